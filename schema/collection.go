@@ -1,0 +1,208 @@
+package schema
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// IndexingMode says how secondary indexes follow the documents.
+type IndexingMode string
+
+const (
+	Consistent IndexingMode = "consistent" // with the document
+	Lazy       IndexingMode = "lazy"       // in the background
+	None       IndexingMode = "none"       // no secondary index, and no TTL
+)
+
+// Limits of an indexing policy.
+const (
+	MaxIncludedPaths = 64
+	MaxPathBytes     = 255
+)
+
+// Properties are what a client says of a collection.
+type Properties struct {
+	DefaultTTL     DefaultTTL
+	IndexingMode   IndexingMode
+	IncludedPaths  []string // JSON pointers
+	PreviousImages bool     // whether Deleted and Expired carry the last content
+}
+
+// DefaultProperties are those of a collection created with an empty body.
+func DefaultProperties() Properties {
+	return Properties{IndexingMode: Consistent, PreviousImages: true}
+}
+
+// ParseProperties reads the properties that a client sent for the named
+// collection; empty means DefaultProperties. What a reply adds to them (id,
+// _ts, …) may be sent back and is dropped; a member it does not know is an
+// error, since a misspelt defaultTtl must not keep documents for ever.
+func ParseProperties(name CollectionName, raw []byte) (Properties, *Error) {
+	p := DefaultProperties()
+	if len(raw) == 0 {
+		return p, nil
+	}
+	if len(raw) > MaxDocumentBytes {
+		return p, ErrTooLarge.With("the collection properties have %d bytes: at most %d are allowed", len(raw), MaxDocumentBytes)
+	}
+	var fault *Error
+	_, err := members(raw, func(member, value []byte) error {
+		switch string(unquote(member)) {
+		case "defaultTtl":
+			n, ok := parseSeconds(value)
+			if !ok {
+				fault = ErrBadTTL.With("defaultTtl %.40s: use a whole number of seconds from 1 to %d, -1 for no default, or null for off", value, MaxTTL)
+				return fault
+			}
+			p.DefaultTTL = DefaultTTL(n)
+		case "indexingPolicy":
+			if fault = p.parseIndexingPolicy(value); fault != nil {
+				return fault
+			}
+		case "previousImages":
+			switch string(value) {
+			case "true", "null":
+				p.PreviousImages = true
+			case "false":
+				p.PreviousImages = false
+			default:
+				fault = ErrBadRequest.With("previousImages %.40s: use true or false", value)
+				return fault
+			}
+		case "id":
+			if value[0] != '"' || string(unquote(value[1:len(value)-1])) != string(name) {
+				fault = ErrBadRequest.With("the properties say id %.80s and the subject %q: make them the same or leave the id out", value, string(name))
+				return fault
+			}
+		case "_ts", "_etag", "_rid", "_self", "documents", "bytes":
+		default:
+			fault = ErrBadRequest.With("unknown collection property %q: use defaultTtl, indexingPolicy and previousImages", unquote(member))
+			return fault
+		}
+		return nil
+	})
+	if fault != nil {
+		return p, fault
+	}
+	if err != nil {
+		return p, ErrBadRequest.With("the collection properties are not a JSON object: %v", err)
+	}
+	if p.IndexingMode == None && p.DefaultTTL != Off {
+		return p, ErrBadRequest.With("defaultTtl needs indexingMode consistent or lazy, not none: expiry lives from the index")
+	}
+	return p, nil
+}
+
+func (p *Properties) parseIndexingPolicy(raw []byte) *Error {
+	if string(raw) == "null" {
+		return nil
+	}
+	var policy map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &policy); err != nil {
+		return ErrBadRequest.With("indexingPolicy is not an object")
+	}
+	for name, value := range policy {
+		switch name {
+		case "indexingMode":
+			var mode IndexingMode
+			if err := json.Unmarshal(value, &mode); err != nil || mode != Consistent && mode != Lazy && mode != None {
+				return ErrBadRequest.With("indexingMode %.40s: use consistent, lazy or none", value)
+			}
+			p.IndexingMode = mode
+		case "includedPaths":
+			var paths []struct {
+				Path *string `json:"path"`
+			}
+			if err := json.Unmarshal(value, &paths); err != nil {
+				return ErrBadRequest.With(`includedPaths: use a list like [{"path":"/customerId"}]`)
+			}
+			if len(paths) > MaxIncludedPaths {
+				return ErrBadRequest.With("includedPaths has %d paths: at most %d are allowed", len(paths), MaxIncludedPaths)
+			}
+			seen := make(map[string]bool)
+			for _, path := range paths {
+				if path.Path == nil || !validPointer(*path.Path) {
+					return ErrBadRequest.With("includedPaths: a path is a JSON pointer like /customerId, of at most %d bytes", MaxPathBytes)
+				}
+				if seen[*path.Path] {
+					return ErrBadRequest.With("includedPaths has %q twice", *path.Path)
+				}
+				seen[*path.Path] = true
+				p.IncludedPaths = append(p.IncludedPaths, *path.Path)
+			}
+		default:
+			return ErrBadRequest.With("unknown member %q of indexingPolicy: use indexingMode and includedPaths", name)
+		}
+	}
+	return nil
+}
+
+// validPointer tells whether s is a JSON pointer (RFC 6901) below the root.
+func validPointer(s string) bool {
+	if len(s) < 2 || len(s) > MaxPathBytes || s[0] != '/' {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] == '~' && (i+1 == len(s) || s[i+1] != '0' && s[i+1] != '1') {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendJSON appends the properties, all of them, as a JSON object.
+func (p *Properties) AppendJSON(dst []byte) []byte {
+	return append(p.appendFields(append(dst, '{')), '}')
+}
+
+func (p *Properties) appendFields(dst []byte) []byte {
+	dst = append(dst, `"defaultTtl":`...)
+	if p.DefaultTTL == Off {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, int64(p.DefaultTTL), 10)
+	}
+	dst = append(dst, `,"indexingPolicy":{"indexingMode":`...)
+	dst = AppendString(dst, string(p.IndexingMode))
+	dst = append(dst, `,"includedPaths":[`...)
+	for i, path := range p.IncludedPaths {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"path":`...)
+		dst = append(AppendString(dst, path), '}')
+	}
+	dst = append(dst, `]},"previousImages":`...)
+	return strconv.AppendBool(dst, p.PreviousImages)
+}
+
+// Collection is a collection as it stands in the log.
+type Collection struct {
+	Name CollectionName
+	// Incarnation is the sequence of the CollectionCreated: what was created
+	// again under the same name is another collection.
+	Incarnation uint64
+	Version     Version
+	Time        int64 // log time of the last change, ms
+	Properties
+}
+
+// AppendReply appends the collection as clients see it.
+func (c *Collection) AppendReply(dst []byte) []byte {
+	return appendSystem(append(c.appendReplyFields(dst), ','), c.Time/1000, c.Version)
+}
+
+// AppendReplyWithSize is AppendReply with the number and bytes of its live documents.
+func (c *Collection) AppendReplyWithSize(dst []byte, documents, size int64) []byte {
+	dst = append(c.appendReplyFields(dst), `,"documents":`...)
+	dst = strconv.AppendInt(dst, documents, 10)
+	dst = append(dst, `,"bytes":`...)
+	dst = strconv.AppendInt(dst, size, 10)
+	return appendSystem(append(dst, ','), c.Time/1000, c.Version)
+}
+
+func (c *Collection) appendReplyFields(dst []byte) []byte {
+	dst = append(dst, `{"id":`...)
+	dst = append(AppendString(dst, string(c.Name)), ',')
+	return c.appendFields(dst)
+}

@@ -1,0 +1,151 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// MaxDocumentBytes is the size of the largest document, as sent.
+const MaxDocumentBytes = 2 << 20
+
+// Document is a document as it is stored: compact JSON with its id, without
+// system properties, otherwise as the client wrote it.
+type Document struct {
+	Body []byte
+	TTL  TTL // what the member ttl says; Inherit if it is absent or not legal
+	// BadTTL is the JSON of a ttl that is not a legal one, else nil. It is an
+	// error only while the collection's TTL is on.
+	BadTTL []byte
+}
+
+// TTLError returns the error that BadTTL is while the collection's TTL is on,
+// or nil.
+func (d *Document) TTLError() *Error {
+	if d.BadTTL == nil {
+		return nil
+	}
+	return ErrBadTTL.With("ttl %.40s: use a whole number of seconds from 1 to %d, -1 for never, or null", d.BadTTL, MaxTTL)
+}
+
+// ParseDocument checks a document sent by a client for the subject's id. The
+// result shares raw's memory where nothing had to change.
+//
+// It returns ErrTooLarge, ErrBadRequest for what is not a JSON object, and
+// ErrBadID for an id that contradicts the subject.
+func ParseDocument(id DocumentID, raw []byte) (Document, *Error) {
+	if len(raw) > MaxDocumentBytes {
+		return Document{}, ErrTooLarge.With("the document has %d bytes: at most %d are allowed", len(raw), MaxDocumentBytes)
+	}
+	d, hasID, dropped, err := parse(id, raw, "document")
+	if err != nil {
+		return Document{}, err
+	}
+	if dropped || !hasID {
+		d.Body = rebuild(id, hasID, d.Body)
+	}
+	return d, nil
+}
+
+// reserved tells whether name is a system property, which clients cannot set.
+func reserved(name []byte) bool {
+	switch string(name) {
+	case "_ts", "_etag", "_rid", "_self", "_attachments":
+		return true
+	}
+	return false
+}
+
+// parse validates an object and finds the members that mean something to us.
+func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped bool, fault *Error) {
+	seenTTL := false
+	spaces, err := members(raw, func(name, value []byte) error {
+		switch name = unquote(name); {
+		case string(name) == "id":
+			if hasID {
+				fault = ErrBadRequest.With("the %s has the member id twice", what)
+				return fault
+			}
+			hasID = true
+			if value[0] != '"' || string(unquote(value[1:len(value)-1])) != string(id) {
+				fault = ErrBadID.With("the %s says id %.80s and the subject %q: make them the same or leave the id out of the body", what, value, string(id))
+				return fault
+			}
+		case string(name) == "ttl":
+			if seenTTL {
+				fault = ErrBadRequest.With("the %s has the member ttl twice", what)
+				return fault
+			}
+			seenTTL = true
+			if n, ok := parseSeconds(value); ok {
+				d.TTL = TTL(n)
+			} else {
+				d.BadTTL = value
+			}
+		case reserved(name):
+			dropped = true
+		}
+		return nil
+	})
+	if fault != nil {
+		return Document{}, false, false, fault
+	}
+	if err != nil {
+		return Document{}, false, false, ErrBadRequest.With("the %s is not a JSON object of at most %d levels: %v", what, MaxDepth, err)
+	}
+	d.Body = raw
+	if spaces {
+		d.Body = compact(raw)
+	}
+	return d, hasID, dropped, nil
+}
+
+func compact(raw []byte) []byte {
+	b := bytes.NewBuffer(make([]byte, 0, len(raw)))
+	// json.Compact accepts all that the scanner accepts.
+	_ = json.Compact(b, raw)
+	return b.Bytes()
+}
+
+// rebuild writes a document again with its id and without system properties.
+func rebuild(id DocumentID, hasID bool, body []byte) []byte {
+	out := append(make([]byte, 0, len(body)+len(id)+9), '{')
+	if !hasID {
+		out = appendMember(out, []byte("id"), AppendString(nil, string(id)))
+	}
+	_, _ = members(body, func(name, value []byte) error {
+		if !reserved(unquote(name)) {
+			out = appendMember(out, name, value)
+		}
+		return nil
+	})
+	return append(out, '}')
+}
+
+// appendMember appends one member to an object that is being written.
+func appendMember(dst, name, value []byte) []byte {
+	if dst[len(dst)-1] != '{' {
+		dst = append(dst, ',')
+	}
+	dst = append(append(append(dst, '"'), name...), '"', ':')
+	return append(dst, value...)
+}
+
+// AppendReply appends the document as clients see it: body with _ts, in
+// seconds, and _etag.
+func AppendReply(dst, body []byte, ts int64, version Version) []byte {
+	dst = append(dst, body[:len(body)-1]...)
+	if len(body) > 2 {
+		dst = append(dst, ',')
+	}
+	return appendSystem(dst, ts, version)
+}
+
+// appendSystem ends an object with the system properties.
+func appendSystem(dst []byte, ts int64, version Version) []byte {
+	dst = append(dst, `"_ts":`...)
+	dst = strconv.AppendInt(dst, ts, 10)
+	dst = append(dst, `,"_etag":"`...)
+	dst = strconv.AppendUint(dst, uint64(version), 10)
+	return append(dst, '"', '}')
+}

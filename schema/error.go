@@ -1,0 +1,77 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Error is the one error that reaches a client: an HTTP-like code, a stable
+// name for programs and a sentence for people that says what was wrong and
+// what is allowed.
+type Error struct {
+	Code    int    // 400 to 504
+	Name    string // "document_not_found"
+	Message string
+}
+
+// Sentinels, one for each name in the contract's code table. A coded error
+// matches its sentinel with errors.Is whatever its message.
+var (
+	ErrBadRequest         = &Error{Code: 400, Name: "bad_request"}
+	ErrBadTTL             = &Error{Code: 400, Name: "bad_ttl"}
+	ErrBadID              = &Error{Code: 400, Name: "bad_id"}
+	ErrBadQuery           = &Error{Code: 400, Name: "bad_query"}
+	ErrCollectionNotFound = &Error{Code: 404, Name: "collection_not_found"}
+	ErrDocumentNotFound   = &Error{Code: 404, Name: "document_not_found"}
+	ErrCollectionExists   = &Error{Code: 409, Name: "collection_exists"}
+	ErrDocumentExists     = &Error{Code: 409, Name: "document_exists"}
+	ErrPreconditionFailed = &Error{Code: 412, Name: "precondition_failed"}
+	ErrTooLarge           = &Error{Code: 413, Name: "too_large"}
+	ErrFailedDependency   = &Error{Code: 424, Name: "failed_dependency"}
+	ErrOverloaded         = &Error{Code: 429, Name: "overloaded"}
+	ErrUnavailable        = &Error{Code: 503, Name: "unavailable"}
+	ErrTimeout            = &Error{Code: 504, Name: "timeout"}
+)
+
+// With returns the sentinel's code and name with a message.
+func (e *Error) With(format string, args ...any) *Error {
+	return &Error{Code: e.Code, Name: e.Name, Message: fmt.Sprintf(format, args...)}
+}
+
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return e.Name
+	}
+	return e.Message
+}
+
+// Is makes errors.Is compare by name, so that messages may differ.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Name == e.Name
+}
+
+// AppendJSON appends {"code":…,"error":"…","message":"…"} to dst.
+func (e *Error) AppendJSON(dst []byte) []byte {
+	return append(e.appendFields(append(dst, '{')), '}')
+}
+
+func (e *Error) appendFields(dst []byte) []byte {
+	dst = append(dst, `"code":`...)
+	dst = strconv.AppendInt(dst, int64(e.Code), 10)
+	dst = append(dst, `,"error":`...)
+	dst = AppendString(dst, e.Name)
+	dst = append(dst, `,"message":`...)
+	return AppendString(dst, e.Error())
+}
+
+// AsError returns err as a coded error. One that has no code becomes a 503:
+// whatever it is, it is not the client's fault and trying again may help.
+func AsError(err error) *Error {
+	var coded *Error
+	if errors.As(err, &coded) {
+		return coded
+	}
+	return ErrUnavailable.With("%v", err)
+}

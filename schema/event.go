@@ -1,0 +1,270 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Version is the log sequence of the event that carries a document's current
+// content. Its decimal string is the _etag.
+type Version uint64
+
+func (v Version) String() string { return strconv.FormatUint(uint64(v), 10) }
+
+// EventType is what happened.
+type EventType uint8
+
+const (
+	NoEvent EventType = iota
+	CollectionCreated
+	CollectionReplaced
+	CollectionDeleted
+	DocumentCreated
+	DocumentReplaced
+	DocumentDeleted
+	DocumentExpired
+	MutationRejected
+
+	// Internal events, to be ignored by readers.
+	WriterStarted    // a writer took over: it moves the fence, nothing else
+	MutationRepeated // a mutation whose Nats-Msg-Id had succeeded before was judged
+)
+
+var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
+	"DocumentCreated", "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "MutationRejected",
+	"WriterStarted", "MutationRepeated"}
+
+func (t EventType) String() string { return eventNames[t] }
+
+// OnDocument tells whether t happened to a document.
+func (t EventType) OnDocument() bool { return t >= DocumentCreated && t <= DocumentExpired }
+
+// Internal tells whether readers are to ignore t.
+func (t EventType) Internal() bool { return t >= WriterStarted }
+
+// ParseEventType is the inverse of EventType.String; NoEvent for anything else.
+func ParseEventType(s string) EventType {
+	for t := CollectionCreated; t <= MutationRepeated; t++ {
+		if eventNames[t] == s {
+			return t
+		}
+	}
+	return NoEvent
+}
+
+// Event is a fact in the log.
+type Event struct {
+	Seq        uint64 // log sequence
+	Time       int64  // log time, ms since 1970
+	Type       EventType
+	Collection CollectionName
+	ID         DocumentID // of document events
+	Previous   Version    // version it ends: Replaced, Deleted, Expired
+	Deadline   Deadline   // of Expired
+	Cause      uint64     // sequence in the mutations stream, 0 for none
+	MsgID      string     // Nats-Msg-Id of the mutation that made it, "" for none
+	Body       []byte
+}
+
+// Header names of the log and of requests and replies.
+const (
+	HeaderTime     = "Lapse-Time"
+	HeaderID       = "Lapse-Id"
+	HeaderPrevious = "Lapse-Previous"
+	HeaderDeadline = "Lapse-Deadline"
+	HeaderTTL      = "Lapse-Ttl"
+	HeaderRule     = "Lapse-Rule"
+	HeaderCause    = "Lapse-Cause"
+	// HeaderMsgID keeps a mutation's Nats-Msg-Id in the log. Under NATS' own
+	// name JetStream would judge repeats by its clock, not by log time.
+	HeaderMsgID = "Lapse-Msg-Id"
+
+	HeaderStatus  = "Lapse-Status"
+	HeaderSeq     = "Lapse-Seq"
+	HeaderMinSeq  = "Lapse-Min-Seq"
+	HeaderIfMatch = "If-Match"
+
+	// HeaderRequestID is the request header that makes a retried mutation
+	// count once.
+	HeaderRequestID = "Nats-Msg-Id"
+
+	causePrefix = "mutations/"
+)
+
+// Headers calls set with each header of e.
+func (e *Event) Headers(set func(name, value string)) {
+	set(HeaderTime, strconv.FormatInt(e.Time, 10))
+	if e.Type.OnDocument() {
+		set(HeaderID, e.ID.Token())
+	}
+	if e.Previous != 0 {
+		set(HeaderPrevious, e.Previous.String())
+	}
+	if e.Type == DocumentExpired {
+		set(HeaderDeadline, strconv.FormatInt(e.Deadline.At, 10))
+		set(HeaderTTL, strconv.FormatInt(int64(e.Deadline.TTL), 10))
+		set(HeaderRule, e.Deadline.Rule.String())
+	}
+	if e.Cause != 0 {
+		set(HeaderCause, causePrefix+strconv.FormatUint(e.Cause, 10))
+	}
+	if e.MsgID != "" {
+		set(HeaderMsgID, e.MsgID)
+	}
+}
+
+// DecodeEvent reads a message of the log: its sequence, the collection and
+// type tokens of its subject, its headers and body, which the event keeps. An
+// error means that it is no event of ours.
+func DecodeEvent(seq uint64, collection, eventType string, header func(string) string, body []byte) (*Event, error) {
+	e := &Event{Seq: seq, Type: ParseEventType(eventType), Collection: CollectionName(collection), Body: body}
+	if e.Type == NoEvent {
+		return nil, fmt.Errorf("event %d: unknown type %q", seq, eventType)
+	}
+	var fault error
+	number := func(name string) int64 {
+		n, err := strconv.ParseInt(header(name), 10, 64)
+		if err != nil && fault == nil {
+			fault = fmt.Errorf("event %d: header %s: %q is not a number", seq, name, header(name))
+		}
+		return n
+	}
+	e.Time = number(HeaderTime)
+	switch {
+	case e.Type.Internal():
+		if e.Collection != internalCollection {
+			fault = fmt.Errorf("event %d: internal event in collection %q", seq, collection)
+		}
+	case e.Type == MutationRejected && e.Collection == InvalidCollection:
+	default:
+		if _, err := ParseCollectionName(collection); err != nil {
+			fault = fmt.Errorf("event %d: %w", seq, err)
+		}
+	}
+	if e.Type.OnDocument() {
+		id, err := DecodeID(header(HeaderID))
+		if err != nil {
+			return nil, fmt.Errorf("event %d: header %s: %w", seq, HeaderID, err)
+		}
+		e.ID = id
+	}
+	if e.Type == DocumentReplaced || e.Type == DocumentDeleted || e.Type == DocumentExpired {
+		e.Previous = Version(number(HeaderPrevious))
+	}
+	if e.Type == DocumentExpired {
+		e.Deadline = Deadline{At: number(HeaderDeadline), TTL: int32(number(HeaderTTL)), Rule: parseRule(header(HeaderRule))}
+	}
+	if cause := header(HeaderCause); cause != "" {
+		n, err := parseCause(cause)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: header %s: %w", seq, HeaderCause, err)
+		}
+		e.Cause = n
+	}
+	e.MsgID = header(HeaderMsgID)
+	if fault == nil && (e.Type == DocumentCreated || e.Type == DocumentReplaced) && (len(body) < 2 || body[0] != '{') {
+		fault = fmt.Errorf("event %d: %s without a document", seq, e.Type)
+	}
+	if fault != nil {
+		return nil, fault
+	}
+	return e, nil
+}
+
+func parseCause(s string) (uint64, error) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, causePrefix), 10, 64)
+	if err != nil || !strings.HasPrefix(s, causePrefix) {
+		return 0, fmt.Errorf("cause %q is not %s<sequence>", s, causePrefix)
+	}
+	return n, nil
+}
+
+// timeFormat is RFC 3339 with milliseconds, UTC.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// AppendJSON appends the event as one line of JSON, without the line's end.
+// The same event gives the same bytes.
+func (e *Event) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"seq":`...)
+	dst = strconv.AppendUint(dst, e.Seq, 10)
+	dst = append(dst, `,"time":"`...)
+	dst = time.UnixMilli(e.Time).UTC().AppendFormat(dst, timeFormat)
+	dst = append(dst, `","type":"`...)
+	dst = append(dst, e.Type.String()...)
+	dst = append(dst, `","collection":`...)
+	dst = AppendString(dst, string(e.Collection))
+	if e.Type.OnDocument() {
+		dst = append(dst, `,"id":`...)
+		dst = AppendString(dst, string(e.ID))
+	}
+	if e.Previous != 0 {
+		dst = append(dst, `,"previous":`...)
+		dst = strconv.AppendUint(dst, uint64(e.Previous), 10)
+	}
+	if e.Type == DocumentExpired {
+		dst = append(dst, `,"deadline":`...)
+		dst = strconv.AppendInt(dst, e.Deadline.At, 10)
+		dst = append(dst, `,"ttl":`...)
+		dst = strconv.AppendInt(dst, int64(e.Deadline.TTL), 10)
+		dst = append(dst, `,"rule":"`...)
+		dst = append(dst, e.Deadline.Rule.String()...)
+		dst = append(dst, '"')
+	}
+	if e.Cause != 0 {
+		dst = append(dst, `,"cause":"`+causePrefix...)
+		dst = strconv.AppendUint(dst, e.Cause, 10)
+		dst = append(dst, '"')
+	}
+	if len(e.Body) > 0 {
+		dst = append(dst, `,"body":`...)
+		dst = append(dst, e.Body...)
+	}
+	return append(dst, '}')
+}
+
+// MarshalJSON is AppendJSON for encoding/json.
+func (e *Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads what AppendJSON writes.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	var line struct {
+		Seq        uint64          `json:"seq"`
+		Time       time.Time       `json:"time"`
+		Type       string          `json:"type"`
+		Collection string          `json:"collection"`
+		ID         string          `json:"id"`
+		Previous   uint64          `json:"previous"`
+		Deadline   int64           `json:"deadline"`
+		TTL        int32           `json:"ttl"`
+		Rule       string          `json:"rule"`
+		Cause      string          `json:"cause"`
+		Body       json.RawMessage `json:"body"`
+	}
+	if err := json.Unmarshal(data, &line); err != nil {
+		return err
+	}
+	*e = Event{
+		Seq:        line.Seq,
+		Time:       line.Time.UnixMilli(),
+		Type:       ParseEventType(line.Type),
+		Collection: CollectionName(line.Collection),
+		ID:         DocumentID(line.ID),
+		Previous:   Version(line.Previous),
+		Deadline:   Deadline{At: line.Deadline, TTL: line.TTL, Rule: parseRule(line.Rule)},
+		Body:       line.Body,
+	}
+	if e.Type == NoEvent {
+		return fmt.Errorf("event %d: unknown type %q", e.Seq, line.Type)
+	}
+	if line.Cause != "" {
+		cause, err := parseCause(line.Cause)
+		if err != nil {
+			return fmt.Errorf("event %d: %w", e.Seq, err)
+		}
+		e.Cause = cause
+	}
+	return nil
+}

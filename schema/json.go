@@ -1,0 +1,294 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// MaxDepth is how deep a document may nest, the object itself counted as 1.
+const MaxDepth = 128
+
+// scanner validates JSON (RFC 8259) in one pass without building values. It
+// exists because every document goes through it once, and the two things
+// wanted from it, that it is legal and where its top-level members are, cost
+// several passes and many allocations with a general decoder.
+type scanner struct {
+	data   []byte
+	pos    int
+	spaces bool // insignificant white space was seen
+}
+
+func (s *scanner) fail(format string, args ...any) error {
+	return fmt.Errorf("byte %d: %s", s.pos, fmt.Sprintf(format, args...))
+}
+
+func (s *scanner) unexpected(wanted string) error {
+	if s.pos >= len(s.data) {
+		return s.fail("the JSON ends early, %s expected", wanted)
+	}
+	r, _ := utf8.DecodeRune(s.data[s.pos:])
+	return s.fail("%q found, %s expected", r, wanted)
+}
+
+// peek skips white space and returns the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	for s.pos < len(s.data) {
+		switch c := s.data[s.pos]; c {
+		case ' ', '\t', '\r', '\n':
+			s.pos++
+			s.spaces = true
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// end checks that nothing but white space is left.
+func (s *scanner) end() error {
+	if s.peek(); s.pos < len(s.data) {
+		return s.unexpected("the end")
+	}
+	return nil
+}
+
+// value skips one value; depth is how deep it may still nest.
+func (s *scanner) value(depth int) error {
+	switch c := s.peek(); {
+	case c == '{':
+		return s.object(depth, nil)
+	case c == '[':
+		return s.array(depth)
+	case c == '"':
+		return s.string()
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	case c == 't':
+		return s.literal("true")
+	case c == 'f':
+		return s.literal("false")
+	case c == 'n':
+		return s.literal("null")
+	}
+	return s.unexpected("a value")
+}
+
+func (s *scanner) literal(word string) error {
+	if len(s.data)-s.pos < len(word) || string(s.data[s.pos:s.pos+len(word)]) != word {
+		return s.unexpected("a value")
+	}
+	s.pos += len(word)
+	return nil
+}
+
+// object skips an object. visit, if not nil, is given each member: its name
+// as written between the quotes, and its value as written.
+func (s *scanner) object(depth int, visit func(name, value []byte) error) error {
+	if depth == 0 {
+		return s.fail("nested deeper than %d", MaxDepth)
+	}
+	s.pos++
+	if s.peek() == '}' {
+		s.pos++
+		return nil
+	}
+	for {
+		if s.peek() != '"' {
+			return s.unexpected("a member name")
+		}
+		start := s.pos + 1
+		if err := s.string(); err != nil {
+			return err
+		}
+		name := s.data[start : s.pos-1]
+		if s.peek() != ':' {
+			return s.unexpected("':'")
+		}
+		s.pos++
+		s.peek()
+		start = s.pos
+		if err := s.value(depth - 1); err != nil {
+			return err
+		}
+		if visit != nil {
+			if err := visit(name, s.data[start:s.pos]); err != nil {
+				return err
+			}
+		}
+		switch s.peek() {
+		case ',':
+			s.pos++
+		case '}':
+			s.pos++
+			return nil
+		default:
+			return s.unexpected("',' or '}'")
+		}
+	}
+}
+
+func (s *scanner) array(depth int) error {
+	if depth == 0 {
+		return s.fail("nested deeper than %d", MaxDepth)
+	}
+	s.pos++
+	if s.peek() == ']' {
+		s.pos++
+		return nil
+	}
+	for {
+		if err := s.value(depth - 1); err != nil {
+			return err
+		}
+		switch s.peek() {
+		case ',':
+			s.pos++
+		case ']':
+			s.pos++
+			return nil
+		default:
+			return s.unexpected("',' or ']'")
+		}
+	}
+}
+
+func (s *scanner) string() error {
+	data := s.data
+	for i := s.pos + 1; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			s.pos = i + 1
+			return nil
+		case c < 0x20:
+			s.pos = i
+			return s.fail("control character in a string")
+		case c == '\\':
+			i++
+			if i >= len(data) {
+				break
+			}
+			switch data[i] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			case 'u':
+				for n := 0; n < 4; n++ {
+					i++
+					if i >= len(data) || unhex(data[i]) > 15 {
+						s.pos = min(i, len(data))
+						return s.fail(`malformed \u escape`)
+					}
+				}
+			default:
+				s.pos = i
+				return s.fail("malformed escape in a string")
+			}
+		}
+	}
+	s.pos = len(data)
+	return s.unexpected(`'"'`)
+}
+
+func (s *scanner) number() error {
+	digits := func() bool {
+		start := s.pos
+		for s.pos < len(s.data) && s.data[s.pos] >= '0' && s.data[s.pos] <= '9' {
+			s.pos++
+		}
+		return s.pos > start
+	}
+	at := func(c byte) bool { return s.pos < len(s.data) && s.data[s.pos] == c }
+	if at('-') {
+		s.pos++
+	}
+	if at('0') {
+		s.pos++
+	} else if !digits() {
+		return s.unexpected("a digit")
+	}
+	if at('.') {
+		s.pos++
+		if !digits() {
+			return s.unexpected("a digit")
+		}
+	}
+	if at('e') || at('E') {
+		s.pos++
+		if at('+') || at('-') {
+			s.pos++
+		}
+		if !digits() {
+			return s.unexpected("a digit")
+		}
+	}
+	return nil
+}
+
+// members validates raw as one JSON object and visits its top-level members in
+// order. spaces tells whether it holds insignificant white space.
+func members(raw []byte, visit func(name, value []byte) error) (spaces bool, err error) {
+	if !utf8.Valid(raw) {
+		return false, fmt.Errorf("it is not UTF-8")
+	}
+	s := scanner{data: raw}
+	if s.peek() != '{' {
+		return false, s.unexpected("an object")
+	}
+	if err := s.object(MaxDepth, visit); err != nil {
+		return false, err
+	}
+	return s.spaces, s.end()
+}
+
+// unquote returns a member name or string as written between its quotes
+// without its escapes. It allocates only where there are any.
+func unquote(raw []byte) []byte {
+	for _, c := range raw {
+		if c == '\\' {
+			quoted := append(append([]byte{'"'}, raw...), '"')
+			var s string
+			// The scanner has accepted it; what it accepts encoding/json does.
+			_ = json.Unmarshal(quoted, &s)
+			return []byte(s)
+		}
+	}
+	return raw
+}
+
+// ValidJSON tells whether data is one JSON value in UTF-8 that nests at most
+// MaxDepth deep.
+func ValidJSON(data []byte) bool {
+	s := scanner{data: data}
+	return utf8.Valid(data) && s.value(MaxDepth) == nil && s.end() == nil
+}
+
+// AppendString appends s as a JSON string to dst. Bytes that are not UTF-8
+// become U+FFFD; < > & stay as they are.
+func AppendString(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			dst = utf8.AppendRune(dst, r)
+			i += size
+			continue
+		}
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, '\\', 'n')
+		case c == '\t':
+			dst = append(dst, '\\', 't')
+		case c == '\r':
+			dst = append(dst, '\\', 'r')
+		case c < 0x20:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, c)
+		}
+		i++
+	}
+	return append(dst, '"')
+}

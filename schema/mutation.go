@@ -1,0 +1,181 @@
+package schema
+
+import "strings"
+
+// Op is what a mutation does.
+type Op uint8
+
+const (
+	NoOp Op = iota // unknown
+	CollectionCreate
+	CollectionReplace
+	CollectionDelete
+	DocumentCreate
+	DocumentReplace
+	DocumentUpsert
+	DocumentPatch
+	DocumentDelete
+)
+
+var opNames = [...]string{"", "collection.create", "collection.replace", "collection.delete",
+	"document.create", "document.replace", "document.upsert", "document.patch", "document.delete"}
+
+func (op Op) String() string { return opNames[op] }
+
+// OnDocument tells whether op concerns a document, not a whole collection.
+func (op Op) OnDocument() bool { return op >= DocumentCreate }
+
+// ParseOp is the inverse of Op.String; NoOp for anything else.
+func ParseOp(s string) Op {
+	for op := CollectionCreate; op <= DocumentDelete; op++ {
+		if opNames[op] == s {
+			return op
+		}
+	}
+	return NoOp
+}
+
+// Mutation is a wish to change a collection or document.
+type Mutation struct {
+	Op         Op
+	Collection CollectionName
+	ID         DocumentID
+	IfMatch    string // "" for none
+	MsgID      string // Nats-Msg-Id, "" for none
+	Body       []byte // as sent
+
+	// Cause is the sequence in the mutations stream, 0 for a request.
+	Cause uint64
+
+	// Recorded says that a refusal is a fact to log as MutationRejected,
+	// since nobody waits for a reply.
+	Recorded bool
+
+	// What Check made of Body.
+	Document   Document   // create, replace, upsert
+	Properties Properties // collection create and replace
+
+	// Fault is why the mutation is not well formed, nil if it is. The parts
+	// that could not be read are then as they were written, in Raw.
+	Fault *Error
+	Raw   RawMutation
+}
+
+// RawMutation is how an ill-formed mutation named things.
+type RawMutation struct{ Op, Collection, ID string }
+
+// NewMutation makes a mutation of its names as in a subject: op like
+// "document.upsert", the collection, and the id as one token. What is wrong
+// with them or the body is in the result's Fault.
+func NewMutation(tail string, body []byte) *Mutation {
+	m := &Mutation{Body: body}
+	tokens := strings.Split(tail, ".")
+	if len(tokens) >= 2 {
+		m.Op = ParseOp(tokens[0] + "." + tokens[1])
+	}
+	if m.Op == NoOp {
+		m.Raw.Op = tail
+		m.Fault = ErrBadRequest.With("unknown operation %q: use collection.create, collection.replace, collection.delete or document.create, document.replace, document.upsert, document.patch, document.delete", tail)
+		return m
+	}
+	rest := tokens[2:]
+	if len(rest) > 0 {
+		m.Raw.Collection = rest[0]
+	}
+	if len(rest) > 1 {
+		m.Raw.ID = strings.Join(rest[1:], ".")
+	}
+	if m.nameCollection() && m.Op.OnDocument() {
+		if id, err := DecodeID(m.Raw.ID); err != nil {
+			m.Fault = AsError(err)
+		} else {
+			m.ID = id
+		}
+	} else if m.Fault == nil && len(rest) > 1 {
+		m.Fault = ErrBadRequest.With("%s takes one name after it, %q has more", m.Op, tail)
+	}
+	return m.Check()
+}
+
+// NewNamedMutation makes a mutation of names that are not encoded, as in a
+// batch or in a file for simulate.
+func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
+	m := &Mutation{Op: ParseOp(op), Body: body}
+	m.Raw = RawMutation{Op: op, Collection: collection, ID: id}
+	if m.Op == NoOp {
+		m.Fault = ErrBadRequest.With("unknown operation %q: use collection.create, collection.replace, collection.delete or document.create, document.replace, document.upsert, document.patch, document.delete", op)
+		return m
+	}
+	if m.nameCollection() && m.Op.OnDocument() {
+		if parsed, err := ParseDocumentID(id); err != nil {
+			m.Fault = AsError(err)
+		} else {
+			m.ID = parsed
+		}
+	}
+	return m.Check()
+}
+
+func (m *Mutation) nameCollection() bool {
+	name, err := ParseCollectionName(m.Raw.Collection)
+	if err != nil {
+		m.Fault = AsError(err)
+		return false
+	}
+	m.Collection = name
+	return true
+}
+
+// Check reads the body as the op wants it, unless a Fault is there already.
+// It is the part of judging that needs no state.
+func (m *Mutation) Check() *Mutation {
+	if m.Fault != nil {
+		return m
+	}
+	switch m.Op {
+	case CollectionCreate, CollectionReplace:
+		m.Properties, m.Fault = ParseProperties(m.Collection, m.Body)
+	case DocumentCreate, DocumentReplace, DocumentUpsert:
+		m.Document, m.Fault = ParseDocument(m.ID, m.Body)
+	case DocumentPatch:
+		m.Fault = CheckPatch(m.ID, m.Body)
+	}
+	return m
+}
+
+// AppendRejection appends the body of the MutationRejected that err makes of m.
+func (m *Mutation) AppendRejection(dst []byte, err *Error) []byte {
+	op, collection, id := m.Op.String(), string(m.Collection), string(m.ID)
+	if m.Op == NoOp {
+		op = m.Raw.Op
+	}
+	if collection == "" {
+		collection = m.Raw.Collection
+	}
+	if id == "" {
+		id = m.Raw.ID
+	}
+	dst = err.appendFields(append(dst, '{'))
+	dst = append(dst, `,"mutation":{"op":`...)
+	dst = AppendString(dst, op)
+	dst = append(dst, `,"collection":`...)
+	dst = AppendString(dst, collection)
+	if id != "" {
+		dst = append(dst, `,"id":`...)
+		dst = AppendString(dst, id)
+	}
+	// What can't be shown as it is, is shown as a string; what is too large
+	// for a document is left out, so that an event always fits a message.
+	switch {
+	case len(m.Body) == 0 || len(m.Body) > MaxDocumentBytes:
+	case ValidJSON(m.Body):
+		dst = append(append(dst, `,"body":`...), compact(m.Body)...)
+	default:
+		mark := len(dst)
+		dst = AppendString(append(dst, `,"body":`...), string(m.Body))
+		if len(dst) > MaxDocumentBytes {
+			dst = dst[:mark]
+		}
+	}
+	return append(dst, '}', '}')
+}

@@ -1,0 +1,23 @@
+package schema
+
+// Status is the reply to a status request.
+type Status struct {
+	Version         string   `json:"version"`
+	Database        string   `json:"database"`
+	Role            string   `json:"role"` // "writer" or "standby"
+	Seq             uint64   `json:"seq"`
+	LogTime         int64    `json:"logTime"` // ms since 1970
+	Documents       int64    `json:"documents"`
+	PendingExpiry   int64    `json:"pendingExpiry"` // live documents with a deadline
+	Overdue         int64    `json:"overdue"`       // past it and not yet in the log
+	LatenessMs      Lateness `json:"latenessMs"`
+	MutationsBehind uint64   `json:"mutationsBehind"`
+}
+
+// Lateness is the log time of DocumentExpired minus the moment the document
+// became due, in ms, over the last minute.
+type Lateness struct {
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+	Max int64 `json:"max"`
+}
