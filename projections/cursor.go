@@ -1,0 +1,71 @@
+package projections
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// formatVersion is that of KEYS.md; another one on disk means a rebuild.
+const formatVersion = 1
+
+// Cursor says which log was folded, how far, and what came out of it that is
+// not a document. It is written in the batch of the state it belongs to.
+type Cursor struct {
+	Format int `json:"format"`
+	// Stream identifies the log: a stream that was deleted and created again
+	// under the same name is another one.
+	Stream string `json:"stream"`
+	Seq    uint64 `json:"seq"`  // the last sequence folded
+	Time   int64  `json:"time"` // log time there, ms since 1970
+	// Mutations is the last sequence of the mutations stream that was judged.
+	Mutations uint64 `json:"mutations"`
+	// Hash runs over all events folded, Before is its value without the last
+	// one: with that event from the log, Check can tell whether the log is
+	// still the one that was folded.
+	Hash   uint64 `json:"hash,string"`
+	Before uint64 `json:"before,string"`
+	// Foreign counts messages of the log that were no events, and events that
+	// did not fit what came before them. They changed nothing.
+	Foreign uint64 `json:"foreign"`
+}
+
+// Check tells whether e, the log's message at c.Seq, is what was folded there.
+func (c Cursor) Check(e *schema.Event) bool {
+	return e.Seq == c.Seq && chain(c.Before, e) == c.Hash
+}
+
+// chain returns the running hash after e.
+func chain(before uint64, e *schema.Event) uint64 {
+	var fixed [8*5 + 1]byte
+	b := binary.BigEndian.AppendUint64(fixed[:0], before)
+	b = binary.BigEndian.AppendUint64(b, e.Seq)
+	b = binary.BigEndian.AppendUint64(b, uint64(e.Time))
+	b = binary.BigEndian.AppendUint64(b, uint64(e.Previous))
+	b = binary.BigEndian.AppendUint64(b, e.Cause)
+	b = append(b, byte(e.Type))
+	var h xxhash.Digest
+	h.Reset()
+	h.Write(b)
+	h.WriteString(string(e.ID))
+	h.Write(e.Body)
+	return h.Sum64()
+}
+
+func (c Cursor) encode() []byte {
+	value, _ := json.Marshal(c)
+	return value
+}
+
+func decodeCursor(value []byte) (c Cursor, err error) {
+	if err := json.Unmarshal(value, &c); err != nil {
+		return c, fmt.Errorf("projection: cursor: %w", err)
+	}
+	if c.Format != formatVersion {
+		return c, fmt.Errorf("projection: format %d on disk, this version writes %d", c.Format, formatVersion)
+	}
+	return c, nil
+}

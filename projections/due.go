@@ -1,0 +1,149 @@
+package projections
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Order is one of the two expiry orders of a collection. Both are kept
+// whatever its TTL policy, so that changing the policy re-indexes nothing.
+type Order byte
+
+const (
+	ByDeadline  Order = 0 // documents with a ttl of their own
+	ByTimestamp Order = 1 // documents that inherit: their deadline is _ts + defaultTtl
+)
+
+// Queue is one expiry order of one collection.
+type Queue struct {
+	Incarnation uint64
+	Order       Order
+}
+
+// queueOf returns where a document waits: its queue and the second it has
+// there, or ok false if it never expires under any policy.
+func queueOf(incarnation uint64, m Meta) (q Queue, second int64, ok bool) {
+	switch {
+	case m.TTL > 0:
+		return Queue{incarnation, ByDeadline}, m.TS + int64(m.TTL), true
+	case m.TTL == schema.Inherit:
+		return Queue{incarnation, ByTimestamp}, m.TS, true
+	}
+	return Queue{}, 0, false
+}
+
+// QueueOf returns where a document of m waits and the second it has there, or
+// ok false if it never expires under any policy.
+func QueueOf(c *schema.Collection, m Meta) (q Queue, second int64, ok bool) {
+	return queueOf(c.Incarnation, m)
+}
+
+// DueAt returns the second at which a queue's entry with the given second is
+// due under the collection's policy, or ok false if it is not.
+func DueAt(c *schema.Collection, order Order, second int64) (at int64, ok bool) {
+	switch {
+	case c.DefaultTTL == schema.Off:
+		return 0, false
+	case order == ByDeadline:
+		return second, true
+	case c.DefaultTTL > 0:
+		return second + int64(c.DefaultTTL), true
+	}
+	return 0, false
+}
+
+// Entry is a document's place in a queue.
+type Entry struct {
+	Second int64
+	ID     schema.DocumentID
+}
+
+// Scan visits the entries of a queue after the given one, in order, until
+// visit returns false. The zero Entry is before all others.
+func (s *Store) Scan(q Queue, after Entry, visit func(Entry) bool) error {
+	lower := expiryKey(nil, q, after.Second, after.ID)
+	if after.ID != "" {
+		lower = append(lower, 0)
+	}
+	upper := successor(queueKey(nil, q))
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		if !visit(decodeEntry(it.Key())) {
+			break
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+func decodeEntry(key []byte) Entry {
+	second, id := key[queueKeyBytes:queueKeyBytes+8], key[queueKeyBytes+8:]
+	return Entry{Second: int64(binary.BigEndian.Uint64(second)), ID: schema.DocumentID(id)}
+}
+
+// Counts are what a collection holds at a moment.
+type Counts struct {
+	Documents, Bytes int64 // live
+	Pending          int64 // live with a deadline
+	Overdue          int64 // past their deadline and not yet expired in the log
+}
+
+// Count returns the counts of a collection at now, in seconds since 1970. It
+// costs a visit of each overdue document, of which there are none to speak of
+// while the sweep keeps up.
+func (s *Store) Count(c *schema.Collection, now int64) (Counts, error) {
+	// A snapshot, so that counts and entries are of one moment.
+	snapshot := s.db.NewSnapshot()
+	defer snapshot.Close()
+	value, closer, err := snapshot.Get(statsKey(nil, c.Incarnation))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return Counts{}, nil
+	} else if err != nil {
+		return Counts{}, err
+	}
+	st, err := decodeStats(value)
+	if err := errors.Join(err, closer.Close()); err != nil {
+		return Counts{}, err
+	}
+	n := Counts{Documents: st.documents, Bytes: st.bytes}
+	if c.DefaultTTL == schema.Off {
+		return n, nil
+	}
+	n.Pending = st.own
+	if c.DefaultTTL > 0 {
+		n.Pending += st.inherited
+	}
+	for _, order := range []Order{ByDeadline, ByTimestamp} {
+		last := now
+		if order == ByTimestamp {
+			if c.DefaultTTL < 0 {
+				continue
+			}
+			last = now - int64(c.DefaultTTL)
+		}
+		q := Queue{c.Incarnation, order}
+		it, err := snapshot.NewIter(&pebble.IterOptions{
+			LowerBound: queueKey(nil, q),
+			UpperBound: expiryKey(nil, q, max(last+1, 0), ""),
+		})
+		if err != nil {
+			return Counts{}, err
+		}
+		for ok := it.First(); ok; ok = it.Next() {
+			size, _ := binary.Uvarint(it.Value())
+			n.Overdue++
+			n.Bytes -= int64(size)
+		}
+		if err := errors.Join(it.Error(), it.Close()); err != nil {
+			return Counts{}, err
+		}
+	}
+	n.Documents -= n.Overdue
+	n.Pending -= n.Overdue
+	return n, nil
+}

@@ -1,0 +1,319 @@
+package projections
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Fact is an event to fold.
+type Fact struct {
+	*schema.Event // of type NoEvent for a foreign message: only the cursor moves
+
+	// Known says that whoever decided the event still knew the document's Meta
+	// before it, with Version 0 for none, and the ttl of its new content. That
+	// saves folding a read and a parse.
+	Known bool
+	Prior Meta
+	TTL   schema.TTL
+}
+
+// Fold applies facts, in log order and continuing at the cursor, as one atomic
+// step. Reads see all of it or nothing. Folding is a function of the log
+// alone: it asks no clock, and events that do not fit are counted and change
+// nothing. An error leaves the state as it was.
+func (s *Store) Fold(facts []Fact) error {
+	if len(facts) == 0 {
+		return nil
+	}
+	f := &fold{
+		store:       s,
+		batch:       s.db.NewBatch(),
+		cursor:      s.Cursor(),
+		collections: make(map[schema.CollectionName]*schema.Collection),
+		stats:       make(map[uint64]stats),
+	}
+	defer f.batch.Close()
+	if slices.ContainsFunc(facts, func(fact Fact) bool { return !fact.Known }) {
+		f.touched = make(map[string]touched, len(facts))
+	}
+	if err := f.forget(2 * len(facts)); err != nil {
+		return err
+	}
+	for i := range facts {
+		if err := f.event(&facts[i]); err != nil {
+			return err
+		}
+	}
+	if err := f.finish(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cursor = f.cursor
+	for name, c := range f.collections {
+		if c == nil {
+			delete(s.collections, name)
+		} else {
+			s.collections[name] = c
+		}
+	}
+	maps.Copy(s.stats, f.stats)
+	for _, incarnation := range f.buried {
+		delete(s.stats, incarnation)
+	}
+	if s.folded != nil {
+		close(s.folded)
+		s.folded = nil
+	}
+	return nil
+}
+
+// fold is one call of Fold under way.
+type fold struct {
+	store  *Store
+	batch  *pebble.Batch
+	cursor Cursor
+
+	// What the facts so far changed, to be looked at before the store.
+	collections map[schema.CollectionName]*schema.Collection // nil: deleted
+	stats       map[uint64]stats
+	touched     map[string]touched // by document key; nil when every fact is Known
+	buried      []uint64
+
+	key, key2, value []byte // scratch
+}
+
+// touched is what became of a document within one call of Fold.
+type touched struct {
+	Meta
+	exists bool
+}
+
+func (f *fold) finish() error {
+	for incarnation, st := range f.stats {
+		if err := f.batch.Set(statsKey(f.key[:0], incarnation), st.encode(), nil); err != nil {
+			return err
+		}
+	}
+	for _, incarnation := range f.buried {
+		if err := f.batch.Delete(statsKey(f.key[:0], incarnation), nil); err != nil {
+			return err
+		}
+	}
+	if err := f.batch.Set([]byte{keyCursor}, f.cursor.encode(), nil); err != nil {
+		return err
+	}
+	return f.batch.Commit(pebble.NoSync)
+}
+
+func (f *fold) event(fact *Fact) error {
+	e := fact.Event
+	if e.Seq <= f.cursor.Seq {
+		return fmt.Errorf("projection: event %d is not after the cursor at %d", e.Seq, f.cursor.Seq)
+	}
+	f.cursor.Before, f.cursor.Hash = f.cursor.Hash, chain(f.cursor.Hash, e)
+	f.cursor.Seq = e.Seq
+	if e.Type == schema.NoEvent {
+		f.cursor.Foreign++
+		return nil
+	}
+	f.cursor.Time = max(f.cursor.Time, e.Time)
+	f.cursor.Mutations = max(f.cursor.Mutations, e.Cause)
+	fits, err := f.apply(fact)
+	if err != nil {
+		return err
+	}
+	if !fits {
+		f.cursor.Foreign++
+		return nil
+	}
+	if e.MsgID != "" && e.Type != schema.MutationRejected {
+		return f.remember(e)
+	}
+	return nil
+}
+
+// apply changes the state by one event; fits is false if it contradicts what
+// came before, and then nothing was changed.
+func (f *fold) apply(fact *Fact) (fits bool, err error) {
+	e := fact.Event
+	c := f.collection(e.Collection)
+	switch e.Type {
+	case schema.CollectionCreated:
+		if c != nil {
+			return false, nil
+		}
+		return f.setCollection(e, e.Seq)
+	case schema.CollectionReplaced:
+		if c == nil {
+			return false, nil
+		}
+		return f.setCollection(e, c.Incarnation)
+	case schema.CollectionDeleted:
+		if c == nil {
+			return false, nil
+		}
+		return true, f.bury(c)
+	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired:
+		if c == nil {
+			return false, nil
+		}
+		return f.document(c, fact)
+	}
+	return true, nil // MutationRejected and internal events move the cursor only
+}
+
+func (f *fold) collection(name schema.CollectionName) *schema.Collection {
+	if c, ok := f.collections[name]; ok {
+		return c
+	}
+	c, ok := f.store.Collection(name)
+	if ok {
+		f.collections[name] = c
+	}
+	return c
+}
+
+func (f *fold) setCollection(e *schema.Event, incarnation uint64) (fits bool, err error) {
+	p, fault := schema.ParseProperties(e.Collection, e.Body)
+	if fault != nil {
+		return false, nil
+	}
+	c := &schema.Collection{Name: e.Collection, Incarnation: incarnation, Version: schema.Version(e.Seq), Time: e.Time, Properties: p}
+	f.collections[c.Name] = c
+	if incarnation == e.Seq {
+		f.stats[incarnation] = stats{}
+	}
+	f.key = collectionKey(f.key[:0], c.Name)
+	return true, f.batch.Set(f.key, encodeCollection(c), nil)
+}
+
+// bury deletes a collection. Its expiry orders go by range; its documents stay
+// where they are, out of reach of everything but history, for as long as the
+// log keeps their events.
+func (f *fold) bury(c *schema.Collection) error {
+	st := f.statsOf(c.Incarnation)
+	f.collections[c.Name] = nil
+	delete(f.stats, c.Incarnation)
+	f.buried = append(f.buried, c.Incarnation)
+	f.key = collectionKey(f.key[:0], c.Name)
+	if err := f.batch.Delete(f.key, nil); err != nil {
+		return err
+	}
+	if st.documents == 0 {
+		return nil
+	}
+	f.key = queueKey(f.key[:0], Queue{Incarnation: c.Incarnation, Order: ByDeadline})
+	prefix := f.key[:len(f.key)-1]
+	if err := f.batch.DeleteRange(prefix, successor(prefix), nil); err != nil {
+		return err
+	}
+	f.key = binary.BigEndian.AppendUint64(buriedPrefix(f.key[:0], c.Name), c.Incarnation)
+	return f.batch.Set(f.key, nil, nil)
+}
+
+func (f *fold) statsOf(incarnation uint64) stats {
+	if st, ok := f.stats[incarnation]; ok {
+		return st
+	}
+	f.store.mu.RLock()
+	defer f.store.mu.RUnlock()
+	return f.store.stats[incarnation]
+}
+
+func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error) {
+	e := fact.Event
+	f.key = documentKey(f.key[:0], c.Incarnation, e.ID)
+	prior, exists, err := f.prior(fact)
+	if err != nil {
+		return false, err
+	}
+	// A version ends once: an expiry that comes a second time, or for a
+	// version long replaced, changes nothing.
+	if exists != (e.Type != schema.DocumentCreated) || exists && prior.Version != e.Previous {
+		return false, nil
+	}
+	now, fits := f.after(fact)
+	if !fits {
+		return false, nil
+	}
+	st := f.statsOf(c.Incarnation)
+	if exists {
+		st.add(prior, -1)
+		if q, second, ok := queueOf(c.Incarnation, prior); ok {
+			f.key2 = expiryKey(f.key2[:0], q, second, e.ID)
+			if err := f.batch.Delete(f.key2, nil); err != nil {
+				return false, err
+			}
+		}
+	}
+	if now.exists {
+		st.add(now.Meta, 1)
+		f.value = appendRecord(f.value[:0], now.Meta, e.Body)
+		if err := f.batch.Set(f.key, f.value, nil); err != nil {
+			return false, err
+		}
+		if q, second, ok := queueOf(c.Incarnation, now.Meta); ok {
+			f.key2 = expiryKey(f.key2[:0], q, second, e.ID)
+			f.value = binary.AppendUvarint(f.value[:0], uint64(now.Size))
+			if err := f.batch.Set(f.key2, f.value, nil); err != nil {
+				return false, err
+			}
+		}
+	} else {
+		if err := f.batch.Delete(f.key, nil); err != nil {
+			return false, err
+		}
+		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
+		if err := f.batch.Set(f.key2, nil, nil); err != nil {
+			return false, err
+		}
+	}
+	if f.touched != nil {
+		f.touched[string(f.key)] = now
+	}
+	f.stats[c.Incarnation] = st
+	return true, nil
+}
+
+// after returns the document's Meta after the fact.
+func (f *fold) after(fact *Fact) (now touched, fits bool) {
+	e := fact.Event
+	if e.Type != schema.DocumentCreated && e.Type != schema.DocumentReplaced {
+		return touched{}, true
+	}
+	ttl := fact.TTL
+	if !fact.Known {
+		d, fault := schema.ParseDocument(e.ID, e.Body)
+		if fault != nil {
+			return touched{}, false
+		}
+		ttl = d.TTL
+	}
+	return touched{Meta: Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body))}, exists: true}, true
+}
+
+// prior returns the document's Meta before the fact; f.key is its key.
+func (f *fold) prior(fact *Fact) (m Meta, exists bool, err error) {
+	if fact.Known {
+		return fact.Prior, fact.Prior.Version != 0, nil
+	}
+	if t, ok := f.touched[string(f.key)]; ok {
+		return t.Meta, t.exists, nil
+	}
+	value, closer, err := f.store.db.Get(f.key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return Meta{}, false, nil
+	} else if err != nil {
+		return Meta{}, false, err
+	}
+	defer closer.Close()
+	r, err := decodeRecord(value)
+	return r.Meta, err == nil, err
+}

@@ -1,0 +1,50 @@
+package projections
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Lives returns the sequence of the latest event of each life of an id, newest
+// first and at most limit of them: the life it may have now, those that ended,
+// and those that ended with their collection. From there each life reads
+// backwards through Lapse-Previous.
+func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
+	var ends []uint64
+	now := func(incarnation uint64) error {
+		r, ok, err := s.Document(&schema.Collection{Incarnation: incarnation}, id, nil)
+		if ok {
+			ends = append(ends, uint64(r.Version))
+		}
+		return err
+	}
+	if c, ok := s.Collection(name); ok {
+		if err := now(c.Incarnation); err != nil {
+			return nil, err
+		}
+	}
+	prefix := buriedPrefix(nil, name)
+	if err := s.scan(prefix, func(key, _ []byte) error {
+		return now(binary.BigEndian.Uint64(key[len(prefix):]))
+	}); err != nil {
+		return nil, err
+	}
+	prefix = historyPrefix(nil, name, id)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
+	if err != nil {
+		return nil, err
+	}
+	for ok, n := it.Last(), 0; ok && n < limit; ok, n = it.Prev(), n+1 {
+		ends = append(ends, binary.BigEndian.Uint64(it.Key()[len(prefix):]))
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return nil, err
+	}
+	slices.Sort(ends)
+	slices.Reverse(ends)
+	return ends[:min(len(ends), limit)], nil
+}

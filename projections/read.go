@@ -1,0 +1,78 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Cursor returns how far the log is folded.
+func (s *Store) Cursor() Cursor {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.cursor
+}
+
+// Wait returns when sequence seq is folded, or with ctx's error.
+func (s *Store) Wait(ctx context.Context, seq uint64) error {
+	for {
+		s.mu.Lock()
+		if s.cursor.Seq >= seq {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.folded == nil {
+			s.folded = make(chan struct{})
+		}
+		folded := s.folded
+		s.mu.Unlock()
+		select {
+		case <-folded:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Collection returns the named collection if it exists. The result is shared
+// and must not be changed.
+func (s *Store) Collection(name schema.CollectionName) (*schema.Collection, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	c, ok := s.collections[name]
+	return c, ok
+}
+
+// Collections returns all collections that exist, by name.
+func (s *Store) Collections() []*schema.Collection {
+	s.mu.RLock()
+	all := make([]*schema.Collection, 0, len(s.collections))
+	for _, c := range s.collections {
+		all = append(all, c)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b *schema.Collection) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return all
+}
+
+// Document reads a document, whether its deadline has passed or not: the
+// caller asks its Meta. The record's Body is in buf, which grows as needed.
+func (s *Store) Document(c *schema.Collection, id schema.DocumentID, buf []byte) (r Record, ok bool, err error) {
+	var key [1 + 8 + schema.MaxIDBytes]byte
+	value, closer, err := s.db.Get(documentKey(key[:0], c.Incarnation, id))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return Record{}, false, nil
+	} else if err != nil {
+		return Record{}, false, err
+	}
+	buf = append(buf[:0], value...)
+	if err := closer.Close(); err != nil {
+		return Record{}, false, err
+	}
+	r, err = decodeRecord(buf)
+	return r, err == nil, err
+}

@@ -1,0 +1,114 @@
+package projections
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Meta is what is known of a document besides its content.
+type Meta struct {
+	Version schema.Version
+	TS      int64 // seconds since 1970 of the last modification
+	TTL     schema.TTL
+	Size    int64 // bytes of JSON
+}
+
+// Deadline applies the collection's policy to the document.
+func (m Meta) Deadline(c *schema.Collection) schema.Deadline {
+	return schema.DeadlineOf(c.DefaultTTL, m.TTL, m.TS)
+}
+
+// Record is a document as the projection holds it.
+type Record struct {
+	Meta
+	Body []byte // JSON with its id, without system properties
+}
+
+func appendRecord(dst []byte, m Meta, body []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(m.Version))
+	dst = binary.AppendUvarint(dst, uint64(m.TS))
+	dst = binary.AppendVarint(dst, int64(m.TTL))
+	return append(dst, body...)
+}
+
+// decodeRecord reads a document value; the result shares its memory.
+func decodeRecord(value []byte) (Record, error) {
+	version, a := binary.Uvarint(value)
+	ts, b := binary.Uvarint(value[max(a, 0):])
+	ttl, c := binary.Varint(value[max(a, 0)+max(b, 0):])
+	if a <= 0 || b <= 0 || c <= 0 {
+		return Record{}, fmt.Errorf("projection: malformed document value %x", value[:min(len(value), 32)])
+	}
+	body := value[a+b+c:]
+	return Record{
+		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: schema.TTL(ttl), Size: int64(len(body))},
+		Body: body,
+	}, nil
+}
+
+// collectionRecord is the value of a collection key.
+type collectionRecord struct {
+	Incarnation    uint64              `json:"incarnation"`
+	Version        schema.Version      `json:"version"`
+	Time           int64               `json:"time"`
+	DefaultTTL     schema.DefaultTTL   `json:"defaultTtl"`
+	IndexingMode   schema.IndexingMode `json:"indexingMode"`
+	IncludedPaths  []string            `json:"includedPaths,omitempty"`
+	PreviousImages bool                `json:"previousImages"`
+}
+
+func encodeCollection(c *schema.Collection) []byte {
+	value, _ := json.Marshal(collectionRecord{c.Incarnation, c.Version, c.Time,
+		c.DefaultTTL, c.IndexingMode, c.IncludedPaths, c.PreviousImages})
+	return value
+}
+
+func decodeCollection(name schema.CollectionName, value []byte) (*schema.Collection, error) {
+	var r collectionRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		return nil, fmt.Errorf("projection: collection %s: %w", name, err)
+	}
+	return &schema.Collection{Name: name, Incarnation: r.Incarnation, Version: r.Version, Time: r.Time,
+		Properties: schema.Properties{DefaultTTL: r.DefaultTTL, IndexingMode: r.IndexingMode,
+			IncludedPaths: r.IncludedPaths, PreviousImages: r.PreviousImages}}, nil
+}
+
+// stats are the counts of one collection as folded; documents that expired
+// and are not yet swept are in them.
+type stats struct {
+	documents, bytes, own, inherited int64
+}
+
+// add counts a document in (sign 1) or out (sign -1).
+func (s *stats) add(m Meta, sign int64) {
+	s.documents += sign
+	s.bytes += sign * m.Size
+	switch {
+	case m.TTL > 0:
+		s.own += sign
+	case m.TTL == schema.Inherit:
+		s.inherited += sign
+	}
+}
+
+func (s stats) encode() []byte {
+	var b []byte
+	for _, n := range []int64{s.documents, s.bytes, s.own, s.inherited} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	return b
+}
+
+func decodeStats(value []byte) (s stats, err error) {
+	for _, n := range []*int64{&s.documents, &s.bytes, &s.own, &s.inherited} {
+		u, size := binary.Uvarint(value)
+		if size <= 0 {
+			return s, fmt.Errorf("projection: malformed counts %x", value)
+		}
+		*n, value = int64(u), value[size:]
+	}
+	return s, nil
+}

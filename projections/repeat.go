@@ -1,0 +1,81 @@
+package projections
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// RepeatWindow is for how long, in ms of log time, the Nats-Msg-Id of a
+// mutation that succeeded is remembered.
+const RepeatWindow = 2 * 60 * 1000
+
+// remember keeps the Nats-Msg-Id of a mutation with the event it made.
+func (f *fold) remember(e *schema.Event) error {
+	f.value = binary.BigEndian.AppendUint64(f.value[:0], e.Seq)
+	f.value = binary.BigEndian.AppendUint64(f.value, uint64(e.Time))
+	f.key = messageKey(f.key[:0], e.MsgID)
+	if err := f.batch.Set(f.key, f.value, nil); err != nil {
+		return err
+	}
+	f.key = messageTimeKey(f.key[:0], e.Time/1000, e.MsgID)
+	return f.batch.Set(f.key, nil, nil)
+}
+
+// forget drops message ids that were past the window at the cursor, before
+// the fold's own events: at most so many, which is more than they can add.
+func (f *fold) forget(most int) error {
+	last := (f.cursor.Time - RepeatWindow) / 1000
+	if last <= f.store.forgotten {
+		return nil
+	}
+	it, err := f.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: messageTimeKey(nil, f.store.forgotten, ""),
+		UpperBound: messageTimeKey(nil, last, ""),
+	})
+	if err != nil {
+		return err
+	}
+	ok := it.First()
+	for ; ok && most > 0; ok, most = it.Next(), most-1 {
+		second, id := int64(binary.BigEndian.Uint64(it.Key()[1:])), string(it.Key()[1+8:])
+		f.store.forgotten = second
+		// The id may have been used again since.
+		_, at, known, err := f.store.message(id)
+		if err == nil && known && at/1000 == second {
+			err = f.batch.Delete(messageKey(nil, id), nil)
+		}
+		if err == nil {
+			err = f.batch.Delete(it.Key(), nil)
+		}
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	if !ok {
+		f.store.forgotten = last
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+// message returns the event that a Nats-Msg-Id made, and its log time in ms.
+func (s *Store) message(id string) (seq uint64, at int64, known bool, err error) {
+	value, closer, err := s.db.Get(messageKey(nil, id))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, 0, false, nil
+	} else if err != nil {
+		return 0, 0, false, err
+	}
+	seq, at = binary.BigEndian.Uint64(value), int64(binary.BigEndian.Uint64(value[8:]))
+	return seq, at, true, closer.Close()
+}
+
+// Repeated returns the sequence of the event that a mutation with this
+// Nats-Msg-Id made, if it succeeded within the window before now (log time,
+// ms).
+func (s *Store) Repeated(id string, now int64) (seq uint64, ok bool, err error) {
+	seq, at, known, err := s.message(id)
+	return seq, known && now-at < RepeatWindow, err
+}
