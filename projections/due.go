@@ -55,10 +55,13 @@ func DueAt(c *schema.Collection, order Order, second int64) (at int64, ok bool) 
 	return 0, false
 }
 
-// Entry is a document's place in a queue.
+// Entry is a document's place in a queue, with what its DocumentExpired needs
+// besides the content, so that expiring without previous images reads no
+// document.
 type Entry struct {
 	Second int64
 	ID     schema.DocumentID
+	Meta   Meta
 }
 
 // Scan visits the entries of a queue after the given one, in order, until
@@ -74,16 +77,30 @@ func (s *Store) Scan(q Queue, after Entry, visit func(Entry) bool) error {
 		return err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		if !visit(decodeEntry(it.Key())) {
+		if !visit(decodeEntry(q.Order, it.Key(), it.Value())) {
 			break
 		}
 	}
 	return errors.Join(it.Error(), it.Close())
 }
 
-func decodeEntry(key []byte) Entry {
+func appendEntryValue(dst []byte, m Meta) []byte {
+	dst = binary.AppendUvarint(dst, uint64(m.Size))
+	dst = binary.AppendUvarint(dst, uint64(m.Version))
+	return binary.AppendVarint(dst, int64(m.TTL))
+}
+
+func decodeEntry(order Order, key, value []byte) Entry {
 	second, id := key[queueKeyBytes:queueKeyBytes+8], key[queueKeyBytes+8:]
-	return Entry{Second: int64(binary.BigEndian.Uint64(second)), ID: schema.DocumentID(id)}
+	e := Entry{Second: int64(binary.BigEndian.Uint64(second)), ID: schema.DocumentID(id)}
+	size, a := binary.Uvarint(value)
+	version, b := binary.Uvarint(value[a:])
+	ttl, _ := binary.Varint(value[a+b:])
+	e.Meta = Meta{Version: schema.Version(version), TS: e.Second, TTL: schema.TTL(ttl), Size: int64(size)}
+	if order == ByDeadline {
+		e.Meta.TS -= ttl
+	}
+	return e
 }
 
 // Counts are what a collection holds at a moment.

@@ -15,12 +15,13 @@ import (
 type Fact struct {
 	*schema.Event // of type NoEvent for a foreign message: only the cursor moves
 
-	// Known says that whoever decided the event still knew the document's Meta
-	// before it, with Version 0 for none, and the ttl of its new content. That
-	// saves folding a read and a parse.
-	Known bool
-	Prior Meta
-	TTL   schema.TTL
+	// Known says that whoever decided the event still knew the collection's
+	// incarnation, the document's Meta before it, with Version 0 for none, and
+	// the ttl of its new content. That saves folding a read and a parse.
+	Known       bool
+	Incarnation uint64
+	Prior       Meta
+	TTL         schema.TTL
 }
 
 // Fold applies facts, in log order and continuing at the cursor, as one atomic
@@ -261,7 +262,7 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 		}
 		if q, second, ok := queueOf(c.Incarnation, now.Meta); ok {
 			f.key2 = expiryKey(f.key2[:0], q, second, e.ID)
-			f.value = binary.AppendUvarint(f.value[:0], uint64(now.Size))
+			f.value = appendEntryValue(f.value[:0], now.Meta)
 			if err := f.batch.Set(f.key2, f.value, nil); err != nil {
 				return false, err
 			}

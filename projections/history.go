@@ -16,11 +16,11 @@ import (
 func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
 	var ends []uint64
 	now := func(incarnation uint64) error {
-		r, ok, err := s.Document(&schema.Collection{Incarnation: incarnation}, id, nil)
-		if ok {
+		return s.document(incarnation, id, func(value []byte) error {
+			r, err := decodeRecord(value)
 			ends = append(ends, uint64(r.Version))
-		}
-		return err
+			return err
+		})
 	}
 	if c, ok := s.Collection(name); ok {
 		if err := now(c.Incarnation); err != nil {

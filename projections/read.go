@@ -62,17 +62,33 @@ func (s *Store) Collections() []*schema.Collection {
 // Document reads a document, whether its deadline has passed or not: the
 // caller asks its Meta. The record's Body is in buf, which grows as needed.
 func (s *Store) Document(c *schema.Collection, id schema.DocumentID, buf []byte) (r Record, ok bool, err error) {
+	err = s.document(c.Incarnation, id, func(value []byte) error {
+		r, err = decodeRecord(append(buf[:0], value...))
+		ok = err == nil
+		return err
+	})
+	return r, ok, err
+}
+
+// Meta reads what Document does without the content.
+func (s *Store) Meta(c *schema.Collection, id schema.DocumentID) (m Meta, ok bool, err error) {
+	err = s.document(c.Incarnation, id, func(value []byte) error {
+		r, err := decodeRecord(value)
+		m, ok = r.Meta, err == nil
+		return err
+	})
+	return m, ok, err
+}
+
+// document calls read with a document's value, which is valid only during the
+// call, if there is one.
+func (s *Store) document(incarnation uint64, id schema.DocumentID, read func(value []byte) error) error {
 	var key [1 + 8 + schema.MaxIDBytes]byte
-	value, closer, err := s.db.Get(documentKey(key[:0], c.Incarnation, id))
+	value, closer, err := s.db.Get(documentKey(key[:0], incarnation, id))
 	if errors.Is(err, pebble.ErrNotFound) {
-		return Record{}, false, nil
+		return nil
 	} else if err != nil {
-		return Record{}, false, err
+		return err
 	}
-	buf = append(buf[:0], value...)
-	if err := closer.Close(); err != nil {
-		return Record{}, false, err
-	}
-	r, err = decodeRecord(buf)
-	return r, err == nil, err
+	return errors.Join(read(value), closer.Close())
 }

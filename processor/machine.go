@@ -1,0 +1,172 @@
+package processor
+
+import (
+	"fmt"
+
+	"github.com/lapsedb/lapse/expiry"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Machine is the state machine at the core of lapse: it decides mutations,
+// expires documents, and folds what it decided once the log has it. It has no
+// goroutines, no clock and no NATS; serve, simulate and tests drive it.
+//
+// Decide and Expire add events to the end of what is pending; Take hands them
+// out to be appended to the log, Commit folds them when the log has them, and
+// Abort forgets them when it has not. Between Take and Commit the machine goes
+// on deciding, against the projection plus what is pending.
+//
+// It is not safe for concurrent use. An error from it is one of the
+// projection's files: the machine is then in no defined state.
+type Machine struct {
+	store *projections.Store
+
+	seq  uint64 // of the last event decided
+	time int64  // log time of the last event decided, ms
+
+	// pending holds what was decided and not yet folded, in log order; the
+	// first taken of it were handed out.
+	pending []projections.Fact
+	taken   int
+
+	overlay overlay
+	sweep   sweep
+}
+
+// NewMachine returns a machine that goes on where the store's cursor is, which
+// has to be the log's end.
+func NewMachine(store *projections.Store) (*Machine, error) {
+	m := &Machine{store: store}
+	return m, m.restart()
+}
+
+// restart forgets everything but the store.
+func (m *Machine) restart() error {
+	cursor := m.store.Cursor()
+	m.seq, m.time = cursor.Seq, cursor.Time
+	m.pending, m.taken = nil, 0
+	m.overlay = newOverlay()
+	m.sweep = sweep{
+		wheel:       expiry.New[projections.Queue](m.time / 1000),
+		collections: make(map[uint64]schema.CollectionName),
+		positions:   make(map[projections.Queue]projections.Entry),
+	}
+	for _, c := range m.store.Collections() {
+		if err := m.arm(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Seq returns the sequence of the last event decided.
+func (m *Machine) Seq() uint64 { return m.seq }
+
+// Time returns the log time, in ms, of the last event decided.
+func (m *Machine) Time() int64 { return m.time }
+
+// stamp moves log time to now, in ms, unless that is back.
+func (m *Machine) stamp(now int64) { m.time = max(m.time, now) }
+
+// now returns log time in whole seconds.
+func (m *Machine) now() int64 { return m.time / 1000 }
+
+// emit adds an event at the end of the log as it will be.
+func (m *Machine) emit(e *schema.Event) {
+	m.emitFact(projections.Fact{Event: e, Known: true})
+}
+
+func (m *Machine) emitFact(fact projections.Fact) {
+	m.seq++
+	fact.Seq, fact.Time = m.seq, m.time
+	m.pending = append(m.pending, fact)
+	if fact.MsgID != "" && fact.Type != schema.MutationRejected {
+		m.overlay.setMessage(fact.MsgID, message{seq: m.seq, at: m.time})
+	}
+}
+
+// Take returns the events decided since the last Take, in log order. They
+// belong to the machine and must not be changed.
+func (m *Machine) Take() []projections.Fact {
+	facts := m.pending[m.taken:]
+	m.taken = len(m.pending)
+	return facts
+}
+
+// Pending returns how many events were decided and not yet folded.
+func (m *Machine) Pending() int { return len(m.pending) }
+
+// Commit folds the pending events up to sequence seq, which the log has.
+func (m *Machine) Commit(seq uint64) error {
+	n := 0
+	for n < len(m.pending) && m.pending[n].Seq <= seq {
+		n++
+	}
+	if n > m.taken {
+		return fmt.Errorf("processor: commit of %d events, %d were taken", n, m.taken)
+	}
+	facts := m.pending[:n]
+	if err := m.store.Fold(facts); err != nil {
+		return err
+	}
+	for i := range facts {
+		if err := m.folded(&facts[i]); err != nil {
+			return err
+		}
+	}
+	all := n == len(m.pending)
+	m.overlay.folded(facts, all)
+	clear(facts)
+	m.taken -= n
+	if all {
+		m.pending = m.pending[:0]
+	} else {
+		m.pending = m.pending[n:]
+	}
+	return nil
+}
+
+// Abort forgets what is pending: the log does not have it. What the log has
+// instead is then folded with Adopt.
+func (m *Machine) Abort() error { return m.restart() }
+
+// Adopt folds events of the log that this machine did not decide. Nothing may
+// be pending.
+func (m *Machine) Adopt(facts []projections.Fact) error {
+	if len(m.pending) > 0 {
+		return fmt.Errorf("processor: adopt with %d events pending", len(m.pending))
+	}
+	if err := m.store.Fold(facts); err != nil {
+		return err
+	}
+	return m.restart()
+}
+
+// collection returns a collection as decided so far, nil if there is none.
+func (m *Machine) collection(name schema.CollectionName) *schema.Collection {
+	if c, ok := m.overlay.collections[name]; ok {
+		return c.Collection
+	}
+	c, _ := m.store.Collection(name)
+	return c
+}
+
+// meta returns a document as decided so far, whether its deadline has passed
+// or not; Version is 0 if there is none.
+func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.Meta, error) {
+	if d, ok := m.overlay.documents[documentKey{c.Incarnation, id}]; ok {
+		return d.Meta, nil
+	}
+	meta, _, err := m.store.Meta(c, id)
+	return meta, err
+}
+
+// document is meta with the content.
+func (m *Machine) document(c *schema.Collection, id schema.DocumentID) (projections.Record, error) {
+	if d, ok := m.overlay.documents[documentKey{c.Incarnation, id}]; ok {
+		return d.Record, nil
+	}
+	r, _, err := m.store.Document(c, id, nil)
+	return r, err
+}

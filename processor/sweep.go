@@ -1,0 +1,229 @@
+package processor
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lapsedb/lapse/expiry"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// sweep knows which expiry queues are due. It looks only at what is folded:
+// queues are armed when an event that fills them is, never before.
+type sweep struct {
+	// wheel holds for each queue the second of its first entry. Where the next
+	// one is, the sweep learns from the walk over this one.
+	wheel *expiry.Wheel[projections.Queue]
+
+	// due are the queues that fired and were not walked to their end yet.
+	due []dueQueue
+
+	// positions are the last entries walked. Walking on from there, and not
+	// from the front, steps over no tombstones and over no entry whose
+	// DocumentExpired is still pending.
+	positions map[projections.Queue]projections.Entry
+
+	collections map[uint64]schema.CollectionName // by incarnation
+}
+
+type dueQueue struct {
+	projections.Queue
+	at int64
+}
+
+// arm sets both queues of a collection by their first entries and its policy.
+func (m *Machine) arm(c *schema.Collection) error {
+	m.sweep.collections[c.Incarnation] = c.Name
+	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
+		q := projections.Queue{Incarnation: c.Incarnation, Order: order}
+		m.disarm(q)
+		if err := m.store.Scan(q, projections.Entry{}, func(first projections.Entry) bool {
+			if at, ok := projections.DueAt(c, order, first.Second); ok {
+				m.sweep.wheel.Set(q, at)
+			}
+			return false
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Machine) disarm(q projections.Queue) {
+	m.sweep.wheel.Remove(q)
+	delete(m.sweep.positions, q)
+	m.sweep.due = slices.DeleteFunc(m.sweep.due, func(d dueQueue) bool { return d.Queue == q })
+}
+
+// folded keeps the wheel in step with an event that was just folded.
+func (m *Machine) folded(fact *projections.Fact) error {
+	switch fact.Type {
+	case schema.CollectionCreated, schema.CollectionReplaced:
+		if c, ok := m.store.Collection(fact.Collection); ok {
+			return m.arm(c)
+		}
+	case schema.CollectionDeleted:
+		for incarnation, name := range m.sweep.collections {
+			if c, ok := m.store.Collection(name); name == fact.Collection && (!ok || c.Incarnation != incarnation) {
+				m.disarm(projections.Queue{Incarnation: incarnation, Order: projections.ByDeadline})
+				m.disarm(projections.Queue{Incarnation: incarnation, Order: projections.ByTimestamp})
+				delete(m.sweep.collections, incarnation)
+			}
+		}
+	case schema.DocumentCreated, schema.DocumentReplaced:
+		c, ok := m.store.Collection(fact.Collection)
+		if !ok {
+			return nil
+		}
+		q, second, waits := projections.QueueOf(c, projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL})
+		if !waits {
+			return nil
+		}
+		at, expires := projections.DueAt(c, q.Order, second)
+		if !expires {
+			return nil
+		}
+		if armed, ok := m.sweep.wheel.At(q); !ok || at < armed {
+			m.sweep.wheel.Set(q, at)
+		}
+	}
+	return nil
+}
+
+// NextDue returns the earliest second at which something folded may be due.
+// It may be early, never late.
+func (m *Machine) NextDue() (second int64, ok bool) {
+	if len(m.sweep.due) > 0 {
+		return m.sweep.due[0].at, true
+	}
+	return m.sweep.wheel.Next()
+}
+
+// Expire decides at most limit expiries of what is due and folded at now, in
+// ms, the longest due first. more tells whether there are others.
+func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
+	m.stamp(now)
+	s := &m.sweep
+	before := len(s.due)
+	s.wheel.Advance(m.now(), func(q projections.Queue, at int64) {
+		s.due = append(s.due, dueQueue{q, at})
+	})
+	// Queues of one second are walked in the order of their keys, so that the
+	// log does not depend on the order in which they were armed.
+	slices.SortFunc(s.due[before:], func(a, b dueQueue) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Order, b.Order))
+	})
+	done := 0
+	defer func() { s.due = slices.Delete(s.due, 0, done) }()
+	for ; done < len(s.due); done++ {
+		q := s.due[done].Queue
+		name, ok := s.collections[q.Incarnation]
+		c := m.collection(name)
+		if !ok || c == nil || c.Incarnation != q.Incarnation {
+			continue // deleted; if that is pending, folding it disarms the queue
+		}
+		n, next, err := m.walk(c, q, limit)
+		if err != nil {
+			return false, err
+		}
+		if limit -= n; next == dueNow {
+			return true, nil
+		}
+		m.rearm(q, next)
+	}
+	return false, nil
+}
+
+// expireAll decides up to limit expiries of what is due and folded in one
+// collection; more tells whether there are others.
+func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err error) {
+	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
+		q := projections.Queue{Incarnation: c.Incarnation, Order: order}
+		n, next, err := m.walk(c, q, limit)
+		if err != nil {
+			return false, err
+		}
+		if limit -= n; next == dueNow {
+			m.sweep.wheel.Set(q, m.now())
+			return true, nil
+		}
+		m.rearm(q, next)
+	}
+	return false, nil
+}
+
+// What walk says of the rest of a queue, besides when it is due.
+const (
+	dueNow = -1
+	never  = 0
+)
+
+func (m *Machine) rearm(q projections.Queue, next int64) {
+	if armed, ok := m.sweep.wheel.At(q); next != never && (!ok || next < armed) {
+		m.sweep.wheel.Set(q, next)
+	}
+}
+
+// walk decides expiries of one queue from its position on. next is the second
+// at which the queue is due again, dueNow if limit was reached first, or never.
+func (m *Machine) walk(c *schema.Collection, q projections.Queue, limit int) (n int, next int64, err error) {
+	position := m.sweep.positions[q]
+	moved := false
+	scanErr := m.store.Scan(q, position, func(entry projections.Entry) bool {
+		at, ok := projections.DueAt(c, q.Order, entry.Second)
+		switch {
+		case !ok:
+			return false
+		case at > m.now():
+			next = at
+			return false
+		case n == limit:
+			next = dueNow
+			return false
+		}
+		position, moved = entry, true
+		var expired bool
+		expired, err = m.expireEntry(c, entry)
+		if expired {
+			n++
+		}
+		return err == nil
+	})
+	if moved {
+		m.sweep.positions[q] = position
+	}
+	if err == nil {
+		err = scanErr
+	}
+	return n, next, err
+}
+
+// expireEntry expires the document behind an entry that is due, unless a
+// pending event has ended that version already.
+func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry) (bool, error) {
+	if _, pending := m.overlay.documents[documentKey{c.Incarnation, entry.ID}]; pending {
+		return false, nil
+	}
+	var body []byte
+	if c.PreviousImages {
+		r, ok, err := m.store.Document(c, entry.ID, nil)
+		if err != nil || !ok {
+			return false, err
+		}
+		body = r.Body
+	}
+	m.expire(c, entry.ID, projections.Record{Meta: entry.Meta, Body: body})
+	return true, nil
+}
+
+// expire emits the DocumentExpired of a version that is due.
+func (m *Machine) expire(c *schema.Collection, id schema.DocumentID, r projections.Record) {
+	e := &schema.Event{Type: schema.DocumentExpired, Collection: c.Name, ID: id,
+		Previous: r.Version, Deadline: r.Deadline(c)}
+	if c.PreviousImages {
+		e.Body = r.Body
+	}
+	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: r.Meta})
+	m.overlay.setDocument(documentKey{c.Incarnation, id}, overlaid{seq: m.seq})
+}
