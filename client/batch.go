@@ -1,0 +1,157 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+)
+
+// MaxBatch is how many operations a batch may have.
+const MaxBatch = 1000
+
+// Batch collects operations on one collection that are sent together:
+//
+//	results, err := coll.Batch().Upsert("a", order).Delete("b").Get("c").Run(ctx)
+type Batch struct {
+	coll       *Collection
+	operations []operation
+	err        error // the first value that could not be encoded
+}
+
+type operation struct {
+	Op      string          `json:"op"`
+	ID      string          `json:"id"`
+	Body    json.RawMessage `json:"body,omitempty"`
+	IfMatch string          `json:"ifMatch,omitempty"`
+}
+
+// OperationOption changes one operation of a batch.
+type OperationOption func(*operation)
+
+// OnlyIfMatch is IfMatch for an operation of a batch.
+func OnlyIfMatch(etag string) OperationOption { return func(op *operation) { op.IfMatch = etag } }
+
+// Batch returns an empty batch.
+func (coll *Collection) Batch() *Batch { return &Batch{coll: coll} }
+
+// Len returns the number of operations.
+func (b *Batch) Len() int { return len(b.operations) }
+
+// Get adds a read; it sees what the operations before it did.
+func (b *Batch) Get(id string) *Batch { return b.add("get", id, nil, nil) }
+
+// Create adds a Create.
+func (b *Batch) Create(id string, value any) *Batch { return b.add("create", id, value, nil) }
+
+// Upsert adds an Upsert.
+func (b *Batch) Upsert(id string, value any, opts ...OperationOption) *Batch {
+	return b.add("upsert", id, value, opts)
+}
+
+// Replace adds a Replace.
+func (b *Batch) Replace(id string, value any, opts ...OperationOption) *Batch {
+	return b.add("replace", id, value, opts)
+}
+
+// Patch adds a Patch.
+func (b *Batch) Patch(id string, patch any, opts ...OperationOption) *Batch {
+	return b.add("patch", id, patch, opts)
+}
+
+// Delete adds a Delete.
+func (b *Batch) Delete(id string, opts ...OperationOption) *Batch {
+	return b.add("delete", id, nil, opts)
+}
+
+func (b *Batch) add(op, id string, value any, opts []OperationOption) *Batch {
+	o := operation{Op: op, ID: id}
+	if value != nil {
+		body, err := encode(value)
+		if err != nil && b.err == nil {
+			b.err = err
+		}
+		o.Body = body
+	}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	b.operations = append(b.operations, o)
+	return b
+}
+
+// Result is the outcome of one operation.
+type Result struct {
+	Code int
+	Body json.RawMessage // the document, nil after a delete or an error
+	Err  error           // coded, nil if the operation succeeded
+}
+
+// Results are the outcomes of a batch, in the order of its operations.
+type Results []Result
+
+// Err returns the first error that is to blame, or nil if all succeeded.
+func (results Results) Err() error {
+	var first error
+	for _, r := range results {
+		if r.Err == nil {
+			continue
+		}
+		if !errors.Is(r.Err, ErrFailedDependency) {
+			return r.Err
+		}
+		if first == nil {
+			first = r.Err
+		}
+	}
+	return first
+}
+
+// Decode returns the document of a result, or the error that it holds.
+func Decode[T any](r Result) (Item[T], error) {
+	if r.Err != nil || r.Body == nil {
+		return Item[T]{}, r.Err
+	}
+	return itemOf[T](r.Code, r.Body)
+}
+
+// Run sends the batch. Each operation succeeds or fails by itself. The error is
+// that of the batch as a whole, nil when each operation has its own outcome;
+// Results.Err has the first of those.
+func (b *Batch) Run(ctx context.Context, opts ...RequestOption) (Results, error) {
+	return b.run(ctx, false, opts)
+}
+
+// RunAtomic is Run in which either all changes happen or none: when one is
+// refused it has its own error and all the others ErrFailedDependency.
+func (b *Batch) RunAtomic(ctx context.Context, opts ...RequestOption) (Results, error) {
+	return b.run(ctx, true, opts)
+}
+
+func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Results, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	body, err := encode(struct {
+		Operations []operation `json:"operations"`
+		Atomic     bool        `json:"atomic"`
+	}{append([]operation{}, b.operations...), atomic})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := b.coll.client.Do(ctx, "batch", b.coll.info.Name, "", body, opts...)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Results Results `json:"results"`
+	}
+	if err := json.Unmarshal(reply.Body, &answer); err != nil {
+		return nil, badReply(err)
+	}
+	for i := range answer.Results {
+		if r := &answer.Results[i]; r.Code >= 400 {
+			r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
+		}
+	}
+	return answer.Results, nil
+}

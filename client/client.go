@@ -1,0 +1,132 @@
+package client
+
+import (
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+const (
+	defaultDatabase = "main"
+	defaultTimeout  = 5 * time.Second
+)
+
+// Client talks to one database. Close it when done.
+type Client struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	owned    bool // nc was made by Connect
+	url      string
+	database schema.DatabaseName
+	timeout  time.Duration
+
+	session bool          // see WithReadYourWrites
+	lastSeq atomic.Uint64 // highest sequence that an answer was at
+}
+
+type options struct {
+	database string
+	timeout  time.Duration
+	domain   string
+	session  bool
+	nats     []nats.Option
+}
+
+// Option configures a Client.
+type Option func(*options)
+
+// WithDatabase chooses the database; without it, main.
+func WithDatabase(name string) Option { return func(o *options) { o.database = name } }
+
+// WithTimeout says how long a request may take whose context has no deadline;
+// without it, 5 s.
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// WithCreds names the credentials file for Connect; New ignores it.
+func WithCreds(file string) Option { return WithNATSOptions(nats.UserCredentials(file)) }
+
+// WithNATSOptions adds options for the connection that Connect makes; New
+// ignores them.
+func WithNATSOptions(opts ...nats.Option) Option {
+	return func(o *options) { o.nats = append(o.nats, opts...) }
+}
+
+// WithJetStreamDomain names the JetStream domain in which the log is, where it
+// is not the one of the connection.
+func WithJetStreamDomain(domain string) Option { return func(o *options) { o.domain = domain } }
+
+// WithReadYourWrites makes every read see what this client changed or saw
+// before, whichever process answers it. Without it, a read that a standby
+// answers may be a moment behind.
+func WithReadYourWrites() Option { return func(o *options) { o.session = true } }
+
+// Connect connects to the NATS server at address and returns a client that closes
+// the connection with itself. It reconnects for ever; it fails with
+// ErrUnavailable when nobody answers now.
+func Connect(address string, opts ...Option) (*Client, error) {
+	o := apply(opts)
+	nc, err := nats.Connect(address, append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1)}, o.nats...)...)
+	if err != nil {
+		return nil, (&Client{url: redacted(address)}).transportError(err)
+	}
+	c, err := New(nc, opts...)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	c.owned = true
+	return c, nil
+}
+
+// New returns a client over a connection that stays the caller's. It sends
+// nothing.
+func New(nc *nats.Conn, opts ...Option) (*Client, error) {
+	o := apply(opts)
+	database, err := schema.ParseDatabaseName(o.database)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, session: o.session}
+	withTimeout := jetstream.WithDefaultTimeout(o.timeout)
+	if o.domain == "" {
+		c.js, err = jetstream.New(nc, withTimeout)
+	} else {
+		c.js, err = jetstream.NewWithDomain(nc, o.domain, withTimeout)
+	}
+	if err != nil {
+		return nil, c.feedError(err)
+	}
+	return c, nil
+}
+
+// redacted returns a server address without its password.
+func redacted(address string) string {
+	if u, err := url.Parse(address); err == nil {
+		return u.Redacted()
+	}
+	return "the address given"
+}
+
+func apply(opts []Option) options {
+	o := options{database: defaultDatabase, timeout: defaultTimeout}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
+
+// Close closes the connection if Connect made it. Calls under way fail with
+// ErrUnavailable.
+func (c *Client) Close() {
+	if c.owned {
+		c.nc.Close()
+	}
+}
+
+// Database returns the name of the client's database.
+func (c *Client) Database() string { return string(c.database) }

@@ -1,0 +1,119 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Collection is a collection that was there when this value was made. It holds
+// no lock on it: calls fail with ErrCollectionNotFound once it is deleted.
+type Collection struct {
+	client *Client
+	info   CollectionInfo
+}
+
+// CollectionInfo describes a collection.
+type CollectionInfo struct {
+	Name string
+	Properties
+	// Documents and Bytes count what lives. Only Client.Collection fills them.
+	Documents, Bytes int64
+	TS               int64  // last change of the properties, seconds since 1970
+	ETag             string // version of the properties
+}
+
+// Name returns the collection's name.
+func (coll *Collection) Name() string { return coll.info.Name }
+
+// Info returns what the reply said from which this value was made; it asks
+// nobody.
+func (coll *Collection) Info() CollectionInfo { return coll.info }
+
+// CreateCollection creates a collection, or fails with ErrCollectionExists.
+func (c *Client) CreateCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
+	return c.putCollection(ctx, "collection.create", name, opts)
+}
+
+// ReplaceCollection replaces all properties of a collection. A new default TTL
+// covers the documents already there, at once; what had expired before stays
+// expired. To change one property give Like(coll.Info().Properties) first.
+func (c *Client) ReplaceCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
+	return c.putCollection(ctx, "collection.replace", name, opts)
+}
+
+func (c *Client) putCollection(ctx context.Context, op, name string, opts []PropertyOption) (*Collection, error) {
+	body, err := properties(opts)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.Do(ctx, op, name, "", body)
+	if err != nil {
+		return nil, err
+	}
+	return c.collectionOf(reply)
+}
+
+// Collection looks a collection up, or fails with ErrCollectionNotFound.
+func (c *Client) Collection(ctx context.Context, name string) (*Collection, error) {
+	reply, err := c.Do(ctx, "collection.get", name, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.collectionOf(reply)
+}
+
+// Collections lists all collections.
+func (c *Client) Collections(ctx context.Context) ([]CollectionInfo, error) {
+	reply, err := c.Do(ctx, "collection.list", "", "", nil)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Collections []CollectionInfo `json:"collections"`
+	}
+	if err := json.Unmarshal(reply.Body, &list); err != nil {
+		return nil, badReply(err)
+	}
+	return list.Collections, nil
+}
+
+// DeleteCollection deletes a collection with all its documents, or fails with
+// ErrCollectionNotFound.
+func (c *Client) DeleteCollection(ctx context.Context, name string) error {
+	_, err := c.Do(ctx, "collection.delete", name, "", nil)
+	return err
+}
+
+func (c *Client) collectionOf(reply *Reply) (*Collection, error) {
+	coll := &Collection{client: c}
+	if err := json.Unmarshal(reply.Body, &coll.info); err != nil {
+		return nil, badReply(err)
+	}
+	return coll, nil
+}
+
+// UnmarshalJSON reads a collection as it stands in a reply.
+func (info *CollectionInfo) UnmarshalJSON(data []byte) error {
+	var fields struct {
+		ID        string `json:"id"`
+		Documents int64  `json:"documents"`
+		Bytes     int64  `json:"bytes"`
+		TS        int64  `json:"_ts"`
+		ETag      string `json:"_etag"`
+	}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	p, fault := schema.ParseProperties(schema.CollectionName(fields.ID), data)
+	if fault != nil {
+		return fault
+	}
+	*info = CollectionInfo{Name: fields.ID, Properties: p, Documents: fields.Documents, Bytes: fields.Bytes, TS: fields.TS, ETag: fields.ETag}
+	return nil
+}
+
+func badReply(err error) error {
+	return &failure{coded: ErrUnavailable.With("the reply cannot be read: %v: is the client older than the server?", err), cause: err}
+}

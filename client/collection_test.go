@@ -1,0 +1,78 @@
+package client_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+func TestCollections(t *testing.T) {
+	s := newStandin(t).serve()
+	c := s.client()
+	ctx := t.Context()
+	coll := s.collection(c)
+	info := coll.Info()
+	if coll.Name() != "orders" || info.DefaultTTL != 3600 || !slices.Equal(info.IncludedPaths, []string{"/total"}) ||
+		info.Documents != 2 || info.Bytes != 80 || info.TS != 5 || info.ETag != "1" {
+		t.Errorf("%+v", info)
+	}
+
+	s.answer("collection.create.orders", 201, `{"id":"orders","_ts":5,"_etag":"1"}`)
+	s.answer("collection.replace.orders", 200, `{"id":"orders","_ts":5,"_etag":"1"}`)
+	for _, test := range []struct {
+		opts []client.PropertyOption
+		want string
+	}{
+		{nil, `{"defaultTtl":null,"indexingPolicy":{"indexingMode":"consistent","includedPaths":[]},"previousImages":true}`},
+		{[]client.PropertyOption{client.DefaultTTL(time.Hour), client.Indexing(client.Lazy), client.IncludePaths("/a", "/b"), client.PreviousImages(false)},
+			`{"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/a"},{"path":"/b"}]},"previousImages":false}`},
+		{[]client.PropertyOption{client.Like(info.Properties), client.TTLPerDocument()},
+			`{"defaultTtl":-1,"indexingPolicy":{"indexingMode":"consistent","includedPaths":[{"path":"/total"}]},"previousImages":true}`},
+	} {
+		if _, err := c.CreateCollection(ctx, "orders", test.opts...); err != nil {
+			t.Error(err)
+		}
+		if got := string(s.last().Data); got != test.want {
+			t.Errorf("got %s, want %s", got, test.want)
+		}
+		if _, err := c.ReplaceCollection(ctx, "orders", test.opts...); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, ttl := range []time.Duration{0, -time.Second, 1500 * time.Millisecond} {
+		if _, err := c.CreateCollection(ctx, "orders", client.DefaultTTL(ttl)); !errors.Is(err, client.ErrBadTTL) {
+			t.Errorf("%v: %v", ttl, err)
+		}
+	}
+
+	s.answer("collection.list", 200, `{"collections":[{"id":"a","defaultTtl":-1},{"id":"b"}]}`)
+	list, err := c.Collections(ctx)
+	if err != nil || len(list) != 2 || list[0].Name != "a" || list[0].DefaultTTL != client.NoDefault || list[1].DefaultTTL != client.TTLOff {
+		t.Errorf("%+v, %v", list, err)
+	}
+	s.answer("collection.delete.orders", 204, "")
+	if err := c.DeleteCollection(ctx, "orders"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStatusAndHistory(t *testing.T) {
+	s := newStandin(t).serve()
+	c := s.client()
+	s.answer("status", 200, `{"version":"1","database":"main","role":"writer","seq":12,"latenessMs":{"p50":1,"p99":2,"max":3}}`)
+	status, err := c.Status(t.Context())
+	if err != nil || status.Role != "writer" || status.Seq != 12 || status.LatenessMs.Max != 3 {
+		t.Errorf("%+v, %v", status, err)
+	}
+	s.answer("history.orders.a", 200, `{"events":[{"seq":5,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"a","previous":4}]}`)
+	events, err := client.History(t.Context(), s.collection(c), "a", 1)
+	if err != nil || len(events) != 1 || events[0].Type != client.DocumentDeleted || events[0].Previous != 4 {
+		t.Errorf("%+v, %v", events, err)
+	}
+	if got := string(s.last().Data); got != `{"limit":1}` {
+		t.Errorf("body %s", got)
+	}
+}

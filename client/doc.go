@@ -1,0 +1,14 @@
+// Package client is the Go client of lapse: documents with a time to live
+// over NATS.
+//
+//	c, err := client.Connect("nats://127.0.0.1:4222")
+//	sessions, err := c.CreateCollection(ctx, "sessions", client.DefaultTTL(30*time.Minute))
+//	item, err := client.Upsert(ctx, sessions, "83.149.9.216", Session{Requests: 1})
+//	item, err = client.Replace(ctx, sessions, item.ID, next, client.IfMatch(item.ETag))
+//
+//	for x, err := range client.Expirations[Session](ctx, c, client.Durable("mailer")) { … }
+//
+// Every error has a code: match it with errors.Is against the Err variables of
+// this package, or take it apart with errors.As and *Error. A Client and what
+// it hands out may be used by many goroutines at once.
+package client

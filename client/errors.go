@@ -1,0 +1,88 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Error is the coded error that every failed call matches with errors.As.
+type Error = schema.Error
+
+// What a call can fail with, for errors.Is.
+var (
+	ErrBadRequest         = schema.ErrBadRequest
+	ErrBadTTL             = schema.ErrBadTTL
+	ErrBadID              = schema.ErrBadID
+	ErrBadQuery           = schema.ErrBadQuery
+	ErrCollectionNotFound = schema.ErrCollectionNotFound
+	ErrDocumentNotFound   = schema.ErrDocumentNotFound // never there, deleted or expired
+	ErrCollectionExists   = schema.ErrCollectionExists
+	ErrDocumentExists     = schema.ErrDocumentExists
+	ErrPreconditionFailed = schema.ErrPreconditionFailed // IfMatch named another version
+	ErrTooLarge           = schema.ErrTooLarge
+	ErrFailedDependency   = schema.ErrFailedDependency // refused because another operation of the atomic batch was
+	ErrOverloaded         = schema.ErrOverloaded       // try again later
+	ErrUnavailable        = schema.ErrUnavailable      // nobody serves the database now; a change did not happen
+	ErrTimeout            = schema.ErrTimeout          // no answer in time; a change may have happened, see MsgID
+)
+
+// failure is a coded error with what led to it, so that errors.Is finds both.
+type failure struct {
+	coded *Error
+	cause error
+}
+
+func (f *failure) Error() string   { return f.coded.Error() }
+func (f *failure) Unwrap() []error { return []error{f.coded, f.cause} }
+
+// transportError turns what NATS says when a request went wrong on its way
+// into a coded error that says what to do. A cancelled context stays itself.
+func (c *Client) transportError(err error) error {
+	if _, coded := errors.AsType[*Error](err); coded || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &failure{coded: c.codeOf(err), cause: err}
+}
+
+func (c *Client) codeOf(err error) *Error {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return ErrUnavailable.With("nobody serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
+	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return ErrTimeout.With("no answer from database %q in time: check that this user may send requests to %s>, and try again", c.database, c.database.API())
+	case errors.Is(err, nats.ErrMaxPayload):
+		return ErrTooLarge.With("the request is larger than the NATS server takes (%d bytes): send less at once", c.nc.MaxPayload())
+	case errors.Is(err, nats.ErrNoServers):
+		return ErrUnavailable.With("no NATS server answers at %s: start `lapse serve`, or connect to another address", c.url)
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+		return ErrUnavailable.With("the NATS server at %s refuses these credentials: connect with others", c.url)
+	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, jetstream.ErrMsgIteratorClosed):
+		return ErrUnavailable.With("the connection to NATS is closed: connect again")
+	}
+	return ErrUnavailable.With("NATS: %v", err)
+}
+
+// feedError is transportError for what JetStream says when the feed is read.
+func (c *Client) feedError(err error) error {
+	var refused *jetstream.APIError
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):
+		err = &failure{cause: err, coded: ErrUnavailable.With("database %q has no log here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
+		err = &failure{cause: err, coded: ErrUnavailable.With("this NATS server and account have no JetStream: connect to the one that has the log of database %q", c.database)}
+	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		err = &failure{cause: err, coded: ErrTimeout.With("JetStream did not answer in time: check that this user may create consumers on stream %s, and try again", c.database.LogStream())}
+	case errors.Is(err, jetstream.ErrInvalidConsumerName):
+		err = &failure{cause: err, coded: ErrBadRequest.With("the durable name is not legal: use letters, digits, _ and -")}
+	case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound):
+		err = &failure{cause: err, coded: ErrUnavailable.With("the consumer of the feed was deleted: read on from the last sequence")}
+	case errors.As(err, &refused) && refused.Code == 400:
+		err = &failure{cause: err, coded: ErrBadRequest.With("JetStream refused to read the feed: %s", refused.Description)}
+	}
+	return c.transportError(err)
+}

@@ -1,0 +1,45 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+)
+
+// Expiration is the end of a document that reached its deadline.
+type Expiration[T any] struct {
+	*Event
+	// Value is the last content of the document, if HasValue: it is missing in
+	// collections without previous images.
+	Value    T
+	HasValue bool
+}
+
+// Due returns the moment from which the document did not exist any more. The
+// event came at Event.Time, a little later.
+func (x Expiration[T]) Due() time.Time { return time.Unix(x.Deadline.At, 0) }
+
+// Expirations is Changes for expired documents, with their last content as a T.
+// With Durable it is a timer that survives everything: each expiry is handled
+// at least once.
+//
+// A document that does not fit a T comes with an error and the event; the feed
+// goes on behind it if the loop does. Any other error is the last.
+func Expirations[T any](ctx context.Context, c *Client, opts ...FeedOption) iter.Seq2[Expiration[T], error] {
+	opts = append(opts[:len(opts):len(opts)], func(f *feed) { f.types = []EventType{DocumentExpired} })
+	return func(yield func(Expiration[T], error) bool) {
+		for e, err := range c.Changes(ctx, opts...) {
+			x := Expiration[T]{Event: e}
+			if err == nil && len(e.Body) > 0 {
+				x.HasValue = true
+				if fault := json.Unmarshal(e.Body, &x.Value); fault != nil {
+					err = misfit(string(e.ID), x.Value, fault)
+				}
+			}
+			if !yield(x, err) {
+				return
+			}
+		}
+	}
+}

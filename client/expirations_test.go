@@ -1,0 +1,58 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+func TestExpirations(t *testing.T) {
+	s := newStandin(t).log()
+	s.created("orders", "a")
+	s.expired("orders", "a", `{"id":"a","total":5}`)
+	s.expired("orders", "b", `{"id":"b","total":"five"}`)
+	s.expired("orders", "c", "")
+
+	var got []client.Expiration[order]
+	var errs []error
+	for x, err := range client.Expirations[order](t.Context(), s.client(), client.FromStart(), client.UntilNow()) {
+		got, errs = append(got, x), append(errs, err)
+	}
+	if len(got) != 3 {
+		t.Fatalf("%+v", got)
+	}
+	if x := got[0]; errs[0] != nil || !x.HasValue || x.Value.Total != 5 || x.ID != "a" || x.Due().Unix() != 100 {
+		t.Errorf("a: %+v, %v", x, errs[0])
+	}
+	if x := got[1]; !errors.Is(errs[1], client.ErrBadRequest) || x.ID != "b" {
+		t.Errorf("b: %+v, %v", x, errs[1])
+	}
+	if x := got[2]; errs[2] != nil || x.HasValue || x.ID != "c" {
+		t.Errorf("c: %+v, %v", x, errs[2])
+	}
+}
+
+func TestSubmit(t *testing.T) {
+	s := newStandin(t)
+	c := s.client()
+	if _, err := c.Submit(t.Context(), "document.upsert", "orders", "a", order{}); !errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("nobody takes it: %v", err)
+	}
+	s.log()
+	seq, err := c.Submit(t.Context(), "document.upsert", "orders", "a b", order{Total: 5}, client.MsgID("1"))
+	if err != nil || seq != 1 {
+		t.Fatalf("%d, %v", seq, err)
+	}
+	stream, err := s.js.Stream(t.Context(), "LAPSE_main_MUTATIONS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.GetMsg(t.Context(), 1)
+	if err != nil || m.Subject != "lapse.main.mutations.document.upsert.orders.a%20b" || string(m.Data) != `{"total":5}` || m.Header.Get("Nats-Msg-Id") != "1" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := c.Submit(t.Context(), "document.get", "orders", "a", nil); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("not a change: %v", err)
+	}
+}

@@ -1,0 +1,194 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// read collects what a feed yields, as "seq Type collection/id", up to limit
+// events or its end.
+func read(t *testing.T, c *client.Client, limit int, opts ...client.FeedOption) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var got []string
+	for e, err := range c.Changes(ctx, opts...) {
+		if err != nil {
+			t.Fatalf("after %v: %v", got, err)
+		}
+		got = append(got, fmt.Sprintf("%d %s %s/%s", e.Seq, e.Type, e.Collection, e.ID))
+		if len(got) == limit {
+			break
+		}
+	}
+	return strings.Join(got, ", ")
+}
+
+func TestChanges(t *testing.T) {
+	s := newStandin(t).log()
+	c := s.client()
+	if got := read(t, c, 0, client.FromStart(), client.UntilNow()); got != "" {
+		t.Errorf("empty log: %s", got)
+	}
+	s.internal()
+	s.created("orders", "a")
+	s.created("carts", "a")
+	s.internal()
+	s.expired("orders", "a", `{"id":"a"}`)
+	s.internal()
+
+	const created, cart, expired = "2 DocumentCreated orders/a", "3 DocumentCreated carts/a", "5 DocumentExpired orders/a"
+	for name, test := range map[string]struct {
+		opts []client.FeedOption
+		want []string
+	}{
+		"all":                       {[]client.FeedOption{client.FromStart()}, []string{created, cart, expired}},
+		"collection":                {[]client.FeedOption{client.FromStart(), client.InCollection("orders")}, []string{created, expired}},
+		"collections":               {[]client.FeedOption{client.FromStart(), client.InCollection("orders"), client.InCollection("carts"), client.InCollection("carts")}, []string{created, cart, expired}},
+		"type":                      {[]client.FeedOption{client.FromStart(), client.OfType(client.DocumentExpired)}, []string{expired}},
+		"types":                     {[]client.FeedOption{client.FromStart(), client.OfType(client.DocumentExpired, client.DocumentCreated), client.InCollection("orders")}, []string{created, expired}},
+		"none":                      {[]client.FeedOption{client.FromStart(), client.InCollection("other")}, nil},
+		"from sequence":             {[]client.FeedOption{client.FromSeq(3)}, []string{cart, expired}},
+		"from behind the end":       {[]client.FeedOption{client.FromSeq(300)}, nil},
+		"until sequence":            {[]client.FeedOption{client.FromStart(), client.UntilSeq(3)}, []string{created, cart}},
+		"until an internal":         {[]client.FeedOption{client.FromStart(), client.UntilSeq(4)}, []string{created, cart}},
+		"until beyond":              {[]client.FeedOption{client.FromStart(), client.UntilSeq(4000)}, []string{created, cart, expired}},
+		"until sequence and filter": {[]client.FeedOption{client.FromStart(), client.UntilSeq(4), client.InCollection("orders")}, []string{created}},
+		"until time":                {[]client.FeedOption{client.FromStart(), client.UntilTime(time.Now().Add(-time.Hour))}, nil},
+		"from time":                 {[]client.FeedOption{client.FromTime(time.Now().Add(-time.Hour))}, []string{created, cart, expired}},
+		"from time to come":         {[]client.FeedOption{client.FromTime(time.Now().Add(time.Minute))}, nil},
+		"now":                       {nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, want := read(t, c, 0, append(test.opts, client.UntilNow())...), strings.Join(test.want, ", "); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+	t.Run("until sequence, not now", func(t *testing.T) {
+		if got := read(t, c, 0, client.FromStart(), client.UntilSeq(3)); got != created+", "+cart {
+			t.Error(got)
+		}
+	})
+}
+
+func TestChangesFromNow(t *testing.T) {
+	s := newStandin(t).log()
+	s.created("orders", "before")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var got []string
+	stop := make(chan struct{})
+	go func() { // until the feed has begun nothing that happens counts, so go on
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				s.created("orders", fmt.Sprint(i))
+			}
+		}
+	}()
+	for e, err := range s.client().Changes(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, string(e.ID)); len(got) == 3 {
+			close(stop)
+			cancel()
+			break
+		}
+	}
+	if got[0] == "before" || got[1] == got[0] {
+		t.Error(got)
+	}
+}
+
+func TestChangesEndWithTheirContext(t *testing.T) {
+	s := newStandin(t).log()
+	for name, opts := range map[string][]client.FeedOption{"ordered": nil, "durable": {client.Durable("d")}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		var last error
+		for _, err := range s.client().Changes(ctx, opts...) {
+			last = err
+		}
+		cancel()
+		if !errors.Is(last, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, last)
+		}
+	}
+}
+
+func TestChangesSurviveReconnects(t *testing.T) {
+	s := newStandin(t).log()
+	s.created("orders", "a")
+	nc := s.connect("app")
+	c, err := client.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, opts := range map[string][]client.FeedOption{"ordered": nil, "durable": {client.Durable("d")}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		var got []string
+		for e, err := range c.Changes(ctx, append(opts, client.FromStart())...) {
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if got = append(got, string(e.ID)); len(got) == 1 {
+				if err := nc.ForceReconnect(); err != nil {
+					t.Fatal(err)
+				}
+				s.created("orders", "b")
+			} else {
+				break
+			}
+		}
+		cancel()
+		if strings.Join(got, " ") != "a b" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestChangesErrors(t *testing.T) {
+	s := newStandin(t)
+	c := s.client(client.WithTimeout(time.Second))
+	one := func(opts ...client.FeedOption) (got error) {
+		for e, err := range c.Changes(t.Context(), opts...) {
+			if e != nil || got != nil {
+				t.Errorf("%v, %v after %v", e, err, got)
+			}
+			got = err
+		}
+		return got
+	}
+	for name, opts := range map[string][]client.FeedOption{"now": nil, "start": {client.FromStart()}, "durable": {client.Durable("d")}} {
+		if err := one(opts...); !errors.Is(err, client.ErrUnavailable) {
+			t.Errorf("%s without a log: %v", name, err)
+		}
+	}
+	for name, opts := range map[string][]client.FeedOption{
+		"collection":    {client.InCollection("a.b")},
+		"type":          {client.OfType(schema.WriterStarted)},
+		"empty durable": {client.Durable("")},
+		"bad durable":   {client.Durable("a.b")},
+	} {
+		if err := one(opts...); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.log()
+	if _, err := s.nc.Request("lapse.main.events.orders.DocumentCreated", []byte("no event"), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := one(client.FromStart()); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "event 1") {
+		t.Errorf("no event: %v", err)
+	}
+}

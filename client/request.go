@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Reply is the answer to a request as it came over the wire.
+type Reply struct {
+	Status int    // 200 to 504
+	Seq    uint64 // log sequence of the state that answered
+	Body   []byte
+}
+
+type headers struct{ nats.Header }
+
+// RequestOption changes one request.
+type RequestOption func(headers)
+
+// IfMatch lets a replace, upsert, patch or delete happen only while the
+// document is at the version that etag names; otherwise it fails with
+// ErrPreconditionFailed, or ErrDocumentNotFound when the document lives no more.
+func IfMatch(etag string) RequestOption {
+	return func(h headers) { h.Set(schema.HeaderIfMatch, etag) }
+}
+
+// MsgID makes a change that is sent again within two minutes count once: after
+// ErrTimeout, send it again with the same id. It is for single changes, not
+// for batches.
+func MsgID(id string) RequestOption {
+	return func(h headers) { h.Set(schema.HeaderRequestID, id) }
+}
+
+// MinSeq asks for an answer from a state that holds log sequence seq. One that
+// does not within two seconds fails with ErrTimeout.
+func MinSeq(seq uint64) RequestOption {
+	return func(h headers) { h.Set(schema.HeaderMinSeq, strconv.FormatUint(seq, 10)) }
+}
+
+// Do sends one request as it is: op is the head of its subject
+// ("document.upsert", "collection.list", "status"), collection and id are left
+// empty where the op takes none. The typed calls of this package are Do with
+// encoding around it.
+//
+// An answer that is an error comes back as both: a Reply with its Status, and
+// the coded error.
+func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte, opts ...RequestOption) (*Reply, error) {
+	tail, err := subjectTail(op, collection, id)
+	if err != nil {
+		return nil, err
+	}
+	msg := nats.NewMsg(c.database.API() + tail)
+	msg.Data = body
+	if seq := c.lastSeq.Load(); c.session && seq > 0 {
+		MinSeq(seq)(headers{msg.Header})
+	}
+	for _, opt := range opts {
+		opt(headers{msg.Header})
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
+	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		return nil, c.transportError(err)
+	}
+	return c.parseReply(answer)
+}
+
+// subjectTail is what follows lapse.<db>.api. or lapse.<db>.mutations. It
+// checks the names, since an illegal one would be another subject, on which
+// nobody answers.
+func subjectTail(op, collection, id string) (string, error) {
+	if op == "collection.list" || op == "status" {
+		return op, nil
+	}
+	name, err := schema.ParseCollectionName(collection)
+	if err != nil {
+		return "", err
+	}
+	tail := op + "." + string(name)
+	if !strings.HasPrefix(op, "document.") && op != "history" {
+		return tail, nil
+	}
+	document, err := schema.ParseDocumentID(id)
+	if err != nil {
+		return "", err
+	}
+	return tail + "." + document.Token(), nil
+}
+
+func (c *Client) parseReply(msg *nats.Msg) (*Reply, error) {
+	code := msg.Header.Get(schema.HeaderStatus)
+	if code == "" { // refused before lapse saw it, by the service framework
+		code = msg.Header.Get(micro.ErrorCodeHeader)
+	}
+	status, err := strconv.Atoi(code)
+	if err != nil {
+		return nil, ErrUnavailable.With("what answered at %s is not lapse: its reply has no %s", msg.Subject, schema.HeaderStatus)
+	}
+	reply := &Reply{Status: status, Body: msg.Data}
+	reply.Seq, _ = strconv.ParseUint(msg.Header.Get(schema.HeaderSeq), 10, 64)
+	if status >= 400 {
+		return reply, parseError(status, msg.Data, msg.Header.Get(micro.ErrorHeader))
+	}
+	c.advance(reply.Seq)
+	return reply, nil
+}
+
+// advance notes the sequence that later reads are to be at.
+func (c *Client) advance(seq uint64) {
+	for c.session {
+		last := c.lastSeq.Load()
+		if seq <= last || c.lastSeq.CompareAndSwap(last, seq) {
+			return
+		}
+	}
+}
+
+// parseError reads the error body of a reply or of a batch's operation. What
+// is not one becomes an error of that status all the same.
+func parseError(status int, body []byte, fallback string) *Error {
+	var e struct {
+		Error   string `json:"error"`
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(body, &e) != nil || e.Error == "" {
+		e.Error, e.Message = nameOf(status), fallback
+	}
+	return &Error{Code: status, Name: e.Error, Message: e.Message}
+}
+
+func nameOf(status int) string {
+	for _, e := range []*Error{ErrBadRequest, ErrPreconditionFailed, ErrTooLarge, ErrFailedDependency, ErrOverloaded, ErrTimeout} {
+		if e.Code == status {
+			return e.Name
+		}
+	}
+	if status >= 500 {
+		return ErrUnavailable.Name
+	}
+	return "status_" + strconv.Itoa(status)
+}

@@ -1,0 +1,190 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// standin is a NATS server with a log stream in it and answers to requests
+// that the test has laid out. A user "app" may do what the contract lets a
+// client do with the log: create and read consumers, not ask for the stream.
+type standin struct {
+	t      *testing.T
+	server *server.Server
+	nc     *nats.Conn
+	js     jetstream.JetStream
+
+	mu      sync.Mutex
+	answers map[string]answer
+	asked   []*nats.Msg
+}
+
+type answer struct {
+	status int
+	seq    uint64
+	body   string
+}
+
+func newStandin(t *testing.T) *standin {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+		Users: []*server.User{
+			{Username: "lapse", Password: "x"},
+			{Username: "app", Password: "x", Permissions: &server.Permissions{Publish: &server.SubjectPermission{
+				Allow: []string{
+					"lapse.*.api.>", "lapse.*.mutations.>", "$JS.ACK.>", "$JS.API.CONSUMER.MSG.NEXT.*.*",
+					"$JS.API.CONSUMER.CREATE.*.>", "$JS.API.CONSUMER.INFO.*.*", "$JS.API.CONSUMER.DELETE.*.*",
+				},
+			}}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(5 * time.Second) {
+		t.Fatal("the NATS server does not start")
+	}
+	s := &standin{t: t, server: ns, answers: map[string]answer{}}
+	s.nc = s.connect("lapse")
+	if s.js, err = jetstream.New(s.nc); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *standin) connect(user string) *nats.Conn {
+	s.t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(s.server), nats.UserInfo(user, "x"), nats.MaxReconnects(-1),
+		nats.ReconnectWait(10*time.Millisecond), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			s.t.Logf("%s: %v", user, err)
+		}))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(nc.Close)
+	return nc
+}
+
+// client connects as the user app.
+func (s *standin) client(opts ...client.Option) *client.Client {
+	s.t.Helper()
+	c, err := client.New(s.connect("app"), opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// serve answers requests on lapse.main.api.
+func (s *standin) serve() *standin {
+	s.t.Helper()
+	_, err := s.nc.Subscribe("lapse.main.api.>", func(m *nats.Msg) {
+		s.mu.Lock()
+		a, ok := s.answers[strings.TrimPrefix(m.Subject, "lapse.main.api.")]
+		s.asked = append(s.asked, m)
+		s.mu.Unlock()
+		if !ok {
+			a = answer{404, 9, `{"code":404,"error":"document_not_found","message":"no answer laid out"}`}
+		}
+		if a.status == 0 {
+			return // says nothing
+		}
+		r := nats.NewMsg(m.Reply)
+		r.Header.Set(schema.HeaderStatus, strconv.Itoa(a.status))
+		r.Header.Set(schema.HeaderSeq, strconv.FormatUint(a.seq, 10))
+		r.Data = []byte(a.body)
+		_ = m.RespondMsg(r)
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.nc.Flush(); err != nil {
+		s.t.Fatal(err)
+	}
+	return s
+}
+
+func (s *standin) answer(tail string, status int, body string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[tail] = answer{status, 9, body}
+}
+
+// last returns the last request.
+func (s *standin) last() *nats.Msg {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[len(s.asked)-1]
+}
+
+func (s *standin) collection(c *client.Client) *client.Collection {
+	s.t.Helper()
+	s.answer("collection.get.orders", 200, `{"id":"orders","defaultTtl":3600,"indexingPolicy":{"indexingMode":"consistent","includedPaths":[{"path":"/total"}]},"previousImages":true,"documents":2,"bytes":80,"_ts":5,"_etag":"1"}`)
+	coll, err := c.Collection(s.t.Context(), "orders")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return coll
+}
+
+// log makes the stream that is the log.
+func (s *standin) log() *standin {
+	s.t.Helper()
+	_, err := s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, err = s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s
+}
+
+// happen appends an event to the log.
+func (s *standin) happen(e schema.Event) {
+	s.t.Helper()
+	if e.Time == 0 {
+		e.Time = time.Now().UnixMilli()
+	}
+	m := nats.NewMsg("lapse.main.events." + e.EventTokens())
+	e.Headers(func(name, value string) { m.Header.Set(name, value) })
+	m.Data = e.Body
+	if _, err := s.js.PublishMsg(context.Background(), m); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *standin) created(collection, id string) {
+	s.t.Helper()
+	s.happen(schema.Event{Type: schema.DocumentCreated, Collection: schema.CollectionName(collection), ID: schema.DocumentID(id), Body: fmt.Appendf(nil, `{"id":%q}`, id)})
+}
+
+func (s *standin) expired(collection, id, body string) {
+	s.t.Helper()
+	s.happen(schema.Event{Type: schema.DocumentExpired, Collection: schema.CollectionName(collection), ID: schema.DocumentID(id), Previous: 1,
+		Deadline: schema.Deadline{At: 100, TTL: 5, Rule: schema.RuleDocument}, Body: []byte(body)})
+}
+
+func (s *standin) internal() {
+	s.t.Helper()
+	s.happen(schema.Event{Type: schema.WriterStarted})
+}
