@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 )
 
@@ -37,7 +38,7 @@ func DefaultProperties() Properties {
 // collection; empty means DefaultProperties. What a reply adds to them (id,
 // _ts, …) may be sent back and is dropped; a member it does not know is an
 // error, since a misspelt defaultTtl must not keep documents for ever.
-func ParseProperties(name CollectionName, raw []byte) (Properties, *Error) {
+func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error) {
 	p := DefaultProperties()
 	if len(raw) == 0 {
 		return p, nil
@@ -46,12 +47,19 @@ func ParseProperties(name CollectionName, raw []byte) (Properties, *Error) {
 		return p, ErrTooLarge.With("the collection properties have %d bytes: at most %d are allowed", len(raw), MaxDocumentBytes)
 	}
 	var fault *Error
+	seen := make(map[string]bool)
 	_, err := members(raw, func(member, value []byte) error {
-		switch string(unquote(member)) {
+		name := string(unquote(member))
+		if seen[name] {
+			fault = ErrBadRequest.With("the collection properties have the member %.80q twice", name)
+			return fault
+		}
+		seen[name] = true
+		switch name {
 		case "defaultTtl":
 			n, ok := parseSeconds(value)
 			if !ok {
-				fault = ErrBadTTL.With("defaultTtl %.40s: use a whole number of seconds from 1 to %d, -1 for no default, or null for off", value, MaxTTL)
+				fault = ErrBadTTL.With("defaultTtl %s: use a whole number of seconds from 1 to %d, -1 for no default, or null for off", shown(value), MaxTTL)
 				return fault
 			}
 			p.DefaultTTL = DefaultTTL(n)
@@ -66,17 +74,17 @@ func ParseProperties(name CollectionName, raw []byte) (Properties, *Error) {
 			case "false":
 				p.PreviousImages = false
 			default:
-				fault = ErrBadRequest.With("previousImages %.40s: use true or false", value)
+				fault = ErrBadRequest.With("previousImages %s: use true or false", shown(value))
 				return fault
 			}
 		case "id":
-			if value[0] != '"' || string(unquote(value[1:len(value)-1])) != string(name) {
-				fault = ErrBadRequest.With("the properties say id %.80s and the subject %q: make them the same or leave the id out", value, string(name))
+			if !isString(value, string(collection)) {
+				fault = ErrBadRequest.With("the properties say id %s and the subject %q: make them the same or leave the id out", shown(value), string(collection))
 				return fault
 			}
 		case "_ts", "_etag", "_rid", "_self", "documents", "bytes":
 		default:
-			fault = ErrBadRequest.With("unknown collection property %q: use defaultTtl, indexingPolicy and previousImages", unquote(member))
+			fault = ErrBadRequest.With("unknown collection property %.80q: use defaultTtl, indexingPolicy and previousImages", name)
 			return fault
 		}
 		return nil
@@ -93,46 +101,68 @@ func ParseProperties(name CollectionName, raw []byte) (Properties, *Error) {
 	return p, nil
 }
 
+// parseIndexingPolicy reads valid JSON, member by member in order, so that of
+// two faults the same one is always named.
 func (p *Properties) parseIndexingPolicy(raw []byte) *Error {
 	if string(raw) == "null" {
 		return nil
 	}
-	var policy map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &policy); err != nil {
-		return ErrBadRequest.With("indexingPolicy is not an object")
-	}
-	for name, value := range policy {
-		switch name {
-		case "indexingMode":
-			var mode IndexingMode
-			if err := json.Unmarshal(value, &mode); err != nil || mode != Consistent && mode != Lazy && mode != None {
-				return ErrBadRequest.With("indexingMode %.40s: use consistent, lazy or none", value)
-			}
-			p.IndexingMode = mode
-		case "includedPaths":
-			var paths []struct {
-				Path *string `json:"path"`
-			}
-			if err := json.Unmarshal(value, &paths); err != nil {
-				return ErrBadRequest.With(`includedPaths: use a list like [{"path":"/customerId"}]`)
-			}
-			if len(paths) > MaxIncludedPaths {
-				return ErrBadRequest.With("includedPaths has %d paths: at most %d are allowed", len(paths), MaxIncludedPaths)
-			}
-			seen := make(map[string]bool)
-			for _, path := range paths {
-				if path.Path == nil || !validPointer(*path.Path) {
-					return ErrBadRequest.With("includedPaths: a path is a JSON pointer like /customerId, of at most %d bytes", MaxPathBytes)
-				}
-				if seen[*path.Path] {
-					return ErrBadRequest.With("includedPaths has %q twice", *path.Path)
-				}
-				seen[*path.Path] = true
-				p.IncludedPaths = append(p.IncludedPaths, *path.Path)
-			}
+	var fault *Error
+	seen := make(map[string]bool)
+	_, err := members(raw, func(member, value []byte) error {
+		name := string(unquote(member))
+		switch {
+		case seen[name]:
+			fault = ErrBadRequest.With("indexingPolicy has the member %.80q twice", name)
+		case name == "indexingMode":
+			fault = p.parseIndexingMode(value)
+		case name == "includedPaths":
+			fault = p.parseIncludedPaths(value)
 		default:
-			return ErrBadRequest.With("unknown member %q of indexingPolicy: use indexingMode and includedPaths", name)
+			fault = ErrBadRequest.With("unknown member %.80q of indexingPolicy: use indexingMode and includedPaths", name)
 		}
+		seen[name] = true
+		if fault != nil {
+			return fault
+		}
+		return nil
+	})
+	if fault == nil && err != nil {
+		fault = ErrBadRequest.With("indexingPolicy %s: use an object with indexingMode and includedPaths", shown(raw))
+	}
+	return fault
+}
+
+func (p *Properties) parseIndexingMode(value []byte) *Error {
+	if string(value) == "null" {
+		return nil
+	}
+	for _, mode := range []IndexingMode{Consistent, Lazy, None} {
+		if isString(value, string(mode)) {
+			p.IndexingMode = mode
+			return nil
+		}
+	}
+	return ErrBadRequest.With("indexingMode %s: use consistent, lazy or none", shown(value))
+}
+
+func (p *Properties) parseIncludedPaths(value []byte) *Error {
+	var paths []map[string]any
+	if err := json.Unmarshal(value, &paths); err != nil {
+		return ErrBadRequest.With(`includedPaths %s: use a list like [{"path":"/customerId"}]`, shown(value))
+	}
+	if len(paths) > MaxIncludedPaths {
+		return ErrBadRequest.With("includedPaths has %d paths: at most %d are allowed", len(paths), MaxIncludedPaths)
+	}
+	for _, included := range paths {
+		path, ok := included["path"].(string)
+		if !ok || len(included) != 1 || !validPointer(path) {
+			return ErrBadRequest.With(`includedPaths: use {"path":"/customerId"}, a path is a JSON pointer of at most %d bytes`, MaxPathBytes)
+		}
+		if slices.Contains(p.IncludedPaths, path) {
+			return ErrBadRequest.With("includedPaths has %q twice", path)
+		}
+		p.IncludedPaths = append(p.IncludedPaths, path)
 	}
 	return nil
 }

@@ -1,10 +1,6 @@
 package schema
 
-import (
-	"bytes"
-	"encoding/json"
-	"strconv"
-)
+import "strconv"
 
 // MaxDocumentBytes is the size of the largest document, as sent.
 const MaxDocumentBytes = 2 << 20
@@ -25,7 +21,7 @@ func (d *Document) TTLError() *Error {
 	if d.BadTTL == nil {
 		return nil
 	}
-	return ErrBadTTL.With("ttl %.40s: use a whole number of seconds from 1 to %d, -1 for never, or null", d.BadTTL, MaxTTL)
+	return ErrBadTTL.With("ttl %s: use a whole number of seconds from 1 to %d, -1 for never, or null", shown(d.BadTTL), MaxTTL)
 }
 
 // ParseDocument checks a document sent by a client for the subject's id. The
@@ -37,6 +33,12 @@ func ParseDocument(id DocumentID, raw []byte) (Document, *Error) {
 	if len(raw) > MaxDocumentBytes {
 		return Document{}, ErrTooLarge.With("the document has %d bytes: at most %d are allowed", len(raw), MaxDocumentBytes)
 	}
+	return ReadDocument(id, raw)
+}
+
+// ReadDocument is ParseDocument without the size limit, for what the log
+// holds: an id that was added makes a document of the largest size larger.
+func ReadDocument(id DocumentID, raw []byte) (Document, *Error) {
 	d, hasID, dropped, err := parse(id, raw, "document")
 	if err != nil {
 		return Document{}, err
@@ -67,8 +69,8 @@ func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped b
 				return fault
 			}
 			hasID = true
-			if value[0] != '"' || string(unquote(value[1:len(value)-1])) != string(id) {
-				fault = ErrBadID.With("the %s says id %.80s and the subject %q: make them the same or leave the id out of the body", what, value, string(id))
+			if !isString(value, string(id)) {
+				fault = ErrBadID.With("the %s says id %s and the subject %q: make them the same or leave the id out of the body", what, shown(value), string(id))
 				return fault
 			}
 		case string(name) == "ttl":
@@ -100,13 +102,6 @@ func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped b
 	return d, hasID, dropped, nil
 }
 
-func compact(raw []byte) []byte {
-	b := bytes.NewBuffer(make([]byte, 0, len(raw)))
-	// json.Compact accepts all that the scanner accepts.
-	_ = json.Compact(b, raw)
-	return b.Bytes()
-}
-
 // rebuild writes a document again with its id and without system properties.
 func rebuild(id DocumentID, hasID bool, body []byte) []byte {
 	out := append(make([]byte, 0, len(body)+len(id)+9), '{')
@@ -124,11 +119,15 @@ func rebuild(id DocumentID, hasID bool, body []byte) []byte {
 
 // appendMember appends one member to an object that is being written.
 func appendMember(dst, name, value []byte) []byte {
+	return append(appendName(dst, name), value...)
+}
+
+// appendName appends what comes before a member's value.
+func appendName(dst, name []byte) []byte {
 	if dst[len(dst)-1] != '{' {
 		dst = append(dst, ',')
 	}
-	dst = append(append(append(dst, '"'), name...), '"', ':')
-	return append(dst, value...)
+	return append(append(append(dst, '"'), name...), '"', ':')
 }
 
 // AppendReply appends the document as clients see it: body with _ts, in

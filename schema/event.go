@@ -122,28 +122,17 @@ func (e *Event) Headers(set func(name, value string)) {
 func DecodeEvent(seq uint64, collection, eventType string, header func(string) string, body []byte) (*Event, error) {
 	e := &Event{Seq: seq, Type: ParseEventType(eventType), Collection: CollectionName(collection), Body: body}
 	if e.Type == NoEvent {
-		return nil, fmt.Errorf("event %d: unknown type %q", seq, eventType)
+		return nil, fmt.Errorf("event %d: unknown type %.80q", seq, eventType)
 	}
 	var fault error
-	number := func(name string) int64 {
-		n, err := strconv.ParseInt(header(name), 10, 64)
+	number := func(name string, bits int) int64 {
+		n, err := strconv.ParseInt(header(name), 10, bits)
 		if err != nil && fault == nil {
-			fault = fmt.Errorf("event %d: header %s: %q is not a number", seq, name, header(name))
+			fault = fmt.Errorf("event %d: header %s: %.80q is not a number of %d bits", seq, name, header(name), bits)
 		}
 		return n
 	}
-	e.Time = number(HeaderTime)
-	switch {
-	case e.Type.Internal():
-		if e.Collection != internalCollection {
-			fault = fmt.Errorf("event %d: internal event in collection %q", seq, collection)
-		}
-	case e.Type == MutationRejected && e.Collection == InvalidCollection:
-	default:
-		if _, err := ParseCollectionName(collection); err != nil {
-			fault = fmt.Errorf("event %d: %w", seq, err)
-		}
-	}
+	e.Time = number(HeaderTime, 64)
 	if e.Type.OnDocument() {
 		id, err := DecodeID(header(HeaderID))
 		if err != nil {
@@ -151,11 +140,15 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 		}
 		e.ID = id
 	}
-	if e.Type == DocumentReplaced || e.Type == DocumentDeleted || e.Type == DocumentExpired {
-		e.Previous = Version(number(HeaderPrevious))
+	if e.Type.ends() {
+		version, err := strconv.ParseUint(header(HeaderPrevious), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: header %s: %.80q is not a version", seq, HeaderPrevious, header(HeaderPrevious))
+		}
+		e.Previous = Version(version)
 	}
 	if e.Type == DocumentExpired {
-		e.Deadline = Deadline{At: number(HeaderDeadline), TTL: int32(number(HeaderTTL)), Rule: parseRule(header(HeaderRule))}
+		e.Deadline = Deadline{At: number(HeaderDeadline, 64), TTL: int32(number(HeaderTTL, 32)), Rule: parseRule(header(HeaderRule))}
 	}
 	if cause := header(HeaderCause); cause != "" {
 		n, err := parseCause(cause)
@@ -165,8 +158,8 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 		e.Cause = n
 	}
 	e.MsgID = header(HeaderMsgID)
-	if fault == nil && (e.Type == DocumentCreated || e.Type == DocumentReplaced) && (len(body) < 2 || body[0] != '{') {
-		fault = fmt.Errorf("event %d: %s without a document", seq, e.Type)
+	if fault == nil {
+		fault = e.check()
 	}
 	if fault != nil {
 		return nil, fault
@@ -174,10 +167,57 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 	return e, nil
 }
 
+// ends tells whether an event of type t ends a version.
+func (t EventType) ends() bool {
+	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired
+}
+
+// The log times that RFC 3339 can write: the years 0 to 9999.
+const (
+	minTime = -62167219200000
+	maxTime = 253402300799999
+)
+
+// check tells what keeps e from being an event, however it was written.
+func (e *Event) check() error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("event %d: %w", e.Seq, fmt.Errorf(format, args...))
+	}
+	if e.Time < minTime || e.Time > maxTime {
+		return wrong("log time %d is outside the years 0 to 9999", e.Time)
+	}
+	switch {
+	case e.Type.Internal():
+		if e.Collection != internalCollection {
+			return wrong("internal event in collection %.80q", string(e.Collection))
+		}
+	case e.Type == MutationRejected && e.Collection == InvalidCollection:
+	default:
+		if _, err := ParseCollectionName(string(e.Collection)); err != nil {
+			return wrong("%w", err)
+		}
+	}
+	if e.Type.ends() && e.Previous == 0 {
+		return wrong("%s ends no version", e.Type)
+	}
+	if e.Type == DocumentExpired && (e.Deadline.Rule == NoRule || e.Deadline.TTL < 1) {
+		return wrong("%s after %d seconds by no rule", e.Type, e.Deadline.TTL)
+	}
+	// Whether the body is JSON all through is for those who fold it.
+	body := e.Body
+	if len(body) == 0 && (e.Type == DocumentCreated || e.Type == DocumentReplaced || e.Type == MutationRejected) {
+		return wrong("%s without a body", e.Type)
+	}
+	if len(body) > 0 && (len(body) < 2 || body[0] != '{' || body[len(body)-1] != '}') {
+		return wrong("the body is not an object")
+	}
+	return nil
+}
+
 func parseCause(s string) (uint64, error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(s, causePrefix), 10, 64)
-	if err != nil || !strings.HasPrefix(s, causePrefix) {
-		return 0, fmt.Errorf("cause %q is not %s<sequence>", s, causePrefix)
+	if err != nil || n == 0 || !strings.HasPrefix(s, causePrefix) {
+		return 0, fmt.Errorf("cause %.80q is not %s<sequence>", s, causePrefix)
 	}
 	return n, nil
 }
@@ -195,7 +235,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `","type":"`...)
 	dst = append(dst, e.Type.String()...)
 	dst = append(dst, `","collection":`...)
-	dst = AppendString(dst, string(e.Collection))
+	dst = AppendString(dst, string(e.tokenCollection()))
 	if e.Type.OnDocument() {
 		dst = append(dst, `,"id":`...)
 		dst = AppendString(dst, string(e.ID))
@@ -228,7 +268,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 // MarshalJSON is AppendJSON for encoding/json.
 func (e *Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
-// UnmarshalJSON reads what AppendJSON writes.
+// UnmarshalJSON reads what AppendJSON writes, and refuses what DecodeEvent does.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var line struct {
 		Seq        uint64          `json:"seq"`
@@ -251,13 +291,23 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 		Time:       line.Time.UnixMilli(),
 		Type:       ParseEventType(line.Type),
 		Collection: CollectionName(line.Collection),
-		ID:         DocumentID(line.ID),
-		Previous:   Version(line.Previous),
-		Deadline:   Deadline{At: line.Deadline, TTL: line.TTL, Rule: parseRule(line.Rule)},
 		Body:       line.Body,
 	}
 	if e.Type == NoEvent {
-		return fmt.Errorf("event %d: unknown type %q", e.Seq, line.Type)
+		return fmt.Errorf("event %d: unknown type %.80q", e.Seq, line.Type)
+	}
+	if e.Type.OnDocument() {
+		id, err := ParseDocumentID(line.ID)
+		if err != nil {
+			return fmt.Errorf("event %d: %w", e.Seq, err)
+		}
+		e.ID = id
+	}
+	if e.Type.ends() {
+		e.Previous = Version(line.Previous)
+	}
+	if e.Type == DocumentExpired {
+		e.Deadline = Deadline{At: line.Deadline, TTL: line.TTL, Rule: parseRule(line.Rule)}
 	}
 	if line.Cause != "" {
 		cause, err := parseCause(line.Cause)
@@ -266,5 +316,5 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 		}
 		e.Cause = cause
 	}
-	return nil
+	return e.check()
 }

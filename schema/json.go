@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -82,9 +83,9 @@ func (s *scanner) literal(word string) error {
 	return nil
 }
 
-// object skips an object. visit, if not nil, is given each member: its name
-// as written between the quotes, and its value as written.
-func (s *scanner) object(depth int, visit func(name, value []byte) error) error {
+// object skips an object. member, if not nil, is called at each member's value,
+// with the name as written between the quotes, and must skip the value.
+func (s *scanner) object(depth int, member func(name []byte) error) error {
 	if depth == 0 {
 		return s.fail("nested deeper than %d", MaxDepth)
 	}
@@ -107,14 +108,14 @@ func (s *scanner) object(depth int, visit func(name, value []byte) error) error 
 		}
 		s.pos++
 		s.peek()
-		start = s.pos
-		if err := s.value(depth - 1); err != nil {
-			return err
+		var err error
+		if member != nil {
+			err = member(name)
+		} else {
+			err = s.value(depth - 1)
 		}
-		if visit != nil {
-			if err := visit(name, s.data[start:s.pos]); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 		switch s.peek() {
 		case ',':
@@ -223,8 +224,17 @@ func (s *scanner) number() error {
 	return nil
 }
 
+// skip skips one value and returns it as written.
+func (s *scanner) skip(depth int) ([]byte, error) {
+	s.peek()
+	start := s.pos
+	err := s.value(depth)
+	return s.data[start:s.pos], err
+}
+
 // members validates raw as one JSON object and visits its top-level members in
-// order. spaces tells whether it holds insignificant white space.
+// order: the name as written between the quotes, the value as written. spaces
+// tells whether raw holds insignificant white space.
 func members(raw []byte, visit func(name, value []byte) error) (spaces bool, err error) {
 	if !utf8.Valid(raw) {
 		return false, fmt.Errorf("it is not UTF-8")
@@ -233,10 +243,28 @@ func members(raw []byte, visit func(name, value []byte) error) (spaces bool, err
 	if s.peek() != '{' {
 		return false, s.unexpected("an object")
 	}
-	if err := s.object(MaxDepth, visit); err != nil {
-		return false, err
+	err = s.object(MaxDepth, func(name []byte) error {
+		value, err := s.skip(MaxDepth - 1)
+		if err != nil {
+			return err
+		}
+		return visit(name, value)
+	})
+	if err == nil {
+		err = s.end()
 	}
-	return s.spaces, s.end()
+	return s.spaces, err
+}
+
+// shown is a JSON value as an error message quotes it: on one line and cut to
+// 40 bytes or so.
+func shown(value []byte) string {
+	const most = 40
+	head := compact(value[:min(len(value), 4*most)])
+	if len(head) <= most && len(value) <= 4*most {
+		return string(head)
+	}
+	return strings.ToValidUTF8(string(head[:min(len(head), most)]), "") + "…"
 }
 
 // unquote returns a member name or string as written between its quotes
@@ -252,6 +280,38 @@ func unquote(raw []byte) []byte {
 		}
 	}
 	return raw
+}
+
+// isString tells whether value, valid JSON, is the string s.
+func isString(value []byte, s string) bool {
+	return value[0] == '"' && string(unquote(value[1:len(value)-1])) == s
+}
+
+// compact returns a copy of raw, valid JSON or the beginning of it, without
+// insignificant white space.
+func compact(raw []byte) []byte {
+	out := make([]byte, 0, len(raw))
+	for i := 0; i < len(raw); {
+		switch raw[i] {
+		case ' ', '\t', '\r', '\n':
+			i++
+		case '"':
+			end := i + 1
+			for end < len(raw) && raw[end] != '"' {
+				if raw[end] == '\\' {
+					end++
+				}
+				end++
+			}
+			end = min(end+1, len(raw))
+			out = append(out, raw[i:end]...)
+			i = end
+		default:
+			out = append(out, raw[i])
+			i++
+		}
+	}
+	return out
 }
 
 // ValidJSON tells whether data is one JSON value in UTF-8 that nests at most

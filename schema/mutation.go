@@ -75,7 +75,7 @@ func NewMutation(tail string, body []byte) *Mutation {
 	}
 	if m.Op == NoOp {
 		m.Raw.Op = tail
-		m.Fault = ErrBadRequest.With("unknown operation %q: use collection.create, collection.replace, collection.delete or document.create, document.replace, document.upsert, document.patch, document.delete", tail)
+		m.Fault = unknownOp(tail)
 		return m
 	}
 	rest := tokens[2:]
@@ -92,7 +92,7 @@ func NewMutation(tail string, body []byte) *Mutation {
 			m.ID = id
 		}
 	} else if m.Fault == nil && len(rest) > 1 {
-		m.Fault = ErrBadRequest.With("%s takes one name after it, %q has more", m.Op, tail)
+		m.Fault = ErrBadRequest.With("%s takes one name after it, %.80q has more", m.Op, tail)
 	}
 	return m.Check()
 }
@@ -103,7 +103,7 @@ func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 	m := &Mutation{Op: ParseOp(op), Body: body}
 	m.Raw = RawMutation{Op: op, Collection: collection, ID: id}
 	if m.Op == NoOp {
-		m.Fault = ErrBadRequest.With("unknown operation %q: use collection.create, collection.replace, collection.delete or document.create, document.replace, document.upsert, document.patch, document.delete", op)
+		m.Fault = unknownOp(op)
 		return m
 	}
 	if m.nameCollection() && m.Op.OnDocument() {
@@ -112,8 +112,14 @@ func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 		} else {
 			m.ID = parsed
 		}
+	} else if m.Fault == nil && id != "" {
+		m.Fault = ErrBadRequest.With("%s takes no id, it has %.80q", m.Op, id)
 	}
 	return m.Check()
+}
+
+func unknownOp(op string) *Error {
+	return ErrBadRequest.With("unknown operation %.80q: use collection.create, collection.replace, collection.delete or document.create, document.replace, document.upsert, document.patch, document.delete", op)
 }
 
 func (m *Mutation) nameCollection() bool {
@@ -173,7 +179,7 @@ func (m *Mutation) AppendRejection(dst []byte, err *Error) []byte {
 	default:
 		mark := len(dst)
 		dst = AppendString(append(dst, `,"body":`...), string(m.Body))
-		if len(dst) > MaxDocumentBytes {
+		if len(dst)-mark > MaxDocumentBytes {
 			dst = dst[:mark]
 		}
 	}

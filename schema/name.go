@@ -33,7 +33,7 @@ func ParseDatabaseName(s string) (DatabaseName, error) {
 		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-'
 	}
 	if !ok {
-		return "", ErrBadRequest.With("database name %q: use 1 to 32 of a-z, 0-9 and -, not starting with -", s)
+		return "", ErrBadRequest.With("database name %.80q: use 1 to 32 of a-z, 0-9 and -, not starting with -", s)
 	}
 	return DatabaseName(s), nil
 }
@@ -46,7 +46,7 @@ func ParseCollectionName(s string) (CollectionName, error) {
 		ok = isAlphanumeric(c) || c == '-' || c == '_'
 	}
 	if !ok {
-		return "", ErrBadRequest.With("collection name %q: use 1 to 64 of A-Z, a-z, 0-9, _ and -, starting with a letter or digit", s)
+		return "", ErrBadRequest.With("collection name %.80q: use 1 to 64 of A-Z, a-z, 0-9, _ and -, starting with a letter or digit", s)
 	}
 	return CollectionName(s), nil
 }
@@ -123,9 +123,9 @@ func DecodeID(token string) (DocumentID, error) {
 			i += 2
 			escaped = true
 		case c == '%':
-			return "", ErrBadID.With("the id %q has a malformed escape: write %%XX with two hex digits", token)
+			return "", ErrBadID.With("the id %.80q has a malformed escape: write %%XX with two hex digits", token)
 		default:
-			return "", ErrBadID.With("the id %q has a raw %q: write every byte outside A-Z a-z 0-9 _ - = : @ ~ as %%%02X", token, c, c)
+			return "", ErrBadID.With("the id %.80q has a raw %q: write every byte outside A-Z a-z 0-9 _ - = : @ ~ as %%%02X", token, c, c)
 		}
 	}
 	if !escaped {

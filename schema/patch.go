@@ -13,70 +13,126 @@ func CheckPatch(id DocumentID, patch []byte) *Error {
 // Patch applies a checked JSON Merge Patch (RFC 7396) to a stored document.
 // System properties in the patch are dropped. A ttl is judged only if the
 // patch names it, so that a document with a ttl from before TTL was turned on
-// can still be changed.
+// can still be changed. Likewise a document that its added id has made larger
+// than MaxDocumentBytes may stay as large as it is.
 func Patch(id DocumentID, body, patch []byte) (Document, *Error) {
-	named := false
-	_, _ = members(patch, func(name, _ []byte) error {
-		named = named || string(unquote(name)) == "ttl"
-		return nil
-	})
-	merged := merge(body, compact(patch))
-	if len(merged) > MaxDocumentBytes {
-		return Document{}, ErrTooLarge.With("the patched document would have %d bytes: at most %d are allowed", len(merged), MaxDocumentBytes)
+	var c changes
+	p, target := scanner{data: patch}, scanner{data: body}
+	err := c.read(&p, MaxDepth)
+	if err == nil {
+		err = p.end()
 	}
-	d, err := ParseDocument(id, merged)
-	if !named {
+	if err != nil {
+		return Document{}, ErrBadRequest.With("the patch is not a JSON object of at most %d levels: %v", MaxDepth, err)
+	}
+	merged, err := c.merge(make([]byte, 0, len(body)+len(patch)), &target, MaxDepth)
+	if err == nil {
+		err = target.end()
+	}
+	if err != nil {
+		return Document{}, ErrBadRequest.With("the stored document is not a JSON object of at most %d levels: %v", MaxDepth, err)
+	}
+	d, fault := ReadDocument(id, merged)
+	if fault != nil {
+		return Document{}, fault
+	}
+	if len(d.Body) > max(MaxDocumentBytes, len(body)) {
+		return Document{}, ErrTooLarge.With("the patched document would have %d bytes: at most %d are allowed", len(d.Body), MaxDocumentBytes)
+	}
+	if _, named := c.index["ttl"]; !named {
 		d.BadTTL = nil
 	}
-	return d, err
+	return d, nil
 }
 
-// merge returns target with patch merged into it, member by member. Members
-// keep their order; new ones come last.
-func merge(target, patch []byte) []byte {
-	type change struct {
-		name, value []byte
-		used        bool
+// changes are the members of one object of a patch. Patch and document are
+// each walked once however deep they nest, since the writer waits meanwhile.
+type changes struct {
+	list  []change
+	index map[string]int // by name without escapes
+}
+
+type change struct {
+	name, value []byte   // as written
+	object      *changes // of a value that is an object
+	used        bool     // the target had it
+}
+
+// read reads the object that s is at.
+func (c *changes) read(s *scanner, depth int) error {
+	if s.peek() != '{' {
+		return s.unexpected("an object")
 	}
-	var changes []change
-	index := make(map[string]int)
-	_, _ = members(patch, func(name, value []byte) error {
+	c.index = make(map[string]int)
+	return s.object(depth, func(name []byte) (err error) {
+		ch := change{name: name}
+		if s.peek() == '{' {
+			ch.object = new(changes)
+			err = ch.object.read(s, depth-1)
+		} else {
+			ch.value, err = s.skip(depth - 1)
+		}
 		key := string(unquote(name))
-		if i, ok := index[key]; ok {
-			changes[i].value = value // the last of equal names counts, as in JSON decoders
-			return nil
+		if i, ok := c.index[key]; ok {
+			c.list[i] = ch // the last of equal names counts, as in JSON decoders
+			return err
 		}
-		index[key] = len(changes)
-		changes = append(changes, change{name: name, value: value})
-		return nil
+		c.index[key] = len(c.list)
+		c.list = append(c.list, ch)
+		return err
 	})
-	out := append(make([]byte, 0, len(target)+len(patch)), '{')
-	if len(target) > 0 && target[0] == '{' {
-		_, _ = members(target, func(name, value []byte) error {
-			i, ok := index[string(unquote(name))]
-			if !ok {
-				out = appendMember(out, name, value)
-				return nil
-			}
-			c := &changes[i]
-			c.used = true
-			if string(c.value) != "null" {
-				out = appendMember(out, name, mergeValue(value, c.value))
-			}
-			return nil
-		})
-	}
-	for _, c := range changes {
-		if !c.used && string(c.value) != "null" {
-			out = appendMember(out, c.name, mergeValue(nil, c.value))
-		}
-	}
-	return append(out, '}')
 }
 
-func mergeValue(target, patch []byte) []byte {
-	if patch[0] != '{' {
-		return patch
+// merge appends the object that target is at, changed, and moves target behind
+// it. Members keep their order; new ones come last.
+func (c *changes) merge(dst []byte, target *scanner, depth int) ([]byte, error) {
+	for i := range c.list {
+		c.list[i].used = false // a target with equal names is merged into twice
 	}
-	return merge(target, patch)
+	if target.peek() != '{' {
+		return dst, target.unexpected("an object")
+	}
+	dst = append(dst, '{')
+	err := target.object(depth, func(name []byte) (err error) {
+		i, ok := c.index[string(unquote(name))]
+		if ok && c.list[i].object != nil && target.peek() == '{' {
+			c.list[i].used = true
+			dst, err = c.list[i].object.merge(appendName(dst, name), target, depth-1)
+			return err
+		}
+		value, err := target.skip(depth - 1)
+		if ok {
+			c.list[i].used = true
+			dst = c.list[i].append(dst, name)
+		} else {
+			dst = appendMember(dst, name, value)
+		}
+		return err
+	})
+	return c.end(dst), err
+}
+
+// end appends the changes that the target had no member for, and the brace.
+func (c *changes) end(dst []byte) []byte {
+	for i := range c.list {
+		if ch := &c.list[i]; !ch.used {
+			dst = ch.append(dst, ch.name)
+		}
+	}
+	return append(dst, '}')
+}
+
+// append appends the member that the change makes of nothing, or of something
+// that is not an object.
+func (ch *change) append(dst, name []byte) []byte {
+	switch {
+	case ch.object != nil:
+		for i := range ch.object.list {
+			ch.object.list[i].used = false
+		}
+		return ch.object.end(append(appendName(dst, name), '{'))
+	case string(ch.value) == "null":
+		return dst
+	}
+	return appendMember(dst, name, ch.value)
 }

@@ -1,0 +1,309 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// order is a document of the usual size, 200 bytes, in which nothing has to
+// change.
+const order = `{"id":"SO05","customerId":"C1","total":105.25,"lines":[{"sku":"A-17","quantity":2,"price":40.5},{"sku":"B-02","quantity":1,"price":24.25}],"shipped":false,"note":"at the door","tags":["a"],"ttl":3600}`
+
+func TestParseDocument(t *testing.T) {
+	for _, test := range []struct {
+		name, sent, stored string // of the document a
+	}{
+		{"nothing to change", `{"id":"a","total":5}`, `{"id":"a","total":5}`},
+		{"id is added in front", `{"total":5}`, `{"id":"a","total":5}`},
+		{"id is added to the empty object", `{}`, `{"id":"a"}`},
+		{"id stays where it is", `{"total":5,"id":"a"}`, `{"total":5,"id":"a"}`},
+		{"escaped id", `{"id":"\u0061"}`, `{"id":"\u0061"}`},
+		{"escaped name of the id", `{"\u0069d":"a"}`, `{"\u0069d":"a"}`},
+		{"Id is another member", `{"Id":"b"}`, `{"id":"a","Id":"b"}`},
+		{"id further in is another member", `{"a":{"id":"b","_ts":1}}`, `{"id":"a","a":{"id":"b","_ts":1}}`},
+
+		{"white space", " {\n\t\"id\" : \"a\" ,\r \"b\" : [ 1 , { } , \" x y \" ] } \n", `{"id":"a","b":[1,{}," x y "]}`},
+		{"white space only behind", "{\"id\":\"a\"}\n", `{"id":"a"}`},
+		{"white space and no id", "{ }\n", `{"id":"a"}`},
+
+		{"order and number literals", `{"z":1.50,"y":1e3,"x":-0,"w":12345678901234567890,"id":"a","v":1E+2}`, `{"z":1.50,"y":1e3,"x":-0,"w":12345678901234567890,"id":"a","v":1E+2}`},
+		{"string literals", `{"id":"a","s":"\u0041\/<&>\ud800é"}`, `{"id":"a","s":"\u0041\/<&>\ud800é"}`},
+		{"equal names", `{"id":"a","b":1,"b":2}`, `{"id":"a","b":1,"b":2}`},
+
+		{"system properties are dropped", `{"_rid":"r","id":"a","_ts":1,"_self":{},"b":2,"_etag":"7","_attachments":[]}`, `{"id":"a","b":2}`},
+		{"escaped system property", `{"id":"a","\u005fts":1,"_\u0065tag":"7"}`, `{"id":"a"}`},
+		{"nothing but system properties", `{"_ts":1,"_etag":"7"}`, `{"id":"a"}`},
+		{"other names with underscores stay", `{"id":"a","_TS":1,"_":2,"_tss":3}`, `{"id":"a","_TS":1,"_":2,"_tss":3}`},
+		{"a reply sent back", `{"id":"a","b":2,"_ts":1,"_etag":"7"}`, `{"id":"a","b":2}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			sent := []byte(test.sent)
+			d, fault := ParseDocument("a", sent)
+			if fault != nil || string(d.Body) != test.stored {
+				t.Fatalf("got  %s, %v\nwant %s", d.Body, fault, test.stored)
+			}
+			if string(sent) != test.sent {
+				t.Fatalf("what the client sent was written to: %s", sent)
+			}
+		})
+	}
+}
+
+func TestParseDocumentWritesAnyID(t *testing.T) {
+	for _, id := range []DocumentID{`"`, `\`, "</script>", "83.149.9.216", "😀", "\uFFFD", " "} {
+		d, fault := ParseDocument(id, []byte(`{"b":1}`))
+		var back struct{ ID string }
+		if fault != nil || json.Unmarshal(d.Body, &back) != nil || back.ID != string(id) {
+			t.Fatalf("%q: got %s, %v", id, d.Body, fault)
+		}
+		again, fault := ParseDocument(id, d.Body)
+		if fault != nil || !bytes.Equal(again.Body, d.Body) {
+			t.Fatalf("%q: %s became %s, %v", id, d.Body, again.Body, fault)
+		}
+	}
+}
+
+func TestParseDocumentRefuses(t *testing.T) {
+	for _, test := range []struct {
+		name, sent string
+		want       *Error
+	}{
+		{"another id", `{"id":"b"}`, ErrBadID},
+		{"the id in other case", `{"id":"A"}`, ErrBadID},
+		{"an empty id", `{"id":""}`, ErrBadID},
+		{"a number for an id", `{"id":1}`, ErrBadID},
+		{"null for an id", `{"id":null}`, ErrBadID},
+		{"a list for an id", `{"id":["a"]}`, ErrBadID},
+		{"another id under an escaped name", `{"i\u0064":"b"}`, ErrBadID},
+		{"two ids", `{"id":"a","id":"a"}`, ErrBadRequest},
+		{"two ids, one escaped", `{"id":"a","\u0069d":"a"}`, ErrBadRequest},
+		{"two ttls", `{"ttl":1,"ttl":2}`, ErrBadRequest},
+		{"two ttls, one escaped", `{"ttl":1,"\u0074tl":2}`, ErrBadRequest},
+		{"nothing", ``, ErrBadRequest},
+		{"white space", " \n", ErrBadRequest},
+		{"null", `null`, ErrBadRequest},
+		{"a list", `[]`, ErrBadRequest},
+		{"a string", `"a"`, ErrBadRequest},
+		{"half an object", `{"b":`, ErrBadRequest},
+		{"two objects", `{}{}`, ErrBadRequest},
+		{"a byte order mark", "\ufeff{}", ErrBadRequest},
+		{"not UTF-8", "{\"b\":\"\xff\"}", ErrBadRequest},
+		{"not UTF-8 in a dropped member", "{\"_ts\":\"\xff\"}", ErrBadRequest},
+		{"129 levels", `{"b":` + strings.Repeat("[", 128) + strings.Repeat("]", 128) + `}`, ErrBadRequest},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, fault := ParseDocument("a", []byte(test.sent))
+			if !errors.Is(fault, test.want) {
+				t.Fatalf("got %s, %v, want %s", d.Body, fault, test.want.Name)
+			}
+			if d.Body != nil || strings.ContainsAny(fault.Message, "\r\n") {
+				t.Fatalf("got %q with the message %q", d.Body, fault.Message)
+			}
+		})
+	}
+}
+
+func TestParseDocumentDepth(t *testing.T) {
+	for depth, legal := range map[int]bool{127: true, 128: true, 129: false} {
+		sent := `{"b":` + strings.Repeat(`{"b":`, depth-1) + "0" + strings.Repeat("}", depth)
+		if _, fault := ParseDocument("a", []byte(sent)); (fault == nil) != legal {
+			t.Errorf("%d levels: %v", depth, fault)
+		}
+	}
+}
+
+// ofSize is a document without an id of exactly size bytes.
+func ofSize(size int) []byte {
+	return []byte(`{"b":"` + strings.Repeat("x", size-len(`{"b":""}`)) + `"}`)
+}
+
+func TestParseDocumentSize(t *testing.T) {
+	for _, test := range []struct {
+		size  int
+		legal bool
+	}{{MaxDocumentBytes - 1, true}, {MaxDocumentBytes, true}, {MaxDocumentBytes + 1, false}} {
+		d, fault := ParseDocument("a", ofSize(test.size))
+		if !test.legal {
+			if !errors.Is(fault, ErrTooLarge) {
+				t.Errorf("%d bytes: %v, want too_large", test.size, fault)
+			}
+			continue
+		}
+		// The limit is on what was sent: the id comes on top.
+		if fault != nil || len(d.Body) != test.size+len(`"id":"a",`) {
+			t.Fatalf("%d bytes: %d stored, %v", test.size, len(d.Body), fault)
+		}
+		// Whoever folds the log must be able to read that again.
+		back, fault := ReadDocument("a", d.Body)
+		if fault != nil || !bytes.Equal(back.Body, d.Body) {
+			t.Fatalf("%d bytes can't be read back: %v", test.size, fault)
+		}
+	}
+	// White space counts as sent, even if it is about to be removed.
+	if _, fault := ParseDocument("a", bytes.Repeat([]byte(" "), MaxDocumentBytes+1)); !errors.Is(fault, ErrTooLarge) {
+		t.Errorf("white space: %v, want too_large", fault)
+	}
+}
+
+func TestParseDocumentTTL(t *testing.T) {
+	for _, test := range []struct {
+		name, sent string
+		ttl        TTL
+		bad        string
+	}{
+		{"absent", `{}`, Inherit, ""},
+		{"null", `{"ttl":null}`, Inherit, ""},
+		{"never", `{"ttl":-1}`, Never, ""},
+		{"seconds", `{"ttl":30}`, 30, ""},
+		{"escaped name", `{"\u0074tl":30}`, 30, ""},
+		{"escaped name, not legal", `{"\u0074t\u006c":"x"}`, Inherit, `"x"`},
+		{"other case is another member", `{"TTL":30,"Ttl":0}`, Inherit, ""},
+		{"further in is another member", `{"a":{"ttl":30}}`, Inherit, ""},
+		{"not legal, with white space", `{ "ttl" : [ 1 ] }`, Inherit, `[ 1 ]`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, fault := ParseDocument("a", []byte(test.sent))
+			if fault != nil || d.TTL != test.ttl || string(d.BadTTL) != test.bad {
+				t.Fatalf("got %d, bad %q, %v", d.TTL, d.BadTTL, fault)
+			}
+			if err := d.TTLError(); (err != nil) != (test.bad != "") {
+				t.Fatalf("the error is %v", err)
+			}
+		})
+	}
+}
+
+// The message ends up in a header and in one line on standard error.
+func TestTTLErrorIsOneShortLine(t *testing.T) {
+	d, _ := ParseDocument("a", []byte("{\"ttl\":[\n"+strings.Repeat("1,\n", 1000)+"1]}"))
+	err := d.TTLError()
+	if !errors.Is(err, ErrBadTTL) || len(err.Message) > 200 || strings.Contains(err.Message, "\n") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestAppendReply(t *testing.T) {
+	for body, want := range map[string]string{
+		`{}`:                     `{"_ts":12,"_etag":"7"}`,
+		`{"id":"a"}`:             `{"id":"a","_ts":12,"_etag":"7"}`,
+		`{"id":"a","b":{"c":1}}`: `{"id":"a","b":{"c":1},"_ts":12,"_etag":"7"}`,
+	} {
+		stored := []byte(body)
+		got := AppendReply([]byte("prefix "), stored, 12, 7)
+		if string(got) != "prefix "+want {
+			t.Errorf("%s: got %s", body, got)
+		}
+		if string(stored) != body {
+			t.Errorf("%s became %s", body, stored)
+		}
+	}
+	largest := AppendReply(nil, []byte(`{}`), 1<<62, 1<<64-1)
+	if want := `{"_ts":4611686018427387904,"_etag":"18446744073709551615"}`; string(largest) != want {
+		t.Errorf("got %s", largest)
+	}
+}
+
+// A reply sent back as it is stores the same document.
+func TestAppendReplyIsReadBack(t *testing.T) {
+	stored, _ := ParseDocument("SO05", []byte(order))
+	back, fault := ParseDocument("SO05", AppendReply(nil, stored.Body, 12, 7))
+	if fault != nil || !bytes.Equal(back.Body, stored.Body) || back.TTL != stored.TTL {
+		t.Fatalf("%s became %s, %v", stored.Body, back.Body, fault)
+	}
+}
+
+// decode reads a JSON object without loss.
+func decode(t testing.TB, data []byte) map[string]any {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var object map[string]any
+	if err := decoder.Decode(&object); err != nil {
+		t.Fatalf("%q: %v", data, err)
+	}
+	return object
+}
+
+func isReserved(name string) bool { return reserved([]byte(name)) }
+
+func checkStored(t *testing.T, id DocumentID, sent []byte, d Document) {
+	t.Helper()
+	if !json.Valid(d.Body) || !bytes.Equal(compact(d.Body), d.Body) {
+		t.Fatalf("%q is stored as %q", sent, d.Body)
+	}
+	before, after := decode(t, sent), decode(t, d.Body)
+	if after["id"] != string(id) {
+		t.Fatalf("%q is stored as %q with the id %v", sent, d.Body, after["id"])
+	}
+	for name, value := range after {
+		if isReserved(name) {
+			t.Fatalf("%q is stored as %q with %s", sent, d.Body, name)
+		}
+		if _, ok := before[name]; !ok && name != "id" {
+			t.Fatalf("%q is stored as %q with %s = %v", sent, d.Body, name, value)
+		}
+	}
+	for name, value := range before {
+		if !isReserved(name) && !reflect.DeepEqual(after[name], value) {
+			t.Fatalf("%q is stored as %q: %s is %v", sent, d.Body, name, after[name])
+		}
+	}
+	again, fault := ParseDocument(id, d.Body)
+	if fault != nil || !bytes.Equal(again.Body, d.Body) || again.TTL != d.TTL || (again.BadTTL == nil) != (d.BadTTL == nil) {
+		t.Fatalf("%q is stored as %+v and read back as %+v, %v", sent, d, again, fault)
+	}
+}
+
+func FuzzParseDocument(f *testing.F) {
+	for _, seed := range []string{
+		order, `{}`, `{"id":"a"}`, `{"id":"b"}`, `{"\u0069d":"\u0061","_ts":1}`, ` {"_etag":"1", "b":[ ]} `,
+		`{"ttl":5}`, `{"ttl":1.5,"x":1}`, `{"\u0074tl":null}`, `{"b":1,"b":2,"_self":3,"_self":4}`, `{"":{"":""}}`, `{"\ud800":1,"\udfff":2}`,
+	} {
+		f.Add("a", []byte(seed))
+		f.Add(`"\é.`, []byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, rawID string, sent []byte) {
+		id, err := ParseDocumentID(rawID)
+		if err != nil {
+			return
+		}
+		d, fault := ParseDocument(id, sent)
+		if fault == nil {
+			checkStored(t, id, sent, d)
+		} else if ValidJSON(sent) && sent[0] == '{' && !errors.Is(fault, ErrBadID) && !strings.Contains(fault.Message, "twice") {
+			t.Fatalf("%q is refused: %v", sent, fault)
+		}
+	})
+}
+
+func BenchmarkParseDocument(b *testing.B) {
+	for _, test := range []struct{ name, sent string }{
+		{"unchanged", order},
+		{"id-added", strings.Replace(order, `"id":"SO05",`, "", 1)},
+		{"spaces-removed", strings.ReplaceAll(order, ",", ", ")},
+		{"system-dropped", string(AppendReply(nil, []byte(order), 1_763_637_000, 123_456))},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			sent := []byte(test.sent)
+			b.SetBytes(int64(len(sent)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, fault := ParseDocument("SO05", sent); fault != nil {
+					b.Fatal(fault)
+				}
+			}
+		})
+	}
+}
+
+// Most documents need no change, and each passes here: that must not allocate.
+func TestParseDocumentDoesNotAllocate(t *testing.T) {
+	sent := []byte(order)
+	if got := testing.AllocsPerRun(100, func() { _, _ = ParseDocument("SO05", sent) }); got != 0 {
+		t.Fatalf("%v allocations", got)
+	}
+}

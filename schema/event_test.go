@@ -1,0 +1,347 @@
+package schema
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestEventTypeNames(t *testing.T) {
+	for kind := CollectionCreated; kind <= MutationRepeated; kind++ {
+		if back := ParseEventType(kind.String()); back != kind {
+			t.Errorf("%s is read as %s", kind, back)
+		}
+		onDocument := strings.HasPrefix(kind.String(), "Document")
+		if kind.OnDocument() != onDocument || kind.Internal() != (kind >= WriterStarted) {
+			t.Errorf("%s: on a document %v, internal %v", kind, kind.OnDocument(), kind.Internal())
+		}
+	}
+	for _, name := range []string{"", "documentCreated", "DocumentCreated ", "NoEvent"} {
+		if kind := ParseEventType(name); kind != NoEvent {
+			t.Errorf("%q is taken for %s", name, kind)
+		}
+	}
+}
+
+// samples is an event of each type, with the headers and the line that
+// subscribers and export have of it. They are the outside contract.
+var samples = []struct {
+	event   Event
+	headers map[string]string
+	line    string
+}{
+	{
+		Event{Seq: 1, Time: 1_431_857_103_000, Type: CollectionCreated, Collection: "orders", Body: []byte(`{"defaultTtl":3600}`)},
+		map[string]string{"Lapse-Time": "1431857103000"},
+		`{"seq":1,"time":"2015-05-17T10:05:03.000Z","type":"CollectionCreated","collection":"orders","body":{"defaultTtl":3600}}`,
+	},
+	{
+		Event{Seq: 2, Time: 1_431_857_103_001, Type: CollectionReplaced, Collection: "orders", Cause: 4, Body: []byte(`{"defaultTtl":null}`)},
+		map[string]string{"Lapse-Time": "1431857103001", "Lapse-Cause": "mutations/4"},
+		`{"seq":2,"time":"2015-05-17T10:05:03.001Z","type":"CollectionReplaced","collection":"orders","cause":"mutations/4","body":{"defaultTtl":null}}`,
+	},
+	{
+		Event{Seq: 3, Time: 1_431_857_103_010, Type: CollectionDeleted, Collection: "orders", Body: []byte(`{}`)},
+		map[string]string{"Lapse-Time": "1431857103010"},
+		`{"seq":3,"time":"2015-05-17T10:05:03.010Z","type":"CollectionDeleted","collection":"orders","body":{}}`,
+	},
+	{
+		Event{Seq: 4, Time: 0, Type: DocumentCreated, Collection: "sessions", ID: "83.149.9.216", MsgID: "m 1", Body: []byte(`{"id":"83.149.9.216","u":"<é>"}`)},
+		map[string]string{"Lapse-Time": "0", "Lapse-Id": "83%2E149%2E9%2E216", "Lapse-Msg-Id": "m 1"},
+		`{"seq":4,"time":"1970-01-01T00:00:00.000Z","type":"DocumentCreated","collection":"sessions","id":"83.149.9.216","body":{"id":"83.149.9.216","u":"<é>"}}`,
+	},
+	{
+		Event{Seq: 5, Time: 1_431_857_103_999, Type: DocumentReplaced, Collection: "orders", ID: `a"é`, Previous: 4, Cause: 18446744073709551615, Body: []byte(`{"id":"a\"é"}`)},
+		map[string]string{"Lapse-Time": "1431857103999", "Lapse-Id": "a%22%C3%A9", "Lapse-Previous": "4", "Lapse-Cause": "mutations/18446744073709551615"},
+		`{"seq":5,"time":"2015-05-17T10:05:03.999Z","type":"DocumentReplaced","collection":"orders","id":"a\"é","previous":4,"cause":"mutations/18446744073709551615","body":{"id":"a\"é"}}`,
+	},
+	{
+		Event{Seq: 6, Time: 1_431_857_104_000, Type: DocumentDeleted, Collection: "orders", ID: "a", Previous: 5},
+		map[string]string{"Lapse-Time": "1431857104000", "Lapse-Id": "a", "Lapse-Previous": "5"},
+		`{"seq":6,"time":"2015-05-17T10:05:04.000Z","type":"DocumentDeleted","collection":"orders","id":"a","previous":5}`,
+	},
+	{
+		Event{Seq: 7, Time: 1_431_857_105_000, Type: DocumentExpired, Collection: "orders", ID: "a", Previous: 6, Deadline: Deadline{At: 1_431_857_105, TTL: 30, Rule: RuleDocument}, Body: []byte(`{"id":"a"}`)},
+		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Id": "a", "Lapse-Previous": "6", "Lapse-Deadline": "1431857105", "Lapse-Ttl": "30", "Lapse-Rule": "document"},
+		`{"seq":7,"time":"2015-05-17T10:05:05.000Z","type":"DocumentExpired","collection":"orders","id":"a","previous":6,"deadline":1431857105,"ttl":30,"rule":"document","body":{"id":"a"}}`,
+	},
+	{
+		Event{Seq: 8, Time: 253_402_300_799_999, Type: DocumentExpired, Collection: "orders", ID: "a", Previous: 6, Deadline: Deadline{At: 253_402_300_799, TTL: MaxTTL, Rule: RuleCollection}},
+		map[string]string{"Lapse-Time": "253402300799999", "Lapse-Id": "a", "Lapse-Previous": "6", "Lapse-Deadline": "253402300799", "Lapse-Ttl": "2147483647", "Lapse-Rule": "collection"},
+		`{"seq":8,"time":"9999-12-31T23:59:59.999Z","type":"DocumentExpired","collection":"orders","id":"a","previous":6,"deadline":253402300799,"ttl":2147483647,"rule":"collection"}`,
+	},
+	{
+		Event{Seq: 9, Time: 1_431_857_105_000, Type: MutationRejected, Collection: InvalidCollection, Cause: 9, Body: []byte(`{"code":400}`)},
+		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Cause": "mutations/9"},
+		`{"seq":9,"time":"2015-05-17T10:05:05.000Z","type":"MutationRejected","collection":"_invalid","cause":"mutations/9","body":{"code":400}}`,
+	},
+	{
+		Event{Seq: 10, Time: 1_431_857_105_000, Type: WriterStarted, Collection: internalCollection},
+		map[string]string{"Lapse-Time": "1431857105000"},
+		`{"seq":10,"time":"2015-05-17T10:05:05.000Z","type":"WriterStarted","collection":"_"}`,
+	},
+	{
+		Event{Seq: 11, Time: 1_431_857_105_000, Type: MutationRepeated, Collection: internalCollection, Cause: 11},
+		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Cause": "mutations/11"},
+		`{"seq":11,"time":"2015-05-17T10:05:05.000Z","type":"MutationRepeated","collection":"_","cause":"mutations/11"}`,
+	},
+}
+
+func headersOf(e *Event) map[string]string {
+	headers := make(map[string]string)
+	e.Headers(func(name, value string) { headers[name] = value })
+	return headers
+}
+
+// throughLog is e as a reader of the log gets it.
+func throughLog(e *Event) (*Event, error) {
+	headers := headersOf(e)
+	collection, eventType, _ := SplitEventSubject("lapse.main.events." + e.EventTokens())
+	return DecodeEvent(e.Seq, collection, eventType, func(name string) string { return headers[name] }, e.Body)
+}
+
+func TestEventFormats(t *testing.T) {
+	seen := make(map[EventType]bool)
+	for _, sample := range samples {
+		seen[sample.event.Type] = true
+		t.Run(sample.event.Type.String(), func(t *testing.T) {
+			e := sample.event
+			if got := headersOf(&e); !reflect.DeepEqual(got, sample.headers) {
+				t.Errorf("headers:\n got %v\nwant %v", got, sample.headers)
+			}
+			if got := string(e.AppendJSON([]byte("prefix "))); got != "prefix "+sample.line {
+				t.Errorf("line:\n got %s\nwant %s", got, sample.line)
+			}
+			back, err := throughLog(&e)
+			if err != nil || !reflect.DeepEqual(*back, e) {
+				t.Errorf("read from the log as %+v, %v", back, err)
+			}
+			var read Event
+			err = json.Unmarshal([]byte(sample.line), &read)
+			read.MsgID = e.MsgID // not in the line
+			if err != nil || !reflect.DeepEqual(read, e) {
+				t.Errorf("read from its line as %+v, %v", read, err)
+			}
+		})
+	}
+	for kind := CollectionCreated; kind <= MutationRepeated; kind++ {
+		if !seen[kind] {
+			t.Errorf("no sample of %s", kind)
+		}
+	}
+}
+
+// An event whose writer left the internal collection out is the same event.
+func TestInternalEventsNeedNoCollection(t *testing.T) {
+	e := Event{Seq: 1, Type: WriterStarted}
+	if line := string(e.AppendJSON(nil)); !strings.Contains(line, `"collection":"_"`) {
+		t.Errorf("got %s", line)
+	}
+	if back, err := throughLog(&e); err != nil || back.Collection != "_" {
+		t.Errorf("got %+v, %v", back, err)
+	}
+}
+
+func anyEvent() *rapid.Generator[Event] {
+	return rapid.Custom(func(t *rapid.T) Event {
+		e := Event{
+			Seq:        rapid.Uint64Min(1).Draw(t, "seq"),
+			Time:       rapid.Int64Range(minTime, maxTime).Draw(t, "time"),
+			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(MutationRepeated)).Draw(t, "type")),
+			Collection: CollectionName(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,63}`).Draw(t, "collection")),
+			Cause:      rapid.Uint64().Draw(t, "cause"),
+		}
+		if e.Type.Internal() {
+			e.Collection = internalCollection
+		} else if e.Type == MutationRejected && rapid.Bool().Draw(t, "invalid") {
+			e.Collection = InvalidCollection
+		}
+		if e.Type.OnDocument() {
+			e.ID = anyID().Draw(t, "id")
+		}
+		if e.Type.ends() {
+			e.Previous = Version(rapid.Uint64Min(1).Draw(t, "previous"))
+		}
+		if e.Type == DocumentExpired {
+			e.Deadline = Deadline{
+				At:   rapid.Int64().Draw(t, "deadline"),
+				TTL:  rapid.Int32Range(1, MaxTTL).Draw(t, "ttl"),
+				Rule: rapid.SampledFrom([]Rule{RuleDocument, RuleCollection}).Draw(t, "rule"),
+			}
+		}
+		if (e.Type != DocumentDeleted && e.Type != DocumentExpired && !e.Type.Internal()) || rapid.Bool().Draw(t, "image") {
+			e.Body = append(AppendString([]byte(`{"id":`), rapid.String().Draw(t, "text")), '}')
+		}
+		return e
+	})
+}
+
+func TestEveryEventSurvivesTheLog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := anyEvent().Draw(t, "event")
+		e.MsgID = rapid.StringMatching(`[ -~]{0,40}`).Draw(t, "msgID")
+		back, err := throughLog(&e)
+		if err != nil || !reflect.DeepEqual(*back, e) {
+			t.Fatalf("%+v became %+v, %v", e, back, err)
+		}
+	})
+}
+
+func TestEveryEventSurvivesItsLine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := anyEvent().Draw(t, "event")
+		line := e.AppendJSON(nil)
+		if !json.Valid(line) || strings.ContainsAny(string(line), "\r\n") {
+			t.Fatalf("the line is %q", line)
+		}
+		var back Event
+		if err := json.Unmarshal(line, &back); err != nil || !reflect.DeepEqual(back, e) {
+			t.Fatalf("%s became %+v, %v", line, back, err)
+		}
+	})
+}
+
+// legal are the headers of an expiry; each case spoils one of them.
+func legal() map[string]string {
+	return map[string]string{"Lapse-Time": "1000", "Lapse-Id": "a", "Lapse-Previous": "6", "Lapse-Deadline": "1", "Lapse-Ttl": "30", "Lapse-Rule": "document", "Lapse-Cause": "mutations/4"}
+}
+
+func TestDecodeEventRefuses(t *testing.T) {
+	const expired = "DocumentExpired"
+	for _, test := range []struct {
+		name, collection, eventType, header, value, body string
+	}{
+		{name: "no type", collection: "orders"},
+		{name: "unknown type", collection: "orders", eventType: "DocumentRenamed"},
+		{name: "no collection", eventType: expired},
+		{name: "illegal collection", collection: "a b", eventType: expired},
+		{name: "a document in the internal collection", collection: "_", eventType: expired},
+		{name: "a document in the invalid collection", collection: "_invalid", eventType: expired},
+		{name: "an internal event elsewhere", collection: "orders", eventType: "WriterStarted"},
+		{name: "no time", header: "Lapse-Time"},
+		{name: "time in words", header: "Lapse-Time", value: "now"},
+		{name: "time with a fraction", header: "Lapse-Time", value: "1.5"},
+		{name: "time beyond 64 bits", header: "Lapse-Time", value: "9223372036854775808"},
+		{name: "time beyond the year 9999", header: "Lapse-Time", value: "253402300800000"},
+		{name: "time before the year 0", header: "Lapse-Time", value: "-62167219200001"},
+		{name: "no id", header: "Lapse-Id"},
+		{name: "raw id", header: "Lapse-Id", value: "a.b"},
+		{name: "no previous", header: "Lapse-Previous"},
+		{name: "previous 0", header: "Lapse-Previous", value: "0"},
+		{name: "negative previous", header: "Lapse-Previous", value: "-1"},
+		{name: "no deadline", header: "Lapse-Deadline"},
+		{name: "no ttl", header: "Lapse-Ttl"},
+		{name: "ttl 0", header: "Lapse-Ttl", value: "0"},
+		{name: "negative ttl", header: "Lapse-Ttl", value: "-1"},
+		{name: "ttl that is 30 in 32 bits", header: "Lapse-Ttl", value: "4294967326"},
+		{name: "no rule", header: "Lapse-Rule"},
+		{name: "unknown rule", header: "Lapse-Rule", value: "database"},
+		{name: "cause without prefix", header: "Lapse-Cause", value: "4"},
+		{name: "cause without sequence", header: "Lapse-Cause", value: "mutations/"},
+		{name: "cause 0", header: "Lapse-Cause", value: "mutations/0"},
+		{name: "negative cause", header: "Lapse-Cause", value: "mutations/-4"},
+		{name: "another cause", header: "Lapse-Cause", value: "requests/4"},
+		{name: "no document in Created", collection: "orders", eventType: "DocumentCreated"},
+		{name: "no document in Replaced", collection: "orders", eventType: "DocumentReplaced"},
+		{name: "no body in Rejected", collection: "orders", eventType: "MutationRejected"},
+		{name: "a list for a document", collection: "orders", eventType: "DocumentCreated", body: "[]"},
+		{name: "a brace for a document", collection: "orders", eventType: "DocumentCreated", body: "{"},
+		{name: "half a document", collection: "orders", eventType: "DocumentCreated", body: `{"id":"a"`},
+		{name: "a number for a last image", collection: "orders", eventType: expired, body: "5"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			headers := legal()
+			collection, eventType := test.collection, test.eventType
+			if test.header != "" {
+				headers[test.header] = test.value
+				collection, eventType = "orders", expired
+			}
+			e, err := DecodeEvent(7, collection, eventType, func(name string) string { return headers[name] }, []byte(test.body))
+			if err == nil || e != nil || !strings.HasPrefix(err.Error(), "event 7: ") {
+				t.Fatalf("got %+v, %v", e, err)
+			}
+		})
+	}
+	// None of which is refused for another reason:
+	headers := legal()
+	if _, err := DecodeEvent(7, "orders", expired, func(name string) string { return headers[name] }, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUnmarshalEventRefuses(t *testing.T) {
+	for name, line := range map[string]string{
+		"nothing":           ``,
+		"a list":            `[]`,
+		"no type":           `{"seq":7,"time":"2015-05-17T10:05:03.000Z","collection":"orders"}`,
+		"an unknown type":   `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentRenamed","collection":"orders","id":"a"}`,
+		"no id":             `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","previous":6}`,
+		"an illegal id":     `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"\n","previous":6}`,
+		"no previous":       `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"a"}`,
+		"no collection":     `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","id":"a","previous":6}`,
+		"time a number":     `{"seq":7,"time":1,"type":"DocumentDeleted","collection":"orders","id":"a","previous":6}`,
+		"ttl beyond 32":     `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentExpired","collection":"orders","id":"a","previous":6,"deadline":1,"ttl":4294967326,"rule":"document"}`,
+		"an unknown rule":   `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentExpired","collection":"orders","id":"a","previous":6,"deadline":1,"ttl":30,"rule":"x"}`,
+		"an unknown cause":  `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"a","previous":6,"cause":"4"}`,
+		"no document":       `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentCreated","collection":"orders","id":"a"}`,
+		"null for document": `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentCreated","collection":"orders","id":"a","body":null}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var e Event
+			if err := json.Unmarshal([]byte(line), &e); err == nil {
+				t.Fatalf("got %+v", e)
+			}
+		})
+	}
+}
+
+func FuzzDecodeEvent(f *testing.F) {
+	for _, sample := range samples {
+		h := sample.headers
+		f.Add(string(sample.event.tokenCollection()), sample.event.Type.String(), h[HeaderTime], h[HeaderID], h[HeaderPrevious],
+			h[HeaderDeadline], h[HeaderTTL], h[HeaderRule], h[HeaderCause], h[HeaderMsgID], sample.event.Body)
+	}
+	f.Fuzz(func(t *testing.T, collection, eventType, ms, id, previous, deadline, ttl, rule, cause, msgID string, body []byte) {
+		headers := map[string]string{HeaderTime: ms, HeaderID: id, HeaderPrevious: previous, HeaderDeadline: deadline,
+			HeaderTTL: ttl, HeaderRule: rule, HeaderCause: cause, HeaderMsgID: msgID}
+		e, err := DecodeEvent(7, collection, eventType, func(name string) string { return headers[name] }, body)
+		if err != nil {
+			return
+		}
+		// What is taken for an event can be written and read again, whole.
+		again, err := throughLog(e)
+		if err != nil || !reflect.DeepEqual(again, e) {
+			t.Fatalf("%+v became %+v, %v", e, again, err)
+		}
+		if len(body) > 0 && !json.Valid(body) {
+			return // the fold refuses it
+		}
+		line := e.AppendJSON(nil)
+		var read Event
+		if err := json.Unmarshal(line, &read); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if string(read.AppendJSON(nil)) != string(line) {
+			t.Fatalf("%q became %q", line, read.AppendJSON(nil))
+		}
+	})
+}
+
+func FuzzUnmarshalEvent(f *testing.F) {
+	for _, sample := range samples {
+		f.Add([]byte(sample.line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var e, again Event
+		if e.UnmarshalJSON(line) != nil {
+			return
+		}
+		written := e.AppendJSON(nil)
+		if err := json.Unmarshal(written, &again); err != nil || !reflect.DeepEqual(again, e) {
+			t.Fatalf("%q is %+v, written as %q and read as %+v, %v", line, e, written, again, err)
+		}
+	})
+}

@@ -1,0 +1,276 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The vectors of RFC 7396 appendix A, inside the member v: a patch of the top
+// level is an object here, and so is a document.
+func TestPatchVectors(t *testing.T) {
+	for _, test := range []struct{ original, patch, result string }{
+		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},
+		{`{"a":"b"}`, `{"a":null}`, `{}`},
+		{`{"a":"b","b":"c"}`, `{"a":null}`, `{"b":"c"}`},
+		{`{"a":["b"]}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"c"}`, `{"a":["b"]}`, `{"a":["b"]}`},
+		{`{"a":{"b":"c"}}`, `{"a":{"b":"d","c":null}}`, `{"a":{"b":"d"}}`},
+		{`{"a":[{"b":"c"}]}`, `{"a":[1]}`, `{"a":[1]}`},
+		{`["a","b"]`, `["c","d"]`, `["c","d"]`},
+		{`{"a":"b"}`, `["c"]`, `["c"]`},
+		{`{"a":"foo"}`, `"bar"`, `"bar"`},
+		{`{"e":null}`, `{"a":1}`, `{"e":null,"a":1}`},
+		{`[1,2]`, `{"a":"b","c":null}`, `{"a":"b"}`},
+		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
+	} {
+		t.Run(test.original+" "+test.patch, func(t *testing.T) {
+			inside := func(v string) []byte { return []byte(`{"id":"a","v":` + v + `}`) }
+			patch := []byte(`{"v":` + test.patch + `}`)
+			if fault := CheckPatch("a", patch); fault != nil {
+				t.Fatal(fault)
+			}
+			d, fault := Patch("a", inside(test.original), patch)
+			if fault != nil || string(d.Body) != string(inside(test.result)) {
+				t.Errorf("got %s, %v, want %s", d.Body, fault, test.result)
+			}
+			// And at the top, where both are objects.
+			if test.original[0] == '{' && test.patch[0] == '{' {
+				target := []byte(strings.Replace(`{"id":"a",`+test.original[1:], ",}", "}", 1))
+				want := strings.Replace(`{"id":"a",`+test.result[1:], ",}", "}", 1)
+				d, fault := Patch("a", target, []byte(test.patch))
+				if fault != nil || string(d.Body) != want {
+					t.Errorf("got %s, %v, want %s", d.Body, fault, want)
+				}
+			}
+		})
+	}
+}
+
+func TestPatch(t *testing.T) {
+	for _, test := range []struct{ name, body, patch, want string }{
+		{"nothing", `{"id":"a","b":1}`, `{}`, `{"id":"a","b":1}`},
+		{"the same id", `{"id":"a","b":1}`, `{"id":"a","b":2}`, `{"id":"a","b":2}`},
+		{"members keep their order, new ones come last", `{"z":1,"id":"a","y":2}`, `{"x":3,"y":4,"w":5}`, `{"z":1,"id":"a","y":4,"x":3,"w":5}`},
+		{"number literals stay", `{"id":"a","b":1.50}`, `{"c":2e1}`, `{"id":"a","b":1.50,"c":2e1}`},
+		{"white space goes", `{"id":"a","b":{"x":1}}`, " {\n \"b\" : { \"y\" : [ 1 , \" \" ] } }\n", `{"id":"a","b":{"x":1,"y":[1," "]}}`},
+		{"null inside a list stays", `{"id":"a"}`, `{"b":[null,{"c":null}]}`, `{"id":"a","b":[null,{"c":null}]}`},
+		{"escaped name in the patch", `{"id":"a","ab":1}`, `{"\u0061b":2}`, `{"id":"a","ab":2}`},
+		{"escaped name in the document", `{"id":"a","\u0061b":1}`, `{"ab":null}`, `{"id":"a"}`},
+		{"system properties are dropped", `{"id":"a"}`, `{"_ts":1,"_etag":"9","_rid":{},"_self":null,"b":1}`, `{"id":"a","b":1}`},
+		{"of equal names in a patch the last counts", `{"id":"a","b":1}`, `{"b":2,"c":1,"b":{"x":1},"c":null}`, `{"id":"a","b":{"x":1}}`},
+		{"equal names in a document are all changed", `{"id":"a","b":{"x":1},"b":{"y":2}}`, `{"b":{"x":3}}`, `{"id":"a","b":{"x":3},"b":{"y":2,"x":3}}`},
+		{"equal names of which one is no object", `{"id":"a","b":{"x":1},"b":5}`, `{"b":{"x":3}}`, `{"id":"a","b":{"x":3},"b":{"x":3}}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			body, patch := []byte(test.body), []byte(test.patch)
+			if fault := CheckPatch("a", patch); fault != nil {
+				t.Fatal(fault)
+			}
+			d, fault := Patch("a", body, patch)
+			if fault != nil || string(d.Body) != test.want {
+				t.Fatalf("got  %s, %v\nwant %s", d.Body, fault, test.want)
+			}
+			if string(body) != test.body || string(patch) != test.patch {
+				t.Fatal("the document or the patch was written to")
+			}
+		})
+	}
+}
+
+func TestCheckPatchRefuses(t *testing.T) {
+	for _, test := range []struct {
+		name, patch string
+		want        *Error
+	}{
+		{"another id", `{"id":"b"}`, ErrBadID},
+		{"another id under an escaped name", `{"\u0069d":"b"}`, ErrBadID},
+		{"removal of the id", `{"id":null}`, ErrBadID},
+		{"an object for an id", `{"id":{"a":1}}`, ErrBadID},
+		{"two ids", `{"id":"a","id":"a"}`, ErrBadRequest},
+		{"two ttls", `{"ttl":1,"ttl":null}`, ErrBadRequest},
+		{"a list", `[]`, ErrBadRequest},
+		{"null", `null`, ErrBadRequest},
+		{"nothing", ``, ErrBadRequest},
+		{"not UTF-8", "{\"b\":\"\xff\"}", ErrBadRequest},
+		{"129 levels", `{"b":` + strings.Repeat("[", 128) + strings.Repeat("]", 128) + `}`, ErrBadRequest},
+		{"2 MiB and a byte", string(ofSize(MaxDocumentBytes + 1)), ErrTooLarge},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if fault := CheckPatch("a", []byte(test.patch)); !errors.Is(fault, test.want) {
+				t.Fatalf("got %v, want %s", fault, test.want.Name)
+			}
+		})
+	}
+	if fault := CheckPatch("a", ofSize(MaxDocumentBytes)); fault != nil {
+		t.Errorf("2 MiB: %v", fault)
+	}
+}
+
+// Patch is for checked patches; one that is not gets an error all the same.
+func TestPatchOfWhatIsNotJSON(t *testing.T) {
+	for _, test := range []struct{ body, patch string }{
+		{`{"id":"a"}`, ``}, {`{"id":"a"}`, `[]`}, {`{"id":"a"}`, `{"b":`}, {`{"id":"a"}`, `{}}`},
+		{``, `{}`}, {`{"b"`, `{}`}, {`[]`, `{}`}, {`{"id":"a"}x`, `{}`}, {"{\"id\":\"a\",\"b\":\"\xff\"}", `{}`},
+	} {
+		if d, fault := Patch("a", []byte(test.body), []byte(test.patch)); !errors.Is(fault, ErrBadRequest) {
+			t.Errorf("%q with %q: %s, %v", test.body, test.patch, d.Body, fault)
+		}
+	}
+}
+
+func TestPatchTTL(t *testing.T) {
+	for _, test := range []struct {
+		name, body, patch string
+		ttl               TTL
+		bad               bool
+	}{
+		{"set", `{"id":"a"}`, `{"ttl":30}`, 30, false},
+		{"changed", `{"id":"a","ttl":30}`, `{"ttl":60}`, 60, false},
+		{"set to never", `{"id":"a","ttl":30}`, `{"ttl":-1}`, Never, false},
+		{"removed", `{"id":"a","ttl":30}`, `{"ttl":null}`, Inherit, false},
+		{"removed though it was bad", `{"id":"a","ttl":"x"}`, `{"ttl":null}`, Inherit, false},
+		{"removed under an escaped name", `{"id":"a","ttl":30}`, `{"\u0074tl":null}`, Inherit, false},
+		{"kept", `{"id":"a","ttl":30}`, `{"b":1}`, 30, false},
+		{"made bad", `{"id":"a","ttl":30}`, `{"ttl":0}`, Inherit, true},
+		{"made an object", `{"id":"a","ttl":30}`, `{"ttl":{}}`, Inherit, true},
+		{"made bad under an escaped name", `{"id":"a"}`, `{"\u0074tl":0}`, Inherit, true},
+		// From a time when TTL was off: not this patch's fault.
+		{"bad before and not named", `{"id":"a","ttl":"x"}`, `{"b":1}`, Inherit, false},
+		{"bad before and named again", `{"id":"a","ttl":"x"}`, `{"ttl":"x"}`, Inherit, true},
+		{"an object before, changed inside", `{"id":"a","ttl":{"x":1}}`, `{"ttl":{"x":2}}`, Inherit, true},
+		{"named further in", `{"id":"a","ttl":"x"}`, `{"b":{"ttl":5}}`, Inherit, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, fault := Patch("a", []byte(test.body), []byte(test.patch))
+			if fault != nil || d.TTL != test.ttl || (d.TTLError() != nil) != test.bad {
+				t.Fatalf("got %s: %d, %v, %v", d.Body, d.TTL, d.TTLError(), fault)
+			}
+		})
+	}
+}
+
+func TestPatchSize(t *testing.T) {
+	body := func(size int) []byte { return append([]byte(`{"id":"a",`), ofSize(size - len(`"id":"a",`))[1:]...) }
+	const growth = len(`,"c":1`)
+	for _, test := range []struct {
+		name  string
+		size  int
+		patch string
+		legal bool
+	}{
+		{"grows to just under", MaxDocumentBytes - 1 - growth, `{"c":1}`, true},
+		{"grows to the limit", MaxDocumentBytes - growth, `{"c":1}`, true},
+		{"grows to just over", MaxDocumentBytes + 1 - growth, `{"c":1}`, false},
+		{"grows by dropped members only", MaxDocumentBytes, `{"_ts":1}`, true},
+		{"shrinks", MaxDocumentBytes, `{"b":"x"}`, true},
+		// A document sent with 2 MiB and without an id is larger as it is stored.
+		{"stays over", MaxDocumentBytes + 9, `{}`, true},
+		{"shrinks and stays over", MaxDocumentBytes + 9, `{"id":"a","d":null}`, true},
+		{"grows further over", MaxDocumentBytes + 9, `{"c":1}`, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, fault := Patch("a", body(test.size), []byte(test.patch))
+			if test.legal && fault != nil || !test.legal && !errors.Is(fault, ErrTooLarge) {
+				t.Fatalf("got %d bytes, %v", len(d.Body), fault)
+			}
+		})
+	}
+}
+
+// The writer waits for a patch. One that nests as deep as it may must not be
+// walked once per level.
+func TestDeepPatchTakesNoLongerThanAFlatOne(t *testing.T) {
+	measure := func(levels int) time.Duration {
+		text := `{"id":"a","b":` + strings.Repeat(`{"b":`, levels) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", levels+1)
+		best := time.Hour
+		for range 3 {
+			start := time.Now()
+			if _, fault := Patch("a", []byte(text), []byte(text)); fault != nil {
+				t.Fatal(fault)
+			}
+			best = min(best, time.Since(start))
+		}
+		return best
+	}
+	// Walking it per level took more than fifty times as long.
+	if flat, deep := measure(1), measure(126); deep > 10*flat {
+		t.Fatalf("1 MiB in 1 level took %v, in 126 levels %v", flat, deep)
+	}
+}
+
+// mergePatch is the pseudocode of RFC 7396 section 2.
+func mergePatch(target, patch any) any {
+	changes, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	object, ok := target.(map[string]any)
+	if !ok {
+		object = map[string]any{}
+	}
+	for name, value := range changes {
+		if value == nil {
+			delete(object, name)
+		} else {
+			object[name] = mergePatch(object[name], value)
+		}
+	}
+	return object
+}
+
+func FuzzPatch(f *testing.F) {
+	for _, seed := range []struct{ body, patch string }{
+		{`{"b":1}`, `{"b":null}`}, {`{"b":{"c":[1]}}`, `{"b":{"c":null,"d":{"e":null}}}`}, {`{}`, `{"ttl":5,"_ts":1}`},
+		{`{"b":{"x":1},"b":{"y":2},"b":3}`, `{"b":{"x":null,"y":4},"b":{"z":null}}`}, {`{"\u0062":{}}`, ` { "b" : { "" : { } } } `},
+		{order, `{"lines":null,"total":0,"note":{"a":{"b":"c"}}}`}, {`{"ttl":"x"}`, `{"id":"SO05"}`}, {`{"\ud800":1}`, `{"\udfff":null}`},
+	} {
+		f.Add([]byte(seed.body), []byte(seed.patch))
+	}
+	f.Fuzz(func(t *testing.T, sent, patch []byte) {
+		const id = "SO05"
+		stored, fault := ParseDocument(id, sent)
+		if fault != nil || CheckPatch(id, patch) != nil {
+			_, _ = Patch(id, sent, patch) // must not panic
+			return
+		}
+		patched, fault := Patch(id, stored.Body, patch)
+		if fault != nil {
+			t.Fatalf("%q with %q: %v", stored.Body, patch, fault)
+		}
+		want := mergePatch(decode(t, stored.Body), decode(t, patch)).(map[string]any)
+		for name := range want {
+			if isReserved(name) {
+				delete(want, name)
+			}
+		}
+		if got := decode(t, patched.Body); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q with %q is %q, want %v", stored.Body, patch, patched.Body, want)
+		}
+		if !json.Valid(patched.Body) || !bytes.Equal(compact(patched.Body), patched.Body) {
+			t.Fatalf("%q with %q is %q", stored.Body, patch, patched.Body)
+		}
+		read, fault := ReadDocument(id, patched.Body)
+		if fault != nil || !bytes.Equal(read.Body, patched.Body) || read.TTL != patched.TTL {
+			t.Fatalf("%q with %q is %+v, stored as %+v, %v", stored.Body, patch, patched, read, fault)
+		}
+		twice, fault := Patch(id, patched.Body, patch)
+		if fault != nil || !reflect.DeepEqual(decode(t, twice.Body), want) {
+			t.Fatalf("%q again with %q is %q, %v", patched.Body, patch, twice.Body, fault)
+		}
+	})
+}
+
+func BenchmarkPatch(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, fault := Patch("SO05", []byte(order), []byte(`{"total":99,"shipped":true,"ttl":null}`)); fault != nil {
+			b.Fatal(fault)
+		}
+	}
+}

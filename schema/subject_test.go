@@ -1,0 +1,42 @@
+package schema
+
+import "testing"
+
+func TestNamesOfADatabase(t *testing.T) {
+	const db DatabaseName = "main"
+	for got, want := range map[string]string{
+		db.LogStream():      "LAPSE_main",
+		db.MutationStream(): "LAPSE_main_MUTATIONS",
+		db.API():            "lapse.main.api.",
+		db.Mutations():      "lapse.main.mutations.",
+		db.Events():         "lapse.main.events.",
+		db.Append():         "lapse.main.append.",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestEventSubjectsAreSplitAgain(t *testing.T) {
+	for _, test := range []struct {
+		event              Event
+		collection, tokens string
+	}{
+		{Event{Type: DocumentExpired, Collection: "orders"}, "orders", "orders.DocumentExpired"},
+		{Event{Type: MutationRejected, Collection: InvalidCollection}, "_invalid", "_invalid.MutationRejected"},
+		{Event{Type: WriterStarted}, "_", "_.WriterStarted"},
+		{Event{Type: MutationRepeated, Collection: "orders"}, "_", "_.MutationRepeated"},
+	} {
+		if got := test.event.EventTokens(); got != test.tokens {
+			t.Errorf("got %q, want %q", got, test.tokens)
+		}
+		collection, eventType, ok := SplitEventSubject(DatabaseName("main").Events() + test.event.EventTokens())
+		if !ok || collection != test.collection || eventType != test.event.Type.String() {
+			t.Errorf("%s is split into %q and %q, %v", test.tokens, collection, eventType, ok)
+		}
+	}
+	if _, _, ok := SplitEventSubject("orders"); ok {
+		t.Error("one token is taken for an event's subject")
+	}
+}

@@ -1,0 +1,155 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// The nine cells of the contract's TTL table.
+func TestDeadlineOf(t *testing.T) {
+	const ts, m, n = 1_000, 30, 3_600
+	never := Deadline{}
+	afterM := Deadline{At: ts + m, TTL: m, Rule: RuleDocument}
+	afterN := Deadline{At: ts + n, TTL: n, Rule: RuleCollection}
+	for _, row := range []struct {
+		name                string
+		ttl                 TTL
+		off, noDefault, onN Deadline
+	}{
+		{"ttl absent", Inherit, never, never, afterN},
+		{"ttl -1", Never, never, never, never},
+		{"ttl m", m, never, afterM, afterM},
+	} {
+		for _, cell := range []struct {
+			name string
+			def  DefaultTTL
+			want Deadline
+		}{
+			{"TTL off", Off, row.off},
+			{"defaultTtl -1", NoDefault, row.noDefault},
+			{"defaultTtl n", n, row.onN},
+		} {
+			t.Run(row.name+", "+cell.name, func(t *testing.T) {
+				if got := DeadlineOf(cell.def, row.ttl, ts); got != cell.want {
+					t.Fatalf("got %+v, want %+v", got, cell.want)
+				}
+			})
+		}
+	}
+}
+
+func TestDeadlineBeyondInt32(t *testing.T) {
+	const ts = 4_000_000_000 // a second in the year 2096
+	if got := DeadlineOf(MaxTTL, Inherit, ts); got.At != ts+MaxTTL {
+		t.Errorf("collection: %+v", got)
+	}
+	if got := DeadlineOf(NoDefault, MaxTTL, ts); got.At != ts+MaxTTL {
+		t.Errorf("document: %+v", got)
+	}
+}
+
+func TestPassed(t *testing.T) {
+	d := Deadline{At: 1_030, TTL: 30, Rule: RuleDocument}
+	for now, want := range map[int64]bool{0: false, 1_029: false, 1_030: true, 1_031: true} {
+		if got := d.Passed(now); got != want {
+			t.Errorf("at %d: got %v", now, got)
+		}
+	}
+	if never := (Deadline{}); never.Passed(1 << 62) {
+		t.Error("what has no deadline passed it")
+	}
+}
+
+func TestRuleNames(t *testing.T) {
+	for rule, name := range map[Rule]string{NoRule: "", RuleDocument: "document", RuleCollection: "collection"} {
+		if rule.String() != name || parseRule(name) != rule {
+			t.Errorf("%q: %q, %v", name, rule, parseRule(name))
+		}
+	}
+	if parseRule("Document") != NoRule {
+		t.Error("Document is taken for a rule")
+	}
+}
+
+// spellings are JSON values and what they mean as a ttl or defaultTtl.
+var spellings = []struct {
+	json  string
+	want  int32
+	legal bool
+}{
+	{"null", 0, true},
+	{"-1", -1, true},
+	{"1", 1, true},
+	{"5", 5, true},
+	{"2147483647", MaxTTL, true},
+	{"5.0", 5, true},
+	{"5e0", 5, true},
+	{"5E+0", 5, true},
+	{"0.5e1", 5, true},
+	{"50e-1", 5, true},
+	{"-1.0", -1, true},
+	{"-1e0", -1, true},
+	{"2.147483647e9", MaxTTL, true},
+
+	{"0", 0, false},
+	{"-0", 0, false},
+	{"0.0", 0, false},
+	{"0e9", 0, false},
+	{"-2", 0, false},
+	{"1.5", 0, false},
+	{"0.5", 0, false},
+	{"-0.5", 0, false},
+	{"-1.5", 0, false},
+	{"2147483647.5", 0, false},
+	{"2147483648", 0, false},
+	{"4294967297", 0, false}, // 1 in 32 bits
+	{"18446744073709551617", 0, false},
+	{"-2147483648", 0, false},
+	{"1e400", 0, false},
+	{"-1e400", 0, false},
+	{"1e-400", 0, false},
+	{`"5"`, 0, false},
+	{`""`, 0, false},
+	{`"null"`, 0, false},
+	{"true", 0, false},
+	{"false", 0, false},
+	{"[]", 0, false},
+	{"[5]", 0, false},
+	{"{}", 0, false},
+}
+
+func TestTTLSpellings(t *testing.T) {
+	for _, s := range spellings {
+		t.Run(s.json, func(t *testing.T) {
+			body := fmt.Sprintf(`{"id":"a","ttl":%s}`, s.json)
+			d, fault := ParseDocument("a", []byte(body))
+			if fault != nil || string(d.Body) != body {
+				t.Fatalf("got %s, %v: a ttl is stored however it is written", d.Body, fault)
+			}
+			if s.legal {
+				if d.TTL != TTL(s.want) || d.BadTTL != nil || d.TTLError() != nil {
+					t.Fatalf("got %d, bad %q, want %d", d.TTL, d.BadTTL, s.want)
+				}
+				return
+			}
+			if d.TTL != Inherit || string(d.BadTTL) != s.json || !errors.Is(d.TTLError(), ErrBadTTL) {
+				t.Fatalf("got %d, bad %q, %v", d.TTL, d.BadTTL, d.TTLError())
+			}
+		})
+	}
+}
+
+func TestDefaultTTLSpellings(t *testing.T) {
+	for _, s := range spellings {
+		t.Run(s.json, func(t *testing.T) {
+			p, fault := ParseProperties("c", []byte(`{"defaultTtl": `+s.json+` }`))
+			if s.legal && (fault != nil || p.DefaultTTL != DefaultTTL(s.want)) {
+				t.Fatalf("got %d, %v, want %d", p.DefaultTTL, fault, s.want)
+			}
+			if !s.legal && !errors.Is(fault, ErrBadTTL) {
+				t.Fatalf("got %v, want bad_ttl", fault)
+			}
+		})
+	}
+}
