@@ -1,0 +1,47 @@
+package embedded
+
+import (
+	"crypto/rand"
+	_ "embed"
+	"strings"
+	"text/template"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+//go:embed accounts.conf.tmpl
+var accountsText string
+
+var accountsTemplate = template.Must(template.New("accounts").Parse(accountsText))
+
+// The users of accounts.conf.tmpl.
+const (
+	userProcessor   = "processor"
+	userService     = "service"
+	userGateLog     = "gate_log"
+	userGateClients = "gate_clients"
+)
+
+// credentials are the passwords of one run. They are never written down. The
+// client user needs one too, which nobody knows: it is who gives none.
+type credentials struct {
+	Processor, GateLog, Client, Service, GateClients string
+}
+
+func newCredentials() credentials {
+	return credentials{rand.Text(), rand.Text(), rand.Text(), rand.Text(), rand.Text()}
+}
+
+// accountsConfig is the part of a NATS configuration that says who may do what.
+func accountsConfig(db schema.DatabaseName, who credentials) string {
+	var b strings.Builder
+	err := accountsTemplate.Execute(&b, struct {
+		DB  schema.DatabaseName
+		Log string
+		Who credentials
+	}{db, db.LogStream(), who})
+	if err != nil {
+		panic(err) // the template and its data are both ours
+	}
+	return b.String()
+}

@@ -1,0 +1,42 @@
+package embedded
+
+import (
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// ConnectLog connects to the account that has the streams, with all rights in
+// it. Inboxes have a prefix of their own, since what is sent to _INBOX.> there
+// reaches clients.
+//
+// The connection reconnects for ever; options given here come last and win.
+func (s *Server) ConnectLog(opts ...nats.Option) (*nats.Conn, error) {
+	return s.connect(userProcessor, s.who.Processor, "_PROCESSOR."+rand.Text(), opts)
+}
+
+// ConnectService connects to the clients' account, to serve requests: it may
+// subscribe to lapse.<db>.api.> and $SRV.>, and publish to _INBOX.> and $SRV.>
+// only, so a reply goes to an inbox or nowhere.
+//
+// The connection reconnects for ever; options given here come last and win.
+func (s *Server) ConnectService(opts ...nats.Option) (*nats.Conn, error) {
+	return s.connect(userService, s.who.Service, "_SERVICE."+rand.Text(), opts)
+}
+
+func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(s.url, append([]nats.Option{
+		nats.Name("lapse " + user),
+		nats.UserInfo(user, password),
+		nats.CustomInboxPrefix(inbox),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+	}, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to the embedded NATS server as %s: %w", user, err)
+	}
+	return nc, nil
+}

@@ -1,0 +1,175 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// maxPayload is the largest message: a document of 2 MiB, its JSON envelope,
+// and its last content beside it.
+const maxPayload = 4 << 20
+
+// maxMemory bounds JetStream's memory storage. Nothing of lapse is stored
+// there; a consumer's state may be.
+const maxMemory = 256 << 20
+
+// startTimeout is how long a start may take. Most of it goes into reading back
+// the streams, which takes seconds for a hundred gigabytes.
+const startTimeout = 5 * time.Minute
+
+// Options say what to start. StoreDir and Database are required.
+type Options struct {
+	// StoreDir is created when missing. JetStream lives in StoreDir/jetstream,
+	// the lock that keeps a second process out is StoreDir/lock.
+	//
+	// The streams may take three quarters of the disk: of what is free at the
+	// start and what they already hold. The rest is for the projection. When
+	// it is used up, appends are refused and what is there stays readable.
+	StoreDir string
+
+	// Listen is HOST:PORT of the client port, 127.0.0.1:4222 when empty. Port
+	// 0 or -1 takes any free one.
+	Listen string
+
+	// Database is the one that clients may reach.
+	Database schema.DatabaseName
+
+	// SyncAlways makes JetStream sync every write to disk before it
+	// acknowledges it. Otherwise it syncs every two minutes: what was
+	// acknowledged survives the process, not a power cut.
+	SyncAlways bool
+
+	// Logger gets the server's warnings and errors; nil discards them.
+	Logger *slog.Logger
+}
+
+// EnsureDefaults fills in what was left out.
+func (o *Options) EnsureDefaults() {
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:4222"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Server is a running NATS server. Its methods may be called from any
+// goroutine.
+type Server struct {
+	nats *server.Server
+	url  string
+	who  credentials
+	lock io.Closer
+	gate *gate
+	stop sync.Once
+}
+
+// Start starts a server and returns when it serves clients and its streams are
+// read back. An error is one line that says what to do.
+func Start(o Options) (*Server, error) {
+	o.EnsureDefaults()
+	if o.StoreDir == "" || o.Database == "" {
+		return nil, errors.New("embedded: store directory and database must be given")
+	}
+	host, port, err := splitListen(o.Listen)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockStore(o.StoreDir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{who: newCredentials(), lock: lock}
+	if err := s.start(&o, host, port); err != nil {
+		s.Shutdown()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) start(o *Options, host string, port int) error {
+	so := &server.Options{
+		ServerName:         "lapse-" + string(o.Database),
+		Host:               host,
+		Port:               port,
+		MaxPayload:         maxPayload,
+		JetStream:          true,
+		StoreDir:           o.StoreDir,
+		JetStreamMaxMemory: maxMemory,
+		SyncAlways:         o.SyncAlways,
+		NoSigs:             true, // signals are the command's business
+		NoLog:              true, // what there is to say goes through o.Logger
+	}
+	if err := so.ProcessConfigString(accountsConfig(o.Database, s.who)); err != nil {
+		return fmt.Errorf("embedded: accounts: %w", err)
+	}
+	ns, err := server.NewServer(so)
+	if err != nil {
+		return fmt.Errorf("cannot set up the NATS server: %w", err)
+	}
+	fatal := make(chan string, 1)
+	ns.SetLogger(&logger{to: o.Logger, fatal: fatal}, false, false)
+	s.nats = ns
+
+	// Start returns early on a fatal error, having told the logger. Otherwise
+	// it returns when the streams are read back and clients are accepted.
+	done := make(chan struct{})
+	go func() { ns.Start(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(startTimeout):
+		return fmt.Errorf("the NATS server is still reading back its streams after %s: "+
+			"look for a slow or failing disk below %s", startTimeout, o.StoreDir)
+	}
+	select {
+	case why := <-fatal:
+		return startError(o, why)
+	default:
+	}
+	if !ns.ReadyForConnections(10 * time.Second) {
+		return fmt.Errorf("the NATS server accepts no connections on %s after 10 s: try another --listen", o.Listen)
+	}
+	s.url = clientURL(ns.Addr())
+	s.gate, err = s.openGate(o)
+	return err
+}
+
+// URL is where clients connect: the address with a host they can dial.
+func (s *Server) URL() string { return s.url }
+
+// Shutdown ends the server and blocks until everything is on disk. The
+// connections made by ConnectLog and ConnectService are the caller's to close,
+// before.
+func (s *Server) Shutdown() {
+	s.stop.Do(func() {
+		if s.gate != nil {
+			s.gate.close()
+		}
+		if s.nats != nil {
+			s.nats.Shutdown()
+			s.nats.WaitForShutdown()
+		}
+		s.lock.Close()
+	})
+}
+
+// clientURL is a URL for an address listened on. One that stands for every
+// interface cannot be dialled everywhere, the loopback one can.
+func clientURL(a net.Addr) string {
+	t := a.(*net.TCPAddr)
+	host := t.IP.String()
+	if t.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "nats://" + net.JoinHostPort(host, strconv.Itoa(t.Port))
+}

@@ -1,0 +1,34 @@
+package embedded
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// logger passes the server's warnings and errors on. Its notices are dropped:
+// they are its own story, and one of them has the word that `lapse serve` keeps
+// for the moment it serves.
+type logger struct {
+	to    *slog.Logger
+	fatal chan<- string // the first fatal error; the server returns from Start after it
+}
+
+func (l *logger) Noticef(string, ...any) {}
+func (l *logger) Debugf(string, ...any)  {}
+func (l *logger) Tracef(string, ...any)  {}
+
+func (l *logger) Warnf(format string, v ...any) {
+	l.to.Warn("nats: " + fmt.Sprintf(format, v...))
+}
+
+func (l *logger) Errorf(format string, v ...any) {
+	l.to.Error("nats: " + fmt.Sprintf(format, v...))
+}
+
+func (l *logger) Fatalf(format string, v ...any) {
+	select {
+	case l.fatal <- fmt.Sprintf(format, v...):
+	default:
+		l.Errorf(format, v...)
+	}
+}

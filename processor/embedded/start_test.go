@@ -1,0 +1,132 @@
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/processor/embedded"
+)
+
+func TestSecondProcessOnTheSameStore(t *testing.T) {
+	s := newServer(t)
+	_, err := embedded.Start(embedded.Options{StoreDir: s.dir, Listen: "127.0.0.1:0", Database: "main"})
+	wantLine(t, err, "another process uses the store directory", s.dir, "--store-dir")
+}
+
+func TestOccupiedPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: l.Addr().String(), Database: "main"})
+	wantLine(t, err, l.Addr().String(), "--listen")
+}
+
+func TestListenThatIsNone(t *testing.T) {
+	for _, listen := range []string{"4222", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
+		_, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Database: "main"})
+		wantLine(t, err, listen, "--listen HOST:PORT")
+	}
+}
+
+func TestStoreThatCannotBeWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := embedded.Start(embedded.Options{StoreDir: filepath.Join(file, "data"), Listen: "127.0.0.1:0", Database: "main"})
+	wantLine(t, err, file, "--store-dir")
+
+	if os.Geteuid() == 0 {
+		t.Skip("permissions don't bind this user")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	_, err = embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	wantLine(t, err, dir, "--store-dir")
+}
+
+func TestShutdownTwice(t *testing.T) {
+	s := newServer(t)
+	s.Shutdown()
+	s.Shutdown()
+}
+
+func TestRestartKeepsTheData(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		var out bytes.Buffer
+		o := embedded.Options{
+			StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Database: "main", SyncAlways: sync,
+			Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		}
+		for n := range uint64(3) {
+			s, err := embedded.Start(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc, err := s.ConnectLog()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			js, _ := jetstream.New(nc)
+			createStreams(t, js)
+			ack, err := js.Publish(ctx, appendTo("orders.DocumentCreated"), []byte(`{}`))
+			if err != nil || ack.Sequence != n+1 {
+				t.Fatalf("append after %d starts: %+v, %v", n, ack, err)
+			}
+			cancel()
+			nc.Close()
+			s.Shutdown()
+		}
+		if strings.Contains(strings.ToLower(out.String()), "ready") {
+			t.Errorf("the server's own words must not be taken for those of serve:\n%s", out.String())
+		}
+	}
+}
+
+func TestURLCanBeDialled(t *testing.T) {
+	for _, listen := range []string{"127.0.0.1:-1", "0.0.0.0:0", ":0", "localhost:0"} {
+		s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Database: "main"})
+		if err != nil {
+			t.Fatal(listen, err)
+		}
+		nc, err := nats.Connect(s.URL())
+		if err != nil {
+			t.Fatal(listen, s.URL(), err)
+		}
+		if max := nc.MaxPayload(); max != 4<<20 {
+			t.Errorf("max_payload is %d", max)
+		}
+		nc.Close()
+		s.Shutdown()
+	}
+}
+
+func wantLine(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("started")
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("%q does not say %q", err, p)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("more than one line: %q", err)
+	}
+}
