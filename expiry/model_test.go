@@ -1,0 +1,147 @@
+package expiry
+
+import (
+	"math"
+	"math/bits"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// model is the wheel as one would write it without a thought for cost.
+type model struct {
+	now   int64
+	sets  int // calls of Set so far
+	armed map[string]armed
+}
+
+type armed struct {
+	at  int64
+	set int // which call of Set it was
+}
+
+func (m *model) Set(key string, at int64) {
+	m.sets++
+	m.armed[key] = armed{at, m.sets}
+}
+
+// first returns the key to fire first of those set by the call upTo or before.
+func (m *model) first(upTo int) (key string, first armed, ok bool) {
+	for k, a := range m.armed {
+		if a.set <= upTo && (!ok || a.at < first.at || a.at == first.at && a.set < first.set) {
+			key, first, ok = k, a, true
+		}
+	}
+	return key, first, ok
+}
+
+// seconds draws a time: near, on the edge of a slot of any level, or anywhere.
+func seconds(t *rapid.T, now int64) int64 {
+	switch rapid.IntRange(0, 4).Draw(t, "kind") {
+	case 0:
+		return rapid.Int64().Draw(t, "at")
+	case 1:
+		return now - rapid.Int64Range(0, 100).Draw(t, "ago")
+	case 2:
+		level := rapid.IntRange(0, levels-1).Draw(t, "level")
+		edge := now&^(1<<(slotBits*level)-1) + rapid.Int64Range(0, 3).Draw(t, "slots")<<(slotBits*level)
+		return edge + rapid.Int64Range(-1, 1).Draw(t, "off")
+	default:
+		return now + rapid.Int64Range(0, 130).Draw(t, "in")
+	}
+}
+
+func TestWheelAgainstModel(t *testing.T) {
+	keys := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"})
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{now: seconds(t, 1_750_000_000), armed: map[string]armed{}}
+		w := New[string](m.now)
+		set := func(t *rapid.T) {
+			key, at := keys.Draw(t, "key"), seconds(t, m.now)
+			m.Set(key, at)
+			w.Set(key, at)
+		}
+		remove := func(t *rapid.T) {
+			key := keys.Draw(t, "key")
+			delete(m.armed, key)
+			w.Remove(key)
+		}
+		next := func(t *rapid.T) {
+			_, want, wantOK := m.first(math.MaxInt)
+			if at, ok := w.Next(); at != want.at || ok != wantOK {
+				t.Fatalf("Next: %d, %v; want %d, %v", at, ok, want.at, wantOK)
+			}
+		}
+		advance := func(t *rapid.T) {
+			now := seconds(t, m.now)
+			if at, ok := w.Next(); ok && rapid.Bool().Draw(t, "to next") {
+				now = at
+			}
+			back := now < m.now
+			m.now = max(m.now, now)
+			upTo := m.sets
+			w.Advance(now, func(key string, at int64) {
+				wantKey, want, ok := m.first(upTo)
+				if back || !ok || key != wantKey || at != want.at || at > now {
+					t.Fatalf("Advance to %d fired %s at %d; want %s at %d, %v", now, key, at, wantKey, want.at, ok)
+				}
+				delete(m.armed, key)
+				for range rapid.IntRange(0, 2).Draw(t, "calls within fire") {
+					rapid.SampledFrom([]func(*rapid.T){set, remove, next}).Draw(t, "call")(t)
+				}
+			})
+			if _, a, ok := m.first(upTo); ok && !back && a.at <= now {
+				t.Fatalf("Advance to %d left one at %d", now, a.at)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"set": set, "set again": set, "remove": remove, "advance": advance, "next": next,
+			"": func(t *rapid.T) {
+				check(t, w)
+				if w.Len() != len(m.armed) {
+					t.Fatalf("Len: %d; want %d", w.Len(), len(m.armed))
+				}
+				for key, a := range m.armed {
+					if at, ok := w.At(key); !ok || at != a.at {
+						t.Fatalf("At %s: %d, %v; want %d", key, at, ok, a.at)
+					}
+				}
+			},
+		})
+	})
+}
+
+// check looks for broken lists and bitmaps.
+func check[K comparable](t interface{ Fatalf(string, ...any) }, w *Wheel[K]) {
+	n := 0
+	for slot := range int32(firstEntry) {
+		row, bit := slot>>slotBits, uint64(1)<<(slot&63)
+		head := w.entry(slot)
+		if occupied := w.occupied[row]&bit != 0; occupied != (head.next != slot) {
+			t.Fatalf("slot %d: the bitmap says occupied: %v", slot, occupied)
+		}
+		if head.next == slot && w.stale[row]&bit != 0 {
+			t.Fatalf("slot %d is empty and stale", slot)
+		}
+		prev := slot
+		for i := head.next; i != slot; i = w.entry(i).next {
+			e := w.entry(i)
+			if e.prev != prev {
+				t.Fatalf("slot %d: entry %d is linked back to %d, not %d", slot, i, e.prev, prev)
+			}
+			if want := w.slot(e.at); want != slot {
+				t.Fatalf("entry %d at %d is in slot %d, not %d", i, e.at, slot, want)
+			}
+			prev = i
+			n++
+		}
+	}
+	for row, occupied := range w.occupied {
+		if (w.rows>>row&1 != 0) != (bits.OnesCount64(occupied) > 0) {
+			t.Fatalf("row %d: the bitmap of rows is wrong", row)
+		}
+	}
+	if n != w.Len() {
+		t.Fatalf("%d entries in the lists, %d in the index", n, w.Len())
+	}
+}
