@@ -39,6 +39,9 @@ func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) 
 		o, err = m.decide(mu)
 		return err
 	})
+	if errors.Is(err, errPanic) {
+		o, err = Outcome{Fault: schema.ErrUnavailable.With("the mutation failed inside lapse; it changed nothing")}, nil
+	}
 	if err != nil {
 		return Outcome{}, err
 	}

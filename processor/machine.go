@@ -66,6 +66,9 @@ func (m *Machine) Seq() uint64 { return m.seq }
 // Time returns the log time, in ms, of the last event decided.
 func (m *Machine) Time() int64 { return m.time }
 
+// Folded returns the sequence of the last event folded.
+func (m *Machine) Folded() uint64 { return m.store.Cursor().Seq }
+
 // stamp moves log time to now, in ms, unless that is back.
 func (m *Machine) stamp(now int64) { m.time = max(m.time, now) }
 

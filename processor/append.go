@@ -1,0 +1,108 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+
+	"github.com/lapsedb/lapse/projections"
+)
+
+// ack is the log's word on what was appended up to a sequence.
+type ack struct {
+	seq   uint64
+	err   error // why it is not in the log, or not certainly
+	epoch int
+}
+
+// maxAtomic is the size of the largest atomic batch that a server takes.
+const maxAtomic = 1000
+
+// listen starts a new epoch of acknowledgements: those of earlier ones are
+// nobody's any more.
+func (l *eventLog) listen() error {
+	if l.sub != nil {
+		_ = l.sub.Unsubscribe()
+	}
+	l.epoch++
+	epoch := l.epoch
+	l.inbox = l.nc.NewInbox() + "."
+	acks := make(chan ack, 4*maxGroups)
+	l.acks = acks
+	sub, err := l.nc.Subscribe(l.inbox+"*", func(m *nats.Msg) {
+		seq, err := strconv.ParseUint(m.Subject[len(m.Subject)-seqDigits:], 10, 64)
+		if err == nil {
+			err = readAck(m, seq)
+		}
+		acks <- ack{seq: seq, err: err, epoch: epoch}
+	})
+	l.sub = sub
+	return err
+}
+
+// seqDigits is the width of a sequence in an acknowledgement's subject.
+const seqDigits = 20
+
+func readAck(m *nats.Msg, seq uint64) error {
+	if m.Header.Get("Status") == "503" {
+		return fmt.Errorf("append %d: no stream listens", seq)
+	}
+	var reply struct {
+		Seq   uint64              `json:"seq"`
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &reply); err != nil {
+		return fmt.Errorf("append %d: acknowledgement %.80q: %w", seq, m.Data, err)
+	}
+	if reply.Error != nil {
+		return fmt.Errorf("append %d: %w", seq, reply.Error)
+	}
+	if reply.Seq != seq {
+		return fmt.Errorf("append %d: stored as %d", seq, reply.Seq)
+	}
+	return nil
+}
+
+// Append sends events to the log, each fenced by the sequence before it: all
+// that precede it in the log are known to the writer or it is refused. atomic
+// makes the log take all of them or none; there may be maxAtomic then.
+//
+// Only the last event asks for an acknowledgement, which arrives at acks with
+// its sequence: since every event is fenced by the one before it, the last one
+// is in the log only if all are.
+func (l *eventLog) Append(facts []projections.Fact, atomic bool) error {
+	m := l.message
+	batch := ""
+	if atomic {
+		batch = nuid.Next()
+	}
+	for i := range facts {
+		e := facts[i].Event
+		last := i == len(facts)-1
+		clear(m.Header)
+		e.Headers(func(name, value string) { m.Header[name] = []string{value} })
+		if !atomic || i == 0 {
+			m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(e.Seq-1, 10)}
+		}
+		if atomic {
+			m.Header[jetstreamext.BatchIDHeader] = []string{batch}
+			m.Header[jetstreamext.BatchSeqHeader] = []string{strconv.Itoa(i + 1)}
+			if last {
+				m.Header[jetstreamext.BatchCommitHeader] = []string{"1"}
+			}
+		}
+		m.Subject, m.Data, m.Reply = l.prefix+e.EventTokens(), e.Body, ""
+		if last {
+			m.Reply = fmt.Sprintf("%s%0*d", l.inbox, seqDigits, e.Seq)
+		}
+		if err := l.nc.PublishMsg(m); err != nil {
+			return fmt.Errorf("append %d: %w", e.Seq, err)
+		}
+	}
+	return nil
+}

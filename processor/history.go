@@ -1,0 +1,102 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Bounds of a history request.
+const (
+	defaultHistory = 100
+	maxHistory     = 1000
+	historyTimeout = 5 * time.Second
+)
+
+func (r *request) history() {
+	name, id, fault := documentName(r.tail)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	limit, fault := parseHistory(r.data)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, historyTimeout)
+	defer cancel()
+	events, err := r.service.History(ctx, name, id, limit)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		r.refuse(schema.ErrTimeout.With("the history was not read within %s: ask for less with limit", historyTimeout))
+		return
+	case err != nil:
+		r.fail(err)
+		return
+	}
+	if len(events) == 0 {
+		if _, ok := r.store.Collection(name); !ok {
+			r.refuse(noCollection(name))
+			return
+		}
+		r.refuse(schema.ErrDocumentNotFound.With("there never was a document %q in %s", string(id), name))
+		return
+	}
+	body := []byte(`{"events":[`)
+	for i, e := range events {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = e.AppendJSON(body)
+	}
+	r.reply(200, nil, append(body, ']', '}'))
+}
+
+func parseHistory(data []byte) (limit int, fault *schema.Error) {
+	if len(data) == 0 {
+		return defaultHistory, nil
+	}
+	var body struct {
+		Limit *int `json:"limit"`
+	}
+	if err := json.Unmarshal(data, &body); err != nil {
+		return 0, schema.ErrBadRequest.With(`the body of history is not {"limit":n} or empty: %v`, err)
+	}
+	if body.Limit == nil {
+		return defaultHistory, nil
+	}
+	if *body.Limit < 1 || *body.Limit > maxHistory {
+		return 0, schema.ErrBadRequest.With("limit %d: use 1 to %d", *body.Limit, maxHistory)
+	}
+	return *body.Limit, nil
+}
+
+// History returns the latest events of an id, newest first and at most limit.
+// The projection knows where each life ended, and Lapse-Previous leads back
+// from there to where it began: no more of the log is read than is returned.
+func (s *service) History(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
+	lives, err := s.store.Lives(name, id, limit)
+	if err != nil {
+		return nil, err
+	}
+	var events []*schema.Event
+	for _, seq := range lives {
+		for seq != 0 && len(events) < limit {
+			e, err := s.log.Event(ctx, seq)
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				return events, nil // trimmed from here on
+			} else if err != nil {
+				return nil, err
+			}
+			events = append(events, e)
+			seq = uint64(e.Previous)
+		}
+	}
+	return events, nil
+}

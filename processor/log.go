@@ -1,0 +1,188 @@
+package processor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// eventLog is the JetStream stream that is the log.
+type eventLog struct {
+	db     schema.DatabaseName
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+	logger *slog.Logger
+
+	// prefix starts the subjects on which the stream listens. It holds a
+	// secret made with the stream, so that nobody who cannot read the stream's
+	// configuration can steer anything into it; as a name that no other stream
+	// ever has, it also is the log's identity.
+	prefix string
+
+	// What Append uses; only the writer calls it.
+	acks    chan ack
+	sub     *nats.Subscription
+	inbox   string // with the epoch, up to and including the dot
+	epoch   int
+	message *nats.Msg
+}
+
+// openLog creates the database's log, or checks that the stream there is one.
+func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger *slog.Logger) (*eventLog, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: &nats.Msg{Header: nats.Header{}}}
+	l.stream, err = js.Stream(ctx, db.LogStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		l.stream, err = js.CreateStream(ctx, logConfig(db, db.Append()+rand.Text()+"."))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", db.LogStream(), err)
+	}
+	config := l.stream.CachedInfo().Config
+	if len(config.Subjects) != 1 || !strings.HasPrefix(config.Subjects[0], db.Append()) ||
+		config.SubjectTransform == nil || config.SubjectTransform.Destination != db.Events()+">" ||
+		!config.AllowAtomicPublish {
+		return nil, fmt.Errorf("stream %s is there and is not a log of lapse: remove it, or serve another --database", db.LogStream())
+	}
+	l.prefix = strings.TrimSuffix(config.Subjects[0], ">")
+	return l, nil
+}
+
+func logConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:               db.LogStream(),
+		Description:        "lapse: the log of database " + string(db),
+		Subjects:           []string{prefix + ">"},
+		SubjectTransform:   &jetstream.SubjectTransformConfig{Source: prefix + ">", Destination: db.Events() + ">"},
+		Storage:            jetstream.FileStorage,
+		Retention:          jetstream.LimitsPolicy,
+		AllowAtomicPublish: true,
+		DenyDelete:         true,
+		MaxMsgs:            -1,
+		MaxBytes:           -1,
+		MaxMsgsPerSubject:  -1,
+		Replicas:           1,
+	}
+}
+
+// Identity names the log itself, not its stream's name.
+func (l *eventLog) Identity() string { return strings.TrimPrefix(l.prefix, l.db.Append()) }
+
+// Bounds returns the first and last sequence in the log.
+func (l *eventLog) Bounds(ctx context.Context) (first, last uint64, err error) {
+	info, err := l.stream.Info(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	return info.State.FirstSeq, info.State.LastSeq, nil
+}
+
+// Event reads one event; jetstream.ErrMsgNotFound if there is none.
+func (l *eventLog) Event(ctx context.Context, seq uint64) (*schema.Event, error) {
+	m, err := l.stream.GetMsg(ctx, seq)
+	if err != nil {
+		return nil, err
+	}
+	return l.decode(seq, m.Subject, m.Header, m.Data), nil
+}
+
+// decode reads a message of the log. One that is no event of ours comes back
+// with type NoEvent: it is skipped, counted and reported, never fatal.
+func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body []byte) *schema.Event {
+	collection, eventType, ok := schema.SplitEventSubject(strings.TrimPrefix(subject, l.db.Events()[:len(l.db.Events())-1]))
+	if ok && strings.HasPrefix(subject, l.db.Events()) {
+		e, err := schema.DecodeEvent(seq, collection, eventType, header.Get, body)
+		if err == nil {
+			return e
+		}
+		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject, "err", err)
+	} else {
+		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject)
+	}
+	return &schema.Event{Seq: seq, Body: body}
+}
+
+// Read visits the log from sequence from to through, both included.
+func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
+	if from > through {
+		return nil
+	}
+	consumer, err := l.js.OrderedConsumer(ctx, l.db.LogStream(), jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   from,
+	})
+	if err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, readAheadBytes))
+	if err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		seq := meta.Sequence.Stream
+		if seq > through {
+			return nil
+		}
+		if err := visit(l.decode(seq, m.Subject(), m.Headers(), m.Data())); err != nil {
+			return err
+		}
+		if seq == through {
+			return nil
+		}
+	}
+}
+
+const (
+	readAhead      = 4096 // messages asked for at a time when reading the log
+	readAheadBytes = 32 << 20
+	foldAtOnce     = 1000 // events folded at a time when reading the log
+	foldAtBytes    = 8 << 20
+)
+
+// CatchUp folds the log from the store's cursor up to sequence through.
+// progress is called with the sequences folded, now and then.
+func (l *eventLog) CatchUp(ctx context.Context, store *projections.Store, through uint64, progress func(seq uint64)) error {
+	facts := make([]projections.Fact, 0, foldAtOnce)
+	bytes := 0
+	fold := func() error {
+		if err := store.Fold(facts); err != nil {
+			return err
+		}
+		if progress != nil && len(facts) > 0 {
+			progress(facts[len(facts)-1].Seq)
+		}
+		clear(facts)
+		facts, bytes = facts[:0], 0
+		return nil
+	}
+	err := l.Read(ctx, store.Cursor().Seq+1, through, func(e *schema.Event) error {
+		facts = append(facts, projections.Fact{Event: e})
+		if bytes += len(e.Body); len(facts) == cap(facts) || bytes > foldAtBytes {
+			return fold()
+		}
+		return nil
+	})
+	return errors.Join(err, fold())
+}

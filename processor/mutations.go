@@ -1,0 +1,134 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// mutationStream is the JetStream stream that takes mutations as events. What
+// was judged of it the log says, in Lapse-Cause, and with it the projection's
+// cursor: there is nothing to acknowledge, and nothing to lose between two
+// places that remember.
+type mutationStream struct {
+	db     schema.DatabaseName
+	js     jetstream.JetStream
+	stream jetstream.Stream
+	logger *slog.Logger
+}
+
+// mutationsAhead bounds what is read of the stream before it is decided.
+const (
+	mutationsAhead      = 512
+	mutationsAheadBytes = 16 << 20
+	mutationsQueued     = 64
+)
+
+// openMutations creates or opens the stream. judged is the last sequence that
+// the log says was judged.
+func openMutations(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, judged uint64, logger *slog.Logger) (*mutationStream, error) {
+	s := &mutationStream{db: db, js: js, logger: logger}
+	name := db.MutationStream()
+	var err error
+	s.stream, err = js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
+			Name:        name,
+			Description: "lapse: mutations of database " + string(db),
+			Subjects:    []string{db.Mutations() + ">"},
+			Storage:     jetstream.FileStorage,
+			Retention:   jetstream.LimitsPolicy,
+			DenyDelete:  true,
+			MaxMsgs:     -1,
+			MaxBytes:    -1,
+			Replicas:    1,
+			// Sequences name mutations in the log, so they are never used twice.
+			FirstSeq: judged + 1,
+			// A repeat by Nats-Msg-Id is ours to judge: one that was refused is
+			// judged again. This is the shortest window that JetStream takes.
+			Duplicates: 100 * time.Millisecond,
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", name, err)
+	}
+	info := s.stream.CachedInfo()
+	if len(info.Config.Subjects) != 1 || info.Config.Subjects[0] != db.Mutations()+">" {
+		return nil, fmt.Errorf("stream %s is there and does not take %s>: remove it, or serve another --database", name, db.Mutations())
+	}
+	if info.State.LastSeq < judged {
+		return nil, fmt.Errorf("stream %s ends at %d and the log has judged it up to %d: it has lost its end; restore it, or remove it to start anew behind %d", name, info.State.LastSeq, judged, judged)
+	}
+	return s, nil
+}
+
+// Behind returns how many mutations wait after the last one judged.
+func (s *mutationStream) Behind(ctx context.Context, judged uint64) (uint64, error) {
+	info, err := s.stream.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq - min(judged, info.State.LastSeq), nil
+}
+
+// run reads mutations after sequence last into out, in order, until ctx ends.
+func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schema.Mutation) {
+	retry := backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(resumeInterval),
+		backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0)), ctx)
+	_ = backoff.RetryNotify(func() error {
+		before := last
+		err := s.read(ctx, &last, out)
+		if last > before {
+			retry.Reset()
+		}
+		return err
+	}, retry, func(err error, wait time.Duration) {
+		s.logger.Warn("mutations are out of reach", "err", err, "again", wait)
+	})
+}
+
+// read is one attempt of run; it returns only with an error.
+func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation) error {
+	consumer, err := s.js.OrderedConsumer(ctx, s.db.MutationStream(), jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   *last + 1,
+	})
+	if err != nil {
+		return err
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(mutationsAhead, mutationsAheadBytes))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject(), s.db.Mutations()), m.Data())
+		mutation.Cause, mutation.Recorded = meta.Sequence.Stream, true
+		mutation.IfMatch = m.Headers().Get(schema.HeaderIfMatch)
+		mutation.MsgID = m.Headers().Get(schema.HeaderRequestID)
+		select {
+		case out <- mutation:
+			*last = meta.Sequence.Stream
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

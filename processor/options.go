@@ -1,0 +1,75 @@
+package processor
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Durability says what an acknowledged write survives.
+type Durability string
+
+const (
+	Fsync Durability = "fsync" // a power cut
+	OS    Durability = "os"    // the end of the process
+)
+
+// ParseDurability reads the value of --durability.
+func ParseDurability(s string) (Durability, error) {
+	if d := Durability(s); d == Fsync || d == OS {
+		return d, nil
+	}
+	return "", fmt.Errorf("durability %q: use fsync or os", s)
+}
+
+// Options of a Processor. The zero value is good.
+type Options struct {
+	// Database is what is served; "main" if empty.
+	Database schema.DatabaseName
+	// Dir is where the projection lives; "data/projection" if empty. It may be
+	// removed at any time while no processor runs.
+	Dir string
+	// Projection are the options of the store there.
+	Projection projections.Options
+	// Durability has to match the NATS server's sync_interval; Fsync if empty.
+	// With Fsync, events are appended in atomic batches as soon as there are
+	// enough of them to share a sync.
+	Durability Durability
+	// Queue is how many mutations may wait for the writer, and how many reads
+	// for a worker, before requests are refused with 429; 8192 if 0.
+	Queue int
+	// Workers is how many reads are answered at a time; 16 if 0.
+	Workers int
+	// Logger gets what an operator should know; nowhere if nil.
+	Logger *slog.Logger
+	// Progress is called while the log is folded at the start, with the
+	// sequences done and in all; not if nil.
+	Progress func(done, total uint64)
+	// Version is what status reports.
+	Version string
+}
+
+// EnsureDefaults returns o with its zero values filled in.
+func (o Options) EnsureDefaults() Options {
+	if o.Database == "" {
+		o.Database = "main"
+	}
+	if o.Dir == "" {
+		o.Dir = "data/projection"
+	}
+	if o.Durability == "" {
+		o.Durability = Fsync
+	}
+	if o.Queue == 0 {
+		o.Queue = 8192
+	}
+	if o.Workers == 0 {
+		o.Workers = 16
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}

@@ -1,0 +1,199 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Processor serves one database: it folds the log, decides mutations, expires
+// what is due and answers requests.
+type Processor struct {
+	options Options
+	store   *projections.Store
+	service *service
+	writer  *writer
+
+	stopReading, stopWriting context.CancelFunc
+	running                  sync.WaitGroup
+	failed                   chan error // holds what ended the writer, if not Stop
+}
+
+// Start opens the database behind NATS and serves it. logConn reads and writes
+// the streams; serviceConn serves requests, and needs no right but to publish
+// to inboxes. Both stay the caller's to close, after Stop.
+//
+// Start returns when everything in the log is folded and requests are
+// answered; ctx bounds only that. An error says what an operator has to do.
+func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *Processor, err error) {
+	o = o.EnsureDefaults()
+	log, err := openLog(ctx, logConn, o.Database, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	store, err := openProjection(ctx, log, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Processor{options: o, store: store, failed: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, store.Close())
+		}
+	}()
+	_, last, err := log.Bounds(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
+	}
+	if err := log.CatchUp(ctx, store, last, func(seq uint64) {
+		if o.Progress != nil {
+			o.Progress(seq, last)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	mutations, err := openMutations(ctx, log.js, o.Database, store.Cursor().Mutations, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{
+		options: o, logger: o.Logger, log: log, store: store, name: nuid.Next(),
+		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
+		lateness: newLateness(),
+	}
+	if _, err := w.start(ctx, nil); err != nil {
+		return nil, err
+	}
+	if w.machine, err = NewMachine(store); err != nil {
+		return nil, err
+	}
+	if foreign := store.Cursor().Foreign; foreign > 0 {
+		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
+	}
+	p.writer = w
+	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w}
+	p.run(log, mutations)
+	if err := p.service.serve(serviceConn); err != nil {
+		p.stopWriting()
+		p.running.Wait()
+		return nil, err
+	}
+	return p, nil
+}
+
+// run starts the goroutines that read mutations and write the log.
+func (p *Processor) run(log *eventLog, mutations *mutationStream) {
+	writing, stopWriting := context.WithCancel(context.Background())
+	reading, stopReading := context.WithCancel(writing)
+	p.stopWriting, p.stopReading = stopWriting, stopReading
+	p.running.Add(2)
+	go func() {
+		defer p.running.Done()
+		mutations.run(reading, p.store.Cursor().Mutations, p.writer.mutations)
+	}()
+	go func() {
+		defer p.running.Done()
+		defer stopReading()
+		if err := p.writer.run(writing); err != nil {
+			p.failed <- err
+		}
+	}()
+}
+
+// Failed is sent what made going on impossible, if anything does. The
+// processor answers no mutations then: stop it and start another.
+func (p *Processor) Failed() <-chan error { return p.failed }
+
+// Stop ends serving: requests under way are answered, what was decided is
+// waited for, and the projection is flushed.
+func (p *Processor) Stop() error {
+	p.stopReading()
+	err := p.service.stop()
+	p.stopWriting()
+	p.running.Wait()
+	p.service.finish()
+	select {
+	case failure := <-p.failed:
+		err = errors.Join(err, failure)
+	default:
+	}
+	return errors.Join(err, p.store.Close())
+}
+
+// Status says how the database is.
+func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }
+
+// openProjection opens the projection in o.Dir if it is one of this log, and
+// else starts an empty one: it is a cache, and never trusted over the log.
+func openProjection(ctx context.Context, log *eventLog, o Options) (*projections.Store, error) {
+	store, err := projections.Open(o.Dir, o.Projection)
+	if err == nil {
+		var why string
+		if why, err = misfit(ctx, log, store.Cursor()); err == nil && why == "" {
+			store.Identify(log.Identity())
+			return store, nil
+		}
+		if closeErr := store.Close(); err != nil {
+			return nil, errors.Join(err, closeErr)
+		}
+		err = errors.New(why)
+	}
+	o.Logger.Warn("the projection does not fit the log and is folded anew", "dir", o.Dir, "why", err)
+	if err := removeAll(o); err != nil {
+		return nil, fmt.Errorf("remove the projection: %w", err)
+	}
+	if store, err = projections.Open(o.Dir, o.Projection); err != nil {
+		return nil, err
+	}
+	store.Identify(log.Identity())
+	return store, nil
+}
+
+func removeAll(o Options) error {
+	if fs := o.Projection.FS; fs != nil {
+		return fs.RemoveAll(o.Dir)
+	}
+	return os.RemoveAll(o.Dir)
+}
+
+// misfit says why a projection with this cursor is not one of the log; "" if
+// it is.
+func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why string, err error) {
+	if cursor.Seq == 0 {
+		return "", nil
+	}
+	if cursor.Stream != log.Identity() {
+		return "it was folded from another stream", nil
+	}
+	_, last, err := log.Bounds(ctx)
+	if err != nil {
+		return "", err
+	}
+	if last < cursor.Seq {
+		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil
+	}
+	e, err := log.Event(ctx, cursor.Seq)
+	if err != nil {
+		return "", fmt.Errorf("read event %d: %w", cursor.Seq, err)
+	}
+	if !cursor.Check(e) {
+		return fmt.Sprintf("event %d is not the one it was folded from", cursor.Seq), nil
+	}
+	return "", nil
+}
+
+// waitUntil polls, since NATS tells nobody when a subscription has drained.
+func waitUntil(timeout time.Duration, done func() bool) {
+	for deadline := time.Now().Add(timeout); !done() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,158 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// start moves the fence: it folds the log to its end and appends a
+// WriterStarted there. After that nothing that an earlier writer, or this one
+// before, has still under way can come into the log, since it is fenced by a
+// sequence that has passed.
+//
+// mine are events that this writer appended without learning their fate.
+// start returns the sequence up to which they are in the log.
+func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uint64, err error) {
+	retry := backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(resumeInterval),
+		backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0)), ctx)
+	err = backoff.RetryNotify(func() error {
+		if err := w.log.listen(); err != nil {
+			return err
+		}
+		found, err := w.readEnd(ctx, mine)
+		landed = max(landed, found)
+		if err != nil {
+			return err
+		}
+		return w.moveFence(ctx)
+	}, retry, func(err error, wait time.Duration) {
+		w.logger.Warn("the log is out of reach, writes wait", "err", err, "again", wait)
+		w.refuse(schema.ErrUnavailable.With("the log is out of reach: try again"))
+	})
+	w.started = w.started || err == nil
+	return landed, err
+}
+
+// readEnd folds what the log has beyond the cursor and returns up to which
+// sequence that was mine.
+func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed uint64, err error) {
+	_, last, err := w.log.Bounds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var fault error
+	err = w.log.Read(ctx, w.store.Cursor().Seq+1, last, func(e *schema.Event) error {
+		for len(mine) > 0 && mine[0].Seq < e.Seq {
+			mine = mine[1:]
+		}
+		switch {
+		case len(mine) > 0 && same(mine[0].Event, e):
+			landed = e.Seq
+		case w.started && e.Type == schema.WriterStarted && startedBy(e) != w.name:
+			fault = backoff.Permanent(errSuperseded)
+			return fault
+		}
+		return w.store.Fold([]projections.Fact{{Event: e}})
+	})
+	return landed, errors.Join(fault, err)
+}
+
+// same tells whether an event read from the log is the one that was appended.
+func same(a, b *schema.Event) bool {
+	return a.Seq == b.Seq && a.Time == b.Time && a.Type == b.Type && a.ID == b.ID &&
+		a.Previous == b.Previous && a.Cause == b.Cause && bytes.Equal(a.Body, b.Body)
+}
+
+// started is the body of a WriterStarted.
+type started struct {
+	Writer string `json:"writer"`
+}
+
+func startedBy(e *schema.Event) string {
+	var s started
+	_ = json.Unmarshal(e.Body, &s)
+	return s.Writer
+}
+
+// moveFence appends a WriterStarted at the cursor, which is the log's end or
+// the append fails.
+func (w *writer) moveFence(ctx context.Context) error {
+	cursor := w.store.Cursor()
+	body, err := json.Marshal(started{w.name})
+	if err != nil {
+		return err
+	}
+	e := &schema.Event{Seq: cursor.Seq + 1, Time: max(cursor.Time, nowMillis()), Type: schema.WriterStarted, Body: body}
+	if err := w.log.Append([]projections.Fact{{Event: e}}, false); err != nil {
+		return err
+	}
+	timeout := time.NewTimer(ackTimeout)
+	defer timeout.Stop()
+	select {
+	case a := <-w.log.acks:
+		if a.err != nil {
+			return a.err
+		}
+		return w.store.Fold([]projections.Fact{{Event: e}})
+	case <-timeout.C:
+		return fmt.Errorf("append %d: no acknowledgement within %s", e.Seq, ackTimeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// recover finds out, after an append that failed or was not acknowledged, what
+// the log has of what is pending. That is told; the rest is decided again.
+func (w *writer) recover(ctx context.Context, cause error) error {
+	w.logger.Warn("append failed, reading the log again", "err", cause)
+	mine := w.machine.pending[:w.machine.taken]
+	landed, err := w.start(ctx, mine)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	w.groups = nil
+	if err := w.machine.Abort(); err != nil {
+		return err
+	}
+	var again []*wish
+	for _, d := range w.waiting {
+		switch {
+		case d.outcome.Seq <= landed:
+			d.answer(d.outcome)
+		case d.batch != nil && d.first <= landed:
+			fault := schema.ErrUnavailable.With("the log was lost in the middle of the batch: some operations were done, get the documents to see which")
+			d.answer(Outcome{Code: fault.Code, Fault: fault})
+		default:
+			again = append(again, d.wish)
+		}
+	}
+	w.waiting = w.waiting[:0]
+	w.retry = append(again, w.retry...)
+	return nil
+}
+
+// refuse answers every request that is queued while nothing can be decided.
+func (w *writer) refuse(fault *schema.Error) {
+	for {
+		select {
+		case one := <-w.wishes:
+			one.answer(Outcome{Code: fault.Code, Fault: fault})
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// read returns what answers a request that goes to a worker. If it cannot be
+// understood it is refused at once, and ok is false.
+func (r *request) read() (answer func(), ok bool) {
+	switch r.op {
+	case "document.get":
+		return r.getDocument, true
+	case "collection.get":
+		return r.getCollection, true
+	case "collection.list":
+		return r.listCollections, true
+	case "batch":
+		return r.batch, true
+	case "history":
+		return r.history, true
+	case "status":
+		return r.status, true
+	}
+	r.refuse(schema.ErrBadRequest.With("unknown operation %q: use one of %v", r.op, operationNames))
+	return nil, false
+}
+
+// now returns the second by which reads judge deadlines: log time, which does
+// not go back, moved on by the clock.
+func (s *service) now() int64 {
+	return max(nowMillis(), s.store.Cursor().Time) / 1000
+}
+
+// fail answers with a fault of ours.
+func (r *request) fail(err error) {
+	r.logger.Error("a request failed", "op", r.op, "err", err)
+	r.refuse(schema.AsError(err))
+}
+
+// getDocument answers document.get.
+func (r *request) getDocument() {
+	name, id, fault := documentName(r.tail)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	body, fault, err := r.document(name, id, r.now())
+	switch {
+	case err != nil:
+		r.fail(err)
+	case fault != nil:
+		r.refuse(fault)
+	default:
+		r.reply(200, nil, body)
+	}
+}
+
+// documentName reads the end of a subject: a collection and an id.
+func documentName(tail string) (schema.CollectionName, schema.DocumentID, *schema.Error) {
+	collection, token, _ := strings.Cut(tail, ".")
+	name, err := schema.ParseCollectionName(collection)
+	if err != nil {
+		return "", "", schema.AsError(err)
+	}
+	id, err := schema.DecodeID(token)
+	if err != nil {
+		return "", "", schema.AsError(err)
+	}
+	return name, id, nil
+}
+
+// document returns a live document as clients see it.
+func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) ([]byte, *schema.Error, error) {
+	c, ok := s.store.Collection(name)
+	if !ok {
+		return nil, noCollection(name), nil
+	}
+	record, ok, err := s.store.Document(c, id, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !ok || record.Deadline(c).Passed(now) {
+		return nil, noDocument(c, id), nil
+	}
+	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version), nil, nil
+}
+
+// collection finds the collection that the tail names, or refuses.
+func (r *request) collection() (*schema.Collection, bool) {
+	name, err := schema.ParseCollectionName(r.tail)
+	if err != nil {
+		r.refuse(schema.AsError(err))
+		return nil, false
+	}
+	c, ok := r.store.Collection(name)
+	if !ok {
+		r.refuse(noCollection(name))
+	}
+	return c, ok
+}
+
+func (r *request) getCollection() {
+	c, ok := r.collection()
+	if !ok {
+		return
+	}
+	n, err := r.store.Count(c, r.now())
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.reply(200, nil, c.AppendReplyWithSize(nil, n.Documents, n.Bytes))
+}
+
+// noTail refuses a request that has more in its subject than it takes.
+func (r *request) noTail() bool {
+	if r.tail == "" {
+		return true
+	}
+	r.refuse(schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", r.op, r.tail))
+	return false
+}
+
+func (r *request) listCollections() {
+	if !r.noTail() {
+		return
+	}
+	body := []byte(`{"collections":[`)
+	for i, c := range r.store.Collections() {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = c.AppendReply(body)
+	}
+	r.reply(200, nil, append(body, ']', '}'))
+}
+
+// batch answers a batch of gets here and sends any other to the writer.
+func (r *request) batch() {
+	b, fault := schema.ParseBatch(r.tail, r.data)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	if b.Mutates() {
+		r.submit(&wish{batch: b, room: r.room})
+		return
+	}
+	now, room := r.now(), r.room
+	results := make([]schema.OperationResult, len(b.Operations))
+	for i := range b.Operations {
+		op, result := &b.Operations[i], &results[i]
+		if result.Fault = op.Fault; op.Fault == nil {
+			body, fault, err := r.document(b.Collection, op.Get, now)
+			if err != nil {
+				r.fail(err)
+				return
+			}
+			if len(body) > room {
+				fault = tooLargeReply()
+			}
+			if result.Fault = fault; fault == nil {
+				result.Code, result.Body = 200, body
+			}
+		}
+		room -= len(result.Body) + bytesPerResult
+	}
+	r.reply(200, nil, schema.AppendResults(nil, results))
+}
+
+// statusTimeout bounds what a status request waits for NATS.
+const statusTimeout = 2 * time.Second
+
+func (r *request) status() {
+	if !r.noTail() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
+	defer cancel()
+	status, err := r.service.Status(ctx)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	body, err := json.Marshal(status)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.reply(200, nil, body)
+}
+
+// Status says how the database is.
+func (s *service) Status(ctx context.Context) (schema.Status, error) {
+	cursor, now := s.store.Cursor(), s.now()
+	status := schema.Status{
+		Version:    s.options.Version,
+		Database:   string(s.options.Database),
+		Role:       "writer",
+		Seq:        cursor.Seq,
+		LogTime:    cursor.Time,
+		LatenessMs: s.writer.lateness.at(now * 1000),
+	}
+	for _, c := range s.store.Collections() {
+		n, err := s.store.Count(c, now)
+		if err != nil {
+			return status, err
+		}
+		status.Documents += n.Documents
+		status.PendingExpiry += n.Pending
+		status.Overdue += n.Overdue
+	}
+	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
+	status.MutationsBehind = behind
+	return status, err
+}
+
+// repeat answers a mutation whose Nats-Msg-Id succeeded before with the
+// outcome of then, which the event in the log tells.
+func (r *request) repeat(seq uint64) {
+	defer r.recover()
+	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
+	defer cancel()
+	e, err := r.log.Event(ctx, seq)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	switch e.Type {
+	case schema.DocumentCreated, schema.DocumentReplaced:
+		code := 201
+		if e.Type == schema.DocumentReplaced {
+			code = 200
+		}
+		r.reply(code, nil, schema.AppendReply(nil, e.Body, e.Time/1000, schema.Version(e.Seq)))
+	case schema.CollectionCreated, schema.CollectionReplaced:
+		code := 201
+		if e.Type == schema.CollectionReplaced {
+			code = 200
+		}
+		properties, fault := schema.ParseProperties(e.Collection, e.Body)
+		if fault != nil {
+			r.fail(fault)
+			return
+		}
+		c := schema.Collection{Name: e.Collection, Version: schema.Version(e.Seq), Time: e.Time, Properties: properties}
+		r.reply(code, nil, c.AppendReply(nil))
+	default:
+		r.reply(204, nil, nil)
+	}
+}

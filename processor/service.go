@@ -1,0 +1,251 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Bounds of what requests may hold on to.
+const (
+	maxQueuedBytes = 128 << 20 // bodies that wait for the writer
+	maxWaiting     = 1024      // requests that wait for a Lapse-Min-Seq
+	minSeqTimeout  = 2 * time.Second
+	headerRoom     = 4096 // of a message, for the headers of a reply
+	pendingBytes   = 512 << 20
+)
+
+// replyPrefix is what a request's reply subject has to start with. A service
+// publishes wherever a client says, so it says no to everything but inboxes.
+const replyPrefix = "_INBOX."
+
+// service answers requests: reads from the projection on bounded workers,
+// mutations through the writer.
+type service struct {
+	options   Options
+	logger    *slog.Logger
+	nc        *nats.Conn
+	store     *projections.Store
+	log       *eventLog
+	mutations *mutationStream
+	writer    *writer
+	micro     micro.Service
+	operations
+
+	reads   chan func()
+	waiting atomic.Int64
+	queued  atomic.Int64 // bytes
+	workers sync.WaitGroup
+	ctx     context.Context // ends when the service does
+	cancel  context.CancelFunc
+	room    int       // bytes that a reply's body may have
+	replies sync.Pool // of *nats.Msg
+}
+
+// serve starts answering on nc.
+func (s *service) serve(nc *nats.Conn) (err error) {
+	s.nc = nc
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.room = int(nc.MaxPayload()) - headerRoom
+	s.reads = make(chan func(), s.options.Queue)
+	s.replies.New = func() any { return &nats.Msg{Header: nats.Header{}} }
+	for range s.options.Workers {
+		s.workers.Add(1)
+		go s.work()
+	}
+	s.micro, err = micro.AddService(nc, micro.Config{
+		Name:        "lapse",
+		Version:     s.options.Version,
+		Description: "documents with a time to live",
+		Metadata:    map[string]string{"database": string(s.options.Database)},
+		StatsHandler: func(*micro.Endpoint) any {
+			return s.operations.snapshot()
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("serve requests: %w", err)
+	}
+	// One endpoint takes all, so that a misspelt operation is told so instead
+	// of finding nobody there.
+	return s.micro.AddEndpoint("api", micro.HandlerFunc(s.handle),
+		micro.WithEndpointSubject(s.options.Database.API()+">"),
+		micro.WithEndpointPendingLimits(-1, pendingBytes),
+		micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operationNames, " ")}))
+}
+
+// stop ends taking requests. Those taken are answered as long as the writer
+// runs, until finish.
+func (s *service) stop() error {
+	err := s.micro.Stop()
+	waitUntil(stopTimeout, func() bool { return s.nc.NumSubscriptions() == 0 || s.nc.IsClosed() })
+	return err
+}
+
+// finish answers what is left and waits for the workers.
+func (s *service) finish() {
+	waitUntil(stopTimeout, func() bool { return len(s.reads) == 0 })
+	s.cancel()
+	s.workers.Wait()
+	_ = s.nc.FlushTimeout(stopTimeout)
+}
+
+func (s *service) work() {
+	defer s.workers.Done()
+	for {
+		select {
+		case read := <-s.reads:
+			read()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// request is a request under way.
+type request struct {
+	*service
+	op     string // "document.get"
+	tail   string // what follows it, without the dot
+	header micro.Headers
+	data   []byte
+	to     string // reply subject, "" if nobody waits
+}
+
+// handle takes one request. micro calls it for one at a time, so it hands on
+// whatever may take time.
+func (s *service) handle(m micro.Request) {
+	r := &request{service: s, header: m.Headers(), data: m.Data(), to: m.Reply()}
+	if r.to != "" && !strings.HasPrefix(r.to, replyPrefix) {
+		s.logger.Warn("request refused: its reply subject is no inbox", "subject", m.Subject(), "reply", r.to)
+		return
+	}
+	defer r.recover()
+	r.op, r.tail = splitOperation(strings.TrimPrefix(m.Subject(), s.options.Database.API()))
+	if text := r.header.Get(schema.HeaderMinSeq); text != "" {
+		seq, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			r.refuse(schema.ErrBadRequest.With("%s is %.40q: use a sequence of the log", schema.HeaderMinSeq, text))
+			return
+		}
+		if s.store.Cursor().Seq < seq {
+			r.wait(seq)
+			return
+		}
+	}
+	r.dispatch()
+}
+
+// recover makes a reply of a panic: one poisoned request ends no process.
+func (r *request) recover() {
+	if p := recover(); p != nil {
+		r.logger.Error("a request panicked", "op", r.op, "panic", p, "stack", string(debug.Stack()))
+		r.refuse(schema.ErrUnavailable.With("the request failed inside lapse"))
+	}
+}
+
+// wait goes on with the request when seq is folded.
+func (r *request) wait(seq uint64) {
+	if r.waiting.Add(1) > maxWaiting {
+		r.waiting.Add(-1)
+		r.refuse(schema.ErrOverloaded.With("too many requests wait for a %s: try again later", schema.HeaderMinSeq))
+		return
+	}
+	go func() {
+		defer r.waiting.Add(-1)
+		defer r.recover()
+		ctx, cancel := context.WithTimeout(r.ctx, minSeqTimeout)
+		defer cancel()
+		if err := r.store.Wait(ctx, seq); err != nil {
+			r.refuse(schema.ErrTimeout.With("sequence %d was not reached within %s", seq, minSeqTimeout))
+			return
+		}
+		r.dispatch()
+	}()
+}
+
+// dispatch hands the request to the writer or to a worker.
+func (r *request) dispatch() {
+	if op := schema.ParseOp(r.op); op != schema.NoOp {
+		mutation := schema.NewMutation(r.op+"."+r.tail, r.data)
+		if r.tail == "" {
+			mutation = schema.NewMutation(r.op, r.data)
+		}
+		mutation.IfMatch = r.header.Get(schema.HeaderIfMatch)
+		mutation.MsgID = r.header.Get(schema.HeaderRequestID)
+		r.submit(&wish{mutation: mutation})
+		return
+	}
+	read, ok := r.read()
+	if !ok {
+		return
+	}
+	select {
+	case r.reads <- func() { defer r.recover(); read() }:
+	default:
+		r.refuse(schema.ErrOverloaded.With("too many requests are waiting: try again later"))
+	}
+}
+
+// submit queues a wish for the writer and replies when it is decided.
+func (r *request) submit(one *wish) {
+	size := int64(len(r.data))
+	one.done = func(o Outcome) {
+		r.queued.Add(-size)
+		if o.Repeat != 0 {
+			go r.repeat(o.Repeat)
+			return
+		}
+		r.reply(o.Code, o.Fault, o.Body)
+	}
+	if r.queued.Add(size) <= maxQueuedBytes {
+		select {
+		case r.writer.wishes <- one:
+			return
+		default:
+		}
+	}
+	r.queued.Add(-size)
+	r.refuse(schema.ErrOverloaded.With("too many mutations are waiting: try again later"))
+}
+
+func (r *request) refuse(fault *schema.Error) { r.reply(fault.Code, fault, nil) }
+
+// reply answers the request. The headers say how it went and which state
+// answered; a body that no message can carry becomes a 413.
+func (r *request) reply(code int, fault *schema.Error, body []byte) {
+	if fault == nil && len(body) > r.room {
+		fault = schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", len(body), r.room)
+		code = fault.Code
+	}
+	r.operations.count(r.op, fault != nil)
+	if r.to == "" {
+		return
+	}
+	m := r.replies.Get().(*nats.Msg)
+	defer r.replies.Put(m)
+	clear(m.Header)
+	m.Subject, m.Data = r.to, body
+	m.Header[schema.HeaderStatus] = []string{strconv.Itoa(code)}
+	m.Header[schema.HeaderSeq] = []string{strconv.FormatUint(r.store.Cursor().Seq, 10)}
+	if fault != nil {
+		m.Header[micro.ErrorCodeHeader] = []string{strconv.Itoa(code)}
+		m.Header[micro.ErrorHeader] = []string{fault.Error()}
+		m.Data = fault.AppendJSON(nil)
+	}
+	if err := r.nc.PublishMsg(m); err != nil {
+		r.logger.Warn("reply failed", "op", r.op, "err", err)
+	}
+	m.Data = nil
+}

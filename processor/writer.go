@@ -1,0 +1,372 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Bounds of one turn of the writer and of what is under way to the log.
+const (
+	turnRequests   = 512  // requests and mutations decided in one turn
+	turnExpiries   = 256  // expiries decided in a turn that had requests, too
+	idleExpiries   = 2048 // expiries decided in a turn that had none
+	maxInFlight    = 8192 // events decided and not yet folded; well below what a stream queues
+	maxGroups      = 64   // appends not yet acknowledged
+	maxSyncGroups  = 2    // the same where each is synced: more wait for the next group instead
+	atomicFrom     = 10   // synced events from which an atomic batch beats single ones
+	ackTimeout     = 10 * time.Second
+	maxGroupBytes  = 4 << 20 // bytes of bodies decided in one turn
+	stopTimeout    = 5 * time.Second
+	resumeInterval = 100 * time.Millisecond
+)
+
+// wish is something for the writer to decide: a mutation or a batch.
+type wish struct {
+	mutation *schema.Mutation
+	batch    *schema.Batch
+	room     int // bytes that a batch's reply may have
+
+	// done is told the outcome, once it is durable and folded, from the
+	// writer's goroutine: it must not block. nil if nobody waits.
+	done func(Outcome)
+}
+
+func (w *wish) answer(o Outcome) {
+	if w.done != nil {
+		w.done(o)
+	}
+}
+
+// decided is a wish whose outcome waits for the log.
+type decided struct {
+	*wish
+	first   uint64 // sequence of the first event it may have made
+	outcome Outcome
+}
+
+// writer is the one goroutine that decides. What it decided is on its way to
+// the log while it decides more; when the log has it, it is folded and told.
+type writer struct {
+	options Options
+	logger  *slog.Logger
+	log     *eventLog
+	machine *Machine
+	store   *projections.Store
+
+	wishes    chan *wish            // from requests
+	mutations chan *schema.Mutation // from the mutations stream
+	name      string                // of this writer, in WriterStarted
+
+	waiting  []decided // by outcome.Seq
+	groups   []group   // appends not acknowledged, oldest first
+	retry    []*wish   // to be decided before anything new, in order
+	started  bool      // the fence was moved for this writer
+	draining bool      // nothing is decided until everything pending is folded
+	more     bool      // something is due that the last turn left
+	lateness *lateness
+}
+
+type group struct {
+	last uint64
+	sent time.Time
+}
+
+// errSuperseded means that another process writes this log now.
+var errSuperseded = errors.New("another lapse has taken over this database: stop one of the two, a database has one writer")
+
+func nowMillis() int64 { return time.Now().UnixMilli() }
+
+// run decides until ctx ends, and then until nothing is under way. It returns
+// nil then, or what makes going on impossible.
+func (w *writer) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if err := w.turn(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return w.drain()
+		}
+		wishes, mutations := w.wishes, w.mutations
+		if w.full() || len(w.retry) > 0 {
+			wishes, mutations = nil, nil
+		}
+		timer.Reset(w.untilNext())
+		select {
+		case a := <-w.log.acks:
+			if err := w.acknowledged(ctx, a); err != nil {
+				return err
+			}
+		case one := <-wishes:
+			w.retry = append(w.retry, one)
+		case one := <-mutations:
+			w.retry = append(w.retry, &wish{mutation: one})
+		case <-timer.C:
+			if err := w.checkTimeout(ctx); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// full tells whether as much is on its way to the log as may be.
+func (w *writer) full() bool {
+	groups := maxGroups
+	if w.options.Durability == Fsync {
+		groups = maxSyncGroups
+	}
+	return w.draining || len(w.groups) >= groups || w.machine.Pending() >= maxInFlight
+}
+
+// untilNext is how long nothing but a message can give the writer work.
+func (w *writer) untilNext() time.Duration {
+	wait := time.Hour
+	if len(w.groups) > 0 {
+		wait = time.Until(w.groups[0].sent.Add(ackTimeout))
+	}
+	if w.full() {
+		return wait
+	}
+	if w.more || len(w.retry) > 0 {
+		return 0
+	}
+	if at, ok := w.machine.NextDue(); ok {
+		// Log time does not go back: if the wall clock did, it stands still.
+		due := time.UnixMilli(at * 1000)
+		if w.machine.Time() >= at*1000 {
+			return 0
+		}
+		wait = min(wait, time.Until(due))
+	}
+	return max(wait, 0)
+}
+
+// turn decides what is queued, up to a bound, and what is due, and appends it.
+func (w *writer) turn(ctx context.Context) error {
+	if w.draining && w.machine.Pending() == 0 {
+		w.draining = false
+	}
+	if w.full() {
+		return nil
+	}
+	now := nowMillis()
+	requests, bytes := 0, 0
+	for requests < turnRequests && bytes < maxGroupBytes && !w.full() {
+		one := w.next()
+		if one == nil {
+			break
+		}
+		requests++
+		n, err := w.decide(ctx, now, one)
+		if err != nil {
+			return err
+		}
+		bytes += n
+	}
+	if !w.draining {
+		share := idleExpiries
+		if requests > 0 {
+			share = turnExpiries
+		}
+		var err error
+		if w.more, err = w.machine.Expire(now, share); err != nil {
+			return err
+		}
+	}
+	if err := w.append(ctx, false); err != nil {
+		return err
+	}
+	w.tell()
+	return nil
+}
+
+// next returns the next wish, nil if none is queued. Requests and mutations
+// take turns when both are.
+func (w *writer) next() *wish {
+	if len(w.retry) > 0 {
+		one := w.retry[0]
+		w.retry[0] = nil
+		w.retry = w.retry[1:]
+		return one
+	}
+	select {
+	case one := <-w.wishes:
+		return one
+	case one := <-w.mutations:
+		return &wish{mutation: one}
+	default:
+		return nil
+	}
+}
+
+// decide decides one wish and returns about how many bytes it took.
+func (w *writer) decide(ctx context.Context, now int64, one *wish) (bytes int, err error) {
+	var o Outcome
+	first := w.machine.Seq() + 1
+	if one.batch == nil {
+		o, err = w.machine.Decide(now, one.mutation)
+		bytes = len(one.mutation.Body)
+	} else {
+		bytes = one.room / 4
+		if one.batch.Atomic {
+			// What comes before is appended for itself.
+			if err := w.append(ctx, false); err != nil {
+				return 0, err
+			}
+		}
+		o, first, err = w.machine.DecideBatch(now, one.batch, one.room)
+		if err == nil && one.batch.Atomic {
+			if err := w.appendAtomic(ctx, first); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if o.Again {
+		w.retry = append([]*wish{one}, w.retry...)
+		w.draining = true
+		return bytes, nil
+	}
+	w.waiting = append(w.waiting, decided{one, first, o})
+	return bytes, nil
+}
+
+// appendAtomic appends the events from sequence first on as one, those before
+// it for themselves.
+func (w *writer) appendAtomic(ctx context.Context, first uint64) error {
+	facts := w.machine.Take()
+	n := 0
+	for n < len(facts) && facts[n].Seq < first {
+		n++
+	}
+	if err := w.send(ctx, facts[:n], false); err != nil {
+		return err
+	}
+	return w.send(ctx, facts[n:], true)
+}
+
+// append sends what was decided to the log.
+func (w *writer) append(ctx context.Context, atomic bool) error {
+	return w.send(ctx, w.machine.Take(), atomic)
+}
+
+func (w *writer) send(ctx context.Context, facts []projections.Fact, atomic bool) error {
+	for len(facts) > 0 {
+		n := len(facts)
+		synced := w.options.Durability == Fsync && n >= atomicFrom
+		if atomic || synced {
+			n = min(n, maxAtomic)
+		}
+		// A failure shows as a missing acknowledgement, too, and is mended there.
+		err := w.log.Append(facts[:n], (atomic || synced) && n > 1)
+		last := facts[n-1].Seq
+		w.groups = append(w.groups, group{last: last, sent: time.Now()})
+		if err != nil {
+			w.logger.Warn("append failed", "seq", last, "err", err)
+		}
+		facts = facts[n:]
+	}
+	return nil
+}
+
+// acknowledged folds what the log has now, and tells.
+func (w *writer) acknowledged(ctx context.Context, a ack) error {
+	if a.epoch != w.log.epoch {
+		return nil
+	}
+	if a.err != nil {
+		return w.recover(ctx, a.err)
+	}
+	return w.commit(a.seq)
+}
+
+func (w *writer) commit(seq uint64) error {
+	for len(w.groups) > 0 && w.groups[0].last <= seq {
+		w.groups = w.groups[1:]
+	}
+	w.observe(seq)
+	if err := w.machine.Commit(seq); err != nil {
+		return fmt.Errorf("fold: %w", err)
+	}
+	w.tell()
+	return nil
+}
+
+// observe notes how late the expiries were that the log has now.
+func (w *writer) observe(seq uint64) {
+	for i := range w.machine.pending {
+		fact := &w.machine.pending[i]
+		if fact.Seq > seq {
+			return
+		}
+		if fact.Type == schema.DocumentExpired {
+			due := fact.Deadline.At * 1000
+			if c, ok := w.store.Collection(fact.Collection); ok {
+				due = max(due, c.Time) // a change of policy made it due
+			}
+			w.lateness.record(fact.Time, fact.Time-due)
+		}
+	}
+}
+
+// tell answers everything whose outcome is folded.
+func (w *writer) tell() {
+	folded := w.machine.Folded()
+	n := 0
+	for n < len(w.waiting) && w.waiting[n].outcome.Seq <= folded {
+		w.waiting[n].answer(w.waiting[n].outcome)
+		n++
+	}
+	clear(w.waiting[:n])
+	if n == len(w.waiting) {
+		w.waiting = w.waiting[:0]
+	} else {
+		w.waiting = w.waiting[n:]
+	}
+}
+
+func (w *writer) checkTimeout(ctx context.Context) error {
+	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= ackTimeout {
+		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, ackTimeout))
+	}
+	return nil
+}
+
+// drain waits for what is under way, so that a clean stop tells every outcome.
+func (w *writer) drain() error {
+	timeout := time.After(stopTimeout)
+	for len(w.groups) > 0 {
+		select {
+		case a := <-w.log.acks:
+			if a.epoch != w.log.epoch {
+				continue
+			}
+			if a.err != nil {
+				return fmt.Errorf("stopping: %w", a.err)
+			}
+			if err := w.commit(a.seq); err != nil {
+				return err
+			}
+		case <-timeout:
+			return fmt.Errorf("stopping: %d events were not acknowledged within %s", w.machine.Pending(), stopTimeout)
+		}
+	}
+	gone := schema.ErrUnavailable.With("lapse is stopping: try again")
+	for {
+		one := w.next()
+		if one == nil {
+			return nil
+		}
+		one.answer(Outcome{Code: gone.Code, Fault: gone})
+	}
+}
