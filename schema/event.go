@@ -265,7 +265,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// MarshalJSON is AppendJSON for encoding/json.
+// MarshalJSON is AppendJSON for encoding/json, which on top escapes < > & in
+// strings: where bytes must be the same, call AppendJSON.
 func (e *Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
 // UnmarshalJSON reads what AppendJSON writes, and refuses what DecodeEvent does.

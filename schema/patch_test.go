@@ -189,7 +189,7 @@ func TestDeepPatchTakesNoLongerThanAFlatOne(t *testing.T) {
 	measure := func(levels int) time.Duration {
 		text := `{"id":"a","b":` + strings.Repeat(`{"b":`, levels) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", levels+1)
 		best := time.Hour
-		for range 3 {
+		for range 5 {
 			start := time.Now()
 			if _, fault := Patch("a", []byte(text), []byte(text)); fault != nil {
 				t.Fatal(fault)
@@ -198,8 +198,9 @@ func TestDeepPatchTakesNoLongerThanAFlatOne(t *testing.T) {
 		}
 		return best
 	}
-	// Walking it per level took more than fifty times as long.
-	if flat, deep := measure(1), measure(126); deep > 10*flat {
+	// The best of five and a factor of 20 leave room for a busy machine; walking
+	// it per level took more than fifty times as long.
+	if flat, deep := measure(1), measure(126); deep > 20*flat {
 		t.Fatalf("1 MiB in 1 level took %v, in 126 levels %v", flat, deep)
 	}
 }
