@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// app is what the commands share: where they read and write.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	isTerminal func(stream any) bool // whether a person sits at a stream
+	colour     bool                  // whether people want colours
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
+	return &app{
+		stdin: stdin, stdout: stdout, stderr: stderr,
+		isTerminal: isTerminal,
+		colour:     os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+	}
+}
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1 // the request or check failed
+	exitUsage  = 2 // wrong usage
+)
+
+// run runs one command and returns its exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := newRootCommand(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintln(a.stderr, "lapse:", sentence(err))
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// usageError is wrong usage.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usageErrorf(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// sentence is an error on one line, with the name that programs know it by.
+func sentence(err error) string {
+	text := printable(strings.ReplaceAll(err.Error(), "\n", " "))
+	var coded *schema.Error
+	if errors.As(err, &coded) {
+		text += fmt.Sprintf(" (%d %s)", coded.Code, coded.Name)
+	}
+	return text
+}

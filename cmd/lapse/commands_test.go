@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// TestCommands runs the files in testdata/commands against a stand-in for the
+// server. Their steps are:
+//
+//	answer SUBJECT-TAIL CODE    lays out the answer to a request
+//	asked                       shows the last request
+//	event                       appends events, one JSON object a line, to the log
+//	run [terminal] [colour] [lines=N] [bare]
+//	                            runs the command line in the first line of the
+//	                            input, with the rest as standard input, and
+//	                            interrupts it after N lines; bare names no server
+func TestCommands(t *testing.T) {
+	datadriven.Walk(t, "testdata/commands", func(t *testing.T, path string) {
+		s := newStandin(t)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "answer":
+				code, err := strconv.Atoi(d.CmdArgs[1].Key)
+				if err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				s.answer(d.CmdArgs[0].Key, code, d.Input)
+				return ""
+			case "asked":
+				return s.lastAsked()
+			case "event":
+				for line := range strings.Lines(d.Input) {
+					s.happen(t, line)
+				}
+				return ""
+			case "run":
+				return s.run(t, d)
+			}
+			d.Fatalf(t, "unknown step %q", d.Cmd)
+			return ""
+		})
+	})
+}
+
+func (s *standin) run(t *testing.T, d *datadriven.TestData) string {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	line, stdin, _ := strings.Cut(d.Input, "\n")
+	var stderr bytes.Buffer
+	stdout := &interrupter{cancel: cancel}
+	if d.HasArg("lines") {
+		d.ScanArgs(t, "lines", &stdout.after)
+	}
+	a := newApp(strings.NewReader(stdin), stdout, &stderr)
+	a.colour = d.HasArg("colour")
+	a.isTerminal = func(stream any) bool { return stream != any(a.stderr) && d.HasArg("terminal") }
+	args := split(line)[1:]
+	if !d.HasArg("bare") {
+		args = append(args, "--server", s.server.ClientURL())
+	}
+	code := a.run(ctx, args)
+	text := strings.ReplaceAll(stdout.String(), "\x1b", "ESC")
+	for line := range strings.Lines(stderr.String()) {
+		text += "! " + line
+	}
+	if code != 0 {
+		text += fmt.Sprintf("exit %d\n", code)
+	}
+	return text
+}
+
+// split splits a command line at spaces outside single quotes.
+func split(line string) (args []string) {
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			args = append(args, part)
+		} else {
+			args = append(args, strings.Fields(part)...)
+		}
+	}
+	return args
+}
+
+// interrupter is a standard output that interrupts the command after some lines.
+type interrupter struct {
+	mu     sync.Mutex
+	b      bytes.Buffer
+	after  int
+	cancel func()
+}
+
+func (w *interrupter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.b.Write(p)
+	if w.after > 0 && bytes.Count(w.b.Bytes(), []byte("\n")) >= w.after {
+		w.cancel()
+	}
+	return len(p), nil
+}
+
+func (w *interrupter) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+// standin is a NATS server that holds a log and answers what is laid out.
+type standin struct {
+	server *server.Server
+	js     jetstream.JetStream
+
+	mu      sync.Mutex
+	answers map[string]*nats.Msg
+	asked   *nats.Msg
+}
+
+func newStandin(t *testing.T) *standin {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(5 * time.Second) {
+		t.Fatal("the NATS server does not start")
+	}
+	nc, err := nats.Connect(ns.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	s := &standin{server: ns, answers: map[string]*nats.Msg{}}
+	if s.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = nc.Subscribe("lapse.main.api.>", func(m *nats.Msg) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asked = m
+		if a, ok := s.answers[strings.TrimPrefix(m.Subject, "lapse.main.api.")]; ok {
+			_ = m.RespondMsg(&nats.Msg{Header: a.Header, Data: a.Data})
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *standin) answer(tail string, code int, body string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &nats.Msg{Header: nats.Header{}, Data: []byte(body)}
+	m.Header.Set(schema.HeaderStatus, strconv.Itoa(code))
+	s.answers[tail] = m
+}
+
+func (s *standin) lastAsked() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := s.asked.Subject + "\n"
+	for _, name := range []string{schema.HeaderIfMatch, schema.HeaderRequestID, schema.HeaderMinSeq} {
+		if value := s.asked.Header.Get(name); value != "" {
+			text += name + ": " + value + "\n"
+		}
+	}
+	if len(s.asked.Data) > 0 {
+		text += string(s.asked.Data) + "\n"
+	}
+	return text
+}
+
+func (s *standin) happen(t *testing.T, line string) {
+	t.Helper()
+	var e schema.Event
+	if err := e.UnmarshalJSON([]byte(line)); err != nil {
+		t.Fatal(err)
+	}
+	m := nats.NewMsg("lapse.main.events." + e.EventTokens())
+	e.Headers(func(name, value string) { m.Header.Set(name, value) })
+	m.Data = e.Body
+	ack, err := s.js.PublishMsg(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ack.Sequence != e.Seq {
+		t.Fatalf("event %d came out as %d", e.Seq, ack.Sequence)
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// connection is how a client command finds its database.
+type connection struct {
+	server, creds, context, database string
+	timeout                          time.Duration
+}
+
+// addFlags adds the flags that all client commands have.
+func (c *connection) addFlags(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.SortFlags = false
+	flags.StringVarP(&c.server, "server", "s", "", "`URL` of the NATS server (default "+nats.DefaultURL+")")
+	flags.StringVar(&c.creds, "creds", "", "credentials `FILE`")
+	flags.StringVar(&c.context, "context", "", "`NAME` of a NATS context, instead of --server")
+	flags.StringVarP(&c.database, "database", "d", "main", "`NAME` of the database")
+	flags.DurationVar(&c.timeout, "timeout", 5*time.Second, "how long to wait for an answer")
+}
+
+// open connects. The caller calls hangUp, which also happens when ctx ends, so
+// that nothing waits for a server that is away.
+func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *client.Client, hangUp func(), err error) {
+	lapse, end, err := c.dial(opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	release := context.AfterFunc(ctx, end)
+	return lapse, func() { release(); end() }, nil
+}
+
+func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
+	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1))
+	if c.creds != "" {
+		opts = append(opts, nats.UserCredentials(c.creds))
+	}
+	with := []client.Option{client.WithDatabase(c.database), client.WithTimeout(c.timeout), client.WithNATSOptions(opts...)}
+	if c.context == "" {
+		lapse, err := client.Connect(cmp.Or(c.server, nats.DefaultURL), with...)
+		if err != nil {
+			return nil, nil, err
+		}
+		return lapse, lapse.Close, nil
+	}
+	if c.server != "" {
+		return nil, nil, usageErrorf("--server and --context given: use one of them")
+	}
+	nc, settings, err := natscontext.Connect(c.context, opts...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("NATS context %q: %w: list the contexts with `nats context ls`", c.context, err)
+	}
+	lapse, err := client.New(nc, append(with, client.WithJetStreamDomain(settings.JSDomain))...)
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return lapse, nc.Close, nil
+}
+
+// do connects, sends one request and returns the body of its answer.
+func (c *connection) do(ctx context.Context, op, collection, id string, body []byte, opts ...client.RequestOption) ([]byte, error) {
+	lapse, hangUp, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer hangUp()
+	reply, err := lapse.Do(ctx, op, collection, id, body, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return reply.Body, nil
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+func newDocumentCommand(a *app) *cobra.Command {
+	var conn connection
+	cmd := group("document", "Create, show, change and delete documents",
+		newDocumentPutCommand(a, &conn, "create", "Store a document that is not there"),
+		newDocumentGetCommand(a, &conn),
+		newDocumentPutCommand(a, &conn, "replace", "Replace a document that is there"),
+		newDocumentPutCommand(a, &conn, "upsert", "Store a document, whether it is there or not"),
+		newDocumentPutCommand(a, &conn, "patch", "Change members of a document (JSON Merge Patch; null removes)"),
+		newDocumentDeleteCommand(a, &conn),
+	)
+	conn.addFlags(cmd)
+	return cmd
+}
+
+// changeFlags are the conditions of a change.
+type changeFlags struct{ ifMatch, msgID string }
+
+func (f *changeFlags) addFlags(cmd *cobra.Command) {
+	if cmd.Name() != "create" {
+		cmd.Flags().StringVar(&f.ifMatch, "if-match", "", "only if the document has this `ETAG`")
+	}
+	cmd.Flags().StringVar(&f.msgID, "msg-id", "", "`ID` under which a repeat within two minutes counts once")
+}
+
+func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) {
+	if cmd.Flags().Changed("if-match") {
+		opts = append(opts, client.IfMatch(f.ifMatch))
+	}
+	if cmd.Flags().Changed("msg-id") {
+		opts = append(opts, client.MsgID(f.msgID))
+	}
+	return opts
+}
+
+func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.Command {
+	var change changeFlags
+	var ttl string
+	cmd := &cobra.Command{
+		Use:     verb + " COLL ID [JSON|-]",
+		Short:   short,
+		Long:    short + ".\nWithout JSON, or with -, it is read from standard input; --ttl alone needs none.",
+		Example: "  lapse document " + verb + ` sessions 83.149.9.216 '{"requests":1}' --ttl 30m`,
+		Args:    arguments(2, 3),
+	}
+	out := a.addOutputFlag(cmd)
+	change.addFlags(cmd)
+	cmd.Flags().StringVar(&ttl, "ttl", "", "`SECONDS` or a duration to live, -1 for ever; sets the member ttl")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var body []byte
+		var err error
+		switch {
+		case len(args) == 3:
+			body, err = a.readArgument(args[2])
+		case ttl != "":
+			body = []byte("{}")
+		case a.isTerminal(a.stdin):
+			return usageErrorf("no document given: use `%s`", useLine(cmd))
+		default:
+			body, err = a.readArgument("-")
+		}
+		if err == nil && ttl != "" {
+			body, err = withTTL(body, ttl)
+		}
+		if err != nil {
+			return err
+		}
+		reply, err := conn.do(cmd.Context(), "document."+verb, args[0], args[1], body, change.options(cmd)...)
+		if err != nil {
+			return err
+		}
+		return out.document(reply)
+	}
+	return cmd
+}
+
+// withTTL adds the member ttl to a JSON object that has none.
+func withTTL(body []byte, ttl string) ([]byte, error) {
+	value, err := parseTTL("--ttl", ttl)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+		return body, nil // not an object: the server says so better
+	}
+	if _, there := members["ttl"]; there {
+		return nil, usageErrorf("ttl given in the document and as --ttl: use one of them")
+	}
+	body = bytes.TrimRight(body, " \t\r\n")
+	out := append(make([]byte, 0, len(body)+24), body[:len(body)-1]...)
+	if len(members) > 0 {
+		out = append(out, ',')
+	}
+	return append(out, `"ttl":`+value+`}`...), nil
+}
+
+func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
+	var minSeq uint64
+	cmd := &cobra.Command{Use: "get COLL ID", Short: "Show a document", Args: arguments(2, 2)}
+	out := a.addOutputFlag(cmd)
+	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "answer only from a state that holds this log sequence")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var opts []client.RequestOption
+		if minSeq > 0 {
+			opts = append(opts, client.MinSeq(minSeq))
+		}
+		reply, err := conn.do(cmd.Context(), "document.get", args[0], args[1], nil, opts...)
+		if err != nil {
+			return err
+		}
+		return out.document(reply)
+	}
+	return cmd
+}
+
+func newDocumentDeleteCommand(a *app, conn *connection) *cobra.Command {
+	var change changeFlags
+	cmd := &cobra.Command{Use: "delete COLL ID", Short: "Delete a document", Args: arguments(2, 2)}
+	change.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		_, err := conn.do(cmd.Context(), "document.delete", args[0], args[1], nil, change.options(cmd)...)
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// flushAfter is how long a printed event may wait in the buffer: long enough
+// to write many at once, too short to notice.
+const flushAfter = 20 * time.Millisecond
+
+// eventPrinter prints events, one a line.
+type eventPrinter struct {
+	out    *output
+	people bool
+	colour palette
+	width  int // of the terminal, 0 if there is none
+
+	mu      sync.Mutex
+	w       *bufio.Writer
+	line    []byte
+	pending bool  // a flush is on its way
+	err     error // the first that a flush met
+}
+
+func newEventPrinter(out *output) *eventPrinter {
+	p := &eventPrinter{out: out, people: out.forPeople(), colour: out.palette(), w: bufio.NewWriterSize(out.stdout, 1<<16)}
+	if file, ok := out.stdout.(*os.File); ok && p.people {
+		p.width, _, _ = term.GetSize(int(file.Fd()))
+	}
+	return p
+}
+
+// print prints an event. It is out within flushAfter.
+func (p *eventPrinter) print(e *schema.Event) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.people {
+		p.line = p.appendText(p.line[:0], e)
+	} else {
+		p.line = e.AppendJSON(p.line[:0])
+	}
+	p.line = append(p.line, '\n')
+	if p.err != nil {
+		return p.err
+	}
+	if _, err := p.w.Write(p.line); err != nil {
+		return err
+	}
+	if !p.pending {
+		p.pending = true
+		time.AfterFunc(flushAfter, func() { _ = p.flush() })
+	}
+	return nil
+}
+
+// flush writes what is buffered and returns the first error of any flush.
+func (p *eventPrinter) flush() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending = false
+	if err := p.w.Flush(); err != nil && p.err == nil {
+		p.err = err
+	}
+	return p.err
+}
+
+// appendText is an event on one line for people.
+func (p *eventPrinter) appendText(dst []byte, e *schema.Event) []byte {
+	head := fmt.Sprintf("%s  %d  ", time.UnixMilli(e.Time).UTC().Format("2006-01-02 15:04:05.000"), e.Seq)
+	what := string(e.Collection)
+	if e.Type.OnDocument() {
+		what += "/" + string(e.ID)
+	}
+	if e.Type == schema.DocumentExpired {
+		what += fmt.Sprintf("  after %s by %s", time.Duration(e.Deadline.TTL)*time.Second, e.Deadline.Rule)
+	}
+	what, body := printable(what), printable(string(e.Body))
+	if body != "" {
+		body = "  " + body
+	}
+	if p.width > 0 {
+		body = cut(body, p.width-utf8.RuneCountInString(head)-20-utf8.RuneCountInString(what))
+	}
+	dst = append(dst, p.colour.faint(head)...)
+	dst = append(dst, p.colour.eventType(e.Type)...)
+	dst = append(dst, "  "+what...)
+	return append(dst, p.colour.faint(strings.TrimRight(body, " "))...)
+}
+
+// cut shortens s to width characters.
+func cut(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	if width < 3 {
+		return ""
+	}
+	return string([]rune(s)[:width-1]) + "…"
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+func newExportCommand(a *app) *cobra.Command {
+	var conn connection
+	var until string
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Print the log from its first event to its last as of now",
+		Example: `  lapse export > log.jsonl
+  lapse export --until 2015-05-17T10:05:03Z > log.jsonl`,
+		Args: arguments(0, 0),
+	}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	cmd.Flags().StringVar(&until, "until", "", "end with this `SEQ|TIME`, or that long ago")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		opts := []client.FeedOption{client.FromStart(), client.UntilNow()}
+		if until != "" {
+			p, err := parsePosition("--until", until, time.Now())
+			if err != nil {
+				return err
+			}
+			opts = append(opts, p.until())
+		}
+		lapse, hangUp, err := conn.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer hangUp()
+		printer := newEventPrinter(out)
+		stderr := a.stderr
+		if a.isTerminal(a.stdout) {
+			stderr = nil // the events themselves show that it goes on
+		}
+		bar := newProgress(stderr, "events", -1)
+		for e, err := range lapse.Changes(cmd.Context(), opts...) {
+			if err == nil {
+				bar.Add(1)
+				err = printer.print(e)
+			} else if cmd.Context().Err() != nil {
+				err = errors.New("interrupted: the export is not complete, start it again")
+			}
+			if err != nil {
+				bar.Done()
+				_ = printer.flush()
+				return err
+			}
+		}
+		bar.Done()
+		return printer.flush()
+	}
+	return cmd
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// readArgument returns a JSON argument, or standard input for "-". What it
+// holds is the server's to judge.
+func (a *app) readArgument(arg string) ([]byte, error) {
+	if arg != "-" {
+		return []byte(arg), nil
+	}
+	// The limit is far above what the server takes and far below what hurts.
+	body, err := io.ReadAll(io.LimitReader(a.stdin, 64<<20))
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	return body, nil
+}
+
+// position is a place in the log: a sequence or a time.
+type position struct {
+	seq  uint64
+	time time.Time
+}
+
+// parsePosition reads SEQ|TIME: a sequence, a time as in RFC 3339, or a
+// duration like 10m, which is that long before now.
+func parsePosition(flag, s string, now time.Time) (position, error) {
+	if seq, err := strconv.ParseUint(s, 10, 64); err == nil {
+		return position{seq: seq}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return position{time: t}, nil
+	}
+	if ago, err := time.ParseDuration(s); err == nil {
+		return position{time: now.Add(-ago)}, nil
+	}
+	return position{}, usageErrorf("%s %q: use a sequence like 42, a time like 2015-05-17T10:05:03Z, or a duration like 10m for that long ago", flag, s)
+}
+
+func (p position) from() client.FeedOption {
+	if p.time.IsZero() {
+		return client.FromSeq(p.seq)
+	}
+	return client.FromTime(p.time)
+}
+
+func (p position) until() client.FeedOption {
+	if p.time.IsZero() {
+		return client.UntilSeq(p.seq)
+	}
+	return client.UntilTime(p.time)
+}
+
+// parseTTL turns a time to live as people write it into JSON: off, never, a
+// duration, or a number, which the server judges.
+func parseTTL(flag, s string) (string, error) {
+	switch s {
+	case "off", "null":
+		return "null", nil
+	case "never":
+		return "-1", nil
+	}
+	if _, err := strconv.ParseFloat(s, 64); err == nil && json.Valid([]byte(s)) {
+		return s, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d%time.Second == 0 {
+		return strconv.FormatInt(int64(d/time.Second), 10), nil
+	}
+	return "", usageErrorf("%s %q: use a number of seconds, a duration like 30m, or -1", flag, s)
+}

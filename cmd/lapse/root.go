@@ -1,0 +1,87 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lapse",
+		Short: "Documents with a time to live over NATS",
+		Long: `lapse keeps JSON documents with a time to live and tells when they expire.
+
+  lapse serve                                        start a server
+  lapse collection create sessions --default-ttl 30m
+  lapse document upsert sessions 83.149.9.216 '{"requests":1}'
+  lapse watch --type DocumentExpired                 follow the expiries`,
+		Version:           version,
+		SilenceErrors:     true, // run prints them
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Args:              noSuchCommand,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("lapse {{.Version}}\n")
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageErrorf("%v: see `%s --help`", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		newServeCommand(a),
+		newSimulateCommand(a),
+		newCollectionCommand(a),
+		newDocumentCommand(a),
+		newHistoryCommand(a),
+		newStatusCommand(a),
+		newWatchCommand(a),
+		newExportCommand(a),
+	)
+	return root
+}
+
+// group is a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var names []string
+			for _, c := range commands {
+				names = append(names, c.Name())
+			}
+			return usageErrorf("%s needs one of %s: see `%s --help`", cmd.CommandPath(), strings.Join(names, ", "), cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// noSuchCommand refuses arguments of a command that only holds others.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usageErrorf("there is no `%s %s`: did you mean `%s %s`?", cmd.CommandPath(), args[0], cmd.CommandPath(), near[0])
+	}
+	return usageErrorf("there is no `%s %s`: see `%s --help`", cmd.CommandPath(), args[0], cmd.CommandPath())
+}
+
+// arguments wants between least and most arguments.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usageErrorf("%d argument(s) given: use `%s`", len(args), useLine(cmd))
+		}
+		return nil
+	}
+}
+
+// useLine is how to call cmd, without flags.
+func useLine(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// serveFlags are the flags of serve as given.
+type serveFlags struct {
+	storeDir, listen, database, durability string
+}
+
+func newServeCommand(a *app) *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve a database with an embedded NATS server",
+		Long: `serve starts a NATS server with JetStream and serves a database on it. Everything
+is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.storeDir, "store-dir", "data", "keep everything below `DIR`")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "take NATS clients at `HOST:PORT`")
+	flags.StringVar(&f.database, "database", "main", "serve the database `NAME`")
+	flags.StringVar(&f.durability, "durability", string(processor.Fsync),
+		"what an acknowledged write survives: fsync, a power cut; os, the end of the process")
+	return cmd
+}
+
+func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
+	database, err := schema.ParseDatabaseName(f.database)
+	if err != nil {
+		return usageErrorf("--database: %v", err)
+	}
+	durability, err := processor.ParseDurability(f.durability)
+	if err != nil {
+		return usageErrorf("--durability: %v", err)
+	}
+	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
+	server, err := embedded.Start(embedded.Options{
+		StoreDir:   f.storeDir,
+		Listen:     f.listen,
+		Database:   database,
+		SyncAlways: durability == processor.Fsync,
+		Logger:     logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer server.Shutdown()
+	logConn, err := server.ConnectLog()
+	if err != nil {
+		return err
+	}
+	defer logConn.Close()
+	serviceConn, err := server.ConnectService()
+	if err != nil {
+		return err
+	}
+	defer serviceConn.Close()
+	var bar *progress
+	p, err := processor.Start(ctx, logConn, serviceConn, processor.Options{
+		Database:   database,
+		Dir:        filepath.Join(f.storeDir, "projection", string(database)),
+		Durability: durability,
+		Logger:     logger,
+		Version:    semver(),
+		Progress: func(done, total uint64) {
+			if bar == nil {
+				bar = newProgress(a.stderr, "fold the log", int64(total))
+			}
+			bar.Set(int64(done))
+		},
+	})
+	if bar != nil {
+		bar.Done()
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // asked to end before it began
+		}
+		return err
+	}
+	fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, kept in %s\n", database, server.URL(), f.storeDir)
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-p.Failed():
+	}
+	return errors.Join(failure, p.Stop())
+}

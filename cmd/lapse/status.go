@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/fatih/color"
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+func newStatusCommand(a *app) *cobra.Command {
+	var conn connection
+	cmd := &cobra.Command{Use: "status", Short: "Show how the database stands", Args: arguments(0, 0)}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		reply, err := conn.do(cmd.Context(), "status", "", "", nil)
+		if err != nil {
+			return err
+		}
+		if !out.forPeople() {
+			return out.document(reply)
+		}
+		var s client.Status
+		if err := json.Unmarshal(reply, &s); err != nil {
+			return fmt.Errorf("the reply cannot be read: %w", err)
+		}
+		return out.status(s)
+	}
+	return cmd
+}
+
+// status is a page for people. What should be 0 is red when it isn't.
+func (out *output) status(s client.Status) error {
+	p := out.palette()
+	alarm := func(n int64) string {
+		if n == 0 {
+			return "0"
+		}
+		return p.paint(fmt.Sprint(n), color.FgRed)
+	}
+	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
+	t := out.table()
+	row := func(name, value string) { t.AppendRow([]any{p.faint(name), value}) }
+	row("database", p.paint(printable(s.Database), color.Bold))
+	row("role", fmt.Sprintf("%s, lapse %s", printable(s.Role), printable(s.Version)))
+	row("log", fmt.Sprintf("sequence %d, %s", s.Seq, time.UnixMilli(s.LogTime).UTC().Format("2006-01-02 15:04:05.000 MST")))
+	row("documents", fmt.Sprint(s.Documents))
+	row("pending expiry", fmt.Sprint(s.PendingExpiry))
+	row("overdue", alarm(s.Overdue))
+	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
+	row("mutations behind", alarm(int64(s.MutationsBehind)))
+	return out.render(t)
+}

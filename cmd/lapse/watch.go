@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+func newWatchCommand(a *app) *cobra.Command {
+	var conn connection
+	var types, collections []string
+	var since string
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "Follow what happens, until interrupted",
+		Example: `  lapse watch --type DocumentExpired
+  lapse watch --collection orders --since 10m --json`,
+		Args: arguments(0, 0),
+	}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of this `TYPE`; repeat for more")
+	cmd.Flags().StringSliceVarP(&collections, "collection", "c", nil, "only events of this `COLLECTION`; repeat for more")
+	cmd.Flags().StringVar(&since, "since", "", "begin at a `SEQ|TIME` or that long ago, instead of now")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		opts, err := feedOptions(types, collections)
+		if err != nil {
+			return err
+		}
+		if since != "" {
+			p, err := parsePosition("--since", since, time.Now())
+			if err != nil {
+				return err
+			}
+			opts = append(opts, p.from())
+		}
+		lapse, hangUp, err := conn.open(cmd.Context(), a.connectionNotices()...)
+		if err != nil {
+			return err
+		}
+		defer hangUp()
+		printer := newEventPrinter(out)
+		for e, err := range lapse.Changes(cmd.Context(), opts...) {
+			if err == nil {
+				err = printer.print(e)
+			} else if cmd.Context().Err() != nil {
+				return printer.flush() // interrupted, which is how a watch ends
+			}
+			if err != nil {
+				_ = printer.flush()
+				return err
+			}
+		}
+		return printer.flush()
+	}
+	return cmd
+}
+
+func feedOptions(types, collections []string) ([]client.FeedOption, error) {
+	var opts []client.FeedOption
+	for _, name := range types {
+		t := schema.ParseEventType(name)
+		if t == schema.NoEvent || t.Internal() {
+			return nil, usageErrorf("--type %q: use one of %s", name, strings.Join(eventTypes(), ", "))
+		}
+		opts = append(opts, client.OfType(t))
+	}
+	for _, name := range collections {
+		opts = append(opts, client.InCollection(name))
+	}
+	return opts, nil
+}
+
+func eventTypes() (names []string) {
+	for t := schema.CollectionCreated; !t.Internal(); t++ {
+		names = append(names, t.String())
+	}
+	return names
+}
+
+// connectionNotices tell a person who waits why nothing comes.
+func (a *app) connectionNotices() []nats.Option {
+	if !a.isTerminal(a.stderr) {
+		return nil
+	}
+	return []nats.Option{
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if err != nil {
+				fmt.Fprintln(a.stderr, "lapse: the connection is lost, connecting again …")
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { fmt.Fprintln(a.stderr, "lapse: connected again") }),
+	}
+}
