@@ -2,9 +2,7 @@ package processor
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -343,6 +341,3 @@ func (s *scenario) news() string {
 	}
 	return strings.ReplaceAll(out.String(), " \n", "\n")
 }
-
-var _ = errors.Is
-var _ = slices.Sort[[]int]

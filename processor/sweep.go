@@ -20,8 +20,9 @@ type sweep struct {
 	due []dueQueue
 
 	// positions are the last entries walked. Walking on from there, and not
-	// from the front, steps over no tombstones and over no entry whose
-	// DocumentExpired is still pending.
+	// from the front, steps over no tombstones and over few entries whose
+	// DocumentExpired is still pending. An entry that is folded before its
+	// queue's position moves that back.
 	positions map[projections.Queue]projections.Entry
 
 	collections map[uint64]schema.CollectionName // by incarnation
@@ -84,9 +85,12 @@ func (m *Machine) folded(fact *projections.Fact) error {
 		if !expires {
 			return nil
 		}
-		if armed, ok := m.sweep.wheel.At(q); !ok || at < armed {
-			m.sweep.wheel.Set(q, at)
+		// While the event was pending the sweep may have walked past its place.
+		entry := projections.Entry{Second: second, ID: fact.ID}
+		if position, ok := m.sweep.positions[q]; ok && !position.Before(entry) {
+			m.sweep.positions[q] = projections.Entry{Second: second}
 		}
+		m.rearm(q, at)
 	}
 	return nil
 }
@@ -101,7 +105,8 @@ func (m *Machine) NextDue() (second int64, ok bool) {
 }
 
 // Expire decides at most limit expiries of what is due and folded at now, in
-// ms, the longest due first. more tells whether there are others.
+// ms, queue by queue and the longest due first in each. more tells whether
+// there are others.
 func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	m.stamp(now)
 	s := &m.sweep

@@ -64,6 +64,11 @@ type Entry struct {
 	Meta   Meta
 }
 
+// Before tells whether e comes before other in their queue.
+func (e Entry) Before(other Entry) bool {
+	return e.Second < other.Second || e.Second == other.Second && e.ID < other.ID
+}
+
 // Scan visits the entries of a queue after the given one, in order, until
 // visit returns false. The zero Entry is before all others.
 func (s *Store) Scan(q Queue, after Entry, visit func(Entry) bool) error {

@@ -291,7 +291,7 @@ func (f *fold) after(fact *Fact) (now touched, fits bool) {
 	}
 	ttl := fact.TTL
 	if !fact.Known {
-		d, fault := schema.ParseDocument(e.ID, e.Body)
+		d, fault := schema.ReadDocument(e.ID, e.Body)
 		if fault != nil {
 			return touched{}, false
 		}

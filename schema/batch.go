@@ -3,6 +3,8 @@ package schema
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"strconv"
 )
 
@@ -41,13 +43,8 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 		Operations *[]json.RawMessage `json:"operations"`
 		Atomic     *bool              `json:"atomic"`
 	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&envelope); err != nil {
+	if err := decodeStrictly(raw, &envelope); err != nil {
 		return nil, ErrBadRequest.With(`the batch is not {"operations":[…],"atomic":true|false}: %v`, err)
-	}
-	if decoder.More() {
-		return nil, ErrBadRequest.With("the batch has more than one JSON value")
 	}
 	if envelope.Operations == nil {
 		return nil, ErrBadRequest.With("the batch has no operations: give a list of at most %d", MaxOperations)
@@ -62,6 +59,19 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 	return b, nil
 }
 
+// decodeStrictly decodes one JSON value that has no members but those of into.
+func decodeStrictly(raw []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return errors.New("more than one JSON value")
+	}
+	return nil
+}
+
 func parseOperation(collection string, raw []byte) Operation {
 	var op struct {
 		Op      string          `json:"op"`
@@ -69,9 +79,7 @@ func parseOperation(collection string, raw []byte) Operation {
 		Body    json.RawMessage `json:"body"`
 		IfMatch string          `json:"ifMatch"`
 	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&op); err != nil {
+	if err := decodeStrictly(raw, &op); err != nil {
 		return Operation{Fault: ErrBadRequest.With(`the operation is not {"op":…,"id":…,"body":…,"ifMatch":…}: %v`, err)}
 	}
 	switch op.Op {

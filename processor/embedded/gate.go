@@ -25,9 +25,9 @@ type gate struct {
 	db      schema.DatabaseName
 	clients *nats.Conn
 	streams *nats.Conn
-	account *server.Account // of the streams
 	logger  *slog.Logger
 	calls   chan struct{} // bounds the calls under way
+	pulled  pulled
 }
 
 // maxCalls bounds the API calls that wait for JetStream at a time, callTimeout
@@ -44,9 +44,6 @@ func (s *Server) openGate(o *Options) (_ *gate, err error) {
 			g.close()
 		}
 	}()
-	if g.account, err = s.nats.LookupAccount("LAPSE"); err != nil {
-		return nil, err
-	}
 	if g.streams, err = s.connect(userGateLog, s.who.GateLog, "_GATE", nil); err != nil {
 		return nil, err
 	}
@@ -60,7 +57,7 @@ func (s *Server) openGate(o *Options) (_ *gate, err error) {
 		"$JS.API.CONSUMER.CREATE." + log + ".>":         g.create,
 		"$JS.API.CONSUMER.DURABLE.CREATE." + log + ".*": g.create,
 		"$JS.API.CONSUMER.INFO." + log + ".*":           g.call,
-		"$JS.API.CONSUMER.DELETE." + log + ".*":         g.call,
+		"$JS.API.CONSUMER.DELETE." + log + ".*":         g.delete,
 		"$JS.API.CONSUMER.NAMES." + log:                 g.call,
 		"$JS.API.CONSUMER.LIST." + log:                  g.call,
 		"$JS.API.CONSUMER.MSG.NEXT." + log + ".*":       g.pull,
@@ -100,6 +97,12 @@ func (g *gate) create(m *nats.Msg) {
 	g.call(m)
 }
 
+// delete forgets that the consumer was there.
+func (g *gate) delete(m *nats.Msg) {
+	g.pulled.forget(lastToken(m.Subject))
+	g.call(m)
+}
+
 // call asks JetStream and hands its answer back. JetStream's API is itself an
 // import of the account, and what comes out of an import is not exported
 // again, so the answer cannot take the way that messages take.
@@ -121,21 +124,6 @@ func (g *gate) call(m *nats.Msg) {
 			g.logger.Warn("no answer to a JetStream request", "subject", m.Subject, "err", err)
 		}
 	}()
-}
-
-// pull passes a request for messages on. JetStream sends them to the client's
-// inbox, without a stop here. For a consumer that isn't there the client hears
-// what a NATS server says then.
-func (g *gate) pull(m *nats.Msg) {
-	// One interest is the account's import of the whole API, which leaves
-	// these requests to the consumer's own subscription.
-	if g.account.Interest(m.Subject) < 2 && strings.HasPrefix(m.Reply, inboxes) {
-		g.clients.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}})
-		return
-	}
-	if m.Reply != "" {
-		g.pass(m)
-	}
 }
 
 // pass hands a message on as it is.

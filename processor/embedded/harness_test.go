@@ -56,7 +56,7 @@ func newServer(t *testing.T) *fixture {
 		return nc
 	}
 	f.log = must(f.ConnectLog())
-	f.service = must(f.ConnectService())
+	f.service = must(f.ConnectService(quiet))
 	f.client = must(f.dial())
 	if f.js, err = jetstream.New(f.log); err != nil {
 		t.Fatal(err)
@@ -78,10 +78,13 @@ func newServer(t *testing.T) *fixture {
 	return f
 }
 
-// dial connects without credentials. What the server refuses it is told, and
-// that is what the tests are about, so it isn't printed.
+// quiet keeps what the server refuses, which is what the tests are about, from
+// being printed.
+var quiet = nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+
+// dial connects without credentials.
 func (f *fixture) dial(opts ...nats.Option) (*nats.Conn, error) {
-	return nats.Connect(f.URL(), append([]nats.Option{nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, opts...)...)
+	return nats.Connect(f.URL(), append([]nats.Option{quiet}, opts...)...)
 }
 
 func createStreams(t *testing.T, js jetstream.JetStream) {

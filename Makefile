@@ -1,0 +1,32 @@
+# What there is to do here. Everything is plain Go; these are its command lines.
+
+.PHONY: build test race fuzz bench lint ci
+
+build: ## the lapse binary, into the current directory
+	go build ./cmd/lapse
+
+test: ## everything but the race detector and the fuzzers
+	go test ./...
+
+race: ## everything under the race detector
+	go test -race ./...
+
+FUZZTIME ?= 1m
+fuzz: ## each fuzz target for FUZZTIME
+	@grep -rlE --include='*_test.go' '^func Fuzz' . | while read -r file; do \
+	  for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' $$file); do \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$(dirname $$file) || exit 1; \
+	  done; \
+	done
+
+bench: ## lapse beside its peers, as ratios; see test/README.md
+	go test -run '^$$' -bench . -benchtime 1x ./test ./expiry ./schema
+
+lint: ## what CI checks besides the tests
+	gofmt -l .
+	go vet ./...
+	go tool staticcheck ./...
+	go mod tidy -diff
+
+ci: ## all that has to pass before a change lands
+	.ci/run

@@ -1,0 +1,222 @@
+package embedded_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// What a client may not publish is refused, whatever is in it.
+func TestRefusedPublishes(t *testing.T) {
+	f := newServer(t)
+	if _, err := f.js.CreateConsumer(ctx(t), muts, jetstream.ConsumerConfig{Durable: "writer", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.y", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	f.before = f.state(t)
+	steal := fmt.Sprintf(`{"stream_name":%q,"config":{"name":"thief","deliver_subject":"_INBOX.x","ack_policy":"none"}}`, muts)
+	for _, r := range []struct{ subject, body string }{
+		// The log.
+		{"lapse.main.events.x.DocumentCreated", `{}`},
+		{"lapse.main.append.guess.x.DocumentCreated", `{}`},
+		{appendTo("x.DocumentCreated"), `{}`},
+		{"lapse.other.mutations.document.upsert.a.b", `{}`},
+		{"lapse.other.api.document.get.a.b", ``},
+		// Streams.
+		{"$JS.API.STREAM.CREATE.X", `{"name":"X","subjects":["x.>"]}`},
+		{"$JS.API.STREAM.CREATE.X", `{"name":"X","subjects":["lapse.main.events.>"]}`},
+		{"$JS.API.STREAM.CREATE.X", `{"name":"X","sources":[{"name":"LAPSE_main"}]}`},
+		{"$JS.API.STREAM.CREATE.X", `{"name":"X","mirror":{"name":"LAPSE_main"}}`},
+		{"$JS.API.STREAM.CREATE.X", `{"name":"X","subjects":["x.>"],"republish":{"src":"x.>","dest":"lapse.main.append.guess.>"}}`},
+		{"$JS.API.STREAM.CREATE.KV_lease", `{"name":"KV_lease","subjects":["$KV.lease.>"]}`},
+		{"$JS.API.STREAM.CREATE.OBJ_files", `{"name":"OBJ_files","subjects":["$O.files.>"]}`},
+		{"$JS.API.STREAM.UPDATE." + log, `{"name":"LAPSE_main","subjects":["lapse.main.events.>"]}`},
+		{"$JS.API.STREAM.UPDATE." + muts, `{"name":"LAPSE_main_MUTATIONS","subjects":["x.>"]}`},
+		{"$JS.API.STREAM.DELETE." + log, ``},
+		{"$JS.API.STREAM.DELETE." + muts, ``},
+		{"$JS.API.STREAM.PURGE." + log, ``},
+		{"$JS.API.STREAM.PURGE." + muts, ``},
+		{"$JS.API.STREAM.INFO." + log, ``},
+		{"$JS.API.STREAM.INFO." + muts, ``},
+		{"$JS.API.STREAM.LIST", ``},
+		{"$JS.API.STREAM.SNAPSHOT." + log, `{"deliver_subject":"_INBOX.x"}`},
+		{"$JS.API.STREAM.RESTORE.X", `{"config":{"name":"X"},"state":{}}`},
+		{"$JS.API.STREAM.MSG.GET." + log, `{"seq":1}`},
+		{"$JS.API.STREAM.MSG.GET." + muts, `{"seq":1}`},
+		{"$JS.API.STREAM.MSG.DELETE." + log, `{"seq":1}`},
+		{"$JS.API.STREAM.MSG.DELETE." + muts, `{"seq":1}`},
+		{"$JS.API.STREAM.PEER.REMOVE." + log, `{"peer":"x"}`},
+		{"$JS.API.STREAM.LEADER.STEPDOWN." + log, ``},
+		{"$JS.API.DIRECT.GET." + log, `{"seq":1}`},
+		{"$JS.API.DIRECT.GET." + muts, `{"seq":1}`},
+		{"$JS.API.DIRECT.GET." + log + "." + allEvents[0], ``},
+		// Consumers of others.
+		{"$JS.API.CONSUMER.CREATE." + muts, steal},
+		{"$JS.API.CONSUMER.CREATE." + muts + ".thief", steal},
+		{"$JS.API.CONSUMER.DURABLE.CREATE." + muts + ".thief", steal},
+		{"$JS.API.CONSUMER.INFO." + muts + ".writer", ``},
+		{"$JS.API.CONSUMER.DELETE." + muts + ".writer", ``},
+		{"$JS.API.CONSUMER.NAMES." + muts, ``},
+		{"$JS.API.CONSUMER.LIST." + muts, ``},
+		{"$JS.API.CONSUMER.MSG.NEXT." + muts + ".writer", `1`},
+		{"$JS.API.CONSUMER.PAUSE." + log + ".standby", `{"pause_until":"2100-01-01T00:00:00Z"}`},
+		{"$JS.API.CONSUMER.LEADER.STEPDOWN." + log + ".standby", ``},
+		{"$JS.ACK." + muts + ".writer.1.1.1.1700000000000000000.0", `+ACK`},
+		// The server.
+		{"$JS.API.META.LEADER.STEPDOWN", ``},
+		{"$JS.API.SERVER.REMOVE", `{"peer":"x"}`},
+		{"$JS.API.ACCOUNT.PURGE.LAPSE", ``},
+		{"$SYS.REQ.SERVER.PING", ``},
+		{"$SYS.REQ.ACCOUNT.LAPSE.INFO", ``},
+		{"$SYS.REQ.USER.INFO", ``},
+		// Other clients, and the gate.
+		{"_INBOX.somebody", `{}`},
+		{"_PROCESSOR.x", ``},
+		{"_SERVICE.x", ``},
+		{"_GATE.x", ``},
+		{"_R_.x", ``},
+		{"$KV.lease.writer", ``},
+		{"anything", ``},
+	} {
+		refused := make(chan error, 8)
+		nc, err := f.dial(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inbox, _ := nc.SubscribeSync(nc.NewInbox())
+		if err := nc.PublishRequest(r.subject, inbox.Subject, []byte(r.body)); err != nil {
+			t.Fatal(err)
+		}
+		nc.Flush()
+		select {
+		case err := <-refused:
+			if !strings.Contains(err.Error(), "Permissions Violation for Publish") {
+				t.Errorf("%s: %v", r.subject, err)
+			}
+		case <-time.After(time.Second):
+			t.Errorf("%s was not refused", r.subject)
+		}
+		if m, err := inbox.NextMsg(time.Millisecond); err == nil {
+			t.Errorf("%s is answered with %s", r.subject, m.Data)
+		}
+		nc.Close()
+		if now := f.state(t); now != f.before {
+			t.Fatalf("%s changed\n%s\nto\n%s", r.subject, f.before, now)
+		}
+	}
+	if n := f.mutations(t); n != 1 {
+		t.Errorf("%d mutations", n)
+	}
+}
+
+// Whatever a client subscribes to, it sees nobody's requests, no mutation, no
+// append and no reply to the processor.
+func TestSpying(t *testing.T) {
+	f := newServer(t)
+	seen := make(chan *nats.Msg, 1024)
+	for _, subject := range []string{
+		">", "*", "*.>", "lapse.>", "lapse.*.>", "lapse.main.>", "lapse.*.append.>", "lapse.main.append.*.>", appendTo(">"),
+		"lapse.main.api.>", "lapse.*.api.>", "lapse.main.mutations.>", "lapse.main.events.>", "$JS.>", "$JS.API.>", "$JS.API.CONSUMER.>",
+		"$JS.ACK.>", "$JS.FC.>", "$SYS.>", "$SRV.>", "$KV.>", "_PROCESSOR.>", "_SERVICE.>", "_GATE.>", "_R_.>", "_GR_.>",
+		"_INBOX.>", // allowed: see below
+	} {
+		for _, queue := range []string{"", "q"} {
+			nc, err := f.dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			if _, err := nc.QueueSubscribe(subject, queue, func(m *nats.Msg) { seen <- m }); err != nil {
+				t.Fatal(err)
+			}
+			nc.Flush()
+		}
+	}
+	if _, err := f.service.QueueSubscribe(db.API()+">", "q", func(m *nats.Msg) { m.Respond([]byte("secret reply")) }); err != nil {
+		t.Fatal(err)
+	}
+	f.service.Flush()
+
+	// Traffic of every kind, by others.
+	victim, err := f.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer victim.Close()
+	for range 5 {
+		if _, err := victim.Request(db.API()+"document.get.orders.a", []byte("secret request"), time.Second); err != nil {
+			t.Fatal("a request was stolen:", err)
+		}
+		if _, err := victim.Request(db.Mutations()+"document.create.orders.a", []byte("secret mutation"), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.js.Publish(ctx(t), appendTo("orders.DocumentCreated"), []byte("secret event")); err != nil {
+			t.Fatal(err)
+		}
+		f.state(t)
+	}
+	m, err := f.js.Consumer(ctx(t), log, "nobody")
+	_, _ = m, err
+	time.Sleep(100 * time.Millisecond)
+	for {
+		select {
+		case m := <-seen:
+			// Replies to clients go to _INBOX.>, where clients are not kept
+			// apart: they are one user. Nothing else goes there.
+			switch {
+			case !strings.HasPrefix(m.Subject, "_INBOX."), strings.Contains(string(m.Data), secret), strings.Contains(m.Subject+m.Reply, secret):
+				t.Errorf("seen: %s %s %q", m.Subject, m.Reply, m.Data)
+			case string(m.Data) != "secret reply" && !strings.Contains(string(m.Data), `"stream":"LAPSE_main_MUTATIONS"`):
+				t.Errorf("seen: %s %q", m.Subject, m.Data)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// The connection that serves requests may answer and no more.
+func TestServiceIsBound(t *testing.T) {
+	f := newServer(t)
+	refused := make(chan error, 64)
+	nc, err := f.ConnectService(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, target := range targets[:len(targets)-1] {
+		nc.Publish(target, []byte("{}"))
+		nc.Flush()
+		select {
+		case <-refused:
+		case <-time.After(time.Second):
+			t.Errorf("%s was not refused", target)
+		}
+	}
+	f.untouched(t)
+	if n := f.mutations(t); n != 0 {
+		t.Errorf("%d mutations", n)
+	}
+}
+
+// Users are known by their passwords only, and nobody is let in with a guess.
+func TestNoWayInByName(t *testing.T) {
+	f := newServer(t)
+	for _, user := range []string{"processor", "service", "gate_log", "gate_clients", "client", "nobody", ""} {
+		for _, password := range []string{"", user, "{{.Who.Processor}}"} {
+			if user == "" && password == "" {
+				continue
+			}
+			if nc, err := nats.Connect(f.URL(), nats.UserInfo(user, password)); err == nil {
+				nc.Close()
+				t.Errorf("%q gets in with %q", user, password)
+			}
+		}
+	}
+}

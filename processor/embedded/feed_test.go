@@ -1,0 +1,313 @@
+package embedded_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// allEvents is what newServer puts into the log.
+var allEvents = []string{
+	"lapse.main.events.orders.DocumentCreated",
+	"lapse.main.events.orders.DocumentReplaced",
+	"lapse.main.events.carts.DocumentCreated",
+	"lapse.main.events.orders.DocumentExpired",
+}
+
+func TestOrderedConsumer(t *testing.T) {
+	f := newServer(t)
+	js, _ := jetstream.New(f.client)
+	c, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{FilterSubjects: []string{db.Events() + "*.DocumentExpired"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Next(jetstream.FetchMaxWait(2 * time.Second))
+	if err != nil || m.Subject() != allEvents[3] || m.Headers().Get("Lapse-Time") != "1003" {
+		t.Fatalf("got %+v, %v", m, err)
+	}
+
+	// The long-running form goes on over the loss of its consumer.
+	c, err = js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 64)
+	cc, err := c.Consume(func(m jetstream.Msg) { got <- m.Subject() }, jetstream.PullExpiry(time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cc.Stop(); <-cc.Closed() }()
+	want(t, got, allEvents...)
+	s, _ := f.js.Stream(ctx(t), log)
+	l := s.ConsumerNames(ctx(t))
+	for name := range l.Name() {
+		if err := s.DeleteConsumer(ctx(t), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.js.Publish(ctx(t), appendTo("orders.DocumentDeleted"), nil); err != nil {
+		t.Fatal(err)
+	}
+	want(t, got, "lapse.main.events.orders.DocumentDeleted")
+}
+
+func TestDurablePullConsumer(t *testing.T) {
+	f := newServer(t)
+	js, _ := jetstream.New(f.client)
+	c, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{
+		Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second, FilterSubject: db.Events() + "orders.>",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.Fetch(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for m := range b.Messages() {
+		got = append(got, m.Subject())
+		if err := m.DoubleAck(ctx(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, allEvents[:2]) {
+		t.Fatal(got, b.Error())
+	}
+
+	// Another process of the same subscriber goes on where this one stopped.
+	if c, err = js.Consumer(ctx(t), log, "reader"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Next()
+	if err != nil || m.Subject() != allEvents[3] {
+		t.Fatalf("got %+v, %v", m, err)
+	}
+	if err := m.Ack(); err != nil {
+		t.Fatal(err)
+	}
+	f.client.Flush()
+	time.Sleep(50 * time.Millisecond)
+	if i, err := c.Info(ctx(t)); err != nil || i.NumAckPending != 0 || i.NumPending != 0 || i.AckFloor.Stream != 4 {
+		t.Fatalf("info is %+v, %v", i, err)
+	}
+	if b, err := c.FetchNoWait(1); err != nil {
+		t.Fatal(err)
+	} else if m, ok := <-b.Messages(); ok {
+		t.Fatalf("got %s again", m.Subject())
+	}
+	if err := js.DeleteConsumer(ctx(t), log, "reader"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Consumer(ctx(t), log, "reader"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		t.Fatal(err)
+	}
+	// Pulling from what isn't there is answered at once.
+	start := time.Now()
+	if m, err := c.Next(jetstream.FetchMaxWait(4 * time.Second)); err == nil || time.Since(start) > time.Second {
+		t.Fatalf("got %+v, %v after %s", m, err, time.Since(start))
+	}
+}
+
+func TestLegacySubscribe(t *testing.T) {
+	f := newServer(t)
+	js, _ := f.client.JetStream()
+	for name, opts := range map[string][]nats.SubOpt{
+		"bound":     {nats.BindStream(log)},
+		"looked up": {},
+		"ordered":   {nats.BindStream(log), nats.OrderedConsumer()},
+		"durable":   {nats.BindStream(log), nats.Durable("d"), nats.AckExplicit(), nats.DeliverAll()},
+		"flow":      {nats.BindStream(log), nats.EnableFlowControl(), nats.IdleHeartbeat(500 * time.Millisecond)},
+		"headers":   {nats.BindStream(log), nats.HeadersOnly()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := make(chan string, 64)
+			sub, err := js.Subscribe(db.Events()+">", func(m *nats.Msg) { got <- m.Subject }, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, got, allEvents...)
+			if err := sub.Unsubscribe(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Run("pull", func(t *testing.T) {
+		sub, err := js.PullSubscribe(db.Events()+">", "p", nats.BindStream(log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms, err := sub.Fetch(4, nats.MaxWait(2*time.Second))
+		if err != nil || len(ms) != 4 {
+			t.Fatal(len(ms), err)
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// More than one window of flow control and many batches, with every event once
+// and in order.
+func TestLongFeed(t *testing.T) {
+	f := newServer(t)
+	const n = 20_000
+	body := make([]byte, 1000)
+	for range n {
+		if _, err := f.js.PublishAsync(appendTo("orders.DocumentCreated"), body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-f.js.PublishAsyncComplete()
+
+	legacy, _ := f.client.JetStream()
+	js, _ := jetstream.New(f.client)
+	for _, how := range []string{"push", "pull"} {
+		start := time.Now()
+		done := make(chan uint64, 1)
+		next := uint64(1)
+		see := func(seq uint64) {
+			if seq != next {
+				t.Errorf("%s: %d after %d", how, seq, next-1)
+			}
+			if next = seq + 1; seq == n+4 {
+				done <- seq
+			}
+		}
+		if how == "push" {
+			sub, err := legacy.Subscribe(db.Events()+">", func(m *nats.Msg) {
+				md, _ := m.Metadata()
+				see(md.Sequence.Stream)
+			}, nats.BindStream(log), nats.OrderedConsumer())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Unsubscribe()
+		} else {
+			c, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cc, err := c.Consume(func(m jetstream.Msg) {
+				md, _ := m.Metadata()
+				see(md.Sequence.Stream)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { cc.Stop(); <-cc.Closed() }()
+		}
+		select {
+		case <-done:
+			t.Logf("%s: %.0f events/s", how, n/time.Since(start).Seconds())
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: stuck", how)
+		}
+	}
+}
+
+func TestMutationIsAcknowledged(t *testing.T) {
+	f := newServer(t)
+	js, _ := jetstream.New(f.client)
+	for n := range uint64(3) {
+		ack, err := js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.SO05", []byte(`{"total":5}`), jetstream.WithMsgID(fmt.Sprint(n)))
+		if err != nil || ack.Stream != muts || ack.Sequence != n+1 {
+			t.Fatalf("got %+v, %v", ack, err)
+		}
+	}
+	ack, err := js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.SO05", nil, jetstream.WithMsgID("1"))
+	if err != nil || !ack.Duplicate {
+		t.Fatalf("got %+v, %v", ack, err)
+	}
+	for range 1000 {
+		if _, err := js.PublishAsync(db.Mutations()+"document.upsert.orders.SO05", []byte(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(5 * time.Second):
+		t.Fatal("acknowledgements are missing")
+	}
+	if n := f.mutations(t); n != 1003 {
+		t.Fatal(n)
+	}
+}
+
+func TestService(t *testing.T) {
+	f := newServer(t)
+	svc, err := micro.AddService(f.service, micro.Config{Name: "lapse", Version: "1.0.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svc.Stop()
+	err = svc.AddEndpoint("api", micro.HandlerFunc(func(r micro.Request) {
+		r.Respond(r.Data(), micro.WithHeaders(micro.Headers{"Lapse-Status": {"200"}}))
+	}), micro.WithEndpointSubject(db.API()+">"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.service.Flush()
+	for range 3 {
+		m, err := f.client.Request(db.API()+"document.get.orders.a", []byte("x"), time.Second)
+		if err != nil || string(m.Data) != "x" || m.Header.Get("Lapse-Status") != "200" {
+			t.Fatalf("got %+v, %v", m, err)
+		}
+	}
+	for _, verb := range []string{"PING", "INFO", "STATS"} {
+		for _, who := range []string{"", ".lapse", ".lapse." + svc.Info().ID} {
+			m, err := f.client.Request("$SRV."+verb+who, nil, time.Second)
+			if err != nil || !strings.Contains(string(m.Data), svc.Info().ID) {
+				t.Fatalf("%s%s: got %+v, %v", verb, who, m, err)
+			}
+		}
+	}
+	// With nobody there a client hears it at once.
+	if _, err := f.client.Request("$SRV.PING.nobody", nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Fatal(err)
+	}
+}
+
+func TestStreamNamesAndInfo(t *testing.T) {
+	f := newServer(t)
+	js, _ := jetstream.New(f.client)
+	if _, err := js.AccountInfo(ctx(t)); err != nil {
+		t.Error(err)
+	}
+	for subject, stream := range map[string]string{db.Events() + ">": log, allEvents[0]: log, db.Mutations() + "document.create.a.b": muts, appendTo(">"): "", db.Append() + "*.>": ""} {
+		name, err := js.StreamNameBySubject(ctx(t), subject)
+		if name != stream || (err == nil) != (stream != "") {
+			t.Errorf("%s is stored by %q, %v", subject, name, err)
+		}
+	}
+	m, err := f.client.Request("$JS.API.STREAM.NAMES", []byte(`{"offset":1}`), time.Second)
+	var r struct {
+		Total   int
+		Streams []string
+	}
+	if err != nil || json.Unmarshal(m.Data, &r) != nil || r.Total != 2 || !slices.Equal(r.Streams, []string{muts}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+func want(t *testing.T, got <-chan string, all ...string) {
+	t.Helper()
+	for i, w := range all {
+		select {
+		case g := <-got:
+			if g != w {
+				t.Fatalf("event %d is %s, not %s", i, g, w)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("no event %d, %s", i, w)
+		}
+	}
+}

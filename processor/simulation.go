@@ -1,0 +1,163 @@
+package processor
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Simulation drives the state machine with a simulated clock and no NATS. All
+// that is due at a time happens at that time, before any mutation at or after
+// it. The same calls give the same events.
+type Simulation struct {
+	store   *projections.Store
+	machine *Machine
+	emit    func(*schema.Event) error
+
+	// soonest is the earliest second at which something not yet folded may be
+	// due; what is folded the machine knows.
+	soonest int64
+	seen    int // pending events that soonest has seen
+}
+
+// simulationPending is how many events are decided between two folds when
+// nothing is due.
+const simulationPending = 1024
+
+// NewSimulation returns an empty database in memory at the beginning of time.
+// emit is called with every event in log order, some time after it happened
+// and at the latest in Flush; the event is valid during the call.
+func NewSimulation(emit func(*schema.Event) error) (*Simulation, error) {
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem()})
+	if err != nil {
+		return nil, err
+	}
+	machine, err := NewMachine(store)
+	if err != nil {
+		return nil, err
+	}
+	return &Simulation{store: store, machine: machine, emit: emit, soonest: math.MaxInt64}, nil
+}
+
+// Close frees the simulation's memory.
+func (s *Simulation) Close() error { return s.store.Close() }
+
+// Time returns the simulated time in ms.
+func (s *Simulation) Time() int64 { return s.machine.Time() }
+
+// Mutate moves the clock to at, in ms, and judges a mutation there.
+func (s *Simulation) Mutate(at int64, mutation *schema.Mutation) (Outcome, error) {
+	if at < s.Time() {
+		return Outcome{}, fmt.Errorf("the time goes back by %d ms", s.Time()-at)
+	}
+	if err := s.Advance(at); err != nil {
+		return Outcome{}, err
+	}
+	for {
+		o, err := s.machine.Decide(at, mutation)
+		if err != nil {
+			return Outcome{}, err
+		}
+		s.look()
+		if o.Again || s.machine.Pending() >= simulationPending {
+			if err := s.Flush(); err != nil {
+				return Outcome{}, err
+			}
+		}
+		if !o.Again {
+			return o, nil
+		}
+	}
+}
+
+// Advance moves the clock to a time, in ms, through all that is due until then.
+func (s *Simulation) Advance(to int64) error {
+	for {
+		due, ok, err := s.nextDue(to / 1000)
+		if err != nil {
+			return err
+		}
+		if !ok || due > to/1000 {
+			s.machine.stamp(to)
+			return nil
+		}
+		if err := s.expire(max(due*1000, s.Time())); err != nil {
+			return err
+		}
+	}
+}
+
+// Finish lets the clock run until nothing is pending.
+func (s *Simulation) Finish() error {
+	for {
+		due, ok, err := s.nextDue(math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return s.Flush()
+		}
+		if err := s.expire(max(due*1000, s.Time())); err != nil {
+			return err
+		}
+	}
+}
+
+// nextDue returns when something is due next; it is right up to the second
+// before.
+func (s *Simulation) nextDue(before int64) (second int64, ok bool, err error) {
+	if s.soonest <= before {
+		if err := s.Flush(); err != nil {
+			return 0, false, err
+		}
+	}
+	second, ok = s.machine.NextDue()
+	return second, ok, nil
+}
+
+// expire expires all that is due at now, in ms.
+func (s *Simulation) expire(now int64) error {
+	for more := true; more; {
+		var err error
+		if more, err = s.machine.Expire(now, simulationPending); err != nil {
+			return err
+		}
+		if err := s.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look keeps soonest in step with what was just decided.
+func (s *Simulation) look() {
+	pending := s.machine.pending
+	for ; s.seen < len(pending); s.seen++ {
+		fact := &pending[s.seen]
+		switch fact.Type {
+		case schema.CollectionCreated, schema.CollectionReplaced, schema.CollectionDeleted:
+			s.soonest = math.MinInt64 // a change of policy may make anything due
+		case schema.DocumentCreated, schema.DocumentReplaced:
+			c := s.machine.collection(fact.Collection)
+			meta := projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL}
+			if d := meta.Deadline(c); d.Rule != schema.NoRule {
+				s.soonest = min(s.soonest, d.At)
+			}
+		}
+	}
+}
+
+// Flush hands all events out and folds them.
+func (s *Simulation) Flush() error {
+	for _, fact := range s.machine.Take() {
+		if err := s.emit(fact.Event); err != nil {
+			return err
+		}
+	}
+	s.seen, s.soonest = 0, math.MaxInt64
+	return s.machine.Commit(s.machine.Seq())
+}
