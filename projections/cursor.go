@@ -38,19 +38,20 @@ func (c Cursor) Check(e *schema.Event) bool {
 	return e.Seq == c.Seq && chain(c.Before, e) == c.Hash
 }
 
-// chain returns the running hash after e.
+// chain returns the running hash after e, over all that an event says.
 func chain(before uint64, e *schema.Event) uint64 {
-	var fixed [8*5 + 1]byte
-	b := binary.BigEndian.AppendUint64(fixed[:0], before)
-	b = binary.BigEndian.AppendUint64(b, e.Seq)
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Time))
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Previous))
-	b = binary.BigEndian.AppendUint64(b, e.Cause)
-	b = append(b, byte(e.Type))
+	b := make([]byte, 0, 256)
+	for _, n := range [...]uint64{before, e.Seq, uint64(e.Time), uint64(e.Previous), e.Cause,
+		uint64(e.Deadline.At), uint64(e.Deadline.TTL), uint64(e.Deadline.Rule), uint64(e.Type),
+		uint64(len(e.Collection)), uint64(len(e.ID)), uint64(len(e.MsgID))} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
 	var h xxhash.Digest
 	h.Reset()
 	h.Write(b)
+	h.WriteString(string(e.Collection))
 	h.WriteString(string(e.ID))
+	h.WriteString(e.MsgID)
 	h.Write(e.Body)
 	return h.Sum64()
 }
