@@ -82,19 +82,24 @@ func (g *gate) close() {
 
 // create lets a consumer through that is pulled from or delivers to an inbox.
 // The request is read with the server's own type, so that the two cannot
-// understand it differently, and passed on as it came.
+// understand it differently, and passed on as it came. What is not exactly one
+// JSON value stays here: the server reads several, one over the other.
 func (g *gate) create(m *nats.Msg) {
 	var r server.CreateConsumerRequest
-	if err := json.Unmarshal(m.Data, &r); err == nil {
-		if to := r.Config.DeliverSubject; to != "" && !strings.HasPrefix(to, inboxes) {
-			e := server.NewJSConsumerInvalidDeliverSubjectError()
-			e.Description = "deliver_subject must begin with " + inboxes
-			g.answer(m, &server.JSApiConsumerCreateResponse{ApiResponse: server.ApiResponse{
-				Type: server.JSApiConsumerCreateResponseType, Error: e}})
-			return
-		}
+	var refusal *server.ApiError
+	if err := json.Unmarshal(m.Data, &r); err != nil {
+		refusal = server.NewJSInvalidJSONError(err)
+	} else if to := r.Config.DeliverSubject; to != "" && !strings.HasPrefix(to, inboxes) {
+		e := *server.NewJSConsumerInvalidDeliverSubjectError()
+		e.Description = "deliver_subject must begin with " + inboxes
+		refusal = &e
 	}
-	g.call(m)
+	if refusal == nil {
+		g.call(m)
+		return
+	}
+	g.answer(m, &server.JSApiConsumerCreateResponse{ApiResponse: server.ApiResponse{
+		Type: server.JSApiConsumerCreateResponseType, Error: refusal}})
 }
 
 // delete forgets that the consumer was there.

@@ -61,7 +61,8 @@ func TestSteeredPushConsumer(t *testing.T) {
 	}
 }
 
-// The gate passes on what it cannot read; the server cannot read it either.
+// What the gate cannot read goes no further. The server would read on after the
+// end of the JSON, and add what comes next to what came before.
 func TestUnreadableConsumerRequest(t *testing.T) {
 	f := newServer(t)
 	for _, body := range []string{
@@ -69,6 +70,8 @@ func TestUnreadableConsumerRequest(t *testing.T) {
 		`{"stream_name":"LAPSE_main","config":{"deliver_subject":["` + targets[3] + `"]}}`,
 		`{"stream_name":"LAPSE_main","config":{"deliver_subject":"` + targets[3] + `","ack_policy":"none","idle_heartbeat":"x"}}`,
 		`{"stream_name":"LAPSE_main","config":{"deliver_subject":"` + targets[3] + `","ack_policy":"none","idle_heartbeat":100000000}} {}`,
+		`{} {"stream_name":"LAPSE_main","config":{"deliver_subject":"` + targets[3] + `","ack_policy":"none","idle_heartbeat":100000000}}`,
+		`{"stream_name":"LAPSE_main","unknown":1,"config":{"deliver_subject":"` + targets[3] + `","ack_policy":"none","idle_heartbeat":100000000}}`,
 		`{"stream_name":"LAPSE_main_MUTATIONS","config":{"ack_policy":"none"}}`,
 	} {
 		m, err := f.client.Request("$JS.API.CONSUMER.CREATE."+log, []byte(body), time.Second)
@@ -99,16 +102,26 @@ func TestMutationStreamRefusesEvents(t *testing.T) {
 	if _, err := jetstreamext.PublishMsgBatch(ctx(t), f.js, batch); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(f.state(t))
-	legacy, _ := f.log.JetStream()
-	if _, err := legacy.AddConsumer(log, &nats.ConsumerConfig{Durable: "loop", DeliverSubject: db.Mutations() + "document.upsert.orders.x", AckPolicy: nats.AckNonePolicy}); err != nil {
+	// As the processor: no client can do this.
+	if _, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "loop", AckPolicy: jetstream.AckNonePolicy}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond)
-	i, err := legacy.ConsumerInfo(log, "loop")
-	if err != nil || i.Delivered.Stream != 8 {
-		t.Fatalf("%+v, %v", i, err)
+	if err := f.log.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+log+".loop", db.Mutations()+"document.upsert.orders.x", []byte(`{"batch":100}`)); err != nil {
+		t.Fatal(err)
 	}
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		c, err := f.js.Consumer(ctx(t), log, "loop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.CachedInfo().Delivered.Stream == 8 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("delivered up to %d", c.CachedInfo().Delivered.Stream)
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
 	// Only the one without the header is there.
 	if n := f.mutations(t); n != 1 {
 		t.Errorf("%d mutations", n)
