@@ -25,6 +25,8 @@ type Client struct {
 	database schema.DatabaseName
 	timeout  time.Duration
 
+	denials *denials
+
 	session bool          // see WithReadYourWrites
 	lastSeq atomic.Uint64 // highest sequence that an answer was at
 }
@@ -35,6 +37,7 @@ type options struct {
 	domain   string
 	session  bool
 	nats     []nats.Option
+	denials  *denials
 }
 
 // Option configures a Client.
@@ -70,11 +73,12 @@ func WithReadYourWrites() Option { return func(o *options) { o.session = true } 
 // ErrUnavailable when nobody answers now.
 func Connect(address string, opts ...Option) (*Client, error) {
 	o := apply(opts)
-	nc, err := nats.Connect(address, append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1)}, o.nats...)...)
+	d := &denials{}
+	nc, err := nats.Connect(address, append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.ErrorHandler(d.handle)}, o.nats...)...)
 	if err != nil {
 		return nil, (&Client{url: redacted(address)}).transportError(err)
 	}
-	c, err := New(nc, opts...)
+	c, err := New(nc, append(opts[:len(opts):len(opts)], func(o *options) { o.denials = d })...)
 	if err != nil {
 		nc.Close()
 		return nil, err
@@ -91,7 +95,7 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, session: o.session}
+	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, session: o.session, denials: o.denials}
 	withTimeout := jetstream.WithDefaultTimeout(o.timeout)
 	if o.domain == "" {
 		c.js, err = jetstream.New(nc, withTimeout)
@@ -113,7 +117,7 @@ func redacted(address string) string {
 }
 
 func apply(opts []Option) options {
-	o := options{database: defaultDatabase, timeout: defaultTimeout}
+	o := options{database: defaultDatabase, timeout: defaultTimeout, denials: &denials{}}
 	for _, opt := range opts {
 		opt(&o)
 	}

@@ -150,3 +150,27 @@ func TestReadYourWrites(t *testing.T) {
 		}
 	}
 }
+
+// A database that the server keeps from this user is known at once.
+func TestDenied(t *testing.T) {
+	s := newStandin(t)
+	for _, name := range []string{"main", "other"} {
+		c, err := client.Connect("", client.WithDatabase(name), client.WithNATSOptions(nats.InProcessServer(s.server), nats.UserInfo("nobody", "x")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		at := time.Now()
+		if _, err := c.Status(t.Context()); !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("status: %v", err)
+		}
+		for _, err := range c.Changes(t.Context()) {
+			if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("changes: %v", err)
+			}
+		}
+		if took := time.Since(at); took > 2*time.Second {
+			t.Errorf("took %v", took)
+		}
+	}
+}

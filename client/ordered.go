@@ -30,8 +30,9 @@ type ordered struct {
 }
 
 // openOrdered also returns how many messages wait. after is the sequence after
-// which to begin if f says nothing else.
-func (c *Client) openOrdered(ctx context.Context, f *feed, after uint64) (source, uint64, error) {
+// which to begin if f says nothing else; opening bounds the call and ctx the
+// source.
+func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, uint64, error) {
 	config := jetstream.OrderedConsumerConfig{
 		FilterSubjects:    f.filters(c.database),
 		InactiveThreshold: inactive,
@@ -40,7 +41,7 @@ func (c *Client) openOrdered(ctx context.Context, f *feed, after uint64) (source
 	if f.untilNow {
 		config.MaxResetAttempts = 3 // somebody waits for the end
 	}
-	consumer, err := c.js.OrderedConsumer(ctx, c.database.LogStream(), config)
+	consumer, err := c.js.OrderedConsumer(opening, c.database.LogStream(), config)
 	if err != nil {
 		return nil, 0, err
 	}

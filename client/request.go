@@ -69,9 +69,11 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
+	ctx, release := c.denials.guard(ctx, msg.Subject)
+	defer release()
 	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return nil, c.transportError(err)
+		return nil, c.transportError(c.denied(ctx, err))
 	}
 	return c.parseReply(answer)
 }

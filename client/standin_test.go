@@ -46,6 +46,7 @@ func newStandin(t *testing.T) *standin {
 		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
 		Users: []*server.User{
 			{Username: "lapse", Password: "x"},
+			{Username: "nobody", Password: "x", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{">"}}}},
 			{Username: "app", Password: "x", Permissions: &server.Permissions{Publish: &server.SubjectPermission{
 				Allow: []string{
 					"lapse.*.api.>", "lapse.*.mutations.>", "$JS.ACK.>", "$JS.API.CONSUMER.MSG.NEXT.*.*",
