@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 )
 
 // MaxBatch is how many operations a batch may have.
@@ -84,26 +85,24 @@ type Result struct {
 	Code int
 	Body json.RawMessage // the document, nil after a delete or an error
 	Err  error           // coded, nil if the operation succeeded
+
+	read bool // of a get
 }
 
 // Results are the outcomes of a batch, in the order of its operations.
 type Results []Result
 
-// Err returns the first error that is to blame, or nil if all succeeded.
+// Err returns the first error, or nil if all succeeded. In an atomic batch that
+// failed it is the error of the operation to blame.
 func (results Results) Err() error {
-	var first error
+	atomic := slices.ContainsFunc(results, func(r Result) bool { return errors.Is(r.Err, ErrFailedDependency) })
 	for _, r := range results {
-		if r.Err == nil {
-			continue
-		}
-		if !errors.Is(r.Err, ErrFailedDependency) {
+		// A read that found nothing makes no batch fail.
+		if r.Err != nil && (!atomic || !r.read && !errors.Is(r.Err, ErrFailedDependency)) {
 			return r.Err
 		}
-		if first == nil {
-			first = r.Err
-		}
 	}
-	return first
+	return nil
 }
 
 // Decode returns the document of a result, or the error that it holds.
@@ -149,7 +148,9 @@ func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Res
 		return nil, badReply(err)
 	}
 	for i := range answer.Results {
-		if r := &answer.Results[i]; r.Code >= 400 {
+		r := &answer.Results[i]
+		r.read = i < len(b.operations) && b.operations[i].Op == "get"
+		if r.Code >= 400 {
 			r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
 		}
 	}

@@ -1,0 +1,106 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// address is where `lapse serve` listens.
+var address = "nats://127.0.0.1:4222"
+
+type session struct {
+	Requests int `json:"requests"`
+	TTL      int `json:"ttl,omitempty"` // seconds to live, instead of the collection's default
+}
+
+func Example() {
+	ctx := context.Background()
+	c, err := client.Connect(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	sessions, err := c.CreateCollection(ctx, "sessions", client.DefaultTTL(30*time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	item, err := client.Create(ctx, sessions, "83.149.9.216", session{Requests: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Change it, if nobody else did meanwhile. It now lives for half an hour more.
+	next := session{Requests: item.Value.Requests + 1}
+	_, err = client.Replace(ctx, sessions, item.ID, next, client.IfMatch(item.ETag))
+	if errors.Is(err, client.ErrPreconditionFailed) {
+		fmt.Println("somebody was faster")
+	}
+	item, err = client.Get[session](ctx, sessions, "83.149.9.216")
+	fmt.Println(item.Value.Requests, err)
+}
+
+// Hand every expired session to somebody, at least once, across restarts.
+func ExampleExpirations() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := client.Connect(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	for x, err := range client.Expirations[session](ctx, c, client.InCollection("sessions"), client.Durable("bye")) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s left after %d requests\n", x.ID, x.Value.Requests)
+	}
+}
+
+// Read the log to its end as of now.
+func ExampleClient_Changes() {
+	ctx := context.Background()
+	c, err := client.Connect(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	for e, err := range c.Changes(ctx, client.FromStart(), client.UntilNow(), client.OfType(client.DocumentCreated)) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Seq, e.Collection, e.ID)
+	}
+}
+
+// Change several documents, all or none.
+func ExampleBatch_RunAtomic() {
+	ctx := context.Background()
+	c, err := client.Connect(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	sessions, err := c.Collection(ctx, "sessions")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	results, err := sessions.Batch().
+		Upsert("a", session{Requests: 1, TTL: 60}).
+		Delete("b").
+		RunAtomic(ctx)
+	if err != nil {
+		log.Fatal(err) // the batch did not arrive
+	}
+	if err := results.Err(); errors.Is(err, client.ErrDocumentNotFound) {
+		fmt.Println("there was no b, so there is no a")
+	}
+}
