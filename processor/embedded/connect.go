@@ -28,6 +28,9 @@ func (s *Server) ConnectService(opts ...nats.Option) (*nats.Conn, error) {
 
 func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(s.url, append([]nats.Option{
+		// Pipes carry as many messages a second as loopback TCP, and one that
+		// is waited for in half the time (13 against 29 us for an append).
+		nats.InProcessServer(s.nats),
 		nats.Name("lapse " + user),
 		nats.UserInfo(user, password),
 		nats.CustomInboxPrefix(inbox),

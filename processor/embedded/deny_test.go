@@ -161,8 +161,6 @@ func TestSpying(t *testing.T) {
 		}
 		f.state(t)
 	}
-	m, err := f.js.Consumer(ctx(t), log, "nobody")
-	_, _ = m, err
 	time.Sleep(100 * time.Millisecond)
 	for {
 		select {

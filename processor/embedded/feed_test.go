@@ -1,17 +1,13 @@
 package embedded_test
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nats.go/micro"
 )
 
 // allEvents is what newServer puts into the log.
@@ -211,90 +207,6 @@ func TestLongFeed(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s: stuck", how)
 		}
-	}
-}
-
-func TestMutationIsAcknowledged(t *testing.T) {
-	f := newServer(t)
-	js, _ := jetstream.New(f.client)
-	for n := range uint64(3) {
-		ack, err := js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.SO05", []byte(`{"total":5}`), jetstream.WithMsgID(fmt.Sprint(n)))
-		if err != nil || ack.Stream != muts || ack.Sequence != n+1 {
-			t.Fatalf("got %+v, %v", ack, err)
-		}
-	}
-	ack, err := js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.SO05", nil, jetstream.WithMsgID("1"))
-	if err != nil || !ack.Duplicate {
-		t.Fatalf("got %+v, %v", ack, err)
-	}
-	for range 1000 {
-		if _, err := js.PublishAsync(db.Mutations()+"document.upsert.orders.SO05", []byte(`{}`)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	select {
-	case <-js.PublishAsyncComplete():
-	case <-time.After(5 * time.Second):
-		t.Fatal("acknowledgements are missing")
-	}
-	if n := f.mutations(t); n != 1003 {
-		t.Fatal(n)
-	}
-}
-
-func TestService(t *testing.T) {
-	f := newServer(t)
-	svc, err := micro.AddService(f.service, micro.Config{Name: "lapse", Version: "1.0.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer svc.Stop()
-	err = svc.AddEndpoint("api", micro.HandlerFunc(func(r micro.Request) {
-		r.Respond(r.Data(), micro.WithHeaders(micro.Headers{"Lapse-Status": {"200"}}))
-	}), micro.WithEndpointSubject(db.API()+">"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.service.Flush()
-	for range 3 {
-		m, err := f.client.Request(db.API()+"document.get.orders.a", []byte("x"), time.Second)
-		if err != nil || string(m.Data) != "x" || m.Header.Get("Lapse-Status") != "200" {
-			t.Fatalf("got %+v, %v", m, err)
-		}
-	}
-	for _, verb := range []string{"PING", "INFO", "STATS"} {
-		for _, who := range []string{"", ".lapse", ".lapse." + svc.Info().ID} {
-			m, err := f.client.Request("$SRV."+verb+who, nil, time.Second)
-			if err != nil || !strings.Contains(string(m.Data), svc.Info().ID) {
-				t.Fatalf("%s%s: got %+v, %v", verb, who, m, err)
-			}
-		}
-	}
-	// With nobody there a client hears it at once.
-	if _, err := f.client.Request("$SRV.PING.nobody", nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
-		t.Fatal(err)
-	}
-}
-
-func TestStreamNamesAndInfo(t *testing.T) {
-	f := newServer(t)
-	js, _ := jetstream.New(f.client)
-	if _, err := js.AccountInfo(ctx(t)); err != nil {
-		t.Error(err)
-	}
-	for subject, stream := range map[string]string{db.Events() + ">": log, allEvents[0]: log, db.Mutations() + "document.create.a.b": muts, appendTo(">"): "", db.Append() + "*.>": ""} {
-		name, err := js.StreamNameBySubject(ctx(t), subject)
-		if name != stream || (err == nil) != (stream != "") {
-			t.Errorf("%s is stored by %q, %v", subject, name, err)
-		}
-	}
-	m, err := f.client.Request("$JS.API.STREAM.NAMES", []byte(`{"offset":1}`), time.Second)
-	var r struct {
-		Total   int
-		Streams []string
-	}
-	if err != nil || json.Unmarshal(m.Data, &r) != nil || r.Total != 2 || !slices.Equal(r.Streams, []string{muts}) {
-		t.Errorf("got %+v, %v", r, err)
 	}
 }
 

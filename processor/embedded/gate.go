@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -140,30 +139,6 @@ func (g *gate) pass(m *nats.Msg) {
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		g.logger.Warn("a message to JetStream was lost", "subject", m.Subject, "err", err)
 	}
-}
-
-// names answers which streams there are, all of them or those that store a
-// subject: client libraries look up the stream of a subject that way. The
-// server cannot tell, it would go by the subjects that the log listens on.
-func (g *gate) names(m *nats.Msg) {
-	var q server.JSApiStreamNamesRequest
-	json.Unmarshal(m.Data, &q) // an empty request asks for all
-	all := []string{g.db.LogStream(), g.db.MutationStream()}
-	if q.Subject != "" {
-		all = nil
-		if server.SubjectsCollide(q.Subject, g.db.Events()+">") {
-			all = append(all, g.db.LogStream())
-		}
-		if server.SubjectsCollide(q.Subject, g.db.Mutations()+">") {
-			all = append(all, g.db.MutationStream())
-		}
-	}
-	r := &server.JSApiStreamNamesResponse{
-		ApiResponse: server.ApiResponse{Type: server.JSApiStreamNamesResponseType},
-		ApiPaged:    server.ApiPaged{Total: len(all), Offset: q.Offset, Limit: server.JSApiNamesLimit},
-	}
-	r.Streams = slices.Clone(all[min(max(q.Offset, 0), len(all)):])
-	g.answer(m, r)
 }
 
 func (g *gate) answer(m *nats.Msg, v any) {

@@ -50,10 +50,11 @@ func lockStore(dir string) (io.Closer, error) {
 		return nil, fmt.Errorf("cannot make the store directory %s: %w; choose another one with --store-dir", dir, err)
 	}
 	l, err := vfs.Default.Lock(filepath.Join(dir, "lock"))
+	var file *os.PathError
 	switch {
 	case err == nil:
 		return l, nil
-	case errors.Is(err, os.ErrPermission):
+	case errors.As(err, &file): // the file could not be made; the lock was not tried
 		return nil, fmt.Errorf("cannot write to the store directory %s: %w; choose another one with --store-dir", dir, err)
 	default:
 		return nil, fmt.Errorf("another process uses the store directory %s: stop it or choose another one with --store-dir (%w)", dir, err)

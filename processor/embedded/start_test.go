@@ -48,10 +48,17 @@ func TestStoreThatCannotBeWritten(t *testing.T) {
 	_, err := embedded.Start(embedded.Options{StoreDir: filepath.Join(file, "data"), Listen: "127.0.0.1:0", Database: "main"})
 	wantLine(t, err, file, "--store-dir")
 
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "lock"), 0o700); err != nil { // no file can be made there
+		t.Fatal(err)
+	}
+	_, err = embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	wantLine(t, err, "cannot write to the store directory", dir, "--store-dir")
+
 	if os.Geteuid() == 0 {
 		t.Skip("permissions don't bind this user")
 	}
-	dir := t.TempDir()
+	dir = t.TempDir()
 	if err := os.Chmod(dir, 0o500); err != nil {
 		t.Fatal(err)
 	}

@@ -132,3 +132,37 @@ func TestSteeredReplies(t *testing.T) {
 		}
 	}
 }
+
+// The server publishes the trace of a message wherever the message says, if
+// its sender may publish there.
+func TestSteeredTraces(t *testing.T) {
+	f := newServer(t)
+	if _, err := f.service.Subscribe(db.API()+">", func(m *nats.Msg) {}); err != nil {
+		t.Fatal(err)
+	}
+	f.service.Flush()
+	seen, err := f.client.SubscribeSync(f.client.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range append(targets, seen.Subject) {
+		for _, header := range []nats.Header{
+			{"Nats-Trace-Dest": {target}},
+			{"Nats-Trace-Dest": {target}, "Nats-Trace-Only": {"true"}},
+			{"Nats-Trace-Dest": {target}, "traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}},
+		} {
+			for _, subject := range []string{
+				db.Mutations() + "document.upsert.orders.y", db.API() + "document.get.orders.y", "$JS.API.INFO",
+				"$JS.API.CONSUMER.NAMES." + log, "$JS.API.CONSUMER.MSG.NEXT." + log + ".x", "$JS.ACK." + log + ".x.1.1.1.1.1",
+			} {
+				if err := f.client.PublishMsg(&nats.Msg{Subject: subject, Reply: "_INBOX.x", Header: header}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	f.untouched(t)
+	if m, err := seen.NextMsg(50 * time.Millisecond); err == nil {
+		t.Errorf("a trace was seen: %s", m.Data)
+	}
+}
