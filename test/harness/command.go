@@ -1,0 +1,69 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// commandTimeout bounds what a command may take that is to end by itself.
+const commandTimeout = 60 * time.Second
+
+// Result is how a command ended.
+type Result struct {
+	t      testing.TB
+	line   string
+	Code   int
+	Stdout string
+	Stderr string
+}
+
+// Run runs a lapse command to its end, with stdin, which may be nil.
+func Run(t testing.TB, stdin io.Reader, args ...string) Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
+	err := cmd.Run()
+	r := Result{t: t, line: "lapse " + strings.Join(args, " "), Code: cmd.ProcessState.ExitCode(),
+		Stdout: stdout.String(), Stderr: stderr.String()}
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && (!exited || ctx.Err() != nil) {
+		t.Fatalf("%s: %v\n%s", r.line, errors.Join(err, ctx.Err()), r.Stderr)
+	}
+	return r
+}
+
+// Exits fails the test unless the command ended with code and, if that is not
+// 0, said why in one line.
+func (r Result) Exits(code int) Result {
+	r.t.Helper()
+	if r.Code != code {
+		r.t.Fatalf("%s: exit %d, want %d\n%s", r.line, r.Code, code, r.Stderr)
+	}
+	if code != 0 && (strings.Count(r.Stderr, "\n") != 1 || !strings.HasSuffix(r.Stderr, "\n")) {
+		r.t.Fatalf("%s: exit %d with\n%s\nwant one line", r.line, code, r.Stderr)
+	}
+	return r
+}
+
+// OK fails the test unless the command ended with 0. It returns what was
+// printed.
+func (r Result) OK() string {
+	r.t.Helper()
+	return r.Exits(0).Stdout
+}
+
+// Lines returns the lines of s without their ends.
+func Lines(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+}

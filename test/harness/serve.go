@@ -1,0 +1,193 @@
+package harness
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// How long a server may take to start and to stop before a test gives up. They
+// are far above what either takes, for machines that do much else.
+const (
+	startTimeout = 60 * time.Second
+	stopTimeout  = 30 * time.Second
+)
+
+// Server is a `lapse serve` on a store directory and port of its own. It may
+// be ended and started again any number of times; the test's end kills it.
+type Server struct {
+	t    testing.TB
+	Dir  string // --store-dir
+	Addr string // --listen
+	args []string
+
+	process *process
+}
+
+// process is one run of lapse serve.
+type process struct {
+	cmd   *exec.Cmd
+	ready chan struct{} // closed by the line with "ready"
+	ended chan struct{} // closed when it is gone and stderr read to its end
+
+	mu     sync.Mutex
+	stderr strings.Builder
+}
+
+// Serve starts a server and returns when it is ready. args are those of lapse
+// serve besides --store-dir and --listen.
+func Serve(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := &Server{t: t, Dir: t.TempDir(), Addr: freeAddr(t), args: args}
+	t.Cleanup(func() {
+		if s.process != nil {
+			s.Kill()
+		}
+	})
+	s.Restart()
+	return s
+}
+
+// freeAddr is an address on which nobody listens now. Somebody else may take
+// it before lapse does, which fails the test with a clear line.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// URL is where clients connect.
+func (s *Server) URL() string { return "nats://" + s.Addr }
+
+// Args is the command line of the server, without the command's name.
+func (s *Server) Args() []string {
+	return slices.Concat([]string{"serve", "--store-dir", s.Dir, "--listen", s.Addr}, s.args)
+}
+
+// Restart starts the server again after Stop, Interrupt or Kill, on the same
+// directory and port.
+func (s *Server) Restart() {
+	s.t.Helper()
+	p := start(s.t, s.Args()...)
+	s.process = p
+	select {
+	case <-p.ready:
+	case <-p.ended:
+		s.t.Fatalf("serve ended with %d before it was ready:\n%s", p.cmd.ProcessState.ExitCode(), p.text())
+	case <-time.After(startTimeout):
+		s.t.Fatalf("serve was not ready within %s:\n%s", startTimeout, p.text())
+	}
+}
+
+func start(t testing.TB, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(binary, args...), ready: make(chan struct{}), ended: make(chan struct{})}
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		p.read(stderr)
+		_ = p.cmd.Wait() // its code is in ProcessState
+	}()
+	return p
+}
+
+func (p *process) read(stderr io.Reader) {
+	ready := p.ready
+	for lines := bufio.NewReader(stderr); ; {
+		line, err := lines.ReadString('\n')
+		p.mu.Lock()
+		p.stderr.WriteString(line)
+		p.mu.Unlock()
+		if ready != nil && strings.Contains(line, "ready") {
+			close(ready)
+			ready = nil
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *process) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stderr.String()
+}
+
+// Stderr is what the server has printed since its last start.
+func (s *Server) Stderr() string { return s.process.text() }
+
+// Stop ends the server with SIGTERM and returns how long that took. It fails
+// the test unless the server exits with 0.
+func (s *Server) Stop() time.Duration {
+	s.t.Helper()
+	return s.end(syscall.SIGTERM, 0)
+}
+
+// Interrupt is Stop with SIGINT, which is what Ctrl-C sends.
+func (s *Server) Interrupt() time.Duration {
+	s.t.Helper()
+	return s.end(os.Interrupt, 0)
+}
+
+// Kill ends the server with SIGKILL, if it has not ended yet.
+func (s *Server) Kill() {
+	s.t.Helper()
+	select {
+	case <-s.process.ended:
+	default:
+		s.end(os.Kill, -1)
+	}
+}
+
+func (s *Server) end(signal os.Signal, code int) time.Duration {
+	s.t.Helper()
+	p, began := s.process, time.Now()
+	if err := p.cmd.Process.Signal(signal); err != nil {
+		s.t.Fatalf("%s to serve: %v\n%s", signal, err, p.text())
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(stopTimeout):
+		_ = p.cmd.Process.Kill()
+		s.t.Fatalf("serve did not end within %s of %s:\n%s", stopTimeout, signal, p.text())
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != code {
+		s.t.Fatalf("serve exited with %d after %s, want %d:\n%s", got, signal, code, p.text())
+	}
+	return time.Since(began)
+}
+
+// Run runs a client command against the server.
+func (s *Server) Run(args ...string) Result {
+	s.t.Helper()
+	return s.RunInput("", args...)
+}
+
+// RunInput is Run with standard input.
+func (s *Server) RunInput(stdin string, args ...string) Result {
+	s.t.Helper()
+	return Run(s.t, strings.NewReader(stdin), append(args, "--server", s.URL())...)
+}
+
+// String names the server in messages.
+func (s *Server) String() string { return fmt.Sprintf("serve at %s in %s", s.Addr, s.Dir) }

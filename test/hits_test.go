@@ -1,0 +1,89 @@
+package test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+)
+
+// hit is one line of testdata/hits.ndjson.gz: a request of a web client, which
+// keeps the session of its address alive.
+type hit struct {
+	At   time.Time       `json:"at"`
+	ID   string          `json:"id"`
+	Body json.RawMessage `json:"body"`
+}
+
+// readHits returns the hits and the file they came from, unpacked.
+func readHits(t testing.TB) (hits []hit, lines []byte) {
+	t.Helper()
+	file, err := os.Open("testdata/hits.ndjson.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unpacked, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	if _, err := all.ReadFrom(unpacked); err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(all.Bytes()) {
+		var h hit
+		if err := json.Unmarshal(line, &h); err != nil {
+			t.Fatal(err)
+		}
+		h.Body = compact(t, h.Body)
+		hits = append(hits, h)
+	}
+	return hits, all.Bytes()
+}
+
+// compact is a JSON document as lapse stores it: as it was sent, without the
+// white space.
+func compact(t testing.TB, body []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, body); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// session is a time in which an address was never quiet for as long as its
+// time to live.
+type session struct {
+	id       string
+	hits     int
+	deadline int64 // seconds since 1970
+	last     string
+}
+
+// sessionsOf finds the sessions in the hits, by their gaps alone. Nothing of
+// lapse is used, so that it can be measured against this.
+func sessionsOf(hits []hit, ttl int64) (sessions []session) {
+	open := make(map[string]*session)
+	for _, h := range hits {
+		s := open[h.ID]
+		if s != nil && s.deadline <= h.At.Unix() {
+			sessions = append(sessions, *s)
+			s = nil
+		}
+		if s == nil {
+			s = &session{id: h.ID}
+			open[h.ID] = s
+		}
+		s.hits++
+		s.deadline = h.At.Unix() + ttl
+		s.last = string(h.Body)
+	}
+	for _, s := range open {
+		sessions = append(sessions, *s)
+	}
+	return sessions
+}
