@@ -16,7 +16,7 @@ import (
 
 // serveFlags are the flags of serve as given.
 type serveFlags struct {
-	storeDir, listen, database, durability string
+	storeDir, listen, database, durability, metrics string
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -35,6 +35,7 @@ is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
 	flags.StringVar(&f.database, "database", "main", "serve the database `NAME`")
 	flags.StringVar(&f.durability, "durability", string(processor.Fsync),
 		"what an acknowledged write survives: fsync, a power cut; os, the end of the process")
+	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `HOST:PORT`")
 	return cmd
 }
 
@@ -91,6 +92,13 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			return nil // asked to end before it began
 		}
 		return err
+	}
+	if f.metrics != "" {
+		stop, err := serveMetrics(f.metrics, p.Collector(), logger)
+		if err != nil {
+			return errors.Join(err, p.Stop())
+		}
+		defer stop()
 	}
 	fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, kept in %s\n", database, server.URL(), f.storeDir)
 	var failure error

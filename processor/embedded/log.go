@@ -3,6 +3,7 @@ package embedded
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 )
 
 // logger passes the server's warnings and errors on. Its notices are dropped:
@@ -18,6 +19,10 @@ func (l *logger) Debugf(string, ...any)  {}
 func (l *logger) Tracef(string, ...any)  {}
 
 func (l *logger) Warnf(format string, v ...any) {
+	// The passwords are ours, made at this start and gone with it.
+	if strings.HasPrefix(format, "Plaintext passwords detected") {
+		return
+	}
 	l.to.Warn("nats: " + fmt.Sprintf(format, v...))
 }
 

@@ -1,0 +1,66 @@
+package processor
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Collector returns the processor's metrics. Collecting them costs what a
+// status request does.
+func (p *Processor) Collector() prometheus.Collector { return &collector{p.service} }
+
+type collector struct{ *service }
+
+var (
+	metricSeq       = describe("log_sequence", "Last sequence of the log that is folded.")
+	metricDocuments = describe("documents", "Live documents.")
+	metricPending   = describe("documents_pending_expiry", "Live documents with a deadline.")
+	metricOverdue   = describe("documents_overdue", "Documents past their deadline whose expiry is not yet in the log.")
+	metricLateness  = describe("expiry_lateness_seconds", "Log time of DocumentExpired minus the moment it became due, over the last minute.", "quantile")
+	metricBehind    = describe("mutations_behind", "Mutations in the stream that are not yet judged.")
+	metricForeign   = describe("log_foreign_messages_total", "Messages in the log that were skipped, not being lapse's.")
+	metricRequests  = describe("requests_total", "Requests answered.", "operation")
+	metricErrors    = describe("request_errors_total", "Requests answered with an error.", "operation")
+	metricUp        = describe("up", "Whether the status could be read.")
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("lapse_"+name, help, append([]string{"database"}, labels...), nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{metricSeq, metricDocuments, metricPending, metricOverdue, metricLateness,
+		metricBehind, metricForeign, metricRequests, metricErrors, metricUp} {
+		descs <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(metrics chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d, kind, value, append([]string{string(c.options.Database)}, labels...)...)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, statusTimeout)
+	defer cancel()
+	status, err := c.Status(ctx)
+	if err != nil {
+		send(metricUp, prometheus.GaugeValue, 0)
+		return
+	}
+	send(metricUp, prometheus.GaugeValue, 1)
+	send(metricSeq, prometheus.CounterValue, float64(status.Seq))
+	send(metricDocuments, prometheus.GaugeValue, float64(status.Documents))
+	send(metricPending, prometheus.GaugeValue, float64(status.PendingExpiry))
+	send(metricOverdue, prometheus.GaugeValue, float64(status.Overdue))
+	send(metricLateness, prometheus.GaugeValue, float64(status.LatenessMs.P50)/1000, "0.5")
+	send(metricLateness, prometheus.GaugeValue, float64(status.LatenessMs.P99)/1000, "0.99")
+	send(metricLateness, prometheus.GaugeValue, float64(status.LatenessMs.Max)/1000, "1")
+	send(metricBehind, prometheus.GaugeValue, float64(status.MutationsBehind))
+	send(metricForeign, prometheus.CounterValue, float64(c.store.Cursor().Foreign))
+	for operation, n := range c.operations.snapshot() {
+		send(metricRequests, prometheus.CounterValue, float64(n.Requests), operation)
+		send(metricErrors, prometheus.CounterValue, float64(n.Errors), operation)
+	}
+}
