@@ -27,6 +27,9 @@ type Outcome struct {
 	Again bool
 }
 
+// maxMsgID is the longest Nats-Msg-Id that is remembered, in bytes.
+const maxMsgID = 255
+
 // sweepAtOnce is how many expiries one decision about a collection makes
 // before it lets what is pending be appended.
 const sweepAtOnce = 4096
@@ -91,6 +94,9 @@ func refused(fault *schema.Error) (Outcome, error) { return Outcome{Fault: fault
 func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 	if mu.Fault != nil {
 		return refused(mu.Fault)
+	}
+	if len(mu.MsgID) > maxMsgID {
+		return refused(schema.ErrBadRequest.With("%s has %d bytes: at most %d are allowed", schema.HeaderRequestID, len(mu.MsgID), maxMsgID))
 	}
 	if mu.MsgID != "" {
 		seq, ok, err := m.repeated(mu.MsgID)

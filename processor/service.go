@@ -212,6 +212,9 @@ func (r *request) submit(one *wish) {
 	if r.queued.Add(size) <= maxQueuedBytes {
 		select {
 		case r.writer.wishes <- one:
+			if r.writer.gone.Load() {
+				r.writer.refuse(stopping)
+			}
 			return
 		default:
 		}

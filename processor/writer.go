@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapsedb/lapse/projections"
@@ -70,6 +71,7 @@ type writer struct {
 	draining bool      // nothing is decided until everything pending is folded
 	more     bool      // something is due that the last turn left
 	lateness *lateness
+	gone     atomic.Bool // nothing is decided any more
 }
 
 type group struct {
@@ -85,6 +87,7 @@ func nowMillis() int64 { return time.Now().UnixMilli() }
 // run decides until ctx ends, and then until nothing is under way. It returns
 // nil then, or what makes going on impossible.
 func (w *writer) run(ctx context.Context) error {
+	defer w.leave()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -361,12 +364,22 @@ func (w *writer) drain() error {
 			return fmt.Errorf("stopping: %d events were not acknowledged within %s", w.machine.Pending(), stopTimeout)
 		}
 	}
-	gone := schema.ErrUnavailable.With("lapse is stopping: try again")
-	for {
-		one := w.next()
-		if one == nil {
-			return nil
-		}
-		one.answer(Outcome{Code: gone.Code, Fault: gone})
-	}
+	return nil
 }
+
+// leave answers what will not be decided any more.
+func (w *writer) leave() {
+	w.gone.Store(true)
+	for _, d := range w.waiting {
+		d.answer(Outcome{Code: stopping.Code, Fault: stopping})
+	}
+	w.waiting = nil
+	for _, one := range w.retry {
+		one.answer(Outcome{Code: stopping.Code, Fault: stopping})
+	}
+	w.retry = nil
+	w.refuse(stopping)
+}
+
+// stopping is what mutations are told that come too late.
+var stopping = schema.ErrUnavailable.With("lapse is stopping: try again")

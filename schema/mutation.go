@@ -73,17 +73,23 @@ func NewMutation(tail string, body []byte) *Mutation {
 	if len(tokens) >= 2 {
 		m.Op = ParseOp(tokens[0] + "." + tokens[1])
 	}
-	if m.Op == NoOp {
+	if len(tokens) < 3 && m.Op == NoOp {
 		m.Raw.Op = tail
 		m.Fault = unknownOp(tail)
 		return m
 	}
+	m.Raw.Op = tokens[0] + "." + tokens[1]
 	rest := tokens[2:]
 	if len(rest) > 0 {
 		m.Raw.Collection = rest[0]
 	}
 	if len(rest) > 1 {
 		m.Raw.ID = strings.Join(rest[1:], ".")
+	}
+	if m.Op == NoOp {
+		m.nameCollection() // so that the rejection is told where it belongs
+		m.Fault = unknownOp(m.Raw.Op)
+		return m
 	}
 	if m.nameCollection() && m.Op.OnDocument() {
 		if id, err := DecodeID(m.Raw.ID); err != nil {
@@ -103,6 +109,7 @@ func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 	m := &Mutation{Op: ParseOp(op), Body: body}
 	m.Raw = RawMutation{Op: op, Collection: collection, ID: id}
 	if m.Op == NoOp {
+		m.nameCollection() // so that the rejection is told where it belongs
 		m.Fault = unknownOp(op)
 		return m
 	}

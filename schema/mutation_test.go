@@ -77,9 +77,9 @@ func TestNewMutationFaults(t *testing.T) {
 	}{
 		{"nothing", "", ``, ErrBadRequest, `{"op":"","collection":""}`},
 		{"one token", "document", ``, ErrBadRequest, `{"op":"document","collection":""}`},
-		{"unknown op", "document.get.orders.a", ``, ErrBadRequest, `{"op":"document.get.orders.a","collection":""}`},
+		{"unknown op", "document.get.orders.a", ``, ErrBadRequest, `{"op":"document.get","collection":"orders","id":"a"}`},
 		{"batch is none", "batch.orders", `{"operations":[]}`, ErrBadRequest, `{"op":"batch.orders","collection":"","body":{"operations":[]}}`},
-		{"empty tokens", "..", ``, ErrBadRequest, `{"op":"..","collection":""}`},
+		{"empty tokens", "..", ``, ErrBadRequest, `{"op":".","collection":""}`},
 		{"no collection", "collection.create", ``, ErrBadRequest, `{"op":"collection.create","collection":""}`},
 		{"empty collection", "collection.create.", ``, ErrBadRequest, `{"op":"collection.create","collection":""}`},
 		{"no collection and no id", "document.delete", ``, ErrBadRequest, `{"op":"document.delete","collection":""}`},
