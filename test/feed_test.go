@@ -1,0 +1,179 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// patience is how long a test waits for what has to come.
+const patience = 60 * time.Second
+
+// dial connects to a server as any client does, without credentials.
+func dial(t testing.TB, s *harness.Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// readFeed reads the events of one collection, "*" for all, from the log's
+// beginning, with a JetStream consumer and nothing of lapse. It ends when
+// enough says so of those read so far.
+func readFeed(t testing.TB, nc *nats.Conn, collection string, enough func([]event) bool) (events []event) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := js.OrderedConsumer(ctx, "LAPSE_main", jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{"lapse.main.events." + collection + ".>"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer messages.Stop()
+	for !enough(events) {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			t.Fatalf("after %d events: %v", len(events), err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := eventOf(t, meta.Sequence.Stream, m); ok {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// eventOf reads a message of the log; ok is false for an internal event.
+func eventOf(t testing.TB, seq uint64, m jetstream.Msg) (e event, ok bool) {
+	t.Helper()
+	tokens := strings.Split(m.Subject(), ".")
+	if len(tokens) != 5 || tokens[0] != "lapse" || tokens[2] != "events" {
+		t.Fatalf("event %d has the subject %s", seq, m.Subject())
+	}
+	if tokens[3] == "_" {
+		return e, false
+	}
+	number := func(name string) int64 {
+		value := m.Headers().Get(name)
+		if value == "" {
+			return 0
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			t.Fatalf("event %d: %s: %v", seq, name, err)
+		}
+		return n
+	}
+	id, err := url.PathUnescape(m.Headers().Get("Lapse-Id"))
+	if err != nil {
+		t.Fatalf("event %d: %v", seq, err)
+	}
+	return event{
+		Seq: seq, Time: time.UnixMilli(number("Lapse-Time")).UTC(), Type: tokens[4], Collection: tokens[3], ID: id,
+		Previous: uint64(number("Lapse-Previous")), Deadline: number("Lapse-Deadline"), TTL: number("Lapse-Ttl"),
+		Rule: m.Headers().Get("Lapse-Rule"), Cause: m.Headers().Get("Lapse-Cause"), Body: m.Data(),
+	}, true
+}
+
+// answer is a reply to a request.
+type answer struct {
+	code int
+	seq  uint64
+	body []byte
+}
+
+// ask sends a request: tail is what follows lapse.main.api. in its subject.
+func ask(t testing.TB, nc *nats.Conn, tail, body string) answer {
+	t.Helper()
+	a, err := tryAsk(nc, tail, body)
+	if err != nil {
+		t.Fatalf("%s: %v", tail, err)
+	}
+	return a
+}
+
+func tryAsk(nc *nats.Conn, tail, body string) (answer, error) {
+	m, err := nc.Request("lapse.main.api."+tail, []byte(body), 20*time.Second)
+	if err != nil {
+		return answer{}, err
+	}
+	code, err := strconv.Atoi(m.Header.Get("Lapse-Status"))
+	if err != nil {
+		return answer{}, err
+	}
+	seq, err := strconv.ParseUint(m.Header.Get("Lapse-Seq"), 10, 64)
+	return answer{code, seq, m.Data}, err
+}
+
+// mustAsk is ask for a request that has to come out with code.
+func mustAsk(t testing.TB, nc *nats.Conn, code int, tail, body string) answer {
+	t.Helper()
+	a := ask(t, nc, tail, body)
+	if a.code != code {
+		t.Fatalf("%s %.200s: %d %.500s, want %d", tail, body, a.code, a.body, code)
+	}
+	return a
+}
+
+// status is the reply to a status request.
+type status struct {
+	Version       string `json:"version"`
+	Database      string `json:"database"`
+	Role          string `json:"role"`
+	Seq           uint64 `json:"seq"`
+	LogTime       int64  `json:"logTime"`
+	Documents     int64  `json:"documents"`
+	PendingExpiry int64  `json:"pendingExpiry"`
+	Overdue       int64  `json:"overdue"`
+	LatenessMs    struct {
+		P50 int64 `json:"p50"`
+		P99 int64 `json:"p99"`
+		Max int64 `json:"max"`
+	} `json:"latenessMs"`
+	MutationsBehind int64 `json:"mutationsBehind"`
+}
+
+func askStatus(t testing.TB, nc *nats.Conn) (s status) {
+	t.Helper()
+	a := mustAsk(t, nc, 200, "status", "")
+	decoder := json.NewDecoder(strings.NewReader(string(a.body)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&s); err != nil {
+		t.Fatalf("%s: %v", a.body, err)
+	}
+	return s
+}
+
+// eventually polls until done says so.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}

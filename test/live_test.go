@@ -1,0 +1,272 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+const (
+	liveTTL   = 5    // seconds that every hit lives
+	addresses = 1753 // that there are in the hits
+)
+
+// TestLiveSessions writes the hits into a running server in all three ways
+// that there are, and follows every address to its end.
+func TestLiveSessions(t *testing.T) {
+	hits, _ := readHits(t)
+	byAddress := groupHits(hits)
+	if len(byAddress) != addresses {
+		t.Fatalf("%d addresses, want %d", len(byAddress), addresses)
+	}
+	s := harness.Serve(t, "--durability", "os")
+	for _, test := range []struct {
+		collection string
+		write      func(testing.TB, *nats.Conn, string, [][]hit)
+	}{
+		{"requests", writeRequests},
+		{"batches", writeBatches},
+		{"mutations", writeMutations},
+	} {
+		t.Run(test.collection, func(t *testing.T) {
+			t.Parallel()
+			nc := dial(t, s)
+			mustAsk(t, nc, 201, "collection.create."+test.collection, `{"defaultTtl":-1}`)
+			test.write(t, nc, test.collection, byAddress)
+			watchEnd(t, nc, test.collection, byAddress[len(byAddress)-40:])
+			checkLives(t, readFeed(t, nc, test.collection, allEnded(len(hits))), byAddress)
+			collection := mustAsk(t, nc, 200, "collection.get."+test.collection, "")
+			if !strings.Contains(string(collection.body), `"documents":0,"bytes":0`) {
+				t.Errorf("all has ended, and the collection is %s", collection.body)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			s.Stop()
+		}
+	})
+}
+
+// groupHits puts the hits of each address together, in their order, with the
+// member ttl in their documents. Between two hits of an address there is then
+// no more than the time that writing one takes.
+func groupHits(hits []hit) (groups [][]hit) {
+	index := make(map[string]int)
+	for _, h := range hits {
+		i, ok := index[h.ID]
+		if !ok {
+			i = len(groups)
+			index[h.ID] = i
+			groups = append(groups, nil)
+		}
+		h.Body = fmt.Appendf(nil, `{"ttl":%d,%s`, liveTTL, h.Body[1:])
+		groups[i] = append(groups[i], h)
+	}
+	return groups
+}
+
+// token is an id as in a subject.
+func token(id string) string { return strings.ReplaceAll(id, ".", "%2E") }
+
+func writeRequests(t testing.TB, nc *nats.Conn, collection string, groups [][]hit) {
+	const writers = 32
+	work := make(chan []hit)
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for group := range work {
+				for _, h := range group {
+					a, err := tryAsk(nc, "document.upsert."+collection+"."+token(h.ID), string(h.Body))
+					if err != nil || a.code != 200 && a.code != 201 {
+						t.Errorf("upsert %s: %d %s %v", h.ID, a.code, a.body, err)
+						break
+					}
+				}
+			}
+		})
+	}
+	for _, group := range groups {
+		work <- group
+	}
+	close(work)
+	wg.Wait()
+}
+
+func writeBatches(t testing.TB, nc *nats.Conn, collection string, groups [][]hit) {
+	type operation struct {
+		Op   string          `json:"op"`
+		ID   string          `json:"id"`
+		Body json.RawMessage `json:"body"`
+	}
+	var operations []operation
+	for _, group := range groups {
+		for _, h := range group {
+			operations = append(operations, operation{"upsert", h.ID, h.Body})
+		}
+	}
+	for len(operations) > 0 {
+		n := min(1000, len(operations))
+		var body strings.Builder
+		encoder := json.NewEncoder(&body)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(map[string]any{"operations": operations[:n], "atomic": len(operations)%2000 < 1000}); err != nil {
+			t.Fatal(err)
+		}
+		operations = operations[n:]
+		a := mustAsk(t, nc, 200, "batch."+collection, body.String())
+		var reply struct {
+			Results []struct {
+				Code int             `json:"code"`
+				Body json.RawMessage `json:"body"`
+			} `json:"results"`
+		}
+		if err := json.Unmarshal(a.body, &reply); err != nil || len(reply.Results) != n {
+			t.Fatalf("%d results for %d operations: %v", len(reply.Results), n, err)
+		}
+		for i, r := range reply.Results {
+			if r.Code != 200 && r.Code != 201 {
+				t.Fatalf("operation %d: %d %s", i, r.Code, r.Body)
+			}
+		}
+	}
+}
+
+func writeMutations(t testing.TB, nc *nats.Conn, collection string, groups [][]hit) {
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range groups {
+		for _, h := range group {
+			subject := "lapse.main.mutations.document.upsert." + collection + "." + token(h.ID)
+			if _, err := js.PublishAsync(subject, h.Body, jetstream.WithStallWait(patience)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(patience):
+		t.Fatal("not all mutations were taken")
+	}
+	eventually(t, "all mutations judged", func() bool { return askStatus(t, nc).MutationsBehind == 0 })
+}
+
+// watchEnd asks for some documents again and again: a request that was sent at
+// or after the deadline's second finds nothing, one that was answered before
+// it finds the document.
+func watchEnd(t testing.TB, nc *nats.Conn, collection string, groups [][]hit) {
+	t.Helper()
+	deadlines := make(map[string]int64)
+	seen := 0
+	for ended := make(map[string]bool); len(ended) < len(groups); time.Sleep(5 * time.Millisecond) {
+		for _, group := range groups {
+			id := group[0].ID
+			if ended[id] {
+				continue
+			}
+			sent := time.Now()
+			a := ask(t, nc, "document.get."+collection+"."+token(id), "")
+			answered := time.Now()
+			deadline, known := deadlines[id]
+			switch {
+			case a.code == 404:
+				ended[id] = true
+				if known && answered.Unix() < deadline {
+					t.Errorf("%s was gone at %s, before its deadline %d", id, answered, deadline)
+				}
+			case a.code != 200:
+				t.Fatalf("get %s: %d %s", id, a.code, a.body)
+			default:
+				var document struct {
+					TS int64 `json:"_ts"`
+				}
+				if err := json.Unmarshal(a.body, &document); err != nil {
+					t.Fatal(err)
+				}
+				seen++
+				deadlines[id] = document.TS + liveTTL
+				if sent.Unix() >= deadlines[id] {
+					t.Errorf("%s was there at %s, after its deadline %d", id, sent, deadlines[id])
+				}
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("every document was gone before it could be looked at")
+	}
+}
+
+// allEnded waits for so many writes, and the end of every document written.
+func allEnded(writes int) func([]event) bool {
+	written, living, looked := 0, 0, 0
+	return func(events []event) bool {
+		for ; looked < len(events); looked++ {
+			switch events[looked].Type {
+			case "DocumentCreated":
+				written++
+				living++
+			case "DocumentReplaced":
+				written++
+			case "DocumentExpired":
+				living--
+			}
+		}
+		return written == writes && living == 0
+	}
+}
+
+// checkLives fails the test unless the log tells of each address what was
+// written of it, in order, and that it ended once, with its last content.
+func checkLives(t testing.TB, events []event, groups [][]hit) {
+	t.Helper()
+	checkLog(t, events)
+	written := make(map[string][]string)
+	expired := make(map[string]int)
+	causes := make(map[string]bool)
+	for _, e := range events {
+		switch e.Type {
+		case "DocumentCreated", "DocumentReplaced":
+			written[e.ID] = append(written[e.ID], string(e.Body))
+			if e.Cause != "" && causes[e.Cause] {
+				t.Fatalf("event %d has the cause %s of another", e.Seq, e.Cause)
+			}
+			causes[e.Cause] = true
+		case "DocumentExpired":
+			expired[e.ID]++
+			if e.TTL != liveTTL || e.Rule != "document" {
+				t.Fatalf("event %d expired after %d by %s", e.Seq, e.TTL, e.Rule)
+			}
+		}
+	}
+	lives := 0
+	for _, group := range groups {
+		id := group[0].ID
+		if len(written[id]) != len(group) {
+			t.Fatalf("%s was written %d times, want %d", id, len(written[id]), len(group))
+		}
+		for i, h := range group {
+			if written[id][i] != string(h.Body) {
+				t.Fatalf("write %d of %s is %s, want %s", i, id, written[id][i], h.Body)
+			}
+		}
+		lives += expired[id]
+	}
+	// A machine that stands still for liveTTL between two writes of an address
+	// makes two lives of one; checkLog has seen that the gap was there.
+	if lives != len(groups) || len(expired) != len(groups) {
+		t.Logf("%d addresses expired %d times", len(expired), lives)
+	}
+	if len(expired) != addresses || lives < addresses {
+		t.Errorf("%d addresses expired, want %d", len(expired), addresses)
+	}
+}
