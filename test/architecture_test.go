@@ -1,0 +1,54 @@
+package test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Dependencies point one way: each package may import these of ours, and none
+// whose path has an element that begins with one of not.
+var architecture = map[string]struct{ ours, not []string }{
+	"schema":             {not: []string{"nats-io", "pebble"}},
+	"expiry":             {not: []string{"nats-io", "pebble", "time"}},
+	"projections":        {ours: []string{"schema"}, not: []string{"nats-io", "time"}},
+	"processor":          {ours: []string{"schema", "expiry", "projections"}},
+	"processor/embedded": {ours: []string{"schema"}},
+	"client":             {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
+	"cmd/lapse":          {ours: []string{"schema", "processor", "processor/embedded", "client"}, not: []string{"pebble"}},
+}
+
+func TestDependenciesPointOneWay(t *testing.T) {
+	const module = "github.com/lapsedb/lapse/"
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "../...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		name := strings.TrimPrefix(fields[0], module)
+		rule, ok := architecture[name]
+		if !ok {
+			if !strings.HasPrefix(name, "test") && !strings.HasPrefix(name, "internal/") {
+				t.Errorf("package %s is not in the architecture: say what it may import", name)
+			}
+			continue
+		}
+		seen++
+		for _, imported := range fields[1:] {
+			if ours, ok := strings.CutPrefix(imported, module); ok && !slices.Contains(rule.ours, ours) {
+				t.Errorf("%s imports %s, it may import %v of ours", name, ours, rule.ours)
+			}
+			for _, not := range rule.not {
+				if imported == not || strings.Contains(imported, "/"+not) {
+					t.Errorf("%s imports %s, which it must know nothing of", name, imported)
+				}
+			}
+		}
+	}
+	if seen != len(architecture) {
+		t.Errorf("%d of %d packages found", seen, len(architecture))
+	}
+}
