@@ -187,5 +187,5 @@ func (s *standin) expired(collection, id, body string) {
 
 func (s *standin) internal() {
 	s.t.Helper()
-	s.happen(schema.Event{Type: schema.WriterStarted})
+	s.happen(schema.Event{Type: schema.WriterStarted, Collection: schema.InternalCollection})
 }

@@ -105,7 +105,7 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 		}
 		if ok {
 			if mu.Cause != 0 {
-				m.emit(&schema.Event{Type: schema.MutationRepeated, Cause: mu.Cause})
+				m.emit(&schema.Event{Type: schema.MutationRepeated, Collection: schema.InternalCollection, Cause: mu.Cause})
 			}
 			return Outcome{Repeat: seq}, nil
 		}

@@ -93,7 +93,8 @@ func (w *writer) moveFence(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e := &schema.Event{Seq: cursor.Seq + 1, Time: max(cursor.Time, nowMillis()), Type: schema.WriterStarted, Body: body}
+	e := &schema.Event{Seq: cursor.Seq + 1, Time: max(cursor.Time, nowMillis()), Type: schema.WriterStarted,
+		Collection: schema.InternalCollection, Body: body}
 	if err := w.log.Append([]projections.Fact{{Event: e}}, false); err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func (e *Event) check() error {
 	}
 	switch {
 	case e.Type.Internal():
-		if e.Collection != internalCollection {
+		if e.Collection != InternalCollection {
 			return wrong("internal event in collection %.80q", string(e.Collection))
 		}
 	case e.Type == MutationRejected && e.Collection == InvalidCollection:
@@ -235,7 +235,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `","type":"`...)
 	dst = append(dst, e.Type.String()...)
 	dst = append(dst, `","collection":`...)
-	dst = AppendString(dst, string(e.tokenCollection()))
+	dst = AppendString(dst, string(e.Collection))
 	if e.Type.OnDocument() {
 		dst = append(dst, `,"id":`...)
 		dst = AppendString(dst, string(e.ID))

@@ -79,12 +79,12 @@ var samples = []struct {
 		`{"seq":9,"time":"2015-05-17T10:05:05.000Z","type":"MutationRejected","collection":"_invalid","cause":"mutations/9","body":{"code":400}}`,
 	},
 	{
-		Event{Seq: 10, Time: 1_431_857_105_000, Type: WriterStarted, Collection: internalCollection},
+		Event{Seq: 10, Time: 1_431_857_105_000, Type: WriterStarted, Collection: InternalCollection},
 		map[string]string{"Lapse-Time": "1431857105000"},
 		`{"seq":10,"time":"2015-05-17T10:05:05.000Z","type":"WriterStarted","collection":"_"}`,
 	},
 	{
-		Event{Seq: 11, Time: 1_431_857_105_000, Type: MutationRepeated, Collection: internalCollection, Cause: 11},
+		Event{Seq: 11, Time: 1_431_857_105_000, Type: MutationRepeated, Collection: InternalCollection, Cause: 11},
 		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Cause": "mutations/11"},
 		`{"seq":11,"time":"2015-05-17T10:05:05.000Z","type":"MutationRepeated","collection":"_","cause":"mutations/11"}`,
 	},
@@ -155,7 +155,7 @@ func anyEvent() *rapid.Generator[Event] {
 			Cause:      rapid.Uint64().Draw(t, "cause"),
 		}
 		if e.Type.Internal() {
-			e.Collection = internalCollection
+			e.Collection = InternalCollection
 		} else if e.Type == MutationRejected && rapid.Bool().Draw(t, "invalid") {
 			e.Collection = InvalidCollection
 		}
@@ -301,7 +301,7 @@ func TestUnmarshalEventRefuses(t *testing.T) {
 func FuzzDecodeEvent(f *testing.F) {
 	for _, sample := range samples {
 		h := sample.headers
-		f.Add(string(sample.event.tokenCollection()), sample.event.Type.String(), h[HeaderTime], h[HeaderID], h[HeaderPrevious],
+		f.Add(string(sample.event.Collection), sample.event.Type.String(), h[HeaderTime], h[HeaderID], h[HeaderPrevious],
 			h[HeaderDeadline], h[HeaderTTL], h[HeaderRule], h[HeaderCause], h[HeaderMsgID], sample.event.Body)
 	}
 	f.Fuzz(func(t *testing.T, collection, eventType, ms, id, previous, deadline, ttl, rule, cause, msgID string, body []byte) {

@@ -15,8 +15,8 @@ type CollectionName string
 // collection name was illegal.
 const InvalidCollection CollectionName = "_invalid"
 
-// internalCollection stands in the subject of internal events.
-const internalCollection CollectionName = "_"
+// InternalCollection is the collection of internal events.
+const InternalCollection CollectionName = "_"
 
 // DocumentID identifies a document within its collection. Made by
 // ParseDocumentID or DecodeID; it is never encoded, Token encodes.

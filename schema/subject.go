@@ -26,14 +26,7 @@ func (db DatabaseName) Events() string { return db.prefix() + "events." }
 func (db DatabaseName) Append() string { return db.prefix() + "append." }
 
 // EventTokens is the end of an event's subject: its collection and type.
-func (e *Event) EventTokens() string { return string(e.tokenCollection()) + "." + e.Type.String() }
-
-func (e *Event) tokenCollection() CollectionName {
-	if e.Type.Internal() {
-		return internalCollection
-	}
-	return e.Collection
-}
+func (e *Event) EventTokens() string { return string(e.Collection) + "." + e.Type.String() }
 
 // SplitEventSubject takes the collection and type tokens off an event's subject.
 func SplitEventSubject(subject string) (collection, eventType string, ok bool) {

@@ -25,8 +25,7 @@ func TestEventSubjectsAreSplitAgain(t *testing.T) {
 	}{
 		{Event{Type: DocumentExpired, Collection: "orders"}, "orders", "orders.DocumentExpired"},
 		{Event{Type: MutationRejected, Collection: InvalidCollection}, "_invalid", "_invalid.MutationRejected"},
-		{Event{Type: WriterStarted}, "_", "_.WriterStarted"},
-		{Event{Type: MutationRepeated, Collection: "orders"}, "_", "_.MutationRepeated"},
+		{Event{Type: WriterStarted, Collection: InternalCollection}, "_", "_.WriterStarted"},
 	} {
 		if got := test.event.EventTokens(); got != test.tokens {
 			t.Errorf("got %q, want %q", got, test.tokens)
