@@ -134,17 +134,6 @@ func TestEventFormats(t *testing.T) {
 	}
 }
 
-// An event whose writer left the internal collection out is the same event.
-func TestInternalEventsNeedNoCollection(t *testing.T) {
-	e := Event{Seq: 1, Type: WriterStarted}
-	if line := string(e.AppendJSON(nil)); !strings.Contains(line, `"collection":"_"`) {
-		t.Errorf("got %s", line)
-	}
-	if back, err := throughLog(&e); err != nil || back.Collection != "_" {
-		t.Errorf("got %+v, %v", back, err)
-	}
-}
-
 func anyEvent() *rapid.Generator[Event] {
 	return rapid.Custom(func(t *rapid.T) Event {
 		e := Event{
