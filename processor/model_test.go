@@ -27,22 +27,20 @@ func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
 		defer h.close()
-		for range rapid.IntRange(1, 4).Draw(t, "chapters") {
+		for range rapid.IntRange(1, 8).Draw(t, "chapters") {
 			t.Repeat(map[string]func(*rapid.T){
 				"":         h.check,
 				"clock":    h.clock,
+				"clock 2":  h.clock,
 				"change":   h.change,
 				"change 2": h.change,
 				"change 3": h.change,
+				"change 4": h.change,
 				"batch":    h.batch,
 				"sweep":    h.sweep,
 				"sweep 2":  h.sweep,
 				"commit":   h.commit,
-				"commit 2": h.commit,
-				"take":     func(*rapid.T) { h.take() },
-				"abort":    h.abort,
-				"restart":  h.restart,
-				"crash":    h.crash,
+				"end":      h.end,
 				"follow":   h.follow,
 			})
 		}
@@ -185,6 +183,7 @@ func (h *history) commitFirst(n int) {
 
 func (h *history) clock(t *rapid.T) {
 	h.now += rapid.OneOf(
+		rapid.Map(rapid.Int64Range(0, 3), func(s int64) int64 { return s * 1000 }),
 		rapid.Map(rapid.Int64Range(0, 20), func(s int64) int64 { return s * 1000 }),
 		rapid.Int64Range(0, 2500),
 		rapid.SampledFrom([]int64{1000 - h.now%1000, 999 - h.now%1000, 119_999, 120_000, -3000}),
@@ -472,8 +471,21 @@ func (h *history) eachSettled(visit func(name, id string, c *naiveCollection, d 
 	}
 }
 
+// end is what makes a machine forget all but the log. It is rare, since it
+// also makes it forget what it has got wrong.
+func (h *history) end(t *rapid.T) {
+	switch rapid.IntRange(0, 9).Draw(t, "end") {
+	case 0:
+		h.abort(t)
+	case 1:
+		h.restart(t)
+	case 2:
+		h.crash(t)
+	}
+}
+
 func (h *history) commit(t *rapid.T) {
-	if rapid.Bool().Draw(t, "take") {
+	if rapid.IntRange(0, 3).Draw(t, "take") > 0 {
 		h.take()
 	}
 	if rapid.Bool().Draw(t, "all") {

@@ -98,10 +98,13 @@ func (m *Machine) folded(fact *projections.Fact) error {
 // NextDue returns the earliest second at which something folded may be due.
 // It may be early, never late.
 func (m *Machine) NextDue() (second int64, ok bool) {
-	if len(m.sweep.due) > 0 {
-		return m.sweep.due[0].at, true
+	second, ok = m.sweep.wheel.Next()
+	for _, d := range m.sweep.due {
+		if !ok || d.at < second {
+			second, ok = d.at, true
+		}
 	}
-	return m.sweep.wheel.Next()
+	return second, ok
 }
 
 // Expire decides at most limit expiries of what is due and folded at now, in
