@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -190,10 +191,16 @@ func (h *history) clock(t *rapid.T) {
 	).Draw(t, "ms")
 }
 
-func (h *history) change(t *rapid.T) {
-	w := h.wish(t)
+func (h *history) change(t *rapid.T) { h.decide(h.wish(t)) }
+
+func (w *intent) mutation() *schema.Mutation {
 	mu := schema.NewNamedMutation(w.op, w.collection, w.id, []byte(w.body))
 	mu.IfMatch, mu.MsgID, mu.Recorded, mu.Cause = w.ifMatch, w.msgID, w.recorded, w.cause
+	return mu
+}
+
+func (h *history) decide(w *intent) {
+	mu := w.mutation()
 	for range 100 {
 		v := h.decided.judge(w, max(h.time, h.now))
 		o, err := h.machine.Decide(h.now, mu)
@@ -608,18 +615,7 @@ func (h *history) finish(t *rapid.T) {
 			}
 		}
 	}
-	for range 1000 {
-		second, ok := h.machine.NextDue()
-		if !ok {
-			break
-		}
-		h.now = max(h.now, second*1000)
-		for _, e := range h.expireAll(t) {
-			if e.Deadline.At != h.now/1000 {
-				t.Fatalf("what was due at %d expired at %d", e.Deadline.At, h.now/1000)
-			}
-		}
-	}
+	h.advance(t, math.MaxInt64)
 	for _, c := range h.decided.collections {
 		for id, d := range c.documents {
 			if at, _, _, ok := c.deadline(d); ok {
@@ -643,6 +639,26 @@ func (h *history) finish(t *rapid.T) {
 				}
 			}
 		}
+	}
+}
+
+// advance lets the clock run to a moment, through all that is due until then.
+// What is due now must have expired.
+func (h *history) advance(t *rapid.T, to int64) {
+	for range 1000 {
+		second, ok := h.machine.NextDue()
+		if !ok || second > to/1000 {
+			break
+		}
+		h.now = max(h.now, second*1000)
+		for _, e := range h.expireAll(t) {
+			if e.Deadline.At != h.now/1000 {
+				t.Fatalf("what was due at %d expired at %d", e.Deadline.At, h.now/1000)
+			}
+		}
+	}
+	if to < math.MaxInt64 {
+		h.now = to
 	}
 }
 
