@@ -1,0 +1,376 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+func TestMain(m *testing.M) {
+	// NATS keeps one clock for all its stores, which must not be started by
+	// one that lives in a synctest bubble.
+	ats.Register()
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
+
+// patience is how long a test waits for what has to come.
+const patience = 30 * time.Second
+
+// wire is a processor in this process behind an embedded server, and a client
+// that knows nothing but the contract.
+type wire struct {
+	t       testing.TB
+	dir     string
+	options Options
+	logs    *logBuffer
+
+	server       *embedded.Server
+	log, service *nats.Conn
+	client       *nats.Conn // without credentials
+	processor    *Processor
+}
+
+// newWire starts a processor over an empty store; change may change its
+// options.
+func newWire(t testing.TB, change ...func(*Options)) *wire {
+	t.Helper()
+	w := &wire{t: t, dir: t.TempDir(), logs: &logBuffer{}}
+	w.options = Options{
+		Dir:        filepath.Join(w.dir, "projection"),
+		Durability: OS,
+		Projection: projections.Options{CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
+		Logger:     slog.New(slog.NewTextHandler(w.logs, nil)),
+		Version:    "1.2.3",
+	}
+	for _, c := range change {
+		c(&w.options)
+	}
+	w.startServer()
+	t.Cleanup(w.stopServer)
+	w.start()
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *wire) startServer() {
+	w.t.Helper()
+	var err error
+	w.server, err = embedded.Start(embedded.Options{StoreDir: w.dir, Listen: "127.0.0.1:0", Database: "main",
+		SyncAlways: w.options.Durability == Fsync})
+	w.check(err)
+	w.log, err = w.server.ConnectLog()
+	w.check(err)
+	w.service, err = w.server.ConnectService()
+	w.check(err)
+	w.client, err = nats.Connect(w.server.URL())
+	w.check(err)
+}
+
+func (w *wire) stopServer() {
+	w.client.Close()
+	w.service.Close()
+	w.log.Close()
+	w.server.Shutdown()
+}
+
+// start starts the processor.
+func (w *wire) start() {
+	w.t.Helper()
+	var err error
+	w.processor, err = Start(w.ctx(), w.log, w.service, w.options)
+	if err != nil {
+		w.processor = nil
+		w.t.Fatal(err)
+	}
+}
+
+// stop stops the processor, if it runs.
+func (w *wire) stop() {
+	w.t.Helper()
+	if w.processor == nil {
+		return
+	}
+	err := w.processor.Stop()
+	w.processor = nil
+	if err != nil {
+		w.t.Error(err)
+	}
+}
+
+// restart stops the processor and starts another one on what is there.
+func (w *wire) restart() {
+	w.t.Helper()
+	w.stop()
+	w.start()
+}
+
+func (w *wire) check(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *wire) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	w.t.Cleanup(cancel)
+	return ctx
+}
+
+// stream returns a stream as its owner sees it.
+func (w *wire) stream(name string) jetstream.Stream {
+	w.t.Helper()
+	js, err := jetstream.New(w.log)
+	w.check(err)
+	s, err := js.Stream(w.ctx(), name)
+	w.check(err)
+	return s
+}
+
+// end is the last sequence in the log.
+func (w *wire) end() uint64 {
+	w.t.Helper()
+	return w.stream("LAPSE_main").CachedInfo().State.LastSeq
+}
+
+// events reads the whole log, without internal events.
+func (w *wire) events() (events []*schema.Event) {
+	w.t.Helper()
+	for _, e := range w.everything() {
+		if !e.Type.Internal() && e.Type != schema.NoEvent {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// everything reads every message of the log; what is no event has NoEvent.
+func (w *wire) everything() (events []*schema.Event) {
+	w.t.Helper()
+	log, err := openLog(w.ctx(), w.log, "main", slog.New(slog.DiscardHandler))
+	w.check(err)
+	w.check(log.Read(w.ctx(), 1, w.end(), func(e *schema.Event) error {
+		events = append(events, e)
+		return nil
+	}))
+	return events
+}
+
+// wireReply is a reply to a request, its headers read and checked.
+type wireReply struct {
+	code    int
+	seq     uint64
+	error   string // by name, "" if it is none
+	message string
+	body    []byte
+}
+
+func (r wireReply) String() string {
+	if r.error != "" {
+		return fmt.Sprintf("%d %s: %s", r.code, r.error, r.message)
+	}
+	return fmt.Sprintf("%d %s", r.code, r.body)
+}
+
+// ask sends a request and reads its reply. tail is what follows lapse.main.api.
+// in the subject; headers are names and values in turn.
+func (w *wire) ask(tail, body string, headers ...string) wireReply {
+	w.t.Helper()
+	m := nats.NewMsg("lapse.main.api." + tail)
+	m.Data = []byte(body)
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	answer, err := w.client.RequestMsg(m, patience)
+	if err != nil {
+		w.t.Fatalf("%s: %v\n%s", m.Subject, err, w.logs)
+	}
+	r, err := readReply(answer)
+	if err != nil {
+		w.t.Fatalf("%s: %v", m.Subject, err)
+	}
+	return r
+}
+
+// want is ask for a request that has to come out with code.
+func (w *wire) want(code int, tail, body string, headers ...string) wireReply {
+	w.t.Helper()
+	r := w.ask(tail, body, headers...)
+	if r.code != code {
+		w.t.Fatalf("%s %.200s: %.500s, want %d", tail, body, r, code)
+	}
+	return r
+}
+
+// refused is ask for a request that has to come out with an error and to
+// change nothing: the log holds every change, so it may not get longer.
+func (w *wire) refused(code int, name, tail, body string, headers ...string) wireReply {
+	w.t.Helper()
+	before := w.end()
+	r := w.ask(tail, body, headers...)
+	if r.code != code || r.error != name {
+		w.t.Fatalf("%s %.200s: %.500s, want %d %s", tail, body, r, code, name)
+	}
+	if after := w.end(); after != before {
+		w.t.Fatalf("%s was refused and the log went from %d to %d", tail, before, after)
+	}
+	return r
+}
+
+// readReply checks what the contract says of every reply.
+func readReply(m *nats.Msg) (r wireReply, err error) {
+	fail := func(format string, args ...any) (wireReply, error) {
+		return r, fmt.Errorf("the reply %v %.500q %s", m.Header, m.Data, fmt.Sprintf(format, args...))
+	}
+	if r.code, err = strconv.Atoi(m.Header.Get("Lapse-Status")); err != nil {
+		return fail("has no Lapse-Status")
+	}
+	if r.seq, err = strconv.ParseUint(m.Header.Get("Lapse-Seq"), 10, 64); err != nil {
+		return fail("has no Lapse-Seq")
+	}
+	r.body = m.Data
+	if r.code < 400 {
+		if m.Header.Get("Nats-Service-Error-Code") != "" || m.Header.Get("Nats-Service-Error") != "" {
+			return fail("is no error and has headers of one")
+		}
+		if (r.code == 204) != (len(r.body) == 0) || r.code != 204 && !json.Valid(r.body) {
+			return fail("has a body that does not fit its code")
+		}
+		return r, nil
+	}
+	var fault struct {
+		Code    int    `json:"code"`
+		Error   string `json:"error"`
+		Message string `json:"message"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(r.body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&fault); err != nil {
+		return fail("is an error without its body: %v", err)
+	}
+	if fault.Code != r.code || fault.Error == "" || fault.Message == "" ||
+		m.Header.Get("Nats-Service-Error-Code") != strconv.Itoa(r.code) || m.Header.Get("Nats-Service-Error") == "" {
+		return fail("says two things")
+	}
+	r.error, r.message = fault.Error, fault.Message
+	return r, nil
+}
+
+// publish publishes a mutation and returns its sequence in the stream.
+func (w *wire) publish(tail, body string, headers ...string) uint64 {
+	w.t.Helper()
+	js, err := jetstream.New(w.client)
+	w.check(err)
+	m := nats.NewMsg("lapse.main.mutations." + tail)
+	m.Data = []byte(body)
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	ack, err := js.PublishMsg(w.ctx(), m)
+	w.check(err)
+	return ack.Sequence
+}
+
+// judged waits until a mutation of the stream is judged.
+func (w *wire) judged(seq uint64) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("mutation %d judged", seq), func() bool {
+		return w.processor.store.Cursor().Mutations >= seq
+	})
+}
+
+// eventually polls until done says so.
+func (w *wire) eventually(what string, done func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within %s: %s\n%s", patience, what, w.logs)
+		}
+	}
+}
+
+// intrude publishes into the log what the processor did not decide.
+func (w *wire) intrude(tail, body string, headers ...string) uint64 {
+	w.t.Helper()
+	prefix := strings.TrimSuffix(w.stream("LAPSE_main").CachedInfo().Config.Subjects[0], ">")
+	js, err := jetstream.New(w.log)
+	w.check(err)
+	m := nats.NewMsg(prefix + tail)
+	m.Data = []byte(body)
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	ack, err := js.PublishMsg(w.ctx(), m)
+	w.check(err)
+	return ack.Sequence
+}
+
+// content is all documents and collections, as the projection has them.
+func (w *wire) content() string {
+	w.t.Helper()
+	var b strings.Builder
+	store := w.processor.store
+	for _, c := range store.Collections() {
+		fmt.Fprintf(&b, "%s %d\n", c.AppendReply(nil), c.Incarnation)
+		for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
+			w.check(store.Scan(projections.Queue{Incarnation: c.Incarnation, Order: order}, projections.Entry{}, func(e projections.Entry) bool {
+				r, ok, err := store.Document(c, e.ID, nil)
+				fmt.Fprintf(&b, "%d %d %s %+v %s %v %v\n", order, e.Second, e.ID, r.Meta, r.Body, ok, err)
+				return true
+			}))
+		}
+		counts, err := store.Count(c, 0)
+		w.check(err)
+		fmt.Fprintf(&b, "%+v\n", counts)
+	}
+	return b.String()
+}
+
+// logBuffer holds what was logged.
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// idToken is an id as in a subject, by other code than lapse's: bytes that a
+// URL has to escape, and those that a subject has to on top.
+func idToken(id string) string {
+	return strings.NewReplacer("+", "%20", ".", "%2E", "*", "%2A").Replace(url.QueryEscape(id))
+}
+
+// removeProjection loses the projection while no processor runs.
+func (w *wire) removeProjection() {
+	w.t.Helper()
+	w.check(os.RemoveAll(w.options.Dir))
+}
