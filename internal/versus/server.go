@@ -1,0 +1,72 @@
+package versus
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// maxPayload is that of the server inside lapse.
+const maxPayload = 4 << 20
+
+// StartServer starts a plain NATS server with JetStream on disk, of the version
+// that is inside lapse, until the benchmark ends. It returns its URL.
+func StartServer(tb testing.TB, syncAlways bool) string {
+	tb.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host:       "127.0.0.1",
+		Port:       server.RANDOM_PORT,
+		JetStream:  true,
+		StoreDir:   tb.TempDir(),
+		SyncAlways: syncAlways,
+		MaxPayload: maxPayload,
+		NoSigs:     true,
+		NoLog:      true,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.Start()
+	tb.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(10 * time.Second) {
+		tb.Fatal("the NATS server accepts no connections")
+	}
+	return s.ClientURL()
+}
+
+// Connect returns a connection to a server until the benchmark ends.
+func Connect(tb testing.TB, url string) *nats.Conn {
+	tb.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(nc.Close)
+	return nc
+}
+
+// Connections returns n connections, to be shared by callers.
+func Connections(tb testing.TB, url string, n int) []*nats.Conn {
+	tb.Helper()
+	conns := make([]*nats.Conn, n)
+	for i := range conns {
+		conns[i] = Connect(tb, url)
+	}
+	return conns
+}
+
+// JetStream returns JetStream on a connection.
+func JetStream(tb testing.TB, nc *nats.Conn, opts ...jetstream.JetStreamOpt) jetstream.JetStream {
+	tb.Helper()
+	js, err := jetstream.New(nc, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return js
+}

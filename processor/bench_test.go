@@ -1,0 +1,154 @@
+package processor
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/internal/versus"
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// startBench serves a database with a collection bench, whose documents live
+// for an hour, on a server of its own.
+func startBench(b *testing.B) (*Processor, *embedded.Server) {
+	b.Helper()
+	dir := b.TempDir()
+	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:-1", Database: "main"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(server.Shutdown)
+	p, err := Start(context.Background(), benchConn(b, server.ConnectLog), benchConn(b, server.ConnectService),
+		Options{Dir: filepath.Join(dir, "projection"), Durability: OS, Version: "0.0.0"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	feed(b, p, []*schema.Mutation{schema.NewMutation("collection.create.bench", []byte(`{"defaultTtl":3600}`))})
+	return p, server
+}
+
+func benchConn(b *testing.B, connect func(...nats.Option) (*nats.Conn, error)) *nats.Conn {
+	b.Helper()
+	nc, err := connect()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	return nc
+}
+
+// feed has the writer decide mutations, append what follows and fold it, and
+// returns when it has told the last outcome.
+func feed(b *testing.B, p *Processor, mutations []*schema.Mutation) {
+	b.Helper()
+	refused, told, left := 0, make(chan struct{}), len(mutations)
+	done := func(o Outcome) { // from the writer's goroutine
+		if o.Fault != nil {
+			refused++
+		}
+		if left--; left == 0 {
+			close(told)
+		}
+	}
+	for _, mu := range mutations {
+		p.writer.wishes <- &wish{mutation: mu, done: done}
+	}
+	select {
+	case <-told:
+	case err := <-p.Failed():
+		b.Fatal(err)
+	}
+	if refused > 0 {
+		b.Fatalf("%d of %d mutations were refused", refused, len(mutations))
+	}
+}
+
+// upserts makes mutations from to to: every second one is a new document, the
+// others replace an earlier one.
+func upserts(from, to int) []*schema.Mutation {
+	mutations := make([]*schema.Mutation, 0, to-from)
+	for n := from; n < to; n++ {
+		document := n / 2
+		if n%2 == 1 {
+			document = versus.Spread(n, n/2+1)
+		}
+		mutations = append(mutations, schema.NewMutation("document.upsert.bench."+versus.ID(document), versus.Document(document)))
+	}
+	return mutations
+}
+
+// counts is what the collection bench holds, nothing of it due.
+func counts(b *testing.B, store *projections.Store) projections.Counts {
+	b.Helper()
+	c, ok := store.Collection("bench")
+	if !ok {
+		b.Fatal("no collection")
+	}
+	n, err := store.Count(c, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+// BenchmarkAppend decides upserts, appends the events to the log and folds
+// them, without the requests around it, against bare asynchronous publishing of
+// messages like those events to a stream like the log.
+func BenchmarkAppend(b *testing.B) {
+	const round = 50_000
+	p, _ := startBench(b)
+	peer := startPublisher(b)
+	next := 0
+	versus.Run(b, func() float64 {
+		mutations := upserts(next, next+round)
+		next += round
+		start := time.Now()
+		feed(b, p, mutations)
+		return round / time.Since(start).Seconds()
+	}, func() float64 { return peer.round(round) })
+}
+
+// BenchmarkCatchUp folds a log into an empty projection, against a bare ordered
+// consumer that reads the same log.
+func BenchmarkCatchUp(b *testing.B) {
+	const events = 100_000
+	p, server := startBench(b)
+	feed(b, p, upserts(0, events))
+	through := p.store.Cursor().Seq
+	ctx := context.Background()
+	log, err := openLog(ctx, benchConn(b, server.ConnectLog), "main", p.options.Logger)
+	if err != nil {
+		b.Fatal(err)
+	}
+	peer := &consumer{b, versus.JetStream(b, benchConn(b, server.ConnectLog)), log.db.LogStream()}
+	versus.Run(b, func() float64 {
+		store, err := projections.Open(b.TempDir(), projections.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now()
+		err = log.CatchUp(ctx, store, through, nil)
+		took := time.Since(start)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if got, want := counts(b, store), counts(b, p.store); got != want {
+			b.Fatalf("folded to %+v, the writer to %+v", got, want)
+		}
+		if err := store.Close(); err != nil {
+			b.Fatal(err)
+		}
+		return float64(through) / took.Seconds()
+	}, func() float64 { return peer.round(through) })
+}

@@ -1,0 +1,47 @@
+package processor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// consumer reads a stream with an ordered consumer and only touches what it
+// reads. Of the ways there are, a callback is the fastest.
+type consumer struct {
+	b      *testing.B
+	js     jetstream.JetStream
+	stream string
+}
+
+// round reads the first messages of the stream and returns messages per second.
+func (c *consumer) round(n uint64) float64 {
+	start := time.Now()
+	ordered, err := c.js.OrderedConsumer(context.Background(), c.stream, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		c.b.Fatal(err)
+	}
+	seen, bytes, done := uint64(0), 0, make(chan struct{})
+	consuming, err := ordered.Consume(func(m jetstream.Msg) {
+		seen++
+		bytes += len(m.Headers().Get(schema.HeaderTime)) + len(m.Data())
+		if seen == n {
+			close(done)
+		}
+	}, jetstream.PullMaxMessagesWithBytesLimit(readAhead, readAheadBytes))
+	if err != nil {
+		c.b.Fatal(err)
+	}
+	<-done
+	took := time.Since(start)
+	consuming.Stop()
+	<-consuming.Closed()
+	if bytes == 0 {
+		c.b.Fatal("the messages are empty")
+	}
+	return float64(n) / took.Seconds()
+}

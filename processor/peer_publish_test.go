@@ -1,0 +1,99 @@
+package processor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/internal/versus"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// publisher publishes asynchronously what the writer would append, subjects,
+// headers and bodies, to a stream configured as the log is, but with no fence
+// and nothing to decide or fold. The messages are made beforehand.
+type publisher struct {
+	b      *testing.B
+	js     jetstream.JetStream
+	prefix string
+	store  *projections.Store
+	decide *Machine
+	next   int
+}
+
+// publishAhead is how many messages may wait for their acknowledgement: more
+// make publishing no faster, fewer make it slower.
+const publishAhead = 4096
+
+func startPublisher(b *testing.B) *publisher {
+	b.Helper()
+	p := &publisher{b: b, prefix: schema.DatabaseName("main").Append() + "K7Q2ZD5W3MBVX4TAHC6RNE."}
+	p.js = versus.JetStream(b, versus.Connect(b, versus.StartServer(b, false)), jetstream.WithPublishAsyncMaxPending(publishAhead))
+	_, err := p.js.CreateStream(context.Background(), logConfig("main", p.prefix))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if p.store, err = projections.Open("projection", projections.Options{FS: vfs.NewMem()}); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = p.store.Close() })
+	if p.decide, err = NewMachine(p.store); err != nil {
+		b.Fatal(err)
+	}
+	p.messages([]*schema.Mutation{schema.NewMutation("collection.create.bench", []byte(`{"defaultTtl":3600}`))})
+	return p
+}
+
+// messages are what the writer would append for mutations.
+func (p *publisher) messages(mutations []*schema.Mutation) []*nats.Msg {
+	messages := make([]*nats.Msg, 0, len(mutations))
+	for _, mu := range mutations {
+		if _, err := p.decide.Decide(nowMillis(), mu); err != nil {
+			p.b.Fatal(err)
+		}
+		for _, fact := range p.decide.Take() {
+			m := &nats.Msg{Subject: p.prefix + fact.EventTokens(), Header: nats.Header{}, Data: fact.Body}
+			fact.Headers(func(name, value string) { m.Header[name] = []string{value} })
+			messages = append(messages, m)
+		}
+		if p.decide.Pending() >= simulationPending {
+			p.fold()
+		}
+	}
+	p.fold()
+	return messages
+}
+
+func (p *publisher) fold() {
+	if err := p.decide.Commit(p.decide.Seq()); err != nil {
+		p.b.Fatal(err)
+	}
+}
+
+// round publishes n messages and returns messages per second, up to the last
+// acknowledgement.
+func (p *publisher) round(n int) float64 {
+	messages := p.messages(upserts(p.next, p.next+n))
+	p.next += n
+	start := time.Now()
+	var last jetstream.PubAckFuture
+	for _, m := range messages {
+		var err error
+		if last, err = p.js.PublishMsgAsync(m); err != nil {
+			p.b.Fatal(err)
+		}
+	}
+	<-p.js.PublishAsyncComplete()
+	took := time.Since(start)
+	select {
+	case <-last.Ok():
+	case err := <-last.Err():
+		p.b.Fatal(err)
+	}
+	return float64(len(messages)) / took.Seconds()
+}

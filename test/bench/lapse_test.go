@@ -1,0 +1,126 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/internal/versus"
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
+)
+
+const (
+	// connections that the callers of one side share
+	connections = 4
+	// roundTime is how long callers work in one round.
+	roundTime = time.Second
+	// timeout is what any one thing may take that is not the thing measured.
+	timeout = 30 * time.Second
+)
+
+// lapse is a database served as `lapse serve` does it, in this process: the
+// server, and the processor with its two connections over loopback.
+type lapse struct {
+	*embedded.Server
+	client *client.Client
+}
+
+func startLapse(b *testing.B, durability processor.Durability) *lapse {
+	b.Helper()
+	dir := b.TempDir()
+	server, err := embedded.Start(embedded.Options{
+		StoreDir:   dir,
+		Listen:     "127.0.0.1:-1",
+		Database:   "main",
+		SyncAlways: durability == processor.Fsync,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(server.Shutdown)
+	conn := func(nc *nats.Conn, err error) *nats.Conn {
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(nc.Close)
+		return nc
+	}
+	logConn, serviceConn := conn(server.ConnectLog()), conn(server.ConnectService())
+	p, err := processor.Start(context.Background(), logConn, serviceConn, processor.Options{
+		Dir:        filepath.Join(dir, "projection"),
+		Durability: durability,
+		Version:    "0.0.0",
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	c, err := client.New(versus.Connect(b, server.URL()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &lapse{server, c}
+}
+
+func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption) *client.Collection {
+	b.Helper()
+	c, err := l.client.CreateCollection(context.Background(), name, opts...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// subject is that of a request about document n.
+func subject(op, collection string, n int) string {
+	return "lapse.main.api.document." + op + "." + collection + "." + schema.DocumentID(versus.ID(n)).Token()
+}
+
+// request sends a request and expects one of two codes.
+func request(nc *nats.Conn, subject string, body []byte, codes [2]string) (*nats.Msg, error) {
+	m, err := nc.Request(subject, body, timeout)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", subject, err)
+	}
+	if code := m.Header.Get(schema.HeaderStatus); code != codes[0] && code != codes[1] {
+		return nil, fmt.Errorf("%s: %s %s", subject, code, m.Data)
+	}
+	return m, nil
+}
+
+var (
+	read    = [2]string{"200", "200"}
+	written = [2]string{"200", "201"}
+)
+
+// load upserts documents from to to, in batches, and returns the results of the
+// last one.
+func load(b *testing.B, c *client.Collection, from, to int, document func(n int) []byte) (results client.Results) {
+	b.Helper()
+	for from < to {
+		batch := c.Batch()
+		for ; from < to && batch.Len() < client.MaxBatch; from++ {
+			batch.Upsert(versus.ID(from), json.RawMessage(document(from)))
+		}
+		var err error
+		if results, err = batch.Run(context.Background()); err == nil {
+			err = results.Err()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	return results
+}
