@@ -47,7 +47,7 @@ type Options struct {
 	// Progress is called while the log is folded at the start, with the
 	// sequences done and in all; not if nil.
 	Progress func(done, total uint64)
-	// Version is what status reports.
+	// Version is what status reports, a semantic version; 0.0.0 if empty.
 	Version string
 }
 
@@ -67,6 +67,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.Workers == 0 {
 		o.Workers = 16
+	}
+	if o.Version == "" {
+		o.Version = "0.0.0"
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

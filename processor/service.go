@@ -23,7 +23,8 @@ const (
 	maxQueuedBytes = 128 << 20 // bodies that wait for the writer
 	maxWaiting     = 1024      // requests that wait for a Lapse-Min-Seq
 	minSeqTimeout  = 2 * time.Second
-	headerRoom     = 4096 // of a message, for the headers of a reply
+	serveTimeout   = 10 * time.Second // until NATS knows what is served
+	headerRoom     = 4096             // of a message, for the headers of a reply
 	pendingBytes   = 512 << 20
 )
 
@@ -74,15 +75,24 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 			return s.operations.snapshot()
 		},
 	})
+	if err == nil {
+		// One endpoint takes all, so that a misspelt operation is told so
+		// instead of finding nobody there.
+		err = s.micro.AddEndpoint("api", micro.HandlerFunc(s.handle),
+			micro.WithEndpointSubject(s.options.Database.API()+">"),
+			micro.WithEndpointPendingLimits(-1, pendingBytes),
+			micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operationNames, " ")}))
+	}
+	if err == nil {
+		// Who asks from now on finds somebody here.
+		err = nc.FlushTimeout(serveTimeout)
+	}
 	if err != nil {
+		s.cancel()
+		s.workers.Wait()
 		return fmt.Errorf("serve requests: %w", err)
 	}
-	// One endpoint takes all, so that a misspelt operation is told so instead
-	// of finding nobody there.
-	return s.micro.AddEndpoint("api", micro.HandlerFunc(s.handle),
-		micro.WithEndpointSubject(s.options.Database.API()+">"),
-		micro.WithEndpointPendingLimits(-1, pendingBytes),
-		micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operationNames, " ")}))
+	return nil
 }
 
 // stop ends taking requests. Those taken are answered as long as the writer
@@ -162,7 +172,7 @@ func (r *request) wait(seq uint64) {
 		r.refuse(schema.ErrOverloaded.With("too many requests wait for a %s: try again later", schema.HeaderMinSeq))
 		return
 	}
-	go func() {
+	r.workers.Go(func() {
 		defer r.waiting.Add(-1)
 		defer r.recover()
 		ctx, cancel := context.WithTimeout(r.ctx, minSeqTimeout)
@@ -172,7 +182,7 @@ func (r *request) wait(seq uint64) {
 			return
 		}
 		r.dispatch()
-	}()
+	})
 }
 
 // dispatch hands the request to the writer or to a worker.
@@ -204,7 +214,7 @@ func (r *request) submit(one *wish) {
 	one.done = func(o Outcome) {
 		r.queued.Add(-size)
 		if o.Repeat != 0 {
-			go r.repeat(o.Repeat)
+			r.workers.Go(func() { r.repeat(o.Repeat) })
 			return
 		}
 		r.reply(o.Code, o.Fault, o.Body)

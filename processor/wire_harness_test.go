@@ -9,12 +9,16 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,7 +47,7 @@ type wire struct {
 	options Options
 	logs    *logBuffer
 
-	server       *embedded.Server
+	shutdown     func() // of the NATS server
 	log, service *nats.Conn
 	client       *nats.Conn // without credentials
 	processor    *Processor
@@ -65,31 +69,93 @@ func newWire(t testing.TB, change ...func(*Options)) *wire {
 		c(&w.options)
 	}
 	w.startServer()
-	t.Cleanup(w.stopServer)
-	w.start()
-	t.Cleanup(w.stop)
+	w.run()
 	return w
+}
+
+func (w *wire) run() {
+	w.t.Helper()
+	w.t.Cleanup(func() {
+		w.client.Close()
+		w.service.Close()
+		w.log.Close()
+		w.shutdown()
+	})
+	w.start()
+	w.t.Cleanup(w.stop)
 }
 
 func (w *wire) startServer() {
 	w.t.Helper()
-	var err error
-	w.server, err = embedded.Start(embedded.Options{StoreDir: w.dir, Listen: "127.0.0.1:0", Database: "main",
+	s, err := embedded.Start(embedded.Options{StoreDir: w.dir, Listen: "127.0.0.1:0", Database: "main",
 		SyncAlways: w.options.Durability == Fsync})
 	w.check(err)
-	w.log, err = w.server.ConnectLog()
+	w.shutdown = s.Shutdown
+	w.log, err = s.ConnectLog()
 	w.check(err)
-	w.service, err = w.server.ConnectService()
+	w.service, err = s.ConnectService()
 	w.check(err)
-	w.client, err = nats.Connect(w.server.URL())
+	w.client, err = nats.Connect(s.URL())
 	w.check(err)
 }
 
-func (w *wire) stopServer() {
-	w.client.Close()
-	w.service.Close()
-	w.log.Close()
-	w.server.Shutdown()
+// inBubble runs test against a processor in a synctest bubble: time stands
+// still while anything runs and jumps to the next timer when nothing does, so a
+// test may wait for minutes and be sure of the second. Sockets would keep time
+// from passing, so the server there has none, and with that no accounts.
+func inBubble(t *testing.T, test func(*wire), change ...func(*Options)) {
+	t.Helper()
+	forgetTimers()
+	defer forgetTimers()
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{t: t, dir: t.TempDir(), logs: &logBuffer{}}
+		w.options = Options{
+			Dir:        "projection",
+			Durability: OS,
+			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
+			Logger:     slog.New(slog.NewTextHandler(w.logs, nil)),
+			Version:    "1.2.3",
+		}
+		for _, c := range change {
+			c(&w.options)
+		}
+		ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: w.dir,
+			MaxPayload: 4 << 20, NoSigs: true, NoLog: true})
+		w.check(err)
+		ns.Start()
+		w.shutdown = func() { ns.Shutdown(); ns.WaitForShutdown() }
+		for _, nc := range []**nats.Conn{&w.log, &w.service, &w.client} {
+			*nc, err = nats.Connect("", nats.InProcessServer(ns), nats.MaxReconnects(-1), nats.ReconnectWait(250*time.Millisecond))
+			w.check(err)
+		}
+		w.run()
+		test(w)
+	})
+}
+
+// forgetTimers empties every sync.Pool, which takes two collections: nats.go
+// keeps timers in one, and a timer may not change into or out of a bubble.
+func forgetTimers() {
+	runtime.GC()
+	runtime.GC()
+}
+
+// sleepUntil sleeps until some ms after the start of a second; in a bubble
+// that is when it wakes up, too.
+func sleepUntil(second int64, ms int) {
+	time.Sleep(time.Until(time.Unix(second, int64(ms)*1e6)))
+}
+
+// holdWriter keeps the writer from doing anything until release is called, as
+// if it had much else to do.
+func (w *wire) holdWriter() (release func()) {
+	held, let := make(chan struct{}), make(chan struct{})
+	w.processor.writer.wishes <- &wish{
+		mutation: schema.NewMutation("document.get", nil), // which is no mutation and changes nothing
+		done:     func(Outcome) { close(held); <-let },
+	}
+	<-held
+	return sync.OnceFunc(func() { close(let) })
 }
 
 // start starts the processor.

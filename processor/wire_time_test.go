@@ -1,0 +1,436 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// tsOf is the _ts of a document in a reply.
+func (w *wire) tsOf(r wireReply) int64 {
+	w.t.Helper()
+	var document struct {
+		TS int64 `json:"_ts"`
+	}
+	w.check(json.Unmarshal(r.body, &document))
+	return document.TS
+}
+
+// summary is the log since sequence after, an event a word or two.
+func (w *wire) summary(after uint64) string {
+	w.t.Helper()
+	var words []string
+	for _, e := range w.events() {
+		if e.Seq <= after {
+			continue
+		}
+		word := e.Type.String()
+		if e.Type.OnDocument() {
+			word += "(" + string(e.ID) + ")"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+func (w *wire) wantSummary(after uint64, want string) {
+	w.t.Helper()
+	if got := w.summary(after); got != want {
+		w.t.Fatalf("the log says\n%s, want\n%s", got, want)
+	}
+}
+
+// TestTable is the contract's table of section 2, each cell looked at a
+// millisecond before the deadline and on it.
+func TestTable(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		type cell struct {
+			collection, id string
+			after          int64 // seconds, 0 for never
+			rule           schema.Rule
+		}
+		var cells []cell
+		for _, c := range []struct {
+			name, properties              string
+			absent, never, document, null int64
+			absentRule, documentRule      schema.Rule
+		}{
+			{"off", `{}`, 0, 0, 0, 0, 0, 0},
+			{"null", `{"defaultTtl":null}`, 0, 0, 0, 0, 0, 0},
+			{"none", `{"defaultTtl":-1}`, 0, 0, 7, 0, 0, schema.RuleDocument},
+			{"five", `{"defaultTtl":5}`, 5, 0, 7, 5, schema.RuleCollection, schema.RuleDocument},
+			{"hundred", `{"defaultTtl":100.0}`, 100, 0, 7, 100, schema.RuleCollection, schema.RuleDocument},
+		} {
+			w.want(201, "collection.create."+c.name, c.properties)
+			cells = append(cells,
+				cell{c.name, "absent", c.absent, c.absentRule}, cell{c.name, "null", c.null, c.absentRule},
+				cell{c.name, "never", c.never, 0}, cell{c.name, "document", c.document, c.documentRule})
+		}
+		time.Sleep(600 * time.Millisecond) // _ts is rounded down
+		bodies := map[string]string{"absent": `{}`, "null": `{"ttl":null}`, "never": `{"ttl":-1}`, "document": `{"ttl":7}`}
+		var ts int64
+		for _, c := range cells {
+			ts = w.tsOf(w.want(201, "document.create."+c.collection+"."+c.id, bodies[c.id]))
+		}
+		for _, at := range []int64{5, 7, 100, 200} {
+			for _, ms := range []int{-1, 0} {
+				sleepUntil(ts+at, ms)
+				for _, c := range cells {
+					want := 200
+					if c.after != 0 && (c.after < at || c.after == at && ms == 0) {
+						want = 404
+					}
+					w.want(want, "document.get."+c.collection+"."+c.id, "")
+				}
+			}
+		}
+		var want []cell
+		for _, c := range cells {
+			if c.after != 0 {
+				want = append(want, c)
+			}
+		}
+		slices.SortStableFunc(want, func(a, b cell) int { return int(a.after - b.after) })
+		var got []cell
+		for _, e := range w.events() {
+			if e.Type == schema.DocumentExpired {
+				got = append(got, cell{string(e.Collection), string(e.ID), int64(e.Deadline.TTL), e.Deadline.Rule})
+				if e.Time != e.Deadline.At*1000 || e.Deadline.At != ts+int64(e.Deadline.TTL) {
+					t.Errorf("expired at %d: %+v", e.Time, e)
+				}
+			}
+		}
+		order := func(a, b cell) int {
+			return strings.Compare(fmt.Sprintf("%09d%v", a.after, a), fmt.Sprintf("%09d%v", b.after, b))
+		}
+		slices.SortFunc(got, order)
+		slices.SortFunc(want, order)
+		if !slices.Equal(got, want) {
+			t.Errorf("expired\n%v, want\n%v", got, want)
+		}
+	})
+}
+
+// TestExpiredForEveryRequest: from its deadline on a document does not exist,
+// also while the writer has other things to do than to expire it.
+func TestExpiredForEveryRequest(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		ids := []string{"get", "create", "upsert", "replace", "patch", "delete", "batch"}
+		var ts int64
+		for _, id := range ids {
+			ts = w.tsOf(w.want(201, "document.create.c."+id, `{}`))
+		}
+		before := w.end()
+		sleepUntil(ts+9, 999)
+		release := w.holdWriter()
+		defer release()
+		sleepUntil(ts+10, 0)
+		w.want(404, "document.get.c.get", "")
+		r := w.want(200, "batch.c", `{"operations":[{"op":"get","id":"get"},{"op":"get","id":"batch"}]}`)
+		if n := strings.Count(string(r.body), `"code":404,"error"`); n != 2 {
+			t.Errorf("the batch reads %s", r.body)
+		}
+		if r := w.want(200, "collection.get.c", ""); !strings.Contains(string(r.body), `"documents":0,"bytes":0`) {
+			t.Errorf("the collection is %s", r.body)
+		}
+		var s schema.Status
+		w.check(json.Unmarshal(w.want(200, "status", "").body, &s))
+		if s.Documents != 0 || s.PendingExpiry != 0 || s.Overdue != 7 {
+			t.Errorf("the status is %+v", s)
+		}
+		if w.end() != before {
+			t.Error("something was logged while the writer was held")
+		}
+		// What is asked now is decided before the sweep has had its turn.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.want(201, "document.create.c.create", `{}`)
+			w.want(201, "document.upsert.c.upsert", `{}`)
+			w.want(404, "document.replace.c.replace", `{}`)
+			w.want(404, "document.patch.c.patch", `{}`)
+			w.want(404, "document.delete.c.delete", "")
+			w.want(200, "batch.c", `{"operations":[{"op":"delete","id":"batch"},{"op":"create","id":"batch","body":{}}]}`)
+		}()
+		synctest.Wait()
+		release()
+		<-done
+		time.Sleep(time.Second)
+		for _, id := range ids {
+			var story []string
+			for _, e := range w.events() {
+				if string(e.ID) == id {
+					story = append(story, e.Type.String())
+				}
+			}
+			want := "DocumentCreated DocumentExpired"
+			if id == "create" || id == "upsert" || id == "batch" {
+				want += " DocumentCreated"
+			}
+			if got := strings.Join(story, " "); got != want {
+				t.Errorf("%s: %s, want %s", id, got, want)
+			}
+		}
+	})
+}
+
+// TestRenewal: any write starts the countdown again, a refused one does not.
+func TestRenewal(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		start := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		for i, op := range []string{"replace", "upsert", "patch"} {
+			sleepUntil(start+9*int64(i+1), 0)
+			if ts := w.tsOf(w.want(200, "document."+op+".c.a", `{}`)); ts != start+9*int64(i+1) {
+				t.Errorf("%s left _ts at %d", op, ts)
+			}
+		}
+		sleepUntil(start+36, 999)
+		w.want(412, "document.patch.c.a", `{}`, "If-Match", "1")
+		w.want(409, "document.create.c.a", `{}`)
+		w.want(200, "document.get.c.a", "")
+		sleepUntil(start+37, 0)
+		w.want(404, "document.get.c.a", "")
+		time.Sleep(time.Minute)
+		w.wantSummary(2, "DocumentCreated(a) DocumentReplaced(a) DocumentReplaced(a) DocumentReplaced(a) DocumentExpired(a)")
+	})
+}
+
+// TestDefaultChanges: a new default covers what is there at once; what was due
+// before is expired before, under the old one, and never comes back.
+func TestDefaultChanges(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		start := w.tsOf(w.want(201, "document.create.c.old", `{}`))
+		w.want(201, "document.create.c.own", `{"ttl":60}`)
+		w.want(201, "document.create.c.odd", `{"ttl":"x"}`)
+		sleepUntil(start+30, 0)
+		w.want(201, "document.create.c.new", `{}`)
+		seq := w.end()
+
+		w.want(200, "collection.replace.c", `{"defaultTtl":20}`)
+		w.want(404, "document.get.c.old", "")
+		w.want(404, "document.get.c.odd", "")
+		time.Sleep(time.Millisecond)
+		w.wantSummary(seq, "CollectionReplaced DocumentExpired(odd) DocumentExpired(old)")
+
+		// Up, and off, while something has just become due.
+		seq = w.end()
+		sleepUntil(start+49, 999)
+		release := w.holdWriter()
+		sleepUntil(start+50, 0)
+		done := make(chan struct{})
+		go func() { defer close(done); w.want(200, "collection.replace.c", `{"defaultTtl":1000}`) }()
+		synctest.Wait()
+		release()
+		<-done
+		w.want(404, "document.get.c.new", "")
+		w.wantSummary(seq, "DocumentExpired(new) CollectionReplaced")
+
+		seq = w.end()
+		sleepUntil(start+59, 999)
+		w.want(200, "document.get.c.own", "")
+		release = w.holdWriter()
+		sleepUntil(start+60, 0)
+		done = make(chan struct{})
+		go func() { defer close(done); w.want(200, "collection.replace.c", `{}`) }()
+		synctest.Wait()
+		release()
+		<-done
+		w.want(404, "document.get.c.own", "")
+		w.wantSummary(seq, "DocumentExpired(own) CollectionReplaced")
+
+		// The same before the collection goes.
+		w.want(200, "collection.replace.c", `{"defaultTtl":5}`)
+		last := w.tsOf(w.want(201, "document.create.c.last", `{}`))
+		seq = w.end()
+		sleepUntil(last+4, 999)
+		release = w.holdWriter()
+		sleepUntil(last+5, 0)
+		done = make(chan struct{})
+		go func() { defer close(done); w.want(204, "collection.delete.c", "") }()
+		synctest.Wait()
+		release()
+		<-done
+		w.wantSummary(seq, "DocumentExpired(last) CollectionDeleted")
+	})
+}
+
+// TestMutationAfterDeadline: a mutation from the stream finds an expired
+// document as a request does, and the log has the expiry before its rejection.
+func TestMutationAfterDeadline(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		w.want(201, "document.create.c.b", `{}`)
+		seq := w.end()
+		sleepUntil(ts+9, 999)
+		release := w.holdWriter()
+		sleepUntil(ts+10, 0)
+		w.publish("document.replace.c.a", `{}`)
+		last := w.publish("document.upsert.c.b", `{}`)
+		synctest.Wait()
+		release()
+		w.judged(last)
+		w.wantSummary(seq, "DocumentExpired(a) MutationRejected DocumentExpired(b) DocumentCreated(b)")
+	})
+}
+
+// TestRepeatWindow: a Nats-Msg-Id is remembered for two minutes, and then not.
+func TestRepeatWindow(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		start := time.Now()
+		w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
+		w.want(204, "document.delete.c.a", "")
+		time.Sleep(time.Until(start.Add(2*time.Minute - time.Millisecond)))
+		w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
+		w.want(404, "document.get.c.a", "")
+		w.restart()
+		time.Sleep(time.Until(start.Add(2*time.Minute + time.Millisecond)))
+		w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
+		w.want(200, "document.get.c.a", "")
+		w.wantSummary(2, "DocumentCreated(a) DocumentDeleted(a) DocumentCreated(a)")
+	})
+}
+
+// TestMinSeq: a request waits for a sequence, for two seconds at most.
+func TestMinSeq(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		now := w.end()
+		for _, test := range []struct {
+			name, seq string
+			code      int
+			error     string
+		}{
+			{"past", "1", 200, ""},
+			{"zero", "0", 200, ""},
+			{"now", fmt.Sprint(now), 200, ""},
+			{"to come", fmt.Sprint(now + 1), 504, "timeout"},
+			{"never", fmt.Sprint(uint64(1<<64 - 1)), 504, "timeout"},
+			{"no number", "x", 400, "bad_request"},
+			{"negative", "-1", 400, "bad_request"},
+			{"a fraction", "1.5", 400, "bad_request"},
+			{"too large", "18446744073709551616", 400, "bad_request"},
+		} {
+			for _, tail := range []string{"collection.get.c", "collection.list", "status", "batch.c", "document.upsert.c.a"} {
+				if test.code == 200 && tail == "document.upsert.c.a" {
+					continue
+				}
+				began := time.Now()
+				r := w.ask(tail, map[string]string{"batch.c": `{"operations":[]}`, "document.upsert.c.a": `{}`}[tail], "Lapse-Min-Seq", test.seq)
+				if r.code != test.code || r.error != test.error {
+					t.Errorf("%s: %s came out with %s", test.name, tail, r)
+				}
+				if waited := time.Since(began); (waited >= 2*time.Second) != (test.code == 504) || waited > 2*time.Second+10*time.Millisecond {
+					t.Errorf("%s: %s took %s", test.name, tail, waited)
+				}
+			}
+		}
+		if w.end() != now {
+			t.Fatal("a request that timed out changed something")
+		}
+		answered := make(chan wireReply)
+		go func() { answered <- w.ask("document.get.c.a", "", "Lapse-Min-Seq", fmt.Sprint(now+1)) }()
+		time.Sleep(time.Second)
+		w.want(201, "document.create.c.a", `{}`)
+		began := time.Now()
+		if r := <-answered; r.code != 200 || r.seq < now+1 || time.Since(began) > 0 {
+			t.Errorf("%s after %s more", r, time.Since(began))
+		}
+	})
+}
+
+// TestDowntime: what became due while nothing ran is gone for the first
+// request, and expires once.
+func TestDowntime(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		for i := range 50 {
+			w.want(201, fmt.Sprintf("document.create.c.%02d", i), fmt.Sprintf(`{"ttl":%d}`, 50-i%7))
+		}
+		seq := w.end()
+		w.stop()
+		published := w.publish("document.replace.c.00", `{}`)
+		time.Sleep(time.Hour)
+		w.start()
+		w.want(404, "document.get.c.00", "")
+		w.judged(published)
+		w.eventually("all expired", func() bool { return w.processor.store.Cursor().Seq >= seq+52 })
+		expired := make(map[schema.DocumentID]int)
+		for _, e := range w.events() {
+			if e.Type == schema.DocumentExpired {
+				expired[e.ID]++
+			}
+		}
+		if len(expired) != 50 {
+			t.Errorf("%d of 50 expired", len(expired))
+		}
+		for id, n := range expired {
+			if n != 1 {
+				t.Errorf("%s expired %d times", id, n)
+			}
+		}
+	})
+}
+
+// TestLateness: status says how late expiries were over the last minute.
+func TestLateness(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		status := func() (s schema.Status) {
+			t.Helper()
+			w.check(json.Unmarshal(w.want(200, "status", "").body, &s))
+			return s
+		}
+		s := status()
+		if s.Version != "1.2.3" || s.Database != "main" || s.Role != "writer" || s.Seq != w.end() || s.LogTime != time.Now().UnixMilli() ||
+			s.Documents != 0 || s.LatenessMs != (schema.Lateness{}) {
+			t.Errorf("a new database has the status %+v", s)
+		}
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		w.want(201, "document.create.c.b", `{"ttl":-1}`)
+		if s := status(); s.Documents != 2 || s.PendingExpiry != 1 || s.Overdue != 0 {
+			t.Errorf("with one document to expire the status is %+v", s)
+		}
+		sleepUntil(ts+9, 0)
+		release := w.holdWriter()
+		sleepUntil(ts+13, 0)
+		if s := status(); s.Documents != 1 || s.PendingExpiry != 0 || s.Overdue != 1 {
+			t.Errorf("with one document overdue the status is %+v", s)
+		}
+		release()
+		time.Sleep(time.Millisecond)
+		s = status()
+		if l := s.LatenessMs; s.Overdue != 0 || l.Max < 2950 || l.Max > 3050 || l.P99 != l.Max || l.P50 != l.Max {
+			t.Errorf("after an expiry that was 3 s late the status is %+v", s)
+		}
+		time.Sleep(70 * time.Second)
+		if s := status(); s.LatenessMs != (schema.Lateness{}) {
+			t.Errorf("a minute later the status is %+v", s)
+		}
+
+		// mutationsBehind, while the writer has other things to do.
+		release = w.holdWriter()
+		last := uint64(0)
+		for range 100 {
+			last = w.publish("document.upsert.c.m", `{}`)
+		}
+		if s := status(); s.MutationsBehind != 100 {
+			t.Errorf("100 mutations wait and the status is %+v", s)
+		}
+		release()
+		w.judged(last)
+		if s := status(); s.MutationsBehind != 0 {
+			t.Errorf("none wait and the status is %+v", s)
+		}
+	})
+}
