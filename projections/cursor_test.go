@@ -1,0 +1,108 @@
+package projections
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// A log that lost its tail uses sequence numbers again: the cursor has to tell
+// the event it folded from any other at its sequence.
+func TestCursorCheck(t *testing.T) {
+	folded := schema.Event{Type: schema.DocumentExpired, Collection: "orders", ID: "ab", Previous: 2, Cause: 7, MsgID: "c",
+		Deadline: schema.Deadline{At: 1000, TTL: 5, Rule: schema.RuleDocument}, Body: []byte(`{"id":"ab","ttl":5}`)}
+	s, l := open(t), &logbook{now: 995}
+	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":-1}`)
+	l.created("orders", "ab", `{"id":"ab","ttl":5}`)
+	l.now = 1000
+	l.write(folded)
+	catchUp(t, s, l)
+	cursor := s.Cursor()
+	if same := *l.facts[2].Event; !cursor.Check(&same) {
+		t.Error("the event that was folded is not known")
+	}
+	for name, change := range map[string]func(e *schema.Event){
+		"sequence":            func(e *schema.Event) { e.Seq++ },
+		"time":                func(e *schema.Event) { e.Time++ },
+		"type":                func(e *schema.Event) { e.Type = schema.DocumentDeleted },
+		"collection":          func(e *schema.Event) { e.Collection = "carts" },
+		"id":                  func(e *schema.Event) { e.ID = "b" },
+		"previous":            func(e *schema.Event) { e.Previous-- },
+		"deadline":            func(e *schema.Event) { e.Deadline.At++ },
+		"ttl":                 func(e *schema.Event) { e.Deadline.TTL++ },
+		"rule":                func(e *schema.Event) { e.Deadline.Rule = schema.RuleCollection },
+		"cause":               func(e *schema.Event) { e.Cause = 0 },
+		"message id":          func(e *schema.Event) { e.MsgID = "" },
+		"body":                func(e *schema.Event) { e.Body = []byte(`{"id":"ab","ttl":6}`) },
+		"where the id begins": func(e *schema.Event) { e.ID, e.MsgID = "a", "bc" },
+		"all of it":           func(e *schema.Event) { *e = schema.Event{Seq: e.Seq} },
+	} {
+		other := *l.facts[2].Event
+		if change(&other); cursor.Check(&other) {
+			t.Errorf("another %s is not noticed", name)
+		}
+	}
+	// The same event after another past is another one, too.
+	if other := (Cursor{Seq: 3, Hash: cursor.Hash, Before: cursor.Before + 1}); other.Check(l.facts[2].Event) {
+		t.Error("another past is not noticed")
+	}
+}
+
+// Identify is kept from the first fold on.
+func TestCursorNamesItsLog(t *testing.T) {
+	fs := vfs.NewMem()
+	s, l := openIn(t, fs), &logbook{now: 1000}
+	s.Identify("LAPSE_main, made at noon")
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	catchUp(t, s, l)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openIn(t, fs)
+	defer s.Close()
+	if c := s.Cursor(); c.Stream != "LAPSE_main, made at noon" || c.Seq != 1 {
+		t.Errorf("the cursor is %+v", c)
+	}
+}
+
+// What another version wrote, or nobody, is refused and not guessed at.
+func TestOpenRefusesWhatItCannotRead(t *testing.T) {
+	for name, spoil := range map[string]func(*pebble.Batch) error{
+		"another format": func(b *pebble.Batch) error {
+			return b.Set([]byte{keyCursor}, []byte(`{"format":2,"hash":"0","before":"0"}`), nil)
+		},
+		"no cursor": func(b *pebble.Batch) error {
+			return b.Set([]byte{keyCursor}, []byte(`seven`), nil)
+		},
+		"no collection": func(b *pebble.Batch) error {
+			return b.Set(collectionKey(nil, "orders"), []byte(`{`), nil)
+		},
+		"no counts": func(b *pebble.Batch) error {
+			return b.Set(statsKey(nil, 1), []byte{0x80}, nil)
+		},
+	} {
+		fs := vfs.NewMem()
+		s, l := openIn(t, fs), &logbook{now: 1000}
+		l.collection(schema.CollectionCreated, "orders", `{}`)
+		catchUp(t, s, l)
+		b := s.db.NewBatch()
+		if err := spoil(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Commit(pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Open("projection", Options{FS: fs, CacheBytes: 1 << 20}); err == nil {
+			t.Errorf("%s: opened at %+v", name, s.Cursor())
+			s.Close()
+		} else if !strings.HasPrefix(err.Error(), "projection: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

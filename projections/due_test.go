@@ -1,0 +1,145 @@
+package projections
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+	"pgregory.net/rapid"
+)
+
+func scan(t rapid.TB, s *Store, q Queue, after Entry) (entries []Entry) {
+	t.Helper()
+	if err := s.Scan(q, after, func(e Entry) bool {
+		entries = append(entries, e)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+// A queue is walked in order of its seconds and, within one, of the bytes of
+// the ids; from any entry on, or from a place where there is none, nothing is
+// left out and nothing comes twice.
+func TestScan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := &logbook{now: 1000}
+		s := openIn(t, vfs.NewMem())
+		defer s.Close()
+		l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
+		l.collection(schema.CollectionCreated, "zebras", `{"defaultTtl":10}`)
+		l.created("zebras", "a", `{"id":"a"}`)
+		want := map[Queue][]Entry{}
+		ids := rapid.SliceOfNDistinct(legalID(), 0, 12, rapid.ID[string]).Draw(t, "ids")
+		for _, id := range ids {
+			l.now += rapid.Int64Range(0, 2).Draw(t, "seconds")
+			ttl := rapid.SampledFrom([]schema.TTL{schema.Inherit, schema.Never, 1, 2, 300}).Draw(t, "ttl")
+			body := fmt.Sprintf(`{"id":%s,"ttl":%d}`, schema.AppendString(nil, id), ttl)
+			if ttl == schema.Inherit {
+				body = strings.Replace(body, "0}", "null}", 1)
+			}
+			v := l.created("orders", id, body)
+			m := Meta{Version: v, TS: l.now, TTL: ttl, Size: int64(len(body))}
+			switch {
+			case ttl > 0:
+				q := Queue{1, ByDeadline}
+				want[q] = append(want[q], Entry{l.now + int64(ttl), schema.DocumentID(id), m})
+			case ttl == schema.Inherit:
+				q := Queue{1, ByTimestamp}
+				want[q] = append(want[q], Entry{l.now, schema.DocumentID(id), m})
+			}
+		}
+		catchUp(t, s, l)
+		for _, q := range []Queue{{1, ByDeadline}, {1, ByTimestamp}} {
+			all := want[q]
+			slices.SortFunc(all, func(a, b Entry) int {
+				if a.Before(b) {
+					return -1
+				}
+				return 1
+			})
+			places := append([]Entry{{}, {Second: 1001, ID: "m"}, {Second: 1300}}, all...)
+			for _, place := range places {
+				rest := slices.DeleteFunc(slices.Clone(all), func(e Entry) bool { return !place.Before(e) })
+				if got := scan(t, s, q, place); !slices.Equal(got, rest) {
+					t.Fatalf("after %+v of %+v come\n%+v\nwant\n%+v", place, q, got, rest)
+				}
+			}
+		}
+	})
+}
+
+func TestScanStops(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	l.created("orders", "a", `{"id":"a"}`)
+	l.created("orders", "b", `{"id":"b"}`)
+	catchUp(t, s, l)
+	visited := 0
+	if err := s.Scan(Queue{1, ByTimestamp}, Entry{}, func(Entry) bool { visited++; return false }); err != nil || visited != 1 {
+		t.Errorf("%d were visited (%v)", visited, err)
+	}
+}
+
+// One entry, three policies.
+func TestDueAt(t *testing.T) {
+	for _, test := range []struct {
+		policy     schema.DefaultTTL
+		own, inher string
+	}{
+		{schema.Off, "never", "never"},
+		{schema.NoDefault, "1000", "never"},
+		{10, "1000", "1010"},
+	} {
+		c := &schema.Collection{Properties: schema.Properties{DefaultTTL: test.policy}}
+		shown := func(o Order) string {
+			if at, ok := DueAt(c, o, 1000); ok {
+				return fmt.Sprint(at)
+			}
+			return "never"
+		}
+		if own, inher := shown(ByDeadline), shown(ByTimestamp); own != test.own || inher != test.inher {
+			t.Errorf("with defaultTtl %d: due at %s and %s, want %s and %s", test.policy, own, inher, test.own, test.inher)
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	l.created("orders", "inherits", `{"id":"inherits"}`)       // 17 bytes
+	l.created("orders", "never", `{"id":"never","ttl":-1}`)    // 23
+	l.created("orders", "five", `{"id":"five","ttl":5}`)       // 21
+	l.created("orders", "twenty", `{"id":"twenty","ttl":20}`)  // 24
+	l.created("orders", "illegal", `{"id":"illegal","ttl":0}`) // 24
+	for _, test := range []struct {
+		policy string
+		now    int64
+		want   Counts
+	}{
+		{`{}`, 1000, Counts{Documents: 5, Bytes: 109}},
+		{`{}`, 1 << 40, Counts{Documents: 5, Bytes: 109}},
+		{`{"defaultTtl":-1}`, 1004, Counts{Documents: 5, Bytes: 109, Pending: 2}},
+		{`{"defaultTtl":-1}`, 1005, Counts{Documents: 4, Bytes: 88, Pending: 1, Overdue: 1}},
+		{`{"defaultTtl":-1}`, 9000, Counts{Documents: 3, Bytes: 64, Overdue: 2}},
+		{`{"defaultTtl":10}`, 1004, Counts{Documents: 5, Bytes: 109, Pending: 4}},
+		{`{"defaultTtl":10}`, 1009, Counts{Documents: 4, Bytes: 88, Pending: 3, Overdue: 1}},
+		{`{"defaultTtl":10}`, 1010, Counts{Documents: 2, Bytes: 47, Pending: 1, Overdue: 3}},
+		{`{"defaultTtl":10}`, 1020, Counts{Documents: 1, Bytes: 23, Overdue: 4}},
+		{`{"defaultTtl":2147483647}`, 1020, Counts{Documents: 3, Bytes: 64, Pending: 2, Overdue: 2}},
+	} {
+		l.collection(schema.CollectionReplaced, "orders", test.policy)
+		catchUp(t, s, l)
+		got, err := s.Count(collection(t, s, "orders"), test.now)
+		if err != nil || got != test.want {
+			t.Errorf("%s at %d: %+v, want %+v (%v)", test.policy, test.now, got, test.want, err)
+		}
+	}
+	if got, err := s.Count(&schema.Collection{Incarnation: 77}, 1000); got != (Counts{}) || err != nil {
+		t.Errorf("a collection that is not there counts %+v (%v)", got, err)
+	}
+}

@@ -1,0 +1,322 @@
+package projections
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+	"pgregory.net/rapid"
+)
+
+func TestFoldDocuments(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
+	a := l.created("orders", "a", `{"id":"a","n":1}`)
+	l.created("orders", "b", `{"id":"b","ttl":3}`)
+	l.now = 1005
+	a = l.document(schema.DocumentReplaced, "orders", "a", a, `{"id":"a","n":2}`)
+	catchUp(t, s, l)
+	if got := read(t, s, "orders", "a"); got != `{"id":"a","n":2}` {
+		t.Errorf("a is %s", got)
+	}
+	orders := collection(t, s, "orders")
+	meta, ok, err := s.Meta(orders, "a")
+	if want := (Meta{Version: a, TS: 1005, TTL: schema.Inherit, Size: 16}); err != nil || !ok || meta != want {
+		t.Errorf("a is %+v, want %+v (%v)", meta, want, err)
+	}
+	meta, _, _ = s.Meta(orders, "b")
+	if deadline, want := meta.Deadline(orders), (schema.Deadline{At: 1003, TTL: 3, Rule: schema.RuleDocument}); deadline != want {
+		t.Errorf("b is due at %+v, want %+v", deadline, want)
+	}
+	l.document(schema.DocumentDeleted, "orders", "a", a, "")
+	l.document(schema.DocumentExpired, "orders", "b", meta.Version, "")
+	catchUp(t, s, l)
+	for _, id := range []string{"a", "b"} {
+		if got := read(t, s, "orders", id); got != "" {
+			t.Errorf("%s is still there: %s", id, got)
+		}
+	}
+	if got, err := s.Count(orders, 1005); got != (Counts{}) || err != nil {
+		t.Errorf("the empty collection counts %+v (%v)", got, err)
+	}
+}
+
+func TestFoldCollections(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	l.collection(schema.CollectionCreated, "carts", `{"defaultTtl":-1}`)
+	l.now = 1001
+	l.collection(schema.CollectionReplaced, "orders", `{"defaultTtl":7,"indexingPolicy":{"includedPaths":[{"path":"/n"}]},"previousImages":false}`)
+	catchUp(t, s, l)
+	var names []schema.CollectionName
+	for _, c := range s.Collections() {
+		names = append(names, c.Name)
+	}
+	if fmt.Sprint(names) != "[carts orders]" {
+		t.Errorf("the collections are %v", names)
+	}
+	c := collection(t, s, "orders")
+	if c.Incarnation != 1 || c.Version != 3 || c.Time != 1001_000 || c.DefaultTTL != 7 || c.PreviousImages || fmt.Sprint(c.IncludedPaths) != "[/n]" {
+		t.Errorf("orders is %+v", c)
+	}
+	l.collection(schema.CollectionDeleted, "orders", `{}`)
+	catchUp(t, s, l)
+	if c, ok := s.Collection("orders"); ok {
+		t.Errorf("the deleted collection is %+v", c)
+	}
+}
+
+// A collection that was deleted leaves no documents to read, no countdowns and
+// no counts to the one that is created under its name.
+func TestFoldCollectionCreatedAgain(t *testing.T) {
+	for _, together := range []bool{true, false} {
+		s, l := open(t), &logbook{now: 1000}
+		step := func() {
+			if !together {
+				catchUp(t, s, l)
+			}
+		}
+		l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
+		l.created("orders", "a", `{"id":"a"}`)
+		l.created("orders", "b", `{"id":"b","ttl":5}`)
+		step()
+		l.collection(schema.CollectionDeleted, "orders", `{}`)
+		step()
+		l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
+		step()
+		l.created("orders", "b", `{"id":"b"}`)
+		catchUp(t, s, l)
+		c := collection(t, s, "orders")
+		if read(t, s, "orders", "a") != "" || c.Incarnation != 5 {
+			t.Errorf("a is there again in incarnation %d", c.Incarnation)
+		}
+		if got, err := s.Count(c, 1000); got != (Counts{Documents: 1, Bytes: 10, Pending: 1}) || err != nil {
+			t.Errorf("the new collection counts %+v (%v)", got, err)
+		}
+		queued := 0
+		for key := range contents(t, s, "") {
+			if key[0] == keyExpiry {
+				queued++
+			}
+		}
+		if queued != 1 {
+			t.Errorf("%d countdowns, want that of the new b", queued)
+		}
+	}
+}
+
+// Events that contradict what came before, and messages that are no events,
+// are counted and change nothing but the cursor.
+func TestFoldMisfits(t *testing.T) {
+	base := func() *logbook {
+		l := &logbook{now: 1000}
+		l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
+		v := l.created("orders", "a", `{"id":"a","n":1}`)
+		l.document(schema.DocumentReplaced, "orders", "a", v, `{"id":"a","n":2}`)
+		v = l.created("orders", "gone", `{"id":"gone"}`)
+		l.now = 1010
+		l.document(schema.DocumentExpired, "orders", "gone", v, `{"id":"gone"}`)
+		return l
+	}
+	for name, misfit := range map[string]schema.Event{
+		"created over existing":       {Type: schema.DocumentCreated, Collection: "orders", ID: "a", Body: []byte(`{"id":"a"}`)},
+		"replaced an old version":     {Type: schema.DocumentReplaced, Collection: "orders", ID: "a", Previous: 2, Body: []byte(`{"id":"a"}`)},
+		"replaced nothing":            {Type: schema.DocumentReplaced, Collection: "orders", ID: "b", Previous: 2, Body: []byte(`{"id":"b"}`)},
+		"deleted an old version":      {Type: schema.DocumentDeleted, Collection: "orders", ID: "a", Previous: 2},
+		"deleted nothing":             {Type: schema.DocumentDeleted, Collection: "orders", ID: "b", Previous: 2},
+		"expired a replaced version":  {Type: schema.DocumentExpired, Collection: "orders", ID: "a", Previous: 2},
+		"expired twice":               {Type: schema.DocumentExpired, Collection: "orders", ID: "gone", Previous: 4},
+		"expired nothing":             {Type: schema.DocumentExpired, Collection: "orders", ID: "b", Previous: 9},
+		"in no collection":            {Type: schema.DocumentCreated, Collection: "carts", ID: "a", Body: []byte(`{"id":"a"}`)},
+		"not JSON":                    {Type: schema.DocumentCreated, Collection: "orders", ID: "b", Body: []byte(`{"id"}`)},
+		"another's document":          {Type: schema.DocumentCreated, Collection: "orders", ID: "b", Body: []byte(`{"id":"c"}`)},
+		"malformed replacement":       {Type: schema.DocumentReplaced, Collection: "orders", ID: "a", Previous: 3, Body: []byte(`[]`)},
+		"collection created twice":    {Type: schema.CollectionCreated, Collection: "orders", Body: []byte(`{}`)},
+		"no collection replaced":      {Type: schema.CollectionReplaced, Collection: "carts", Body: []byte(`{}`)},
+		"no collection deleted":       {Type: schema.CollectionDeleted, Collection: "carts"},
+		"illegal properties":          {Type: schema.CollectionReplaced, Collection: "orders", Body: []byte(`{"defaultTtl":0}`)},
+		"illegal properties from new": {Type: schema.CollectionCreated, Collection: "carts", Body: []byte(`{"x":0}`)},
+		"foreign message":             {Type: schema.NoEvent},
+		"with a message id":           {Type: schema.DocumentCreated, Collection: "orders", ID: "a", MsgID: "m", Body: []byte(`{"id":"a"}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, l := open(t), base()
+			catchUp(t, s, l)
+			before, cursor := contents(t, s, "M"), s.Cursor()
+			l.write(misfit)
+			catchUp(t, s, l)
+			if after := contents(t, s, "M"); !maps.Equal(before, after) {
+				t.Errorf("%q became %q", before, after)
+			}
+			if now := s.Cursor(); now.Seq != cursor.Seq+1 || now.Foreign != cursor.Foreign+1 || now.Hash == cursor.Hash || now.Before != cursor.Hash {
+				t.Errorf("the cursor was %+v and is %+v", cursor, now)
+			}
+			// What comes after it folds as if it had not been.
+			l.document(schema.DocumentReplaced, "orders", "a", 3, `{"id":"a","n":3}`)
+			catchUp(t, s, l)
+			if got := read(t, s, "orders", "a"); got != `{"id":"a","n":3}` {
+				t.Errorf("then a is %s", got)
+			}
+		})
+	}
+}
+
+// Events that are about no document move the cursor, and the mutations with it.
+func TestFoldRejections(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.write(schema.Event{Type: schema.MutationRejected, Collection: schema.InvalidCollection, Cause: 4, MsgID: "m", Body: []byte(`{}`)})
+	l.write(schema.Event{Type: schema.MutationRepeated, Cause: 6})
+	l.write(schema.Event{Type: schema.WriterStarted})
+	catchUp(t, s, l)
+	if c := s.Cursor(); c.Seq != 3 || c.Mutations != 6 || c.Foreign != 0 || c.Time != 1000_000 {
+		t.Errorf("the cursor is %+v", c)
+	}
+	if _, ok, err := s.Repeated("m", 1000_000); ok || err != nil {
+		t.Errorf("a refused mutation is remembered (%v)", err)
+	}
+}
+
+func TestFoldRefusesWhatIsFolded(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	l.collection(schema.CollectionCreated, "carts", `{}`)
+	catchUp(t, s, l)
+	before := contents(t, s, "")
+	l.created("orders", "a", `{"id":"a"}`)
+	if err := s.Fold([]Fact{l.facts[2], l.facts[1]}); err == nil {
+		t.Error("an event that is folded was folded again")
+	}
+	if after := contents(t, s, ""); !maps.Equal(before, after) || s.Cursor().Seq != 2 {
+		t.Errorf("a fold that failed left %q at %d", after, s.Cursor().Seq)
+	}
+}
+
+// A document of the largest size that was sent without its id is larger than
+// that in the log.
+func TestFoldLargestDocument(t *testing.T) {
+	const id = "a"
+	sent := `{"x":"` + strings.Repeat("x", schema.MaxDocumentBytes-8) + `"}`
+	d, fault := schema.ParseDocument(id, []byte(sent))
+	if fault != nil || len(d.Body) <= schema.MaxDocumentBytes {
+		t.Fatalf("%d bytes are stored of %d (%v)", len(d.Body), len(sent), fault)
+	}
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	l.created("orders", id, string(d.Body))
+	catchUp(t, s, l)
+	if got := read(t, s, "orders", id); got != string(d.Body) {
+		t.Errorf("%d bytes are folded of %d", len(got), len(d.Body))
+	}
+}
+
+// randomLog is any log of a few names: most events fit, some do not. It keeps
+// its own account of which.
+func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
+	type doc struct {
+		Meta
+		exists bool
+	}
+	l = &logbook{now: 1000}
+	incarnations := map[string]uint64{}
+	documents := map[string]doc{}
+	misfit := rapid.SampledFrom([]bool{false, false, false, false, true})
+	for range rapid.IntRange(0, 60).Draw(t, "events") {
+		l.now += rapid.SampledFrom([]int64{0, 0, 1, 3, 90}).Draw(t, "seconds")
+		name := rapid.SampledFrom([]string{"carts", "orders"}).Draw(t, "collection")
+		id := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id")
+		incarnation, exists := incarnations[name]
+		key := fmt.Sprint(incarnation, id)
+		d := documents[key]
+		e := schema.Event{Collection: schema.CollectionName(name)}
+		fits := !misfit.Draw(t, "misfit")
+		switch {
+		case !exists && fits:
+			e.Type = schema.CollectionCreated
+		case !exists:
+			e.Type = rapid.SampledFrom([]schema.EventType{schema.NoEvent, schema.CollectionDeleted, schema.DocumentCreated}).Draw(t, "type")
+		case rapid.IntRange(0, 9).Draw(t, "policy") == 0:
+			e.Type = rapid.SampledFrom([]schema.EventType{schema.CollectionReplaced, schema.CollectionDeleted}).Draw(t, "type")
+			if !fits {
+				e.Type = schema.CollectionCreated
+			}
+		case !d.exists == fits:
+			e.Type = schema.DocumentCreated
+		default:
+			e.Type = rapid.SampledFrom([]schema.EventType{schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired}).Draw(t, "type")
+		}
+		e.MsgID = rapid.SampledFrom([]string{"", "", "m1", "m2"}).Draw(t, "msgID")
+		fact := Fact{Known: true, Incarnation: incarnation, Prior: d.Meta}
+		switch {
+		case e.Type.OnDocument():
+			e.ID, e.Previous = schema.DocumentID(id), d.Version
+			if !d.exists || !fits && e.Type != schema.DocumentCreated {
+				e.Previous = schema.Version(rapid.Uint64Range(0, 9).Draw(t, "previous")) + 1000
+			}
+			if e.Type == schema.DocumentCreated {
+				e.Previous = 0
+			}
+			if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
+				fact.TTL = rapid.SampledFrom([]schema.TTL{schema.Inherit, schema.Never, 1, 5, 100}).Draw(t, "ttl")
+				e.Body = fmt.Appendf(nil, `{"id":%q,"ttl":%d}`, id, fact.TTL)
+				if fact.TTL == schema.Inherit {
+					e.Body = fmt.Appendf(nil, `{"id":%q}`, id)
+				}
+			}
+		case e.Type != schema.NoEvent:
+			e.Body = fmt.Appendf(nil, `{"defaultTtl":%s}`, rapid.SampledFrom([]string{"null", "-1", "1", "10"}).Draw(t, "defaultTtl"))
+		}
+		v := l.write(e)
+		if !fits {
+			foreign++
+			known = append(known, l.facts[v-1])
+			continue
+		}
+		switch e.Type {
+		case schema.CollectionCreated:
+			incarnations[name] = uint64(v)
+		case schema.CollectionDeleted:
+			delete(incarnations, name)
+		case schema.DocumentCreated, schema.DocumentReplaced:
+			documents[key] = doc{Meta{Version: v, TS: l.now, TTL: fact.TTL, Size: int64(len(e.Body))}, true}
+		case schema.DocumentDeleted, schema.DocumentExpired:
+			documents[key] = doc{}
+		}
+		fact.Event = l.facts[v-1].Event
+		known = append(known, fact)
+	}
+	return l, known, foreign
+}
+
+// However a log is cut into folds, and whether or not who wrote it says what it
+// knew: the same bytes come out of it. Only when message ids are forgotten
+// depends on the folds, so these are left out.
+func TestFoldIsAFunctionOfTheLog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, known, foreign := randomLog(t)
+		fold := func(facts []Fact, most int) (map[string]string, Cursor) {
+			s := openIn(t, vfs.NewMem())
+			defer s.Close()
+			for len(facts) > 0 {
+				n := rapid.IntRange(1, min(most, len(facts))).Draw(t, "fold")
+				if err := s.Fold(facts[:n]); err != nil {
+					t.Fatal(err)
+				}
+				facts = facts[n:]
+			}
+			return contents(t, s, "IJ"), s.Cursor()
+		}
+		want, cursor := fold(l.facts, 1)
+		if cursor.Foreign != foreign || cursor.Seq != uint64(len(l.facts)) {
+			t.Fatalf("the cursor is %+v, %d of %d are foreign", cursor, foreign, len(l.facts))
+		}
+		for name, facts := range map[string][]Fact{"bare": l.facts, "known": known} {
+			got, at := fold(facts, 100)
+			if !maps.Equal(got, want) || at != cursor {
+				t.Fatalf("%s, in pieces: %q at %+v\none by one: %q at %+v", name, got, at, want, cursor)
+			}
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package projections
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Every way in which a life can end, over two incarnations of the collection;
+// the neighbours' ids begin with the one asked for.
+func TestLives(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	lives := func(id schema.DocumentID, limit int, want string) {
+		t.Helper()
+		catchUp(t, s, l)
+		got, err := s.Lives("orders", id, limit)
+		if fmt.Sprint(got) != want || err != nil {
+			t.Errorf("the lives of %s ended at %v, want %s (%v)", id, got, want, err)
+		}
+	}
+	lives("a", 10, "[]")
+	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
+	l.collection(schema.CollectionCreated, "orders-of-old", `{}`)
+	l.created("orders", "ab", `{"id":"ab"}`)
+	l.created("orders-of-old", "a", `{"id":"a"}`)
+	v := l.created("orders", "a", `{"id":"a"}`)
+	lives("a", 10, "[5]")
+	v = l.document(schema.DocumentReplaced, "orders", "a", v, `{"id":"a"}`)
+	lives("a", 10, "[6]")
+	l.document(schema.DocumentDeleted, "orders", "a", v, "")
+	lives("a", 10, "[7]")
+	v = l.created("orders", "a", `{"id":"a"}`)
+	l.document(schema.DocumentExpired, "orders", "a", v, "")
+	lives("a", 10, "[9 7]")
+	l.created("orders", "a", `{"id":"a"}`)
+	lives("a", 10, "[10 9 7]")
+
+	l.collection(schema.CollectionDeleted, "orders", `{}`)
+	lives("a", 10, "[10 9 7]")
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	lives("a", 10, "[10 9 7]")
+	v = l.created("orders", "a", `{"id":"a"}`)
+	lives("a", 10, "[13 10 9 7]")
+	l.document(schema.DocumentDeleted, "orders", "a", v, "")
+	lives("a", 10, "[14 10 9 7]")
+	l.collection(schema.CollectionDeleted, "orders", `{}`)
+	lives("a", 10, "[14 10 9 7]")
+	lives("a", 3, "[14 10 9]")
+	lives("a", 1, "[14]")
+	lives("ab", 10, "[3]")
+	lives("b", 10, "[]")
+}

@@ -1,0 +1,103 @@
+package projections
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+)
+
+func TestRepeatedWithinTheWindow(t *testing.T) {
+	fs := vfs.NewMem()
+	s, l := openIn(t, fs), &logbook{now: 1000}
+	defer func() { s.Close() }()
+	expect := func(id string, now int64, want uint64) {
+		t.Helper()
+		seq, ok, err := s.Repeated(id, now)
+		if err != nil || ok != (want != 0) || ok && seq != want {
+			t.Errorf("%s at %d repeats %d %t, want %d (%v)", id, now, seq, ok, want, err)
+		}
+	}
+	l.write(schema.Event{Type: schema.CollectionCreated, Collection: "orders", MsgID: "m1", Body: []byte(`{}`)})
+	l.now = 1100
+	l.write(schema.Event{Type: schema.DocumentCreated, Collection: "orders", ID: "a", MsgID: "m2", Body: []byte(`{"id":"a"}`)})
+	catchUp(t, s, l)
+	for range 2 { // the second time after a restart
+		expect("m1", 1000_000, 1)
+		expect("m1", 1119_999, 1)
+		expect("m1", 1120_000, 0)
+		expect("m2", 1120_000, 2)
+		expect("m", 1000_000, 0)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = openIn(t, fs)
+	}
+	// An id that is used again counts from there, also when its first use is
+	// forgotten.
+	l.now = 1130
+	l.write(schema.Event{Type: schema.CollectionCreated, Collection: "carts", MsgID: "m1", Body: []byte(`{}`)})
+	for l.now = 1131; l.now < 1250; l.now++ {
+		l.write(schema.Event{Type: schema.WriterStarted})
+		catchUp(t, s, l)
+	}
+	expect("m1", 1249_999, 3)
+	expect("m1", 1250_000, 0)
+	expect("m2", 1249_999, 0)
+}
+
+// What is past the window goes, however many there were: the projection does
+// not grow with the number of message ids ever seen.
+func TestRepeatForgets(t *testing.T) {
+	fs := vfs.NewMem()
+	s, l := openIn(t, fs), &logbook{now: 1000}
+	defer func() { s.Close() }()
+	kept := func() (n int) {
+		for key := range contents(t, s, "") {
+			if key[0] == keyMessage || key[0] == keyMessageTime {
+				n++
+			}
+		}
+		return n
+	}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	catchUp(t, s, l)
+	const perSecond = 5
+	for l.now < 1600 {
+		l.now++
+		for i := range perSecond {
+			// m0 is used all the time, the others once.
+			id := "m0"
+			if i > 0 {
+				id = fmt.Sprint("m", l.now, "-", i)
+			}
+			l.write(schema.Event{Type: schema.CollectionReplaced, Collection: "orders", MsgID: id, Body: []byte(`{}`)})
+		}
+		catchUp(t, s, l)
+		if l.now == 1300 {
+			// Where to go on forgetting is not kept over a restart.
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = openIn(t, fs)
+		}
+		if n, most := kept(), 2*perSecond*(120+2); n > most {
+			t.Fatalf("%d keys at %d, want at most %d", n, l.now, most)
+		}
+	}
+	if seq, ok, err := s.Repeated("m0", l.now*1000); !ok || seq != uint64(len(l.facts)-perSecond+1) || err != nil {
+		t.Errorf("m0 repeats %d %t (%v)", seq, ok, err)
+	}
+	// A pause, and then a few folds: a backlog is worked off, never more of it
+	// in one fold than twice what it adds.
+	l.now = 5000
+	for range 400 {
+		l.collection(schema.CollectionReplaced, "orders", `{}`)
+		l.collection(schema.CollectionReplaced, "orders", `{}`)
+		catchUp(t, s, l)
+	}
+	if n := kept(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
