@@ -10,7 +10,7 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// address is where `lapse serve` listens.
+// address is where lapse serves: the tests start it on a port of its own.
 var address = "nats://127.0.0.1:4222"
 
 type session struct {
@@ -43,6 +43,7 @@ func Example() {
 	}
 	item, err = client.Get[session](ctx, sessions, "83.149.9.216")
 	fmt.Println(item.Value.Requests, err)
+	// Output: 2 <nil>
 }
 
 // Hand every expired session to somebody, at least once, across restarts.
@@ -54,13 +55,22 @@ func ExampleExpirations() {
 		log.Fatal(err)
 	}
 	defer c.Close()
+	visits, err := c.CreateCollection(ctx, "visits", client.DefaultTTL(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Create(ctx, visits, "66.249.73.185", session{Requests: 3}); err != nil {
+		log.Fatal(err)
+	}
 
-	for x, err := range client.Expirations[session](ctx, c, client.InCollection("sessions"), client.Durable("bye")) {
+	for x, err := range client.Expirations[session](ctx, c, client.InCollection("visits"), client.Durable("bye")) {
 		if err != nil {
 			log.Fatal(err)
 		}
 		fmt.Printf("%s left after %d requests\n", x.ID, x.Value.Requests)
+		break // a program would go on for ever
 	}
+	// Output: 66.249.73.185 left after 3 requests
 }
 
 // Read the log to its end as of now.
@@ -72,12 +82,26 @@ func ExampleClient_Changes() {
 	}
 	defer c.Close()
 
-	for e, err := range c.Changes(ctx, client.FromStart(), client.UntilNow(), client.OfType(client.DocumentCreated)) {
+	carts, err := c.CreateCollection(ctx, "carts")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, id := range []string{"a", "b"} {
+		if _, err := client.Create(ctx, carts, id, session{}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	for e, err := range c.Changes(ctx, client.InCollection("carts"), client.FromStart(), client.UntilNow()) {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(e.Seq, e.Collection, e.ID)
+		fmt.Println(e.Type, e.Collection, e.ID)
 	}
+	// Output:
+	// CollectionCreated carts
+	// DocumentCreated carts a
+	// DocumentCreated carts b
 }
 
 // Change several documents, all or none.
@@ -88,12 +112,12 @@ func ExampleBatch_RunAtomic() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	sessions, err := c.Collection(ctx, "sessions")
+	orders, err := c.CreateCollection(ctx, "orders", client.TTLPerDocument())
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	results, err := sessions.Batch().
+	results, err := orders.Batch().
 		Upsert("a", session{Requests: 1, TTL: 60}).
 		Delete("b").
 		RunAtomic(ctx)
@@ -103,4 +127,5 @@ func ExampleBatch_RunAtomic() {
 	if err := results.Err(); errors.Is(err, client.ErrDocumentNotFound) {
 		fmt.Println("there was no b, so there is no a")
 	}
+	// Output: there was no b, so there is no a
 }

@@ -12,13 +12,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // standin is a NATS server with a log stream in it and answers to requests
 // that the test has laid out. A user "app" may do what the contract lets a
