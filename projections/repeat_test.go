@@ -47,6 +47,26 @@ func TestRepeatedWithinTheWindow(t *testing.T) {
 	expect("m2", 1249_999, 0)
 }
 
+// The window is in milliseconds, forgetting goes by whole seconds: never early.
+func TestRepeatedToTheMillisecond(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.write(schema.Event{Type: schema.CollectionCreated, Collection: "orders", MsgID: "m", Body: []byte(`{}`)})
+	l.facts[0].Time = 1000_900
+	catchUp(t, s, l)
+	l.now = 1120
+	for range 3 {
+		l.write(schema.Event{Type: schema.WriterStarted})
+		l.facts[len(l.facts)-1].Time = 1120_899
+		catchUp(t, s, l)
+	}
+	if seq, ok, err := s.Repeated("m", 1120_899); !ok || seq != 1 || err != nil {
+		t.Errorf("a millisecond before the end of the window: %d %t (%v)", seq, ok, err)
+	}
+	if _, ok, _ := s.Repeated("m", 1120_900); ok {
+		t.Error("remembered after the window")
+	}
+}
+
 // What is past the window goes, however many there were: the projection does
 // not grow with the number of message ids ever seen.
 func TestRepeatForgets(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -110,20 +111,14 @@ func TestReadWhileFolding(t *testing.T) {
 	a, b := l.created("orders", "a", `{"id":"a","ttl":5}`), l.created("orders", "b", `{"id":"b"}`)
 	catchUp(t, s, l)
 	orders := collection(t, s, "orders")
-	done := make(chan struct{})
 	var readers sync.WaitGroup
+	var reading atomic.Int64
 	for range 3 {
+		reading.Add(1)
 		readers.Go(func() {
+			defer reading.Add(-1)
 			last := uint64(0)
-			for reads := 0; ; reads++ {
-				select {
-				case <-done:
-					if reads == 0 {
-						t.Error("nothing was read meanwhile")
-					}
-					return
-				default:
-				}
+			for range 200 {
 				seq := s.Cursor().Seq
 				if seq < last || seq%2 != 1 {
 					t.Errorf("the cursor is at %d after %d", seq, last)
@@ -152,14 +147,16 @@ func TestReadWhileFolding(t *testing.T) {
 			}
 		})
 	}
-	for i := range 500 {
-		l.now = 1000 + int64(i%10)
+	for i := int64(0); reading.Load() > 0; i++ {
+		l.now = 1000 + i%10
 		l.document(schema.DocumentExpired, "orders", "a", a, "")
 		a = l.created("orders", "a", `{"id":"a","ttl":5}`)
 		l.document(schema.DocumentDeleted, "orders", "b", b, "")
 		b = l.created("orders", "b", `{"id":"b"}`)
 		catchUp(t, s, l)
 	}
-	close(done)
 	readers.Wait()
+	if s.Cursor().Seq == 3 {
+		t.Error("nothing was folded meanwhile")
+	}
 }
