@@ -28,7 +28,7 @@ func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
 		defer h.close()
-		for range rapid.IntRange(1, 8).Draw(t, "chapters") {
+		for range rapid.IntRange(1, 5).Draw(t, "chapters") {
 			t.Repeat(map[string]func(*rapid.T){
 				"":         h.check,
 				"clock":    h.clock,
