@@ -85,8 +85,9 @@ func TestChangesFromNow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var got []string
-	stop := make(chan struct{})
+	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // until the feed has begun nothing that happens counts, so go on
+		defer close(stopped)
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -106,6 +107,7 @@ func TestChangesFromNow(t *testing.T) {
 			break
 		}
 	}
+	<-stopped
 	if got[0] == "before" || got[1] == got[0] {
 		t.Error(got)
 	}

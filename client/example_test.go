@@ -92,16 +92,15 @@ func ExampleClient_Changes() {
 		}
 	}
 
-	for e, err := range c.Changes(ctx, client.InCollection("carts"), client.FromStart(), client.UntilNow()) {
+	for e, err := range c.Changes(ctx, client.InCollection("carts"), client.OfType(client.DocumentCreated), client.FromStart(), client.UntilNow()) {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(e.Type, e.Collection, e.ID)
+		fmt.Println(e.Type, string(e.Body))
 	}
 	// Output:
-	// CollectionCreated carts
-	// DocumentCreated carts a
-	// DocumentCreated carts b
+	// DocumentCreated {"id":"a","requests":0}
+	// DocumentCreated {"id":"b","requests":0}
 }
 
 // Change several documents, all or none.
