@@ -26,6 +26,7 @@ func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uin
 		backoff.WithInitialInterval(resumeInterval),
 		backoff.WithMaxInterval(2*time.Second),
 		backoff.WithMaxElapsedTime(0)), ctx)
+	began := time.Now()
 	err = backoff.RetryNotify(func() error {
 		if err := w.log.listen(); err != nil {
 			return err
@@ -38,7 +39,10 @@ func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uin
 		return w.moveFence(ctx)
 	}, retry, func(err error, wait time.Duration) {
 		w.logger.Warn("the log is out of reach, writes wait", "err", err, "again", wait)
-		w.refuse(schema.ErrUnavailable.With("the log is out of reach: try again"))
+		w.refuse(outOfReach)
+		if time.Since(began) > abandonAfter {
+			w.abandon()
+		}
 	})
 	w.started = w.started || err == nil
 	return landed, err
@@ -120,9 +124,6 @@ func (w *writer) recover(ctx context.Context, cause error) error {
 	mine := w.machine.pending[:w.machine.taken]
 	landed, err := w.start(ctx, mine)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
 		return err
 	}
 	w.groups = nil
@@ -145,6 +146,35 @@ func (w *writer) recover(ctx context.Context, cause error) error {
 	w.retry = append(again, w.retry...)
 	return nil
 }
+
+// abandon answers the requests that were decided and may or may not be in the
+// log, rather than let them wait until it is back. They are not decided again.
+func (w *writer) abandon() {
+	fault := schema.ErrTimeout.With("the log did not say in time whether it has this: it may be done or not, look and try again")
+	kept := w.waiting[:0]
+	for _, d := range w.waiting {
+		if d.done == nil {
+			kept = append(kept, d)
+			continue
+		}
+		d.answer(Outcome{Code: fault.Code, Fault: fault})
+	}
+	clear(w.waiting[len(kept):])
+	w.waiting = kept
+	undecided := w.retry[:0]
+	for _, one := range w.retry {
+		if one.done == nil {
+			undecided = append(undecided, one)
+			continue
+		}
+		one.answer(Outcome{Code: outOfReach.Code, Fault: outOfReach})
+	}
+	clear(w.retry[len(undecided):])
+	w.retry = undecided
+}
+
+// outOfReach is what mutations are told that nobody can decide now.
+var outOfReach = schema.ErrUnavailable.With("the log is out of reach: try again")
 
 // refuse answers every request that is queued while nothing can be decided.
 func (w *writer) refuse(fault *schema.Error) {

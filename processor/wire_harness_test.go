@@ -390,6 +390,24 @@ func (w *wire) intrude(tail, body string, headers ...string) uint64 {
 	return ack.Sequence
 }
 
+// fillLog makes the log refuse every append, as a full disk does, until unfill
+// is called.
+func (w *wire) fillLog() (unfill func()) {
+	w.t.Helper()
+	js, err := jetstream.New(w.log)
+	w.check(err)
+	config := w.stream("LAPSE_main").CachedInfo().Config
+	full := config
+	full.MaxMsgs, full.Discard = int64(w.end()), jetstream.DiscardNew
+	_, err = js.UpdateStream(w.ctx(), full)
+	w.check(err)
+	return func() {
+		w.t.Helper()
+		_, err := js.UpdateStream(w.ctx(), config)
+		w.check(err)
+	}
+}
+
 // content is all documents and collections, as the projection has them.
 func (w *wire) content() string {
 	w.t.Helper()

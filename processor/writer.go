@@ -25,6 +25,7 @@ const (
 	maxGroupBytes  = 4 << 20 // bytes of bodies decided in one turn
 	stopTimeout    = 5 * time.Second
 	resumeInterval = 100 * time.Millisecond
+	abandonAfter   = 2 * time.Second // out of reach, the log keeps no request waiting
 )
 
 // wish is something for the writer to decide: a mutation or a batch.
@@ -86,8 +87,13 @@ func nowMillis() int64 { return time.Now().UnixMilli() }
 
 // run decides until ctx ends, and then until nothing is under way. It returns
 // nil then, or what makes going on impossible.
-func (w *writer) run(ctx context.Context) error {
+func (w *writer) run(ctx context.Context) (err error) {
 	defer w.leave()
+	defer func() {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = nil // the end came while the log was out of reach
+		}
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

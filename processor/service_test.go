@@ -1,0 +1,367 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// TestOverloaded: what there is no room for is told so at once, and what is
+// waiting is answered all the same.
+func TestOverloaded(t *testing.T) {
+	w := newWire(t, func(o *Options) { o.Queue, o.Workers = 1, 1 })
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", "{}")
+	overloaded := func(why string, tails ...string) {
+		t.Helper()
+		for _, tail := range tails {
+			body := ""
+			switch tail {
+			case "document.upsert.c.a":
+				body = "{}"
+			case "batch.c":
+				body = `{"operations":[{"op":"upsert","id":"a","body":{}}]}`
+			}
+			if r := w.refused(429, "overloaded", tail, body); !strings.Contains(r.message, "later") {
+				t.Errorf("%s: %s says %q", why, tail, r.message)
+			}
+		}
+	}
+
+	answered := make(chan Outcome, 1)
+	release := w.holdWriter()
+	w.processor.writer.wishes <- &wish{mutation: schema.NewMutation("document.delete.c.a", nil), done: func(o Outcome) { answered <- o }}
+	overloaded("the writer's queue is full", "document.upsert.c.a", "document.delete.c.a", "collection.delete.c", "collection.create.d", "batch.c")
+	w.want(200, "document.get.c.a", "")
+	release()
+	if o := <-answered; o.Code != 204 {
+		t.Errorf("the one that waited came out with %+v", o)
+	}
+
+	let := make(chan struct{})
+	working := make(chan struct{})
+	w.processor.service.reads <- func() { close(working); <-let }
+	<-working
+	w.processor.service.reads <- func() {}
+	overloaded("the readers' queue is full", "document.get.c.a", "collection.get.c", "collection.list", "history.c.a", "status", "batch.c")
+	w.want(201, "document.upsert.c.a", "{}")
+	close(let)
+	w.want(200, "document.get.c.a", "")
+
+	w.processor.service.queued.Add(maxQueuedBytes)
+	overloaded("too many bytes are waiting", "document.upsert.c.a")
+	w.processor.service.queued.Add(-maxQueuedBytes)
+	w.processor.service.waiting.Add(maxWaiting)
+	w.refused(429, "overloaded", "document.get.c.a", "", "Lapse-Min-Seq", "1000000")
+	w.processor.service.waiting.Add(-maxWaiting)
+	w.want(201, "document.create.c.b", "{}")
+}
+
+// TestPanic: a request that panics is answered, and the next one too.
+func TestPanic(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", "{}")
+
+	log := w.processor.service.log
+	w.processor.service.log = nil
+	w.refused(503, "unavailable", "history.c.a", "")
+	w.processor.service.log = log
+	w.want(200, "history.c.a", "")
+	if !strings.Contains(w.logs.String(), "a request panicked") {
+		t.Error("nobody was told of the panic")
+	}
+
+	messages := w.processor.writer.machine.overlay.messages
+	w.processor.writer.machine.overlay.messages = nil
+	w.refused(503, "unavailable", "document.upsert.c.a", "{}", "Nats-Msg-Id", "m")
+	w.want(200, "document.upsert.c.a", `{"n":1}`)
+	w.processor.writer.machine.overlay.messages = messages
+	w.want(200, "document.upsert.c.a", `{"n":2}`, "Nats-Msg-Id", "m")
+	w.restart()
+	w.want(200, "document.get.c.a", "")
+}
+
+// TestReplyTooLarge: a reply that no message can carry is a 413, and what it
+// would have told of is not done.
+func TestReplyTooLarge(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	large := `{"p":"` + strings.Repeat("x", schema.MaxDocumentBytes-8) + `"}`
+	for _, id := range []string{"a", "b", "c"} {
+		w.want(201, "document.create.c."+id, large)
+	}
+	w.want(200, "document.patch.c.a", `{"p":"short"}`)
+	w.want(200, "document.replace.c.a", large)
+	w.refused(413, "too_large", "history.c.a", "")
+	w.want(200, "history.c.a", `{"limit":1}`)
+
+	codes := func(r wireReply) (codes []int) {
+		t.Helper()
+		var reply struct{ Results []struct{ Code int } }
+		w.check(json.Unmarshal(r.body, &reply))
+		for _, one := range reply.Results {
+			codes = append(codes, one.Code)
+		}
+		return codes
+	}
+	get := `{"op":"get","id":"a"},{"op":"get","id":"b"},{"op":"get","id":"nobody"},{"op":"get","id":"c"}`
+	for name, batch := range map[string]string{
+		"of gets":        `{"operations":[` + get + `]}`,
+		"that mutates":   `{"operations":[` + get + `,{"op":"upsert","id":"s","body":{}}]}`,
+		"that is atomic": `{"atomic":true,"operations":[` + get + `,{"op":"upsert","id":"s","body":{}}]}`,
+	} {
+		if got := fmt.Sprint(codes(w.want(200, "batch.c", batch))[:4]); got != "[200 413 404 413]" {
+			t.Errorf("a batch %s has the codes %s", name, got)
+		}
+	}
+
+	// A patch that says little and answers much.
+	before := w.end()
+	patch := `{"op":"patch","id":"a","body":{"q":null}},{"op":"patch","id":"b","body":{"q":null}}`
+	if got := fmt.Sprint(codes(w.want(200, "batch.c", `{"atomic":true,"operations":[`+patch+`]}`))); got != "[424 413]" || w.end() != before {
+		t.Errorf("an atomic batch has the codes %s, and the log goes from %d to %d", got, before, w.end())
+	}
+	if got := fmt.Sprint(codes(w.want(200, "batch.c", `{"operations":[`+patch+`]}`))); got != "[200 413]" || w.end() != before+1 {
+		t.Errorf("a batch has the codes %s, and the log goes from %d to %d", got, before, w.end())
+	}
+
+	// Around the largest request that there may be: what is refused is not
+	// done, what is done is told.
+	for size := 2_090_000; size < 2_097_000; size += 500 {
+		document := `{"p":"` + strings.Repeat("y", size-8) + `"}`
+		batch := `{"operations":[{"op":"upsert","id":"y","body":` + document + `},{"op":"upsert","id":"z","body":` + document + `}]}`
+		if len(batch) >= 4<<20-100 {
+			break
+		}
+		before := w.end()
+		got := codes(w.want(200, "batch.c", batch))
+		done := uint64(0)
+		for _, code := range got {
+			if code < 300 {
+				done++
+			} else if code != 413 {
+				t.Errorf("two documents of %d bytes: %v", size, got)
+			}
+		}
+		if w.end() != before+done {
+			t.Errorf("two documents of %d bytes: %v, and the log goes from %d to %d", size, got, before, w.end())
+		}
+	}
+}
+
+// TestEveryID: every byte there is, in an id and raw in a subject.
+func TestEveryID(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	ids := []string{strings.Repeat("é", 127) + "x", strings.Repeat(".", 255), "日本語", "a\u00a0b", "\U0001F600"}
+	for r := rune(' '); r < 0x250; r++ {
+		if r < 0x7f || r > 0x9f {
+			ids = append(ids, "x"+string(r))
+		}
+	}
+	for _, id := range ids {
+		created := w.want(201, "document.create.c."+idToken(id), "{}")
+		var document struct{ ID string }
+		w.check(json.Unmarshal(created.body, &document))
+		if document.ID != id {
+			t.Fatalf("%q came back as %q", id, document.ID)
+		}
+		lower := strings.ToLower(fmt.Sprintf("%%%X", id[0])) + idToken(id[1:])
+		if len(id[1:]) > 0 && id[0] < 0x80 {
+			w.want(200, "document.get.c."+lower, "")
+		}
+	}
+	seen := make(map[string]bool)
+	for _, e := range w.events() {
+		seen[string(e.ID)] = true
+	}
+	for _, id := range ids {
+		if !seen[id] {
+			t.Errorf("%q is not in the log", id)
+		}
+		w.want(204, "document.delete.c."+idToken(id), "")
+	}
+	w.refused(400, "bad_id", "document.create.c."+strings.Repeat("a", 256), "{}")
+	w.refused(400, "bad_id", "document.create.c."+strings.Repeat("%2E", 256), "{}")
+
+	end := w.end()
+	for b := 1; b < 256; b++ {
+		c := string([]byte{byte(b)})
+		switch {
+		case strings.ContainsAny(c, "\r\n\t \f\v"): // NATS ends a subject there
+			continue
+		case b < 0x80 && strings.ContainsAny(c, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=:@~"):
+			w.want(404, "document.get.c.x"+c, "")
+			continue
+		}
+		// An empty token is for the client library to refuse, and a raw byte
+		// in any place for lapse.
+		for _, tail := range []string{"document.create.c.x" + c + "y", "document.get.c." + c, "document.delete.c.x" + c, "history.c." + c + "x"} {
+			if b == '.' && !strings.HasSuffix(tail, "y") {
+				continue
+			}
+			if r := w.want(400, tail, "{}"); r.error != "bad_id" {
+				t.Errorf("%q: %s", tail, r)
+			}
+		}
+		if r := w.want(400, "collection.get.x"+strings.ReplaceAll(c, ".", ".y"), ""); r.error != "bad_request" {
+			t.Errorf("collection x%s: %s", c, r)
+		}
+	}
+	if w.end() != end {
+		t.Error("a bad name changed something")
+	}
+}
+
+// TestReplySubjects: a reply goes to an inbox or nowhere.
+func TestReplySubjects(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	before := w.end()
+	elsewhere, err := w.log.SubscribeSync("lapse.main.mutations.>")
+	w.check(err)
+	w.check(w.log.Flush())
+	for _, to := range []string{"lapse.main.mutations.document.upsert.c.stolen", "lapse.main.api.document.create.c.x", "$SRV.PING", "_INBOXES.x"} {
+		w.check(w.client.PublishMsg(&nats.Msg{Subject: "lapse.main.api.document.create.c.a", Reply: to, Data: []byte("{}")}))
+	}
+	w.check(w.client.Flush())
+	w.want(404, "document.get.c.a", "")
+	if w.end() != before {
+		t.Error("a request with a foreign reply subject was carried out")
+	}
+	if m, err := elsewhere.NextMsg(time.Millisecond); err == nil {
+		t.Errorf("the reply came to %s", m.Subject)
+	}
+	// Who wants no reply gets none.
+	w.check(w.client.Publish("lapse.main.api.document.create.c.a", []byte("{}")))
+	w.eventually("the document is there", func() bool { return w.ask("document.get.c.a", "").code == 200 })
+}
+
+// TestDiscovery: the service is found, and tells what was asked of it.
+func TestDiscovery(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(409, "collection.create.c", "")
+	w.want(400, "frobnicate", "")
+	for _, subject := range []string{"$SRV.PING", "$SRV.PING.lapse", "$SRV.INFO", "$SRV.INFO.lapse", "$SRV.STATS", "$SRV.STATS.lapse"} {
+		m, err := w.client.Request(subject, nil, patience)
+		if err != nil {
+			t.Fatalf("%s: %v", subject, err)
+		}
+		var reply struct {
+			Name      string `json:"name"`
+			ID        string `json:"id"`
+			Version   string `json:"version"`
+			Type      string `json:"type"`
+			Endpoints []struct {
+				Subject string `json:"subject"`
+				Data    map[string]struct{ Requests, Errors int }
+			} `json:"endpoints"`
+		}
+		w.check(json.Unmarshal(m.Data, &reply))
+		if reply.Name != "lapse" || reply.Version != "1.2.3" || reply.ID == "" || !strings.HasPrefix(reply.Type, "io.nats.micro.v1.") {
+			t.Errorf("%s: %s", subject, m.Data)
+		}
+		if strings.Contains(subject, "PING") {
+			continue
+		}
+		if len(reply.Endpoints) != 1 || reply.Endpoints[0].Subject != "lapse.main.api.>" {
+			t.Errorf("%s: %s", subject, m.Data)
+		}
+		if strings.Contains(subject, "STATS") {
+			if data := reply.Endpoints[0].Data; data["collection.create"].Requests != 2 || data["collection.create"].Errors != 1 || data["unknown"].Errors != 1 {
+				t.Errorf("%s: %s", subject, m.Data)
+			}
+		}
+	}
+}
+
+// TestReadYourWrites: a reply's Lapse-Seq names a state in which what it tells
+// of is visible, to any client.
+func TestReadYourWrites(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	last := uint64(0)
+	for i := range 200 {
+		id := fmt.Sprint(i % 7)
+		r := w.ask("document.upsert.c."+id, fmt.Sprintf(`{"n":%d}`, i))
+		var document struct {
+			ETag uint64 `json:"_etag,string"`
+		}
+		w.check(json.Unmarshal(r.body, &document))
+		if r.seq < document.ETag || r.seq < last {
+			t.Fatalf("write %d: Lapse-Seq %d after %d, the document is at %d", i, r.seq, last, document.ETag)
+		}
+		last = r.seq
+		got := w.want(200, "document.get.c."+id, "", "Lapse-Min-Seq", fmt.Sprint(r.seq))
+		if string(got.body) != string(r.body) {
+			t.Fatalf("wrote %s and read %s", r.body, got.body)
+		}
+	}
+}
+
+// TestLogOutOfReach: while the log cannot be written every request is answered
+// all the same, and nothing of what was refused is done later.
+func TestLogOutOfReach(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{"ttl":60}`))
+		unfill := w.fillLog()
+		before := w.end()
+
+		r := w.ask("document.create.c.b", "{}")
+		if r.code != 504 && r.code != 503 {
+			t.Errorf("the write under way came out with %s", r)
+		}
+		for range 5 {
+			if r := w.ask("document.create.c.b", "{}"); r.code != 503 || r.error != "unavailable" {
+				t.Errorf("a later write came out with %s", r)
+			}
+		}
+		w.want(200, "document.get.c.a", "")
+		w.want(404, "document.get.c.b", "")
+		w.want(200, "status", "")
+		sleepUntil(ts+60, 0)
+		w.want(404, "document.get.c.a", "")
+		last := w.publish("document.create.c.m", `{}`)
+		if w.end() != before {
+			t.Errorf("the log went from %d to %d", before, w.end())
+		}
+
+		unfill()
+		w.judged(last)
+		w.eventually("a write succeeds", func() bool { return w.ask("document.upsert.c.d", "{}").code < 300 })
+		w.want(404, "document.get.c.b", "")
+		w.eventually("the document expired", func() bool { return strings.Contains(w.summary(before), "DocumentExpired(a)") })
+		if got := w.summary(before); strings.Count(got, "(m)") != 1 || strings.Count(got, "(a)") != 1 || strings.Contains(got, "(b)") {
+			t.Errorf("the log says %s", got)
+		}
+	})
+}
+
+// TestStopOutOfReach: a stop waits for no log that cannot be written.
+func TestStopOutOfReach(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		unfill := w.fillLog()
+		answered := make(chan wireReply)
+		go func() { answered <- w.ask("document.create.c.b", "{}") }()
+		time.Sleep(time.Second)
+		last := w.publish("document.create.c.m", `{}`)
+		w.stop()
+		if r := <-answered; r.code != 503 {
+			t.Errorf("the write under way came out with %s", r)
+		}
+		unfill()
+		w.start()
+		w.judged(last)
+		w.want(200, "document.get.c.m", "")
+	})
+}
