@@ -9,13 +9,14 @@ import (
 // DecideBatch judges the operations of a batch in order, at now in ms. An
 // atomic batch that comes out with code 200 has left all its events at the end
 // of what is pending, from sequence first on, to be appended as one; one that
-// failed has left none. room is how many bytes the reply may have: operations
-// whose answers would not fit are refused before they change anything.
-func (m *Machine) DecideBatch(now int64, b *schema.Batch, room int) (o Outcome, first uint64, err error) {
+// failed has left none. size is how many bytes the reply may have: operations
+// whose answers would not fit are refused and change nothing.
+func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, first uint64, err error) {
 	results := make([]schema.OperationResult, len(b.Operations))
+	size -= len(results)*smallResult + smallResult
 	first = m.seq + 1
 	if !b.Atomic {
-		if _, err := m.decideOperations(now, b, results, room, false); err != nil {
+		if _, err := m.decideOperations(now, b, results, room{size}, false); err != nil {
 			return Outcome{}, 0, err
 		}
 	} else {
@@ -27,14 +28,14 @@ func (m *Machine) DecideBatch(now int64, b *schema.Batch, room int) (o Outcome, 
 		first = m.seq + 1
 		blamed := -1
 		m.attempt(func() bool {
-			blamed, err = m.decideOperations(now, b, results, room, true)
+			blamed, err = m.decideOperations(now, b, results, room{size}, true)
 			return err == nil && blamed < 0
 		})
 		if err != nil {
 			return Outcome{}, 0, err
 		}
 		if blamed >= 0 {
-			if err := m.failAll(now, b, results, blamed); err != nil {
+			if err := m.failAll(now, b, results, room{size}, blamed); err != nil {
 				return Outcome{}, 0, err
 			}
 		}
@@ -42,74 +43,81 @@ func (m *Machine) DecideBatch(now int64, b *schema.Batch, room int) (o Outcome, 
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, results), Seq: m.seq}, first, nil
 }
 
-// bytesPerResult is more than a result has around its body.
-const bytesPerResult = 32
+// room is what the reply of a batch still has, besides smallResult bytes for
+// each result: there is always a place to say that there is no more.
+type room struct{ left int }
+
+const (
+	smallResult    = 160 // a result without content, or with a fault of the batch's own
+	bytesPerResult = 32  // more than a result has around its body
+)
+
+// after returns what is left after a result, negative if it does not fit.
+func (r room) after(result *schema.OperationResult) int {
+	bytes := len(result.Body)
+	if result.Fault != nil {
+		bytes = len(result.Fault.AppendJSON(nil))
+	}
+	return r.left - max(0, bytes+bytesPerResult-smallResult)
+}
+
+// put makes result one of the batch's, if it fits.
+func (r *room) put(to *schema.OperationResult, result schema.OperationResult) {
+	if left := r.after(&result); left >= 0 {
+		*to, r.left = result, left
+	} else {
+		*to = schema.OperationResult{Fault: tooLargeReply()}
+	}
+}
+
+func tooLargeReply() *schema.Error {
+	return schema.ErrTooLarge.With("the reply of the batch would be too large: use smaller batches")
+}
 
 // decideOperations fills in results. If stop, it ends at the first mutation
 // that is refused and returns its index, else -1.
-func (m *Machine) decideOperations(now int64, b *schema.Batch, results []schema.OperationResult, room int, stop bool) (blamed int, err error) {
+func (m *Machine) decideOperations(now int64, b *schema.Batch, results []schema.OperationResult, room room, stop bool) (blamed int, err error) {
 	for i := range b.Operations {
 		op, r := &b.Operations[i], &results[i]
-		if err := m.decideOperation(now, b, op, r, room); err != nil {
+		result, err := m.decideOperation(now, b, op, room)
+		if err != nil {
 			return 0, err
 		}
-		if r.Fault != nil {
-			room -= len(r.Fault.Message) + 2*bytesPerResult
-			if stop && (op.Mutation != nil || op.Fault != nil) {
-				return i, nil
-			}
+		room.put(r, result)
+		if stop && r.Fault != nil && (op.Mutation != nil || op.Fault != nil) {
+			return i, nil
 		}
-		room -= len(r.Body) + bytesPerResult
 	}
 	return -1, nil
 }
 
-func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operation, r *schema.OperationResult, room int) error {
-	var o Outcome
-	var err error
-	switch {
-	case op.Fault != nil:
-		r.Fault = op.Fault
-		return nil
-	case op.Mutation == nil:
-		o, err = m.Read(now, b.Collection, op.Get)
-	case len(op.Mutation.Body)+bytesPerResult > room:
-		// A rough check before anything changes; what a patch makes of a large
-		// document is checked below.
-		r.Fault = tooLargeReply()
-		return nil
-	default:
-		err = m.guard(func() error {
-			m.stamp(now)
-			if o, err = m.decide(op.Mutation); err != nil {
-				return err
-			}
-			if len(o.Body)+bytesPerResult > room {
-				return tooLargeReply()
-			}
-			return nil
-		})
+// decideOperation judges one operation; if its result does not fit in room, it
+// changes nothing.
+func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operation, room room) (r schema.OperationResult, err error) {
+	if op.Fault != nil {
+		return schema.OperationResult{Fault: op.Fault}, nil
 	}
+	var o Outcome
+	if op.Mutation == nil {
+		o, err = m.Read(now, b.Collection, op.Get)
+		return schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}, err
+	}
+	err = m.guard(func() error {
+		m.stamp(now)
+		o, err := m.decide(op.Mutation)
+		if r = (schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}); err == nil && room.after(&r) < 0 {
+			return tooLargeReply()
+		}
+		return err
+	})
 	var fault *schema.Error
 	switch {
 	case errors.As(err, &fault):
-		r.Fault = fault
-		return nil
+		return schema.OperationResult{Fault: fault}, nil
 	case errors.Is(err, errPanic):
-		r.Fault = schema.ErrUnavailable.With("the operation failed inside lapse; it changed nothing")
-		return nil
-	case err != nil:
-		return err
-	case o.Fault == nil && len(o.Body)+bytesPerResult > room:
-		r.Fault = tooLargeReply()
-		return nil
+		return schema.OperationResult{Fault: schema.ErrUnavailable.With("the operation failed inside lapse; it changed nothing")}, nil
 	}
-	*r = schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}
-	return nil
-}
-
-func tooLargeReply() *schema.Error {
-	return schema.ErrTooLarge.With("the reply of the batch would be larger than a message may be: use smaller batches")
+	return r, err
 }
 
 // expireTargets expires what is due among the documents that the batch is
@@ -138,7 +146,8 @@ func (m *Machine) expireTargets(now int64, b *schema.Batch) error {
 
 // failAll makes the results of an atomic batch that was taken back: the one to
 // blame keeps its own, other mutations depend on it, gets read what is there.
-func (m *Machine) failAll(now int64, b *schema.Batch, results []schema.OperationResult, blamed int) error {
+func (m *Machine) failAll(now int64, b *schema.Batch, results []schema.OperationResult, room room, blamed int) error {
+	room.put(&results[blamed], results[blamed])
 	for i := range b.Operations {
 		op := &b.Operations[i]
 		switch {
@@ -148,7 +157,7 @@ func (m *Machine) failAll(now int64, b *schema.Batch, results []schema.Operation
 			if err != nil {
 				return err
 			}
-			results[i] = schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}
+			room.put(&results[i], schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body})
 		default:
 			results[i] = schema.OperationResult{Fault: schema.ErrFailedDependency.With("operation %d of the atomic batch was refused, so nothing was done", blamed)}
 		}
