@@ -2,129 +2,166 @@ package expiry
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
-// Next returns the earliest second at which a key is armed, exactly, even if it
-// has passed.
-//
-// It takes constant time, but for one case: if the earliest key was moved or
-// removed and nothing else is due in the same 64 seconds of the clock, Next
-// looks once at each key of the next occupied slot.
-func (w *Wheel[K]) Next() (at int64, ok bool) {
-	if w.rows&1 == 0 {
-		slot, _, ok := w.lowest()
-		if !ok {
-			return 0, false
+// Next returns the earliest second at which a timer is armed, even if it has
+// passed. If timers were moved later or removed it may return an earlier
+// second, at which nothing fires, but never a later one; an Advance to that
+// is done with it. It takes constant time.
+func (w *Wheel[V]) Next() (at int64, ok bool) {
+	if w.armed == 0 {
+		return 0, false
+	}
+	earliest := never
+	if level, digit, _, ok := w.lowest(); ok {
+		earliest = w.slots[level*digits+digit].earliest
+	}
+	if w.inbox.first != nil {
+		earliest = min(earliest, w.inbox.earliest)
+	}
+	for ; w.next < len(w.firing); w.next++ {
+		if e := w.firing[w.next]; e.timer.set == e.key {
+			earliest = min(earliest, e.timer.at)
+			break
 		}
-		return w.earliest(slot), true
 	}
-	at = math.MaxInt64
-	if w.entry(late).next != late {
-		at = w.earliest(late)
-	}
-	if i := w.entry(firing).next; i != firing {
-		at = min(at, w.entry(i).at)
-	}
-	return at, true
+	return earliest.second(), true
 }
 
-// Advance moves the wheel's time to now, disarms every key armed at now or
+// Advance moves the wheel's time to now, disarms every timer armed at now or
 // before and calls fire for each: in order of at, and within one second in the
-// order in which the keys were last set. A now before the wheel's time does
+// order in which the timers were last set. A now before the wheel's time does
 // nothing; the same now fires what was set since at seconds already past.
 //
-// A key is disarmed when fire is called for it. Meanwhile fire may call
+// A timer is disarmed when fire is called for it. Meanwhile fire may call
 // anything but Advance, which panics:
 //
 //   - a Set at now or before waits for the next Advance, so that one call
-//     always ends; this holds as well for a key whose turn in this call was
+//     always ends; this holds as well for a timer whose turn in this call was
 //     still to come;
-//   - a key that is removed or set to a later time before its turn is not fired.
+//   - a timer that is removed or set to a later time before its turn is not
+//     fired.
 //
-// If fire panics, the keys whose turn was still to come stay armed.
+// If fire panics, the timers whose turn was still to come stay armed.
 //
-// The cost is that of the occupied slots passed, however long the time: a key
-// moves down at most once a level, ten times in all, five within a year.
-func (w *Wheel[K]) Advance(now int64, fire func(key K, at int64)) {
+// The cost is that of the occupied slots passed, however long the time: an
+// entry moves down at most once a level, ten times in all, five within a year.
+func (w *Wheel[V]) Advance(now int64, fire func(t *Timer[V], at int64)) {
 	if w.advancing {
 		panic("expiry: Advance called from within fire")
 	}
-	if now < w.now {
+	if tickOf(now) < w.now {
 		return
 	}
-	w.collect(now)
-	if w.entry(firing).next == firing {
+	w.collect(tickOf(now))
+	if len(w.firing) == 0 {
 		return
 	}
 	w.advancing = true
 	defer func() { w.advancing = false }()
-	for {
-		i := w.entry(firing).next
-		if i == firing {
-			return
+	for w.next < len(w.firing) {
+		e := w.firing[w.next]
+		w.next++
+		if e.timer.set == e.key {
+			e.timer.set = 0
+			w.armed--
+			fire(e.timer, e.timer.at.second())
 		}
-		e := w.entry(i)
-		key, at := e.key, e.at
-		w.unlink(i)
-		w.release(i)
-		fire(key, at)
 	}
+	clear(w.firing)
+	w.firing, w.next = w.firing[:0], 0
 }
 
 // collect moves the wheel's time to now and all that is due into firing.
-func (w *Wheel[K]) collect(now int64) {
-	w.splice(late, firing) // firing holds what a panic left over
-	w.sortFiring()
+func (w *Wheel[V]) collect(now tick) {
+	w.collectInbox()
 	for {
-		slot, start, ok := w.lowest()
+		level, digit, start, ok := w.lowest()
 		if !ok || start > now {
 			break
 		}
-		// Nothing is armed before start, so time may go there at once; the slots
+		// Nothing is filed before start, so time may go there at once; the slots
 		// of this level and above stay right, and this one's entries get finer.
 		w.now = start
-		if slot>>slotBits == 1 {
-			w.splice(slot, firing)
+		if slot := w.vacate(level, digit); level > 0 {
+			w.cascade(slot, level)
 		} else {
-			w.cascade(slot)
+			w.collectSecond(slot)
 		}
 	}
 	w.now = now // for the same reason
 }
 
-// cascade distributes the entries of slot, at whose first second the wheel is,
-// over the levels below.
-func (w *Wheel[K]) cascade(slot int32) {
-	i := w.entry(slot).next
-	w.reset(slot)
-	w.vacate(slot)
-	for i != slot {
-		next := w.entry(i).next
-		w.link(i, w.slotAhead(w.entry(i).at))
-		i = next
+// collectInbox collects what was set at seconds that had passed, and what a
+// panic left over, which is no later than the wheel's time either.
+func (w *Wheel[V]) collectInbox() {
+	if len(w.firing) == 0 && w.inbox.first == nil {
+		return
+	}
+	w.firing, w.next = slices.Delete(w.firing, 0, w.next), 0
+	for batch := range w.take(&w.inbox) {
+		for _, e := range batch {
+			if tick(e.key) > w.now {
+				w.place(e.timer, tick(e.key))
+			} else {
+				w.look(e)
+			}
+		}
+	}
+	if len(w.firing) > 1 {
+		slices.SortFunc(w.firing, func(a, b entry[V]) int {
+			return cmp.Or(cmp.Compare(a.timer.at, b.timer.at), cmp.Compare(a.key, b.key))
+		})
 	}
 }
 
-// sortFiring sorts firing by second, keeping the order within one.
-func (w *Wheel[K]) sortFiring() {
-	w.scratch = w.scratch[:0]
-	sorted, last := true, int64(math.MinInt64)
-	for i := w.entry(firing).next; i != firing; i = w.entry(i).next {
-		w.scratch = append(w.scratch, i)
-		at := w.entry(i).at
-		sorted = sorted && last <= at
-		last = at
+// collectSecond collects what is in the slot of the second the wheel is at.
+func (w *Wheel[V]) collectSecond(slot *list[V]) {
+	before := len(w.firing)
+	for batch := range w.take(slot) {
+		for _, e := range batch {
+			w.look(e)
+		}
 	}
-	if sorted {
-		return
+	w.sortBySet(w.firing[before:])
+}
+
+// cascade distributes what is in a slot, at whose first second the wheel is,
+// over the levels below.
+//
+// On the way to level 0, at most a minute early, it looks at the timers: it
+// costs less to have all cache misses of a minute at once, and seconds that
+// timers were moved away from are mostly gone before Next tells them.
+func (w *Wheel[V]) cascade(slot *list[V], level int) {
+	for batch := range w.take(slot) {
+		if level > 1 {
+			for _, e := range batch {
+				w.place(e.timer, tick(e.key))
+			}
+			continue
+		}
+		for _, e := range batch {
+			_ = *e.timer // a load that no branch waits for
+		}
+		for _, e := range batch {
+			if e.current() {
+				w.file(e.timer)
+			}
+		}
 	}
-	slices.SortStableFunc(w.scratch, func(a, b int32) int {
-		return cmp.Compare(w.entry(a).at, w.entry(b).at)
-	})
-	w.reset(firing)
-	for _, i := range w.scratch {
-		w.link(i, firing)
+}
+
+// look makes the timer of an entry whose second has come fire, unless it was
+// moved later.
+func (w *Wheel[V]) look(e entry[V]) {
+	t := e.timer
+	switch {
+	case !e.current():
+	case t.at > w.now:
+		w.file(t)
+	default:
+		t.filed = 0
+		w.firing = append(w.firing, entry[V]{t, t.set})
 	}
 }

@@ -15,7 +15,7 @@ func log() (fire func(string, int64), notes *strings.Builder) {
 func TestAdvanceOrder(t *testing.T) {
 	// Each second's keys are set at times that put them on different levels.
 	for _, steps := range [][]int64{{10_000}, {100, 10_000}, {63, 64, 4095, 4096, 4999, 5000, 10_000}} {
-		w := New[string](start)
+		w := newKeyed(start)
 		fire, notes := log()
 		w.Set("e", start+5001)
 		w.Set("c", start+5000)
@@ -38,7 +38,7 @@ func TestAdvanceOrder(t *testing.T) {
 }
 
 func TestAdvanceOrderOfSetsFarAndNear(t *testing.T) {
-	w := New[string](start)
+	w := newKeyed(start)
 	fire, notes := log()
 	for i, now := range []int64{0, 1000, 4900, 4990, 4999} {
 		w.Advance(start+now, fire)
@@ -51,7 +51,7 @@ func TestAdvanceOrderOfSetsFarAndNear(t *testing.T) {
 }
 
 func TestAdvanceJumpsOverYears(t *testing.T) {
-	w := New[string](start)
+	w := newKeyed(start)
 	fire, notes := log()
 	const year = 365 * 24 * 3600
 	w.Set("a", start+year)
@@ -67,7 +67,7 @@ func TestAdvanceJumpsOverYears(t *testing.T) {
 }
 
 func TestFireMaySetAndRemove(t *testing.T) {
-	w := New[string](start)
+	w := newKeyed(start)
 	fire, notes := log()
 	for i, key := range []string{"a", "b", "c", "d", "e"} {
 		w.Set(key, start+int64(i))
@@ -102,7 +102,7 @@ func TestFireMaySetAndRemove(t *testing.T) {
 }
 
 func TestFirePanics(t *testing.T) {
-	w := New[string](start)
+	w := newKeyed(start)
 	fire, notes := log()
 	w.Set("a", start+1)
 	w.Set("b", start+2)

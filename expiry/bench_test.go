@@ -1,52 +1,46 @@
 package expiry
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 )
 
-const million = 1_000_000
-
-// queue is a key of the kind the processor uses.
-type queue struct {
-	collection uint64
-	inherits   bool
-}
-
-// timer is what the wheel and its peer have in common.
-type timer interface {
-	Set(queue, int64)
-	Remove(queue)
-	Next() (int64, bool)
-	Advance(int64, func(queue, int64))
-}
+var owner int
 
 const (
+	million    = 1_000_000
 	benchStart = 1_750_000_000
 	hour       = 3600
 	day        = 24 * hour
 )
 
 // load is the work of a benchmark, drawn beforehand: calls of Set.
-type load struct {
-	arm, rearm []call
-}
+type load struct{ arm, rearm []call }
 
 type call struct {
-	key queue
-	at  int64
+	timer int
+	at    int64
 }
 
-// newLoad spreads n deadlines evenly over span seconds.
-func newLoad(n int, span int64) load {
+// newLoad arms n timers, spread evenly over span seconds, and then re-arms
+// each once in another order: the given share of them later, as renewals do,
+// by up to span, and the others earlier.
+func newLoad(n int, span int64, later float64) load {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var l load
 	for i := range n {
-		key := queue{uint64(i / 2), i%2 == 1}
-		l.arm = append(l.arm, call{key, benchStart + 1 + rnd.Int64N(span)})
-		l.rearm = append(l.rearm, call{key, benchStart + 1 + rnd.Int64N(span)})
+		in := 1 + rnd.Int64N(span)
+		l.arm = append(l.arm, call{i, benchStart + in})
+		if rnd.Float64() < later {
+			in += 1 + rnd.Int64N(span)
+		} else {
+			in = 1 + rnd.Int64N(in)
+		}
+		l.rearm = append(l.rearm, call{i, benchStart + in})
 	}
 	for _, calls := range [][]call{l.arm, l.rearm} {
 		rnd.Shuffle(n, func(i, j int) { calls[i], calls[j] = calls[j], calls[i] })
@@ -54,103 +48,155 @@ func newLoad(n int, span int64) load {
 	return l
 }
 
-// run arms every key, re-arms each once in another order and fires all of them,
-// going from second to second as simulate does. It returns when each of the
-// three began, and when the last ended.
-func (l load) run(tb testing.TB, t timer) (times [4]time.Time) {
-	times[0] = time.Now()
-	for _, c := range l.arm {
-		t.Set(c.key, c.at)
-	}
-	times[1] = time.Now()
-	for _, c := range l.rearm {
-		t.Set(c.key, c.at)
-	}
-	times[2] = time.Now()
-	fired := 0
-	fire := func(queue, int64) { fired++ }
-	for at, ok := t.Next(); ok; at, ok = t.Next() {
-		t.Advance(at, fire)
-	}
-	times[3] = time.Now()
-	if fired != len(l.arm) {
-		tb.Fatalf("%d of %d keys fired", fired, len(l.arm))
-	}
-	return times
-}
+// phases is what arming, re-arming and firing took.
+type phases [3]time.Duration
 
-// timed runs and lowers best to what arming, re-arming and firing took.
-func (l load) timed(tb testing.TB, t timer, best *[3]time.Duration) {
+func (p phases) total() time.Duration { return p[0] + p[1] + p[2] }
+
+// run arms every timer, re-arms each once and fires all of them, going from
+// second to second as simulate does.
+func run[T any](b *testing.B, l load, set func(timer int, at int64), next func() (int64, bool), advance func(int64, func(*T, int64))) (took phases) {
 	runtime.GC()
-	times := l.run(tb, t)
-	for i := range best {
-		if took := times[i+1].Sub(times[i]); best[i] == 0 || took < best[i] {
-			best[i] = took
+	fired, last := 0, int64(0)
+	fire := func(_ *T, at int64) {
+		if at < last {
+			b.Fatal("out of order")
 		}
+		last = at
+		fired++
 	}
+	for i, phase := range []func(){
+		func() {
+			for _, c := range l.arm {
+				set(c.timer, c.at)
+			}
+		},
+		func() {
+			for _, c := range l.rearm {
+				set(c.timer, c.at)
+			}
+		},
+		func() {
+			for at, ok := next(); ok; at, ok = next() {
+				advance(at, fire)
+			}
+		},
+	} {
+		began := time.Now()
+		phase()
+		took[i] = time.Since(began)
+	}
+	if fired != len(l.arm) {
+		b.Fatalf("%d of %d timers fired", fired, len(l.arm))
+	}
+	return took
 }
 
-func wheelTimer() timer    { return New[queue](benchStart) }
-func heapTimerPeer() timer { return newHeapTimer[queue]() }
+// Timers and items are made beforehand: their owners have them anyway.
 
-func benchmark(b *testing.B, fresh func() timer) {
-	l := newLoad(million, day)
-	b.ReportAllocs()
-	for b.Loop() {
-		l.run(b, fresh())
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/million, "ns/key")
+func (l load) wheel(b *testing.B) phases {
+	w, timers := New[*int](benchStart), newTimers(len(l.arm))
+	set := func(timer int, at int64) { w.Set(&timers[timer], at) }
+	return run(b, l, set, w.Next, w.Advance)
 }
 
-func BenchmarkWheel(b *testing.B) { benchmark(b, wheelTimer) }
-func BenchmarkHeap(b *testing.B)  { benchmark(b, heapTimerPeer) }
+func (l load) heap(b *testing.B) phases {
+	h, items := new(heapTimers), newHeapItems(len(l.arm))
+	set := func(timer int, at int64) { h.Set(&items[timer], at) }
+	return run(b, l, set, h.Next, h.Advance)
+}
+
+func newTimers(n int) []Timer[*int] {
+	timers := make([]Timer[*int], n)
+	for i := range timers {
+		timers[i].Value = &owner
+	}
+	return timers
+}
+
+func newHeapItems(n int) []heapItem {
+	items := make([]heapItem, n)
+	for i := range items {
+		items[i].index = -1
+		items[i].value = &owner
+	}
+	return items
+}
 
 // BenchmarkWheelAgainstHeap does the same work with one and the other in turn
-// and compares the best round of each, so that it matters little what else the
-// machine does.
+// and compares medians.
 func BenchmarkWheelAgainstHeap(b *testing.B) {
-	for _, span := range []struct {
-		name    string
-		seconds int64
-	}{{"hour", hour}, {"day", day}, {"month", 30 * day}} {
-		b.Run(span.name, func(b *testing.B) {
-			l := newLoad(million, span.seconds)
-			var wheel, heap [3]time.Duration
+	for _, test := range []struct {
+		name  string
+		span  int64
+		later float64
+	}{
+		{"hour/renewals", hour, .9},
+		{"day/renewals", day, .9},
+		{"day/half_earlier", day, .5},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			l := newLoad(million, test.span, test.later)
+			var wheels, heaps []phases
 			for b.Loop() {
-				l.timed(b, wheelTimer(), &wheel)
-				l.timed(b, heapTimerPeer(), &heap)
+				for range 5 {
+					wheels = append(wheels, l.wheel(b))
+					heaps = append(heaps, l.heap(b))
+				}
 			}
-			var wheels, heaps time.Duration
+			b.ReportMetric(0, "ns/op")
+			wheel, heap := median(wheels), median(heaps)
 			for i, phase := range []string{"arm", "rearm", "fire"} {
+				b.ReportMetric(float64(wheel[i].Nanoseconds())/million, phase+"_ns/timer")
 				b.ReportMetric(float64(heap[i])/float64(wheel[i]), phase+"_x_heap")
-				b.ReportMetric(float64(wheel[i].Nanoseconds())/million, phase+"_ns/key")
-				wheels += wheel[i]
-				heaps += heap[i]
 			}
-			b.ReportMetric(float64(heaps)/float64(wheels), "x_heap")
+			b.ReportMetric(float64(heap.total())/float64(wheel.total()), "x_heap")
 		})
 	}
 }
 
-// BenchmarkMemory reports what an armed key takes, the index included.
-func BenchmarkMemory(b *testing.B) {
-	l := newLoad(million, day)
-	for _, kind := range []struct {
-		name  string
-		fresh func() timer
-	}{{"wheel", wheelTimer}, {"heap", heapTimerPeer}} {
-		b.Run(kind.name, func(b *testing.B) {
-			for b.Loop() {
-				before := heapInUse()
-				t := kind.fresh()
-				for _, c := range l.arm {
-					t.Set(c.key, c.at)
-				}
-				b.ReportMetric(float64(heapInUse()-before)/million, "B/key")
-				runtime.KeepAlive(t)
-			}
-		})
+// median returns the round that took the middle time in all.
+func median(rounds []phases) phases {
+	slices.SortFunc(rounds, func(a, b phases) int { return cmp.Compare(a.total(), b.total()) })
+	return rounds[len(rounds)/2]
+}
+
+func BenchmarkWheel(b *testing.B) {
+	l := newLoad(million, day, .9)
+	for b.Loop() {
+		l.wheel(b)
 	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/million, "ns/timer")
+}
+
+// BenchmarkMemory reports what an armed timer takes, its own memory included.
+func BenchmarkMemory(b *testing.B) {
+	l := newLoad(million, day, .9)
+	report := func(b *testing.B, make func() (set func(timer int, at int64), keep any)) {
+		for b.Loop() {
+			before := heapInUse()
+			set, keep := make()
+			for i, calls := range [][]call{l.arm, l.rearm} {
+				for _, c := range calls {
+					set(c.timer, c.at)
+				}
+				b.ReportMetric(float64(heapInUse()-before)/million, []string{"B/timer", "B/timer_rearmed"}[i])
+			}
+			runtime.KeepAlive(keep)
+		}
+	}
+	b.Run("wheel", func(b *testing.B) {
+		report(b, func() (func(int, int64), any) {
+			w, timers := New[*int](benchStart), newTimers(million)
+			return func(timer int, at int64) { w.Set(&timers[timer], at) }, w
+		})
+	})
+	b.Run("heap", func(b *testing.B) {
+		report(b, func() (func(int, int64), any) {
+			h, items := new(heapTimers), newHeapItems(million)
+			return func(timer int, at int64) { h.Set(&items[timer], at) }, h
+		})
+	})
 }
 
 func heapInUse() uint64 {

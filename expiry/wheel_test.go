@@ -2,6 +2,7 @@ package expiry
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -25,17 +26,20 @@ func TestSet(t *testing.T) {
 		{"the longest ttl", []int64{start + math.MaxInt32}, []int64{start + math.MaxInt32 - 1, start + math.MaxInt32}, 1, start + math.MaxInt32},
 		{"beyond six levels", []int64{start + 1<<40}, []int64{start + 1<<39, start + 1<<40 - 1, start + 1<<40}, 2, start + 1<<40},
 		{"the last second", []int64{math.MaxInt64}, []int64{math.MaxInt64 - 1, math.MaxInt64}, 1, math.MaxInt64},
-		{"the first second", []int64{math.MinInt64}, []int64{start}, 0, math.MinInt64},
+		{"the first second", []int64{math.MinInt64 + 1}, []int64{start}, 0, math.MinInt64 + 1},
 		{"not yet", []int64{start + 64}, []int64{start + 63}, -1, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := New[string](start)
+			w := newKeyed(start)
 			for _, at := range test.set {
 				w.Set("k", at)
 			}
 			last := test.set[len(test.set)-1]
-			if at, ok := w.Next(); !ok || at != last {
-				t.Fatalf("Next: %d, %v; want %d", at, ok, last)
+			if at, ok := w.At("k"); !ok || at != last {
+				t.Fatalf("At: %d, %v; want %d", at, ok, last)
+			}
+			if at, ok := w.Next(); !ok || at != slices.Min(test.set) {
+				t.Fatalf("Next: %d, %v; want %d", at, ok, slices.Min(test.set))
 			}
 			fired, firedAt := -1, int64(0)
 			for i, now := range test.to {
@@ -50,14 +54,18 @@ func TestSet(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	w := New[string](start)
+	w := newKeyed(start)
 	w.Remove("a")
 	w.Set("a", start+100)
 	w.Set("b", start+200)
 	w.Remove("a")
 	w.Remove("a")
-	if at, ok := w.Next(); !ok || at != start+200 || w.Len() != 1 {
+	if at, ok := w.Next(); !ok || at != start+100 || w.Len() != 1 {
 		t.Fatalf("Next: %d, %v; Len: %d", at, ok, w.Len())
+	}
+	w.Advance(start+100, func(key string, at int64) { t.Fatalf("%s fired at %d", key, at) })
+	if at, ok := w.Next(); !ok || at != start+200 {
+		t.Fatalf("Next: %d, %v", at, ok)
 	}
 	if at, ok := w.At("a"); ok {
 		t.Fatalf("a is armed at %d", at)

@@ -48,9 +48,8 @@ func (m *Machine) restart() error {
 	m.pending, m.taken = nil, 0
 	m.overlay = newOverlay()
 	m.sweep = sweep{
-		wheel:       expiry.New[projections.Queue](m.time / 1000),
-		collections: make(map[uint64]schema.CollectionName),
-		positions:   make(map[projections.Queue]projections.Entry),
+		wheel:  expiry.New[*queue](m.time / 1000),
+		queues: make(map[schema.CollectionName]*queues),
 	}
 	for _, c := range m.store.Collections() {
 		if err := m.arm(c); err != nil {

@@ -12,36 +12,49 @@ import (
 // sweep knows which expiry queues are due. It looks only at what is folded:
 // queues are armed when an event that fills them is, never before.
 type sweep struct {
-	// wheel holds for each queue the second of its first entry. Where the next
-	// one is, the sweep learns from the walk over this one.
-	wheel *expiry.Wheel[projections.Queue]
+	wheel  *expiry.Wheel[*queue]
+	queues map[schema.CollectionName]*queues
 
 	// due are the queues that fired and were not walked to their end yet.
 	due []dueQueue
+}
 
-	// positions are the last entries walked. Walking on from there, and not
-	// from the front, steps over no tombstones and over few entries whose
+// queues are the expiry queues of a collection, by their order.
+type queues [2]queue
+
+type queue struct {
+	projections.Queue
+	collection schema.CollectionName
+
+	// timer is armed at the second of the queue's first entry. Where the next
+	// one is, the sweep learns from the walk over this one.
+	timer expiry.Timer[*queue]
+
+	// position is the last entry walked. Walking on from there, and not from
+	// the front, steps over no tombstones and over few entries whose
 	// DocumentExpired is still pending. An entry that is folded before its
 	// queue's position moves that back.
-	positions map[projections.Queue]projections.Entry
-
-	collections map[uint64]schema.CollectionName // by incarnation
+	position projections.Entry
 }
 
 type dueQueue struct {
-	projections.Queue
+	*queue
 	at int64
 }
 
 // arm sets both queues of a collection by their first entries and its policy.
 func (m *Machine) arm(c *schema.Collection) error {
-	m.sweep.collections[c.Incarnation] = c.Name
+	m.disarm(c.Name)
+	both := new(queues)
+	m.sweep.queues[c.Name] = both
 	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
-		q := projections.Queue{Incarnation: c.Incarnation, Order: order}
-		m.disarm(q)
-		if err := m.store.Scan(q, projections.Entry{}, func(first projections.Entry) bool {
+		q := &both[order]
+		q.Queue = projections.Queue{Incarnation: c.Incarnation, Order: order}
+		q.collection = c.Name
+		q.timer.Value = q
+		if err := m.store.Scan(q.Queue, projections.Entry{}, func(first projections.Entry) bool {
 			if at, ok := projections.DueAt(c, order, first.Second); ok {
-				m.sweep.wheel.Set(q, at)
+				m.sweep.wheel.Set(&q.timer, at)
 			}
 			return false
 		}); err != nil {
@@ -51,10 +64,17 @@ func (m *Machine) arm(c *schema.Collection) error {
 	return nil
 }
 
-func (m *Machine) disarm(q projections.Queue) {
-	m.sweep.wheel.Remove(q)
-	delete(m.sweep.positions, q)
-	m.sweep.due = slices.DeleteFunc(m.sweep.due, func(d dueQueue) bool { return d.Queue == q })
+// disarm forgets the queues of a collection, if there are any.
+func (m *Machine) disarm(name schema.CollectionName) {
+	both := m.sweep.queues[name]
+	if both == nil {
+		return
+	}
+	for i := range both {
+		m.sweep.wheel.Remove(&both[i].timer)
+	}
+	m.sweep.due = slices.DeleteFunc(m.sweep.due, func(d dueQueue) bool { return d.collection == name })
+	delete(m.sweep.queues, name)
 }
 
 // folded keeps the wheel in step with an event that was just folded.
@@ -65,30 +85,28 @@ func (m *Machine) folded(fact *projections.Fact) error {
 			return m.arm(c)
 		}
 	case schema.CollectionDeleted:
-		for incarnation, name := range m.sweep.collections {
-			if c, ok := m.store.Collection(name); name == fact.Collection && (!ok || c.Incarnation != incarnation) {
-				m.disarm(projections.Queue{Incarnation: incarnation, Order: projections.ByDeadline})
-				m.disarm(projections.Queue{Incarnation: incarnation, Order: projections.ByTimestamp})
-				delete(m.sweep.collections, incarnation)
-			}
-		}
+		m.disarm(fact.Collection) // one made in its place is armed when folded
 	case schema.DocumentCreated, schema.DocumentReplaced:
 		c, ok := m.store.Collection(fact.Collection)
 		if !ok {
 			return nil
 		}
-		q, second, waits := projections.QueueOf(c, projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL})
+		in, second, waits := projections.QueueOf(c, projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL})
 		if !waits {
 			return nil
 		}
-		at, expires := projections.DueAt(c, q.Order, second)
+		at, expires := projections.DueAt(c, in.Order, second)
 		if !expires {
 			return nil
 		}
+		both := m.sweep.queues[c.Name]
+		if both == nil || both[in.Order].Queue != in {
+			return nil // c is newer than the event, and armed when its own is folded
+		}
+		q := &both[in.Order]
 		// While the event was pending the sweep may have walked past its place.
-		entry := projections.Entry{Second: second, ID: fact.ID}
-		if position, ok := m.sweep.positions[q]; ok && !position.Before(entry) {
-			m.sweep.positions[q] = projections.Entry{Second: second}
+		if !q.position.Before(projections.Entry{Second: second, ID: fact.ID}) {
+			q.position = projections.Entry{Second: second}
 		}
 		m.rearm(q, at)
 	}
@@ -114,8 +132,8 @@ func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	m.stamp(now)
 	s := &m.sweep
 	before := len(s.due)
-	s.wheel.Advance(m.now(), func(q projections.Queue, at int64) {
-		s.due = append(s.due, dueQueue{q, at})
+	s.wheel.Advance(m.now(), func(t *expiry.Timer[*queue], at int64) {
+		s.due = append(s.due, dueQueue{t.Value, at})
 	})
 	// Queues of one second are walked in the order of their keys, so that the
 	// log does not depend on the order in which they were armed.
@@ -125,10 +143,9 @@ func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	done := 0
 	defer func() { s.due = slices.Delete(s.due, 0, done) }()
 	for ; done < len(s.due); done++ {
-		q := s.due[done].Queue
-		name, ok := s.collections[q.Incarnation]
-		c := m.collection(name)
-		if !ok || c == nil || c.Incarnation != q.Incarnation {
+		q := s.due[done].queue
+		c := m.collection(q.collection)
+		if c == nil || c.Incarnation != q.Incarnation {
 			continue // deleted; if that is pending, folding it disarms the queue
 		}
 		n, next, err := m.walk(c, q, limit)
@@ -146,14 +163,15 @@ func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 // expireAll decides up to limit expiries of what is due and folded in one
 // collection; more tells whether there are others.
 func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err error) {
-	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
-		q := projections.Queue{Incarnation: c.Incarnation, Order: order}
+	both := m.sweep.queues[c.Name]
+	for i := range both {
+		q := &both[i]
 		n, next, err := m.walk(c, q, limit)
 		if err != nil {
 			return false, err
 		}
 		if limit -= n; next == dueNow {
-			m.sweep.wheel.Set(q, m.now())
+			m.sweep.wheel.Set(&q.timer, m.now())
 			return true, nil
 		}
 		m.rearm(q, next)
@@ -167,18 +185,16 @@ const (
 	never  = 0
 )
 
-func (m *Machine) rearm(q projections.Queue, next int64) {
-	if armed, ok := m.sweep.wheel.At(q); next != never && (!ok || next < armed) {
-		m.sweep.wheel.Set(q, next)
+func (m *Machine) rearm(q *queue, next int64) {
+	if armed, ok := q.timer.At(); next != never && (!ok || next < armed) {
+		m.sweep.wheel.Set(&q.timer, next)
 	}
 }
 
 // walk decides expiries of one queue from its position on. next is the second
 // at which the queue is due again, dueNow if limit was reached first, or never.
-func (m *Machine) walk(c *schema.Collection, q projections.Queue, limit int) (n int, next int64, err error) {
-	position := m.sweep.positions[q]
-	moved := false
-	scanErr := m.store.Scan(q, position, func(entry projections.Entry) bool {
+func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next int64, err error) {
+	scanErr := m.store.Scan(q.Queue, q.position, func(entry projections.Entry) bool {
 		at, ok := projections.DueAt(c, q.Order, entry.Second)
 		switch {
 		case !ok:
@@ -190,7 +206,7 @@ func (m *Machine) walk(c *schema.Collection, q projections.Queue, limit int) (n 
 			next = dueNow
 			return false
 		}
-		position, moved = entry, true
+		q.position = entry
 		var expired bool
 		expired, err = m.expireEntry(c, entry)
 		if expired {
@@ -198,9 +214,6 @@ func (m *Machine) walk(c *schema.Collection, q projections.Queue, limit int) (n 
 		}
 		return err == nil
 	})
-	if moved {
-		m.sweep.positions[q] = position
-	}
 	if err == nil {
 		err = scanErr
 	}
