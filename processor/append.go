@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -31,6 +32,7 @@ func (l *eventLog) listen() error {
 	}
 	l.epoch++
 	epoch := l.epoch
+	l.chain, l.appended = rand.Text()[:12]+".", 0
 	l.inbox = l.nc.NewInbox() + "."
 	acks := make(chan ack, 4*maxGroups)
 	l.acks = acks
@@ -68,13 +70,19 @@ func readAck(m *nats.Msg, seq uint64) error {
 	return nil
 }
 
-// Append sends events to the log, each fenced by the sequence before it: all
-// that precede it in the log are known to the writer or it is refused. atomic
-// makes the log take all of them or none; there may be maxAtomic then.
+// Append sends events to the log, each fenced by the one before it: all that
+// precede it in the log are known to the writer or it is refused. atomic makes
+// the log take all of them or none; there may be maxAtomic then.
 //
 // Only the last event asks for an acknowledgement, which arrives at acks with
 // its sequence: since every event is fenced by the one before it, the last one
 // is in the log only if all are.
+//
+// A sequence alone is no fence while others are on their way: of events 7 and
+// 8, fenced by 6 and 7, a foreign message at 7 would keep out only the first.
+// So an event has an id, made of its sequence and the epoch, and the next one
+// asks for that. Atomic batches cannot ask for one: nothing may be on its way
+// when a batch is appended.
 func (l *eventLog) Append(facts []projections.Fact, atomic bool) error {
 	m := l.message
 	batch := ""
@@ -86,9 +94,15 @@ func (l *eventLog) Append(facts []projections.Fact, atomic bool) error {
 		last := i == len(facts)-1
 		clear(m.Header)
 		e.Headers(func(name, value string) { m.Header[name] = []string{value} })
-		if !atomic || i == 0 {
+		m.Header[jetstream.MsgIDHeader] = []string{l.chain + strconv.FormatUint(e.Seq, 10)}
+		switch {
+		case atomic && i > 0:
+		case !atomic && l.appended != 0 && l.appended == e.Seq-1:
+			m.Header[jetstream.ExpectedLastMsgIDHeader] = []string{l.chain + strconv.FormatUint(e.Seq-1, 10)}
+		default:
 			m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(e.Seq-1, 10)}
 		}
+		l.appended = e.Seq
 		if atomic {
 			m.Header[jetstreamext.BatchIDHeader] = []string{batch}
 			m.Header[jetstreamext.BatchSeqHeader] = []string{strconv.Itoa(i + 1)}

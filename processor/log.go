@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -30,11 +31,13 @@ type eventLog struct {
 	prefix string
 
 	// What Append uses; only the writer calls it.
-	acks    chan ack
-	sub     *nats.Subscription
-	inbox   string // with the epoch, up to and including the dot
-	epoch   int
-	message *nats.Msg
+	acks     chan ack
+	sub      *nats.Subscription
+	inbox    string // with the epoch, up to and including the dot
+	epoch    int
+	chain    string // starts the ids of the epoch's events
+	appended uint64 // the last sequence of the epoch
+	message  *nats.Msg
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
@@ -71,6 +74,7 @@ func logConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {
 		Retention:          jetstream.LimitsPolicy,
 		AllowAtomicPublish: true,
 		DenyDelete:         true,
+		Duplicates:         100 * time.Millisecond, // the shortest there is: ids here only make a chain
 		MaxMsgs:            -1,
 		MaxBytes:           -1,
 		MaxMsgsPerSubject:  -1,

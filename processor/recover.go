@@ -126,7 +126,7 @@ func (w *writer) recover(ctx context.Context, cause error) error {
 	if err != nil {
 		return err
 	}
-	w.groups = nil
+	w.groups, w.unsent = nil, nil
 	if err := w.machine.Abort(); err != nil {
 		return err
 	}

@@ -66,6 +66,7 @@ type writer struct {
 	name      string                // of this writer, in WriterStarted
 
 	waiting  []decided // by outcome.Seq
+	unsent   []stretch // decided and not yet appended, in order
 	groups   []group   // appends not acknowledged, oldest first
 	retry    []*wish   // to be decided before anything new, in order
 	started  bool      // the fence was moved for this writer
@@ -73,6 +74,12 @@ type writer struct {
 	more     bool      // something is due that the last turn left
 	lateness *lateness
 	gone     atomic.Bool // nothing is decided any more
+}
+
+// stretch is a stretch of the log to be.
+type stretch struct {
+	facts  []projections.Fact
+	atomic bool // all of it or none
 }
 
 type group struct {
@@ -132,7 +139,7 @@ func (w *writer) full() bool {
 	if w.options.Durability == Fsync {
 		groups = maxSyncGroups
 	}
-	return w.draining || len(w.groups) >= groups || w.machine.Pending() >= maxInFlight
+	return w.draining || len(w.unsent) > 0 || len(w.groups) >= groups || w.machine.Pending() >= maxInFlight
 }
 
 // untilNext is how long nothing but a message can give the writer work.
@@ -174,7 +181,7 @@ func (w *writer) turn(ctx context.Context) error {
 			break
 		}
 		requests++
-		n, err := w.decide(ctx, now, one)
+		n, err := w.decide(now, one)
 		if err != nil {
 			return err
 		}
@@ -190,9 +197,7 @@ func (w *writer) turn(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := w.append(ctx, false); err != nil {
-		return err
-	}
+	w.append()
 	w.tell()
 	return nil
 }
@@ -217,7 +222,7 @@ func (w *writer) next() *wish {
 }
 
 // decide decides one wish and returns about how many bytes it took.
-func (w *writer) decide(ctx context.Context, now int64, one *wish) (bytes int, err error) {
+func (w *writer) decide(now int64, one *wish) (bytes int, err error) {
 	var o Outcome
 	first := w.machine.Seq() + 1
 	if one.batch == nil {
@@ -227,15 +232,11 @@ func (w *writer) decide(ctx context.Context, now int64, one *wish) (bytes int, e
 		bytes = one.room / 4
 		if one.batch.Atomic {
 			// What comes before is appended for itself.
-			if err := w.append(ctx, false); err != nil {
-				return 0, err
-			}
+			w.append()
 		}
 		o, first, err = w.machine.DecideBatch(now, one.batch, one.room)
 		if err == nil && one.batch.Atomic {
-			if err := w.appendAtomic(ctx, first); err != nil {
-				return 0, err
-			}
+			w.appendAtomic(first)
 		}
 	}
 	if err != nil {
@@ -252,40 +253,54 @@ func (w *writer) decide(ctx context.Context, now int64, one *wish) (bytes int, e
 
 // appendAtomic appends the events from sequence first on as one, those before
 // it for themselves.
-func (w *writer) appendAtomic(ctx context.Context, first uint64) error {
+func (w *writer) appendAtomic(first uint64) {
 	facts := w.machine.Take()
 	n := 0
 	for n < len(facts) && facts[n].Seq < first {
 		n++
 	}
-	if err := w.send(ctx, facts[:n], false); err != nil {
-		return err
-	}
-	return w.send(ctx, facts[n:], true)
+	w.queue(facts[:n], false)
+	w.queue(facts[n:], true)
+	w.send()
 }
 
 // append sends what was decided to the log.
-func (w *writer) append(ctx context.Context, atomic bool) error {
-	return w.send(ctx, w.machine.Take(), atomic)
+func (w *writer) append() {
+	w.queue(w.machine.Take(), false)
+	w.send()
 }
 
-func (w *writer) send(ctx context.Context, facts []projections.Fact, atomic bool) error {
-	for len(facts) > 0 {
-		n := len(facts)
-		synced := w.options.Durability == Fsync && n >= atomicFrom
-		if atomic || synced {
+func (w *writer) queue(facts []projections.Fact, atomic bool) {
+	if len(facts) > 0 {
+		w.unsent = append(w.unsent, stretch{facts, atomic})
+	}
+}
+
+// send appends what is queued, as far as that may be on its way at a time: an
+// atomic batch, which knows its place only by its number, starts when all
+// before it is known to be in the log. Single events follow each other closer.
+func (w *writer) send() {
+	for len(w.unsent) > 0 {
+		next := &w.unsent[0]
+		n := len(next.facts)
+		batch := n > 1 && (next.atomic || w.options.Durability == Fsync && n >= atomicFrom)
+		if batch {
+			if len(w.groups) > 0 {
+				return
+			}
 			n = min(n, maxAtomic)
 		}
-		// A failure shows as a missing acknowledgement, too, and is mended there.
-		err := w.log.Append(facts[:n], (atomic || synced) && n > 1)
-		last := facts[n-1].Seq
+		last := next.facts[n-1].Seq
 		w.groups = append(w.groups, group{last: last, sent: time.Now()})
-		if err != nil {
+		// A failure shows as a missing acknowledgement, too, and is mended there.
+		if err := w.log.Append(next.facts[:n], batch); err != nil {
 			w.logger.Warn("append failed", "seq", last, "err", err)
 		}
-		facts = facts[n:]
+		if next.facts = next.facts[n:]; len(next.facts) == 0 {
+			*next = stretch{}
+			w.unsent = w.unsent[1:]
+		}
 	}
-	return nil
 }
 
 // acknowledged folds what the log has now, and tells.
@@ -303,6 +318,7 @@ func (w *writer) commit(seq uint64) error {
 	for len(w.groups) > 0 && w.groups[0].last <= seq {
 		w.groups = w.groups[1:]
 	}
+	w.send()
 	w.observe(seq)
 	if err := w.machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)
