@@ -24,6 +24,10 @@ type eventLog struct {
 	stream jetstream.Stream
 	logger *slog.Logger
 
+	// connected tells when the connection is back that was lost, and with it
+	// perhaps acknowledgements.
+	connected chan nats.Status
+
 	// prefix starts the subjects on which the stream listens. It holds a
 	// secret made with the stream, so that nobody who cannot read the stream's
 	// configuration can steer anything into it; as a name that no other stream
@@ -61,7 +65,16 @@ func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger 
 		return nil, fmt.Errorf("stream %s is there and is not a log of lapse: remove it, or serve another --database", db.LogStream())
 	}
 	l.prefix = strings.TrimSuffix(config.Subjects[0], ">")
+	l.connected = nc.StatusChanged(nats.CONNECTED)
 	return l, nil
+}
+
+// close ends listening. The connection and the stream stay.
+func (l *eventLog) close() {
+	l.nc.RemoveStatusListener(l.connected)
+	if l.sub != nil {
+		_ = l.sub.Unsubscribe()
+	}
 }
 
 func logConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {

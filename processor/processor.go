@@ -20,6 +20,7 @@ import (
 type Processor struct {
 	options Options
 	store   *projections.Store
+	log     *eventLog
 	service *service
 	writer  *writer
 
@@ -40,11 +41,16 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			log.close()
+		}
+	}()
 	store, err := openProjection(ctx, log, o)
 	if err != nil {
 		return nil, err
 	}
-	p := &Processor{options: o, store: store, failed: make(chan error, 1)}
+	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, store.Close())
@@ -126,6 +132,7 @@ func (p *Processor) Stop() error {
 		err = errors.Join(err, failure)
 	default:
 	}
+	p.log.close()
 	return errors.Join(err, p.store.Close())
 }
 

@@ -39,8 +39,8 @@ func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uin
 		return w.moveFence(ctx)
 	}, retry, func(err error, wait time.Duration) {
 		w.logger.Warn("the log is out of reach, writes wait", "err", err, "again", wait)
-		w.refuse(outOfReach)
 		if time.Since(began) > abandonAfter {
+			w.refuse(outOfReach)
 			w.abandon()
 		}
 	})

@@ -120,6 +120,10 @@ func (w *writer) run(ctx context.Context) (err error) {
 			if err := w.acknowledged(ctx, a); err != nil {
 				return err
 			}
+		case <-w.log.connected:
+			if err := w.reconnected(ctx); err != nil {
+				return err
+			}
 		case one := <-wishes:
 			w.retry = append(w.retry, one)
 		case one := <-mutations:
@@ -358,6 +362,15 @@ func (w *writer) tell() {
 	} else {
 		w.waiting = w.waiting[n:]
 	}
+}
+
+// reconnected looks at once for what may have been lost with the connection,
+// rather than wait for its acknowledgement.
+func (w *writer) reconnected(ctx context.Context) error {
+	if len(w.groups) == 0 {
+		return nil
+	}
+	return w.recover(ctx, errors.New("the connection was lost"))
 }
 
 func (w *writer) checkTimeout(ctx context.Context) error {
