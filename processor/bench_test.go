@@ -4,7 +4,6 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -110,13 +109,13 @@ func BenchmarkAppend(b *testing.B) {
 	p, _ := startBench(b)
 	peer := startPublisher(b)
 	next := 0
-	versus.Run(b, func() float64 {
+	versus.Run(b, func() versus.Rate {
 		mutations := upserts(next, next+round)
 		next += round
-		start := time.Now()
+		clock := versus.Start()
 		feed(b, p, mutations)
-		return round / time.Since(start).Seconds()
-	}, func() float64 { return peer.round(round) })
+		return clock.Stop(round)
+	}, func() versus.Rate { return peer.round(round) })
 }
 
 // BenchmarkCatchUp folds a log into an empty projection, against a bare ordered
@@ -132,14 +131,14 @@ func BenchmarkCatchUp(b *testing.B) {
 		b.Fatal(err)
 	}
 	peer := &consumer{b, versus.JetStream(b, benchConn(b, server.ConnectLog)), log.db.LogStream()}
-	versus.Run(b, func() float64 {
+	versus.Run(b, func() versus.Rate {
 		store, err := projections.Open(b.TempDir(), projections.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		start := time.Now()
+		clock := versus.Start()
 		err = log.CatchUp(ctx, store, through, nil)
-		took := time.Since(start)
+		rate := clock.Stop(int(through))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -149,6 +148,6 @@ func BenchmarkCatchUp(b *testing.B) {
 		if err := store.Close(); err != nil {
 			b.Fatal(err)
 		}
-		return float64(through) / took.Seconds()
-	}, func() float64 { return peer.round(through) })
+		return rate
+	}, func() versus.Rate { return peer.round(through) })
 }

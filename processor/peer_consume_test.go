@@ -3,10 +3,10 @@ package processor
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/internal/versus"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -18,9 +18,9 @@ type consumer struct {
 	stream string
 }
 
-// round reads the first messages of the stream and returns messages per second.
-func (c *consumer) round(n uint64) float64 {
-	start := time.Now()
+// round reads the first n messages of the stream.
+func (c *consumer) round(n uint64) versus.Rate {
+	clock := versus.Start()
 	ordered, err := c.js.OrderedConsumer(context.Background(), c.stream, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		c.b.Fatal(err)
@@ -37,11 +37,11 @@ func (c *consumer) round(n uint64) float64 {
 		c.b.Fatal(err)
 	}
 	<-done
-	took := time.Since(start)
+	rate := clock.Stop(int(n))
 	consuming.Stop()
 	<-consuming.Closed()
 	if bytes == 0 {
 		c.b.Fatal("the messages are empty")
 	}
-	return float64(n) / took.Seconds()
+	return rate
 }

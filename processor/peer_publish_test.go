@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
@@ -75,12 +74,11 @@ func (p *publisher) fold() {
 	}
 }
 
-// round publishes n messages and returns messages per second, up to the last
-// acknowledgement.
-func (p *publisher) round(n int) float64 {
+// round publishes n messages, up to the last acknowledgement.
+func (p *publisher) round(n int) versus.Rate {
 	messages := p.messages(upserts(p.next, p.next+n))
 	p.next += n
-	start := time.Now()
+	clock := versus.Start()
 	var last jetstream.PubAckFuture
 	for _, m := range messages {
 		var err error
@@ -89,11 +87,11 @@ func (p *publisher) round(n int) float64 {
 		}
 	}
 	<-p.js.PublishAsyncComplete()
-	took := time.Since(start)
+	rate := clock.Stop(len(messages))
 	select {
 	case <-last.Ok():
 	case err := <-last.Err():
 		p.b.Fatal(err)
 	}
-	return float64(len(messages)) / took.Seconds()
+	return rate
 }

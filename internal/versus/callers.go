@@ -21,16 +21,15 @@ type Callers struct {
 	done atomic.Int64
 }
 
-// Round is a Side of Run: it lets all callers work and returns operations per
-// second. An operation that fails ends the benchmark.
+// Round is a Side of Run: it lets all callers work and returns the rate. An operation that fails ends the benchmark.
 func (c *Callers) Round(b *testing.B) Side {
-	return func() float64 {
+	return func() Rate {
 		var (
 			callers  sync.WaitGroup
 			failed   atomic.Pointer[error]
 			before   = c.done.Load()
-			start    = time.Now()
-			deadline = start.Add(c.For)
+			deadline = time.Now().Add(c.For)
+			clock    = Start()
 		)
 		for caller := range c.N {
 			callers.Go(func() {
@@ -43,9 +42,10 @@ func (c *Callers) Round(b *testing.B) Side {
 			})
 		}
 		callers.Wait()
+		rate := clock.Stop(int(c.done.Load() - before))
 		if err := failed.Load(); err != nil {
 			b.Fatal(*err)
 		}
-		return float64(c.done.Load()-before) / time.Since(start).Seconds()
+		return rate
 	}
 }

@@ -5,33 +5,68 @@ package versus
 
 import (
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // Rounds is how often each side of a comparison is measured.
 const Rounds = 5
 
-// A Side does one round of its work and returns operations per second.
-type Side func() float64
+// A Side does one round of its work.
+type Side func() Rate
+
+// Rate is how fast a round was.
+type Rate struct {
+	PerSecond    float64 // operations
+	PerCPUSecond float64 // the same by what the process used of all processors
+}
+
+// Clock measures a round, or the part of it that counts.
+type Clock struct {
+	began time.Time
+	used  time.Duration
+}
+
+// Start starts a clock.
+func Start() Clock { return Clock{time.Now(), cpu()} }
+
+// Stop returns the rate of n operations since the clock's start.
+func (c Clock) Stop(n int) Rate {
+	return Rate{float64(n) / time.Since(c.began).Seconds(), float64(n) / (cpu() - c.used).Seconds()}
+}
+
+// cpu is the processor time that this process has used.
+func cpu() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
 
 // Run measures lapse and its peer in rounds, the one first in even rounds and
 // the other in odd ones, after a round each that does not count. It reports the
 // medians of both as lapse-ops/s and peer-ops/s, and of what the one is to the
-// other within a round as ratio; ratio-min is the worst round.
+// other within a round as ratio; ratio-min is the worst round. cpu-ratio is the
+// same by processor time: it leaves out what waits, and what others do on the
+// machine.
 func Run(b *testing.B, lapse, peer Side) {
 	b.Helper()
-	var ours, theirs, ratios []float64
+	var ours, theirs, ratios, cpuRatios []float64
 	for b.Loop() {
 		lapse()
 		peer()
 		for round := range Rounds {
-			var l, p float64
+			var l, p Rate
 			if round%2 == 0 {
 				l, p = lapse(), peer()
 			} else {
 				p, l = peer(), lapse()
 			}
-			ours, theirs, ratios = append(ours, l), append(theirs, p), append(ratios, l/p)
+			ours, theirs = append(ours, l.PerSecond), append(theirs, p.PerSecond)
+			ratios = append(ratios, l.PerSecond/p.PerSecond)
+			cpuRatios = append(cpuRatios, l.PerCPUSecond/p.PerCPUSecond)
 		}
 	}
 	b.ReportMetric(0, "ns/op")
@@ -39,6 +74,7 @@ func Run(b *testing.B, lapse, peer Side) {
 	b.ReportMetric(Median(theirs), "peer-ops/s")
 	b.ReportMetric(Median(ratios), "ratio")
 	b.ReportMetric(slices.Min(ratios), "ratio-min")
+	b.ReportMetric(Median(cpuRatios), "cpu-ratio")
 }
 
 // Median returns the middle one of values, which are not empty.

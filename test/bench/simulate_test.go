@@ -69,13 +69,14 @@ func writeSessions(w io.Writer, mutations, sessions int) error {
 	return nil
 }
 
-// simulate reports the median of so many runs over an input.
+// simulate reports the median of so many runs over an input, by the clock and
+// by the processor time used.
 func simulate(b *testing.B, lapse string, rounds, mutations int, input func(io.Writer) error) {
 	name := filepath.Join(b.TempDir(), "mutations.ndjson")
 	if err := writeFile(name, input); err != nil {
 		b.Fatal(err)
 	}
-	var rates []float64
+	var rates, cpuRates []float64
 	for b.Loop() {
 		for range rounds {
 			began := time.Now()
@@ -86,10 +87,13 @@ func simulate(b *testing.B, lapse string, rounds, mutations int, input func(io.W
 				b.Fatalf("%v\n%s", err, &said)
 			}
 			rates = append(rates, float64(mutations)/time.Since(began).Seconds())
+			used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+			cpuRates = append(cpuRates, float64(mutations)/used.Seconds())
 		}
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(versus.Median(rates), "mutations/s")
+	b.ReportMetric(versus.Median(cpuRates), "mutations/cpu-s")
 }
 
 func writeFile(name string, write func(io.Writer) error) (err error) {
