@@ -52,6 +52,7 @@ func TestOverloaded(t *testing.T) {
 	overloaded("the readers' queue is full", "document.get.c.a", "collection.get.c", "collection.list", "history.c.a", "status", "batch.c")
 	w.want(201, "document.upsert.c.a", "{}")
 	close(let)
+	w.eventually("the queue is empty", func() bool { return len(w.processor.service.reads) == 0 })
 	w.want(200, "document.get.c.a", "")
 
 	w.processor.service.queued.Add(maxQueuedBytes)

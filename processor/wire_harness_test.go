@@ -47,7 +47,8 @@ type wire struct {
 	options Options
 	logs    *logBuffer
 
-	shutdown     func() // of the NATS server
+	shutdown     func()                                   // of the NATS server
+	connect      func(...nats.Option) (*nats.Conn, error) // as a service
 	log, service *nats.Conn
 	client       *nats.Conn // without credentials
 	processor    *Processor
@@ -90,7 +91,7 @@ func (w *wire) startServer() {
 	s, err := embedded.Start(embedded.Options{StoreDir: w.dir, Listen: "127.0.0.1:0", Database: "main",
 		SyncAlways: w.options.Durability == Fsync})
 	w.check(err)
-	w.shutdown = s.Shutdown
+	w.shutdown, w.connect = s.Shutdown, s.ConnectService
 	w.log, err = s.ConnectLog()
 	w.check(err)
 	w.service, err = s.ConnectService()
@@ -457,4 +458,10 @@ func idToken(id string) string {
 func (w *wire) removeProjection() {
 	w.t.Helper()
 	w.check(os.RemoveAll(w.options.Dir))
+}
+
+func (l *logBuffer) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
 }

@@ -1,0 +1,531 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// load writes from many sides at once until stop is called, which checks that
+// the log has everything that was acknowledged, once, and nothing that was
+// refused.
+type load struct {
+	*wire
+	ending chan struct{}
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	told   map[string]bool // what was written, as n in a document, and whether that was acknowledged
+	causes uint64          // mutations published
+}
+
+func (w *wire) load(writers int) *load {
+	w.t.Helper()
+	if w.ask("collection.create.load", `{"defaultTtl":3600}`).code != 201 {
+		w.t.Fatal("no collection for the load")
+	}
+	l := &load{wire: w, ending: make(chan struct{}), told: make(map[string]bool)}
+	for i := range writers {
+		l.wg.Go(func() { l.request(i) })
+	}
+	l.wg.Go(func() { l.publish(writers) })
+	return l
+}
+
+// note keeps whether the log has to have write n; one that was refused has to
+// be missing, and is not noted.
+func (l *load) note(n string, acknowledged bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told[n] = acknowledged
+}
+
+func (l *load) ended() bool {
+	select {
+	case <-l.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *load) request(writer int) {
+	random := rand.New(rand.NewPCG(1, uint64(writer)))
+	for i := 0; !l.ended(); i++ {
+		n := fmt.Sprintf("%d-%d", writer, i)
+		id := random.IntN(50)
+		tail := fmt.Sprintf("document.upsert.load.%d", id)
+		body := fmt.Sprintf(`{"n":%q}`, n)
+		switch random.IntN(8) {
+		case 0:
+			tail = "batch.load"
+			body = fmt.Sprintf(`{"operations":[{"op":"upsert","id":"%d","body":{"n":"%s-a"}},{"op":"upsert","id":"%d","body":{"n":"%s-b"}}]}`, id, n, id+1, n)
+		case 1:
+			tail = "batch.load"
+			body = fmt.Sprintf(`{"atomic":true,"operations":[{"op":"upsert","id":"%d","body":{"n":"%s-a"}},{"op":"upsert","id":"%d","body":{"n":"%s-b"}}]}`, id, n, id+1, n)
+		}
+		m, err := l.client.Request("lapse.main.api."+tail, []byte(body), patience)
+		if err != nil {
+			l.t.Errorf("write %s: %v", n, err)
+			return
+		}
+		r, err := readReply(m)
+		names := []string{n}
+		if tail == "batch.load" {
+			names = []string{n + "-a", n + "-b"}
+		}
+		for _, name := range names {
+			switch {
+			case err != nil:
+				l.t.Errorf("write %s: %v", n, err)
+			case r.code < 300:
+				l.note(name, true)
+			case r.code == 504 || r.code == 503 && strings.Contains(r.message, "some operations were done"):
+				l.note(name, false) // it may be there or not
+			case r.code != 503 && r.code != 429:
+				l.t.Errorf("write %s: %s", n, r)
+			}
+		}
+	}
+}
+
+func (l *load) publish(writer int) {
+	js, err := jetstream.New(l.client)
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	for i := 0; !l.ended(); i++ {
+		n := fmt.Sprintf("%d-%d", writer, i)
+		l.note(n, true)
+		ack, err := js.PublishMsg(l.ctx(), &nats.Msg{Subject: fmt.Sprintf("lapse.main.mutations.document.upsert.load.%d", i%50), Data: fmt.Appendf(nil, `{"n":%q}`, n)})
+		if err != nil {
+			l.t.Errorf("mutation %s: %v", n, err)
+			return
+		}
+		l.causes = ack.Sequence
+	}
+}
+
+// stop ends the load and checks the log.
+func (l *load) stop() {
+	l.t.Helper()
+	close(l.ending)
+	l.wg.Wait()
+	if l.t.Failed() {
+		l.t.FailNow()
+	}
+	l.judged(l.causes)
+	l.verify()
+}
+
+func (l *load) verify() {
+	l.t.Helper()
+	found := make(map[string]int)
+	version := make(map[schema.DocumentID]schema.Version)
+	cause := uint64(0)
+	at := int64(0)
+	for _, e := range l.events() {
+		if e.Time < at {
+			l.t.Fatalf("event %d: log time goes back", e.Seq)
+		}
+		at = e.Time
+		if e.Cause != 0 {
+			if e.Cause != cause+1 {
+				l.t.Fatalf("event %d has the cause %d after %d", e.Seq, e.Cause, cause)
+			}
+			cause = e.Cause
+		}
+		if e.Collection != "load" || !e.Type.OnDocument() {
+			continue
+		}
+		if e.Previous != version[e.ID] {
+			l.t.Fatalf("event %d ends version %d of %s, which is at %d", e.Seq, e.Previous, e.ID, version[e.ID])
+		}
+		version[e.ID] = schema.Version(e.Seq)
+		var document struct{ N string }
+		l.check(json.Unmarshal(e.Body, &document))
+		found[document.N]++
+	}
+	if cause != l.causes {
+		l.t.Errorf("mutations were judged up to %d of %d", cause, l.causes)
+	}
+	acknowledged := 0
+	for n, ok := range l.told {
+		if ok {
+			acknowledged++
+			if found[n] == 0 {
+				l.t.Errorf("write %s was acknowledged and is lost", n)
+			}
+		}
+	}
+	for n, times := range found {
+		if _, told := l.told[n]; !told || times > 1 {
+			l.t.Errorf("write %s is there %d times; was it told or in doubt: %v", n, times, told)
+		}
+	}
+	if acknowledged == 0 {
+		l.t.Error("nothing was acknowledged")
+	}
+	l.t.Logf("%d of %d writes acknowledged", acknowledged, len(l.told))
+}
+
+// TestFence: what is on its way when a foreign message takes the place of an
+// event comes into the log no more, not even what asks for that very place to
+// be the last one.
+func TestFence(t *testing.T) {
+	w := newWire(t)
+	w.stop()
+	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	w.check(err)
+	defer log.close()
+	w.check(log.listen())
+	event := func(seq uint64) projections.Fact {
+		return projections.Fact{Event: &schema.Event{Seq: seq, Time: 1, Type: schema.CollectionCreated, Collection: "c"}}
+	}
+	w.check(log.Append([]projections.Fact{event(2)}, false))
+	if a := <-log.acks; a.err != nil || a.seq != 2 {
+		t.Fatalf("the first event: %+v", a)
+	}
+	w.intrude("c.Foreign", "")
+	w.check(log.Append([]projections.Fact{event(3)}, false))
+	w.check(log.Append([]projections.Fact{event(4)}, false))
+	w.check(log.Append([]projections.Fact{event(5), event(6)}, false))
+	for range 3 {
+		if a := <-log.acks; a.err == nil {
+			t.Errorf("event %d came into the log behind a foreign message", a.seq)
+		}
+	}
+	if end := w.end(); end != 3 {
+		t.Errorf("the log ends at %d, want the foreign message at 3", end)
+	}
+}
+
+// TestForeignMessages: what others bring into the log is skipped, counted and
+// reported, and costs nobody a write.
+func TestForeignMessages(t *testing.T) {
+	for _, durability := range []Durability{OS, Fsync} {
+		t.Run(string(durability), func(t *testing.T) {
+			w := newWire(t, func(o *Options) { o.Durability = durability })
+			l := w.load(8)
+			foreign := []struct {
+				tail, body string
+				headers    []string
+			}{
+				{"load.Nonsense", "", nil},
+				{"load.DocumentCreated", "no event", nil},
+				{"load", "", nil},
+				{"a.b.c.d", "{}", nil},
+				{"load.DocumentCreated", `{"id":"x"}`, []string{"Lapse-Time", "1", "Lapse-Id", "%zz"}},
+				{"load.DocumentReplaced", `{"id":"1","n":"foreign"}`, []string{"Lapse-Time", "1", "Lapse-Id", "1", "Lapse-Previous", "18446744073709551615"}},
+				{"_.WriterStarted", "poison", nil},
+				{"load.DocumentExpired", `{}`, []string{"Lapse-Time", "1", "Lapse-Id", "1", "Lapse-Previous", "2", "Lapse-Deadline", "x", "Lapse-Ttl", "y", "Lapse-Rule", "z"}},
+			}
+			for _, f := range foreign {
+				w.intrude(f.tail, f.body, f.headers...)
+				time.Sleep(20 * time.Millisecond) // of load
+			}
+			close(l.ending)
+			l.wg.Wait()
+			w.judged(l.causes)
+			w.want(201, "document.create.load.last", "{}") // behind the last foreign one
+			if n := w.processor.store.Cursor().Foreign; n != uint64(len(foreign)) {
+				t.Errorf("%d foreign messages were counted, want %d\n%s", n, len(foreign), w.logs)
+			}
+			if n := strings.Count(w.logs.String(), "foreign message in the log skipped"); n < len(foreign)-1 {
+				t.Errorf("%d foreign messages were reported, want %d", n, len(foreign))
+			}
+			before := w.content()
+			w.restart()
+			w.stop()
+			w.removeProjection()
+			w.start()
+			if n := w.processor.store.Cursor().Foreign; n != uint64(len(foreign)) {
+				t.Errorf("%d foreign messages were counted in catching up, want %d", n, len(foreign))
+			}
+			if after := w.content(); after != before {
+				t.Errorf("folded anew it is\n%s, before\n%s", after, before)
+			}
+			w.want(200, "document.upsert.load.last", "{}")
+		})
+	}
+}
+
+// TestLostConnections: under load the log's connection breaks again and again,
+// with what is on its way, and acknowledgements are lost.
+func TestLostConnections(t *testing.T) {
+	for _, durability := range []Durability{OS, Fsync} {
+		t.Run(string(durability), func(t *testing.T) {
+			w := newWire(t, func(o *Options) { o.Durability = durability })
+			l := w.load(8)
+			for i := range 6 {
+				time.Sleep(50 * time.Millisecond) // of load
+				w.check(w.log.ForceReconnect())
+				n := fmt.Sprint("alive", i)
+				w.want(201, "document.create.load."+n, fmt.Sprintf(`{"n":%q}`, n))
+				l.note(n, true)
+			}
+			l.stop()
+			restarts := 0
+			for _, e := range w.everything() {
+				if e.Type == schema.WriterStarted {
+					restarts++
+				}
+			}
+			t.Logf("the fence was moved %d times", restarts)
+			w.check(w.service.ForceReconnect())
+			w.eventually("the service is back", func() bool {
+				_, err := w.client.Request("lapse.main.api.status", nil, time.Second)
+				return err == nil
+			})
+		})
+	}
+}
+
+// TestLostAcknowledgements: events that are in the log and whose
+// acknowledgement never came are found there, not written again.
+func TestLostAcknowledgements(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":3600}`)
+		seq := w.end()
+		w.check(w.processor.writer.log.sub.Unsubscribe())
+		began := time.Now()
+		answers := make(chan wireReply)
+		go func() { answers <- w.ask("document.create.c.a", `{}`) }()
+		go func() { answers <- w.ask("document.create.c.a", `{}`) }()
+		go func() {
+			answers <- w.ask("batch.c", `{"atomic":true,"operations":[{"op":"create","id":"b","body":{}},{"op":"create","id":"c","body":{}}]}`)
+		}()
+		published := w.publish("document.create.c.m", `{}`)
+		codes := map[int]int{}
+		for range 3 {
+			codes[(<-answers).code]++
+		}
+		if codes[201] != 1 || codes[409] != 1 || codes[200] != 1 {
+			t.Errorf("the answers are %v", codes)
+		}
+		if waited := time.Since(began); waited < ackTimeout || waited > 2*ackTimeout {
+			t.Errorf("it was noticed after %s", waited)
+		}
+		w.judged(published)
+		created := map[schema.DocumentID]int{}
+		for _, e := range w.events() {
+			if e.Seq > seq {
+				created[e.ID]++
+			}
+		}
+		if fmt.Sprint(created) != "map[a:1 b:1 c:1 m:1]" {
+			t.Errorf("the log has %v", created)
+		}
+	})
+}
+
+// TestProjectionIsACache: whatever happens to the projection while nobody
+// runs, what is served afterwards is what the log says.
+func TestProjectionIsACache(t *testing.T) {
+	w := newWire(t, func(o *Options) { o.Projection.MemTableBytes = 64 << 10 })
+	w.want(201, "collection.create.c", `{"defaultTtl":3600}`)
+	w.want(201, "collection.create.gone", `{}`)
+	for i := range 600 {
+		w.want(201, fmt.Sprintf("document.create.c.%d", i), fmt.Sprintf(`{"p":"%s"}`, strings.Repeat("x", 500+i)))
+	}
+	w.want(204, "collection.delete.gone", "")
+	w.want(204, "document.delete.c.7", "")
+	w.judged(w.publish("document.upsert.c.m", `{"ttl":4000}`))
+	files := func(pattern string) (files []string) {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(w.options.Dir, pattern))
+		w.check(err)
+		if len(files) == 0 {
+			t.Fatalf("there is no %s", pattern)
+		}
+		return files
+	}
+	truncate := func(pattern string, part float64) func() {
+		return func() {
+			for _, file := range files(pattern) {
+				info, err := os.Stat(file)
+				w.check(err)
+				w.check(os.Truncate(file, int64(part*float64(info.Size()))))
+			}
+		}
+	}
+	remove := func(pattern string) func() {
+		return func() {
+			for _, file := range files(pattern) {
+				w.check(os.Remove(file))
+			}
+		}
+	}
+	overwrite := func(pattern string) func() {
+		return func() {
+			for _, file := range files(pattern) {
+				info, err := os.Stat(file)
+				w.check(err)
+				w.check(os.WriteFile(file, []byte(strings.Repeat("?", int(info.Size()))), 0o600))
+			}
+		}
+	}
+	for _, damage := range []struct {
+		name string
+		do   func()
+		seen bool // the projection cannot be used
+	}{
+		{"none", func() {}, false},
+		{"removed", w.removeProjection, false},
+		{"tables truncated", truncate("*.sst", 0.5), true},
+		{"tables emptied", truncate("*.sst", 0), true},
+		{"tables removed", remove("*.sst"), true},
+		{"manifest truncated", truncate("MANIFEST-*", 0.5), false},
+		{"manifest emptied", truncate("MANIFEST-*", 0), false},
+		{"manifest overwritten", overwrite("MANIFEST-*"), true},
+		{"manifest removed", remove("MANIFEST-*"), false},
+		{"markers removed", remove("marker.*"), false},
+		{"a file in its place", func() { w.removeProjection(); w.check(os.WriteFile(w.options.Dir, []byte("no directory"), 0o600)) }, true},
+	} {
+		t.Run(damage.name, func(t *testing.T) {
+			before := w.content()
+			w.stop()
+			damage.do()
+			w.logs.reset()
+			w.start()
+			if after := w.content(); after != before {
+				t.Errorf("it is now\n%.2000s\n, before\n%.2000s", after, before)
+			}
+			if told := strings.Contains(w.logs.String(), "folded anew"); damage.seen && !told {
+				t.Errorf("nobody was told:\n%s", w.logs)
+			}
+			w.want(200, "document.upsert.c.1", "{}")
+			w.want(200, "history.c.7", "")
+		})
+	}
+}
+
+// TestProjectionOfAnotherLog: a projection that belongs to another log, or to
+// one that went back, is noticed.
+func TestProjectionOfAnotherLog(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	w.want(201, "document.create.c.old", `{}`)
+	w.want(204, "collection.delete.c", "")
+	js, err := jetstream.New(w.log)
+	w.check(err)
+
+	// The log is deleted; in its place comes another one.
+	w.stop()
+	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+	w.start()
+	if !strings.Contains(w.logs.String(), "another stream") {
+		t.Errorf("nobody was told:\n%s", w.logs)
+	}
+	w.refused(404, "collection_not_found", "document.get.c.old", "")
+	w.refused(404, "collection_not_found", "history.c.old", "")
+	w.want(201, "collection.create.c", `{}`)
+	w.want(201, "document.create.c.new", `{}`)
+
+	// The log lost its end, and went on from there with other events.
+	w.logs.reset()
+	w.stop()
+	config := w.stream("LAPSE_main").CachedInfo().Config
+	events := w.everything()
+	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+	_, err = js.CreateStream(w.ctx(), config)
+	w.check(err)
+	again := func(e *schema.Event) {
+		t.Helper()
+		var headers []string
+		e.Headers(func(name, value string) { headers = append(headers, name, value) })
+		w.intrude(e.EventTokens(), string(e.Body), headers...)
+	}
+	for _, e := range events[:2] {
+		again(e)
+	}
+	w.start()
+	if !strings.Contains(w.logs.String(), "the log ends at 2") {
+		t.Errorf("nobody was told:\n%s", w.logs)
+	}
+	w.want(404, "document.get.c.new", "")
+	w.want(201, "document.create.c.other", `{}`)
+
+	w.logs.reset()
+	w.stop()
+	events = w.everything()
+	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+	_, err = js.CreateStream(w.ctx(), config)
+	w.check(err)
+	for _, e := range events {
+		if e.ID == "other" {
+			e.ID, e.Body = "another", []byte(`{"id":"another"}`)
+		}
+		again(e)
+	}
+	w.start()
+	w.want(404, "document.get.c.other", "")
+	w.want(200, "document.get.c.another", "")
+	w.stop()
+
+	// The stream of mutations may be new as well: its sequences go on.
+	w.start()
+	first := w.publish("document.create.c.m1", `{}`)
+	w.judged(first)
+	w.stop()
+	w.check(js.DeleteStream(w.ctx(), "LAPSE_main_MUTATIONS"))
+	w.start()
+	if second := w.publish("document.create.c.m2", `{}`); second != first+1 {
+		t.Errorf("after mutation %d comes %d", first, second)
+	} else {
+		w.judged(second)
+	}
+	w.want(200, "document.get.c.m2", "")
+
+	// A stream of that name that is no log is left alone.
+	w.stop()
+	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+	_, err = js.CreateStream(w.ctx(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"else.>"}})
+	w.check(err)
+	if p, err := Start(w.ctx(), w.log, w.service, w.options); err == nil {
+		t.Error("it serves a stream that is no log")
+		w.check(p.Stop())
+	} else if !strings.Contains(err.Error(), "not a log of lapse") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// TestSecondWriter: of two processors over one log the one that started last
+// writes, and the other one ends instead of fighting.
+func TestSecondWriter(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	first := w.processor
+	w.options.Dir += "-2"
+	service, err := w.connect()
+	w.check(err)
+	defer func() { service.Close() }()
+	w.service, service = service, w.service
+	w.start()
+	second := w.processor
+	// Whoever is asked, the answer is true.
+	for i := range 20 {
+		r := w.ask(fmt.Sprintf("document.create.c.%d", i), "{}")
+		if r.code != 201 && r.code != 503 {
+			t.Fatalf("write %d: %s", i, r)
+		}
+	}
+	if err := first.Stop(); err != nil && !strings.Contains(err.Error(), "taken over") {
+		t.Errorf("the first one ended with %v", err)
+	}
+	w.processor = second
+	w.want(201, "document.create.c.last", "{}")
+}
