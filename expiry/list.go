@@ -21,13 +21,13 @@ func (e entry[V]) current() bool {
 	return true
 }
 
-// chunk is 1 KB of a list.
+// chunk is 2 KB of a list.
 type chunk[V any] struct {
 	next    *chunk[V]
 	entries [chunkSize]entry[V]
 }
 
-const chunkSize = 63
+const chunkSize = 127
 
 // list is a queue of entries that only grows, until it is taken as a whole.
 type list[V any] struct {
