@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -87,16 +87,6 @@ func (a *app) simulate(args []string, until time.Time) (err error) {
 	return simulation.Flush()
 }
 
-// simulatedMutation is one line of input.
-type simulatedMutation struct {
-	At         string          `json:"at"`
-	Op         string          `json:"op"`
-	Collection string          `json:"collection"`
-	ID         string          `json:"id"`
-	IfMatch    string          `json:"ifMatch"`
-	Body       json.RawMessage `json:"body"`
-}
-
 func simulateLines(simulation *processor.Simulation, in io.Reader, until time.Time, bar *progress) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 1<<16), maxLine)
@@ -105,22 +95,15 @@ func simulateLines(simulation *processor.Simulation, in io.Reader, until time.Ti
 		if len(lines.Bytes()) == 0 {
 			continue
 		}
-		var m simulatedMutation
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			return fmt.Errorf("line %d is not a mutation: %w", n, err)
-		}
-		at, err := time.Parse(time.RFC3339Nano, m.At)
+		// The mutation is kept until it is folded, the scanner's buffer is not.
+		at, mutation, err := schema.ParseMutationLine(bytes.Clone(lines.Bytes()))
 		if err != nil {
-			return fmt.Errorf("line %d: at is %q: give a time like 2015-05-17T10:05:03Z", n, m.At)
-		}
-		if at.UnixMilli() < 0 {
-			return fmt.Errorf("line %d: at is %s: times before 1970 are not simulated", n, m.At)
+			return fmt.Errorf("line %d: %w", n, err)
 		}
 		if !until.IsZero() && at.After(until) {
 			return nil
 		}
-		mutation := schema.NewNamedMutation(m.Op, m.Collection, m.ID, m.Body)
-		mutation.IfMatch, mutation.Recorded = m.IfMatch, true
+		mutation.Recorded = true
 		if _, err := simulation.Mutate(at.UnixMilli(), mutation); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
