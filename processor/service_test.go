@@ -66,24 +66,36 @@ func TestOverloaded(t *testing.T) {
 
 // TestPanic: a request that panics is answered, and the next one too.
 func TestPanic(t *testing.T) {
-	w := newWire(t)
+	w := newWire(t, func(o *Options) { o.Workers = 1 })
 	w.want(201, "collection.create.c", "")
 	w.want(201, "document.create.c.a", "{}")
 
-	log := w.processor.service.log
-	w.processor.service.log = nil
+	// What panics is brought about on the goroutine that is going to.
+	service, machine := w.processor.service, w.processor.writer.machine
+	reader := func(do func()) {
+		done := make(chan struct{})
+		service.reads <- func() { do(); close(done) }
+		<-done
+	}
+	log := service.log
+	reader(func() { service.log = nil })
 	w.refused(503, "unavailable", "history.c.a", "")
-	w.processor.service.log = log
+	reader(func() { service.log = log })
 	w.want(200, "history.c.a", "")
 	if !strings.Contains(w.logs.String(), "a request panicked") {
 		t.Error("nobody was told of the panic")
 	}
 
-	messages := w.processor.writer.machine.overlay.messages
-	w.processor.writer.machine.overlay.messages = nil
+	writer := func(do func()) {
+		done := make(chan struct{})
+		w.processor.writer.wishes <- &wish{mutation: schema.NewMutation("", nil), done: func(Outcome) { do(); close(done) }}
+		<-done
+	}
+	messages := machine.overlay.messages
+	writer(func() { machine.overlay.messages = nil })
 	w.refused(503, "unavailable", "document.upsert.c.a", "{}", "Nats-Msg-Id", "m")
 	w.want(200, "document.upsert.c.a", `{"n":1}`)
-	w.processor.writer.machine.overlay.messages = messages
+	writer(func() { machine.overlay.messages = messages })
 	w.want(200, "document.upsert.c.a", `{"n":2}`, "Nats-Msg-Id", "m")
 	w.restart()
 	w.want(200, "document.get.c.a", "")

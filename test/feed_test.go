@@ -117,7 +117,11 @@ func ask(t testing.TB, nc *nats.Conn, tail, body string) answer {
 }
 
 func tryAsk(nc *nats.Conn, tail, body string) (answer, error) {
-	m, err := nc.Request("lapse.main.api."+tail, []byte(body), 20*time.Second)
+	return tryAskFor(nc, tail, body, 20*time.Second)
+}
+
+func tryAskFor(nc *nats.Conn, tail, body string, timeout time.Duration) (answer, error) {
+	m, err := nc.Request("lapse.main.api."+tail, []byte(body), timeout)
 	if err != nil {
 		return answer{}, err
 	}

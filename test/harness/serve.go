@@ -191,3 +191,21 @@ func (s *Server) RunInput(stdin string, args ...string) Result {
 
 // String names the server in messages.
 func (s *Server) String() string { return fmt.Sprintf("serve at %s in %s", s.Addr, s.Dir) }
+
+// StartAndSignal starts the server, sends a signal after a while, whether it is
+// ready by then or not, and returns the exit code, -1 if the signal ended it.
+func (s *Server) StartAndSignal(after time.Duration, signal os.Signal) int {
+	s.t.Helper()
+	s.process = start(s.t, s.Args()...)
+	time.Sleep(after)
+	if err := s.process.cmd.Process.Signal(signal); err != nil {
+		s.t.Fatal(err)
+	}
+	select {
+	case <-s.process.ended:
+	case <-time.After(stopTimeout):
+		s.Kill()
+		s.t.Fatalf("serve did not end within %s of %s:\n%s", stopTimeout, signal, s.process.text())
+	}
+	return s.process.cmd.ProcessState.ExitCode()
+}

@@ -1,0 +1,386 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// writers write into the collection load until stop, each its own documents,
+// and remember what was acknowledged. They live through restarts.
+type writers struct {
+	t      testing.TB
+	s      *harness.Server
+	ending chan struct{}
+	wg     sync.WaitGroup
+
+	mu           sync.Mutex
+	acknowledged map[string]int    // by document, the last n that was
+	attempted    map[string]int    // the last n that was sent
+	causes       map[uint64]string // document and n of each mutation published
+	refusals     map[int]int       // by code
+	done         int               // writes acknowledged
+}
+
+const writerTTL = 2 // seconds, so that much expires between the crashes
+
+func startWriters(t testing.TB, s *harness.Server, n int) *writers {
+	t.Helper()
+	w := &writers{t: t, s: s, ending: make(chan struct{}), acknowledged: make(map[string]int),
+		attempted: make(map[string]int), causes: make(map[uint64]string), refusals: make(map[int]int)}
+	for i := range n {
+		w.wg.Go(func() { w.write(i) })
+	}
+	w.wg.Go(w.publish)
+	return w
+}
+
+func (w *writers) going() bool {
+	select {
+	case <-w.ending:
+		return false
+	default:
+		return true
+	}
+}
+
+func (w *writers) write(writer int) {
+	nc := dial(w.t, w.s)
+	for n := 1; w.going(); n++ {
+		id := fmt.Sprintf("w%d-%d", writer, n%20)
+		w.mu.Lock()
+		w.attempted[id] = n
+		w.mu.Unlock()
+		// The answer of one that was killed never comes.
+		a, err := tryAskFor(nc, "document.upsert.load."+id, fmt.Sprintf(`{"n":%d}`, n), time.Second)
+		w.mu.Lock()
+		switch {
+		case err != nil:
+			// Whether the write is there is not known.
+			w.refusals[0]++
+		case a.code == 200 || a.code == 201:
+			w.acknowledged[id] = n
+			w.done++
+		default:
+			w.refusals[a.code]++
+		}
+		w.mu.Unlock()
+		if err != nil {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+func (w *writers) publish() {
+	nc := dial(w.t, w.s)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Second))
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	for n := 1; w.going(); n++ {
+		id := fmt.Sprintf("m-%d", n%20)
+		ack, err := js.Publish(w.t.Context(), "lapse.main.mutations.document.upsert.load."+id, fmt.Appendf(nil, `{"n":%d}`, n))
+		if err != nil {
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		w.mu.Lock()
+		w.causes[ack.Sequence] = fmt.Sprintf("%s %d", id, n)
+		w.mu.Unlock()
+	}
+}
+
+func (w *writers) stop() {
+	close(w.ending)
+	w.wg.Wait()
+}
+
+// count is how many writes were acknowledged so far.
+func (w *writers) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done
+}
+
+// verify reads the log to where every document has ended, and looks for what
+// was acknowledged.
+func (w *writers) verify() {
+	t := w.t
+	t.Helper()
+	nc := dial(t, w.s)
+	eventually(t, "every mutation judged and every document expired", func() bool {
+		s := askStatus(t, nc)
+		return s.MutationsBehind == 0 && s.Documents == 0 && s.Overdue == 0
+	})
+	end := mustAsk(t, nc, 201, "collection.create.end", "").seq
+	events := readFeed(t, nc, "*", func(events []event) bool {
+		return len(events) > 0 && events[len(events)-1].Seq >= end
+	})
+	checkLog(t, events)
+	written := make(map[string]map[int]bool)
+	latest := make(map[string]int)
+	var cause uint64
+	for _, e := range events {
+		var document struct{ N int }
+		if e.Collection != "load" || e.Type != "DocumentCreated" && e.Type != "DocumentReplaced" {
+			continue
+		}
+		if err := json.Unmarshal(e.Body, &document); err != nil {
+			t.Fatal(err)
+		}
+		if written[e.ID] == nil {
+			written[e.ID] = make(map[int]bool)
+		}
+		if written[e.ID][document.N] {
+			t.Errorf("event %d: write %d of %s is in the log twice", e.Seq, document.N, e.ID)
+		}
+		written[e.ID][document.N] = true
+		if strings.HasPrefix(e.ID, "w") && document.N < latest[e.ID] {
+			t.Errorf("event %d: write %d of %s comes after write %d", e.Seq, document.N, e.ID, latest[e.ID])
+		}
+		latest[e.ID] = document.N
+		if e.Cause != "" {
+			var n uint64
+			if _, err := fmt.Sscanf(e.Cause, "mutations/%d", &n); err != nil || n != cause+1 {
+				t.Fatalf("event %d has the cause %s after %d", e.Seq, e.Cause, cause)
+			}
+			cause = n
+			if want, ok := w.causes[n]; ok && want != fmt.Sprintf("%s %d", e.ID, document.N) {
+				t.Errorf("event %d: mutation %d was %s, and came out as %s %d", e.Seq, n, want, e.ID, document.N)
+			}
+		}
+	}
+	for n := range w.causes {
+		if n > cause {
+			t.Errorf("mutation %d was taken and never judged", n)
+		}
+	}
+	for id, n := range w.acknowledged {
+		if !written[id][n] {
+			t.Errorf("write %d of %s was acknowledged and is lost", n, id)
+		}
+	}
+	for id, n := range latest {
+		if strings.HasPrefix(id, "w") && n > w.attempted[id] {
+			t.Errorf("write %d of %s was never made", n, id)
+		}
+	}
+	counts := countTypes(events)
+	if counts["DocumentCreated"] != counts["DocumentExpired"] {
+		t.Errorf("%v: not everything that began has ended once", counts)
+	}
+	t.Logf("%d acknowledged, %d mutations, refused %v, %v", w.count(), len(w.causes), w.refusals, counts)
+}
+
+// TestKill ends the server in the middle of everything, again and again.
+func TestKill(t *testing.T) {
+	for _, durability := range []string{"fsync", "os"} {
+		t.Run(durability, func(t *testing.T) {
+			t.Parallel()
+			s := harness.Serve(t, "--durability", durability)
+			mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d}`, writerTTL))
+			w := startWriters(t, s, 8)
+			for range 3 {
+				before := w.count()
+				eventually(t, "some writes", func() bool { return w.count() > before+200 })
+				s.Kill()
+				s.Restart()
+			}
+			w.stop()
+			w.verify()
+			s.Stop()
+		})
+	}
+}
+
+// TestKillWhileExpiring ends the server while thousands of documents expire:
+// each does so once.
+func TestKillWhileExpiring(t *testing.T) {
+	s := harness.Serve(t)
+	nc := dial(t, s)
+	mustAsk(t, nc, 201, "collection.create.load", `{"defaultTtl":-1}`)
+	const documents = 6000
+	var operations []string
+	for i := range documents {
+		operations = append(operations, fmt.Sprintf(`{"op":"create","id":"%d","body":{"ttl":%d}}`, i, 1+i%3))
+		if len(operations) == 1000 {
+			mustAsk(t, nc, 200, "batch.load", `{"operations":[`+strings.Join(operations, ",")+`]}`)
+			operations = nil
+		}
+	}
+	for range 5 {
+		before := askStatus(t, nc).Seq
+		eventually(t, "some expiries", func() bool { s := askStatus(t, nc); return s.Seq > before || s.PendingExpiry+s.Overdue == 0 })
+		s.Kill()
+		s.Restart()
+		eventually(t, "the service is back", func() bool { _, err := tryAskFor(nc, "status", "", time.Second); return err == nil })
+	}
+	events := readFeed(t, nc, "load", func(events []event) bool { return countTypes(events)["DocumentExpired"] == documents })
+	checkLog(t, events)
+	if c := mustAsk(t, nc, 200, "collection.get.load", ""); !strings.Contains(string(c.body), `"documents":0`) {
+		t.Errorf("all has expired, and the collection is %s", c.body)
+	}
+	s.Stop()
+}
+
+// TestStopUnderLoad: SIGTERM and Ctrl-C end the server soon, with every request
+// that it took answered.
+func TestStopUnderLoad(t *testing.T) {
+	for _, durability := range []string{"fsync", "os"} {
+		t.Run(durability, func(t *testing.T) {
+			t.Parallel()
+			s := harness.Serve(t, "--durability", durability)
+			mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d}`, writerTTL))
+			w := startWriters(t, s, 8)
+			for i, stop := range []func() time.Duration{s.Stop, s.Interrupt, s.Stop} {
+				before := w.count()
+				eventually(t, "some writes", func() bool { return w.count() > before+200 })
+				if took := stop(); took > 10*time.Second {
+					t.Errorf("stop %d took %s", i, took)
+				}
+				s.Restart()
+			}
+			w.stop()
+			w.verify()
+		})
+	}
+}
+
+// TestStopAnswers: each of many requests that are on their way when SIGTERM
+// comes is answered, or was never taken.
+func TestStopAnswers(t *testing.T) {
+	s := harness.Serve(t)
+	nc := dial(t, s)
+	mustAsk(t, nc, 201, "collection.create.load", "")
+	const requests = 2000
+	inbox := nc.NewInbox()
+	answers, err := nc.SubscribeSync(inbox + ".*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range requests {
+		tail, body := fmt.Sprintf("document.create.load.%d", i), "{}"
+		if i%10 == 0 {
+			tail, body = "batch.load", fmt.Sprintf(`{"operations":[{"op":"create","id":"%d","body":{}}]}`, i)
+		}
+		if err := nc.PublishRequest("lapse.main.api."+tail, fmt.Sprintf("%s.%d", inbox, i), []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+		if i == requests/2 {
+			// From here on some are taken and some come too late.
+			if err := nc.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	go func() { _ = nc.Flush() }()
+	s.Stop()
+	answered := make(map[string]string)
+	for {
+		m, err := answers.NextMsg(200 * time.Millisecond)
+		if err != nil {
+			break
+		}
+		code := m.Header.Get("Lapse-Status")
+		if code == "200" && !strings.Contains(string(m.Data), `"code":201`) {
+			code = "503"
+		}
+		answered[strings.TrimPrefix(m.Subject, inbox+".")] = code
+	}
+	s.Restart()
+	eventually(t, "the service is back", func() bool { _, err := tryAskFor(nc, "status", "", time.Second); return err == nil })
+	counts := make(map[string]int)
+	silent := 0
+	for i := range requests {
+		code, told := answered[fmt.Sprint(i)]
+		there := ask(t, nc, fmt.Sprintf("document.get.load.%d", i), "").code == 200
+		counts[code]++
+		if told && (code == "201" || code == "200") != there {
+			t.Errorf("request %d was answered with %s; is it there: %v", i, code, there)
+		}
+		if !told && there {
+			silent++
+		}
+	}
+	t.Logf("answered with %v", counts)
+	if silent > 0 || len(answered) <= requests/2 {
+		t.Errorf("%d of %d requests were answered, %d were carried out and nobody was told", len(answered), requests, silent)
+	}
+}
+
+// TestMutationsWhileDown: what was published while no processor could see it
+// is judged when one starts. The embedded server goes with its processor, so it
+// is killed as soon as it has said that it has them.
+func TestMutationsWhileDown(t *testing.T) {
+	s := harness.Serve(t)
+	nc := dial(t, s)
+	mustAsk(t, nc, 201, "collection.create.c", "")
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mutations = 500
+	for i := range mutations {
+		if _, err := js.PublishAsync(fmt.Sprintf("lapse.main.mutations.document.create.c.%d", i%400), []byte("{}"), jetstream.WithStallWait(patience)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(patience):
+		t.Fatal("not all mutations were taken")
+	}
+	s.Kill()
+	s.Restart()
+	eventually(t, "all judged", func() bool {
+		a, err := tryAskFor(nc, "status", "", time.Second)
+		return err == nil && strings.Contains(string(a.body), `"mutationsBehind":0`)
+	})
+	events := readFeed(t, nc, "c", func(events []event) bool { return len(events) >= mutations+1 })
+	counts := countTypes(events)
+	if counts["DocumentCreated"] != 400 || counts["MutationRejected"] != 100 {
+		t.Errorf("the log has %v", counts)
+	}
+	for i, e := range events[1:] {
+		if e.Cause != fmt.Sprintf("mutations/%d", i+1) {
+			t.Fatalf("event %d has the cause %s, want mutations/%d", e.Seq, e.Cause, i+1)
+		}
+	}
+}
+
+// TestSecondServe: one store and one port are for one server.
+func TestSecondServe(t *testing.T) {
+	s := harness.Serve(t)
+	r := harness.Run(t, nil, "serve", "--store-dir", s.Dir, "--listen", "127.0.0.1:0").Exits(1)
+	if !strings.Contains(r.Stderr, s.Dir) {
+		t.Errorf("it says %q", r.Stderr)
+	}
+	r = harness.Run(t, nil, "serve", "--store-dir", t.TempDir(), "--listen", s.Addr).Exits(1)
+	if !strings.Contains(r.Stderr, s.Addr) {
+		t.Errorf("it says %q", r.Stderr)
+	}
+	s.Run("status").OK() // the first one goes on
+	s.Stop()
+	s.Restart() // and its lock went with it
+}
+
+// TestSignalsWhileStarting: a signal that comes before it serves ends it, too.
+func TestSignalsWhileStarting(t *testing.T) {
+	s := harness.Serve(t)
+	s.Stop()
+	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
+		if code := s.StartAndSignal(after, syscall.SIGTERM); code != 0 && code != -1 {
+			t.Errorf("after %s it exited with %d:\n%s", after, code, s.Stderr())
+		}
+	}
+	s.Restart()
+}
