@@ -169,6 +169,6 @@ func (m *Machine) document(c *schema.Collection, id schema.DocumentID) (projecti
 	if d, ok := m.overlay.documents[documentKey{c.Incarnation, id}]; ok {
 		return d.Record, nil
 	}
-	r, _, err := m.store.Document(c, id, nil)
+	r, _, err := m.store.Document(c, id)
 	return r, err
 }

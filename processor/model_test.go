@@ -591,7 +591,7 @@ func (h *history) compare(s *projections.Store, n *naive) {
 }
 
 func (h *history) compareDocument(s *projections.Store, c *schema.Collection, want *naiveCollection, id string) {
-	r, ok, err := s.Document(c, schema.DocumentID(id), nil)
+	r, ok, err := s.Document(c, schema.DocumentID(id))
 	h.must(err)
 	d, exists := want.documents[id]
 	if ok != exists || uint64(r.Version) != d.version || r.TS != d.ts || !reflect.DeepEqual(parsed(r.Body), d.content) {

@@ -80,7 +80,7 @@ func (s *service) document(name schema.CollectionName, id schema.DocumentID, now
 	if !ok {
 		return nil, noCollection(name), nil
 	}
-	record, ok, err := s.store.Document(c, id, nil)
+	record, ok, err := s.store.Document(c, id)
 	if err != nil {
 		return nil, nil, err
 	}

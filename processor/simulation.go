@@ -28,11 +28,15 @@ type Simulation struct {
 // nothing is due.
 const simulationPending = 1024
 
+// simulationDocuments bounds, in bytes, the documents that are looked up
+// without Pebble. What does not fit only costs time.
+const simulationDocuments = 256 << 20
+
 // NewSimulation returns an empty database in memory at the beginning of time.
 // emit is called with every event in log order, some time after it happened
 // and at the latest in Flush; the event is valid during the call.
 func NewSimulation(emit func(*schema.Event) error) (*Simulation, error) {
-	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem()})
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), DocumentBytes: simulationDocuments})
 	if err != nil {
 		return nil, err
 	}

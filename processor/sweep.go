@@ -228,7 +228,7 @@ func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry) (bo
 	}
 	var body []byte
 	if c.PreviousImages {
-		r, ok, err := m.store.Document(c, entry.ID, nil)
+		r, ok, err := m.store.Document(c, entry.ID)
 		if err != nil || !ok {
 			return false, err
 		}

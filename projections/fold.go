@@ -41,7 +41,7 @@ func (s *Store) Fold(facts []Fact) error {
 	}
 	defer f.batch.Close()
 	if slices.ContainsFunc(facts, func(fact Fact) bool { return !fact.Known }) {
-		f.touched = make(map[string]touched, len(facts))
+		f.touched = make(map[string]Meta, len(facts))
 	}
 	if err := f.forget(2 * len(facts)); err != nil {
 		return err
@@ -53,6 +53,9 @@ func (s *Store) Fold(facts []Fact) error {
 	}
 	if err := f.finish(); err != nil {
 		return err
+	}
+	for i := range f.changed {
+		s.cache.put(f.changed[i].key, f.changed[i].Record)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,16 +87,17 @@ type fold struct {
 	// What the facts so far changed, to be looked at before the store.
 	collections map[schema.CollectionName]*schema.Collection // nil: deleted
 	stats       map[uint64]stats
-	touched     map[string]touched // by document key; nil when every fact is Known
+	touched     map[string]Meta // by document key, Version 0: ended; nil when every fact is Known
+	changed     []changed
 	buried      []uint64
 
 	key, key2, value []byte // scratch
 }
 
-// touched is what became of a document within one call of Fold.
-type touched struct {
-	Meta
-	exists bool
+// changed is a document as an event left it; Version is 0 if it ended.
+type changed struct {
+	key string
+	Record
 }
 
 func (f *fold) finish() error {
@@ -231,90 +235,96 @@ func (f *fold) statsOf(incarnation uint64) stats {
 func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error) {
 	e := fact.Event
 	f.key = documentKey(f.key[:0], c.Incarnation, e.ID)
-	prior, exists, err := f.prior(fact)
+	prior, err := f.prior(fact)
 	if err != nil {
 		return false, err
 	}
 	// A version ends once: an expiry that comes a second time, or for a
 	// version long replaced, changes nothing.
-	if exists != (e.Type != schema.DocumentCreated) || exists && prior.Version != e.Previous {
+	exists := prior.Version != 0
+	if exists == (e.Type == schema.DocumentCreated) || exists && prior.Version != e.Previous {
 		return false, nil
 	}
-	now, fits := f.after(fact)
+	now, fits := after(fact)
 	if !fits {
 		return false, nil
+	}
+	if err := f.setQueue(c, e.ID, prior, now); err != nil {
+		return false, err
 	}
 	st := f.statsOf(c.Incarnation)
 	if exists {
 		st.add(prior, -1)
-		if q, second, ok := queueOf(c.Incarnation, prior); ok {
-			f.key2 = expiryKey(f.key2[:0], q, second, e.ID)
-			if err := f.batch.Delete(f.key2, nil); err != nil {
-				return false, err
-			}
-		}
 	}
-	if now.exists {
-		st.add(now.Meta, 1)
-		f.value = appendRecord(f.value[:0], now.Meta, e.Body)
-		if err := f.batch.Set(f.key, f.value, nil); err != nil {
-			return false, err
-		}
-		if q, second, ok := queueOf(c.Incarnation, now.Meta); ok {
-			f.key2 = expiryKey(f.key2[:0], q, second, e.ID)
-			f.value = appendEntryValue(f.value[:0], now.Meta)
-			if err := f.batch.Set(f.key2, f.value, nil); err != nil {
-				return false, err
-			}
-		}
+	if now.Version != 0 {
+		st.add(now, 1)
+		f.value = appendRecord(f.value[:0], now, e.Body)
+		err = f.batch.Set(f.key, f.value, nil)
 	} else {
-		if err := f.batch.Delete(f.key, nil); err != nil {
-			return false, err
-		}
 		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
-		if err := f.batch.Set(f.key2, nil, nil); err != nil {
-			return false, err
-		}
+		err = errors.Join(f.batch.Delete(f.key, nil), f.batch.Set(f.key2, nil, nil))
 	}
-	if f.touched != nil {
-		f.touched[string(f.key)] = now
+	if err != nil {
+		return false, err
 	}
 	f.stats[c.Incarnation] = st
+	after := changed{key: string(f.key), Record: Record{Meta: now}}
+	if now.Version != 0 {
+		after.Body = e.Body
+	}
+	f.changed = append(f.changed, after)
+	if f.touched != nil {
+		f.touched[after.key] = now
+	}
 	return true, nil
 }
 
-// after returns the document's Meta after the fact.
-func (f *fold) after(fact *Fact) (now touched, fits bool) {
+// setQueue moves a document from where it waited to where it waits now.
+func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now Meta) error {
+	from, before, waited := queueOf(c.Incarnation, prior)
+	waited = waited && prior.Version != 0
+	to, second, waits := queueOf(c.Incarnation, now)
+	waits = waits && now.Version != 0
+	if waited && !(waits && from == to && before == second) {
+		f.key2 = expiryKey(f.key2[:0], from, before, id)
+		if err := f.batch.Delete(f.key2, nil); err != nil {
+			return err
+		}
+	}
+	if !waits {
+		return nil
+	}
+	f.key2 = expiryKey(f.key2[:0], to, second, id)
+	f.value = appendEntryValue(f.value[:0], now)
+	return f.batch.Set(f.key2, f.value, nil)
+}
+
+// after returns the document's Meta after the fact, Version 0 if it ended.
+func after(fact *Fact) (now Meta, fits bool) {
 	e := fact.Event
 	if e.Type != schema.DocumentCreated && e.Type != schema.DocumentReplaced {
-		return touched{}, true
+		return Meta{}, true
 	}
 	ttl := fact.TTL
 	if !fact.Known {
 		d, fault := schema.ReadDocument(e.ID, e.Body)
 		if fault != nil {
-			return touched{}, false
+			return Meta{}, false
 		}
 		ttl = d.TTL
 	}
-	return touched{Meta: Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body))}, exists: true}, true
+	return Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body))}, true
 }
 
-// prior returns the document's Meta before the fact; f.key is its key.
-func (f *fold) prior(fact *Fact) (m Meta, exists bool, err error) {
+// prior returns the document's Meta before the fact, Version 0 if there was
+// none; f.key is its key.
+func (f *fold) prior(fact *Fact) (Meta, error) {
 	if fact.Known {
-		return fact.Prior, fact.Prior.Version != 0, nil
+		return fact.Prior, nil
 	}
-	if t, ok := f.touched[string(f.key)]; ok {
-		return t.Meta, t.exists, nil
+	if m, ok := f.touched[string(f.key)]; ok {
+		return m, nil
 	}
-	value, closer, err := f.store.db.Get(f.key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return Meta{}, false, nil
-	} else if err != nil {
-		return Meta{}, false, err
-	}
-	defer closer.Close()
-	r, err := decodeRecord(value)
-	return r.Meta, err == nil, err
+	m, _, err := f.store.meta(f.key)
+	return m, err
 }

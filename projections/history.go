@@ -16,7 +16,7 @@ import (
 func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
 	var ends []uint64
 	now := func(incarnation uint64) error {
-		return s.document(incarnation, id, func(value []byte) error {
+		return s.document(documentKey(nil, incarnation, id), func(value []byte) error {
 			r, err := decodeRecord(value)
 			ends = append(ends, uint64(r.Version))
 			return err

@@ -31,6 +31,9 @@ func documentKey(dst []byte, incarnation uint64, id schema.DocumentID) []byte {
 	return append(binary.BigEndian.AppendUint64(append(dst, keyDocument), incarnation), id...)
 }
 
+// documentKeyBytes is the length of the longest document key.
+const documentKeyBytes = 1 + 8 + schema.MaxIDBytes
+
 func queueKey(dst []byte, q Queue) []byte {
 	return append(binary.BigEndian.AppendUint64(append(dst, keyExpiry), q.Incarnation), byte(q.Order))
 }

@@ -79,7 +79,7 @@ func collection(t rapid.TB, s *Store, name string) *schema.Collection {
 // read returns a document's JSON, "" if there is none.
 func read(t rapid.TB, s *Store, name, id string) string {
 	t.Helper()
-	r, _, err := s.Document(collection(t, s, name), schema.DocumentID(id), nil)
+	r, _, err := s.Document(collection(t, s, name), schema.DocumentID(id))
 	if err != nil {
 		t.Fatal(err)
 	}

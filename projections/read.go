@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -60,10 +61,15 @@ func (s *Store) Collections() []*schema.Collection {
 }
 
 // Document reads a document, whether its deadline has passed or not: the
-// caller asks its Meta. The record's Body is in buf, which grows as needed.
-func (s *Store) Document(c *schema.Collection, id schema.DocumentID, buf []byte) (r Record, ok bool, err error) {
-	err = s.document(c.Incarnation, id, func(value []byte) error {
-		r, err = decodeRecord(append(buf[:0], value...))
+// caller asks its Meta. The record's Body is shared and must not be changed.
+func (s *Store) Document(c *schema.Collection, id schema.DocumentID) (r Record, ok bool, err error) {
+	var buf [documentKeyBytes]byte
+	key := documentKey(buf[:0], c.Incarnation, id)
+	if r, ok := s.cache.get(key); ok {
+		return r, r.Version != 0, nil
+	}
+	err = s.document(key, func(value []byte) error {
+		r, err = decodeRecord(bytes.Clone(value))
 		ok = err == nil
 		return err
 	})
@@ -72,7 +78,15 @@ func (s *Store) Document(c *schema.Collection, id schema.DocumentID, buf []byte)
 
 // Meta reads what Document does without the content.
 func (s *Store) Meta(c *schema.Collection, id schema.DocumentID) (m Meta, ok bool, err error) {
-	err = s.document(c.Incarnation, id, func(value []byte) error {
+	var buf [documentKeyBytes]byte
+	return s.meta(documentKey(buf[:0], c.Incarnation, id))
+}
+
+func (s *Store) meta(key []byte) (m Meta, ok bool, err error) {
+	if r, ok := s.cache.get(key); ok {
+		return r.Meta, r.Version != 0, nil
+	}
+	err = s.document(key, func(value []byte) error {
 		r, err := decodeRecord(value)
 		m, ok = r.Meta, err == nil
 		return err
@@ -80,11 +94,10 @@ func (s *Store) Meta(c *schema.Collection, id schema.DocumentID) (m Meta, ok boo
 	return m, ok, err
 }
 
-// document calls read with a document's value, which is valid only during the
-// call, if there is one.
-func (s *Store) document(incarnation uint64, id schema.DocumentID, read func(value []byte) error) error {
-	var key [1 + 8 + schema.MaxIDBytes]byte
-	value, closer, err := s.db.Get(documentKey(key[:0], incarnation, id))
+// document calls read with a document's value in Pebble, which is valid only
+// during the call, if there is one.
+func (s *Store) document(key []byte, read func(value []byte) error) error {
+	value, closer, err := s.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil
 	} else if err != nil {

@@ -47,20 +47,3 @@ func TestWait(t *testing.T) {
 		}
 	})
 }
-
-// The record's body is in the caller's buffer, and in no other memory.
-func TestDocumentInBuffer(t *testing.T) {
-	s, l := open(t), &logbook{now: 1000}
-	l.collection(schema.CollectionCreated, "orders", `{}`)
-	l.created("orders", "a", `{"id":"a"}`)
-	catchUp(t, s, l)
-	buf := make([]byte, 0, 100)
-	r, ok, err := s.Document(collection(t, s, "orders"), "a", buf)
-	if err != nil || !ok || string(r.Body) != `{"id":"a"}` {
-		t.Fatalf("a is %+v (%v)", r, err)
-	}
-	clear(buf[:cap(buf)])
-	if string(r.Body) == `{"id":"a"}` {
-		t.Error("the body is not in the buffer")
-	}
-}

@@ -131,7 +131,7 @@ func TestReadWhileFolding(t *testing.T) {
 				if err != nil || n.Documents+n.Overdue != 2 || n.Pending+n.Overdue != 2 {
 					t.Errorf("counted %+v (%v)", n, err)
 				}
-				r, ok, err := s.Document(orders, "a", nil)
+				r, ok, err := s.Document(orders, "a")
 				if err != nil || !ok || uint64(r.Version) < seq-2 {
 					t.Errorf("at %d or later a is %+v %t (%v)", seq, r, ok, err)
 				}
