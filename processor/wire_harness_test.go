@@ -418,7 +418,7 @@ func (w *wire) content() string {
 		fmt.Fprintf(&b, "%s %d\n", c.AppendReply(nil), c.Incarnation)
 		for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
 			w.check(store.Scan(projections.Queue{Incarnation: c.Incarnation, Order: order}, projections.Entry{}, func(e projections.Entry) bool {
-				r, ok, err := store.Document(c, e.ID, nil)
+				r, ok, err := store.Document(c, e.ID)
 				fmt.Fprintf(&b, "%d %d %s %+v %s %v %v\n", order, e.Second, e.ID, r.Meta, r.Body, ok, err)
 				return true
 			}))

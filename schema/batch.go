@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 )
@@ -64,6 +65,10 @@ func decodeStrictly(raw []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			// What it says itself is Go.
+			return fmt.Errorf("byte %d: the type %s does not belong there", wrong.Offset, wrong.Value)
+		}
 		return err
 	}
 	if _, err := decoder.Token(); err != io.EOF {
