@@ -279,7 +279,26 @@ func TestMutationAfterDeadline(t *testing.T) {
 		synctest.Wait()
 		release()
 		w.judged(last)
-		w.wantSummary(seq, "DocumentExpired(a) MutationRejected DocumentExpired(b) DocumentCreated(b)")
+		w.wantSummary(seq, "DocumentExpired(a) DocumentExpired(b) MutationRejected DocumentCreated(b)")
+	})
+}
+
+// TestOverdueByPolicy: what a new policy makes overdue expires right after it,
+// before anything that was already waiting.
+func TestOverdueByPolicy(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		w.want(201, "document.create.c.b", `{"ttl":50}`)
+		seq := w.end()
+		sleepUntil(ts+20, 0)
+		release := w.holdWriter()
+		w.publish("collection.replace.c", `{"defaultTtl":10}`)
+		last := w.publish("document.create.c.x", `{}`)
+		synctest.Wait()
+		release()
+		w.judged(last)
+		w.wantSummary(seq, "CollectionReplaced DocumentExpired(a) DocumentCreated(x)")
 	})
 }
 

@@ -143,7 +143,7 @@ func (w *writer) full() bool {
 	if w.options.Durability == Fsync {
 		groups = maxSyncGroups
 	}
-	return w.draining || len(w.unsent) > 0 || len(w.groups) >= groups || w.machine.Pending() >= maxInFlight
+	return w.draining && w.machine.Pending() > 0 || len(w.unsent) > 0 || len(w.groups) >= groups || w.machine.Pending() >= maxInFlight
 }
 
 // untilNext is how long nothing but a message can give the writer work.
@@ -178,6 +178,16 @@ func (w *writer) turn(ctx context.Context) error {
 		return nil
 	}
 	now := nowMillis()
+	// What is due comes first, so that what a change of policy made overdue
+	// expires right after it; but no more of it than requests can wait for.
+	share := idleExpiries
+	if len(w.retry) > 0 || len(w.wishes) > 0 || len(w.mutations) > 0 {
+		share = turnExpiries
+	}
+	var err error
+	if w.more, err = w.machine.Expire(now, share); err != nil {
+		return err
+	}
 	requests, bytes := 0, 0
 	for requests < turnRequests && bytes < maxGroupBytes && !w.full() {
 		one := w.next()
@@ -190,16 +200,6 @@ func (w *writer) turn(ctx context.Context) error {
 			return err
 		}
 		bytes += n
-	}
-	if !w.draining {
-		share := idleExpiries
-		if requests > 0 {
-			share = turnExpiries
-		}
-		var err error
-		if w.more, err = w.machine.Expire(now, share); err != nil {
-			return err
-		}
 	}
 	w.append()
 	w.tell()
@@ -250,6 +250,9 @@ func (w *writer) decide(now int64, one *wish) (bytes int, err error) {
 		w.retry = append([]*wish{one}, w.retry...)
 		w.draining = true
 		return bytes, nil
+	}
+	if one.mutation != nil && one.mutation.Op == schema.CollectionReplace {
+		w.draining = true // before anything else, what it made overdue
 	}
 	w.waiting = append(w.waiting, decided{one, first, o})
 	return bytes, nil

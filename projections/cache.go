@@ -14,7 +14,7 @@ import (
 // through Pebble's memtables.
 //
 // Only folding puts documents in, so that a reader cannot put an old one over
-// a new one.
+// a new one, and it takes them out before they change.
 type documentCache struct {
 	mu    sync.Mutex
 	lru   *simplelru.LRU[string, Record] // by document key
@@ -41,17 +41,25 @@ func (c *documentCache) get(key []byte) (Record, bool) {
 	return c.lru.Get(string(key))
 }
 
-// put copies the body, which may be a small part of something large.
-func (c *documentCache) put(key string, r Record) {
-	r.Body = bytes.Clone(r.Body)
+// forget drops documents that are about to change.
+func (c *documentCache) forget(documents map[string]Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if before, ok := c.lru.Peek(key); ok {
-		c.bytes -= cost(key, before)
+	for key := range documents {
+		c.lru.Remove(key)
 	}
-	c.bytes += cost(key, r)
-	c.lru.Add(key, r)
-	for c.bytes > c.limit {
-		c.lru.RemoveOldest()
+}
+
+// put keeps documents, forgotten before, as they are now in Pebble. It copies
+// the bodies, which may be small parts of something large.
+func (c *documentCache) put(documents map[string]Record) {
+	for key, r := range documents {
+		r.Body = bytes.Clone(r.Body)
+		c.mu.Lock()
+		c.lru.Add(key, r)
+		for c.bytes += cost(key, r); c.bytes > c.limit; {
+			c.lru.RemoveOldest()
+		}
+		c.mu.Unlock()
 	}
 }

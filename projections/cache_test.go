@@ -49,7 +49,9 @@ func TestDocumentCacheCounts(t *testing.T) {
 	c := newDocumentCache(1 << 20)
 	message := bytes.Repeat([]byte("x"), 1000)
 	for n := range 100 {
-		c.put("k", Record{Meta: Meta{Version: schema.Version(n + 1)}, Body: message[:n]})
+		change := map[string]Record{"k": {Meta: Meta{Version: schema.Version(n + 1)}, Body: message[:n]}}
+		c.forget(change)
+		c.put(change)
 	}
 	r, ok := c.get([]byte("k"))
 	if !ok || r.Version != 100 || c.bytes != 1+99+cacheOverhead {

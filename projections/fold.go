@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/lapsedb/lapse/schema"
@@ -38,11 +37,9 @@ func (s *Store) Fold(facts []Fact) error {
 		cursor:      s.Cursor(),
 		collections: make(map[schema.CollectionName]*schema.Collection),
 		stats:       make(map[uint64]stats),
+		documents:   make(map[string]Record, len(facts)),
 	}
 	defer f.batch.Close()
-	if slices.ContainsFunc(facts, func(fact Fact) bool { return !fact.Known }) {
-		f.touched = make(map[string]Meta, len(facts))
-	}
 	if err := f.forget(2 * len(facts)); err != nil {
 		return err
 	}
@@ -51,12 +48,13 @@ func (s *Store) Fold(facts []Fact) error {
 			return err
 		}
 	}
+	// Between the two, what changes is read from Pebble, where all of it
+	// changes at once.
+	s.cache.forget(f.documents)
 	if err := f.finish(); err != nil {
 		return err
 	}
-	for i := range f.changed {
-		s.cache.put(f.changed[i].key, f.changed[i].Record)
-	}
+	s.cache.put(f.documents)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cursor = f.cursor
@@ -87,17 +85,10 @@ type fold struct {
 	// What the facts so far changed, to be looked at before the store.
 	collections map[schema.CollectionName]*schema.Collection // nil: deleted
 	stats       map[uint64]stats
-	touched     map[string]Meta // by document key, Version 0: ended; nil when every fact is Known
-	changed     []changed
+	documents   map[string]Record // by document key, Version 0: ended
 	buried      []uint64
 
 	key, key2, value []byte // scratch
-}
-
-// changed is a document as an event left it; Version is 0 if it ended.
-type changed struct {
-	key string
-	Record
 }
 
 func (f *fold) finish() error {
@@ -268,14 +259,11 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 		return false, err
 	}
 	f.stats[c.Incarnation] = st
-	after := changed{key: string(f.key), Record: Record{Meta: now}}
+	record := Record{Meta: now}
 	if now.Version != 0 {
-		after.Body = e.Body
+		record.Body = e.Body
 	}
-	f.changed = append(f.changed, after)
-	if f.touched != nil {
-		f.touched[after.key] = now
-	}
+	f.documents[string(f.key)] = record
 	return true, nil
 }
 
@@ -322,8 +310,8 @@ func (f *fold) prior(fact *Fact) (Meta, error) {
 	if fact.Known {
 		return fact.Prior, nil
 	}
-	if m, ok := f.touched[string(f.key)]; ok {
-		return m, nil
+	if r, ok := f.documents[string(f.key)]; ok {
+		return r.Meta, nil
 	}
 	m, _, err := f.store.meta(f.key)
 	return m, err
