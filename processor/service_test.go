@@ -147,12 +147,9 @@ func TestReplyTooLarge(t *testing.T) {
 
 	// Around the largest request that there may be: what is refused is not
 	// done, what is done is told.
-	for size := 2_090_000; size < 2_097_000; size += 500 {
+	for _, size := range []int{2_090_000, 2_094_800, 2_095_000, 2_095_100, 2_096_900} {
 		document := `{"p":"` + strings.Repeat("y", size-8) + `"}`
 		batch := `{"operations":[{"op":"upsert","id":"y","body":` + document + `},{"op":"upsert","id":"z","body":` + document + `}]}`
-		if len(batch) >= 4<<20-100 {
-			break
-		}
 		before := w.end()
 		got := codes(w.want(200, "batch.c", batch))
 		done := uint64(0)
