@@ -20,7 +20,7 @@ fuzz: ## each fuzz target for FUZZTIME
 	done
 
 bench: ## lapse beside its peers, as ratios; see test/README.md
-	go test -run '^$$' -bench . -benchtime 1x ./test ./expiry ./schema
+	go test -run '^$$' -bench . -benchtime 1x ./test/bench ./processor ./expiry ./schema
 
 lint: ## what CI checks besides the tests
 	gofmt -l .

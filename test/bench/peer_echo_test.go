@@ -19,9 +19,11 @@ func startEcho(b *testing.B) (conns []*nats.Conn) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := service.AddEndpoint("echo", micro.HandlerFunc(func(r micro.Request) { _ = r.Respond(r.Data()) }),
-		micro.WithEndpointSubject(echoSubject)); err != nil {
-		b.Fatal(err)
+	for name, subject := range map[string]string{"one": echoSubject, "many": echoSubject + ".>"} {
+		if err := service.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) { _ = r.Respond(r.Data()) }),
+			micro.WithEndpointSubject(subject)); err != nil {
+			b.Fatal(err)
+		}
 	}
 	return versus.Connections(b, url, connections)
 }
