@@ -48,6 +48,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if err != nil {
 		return usageErrorf("--durability: %v", err)
 	}
+	collectLess()
 	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
 	server, err := embedded.Start(embedded.Options{
 		StoreDir:   f.storeDir,

@@ -48,6 +48,7 @@ every event of the log that results. The same input gives the same bytes.`,
 const maxLine = 16 << 20
 
 func (a *app) simulate(args []string, until time.Time) (err error) {
+	collectLess()
 	in, size := a.stdin, int64(-1)
 	if len(args) == 1 && args[0] != "-" {
 		file, err := os.Open(args[0])
