@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/lapsedb/lapse/internal/versus"
+	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"

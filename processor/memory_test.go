@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsedb/lapse/internal/versus"
+	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )

@@ -6,7 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/lapsedb/lapse/internal/versus"
+	"github.com/lapsedb/lapse/test/versus"
 )
 
 const echoSubject = "bench.echo"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsedb/lapse/internal/versus"
+	"github.com/lapsedb/lapse/test/versus"
 )
 
 // A simulation begins at start, with a collection of sessions of half an hour.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/internal/versus"
+	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/processor"
 )
 
