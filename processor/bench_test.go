@@ -7,10 +7,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/versus"
 )
 
 // startBench serves a database with a collection bench, whose documents live

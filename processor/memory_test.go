@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/versus"
 )
 
 // waiting is a machine with documents that wait for their deadline, no NATS

@@ -6,8 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/versus"
 )
 
 // consumer reads a stream with an ordered consumer and only touches what it

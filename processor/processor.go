@@ -101,7 +101,15 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream) {
 	writing, stopWriting := context.WithCancel(context.Background())
 	reading, stopReading := context.WithCancel(writing)
 	p.stopWriting, p.stopReading = stopWriting, stopReading
-	p.running.Add(2)
+	p.running.Add(3)
+	go func() {
+		defer p.running.Done()
+		select {
+		case err := <-p.store.Damaged():
+			p.fail(fmt.Errorf("%w: start again, and the log is folded anew", err))
+		case <-writing.Done():
+		}
+	}()
 	go func() {
 		defer p.running.Done()
 		mutations.run(reading, p.store.Cursor().Mutations, p.writer.mutations)
@@ -110,9 +118,17 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream) {
 		defer p.running.Done()
 		defer stopReading()
 		if err := p.writer.run(writing); err != nil {
-			p.failed <- err
+			p.fail(err)
 		}
 	}()
+}
+
+// fail keeps the first failure.
+func (p *Processor) fail(err error) {
+	select {
+	case p.failed <- err:
+	default:
+	}
 }
 
 // Failed is sent what made going on impossible, if anything does. The

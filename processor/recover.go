@@ -41,7 +41,7 @@ func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uin
 		w.logger.Warn("the log is out of reach, writes wait", "err", err, "again", wait)
 		if time.Since(began) > abandonAfter {
 			w.refuse(outOfReach)
-			w.abandon()
+			w.abandon(outOfReach)
 		}
 	})
 	w.started = w.started || err == nil
@@ -123,41 +123,47 @@ func (w *writer) recover(ctx context.Context, cause error) error {
 	w.logger.Warn("append failed, reading the log again", "err", cause)
 	mine := w.machine.pending[:w.machine.taken]
 	landed, err := w.start(ctx, mine)
+	if err != nil && !errors.Is(err, errSuperseded) {
+		return err
+	}
+	w.retry = append(w.settle(landed), w.retry...)
 	if err != nil {
 		return err
 	}
 	w.groups, w.unsent = nil, nil
-	if err := w.machine.Abort(); err != nil {
-		return err
-	}
-	var again []*wish
+	return w.machine.Abort()
+}
+
+// settle answers what was decided and is in the log, which ends for this
+// writer at sequence landed, and returns what is to be decided again.
+func (w *writer) settle(landed uint64) (again []*wish) {
 	for _, d := range w.waiting {
 		switch {
 		case d.outcome.Seq <= landed:
 			d.answer(d.outcome)
 		case d.batch != nil && d.first <= landed:
-			fault := schema.ErrUnavailable.With("the log was lost in the middle of the batch: some operations were done, get the documents to see which")
+			fault := schema.ErrTimeout.With("the log was lost in the middle of the batch: some operations were done, get the documents to see which")
 			d.answer(Outcome{Code: fault.Code, Fault: fault})
 		default:
 			again = append(again, d.wish)
 		}
 	}
 	w.waiting = w.waiting[:0]
-	w.retry = append(again, w.retry...)
-	return nil
+	return again
 }
 
 // abandon answers the requests that were decided and may or may not be in the
 // log, rather than let them wait until it is back. They are not decided again.
-func (w *writer) abandon() {
-	fault := schema.ErrTimeout.With("the log did not say in time whether it has this: it may be done or not, look and try again")
+// Those that wait to be decided are told fault.
+func (w *writer) abandon(fault *schema.Error) {
+	unsure := schema.ErrTimeout.With("the log did not say in time whether it has this: it may be done or not, look and try again")
 	kept := w.waiting[:0]
 	for _, d := range w.waiting {
 		if d.done == nil {
 			kept = append(kept, d)
 			continue
 		}
-		d.answer(Outcome{Code: fault.Code, Fault: fault})
+		d.answer(Outcome{Code: unsure.Code, Fault: unsure})
 	}
 	clear(w.waiting[len(kept):])
 	w.waiting = kept
@@ -167,7 +173,7 @@ func (w *writer) abandon() {
 			undecided = append(undecided, one)
 			continue
 		}
-		one.answer(Outcome{Code: outOfReach.Code, Fault: outOfReach})
+		one.answer(Outcome{Code: fault.Code, Fault: fault})
 	}
 	clear(w.retry[len(undecided):])
 	w.retry = undecided

@@ -408,14 +408,8 @@ func (w *writer) drain() error {
 // leave answers what will not be decided any more.
 func (w *writer) leave() {
 	w.gone.Store(true)
-	for _, d := range w.waiting {
-		d.answer(Outcome{Code: stopping.Code, Fault: stopping})
-	}
-	w.waiting = nil
-	for _, one := range w.retry {
-		one.answer(Outcome{Code: stopping.Code, Fault: stopping})
-	}
-	w.retry = nil
+	w.abandon(stopping)
+	w.waiting, w.retry = nil, nil
 	w.refuse(stopping)
 }
 

@@ -47,8 +47,9 @@ func (o Options) EnsureDefaults() Options {
 
 // Store is the projection. One goroutine folds; any number read.
 type Store struct {
-	db    *pebble.DB
-	cache *documentCache
+	db     *pebble.DB
+	damage *damage
+	cache  *documentCache
 
 	// forgotten is the second up to which message ids are forgotten: where to
 	// go on without walking over what was deleted. Only folding uses it.
@@ -66,6 +67,10 @@ type Store struct {
 // there cannot be used: remove it and fold the log again.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.EnsureDefaults()
+	damage := &damage{fs: o.FS, mark: o.FS.PathJoin(dir, "DAMAGED"), found: make(chan error, 1)}
+	if _, err := o.FS.Stat(damage.mark); err == nil {
+		return nil, fmt.Errorf("projection in %s: it was found damaged", dir)
+	}
 	cache := pebble.NewCache(o.CacheBytes)
 	defer cache.Unref()
 	options := &pebble.Options{
@@ -79,6 +84,7 @@ func Open(dir string, o Options) (*Store, error) {
 		L0StopWritesThreshold:       24,
 		LBaseMaxBytes:               256 << 20,
 		Logger:                      quiet{},
+		EventListener:               &pebble.EventListener{DataCorruption: damage.report},
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
@@ -87,7 +93,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("projection in %s: %w", dir, err)
 	}
-	s := &Store{db: db, cache: newDocumentCache(o.DocumentBytes), collections: make(map[schema.CollectionName]*schema.Collection), stats: make(map[uint64]stats)}
+	s := &Store{db: db, damage: damage, cache: newDocumentCache(o.DocumentBytes), collections: make(map[schema.CollectionName]*schema.Collection), stats: make(map[uint64]stats)}
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

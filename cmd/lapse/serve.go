@@ -57,6 +57,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		SyncAlways: durability == processor.Fsync,
 		Logger:     logger,
 	})
+	if errors.Is(err, embedded.ErrListenAddress) {
+		return usageErrorf("%v", err)
+	}
 	if err != nil {
 		return err
 	}

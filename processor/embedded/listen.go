@@ -15,6 +15,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// ErrListenAddress is an Options.Listen that is no address.
+var ErrListenAddress = errors.New("give --listen HOST:PORT, such as 127.0.0.1:4222")
+
 // splitListen takes HOST:PORT apart. An empty host is every interface.
 func splitListen(listen string) (host string, port int, err error) {
 	host, p, err := net.SplitHostPort(listen)
@@ -22,7 +25,7 @@ func splitListen(listen string) (host string, port int, err error) {
 		port, err = strconv.Atoi(p)
 	}
 	if err != nil || port < -1 || port > 65535 {
-		return "", 0, fmt.Errorf("cannot listen on %q: give --listen HOST:PORT, such as 127.0.0.1:4222", listen)
+		return "", 0, fmt.Errorf("cannot listen on %q: %w", listen, ErrListenAddress)
 	}
 	if port <= 0 {
 		return host, server.RANDOM_PORT, nil
