@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,6 +38,12 @@ func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nat
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			// A consumer of ours that was slow is told again what it missed.
+			if !errors.Is(err, nats.ErrSlowConsumer) {
+				s.log.Warn("nats: "+err.Error(), "user", user)
+			}
+		}),
 	}, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to the embedded NATS server as %s: %w", user, err)

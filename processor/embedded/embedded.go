@@ -69,6 +69,7 @@ type Server struct {
 	nats *server.Server
 	url  string
 	who  credentials
+	log  *slog.Logger
 	lock io.Closer
 	gate *gate
 	stop sync.Once
@@ -89,7 +90,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{who: newCredentials(), lock: lock}
+	s := &Server{who: newCredentials(), log: o.Logger, lock: lock}
 	if err := s.start(&o, host, port); err != nil {
 		s.Shutdown()
 		return nil, err
