@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/versus"
 )
 
 // expiry is a DocumentExpired as a client reads it from the log.

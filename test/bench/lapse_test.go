@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/versus"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/test/versus"
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/versus"
 )
 
 // BenchmarkUpsert stores documents by request, against NATS KV with as many
