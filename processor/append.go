@@ -92,29 +92,30 @@ func (l *eventLog) Append(facts []projections.Fact, atomic bool) error {
 	for i := range facts {
 		e := facts[i].Event
 		last := i == len(facts)-1
-		clear(m.Header)
-		e.Headers(func(name, value string) { m.Header[name] = []string{value} })
-		m.Header[jetstream.MsgIDHeader] = []string{l.chain + strconv.FormatUint(e.Seq, 10)}
+		m.reset(l.prefix + e.EventTokens())
+		m.Data = e.Body
+		e.Headers(m.set)
+		id := l.chain + strconv.FormatUint(e.Seq, 10)
+		m.set(jetstream.MsgIDHeader, id)
 		switch {
 		case atomic && i > 0:
 		case !atomic && l.appended != 0 && l.appended == e.Seq-1:
-			m.Header[jetstream.ExpectedLastMsgIDHeader] = []string{l.chain + strconv.FormatUint(e.Seq-1, 10)}
+			m.set(jetstream.ExpectedLastMsgIDHeader, l.lastID)
 		default:
-			m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(e.Seq-1, 10)}
+			m.set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(e.Seq-1, 10))
 		}
-		l.appended = e.Seq
+		l.appended, l.lastID = e.Seq, id
 		if atomic {
-			m.Header[jetstreamext.BatchIDHeader] = []string{batch}
-			m.Header[jetstreamext.BatchSeqHeader] = []string{strconv.Itoa(i + 1)}
+			m.set(jetstreamext.BatchIDHeader, batch)
+			m.set(jetstreamext.BatchSeqHeader, strconv.Itoa(i+1))
 			if last {
-				m.Header[jetstreamext.BatchCommitHeader] = []string{"1"}
+				m.set(jetstreamext.BatchCommitHeader, "1")
 			}
 		}
-		m.Subject, m.Data, m.Reply = l.prefix+e.EventTokens(), e.Body, ""
 		if last {
 			m.Reply = fmt.Sprintf("%s%0*d", l.inbox, seqDigits, e.Seq)
 		}
-		if err := l.nc.PublishMsg(m); err != nil {
+		if err := l.nc.PublishMsg(&m.Msg); err != nil {
 			return fmt.Errorf("append %d: %w", e.Seq, err)
 		}
 	}

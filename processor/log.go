@@ -41,7 +41,8 @@ type eventLog struct {
 	epoch    int
 	chain    string // starts the ids of the epoch's events
 	appended uint64 // the last sequence of the epoch
-	message  *nats.Msg
+	lastID   string // and its event's id
+	message  *reusedMessage
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
@@ -50,7 +51,7 @@ func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger 
 	if err != nil {
 		return nil, err
 	}
-	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: &nats.Msg{Header: nats.Header{}}}
+	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: newReusedMessage()}
 	l.stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		l.stream, err = js.CreateStream(ctx, logConfig(db, db.Append()+rand.Text()+"."))

@@ -15,10 +15,10 @@ var operationNames = []string{
 
 // splitOperation takes the operation off the front of a subject's tail.
 func splitOperation(tail string) (op, rest string) {
-	op, rest, _ = strings.Cut(tail, ".")
-	if op == "collection" || op == "document" {
+	op, rest, more := strings.Cut(tail, ".")
+	if more && (op == "collection" || op == "document") {
 		second, after, _ := strings.Cut(rest, ".")
-		return op + "." + second, after
+		return tail[:len(op)+1+len(second)], after
 	}
 	return op, rest
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -74,20 +75,50 @@ func documentName(tail string) (schema.CollectionName, schema.DocumentID, *schem
 	return name, id, nil
 }
 
+// getRecent answers document.get without a worker if that takes no I/O: what
+// was changed lately is in memory.
+func (r *request) getRecent() bool {
+	name, id, fault := documentName(r.tail)
+	if fault != nil {
+		return false
+	}
+	c, ok := r.store.Collection(name)
+	if !ok {
+		return false
+	}
+	record, ok := r.store.Recent(c, id)
+	if !ok {
+		return false
+	}
+	if body, fault := present(c, id, record, r.now()); fault != nil {
+		r.refuse(fault)
+	} else {
+		r.reply(200, nil, body)
+	}
+	return true
+}
+
 // document returns a live document as clients see it.
 func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) ([]byte, *schema.Error, error) {
 	c, ok := s.store.Collection(name)
 	if !ok {
 		return nil, noCollection(name), nil
 	}
-	record, ok, err := s.store.Document(c, id)
+	record, _, err := s.store.Document(c, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !ok || record.Deadline(c).Passed(now) {
-		return nil, noDocument(c, id), nil
+	body, fault := present(c, id, record, now)
+	return body, fault, nil
+}
+
+// present returns a record, of Version 0 if there is none, as clients see it at
+// now, in seconds.
+func present(c *schema.Collection, id schema.DocumentID, record projections.Record, now int64) ([]byte, *schema.Error) {
+	if record.Version == 0 || record.Deadline(c).Passed(now) {
+		return nil, noDocument(c, id)
 	}
-	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version), nil, nil
+	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version), nil
 }
 
 // collection finds the collection that the tail names, or refuses.

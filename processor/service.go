@@ -52,7 +52,7 @@ type service struct {
 	ctx     context.Context // ends when the service does
 	cancel  context.CancelFunc
 	room    int       // bytes that a reply's body may have
-	replies sync.Pool // of *nats.Msg
+	replies sync.Pool // of *reusedMessage
 }
 
 // serve starts answering on nc.
@@ -61,7 +61,7 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.room = int(nc.MaxPayload()) - headerRoom
 	s.reads = make(chan func(), s.options.Queue)
-	s.replies.New = func() any { return &nats.Msg{Header: nats.Header{}} }
+	s.replies.New = func() any { return newReusedMessage() }
 	for range s.options.Workers {
 		s.workers.Add(1)
 		go s.work()
@@ -197,12 +197,18 @@ func (r *request) dispatch() {
 		r.submit(&wish{mutation: mutation})
 		return
 	}
-	read, ok := r.read()
-	if !ok {
+	if r.op == "document.get" && r.getRecent() {
 		return
 	}
+	if read, ok := r.read(); ok {
+		r.later(read)
+	}
+}
+
+// later has a worker answer the request.
+func (r *request) later(answer func()) {
 	select {
-	case r.reads <- func() { defer r.recover(); read() }:
+	case r.reads <- func() { defer r.recover(); answer() }:
 	default:
 		r.refuse(schema.ErrOverloaded.With("too many requests are waiting: try again later"))
 	}
@@ -214,7 +220,7 @@ func (r *request) submit(one *wish) {
 	one.done = func(o Outcome) {
 		r.queued.Add(-size)
 		if o.Repeat != 0 {
-			r.workers.Go(func() { r.repeat(o.Repeat) })
+			r.later(func() { r.repeat(o.Repeat) })
 			return
 		}
 		r.reply(o.Code, o.Fault, o.Body)
@@ -246,18 +252,18 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 	if r.to == "" {
 		return
 	}
-	m := r.replies.Get().(*nats.Msg)
+	m := r.replies.Get().(*reusedMessage)
 	defer r.replies.Put(m)
-	clear(m.Header)
-	m.Subject, m.Data = r.to, body
-	m.Header[schema.HeaderStatus] = []string{strconv.Itoa(code)}
-	m.Header[schema.HeaderSeq] = []string{strconv.FormatUint(r.store.Cursor().Seq, 10)}
+	m.reset(r.to)
+	m.Data = body
+	m.set(schema.HeaderStatus, strconv.Itoa(code))
+	m.set(schema.HeaderSeq, strconv.FormatUint(r.store.Cursor().Seq, 10))
 	if fault != nil {
-		m.Header[micro.ErrorCodeHeader] = []string{strconv.Itoa(code)}
-		m.Header[micro.ErrorHeader] = []string{fault.Error()}
+		m.set(micro.ErrorCodeHeader, strconv.Itoa(code))
+		m.set(micro.ErrorHeader, fault.Error())
 		m.Data = fault.AppendJSON(nil)
 	}
-	if err := r.nc.PublishMsg(m); err != nil {
+	if err := r.nc.PublishMsg(&m.Msg); err != nil {
 		r.logger.Warn("reply failed", "op", r.op, "err", err)
 	}
 	m.Data = nil

@@ -63,17 +63,23 @@ func (s *Store) Collections() []*schema.Collection {
 // Document reads a document, whether its deadline has passed or not: the
 // caller asks its Meta. The record's Body is shared and must not be changed.
 func (s *Store) Document(c *schema.Collection, id schema.DocumentID) (r Record, ok bool, err error) {
-	var buf [documentKeyBytes]byte
-	key := documentKey(buf[:0], c.Incarnation, id)
-	if r, ok := s.cache.get(key); ok {
+	if r, ok := s.Recent(c, id); ok {
 		return r, r.Version != 0, nil
 	}
-	err = s.document(key, func(value []byte) error {
+	var buf [documentKeyBytes]byte
+	err = s.document(documentKey(buf[:0], c.Incarnation, id), func(value []byte) error {
 		r, err = decodeRecord(bytes.Clone(value))
 		ok = err == nil
 		return err
 	})
 	return r, ok, err
+}
+
+// Recent is Document for what was changed lately and is in memory; ok is false
+// if it would have to be read. A document that ended lately has Version 0.
+func (s *Store) Recent(c *schema.Collection, id schema.DocumentID) (r Record, ok bool) {
+	var buf [documentKeyBytes]byte
+	return s.cache.get(documentKey(buf[:0], c.Incarnation, id))
 }
 
 // Meta reads what Document does without the content.
