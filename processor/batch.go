@@ -10,32 +10,41 @@ import (
 // atomic batch that comes out with code 200 has left all its events at the end
 // of what is pending, from sequence first on, to be appended as one; one that
 // failed has left none. size is how many bytes the reply may have: operations
-// whose answers would not fit are refused and change nothing.
+// whose answers would not fit, or whose events would make more than
+// maxBatchBytes, are refused and change nothing.
+//
+// As with Decide, the outcome may be to decide the batch Again.
 func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, first uint64, err error) {
 	results := make([]schema.OperationResult, len(b.Operations))
 	size -= len(results)*smallResult + smallResult
+	room := room{left: size, until: m.bytes + maxBatchBytes}
 	first = m.seq + 1
 	if !b.Atomic {
-		if _, err := m.decideOperations(now, b, results, room{size}, false); err != nil {
+		if _, err := m.decideOperations(now, b, results, room, false); err != nil {
 			return Outcome{}, 0, err
 		}
 	} else {
 		// What is due among the targets expires first and for itself, so that
 		// the batch's own events are no more than its operations.
-		if err := m.expireTargets(now, b); err != nil {
+		more, err := m.expireTargets(now, b)
+		if err != nil {
 			return Outcome{}, 0, err
 		}
 		first = m.seq + 1
+		if more {
+			return Outcome{Again: true}, first, nil
+		}
+		room.until = m.bytes + maxBatchBytes
 		blamed := -1
 		m.attempt(func() bool {
-			blamed, err = m.decideOperations(now, b, results, room{size}, true)
+			blamed, err = m.decideOperations(now, b, results, room, true)
 			return err == nil && blamed < 0
 		})
 		if err != nil {
 			return Outcome{}, 0, err
 		}
 		if blamed >= 0 {
-			if err := m.failAll(now, b, results, room{size}, blamed); err != nil {
+			if err := m.failAll(now, b, results, room, blamed); err != nil {
 				return Outcome{}, 0, err
 			}
 		}
@@ -43,9 +52,17 @@ func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, 
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, results), Seq: m.seq}, first, nil
 }
 
+// maxBatchBytes bounds the bodies of the events that one batch makes. A few
+// small deletes can make very large ones, and an atomic batch has to pass whole
+// through what a stream queues, which is 128 MiB.
+const maxBatchBytes = 64 << 20
+
 // room is what the reply of a batch still has, besides smallResult bytes for
 // each result: there is always a place to say that there is no more.
-type room struct{ left int }
+type room struct {
+	left  int
+	until int // what the bodies of pending events may come to
+}
 
 const (
 	smallResult    = 160 // a result without content, or with a fault of the batch's own
@@ -91,8 +108,8 @@ func (m *Machine) decideOperations(now int64, b *schema.Batch, results []schema.
 	return -1, nil
 }
 
-// decideOperation judges one operation; if its result does not fit in room, it
-// changes nothing.
+// decideOperation judges one operation; if its result or its events do not fit
+// in room, it changes nothing.
 func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operation, room room) (r schema.OperationResult, err error) {
 	if op.Fault != nil {
 		return schema.OperationResult{Fault: op.Fault}, nil
@@ -108,6 +125,9 @@ func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operati
 		if r = (schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}); err == nil && room.after(&r) < 0 {
 			return tooLargeReply()
 		}
+		if m.bytes > room.until {
+			return schema.ErrTooLarge.With("the events of the batch would have more than %d bytes: use smaller batches", maxBatchBytes)
+		}
 		return err
 	})
 	var fault *schema.Error
@@ -121,27 +141,32 @@ func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operati
 }
 
 // expireTargets expires what is due among the documents that the batch is
-// going to change.
-func (m *Machine) expireTargets(now int64, b *schema.Batch) error {
+// going to change. more says that there are others, and that what is pending
+// is to be folded before they expire, too.
+func (m *Machine) expireTargets(now int64, b *schema.Batch) (more bool, err error) {
 	m.stamp(now)
 	c := m.collection(b.Collection)
 	if c == nil {
-		return nil
+		return false, nil
 	}
+	until := m.bytes + maxBatchBytes
 	for i := range b.Operations {
+		if m.bytes > until {
+			return true, nil
+		}
 		mu := b.Operations[i].Mutation
 		if mu == nil || b.Operations[i].Fault != nil {
 			continue
 		}
 		r, err := m.document(c, mu.ID)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if r.Version != 0 && r.Deadline(c).Passed(m.now()) {
 			m.expire(c, mu.ID, r)
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // failAll makes the results of an atomic batch that was taken back: the one to

@@ -29,6 +29,7 @@ type Machine struct {
 	// first taken of it were handed out.
 	pending []projections.Fact
 	taken   int
+	bytes   int // of the bodies of pending
 
 	overlay overlay
 	sweep   sweep
@@ -45,7 +46,7 @@ func NewMachine(store *projections.Store) (*Machine, error) {
 func (m *Machine) restart() error {
 	cursor := m.store.Cursor()
 	m.seq, m.time = cursor.Seq, cursor.Time
-	m.pending, m.taken = nil, 0
+	m.pending, m.taken, m.bytes = nil, 0, 0
 	m.overlay = newOverlay()
 	m.sweep = sweep{
 		wheel:  expiry.New[*queue](m.time / 1000),
@@ -83,6 +84,7 @@ func (m *Machine) emitFact(fact projections.Fact) {
 	m.seq++
 	fact.Seq, fact.Time = m.seq, m.time
 	m.pending = append(m.pending, fact)
+	m.bytes += len(fact.Body)
 	if fact.MsgID != "" && fact.Type != schema.MutationRejected {
 		m.overlay.setMessage(fact.MsgID, message{seq: m.seq, at: m.time})
 	}
@@ -98,6 +100,9 @@ func (m *Machine) Take() []projections.Fact {
 
 // Pending returns how many events were decided and not yet folded.
 func (m *Machine) Pending() int { return len(m.pending) }
+
+// PendingBytes returns how many bytes the bodies of those events have.
+func (m *Machine) PendingBytes() int { return m.bytes }
 
 // Commit folds the pending events up to sequence seq, which the log has.
 func (m *Machine) Commit(seq uint64) error {
@@ -116,6 +121,7 @@ func (m *Machine) Commit(seq uint64) error {
 		if err := m.folded(&facts[i]); err != nil {
 			return err
 		}
+		m.bytes -= len(facts[i].Body)
 	}
 	all := n == len(m.pending)
 	m.overlay.folded(facts, all)

@@ -138,14 +138,14 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 // every change it made is taken back. Attempts may nest.
 func (m *Machine) attempt(step func() bool) {
 	o := &m.overlay
-	seq, time, pending, undo := m.seq, m.time, len(m.pending), len(o.undo)
+	seq, time, pending, bytes, undo := m.seq, m.time, len(m.pending), m.bytes, len(o.undo)
 	o.attempts++
 	done := false
 	defer func() {
 		if !done {
 			o.takeBack(undo)
 			clear(m.pending[pending:])
-			m.seq, m.time, m.pending = seq, time, m.pending[:pending]
+			m.seq, m.time, m.pending, m.bytes = seq, time, m.pending[:pending], bytes
 		}
 		if o.attempts--; o.attempts == 0 {
 			clear(o.undo)

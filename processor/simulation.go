@@ -25,7 +25,7 @@ type Simulation struct {
 }
 
 // simulationPending is how many events are decided between two folds when
-// nothing is due.
+// nothing is due, and their bodies are no more than maxFlightBytes.
 const simulationPending = 1024
 
 // simulationDocuments bounds, in bytes, the documents that are looked up
@@ -67,7 +67,7 @@ func (s *Simulation) Mutate(at int64, mutation *schema.Mutation) (Outcome, error
 			return Outcome{}, err
 		}
 		s.look()
-		if o.Again || s.machine.Pending() >= simulationPending {
+		if o.Again || s.machine.Pending() >= simulationPending || s.machine.PendingBytes() >= maxFlightBytes {
 			if err := s.Flush(); err != nil {
 				return Outcome{}, err
 			}

@@ -125,9 +125,13 @@ func (m *Machine) NextDue() (second int64, ok bool) {
 	return second, ok
 }
 
+// expiryBytes is what one expiry of a limit may carry: a larger document counts
+// as several.
+const expiryBytes = 8 << 10
+
 // Expire decides at most limit expiries of what is due and folded at now, in
-// ms, queue by queue and the longest due first in each. more tells whether
-// there are others.
+// ms, queue by queue and the longest due first in each. Large ones count as
+// several, but one is always decided. more tells whether there are others.
 func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	m.stamp(now)
 	s := &m.sweep
@@ -160,8 +164,8 @@ func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	return false, nil
 }
 
-// expireAll decides up to limit expiries of what is due and folded in one
-// collection; more tells whether there are others.
+// expireAll decides up to limit expiries, counted as in Expire, of what is due
+// and folded in one collection; more tells whether there are others.
 func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err error) {
 	both := m.sweep.queues[c.Name]
 	for i := range both {
@@ -191,8 +195,9 @@ func (m *Machine) rearm(q *queue, next int64) {
 	}
 }
 
-// walk decides expiries of one queue from its position on. next is the second
-// at which the queue is due again, dueNow if limit was reached first, or never.
+// walk decides expiries of one queue from its position on and returns what they
+// count, which may be more than limit for the last one. next is the second at
+// which the queue is due again, dueNow if limit was reached first, or never.
 func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next int64, err error) {
 	scanErr := m.store.Scan(q.Queue, q.position, func(entry projections.Entry) bool {
 		at, ok := projections.DueAt(c, q.Order, entry.Second)
@@ -202,15 +207,16 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 		case at > m.now():
 			next = at
 			return false
-		case n == limit:
+		case n >= limit:
 			next = dueNow
 			return false
 		}
 		q.position = entry
+		before := m.bytes
 		var expired bool
 		expired, err = m.expireEntry(c, entry)
 		if expired {
-			n++
+			n += 1 + (m.bytes-before)/expiryBytes
 		}
 		return err == nil
 	})

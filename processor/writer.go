@@ -14,15 +14,16 @@ import (
 
 // Bounds of one turn of the writer and of what is under way to the log.
 const (
-	turnRequests   = 512  // requests and mutations decided in one turn
-	turnExpiries   = 256  // expiries decided in a turn that had requests, too
-	idleExpiries   = 2048 // expiries decided in a turn that had none
-	maxInFlight    = 8192 // events decided and not yet folded; well below what a stream queues
-	maxGroups      = 64   // appends not yet acknowledged
-	maxSyncGroups  = 2    // the same where each is synced: more wait for the next group instead
-	atomicFrom     = 10   // synced events from which an atomic batch beats single ones
+	turnRequests   = 512      // requests and mutations decided in one turn
+	turnExpiries   = 256      // expiries decided in a turn that had requests, too
+	idleExpiries   = 2048     // expiries decided in a turn that had none
+	maxInFlight    = 8192     // events decided and not yet folded; well below what a stream queues
+	maxFlightBytes = 16 << 20 // bytes of their bodies; with one batch more below it, too
+	maxGroups      = 64       // appends not yet acknowledged
+	maxSyncGroups  = 2        // the same where each is synced: more wait for the next group instead
+	atomicFrom     = 10       // synced events from which an atomic batch beats single ones
 	ackTimeout     = 10 * time.Second
-	maxGroupBytes  = 4 << 20 // bytes of bodies decided in one turn
+	maxGroupBytes  = 4 << 20 // bytes of bodies, of wishes or of events, decided in one turn
 	stopTimeout    = 5 * time.Second
 	resumeInterval = 100 * time.Millisecond
 	abandonAfter   = 2 * time.Second // out of reach, the log keeps no request waiting
@@ -71,6 +72,7 @@ type writer struct {
 	retry    []*wish   // to be decided before anything new, in order
 	started  bool      // the fence was moved for this writer
 	draining bool      // nothing is decided until everything pending is folded
+	again    bool      // the first of retry waits for that, so nothing else comes before it
 	more     bool      // something is due that the last turn left
 	lateness *lateness
 	gone     atomic.Bool // nothing is decided any more
@@ -143,7 +145,8 @@ func (w *writer) full() bool {
 	if w.options.Durability == Fsync {
 		groups = maxSyncGroups
 	}
-	return w.draining && w.machine.Pending() > 0 || len(w.unsent) > 0 || len(w.groups) >= groups || w.machine.Pending() >= maxInFlight
+	return w.draining && w.machine.Pending() > 0 || len(w.unsent) > 0 || len(w.groups) >= groups ||
+		w.machine.Pending() >= maxInFlight || w.machine.PendingBytes() >= maxFlightBytes
 }
 
 // untilNext is how long nothing but a message can give the writer work.
@@ -184,10 +187,15 @@ func (w *writer) turn(ctx context.Context) error {
 	if len(w.retry) > 0 || len(w.wishes) > 0 || len(w.mutations) > 0 {
 		share = turnExpiries
 	}
-	var err error
-	if w.more, err = w.machine.Expire(now, share); err != nil {
-		return err
+	// Only a wish that has waited until nothing is pending comes before it: to
+	// expire something then would have it, and all behind it, wait again.
+	if !w.again {
+		var err error
+		if w.more, err = w.machine.Expire(now, share); err != nil {
+			return err
+		}
 	}
+	w.again = false
 	requests, bytes := 0, 0
 	for requests < turnRequests && bytes < maxGroupBytes && !w.full() {
 		one := w.next()
@@ -228,7 +236,7 @@ func (w *writer) next() *wish {
 // decide decides one wish and returns about how many bytes it took.
 func (w *writer) decide(now int64, one *wish) (bytes int, err error) {
 	var o Outcome
-	first := w.machine.Seq() + 1
+	first, before := w.machine.Seq()+1, w.machine.PendingBytes()
 	if one.batch == nil {
 		o, err = w.machine.Decide(now, one.mutation)
 		bytes = len(one.mutation.Body)
@@ -246,9 +254,10 @@ func (w *writer) decide(now int64, one *wish) (bytes int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	bytes = max(bytes, w.machine.PendingBytes()-before)
 	if o.Again {
 		w.retry = append([]*wish{one}, w.retry...)
-		w.draining = true
+		w.draining, w.again = true, true
 		return bytes, nil
 	}
 	if one.mutation != nil && one.mutation.Op == schema.CollectionReplace {
