@@ -36,6 +36,9 @@ func (r *request) history() {
 	case errors.Is(err, context.DeadlineExceeded):
 		r.refuse(schema.ErrTimeout.With("the history was not read within %s: ask for less with limit", historyTimeout))
 		return
+	case errors.Is(err, schema.ErrTooLarge):
+		r.refuse(schema.AsError(err))
+		return
 	case err != nil:
 		r.fail(err)
 		return
@@ -80,12 +83,15 @@ func parseHistory(data []byte) (limit int, fault *schema.Error) {
 // History returns the latest events of an id, newest first and at most limit.
 // The projection knows where each life ended, and Lapse-Previous leads back
 // from there to where it began: no more of the log is read than is returned.
+//
+// It returns schema.ErrTooLarge as soon as no reply could hold the events.
 func (s *service) History(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
 	lives, err := s.store.Lives(name, id, limit)
 	if err != nil {
 		return nil, err
 	}
 	var events []*schema.Event
+	bytes := 0
 	for _, seq := range lives {
 		for seq != 0 && len(events) < limit {
 			e, err := s.log.Event(ctx, seq)
@@ -93,6 +99,9 @@ func (s *service) History(ctx context.Context, name schema.CollectionName, id sc
 				return events, nil // trimmed from here on
 			} else if err != nil {
 				return nil, err
+			}
+			if bytes += len(e.Body); bytes > s.room {
+				return nil, schema.ErrTooLarge.With("the latest %d events have %d bytes and a message at most %d: ask for less with limit", len(events)+1, bytes, s.room)
 			}
 			events = append(events, e)
 			seq = uint64(e.Previous)

@@ -50,15 +50,24 @@ func (r *request) getDocument() {
 		r.refuse(fault)
 		return
 	}
-	body, fault, err := r.document(name, id, r.now())
+	before := r.store.Cursor().Seq
+	record, fault, err := r.document(name, id, r.now())
 	switch {
 	case err != nil:
 		r.fail(err)
 	case fault != nil:
 		r.refuse(fault)
 	default:
-		r.reply(200, nil, body)
+		r.replyDocument(record, before)
 	}
+}
+
+// replyDocument answers with a document. before is the sequence that was folded
+// before it was read: the document is as it was there, or is newer and as it
+// was at its own version. What was folded since, the answer may not claim.
+func (r *request) replyDocument(record projections.Record, before uint64) {
+	r.seq = max(before, uint64(record.Version))
+	r.reply(200, nil, present(record))
 }
 
 // documentName reads the end of a subject: a collection and an id.
@@ -82,6 +91,7 @@ func (r *request) getRecent() bool {
 	if fault != nil {
 		return false
 	}
+	before, now := r.store.Cursor().Seq, r.now()
 	c, ok := r.store.Collection(name)
 	if !ok {
 		return false
@@ -90,35 +100,37 @@ func (r *request) getRecent() bool {
 	if !ok {
 		return false
 	}
-	if body, fault := present(c, id, record, r.now()); fault != nil {
-		r.refuse(fault)
+	if !lives(c, record, now) {
+		r.refuse(noDocument(c, id))
 	} else {
-		r.reply(200, nil, body)
+		r.replyDocument(record, before)
 	}
 	return true
 }
 
-// document returns a live document as clients see it.
-func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) ([]byte, *schema.Error, error) {
+// document returns a document that lives at now, in seconds. Its Body is shared
+// and must not be changed.
+func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
 	c, ok := s.store.Collection(name)
 	if !ok {
-		return nil, noCollection(name), nil
+		return projections.Record{}, noCollection(name), nil
 	}
 	record, _, err := s.store.Document(c, id)
-	if err != nil {
-		return nil, nil, err
+	if err == nil && !lives(c, record, now) {
+		return projections.Record{}, noDocument(c, id), nil
 	}
-	body, fault := present(c, id, record, now)
-	return body, fault, nil
+	return record, nil, err
 }
 
-// present returns a record, of Version 0 if there is none, as clients see it at
-// now, in seconds.
-func present(c *schema.Collection, id schema.DocumentID, record projections.Record, now int64) ([]byte, *schema.Error) {
-	if record.Version == 0 || record.Deadline(c).Passed(now) {
-		return nil, noDocument(c, id)
-	}
-	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version), nil
+// lives tells whether a record, of Version 0 if there is none, exists at now, in
+// seconds.
+func lives(c *schema.Collection, record projections.Record, now int64) bool {
+	return record.Version != 0 && !record.Deadline(c).Passed(now)
+}
+
+// present returns a live document as clients see it.
+func present(record projections.Record) []byte {
+	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version)
 }
 
 // collection finds the collection that the tail names, or refuses.
@@ -187,13 +199,16 @@ func (r *request) batch() {
 	for i := range b.Operations {
 		op, result := &b.Operations[i], &results[i]
 		if result.Fault = op.Fault; op.Fault == nil {
-			body, fault, err := r.document(b.Collection, op.Get, now)
+			record, fault, err := r.document(b.Collection, op.Get, now)
 			if err != nil {
 				r.fail(err)
 				return
 			}
-			if len(body) > room {
-				fault = tooLargeReply()
+			var body []byte
+			if fault == nil {
+				if body = present(record); len(body) > room {
+					fault = tooLargeReply()
+				}
 			}
 			if result.Fault = fault; fault == nil {
 				result.Code, result.Body = 200, body

@@ -108,6 +108,9 @@ func (s *service) finish() {
 	waitUntil(stopTimeout, func() bool { return len(s.reads) == 0 })
 	s.cancel()
 	s.workers.Wait()
+	for len(s.reads) > 0 { // one that waited for a Lapse-Min-Seq may have come late
+		(<-s.reads)()
+	}
 	_ = s.nc.FlushTimeout(stopTimeout)
 }
 
@@ -131,6 +134,7 @@ type request struct {
 	header micro.Headers
 	data   []byte
 	to     string // reply subject, "" if nobody waits
+	seq    uint64 // of the state that answers; 0 for that at the time of the reply
 }
 
 // handle takes one request. micro calls it for one at a time, so it hands on
@@ -257,7 +261,10 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 	m.reset(r.to)
 	m.Data = body
 	m.set(schema.HeaderStatus, strconv.Itoa(code))
-	m.set(schema.HeaderSeq, strconv.FormatUint(r.store.Cursor().Seq, 10))
+	if r.seq == 0 {
+		r.seq = r.store.Cursor().Seq
+	}
+	m.set(schema.HeaderSeq, strconv.FormatUint(r.seq, 10))
 	if fault != nil {
 		m.set(micro.ErrorCodeHeader, strconv.Itoa(code))
 		m.set(micro.ErrorHeader, fault.Error())

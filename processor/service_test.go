@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -317,6 +318,38 @@ func TestReadYourWrites(t *testing.T) {
 		got := w.want(200, "document.get.c."+id, "", "Lapse-Min-Seq", fmt.Sprint(r.seq))
 		if string(got.body) != string(r.body) {
 			t.Fatalf("wrote %s and read %s", r.body, got.body)
+		}
+	}
+}
+
+// TestSeqOfGet: a document is told with the sequence of a state in which it was
+// so, whatever was folded between reading and telling.
+func TestSeqOfGet(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", "{}")
+	store := w.processor.store
+	c, _ := store.Collection("c")
+	old, ok, err := store.Document(c, "a")
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	before := store.Cursor().Seq
+	w.want(200, "document.upsert.c.a", "{}")
+	renewed, _, err := store.Document(c, "a")
+	w.check(err)
+	for _, record := range []projections.Record{old, renewed} {
+		inbox := w.client.NewInbox()
+		answers, err := w.client.SubscribeSync(inbox)
+		w.check(err)
+		w.check(w.client.Flush())
+		(&request{service: w.processor.service, op: "document.get", to: inbox}).replyDocument(record, before)
+		m, err := answers.NextMsg(patience)
+		w.check(err)
+		r, err := readReply(m)
+		w.check(err)
+		if want := max(before, uint64(record.Version)); r.seq != want {
+			t.Errorf("version %d read after %d: Lapse-Seq %d", record.Version, before, r.seq)
 		}
 	}
 }

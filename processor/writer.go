@@ -26,6 +26,7 @@ const (
 	maxGroupBytes  = 4 << 20 // bytes of bodies, of wishes or of events, decided in one turn
 	stopTimeout    = 5 * time.Second
 	resumeInterval = 100 * time.Millisecond
+	clockCheck     = time.Second     // timers do not see that the clock was set forward, or that the machine slept
 	abandonAfter   = 2 * time.Second // out of reach, the log keeps no request waiting
 )
 
@@ -156,7 +157,7 @@ func (w *writer) untilNext() time.Duration {
 		wait = time.Until(w.groups[0].sent.Add(ackTimeout))
 	}
 	if w.full() {
-		return wait
+		return max(wait, 0)
 	}
 	if w.more || len(w.retry) > 0 {
 		return 0
@@ -167,7 +168,7 @@ func (w *writer) untilNext() time.Duration {
 		if w.machine.Time() >= at*1000 {
 			return 0
 		}
-		wait = min(wait, time.Until(due))
+		wait = min(wait, time.Until(due), clockCheck)
 	}
 	return max(wait, 0)
 }
