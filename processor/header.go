@@ -1,6 +1,12 @@
 package processor
 
-import "github.com/nats-io/nats.go"
+import (
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
+)
 
 // reusedMessage is a NATS message that is written over and over: its headers, one
 // value each, are set without allocating. Publishing copies what it sends.
@@ -27,4 +33,15 @@ func (m *reusedMessage) set(name, value string) {
 	}
 	slot[0] = value
 	m.Header[name] = slot
+}
+
+var lineEnds = strings.NewReplacer("\r", " ", "\n", " ")
+
+// setHeaders gives a mutation what its message's headers say, each value as it
+// would come back from the log: Go writes no headers with blanks around the
+// value or line ends in it, other clients do.
+func setHeaders(mutation *schema.Mutation, get func(name string) string) {
+	value := func(name string) string { return strings.Trim(lineEnds.Replace(get(name)), " \t") }
+	mutation.IfMatch = value(schema.HeaderIfMatch)
+	mutation.MsgID = value(schema.HeaderRequestID)
 }

@@ -122,8 +122,7 @@ func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *sch
 		}
 		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject(), s.db.Mutations()), m.Data())
 		mutation.Cause, mutation.Recorded = meta.Sequence.Stream, true
-		mutation.IfMatch = m.Headers().Get(schema.HeaderIfMatch)
-		mutation.MsgID = m.Headers().Get(schema.HeaderRequestID)
+		setHeaders(mutation, m.Headers().Get)
 		select {
 		case out <- mutation:
 			*last = meta.Sequence.Stream

@@ -196,8 +196,7 @@ func (r *request) dispatch() {
 		if r.tail == "" {
 			mutation = schema.NewMutation(r.op, r.data)
 		}
-		mutation.IfMatch = r.header.Get(schema.HeaderIfMatch)
-		mutation.MsgID = r.header.Get(schema.HeaderRequestID)
+		setHeaders(mutation, r.header.Get)
 		r.submit(&wish{mutation: mutation})
 		return
 	}
