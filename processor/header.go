@@ -40,8 +40,11 @@ var lineEnds = strings.NewReplacer("\r", " ", "\n", " ")
 // setHeaders gives a mutation what its message's headers say, each value as it
 // would come back from the log: Go writes no headers with blanks around the
 // value or line ends in it, other clients do.
-func setHeaders(mutation *schema.Mutation, get func(name string) string) {
-	value := func(name string) string { return strings.Trim(lineEnds.Replace(get(name)), " \t") }
-	mutation.IfMatch = value(schema.HeaderIfMatch)
+func setHeaders(mutation *schema.Mutation, header nats.Header) {
+	value := func(name string) string { return strings.Trim(lineEnds.Replace(header.Get(name)), " \t") }
 	mutation.MsgID = value(schema.HeaderRequestID)
+	mutation.IfMatch = value(schema.HeaderIfMatch)
+	if len(header[schema.HeaderIfMatch]) > 0 && mutation.IfMatch == "" {
+		mutation.IfMatch = `""` // an empty one asks for something, which no version is
+	}
 }

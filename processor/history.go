@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -66,7 +67,7 @@ func parseHistory(data []byte) (limit int, fault *schema.Error) {
 		return defaultHistory, nil
 	}
 	var body struct {
-		Limit *int `json:"limit"`
+		Limit *float64 `json:"limit"` // 100.0 is 100
 	}
 	if err := json.Unmarshal(data, &body); err != nil {
 		return 0, schema.ErrBadRequest.With(`the body of history is not {"limit":n} or empty: %v`, err)
@@ -74,10 +75,10 @@ func parseHistory(data []byte) (limit int, fault *schema.Error) {
 	if body.Limit == nil {
 		return defaultHistory, nil
 	}
-	if *body.Limit < 1 || *body.Limit > maxHistory {
-		return 0, schema.ErrBadRequest.With("limit %d: use 1 to %d", *body.Limit, maxHistory)
+	if n := *body.Limit; n < 1 || n > maxHistory || n != math.Trunc(n) {
+		return 0, schema.ErrBadRequest.With("limit %v: use a whole number from 1 to %d", n, maxHistory)
 	}
-	return *body.Limit, nil
+	return int(*body.Limit), nil
 }
 
 // History returns the latest events of an id, newest first and at most limit.

@@ -150,11 +150,16 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 		return fmt.Errorf("read the log: %w", err)
 	}
 	defer messages.Stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	stalled := time.AfterFunc(readTimeout, func() { cancel(fmt.Errorf("nothing came for %s", readTimeout)) })
+	defer stalled.Stop()
+	defer cancel(nil)
 	for {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return fmt.Errorf("read the log: %w", err)
+			return fmt.Errorf("read the log: %w", errors.Join(err, context.Cause(ctx)))
 		}
+		stalled.Reset(readTimeout)
 		meta, err := m.Metadata()
 		if err != nil {
 			return fmt.Errorf("read the log: %w", err)
@@ -173,7 +178,8 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 }
 
 const (
-	readAhead      = 4096 // messages asked for at a time when reading the log
+	readTimeout    = 10 * time.Second // between two messages
+	readAhead      = 4096             // messages asked for at a time when reading the log
 	readAheadBytes = 32 << 20
 	foldAtOnce     = 1000 // events folded at a time when reading the log
 	foldAtBytes    = 8 << 20

@@ -122,7 +122,7 @@ func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *sch
 		}
 		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject(), s.db.Mutations()), m.Data())
 		mutation.Cause, mutation.Recorded = meta.Sequence.Stream, true
-		setHeaders(mutation, m.Headers().Get)
+		setHeaders(mutation, m.Headers())
 		select {
 		case out <- mutation:
 			*last = meta.Sequence.Stream

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/projections"
@@ -56,9 +60,12 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 			err = errors.Join(err, store.Close())
 		}
 	}()
-	_, last, err := log.Bounds(ctx)
+	first, last, err := log.Bounds(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
+	}
+	if folded := store.Cursor().Seq; first > folded+1 {
+		return nil, fmt.Errorf("stream %s begins at %d and the projection ends at %d: what is between is lost; restore the stream", o.Database.LogStream(), first, folded)
 	}
 	if err := log.CatchUp(ctx, store, last, func(seq uint64) {
 		if o.Progress != nil {
@@ -159,6 +166,9 @@ func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return 
 // else starts an empty one: it is a cache, and never trusted over the log.
 func openProjection(ctx context.Context, log *eventLog, o Options) (*projections.Store, error) {
 	store, err := projections.Open(o.Dir, o.Projection)
+	if unreachable(err) {
+		return nil, err
+	}
 	if err == nil {
 		var why string
 		if why, err = misfit(ctx, log, store.Cursor()); err == nil && why == "" {
@@ -179,6 +189,17 @@ func openProjection(ctx context.Context, log *eventLog, o Options) (*projections
 	}
 	store.Identify(log.Identity())
 	return store, nil
+}
+
+// unreachable tells whether an error is about reaching the projection, not
+// about what is in it: then it may be sound, or another process's.
+func unreachable(err error) bool {
+	for _, cause := range []error{fs.ErrPermission, syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EROFS} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return err != nil && strings.Contains(err.Error(), "lock held by current process")
 }
 
 func removeAll(o Options) error {
@@ -205,7 +226,9 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil
 	}
 	e, err := log.Event(ctx, cursor.Seq)
-	if err != nil {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return "", fmt.Errorf("event %d, the last one folded, is missing from stream %s: restore the stream", cursor.Seq, log.db.LogStream())
+	} else if err != nil {
 		return "", fmt.Errorf("read event %d: %w", cursor.Seq, err)
 	}
 	if !cursor.Check(e) {

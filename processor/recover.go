@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -131,7 +132,25 @@ func (w *writer) recover(ctx context.Context, cause error) error {
 		return err
 	}
 	w.groups, w.unsent = nil, nil
+	w.recoveries++
+	w.pause(ctx)
 	return w.machine.Abort()
+}
+
+// pause waits, and longer each time, when the log takes the fence again and
+// again and nothing else: trying at full speed would only fill it.
+func (w *writer) pause(ctx context.Context) {
+	if w.recoveries <= maxRecoveries {
+		return
+	}
+	wait := min(resumeInterval<<min(w.recoveries-maxRecoveries, 10), maxPause)
+	w.logger.Error("the log refuses what it is given, writes wait", "times", w.recoveries, "again", wait)
+	w.refuse(outOfReach)
+	w.abandon(outOfReach)
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
 }
 
 // settle answers what was decided and is in the log, which ends for this
@@ -157,26 +176,14 @@ func (w *writer) settle(landed uint64) (again []*wish) {
 // Those that wait to be decided are told fault.
 func (w *writer) abandon(fault *schema.Error) {
 	unsure := schema.ErrTimeout.With("the log did not say in time whether it has this: it may be done or not, look and try again")
-	kept := w.waiting[:0]
-	for _, d := range w.waiting {
-		if d.done == nil {
-			kept = append(kept, d)
-			continue
-		}
+	w.waiting = slices.DeleteFunc(w.waiting, func(d decided) bool {
 		d.answer(Outcome{Code: unsure.Code, Fault: unsure})
-	}
-	clear(w.waiting[len(kept):])
-	w.waiting = kept
-	undecided := w.retry[:0]
-	for _, one := range w.retry {
-		if one.done == nil {
-			undecided = append(undecided, one)
-			continue
-		}
+		return d.done != nil
+	})
+	w.retry = slices.DeleteFunc(w.retry, func(one *wish) bool {
 		one.answer(Outcome{Code: fault.Code, Fault: fault})
-	}
-	clear(w.retry[len(undecided):])
-	w.retry = undecided
+		return one.done != nil
+	})
 }
 
 // outOfReach is what mutations are told that nobody can decide now.

@@ -101,6 +101,7 @@ func (r *request) getRecent() bool {
 		return false
 	}
 	if !lives(c, record, now) {
+		r.seq = before
 		r.refuse(noDocument(c, id))
 	} else {
 		r.replyDocument(record, before)
@@ -186,11 +187,17 @@ func (r *request) listCollections() {
 // batch answers a batch of gets here and sends any other to the writer.
 func (r *request) batch() {
 	b, fault := schema.ParseBatch(r.tail, r.data)
+	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
+		if fault == nil && len(r.header.Values(single)) > 0 {
+			fault = schema.ErrBadRequest.With("%s is for single mutations: give the operations of a batch an ifMatch each, or send them by themselves", single)
+		}
+	}
 	if fault != nil {
 		r.refuse(fault)
 		return
 	}
 	if b.Mutates() {
+		r.seq = 0 // it will be answered by a later state
 		r.submit(&wish{batch: b, room: r.room})
 		return
 	}

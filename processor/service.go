@@ -129,8 +129,9 @@ func (s *service) work() {
 // request is a request under way.
 type request struct {
 	*service
-	op     string // "document.get"
-	tail   string // what follows it, without the dot
+	name   string // what follows lapse.<db>.api. in the subject
+	op     string // its operation: "document.get"
+	tail   string // what follows that, without the dot
 	header micro.Headers
 	data   []byte
 	to     string // reply subject, "" if nobody waits
@@ -146,8 +147,10 @@ func (s *service) handle(m micro.Request) {
 		return
 	}
 	defer r.recover()
-	r.op, r.tail = splitOperation(strings.TrimPrefix(m.Subject(), s.options.Database.API()))
-	if text := r.header.Get(schema.HeaderMinSeq); text != "" {
+	r.name = strings.TrimPrefix(m.Subject(), s.options.Database.API())
+	r.op, r.tail = splitOperation(r.name)
+	if values := r.header.Values(schema.HeaderMinSeq); len(values) > 0 {
+		text := values[0]
 		seq, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			r.refuse(schema.ErrBadRequest.With("%s is %.40q: use a sequence of the log", schema.HeaderMinSeq, text))
@@ -192,11 +195,8 @@ func (r *request) wait(seq uint64) {
 // dispatch hands the request to the writer or to a worker.
 func (r *request) dispatch() {
 	if op := schema.ParseOp(r.op); op != schema.NoOp {
-		mutation := schema.NewMutation(r.op+"."+r.tail, r.data)
-		if r.tail == "" {
-			mutation = schema.NewMutation(r.op, r.data)
-		}
-		setHeaders(mutation, r.header.Get)
+		mutation := schema.NewMutation(r.name, r.data)
+		setHeaders(mutation, nats.Header(r.header))
 		r.submit(&wish{mutation: mutation})
 		return
 	}
@@ -211,7 +211,11 @@ func (r *request) dispatch() {
 // later has a worker answer the request.
 func (r *request) later(answer func()) {
 	select {
-	case r.reads <- func() { defer r.recover(); answer() }:
+	case r.reads <- func() {
+		defer r.recover()
+		r.seq = r.store.Cursor().Seq // before it reads, so that it claims no more than it saw
+		answer()
+	}:
 	default:
 		r.refuse(schema.ErrOverloaded.With("too many requests are waiting: try again later"))
 	}

@@ -412,3 +412,46 @@ func TestStopOutOfReach(t *testing.T) {
 		w.want(200, "document.get.c.m", "")
 	})
 }
+
+// TestRefusedAgainAndAgain: a log that takes the fence and not the event is not
+// filled with fences, and nobody waits for it for ever.
+func TestRefusedAgainAndAgain(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		limit := func(bytes int32) {
+			config := w.processor.service.log.stream.CachedInfo().Config
+			config.MaxMsgSize = bytes
+			_, err := w.processor.service.log.js.UpdateStream(w.ctx(), config)
+			w.check(err)
+		}
+		limit(1024)
+		before := w.end()
+		if r := w.ask("document.create.c.a", `{"long":"`+strings.Repeat("x", 2000)+`"}`); r.code != 503 {
+			t.Errorf("what the log refuses came out with %s", r)
+		}
+		if fences := w.end() - before; fences > 2*maxRecoveries {
+			t.Errorf("%d fences were logged meanwhile", fences)
+		}
+		limit(-1)
+		w.want(404, "document.get.c.a", "")
+		time.Sleep(maxPause)
+		w.want(201, "document.create.c.a", "{}")
+	})
+}
+
+// TestProjectionInUse: a projection that another processor has open is left
+// alone.
+func TestProjectionInUse(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	if _, err := openProjection(t.Context(), w.processor.log, w.processor.options); err == nil || !strings.Contains(err.Error(), "lock") {
+		t.Errorf("opened a second time: %v", err)
+	}
+	w.want(201, "document.create.c.a", "{}")
+	w.stop()
+	w.start()
+	if strings.Contains(w.logs.String(), "folded anew") {
+		t.Error("the projection was thrown away")
+	}
+	w.want(200, "document.get.c.a", "")
+}

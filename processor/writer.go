@@ -25,6 +25,8 @@ const (
 	ackTimeout     = 10 * time.Second
 	maxGroupBytes  = 4 << 20 // bytes of bodies, of wishes or of events, decided in one turn
 	stopTimeout    = 5 * time.Second
+	maxRecoveries  = 3 // in a row without anything folded before the writer slows down
+	maxPause       = 10 * time.Second
 	resumeInterval = 100 * time.Millisecond
 	clockCheck     = time.Second     // timers do not see that the clock was set forward, or that the machine slept
 	abandonAfter   = 2 * time.Second // out of reach, the log keeps no request waiting
@@ -67,16 +69,17 @@ type writer struct {
 	mutations chan *schema.Mutation // from the mutations stream
 	name      string                // of this writer, in WriterStarted
 
-	waiting  []decided // by outcome.Seq
-	unsent   []stretch // decided and not yet appended, in order
-	groups   []group   // appends not acknowledged, oldest first
-	retry    []*wish   // to be decided before anything new, in order
-	started  bool      // the fence was moved for this writer
-	draining bool      // nothing is decided until everything pending is folded
-	again    bool      // the first of retry waits for that, so nothing else comes before it
-	more     bool      // something is due that the last turn left
-	lateness *lateness
-	gone     atomic.Bool // nothing is decided any more
+	waiting    []decided // by outcome.Seq
+	unsent     []stretch // decided and not yet appended, in order
+	groups     []group   // appends not acknowledged, oldest first
+	retry      []*wish   // to be decided before anything new, in order
+	recoveries int       // since the log took something last
+	started    bool      // the fence was moved for this writer
+	draining   bool      // nothing is decided until everything pending is folded
+	again      bool      // the first of retry waits for that, so nothing else comes before it
+	more       bool      // something is due that the last turn left
+	lateness   *lateness
+	gone       atomic.Bool // nothing is decided any more
 }
 
 // stretch is a stretch of the log to be.
@@ -335,6 +338,7 @@ func (w *writer) commit(seq uint64) error {
 	for len(w.groups) > 0 && w.groups[0].last <= seq {
 		w.groups = w.groups[1:]
 	}
+	w.recoveries = 0
 	w.send()
 	w.observe(seq)
 	if err := w.machine.Commit(seq); err != nil {

@@ -1,11 +1,7 @@
 package schema
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 )
 
@@ -40,70 +36,90 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 	if err != nil {
 		return nil, AsError(err)
 	}
-	var envelope struct {
-		Operations *[]json.RawMessage `json:"operations"`
-		Atomic     *bool              `json:"atomic"`
-	}
-	if err := decodeStrictly(raw, &envelope); err != nil {
+	b := &Batch{Collection: name}
+	var operations [][]byte
+	seen := make(map[string]bool)
+	if _, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
+		member := string(unquote(name))
+		if seen[member] {
+			return fmt.Errorf("the member %.40s comes twice", member)
+		}
+		seen[member] = true
+		switch {
+		case member == "operations" && value[0] == '[':
+			elements(value, func(operation []byte) { operations = append(operations, operation) })
+		case member == "atomic" && (string(value) == "true" || string(value) == "false"):
+			b.Atomic = string(value) == "true"
+		default:
+			return fmt.Errorf("%.40s: %.40s does not belong there", member, value)
+		}
+		return nil
+	}); err != nil {
 		return nil, ErrBadRequest.With(`the batch is not {"operations":[…],"atomic":true|false}: %v`, err)
 	}
-	if envelope.Operations == nil {
+	if !seen["operations"] {
 		return nil, ErrBadRequest.With("the batch has no operations: give a list of at most %d", MaxOperations)
 	}
-	if n := len(*envelope.Operations); n > MaxOperations {
+	if n := len(operations); n > MaxOperations {
 		return nil, ErrBadRequest.With("the batch has %d operations: at most %d are allowed", n, MaxOperations)
 	}
-	b := &Batch{Collection: name, Atomic: envelope.Atomic != nil && *envelope.Atomic}
-	for _, raw := range *envelope.Operations {
+	for _, raw := range operations {
 		b.Operations = append(b.Operations, parseOperation(collection, raw))
 	}
 	return b, nil
 }
 
-// decodeStrictly decodes one JSON value that has no members but those of into.
-func decodeStrictly(raw []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			// What it says itself is Go.
-			return fmt.Errorf("byte %d: the type %s does not belong there", wrong.Offset, wrong.Value)
-		}
-		return err
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return errors.New("more than one JSON value")
-	}
-	return nil
-}
+// envelopeDepth is how deep what holds documents may nest. It is more than they
+// and their envelope need, so that one that is too deep is refused by itself.
+const envelopeDepth = 8 * MaxDepth
 
 func parseOperation(collection string, raw []byte) Operation {
-	var op struct {
-		Op      string          `json:"op"`
-		ID      *string         `json:"id"`
-		Body    json.RawMessage `json:"body"`
-		IfMatch string          `json:"ifMatch"`
-	}
-	if err := decodeStrictly(raw, &op); err != nil {
+	texts := map[string]*string{"op": nil, "id": nil, "ifMatch": nil}
+	var body []byte
+	if _, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
+		member := string(unquote(name))
+		into, known := texts[member]
+		switch {
+		case member == "body" && body == nil:
+			body = value
+			return nil
+		case !known && member != "body":
+			return fmt.Errorf("unknown member %.40q", member)
+		case into != nil || member == "body":
+			return fmt.Errorf("the member %s comes twice", member)
+		}
+		text, err := decodeString(value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", member, err)
+		}
+		texts[member] = &text
+		return nil
+	}); err != nil {
 		return Operation{Fault: ErrBadRequest.With(`the operation is not {"op":…,"id":…,"body":…,"ifMatch":…}: %v`, err)}
 	}
-	switch op.Op {
+	op, id, ifMatch := texts["op"], texts["id"], texts["ifMatch"]
+	if op == nil {
+		op = new(string)
+	}
+	switch *op {
 	case "get", "create", "replace", "upsert", "patch", "delete":
 	default:
-		return Operation{Fault: ErrBadRequest.With("unknown operation %q: use get, create, replace, upsert, patch or delete", op.Op)}
+		return Operation{Fault: ErrBadRequest.With("unknown operation %.40q: use get, create, replace, upsert, patch or delete", *op)}
 	}
-	if op.ID == nil {
+	if id == nil {
 		return Operation{Fault: ErrBadID.With("the operation has no id")}
 	}
-	if op.Op == "get" {
-		id, err := ParseDocumentID(*op.ID)
+	if *op == "get" {
+		id, err := ParseDocumentID(*id)
 		if err != nil {
 			return Operation{Fault: AsError(err)}
 		}
 		return Operation{Get: id}
 	}
-	m := NewNamedMutation("document."+op.Op, collection, *op.ID, op.Body)
-	m.IfMatch = op.IfMatch
+	m := NewNamedMutation("document."+*op, collection, *id, body)
+	if ifMatch != nil {
+		m.IfMatch = *ifMatch
+	}
 	return Operation{Mutation: m, Fault: m.Fault}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -87,7 +88,7 @@ func (s *scanner) literal(word string) error {
 // with the name as written between the quotes, and must skip the value.
 func (s *scanner) object(depth int, member func(name []byte) error) error {
 	if depth == 0 {
-		return s.fail("nested deeper than %d", MaxDepth)
+		return s.fail("nested too deep")
 	}
 	s.pos++
 	if s.peek() == '}' {
@@ -131,7 +132,7 @@ func (s *scanner) object(depth int, member func(name []byte) error) error {
 
 func (s *scanner) array(depth int) error {
 	if depth == 0 {
-		return s.fail("nested deeper than %d", MaxDepth)
+		return s.fail("nested too deep")
 	}
 	s.pos++
 	if s.peek() == ']' {
@@ -236,6 +237,11 @@ func (s *scanner) skip(depth int) ([]byte, error) {
 // order: the name as written between the quotes, the value as written. spaces
 // tells whether raw holds insignificant white space.
 func members(raw []byte, visit func(name, value []byte) error) (spaces bool, err error) {
+	return membersTo(MaxDepth, raw, visit)
+}
+
+// membersTo is members for an object that may nest depth deep.
+func membersTo(depth int, raw []byte, visit func(name, value []byte) error) (spaces bool, err error) {
 	if !utf8.Valid(raw) {
 		return false, fmt.Errorf("it is not UTF-8")
 	}
@@ -243,8 +249,8 @@ func members(raw []byte, visit func(name, value []byte) error) (spaces bool, err
 	if s.peek() != '{' {
 		return false, s.unexpected("an object")
 	}
-	err = s.object(MaxDepth, func(name []byte) error {
-		value, err := s.skip(MaxDepth - 1)
+	err = s.object(depth, func(name []byte) error {
+		value, err := s.skip(depth - 1)
 		if err != nil {
 			return err
 		}
@@ -282,9 +288,74 @@ func unquote(raw []byte) []byte {
 	return raw
 }
 
+// elements visits the elements of an array, valid JSON, in order.
+func elements(array []byte, visit func(element []byte)) {
+	s := scanner{data: array, pos: 1}
+	for s.peek() != ']' {
+		element, err := s.skip(len(array))
+		if err != nil {
+			return // it was valid
+		}
+		visit(element)
+		if s.peek() == ',' {
+			s.pos++
+		}
+	}
+}
+
 // isString tells whether value, valid JSON, is the string s.
 func isString(value []byte, s string) bool {
-	return value[0] == '"' && string(unquote(value[1:len(value)-1])) == s
+	if value[0] != '"' {
+		return false
+	}
+	raw := value[1 : len(value)-1]
+	return string(unquote(raw)) == s && !halfSurrogate(raw)
+}
+
+// decodeString returns the string that value, valid JSON, is. One with half a
+// surrogate pair is none that UTF-8 could say.
+func decodeString(value []byte) (string, error) {
+	if value[0] != '"' {
+		return "", fmt.Errorf("%s is no string", shown(value))
+	}
+	raw := value[1 : len(value)-1]
+	if halfSurrogate(raw) {
+		return "", fmt.Errorf("%s has half a surrogate pair", shown(value))
+	}
+	return string(unquote(raw)), nil
+}
+
+// halfSurrogate tells whether a string, as written between its quotes, has an
+// escape \uD800 to \uDFFF that is not part of a pair.
+func halfSurrogate(raw []byte) bool {
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		i++ // at what is escaped
+		if raw[i] != 'u' {
+			continue
+		}
+		first := escaped(raw[i+1:])
+		i += 4
+		if !utf16.IsSurrogate(first) {
+			continue
+		}
+		if len(raw) < i+7 || raw[i+1] != '\\' || raw[i+2] != 'u' ||
+			utf16.DecodeRune(first, escaped(raw[i+3:])) == utf8.RuneError {
+			return true
+		}
+		i += 6
+	}
+	return false
+}
+
+// escaped reads the four hex digits of a \u escape.
+func escaped(hex []byte) (r rune) {
+	for _, c := range hex[:4] {
+		r = r<<4 | rune(unhex(c))
+	}
+	return r
 }
 
 // compact returns a copy of raw, valid JSON or the beginning of it, without

@@ -15,7 +15,7 @@ import (
 func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	var when, op, collection, id, ifMatch string
 	var body []byte
-	_, err = members(line, func(name, value []byte) error {
+	_, err = membersTo(envelopeDepth, line, func(name, value []byte) error {
 		var into *string
 		switch string(unquote(name)) {
 		case "at":
@@ -34,10 +34,11 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 		default:
 			return fmt.Errorf("unknown member %.40q: use at, op, collection, id, ifMatch and body", name)
 		}
-		if value[0] != '"' {
-			return fmt.Errorf("%s is %.40s: give a string", name, value)
+		text, err := decodeString(value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		*into = string(unquote(value[1 : len(value)-1]))
+		*into = text
 		return nil
 	})
 	if err != nil {

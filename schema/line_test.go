@@ -28,7 +28,7 @@ func TestParseMutationLineFaults(t *testing.T) {
 		`{}`:                                  `at is ""`,
 		`{"at":"yesterday"}`:                  "give a time like",
 		`{"at":"1969-12-31T23:59:59Z"}`:       "before 1970",
-		`{"at":1431857103}`:                   "at is 1431857103: give a string",
+		`{"at":1431857103}`:                   "at: 1431857103 is no string",
 		`{"at":"2015-05-17T10:05:03Z","x":1}`: `unknown member "x"`,
 		`{"at":"2015-05-17T10:05:03Z"} {}`:    "the end expected",
 	} {

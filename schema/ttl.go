@@ -2,6 +2,7 @@ package schema
 
 import (
 	"math"
+	"math/big"
 	"strconv"
 )
 
@@ -87,12 +88,33 @@ func parseSeconds(value []byte) (n int32, ok bool) {
 	if len(value) == 0 || value[0] != '-' && (value[0] < '0' || value[0] > '9') {
 		return 0, false
 	}
+	if n, ok := parseDigits(value); ok {
+		return int32(n), n >= 1 && n <= MaxTTL
+	}
 	f, err := strconv.ParseFloat(string(value), 64)
-	// Every legal value is exact in a float64, and a literal that only rounds
-	// to one (5.00000000000000000001) is as good as that one for a client
-	// whose numbers are floats.
 	if err != nil || f != math.Trunc(f) || f != -1 && (f < 1 || f > MaxTTL) {
 		return 0, false
 	}
-	return int32(f), true
+	// What only rounds to a legal value is not one. The literal's length
+	// bounds what the exact number takes, now that its size is known.
+	const longest = 64
+	if len(value) > longest {
+		return 0, false
+	}
+	exact, ok := new(big.Rat).SetString(string(value))
+	return int32(f), ok && exact.Cmp(new(big.Rat).SetInt64(int64(f))) == 0
+}
+
+// parseDigits reads a number written as up to ten digits, as nearly all are.
+func parseDigits(value []byte) (n int64, ok bool) {
+	if len(value) > 10 {
+		return 0, false
+	}
+	for _, c := range value {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, true
 }

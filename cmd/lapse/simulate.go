@@ -53,7 +53,7 @@ func (a *app) simulate(args []string, until time.Time) (err error) {
 	if len(args) == 1 && args[0] != "-" {
 		file, err := os.Open(args[0])
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: give a FILE that is there, or - for standard input", err)
 		}
 		defer file.Close()
 		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {

@@ -19,6 +19,10 @@ import (
 // and its last content beside it.
 const maxPayload = 4 << 20
 
+// maxPending is how much may wait to be sent to one client before it is cut
+// off: many replies of the largest size, which NATS' own 64 MiB are not.
+const maxPending = 256 << 20
+
 // maxMemory bounds JetStream's memory storage. Nothing of lapse is stored
 // there; a consumer's state may be.
 const maxMemory = 256 << 20
@@ -104,6 +108,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		Host:               host,
 		Port:               port,
 		MaxPayload:         maxPayload,
+		MaxPending:         maxPending,
 		JetStream:          true,
 		StoreDir:           o.StoreDir,
 		JetStreamMaxMemory: maxMemory,
