@@ -1,0 +1,151 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// What the writer decided goes from unsent, by way of groups that are on their
+// way to the log, into the projection; outcomes wait until then.
+
+// stretch is a stretch of the log to be.
+type stretch struct {
+	facts  []projections.Fact
+	atomic bool // all of it or none
+}
+
+type group struct {
+	last uint64
+	sent time.Time
+}
+
+// appendAtomic appends the events from sequence first on as one, those before
+// it for themselves.
+func (w *writer) appendAtomic(first uint64) {
+	facts := w.machine.Take()
+	n := 0
+	for n < len(facts) && facts[n].Seq < first {
+		n++
+	}
+	w.queue(facts[:n], false)
+	w.queue(facts[n:], true)
+	w.send()
+}
+
+// append sends what was decided to the log.
+func (w *writer) append() {
+	w.queue(w.machine.Take(), false)
+	w.send()
+}
+
+func (w *writer) queue(facts []projections.Fact, atomic bool) {
+	if len(facts) > 0 {
+		w.unsent = append(w.unsent, stretch{facts, atomic})
+	}
+}
+
+// send appends what is queued, as far as that may be on its way at a time: an
+// atomic batch, which knows its place only by its number, starts when all
+// before it is known to be in the log. Single events follow each other closer.
+func (w *writer) send() {
+	for len(w.unsent) > 0 {
+		next := &w.unsent[0]
+		n := len(next.facts)
+		batch := n > 1 && (next.atomic || w.options.Durability == Fsync && n >= atomicFrom)
+		if batch {
+			if len(w.groups) > 0 {
+				return
+			}
+			n = min(n, maxAtomic)
+		}
+		last := next.facts[n-1].Seq
+		w.groups = append(w.groups, group{last: last, sent: time.Now()})
+		// A failure shows as a missing acknowledgement, too, and is mended there.
+		if err := w.log.Append(next.facts[:n], batch); err != nil {
+			w.logger.Warn("append failed", "seq", last, "err", err)
+		}
+		if next.facts = next.facts[n:]; len(next.facts) == 0 {
+			*next = stretch{}
+			w.unsent = w.unsent[1:]
+		}
+	}
+}
+
+// acknowledged folds what the log has now, and tells.
+func (w *writer) acknowledged(ctx context.Context, a ack) error {
+	if a.epoch != w.log.epoch {
+		return nil
+	}
+	if a.err != nil {
+		return w.recover(ctx, a.err)
+	}
+	return w.commit(a.seq)
+}
+
+func (w *writer) commit(seq uint64) error {
+	for len(w.groups) > 0 && w.groups[0].last <= seq {
+		w.groups = w.groups[1:]
+	}
+	w.recoveries = 0
+	w.send()
+	w.observe(seq)
+	if err := w.machine.Commit(seq); err != nil {
+		return fmt.Errorf("fold: %w", err)
+	}
+	w.tell()
+	return nil
+}
+
+// observe notes how late the expiries were that the log has now.
+func (w *writer) observe(seq uint64) {
+	for i := range w.machine.pending {
+		fact := &w.machine.pending[i]
+		if fact.Seq > seq {
+			return
+		}
+		if fact.Type == schema.DocumentExpired {
+			due := fact.Deadline.At * 1000
+			if c, ok := w.store.Collection(fact.Collection); ok {
+				due = max(due, c.Time) // a change of policy made it due
+			}
+			w.lateness.record(fact.Time, fact.Time-due)
+		}
+	}
+}
+
+// tell answers everything whose outcome is folded.
+func (w *writer) tell() {
+	folded := w.machine.Folded()
+	n := 0
+	for n < len(w.waiting) && w.waiting[n].outcome.Seq <= folded {
+		w.waiting[n].answer(w.waiting[n].outcome)
+		n++
+	}
+	clear(w.waiting[:n])
+	if n == len(w.waiting) {
+		w.waiting = w.waiting[:0]
+	} else {
+		w.waiting = w.waiting[n:]
+	}
+}
+
+// reconnected looks at once for what may have been lost with the connection,
+// rather than wait for its acknowledgement.
+func (w *writer) reconnected(ctx context.Context) error {
+	if len(w.groups) == 0 {
+		return nil
+	}
+	return w.recover(ctx, errors.New("the connection was lost"))
+}
+
+func (w *writer) checkTimeout(ctx context.Context) error {
+	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= ackTimeout {
+		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, ackTimeout))
+	}
+	return nil
+}
