@@ -21,7 +21,7 @@ type Options struct {
 	// own default of 8 MB costs half the speed at a million documents.
 	CacheBytes int64
 	// DocumentBytes bounds the documents kept in memory because they were
-	// changed lately; 16 MiB if 0.
+	// changed lately; 24 MiB if 0.
 	DocumentBytes int64
 	// MemTableBytes is how much is folded between two flushes, and so how much
 	// log is folded again after a crash; 64 MiB if 0.
@@ -37,7 +37,7 @@ func (o Options) EnsureDefaults() Options {
 		o.CacheBytes = 128 << 20
 	}
 	if o.DocumentBytes == 0 {
-		o.DocumentBytes = 16 << 20
+		o.DocumentBytes = 24 << 20
 	}
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = 64 << 20

@@ -4,6 +4,7 @@
 package versus
 
 import (
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"testing"
@@ -51,8 +52,11 @@ func cpu() time.Duration {
 // other within a round as ratio; ratio-min is the worst round. cpu-ratio is the
 // same by processor time: it leaves out what waits, and what others do on the
 // machine.
+//
+// Both run with the garbage collector set as `lapse serve` sets it.
 func Run(b *testing.B, lapse, peer Side) {
 	b.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(300))
 	var ours, theirs, ratios, cpuRatios []float64
 	for b.Loop() {
 		lapse()

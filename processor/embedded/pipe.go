@@ -1,0 +1,103 @@
+package embedded
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// inProcess connects to the server without the kernel between. The server's
+// own in-process connections are pipes without a buffer: who publishes waits
+// until the server has read and parsed it. These have one on the way in.
+type inProcess struct{ *server.Server }
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (s inProcess) InProcessConn() (net.Conn, error) {
+	c, err := s.Server.InProcessConn()
+	if err != nil {
+		return nil, err
+	}
+	return newBufferedConn(c), nil
+}
+
+// maxBuffered is how many bytes may wait before a write does.
+const maxBuffered = 1 << 20
+
+// bufferedConn is a connection whose writes return before they are read.
+type bufferedConn struct {
+	net.Conn
+
+	mu      sync.Mutex
+	changed sync.Cond
+	waiting []byte
+	closed  bool
+	err     error // of an earlier write
+}
+
+func newBufferedConn(c net.Conn) *bufferedConn {
+	b := &bufferedConn{Conn: c}
+	b.changed.L = &b.mu
+	go b.forward()
+	return b
+}
+
+func (b *bufferedConn) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.waiting) > maxBuffered && !b.closed && b.err == nil {
+		b.changed.Wait()
+	}
+	switch {
+	case b.closed:
+		return 0, net.ErrClosed
+	case b.err != nil:
+		return 0, b.err
+	}
+	b.waiting = append(b.waiting, p...)
+	b.changed.Broadcast()
+	return len(p), nil
+}
+
+// Close writes what is waiting and closes the connection, after it returned.
+func (b *bufferedConn) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.changed.Broadcast()
+	return nil
+}
+
+// SetWriteDeadline does nothing: a write waits for memory only.
+func (b *bufferedConn) SetWriteDeadline(time.Time) error { return nil }
+
+// SetDeadline is SetReadDeadline.
+func (b *bufferedConn) SetDeadline(t time.Time) error { return b.Conn.SetReadDeadline(t) }
+
+// forward writes what is waiting until the connection is closed.
+func (b *bufferedConn) forward() {
+	defer b.Conn.Close()
+	var spare []byte
+	for {
+		b.mu.Lock()
+		for len(b.waiting) == 0 && !b.closed {
+			b.changed.Wait()
+		}
+		writing := b.waiting
+		b.waiting = spare[:0]
+		b.changed.Broadcast()
+		b.mu.Unlock()
+		if len(writing) == 0 {
+			return
+		}
+		if _, err := b.Conn.Write(writing); err != nil {
+			b.mu.Lock()
+			b.err = err
+			b.changed.Broadcast()
+			b.mu.Unlock()
+			return
+		}
+		spare = writing
+	}
+}
