@@ -81,10 +81,7 @@ func (s *mutationStream) Behind(ctx context.Context, judged uint64) (uint64, err
 
 // run reads mutations after sequence last into out, in order, until ctx ends.
 func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schema.Mutation) {
-	retry := backoff.WithContext(backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(resumeInterval),
-		backoff.WithMaxInterval(2*time.Second),
-		backoff.WithMaxElapsedTime(0)), ctx)
+	retry := tryForever(ctx)
 	_ = backoff.RetryNotify(func() error {
 		before := last
 		err := s.read(ctx, &last, out)

@@ -7,7 +7,7 @@ import (
 )
 
 // operationNames are what may follow lapse.<db>.api. in a subject.
-var operationNames = []string{
+var operationNames = [...]string{
 	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
 	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete",
 	"batch", "history", "status",
@@ -25,12 +25,12 @@ func splitOperation(tail string) (op, rest string) {
 
 // operations counts requests by operation, for $SRV.STATS.
 type operations struct {
-	counts [32]struct{ requests, errors atomic.Uint64 }
+	counts [len(operationNames) + 1]struct{ requests, errors atomic.Uint64 }
 }
 
 func (o *operations) count(op string, failed bool) {
 	// An unknown operation is counted behind the last one.
-	i := slices.Index(operationNames, op)
+	i := slices.Index(operationNames[:], op)
 	if i < 0 {
 		i = len(operationNames)
 	}

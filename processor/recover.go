@@ -23,10 +23,7 @@ import (
 // mine are events that this writer appended without learning their fate.
 // start returns the sequence up to which they are in the log.
 func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uint64, err error) {
-	retry := backoff.WithContext(backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(resumeInterval),
-		backoff.WithMaxInterval(2*time.Second),
-		backoff.WithMaxElapsedTime(0)), ctx)
+	retry := tryForever(ctx)
 	began := time.Now()
 	err = backoff.RetryNotify(func() error {
 		if err := w.log.listen(); err != nil {

@@ -81,7 +81,7 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 		err = s.micro.AddEndpoint("api", micro.HandlerFunc(s.handle),
 			micro.WithEndpointSubject(s.options.Database.API()+">"),
 			micro.WithEndpointPendingLimits(-1, pendingBytes),
-			micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operationNames, " ")}))
+			micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operationNames[:], " ")}))
 	}
 	if err == nil {
 		// Who asks from now on finds somebody here.

@@ -23,22 +23,16 @@ type Queue struct {
 	Order       Order
 }
 
-// queueOf returns where a document waits: its queue and the second it has
-// there, or ok false if it never expires under any policy.
-func queueOf(incarnation uint64, m Meta) (q Queue, second int64, ok bool) {
-	switch {
-	case m.TTL > 0:
-		return Queue{incarnation, ByDeadline}, m.TS + int64(m.TTL), true
-	case m.TTL == schema.Inherit:
-		return Queue{incarnation, ByTimestamp}, m.TS, true
-	}
-	return Queue{}, 0, false
-}
-
 // QueueOf returns where a document of m waits and the second it has there, or
 // ok false if it never expires under any policy.
 func QueueOf(c *schema.Collection, m Meta) (q Queue, second int64, ok bool) {
-	return queueOf(c.Incarnation, m)
+	switch {
+	case m.TTL > 0:
+		return Queue{c.Incarnation, ByDeadline}, m.TS + int64(m.TTL), true
+	case m.TTL == schema.Inherit:
+		return Queue{c.Incarnation, ByTimestamp}, m.TS, true
+	}
+	return Queue{}, 0, false
 }
 
 // DueAt returns the second at which a queue's entry with the given second is

@@ -269,9 +269,9 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 
 // setQueue moves a document from where it waited to where it waits now.
 func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now Meta) error {
-	from, before, waited := queueOf(c.Incarnation, prior)
+	from, before, waited := QueueOf(c, prior)
 	waited = waited && prior.Version != 0
-	to, second, waits := queueOf(c.Incarnation, now)
+	to, second, waits := QueueOf(c, now)
 	waits = waits && now.Version != 0
 	if waited && !(waits && from == to && before == second) {
 		f.key2 = expiryKey(f.key2[:0], from, before, id)

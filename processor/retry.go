@@ -1,0 +1,17 @@
+package processor
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// tryForever is how what NATS must do is tried until ctx ends: soon at first,
+// and then every two seconds or so.
+func tryForever(ctx context.Context) backoff.BackOffContext {
+	return backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(resumeInterval),
+		backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0)), ctx)
+}
