@@ -20,13 +20,17 @@ fuzz: ## each fuzz target for FUZZTIME
 	done
 
 bench: ## lapse beside its peers, as ratios; see test/README.md
-	go test -run '^$$' -bench . -benchtime 1x ./test/bench ./processor ./expiry ./schema
+	go test -run '^$$' -bench . -benchtime 1x ./processor ./expiry ./schema
+	go -C test/bench test -run '^$$' -bench . -benchtime 1x -timeout 20m
 
 lint: ## what CI checks besides the tests
 	gofmt -l .
 	go vet ./...
 	go tool staticcheck ./...
 	go mod tidy -diff
+	go -C test/bench vet ./...
+	go -C test/bench tool staticcheck ./...
+	go -C test/bench mod tidy -diff
 
 ci: ## all that has to pass before a change lands
 	.ci/run

@@ -26,7 +26,9 @@ var (
 // end, reading a file, and prints into nothing.
 func BenchmarkSimulate(b *testing.B) {
 	lapse := filepath.Join(b.TempDir(), "lapse")
-	if out, err := exec.Command("go", "build", "-o", lapse, "github.com/lapsedb/lapse/cmd/lapse").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", lapse, "./cmd/lapse")
+	build.Dir = "../.." // in its own module, with the versions that it has there
+	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	b.Run("sessions", func(b *testing.B) {
