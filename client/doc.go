@@ -6,6 +6,7 @@
 //	item, err := client.Upsert(ctx, sessions, "83.149.9.216", Session{Requests: 1})
 //	item, err = client.Replace(ctx, sessions, item.ID, next, client.IfMatch(item.ETag))
 //
+//	for item, err := range client.Query[Session](ctx, sessions, client.Where("doc.requests > 100", nil)) { … }
 //	for x, err := range client.Expirations[Session](ctx, c, client.Durable("mailer")) { … }
 //
 // Every error has a code: match it with errors.Is against the Err variables of

@@ -103,6 +103,40 @@ func ExampleClient_Changes() {
 	// DocumentCreated {"id":"b","requests":0}
 }
 
+// Find documents by what is in them, the busiest first.
+func ExampleQuery() {
+	ctx := context.Background()
+	c, err := client.Connect(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	guests, err := c.CreateCollection(ctx, "guests", client.DefaultTTL(30*time.Minute), client.IncludePaths("/requests"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, id := range []string{"a", "b", "c"} {
+		if _, err := client.Create(ctx, guests, id, session{Requests: 10 * i}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	busy := client.Where("doc.requests >= params.least", map[string]any{"least": 10})
+	for item, err := range client.Query[session](ctx, guests, busy, client.OrderBy("/requests", client.Desc)) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(item.ID, item.Value.Requests)
+	}
+	n, err := client.Count(ctx, guests, busy)
+	fmt.Println(n, err)
+	// Prints:
+	// c 20
+	// b 10
+	// 2 <nil>
+}
+
 // Change several documents, all or none.
 func ExampleBatch_RunAtomic() {
 	ctx := context.Background()

@@ -31,11 +31,9 @@ type standin struct {
 	asked   []*nats.Msg
 }
 
-type answer struct {
-	status int
-	seq    uint64
-	body   string
-}
+// answer returns the status and body of the reply to a request's body; with
+// status 0 there is none.
+type answer func(body []byte) (int, string)
 
 func newStandin(t *testing.T) *standin {
 	t.Helper()
@@ -99,16 +97,17 @@ func (s *standin) serve() *standin {
 		a, ok := s.answers[strings.TrimPrefix(m.Subject, "lapse.main.api.")]
 		s.asked = append(s.asked, m)
 		s.mu.Unlock()
-		if !ok {
-			a = answer{404, 9, `{"code":404,"error":"document_not_found","message":"no answer laid out"}`}
+		status, body := 404, `{"code":404,"error":"document_not_found","message":"no answer laid out"}`
+		if ok {
+			status, body = a(m.Data)
 		}
-		if a.status == 0 {
+		if status == 0 {
 			return // says nothing
 		}
 		r := nats.NewMsg(m.Reply)
-		r.Header.Set(schema.HeaderStatus, strconv.Itoa(a.status))
-		r.Header.Set(schema.HeaderSeq, strconv.FormatUint(a.seq, 10))
-		r.Data = []byte(a.body)
+		r.Header.Set(schema.HeaderStatus, strconv.Itoa(status))
+		r.Header.Set(schema.HeaderSeq, "9")
+		r.Data = []byte(body)
 		_ = m.RespondMsg(r)
 	})
 	if err != nil {
@@ -121,9 +120,25 @@ func (s *standin) serve() *standin {
 }
 
 func (s *standin) answer(tail string, status int, body string) {
+	s.respond(tail, func([]byte) (int, string) { return status, body })
+}
+
+func (s *standin) respond(tail string, a answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answers[tail] = answer{status, 9, body}
+	s.answers[tail] = a
+}
+
+// bodies returns the bodies of the requests with a subject that ends in tail.
+func (s *standin) bodies(tail string) (bodies []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.asked {
+		if strings.HasSuffix(m.Subject, tail) {
+			bodies = append(bodies, string(m.Data))
+		}
+	}
+	return bodies
 }
 
 // last returns the last request.

@@ -1,0 +1,205 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+)
+
+// Query yields the documents that the options choose, each as a T: all of them,
+// or up to Limit, read page by page as the loop goes on. Without OrderBy they
+// come in the order of their ids.
+//
+//	for item, err := range client.Query[Order](ctx, orders,
+//		client.Where("doc.total > params.min", map[string]any{"min": 100}),
+//		client.OrderBy("/total", client.Desc)) { … }
+//
+// Documents that change while the loop runs may be missed or seen twice;
+// the others come exactly once. A page that the server finds too large is asked
+// for again in smaller ones.
+//
+// An error is always the last thing it yields. When ctx is done that is ctx's
+// error; a document that does not fit a T is one too, and a T of
+// json.RawMessage takes every document as it came. With Select an item may lack
+// ID, ETag and TS.
+func Query[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Item[T], error] {
+	return func(yield func(Item[T], error) bool) {
+		for page, err := range QueryPages[T](ctx, coll, opts...) {
+			for _, item := range page.Items {
+				if done := ctx.Err(); done != nil {
+					yield(Item[T]{}, done)
+					return
+				}
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(Item[T]{}, err)
+				return
+			}
+		}
+	}
+}
+
+// Page is a part of what a query found.
+type Page[T any] struct {
+	Items []Item[T]
+	// Cursor is where the next page begins, for FromCursor; empty on the last.
+	Cursor string
+}
+
+// QueryPages is Query page by page, for those who keep the cursor to go on
+// later.
+//
+// A page that comes with an error holds the documents before the one that does
+// not fit a T.
+func QueryPages[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Page[T], error] {
+	return func(yield func(Page[T], error) bool) {
+		q, err := newQuery(opts)
+		if err != nil {
+			yield(Page[T]{}, err)
+			return
+		}
+		pace, left := newPace(q.pageSize()), q.limit
+		for {
+			ask := pace.size
+			if q.limit > 0 {
+				ask = min(ask, left)
+			}
+			reply, err := q.ask(ctx, coll, ask)
+			if errors.Is(err, errPageTooLarge) && ask > 1 {
+				pace.slower(ask)
+				continue
+			}
+			page, err := pageOf[T](reply, err)
+			if done := ctx.Err(); err != nil && done != nil {
+				err = done // when it is done everything else fails too
+			}
+			left -= len(page.Items)
+			if !yield(page, err) || err != nil || page.Cursor == "" || q.limit > 0 && left <= 0 {
+				return
+			}
+			q.request.Cursor = page.Cursor
+			pace.faster()
+		}
+	}
+}
+
+// QueryPage sends one request: for the first page, or the one that begins at
+// FromCursor. A page with fewer documents than PageSize need not be the last:
+// only its cursor tells.
+//
+// It fails with ErrTooLarge when the page is too large: use a smaller PageSize.
+func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption) (Page[T], error) {
+	q, err := newQuery(opts)
+	if err != nil {
+		return Page[T]{}, err
+	}
+	return pageOf[T](q.ask(ctx, coll, q.pageSize()))
+}
+
+// Count returns how many documents Where chooses. Of the other options, only
+// Explain and those of requests matter.
+func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, error) {
+	q, err := newQuery(opts)
+	if err != nil {
+		return 0, err
+	}
+	q.request = queryRequest{Where: q.request.Where, Params: q.request.Params, Count: true}
+	reply, err := q.ask(ctx, coll, 0)
+	if err != nil {
+		return 0, err
+	}
+	if reply.Count == nil {
+		return 0, badReply(errors.New("it has no count"))
+	}
+	return *reply.Count, nil
+}
+
+// Plan tells how a query was answered.
+type Plan struct {
+	Index    string   `json:"index"`              // path of the index that was used, empty for none
+	Scanned  int64    `json:"scanned"`            // documents that were looked at
+	Returned int64    `json:"returned"`           // documents that were found
+	Behind   uint64   `json:"behind,omitempty"`   // log sequences that the index, a lazy one, is behind
+	Building []string `json:"building,omitempty"` // paths whose index is still being built
+}
+
+// add makes p the plan of all pages up to that of next.
+func (p *Plan) add(next Plan) {
+	next.Scanned += p.Scanned
+	next.Returned += p.Returned
+	*p = next
+}
+
+// errPageTooLarge is a 413 of the server. One that the client finds itself is
+// about the request, which no smaller page makes smaller.
+var errPageTooLarge = errors.New("page too large")
+
+type queryReply struct {
+	Documents []json.RawMessage `json:"documents"`
+	Cursor    string            `json:"cursor"`
+	Count     *int64            `json:"count"`
+	Plan      Plan              `json:"plan"`
+}
+
+// ask sends the query for a page of limit documents, 0 for a count.
+func (q *query) ask(ctx context.Context, coll *Collection, limit int) (*queryReply, error) {
+	q.request.Limit = limit
+	q.request.Explain = q.plan != nil
+	body, err := encode(q.request)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := coll.client.Do(ctx, "query", coll.info.Name, "", body, q.opts...)
+	if coded, ok := errors.AsType[*Error](err); ok && answer != nil && answer.Status == ErrTooLarge.Code {
+		return nil, &failure{coded: coded, cause: errPageTooLarge}
+	}
+	if err != nil {
+		return nil, err
+	}
+	reply := &queryReply{}
+	if err := json.Unmarshal(answer.Body, reply); err != nil {
+		return nil, badReply(err)
+	}
+	if q.plan != nil {
+		q.plan.add(reply.Plan)
+	}
+	return reply, nil
+}
+
+func pageOf[T any](reply *queryReply, err error) (Page[T], error) {
+	if err != nil {
+		return Page[T]{}, err
+	}
+	page := Page[T]{Items: make([]Item[T], 0, len(reply.Documents)), Cursor: reply.Cursor}
+	for _, document := range reply.Documents {
+		item, err := itemOf[T](0, document)
+		if err != nil {
+			return page, err
+		}
+		page.Items = append(page.Items, item)
+	}
+	return page, nil
+}
+
+// goodPages is after how many pages of a smaller size a larger one is tried: a
+// few large documents are not to slow down all that follow.
+const goodPages = 4
+
+// pace is how many documents to ask for at once.
+type pace struct{ size, most, good int }
+
+func newPace(most int) pace { return pace{size: most, most: most} }
+
+// slower follows a page of asked documents that was too large.
+func (p *pace) slower(asked int) { p.size, p.good = asked/2, 0 }
+
+// faster follows a page that was not.
+func (p *pace) faster() {
+	if p.good++; p.good >= goodPages {
+		p.size, p.good = min(2*p.size, p.most), 0
+	}
+}
