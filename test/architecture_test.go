@@ -11,6 +11,7 @@ import (
 // whose path has an element that begins with one of not.
 var architecture = map[string]struct{ ours, not []string }{
 	"schema":             {not: []string{"nats-io", "pebble"}},
+	"values":             {not: []string{"nats-io", "pebble", "time"}},
 	"expiry":             {not: []string{"nats-io", "pebble", "time"}},
 	"projections":        {ours: []string{"schema"}, not: []string{"nats-io", "time"}},
 	"processor":          {ours: []string{"schema", "expiry", "projections"}},

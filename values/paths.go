@@ -1,0 +1,159 @@
+package values
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Paths finds a fixed set of paths in documents, all of them in one pass. It
+// may be used by several goroutines at a time.
+type Paths struct {
+	root     node
+	count    int
+	ts, etag []int // slots of the system properties
+}
+
+// node is a place that a path goes through or ends at.
+type node struct {
+	children []*node
+	name     string
+	index    int   // that the name is in an array, or -1
+	slots    []int // of the paths that end here
+	below    []int // of those that go on
+}
+
+// NewPaths returns the Paths for pointers, whose positions are the slots in
+// what Find finds.
+func NewPaths(pointers []Pointer) *Paths {
+	p := &Paths{count: len(pointers)}
+	for slot, pointer := range pointers {
+		if len(pointer) == 1 && pointer[0] == "_ts" {
+			p.ts = append(p.ts, slot)
+			continue
+		}
+		if len(pointer) == 1 && pointer[0] == "_etag" {
+			p.etag = append(p.etag, slot)
+			continue
+		}
+		at := &p.root
+		for _, token := range pointer {
+			if at != &p.root {
+				at.below = append(at.below, slot)
+			}
+			at = at.child(token)
+		}
+		at.slots = append(at.slots, slot)
+	}
+	return p
+}
+
+// child returns the node for a token below n, a new one if need be.
+func (n *node) child(token string) *node {
+	i := slices.IndexFunc(n.children, func(c *node) bool { return c.name == token })
+	if i >= 0 {
+		return n.children[i]
+	}
+	c := &node{name: token, index: -1}
+	if at, ok := index(token); ok {
+		c.index = at
+	}
+	n.children = append(n.children, c)
+	return c
+}
+
+// Found is what Find found. It may be used again and again.
+type Found struct {
+	Values []Value // by slot, missing where there is nothing
+	system []byte  // memory of the system properties
+}
+
+// Find finds the paths in a document: its body, and its system properties _ts,
+// in seconds, and _etag. What it finds shares the body's memory and is valid
+// until the next call with the same f.
+func (p *Paths) Find(body []byte, ts int64, version uint64, f *Found) {
+	if cap(f.Values) < p.count {
+		f.Values = make([]Value, p.count)
+	}
+	f.Values = f.Values[:p.count]
+	clear(f.Values)
+	f.system = f.system[:0]
+	if p.ts != nil {
+		f.system = strconv.AppendInt(f.system, ts, 10)
+		set(f.Values, p.ts, f.system)
+	}
+	if p.etag != nil {
+		start := len(f.system)
+		f.system = append(strconv.AppendUint(append(f.system, '"'), version, 10), '"')
+		set(f.Values, p.etag, f.system[start:])
+		// Growing may have moved what came before.
+		set(f.Values, p.ts, f.system[:start])
+	}
+	if start := next(body, 0); len(p.root.children) > 0 && start < len(body) {
+		p.root.find(body[start:], f.Values)
+	}
+}
+
+func set(values []Value, slots []int, v Value) {
+	for _, slot := range slots {
+		values[slot] = v
+	}
+}
+
+// find looks for n's children in v, an object or array.
+func (n *node) find(v Value, found []Value) {
+	switch v[0] {
+	case '{':
+		for i := next(v, 1); i < len(v) && v[i] == '"'; {
+			name, value, end := member(v, i)
+			if c := n.named(name); c != nil {
+				c.found(value, found)
+			}
+			i = end
+		}
+	case '[':
+		at, last := 0, -1
+		for _, c := range n.children {
+			last = max(last, c.index)
+		}
+		if last < 0 {
+			return
+		}
+		v.Elements(func(element Value) bool {
+			for _, c := range n.children {
+				if c.index == at {
+					c.found(element, found)
+				}
+			}
+			at++
+			return at <= last
+		})
+	}
+}
+
+// named returns the child for a member name as written between its quotes.
+func (n *node) named(raw []byte) *node {
+	for _, c := range n.children {
+		if string(raw) == c.name {
+			return c
+		}
+	}
+	if name := Unquote(raw); len(name) != len(raw) {
+		for _, c := range n.children {
+			if string(name) == c.name {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// found notes v as what is at n, instead of what may have been found there
+// under the same name before.
+func (n *node) found(v Value, found []Value) {
+	set(found, n.slots, v)
+	if len(n.children) == 0 || len(v) == 0 {
+		return
+	}
+	set(found, n.below, nil)
+	n.find(v, found)
+}
