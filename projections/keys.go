@@ -17,6 +17,10 @@ const (
 	keyBuried      = 'X'
 	keyMessage     = 'I'
 	keyMessageTime = 'J'
+	keyDefinitions = 'P'
+	keyIndex       = 'V'
+	keyMark        = 'L'
+	keyIndexed     = 'R'
 )
 
 func collectionKey(dst []byte, name schema.CollectionName) []byte {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+
+	"github.com/lapsedb/lapse/values"
 )
 
 // IndexingMode says how secondary indexes follow the documents.
@@ -15,11 +17,9 @@ const (
 	None       IndexingMode = "none"       // no secondary index, and no TTL
 )
 
-// Limits of an indexing policy.
-const (
-	MaxIncludedPaths = 64
-	MaxPathBytes     = 255
-)
+// MaxIncludedPaths is how many paths an indexing policy may have; each is at
+// most values.MaxPointerBytes long.
+const MaxIncludedPaths = 64
 
 // Properties are what a client says of a collection.
 type Properties struct {
@@ -156,8 +156,11 @@ func (p *Properties) parseIncludedPaths(value []byte) *Error {
 	}
 	for _, included := range paths {
 		path, ok := included["path"].(string)
-		if !ok || len(included) != 1 || !validPointer(path) {
-			return ErrBadRequest.With(`includedPaths: use {"path":"/customerId"}, a path is a JSON pointer of at most %d bytes`, MaxPathBytes)
+		if !ok || len(included) != 1 {
+			return ErrBadRequest.With(`includedPaths: use {"path":"/customerId"}, a path is a JSON pointer of at most %d bytes`, values.MaxPointerBytes)
+		}
+		if _, err := values.ParsePointer(path); err != nil {
+			return ErrBadRequest.With("includedPaths: %v", err)
 		}
 		if slices.Contains(p.IncludedPaths, path) {
 			return ErrBadRequest.With("includedPaths has %q twice", path)
@@ -165,19 +168,6 @@ func (p *Properties) parseIncludedPaths(value []byte) *Error {
 		p.IncludedPaths = append(p.IncludedPaths, path)
 	}
 	return nil
-}
-
-// validPointer tells whether s is a JSON pointer (RFC 6901) below the root.
-func validPointer(s string) bool {
-	if len(s) < 2 || len(s) > MaxPathBytes || s[0] != '/' {
-		return false
-	}
-	for i := 0; i < len(s); i++ {
-		if s[i] == '~' && (i+1 == len(s) || s[i+1] != '0' && s[i+1] != '1') {
-			return false
-		}
-	}
-	return true
 }
 
 // AppendJSON appends the properties, all of them, as a JSON object.

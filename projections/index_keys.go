@@ -1,0 +1,112 @@
+package projections
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Space is one of the two orders of entries in an index.
+type Space byte
+
+const (
+	// ValueSpace has one entry for every document: the value at the path,
+	// which may be missing. So in the order of this space are all documents.
+	ValueSpace Space = 0
+	// MemberSpace has one entry for each distinct element of an array at the
+	// path, or for each name, as a string, of an object there.
+	MemberSpace Space = 1
+)
+
+// MaxValueKeyBytes is what an entry holds of a value's key; what is longer is
+// cut there.
+const MaxValueKeyBytes = 512
+
+// MaxMembers is how many elements an array, or members an object, may have for
+// each to have an entry. Instead of more there is one entry ManyMembers.
+const MaxMembers = 1024
+
+// ManyMembers is the key in MemberSpace of documents with more than MaxMembers
+// members at the path: only the document says which. It is before all others.
+const ManyMembers = "\x00"
+
+// indexNumberKey is the beginning of all keys of one index.
+func indexNumberKey(dst []byte, incarnation uint64, number uint32) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, keyIndex), incarnation)
+	return binary.BigEndian.AppendUint32(dst, number)
+}
+
+// Lengths of what indexSpaceKey appends, and of what of it is the collection.
+const (
+	indexCollectionBytes = 1 + 8
+	indexSpaceBytes      = indexCollectionBytes + 4 + 1
+)
+
+func indexSpaceKey(dst []byte, incarnation uint64, number uint32, space Space) []byte {
+	return append(indexNumberKey(dst, incarnation, number), byte(space))
+}
+
+func definitionsKey(dst []byte, incarnation uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, keyDefinitions), incarnation)
+}
+
+func marksPrefix(dst []byte, incarnation uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, keyMark), incarnation)
+}
+
+func markKey(dst []byte, incarnation, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(marksPrefix(dst, incarnation), seq)
+}
+
+func indexedPrefix(dst []byte, incarnation uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, keyIndexed), incarnation)
+}
+
+func indexedKey(dst []byte, incarnation uint64, id string) []byte {
+	return append(indexedPrefix(dst, incarnation), id...)
+}
+
+// IndexEntry is one entry of a secondary index.
+type IndexEntry struct {
+	Key   []byte // of the value, cut at MaxValueKeyBytes
+	Whole bool   // whether Key was not cut
+	ID    []byte // of the document
+	Meta  Meta   // of the document, without its Size
+}
+
+// appendEntryMeta appends what the values of all entries of a document end in.
+func appendEntryMeta(dst []byte, m Meta) []byte {
+	dst = binary.AppendUvarint(dst, uint64(m.Version))
+	dst = binary.AppendUvarint(dst, uint64(m.TS))
+	return binary.AppendVarint(dst, int64(m.TTL))
+}
+
+// appendEntryHead appends what the value of an entry begins with: how long the
+// value's key is, for the id follows it without an end of its own.
+func appendEntryHead(dst []byte, length int, whole bool) []byte {
+	n := uint64(length) << 1
+	if whole {
+		n |= 1
+	}
+	return binary.AppendUvarint(dst, n)
+}
+
+// decodeIndexEntry reads an entry; key is what follows the space.
+func decodeIndexEntry(key, value []byte) (e IndexEntry, err error) {
+	head, a := binary.Uvarint(value)
+	length := head >> 1
+	if a <= 0 || length > uint64(len(key)) {
+		return e, fmt.Errorf("projection: malformed index entry %x", key)
+	}
+	version, b := binary.Uvarint(value[a:])
+	ts, c := binary.Uvarint(value[a+max(b, 0):])
+	ttl, d := binary.Varint(value[a+max(b, 0)+max(c, 0):])
+	if b <= 0 || c <= 0 || d <= 0 {
+		return e, fmt.Errorf("projection: malformed index entry %x", key)
+	}
+	return IndexEntry{
+		Key: key[:length:length], Whole: head&1 == 1, ID: key[length:],
+		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: schema.TTL(ttl)},
+	}, nil
+}

@@ -1,0 +1,179 @@
+package projections
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// View is one collection at one position of the log, whatever is folded
+// meanwhile. It holds on to disk space and has to be closed, after its
+// iterators. One goroutine uses it at a time.
+type View struct {
+	store      *Store
+	snapshot   *pebble.Snapshot
+	cursor     Cursor
+	collection *schema.Collection
+	indexes    *indexSet
+	stats      stats
+	behind     uint64
+}
+
+// View returns the named collection as it is now, ok false if it does not
+// exist.
+func (s *Store) View(name schema.CollectionName) (v *View, ok bool, err error) {
+	v = &View{store: s, snapshot: s.db.NewSnapshot(), indexes: new(indexSet)}
+	if ok, err = v.load(name); !ok || err != nil {
+		return nil, false, errors.Join(err, v.Close())
+	}
+	return v, true, nil
+}
+
+// load reads what is known of the collection. It must not come from the
+// store's memory, which may be at another position than the snapshot.
+func (v *View) load(name schema.CollectionName) (ok bool, err error) {
+	var buf [64 + indexCollectionBytes]byte
+	if ok, err = v.read(append(buf[:0], keyCursor), func(value []byte) error {
+		v.cursor, err = decodeCursor(value)
+		return err
+	}); !ok || err != nil {
+		return false, err
+	}
+	if ok, err = v.read(collectionKey(buf[:0], name), func(value []byte) error {
+		v.collection, err = decodeCollection(name, value)
+		return err
+	}); !ok || err != nil {
+		return false, err
+	}
+	incarnation := v.collection.Incarnation
+	if _, err = v.read(statsKey(buf[:0], incarnation), func(value []byte) error {
+		v.stats, err = decodeStats(value)
+		return err
+	}); err != nil {
+		return false, err
+	}
+	if _, err = v.read(definitionsKey(buf[:0], incarnation), func(value []byte) error {
+		v.indexes, err = decodeIndexes(value)
+		return err
+	}); err != nil {
+		return false, err
+	}
+	if v.collection.IndexingMode == schema.Lazy && len(v.indexes.Indexes) > 0 {
+		err = v.loadBehind()
+	}
+	return err == nil, err
+}
+
+// loadBehind looks for the first change that the lazy indexes don't have.
+func (v *View) loadBehind() error {
+	prefix := marksPrefix(nil, v.collection.Incarnation)
+	it, err := v.snapshot.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
+	if err != nil {
+		return err
+	}
+	if it.First() {
+		v.behind = v.cursor.Seq - binary.BigEndian.Uint64(it.Key()[len(prefix):]) + 1
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+// read calls visit with the value of a key, which is valid only during the
+// call, if there is one.
+func (v *View) read(key []byte, visit func(value []byte) error) (ok bool, err error) {
+	value, closer, err := v.snapshot.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	return true, errors.Join(visit(value), closer.Close())
+}
+
+// Close lets go of the position.
+func (v *View) Close() error { return v.snapshot.Close() }
+
+// Seq returns the last sequence that is folded into the view.
+func (v *View) Seq() uint64 { return v.cursor.Seq }
+
+// Time returns the log time at Seq, in ms since 1970.
+func (v *View) Time() int64 { return v.cursor.Time }
+
+// Collection returns the collection. It is shared and must not be changed.
+func (v *View) Collection() *schema.Collection { return v.collection }
+
+// Len returns how many documents there are as folded: expired ones that are
+// not yet swept are counted.
+func (v *View) Len() int64 { return v.stats.documents }
+
+// Behind returns how many sequences of the log the lazy indexes are behind
+// Seq, at most; 0 if they have everything.
+func (v *View) Behind() uint64 { return v.behind }
+
+// Index is a secondary index of a View.
+type Index struct {
+	Path string // JSON pointer
+	// Lazy indexes follow the documents at a distance: what an entry says may
+	// have been so Behind sequences ago, and a document may have none.
+	Lazy bool
+	// Complete means that the documents that were there before the index have
+	// their entries, too.
+	Complete bool
+
+	number uint32
+}
+
+// Indexes returns the indexes of the collection, oldest first.
+func (v *View) Indexes() []Index {
+	all := make([]Index, len(v.indexes.Indexes))
+	for i, x := range v.indexes.Indexes {
+		all[i] = Index{Path: x.Path, Lazy: x.Lazy, Complete: !x.Building, number: x.Number}
+	}
+	return all
+}
+
+// Document reads a document, whether its deadline has passed or not: the
+// caller asks its Meta. The record's Body may be shared and must not be
+// changed; it stays valid.
+func (v *View) Document(id []byte) (r Record, ok bool, err error) {
+	var buf [documentKeyBytes]byte
+	key := v.documentKey(buf[:0], id)
+	if r, ok := v.recent(key); ok {
+		return r, true, nil
+	}
+	ok, err = v.read(key, func(value []byte) error {
+		r, err = decodeRecord(bytes.Clone(value))
+		return err
+	})
+	return r, ok && err == nil, err
+}
+
+// Meta is Document without the content, which costs no copy of it.
+func (v *View) Meta(id []byte) (m Meta, ok bool, err error) {
+	var buf [documentKeyBytes]byte
+	key := v.documentKey(buf[:0], id)
+	if r, ok := v.recent(key); ok {
+		return r.Meta, true, nil
+	}
+	ok, err = v.read(key, func(value []byte) error {
+		r, err := decodeRecord(value)
+		m = r.Meta
+		return err
+	})
+	return m, ok && err == nil, err
+}
+
+func (v *View) documentKey(dst, id []byte) []byte {
+	return append(documentKey(dst, v.collection.Incarnation, ""), id...)
+}
+
+// recent looks where documents are that were changed lately. What is there is
+// always as in Pebble now; if it was so at Seq already, it was in between, too,
+// since a version that ended does not come back. Of one that ended it is not
+// known since when.
+func (v *View) recent(key []byte) (Record, bool) {
+	r, ok := v.store.cache.get(key)
+	return r, ok && r.Version != 0 && uint64(r.Version) <= v.cursor.Seq
+}

@@ -1,0 +1,112 @@
+package projections
+
+import (
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Documents goes over the documents of a View in the order of their ids,
+// expired ones included. It is on a document after a call that moved it and
+// returned true; false means that there is none, or an Error.
+type Documents struct {
+	rows rows
+}
+
+// Documents returns an iterator over the documents with ids after the given
+// one, all of them if that is empty. It is on none yet, and costs nothing until
+// it moves.
+func (v *View) Documents(after schema.DocumentID) *Documents {
+	prefix := v.documentKey(nil, nil)
+	lower := append(prefix[:len(prefix):len(prefix)], after...)
+	if after != "" {
+		lower = append(lower, 0)
+	}
+	return &Documents{rows{view: v, prefix: prefix, lower: lower, upper: successor(prefix)}}
+}
+
+// First moves to the first document.
+func (d *Documents) First() bool { return d.rows.open() && d.rows.it.First() }
+
+// Last moves to the last document.
+func (d *Documents) Last() bool { return d.rows.open() && d.rows.it.Last() }
+
+// Next moves to the next document.
+func (d *Documents) Next() bool { return d.rows.open() && d.rows.it.Next() }
+
+// Prev moves to the document before.
+func (d *Documents) Prev() bool { return d.rows.open() && d.rows.it.Prev() }
+
+// SeekGE moves to the first document whose id is not before the given one.
+func (d *Documents) SeekGE(id []byte) bool {
+	return d.rows.open() && d.rows.it.SeekGE(d.rows.key(id, nil))
+}
+
+// SeekLT moves to the last document whose id is before the given one.
+func (d *Documents) SeekLT(id []byte) bool {
+	return d.rows.open() && d.rows.it.SeekLT(d.rows.key(id, nil))
+}
+
+// ID returns the document's id; it is valid until the iterator moves.
+func (d *Documents) ID() []byte { return d.rows.it.Key()[len(d.rows.prefix):] }
+
+// Record returns the document; its Body is valid until the iterator moves and
+// must not be changed.
+func (d *Documents) Record() (Record, error) {
+	value, err := d.rows.it.ValueAndErr()
+	if err != nil {
+		return Record{}, err
+	}
+	return decodeRecord(value)
+}
+
+// Error returns why the iterator could not move.
+func (d *Documents) Error() error { return d.rows.error() }
+
+// Close ends the iterator, also after an error, and returns that.
+func (d *Documents) Close() error { return d.rows.close() }
+
+// rows goes over the keys of a View that have a prefix.
+type rows struct {
+	view                 *View
+	prefix, lower, upper []byte
+	it                   *pebble.Iterator
+	err                  error
+	scratch              []byte
+}
+
+// open makes the iterator when it is first needed; false if that failed.
+func (r *rows) open() bool {
+	if r.it == nil && r.err == nil {
+		r.it, r.err = r.view.snapshot.NewIter(&pebble.IterOptions{LowerBound: r.lower, UpperBound: r.upper})
+	}
+	return r.err == nil
+}
+
+// key returns a key with the prefix, valid until the next one.
+func (r *rows) key(a, b []byte) []byte {
+	r.scratch = append(append(append(r.scratch[:0], r.prefix...), a...), b...)
+	return r.scratch
+}
+
+func (r *rows) error() error {
+	if r.it == nil {
+		return r.err
+	}
+	return r.it.Error()
+}
+
+func (r *rows) close() error {
+	if r.it == nil {
+		return r.err
+	}
+	err := errors.Join(r.it.Error(), r.it.Close())
+	r.it = nil
+	if r.err == nil {
+		r.err = errClosed
+	}
+	return err
+}
+
+var errClosed = errors.New("projection: the iterator is closed")
