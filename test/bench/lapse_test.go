@@ -30,7 +30,8 @@ const (
 // server, and the processor with its two connections over loopback.
 type lapse struct {
 	*embedded.Server
-	client *client.Client
+	processor *processor.Processor
+	client    *client.Client
 }
 
 func startLapse(b *testing.B, durability processor.Durability) *lapse {
@@ -71,7 +72,7 @@ func startLapse(b *testing.B, durability processor.Durability) *lapse {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &lapse{server, c}
+	return &lapse{server, p, c}
 }
 
 func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption) *client.Collection {

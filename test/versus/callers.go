@@ -1,6 +1,7 @@
 package versus
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,9 +20,11 @@ type Callers struct {
 	Do func(caller, n int) error
 
 	done atomic.Int64
+	p99  []time.Duration // of each round
 }
 
-// Round is a Side of Run: it lets all callers work and returns the rate. An operation that fails ends the benchmark.
+// Round is a Side of Run: it lets all callers work and returns the rate. An
+// operation that fails ends the benchmark.
 func (c *Callers) Round(b *testing.B) Side {
 	return func() Rate {
 		var (
@@ -30,14 +33,18 @@ func (c *Callers) Round(b *testing.B) Side {
 			before   = c.done.Load()
 			deadline = time.Now().Add(c.For)
 			clock    = Start()
+			took     = make([][]time.Duration, c.N)
 		)
 		for caller := range c.N {
 			callers.Go(func() {
-				for time.Now().Before(deadline) && failed.Load() == nil {
+				for now := time.Now(); now.Before(deadline) && failed.Load() == nil; {
 					if err := c.Do(caller, int(c.done.Add(1)-1)); err != nil {
 						failed.Store(&err)
 						return
 					}
+					began := now
+					now = time.Now()
+					took[caller] = append(took[caller], now.Sub(began))
 				}
 			})
 		}
@@ -46,6 +53,11 @@ func (c *Callers) Round(b *testing.B) Side {
 		if err := failed.Load(); err != nil {
 			b.Fatal(*err)
 		}
+		c.p99 = append(c.p99, Quantile(slices.Concat(took...), 0.99))
 		return rate
 	}
 }
+
+// P99 returns what 99 of 100 operations took at most, as the median over the
+// rounds, of which the first one of Run does not count.
+func (c *Callers) P99() time.Duration { return Median(c.p99[1:]) }

@@ -51,13 +51,13 @@ func cpu() time.Duration {
 // medians of both as lapse-ops/s and peer-ops/s, and of what the one is to the
 // other within a round as ratio; ratio-min is the worst round. cpu-ratio is the
 // same by processor time: it leaves out what waits, and what others do on the
-// machine.
+// machine; lapse-ops/cpu-s is one half of it.
 //
 // Both run with the garbage collector set as `lapse serve` sets it.
 func Run(b *testing.B, lapse, peer Side) {
 	b.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(300))
-	var ours, theirs, ratios, cpuRatios []float64
+	var ours, theirs, oursCPU, ratios, cpuRatios []float64
 	for b.Loop() {
 		lapse()
 		peer()
@@ -69,6 +69,7 @@ func Run(b *testing.B, lapse, peer Side) {
 				p, l = peer(), lapse()
 			}
 			ours, theirs = append(ours, l.PerSecond), append(theirs, p.PerSecond)
+			oursCPU = append(oursCPU, l.PerCPUSecond)
 			ratios = append(ratios, l.PerSecond/p.PerSecond)
 			cpuRatios = append(cpuRatios, l.PerCPUSecond/p.PerCPUSecond)
 		}
@@ -79,14 +80,33 @@ func Run(b *testing.B, lapse, peer Side) {
 	b.ReportMetric(Median(ratios), "ratio")
 	b.ReportMetric(slices.Min(ratios), "ratio-min")
 	b.ReportMetric(Median(cpuRatios), "cpu-ratio")
+	b.ReportMetric(Median(oursCPU), "lapse-ops/cpu-s")
+}
+
+// Alone measures what has no peer: a round that does not count, then Rounds. It
+// reports the medians as unit/s and, by processor time, unit/cpu-s.
+func Alone(b *testing.B, unit string, side Side) {
+	b.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(300))
+	var rates, cpuRates []float64
+	for b.Loop() {
+		side()
+		for range Rounds {
+			rate := side()
+			rates, cpuRates = append(rates, rate.PerSecond), append(cpuRates, rate.PerCPUSecond)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(Median(rates), unit+"/s")
+	b.ReportMetric(Median(cpuRates), unit+"/cpu-s")
 }
 
 // Median returns the middle one of values, which are not empty.
-func Median[T float64 | int64](values []T) T { return Quantile(values, 0.5) }
+func Median[T ~float64 | ~int64](values []T) T { return Quantile(values, 0.5) }
 
 // Quantile returns the value that the part q of values, which are not empty,
 // is not above.
-func Quantile[T float64 | int64](values []T, q float64) T {
+func Quantile[T ~float64 | ~int64](values []T, q float64) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }

@@ -1,0 +1,156 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// orders is a set of documents that are the same in every run and for every
+// peer. There are so many of them, and each customer has perCustomer.
+type orders int
+
+const (
+	perCustomer = 10
+	// revisions is how many contents an order can have, one after the other.
+	revisions = 1 << 20
+)
+
+// The words that orders are made of. A status comes as often as it is here.
+var (
+	statuses = []string{"open", "paid", "paid", "packed", "shipped", "shipped", "delivered", "delivered", "delivered",
+		"delivered", "delivered", "delivered", "delivered", "delivered", "delivered", "delivered", "returned", "cancelled"}
+	tags    = []string{"gift", "express", "fragile", "first", "wholesale", "pickup", "insured", "cold"}
+	cities  = []string{"Bern", "Lyon", "Porto", "Ghent", "Turin", "Malmö", "Gdańsk", "Graz", "Cork", "Tartu"}
+	streets = []string{"Station Road", "Rue de la Gare", "Lindenallee", "Via Roma", "Storgatan", "Rua Nova"}
+	words   = []string{"please", "ring", "twice", "leave", "with", "the", "neighbour", "behind", "gate", "not", "before",
+		"noon", "call", "when", "you", "are", "near", "it", "is", "a", "present", "for", "my", "sister", "thanks"}
+)
+
+// order is what a benchmark has to know about an order without reading it.
+type order struct {
+	customer string
+	status   string
+	total    float64 // 90 of 100 are above 100
+	weight   float64 // kg; 1 of 200 is above 25
+}
+
+// heavy is the condition of the scans: few orders meet it, and no index knows of
+// any part of it.
+const heavyWhere = "doc.status == 'open' && doc.weight > 25.0"
+
+func (o order) isHeavy() bool { return o.status == "open" && o.weight > 25 }
+
+// sizable is a condition that most orders meet and an index answers.
+const sizableWhere = "doc.total > 100"
+
+func (o order) isSizable() bool { return o.total > 100 }
+
+// customers is how many there are.
+func (all orders) customers() int { return int(all) / perCustomer }
+
+// customer names customer c.
+func customer(c int) string { return fmt.Sprintf("C%08d", c) }
+
+// of returns the numbers of the orders of customer c. They are far apart, as
+// those of one customer are who comes again.
+func (all orders) of(c int) (numbers [perCustomer]int) {
+	for i := range numbers {
+		numbers[i] = c + i*all.customers()
+	}
+	return numbers
+}
+
+// random returns the customer that operation n is about.
+func (all orders) random(n int) int {
+	return int(rand.NewPCG(1, uint64(n)).Uint64() % uint64(all.customers()))
+}
+
+// append appends order n to dst, as JSON of 200 to 500 bytes. Another revision
+// is the order later: its customer stays, what else there is changes.
+func (all orders) append(dst []byte, n, revision int) ([]byte, order) {
+	rnd := rand.New(rand.NewPCG(2, uint64(n*revisions+revision)))
+	pick := func(from []string) string { return from[rnd.IntN(len(from))] }
+	spread := func(median, sigma float64) float64 {
+		return math.Round(100*median*math.Exp(sigma*rnd.NormFloat64())) / 100
+	}
+	o := order{customer(n % all.customers()), pick(statuses), spread(220, 0.6), spread(4, 0.7)}
+	dst = fmt.Appendf(dst, `{"id":%q,"customer":%q,"status":%q,"total":%.2f,"weight":%.2f,"currency":"EUR",`,
+		versus.ID(n), o.customer, o.status, o.total, o.weight)
+	dst = fmt.Appendf(dst, `"placed":"2026-%02d-%02dT%02d:%02d:03Z","tags":[`,
+		1+rnd.IntN(12), 1+rnd.IntN(28), rnd.IntN(24), rnd.IntN(60))
+	for i, have := 0, rnd.IntN(4); i < have; i++ {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = fmt.Appendf(dst, "%q", pick(tags))
+	}
+	dst = fmt.Appendf(dst, `],"address":{"street":"%s %d","city":%q,"zip":"%05d"},"note":"`,
+		pick(streets), 1+rnd.IntN(200), pick(cities), rnd.IntN(100_000))
+	for i, have := 0, 2+rnd.IntN(30); i < have; i++ {
+		if i > 0 {
+			dst = append(dst, ' ')
+		}
+		dst = append(dst, pick(words)...)
+	}
+	return append(dst, `"}`...), o
+}
+
+// tally counts what the benchmarks' conditions have to find.
+type tally struct{ heavy, sizable atomic.Int64 }
+
+func (t *tally) add(o order) {
+	if o.isHeavy() {
+		t.heavy.Add(1)
+	}
+	if o.isSizable() {
+		t.sizable.Add(1)
+	}
+}
+
+// TestOrders: the documents are what the benchmarks say of them.
+func TestOrders(t *testing.T) {
+	const all = orders(20_000)
+	var found tally
+	bytes := 0
+	for n := range int(all) {
+		text, o := all.append(nil, n, 0)
+		var doc struct {
+			ID, Customer, Status string
+			Total, Weight        float64
+			Tags                 []string
+			Address              struct{ City string }
+		}
+		if err := json.Unmarshal(text, &doc); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if read := (order{doc.Customer, doc.Status, doc.Total, doc.Weight}); read != o || doc.ID != versus.ID(n) || doc.Address.City == "" {
+			t.Fatalf("%s: read as %+v, told as %+v", text, read, o)
+		}
+		if len(text) < 200 || len(text) > 500 {
+			t.Errorf("%d bytes: %s", len(text), text)
+		}
+		bytes += len(text)
+		found.add(o)
+	}
+	if again, _ := all.append(nil, 7, 1); string(again) == string(first(all.append(nil, 7, 0))) {
+		t.Error("the second revision is the first")
+	}
+	for _, n := range all.of(77) {
+		if _, o := all.append(nil, n, 3); o.customer != customer(77) {
+			t.Errorf("order %d is of %s", n, o.customer)
+		}
+	}
+	heavy, sizable := found.heavy.Load(), found.sizable.Load()
+	t.Logf("%d bytes on average; %d of %d heavy, %d sizable", bytes/int(all), heavy, all, sizable)
+	if heavy == 0 || heavy > int64(all)/1000 || sizable < int64(all)*8/10 {
+		t.Error("that is not few heavy ones and many sizable ones")
+	}
+}
+
+func first(text []byte, _ order) []byte { return text }

@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// BenchmarkQueryBeside gets and upserts orders by request while queries look at
+// all of them, without end and more at a time than there are workers for, against
+// the same with nobody else there.
+func BenchmarkQueryBeside(b *testing.B) {
+	const callers = 64
+	all := orders(50_000)
+	if testing.Short() {
+		all = 5_000
+	}
+	l := loadOrders(b, all)
+	theirs := versus.Connections(b, l.URL(), connections)
+	b.Run("get", func(b *testing.B) {
+		beside(b, theirs, func() *versus.Callers {
+			return &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
+				_, err := request(l.conns[caller%connections], subject("get", ordersCollection, versus.Spread(n, int(all))), nil, read)
+				return err
+			}}
+		})
+	})
+	b.Run("upsert", func(b *testing.B) {
+		beside(b, theirs, func() *versus.Callers {
+			return &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
+				doc, _ := all.append(nil, versus.Spread(n, int(all)), n%revisions)
+				_, err := request(l.conns[caller%connections], subject("upsert", ordersCollection, versus.Spread(n, int(all))), doc, written)
+				return err
+			}}
+		})
+	})
+}
+
+// beside measures what callers do while scans run as lapse, and the same
+// without them as its peer.
+func beside(b *testing.B, conns []*nats.Conn, work func() *versus.Callers) {
+	const scans = 24
+	var (
+		others      scanners
+		loud, quiet = work(), work()
+		round       = loud.Round(b)
+		scanning    time.Duration
+	)
+	versus.Run(b, func() versus.Rate {
+		began := time.Now()
+		others.scan(conns, scans)
+		rate := round()
+		if err := others.stop(); err != nil {
+			b.Fatal(err)
+		}
+		scanning += time.Since(began)
+		return rate
+	}, quiet.Round(b))
+	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	b.ReportMetric(milliseconds(loud.P99()), "lapse-p99-ms")
+	b.ReportMetric(milliseconds(quiet.P99()), "peer-p99-ms")
+	b.ReportMetric(float64(others.ran.Load())/scanning.Seconds(), "scans/s")
+	b.ReportMetric(float64(others.refused.Load())/scanning.Seconds(), "scans-refused/s")
+}

@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// queryRound is how long callers ask in one round. It is short, as there are
+// many benchmarks on the one large set of orders.
+const queryRound = time.Second / 2
+
+// manyCallers ask where one caller would leave the machine idle.
+const manyCallers = 16
+
+// sizes returns how many orders a large and a small database have. -short is
+// for trying the benchmarks, not for figures.
+func sizes() (large, small orders) {
+	if testing.Short() {
+		return 20_000, 2_000
+	}
+	return 1_000_000, 10_000
+}
+
+// BenchmarkQuery asks a database with a million orders, loaded once.
+func BenchmarkQuery(b *testing.B) {
+	large, small := sizes()
+	l := loadOrders(b, large)
+	b.Run("equality", func(b *testing.B) { benchmarkEquality(b, l) })
+	b.Run("count", func(b *testing.B) { benchmarkCount(b, l) })
+	b.Run("small", func(b *testing.B) {
+		s := loadOrders(b, small)
+		b.Run("equality", func(b *testing.B) { benchmarkEquality(b, s) })
+		b.Run("large-to-small", func(b *testing.B) {
+			byCallers(b, func(b *testing.B, callers int) {
+				versus.Run(b, askCustomers(b, callers, large, l), askCustomers(b, callers, small, s))
+			})
+		})
+	})
+	b.Run(sqliteName, func(b *testing.B) {
+		peer := startSQLite(b, large, manyCallers)
+		for _, way := range ways {
+			b.Run(way.name, func(b *testing.B) {
+				ours := way.open(b, l)
+				b.Run("equality", func(b *testing.B) {
+					byCallers(b, func(b *testing.B, callers int) {
+						versus.Run(b, askCustomers(b, callers, large, ours), askCustomers(b, callers, large, peer))
+					})
+				})
+				b.Run("scan", func(b *testing.B) {
+					found := int(l.heavy.Load())
+					versus.Run(b, scanOnce(b, found, ours), scanOnce(b, found, peer))
+				})
+			})
+		}
+	})
+}
+
+// byCallers runs a benchmark with one caller and with many.
+func byCallers(b *testing.B, run func(b *testing.B, callers int)) {
+	for _, callers := range []int{1, manyCallers} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { run(b, callers) })
+	}
+}
+
+// askCustomers fetches the orders of random customers.
+func askCustomers(b *testing.B, callers int, all orders, from store) versus.Side {
+	return fetchCustomers(b, callers, func(caller, n int) (int, error) {
+		return from.customer(caller, customer(all.random(n)))
+	})
+}
+
+func fetchCustomers(b *testing.B, callers int, fetch func(caller, n int) (found int, err error)) versus.Side {
+	side := &versus.Callers{N: callers, For: queryRound, Do: func(caller, n int) error {
+		found, err := fetch(caller, n)
+		if err == nil && found != perCustomer {
+			err = fmt.Errorf("%d orders of a customer, want %d", found, perCustomer)
+		}
+		return err
+	}}
+	return side.Round(b)
+}
+
+// benchmarkEquality queries the orders of a customer by the index, against a
+// batch that gets the same ones by their ids.
+func benchmarkEquality(b *testing.B, l *loaded) {
+	byCallers(b, func(b *testing.B, callers int) {
+		versus.Run(b, askCustomers(b, callers, l.orders, l), fetchCustomers(b, callers, func(caller, n int) (int, error) {
+			return l.byID(caller, l.random(n))
+		}))
+	})
+}
+
+// scanOnce is a round of one query that looks at every order; what is counted
+// are orders.
+func scanOnce(b *testing.B, want int, from store) versus.Side {
+	return func() versus.Rate {
+		clock := versus.Start()
+		scanned, found, err := from.scan()
+		rate := clock.Stop(scanned)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if found != want {
+			b.Fatalf("a scan finds %d orders, want %d", found, want)
+		}
+		return rate
+	}
+}
+
+// benchmarkCount counts most orders by a range of an index.
+func benchmarkCount(b *testing.B, l *loaded) {
+	versus.Alone(b, "entries", func() versus.Rate {
+		clock := versus.Start()
+		counted, err := l.count()
+		rate := clock.Stop(counted)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if want := int(l.sizable.Load()); counted != want {
+			b.Fatalf("counted %d orders, want %d", counted, want)
+		}
+		return rate
+	})
+}

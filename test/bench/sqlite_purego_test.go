@@ -1,0 +1,12 @@
+//go:build !cgo_sqlite
+
+package bench
+
+import _ "modernc.org/sqlite"
+
+// SQLite translated to Go, so that the benchmarks need no C compiler. SQLite in
+// C is faster: -tags cgo_sqlite takes that.
+const (
+	sqliteDriver = "sqlite"
+	sqliteName   = "sqlite=purego"
+)
