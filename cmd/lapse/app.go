@@ -19,6 +19,7 @@ type app struct {
 	stdout, stderr io.Writer
 
 	isTerminal func(stream any) bool // whether a person sits at a stream
+	width      func(stream any) int  // of the terminal that a stream is, 0 if it is not known
 	colour     bool                  // whether people want colours
 }
 
@@ -26,6 +27,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 	return &app{
 		stdin: stdin, stdout: stdout, stderr: stderr,
 		isTerminal: isTerminal,
+		width:      width,
 		colour:     os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 	}
 }
@@ -33,6 +35,15 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+func width(stream any) int {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return 0
+	}
+	columns, _, _ := term.GetSize(int(file.Fd()))
+	return columns
 }
 
 // Exit codes.

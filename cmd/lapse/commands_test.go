@@ -21,13 +21,17 @@ import (
 // TestCommands runs the files in testdata/commands against a stand-in for the
 // server. Their steps are:
 //
-//	answer SUBJECT-TAIL CODE    lays out the answer to a request
-//	asked                       shows the last request
+//	answer SUBJECT-TAIL CODE [next]
+//	                            lays out the answer to a request, or the one to
+//	                            the next request of those after it
+//	asked [all]                 shows the last request, or all of the last command
 //	event                       appends events, one JSON object a line, to the log
-//	run [terminal] [colour] [lines=N] [bare]
+//	run [terminal[=WIDTH]] [stderr] [colour] [lines=N] [bare]
 //	                            runs the command line in the first line of the
 //	                            input, with the rest as standard input, and
-//	                            interrupts it after N lines; bare names no server
+//	                            interrupts it after N lines; a person sits at
+//	                            standard error only if it says so; bare names no
+//	                            server
 func TestCommands(t *testing.T) {
 	datadriven.Walk(t, "testdata/commands", func(t *testing.T, path string) {
 		s := newStandin(t)
@@ -38,10 +42,10 @@ func TestCommands(t *testing.T) {
 				if err != nil {
 					d.Fatalf(t, "%v", err)
 				}
-				s.answer(d.CmdArgs[0].Key, code, d.Input)
+				s.answer(d.CmdArgs[0].Key, code, d.Input, d.HasArg("next"))
 				return ""
 			case "asked":
-				return s.lastAsked()
+				return s.lastAsked(d.HasArg("all"))
 			case "event":
 				for line := range strings.Lines(d.Input) {
 					s.happen(t, line)
@@ -67,11 +71,23 @@ func (s *standin) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	a := newApp(strings.NewReader(stdin), stdout, &stderr)
 	a.colour = d.HasArg("colour")
-	a.isTerminal = func(stream any) bool { return stream != any(a.stderr) && d.HasArg("terminal") }
+	a.isTerminal = func(stream any) bool {
+		if stream == any(a.stderr) {
+			return d.HasArg("stderr")
+		}
+		return d.HasArg("terminal")
+	}
+	a.width = func(any) (width int) {
+		if arg, ok := d.Arg("terminal"); ok && len(arg.Vals) > 0 {
+			arg.Scan(t, 0, &width)
+		}
+		return width
+	}
 	args := split(line)[1:]
 	if !d.HasArg("bare") {
 		args = append(args, "--server", s.server.ClientURL())
 	}
+	s.forget()
 	code := a.run(ctx, args)
 	text := strings.ReplaceAll(stdout.String(), "\x1b", "ESC")
 	for line := range strings.Lines(stderr.String()) {
@@ -125,8 +141,8 @@ type standin struct {
 	js     jetstream.JetStream
 
 	mu      sync.Mutex
-	answers map[string]*nats.Msg
-	asked   *nats.Msg
+	answers map[string][]*nats.Msg // the last one is for ever
+	asked   []*nats.Msg
 }
 
 func newStandin(t *testing.T) *standin {
@@ -145,7 +161,7 @@ func newStandin(t *testing.T) *standin {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	s := &standin{server: ns, answers: map[string]*nats.Msg{}}
+	s := &standin{server: ns, answers: map[string][]*nats.Msg{}}
 	if s.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}
@@ -156,9 +172,13 @@ func newStandin(t *testing.T) *standin {
 	_, err = nc.Subscribe("lapse.main.api.>", func(m *nats.Msg) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.asked = m
-		if a, ok := s.answers[strings.TrimPrefix(m.Subject, "lapse.main.api.")]; ok {
-			_ = m.RespondMsg(&nats.Msg{Header: a.Header, Data: a.Data})
+		s.asked = append(s.asked, m)
+		tail := strings.TrimPrefix(m.Subject, "lapse.main.api.")
+		if a := s.answers[tail]; len(a) > 0 {
+			_ = m.RespondMsg(&nats.Msg{Header: a[0].Header, Data: a[0].Data})
+			if len(a) > 1 {
+				s.answers[tail] = a[1:]
+			}
 		}
 	})
 	if err != nil {
@@ -170,25 +190,40 @@ func newStandin(t *testing.T) *standin {
 	return s
 }
 
-func (s *standin) answer(tail string, code int, body string) {
+func (s *standin) answer(tail string, code int, body string, next bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &nats.Msg{Header: nats.Header{}, Data: []byte(body)}
 	m.Header.Set(schema.HeaderStatus, strconv.Itoa(code))
-	s.answers[tail] = m
+	if !next {
+		s.answers[tail] = nil
+	}
+	s.answers[tail] = append(s.answers[tail], m)
 }
 
-func (s *standin) lastAsked() string {
+func (s *standin) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := s.asked.Subject + "\n"
-	for _, name := range []string{schema.HeaderIfMatch, schema.HeaderRequestID, schema.HeaderMinSeq} {
-		if value := s.asked.Header.Get(name); value != "" {
-			text += name + ": " + value + "\n"
-		}
+	s.asked = nil
+}
+
+func (s *standin) lastAsked(all bool) (text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := s.asked
+	if !all {
+		asked = asked[len(asked)-1:]
 	}
-	if len(s.asked.Data) > 0 {
-		text += string(s.asked.Data) + "\n"
+	for _, m := range asked {
+		text += m.Subject + "\n"
+		for _, name := range []string{schema.HeaderIfMatch, schema.HeaderRequestID, schema.HeaderMinSeq} {
+			if value := m.Header.Get(name); value != "" {
+				text += name + ": " + value + "\n"
+			}
+		}
+		if len(m.Data) > 0 {
+			text += string(m.Data) + "\n"
+		}
 	}
 	return text
 }

@@ -11,7 +11,7 @@ import (
 
 func TestContext(t *testing.T) {
 	s := newStandin(t)
-	s.answer("status", 200, `{"database":"main"}`)
+	s.answer("status", 200, `{"database":"main"}`, false)
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)
 	contexts := filepath.Join(dir, "nats", "context")

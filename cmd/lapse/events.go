@@ -3,13 +3,10 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -34,8 +31,8 @@ type eventPrinter struct {
 
 func newEventPrinter(out *output) *eventPrinter {
 	p := &eventPrinter{out: out, people: out.forPeople(), colour: out.palette(), w: bufio.NewWriterSize(out.stdout, 1<<16)}
-	if file, ok := out.stdout.(*os.File); ok && p.people {
-		p.width, _, _ = term.GetSize(int(file.Fd()))
+	if p.people {
+		p.width = out.width(out.stdout)
 	}
 	return p
 }

@@ -35,6 +35,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newSimulateCommand(a),
 		newCollectionCommand(a),
 		newDocumentCommand(a),
+		newQueryCommand(a),
 		newHistoryCommand(a),
 		newStatusCommand(a),
 		newWatchCommand(a),

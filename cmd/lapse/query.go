@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+func newQueryCommand(a *app) *cobra.Command {
+	var conn connection
+	var f queryFlags
+	cmd := &cobra.Command{
+		Use:   "query COLL",
+		Short: "Find documents by what is in them",
+		Long: `Find documents by what is in them: all of the collection, or those for which a CEL
+expression over doc and params is true. They come in the order of their ids if no
+other is given. A path is written a.b or /a/b.
+
+On a terminal they are a table, else or with --json one JSON document a line. What
+is said about them goes to standard error, so that standard output holds nothing
+else: with --explain one line at the end, {"plan":{…},"cursor":"…"}, on a terminal in
+words. The cursor is there if more is left; give it as --cursor to go on.`,
+		Example: `  lapse query orders --where 'doc.total > 100' --order-by -total,customer
+  lapse query orders --where 'doc.customer == params.c' --param c=C1 --select id,total
+  lapse query orders --where 'doc.total > 100' --count
+  lapse query orders --all > orders.jsonl`,
+		Args: arguments(1, 1),
+	}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	f.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		opts, err := f.options(cmd)
+		if err != nil {
+			return err
+		}
+		lapse, hangUp, err := conn.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer hangUp()
+		coll, err := lapse.Collection(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if f.count {
+			return out.count(cmd.Context(), coll, opts, f.explain)
+		}
+		return out.query(cmd.Context(), coll, opts, f.explain)
+	}
+	return cmd
+}
+
+// count prints how many documents a query finds.
+func (out *output) count(ctx context.Context, coll *client.Collection, opts []client.QueryOption, explain bool) error {
+	var plan client.Plan
+	if explain {
+		opts = append(opts, client.Explain(&plan))
+	}
+	n, err := client.Count(ctx, coll, opts...)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out.stdout, n); err != nil || !explain {
+		return err
+	}
+	return out.plan(plan, "")
+}
+
+// query prints the documents that a query finds, page by page.
+func (out *output) query(ctx context.Context, coll *client.Collection, opts []client.QueryOption, explain bool) error {
+	var plan client.Plan
+	if explain {
+		opts = append(opts, client.Explain(&plan))
+	}
+	printer := newDocumentPrinter(out)
+	cursor := ""
+	for page, err := range client.QueryPages[json.RawMessage](ctx, coll, opts...) {
+		if err != nil {
+			if printer.printed > 0 {
+				err = incomplete(ctx, err, printer.printed, cursor)
+			}
+			return errors.Join(printer.flush(), err)
+		}
+		if err := printer.print(page.Items); err != nil {
+			return err
+		}
+		cursor = page.Cursor
+	}
+	if err := printer.end(); err != nil {
+		return err
+	}
+	if explain {
+		return out.plan(plan, cursor)
+	}
+	if cursor != "" && out.isTerminal(out.stderr) {
+		fmt.Fprintf(out.stderr, "lapse: more is left: go on with --cursor %s, or use --all\n", printable(cursor))
+	}
+	return nil
+}
+
+// incomplete is err with how to go on behind what is printed already.
+func incomplete(ctx context.Context, err error, printed int, cursor string) error {
+	if ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	return fmt.Errorf("%w: %d documents are printed, go on with --cursor %s", err, printed, cursor)
+}
+
+// plan says on standard error how a query was answered, and where more begins.
+func (out *output) plan(plan client.Plan, cursor string) error {
+	if out.forPeople() {
+		_, err := fmt.Fprintln(out.stderr, printable(describePlan(plan, cursor)))
+		return err
+	}
+	var line struct {
+		Plan struct {
+			Index *string `json:"index"` // null for none, as in the reply
+			client.Plan
+		} `json:"plan"`
+		Cursor string `json:"cursor,omitempty"`
+	}
+	line.Plan.Plan, line.Cursor = plan, cursor
+	if plan.Index != "" {
+		line.Plan.Index = &plan.Index
+	}
+	e := json.NewEncoder(out.stderr)
+	e.SetEscapeHTML(false)
+	return e.Encode(line)
+}
+
+func describePlan(plan client.Plan, cursor string) string {
+	text := "no index"
+	if plan.Index != "" {
+		text = "index " + plan.Index
+	}
+	if plan.Behind > 0 {
+		text += fmt.Sprintf(", %d behind the log", plan.Behind)
+	}
+	if len(plan.Building) > 0 {
+		text += "; still building " + strings.Join(plan.Building, ", ")
+	}
+	text += fmt.Sprintf("; %d scanned, %d returned", plan.Scanned, plan.Returned)
+	if cursor != "" {
+		text += "; more with --cursor " + cursor
+	}
+	return text
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// queryFlags are the flags of query as given.
+type queryFlags struct {
+	where, params, cursor      string
+	param, orderBy, selections []string
+	limit                      int
+	minSeq                     uint64
+	all, count, explain        bool
+}
+
+func (f *queryFlags) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&f.where, "where", "w", "", "only documents for which this `CEL` expression is true")
+	flags.StringArrayVarP(&f.param, "param", "p", nil, "`NAME=VALUE` to use as params.NAME; VALUE is JSON, or else a string; repeat for more")
+	flags.StringVar(&f.params, "params", "", "params as a `JSON` object")
+	flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by this `PATH`, downwards with a - before it; repeat for what decides among equals")
+	flags.StringSliceVar(&f.selections, "select", nil, "print only what is at this `PATH`; repeat for more")
+	flags.IntVarP(&f.limit, "limit", "n", 100, "at most `N` documents")
+	flags.BoolVar(&f.all, "all", false, "all documents, however many")
+	flags.StringVar(&f.cursor, "cursor", "", "go on at this `CURSOR` of the same query")
+	flags.BoolVar(&f.count, "count", false, "print only how many documents there are")
+	flags.BoolVar(&f.explain, "explain", false, "say on standard error how the query was answered, and the cursor")
+	flags.Uint64Var(&f.minSeq, "min-seq", 0, "answer only from a state that holds this log sequence")
+}
+
+// options returns what the flags ask for.
+func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
+	given := cmd.Flags().Changed
+	if f.count {
+		for _, name := range []string{"limit", "all", "order-by", "select", "cursor"} {
+			if given(name) {
+				return nil, usageErrorf("--count and --%s given: a count takes all documents that --where chooses, leave out --%s", name, name)
+			}
+		}
+	}
+	var opts []client.QueryOption
+	params, err := f.parameters(given("params"))
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case f.where != "":
+		opts = append(opts, client.Where(f.where, params))
+	case given("where"):
+		return nil, usageErrorf("--where is empty: leave it out for all documents")
+	case len(params) > 0:
+		return nil, usageErrorf("params given without --where: they are for its expression, as in --where 'doc.total > params.min' --param min=100")
+	}
+	for _, path := range f.orderBy {
+		path, down := strings.CutPrefix(path, "-")
+		path, err := pointer("--order-by", path)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, client.OrderBy(path, client.Direction(down)))
+	}
+	for _, path := range f.selections {
+		path, err := pointer("--select", path)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, client.Select(path))
+	}
+	switch {
+	case f.all && given("limit"):
+		return nil, usageErrorf("--all and --limit given: use one of them")
+	case f.all:
+		opts = append(opts, client.PageSize(client.MaxPageSize))
+	case f.limit < 1:
+		return nil, usageErrorf("--limit %d: give 1 or more, or --all", f.limit)
+	default:
+		opts = append(opts, client.Limit(f.limit))
+	}
+	if f.minSeq > 0 {
+		opts = append(opts, client.MinSeq(f.minSeq))
+	}
+	return append(opts, client.FromCursor(f.cursor)), nil
+}
+
+// parameters puts --params and every --param together.
+func (f *queryFlags) parameters(given bool) (map[string]json.RawMessage, error) {
+	var params map[string]json.RawMessage
+	if given {
+		if err := json.Unmarshal([]byte(f.params), &params); err != nil || params == nil {
+			return nil, usageErrorf(`--params %q: give a JSON object like {"min":100}`, f.params)
+		}
+	}
+	for _, p := range f.param {
+		name, text, ok := strings.Cut(p, "=")
+		if !ok || name == "" {
+			return nil, usageErrorf("--param %q: use NAME=VALUE, like min=100", p)
+		}
+		if _, twice := params[name]; twice {
+			return nil, usageErrorf("params.%s given twice: use one of them", name)
+		}
+		value := json.RawMessage(text)
+		if !json.Valid(value) {
+			value = schema.AppendString(nil, text)
+		}
+		if params == nil {
+			params = map[string]json.RawMessage{}
+		}
+		params[name] = value
+	}
+	return params, nil
+}
+
+// pointer returns a path, a.b or /a/b, as a JSON pointer.
+func pointer(flag, path string) (string, error) {
+	if strings.HasPrefix(path, "/") {
+		return path, nil
+	}
+	names := strings.Split(path, ".")
+	if slices.Contains(names, "") || strings.Contains(path, "/") {
+		return "", usageErrorf("%s %q: use paths like total, a.b or /a/b", flag, path)
+	}
+	return "/" + strings.ReplaceAll(strings.Join(names, "/"), "~", "~0"), nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+func TestFit(t *testing.T) {
+	for _, test := range []struct {
+		widths      []int
+		counted     bool
+		line        int
+		shown, most int
+	}{
+		{[]int{3, 200, 9}, false, 0, 3, 200},
+		{[]int{3, 9, 9}, false, 25, 3, 9},
+		{[]int{3, 9, 9}, false, 24, 3, 8},
+		{[]int{3, 200, 9}, false, 80, 3, 64},
+		{[]int{3, 9, 9}, true, 25, 3, 6},
+		{[]int{3, 9, 9}, false, 15, 3, 4},
+		{[]int{3, 9, 9}, false, 14, 1, 9},
+		{[]int{30, 9, 9}, false, 1, 1, 4},
+		{nil, true, 80, 0, 0},
+	} {
+		if shown, most := fit(test.widths, test.counted, test.line); shown != test.shown || most != test.most {
+			t.Errorf("%v in %d: %d of at most %d, want %d of %d", test.widths, test.line, shown, most, test.shown, test.most)
+		}
+	}
+}
+
+// Any number of documents with any number of members each is printed in tables
+// of bounded size.
+func TestDocumentPrinterIsBounded(t *testing.T) {
+	var members []string
+	for i := range mostColumns + 10 {
+		members = append(members, fmt.Sprintf(`"m%d":"生命"`, i))
+	}
+	document := json.RawMessage("{" + strings.Join(members, ",") + `,"id":"x"}`)
+	var out bytes.Buffer
+	a := newApp(strings.NewReader(""), &out, &out)
+	a.isTerminal, a.colour = func(any) bool { return true }, false
+	p := newDocumentPrinter(&output{app: a})
+	for range mostRows + 1 {
+		if err := p.print([]client.Item[json.RawMessage]{{Value: document}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows := strings.Count(out.String(), "\n"); rows != mostRows+1 {
+		t.Errorf("%d lines before the end", rows)
+	}
+	if err := p.end(); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != mostRows+1+2 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	if title := strings.Fields(lines[mostRows+1]); len(title) != mostColumns+1 || title[0] != "id" || title[mostColumns] != "…" {
+		t.Errorf("titles %v", title)
+	}
+	if row := strings.Fields(lines[mostRows+2]); len(row) != mostColumns+1 || row[0] != "x" || row[mostColumns] != "+11" {
+		t.Errorf("row %v", row)
+	}
+}
