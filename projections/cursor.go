@@ -10,7 +10,7 @@ import (
 )
 
 // formatVersion is that of KEYS.md; another one on disk means a rebuild.
-const formatVersion = 1
+const formatVersion = 2
 
 // Cursor says which log was folded, how far, and what came out of it that is
 // not a document. It is written in the batch of the state it belongs to.

@@ -72,7 +72,7 @@ func TestCursorNamesItsLog(t *testing.T) {
 func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 	for name, spoil := range map[string]func(*pebble.Batch) error{
 		"another format": func(b *pebble.Batch) error {
-			return b.Set([]byte{keyCursor}, []byte(`{"format":2,"hash":"0","before":"0"}`), nil)
+			return b.Set([]byte{keyCursor}, []byte(`{"format":1,"hash":"0","before":"0"}`), nil)
 		},
 		"no cursor": func(b *pebble.Batch) error {
 			return b.Set([]byte{keyCursor}, []byte(`seven`), nil)

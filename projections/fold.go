@@ -31,6 +31,8 @@ func (s *Store) Fold(facts []Fact) error {
 	if len(facts) == 0 {
 		return nil
 	}
+	s.folding.Lock()
+	defer s.folding.Unlock()
 	f := &fold{
 		store:       s,
 		batch:       s.db.NewBatch(),
@@ -38,6 +40,8 @@ func (s *Store) Fold(facts []Fact) error {
 		collections: make(map[schema.CollectionName]*schema.Collection),
 		stats:       make(map[uint64]stats),
 		documents:   make(map[string]Record, len(facts)),
+		indexes:     make(map[uint64]*indexSet),
+		marked:      make(map[uint64]bool),
 	}
 	defer f.batch.Close()
 	if err := f.forget(2 * len(facts)); err != nil {
@@ -55,6 +59,7 @@ func (s *Store) Fold(facts []Fact) error {
 		return err
 	}
 	s.cache.put(f.documents)
+	s.indexed(f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cursor = f.cursor
@@ -68,6 +73,7 @@ func (s *Store) Fold(facts []Fact) error {
 	maps.Copy(s.stats, f.stats)
 	for _, incarnation := range f.buried {
 		delete(s.stats, incarnation)
+		delete(s.settled, incarnation)
 	}
 	if s.folded != nil {
 		close(s.folded)
@@ -86,6 +92,8 @@ type fold struct {
 	collections map[schema.CollectionName]*schema.Collection // nil: deleted
 	stats       map[uint64]stats
 	documents   map[string]Record // by document key, Version 0: ended
+	indexes     map[uint64]*indexSet
+	marked      map[uint64]bool // incarnations with marks of this fold
 	buried      []uint64
 
 	key, key2, value []byte // scratch
@@ -186,6 +194,9 @@ func (f *fold) setCollection(e *schema.Event, incarnation uint64) (fits bool, er
 	if incarnation == e.Seq {
 		f.stats[incarnation] = stats{}
 	}
+	if err := f.setIndexes(c); err != nil {
+		return false, err
+	}
 	f.key = collectionKey(f.key[:0], c.Name)
 	return true, f.batch.Set(f.key, encodeCollection(c), nil)
 }
@@ -200,6 +211,9 @@ func (f *fold) bury(c *schema.Collection) error {
 	f.buried = append(f.buried, c.Incarnation)
 	f.key = collectionKey(f.key[:0], c.Name)
 	if err := f.batch.Delete(f.key, nil); err != nil {
+		return err
+	}
+	if err := f.buryIndexes(c.Incarnation); err != nil {
 		return err
 	}
 	if st.documents == 0 {
@@ -242,6 +256,11 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	}
 	if err := f.setQueue(c, e.ID, prior, now); err != nil {
 		return false, err
+	}
+	if set := f.indexesOf(c.Incarnation); len(set.Indexes) > 0 {
+		if err := f.index(c.Incarnation, set, fact, prior, now); err != nil {
+			return false, err
+		}
 	}
 	st := f.statsOf(c.Incarnation)
 	if exists {

@@ -59,6 +59,9 @@ func markKey(dst []byte, incarnation, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(marksPrefix(dst, incarnation), seq)
 }
 
+// markSeq returns the sequence that a mark's key ends in.
+func markSeq(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
+
 func indexedPrefix(dst []byte, incarnation uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, keyIndexed), incarnation)
 }

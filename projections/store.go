@@ -26,6 +26,9 @@ type Options struct {
 	// MemTableBytes is how much is folded between two flushes, and so how much
 	// log is folded again after a crash; 64 MiB if 0.
 	MemTableBytes uint64
+	// NoIndexes keeps no secondary indexes, whatever the collections' policies
+	// say: for a projection that nobody queries.
+	NoIndexes bool
 }
 
 // EnsureDefaults returns o with its zero values filled in.
@@ -47,20 +50,32 @@ func (o Options) EnsureDefaults() Options {
 
 // Store is the projection. One goroutine folds; any number read.
 type Store struct {
-	db     *pebble.DB
-	damage *damage
-	cache  *documentCache
+	db        *pebble.DB
+	damage    *damage
+	cache     *documentCache
+	noIndexes bool
+	work      chan struct{} // holds something if there may be work for Index
 
+	// folding is held by Fold and Index, which exclude each other, and guards
+	// what only they use.
+	folding sync.Mutex
 	// forgotten is the second up to which message ids are forgotten: where to
-	// go on without walking over what was deleted. Only folding uses it.
+	// go on without walking over what was deleted.
 	forgotten int64
+	indexes   map[uint64]*indexSet // by incarnation; replaced, never changed
+	busy      map[uint64]bool      // incarnations with work for Index
+	served    uint64               // the last one that had its turn
+	indexer   indexer
 
 	// mu guards what follows, which changes only together with a fold.
 	mu          sync.RWMutex
 	cursor      Cursor
 	collections map[schema.CollectionName]*schema.Collection // replaced, never changed
 	stats       map[uint64]stats
-	folded      chan struct{} // closed at the next fold, nil if nobody waits
+	// settled is, by incarnation, the last change that the lazy indexes have:
+	// where to look for the next without walking over what was deleted.
+	settled map[uint64]uint64
+	folded  chan struct{} // closed at the next fold, nil if nobody waits
 }
 
 // Open opens or creates the projection in dir. An error means that what is
@@ -93,7 +108,11 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("projection in %s: %w", dir, err)
 	}
-	s := &Store{db: db, damage: damage, cache: newDocumentCache(o.DocumentBytes), collections: make(map[schema.CollectionName]*schema.Collection), stats: make(map[uint64]stats)}
+	s := &Store{
+		db: db, damage: damage, cache: newDocumentCache(o.DocumentBytes), noIndexes: o.NoIndexes, work: make(chan struct{}, 1),
+		indexes: make(map[uint64]*indexSet), busy: make(map[uint64]bool),
+		collections: make(map[schema.CollectionName]*schema.Collection), stats: make(map[uint64]stats), settled: make(map[uint64]uint64),
+	}
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -109,7 +128,7 @@ func (quiet) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf("projection: "+format, args...))
 }
 
-// load reads what is kept in memory: cursor, collections, counts.
+// load reads what is kept in memory: cursor, collections, counts, indexes.
 func (s *Store) load() error {
 	s.cursor = Cursor{Format: formatVersion}
 	value, closer, err := s.db.Get([]byte{keyCursor})
@@ -132,13 +151,16 @@ func (s *Store) load() error {
 	}); err != nil {
 		return err
 	}
-	return s.scan([]byte{keyStats}, func(key, value []byte) error {
+	if err := s.scan([]byte{keyStats}, func(key, value []byte) error {
 		st, err := decodeStats(value)
 		if err == nil {
 			s.stats[binary.BigEndian.Uint64(key[1:])] = st
 		}
 		return err
-	})
+	}); err != nil {
+		return err
+	}
+	return s.loadIndexes()
 }
 
 // scan visits all keys with a prefix in order. key and value are valid only

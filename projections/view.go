@@ -2,7 +2,6 @@ package projections
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -25,8 +24,17 @@ type View struct {
 // View returns the named collection as it is now, ok false if it does not
 // exist.
 func (s *Store) View(name schema.CollectionName) (v *View, ok bool, err error) {
-	v = &View{store: s, snapshot: s.db.NewSnapshot(), indexes: new(indexSet)}
-	if ok, err = v.load(name); !ok || err != nil {
+	// Whatever is settled now is so in the snapshot, too.
+	incarnation, settled := s.settledOf(name)
+	v = &View{store: s, snapshot: s.db.NewSnapshot(), indexes: noIndexes}
+	ok, err = v.load(name)
+	if ok && err == nil && v.indexes.lazy() {
+		if v.collection.Incarnation != incarnation {
+			settled = 0
+		}
+		err = v.loadBehind(settled)
+	}
+	if !ok || err != nil {
 		return nil, false, errors.Join(err, v.Close())
 	}
 	return v, true, nil
@@ -61,23 +69,16 @@ func (v *View) load(name schema.CollectionName) (ok bool, err error) {
 	}); err != nil {
 		return false, err
 	}
-	if v.collection.IndexingMode == schema.Lazy && len(v.indexes.Indexes) > 0 {
-		err = v.loadBehind()
-	}
-	return err == nil, err
+	return true, nil
 }
 
-// loadBehind looks for the first change that the lazy indexes don't have.
-func (v *View) loadBehind() error {
-	prefix := marksPrefix(nil, v.collection.Incarnation)
-	it, err := v.snapshot.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
-	if err != nil {
-		return err
-	}
-	if it.First() {
-		v.behind = v.cursor.Seq - binary.BigEndian.Uint64(it.Key()[len(prefix):]) + 1
-	}
-	return errors.Join(it.Error(), it.Close())
+// loadBehind looks for the first change that the lazy indexes don't have, which
+// is after a sequence.
+func (v *View) loadBehind(settled uint64) error {
+	return firstMark(v.snapshot, v.collection.Incarnation, settled, func(it *pebble.Iterator) error {
+		v.behind = v.cursor.Seq - markSeq(it.Key()) + 1
+		return nil
+	})
 }
 
 // read calls visit with the value of a key, which is valid only during the

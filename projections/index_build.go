@@ -1,0 +1,237 @@
+package projections
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// IndexWork holds a value whenever there may be work for Index: after Open, if
+// some was left over, after a fold that made some, and after an Index that left
+// some.
+func (s *Store) IndexWork() <-chan struct{} { return s.work }
+
+// announce tells that there is work.
+func (s *Store) announce() {
+	if len(s.busy) > 0 {
+		select {
+		case s.work <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// loadIndexes reads the definitions and finds what is left to do.
+func (s *Store) loadIndexes() error {
+	if err := s.scan([]byte{keyDefinitions}, func(key, value []byte) error {
+		set, err := decodeIndexes(value)
+		if err == nil {
+			err = set.compile()
+			s.indexes[binary.BigEndian.Uint64(key[1:])] = set
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	for incarnation, set := range s.indexes {
+		marked := false
+		if set.lazy() {
+			var err error
+			if marked, err = s.hasMarks(incarnation); err != nil {
+				return err
+			}
+		}
+		if marked || set.building() {
+			s.busy[incarnation] = true
+		}
+	}
+	s.announce()
+	return nil
+}
+
+// indexed takes over what a fold did to indexes.
+func (s *Store) indexed(f *fold) {
+	maps.Copy(s.indexes, f.indexes)
+	for incarnation, set := range f.indexes {
+		if set.building() {
+			s.busy[incarnation] = true
+		}
+	}
+	for incarnation := range f.marked {
+		s.busy[incarnation] = true
+	}
+	for _, incarnation := range f.buried {
+		delete(s.indexes, incarnation)
+		delete(s.busy, incarnation)
+	}
+	s.announce()
+}
+
+// sliceBytes bounds what one slice of index work reads of documents and, about,
+// what it writes, so that it does not keep folding waiting when documents are
+// large.
+const sliceBytes = 1 << 20
+
+// Index does one slice of the work that indexes need besides folding: for at
+// most limit documents, or one if that is less, of one collection, it writes
+// the entries that an index under construction or a lazy one lacks. more tells
+// whether there is work left. Folds wait meanwhile; reads see a slice as a
+// whole or not at all. After an error it may be called again.
+func (s *Store) Index(limit int) (more bool, err error) {
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	defer s.announce()
+	incarnation, ok := s.turn()
+	if !ok {
+		return false, nil
+	}
+	w := &slice{store: s, batch: s.db.NewBatch(), incarnation: incarnation, set: s.indexesOf(incarnation), left: max(limit, 1)}
+	defer w.batch.Close()
+	if err := w.run(); err != nil {
+		return true, err
+	}
+	s.served = incarnation
+	s.indexes[incarnation] = w.set
+	if w.settled != 0 {
+		s.mu.Lock()
+		s.settled[incarnation] = w.settled
+		s.mu.Unlock()
+	}
+	if !w.marks && !w.set.building() {
+		delete(s.busy, incarnation)
+	}
+	return len(s.busy) > 0, nil
+}
+
+// turn returns the collection to work on: each that has work gets one slice
+// after the other.
+func (s *Store) turn() (incarnation uint64, ok bool) {
+	least, next := uint64(0), uint64(0)
+	for i := range s.busy {
+		if least == 0 || i < least {
+			least = i
+		}
+		if i > s.served && (next == 0 || i < next) {
+			next = i
+		}
+	}
+	if next == 0 {
+		next = least
+	}
+	return next, next != 0
+}
+
+// slice is one call of Index under way.
+type slice struct {
+	store       *Store
+	batch       *pebble.Batch
+	incarnation uint64
+	set         *indexSet
+	left        int // documents that may still be looked at
+	bytes       int // of documents, looked at
+
+	marks   bool   // there are marks left
+	settled uint64 // the last mark done, 0 for none
+	key     []byte
+}
+
+func (w *slice) run() error {
+	building := w.set.building()
+	if w.set.lazy() {
+		// Neither changes nor building may keep the other waiting for ever.
+		spare := 0
+		if building {
+			spare = w.left / 2
+		}
+		w.left -= spare
+		if err := w.catchUp(); err != nil {
+			return err
+		}
+		w.left += spare
+	}
+	if building && w.left > 0 {
+		if err := w.build(); err != nil {
+			return err
+		}
+	}
+	return w.batch.Commit(pebble.NoSync)
+}
+
+// full tells whether the slice is large enough.
+func (w *slice) full() bool {
+	return w.left <= 0 || w.bytes >= sliceBytes || w.batch.Len() >= sliceBytes
+}
+
+// build writes entries for the documents that come next, and how far it got in
+// the same batch. Folds keep the entries of changed documents, so it only
+// matters that each document has its turn once.
+func (w *slice) build() error {
+	at, started := "", false
+	for _, x := range w.set.Indexes {
+		if x.Building && (!started || x.At < at) {
+			at, started = x.At, true
+		}
+	}
+	prefix := documentKey(nil, w.incarnation, "")
+	lower := append(slices.Clone(prefix), at...)
+	if at != "" {
+		lower = append(lower, 0)
+	}
+	it, err := w.store.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: successor(prefix)})
+	if err != nil {
+		return err
+	}
+	more := it.First()
+	// One at least, so that there is an end whatever the bounds.
+	for first := true; more && (first || !w.full()); first = false {
+		r, err := decodeRecord(it.Value())
+		if err == nil {
+			at = string(it.Key()[len(prefix):])
+			err = w.document(schema.DocumentID(at), r, true)
+		}
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		more = it.Next()
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return err
+	}
+	w.advance(at, !more)
+	w.key = definitionsKey(w.key[:0], w.incarnation)
+	return w.batch.Set(w.key, w.set.encode(), nil)
+}
+
+// advance notes that all documents up to the id, or all, have their entries.
+func (w *slice) advance(at string, all bool) {
+	set := &indexSet{Next: w.set.Next, Indexes: slices.Clone(w.set.Indexes), paths: w.set.paths}
+	for i := range set.Indexes {
+		switch x := &set.Indexes[i]; {
+		case !x.Building:
+		case all:
+			x.Building, x.At = false, ""
+		case x.At < at:
+			x.At = at
+		}
+	}
+	w.set = set
+}
+
+// document writes the entries that a document has now; building means that only
+// those of indexes under construction can be missing.
+func (w *slice) document(id schema.DocumentID, r Record, building bool) error {
+	w.left--
+	w.bytes += len(r.Body)
+	if w.set.lazy() {
+		return w.catchUpDocument(id, r)
+	}
+	x := &w.store.indexer
+	x.before.reset()
+	x.now.reset()
+	x.now.add(w.set, building, r.Body, r.Meta)
+	return x.replace(w.batch, w.incarnation, id, r.Meta)
+}

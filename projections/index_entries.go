@@ -1,0 +1,163 @@
+package projections
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/values"
+)
+
+// entries are the index entries of one version of a document, in the order of
+// their keys, each as number, space and the value's key: what Pebble's keys
+// have besides the collection in front and the id at the end. They are reused,
+// since folding makes them for every document.
+type entries struct {
+	keys  []byte
+	list  []entrySpan
+	found values.Found
+}
+
+// entrySpan says where an entry is in keys.
+type entrySpan struct {
+	start, end int
+	whole      bool // the value's key was not cut
+}
+
+func (e *entries) reset() { e.keys, e.list = e.keys[:0], e.list[:0] }
+
+func (e *entries) key(i int) []byte { return e.keys[e.list[i].start:e.list[i].end] }
+
+// add adds the entries of a document in the indexes of a set, or in only those
+// that are being built.
+func (e *entries) add(set *indexSet, building bool, body []byte, m Meta) {
+	set.paths.Find(body, m.TS, uint64(m.Version), &e.found)
+	for i := range set.Indexes {
+		x := &set.Indexes[i]
+		if building && !x.Building {
+			continue
+		}
+		value := e.found.Values[i]
+		e.value(x.Number, ValueSpace, value)
+		if kind := value.Kind(); kind == values.Array || kind == values.Object {
+			e.members(x.Number, value)
+		}
+	}
+}
+
+// value adds one entry with the key of a value.
+func (e *entries) value(number uint32, space Space, v values.Value) {
+	start := e.begin(number, space)
+	var whole bool
+	e.keys, whole = values.AppendKeyPrefix(e.keys, v, MaxValueKeyBytes)
+	e.list = append(e.list, entrySpan{start, len(e.keys), whole})
+}
+
+// name adds an entry for the name of a member.
+func (e *entries) name(number uint32, name []byte) {
+	start := e.begin(number, MemberSpace)
+	end := len(e.keys) + MaxValueKeyBytes
+	// What is beyond the cut need not be copied.
+	e.keys = values.AppendTextKey(e.keys, name[:min(len(name), MaxValueKeyBytes)])
+	whole := len(e.keys) <= end
+	e.keys = e.keys[:min(len(e.keys), end)]
+	e.list = append(e.list, entrySpan{start, len(e.keys), whole})
+}
+
+func (e *entries) begin(number uint32, space Space) (start int) {
+	start = len(e.keys)
+	e.keys = append(binary.BigEndian.AppendUint32(e.keys, number), byte(space))
+	return start
+}
+
+// members adds an entry for each distinct member of an array or object, or one
+// for all of too many. They are counted before it is known which are the same,
+// so that this takes no longer than they have entries.
+func (e *entries) members(number uint32, v values.Value) {
+	first, start := len(e.list), len(e.keys)
+	n := 0
+	if v.Kind() == values.Array {
+		v.Elements(func(element values.Value) bool {
+			if n++; n <= MaxMembers {
+				e.value(number, MemberSpace, element)
+			}
+			return n <= MaxMembers
+		})
+	} else {
+		v.Members(func(name []byte, _ values.Value) bool {
+			if n++; n <= MaxMembers {
+				e.name(number, name)
+			}
+			return n <= MaxMembers
+		})
+	}
+	if n > MaxMembers {
+		e.keys, e.list = e.keys[:start], e.list[:first]
+		e.begin(number, MemberSpace)
+		e.keys = append(e.keys, ManyMembers...)
+		e.list = append(e.list, entrySpan{start, len(e.keys), true})
+		return
+	}
+	members := e.list[first:]
+	of := func(s entrySpan) []byte { return e.keys[s.start:s.end] }
+	slices.SortFunc(members, func(a, b entrySpan) int { return bytes.Compare(of(a), of(b)) })
+	members = slices.CompactFunc(members, func(a, b entrySpan) bool { return bytes.Equal(of(a), of(b)) })
+	e.list = e.list[:first+len(members)]
+}
+
+// indexer writes index entries. It is scratch memory, for whoever folds.
+type indexer struct {
+	before, now entries
+	value       []byte
+	key         []byte
+}
+
+// replace writes to the batch what turns the entries before into those now of
+// a document with the given Meta. The new ones are all written, also where they
+// were before, since the Meta is another.
+func (x *indexer) replace(batch *pebble.Batch, incarnation uint64, id schema.DocumentID, m Meta) error {
+	before, now := &x.before, &x.now
+	for i, j := 0, 0; i < len(before.list) || j < len(now.list); {
+		order := 0
+		switch {
+		case i == len(before.list):
+			order = 1
+		case j == len(now.list):
+			order = -1
+		default:
+			order = bytes.Compare(before.key(i), now.key(j))
+		}
+		if order < 0 {
+			op := batch.DeleteDeferred(indexCollectionBytes + len(before.key(i)) + len(id))
+			putEntryKey(op.Key, incarnation, before.key(i), id)
+			if err := op.Finish(); err != nil {
+				return err
+			}
+			i++
+			continue
+		}
+		if order == 0 {
+			i++
+		}
+		key := now.key(j)
+		x.value = appendEntryHead(x.value[:0], len(key)-(indexSpaceBytes-indexCollectionBytes), now.list[j].whole)
+		x.value = appendEntryMeta(x.value, m)
+		op := batch.SetDeferred(indexCollectionBytes+len(key)+len(id), len(x.value))
+		putEntryKey(op.Key, incarnation, key, id)
+		copy(op.Value, x.value)
+		if err := op.Finish(); err != nil {
+			return err
+		}
+		j++
+	}
+	return nil
+}
+
+func putEntryKey(dst []byte, incarnation uint64, key []byte, id schema.DocumentID) {
+	dst[0] = keyIndex
+	binary.BigEndian.PutUint64(dst[1:], incarnation)
+	n := copy(dst[indexCollectionBytes:], key)
+	copy(dst[indexCollectionBytes+n:], id)
+}

@@ -1,0 +1,131 @@
+package projections
+
+import (
+	"encoding/binary"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+func (f *fold) indexesOf(incarnation uint64) *indexSet {
+	if set, ok := f.indexes[incarnation]; ok {
+		return set
+	}
+	return f.store.indexesOf(incarnation)
+}
+
+// indexesOf returns the indexes of an incarnation; only folding may ask.
+func (s *Store) indexesOf(incarnation uint64) *indexSet {
+	if set, ok := s.indexes[incarnation]; ok {
+		return set
+	}
+	return noIndexes
+}
+
+// setIndexes makes the indexes what the collection's policy says. Those that
+// are dropped go by range; for documents that are there already, building a new
+// one is left to Index.
+func (f *fold) setIndexes(c *schema.Collection) error {
+	if f.store.noIndexes {
+		return nil
+	}
+	before := f.indexesOf(c.Incarnation)
+	set, dropped, err := before.redefine(&c.Properties, f.statsOf(c.Incarnation).documents == 0)
+	if err != nil || set == before {
+		return err
+	}
+	for _, x := range dropped {
+		f.key = indexNumberKey(f.key[:0], c.Incarnation, x.Number)
+		if err := f.deletePrefix(f.key); err != nil {
+			return err
+		}
+	}
+	if before.lazy() && !set.lazy() {
+		if err := f.dropLazy(c.Incarnation); err != nil {
+			return err
+		}
+	}
+	f.indexes[c.Incarnation] = set
+	f.key = definitionsKey(f.key[:0], c.Incarnation)
+	return f.batch.Set(f.key, set.encode(), nil)
+}
+
+// buryIndexes deletes all that a collection has of indexes.
+func (f *fold) buryIndexes(incarnation uint64) error {
+	set := f.indexesOf(incarnation)
+	delete(f.indexes, incarnation)
+	if set.Next == 0 {
+		return nil
+	}
+	f.key = definitionsKey(f.key[:0], incarnation)
+	if err := f.batch.Delete(f.key, nil); err != nil {
+		return err
+	}
+	f.key = binary.BigEndian.AppendUint64(append(f.key[:0], keyIndex), incarnation)
+	if err := f.deletePrefix(f.key); err != nil || !set.lazy() {
+		return err
+	}
+	return f.dropLazy(incarnation)
+}
+
+// dropLazy deletes what only lazy indexes need.
+func (f *fold) dropLazy(incarnation uint64) error {
+	delete(f.marked, incarnation)
+	f.key = marksPrefix(f.key[:0], incarnation)
+	if err := f.deletePrefix(f.key); err != nil {
+		return err
+	}
+	f.key = indexedPrefix(f.key[:0], incarnation)
+	return f.deletePrefix(f.key)
+}
+
+func (f *fold) deletePrefix(prefix []byte) error {
+	return f.batch.DeleteRange(prefix, successor(prefix), nil)
+}
+
+// index moves a document in the indexes from what it was to what the fact makes
+// it; f.key is its key.
+func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now Meta) error {
+	if set.lazy() {
+		f.marked[incarnation] = true
+		f.key2 = markKey(f.key2[:0], incarnation, fact.Seq)
+		f.value = append(f.value[:0], fact.ID...)
+		return f.batch.Set(f.key2, f.value, nil)
+	}
+	x := &f.store.indexer
+	x.before.reset()
+	x.now.reset()
+	if prior.Version != 0 {
+		if err := f.priorBody(fact, prior, func(body []byte) { x.before.add(set, false, body, prior) }); err != nil {
+			return err
+		}
+	}
+	if now.Version != 0 {
+		x.now.add(set, false, fact.Body, now)
+	}
+	return x.replace(f.batch, incarnation, fact.ID, now)
+}
+
+// priorBody calls visit with the content that the fact ends, wherever it is
+// found with the least effort. It is valid only during the call.
+func (f *fold) priorBody(fact *Fact, prior Meta, visit func(body []byte)) error {
+	if r, ok := f.documents[string(f.key)]; ok {
+		visit(r.Body)
+		return nil
+	}
+	ended := fact.Type == schema.DocumentDeleted || fact.Type == schema.DocumentExpired
+	if ended && len(fact.Body) > 0 && int64(len(fact.Body)) == prior.Size {
+		visit(fact.Body)
+		return nil
+	}
+	if r, ok := f.store.cache.get(f.key); ok && r.Version == prior.Version {
+		visit(r.Body)
+		return nil
+	}
+	return f.store.document(f.key, func(value []byte) error {
+		r, err := decodeRecord(value)
+		if err == nil {
+			visit(r.Body)
+		}
+		return err
+	})
+}

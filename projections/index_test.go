@@ -1,0 +1,353 @@
+package projections
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/values"
+	"pgregory.net/rapid"
+)
+
+// indexedPaths are what random collections index, and pieces of what is there
+// in random documents.
+var indexedPaths = []string{"/n", "/s", "/tags", "/o", "/o/k", "/tags/0", "/_ts", "/_etag"}
+
+func randomBody(t *rapid.T, id string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"id":%q`, id)
+	some := func(name string, all ...string) {
+		if v := rapid.SampledFrom(append(all, "")).Draw(t, name); v != "" {
+			fmt.Fprintf(&b, `,%q:%s`, name, v)
+		}
+	}
+	many := strings.TrimSuffix(strings.Repeat("1,", MaxMembers+1), ",")
+	long := strings.Repeat("x", MaxValueKeyBytes)
+	some("n", "1", "1.0", "2", "null", `"1"`)
+	some("s", `""`, `"a"`, `"a\u0000"`, `"`+long[:MaxValueKeyBytes-3]+`"`, `"`+long+`"`, `"`+long+`y"`)
+	some("tags", `[]`, `["a","b","a"]`, `["b",1,[2],{"a":1}]`, `["`+long+`","`+long+`y"]`, `[`+many+`]`, `[`+many[2:]+`]`)
+	some("o", `{}`, `{"k":1}`, `{"k":[1,2],"l":2,"k":2}`, `{"`+long+`":0,"k":null}`)
+	return b.String() + "}"
+}
+
+// randomIndexLog is a log of two collections whose documents and policies
+// change, all of it fitting.
+func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
+	l := &logbook{now: 1000}
+	incarnations := map[string]uint64{}
+	documents := map[string]Meta{}
+	bodies := map[string]string{}
+	var known []Fact
+	for range events {
+		l.now += rapid.SampledFrom([]int64{0, 0, 1}).Draw(t, "seconds")
+		name := rapid.SampledFrom([]string{"carts", "orders", "orders", "orders"}).Draw(t, "collection")
+		fact := Fact{Known: rapid.Bool().Draw(t, "known"), Incarnation: incarnations[name]}
+		e := schema.Event{Collection: schema.CollectionName(name)}
+		what := rapid.IntRange(0, 19).Draw(t, "what")
+		switch {
+		case incarnations[name] == 0:
+			e.Type, incarnations[name] = schema.CollectionCreated, uint64(len(l.facts)+1)
+		case what == 0:
+			e.Type = schema.CollectionDeleted
+			delete(incarnations, name)
+		case what < 4:
+			e.Type = schema.CollectionReplaced
+		default:
+			id := rapid.StringMatching(`[a-e]{1,2}`).Draw(t, "id")
+			key := fmt.Sprint(incarnations[name], id)
+			prior := documents[key]
+			e.ID, fact.Prior, e.Previous = schema.DocumentID(id), prior, prior.Version
+			e.Type = schema.DocumentCreated
+			if prior.Version != 0 {
+				e.Type = rapid.SampledFrom([]schema.EventType{schema.DocumentReplaced, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired}).Draw(t, "type")
+			}
+			switch e.Type {
+			case schema.DocumentDeleted, schema.DocumentExpired:
+				delete(documents, key)
+				if rapid.Bool().Draw(t, "previous image") {
+					e.Body = []byte(bodies[key])
+				}
+			default:
+				fact.TTL = schema.Inherit
+				bodies[key] = randomBody(t, id)
+				e.Body = []byte(bodies[key])
+				documents[key] = Meta{Version: schema.Version(len(l.facts) + 1), TS: l.now, TTL: schema.Inherit, Size: int64(len(e.Body))}
+			}
+		}
+		if e.Type == schema.CollectionCreated || e.Type == schema.CollectionReplaced {
+			p := schema.DefaultProperties()
+			p.IndexingMode = rapid.SampledFrom([]schema.IndexingMode{schema.Consistent, schema.Consistent, schema.Lazy, schema.Lazy, schema.None}).Draw(t, "mode")
+			p.IncludedPaths = rapid.SliceOfNDistinct(rapid.SampledFrom(indexedPaths), 0, 4, rapid.ID).Draw(t, "paths")
+			e.Body = p.AppendJSON(nil)
+		}
+		fact.Event = l.facts[l.write(e)-1].Event
+		known = append(known, fact)
+	}
+	return l, known
+}
+
+// naiveEntries are the entries that a document should have in an index: full
+// keys and values.
+func naiveEntries(incarnation uint64, x indexDefinition, id string, r Record) map[string]string {
+	all := map[string]string{}
+	add := func(space byte, key []byte) {
+		whole := uint64(1)
+		if len(key) > MaxValueKeyBytes {
+			key, whole = key[:MaxValueKeyBytes], 0
+		}
+		k := binary.BigEndian.AppendUint64([]byte("V"), incarnation)
+		k = append(binary.BigEndian.AppendUint32(k, x.Number), space)
+		v := binary.AppendUvarint(nil, uint64(len(key))<<1|whole)
+		v = binary.AppendUvarint(binary.AppendUvarint(v, uint64(r.Version)), uint64(r.TS))
+		all[string(k)+string(key)+id] = string(binary.AppendVarint(v, int64(r.TTL)))
+	}
+	p, _ := values.ParsePointer(x.Path)
+	var found values.Found
+	values.NewPaths([]values.Pointer{p}).Find(r.Body, r.TS, uint64(r.Version), &found)
+	value := found.Values[0]
+	add(0, values.AppendKey(nil, value))
+	var members [][]byte
+	var elements []json.RawMessage
+	var object map[string]json.RawMessage
+	switch value.Kind() {
+	case values.Array:
+		_ = json.Unmarshal(value, &elements)
+		for _, element := range elements {
+			members = append(members, values.AppendKey(nil, values.Value(element)))
+		}
+	case values.Object:
+		_ = json.Unmarshal(value, &object)
+		for name := range object {
+			members = append(members, values.AppendTextKey(nil, []byte(name)))
+		}
+	}
+	if len(members) > MaxMembers {
+		members = [][]byte{{0}}
+	}
+	for _, member := range members {
+		add(1, member)
+	}
+	return all
+}
+
+// withFirst returns the contents whose key begins with a byte.
+func withFirst(all map[string]string, first byte) map[string]string {
+	some := map[string]string{}
+	for key, value := range all {
+		if key[0] == first {
+			some[key] = value
+		}
+	}
+	return some
+}
+
+// checkIndexes compares all there is of indexes with what the documents say:
+// at any time what is consistent and complete, and with settled everything.
+func checkIndexes(t rapid.TB, s *Store, settled bool) {
+	t.Helper()
+	all := contents(t, s, "HXIJE")
+	entries := withFirst(all, keyIndex)
+	definitions, marks, lists := withFirst(all, keyDefinitions), withFirst(all, keyMark), withFirst(all, keyIndexed)
+	work := false
+	for _, c := range s.Collections() {
+		key := string(definitionsKey(nil, c.Incarnation))
+		set := noIndexes
+		if value, ok := definitions[key]; ok {
+			var err error
+			if set, err = decodeIndexes([]byte(value)); err != nil {
+				t.Fatal(err)
+			}
+			delete(definitions, key)
+		}
+		var paths, wanted []string
+		for _, x := range set.Indexes {
+			paths = append(paths, x.Path)
+		}
+		if c.IndexingMode != schema.None {
+			wanted = slices.Sorted(slices.Values(c.IncludedPaths))
+		}
+		if slices.Sort(paths); !slices.Equal(paths, wanted) {
+			t.Fatalf("%s has indexes %q of paths %q", c.Name, paths, wanted)
+		}
+		mine := string(binary.BigEndian.AppendUint64(nil, c.Incarnation))
+		marked := map[string]bool{}
+		for key, id := range marks {
+			if key[1:9] == mine {
+				marked[id] = true
+				delete(marks, key)
+			}
+		}
+		work = work || len(marked) > 0 || set.building()
+		if len(marked) > 0 && !set.lazy() {
+			t.Fatalf("%s has marks for no lazy index", c.Name)
+		}
+		documents := map[string]Record{}
+		for key, value := range withFirst(all, keyDocument) {
+			if key[1:9] == mine {
+				r, err := decodeRecord([]byte(value))
+				if err != nil {
+					t.Fatal(err)
+				}
+				documents[key[9:]] = r
+			}
+		}
+		for key := range lists {
+			if id := key[9:]; key[1:9] == mine {
+				if _, lives := documents[id]; !set.lazy() || !lives && !marked[id] {
+					t.Fatalf("%s has a list of entries of %s", c.Name, id)
+				}
+				delete(lists, key)
+			}
+		}
+		for _, x := range set.Indexes {
+			prefix := string(indexNumberKey(nil, c.Incarnation, x.Number))
+			got := map[string]string{}
+			for key, value := range entries {
+				if strings.HasPrefix(key, prefix) {
+					got[key] = value
+					delete(entries, key)
+				}
+			}
+			for id, r := range documents {
+				want := naiveEntries(c.Incarnation, x, id, r)
+				sure := !marked[id] && (!x.Building || id <= x.At)
+				for key, value := range want {
+					if v, ok := got[key]; ok && v != value && !marked[id] || !ok && sure {
+						t.Fatalf("%s index %+v: %q has %q (%t), want %q", c.Name, x, key, v, ok, value)
+					}
+					delete(got, key)
+				}
+			}
+			for key, value := range got {
+				e, err := decodeIndexEntry([]byte(key[indexSpaceBytes:]), []byte(value))
+				if err != nil || !marked[string(e.ID)] {
+					t.Fatalf("%s index %+v: %q is of no document (%v)", c.Name, x, key, err)
+				}
+			}
+		}
+	}
+	if len(entries)+len(definitions)+len(marks)+len(lists) > 0 {
+		t.Fatalf("left of what is gone: %q %q %q %q", entries, definitions, marks, lists)
+	}
+	if work && settled {
+		t.Fatal("there is work left")
+	}
+	if work && len(s.IndexWork()) == 0 {
+		t.Fatal("there is work, and nobody is told")
+	}
+}
+
+// drain does all index work, slice by slice.
+func drain(t rapid.TB, s *Store, limit int) (slices int) {
+	t.Helper()
+	for more := true; more; slices++ {
+		var err error
+		if more, err = s.Index(limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return slices
+}
+
+// Whatever is folded, and however slices of index work come in between, the
+// entries are those that the documents should have.
+func TestIndexesFollowDocuments(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, facts := randomIndexLog(t, rapid.IntRange(0, 60).Draw(t, "events"))
+		s := openIn(t, vfs.NewMem())
+		defer s.Close()
+		if rapid.Bool().Draw(t, "no cache") {
+			s.cache = newDocumentCache(1)
+		}
+		for len(facts) > 0 {
+			if rapid.Bool().Draw(t, "slice") {
+				if _, err := s.Index(rapid.IntRange(0, 4).Draw(t, "limit")); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				n := rapid.IntRange(1, min(12, len(facts))).Draw(t, "fold")
+				if err := s.Fold(facts[:n]); err != nil {
+					t.Fatal(err)
+				}
+				facts = facts[n:]
+			}
+			checkIndexes(t, s, false)
+		}
+		drain(t, s, rapid.IntRange(1, 5).Draw(t, "limit"))
+		checkIndexes(t, s, true)
+		if s.IndexWork(); len(s.busy) > 0 {
+			t.Fatalf("busy with %v", s.busy)
+		}
+	})
+}
+
+// TestIndexCrash cuts the power after folds and slices, again and again. What
+// is left is right as far as it goes, knows what is left to do, and ends as if
+// nothing had happened.
+func TestIndexCrash(t *testing.T) {
+	lost := 0
+	rapid.Check(t, func(t *rapid.T) {
+		l, _ := randomIndexLog(t, rapid.IntRange(0, 60).Draw(t, "events"))
+		fs := vfs.NewCrashableMem()
+		s := openIn(t, fs)
+		defer func() { s.Close() }()
+		crashes := 0
+		for s.Cursor().Seq < uint64(len(l.facts)) {
+			rest := l.since(s.Cursor().Seq)
+			switch rapid.IntRange(0, 3).Draw(t, "do") {
+			case 0:
+				if err := s.Fold(rest[:rapid.IntRange(1, min(20, len(rest))).Draw(t, "fold")]); err != nil {
+					t.Fatal(err)
+				}
+			case 1:
+				if _, err := s.Index(rapid.IntRange(1, 4).Draw(t, "limit")); err != nil {
+					t.Fatal(err)
+				}
+			case 2:
+				if err := s.db.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			case 3:
+				if crashes++; crashes > 5 {
+					catchUp(t, s, l)
+					break
+				}
+				before := s.Cursor().Seq
+				left := fs.CrashClone(vfs.CrashCloneCfg{
+					UnsyncedDataPercent: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced"),
+					RNG:                 rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)),
+				})
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				fs = left
+				s = openIn(t, fs)
+				lost += int(before - s.Cursor().Seq)
+				checkIndexes(t, s, false)
+			}
+		}
+		checkIndexes(t, s, false)
+		drain(t, s, 3)
+		checkIndexes(t, s, true)
+
+		straight := openIn(t, vfs.NewMem())
+		defer straight.Close()
+		catchUp(t, straight, l)
+		drain(t, straight, 1000)
+		// The lists of lazy indexes may name entries that are gone.
+		got, want := contents(t, s, "IJR"), contents(t, straight, "IJR")
+		if !maps.Equal(got, want) {
+			t.Fatalf("after crashes: %q\nwithout: %q", got, want)
+		}
+	})
+	if lost == 0 {
+		t.Error("no crash lost anything: this tests nothing")
+	}
+}

@@ -1,0 +1,152 @@
+package projections
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Lazy indexes follow the documents at a distance. Folding only leaves a mark
+// for each change; slices of Index go after the marks. For that each document
+// that has entries has a list of them, since what it was when it got them is
+// not kept.
+
+// firstMark calls visit with an iterator on the first mark of an incarnation
+// after a sequence, if there is one.
+func firstMark(r pebble.Reader, incarnation, after uint64, visit func(it *pebble.Iterator) error) error {
+	it, err := r.NewIter(&pebble.IterOptions{
+		LowerBound: markKey(nil, incarnation, after+1),
+		UpperBound: successor(marksPrefix(nil, incarnation)),
+	})
+	if err != nil {
+		return err
+	}
+	if it.First() {
+		err = visit(it)
+	}
+	return errors.Join(err, it.Error(), it.Close())
+}
+
+// settledOf returns the incarnation that a collection has now, and the last
+// change that its lazy indexes have, as far as it is known.
+func (s *Store) settledOf(name schema.CollectionName) (incarnation, settled uint64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if c, ok := s.collections[name]; ok {
+		incarnation = c.Incarnation
+	}
+	return incarnation, s.settled[incarnation]
+}
+
+func (s *Store) hasMarks(incarnation uint64) (has bool, err error) {
+	err = firstMark(s.db, incarnation, 0, func(*pebble.Iterator) error { has = true; return nil })
+	return has, err
+}
+
+// catchUp goes after the marks that come first.
+func (w *slice) catchUp() error {
+	w.store.mu.RLock()
+	settled := w.store.settled[w.incarnation]
+	w.store.mu.RUnlock()
+	return firstMark(w.store.db, w.incarnation, settled, func(it *pebble.Iterator) error {
+		more := true
+		for ; more && !w.full(); more = it.Next() {
+			id := schema.DocumentID(it.Value())
+			r, err := w.current(id)
+			if err != nil {
+				return err
+			}
+			if err := w.document(id, r, false); err != nil {
+				return err
+			}
+			if err := w.batch.Delete(it.Key(), nil); err != nil {
+				return err
+			}
+			w.settled = markSeq(it.Key())
+		}
+		w.marks = more
+		return nil
+	})
+}
+
+// current reads a document as it is, Version 0 if it is not.
+func (w *slice) current(id schema.DocumentID) (r Record, err error) {
+	w.key = documentKey(w.key[:0], w.incarnation, id)
+	if r, ok := w.store.cache.get(w.key); ok {
+		return r, nil
+	}
+	err = w.store.document(w.key, func(value []byte) error {
+		r, err = decodeRecord(append([]byte(nil), value...))
+		return err
+	})
+	return r, err
+}
+
+// catchUpDocument turns the entries that a document has into those that it is
+// to have, none if its Version is 0.
+func (w *slice) catchUpDocument(id schema.DocumentID, r Record) error {
+	x := &w.store.indexer
+	x.before.reset()
+	x.now.reset()
+	w.key = indexedKey(w.key[:0], w.incarnation, string(id))
+	done := r.Version == 0
+	if err := w.store.document(w.key, func(value []byte) error {
+		version, next, err := x.before.decode(value)
+		done = version == r.Version && next == w.set.Next
+		return err
+	}); err != nil || done {
+		return err
+	}
+	if r.Version == 0 {
+		if err := w.batch.Delete(w.key, nil); err != nil {
+			return err
+		}
+	} else {
+		x.now.add(w.set, false, r.Body, r.Meta)
+		x.value = x.now.encode(x.value[:0], r.Version, w.set.Next)
+		if err := w.batch.Set(w.key, x.value, nil); err != nil {
+			return err
+		}
+	}
+	return x.replace(w.batch, w.incarnation, id, r.Meta)
+}
+
+// encode appends the entries as they are kept for a document: of which version
+// they are, and in which indexes, which is those numbered below next.
+func (e *entries) encode(dst []byte, version schema.Version, next uint32) []byte {
+	dst = binary.AppendUvarint(dst, uint64(version))
+	dst = binary.AppendUvarint(dst, uint64(next))
+	for i := range e.list {
+		key := e.key(i)
+		dst = append(binary.AppendUvarint(dst, uint64(len(key))), key...)
+	}
+	return dst
+}
+
+// decode reads what encode wrote, into memory of its own. Whether keys are
+// whole is not known then: such entries are good for being replaced.
+func (e *entries) decode(value []byte) (schema.Version, uint32, error) {
+	bad := func() (schema.Version, uint32, error) {
+		return 0, 0, fmt.Errorf("projection: malformed list of index entries %x", value[:min(len(value), 32)])
+	}
+	version, a := binary.Uvarint(value)
+	next, b := binary.Uvarint(value[max(a, 0):])
+	if a <= 0 || b <= 0 {
+		return bad()
+	}
+	e.reset()
+	for rest := value[a+b:]; len(rest) > 0; {
+		length, n := binary.Uvarint(rest)
+		if n <= 0 || length > uint64(len(rest)-n) {
+			return bad()
+		}
+		start := len(e.keys)
+		e.keys = append(e.keys, rest[n:n+int(length)]...)
+		e.list = append(e.list, entrySpan{start: start, end: len(e.keys)})
+		rest = rest[n+int(length):]
+	}
+	return schema.Version(version), uint32(next), nil
+}
