@@ -116,6 +116,14 @@ func (s *Store) Count(c *schema.Collection, now int64) (Counts, error) {
 	// A snapshot, so that counts and entries are of one moment.
 	snapshot := s.db.NewSnapshot()
 	defer snapshot.Close()
+	return count(snapshot, c, now)
+}
+
+// Count returns the counts of the collection at now, in seconds since 1970; see
+// Store.Count.
+func (v *View) Count(now int64) (Counts, error) { return count(v.snapshot, v.collection, now) }
+
+func count(snapshot *pebble.Snapshot, c *schema.Collection, now int64) (Counts, error) {
 	value, closer, err := snapshot.Get(statsKey(nil, c.Incarnation))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return Counts{}, nil

@@ -59,7 +59,7 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 		case "defaultTtl":
 			n, ok := parseSeconds(value)
 			if !ok {
-				fault = ErrBadTTL.With("defaultTtl %s: use a whole number of seconds from 1 to %d, -1 for no default, or null for off", shown(value), MaxTTL)
+				fault = ErrBadTTL.With("defaultTtl %s: use a whole number of seconds from 1 to %d, -1 for no default, or null for off", Shown(value), MaxTTL)
 				return fault
 			}
 			p.DefaultTTL = DefaultTTL(n)
@@ -74,12 +74,12 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 			case "false":
 				p.PreviousImages = false
 			default:
-				fault = ErrBadRequest.With("previousImages %s: use true or false", shown(value))
+				fault = ErrBadRequest.With("previousImages %s: use true or false", Shown(value))
 				return fault
 			}
 		case "id":
 			if !isString(value, string(collection)) {
-				fault = ErrBadRequest.With("the properties say id %s and the subject %q: make them the same or leave the id out", shown(value), string(collection))
+				fault = ErrBadRequest.With("the properties say id %s and the subject %q: make them the same or leave the id out", Shown(value), string(collection))
 				return fault
 			}
 		case "_ts", "_etag", "_rid", "_self", "documents", "bytes":
@@ -128,7 +128,7 @@ func (p *Properties) parseIndexingPolicy(raw []byte) *Error {
 		return nil
 	})
 	if fault == nil && err != nil {
-		fault = ErrBadRequest.With("indexingPolicy %s: use an object with indexingMode and includedPaths", shown(raw))
+		fault = ErrBadRequest.With("indexingPolicy %s: use an object with indexingMode and includedPaths", Shown(raw))
 	}
 	return fault
 }
@@ -143,13 +143,13 @@ func (p *Properties) parseIndexingMode(value []byte) *Error {
 			return nil
 		}
 	}
-	return ErrBadRequest.With("indexingMode %s: use consistent, lazy or none", shown(value))
+	return ErrBadRequest.With("indexingMode %s: use consistent, lazy or none", Shown(value))
 }
 
 func (p *Properties) parseIncludedPaths(value []byte) *Error {
 	var paths []map[string]any
 	if err := json.Unmarshal(value, &paths); err != nil {
-		return ErrBadRequest.With(`includedPaths %s: use a list like [{"path":"/customerId"}]`, shown(value))
+		return ErrBadRequest.With(`includedPaths %s: use a list like [{"path":"/customerId"}]`, Shown(value))
 	}
 	if len(paths) > MaxIncludedPaths {
 		return ErrBadRequest.With("includedPaths has %d paths: at most %d are allowed", len(paths), MaxIncludedPaths)

@@ -21,7 +21,7 @@ func (d *Document) TTLError() *Error {
 	if d.BadTTL == nil {
 		return nil
 	}
-	return ErrBadTTL.With("ttl %s: use a whole number of seconds from 1 to %d, -1 for never, or null", shown(d.BadTTL), MaxTTL)
+	return ErrBadTTL.With("ttl %s: use a whole number of seconds from 1 to %d, -1 for never, or null", Shown(d.BadTTL), MaxTTL)
 }
 
 // ParseDocument checks a document sent by a client for the subject's id. The
@@ -70,7 +70,7 @@ func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped b
 			}
 			hasID = true
 			if !isString(value, string(id)) {
-				fault = ErrBadID.With("the %s says id %s and the subject %q: make them the same or leave the id out of the body", what, shown(value), string(id))
+				fault = ErrBadID.With("the %s says id %s and the subject %q: make them the same or leave the id out of the body", what, Shown(value), string(id))
 				return fault
 			}
 		case string(name) == "ttl":

@@ -262,9 +262,9 @@ func membersTo(depth int, raw []byte, visit func(name, value []byte) error) (spa
 	return s.spaces, err
 }
 
-// shown is a JSON value as an error message quotes it: on one line and cut to
+// Shown is a JSON value as an error message quotes it: on one line and cut to
 // 40 bytes or so.
-func shown(value []byte) string {
+func Shown(value []byte) string {
 	const most = 40
 	head := compact(value[:min(len(value), 4*most)])
 	if len(head) <= most && len(value) <= 4*most {
@@ -316,11 +316,11 @@ func isString(value []byte, s string) bool {
 // surrogate pair is none that UTF-8 could say.
 func decodeString(value []byte) (string, error) {
 	if value[0] != '"' {
-		return "", fmt.Errorf("%s is no string", shown(value))
+		return "", fmt.Errorf("%s is no string", Shown(value))
 	}
 	raw := value[1 : len(value)-1]
 	if halfSurrogate(raw) {
-		return "", fmt.Errorf("%s has half a surrogate pair", shown(value))
+		return "", fmt.Errorf("%s has half a surrogate pair", Shown(value))
 	}
 	return string(unquote(raw)), nil
 }

@@ -191,7 +191,7 @@ func TestShownIsOneShortLine(t *testing.T) {
 		"[" + strings.Repeat(" ", 999):  "[…",
 		`"` + strings.Repeat(`\\`, 999): `"` + strings.Repeat(`\\`, 19) + `\` + "…",
 	} {
-		if got := shown([]byte(value)); got != want {
+		if got := Shown([]byte(value)); got != want {
 			t.Errorf("%.60q: got %q, want %q", value, got, want)
 		}
 	}

@@ -1,0 +1,199 @@
+package query
+
+import (
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// Functions that the operators of a condition become, and others that reach
+// into the document. No expression can name them: they begin with @.
+//
+// CEL stops at the first thing that fails; here what fails is false. So the
+// functions that give a boolean take errors too.
+const (
+	fnPath     = "@path"     // (doc, slot): the value of a path
+	fnPresent  = "@present"  // (doc, slot): whether there is one
+	fnDocument = "@document" // (doc): all of the document
+	fnTrue     = "@true"     // whether it is the boolean true
+	fnMember   = "@member"   // in
+)
+
+// relationFunctions are the comparison operators and what they become.
+var relationFunctions = map[string]struct {
+	name     string
+	relation relation
+}{
+	operators.Equals:        {"@eq", equal},
+	operators.NotEquals:     {"@ne", unequal},
+	operators.Less:          {"@lt", less},
+	operators.LessEquals:    {"@le", lessOrEqual},
+	operators.Greater:       {"@gt", greater},
+	operators.GreaterEquals: {"@ge", greaterOrEqual},
+}
+
+// arithmeticFunctions take numbers of different types, which in JSON are one.
+var arithmeticFunctions = map[string]struct {
+	name  string
+	apply func(a, b ref.Val) ref.Val
+}{
+	operators.Add: {"@add", func(a, b ref.Val) ref.Val {
+		if x, ok := a.(traits.Adder); ok {
+			return x.Add(b)
+		}
+		return types.MaybeNoSuchOverloadErr(a)
+	}},
+	operators.Subtract: {"@sub", func(a, b ref.Val) ref.Val {
+		if x, ok := a.(traits.Subtractor); ok {
+			return x.Subtract(b)
+		}
+		return types.MaybeNoSuchOverloadErr(a)
+	}},
+	operators.Multiply: {"@mul", func(a, b ref.Val) ref.Val {
+		if x, ok := a.(traits.Multiplier); ok {
+			return x.Multiply(b)
+		}
+		return types.MaybeNoSuchOverloadErr(a)
+	}},
+	operators.Divide: {"@div", func(a, b ref.Val) ref.Val {
+		if x, ok := a.(traits.Divider); ok {
+			return x.Divide(b)
+		}
+		return types.MaybeNoSuchOverloadErr(a)
+	}},
+	operators.Modulo: {"@mod", func(a, b ref.Val) ref.Val {
+		if x, ok := a.(traits.Modder); ok {
+			return x.Modulo(b)
+		}
+		return types.MaybeNoSuchOverloadErr(a)
+	}},
+}
+
+// maxTextBytes bounds a string that + makes: an expression could double one
+// again and again.
+const maxTextBytes = 4 << 20
+
+// functions declares them all to CEL.
+func functions() (options []cel.EnvOption) {
+	binary := func(name string, nonStrict bool, f func(a, b ref.Val) ref.Val) {
+		overload := []cel.OverloadOpt{}
+		if nonStrict {
+			overload = append(overload, cel.OverloadIsNonStrict())
+		}
+		options = append(options, cel.Function(name,
+			cel.Overload(name+"_any", []*cel.Type{cel.DynType, cel.DynType}, cel.DynType, overload...),
+			cel.SingletonBinaryBinding(f)))
+	}
+	unary := func(name string, f func(ref.Val) ref.Val) {
+		options = append(options, cel.Function(name,
+			cel.Overload(name+"_any", []*cel.Type{cel.DynType}, cel.DynType, cel.OverloadIsNonStrict()),
+			cel.SingletonUnaryBinding(f)))
+	}
+	for _, fn := range relationFunctions {
+		binary(fn.name, true, func(a, b ref.Val) ref.Val { return types.Bool(related(fn.relation, a, b)) })
+	}
+	for _, fn := range arithmeticFunctions {
+		binary(fn.name, false, func(a, b ref.Val) ref.Val { return arithmetic(fn.apply, a, b) })
+	}
+	binary(fnMember, true, func(a, b ref.Val) ref.Val { return types.Bool(isMember(a, b)) })
+	binary(fnPath, false, func(doc, slot ref.Val) ref.Val {
+		return json.value(doc.(documentValue).value(int(slot.(types.Int))))
+	})
+	binary(fnPresent, false, func(doc, slot ref.Val) ref.Val {
+		return types.Bool(len(doc.(documentValue).value(int(slot.(types.Int)))) > 0)
+	})
+	unary(fnDocument, func(doc ref.Val) ref.Val { return json.value(doc.(documentValue).whole()) })
+	unary(fnTrue, func(v ref.Val) ref.Val { return types.Bool(v == types.True) })
+	return options
+}
+
+// related tells whether "a r b" is true.
+func related(r relation, a, b ref.Val) bool {
+	if types.IsUnknownOrError(a) || types.IsUnknownOrError(b) {
+		return false
+	}
+	switch r {
+	case equal:
+		return resultsEqual(a, b)
+	case unequal:
+		return !resultsEqual(a, b)
+	}
+	o, ok := operandOfResult(a)
+	p, also := operandOfResult(b)
+	if ok && also {
+		c, ok := o.compare(&p)
+		return ok && r.ordered(c)
+	}
+	if a, comparable := a.(traits.Comparer); comparable && !ok && !also {
+		// What no JSON has: timestamps, durations.
+		c, ok := a.Compare(b).(types.Int)
+		return ok && r.ordered(int(c))
+	}
+	return false
+}
+
+// arithmetic applies an operator to two numbers as to doubles, unless they are
+// of one type, or to whatever else CEL takes.
+func arithmetic(apply func(a, b ref.Val) ref.Val, a, b ref.Val) ref.Val {
+	if a.Type() != b.Type() && isNumber(a) && isNumber(b) {
+		a, b = a.ConvertToType(types.DoubleType), b.ConvertToType(types.DoubleType)
+	}
+	if a, ok := a.(types.String); ok {
+		if b, ok := b.(types.String); ok && len(a)+len(b) > maxTextBytes {
+			return types.NewErr("a string of more than %d bytes", maxTextBytes)
+		}
+	}
+	return apply(a, b)
+}
+
+func isNumber(v ref.Val) bool {
+	switch v.(type) {
+	case types.Int, types.Uint, types.Double:
+		return true
+	}
+	return false
+}
+
+// isMember tells whether a is an element of the list b, or a name in the map.
+func isMember(a, b ref.Val) bool {
+	if types.IsUnknownOrError(a) {
+		return false
+	}
+	switch b := b.(type) {
+	case traits.Lister:
+		for i := b.Iterator(); i.HasNext() == types.True; {
+			if resultsEqual(a, i.Next()) {
+				return true
+			}
+		}
+	case traits.Mapper:
+		if _, ok := a.(types.String); ok {
+			_, found := b.Find(a)
+			return found
+		}
+	}
+	return false
+}
+
+// callCost makes comparisons of lists and maps cost what they hold, so that the
+// limit on cost is one on time.
+type callCost struct{}
+
+func (callCost) CallCost(_, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	cost := uint64(1)
+	for _, arg := range args {
+		switch arg := arg.(type) {
+		case types.String:
+			cost += uint64(len(arg)) / 10 // as CEL counts strings
+		case traits.Lister, traits.Mapper:
+			if n, ok := arg.(traits.Sizer).Size().(types.Int); ok {
+				cost += uint64(n)
+			}
+		case documentValue:
+			cost += uint64(len(arg.body)) / 100
+		}
+	}
+	return &cost
+}

@@ -1,0 +1,164 @@
+package query
+
+import (
+	"errors"
+	"math"
+	"reflect"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/lapsedb/lapse/values"
+)
+
+// errMissing is what a path is where the document has nothing.
+var errMissing = types.WrapErr(errors.New("no such field"))
+
+// adapter shows JSON to CEL as it is needed: of an array the elements, of an
+// object the members are values.Value until somebody looks at them.
+type adapter struct{ types.Adapter }
+
+// json is the adapter over CEL's own.
+var json = adapter{types.DefaultTypeAdapter}
+
+func (a adapter) NativeToValue(value any) ref.Val {
+	if v, ok := value.(values.Value); ok {
+		return a.value(v)
+	}
+	return a.Adapter.NativeToValue(value)
+}
+
+func (a adapter) value(v values.Value) ref.Val {
+	switch v.Kind() {
+	case values.Missing:
+		return errMissing
+	case values.Null:
+		return types.NullValue
+	case values.False:
+		return types.False
+	case values.True:
+		return types.True
+	case values.Number:
+		return number(v)
+	case values.String:
+		return types.String(v.Text())
+	case values.Array:
+		var elements []values.Value
+		v.Elements(func(element values.Value) bool {
+			elements = append(elements, element)
+			return true
+		})
+		return types.NewList(a, elements)
+	default:
+		members := make(map[string]values.Value)
+		v.Members(func(name []byte, value values.Value) bool {
+			members[string(name)] = value
+			return true
+		})
+		return types.NewDynamicMap(a, members)
+	}
+}
+
+// number returns a number as CEL has it: an integer of 64 bits if it is
+// written as one, else a double.
+func number(v values.Value) ref.Val {
+	magnitude, negative, ok := v.Integer()
+	switch {
+	case !ok:
+		return types.Double(v.Float())
+	case negative:
+		return types.Int(-magnitude)
+	case magnitude <= math.MaxInt64:
+		return types.Int(magnitude)
+	}
+	return types.Uint(magnitude)
+}
+
+// operandOfResult returns what CEL came to as an operand, if it is a number, a
+// string, a boolean or null. What is no value has the kind Missing.
+func operandOfResult(v ref.Val) (o operand, ok bool) {
+	switch v := v.(type) {
+	case types.Int:
+		magnitude := uint64(v)
+		if v < 0 {
+			magnitude = -magnitude
+		}
+		return operand{kind: values.Number, real: values.RealOfInteger(magnitude, v < 0)}, true
+	case types.Uint:
+		return operand{kind: values.Number, real: values.RealOfInteger(uint64(v), false)}, true
+	case types.Double:
+		if math.IsNaN(float64(v)) {
+			return operand{}, false
+		}
+		return operand{kind: values.Number, real: values.RealOf(float64(v))}, true
+	case types.String:
+		return operand{kind: values.String, text: []byte(v)}, true
+	case types.Bool:
+		if v {
+			return operand{kind: values.True}, true
+		}
+		return operand{kind: values.False}, true
+	case types.Null:
+		return operand{kind: values.Null}, true
+	}
+	return operand{kind: values.Missing}, types.IsUnknownOrError(v)
+}
+
+// resultsEqual is == over what CEL came to. It compares numbers of all types,
+// those in lists and maps too, and does not fail.
+func resultsEqual(a, b ref.Val) bool {
+	o, ok := operandOfResult(a)
+	p, also := operandOfResult(b)
+	if ok && also {
+		return o.equal(&p)
+	}
+	if ok != also {
+		return false
+	}
+	switch a := a.(type) {
+	case traits.Lister:
+		b, ok := b.(traits.Lister)
+		if !ok || a.Size() != b.Size() {
+			return false
+		}
+		for i, j := a.Iterator(), b.Iterator(); i.HasNext() == types.True && j.HasNext() == types.True; {
+			if !resultsEqual(i.Next(), j.Next()) {
+				return false
+			}
+		}
+		return true
+	case traits.Mapper:
+		b, ok := b.(traits.Mapper)
+		if !ok || a.Size() != b.Size() {
+			return false
+		}
+		for i := a.Iterator(); i.HasNext() == types.True; {
+			name := i.Next()
+			value, found := b.Find(name)
+			if !found || !resultsEqual(a.Get(name), value) {
+				return false
+			}
+		}
+		return true
+	}
+	return a.Equal(b) == types.True
+}
+
+// documentValue is the document of an evaluation as the value of doc. The
+// functions that reach into it know it; to CEL it is a type of its own.
+type documentValue struct{ *evaluation }
+
+var documentType = types.NewOpaqueType("lapse.document")
+
+func (d documentValue) Type() ref.Type { return documentType }
+func (d documentValue) Value() any     { return d.evaluation }
+func (d documentValue) Equal(ref.Val) ref.Val {
+	return types.False
+}
+func (d documentValue) ConvertToType(ref.Type) ref.Val {
+	return types.NewErr("a document is of no other type")
+}
+func (d documentValue) ConvertToNative(reflect.Type) (any, error) {
+	return nil, errors.New("a document is of no other type")
+}

@@ -1,0 +1,63 @@
+package query
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+
+	"github.com/lapsedb/lapse/values"
+)
+
+// A cursor is a position in the order of a query, with a code that only holds
+// for that query and cannot be made without the secret. It says nothing of a
+// moment or a process, so it stays good over restarts.
+
+const (
+	cursorVersion = 1
+	cursorCode    = 16 // bytes of the code
+)
+
+// sealer makes and checks cursors.
+type sealer struct{ secret []byte }
+
+// code is over all that changes which documents a query returns in which order.
+func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
+	h := hmac.New(sha256.New, s.secret)
+	part := func(b []byte) {
+		h.Write(binary.AppendUvarint(nil, uint64(len(b))))
+		h.Write(b)
+	}
+	part(binary.AppendUvarint(nil, incarnation))
+	part([]byte(r.where))
+	part(values.AppendKey(nil, r.params)) // the same however it is written
+	for _, o := range r.orderBy {
+		part([]byte(o.path.String()))
+		if o.desc {
+			part([]byte{1})
+		} else {
+			part(nil)
+		}
+	}
+	part(payload)
+	return h.Sum(nil)[:cursorCode]
+}
+
+// seal returns the cursor for what comes after p.
+func (s sealer) seal(incarnation uint64, r *request, p position) string {
+	payload := p.encode([]byte{cursorVersion})
+	return base64.RawURLEncoding.EncodeToString(append(s.code(incarnation, r, payload), payload...))
+}
+
+// open returns the position of a cursor that was made for this query.
+func (s sealer) open(incarnation uint64, r *request) (p position, ok bool) {
+	data, err := base64.RawURLEncoding.Strict().DecodeString(r.cursor)
+	if err != nil || len(data) <= cursorCode || data[cursorCode] != cursorVersion {
+		return position{}, false
+	}
+	payload := data[cursorCode:]
+	if !hmac.Equal(data[:cursorCode], s.code(incarnation, r, payload)) {
+		return position{}, false
+	}
+	return decodePosition(payload[1:])
+}

@@ -1,0 +1,206 @@
+package query
+
+import (
+	"math"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/values"
+)
+
+// access is a way to the documents that may match.
+type access struct {
+	index projections.Index
+	scan  bool // no index: all documents, by id
+	space projections.Space
+	spans []span // in order, not touching
+	// exact: a document matches if one of its whole entries is in the spans.
+	exact bool
+	// single: all entries have the same key, so that they come by id.
+	single bool
+	// ordered: the entries come in the order that the query asks for.
+	ordered, desc bool
+}
+
+var scan = access{scan: true}
+
+// planner finds the accesses that a query may take.
+type planner struct {
+	view      *projections.View
+	condition *condition
+	constants []constant
+	orderBy   []order
+}
+
+// byPath returns the complete indexes by their path.
+func (p *planner) indexes() map[string]projections.Index {
+	all := make(map[string]projections.Index)
+	for _, x := range p.view.Indexes() {
+		if x.Complete {
+			all[x.Path] = x
+		}
+	}
+	return all
+}
+
+// conjuncts returns what all has to be true.
+func (c *condition) conjuncts() []predicate {
+	if c == nil {
+		return nil
+	}
+	if all, ok := c.predicate.(and); ok {
+		return all
+	}
+	return []predicate{c.predicate}
+}
+
+// plan returns the accesses that narrow the query down, and the one that gives
+// its order, nil if there is none; that may be one of the former.
+func (p *planner) plan() (narrow []*access, ordered *access) {
+	indexes := p.indexes()
+	if len(indexes) == 0 {
+		return nil, nil
+	}
+	values := make(map[string]*access) // by path, in ValueSpace
+	conjuncts := p.condition.conjuncts()
+	used := make(map[string]int)
+	for _, part := range conjuncts {
+		path, space, spans, ok := p.spans(part)
+		if !ok {
+			continue
+		}
+		index, ok := indexes[path]
+		if !ok {
+			continue
+		}
+		if space == projections.MemberSpace {
+			narrow = append(narrow, &access{index: index, space: space, spans: spans})
+			continue
+		}
+		used[path]++
+		if a := values[path]; a != nil {
+			a.spans = intersect(a.spans, spans)
+			continue
+		}
+		a := &access{index: index, spans: union(spans)}
+		values[path] = a
+		narrow = append(narrow, a)
+	}
+	for path, a := range values {
+		a.exact = used[path] == len(conjuncts) && !a.index.Lazy
+		a.single = len(a.spans) == 1 && oneKey(a.spans[0])
+	}
+	if len(p.orderBy) != 1 {
+		return narrow, nil
+	}
+	path := p.orderBy[0].path.String()
+	index, ok := indexes[path]
+	if !ok {
+		return narrow, nil
+	}
+	ordered = values[path]
+	if ordered == nil {
+		ordered = &access{index: index, spans: []span{{}}, exact: len(conjuncts) == 0 && !index.Lazy}
+	}
+	ordered.ordered, ordered.desc = true, p.orderBy[0].desc
+	return narrow, ordered
+}
+
+// oneKey tells whether a span is that of a single key.
+func oneKey(s span) bool {
+	return s.upper != nil && len(s.lower) > 1 && string(successor(s.lower)) == string(s.upper) && wholeKey(s.lower)
+}
+
+// wholeKey tells whether key is the key of one value, not only how the keys of
+// several begin. Of strings, which prefixes are asked for, the end tells.
+func wholeKey(key []byte) bool {
+	n := len(key)
+	return values.Kind(key[0]) != values.String || n > 2 && key[n-2] == 0 && key[n-1] == 1 || n == projections.MaxValueKeyBytes
+}
+
+// spans returns where in an index on a path the documents are for which part
+// of a condition may be true.
+func (p *planner) spans(part predicate) (path string, space projections.Space, spans []span, ok bool) {
+	slot := -1
+	switch part := part.(type) {
+	case comparison:
+		slot = part.slot
+		spans, ok = relationSpans(part.relation, &p.constants[part.constant].operand)
+	case oneOf:
+		slot = part.slot
+		for i := range p.constants[part.constant].members {
+			if o := &p.constants[part.constant].members[i]; o.kind != values.Missing {
+				spans = append(spans, equalSpan(o))
+			}
+		}
+		ok = true
+	case truth:
+		slot = part.slot
+		spans, ok = []span{equalSpan(&operand{kind: values.True})}, true
+	case textTest:
+		slot = part.slot
+		if o := &p.constants[part.constant].operand; part.function == startsWith && o.kind == values.String {
+			spans, ok = []span{prefixSpan(o.text)}, true
+		}
+	case member:
+		slot, space, ok = part.slot, projections.MemberSpace, true
+		if o := &p.constants[part.constant].operand; o.kind != values.Missing {
+			spans = []span{{[]byte(projections.ManyMembers), successor([]byte(projections.ManyMembers))}, equalSpan(o)}
+		}
+	}
+	if !ok {
+		return "", 0, nil, false
+	}
+	return p.condition.pointers[slot].String(), space, spans, true
+}
+
+// Bounds of how many entries choosing an access may count.
+const (
+	minProbe = 1000
+	maxProbe = 20_000
+)
+
+// choose picks the access that looks at the fewest documents. Where there is a
+// choice it counts the entries of each that narrows the query, up to a bound;
+// past that it is worth more not to have to sort.
+func (p *planner) choose(narrow []*access, ordered *access, limit int) (*access, error) {
+	switch {
+	case len(narrow) == 0 && ordered == nil:
+		return &scan, nil
+	case len(narrow) == 0:
+		return ordered, nil
+	case len(narrow) == 1 && (ordered == nil || ordered == narrow[0]):
+		return narrow[0], nil
+	}
+	// With n of N documents in a range, walking the order instead looks at
+	// about limit·N/n of them until a page is full: as many as n at this bound.
+	bound := int(math.Sqrt(float64(limit) * float64(p.view.Len())))
+	bound = min(max(bound, minProbe), maxProbe)
+	best, fewest := narrow[0], bound
+	for _, a := range narrow {
+		n, err := p.count(a, fewest)
+		if err != nil {
+			return nil, err
+		}
+		if n < fewest {
+			best, fewest = a, n
+		}
+	}
+	if fewest == bound && ordered != nil {
+		return ordered, nil
+	}
+	return best, nil
+}
+
+// count counts the entries of an access, up to most.
+func (p *planner) count(a *access, most int) (n int, err error) {
+	for _, s := range a.spans {
+		entries := p.view.Entries(a.index, a.space, s.lower, s.upper)
+		for ok := entries.First(); ok && n < most; ok = entries.Next() {
+			n++
+		}
+		if err := entries.Close(); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}

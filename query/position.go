@@ -1,0 +1,91 @@
+package query
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/values"
+)
+
+// position is where a document is in the order of a query: its sort key, then
+// its id. Positions compare by their bytes.
+//
+// The sort key is the key of the value at each path of the orderBy, those of
+// descending paths with all bits turned. As no key is the beginning of another,
+// this sorts like the values one after the other, and then by id.
+type position struct {
+	key, id []byte
+}
+
+func (p position) compare(q position) int {
+	if c := bytes.Compare(p.key, q.key); c != 0 {
+		return c
+	}
+	return bytes.Compare(p.id, q.id)
+}
+
+func (p position) clone() position {
+	both := append(append(make([]byte, 0, len(p.key)+len(p.id)), p.key...), p.id...)
+	return position{both[:len(p.key):len(p.key)], both[len(p.key):]}
+}
+
+func (p position) size() int { return len(p.key) + len(p.id) }
+
+// sorter makes sort keys.
+type sorter struct {
+	desc  []bool
+	paths *values.Paths
+	found values.Found
+	key   []byte
+}
+
+func newSorter(orderBy []order) *sorter {
+	s := &sorter{}
+	var pointers []values.Pointer
+	for _, o := range orderBy {
+		pointers = append(pointers, o.path)
+		s.desc = append(s.desc, o.desc)
+	}
+	s.paths = values.NewPaths(pointers)
+	return s
+}
+
+// of returns the sort key of a document, valid until the next one.
+func (s *sorter) of(r projections.Record) []byte {
+	s.key = s.key[:0]
+	if len(s.desc) == 0 {
+		return s.key
+	}
+	s.paths.Find(r.Body, r.TS, uint64(r.Version), &s.found)
+	for i, v := range s.found.Values {
+		start := len(s.key)
+		s.key = values.AppendKey(s.key, v)
+		if s.desc[i] {
+			turn(s.key[start:])
+		}
+	}
+	return s.key
+}
+
+// turn turns all bits, and with them the order.
+func turn(key []byte) {
+	for i := range key {
+		key[i] = ^key[i]
+	}
+}
+
+// encode appends a position as a cursor holds it.
+func (p position) encode(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(p.key)))
+	return append(append(dst, p.key...), p.id...)
+}
+
+func decodePosition(data []byte) (p position, ok bool) {
+	length, n := binary.Uvarint(data)
+	if n <= 0 || length > uint64(len(data)-n) {
+		return position{}, false
+	}
+	data = data[n:]
+	return position{data[:length], data[length:]}, true
+}

@@ -1,0 +1,132 @@
+package query
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/lapsedb/lapse/values"
+)
+
+// predicate is a condition in two-valued logic. What cannot be said of a
+// document is false, so that its negation is true.
+type predicate interface {
+	test(e *evaluation) bool
+}
+
+type (
+	always bool
+	not    struct{ of predicate }
+	and    []predicate
+	or     []predicate
+)
+
+func (p always) test(*evaluation) bool { return bool(p) }
+func (p not) test(e *evaluation) bool  { return !p.of.test(e) }
+
+func (p and) test(e *evaluation) bool {
+	for _, part := range p {
+		if !part.test(e) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p or) test(e *evaluation) bool {
+	for _, part := range p {
+		if part.test(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// comparison is doc.path against a constant.
+type comparison struct {
+	slot     int
+	relation relation
+	constant int
+}
+
+func (p comparison) test(e *evaluation) bool {
+	return p.relation.holds(e.value(p.slot), &e.constants[p.constant].operand)
+}
+
+// pathComparison is one path of the document against another.
+type pathComparison struct {
+	left     int
+	relation relation
+	right    int
+}
+
+func (p pathComparison) test(e *evaluation) bool {
+	right := operandOf(e.value(p.right))
+	return p.relation.holds(e.value(p.left), &right)
+}
+
+// oneOf is doc.path in a constant list.
+type oneOf struct{ slot, constant int }
+
+func (p oneOf) test(e *evaluation) bool {
+	v := e.value(p.slot)
+	return slices.ContainsFunc(e.constants[p.constant].members, func(o operand) bool { return valueEquals(v, &o) })
+}
+
+// member is a constant in doc.path: an element of the array there, or the name
+// of a member of the object.
+type member struct{ constant, slot int }
+
+func (p member) test(e *evaluation) (found bool) {
+	v, o := e.value(p.slot), &e.constants[p.constant].operand
+	v.Elements(func(element values.Value) bool {
+		found = valueEquals(element, o)
+		return !found
+	})
+	if o.kind == values.String {
+		v.Members(func(name []byte, _ values.Value) bool {
+			found = bytes.Equal(name, o.text)
+			return !found
+		})
+	}
+	return found
+}
+
+// present is has(doc.path).
+type present struct{ slot int }
+
+func (p present) test(e *evaluation) bool { return len(e.value(p.slot)) > 0 }
+
+// truth is doc.path itself as a condition.
+type truth struct{ slot int }
+
+func (p truth) test(e *evaluation) bool { return e.value(p.slot).Kind() == values.True }
+
+// textTest is doc.path.startsWith(constant) and its like.
+type textTest struct {
+	slot     int
+	function textFunction
+	constant int
+}
+
+type textFunction byte
+
+const (
+	startsWith textFunction = iota
+	endsWith
+	contains
+)
+
+func (p textTest) test(e *evaluation) bool {
+	v, o := e.value(p.slot), &e.constants[p.constant].operand
+	if v.Kind() != values.String || o.kind != values.String {
+		return false
+	}
+	switch text := v.Text(); p.function {
+	case startsWith:
+		return bytes.HasPrefix(text, o.text)
+	case endsWith:
+		return bytes.HasSuffix(text, o.text)
+	default:
+		return bytes.Contains(text, o.text)
+	}
+}

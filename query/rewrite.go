@@ -1,0 +1,201 @@
+package query
+
+import (
+	"fmt"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+
+	"github.com/lapsedb/lapse/values"
+)
+
+// The two variables of a condition.
+const (
+	varDocument = "doc"
+	varParams   = "params"
+)
+
+// rewriter changes an expression into one of two-valued logic over a document
+// that is read by paths.
+type rewriter struct {
+	ast.ExprFactory
+	slots *slots
+	last  int64 // expression id
+}
+
+func (w *rewriter) id() int64 {
+	w.last++
+	return w.last
+}
+
+func (w *rewriter) call(function string, args ...ast.Expr) ast.Expr {
+	return w.NewCall(w.id(), function, args...)
+}
+
+// isTrue is an expression as the operand of a logical operator.
+func (w *rewriter) isTrue(e ast.Expr) ast.Expr { return w.call(fnTrue, e) }
+
+func (w *rewriter) path(function string, path []string) ast.Expr {
+	slot := w.NewLiteral(w.id(), types.Int(w.slots.of(path)))
+	return w.call(function, w.NewIdent(w.id(), varDocument), slot)
+}
+
+// value rewrites an expression.
+func (w *rewriter) value(e ast.Expr) ast.Expr {
+	if path, ok := documentPath(e); ok {
+		if len(path) == 0 {
+			return w.call(fnDocument, w.NewIdent(w.id(), varDocument))
+		}
+		return w.path(fnPath, path)
+	}
+	switch e.Kind() {
+	case ast.SelectKind:
+		s := e.AsSelect()
+		if !s.IsTestOnly() {
+			return w.NewSelect(w.id(), w.value(s.Operand()), s.FieldName())
+		}
+		if path, ok := presencePath(e); ok {
+			return w.path(fnPresent, path)
+		}
+		return w.isTrue(w.NewPresenceTest(w.id(), w.value(s.Operand()), s.FieldName()))
+	case ast.CallKind:
+		return w.function(e.AsCall())
+	case ast.ListKind:
+		return w.NewList(w.id(), w.all(e.AsList().Elements()), e.AsList().OptionalIndices())
+	case ast.MapKind:
+		var entries []ast.EntryExpr
+		for _, entry := range e.AsMap().Entries() {
+			m := entry.AsMapEntry()
+			entries = append(entries, w.NewMapEntry(w.id(), w.value(m.Key()), w.value(m.Value()), m.IsOptional()))
+		}
+		return w.NewMap(w.id(), entries)
+	case ast.ComprehensionKind:
+		c := e.AsComprehension()
+		return w.NewComprehension(w.id(), w.value(c.IterRange()), c.IterVar(), c.AccuVar(),
+			w.value(c.AccuInit()), w.value(c.LoopCondition()), w.value(c.LoopStep()), w.value(c.Result()))
+	case ast.IdentKind:
+		return w.NewIdent(w.id(), e.AsIdent())
+	case ast.LiteralKind:
+		return w.NewLiteral(w.id(), e.AsLiteral())
+	}
+	return w.CopyExpr(e)
+}
+
+func (w *rewriter) all(es []ast.Expr) (out []ast.Expr) {
+	for _, e := range es {
+		out = append(out, w.value(e))
+	}
+	return out
+}
+
+func (w *rewriter) function(c ast.CallExpr) ast.Expr {
+	args := w.all(c.Args())
+	if c.IsMemberFunction() {
+		call := w.NewMemberCall(w.id(), c.FunctionName(), w.value(c.Target()), args...)
+		switch c.FunctionName() {
+		case overloads.StartsWith, overloads.EndsWith, overloads.Contains, overloads.Matches:
+			return w.isTrue(call)
+		}
+		return call
+	}
+	name := c.FunctionName()
+	if fn, ok := relationFunctions[name]; ok {
+		return w.call(fn.name, args...)
+	}
+	if fn, ok := arithmeticFunctions[name]; ok {
+		return w.call(fn.name, args...)
+	}
+	switch name {
+	case operators.In, operators.OldIn:
+		return w.call(fnMember, args...)
+	case operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot:
+		for i := range args {
+			args[i] = w.isTrue(args[i])
+		}
+	case operators.Conditional:
+		args[0] = w.isTrue(args[0])
+	case overloads.Matches:
+		return w.isTrue(w.call(name, args...))
+	}
+	return w.call(name, args...)
+}
+
+// documentPath returns the path below doc that an expression is: doc.a.b or
+// doc['a'].b. A name that could be an array's index is left to CEL, which tells
+// the two apart.
+func documentPath(e ast.Expr) ([]string, bool) { return pathBelow(varDocument, e) }
+
+func pathBelow(variable string, e ast.Expr) ([]string, bool) {
+	var operand ast.Expr
+	var name string
+	switch e.Kind() {
+	case ast.IdentKind:
+		return nil, e.AsIdent() == variable
+	case ast.SelectKind:
+		if e.AsSelect().IsTestOnly() {
+			return nil, false
+		}
+		operand, name = e.AsSelect().Operand(), e.AsSelect().FieldName()
+	case ast.CallKind:
+		c := e.AsCall()
+		if c.FunctionName() != operators.Index || c.Args()[1].Kind() != ast.LiteralKind {
+			return nil, false
+		}
+		text, ok := c.Args()[1].AsLiteral().(types.String)
+		if !ok {
+			return nil, false
+		}
+		operand, name = c.Args()[0], string(text)
+	default:
+		return nil, false
+	}
+	path, ok := pathBelow(variable, operand)
+	if !ok || !(values.Pointer{name}).Plain() {
+		return nil, false
+	}
+	return append(path, name), true
+}
+
+// presencePath returns the path that has(doc.a.b) asks for.
+func presencePath(e ast.Expr) ([]string, bool) {
+	if e.Kind() != ast.SelectKind || !e.AsSelect().IsTestOnly() {
+		return nil, false
+	}
+	path, ok := documentPath(e.AsSelect().Operand())
+	return append(path, e.AsSelect().FieldName()), ok
+}
+
+// hidden returns an error if a macro's variable hides doc or params, which
+// paths would not notice.
+func hidden(e ast.Expr) (err error) {
+	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() != ast.ComprehensionKind {
+			return
+		}
+		for _, name := range []string{e.AsComprehension().IterVar(), e.AsComprehension().IterVar2()} {
+			if name == varDocument || name == varParams {
+				err = fmt.Errorf("%s is taken, name the variable of the macro otherwise", name)
+			}
+		}
+	}))
+	return err
+}
+
+// slots gives numbers to the paths of a condition.
+type slots struct {
+	pointers []values.Pointer
+	byPath   map[string]int
+}
+
+func (s *slots) of(path []string) int {
+	name := values.Pointer(path).String()
+	if slot, ok := s.byPath[name]; ok {
+		return slot
+	}
+	slot := len(s.pointers)
+	s.pointers = append(s.pointers, append(values.Pointer(nil), path...))
+	s.byPath[name] = slot
+	return slot
+}

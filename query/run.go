@@ -1,0 +1,360 @@
+package query
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// run is one query under way.
+type run struct {
+	engine  *Engine
+	request *request
+	view    *projections.View
+	ctx     context.Context // ends when the query has to
+	clock   func() int64
+	room    int
+	now     int64       // seconds since 1970
+	where   *evaluation // nil takes every document
+
+	planner planner
+	access  *access
+	sorter  *sorter
+	after   *position // where the page begins, nil for the first one
+	scanned int
+}
+
+// sliceRows is how many documents or entries are looked at between two looks at
+// the clock; then whoever waits for the processor goes first.
+const sliceRows = 64
+
+// step counts one more document or entry that is looked at.
+func (r *run) step() error {
+	r.scanned++
+	if r.scanned > r.engine.limits.Scanned {
+		return errScanned
+	}
+	if r.scanned%sliceRows == 0 {
+		runtime.Gosched()
+		return r.ctx.Err()
+	}
+	return nil
+}
+
+func (r *run) answer() ([]byte, error) {
+	if r.request.cursor != "" {
+		p, ok := r.engine.sealer.open(r.view.Collection().Incarnation, r.request)
+		if !ok {
+			return nil, errCursor
+		}
+		r.after = &p
+	}
+	r.planner = planner{view: r.view, orderBy: r.request.orderBy}
+	if r.where != nil {
+		r.planner.condition, r.planner.constants = r.where.condition, r.where.constants
+	}
+	if r.request.count {
+		return r.answerCount()
+	}
+	r.sorter = newSorter(r.request.orderBy)
+	narrow, ordered := r.planner.plan()
+	chosen, err := r.planner.choose(narrow, ordered, r.request.limit)
+	if err != nil {
+		return nil, err
+	}
+	page, more, err := r.page(chosen)
+	if errors.Is(err, errCutKey) {
+		// The order of values whose keys are cut is only in the documents.
+		ordered.ordered = false
+		if chosen, err = r.planner.choose(narrow, nil, r.request.limit); err != nil {
+			return nil, err
+		}
+		page, more, err = r.page(chosen)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.appendPage(page, more)
+}
+
+// errCutKey says that an index cannot give the order.
+var errCutKey = errors.New("the key of a value is cut")
+
+// result is a document that matches.
+type result struct {
+	position position
+	record   projections.Record
+	read     bool
+}
+
+// page returns the matching documents of the page, in order, and whether there
+// may be more.
+func (r *run) page(a *access) (page []result, more bool, err error) {
+	r.access = a
+	if a.ordered || len(r.request.orderBy) == 0 && (a.scan || a.single) {
+		return r.stream(a)
+	}
+	best := top{most: r.request.limit + 1}
+	err = r.each(a, nil, func(c *candidate) (bool, error) {
+		p := position{id: c.id}
+		if len(r.request.orderBy) > 0 {
+			record, ok, err := c.record()
+			if !ok || err != nil {
+				return true, err
+			}
+			p.key = r.sorter.of(record)
+		}
+		if r.after != nil && p.compare(*r.after) <= 0 {
+			return true, nil
+		}
+		if best.add(p) > r.engine.limits.SortBytes {
+			return false, errSortBytes
+		}
+		return true, nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	for _, p := range best.inOrder() {
+		if len(page) == r.request.limit {
+			return page, true, nil
+		}
+		page = append(page, result{position: p})
+	}
+	return page, false, nil
+}
+
+// lookahead is how many rows are looked at for whether there is more than the
+// page. If that doesn't tell, the client finds out.
+const lookahead = 1000
+
+// stream is page for an access that gives the documents in the query's order.
+func (r *run) stream(a *access) (page []result, more bool, err error) {
+	full, held := 0, 0
+	err = r.each(a, r.after, func(c *candidate) (bool, error) {
+		if len(page) == r.request.limit {
+			more = true
+			return false, nil
+		}
+		record, ok, err := c.record()
+		if !ok || err != nil {
+			return true, err
+		}
+		p := position{id: c.id}
+		if a.ordered {
+			p.key = r.sorter.of(record)
+		}
+		record.Body = append([]byte(nil), record.Body...)
+		if held += p.size() + len(record.Body); held > r.engine.limits.SortBytes {
+			return false, errBytes // no reply holds as much
+		}
+		page = append(page, result{position: p.clone(), record: record, read: true})
+		full = r.scanned
+		return true, nil
+	}, func() bool { return len(page) == r.request.limit && r.scanned >= full+lookahead })
+	if len(page) == r.request.limit && (errors.Is(err, errAhead) || errors.Is(err, errScanned) || errors.Is(err, context.DeadlineExceeded)) {
+		return page, true, nil
+	}
+	return page, more, err
+}
+
+// answerCount counts the documents that match.
+func (r *run) answerCount() ([]byte, error) {
+	n := 0
+	if r.where == nil {
+		counts, err := r.view.Count(r.now)
+		if err != nil {
+			return nil, err
+		}
+		n = int(counts.Documents)
+	} else {
+		narrow, _ := r.planner.plan()
+		a, err := r.planner.choose(narrow, nil, 1)
+		if err != nil {
+			return nil, err
+		}
+		r.access = a
+		if err := r.each(a, nil, func(*candidate) (bool, error) { n++; return true, nil }); err != nil {
+			return nil, err
+		}
+	}
+	body := strconv.AppendInt([]byte(`{"count":`), int64(n), 10)
+	if r.request.explain {
+		body = r.appendPlan(body, n)
+	}
+	return append(body, '}'), nil
+}
+
+// appendPage makes the reply. What came to its deadline while the query ran is
+// left out, though the page goes on from there.
+func (r *run) appendPage(page []result, more bool) ([]byte, error) {
+	body := []byte(`{"documents":[`)
+	returned, now, collection := 0, max(r.clock(), r.now), r.view.Collection()
+	for i := range page {
+		record := page[i].record
+		if !page[i].read {
+			var ok bool
+			var err error
+			if record, ok, err = r.view.Document(page[i].position.id); err != nil {
+				return nil, err
+			} else if !ok {
+				continue
+			}
+		}
+		if record.Deadline(collection).Passed(now) {
+			continue
+		}
+		if returned > 0 {
+			body = append(body, ',')
+		}
+		if r.request.sel == nil {
+			body = schema.AppendReply(body, record.Body, record.TS, record.Version)
+		} else {
+			body = append(body, r.request.sel.apply(schema.AppendReply(nil, record.Body, record.TS, record.Version))...)
+		}
+		returned++
+		if len(body) > r.room {
+			return nil, errBytes
+		}
+	}
+	body = append(body, ']')
+	if more {
+		body = append(body, `,"cursor":"`...)
+		body = append(body, r.engine.sealer.seal(collection.Incarnation, r.request, page[len(page)-1].position)...)
+		body = append(body, '"')
+	}
+	if r.request.explain {
+		body = r.appendPlan(body, returned)
+	}
+	if body = append(body, '}'); len(body) > r.room {
+		return nil, errBytes
+	}
+	return body, nil
+}
+
+// candidate is a document that lives and matches; its memory is valid until
+// the next one.
+type candidate struct {
+	run  *run
+	id   []byte
+	body projections.Record
+	read bool
+}
+
+// record returns the document, ok false if there is none after all.
+func (c *candidate) record() (projections.Record, bool, error) {
+	if c.read {
+		return c.body, true, nil
+	}
+	record, ok, err := c.run.view.Document(c.id)
+	return record, ok, err
+}
+
+// matches tells whether a document lives and the condition is true for it.
+func (r *run) matches(record projections.Record) (bool, error) {
+	if record.Deadline(r.view.Collection()).Passed(r.now) {
+		return false, nil
+	}
+	if r.where == nil {
+		return true, nil
+	}
+	return r.where.matches(record)
+}
+
+// errAhead says that looking further was not worth it.
+var errAhead = errors.New("enough was looked at")
+
+// each visits the documents that live and match, after a position if the access
+// is in the query's order, until visit returns false. Where given, enough is
+// asked at every row whether to end with errAhead.
+func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error), enough ...func() bool) error {
+	row := func() error {
+		if len(enough) > 0 && enough[0]() {
+			return errAhead
+		}
+		return r.step()
+	}
+	if a.scan {
+		return r.eachDocument(after, row, visit)
+	}
+	return r.eachEntry(a, after, row, visit)
+}
+
+func (r *run) eachDocument(after *position, row func() error, visit func(*candidate) (bool, error)) (err error) {
+	var from schema.DocumentID
+	if after != nil {
+		from = schema.DocumentID(after.id)
+	}
+	documents := r.view.Documents(from)
+	defer func() { err = errors.Join(err, documents.Close()) }()
+	c := &candidate{run: r, read: true}
+	for ok := documents.First(); ok; ok = documents.Next() {
+		if err := row(); err != nil {
+			return err
+		}
+		if c.body, err = documents.Record(); err != nil {
+			return err
+		}
+		matches, err := r.matches(c.body)
+		if err != nil {
+			return err
+		}
+		if !matches {
+			continue
+		}
+		c.id = documents.ID()
+		if more, err := visit(c); !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachEntry visits what the entries of an index lead to.
+func (r *run) eachEntry(a *access, after *position, row func() error, visit func(*candidate) (bool, error)) error {
+	c := &candidate{run: r}
+	collection := r.view.Collection()
+	walk := walker{view: r.view, access: a, after: after}
+	return walk.entries(func(entry projections.IndexEntry) (bool, error) {
+		if err := row(); err != nil {
+			return false, err
+		}
+		if a.ordered && !entry.Whole {
+			return false, errCutKey
+		}
+		if !a.index.Lazy && entry.Meta.Deadline(collection).Passed(r.now) {
+			return true, nil
+		}
+		c.id, c.read = entry.ID, false
+		if a.exact && entry.Whole {
+			return visit(c)
+		}
+		record, ok, err := c.record()
+		if !ok || err != nil {
+			return true, err
+		}
+		c.body, c.read = record, true
+		if matches, err := r.matches(record); !matches || err != nil {
+			return true, err
+		}
+		if a.ordered && a.index.Lazy && !r.stillAt(entry, record) {
+			return true, nil
+		}
+		return visit(c)
+	})
+}
+
+// stillAt tells whether a document's value is what the entry of a lazy index
+// says. If not, it will get another entry elsewhere.
+func (r *run) stillAt(entry projections.IndexEntry, record projections.Record) bool {
+	key := r.sorter.of(record)
+	if r.access.desc {
+		turn(key)
+	}
+	return bytes.Equal(key, entry.Key)
+}

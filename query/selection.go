@@ -1,0 +1,115 @@
+package query
+
+import (
+	"strconv"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/values"
+)
+
+// selection is which paths of a document to show: a tree of the tokens of the
+// paths, in which a leaf takes all that is there.
+type selection struct {
+	children map[string]*selection // none in a leaf
+}
+
+func newSelection(paths []values.Pointer) *selection {
+	root := &selection{children: make(map[string]*selection)}
+	for _, path := range paths {
+		root.add(path)
+	}
+	return root
+}
+
+func (s *selection) add(path values.Pointer) {
+	switch child := s.children[path[0]]; {
+	case len(path) == 1:
+		s.children[path[0]] = &selection{} // narrower ones there are in it
+	case child == nil:
+		child = &selection{children: make(map[string]*selection)}
+		s.children[path[0]] = child
+		child.add(path[1:])
+	case child.children != nil:
+		child.add(path[1:])
+	}
+}
+
+// append appends what the selection takes of v; ok is false if that is
+// nothing, and then nothing is appended. Members keep their order and arrays
+// that of their elements, without holes.
+func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
+	if s.children == nil {
+		return append(dst, v...), true
+	}
+	start := len(dst)
+	switch v.Kind() {
+	case values.Object:
+		dst = append(dst, '{')
+		last := s.last(v)
+		i := 0
+		v.Members(func(name []byte, value values.Value) bool {
+			if child, named := s.children[string(name)]; named && last[string(name)] == i {
+				before := len(dst)
+				if before > start+1 {
+					dst = append(dst, ',')
+				}
+				dst = append(schema.AppendString(dst, string(name)), ':')
+				if dst, named = child.append(dst, value); named {
+					ok = true
+				} else {
+					dst = dst[:before]
+				}
+			}
+			i++
+			return true
+		})
+		dst = append(dst, '}')
+	case values.Array:
+		dst = append(dst, '[')
+		i := 0
+		v.Elements(func(element values.Value) bool {
+			if child, named := s.children[strconv.Itoa(i)]; named {
+				before := len(dst)
+				if before > start+1 {
+					dst = append(dst, ',')
+				}
+				if dst, named = child.append(dst, element); named {
+					ok = true
+				} else {
+					dst = dst[:before]
+				}
+			}
+			i++
+			return true
+		})
+		dst = append(dst, ']')
+	}
+	if !ok {
+		return dst[:start], false
+	}
+	return dst, true
+}
+
+// last returns at which position each selected member is, the last one of
+// those with the same name.
+func (s *selection) last(v values.Value) map[string]int {
+	last := make(map[string]int, len(s.children))
+	i := 0
+	v.Members(func(name []byte, _ values.Value) bool {
+		if _, named := s.children[string(name)]; named {
+			last[string(name)] = i
+		}
+		i++
+		return true
+	})
+	return last
+}
+
+// apply returns what is shown of a whole document, {} if that is nothing.
+func (s *selection) apply(document []byte) []byte {
+	out, ok := s.append(make([]byte, 0, len(document)), document)
+	if !ok {
+		return append(out, "{}"...)
+	}
+	return out
+}

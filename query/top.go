@@ -1,0 +1,50 @@
+package query
+
+import "container/heap"
+
+// top keeps the first few of many positions, in bounded memory.
+type top struct {
+	most  int
+	bytes int
+	held  lastFirst
+}
+
+type lastFirst []position
+
+func (h lastFirst) Len() int           { return len(h) }
+func (h lastFirst) Less(i, j int) bool { return h[i].compare(h[j]) > 0 }
+func (h lastFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *lastFirst) Push(x any)        { *h = append(*h, x.(position)) }
+func (h *lastFirst) Pop() any {
+	last := len(*h) - 1
+	p := (*h)[last]
+	(*h)[last] = position{}
+	*h = (*h)[:last]
+	return p
+}
+
+// add takes a position, of which it keeps a copy, and returns how many bytes
+// are held.
+func (t *top) add(p position) int {
+	if len(t.held) == t.most {
+		if p.compare(t.held[0]) >= 0 {
+			return t.bytes
+		}
+		t.bytes += p.size() - t.held[0].size()
+		t.held[0] = p.clone()
+		heap.Fix(&t.held, 0)
+		return t.bytes
+	}
+	t.bytes += p.size()
+	heap.Push(&t.held, p.clone())
+	return t.bytes
+}
+
+// inOrder takes the positions out, first one first.
+func (t *top) inOrder() []position {
+	out := make([]position, len(t.held))
+	for i := len(out) - 1; i >= 0; i-- {
+		out[i] = heap.Pop(&t.held).(position)
+	}
+	return out
+}

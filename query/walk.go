@@ -1,0 +1,134 @@
+package query
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/lapsedb/lapse/projections"
+)
+
+// walker goes over the entries of an access: of its spans one after the other,
+// in the order of the keys or, for a descending query, against it. Where keys
+// are the same the ids ascend in both.
+type walker struct {
+	view   *projections.View
+	access *access
+	after  *position // in the order of the query, nil for all
+}
+
+type visitEntry func(projections.IndexEntry) (more bool, err error)
+
+func (w *walker) entries(visit visitEntry) error {
+	for i := range w.access.spans {
+		s := w.access.spans[i]
+		if w.access.desc && w.access.ordered {
+			s = w.access.spans[len(w.access.spans)-1-i]
+		}
+		more, err := w.span(s, visit)
+		if !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walker) span(s span, visit visitEntry) (more bool, err error) {
+	entries := w.view.Entries(w.access.index, w.access.space, s.lower, s.upper)
+	defer func() { err = errors.Join(err, entries.Close()) }()
+	switch {
+	case w.access.desc && w.access.ordered:
+		return w.descend(entries, visit)
+	case w.after == nil:
+		return w.ascend(entries, entries.First(), visit)
+	case w.access.ordered:
+		return w.ascend(entries, w.beyond(entries, w.after.key), visit)
+	default: // one key, by id
+		return w.ascend(entries, w.beyond(entries, s.lower), visit)
+	}
+}
+
+// beyond moves to the first entry after the one of key and w.after's id.
+func (w *walker) beyond(entries *projections.Entries, key []byte) bool {
+	return entries.SeekGE(cut(key), append(bytes.Clone(w.after.id), 0))
+}
+
+func (w *walker) ascend(entries *projections.Entries, ok bool, visit visitEntry) (more bool, err error) {
+	for ; ok; ok = entries.Next() {
+		entry, err := entries.Entry()
+		if err != nil {
+			return false, err
+		}
+		if more, err := visit(entry); !more || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// descend goes from key to lower key, and within one key up through the ids.
+func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more bool, err error) {
+	var key []byte
+	ok := false
+	if w.after == nil {
+		ok = entries.Last()
+	} else {
+		key = cut(bytes.Clone(w.after.key))
+		turn(key)
+		// What is left of the key that the last page ended in.
+		more, err := w.sameKey(entries, w.beyond(entries, key), key, visit)
+		if !more || err != nil {
+			return false, err
+		}
+		ok = entries.SeekLT(key, nil)
+	}
+	for ok {
+		entry, err := entries.Entry()
+		if err != nil {
+			return false, err
+		}
+		key = append(key[:0], entry.Key...)
+		// Most keys have few ids: look whether the one before is another.
+		ok = entries.Prev()
+		single := !ok
+		if ok {
+			before, err := entries.Entry()
+			if err != nil {
+				return false, err
+			}
+			single = !bytes.Equal(before.Key, key)
+		}
+		first := false
+		if single {
+			if ok {
+				first = entries.Next()
+			} else {
+				first = entries.First()
+			}
+		} else {
+			first = entries.SeekGE(key, nil)
+		}
+		more, err := w.sameKey(entries, first, key, visit)
+		if !more || err != nil {
+			return false, err
+		}
+		ok = entries.SeekLT(key, nil)
+	}
+	return true, nil
+}
+
+// sameKey visits the entries of one key from where the iterator is.
+func (w *walker) sameKey(entries *projections.Entries, ok bool, key []byte, visit visitEntry) (more bool, err error) {
+	for ; ok; ok = entries.Next() {
+		entry, err := entries.Entry()
+		if err != nil {
+			return false, err
+		}
+		if !bytes.Equal(entry.Key, key) {
+			break
+		}
+		if more, err := visit(entry); !more || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
