@@ -247,7 +247,7 @@ func drawNaiveDoc(t *rapid.T, id string, version uint64) naiveDoc {
 			add(name, func() string { return drawNaiveValue(t, 1, false) })
 		}
 	}
-	// The names of members may meet: the order among others must not matter.
+	// A client may write the id anywhere, and with escapes.
 	at := rapid.IntRange(0, len(members)).Draw(t, "at")
 	if naiveOneIn(t, 3) {
 		members = slices.Insert(members, at, `"\u0069d":`+string(naiveEncode(id)))
