@@ -21,6 +21,9 @@ type Fact struct {
 	Incarnation uint64
 	Prior       Meta
 	TTL         schema.TTL
+	// PriorBody is the document's content before it, if that was at hand; nil
+	// otherwise. It saves a read where there are secondary indexes.
+	PriorBody []byte
 }
 
 // Fold applies facts, in log order and continuing at the cursor, as one atomic
@@ -44,6 +47,7 @@ func (s *Store) Fold(facts []Fact) error {
 		marked:      make(map[uint64]bool),
 	}
 	defer f.batch.Close()
+	defer s.indexer.clear()
 	if err := f.forget(2 * len(facts)); err != nil {
 		return err
 	}
@@ -100,6 +104,9 @@ type fold struct {
 }
 
 func (f *fold) finish() error {
+	if err := f.store.indexer.flush(f.batch); err != nil {
+		return err
+	}
 	for incarnation, st := range f.stats {
 		if err := f.batch.Set(statsKey(f.key[:0], incarnation), st.encode(), nil); err != nil {
 			return err

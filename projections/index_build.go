@@ -91,6 +91,7 @@ func (s *Store) Index(limit int) (more bool, err error) {
 	}
 	w := &slice{store: s, batch: s.db.NewBatch(), incarnation: incarnation, set: s.indexesOf(incarnation), left: max(limit, 1)}
 	defer w.batch.Close()
+	defer s.indexer.clear()
 	if err := w.run(); err != nil {
 		return true, err
 	}
@@ -158,12 +159,15 @@ func (w *slice) run() error {
 			return err
 		}
 	}
+	if err := w.store.indexer.flush(w.batch); err != nil {
+		return err
+	}
 	return w.batch.Commit(pebble.NoSync)
 }
 
 // full tells whether the slice is large enough.
 func (w *slice) full() bool {
-	return w.left <= 0 || w.bytes >= sliceBytes || w.batch.Len() >= sliceBytes
+	return w.left <= 0 || w.bytes+w.batch.Len()+len(w.store.indexer.memory) >= sliceBytes
 }
 
 // build writes entries for the documents that come next, and how far it got in

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/values"
 )
 
@@ -105,59 +103,4 @@ func (e *entries) members(number uint32, v values.Value) {
 	slices.SortFunc(members, func(a, b entrySpan) int { return bytes.Compare(of(a), of(b)) })
 	members = slices.CompactFunc(members, func(a, b entrySpan) bool { return bytes.Equal(of(a), of(b)) })
 	e.list = e.list[:first+len(members)]
-}
-
-// indexer writes index entries. It is scratch memory, for whoever folds.
-type indexer struct {
-	before, now entries
-	value       []byte
-	key         []byte
-}
-
-// replace writes to the batch what turns the entries before into those now of
-// a document with the given Meta. The new ones are all written, also where they
-// were before, since the Meta is another.
-func (x *indexer) replace(batch *pebble.Batch, incarnation uint64, id schema.DocumentID, m Meta) error {
-	before, now := &x.before, &x.now
-	for i, j := 0, 0; i < len(before.list) || j < len(now.list); {
-		order := 0
-		switch {
-		case i == len(before.list):
-			order = 1
-		case j == len(now.list):
-			order = -1
-		default:
-			order = bytes.Compare(before.key(i), now.key(j))
-		}
-		if order < 0 {
-			op := batch.DeleteDeferred(indexCollectionBytes + len(before.key(i)) + len(id))
-			putEntryKey(op.Key, incarnation, before.key(i), id)
-			if err := op.Finish(); err != nil {
-				return err
-			}
-			i++
-			continue
-		}
-		if order == 0 {
-			i++
-		}
-		key := now.key(j)
-		x.value = appendEntryHead(x.value[:0], len(key)-(indexSpaceBytes-indexCollectionBytes), now.list[j].whole)
-		x.value = appendEntryMeta(x.value, m)
-		op := batch.SetDeferred(indexCollectionBytes+len(key)+len(id), len(x.value))
-		putEntryKey(op.Key, incarnation, key, id)
-		copy(op.Value, x.value)
-		if err := op.Finish(); err != nil {
-			return err
-		}
-		j++
-	}
-	return nil
-}
-
-func putEntryKey(dst []byte, incarnation uint64, key []byte, id schema.DocumentID) {
-	dst[0] = keyIndex
-	binary.BigEndian.PutUint64(dst[1:], incarnation)
-	n := copy(dst[indexCollectionBytes:], key)
-	copy(dst[indexCollectionBytes+n:], id)
 }

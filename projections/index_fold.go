@@ -33,6 +33,10 @@ func (f *fold) setIndexes(c *schema.Collection) error {
 	if err != nil || set == before {
 		return err
 	}
+	// What waits must not come after its range is gone.
+	if err := f.store.indexer.flush(f.batch); err != nil {
+		return err
+	}
 	for _, x := range dropped {
 		f.key = indexNumberKey(f.key[:0], c.Incarnation, x.Number)
 		if err := f.deletePrefix(f.key); err != nil {
@@ -55,6 +59,10 @@ func (f *fold) buryIndexes(incarnation uint64) error {
 	delete(f.indexes, incarnation)
 	if set.Next == 0 {
 		return nil
+	}
+	// What waits must not come after its range is gone.
+	if err := f.store.indexer.flush(f.batch); err != nil {
+		return err
 	}
 	f.key = definitionsKey(f.key[:0], incarnation)
 	if err := f.batch.Delete(f.key, nil); err != nil {
@@ -108,6 +116,10 @@ func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now M
 // priorBody calls visit with the content that the fact ends, wherever it is
 // found with the least effort. It is valid only during the call.
 func (f *fold) priorBody(fact *Fact, prior Meta, visit func(body []byte)) error {
+	if fact.Known && fact.PriorBody != nil {
+		visit(fact.PriorBody)
+		return nil
+	}
 	if r, ok := f.documents[string(f.key)]; ok {
 		visit(r.Body)
 		return nil

@@ -106,8 +106,8 @@ func (w *slice) catchUpDocument(id schema.DocumentID, r Record) error {
 		}
 	} else {
 		x.now.add(w.set, false, r.Body, r.Meta)
-		x.value = x.now.encode(x.value[:0], r.Version, w.set.Next)
-		if err := w.batch.Set(w.key, x.value, nil); err != nil {
+		x.list = x.now.encode(x.list[:0], r.Version, w.set.Next)
+		if err := w.batch.Set(w.key, x.list, nil); err != nil {
 			return err
 		}
 	}

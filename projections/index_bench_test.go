@@ -1,0 +1,101 @@
+package projections
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+)
+
+const benchPaths = `{"path":"/customer"},{"path":"/total"},{"path":"/tags"}`
+
+// benchBody is a document of some 200 bytes. In another version the total is
+// another one.
+func benchBody(id schema.DocumentID, i, version int) []byte {
+	return fmt.Appendf(nil, `{"id":%q,"customer":"C%05d","total":%d.5,"status":"open","tags":["t%d","u%d"],"address":{"street":"Hauptstraße 17","city":"Salzburg","zip":"5020"},"note":"leave it with the neighbours"}`,
+		id, i*7919%50000, (i*31+version)%1000, i%50, i%7)
+}
+
+// orders writes the events of a collection whose documents are created and then
+// replaced, again and again, in the order of no key. It knows what a writer
+// knows.
+type orders struct {
+	seq   uint64
+	metas []Meta
+}
+
+func (o *orders) next() Fact {
+	o.seq++
+	i := int(o.seq * 7919 % uint64(len(o.metas)))
+	prior := o.metas[i]
+	e := &schema.Event{Seq: o.seq, Time: int64(o.seq), Type: schema.DocumentCreated, Collection: "orders",
+		ID: schema.DocumentID(fmt.Sprintf("order-%09d", i)), Previous: prior.Version}
+	if prior.Version != 0 {
+		e.Type = schema.DocumentReplaced
+	}
+	e.Body = benchBody(e.ID, i, int(prior.Version))
+	o.metas[i] = Meta{Version: schema.Version(o.seq), TS: int64(o.seq) / 1000, TTL: schema.Inherit, Size: int64(len(e.Body))}
+	return Fact{Event: e, Known: true, Incarnation: 1, Prior: prior, TTL: schema.Inherit}
+}
+
+func (o *orders) facts(n int) []Fact {
+	facts := make([]Fact, n)
+	for i := range facts {
+		facts[i] = o.next()
+	}
+	return facts
+}
+
+const benchFold = 500 // events
+
+func mustFold(b *testing.B, s *Store, facts []Fact) {
+	for len(facts) > 0 {
+		n := min(benchFold, len(facts))
+		if err := s.Fold(facts[:n]); err != nil {
+			b.Fatal(err)
+		}
+		facts = facts[n:]
+	}
+}
+
+// benchOrders returns a projection with an empty collection.
+func benchOrders(b *testing.B, documents int, mode, paths string) (*Store, *orders) {
+	s, err := Open("projection", Options{FS: vfs.NewMem()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	mustFold(b, s, []Fact{{Event: &schema.Event{Seq: 1, Type: schema.CollectionCreated, Collection: "orders",
+		Body: []byte(`{"indexingPolicy":{"indexingMode":"` + mode + `","includedPaths":[` + paths + `]}}`)}}})
+	return s, &orders{seq: 1, metas: make([]Meta, documents)}
+}
+
+// BenchmarkFold folds what a writer knows of into a collection without and with
+// secondary indexes: all that is replaced lately, and what is not in memory.
+func BenchmarkFold(b *testing.B) {
+	const documents = 200_000
+	for _, paths := range []struct{ name, mode, included string }{
+		{"paths=0", "consistent", ""}, {"paths=3", "consistent", benchPaths}, {"paths=3lazy", "lazy", benchPaths},
+	} {
+		for _, kind := range []string{"create", "replace", "replace-hot"} {
+			b.Run(kind+"/"+paths.name, func(b *testing.B) {
+				size := documents
+				if kind == "replace-hot" {
+					size = 20_000
+				}
+				s, o := benchOrders(b, size, paths.mode, paths.included)
+				if kind == "create" {
+					o.metas = make([]Meta, max(documents, b.N*benchFold))
+				} else {
+					mustFold(b, s, o.facts(size))
+				}
+				facts := o.facts(b.N * benchFold)
+				b.ReportAllocs()
+				b.ResetTimer()
+				mustFold(b, s, facts)
+				b.ReportMetric(float64(len(facts))/b.Elapsed().Seconds(), "events/s")
+			})
+		}
+	}
+}
