@@ -36,7 +36,7 @@ const simulationDocuments = 256 << 20
 // emit is called with every event in log order, some time after it happened
 // and at the latest in Flush; the event is valid during the call.
 func NewSimulation(emit func(*schema.Event) error) (*Simulation, error) {
-	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), DocumentBytes: simulationDocuments})
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), DocumentBytes: simulationDocuments, NoIndexes: true})
 	if err != nil {
 		return nil, err
 	}

@@ -83,6 +83,12 @@ func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 		"no counts": func(b *pebble.Batch) error {
 			return b.Set(statsKey(nil, 1), []byte{0x80}, nil)
 		},
+		"no index definitions": func(b *pebble.Batch) error {
+			return b.Set(definitionsKey(nil, 1), []byte(`[]`), nil)
+		},
+		"no path to index": func(b *pebble.Batch) error {
+			return b.Set(definitionsKey(nil, 1), []byte(`{"next":1,"indexes":[{"path":"x"}]}`), nil)
+		},
 	} {
 		fs := vfs.NewMem()
 		s, l := openIn(t, fs), &logbook{now: 1000}

@@ -27,16 +27,16 @@ func (v *View) Documents(after schema.DocumentID) *Documents {
 }
 
 // First moves to the first document.
-func (d *Documents) First() bool { return d.rows.open() && d.rows.it.First() }
+func (d *Documents) First() bool { return d.rows.first() }
 
 // Last moves to the last document.
-func (d *Documents) Last() bool { return d.rows.open() && d.rows.it.Last() }
+func (d *Documents) Last() bool { return d.rows.last() }
 
-// Next moves to the next document.
-func (d *Documents) Next() bool { return d.rows.open() && d.rows.it.Next() }
+// Next moves to the next document, from none yet to the first.
+func (d *Documents) Next() bool { return d.rows.next() }
 
-// Prev moves to the document before.
-func (d *Documents) Prev() bool { return d.rows.open() && d.rows.it.Prev() }
+// Prev moves to the document before, from none yet to the last.
+func (d *Documents) Prev() bool { return d.rows.prev() }
 
 // SeekGE moves to the first document whose id is not before the given one.
 func (d *Documents) SeekGE(id []byte) bool {
@@ -82,6 +82,24 @@ func (r *rows) open() bool {
 		r.it, r.err = r.view.snapshot.NewIter(&pebble.IterOptions{LowerBound: r.lower, UpperBound: r.upper})
 	}
 	return r.err == nil
+}
+
+func (r *rows) first() bool { return r.open() && r.it.First() }
+
+func (r *rows) last() bool { return r.open() && r.it.Last() }
+
+func (r *rows) next() bool {
+	if r.it == nil {
+		return r.first()
+	}
+	return r.it.Next()
+}
+
+func (r *rows) prev() bool {
+	if r.it == nil {
+		return r.last()
+	}
+	return r.it.Prev()
 }
 
 // key returns a key with the prefix, valid until the next one.

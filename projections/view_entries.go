@@ -13,6 +13,10 @@ type Entries struct {
 // keys are in [lower, upper), where nil is no bound. It is on none yet, and
 // costs nothing until it moves.
 //
+// Entries sort by their keys alone only because no key is the beginning of
+// another. So the bound past all entries of a key is KeyAfter, not the key and
+// a byte more.
+//
 // A bound longer than MaxValueKeyBytes takes in all entries that were cut where
 // it would have been, since they may be on either side of it.
 func (v *View) Entries(x Index, space Space, lower, upper []byte) *Entries {
@@ -30,17 +34,21 @@ func (v *View) Entries(x Index, space Space, lower, upper []byte) *Entries {
 	return &Entries{r}
 }
 
+// KeyAfter returns the bound past all entries whose key is the given one or
+// begins with it: [key, KeyAfter(key)) is where a value, or a text prefix, is.
+func KeyAfter(key []byte) []byte { return successor(key) }
+
 // First moves to the first entry.
-func (e *Entries) First() bool { return e.rows.open() && e.rows.it.First() }
+func (e *Entries) First() bool { return e.rows.first() }
 
 // Last moves to the last entry.
-func (e *Entries) Last() bool { return e.rows.open() && e.rows.it.Last() }
+func (e *Entries) Last() bool { return e.rows.last() }
 
-// Next moves to the next entry.
-func (e *Entries) Next() bool { return e.rows.open() && e.rows.it.Next() }
+// Next moves to the next entry, from none yet to the first.
+func (e *Entries) Next() bool { return e.rows.next() }
 
-// Prev moves to the entry before.
-func (e *Entries) Prev() bool { return e.rows.open() && e.rows.it.Prev() }
+// Prev moves to the entry before, from none yet to the last.
+func (e *Entries) Prev() bool { return e.rows.prev() }
 
 // SeekGE moves to the first entry that is not before the given one. Key has at
 // most MaxValueKeyBytes.

@@ -1,0 +1,248 @@
+package projections
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// policy returns collection properties with paths to index.
+func policy(mode schema.IndexingMode, paths ...string) string {
+	p := schema.DefaultProperties()
+	p.IndexingMode, p.IncludedPaths = mode, paths
+	return string(p.AppendJSON(nil))
+}
+
+// definitions returns the definitions of the indexes of a collection.
+func definitions(t testing.TB, s *Store, name string) *indexSet {
+	t.Helper()
+	set := s.indexesOf(collection(t, s, name).Incarnation)
+	if set == noIndexes {
+		return set
+	}
+	value := contents(t, s, "")[string(definitionsKey(nil, collection(t, s, name).Incarnation))]
+	if string(set.encode()) != value {
+		t.Fatalf("the definitions are %s, in Pebble %s", set.encode(), value)
+	}
+	return set
+}
+
+// An index that is new to a filled collection is built in slices, while the
+// documents change; one of an empty collection is there at once.
+func TestIndexIsBuilt(t *testing.T) {
+	for _, mode := range []schema.IndexingMode{schema.Consistent, schema.Lazy} {
+		s, l := open(t), &logbook{now: 1000}
+		l.collection(schema.CollectionCreated, "orders", policy(mode, "/n"))
+		catchUp(t, s, l)
+		if len(s.IndexWork()) != 0 || definitions(t, s, "orders").building() {
+			t.Error("an empty collection is not indexed at once")
+		}
+		versions := map[string]schema.Version{}
+		for i := range 20 {
+			id := fmt.Sprintf("%02d", i)
+			versions[id] = l.created("orders", id, fmt.Sprintf(`{"id":%q,"n":%d,"m":%d}`, id, i, -i))
+		}
+		catchUp(t, s, l)
+		drain(t, s, 100)
+		checkIndexes(t, s, true)
+		for len(s.IndexWork()) > 0 {
+			<-s.IndexWork()
+		}
+
+		l.collection(schema.CollectionReplaced, "orders", policy(mode, "/m", "/n"))
+		catchUp(t, s, l)
+		if set := definitions(t, s, "orders"); len(set.Indexes) != 2 || set.Indexes[0].Path != "/n" || set.Indexes[0].Building || !set.Indexes[1].Building {
+			t.Errorf("the indexes are %+v", set.Indexes)
+		}
+		select {
+		case <-s.IndexWork():
+		default:
+			t.Error("nobody is told of the work")
+		}
+		if more, err := s.Index(7); !more || err != nil {
+			t.Errorf("after 7 of 20 there is more: %t (%v)", more, err)
+		}
+		if at := definitions(t, s, "orders").Indexes[1].At; at != "06" {
+			t.Errorf("after 7 documents it is at %s", at)
+		}
+		select {
+		case <-s.IndexWork():
+		default:
+			t.Error("nobody is told of the rest of the work")
+		}
+		// On both sides of where it is.
+		l.document(schema.DocumentReplaced, "orders", "03", versions["03"], `{"id":"03","m":7}`)
+		l.document(schema.DocumentDeleted, "orders", "04", versions["04"], "")
+		l.document(schema.DocumentReplaced, "orders", "13", versions["13"], `{"id":"13","m":7}`)
+		l.document(schema.DocumentDeleted, "orders", "14", versions["14"], "")
+		l.created("orders", "14x", `{"id":"14x","m":8}`)
+		catchUp(t, s, l)
+		checkIndexes(t, s, false)
+		v := view(t, s, "orders")
+		if all := v.Indexes(); len(all) != 2 || !all[0].Complete || all[1].Complete || all[0].Path != "/n" || all[1].Path != "/m" || all[0].Lazy != (mode == schema.Lazy) {
+			t.Errorf("the view has %+v", all)
+		}
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+		if slices := drain(t, s, 7); slices < 2 {
+			t.Errorf("the rest was done in %d slices", slices)
+		}
+		checkIndexes(t, s, true)
+	}
+}
+
+// Large documents make slices shorter.
+func TestIndexSliceIsBoundedInBytes(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	long := strings.Repeat("x", sliceBytes/4)
+	for i := range 20 {
+		l.created("orders", fmt.Sprintf("%02d", i), fmt.Sprintf(`{"id":"%02d","n":"%s"}`, i, long))
+	}
+	l.collection(schema.CollectionReplaced, "orders", policy(schema.Consistent, "/n"))
+	catchUp(t, s, l)
+	if slices := drain(t, s, 100); slices < 5 || slices > 6 {
+		t.Errorf("5 MiB were indexed in %d slices", slices)
+	}
+	checkIndexes(t, s, true)
+}
+
+// A change of policy that is not one of indexes leaves them alone.
+func TestPolicyWithoutIndexes(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n", "/m"))
+	l.created("orders", "a", `{"id":"a","n":1}`)
+	l.collection(schema.CollectionCreated, "plain", `{}`)
+	l.created("plain", "a", `{"id":"a","n":1}`)
+	catchUp(t, s, l)
+	drain(t, s, 100)
+	indexes := func() map[string]string {
+		all := contents(t, s, "MCSDEHXIJ")
+		return all
+	}
+	before := indexes()
+	for _, properties := range []string{
+		`{"defaultTtl":5,"indexingPolicy":{"includedPaths":[{"path":"/n"},{"path":"/m"}]}}`,
+		`{"defaultTtl":-1,"previousImages":false,"indexingPolicy":{"includedPaths":[{"path":"/m"},{"path":"/n"}]}}`,
+	} {
+		l.collection(schema.CollectionReplaced, "orders", properties)
+		l.collection(schema.CollectionReplaced, "plain", `{"defaultTtl":7}`)
+		catchUp(t, s, l)
+		if after := indexes(); !maps.Equal(before, after) {
+			t.Errorf("%s made of %q %q", properties, before, after)
+		}
+		if len(s.IndexWork()) > 0 || len(s.busy) > 0 {
+			t.Errorf("%s made work", properties)
+		}
+	}
+	for key := range before {
+		if key[0] == keyDefinitions && key != string(definitionsKey(nil, 1)) {
+			t.Error("a collection without indexes has definitions")
+		}
+	}
+}
+
+// A path or mode that comes back gets an index of another number.
+func TestIndexNumbersAreUsedOnce(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n"))
+	l.created("orders", "a", `{"id":"a","n":1}`)
+	for i, properties := range []string{
+		policy(schema.Consistent), policy(schema.Consistent, "/n"), policy(schema.Lazy, "/n"),
+		policy(schema.None, "/n"), policy(schema.Lazy, "/n"), policy(schema.Consistent, "/n"),
+	} {
+		l.collection(schema.CollectionReplaced, "orders", properties)
+		if i%2 == 0 {
+			catchUp(t, s, l)
+			drain(t, s, 1)
+			checkIndexes(t, s, true)
+		}
+	}
+	catchUp(t, s, l)
+	if set := definitions(t, s, "orders"); set.Next != 5 || len(set.Indexes) != 1 || set.Indexes[0].Number != 4 {
+		t.Errorf("the indexes are %+v", set)
+	}
+	drain(t, s, 1)
+	checkIndexes(t, s, true)
+}
+
+// What Open finds to do it says, and work is shared between collections.
+func TestIndexWorkAfterOpen(t *testing.T) {
+	fs := vfs.NewMem()
+	s, l := openIn(t, fs), &logbook{now: 1000}
+	for _, name := range []string{"built", "lazy", "other"} {
+		l.collection(schema.CollectionCreated, name, `{}`)
+		for _, id := range []string{"a", "b", "c"} {
+			l.created(name, id, fmt.Sprintf(`{"id":%q,"n":1}`, id))
+		}
+	}
+	l.collection(schema.CollectionReplaced, "built", policy(schema.Consistent, "/n"))
+	l.collection(schema.CollectionCreated, "marked", policy(schema.Lazy, "/n"))
+	l.created("marked", "a", `{"id":"a"}`)
+	l.collection(schema.CollectionReplaced, "lazy", policy(schema.Lazy, "/n"))
+	catchUp(t, s, l)
+	reopen := func() {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = openIn(t, fs)
+	}
+	var served []uint64
+	for range 100 {
+		reopen()
+		if len(s.busy) == 0 {
+			break
+		}
+		if len(s.IndexWork()) != 1 {
+			t.Fatal("nobody is told")
+		}
+		s.served = 0
+		if len(served) > 0 {
+			s.served = served[len(served)-1]
+		}
+		if _, err := s.Index(1); err != nil {
+			t.Fatal(err)
+		}
+		served = append(served, s.served)
+		checkIndexes(t, s, false)
+	}
+	defer s.Close()
+	checkIndexes(t, s, true)
+	if len(s.IndexWork()) != 0 {
+		t.Error("there is no work, and somebody is told")
+	}
+	if want := []uint64{1, 5, 14, 1, 5, 1, 5}; !slices.Equal(served, want) {
+		t.Errorf("served were %v, want %v", served, want)
+	}
+}
+
+// A projection without indexes has none, whatever the policy; opened with them
+// it gets them when the policy changes next.
+func TestNoIndexes(t *testing.T) {
+	s, err := Open("projection", Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, NoIndexes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l := &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n"))
+	l.collection(schema.CollectionCreated, "lazy", policy(schema.Lazy, "/n"))
+	l.created("orders", "a", `{"id":"a","n":1}`)
+	l.created("lazy", "a", `{"id":"a","n":1}`)
+	l.collection(schema.CollectionDeleted, "orders", ``)
+	catchUp(t, s, l)
+	if got := contents(t, s, "MCSDEHXIJ"); len(got) > 0 {
+		t.Errorf("there is %q", got)
+	}
+	v := view(t, s, "lazy")
+	defer v.Close()
+	if len(v.Indexes()) != 0 || v.Behind() != 0 {
+		t.Errorf("the view has %+v", v.Indexes())
+	}
+}

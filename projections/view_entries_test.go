@@ -1,0 +1,217 @@
+package projections
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/values"
+	"pgregory.net/rapid"
+)
+
+func valueKey(v string) []byte { return values.AppendKey(nil, values.Value(v)) }
+
+// Entries in a range are those of the documents whose value is in it, in order,
+// from either end and from anywhere between.
+func TestEntries(t *testing.T) {
+	long := strings.Repeat("x", MaxValueKeyBytes)
+	all := []string{"", "null", "false", "true", "-1", "0", "2", "2.5", `""`, `"a"`, `"ab"`, `"b"`, `"` + long + `"`, `"` + long + `y"`,
+		`"` + long[3:] + `"`, `[]`, `[1]`, `[1,"a"]`, `{}`, `{"a":1}`}
+	value := rapid.SampledFrom(all)
+	rapid.Check(t, func(t *rapid.T) {
+		s, l := openIn(t, vfs.NewMem()), &logbook{now: 1000}
+		defer s.Close()
+		l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/before", "/n", "/past"))
+		type row struct {
+			key   []byte
+			id    string
+			whole bool
+		}
+		var rows []row
+		for i, v := range rapid.SliceOfN(value, 0, 20).Draw(t, "values") {
+			id := fmt.Sprint(i * 7 % 20)
+			body := fmt.Sprintf(`{"id":%q,"before":1,"past":1}`, id)
+			if v != "" {
+				body = fmt.Sprintf(`{"id":%q,"n":%s,"past":1}`, id, v)
+			}
+			l.created("orders", id, body)
+			key, whole := values.AppendKeyPrefix(nil, values.Value(v), MaxValueKeyBytes)
+			rows = append(rows, row{key, id, whole})
+		}
+		slices.SortFunc(rows, func(a, b row) int {
+			if c := bytes.Compare(a.key, b.key); c != 0 {
+				return c
+			}
+			return strings.Compare(a.id, b.id)
+		})
+		catchUp(t, s, l)
+		v, _, err := s.View("orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		bound := func(name string) []byte {
+			switch rapid.IntRange(0, 3).Draw(t, name+" kind") {
+			case 0:
+				return nil
+			case 1:
+				return []byte{byte(rapid.IntRange(0, 12).Draw(t, name))}
+			}
+			return valueKey(value.Draw(t, name))
+		}
+		lower, upper := bound("lower"), bound("upper")
+		cut := func(key []byte) []byte { return key[:min(len(key), MaxValueKeyBytes)] }
+		var in []row
+		for _, r := range rows {
+			// Of what was cut where the bound would be, all is in.
+			if bytes.Compare(r.key, cut(lower)) >= 0 && (upper == nil || bytes.Compare(r.key, upper) < 0) {
+				in = append(in, r)
+			}
+		}
+		it := v.Entries(v.Indexes()[1], ValueSpace, lower, upper)
+		defer it.Close()
+		at := func(ok bool, i int) {
+			t.Helper()
+			if should := i >= 0 && i < len(in); ok != should || it.Error() != nil {
+				t.Fatalf("in [%x, %x) it is at one: %t, want %t (%v)", lower, upper, ok, should, it.Error())
+			} else if !ok {
+				return
+			}
+			e, err := it.Entry()
+			if err != nil || !bytes.Equal(e.Key, in[i].key) || string(e.ID) != in[i].id || e.Whole != in[i].whole {
+				t.Fatalf("it is at %x %s %t, want %+v (%v)", e.Key, e.ID, e.Whole, in[i], err)
+			}
+			m, ok, err := v.Meta(e.ID)
+			if m.Size = 0; !ok || m != e.Meta || err != nil {
+				t.Fatalf("%s has %+v in the index, %+v in its document (%v)", e.ID, e.Meta, m, err)
+			}
+		}
+		for i, ok := 0, it.First(); i <= len(in); i, ok = i+1, ok && it.Next() {
+			at(ok, i)
+		}
+		for i, ok := len(in)-1, it.Last(); i >= -1; i, ok = i-1, ok && it.Prev() {
+			at(ok, i)
+		}
+		if len(in) > 0 {
+			i := rapid.IntRange(0, len(in)-1).Draw(t, "seek")
+			at(it.SeekGE(in[i].key, []byte(in[i].id)), i)
+			at(it.SeekGE(in[i].key, []byte(in[i].id+"\x00")), i+1)
+			at(it.SeekLT(in[i].key, []byte(in[i].id)), i-1)
+		}
+	})
+}
+
+// What `x in doc.path` finds: elements of arrays and names of members, and a
+// place to look for documents with too many.
+func TestMemberEntries(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/tags"))
+	for id, tags := range map[string]string{
+		"array": `["x","y","x",1,null]`, "object": `{"x":"y"}`, "string": `"x"`, "nested": `[["x"],{"x":1}]`,
+		"many": "[" + strings.Repeat(`"x",`, MaxMembers) + `"y"]`,
+	} {
+		l.created("orders", id, fmt.Sprintf(`{"id":%q,"tags":%s}`, id, tags))
+	}
+	catchUp(t, s, l)
+	v := view(t, s, "orders")
+	defer v.Close()
+	for value, want := range map[string]string{`"x"`: "array object ", `"y"`: "array ", "1": "array ", "null": "array ", `["x"]`: "nested ", `{"x":1}`: "nested ", "2": ""} {
+		if got := found(t, v, "/tags", MemberSpace, value); got != want {
+			t.Errorf("%s is in %q, want %q", value, got, want)
+		}
+	}
+	it := v.Entries(v.Indexes()[0], MemberSpace, nil, nil)
+	if !it.First() {
+		t.Fatal("no entries")
+	}
+	if e, err := it.Entry(); string(e.Key) != ManyMembers || string(e.ID) != "many" || err != nil {
+		t.Errorf("the first entry is %+v (%v)", e, err)
+	}
+	n := 1
+	for it.Next() {
+		n++
+	}
+	if err := it.Close(); n != 1+4+1+2 || err != nil {
+		t.Errorf("there are %d entries (%v)", n, err)
+	}
+	if it := v.Entries(v.Indexes()[0], ValueSpace, []byte{9}, []byte{3}); it.First() || it.Close() != nil {
+		t.Error("something is in an empty range")
+	}
+}
+
+// A view is at one position while folds go on: documents, entries and counts
+// fit each other. Every fold gives both documents the same new content.
+func TestViewWhileFolding(t *testing.T) {
+	for _, mode := range []schema.IndexingMode{schema.Consistent, schema.Lazy} {
+		s, l := open(t), &logbook{now: 1000}
+		l.collection(schema.CollectionCreated, "orders", policy(mode, "/n"))
+		a, b := l.created("orders", "a", `{"id":"a","n":0}`), l.created("orders", "b", `{"id":"b","n":0}`)
+		catchUp(t, s, l)
+		var group sync.WaitGroup
+		var reading atomic.Int64
+		read := func() {
+			v, ok, err := s.View("orders")
+			if err != nil || !ok {
+				t.Errorf("no view (%v)", err)
+				return
+			}
+			defer v.Close()
+			seq := schema.Version(v.Seq())
+			one, _, err1 := v.Document([]byte("a"))
+			two, _, err2 := v.Meta([]byte("b"))
+			if one.Version != seq-1 || two.Version != seq || v.Len() != 2 || err1 != nil || err2 != nil {
+				t.Errorf("at %d the documents are %+v and %+v (%v, %v)", seq, one.Meta, two, err1, err2)
+			}
+			n := ""
+			docs := v.Documents("")
+			for docs.Next() {
+				r, err := docs.Record()
+				_, content, _ := strings.Cut(string(r.Body), `"n":`)
+				if n != "" && n != content || err != nil {
+					t.Errorf("at %d one has %s, the other %s (%v)", seq, n, content, err)
+				}
+				n = content
+			}
+			if err := docs.Close(); err != nil {
+				t.Error(err)
+			}
+			if v.Behind() > 0 {
+				return
+			}
+			if got := found(t, v, "/n", ValueSpace, strings.TrimSuffix(n, "}")); got != "a b " {
+				t.Errorf("at %d %s have %s", seq, got, n)
+			}
+		}
+		for range 3 {
+			reading.Add(1)
+			group.Go(func() {
+				defer reading.Add(-1)
+				for range 200 {
+					read()
+				}
+			})
+		}
+		group.Go(func() {
+			for reading.Load() > 0 {
+				if _, err := s.Index(1); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		for i := 1; reading.Load() > 0; i++ {
+			a = l.document(schema.DocumentReplaced, "orders", "a", a, fmt.Sprintf(`{"id":"a","n":%d}`, i))
+			b = l.document(schema.DocumentReplaced, "orders", "b", b, fmt.Sprintf(`{"id":"b","n":%d}`, i))
+			catchUp(t, s, l)
+		}
+		group.Wait()
+		drain(t, s, 10)
+		checkIndexes(t, s, true)
+		read()
+	}
+}
