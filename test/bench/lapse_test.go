@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,8 +31,9 @@ const (
 // server, and the processor with its two connections over loopback.
 type lapse struct {
 	*embedded.Server
-	processor *processor.Processor
-	client    *client.Client
+	client     *client.Client
+	projection string       // its directory
+	stop       func() error // stops the processor, before the benchmark's end does
 }
 
 func startLapse(b *testing.B, durability processor.Durability) *lapse {
@@ -55,16 +57,18 @@ func startLapse(b *testing.B, durability processor.Durability) *lapse {
 		return nc
 	}
 	logConn, serviceConn := conn(server.ConnectLog()), conn(server.ConnectService())
+	projection := filepath.Join(dir, "projection")
 	p, err := processor.Start(context.Background(), logConn, serviceConn, processor.Options{
-		Dir:        filepath.Join(dir, "projection"),
+		Dir:        projection,
 		Durability: durability,
 		Version:    "0.0.0",
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
+	stop := sync.OnceValue(p.Stop)
 	b.Cleanup(func() {
-		if err := p.Stop(); err != nil {
+		if err := stop(); err != nil {
 			b.Error(err)
 		}
 	})
@@ -72,7 +76,7 @@ func startLapse(b *testing.B, durability processor.Durability) *lapse {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &lapse{server, p, c}
+	return &lapse{server, c, projection, stop}
 }
 
 func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption) *client.Collection {

@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,29 +17,10 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// store is what has orders and can be asked for them, by several callers.
-type store interface {
-	// customer fetches the orders of a customer and returns how many came.
-	customer(caller int, name string) (found int, err error)
-	// scan fetches the orders that meet heavyWhere, looking at all of them.
-	scan() (scanned, found int, err error)
-}
-
-// A way asks lapse. name is that of the benchmarks.
-type way struct {
-	name string
-	open func(b *testing.B, l *loaded) store
-}
-
-// ways are those that are measured beside SQLite.
-var ways = []way{
-	{"requests", func(_ *testing.B, l *loaded) store { return l }},
-}
-
 // ordersCollection is where orders are kept.
 const ordersCollection = "orders"
 
-// loaded is a database with orders. As a store it asks by requests.
+// loaded is a database with orders.
 type loaded struct {
 	*lapse
 	orders
@@ -158,19 +138,6 @@ func (l *loaded) request(caller int, op string, body []byte) ([]byte, error) {
 	return reply.Data, nil
 }
 
-func (l *loaded) query(caller int, body string) ([]byte, error) {
-	return l.request(caller, "query", []byte(body))
-}
-
-func (l *loaded) customer(caller int, name string) (int, error) {
-	reply, err := l.query(caller, customerQuery(name))
-	return documents(reply), err
-}
-
-func customerQuery(name string) string {
-	return fmt.Sprintf(`{"where":"doc.customer == params.c","params":{"c":%q}}`, name)
-}
-
 // byID fetches the orders of customer c as who knows their ids does.
 func (l *loaded) byID(caller, c int) (int, error) {
 	var body batchBody
@@ -181,49 +148,9 @@ func (l *loaded) byID(caller, c int) (int, error) {
 	return documents(reply), err
 }
 
-// explained is the reply to a query with explain.
-type explained struct {
-	Documents []json.RawMessage `json:"documents"`
-	Cursor    string            `json:"cursor"`
-	Count     int               `json:"count"`
-	Plan      struct {
-		Index   *string `json:"index"`
-		Scanned int     `json:"scanned"`
-	} `json:"plan"`
-}
-
-func (l *loaded) explain(body string) (reply explained, err error) {
-	text, err := l.query(0, body)
-	if err == nil {
-		err = json.Unmarshal(text, &reply)
-	}
-	return reply, err
-}
-
-// heavyQuery has a limit above what there is to find, so that it looks at
-// everything.
-var heavyQuery = fmt.Sprintf(`{"where":%q,"limit":1000,"explain":true}`, heavyWhere)
-
-func (l *loaded) scan() (scanned, found int, err error) {
-	reply, err := l.explain(heavyQuery)
-	if err == nil && reply.Plan.Index != nil {
-		err = fmt.Errorf("the scan goes by the index on %s", *reply.Plan.Index)
-	}
-	if err == nil && reply.Cursor != "" {
-		err = errors.New("the scan ends before the end")
-	}
-	return reply.Plan.Scanned, len(reply.Documents), err
-}
-
-var sizableQuery = fmt.Sprintf(`{"where":%q,"count":true,"explain":true}`, sizableWhere)
-
-// count counts by an index.
-func (l *loaded) count() (int, error) {
-	reply, err := l.explain(sizableQuery)
-	if err == nil && (reply.Plan.Index == nil || *reply.Plan.Index != "/total") {
-		err = errors.New("the count does not go by the index on /total")
-	}
-	return reply.Count, err
+// query asks by request.
+func (l *loaded) query(caller int, body string) ([]byte, error) {
+	return l.request(caller, "query", []byte(body))
 }
 
 // check fails the benchmark unless queries by customer find the customer's
@@ -232,7 +159,7 @@ func (l *loaded) check(b *testing.B) {
 	b.Helper()
 	for c := 0; c < l.customers(); c += 1 + l.customers()/10 {
 		query := customerQuery(customer(c))
-		reply, err := l.explain(query[:len(query)-1] + `,"explain":true}`)
+		reply, err := lapseStore(l.query).explain(query[:len(query)-1] + `,"explain":true}`)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func BenchmarkQuery(b *testing.B) {
 		b.Run("equality", func(b *testing.B) { benchmarkEquality(b, s) })
 		b.Run("large-to-small", func(b *testing.B) {
 			byCallers(b, func(b *testing.B, callers int) {
-				versus.Run(b, askCustomers(b, callers, large, l), askCustomers(b, callers, small, s))
+				versus.Run(b, askCustomers(b, callers, large, lapseStore(l.query)), askCustomers(b, callers, small, lapseStore(s.query)))
 			})
 		})
 	})
@@ -87,7 +87,7 @@ func fetchCustomers(b *testing.B, callers int, fetch func(caller, n int) (found 
 // batch that gets the same ones by their ids.
 func benchmarkEquality(b *testing.B, l *loaded) {
 	byCallers(b, func(b *testing.B, callers int) {
-		versus.Run(b, askCustomers(b, callers, l.orders, l), fetchCustomers(b, callers, func(caller, n int) (int, error) {
+		versus.Run(b, askCustomers(b, callers, l.orders, lapseStore(l.query)), fetchCustomers(b, callers, func(caller, n int) (int, error) {
 			return l.byID(caller, l.random(n))
 		}))
 	})
@@ -114,7 +114,7 @@ func scanOnce(b *testing.B, want int, from store) versus.Side {
 func benchmarkCount(b *testing.B, l *loaded) {
 	versus.Alone(b, "entries", func() versus.Rate {
 		clock := versus.Start()
-		counted, err := l.count()
+		counted, err := lapseStore(l.query).count()
 		rate := clock.Stop(counted)
 		if err != nil {
 			b.Fatal(err)

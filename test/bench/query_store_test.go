@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
+)
+
+// store is what has orders and can be asked for them, by several callers.
+type store interface {
+	// customer fetches the orders of a customer and returns how many came.
+	customer(caller int, name string) (found int, err error)
+	// scan fetches the orders that meet heavyWhere, looking at all of them.
+	scan() (scanned, found int, err error)
+}
+
+// lapseStore is lapse as a store: a way to have the body of a query answered.
+type lapseStore func(caller int, body string) (reply []byte, err error)
+
+// ways to ask lapse are measured beside SQLite in this order. name is that of
+// the benchmarks.
+var ways = []struct {
+	name string
+	open func(b *testing.B, l *loaded) lapseStore
+}{
+	{"requests", func(_ *testing.B, l *loaded) lapseStore { return l.query }},
+	{"in-process", inProcess}, // the last, as it ends the others
+}
+
+// inProcess asks the engine that answers the requests, as SQLite is asked: by a
+// function call. It takes the projection from the processor, so nobody else can
+// ask from then on.
+func inProcess(b *testing.B, l *loaded) lapseStore {
+	if err := l.stop(); err != nil {
+		b.Fatal(err)
+	}
+	projection, err := projections.Open(l.projection, projections.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := projection.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	engine, err := query.New(query.Limits{}, make([]byte, 32))
+	if err != nil {
+		b.Fatal(err)
+	}
+	const room = 4 << 20
+	now := func(int64) int64 { return time.Now().Unix() }
+	return func(_ int, body string) ([]byte, error) {
+		reply, err := engine.Answer(context.Background(), projection, ordersCollection, []byte(body), now, room)
+		return reply.Body, err
+	}
+}
+
+func (ask lapseStore) customer(caller int, name string) (int, error) {
+	reply, err := ask(caller, customerQuery(name))
+	return documents(reply), err
+}
+
+func customerQuery(name string) string {
+	return fmt.Sprintf(`{"where":"doc.customer == params.c","params":{"c":%q}}`, name)
+}
+
+// explained is the reply to a query with explain.
+type explained struct {
+	Documents []json.RawMessage `json:"documents"`
+	Cursor    string            `json:"cursor"`
+	Count     int               `json:"count"`
+	Plan      struct {
+		Index   *string `json:"index"`
+		Scanned int     `json:"scanned"`
+	} `json:"plan"`
+}
+
+func (ask lapseStore) explain(body string) (reply explained, err error) {
+	text, err := ask(0, body)
+	if err == nil {
+		err = json.Unmarshal(text, &reply)
+	}
+	return reply, err
+}
+
+// heavyQuery has a limit above what there is to find, so that it looks at
+// everything.
+var heavyQuery = fmt.Sprintf(`{"where":%q,"limit":1000,"explain":true}`, heavyWhere)
+
+func (ask lapseStore) scan() (scanned, found int, err error) {
+	reply, err := ask.explain(heavyQuery)
+	if err == nil && reply.Plan.Index != nil {
+		err = fmt.Errorf("the scan goes by the index on %s", *reply.Plan.Index)
+	}
+	if err == nil && reply.Cursor != "" {
+		err = errors.New("the scan ends before the end")
+	}
+	return reply.Plan.Scanned, len(reply.Documents), err
+}
+
+var sizableQuery = fmt.Sprintf(`{"where":%q,"count":true,"explain":true}`, sizableWhere)
+
+// count counts by an index.
+func (ask lapseStore) count() (int, error) {
+	reply, err := ask.explain(sizableQuery)
+	if err == nil && (reply.Plan.Index == nil || *reply.Plan.Index != "/total") {
+		err = errors.New("the count does not go by the index on /total")
+	}
+	return reply.Count, err
+}
