@@ -1,6 +1,8 @@
 package query
 
 import (
+	"math"
+
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
@@ -19,6 +21,7 @@ const (
 	fnDocument = "@document" // (doc): all of the document
 	fnTrue     = "@true"     // whether it is the boolean true
 	fnMember   = "@member"   // in
+	fnRange    = "@range"    // what a macro goes over
 )
 
 // relationFunctions are the comparison operators and what they become.
@@ -64,6 +67,11 @@ var arithmeticFunctions = map[string]struct {
 		return types.MaybeNoSuchOverloadErr(a)
 	}},
 	operators.Modulo: {"@mod", func(a, b ref.Val) ref.Val {
+		if x, ok := a.(types.Double); ok {
+			if y, ok := b.(types.Double); ok {
+				return types.Double(math.Mod(float64(x), float64(y)))
+			}
+		}
 		if x, ok := a.(traits.Modder); ok {
 			return x.Modulo(b)
 		}
@@ -78,18 +86,16 @@ const maxTextBytes = 4 << 20
 // functions declares them all to CEL.
 func functions() (options []cel.EnvOption) {
 	binary := func(name string, nonStrict bool, f func(a, b ref.Val) ref.Val) {
-		overload := []cel.OverloadOpt{}
+		overload := []cel.OverloadOpt{cel.BinaryBinding(f)}
 		if nonStrict {
 			overload = append(overload, cel.OverloadIsNonStrict())
 		}
 		options = append(options, cel.Function(name,
-			cel.Overload(name+"_any", []*cel.Type{cel.DynType, cel.DynType}, cel.DynType, overload...),
-			cel.SingletonBinaryBinding(f)))
+			cel.Overload(name+"_any", []*cel.Type{cel.DynType, cel.DynType}, cel.DynType, overload...)))
 	}
 	unary := func(name string, f func(ref.Val) ref.Val) {
 		options = append(options, cel.Function(name,
-			cel.Overload(name+"_any", []*cel.Type{cel.DynType}, cel.DynType, cel.OverloadIsNonStrict()),
-			cel.SingletonUnaryBinding(f)))
+			cel.Overload(name+"_any", []*cel.Type{cel.DynType}, cel.DynType, cel.UnaryBinding(f), cel.OverloadIsNonStrict())))
 	}
 	for _, fn := range relationFunctions {
 		binary(fn.name, true, func(a, b ref.Val) ref.Val { return types.Bool(related(fn.relation, a, b)) })
@@ -106,6 +112,13 @@ func functions() (options []cel.EnvOption) {
 	})
 	unary(fnDocument, func(doc ref.Val) ref.Val { return json.value(doc.(documentValue).whole()) })
 	unary(fnTrue, func(v ref.Val) ref.Val { return types.Bool(v == types.True) })
+	unary(fnRange, func(v ref.Val) ref.Val {
+		switch v.(type) {
+		case traits.Lister, traits.Mapper, *types.Err:
+			return v
+		}
+		return types.NewErr("neither a list nor a map")
+	})
 	return options
 }
 
