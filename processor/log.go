@@ -2,7 +2,9 @@ package processor
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -98,6 +100,14 @@ func logConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {
 
 // Identity names the log itself, not its stream's name.
 func (l *eventLog) Identity() string { return strings.TrimPrefix(l.prefix, l.db.Append()) }
+
+// Secret returns a secret for one purpose, the same as long as there is this
+// log, for every process that may read it.
+func (l *eventLog) Secret(purpose string) []byte {
+	h := hmac.New(sha256.New, []byte(l.prefix))
+	h.Write([]byte(purpose))
+	return h.Sum(nil)
+}
 
 // Bounds returns the first and last sequence in the log.
 func (l *eventLog) Bounds(ctx context.Context) (first, last uint64, err error) {

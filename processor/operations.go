@@ -10,7 +10,7 @@ import (
 var operationNames = [...]string{
 	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
 	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete",
-	"batch", "history", "status",
+	"batch", "query", "history", "status",
 }
 
 // splitOperation takes the operation off the front of a subject's tail.

@@ -3,8 +3,10 @@ package processor
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
 
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -42,6 +44,14 @@ type Options struct {
 	Queue int
 	// Workers is how many reads are answered at a time; 16 if 0.
 	Workers int
+	// Query are the limits of each query.
+	Query query.Limits
+	// QueryWorkers is how many queries run at a time; if 0, half as many as Go
+	// has processors, since a query keeps one busy.
+	QueryWorkers int
+	// QueryQueue is how many queries may wait for a worker before they are
+	// refused with 429; 64 if 0.
+	QueryQueue int
 	// Logger gets what an operator should know; nowhere if nil.
 	Logger *slog.Logger
 	// Progress is called while the log is folded at the start, with the
@@ -67,6 +77,13 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.Workers == 0 {
 		o.Workers = 16
+	}
+	o.Query = o.Query.EnsureDefaults()
+	if o.QueryWorkers == 0 {
+		o.QueryWorkers = max(1, runtime.GOMAXPROCS(0)/2)
+	}
+	if o.QueryQueue == 0 {
+		o.QueryQueue = 64
 	}
 	if o.Version == "" {
 		o.Version = "0.0.0"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -93,7 +95,11 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
 	}
 	p.writer = w
-	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w}
+	engine, err := query.New(o.Query, log.Secret("cursors"))
+	if err != nil {
+		return nil, err
+	}
+	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, engine: engine}
 	p.run(log, mutations)
 	if err := p.service.serve(serviceConn); err != nil {
 		p.stopWriting()
@@ -109,6 +115,7 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream) {
 	reading, stopReading := context.WithCancel(writing)
 	p.stopWriting, p.stopReading = stopWriting, stopReading
 	p.running.Add(3)
+	p.running.Go(func() { p.index(writing) })
 	go func() {
 		defer p.running.Done()
 		select {
@@ -128,6 +135,28 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream) {
 			p.fail(err)
 		}
 	}()
+}
+
+// indexSlice is how many documents are indexed before the writer gets its turn.
+const indexSlice = 256
+
+// index builds indexes and has lazy ones follow the documents, until ctx ends.
+func (p *Processor) index(ctx context.Context) {
+	for {
+		select {
+		case <-p.store.IndexWork():
+		case <-ctx.Done():
+			return
+		}
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = p.store.Index(indexSlice); err != nil {
+				p.fail(fmt.Errorf("index documents: %w", err))
+				return
+			}
+			runtime.Gosched()
+		}
+	}
 }
 
 // fail keeps the first failure.

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -46,6 +47,8 @@ type service struct {
 	operations
 
 	reads   chan func()
+	engine  *query.Engine
+	queries chan func() // apart from the other reads, which they would keep waiting
 	waiting atomic.Int64
 	queued  atomic.Int64 // bytes
 	workers sync.WaitGroup
@@ -61,10 +64,13 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.room = int(nc.MaxPayload()) - headerRoom
 	s.reads = make(chan func(), s.options.Queue)
+	s.queries = make(chan func(), s.options.QueryQueue)
 	s.replies.New = func() any { return newReusedMessage() }
 	for range s.options.Workers {
-		s.workers.Add(1)
-		go s.work()
+		s.workers.Go(func() { s.work(s.reads) })
+	}
+	for range s.options.QueryWorkers {
+		s.workers.Go(func() { s.work(s.queries) })
 	}
 	s.micro, err = micro.AddService(nc, micro.Config{
 		Name:        "lapse",
@@ -106,20 +112,22 @@ func (s *service) stop() error {
 // finish answers what is left and waits for the workers.
 func (s *service) finish() {
 	waitUntil(stopTimeout, func() bool { return len(s.reads) == 0 })
-	s.cancel()
+	s.cancel() // and with it queries, which may take long
 	s.workers.Wait()
-	for len(s.reads) > 0 { // one that waited for a Lapse-Min-Seq may have come late
-		(<-s.reads)()
+	for _, left := range []chan func(){s.reads, s.queries} { // one that waited for a Lapse-Min-Seq may have come late
+		for len(left) > 0 {
+			(<-left)()
+		}
 	}
 	_ = s.nc.FlushTimeout(stopTimeout)
 }
 
-func (s *service) work() {
-	defer s.workers.Done()
+// work answers what is queued until the service ends.
+func (s *service) work(queued <-chan func()) {
 	for {
 		select {
-		case read := <-s.reads:
-			read()
+		case answer := <-queued:
+			answer()
 		case <-s.ctx.Done():
 			return
 		}
@@ -200,7 +208,11 @@ func (r *request) dispatch() {
 		r.submit(&wish{mutation: mutation})
 		return
 	}
-	if r.op == "document.get" && r.getRecent() {
+	switch {
+	case r.op == "query":
+		r.query()
+		return
+	case r.op == "document.get" && r.getRecent():
 		return
 	}
 	if read, ok := r.read(); ok {

@@ -14,10 +14,11 @@ var architecture = map[string]struct{ ours, not []string }{
 	"values":             {not: []string{"nats-io", "pebble", "time"}},
 	"expiry":             {not: []string{"nats-io", "pebble", "time"}},
 	"projections":        {ours: []string{"schema", "values"}, not: []string{"nats-io", "time"}},
-	"processor":          {ours: []string{"schema", "expiry", "projections"}},
+	"query":              {ours: []string{"schema", "values", "projections"}, not: []string{"nats-io", "pebble"}},
+	"processor":          {ours: []string{"schema", "expiry", "projections", "query"}},
 	"processor/embedded": {ours: []string{"schema"}},
 	"client":             {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
-	"cmd/lapse":          {ours: []string{"schema", "processor", "processor/embedded", "client"}, not: []string{"pebble"}},
+	"cmd/lapse":          {ours: []string{"schema", "query", "processor", "processor/embedded", "client"}, not: []string{"pebble"}},
 }
 
 func TestDependenciesPointOneWay(t *testing.T) {

@@ -5,18 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
 // serveFlags are the flags of serve as given.
 type serveFlags struct {
 	storeDir, listen, database, durability, metrics string
+
+	query                    query.Limits
+	queryWorkers, queryQueue int
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -36,7 +42,36 @@ is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
 	flags.StringVar(&f.durability, "durability", string(processor.Fsync),
 		"what an acknowledged write survives: fsync, a power cut; os, the end of the process")
 	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `HOST:PORT`")
+	addQueryFlags(flags, &f)
 	return cmd
+}
+
+// addQueryFlags adds the limits of queries.
+func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
+	o := processor.Options{}.EnsureDefaults()
+	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run `N` queries at a time")
+	flags.IntVar(&f.queryQueue, "query-queue", o.QueryQueue, "let `N` queries wait, refuse more with 429")
+	flags.DurationVar(&f.query.Time, "query-time", o.Query.Time, "end a query after `DURATION`, waiting included, with 504")
+	flags.IntVar(&f.query.Scanned, "query-scanned", o.Query.Scanned, "end a query that looked at `N` documents or index entries, with 413")
+	flags.IntVar(&f.query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page of more than `N` bytes with 413; a message of NATS may hold less")
+	flags.IntVar(&f.query.SortBytes, "query-sort-bytes", o.Query.SortBytes, "end a query that takes `N` bytes to sort, with 413")
+	flags.IntVar(&f.query.ExpressionBytes, "query-expression-bytes", o.Query.ExpressionBytes, "refuse a condition of more than `N` bytes with 400")
+	flags.IntVar(&f.query.Nesting, "query-nesting", o.Query.Nesting, "refuse a condition nested deeper than `N` with 400")
+	flags.Uint64Var(&f.query.Cost, "query-cost", o.Query.Cost, "end a query whose condition costs `N` on one document, in CEL's units, with 413")
+}
+
+// check returns a usage error for limits that allow nothing.
+func (f *serveFlags) check() error {
+	for name, n := range map[string]int64{
+		"query-workers": int64(f.queryWorkers), "query-queue": int64(f.queryQueue), "query-time": int64(f.query.Time),
+		"query-scanned": int64(f.query.Scanned), "query-bytes": int64(f.query.Bytes), "query-sort-bytes": int64(f.query.SortBytes),
+		"query-expression-bytes": int64(f.query.ExpressionBytes), "query-nesting": int64(f.query.Nesting), "query-cost": int64(min(f.query.Cost, math.MaxInt64)),
+	} {
+		if n < 1 {
+			return usageErrorf("--%s: use at least 1", name)
+		}
+	}
+	return nil
 }
 
 func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
@@ -47,6 +82,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	durability, err := processor.ParseDurability(f.durability)
 	if err != nil {
 		return usageErrorf("--durability: %v", err)
+	}
+	if err := f.check(); err != nil {
+		return err
 	}
 	collectLess()
 	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
@@ -81,6 +119,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		Durability: durability,
 		Logger:     logger,
 		Version:    semver(),
+
+		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,
+
 		Progress: func(done, total uint64) {
 			if bar == nil {
 				bar = newProgress(a.stderr, "fold the log", int64(total))
