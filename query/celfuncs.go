@@ -122,6 +122,27 @@ func functions() (options []cel.EnvOption) {
 	return options
 }
 
+// mixedArithmetic lets CEL's checker take numbers of different types, which
+// arithmetic computes as doubles.
+func mixedArithmetic() (options []cel.EnvOption) {
+	numbers := []*cel.Type{cel.IntType, cel.UintType, cel.DoubleType}
+	for operator, fn := range arithmeticFunctions {
+		var overloads []cel.FunctionOpt
+		for _, a := range numbers {
+			for _, b := range numbers {
+				if a != b {
+					overloads = append(overloads, cel.Overload(fn.name[1:]+"_"+a.String()+"_"+b.String(), []*cel.Type{a, b}, cel.DoubleType))
+				}
+			}
+		}
+		if operator == operators.Modulo { // the others have one
+			overloads = append(overloads, cel.Overload(fn.name[1:]+"_double", []*cel.Type{cel.DoubleType, cel.DoubleType}, cel.DoubleType))
+		}
+		options = append(options, cel.Function(operator, overloads...))
+	}
+	return options
+}
+
 // related tells whether "a r b" is true.
 func related(r relation, a, b ref.Val) bool {
 	if types.IsUnknownOrError(a) || types.IsUnknownOrError(b) {

@@ -46,8 +46,9 @@ type constant struct {
 
 // compiler makes conditions.
 type compiler struct {
-	env     *cel.Env
-	options []cel.ProgramOption
+	language *cel.Env // what a condition may say
+	machine  *cel.Env // what it is made into
+	options  []cel.ProgramOption
 }
 
 // interruptEvery is how many iterations of a macro go between two looks at the
@@ -55,7 +56,7 @@ type compiler struct {
 const interruptEvery = 100
 
 func newCompiler(l Limits) (*compiler, error) {
-	env, err := cel.NewEnv(append(functions(),
+	language, err := cel.NewEnv(append(mixedArithmetic(),
 		cel.Variable(varDocument, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(varParams, cel.MapType(cel.StringType, cel.DynType)),
 		cel.CustomTypeAdapter(json),
@@ -67,7 +68,11 @@ func newCompiler(l Limits) (*compiler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &compiler{env: env, options: []cel.ProgramOption{
+	machine, err := language.Extend(functions()...)
+	if err != nil {
+		return nil, err
+	}
+	return &compiler{language: language, machine: machine, options: []cel.ProgramOption{
 		cel.EvalOptions(cel.OptOptimize), // compiles regular expressions once
 		cel.CostTracking(callCost{}),
 		cel.CostLimit(l.Cost),
@@ -79,14 +84,16 @@ const maxRegexProgram = 2000
 
 // compile reads a condition. The error says what is wrong with it, on one line.
 func (c *compiler) compile(where string) (*condition, error) {
-	checked, issues := c.env.Compile(where)
+	checked, issues := c.language.Compile(where)
 	if issues.Err() != nil {
 		return nil, issue(issues)
 	}
+	native := checked.NativeRep()
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("it is of type %s: a condition is true or false", t)
+	} else if e := native.Expr(); e.Kind() == ast.CallKind && arithmeticFunctions[e.AsCall().FunctionName()].apply != nil {
+		return nil, errors.New("it is a number or a string: a condition is true or false")
 	}
-	native := checked.NativeRep()
 	if err := hidden(native.Expr()); err != nil {
 		return nil, err
 	}
@@ -107,6 +114,7 @@ func (c *compiler) compile(where string) (*condition, error) {
 func issue(issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	message := strings.Join(strings.Fields(first.Message), " ")
+	message, _, _ = strings.Cut(message, " expecting ") // all that the grammar would take
 	if first.Location.Line() < 1 {
 		return errors.New(message)
 	}
@@ -332,7 +340,7 @@ func (b *builder) byCEL(e ast.Expr) (predicate, error) {
 	if p.loops {
 		options = append([]cel.ProgramOption{cel.InterruptCheckFrequency(interruptEvery)}, options...)
 	}
-	program, err := b.env.PlanProgram(ast.NewAST(rewritten, b.info), options...)
+	program, err := b.machine.PlanProgram(ast.NewAST(rewritten, b.info), options...)
 	if err != nil {
 		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
 	}

@@ -68,7 +68,7 @@ func (e *Engine) Answer(ctx context.Context, store *projections.Store, name sche
 		return reply, err
 	}
 	if !ok {
-		return reply, schema.ErrCollectionNotFound.With("there is no collection %s", name)
+		return reply, schema.ErrCollectionNotFound.With("there is no collection %q: create it with collection.create", string(name))
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	reply.Seq = view.Seq()

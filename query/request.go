@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	stdjson "encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -62,7 +63,7 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 			r.where = strings.TrimSpace(r.where)
 		case "params":
 			if r.params = values.Value(value); r.params.Kind() != values.Object {
-				err = fmt.Errorf("use an object")
+				err = errors.New("use an object")
 			}
 		case "orderBy":
 			err = r.parseOrderBy(value)
@@ -104,7 +105,7 @@ func (r *request) parseOrderBy(value []byte) error {
 	const form = `use a list like [{"path":"/total","desc":true}]`
 	var entries []map[string]any
 	if stdjson.Unmarshal(value, &entries) != nil {
-		return fmt.Errorf(form)
+		return errors.New(form)
 	}
 	if len(entries) > maxOrderBy {
 		return fmt.Errorf("at most %d paths are allowed", maxOrderBy)
@@ -126,11 +127,11 @@ func (r *request) parseOrderBy(value []byte) error {
 				o.desc, ok = v.(bool)
 			}
 			if !ok {
-				return fmt.Errorf(form)
+				return errors.New(form)
 			}
 		}
 		if o.path == nil {
-			return fmt.Errorf(form)
+			return errors.New(form)
 		}
 		r.orderBy = append(r.orderBy, o)
 	}
@@ -140,7 +141,7 @@ func (r *request) parseOrderBy(value []byte) error {
 func (r *request) parseSelect(value []byte) error {
 	var paths []string
 	if stdjson.Unmarshal(value, &paths) != nil {
-		return fmt.Errorf(`use a list of paths like ["/id","/address/city"]`)
+		return errors.New(`use a list of paths like ["/id","/address/city"]`)
 	}
 	if len(paths) > maxSelect {
 		return fmt.Errorf("at most %d paths are allowed", maxSelect)
