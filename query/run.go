@@ -317,6 +317,9 @@ func (r *run) eachDocument(after *position, row func() error, visit func(*candid
 
 // eachEntry visits what the entries of an index lead to.
 func (r *run) eachEntry(a *access, after *position, row func() error, visit func(*candidate) (bool, error)) error {
+	if a.ordered && after != nil && len(after.key) > projections.MaxValueKeyBytes {
+		return errCutKey
+	}
 	c := &candidate{run: r}
 	collection := r.view.Collection()
 	walk := walker{view: r.view, access: a, after: after}
