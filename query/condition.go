@@ -24,7 +24,7 @@ import (
 // it, by CEL.
 type condition struct {
 	predicate predicate
-	pointers  []values.Pointer // by slot
+	names     []string // of its paths, as JSON pointers, by slot
 	paths     *values.Paths
 	constants []constantSource
 }
@@ -100,14 +100,14 @@ func (c *compiler) compile(where string) (*condition, error) {
 	b := &builder{
 		compiler: c,
 		info:     native.SourceInfo(),
-		slots:    &slots{byPath: make(map[string]int)},
+		slots:    &slots{},
 		lastID:   ast.MaxID(native),
 	}
 	p, err := b.predicate(native.Expr())
 	if err != nil {
 		return nil, err
 	}
-	return &condition{predicate: p, pointers: b.slots.pointers, paths: values.NewPaths(b.slots.pointers), constants: b.constants}, nil
+	return &condition{predicate: p, names: b.slots.names, paths: values.NewPaths(b.slots.pointers), constants: b.constants}, nil
 }
 
 // issue is the first thing that CEL has to say, without its picture.

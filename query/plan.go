@@ -31,7 +31,7 @@ type planner struct {
 	orderBy   []order
 }
 
-// byPath returns the complete indexes by their path.
+// indexes returns the complete indexes by their path.
 func (p *planner) indexes() map[string]projections.Index {
 	all := make(map[string]projections.Index)
 	for _, x := range p.view.Indexes() {
@@ -81,7 +81,7 @@ func (p *planner) plan() (narrow []*access, ordered *access) {
 			a.spans = intersect(a.spans, spans)
 			continue
 		}
-		a := &access{index: index, spans: union(spans)}
+		a := &access{index: index, spans: spans}
 		values[path] = a
 		narrow = append(narrow, a)
 	}
@@ -150,7 +150,7 @@ func (p *planner) spans(part predicate) (path string, space projections.Space, s
 	if !ok {
 		return "", 0, nil, false
 	}
-	return p.condition.pointers[slot].String(), space, spans, true
+	return p.condition.names[slot], space, union(spans), true
 }
 
 // Bounds of how many entries choosing an access may count.

@@ -2,10 +2,8 @@ package query
 
 import (
 	"bytes"
-	stdjson "encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -42,129 +40,142 @@ type order struct {
 
 // parseRequest reads the body of a query; an empty one asks for everything. A
 // member it does not know is an error: a misspelt one would change the answer.
+// The request shares the body's memory.
 func parseRequest(body []byte) (r request, fault *schema.Error) {
 	r.limit = defaultLimit
-	if len(bytes.TrimSpace(body)) == 0 {
+	query := values.Value(bytes.TrimSpace(body))
+	if len(query) == 0 {
 		return r, nil
 	}
-	var members map[string]stdjson.RawMessage
-	if !schema.ValidJSON(body) || stdjson.Unmarshal(body, &members) != nil || members == nil {
+	if query.Kind() != values.Object || !schema.ValidJSON(query) {
 		return r, schema.ErrBadRequest.With(`the query is not a JSON object: use one like {"where":"doc.total > 100","limit":10}`)
 	}
-	for _, name := range slices.Sorted(maps.Keys(members)) { // so that of two faults the same one is always named
-		value := members[name]
-		if string(value) == "null" {
-			continue
+	var seen []string
+	query.Members(func(name []byte, value values.Value) bool {
+		if slices.Contains(seen, string(name)) {
+			fault = schema.ErrBadRequest.With("the query has the member %.80q twice", name)
+			return false
 		}
-		var err error
-		switch name {
-		case "where":
-			err = stdjson.Unmarshal(value, &r.where)
-			r.where = strings.TrimSpace(r.where)
-		case "params":
-			if r.params = values.Value(value); r.params.Kind() != values.Object {
-				err = errors.New("use an object")
-			}
-		case "orderBy":
-			err = r.parseOrderBy(value)
-		case "select":
-			err = r.parseSelect(value)
-		case "limit":
-			err = r.parseLimit(value)
-		case "cursor":
-			err = stdjson.Unmarshal(value, &r.cursor)
-		case "count":
-			err = stdjson.Unmarshal(value, &r.count)
-		case "explain":
-			err = stdjson.Unmarshal(value, &r.explain)
-		default:
-			return r, schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count and explain", name)
+		seen = append(seen, string(name))
+		if value.Kind() == values.Null {
+			return true
 		}
-		if err != nil {
-			return r, schema.ErrBadRequest.With("%s %s: %s", name, schema.Shown(value), wanted(name, err))
+		err := r.parseMember(string(name), value)
+		if errors.Is(err, errUnknownMember) {
+			fault = schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count and explain", name)
+		} else if err != nil {
+			fault = schema.ErrBadRequest.With("%s %s: %v", name, schema.Shown(value), err)
 		}
+		return fault == nil
+	})
+	if fault == nil && r.count && r.cursor != "" {
+		fault = schema.ErrBadRequest.With("count with a cursor: a count is of all pages, leave the cursor out")
 	}
-	if r.count && r.cursor != "" {
-		return r, schema.ErrBadRequest.With("count with a cursor: a count is of all pages, leave the cursor out")
-	}
-	return r, nil
+	return r, fault
 }
 
-// wanted says what a member may be: what encoding/json has to say is about Go.
-func wanted(name string, err error) string {
+var errUnknownMember = errors.New("unknown member")
+
+// parseMember reads one member; the error says what it may be.
+func (r *request) parseMember(name string, value values.Value) (err error) {
 	switch name {
-	case "where", "cursor":
-		return "use a string"
-	case "count", "explain":
-		return "use true or false"
+	case "where":
+		r.where, err = parseText(value)
+		r.where = strings.TrimSpace(r.where)
+	case "params":
+		if r.params = value; value.Kind() != values.Object {
+			return errors.New("use an object")
+		}
+	case "orderBy":
+		return r.parseOrderBy(value)
+	case "select":
+		return r.parseSelect(value)
+	case "limit":
+		n := value.Float() // 100.0 is 100
+		if value.Kind() != values.Number || n < 1 || n > maxLimit || n != math.Trunc(n) {
+			return fmt.Errorf("use a whole number from 1 to %d", maxLimit)
+		}
+		r.limit = int(n)
+	case "cursor":
+		r.cursor, err = parseText(value)
+	case "count":
+		r.count, err = parseBool(value)
+	case "explain":
+		r.explain, err = parseBool(value)
+	default:
+		return errUnknownMember
 	}
-	return err.Error()
+	return err
 }
 
-func (r *request) parseOrderBy(value []byte) error {
-	const form = `use a list like [{"path":"/total","desc":true}]`
-	var entries []map[string]any
-	if stdjson.Unmarshal(value, &entries) != nil {
-		return errors.New(form)
+func parseText(value values.Value) (string, error) {
+	if value.Kind() != values.String {
+		return "", errors.New("use a string")
 	}
-	if len(entries) > maxOrderBy {
-		return fmt.Errorf("at most %d paths are allowed", maxOrderBy)
+	return string(value.Text()), nil
+}
+
+func parseBool(value values.Value) (bool, error) {
+	if kind := value.Kind(); !isBool(kind) {
+		return false, errors.New("use true or false")
 	}
-	for _, entry := range entries {
+	return value.Kind() == values.True, nil
+}
+
+func (r *request) parseOrderBy(value values.Value) (err error) {
+	form := errors.New(`use a list like [{"path":"/total","desc":true}]`)
+	if value.Kind() != values.Array {
+		return form
+	}
+	value.Elements(func(element values.Value) bool {
 		var o order
-		for member, v := range entry {
-			ok := false
-			switch member {
-			case "path":
-				var text string
-				if text, ok = v.(string); ok {
-					var err error
-					if o.path, err = values.ParsePointer(text); err != nil {
-						return err
-					}
-				}
-			case "desc":
-				o.desc, ok = v.(bool)
-			}
-			if !ok {
-				return errors.New(form)
-			}
+		if element.Kind() != values.Object {
+			err = form
 		}
-		if o.path == nil {
-			return errors.New(form)
+		element.Members(func(name []byte, v values.Value) bool {
+			switch kind := v.Kind(); {
+			case string(name) == "path" && kind == values.String:
+				o.path, err = values.ParsePointer(string(v.Text()))
+			case string(name) == "desc" && isBool(kind):
+				o.desc = kind == values.True
+			default:
+				err = form
+			}
+			return err == nil
+		})
+		if err == nil && o.path == nil {
+			err = form
 		}
-		r.orderBy = append(r.orderBy, o)
-	}
-	return nil
+		if r.orderBy = append(r.orderBy, o); len(r.orderBy) > maxOrderBy {
+			err = fmt.Errorf("at most %d paths are allowed", maxOrderBy)
+		}
+		return err == nil
+	})
+	return err
 }
 
-func (r *request) parseSelect(value []byte) error {
-	var paths []string
-	if stdjson.Unmarshal(value, &paths) != nil {
-		return errors.New(`use a list of paths like ["/id","/address/city"]`)
-	}
-	if len(paths) > maxSelect {
-		return fmt.Errorf("at most %d paths are allowed", maxSelect)
+func (r *request) parseSelect(value values.Value) (err error) {
+	form := errors.New(`use a list of paths like ["/id","/address/city"]`)
+	if value.Kind() != values.Array {
+		return form
 	}
 	var pointers []values.Pointer
-	for _, path := range paths {
-		pointer, err := values.ParsePointer(path)
-		if err != nil {
-			return err
+	value.Elements(func(element values.Value) bool {
+		if element.Kind() != values.String {
+			err = form
+			return false
 		}
-		pointers = append(pointers, pointer)
-	}
-	if len(pointers) > 0 {
+		var pointer values.Pointer
+		if pointer, err = values.ParsePointer(string(element.Text())); err != nil {
+			return false
+		}
+		if pointers = append(pointers, pointer); len(pointers) > maxSelect {
+			err = fmt.Errorf("at most %d paths are allowed", maxSelect)
+		}
+		return err == nil
+	})
+	if err == nil && len(pointers) > 0 {
 		r.sel = newSelection(pointers)
 	}
-	return nil
-}
-
-func (r *request) parseLimit(value []byte) error {
-	var n float64 // 100.0 is 100
-	if err := stdjson.Unmarshal(value, &n); err != nil || n < 1 || n > maxLimit || n != math.Trunc(n) {
-		return fmt.Errorf("use a whole number from 1 to %d", maxLimit)
-	}
-	r.limit = int(n)
-	return nil
+	return err
 }

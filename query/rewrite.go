@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"slices"
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
@@ -186,16 +187,15 @@ func hidden(e ast.Expr) (err error) {
 // slots gives numbers to the paths of a condition.
 type slots struct {
 	pointers []values.Pointer
-	byPath   map[string]int
+	names    []string // of the pointers
 }
 
 func (s *slots) of(path []string) int {
 	name := values.Pointer(path).String()
-	if slot, ok := s.byPath[name]; ok {
+	if slot := slices.Index(s.names, name); slot >= 0 {
 		return slot
 	}
-	slot := len(s.pointers)
-	s.pointers = append(s.pointers, append(values.Pointer(nil), path...))
-	s.byPath[name] = slot
-	return slot
+	s.pointers = append(s.pointers, slices.Clone(path))
+	s.names = append(s.names, name)
+	return len(s.names) - 1
 }
