@@ -56,16 +56,30 @@ func (s *Store) Fold(facts []Fact) error {
 			return err
 		}
 	}
-	// Between the two, what changes is read from Pebble, where all of it
-	// changes at once.
-	s.cache.forget(f.documents)
 	if err := f.finish(); err != nil {
 		return err
 	}
-	s.cache.put(f.documents)
-	s.indexed(f)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.write(f.commit, f.publish); err != nil {
+		return err
+	}
+	s.announce()
+	return nil
+}
+
+// commit writes the batch. While it does, what changes is not in the document
+// cache but read from Pebble, where all of it changes at once.
+func (f *fold) commit() error {
+	f.store.cache.forget(f.documents)
+	if err := f.batch.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	f.store.cache.put(f.documents)
+	return nil
+}
+
+// publish brings the store's memory to what was committed; its mutex is held.
+func (f *fold) publish() {
+	s := f.store
 	s.cursor = f.cursor
 	for name, c := range f.collections {
 		if c == nil {
@@ -75,15 +89,17 @@ func (s *Store) Fold(facts []Fact) error {
 		}
 	}
 	maps.Copy(s.stats, f.stats)
+	f.publishIndexes()
 	for _, incarnation := range f.buried {
 		delete(s.stats, incarnation)
+		delete(s.indexes, incarnation)
 		delete(s.settled, incarnation)
+		delete(s.busy, incarnation)
 	}
 	if s.folded != nil {
 		close(s.folded)
 		s.folded = nil
 	}
-	return nil
 }
 
 // fold is one call of Fold under way.
@@ -103,6 +119,7 @@ type fold struct {
 	key, key2, value []byte // scratch
 }
 
+// finish adds to the batch what is written once a fold.
 func (f *fold) finish() error {
 	if err := f.store.indexer.flush(f.batch); err != nil {
 		return err
@@ -117,10 +134,7 @@ func (f *fold) finish() error {
 			return err
 		}
 	}
-	if err := f.batch.Set([]byte{keyCursor}, f.cursor.encode(), nil); err != nil {
-		return err
-	}
-	return f.batch.Commit(pebble.NoSync)
+	return f.batch.Set([]byte{keyCursor}, f.cursor.encode(), nil)
 }
 
 func (f *fold) event(fact *Fact) error {

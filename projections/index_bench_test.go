@@ -99,3 +99,122 @@ func BenchmarkFold(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkView reads what was folded, most of it from tables: all entries and
+// documents, as fast as it goes, and documents one by one in the order of an
+// index.
+func BenchmarkView(b *testing.B) {
+	const documents = 200_000
+	s, o := benchOrders(b, documents, "consistent", benchPaths)
+	mustFold(b, s, o.facts(documents*3/2))
+	if err := s.db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	mustFold(b, s, o.facts(documents/10))
+	run := func(name string, once func(b *testing.B, v *View) (rows int)) {
+		b.Run(name, func(b *testing.B) {
+			v, ok, err := s.View("orders")
+			if !ok || err != nil {
+				b.Fatal(err)
+			}
+			defer v.Close()
+			rows := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				rows += once(b, v)
+			}
+			b.ReportMetric(float64(rows)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+	run("open", func(b *testing.B, _ *View) int {
+		v, ok, err := s.View("orders")
+		if !ok || err != nil {
+			b.Fatal(err)
+		}
+		if err := v.Close(); err != nil {
+			b.Fatal(err)
+		}
+		return 1
+	})
+	scan := func(path int, visit func(e IndexEntry) bool) func(b *testing.B, v *View) int {
+		return func(b *testing.B, v *View) (rows int) {
+			it := v.Entries(v.Indexes()[path], ValueSpace, nil, nil)
+			for it.Next() {
+				e, err := it.Entry()
+				if err != nil {
+					b.Fatal(err)
+				}
+				if rows++; !visit(e) {
+					break
+				}
+			}
+			if err := it.Close(); err != nil {
+				b.Fatal(err)
+			}
+			return rows
+		}
+	}
+	run("entries", scan(0, func(IndexEntry) bool { return true }))
+	run("documents", func(b *testing.B, v *View) (rows int) {
+		d := v.Documents("")
+		for d.Next() {
+			if _, err := d.Record(); err != nil {
+				b.Fatal(err)
+			}
+			rows++
+		}
+		if err := d.Close(); err != nil {
+			b.Fatal(err)
+		}
+		return rows
+	})
+	run("entries-documents", func(b *testing.B, v *View) int {
+		left := 1000
+		return scan(0, func(e IndexEntry) bool {
+			if _, ok, err := v.Document(e.ID); !ok || err != nil {
+				b.Fatal(err)
+			}
+			left--
+			return left > 0
+		})(b, v)
+	})
+	run("entries-documents-seek", func(b *testing.B, v *View) int {
+		left := 1000
+		d := v.Documents("")
+		defer d.Close()
+		return scan(0, func(e IndexEntry) bool {
+			if !d.SeekGE(e.ID) {
+				b.Fatal(d.Error())
+			}
+			left--
+			return left > 0
+		})(b, v)
+	})
+}
+
+// BenchmarkIndex builds three indexes of documents that are there.
+func BenchmarkIndex(b *testing.B) {
+	const documents = 100_000
+	for _, mode := range []string{"consistent", "lazy"} {
+		b.Run(mode, func(b *testing.B) {
+			s, o := benchOrders(b, documents, "consistent", "")
+			mustFold(b, s, o.facts(documents))
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				for _, body := range []string{"none", mode} {
+					o.seq++
+					mustFold(b, s, []Fact{{Event: &schema.Event{Seq: o.seq, Type: schema.CollectionReplaced, Collection: "orders",
+						Body: []byte(`{"indexingPolicy":{"indexingMode":"` + body + `","includedPaths":[` + benchPaths + `]}}`)}}})
+				}
+				for more := true; more; {
+					var err error
+					if more, err = s.Index(1000); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(documents*b.N)/b.Elapsed().Seconds(), "documents/s")
+		})
+	}
+}

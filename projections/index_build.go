@@ -3,7 +3,6 @@ package projections
 import (
 	"encoding/binary"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -53,24 +52,6 @@ func (s *Store) loadIndexes() error {
 	return nil
 }
 
-// indexed takes over what a fold did to indexes.
-func (s *Store) indexed(f *fold) {
-	maps.Copy(s.indexes, f.indexes)
-	for incarnation, set := range f.indexes {
-		if set.building() {
-			s.busy[incarnation] = true
-		}
-	}
-	for incarnation := range f.marked {
-		s.busy[incarnation] = true
-	}
-	for _, incarnation := range f.buried {
-		delete(s.indexes, incarnation)
-		delete(s.busy, incarnation)
-	}
-	s.announce()
-}
-
 // sliceBytes bounds what one slice of index work reads of documents and, about,
 // what it writes, so that it does not keep folding waiting when documents are
 // large.
@@ -95,17 +76,23 @@ func (s *Store) Index(limit int) (more bool, err error) {
 	if err := w.run(); err != nil {
 		return true, err
 	}
-	s.served = incarnation
-	s.indexes[incarnation] = w.set
-	if w.settled != 0 {
-		s.mu.Lock()
-		s.settled[incarnation] = w.settled
-		s.mu.Unlock()
-	}
-	if !w.marks && !w.set.building() {
-		delete(s.busy, incarnation)
+	if err := s.write(func() error { return w.batch.Commit(pebble.NoSync) }, w.publish); err != nil {
+		return true, err
 	}
 	return len(s.busy) > 0, nil
+}
+
+// publish brings the store's memory to what was committed; its mutex is held.
+func (w *slice) publish() {
+	s := w.store
+	s.served = w.incarnation
+	s.indexes[w.incarnation] = w.set
+	if w.settled != 0 {
+		s.settled[w.incarnation] = w.settled
+	}
+	if !w.marks && !w.set.building() {
+		delete(s.busy, w.incarnation)
+	}
 }
 
 // turn returns the collection to work on: each that has work gets one slice
@@ -159,10 +146,7 @@ func (w *slice) run() error {
 			return err
 		}
 	}
-	if err := w.store.indexer.flush(w.batch); err != nil {
-		return err
-	}
-	return w.batch.Commit(pebble.NoSync)
+	return w.store.indexer.flush(w.batch)
 }
 
 // full tells whether the slice is large enough.

@@ -77,7 +77,7 @@ func TestIndexIsBuilt(t *testing.T) {
 		}
 		// On both sides of where it is.
 		l.document(schema.DocumentReplaced, "orders", "03", versions["03"], `{"id":"03","m":7}`)
-		l.document(schema.DocumentDeleted, "orders", "04", versions["04"], "")
+		l.document(schema.DocumentDeleted, "orders", "04", versions["04"], `{"id":"04","n":"what it never was"}`)
 		l.document(schema.DocumentReplaced, "orders", "13", versions["13"], `{"id":"13","m":7}`)
 		l.document(schema.DocumentDeleted, "orders", "14", versions["14"], "")
 		l.created("orders", "14x", `{"id":"14x","m":8}`)

@@ -86,6 +86,20 @@ func (f *fold) dropLazy(incarnation uint64) error {
 	return f.deletePrefix(f.key)
 }
 
+// publishIndexes brings the store's memory of indexes to what was committed.
+func (f *fold) publishIndexes() {
+	s := f.store
+	for incarnation, set := range f.indexes {
+		s.indexes[incarnation] = set
+		if set.building() {
+			s.busy[incarnation] = true
+		}
+	}
+	for incarnation := range f.marked {
+		s.busy[incarnation] = true
+	}
+}
+
 func (f *fold) deletePrefix(prefix []byte) error {
 	return f.batch.DeleteRange(prefix, successor(prefix), nil)
 }

@@ -30,17 +30,6 @@ func firstMark(r pebble.Reader, incarnation, after uint64, visit func(it *pebble
 	return errors.Join(err, it.Error(), it.Close())
 }
 
-// settledOf returns the incarnation that a collection has now, and the last
-// change that its lazy indexes have, as far as it is known.
-func (s *Store) settledOf(name schema.CollectionName) (incarnation, settled uint64) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if c, ok := s.collections[name]; ok {
-		incarnation = c.Incarnation
-	}
-	return incarnation, s.settled[incarnation]
-}
-
 func (s *Store) hasMarks(incarnation uint64) (has bool, err error) {
 	err = firstMark(s.db, incarnation, 0, func(*pebble.Iterator) error { has = true; return nil })
 	return has, err
@@ -48,10 +37,8 @@ func (s *Store) hasMarks(incarnation uint64) (has bool, err error) {
 
 // catchUp goes after the marks that come first.
 func (w *slice) catchUp() error {
-	w.store.mu.RLock()
-	settled := w.store.settled[w.incarnation]
-	w.store.mu.RUnlock()
-	return firstMark(w.store.db, w.incarnation, settled, func(it *pebble.Iterator) error {
+	// Only folds and slices change settled, so there is nothing to lock.
+	return firstMark(w.store.db, w.incarnation, w.store.settled[w.incarnation], func(it *pebble.Iterator) error {
 		more := true
 		for ; more && !w.full(); more = it.Next() {
 			id := schema.DocumentID(it.Value())

@@ -62,16 +62,18 @@ type Store struct {
 	// forgotten is the second up to which message ids are forgotten: where to
 	// go on without walking over what was deleted.
 	forgotten int64
-	indexes   map[uint64]*indexSet // by incarnation; replaced, never changed
-	busy      map[uint64]bool      // incarnations with work for Index
-	served    uint64               // the last one that had its turn
+	busy      map[uint64]bool // incarnations with work for Index
+	served    uint64          // the last one that had its turn
 	indexer   indexer
 
-	// mu guards what follows, which changes only together with a fold.
+	// mu guards what follows, which changes only together with a fold or a
+	// slice of index work; these need not lock it to read.
 	mu          sync.RWMutex
+	writing     bool // a batch is being written: Pebble may be ahead of what follows
 	cursor      Cursor
 	collections map[schema.CollectionName]*schema.Collection // replaced, never changed
 	stats       map[uint64]stats
+	indexes     map[uint64]*indexSet // by incarnation; replaced, never changed
 	// settled is, by incarnation, the last change that the lazy indexes have:
 	// where to look for the next without walking over what was deleted.
 	settled map[uint64]uint64
@@ -181,6 +183,23 @@ func (s *Store) scan(prefix []byte, visit func(key, value []byte) error) error {
 // Close flushes what was folded and closes the projection.
 func (s *Store) Close() error {
 	return errors.Join(s.db.Flush(), s.db.Close())
+}
+
+// write commits a fold or slice together with what the store's memory has of
+// it, which change sets: nobody who holds mu sees the one without the other,
+// unless writing says so.
+func (s *Store) write(commit func() error, change func()) error {
+	s.mu.Lock()
+	s.writing = true
+	s.mu.Unlock()
+	err := commit()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writing = false
+	if err == nil {
+		change()
+	}
+	return err
 }
 
 // Identify binds an empty projection to the log it is going to fold.

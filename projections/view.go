@@ -24,14 +24,13 @@ type View struct {
 // View returns the named collection as it is now, ok false if it does not
 // exist.
 func (s *Store) View(name schema.CollectionName) (v *View, ok bool, err error) {
-	// Whatever is settled now is so in the snapshot, too.
-	incarnation, settled := s.settledOf(name)
-	v = &View{store: s, snapshot: s.db.NewSnapshot(), indexes: noIndexes}
-	ok, err = v.load(name)
+	v = &View{store: s, indexes: noIndexes}
+	settled, known := v.take(name)
+	ok = v.collection != nil
+	if !known {
+		ok, err = v.load(name)
+	}
 	if ok && err == nil && v.indexes.lazy() {
-		if v.collection.Incarnation != incarnation {
-			settled = 0
-		}
 		err = v.loadBehind(settled)
 	}
 	if !ok || err != nil {
@@ -40,8 +39,28 @@ func (s *Store) View(name schema.CollectionName) (v *View, ok bool, err error) {
 	return v, true, nil
 }
 
-// load reads what is known of the collection. It must not come from the
-// store's memory, which may be at another position than the snapshot.
+// take takes the snapshot. While nothing is being written, the store's memory
+// is at its position, and known says that this was so. settled is a sequence up
+// to which there are no marks in the snapshot.
+func (v *View) take(name schema.CollectionName) (settled uint64, known bool) {
+	s := v.store
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	v.snapshot = s.db.NewSnapshot()
+	c, ok := s.collections[name]
+	if s.writing {
+		return 0, false
+	} else if !ok {
+		return 0, true
+	}
+	v.cursor, v.collection, v.stats = s.cursor, c, s.stats[c.Incarnation]
+	if set, ok := s.indexes[c.Incarnation]; ok {
+		v.indexes = set
+	}
+	return s.settled[c.Incarnation], true
+}
+
+// load reads from the snapshot what the store's memory has of another position.
 func (v *View) load(name schema.CollectionName) (ok bool, err error) {
 	var buf [64 + indexCollectionBytes]byte
 	if ok, err = v.read(append(buf[:0], keyCursor), func(value []byte) error {
@@ -63,13 +82,11 @@ func (v *View) load(name schema.CollectionName) (ok bool, err error) {
 	}); err != nil {
 		return false, err
 	}
-	if _, err = v.read(definitionsKey(buf[:0], incarnation), func(value []byte) error {
+	_, err = v.read(definitionsKey(buf[:0], incarnation), func(value []byte) error {
 		v.indexes, err = decodeIndexes(value)
 		return err
-	}); err != nil {
-		return false, err
-	}
-	return true, nil
+	})
+	return err == nil, err
 }
 
 // loadBehind looks for the first change that the lazy indexes don't have, which
