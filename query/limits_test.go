@@ -1,0 +1,98 @@
+package query_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// hundred is a collection of d0 to d99 with n from 0 on, indexed, and text s.
+func hundred(t testing.TB, text string) *ledger {
+	var documents []string
+	for i := range 100 {
+		documents = append(documents, fmt.Sprintf(`"n":%d,"m":%d,"s":%q,"l":[%s0]`, i, i%10, text, strings.Repeat("0,", 199)))
+	}
+	return collectionOf(t, `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`, documents...)
+}
+
+func TestLimits(t *testing.T) {
+	long := strings.Repeat("long", 250)
+	l := hundred(t, long)
+	for _, c := range []struct {
+		name   string
+		limits query.Limits
+		body   string
+		want   error // nil: it is within
+	}{
+		{"scan", query.Limits{Scanned: 100}, `{"where":"doc.m == 100"}`, nil},
+		{"scan", query.Limits{Scanned: 99}, `{"where":"doc.m == 100"}`, schema.ErrTooLarge},
+		{"scan to sort", query.Limits{Scanned: 99}, `{"orderBy":[{"path":"/m"}],"limit":1}`, schema.ErrTooLarge},
+		{"scan to count", query.Limits{Scanned: 99}, `{"where":"doc.m == 1","count":true}`, schema.ErrTooLarge},
+		{"count of all", query.Limits{Scanned: 1}, `{"count":true}`, nil},
+		{"page before the limit", query.Limits{Scanned: 50}, `{"where":"doc.m == 0","limit":3}`, nil},
+		{"index", query.Limits{Scanned: 50}, `{"where":"doc.n >= 50"}`, nil},
+		{"index", query.Limits{Scanned: 49}, `{"where":"doc.n >= 50"}`, schema.ErrTooLarge},
+		{"order by index", query.Limits{Scanned: 50}, `{"orderBy":[{"path":"/n"}],"limit":10}`, nil},
+
+		{"page", query.Limits{Bytes: 200_000}, `{}`, nil},
+		{"page", query.Limits{Bytes: 100_000}, `{}`, schema.ErrTooLarge},
+		{"page", query.Limits{Bytes: 100_000}, `{"limit":10}`, nil},
+		{"page", query.Limits{Bytes: 100_000}, `{"select":["/id"]}`, nil},
+		{"cursor in the page", query.Limits{Bytes: 100}, `{"limit":1,"select":["/id"],"orderBy":[{"path":"/s"}]}`, schema.ErrTooLarge},
+
+		{"sort", query.Limits{SortBytes: 20_000}, `{"orderBy":[{"path":"/s"}],"limit":10,"select":["/id"]}`, nil},
+		{"sort", query.Limits{SortBytes: 10_000}, `{"orderBy":[{"path":"/s"}],"limit":10,"select":["/id"]}`, schema.ErrTooLarge},
+
+		{"time", query.Limits{Time: time.Nanosecond}, `{"where":"doc.m == 100"}`, schema.ErrTimeout},
+		{"time of macros", query.Limits{Time: 50 * time.Millisecond, Cost: 1 << 62}, `{"where":"doc.l.all(a, doc.l.all(b, doc.l.all(c, doc.l.all(d, doc.l.all(e, a + b + c + d + e == 0)))))"}`, schema.ErrTimeout},
+
+		{"expression", query.Limits{ExpressionBytes: 10}, `{"where":"doc.n == 1"}`, nil},
+		{"expression", query.Limits{ExpressionBytes: 9}, `{"where":"doc.n == 1"}`, schema.ErrBadQuery},
+		{"nesting", query.Limits{Nesting: 20}, `{"where":"` + strings.Repeat("!(", 5) + "doc.n == 1" + strings.Repeat(")", 5) + `"}`, nil},
+		{"nesting", query.Limits{Nesting: 20}, `{"where":"` + strings.Repeat("!(", 30) + "doc.n == 1" + strings.Repeat(")", 30) + `"}`, schema.ErrBadQuery},
+
+		{"cost", query.Limits{}, `{"where":"doc.l.all(a, a == 0)"}`, nil},
+		{"cost", query.Limits{Cost: 100}, `{"where":"doc.l.all(a, a == 0)"}`, schema.ErrTooLarge},
+		{"cost of macros in macros", query.Limits{}, `{"where":"doc.l.all(a, doc.l.all(b, doc.l.all(c, a + b + c == 0)))"}`, schema.ErrTooLarge},
+		{"cost of lists", query.Limits{Cost: 1000}, `{"where":"doc.l.exists(a, doc.l + [a] == [])"}`, schema.ErrTooLarge},
+	} {
+		_, _, err := ask(newEngine(t, c.limits), l.store, naiveNow, c.body)
+		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%s, %.100s: %v, want %v", c.name, c.body, err, c.want)
+		}
+		var fault *schema.Error
+		if errors.As(err, &fault) && (fault.Message == "" || strings.Contains(fault.Message, "\n")) {
+			t.Errorf("%s: %q is no line that says what to do", c.name, fault.Message)
+		}
+	}
+}
+
+// TestFullPageIsKept wants a page that is full before a limit is met, though it
+// cannot be told then whether there is more.
+func TestFullPageIsKept(t *testing.T) {
+	l := hundred(t, "")
+	engine := newEngine(t, query.Limits{Scanned: 30})
+	p, _, err := ask(engine, l.store, naiveNow, `{"where":"doc.n == 1 || doc.m == 100","limit":1}`)
+	if err != nil || len(p.Documents) != 1 || p.Cursor == "" {
+		t.Fatalf("%v %v", p, err)
+	}
+	if _, _, err = ask(engine, l.store, naiveNow, `{"where":"doc.n == 1 || doc.m == 100","limit":1,"cursor":"`+p.Cursor+`"}`); !errors.Is(err, schema.ErrTooLarge) {
+		t.Fatalf("the next page: %v", err)
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	l := hundred(t, "")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := newEngine(t, query.Limits{}).Answer(ctx, l.store, things, []byte(`{"where":"doc.m == 100"}`), func(int64) int64 { return naiveNow }, room)
+	if !errors.Is(err, schema.ErrUnavailable) {
+		t.Fatal(err)
+	}
+}
