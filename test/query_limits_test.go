@@ -1,0 +1,325 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+const (
+	limited = 1000 // documents of limitedServer
+	// looping takes 10^9 steps for each document: no machine comes to its end,
+	// if --query-cost lets it.
+	looping = `doc.ns.all(a, doc.ns.all(b, doc.ns.all(c, doc.ns.all(d, doc.ns.all(e, doc.ns.all(f, doc.ns.all(g, doc.ns.all(h, doc.ns.all(i,
+		a + b + c + d + e + f + g + h + i >= 0)))))))))`
+	costly = "--query-cost=1000000000000000"
+)
+
+// limitedServer starts a server with limits and gives it the collection c.
+func limitedServer(t testing.TB, args ...string) (*harness.Server, *nats.Conn) {
+	t.Helper()
+	s := harness.Serve(t, append([]string{"--durability", "os"}, args...)...)
+	nc := dial(t, s)
+	mustAsk(t, nc, 201, "collection.create.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	load(t, nc, "c", numbered(limited))
+	return s, nc
+}
+
+// numbered returns documents d0000, d0001, …
+func numbered(n int) (documents []hitDocument) {
+	for i := range n {
+		id := fmt.Sprintf("d%04d", i)
+		documents = append(documents, hitDocument{id, map[string]any{
+			"id": id, "n": float64(i), "m": float64(n - i), "third": float64(i % 3),
+			"text": strings.Repeat("x", 50), "ns": []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+		}})
+	}
+	return documents
+}
+
+// idsOf returns the ids of documents.
+func idsOf(t testing.TB, documents []json.RawMessage) (ids []string) {
+	t.Helper()
+	for _, d := range documents {
+		var document struct{ ID string }
+		unmarshal(t, d, &document)
+		ids = append(ids, document.ID)
+	}
+	return ids
+}
+
+// refused wants a query to be refused with a code and name of the contract, and
+// a message that says more.
+func refused(t testing.TB, nc *nats.Conn, collection, body string, code int, name string) {
+	t.Helper()
+	a := mustAsk(t, nc, code, "query."+collection, body)
+	var fault struct {
+		Code           int
+		Error, Message string
+	}
+	unmarshal(t, a.body, &fault)
+	if fault.Code != code || fault.Error != name || fault.Message == "" {
+		t.Errorf("%.200s is refused with %s, want %d %s", body, a.body, code, name)
+	}
+}
+
+// stillServes wants the server to go on with everything else.
+func stillServes(t testing.TB, nc *nats.Conn) {
+	t.Helper()
+	mustAsk(t, nc, 200, "document.get.c.d0007", "")
+	mustAsk(t, nc, 200, "document.upsert.c.d0000", marshal(t, numbered(1)[0].members))
+	if n := askStatus(t, nc).Documents; n != limited {
+		t.Errorf("there are %d documents, want %d", n, limited)
+	}
+}
+
+// TestQueryLimits sets each limit of serve so low that a query goes over it,
+// and asks another that does not.
+func TestQueryLimits(t *testing.T) {
+	t.Parallel()
+	or := func(n int) string { return "doc.n == 7" + strings.Repeat(" || doc.n == 7", n) }
+	where := func(condition string) string { return marshal(t, map[string]any{"where": condition, "limit": 1}) }
+	for _, test := range []struct {
+		args  []string
+		over  []string // queries that go over it
+		code  int
+		error string
+		fits  []string // and others that don't
+	}{
+		{[]string{"--query-scanned=50"},
+			[]string{`{"where":"doc.m < 0"}`, `{"where":"doc.m < 0","count":true}`, `{"orderBy":[{"path":"/m"}]}`, `{"where":"doc.n >= 0","count":true}`},
+			413, "too_large",
+			[]string{`{"limit":10}`, `{"where":"doc.n < 50"}`, `{"where":"doc.n >= 980","count":true}`, `{"orderBy":[{"path":"/n"}],"limit":20}`, `{"count":true}`}},
+		{[]string{"--query-bytes=3000"},
+			[]string{`{}`, `{"limit":1000,"select":["/text"]}`, `{"orderBy":[{"path":"/m"}]}`},
+			413, "too_large",
+			[]string{`{"limit":5}`, `{"limit":100,"select":["/n"]}`, `{"count":true}`, `{"where":"doc.third == 1","count":true}`}},
+		{[]string{"--query-sort-bytes=2000"},
+			[]string{`{"orderBy":[{"path":"/m"}],"limit":1000}`, `{"orderBy":[{"path":"/text"},{"path":"/n"}],"limit":30}`},
+			413, "too_large",
+			[]string{`{"orderBy":[{"path":"/m"}],"limit":5}`, `{"limit":5}`, `{"where":"doc.third == 1","count":true}`}},
+		{[]string{"--query-expression-bytes=100"},
+			[]string{where(or(10)), where("doc.text == '" + strings.Repeat("x", 100) + "'")},
+			400, "bad_query",
+			[]string{where(or(3)), `{"where":"doc.text != params.text","params":{"text":"` + strings.Repeat("x", 1000) + `"}}`}},
+		{[]string{"--query-nesting=12"},
+			[]string{where(strings.Repeat("(", 40) + "doc.n == 7" + strings.Repeat(")", 40)), where(strings.Repeat("!(", 40) + "doc.n == 7" + strings.Repeat(")", 40))},
+			400, "bad_query",
+			[]string{where("((doc.n == 7))"), where(or(5))}},
+		{[]string{"--query-cost=200"},
+			[]string{`{"where":"doc.ns.all(a, doc.ns.all(b, doc.ns.all(c, a + b + c >= 0)))"}`},
+			413, "too_large",
+			[]string{`{"where":"doc.ns.exists(a, a == 7)"}`, where(or(300))}},
+		{[]string{"--query-time=300ms", costly},
+			[]string{marshal(t, map[string]any{"where": looping}), marshal(t, map[string]any{"where": looping, "count": true})},
+			504, "timeout",
+			[]string{`{"limit":5}`, `{"where":"doc.n < 5"}`, `{"count":true}`}},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			t.Parallel()
+			s, nc := limitedServer(t, test.args...)
+			for _, body := range test.over {
+				refused(t, nc, "c", body, test.code, test.error)
+				stillServes(t, nc)
+			}
+			for _, body := range test.fits {
+				eventually(t, body+" is answered", func() bool {
+					a := ask(t, nc, "query.c", body)
+					if a.code != 200 && a.code != 504 { // a slow machine may take longer
+						t.Fatalf("%s: %d %s", body, a.code, a.body)
+					}
+					return a.code == 200
+				})
+			}
+			s.Stop()
+		})
+	}
+}
+
+// TestQueryLimitsByPages: what is too much at once comes page by page.
+func TestQueryLimitsByPages(t *testing.T) {
+	t.Parallel()
+	for _, arg := range []string{"--query-scanned=50", "--query-bytes=3000", "--query-sort-bytes=2000"} {
+		t.Run(arg, func(t *testing.T) {
+			t.Parallel()
+			s, nc := limitedServer(t, arg)
+			c, err := client.New(nc, client.WithTimeout(patience))
+			if err != nil {
+				t.Fatal(err)
+			}
+			coll, err := c.Collection(t.Context(), "c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for item, err := range client.Query[json.RawMessage](t.Context(), coll, client.OrderBy("/n", client.Asc), client.PageSize(40)) {
+				if err != nil {
+					t.Fatalf("after %d documents: %v", n, err)
+				}
+				if want := fmt.Sprintf("d%04d", n); item.ID != want {
+					t.Fatalf("document %d is %s, want %s", n, item.ID, want)
+				}
+				n++
+			}
+			if n != limited {
+				t.Errorf("%d documents, want %d", n, limited)
+			}
+			lines := harness.Lines(s.Run("query", "c", "--all", "--select", "id").OK())
+			if len(lines) != limited {
+				t.Errorf("the command prints %d documents, want %d", len(lines), limited)
+			}
+		})
+	}
+}
+
+// TestQueryTimeIsReported: the client and the command say which limit it was.
+func TestQueryTimeIsReported(t *testing.T) {
+	t.Parallel()
+	s, nc := limitedServer(t, "--query-time=100ms", costly)
+	began := time.Now()
+	r := s.Run("query", "c", "--where", looping)
+	refusal(t, r, "timeout")
+	if took := time.Since(began); took < 100*time.Millisecond {
+		t.Errorf("it took %s", took)
+	}
+	c, err := client.New(nc, client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	coll, err := c.Collection(t.Context(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Count(t.Context(), coll, client.Where(looping, nil)); !errors.Is(err, client.ErrTimeout) {
+		t.Errorf("the client says %v", err)
+	}
+}
+
+// replies sends requests at once, to subjects after lapse.main.api., and
+// returns their answers as they come.
+type replies struct {
+	inbox string
+	nc    *nats.Conn
+	sub   *nats.Subscription
+}
+
+func newReplies(t testing.TB, nc *nats.Conn) *replies {
+	t.Helper()
+	r := &replies{inbox: nc.NewInbox(), nc: nc}
+	var err error
+	if r.sub, err = nc.SubscribeSync(r.inbox + ".*"); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *replies) send(t testing.TB, name, tail, body string) {
+	t.Helper()
+	if err := r.nc.PublishRequest("lapse.main.api."+tail, r.inbox+"."+name, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// next waits for the next answer and returns the name and code of it.
+func (r *replies) next(t testing.TB) (name, code string) {
+	t.Helper()
+	m, err := r.sub.NextMsg(patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(m.Subject, r.inbox+"."), m.Header.Get("Lapse-Status")
+}
+
+// TestQueryQueue: beyond --query-workers and --query-queue queries are refused
+// at once, and other requests don't wait for any of them.
+func TestQueryQueue(t *testing.T) {
+	t.Parallel()
+	s, nc := limitedServer(t, "--query-workers=1", "--query-queue=1", "--query-time=1s", costly)
+	loop := marshal(t, map[string]any{"where": looping})
+	for range 2 { // the second time shows that nothing is left of the first
+		r := newReplies(t, nc)
+		const sent = 20
+		for i := range sent {
+			r.send(t, fmt.Sprint(i), "query.c", loop)
+		}
+		stillServes(t, nc)
+		codes := make(map[string]int)
+		for range sent {
+			_, code := r.next(t)
+			codes[code]++
+		}
+		if codes["504"] == 0 || codes["429"] == 0 || codes["504"]+codes["429"] != sent {
+			t.Errorf("answered with %v, want 504 for those that had a turn and 429 for the others", codes)
+		}
+		eventually(t, "a query is answered again", func() bool { return ask(t, nc, "query.c", `{"limit":5}`).code == 200 })
+	}
+	s.Stop()
+}
+
+// TestQueryWorkers: one worker answers queries in their order, two don't let a
+// short one wait for a long one.
+func TestQueryWorkers(t *testing.T) {
+	t.Parallel()
+	loop := marshal(t, map[string]any{"where": looping})
+	t.Run("1", func(t *testing.T) {
+		t.Parallel()
+		_, nc := limitedServer(t, "--query-workers=1", "--query-time=500ms", costly)
+		r := newReplies(t, nc)
+		r.send(t, "long", "query.c", loop)
+		r.send(t, "short", "query.c", `{"limit":5}`)
+		if name, code := r.next(t); name != "long" || code != "504" {
+			t.Errorf("the first answer is %s to the %s one", code, name)
+		}
+		if _, code := r.next(t); code != "200" && code != "504" { // it has waited for most of its time
+			t.Errorf("the second answer is %s", code)
+		}
+	})
+	t.Run("2", func(t *testing.T) {
+		t.Parallel()
+		s, nc := limitedServer(t, "--query-workers=2", "--query-time=10m", costly)
+		r := newReplies(t, nc)
+		r.send(t, "long", "query.c", loop)
+		r.send(t, "short", "query.c", `{"limit":5}`)
+		if name, code := r.next(t); name != "short" || code != "200" {
+			t.Errorf("the first answer is %s to the %s one", code, name)
+		}
+		// SIGTERM doesn't wait for the other, and it is answered.
+		s.Stop()
+		if name, code := r.next(t); name != "long" || code != "503" {
+			t.Errorf("at the end the answer is %s to the %s one, want 503", code, name)
+		}
+	})
+}
+
+// TestQueryLimitUsage: limits that allow nothing, or are none, are wrong usage.
+func TestQueryLimitUsage(t *testing.T) {
+	t.Parallel()
+	values := map[string][]string{"--query-time": {"0", "0s", "-1s", "5", "x", ""}}
+	for _, flag := range []string{"scanned", "bytes", "sort-bytes", "expression-bytes", "nesting", "cost", "workers", "queue"} {
+		values["--query-"+flag] = []string{"0", "-1", "1.5", "x", ""}
+	}
+	help := harness.Run(t, nil, "serve", "--help").OK()
+	for flag, wrong := range values {
+		if !strings.Contains(help, flag+" ") {
+			t.Errorf("serve --help does not mention %s", flag)
+		}
+		for _, value := range wrong {
+			// Should it start after all, then not on a store of anybody.
+			r := harness.Run(t, nil, "serve", "--store-dir", "/dev/null/data", flag+"="+value).Exits(2)
+			if !strings.Contains(r.Stderr, flag) {
+				t.Errorf("%s=%s: it says %q, which does not name the flag", flag, value, r.Stderr)
+			}
+		}
+	}
+}
