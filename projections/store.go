@@ -48,7 +48,8 @@ func (o Options) EnsureDefaults() Options {
 	return o
 }
 
-// Store is the projection. One goroutine folds; any number read.
+// Store is the projection. One goroutine folds, and it or another does the index
+// work; any number read.
 type Store struct {
 	db        *pebble.DB
 	damage    *damage
