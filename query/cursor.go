@@ -52,7 +52,7 @@ func (s sealer) seal(incarnation uint64, r *request, p position) string {
 // open returns the position of a cursor that was made for this query.
 func (s sealer) open(incarnation uint64, r *request) (p position, ok bool) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(r.cursor)
-	if err != nil || len(data) <= cursorCode || data[cursorCode] != cursorVersion {
+	if err != nil || base64.RawURLEncoding.EncodedLen(len(data)) != len(r.cursor) || len(data) <= cursorCode || data[cursorCode] != cursorVersion {
 		return position{}, false
 	}
 	payload := data[cursorCode:]

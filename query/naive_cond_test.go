@@ -287,6 +287,10 @@ func (a naiveArith) value(env naiveEnv) (any, bool) {
 		t, ok := r.(string)
 		return s + t, ok
 	}
+	if list, ok := l.([]any); ok && a.Op == "+" {
+		other, ok := r.([]any)
+		return slices.Concat(list, other), ok
+	}
 	n, nok := naiveNumberOf(l)
 	m, mok := naiveNumberOf(r)
 	if !nok || !mok {
