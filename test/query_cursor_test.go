@@ -197,12 +197,24 @@ func TestQueryCursorRefused(t *testing.T) {
 // happens between the pages to other documents, those at the cursor too.
 func TestQueryCursorGoesOn(t *testing.T) {
 	t.Parallel()
-	_, nc := limitedServer(t, "--query-time=1m")
+	s, _ := limitedServer(t, "--query-time=1m")
+	for _, mode := range []string{"consistent", "lazy"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			goesOn(t, dial(t, s), mode)
+		})
+	}
+}
+
+func goesOn(t *testing.T, nc *nats.Conn, mode string) {
 	for i, q := range cursorQueries {
-		collection := fmt.Sprintf("c%d", i)
-		mustAsk(t, nc, 201, "collection.create."+collection, `{"defaultTtl":-1,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
-		documents := numbered(limited)
-		load(t, nc, collection, documents)
+		collection := fmt.Sprintf("%s%d", mode, i)
+		mustAsk(t, nc, 201, "collection.create."+collection, `{"defaultTtl":-1,"indexingPolicy":{"indexingMode":"`+mode+`","includedPaths":[{"path":"/n"},{"path":"/third"}]}}`)
+		load(t, nc, collection, numbered(limited))
+		eventually(t, "the index is there", func() bool {
+			p := query(t, nc, collection, map[string]any{"where": "doc.n == 1", "explain": true}).Plan
+			return p.Index != nil && len(p.Building) == 0 && (p.Behind == nil || *p.Behind == 0)
+		})
 		want := pagesFrom(t, nc, collection, q, "", 1000)
 		touched := make(map[string]bool)
 		var got []string
