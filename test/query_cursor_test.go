@@ -149,7 +149,7 @@ func TestQueryCursorRefused(t *testing.T) {
 				refuse("c", q, changed)
 			}
 		}
-		for _, changed := range []string{cursor[:len(cursor)-1], cursor[:len(cursor)/2], cursor + "A", cursor + "=", cursor + "==", " " + cursor, cursor + cursor, "x", strings.Repeat("A", len(cursor)), strings.Repeat("A", 100_000)} {
+		for _, changed := range []string{cursor[:len(cursor)-1], cursor[:len(cursor)/2], cursor + "A", cursor + "=", cursor + "==", " " + cursor, cursor + "\n", cursor[:3] + "\r\n" + cursor[3:], cursor + cursor, "x", strings.Repeat("A", len(cursor)), strings.Repeat("A", 100_000)} {
 			refuse("c", q, changed)
 		}
 		refuse("other", q, cursor)
