@@ -131,7 +131,7 @@ func ExampleQuery() {
 	}
 	n, err := client.Count(ctx, guests, busy)
 	fmt.Println(n, err)
-	// Prints:
+	// Output:
 	// c 20
 	// b 10
 	// 2 <nil>

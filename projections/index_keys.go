@@ -25,7 +25,7 @@ const MaxValueKeyBytes = 512
 
 // MaxMembers is how many elements an array, or members an object, may have for
 // each to have an entry. Instead of more there is one entry ManyMembers.
-const MaxMembers = 1024
+const MaxMembers = 256
 
 // ManyMembers is the key in MemberSpace of documents with more than MaxMembers
 // members at the path: only the document says which. It is before all others.

@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"bytes"
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -19,6 +18,9 @@ type View struct {
 	indexes    *indexSet
 	stats      stats
 	behind     uint64
+
+	lookup *pebble.Iterator // of documents by id, nil until the first one
+	key    []byte           // scratch
 }
 
 // View returns the named collection as it is now, ok false if it does not
@@ -111,7 +113,12 @@ func (v *View) read(key []byte, visit func(value []byte) error) (ok bool, err er
 }
 
 // Close lets go of the position.
-func (v *View) Close() error { return v.snapshot.Close() }
+func (v *View) Close() error {
+	if v.lookup == nil {
+		return v.snapshot.Close()
+	}
+	return errors.Join(v.lookup.Close(), v.snapshot.Close())
+}
 
 // Seq returns the last sequence that is folded into the view.
 func (v *View) Seq() uint64 { return v.cursor.Seq }
@@ -153,34 +160,29 @@ func (v *View) Indexes() []Index {
 }
 
 // Document reads a document, whether its deadline has passed or not: the
-// caller asks its Meta. The record's Body may be shared and must not be
-// changed; it stays valid.
+// caller asks its Meta. The record's Body is valid until the next call and must
+// not be changed.
 func (v *View) Document(id []byte) (r Record, ok bool, err error) {
-	var buf [documentKeyBytes]byte
-	key := v.documentKey(buf[:0], id)
-	if r, ok := v.recent(key); ok {
+	v.key = v.documentKey(v.key[:0], id)
+	if r, ok := v.recent(v.key); ok {
 		return r, true, nil
 	}
-	ok, err = v.read(key, func(value []byte) error {
-		r, err = decodeRecord(bytes.Clone(value))
-		return err
-	})
-	return r, ok && err == nil, err
-}
-
-// Meta is Document without the content, which costs no copy of it.
-func (v *View) Meta(id []byte) (m Meta, ok bool, err error) {
-	var buf [documentKeyBytes]byte
-	key := v.documentKey(buf[:0], id)
-	if r, ok := v.recent(key); ok {
-		return r.Meta, true, nil
+	// One iterator for all: it keeps its place in every level, which lookups
+	// in the order of an index come back to.
+	if v.lookup == nil {
+		prefix := v.documentKey(nil, nil)
+		if v.lookup, err = v.snapshot.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)}); err != nil {
+			return r, false, err
+		}
 	}
-	ok, err = v.read(key, func(value []byte) error {
-		r, err := decodeRecord(value)
-		m = r.Meta
-		return err
-	})
-	return m, ok && err == nil, err
+	if !v.lookup.SeekPrefixGE(v.key) {
+		return r, false, v.lookup.Error()
+	}
+	value, err := v.lookup.ValueAndErr()
+	if err == nil {
+		r, err = decodeRecord(value)
+	}
+	return r, err == nil, err
 }
 
 func (v *View) documentKey(dst, id []byte) []byte {

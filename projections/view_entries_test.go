@@ -87,9 +87,9 @@ func TestEntries(t *testing.T) {
 			if err != nil || !bytes.Equal(e.Key, in[i].key) || string(e.ID) != in[i].id || e.Whole != in[i].whole {
 				t.Fatalf("it is at %x %s %t, want %+v (%v)", e.Key, e.ID, e.Whole, in[i], err)
 			}
-			m, ok, err := v.Meta(e.ID)
-			if m.Size = 0; !ok || m != e.Meta || err != nil {
-				t.Fatalf("%s has %+v in the index, %+v in its document (%v)", e.ID, e.Meta, m, err)
+			r, ok, err := v.Document(e.ID)
+			if r.Size = 0; !ok || r.Meta != e.Meta || err != nil {
+				t.Fatalf("%s has %+v in the index, %+v in its document (%v)", e.ID, e.Meta, r.Meta, err)
 			}
 		}
 		for i, ok := 0, it.First(); i <= len(in); i, ok = i+1, ok && it.Next() {
@@ -195,9 +195,9 @@ func TestViewWhileFolding(t *testing.T) {
 			defer v.Close()
 			seq := schema.Version(v.Seq())
 			one, _, err1 := v.Document([]byte("a"))
-			two, _, err2 := v.Meta([]byte("b"))
+			two, _, err2 := v.Document([]byte("b"))
 			if one.Version != seq-1 || two.Version != seq || v.Len() != 2 || err1 != nil || err2 != nil {
-				t.Errorf("at %d the documents are %+v and %+v (%v, %v)", seq, one.Meta, two, err1, err2)
+				t.Errorf("at %d the documents are %+v and %+v (%v, %v)", seq, one.Meta, two.Meta, err1, err2)
 			}
 			n := ""
 			docs := v.Documents("")

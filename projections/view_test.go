@@ -42,9 +42,6 @@ func TestViewStays(t *testing.T) {
 			if ok != (want != "") || string(r.Body) != want || err != nil {
 				t.Errorf("%s is %+v %t (%v)", id, r, ok, err)
 			}
-			if m, ok, err := v.Meta([]byte(id)); ok != (want != "") || m != r.Meta || err != nil {
-				t.Errorf("%s has %+v %t (%v)", id, m, ok, err)
-			}
 		}
 		catchUp(t, s, l)
 	}

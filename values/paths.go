@@ -1,6 +1,7 @@
 package values
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 )
@@ -132,16 +133,12 @@ func (n *node) find(v Value, found []Value) {
 
 // named returns the child for a member name as written between its quotes.
 func (n *node) named(raw []byte) *node {
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		raw = Unquote(raw)
+	}
 	for _, c := range n.children {
 		if string(raw) == c.name {
 			return c
-		}
-	}
-	if name := Unquote(raw); len(name) != len(raw) {
-		for _, c := range n.children {
-			if string(name) == c.name {
-				return c
-			}
 		}
 	}
 	return nil

@@ -163,7 +163,7 @@ func pointers(t *testing.T, all ...string) (p []Pointer) {
 }
 
 func TestPaths(t *testing.T) {
-	p := pointers(t, "/a", "/a/b", "/a/b/0", "/list/1", "/list/1/x", "/~1~0", "/_ts", "/_etag", "/a/b", "/é", "/a//c")
+	p := pointers(t, "/a", "/a/b", "/a/b/0", "/list/1", "/list/1/x", "/~1~0", "/_ts", "/_etag", "/a/b", "/é", "/a//c", `/a\b`)
 	paths := NewPaths(p)
 	var f Found
 	for _, c := range []struct {
@@ -175,16 +175,20 @@ func TestPaths(t *testing.T) {
 		{`{"a":{"b":[5,6],"":{"c":0}}}`, []string{`{"b":[5,6],"":{"c":0}}`, "[5,6]", "5", "", "", "", "7", `"9"`, "[5,6]", "", "0"}},
 		{`{"a":{"b":{"0":3}},"list":{"1":{"x":4}}}`, []string{`{"b":{"0":3}}`, `{"0":3}`, "3", `{"x":4}`, "4", "", "7", `"9"`, `{"0":3}`, "", ""}},
 		{`{"a":{"b":[1]},"\u0061":{"c":2}}`, []string{`{"c":2}`, "", "", "", "", "", "7", `"9"`, "", "", ""}},
+		{`{"a\b":1}`, []string{"", "", "", "", "", "", "7", `"9"`, "", "", ""}},
 		{`{"a":{"b":[1]},"a":2}`, []string{`2`, "", "", "", "", "", "7", `"9"`, "", "", ""}},
 		{`{"z":"\"}","\u00e9":" ","y":[{"a":1}]}`, []string{"", "", "", "", "", "", "7", `"9"`, "", `" "`, ""}},
 		{` { "a" : { "b" : [ 1 , 2 ] , "c" : 0 } , "list" : [ 3 , 4 ] } `, []string{`{ "b" : [ 1 , 2 ] , "c" : 0 }`, "[ 1 , 2 ]", "1", "4", "", "", "7", `"9"`, "[ 1 , 2 ]", "", ""}},
 	} {
 		paths.Find([]byte(c.body), 7, 9, &f)
-		for slot, want := range c.want {
+		for slot, want := range append(c.want, "") {
 			if got := string(f.Values[slot]); got != want {
 				t.Errorf("%s at %s is %q, not %q", c.body, p[slot], got, want)
 			}
 		}
+	}
+	if paths.Find([]byte(`{"a\\b":1}`), 7, 9, &f); string(f.Values[len(p)-1]) != "1" {
+		t.Error("a name with a backslash is not found")
 	}
 	for _, bad := range []string{"", "/", "a", "/a~", "/a~2", "/" + strings.Repeat("x", 255)} {
 		if p, err := ParsePointer(bad); err == nil {
