@@ -123,7 +123,7 @@ type Plan struct {
 	Index    string   `json:"index"`              // path of the index that was used, empty for none
 	Scanned  int64    `json:"scanned"`            // documents that were looked at
 	Returned int64    `json:"returned"`           // documents that were found
-	Behind   uint64   `json:"behind,omitempty"`   // log sequences that the index, a lazy one, is behind
+	Behind   *uint64  `json:"behind,omitempty"`   // log sequences that the index is behind, nil unless it is a lazy one
 	Building []string `json:"building,omitempty"` // paths whose index is still being built
 }
 

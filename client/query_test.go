@@ -171,12 +171,13 @@ func TestQueryPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, fmt.Sprintf("%d %q %+v", len(page.Items), page.Cursor, plan))
+		told, _ := json.Marshal(plan)
+		got = append(got, fmt.Sprintf("%d %q %s", len(page.Items), page.Cursor, told))
 	}
 	want := []string{
-		`2 "at 2" {Index:/total Scanned:4 Returned:2 Behind:2 Building:[/b]}`,
-		`2 "at 4" {Index:/total Scanned:8 Returned:4 Behind:4 Building:[/b]}`,
-		`1 "" {Index:/total Scanned:10 Returned:5 Behind:5 Building:[/b]}`,
+		`2 "at 2" {"index":"/total","scanned":4,"returned":2,"behind":2,"building":["/b"]}`,
+		`2 "at 4" {"index":"/total","scanned":8,"returned":4,"behind":4,"building":["/b"]}`,
+		`1 "" {"index":"/total","scanned":10,"returned":5,"behind":5,"building":["/b"]}`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)

@@ -106,6 +106,7 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		options.Levels[i].IndexBlockSize = 256 << 10
 	}
 	db, err := pebble.Open(dir, options)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -41,7 +42,41 @@ type constantSource struct {
 // constant is one for a query's params.
 type constant struct {
 	operand
-	members []operand // of a list
+	members []operand       // of a list, each once
+	keys    map[string]bool // of the members, where they are many
+}
+
+// fewMembers is up to how many members of a list are compared one by one.
+const fewMembers = 8
+
+// add adds a member to a list.
+func (c *constant) add(o operand) {
+	if o.kind == values.Missing {
+		return // equal to nothing
+	}
+	if len(c.members) >= fewMembers && c.keys == nil {
+		c.keys = make(map[string]bool)
+		for i := range c.members {
+			c.keys[string(c.members[i].appendKey(nil))] = true
+		}
+	}
+	if c.keys != nil {
+		key := o.appendKey(nil)
+		if c.keys[string(key)] {
+			return
+		}
+		c.keys[string(key)] = true
+	}
+	c.members = append(c.members, o)
+}
+
+// has tells whether a value is a member of a list. scratch is for its key.
+func (c *constant) has(v values.Value, scratch *[]byte) bool {
+	if c.keys == nil {
+		return slices.ContainsFunc(c.members, func(o operand) bool { return valueEquals(v, &o) })
+	}
+	*scratch = values.AppendKey((*scratch)[:0], v)
+	return c.keys[string(*scratch)]
 }
 
 // compiler makes conditions.
@@ -246,10 +281,19 @@ func (b *builder) native(c ast.CallExpr) predicate {
 // params, or a list of them if it is to be one.
 func (b *builder) constant(e ast.Expr, list bool) (index int, ok bool) {
 	source, ok := constantOf(e, list)
-	if ok {
-		b.constants = append(b.constants, source)
+	if !ok {
+		return 0, false
 	}
-	return len(b.constants) - 1, ok
+	// What is named again and again is resolved once.
+	if source.inParams {
+		for i, known := range b.constants {
+			if known.inParams && known.list == list && slices.Equal(known.path, source.path) {
+				return i, true
+			}
+		}
+	}
+	b.constants = append(b.constants, source)
+	return len(b.constants) - 1, true
 }
 
 func constantOf(e ast.Expr, list bool) (constantSource, bool) {
@@ -285,16 +329,16 @@ func (c *condition) bind(params values.Value) []constant {
 		if source.inParams {
 			v := find(params, source.path)
 			v.Elements(func(element values.Value) bool {
-				bound[i].members = append(bound[i].members, operandOf(element))
+				bound[i].add(operandOf(element))
 				return true
 			})
 			v.Members(func(name []byte, _ values.Value) bool { // in a map are its names
-				bound[i].members = append(bound[i].members, operand{kind: values.String, text: name})
+				bound[i].add(operand{kind: values.String, text: name})
 				return true
 			})
 		}
 		for _, one := range source.members {
-			bound[i].members = append(bound[i].members, one.resolve(params))
+			bound[i].add(one.resolve(params))
 		}
 	}
 	return bound
@@ -349,6 +393,12 @@ func (b *builder) byCEL(e ast.Expr) (predicate, error) {
 }
 
 func (p celPredicate) test(e *evaluation) bool {
+	if e.err != nil {
+		return false
+	}
+	if e.err = e.ctx.Err(); e.err != nil {
+		return false
+	}
 	var result ref.Val
 	var err error
 	if p.loops {

@@ -24,6 +24,7 @@ type evaluation struct {
 	version schema.Version
 	found   values.Found
 	looked  bool // found is of this document
+	scratch []byte
 	rawArgs values.Value
 	args    ref.Val // params, when CEL first asks for them
 }

@@ -44,6 +44,9 @@ func TestLimits(t *testing.T) {
 		{"page", query.Limits{Bytes: 100_000}, `{}`, schema.ErrTooLarge},
 		{"page", query.Limits{Bytes: 100_000}, `{"limit":10}`, nil},
 		{"page", query.Limits{Bytes: 100_000}, `{"select":["/id"]}`, nil},
+		{"page of large documents", query.Limits{Bytes: 100_000, SortBytes: 2000}, `{"select":["/id"]}`, nil}, // nothing is sorted
+		{"params", query.Limits{}, `{"where":"doc.n in params.l || doc.n in params.l","params":{"l":[` + strings.Repeat("1,", 100_000) + `1]}}`, nil},
+		{"params", query.Limits{}, `{"where":"doc.n in params.l","params":{"l":[` + strings.Repeat("1,", 200_000) + `1]}}`, schema.ErrBadRequest},
 		{"cursor in the page", query.Limits{Bytes: 100}, `{"limit":1,"select":["/id"],"orderBy":[{"path":"/s"}]}`, schema.ErrTooLarge},
 
 		{"sort", query.Limits{SortBytes: 20_000}, `{"orderBy":[{"path":"/s"}],"limit":10,"select":["/id"]}`, nil},

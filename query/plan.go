@@ -128,9 +128,7 @@ func (p *planner) spans(part predicate) (path string, space projections.Space, s
 	case oneOf:
 		slot = part.slot
 		for i := range p.constants[part.constant].members {
-			if o := &p.constants[part.constant].members[i]; o.kind != values.Missing {
-				spans = append(spans, equalSpan(o))
-			}
+			spans = append(spans, equalSpan(&p.constants[part.constant].members[i]))
 		}
 		ok = true
 	case truth:

@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/lapsedb/lapse/values"
 )
@@ -68,8 +67,7 @@ func (p pathComparison) test(e *evaluation) bool {
 type oneOf struct{ slot, constant int }
 
 func (p oneOf) test(e *evaluation) bool {
-	v := e.value(p.slot)
-	return slices.ContainsFunc(e.constants[p.constant].members, func(o operand) bool { return valueEquals(v, &o) })
+	return e.constants[p.constant].has(e.value(p.slot), &e.scratch)
 }
 
 // member is a constant in doc.path: an element of the array there, or the name

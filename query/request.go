@@ -18,6 +18,8 @@ const (
 	maxLimit     = 1000
 	maxOrderBy   = 16
 	maxSelect    = 64
+	// maxParams bounds the params, which conditions read again and again.
+	maxParams = 256 << 10
 )
 
 // request is what a client asks.
@@ -85,6 +87,9 @@ func (r *request) parseMember(name string, value values.Value) (err error) {
 	case "params":
 		if r.params = value; value.Kind() != values.Object {
 			return errors.New("use an object")
+		}
+		if len(value) > maxParams {
+			return fmt.Errorf("at most %d bytes are allowed", maxParams)
 		}
 	case "orderBy":
 		return r.parseOrderBy(value)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
 
@@ -27,23 +28,22 @@ type run struct {
 	sorter  *sorter
 	after   *position // where the page begins, nil for the first one
 	scanned int
+	whole   []byte // scratch
 }
 
-// sliceRows is how many documents or entries are looked at between two looks at
-// the clock; then whoever waits for the processor goes first.
+// sliceRows is how many documents or entries are looked at until whoever waits
+// for the processor goes first.
 const sliceRows = 64
 
 // step counts one more document or entry that is looked at.
 func (r *run) step() error {
-	r.scanned++
-	if r.scanned > r.engine.limits.Scanned {
+	if r.scanned++; r.scanned > r.engine.limits.Scanned {
 		return errScanned
 	}
 	if r.scanned%sliceRows == 0 {
 		runtime.Gosched()
-		return r.ctx.Err()
 	}
-	return nil
+	return r.ctx.Err()
 }
 
 func (r *run) answer() ([]byte, error) {
@@ -67,66 +67,69 @@ func (r *run) answer() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, more, err := r.page(chosen)
+	p, err := r.page(chosen)
 	if errors.Is(err, errCutKey) {
 		// The order of values whose keys are cut is only in the documents.
 		ordered.ordered = false
 		if chosen, err = r.planner.choose(narrow, nil, r.request.limit); err != nil {
 			return nil, err
 		}
-		page, more, err = r.page(chosen)
+		p, err = r.page(chosen)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.appendPage(page, more)
+	return r.finish(p)
 }
 
 // errCutKey says that an index cannot give the order.
 var errCutKey = errors.New("the key of a value is cut")
 
-// result is a document that matches.
-type result struct {
-	position position
-	record   projections.Record
-	read     bool
-}
-
-// page returns the matching documents of the page, in order, and whether there
-// may be more.
-func (r *run) page(a *access) (page []result, more bool, err error) {
+// page returns the matching documents of the page, in order.
+func (r *run) page(a *access) (*page, error) {
 	r.access = a
 	if a.ordered || len(r.request.orderBy) == 0 && (a.scan || a.single) {
 		return r.stream(a)
 	}
 	best := top{most: r.request.limit + 1}
-	err = r.each(a, nil, func(c *candidate) (bool, error) {
-		p := position{id: c.id}
+	err := r.each(a, nil, func(c *candidate) (bool, error) {
+		at := position{id: c.id}
 		if len(r.request.orderBy) > 0 {
 			record, ok, err := c.record()
 			if !ok || err != nil {
 				return true, err
 			}
-			p.key = r.sorter.of(record)
+			at.key = r.sorter.of(record)
 		}
-		if r.after != nil && p.compare(*r.after) <= 0 {
+		if r.after != nil && at.compare(*r.after) <= 0 {
 			return true, nil
 		}
-		if best.add(p) > r.engine.limits.SortBytes {
+		if best.add(at) > r.engine.limits.SortBytes {
 			return false, errSortBytes
 		}
 		return true, nil
 	})
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	for _, p := range best.inOrder() {
-		if len(page) == r.request.limit {
-			return page, true, nil
+	p := r.newPage()
+	for _, at := range best.inOrder() {
+		if len(p.rows) == r.request.limit {
+			p.more = true
+			break
 		}
-		page = append(page, result{position: p})
+		record, ok, err := r.view.Document(at.id)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fmt.Errorf("query: an index has document %q of %s, which is not there at %d", at.id, r.view.Collection().Name, r.view.Seq())
+		}
+		if err := p.add(record, at); err != nil {
+			return nil, err
+		}
 	}
-	return page, false, nil
+	return p, nil
 }
 
 // lookahead is how many rows are looked at for whether there is more than the
@@ -134,33 +137,30 @@ func (r *run) page(a *access) (page []result, more bool, err error) {
 const lookahead = 1000
 
 // stream is page for an access that gives the documents in the query's order.
-func (r *run) stream(a *access) (page []result, more bool, err error) {
-	full, held := 0, 0
-	err = r.each(a, r.after, func(c *candidate) (bool, error) {
-		if len(page) == r.request.limit {
-			more = true
+func (r *run) stream(a *access) (*page, error) {
+	p := r.newPage()
+	full := 0 // how much was looked at until the page was full
+	err := r.each(a, r.after, func(c *candidate) (bool, error) {
+		if len(p.rows) == r.request.limit {
+			p.more = true
 			return false, nil
 		}
 		record, ok, err := c.record()
 		if !ok || err != nil {
 			return true, err
 		}
-		p := position{id: c.id}
+		at := position{id: c.id}
 		if a.ordered {
-			p.key = r.sorter.of(record)
+			at.key = r.sorter.of(record)
 		}
-		record.Body = append([]byte(nil), record.Body...)
-		if held += p.size() + len(record.Body); held > r.engine.limits.SortBytes {
-			return false, errBytes // no reply holds as much
-		}
-		page = append(page, result{position: p.clone(), record: record, read: true})
 		full = r.scanned
-		return true, nil
-	}, func() bool { return len(page) == r.request.limit && r.scanned >= full+lookahead })
-	if len(page) == r.request.limit && (errors.Is(err, errAhead) || errors.Is(err, errScanned) || errors.Is(err, context.DeadlineExceeded)) {
-		return page, true, nil
+		return true, p.add(record, at)
+	}, func() bool { return len(p.rows) == r.request.limit && r.scanned >= full+lookahead })
+	if len(p.rows) == r.request.limit && (errors.Is(err, errAhead) || errors.Is(err, errScanned) || errors.Is(err, context.DeadlineExceeded)) {
+		p.more = true
+		return p, nil
 	}
-	return page, more, err
+	return p, err
 }
 
 // answerCount counts the documents that match.
@@ -188,53 +188,6 @@ func (r *run) answerCount() ([]byte, error) {
 		body = r.appendPlan(body, n)
 	}
 	return append(body, '}'), nil
-}
-
-// appendPage makes the reply. What came to its deadline while the query ran is
-// left out, though the page goes on from there.
-func (r *run) appendPage(page []result, more bool) ([]byte, error) {
-	body := []byte(`{"documents":[`)
-	returned, now, collection := 0, max(r.clock(), r.now), r.view.Collection()
-	for i := range page {
-		record := page[i].record
-		if !page[i].read {
-			var ok bool
-			var err error
-			if record, ok, err = r.view.Document(page[i].position.id); err != nil {
-				return nil, err
-			} else if !ok {
-				continue
-			}
-		}
-		if record.Deadline(collection).Passed(now) {
-			continue
-		}
-		if returned > 0 {
-			body = append(body, ',')
-		}
-		if r.request.sel == nil {
-			body = schema.AppendReply(body, record.Body, record.TS, record.Version)
-		} else {
-			body = append(body, r.request.sel.apply(schema.AppendReply(nil, record.Body, record.TS, record.Version))...)
-		}
-		returned++
-		if len(body) > r.room {
-			return nil, errBytes
-		}
-	}
-	body = append(body, ']')
-	if more {
-		body = append(body, `,"cursor":"`...)
-		body = append(body, r.engine.sealer.seal(collection.Incarnation, r.request, page[len(page)-1].position)...)
-		body = append(body, '"')
-	}
-	if r.request.explain {
-		body = r.appendPlan(body, returned)
-	}
-	if body = append(body, '}'); len(body) > r.room {
-		return nil, errBytes
-	}
-	return body, nil
 }
 
 // candidate is a document that lives and matches; its memory is valid until

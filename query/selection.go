@@ -105,9 +105,9 @@ func (s *selection) last(v values.Value) map[string]int {
 	return last
 }
 
-// apply returns what is shown of a whole document, {} if that is nothing.
-func (s *selection) apply(document []byte) []byte {
-	out, ok := s.append(make([]byte, 0, len(document)), document)
+// appendTo appends what is shown of a whole document, {} if that is nothing.
+func (s *selection) appendTo(dst, document []byte) []byte {
+	out, ok := s.append(dst, document)
 	if !ok {
 		return append(out, "{}"...)
 	}

@@ -419,8 +419,10 @@ func planOf(p client.Plan) plan {
 	if p.Index != "" {
 		out.Index = &p.Index
 	}
-	behind := int(p.Behind)
-	out.Behind = &behind
+	if p.Behind != nil {
+		behind := int(*p.Behind)
+		out.Behind = &behind
+	}
 	return out
 }
 

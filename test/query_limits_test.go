@@ -105,7 +105,7 @@ func TestQueryLimits(t *testing.T) {
 		{[]string{"--query-sort-bytes=2000"},
 			[]string{`{"orderBy":[{"path":"/m"}],"limit":1000}`, `{"orderBy":[{"path":"/text"},{"path":"/n"}],"limit":30}`},
 			413, "too_large",
-			[]string{`{"orderBy":[{"path":"/m"}],"limit":5}`, `{"limit":5}`, `{"where":"doc.third == 1","count":true}`}},
+			[]string{`{"orderBy":[{"path":"/m"}],"limit":5}`, `{"limit":40,"select":["/id"]}`, `{"where":"doc.third == 1","count":true}`}},
 		{[]string{"--query-expression-bytes=100"},
 			[]string{where(or(10)), where("doc.text == '" + strings.Repeat("x", 100) + "'")},
 			400, "bad_query",

@@ -140,8 +140,8 @@ func describePlan(plan client.Plan, cursor string) string {
 	if plan.Index != "" {
 		text = "index " + plan.Index
 	}
-	if plan.Behind > 0 {
-		text += fmt.Sprintf(", %d behind the log", plan.Behind)
+	if plan.Behind != nil {
+		text += fmt.Sprintf(", %d behind the log", *plan.Behind)
 	}
 	if len(plan.Building) > 0 {
 		text += "; still building " + strings.Join(plan.Building, ", ")
