@@ -21,7 +21,14 @@ type pageRow struct {
 	deadline   schema.Deadline
 }
 
-func (r *run) newPage() *page { return &page{run: r, body: []byte(`{"documents":[`)} }
+func (r *run) newPage() *page {
+	return &page{run: r, body: append(make([]byte, 0, pageBytes), pageStart...)}
+}
+
+const (
+	pageStart = `{"documents":[`
+	pageBytes = 4096 // what a page has room for at first
+)
 
 // add adds a document and keeps nothing of the record and the position.
 func (p *page) add(record projections.Record, at position) error {
@@ -48,7 +55,7 @@ func (p *page) add(record projections.Record, at position) error {
 
 // dropExpired takes out what came to its deadline while the query ran.
 func (p *page) dropExpired(now int64) {
-	kept := p.body[:len(`{"documents":[`)]
+	kept := p.body[:len(pageStart)]
 	rows := p.rows[:0]
 	for _, row := range p.rows {
 		if row.deadline.Passed(now) {
