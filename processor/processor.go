@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -95,11 +94,10 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
 	}
 	p.writer = w
-	engine, err := query.New(o.Query, log.Secret("cursors"))
-	if err != nil {
+	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w}
+	if p.service.engine, err = query.New(query.Options{Limits: o.Query, Secret: log.Secret("cursors"), Pace: p.service.pacer(queryPause)}); err != nil {
 		return nil, err
 	}
-	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, engine: engine}
 	p.run(log, mutations)
 	if err := p.service.serve(serviceConn); err != nil {
 		p.stopWriting()
@@ -142,20 +140,19 @@ const indexSlice = 256
 
 // index builds indexes and has lazy ones follow the documents, until ctx ends.
 func (p *Processor) index(ctx context.Context) {
+	pace := p.service.pacer(indexPause)
 	for {
 		select {
 		case <-p.store.IndexWork():
 		case <-ctx.Done():
 			return
 		}
-		for more := true; more && ctx.Err() == nil; {
-			var err error
-			if more, err = p.store.Index(indexSlice); err != nil {
-				p.fail(fmt.Errorf("index documents: %w", err))
-				return
-			}
-			runtime.Gosched()
+		began := time.Now()
+		if _, err := p.store.Index(indexSlice); err != nil {
+			p.fail(fmt.Errorf("index documents: %w", err))
+			return
 		}
+		pace(time.Since(began))
 	}
 }
 

@@ -48,7 +48,8 @@ type service struct {
 
 	reads   chan func()
 	engine  *query.Engine
-	queries chan func() // apart from the other reads, which they would keep waiting
+	queries chan func()   // apart from the other reads, which they would keep waiting
+	others  atomic.Uint64 // requests that are no queries
 	waiting atomic.Int64
 	queued  atomic.Int64 // bytes
 	workers sync.WaitGroup
@@ -157,6 +158,9 @@ func (s *service) handle(m micro.Request) {
 	defer r.recover()
 	r.name = strings.TrimPrefix(m.Subject(), s.options.Database.API())
 	r.op, r.tail = splitOperation(r.name)
+	if r.op != "query" {
+		r.others.Add(1)
+	}
 	if values := r.header.Values(schema.HeaderMinSeq); len(values) > 0 {
 		text := values[0]
 		seq, err := strconv.ParseUint(text, 10, 64)

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2"
 
@@ -26,14 +27,26 @@ const conditionsKept = 256
 // takes one.
 type Engine struct {
 	limits     Limits
+	pace       func(worked time.Duration)
 	compiler   *compiler
 	conditions *lru.Cache[string, *condition]
 	sealer     sealer
 }
 
-// New returns an Engine. Cursors made with another secret are refused.
-func New(l Limits, secret []byte) (*Engine, error) {
-	l = l.EnsureDefaults()
+// Options of an Engine.
+type Options struct {
+	Limits
+	// Secret makes cursors: those made with another one are refused.
+	Secret []byte
+	// Pace is called by a query about every sliceTime of work, with how long it
+	// worked since the last call. It may keep the query waiting, so that others
+	// are not. None if nil.
+	Pace func(worked time.Duration)
+}
+
+// New returns an Engine.
+func New(o Options) (*Engine, error) {
+	l := o.Limits.EnsureDefaults()
 	c, err := newCompiler(l)
 	if err != nil {
 		return nil, err
@@ -42,7 +55,7 @@ func New(l Limits, secret []byte) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{limits: l, compiler: c, conditions: conditions, sealer: sealer{secret}}, nil
+	return &Engine{limits: l, pace: o.Pace, compiler: c, conditions: conditions, sealer: sealer{o.Secret}}, nil
 }
 
 // Reply is the answer to a query.
@@ -82,7 +95,7 @@ func (e *Engine) Answer(ctx context.Context, store *projections.Store, name sche
 	ctx, cancel := context.WithTimeout(ctx, e.limits.Time)
 	defer cancel()
 	r := &run{
-		engine: e, request: &q, view: view, ctx: ctx,
+		engine: e, request: &q, view: view, ctx: ctx, slice: time.Now(),
 		clock: func() int64 { return now(view.Time()) },
 		room:  min(room, e.limits.Bytes),
 	}

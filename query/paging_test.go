@@ -230,7 +230,7 @@ func TestCursors(t *testing.T) {
 	if !errors.Is(with(rest, first.Cursor+"A"), schema.ErrBadQuery) || !errors.Is(with(rest, strings.Repeat("A", 100)), schema.ErrBadQuery) {
 		t.Error("a cursor with more is taken")
 	}
-	other, err := query.New(query.Limits{}, []byte("another secret"))
+	other, err := query.New(query.Options{Secret: []byte("another secret")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (p naivePolicy) json() []byte {
 
 func newEngine(t rapid.TB, l query.Limits) *query.Engine {
 	t.Helper()
-	engine, err := query.New(l, []byte("secret"))
+	engine, err := query.New(query.Options{Limits: l, Secret: []byte("secret")})
 	if err != nil {
 		t.Fatal(err)
 	}

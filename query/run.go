@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"time"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -28,12 +29,16 @@ type run struct {
 	sorter  *sorter
 	after   *position // where the page begins, nil for the first one
 	scanned int
-	whole   []byte // scratch
+	slice   time.Time // when it began
+	whole   []byte    // scratch
 }
 
-// sliceRows is how many documents or entries are looked at until whoever waits
-// for the processor goes first.
-const sliceRows = 64
+// A query works in slices: every sliceRows documents or entries it looks at the
+// time, and after sliceTime it lets others go first.
+const (
+	sliceRows = 64
+	sliceTime = 200 * time.Microsecond
+)
 
 // step counts one more document or entry that is looked at.
 func (r *run) step() error {
@@ -41,9 +46,21 @@ func (r *run) step() error {
 		return errScanned
 	}
 	if r.scanned%sliceRows == 0 {
-		runtime.Gosched()
+		r.yield()
 	}
 	return r.ctx.Err()
+}
+
+func (r *run) yield() {
+	worked := time.Since(r.slice)
+	if worked < sliceTime {
+		return
+	}
+	if r.engine.pace != nil {
+		r.engine.pace(worked)
+	}
+	runtime.Gosched()
+	r.slice = time.Now()
 }
 
 func (r *run) answer() ([]byte, error) {

@@ -49,7 +49,7 @@ func inProcess(b *testing.B, l *loaded) lapseStore {
 			b.Error(err)
 		}
 	})
-	engine, err := query.New(query.Limits{}, make([]byte, 32))
+	engine, err := query.New(query.Options{Secret: make([]byte, 32)})
 	if err != nil {
 		b.Fatal(err)
 	}
