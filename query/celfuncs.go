@@ -42,41 +42,31 @@ var arithmeticFunctions = map[string]struct {
 	name  string
 	apply func(a, b ref.Val) ref.Val
 }{
-	operators.Add: {"@add", func(a, b ref.Val) ref.Val {
-		if x, ok := a.(traits.Adder); ok {
-			return x.Add(b)
+	operators.Add:      {"@add", via(traits.Adder.Add)},
+	operators.Subtract: {"@sub", via(traits.Subtractor.Subtract)},
+	operators.Multiply: {"@mul", via(traits.Multiplier.Multiply)},
+	operators.Divide:   {"@div", via(traits.Divider.Divide)},
+	operators.Modulo:   {"@mod", modulo},
+}
+
+// via returns an operator that the left operand's type has, or not.
+func via[T any](apply func(T, ref.Val) ref.Val) func(a, b ref.Val) ref.Val {
+	return func(a, b ref.Val) ref.Val {
+		if x, ok := a.(T); ok {
+			return apply(x, b)
 		}
 		return types.MaybeNoSuchOverloadErr(a)
-	}},
-	operators.Subtract: {"@sub", func(a, b ref.Val) ref.Val {
-		if x, ok := a.(traits.Subtractor); ok {
-			return x.Subtract(b)
-		}
-		return types.MaybeNoSuchOverloadErr(a)
-	}},
-	operators.Multiply: {"@mul", func(a, b ref.Val) ref.Val {
-		if x, ok := a.(traits.Multiplier); ok {
-			return x.Multiply(b)
-		}
-		return types.MaybeNoSuchOverloadErr(a)
-	}},
-	operators.Divide: {"@div", func(a, b ref.Val) ref.Val {
-		if x, ok := a.(traits.Divider); ok {
-			return x.Divide(b)
-		}
-		return types.MaybeNoSuchOverloadErr(a)
-	}},
-	operators.Modulo: {"@mod", func(a, b ref.Val) ref.Val {
-		if x, ok := a.(types.Double); ok {
-			if y, ok := b.(types.Double); ok {
-				return types.Double(math.Mod(float64(x), float64(y)))
-			}
-		}
-		if x, ok := a.(traits.Modder); ok {
-			return x.Modulo(b)
-		}
-		return types.MaybeNoSuchOverloadErr(a)
-	}},
+	}
+}
+
+// modulo is that of integers, and of doubles, for which CEL has none.
+func modulo(a, b ref.Val) ref.Val {
+	x, ok := a.(types.Double)
+	y, also := b.(types.Double)
+	if ok && also {
+		return types.Double(math.Mod(float64(x), float64(y)))
+	}
+	return via(traits.Modder.Modulo)(a, b)
 }
 
 // maxTextBytes bounds a string that + makes: an expression could double one

@@ -1,0 +1,147 @@
+package query
+
+import (
+	"slices"
+
+	"cel.dev/cel-go/common/ast"
+
+	"github.com/lapsedb/lapse/values"
+)
+
+// constantSource says where a constant comes from: the expression, or params.
+type constantSource struct {
+	literal  operand
+	members  []constantSource // of a list
+	list     bool
+	path     []string // below params
+	inParams bool
+}
+
+// constant is one for a query's params.
+type constant struct {
+	operand
+	members []operand       // of a list, each once
+	keys    map[string]bool // of the members, where they are many
+}
+
+// fewMembers is up to how many members of a list are compared one by one.
+const fewMembers = 8
+
+// add adds a member to a list.
+func (c *constant) add(o operand) {
+	if o.kind == values.Missing {
+		return // equal to nothing
+	}
+	if len(c.members) >= fewMembers && c.keys == nil {
+		c.keys = make(map[string]bool)
+		for i := range c.members {
+			c.keys[string(c.members[i].appendKey(nil))] = true
+		}
+	}
+	if c.keys != nil {
+		key := o.appendKey(nil)
+		if c.keys[string(key)] {
+			return
+		}
+		c.keys[string(key)] = true
+	}
+	c.members = append(c.members, o)
+}
+
+// has tells whether a value is a member of a list. scratch is for its key.
+func (c *constant) has(v values.Value, scratch *[]byte) bool {
+	if c.keys == nil {
+		return slices.ContainsFunc(c.members, func(o operand) bool { return valueEquals(v, &o) })
+	}
+	*scratch = values.AppendKey((*scratch)[:0], v)
+	return c.keys[string(*scratch)]
+}
+
+// constant notes a constant of the expression: a literal or a path below
+// params, or a list of them if it is to be one.
+func (b *builder) constant(e ast.Expr, list bool) (index int, ok bool) {
+	source, ok := constantOf(e, list)
+	if !ok {
+		return 0, false
+	}
+	// What is named again and again is resolved once.
+	if source.inParams {
+		for i, known := range b.constants {
+			if known.inParams && known.list == list && slices.Equal(known.path, source.path) {
+				return i, true
+			}
+		}
+	}
+	b.constants = append(b.constants, source)
+	return len(b.constants) - 1, true
+}
+
+func constantOf(e ast.Expr, list bool) (constantSource, bool) {
+	if path, ok := pathBelow(varParams, e); ok && len(path) > 0 {
+		return constantSource{path: path, inParams: true, list: list}, true
+	}
+	switch {
+	case e.Kind() == ast.LiteralKind && !list:
+		o, ok := operandOfResult(e.AsLiteral())
+		return constantSource{literal: o}, ok && o.kind != values.Missing
+	case e.Kind() == ast.ListKind && list:
+		source := constantSource{list: true}
+		for _, element := range e.AsList().Elements() {
+			one, ok := constantOf(element, false)
+			if !ok {
+				return source, false
+			}
+			source.members = append(source.members, one)
+		}
+		return source, len(e.AsList().OptionalIndices()) == 0
+	}
+	return constantSource{}, false
+}
+
+// bind resolves the constants for a query's params, an object or nil.
+func (c *condition) bind(params values.Value) []constant {
+	bound := make([]constant, len(c.constants))
+	for i, source := range c.constants {
+		if !source.list {
+			bound[i].operand = source.resolve(params)
+			continue
+		}
+		if source.inParams {
+			v := find(params, source.path)
+			v.Elements(func(element values.Value) bool {
+				bound[i].add(operandOf(element))
+				return true
+			})
+			v.Members(func(name []byte, _ values.Value) bool { // in a map are its names
+				bound[i].add(operand{kind: values.String, text: name})
+				return true
+			})
+		}
+		for _, one := range source.members {
+			bound[i].add(one.resolve(params))
+		}
+	}
+	return bound
+}
+
+func (s *constantSource) resolve(params values.Value) operand {
+	if !s.inParams {
+		return s.literal
+	}
+	return operandOf(find(params, s.path))
+}
+
+// find returns what is at a path below v, an object.
+func find(v values.Value, path []string) values.Value {
+	for _, step := range path {
+		parent := v
+		v = nil
+		parent.Members(func(name []byte, value values.Value) bool {
+			if string(name) == step {
+				v = value // the last one of a name counts
+			}
+			return true
+		})
+	}
+	return v
+}
