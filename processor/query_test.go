@@ -1,0 +1,154 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// answer is the reply to a query with explain.
+type answer struct {
+	Documents []struct {
+		ID string `json:"id"`
+	} `json:"documents"`
+	Count *int `json:"count"`
+	Plan  struct {
+		Index    *string  `json:"index"`
+		Behind   *uint64  `json:"behind"`
+		Building []string `json:"building"`
+	} `json:"plan"`
+}
+
+func (a answer) ids() string {
+	var ids []string
+	for _, d := range a.Documents {
+		ids = append(ids, d.ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+// query asks with explain; members are the rest of the query.
+func (w *wire) query(collection, members string, headers ...string) (a answer) {
+	w.t.Helper()
+	w.check(json.Unmarshal(w.want(200, "query."+collection, `{"explain":true`+members+`}`, headers...).body, &a))
+	return a
+}
+
+// TestQueryOnTheSecond asks a millisecond before a deadline and on it, in every
+// mode and by every kind of plan, while the writer has other things to do than
+// to expire.
+func TestQueryOnTheSecond(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		queries := []string{``, `,"where":"doc.n == 1"`, `,"where":"doc.n >= 0"`, `,"where":"doc.m == 1"`, `,"orderBy":[{"path":"/n","desc":true}]`, `,"orderBy":[{"path":"/m"}]`, `,"where":"1 in doc.l"`}
+		var ts int64
+		for _, mode := range []string{"consistent", "lazy"} {
+			w.want(201, "collection.create."+mode, `{"defaultTtl":10,"indexingPolicy":{"indexingMode":"`+mode+`","includedPaths":[{"path":"/n"},{"path":"/l"}]}}`)
+			for _, id := range []string{"a", "b"} {
+				ts = w.tsOf(w.want(201, "document.create."+mode+"."+id, `{"n":1,"m":1,"l":[1]}`))
+			}
+		}
+		w.eventually("the lazy indexes have followed", func() bool {
+			behind := w.query("lazy", `,"where":"doc.n == 1"`).Plan.Behind
+			return behind != nil && *behind == 0
+		})
+		sleepUntil(ts+9, 999)
+		release := w.holdWriter()
+		defer release()
+		for _, at := range []struct {
+			ms   int
+			want string
+			n    int
+		}{{9999, "a b", 2}, {10_000, "", 0}} {
+			sleepUntil(ts, at.ms)
+			for _, mode := range []string{"consistent", "lazy"} {
+				for _, q := range queries {
+					if a := w.query(mode, q); a.ids() != at.want {
+						t.Errorf("%d ms, %s, {%s}: %q", at.ms, mode, q, a.ids())
+					}
+					if a := w.query(mode, q+`,"count":true`); a.Count == nil || *a.Count != at.n {
+						t.Errorf("%d ms, %s, {%s}: count %v", at.ms, mode, q, a.Count)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestQueryAfterWrite: what was acknowledged is in the next answer, and with
+// Lapse-Min-Seq in that of any state.
+func TestQueryAfterWrite(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	for i := range 50 {
+		w.want(200+min(1, (i+1)%2), "document.upsert.c.a", fmt.Sprintf(`{"n":%d}`, i))
+		if a := w.query("c", fmt.Sprintf(`,"where":"doc.n == %d"`, i)); a.ids() != "a" || a.Plan.Index == nil {
+			t.Fatalf("after write %d: %+v", i, a)
+		}
+		if i%2 == 1 {
+			w.want(204, "document.delete.c.a", "")
+			if a := w.query("c", `,"where":"doc.n >= 0"`); a.ids() != "" {
+				t.Fatalf("after the delete: %+v", a)
+			}
+		}
+	}
+	r := w.want(201, "document.create.c.b", `{"n":-1}`)
+	if a := w.query("c", `,"where":"doc.n < 0"`, "Lapse-Min-Seq", fmt.Sprint(r.seq)); a.ids() != "b" {
+		t.Fatalf("%+v", a)
+	}
+	w.refused(504, "timeout", "query.c", `{}`, "Lapse-Min-Seq", fmt.Sprint(r.seq+1000))
+}
+
+// TestPathsChangeWhileServing changes the paths of a filled collection, in all
+// modes, while documents change: every answer is right, and in the end the
+// index is used, after a restart in between, too.
+func TestPathsChangeWhileServing(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
+	const documents = 3000
+	for from := 0; from < documents; from += 500 {
+		var operations []string
+		for i := from; i < from+500; i++ {
+			operations = append(operations, fmt.Sprintf(`{"op":"create","id":"d%04d","body":{"n":%d,"m":%d}}`, i, i%100, i%7))
+		}
+		w.want(200, "batch.c", `{"operations":[`+strings.Join(operations, ",")+`]}`)
+	}
+	moved := 0
+	for i, policy := range []string{
+		`"includedPaths":[{"path":"/n"}]`,
+		`"includedPaths":[{"path":"/n"},{"path":"/m"}]`,
+		`"indexingMode":"lazy","includedPaths":[{"path":"/n"}]`,
+		`"includedPaths":[{"path":"/m"},{"path":"/n"}]`,
+	} {
+		w.want(200, "collection.replace.c", `{"defaultTtl":-1,"indexingPolicy":{`+policy+`}}`)
+		lazy := strings.Contains(policy, "lazy")
+		for asked := 0; ; asked++ {
+			// One document more leaves n == 5 for n == -1.
+			if moved < documents/100 {
+				w.want(200, fmt.Sprintf("document.replace.c.d%04d", moved*100+5), `{"n":-1}`)
+				moved++
+			}
+			a := w.query("c", `,"where":"doc.n == 5","count":true`)
+			used := a.Plan.Index != nil
+			if *a.Count != documents/100-moved && !(lazy && used && *a.Count < documents/100) {
+				t.Fatalf("policy %d, ask %d: %d documents, want %d: %+v", i, asked, *a.Count, documents/100-moved, a.Plan)
+			}
+			if used && len(a.Plan.Building) == 0 && (a.Plan.Behind == nil || *a.Plan.Behind == 0) {
+				break
+			}
+			if asked == 3 && i == 1 {
+				w.restart()
+			}
+			if asked > 100_000 {
+				t.Fatalf("policy %d: the index is never used", i)
+			}
+		}
+	}
+	// Turning TTL on or off touches no index.
+	for _, ttl := range []string{"null", "1000", "-1"} {
+		w.want(200, "collection.replace.c", `{"defaultTtl":`+ttl+`,"indexingPolicy":{"includedPaths":[{"path":"/m"},{"path":"/n"}]}}`)
+		if a := w.query("c", `,"where":"doc.n == 6","count":true`); a.Plan.Index == nil || a.Plan.Building != nil || *a.Count != documents/100 {
+			t.Fatalf("defaultTtl %s: %d of %+v", ttl, *a.Count, a.Plan)
+		}
+	}
+}
