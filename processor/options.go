@@ -78,6 +78,7 @@ func (o Options) EnsureDefaults() Options {
 	if o.Workers == 0 {
 		o.Workers = 16
 	}
+	o.Projection = o.Projection.EnsureDefaults()
 	o.Query = o.Query.EnsureDefaults()
 	if o.QueryWorkers == 0 {
 		o.QueryWorkers = max(1, runtime.GOMAXPROCS(0)/2)

@@ -21,6 +21,7 @@ import (
 type serveFlags struct {
 	storeDir, listen, database, durability, metrics string
 
+	cacheBytes               int64
 	query                    query.Limits
 	queryWorkers, queryQueue int
 }
@@ -42,6 +43,7 @@ is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
 	flags.StringVar(&f.durability, "durability", string(processor.Fsync),
 		"what an acknowledged write survives: fsync, a power cut; os, the end of the process")
 	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `HOST:PORT`")
+	flags.Int64Var(&f.cacheBytes, "cache-bytes", processor.Options{}.EnsureDefaults().Projection.CacheBytes, "keep up to `N` bytes of the projection in memory")
 	addQueryFlags(flags, &f)
 	return cmd
 }
@@ -60,9 +62,10 @@ func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
 	flags.Uint64Var(&f.query.Cost, "query-cost", o.Query.Cost, "end a query whose condition costs `N` on one document, in CEL's units, with 413")
 }
 
-// check returns a usage error for limits that allow nothing.
+// check returns a usage error for a number that allows nothing.
 func (f *serveFlags) check() error {
 	for name, n := range map[string]int64{
+		"cache-bytes":   f.cacheBytes,
 		"query-workers": int64(f.queryWorkers), "query-queue": int64(f.queryQueue), "query-time": int64(f.query.Time),
 		"query-scanned": int64(f.query.Scanned), "query-bytes": int64(f.query.Bytes), "query-sort-bytes": int64(f.query.SortBytes),
 		"query-expression-bytes": int64(f.query.ExpressionBytes), "query-nesting": int64(f.query.Nesting), "query-cost": int64(min(f.query.Cost, math.MaxInt64)),
@@ -113,7 +116,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer serviceConn.Close()
 	var bar *progress
-	p, err := processor.Start(ctx, logConn, serviceConn, processor.Options{
+	options := processor.Options{
 		Database:   database,
 		Dir:        filepath.Join(f.storeDir, "projection", string(database)),
 		Durability: durability,
@@ -128,7 +131,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			}
 			bar.Set(int64(done))
 		},
-	})
+	}
+	options.Projection.CacheBytes = f.cacheBytes
+	p, err := processor.Start(ctx, logConn, serviceConn, options)
 	if bar != nil {
 		bar.Done()
 	}
