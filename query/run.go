@@ -29,6 +29,7 @@ type run struct {
 	sorter  *sorter
 	after   *position // where the page begins, nil for the first one
 	scanned int
+	enough  int       // at how many scanned to end with errAhead, 0 for not
 	slice   time.Time // when it began
 	whole   []byte    // scratch
 }
@@ -44,6 +45,9 @@ const (
 func (r *run) step() error {
 	if r.scanned++; r.scanned > r.engine.limits.Scanned {
 		return errScanned
+	}
+	if r.enough != 0 && r.scanned > r.enough {
+		return errAhead
 	}
 	if r.scanned%sliceRows == 0 {
 		r.yield()
@@ -87,7 +91,7 @@ func (r *run) answer() ([]byte, error) {
 	p, err := r.page(chosen)
 	if errors.Is(err, errCutKey) {
 		// The order of values whose keys are cut is only in the documents.
-		ordered.ordered = false
+		ordered.ordered, r.enough = false, 0
 		if chosen, err = r.planner.choose(narrow, nil, r.request.limit); err != nil {
 			return nil, err
 		}
@@ -156,9 +160,9 @@ const lookahead = 1000
 // stream is page for an access that gives the documents in the query's order.
 func (r *run) stream(a *access) (*page, error) {
 	p := r.newPage()
-	full := 0 // how much was looked at until the page was full
+	full := func() bool { return len(p.rows) == r.request.limit }
 	err := r.each(a, r.after, func(c *candidate) (bool, error) {
-		if len(p.rows) == r.request.limit {
+		if full() {
 			p.more = true
 			return false, nil
 		}
@@ -170,10 +174,15 @@ func (r *run) stream(a *access) (*page, error) {
 		if a.ordered {
 			at.key = r.sorter.of(record)
 		}
-		full = r.scanned
-		return true, p.add(record, at)
-	}, func() bool { return len(p.rows) == r.request.limit && r.scanned >= full+lookahead })
-	if len(p.rows) == r.request.limit && (errors.Is(err, errAhead) || errors.Is(err, errScanned) || errors.Is(err, context.DeadlineExceeded)) {
+		if err := p.add(record, at); err != nil {
+			return false, err
+		}
+		if full() {
+			r.enough = r.scanned + lookahead
+		}
+		return true, nil
+	})
+	if full() && (errors.Is(err, errAhead) || errors.Is(err, errScanned) || errors.Is(err, context.DeadlineExceeded)) {
 		p.more = true
 		return p, nil
 	}
@@ -240,22 +249,15 @@ func (r *run) matches(record projections.Record) (bool, error) {
 var errAhead = errors.New("enough was looked at")
 
 // each visits the documents that live and match, after a position if the access
-// is in the query's order, until visit returns false. Where given, enough is
-// asked at every row whether to end with errAhead.
-func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error), enough ...func() bool) error {
-	row := func() error {
-		if len(enough) > 0 && enough[0]() {
-			return errAhead
-		}
-		return r.step()
-	}
+// is in the query's order, until visit returns false.
+func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error)) error {
 	if a.scan {
-		return r.eachDocument(after, row, visit)
+		return r.eachDocument(after, visit)
 	}
-	return r.eachEntry(a, after, row, visit)
+	return r.eachEntry(a, after, visit)
 }
 
-func (r *run) eachDocument(after *position, row func() error, visit func(*candidate) (bool, error)) (err error) {
+func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)) (err error) {
 	var from schema.DocumentID
 	if after != nil {
 		from = schema.DocumentID(after.id)
@@ -264,7 +266,7 @@ func (r *run) eachDocument(after *position, row func() error, visit func(*candid
 	defer func() { err = errors.Join(err, documents.Close()) }()
 	c := &candidate{run: r, read: true}
 	for ok := documents.First(); ok; ok = documents.Next() {
-		if err := row(); err != nil {
+		if err := r.step(); err != nil {
 			return err
 		}
 		if c.body, err = documents.Record(); err != nil {
@@ -286,15 +288,15 @@ func (r *run) eachDocument(after *position, row func() error, visit func(*candid
 }
 
 // eachEntry visits what the entries of an index lead to.
-func (r *run) eachEntry(a *access, after *position, row func() error, visit func(*candidate) (bool, error)) error {
+func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool, error)) error {
 	if a.ordered && after != nil && len(after.key) > projections.MaxValueKeyBytes {
 		return errCutKey
 	}
 	c := &candidate{run: r}
 	collection := r.view.Collection()
-	walk := walker{view: r.view, access: a, after: after}
+	walk := walker{ctx: r.ctx, view: r.view, access: a, after: after}
 	return walk.entries(func(entry projections.IndexEntry) (bool, error) {
-		if err := row(); err != nil {
+		if err := r.step(); err != nil {
 			return false, err
 		}
 		if a.ordered && !entry.Whole {

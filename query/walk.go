@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"context"
 	"errors"
 
 	"github.com/lapsedb/lapse/projections"
@@ -11,6 +12,7 @@ import (
 // in the order of the keys or, for a descending query, against it. Where keys
 // are the same the ids ascend in both.
 type walker struct {
+	ctx    context.Context
 	view   *projections.View
 	access *access
 	after  *position // in the order of the query, nil for all
@@ -23,6 +25,9 @@ func (w *walker) entries(visit visitEntry) error {
 		s := w.access.spans[i]
 		if w.access.desc && w.access.ordered {
 			s = w.access.spans[len(w.access.spans)-1-i]
+		}
+		if err := w.ctx.Err(); err != nil {
+			return err // spans may be many, and empty
 		}
 		more, err := w.span(s, visit)
 		if !more || err != nil {
