@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"math"
 
 	"github.com/lapsedb/lapse/projections"
@@ -25,6 +26,7 @@ var scan = access{scan: true}
 
 // planner finds the accesses that a query may take.
 type planner struct {
+	ctx       context.Context
 	view      *projections.View
 	condition *condition
 	constants []constant
@@ -192,6 +194,9 @@ func (p *planner) choose(narrow []*access, ordered *access, limit int) (*access,
 // count counts the entries of an access, up to most.
 func (p *planner) count(a *access, most int) (n int, err error) {
 	for _, s := range a.spans {
+		if err := p.ctx.Err(); err != nil {
+			return n, err
+		}
 		entries := p.view.Entries(a.index, a.space, s.lower, s.upper)
 		for ok := entries.First(); ok && n < most; ok = entries.Next() {
 			n++

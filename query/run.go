@@ -75,7 +75,7 @@ func (r *run) answer() ([]byte, error) {
 		}
 		r.after = &p
 	}
-	r.planner = planner{view: r.view, orderBy: r.request.orderBy}
+	r.planner = planner{ctx: r.ctx, view: r.view, orderBy: r.request.orderBy}
 	if r.where != nil {
 		r.planner.condition, r.planner.constants = r.where.condition, r.where.constants
 	}
