@@ -47,7 +47,8 @@ type Options struct {
 	// Query are the limits of each query.
 	Query query.Limits
 	// QueryWorkers is how many queries run at a time; if 0, half as many as Go
-	// has processors, since a query keeps one busy.
+	// has processors, and 2 at least: one that takes long must not keep all
+	// others waiting.
 	QueryWorkers int
 	// QueryQueue is how many queries may wait for a worker before they are
 	// refused with 429; 64 if 0.
@@ -81,7 +82,7 @@ func (o Options) EnsureDefaults() Options {
 	o.Projection = o.Projection.EnsureDefaults()
 	o.Query = o.Query.EnsureDefaults()
 	if o.QueryWorkers == 0 {
-		o.QueryWorkers = max(1, runtime.GOMAXPROCS(0)/2)
+		o.QueryWorkers = max(2, runtime.GOMAXPROCS(0)/2)
 	}
 	if o.QueryQueue == 0 {
 		o.QueryQueue = 64

@@ -1,26 +1,37 @@
 package processor
 
 import (
-	"sync/atomic"
+	"context"
 	"time"
 )
 
-// How much longer than it worked something waits while there is other work.
+// How much longer than it worked something waits while there is other work:
+// a query, times as long for each that may run beside it.
 const (
 	queryPause = 4
 	indexPause = 1 // it has to keep up with the writer
 )
 
+// longestPause bounds one pause.
+const longestPause = 20 * time.Millisecond
+
 // pacer returns what long work calls now and then, with how long it worked. It
-// waits times as long if there were requests, other than queries, or events to
-// fold since it was called last: they go first, and what works without a pause
-// keeps a processor from them.
-func (s *service) pacer(times time.Duration) (pace func(worked time.Duration)) {
-	var last atomic.Uint64
-	return func(worked time.Duration) {
-		now := s.others.Load() + s.store.Cursor().Seq
-		if last.Swap(now) != now {
-			time.Sleep(times * worked)
+// waits times as long, or until ctx is done, if there were requests, other than
+// queries, or events to fold since the last call: they go first, and what works
+// without a pause keeps a processor from them.
+func (s *service) pacer(times time.Duration) (pace func(ctx context.Context, worked time.Duration)) {
+	others := func() uint64 { return s.others.Load() + s.store.Cursor().Seq }
+	last := others()
+	return func(ctx context.Context, worked time.Duration) {
+		before := last
+		if last = others(); last == before {
+			return
+		}
+		pause := time.NewTimer(min(times*worked, longestPause))
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
 		}
 	}
 }

@@ -95,7 +95,14 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	}
 	p.writer = w
 	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w}
-	if p.service.engine, err = query.New(query.Options{Limits: o.Query, Secret: log.Secret("cursors"), Pace: p.service.pacer(queryPause)}); err != nil {
+	p.service.engine, err = query.New(query.Options{
+		Limits: o.Query,
+		Secret: log.Secret("cursors"),
+		Pacer: func() func(context.Context, time.Duration) {
+			return p.service.pacer(queryPause * time.Duration(o.QueryWorkers))
+		},
+	})
+	if err != nil {
 		return nil, err
 	}
 	p.run(log, mutations)
@@ -152,7 +159,7 @@ func (p *Processor) index(ctx context.Context) {
 			p.fail(fmt.Errorf("index documents: %w", err))
 			return
 		}
-		pace(time.Since(began))
+		pace(ctx, time.Since(began))
 	}
 }
 

@@ -3,10 +3,15 @@ package processor
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
+	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
+
+// maxQueryBytes is the size of the largest query: many may wait.
+const maxQueryBytes = 1 << 20
 
 // query has a worker for queries answer the request. Waiting for one counts
 // into the time that a query may take.
@@ -16,31 +21,60 @@ func (r *request) query() {
 		r.refuse(schema.AsError(err))
 		return
 	}
-	deadline := time.Now().Add(r.options.Query.Time)
+	if len(r.data) > maxQueryBytes {
+		r.refuse(schema.ErrTooLarge.With("the query has %d bytes: at most %d are allowed", len(r.data), maxQueryBytes))
+		return
+	}
+	w := &waitingQuery{request: r, name: name, deadline: time.Now().Add(r.options.Query.Time)}
+	// What waits too long is told so then, not when its turn comes.
+	w.late = time.AfterFunc(r.options.Query.Time, w.giveUp)
 	select {
-	case r.queries <- func() {
-		defer r.recover()
-		r.answerQuery(name, deadline)
-	}:
+	case r.queries <- w.answer:
 	default:
+		w.late.Stop()
 		r.refuse(schema.ErrOverloaded.With("too many queries are waiting: try again later"))
 	}
 }
 
-func (r *request) answerQuery(name schema.CollectionName, deadline time.Time) {
-	ctx, cancel := context.WithDeadline(r.ctx, deadline)
+// waitingQuery is a query that waits for a worker, until its deadline.
+type waitingQuery struct {
+	*request
+	name     schema.CollectionName
+	deadline time.Time
+	begun    atomic.Bool // or given up
+	late     *time.Timer
+}
+
+func (w *waitingQuery) giveUp() {
+	if w.begun.CompareAndSwap(false, true) {
+		w.refuse(schema.ErrTimeout.With("%s passed before there was time for the query: too many others take long, try again later", w.options.Query.Time))
+	}
+}
+
+func (w *waitingQuery) answer() {
+	if !w.begun.CompareAndSwap(false, true) {
+		return
+	}
+	w.late.Stop()
+	defer w.recover()
+	ctx, cancel := context.WithDeadline(w.ctx, w.deadline)
 	defer cancel()
-	// What the log says is past is past, whatever the clock says.
-	now := func(logTime int64) int64 { return max(nowMillis(), logTime) / 1000 }
-	reply, err := r.engine.Answer(ctx, r.store, name, r.data, now, r.room)
-	r.seq = reply.Seq
+	reply, err := w.engine.Answer(ctx, w.store, query.Ask{
+		Collection: w.name,
+		Body:       w.data,
+		// What the log says is past is past, whatever the clock says.
+		Now:    func(logTime int64) int64 { return max(nowMillis(), logTime) / 1000 },
+		Room:   w.room,
+		MinSeq: w.minSeq,
+	})
+	w.seq = reply.Seq
 	var fault *schema.Error
 	switch {
 	case errors.As(err, &fault):
-		r.refuse(fault)
+		w.refuse(fault)
 	case err != nil:
-		r.fail(err)
+		w.fail(err)
 	default:
-		r.reply(200, nil, reply.Body)
+		w.reply(200, nil, reply.Body)
 	}
 }

@@ -145,6 +145,7 @@ type request struct {
 	data   []byte
 	to     string // reply subject, "" if nobody waits
 	seq    uint64 // of the state that answers; 0 for that at the time of the reply
+	minSeq uint64 // that the state has to hold
 }
 
 // handle takes one request. micro calls it for one at a time, so it hands on
@@ -168,6 +169,7 @@ func (s *service) handle(m micro.Request) {
 			r.refuse(schema.ErrBadRequest.With("%s is %.40q: use a sequence of the log", schema.HeaderMinSeq, text))
 			return
 		}
+		r.minSeq = seq
 		if s.store.Cursor().Seq < seq {
 			r.wait(seq)
 			return

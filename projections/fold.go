@@ -26,16 +26,32 @@ type Fact struct {
 	PriorBody []byte
 }
 
+// stepBytes is about how much a fold writes in one step. Index entries may be
+// many times what an event has.
+const stepBytes = 64 << 20
+
 // Fold applies facts, in log order and continuing at the cursor, as one atomic
-// step. Reads see all of it or nothing. Folding is a function of the log
-// alone: it asks no clock, and events that do not fit are counted and change
-// nothing. An error leaves the state as it was.
+// step: reads see all of it or nothing. Where that would write more than
+// stepBytes it is several steps, each up to an event. Folding is a function of
+// the log alone: it asks no clock, and events that do not fit are counted and
+// change nothing. An error leaves the state as it was before the step that
+// failed.
 func (s *Store) Fold(facts []Fact) error {
-	if len(facts) == 0 {
-		return nil
-	}
 	s.folding.Lock()
 	defer s.folding.Unlock()
+	for len(facts) > 0 {
+		folded, err := s.fold(facts)
+		if err != nil {
+			return err
+		}
+		facts = facts[folded:]
+	}
+	s.announce()
+	return nil
+}
+
+// fold does one step and returns how many facts it took.
+func (s *Store) fold(facts []Fact) (folded int, err error) {
 	f := &fold{
 		store:       s,
 		batch:       s.db.NewBatch(),
@@ -49,21 +65,18 @@ func (s *Store) Fold(facts []Fact) error {
 	defer f.batch.Close()
 	defer s.indexer.clear()
 	if err := f.forget(2 * len(facts)); err != nil {
-		return err
+		return 0, err
 	}
-	for i := range facts {
-		if err := f.event(&facts[i]); err != nil {
-			return err
+	for folded < len(facts) && f.batch.Len() < stepBytes {
+		if err := f.event(&facts[folded]); err != nil {
+			return 0, err
 		}
+		folded++
 	}
 	if err := f.finish(); err != nil {
-		return err
+		return 0, err
 	}
-	if err := s.write(f.commit, f.publish); err != nil {
-		return err
-	}
-	s.announce()
-	return nil
+	return folded, s.write(f.commit, f.publish)
 }
 
 // commit writes the batch. While it does, what changes is not in the document
@@ -102,7 +115,7 @@ func (f *fold) publish() {
 	}
 }
 
-// fold is one call of Fold under way.
+// fold is one step of Fold under way.
 type fold struct {
 	store  *Store
 	batch  *pebble.Batch

@@ -353,3 +353,66 @@ func TestIndexCrash(t *testing.T) {
 		t.Error("no crash lost anything: this tests nothing")
 	}
 }
+
+// TestLargeFold folds what makes many times its size of index entries: in
+// steps, since Pebble takes no batch of any size.
+func TestLargeFold(t *testing.T) {
+	var paths, members []string
+	for i := range 64 {
+		paths = append(paths, fmt.Sprintf(`{"path":"/a%d"}`, i))
+		var elements []string
+		for j := range MaxMembers {
+			elements = append(elements, fmt.Sprint(1000+j))
+		}
+		members = append(members, fmt.Sprintf(`"a%d":[%s]`, i, strings.Join(elements, ",")))
+	}
+	l := &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "c", `{"previousImages":false,"indexingPolicy":{"includedPaths":[`+strings.Join(paths, ",")+`]}}`)
+	var ids []string
+	for i := range 20 {
+		ids = append(ids, fmt.Sprintf("%d%s", i, strings.Repeat("x", 250)))
+		l.created("c", ids[i], `{"id":"`+ids[i]+`",`+strings.Join(members, ",")+`}`)
+	}
+	s := open(t)
+	catchUp(t, s, l)
+	v, ok, err := s.View("c")
+	if !ok || err != nil {
+		t.Fatal(err)
+	}
+	if n := len(entryIDs(t, v)); n != 20*(MaxMembers+1) || v.Seq() != 21 {
+		t.Errorf("%d entries at %d", n, v.Seq())
+	}
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		l.document(schema.DocumentExpired, "c", id, schema.Version(i+2), "")
+	}
+	catchUp(t, s, l)
+	if v, _, err = s.View("c"); err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if n := len(entryIDs(t, v)); n != 0 || v.Len() != 0 || v.Seq() != 41 {
+		t.Errorf("%d entries of %d documents at %d", n, v.Len(), v.Seq())
+	}
+}
+
+// entryIDs returns the ids of all entries of a view's first index.
+func entryIDs(t *testing.T, v *View) (ids []string) {
+	t.Helper()
+	for _, space := range []Space{ValueSpace, MemberSpace} {
+		it := v.Entries(v.Indexes()[0], space, nil, nil)
+		for it.Next() {
+			e, err := it.Entry()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, string(e.ID))
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ids
+}

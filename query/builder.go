@@ -11,7 +11,8 @@ import (
 type builder struct {
 	*compiler
 	info      *ast.SourceInfo
-	slots     *slots
+	slots     *slots // of paths below doc
+	params    *slots // of those below params that CEL asks for
 	constants []constantSource
 	lastID    int64
 }
@@ -74,7 +75,7 @@ func (b *builder) logical(c ast.CallExpr) (predicate, error) {
 	case operators.LogicalNot:
 		return not{parts[0]}, nil
 	}
-	return or{and{parts[0], parts[1]}, and{not{parts[0]}, parts[2]}}, nil
+	return choice{parts[0], parts[1], parts[2]}, nil
 }
 
 // native returns the predicate for a call that needs no CEL, or nil.

@@ -5,6 +5,7 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
@@ -17,6 +18,7 @@ import (
 // functions that give a boolean take errors too.
 const (
 	fnPath     = "@path"     // (doc, slot): the value of a path
+	fnParam    = "@param"    // (doc, slot): that of one below params
 	fnPresent  = "@present"  // (doc, slot): whether there is one
 	fnDocument = "@document" // (doc): all of the document
 	fnTrue     = "@true"     // whether it is the boolean true
@@ -95,12 +97,15 @@ func functions() (options []cel.EnvOption) {
 	}
 	binary(fnMember, true, func(a, b ref.Val) ref.Val { return types.Bool(isMember(a, b)) })
 	binary(fnPath, false, func(doc, slot ref.Val) ref.Val {
-		return json.value(doc.(documentValue).value(int(slot.(types.Int))))
+		return doc.(documentValue).result(int(slot.(types.Int)))
+	})
+	binary(fnParam, false, func(doc, slot ref.Val) ref.Val {
+		return doc.(documentValue).param(int(slot.(types.Int)))
 	})
 	binary(fnPresent, false, func(doc, slot ref.Val) ref.Val {
 		return types.Bool(len(doc.(documentValue).value(int(slot.(types.Int)))) > 0)
 	})
-	unary(fnDocument, func(doc ref.Val) ref.Val { return json.value(doc.(documentValue).whole()) })
+	unary(fnDocument, func(doc ref.Val) ref.Val { return doc.(documentValue).document() })
 	unary(fnTrue, func(v ref.Val) ref.Val { return types.Bool(v == types.True) })
 	unary(fnRange, func(v ref.Val) ref.Val {
 		switch v.(type) {
@@ -109,27 +114,6 @@ func functions() (options []cel.EnvOption) {
 		}
 		return types.NewErr("neither a list nor a map")
 	})
-	return options
-}
-
-// mixedArithmetic lets CEL's checker take numbers of different types, which
-// arithmetic computes as doubles.
-func mixedArithmetic() (options []cel.EnvOption) {
-	numbers := []*cel.Type{cel.IntType, cel.UintType, cel.DoubleType}
-	for operator, fn := range arithmeticFunctions {
-		var overloads []cel.FunctionOpt
-		for _, a := range numbers {
-			for _, b := range numbers {
-				if a != b {
-					overloads = append(overloads, cel.Overload(fn.name[1:]+"_"+a.String()+"_"+b.String(), []*cel.Type{a, b}, cel.DoubleType))
-				}
-			}
-		}
-		if operator == operators.Modulo { // the others have one
-			overloads = append(overloads, cel.Overload(fn.name[1:]+"_double", []*cel.Type{cel.DoubleType, cel.DoubleType}, cel.DoubleType))
-		}
-		options = append(options, cel.Function(operator, overloads...))
-	}
 	return options
 }
 
@@ -164,12 +148,20 @@ func arithmetic(apply func(a, b ref.Val) ref.Val, a, b ref.Val) ref.Val {
 	if a.Type() != b.Type() && isNumber(a) && isNumber(b) {
 		a, b = a.ConvertToType(types.DoubleType), b.ConvertToType(types.DoubleType)
 	}
-	if a, ok := a.(types.String); ok {
-		if b, ok := b.(types.String); ok && len(a)+len(b) > maxTextBytes {
-			return types.NewErr("a string of more than %d bytes", maxTextBytes)
-		}
+	if textBytes(a)+textBytes(b) > maxTextBytes {
+		return types.NewErr("more than %d bytes", maxTextBytes)
 	}
 	return apply(a, b)
+}
+
+func textBytes(v ref.Val) int {
+	switch v := v.(type) {
+	case types.String:
+		return len(v)
+	case types.Bytes:
+		return len(v)
+	}
+	return 0
 }
 
 func isNumber(v ref.Val) bool {
@@ -201,23 +193,24 @@ func isMember(a, b ref.Val) bool {
 	return false
 }
 
-// callCost makes comparisons of lists and maps cost what they hold, so that the
-// limit on cost is one on time.
+// callCost makes a call cost what it has to look at, so that the limit on cost
+// is one on time.
 type callCost struct{}
 
-func (callCost) CallCost(_, _ string, args []ref.Val, _ ref.Val) *uint64 {
-	cost := uint64(1)
-	for _, arg := range args {
-		switch arg := arg.(type) {
-		case types.String:
-			cost += uint64(len(arg)) / 10 // as CEL counts strings
-		case traits.Lister, traits.Mapper:
-			if n, ok := arg.(traits.Sizer).Size().(types.Int); ok {
-				cost += uint64(n)
-			}
-		case documentValue:
-			cost += uint64(len(arg.body)) / 100
+func (callCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	left := maxElements
+	switch function {
+	case overloads.Matches:
+		// In the worst case each step of the expression is tried at each byte.
+		weight := textBytes(args[0]) * textBytes(args[1]) / 100
+		left -= min(weight, maxElements)
+	case fnPath, fnParam, fnPresent, fnTrue, fnRange, overloads.Size, operators.Index:
+		// What they give is there, or is made once for a document.
+	default:
+		for _, arg := range args {
+			weigh(arg, &left)
 		}
 	}
+	cost := uint64(1 + maxElements - max(left, 0))
 	return &cost
 }

@@ -19,7 +19,7 @@ type celPredicate struct {
 }
 
 func (b *builder) byCEL(e ast.Expr) (predicate, error) {
-	w := &rewriter{ExprFactory: ast.NewExprFactory(), slots: b.slots, last: b.lastID}
+	w := &rewriter{ExprFactory: ast.NewExprFactory(), slots: b.slots, params: b.params, last: b.lastID}
 	rewritten := w.value(e)
 	b.lastID = w.last
 	options := b.options

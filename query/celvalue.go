@@ -8,6 +8,7 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
 
 	"github.com/lapsedb/lapse/values"
 )
@@ -17,10 +18,18 @@ var errMissing = types.WrapErr(errors.New("no such field"))
 
 // adapter shows JSON to CEL as it is needed: of an array the elements, of an
 // object the members are values.Value until somebody looks at them.
-type adapter struct{ types.Adapter }
+type adapter struct {
+	types.Adapter
+	left *int // how many bytes of arrays and objects may be taken apart, nil for any
+}
 
-// json is the adapter over CEL's own.
-var json = adapter{types.DefaultTypeAdapter}
+// plain is the adapter over CEL's own.
+var plain = adapter{Adapter: types.DefaultTypeAdapter}
+
+// maxTakenApart is how many bytes of arrays and objects a condition may have
+// taken apart for one document. A macro could do the same again and again, and
+// keep what comes of it.
+const maxTakenApart = 32 << 20
 
 func (a adapter) NativeToValue(value any) ref.Val {
 	if v, ok := value.(values.Value); ok {
@@ -43,21 +52,26 @@ func (a adapter) value(v values.Value) ref.Val {
 		return number(v)
 	case values.String:
 		return types.String(v.Text())
-	case values.Array:
+	}
+	if a.left != nil {
+		if *a.left -= len(v); *a.left < 0 {
+			panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded})
+		}
+	}
+	if v.Kind() == values.Array {
 		var elements []values.Value
 		v.Elements(func(element values.Value) bool {
 			elements = append(elements, element)
 			return true
 		})
 		return types.NewList(a, elements)
-	default:
-		members := make(map[string]values.Value)
-		v.Members(func(name []byte, value values.Value) bool {
-			members[string(name)] = value
-			return true
-		})
-		return types.NewDynamicMap(a, members)
 	}
+	members := make(map[string]values.Value)
+	v.Members(func(name []byte, value values.Value) bool {
+		members[string(name)] = value
+		return true
+	})
+	return types.NewDynamicMap(a, members)
 }
 
 // number returns a number as CEL has it: an integer of 64 bits if it is
@@ -105,9 +119,21 @@ func operandOfResult(v ref.Val) (o operand, ok bool) {
 	return operand{kind: values.Missing}, types.IsUnknownOrError(v)
 }
 
+// maxElements bounds how many elements of lists and maps one comparison looks
+// at. Lists made of lists have more of them than memory would hold.
+const maxElements = 1 << 20
+
 // resultsEqual is == over what CEL came to. It compares numbers of all types,
-// those in lists and maps too, and does not fail.
+// those in lists and maps too, and does not fail, but where it takes too long.
 func resultsEqual(a, b ref.Val) bool {
+	left := maxElements
+	return equalWithin(a, b, &left)
+}
+
+func equalWithin(a, b ref.Val, left *int) bool {
+	if *left--; *left < 0 {
+		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded})
+	}
 	o, ok := operandOfResult(a)
 	p, also := operandOfResult(b)
 	if ok && also {
@@ -123,7 +149,7 @@ func resultsEqual(a, b ref.Val) bool {
 			return false
 		}
 		for i, j := a.Iterator(), b.Iterator(); i.HasNext() == types.True && j.HasNext() == types.True; {
-			if !resultsEqual(i.Next(), j.Next()) {
+			if !equalWithin(i.Next(), j.Next(), left) {
 				return false
 			}
 		}
@@ -136,13 +162,34 @@ func resultsEqual(a, b ref.Val) bool {
 		for i := a.Iterator(); i.HasNext() == types.True; {
 			name := i.Next()
 			value, found := b.Find(name)
-			if !found || !resultsEqual(a.Get(name), value) {
+			if !found || !equalWithin(a.Get(name), value, left) {
 				return false
 			}
 		}
 		return true
 	}
 	return a.Equal(b) == types.True
+}
+
+// weigh counts the elements of a value, those of its elements too, down from
+// left, and stops at 0.
+func weigh(v ref.Val, left *int) {
+	*left--
+	switch v := v.(type) {
+	case types.String:
+		*left -= len(v) / 10 // as CEL counts them
+	case types.Bytes:
+		*left -= len(v) / 10
+	case traits.Lister:
+		for i := v.Iterator(); *left > 0 && i.HasNext() == types.True; {
+			weigh(i.Next(), left)
+		}
+	case traits.Mapper:
+		for i := v.Iterator(); *left > 0 && i.HasNext() == types.True; {
+			name := i.Next()
+			weigh(v.Get(name), left)
+		}
+	}
 }
 
 // documentValue is the document of an evaluation as the value of doc. The

@@ -7,6 +7,8 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 
 	"github.com/lapsedb/lapse/values"
 )
@@ -20,6 +22,7 @@ type condition struct {
 	predicate predicate
 	names     []string // of its paths, as JSON pointers, by slot
 	paths     *values.Paths
+	params    []values.Pointer // that CEL asks for, by slot
 	constants []constantSource
 }
 
@@ -32,18 +35,18 @@ type compiler struct {
 
 // interruptEvery is how many iterations of a macro go between two looks at the
 // clock.
-const interruptEvery = 100
+const interruptEvery = 1
 
 func newCompiler(l Limits) (*compiler, error) {
-	language, err := cel.NewEnv(append(mixedArithmetic(),
+	language, err := cel.NewEnv(
 		cel.Variable(varDocument, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(varParams, cel.MapType(cel.StringType, cel.DynType)),
-		cel.CustomTypeAdapter(json),
-		cel.CrossTypeNumericComparisons(true),
+		cel.CustomTypeAdapter(plain),
 		cel.ParserExpressionSizeLimit(l.ExpressionBytes),
 		cel.ParserRecursionLimit(l.Nesting),
+		cel.ExpressionNodeLimit(maxNodes),
 		cel.RegexProgramSizeLimit(maxRegexProgram),
-	)...)
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -59,34 +62,65 @@ func newCompiler(l Limits) (*compiler, error) {
 }
 
 // maxRegexProgram bounds a regular expression, in instructions.
-const maxRegexProgram = 2000
+const maxRegexProgram = 250
+
+// maxNodes bounds an expression, its macros written out.
+const maxNodes = 20_000
 
 // compile reads a condition. The error says what is wrong with it, on one line.
 func (c *compiler) compile(where string) (*condition, error) {
-	checked, issues := c.language.Compile(where)
+	parsed, issues := c.language.Parse(where)
 	if issues.Err() != nil {
 		return nil, issue(issues)
 	}
-	native := checked.NativeRep()
+	native := parsed.NativeRep()
+	if err := unusable(native.Expr()); err != nil {
+		return nil, err
+	}
+	expression := ast.NewExprFactory().CopyExpr(native.Expr())
+	loosen(native)
+	checked, issues := c.language.Check(parsed)
+	if issues.Err() != nil {
+		return nil, issue(issues)
+	}
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("it is of type %s: a condition is true or false", t)
-	} else if e := native.Expr(); e.Kind() == ast.CallKind && arithmeticFunctions[e.AsCall().FunctionName()].apply != nil {
+	} else if expression.Kind() == ast.CallKind && arithmeticFunctions[expression.AsCall().FunctionName()].apply != nil {
 		return nil, errors.New("it is a number or a string: a condition is true or false")
-	}
-	if err := hidden(native.Expr()); err != nil {
-		return nil, err
 	}
 	b := &builder{
 		compiler: c,
 		info:     native.SourceInfo(),
 		slots:    &slots{},
+		params:   &slots{},
 		lastID:   ast.MaxID(native),
 	}
-	p, err := b.predicate(native.Expr())
+	p, err := b.predicate(expression)
 	if err != nil {
 		return nil, err
 	}
-	return &condition{predicate: p, names: b.slots.names, paths: values.NewPaths(b.slots.pointers), constants: b.constants}, nil
+	return &condition{predicate: p, names: b.slots.names, params: b.params.pointers, paths: values.NewPaths(b.slots.pointers), constants: b.constants}, nil
+}
+
+// loosen has CEL check only names and functions of what is compared or computed
+// with: whether types fit is for each document to tell.
+func loosen(native *ast.AST) {
+	factory, last := ast.NewExprFactory(), ast.MaxID(native)
+	ast.PostOrderVisit(native.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() != ast.CallKind || e.AsCall().IsMemberFunction() {
+			return
+		}
+		name := e.AsCall().FunctionName()
+		if _, ok := relationFunctions[name]; !ok && arithmeticFunctions[name].apply == nil && name != operators.In {
+			return
+		}
+		var args []ast.Expr
+		for _, arg := range e.AsCall().Args() {
+			last++
+			args = append(args, factory.NewCall(last, overloads.TypeConvertDyn, factory.CopyExpr(arg)))
+		}
+		e.SetKindCase(factory.NewCall(e.ID(), name, args...))
+	}))
 }
 
 // issue is the first thing that CEL has to say, without its picture.
@@ -94,6 +128,9 @@ func issue(issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	message := strings.Join(strings.Fields(first.Message), " ")
 	message, _, _ = strings.Cut(message, " expecting ") // all that the grammar would take
+	if strings.Contains(message, "recursion") {
+		message = "it nests too deep, or chains too many operators: at most --query-nesting of serve are allowed"
+	}
 	if first.Location.Line() < 1 {
 		return errors.New(message)
 	}

@@ -20,8 +20,9 @@ type constantSource struct {
 // constant is one for a query's params.
 type constant struct {
 	operand
-	members []operand       // of a list, each once
+	members []operand       // of a list
 	keys    map[string]bool // of the members, where they are many
+	broken  bool            // a part of the list is missing, so that nothing is in it
 }
 
 // fewMembers is up to how many members of a list are compared one by one.
@@ -30,7 +31,8 @@ const fewMembers = 8
 // add adds a member to a list.
 func (c *constant) add(o operand) {
 	if o.kind == values.Missing {
-		return // equal to nothing
+		c.broken = true
+		return
 	}
 	if len(c.members) >= fewMembers && c.keys == nil {
 		c.keys = make(map[string]bool)
@@ -50,6 +52,9 @@ func (c *constant) add(o operand) {
 
 // has tells whether a value is a member of a list. scratch is for its key.
 func (c *constant) has(v values.Value, scratch *[]byte) bool {
+	if c.broken {
+		return false
+	}
 	if c.keys == nil {
 		return slices.ContainsFunc(c.members, func(o operand) bool { return valueEquals(v, &o) })
 	}

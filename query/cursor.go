@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-
-	"github.com/lapsedb/lapse/values"
 )
 
 // A cursor is a position in the order of a query, with a code that only holds
@@ -30,7 +28,7 @@ func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 	}
 	part(binary.AppendUvarint(nil, incarnation))
 	part([]byte(r.where))
-	part(values.AppendKey(nil, r.params)) // the same however it is written
+	part(r.params)
 	for _, o := range r.orderBy {
 		part([]byte(o.path.String()))
 		if o.desc {

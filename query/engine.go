@@ -27,7 +27,7 @@ const conditionsKept = 256
 // takes one.
 type Engine struct {
 	limits     Limits
-	pace       func(worked time.Duration)
+	pacer      func() func(context.Context, time.Duration)
 	compiler   *compiler
 	conditions *lru.Cache[string, *condition]
 	sealer     sealer
@@ -38,10 +38,10 @@ type Options struct {
 	Limits
 	// Secret makes cursors: those made with another one are refused.
 	Secret []byte
-	// Pace is called by a query about every sliceTime of work, with how long it
-	// worked since the last call. It may keep the query waiting, so that others
-	// are not. None if nil.
-	Pace func(worked time.Duration)
+	// Pacer makes for each query what it calls about every sliceTime of work, with
+	// how long it worked since the last call. That may keep the query waiting, so
+	// that others are not, until ctx is done. None if nil.
+	Pacer func() (pace func(ctx context.Context, worked time.Duration))
 }
 
 // New returns an Engine.
@@ -55,7 +55,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{limits: l, pace: o.Pace, compiler: c, conditions: conditions, sealer: sealer{o.Secret}}, nil
+	return &Engine{limits: l, pacer: o.Pacer, compiler: c, conditions: conditions, sealer: sealer{o.Secret}}, nil
 }
 
 // Reply is the answer to a query.
@@ -64,40 +64,53 @@ type Reply struct {
 	Seq  uint64 // of the state that it is about
 }
 
-// Answer answers a query about a collection, the body of a request. now gives
-// the second by which deadlines are judged for a state at a log time, in ms; it
-// is asked again when the reply is made. room is how many bytes a reply may
-// have.
-//
-// An error is a *schema.Error where the query is to blame: it is wrong, or goes
-// over the limits.
-func (e *Engine) Answer(ctx context.Context, store *projections.Store, name schema.CollectionName, body []byte, now func(logTime int64) int64, room int) (reply Reply, err error) {
-	q, fault := parseRequest(body)
+// Ask is what an Engine is asked.
+type Ask struct {
+	Collection schema.CollectionName
+	Body       []byte // the request, JSON
+	// Now gives the second by which deadlines are judged for a state at a log
+	// time, in ms. It is called again when the reply is made.
+	Now func(logTime int64) int64
+	// Room is how many bytes a reply may have.
+	Room int
+	// MinSeq is the sequence that the answer has to be whole up to, also where
+	// lazy indexes are not. The store has to be there already.
+	MinSeq uint64
+}
+
+// Answer answers a query. An error is a *schema.Error where the query is to
+// blame: it is wrong, or goes over the limits.
+func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) (reply Reply, err error) {
+	q, fault := parseRequest(ask.Body)
 	if fault != nil {
 		return reply, fault
-	}
-	view, ok, err := store.View(name)
-	if err != nil {
-		return reply, err
-	}
-	if !ok {
-		return reply, schema.ErrCollectionNotFound.With("there is no collection %q: create it with collection.create", string(name))
-	}
-	defer func() { err = errors.Join(err, view.Close()) }()
-	reply.Seq = view.Seq()
-	if view.Collection().IndexingMode == schema.None {
-		return reply, schema.ErrBadQuery.With("collection %s has indexingMode none, which is for reads by id only: set it to consistent or lazy to query", name)
 	}
 	condition, fault := e.condition(q.where)
 	if fault != nil {
 		return reply, fault
 	}
+	view, ok, err := store.View(ask.Collection)
+	if err != nil {
+		return reply, err
+	}
+	if !ok {
+		return reply, schema.ErrCollectionNotFound.With("there is no collection %q: create it with collection.create", string(ask.Collection))
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	reply.Seq = view.Seq()
+	if view.Collection().IndexingMode == schema.None {
+		return reply, schema.ErrBadQuery.With("collection %s has indexingMode none, which is for reads by id only: set it to consistent or lazy to query", ask.Collection)
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.limits.Time)
 	defer cancel()
 	r := &run{
 		engine: e, request: &q, view: view, ctx: ctx, slice: time.Now(),
-		clock: func() int64 { return now(view.Time()) },
-		room:  min(room, e.limits.Bytes),
+		clock: func() int64 { return ask.Now(view.Time()) },
+		room:  min(ask.Room, e.limits.Bytes),
+	}
+	r.planner.unindexed = view.Behind() > 0 && view.Seq()-view.Behind() < ask.MinSeq
+	if e.pacer != nil {
+		r.pace = e.pacer()
 	}
 	r.now = r.clock()
 	if condition != nil {
@@ -132,6 +145,7 @@ func (e *Engine) condition(where string) (*condition, *schema.Error) {
 var (
 	errScanned   = errors.New("too much was looked at")
 	errSortBytes = errors.New("sorting takes too much memory")
+	errSortKey   = errors.New("a sort key is too long")
 	errBytes     = errors.New("the page is too large")
 	errCursor    = errors.New("the cursor is not of this query")
 )
@@ -145,6 +159,8 @@ func (l Limits) explain(err error) error {
 		return schema.ErrTooLarge.With("the query looked at %d documents without coming to an end: include a path of its condition in the collection's indexingPolicy, or ask for less", l.Scanned)
 	case errors.Is(err, errSortBytes):
 		return schema.ErrTooLarge.With("sorting takes more than %d bytes: ask for fewer documents with limit, or order by shorter values", l.SortBytes)
+	case errors.Is(err, errSortKey):
+		return schema.ErrTooLarge.With("a document has more than %d bytes to be ordered by: order by a path with shorter values", maxSortKey)
 	case errors.Is(err, errBytes):
 		return schema.ErrTooLarge.With("the page is larger than a reply may be: ask for fewer documents with limit, or for less of them with select")
 	case errors.Is(err, errCost):

@@ -18,6 +18,7 @@ type evaluation struct {
 	constants []constant
 	ctx       context.Context // ends when the query has to
 	err       error           // why the last test came to nothing
+	parts     uint            // of conditions that were tested
 
 	body    []byte
 	ts      int64
@@ -25,23 +26,48 @@ type evaluation struct {
 	found   values.Found
 	looked  bool // found is of this document
 	scratch []byte
-	rawArgs values.Value
-	args    ref.Val // params, when CEL first asks for them
+	params  values.Value
+
+	// What CEL asked for, by slot: it may ask for the same in every iteration
+	// of a macro.
+	results, args []ref.Val
+	whole, allArg ref.Val
+	adapter       adapter
+	left          int // see maxTakenApart
 }
 
 func (c *condition) evaluate(ctx context.Context, params values.Value) *evaluation {
 	if params == nil {
 		params = values.Value("{}")
 	}
-	return &evaluation{condition: c, constants: c.bind(params), ctx: ctx, rawArgs: params}
+	e := &evaluation{
+		condition: c, constants: c.bind(params), ctx: ctx, params: params,
+		results: make([]ref.Val, len(c.names)), args: make([]ref.Val, len(c.params)),
+	}
+	e.adapter = adapter{plain.Adapter, &e.left}
+	return e
 }
 
 // matches tells whether the condition is true for a document. An error says
 // that it could not be told within the limits.
 func (e *evaluation) matches(r projections.Record) (bool, error) {
-	e.body, e.ts, e.version, e.looked = r.Body, r.TS, r.Version, false
+	e.body, e.ts, e.version, e.looked, e.whole = r.Body, r.TS, r.Version, false, nil
+	clear(e.results)
+	e.left = maxTakenApart
 	ok := e.predicate.test(e)
 	return ok, e.err
+}
+
+// lookEvery is how many parts of a condition go between two looks at the clock.
+const lookEvery = 16
+
+// over tells whether the evaluation has come to its end: by an error, or
+// because the query has to end.
+func (e *evaluation) over() bool {
+	if e.parts++; e.err == nil && e.parts%lookEvery == 0 {
+		e.err = e.ctx.Err()
+	}
+	return e.err != nil
 }
 
 // value returns the document's value at a path of the condition.
@@ -53,9 +79,28 @@ func (e *evaluation) value(slot int) values.Value {
 	return e.found.Values[slot]
 }
 
-// whole returns all of the document, as clients see it.
-func (e *evaluation) whole() values.Value {
-	return schema.AppendReply(nil, e.body, e.ts, e.version)
+// result returns the same as CEL sees it.
+func (e *evaluation) result(slot int) ref.Val {
+	if e.results[slot] == nil {
+		e.results[slot] = e.adapter.value(e.value(slot))
+	}
+	return e.results[slot]
+}
+
+// param returns what is at a path below params.
+func (e *evaluation) param(slot int) ref.Val {
+	if e.args[slot] == nil {
+		e.args[slot] = e.adapter.value(find(e.params, e.condition.params[slot]))
+	}
+	return e.args[slot]
+}
+
+// document returns all of the document, as clients see it.
+func (e *evaluation) document() ref.Val {
+	if e.whole == nil {
+		e.whole = e.adapter.value(schema.AppendReply(nil, e.body, e.ts, e.version))
+	}
+	return e.whole
 }
 
 // ResolveName gives CEL its variables.
@@ -64,10 +109,10 @@ func (e *evaluation) ResolveName(name string) (any, bool) {
 	case varDocument:
 		return documentValue{e}, true
 	case varParams:
-		if e.args == nil {
-			e.args = json.value(e.rawArgs)
+		if e.allArg == nil {
+			e.allArg = e.adapter.value(e.params)
 		}
-		return e.args, true
+		return e.allArg, true
 	}
 	return nil, false
 }

@@ -57,7 +57,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		reply, err := engine.Answer(context.Background(), l.store, things, body, func(int64) int64 { return naiveNow }, room)
+		reply, err := engine.Answer(context.Background(), l.store, query.Ask{Collection: things, Body: body, Now: func(int64) int64 { return naiveNow }, Room: room})
 		var fault *schema.Error
 		if err == nil && !json.Valid(reply.Body) || err != nil && !errors.As(err, &fault) {
 			t.Fatalf("%q: %q %v", body, reply.Body, err)

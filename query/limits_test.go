@@ -94,7 +94,7 @@ func TestCancelled(t *testing.T) {
 	l := hundred(t, "")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := newEngine(t, query.Limits{}).Answer(ctx, l.store, things, []byte(`{"where":"doc.m == 100"}`), func(int64) int64 { return naiveNow }, room)
+	_, err := newEngine(t, query.Limits{}).Answer(ctx, l.store, query.Ask{Collection: things, Body: []byte(`{"where":"doc.m == 100"}`), Now: func(int64) int64 { return naiveNow }, Room: room})
 	if !errors.Is(err, schema.ErrUnavailable) {
 		t.Fatal(err)
 	}

@@ -137,12 +137,16 @@ func TestExpiryWhilePaging(t *testing.T) {
 			for n := 0; n == 0 || cursor != ""; n++ {
 				calls := 0
 				began := clock
-				reply, err := engine.Answer(context.Background(), l.store, things, fmt.Appendf(nil, `{%s,"limit":7,"cursor":%q}`, plan, cursor), func(int64) int64 {
-					if calls++; calls == 2 {
-						clock++ // a second passes while the page is made
-					}
-					return clock
-				}, room)
+				reply, err := engine.Answer(context.Background(), l.store, query.Ask{
+					Collection: things, Room: room,
+					Body: fmt.Appendf(nil, `{%s,"limit":7,"cursor":%q}`, plan, cursor),
+					Now: func(int64) int64 {
+						if calls++; calls == 2 {
+							clock++ // a second passes while the page is made
+						}
+						return clock
+					},
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -197,7 +201,7 @@ func TestCursors(t *testing.T) {
 	// What does not change which documents come in which order may change.
 	for _, same := range []string{
 		rest,
-		`"where":"doc.n > params.n","params":{ "n" : 3.0 },"orderBy":[{"path":"/m","desc":false}],"limit":7,"explain":true,"select":["/id"]`,
+		`"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/m","desc":false}],"limit":7,"explain":true,"select":["/id"]`,
 		`"where":"  doc.n > params.n\n","params":{"n":3},"orderBy":[{"path":"/m"}]`,
 	} {
 		if err := with(same, first.Cursor); err != nil {
@@ -206,6 +210,7 @@ func TestCursors(t *testing.T) {
 	}
 	for _, other := range []string{
 		`"where":"doc.n >= params.n","params":{"n":3},"orderBy":[{"path":"/m"}]`,
+		`"where":"doc.n > params.n","params":{"n":3.0},"orderBy":[{"path":"/m"}]`, // which arithmetic tells apart
 		`"where":"doc.n > params.n","params":{"n":4},"orderBy":[{"path":"/m"}]`,
 		`"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/m","desc":true}]`,
 		`"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/n"}]`,

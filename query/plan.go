@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/values"
@@ -11,9 +12,10 @@ import (
 // access is a way to the documents that may match.
 type access struct {
 	index projections.Index
-	scan  bool // no index: all documents, by id
+	scan  bool     // no index: all documents, by id
+	ids   []string // no index, and only these documents, by id
 	space projections.Space
-	spans []span // in order, not touching
+	spans []span // in order, not overlapping
 	// exact: a document matches if one of its whole entries is in the spans.
 	exact bool
 	// single: all entries have the same key, so that they come by id.
@@ -31,13 +33,14 @@ type planner struct {
 	condition *condition
 	constants []constant
 	orderBy   []order
+	unindexed bool // indexes are not to be used: they lack what the answer has to have
 }
 
 // indexes returns the complete indexes by their path.
 func (p *planner) indexes() map[string]projections.Index {
 	all := make(map[string]projections.Index)
 	for _, x := range p.view.Indexes() {
-		if x.Complete {
+		if x.Complete && !p.unindexed {
 			all[x.Path] = x
 		}
 	}
@@ -57,15 +60,21 @@ func (c *condition) conjuncts() []predicate {
 
 // plan returns the accesses that narrow the query down, and the one that gives
 // its order, nil if there is none; that may be one of the former.
-func (p *planner) plan() (narrow []*access, ordered *access) {
+func (p *planner) plan() (narrow []*access, ordered *access, err error) {
+	if a := p.byID(); a != nil {
+		return []*access{a}, nil, nil
+	}
 	indexes := p.indexes()
 	if len(indexes) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	values := make(map[string]*access) // by path, in ValueSpace
+	byPath := make(map[string]*access) // in ValueSpace
 	conjuncts := p.condition.conjuncts()
 	used := make(map[string]int)
 	for _, part := range conjuncts {
+		if err := p.ctx.Err(); err != nil {
+			return nil, nil, err
+		}
 		path, space, spans, ok := p.spans(part)
 		if !ok {
 			continue
@@ -79,44 +88,65 @@ func (p *planner) plan() (narrow []*access, ordered *access) {
 			continue
 		}
 		used[path]++
-		if a := values[path]; a != nil {
+		if a := byPath[path]; a != nil {
 			a.spans = intersect(a.spans, spans)
 			continue
 		}
 		a := &access{index: index, spans: spans}
-		values[path] = a
+		byPath[path] = a
 		narrow = append(narrow, a)
 	}
-	for path, a := range values {
+	for path, a := range byPath {
 		a.exact = used[path] == len(conjuncts) && !a.index.Lazy
-		a.single = len(a.spans) == 1 && oneKey(a.spans[0])
+		a.single = len(a.spans) == 1 && a.spans[0].one
 	}
 	if len(p.orderBy) != 1 {
-		return narrow, nil
+		return narrow, nil, nil
 	}
 	path := p.orderBy[0].path.String()
 	index, ok := indexes[path]
 	if !ok {
-		return narrow, nil
+		return narrow, nil, nil
 	}
-	ordered = values[path]
+	ordered = byPath[path]
 	if ordered == nil {
 		ordered = &access{index: index, spans: []span{{}}, exact: len(conjuncts) == 0 && !index.Lazy}
 	}
 	ordered.ordered, ordered.desc = true, p.orderBy[0].desc
-	return narrow, ordered
+	return narrow, ordered, nil
 }
 
-// oneKey tells whether a span is that of a single key.
-func oneKey(s span) bool {
-	return s.upper != nil && len(s.lower) > 1 && string(successor(s.lower)) == string(s.upper) && wholeKey(s.lower)
-}
-
-// wholeKey tells whether key is the key of one value, not only how the keys of
-// several begin. Of strings, which prefixes are asked for, the end tells.
-func wholeKey(key []byte) bool {
-	n := len(key)
-	return values.Kind(key[0]) != values.String || n > 2 && key[n-2] == 0 && key[n-1] == 1 || n == projections.MaxValueKeyBytes
+// byID returns the access to the documents whose ids a condition names, nil if
+// it names none.
+func (p *planner) byID() *access {
+	for _, part := range p.condition.conjuncts() {
+		var named []operand
+		slot := -1
+		switch part := part.(type) {
+		case comparison:
+			if part.relation == equal {
+				slot, named = part.slot, []operand{p.constants[part.constant].operand}
+			}
+		case oneOf:
+			slot = part.slot
+			if list := &p.constants[part.constant]; !list.broken {
+				named = list.members
+			}
+		}
+		if slot < 0 || p.condition.names[slot] != "/id" {
+			continue
+		}
+		a := &access{scan: true, ids: []string{}}
+		for _, o := range named {
+			if o.kind == values.String {
+				a.ids = append(a.ids, string(o.text))
+			}
+		}
+		slices.Sort(a.ids)
+		a.ids = slices.Compact(a.ids)
+		return a
+	}
+	return nil
 }
 
 // spans returns where in an index on a path the documents are for which part
@@ -128,11 +158,12 @@ func (p *planner) spans(part predicate) (path string, space projections.Space, s
 		slot = part.slot
 		spans, ok = relationSpans(part.relation, &p.constants[part.constant].operand)
 	case oneOf:
-		slot = part.slot
-		for i := range p.constants[part.constant].members {
-			spans = append(spans, equalSpan(&p.constants[part.constant].members[i]))
+		slot, ok = part.slot, true
+		if list := &p.constants[part.constant]; !list.broken {
+			for i := range list.members {
+				spans = append(spans, equalSpan(&list.members[i]))
+			}
 		}
-		ok = true
 	case truth:
 		slot = part.slot
 		spans, ok = []span{equalSpan(&operand{kind: values.True})}, true
@@ -144,7 +175,8 @@ func (p *planner) spans(part predicate) (path string, space projections.Space, s
 	case member:
 		slot, space, ok = part.slot, projections.MemberSpace, true
 		if o := &p.constants[part.constant].operand; o.kind != values.Missing {
-			spans = []span{{[]byte(projections.ManyMembers), successor([]byte(projections.ManyMembers))}, equalSpan(o)}
+			many := []byte(projections.ManyMembers)
+			spans = []span{{lower: many, upper: projections.KeyAfter(many)}, equalSpan(o)}
 		}
 	}
 	if !ok {

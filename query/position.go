@@ -51,21 +51,28 @@ func newSorter(orderBy []order) *sorter {
 	return s
 }
 
-// of returns the sort key of a document, valid until the next one.
-func (s *sorter) of(r projections.Record) []byte {
+// maxSortKey bounds a sort key, which a cursor has to hold.
+const maxSortKey = 64 << 10
+
+// of returns the sort key of a document, valid until the next one, or
+// errSortKey.
+func (s *sorter) of(r projections.Record) ([]byte, error) {
 	s.key = s.key[:0]
 	if len(s.desc) == 0 {
-		return s.key
+		return s.key, nil
 	}
 	s.paths.Find(r.Body, r.TS, uint64(r.Version), &s.found)
 	for i, v := range s.found.Values {
 		start := len(s.key)
-		s.key = values.AppendKey(s.key, v)
+		var whole bool
+		if s.key, whole = values.AppendKeyPrefix(s.key, v, maxSortKey-start); !whole {
+			return nil, errSortKey
+		}
 		if s.desc[i] {
 			turn(s.key[start:])
 		}
 	}
-	return s.key
+	return s.key, nil
 }
 
 // turn turns all bits, and with them the order.

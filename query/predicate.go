@@ -17,6 +17,7 @@ type (
 	not    struct{ of predicate }
 	and    []predicate
 	or     []predicate
+	choice struct{ condition, then, otherwise predicate }
 )
 
 func (p always) test(*evaluation) bool { return bool(p) }
@@ -24,7 +25,7 @@ func (p not) test(e *evaluation) bool  { return !p.of.test(e) }
 
 func (p and) test(e *evaluation) bool {
 	for _, part := range p {
-		if !part.test(e) {
+		if !part.test(e) || e.over() {
 			return false
 		}
 	}
@@ -36,8 +37,18 @@ func (p or) test(e *evaluation) bool {
 		if part.test(e) {
 			return true
 		}
+		if e.over() {
+			return false
+		}
 	}
 	return false
+}
+
+func (p choice) test(e *evaluation) bool {
+	if p.condition.test(e) {
+		return p.then.test(e)
+	}
+	return p.otherwise.test(e)
 }
 
 // comparison is doc.path against a constant.

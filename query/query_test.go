@@ -91,7 +91,7 @@ type page struct {
 const room = 1 << 20
 
 func ask(engine *query.Engine, store *projections.Store, now int64, body string) (p page, seq uint64, err error) {
-	reply, err := engine.Answer(context.Background(), store, things, []byte(body), func(logTime int64) int64 { return now }, room)
+	reply, err := engine.Answer(context.Background(), store, query.Ask{Collection: things, Body: []byte(body), Now: func(int64) int64 { return now }, Room: room})
 	if err != nil {
 		return p, 0, err
 	}

@@ -49,7 +49,10 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 	if len(query) == 0 {
 		return r, nil
 	}
-	if query.Kind() != values.Object || !schema.ValidJSON(query) {
+	if err := schema.CheckJSON(query); err != nil {
+		return r, schema.ErrBadRequest.With("the query is not JSON of at most %d levels: %v", schema.MaxDepth, err)
+	}
+	if query.Kind() != values.Object {
 		return r, schema.ErrBadRequest.With(`the query is not a JSON object: use one like {"where":"doc.total > 100","limit":10}`)
 	}
 	var seen []string

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -22,8 +23,8 @@ const (
 // that is read by paths.
 type rewriter struct {
 	ast.ExprFactory
-	slots *slots
-	last  int64 // expression id
+	slots, params *slots // of paths below doc and params
+	last          int64  // expression id
 }
 
 func (w *rewriter) id() int64 {
@@ -50,6 +51,10 @@ func (w *rewriter) value(e ast.Expr) ast.Expr {
 			return w.call(fnDocument, w.NewIdent(w.id(), varDocument))
 		}
 		return w.path(fnPath, path)
+	}
+	if path, ok := pathBelow(varParams, e); ok && len(path) > 0 {
+		slot := w.NewLiteral(w.id(), types.Int(w.params.of(path)))
+		return w.call(fnParam, w.NewIdent(w.id(), varDocument), slot)
 	}
 	switch e.Kind() {
 	case ast.SelectKind:
@@ -168,16 +173,24 @@ func presencePath(e ast.Expr) ([]string, bool) {
 	return append(path, e.AsSelect().FieldName()), ok
 }
 
-// hidden returns an error if a macro's variable hides doc or params, which
-// paths would not notice.
-func hidden(e ast.Expr) (err error) {
+// unusable returns an error for what CEL would take and lapse does not: a
+// variable of a macro that hides doc or params, which paths would not notice,
+// and a map whose keys are not written out. Of {x: x}, {y: y} and so on the type
+// doubles with each, and with it the time to check it.
+func unusable(e ast.Expr) (err error) {
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
-		if e.Kind() != ast.ComprehensionKind {
-			return
-		}
-		for _, name := range []string{e.AsComprehension().IterVar(), e.AsComprehension().IterVar2()} {
-			if name == varDocument || name == varParams {
-				err = fmt.Errorf("%s is taken, name the variable of the macro otherwise", name)
+		switch e.Kind() {
+		case ast.ComprehensionKind:
+			for _, name := range []string{e.AsComprehension().IterVar(), e.AsComprehension().IterVar2()} {
+				if name == varDocument || name == varParams {
+					err = fmt.Errorf("%s is taken, name the variable of the macro otherwise", name)
+				}
+			}
+		case ast.MapKind:
+			for _, entry := range e.AsMap().Entries() {
+				if entry.AsMapEntry().Key().Kind() != ast.LiteralKind {
+					err = errors.New("the keys of a map have to be literals")
+				}
 			}
 		}
 	}))

@@ -29,16 +29,19 @@ type run struct {
 	sorter  *sorter
 	after   *position // where the page begins, nil for the first one
 	scanned int
+	read    int // bytes of documents since the last look at the time
+	pace    func(ctx context.Context, worked time.Duration)
 	enough  int       // at how many scanned to end with errAhead, 0 for not
 	slice   time.Time // when it began
 	whole   []byte    // scratch
 }
 
-// A query works in slices: every sliceRows documents or entries it looks at the
-// time, and after sliceTime it lets others go first.
+// A query works in slices: every sliceRows documents or entries, or sliceBytes of
+// them, it looks at the time, and after sliceTime it lets others go first.
 const (
-	sliceRows = 64
-	sliceTime = 200 * time.Microsecond
+	sliceRows  = 64
+	sliceBytes = 64 << 10
+	sliceTime  = 200 * time.Microsecond
 )
 
 // step counts one more document or entry that is looked at.
@@ -49,19 +52,20 @@ func (r *run) step() error {
 	if r.enough != 0 && r.scanned > r.enough {
 		return errAhead
 	}
-	if r.scanned%sliceRows == 0 {
+	if r.scanned%sliceRows == 0 || r.read > sliceBytes {
 		r.yield()
 	}
 	return r.ctx.Err()
 }
 
 func (r *run) yield() {
+	r.read = 0
 	worked := time.Since(r.slice)
 	if worked < sliceTime {
 		return
 	}
-	if r.engine.pace != nil {
-		r.engine.pace(worked)
+	if r.pace != nil {
+		r.pace(r.ctx, worked)
 	}
 	runtime.Gosched()
 	r.slice = time.Now()
@@ -75,7 +79,7 @@ func (r *run) answer() ([]byte, error) {
 		}
 		r.after = &p
 	}
-	r.planner = planner{ctx: r.ctx, view: r.view, orderBy: r.request.orderBy}
+	r.planner.ctx, r.planner.view, r.planner.orderBy = r.ctx, r.view, r.request.orderBy
 	if r.where != nil {
 		r.planner.condition, r.planner.constants = r.where.condition, r.where.constants
 	}
@@ -83,7 +87,10 @@ func (r *run) answer() ([]byte, error) {
 		return r.answerCount()
 	}
 	r.sorter = newSorter(r.request.orderBy)
-	narrow, ordered := r.planner.plan()
+	narrow, ordered, err := r.planner.plan()
+	if err != nil {
+		return nil, err
+	}
 	chosen, err := r.planner.choose(narrow, ordered, r.request.limit)
 	if err != nil {
 		return nil, err
@@ -120,7 +127,9 @@ func (r *run) page(a *access) (*page, error) {
 			if !ok || err != nil {
 				return true, err
 			}
-			at.key = r.sorter.of(record)
+			if at.key, err = r.sorter.of(record); err != nil {
+				return false, err
+			}
 		}
 		if r.after != nil && at.compare(*r.after) <= 0 {
 			return true, nil
@@ -172,7 +181,9 @@ func (r *run) stream(a *access) (*page, error) {
 		}
 		at := position{id: c.id}
 		if a.ordered {
-			at.key = r.sorter.of(record)
+			if at.key, err = r.sorter.of(record); err != nil {
+				return false, err
+			}
 		}
 		if err := p.add(record, at); err != nil {
 			return false, err
@@ -199,7 +210,10 @@ func (r *run) answerCount() ([]byte, error) {
 		}
 		n = int(counts.Documents)
 	} else {
-		narrow, _ := r.planner.plan()
+		narrow, _, err := r.planner.plan()
+		if err != nil {
+			return nil, err
+		}
 		a, err := r.planner.choose(narrow, nil, 1)
 		if err != nil {
 			return nil, err
@@ -239,6 +253,7 @@ func (r *run) matches(record projections.Record) (bool, error) {
 	if record.Deadline(r.view.Collection()).Passed(r.now) {
 		return false, nil
 	}
+	r.read += len(record.Body)
 	if r.where == nil {
 		return true, nil
 	}
@@ -251,6 +266,9 @@ var errAhead = errors.New("enough was looked at")
 // each visits the documents that live and match, after a position if the access
 // is in the query's order, until visit returns false.
 func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error)) error {
+	if a.ids != nil {
+		return r.eachNamed(a.ids, after, visit)
+	}
 	if a.scan {
 		return r.eachDocument(after, visit)
 	}
@@ -280,6 +298,37 @@ func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)
 			continue
 		}
 		c.id = documents.ID()
+		if more, err := visit(c); !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachNamed visits documents by their ids, which ascend.
+func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (bool, error)) error {
+	c := &candidate{run: r, read: true}
+	for _, id := range ids {
+		c.id = []byte(id)
+		if after != nil && id <= string(after.id) {
+			continue
+		}
+		if err := r.step(); err != nil {
+			return err
+		}
+		var ok bool
+		var err error
+		if c.body, ok, err = r.view.Document(c.id); err != nil {
+			return err
+		} else if ok {
+			ok, err = r.matches(c.body)
+		}
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
 		if more, err := visit(c); !more || err != nil {
 			return err
 		}
@@ -317,8 +366,10 @@ func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool
 		if matches, err := r.matches(record); !matches || err != nil {
 			return true, err
 		}
-		if a.ordered && a.index.Lazy && !r.stillAt(entry, record) {
-			return true, nil
+		if a.ordered && a.index.Lazy {
+			if there, err := r.stillAt(entry, record); !there || err != nil {
+				return true, err
+			}
 		}
 		return visit(c)
 	})
@@ -326,10 +377,10 @@ func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool
 
 // stillAt tells whether a document's value is what the entry of a lazy index
 // says. If not, it will get another entry elsewhere.
-func (r *run) stillAt(entry projections.IndexEntry, record projections.Record) bool {
-	key := r.sorter.of(record)
+func (r *run) stillAt(entry projections.IndexEntry, record projections.Record) (bool, error) {
+	key, err := r.sorter.of(record)
 	if r.access.desc {
 		turn(key)
 	}
-	return bytes.Equal(key, entry.Key)
+	return bytes.Equal(key, entry.Key), err
 }

@@ -10,19 +10,9 @@ import (
 
 // span is a range of value keys (see values.AppendKey) in an index: from lower
 // on and before upper, where nil is no bound.
-type span struct{ lower, upper []byte }
-
-// successor returns the first key after all that begin with prefix, nil if
-// there is none.
-func successor(prefix []byte) []byte {
-	end := bytes.Clone(prefix)
-	for i := len(end) - 1; i >= 0; i-- {
-		if end[i] < 0xff {
-			end[i]++
-			return end[:i+1]
-		}
-	}
-	return nil
+type span struct {
+	lower, upper []byte
+	one          bool // there is but one key in it
 }
 
 // cut shortens a key to what an index holds of it.
@@ -32,7 +22,7 @@ func cut(key []byte) []byte { return key[:min(len(key), projections.MaxValueKeyB
 // that are as long and begin like it.
 func equalSpan(o *operand) span {
 	key := cut(o.appendKey(nil))
-	return span{key, successor(key)}
+	return span{key, projections.KeyAfter(key), true}
 }
 
 // relationSpans returns where values are that are in relation r to o: all that
@@ -54,7 +44,7 @@ func relationSpans(r relation, o *operand) (spans []span, ok bool) {
 	case o.kind != values.Number && o.kind != values.String:
 		return nil, true // has no order, so nothing is in relation to it
 	}
-	s := span{[]byte{byte(first)}, []byte{byte(last) + 1}}
+	s := span{lower: []byte{byte(first)}, upper: []byte{byte(last) + 1}}
 	key := o.appendKey(nil)
 	whole := len(key) <= projections.MaxValueKeyBytes
 	key = cut(key)
@@ -62,9 +52,9 @@ func relationSpans(r relation, o *operand) (spans []span, ok bool) {
 	case r == less && whole:
 		s.upper = key
 	case r == less || r == lessOrEqual:
-		s.upper = successor(key)
+		s.upper = projections.KeyAfter(key)
 	case r == greater && whole:
-		s.lower = successor(key)
+		s.lower = projections.KeyAfter(key)
 	default:
 		s.lower = key
 	}
@@ -74,17 +64,19 @@ func relationSpans(r relation, o *operand) (spans []span, ok bool) {
 // prefixSpan returns where strings are that start with text.
 func prefixSpan(text []byte) span {
 	key := cut(values.AppendTextPrefixKey(nil, text))
-	return span{key, successor(key)}
+	return span{lower: key, upper: projections.KeyAfter(key)}
 }
 
-// union sorts spans and joins those that touch.
+// union sorts spans and joins those that overlap.
 func union(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return bytes.Compare(a.lower, b.lower) })
 	var out []span
 	for _, s := range spans {
 		if n := len(out); n > 0 && (out[n-1].upper == nil || bytes.Compare(s.lower, out[n-1].upper) < 0) {
-			if out[n-1].upper != nil && (s.upper == nil || bytes.Compare(s.upper, out[n-1].upper) > 0) {
-				out[n-1].upper = s.upper
+			last := &out[n-1]
+			last.one = last.one && s.one && bytes.Equal(last.lower, s.lower)
+			if ends(*last, s) {
+				last.upper = s.upper
 			}
 			continue
 		}
@@ -93,21 +85,26 @@ func union(spans []span) []span {
 	return out
 }
 
+// ends tells whether a ends before b.
+func ends(a, b span) bool {
+	return a.upper != nil && (b.upper == nil || bytes.Compare(a.upper, b.upper) < 0)
+}
+
 // intersect returns what is in both of two unions.
 func intersect(a, b []span) (out []span) {
-	for _, s := range a {
-		for _, t := range b {
-			lower := s.lower
-			if bytes.Compare(t.lower, lower) > 0 {
-				lower = t.lower
-			}
-			upper := s.upper
-			if upper == nil || t.upper != nil && bytes.Compare(t.upper, upper) < 0 {
-				upper = t.upper
-			}
-			if upper == nil || bytes.Compare(lower, upper) < 0 {
-				out = append(out, span{lower, upper})
-			}
+	for len(a) > 0 && len(b) > 0 {
+		s := span{a[0].lower, a[0].upper, a[0].one || b[0].one}
+		if bytes.Compare(b[0].lower, s.lower) > 0 {
+			s.lower = b[0].lower
+		}
+		if ends(b[0], a[0]) {
+			s.upper = b[0].upper
+			b = b[1:]
+		} else {
+			a = a[1:]
+		}
+		if s.upper == nil || bytes.Compare(s.lower, s.upper) < 0 {
+			out = append(out, s)
 		}
 	}
 	return out

@@ -387,9 +387,18 @@ func compact(raw []byte) []byte {
 
 // ValidJSON tells whether data is one JSON value in UTF-8 that nests at most
 // MaxDepth deep.
-func ValidJSON(data []byte) bool {
+func ValidJSON(data []byte) bool { return CheckJSON(data) == nil }
+
+// CheckJSON returns an error that says where data is not what ValidJSON wants.
+func CheckJSON(data []byte) error {
+	if !utf8.Valid(data) {
+		return fmt.Errorf("it is not UTF-8")
+	}
 	s := scanner{data: data}
-	return utf8.Valid(data) && s.value(MaxDepth) == nil && s.end() == nil
+	if err := s.value(MaxDepth); err != nil {
+		return err
+	}
+	return s.end()
 }
 
 // AppendString appends s as a JSON string to dst. Bytes that are not UTF-8

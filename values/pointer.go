@@ -15,7 +15,7 @@ type Pointer []string
 // ParsePointer reads a JSON pointer such as /address/city or /lines/0. In a
 // token ~1 is a slash and ~0 a tilde.
 func ParsePointer(s string) (Pointer, error) {
-	if len(s) < 2 || len(s) > MaxPointerBytes || s[0] != '/' {
+	if len(s) == 0 || len(s) > MaxPointerBytes || s[0] != '/' {
 		return nil, fmt.Errorf("path %.40q: use a JSON pointer of at most %d bytes, such as /address/city", s, MaxPointerBytes)
 	}
 	tokens := strings.Split(s[1:], "/")

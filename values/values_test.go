@@ -190,7 +190,7 @@ func TestPaths(t *testing.T) {
 	if paths.Find([]byte(`{"a\\b":1}`), 7, 9, &f); string(f.Values[len(p)-1]) != "1" {
 		t.Error("a name with a backslash is not found")
 	}
-	for _, bad := range []string{"", "/", "a", "/a~", "/a~2", "/" + strings.Repeat("x", 255)} {
+	for _, bad := range []string{"", "a", "/a~", "/a~2", "/" + strings.Repeat("x", 255)} {
 		if p, err := ParsePointer(bad); err == nil {
 			t.Errorf("%q is taken as %v", bad, p)
 		}

@@ -42,6 +42,9 @@ func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *clie
 }
 
 func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
+	if c.timeout <= 0 {
+		return nil, nil, usageErrorf("--timeout %s: use more than nothing, like 5s", c.timeout)
+	}
 	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1))
 	if c.creds != "" {
 		opts = append(opts, nats.UserCredentials(c.creds))

@@ -56,7 +56,7 @@ func inProcess(b *testing.B, l *loaded) lapseStore {
 	const room = 4 << 20
 	now := func(int64) int64 { return time.Now().Unix() }
 	return func(_ int, body string) ([]byte, error) {
-		reply, err := engine.Answer(context.Background(), projection, ordersCollection, []byte(body), now, room)
+		reply, err := engine.Answer(context.Background(), projection, query.Ask{Collection: ordersCollection, Body: []byte(body), Now: now, Room: room})
 		return reply.Body, err
 	}
 }
