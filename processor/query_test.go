@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // answer is the reply to a query with explain.
@@ -15,6 +17,7 @@ type answer struct {
 	Count *int `json:"count"`
 	Plan  struct {
 		Index    *string  `json:"index"`
+		Scanned  int      `json:"scanned"`
 		Behind   *uint64  `json:"behind"`
 		Building []string `json:"building"`
 	} `json:"plan"`
@@ -151,4 +154,71 @@ func TestPathsChangeWhileServing(t *testing.T) {
 			t.Fatalf("defaultTtl %s: %d of %+v", ttl, *a.Count, a.Plan)
 		}
 	}
+}
+
+// TestLazyAfterWrite: with Lapse-Min-Seq the answer is whole, however far the
+// indexes are behind.
+func TestLazyAfterWrite(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`)
+	for i := range 50 {
+		r := w.want(201, fmt.Sprintf("document.create.c.d%d", i), fmt.Sprintf(`{"n":%d}`, i))
+		for _, q := range []string{fmt.Sprintf(`,"where":"doc.n == %d"`, i), `,"orderBy":[{"path":"/n","desc":true}],"limit":1`} {
+			if a := w.query("c", q, "Lapse-Min-Seq", fmt.Sprint(r.seq)); a.ids() != fmt.Sprint("d", i) {
+				t.Fatalf("{%s} finds %q: %+v", q, a.ids(), a.Plan)
+			}
+		}
+	}
+}
+
+// TestQueryByID: ids need no index and no scan.
+func TestQueryByID(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", ``)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		w.want(201, "document.create.c."+id, `{}`)
+	}
+	for q, want := range map[string]string{
+		`,"where":"doc.id == 'b'"`:                                               "b",
+		`,"where":"doc.id == 'x' || doc.id == 'y'"`:                              "",
+		`,"where":"doc.id in ['d', 'x', 'a', 'a', 7]"`:                           "a d",
+		`,"where":"doc.id in ['a', params.gone]"`:                                "",
+		`,"where":"doc.id in ['d', 'a'] && doc.id != 'a'"`:                       "d",
+		`,"where":"doc.id in ['d', 'a']","orderBy":[{"path":"/id","desc":true}]`: "d a",
+		`,"where":"doc.id == 7"`:                                                 "",
+	} {
+		if a := w.query("c", q); a.ids() != want || a.Plan.Index != nil || strings.Contains(q, "id in") && a.Plan.Scanned > 3 {
+			t.Errorf("{%s}: %q, %+v", q, a.ids(), a.Plan)
+		}
+	}
+	var page struct{ Cursor string }
+	w.check(json.Unmarshal(w.want(200, "query.c", `{"where":"doc.id in ['a','b','d']","limit":2}`).body, &page))
+	if r := w.want(200, "query.c", `{"where":"doc.id in ['a','b','d']","limit":2,"select":["/id"],"cursor":"`+page.Cursor+`"}`); string(r.body) != `{"documents":[{"id":"d"}]}` {
+		t.Errorf("the second page is %s", r.body)
+	}
+}
+
+// TestQueryWaitsNoLonger: a query that waits for a worker is told so at its time,
+// and one for which there is no room to wait at once.
+func TestQueryWaitsNoLonger(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", ``)
+		end := make(chan struct{})
+		w.processor.service.queries <- func() { <-end }
+		began := time.Now()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.refused(504, "timeout", "query.c", `{}`)
+		}()
+		synctest.Wait()
+		w.refused(429, "overloaded", "query.c", `{}`)
+		<-done
+		if waited := time.Since(began); waited != 3*time.Second {
+			t.Errorf("it waited %v", waited)
+		}
+		close(end)
+		synctest.Wait()
+		w.want(200, "query.c", `{}`)
+	}, func(o *Options) { o.QueryWorkers, o.QueryQueue, o.Query.Time = 1, 1, 3*time.Second })
 }
