@@ -104,7 +104,7 @@ func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) 
 	ctx, cancel := context.WithTimeout(ctx, e.limits.Time)
 	defer cancel()
 	r := &run{
-		engine: e, request: &q, view: view, ctx: ctx, slice: time.Now(),
+		engine: e, request: &q, view: view, ctx: ctx, began: time.Now(),
 		clock: func() int64 { return ask.Now(view.Time()) },
 		room:  min(ask.Room, e.limits.Bytes),
 	}

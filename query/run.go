@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/schema"
 )
 
 // run is one query under way.
@@ -32,7 +30,7 @@ type run struct {
 	read    int // bytes of documents since the last look at the time
 	pace    func(ctx context.Context, worked time.Duration)
 	enough  int       // at how many scanned to end with errAhead, 0 for not
-	slice   time.Time // when it began
+	began   time.Time // when the slice did
 	whole   []byte    // scratch
 }
 
@@ -60,7 +58,7 @@ func (r *run) step() error {
 
 func (r *run) yield() {
 	r.read = 0
-	worked := time.Since(r.slice)
+	worked := time.Since(r.began)
 	if worked < sliceTime {
 		return
 	}
@@ -68,7 +66,7 @@ func (r *run) yield() {
 		r.pace(r.ctx, worked)
 	}
 	runtime.Gosched()
-	r.slice = time.Now()
+	r.began = time.Now()
 }
 
 func (r *run) answer() ([]byte, error) {
@@ -228,159 +226,4 @@ func (r *run) answerCount() ([]byte, error) {
 		body = r.appendPlan(body, n)
 	}
 	return append(body, '}'), nil
-}
-
-// candidate is a document that lives and matches; its memory is valid until
-// the next one.
-type candidate struct {
-	run  *run
-	id   []byte
-	body projections.Record
-	read bool
-}
-
-// record returns the document, ok false if there is none after all.
-func (c *candidate) record() (projections.Record, bool, error) {
-	if c.read {
-		return c.body, true, nil
-	}
-	record, ok, err := c.run.view.Document(c.id)
-	return record, ok, err
-}
-
-// matches tells whether a document lives and the condition is true for it.
-func (r *run) matches(record projections.Record) (bool, error) {
-	if record.Deadline(r.view.Collection()).Passed(r.now) {
-		return false, nil
-	}
-	r.read += len(record.Body)
-	if r.where == nil {
-		return true, nil
-	}
-	return r.where.matches(record)
-}
-
-// errAhead says that looking further was not worth it.
-var errAhead = errors.New("enough was looked at")
-
-// each visits the documents that live and match, after a position if the access
-// is in the query's order, until visit returns false.
-func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error)) error {
-	if a.ids != nil {
-		return r.eachNamed(a.ids, after, visit)
-	}
-	if a.scan {
-		return r.eachDocument(after, visit)
-	}
-	return r.eachEntry(a, after, visit)
-}
-
-func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)) (err error) {
-	var from schema.DocumentID
-	if after != nil {
-		from = schema.DocumentID(after.id)
-	}
-	documents := r.view.Documents(from)
-	defer func() { err = errors.Join(err, documents.Close()) }()
-	c := &candidate{run: r, read: true}
-	for ok := documents.First(); ok; ok = documents.Next() {
-		if err := r.step(); err != nil {
-			return err
-		}
-		if c.body, err = documents.Record(); err != nil {
-			return err
-		}
-		matches, err := r.matches(c.body)
-		if err != nil {
-			return err
-		}
-		if !matches {
-			continue
-		}
-		c.id = documents.ID()
-		if more, err := visit(c); !more || err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// eachNamed visits documents by their ids, which ascend.
-func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (bool, error)) error {
-	c := &candidate{run: r, read: true}
-	for _, id := range ids {
-		c.id = []byte(id)
-		if after != nil && id <= string(after.id) {
-			continue
-		}
-		if err := r.step(); err != nil {
-			return err
-		}
-		var ok bool
-		var err error
-		if c.body, ok, err = r.view.Document(c.id); err != nil {
-			return err
-		} else if ok {
-			ok, err = r.matches(c.body)
-		}
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		if more, err := visit(c); !more || err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// eachEntry visits what the entries of an index lead to.
-func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool, error)) error {
-	if a.ordered && after != nil && len(after.key) > projections.MaxValueKeyBytes {
-		return errCutKey
-	}
-	c := &candidate{run: r}
-	collection := r.view.Collection()
-	walk := walker{ctx: r.ctx, view: r.view, access: a, after: after}
-	return walk.entries(func(entry projections.IndexEntry) (bool, error) {
-		if err := r.step(); err != nil {
-			return false, err
-		}
-		if a.ordered && !entry.Whole {
-			return false, errCutKey
-		}
-		if !a.index.Lazy && entry.Meta.Deadline(collection).Passed(r.now) {
-			return true, nil
-		}
-		c.id, c.read = entry.ID, false
-		if a.exact && entry.Whole {
-			return visit(c)
-		}
-		record, ok, err := c.record()
-		if !ok || err != nil {
-			return true, err
-		}
-		c.body, c.read = record, true
-		if matches, err := r.matches(record); !matches || err != nil {
-			return true, err
-		}
-		if a.ordered && a.index.Lazy {
-			if there, err := r.stillAt(entry, record); !there || err != nil {
-				return true, err
-			}
-		}
-		return visit(c)
-	})
-}
-
-// stillAt tells whether a document's value is what the entry of a lazy index
-// says. If not, it will get another entry elsewhere.
-func (r *run) stillAt(entry projections.IndexEntry, record projections.Record) (bool, error) {
-	key, err := r.sorter.of(record)
-	if r.access.desc {
-		turn(key)
-	}
-	return bytes.Equal(key, entry.Key), err
 }
