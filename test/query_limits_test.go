@@ -267,8 +267,8 @@ func TestQueryQueue(t *testing.T) {
 	s.Stop()
 }
 
-// TestQueryWorkers: one worker answers queries in their order, two don't let a
-// short one wait for a long one.
+// TestQueryWorkers: behind one worker queries wait, two don't let a short one
+// wait for a long one.
 func TestQueryWorkers(t *testing.T) {
 	t.Parallel()
 	loop := marshal(t, map[string]any{"where": looping})
@@ -278,11 +278,15 @@ func TestQueryWorkers(t *testing.T) {
 		r := newReplies(t, nc)
 		r.send(t, "long", "query.c", loop)
 		r.send(t, "short", "query.c", `{"limit":5}`)
-		if name, code := r.next(t); name != "long" || code != "504" {
-			t.Errorf("the first answer is %s to the %s one", code, name)
+		// The time of the one that waits runs, too, so it may be over at once with
+		// that of the other, or there is just enough of it left.
+		codes := make(map[string]string)
+		for range 2 {
+			name, code := r.next(t)
+			codes[name] = code
 		}
-		if _, code := r.next(t); code != "200" && code != "504" { // it has waited for most of its time
-			t.Errorf("the second answer is %s", code)
+		if codes["long"] != "504" || codes["short"] != "200" && codes["short"] != "504" {
+			t.Errorf("the answers are %v", codes)
 		}
 	})
 	t.Run("2", func(t *testing.T) {
