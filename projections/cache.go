@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"sync"
+	"unsafe"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -38,7 +39,7 @@ func cost(key string, r Record) int64 { return int64(len(key)+len(r.Body)) + cac
 func (c *documentCache) get(key []byte) (Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lru.Get(string(key))
+	return c.lru.Get(unsafe.String(unsafe.SliceData(key), len(key))) // which keeps the keys it has, not this one
 }
 
 // forget drops documents that are about to change.

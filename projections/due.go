@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -71,7 +70,7 @@ func (s *Store) Scan(q Queue, after Entry, visit func(Entry) bool) error {
 		lower = append(lower, 0)
 	}
 	upper := successor(queueKey(nil, q))
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	it, err := s.iterate(lower, upper)
 	if err != nil {
 		return err
 	}
@@ -113,25 +112,26 @@ type Counts struct {
 // costs a visit of each overdue document, of which there are none to speak of
 // while the sweep keeps up.
 func (s *Store) Count(c *schema.Collection, now int64) (Counts, error) {
-	// A snapshot, so that counts and entries are of one moment.
-	snapshot := s.db.NewSnapshot()
-	defer snapshot.Close()
-	return count(snapshot, c, now)
+	// A moment, so that counts and entries are of the same one.
+	m, err := s.moment()
+	if err != nil {
+		return Counts{}, err
+	}
+	n, err := m.count(c, now)
+	return n, errors.Join(err, m.close())
 }
 
 // Count returns the counts of the collection at now, in seconds since 1970; see
 // Store.Count.
-func (v *View) Count(now int64) (Counts, error) { return count(v.snapshot, v.collection, now) }
+func (v *View) Count(now int64) (Counts, error) { return v.moment.count(v.collection, now) }
 
-func count(snapshot *pebble.Snapshot, c *schema.Collection, now int64) (Counts, error) {
-	value, closer, err := snapshot.Get(statsKey(nil, c.Incarnation))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return Counts{}, nil
-	} else if err != nil {
-		return Counts{}, err
-	}
-	st, err := decodeStats(value)
-	if err := errors.Join(err, closer.Close()); err != nil {
+func (m moment) count(c *schema.Collection, now int64) (Counts, error) {
+	var st stats
+	ok, err := m.get(statsKey(nil, c.Incarnation), func(value []byte) (err error) {
+		st, err = decodeStats(value)
+		return err
+	})
+	if !ok || err != nil {
 		return Counts{}, err
 	}
 	n := Counts{Documents: st.documents, Bytes: st.bytes}
@@ -151,10 +151,7 @@ func count(snapshot *pebble.Snapshot, c *schema.Collection, now int64) (Counts, 
 			last = now - int64(c.DefaultTTL)
 		}
 		q := Queue{c.Incarnation, order}
-		it, err := snapshot.NewIter(&pebble.IterOptions{
-			LowerBound: queueKey(nil, q),
-			UpperBound: expiryKey(nil, q, max(last+1, 0), ""),
-		})
+		it, err := m.iterate(queueKey(nil, q), expiryKey(nil, q, max(last+1, 0), ""))
 		if err != nil {
 			return Counts{}, err
 		}

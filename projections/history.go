@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -34,7 +33,7 @@ func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit in
 		return nil, err
 	}
 	prefix = historyPrefix(nil, name, id)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
+	it, err := s.iterate(prefix, successor(prefix))
 	if err != nil {
 		return nil, err
 	}

@@ -169,7 +169,7 @@ func (w *slice) build() error {
 	if at != "" {
 		lower = append(lower, 0)
 	}
-	it, err := w.store.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: successor(prefix)})
+	it, err := w.store.iterate(lower, successor(prefix))
 	if err != nil {
 		return err
 	}

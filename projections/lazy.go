@@ -14,13 +14,10 @@ import (
 // that has entries has a list of them, since what it was when it got them is
 // not kept.
 
-// firstMark calls visit with an iterator on the first mark of an incarnation
-// after a sequence, if there is one.
-func firstMark(r pebble.Reader, incarnation, after uint64, visit func(it *pebble.Iterator) error) error {
-	it, err := r.NewIter(&pebble.IterOptions{
-		LowerBound: markKey(nil, incarnation, after+1),
-		UpperBound: successor(marksPrefix(nil, incarnation)),
-	})
+// firstMark calls visit with an iterator, made by iterate, on the first mark of
+// an incarnation after a sequence, if there is one.
+func firstMark(iterate func(lower, upper []byte) (*pebble.Iterator, error), incarnation, after uint64, visit func(it *pebble.Iterator) error) error {
+	it, err := iterate(markKey(nil, incarnation, after+1), successor(marksPrefix(nil, incarnation)))
 	if err != nil {
 		return err
 	}
@@ -31,14 +28,14 @@ func firstMark(r pebble.Reader, incarnation, after uint64, visit func(it *pebble
 }
 
 func (s *Store) hasMarks(incarnation uint64) (has bool, err error) {
-	err = firstMark(s.db, incarnation, 0, func(*pebble.Iterator) error { has = true; return nil })
+	err = firstMark(s.iterate, incarnation, 0, func(*pebble.Iterator) error { has = true; return nil })
 	return has, err
 }
 
 // catchUp goes after the marks that come first.
 func (w *slice) catchUp() error {
 	// Only folds and slices change settled, so there is nothing to lock.
-	return firstMark(w.store.db, w.incarnation, w.store.settled[w.incarnation], func(it *pebble.Iterator) error {
+	return firstMark(w.store.iterate, w.incarnation, w.store.settled[w.incarnation], func(it *pebble.Iterator) error {
 		more := true
 		for ; more && !w.full(); more = it.Next() {
 			id := schema.DocumentID(it.Value())

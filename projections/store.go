@@ -84,7 +84,7 @@ type Store struct {
 // Files are large, so that a query that reads documents all over a collection
 // has few of them to go through, and the index of one is a single block, which
 // saves each lookup one.
-var fileSizes = [7]int64{16 << 20, 32 << 20, 32 << 20, 32 << 20, 32 << 20, 32 << 20, 32 << 20}
+var fileSizes = [7]int64{16 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20}
 
 // A block holds some twenty documents: with larger ones a lookup goes through
 // fewer places in memory that are far apart, with smaller ones it reads less
@@ -182,10 +182,15 @@ func (s *Store) load() error {
 	return s.loadIndexes()
 }
 
+// iterate returns an iterator over the keys in [lower, upper) as they are now.
+func (s *Store) iterate(lower, upper []byte) (*pebble.Iterator, error) {
+	return s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+}
+
 // scan visits all keys with a prefix in order. key and value are valid only
 // during the visit.
 func (s *Store) scan(prefix []byte, visit func(key, value []byte) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
+	it, err := s.iterate(prefix, successor(prefix))
 	if err != nil {
 		return err
 	}

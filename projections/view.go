@@ -12,22 +12,23 @@ import (
 // iterators. One goroutine uses it at a time.
 type View struct {
 	store      *Store
-	snapshot   *pebble.Snapshot
+	moment     moment
 	cursor     Cursor
 	collection *schema.Collection
 	indexes    *indexSet
 	stats      stats
 	behind     uint64
-
-	lookup *pebble.Iterator // of documents by id, nil until the first one
-	key    []byte           // scratch
+	key        []byte // scratch
 }
 
 // View returns the named collection as it is now, ok false if it does not
 // exist.
 func (s *Store) View(name schema.CollectionName) (v *View, ok bool, err error) {
 	v = &View{store: s, indexes: noIndexes}
-	settled, known := v.take(name)
+	settled, known, err := v.take(name)
+	if err != nil {
+		return nil, false, err
+	}
 	ok = v.collection != nil
 	if !known {
 		ok, err = v.load(name)
@@ -41,50 +42,52 @@ func (s *Store) View(name schema.CollectionName) (v *View, ok bool, err error) {
 	return v, true, nil
 }
 
-// take takes the snapshot. While nothing is being written, the store's memory
-// is at its position, and known says that this was so. settled is a sequence up
-// to which there are no marks in the snapshot.
-func (v *View) take(name schema.CollectionName) (settled uint64, known bool) {
+// take takes the moment. While nothing is being written, the store's memory is
+// at its position, and known says that this was so. settled is a sequence up to
+// which there are no marks then.
+func (v *View) take(name schema.CollectionName) (settled uint64, known bool, err error) {
 	s := v.store
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	v.snapshot = s.db.NewSnapshot()
+	if v.moment, err = s.moment(); err != nil {
+		return 0, false, err
+	}
 	c, ok := s.collections[name]
 	if s.writing {
-		return 0, false
+		return 0, false, nil
 	} else if !ok {
-		return 0, true
+		return 0, true, nil
 	}
 	v.cursor, v.collection, v.stats = s.cursor, c, s.stats[c.Incarnation]
 	if set, ok := s.indexes[c.Incarnation]; ok {
 		v.indexes = set
 	}
-	return s.settled[c.Incarnation], true
+	return s.settled[c.Incarnation], true, nil
 }
 
-// load reads from the snapshot what the store's memory has of another position.
+// load reads of the moment what the store's memory has of another position.
 func (v *View) load(name schema.CollectionName) (ok bool, err error) {
 	var buf [64 + indexCollectionBytes]byte
-	if ok, err = v.read(append(buf[:0], keyCursor), func(value []byte) error {
+	if ok, err = v.moment.get(append(buf[:0], keyCursor), func(value []byte) error {
 		v.cursor, err = decodeCursor(value)
 		return err
 	}); !ok || err != nil {
 		return false, err
 	}
-	if ok, err = v.read(collectionKey(buf[:0], name), func(value []byte) error {
+	if ok, err = v.moment.get(collectionKey(buf[:0], name), func(value []byte) error {
 		v.collection, err = decodeCollection(name, value)
 		return err
 	}); !ok || err != nil {
 		return false, err
 	}
 	incarnation := v.collection.Incarnation
-	if _, err = v.read(statsKey(buf[:0], incarnation), func(value []byte) error {
+	if _, err = v.moment.get(statsKey(buf[:0], incarnation), func(value []byte) error {
 		v.stats, err = decodeStats(value)
 		return err
 	}); err != nil {
 		return false, err
 	}
-	_, err = v.read(definitionsKey(buf[:0], incarnation), func(value []byte) error {
+	_, err = v.moment.get(definitionsKey(buf[:0], incarnation), func(value []byte) error {
 		v.indexes, err = decodeIndexes(value)
 		return err
 	})
@@ -94,31 +97,14 @@ func (v *View) load(name schema.CollectionName) (ok bool, err error) {
 // loadBehind looks for the first change that the lazy indexes don't have, which
 // is after a sequence.
 func (v *View) loadBehind(settled uint64) error {
-	return firstMark(v.snapshot, v.collection.Incarnation, settled, func(it *pebble.Iterator) error {
+	return firstMark(v.moment.iterate, v.collection.Incarnation, settled, func(it *pebble.Iterator) error {
 		v.behind = v.cursor.Seq - markSeq(it.Key()) + 1
 		return nil
 	})
 }
 
-// read calls visit with the value of a key, which is valid only during the
-// call, if there is one.
-func (v *View) read(key []byte, visit func(value []byte) error) (ok bool, err error) {
-	value, closer, err := v.snapshot.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	} else if err != nil {
-		return false, err
-	}
-	return true, errors.Join(visit(value), closer.Close())
-}
-
 // Close lets go of the position.
-func (v *View) Close() error {
-	if v.lookup == nil {
-		return v.snapshot.Close()
-	}
-	return errors.Join(v.lookup.Close(), v.snapshot.Close())
-}
+func (v *View) Close() error { return v.moment.close() }
 
 // Seq returns the last sequence that is folded into the view.
 func (v *View) Seq() uint64 { return v.cursor.Seq }
@@ -167,22 +153,11 @@ func (v *View) Document(id []byte) (r Record, ok bool, err error) {
 	if r, ok := v.recent(v.key); ok {
 		return r, true, nil
 	}
-	// One iterator for all: it keeps its place in every level, which lookups
-	// in the order of an index come back to.
-	if v.lookup == nil {
-		prefix := v.documentKey(nil, nil)
-		if v.lookup, err = v.snapshot.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)}); err != nil {
-			return r, false, err
-		}
-	}
-	if !v.lookup.SeekPrefixGE(v.key) {
-		return r, false, v.lookup.Error()
-	}
-	value, err := v.lookup.ValueAndErr()
-	if err == nil {
+	ok, err = v.moment.get(v.key, func(value []byte) error {
 		r, err = decodeRecord(value)
-	}
-	return r, err == nil, err
+		return err
+	})
+	return r, ok, err
 }
 
 func (v *View) documentKey(dst, id []byte) []byte {

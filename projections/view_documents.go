@@ -79,7 +79,7 @@ type rows struct {
 // open makes the iterator when it is first needed; false if that failed.
 func (r *rows) open() bool {
 	if r.it == nil && r.err == nil {
-		r.it, r.err = r.view.snapshot.NewIter(&pebble.IterOptions{LowerBound: r.lower, UpperBound: r.upper})
+		r.it, r.err = r.view.moment.iterate(r.lower, r.upper)
 	}
 	return r.err == nil
 }

@@ -22,12 +22,13 @@ type pageRow struct {
 }
 
 func (r *run) newPage() *page {
-	return &page{run: r, body: append(make([]byte, 0, pageBytes), pageStart...)}
+	return &page{run: r, body: append(make([]byte, 0, pageBytes), pageStart...), rows: make([]pageRow, 0, min(r.request.limit, pageRows))}
 }
 
 const (
 	pageStart = `{"documents":[`
 	pageBytes = 4096 // what a page has room for at first
+	pageRows  = 16
 )
 
 // add adds a document and keeps nothing of the record and the position.

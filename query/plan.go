@@ -16,6 +16,7 @@ type access struct {
 	ids   []string // no index, and only these documents, by id
 	space projections.Space
 	spans []span // in order, not overlapping
+	used  int    // parts of the condition that made the spans
 	// exact: a document matches if one of its whole entries is in the spans.
 	exact bool
 	// single: all entries have the same key, so that they come by id.
@@ -33,18 +34,18 @@ type planner struct {
 	condition *condition
 	constants []constant
 	orderBy   []order
+	indexes   []projections.Index
 	unindexed bool // indexes are not to be used: they lack what the answer has to have
 }
 
-// indexes returns the complete indexes by their path.
-func (p *planner) indexes() map[string]projections.Index {
-	all := make(map[string]projections.Index)
-	for _, x := range p.view.Indexes() {
-		if x.Complete && !p.unindexed {
-			all[x.Path] = x
+// index returns the complete index on a path.
+func (p *planner) index(path string) (projections.Index, bool) {
+	for _, x := range p.indexes {
+		if x.Path == path && x.Complete {
+			return x, true
 		}
 	}
-	return all
+	return projections.Index{}, false
 }
 
 // conjuncts returns what all has to be true.
@@ -64,13 +65,14 @@ func (p *planner) plan() (narrow []*access, ordered *access, err error) {
 	if a := p.byID(); a != nil {
 		return []*access{a}, nil, nil
 	}
-	indexes := p.indexes()
-	if len(indexes) == 0 {
+	if p.unindexed {
 		return nil, nil, nil
 	}
-	byPath := make(map[string]*access) // in ValueSpace
+	p.indexes = p.view.Indexes()
+	if len(p.indexes) == 0 {
+		return nil, nil, nil
+	}
 	conjuncts := p.condition.conjuncts()
-	used := make(map[string]int)
 	for _, part := range conjuncts {
 		if err := p.ctx.Err(); err != nil {
 			return nil, nil, err
@@ -79,41 +81,46 @@ func (p *planner) plan() (narrow []*access, ordered *access, err error) {
 		if !ok {
 			continue
 		}
-		index, ok := indexes[path]
+		index, ok := p.index(path)
 		if !ok {
 			continue
 		}
-		if space == projections.MemberSpace {
-			narrow = append(narrow, &access{index: index, space: space, spans: spans})
-			continue
-		}
-		used[path]++
-		if a := byPath[path]; a != nil {
+		if a := onPath(narrow, path); a != nil && space == projections.ValueSpace {
 			a.spans = intersect(a.spans, spans)
+			a.used++
 			continue
 		}
-		a := &access{index: index, spans: spans}
-		byPath[path] = a
-		narrow = append(narrow, a)
+		narrow = append(narrow, &access{index: index, space: space, spans: spans, used: 1})
 	}
-	for path, a := range byPath {
-		a.exact = used[path] == len(conjuncts) && !a.index.Lazy
-		a.single = len(a.spans) == 1 && a.spans[0].one
+	for _, a := range narrow {
+		if a.space == projections.ValueSpace {
+			a.exact = a.used == len(conjuncts) && !a.index.Lazy
+			a.single = len(a.spans) == 1 && a.spans[0].one
+		}
 	}
 	if len(p.orderBy) != 1 {
 		return narrow, nil, nil
 	}
 	path := p.orderBy[0].path.String()
-	index, ok := indexes[path]
+	index, ok := p.index(path)
 	if !ok {
 		return narrow, nil, nil
 	}
-	ordered = byPath[path]
-	if ordered == nil {
+	if ordered = onPath(narrow, path); ordered == nil {
 		ordered = &access{index: index, spans: []span{{}}, exact: len(conjuncts) == 0 && !index.Lazy}
 	}
 	ordered.ordered, ordered.desc = true, p.orderBy[0].desc
 	return narrow, ordered, nil
+}
+
+// onPath returns the access by the values at a path, nil if there is none yet.
+func onPath(all []*access, path string) *access {
+	for _, a := range all {
+		if a.space == projections.ValueSpace && a.index.Path == path {
+			return a
+		}
+	}
+	return nil
 }
 
 // byID returns the access to the documents whose ids a condition names, nil if
