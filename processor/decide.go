@@ -124,10 +124,6 @@ func (m *Machine) repeated(id string) (seq uint64, ok bool, err error) {
 	return m.store.Repeated(id, m.time)
 }
 
-func noCollection(name schema.CollectionName) *schema.Error {
-	return schema.ErrCollectionNotFound.With("there is no collection %q: create it with collection.create", string(name))
-}
-
 func noDocument(c *schema.Collection, id schema.DocumentID) *schema.Error {
 	return schema.ErrDocumentNotFound.With("there is no document %q in %s", string(id), c.Name)
 }
@@ -149,7 +145,7 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 		return Outcome{Code: 201, Body: c.AppendReply(nil)}, nil
 	}
 	if c == nil {
-		return refused(noCollection(mu.Collection))
+		return refused(schema.NoCollection(mu.Collection))
 	}
 	if fault := checkMatch(mu.IfMatch, c.Version); fault != nil {
 		return refused(fault)
@@ -190,7 +186,7 @@ func (m *Machine) emitCollection(mu *schema.Mutation, t schema.EventType, incarn
 func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	c := m.collection(mu.Collection)
 	if c == nil {
-		return refused(noCollection(mu.Collection))
+		return refused(schema.NoCollection(mu.Collection))
 	}
 	prior, err := m.prior(c, mu)
 	if err != nil {
@@ -280,7 +276,7 @@ func (m *Machine) Read(now int64, name schema.CollectionName, id schema.Document
 	o := Outcome{Seq: m.seq}
 	c := m.collection(name)
 	if c == nil {
-		o.Fault = noCollection(name)
+		o.Fault = schema.NoCollection(name)
 	} else if r, err := m.document(c, id); err != nil {
 		return Outcome{}, err
 	} else if r.Version == 0 || r.Deadline(c).Passed(m.now()) {

@@ -46,7 +46,7 @@ func (r *request) history() {
 	}
 	if len(events) == 0 {
 		if _, ok := r.store.Collection(name); !ok {
-			r.refuse(noCollection(name))
+			r.refuse(schema.NoCollection(name))
 			return
 		}
 		r.refuse(schema.ErrDocumentNotFound.With("there never was a document %q in %s", string(id), name))

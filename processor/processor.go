@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -214,7 +213,7 @@ func openProjection(ctx context.Context, log *eventLog, o Options) (*projections
 		err = errors.New(why)
 	}
 	o.Logger.Warn("the projection does not fit the log and is folded anew", "dir", o.Dir, "why", err)
-	if err := removeAll(o); err != nil {
+	if err := o.Projection.FS.RemoveAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("remove the projection: %w", err)
 	}
 	if store, err = projections.Open(o.Dir, o.Projection); err != nil {
@@ -233,13 +232,6 @@ func unreachable(err error) bool {
 		}
 	}
 	return err != nil && strings.Contains(err.Error(), "lock held by current process")
-}
-
-func removeAll(o Options) error {
-	if fs := o.Projection.FS; fs != nil {
-		return fs.RemoveAll(o.Dir)
-	}
-	return os.RemoveAll(o.Dir)
 }
 
 // misfit says why a projection with this cursor is not one of the log; "" if

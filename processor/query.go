@@ -62,10 +62,9 @@ func (w *waitingQuery) answer() {
 	reply, err := w.engine.Answer(ctx, w.store, query.Ask{
 		Collection: w.name,
 		Body:       w.data,
-		// What the log says is past is past, whatever the clock says.
-		Now:    func(logTime int64) int64 { return max(nowMillis(), logTime) / 1000 },
-		Room:   w.room,
-		MinSeq: w.minSeq,
+		Now:        secondAt,
+		Room:       w.room,
+		MinSeq:     w.minSeq,
 	})
 	w.seq = reply.Seq
 	var fault *schema.Error

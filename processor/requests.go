@@ -33,9 +33,10 @@ func (r *request) read() (answer func(), ok bool) {
 
 // now returns the second by which reads judge deadlines: log time, which does
 // not go back, moved on by the clock.
-func (s *service) now() int64 {
-	return max(nowMillis(), s.store.Cursor().Time) / 1000
-}
+func (s *service) now() int64 { return secondAt(s.store.Cursor().Time) }
+
+// secondAt is now for a state at a log time, in ms.
+func secondAt(logTime int64) int64 { return max(nowMillis(), logTime) / 1000 }
 
 // fail answers with a fault of ours.
 func (r *request) fail(err error) {
@@ -114,7 +115,7 @@ func (r *request) getRecent() bool {
 func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
 	c, ok := s.store.Collection(name)
 	if !ok {
-		return projections.Record{}, noCollection(name), nil
+		return projections.Record{}, schema.NoCollection(name), nil
 	}
 	record, _, err := s.store.Document(c, id)
 	if err == nil && !lives(c, record, now) {
@@ -143,7 +144,7 @@ func (r *request) collection() (*schema.Collection, bool) {
 	}
 	c, ok := r.store.Collection(name)
 	if !ok {
-		r.refuse(noCollection(name))
+		r.refuse(schema.NoCollection(name))
 	}
 	return c, ok
 }

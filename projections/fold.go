@@ -21,9 +21,6 @@ type Fact struct {
 	Incarnation uint64
 	Prior       Meta
 	TTL         schema.TTL
-	// PriorBody is the document's content before it, if that was at hand; nil
-	// otherwise. It saves a read where there are secondary indexes.
-	PriorBody []byte
 }
 
 // stepBytes is about how much a fold writes in one step. Index entries may be

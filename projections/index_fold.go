@@ -130,10 +130,6 @@ func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now M
 // priorBody calls visit with the content that the fact ends, wherever it is
 // found with the least effort. It is valid only during the call.
 func (f *fold) priorBody(fact *Fact, prior Meta, visit func(body []byte)) error {
-	if fact.Known && fact.PriorBody != nil {
-		visit(fact.PriorBody)
-		return nil
-	}
 	if r, ok := f.documents[string(f.key)]; ok {
 		visit(r.Body)
 		return nil

@@ -50,7 +50,7 @@ func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
 		name := rapid.SampledFrom([]string{"carts", "orders", "orders", "orders"}).Draw(t, "collection")
 		fact := Fact{Known: rapid.Bool().Draw(t, "known"), Incarnation: incarnations[name]}
 		e := schema.Event{Collection: schema.CollectionName(name)}
-		what, prior := rapid.IntRange(0, 19).Draw(t, "what"), ""
+		what := rapid.IntRange(0, 19).Draw(t, "what")
 		switch {
 		case incarnations[name] == 0:
 			e.Type, incarnations[name] = schema.CollectionCreated, uint64(len(l.facts)+1)
@@ -62,7 +62,7 @@ func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
 		default:
 			id := rapid.StringMatching(`[a-e]{1,2}`).Draw(t, "id")
 			key := fmt.Sprint(incarnations[name], id)
-			e.ID, fact.Prior, prior = schema.DocumentID(id), documents[key], bodies[key]
+			e.ID, fact.Prior = schema.DocumentID(id), documents[key]
 			e.Type, e.Previous = schema.DocumentCreated, fact.Prior.Version
 			if e.Previous != 0 {
 				e.Type = rapid.SampledFrom([]schema.EventType{schema.DocumentReplaced, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired}).Draw(t, "type")
@@ -85,9 +85,6 @@ func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
 			p.IndexingMode = rapid.SampledFrom([]schema.IndexingMode{schema.Consistent, schema.Consistent, schema.Lazy, schema.Lazy, schema.None}).Draw(t, "mode")
 			p.IncludedPaths = rapid.SliceOfNDistinct(rapid.SampledFrom(indexedPaths), 0, 4, rapid.ID).Draw(t, "paths")
 			e.Body = p.AppendJSON(nil)
-		}
-		if fact.Prior.Version != 0 && rapid.Bool().Draw(t, "prior body") {
-			fact.PriorBody = []byte(prior)
 		}
 		fact.Event = l.facts[l.write(e)-1].Event
 		known = append(known, fact)

@@ -31,10 +31,7 @@ func (f *fold) forget(most int) error {
 	if last <= f.store.forgotten {
 		return nil
 	}
-	it, err := f.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: messageTimeKey(nil, f.store.forgotten, ""),
-		UpperBound: messageTimeKey(nil, last, ""),
-	})
+	it, err := f.store.iterate(messageTimeKey(nil, f.store.forgotten, ""), messageTimeKey(nil, last, ""))
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) 
 		return reply, err
 	}
 	if !ok {
-		return reply, schema.ErrCollectionNotFound.With("there is no collection %q: create it with collection.create", string(ask.Collection))
+		return reply, schema.NoCollection(ask.Collection)
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	reply.Seq = view.Seq()

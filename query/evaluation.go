@@ -31,7 +31,7 @@ type evaluation struct {
 	// What CEL asked for, by slot: it may ask for the same in every iteration
 	// of a macro.
 	results, args []ref.Val
-	whole, allArg ref.Val
+	whole         ref.Val
 	adapter       adapter
 	left          int // see maxTakenApart
 }
@@ -103,18 +103,10 @@ func (e *evaluation) document() ref.Val {
 	return e.whole
 }
 
-// ResolveName gives CEL its variables.
+// ResolveName gives CEL the one variable that is left: by it the functions reach
+// into the document and params.
 func (e *evaluation) ResolveName(name string) (any, bool) {
-	switch name {
-	case varDocument:
-		return documentValue{e}, true
-	case varParams:
-		if e.allArg == nil {
-			e.allArg = e.adapter.value(e.params)
-		}
-		return e.allArg, true
-	}
-	return nil, false
+	return documentValue{e}, name == varDocument
 }
 
 // Parent is part of cel.Activation.

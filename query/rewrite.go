@@ -52,7 +52,7 @@ func (w *rewriter) value(e ast.Expr) ast.Expr {
 		}
 		return w.path(fnPath, path)
 	}
-	if path, ok := pathBelow(varParams, e); ok && len(path) > 0 {
+	if path, ok := pathBelow(varParams, e); ok {
 		slot := w.NewLiteral(w.id(), types.Int(w.params.of(path)))
 		return w.call(fnParam, w.NewIdent(w.id(), varDocument), slot)
 	}

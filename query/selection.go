@@ -42,23 +42,29 @@ func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
 		return append(dst, v...), true
 	}
 	start := len(dst)
+	object := v.Kind() == values.Object
+	one := func(child *selection, name []byte, value values.Value) {
+		before := len(dst)
+		if before > start+1 {
+			dst = append(dst, ',')
+		}
+		if object {
+			dst = append(schema.AppendString(dst, string(name)), ':')
+		}
+		taken := false
+		if dst, taken = child.append(dst, value); !taken {
+			dst = dst[:before]
+		}
+		ok = ok || taken
+	}
+	i := 0
 	switch v.Kind() {
 	case values.Object:
 		dst = append(dst, '{')
 		last := s.last(v)
-		i := 0
 		v.Members(func(name []byte, value values.Value) bool {
 			if child, named := s.children[string(name)]; named && last[string(name)] == i {
-				before := len(dst)
-				if before > start+1 {
-					dst = append(dst, ',')
-				}
-				dst = append(schema.AppendString(dst, string(name)), ':')
-				if dst, named = child.append(dst, value); named {
-					ok = true
-				} else {
-					dst = dst[:before]
-				}
+				one(child, name, value)
 			}
 			i++
 			return true
@@ -66,18 +72,9 @@ func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
 		dst = append(dst, '}')
 	case values.Array:
 		dst = append(dst, '[')
-		i := 0
 		v.Elements(func(element values.Value) bool {
 			if child, named := s.children[strconv.Itoa(i)]; named {
-				before := len(dst)
-				if before > start+1 {
-					dst = append(dst, ',')
-				}
-				if dst, named = child.append(dst, element); named {
-					ok = true
-				} else {
-					dst = dst[:before]
-				}
+				one(child, nil, element)
 			}
 			i++
 			return true

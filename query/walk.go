@@ -92,27 +92,7 @@ func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more b
 			return false, err
 		}
 		key = append(key[:0], entry.Key...)
-		// Most keys have few ids: look whether the one before is another.
-		ok = entries.Prev()
-		single := !ok
-		if ok {
-			before, err := entries.Entry()
-			if err != nil {
-				return false, err
-			}
-			single = !bytes.Equal(before.Key, key)
-		}
-		first := false
-		if single {
-			if ok {
-				first = entries.Next()
-			} else {
-				first = entries.First()
-			}
-		} else {
-			first = entries.SeekGE(key, nil)
-		}
-		more, err := w.sameKey(entries, first, key, visit)
+		more, err := w.sameKey(entries, entries.SeekGE(key, nil), key, visit)
 		if !more || err != nil {
 			return false, err
 		}

@@ -3,6 +3,8 @@ package schema
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/lapsedb/lapse/values"
 )
 
 // MaxOperations is how many operations one batch may have.
@@ -40,14 +42,17 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 	var operations [][]byte
 	seen := make(map[string]bool)
 	if _, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
-		member := string(unquote(name))
+		member := string(values.Unquote(name))
 		if seen[member] {
 			return fmt.Errorf("the member %.40s comes twice", member)
 		}
 		seen[member] = true
 		switch {
 		case member == "operations" && value[0] == '[':
-			elements(value, func(operation []byte) { operations = append(operations, operation) })
+			values.Value(value).Elements(func(operation values.Value) bool {
+				operations = append(operations, operation)
+				return true
+			})
 		case member == "atomic" && (string(value) == "true" || string(value) == "false"):
 			b.Atomic = string(value) == "true"
 		default:
@@ -77,7 +82,7 @@ func parseOperation(collection string, raw []byte) Operation {
 	texts := map[string]*string{"op": nil, "id": nil, "ifMatch": nil}
 	var body []byte
 	if _, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
-		member := string(unquote(name))
+		member := string(values.Unquote(name))
 		into, known := texts[member]
 		switch {
 		case member == "body" && body == nil:

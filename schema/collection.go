@@ -49,7 +49,7 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 	var fault *Error
 	seen := make(map[string]bool)
 	_, err := members(raw, func(member, value []byte) error {
-		name := string(unquote(member))
+		name := string(values.Unquote(member))
 		if seen[name] {
 			fault = ErrBadRequest.With("the collection properties have the member %.80q twice", name)
 			return fault
@@ -110,7 +110,7 @@ func (p *Properties) parseIndexingPolicy(raw []byte) *Error {
 	var fault *Error
 	seen := make(map[string]bool)
 	_, err := members(raw, func(member, value []byte) error {
-		name := string(unquote(member))
+		name := string(values.Unquote(member))
 		switch {
 		case seen[name]:
 			fault = ErrBadRequest.With("indexingPolicy has the member %.80q twice", name)
@@ -194,6 +194,11 @@ func (p *Properties) appendFields(dst []byte) []byte {
 	}
 	dst = append(dst, `]},"previousImages":`...)
 	return strconv.AppendBool(dst, p.PreviousImages)
+}
+
+// NoCollection is the error of a request for a collection that does not exist.
+func NoCollection(name CollectionName) *Error {
+	return ErrCollectionNotFound.With("there is no collection %q: create it with collection.create", string(name))
 }
 
 // Collection is a collection as it stands in the log.

@@ -1,6 +1,10 @@
 package schema
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/lapsedb/lapse/values"
+)
 
 // MaxDocumentBytes is the size of the largest document, as sent.
 const MaxDocumentBytes = 2 << 20
@@ -62,7 +66,7 @@ func reserved(name []byte) bool {
 func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped bool, fault *Error) {
 	seenTTL := false
 	spaces, err := members(raw, func(name, value []byte) error {
-		switch name = unquote(name); {
+		switch name = values.Unquote(name); {
 		case string(name) == "id":
 			if hasID {
 				fault = ErrBadRequest.With("the %s has the member id twice", what)
@@ -109,7 +113,7 @@ func rebuild(id DocumentID, hasID bool, body []byte) []byte {
 		out = appendMember(out, []byte("id"), AppendString(nil, string(id)))
 	}
 	_, _ = members(body, func(name, value []byte) error {
-		if !reserved(unquote(name)) {
+		if !reserved(values.Unquote(name)) {
 			out = appendMember(out, name, value)
 		}
 		return nil

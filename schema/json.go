@@ -1,11 +1,12 @@
 package schema
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/lapsedb/lapse/values"
 )
 
 // MaxDepth is how deep a document may nest, the object itself counted as 1.
@@ -273,43 +274,13 @@ func Shown(value []byte) string {
 	return strings.ToValidUTF8(string(head[:min(len(head), most)]), "") + "…"
 }
 
-// unquote returns a member name or string as written between its quotes
-// without its escapes. It allocates only where there are any.
-func unquote(raw []byte) []byte {
-	for _, c := range raw {
-		if c == '\\' {
-			quoted := append(append([]byte{'"'}, raw...), '"')
-			var s string
-			// The scanner has accepted it; what it accepts encoding/json does.
-			_ = json.Unmarshal(quoted, &s)
-			return []byte(s)
-		}
-	}
-	return raw
-}
-
-// elements visits the elements of an array, valid JSON, in order.
-func elements(array []byte, visit func(element []byte)) {
-	s := scanner{data: array, pos: 1}
-	for s.peek() != ']' {
-		element, err := s.skip(len(array))
-		if err != nil {
-			return // it was valid
-		}
-		visit(element)
-		if s.peek() == ',' {
-			s.pos++
-		}
-	}
-}
-
 // isString tells whether value, valid JSON, is the string s.
 func isString(value []byte, s string) bool {
 	if value[0] != '"' {
 		return false
 	}
 	raw := value[1 : len(value)-1]
-	return string(unquote(raw)) == s && !halfSurrogate(raw)
+	return string(values.Unquote(raw)) == s && !halfSurrogate(raw)
 }
 
 // decodeString returns the string that value, valid JSON, is. One with half a
@@ -322,7 +293,7 @@ func decodeString(value []byte) (string, error) {
 	if halfSurrogate(raw) {
 		return "", fmt.Errorf("%s has half a surrogate pair", Shown(value))
 	}
-	return string(unquote(raw)), nil
+	return string(values.Unquote(raw)), nil
 }
 
 // halfSurrogate tells whether a string, as written between its quotes, has an

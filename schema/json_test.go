@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/lapsedb/lapse/values"
 )
 
 // jsonSeeds are texts on both sides of every rule of the grammar.
@@ -154,17 +156,6 @@ func TestMembersSeeTrailingSpace(t *testing.T) {
 	}
 }
 
-func TestUnquote(t *testing.T) {
-	for quoted, want := range map[string]string{
-		`ttl`: "ttl", `\u0074tl`: "ttl", `a\/b`: "a/b", `\ud83d\ude00`: "😀", `\"`: `"`, ``: "",
-		`\ud800`: "\uFFFD", // half a pair is no character
-	} {
-		if got := string(unquote([]byte(quoted))); got != want {
-			t.Errorf("%s: got %q, want %q", quoted, got, want)
-		}
-	}
-}
-
 func TestAppendStringReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "s")
@@ -177,7 +168,7 @@ func TestAppendStringReadsBack(t *testing.T) {
 		if want := string([]rune(s)); back != want {
 			t.Fatalf("%q became %s, that is %q", s, quoted, back)
 		}
-		if got := string(unquote(quoted[1 : len(quoted)-1])); got != back {
+		if got := string(values.Unquote(quoted[1 : len(quoted)-1])); got != back {
 			t.Fatalf("%s is %q to unquote and %q to the standard library", quoted, got, back)
 		}
 	})

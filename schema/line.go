@@ -3,6 +3,8 @@ package schema
 import (
 	"fmt"
 	"time"
+
+	"github.com/lapsedb/lapse/values"
 )
 
 // ParseMutationLine reads a mutation as simulate takes it, one JSON object
@@ -17,7 +19,7 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	var body []byte
 	_, err = membersTo(envelopeDepth, line, func(name, value []byte) error {
 		var into *string
-		switch string(unquote(name)) {
+		switch string(values.Unquote(name)) {
 		case "at":
 			into = &when
 		case "op":

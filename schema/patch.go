@@ -1,5 +1,7 @@
 package schema
 
+import "github.com/lapsedb/lapse/values"
+
 // CheckPatch checks a JSON Merge Patch sent by a client for the subject's id,
 // before the document that it changes is known.
 func CheckPatch(id DocumentID, patch []byte) *Error {
@@ -72,7 +74,7 @@ func (c *changes) read(s *scanner, depth int) error {
 		} else {
 			ch.value, err = s.skip(depth - 1)
 		}
-		key := string(unquote(name))
+		key := string(values.Unquote(name))
 		if i, ok := c.index[key]; ok {
 			c.list[i] = ch // the last of equal names counts, as in JSON decoders
 			return err
@@ -94,7 +96,7 @@ func (c *changes) merge(dst []byte, target *scanner, depth int) ([]byte, error) 
 	}
 	dst = append(dst, '{')
 	err := target.object(depth, func(name []byte) (err error) {
-		i, ok := c.index[string(unquote(name))]
+		i, ok := c.index[string(values.Unquote(name))]
 		if ok && c.list[i].object != nil && target.peek() == '{' {
 			c.list[i].used = true
 			dst, err = c.list[i].object.merge(appendName(dst, name), target, depth-1)

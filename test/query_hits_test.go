@@ -247,10 +247,7 @@ type way struct {
 func ways(t testing.TB, s *harness.Server) []way {
 	t.Helper()
 	nc := dial(t, s)
-	c, err := client.New(nc, client.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := clientOn(t, nc)
 	return []way{
 		{"request", func(t testing.TB, collection string, q *question) outcome { return q.byRequest(t, nc, collection) },
 			func(t testing.TB, collection string, q *question) (int, plan) {
@@ -727,10 +724,7 @@ func TestQueryCrawlerExpires(t *testing.T) {
 		t.Run(collection, func(t *testing.T) {
 			t.Parallel()
 			nc := dial(t, s)
-			c, err := client.New(nc, client.WithTimeout(patience))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := clientOn(t, nc)
 			mustAsk(t, nc, 201, "collection.create."+collection, policy)
 			load(t, nc, collection, documents)
 			if collection != "plain" {

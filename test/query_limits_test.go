@@ -151,10 +151,7 @@ func TestQueryLimitsByPages(t *testing.T) {
 		t.Run(arg, func(t *testing.T) {
 			t.Parallel()
 			s, nc := limitedServer(t, arg)
-			c, err := client.New(nc, client.WithTimeout(patience))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := clientOn(t, nc)
 			coll, err := c.Collection(t.Context(), "c")
 			if err != nil {
 				t.Fatal(err)
@@ -180,6 +177,16 @@ func TestQueryLimitsByPages(t *testing.T) {
 	}
 }
 
+// clientOn returns a client over a connection that waits as long as the tests.
+func clientOn(t testing.TB, nc *nats.Conn) *client.Client {
+	t.Helper()
+	c, err := client.New(nc, client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // TestQueryTimeIsReported: the client and the command say which limit it was.
 func TestQueryTimeIsReported(t *testing.T) {
 	t.Parallel()
@@ -190,10 +197,7 @@ func TestQueryTimeIsReported(t *testing.T) {
 	if took := time.Since(began); took < 100*time.Millisecond {
 		t.Errorf("it took %s", took)
 	}
-	c, err := client.New(nc, client.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := clientOn(t, nc)
 	coll, err := c.Collection(t.Context(), "c")
 	if err != nil {
 		t.Fatal(err)

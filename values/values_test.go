@@ -200,6 +200,17 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+func TestUnquote(t *testing.T) {
+	for quoted, want := range map[string]string{
+		`ttl`: "ttl", `\u0074tl`: "ttl", `a\/b`: "a/b", `\ud83d\ude00`: "😀", `\"`: `"`, ``: "",
+		`\ud800`: "\uFFFD", // half a pair is no character
+	} {
+		if got := string(Unquote([]byte(quoted))); got != want {
+			t.Errorf("%s: got %q, want %q", quoted, got, want)
+		}
+	}
+}
+
 // lookup finds a pointer in a decoded document.
 func lookup(v any, p Pointer) (any, bool) {
 	for _, token := range p {
