@@ -1,6 +1,6 @@
 # What there is to do here. Everything is plain Go; these are its command lines.
 
-.PHONY: build test race fuzz bench lint ci
+.PHONY: build test race stress fuzz bench lint ci
 
 build: ## the lapse binary, into the current directory
 	go build ./cmd/lapse
@@ -10,6 +10,9 @@ test: ## everything but the race detector and the fuzzers
 
 race: ## everything under the race detector
 	go test -race ./...
+
+stress: ## the tests that have a long version, at length: hours
+	LAPSE_STRESS=1 go test -timeout 12h ./...
 
 FUZZTIME ?= 1m
 fuzz: ## each fuzz target for FUZZTIME
