@@ -264,7 +264,7 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 		}
 	}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta, TTL: d.TTL})
-	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body))}
+	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: projections.SumOf(d.Body)}
 	m.overlay.setDocument(documentKey{c.Incarnation, mu.ID}, overlaid{projections.Record{Meta: meta, Body: d.Body}, m.seq})
 	o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
 	return o

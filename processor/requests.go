@@ -259,6 +259,7 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		Seq:        cursor.Seq,
 		LogTime:    cursor.Time,
 		LatenessMs: s.writer.lateness.at(now * 1000),
+		Digest:     s.store.Digest().String(),
 	}
 	for _, c := range s.store.Collections() {
 		n, err := s.store.Count(c, now)

@@ -10,7 +10,7 @@ import (
 )
 
 // formatVersion is that of KEYS.md; another one on disk means a rebuild.
-const formatVersion = 2
+const formatVersion = 3
 
 // Cursor says which log was folded, how far, and what came out of it that is
 // not a document. It is written in the batch of the state it belongs to.
@@ -21,6 +21,8 @@ type Cursor struct {
 	Stream string `json:"stream"`
 	Seq    uint64 `json:"seq"`  // the last sequence folded
 	Time   int64  `json:"time"` // log time there, ms since 1970
+	// Last is the last event folded that is not internal.
+	Last uint64 `json:"last"`
 	// Mutations is the last sequence of the mutations stream that was judged.
 	Mutations uint64 `json:"mutations"`
 	// Hash runs over all events folded, Before is its value without the last

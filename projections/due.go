@@ -85,7 +85,8 @@ func (s *Store) Scan(q Queue, after Entry, visit func(Entry) bool) error {
 func appendEntryValue(dst []byte, m Meta) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Size))
 	dst = binary.AppendUvarint(dst, uint64(m.Version))
-	return binary.AppendVarint(dst, int64(m.TTL))
+	dst = binary.AppendVarint(dst, int64(m.TTL))
+	return binary.BigEndian.AppendUint64(dst, m.Sum)
 }
 
 func decodeEntry(order Order, key, value []byte) Entry {
@@ -94,7 +95,8 @@ func decodeEntry(order Order, key, value []byte) Entry {
 	size, a := binary.Uvarint(value)
 	version, b := binary.Uvarint(value[a:])
 	ttl, _ := binary.Varint(value[a+b:])
-	e.Meta = Meta{Version: schema.Version(version), TS: e.Second, TTL: schema.TTL(ttl), Size: int64(size)}
+	sum := binary.BigEndian.Uint64(value[len(value)-8:])
+	e.Meta = Meta{Version: schema.Version(version), TS: e.Second, TTL: schema.TTL(ttl), Size: int64(size), Sum: sum}
 	if order == ByDeadline {
 		e.Meta.TS -= ttl
 	}

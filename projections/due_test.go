@@ -43,7 +43,7 @@ func TestScan(t *testing.T) {
 				body = strings.Replace(body, "0}", "null}", 1)
 			}
 			v := l.created("orders", id, body)
-			m := Meta{Version: v, TS: l.now, TTL: ttl, Size: int64(len(body))}
+			m := Meta{Version: v, TS: l.now, TTL: ttl, Size: int64(len(body)), Sum: SumOf([]byte(body))}
 			switch {
 			case ttl > 0:
 				q := Queue{1, ByDeadline}

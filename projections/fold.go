@@ -158,6 +158,9 @@ func (f *fold) event(fact *Fact) error {
 		f.cursor.Foreign++
 		return nil
 	}
+	if !e.Type.Internal() {
+		f.cursor.Last = e.Seq
+	}
 	f.cursor.Time = max(f.cursor.Time, e.Time)
 	f.cursor.Mutations = max(f.cursor.Mutations, e.Cause)
 	fits, err := f.apply(fact)
@@ -295,10 +298,10 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	}
 	st := f.statsOf(c.Incarnation)
 	if exists {
-		st.add(prior, -1)
+		st.add(c.Incarnation, e.ID, prior, -1)
 	}
 	if now.Version != 0 {
-		st.add(now, 1)
+		st.add(c.Incarnation, e.ID, now, 1)
 		f.value = appendRecord(f.value[:0], now, e.Body)
 		err = f.batch.Set(f.key, f.value, nil)
 	} else {
@@ -351,7 +354,7 @@ func after(fact *Fact) (now Meta, fits bool) {
 		}
 		ttl = d.TTL
 	}
-	return Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body))}, true
+	return Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}, true
 }
 
 // prior returns the document's Meta before the fact, Version 0 if there was

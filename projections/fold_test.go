@@ -24,7 +24,7 @@ func TestFoldDocuments(t *testing.T) {
 	}
 	orders := collection(t, s, "orders")
 	meta, ok, err := s.Meta(orders, "a")
-	if want := (Meta{Version: a, TS: 1005, TTL: schema.Inherit, Size: 16}); err != nil || !ok || meta != want {
+	if want := (Meta{Version: a, TS: 1005, TTL: schema.Inherit, Size: 16, Sum: SumOf([]byte(`{"id":"a","n":2}`))}); err != nil || !ok || meta != want {
 		t.Errorf("a is %+v, want %+v (%v)", meta, want, err)
 	}
 	meta, _, _ = s.Meta(orders, "b")
@@ -280,7 +280,7 @@ func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
 		case schema.CollectionDeleted:
 			delete(incarnations, name)
 		case schema.DocumentCreated, schema.DocumentReplaced:
-			documents[key] = doc{Meta{Version: v, TS: l.now, TTL: fact.TTL, Size: int64(len(e.Body))}, true}
+			documents[key] = doc{Meta{Version: v, TS: l.now, TTL: fact.TTL, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}, true}
 		case schema.DocumentDeleted, schema.DocumentExpired:
 			documents[key] = doc{}
 		}
@@ -296,7 +296,7 @@ func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
 func TestFoldIsAFunctionOfTheLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, known, foreign := randomLog(t)
-		fold := func(facts []Fact, most int) (map[string]string, Cursor) {
+		fold := func(facts []Fact, most int) (map[string]string, Cursor, Digest) {
 			s := openIn(t, vfs.NewMem())
 			defer s.Close()
 			for len(facts) > 0 {
@@ -306,16 +306,19 @@ func TestFoldIsAFunctionOfTheLog(t *testing.T) {
 				}
 				facts = facts[n:]
 			}
-			return contents(t, s, "IJ"), s.Cursor()
+			if d, err := s.Verify(); d != s.Digest() || err != nil {
+				t.Fatalf("the documents add up to %v, the digest kept is %v (%v)", d, s.Digest(), err)
+			}
+			return contents(t, s, "IJ"), s.Cursor(), s.Digest()
 		}
-		want, cursor := fold(l.facts, 1)
+		want, cursor, digest := fold(l.facts, 1)
 		if cursor.Foreign != foreign || cursor.Seq != uint64(len(l.facts)) {
 			t.Fatalf("the cursor is %+v, %d of %d are foreign", cursor, foreign, len(l.facts))
 		}
 		for name, facts := range map[string][]Fact{"bare": l.facts, "known": known} {
-			got, at := fold(facts, 100)
-			if !maps.Equal(got, want) || at != cursor {
-				t.Fatalf("%s, in pieces: %q at %+v\none by one: %q at %+v", name, got, at, want, cursor)
+			got, at, d := fold(facts, 100)
+			if !maps.Equal(got, want) || at != cursor || d != digest {
+				t.Fatalf("%s, in pieces: %q at %+v, %v\none by one: %q at %+v, %v", name, got, at, d, want, cursor, digest)
 			}
 		}
 	})

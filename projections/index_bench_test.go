@@ -35,7 +35,7 @@ func (o *orders) next() Fact {
 		e.Type = schema.DocumentReplaced
 	}
 	e.Body = benchBody(e.ID, i, int(prior.Version))
-	o.metas[i] = Meta{Version: schema.Version(o.seq), TS: int64(o.seq) / 1000, TTL: schema.Inherit, Size: int64(len(e.Body))}
+	o.metas[i] = Meta{Version: schema.Version(o.seq), TS: int64(o.seq) / 1000, TTL: schema.Inherit, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}
 	return Fact{Event: e, Known: true, Incarnation: 1, Prior: prior, TTL: schema.Inherit}
 }
 

@@ -51,11 +51,16 @@ func (s *Store) Collection(name schema.CollectionName) (*schema.Collection, bool
 // Collections returns all collections that exist, by name.
 func (s *Store) Collections() []*schema.Collection {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.sortedCollections()
+}
+
+// sortedCollections is Collections for those who hold mu.
+func (s *Store) sortedCollections() []*schema.Collection {
 	all := make([]*schema.Collection, 0, len(s.collections))
 	for _, c := range s.collections {
 		all = append(all, c)
 	}
-	s.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *schema.Collection) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return all
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -13,8 +15,13 @@ type Meta struct {
 	Version schema.Version
 	TS      int64 // seconds since 1970 of the last modification
 	TTL     schema.TTL
-	Size    int64 // bytes of JSON
+	Size    int64  // bytes of JSON
+	Sum     uint64 // SumOf the JSON
 }
+
+// SumOf returns the hash of a document's JSON, for the digest: of two versions
+// that differ, but for chance, it differs.
+func SumOf(body []byte) uint64 { return xxhash.Sum64(body) }
 
 // Deadline applies the collection's policy to the document.
 func (m Meta) Deadline(c *schema.Collection) schema.Deadline {
@@ -31,6 +38,7 @@ func appendRecord(dst []byte, m Meta, body []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Version))
 	dst = binary.AppendUvarint(dst, uint64(m.TS))
 	dst = binary.AppendVarint(dst, int64(m.TTL))
+	dst = binary.BigEndian.AppendUint64(dst, m.Sum)
 	return append(dst, body...)
 }
 
@@ -39,12 +47,12 @@ func decodeRecord(value []byte) (Record, error) {
 	version, a := binary.Uvarint(value)
 	ts, b := binary.Uvarint(value[max(a, 0):])
 	ttl, c := binary.Varint(value[max(a, 0)+max(b, 0):])
-	if a <= 0 || b <= 0 || c <= 0 {
+	if a <= 0 || b <= 0 || c <= 0 || len(value) < a+b+c+8 {
 		return Record{}, fmt.Errorf("projection: malformed document value %x", value[:min(len(value), 32)])
 	}
-	body := value[a+b+c:]
+	sum, body := binary.BigEndian.Uint64(value[a+b+c:]), value[a+b+c+8:]
 	return Record{
-		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: schema.TTL(ttl), Size: int64(len(body))},
+		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: schema.TTL(ttl), Size: int64(len(body)), Sum: sum},
 		Body: body,
 	}, nil
 }
@@ -80,12 +88,14 @@ func decodeCollection(name schema.CollectionName, value []byte) (*schema.Collect
 // and are not yet swept are in them.
 type stats struct {
 	documents, bytes, own, inherited int64
+	sum                              uint64 // of the documents, see digest.go
 }
 
-// add counts a document in (sign 1) or out (sign -1).
-func (s *stats) add(m Meta, sign int64) {
+// add counts a document of an incarnation in (sign 1) or out (sign -1).
+func (s *stats) add(incarnation uint64, id schema.DocumentID, m Meta, sign int64) {
 	s.documents += sign
 	s.bytes += sign * m.Size
+	s.sum += uint64(sign) * documentSum(incarnation, id, m)
 	switch {
 	case m.TTL > 0:
 		s.own += sign
@@ -99,7 +109,7 @@ func (s stats) encode() []byte {
 	for _, n := range []int64{s.documents, s.bytes, s.own, s.inherited} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
-	return b
+	return binary.BigEndian.AppendUint64(b, s.sum)
 }
 
 func decodeStats(value []byte) (s stats, err error) {
@@ -110,5 +120,9 @@ func decodeStats(value []byte) (s stats, err error) {
 		}
 		*n, value = int64(u), value[size:]
 	}
+	if len(value) != 8 {
+		return s, fmt.Errorf("projection: malformed counts, %x at the end", value)
+	}
+	s.sum = binary.BigEndian.Uint64(value)
 	return s, nil
 }

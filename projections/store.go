@@ -194,6 +194,10 @@ func (s *Store) scan(prefix []byte, visit func(key, value []byte) error) error {
 	if err != nil {
 		return err
 	}
+	return visitAll(it, visit)
+}
+
+func visitAll(it *pebble.Iterator, visit func(key, value []byte) error) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := visit(it.Key(), it.Value()); err != nil {
 			return errors.Join(err, it.Close())

@@ -12,6 +12,11 @@ type Status struct {
 	Overdue         int64    `json:"overdue"`       // past it and not yet in the log
 	LatenessMs      Lateness `json:"latenessMs"`
 	MutationsBehind uint64   `json:"mutationsBehind"`
+
+	// Digest is a hash over the collections and documents and, before a colon,
+	// the last event in it that is not internal: equal for all who folded the
+	// same log so far, also for lapse replay.
+	Digest string `json:"digest"`
 }
 
 // Lateness is the log time of DocumentExpired minus the moment the document

@@ -53,5 +53,6 @@ func (out *output) status(s client.Status) error {
 	row("overdue", alarm(s.Overdue))
 	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
 	row("mutations behind", alarm(int64(s.MutationsBehind)))
+	row("digest", printable(s.Digest))
 	return out.render(t)
 }

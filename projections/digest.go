@@ -1,0 +1,74 @@
+package projections
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Digest is a hash over the logical state: the collections with their
+// properties, and in each its documents with version, _ts, ttl and content.
+// Whoever folded the same events has the same, whatever files it made of them
+// and in whatever steps; internal events do not count. It is there to find
+// faults, not forgery.
+type Digest struct {
+	Seq uint64 // the last event folded that is not internal
+	Sum uint64
+}
+
+// String returns the digest as status and replay show it: 42:9f86d081884c7d65.
+func (d Digest) String() string { return fmt.Sprintf("%d:%016x", d.Seq, d.Sum) }
+
+// ParseDigest reads what String writes.
+func ParseDigest(text string) (d Digest, err error) {
+	seq, sum, ok := strings.Cut(text, ":")
+	if ok && len(sum) == 16 {
+		d.Seq, err = strconv.ParseUint(seq, 10, 64)
+		if err == nil {
+			d.Sum, err = strconv.ParseUint(sum, 16, 64)
+		}
+		if err == nil {
+			return d, nil
+		}
+	}
+	return Digest{}, fmt.Errorf("digest %.40q is not <sequence>:<16 hexadecimal digits>", text)
+}
+
+// documentSum is what one document adds to the digest. Those of a collection
+// are added up modulo 2^64, so that one can be taken out again, in any order:
+// AdHash of Bellare and Micciancio, "A New Paradigm for Collision-Free Hashing:
+// Incrementality at Reduced Cost", Eurocrypt 1997.
+func documentSum(incarnation uint64, id schema.DocumentID, m Meta) uint64 {
+	var buf [5*8 + 255]byte
+	b := binary.BigEndian.AppendUint64(buf[:0], incarnation)
+	for _, n := range [...]uint64{uint64(m.Version), uint64(m.TS), uint64(m.TTL), m.Sum} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return xxhash.Sum64(append(b, id...))
+}
+
+// Digest returns the digest of what is folded. It costs nothing per document.
+func (s *Store) Digest() Digest {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return digestOf(s.cursor, s.sortedCollections(), s.stats)
+}
+
+// digestOf adds up a state; collections are in order of their names.
+func digestOf(cursor Cursor, collections []*schema.Collection, counts map[uint64]stats) Digest {
+	h := xxhash.New()
+	var b []byte
+	for _, c := range collections {
+		st := counts[c.Incarnation]
+		b = append(append(b[:0], c.Name...), 0)
+		b = append(b, encodeCollection(c)...)
+		b = binary.BigEndian.AppendUint64(b, uint64(st.documents))
+		b = binary.BigEndian.AppendUint64(b, st.sum)
+		_, _ = h.Write(b) // which returns no error
+	}
+	return Digest{Seq: cursor.Last, Sum: h.Sum64()}
+}
