@@ -16,12 +16,13 @@ type damage struct {
 	found chan error
 }
 
+// markOf is the file in a projection's directory that says not to use it.
+func markOf(fs vfs.FS, dir string) string { return fs.PathJoin(dir, "DAMAGED") }
+
 // report is called by Pebble, possibly often and at once.
 func (d *damage) report(info pebble.DataCorruptionInfo) {
 	err := fmt.Errorf("the projection is damaged (%s: %v)", info.Path, info.Details)
-	if file, createErr := d.fs.Create(d.mark, vfs.WriteCategoryUnspecified); createErr == nil {
-		_ = file.Close()
-	}
+	_ = touch(d.fs, d.mark) // without it the next start finds the damage itself
 	select {
 	case d.found <- err:
 	default:

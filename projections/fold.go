@@ -259,7 +259,7 @@ func (f *fold) bury(c *schema.Collection) error {
 		return err
 	}
 	f.key = binary.BigEndian.AppendUint64(buriedPrefix(f.key[:0], c.Name), c.Incarnation)
-	return f.batch.Set(f.key, nil, nil)
+	return f.batch.Set(f.key, binary.BigEndian.AppendUint64(nil, f.cursor.Seq), nil)
 }
 
 func (f *fold) statsOf(incarnation uint64) stats {

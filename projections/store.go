@@ -29,6 +29,8 @@ type Options struct {
 	// NoIndexes keeps no secondary indexes, whatever the collections' policies
 	// say: for a projection that nobody queries.
 	NoIndexes bool
+	// ReadOnly changes no file. Nothing can be folded.
+	ReadOnly bool
 }
 
 // EnsureDefaults returns o with its zero values filled in.
@@ -55,6 +57,7 @@ type Store struct {
 	damage    *damage
 	cache     *documentCache
 	noIndexes bool
+	readOnly  bool
 	work      chan struct{} // holds something if there may be work for Index
 
 	// folding is held by Fold and Index, which exclude each other, and guards
@@ -94,19 +97,25 @@ const (
 	indexBlockBytes = 1 << 20
 )
 
+// The manifest names the first and last key of every file there was since it
+// was begun, and with them ids of documents that are gone. It is begun anew
+// when it has this size.
+const manifestBytes = 256 << 10
+
 // Open opens or creates the projection in dir. An error means that what is
 // there cannot be used: remove it and fold the log again.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.EnsureDefaults()
-	damage := &damage{fs: o.FS, mark: o.FS.PathJoin(dir, "DAMAGED"), found: make(chan error, 1)}
+	damage := &damage{fs: o.FS, mark: markOf(o.FS, dir), found: make(chan error, 1)}
 	if _, err := o.FS.Stat(damage.mark); err == nil {
-		return nil, fmt.Errorf("projection in %s: it was found damaged", dir)
+		return nil, fmt.Errorf("projection in %s: it was found damaged, or is not whole", dir)
 	}
 	cache := pebble.NewCache(o.CacheBytes)
 	defer cache.Unref()
 	options := &pebble.Options{
 		FS:                          o.FS,
 		Cache:                       cache,
+		ReadOnly:                    o.ReadOnly,
 		DisableWAL:                  true, // the log is the log
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                o.MemTableBytes,
@@ -115,6 +124,7 @@ func Open(dir string, o Options) (*Store, error) {
 		L0StopWritesThreshold:       24,
 		LBaseMaxBytes:               256 << 20,
 		TargetFileSizes:             fileSizes,
+		MaxManifestFileSize:         manifestBytes,
 		Logger:                      quiet{},
 		EventListener:               &pebble.EventListener{DataCorruption: damage.report},
 	}
@@ -128,7 +138,7 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("projection in %s: %w", dir, err)
 	}
 	s := &Store{
-		db: db, damage: damage, cache: newDocumentCache(o.DocumentBytes), noIndexes: o.NoIndexes, work: make(chan struct{}, 1),
+		db: db, damage: damage, cache: newDocumentCache(o.DocumentBytes), noIndexes: o.NoIndexes, readOnly: o.ReadOnly, work: make(chan struct{}, 1),
 		indexes: make(map[uint64]*indexSet), busy: make(map[uint64]bool),
 		collections: make(map[schema.CollectionName]*schema.Collection), stats: make(map[uint64]stats), settled: make(map[uint64]uint64),
 	}
@@ -208,6 +218,9 @@ func visitAll(it *pebble.Iterator, visit func(key, value []byte) error) error {
 
 // Close flushes what was folded and closes the projection.
 func (s *Store) Close() error {
+	if s.readOnly {
+		return s.db.Close()
+	}
 	return errors.Join(s.db.Flush(), s.db.Close())
 }
 

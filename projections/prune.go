@@ -1,0 +1,94 @@
+package projections
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// pruneAtOnce is about how many bytes of deletions are written at a time.
+const pruneAtOnce = 1 << 20
+
+// Prune drops what is kept only for the history of events before sequence
+// first, which the log has no more, and tells whether there was any. Folding
+// and reading go on meanwhile.
+func (s *Store) Prune(first uint64) (pruned bool, err error) {
+	batch := s.db.NewBatch()
+	defer func() { err = errors.Join(err, batch.Close()) }()
+	write := func(least int) error {
+		if batch.Len() < least || batch.Empty() {
+			return nil
+		}
+		pruned = true
+		if err := batch.Commit(pebble.NoSync); err != nil {
+			return err
+		}
+		batch.Reset()
+		return nil
+	}
+	if err := s.scan([]byte{keyBuried}, func(key, value []byte) error {
+		if binary.BigEndian.Uint64(value) >= first {
+			return nil
+		}
+		documents := documentKey(nil, binary.BigEndian.Uint64(key[len(key)-8:]), "")
+		return errors.Join(batch.DeleteRange(documents, successor(documents), nil), batch.Delete(key, nil))
+	}); err != nil {
+		return pruned, err
+	}
+	if err := s.scan([]byte{keyHistory}, func(key, _ []byte) error {
+		if binary.BigEndian.Uint64(key[len(key)-8:]) >= first {
+			return nil
+		}
+		return errors.Join(batch.Delete(key, nil), write(pruneAtOnce))
+	}); err != nil {
+		return pruned, err
+	}
+	return pruned, write(0)
+}
+
+// compactFiles is how many of the lowest files one step of Compact covers:
+// flushes need compactions, too, and wait for no more than that.
+const compactFiles = 4
+
+// Compact rewrites the files until they hold nothing that was deleted or
+// replaced before. It may take long; the error is ctx's when it ends first.
+func (s *Store) Compact(ctx context.Context) error {
+	levels, err := s.db.SSTables()
+	if err != nil {
+		return err
+	}
+	bounds := [][]byte{{0}}
+	for i, table := range levels[len(levels)-1] {
+		if i%compactFiles == compactFiles-1 {
+			bounds = append(bounds, table.Largest.UserKey)
+		}
+	}
+	bounds = append(bounds, []byte{0xff})
+	for i := range len(bounds) - 1 {
+		if err := s.db.Compact(ctx, bounds[i], bounds[i+1], false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RepeatsFrom returns the sequence of the first event whose Nats-Msg-Id is
+// still remembered at now (log time, ms): a repeat may ask the log for it.
+func (s *Store) RepeatsFrom(now int64) (seq uint64, ok bool, err error) {
+	it, err := s.iterate(messageTimeKey(nil, max(now-RepeatWindow, 0)/1000, ""), successor([]byte{keyMessageTime}))
+	if err != nil {
+		return 0, false, err
+	}
+	for valid := it.First(); valid && err == nil; valid = it.Next() {
+		second, id := int64(binary.BigEndian.Uint64(it.Key()[1:])), string(it.Key()[1+8:])
+		found, at, known, readErr := s.message(id)
+		// The id may have been used again since.
+		if err = readErr; err == nil && known && at/1000 == second && now-at < RepeatWindow {
+			seq, ok = found, true
+			break
+		}
+	}
+	return seq, ok, errors.Join(err, it.Error(), it.Close())
+}

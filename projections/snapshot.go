@@ -1,0 +1,139 @@
+package projections
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Checkpoint makes a copy of the projection in dir, which must not exist, as of
+// some moment during the call. Where the file system can, the copy shares its
+// files. It can be opened as a projection.
+func (s *Store) Checkpoint(dir string) error {
+	// What is only in memory would not be in it, since there is no write-ahead
+	// log.
+	if err := s.db.Flush(); err != nil {
+		return err
+	}
+	return s.db.Checkpoint(dir, pebble.WithFlushedWAL())
+}
+
+// WriteArchive writes the files in dir, a checkpoint or a projection that is
+// not open, to w: a tar compressed by Zstandard, which has a checksum.
+func WriteArchive(w io.Writer, fs vfs.FS, dir string) error {
+	compressed, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(true), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(compressed)
+	names, err := fs.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := writeFile(archive, fs, fs.PathJoin(dir, name), name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return errors.Join(archive.Close(), compressed.Close())
+}
+
+func writeFile(archive *tar.Writer, fs vfs.FS, path, name string) error {
+	info, err := fs.Stat(path)
+	if err != nil || info.IsDir() {
+		return err
+	}
+	if err := archive.WriteHeader(&tar.Header{Name: name, Size: info.Size(), Mode: 0o644, Typeflag: tar.TypeReg}); err != nil {
+		return err
+	}
+	file, err := fs.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(archive, file, info.Size())
+	return errors.Join(err, file.Close())
+}
+
+// maxArchiveWindow bounds the memory that reading an archive takes, whatever it
+// says.
+const maxArchiveWindow = 64 << 20
+
+// ReadArchive makes in dir, instead of what is there, what WriteArchive wrote.
+// It reads r to its end. Until it has returned without an error, Open refuses
+// dir.
+func ReadArchive(r io.Reader, fs vfs.FS, dir string) (err error) {
+	expanded, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxArchiveWindow), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	defer expanded.Close()
+	if err := errors.Join(fs.RemoveAll(dir), fs.MkdirAll(dir, 0o755)); err != nil {
+		return err
+	}
+	mark := markOf(fs, dir)
+	if err := touch(fs, mark); err != nil {
+		return err
+	}
+	archive := tar.NewReader(expanded)
+	for files := 0; ; files++ {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) && files > 0 {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("the archive ends too early, or is none: %w", err)
+		}
+		// Nothing may be written but files of dir.
+		if header.Typeflag != tar.TypeReg || strings.ContainsAny(header.Name, `/\`) || fs.PathBase(header.Name) != header.Name || strings.Trim(header.Name, ".") == "" {
+			return fmt.Errorf("%q is not a file of a projection", header.Name)
+		}
+		if err := readFile(archive, fs, fs.PathJoin(dir, header.Name)); err != nil {
+			return err
+		}
+	}
+	// What follows the last file is nothing, but has to be there.
+	if _, err := io.Copy(io.Discard, expanded); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return err
+	}
+	if err := fs.Remove(mark); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
+}
+
+func readFile(r io.Reader, fs vfs.FS, path string) error {
+	file, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, r)
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
+func touch(fs vfs.FS, path string) error {
+	file, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

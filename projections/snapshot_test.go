@@ -1,0 +1,336 @@
+package projections
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// snapshotOf returns the archive of a projection.
+func snapshotOf(t testing.TB, s *Store, fs vfs.FS) []byte {
+	t.Helper()
+	if err := s.Checkpoint("checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := WriteArchive(&archive, fs, "checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.RemoveAll("checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	return archive.Bytes()
+}
+
+// someLog is a log with something of each kind in it.
+func someLog() *logbook {
+	l := &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":100,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	l.collection(schema.CollectionCreated, "carts", `{}`)
+	for i := range 200 {
+		l.now++
+		id := fmt.Sprintf("d%d", i%50)
+		if i < 50 {
+			l.created("orders", id, fmt.Sprintf(`{"id":%q,"n":%d}`, id, i))
+		} else {
+			l.document(schema.DocumentReplaced, "orders", id, schema.Version(i-50+3), fmt.Sprintf(`{"id":%q,"n":%d,"ttl":%d}`, id, i, i))
+		}
+	}
+	l.created("carts", "x", `{"id":"x"}`)
+	l.collection(schema.CollectionDeleted, "carts", `{}`)
+	return l
+}
+
+// What was copied while folding went on is the state at its own cursor, and
+// the rest of the log folds onto it.
+func TestSnapshot(t *testing.T) {
+	fs, l := vfs.NewMem(), someLog()
+	s := openIn(t, fs)
+	defer s.Close()
+	if err := s.Fold(l.facts[:150]); err != nil {
+		t.Fatal(err)
+	}
+	digest, cursor := s.Digest(), s.Cursor()
+	archive := snapshotOf(t, s, fs)
+	catchUp(t, s, l)
+	if err := ReadArchive(bytes.NewReader(archive), fs, "copy"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open("copy", Options{FS: fs, CacheBytes: 1 << 20, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Verify(); got != digest || c.Cursor() != cursor || err != nil {
+		t.Errorf("the copy has %v at %+v, want %v at %+v (%v)", got, c.Cursor(), digest, cursor, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, err = Open("copy", Options{FS: fs, CacheBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	catchUp(t, c, l)
+	if c.Digest() != s.Digest() || !maps.Equal(contents(t, c, ""), contents(t, s, "")) {
+		t.Error("the copy went another way")
+	}
+}
+
+// An archive that is not what was written is refused, wherever it was changed,
+// and what it leaves behind is not opened.
+func TestDamagedArchives(t *testing.T) {
+	fs, l := vfs.NewMem(), someLog()
+	s := openIn(t, fs)
+	defer s.Close()
+	catchUp(t, s, l)
+	want := contents(t, s, "")
+	archive := snapshotOf(t, s, fs)
+	random := stress.Rand(t)
+	for name, damage := range map[string]func([]byte) []byte{
+		"empty":     func([]byte) []byte { return nil },
+		"truncated": func(b []byte) []byte { return b[:random.IntN(len(b))] },
+		"one flip": func(b []byte) []byte {
+			b[random.IntN(len(b))] ^= 1 << random.IntN(8)
+			return b
+		},
+		"a stretch of zeros": func(b []byte) []byte {
+			from := random.IntN(len(b) - 64)
+			clear(b[from : from+64])
+			return b
+		},
+		"anything": func(b []byte) []byte {
+			for i := range b {
+				b[i] = byte(random.Uint32())
+			}
+			return b[:random.IntN(len(b))]
+		},
+		"a stretch twice": func(b []byte) []byte {
+			at := random.IntN(len(b))
+			return append(append([]byte(nil), b[:at]...), b[at/2:]...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range stress.Pick(20, 2000) {
+				damaged := damage(bytes.Clone(archive))
+				if bytes.Equal(damaged, archive) {
+					continue
+				}
+				if err := ReadArchive(bytes.NewReader(damaged), fs, "copy"); err != nil {
+					if c, err := Open("copy", Options{FS: fs}); err == nil {
+						t.Fatal("what is not whole was opened", c.Close())
+					}
+					continue
+				}
+				// What Zstandard ignores may differ.
+				c, err := Open("copy", Options{FS: fs, CacheBytes: 1 << 20})
+				if err != nil {
+					t.Fatalf("it was read without an error, and is none: %v", err)
+				}
+				if !maps.Equal(contents(t, c, ""), want) {
+					t.Fatal("another content was taken for sound")
+				}
+				if err := c.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func FuzzReadArchive(f *testing.F) {
+	fs, l := vfs.NewMem(), someLog()
+	s, err := Open("projection", Options{FS: fs, CacheBytes: 1 << 20, MemTableBytes: 256 << 10})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := s.Fold(l.facts); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(snapshotOf(f, s, fs))
+	if err := s.Close(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte("no archive"))
+	f.Fuzz(func(t *testing.T, archive []byte) {
+		fs := vfs.NewMem()
+		if err := ReadArchive(io.LimitReader(bytes.NewReader(archive), 1<<20), fs, "copy"); err == nil {
+			if names, err := fs.List("copy"); err != nil || strings.Contains(fmt.Sprint(names), "DAMAGED") {
+				t.Errorf("%v is in place (%v)", names, err)
+			}
+		}
+	})
+}
+
+// What ended and is no more in the log is in no file any more: neither content
+// nor, but for what the manifest says, ids.
+func TestPruneAndCompact(t *testing.T) {
+	fs := vfs.NewMem()
+	s, l := openIn(t, fs), &logbook{now: 1000}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	marker := func(i int) string { return fmt.Sprintf("marker%016x", rand.New(rand.NewPCG(uint64(i), 7)).Uint64()) }
+	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":100,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	l.collection(schema.CollectionCreated, "carts", `{}`)
+	const n = 300
+	var versions [n]schema.Version
+	for i := range n {
+		versions[i] = l.created("orders", marker(i), fmt.Sprintf(`{"id":%q,"n":%q}`, marker(i), marker(n+i)))
+	}
+	l.created("carts", marker(2*n), fmt.Sprintf(`{"id":%q}`, marker(2*n)))
+	catchUp(t, s, l)
+	if err := s.Compact(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	l.now += 100
+	for i := range n {
+		l.document(schema.DocumentExpired, "orders", marker(i), versions[i], "")
+	}
+	l.collection(schema.CollectionDeleted, "carts", `{}`)
+	catchUp(t, s, l)
+	found := func() (places []string) {
+		names, err := fs.List("projection")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			file, err := fs.Open(fs.PathJoin("projection", name))
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			content, err := io.ReadAll(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = file.Close()
+			for i := range 2*n + 1 {
+				// Snappy leaves the half that no other marker has.
+				if half := []byte(marker(i))[10:]; bytes.Contains(content, half) && !strings.HasPrefix(name, "MANIFEST") {
+					places = append(places, fmt.Sprintf("%s: %s", name, half))
+				}
+			}
+		}
+		return places
+	}
+	// Pebble replaces files in the background.
+	eventually := func(there bool) bool {
+		end := time.Now().Add(10 * time.Second)
+		for len(found()) > 0 != there && time.Now().Before(end) {
+			time.Sleep(time.Millisecond)
+		}
+		return len(found()) > 0 == there
+	}
+	if !eventually(true) {
+		t.Fatal("there was nothing to find before either")
+	}
+	last := s.Cursor().Seq
+	// As long as the log has the events, history needs them.
+	for _, first := range []uint64{1, 3 + n} {
+		if pruned, err := s.Prune(first); pruned || err != nil {
+			t.Errorf("something was pruned below %d (%v)", first, err)
+		}
+	}
+	lives, err := s.Lives("orders", schema.DocumentID(marker(0)), 10)
+	if len(lives) != 1 || err != nil {
+		t.Errorf("the lives are %v (%v)", lives, err)
+	}
+	digest := s.Digest()
+	if pruned, err := s.Prune(last + 1); !pruned || err != nil {
+		t.Fatalf("nothing was pruned (%v)", err)
+	}
+	if err := s.Compact(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(false) {
+		t.Errorf("they are still there: %.1000v", found())
+	}
+	for _, name := range []schema.CollectionName{"orders", "carts"} {
+		for _, i := range []int{0, 2 * n} {
+			if lives, err := s.Lives(name, schema.DocumentID(marker(i)), 10); len(lives) != 0 || err != nil {
+				t.Errorf("%s has lives %v (%v)", name, lives, err)
+			}
+		}
+	}
+	if d, err := s.Verify(); d != digest || err != nil {
+		t.Errorf("the digest was %v and is %v (%v)", digest, d, err)
+	}
+	if pruned, err := s.Prune(last + 1); pruned || err != nil {
+		t.Errorf("it was pruned twice (%v)", err)
+	}
+}
+
+// Compacting ends with its context, and while others fold.
+func TestCompactWhileFolding(t *testing.T) {
+	s, l := open(t), someLog()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Fold(l.facts[:100]); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Compact(ctx); err == nil {
+		t.Error("it went on")
+	}
+	done := make(chan error)
+	go func() {
+		for range 20 {
+			if err := s.Compact(context.Background()); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for i := 100; i < len(l.facts); i++ {
+		if err := s.Fold(l.facts[i : i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.Verify(); d != s.Digest() || err != nil {
+		t.Errorf("%v, want %v (%v)", d, s.Digest(), err)
+	}
+}
+
+func TestRepeatsFrom(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	want := func(now int64, seq uint64) {
+		t.Helper()
+		if got, ok, err := s.RepeatsFrom(now); got != seq || ok != (seq != 0) || err != nil {
+			t.Errorf("at %d the first is %d, want %d (%v)", now, got, seq, err)
+		}
+	}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	catchUp(t, s, l)
+	want(1000_000, 0)
+	for i, id := range []string{"m", "n", "m"} {
+		l.now = 1000 + int64(i)*60
+		e := schema.Event{Type: schema.DocumentCreated, Collection: "orders", ID: schema.DocumentID(fmt.Sprint(i)), MsgID: id, Body: fmt.Appendf(nil, `{"id":"%d"}`, i)}
+		l.write(e)
+	}
+	catchUp(t, s, l)
+	want(1119_999, 3) // the first m was used again
+	want(1179_999, 3)
+	want(1180_000, 4)
+	want(1239_999, 4)
+	want(1240_000, 0)
+}
