@@ -232,11 +232,12 @@ func TestPruneAndCompact(t *testing.T) {
 	}
 	// Pebble replaces files in the background.
 	eventually := func(there bool) bool {
-		end := time.Now().Add(10 * time.Second)
-		for len(found()) > 0 != there && time.Now().Before(end) {
-			time.Sleep(time.Millisecond)
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if len(found()) > 0 == there {
+				return true
+			}
 		}
-		return len(found()) > 0 == there
+		return false
 	}
 	if !eventually(true) {
 		t.Fatal("there was nothing to find before either")
