@@ -127,6 +127,33 @@ func (l *eventLog) Event(ctx context.Context, seq uint64) (*schema.Event, error)
 	return l.decode(seq, m.Subject, m.Header, m.Data), nil
 }
 
+// FirstSince returns the sequence of the first event at or after a log time, in
+// ms; that after the last one if there is none. Log time does not go back.
+func (l *eventLog) FirstSince(ctx context.Context, at int64) (seq uint64, err error) {
+	first, last, err := l.Bounds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	low, high := first, last+1 // it is in there, high included
+	for low < high {
+		middle := low + (high-low)/2
+		// A message that is no event has no log time: the next one that has.
+		probe := middle
+		e := &schema.Event{}
+		for ; probe < high && e.Type == schema.NoEvent; probe++ {
+			if e, err = l.Event(ctx, probe); err != nil {
+				return 0, fmt.Errorf("read event %d: %w", probe, err)
+			}
+		}
+		if e.Type == schema.NoEvent || e.Time >= at {
+			high = middle
+		} else {
+			low = probe
+		}
+	}
+	return low, nil
+}
+
 // decode reads a message of the log. One that is no event of ours comes back
 // with type NoEvent: it is skipped, counted and reported, never fatal.
 func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body []byte) *schema.Event {

@@ -90,6 +90,18 @@ func (m *Machine) emitFact(fact projections.Fact) {
 	}
 }
 
+// Pad emits a LogPadded with a body of that many bytes.
+func (m *Machine) Pad(now int64, bytes int) Outcome {
+	m.stamp(now)
+	const before, after = `{"padding":"`, `"}`
+	body := append(make([]byte, 0, bytes), before...)
+	for len(body) < bytes-len(after) {
+		body = append(body, '.')
+	}
+	m.emit(&schema.Event{Type: schema.LogPadded, Collection: schema.InternalCollection, Body: append(body, after...)})
+	return Outcome{Code: 204, Seq: m.seq}
+}
+
 // Take returns the events decided since the last Take, in log order. They
 // belong to the machine and must not be changed.
 func (m *Machine) Take() []projections.Fact {

@@ -79,6 +79,22 @@ func (s *mutationStream) Behind(ctx context.Context, judged uint64) (uint64, err
 	return info.State.LastSeq - min(judged, info.State.LastSeq), nil
 }
 
+// Trim removes the mutations up to sequence judged: what became of them is in
+// the log.
+func (s *mutationStream) Trim(ctx context.Context, judged uint64) error {
+	info, err := s.stream.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if info.State.FirstSeq > judged || info.State.Msgs == 0 {
+		return nil
+	}
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(judged+1)); err != nil {
+		return fmt.Errorf("trim stream %s: %w", s.db.MutationStream(), err)
+	}
+	return nil
+}
+
 // run reads mutations after sequence last into out, in order, until ctx ends.
 func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schema.Mutation) {
 	retry := tryForever(ctx)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"time"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/query"
@@ -53,6 +54,13 @@ type Options struct {
 	// QueryQueue is how many queries may wait for a worker before they are
 	// refused with 429; 64 if 0.
 	QueryQueue int
+	// Retain is how long what happened stays in the log; for ever if 0. Trimmed
+	// is only what is below a snapshot that was verified.
+	Retain time.Duration
+	// SnapshotEvery is how often a snapshot is made, if anything has happened.
+	// If 0, a quarter of Retain but an hour at most, and never if that is 0,
+	// too.
+	SnapshotEvery time.Duration
 	// Logger gets what an operator should know; nowhere if nil.
 	Logger *slog.Logger
 	// Progress is called while the log is folded at the start, with the
@@ -86,6 +94,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.QueryQueue == 0 {
 		o.QueryQueue = 64
+	}
+	if o.SnapshotEvery == 0 && o.Retain > 0 {
+		o.SnapshotEvery = max(min(o.Retain/4, time.Hour), time.Second)
 	}
 	if o.Version == "" {
 		o.Version = "0.0.0"

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/projections"
@@ -27,6 +23,7 @@ type Processor struct {
 	log     *eventLog
 	service *service
 	writer  *writer
+	keeper  *keeper
 
 	stopReading, stopWriting context.CancelFunc
 	running                  sync.WaitGroup
@@ -50,22 +47,21 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 			log.close()
 		}
 	}()
-	store, err := openProjection(ctx, log, o)
+	snapshots := snapshotsOf(log, o)
+	store, err := openProjection(ctx, log, snapshots, o)
 	if err != nil {
 		return nil, err
 	}
+	snapshots.store = store
 	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, store.Close())
 		}
 	}()
-	first, last, err := log.Bounds(ctx)
+	_, last, err := log.Bounds(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
-	}
-	if folded := store.Cursor().Seq; first > folded+1 {
-		return nil, fmt.Errorf("stream %s begins at %d and the projection ends at %d: what is between is lost; restore the stream", o.Database.LogStream(), first, folded)
 	}
 	if err := log.CatchUp(ctx, store, last, func(seq uint64) {
 		if o.Progress != nil {
@@ -93,7 +89,8 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
 	}
 	p.writer = w
-	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w}
+	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, wishes: w.wishes}
+	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, snapshots: snapshots}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),
@@ -120,6 +117,7 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream) {
 	p.stopWriting, p.stopReading = stopWriting, stopReading
 	p.running.Add(3)
 	p.running.Go(func() { p.index(writing) })
+	p.running.Go(func() { p.keeper.run(reading) })
 	go func() {
 		defer p.running.Done()
 		select {
@@ -193,74 +191,6 @@ func (p *Processor) Stop() error {
 
 // Status says how the database is.
 func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }
-
-// openProjection opens the projection in o.Dir if it is one of this log, and
-// else starts an empty one: it is a cache, and never trusted over the log.
-func openProjection(ctx context.Context, log *eventLog, o Options) (*projections.Store, error) {
-	store, err := projections.Open(o.Dir, o.Projection)
-	if unreachable(err) {
-		return nil, err
-	}
-	if err == nil {
-		var why string
-		if why, err = misfit(ctx, log, store.Cursor()); err == nil && why == "" {
-			store.Identify(log.Identity())
-			return store, nil
-		}
-		if closeErr := store.Close(); err != nil {
-			return nil, errors.Join(err, closeErr)
-		}
-		err = errors.New(why)
-	}
-	o.Logger.Warn("the projection does not fit the log and is folded anew", "dir", o.Dir, "why", err)
-	if err := o.Projection.FS.RemoveAll(o.Dir); err != nil {
-		return nil, fmt.Errorf("remove the projection: %w", err)
-	}
-	if store, err = projections.Open(o.Dir, o.Projection); err != nil {
-		return nil, err
-	}
-	store.Identify(log.Identity())
-	return store, nil
-}
-
-// unreachable tells whether an error is about reaching the projection, not
-// about what is in it: then it may be sound, or another process's.
-func unreachable(err error) bool {
-	for _, cause := range []error{fs.ErrPermission, syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EROFS} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return err != nil && strings.Contains(err.Error(), "lock held by current process")
-}
-
-// misfit says why a projection with this cursor is not one of the log; "" if
-// it is.
-func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why string, err error) {
-	if cursor.Seq == 0 {
-		return "", nil
-	}
-	if cursor.Stream != log.Identity() {
-		return "it was folded from another stream", nil
-	}
-	_, last, err := log.Bounds(ctx)
-	if err != nil {
-		return "", err
-	}
-	if last < cursor.Seq {
-		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil
-	}
-	e, err := log.Event(ctx, cursor.Seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return "", fmt.Errorf("event %d, the last one folded, is missing from stream %s: restore the stream", cursor.Seq, log.db.LogStream())
-	} else if err != nil {
-		return "", fmt.Errorf("read event %d: %w", cursor.Seq, err)
-	}
-	if !cursor.Check(e) {
-		return fmt.Sprintf("event %d is not the one it was folded from", cursor.Seq), nil
-	}
-	return "", nil
-}
 
 // waitUntil polls, since NATS tells nobody when a subscription has drained.
 func waitUntil(timeout time.Duration, done func() bool) {

@@ -43,6 +43,7 @@ type service struct {
 	log       *eventLog
 	mutations *mutationStream
 	writer    *writer
+	snapshots *snapshots
 	micro     micro.Service
 	operations
 

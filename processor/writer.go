@@ -32,11 +32,12 @@ const (
 	abandonAfter   = 2 * time.Second // out of reach, the log keeps no request waiting
 )
 
-// wish is something for the writer to decide: a mutation or a batch.
+// wish is something for the writer to decide: a mutation, a batch, or padding.
 type wish struct {
 	mutation *schema.Mutation
 	batch    *schema.Batch
 	room     int // bytes that a batch's reply may have
+	pad      int // bytes without a meaning for the log
 
 	// done is told the outcome, once it is durable and folded, from the
 	// writer's goroutine: it must not block. nil if nobody waits.
@@ -230,10 +231,13 @@ func (w *writer) next() *wish {
 func (w *writer) decide(now int64, one *wish) (bytes int, err error) {
 	var o Outcome
 	first, before := w.machine.Seq()+1, w.machine.PendingBytes()
-	if one.batch == nil {
+	switch {
+	case one.pad > 0:
+		o = w.machine.Pad(now, one.pad)
+	case one.batch == nil:
 		o, err = w.machine.Decide(now, one.mutation)
 		bytes = len(one.mutation.Body)
-	} else {
+	default:
 		bytes = one.room / 4
 		if one.batch.Atomic {
 			// What comes before is appended for itself.

@@ -21,8 +21,10 @@ type Cursor struct {
 	Stream string `json:"stream"`
 	Seq    uint64 `json:"seq"`  // the last sequence folded
 	Time   int64  `json:"time"` // log time there, ms since 1970
-	// Last is the last event folded that is not internal.
-	Last uint64 `json:"last"`
+	// Last is the last event folded that is not internal, Padded the last
+	// LogPadded.
+	Last   uint64 `json:"last"`
+	Padded uint64 `json:"padded,omitempty"`
 	// Mutations is the last sequence of the mutations stream that was judged.
 	Mutations uint64 `json:"mutations"`
 	// Hash runs over all events folded, Before is its value without the last

@@ -158,7 +158,10 @@ func (f *fold) event(fact *Fact) error {
 		f.cursor.Foreign++
 		return nil
 	}
-	if !e.Type.Internal() {
+	switch {
+	case e.Type == schema.LogPadded:
+		f.cursor.Padded = e.Seq
+	case !e.Type.Internal():
 		f.cursor.Last = e.Seq
 	}
 	f.cursor.Time = max(f.cursor.Time, e.Time)

@@ -31,11 +31,12 @@ const (
 	// Internal events, to be ignored by readers.
 	WriterStarted    // a writer took over: it moves the fence, nothing else
 	MutationRepeated // a mutation whose Nats-Msg-Id had succeeded before was judged
+	LogPadded        // bytes without a meaning, so that the store begins a new file
 )
 
 var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
 	"DocumentCreated", "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "MutationRejected",
-	"WriterStarted", "MutationRepeated"}
+	"WriterStarted", "MutationRepeated", "LogPadded"}
 
 func (t EventType) String() string { return eventNames[t] }
 
@@ -47,7 +48,7 @@ func (t EventType) Internal() bool { return t >= WriterStarted }
 
 // ParseEventType is the inverse of EventType.String; NoEvent for anything else.
 func ParseEventType(s string) EventType {
-	for t := CollectionCreated; t <= MutationRepeated; t++ {
+	for t := CollectionCreated; t <= LogPadded; t++ {
 		if eventNames[t] == s {
 			return t
 		}

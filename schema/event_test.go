@@ -10,7 +10,7 @@ import (
 )
 
 func TestEventTypeNames(t *testing.T) {
-	for kind := CollectionCreated; kind <= MutationRepeated; kind++ {
+	for kind := CollectionCreated; kind <= LogPadded; kind++ {
 		if back := ParseEventType(kind.String()); back != kind {
 			t.Errorf("%s is read as %s", kind, back)
 		}
@@ -88,6 +88,11 @@ var samples = []struct {
 		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Cause": "mutations/11"},
 		`{"seq":11,"time":"2015-05-17T10:05:05.000Z","type":"MutationRepeated","collection":"_","cause":"mutations/11"}`,
 	},
+	{
+		Event{Seq: 12, Time: 1_431_857_105_000, Type: LogPadded, Collection: InternalCollection, Body: []byte(`{"padding":"."}`)},
+		map[string]string{"Lapse-Time": "1431857105000"},
+		`{"seq":12,"time":"2015-05-17T10:05:05.000Z","type":"LogPadded","collection":"_","body":{"padding":"."}}`,
+	},
 }
 
 func headersOf(e *Event) map[string]string {
@@ -127,7 +132,7 @@ func TestEventFormats(t *testing.T) {
 			}
 		})
 	}
-	for kind := CollectionCreated; kind <= MutationRepeated; kind++ {
+	for kind := CollectionCreated; kind <= LogPadded; kind++ {
 		if !seen[kind] {
 			t.Errorf("no sample of %s", kind)
 		}
@@ -139,7 +144,7 @@ func anyEvent() *rapid.Generator[Event] {
 		e := Event{
 			Seq:        rapid.Uint64Min(1).Draw(t, "seq"),
 			Time:       rapid.Int64Range(minTime, maxTime).Draw(t, "time"),
-			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(MutationRepeated)).Draw(t, "type")),
+			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(LogPadded)).Draw(t, "type")),
 			Collection: CollectionName(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,63}`).Draw(t, "collection")),
 			Cause:      rapid.Uint64().Draw(t, "cause"),
 		}

@@ -12,6 +12,10 @@ func (db DatabaseName) LogStream() string { return "LAPSE_" + string(db) }
 // MutationStream names the stream that takes mutations.
 func (db DatabaseName) MutationStream() string { return db.LogStream() + "_MUTATIONS" }
 
+// SnapshotStore is what the names of the object stores start with that each
+// hold one snapshot, in front of its sequence.
+func (db DatabaseName) SnapshotStore() string { return db.LogStream() + "_SNAPSHOT_" }
+
 // API is what a request's subject starts with, up to and including the dot.
 func (db DatabaseName) API() string { return db.prefix() + "api." }
 

@@ -1,0 +1,146 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/projections"
+)
+
+// openProjection opens the projection in o.Dir if it is one of this log, and
+// else makes it anew: it is a cache, and never trusted over the log.
+func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, error) {
+	store, err := projections.Open(o.Dir, o.Projection)
+	if unreachable(err) {
+		return nil, err
+	}
+	// No other process works here.
+	for _, left := range []string{checkpointDir(o.Dir), verifyDir(o.Dir)} {
+		if err := o.Projection.FS.RemoveAll(left); err != nil {
+			return nil, fmt.Errorf("remove what an earlier process left: %w", err)
+		}
+	}
+	if err == nil {
+		var why string
+		if why, err = misfit(ctx, log, store.Cursor()); err == nil && why == "" {
+			store.Identify(log.Identity())
+			return store, nil
+		}
+		empty := store.Cursor().Seq == 0
+		if closeErr := store.Close(); err != nil {
+			return nil, errors.Join(err, closeErr)
+		}
+		if err = errors.New(why); empty {
+			err = nil
+		}
+	}
+	if err != nil {
+		o.Logger.Warn("the projection does not fit the log and is folded anew", "dir", o.Dir, "why", err)
+	}
+	return remakeProjection(ctx, log, snapshots, o)
+}
+
+// remakeProjection makes the projection anew from the newest snapshot that is
+// sound or, if there is none, from the beginning of the log.
+func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, error) {
+	first, _, err := log.Bounds(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
+	}
+	list, err := snapshots.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var faults []string
+	for _, snapshot := range list {
+		if !snapshot.Sound {
+			continue
+		}
+		err := snapshots.Restore(ctx, snapshot)
+		if unreachable(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		if err == nil {
+			var store *projections.Store
+			if store, err = projections.Open(o.Dir, o.Projection); err == nil {
+				var why string
+				if why, err = misfit(ctx, log, store.Cursor()); err == nil && why == "" {
+					o.Logger.Info("the projection begins with a snapshot", "seq", snapshot.Seq)
+					return store, nil
+				}
+				if err == nil {
+					err = errors.New(why)
+				}
+				err = errors.Join(err, store.Close())
+			}
+		}
+		o.Logger.Warn("a snapshot is of no use", "seq", snapshot.Seq, "why", err)
+		faults = append(faults, fmt.Sprintf("%d: %v", snapshot.Seq, err))
+	}
+	if err := o.Projection.FS.RemoveAll(o.Dir); err != nil {
+		return nil, fmt.Errorf("remove the projection: %w", err)
+	}
+	if first > 1 {
+		if len(faults) == 0 {
+			faults = []string{"there is none"}
+		}
+		return nil, fmt.Errorf("stream %s begins at %d, and no snapshot reaches up to there (%s): restore the stream or a snapshot from a backup",
+			o.Database.LogStream(), first, strings.Join(faults, "; "))
+	}
+	store, err := projections.Open(o.Dir, o.Projection)
+	if err != nil {
+		return nil, err
+	}
+	store.Identify(log.Identity())
+	return store, nil
+}
+
+// unreachable tells whether an error is about reaching the projection, not
+// about what is in it: then it may be sound, or another process's.
+func unreachable(err error) bool {
+	for _, cause := range []error{fs.ErrPermission, syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EROFS} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return err != nil && strings.Contains(err.Error(), "lock held by current process")
+}
+
+// misfit says why a projection with this cursor is not one of the log, or is
+// not one to begin with; "" if it is.
+func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why string, err error) {
+	first, last, err := log.Bounds(ctx)
+	if err != nil {
+		return "", fmt.Errorf("stream %s: %w", log.db.LogStream(), err)
+	}
+	switch {
+	case cursor.Seq == 0 && last == 0:
+		return "", nil
+	case cursor.Seq == 0:
+		return "it is empty", nil
+	case cursor.Stream != log.Identity():
+		return "it was folded from another stream", nil
+	case last < cursor.Seq:
+		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil
+	case last == cursor.Seq && first > last:
+		return "", nil // a log that was begun behind a snapshot, and nothing came yet
+	case first > cursor.Seq:
+		return fmt.Sprintf("it was folded up to %d and the log begins at %d", cursor.Seq, first), nil
+	}
+	e, err := log.Event(ctx, cursor.Seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return "", fmt.Errorf("event %d, the last one folded, is missing from stream %s: restore the stream", cursor.Seq, log.db.LogStream())
+	} else if err != nil {
+		return "", fmt.Errorf("read event %d: %w", cursor.Seq, err)
+	}
+	if !cursor.Check(e) {
+		return fmt.Sprintf("event %d is not the one it was folded from", cursor.Seq), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,15 @@
+package schema
+
+// Snapshot is a copy of the projection in a JetStream object store.
+type Snapshot struct {
+	Seq     uint64 `json:"seq"`     // the last sequence of the log in it; its name
+	LogTime int64  `json:"logTime"` // there, ms since 1970
+	Digest  string `json:"digest"`  // of the state, as in Status
+	Bytes   uint64 `json:"bytes"`   // stored
+	Created int64  `json:"created"` // ms since 1970
+	Format  int    `json:"format"`  // of the projection
+	// Sound says that it was read back and found to be what the log made.
+	Sound bool `json:"sound"`
+	// Fault says why it is not sound, if that is known.
+	Fault string `json:"fault,omitempty"`
+}
