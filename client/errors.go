@@ -21,6 +21,7 @@ var (
 	ErrBadQuery           = schema.ErrBadQuery
 	ErrCollectionNotFound = schema.ErrCollectionNotFound
 	ErrDocumentNotFound   = schema.ErrDocumentNotFound // never there, deleted or expired
+	ErrSnapshotNotFound   = schema.ErrSnapshotNotFound
 	ErrCollectionExists   = schema.ErrCollectionExists
 	ErrDocumentExists     = schema.ErrDocumentExists
 	ErrPreconditionFailed = schema.ErrPreconditionFailed // IfMatch named another version

@@ -82,7 +82,8 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 // checks the names, since an illegal one would be another subject, on which
 // nobody answers.
 func subjectTail(op, collection, id string) (string, error) {
-	if op == "collection.list" || op == "status" {
+	switch op {
+	case "collection.list", "status", "snapshot.create", "snapshot.list":
 		return op, nil
 	}
 	name, err := schema.ParseCollectionName(collection)

@@ -56,7 +56,7 @@ func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger 
 	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: newReusedMessage()}
 	l.stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		l.stream, err = js.CreateStream(ctx, logConfig(db, db.Append()+rand.Text()+"."))
+		l.stream, err = createLog(ctx, js, db, 1)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", db.LogStream(), err)
@@ -70,6 +70,13 @@ func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger 
 	l.prefix = strings.TrimSuffix(config.Subjects[0], ">")
 	l.connected = nc.StatusChanged(nats.CONNECTED)
 	return l, nil
+}
+
+// createLog creates an empty log that begins with sequence first.
+func createLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, first uint64) (jetstream.Stream, error) {
+	config := logConfig(db, db.Append()+rand.Text()+".")
+	config.FirstSeq = first
+	return js.CreateStream(ctx, config)
 }
 
 // close ends listening. The connection and the stream stay.

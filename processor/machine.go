@@ -90,15 +90,10 @@ func (m *Machine) emitFact(fact projections.Fact) {
 	}
 }
 
-// Pad emits a LogPadded with a body of that many bytes.
-func (m *Machine) Pad(now int64, bytes int) Outcome {
+// Note emits an internal event.
+func (m *Machine) Note(now int64, t schema.EventType, body []byte) Outcome {
 	m.stamp(now)
-	const before, after = `{"padding":"`, `"}`
-	body := append(make([]byte, 0, bytes), before...)
-	for len(body) < bytes-len(after) {
-		body = append(body, '.')
-	}
-	m.emit(&schema.Event{Type: schema.LogPadded, Collection: schema.InternalCollection, Body: append(body, after...)})
+	m.emit(&schema.Event{Type: t, Collection: schema.InternalCollection, Body: body})
 	return Outcome{Code: 204, Seq: m.seq}
 }
 

@@ -11,12 +11,13 @@ var operationNames = [...]string{
 	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
 	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete",
 	"batch", "query", "history", "status",
+	"snapshot.create", "snapshot.list", "snapshot.verify",
 }
 
 // splitOperation takes the operation off the front of a subject's tail.
 func splitOperation(tail string) (op, rest string) {
 	op, rest, more := strings.Cut(tail, ".")
-	if more && (op == "collection" || op == "document") {
+	if more && (op == "collection" || op == "document" || op == "snapshot") {
 		second, after, _ := strings.Cut(rest, ".")
 		return tail[:len(op)+1+len(second)], after
 	}

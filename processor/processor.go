@@ -89,7 +89,8 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
 	}
 	p.writer = w
-	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, wishes: w.wishes}
+	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, wishes: w.wishes,
+		stale: o.Retain > 0}
 	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, snapshots: snapshots}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,

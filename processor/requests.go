@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -26,6 +25,8 @@ func (r *request) read() (answer func(), ok bool) {
 		return r.history, true
 	case "status":
 		return r.status, true
+	case "snapshot.list":
+		return r.snapshotList, true
 	}
 	r.refuse(schema.ErrBadRequest.With("unknown operation %q: use one of %v", r.op, operationNames))
 	return nil, false
@@ -241,12 +242,7 @@ func (r *request) status() {
 		r.fail(err)
 		return
 	}
-	body, err := json.Marshal(status)
-	if err != nil {
-		r.fail(err)
-		return
-	}
-	r.reply(200, nil, body)
+	r.replyJSON(200, status)
 }
 
 // Status says how the database is.

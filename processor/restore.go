@@ -8,9 +8,11 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // openProjection opens the projection in o.Dir if it is one of this log, and
@@ -143,4 +145,129 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 		return fmt.Sprintf("event %d is not the one it was folded from", cursor.Seq), nil
 	}
 	return "", nil
+}
+
+// RestoreSnapshot makes the projection in o.Dir what a snapshot has, the newest
+// sound one if seq is 0; no processor may run. The next one that starts folds
+// the rest of the log.
+//
+// If the log is not the one that the snapshot was made from, or ends before it,
+// that is an error that says so, unless newLog is given: then an empty log that
+// begins behind the snapshot takes its place, and what came after the snapshot
+// is lost.
+func RestoreSnapshot(ctx context.Context, logConn *nats.Conn, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
+	o = o.EnsureDefaults()
+	js, err := jetstream.New(logConn)
+	if err != nil {
+		return schema.Snapshot{}, err
+	}
+	s := &snapshots{db: o.Database, js: js, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger}
+	snapshot, err := s.choose(ctx, seq)
+	if err != nil {
+		return snapshot, err
+	}
+	cursor, err := s.peek(ctx, snapshot)
+	if err != nil {
+		return snapshot, err
+	}
+	why, err := s.lost(ctx, cursor)
+	if err != nil {
+		return snapshot, err
+	}
+	if why != "" && !newLog {
+		return snapshot, fmt.Errorf("snapshot %d does not go with the log that is there: %s; restore the log, or begin a new one behind the snapshot with --new-log", snapshot.Seq, why)
+	}
+	if err := s.Restore(ctx, snapshot); err != nil || why == "" {
+		return snapshot, err
+	}
+	return s.beginAgain(ctx, snapshot, o)
+}
+
+// peek returns the cursor in a snapshot.
+func (s *snapshots) peek(ctx context.Context, snapshot schema.Snapshot) (cursor projections.Cursor, err error) {
+	store, err := s.js.ObjectStore(ctx, s.bucket(snapshot.Seq))
+	if err != nil {
+		return cursor, fmt.Errorf("snapshot %d: %w", snapshot.Seq, err)
+	}
+	err = s.readBack(ctx, store, snapshot, func(dir string) error {
+		if err := s.check(dir, snapshot, false); err != nil {
+			return err
+		}
+		cursor, _, err = openCopy(s.fs, dir)
+		return err
+	})
+	return cursor, err
+}
+
+// choose returns the snapshot of sequence seq or the newest sound one.
+func (s *snapshots) choose(ctx context.Context, seq uint64) (schema.Snapshot, error) {
+	list, err := s.List(ctx)
+	if err != nil {
+		return schema.Snapshot{}, err
+	}
+	for _, snapshot := range list {
+		if snapshot.Seq == seq || seq == 0 && snapshot.Sound {
+			if !snapshot.Sound {
+				return snapshot, fmt.Errorf("snapshot %d is not sound: %s", snapshot.Seq, snapshot.Fault)
+			}
+			return snapshot, nil
+		}
+	}
+	if seq == 0 {
+		return schema.Snapshot{}, fmt.Errorf("database %s has no sound snapshot", s.db)
+	}
+	return schema.Snapshot{}, fmt.Errorf("database %s has no snapshot %d", s.db, seq)
+}
+
+// lost says why a projection with this cursor does not go with the log that is
+// there, if any is; "" if it does.
+func (s *snapshots) lost(ctx context.Context, cursor projections.Cursor) (why string, err error) {
+	_, err = s.js.Stream(ctx, s.db.LogStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return "there is no log", nil
+	} else if err != nil {
+		return "", err
+	}
+	log, err := openLog(ctx, s.js.Conn(), s.db, s.logger)
+	if err != nil {
+		return "", err
+	}
+	defer log.close()
+	return misfit(ctx, log, cursor)
+}
+
+// beginAgain puts an empty log in the place of the one that is there, if any,
+// and has the restored projection and a new snapshot go with it.
+func (s *snapshots) beginAgain(ctx context.Context, snapshot schema.Snapshot, o Options) (schema.Snapshot, error) {
+	if err := s.js.DeleteStream(ctx, s.db.LogStream()); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return snapshot, err
+	}
+	if _, err := createLog(ctx, s.js, s.db, snapshot.Seq+1); err != nil {
+		return snapshot, fmt.Errorf("stream %s: %w", s.db.LogStream(), err)
+	}
+	log, err := openLog(ctx, s.js.Conn(), s.db, s.logger)
+	if err != nil {
+		return snapshot, err
+	}
+	defer log.close()
+	old, err := s.List(ctx)
+	if err != nil {
+		return snapshot, err
+	}
+	store, err := projections.Open(s.dir, o.Projection)
+	if err != nil {
+		return snapshot, err
+	}
+	if err := store.Rebind(log.Identity()); err != nil {
+		return snapshot, errors.Join(err, store.Close())
+	}
+	// Those of the log that was are of no use to this one.
+	s.log, s.store = log, store
+	snapshot, err = s.Create(ctx)
+	for _, other := range old {
+		if err == nil && other.Seq != snapshot.Seq {
+			err = s.remove(ctx, other.Seq)
+		}
+	}
+	return snapshot, errors.Join(err, store.Close())
 }

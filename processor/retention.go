@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,7 @@ type keeper struct {
 
 	padded  int64         // when the log was padded last, ms since 1970
 	filled  uint64        // bytes in the log then, and since trimmed
-	stale   bool          // the newest snapshot has what was pruned since
+	stale   bool          // the newest snapshot may have what was pruned since
 	trimmed atomic.Uint64 // the first sequence that is left, as of the last look
 	made    atomic.Int64  // snapshots made
 	failed  atomic.Int64  // rounds that failed
@@ -157,6 +158,9 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if err != nil {
 		return err
 	}
+	if first > max(cursor.Last, cursor.Padded) {
+		return nil // there is nothing left but what trimming itself notes
+	}
 	from, err := k.log.FirstSince(ctx, nowMillis()-k.options.Retain.Milliseconds())
 	if err != nil {
 		return err
@@ -176,6 +180,9 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 			return fmt.Errorf("trim stream %s: %w", k.log.db.LogStream(), err)
 		}
 		k.logger.Info("log trimmed", "first", from)
+		if err := k.note(ctx, schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, from), 1); err != nil {
+			return err
+		}
 	}
 	return k.mutations.Trim(ctx, cursor.Mutations)
 }
@@ -229,11 +236,20 @@ func (k *keeper) pad(ctx context.Context) error {
 		k.padded, k.filled = now, info.State.Bytes // it fills its files by itself
 		return nil
 	}
-	const n = padBytes/padAtOnce + 1
+	body := []byte(`{"padding":"` + strings.Repeat(".", padAtOnce) + `"}`)
+	if err := k.note(ctx, schema.LogPadded, body, padBytes/padAtOnce+1); err != nil {
+		return fmt.Errorf("pad the log: %w", err)
+	}
+	k.padded, k.filled = now, info.State.Bytes+padBytes
+	return nil
+}
+
+// note has the writer append an internal event n times, and waits for it.
+func (k *keeper) note(ctx context.Context, t schema.EventType, body []byte, n int) error {
 	done := make(chan Outcome, n)
 	for range n {
 		select {
-		case k.wishes <- &wish{pad: padAtOnce, done: func(o Outcome) { done <- o }}:
+		case k.wishes <- &wish{internal: &schema.Event{Type: t, Body: body}, done: func(o Outcome) { done <- o }}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -242,12 +258,11 @@ func (k *keeper) pad(ctx context.Context) error {
 		select {
 		case o := <-done:
 			if o.Fault != nil {
-				return fmt.Errorf("pad the log: %w", o.Fault)
+				return o.Fault
 			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	k.padded, k.filled = now, info.State.Bytes+padBytes
 	return nil
 }

@@ -53,6 +53,7 @@ type service struct {
 	others  atomic.Uint64 // requests that are no queries
 	waiting atomic.Int64
 	queued  atomic.Int64 // bytes
+	copying atomic.Bool  // a snapshot is being made or verified for a request
 	workers sync.WaitGroup
 	ctx     context.Context // ends when the service does
 	cancel  context.CancelFunc
@@ -218,6 +219,12 @@ func (r *request) dispatch() {
 	switch {
 	case r.op == "query":
 		r.query()
+		return
+	case r.op == "snapshot.create":
+		r.snapshotCreate()
+		return
+	case r.op == "snapshot.verify":
+		r.snapshotVerify()
 		return
 	case r.op == "document.get" && r.getRecent():
 		return

@@ -32,12 +32,13 @@ const (
 	abandonAfter   = 2 * time.Second // out of reach, the log keeps no request waiting
 )
 
-// wish is something for the writer to decide: a mutation, a batch, or padding.
+// wish is something for the writer to decide: a mutation, a batch, or an
+// internal event, which has nothing to be decided.
 type wish struct {
 	mutation *schema.Mutation
 	batch    *schema.Batch
-	room     int // bytes that a batch's reply may have
-	pad      int // bytes without a meaning for the log
+	room     int           // bytes that a batch's reply may have
+	internal *schema.Event // its type and body
 
 	// done is told the outcome, once it is durable and folded, from the
 	// writer's goroutine: it must not block. nil if nobody waits.
@@ -232,8 +233,8 @@ func (w *writer) decide(now int64, one *wish) (bytes int, err error) {
 	var o Outcome
 	first, before := w.machine.Seq()+1, w.machine.PendingBytes()
 	switch {
-	case one.pad > 0:
-		o = w.machine.Pad(now, one.pad)
+	case one.internal != nil:
+		o = w.machine.Note(now, one.internal.Type, one.internal.Body)
 	case one.batch == nil:
 		o, err = w.machine.Decide(now, one.mutation)
 		bytes = len(one.mutation.Body)

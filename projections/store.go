@@ -241,6 +241,20 @@ func (s *Store) write(commit func() error, change func()) error {
 	return err
 }
 
+// Rebind has the projection go on with another log, which has to begin behind
+// the cursor.
+func (s *Store) Rebind(stream string) error {
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	cursor := s.Cursor()
+	cursor.Stream = stream
+	if err := s.db.Set([]byte{keyCursor}, cursor.encode(), pebble.NoSync); err != nil {
+		return err
+	}
+	s.Identify(stream)
+	return s.db.Flush()
+}
+
 // Identify binds an empty projection to the log it is going to fold.
 func (s *Store) Identify(stream string) {
 	s.mu.Lock()

@@ -15,7 +15,8 @@ type Error struct {
 	Message string
 }
 
-// Sentinels, one for each name in the contract's code table. A coded error
+// Sentinels, one for each name in the contract's code table, and one for
+// snapshots. A coded error
 // matches its sentinel with errors.Is whatever its message.
 var (
 	ErrBadRequest         = &Error{Code: 400, Name: "bad_request"}
@@ -24,6 +25,7 @@ var (
 	ErrBadQuery           = &Error{Code: 400, Name: "bad_query"}
 	ErrCollectionNotFound = &Error{Code: 404, Name: "collection_not_found"}
 	ErrDocumentNotFound   = &Error{Code: 404, Name: "document_not_found"}
+	ErrSnapshotNotFound   = &Error{Code: 404, Name: "snapshot_not_found"}
 	ErrCollectionExists   = &Error{Code: 409, Name: "collection_exists"}
 	ErrDocumentExists     = &Error{Code: 409, Name: "document_exists"}
 	ErrPreconditionFailed = &Error{Code: 412, Name: "precondition_failed"}

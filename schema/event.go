@@ -32,11 +32,12 @@ const (
 	WriterStarted    // a writer took over: it moves the fence, nothing else
 	MutationRepeated // a mutation whose Nats-Msg-Id had succeeded before was judged
 	LogPadded        // bytes without a meaning, so that the store begins a new file
+	LogTrimmed       // the log begins later now
 )
 
 var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
 	"DocumentCreated", "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "MutationRejected",
-	"WriterStarted", "MutationRepeated", "LogPadded"}
+	"WriterStarted", "MutationRepeated", "LogPadded", "LogTrimmed"}
 
 func (t EventType) String() string { return eventNames[t] }
 
@@ -48,7 +49,7 @@ func (t EventType) Internal() bool { return t >= WriterStarted }
 
 // ParseEventType is the inverse of EventType.String; NoEvent for anything else.
 func ParseEventType(s string) EventType {
-	for t := CollectionCreated; t <= LogPadded; t++ {
+	for t := CollectionCreated; t <= LogTrimmed; t++ {
 		if eventNames[t] == s {
 			return t
 		}

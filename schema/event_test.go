@@ -10,7 +10,7 @@ import (
 )
 
 func TestEventTypeNames(t *testing.T) {
-	for kind := CollectionCreated; kind <= LogPadded; kind++ {
+	for kind := CollectionCreated; kind <= LogTrimmed; kind++ {
 		if back := ParseEventType(kind.String()); back != kind {
 			t.Errorf("%s is read as %s", kind, back)
 		}
@@ -93,6 +93,11 @@ var samples = []struct {
 		map[string]string{"Lapse-Time": "1431857105000"},
 		`{"seq":12,"time":"2015-05-17T10:05:05.000Z","type":"LogPadded","collection":"_","body":{"padding":"."}}`,
 	},
+	{
+		Event{Seq: 13, Time: 1_431_857_105_000, Type: LogTrimmed, Collection: InternalCollection, Body: []byte(`{"first":7}`)},
+		map[string]string{"Lapse-Time": "1431857105000"},
+		`{"seq":13,"time":"2015-05-17T10:05:05.000Z","type":"LogTrimmed","collection":"_","body":{"first":7}}`,
+	},
 }
 
 func headersOf(e *Event) map[string]string {
@@ -132,7 +137,7 @@ func TestEventFormats(t *testing.T) {
 			}
 		})
 	}
-	for kind := CollectionCreated; kind <= LogPadded; kind++ {
+	for kind := CollectionCreated; kind <= LogTrimmed; kind++ {
 		if !seen[kind] {
 			t.Errorf("no sample of %s", kind)
 		}
@@ -144,7 +149,7 @@ func anyEvent() *rapid.Generator[Event] {
 		e := Event{
 			Seq:        rapid.Uint64Min(1).Draw(t, "seq"),
 			Time:       rapid.Int64Range(minTime, maxTime).Draw(t, "time"),
-			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(LogPadded)).Draw(t, "type")),
+			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(LogTrimmed)).Draw(t, "type")),
 			Collection: CollectionName(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,63}`).Draw(t, "collection")),
 			Cause:      rapid.Uint64().Draw(t, "cause"),
 		}

@@ -30,6 +30,13 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	flags.DurationVar(&c.timeout, "timeout", 5*time.Second, "how long to wait for an answer")
 }
 
+// patient waits longer for an answer, unless the user said how long.
+func (c *connection) patient(cmd *cobra.Command, timeout time.Duration) {
+	if !cmd.Flags().Changed("timeout") {
+		c.timeout = timeout
+	}
+}
+
 // open connects. The caller calls hangUp, which also happens when ctx ends, so
 // that nothing waits for a server that is away.
 func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *client.Client, hangUp func(), err error) {

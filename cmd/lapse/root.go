@@ -40,6 +40,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newStatusCommand(a),
 		newWatchCommand(a),
 		newExportCommand(a),
+		newSnapshotCommand(a),
 	)
 	return root
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,6 +24,8 @@ type serveFlags struct {
 	storeDir, listen, database, durability, metrics string
 
 	cacheBytes               int64
+	retain                   string
+	snapshotEvery            time.Duration
 	query                    query.Limits
 	queryWorkers, queryQueue int
 }
@@ -44,6 +48,8 @@ is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
 		"what an acknowledged write survives: fsync, a power cut; os, the end of the process")
 	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `HOST:PORT`")
 	flags.Int64Var(&f.cacheBytes, "cache-bytes", processor.Options{}.EnsureDefaults().Projection.CacheBytes, "keep up to `N` bytes of the projection in memory")
+	flags.StringVar(&f.retain, "retain", "forever", "how long what happened stays in the log: forever, or a `DURATION` like 720h or 30d")
+	flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION` (default a quarter of --retain, at most 1h; never with forever)")
 	addQueryFlags(flags, &f)
 	return cmd
 }
@@ -62,6 +68,23 @@ func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
 	flags.Uint64Var(&f.query.Cost, "query-cost", o.Query.Cost, "end a query whose condition costs `N` on one document, in CEL's units, with 413")
 }
 
+// parseRetain reads --retain; 0 is for ever.
+func parseRetain(text string) (time.Duration, error) {
+	if text == "forever" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 16)
+		d = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || d < time.Second {
+		return 0, usageErrorf("--retain %s: use forever, or a duration of 1s or more, like 720h or 30d", text)
+	}
+	return d, nil
+}
+
 // check returns a usage error for a number that allows nothing.
 func (f *serveFlags) check() error {
 	for name, n := range map[string]int64{
@@ -74,6 +97,9 @@ func (f *serveFlags) check() error {
 			return usageErrorf("--%s: use at least 1", name)
 		}
 	}
+	if f.snapshotEvery < 0 || f.snapshotEvery > 0 && f.snapshotEvery < time.Second {
+		return usageErrorf("--snapshot-every %s: use 1s or more", f.snapshotEvery)
+	}
 	return nil
 }
 
@@ -85,6 +111,10 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	durability, err := processor.ParseDurability(f.durability)
 	if err != nil {
 		return usageErrorf("--durability: %v", err)
+	}
+	retain, err := parseRetain(f.retain)
+	if err != nil {
+		return err
 	}
 	if err := f.check(); err != nil {
 		return err
@@ -118,10 +148,12 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	var bar *progress
 	options := processor.Options{
 		Database:   database,
-		Dir:        filepath.Join(f.storeDir, "projection", string(database)),
+		Dir:        projectionDir(f.storeDir, database),
 		Durability: durability,
 		Logger:     logger,
 		Version:    semver(),
+
+		Retain: retain, SnapshotEvery: f.snapshotEvery,
 
 		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,
 

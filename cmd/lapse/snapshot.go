@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/fatih/color"
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
+)
+
+func newSnapshotCommand(a *app) *cobra.Command {
+	return group("snapshot", "Make, show, verify and restore snapshots",
+		newSnapshotCreateCommand(a),
+		newSnapshotListCommand(a),
+		newSnapshotVerifyCommand(a),
+		newSnapshotRestoreCommand(a),
+	)
+}
+
+// snapshotTimeout is how long a snapshot may take that a command waits for.
+const snapshotTimeout = time.Hour
+
+func newSnapshotCreateCommand(a *app) *cobra.Command {
+	var conn connection
+	cmd := &cobra.Command{Use: "create", Short: "Make a snapshot now, and verify it", Args: arguments(0, 0)}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		conn.patient(cmd, snapshotTimeout)
+		reply, err := conn.do(cmd.Context(), "snapshot.create", "", "", nil)
+		if err != nil {
+			return err
+		}
+		return out.document(reply)
+	}
+	return cmd
+}
+
+func newSnapshotListCommand(a *app) *cobra.Command {
+	var conn connection
+	cmd := &cobra.Command{Use: "list", Short: "List the snapshots, newest first", Args: arguments(0, 0)}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		list, err := listSnapshots(cmd.Context(), &conn)
+		if err != nil {
+			return err
+		}
+		if !out.forPeople() {
+			return out.lines(list)
+		}
+		p := out.palette()
+		t := out.table("SEQUENCE", "LOG TIME", "MADE", "BYTES", "DIGEST", "SOUND")
+		for _, raw := range list {
+			var s schema.Snapshot
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return fmt.Errorf("the reply cannot be read: %w", err)
+			}
+			sound := "yes"
+			if !s.Sound {
+				sound = p.paint("no: "+printable(s.Fault), color.FgRed)
+			}
+			t.AppendRow([]any{s.Seq, showMillis(s.LogTime), showMillis(s.Created), s.Bytes, printable(s.Digest), sound})
+		}
+		return out.render(t)
+	}
+	return cmd
+}
+
+func showMillis(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05")
+}
+
+func listSnapshots(ctx context.Context, conn *connection) ([]json.RawMessage, error) {
+	reply, err := conn.do(ctx, "snapshot.list", "", "", nil)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Snapshots []json.RawMessage `json:"snapshots"`
+	}
+	if err := json.Unmarshal(reply, &list); err != nil {
+		return nil, fmt.Errorf("the reply cannot be read: %w", err)
+	}
+	return list.Snapshots, nil
+}
+
+func newSnapshotVerifyCommand(a *app) *cobra.Command {
+	var conn connection
+	cmd := &cobra.Command{
+		Use:   "verify [SEQ]",
+		Short: "Read a snapshot back and count its documents",
+		Long: `verify reads a snapshot back, the newest if none is named, counts its documents and
+compares them with its digest. It ends with 1 if the snapshot is not sound.`,
+		Args: arguments(0, 1),
+	}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		seq, err := snapshotArgument(args)
+		if err != nil {
+			return err
+		}
+		if seq == 0 {
+			list, err := listSnapshots(cmd.Context(), &conn)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return errors.New("there is no snapshot: make one with `lapse snapshot create`")
+			}
+			var newest schema.Snapshot
+			if err := json.Unmarshal(list[0], &newest); err != nil {
+				return fmt.Errorf("the reply cannot be read: %w", err)
+			}
+			seq = newest.Seq
+		}
+		conn.patient(cmd, snapshotTimeout)
+		reply, err := conn.do(cmd.Context(), "snapshot.verify", strconv.FormatUint(seq, 10), "", nil)
+		if err != nil {
+			return err
+		}
+		if err := out.document(reply); err != nil {
+			return err
+		}
+		var s schema.Snapshot
+		if err := json.Unmarshal(reply, &s); err != nil {
+			return fmt.Errorf("the reply cannot be read: %w", err)
+		}
+		if !s.Sound {
+			return fmt.Errorf("snapshot %d is not sound: %s", seq, s.Fault)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// snapshotArgument is the sequence that names a snapshot, 0 if none is given.
+func snapshotArgument(args []string) (seq uint64, err error) {
+	if len(args) == 0 {
+		return 0, nil
+	}
+	seq, err = strconv.ParseUint(args[0], 10, 64)
+	if err != nil || seq == 0 {
+		return 0, usageErrorf("%q names no snapshot: give its sequence, as `lapse snapshot list` shows it", args[0])
+	}
+	return seq, nil
+}
+
+func newSnapshotRestoreCommand(a *app) *cobra.Command {
+	var storeDir, databaseName string
+	var newLog bool
+	cmd := &cobra.Command{
+		Use:   "restore [SEQ]",
+		Short: "Make the projection anew from a snapshot, while lapse does not run",
+		Long: `restore makes the projection what a snapshot has, the newest sound one if none is
+named; lapse must not be running on the store directory. What the log has after the
+snapshot is folded when lapse starts. lapse does the same by itself when it starts
+without a projection, or with one that does not fit.
+
+If the log is lost, or ends before the snapshot, --new-log begins an empty one
+behind it. What came after the snapshot is lost then, and so is what the log still
+has; sequences go on.`,
+		Example: `  lapse snapshot restore
+  lapse snapshot restore 42000 --new-log --store-dir /var/lib/lapse`,
+		Args: arguments(0, 1),
+	}
+	out := a.addOutputFlag(cmd)
+	cmd.Flags().StringVar(&storeDir, "store-dir", "data", "where everything is kept, below `DIR`")
+	cmd.Flags().StringVarP(&databaseName, "database", "d", "main", "`NAME` of the database")
+	cmd.Flags().BoolVar(&newLog, "new-log", false, "begin a new log behind the snapshot if it does not go with the one that is there")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		seq, err := snapshotArgument(args)
+		if err != nil {
+			return err
+		}
+		database, err := schema.ParseDatabaseName(databaseName)
+		if err != nil {
+			return usageErrorf("--database: %v", err)
+		}
+		snapshot, err := a.restoreSnapshot(cmd.Context(), storeDir, database, seq, newLog)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(snapshot)
+		if err != nil {
+			return err
+		}
+		return out.document(text)
+	}
+	return cmd
+}
+
+func (a *app) restoreSnapshot(ctx context.Context, storeDir string, database schema.DatabaseName, seq uint64, newLog bool) (_ schema.Snapshot, err error) {
+	if _, err := os.Stat(filepath.Join(storeDir, "jetstream")); err != nil {
+		return schema.Snapshot{}, fmt.Errorf("there is no store of lapse in %s: give the --store-dir that serve was given", storeDir)
+	}
+	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
+	server, err := embedded.Start(embedded.Options{StoreDir: storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Logger: logger})
+	if err != nil {
+		return schema.Snapshot{}, err
+	}
+	defer server.Shutdown()
+	logConn, err := server.ConnectLog()
+	if err != nil {
+		return schema.Snapshot{}, err
+	}
+	defer logConn.Close()
+	return processor.RestoreSnapshot(ctx, logConn, processor.Options{
+		Database: database, Dir: projectionDir(storeDir, database), Logger: logger}, seq, newLog)
+}
+
+// projectionDir is where serve keeps the projection of a database.
+func projectionDir(storeDir string, database schema.DatabaseName) string {
+	return filepath.Join(storeDir, "projection", string(database))
+}
