@@ -45,11 +45,19 @@ func (r *request) history() {
 		return
 	}
 	if len(events) == 0 {
+		switch _, fault, err := r.document(name, id, r.now()); {
+		case err != nil:
+			r.fail(err)
+			return
+		case fault == nil:
+			r.reply(200, nil, []byte(`{"events":[]}`)) // it lives longer than the log is kept
+			return
+		}
 		if _, ok := r.store.Collection(name); !ok {
 			r.refuse(schema.NoCollection(name))
 			return
 		}
-		r.refuse(schema.ErrDocumentNotFound.With("there never was a document %q in %s", string(id), name))
+		r.refuse(schema.ErrDocumentNotFound.With("the log knows of no document %q in %s", string(id), name))
 		return
 	}
 	body := []byte(`{"events":[`)

@@ -22,14 +22,12 @@ func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o 
 	if unreachable(err) {
 		return nil, err
 	}
-	// No other process works here.
-	for _, left := range []string{checkpointDir(o.Dir), verifyDir(o.Dir)} {
-		if err := o.Projection.FS.RemoveAll(left); err != nil {
-			return nil, fmt.Errorf("remove what an earlier process left: %w", err)
-		}
-	}
 	if err == nil {
 		var why string
+		// No other process works here now.
+		if err := removeLeftovers(o); err != nil {
+			return nil, errors.Join(err, store.Close())
+		}
 		if why, err = misfit(ctx, log, store.Cursor()); err == nil && why == "" {
 			store.Identify(log.Identity())
 			return store, nil
@@ -46,6 +44,16 @@ func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o 
 		o.Logger.Warn("the projection does not fit the log and is folded anew", "dir", o.Dir, "why", err)
 	}
 	return remakeProjection(ctx, log, snapshots, o)
+}
+
+// removeLeftovers removes what a process that was killed had on the way.
+func removeLeftovers(o Options) error {
+	for _, left := range []string{checkpointDir(o.Dir), verifyDir(o.Dir)} {
+		if err := o.Projection.FS.RemoveAll(left); err != nil {
+			return fmt.Errorf("remove what an earlier process left: %w", err)
+		}
+	}
+	return nil
 }
 
 // remakeProjection makes the projection anew from the newest snapshot that is
@@ -130,8 +138,8 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 		return "it was folded from another stream", nil
 	case last < cursor.Seq:
 		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil
-	case last == cursor.Seq && first > last:
-		return "", nil // a log that was begun behind a snapshot, and nothing came yet
+	case first == cursor.Seq+1:
+		return "", nil // the log was begun behind a snapshot
 	case first > cursor.Seq:
 		return fmt.Sprintf("it was folded up to %d and the log begins at %d", cursor.Seq, first), nil
 	}

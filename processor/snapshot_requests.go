@@ -57,9 +57,8 @@ func (r *request) alone(work func(context.Context) (schema.Snapshot, int, error)
 		return
 	}
 	r.workers.Go(func() {
-		defer r.copying.Store(false)
 		defer r.recover()
-		snapshot, code, err := work(r.ctx)
+		snapshot, code, err := r.copy(work)
 		switch {
 		case errors.Is(err, errBusy):
 			r.refuse(schema.ErrOverloaded.With("%v", err))
@@ -74,6 +73,12 @@ func (r *request) alone(work func(context.Context) (schema.Snapshot, int, error)
 			r.replyJSON(code, snapshot)
 		}
 	})
+}
+
+// copy does the work and, before anybody is told, lets others begin theirs.
+func (r *request) copy(work func(context.Context) (schema.Snapshot, int, error)) (schema.Snapshot, int, error) {
+	defer r.copying.Store(false)
+	return work(r.ctx)
 }
 
 func (r *request) replyJSON(code int, value any) {

@@ -66,13 +66,18 @@ func (s *snapshots) bucket(seq uint64) string {
 // finished are not sound, and have nothing but their sequence.
 func (s *snapshots) List(ctx context.Context) ([]schema.Snapshot, error) {
 	names := s.js.ObjectStoreNames(ctx)
-	var list []schema.Snapshot
-	for name := range names.Name() {
+	var all []uint64
+	for name := range names.Name() { // to the end, or somebody waits for ever to tell the next
 		digits, ok := strings.CutPrefix(name, s.db.SnapshotStore())
-		seq, err := strconv.ParseUint(digits, 10, 64)
-		if !ok || err != nil {
-			continue
+		if seq, err := strconv.ParseUint(digits, 10, 64); ok && err == nil {
+			all = append(all, seq)
 		}
+	}
+	if err := names.Error(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	var list []schema.Snapshot
+	for _, seq := range all {
 		snapshot, ours, err := s.describe(ctx, seq)
 		if err != nil {
 			return nil, err
@@ -80,9 +85,6 @@ func (s *snapshots) List(ctx context.Context) ([]schema.Snapshot, error) {
 		if ours {
 			list = append(list, snapshot)
 		}
-	}
-	if err := names.Error(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
-		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
 	slices.SortFunc(list, func(a, b schema.Snapshot) int { return int(min(max(int64(b.Seq-a.Seq), -1), 1)) })
 	return list, nil
@@ -336,22 +338,42 @@ type upload struct {
 const (
 	uploadAhead = 32 << 20
 	uploadPause = 5 * time.Millisecond
+
+	uploadTimeout = 10 * time.Second
 )
 
 func (u *upload) Read(chunk []byte) (int, error) {
-	for u.sent > u.stored+uploadAhead {
-		status, err := u.store.Status(u.ctx)
-		if err != nil {
-			return 0, err
-		}
-		if u.stored = status.Size(); u.sent > u.stored+uploadAhead {
-			time.Sleep(uploadPause)
-		}
+	if err := u.await(uploadAhead); err != nil {
+		return 0, err
 	}
 	n, err := io.ReadFull(u.from, chunk)
 	u.sent += uint64(n)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = nil // the next call says that this is the end
+	case errors.Is(err, io.EOF):
+		// nats.go has by now started a goroutine that it asks to end when all
+		// is sent. Asked before it has run at all, it waits for ever.
+		time.Sleep(uploadPause)
+		if lost := u.await(0); lost != nil {
+			err = lost
+		}
 	}
 	return n, err
+}
+
+// await returns when no more than so many bytes are still to be stored.
+func (u *upload) await(ahead uint64) error {
+	for last := time.Now(); u.sent > u.stored+ahead; time.Sleep(uploadPause) {
+		status, err := u.store.Status(u.ctx)
+		if err != nil {
+			return err
+		}
+		if stored := status.Size(); stored > u.stored {
+			u.stored, last = stored, time.Now()
+		} else if time.Since(last) > uploadTimeout {
+			return fmt.Errorf("the object store has taken %d of %d bytes, and no more for %s", stored, u.sent, uploadTimeout)
+		}
+	}
+	return nil
 }

@@ -1,0 +1,570 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// retaining is a processor with a short memory.
+func retaining(retain, every time.Duration) func(*Options) {
+	return func(o *Options) { o.Retain, o.SnapshotEvery = retain, every }
+}
+
+// files returns all files of the wire: JetStream's, the projection's, and what
+// is in the archives of snapshots.
+func (w *wire) files() map[string][]byte {
+	w.t.Helper()
+	all := make(map[string][]byte)
+	w.check(filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return ignoreGone(err)
+		}
+		content, err := os.ReadFile(path)
+		all[path] = content
+		return ignoreGone(err)
+	}))
+	w.filesOf(w.options.Projection.FS, w.options.Dir, all)
+	list, err := w.processor.keeper.snapshots.List(w.ctx())
+	w.check(err)
+	for _, snapshot := range list {
+		mem := vfs.NewMem()
+		store, err := w.processor.keeper.snapshots.js.ObjectStore(w.ctx(), w.processor.keeper.snapshots.bucket(snapshot.Seq))
+		w.check(err)
+		object, err := store.Get(w.ctx(), objectName)
+		w.check(err)
+		dir := fmt.Sprintf("snapshot%d", snapshot.Seq)
+		w.check(projections.ReadArchive(object, mem, dir))
+		w.filesOf(mem, dir, all)
+	}
+	return all
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (w *wire) filesOf(from vfs.FS, dir string, all map[string][]byte) {
+	w.t.Helper()
+	names, err := from.List(dir)
+	w.check(ignoreGone(err))
+	for _, name := range names {
+		path := from.PathJoin(dir, name)
+		info, err := from.Stat(path)
+		if err != nil || info.IsDir() {
+			w.check(ignoreGone(err))
+			continue
+		}
+		file, err := from.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // Pebble removes what it replaced in the background
+		}
+		w.check(err)
+		content, err := io.ReadAll(file)
+		w.check(err)
+		w.check(file.Close())
+		all[path] = content
+	}
+}
+
+// holding returns which files have a text.
+func (w *wire) holding(text string) (paths []string) {
+	w.t.Helper()
+	for path, content := range w.files() {
+		// The manifest of the projection names first and last keys of files
+		// that were.
+		if bytes.Contains(content, []byte(text)) && !strings.Contains(path, "MANIFEST") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// What expired, or was deleted, replaced or refused, is in no file after the
+// retention, whether much happens meanwhile or nothing; and what lives is there,
+// also for those that begin with an empty disk.
+func TestRetention(t *testing.T) {
+	for _, busy := range []bool{true, false} {
+		t.Run(fmt.Sprintf("busy=%t", busy), func(t *testing.T) {
+			inBubble(t, func(w *wire) {
+				const secret = "b3JkZXJzIG9mIGEgc2VjcmV0"
+				body := func(ttl string) string { return fmt.Sprintf(`{"ttl":%s,"secret":%q}`, ttl, secret) }
+				w.want(201, "collection.create.c", `{"defaultTtl":-1,"indexingPolicy":{"includedPaths":[{"path":"/secret"}]}}`)
+				w.want(201, "collection.create.gone", `{}`)
+				w.want(201, "document.create.c.expires", body("60"))
+				w.want(201, "document.create.c.deleted", body("-1"))
+				w.want(201, "document.create.c.replaced", body("-1"))
+				w.want(201, "document.create.gone.buried", body("-1"))
+				w.want(201, "document.create.c.keeps", `{"ttl":-1,"n":1}`)
+				w.judged(w.publish("document.create.c.published", body("60")))
+				w.judged(w.publish("document.replace.c.refused", body("60")))
+				w.want(204, "document.delete.c.deleted", "")
+				w.want(200, "document.replace.c.replaced", `{"ttl":-1}`)
+				w.want(204, "collection.delete.gone", "")
+				if len(w.holding(secret)) == 0 {
+					t.Fatal("there is nothing to find before either")
+				}
+				n := 0
+				pass := func(d time.Duration) {
+					for end := time.Now().Add(d); time.Now().Before(end); {
+						time.Sleep(time.Minute)
+						if n++; busy {
+							w.want(200+1-min(n-1, 1), "document.upsert.c.busy", fmt.Sprintf(`{"ttl":-1,"n":%d}`, n))
+						}
+					}
+				}
+				pass(55 * time.Minute)
+				if len(w.history("c", "expires")) != 2 {
+					t.Error("history has ended before the retention")
+				}
+				// The retention, a quarter of it until the next file, and two
+				// rounds.
+				pass(70 * time.Minute)
+				if where := w.holding(secret); len(where) > 0 {
+					t.Fatalf("the secret is in %v\n%s", where, w.logs)
+				}
+				for _, id := range []string{"expires", "deleted", "published"} {
+					w.refused(404, "document_not_found", "history.c."+id, "")
+				}
+				w.want(200, "document.get.c.keeps", "")
+				w.want(200, "document.get.c.replaced", "")
+				if got := string(w.want(200, "history.c.keeps", "").body); got != `{"events":[]}` {
+					t.Errorf("the history of what lives is %s", got)
+				}
+				content, digest := w.content(), w.processor.store.Digest()
+				w.stop()
+				w.check(w.options.Projection.FS.RemoveAll(w.options.Dir))
+				w.logs.reset()
+				w.start()
+				if got := w.content(); got != content || w.processor.store.Digest() != digest {
+					t.Errorf("from the snapshot it is\n%s %s, was\n%s %s", got, w.processor.store.Digest(), content, digest)
+				}
+				if !strings.Contains(w.logs.String(), "begins with a snapshot") {
+					t.Errorf("nobody said that there was a snapshot:\n%s", w.logs)
+				}
+				w.want(201, "document.create.c.new", "{}")
+			}, retaining(time.Hour, 5*time.Minute))
+		})
+	}
+}
+
+// history is the log's account of one id.
+func (w *wire) history(collection, id string) []*schema.Event {
+	w.t.Helper()
+	events, err := w.processor.service.History(w.ctx(), schema.CollectionName(collection), schema.DocumentID(id), 100)
+	w.check(err)
+	return events
+}
+
+// A log in which nothing happens is trimmed once, and no more is written to it.
+func TestRetentionComesToRest(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":60}`)
+		w.want(201, "document.create.c.a", "{}")
+		time.Sleep(5 * time.Hour)
+		seq, made := w.end(), w.processor.keeper.made.Load()
+		time.Sleep(50 * time.Hour)
+		if now := w.end(); now != seq || w.processor.keeper.made.Load() != made {
+			t.Errorf("the log went from %d to %d and %d snapshots to %d", seq, now, made, w.processor.keeper.made.Load())
+		}
+		if state := w.stream("LAPSE_main").CachedInfo().State; state.Bytes > padBytes/4 {
+			t.Errorf("the log keeps %d bytes in %d messages", state.Bytes, state.Msgs)
+		}
+		if n := len(w.snapshotList()); n != 1 {
+			t.Errorf("%d snapshots are kept", n)
+		}
+	}, retaining(time.Hour, 0))
+}
+
+func (w *wire) snapshotList() []schema.Snapshot {
+	w.t.Helper()
+	list, err := w.processor.keeper.snapshots.List(w.ctx())
+	w.check(err)
+	return list
+}
+
+// What a repeat is answered with stays for as long as it may be asked for.
+func TestRepeatsBeyondRetention(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		first := w.want(201, "document.create.c.a", `{"n":1}`, "Nats-Msg-Id", "m")
+		w.want(204, "document.delete.c.a", "")
+		time.Sleep(110 * time.Second)
+		if again := w.want(201, "document.create.c.a", `{"n":1}`, "Nats-Msg-Id", "m"); string(again.body) != string(first.body) {
+			t.Errorf("the repeat got %s, want %s", again.body, first.body)
+		}
+		time.Sleep(40 * time.Second)
+		if begins := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; begins < 4 {
+			t.Errorf("the log begins at %d still", begins)
+		}
+		w.want(201, "document.create.c.a", `{"n":1}`, "Nats-Msg-Id", "m")
+	}, retaining(10*time.Second, 5*time.Second))
+}
+
+// As long as no snapshot can be verified, the log is kept whole.
+func TestNoTrimmingWithoutSnapshot(t *testing.T) {
+	full := errors.New("no space for that")
+	var failing atomic.Bool
+	failing.Store(true)
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":1}`)
+		w.want(201, "document.create.c.a", "{}")
+		time.Sleep(time.Hour)
+		if begins := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; begins != 1 || len(w.snapshotList()) > 0 {
+			t.Errorf("the log begins at %d, with snapshots %v", begins, w.snapshotList())
+		}
+		if !strings.Contains(w.logs.String(), full.Error()) || w.processor.keeper.failed.Load() == 0 {
+			t.Errorf("nobody was told:\n%s", w.logs)
+		}
+		w.want(201, "document.create.c.b", "{}")
+		failing.Store(false)
+		time.Sleep(time.Hour)
+		if begins := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; begins == 1 || len(w.snapshotList()) == 0 {
+			t.Errorf("it did not go on: the log begins at %d, with snapshots %v", begins, w.snapshotList())
+		}
+	}, retaining(time.Minute, 30*time.Second), func(o *Options) {
+		o.Projection.FS = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if failing.Load() && strings.Contains(op.Path, ".verify") && op.Kind == errorfs.OpFileWrite {
+				return full
+			}
+			return nil
+		}))
+	})
+}
+
+// damageObject changes bytes of a snapshot's object where JetStream keeps it.
+func (w *wire) damageObject(seq uint64, change func(jetstream.ObjectStore)) {
+	w.t.Helper()
+	s := w.processor.keeper.snapshots
+	store, err := s.js.ObjectStore(w.ctx(), s.bucket(seq))
+	w.check(err)
+	change(store)
+}
+
+// putObject puts any bytes in the place of a snapshot, with what was said of it.
+func (w *wire) putObject(seq uint64, content []byte) {
+	w.t.Helper()
+	w.damageObject(seq, func(store jetstream.ObjectStore) {
+		info, err := store.GetInfo(w.ctx(), objectName)
+		w.check(err)
+		_, err = store.Put(w.ctx(), info.ObjectMeta, &upload{ctx: w.ctx(), store: store, from: bytes.NewReader(content)})
+		w.check(err)
+	})
+}
+
+// The newest snapshot that is sound is taken; one that is not is passed over,
+// and without any the log is folded from its beginning, if it still has it.
+func TestStartFromSnapshot(t *testing.T) {
+	const rounds = 3
+	good := func(*wire, uint64) {}
+	poison := func(w *wire, seq uint64) { w.putObject(seq, []byte("any bytes")) }
+	for name, c := range map[string]struct {
+		damage  [rounds]func(*wire, uint64) // newest first
+		from    int                         // which of them it begins with; rounds for the log
+		trimmed bool
+	}{
+		"all sound":         {damage: [rounds]func(*wire, uint64){good, good, good}, from: 0},
+		"the newest poison": {damage: [rounds]func(*wire, uint64){poison, good, good}, from: 1},
+		"one byte":          {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) { w.putObject(seq, []byte{0}) }, good, good}, from: 1},
+		"no object": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
+			w.damageObject(seq, func(s jetstream.ObjectStore) { w.check(s.Delete(w.ctx(), objectName)) })
+		}, good, good}, from: 1},
+		"another one's object": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
+			var other []byte
+			w.damageObject(w.snapshotList()[1].Seq, func(s jetstream.ObjectStore) {
+				var err error
+				other, err = s.GetBytes(w.ctx(), objectName)
+				w.check(err)
+			})
+			w.putObject(seq, other)
+		}, good, good}, from: 1},
+		"another log's": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
+			w.damageObject(seq, func(s jetstream.ObjectStore) {
+				info, err := s.GetInfo(w.ctx(), objectName)
+				w.check(err)
+				info.Metadata[metaStream] = "another"
+				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
+			})
+		}, good, good}, from: 1},
+		"not verified": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
+			w.damageObject(seq, func(s jetstream.ObjectStore) {
+				info, err := s.GetInfo(w.ctx(), objectName)
+				w.check(err)
+				info.Metadata[metaSnapshot] = strings.Replace(info.Metadata[metaSnapshot], `"sound":true`, `"sound":false`, 1)
+				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
+			})
+		}, good, good}, from: 1},
+		"described in poison": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
+			w.damageObject(seq, func(s jetstream.ObjectStore) {
+				info, err := s.GetInfo(w.ctx(), objectName)
+				w.check(err)
+				info.Metadata[metaSnapshot] = "{"
+				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
+			})
+		}, good, good}, from: 1},
+		"all poison":          {damage: [rounds]func(*wire, uint64){poison, poison, poison}, from: rounds},
+		"all poison, trimmed": {damage: [rounds]func(*wire, uint64){poison, poison, poison}, from: rounds, trimmed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t)
+			w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
+			for i := range rounds {
+				w.want(201, fmt.Sprintf("document.create.c.d%d", i), "{}")
+				w.want(201, "snapshot.create", "")
+			}
+			w.want(201, "document.create.c.last", "{}")
+			list := w.snapshotList()
+			if len(list) != rounds {
+				t.Fatalf("there are %v", list)
+			}
+			if c.trimmed {
+				w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(list[rounds-1].Seq)))
+			}
+			content := w.content()
+			for i, damage := range c.damage {
+				damage(w, list[i].Seq)
+			}
+			w.stop()
+			w.removeProjection()
+			w.logs.reset()
+			p, err := Start(w.ctx(), w.log, w.service, w.options)
+			if c.trimmed {
+				if err == nil || !strings.Contains(err.Error(), "restore the stream or a snapshot") || strings.Contains(err.Error(), "\n") {
+					t.Errorf("it starts with %v", err)
+				}
+				return
+			}
+			w.check(err)
+			w.processor = p
+			want := ""
+			if c.from < rounds {
+				want = fmt.Sprintf("begins with a snapshot\" seq=%d\n", list[c.from].Seq)
+			}
+			if logs := w.logs.String(); want == "" && strings.Contains(logs, "begins with") || !strings.Contains(logs, want) {
+				t.Errorf("it does not say %q:\n%s", want, logs)
+			}
+			if got := w.content(); got != content {
+				t.Errorf("it is\n%s, was\n%s", got, content)
+			}
+			w.want(201, "document.create.c.another", "{}")
+		})
+	}
+}
+
+// A projection whose place in the log was trimmed begins with a snapshot, too.
+func TestProjectionBehindTheLog(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	w.stop()
+	old := filepath.Join(w.dir, "old")
+	w.check(os.CopyFS(old, os.DirFS(w.options.Dir)))
+	w.start()
+	for i := range 10 {
+		w.want(201, fmt.Sprintf("document.create.c.d%d", i), "{}")
+	}
+	w.want(201, "snapshot.create", "")
+	w.want(201, "document.create.c.last", "{}")
+	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(w.snapshotList()[0].Seq)))
+	content := w.content()
+	w.stop()
+	w.check(os.RemoveAll(w.options.Dir))
+	w.check(os.Rename(old, w.options.Dir))
+	w.start()
+	if got := w.content(); got != content {
+		t.Errorf("it is\n%s, was\n%s", got, content)
+	}
+}
+
+func TestSnapshotRequests(t *testing.T) {
+	w := newWire(t)
+	if got := string(w.want(200, "snapshot.list", "").body); got != `{"snapshots":[]}` {
+		t.Errorf("at first there are %s", got)
+	}
+	w.want(201, "collection.create.c", `{}`)
+	w.want(201, "document.create.c.a", `{}`)
+	made := w.want(201, "snapshot.create", "")
+	digest := w.processor.store.Digest().String()
+	if seq := w.processor.store.Cursor().Seq; !strings.Contains(string(made.body), fmt.Sprintf(`{"seq":%d,`, seq)) ||
+		!strings.Contains(string(made.body), `"digest":"`+digest+`"`) || !strings.Contains(string(made.body), `"sound":true`) {
+		t.Errorf("made was %s, the digest is %s", made.body, digest)
+	}
+	if again := w.want(201, "snapshot.create", ""); string(again.body) != string(made.body) {
+		t.Errorf("again it is %s, was %s", again.body, made.body)
+	}
+	seq := fmt.Sprint(w.snapshotList()[0].Seq)
+	if got := w.want(200, "snapshot.verify."+seq, ""); string(got.body) != string(made.body) {
+		t.Errorf("verified it is %s, was %s", got.body, made.body)
+	}
+	w.refused(404, "snapshot_not_found", "snapshot.verify.99", "")
+	for _, tail := range []string{"snapshot.verify", "snapshot.verify.x", "snapshot.verify.1.2", "snapshot.verify.-1", "snapshot.create.x", "snapshot.list.x", "snapshot", "snapshot.remove"} {
+		w.refused(400, "bad_request", tail, "")
+	}
+	w.putObject(w.snapshotList()[0].Seq, []byte("poison"))
+	if got := w.want(200, "snapshot.verify."+seq, ""); !strings.Contains(string(got.body), `"sound":false,"fault":"`) {
+		t.Errorf("poison is %s", got.body)
+	}
+	// One is being made or verified at a time.
+	w.processor.keeper.snapshots.making.Lock()
+	w.refused(429, "overloaded", "snapshot.create", "")
+	w.refused(429, "overloaded", "snapshot.verify."+seq, "")
+	w.processor.keeper.snapshots.making.Unlock()
+	// Clients cannot reach the object stores but through these.
+	js, err := jetstream.New(w.client)
+	w.check(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := js.ObjectStore(ctx, w.processor.keeper.snapshots.bucket(w.snapshotList()[0].Seq)); err == nil {
+		t.Error("a client opened a snapshot")
+	}
+}
+
+// An operator puts a snapshot in the place of the projection, and where the log
+// is lost begins a new one behind it.
+func TestRestoreSnapshot(t *testing.T) {
+	begin := func(t *testing.T) (w *wire, seq uint64, content string) {
+		w = newWire(t)
+		w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
+		w.want(201, "document.create.c.a", `{"n":1}`)
+		w.judged(w.publish("document.create.c.b", "{}"))
+		w.want(201, "snapshot.create", "")
+		content = w.content()
+		w.want(201, "document.create.c.later", `{"n":2}`)
+		seq = w.snapshotList()[0].Seq
+		return w, seq, content
+	}
+	restore := func(w *wire, seq uint64, newLog bool) (schema.Snapshot, error) {
+		return RestoreSnapshot(w.ctx(), w.log, w.options, seq, newLog)
+	}
+	t.Run("the log is there", func(t *testing.T) {
+		w, seq, _ := begin(t)
+		content := w.content()
+		w.stop()
+		for _, which := range []uint64{0, seq} {
+			if s, err := restore(w, which, false); err != nil || s.Seq != seq || !s.Sound {
+				t.Fatalf("restored %+v: %v", s, err)
+			}
+		}
+		if _, err := restore(w, 99, false); err == nil || !strings.Contains(err.Error(), "no snapshot 99") {
+			t.Errorf("99: %v", err)
+		}
+		w.logs.reset()
+		w.start()
+		if got := w.content(); got != content || strings.Contains(w.logs.String(), "anew") {
+			t.Errorf("it is\n%s, was\n%s\n%s", got, content, w.logs)
+		}
+	})
+	t.Run("the log is lost", func(t *testing.T) {
+		w, seq, content := begin(t)
+		w.stop()
+		js, err := jetstream.New(w.log)
+		w.check(err)
+		w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+		before := w.projectionFiles()
+		if _, err := restore(w, 0, false); err == nil || !strings.Contains(err.Error(), "--new-log") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("without --new-log: %v", err)
+		}
+		if w.projectionFiles() != before {
+			t.Error("the projection was changed all the same")
+		}
+		if s, err := restore(w, 0, true); err != nil || s.Seq != seq {
+			t.Fatalf("restored %+v: %v", s, err)
+		}
+		w.start()
+		if got := w.content(); got != content {
+			t.Errorf("it is\n%s, was\n%s", got, content)
+		}
+		if r := w.want(201, "document.create.c.later", `{"n":3}`); r.seq <= seq {
+			t.Errorf("the new log goes on at %d, want behind %d", r.seq, seq)
+		}
+		w.judged(w.publish("document.create.c.published", "{}"))
+		// It is a log like any other, with a snapshot of its own.
+		content = w.content()
+		w.stop()
+		w.removeProjection()
+		w.start()
+		if got := w.content(); got != content {
+			t.Errorf("it is\n%s, was\n%s", got, content)
+		}
+	})
+	t.Run("the log lost its end", func(t *testing.T) {
+		w, seq, _ := begin(t)
+		w.stop()
+		js, err := jetstream.New(w.log)
+		w.check(err)
+		w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+		w.start() // which begins another log under its name
+		w.stop()
+		if _, err := restore(w, seq, false); err == nil || !strings.Contains(err.Error(), "another stream") {
+			t.Errorf("without --new-log: %v", err)
+		}
+	})
+	t.Run("no snapshot", func(t *testing.T) {
+		w := newWire(t)
+		w.stop()
+		if _, err := restore(w, 0, false); err == nil || !strings.Contains(err.Error(), "no sound snapshot") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// projectionFiles is what is in the directory of the projection.
+func (w *wire) projectionFiles() string {
+	w.t.Helper()
+	all := make(map[string][]byte)
+	w.filesOf(vfs.Default, w.options.Dir, all)
+	return fmt.Sprint(all)
+}
+
+// FirstSince finds its way over messages that are no events.
+func TestFirstSince(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		for i := range 20 {
+			time.Sleep(time.Second)
+			w.want(201, fmt.Sprintf("document.create.c.d%d", i), "{}")
+			if i%3 == 0 {
+				w.intrude("c.Strange", "foreign")
+			}
+		}
+		events := w.everything()
+		end := uint64(len(events)) + 1
+		for at := events[0].Time - 1000; at < time.Now().UnixMilli()+2000; at += 500 {
+			want := end
+			for i := len(events) - 1; i >= 0; i-- {
+				if events[i].Type == schema.NoEvent {
+					continue
+				} else if events[i].Time < at {
+					break
+				}
+				want = events[i].Seq
+			}
+			got, err := w.processor.log.FirstSince(w.ctx(), at)
+			// Foreign messages before the first may go with it or not.
+			for got < want && events[got-1].Type == schema.NoEvent {
+				got++
+			}
+			if got != want || err != nil {
+				t.Errorf("at %d the first is %d, want %d (%v)", at, got, want, err)
+			}
+		}
+	})
+}
