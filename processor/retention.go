@@ -28,12 +28,13 @@ type keeper struct {
 	snapshots *snapshots
 	wishes    chan<- *wish
 
-	padded  int64         // when the log was padded last, ms since 1970
-	filled  uint64        // bytes in the log then, and since trimmed
-	stale   bool          // the newest snapshot may have what was pruned since
-	trimmed atomic.Uint64 // the first sequence that is left, as of the last look
-	made    atomic.Int64  // snapshots made
-	failed  atomic.Int64  // rounds that failed
+	compacted uint64        // the last fact when the projection was compacted
+	padded    int64         // when the log was padded last, ms since 1970
+	filled    uint64        // bytes in the log then, and since trimmed
+	stale     bool          // the newest snapshot may have what was pruned since
+	trimmed   atomic.Uint64 // the first sequence that is left, as of the last look
+	made      atomic.Int64  // snapshots made
+	failed    atomic.Int64  // rounds that failed
 }
 
 // keepSnapshots is how many there are at most: one to start from, and one more
@@ -198,10 +199,15 @@ func (k *keeper) prune(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prune the projection: %w", err)
 	}
+	last := k.store.Cursor().Last
+	if !pruned && k.compacted == last {
+		return nil // nothing can have ended since
+	}
 	k.stale = k.stale || pruned
 	if err := k.store.Compact(ctx); err != nil {
 		return fmt.Errorf("compact the projection: %w", err)
 	}
+	k.compacted = last
 	return nil
 }
 

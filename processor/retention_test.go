@@ -90,9 +90,7 @@ func (w *wire) filesOf(from vfs.FS, dir string, all map[string][]byte) {
 func (w *wire) holding(text string) (paths []string) {
 	w.t.Helper()
 	for path, content := range w.files() {
-		// The manifest of the projection names first and last keys of files
-		// that were.
-		if bytes.Contains(content, []byte(text)) && !strings.Contains(path, "MANIFEST") {
+		if bytes.Contains(content, []byte(text)) {
 			paths = append(paths, path)
 		}
 	}

@@ -21,6 +21,7 @@ const (
 	keyIndex       = 'V'
 	keyMark        = 'L'
 	keyIndexed     = 'R'
+	keyNothing     = 'Z'
 )
 
 func collectionKey(dst []byte, name schema.CollectionName) []byte {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -53,7 +55,8 @@ func (s *Store) Prune(first uint64) (pruned bool, err error) {
 const compactFiles = 4
 
 // Compact rewrites the files until they hold nothing that was deleted or
-// replaced before. It may take long; the error is ctx's when it ends first.
+// replaced before, the manifest included where there are not very many. It may
+// take long; the error is ctx's when it ends first.
 func (s *Store) Compact(ctx context.Context) error {
 	levels, err := s.db.SSTables()
 	if err != nil {
@@ -71,7 +74,36 @@ func (s *Store) Compact(ctx context.Context) error {
 			return err
 		}
 	}
+	return s.renewManifest(ctx)
+}
+
+// maxManifestEdits bounds what renewManifest does at a time.
+const maxManifestEdits = 500
+
+// renewManifest has Pebble begin the manifest anew, and once more, since it
+// keeps the one before. It does so after as many edits as there are files, so
+// this makes some that change nothing.
+func (s *Store) renewManifest(ctx context.Context) error {
+	before, err := s.manifests()
+	if err != nil {
+		return err
+	}
+	for range maxManifestEdits {
+		now, err := s.manifests()
+		if err != nil || !slices.ContainsFunc(now, func(name string) bool { return slices.Contains(before, name) }) {
+			return err
+		}
+		if err := errors.Join(s.db.Set([]byte{keyNothing}, nil, pebble.NoSync), s.db.Flush(), ctx.Err()); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// manifests returns the names of the manifests that there are.
+func (s *Store) manifests() ([]string, error) {
+	names, err := s.damage.fs.List(s.damage.fs.PathDir(s.damage.mark))
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "MANIFEST-") }), err
 }
 
 // RepeatsFrom returns the sequence of the first event whose Nats-Msg-Id is

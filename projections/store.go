@@ -98,9 +98,9 @@ const (
 )
 
 // The manifest names the first and last key of every file there was since it
-// was begun, and with them ids of documents that are gone. It is begun anew
-// when it has this size.
-const manifestBytes = 256 << 10
+// was begun, and with them ids and values of documents that are gone. Beyond
+// this size it is begun anew when it has named as many files as there are.
+const manifestBytes = 1
 
 // Open opens or creates the projection in dir. An error means that what is
 // there cannot be used: remove it and fold the log again.
