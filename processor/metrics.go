@@ -8,9 +8,12 @@ import (
 
 // Collector returns the processor's metrics. Collecting them costs what a
 // status request does.
-func (p *Processor) Collector() prometheus.Collector { return &collector{p.service} }
+func (p *Processor) Collector() prometheus.Collector { return &collector{p.service, p.keeper} }
 
-type collector struct{ *service }
+type collector struct {
+	*service
+	keeper *keeper
+}
 
 var (
 	metricSeq       = describe("log_sequence", "Last sequence of the log that is folded.")
@@ -22,6 +25,9 @@ var (
 	metricForeign   = describe("log_foreign_messages_total", "Messages in the log that were skipped, not being lapse's.")
 	metricRequests  = describe("requests_total", "Requests answered.", "operation")
 	metricErrors    = describe("request_errors_total", "Requests answered with an error.", "operation")
+	metricFirst     = describe("log_first_sequence", "First sequence of the log, as of the last look at the retention.")
+	metricSnapshots = describe("snapshots_made_total", "Snapshots made and verified as often as serve was told to.")
+	metricKept      = describe("retention_failures_total", "Rounds of snapshots and retention that failed; the log is kept whole then.")
 	metricUp        = describe("up", "Whether the status could be read.")
 )
 
@@ -32,7 +38,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{metricSeq, metricDocuments, metricPending, metricOverdue, metricLateness,
-		metricBehind, metricForeign, metricRequests, metricErrors, metricUp} {
+		metricBehind, metricForeign, metricRequests, metricErrors, metricFirst, metricSnapshots, metricKept, metricUp} {
 		descs <- d
 	}
 }
@@ -59,6 +65,11 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	send(metricLateness, prometheus.GaugeValue, float64(status.LatenessMs.Max)/1000, "1")
 	send(metricBehind, prometheus.GaugeValue, float64(status.MutationsBehind))
 	send(metricForeign, prometheus.CounterValue, float64(c.store.Cursor().Foreign))
+	if c.options.SnapshotEvery > 0 {
+		send(metricFirst, prometheus.GaugeValue, float64(c.keeper.trimmed.Load()))
+		send(metricSnapshots, prometheus.CounterValue, float64(c.keeper.made.Load()))
+		send(metricKept, prometheus.CounterValue, float64(c.keeper.failed.Load()))
+	}
 	for operation, n := range c.operations.snapshot() {
 		send(metricRequests, prometheus.CounterValue, float64(n.Requests), operation)
 		send(metricErrors, prometheus.CounterValue, float64(n.Errors), operation)
