@@ -114,11 +114,15 @@ func (r *request) getRecent() bool {
 // document returns a document that lives at now, in seconds. Its Body is shared
 // and must not be changed.
 func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
-	c, ok := s.store.Collection(name)
+	return liveDocument(s.store, name, id, now)
+}
+
+func liveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
+	c, ok := store.Collection(name)
 	if !ok {
 		return projections.Record{}, schema.NoCollection(name), nil
 	}
-	record, _, err := s.store.Document(c, id)
+	record, _, err := store.Document(c, id)
 	if err == nil && !lives(c, record, now) {
 		return projections.Record{}, noDocument(c, id), nil
 	}
@@ -176,14 +180,18 @@ func (r *request) listCollections() {
 	if !r.noTail() {
 		return
 	}
-	body := []byte(`{"collections":[`)
-	for i, c := range r.store.Collections() {
+	r.reply(200, nil, appendCollections(nil, r.store.Collections()))
+}
+
+func appendCollections(dst []byte, collections []*schema.Collection) []byte {
+	dst = append(dst, `{"collections":[`...)
+	for i, c := range collections {
 		if i > 0 {
-			body = append(body, ',')
+			dst = append(dst, ',')
 		}
-		body = c.AppendReply(body)
+		dst = c.AppendReply(dst)
 	}
-	r.reply(200, nil, append(body, ']', '}'))
+	return append(dst, ']', '}')
 }
 
 // batch answers a batch of gets here and sends any other to the writer.
@@ -257,18 +265,26 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		LatenessMs: s.writer.lateness.at(now * 1000),
 		Digest:     s.store.Digest().String(),
 	}
-	for _, c := range s.store.Collections() {
-		n, err := s.store.Count(c, now)
+	if err := addCounts(&status, s.store, now); err != nil {
+		return status, err
+	}
+	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
+	status.MutationsBehind = behind
+	return status, err
+}
+
+// addCounts counts the documents of all collections at now, in seconds.
+func addCounts(status *schema.Status, store *projections.Store, now int64) error {
+	for _, c := range store.Collections() {
+		n, err := store.Count(c, now)
 		if err != nil {
-			return status, err
+			return err
 		}
 		status.Documents += n.Documents
 		status.PendingExpiry += n.Pending
 		status.Overdue += n.Overdue
 	}
-	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
-	status.MutationsBehind = behind
-	return status, err
+	return nil
 }
 
 // repeat answers a mutation whose Nats-Msg-Id succeeded before with the
@@ -282,26 +298,31 @@ func (r *request) repeat(seq uint64) {
 		r.fail(err)
 		return
 	}
-	switch e.Type {
-	case schema.DocumentCreated, schema.DocumentReplaced:
-		code := 201
-		if e.Type == schema.DocumentReplaced {
-			code = 200
-		}
-		r.reply(code, nil, schema.AppendReply(nil, e.Body, e.Time/1000, schema.Version(e.Seq)))
-	case schema.CollectionCreated, schema.CollectionReplaced:
-		code := 201
-		if e.Type == schema.CollectionReplaced {
-			code = 200
-		}
-		properties, fault := schema.ParseProperties(e.Collection, e.Body)
-		if fault != nil {
-			r.fail(fault)
-			return
-		}
-		c := schema.Collection{Name: e.Collection, Version: schema.Version(e.Seq), Time: e.Time, Properties: properties}
-		r.reply(code, nil, c.AppendReply(nil))
-	default:
-		r.reply(204, nil, nil)
+	code, body, err := repeatOf(e)
+	if err != nil {
+		r.fail(err)
+		return
 	}
+	r.reply(code, nil, body)
+}
+
+// repeatOf returns the answer to the mutation that made an event.
+func repeatOf(e *schema.Event) (code int, body []byte, err error) {
+	switch e.Type {
+	case schema.DocumentCreated, schema.CollectionCreated:
+		code = 201
+	case schema.DocumentReplaced, schema.CollectionReplaced:
+		code = 200
+	default:
+		return 204, nil, nil
+	}
+	if e.Type.OnDocument() {
+		return code, schema.AppendReply(nil, e.Body, e.Time/1000, schema.Version(e.Seq)), nil
+	}
+	properties, fault := schema.ParseProperties(e.Collection, e.Body)
+	if fault != nil {
+		return 0, nil, fault
+	}
+	c := schema.Collection{Name: e.Collection, Version: schema.Version(e.Seq), Time: e.Time, Properties: properties}
+	return code, c.AppendReply(nil), nil
 }
