@@ -60,14 +60,18 @@ func (r *request) history() {
 		r.refuse(neverWas(name, id))
 		return
 	}
-	body := []byte(`{"events":[`)
+	r.reply(200, nil, appendHistory(nil, events))
+}
+
+func appendHistory(dst []byte, events []*schema.Event) []byte {
+	dst = append(dst, `{"events":[`...)
 	for i, e := range events {
 		if i > 0 {
-			body = append(body, ',')
+			dst = append(dst, ',')
 		}
-		body = e.AppendJSON(body)
+		dst = e.AppendJSON(dst)
 	}
-	r.reply(200, nil, append(body, ']', '}'))
+	return append(dst, ']', '}')
 }
 
 func parseHistory(data []byte) (limit int, fault *schema.Error) {

@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
@@ -98,7 +97,7 @@ func (r *Reader) Status(now int64) (schema.Status, error) {
 // History answers history, with events out of the log: event returns that of a
 // sequence, nil if the log does not have it.
 func (r *Reader) History(name schema.CollectionName, id schema.DocumentID, body []byte, event func(seq uint64) *schema.Event) ([]*schema.Event, error) {
-	limit, fault := parseHistory(bytes.TrimSpace(body))
+	limit, fault := parseHistory(body)
 	if fault != nil {
 		return nil, fault
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -28,8 +30,12 @@ func (r *request) read() (answer func(), ok bool) {
 	case "snapshot.list":
 		return r.snapshotList, true
 	}
-	r.refuse(schema.ErrBadRequest.With("unknown operation %q: use one of %v", r.op, operationNames))
+	r.refuse(unknownOperation(r.op))
 	return nil, false
+}
+
+func unknownOperation(op string) *schema.Error {
+	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, operationNames)
 }
 
 // now returns the second by which reads judge deadlines: log time, which does
@@ -169,11 +175,18 @@ func (r *request) getCollection() {
 
 // noTail refuses a request that has more in its subject than it takes.
 func (r *request) noTail() bool {
-	if r.tail == "" {
-		return true
+	fault := checkNoTail(r.op, r.tail)
+	if fault != nil {
+		r.refuse(fault)
 	}
-	r.refuse(schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", r.op, r.tail))
-	return false
+	return fault == nil
+}
+
+func checkNoTail(op, tail string) *schema.Error {
+	if tail == "" {
+		return nil
+	}
+	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
 }
 
 func (r *request) listCollections() {
@@ -196,12 +209,7 @@ func appendCollections(dst []byte, collections []*schema.Collection) []byte {
 
 // batch answers a batch of gets here and sends any other to the writer.
 func (r *request) batch() {
-	b, fault := schema.ParseBatch(r.tail, r.data)
-	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
-		if fault == nil && len(r.header.Values(single)) > 0 {
-			fault = schema.ErrBadRequest.With("%s is for single mutations: give the operations of a batch an ifMatch each, or send them by themselves", single)
-		}
-	}
+	b, fault := parseBatch(r.tail, nats.Header(r.header), r.data)
 	if fault != nil {
 		r.refuse(fault)
 		return
@@ -211,15 +219,35 @@ func (r *request) batch() {
 		r.submit(&wish{batch: b, room: r.room})
 		return
 	}
-	now, room := r.now(), r.room
+	results, err := readBatch(r.store, b, r.now(), r.room)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.reply(200, nil, schema.AppendResults(nil, results))
+}
+
+// parseBatch reads a batch request.
+func parseBatch(tail string, header nats.Header, data []byte) (*schema.Batch, *schema.Error) {
+	b, fault := schema.ParseBatch(tail, data)
+	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
+		if fault == nil && len(header.Values(single)) > 0 {
+			fault = schema.ErrBadRequest.With("%s is for single mutations: give the operations of a batch an ifMatch each, or send them by themselves", single)
+		}
+	}
+	return b, fault
+}
+
+// readBatch answers a batch that changes nothing, at now in seconds. room is how
+// many bytes the reply may have.
+func readBatch(store *projections.Store, b *schema.Batch, now int64, room int) ([]schema.OperationResult, error) {
 	results := make([]schema.OperationResult, len(b.Operations))
 	for i := range b.Operations {
 		op, result := &b.Operations[i], &results[i]
 		if result.Fault = op.Fault; op.Fault == nil {
-			record, fault, err := r.document(b.Collection, op.Get, now)
+			record, fault, err := liveDocument(store, b.Collection, op.Get, now)
 			if err != nil {
-				r.fail(err)
-				return
+				return nil, err
 			}
 			var body []byte
 			if fault == nil {
@@ -233,7 +261,7 @@ func (r *request) batch() {
 		}
 		room -= len(result.Body) + bytesPerResult
 	}
-	r.reply(200, nil, schema.AppendResults(nil, results))
+	return results, nil
 }
 
 // statusTimeout bounds what a status request waits for NATS.
