@@ -50,8 +50,12 @@ func NewLocal(now int64) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, l.simulation.Advance(now)
+	return l, nil
 }
+
+// unused tells whether nothing was asked yet. The time then is one to begin at
+// unless something else says so.
+func (l *Local) unused() bool { return l.simulation.Time() == 0 }
 
 // Close frees the memory.
 func (l *Local) Close() error { return l.simulation.Close() }
@@ -105,11 +109,14 @@ func (l *Local) Finish() error {
 }
 
 // Adopt takes events of another log, which have to go on where this one ends,
-// and moves the clock to now, in ms, or to the last of them if that is later.
+// and moves the clock to now, in ms, or to the last of them if that is later. At
+// the very beginning that may be back.
 // What is due then and has no event yet expires with the next mutation or move
 // of the clock. It returns how many events did not fit.
 func (l *Local) Adopt(now int64, events []*schema.Event) (misfits int, err error) {
-	if err := l.settle(); err != nil {
+	if l.unused() {
+		l.now = 0
+	} else if err := l.settle(); err != nil {
 		return 0, err
 	}
 	before := l.simulation.reader.Misfits()
@@ -135,10 +142,10 @@ func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64
 	return l.submitted, err
 }
 
-// Apply judges a mutation at a time, in ms, which the clock moves to. The
-// mutation is the Local's from then on.
+// Apply judges a mutation at a time, in ms, which the clock moves to; at the very
+// beginning that may be back. The mutation is the Local's from then on.
 func (l *Local) Apply(at int64, mutation *schema.Mutation) (Outcome, error) {
-	if at < l.now {
+	if at < l.now && !l.unused() {
 		return Outcome{}, fmt.Errorf("the time goes back by %d ms", l.now-at)
 	}
 	l.now = at
