@@ -158,7 +158,8 @@ type status struct {
 		P99 int64 `json:"p99"`
 		Max int64 `json:"max"`
 	} `json:"latenessMs"`
-	MutationsBehind int64 `json:"mutationsBehind"`
+	MutationsBehind int64  `json:"mutationsBehind"`
+	Digest          string `json:"digest"`
 }
 
 func askStatus(t testing.TB, nc *nats.Conn) (s status) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/lapsetest"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -317,6 +318,31 @@ func TestShared(t *testing.T) {
 			t.Errorf("it is %s", db.Now())
 		}
 	})
+}
+
+// TestManyAtOnce: databases in bubbles and outside do not disturb each other.
+func TestManyAtOnce(t *testing.T) {
+	for i := range stress.Pick(16, 1000) {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			use := func(t *testing.T) {
+				db := lapsetest.New(t)
+				db.CreateCollection("c", `{"defaultTtl":5,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+				for j := range 40 {
+					db.Upsert("c", fmt.Sprint(j%7), fmt.Sprintf(`{"n":%d}`, j))
+					db.Advance(time.Second)
+					if n := db.Count("c", `{"where":"doc.n >= 0"}`); n != min(j+1, 4) {
+						t.Errorf("%d live after %d, want %d", n, j, min(j+1, 4))
+					}
+				}
+			}
+			if i%2 == 0 {
+				use(t)
+			} else {
+				synctest.Test(t, use)
+			}
+		})
+	}
 }
 
 // TestManual: a golden file is just bytes.
