@@ -19,7 +19,7 @@ import (
 // TestLocalIsTheService asks a Local and a processor behind NATS the same, at the
 // same times: every reply is the same, and so are the logs.
 func TestLocalIsTheService(t *testing.T) {
-	for range stress.Pick(2, 100) {
+	for range stress.Pick(2, 40) {
 		random := stress.Rand(t)
 		inBubble(t, func(w *wire) {
 			local, err := NewLocal(nowMillis())

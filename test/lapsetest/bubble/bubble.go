@@ -34,9 +34,9 @@
 // connection made in TestMain, may use NATS meanwhile. Packages are processes
 // of their own, and run in parallel as usual.
 //
-// Time that passes costs what happens in it: some background work of NATS
-// and lapse wakes up every few seconds, so an hour takes a fraction of a second
-// and a month minutes.
+// Time that passes costs what happens in it: background work of NATS and lapse
+// wakes up every few seconds, so that an hour takes a fraction of a second, a day
+// seconds, and a month minutes.
 package bubble
 
 import (
@@ -96,8 +96,8 @@ func Test(t *testing.T, test func(t *testing.T, s *Server)) {
 			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 8 << 20, MemTableBytes: 4 << 20},
 			Logger:     slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		}
+		t.Cleanup(func() { s.shutdown(t) }) // after everything that is cleaned up by test
 		s.start(t)
-		defer s.shutdown(t)
 		test(t, s)
 	})
 }
@@ -111,13 +111,13 @@ func forgetTimers() {
 
 func (s *Server) start(t *testing.T) {
 	t.Helper()
-	var err error
-	s.nats, err = server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: s.dir,
+	ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: s.dir,
 		MaxPayload: 4 << 20, NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.nats.Start()
+	ns.Start()
+	s.nats = ns
 	s.log, s.service = s.connect(t), s.connect(t)
 	s.Start(t)
 }
@@ -126,6 +126,9 @@ func (s *Server) start(t *testing.T) {
 func (s *Server) shutdown(t *testing.T) {
 	t.Helper()
 	s.Stop(t)
+	if s.nats == nil {
+		return
+	}
 	for _, nc := range []*nats.Conn{s.log, s.service} {
 		if nc != nil {
 			nc.Close()

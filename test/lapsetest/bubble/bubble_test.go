@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
@@ -135,6 +138,67 @@ func TestProgram(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestParallel: a test that is parallel is told so.
+func TestParallel(t *testing.T) {
+	t.Run("parallel", func(t *testing.T) {
+		t.Parallel()
+		defer func() {
+			if p := fmt.Sprint(recover()); !strings.Contains(p, "can not use t.Parallel") {
+				t.Errorf("it says %q", p)
+			}
+		}()
+		bubble.Test(t, func(*testing.T, *bubble.Server) { t.Error("it ran") })
+	})
+}
+
+// TestOutside: what uses NATS before and after a bubble, outside of it, is not
+// disturbed, nor disturbs it.
+func TestOutside(t *testing.T) {
+	ns, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
+	check(t, err)
+	ns.Start()
+	defer func() { ns.Shutdown(); ns.WaitForShutdown() }()
+	nc, err := nats.Connect("", nats.InProcessServer(ns))
+	check(t, err)
+	defer nc.Close()
+	keepTimers := func(nc *nats.Conn) {
+		for range 10 {
+			check(t, nc.FlushTimeout(time.Minute))
+		}
+	}
+	for range stress.Pick(3, 300) {
+		keepTimers(nc)
+		bubble.Test(t, func(t *testing.T, s *bubble.Server) { keepTimers(s.Connect(t)) })
+	}
+	keepTimers(nc)
+}
+
+// TestFailing: a test that fails in the middle, with everything under way, ends
+// as any that fails.
+func TestFailing(t *testing.T) {
+	if os.Getenv("LAPSE_BUBBLE_FAILS") != "" {
+		bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+			c := s.Client(t)
+			go func() {
+				for range c.Changes(t.Context(), client.FromStart()) {
+				}
+			}()
+			sessions, err := c.CreateCollection(t.Context(), "sessions", client.DefaultTTL(time.Minute))
+			check(t, err)
+			_, err = client.Create(t.Context(), sessions, "a", session{})
+			check(t, err)
+			t.Fatal("on purpose")
+		})
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestFailing$", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), "LAPSE_BUBBLE_FAILS=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "on purpose") || strings.Contains(string(out), "panic") || strings.Contains(string(out), "leaked") {
+		t.Errorf("it ended with %v and said\n%s", err, out)
 	}
 }
 
