@@ -163,8 +163,8 @@ func drawRequest(random *rand.Rand) (r drawnRequest) {
 	return r
 }
 
-// TestLocalAdopts: a log that is adopted up to any of its events or moments is
-// as it was then, and goes on from there as it would have.
+// TestLocalAdopts: a log that is adopted, or replayed, up to any of its events or
+// moments is as it was then.
 func TestLocalAdopts(t *testing.T) {
 	const start = 1_000_000_000_000
 	whole, err := NewLocal(start)
@@ -177,10 +177,9 @@ func TestLocalAdopts(t *testing.T) {
 		return fmt.Sprint(o.Code, string(o.Body), o.Fault)
 	}
 	type moment struct {
-		now      int64
-		seq      uint64
-		answers  []string
-		requests []drawnRequest // from there on
+		now     int64
+		seq     uint64
+		answers []string
 	}
 	questions := [][2]string{{"status", ""}, {"collection.list", ""}, {"query.a", ""}, {"query.b", `{"count":true}`}, {"document.get.a.x", ""}, {"history.a.x", ""}, {"collection.get.a", ""}}
 	var moments []moment
@@ -217,6 +216,22 @@ func TestLocalAdopts(t *testing.T) {
 				t.Fatalf("moment %d: %s: %s, it was %s", i, q[0], got, m.answers[j])
 			}
 		}
+		replay, err := NewReplay(t.TempDir())
+		must(t, err)
+		for _, e := range log {
+			must(t, replay.Add(e))
+		}
+		must(t, replay.Fold())
+		if got, want := replay.Digest(), part.simulation.reader.Digest(); got != want {
+			t.Fatalf("moment %d: the digest is %s, it was %s", i, got, want)
+		}
+		body, err := replay.Query(t.Context(), m.now, "a", nil)
+		if got := fmt.Sprint(200, string(body), (*schema.Error)(nil)); err == nil && got != m.answers[2] {
+			t.Fatalf("moment %d: %s, it was %s", i, got, m.answers[2])
+		} else if err != nil && !strings.Contains(m.answers[2], err.Error()) {
+			t.Fatalf("moment %d: %v, it was %s", i, err, m.answers[2])
+		}
+		must(t, replay.Close())
 		must(t, part.Finish())
 		must(t, part.Close())
 	}

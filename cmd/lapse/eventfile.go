@@ -120,13 +120,13 @@ func (c *eventLines) read(lines *bufio.Scanner) (more bool) {
 			return false
 		}
 		c.line++
-		line := lines.Bytes()
-		if len(bytes.TrimSpace(line)) == 0 {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
 			continue
 		}
 		e := &schema.Event{}
 		err := errNoObject
-		if bytes.TrimSpace(line)[0] == '{' {
+		if line[0] == '{' {
 			err = e.UnmarshalJSON(line)
 		}
 		if err != nil {
@@ -138,7 +138,7 @@ func (c *eventLines) read(lines *bufio.Scanner) (more bool) {
 			return false
 		}
 		c.last = e.Seq
-		c.events, c.bytes = append(c.events, e), append(c.bytes, len(line)+1)
+		c.events, c.bytes = append(c.events, e), append(c.bytes, len(lines.Bytes())+1)
 		size += len(line)
 	}
 	return true
