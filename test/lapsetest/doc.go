@@ -30,6 +30,6 @@
 //	if !errors.Is(err, client.ErrPreconditionFailed) { … }
 //
 // Tests with databases of their own may run in parallel, and inside testing/synctest
-// bubbles; one database may be used by several goroutines, and starts none. For
-// programs that use the Go client see package bubble beside this one.
+// bubbles; several goroutines may use one database. For programs that use the Go
+// client see package bubble beside this one.
 package lapsetest
