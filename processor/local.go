@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -281,6 +282,9 @@ func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
 			}
 		}
 		return reader.Query(context.Background(), l.now, name, body)
+	}
+	if strings.HasPrefix(op, "snapshot.") {
+		return nil, schema.ErrBadRequest.With("%s: a database in memory keeps no snapshots", op)
 	}
 	return nil, unknownOperation(op)
 }

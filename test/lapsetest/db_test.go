@@ -144,6 +144,7 @@ func TestRefused(t *testing.T) {
 		{"batch", "c", "", `{}`, nil, client.ErrBadRequest},
 		{"history", "c", "never", nil, nil, client.ErrDocumentNotFound},
 		{"nonsense", "", "", nil, nil, client.ErrBadRequest},
+		{"snapshot.create", "", "", nil, nil, client.ErrBadRequest},
 	} {
 		reply, err := db.Do(test.op, test.collection, test.id, test.body, test.opts...)
 		if !errors.Is(err, test.want) || reply != nil && (reply.Status != test.want.Code || !json.Valid(reply.Body)) {
