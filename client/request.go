@@ -24,6 +24,10 @@ type headers struct{ nats.Header }
 // RequestOption changes one request.
 type RequestOption func(headers)
 
+// Apply sets what the option says in the headers of a request, for those who
+// send it by themselves.
+func (opt RequestOption) Apply(header nats.Header) { opt(headers{header}) }
+
 // IfMatch lets a replace, upsert, patch or delete happen only while the
 // document is at the version that etag names; otherwise it fails with
 // ErrPreconditionFailed, or ErrDocumentNotFound when the document lives no more.

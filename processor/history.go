@@ -57,17 +57,21 @@ func (r *request) history() {
 			r.refuse(schema.NoCollection(name))
 			return
 		}
-		r.refuse(schema.ErrDocumentNotFound.With("the log knows of no document %q in %s", string(id), name))
+		r.refuse(neverWas(name, id))
 		return
 	}
-	body := []byte(`{"events":[`)
+	r.reply(200, nil, appendHistory(nil, events))
+}
+
+func appendHistory(dst []byte, events []*schema.Event) []byte {
+	dst = append(dst, `{"events":[`...)
 	for i, e := range events {
 		if i > 0 {
-			body = append(body, ',')
+			dst = append(dst, ',')
 		}
-		body = e.AppendJSON(body)
+		dst = e.AppendJSON(dst)
 	}
-	r.reply(200, nil, append(body, ']', '}'))
+	return append(dst, ']', '}')
 }
 
 func parseHistory(data []byte) (limit int, fault *schema.Error) {
@@ -101,20 +105,41 @@ func (s *service) History(ctx context.Context, name schema.CollectionName, id sc
 	}
 	var events []*schema.Event
 	bytes := 0
+	err = followLives(lives, limit, func(seq uint64) (*schema.Event, error) {
+		e, err := s.log.Event(ctx, seq)
+		if err != nil {
+			return nil, err
+		}
+		if bytes += len(e.Body); bytes > s.room {
+			return nil, schema.ErrTooLarge.With("the latest %d events have %d bytes and a message at most %d: ask for less with limit", len(events)+1, bytes, s.room)
+		}
+		events = append(events, e)
+		return e, nil
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return events, nil // trimmed from here on
+	} else if err != nil {
+		return nil, err
+	}
+	return events, nil
+}
+
+// followLives visits the events of lives, newest first and at most limit, until
+// visit returns an error.
+func followLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Event, error)) error {
 	for _, seq := range lives {
-		for seq != 0 && len(events) < limit {
-			e, err := s.log.Event(ctx, seq)
-			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				return events, nil // trimmed from here on
-			} else if err != nil {
-				return nil, err
+		for ; seq != 0 && limit > 0; limit-- {
+			e, err := visit(seq)
+			if err != nil {
+				return err
 			}
-			if bytes += len(e.Body); bytes > s.room {
-				return nil, schema.ErrTooLarge.With("the latest %d events have %d bytes and a message at most %d: ask for less with limit", len(events)+1, bytes, s.room)
-			}
-			events = append(events, e)
 			seq = uint64(e.Previous)
 		}
 	}
-	return events, nil
+	return nil
+}
+
+// neverWas is the error of a history of nothing.
+func neverWas(name schema.CollectionName, id schema.DocumentID) *schema.Error {
+	return schema.ErrDocumentNotFound.With("the log knows of no document %q in %s", string(id), name)
 }

@@ -21,8 +21,8 @@ func (r *request) query() {
 		r.refuse(schema.AsError(err))
 		return
 	}
-	if len(r.data) > maxQueryBytes {
-		r.refuse(schema.ErrTooLarge.With("the query has %d bytes: at most %d are allowed", len(r.data), maxQueryBytes))
+	if fault := checkQuery(r.data); fault != nil {
+		r.refuse(fault)
 		return
 	}
 	w := &waitingQuery{request: r, name: name, deadline: time.Now().Add(r.options.Query.Time)}
@@ -34,6 +34,13 @@ func (r *request) query() {
 		w.late.Stop()
 		r.refuse(schema.ErrOverloaded.With("too many queries are waiting: try again later"))
 	}
+}
+
+func checkQuery(body []byte) *schema.Error {
+	if len(body) > maxQueryBytes {
+		return schema.ErrTooLarge.With("the query has %d bytes: at most %d are allowed", len(body), maxQueryBytes)
+	}
+	return nil
 }
 
 // waitingQuery is a query that waits for a worker, until its deadline.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -28,8 +30,12 @@ func (r *request) read() (answer func(), ok bool) {
 	case "snapshot.list":
 		return r.snapshotList, true
 	}
-	r.refuse(schema.ErrBadRequest.With("unknown operation %q: use one of %v", r.op, operationNames))
+	r.refuse(unknownOperation(r.op))
 	return nil, false
+}
+
+func unknownOperation(op string) *schema.Error {
+	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, operationNames)
 }
 
 // now returns the second by which reads judge deadlines: log time, which does
@@ -114,11 +120,15 @@ func (r *request) getRecent() bool {
 // document returns a document that lives at now, in seconds. Its Body is shared
 // and must not be changed.
 func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
-	c, ok := s.store.Collection(name)
+	return liveDocument(s.store, name, id, now)
+}
+
+func liveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
+	c, ok := store.Collection(name)
 	if !ok {
 		return projections.Record{}, schema.NoCollection(name), nil
 	}
-	record, _, err := s.store.Document(c, id)
+	record, _, err := store.Document(c, id)
 	if err == nil && !lives(c, record, now) {
 		return projections.Record{}, noDocument(c, id), nil
 	}
@@ -165,35 +175,41 @@ func (r *request) getCollection() {
 
 // noTail refuses a request that has more in its subject than it takes.
 func (r *request) noTail() bool {
-	if r.tail == "" {
-		return true
+	fault := checkNoTail(r.op, r.tail)
+	if fault != nil {
+		r.refuse(fault)
 	}
-	r.refuse(schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", r.op, r.tail))
-	return false
+	return fault == nil
+}
+
+func checkNoTail(op, tail string) *schema.Error {
+	if tail == "" {
+		return nil
+	}
+	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
 }
 
 func (r *request) listCollections() {
 	if !r.noTail() {
 		return
 	}
-	body := []byte(`{"collections":[`)
-	for i, c := range r.store.Collections() {
+	r.reply(200, nil, appendCollections(nil, r.store.Collections()))
+}
+
+func appendCollections(dst []byte, collections []*schema.Collection) []byte {
+	dst = append(dst, `{"collections":[`...)
+	for i, c := range collections {
 		if i > 0 {
-			body = append(body, ',')
+			dst = append(dst, ',')
 		}
-		body = c.AppendReply(body)
+		dst = c.AppendReply(dst)
 	}
-	r.reply(200, nil, append(body, ']', '}'))
+	return append(dst, ']', '}')
 }
 
 // batch answers a batch of gets here and sends any other to the writer.
 func (r *request) batch() {
-	b, fault := schema.ParseBatch(r.tail, r.data)
-	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
-		if fault == nil && len(r.header.Values(single)) > 0 {
-			fault = schema.ErrBadRequest.With("%s is for single mutations: give the operations of a batch an ifMatch each, or send them by themselves", single)
-		}
-	}
+	b, fault := parseBatch(r.tail, nats.Header(r.header), r.data)
 	if fault != nil {
 		r.refuse(fault)
 		return
@@ -203,15 +219,35 @@ func (r *request) batch() {
 		r.submit(&wish{batch: b, room: r.room})
 		return
 	}
-	now, room := r.now(), r.room
+	results, err := readBatch(r.store, b, r.now(), r.room)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.reply(200, nil, schema.AppendResults(nil, results))
+}
+
+// parseBatch reads a batch request.
+func parseBatch(tail string, header nats.Header, data []byte) (*schema.Batch, *schema.Error) {
+	b, fault := schema.ParseBatch(tail, data)
+	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
+		if fault == nil && len(header.Values(single)) > 0 {
+			fault = schema.ErrBadRequest.With("%s is for single mutations: give the operations of a batch an ifMatch each, or send them by themselves", single)
+		}
+	}
+	return b, fault
+}
+
+// readBatch answers a batch that changes nothing, at now in seconds. room is how
+// many bytes the reply may have.
+func readBatch(store *projections.Store, b *schema.Batch, now int64, room int) ([]schema.OperationResult, error) {
 	results := make([]schema.OperationResult, len(b.Operations))
 	for i := range b.Operations {
 		op, result := &b.Operations[i], &results[i]
 		if result.Fault = op.Fault; op.Fault == nil {
-			record, fault, err := r.document(b.Collection, op.Get, now)
+			record, fault, err := liveDocument(store, b.Collection, op.Get, now)
 			if err != nil {
-				r.fail(err)
-				return
+				return nil, err
 			}
 			var body []byte
 			if fault == nil {
@@ -225,7 +261,7 @@ func (r *request) batch() {
 		}
 		room -= len(result.Body) + bytesPerResult
 	}
-	r.reply(200, nil, schema.AppendResults(nil, results))
+	return results, nil
 }
 
 // statusTimeout bounds what a status request waits for NATS.
@@ -257,18 +293,26 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		LatenessMs: s.writer.lateness.at(now * 1000),
 		Digest:     s.store.Digest().String(),
 	}
-	for _, c := range s.store.Collections() {
-		n, err := s.store.Count(c, now)
+	if err := addCounts(&status, s.store, now); err != nil {
+		return status, err
+	}
+	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
+	status.MutationsBehind = behind
+	return status, err
+}
+
+// addCounts counts the documents of all collections at now, in seconds.
+func addCounts(status *schema.Status, store *projections.Store, now int64) error {
+	for _, c := range store.Collections() {
+		n, err := store.Count(c, now)
 		if err != nil {
-			return status, err
+			return err
 		}
 		status.Documents += n.Documents
 		status.PendingExpiry += n.Pending
 		status.Overdue += n.Overdue
 	}
-	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
-	status.MutationsBehind = behind
-	return status, err
+	return nil
 }
 
 // repeat answers a mutation whose Nats-Msg-Id succeeded before with the
@@ -282,26 +326,31 @@ func (r *request) repeat(seq uint64) {
 		r.fail(err)
 		return
 	}
-	switch e.Type {
-	case schema.DocumentCreated, schema.DocumentReplaced:
-		code := 201
-		if e.Type == schema.DocumentReplaced {
-			code = 200
-		}
-		r.reply(code, nil, schema.AppendReply(nil, e.Body, e.Time/1000, schema.Version(e.Seq)))
-	case schema.CollectionCreated, schema.CollectionReplaced:
-		code := 201
-		if e.Type == schema.CollectionReplaced {
-			code = 200
-		}
-		properties, fault := schema.ParseProperties(e.Collection, e.Body)
-		if fault != nil {
-			r.fail(fault)
-			return
-		}
-		c := schema.Collection{Name: e.Collection, Version: schema.Version(e.Seq), Time: e.Time, Properties: properties}
-		r.reply(code, nil, c.AppendReply(nil))
-	default:
-		r.reply(204, nil, nil)
+	code, body, err := repeatOf(e)
+	if err != nil {
+		r.fail(err)
+		return
 	}
+	r.reply(code, nil, body)
+}
+
+// repeatOf returns the answer to the mutation that made an event.
+func repeatOf(e *schema.Event) (code int, body []byte, err error) {
+	switch e.Type {
+	case schema.DocumentCreated, schema.CollectionCreated:
+		code = 201
+	case schema.DocumentReplaced, schema.CollectionReplaced:
+		code = 200
+	default:
+		return 204, nil, nil
+	}
+	if e.Type.OnDocument() {
+		return code, schema.AppendReply(nil, e.Body, e.Time/1000, schema.Version(e.Seq)), nil
+	}
+	properties, fault := schema.ParseProperties(e.Collection, e.Body)
+	if fault != nil {
+		return 0, nil, fault
+	}
+	c := schema.Collection{Name: e.Collection, Version: schema.Version(e.Seq), Time: e.Time, Properties: properties}
+	return code, c.AppendReply(nil), nil
 }

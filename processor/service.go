@@ -165,10 +165,9 @@ func (s *service) handle(m micro.Request) {
 		r.others.Add(1)
 	}
 	if values := r.header.Values(schema.HeaderMinSeq); len(values) > 0 {
-		text := values[0]
-		seq, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			r.refuse(schema.ErrBadRequest.With("%s is %.40q: use a sequence of the log", schema.HeaderMinSeq, text))
+		seq, fault := parseMinSeq(values[0])
+		if fault != nil {
+			r.refuse(fault)
 			return
 		}
 		r.minSeq = seq
@@ -201,11 +200,24 @@ func (r *request) wait(seq uint64) {
 		ctx, cancel := context.WithTimeout(r.ctx, minSeqTimeout)
 		defer cancel()
 		if err := r.store.Wait(ctx, seq); err != nil {
-			r.refuse(schema.ErrTimeout.With("sequence %d was not reached within %s", seq, minSeqTimeout))
+			r.refuse(minSeqLate(seq))
 			return
 		}
 		r.dispatch()
 	})
+}
+
+// parseMinSeq reads a Lapse-Min-Seq.
+func parseMinSeq(text string) (uint64, *schema.Error) {
+	seq, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, schema.ErrBadRequest.With("%s is %.40q: use a sequence of the log", schema.HeaderMinSeq, text)
+	}
+	return seq, nil
+}
+
+func minSeqLate(seq uint64) *schema.Error {
+	return schema.ErrTimeout.With("sequence %d was not reached within %s", seq, minSeqTimeout)
 }
 
 // dispatch hands the request to the writer or to a worker.
@@ -272,13 +284,17 @@ func (r *request) submit(one *wish) {
 	r.refuse(schema.ErrOverloaded.With("too many mutations are waiting: try again later"))
 }
 
+func tooLargeBody(bytes, room int) *schema.Error {
+	return schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", bytes, room)
+}
+
 func (r *request) refuse(fault *schema.Error) { r.reply(fault.Code, fault, nil) }
 
 // reply answers the request. The headers say how it went and which state
 // answered; a body that no message can carry becomes a 413.
 func (r *request) reply(code int, fault *schema.Error, body []byte) {
 	if fault == nil && len(body) > r.room {
-		fault = schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", len(body), r.room)
+		fault = tooLargeBody(len(body), r.room)
 		code = fault.Code
 	}
 	r.operations.count(r.op, fault != nil)

@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -14,6 +15,7 @@ import (
 // that is due at a time happens at that time, before any mutation at or after
 // it. The same calls give the same events.
 type Simulation struct {
+	reader  Reader
 	store   *projections.Store
 	machine *Machine
 	emit    func(*schema.Event) error
@@ -36,7 +38,12 @@ const simulationDocuments = 256 << 20
 // emit is called with every event in log order, some time after it happened
 // and at the latest in Flush; the event is valid during the call.
 func NewSimulation(emit func(*schema.Event) error) (*Simulation, error) {
-	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), DocumentBytes: simulationDocuments, NoIndexes: true})
+	return newSimulation(emit, query.Limits{}, projections.Options{DocumentBytes: simulationDocuments, NoIndexes: true})
+}
+
+func newSimulation(emit func(*schema.Event) error, limits query.Limits, o projections.Options) (*Simulation, error) {
+	o.FS = vfs.NewMem()
+	store, err := projections.Open("projection", o)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +51,10 @@ func NewSimulation(emit func(*schema.Event) error) (*Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Simulation{store: store, machine: machine, emit: emit, soonest: math.MaxInt64}, nil
+	return &Simulation{
+		reader: Reader{store: store, limits: limits},
+		store:  store, machine: machine, emit: emit, soonest: math.MaxInt64,
+	}, nil
 }
 
 // Close frees the simulation's memory.
@@ -55,6 +65,19 @@ func (s *Simulation) Time() int64 { return s.machine.Time() }
 
 // Mutate moves the clock to at, in ms, and judges a mutation there.
 func (s *Simulation) Mutate(at int64, mutation *schema.Mutation) (Outcome, error) {
+	return s.judge(at, func() (Outcome, error) { return s.machine.Decide(at, mutation) })
+}
+
+// MutateBatch moves the clock to at, in ms, and judges a batch there whose reply
+// may have size bytes.
+func (s *Simulation) MutateBatch(at int64, b *schema.Batch, size int) (Outcome, error) {
+	return s.judge(at, func() (Outcome, error) {
+		o, _, err := s.machine.DecideBatch(at, b, size)
+		return o, err
+	})
+}
+
+func (s *Simulation) judge(at int64, decide func() (Outcome, error)) (Outcome, error) {
 	if at < s.Time() {
 		return Outcome{}, fmt.Errorf("the time goes back by %d ms", s.Time()-at)
 	}
@@ -62,7 +85,7 @@ func (s *Simulation) Mutate(at int64, mutation *schema.Mutation) (Outcome, error
 		return Outcome{}, err
 	}
 	for {
-		o, err := s.machine.Decide(at, mutation)
+		o, err := decide()
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -77,6 +100,28 @@ func (s *Simulation) Mutate(at int64, mutation *schema.Mutation) (Outcome, error
 		}
 	}
 }
+
+// Adopt folds events of a log that somebody else decided, behind what happened
+// so far; the clock then stands at the last of them, or later. They are not
+// emitted.
+func (s *Simulation) Adopt(events []*schema.Event) error {
+	if err := s.Flush(); err != nil {
+		return err
+	}
+	facts := make([]projections.Fact, len(events))
+	for i, e := range events {
+		facts[i].Event = e
+	}
+	now := s.Time()
+	if err := s.machine.Adopt(facts); err != nil {
+		return err
+	}
+	s.machine.stamp(now)
+	return nil
+}
+
+// Reader returns what answers reads of all that happened so far.
+func (s *Simulation) Reader() (*Reader, error) { return &s.reader, s.Flush() }
 
 // Advance moves the clock to a time, in ms, through all that is due until then.
 func (s *Simulation) Advance(to int64) error {

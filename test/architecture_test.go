@@ -19,6 +19,9 @@ var architecture = map[string]struct{ ours, not []string }{
 	"processor/embedded": {ours: []string{"schema"}},
 	"client":             {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
 	"cmd/lapse":          {ours: []string{"schema", "query", "processor", "processor/embedded", "client"}, not: []string{"pebble"}},
+
+	"test/lapsetest":        {ours: []string{"schema", "processor", "client"}, not: []string{"nats-server", "pebble"}},
+	"test/lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "client"}},
 }
 
 func TestDependenciesPointOneWay(t *testing.T) {

@@ -197,6 +197,10 @@ func TestUsage(t *testing.T) {
 		"watch --since whenever",
 		"export --until whenever",
 		"simulate a b",
+		"replay",
+		"replay - --until whenever",
+		"replay - --get orders",
+		"replay - {}",
 	} {
 		t.Run(args, func(t *testing.T) {
 			harness.Run(t, nil, strings.Fields(args)...).Exits(2)
@@ -209,6 +213,7 @@ func TestUsage(t *testing.T) {
 		"watch --server nats://127.0.0.1:1",
 		"export --server nats://127.0.0.1:1",
 		"simulate no-such-file",
+		"replay no-such-file",
 	} {
 		t.Run(args, func(t *testing.T) {
 			harness.Run(t, nil, strings.Fields(args)...).Exits(1)

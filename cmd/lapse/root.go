@@ -33,6 +33,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(
 		newServeCommand(a),
 		newSimulateCommand(a),
+		newReplayCommand(a),
 		newCollectionCommand(a),
 		newDocumentCommand(a),
 		newQueryCommand(a),

@@ -40,6 +40,9 @@ func Run(t testing.TB, stdin io.Reader, args ...string) Result {
 	return r
 }
 
+// Command is a lapse command for a test that starts and ends it by itself.
+func Command(args ...string) *exec.Cmd { return exec.Command(binary, args...) }
+
 // Exits fails the test unless the command ended with code and, if that is not
 // 0, said why in one line.
 func (r Result) Exits(code int) Result {

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// eventFile is an exported log: one event as JSON a line, in order.
+type eventFile struct {
+	in   io.Reader
+	size int64 // bytes, -1 if it is not known
+	file *os.File
+}
+
+// openEvents opens a file, or standard input for "-".
+func (a *app) openEvents(name string) (*eventFile, error) {
+	if name == "-" {
+		return &eventFile{in: a.stdin, size: -1}, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: give a FILE that is there, or - for standard input", err)
+	}
+	f := &eventFile{in: file, size: -1, file: file}
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		f.size = info.Size()
+	}
+	return f, nil
+}
+
+// Close closes the file, if it is one.
+func (f *eventFile) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
+// eventChunk is how many events are read ahead at a time, unless their lines
+// have eventChunkBytes before.
+const (
+	eventChunk      = 512
+	eventChunkBytes = 4 << 20
+)
+
+// events visits each event of the file, in order, until visit returns false or
+// an error, the file ends, or ctx is done. bytes is the length of its line. An
+// error names the line that is no event, or that does not come after the one
+// before.
+//
+// Lines are read and parsed while others are visited. Where standard input
+// keeps silent, what reads it stays behind when ctx is done.
+func (f *eventFile) events(ctx context.Context, visit func(e *schema.Event, bytes int) (more bool, err error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	chunks := make(chan *eventLines, 2)
+	go func() {
+		defer close(chunks)
+		lines := bufio.NewScanner(f.in)
+		lines.Buffer(make([]byte, 1<<16), maxLine)
+		for c := (&eventLines{}); c != nil; {
+			var next *eventLines
+			if c.read(lines) {
+				next = &eventLines{line: c.line, last: c.last}
+			}
+			select {
+			case chunks <- c:
+			case <-ctx.Done():
+				return
+			}
+			c = next
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case c, ok := <-chunks:
+			if !ok {
+				return nil
+			}
+			for i, e := range c.events {
+				if more, err := visit(e, c.bytes[i]); err != nil || !more {
+					return err
+				}
+			}
+			if c.err != nil {
+				return c.err
+			}
+		}
+	}
+}
+
+var errNoObject = errors.New("it is no JSON object")
+
+// eventLines are lines of the file.
+type eventLines struct {
+	line   int    // number of the last one read
+	last   uint64 // sequence there
+	events []*schema.Event
+	bytes  []int
+	err    error // what is wrong behind events
+}
+
+// read reads lines and tells whether there may be more.
+func (c *eventLines) read(lines *bufio.Scanner) (more bool) {
+	for size := 0; len(c.events) < eventChunk && size < eventChunkBytes; {
+		if !lines.Scan() {
+			c.err = lines.Err()
+			if errors.Is(c.err, bufio.ErrTooLong) {
+				c.err = fmt.Errorf("line %d is longer than %d bytes, which no event is: give what `lapse export` prints", c.line+1, maxLine)
+			}
+			return false
+		}
+		c.line++
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		e := &schema.Event{}
+		err := errNoObject
+		if line[0] == '{' {
+			err = e.UnmarshalJSON(line)
+		}
+		if err != nil {
+			c.err = fmt.Errorf("line %d is no event: %w: give what `lapse export` prints", c.line, err)
+			return false
+		}
+		if e.Seq <= c.last {
+			c.err = fmt.Errorf("line %d: event %d comes after event %d: give a log in the order of its sequences, as `lapse export` prints it", c.line, e.Seq, c.last)
+			return false
+		}
+		c.last = e.Seq
+		c.events, c.bytes = append(c.events, e), append(c.bytes, len(lines.Bytes())+1)
+		size += len(line)
+	}
+	return true
+}

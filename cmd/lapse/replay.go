@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/schema"
+)
+
+func newReplayCommand(a *app) *cobra.Command {
+	var ask replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay FILE|- [--until SEQ|TIME] [--get COLL/ID] [--query COLL [JSON]] [--digest]",
+		Short: "Fold an exported log and show what was so at any moment of it",
+		Long: `replay folds a log that lapse export or lapse simulate printed, up to a sequence or
+a moment, and answers as a server would have done then: documents, a query, or the
+digest over everything, which status shows too. Without --until it takes the whole
+log. No server is needed.
+
+At a sequence the moment is the log time of its event, else the one given: what had
+reached its deadline by then is not there, whether its expiry is in the log or not.`,
+		Example: `  lapse export > log.jsonl
+  lapse replay log.jsonl
+  lapse replay log.jsonl --until 2015-05-17T10:05:03Z --get orders/SO05 --get orders/SO06
+  lapse replay log.jsonl --until 42 --query orders '{"where":"doc.total > 100"}'
+  lapse simulate mutations.jsonl | lapse replay -`,
+		Args: arguments(1, 2),
+	}
+	out := a.addOutputFlag(cmd)
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&ask.until, "until", "", "end with this `SEQ|TIME`, or that long ago")
+	flags.StringArrayVar(&ask.get, "get", nil, "print the document `COLL/ID`; repeat for more")
+	flags.StringVar(&ask.query, "query", "", "print what a query of `COLL` finds: all documents, or those that the JSON after it asks for, as in a request")
+	flags.BoolVar(&ask.digest, "digest", false, "print the digest, as without --get and --query")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ask.queried = cmd.Flags().Changed("query")
+		questions, name, err := ask.questions(args)
+		if err != nil {
+			return err
+		}
+		until := position{seq: math.MaxUint64}
+		if cmd.Flags().Changed("until") {
+			if until, err = parsePosition("--until", ask.until, time.Now()); err != nil {
+				return err
+			}
+		}
+		return out.replay(cmd.Context(), name, until, questions)
+	}
+	return cmd
+}
+
+// replayFlags are the flags of replay as given.
+type replayFlags struct {
+	until, query    string
+	get             []string
+	queried, digest bool
+}
+
+// question asks a replay something at a moment, in ms.
+type question func(ctx context.Context, replay *processor.Replay, now int64) (answer []byte, err error)
+
+// questions returns what the flags ask, and the file to ask it of.
+func (f *replayFlags) questions(args []string) (all []question, file string, err error) {
+	file = args[0]
+	for _, path := range f.get {
+		collection, id, ok := strings.Cut(path, "/")
+		if !ok {
+			return nil, "", usageErrorf("--get %q: use COLL/ID", path)
+		}
+		name, err := schema.ParseCollectionName(collection)
+		if err != nil {
+			return nil, "", usageErrorf("--get %q: %v", path, err)
+		}
+		document, err := schema.ParseDocumentID(id)
+		if err != nil {
+			return nil, "", usageErrorf("--get %q: %v", path, err)
+		}
+		all = append(all, func(_ context.Context, replay *processor.Replay, now int64) ([]byte, error) {
+			return replay.Document(now, name, document)
+		})
+	}
+	if f.queried {
+		name, err := schema.ParseCollectionName(f.query)
+		if err != nil {
+			return nil, "", usageErrorf("--query %q: %v", f.query, err)
+		}
+		body := ""
+		if len(args) == 2 {
+			body = args[1]
+		}
+		// replay --query COLL JSON FILE reads as well.
+		if strings.HasPrefix(file, "{") && !strings.HasPrefix(body, "{") && body != "" {
+			file, body = body, file
+		}
+		all = append(all, func(ctx context.Context, replay *processor.Replay, now int64) ([]byte, error) {
+			return replay.Query(ctx, now, name, []byte(body))
+		})
+	} else if len(args) == 2 {
+		return nil, "", usageErrorf("%q given without --query: use --query COLL JSON", args[1])
+	}
+	if f.digest || len(all) == 0 {
+		all = append(all, func(_ context.Context, replay *processor.Replay, _ int64) ([]byte, error) {
+			return []byte(replay.Digest()), nil
+		})
+	}
+	return all, file, nil
+}
+
+// replay folds a file and answers the questions, all of them also where the
+// answer to one is an error.
+func (out *output) replay(ctx context.Context, name string, until position, questions []question) (err error) {
+	file, err := out.openEvents(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	collectLess()
+	dir, err := os.MkdirTemp("", "lapse-replay-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	replay, err := processor.NewReplay(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, replay.Close()) }()
+	bar := newProgress(out.stderr, "replay", file.size)
+	count, err := foldEvents(ctx, file, replay, until, bar)
+	bar.Done()
+	if err != nil {
+		return err
+	}
+	now := replay.Time()
+	if !until.time.IsZero() {
+		now = until.time.UnixMilli()
+	}
+	var refused error
+	for _, ask := range questions {
+		answer, err := ask(ctx, replay, now)
+		switch {
+		case ctx.Err() != nil:
+			return errInterrupted
+		case err != nil && refused == nil:
+			refused = err
+		case err != nil:
+			refused = fmt.Errorf("%w; %w", refused, err)
+		default:
+			if err := out.document(answer); err != nil {
+				return err
+			}
+		}
+	}
+	if n := replay.Misfits(); n > 0 {
+		misfits := fmt.Errorf("%d of %d events do not fit what comes before them and are left out: is this the whole log from its beginning? `lapse audit` tells which they are", n, count)
+		if refused != nil {
+			return fmt.Errorf("%w; %w", refused, misfits)
+		}
+		return misfits
+	}
+	return refused
+}
+
+// before tells whether the position is before an event.
+func (p position) before(e *schema.Event) bool {
+	if p.time.IsZero() {
+		return p.seq < e.Seq
+	}
+	return p.time.UnixMilli() < e.Time
+}
+
+var errInterrupted = errors.New("interrupted: nothing is left behind, start it again")
+
+// foldEvents folds the events of a file up to a position, and returns how many
+// there were.
+func foldEvents(ctx context.Context, file *eventFile, replay *processor.Replay, until position, bar *progress) (count int, err error) {
+	err = file.events(ctx, func(e *schema.Event, bytes int) (more bool, err error) {
+		if until.before(e) {
+			return false, nil
+		}
+		bar.Add(int64(bytes))
+		count++
+		return true, replay.Add(e)
+	})
+	if ctx.Err() != nil {
+		return count, errInterrupted
+	} else if err != nil {
+		return count, err
+	}
+	return count, replay.Fold()
+}

@@ -1,0 +1,290 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Local is a whole database in memory that answers requests as the service does,
+// through the same deciding, folding and expiring, without NATS and with a
+// clock that only its caller moves. It has no goroutines and is not safe for
+// concurrent use. An error of its methods is a fault inside lapse; what a
+// request is told is in its Outcome.
+type Local struct {
+	simulation *Simulation
+	now        int64           // ms
+	log        []*schema.Event // all, internal events too
+	submitted  uint64          // mutations
+	// adopted says that the last events came from elsewhere: what is overdue at
+	// their end stays so until something happens here.
+	adopted bool
+}
+
+// localRoom is how many bytes a reply may have: as many as in a message of
+// serve's NATS server.
+const localRoom = 4<<20 - headerRoom
+
+// NewLocal returns an empty database at a time, in ms. Close it when done.
+func NewLocal(now int64) (*Local, error) {
+	l := &Local{now: now}
+	// The limits are those of serve, but for what depends on the machine.
+	limits := query.Limits{Time: replayLimits.Time}
+	var err error
+	l.simulation, err = newSimulation(func(e *schema.Event) error {
+		copied := *e
+		copied.Body = bytes.Clone(e.Body)
+		l.log = append(l.log, &copied)
+		return nil
+	}, limits, projections.Options{CacheBytes: 8 << 20, MemTableBytes: 4 << 20, DocumentBytes: 64 << 20})
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// unused tells whether nothing was asked yet. The time then is one to begin at
+// unless something else says so.
+func (l *Local) unused() bool { return l.simulation.Time() == 0 }
+
+// Close frees the memory.
+func (l *Local) Close() error { return l.simulation.Close() }
+
+// Now returns the time in ms.
+func (l *Local) Now() int64 { return l.now }
+
+// Log returns all events, internal ones too. They are shared and must not be
+// changed.
+func (l *Local) Log() []*schema.Event { return l.log }
+
+// event returns the event of a sequence, nil if there is none.
+func (l *Local) event(seq uint64) *schema.Event {
+	i, ok := slices.BinarySearchFunc(l.log, seq, func(e *schema.Event, seq uint64) int {
+		return int(int64(e.Seq) - int64(seq))
+	})
+	if !ok {
+		return nil
+	}
+	return l.log[i]
+}
+
+// Advance moves the clock to a time, in ms, through all that is due until then.
+// It does not go back.
+func (l *Local) Advance(to int64) error {
+	if to < l.now {
+		return fmt.Errorf("the time goes back by %d ms", l.now-to)
+	}
+	l.now, l.adopted = to, false
+	return l.settle()
+}
+
+// settle expires what is due and puts all events into the log.
+func (l *Local) settle() error {
+	if err := l.simulation.Advance(l.now); err != nil {
+		return err
+	}
+	return l.simulation.Flush()
+}
+
+// Finish lets the clock run on until nothing is pending.
+func (l *Local) Finish() error {
+	if err := l.Advance(l.now); err != nil {
+		return err
+	}
+	if err := l.simulation.Finish(); err != nil {
+		return err
+	}
+	l.now = max(l.now, l.simulation.Time())
+	return nil
+}
+
+// Adopt takes events of another log, which have to go on where this one ends,
+// and moves the clock to now, in ms, or to the last of them if that is later. At
+// the very beginning that may be back.
+// What is due then and has no event yet expires with the next mutation or move
+// of the clock. It returns how many events did not fit.
+func (l *Local) Adopt(now int64, events []*schema.Event) (misfits int, err error) {
+	if l.unused() {
+		l.now = 0
+	} else if err := l.settle(); err != nil {
+		return 0, err
+	}
+	before := l.simulation.reader.Misfits()
+	if err := l.simulation.Adopt(events); err != nil {
+		return 0, err
+	}
+	l.log = append(l.log, events...)
+	l.now = max(l.now, now, l.simulation.Time())
+	l.adopted = true
+	l.submitted = max(l.submitted, l.simulation.store.Cursor().Mutations)
+	return int(l.simulation.reader.Misfits() - before), nil
+}
+
+// Submit judges a mutation as one of those from JetStream, in which nobody waits
+// for the outcome: tail is what follows lapse.<db>.mutations. in the subject. It
+// returns the sequence that is the Cause of the event that results.
+func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64, err error) {
+	l.submitted++
+	mutation := schema.NewMutation(tail, bytes.Clone(body))
+	setHeaders(mutation, header)
+	mutation.Recorded, mutation.Cause = true, l.submitted
+	_, err = l.mutate(mutation)
+	return l.submitted, err
+}
+
+// Apply judges a mutation at a time, in ms, which the clock moves to; at the very
+// beginning that may be back. The mutation is the Local's from then on.
+func (l *Local) Apply(at int64, mutation *schema.Mutation) (Outcome, error) {
+	if at < l.now && !l.unused() {
+		return Outcome{}, fmt.Errorf("the time goes back by %d ms", l.now-at)
+	}
+	l.now = at
+	return l.mutate(mutation)
+}
+
+func (l *Local) mutate(mutation *schema.Mutation) (Outcome, error) {
+	l.adopted = false
+	o, err := l.simulation.Mutate(l.now, mutation)
+	if err == nil {
+		err = l.settle()
+	}
+	return o, err
+}
+
+// Request answers a request: tail is what follows lapse.<db>.api. in the
+// subject. The Seq of the outcome is that of the state which answered.
+func (l *Local) Request(tail string, header nats.Header, body []byte) (o Outcome, err error) {
+	if !l.adopted {
+		if err := l.settle(); err != nil {
+			return Outcome{}, err
+		}
+	}
+	o, err = l.answer(tail, header, body)
+	var fault *schema.Error
+	if errors.As(err, &fault) {
+		o, err = Outcome{Fault: fault}, nil
+	}
+	if err == nil && o.Fault == nil && len(o.Body) > localRoom {
+		o = Outcome{Fault: tooLargeBody(len(o.Body), localRoom)}
+	}
+	if o.Fault != nil {
+		o.Code, o.Body = o.Fault.Code, nil
+	}
+	if o.Seq == 0 {
+		o.Seq = l.simulation.reader.Seq()
+	}
+	return o, err
+}
+
+// answer is Request; an error may be a *schema.Error.
+func (l *Local) answer(tail string, header nats.Header, body []byte) (Outcome, error) {
+	if values := header.Values(schema.HeaderMinSeq); len(values) > 0 {
+		seq, fault := parseMinSeq(values[0])
+		if fault != nil {
+			return Outcome{}, fault
+		}
+		if l.simulation.reader.Seq() < seq {
+			return Outcome{}, minSeqLate(seq)
+		}
+	}
+	op, rest := splitOperation(tail)
+	if schema.ParseOp(op) != schema.NoOp {
+		mutation := schema.NewMutation(tail, bytes.Clone(body))
+		setHeaders(mutation, header)
+		o, err := l.mutate(mutation)
+		if err == nil && o.Repeat != 0 {
+			o.Code, o.Body, err = repeatOf(l.event(o.Repeat))
+		}
+		return o, err
+	}
+	if op == "batch" {
+		return l.batch(rest, header, body)
+	}
+	answer, err := l.read(op, rest, body)
+	return Outcome{Code: 200, Body: answer}, err
+}
+
+func (l *Local) batch(tail string, header nats.Header, body []byte) (Outcome, error) {
+	b, fault := parseBatch(tail, header, bytes.Clone(body))
+	if fault != nil {
+		return Outcome{}, fault
+	}
+	if b.Mutates() {
+		l.adopted = false
+		o, err := l.simulation.MutateBatch(l.now, b, localRoom)
+		if err == nil {
+			err = l.settle()
+		}
+		return o, err
+	}
+	results, err := readBatch(l.simulation.store, b, l.now/1000, localRoom)
+	return Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
+}
+
+// read answers a request that changes nothing.
+func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
+	reader, err := l.simulation.Reader()
+	if err != nil {
+		return nil, err
+	}
+	switch op {
+	case "collection.list", "status":
+		if fault := checkNoTail(op, tail); fault != nil {
+			return nil, fault
+		}
+		if op == "collection.list" {
+			return reader.Collections(), nil
+		}
+		status, err := reader.Status(l.now)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(status)
+	case "document.get", "history":
+		name, id, fault := documentName(tail)
+		if fault != nil {
+			return nil, fault
+		}
+		if op == "document.get" {
+			return reader.Document(l.now, name, id)
+		}
+		events, err := reader.History(name, id, body, l.event)
+		if err != nil {
+			return nil, err
+		}
+		return appendHistory(nil, events), nil
+	case "collection.get", "query":
+		name, err := schema.ParseCollectionName(tail)
+		if err != nil {
+			return nil, err
+		}
+		if op == "collection.get" {
+			return reader.Collection(l.now, name)
+		}
+		if fault := checkQuery(body); fault != nil {
+			return nil, fault
+		}
+		// Where serve would be done soon, a test wants it to be done.
+		for more := true; more; {
+			if more, err = l.simulation.store.Index(math.MaxInt32); err != nil {
+				return nil, err
+			}
+		}
+		return reader.Query(context.Background(), l.now, name, body)
+	}
+	if strings.HasPrefix(op, "snapshot.") {
+		return nil, schema.ErrBadRequest.With("%s: a database in memory keeps no snapshots", op)
+	}
+	return nil, unknownOperation(op)
+}

@@ -1,0 +1,210 @@
+package bubble_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/lapsetest/bubble"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// session is a document.
+type session struct {
+	Requests int `json:"requests"`
+	TTL      int `json:"ttl,omitempty"`
+}
+
+// TestDeadline waits for half an hour of documents, twice each.
+func TestDeadline(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+		c, ctx := s.Client(t), t.Context()
+		sessions, err := c.CreateCollection(ctx, "sessions", client.DefaultTTL(30*time.Minute))
+		check(t, err)
+		began := time.Now()
+		for i := range 20 {
+			_, err := client.Create(ctx, sessions, fmt.Sprint(i), session{Requests: i})
+			check(t, err)
+		}
+		time.Sleep(20 * time.Minute)
+		_, err = client.Patch[session](ctx, sessions, "7", map[string]int{"requests": 8})
+		check(t, err)
+		time.Sleep(10*time.Minute - time.Millisecond)
+		_, err = client.Get[session](ctx, sessions, "3")
+		check(t, err)
+		time.Sleep(time.Millisecond)
+		if _, err = client.Get[session](ctx, sessions, "3"); !errors.Is(err, client.ErrDocumentNotFound) {
+			t.Fatalf("after half an hour: %v", err)
+		}
+		item, err := client.Get[session](ctx, sessions, "7")
+		check(t, err)
+		if item.Value.Requests != 8 {
+			t.Errorf("the document is %+v", item)
+		}
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		n := 0
+		for x, err := range client.Expirations[session](ctx, c, client.FromStart(), client.UntilNow()) {
+			check(t, err)
+			want := began.Add(30 * time.Minute)
+			if x.ID == "7" {
+				want = began.Add(50 * time.Minute)
+			}
+			if x.Event.Time != want.UnixMilli() || !x.Due().Equal(want) {
+				t.Errorf("%s expired at %d, want %d", x.ID, x.Event.Time, want.UnixMilli())
+			}
+			n++
+		}
+		if n != 20 {
+			t.Errorf("%d expired, want 20", n)
+		}
+	})
+}
+
+// TestProgram runs what a user's program may be: a consumer that follows the
+// expiries while a writer goes on, with all that the client has.
+func TestProgram(t *testing.T) {
+	for i := range stress.Pick(2, 200) {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c := s.Client(t, client.WithReadYourWrites())
+				orders, err := c.CreateCollection(ctx, "orders", client.TTLPerDocument(), client.IncludePaths("/requests"))
+				check(t, err)
+				var seen []string
+				done := make(chan struct{})
+				watcher := s.Client(t)
+				go func() {
+					defer close(done)
+					for x, err := range client.Expirations[session](ctx, watcher, client.FromStart(), client.Durable("mailer")) {
+						if err != nil {
+							return
+						}
+						seen = append(seen, string(x.ID))
+					}
+				}()
+				for round := range 5 {
+					batch := orders.Batch()
+					for i := range 10 {
+						batch.Upsert(fmt.Sprintf("%d-%d", round, i), session{Requests: i, TTL: 60 + i})
+					}
+					results, err := batch.Run(ctx)
+					check(t, err)
+					check(t, results.Err())
+					_, err = c.Submit(ctx, "document.upsert", "orders", fmt.Sprintf("%d-late", round), session{TTL: 90})
+					check(t, err)
+					time.Sleep(time.Second)
+					n, err := client.Count(ctx, orders, client.Where("doc.requests >= 5", nil))
+					check(t, err)
+					if want := int64(5 * (round + 1)); n != want {
+						t.Errorf("round %d: %d found, want %d", round, n, want)
+					}
+					if round == 2 {
+						s.Stop(t)
+						time.Sleep(time.Second)
+						s.Start(t)
+					}
+				}
+				// Ways of NATS that keep timers.
+				raw := s.Connect(t)
+				_, err = raw.Request("lapse.main.api.status", nil, 5*time.Second)
+				check(t, err)
+				sub, err := raw.SubscribeSync("nothing")
+				check(t, err)
+				if _, err := sub.NextMsg(3 * time.Second); !errors.Is(err, nats.ErrTimeout) {
+					t.Errorf("a message that nobody sent: %v", err)
+				}
+				check(t, raw.FlushTimeout(time.Second))
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				cancel()
+				<-done
+				if len(seen) != 55 {
+					t.Errorf("%d expired, want 55: %s", len(seen), strings.Join(seen, " "))
+				}
+			})
+		})
+	}
+}
+
+// TestParallel: a test that is parallel is told so.
+func TestParallel(t *testing.T) {
+	t.Run("parallel", func(t *testing.T) {
+		t.Parallel()
+		defer func() {
+			if p := fmt.Sprint(recover()); !strings.Contains(p, "can not use t.Parallel") {
+				t.Errorf("it says %q", p)
+			}
+		}()
+		bubble.Test(t, func(*testing.T, *bubble.Server) { t.Error("it ran") })
+	})
+}
+
+// TestOutside: what uses NATS before and after a bubble, outside of it, is not
+// disturbed, nor disturbs it.
+func TestOutside(t *testing.T) {
+	ns, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
+	check(t, err)
+	ns.Start()
+	defer func() { ns.Shutdown(); ns.WaitForShutdown() }()
+	nc, err := nats.Connect("", nats.InProcessServer(ns))
+	check(t, err)
+	defer nc.Close()
+	keepTimers := func(nc *nats.Conn) {
+		for range 10 {
+			check(t, nc.FlushTimeout(time.Minute))
+		}
+	}
+	for range stress.Pick(3, 300) {
+		keepTimers(nc)
+		bubble.Test(t, func(t *testing.T, s *bubble.Server) { keepTimers(s.Connect(t)) })
+	}
+	keepTimers(nc)
+}
+
+// TestFailing: a test that fails in the middle, with everything under way, ends
+// as any that fails.
+func TestFailing(t *testing.T) {
+	if os.Getenv("LAPSE_BUBBLE_FAILS") != "" {
+		bubble.Test(t, func(t *testing.T, s *bubble.Server) {
+			c := s.Client(t)
+			go func() {
+				for range c.Changes(t.Context(), client.FromStart()) {
+				}
+			}()
+			sessions, err := c.CreateCollection(t.Context(), "sessions", client.DefaultTTL(time.Minute))
+			check(t, err)
+			_, err = client.Create(t.Context(), sessions, "a", session{})
+			check(t, err)
+			t.Fatal("on purpose")
+		})
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestFailing$", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), "LAPSE_BUBBLE_FAILS=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "on purpose") || strings.Contains(string(out), "panic") || strings.Contains(string(out), "leaked") {
+		t.Errorf("it ended with %v and said\n%s", err, out)
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

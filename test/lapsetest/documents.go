@@ -1,0 +1,270 @@
+package lapsetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Document is a document as in a reply: its Value is all of its JSON.
+type Document = client.Item[json.RawMessage]
+
+// must is Do for what is to succeed.
+func (db *DB) must(op, collection, id string, body any, opts ...client.RequestOption) *client.Reply {
+	db.t.Helper()
+	reply, err := db.Do(op, collection, id, body, opts...)
+	if err != nil {
+		db.t.Fatalf("%s %s %s: %v", op, collection, id, describe(err))
+	}
+	return reply
+}
+
+// describe adds the name of a coded error, which tests compare with.
+func describe(err error) string {
+	if coded, ok := errors.AsType[*client.Error](err); ok {
+		return fmt.Sprintf("%v (%d %s)", err, coded.Code, coded.Name)
+	}
+	return err.Error()
+}
+
+// into reads a reply.
+func (db *DB) into(v any, reply *client.Reply) {
+	db.t.Helper()
+	if err := json.Unmarshal(reply.Body, v); err != nil {
+		db.t.Fatalf("the reply %s: %v", reply.Body, err)
+	}
+}
+
+// encode returns JSON text as it is and anything else as JSON.
+func encode(body any) ([]byte, error) {
+	switch body := body.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []byte(body), nil
+	case []byte:
+		return body, nil
+	case json.RawMessage:
+		return body, nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(body); err != nil {
+		return nil, fmt.Errorf("a %T cannot be written as JSON: %w", body, err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// Properties returns the JSON of the properties that options of package client
+// make; it panics if one of them is not legal.
+//
+//	db.CreateCollection("sessions", lapsetest.Properties(client.DefaultTTL(time.Hour)))
+func Properties(opts ...client.PropertyOption) string {
+	p := schema.DefaultProperties()
+	for _, opt := range opts {
+		if err := opt(&p); err != nil {
+			panic(fmt.Sprintf("lapsetest: %v", err))
+		}
+	}
+	return string(p.AppendJSON(nil))
+}
+
+// CreateCollection creates a collection. properties are JSON, "" for the
+// defaults.
+func (db *DB) CreateCollection(name string, properties string) (info client.CollectionInfo) {
+	db.t.Helper()
+	db.into(&info, db.must("collection.create", name, "", properties))
+	return info
+}
+
+// ReplaceCollection replaces all properties of a collection.
+func (db *DB) ReplaceCollection(name string, properties string) (info client.CollectionInfo) {
+	db.t.Helper()
+	db.into(&info, db.must("collection.replace", name, "", properties))
+	return info
+}
+
+// DeleteCollection deletes a collection with all its documents.
+func (db *DB) DeleteCollection(name string) {
+	db.t.Helper()
+	db.must("collection.delete", name, "", nil)
+}
+
+// Collection returns a collection with its counts, if it is there.
+func (db *DB) Collection(name string) (info client.CollectionInfo, ok bool) {
+	db.t.Helper()
+	reply, err := db.Do("collection.get", name, "", nil)
+	if errors.Is(err, client.ErrCollectionNotFound) {
+		return info, false
+	} else if err != nil {
+		db.t.Fatalf("%v", err)
+	}
+	db.into(&info, reply)
+	return info, true
+}
+
+// Collections returns all collections.
+func (db *DB) Collections() []client.CollectionInfo {
+	db.t.Helper()
+	var list struct {
+		Collections []client.CollectionInfo `json:"collections"`
+	}
+	db.into(&list, db.must("collection.list", "", "", nil))
+	return list.Collections
+}
+
+// Create stores a document that does not live yet. body is JSON text or a value
+// to encode as JSON, here and below.
+func (db *DB) Create(collection, id string, body any, opts ...client.RequestOption) Document {
+	db.t.Helper()
+	return db.write("document.create", collection, id, body, opts)
+}
+
+// Upsert stores a document, whether it lives or not; see Created of the Document.
+func (db *DB) Upsert(collection, id string, body any, opts ...client.RequestOption) Document {
+	db.t.Helper()
+	return db.write("document.upsert", collection, id, body, opts)
+}
+
+// Replace stores a document that lives.
+func (db *DB) Replace(collection, id string, body any, opts ...client.RequestOption) Document {
+	db.t.Helper()
+	return db.write("document.replace", collection, id, body, opts)
+}
+
+// Patch applies a JSON Merge Patch (RFC 7396) to a document that lives.
+func (db *DB) Patch(collection, id string, patch any, opts ...client.RequestOption) Document {
+	db.t.Helper()
+	return db.write("document.patch", collection, id, patch, opts)
+}
+
+func (db *DB) write(op, collection, id string, body any, opts []client.RequestOption) Document {
+	db.t.Helper()
+	return db.document(db.must(op, collection, id, body, opts...))
+}
+
+func (db *DB) document(reply *client.Reply) Document {
+	db.t.Helper()
+	d, err := client.Decode[json.RawMessage](client.Result{Code: reply.Status, Body: reply.Body})
+	if err != nil {
+		db.t.Fatalf("%v", err)
+	}
+	return d
+}
+
+// Delete deletes a document that lives.
+func (db *DB) Delete(collection, id string, opts ...client.RequestOption) {
+	db.t.Helper()
+	db.must("document.delete", collection, id, nil, opts...)
+}
+
+// Document returns a document, if it lives now.
+func (db *DB) Document(collection, id string) (d Document, ok bool) {
+	db.t.Helper()
+	reply, err := db.Do("document.get", collection, id, nil)
+	if errors.Is(err, client.ErrDocumentNotFound) || errors.Is(err, client.ErrCollectionNotFound) {
+		return d, false
+	} else if err != nil {
+		db.t.Fatalf("document.get %s %s: %v", collection, id, describe(err))
+	}
+	return db.document(reply), true
+}
+
+// Batch sends a batch, {"operations":[…],"atomic":…} as in a request. Each result
+// has its own code, and error if it was refused.
+func (db *DB) Batch(collection string, batch any) client.Results {
+	db.t.Helper()
+	var answer struct {
+		Results client.Results `json:"results"`
+	}
+	db.into(&answer, db.must("batch", collection, "", batch))
+	for i := range answer.Results {
+		r := &answer.Results[i]
+		if r.Code >= 400 {
+			fault := &client.Error{Code: r.Code}
+			var body struct{ Error, Message string }
+			if err := json.Unmarshal(r.Body, &body); err != nil {
+				db.t.Fatalf("%v", err)
+			}
+			fault.Name, fault.Message = body.Error, body.Message
+			r.Err, r.Body = fault, nil
+		}
+	}
+	return answer.Results
+}
+
+// query asks a query in the form of a request, JSON or a value to encode as such.
+func (db *DB) query(collection string, request any, change map[string]any) (answer struct {
+	Documents []json.RawMessage `json:"documents"`
+	Cursor    string            `json:"cursor"`
+	Count     int               `json:"count"`
+	Plan      client.Plan       `json:"plan"`
+}) {
+	db.t.Helper()
+	text, err := encode(request)
+	if err != nil {
+		db.t.Fatalf("%v", err)
+	}
+	if len(change) > 0 {
+		members := map[string]any{}
+		if len(text) > 0 {
+			d := json.NewDecoder(bytes.NewReader(text))
+			d.UseNumber()
+			if err := d.Decode(&members); err != nil {
+				db.t.Fatalf("the query %s: %v", text, err)
+			}
+		}
+		for name, value := range change {
+			members[name] = value
+		}
+		if text, err = encode(members); err != nil {
+			db.t.Fatalf("%v", err)
+		}
+	}
+	db.into(&answer, db.must("query", collection, "", text))
+	return answer
+}
+
+// Query returns a page of the documents that a query finds, {"where":…} as in a
+// request, "" for all. The page has a cursor if there are more.
+func (db *DB) Query(collection string, request any) (page client.Page[json.RawMessage]) {
+	db.t.Helper()
+	answer := db.query(collection, request, nil)
+	page.Cursor = answer.Cursor
+	for _, body := range answer.Documents {
+		page.Items = append(page.Items, db.document(&client.Reply{Status: 200, Body: body}))
+	}
+	return page
+}
+
+// Count returns how many documents a query finds, all pages counted.
+func (db *DB) Count(collection string, request any) int {
+	db.t.Helper()
+	return db.query(collection, request, map[string]any{"count": true}).Count
+}
+
+// Plan returns how a query is answered: by which index, after looking at how many
+// documents. Indexes are always whole here.
+func (db *DB) Plan(collection string, request any) client.Plan {
+	db.t.Helper()
+	return db.query(collection, request, map[string]any{"explain": true}).Plan
+}
+
+// Status returns what status says. What depends on NATS is 0.
+func (db *DB) Status() (status client.Status) {
+	db.t.Helper()
+	db.into(&status, db.must("status", "", "", nil))
+	return status
+}
+
+// Digest returns the digest over all collections and documents, as in the status
+// of lapse serve and of lapse replay for the same log.
+func (db *DB) Digest() string {
+	db.t.Helper()
+	return db.Status().Digest
+}

@@ -1,0 +1,147 @@
+package lapsetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Seq returns the sequence of the last event of the log, 0 for none.
+func (db *DB) Seq() (seq uint64) {
+	db.t.Helper()
+	db.use(func(l *processor.Local) error {
+		if log := l.Log(); len(log) > 0 {
+			seq = log[len(log)-1].Seq
+		}
+		return nil
+	})
+	return seq
+}
+
+// Events returns the events of the log from sequence from on, as subscribers get
+// them; only those of some types, if any are given. They are shared and must not
+// be changed.
+func (db *DB) Events(from uint64, types ...client.EventType) (events []*client.Event) {
+	db.t.Helper()
+	db.use(func(l *processor.Local) error {
+		for _, e := range l.Log() {
+			if e.Seq >= from && !e.Type.Internal() && (len(types) == 0 || slices.Contains(types, e.Type)) {
+				events = append(events, e)
+			}
+		}
+		return nil
+	})
+	return events
+}
+
+// Log returns the whole log as lapse export prints it: an event as JSON a line.
+// The same calls give the same bytes.
+func (db *DB) Log() string {
+	db.t.Helper()
+	return Lines(db.Events(0))
+}
+
+// Lines returns events as lapse export prints them.
+func Lines(events []*client.Event) string {
+	var b []byte
+	for _, e := range events {
+		b = append(e.AppendJSON(b), '\n')
+	}
+	return string(b)
+}
+
+// History returns what happened to an id, newest first, earlier lives included;
+// nothing if it never was. Like a request without a limit, it ends after 100
+// events.
+func (db *DB) History(collection, id string) []*client.Event {
+	db.t.Helper()
+	reply, err := db.Do("history", collection, id, nil)
+	if coded, ok := err.(*client.Error); ok && coded.Code == 404 {
+		return nil
+	} else if err != nil {
+		db.t.Fatalf("history %s %s: %v", collection, id, describe(err))
+	}
+	var list struct {
+		Events []*client.Event `json:"events"`
+	}
+	db.into(&list, reply)
+	return list.Events
+}
+
+// WantEvents fails the test unless the events from sequence from on are those of
+// want: one JSON object a line, of an event's members in the form of lapse
+// export. Members that are not given may have any value, also within body. No
+// lines want no events.
+//
+//	db.WantEvents(seq+1, `
+//		{"type":"DocumentExpired","id":"a","body":{"user":"x"}}
+//		{"type":"DocumentCreated","id":"a"}`)
+func (db *DB) WantEvents(from uint64, want string) {
+	db.t.Helper()
+	events := db.Events(from)
+	lines := slices.DeleteFunc(strings.Split(want, "\n"), func(line string) bool { return strings.TrimSpace(line) == "" })
+	for i, line := range lines {
+		fault := ""
+		if i >= len(events) {
+			fault = "there is no such event"
+		} else {
+			fault = mismatch(line, events[i])
+		}
+		if fault != "" {
+			db.t.Fatalf("event %d is not %s: %s\nfrom %d on there are:\n%s", i+1, strings.TrimSpace(line), fault, from, Lines(events))
+		}
+	}
+	if len(events) > len(lines) {
+		db.t.Fatalf("there are %d events more than wanted:\n%s", len(events)-len(lines), Lines(events[len(lines):]))
+	}
+}
+
+// mismatch tells where an event is not as wanted, "" if it is.
+func mismatch(want string, e *schema.Event) string {
+	w, err := decode([]byte(want))
+	if err != nil {
+		return fmt.Sprintf("what is wanted is not JSON: %v", err)
+	}
+	got, err := decode(e.AppendJSON(nil))
+	if err != nil {
+		return err.Error()
+	}
+	return differ("", w, got)
+}
+
+func decode(text []byte) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return v, d.Decode(&v)
+}
+
+// differ tells where got lacks something of want.
+func differ(path string, want, got any) string {
+	members, ok := want.(map[string]any)
+	has, both := got.(map[string]any)
+	if !ok || !both {
+		if reflect.DeepEqual(want, got) {
+			return ""
+		}
+		text, _ := json.Marshal(got)
+		return fmt.Sprintf("%s is %s", strings.TrimPrefix(path, "."), text)
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value, ok := has[name]
+		if !ok {
+			return fmt.Sprintf("it has no %s", strings.TrimPrefix(path+"."+name, "."))
+		}
+		if fault := differ(path+"."+name, members[name], value); fault != "" {
+			return fault
+		}
+	}
+	return ""
+}
