@@ -125,6 +125,15 @@ func (l *eventLog) Bounds(ctx context.Context) (first, last uint64, err error) {
 	return info.State.FirstSeq, info.State.LastSeq, nil
 }
 
+// ServerTime returns what the clock of the NATS server says.
+func (l *eventLog) ServerTime(ctx context.Context) (time.Time, error) {
+	info, err := l.stream.Info(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.TimeStamp, nil
+}
+
 // Event reads one event; jetstream.ErrMsgNotFound if there is none.
 func (l *eventLog) Event(ctx context.Context, seq uint64) (*schema.Event, error) {
 	m, err := l.stream.GetMsg(ctx, seq)

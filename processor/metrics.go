@@ -28,6 +28,9 @@ var (
 	metricFirst     = describe("log_first_sequence", "First sequence of the log, as of the last look at the retention.")
 	metricSnapshots = describe("snapshots_made_total", "Snapshots made and verified as often as serve was told to.")
 	metricKept      = describe("retention_failures_total", "Rounds of snapshots and retention that failed; the log is kept whole then.")
+	metricSuspect   = describe("clock_suspect", "Whether the clock is not believed: nothing expires then and writes are refused.")
+	metricOffset    = describe("clock_offset_seconds", "How far the clock is ahead of what it should say.")
+	metricRefused   = describe("clock_refused_total", "Requests refused because the clock was not believed.")
 	metricUp        = describe("up", "Whether the status could be read.")
 )
 
@@ -38,7 +41,8 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{metricSeq, metricDocuments, metricPending, metricOverdue, metricLateness,
-		metricBehind, metricForeign, metricRequests, metricErrors, metricFirst, metricSnapshots, metricKept, metricUp} {
+		metricBehind, metricForeign, metricRequests, metricErrors, metricFirst, metricSnapshots, metricKept,
+		metricSuspect, metricOffset, metricRefused, metricUp} {
 		descs <- d
 	}
 }
@@ -70,6 +74,13 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		send(metricSnapshots, prometheus.CounterValue, float64(c.keeper.made.Load()))
 		send(metricKept, prometheus.CounterValue, float64(c.keeper.failed.Load()))
 	}
+	suspect := 0.
+	if status.Clock.Suspect {
+		suspect = 1
+	}
+	send(metricSuspect, prometheus.GaugeValue, suspect)
+	send(metricOffset, prometheus.GaugeValue, float64(status.Clock.OffByMs)/1000)
+	send(metricRefused, prometheus.CounterValue, float64(status.Clock.Refused))
 	for operation, n := range c.operations.snapshot() {
 		send(metricRequests, prometheus.CounterValue, float64(n.Requests), operation)
 		send(metricErrors, prometheus.CounterValue, float64(n.Errors), operation)

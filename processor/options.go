@@ -61,6 +61,20 @@ type Options struct {
 	// If 0, a quarter of Retain but an hour at most, and never if that is 0,
 	// too.
 	SnapshotEvery time.Duration
+	// Clock is the machine's clock; Go's if nil, for which the time that the
+	// machine sleeps may not have passed.
+	Clock Clock
+	// MaxClockStep is how far that clock may be from what it should say; a
+	// minute if 0. Beyond that nothing expires and writes are refused.
+	MaxClockStep time.Duration
+	// MaxDowntime is how long after the end of the log the clock may be at the
+	// start; 30 days if 0.
+	MaxDowntime time.Duration
+	// AcceptClock takes the clock for right at the start, wherever the log ends.
+	AcceptClock bool
+	// SameClock says that the NATS server has the same clock, so that its time
+	// proves nothing.
+	SameClock bool
 	// Logger gets what an operator should know; nowhere if nil.
 	Logger *slog.Logger
 	// Progress is called while the log is folded at the start, with the
@@ -97,6 +111,15 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.SnapshotEvery == 0 && o.Retain > 0 {
 		o.SnapshotEvery = max(min(o.Retain/4, time.Hour), time.Second)
+	}
+	if o.Clock == nil {
+		o.Clock = goClock()
+	}
+	if o.MaxClockStep == 0 {
+		o.MaxClockStep = time.Minute
+	}
+	if o.MaxDowntime == 0 {
+		o.MaxDowntime = 30 * 24 * time.Hour
 	}
 	if o.Version == "" {
 		o.Version = "0.0.0"

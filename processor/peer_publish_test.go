@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
@@ -52,7 +53,7 @@ func startPublisher(b *testing.B) *publisher {
 func (p *publisher) messages(mutations []*schema.Mutation) []*nats.Msg {
 	messages := make([]*nats.Msg, 0, len(mutations))
 	for _, mu := range mutations {
-		if _, err := p.decide.Decide(nowMillis(), mu); err != nil {
+		if _, err := p.decide.Decide(time.Now().UnixMilli(), mu); err != nil {
 			p.b.Fatal(err)
 		}
 		for _, fact := range p.decide.Take() {

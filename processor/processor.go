@@ -74,10 +74,20 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if err != nil {
 		return nil, err
 	}
+	clock := newTimekeeper(o, store.Cursor().Time, len(store.Collections()) == 0)
+	snapshots.clock = clock
+	if !o.SameClock {
+		if err := clock.compare(ctx, log.ServerTime); err != nil {
+			o.Logger.Warn("the NATS server does not say its time", "err", err)
+		}
+	}
+	if _, fault := clock.check(); fault != nil && o.AcceptClock {
+		clock.accept()
+	}
 	w := &writer{
 		options: o, logger: o.Logger, log: log, store: store, name: nuid.Next(),
 		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
-		lateness: newLateness(),
+		clock: clock, lateness: newLateness(),
 	}
 	if _, err := w.start(ctx, nil); err != nil {
 		return nil, err
@@ -89,9 +99,9 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
 	}
 	p.writer = w
-	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, wishes: w.wishes,
+	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, wishes: w.wishes,
 		stale: o.Retain > 0}
-	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, snapshots: snapshots}
+	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, snapshots: snapshots, clock: clock}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),
@@ -119,6 +129,9 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream) {
 	p.running.Add(3)
 	p.running.Go(func() { p.index(writing) })
 	p.running.Go(func() { p.keeper.run(reading) })
+	if !p.options.SameClock {
+		p.running.Go(func() { p.service.clock.watch(writing, log.ServerTime) })
+	}
 	go func() {
 		defer p.running.Done()
 		select {
@@ -172,6 +185,9 @@ func (p *Processor) fail(err error) {
 // Failed is sent what made going on impossible, if anything does. The
 // processor answers no mutations then: stop it and start another.
 func (p *Processor) Failed() <-chan error { return p.failed }
+
+// AcceptClock takes the machine's clock for right if it is not believed.
+func (p *Processor) AcceptClock() { p.service.clock.accept() }
 
 // Stop ends serving: requests under way are answered, what was decided is
 // waited for, and the projection is flushed.

@@ -69,7 +69,7 @@ func (w *waitingQuery) answer() {
 	reply, err := w.engine.Answer(ctx, w.store, query.Ask{
 		Collection: w.name,
 		Body:       w.data,
-		Now:        secondAt,
+		Now:        w.clock.second,
 		Room:       w.room,
 		MinSeq:     w.minSeq,
 	})

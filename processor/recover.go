@@ -95,7 +95,11 @@ func (w *writer) moveFence(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e := &schema.Event{Seq: cursor.Seq + 1, Time: max(cursor.Time, nowMillis()), Type: schema.WriterStarted,
+	now, fault := w.clock.check()
+	if fault != nil {
+		now = 0 // the fence moves and time does not
+	}
+	e := &schema.Event{Seq: cursor.Seq + 1, Time: max(cursor.Time, now), Type: schema.WriterStarted,
 		Collection: schema.InternalCollection, Body: body}
 	if err := w.log.Append([]projections.Fact{{Event: e}}, false); err != nil {
 		return err
@@ -177,23 +181,33 @@ func (w *writer) abandon(fault *schema.Error) {
 		d.answer(Outcome{Code: unsure.Code, Fault: unsure})
 		return d.done != nil
 	})
+	w.refuseRetries(fault)
+}
+
+// refuseRetries answers the requests that wait to be decided, and returns how
+// many there were.
+func (w *writer) refuseRetries(fault *schema.Error) int {
+	before := len(w.retry)
 	w.retry = slices.DeleteFunc(w.retry, func(one *wish) bool {
 		one.answer(Outcome{Code: fault.Code, Fault: fault})
 		return one.done != nil
 	})
+	return before - len(w.retry)
 }
 
 // outOfReach is what mutations are told that nobody can decide now.
 var outOfReach = schema.ErrUnavailable.With("the log is out of reach: try again")
 
-// refuse answers every request that is queued while nothing can be decided.
-func (w *writer) refuse(fault *schema.Error) {
+// refuse answers every request that is queued while nothing can be decided, and
+// returns how many there were.
+func (w *writer) refuse(fault *schema.Error) (refused int) {
 	for {
 		select {
 		case one := <-w.wishes:
 			one.answer(Outcome{Code: fault.Code, Fault: fault})
+			refused++
 		default:
-			return
+			return refused
 		}
 	}
 }

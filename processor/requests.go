@@ -40,10 +40,7 @@ func unknownOperation(op string) *schema.Error {
 
 // now returns the second by which reads judge deadlines: log time, which does
 // not go back, moved on by the clock.
-func (s *service) now() int64 { return secondAt(s.store.Cursor().Time) }
-
-// secondAt is now for a state at a log time, in ms.
-func secondAt(logTime int64) int64 { return max(nowMillis(), logTime) / 1000 }
+func (s *service) now() int64 { return s.clock.second(s.store.Cursor().Time) }
 
 // fail answers with a fault of ours.
 func (r *request) fail(err error) {
@@ -292,6 +289,7 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		LogTime:    cursor.Time,
 		LatenessMs: s.writer.lateness.at(now * 1000),
 		Digest:     s.store.Digest().String(),
+		Clock:      s.clock.status(),
 	}
 	if err := addCounts(&status, s.store, now); err != nil {
 		return status, err

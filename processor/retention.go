@@ -26,6 +26,7 @@ type keeper struct {
 	store     *projections.Store
 	mutations *mutationStream
 	snapshots *snapshots
+	clock     *timekeeper
 	wishes    chan<- *wish
 
 	compacted uint64        // the last fact when the projection was compacted
@@ -73,8 +74,12 @@ func (k *keeper) first(ctx context.Context) time.Duration {
 	return min(max(k.options.SnapshotEvery-age, 0), k.options.SnapshotEvery)
 }
 
-// round does all there is to do, once.
+// round does all there is to do, once. While the clock is not believed that is
+// nothing: it could be wrong about what is old.
 func (k *keeper) round(ctx context.Context) error {
+	if _, fault := k.clock.check(); fault != nil {
+		return nil
+	}
 	if k.options.Retain > 0 {
 		// Before the snapshot, which then holds nothing that the log has lost.
 		if err := errors.Join(k.pad(ctx), k.prune(ctx)); err != nil {
@@ -135,7 +140,7 @@ func (k *keeper) drop(ctx context.Context, list []schema.Snapshot) (kept []schem
 	}
 	defer k.snapshots.making.Unlock()
 	for _, snapshot := range list {
-		old := k.options.Retain > 0 && snapshot.Created < nowMillis()-k.options.Retain.Milliseconds()
+		old := k.options.Retain > 0 && snapshot.Created < k.clock.millis()-k.options.Retain.Milliseconds()
 		if snapshot.Sound && (len(kept) == 0 || len(kept) < keepSnapshots && !old) {
 			kept = append(kept, snapshot)
 			continue
@@ -162,14 +167,14 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if first > max(cursor.Last, cursor.Padded) {
 		return nil // there is nothing left but what trimming itself notes
 	}
-	from, err := k.log.FirstSince(ctx, nowMillis()-k.options.Retain.Milliseconds())
+	from, err := k.log.FirstSince(ctx, k.clock.millis()-k.options.Retain.Milliseconds())
 	if err != nil {
 		return err
 	}
 	// The event of a snapshot's cursor stays: by it the log is known.
 	from = min(from, sound[len(sound)-1].Seq)
 	// So does what a repeat may be answered with.
-	repeats, ok, err := k.store.RepeatsFrom(max(nowMillis(), cursor.Time))
+	repeats, ok, err := k.store.RepeatsFrom(max(k.clock.millis(), cursor.Time))
 	if err != nil {
 		return err
 	}
@@ -230,7 +235,7 @@ func (k *keeper) pad(ctx context.Context) error {
 	if cursor.Last <= cursor.Padded {
 		return nil
 	}
-	now := nowMillis()
+	now := k.clock.millis()
 	if now < k.padded+k.options.Retain.Milliseconds()/padsPerRetention {
 		return nil
 	}

@@ -44,6 +44,7 @@ type service struct {
 	mutations *mutationStream
 	writer    *writer
 	snapshots *snapshots
+	clock     *timekeeper
 	micro     micro.Service
 	operations
 

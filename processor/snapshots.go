@@ -32,6 +32,7 @@ type snapshots struct {
 	js     jetstream.JetStream
 	log    *eventLog          // that they are of; of any if nil
 	store  *projections.Store // that copies are made of
+	clock  *timekeeper        // that says when
 	fs     vfs.FS
 	dir    string // of the projection
 	logger *slog.Logger
@@ -138,7 +139,7 @@ func (s *snapshots) Create(ctx context.Context) (schema.Snapshot, error) {
 		return schema.Snapshot{}, fmt.Errorf("the projection is not sound, remove it and fold the log anew: %w", err)
 	}
 	snapshot := schema.Snapshot{Seq: cursor.Seq, LogTime: cursor.Time, Digest: digest.String(),
-		Created: nowMillis(), Format: cursor.Format}
+		Created: s.clock.millis(), Format: cursor.Format}
 	if existing, ours, err := s.describe(ctx, cursor.Seq); err != nil || ours && existing.Sound {
 		return existing, err
 	}

@@ -28,7 +28,7 @@ const (
 	maxRecoveries  = 3 // in a row without anything folded before the writer slows down
 	maxPause       = 10 * time.Second
 	resumeInterval = 100 * time.Millisecond
-	clockCheck     = time.Second     // timers do not see that the clock was set forward, or that the machine slept
+	clockCheck     = time.Second     // timers do not see that the clock was set, or that the machine slept
 	abandonAfter   = 2 * time.Second // out of reach, the log keeps no request waiting
 )
 
@@ -80,14 +80,14 @@ type writer struct {
 	draining   bool      // nothing is decided until everything pending is folded
 	again      bool      // the first of retry waits for that, so nothing else comes before it
 	more       bool      // something is due that the last turn left
+	clock      *timekeeper
+	held       bool // the clock is not believed: nothing is decided
 	lateness   *lateness
 	gone       atomic.Bool // nothing is decided any more
 }
 
 // errSuperseded means that another process writes this log now.
 var errSuperseded = errors.New("another lapse has taken over this database: stop one of the two, a database has one writer")
-
-func nowMillis() int64 { return time.Now().UnixMilli() }
 
 // run decides until ctx ends, and then until nothing is under way. It returns
 // nil then, or what makes going on impossible.
@@ -108,8 +108,11 @@ func (w *writer) run(ctx context.Context) (err error) {
 			return w.drain()
 		}
 		wishes, mutations := w.wishes, w.mutations
-		if w.full() || len(w.retry) > 0 {
-			wishes, mutations = nil, nil
+		if w.full() || len(w.retry) > 0 && !w.held {
+			wishes = nil
+		}
+		if wishes == nil || w.held {
+			mutations = nil
 		}
 		timer.Reset(w.untilNext())
 		select {
@@ -153,16 +156,18 @@ func (w *writer) untilNext() time.Duration {
 	if w.full() {
 		return max(wait, 0)
 	}
+	wait = min(wait, clockCheck)
+	if w.held {
+		return max(wait, 0)
+	}
 	if w.more || len(w.retry) > 0 {
 		return 0
 	}
 	if at, ok := w.machine.NextDue(); ok {
-		// Log time does not go back: if the wall clock did, it stands still.
-		due := time.UnixMilli(at * 1000)
 		if w.machine.Time() >= at*1000 {
 			return 0
 		}
-		wait = min(wait, time.Until(due), clockCheck)
+		wait = min(wait, w.clock.until(at))
 	}
 	return max(wait, 0)
 }
@@ -175,7 +180,11 @@ func (w *writer) turn(ctx context.Context) error {
 	if w.full() {
 		return nil
 	}
-	now := nowMillis()
+	now, fault := w.clock.check()
+	if w.held = fault != nil; w.held {
+		w.hold(fault)
+		return nil
+	}
 	// What is due comes first, so that what a change of policy made overdue
 	// expires right after it; but no more of it than requests can wait for.
 	share := idleExpiries
@@ -207,6 +216,13 @@ func (w *writer) turn(ctx context.Context) error {
 	w.append()
 	w.tell()
 	return nil
+}
+
+// hold refuses requests. Mutations of the stream wait.
+func (w *writer) hold(fault *schema.Error) {
+	refused := w.refuseRetries(fault) + w.refuse(fault)
+	w.clock.refused.Add(uint64(refused))
+	w.again = w.again && refused == 0
 }
 
 // next returns the next wish, nil if none is queued. Requests and mutations

@@ -17,6 +17,18 @@ type Status struct {
 	// the last event in it that is not internal: equal for all who folded the
 	// same log so far, also for lapse replay.
 	Digest string `json:"digest"`
+
+	Clock Clock `json:"clock"`
+}
+
+// Clock is what the process thinks of its machine's clock. While it is suspect
+// nothing expires and writes are refused.
+type Clock struct {
+	Suspect bool   `json:"suspect"`
+	OffByMs int64  `json:"offByMs"`          // ahead of what it should say, if positive
+	ForMs   int64  `json:"forMs,omitempty"`  // since it became suspect
+	Reason  string `json:"reason,omitempty"` // why it is
+	Refused uint64 `json:"refused"`          // requests, since the start
 }
 
 // Lateness is the log time of DocumentExpired minus the moment the document

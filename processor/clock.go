@@ -1,0 +1,171 @@
+package processor
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Clock tells the time of day, which anybody may set, and how much has elapsed
+// since any fixed moment, by a clock that nobody sets. Where that one does not
+// count the time that the machine sleeps, waking up looks as if the clock had
+// been set. The time of day is to be read first. It may be called from any
+// goroutine.
+type Clock func() (wall time.Time, elapsed time.Duration)
+
+// goClock is Go's.
+func goClock() Clock {
+	began := time.Now()
+	return func() (time.Time, time.Duration) {
+		now := time.Now()
+		return now, now.Sub(began)
+	}
+}
+
+const (
+	serverInterval = 10 * time.Second // between two looks at the NATS server's clock
+	serverPatience = 5 * time.Second
+)
+
+// timekeeper says what time it is, as far as its guard believes the clock.
+// Any goroutine may ask.
+type timekeeper struct {
+	clock  Clock
+	logger *slog.Logger
+	now    atomic.Pointer[instant] // from which time goes on
+
+	mu    sync.Mutex
+	guard *guard
+	fault *schema.Error // what writes are told, nil while the clock is believed
+
+	refused atomic.Uint64 // requests, while it was not
+}
+
+// newTimekeeper returns one over a log that ends at a time, in ms, 0 if it is
+// empty; unbounded says that nothing in it could expire.
+func newTimekeeper(o Options, end int64, unbounded bool) *timekeeper {
+	k := &timekeeper{clock: o.Clock, logger: o.Logger}
+	_, elapsed := k.clock()
+	k.guard = newGuard(o.MaxClockStep, o.MaxDowntime, end, unbounded, elapsed)
+	k.publish()
+	return k
+}
+
+func (k *timekeeper) publish() {
+	given := k.guard.given
+	k.now.Store(&given)
+}
+
+// millis is the time in ms. It never goes back.
+func (k *timekeeper) millis() int64 {
+	_, elapsed := k.clock()
+	return k.now.Load().at(elapsed).UnixMilli()
+}
+
+// until is how long it takes to a second.
+func (k *timekeeper) until(second int64) time.Duration {
+	_, elapsed := k.clock()
+	return time.Unix(second, 0).Sub(k.now.Load().at(elapsed))
+}
+
+// second is the second by which deadlines are judged for a state at a log time,
+// in ms.
+func (k *timekeeper) second(logTime int64) int64 { return max(k.millis(), logTime) / 1000 }
+
+// check looks at the clock. It returns the time in ms, or what to tell those
+// who want something changed while that is not known.
+func (k *timekeeper) check() (now int64, fault *schema.Error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	wall, elapsed := k.clock()
+	if before := k.guard.doubt; k.guard.check(wall, elapsed) {
+		k.tell(before, elapsed)
+		k.publish()
+	}
+	return k.guard.given.at(elapsed).UnixMilli(), k.fault
+}
+
+// tell says what the guard thinks now, and logs it if it thought otherwise
+// before.
+func (k *timekeeper) tell(before *doubt, elapsed time.Duration) {
+	switch after := k.guard.doubt; {
+	case after != nil:
+		k.fault = schema.ErrUnavailable.With("writes are refused and nothing expires: %s; set the clock right, or have it accepted as it is (SIGUSR1 to lapse serve, or start it with --accept-clock)", k.guard.reason())
+		if before == nil {
+			k.logger.Error("the clock is not believed: nothing expires and writes are refused until it is right, or accepted by SIGUSR1 or a start with --accept-clock",
+				"why", k.guard.reason(), "off", after.off)
+		}
+	case before != nil:
+		k.fault = nil
+		k.logger.Info("the clock is right again", "after", elapsed-before.began, "refused", k.refused.Load())
+	}
+}
+
+// accept takes the clock for right if it was not believed.
+func (k *timekeeper) accept() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	wall, elapsed := k.clock()
+	before := k.guard.doubt
+	if before == nil {
+		k.logger.Info("the clock is believed, there is nothing to accept")
+		return
+	}
+	k.guard.accept(wall, elapsed)
+	k.fault = nil
+	k.logger.Warn("the clock is accepted as it is", "wall", timestamp(wall), "off", before.off)
+	if still := k.guard.given.floor.Sub(wall); still > 0 {
+		k.logger.Warn("time stands still until the clock gets there: nothing expires before that", "for", still)
+	}
+	k.publish()
+}
+
+// compare asks for the NATS server's time and notes it.
+func (k *timekeeper) compare(ctx context.Context, ask func(context.Context) (time.Time, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, serverPatience)
+	defer cancel()
+	_, before := k.clock()
+	server, err := ask(ctx)
+	if err != nil {
+		return err
+	}
+	_, after := k.clock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.guard.hear(server, after, after-before)
+	return nil
+}
+
+// watch compares the clock with the NATS server's now and then, until ctx ends.
+// A server that is not there for a while is a matter for others.
+func (k *timekeeper) watch(ctx context.Context, ask func(context.Context) (time.Time, error)) {
+	next := time.NewTicker(serverInterval)
+	defer next.Stop()
+	for {
+		select {
+		case <-next.C:
+			_ = k.compare(ctx, ask)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// status says how the clock stands.
+func (k *timekeeper) status() schema.Clock {
+	k.check()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	wall, elapsed := k.clock()
+	s := schema.Clock{Refused: k.refused.Load()}
+	if d := k.guard.doubt; d != nil {
+		s.Suspect, s.OffByMs, s.ForMs, s.Reason = true, d.off.Milliseconds(), (elapsed - d.began).Milliseconds(), k.guard.reason()
+	} else {
+		s.OffByMs = k.guard.off(wall.Round(0), elapsed).Milliseconds()
+	}
+	return s
+}
