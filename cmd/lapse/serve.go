@@ -28,6 +28,9 @@ type serveFlags struct {
 	snapshotEvery            time.Duration
 	query                    query.Limits
 	queryWorkers, queryQueue int
+
+	maxClockStep, maxDowntime time.Duration
+	acceptClock               bool
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -51,6 +54,7 @@ is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
 	flags.StringVar(&f.retain, "retain", "forever", "how long what happened stays in the log: forever, or a `DURATION` like 720h or 30d")
 	flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION` (default a quarter of --retain, at most 1h; never with forever)")
 	addQueryFlags(flags, &f)
+	addClockFlags(flags, &f)
 	return cmd
 }
 
@@ -85,6 +89,14 @@ func parseRetain(text string) (time.Duration, error) {
 	return d, nil
 }
 
+// addClockFlags adds when the machine's clock is believed.
+func addClockFlags(flags *pflag.FlagSet, f *serveFlags) {
+	o := processor.Options{}.EnsureDefaults()
+	flags.DurationVar(&f.maxClockStep, "max-clock-step", o.MaxClockStep, "follow a clock that is set by up to `DURATION`; refuse writes and expire nothing when it is set by more")
+	flags.DurationVar(&f.maxDowntime, "max-downtime", o.MaxDowntime, "believe a clock that is up to `DURATION` after the end of the log at the start")
+	flags.BoolVar(&f.acceptClock, "accept-clock", false, "believe the clock at the start, wherever the log ends")
+}
+
 // check returns a usage error for a number that allows nothing.
 func (f *serveFlags) check() error {
 	for name, n := range map[string]int64{
@@ -99,6 +111,11 @@ func (f *serveFlags) check() error {
 	}
 	if f.snapshotEvery < 0 || f.snapshotEvery > 0 && f.snapshotEvery < time.Second {
 		return usageErrorf("--snapshot-every %s: use 1s or more", f.snapshotEvery)
+	}
+	for name, d := range map[string]time.Duration{"max-clock-step": f.maxClockStep, "max-downtime": f.maxDowntime} {
+		if d < time.Second {
+			return usageErrorf("--%s %s: use at least 1s", name, d)
+		}
 	}
 	return nil
 }
@@ -155,6 +172,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 
 		Retain: retain, SnapshotEvery: f.snapshotEvery,
 
+		Clock: machineClock(), SameClock: true,
+		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
+
 		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,
 
 		Progress: func(done, total uint64) {
@@ -182,6 +202,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 		defer stop()
 	}
+	defer onAcceptClock(p.AcceptClock)()
 	fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, kept in %s\n", database, server.URL(), f.storeDir)
 	var failure error
 	select {

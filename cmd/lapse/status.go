@@ -54,5 +54,10 @@ func (out *output) status(s client.Status) error {
 	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
 	row("mutations behind", alarm(int64(s.MutationsBehind)))
 	row("digest", printable(s.Digest))
+	clock := "right"
+	if c := s.Clock; c.Suspect {
+		clock = p.paint(fmt.Sprintf("not believed for %s, %d writes refused: %s", ms(c.ForMs), c.Refused, printable(c.Reason)), color.FgRed)
+	}
+	row("clock", clock)
 	return out.render(t)
 }

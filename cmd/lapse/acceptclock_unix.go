@@ -1,0 +1,27 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// onAcceptClock calls accept for every SIGUSR1 until stop is called. SIGHUP
+// would come when somebody closes a terminal, too.
+func onAcceptClock(accept func()) (stop func()) {
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGUSR1)
+	go func() {
+		defer close(done)
+		for range signals {
+			accept()
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+		<-done
+	}
+}

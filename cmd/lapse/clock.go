@@ -1,0 +1,45 @@
+package main
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsedb/lapse/processor"
+)
+
+// awake is how the two clocks stood when the machine was last seen to have
+// slept, or at the start.
+type awake struct {
+	ahead time.Duration // of the time of day on Go's clock
+	slept time.Duration // that Go's clock has not counted
+}
+
+// machineClock tells the time of day, and what has elapsed with the time that
+// the machine slept, which Go's clock does not count. That takes a system call,
+// and it is asked often: so only when the time of day has moved against Go's
+// clock, as it has after a sleep.
+func machineClock() processor.Clock {
+	began := time.Now()
+	bootedBefore, ok := sinceBoot()
+	if !ok {
+		return nil
+	}
+	var last atomic.Pointer[awake]
+	last.Store(&awake{})
+	return func() (time.Time, time.Duration) {
+		now := time.Now()
+		counted := now.Sub(began)
+		ahead := now.Round(0).Sub(began.Round(0)) - counted
+		then := last.Load()
+		if (ahead - then.ahead).Abs() < time.Millisecond {
+			return now, counted + then.slept
+		}
+		slept := then.slept
+		booted, _ := sinceBoot()
+		if more := booted - bootedBefore - time.Since(began) - slept; more > time.Millisecond {
+			slept += more
+		}
+		last.CompareAndSwap(then, &awake{ahead, slept})
+		return now, counted + slept
+	}
+}

@@ -1,0 +1,23 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sinceBoot is how long the machine has been on, asleep or not.
+func sinceBoot() (time.Duration, bool) {
+	id := int32(unix.CLOCK_MONOTONIC_RAW) // counts sleep on Darwin
+	if runtime.GOOS == "linux" {
+		id = 7 // CLOCK_BOOTTIME, which Darwin doesn't have
+	}
+	var t unix.Timespec
+	if err := unix.ClockGettime(id, &t); err != nil {
+		return 0, false
+	}
+	return time.Duration(t.Nano()), true
+}
