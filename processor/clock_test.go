@@ -1,0 +1,642 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// TestClockSet: a clock that is set by too much expires nothing and hides
+// nothing, whichever way it goes; writes are refused and mutations wait; and
+// all goes on when it is right again.
+func TestClockSet(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		set  func(*wrongClock)
+	}{
+		{"an hour ahead", func(c *wrongClock) { c.set(time.Hour) }},
+		{"an hour behind", func(c *wrongClock) { c.set(-time.Hour) }},
+		{"ten years ahead", func(c *wrongClock) { c.set(10 * year) }},
+		{"ten years behind", func(c *wrongClock) { c.set(-10 * year) }},
+		{"standing still", func(c *wrongClock) { c.freeze(); time.Sleep(70 * time.Second) }},
+		{"a day and back again and again", func(c *wrongClock) {
+			for range 1000 {
+				c.set(24 * time.Hour)
+				time.Sleep(50 * time.Millisecond)
+				c.set(0)
+				time.Sleep(50 * time.Millisecond)
+			}
+			c.set(24 * time.Hour)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var c *wrongClock
+			inBubble(t, func(w *wire) {
+				w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
+				ts := w.tsOf(w.want(201, "document.create.c.0", `{}`))
+				for i := 1; i < 300; i++ {
+					w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
+				}
+				w.want(201, "document.create.c.later", `{"ttl":5000}`)
+				time.Sleep(10 * time.Second)
+				test.set(c)
+				time.Sleep(2 * time.Second)
+				seq, readings := w.end(), c.readings()
+
+				s := w.status()
+				if !s.Clock.Suspect || s.Clock.Reason == "" || s.Documents != 301 {
+					t.Fatalf("the status is %+v", s)
+				}
+				for range 100 {
+					r := w.refused(503, "unavailable", "document.upsert.c.new", `{}`)
+					if !strings.Contains(r.message, "the clock says") || !strings.Contains(r.message, "--accept-clock") {
+						t.Fatalf("the refusal does not say why: %s", r)
+					}
+				}
+				w.refused(503, "unavailable", "batch.c", `{"operations":[{"op":"upsert","id":"a","body":{}}]}`)
+				last := uint64(0)
+				for i := range 600 { // more than the writer would have read
+					last = w.publish(fmt.Sprintf("document.upsert.c.m%d", i), `{"ttl":-1}`)
+				}
+				sleepUntil(ts+999, 0)
+				w.want(200, "document.get.c.299", "")
+				time.Sleep(75 * time.Second) // for a clock that stood still, time has
+				w.want(404, "document.get.c.0", "")
+				w.want(404, "document.get.c.299", "")
+				w.want(200, "document.get.c.later", "")
+				s = w.status()
+				if s.Documents != 1 || s.Overdue != 300 || s.Clock.Refused != 101 || s.MutationsBehind != 600 ||
+					s.Clock.ForMs < 900_000 || s.Clock.ForMs > 1_200_000 {
+					t.Errorf("with 300 documents overdue the status is %+v", s)
+				}
+				if w.end() != seq {
+					t.Errorf("the log went from %d to %d while the clock was wrong", seq, w.end())
+				}
+				if n := c.readings() - readings; n > 3000 {
+					t.Errorf("the clock was read %d times in 1100 seconds", n)
+				}
+				if lines := strings.Count(w.logs.String(), "not believed"); lines > 60 {
+					t.Errorf("the log has %d lines about the clock", lines)
+				}
+
+				c.set(0)
+				time.Sleep(2 * time.Second)
+				w.judged(last)
+				w.want(201, "document.create.c.0", `{}`)
+				if s = w.status(); s.Clock.Suspect || s.Overdue != 0 || s.Documents != 602 {
+					t.Errorf("when the clock is right again the status is %+v", s)
+				}
+				if !strings.Contains(w.logs.String(), "the clock is right again") {
+					t.Errorf("the log does not say that the clock is right again:\n%s", w.logs)
+				}
+				w.wantHistory(0)
+			}, withClock(&c))
+		})
+	}
+}
+
+// wantHistory checks the log: no document expired twice or with less than its
+// time to live by the right clock, but for early; what was published was judged
+// once, in order.
+func (w *wire) wantHistory(early time.Duration) (events []stored) {
+	w.t.Helper()
+	events = w.history()
+	versions := make(map[schema.Version]stored)
+	ended := make(map[schema.Version]uint64)
+	ttl := make(map[schema.CollectionName]int64)
+	cause, at := uint64(0), int64(0)
+	for _, e := range events {
+		if e.Time < at {
+			w.t.Errorf("event %d: log time goes back", e.Seq)
+		}
+		at = e.Time
+		if e.Cause != 0 {
+			if e.Cause != cause+1 {
+				w.t.Errorf("event %d has the cause %d after %d", e.Seq, e.Cause, cause)
+			}
+			cause = e.Cause
+		}
+		switch {
+		case e.Type == schema.CollectionCreated:
+			var p struct{ DefaultTTL int64 }
+			w.check(json.Unmarshal(e.Body, &p))
+			ttl[e.Collection] = p.DefaultTTL
+		case !e.Type.OnDocument():
+			continue
+		}
+		if before, ok := ended[e.Previous]; ok && e.Previous != 0 {
+			w.t.Errorf("event %d ends version %d, as event %d did", e.Seq, e.Previous, before)
+		}
+		ended[e.Previous] = e.Seq
+		if e.Type != schema.DocumentExpired {
+			versions[schema.Version(e.Seq)] = e
+			continue
+		}
+		prior := versions[e.Previous]
+		document := struct{ TTL int64 }{ttl[e.Collection]}
+		w.check(json.Unmarshal(prior.Body, &document))
+		if due := time.Unix(prior.at.Unix()+document.TTL, 0); e.at.Before(due.Add(-early)) {
+			w.t.Errorf("event %d expires version %d, of %s, at %s, %s early; %s is explained", e.Seq, e.Previous, prior.at, e.at, due.Sub(e.at), early)
+		}
+	}
+	return events
+}
+
+// TestClockFollowed: small steps are followed and writes go on; time stands
+// still when the clock is set back.
+func TestClockFollowed(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
+		for _, by := range []time.Duration{time.Second, -time.Second, 59 * time.Second, -59 * time.Second, 500 * time.Millisecond} {
+			ts := w.tsOf(w.want(200, "collection.replace.c", `{"defaultTtl":100}`))
+			c.step(by)
+			got := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+			want := ts
+			if by > 0 {
+				want = time.Now().Add(c.ahead()).Unix()
+			}
+			if got != want {
+				t.Errorf("after a step of %s _ts is %d, want %d", by, got, want)
+			}
+			if s := w.status(); s.Clock.Suspect {
+				t.Errorf("after a step of %s the clock is %+v", by, s.Clock)
+			}
+			// Gone on the second, by the clock that is followed.
+			time.Sleep(time.Unix(got+99, 0).Sub(time.Now().Add(c.ahead())))
+			w.want(200, "document.get.c.a", "")
+			time.Sleep(time.Unix(got+100, 0).Sub(time.Now().Add(c.ahead())) - time.Nanosecond)
+			w.want(200, "document.get.c.a", "")
+			time.Sleep(time.Nanosecond)
+			w.want(404, "document.get.c.a", "")
+		}
+		w.wantHistory(59500 * time.Millisecond)
+	}, withClock(&c))
+}
+
+// TestClockNotUndone: what was gone before the clock was set back does not
+// live again, even where its expiry is not in the log.
+func TestClockNotUndone(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		release := w.holdWriter()
+		sleepUntil(ts+10, 0)
+		w.want(404, "document.get.c.a", "")
+		c.step(-30 * time.Second)
+		w.want(404, "document.get.c.a", "")
+		release()
+		w.want(404, "document.get.c.a", "")
+		time.Sleep(time.Millisecond)
+		w.wantSummary(2, "DocumentCreated(a) DocumentExpired(a)")
+	}, withClock(&c))
+}
+
+// TestClockFrozen: a clock that stands still for less than a minute makes no
+// work.
+func TestClockFrozen(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		w.want(201, "document.create.c.a", `{}`)
+		c.freeze()
+		readings := c.readings()
+		time.Sleep(50 * time.Second)
+		if n := c.readings() - readings; n > 300 {
+			t.Errorf("the clock was read %d times in 50 seconds", n)
+		}
+		w.wantSummary(2, "DocumentCreated(a)")
+		c.set(0)
+		time.Sleep(2 * time.Second)
+		w.wantSummary(2, "DocumentCreated(a) DocumentExpired(a)")
+		w.wantHistory(0)
+	}, withClock(&c))
+}
+
+// TestClockAccepted: an operator may say that the clock is right.
+func TestClockAccepted(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
+		w.want(201, "document.create.c.a", `{}`)
+		w.processor.AcceptClock() // which changes nothing
+		c.set(10 * year)
+		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
+		w.want(200, "document.get.c.a", "")
+		w.processor.AcceptClock()
+		time.Sleep(time.Second)
+		w.want(404, "document.get.c.a", "")
+		w.wantSummary(2, "DocumentCreated(a) DocumentExpired(a)")
+		ts := w.tsOf(w.want(201, "document.create.c.b", `{}`))
+		if want := time.Now().Add(10 * year).Unix(); ts != want {
+			t.Errorf("_ts is %d by the clock that was accepted, want %d", ts, want)
+		}
+
+		// Back an hour: time stands still until the clock gets there.
+		c.step(-time.Hour)
+		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
+		time.Sleep(999 * time.Second)
+		w.processor.AcceptClock()
+		time.Sleep(time.Second)
+		stood := w.tsOf(w.want(200, "document.upsert.c.b", `{}`))
+		time.Sleep(time.Hour - 1100*time.Second)
+		if got := w.tsOf(w.want(200, "document.upsert.c.b", `{}`)); got != stood {
+			t.Errorf("_ts went from %d to %d while time stood still", stood, got)
+		}
+		if !strings.Contains(w.logs.String(), "time stands still") {
+			t.Errorf("the log does not say that time stands still:\n%s", w.logs)
+		}
+		time.Sleep(1000 * time.Second)
+		w.want(200, "document.get.c.b", "")
+		time.Sleep(1200 * time.Second)
+		w.want(404, "document.get.c.b", "")
+		w.wantSummary(4, "DocumentCreated(b) DocumentReplaced(b) DocumentReplaced(b) DocumentExpired(b)")
+	}, withClock(&c))
+}
+
+// TestClockAtStart: the clock is compared with the log's end.
+func TestClockAtStart(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		off  time.Duration // of the clock at the start from the log's end
+		long time.Duration // that it takes until writes are taken; never if negative
+	}{
+		{"downtime", 719 * time.Hour, 0},
+		{"more downtime", 721 * time.Hour, -1},
+		{"ten years ahead", 10 * year, -1},
+		{"a minute behind", -time.Minute, 0},
+		{"ten minutes behind", -10 * time.Minute, 9 * time.Minute},
+		{"ten years behind", -10 * year, -1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var c *wrongClock
+			inBubble(t, func(w *wire) {
+				w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
+				w.want(201, "document.create.c.a", `{}`)
+				last := w.publish("document.upsert.c.m", `{}`)
+				w.judged(last)
+				seq := w.end()
+				w.stop()
+				last = w.publish("document.upsert.c.n", `{}`)
+				c.step(test.off)
+				w.start()
+				if test.long == 0 {
+					w.want(map[bool]int{true: 201, false: 200}[test.off > 0], "document.upsert.c.a", `{}`)
+					return
+				}
+				w.want(200, "document.get.c.a", "") // by the time at the log's end
+				w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
+				w.want(200, "document.get.c.m", "")
+				w.want(404, "document.get.c.n", "")
+				s := w.status()
+				if !s.Clock.Suspect || time.Duration(s.Clock.OffByMs)*time.Millisecond-test.off > time.Second || !strings.HasPrefix(s.Clock.Reason, "the log ends at ") {
+					t.Errorf("the status is %+v", s)
+				}
+				if test.long > 0 {
+					time.Sleep(test.long - time.Second)
+					w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
+					time.Sleep(2 * time.Second)
+					w.want(201, "document.upsert.c.b", `{}`)
+					w.judged(last)
+					return
+				}
+				time.Sleep(990 * time.Second)
+				w.want(200, "document.get.c.a", "")
+				time.Sleep(20 * time.Second)
+				gone := 200 // time stands still
+				if test.off > 0 {
+					gone = 404 // it has passed, whatever the clock says
+				}
+				w.want(gone, "document.get.c.a", "")
+				if s := w.summary(seq); s != "" {
+					t.Errorf("the clock is wrong and the log says %s", s)
+				}
+
+				// The clock is set right, which it was when the log ended.
+				c.set(0)
+				time.Sleep(2 * time.Second)
+				w.want(201, "document.upsert.c.b", `{}`)
+				w.want(404, "document.get.c.a", "")
+				w.judged(last)
+				w.wantHistory(0)
+			}, withClock(&c))
+		})
+		if test.long >= 0 {
+			continue
+		}
+		t.Run(test.name+" and accepted", func(t *testing.T) {
+			var c *wrongClock
+			inBubble(t, func(w *wire) {
+				w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
+				w.want(201, "document.create.c.a", `{}`)
+				end := w.status().LogTime
+				w.stop()
+				c.step(test.off)
+				w.options.AcceptClock = true
+				w.start()
+				if s := w.status(); s.Clock.Suspect {
+					t.Errorf("the clock was accepted and the status is %+v", s)
+				}
+				if test.off > 0 {
+					w.want(404, "document.get.c.a", "")
+					w.want(201, "document.upsert.c.a", `{}`)
+					if s := w.status(); s.LogTime != time.Now().Add(test.off).UnixMilli() {
+						t.Errorf("log time is %d", s.LogTime)
+					}
+					return
+				}
+				time.Sleep(2000 * time.Second)
+				w.want(200, "document.upsert.c.a", `{}`)
+				if s := w.status(); s.LogTime != end || s.Clock.Suspect {
+					t.Errorf("log time went from %d to %d", end, s.LogTime)
+				}
+			}, withClock(&c))
+		})
+	}
+}
+
+// TestClockOfNothing: where nothing can expire, the log may be as old as it
+// likes.
+func TestClockOfNothing(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.stop()
+		c.step(10 * year)
+		w.start()
+		w.want(201, "collection.create.c", `{}`)
+	}, withClock(&c))
+}
+
+// TestClockOfServer: a NATS server with a clock of its own is a witness.
+func TestClockOfServer(t *testing.T) {
+	var c *wrongClock
+	other := func(o *Options) { o.SameClock = false }
+
+	// The machine slept without noticing; when its clock is set, the server's
+	// shows that this is right.
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
+		w.want(201, "document.create.c.a", `{}`)
+		time.Sleep(time.Minute)
+		w.want(201, "document.create.c.b", `{}`)
+		c.pause(2 * time.Hour)
+		time.Sleep(12 * time.Second)
+		r := w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
+		if !strings.Contains(r.message, "behind the NATS server's") {
+			t.Error(r)
+		}
+		w.want(200, "document.get.c.a", "")
+		c.set(0)
+		time.Sleep(12 * time.Second)
+		w.want(201, "document.upsert.c.b", `{}`)
+		w.want(404, "document.get.c.a", "")
+		w.wantSummary(4, "DocumentExpired(a) DocumentExpired(b) DocumentCreated(b)")
+
+		// But not that a month has passed, and not what the clock does alone.
+		c.set(time.Hour)
+		time.Sleep(2 * time.Second)
+		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
+		w.processor.AcceptClock()
+		time.Sleep(20 * time.Second)
+		w.want(201, "document.upsert.c.b", `{}`)
+	}, withClock(&c), other)
+
+	// Where the server has the same clock it shows nothing.
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		c.pause(2 * time.Hour)
+		time.Sleep(12 * time.Second)
+		w.want(201, "document.upsert.c.b", `{}`)
+		c.set(0)
+		time.Sleep(12 * time.Second)
+		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
+		w.processor.AcceptClock()
+		time.Sleep(time.Second)
+		w.want(200, "document.upsert.c.b", `{}`)
+	}, withClock(&c))
+
+	// It is asked at the start, too.
+	inBubble(t, func(w *wire) {
+		w.refused(503, "unavailable", "collection.create.c", `{}`)
+		c.set(0)
+		time.Sleep(2 * time.Second)
+		ts := w.tsOf(w.want(201, "collection.create.c", `{}`))
+		if ts != time.Now().Unix() {
+			t.Errorf("_ts is %d", ts)
+		}
+		w.restart()
+		w.want(201, "document.create.c.a", `{}`)
+	}, withClock(&c), other, func(*Options) { c.set(10 * year) })
+}
+
+// TestClockWhileOutOfReach: the clock goes wrong while the log does not answer;
+// what was under way comes out all the same.
+func TestClockWhileOutOfReach(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
+		w.want(201, "document.create.c.a", `{}`)
+		unfill := w.fillLog()
+		last := w.publish("document.upsert.c.b", `{}`)
+		time.Sleep(5 * time.Second)
+		c.set(10 * year)
+		time.Sleep(5 * time.Second)
+		unfill()
+		time.Sleep(time.Minute)
+		w.refused(503, "unavailable", "document.upsert.c.d", `{}`)
+		w.want(200, "document.get.c.a", "")
+		c.set(0)
+		time.Sleep(2 * time.Second)
+		w.judged(last)
+		w.want(200, "document.get.c.b", "")
+		time.Sleep(2 * time.Minute)
+		w.wantSummary(2, "DocumentCreated(a) DocumentCreated(b) DocumentExpired(a) DocumentExpired(b)")
+		w.wantHistory(0)
+	}, withClock(&c))
+}
+
+// TestClockMetrics: metrics say how the clock stands.
+func TestClockMetrics(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		gather := func() map[string]float64 {
+			registry := prometheus.NewPedanticRegistry()
+			registry.MustRegister(w.processor.Collector())
+			families, err := registry.Gather()
+			w.check(err)
+			values := make(map[string]float64)
+			for _, f := range families {
+				if !strings.HasPrefix(f.GetName(), "lapse_clock_") {
+					continue
+				}
+				values[f.GetName()] = value(f.Metric[0])
+			}
+			return values
+		}
+		want := func(suspect, offset, refused float64) {
+			t.Helper()
+			got := fmt.Sprint(gather())
+			if want := fmt.Sprint(map[string]float64{"lapse_clock_suspect": suspect, "lapse_clock_offset_seconds": offset, "lapse_clock_refused_total": refused}); got != want {
+				t.Errorf("the metrics are %s, want %s", got, want)
+			}
+		}
+		want(0, 0, 0)
+		c.set(-3600 * time.Second)
+		w.refused(503, "unavailable", "collection.create.c", `{}`)
+		want(1, -3600, 1)
+		c.set(30 * time.Second)
+		time.Sleep(2 * time.Second)
+		want(0, 29, 1) // a 60th of the two seconds is forgiven
+	}, withClock(&c))
+}
+
+func value(m *dto.Metric) float64 {
+	if m.Counter != nil {
+		return m.Counter.GetValue()
+	}
+	return float64(int64(m.Gauge.GetValue()))
+}
+
+// TestClockAtRandom writes while the clock does what a clock may do, and then
+// checks every event by the right one.
+func TestClockAtRandom(t *testing.T) {
+	random := stress.Rand(t)
+	for _, kind := range []string{"set far", "set near", "anything"} {
+		t.Run(kind, func(t *testing.T) {
+			for range stress.Pick(1, 100) {
+				var c *wrongClock
+				inBubble(t, func(w *wire) {
+					r := &clockRun{wire: w, clock: c, random: random, kind: kind, told: make(map[string]bool)}
+					r.run(stress.Pick(300, 1500))
+				}, withClock(&c), func(o *Options) { o.SameClock = random.IntN(2) == 0 })
+			}
+		})
+	}
+}
+
+type clockRun struct {
+	*wire
+	clock  *wrongClock
+	random *rand.Rand
+	kind   string
+	told   map[string]bool // what was written, as n in a document: whether it was acknowledged
+	last   uint64          // mutation published
+
+	// least and most the clock was ahead where it could be followed.
+	least, most time.Duration
+}
+
+func (r *clockRun) run(steps int) {
+	began := time.Now()
+	r.want(201, "collection.create.c", `{"defaultTtl":60}`)
+	for i := range steps {
+		r.observe(began)
+		r.move()
+		r.observe(began)
+		r.write(i)
+		time.Sleep(time.Duration(r.random.Int64N(int64(5 * time.Second))))
+	}
+	// It is right again, and what is due expires.
+	r.clock.set(0)
+	time.Sleep(2 * time.Second)
+	r.judged(r.last)
+	r.want(201, "document.upsert.c.last", `{"ttl":100}`)
+	time.Sleep(5 * time.Minute)
+	if s := r.status(); s.Clock.Suspect || s.Documents != 0 || s.Overdue != 0 || s.MutationsBehind != 0 {
+		r.t.Errorf("at the end the status is %+v", s)
+	}
+	found := make(map[string]int)
+	limit := time.Minute + time.Since(began)/followRate
+	early := r.most - r.least
+	if early > 0 {
+		early += time.Second // deadlines are whole seconds, of either clock
+	}
+	for _, e := range r.wantHistory(early) {
+		if off := time.UnixMilli(e.Time).Sub(e.at); off > r.most || off < r.least-time.Second || off > limit {
+			r.t.Errorf("event %d is stamped %s ahead of the right time, the clock was between %s and %s", e.Seq, off, r.least, r.most)
+		}
+		if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
+			var document struct{ N string }
+			r.check(json.Unmarshal(e.Body, &document))
+			found[document.N]++
+		}
+	}
+	for n, acknowledged := range r.told {
+		if acknowledged && found[n] != 1 || !acknowledged && found[n] != 0 {
+			r.t.Errorf("write %s: acknowledged %v, %d times in the log", n, acknowledged, found[n])
+		}
+	}
+	if max := int(time.Since(began)/time.Second)*4 + steps*20; r.clock.readings() > max {
+		r.t.Errorf("the clock was read %d times in %s", r.clock.readings(), time.Since(began))
+	}
+}
+
+// observe notes how far the clock is ahead, where that can be followed.
+func (r *clockRun) observe(began time.Time) {
+	limit := time.Minute + time.Since(began)/followRate
+	ahead := r.clock.ahead()
+	if standing := !r.clock.stands.IsZero(); ahead.Abs() > limit && !standing {
+		return
+	}
+	ahead = max(-limit, min(ahead, limit))
+	r.least, r.most = min(r.least, ahead), max(r.most, ahead)
+}
+
+// move does something to the clock.
+func (r *clockRun) move() {
+	kind := r.kind
+	if kind == "anything" {
+		kind = []string{"set far", "set near", "freeze", "drift"}[r.random.IntN(4)]
+	}
+	c := r.clock
+	switch pick := r.random.IntN(60); {
+	case pick < 6:
+		c.set(0)
+	case pick > 8:
+	case kind == "set far":
+		c.set([]time.Duration{time.Hour, -time.Hour, 10 * year, -10 * year, 62 * time.Second, -62 * time.Second}[r.random.IntN(6)])
+	case kind == "set near":
+		c.step([]time.Duration{time.Second, -time.Second, 29 * time.Second, -29 * time.Second, time.Millisecond}[r.random.IntN(5)])
+	case kind == "freeze":
+		c.freeze()
+	case kind == "drift":
+		c.drift((r.random.Float64() - 0.5) / 100)
+	}
+}
+
+// write writes something, and looks at what it wrote.
+func (r *clockRun) write(i int) {
+	n := fmt.Sprint(i)
+	body := fmt.Sprintf(`{"n":%q,"ttl":%d}`, n, 1+r.random.IntN(100))
+	tail := fmt.Sprintf("document.upsert.c.%d", r.random.IntN(20))
+	if r.random.IntN(3) == 0 {
+		r.told[n] = true
+		r.last = r.publish(tail, body)
+		return
+	}
+	before := r.end()
+	switch reply := r.ask(tail, body); {
+	case reply.code < 300:
+		r.told[n] = true
+		if got := r.ask(strings.Replace(tail, "upsert", "get", 1), ""); got.code != 200 && !strings.Contains(body, `"ttl":1}`) {
+			r.t.Errorf("write %s is gone at once: %s", n, got)
+		}
+	case reply.code == 503 && strings.Contains(reply.message, "the clock says"):
+		r.told[n] = false
+		if after := r.end(); after != before {
+			r.t.Errorf("write %s was refused and the log went from %d to %d", n, before, after)
+		}
+	default:
+		r.t.Errorf("write %s: %s", n, reply)
+	}
+}
