@@ -69,7 +69,7 @@ func (k *timekeeper) millis() int64 {
 // until is how long it takes to a second.
 func (k *timekeeper) until(second int64) time.Duration {
 	_, elapsed := k.clock()
-	return time.Unix(second, 0).Sub(k.now.Load().at(elapsed))
+	return k.now.Load().until(time.Unix(second, 0), elapsed)
 }
 
 // second is the second by which deadlines are judged for a state at a log time,

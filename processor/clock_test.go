@@ -223,6 +223,27 @@ func TestClockFrozen(t *testing.T) {
 	}, withClock(&c))
 }
 
+// TestClockStandingShort: time stands still just before something is due, since
+// the clock was set back, and that makes no work either.
+func TestClockStandingShort(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		time.Sleep(time.Until(time.Unix(ts+10, 0)) - 100*time.Microsecond)
+		c.step(-30 * time.Second)
+		w.want(201, "document.upsert.c.b", `{"ttl":-1}`)
+		readings := c.readings()
+		time.Sleep(30 * time.Second)
+		if n := c.readings() - readings; n > 100 {
+			t.Errorf("the clock was read %d times in 30 seconds", n)
+		}
+		w.wantSummary(2, "DocumentCreated(a) DocumentCreated(b)")
+		time.Sleep(time.Millisecond)
+		w.wantSummary(2, "DocumentCreated(a) DocumentCreated(b) DocumentExpired(a)")
+	}, withClock(&c))
+}
+
 // TestClockAccepted: an operator may say that the clock is right.
 func TestClockAccepted(t *testing.T) {
 	var c *wrongClock

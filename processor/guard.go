@@ -64,6 +64,15 @@ func (i *instant) at(elapsed time.Duration) time.Time {
 	return now
 }
 
+// until is how long after elapsed it takes to a moment, if the clock goes on as
+// it did. While time stands still that is more than what it has left to go.
+func (i *instant) until(moment time.Time, elapsed time.Duration) time.Duration {
+	if !i.floor.Before(moment) {
+		return 0
+	}
+	return max(0, moment.Sub(i.wall.Add(elapsed-i.elapsed)))
+}
+
 // serverReading is what the server's clock said, by a message that took round.
 type serverReading struct {
 	time    time.Time // zero if it was never asked
