@@ -255,7 +255,7 @@ func TestClockAccepted(t *testing.T) {
 		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
 		w.want(200, "document.get.c.a", "")
 		w.processor.AcceptClock()
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		w.want(404, "document.get.c.a", "")
 		w.wantSummary(2, "DocumentCreated(a) DocumentExpired(a)")
 		ts := w.tsOf(w.want(201, "document.create.c.b", `{}`))
@@ -268,7 +268,7 @@ func TestClockAccepted(t *testing.T) {
 		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
 		time.Sleep(999 * time.Second)
 		w.processor.AcceptClock()
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		stood := w.tsOf(w.want(200, "document.upsert.c.b", `{}`))
 		time.Sleep(time.Hour - 1100*time.Second)
 		if got := w.tsOf(w.want(200, "document.upsert.c.b", `{}`)); got != stood {
@@ -442,7 +442,7 @@ func TestClockOfServer(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
 		w.processor.AcceptClock()
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		w.want(200, "document.upsert.c.b", `{}`)
 	}, withClock(&c))
 

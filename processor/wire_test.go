@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 )
@@ -21,20 +22,23 @@ import (
 //	log                                 the events since the last log
 //	restart                             the processor stops and starts
 //	rebuild                             it loses its projection in between
+//	clock to=D                          its clock is set ahead of the right time, and it notices
 //
 // What is long or not to be written down is asked for by body=: size=n is a
 // document of n bytes as sent, depth=n one that nests n deep, hex=… any bytes;
 // times=n repeats the body's line as the operations of a batch.
 func TestWire(t *testing.T) {
 	datadriven.Walk(t, "testdata/wire", func(t *testing.T, path string) {
-		s := &conversation{wire: newWire(t)}
+		s := &conversation{clock: newWrongClock()}
+		s.wire = newWire(t, func(o *Options) { o.Clock, o.SameClock = s.clock.read, true })
 		datadriven.RunTest(t, path, s.step)
 	})
 }
 
 type conversation struct {
 	*wire
-	told uint64 // of the log
+	clock *wrongClock
+	told  uint64 // of the log
 }
 
 func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
@@ -65,6 +69,11 @@ func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
 	case "restart":
 		s.restart()
 		return ""
+	case "clock":
+		ahead, err := time.ParseDuration(d.CmdArgs[0].Vals[0])
+		s.check(err)
+		s.setClock(ahead)
+		return ""
 	case "rebuild":
 		s.stop()
 		s.removeProjection()
@@ -73,6 +82,16 @@ func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
 	}
 	d.Fatalf(t, "unknown step %q", d.Cmd)
 	return ""
+}
+
+// setClock sets the clock and waits until the processor sees how it stands now.
+func (s *conversation) setClock(ahead time.Duration) {
+	s.clock.set(ahead)
+	s.eventually("the clock is looked at", func() bool {
+		c := s.processor.service.clock.status()
+		off := time.Duration(c.OffByMs)*time.Millisecond - ahead
+		return c.Suspect == (ahead.Abs() > time.Minute) && off.Abs() < time.Minute
+	})
 }
 
 func makeBody(t *testing.T, how, value, line string) string {
@@ -100,20 +119,22 @@ func makeBody(t *testing.T, how, value, line string) string {
 // What differs from run to run, and what is usual of a collection.
 var (
 	times      = regexp.MustCompile(`"_ts":\d{10}\b`)
-	stamps     = regexp.MustCompile(`"(time|logTime)":("[^"]+"|\d+)`)
+	stamps     = regexp.MustCompile(`"(time|logTime|offByMs|forMs)":("[^"]+"|-?\d+)`)
+	clocks     = regexp.MustCompile(`(the clock says|ends at) [-0-9T:]+Z`)
 	filling    = regexp.MustCompile(`x{100,}`)
 	usualParts = strings.NewReplacer(usualIndexing, "", usualImages, "")
 )
 
 func shorten(s string) string {
 	s = filling.ReplaceAllStringFunc(s, func(x string) string { return fmt.Sprintf("<%d x>", len(x)) })
+	s = clocks.ReplaceAllString(s, "$1 T")
 	s = stamps.ReplaceAllString(times.ReplaceAllString(s, `"_ts":T`), `"$1":T`)
 	return usualParts.Replace(s)
 }
 
 func showReply(r wireReply) string {
 	if r.error != "" {
-		return fmt.Sprintf("%d %s: %s\n", r.code, r.error, r.message)
+		return fmt.Sprintf("%d %s: %s\n", r.code, r.error, clocks.ReplaceAllString(r.message, "$1 T"))
 	}
 	if r.code == 204 {
 		return "204\n"
