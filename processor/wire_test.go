@@ -119,7 +119,7 @@ func makeBody(t *testing.T, how, value, line string) string {
 // What differs from run to run, and what is usual of a collection.
 var (
 	times      = regexp.MustCompile(`"_ts":\d{10}\b`)
-	stamps     = regexp.MustCompile(`"(time|logTime|offByMs|forMs)":("[^"]+"|-?\d+)`)
+	stamps     = regexp.MustCompile(`"(time|logTime|offByMs|forMs|digest)":("[^"]+"|-?\d+)`)
 	clocks     = regexp.MustCompile(`(the clock says|ends at) [-0-9T:]+Z`)
 	filling    = regexp.MustCompile(`x{100,}`)
 	usualParts = strings.NewReplacer(usualIndexing, "", usualImages, "")
