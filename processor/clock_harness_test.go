@@ -127,8 +127,8 @@ type stored struct {
 	at time.Time
 }
 
-// history reads the whole log with its times.
-func (w *wire) history() (events []stored) {
+// timeline reads the whole log with its times.
+func (w *wire) timeline() (events []stored) {
 	w.t.Helper()
 	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
 	w.check(err)

@@ -98,18 +98,18 @@ func TestClockSet(t *testing.T) {
 				if !strings.Contains(w.logs.String(), "the clock is right again") {
 					t.Errorf("the log does not say that the clock is right again:\n%s", w.logs)
 				}
-				w.wantHistory(0)
+				w.wantTimeline(0)
 			}, withClock(&c))
 		})
 	}
 }
 
-// wantHistory checks the log: no document expired twice or with less than its
+// wantTimeline checks the log: no document expired twice or with less than its
 // time to live by the right clock, but for early; what was published was judged
 // once, in order.
-func (w *wire) wantHistory(early time.Duration) (events []stored) {
+func (w *wire) wantTimeline(early time.Duration) (events []stored) {
 	w.t.Helper()
-	events = w.history()
+	events = w.timeline()
 	versions := make(map[schema.Version]stored)
 	ended := make(map[schema.Version]uint64)
 	ttl := make(map[schema.CollectionName]int64)
@@ -179,7 +179,7 @@ func TestClockFollowed(t *testing.T) {
 			time.Sleep(time.Nanosecond)
 			w.want(404, "document.get.c.a", "")
 		}
-		w.wantHistory(59500 * time.Millisecond)
+		w.wantTimeline(59500 * time.Millisecond)
 	}, withClock(&c))
 }
 
@@ -219,7 +219,7 @@ func TestClockFrozen(t *testing.T) {
 		c.set(0)
 		time.Sleep(2 * time.Second)
 		w.wantSummary(2, "DocumentCreated(a) DocumentExpired(a)")
-		w.wantHistory(0)
+		w.wantTimeline(0)
 	}, withClock(&c))
 }
 
@@ -349,7 +349,7 @@ func TestClockAtStart(t *testing.T) {
 				w.want(201, "document.upsert.c.b", `{}`)
 				w.want(404, "document.get.c.a", "")
 				w.judged(last)
-				w.wantHistory(0)
+				w.wantTimeline(0)
 			}, withClock(&c))
 		})
 		if test.long >= 0 {
@@ -482,8 +482,36 @@ func TestClockWhileOutOfReach(t *testing.T) {
 		w.want(200, "document.get.c.b", "")
 		time.Sleep(2 * time.Minute)
 		w.wantSummary(2, "DocumentCreated(a) DocumentCreated(b) DocumentExpired(a) DocumentExpired(b)")
-		w.wantHistory(0)
+		w.wantTimeline(0)
 	}, withClock(&c))
+}
+
+// TestClockTrimsNothing: a clock that is ahead makes nothing old.
+func TestClockTrimsNothing(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		for i := range 50 {
+			w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
+			w.want(204, fmt.Sprintf("document.delete.c.%d", i), "")
+		}
+		time.Sleep(10 * time.Minute) // for snapshots
+		first := w.stream("LAPSE_main").CachedInfo().State.FirstSeq
+		c.set(10 * year)
+		time.Sleep(30 * time.Minute)
+		if got := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; got != first || first != 1 {
+			t.Errorf("the log began at %d and begins at %d", first, got)
+		}
+		w.want(200, "history.c.0", "")
+		c.set(0)
+		time.Sleep(2 * time.Hour)
+		if got := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; got == 1 {
+			t.Error("the clock is right again and nothing was trimmed")
+		}
+		if strings.Contains(w.logs.String(), "retention failed") {
+			t.Errorf("what was not tried failed:\n%s", w.logs)
+		}
+	}, withClock(&c), retaining(time.Hour, time.Minute))
 }
 
 // TestClockMetrics: metrics say how the clock stands.
@@ -582,7 +610,7 @@ func (r *clockRun) run(steps int) {
 	if early > 0 {
 		early += time.Second // deadlines are whole seconds, of either clock
 	}
-	for _, e := range r.wantHistory(early) {
+	for _, e := range r.wantTimeline(early) {
 		if off := time.UnixMilli(e.Time).Sub(e.at); off > r.most || off < r.least-time.Second || off > limit {
 			r.t.Errorf("event %d is stamped %s ahead of the right time, the clock was between %s and %s", e.Seq, off, r.least, r.most)
 		}

@@ -143,6 +143,17 @@ func (s *Server) Stop() time.Duration {
 	return s.end(syscall.SIGTERM, 0)
 }
 
+// With sets the arguments of lapse serve for the next start, as Serve does.
+func (s *Server) With(args ...string) { s.args = args }
+
+// Signal sends the server a signal that does not end it.
+func (s *Server) Signal(signal os.Signal) {
+	s.t.Helper()
+	if err := s.process.cmd.Process.Signal(signal); err != nil {
+		s.t.Fatalf("%s to serve: %v\n%s", signal, err, s.process.text())
+	}
+}
+
 // Interrupt is Stop with SIGINT, which is what Ctrl-C sends.
 func (s *Server) Interrupt() time.Duration {
 	s.t.Helper()

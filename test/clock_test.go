@@ -1,0 +1,149 @@
+//go:build unix
+
+package test
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestClock starts the server on logs that end in the future and long ago: it
+// does not believe its clock until it is told to.
+func TestClock(t *testing.T) {
+	metrics := freeAddr(t)
+	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)
+	gauge := func(want string) {
+		t.Helper()
+		r, err := http.Get("http://" + metrics + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		page, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), "\n"+want+"\n") {
+			t.Errorf("the metrics do not say %s", want)
+		}
+	}
+	suspect := func(want bool) {
+		t.Helper()
+		var status struct{ Clock struct{ Suspect bool } }
+		text := s.Run("status").OK()
+		if err := json.Unmarshal([]byte(text), &status); err != nil || status.Clock.Suspect != want {
+			t.Fatalf("the status is %s\n%s", text, s.Stderr())
+		}
+	}
+	s.Run("collection", "create", "orders", `{"defaultTtl":3600}`).OK()
+	s.Run("document", "create", "orders", "a", `{}`).OK()
+	suspect(false)
+	gauge(`lapse_clock_suspect{database="main"} 0`)
+	s.Signal(syscall.SIGUSR1)
+	eventually(t, "the signal is answered", func() bool { return strings.Contains(s.Stderr(), "nothing to accept") })
+	s.Stop()
+
+	// Somebody's clock was an hour ahead.
+	writeAt(t, s.Dir, time.Hour)
+	s.Restart()
+	suspect(true)
+	gauge(`lapse_clock_suspect{database="main"} 1`)
+	refusal(t, s.Run("document", "upsert", "orders", "b", `{}`), "unavailable")
+	gauge(`lapse_clock_refused_total{database="main"} 1`)
+	s.Run("document", "get", "orders", "late").OK()
+	if !strings.Contains(s.Stderr(), "the clock is not believed") || !strings.Contains(s.Stderr(), "the log ends at") {
+		t.Errorf("it does not say that its clock cannot be right:\n%s", s.Stderr())
+	}
+	s.Signal(syscall.SIGUSR1)
+	eventually(t, "the clock is accepted", func() bool { return s.Run("document", "upsert", "orders", "b", `{}`).Code == 0 })
+	suspect(false)
+	s.Run("document", "get", "orders", "late").OK() // time stands still
+	s.Stop()
+
+	s.With("--durability", "os", "--max-clock-step", "2h")
+	s.Restart()
+	suspect(false)
+	s.Stop()
+	s.With("--durability", "os", "--accept-clock")
+	s.Restart()
+	suspect(false)
+	s.Stop()
+
+	// Nothing ran for two months.
+	s = harness.Serve(t, "--durability", "os")
+	s.Stop()
+	if err := os.RemoveAll(s.Dir); err != nil {
+		t.Fatal(err)
+	}
+	writeAt(t, s.Dir, -60*24*time.Hour)
+	s.Restart()
+	suspect(true)
+	s.Run("document", "get", "new", "late").OK()
+	refusal(t, s.Run("document", "upsert", "new", "b", `{}`), "unavailable")
+	s.Signal(syscall.SIGUSR1)
+	eventually(t, "the clock is accepted", func() bool { return s.Run("document", "upsert", "new", "b", `{}`).Code == 0 })
+	refusal(t, s.Run("document", "get", "new", "late"), "document_not_found")
+	s.Stop()
+}
+
+// freeAddr is an address on which nobody listens now.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// writeAt writes a document into the store of a server that does not run, by a
+// clock that is ahead.
+func writeAt(t *testing.T, dir string, ahead time.Duration) {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	check(err)
+	defer server.Shutdown()
+	logConn, err := server.ConnectLog()
+	check(err)
+	defer logConn.Close()
+	serviceConn, err := server.ConnectService()
+	check(err)
+	defer serviceConn.Close()
+	began := time.Now()
+	p, err := processor.Start(t.Context(), logConn, serviceConn, processor.Options{
+		Dir: filepath.Join(dir, "projection", "main"), Durability: processor.OS, AcceptClock: true, SameClock: true,
+		Clock: func() (time.Time, time.Duration) { return time.Now().Add(ahead), time.Since(began) },
+	})
+	check(err)
+	nc, err := nats.Connect(server.URL())
+	check(err)
+	defer nc.Close()
+	collection := "orders"
+	if ahead < 0 {
+		collection = "new"
+		mustAsk(t, nc, 201, "collection.create.new", `{"defaultTtl":3600}`)
+	}
+	mustAsk(t, nc, 201, "document.create."+collection+".late", `{}`)
+	check(p.Stop())
+}
