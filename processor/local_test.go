@@ -22,10 +22,10 @@ func TestLocalIsTheService(t *testing.T) {
 	for range stress.Pick(2, 40) {
 		random := stress.Rand(t)
 		inBubble(t, func(w *wire) {
-			local, err := NewLocal(nowMillis())
+			local, err := NewLocal(time.Now().UnixMilli())
 			w.check(err)
 			defer func() { w.check(local.Close()) }()
-			_, err = local.Adopt(nowMillis(), w.everything()) // its WriterStarted
+			_, err = local.Adopt(time.Now().UnixMilli(), w.everything()) // its WriterStarted
 			w.check(err)
 			for i := range stress.Pick(400, 4000) {
 				synctest.Wait() // what is due is done
@@ -33,13 +33,13 @@ func TestLocalIsTheService(t *testing.T) {
 					time.Sleep(time.Duration(d) * time.Millisecond)
 					synctest.Wait()
 				}
-				w.check(local.Advance(nowMillis()))
+				w.check(local.Advance(time.Now().UnixMilli()))
 				r := drawRequest(random)
 				if r.submit {
 					// Within so much JetStream itself drops one with the same Nats-Msg-Id.
 					time.Sleep(100 * time.Millisecond)
 					synctest.Wait()
-					w.check(local.Advance(nowMillis()))
+					w.check(local.Advance(time.Now().UnixMilli()))
 					w.judged(w.publish(r.tail, r.body, r.headers...))
 					_, err := local.Submit(r.tail, r.header(), []byte(r.body))
 					w.check(err)
@@ -54,11 +54,11 @@ func TestLocalIsTheService(t *testing.T) {
 					want.body = nil
 				}
 				if plain(got) != plain(want) {
-					w.t.Fatalf("request %d, %+v at %d\nlocal:   %d %s\nservice: %d %s", i, r, nowMillis(), got.seq, got, want.seq, want)
+					w.t.Fatalf("request %d, %+v at %d\nlocal:   %d %s\nservice: %d %s", i, r, time.Now().UnixMilli(), got.seq, got, want.seq, want)
 				}
 			}
 			synctest.Wait()
-			w.check(local.Advance(nowMillis()))
+			w.check(local.Advance(time.Now().UnixMilli()))
 			if got, want := lines(local.Log()), lines(w.everything()); got != want {
 				w.t.Fatalf("local:\n%s\nservice:\n%s", got, want)
 			}
