@@ -17,6 +17,12 @@ import (
 // goroutine.
 type Clock func() (wall time.Time, elapsed time.Duration)
 
+// millis is the time of day in ms, right or wrong.
+func (c Clock) millis() int64 {
+	wall, _ := c()
+	return wall.UnixMilli()
+}
+
 // goClock is Go's.
 func goClock() Clock {
 	began := time.Now()

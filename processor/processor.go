@@ -75,7 +75,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 		return nil, err
 	}
 	clock := newTimekeeper(o, store.Cursor().Time, len(store.Collections()) == 0)
-	snapshots.clock = clock
+	snapshots.now = clock.millis
 	if !o.SameClock {
 		if err := clock.compare(ctx, log.ServerTime); err != nil {
 			o.Logger.Warn("the NATS server does not say its time", "err", err)

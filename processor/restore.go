@@ -169,7 +169,7 @@ func RestoreSnapshot(ctx context.Context, logConn *nats.Conn, o Options, seq uin
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
-	s := &snapshots{db: o.Database, js: js, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger}
+	s := &snapshots{db: o.Database, js: js, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger, now: o.Clock.millis}
 	snapshot, err := s.choose(ctx, seq)
 	if err != nil {
 		return snapshot, err

@@ -32,7 +32,7 @@ type snapshots struct {
 	js     jetstream.JetStream
 	log    *eventLog          // that they are of; of any if nil
 	store  *projections.Store // that copies are made of
-	clock  *timekeeper        // that says when
+	now    func() int64       // ms since 1970
 	fs     vfs.FS
 	dir    string // of the projection
 	logger *slog.Logger
@@ -51,7 +51,7 @@ const (
 
 // snapshotsOf returns the snapshots of the log that is to be folded in dir.
 func snapshotsOf(log *eventLog, o Options) *snapshots {
-	return &snapshots{db: o.Database, js: log.js, log: log, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger}
+	return &snapshots{db: o.Database, js: log.js, log: log, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger, now: o.Clock.millis}
 }
 
 // What is made on the way to a snapshot lies beside the projection, and may be
@@ -139,7 +139,7 @@ func (s *snapshots) Create(ctx context.Context) (schema.Snapshot, error) {
 		return schema.Snapshot{}, fmt.Errorf("the projection is not sound, remove it and fold the log anew: %w", err)
 	}
 	snapshot := schema.Snapshot{Seq: cursor.Seq, LogTime: cursor.Time, Digest: digest.String(),
-		Created: s.clock.millis(), Format: cursor.Format}
+		Created: s.now(), Format: cursor.Format}
 	if existing, ours, err := s.describe(ctx, cursor.Seq); err != nil || ours && existing.Sound {
 		return existing, err
 	}
