@@ -1,0 +1,247 @@
+package audit
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// life is what is known of a document id.
+type life struct {
+	phase   phase
+	version uint64     // that lives, or that lived last
+	ts      int64      // its _ts, in seconds
+	ttl     schema.TTL // its own
+	content uint64     // hash of its body
+	ended   uint64     // sequence of what ended it; while it lives 0
+}
+
+type phase uint8
+
+const (
+	unseen  phase = iota
+	alive         // there, or due and not yet found missing
+	lost          // due, and told to be missing its DocumentExpired
+	deleted       // by DocumentDeleted
+	expired       // by DocumentExpired
+)
+
+// order is one of the two in which living documents may come due.
+type order uint8
+
+const (
+	byDeadline  order = 1 // with a ttl of their own
+	byTimestamp order = 2 // that inherit
+)
+
+// place is where a life stands in the orders; none for one that does not end
+// by itself or ended.
+func (l *life) place() (in order, second int64) {
+	switch {
+	case l.phase != alive || l.ttl == schema.Never:
+		return 0, 0
+	case l.ttl > 0:
+		return byDeadline, l.ts + int64(l.ttl)
+	}
+	return byTimestamp, l.ts
+}
+
+// state holds the lives. Those changed last are in memory, and written many at
+// once, so that a document that changes often is written seldom.
+type state struct {
+	db      *pebble.DB
+	recent  map[string]*held // by incarnation and id
+	key     []byte           // scratch
+	value   []byte
+	holding int // how many recent may have
+}
+
+type held struct {
+	now, stored life
+}
+
+// recentLives is how many lives are kept in memory, some hundred bytes each.
+const recentLives = 1 << 15
+
+func openState(dir string, fs vfs.FS) (*state, error) {
+	cache := pebble.NewCache(32 << 20)
+	defer cache.Unref()
+	options := &pebble.Options{
+		FS:                          fs,
+		Cache:                       cache,
+		DisableWAL:                  true, // what is lost with the process is of no use without it
+		FormatMajorVersion:          pebble.FormatNewest,
+		MemTableSize:                16 << 20,
+		MemTableStopWritesThreshold: 3,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       24,
+		Logger:                      quiet{},
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(dir, options)
+	if err != nil {
+		return nil, err
+	}
+	return &state{db: db, recent: make(map[string]*held), holding: recentLives}, nil
+}
+
+func (s *state) close() error { return s.db.Close() }
+
+// quiet is a logger for what Pebble would tell: what goes wrong comes back as
+// an error as well.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic("audit: its temporary files fail")
+}
+
+// life returns what is known of a document, for the caller to change until the
+// next call.
+func (s *state) life(incarnation uint64, id schema.DocumentID) (*life, error) {
+	if len(s.recent) >= s.holding {
+		if err := s.flush(); err != nil {
+			return nil, err
+		}
+	}
+	s.key = append(binary.BigEndian.AppendUint64(append(s.key[:0], 0), incarnation), id...)
+	if h, ok := s.recent[string(s.key[1:])]; ok {
+		return &h.now, nil
+	}
+	h := new(held)
+	value, closer, err := s.db.Get(s.key)
+	switch {
+	case err == nil:
+		h.stored = decodeLife(value)
+		if err := closer.Close(); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, pebble.ErrNotFound):
+		return nil, err
+	}
+	h.now = h.stored
+	s.recent[string(s.key[1:])] = h
+	return &h.now, nil
+}
+
+// flush writes what changed and forgets the rest.
+func (s *state) flush() error {
+	batch := s.db.NewBatch()
+	defer batch.Close()
+	for key, h := range s.recent {
+		if h.now == h.stored {
+			continue
+		}
+		s.key = append(append(s.key[:0], 0), key...)
+		s.value = h.now.append(s.value[:0])
+		if err := batch.Set(s.key, s.value, nil); err != nil {
+			return err
+		}
+		had, at := h.stored.place()
+		has, to := h.now.place()
+		if had == has && at == to {
+			continue
+		}
+		incarnation, id := key[:8], key[8:]
+		if had != 0 {
+			if err := batch.Delete(s.orderKey(incarnation, had, at, id), nil); err != nil {
+				return err
+			}
+		}
+		if has != 0 {
+			if err := batch.Set(s.orderKey(incarnation, has, to, id), nil, nil); err != nil {
+				return err
+			}
+		}
+	}
+	clear(s.recent)
+	return s.db.Apply(batch, pebble.NoSync)
+}
+
+// drop forgets an incarnation.
+func (s *state) drop(incarnation uint64) error {
+	if err := s.flush(); err != nil {
+		return err
+	}
+	for kind := byte(0); kind <= byte(byTimestamp); kind++ {
+		from := binary.BigEndian.AppendUint64([]byte{kind}, incarnation)
+		to := binary.BigEndian.AppendUint64([]byte{kind}, incarnation+1)
+		if err := s.db.DeleteRange(from, to, pebble.NoSync); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due visits an order's documents from one second through another, by second.
+// The lives may be changed meanwhile.
+func (s *state) due(incarnation uint64, in order, from, through int64, visit func(schema.DocumentID) error) (err error) {
+	if through < from {
+		return nil
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	head := string(binary.BigEndian.AppendUint64(nil, incarnation))
+	bounds := &pebble.IterOptions{LowerBound: append([]byte(nil), s.orderKey(head, in, from, "")...)}
+	if through == math.MaxInt64 {
+		bounds.UpperBound = binary.BigEndian.AppendUint64([]byte{byte(in)}, incarnation+1)
+	} else {
+		bounds.UpperBound = append([]byte(nil), s.orderKey(head, in, through+1, "")...)
+	}
+	it, err := s.db.NewIter(bounds)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := visit(schema.DocumentID(it.Key()[17:])); err != nil {
+			return err
+		}
+	}
+	return it.Error()
+}
+
+// orderKey is an entry of an order, valid until the next call.
+func (s *state) orderKey(incarnation string, in order, second int64, id string) []byte {
+	s.key = append(append(s.key[:0], byte(in)), incarnation...)
+	s.key = binary.BigEndian.AppendUint64(s.key, uint64(second)^1<<63)
+	s.key = append(s.key, id...)
+	return s.key
+}
+
+func (l *life) append(dst []byte) []byte {
+	dst = append(dst, byte(l.phase))
+	dst = binary.AppendUvarint(dst, l.version)
+	dst = binary.AppendVarint(dst, l.ts)
+	dst = binary.AppendVarint(dst, int64(l.ttl))
+	dst = binary.AppendUvarint(dst, l.ended)
+	return binary.BigEndian.AppendUint64(dst, l.content)
+}
+
+// decodeLife reads what append wrote, which nobody else could have.
+func decodeLife(value []byte) (l life) {
+	l.phase, value = phase(value[0]), value[1:]
+	unsigned := func() uint64 {
+		n, size := binary.Uvarint(value)
+		value = value[size:]
+		return n
+	}
+	signed := func() int64 {
+		n, size := binary.Varint(value)
+		value = value[size:]
+		return n
+	}
+	l.version, l.ts, l.ttl, l.ended = unsigned(), signed(), schema.TTL(signed()), unsigned()
+	l.content = binary.BigEndian.Uint64(value)
+	return l
+}
