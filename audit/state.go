@@ -52,32 +52,40 @@ func (l *life) place() (in order, second int64) {
 	return byTimestamp, l.ts
 }
 
-// state holds the lives. Those changed last are in memory, and written many at
-// once, so that a document that changes often is written seldom.
+// state holds the lives. Those asked for last are in memory, in two generations,
+// and written many at once, so that a document that changes often is read and
+// written seldom.
 type state struct {
-	db      *pebble.DB
-	recent  map[string]*held // by incarnation and id
-	key     []byte           // scratch
-	value   []byte
-	holding int // how many recent may have
+	db           *pebble.DB
+	young, old   map[string]*held // by incarnation and id
+	touched      []*held          // that may have changed since they were written
+	touchedBytes int              // of their keys
+	generation   int              // how many lives a generation may have
+	key, value   []byte           // scratch
 }
 
 type held struct {
+	key         string
+	touched     bool
 	now, stored life
 }
 
-// recentLives is how many lives are kept in memory, some hundred bytes each.
-const recentLives = 1 << 15
+// How many lives are kept in memory, some hundred bytes each, and the bytes of
+// keys that are written at once.
+const (
+	generationLives = 1 << 16
+	writtenBytes    = 4 << 20
+)
 
 func openState(dir string, fs vfs.FS) (*state, error) {
-	cache := pebble.NewCache(32 << 20)
+	cache := pebble.NewCache(64 << 20)
 	defer cache.Unref()
 	options := &pebble.Options{
 		FS:                          fs,
 		Cache:                       cache,
 		DisableWAL:                  true, // what is lost with the process is of no use without it
 		FormatMajorVersion:          pebble.FormatNewest,
-		MemTableSize:                16 << 20,
+		MemTableSize:                32 << 20,
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
@@ -85,12 +93,13 @@ func openState(dir string, fs vfs.FS) (*state, error) {
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		options.Levels[i].IndexBlockSize = 1 << 20 // one a file, so that a lookup goes through one
 	}
 	db, err := pebble.Open(dir, options)
 	if err != nil {
 		return nil, err
 	}
-	return &state{db: db, recent: make(map[string]*held), holding: recentLives}, nil
+	return &state{db: db, young: make(map[string]*held), generation: generationLives}, nil
 }
 
 func (s *state) close() error { return s.db.Close() }
@@ -108,50 +117,68 @@ func (quiet) Fatalf(format string, args ...any) {
 // life returns what is known of a document, for the caller to change until the
 // next call.
 func (s *state) life(incarnation uint64, id schema.DocumentID) (*life, error) {
-	if len(s.recent) >= s.holding {
+	if len(s.young) >= s.generation || s.touchedBytes > writtenBytes {
 		if err := s.flush(); err != nil {
 			return nil, err
 		}
 	}
+	if len(s.young) >= s.generation {
+		s.old, s.young = s.young, make(map[string]*held, s.generation)
+	}
 	s.key = append(binary.BigEndian.AppendUint64(append(s.key[:0], 0), incarnation), id...)
-	if h, ok := s.recent[string(s.key[1:])]; ok {
-		return &h.now, nil
-	}
-	h := new(held)
-	value, closer, err := s.db.Get(s.key)
-	switch {
-	case err == nil:
-		h.stored = decodeLife(value)
-		if err := closer.Close(); err != nil {
-			return nil, err
+	h, ok := s.young[string(s.key[1:])]
+	if !ok {
+		if h, ok = s.old[string(s.key[1:])]; !ok {
+			var err error
+			if h, err = s.read(s.key); err != nil {
+				return nil, err
+			}
 		}
-	case !errors.Is(err, pebble.ErrNotFound):
-		return nil, err
+		s.young[h.key] = h
 	}
-	h.now = h.stored
-	s.recent[string(s.key[1:])] = h
+	if !h.touched {
+		h.touched = true
+		s.touched = append(s.touched, h)
+		s.touchedBytes += len(h.key)
+	}
 	return &h.now, nil
 }
 
-// flush writes what changed and forgets the rest.
+func (s *state) read(key []byte) (*held, error) {
+	h := &held{key: string(key[1:])}
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return h, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.stored = decodeLife(value)
+	h.now = h.stored
+	return h, closer.Close()
+}
+
+// flush writes what changed.
 func (s *state) flush() error {
 	batch := s.db.NewBatch()
 	defer batch.Close()
-	for key, h := range s.recent {
+	for _, h := range s.touched {
+		h.touched = false
 		if h.now == h.stored {
 			continue
 		}
-		s.key = append(append(s.key[:0], 0), key...)
+		s.key = append(append(s.key[:0], 0), h.key...)
 		s.value = h.now.append(s.value[:0])
 		if err := batch.Set(s.key, s.value, nil); err != nil {
 			return err
 		}
 		had, at := h.stored.place()
 		has, to := h.now.place()
+		h.stored = h.now
 		if had == has && at == to {
 			continue
 		}
-		incarnation, id := key[:8], key[8:]
+		incarnation, id := h.key[:8], h.key[8:]
 		if had != 0 {
 			if err := batch.Delete(s.orderKey(incarnation, had, at, id), nil); err != nil {
 				return err
@@ -163,7 +190,8 @@ func (s *state) flush() error {
 			}
 		}
 	}
-	clear(s.recent)
+	clear(s.touched)
+	s.touched, s.touchedBytes = s.touched[:0], 0
 	return s.db.Apply(batch, pebble.NoSync)
 }
 
