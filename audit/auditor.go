@@ -180,9 +180,12 @@ func (a *Auditor) judged(e *schema.Event) {
 	if e.Cause <= last+1 {
 		return
 	}
-	if !a.options.Stream {
-		a.report.Unexplained += e.Cause - last - 1
-	} else {
+	switch missing := e.Cause - last - 1; {
+	case !a.options.Stream:
+		a.report.Unexplained += missing
+	case missing == 1:
+		a.against(Cause, e, "mutation %d, before its own, is no event's cause", last+1)
+	default:
 		a.against(Cause, e, "mutations %d to %d, before its own, are no event's cause", last+1, e.Cause-1)
 	}
 }

@@ -80,4 +80,3 @@ func TestGoodLogs(t *testing.T) {
 		wantClean(t, "its second part, exported", log[cut:], auditOf(t, Options{Partial: true}, exported(log[cut:])))
 	}
 }
-

@@ -24,8 +24,9 @@ type collection struct {
 	// if there are none.
 	unseen uint64
 
-	// assumed says that nothing created it, which was told.
-	assumed bool
+	// assumed says that nothing created it, and doubted that a mutation was
+	// rejected because it was not there; either was told.
+	assumed, doubted bool
 
 	// walked are the seconds before which the orders hold nothing that is due:
 	// what stood there is gone, and need not be stepped over again.
@@ -53,7 +54,7 @@ func (a *Auditor) before(name schema.CollectionName) bool {
 }
 
 // collection returns the collection of an event that wants it to be there. One
-// that is not is told once and then assumed, with documents that nobody knows.
+// that is not is told once and then assumed.
 func (a *Auditor) collection(e *schema.Event) *collection {
 	c := a.collections[e.Collection]
 	if c != nil {
@@ -65,8 +66,14 @@ func (a *Auditor) collection(e *schema.Event) *collection {
 		return c
 	}
 	a.against(Collection, e, "%s in a collection that is not there", e.Type)
+	return a.assume(e)
+}
+
+// assume adds a collection that is not there, with documents that nobody knows,
+// so that what follows from its absence is not told again and again.
+func (a *Auditor) assume(e *schema.Event) *collection {
 	a.report.Headless = a.report.Complete
-	c = a.add(e)
+	c := a.add(e)
 	c.unseen, c.assumed = e.Seq, true
 	return c
 }

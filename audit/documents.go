@@ -98,19 +98,22 @@ func (p phase) String() string {
 // content audits the body of a new version and returns its ttl and its hash.
 func (a *Auditor) content(c *collection, e *schema.Event) (schema.TTL, uint64) {
 	d, fault := schema.ReadDocument(e.ID, e.Body)
-	switch {
-	case fault != nil:
+	if fault != nil {
 		a.against(Body, e, "it carries no legal document: %v", fault)
 		return schema.Inherit, a.hash(e.Body)
-	case !bytes.Equal(d.Body, e.Body) && !bytes.Equal(d.Body, compact(e.Body)):
-		a.against(Body, e, "the document it carries is without its id, or with system properties")
+	}
+	body := e.Body
+	if !bytes.Equal(d.Body, body) {
+		if body = compact(body); !bytes.Equal(d.Body, body) {
+			a.against(Body, e, "the document it carries is without its id, or with system properties")
+		}
 	}
 	if c.known && c.policy.DefaultTTL != schema.Off {
 		if fault := d.TTLError(); fault != nil {
 			a.against(TTL, e, "taken while the collection's TTL is on: %v", fault)
 		}
 	}
-	return d.TTL, a.hash(d.Body)
+	return d.TTL, a.hash(body)
 }
 
 // compact is a document without insignificant white space, which whatever a log
@@ -131,14 +134,12 @@ func (a *Auditor) image(c *collection, l *life, e *schema.Event) {
 	case len(e.Body) == 0:
 	case c.known && !c.policy.PreviousImages:
 		a.against(Body, e, "it carries the document's content, and the collection says previousImages false")
-	case a.hash(e.Body) == l.content && l.phase == alive:
-	default:
-		d, fault := schema.ReadDocument(e.ID, e.Body)
-		if fault != nil {
+	case l.phase == unseen:
+		if _, fault := schema.ReadDocument(e.ID, e.Body); fault != nil {
 			a.against(Body, e, "it carries no legal document: %v", fault)
-		} else if l.phase != unseen && a.hash(d.Body) != l.content {
-			a.against(Body, e, "it does not carry the content of version %d", l.version)
 		}
+	case a.hash(e.Body) != l.content && a.hash(compact(e.Body)) != l.content:
+		a.against(Body, e, "it does not carry the content of version %d", l.version)
 	}
 }
 
@@ -166,13 +167,15 @@ func (a *Auditor) mutationRejected(e *schema.Event) error {
 	c := a.collections[e.Collection]
 	switch r.Error {
 	case schema.ErrCollectionNotFound.Name:
-		if c != nil && !c.assumed {
+		if c != nil && !c.assumed && !c.doubted {
+			c.doubted = true
 			a.against(Rejected, e, "%s was rejected for a collection that was there", r.Mutation.Op)
 		}
 		return nil
 	case schema.ErrCollectionExists.Name:
 		if c == nil && !a.before(e.Collection) {
 			a.against(Rejected, e, "%s was rejected for a collection that was not there", r.Mutation.Op)
+			a.assume(e)
 		}
 		return nil
 	case schema.ErrDocumentNotFound.Name, schema.ErrDocumentExists.Name:

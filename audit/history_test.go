@@ -52,7 +52,7 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 	s := newSimulation(t)
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	at := int64(1431856800000)
-	for range mutations {
+	for i := range mutations {
 		switch r.IntN(10) {
 		case 0, 1:
 			at += r.Int64N(3000)
@@ -63,14 +63,18 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 		}
 		collection := pick("carts", "orders", "orders", "orders", "orders")
 		op, id, body := "", "", ""
-		switch r.IntN(40) {
+		which := r.IntN(40)
+		if i < 3 {
+			which = 3
+		}
+		switch which {
 		case 0:
 			op = "collection.delete"
 		case 1, 2:
 			op = "collection.replace"
-		case 3, 4:
+		case 3:
 			op = "collection.create"
-		case 5, 6:
+		case 4, 5, 6:
 			op = "document.delete"
 		case 7, 8:
 			op = "document.create"
@@ -88,7 +92,7 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 			body = fmt.Sprintf(`{"defaultTtl":%s,"previousImages":%s}`, pick("null", "-1", "-1", "1", "2", "3", "60", "100"), pick("true", "true", "false"))
 		}
 		mutation := schema.NewNamedMutation(op, collection, id, []byte(body))
-		mutation.IfMatch = pick("", "", "", "", "", "*", "3")
+		mutation.IfMatch = pick("", "", "", "", "", "", "", "", "", "", "*", "3")
 		if r.IntN(4) == 0 {
 			mutation.MsgID = fmt.Sprint("m", r.IntN(mutations))
 		}
