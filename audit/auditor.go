@@ -173,7 +173,10 @@ func (a *Auditor) judged(e *schema.Event) {
 	if first && !a.report.Complete || first && !a.options.Stream {
 		last = e.Cause - 1
 	}
-	if !a.cause.next(int64(e.Cause), 1) {
+	if rose := a.cause.next(int64(e.Cause), 1); !rose && e.Cause == last {
+		a.against(Cause, e, "mutation %d is judged once more", e.Cause)
+		return
+	} else if !rose {
 		a.against(Cause, e, "mutation %d is judged behind mutation %d: each is judged once, in order", e.Cause, last)
 		return
 	}

@@ -177,11 +177,11 @@ func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Even
 		return what + "body " + string(e.Body), log, sure
 	case 11:
 		if e.Cause != 0 {
-			first := !slices.ContainsFunc(log[:i], func(l schema.Event) bool { return l.Cause != 0 })
-			if e.Cause--; e.Cause == 0 || first {
+			if e.Cause--; e.Cause == 0 {
 				e.Cause = 1 << 40
 			}
-			return fmt.Sprintf("%scause %d", what, e.Cause), log, i < len(log)-20
+			sure = slices.ContainsFunc(log[:i], func(l schema.Event) bool { return l.Cause == e.Cause })
+			return fmt.Sprintf("%scause %d", what, e.Cause), log, sure
 		}
 		if expired {
 			e.Cause = 1 << 40

@@ -53,6 +53,11 @@ func naive(log []schema.Event, stream bool) (Rule, uint64) {
 			}
 		}
 		switch e.Type {
+		case schema.DocumentCreated, schema.DocumentReplaced:
+			var body map[string]any
+			if json.Unmarshal(e.Body, &body) != nil || body["id"] != string(e.ID) || body["_ts"] != nil {
+				return Body, e.Seq
+			}
 		case schema.CollectionCreated, schema.CollectionReplaced, schema.CollectionDeleted:
 			p, fault := schema.ParseProperties(e.Collection, e.Body)
 			if fault != nil || len(e.Body) == 0 || e.Type == schema.CollectionDeleted && fmt.Sprint(p) != fmt.Sprint(*before) {
@@ -159,10 +164,6 @@ func isDue(p *schema.Properties, e *schema.Event, ms int64) bool {
 func naiveDocument(log []schema.Event, e schema.Event) Rule {
 	p, was := properties(log, e.Collection), living(log, e.Collection, e.ID)
 	if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
-		var body map[string]any
-		if json.Unmarshal(e.Body, &body) != nil || body["id"] != string(e.ID) || body["_ts"] != nil {
-			return Body
-		}
 		if _, legal := ttlOf(&e); !legal && p.DefaultTTL != 0 {
 			return TTL
 		}
