@@ -107,6 +107,10 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		}
 		return moment(ms)
 	}
+	findings := r.Findings
+	if findings == nil {
+		findings = []Finding{} // a list all the same
+	}
 	return json.Marshal(struct {
 		OK          bool              `json:"ok"`
 		Complete    bool              `json:"complete"`
@@ -127,7 +131,7 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		Found       map[Rule]uint64   `json:"found"`
 		Findings    []Finding         `json:"findings"`
 	}{r.Count() == 0, r.Complete, r.First, r.Last, when(r.FirstTime), when(r.LastTime), r.Events, types, r.Collections, r.Documents,
-		r.Mutations, r.Unexplained, r.Due, r.Expired, r.Pending, r.Lost, r.Found, r.Findings})
+		r.Mutations, r.Unexplained, r.Due, r.Expired, r.Pending, r.Lost, r.Found, findings})
 }
 
 // moment is a log time, in ms, as the log's lines have it.
