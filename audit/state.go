@@ -78,14 +78,14 @@ const (
 )
 
 func openState(dir string, fs vfs.FS) (*state, error) {
-	cache := pebble.NewCache(64 << 20)
+	cache := pebble.NewCache(160 << 20) // memtables are part of it
 	defer cache.Unref()
 	options := &pebble.Options{
 		FS:                          fs,
 		Cache:                       cache,
 		DisableWAL:                  true, // what is lost with the process is of no use without it
 		FormatMajorVersion:          pebble.FormatNewest,
-		MemTableSize:                32 << 20,
+		MemTableSize:                16 << 20,
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
