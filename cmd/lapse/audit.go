@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/audit"
-	"github.com/lapsedb/lapse/schema"
 )
 
 func newAuditCommand(a *app) *cobra.Command {
@@ -86,14 +86,14 @@ Documents are kept in a temporary file (TMPDIR), so memory does not grow with th
 
 // auditFile audits an exported log.
 func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor) error {
-	in, size, done, err := a.openInput(name)
+	file, err := a.openEvents(name)
 	if err != nil {
 		return err
 	}
-	defer done()
-	bar := newProgress(a.stderr, "audit", size)
+	defer file.Close()
+	bar := newProgress(a.stderr, "audit", file.size)
 	defer bar.Done()
-	return auditor.Lines(untilDone{ctx, in}, func(bytes int) { bar.Add(int64(bytes)) })
+	return auditor.Lines(untilDone{ctx, file.in}, func(bytes int) { bar.Add(int64(bytes)) })
 }
 
 // untilDone is a reader that ends when its context does.
@@ -146,21 +146,6 @@ func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Aud
 	return nil
 }
 
-func (a *app) openInput(name string) (in io.Reader, size int64, done func(), err error) {
-	if name == "-" {
-		return a.stdin, -1, func() {}, nil
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, 0, nil, fmt.Errorf("%w: give a FILE that is there, or - for standard input", err)
-	}
-	size = -1
-	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-		size = info.Size()
-	}
-	return file, size, func() { _ = file.Close() }, nil
-}
-
 // report is a page for people: what was read, and a line for each finding.
 func (out *output) report(r *audit.Report) error {
 	p := palette(out.colour && out.isTerminal(out.stdout))
@@ -178,10 +163,8 @@ func (out *output) report(r *audit.Report) error {
 		row("begins", "at %d: what was before it is not judged", r.First)
 	}
 	var types []string
-	for t := schema.CollectionCreated; t <= schema.MutationRepeated; t++ {
-		if n := r.Types[t]; n > 0 {
-			types = append(types, fmt.Sprintf("%d %s", n, t))
-		}
+	for _, t := range slices.Sorted(maps.Keys(r.Types)) {
+		types = append(types, fmt.Sprintf("%d %s", r.Types[t], t))
 	}
 	row("events", "%d: %s", r.Events, strings.Join(types, ", "))
 	row("collections", "%d", r.Collections)
