@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -110,6 +111,15 @@ func TestAudit(t *testing.T) {
 		if f := report.Findings[0]; f.Seq != e.Seq && f.Seq != e.Previous {
 			t.Errorf("spoilt against %s at %d, it says %+v", rule, e.Seq, f)
 		}
+	}
+}
+
+// TestAuditSimulated: what simulate prints is as it has to be.
+func TestAuditSimulated(t *testing.T) {
+	_, lines := readHits(t)
+	log := harness.Run(t, bytes.NewReader(sessionsInput(lines, 1800)), "simulate", "-").OK()
+	if report := audited(t, harness.Run(t, strings.NewReader(log), "audit", "-", "--json"), 0); report.Expired != 3052 {
+		t.Errorf("the audit says %+v", report)
 	}
 }
 

@@ -93,20 +93,15 @@ func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor
 	defer file.Close()
 	bar := newProgress(a.stderr, "audit", file.size)
 	defer bar.Done()
-	return auditor.Lines(untilDone{ctx, file.in}, func(bytes int) { bar.Add(int64(bytes)) })
-}
-
-// untilDone is a reader that ends when its context does.
-type untilDone struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r untilDone) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
+	// Where standard input keeps silent, what reads it stays behind when ctx is done.
+	lines, in := io.Pipe()
+	defer lines.Close()
+	defer context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })()
+	go func() {
+		_, err := io.Copy(in, file.in)
+		_ = in.CloseWithError(err)
+	}()
+	return auditor.Lines(lines, func(bytes int) { bar.Add(int64(bytes)) })
 }
 
 // auditLog audits the log of a database, to its end as of now.
