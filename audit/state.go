@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsedb/lapse/schema"
@@ -73,12 +74,12 @@ type held struct {
 // How many lives are kept in memory, some hundred bytes each, and the bytes of
 // keys that are written at once.
 const (
-	generationLives = 1 << 16
+	generationLives = 1 << 15
 	writtenBytes    = 4 << 20
 )
 
 func openState(dir string, fs vfs.FS) (*state, error) {
-	cache := pebble.NewCache(160 << 20) // memtables are part of it
+	cache := pebble.NewCache(128 << 20) // memtables are part of it
 	defer cache.Unref()
 	options := &pebble.Options{
 		FS:                          fs,
@@ -93,6 +94,7 @@ func openState(dir string, fs vfs.FS) (*state, error) {
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		options.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 		options.Levels[i].IndexBlockSize = 1 << 20 // one a file, so that a lookup goes through one
 	}
 	db, err := pebble.Open(dir, options)
