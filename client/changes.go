@@ -143,11 +143,16 @@ func (c *Client) readError(ctx context.Context, err error) error {
 }
 
 // lastSequence returns the sequence of the last event of the log, 0 for none.
-// A client may not ask for that, but a consumer that is to deliver what is new
-// says where it would begin.
 func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
+	return c.sequenceBefore(ctx, jetstream.DeliverNewPolicy)
+}
+
+// sequenceBefore returns the sequence before the first that a consumer with
+// this policy would deliver. A client may not ask how far the log goes, but a
+// consumer says where it would begin.
+func (c *Client) sequenceBefore(ctx context.Context, policy jetstream.DeliverPolicy) (uint64, error) {
 	consumer, err := c.js.CreateConsumer(ctx, c.database.LogStream(), jetstream.ConsumerConfig{
-		DeliverPolicy:     jetstream.DeliverNewPolicy,
+		DeliverPolicy:     policy,
 		FilterSubject:     c.database.Events() + ">",
 		AckPolicy:         jetstream.AckNonePolicy,
 		InactiveThreshold: time.Second,

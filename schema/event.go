@@ -1,7 +1,7 @@
 package schema
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -273,51 +273,9 @@ func (e *Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
 // UnmarshalJSON reads what AppendJSON writes, and refuses what DecodeEvent does.
 func (e *Event) UnmarshalJSON(data []byte) error {
-	var line struct {
-		Seq        uint64          `json:"seq"`
-		Time       time.Time       `json:"time"`
-		Type       string          `json:"type"`
-		Collection string          `json:"collection"`
-		ID         string          `json:"id"`
-		Previous   uint64          `json:"previous"`
-		Deadline   int64           `json:"deadline"`
-		TTL        int32           `json:"ttl"`
-		Rule       string          `json:"rule"`
-		Cause      string          `json:"cause"`
-		Body       json.RawMessage `json:"body"`
+	_, read, err := ParseEventLine(bytes.Clone(data))
+	if err == nil {
+		*e = *read
 	}
-	if err := json.Unmarshal(data, &line); err != nil {
-		return err
-	}
-	*e = Event{
-		Seq:        line.Seq,
-		Time:       line.Time.UnixMilli(),
-		Type:       ParseEventType(line.Type),
-		Collection: CollectionName(line.Collection),
-		Body:       line.Body,
-	}
-	if e.Type == NoEvent {
-		return fmt.Errorf("event %d: unknown type %.80q", e.Seq, line.Type)
-	}
-	if e.Type.OnDocument() {
-		id, err := ParseDocumentID(line.ID)
-		if err != nil {
-			return fmt.Errorf("event %d: %w", e.Seq, err)
-		}
-		e.ID = id
-	}
-	if e.Type.ends() {
-		e.Previous = Version(line.Previous)
-	}
-	if e.Type == DocumentExpired {
-		e.Deadline = Deadline{At: line.Deadline, TTL: line.TTL, Rule: parseRule(line.Rule)}
-	}
-	if line.Cause != "" {
-		cause, err := parseCause(line.Cause)
-		if err != nil {
-			return fmt.Errorf("event %d: %w", e.Seq, err)
-		}
-		e.Cause = cause
-	}
-	return e.check()
+	return err
 }

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/lapsedb/lapse/values"
@@ -55,4 +56,124 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	m = NewNamedMutation(op, collection, id, body)
 	m.IfMatch = ifMatch
 	return at, m, nil
+}
+
+// eventDepth is how deep a line of the log may nest: as deep as encoding/json
+// goes, since what a body may be is for those who fold it.
+const eventDepth = 10_000
+
+// ParseEventLine reads an event as AppendJSON writes it and refuses what
+// DecodeEvent does. The event keeps line's memory. Members it does not know are
+// ignored.
+//
+// Of an error, seq is the sequence that the line says if it is JSON and says
+// one, else 0.
+func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
+	e = new(Event)
+	var eventType, collection, id, when, rule, cause string
+	var previous uint64
+	var ttl int64
+	var fault error // the first value that is not what its member wants
+	s := scanner{data: line}
+	if s.peek() != '{' {
+		return 0, nil, s.unexpected("an object")
+	}
+	err = s.object(eventDepth, func(name []byte) error {
+		value, err := s.skip(eventDepth - 1)
+		if err != nil {
+			return err
+		}
+		var text *string
+		number := true
+		switch string(name) {
+		case "seq":
+			e.Seq, number = parseUint(value)
+		case "time":
+			text = &when
+		case "type":
+			text = &eventType
+		case "collection":
+			text = &collection
+		case "id":
+			text = &id
+		case "previous":
+			previous, number = parseUint(value)
+		case "deadline":
+			e.Deadline.At, number = parseInt(value, 64)
+		case "ttl":
+			ttl, number = parseInt(value, 32)
+		case "rule":
+			text = &rule
+		case "cause":
+			text = &cause
+		case "body":
+			e.Body = value
+		}
+		if text != nil {
+			*text, err = decodeString(value)
+		}
+		if !number {
+			err = fmt.Errorf("%s is not a whole number that fits", Shown(value))
+		}
+		if err != nil && fault == nil {
+			fault = fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	if e.Seq == 0 {
+		return 0, nil, fmt.Errorf("it has no seq")
+	}
+	fail := func(err error) (uint64, *Event, error) {
+		return e.Seq, nil, fmt.Errorf("event %d: %w", e.Seq, err)
+	}
+	if fault != nil {
+		return fail(fault)
+	}
+	e.Type, e.Collection = ParseEventType(eventType), CollectionName(collection)
+	if e.Type == NoEvent {
+		return fail(fmt.Errorf("unknown type %.80q", eventType))
+	}
+	at, err := time.Parse(time.RFC3339, when)
+	if err != nil {
+		return fail(fmt.Errorf("time %.40q is not one like 2015-05-17T10:05:03.250Z", when))
+	}
+	e.Time = at.UnixMilli()
+	if e.Type.OnDocument() {
+		if e.ID, err = ParseDocumentID(id); err != nil {
+			return fail(err)
+		}
+	}
+	if e.Type.ends() {
+		e.Previous = Version(previous)
+	}
+	if e.Type == DocumentExpired {
+		e.Deadline.TTL, e.Deadline.Rule = int32(ttl), parseRule(rule)
+	} else {
+		e.Deadline = Deadline{}
+	}
+	if cause != "" {
+		if e.Cause, err = parseCause(cause); err != nil {
+			return fail(err)
+		}
+	}
+	if err := e.check(); err != nil {
+		return e.Seq, nil, err
+	}
+	return e.Seq, e, nil
+}
+
+func parseUint(value []byte) (uint64, bool) {
+	n, err := strconv.ParseUint(string(value), 10, 64)
+	return n, err == nil
+}
+
+func parseInt(value []byte, bits int) (int64, bool) {
+	n, err := strconv.ParseInt(string(value), 10, bits)
+	return n, err == nil
 }

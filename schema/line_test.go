@@ -42,3 +42,36 @@ func TestParseMutationLineFaults(t *testing.T) {
 		t.Errorf("got %v, %v", err, m)
 	}
 }
+
+// What is wrong with a line that is JSON is told with its sequence, so that a
+// reader can go on behind it.
+func TestParseEventLineFaults(t *testing.T) {
+	const head = `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"a","previous":6`
+	for line, want := range map[string]struct {
+		seq   uint64
+		fault string
+	}{
+		`hello`:                          {0, "an object expected"},
+		head:                             {0, "ends early"},
+		head + `} {}`:                    {0, "the end expected"},
+		`{"time":1}`:                     {0, "no seq"},
+		`{"seq":-7}`:                     {0, "no seq"},
+		head + `,"previous":"6"}`:        {7, `previous: "6" is not a whole number`},
+		head + `,"previous":6.5}`:        {7, "6.5 is not a whole number"},
+		head + `,"collection":5}`:        {7, "collection: 5 is no string"},
+		head + `,"id":"\ud800"}`:         {7, "half a surrogate pair"},
+		head + `,"time":"yesterday"}`:    {7, "not one like"},
+		head + `,"type":"Renamed"}`:      {7, `unknown type "Renamed"`},
+		head + `,"body":[]}`:             {7, "not an object"},
+		head + `,"previous":0}`:          {7, "ends no version"},
+		head + `,"cause":"mutations/x"`:  {0, "ends early"},
+		head + `,"cause":"mutations/x"}`: {7, "is not mutations/<sequence>"},
+	} {
+		if seq, e, err := ParseEventLine([]byte(line)); e != nil || seq != want.seq || err == nil || !strings.Contains(err.Error(), want.fault) {
+			t.Errorf("%s: got %d, %+v, %v, want %d, %s", line, seq, e, err, want.seq, want.fault)
+		}
+	}
+	if seq, e, err := ParseEventLine([]byte(" " + head + `, "new": [1] } `)); seq != 7 || err != nil || e.Previous != 6 {
+		t.Errorf("got %d, %+v, %v", seq, e, err)
+	}
+}

@@ -207,6 +207,7 @@ func TestUsage(t *testing.T) {
 		"replay - --until whenever",
 		"replay - --get orders",
 		"replay - {}",
+		"audit a b",
 	} {
 		t.Run(args, func(t *testing.T) {
 			harness.Run(t, nil, strings.Fields(args)...).Exits(2)
@@ -220,6 +221,8 @@ func TestUsage(t *testing.T) {
 		"export --server nats://127.0.0.1:1",
 		"simulate no-such-file",
 		"replay no-such-file",
+		"audit no-such-file",
+		"audit --server nats://127.0.0.1:1",
 	} {
 		t.Run(args, func(t *testing.T) {
 			harness.Run(t, nil, strings.Fields(args)...).Exits(1)

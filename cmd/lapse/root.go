@@ -42,6 +42,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newWatchCommand(a),
 		newExportCommand(a),
 		newSnapshotCommand(a),
+		newAuditCommand(a),
 	)
 	return root
 }

@@ -1,0 +1,213 @@
+package audit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Options of an Auditor. The zero value audits an exported log.
+type Options struct {
+	// Stream says that what is read is the log's stream itself: internal events
+	// are among it, so sequences and causes go up one by one. A stream that
+	// begins above 1 has lost its beginning, as by retention.
+	Stream bool
+
+	// Partial says that the beginning is missing: collections and documents
+	// may be there that the log did not create.
+	Partial bool
+
+	// Findings is how many findings of each rule are kept in full; 1000 if 0.
+	// The others are counted.
+	Findings int
+
+	// FS is where the state is while the audit lasts; a new directory in the
+	// machine's temporary one if nil.
+	FS vfs.FS
+}
+
+// Auditor audits one log. It is not safe for concurrent use. An error from it is
+// one of its temporary files: the audit is then over.
+type Auditor struct {
+	options Options
+	dir     string // to be removed, "" for none
+	state   *state
+	seed    maphash.Seed
+	report  Report
+	kept    map[Rule][]Finding
+
+	sequence, time, cause rising
+	resumed               int64 // log time, ms, at which a writer started last
+
+	collections  map[schema.CollectionName]*collection
+	incarnations uint64 // given out
+
+	// named are the collections that were mentioned, where the beginning is
+	// missing: others may have been there before.
+	named map[schema.CollectionName]bool
+}
+
+// New returns an auditor of a log of which nothing was read yet. Close it.
+func New(options Options) (*Auditor, error) {
+	if options.Findings == 0 {
+		options.Findings = 1000
+	}
+	a := &Auditor{options: options, seed: maphash.MakeSeed(), kept: make(map[Rule][]Finding),
+		collections: make(map[schema.CollectionName]*collection), named: make(map[schema.CollectionName]bool),
+		report: Report{Complete: !options.Partial, Types: make(map[schema.EventType]uint64), Found: make(map[Rule]uint64)}}
+	fs, dir := options.FS, "audit"
+	if fs == nil {
+		var err error
+		if a.dir, err = os.MkdirTemp("", "lapse-audit-"); err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+		fs, dir = vfs.Default, a.dir
+	}
+	var err error
+	if a.state, err = openState(dir, fs); err != nil {
+		return nil, errors.Join(fmt.Errorf("audit: %w", err), a.remove())
+	}
+	return a, nil
+}
+
+// Close removes the state.
+func (a *Auditor) Close() error { return errors.Join(a.state.close(), a.remove()) }
+
+func (a *Auditor) remove() error {
+	if a.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(a.dir)
+}
+
+// found reports an offence of the event at seq.
+func (a *Auditor) found(rule Rule, seq uint64, c schema.CollectionName, id schema.DocumentID, format string, args ...any) {
+	a.report.Found[rule]++
+	if len(a.kept[rule]) < a.options.Findings {
+		a.kept[rule] = append(a.kept[rule], Finding{Seq: seq, Rule: rule, Collection: c, ID: id, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// against is found for an event.
+func (a *Auditor) against(rule Rule, e *schema.Event, format string, args ...any) {
+	a.found(rule, e.Seq, e.Collection, e.ID, format, args...)
+}
+
+// Event audits the next event of the log. It keeps nothing of the event.
+func (a *Auditor) Event(e *schema.Event) error {
+	a.place(e.Seq)
+	a.report.Types[e.Type]++
+	if !a.time.any {
+		a.report.FirstTime = e.Time
+	}
+	if !a.time.next(e.Time, 0) {
+		a.against(Time, e, "log time goes back, from %s to %s", moment(a.report.LastTime), moment(e.Time))
+	}
+	a.report.LastTime = e.Time
+	a.judged(e)
+	switch e.Type {
+	case schema.CollectionCreated:
+		return a.collectionCreated(e)
+	case schema.CollectionReplaced:
+		return a.collectionReplaced(e)
+	case schema.CollectionDeleted:
+		return a.collectionDeleted(e)
+	case schema.DocumentCreated, schema.DocumentReplaced:
+		return a.documentPut(e)
+	case schema.DocumentDeleted:
+		return a.documentDeleted(e)
+	case schema.DocumentExpired:
+		return a.documentExpired(e)
+	case schema.MutationRejected:
+		return a.mutationRejected(e)
+	case schema.WriterStarted:
+		a.resumed = e.Time
+	}
+	return nil
+}
+
+// Foreign audits what stands in the log at seq and is no event, and why.
+func (a *Auditor) Foreign(seq uint64, why error) {
+	a.place(seq)
+	a.found(Foreign, seq, "", "", "this is no event of a log: %v", why)
+}
+
+// place audits the place of an event in the log.
+func (a *Auditor) place(seq uint64) {
+	r := &a.report
+	if r.Events++; r.Events == 1 {
+		r.First = seq
+		r.Complete = r.Complete && (!a.options.Stream || seq == 1)
+	}
+	last := uint64(a.sequence.last)
+	switch rose := a.sequence.next(int64(seq), 1); {
+	case !rose:
+		a.found(Sequence, seq, "", "", "it stands behind sequence %d", last)
+	case a.options.Stream && r.Events > 1 && seq == last+2:
+		a.found(Sequence, seq, "", "", "sequence %d before it is not in the log", last+1)
+	case a.options.Stream && r.Events > 1 && seq > last+1:
+		a.found(Sequence, seq, "", "", "sequences %d to %d before it are not in the log", last+1, seq-1)
+	}
+	r.Last = max(r.Last, seq)
+}
+
+// judged audits the mutation that caused an event.
+func (a *Auditor) judged(e *schema.Event) {
+	if e.Cause == 0 {
+		return
+	}
+	if e.Type == schema.DocumentExpired {
+		a.against(Cause, e, "mutation %d is told as the cause of an expiry, which has none", e.Cause)
+		return
+	}
+	a.report.Mutations++
+	first, last := !a.cause.any, uint64(a.cause.last)
+	if first && !a.report.Complete || first && !a.options.Stream {
+		last = e.Cause - 1
+	}
+	if rose := a.cause.next(int64(e.Cause), 1); !rose && e.Cause == last {
+		a.against(Cause, e, "mutation %d is judged once more", e.Cause)
+		return
+	} else if !rose {
+		a.against(Cause, e, "mutation %d is judged behind mutation %d: each is judged once, in order", e.Cause, last)
+		return
+	}
+	if e.Cause <= last+1 {
+		return
+	}
+	switch missing := e.Cause - last - 1; {
+	case !a.options.Stream:
+		a.report.Unexplained += missing
+	case missing == 1:
+		a.against(Cause, e, "mutation %d, before its own, is no event's cause", last+1)
+	default:
+		a.against(Cause, e, "mutations %d to %d, before its own, are no event's cause", last+1, e.Cause-1)
+	}
+}
+
+// Finish ends the audit of a log that was read to its end.
+func (a *Auditor) Finish() (Report, error) {
+	for _, name := range slices.Sorted(maps.Keys(a.collections)) {
+		c := a.collections[name]
+		a.report.Documents += c.documents
+		if err := a.finish(c); err != nil {
+			return Report{}, err
+		}
+	}
+	r := a.report
+	r.Collections = len(a.collections)
+	r.Due = r.Expired + r.Pending + r.Lost
+	for _, rule := range slices.Sorted(maps.Keys(a.kept)) {
+		r.Findings = append(r.Findings, a.kept[rule]...)
+	}
+	slices.SortStableFunc(r.Findings, func(x, y Finding) int { return cmp.Compare(x.Seq, y.Seq) })
+	return r, nil
+}

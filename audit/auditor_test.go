@@ -1,0 +1,82 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// auditOf audits events, with next to nothing of the state in memory.
+func auditOf(t testing.TB, options Options, events []schema.Event) Report {
+	t.Helper()
+	options.FS = vfs.NewMem()
+	a, err := New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.state.generation = 2
+	for i := range events {
+		e := events[i]
+		e.Body = bytes.Clone(e.Body)
+		if e.Type == schema.NoEvent {
+			a.Foreign(e.Seq, fmt.Errorf("it is none"))
+		} else if err := a.Event(&e); err != nil {
+			t.Fatal(err)
+		}
+		clear(e.Body) // which the auditor must not keep
+	}
+	report, err := a.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func wantClean(t testing.TB, what string, log []schema.Event, r Report) {
+	t.Helper()
+	if r.Count() == 0 {
+		return
+	}
+	for i := range log {
+		t.Logf("%s", log[i].AppendJSON(nil))
+	}
+	for _, f := range r.Findings {
+		t.Errorf("%s: %d %s %s/%s: %s", what, f.Seq, f.Rule, f.Collection, f.ID, f.Message)
+	}
+	t.FailNow()
+}
+
+// TestGoodLogs: there is nothing against the log of any history, whole, cut off
+// anywhere, or without its beginning, as a stream or exported.
+func TestGoodLogs(t *testing.T) {
+	r := stress.Rand(t)
+	for range stress.Pick(150, 20_000) {
+		log := history(t, r, 10+r.IntN(150))
+		whole := auditOf(t, Options{Stream: true}, log)
+		wantClean(t, "whole", log, whole)
+		counted := uint64(0)
+		for _, e := range log {
+			if e.Type == schema.DocumentExpired {
+				counted++
+			}
+		}
+		if whole.Expired != counted || !whole.Complete || whole.Events != uint64(len(log)) {
+			t.Fatalf("%+v, %d events, %d expired", whole, len(log), counted)
+		}
+		wantClean(t, "exported", log, auditOf(t, Options{}, exported(log)))
+
+		cut := r.IntN(len(log) + 1)
+		wantClean(t, "its first part", log[:cut], auditOf(t, Options{Stream: true}, log[:cut]))
+		wantClean(t, "its first part, exported", log[:cut], auditOf(t, Options{}, exported(log[:cut])))
+		wantClean(t, "its second part", log[cut:], auditOf(t, Options{Stream: true}, log[cut:]))
+		wantClean(t, "its second part, exported", log[cut:], auditOf(t, Options{Partial: true}, exported(log[cut:])))
+	}
+}

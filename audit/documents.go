@@ -1,0 +1,206 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"hash/maphash"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// life returns the collection of a document's event and what is known of the
+// document before it.
+func (a *Auditor) life(e *schema.Event) (*collection, *life, error) {
+	c := a.collection(e)
+	l, err := a.state.life(c.incarnation, e.ID)
+	return c, l, err
+}
+
+// documentPut audits DocumentCreated and DocumentReplaced.
+func (a *Auditor) documentPut(e *schema.Event) error {
+	c, l, err := a.life(e)
+	if err != nil {
+		return err
+	}
+	a.onTime(c, l, e)
+	if e.Type == schema.DocumentReplaced {
+		a.ends(c, l, e)
+	} else if l.phase == alive {
+		a.against(Life, e, "it is created and was alive as version %d", l.version)
+	}
+	if l.phase == alive {
+		c.documents--
+	}
+	c.documents++
+	*l = life{phase: alive, version: e.Seq, ts: second(e.Time)}
+	l.ttl, l.content = a.content(c, e)
+	c.enter(l)
+	return nil
+}
+
+func (a *Auditor) documentDeleted(e *schema.Event) error {
+	c, l, err := a.life(e)
+	if err != nil {
+		return err
+	}
+	a.onTime(c, l, e)
+	if a.ends(c, l, e) {
+		a.image(c, l, e)
+	}
+	if l.phase == alive {
+		c.documents--
+	}
+	l.phase, l.ended = deleted, e.Seq
+	l.version = max(l.version, uint64(e.Previous))
+	return nil
+}
+
+// onTime audits that a version that is due has expired before e, a later event
+// of its document.
+func (a *Auditor) onTime(c *collection, l *life, e *schema.Event) {
+	if !c.overdue(l, e.Time) {
+		return
+	}
+	a.lose(c, e.ID, l, e.Type.String(), e.Seq)
+	if e.Type != schema.DocumentCreated {
+		// What else e says of it is judged as if it were alive.
+		l.phase = alive
+		c.documents++
+	}
+}
+
+// ends audits that a Replaced or Deleted ends the version that is alive.
+// ok says that it does.
+func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
+	previous := uint64(e.Previous)
+	switch {
+	case l.phase == alive && l.version == previous:
+		return true
+	case l.phase == alive:
+		a.against(Previous, e, "it says that it ends version %d, alive is version %d", previous, l.version)
+	case l.phase == unseen && previous < c.unseen:
+		return true
+	case l.phase == unseen:
+		a.against(Life, e, "there was no such document")
+	case l.phase == lost:
+		a.against(Life, e, "version %d had come due and was not to come back", l.version)
+	default:
+		a.against(Life, e, "the document was not alive, version %d was %s at %d", l.version, l.phase, l.ended)
+	}
+	return false
+}
+
+func (p phase) String() string {
+	return [...]string{"never seen", "alive", "due", "deleted", "expired"}[p]
+}
+
+// content audits the body of a new version and returns its ttl and its hash.
+func (a *Auditor) content(c *collection, e *schema.Event) (schema.TTL, uint64) {
+	d, fault := schema.ReadDocument(e.ID, e.Body)
+	if fault != nil {
+		a.against(Body, e, "it carries no legal document: %v", fault)
+		return schema.Inherit, a.hash(e.Body)
+	}
+	body := e.Body
+	if !bytes.Equal(d.Body, body) {
+		if body = compact(body); !bytes.Equal(d.Body, body) {
+			a.against(Body, e, "the document it carries is without its id, or with system properties")
+		}
+	}
+	if c.known && c.policy.DefaultTTL != schema.Off {
+		if fault := d.TTLError(); fault != nil {
+			a.against(TTL, e, "taken while the collection's TTL is on: %v", fault)
+		}
+	}
+	return d.TTL, a.hash(body)
+}
+
+// compact is a document without insignificant white space, which whatever a log
+// went through may have brought in.
+func compact(body []byte) []byte {
+	var b bytes.Buffer
+	_ = json.Compact(&b, body)
+	return b.Bytes()
+}
+
+func (a *Auditor) hash(body []byte) uint64 { return maphash.Bytes(a.seed, body) }
+
+// image audits the body of an event that ended version l.version.
+func (a *Auditor) image(c *collection, l *life, e *schema.Event) {
+	switch {
+	case len(e.Body) == 0 && c.known && c.policy.PreviousImages:
+		a.against(Body, e, "it does not carry the document's last content")
+	case len(e.Body) == 0:
+	case c.known && !c.policy.PreviousImages:
+		a.against(Body, e, "it carries the document's content, and the collection says previousImages false")
+	case l.phase == unseen:
+		if _, fault := schema.ReadDocument(e.ID, e.Body); fault != nil {
+			a.against(Body, e, "it carries no legal document: %v", fault)
+		}
+	case a.hash(e.Body) != l.content && a.hash(compact(e.Body)) != l.content:
+		a.against(Body, e, "it does not carry the content of version %d", l.version)
+	}
+}
+
+// rejection is the body of a MutationRejected.
+type rejection struct {
+	Error    string `json:"error"`
+	Mutation *struct {
+		Op         string `json:"op"`
+		Collection string `json:"collection"`
+		ID         string `json:"id"`
+	} `json:"mutation"`
+}
+
+// mutationRejected audits a refusal: what it says of a collection or document
+// has to be so, and a document that is due is not there.
+func (a *Auditor) mutationRejected(e *schema.Event) error {
+	var r rejection
+	if err := json.Unmarshal(e.Body, &r); err != nil || r.Mutation == nil || r.Error == "" {
+		a.against(Body, e, "it carries no rejection: %v", errors.Join(err, errNoMutation))
+		return nil
+	}
+	if e.Collection == schema.InvalidCollection {
+		return nil
+	}
+	c := a.collections[e.Collection]
+	switch r.Error {
+	case schema.ErrCollectionNotFound.Name:
+		if c != nil && !c.assumed && !c.doubted {
+			c.doubted = true
+			a.against(Rejected, e, "%s was rejected for a collection that was there", r.Mutation.Op)
+		}
+		return nil
+	case schema.ErrCollectionExists.Name:
+		if c == nil && !a.before(e.Collection) {
+			a.against(Rejected, e, "%s was rejected for a collection that was not there", r.Mutation.Op)
+			a.assume(e)
+		}
+		return nil
+	case schema.ErrDocumentNotFound.Name, schema.ErrDocumentExists.Name:
+	default:
+		return nil
+	}
+	id, err := schema.ParseDocumentID(r.Mutation.ID)
+	if err != nil || c == nil {
+		return nil
+	}
+	l, err := a.state.life(c.incarnation, id)
+	if err != nil {
+		return err
+	}
+	if c.overdue(l, e.Time) {
+		a.lose(c, id, l, e.Type.String(), e.Seq)
+		return nil
+	}
+	switch exists := r.Error == schema.ErrDocumentExists.Name; {
+	case l.phase == alive && !exists:
+		a.found(Rejected, e.Seq, c.name, id, "%s was rejected for a document that was alive as version %d", r.Mutation.Op, l.version)
+	case l.phase != alive && exists && (l.phase != unseen || c.unseen == 0):
+		a.found(Rejected, e.Seq, c.name, id, "%s was rejected for a document that was not alive", r.Mutation.Op)
+	}
+	return nil
+}
+
+var errNoMutation = errors.New("it has to say error and mutation")

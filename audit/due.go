@@ -1,0 +1,116 @@
+package audit
+
+import "github.com/lapsedb/lapse/schema"
+
+// grace is for how long, in ms of log time, a version that came due may be
+// without its DocumentExpired at the log's end.
+const grace = 60_000
+
+// countdown is the contract's table: after how many seconds, and by whose
+// number, a document expires; by none if it does not.
+func countdown(collection schema.DefaultTTL, document schema.TTL) (seconds int64, by schema.Rule) {
+	if collection == schema.Off {
+		return 0, schema.NoRule
+	}
+	if document > 0 {
+		return int64(document), schema.RuleDocument
+	}
+	if document == schema.Inherit && collection > 0 {
+		return int64(collection), schema.RuleCollection
+	}
+	return 0, schema.NoRule
+}
+
+// second is the whole second that a log time, in ms, is in.
+func second(ms int64) int64 {
+	if ms < 0 && ms%1000 != 0 {
+		return ms/1000 - 1
+	}
+	return ms / 1000
+}
+
+// deadline is the second from which a life is over under the policy in force.
+func (c *collection) deadline(l *life) (at, seconds int64, by schema.Rule) {
+	if !c.known {
+		return 0, 0, schema.NoRule
+	}
+	seconds, by = countdown(c.policy.DefaultTTL, l.ttl)
+	return l.ts + seconds, seconds, by
+}
+
+// overdue tells whether a life that goes on should have ended by a log time.
+func (c *collection) overdue(l *life, ms int64) bool {
+	at, _, by := c.deadline(l)
+	return l.phase == alive && by != schema.NoRule && at <= second(ms)
+}
+
+// lose tells that a version has come due and not expired, and counts it out.
+func (a *Auditor) lose(c *collection, id schema.DocumentID, l *life, before string, seq uint64) {
+	at, seconds, by := c.deadline(l)
+	a.report.Lost++
+	c.documents--
+	if before == "" {
+		a.found(Missing, l.version, c.name, id, "this version came due at %s (%d s by %s) and has no DocumentExpired", clock(at), seconds, by)
+	} else {
+		a.found(Missing, l.version, c.name, id, "this version came due at %s (%d s by %s) and has no DocumentExpired before %s at %d", clock(at), seconds, by, before, seq)
+	}
+	l.phase, l.ended = lost, seq
+}
+
+// settle audits that all that is due at an event of the collection has expired
+// before it.
+func (a *Auditor) settle(c *collection, e *schema.Event) error {
+	return a.walk(c, second(e.Time), func(id schema.DocumentID, l *life) {
+		a.lose(c, id, l, e.Type.String(), e.Seq)
+	})
+}
+
+// finish audits a collection at the log's end.
+func (a *Auditor) finish(c *collection) error {
+	end := a.report.LastTime
+	return a.walk(c, second(end), func(id schema.DocumentID, l *life) {
+		at, _, _ := c.deadline(l)
+		// What a policy made overdue came due with it. And nobody can have
+		// expired anything while no writer ran.
+		if came := max(at*1000, c.since, a.resumed); end-came < grace {
+			a.report.Pending++
+			a.report.Documents--
+			return
+		}
+		a.lose(c, id, l, "", 0)
+		a.report.Documents--
+	})
+}
+
+// walk visits the lives of a collection that are due at a second and go on.
+// visit may change the life.
+func (a *Auditor) walk(c *collection, now int64, visit func(schema.DocumentID, *life)) error {
+	if !c.known || c.policy.DefaultTTL == schema.Off {
+		return nil
+	}
+	through := [2]int64{now, now - int64(c.policy.DefaultTTL)}
+	for i, in := range []order{byDeadline, byTimestamp} {
+		if through[i] < c.walked[i] || in == byTimestamp && c.policy.DefaultTTL == schema.NoDefault {
+			continue
+		}
+		err := a.state.due(c.incarnation, in, c.walked[i], through[i], func(id schema.DocumentID) error {
+			l, err := a.state.life(c.incarnation, id)
+			if err == nil && c.overdue(l, now*1000) {
+				visit(id, l)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		c.walked[i] = through[i]
+	}
+	return nil
+}
+
+// enter notes that a life begins in an order.
+func (c *collection) enter(l *life) {
+	if in, at := l.place(); in != 0 {
+		c.walked[in-byDeadline] = min(c.walked[in-byDeadline], at)
+	}
+}

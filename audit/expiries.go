@@ -1,0 +1,95 @@
+package audit
+
+import "github.com/lapsedb/lapse/schema"
+
+func (a *Auditor) documentExpired(e *schema.Event) error {
+	c, l, err := a.life(e)
+	if err != nil {
+		return err
+	}
+	previous := uint64(e.Previous)
+	switch {
+	case l.phase == lost && l.version == previous:
+		// It comes too late, which was told.
+		l.phase, l.ended = expired, e.Seq
+	case l.phase == alive && l.version == previous:
+		a.countdown(c, l, e)
+		a.image(c, l, e)
+		a.report.Expired++
+		c.documents--
+		l.phase, l.ended = expired, e.Seq
+	case l.phase == unseen && previous < c.unseen:
+		a.unseenExpired(c, l, e)
+		a.image(c, l, e)
+		a.report.Expired++
+		*l = life{phase: expired, version: previous, ended: e.Seq}
+	case l.phase == unseen:
+		a.against(Life, e, "there was no such document")
+	case l.phase == expired && l.version == previous:
+		a.against(Double, e, "version %d has expired before, at %d", previous, l.ended)
+	case l.phase == deleted && l.version == previous:
+		a.against(Stale, e, "version %d was deleted before, at %d", previous, l.ended)
+	case previous > l.version:
+		a.against(Previous, e, "it says that it ends version %d, the last one was %d", previous, l.version)
+	case l.phase == alive:
+		a.against(Stale, e, "version %d had ended before, alive is version %d", previous, l.version)
+	default:
+		a.against(Stale, e, "version %d had ended before, the last one was %d", previous, l.version)
+	}
+	return nil
+}
+
+// countdown audits what an expiry says of a version that was seen.
+func (a *Auditor) countdown(c *collection, l *life, e *schema.Event) {
+	told, policy := e.Deadline, c.policy.DefaultTTL
+	if !c.known {
+		// As far as it can be told, by what would have to be in force.
+		if policy = schema.NoDefault; told.Rule == schema.RuleCollection {
+			policy = schema.DefaultTTL(told.TTL)
+		}
+	}
+	seconds, by := countdown(policy, l.ttl)
+	at, now := l.ts+seconds, second(e.Time)
+	switch {
+	case by == schema.NoRule && policy == schema.Off:
+		a.against(Never, e, "version %d expired while the collection's TTL was off", l.version)
+		return
+	case by == schema.NoRule:
+		a.against(Never, e, "version %d expired, which has ttl %s in a collection with defaultTtl %d", l.version, ttlText(l.ttl), policy)
+		return
+	case at > now:
+		a.against(Early, e, "version %d expired at %s, and was to live until %s (%d s by %s)", l.version, clock(now), clock(at), seconds, by)
+	}
+	switch {
+	case told.Rule != by:
+		a.against(ByRule, e, "it says by %s, it is %d s by %s", told.Rule, seconds, by)
+	case int64(told.TTL) != seconds:
+		a.against(TTL, e, "it says after %d s, it is after %d s by %s", told.TTL, seconds, by)
+	case told.At != at:
+		a.against(Deadline, e, "it says deadline %d, it is %d: version %d has _ts %d", told.At, at, l.version, l.ts)
+	}
+}
+
+// unseenExpired audits the same of a version from before the log.
+func (a *Auditor) unseenExpired(c *collection, l *life, e *schema.Event) {
+	told := e.Deadline
+	if told.At > second(e.Time) {
+		a.against(Early, e, "it expired at %s, and its deadline is %s", clock(second(e.Time)), clock(told.At))
+	}
+	switch policy := c.policy.DefaultTTL; {
+	case !c.known:
+	case policy == schema.Off:
+		a.against(Never, e, "it expired while the collection's TTL was off")
+	case told.Rule == schema.RuleCollection && policy == schema.NoDefault:
+		a.against(ByRule, e, "it says by collection, which has defaultTtl -1")
+	case told.Rule == schema.RuleCollection && int32(policy) != told.TTL:
+		a.against(TTL, e, "it says after %d s, it is after %d s by collection", told.TTL, policy)
+	}
+}
+
+func ttlText(ttl schema.TTL) string {
+	if ttl == schema.Never {
+		return "-1"
+	}
+	return "null"
+}

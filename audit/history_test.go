@@ -1,0 +1,121 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// simulation runs mutations through lapse itself and keeps the log.
+type simulation struct {
+	t testing.TB
+	*processor.Simulation
+	log    []schema.Event
+	causes uint64
+}
+
+func newSimulation(t testing.TB) *simulation {
+	t.Helper()
+	s := &simulation{t: t}
+	var err error
+	s.Simulation, err = processor.NewSimulation(func(e *schema.Event) error {
+		kept := *e
+		kept.Body = bytes.Clone(e.Body)
+		s.log = append(s.log, kept)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// mutate lets a mutation of the mutations stream happen at a time in ms.
+func (s *simulation) mutate(at int64, mutation *schema.Mutation) {
+	s.t.Helper()
+	s.causes++
+	mutation.Cause, mutation.Recorded = s.causes, true
+	if _, err := s.Mutate(at, mutation); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// history is the log of a random history of few names and short times: changes
+// of policy, collections and documents that come back, rejections, repeats.
+func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
+	t.Helper()
+	s := newSimulation(t)
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	at := int64(1431856800000)
+	for i := range mutations {
+		switch r.IntN(10) {
+		case 0, 1:
+			at += r.Int64N(3000)
+		case 2:
+			at += r.Int64N(120_000) // more than the grace
+		case 3, 4, 5:
+			at += r.Int64N(300)
+		}
+		collection := pick("carts", "orders", "orders", "orders", "orders")
+		op, id, body := "", "", ""
+		which := r.IntN(40)
+		if i < 3 {
+			which = 3
+		}
+		switch which {
+		case 0:
+			op = "collection.delete"
+		case 1, 2:
+			op = "collection.replace"
+		case 3:
+			op = "collection.create"
+		case 4, 5, 6:
+			op = "document.delete"
+		case 7, 8:
+			op = "document.create"
+		case 9:
+			op = "document.replace"
+		case 10, 11, 12:
+			op = "document.patch"
+		default:
+			op = "document.upsert"
+		}
+		if op[0] == 'd' {
+			id = pick("a", "b", "c", "d", "e/ü", "a b")
+			body = fmt.Sprintf(`{"n":%d%s}`, r.IntN(5), pick("", "", `,"ttl":null`, `,"ttl":-1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":5`, `,"ttl":70`, `,"ttl":0`, `,"ttl":"x"`))
+		} else {
+			body = fmt.Sprintf(`{"defaultTtl":%s,"previousImages":%s}`, pick("null", "-1", "-1", "1", "2", "3", "60", "100"), pick("true", "true", "false"))
+		}
+		mutation := schema.NewNamedMutation(op, collection, id, []byte(body))
+		mutation.IfMatch = pick("", "", "", "", "", "", "", "", "", "", "*", "3")
+		if r.IntN(4) == 0 {
+			mutation.MsgID = fmt.Sprint("m", r.IntN(mutations))
+		}
+		s.mutate(at, mutation)
+	}
+	var err error
+	if r.IntN(2) == 0 {
+		err = s.Finish()
+	} else {
+		err = s.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.log
+}
+
+// exported is what lapse export prints of a log.
+func exported(log []schema.Event) (events []schema.Event) {
+	for _, e := range log {
+		if !e.Type.Internal() {
+			events = append(events, e)
+		}
+	}
+	return events
+}

@@ -1,0 +1,281 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// naive is the contract's rules about a whole log, each a loop of its own over
+// all of its events, with no thought of speed or memory. It returns the first
+// rule that it finds broken, "" for none.
+//
+// It wants logs with their beginning.
+func naive(log []schema.Event, stream bool) (Rule, uint64) {
+	for i, e := range log {
+		if e.Type == schema.NoEvent {
+			return Foreign, e.Seq
+		}
+		if i > 0 && e.Seq <= log[i-1].Seq || stream && e.Seq != uint64(i+1) {
+			return Sequence, e.Seq
+		}
+		if i > 0 && e.Time < log[i-1].Time {
+			return Time, e.Seq
+		}
+	}
+	cause := uint64(0)
+	for _, e := range log {
+		if e.Cause == 0 {
+			continue
+		}
+		if e.Type == schema.DocumentExpired || e.Cause <= cause || stream && e.Cause != cause+1 {
+			return Cause, e.Seq
+		}
+		cause = e.Cause
+	}
+	for i, e := range log {
+		if e.Collection == schema.InternalCollection || e.Collection == schema.InvalidCollection {
+			continue
+		}
+		before := properties(log[:i], e.Collection)
+		switch e.Type {
+		case schema.CollectionCreated:
+			if before != nil {
+				return Collection, e.Seq
+			}
+		case schema.MutationRejected:
+		default:
+			if before == nil {
+				return Collection, e.Seq
+			}
+		}
+		switch e.Type {
+		case schema.DocumentCreated, schema.DocumentReplaced:
+			var body map[string]any
+			if json.Unmarshal(e.Body, &body) != nil || body["id"] != string(e.ID) || body["_ts"] != nil {
+				return Body, e.Seq
+			}
+		case schema.CollectionCreated, schema.CollectionReplaced, schema.CollectionDeleted:
+			p, fault := schema.ParseProperties(e.Collection, e.Body)
+			if fault != nil || len(e.Body) == 0 || e.Type == schema.CollectionDeleted && fmt.Sprint(p) != fmt.Sprint(*before) {
+				return Body, e.Seq
+			}
+		}
+	}
+	// A version told to be missing excuses what comes of it.
+	if rule, at := naiveDue(log); rule != "" {
+		return rule, at
+	}
+	for i, e := range log {
+		switch {
+		case e.Type == schema.MutationRejected:
+			if rule := naiveRejection(log[:i], e); rule != "" {
+				return rule, e.Seq
+			}
+		case e.Type.OnDocument():
+			if rule := naiveDocument(log[:i], e); rule != "" {
+				return rule, e.Seq
+			}
+		}
+	}
+	return "", 0
+}
+
+// properties are those of a collection behind a log, nil if it is not there.
+func properties(log []schema.Event, name schema.CollectionName) *schema.Properties {
+	for _, e := range slices.Backward(log) {
+		if e.Collection != name {
+			continue
+		}
+		switch e.Type {
+		case schema.CollectionCreated, schema.CollectionReplaced:
+			p, _ := schema.ParseProperties(name, e.Body)
+			return &p
+		case schema.CollectionDeleted:
+			return nil
+		}
+	}
+	return nil
+}
+
+// latest is the last event of a document behind a log in the collection that is
+// there, nil if there is none.
+func latest(log []schema.Event, collection schema.CollectionName, id schema.DocumentID) *schema.Event {
+	for i, e := range slices.Backward(log) {
+		if e.Collection == collection && e.Type == schema.CollectionCreated {
+			return nil
+		}
+		if e.Collection == collection && e.Type.OnDocument() && e.ID == id {
+			return &log[i]
+		}
+	}
+	return nil
+}
+
+// living is latest if that is a version.
+func living(log []schema.Event, collection schema.CollectionName, id schema.DocumentID) *schema.Event {
+	if e := latest(log, collection, id); e != nil && (e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced) {
+		return e
+	}
+	return nil
+}
+
+// ttlOf is a version's own ttl: nil to inherit, and what is not legal counts so.
+func ttlOf(e *schema.Event) (ttl *float64, legal bool) {
+	var body struct {
+		TTL any `json:"ttl"`
+	}
+	if json.Unmarshal(e.Body, &body) != nil {
+		return nil, false
+	}
+	n, number := body.TTL.(float64)
+	if body.TTL == nil {
+		return nil, true
+	}
+	if !number || n != -1 && (n < 1 || n > math.MaxInt32 || n != math.Trunc(n)) {
+		return nil, false
+	}
+	return &n, true
+}
+
+// wait is how many seconds a version lives, 0 for ever, and by which rule.
+func wait(p *schema.Properties, e *schema.Event) (int64, schema.Rule) {
+	ttl, _ := ttlOf(e)
+	switch {
+	case p == nil || p.DefaultTTL == 0:
+		return 0, 0
+	case ttl != nil && *ttl > 0:
+		return int64(*ttl), schema.RuleDocument
+	case ttl == nil && p.DefaultTTL > 0:
+		return int64(p.DefaultTTL), schema.RuleCollection
+	}
+	return 0, 0
+}
+
+// isDue tells whether a version is due at a log time.
+func isDue(p *schema.Properties, e *schema.Event, ms int64) bool {
+	seconds, by := wait(p, e)
+	return by != 0 && e.Time/1000+seconds <= ms/1000
+}
+
+func naiveDocument(log []schema.Event, e schema.Event) Rule {
+	p, was := properties(log, e.Collection), living(log, e.Collection, e.ID)
+	if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
+		if _, legal := ttlOf(&e); !legal && p.DefaultTTL != 0 {
+			return TTL
+		}
+	}
+	if e.Type == schema.DocumentExpired {
+		before := latest(log, e.Collection, e.ID)
+		switch {
+		case before == nil:
+			return Life
+		case was == nil && before.Type == schema.DocumentExpired && before.Previous == e.Previous:
+			return Double
+		case was == nil && e.Previous > before.Previous || was != nil && uint64(e.Previous) > was.Seq:
+			return Previous
+		case was == nil || uint64(e.Previous) != was.Seq:
+			return Stale
+		}
+		seconds, by := wait(p, was)
+		switch {
+		case by == 0:
+			return Never
+		case was.Time/1000+seconds > e.Time/1000:
+			return Early
+		case by != e.Deadline.Rule:
+			return ByRule
+		case seconds != int64(e.Deadline.TTL):
+			return TTL
+		case was.Time/1000+seconds != e.Deadline.At:
+			return Deadline
+		}
+	} else {
+		if was != nil && isDue(p, was, e.Time) {
+			return Missing
+		}
+		if (e.Type == schema.DocumentCreated) != (was == nil) {
+			return Life
+		}
+		if was != nil && uint64(e.Previous) != was.Seq {
+			return Previous
+		}
+	}
+	if e.Type == schema.DocumentExpired || e.Type == schema.DocumentDeleted {
+		if p.PreviousImages && string(e.Body) != string(was.Body) || !p.PreviousImages && len(e.Body) > 0 {
+			return Body
+		}
+	}
+	return ""
+}
+
+func naiveRejection(log []schema.Event, e schema.Event) Rule {
+	var body struct {
+		Error    string
+		Mutation map[string]any
+	}
+	if json.Unmarshal(e.Body, &body) != nil || body.Mutation == nil {
+		return Body
+	}
+	there := properties(log, e.Collection) != nil
+	id, _ := body.Mutation["id"].(string)
+	was := living(log, e.Collection, schema.DocumentID(id))
+	if was != nil && there && isDue(properties(log, e.Collection), was, e.Time) &&
+		(body.Error == "document_not_found" || body.Error == "document_exists") {
+		return Missing
+	}
+	for error, so := range map[string]bool{"collection_not_found": !there, "collection_exists": there,
+		"document_not_found": was == nil || !there, "document_exists": was != nil || !there} {
+		if body.Error == error && !so && e.Collection != schema.InvalidCollection {
+			return Rejected
+		}
+	}
+	return ""
+}
+
+// naiveDue finds a version that is due, and alive, where it must not be: at a
+// change or the end of its collection, and long before the log's end.
+func naiveDue(log []schema.Event) (Rule, uint64) {
+	for v, version := range log {
+		if version.Type != schema.DocumentCreated && version.Type != schema.DocumentReplaced {
+			continue
+		}
+		for i := v + 1; i < len(log); i++ {
+			e := log[i]
+			if e.Collection != version.Collection || e.Type > schema.CollectionDeleted {
+				continue
+			}
+			if l := living(log[:i], version.Collection, version.ID); l != nil && l.Seq == version.Seq && isDue(properties(log[:i], e.Collection), l, e.Time) {
+				return Missing, version.Seq
+			}
+		}
+		p := properties(log, version.Collection)
+		l := living(log, version.Collection, version.ID)
+		end := log[len(log)-1].Time
+		if p == nil || l == nil || l.Seq != version.Seq || !isDue(p, l, end) {
+			continue
+		}
+		seconds, _ := wait(p, l)
+		came := max((l.Time/1000+seconds)*1000, policySince(log, version.Collection))
+		if end-came >= 60_000 {
+			return Missing, version.Seq
+		}
+	}
+	return "", 0
+}
+
+// policySince is since when the collection has had the defaultTtl it has.
+func policySince(log []schema.Event, name schema.CollectionName) (since int64) {
+	var now *schema.Properties
+	for i, e := range log {
+		p := properties(log[:i+1], name)
+		if e.Collection == name && p != nil && (now == nil || now.DefaultTTL != p.DefaultTTL) {
+			since = e.Time
+		}
+		now = p
+	}
+	return since
+}

@@ -1,0 +1,277 @@
+package audit
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// life is what is known of a document id.
+type life struct {
+	phase   phase
+	version uint64     // that lives, or that lived last
+	ts      int64      // its _ts, in seconds
+	ttl     schema.TTL // its own
+	content uint64     // hash of its body
+	ended   uint64     // sequence of what ended it; while it lives 0
+}
+
+type phase uint8
+
+const (
+	unseen  phase = iota
+	alive         // there, or due and not yet found missing
+	lost          // due, and told to be missing its DocumentExpired
+	deleted       // by DocumentDeleted
+	expired       // by DocumentExpired
+)
+
+// order is one of the two in which living documents may come due.
+type order uint8
+
+const (
+	byDeadline  order = 1 // with a ttl of their own
+	byTimestamp order = 2 // that inherit
+)
+
+// place is where a life stands in the orders; none for one that does not end
+// by itself or ended.
+func (l *life) place() (in order, second int64) {
+	switch {
+	case l.phase != alive || l.ttl == schema.Never:
+		return 0, 0
+	case l.ttl > 0:
+		return byDeadline, l.ts + int64(l.ttl)
+	}
+	return byTimestamp, l.ts
+}
+
+// state holds the lives. Those asked for last are in memory, in two generations,
+// and written many at once, so that a document that changes often is read and
+// written seldom.
+type state struct {
+	db           *pebble.DB
+	young, old   map[string]*held // by incarnation and id
+	touched      []*held          // that may have changed since they were written
+	touchedBytes int              // of their keys
+	generation   int              // how many lives a generation may have
+	key, value   []byte           // scratch
+}
+
+type held struct {
+	key         string
+	touched     bool
+	now, stored life
+}
+
+// How many lives are kept in memory, some hundred bytes each, and the bytes of
+// keys that are written at once.
+const (
+	generationLives = 1 << 15
+	writtenBytes    = 4 << 20
+)
+
+func openState(dir string, fs vfs.FS) (*state, error) {
+	cache := pebble.NewCache(128 << 20) // memtables are part of it
+	defer cache.Unref()
+	options := &pebble.Options{
+		FS:                          fs,
+		Cache:                       cache,
+		DisableWAL:                  true, // what is lost with the process is of no use without it
+		FormatMajorVersion:          pebble.FormatNewest,
+		MemTableSize:                16 << 20,
+		MemTableStopWritesThreshold: 3,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       24,
+		Logger:                      quiet{},
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		options.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+		options.Levels[i].IndexBlockSize = 1 << 20 // one a file, so that a lookup goes through one
+	}
+	db, err := pebble.Open(dir, options)
+	if err != nil {
+		return nil, err
+	}
+	return &state{db: db, young: make(map[string]*held), generation: generationLives}, nil
+}
+
+func (s *state) close() error { return s.db.Close() }
+
+// quiet is a logger for what Pebble would tell: what goes wrong comes back as
+// an error as well.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic("audit: its temporary files fail")
+}
+
+// life returns what is known of a document, for the caller to change until the
+// next call.
+func (s *state) life(incarnation uint64, id schema.DocumentID) (*life, error) {
+	if len(s.young) >= s.generation || s.touchedBytes > writtenBytes {
+		if err := s.flush(); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.young) >= s.generation {
+		s.old, s.young = s.young, make(map[string]*held, s.generation)
+	}
+	s.key = append(binary.BigEndian.AppendUint64(append(s.key[:0], 0), incarnation), id...)
+	h, ok := s.young[string(s.key[1:])]
+	if !ok {
+		if h, ok = s.old[string(s.key[1:])]; !ok {
+			var err error
+			if h, err = s.read(s.key); err != nil {
+				return nil, err
+			}
+		}
+		s.young[h.key] = h
+	}
+	if !h.touched {
+		h.touched = true
+		s.touched = append(s.touched, h)
+		s.touchedBytes += len(h.key)
+	}
+	return &h.now, nil
+}
+
+func (s *state) read(key []byte) (*held, error) {
+	h := &held{key: string(key[1:])}
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return h, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.stored = decodeLife(value)
+	h.now = h.stored
+	return h, closer.Close()
+}
+
+// flush writes what changed.
+func (s *state) flush() error {
+	batch := s.db.NewBatch()
+	defer batch.Close()
+	for _, h := range s.touched {
+		h.touched = false
+		if h.now == h.stored {
+			continue
+		}
+		s.key = append(append(s.key[:0], 0), h.key...)
+		s.value = h.now.append(s.value[:0])
+		if err := batch.Set(s.key, s.value, nil); err != nil {
+			return err
+		}
+		had, at := h.stored.place()
+		has, to := h.now.place()
+		h.stored = h.now
+		if had == has && at == to {
+			continue
+		}
+		incarnation, id := h.key[:8], h.key[8:]
+		if had != 0 {
+			if err := batch.Delete(s.orderKey(incarnation, had, at, id), nil); err != nil {
+				return err
+			}
+		}
+		if has != 0 {
+			if err := batch.Set(s.orderKey(incarnation, has, to, id), nil, nil); err != nil {
+				return err
+			}
+		}
+	}
+	clear(s.touched)
+	s.touched, s.touchedBytes = s.touched[:0], 0
+	return s.db.Apply(batch, pebble.NoSync)
+}
+
+// drop forgets an incarnation.
+func (s *state) drop(incarnation uint64) error {
+	if err := s.flush(); err != nil {
+		return err
+	}
+	for kind := byte(0); kind <= byte(byTimestamp); kind++ {
+		from := binary.BigEndian.AppendUint64([]byte{kind}, incarnation)
+		to := binary.BigEndian.AppendUint64([]byte{kind}, incarnation+1)
+		if err := s.db.DeleteRange(from, to, pebble.NoSync); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due visits an order's documents from one second through another, by second.
+// The lives may be changed meanwhile.
+func (s *state) due(incarnation uint64, in order, from, through int64, visit func(schema.DocumentID) error) (err error) {
+	if through < from {
+		return nil
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	head := string(binary.BigEndian.AppendUint64(nil, incarnation))
+	bounds := &pebble.IterOptions{LowerBound: append([]byte(nil), s.orderKey(head, in, from, "")...)}
+	if through == math.MaxInt64 {
+		bounds.UpperBound = binary.BigEndian.AppendUint64([]byte{byte(in)}, incarnation+1)
+	} else {
+		bounds.UpperBound = append([]byte(nil), s.orderKey(head, in, through+1, "")...)
+	}
+	it, err := s.db.NewIter(bounds)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := visit(schema.DocumentID(it.Key()[17:])); err != nil {
+			return err
+		}
+	}
+	return it.Error()
+}
+
+// orderKey is an entry of an order, valid until the next call.
+func (s *state) orderKey(incarnation string, in order, second int64, id string) []byte {
+	s.key = append(append(s.key[:0], byte(in)), incarnation...)
+	s.key = binary.BigEndian.AppendUint64(s.key, uint64(second)^1<<63)
+	s.key = append(s.key, id...)
+	return s.key
+}
+
+func (l *life) append(dst []byte) []byte {
+	dst = append(dst, byte(l.phase))
+	dst = binary.AppendUvarint(dst, l.version)
+	dst = binary.AppendVarint(dst, l.ts)
+	dst = binary.AppendVarint(dst, int64(l.ttl))
+	dst = binary.AppendUvarint(dst, l.ended)
+	return binary.BigEndian.AppendUint64(dst, l.content)
+}
+
+// decodeLife reads what append wrote, which nobody else could have.
+func decodeLife(value []byte) (l life) {
+	l.phase, value = phase(value[0]), value[1:]
+	unsigned := func() uint64 {
+		n, size := binary.Uvarint(value)
+		value = value[size:]
+		return n
+	}
+	signed := func() int64 {
+		n, size := binary.Varint(value)
+		value = value[size:]
+		return n
+	}
+	l.version, l.ts, l.ttl, l.ended = unsigned(), signed(), schema.TTL(signed()), unsigned()
+	l.content = binary.BigEndian.Uint64(value)
+	return l
+}

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Entry is a message of the log as it stands there.
+type Entry struct {
+	Seq   uint64
+	Event *Event // nil if the message is no event
+	Fault error  // why it is none
+}
+
+// Log reads the log as it stands, to its end as of now: internal events, which
+// Changes leaves out, and what is no event at all, too. It is for those who
+// check the log; everybody else reads Changes.
+//
+// An error is always the last thing it yields. When ctx is done that is ctx's
+// error. The entries are the caller's.
+func (c *Client) Log(ctx context.Context) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if err := c.readLog(ctx, func(entry Entry) bool { return yield(entry, nil) }); err != nil {
+			yield(Entry{}, err)
+		}
+	}
+}
+
+func (c *Client) readLog(ctx context.Context, yield func(Entry) bool) error {
+	src, pending, end, err := c.open(ctx, &feed{fromSeq: 1, untilNow: true})
+	if err != nil {
+		return c.readError(ctx, err)
+	}
+	if src == nil {
+		return nil
+	}
+	defer src.close()
+	for pending > 0 {
+		msg, err := src.next(ctx)
+		if err != nil {
+			return c.readError(ctx, err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return c.readError(ctx, err)
+		}
+		seq := meta.Sequence.Stream
+		if seq > end || !yield(entryOf(msg, seq)) || seq == end {
+			return nil
+		}
+		pending = meta.NumPending
+	}
+	return nil
+}
+
+func entryOf(msg jetstream.Msg, seq uint64) Entry {
+	entry := Entry{Seq: seq}
+	if collection, eventType, ok := schema.SplitEventSubject(msg.Subject()); ok {
+		entry.Event, entry.Fault = schema.DecodeEvent(seq, collection, eventType, msg.Headers().Get, msg.Data())
+	} else {
+		entry.Fault = fmt.Errorf("event %d: unexpected subject %q", seq, msg.Subject())
+	}
+	return entry
+}
+
+// LogBounds returns the sequences of the first and the last message of the log;
+// the first is above the last if there are none.
+func (c *Client) LogBounds(ctx context.Context) (first, last uint64, err error) {
+	guarded, release := c.denials.guard(ctx, c.database.LogStream())
+	defer release()
+	before, err := c.sequenceBefore(guarded, jetstream.DeliverAllPolicy)
+	if err == nil {
+		last, err = c.lastSequence(guarded)
+	}
+	if err != nil {
+		return 0, 0, c.readError(ctx, c.denied(guarded, err))
+	}
+	return before + 1, last, nil
+}

@@ -1,0 +1,71 @@
+package client_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestLog: the log as it stands has internal events and foreign messages, too,
+// and begins where it does.
+func TestLog(t *testing.T) {
+	s := newStandin(t).log()
+	c := s.client()
+	read := func() string {
+		t.Helper()
+		var got []string
+		for entry, err := range c.Log(t.Context()) {
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case entry.Event == nil:
+				got = append(got, fmt.Sprintf("%d %v", entry.Seq, entry.Fault))
+			default:
+				got = append(got, fmt.Sprintf("%d %s", entry.Event.Seq, entry.Event.Type))
+			}
+		}
+		return strings.Join(got, ", ")
+	}
+	bounds := func() string {
+		t.Helper()
+		first, last, err := c.LogBounds(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(first, " ", last)
+	}
+	if got := bounds() + ": " + read(); got != "1 0: " {
+		t.Errorf("the empty log is %s", got)
+	}
+	s.internal()
+	s.created("orders", "a")
+	foreign := nats.NewMsg("lapse.main.events.orders.DocumentCreated")
+	foreign.Header.Set("Lapse-Time", "now")
+	if _, err := s.js.PublishMsg(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	s.internal()
+	const want = `2 DocumentCreated, 3 event 3: header Lapse-Id:`
+	if got := bounds() + ": " + read(); !strings.HasPrefix(got, "1 4: 1 WriterStarted, "+want) || !strings.HasSuffix(got, ", 4 WriterStarted") {
+		t.Errorf("the log is %s", got)
+	}
+	stream, err := s.js.Stream(t.Context(), "LAPSE_main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(2)); err != nil {
+		t.Fatal(err)
+	}
+	if got := bounds() + ": " + read(); !strings.HasPrefix(got, "2 4: "+want) {
+		t.Errorf("what is left of the log is %s", got)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := bounds() + ": " + read(); got != "5 4: " {
+		t.Errorf("nothing is left of the log but %s", got)
+	}
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fatih/color"
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/audit"
+)
+
+func newAuditCommand(a *app) *cobra.Command {
+	var conn connection
+	var asJSON, partial bool
+	cmd := &cobra.Command{
+		Use:   "audit [FILE|-]",
+		Short: "Check a log: every expiry that was due, none else, whole lives, one order",
+		Long: `audit reads a log from one end to the other, that of a database or, from FILE, one
+that ` + "`lapse export`" + ` printed, and checks that every version that came due has one
+DocumentExpired, that no other has, and that each is right; that documents and
+collections are created, changed and gone in an order that can be, each event ending
+the version before it; that log time never goes back and each mutation is judged once.
+
+Exit code 0 says that nothing is wrong. What came due less than a minute before the
+log's last event may yet expire and is pending. A log whose beginning is gone is
+judged from where it begins: audit knows that of a database's, for a file say --partial.
+
+Documents are kept in a temporary file (TMPDIR), so memory does not grow with the log.`,
+		Example: `  lapse audit
+  lapse export > log.jsonl && lapse audit log.jsonl
+  lapse export | lapse audit - --json`,
+		Args: arguments(0, 1),
+	}
+	conn.addFlags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object instead of a summary")
+	cmd.Flags().BoolVar(&partial, "partial", false, "the beginning of the log in FILE is missing")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		collectLess()
+		ctx := cmd.Context()
+		auditor, err := audit.New(audit.Options{Stream: len(args) == 0, Partial: partial})
+		if err != nil {
+			return err
+		}
+		var report audit.Report
+		if len(args) == 0 {
+			err = a.auditLog(ctx, &conn, auditor)
+		} else {
+			err = a.auditFile(ctx, args[0], auditor)
+		}
+		if err == nil {
+			report, err = auditor.Finish()
+		}
+		if err = errors.Join(err, auditor.Close()); err != nil {
+			if ctx.Err() != nil {
+				err = errors.New("interrupted: nothing is said of the log")
+			}
+			return err
+		}
+		out := &output{app: a, json: asJSON}
+		if asJSON {
+			line, err := json.Marshal(&report)
+			if err != nil {
+				return err
+			}
+			if err := out.document(line); err != nil {
+				return err
+			}
+		} else if err := out.report(&report); err != nil {
+			return err
+		}
+		if n := report.Count(); n > 0 {
+			return fmt.Errorf("the log is not as it has to be: %d finding(s), first look at sequence %d", n, report.Findings[0].Seq)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// auditFile audits an exported log.
+func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor) error {
+	file, err := a.openEvents(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	bar := newProgress(a.stderr, "audit", file.size)
+	defer bar.Done()
+	// Where standard input keeps silent, what reads it stays behind when ctx is done.
+	lines, in := io.Pipe()
+	defer lines.Close()
+	defer context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })()
+	go func() {
+		_, err := io.Copy(in, file.in)
+		_ = in.CloseWithError(err)
+	}()
+	return auditor.Lines(lines, func(bytes int) { bar.Add(int64(bytes)) })
+}
+
+// auditLog audits the log of a database, to its end as of now.
+func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Auditor) error {
+	lapse, hangUp, err := conn.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer hangUp()
+	first, last, err := lapse.LogBounds(ctx)
+	if err != nil {
+		return err
+	}
+	bar := newProgress(a.stderr, "audit", int64(last+1-first))
+	defer bar.Done()
+	next := first
+	for entry, err := range lapse.Log(ctx) {
+		if err != nil {
+			return err
+		}
+		if entry.Seq > next && next > first {
+			// The log may lose its beginning while it is read, and only that.
+			if first, _, err := lapse.LogBounds(ctx); err != nil {
+				return err
+			} else if first > next {
+				return fmt.Errorf("the log was trimmed up to sequence %d while the audit was at %d: start it again", first-1, next-1)
+			}
+		}
+		next = entry.Seq + 1
+		bar.Add(1)
+		if entry.Event == nil {
+			auditor.Foreign(entry.Seq, entry.Fault)
+		} else if err := auditor.Event(entry.Event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report is a page for people: what was read, and a line for each finding.
+func (out *output) report(r *audit.Report) error {
+	p := palette(out.colour && out.isTerminal(out.stdout))
+	t := out.table()
+	row := func(name, format string, args ...any) {
+		t.AppendRow([]any{p.faint(name), fmt.Sprintf(format, args...)})
+	}
+	moment := func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000") }
+	if r.Events == 0 {
+		row("log", "empty")
+	} else {
+		row("log", "sequence %d to %d, %s to %s", r.First, r.Last, moment(r.FirstTime), moment(r.LastTime))
+	}
+	if !r.Complete {
+		row("begins", "at %d: what was before it is not judged", r.First)
+	}
+	var types []string
+	for _, t := range slices.Sorted(maps.Keys(r.Types)) {
+		types = append(types, fmt.Sprintf("%d %s", r.Types[t], t))
+	}
+	row("events", "%d: %s", r.Events, strings.Join(types, ", "))
+	row("collections", "%d", r.Collections)
+	row("documents", "%d alive", r.Documents)
+	row("came due", "%d: %d expired, %d pending, %d missing", r.Due, r.Expired, r.Pending, r.Lost)
+	if r.Mutations > 0 {
+		mutations := fmt.Sprint(r.Mutations)
+		if r.Unexplained > 0 {
+			mutations += fmt.Sprintf(", %d between them without an event here, as repeats are in an export", r.Unexplained)
+		}
+		row("mutations", "%s", mutations)
+	}
+	if r.Count() == 0 {
+		row("findings", "none")
+		return out.render(t)
+	}
+	var rules []string
+	for _, rule := range r.Rules() {
+		rules = append(rules, fmt.Sprintf("%d %s", r.Found[rule], rule))
+	}
+	row("findings", "%s", p.paint(fmt.Sprintf("%d: %s", r.Count(), strings.Join(rules, ", ")), color.FgRed))
+	if err := out.render(t); err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteByte('\n')
+	for _, f := range r.Findings {
+		what := string(f.Collection)
+		if f.ID != "" {
+			what += "/" + string(f.ID)
+		}
+		fmt.Fprintf(&b, "%d  %s  %s  %s\n", f.Seq, p.paint(string(f.Rule), color.FgRed), printable(what), printable(f.Message))
+	}
+	if more := r.Count() - uint64(len(r.Findings)); more > 0 {
+		fmt.Fprintf(&b, "and %d more\n", more)
+	}
+	if r.Headless {
+		b.WriteString("If the beginning of this log was trimmed or left out, audit it with --partial.\n")
+	}
+	_, err := io.WriteString(out.stdout, b.String())
+	return err
+}
