@@ -130,6 +130,7 @@ func (w *writer) recover(ctx context.Context, cause error) error {
 	}
 	w.groups, w.unsent = nil, nil
 	w.recoveries++
+	w.renewals.clear()
 	w.pause(ctx)
 	return w.machine.Abort()
 }
