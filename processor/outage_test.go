@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -192,14 +193,9 @@ func TestOutages(t *testing.T) {
 		t.Run(string(durability), func(t *testing.T) {
 			inOutage(t, durability, func(o *outage) {
 				o.want(201, "collection.create.load", `{"defaultTtl":60}`)
-				l := &outageLoad{outage: o, fates: make(map[string]fate)}
-				for i := range 6 {
-					l.wg.Go(func() { l.request(i, rand.New(rand.NewPCG(o.random.Uint64(), 0))) })
-				}
-				l.wg.Go(func() { l.publish(rand.New(rand.NewPCG(o.random.Uint64(), 1))) })
+				l := o.startLoad(6, 300*time.Millisecond)
 				// Each fault, and server restarts most of all.
 				kinds := o.random.Perm(len(faults))
-				longest, of := time.Duration(0), ""
 				for i := range stress.Pick(len(faults)+3, 100+5*len(faults)) {
 					f := faults[0]
 					if i < 5*len(faults) {
@@ -207,25 +203,9 @@ func TestOutages(t *testing.T) {
 					}
 					time.Sleep(time.Duration(o.random.IntN(3000)) * time.Millisecond)
 					f.begin(o)
-					began := time.Now()
-					for answered := false; !answered; {
-						r, err := o.asker(time.Second)("document.upsert.load.probe", fmt.Sprintf(`{"n":"probe%d"}`, i))
-						answered = err == nil && r.Code < 300
-						if waited := time.Since(began); waited > recovery {
-							t.Fatalf("%s: no write within %s\n%s", f.name, waited, o.wire.logs)
-						}
-						if !answered {
-							time.Sleep(100 * time.Millisecond)
-						}
-					}
-					if waited := time.Since(began); waited > longest {
-						longest, of = waited, f.name
-					}
+					l.probe(f.name, i)
 				}
-				l.ending.Store(true)
-				l.wg.Wait()
-				l.verify()
-				t.Logf("the longest was %s, when %s", longest, of)
+				l.finish()
 			})
 		})
 	}
@@ -242,11 +222,55 @@ const (
 
 type outageLoad struct {
 	*outage
+	pause  time.Duration
 	wg     sync.WaitGroup
 	ending atomic.Bool
 
+	longest   time.Duration // until a write succeeded again
+	longestOf string
+
 	mu    sync.Mutex
 	fates map[string]fate
+}
+
+// startLoad writes into the collection load from many sides, each of which
+// pauses after a write, up to a bound.
+func (o *outage) startLoad(writers int, pause time.Duration) *outageLoad {
+	l := &outageLoad{outage: o, pause: pause, fates: make(map[string]fate)}
+	for i := range writers {
+		random := rand.New(rand.NewPCG(o.random.Uint64(), 0))
+		l.wg.Go(func() { l.request(i, random) })
+	}
+	random := rand.New(rand.NewPCG(o.random.Uint64(), 1))
+	l.wg.Go(func() { l.publish(random) })
+	return l
+}
+
+// probe waits until a write succeeds again, and no longer than it may take.
+func (l *outageLoad) probe(fault string, i int) {
+	l.t.Helper()
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		r, err := l.asker(time.Second)("document.upsert.load.probe", fmt.Sprintf(`{"n":"probe%d"}`, i))
+		waited := time.Since(began)
+		if err == nil && r.Code < 300 {
+			if waited > l.longest {
+				l.longest, l.longestOf = waited, fault
+			}
+			return
+		}
+		if waited > recovery {
+			l.t.Fatalf("%s: no write within %s\n%s", fault, waited, l.wire.logs)
+		}
+	}
+}
+
+// finish ends the load and checks what came of it.
+func (l *outageLoad) finish() {
+	l.t.Helper()
+	l.ending.Store(true)
+	l.wg.Wait()
+	l.verify()
+	l.t.Logf("the longest was %s: %s", l.longest, l.longestOf)
 }
 
 func (l *outageLoad) note(n string, f fate) {
@@ -260,7 +284,7 @@ func (l *outageLoad) note(n string, f fate) {
 func (l *outageLoad) request(writer int, random *rand.Rand) {
 	ask := l.asker(2 * time.Second)
 	for i := 0; !l.ending.Load(); i++ {
-		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+		time.Sleep(time.Duration(random.Int64N(int64(l.pause))))
 		n := fmt.Sprintf("%d-%d", writer, i)
 		tail, body := fmt.Sprintf("document.upsert.load.%d", random.IntN(20)), fmt.Sprintf(`{"n":%q}`, n)
 		var headers []string
@@ -302,13 +326,16 @@ func (l *outageLoad) publish(random *rand.Rand) {
 		return
 	}
 	for i := 0; !l.ending.Load(); i++ {
-		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+		time.Sleep(time.Duration(random.Int64N(int64(l.pause))))
 		n := fmt.Sprintf("m-%d", i)
 		m := nats.NewMsg(fmt.Sprintf("lapse.main.mutations.document.upsert.load.%d", random.IntN(20)))
 		m.Data = fmt.Appendf(nil, `{"n":%q}`, n)
 		m.Header.Set("Nats-Msg-Id", n)
 		for {
-			if _, err := js.PublishMsg(l.ctx(), m, jetstream.WithRetryAttempts(1)); err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			_, err := js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(1))
+			cancel()
+			if err == nil {
 				break
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -383,7 +410,7 @@ func (l *outageLoad) verify() {
 	}
 	before, end := l.content(), l.end()
 	l.stop()
-	l.check(l.options.Projection.FS.RemoveAll(l.options.Dir))
+	l.check(l.options.EnsureDefaults().Projection.FS.RemoveAll(l.options.Dir))
 	l.start()
 	if after := l.content(); after != before && l.end() == end+1 { // its own start, and no expiry
 		l.t.Errorf("folded anew it is\n%s, before\n%s", after, before)
