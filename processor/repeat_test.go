@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -247,4 +248,19 @@ func TestRepeatRefusedByStream(t *testing.T) {
 			t.Errorf("the log has %v, want %v", counts, want)
 		}
 	})
+}
+
+// TestRepeatOfWhatIsTrimmed: a repeat does nothing also when the log has not
+// kept what the first one did, and says so.
+func TestRepeatOfWhatIsTrimmed(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	r := w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
+	w.want(204, "document.delete.c.a", "")
+	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(r.seq+1)))
+	r = w.refused(503, "unavailable", "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
+	if !strings.Contains(r.message, "done before") {
+		t.Errorf("it says %s", r)
+	}
+	w.want(404, "document.get.c.a", "")
 }

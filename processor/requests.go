@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -399,6 +400,10 @@ func (r *request) repeat(seq uint64) {
 	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
 	defer cancel()
 	e, err := r.log.Event(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		r.refuse(schema.ErrUnavailable.With("this was done before, as event %d, which is past the log's retention: get what is there now", seq))
+		return
+	}
 	if err != nil {
 		r.fail(err)
 		return
