@@ -159,7 +159,7 @@ func TestRenewalUnderWay(t *testing.T) {
 		w.want(201, "document.create.c.b", `{}`)
 		sleepUntil(ts+ttl-1, 990)
 		w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
-		renewed := make(chan wireReply)
+		renewed := make(chan wireReply, 1)
 		go func() { renewed <- w.ask("document.upsert.c.a", `{"n":1}`) }()
 		sleepUntil(ts+ttl, 0)
 		began := time.Now()

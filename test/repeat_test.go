@@ -44,7 +44,7 @@ func TestRepeatOverKills(t *testing.T) {
 			}
 		})
 	}
-	for i := range stress.Pick(4, 200) {
+	for i := range stress.Pick(4, 60) {
 		time.Sleep(time.Duration(100+random.IntN(500)) * time.Millisecond) // of load
 		s.Kill()
 		if i%2 == 1 {
