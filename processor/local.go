@@ -228,7 +228,7 @@ func (l *Local) batch(tail string, header nats.Header, body []byte) (Outcome, er
 		}
 		return o, err
 	}
-	results, err := readBatch(l.simulation.store, b, l.now/1000, localRoom)
+	results, _, err := readBatch(l.simulation.store, b, func() int64 { return l.now / 1000 }, localRoom, reallyGone)
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
 }
 

@@ -97,6 +97,7 @@ func (w *writer) commit(seq uint64) error {
 	if err := w.machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)
 	}
+	w.renewals.folded(seq)
 	w.tell()
 	return nil
 }

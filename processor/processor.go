@@ -32,7 +32,7 @@ type Processor struct {
 
 // Start opens the database behind NATS and serves it. logConn reads and writes
 // the streams; serviceConn serves requests, and needs no right but to publish
-// to inboxes. Both stay the caller's to close, after Stop.
+// to inboxes. Both stay the caller's to close, after Stop; ConnectOptions suit them.
 //
 // Start returns when everything in the log is folded and requests are
 // answered; ctx bounds only that. An error says what an operator has to do.

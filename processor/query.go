@@ -73,7 +73,7 @@ func (w *waitingQuery) answer() {
 		Room:       w.room,
 		MinSeq:     w.minSeq,
 	})
-	w.seq = reply.Seq
+	w.claim(reply.Seq)
 	var fault *schema.Error
 	switch {
 	case errors.As(err, &fault):

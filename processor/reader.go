@@ -33,7 +33,7 @@ func (r *Reader) Digest() string { return r.store.Digest().String() }
 
 // Document answers document.get.
 func (r *Reader) Document(now int64, name schema.CollectionName, id schema.DocumentID) ([]byte, error) {
-	record, fault, err := liveDocument(r.store, name, id, now/1000)
+	record, fault, err := liveDocument(r.store, name, id, now/1000, reallyGone)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,9 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 	if err != nil {
 		return 0, err
 	}
+	if folded := w.store.Cursor().Seq; last < folded {
+		return 0, backoff.Permanent(fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again on what is left", w.log.db.LogStream(), last, folded))
+	}
 	var fault error
 	err = w.log.Read(ctx, w.store.Cursor().Seq+1, last, func(e *schema.Event) error {
 		for len(mine) > 0 && mine[0].Seq < e.Seq {
@@ -134,6 +137,7 @@ func (w *writer) recover(ctx context.Context, cause error) error {
 	}
 	w.groups, w.unsent = nil, nil
 	w.recoveries++
+	w.renewals.clear()
 	w.pause(ctx)
 	return w.machine.Abort()
 }

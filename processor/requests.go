@@ -2,10 +2,12 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -59,7 +61,7 @@ func (r *request) getDocument() {
 	record, fault, err := r.document(name, id, r.now())
 	switch {
 	case err != nil:
-		r.fail(err)
+		r.failRead(err)
 	case fault != nil:
 		r.refuse(fault)
 	default:
@@ -71,8 +73,20 @@ func (r *request) getDocument() {
 // before it was read: the document is as it was there, or is newer and as it
 // was at its own version. What was folded since, the answer may not claim.
 func (r *request) replyDocument(record projections.Record, before uint64) {
-	r.seq = max(before, uint64(record.Version))
+	r.claim(max(before, uint64(record.Version)))
 	r.reply(200, nil, present(record))
+}
+
+// claim says that the answer is of the state at sequence seq, once the store
+// says so, too: what is read may be ahead of that for a moment, and who asks
+// after this answer came must not be told less.
+func (r *request) claim(seq uint64) {
+	r.seq = seq
+	if r.store.Cursor().Seq < seq {
+		ctx, cancel := context.WithTimeout(r.ctx, minSeqTimeout)
+		defer cancel()
+		_ = r.store.Wait(ctx, seq) // which fails only where nothing is answered any more
+	}
 }
 
 // documentName reads the end of a subject: a collection and an id.
@@ -105,31 +119,78 @@ func (r *request) getRecent() bool {
 	if !ok {
 		return false
 	}
-	if !lives(c, record, now) {
+	switch {
+	case record.Version == 0:
 		r.seq = before
 		r.refuse(noDocument(c, id))
-	} else {
+	case lives(c, record, now):
 		r.replyDocument(record, before)
+	default:
+		return false
 	}
 	return true
 }
 
-// document returns a document that lives at now, in seconds. Its Body is shared
-// and must not be changed.
+// document returns a document that lives at now, in seconds, which was read
+// before. Its Body is shared and must not be changed. The error may be for
+// failRead.
 func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
-	return liveDocument(s.store, name, id, now)
+	return liveDocument(s.store, name, id, now, s.gone)
 }
 
-func liveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
+// goneFunc returns an error if a document whose deadline has passed in the
+// version read may have another.
+type goneFunc func(c *schema.Collection, id schema.DocumentID, version schema.Version) error
+
+// reallyGone is the goneFunc where nothing is under way.
+func reallyGone(*schema.Collection, schema.DocumentID, schema.Version) error { return nil }
+
+func liveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, gone goneFunc) (projections.Record, *schema.Error, error) {
 	c, ok := store.Collection(name)
 	if !ok {
 		return projections.Record{}, schema.NoCollection(name), nil
 	}
 	record, _, err := store.Document(c, id)
-	if err == nil && !lives(c, record, now) {
-		return projections.Record{}, noDocument(c, id), nil
+	if err != nil || lives(c, record, now) {
+		return record, nil, err
 	}
-	return record, nil, err
+	return projections.Record{}, noDocument(c, id), gone(c, id, record.Version)
+}
+
+// gone returns nil if a document whose deadline has passed in the version read,
+// 0 for none, was not renewed before, and an error for failRead if it was.
+func (s *service) gone(c *schema.Collection, id schema.DocumentID, version schema.Version) error {
+	if version == 0 {
+		return nil
+	}
+	key := documentKey{c.Incarnation, id}
+	if s.writer.renewals.underWay(key) {
+		return &renewalUnderWay{key}
+	}
+	// A renewal may have been folded since it was read.
+	meta, _, err := s.store.Meta(c, id)
+	if err == nil && meta.Version != 0 && meta.Version != version {
+		err = &renewalUnderWay{key}
+	}
+	return err
+}
+
+// renewalUnderWay says that a document may be neither gone nor there, as long
+// as the log has to take its newest version.
+type renewalUnderWay struct{ key documentKey }
+
+func (e *renewalUnderWay) Error() string { return "a renewal is under way" }
+
+// failRead is fail for a read, which is tried again when the renewal of what it
+// wants is no longer under way.
+func (r *request) failRead(err error) {
+	var renewal *renewalUnderWay
+	if !errors.As(err, &renewal) {
+		r.fail(err)
+		return
+	}
+	r.waitFor(func(ctx context.Context) error { return r.writer.renewals.wait(ctx, renewal.key) },
+		schema.ErrTimeout.With("the log did not take the last change of document %q within %s: try again", string(renewal.key.id), minSeqTimeout))
 }
 
 // lives tells whether a record, of Version 0 if there is none, exists at now, in
@@ -216,11 +277,12 @@ func (r *request) batch() {
 		r.submit(&wish{batch: b, room: r.room})
 		return
 	}
-	results, err := readBatch(r.store, b, r.now(), r.room)
+	results, seq, err := readBatch(r.store, b, r.now, r.room, r.gone)
 	if err != nil {
-		r.fail(err)
+		r.failRead(err)
 		return
 	}
+	r.claim(max(r.seq, seq))
 	r.reply(200, nil, schema.AppendResults(nil, results))
 }
 
@@ -235,30 +297,46 @@ func parseBatch(tail string, header nats.Header, data []byte) (*schema.Batch, *s
 	return b, fault
 }
 
-// readBatch answers a batch that changes nothing, at now in seconds. room is how
-// many bytes the reply may have.
-func readBatch(store *projections.Store, b *schema.Batch, now int64, room int) ([]schema.OperationResult, error) {
-	results := make([]schema.OperationResult, len(b.Operations))
+// readBatch answers a batch that changes nothing, from one state, of which it
+// returns the sequence; now tells the second. room is how many bytes the reply
+// may have.
+func readBatch(store *projections.Store, b *schema.Batch, now func() int64, room int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
+	v, ok, err := store.View(b.Collection)
+	if err != nil {
+		return nil, 0, err
+	}
+	if ok {
+		defer v.Close()
+		seq = v.Seq()
+	}
+	second := now() // not before the view
+	results = make([]schema.OperationResult, len(b.Operations))
 	for i := range b.Operations {
 		op, result := &b.Operations[i], &results[i]
-		if result.Fault = op.Fault; op.Fault == nil {
-			record, fault, err := liveDocument(store, b.Collection, op.Get, now)
+		switch {
+		case op.Fault != nil:
+			result.Fault = op.Fault
+		case !ok:
+			result.Fault = schema.NoCollection(b.Collection)
+		default:
+			record, _, err := v.Document([]byte(op.Get))
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
-			var body []byte
-			if fault == nil {
-				if body = present(record); len(body) > room {
-					fault = tooLargeReply()
+			if !lives(v.Collection(), record, second) {
+				if err := gone(v.Collection(), op.Get, record.Version); err != nil {
+					return nil, 0, err
 				}
-			}
-			if result.Fault = fault; fault == nil {
+				result.Fault = noDocument(v.Collection(), op.Get)
+			} else if body := present(record); len(body) > room {
+				result.Fault = tooLargeReply()
+			} else {
 				result.Code, result.Body = 200, body
 			}
 		}
 		room -= len(result.Body) + bytesPerResult
 	}
-	return results, nil
+	return results, seq, nil
 }
 
 // statusTimeout bounds what a status request waits for NATS.
@@ -320,6 +398,10 @@ func (r *request) repeat(seq uint64) {
 	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
 	defer cancel()
 	e, err := r.log.Event(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		r.refuse(schema.ErrUnavailable.With("this was done before, as event %d, which is past the log's retention: get what is there now", seq))
+		return
+	}
 	if err != nil {
 		r.fail(err)
 		return

@@ -22,7 +22,7 @@ import (
 // Bounds of what requests may hold on to.
 const (
 	maxQueuedBytes = 128 << 20 // bodies that wait for the writer
-	maxWaiting     = 1024      // requests that wait for a Lapse-Min-Seq
+	maxWaiting     = 1024      // requests that wait for a sequence or a renewal
 	minSeqTimeout  = 2 * time.Second
 	serveTimeout   = 10 * time.Second // until NATS knows what is served
 	headerRoom     = 4096             // of a message, for the headers of a reply
@@ -190,9 +190,15 @@ func (r *request) recover() {
 
 // wait goes on with the request when seq is folded.
 func (r *request) wait(seq uint64) {
+	r.waitFor(func(ctx context.Context) error { return r.store.Wait(ctx, seq) }, minSeqLate(seq))
+}
+
+// waitFor goes on with the request when reached returns, or refuses it with
+// late if that takes too long.
+func (r *request) waitFor(reached func(context.Context) error, late *schema.Error) {
 	if r.waiting.Add(1) > maxWaiting {
 		r.waiting.Add(-1)
-		r.refuse(schema.ErrOverloaded.With("too many requests wait for a %s: try again later", schema.HeaderMinSeq))
+		r.refuse(schema.ErrOverloaded.With("too many requests wait for the log: try again later"))
 		return
 	}
 	r.workers.Go(func() {
@@ -200,8 +206,8 @@ func (r *request) wait(seq uint64) {
 		defer r.recover()
 		ctx, cancel := context.WithTimeout(r.ctx, minSeqTimeout)
 		defer cancel()
-		if err := r.store.Wait(ctx, seq); err != nil {
-			r.refuse(minSeqLate(seq))
+		if err := reached(ctx); err != nil {
+			r.refuse(late)
 			return
 		}
 		r.dispatch()

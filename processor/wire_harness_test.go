@@ -30,6 +30,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(natsVariable); dir != "" {
+		serveNATS(dir)
+		return
+	}
 	// NATS keeps one clock for all its stores, which must not be started by
 	// one that lives in a synctest bubble.
 	ats.Register()

@@ -302,24 +302,6 @@ func TestOverdueByPolicy(t *testing.T) {
 	})
 }
 
-// TestRepeatWindow: a Nats-Msg-Id is remembered for two minutes, and then not.
-func TestRepeatWindow(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{}`)
-		start := time.Now()
-		w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
-		w.want(204, "document.delete.c.a", "")
-		time.Sleep(time.Until(start.Add(2*time.Minute - time.Millisecond)))
-		w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
-		w.want(404, "document.get.c.a", "")
-		w.restart()
-		time.Sleep(time.Until(start.Add(2*time.Minute + time.Millisecond)))
-		w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
-		w.want(200, "document.get.c.a", "")
-		w.wantSummary(2, "DocumentCreated(a) DocumentDeleted(a) DocumentCreated(a)")
-	})
-}
-
 // TestMinSeq: a request waits for a sequence, for two seconds at most.
 func TestMinSeq(t *testing.T) {
 	inBubble(t, func(w *wire) {

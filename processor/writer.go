@@ -83,6 +83,7 @@ type writer struct {
 	clock      *timekeeper
 	held       bool // the clock is not believed: nothing is decided
 	lateness   *lateness
+	renewals   renewals
 	gone       atomic.Bool // nothing is decided any more
 }
 
@@ -207,7 +208,7 @@ func (w *writer) turn(ctx context.Context) error {
 			break
 		}
 		requests++
-		n, err := w.decide(now, one)
+		n, err := w.decide(one)
 		if err != nil {
 			return err
 		}
@@ -245,28 +246,25 @@ func (w *writer) next() *wish {
 }
 
 // decide decides one wish and returns about how many bytes it took.
-func (w *writer) decide(now int64, one *wish) (bytes int, err error) {
-	var o Outcome
-	first, before := w.machine.Seq()+1, w.machine.PendingBytes()
-	switch {
-	case one.internal != nil:
-		o = w.machine.Note(now, one.internal.Type, one.internal.Body)
-	case one.batch == nil:
-		o, err = w.machine.Decide(now, one.mutation)
-		bytes = len(one.mutation.Body)
-	default:
-		bytes = one.room / 4
-		if one.batch.Atomic {
-			// What comes before is appended for itself.
-			w.append()
-		}
-		o, first, err = w.machine.DecideBatch(now, one.batch, one.room)
-		if err == nil && one.batch.Atomic {
-			w.appendAtomic(first)
-		}
+func (w *writer) decide(one *wish) (bytes int, err error) {
+	before := w.machine.PendingBytes()
+	atomic := one.batch != nil && one.batch.Atomic
+	if atomic {
+		// What comes before is appended for itself.
+		w.append()
 	}
+	o, first, err := w.judge(one)
 	if err != nil {
 		return 0, err
+	}
+	if atomic {
+		w.appendAtomic(first)
+	}
+	switch {
+	case one.mutation != nil:
+		bytes = len(one.mutation.Body)
+	case one.batch != nil:
+		bytes = one.room / 4
 	}
 	bytes = max(bytes, w.machine.PendingBytes()-before)
 	if o.Again {
@@ -279,6 +277,26 @@ func (w *writer) decide(now int64, one *wish) (bytes int, err error) {
 	}
 	w.waiting = append(w.waiting, decided{one, first, o})
 	return bytes, nil
+}
+
+// judge decides one wish by the clock as it is now: a turn takes long enough for
+// a deadline to pass in it. first is the sequence of the first event that the
+// wish may have made.
+func (w *writer) judge(one *wish) (o Outcome, first uint64, err error) {
+	w.renewals.mu.Lock()
+	defer w.renewals.mu.Unlock()
+	now, pending := w.clock.millis(), len(w.machine.pending)
+	first = w.machine.Seq() + 1
+	switch {
+	case one.internal != nil:
+		o = w.machine.Note(now, one.internal.Type, one.internal.Body)
+	case one.batch == nil:
+		o, err = w.machine.Decide(now, one.mutation)
+	default:
+		o, first, err = w.machine.DecideBatch(now, one.batch, one.room)
+	}
+	w.renewals.note(w.machine, pending)
+	return o, first, err
 }
 
 // drain waits for what is under way, so that a clean stop tells every outcome.

@@ -503,6 +503,34 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	}
 }
 
+// TestLogLosesItsEnd: a log that comes back shorter than it was ends the
+// processor, which would serve what is nowhere; another one starts on what is
+// left.
+func TestLogLosesItsEnd(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		w.want(201, "document.create.c.a", `{}`)
+		config, events := w.stream("LAPSE_main").CachedInfo().Config, w.everything()
+		js, err := jetstream.New(w.log)
+		w.check(err)
+		w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+		_, err = js.CreateStream(w.ctx(), config)
+		w.check(err)
+		for _, e := range events[:2] {
+			var headers []string
+			e.Headers(func(name, value string) { headers = append(headers, name, value) })
+			w.intrude(e.EventTokens(), string(e.Body), headers...)
+		}
+		w.want(504, "document.create.c.b", `{}`) // nobody can tell
+		if err := w.processor.Stop(); err == nil || !strings.Contains(err.Error(), "ends at 2 and was at 3") {
+			t.Errorf("it ended with %v", err)
+		}
+		w.start()
+		w.want(404, "document.get.c.a", "")
+		w.want(201, "document.create.c.a", `{}`)
+	})
+}
+
 // TestSecondWriter: of two processors over one log the one that started last
 // writes, and the other one ends instead of fighting.
 func TestSecondWriter(t *testing.T) {

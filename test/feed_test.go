@@ -125,6 +125,10 @@ func tryAskFor(nc *nats.Conn, tail, body string, timeout time.Duration) (answer,
 	if err != nil {
 		return answer{}, err
 	}
+	return readAnswer(m)
+}
+
+func readAnswer(m *nats.Msg) (answer, error) {
 	code, err := strconv.Atoi(m.Header.Get("Lapse-Status"))
 	if err != nil {
 		return answer{}, err

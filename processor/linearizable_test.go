@@ -1,0 +1,192 @@
+package processor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/test/linear"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// asker asks as a client of a history.
+func (w *wire) asker(timeout time.Duration) linear.Ask {
+	return func(tail, body string, headers ...string) (linear.Reply, error) {
+		m := nats.NewMsg("lapse.main.api." + tail)
+		m.Data = []byte(body)
+		for i := 0; i < len(headers); i += 2 {
+			m.Header.Set(headers[i], headers[i+1])
+		}
+		answer, err := w.client.RequestMsg(m, timeout)
+		if err != nil {
+			return linear.Reply{}, err
+		}
+		r, err := readReply(answer)
+		return linear.Reply{Code: r.code, Seq: r.seq, Body: r.body}, err
+	}
+}
+
+// aroundSeconds pauses so that much happens just before, on and just after a
+// second.
+func aroundSeconds(r *rand.Rand) {
+	pause := time.Duration(r.IntN(300)) * time.Millisecond
+	if r.IntN(2) == 0 {
+		next := time.Now().Add(pause).Truncate(time.Second).Add(time.Second)
+		pause = time.Until(next) + time.Duration(r.IntN(5)-2)*time.Millisecond
+	}
+	time.Sleep(pause)
+}
+
+// TestLinearizable: what many clients at once do to few documents that expire
+// is as if it were done one after the other. In a bubble the second at which
+// something happened is known to the millisecond.
+func TestLinearizable(t *testing.T) {
+	random := stress.Rand(t)
+	inBubble(t, func(w *wire) {
+		for i := range stress.Pick(25, 1000) {
+			defaultTTL := []int64{-1, 1, 3}[random.IntN(3)]
+			load := &linear.Load{
+				Collection: fmt.Sprint("h", i), IDs: 10, Clients: 8, Operations: 50, TTLs: []int64{0, 0, -1, 1, 2, 3},
+				Seed: random.Uint64(), Pause: aroundSeconds, Retry: 30 * time.Second,
+				Dial: func(int) linear.Ask { return w.asker(5 * time.Second) },
+			}
+			w.want(201, "collection.create."+load.Collection, fmt.Sprintf(`{"defaultTtl":%d}`, defaultTTL))
+			operations, err := load.Run()
+			w.check(err)
+			if err := linear.Check(operations, defaultTTL); err != nil {
+				t.Fatalf("history %d of defaultTtl %d: %v", i, defaultTTL, err)
+			}
+			if i == 0 {
+				rejectDoctored(t, random, operations, defaultTTL)
+			}
+			w.want(204, "collection.delete."+load.Collection, "")
+		}
+	})
+}
+
+// rejectDoctored changes one answer of a history that is as it should be, in
+// every way that matters: each has to be noticed.
+func rejectDoctored(t *testing.T, random *rand.Rand, operations []linear.Operation, defaultTTL int64) {
+	t.Helper()
+	slices.SortFunc(operations, func(a, b linear.Operation) int { return int(a.Call - b.Call) })
+	lastSeq := operations[len(operations)-1].Seq
+	for _, d := range []struct {
+		name   string
+		doctor func(o *linear.Operation, before []linear.Operation) bool
+	}{
+		{"a stale read", func(o *linear.Operation, before []linear.Operation) bool {
+			// Of what had been replaced or had ended when the get began.
+			for i := len(before) - 1; i >= 0; i-- {
+				if b := before[i]; o.Kind == linear.Get && b.ID == o.ID && b.Version != 0 && b.Version != o.Version && b.Return < o.Call {
+					for _, end := range before[i+1:] {
+						if end.ID == o.ID && end.Kind != linear.Get && end.Code < 300 && end.Call > b.Return && end.Return < o.Call {
+							o.Code, o.Content, o.Version, o.TS = 200, b.Content, b.Version, b.TS
+							return true
+						}
+					}
+				}
+			}
+			return false
+		}},
+		{"a write that was refused", func(o *linear.Operation, before []linear.Operation) bool {
+			if o.Kind == linear.Create && o.Code == 409 {
+				o.Code, o.Version, o.TS, o.Content = 201, lastSeq+1, o.Called.Unix(), o.Write
+				o.Seq = lastSeq + 1
+				return true
+			}
+			return false
+		}},
+		{"a document in the way that is none", func(o *linear.Operation, before []linear.Operation) bool {
+			if o.Kind == linear.Create && o.Code == 201 {
+				o.Code, o.Version, o.TS, o.Content = 409, 0, 0, linear.Content{}
+				return true
+			}
+			return false
+		}},
+		{"a document lost", func(o *linear.Operation, before []linear.Operation) bool {
+			if o.Kind == linear.Patch && o.Code == 200 && o.Called.Unix() == o.TS {
+				// Once more under other names: what was there is gone.
+				o.Kind, o.Code, o.Version, o.TS, o.Content = linear.Get, 404, 0, 0, linear.Content{}
+				return true
+			}
+			return false
+		}},
+		{"an If-Match not looked at", func(o *linear.Operation, before []linear.Operation) bool {
+			if o.IfMatch != 0 && o.Kind == linear.Delete && o.Code == 204 {
+				o.IfMatch--
+				return true
+			}
+			return false
+		}},
+	} {
+		var candidates [][]linear.Operation
+		for i := range operations {
+			doctored := slices.Clone(operations)
+			if d.doctor(&doctored[i], doctored[:i]) {
+				candidates = append(candidates, doctored)
+			}
+		}
+		if len(candidates) == 0 {
+			t.Errorf("nothing to make %s of", d.name)
+		}
+		passed, tried := 0, min(len(candidates), 20)
+		for _, i := range random.Perm(len(candidates))[:tried] {
+			if linear.Check(candidates[i], defaultTTL) == nil {
+				passed++
+			}
+		}
+		// What happened at the same moment may well have happened otherwise.
+		if passed > tried/4 {
+			t.Errorf("%s passes %d times of %d", d.name, passed, tried)
+		}
+	}
+}
+
+// TestRenewalUnderWay: a document that was renewed in time is gone for nobody
+// when its old deadline passes before the log has the renewal. Who asks for it
+// waits; who asks for another does not.
+func TestRenewalUnderWay(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		const ttl = 15
+		w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		w.want(201, "document.create.c.b", `{}`)
+		sleepUntil(ts+ttl-1, 990)
+		w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
+		renewed := make(chan wireReply, 1)
+		go func() { renewed <- w.ask("document.upsert.c.a", `{"n":1}`) }()
+		sleepUntil(ts+ttl, 0)
+		began := time.Now()
+		w.want(404, "document.get.c.b", "")
+		w.want(404, "document.get.c.c", "")
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("a document that has expired was gone after %s", waited)
+		}
+		w.want(504, "document.get.c.a", "")
+		w.want(504, "batch.c", `{"operations":[{"op":"get","id":"a"}]}`)
+		if waited := time.Since(began); waited != 2*minSeqTimeout {
+			t.Errorf("two that nobody could answer took %s", waited)
+		}
+		time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(ackTimeout - minSeqTimeout/2)))
+		var wg sync.WaitGroup
+		wg.Go(func() { w.want(200, "batch.c", `{"operations":[{"op":"get","id":"a"}]}`) })
+		wg.Go(func() {
+			if r := w.ask("document.get.c.a", ""); r.code != 200 || !strings.Contains(string(r.body), `"n":1`) {
+				t.Errorf("the renewed document: %s", r)
+			}
+		})
+		wg.Wait()
+		if r := <-renewed; r.code != 200 {
+			t.Errorf("the renewal: %s", r)
+		}
+		if n := len(w.processor.writer.renewals.last) + len(w.processor.writer.renewals.all); n != 0 {
+			t.Errorf("%d renewals are kept", n)
+		}
+	})
+}

@@ -1,0 +1,223 @@
+package processor
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// natsVariable makes the test's own binary a NATS server on a directory and a
+// port, in a process that can be killed.
+const natsVariable = "LAPSE_TEST_NATS"
+
+// serveNATS is that process. It ends with its standard input, so that it does
+// not outlive the test.
+func serveNATS(dir string) {
+	var port int
+	if _, err := fmt.Sscan(os.Getenv(natsVariable+"_PORT"), &port); err != nil {
+		panic(err)
+	}
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
+		MaxPayload: 4 << 20, NoSigs: true, NoLog: true})
+	if err != nil {
+		panic(err)
+	}
+	ns.Start()
+	if !ns.ReadyForConnections(patience) {
+		panic("the NATS server does not start")
+	}
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	ns.Shutdown()
+	ns.WaitForShutdown()
+}
+
+// natsProcess is a NATS server in a process of its own, on the same directory
+// and port each time.
+type natsProcess struct {
+	t     testing.TB
+	dir   string
+	port  int
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+func (p *natsProcess) start() {
+	p.t.Helper()
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), natsVariable+"="+p.dir, fmt.Sprintf("%s_PORT=%d", natsVariable, p.port))
+	p.cmd.Stderr = os.Stderr
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		p.t.Fatal(err)
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
+		p.t.Fatalf("the NATS server does not start: %v", err)
+	}
+}
+
+// kill ends it with SIGKILL, stop in order.
+func (p *natsProcess) kill() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() }
+func (p *natsProcess) stop() { _ = p.stdin.Close(); _ = p.cmd.Wait() }
+
+// proxy lets connections through to another port, until told otherwise.
+type proxy struct {
+	listener net.Listener
+	to       string
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	pairs []*pair
+}
+
+// pair is a connection through the proxy: its two ends.
+type pair struct {
+	ends    [2]net.Conn
+	stalled atomic.Bool   // nothing is read from either end any more, nor closed
+	free    chan struct{} // closed with the pair
+	once    sync.Once
+}
+
+func newProxy(t testing.TB, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l, to: to}
+	p.running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			one := &pair{ends: [2]net.Conn{c, server}, free: make(chan struct{})}
+			p.mu.Lock()
+			p.pairs = append(p.pairs, one)
+			p.mu.Unlock()
+			for i := range one.ends {
+				p.running.Go(func() { one.forward(one.ends[i], one.ends[1-i]) })
+			}
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		p.each((*pair).close)
+		p.running.Wait()
+	})
+	return p
+}
+
+func (p *pair) close() {
+	p.once.Do(func() {
+		close(p.free)
+		p.ends[0].Close()
+		p.ends[1].Close()
+	})
+}
+
+// forward copies from one end to the other while it may. One that is stalled
+// stays open until the test's end, as if nobody had told it.
+func (p *pair) forward(from, to net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if p.stalled.Load() {
+			<-p.free
+		}
+		if err == nil {
+			_, err = to.Write(buffer[:n])
+		}
+		if err != nil {
+			p.close()
+			return
+		}
+	}
+}
+
+func (p *proxy) each(do func(*pair)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.pairs {
+		do(one)
+	}
+}
+
+func (p *proxy) stall() { p.each(func(one *pair) { one.stalled.Store(true) }) }
+
+// TestNATSKilled is TestOutages with processes and sockets: the NATS server is
+// killed under load, or stopped, and connections stall with their buffers full.
+func TestNATSKilled(t *testing.T) {
+	o := &outage{random: stress.Rand(t), wire: &wire{t: t, dir: t.TempDir(), logs: &logBuffer{}}}
+	o.options = Options{
+		Dir:        filepath.Join(o.dir, "projection"),
+		Durability: OS,
+		Projection: projections.Options{CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
+		Logger:     slog.New(slog.NewTextHandler(o.wire.logs, nil)),
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	o.check(err)
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	process := &natsProcess{t: t, dir: o.dir, port: port}
+	process.start()
+	o.shutdown = process.stop
+	logs, services := newProxy(t, l.Addr().String()), newProxy(t, l.Addr().String())
+	connect := func(to net.Addr) *nats.Conn {
+		nc, err := nats.Connect("nats://"+to.String(), append(ConnectOptions(), nats.PingInterval(time.Second), nats.FlusherTimeout(time.Second))...)
+		o.check(err)
+		return nc
+	}
+	o.log, o.service, o.client = connect(logs.listener.Addr()), connect(services.listener.Addr()), connect(l.Addr())
+	o.run()
+	o.want(201, "collection.create.load", `{"defaultTtl":3600}`)
+	load := o.startLoad(6, 10*time.Millisecond)
+	for i := range stress.Pick(5, 100) {
+		time.Sleep(time.Duration(100+o.random.IntN(200)) * time.Millisecond) // of load
+		switch fault := o.random.IntN(3); {
+		case i%10 == 1:
+			if fault != 0 {
+				logs.stall()
+			}
+			if fault != 1 {
+				services.stall()
+			}
+			load.probe("connections stalled", i)
+		case fault > 0:
+			process.kill()
+			process.start()
+			load.probe("the server was killed", i)
+		default:
+			process.stop()
+			process.start()
+			load.probe("the server was stopped", i)
+		}
+	}
+	load.finish()
+}

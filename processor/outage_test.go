@@ -1,0 +1,418 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// network is what lies between the connections of one user and a server that
+// comes and goes. What goes wrong on a connection stays so until it is closed;
+// the next one is good.
+type network struct {
+	mu     sync.Mutex
+	server *server.Server // nil while there is none
+	conns  []*faultyConn
+}
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (n *network) InProcessConn() (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server == nil {
+		return nil, errors.New("nobody listens")
+	}
+	c, err := n.server.InProcessConn()
+	if err != nil {
+		return nil, err
+	}
+	faulty := &faultyConn{Conn: c}
+	n.conns = append(n.conns, faulty)
+	return faulty, nil
+}
+
+// use has the next connections go to s.
+func (n *network) use(s *server.Server) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.server = s
+}
+
+// each does something to the connections there are, which are no longer the
+// network's then.
+func (n *network) each(do func(*faultyConn)) {
+	n.mu.Lock()
+	conns := n.conns
+	n.conns = nil
+	n.mu.Unlock()
+	for _, c := range conns {
+		do(c)
+	}
+}
+
+// faultyConn is a connection of which an end may be dead, with nobody told.
+type faultyConn struct {
+	net.Conn
+	deaf, mute atomic.Bool // hears nothing, says nothing
+}
+
+func (c *faultyConn) Read(p []byte) (n int, err error) {
+	for {
+		n, err = c.Conn.Read(p)
+		if err != nil || !c.deaf.Load() {
+			return n, err
+		}
+	}
+}
+
+func (c *faultyConn) Write(p []byte) (int, error) {
+	if c.mute.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// outage is a processor, in a bubble, that stays up while its NATS server and
+// its connections do not.
+type outage struct {
+	*wire
+	random *rand.Rand
+	store  string
+	// The networks of the connections for the log, for requests, and of the
+	// clients.
+	logs, services, clients network
+}
+
+func inOutage(t *testing.T, durability Durability, test func(*outage)) {
+	t.Helper()
+	random := stress.Rand(t)
+	forgetTimers()
+	defer forgetTimers()
+	synctest.Test(t, func(t *testing.T) {
+		o := &outage{random: random, store: t.TempDir(), wire: &wire{t: t, logs: &logBuffer{}, options: Options{
+			Dir: "projection", Durability: durability, Version: "1.2.3",
+			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
+		}}}
+		o.options.Logger = slog.New(slog.NewTextHandler(o.wire.logs, nil))
+		o.startServer()
+		var err error
+		for nc, network := range map[**nats.Conn]*network{&o.log: &o.logs, &o.service: &o.services, &o.client: &o.clients} {
+			*nc, err = nats.Connect("", append(ConnectOptions(), nats.InProcessServer(network))...)
+			o.check(err)
+		}
+		o.run()
+		test(o)
+	})
+}
+
+func (o *outage) startServer() {
+	o.t.Helper()
+	ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: o.store,
+		MaxPayload: 4 << 20, NoSigs: true, NoLog: true, SyncAlways: o.options.Durability == Fsync})
+	o.check(err)
+	ns.Start()
+	if !ns.ReadyForConnections(patience) {
+		o.t.Fatal("the NATS server does not start")
+	}
+	for _, n := range []*network{&o.logs, &o.services, &o.clients} {
+		n.use(ns)
+	}
+	o.shutdown = func() { ns.Shutdown(); ns.WaitForShutdown() }
+}
+
+// fault is something that goes wrong while the processor is up.
+type fault struct {
+	name  string
+	begin func(*outage)
+}
+
+var faults = []fault{
+	{"the server restarts", func(o *outage) { o.restartServer(0) }},
+	{"the server is away", func(o *outage) { o.restartServer(time.Duration(o.random.IntN(20000)) * time.Millisecond) }},
+	{"the log's connection breaks", func(o *outage) { o.logs.each(func(c *faultyConn) { c.Close() }) }},
+	{"the log hears nothing", func(o *outage) { o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) }},
+	{"the log says nothing", func(o *outage) { o.logs.each(func(c *faultyConn) { c.mute.Store(true) }) }},
+	{"the log is cut off", func(o *outage) { o.logs.each(func(c *faultyConn) { c.mute.Store(true); c.deaf.Store(true) }) }},
+	{"acknowledgements are lost with the connection", func(o *outage) {
+		o.logs.each(func(c *faultyConn) {
+			c.deaf.Store(true)
+			time.Sleep(time.Duration(o.random.IntN(3000)) * time.Millisecond)
+			c.Close()
+		})
+	}},
+	{"the service's connection breaks", func(o *outage) { o.services.each(func(c *faultyConn) { c.Close() }) }},
+	{"the service hears nothing", func(o *outage) { o.services.each(func(c *faultyConn) { c.deaf.Store(true) }) }},
+	{"the service says nothing", func(o *outage) { o.services.each(func(c *faultyConn) { c.mute.Store(true) }) }},
+	{"both are cut off", func(o *outage) {
+		for _, n := range []*network{&o.logs, &o.services} {
+			n.each(func(c *faultyConn) { c.mute.Store(true); c.deaf.Store(true) })
+		}
+	}},
+}
+
+// restartServer has no server for a while.
+func (o *outage) restartServer(away time.Duration) {
+	for _, n := range []*network{&o.logs, &o.services, &o.clients} {
+		n.use(nil)
+	}
+	o.shutdown()
+	time.Sleep(away)
+	o.startServer()
+}
+
+// recovery is how long after the end of a fault a write may still fail: a
+// connection is given up, made again, and the log read.
+const recovery = 40 * time.Second
+
+// TestOutages: under load the NATS server goes and comes again, connections
+// break or are half open, and acknowledgements are lost. The processor goes on
+// by itself, and every write that was acknowledged is in the log once, no other
+// one twice.
+func TestOutages(t *testing.T) {
+	for _, durability := range []Durability{OS, Fsync} {
+		t.Run(string(durability), func(t *testing.T) {
+			inOutage(t, durability, func(o *outage) {
+				o.want(201, "collection.create.load", `{"defaultTtl":60}`)
+				l := o.startLoad(6, 300*time.Millisecond)
+				// Each fault, and server restarts most of all.
+				kinds := o.random.Perm(len(faults))
+				for i := range stress.Pick(len(faults)+3, 100+5*len(faults)) {
+					f := faults[0]
+					if i < 5*len(faults) {
+						f = faults[kinds[i%len(faults)]]
+					}
+					time.Sleep(time.Duration(o.random.IntN(3000)) * time.Millisecond)
+					f.begin(o)
+					l.probe(f.name, i)
+				}
+				l.finish()
+			})
+		})
+	}
+}
+
+// fate is what became of a write as far as its client knows.
+type fate int
+
+const (
+	unsure fate = iota // it may be done or not
+	done
+	refusedFate
+)
+
+type outageLoad struct {
+	*outage
+	pause  time.Duration
+	wg     sync.WaitGroup
+	ending atomic.Bool
+
+	longest   time.Duration // until a write succeeded again
+	longestOf string
+
+	mu    sync.Mutex
+	fates map[string]fate
+}
+
+// startLoad writes into the collection load from many sides, each of which
+// pauses after a write, up to a bound.
+func (o *outage) startLoad(writers int, pause time.Duration) *outageLoad {
+	l := &outageLoad{outage: o, pause: pause, fates: make(map[string]fate)}
+	for i := range writers {
+		random := rand.New(rand.NewPCG(o.random.Uint64(), 0))
+		l.wg.Go(func() { l.request(i, random) })
+	}
+	random := rand.New(rand.NewPCG(o.random.Uint64(), 1))
+	l.wg.Go(func() { l.publish(random) })
+	return l
+}
+
+// probe waits until a write succeeds again, and no longer than it may take.
+func (l *outageLoad) probe(fault string, i int) {
+	l.t.Helper()
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		r, err := l.asker(time.Second)("document.upsert.load.probe", fmt.Sprintf(`{"n":"probe%d"}`, i))
+		waited := time.Since(began)
+		if err == nil && r.Code < 300 {
+			if waited > l.longest {
+				l.longest, l.longestOf = waited, fault
+			}
+			return
+		}
+		if waited > recovery {
+			l.t.Fatalf("%s: no write within %s\n%s", fault, waited, l.wire.logs)
+		}
+	}
+}
+
+// finish ends the load and checks what came of it.
+func (l *outageLoad) finish() {
+	l.t.Helper()
+	l.ending.Store(true)
+	l.wg.Wait()
+	l.verify()
+	l.t.Logf("the longest was %s: %s", l.longest, l.longestOf)
+}
+
+func (l *outageLoad) note(n string, f fate) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fates[n] = f
+}
+
+// request writes, every second time under a Nats-Msg-Id and again until it is
+// known to be done.
+func (l *outageLoad) request(writer int, random *rand.Rand) {
+	ask := l.asker(2 * time.Second)
+	for i := 0; !l.ending.Load(); i++ {
+		time.Sleep(time.Duration(random.Int64N(int64(l.pause))))
+		n := fmt.Sprintf("%d-%d", writer, i)
+		tail, body := fmt.Sprintf("document.upsert.load.%d", random.IntN(20)), fmt.Sprintf(`{"n":%q}`, n)
+		var headers []string
+		switch random.IntN(4) {
+		case 0, 1:
+			headers = []string{"Nats-Msg-Id", n}
+		case 2:
+			tail, body = "batch.load", fmt.Sprintf(`{"atomic":%t,"operations":[{"op":"upsert","id":"%d","body":{"n":%q}}]}`, random.IntN(2) == 0, random.IntN(20), n)
+		}
+		f := refusedFate
+		for first := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+			r, err := ask(tail, body, headers...)
+			switch {
+			case err == nil && r.Code < 300:
+				f = done
+			case err != nil || r.Code == 504:
+				f = unsure
+			case r.Code != 503 && r.Code != 429:
+				l.t.Errorf("write %s: %d %s", n, r.Code, r.Body)
+			}
+			if f == done || headers == nil {
+				break
+			}
+			if time.Since(first) > 110*time.Second { // the id is remembered for two minutes
+				l.t.Errorf("write %s came to nothing in %s", n, time.Since(first))
+				break
+			}
+		}
+		l.note(n, f)
+	}
+}
+
+// publish writes by way of the stream of mutations, again and again until it
+// has taken each.
+func (l *outageLoad) publish(random *rand.Rand) {
+	js, err := jetstream.New(l.client)
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	for i := 0; !l.ending.Load(); i++ {
+		time.Sleep(time.Duration(random.Int64N(int64(l.pause))))
+		n := fmt.Sprintf("m-%d", i)
+		m := nats.NewMsg(fmt.Sprintf("lapse.main.mutations.document.upsert.load.%d", random.IntN(20)))
+		m.Data = fmt.Appendf(nil, `{"n":%q}`, n)
+		m.Header.Set("Nats-Msg-Id", n)
+		for {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			_, err := js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(1))
+			cancel()
+			if err == nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		l.note(n, done)
+	}
+}
+
+// verify compares what the clients were told with the log, and the state with
+// what the log makes of nothing.
+func (l *outageLoad) verify() {
+	l.t.Helper()
+	mutations := l.stream("LAPSE_main_MUTATIONS").CachedInfo().State.LastSeq
+	l.judged(mutations)
+	found := make(map[string]int)
+	version := make(map[schema.DocumentID]schema.Version)
+	place := make(map[string]int) // by writer, the number of its last write
+	var cause uint64
+	var at int64
+	counts := make(map[schema.EventType]int)
+	for i, e := range l.everything() {
+		if e.Seq != uint64(i+1) || e.Type == schema.NoEvent {
+			l.t.Fatalf("event %d is %d of the log, type %v", e.Seq, i+1, e.Type)
+		}
+		if e.Time < at {
+			l.t.Fatalf("event %d: log time goes back", e.Seq)
+		}
+		at = e.Time
+		counts[e.Type]++
+		if e.Cause != 0 {
+			if e.Cause != cause+1 {
+				l.t.Fatalf("event %d has the cause %d after %d", e.Seq, e.Cause, cause)
+			}
+			cause = e.Cause
+		}
+		if !e.Type.OnDocument() {
+			continue
+		}
+		if e.Previous != version[e.ID] {
+			l.t.Fatalf("event %d ends version %d of %s, which is at %d", e.Seq, e.Previous, e.ID, version[e.ID])
+		}
+		version[e.ID] = schema.Version(e.Seq)
+		if e.Type == schema.DocumentExpired {
+			version[e.ID] = 0
+			continue
+		}
+		var document struct{ N string }
+		l.check(json.Unmarshal(e.Body, &document))
+		found[document.N]++
+		if writer, number, ok := strings.Cut(document.N, "-"); ok && l.fates[document.N] == done {
+			n, err := strconv.Atoi(number)
+			l.check(err)
+			if n < place[writer] {
+				l.t.Errorf("event %d: write %s comes after %s-%d, of which it was told before", e.Seq, document.N, writer, place[writer])
+			}
+			place[writer] = n
+		}
+	}
+	if cause != mutations {
+		l.t.Errorf("mutations were judged up to %d of %d", cause, mutations)
+	}
+	told := make(map[fate]int)
+	for n, f := range l.fates {
+		told[f]++
+		if times := found[n]; times > 1 || f == done && times == 0 || f == refusedFate && times > 0 {
+			l.t.Errorf("write %s is in the log %d times; told %d", n, times, f)
+		}
+	}
+	l.t.Logf("%d done, %d unsure, %d refused; the log has %v", told[done], told[unsure], told[refusedFate], counts)
+	if told[done] == 0 {
+		l.t.Error("nothing was done")
+	}
+	before, end := l.content(), l.end()
+	l.stop()
+	l.check(l.options.EnsureDefaults().Projection.FS.RemoveAll(l.options.Dir))
+	l.start()
+	if after := l.content(); after != before && l.end() == end+1 { // its own start, and no expiry
+		l.t.Errorf("folded anew it is\n%s, before\n%s", after, before)
+	}
+}

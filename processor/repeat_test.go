@@ -1,0 +1,266 @@
+package processor
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// TestRepeatWindow: a Nats-Msg-Id is remembered for two minutes of log time, to
+// the millisecond, and then not; by requests and the stream of mutations, after
+// a restart, and when the projection was folded anew.
+func TestRepeatWindow(t *testing.T) {
+	for _, between := range []string{"nothing", "restart", "rebuild", "other writes"} {
+		for _, first := range []string{"request", "publish"} {
+			for _, again := range []string{"request", "publish"} {
+				t.Run(between+"/"+first+"/"+again, func(t *testing.T) {
+					inBubble(t, func(w *wire) { testRepeatWindow(w, between, first, again) })
+				})
+			}
+		}
+	}
+}
+
+func testRepeatWindow(w *wire, between, first, again string) {
+	send := func(how, id string) {
+		w.t.Helper()
+		if how == "publish" {
+			w.judged(w.publish("document.create.c."+id, `{"n":1}`, "Nats-Msg-Id", id))
+		} else {
+			w.want(201, "document.create.c."+id, `{"n":1}`, "Nats-Msg-Id", id)
+		}
+	}
+	w.want(201, "collection.create.c", `{}`)
+	sleepUntil(time.Now().Unix()+1, 357)
+	start := time.Now()
+	for _, id := range []string{"in", "out"} {
+		send(first, id)
+		w.want(204, "document.delete.c."+id, "")
+	}
+	end := make(map[string]time.Time) // of the window
+	for _, e := range w.events() {
+		if e.MsgID != "" {
+			end[e.MsgID] = time.UnixMilli(e.Time).Add(2 * time.Minute)
+		}
+	}
+	switch between {
+	case "restart":
+		time.Sleep(time.Minute)
+		w.restart()
+	case "rebuild":
+		time.Sleep(time.Minute)
+		w.stop()
+		w.check(w.options.Projection.FS.RemoveAll(w.options.Dir))
+		w.start()
+	case "other writes":
+		// Which is when ids are forgotten.
+		for i := range 600 {
+			time.Sleep(time.Until(start.Add(time.Duration(i) * 199 * time.Millisecond)))
+			w.want(200+min(1, max(0, 1-i)), "document.upsert.c.other", `{}`, "Nats-Msg-Id", fmt.Sprint("other", i))
+		}
+	}
+	before := w.end()
+	time.Sleep(time.Until(end["in"].Add(-time.Millisecond)))
+	send(again, "in")
+	w.want(404, "document.get.c.in", "")
+	time.Sleep(time.Until(end["out"]))
+	send(again, "out")
+	w.want(200, "document.get.c.out", "")
+	if got := w.summary(before); got != "DocumentCreated(out)" {
+		w.t.Errorf("the log says %s", got)
+	}
+}
+
+// TestRepeatAtOnce: of a mutation that many clients send at the same time under
+// one id, by requests and to the stream, one happens, and all are told the same.
+func TestRepeatAtOnce(t *testing.T) {
+	random := stress.Rand(t)
+	for _, durability := range []Durability{OS, Fsync} {
+		t.Run(string(durability), func(t *testing.T) {
+			w := newWire(t, func(o *Options) { o.Durability = durability })
+			const clients = 32
+			var conns []*nats.Conn
+			for range clients {
+				nc, err := nats.Connect(w.client.ConnectedUrl())
+				w.check(err)
+				t.Cleanup(nc.Close)
+				conns = append(conns, nc)
+			}
+			w.want(201, "collection.create.c", `{}`)
+			for round := range stress.Pick(20, 2000) {
+				w.repeatAtOnce(random, conns, round)
+			}
+			machine := w.processor.writer.machine
+			w.stop()
+			if n := len(machine.overlay.messages); n != 0 {
+				t.Errorf("%d ids are still held in memory", n)
+			}
+		})
+	}
+}
+
+func (w *wire) repeatAtOnce(random *rand.Rand, conns []*nats.Conn, round int) {
+	w.t.Helper()
+	id := fmt.Sprint("round", round)
+	tail, body := "document.upsert.c.a", fmt.Sprintf(`{"n":%d}`, round)
+	switch random.IntN(3) {
+	case 0:
+		tail = "document.create.c." + id
+	case 1:
+		tail, body = "collection.replace.c", fmt.Sprintf(`{"defaultTtl":%d}`, 1000+round)
+	}
+	before, judged := w.end(), w.stream("LAPSE_main_MUTATIONS").CachedInfo().State.LastSeq
+	answers := make([]*nats.Msg, len(conns))
+	var ready, all sync.WaitGroup
+	ready.Add(1)
+	for i, nc := range conns {
+		subject := "lapse.main.api."
+		if i%8 == 7 {
+			subject = "lapse.main.mutations."
+		}
+		m := &nats.Msg{Subject: subject + tail, Data: []byte(body), Header: nats.Header{"Nats-Msg-Id": {id}}}
+		all.Go(func() {
+			ready.Wait()
+			var err error
+			if answers[i], err = nc.RequestMsg(m, patience); err != nil {
+				w.t.Error(err)
+			}
+		})
+	}
+	ready.Done()
+	all.Wait()
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+	// JetStream drops copies that come within a tenth of a second.
+	w.judged(max(judged+1, w.stream("LAPSE_main_MUTATIONS").CachedInfo().State.LastSeq))
+	for i, m := range answers {
+		if i%8 != 7 && (m.Header.Get("Lapse-Status") != answers[0].Header.Get("Lapse-Status") || !bytes.Equal(m.Data, answers[0].Data)) {
+			w.t.Fatalf("%s: client %d is told %v %s, client 0 %v %s", tail, i, m.Header, m.Data, answers[0].Header, answers[0].Data)
+		}
+	}
+	if code := answers[0].Header.Get("Lapse-Status"); code != "200" && code != "201" {
+		w.t.Fatalf("%s: %s %s", tail, code, answers[0].Data)
+	}
+	made := 0
+	for _, e := range w.events() {
+		if e.Seq > before {
+			made++
+			if e.MsgID != id {
+				w.t.Errorf("event %d has the id %q, want %q", e.Seq, e.MsgID, id)
+			}
+		}
+	}
+	if made != 1 {
+		w.t.Fatalf("%s made %d events", tail, made)
+	}
+}
+
+// TestRepeatOddIDs: any bytes that a header can hold are an id, and different
+// ones are different.
+func TestRepeatOddIDs(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	ids := []string{"0", "00", "a", "A", "a b", "a  b", "ä", "a\u0308", "\u2028", "日本語", "a:b", "a: b", "%41", `"a"`, "a.b.*.>", "-1", "null",
+		strings.Repeat("x", 254), strings.Repeat("x", 255), strings.Repeat("ä", 127), "\xff\xfe", "a\x80"}
+	for b := range 256 {
+		if b != '\r' && b != '\n' {
+			ids = append(ids, "b"+string([]byte{byte(b)})+"b")
+		}
+	}
+	told := make(map[string]wireReply)
+	check := func(when string) {
+		t.Helper()
+		end := w.end()
+		for i, id := range ids {
+			r := w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`, "Nats-Msg-Id", id)
+			if first, ok := told[id]; ok && !bytes.Equal(r.body, first.body) {
+				t.Errorf("%s %q is told %s, and was %s", when, id, r, first)
+			} else if !ok {
+				told[id] = r
+			}
+		}
+		if made := w.end() - end; len(told) != len(ids) || made != 0 && when != "first" {
+			t.Errorf("%s: %d events of %d ids", when, made, len(ids))
+		}
+	}
+	check("first")
+	if len(w.events()) != len(ids)+1 {
+		t.Fatalf("%d ids made %d events", len(ids), len(w.events())-1)
+	}
+	check("again")
+	w.stop()
+	w.removeProjection()
+	w.start()
+	w.t.Logf("%d ids", len(ids))
+	end := w.end()
+	check("rebuilt")
+	for _, e := range w.events() {
+		if e.Seq > end {
+			t.Errorf("event %d is new", e.Seq)
+		}
+	}
+
+	// None at all, however it is written.
+	for _, none := range []string{"", " ", "\t ", "   "} {
+		w.want(201, "document.create.c.none", `{}`, "Nats-Msg-Id", none)
+		w.want(409, "document.create.c.none", `{}`, "Nats-Msg-Id", none)
+		w.want(204, "document.delete.c.none", "")
+	}
+	// Blanks around one do not count.
+	w.want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", " blank\t")
+	w.want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", "blank")
+}
+
+// TestRepeatRefusedByStream: a mutation of the stream that was refused is judged
+// again under its id, once JetStream lets it by.
+func TestRepeatRefusedByStream(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		before := w.end()
+		for range 3 {
+			w.judged(w.publish("document.replace.c.a", `{"n":1}`, "Nats-Msg-Id", "m"))
+			time.Sleep(time.Second)
+		}
+		w.want(201, "document.create.c.a", `{}`)
+		for range 3 {
+			w.judged(w.publish("document.replace.c.a", `{"n":1}`, "Nats-Msg-Id", "m"))
+			time.Sleep(time.Second)
+		}
+		counts := make(map[schema.EventType]int)
+		for _, e := range w.everything() {
+			if e.Seq > before {
+				counts[e.Type]++
+			}
+		}
+		want := map[schema.EventType]int{schema.MutationRejected: 3, schema.DocumentCreated: 1, schema.DocumentReplaced: 1, schema.MutationRepeated: 2}
+		if fmt.Sprint(counts) != fmt.Sprint(want) {
+			t.Errorf("the log has %v, want %v", counts, want)
+		}
+	})
+}
+
+// TestRepeatOfWhatIsTrimmed: a repeat does nothing also when the log has not
+// kept what the first one did, and says so.
+func TestRepeatOfWhatIsTrimmed(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	r := w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
+	w.want(204, "document.delete.c.a", "")
+	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(r.seq+1)))
+	r = w.refused(503, "unavailable", "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
+	if !strings.Contains(r.message, "done before") {
+		t.Errorf("it says %s", r)
+	}
+	w.want(404, "document.get.c.a", "")
+}

@@ -1,0 +1,117 @@
+package test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/linear"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// TestLinearizable: what eight clients do to ten documents with ttls of a second
+// or two, while the server is killed and started again, is as if it were done
+// one after the other. Half of the changes are sent again under their
+// Nats-Msg-Id when no answer came, the others may have happened or not.
+func TestLinearizable(t *testing.T) {
+	for _, durability := range []string{"fsync", "os"} {
+		t.Run(durability, func(t *testing.T) {
+			t.Parallel()
+			random := stress.Rand(t)
+			s := harness.Serve(t, "--durability", durability)
+			for i := range stress.Pick(1, 100) {
+				linearizable(t, s, fmt.Sprint("h", i), random)
+			}
+			checkLog(t, wholeLog(t, dial(t, s)))
+			s.Stop()
+		})
+	}
+}
+
+func linearizable(t *testing.T, s *harness.Server, collection string, random *rand.Rand) {
+	t.Helper()
+	defaultTTL := []int64{-1, 1, 2}[random.IntN(3)]
+	mustAsk(t, dial(t, s), 201, "collection.create."+collection, fmt.Sprintf(`{"defaultTtl":%d}`, defaultTTL))
+	load := &linear.Load{
+		Collection: collection, IDs: 10, Clients: 8, Operations: 300, TTLs: []int64{0, 0, -1, 1, 1, 2},
+		Seed: random.Uint64(), Retry: patience,
+		Pause: func(r *rand.Rand) {
+			switch r.IntN(100) {
+			case 0: // until about the next second
+				now := time.Now()
+				time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now) + time.Duration(r.IntN(10)-5)*time.Millisecond)
+			case 1, 2, 3, 4, 5, 6, 7, 8, 9:
+				time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
+			}
+		},
+		Dial: func(int) linear.Ask { return askerOf(dial(t, s)) },
+	}
+	var operations []linear.Operation
+	done := make(chan error)
+	go func() {
+		var err error
+		operations, err = load.Run()
+		done <- err
+	}()
+	kills := 0
+	for going := true; going; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			going = false
+		case <-time.After(time.Duration(200+random.IntN(800)) * time.Millisecond): // of load
+			s.Kill()
+			s.Restart()
+			kills++
+		}
+	}
+	counts := make(map[string]int)
+	for _, o := range operations {
+		counts[fmt.Sprint(o.Kind, " ", o.Code)]++
+		if o.Attempts > 1 {
+			counts["retried"]++
+		}
+	}
+	t.Logf("%s, defaultTtl %d, %d kills: %v", collection, defaultTTL, kills, counts)
+	if err := linear.Check(operations, defaultTTL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// askerOf asks as a client of a history.
+func askerOf(nc *nats.Conn) linear.Ask {
+	return func(tail, body string, headers ...string) (linear.Reply, error) {
+		a, err := tryAskWith(nc, tail, body, time.Second, headers...)
+		return linear.Reply{Code: a.code, Seq: a.seq, Body: a.body}, err
+	}
+}
+
+// tryAskWith is tryAskFor with headers, names and values in turn.
+func tryAskWith(nc *nats.Conn, tail, body string, timeout time.Duration, headers ...string) (answer, error) {
+	m := nats.NewMsg("lapse.main.api." + tail)
+	m.Data = []byte(body)
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	reply, err := nc.RequestMsg(m, timeout)
+	if err != nil {
+		return answer{}, err
+	}
+	return readAnswer(reply)
+}
+
+// wholeLog reads the log up to an event that is written for that.
+func wholeLog(t *testing.T, nc *nats.Conn) []event {
+	t.Helper()
+	name := fmt.Sprint("end", time.Now().UnixNano())
+	end := mustAsk(t, nc, 201, "collection.create."+name, "").seq
+	return readFeed(t, nc, "*", func(events []event) bool {
+		return len(events) > 0 && events[len(events)-1].Seq >= end
+	})
+}
