@@ -164,6 +164,13 @@ type status struct {
 	} `json:"latenessMs"`
 	MutationsBehind int64  `json:"mutationsBehind"`
 	Digest          string `json:"digest"`
+	Clock           struct {
+		Suspect bool   `json:"suspect"`
+		OffByMs int64  `json:"offByMs"`
+		ForMs   int64  `json:"forMs"`
+		Reason  string `json:"reason"`
+		Refused uint64 `json:"refused"`
+	} `json:"clock"`
 }
 
 func askStatus(t testing.TB, nc *nats.Conn) (s status) {
