@@ -186,7 +186,8 @@ func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body [
 	return &schema.Event{Seq: seq, Body: body}
 }
 
-// Read visits the log from sequence from to through, both included.
+// Read visits the log from sequence from to through, both included. It ends with
+// errHole if one of them is not there.
 func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
 	if from > through {
 		return nil
@@ -207,10 +208,13 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 	stalled := time.AfterFunc(readTimeout, func() { cancel(fmt.Errorf("nothing came for %s", readTimeout)) })
 	defer stalled.Stop()
 	defer cancel(nil)
-	for {
+	for next := from; ; next++ {
 		m, err := messages.Next(jetstream.NextContext(ctx))
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		if err != nil {
-			return fmt.Errorf("read the log: %w", errors.Join(err, context.Cause(ctx)))
+			return fmt.Errorf("read the log: event %d: %w", next, err)
 		}
 		stalled.Reset(readTimeout)
 		meta, err := m.Metadata()
@@ -218,8 +222,8 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 			return fmt.Errorf("read the log: %w", err)
 		}
 		seq := meta.Sequence.Stream
-		if seq > through {
-			return nil
+		if seq != next {
+			return l.hole(seq-next, next)
 		}
 		if err := visit(l.decode(seq, m.Subject(), m.Headers(), m.Data())); err != nil {
 			return err

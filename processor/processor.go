@@ -47,6 +47,9 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 			log.close()
 		}
 	}()
+	if err := log.check(ctx); err != nil {
+		return nil, err
+	}
 	snapshots := snapshotsOf(log, o)
 	store, err := openProjection(ctx, log, snapshots, o)
 	if err != nil {

@@ -70,6 +70,9 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 		}
 		return w.store.Fold([]projections.Fact{{Event: e}})
 	})
+	if errors.Is(err, errHole) {
+		fault = backoff.Permanent(err)
+	}
 	return landed, errors.Join(fault, err)
 }
 

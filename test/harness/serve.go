@@ -81,15 +81,28 @@ func (s *Server) Args() []string {
 // directory and port.
 func (s *Server) Restart() {
 	s.t.Helper()
+	if !s.Start() {
+		s.t.Fatalf("serve ended with %d before it was ready:\n%s", s.process.cmd.ProcessState.ExitCode(), s.Stderr())
+	}
+}
+
+// Start is Restart for a server that may refuse: it returns whether the server
+// is ready. One that ends by itself has to do so with exit code 1.
+func (s *Server) Start() (ready bool) {
+	s.t.Helper()
 	p := start(s.t, s.Args()...)
 	s.process = p
 	select {
 	case <-p.ready:
+		return true
 	case <-p.ended:
-		s.t.Fatalf("serve ended with %d before it was ready:\n%s", p.cmd.ProcessState.ExitCode(), p.text())
+		if code := p.cmd.ProcessState.ExitCode(); code != 1 {
+			s.t.Fatalf("serve ended with %d before it was ready:\n%s", code, p.text())
+		}
 	case <-time.After(startTimeout):
 		s.t.Fatalf("serve was not ready within %s:\n%s", startTimeout, p.text())
 	}
+	return false
 }
 
 func start(t testing.TB, args ...string) *process {

@@ -1,0 +1,211 @@
+package projections
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// TestCrashAtEveryFold cuts the power behind every fold of a log, with none,
+// half and all of what was not synced left. Whatever is left is the state of the
+// log up to the cursor that is left, and folding on from there gives what it
+// gives without a crash.
+func TestCrashAtEveryFold(t *testing.T) {
+	crashes, lost, torn := stress.Pick(60, 1000), 0, 0
+	random := stress.Rand(t)
+	for crashes > 0 {
+		l := crashLog(random, 400)
+		prefixes := foldPrefixes(t, l)
+		fs := vfs.NewCrashableMem()
+		s := openIn(t, fs)
+		for s.Cursor().Seq < uint64(len(l.facts)) && crashes > 0 {
+			rest := l.since(s.Cursor().Seq)
+			if err := s.Fold(rest[:min(1+random.IntN(80), len(rest))]); err != nil {
+				t.Fatal(err)
+			}
+			if random.IntN(4) == 0 {
+				if _, err := s.db.AsyncFlush(); err != nil { // which the crash comes in the middle of
+					t.Fatal(err)
+				}
+			}
+			for _, unsynced := range []int{0, 50, 100} {
+				left := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(random.Uint64(), 0))})
+				crashed := openIn(t, left)
+				cursor := crashed.Cursor()
+				if cursor.Seq > s.Cursor().Seq {
+					t.Fatalf("the cursor is at %d, folded was up to %d", cursor.Seq, s.Cursor().Seq)
+				}
+				if cursor.Seq < s.Cursor().Seq {
+					lost++
+				}
+				if cursor.Seq > 0 {
+					torn++
+				}
+				prefixes.check(t, crashed)
+				catchUp(t, crashed, l)
+				prefixes.check(t, crashed)
+				if err := crashed.Close(); err != nil {
+					t.Fatal(err)
+				}
+				crashes--
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lost == 0 || torn == 0 {
+		t.Errorf("%d crashes lost something and %d left something: this tests nothing", lost, torn)
+	}
+}
+
+// crashLog is a log of a few collections whose documents are large enough to
+// fill memtables, all of it with message ids, indexes and events that do not
+// fit.
+func crashLog(random *rand.Rand, events int) *logbook {
+	l := &logbook{now: 1000}
+	versions := make(map[string]schema.Version)
+	l.collection(schema.CollectionCreated, "a", `{"defaultTtl":60,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	l.collection(schema.CollectionCreated, "b", `{"defaultTtl":-1,"previousImages":false}`)
+	for len(l.facts) < events {
+		l.now += random.Int64N(4)
+		name := string("ab"[random.IntN(2)])
+		key := fmt.Sprint(name, random.IntN(20))
+		e := schema.Event{Collection: schema.CollectionName(name), ID: schema.DocumentID(key), Previous: versions[key]}
+		if random.IntN(4) == 0 {
+			e.MsgID = fmt.Sprint("m", random.IntN(50))
+		}
+		switch {
+		case random.IntN(100) == 0:
+			e = schema.Event{Type: schema.CollectionReplaced, Collection: "a", Body: fmt.Appendf(nil, `{"defaultTtl":%d}`, 1+random.IntN(90))}
+			l.write(e)
+			continue
+		case random.IntN(20) == 0: // stale
+			e.Type, e.Previous = schema.DocumentExpired, schema.Version(1+random.IntN(len(l.facts)))
+			if e.Previous == versions[key] {
+				continue
+			}
+			l.write(e)
+			continue
+		case versions[key] == 0:
+			e.Type = schema.DocumentCreated
+		default:
+			e.Type = []schema.EventType{schema.DocumentReplaced, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired}[random.IntN(4)]
+		}
+		if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
+			e.Body = fmt.Appendf(nil, `{"id":%q,"n":%d,"ttl":%d,"x":"%0*d"}`, key, random.IntN(9), 1+random.IntN(9), random.IntN(4000), 0)
+		}
+		versions[key] = l.write(e)
+		if e.Body == nil {
+			versions[key] = 0
+		}
+	}
+	return l
+}
+
+// prefixes are what a log makes, by its length.
+type prefixes []struct {
+	contents map[string]string
+	cursor   Cursor
+}
+
+// foldPrefixes folds a log event by event in memory.
+func foldPrefixes(t testing.TB, l *logbook) prefixes {
+	t.Helper()
+	p := make(prefixes, len(l.facts)+1)
+	s := open(t)
+	for i := range p {
+		if i > 0 {
+			if err := s.Fold(l.facts[i-1 : i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// When message ids are forgotten depends on the folds.
+		p[i].contents, p[i].cursor = contents(t, s, "IJ"), s.Cursor()
+	}
+	return p
+}
+
+// check fails the test unless a projection is the log's up to its cursor.
+func (p prefixes) check(t testing.TB, s *Store) {
+	t.Helper()
+	cursor := s.Cursor()
+	want := p[cursor.Seq]
+	if got := contents(t, s, "IJ"); cursor != want.cursor || !maps.Equal(got, want.contents) {
+		t.Fatalf("the cursor is %+v, want %+v; %d keys, want %d", cursor, want.cursor, len(got), len(want.contents))
+	}
+	if d, err := s.Verify(); err != nil || d != s.Digest() {
+		t.Fatalf("at %d it adds up to %v, and says %v (%v)", cursor.Seq, d, s.Digest(), err)
+	}
+}
+
+// TestFlips changes one bit of one file of a projection. It is noticed when the
+// projection is opened or when it is read, or changes nothing.
+func TestFlips(t *testing.T) {
+	random := stress.Rand(t)
+	l := crashLog(random, 1500)
+	whole := t.TempDir()
+	s, err := Open(whole, Options{CacheBytes: 1 << 20, MemTableBytes: 256 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s.Cursor().Seq < uint64(len(l.facts)) {
+		rest := l.since(s.Cursor().Seq)
+		if err := s.Fold(rest[:min(100, len(rest))]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, cursor := contents(t, s, "IJ"), s.Cursor()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	atOpen, atRead := 0, 0
+	for range stress.Pick(40, 2000) {
+		dir := filepath.Join(t.TempDir(), "projection")
+		if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+			t.Fatal(err)
+		}
+		name := files[random.IntN(len(files))].Name()
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) == 0 {
+			continue
+		}
+		at := random.IntN(len(b))
+		b[at] ^= 1 << random.IntN(8)
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(dir, Options{CacheBytes: 1 << 20, DocumentBytes: 1})
+		if err != nil {
+			atOpen++
+			continue
+		}
+		if _, err := s.Verify(); err != nil {
+			atRead++
+			_ = s.Close()
+			continue
+		}
+		if got := contents(t, s, "IJ"); s.Cursor() == cursor && !maps.Equal(got, want) {
+			t.Errorf("byte %d of %d of %s is another: %d keys at %+v, want %d at %+v", at, len(b), name, len(got), s.Cursor(), len(want), cursor)
+		} else if s.Cursor() != cursor {
+			t.Logf("byte %d of %d of %s is another: the cursor is %+v", at, len(b), name, s.Cursor())
+		}
+		_ = s.Close()
+	}
+	t.Logf("%d flips noticed by Open, %d by reading", atOpen, atRead)
+}
