@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
@@ -115,18 +116,14 @@ func (s *replayStore) runBeside() {
 			}
 		}
 	})
+	ctx, cancel := context.WithCancel(context.Background())
+	s.beside.Go(func() { <-stop; cancel() })
 	s.beside.Go(func() {
-		for {
+		for store.Wait(ctx, store.Cursor().Seq+1) == nil {
 			for _, c := range store.Collections() {
 				if _, err := store.Count(c, 0); err != nil {
 					s.t.Error(err)
 				}
-			}
-			select {
-			case <-stop:
-				return
-			default:
-				runtime.Gosched()
 			}
 		}
 	})

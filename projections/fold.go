@@ -164,8 +164,6 @@ func (f *fold) event(fact *Fact) error {
 	case !e.Type.Internal():
 		f.cursor.Last = e.Seq
 	}
-	f.cursor.Time = max(f.cursor.Time, e.Time)
-	f.cursor.Mutations = max(f.cursor.Mutations, e.Cause)
 	fits, err := f.apply(fact)
 	if err != nil {
 		return err
@@ -174,6 +172,8 @@ func (f *fold) event(fact *Fact) error {
 		f.cursor.Foreign++
 		return nil
 	}
+	f.cursor.Time = max(f.cursor.Time, e.Time)
+	f.cursor.Mutations = max(f.cursor.Mutations, e.Cause)
 	if e.MsgID != "" && e.Type != schema.MutationRejected {
 		return f.remember(e)
 	}

@@ -1,0 +1,211 @@
+package processor
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// expiries knows the versions that a log has had, and makes DocumentExpired that
+// are stale: again, late, early or of what was replaced, deleted or never there.
+type expiries struct {
+	r    *rand.Rand
+	past []*schema.Event           // on documents
+	live map[string]schema.Version // by collection and id
+}
+
+func newExpiries(r *rand.Rand) *expiries {
+	return &expiries{r: r, live: make(map[string]schema.Version)}
+}
+
+func liveKey(e *schema.Event) string { return string(e.Collection) + "/" + string(e.ID) }
+
+// saw takes an event of the log in.
+func (x *expiries) saw(e *schema.Event) {
+	switch e.Type {
+	case schema.CollectionDeleted:
+		for key := range x.live {
+			if strings.HasPrefix(key, string(e.Collection)+"/") {
+				delete(x.live, key)
+			}
+		}
+	case schema.DocumentCreated, schema.DocumentReplaced:
+		x.live[liveKey(e)] = schema.Version(e.Seq)
+	case schema.DocumentDeleted, schema.DocumentExpired:
+		delete(x.live, liveKey(e))
+	}
+	if e.Type.OnDocument() {
+		x.past = append(x.past, e)
+	}
+}
+
+// stale returns a DocumentExpired that fits nothing now.
+func (x *expiries) stale(seq uint64, now int64) *schema.Event {
+	for len(x.past) > 0 {
+		of := x.past[x.r.IntN(len(x.past))]
+		if x.r.IntN(3) == 0 { // of late
+			of = x.past[max(0, len(x.past)-1-x.r.IntN(20))]
+		}
+		e := &schema.Event{Type: schema.DocumentExpired, Collection: of.Collection, ID: of.ID, Body: of.Body,
+			Previous: schema.Version(of.Seq), Deadline: schema.Deadline{At: of.Time/1000 + 1, TTL: 1, Rule: schema.RuleDocument}}
+		switch x.r.IntN(4) {
+		case 0:
+			e.Previous = of.Previous
+		case 1:
+			e.Previous = schema.Version(seq + x.r.Uint64N(100)) // to come
+		}
+		if of.Type == schema.DocumentExpired && x.r.IntN(2) == 0 {
+			copied := *of // word by word
+			e = &copied
+		}
+		if live, lives := x.live[liveKey(e)]; e.Previous == 0 || lives && e.Previous == live {
+			continue
+		}
+		e.Seq = seq
+		e.Time = []int64{of.Time, now, now + x.r.Int64N(1e12)}[x.r.IntN(3)]
+		if x.r.IntN(4) == 0 {
+			e.MsgID = fmt.Sprint("m", x.r.IntN(30))
+			e.Cause = x.r.Uint64N(1e9)
+		}
+		return e
+	}
+	return nil
+}
+
+// TestStaleExpiriesFolded puts stale expiries all over the frozen log. What
+// comes of it is what comes of the log without them, and their number.
+func TestStaleExpiriesFolded(t *testing.T) {
+	f, err := frozenLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range stress.Pick(1, 20) {
+		r := stress.Rand(t)
+		// The log's events are far enough from each other for others between.
+		const apart = 10
+		var clean, soiled []projections.Fact
+		x, stale := newExpiries(r), uint64(0)
+		for _, fact := range f.known {
+			e := *fact.Event
+			e.Seq, e.Previous = e.Seq*apart, e.Previous*apart
+			clean = append(clean, projections.Fact{Event: &e})
+			soiled = append(soiled, projections.Fact{Event: &e})
+			x.saw(&e)
+			for i := range r.IntN(apart) {
+				if e := x.stale(e.Seq+1+uint64(i), e.Time); e != nil {
+					soiled = append(soiled, projections.Fact{Event: e})
+					stale++
+				}
+			}
+		}
+		dump := func(facts []projections.Fact) (projections.Cursor, uint64, string) {
+			s := newReplayStore(t, projections.Options{CacheBytes: 1 << 20})
+			defer s.close()
+			for rest := facts; len(rest) > 0; {
+				n := min(1+r.IntN(1000), len(rest))
+				s.fold(rest[:n])
+				rest = rest[n:]
+			}
+			s.indexAll()
+			var b bytes.Buffer
+			f.dump(t, &b, s.Store)
+			dumpIndexes(t, &b, s.Store)
+			_, said, _ := strings.Cut(b.String(), "\n")
+			return s.Cursor(), s.Digest().Sum, said
+		}
+		cleanCursor, cleanSum, cleanDump := dump(clean)
+		cursor, sum, said := dump(soiled)
+		if sum != cleanSum || said != cleanDump {
+			t.Fatalf("%d stale expiries make another state:\n%s", stale, difference(said, cleanDump))
+		}
+		if cursor.Foreign != cleanCursor.Foreign+stale || cursor.Time != cleanCursor.Time || cursor.Mutations != cleanCursor.Mutations {
+			t.Fatalf("with %d stale expiries the cursor is %+v, without %+v", stale, cursor, cleanCursor)
+		}
+	}
+}
+
+// difference is the first line in which two texts differ.
+func difference(a, b string) string {
+	one, other := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range min(len(one), len(other)) {
+		if one[i] != other[i] {
+			return one[i] + "\n" + other[i]
+		}
+	}
+	return fmt.Sprintf("%d lines and %d", len(one), len(other))
+}
+
+// TestStaleExpiriesAdopted runs two databases side by side with the same
+// mutations. Into the log of one come stale expiries, into that of the other, at
+// the same places, messages that are no events at all: both decide, expire and
+// hold the same.
+func TestStaleExpiriesAdopted(t *testing.T) {
+	r := stress.Rand(t)
+	x := newExpiries(r)
+	var told [2]strings.Builder // what each said and logged since the last look
+	var both [2]*Simulation
+	for i := range both {
+		var err error
+		if both[i], err = NewSimulation(func(e *schema.Event) error {
+			fmt.Fprintf(&told[i], "%s\n", e.AppendJSON(nil))
+			if i == 0 {
+				kept := *e
+				kept.Body = bytes.Clone(e.Body)
+				x.saw(&kept)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		defer both[i].Close()
+	}
+	d := frozenDraw{r}
+	at, stale := int64(1_431_857_100_000), uint64(0)
+	for events := uint64(stress.Pick(3000, 100_000)); both[0].machine.Seq() < events; {
+		at += []int64{0, 0, 1, 250, 999, 1000, 2500, 7000}[r.IntN(8)]
+		mu := d.mutation()
+		mu.Recorded = r.IntN(3) == 0
+		for i, s := range both {
+			copied := *mu
+			o, err := s.Mutate(at, &copied)
+			if err == nil {
+				err = s.Flush()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&told[i], "%d %s %v\n", o.Code, o.Body, o.Fault)
+		}
+		if with, without := told[0].String(), told[1].String(); with != without {
+			t.Fatalf("after %d stale expiries:\n%s", stale, difference(with, without))
+		}
+		told[0].Reset()
+		told[1].Reset()
+		for range r.IntN(3) {
+			e := x.stale(both[0].machine.Seq()+1, at)
+			if e == nil {
+				continue
+			}
+			stale++
+			for i, e := range []*schema.Event{e, {Seq: e.Seq}} {
+				if err := both[i].machine.Adopt([]projections.Fact{{Event: e}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for i := range both {
+		if foreign := both[i].store.Cursor().Foreign; foreign != stale {
+			t.Errorf("%d stale expiries were adopted, %d counted", stale, foreign)
+		}
+	}
+	if with, without := both[0].store.Digest(), both[1].store.Digest(); with.Sum != without.Sum {
+		t.Errorf("the digest is %v with stale expiries, %v without", with, without)
+	}
+}
