@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // writers write into the collection load until stop, each its own documents,
@@ -23,7 +24,7 @@ type writers struct {
 	wg     sync.WaitGroup
 
 	mu           sync.Mutex
-	acknowledged map[string]int    // by document, the last n that was
+	acknowledged map[string][]int  // by document, each n that was
 	attempted    map[string]int    // the last n that was sent
 	causes       map[uint64]string // document and n of each mutation published
 	refusals     map[int]int       // by code
@@ -34,7 +35,7 @@ const writerTTL = 2 // seconds, so that much expires between the crashes
 
 func startWriters(t testing.TB, s *harness.Server, n int) *writers {
 	t.Helper()
-	w := &writers{t: t, s: s, ending: make(chan struct{}), acknowledged: make(map[string]int),
+	w := &writers{t: t, s: s, ending: make(chan struct{}), acknowledged: make(map[string][]int),
 		attempted: make(map[string]int), causes: make(map[uint64]string), refusals: make(map[int]int)}
 	for i := range n {
 		w.wg.Go(func() { w.write(i) })
@@ -67,7 +68,7 @@ func (w *writers) write(writer int) {
 			// Whether the write is there is not known.
 			w.refusals[0]++
 		case a.code == 200 || a.code == 201:
-			w.acknowledged[id] = n
+			w.acknowledged[id] = append(w.acknowledged[id], n)
 			w.done++
 		default:
 			w.refusals[a.code]++
@@ -164,9 +165,11 @@ func (w *writers) verify() {
 			t.Errorf("mutation %d was taken and never judged", n)
 		}
 	}
-	for id, n := range w.acknowledged {
-		if !written[id][n] {
-			t.Errorf("write %d of %s was acknowledged and is lost", n, id)
+	for id, all := range w.acknowledged {
+		for _, n := range all {
+			if !written[id][n] {
+				t.Errorf("write %d of %s was acknowledged and is lost", n, id)
+			}
 		}
 	}
 	for id, n := range latest {
@@ -181,20 +184,32 @@ func (w *writers) verify() {
 	t.Logf("%d acknowledged, %d mutations, refused %v, %v", w.count(), len(w.causes), w.refusals, counts)
 }
 
-// TestKill ends the server in the middle of everything, again and again.
+// TestKill ends the server in the middle of everything, again and again, and
+// every third time while it starts, too.
 func TestKill(t *testing.T) {
 	for _, durability := range []string{"fsync", "os"} {
 		t.Run(durability, func(t *testing.T) {
 			t.Parallel()
+			r := stress.Rand(t)
 			s := harness.Serve(t, "--durability", durability)
 			mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d}`, writerTTL))
 			w := startWriters(t, s, 8)
-			for range 3 {
-				before := w.count()
-				eventually(t, "some writes", func() bool { return w.count() > before+200 })
+			var up time.Duration
+			for range stress.Pick(3, 20) {
+				began, before := time.Now(), w.count()
+				enough := before + 100 + r.IntN(400)
+				eventually(t, "some writes", func() bool { return w.count() > enough })
+				time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
+				up += time.Since(began)
 				s.Kill()
+				for r.IntN(3) == 0 {
+					if code := s.StartAndSignal(time.Duration(r.IntN(300))*time.Millisecond, syscall.SIGKILL); code != -1 {
+						t.Fatalf("it exited with %d:\n%s", code, s.Stderr())
+					}
+				}
 				s.Restart()
 			}
+			t.Logf("%.0f acknowledged writes a second while it was up", float64(w.count())/up.Seconds())
 			w.stop()
 			w.verify()
 			s.Stop()
