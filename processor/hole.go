@@ -2,41 +2,96 @@ package processor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
-// errHole means that the log lacks events between others. Nothing of lapse takes
-// single events out of it, so they were lost, and what comes after them cannot
-// be folded: the state would be one that never was.
+// A hole is where the log lacks events that NATS knows it had. Nothing of lapse
+// takes single events out of it, so they were lost: files were damaged, or what
+// was written had not reached the disk when the power went.
+//
+// What comes behind a hole cannot be folded, since the state would be one that
+// never was. But a log that has lost its end is only shorter. The next writer
+// says in its WriterStarted that the hole is there: no event was decided on what
+// it held.
+type hole struct{ first, last uint64 }
+
+// errHole means that the log has a hole with events behind it.
 var errHole = errors.New("the log has a hole")
 
-func (l *eventLog) hole(lost, first uint64) error {
-	return fmt.Errorf("stream %s has lost %d of its events, from %d on (%w): restore the stream from a copy",
-		l.db.LogStream(), lost, first, errHole)
-}
-
-// check looks for what NATS says of the log's files, which it reads when they do
-// not end as it left them: events that could not be read are gone then. Those at
-// the end leave a hole only if NATS remembers that they were there.
+// check looks for holes. NATS reads the log's files at the start when they do
+// not end as it left them, and so knows what is missing.
 func (l *eventLog) check(ctx context.Context) error {
 	info, err := l.stream.Info(ctx, jetstream.WithDeletedDetails(true))
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", l.db.LogStream(), err)
 	}
 	state := info.State
-	if state.Msgs > 0 && state.NumDeleted > 0 {
-		first := state.FirstSeq
-		if len(state.Deleted) > 0 {
-			first = state.Deleted[0]
-		}
-		return l.hole(uint64(state.NumDeleted), first)
+	if state.Msgs == 0 {
+		state.Deleted = nil // NATS counts sequence 0 then
 	}
-	if lost := state.Lost; lost != nil && lost.Bytes > 0 {
-		l.logger.Error("the log ended in what cannot be read; it was cut off. That is what a power cut leaves of writes that were not acknowledged; if more is missing, restore the stream from a copy",
-			"stream", l.db.LogStream(), "bytes", lost.Bytes, "ends", state.LastSeq)
+	for _, h := range holes(state.Deleted) {
+		if h.last == state.LastSeq {
+			l.end = h
+			l.logger.Error("the log has lost its end; lapse goes on without. Restore the stream from a copy if that has more", "stream", l.db.LogStream(), "first", h.first, "last", h.last)
+			continue
+		}
+		behind, err := l.Event(ctx, h.last+1)
+		if err != nil {
+			return fmt.Errorf("read event %d: %w", h.last+1, err)
+		}
+		if startedBehind(behind) != h.first {
+			return l.damaged(h)
+		}
+	}
+	if lost := state.Lost; lost != nil && lost.Bytes > 0 && l.end.last == 0 {
+		text := "the log ended in what cannot be read, and that was cut off. A power cut leaves that of writes that were not acknowledged; restore the stream from a copy if that has more"
+		if len(lost.Msgs) > 0 && lost.Msgs[0] < state.FirstSeq {
+			text = "the log has lost its beginning; history and consumers lack it. Restore the stream from a copy if that has it"
+		}
+		l.logger.Error(text, "stream", l.db.LogStream(), "bytes", lost.Bytes, "first", state.FirstSeq, "last", state.LastSeq)
 	}
 	return nil
 }
+
+func holes(deleted []uint64) (all []hole) {
+	for _, seq := range deleted {
+		if n := len(all); n > 0 && all[n-1].last+1 == seq {
+			all[n-1].last = seq
+		} else {
+			all = append(all, hole{seq, seq})
+		}
+	}
+	return all
+}
+
+// damaged says what to do about a hole with events behind it.
+func (l *eventLog) damaged(h hole) error {
+	return fmt.Errorf("%w: events %d to %d of stream %s are lost and later ones are not; restore the stream from a copy",
+		errHole, h.first, h.last, l.db.LogStream())
+}
+
+// started is the body of a WriterStarted.
+type started struct {
+	Writer string `json:"writer"`
+	// Lost is the first sequence of the hole before the event, if there is one.
+	Lost uint64 `json:"lost,omitempty"`
+}
+
+func readStarted(e *schema.Event) (s started) {
+	if e.Type == schema.WriterStarted {
+		_ = json.Unmarshal(e.Body, &s)
+	}
+	return s
+}
+
+func startedBy(e *schema.Event) string { return readStarted(e).Writer }
+
+// startedBehind returns where the hole begins that ends before a WriterStarted,
+// 0 if there is none.
+func startedBehind(e *schema.Event) uint64 { return readStarted(e).Lost }

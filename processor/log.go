@@ -36,6 +36,9 @@ type eventLog struct {
 	// ever has, it also is the log's identity.
 	prefix string
 
+	// end is the hole that the log ended in when it was checked.
+	end hole
+
 	// What Append uses; only the writer calls it.
 	acks     chan ack
 	sub      *nats.Subscription
@@ -116,13 +119,17 @@ func (l *eventLog) Secret(purpose string) []byte {
 	return h.Sum(nil)
 }
 
-// Bounds returns the first and last sequence in the log.
+// Bounds returns the first and last sequence in the log, without a hole at its
+// end.
 func (l *eventLog) Bounds(ctx context.Context) (first, last uint64, err error) {
 	info, err := l.stream.Info(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	return info.State.FirstSeq, info.State.LastSeq, nil
+	if last = info.State.LastSeq; last == l.end.last {
+		last = max(l.end.first, 1) - 1
+	}
+	return info.State.FirstSeq, last, nil
 }
 
 // ServerTime returns what the clock of the NATS server says.
@@ -157,7 +164,9 @@ func (l *eventLog) FirstSince(ctx context.Context, at int64) (seq uint64, err er
 		probe := middle
 		e := &schema.Event{}
 		for ; probe < high && e.Type == schema.NoEvent; probe++ {
-			if e, err = l.Event(ctx, probe); err != nil {
+			if e, err = l.Event(ctx, probe); errors.Is(err, jetstream.ErrMsgNotFound) {
+				e = &schema.Event{Seq: probe} // in a hole
+			} else if err != nil {
 				return 0, fmt.Errorf("read event %d: %w", probe, err)
 			}
 		}
@@ -222,10 +231,12 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 			return fmt.Errorf("read the log: %w", err)
 		}
 		seq := meta.Sequence.Stream
-		if seq != next {
-			return l.hole(seq-next, next)
+		e := l.decode(seq, m.Subject(), m.Headers(), m.Data())
+		if seq != next && startedBehind(e) != next {
+			return l.damaged(hole{next, seq - 1})
 		}
-		if err := visit(l.decode(seq, m.Subject(), m.Headers(), m.Data())); err != nil {
+		next = seq
+		if err := visit(e); err != nil {
 			return err
 		}
 		if seq == through {

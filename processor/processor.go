@@ -66,6 +66,13 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
 	}
+	scrub, err := newScrub(ctx, log, store.Cursor())
+	if err == nil {
+		err = scrub.newest(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := log.CatchUp(ctx, store, last, func(seq uint64) {
 		if o.Progress != nil {
 			o.Progress(seq, last)
@@ -115,7 +122,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if err != nil {
 		return nil, err
 	}
-	p.run(log, mutations)
+	p.run(log, mutations, scrub)
 	if err := p.service.serve(serviceConn); err != nil {
 		p.stopWriting()
 		p.running.Wait()
@@ -125,12 +132,13 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 }
 
 // run starts the goroutines that read mutations and write the log.
-func (p *Processor) run(log *eventLog, mutations *mutationStream) {
+func (p *Processor) run(log *eventLog, mutations *mutationStream, scrub *scrub) {
 	writing, stopWriting := context.WithCancel(context.Background())
 	reading, stopReading := context.WithCancel(writing)
 	p.stopWriting, p.stopReading = stopWriting, stopReading
 	p.running.Add(3)
 	p.running.Go(func() { p.index(writing) })
+	p.running.Go(func() { p.scrubRest(writing, scrub) })
 	p.running.Go(func() { p.keeper.run(reading) })
 	if !p.options.SameClock {
 		p.running.Go(func() { p.service.clock.watch(writing, log.ServerTime) })

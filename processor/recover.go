@@ -82,22 +82,15 @@ func same(a, b *schema.Event) bool {
 		a.Previous == b.Previous && a.Cause == b.Cause && bytes.Equal(a.Body, b.Body)
 }
 
-// started is the body of a WriterStarted.
-type started struct {
-	Writer string `json:"writer"`
-}
-
-func startedBy(e *schema.Event) string {
-	var s started
-	_ = json.Unmarshal(e.Body, &s)
-	return s.Writer
-}
-
 // moveFence appends a WriterStarted at the cursor, which is the log's end or
-// the append fails.
+// the append fails, or behind the hole there.
 func (w *writer) moveFence(ctx context.Context) error {
 	cursor := w.store.Cursor()
-	body, err := json.Marshal(started{w.name})
+	says, seq := started{Writer: w.name}, cursor.Seq+1
+	if end := w.log.end; end.last >= seq {
+		says.Lost, seq = end.first, end.last+1
+	}
+	body, err := json.Marshal(says)
 	if err != nil {
 		return err
 	}
@@ -105,7 +98,7 @@ func (w *writer) moveFence(ctx context.Context) error {
 	if fault != nil {
 		now = 0 // the fence moves and time does not
 	}
-	e := &schema.Event{Seq: cursor.Seq + 1, Time: max(cursor.Time, now), Type: schema.WriterStarted,
+	e := &schema.Event{Seq: seq, Time: max(cursor.Time, now), Type: schema.WriterStarted,
 		Collection: schema.InternalCollection, Body: body}
 	if err := w.log.Append([]projections.Fact{{Event: e}}, false); err != nil {
 		return err

@@ -39,11 +39,12 @@ type Cursor struct {
 
 // Check tells whether e, the log's message at c.Seq, is what was folded there.
 func (c Cursor) Check(e *schema.Event) bool {
-	return e.Seq == c.Seq && chain(c.Before, e) == c.Hash
+	return e.Seq == c.Seq && Chain(c.Before, e) == c.Hash
 }
 
-// chain returns the running hash after e, over all that an event says.
-func chain(before uint64, e *schema.Event) uint64 {
+// Chain returns the running hash of a log whose next event is e, given that of
+// what precedes it, 0 at the log's beginning. It is over all that an event says.
+func Chain(before uint64, e *schema.Event) uint64 {
 	b := make([]byte, 0, 256)
 	for _, n := range [...]uint64{before, e.Seq, uint64(e.Time), uint64(e.Previous), e.Cause,
 		uint64(e.Deadline.At), uint64(e.Deadline.TTL), uint64(e.Deadline.Rule), uint64(e.Type),

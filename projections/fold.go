@@ -152,7 +152,7 @@ func (f *fold) event(fact *Fact) error {
 	if e.Seq <= f.cursor.Seq {
 		return fmt.Errorf("projection: event %d is not after the cursor at %d", e.Seq, f.cursor.Seq)
 	}
-	f.cursor.Before, f.cursor.Hash = f.cursor.Hash, chain(f.cursor.Hash, e)
+	f.cursor.Before, f.cursor.Hash = f.cursor.Hash, Chain(f.cursor.Hash, e)
 	f.cursor.Seq = e.Seq
 	if e.Type == schema.NoEvent {
 		f.cursor.Foreign++

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -18,38 +19,32 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// damagedStore is a store directory with a log, of which copies are damaged.
-type damagedStore struct {
-	dir    string
-	events []event // that its log has
-}
+// The log as NATS keeps it below a store directory.
 
-const messages = "jetstream/*/streams/LAPSE_main/msgs"
-
-// blocks are the files with the log's messages, oldest first.
-func blocks(t testing.TB, dir string) []string {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, messages, "*.blk"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("blocks of the log below %s: %v, %v", dir, files, err)
-	}
-	slices.SortFunc(files, func(a, b string) int { return len(a) - len(b) + 0*strings.Compare(a, b) })
-	slices.SortStableFunc(files, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(a) - len(b)
-		}
-		return strings.Compare(a, b)
-	})
-	return files
-}
-
-func stream(t testing.TB, dir string) string {
+func streamDir(t testing.TB, dir string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/LAPSE_main"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("the log below %s: %v, %v", dir, found, err)
 	}
 	return found[0]
+}
+
+func indexFile(t testing.TB, dir string) string {
+	return filepath.Join(streamDir(t, dir), "msgs/index.db")
+}
+
+// block returns the first file with messages, or the last one.
+func block(t testing.TB, dir string, last bool) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(streamDir(t, dir), "msgs/*.blk"))
+	if err != nil || len(files) < 2 || len(files) > 9 {
+		t.Fatalf("blocks of the log: %v, %v", files, err)
+	}
+	if last {
+		return files[len(files)-1]
+	}
+	return files[0]
 }
 
 func copyDir(t testing.TB, from, to string) {
@@ -84,7 +79,7 @@ func flip(t testing.TB, path string, random *rand.Rand) {
 	}
 }
 
-func truncate(t testing.TB, path string, random *rand.Rand) {
+func cut(t testing.TB, path string, random *rand.Rand) {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err != nil {
@@ -154,65 +149,154 @@ func served(t testing.TB, nc *nats.Conn) map[string]string {
 	return documents
 }
 
+// damage is something done to a store directory while nobody serves it.
+type damage struct {
+	name string
+	do   func(t testing.TB, dir string)
+	// hidden says that nothing but a projection can tell that events are gone.
+	hidden bool
+}
+
+// TestLostTail damages the log in every way that files can be damaged, after a
+// clean stop and after a kill, with the projection there, of an earlier time,
+// and gone. lapse then refuses to serve, says so and tells what to do; or it
+// serves what the log that is there makes, says that something is missing if it
+// is, and goes on behind it.
 func TestLostTail(t *testing.T) {
-	random := stress.Rand(t)
+	r := stress.Rand(t)
 	s := harness.Serve(t, "--durability", "os")
 	nc := dial(t, s)
+	back := func() {
+		t.Helper()
+		eventually(t, "the service is back", func() bool { _, err := tryAskFor(nc, "status", "", time.Second); return err == nil })
+	}
+	dirs := t.TempDir()
+	keep := func(name string) string {
+		dir := filepath.Join(dirs, name)
+		copyDir(t, s.Dir, dir)
+		return dir
+	}
 	mustAsk(t, nc, 201, "collection.create.c", "")
-	fill(t, nc, random, 100)
+	fill(t, nc, r, 50)
 	s.Stop()
-	older := filepath.Join(t.TempDir(), "older")
-	copyDir(t, s.Dir, older)
+	older := keep("older")
 	s.Restart()
-	eventually(t, "the service is back", func() bool { _, err := tryAskFor(nc, "status", "", time.Second); return err == nil })
-	fill(t, nc, random, 400)
+	back()
+	fill(t, nc, r, 250)
 	events := export(t, s)
+	s.Kill()
+	killed := keep("killed")
+	s.Restart()
+	back()
 	s.Stop()
-	dir := s.Dir
-	t.Log(blocks(t, dir))
-	for i := range stress.Pick(6, 100) {
-		for name, damage := range map[string]func(t *testing.T, dir string){
-			"cut":           func(t *testing.T, dir string) { b := blocks(t, dir); truncate(t, b[len(b)-1], random) },
-			"cut first":     func(t *testing.T, dir string) { truncate(t, blocks(t, dir)[0], random) },
-			"flip":          func(t *testing.T, dir string) { flip(t, blocks(t, dir)[0], random) },
-			"flip last":     func(t *testing.T, dir string) { b := blocks(t, dir); flip(t, b[len(b)-1], random) },
-			"no block":      func(t *testing.T, dir string) { remove(t, blocks(t, dir)[0]) },
-			"no last block": func(t *testing.T, dir string) { b := blocks(t, dir); remove(t, b[len(b)-1]) },
-			"flip, no index": func(t *testing.T, dir string) {
-				flip(t, blocks(t, dir)[0], random)
-				remove(t, stream(t, dir)+"/msgs/index.db")
-			},
-			"cut, no index": func(t *testing.T, dir string) {
-				b := blocks(t, dir)
-				truncate(t, b[len(b)-1], random)
-				remove(t, stream(t, dir)+"/msgs/index.db")
-			},
-			"no stream":        func(t *testing.T, dir string) { remove(t, stream(t, dir)) },
-			"no index":         func(t *testing.T, dir string) { remove(t, stream(t, dir)+"/msgs/index.db") },
-			"flip index":       func(t *testing.T, dir string) { flip(t, stream(t, dir)+"/msgs/index.db", random) },
-			"flip meta":        func(t *testing.T, dir string) { flip(t, stream(t, dir)+"/meta.inf", random) },
-			"older log":        func(t *testing.T, dir string) { copyDir(t, stream(t, older), stream(t, dir)) },
-			"older projection": func(t *testing.T, dir string) { copyDir(t, older+"/projection", dir+"/projection") },
-		} {
-			for _, projection := range []bool{true, false} {
-				t.Run(fmt.Sprint(name, i, projection), func(t *testing.T) {
-					s.Dir = filepath.Join(t.TempDir(), "store")
-					copyDir(t, dir, s.Dir)
-					if !projection {
-						remove(t, s.Dir+"/projection")
-					}
-					damage(t, s.Dir)
-					if !s.Start() {
-						t.Logf("refused: %s", s.Stderr())
-						return
-					}
-					eventually(t, "the service is back", func() bool { _, err := tryAskFor(nc, "status", "", time.Second); return err == nil })
-					documents := served(t, nc)
-					left := export(t, s)
-					t.Logf("serves %d of %d events, as log: %v, as original %v\n%s", len(left), len(events), maps.Equal(documents, living(left)), maps.Equal(documents, living(events)), s.Stderr())
-					s.Kill()
-				})
+	stopped := keep("stopped")
+	s.Dir = older
+	copyDir(t, older, filepath.Join(dirs, "other"))
+	s.Dir = filepath.Join(dirs, "other")
+	s.Restart()
+	back()
+	fill(t, nc, r, 400)
+	otherEvents := export(t, s)
+	s.Stop()
+	other := s.Dir
+
+	damages := []damage{
+		{name: "nothing", do: func(testing.TB, string) {}},
+		{name: "last block cut", do: func(t testing.TB, dir string) { cut(t, block(t, dir, true), r) }},
+		{name: "first block cut", do: func(t testing.TB, dir string) { cut(t, block(t, dir, false), r) }},
+		{name: "bit in the last block", do: func(t testing.TB, dir string) { flip(t, block(t, dir, true), r) }},
+		{name: "bit in the first block", do: func(t testing.TB, dir string) { flip(t, block(t, dir, false), r) }},
+		{name: "no last block", do: func(t testing.TB, dir string) { remove(t, block(t, dir, true)) }, hidden: true},
+		{name: "no first block", do: func(t testing.TB, dir string) { remove(t, block(t, dir, false)) }, hidden: true},
+		{name: "no index", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)) }},
+		{name: "bit in the index", do: func(t testing.TB, dir string) {
+			if _, err := os.Stat(indexFile(t, dir)); err == nil { // there may be none after a kill
+				flip(t, indexFile(t, dir), r)
 			}
+		}},
+		{name: "no index, last block cut", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); cut(t, block(t, dir, true), r) }},
+		{name: "no index, first block cut", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); cut(t, block(t, dir, false), r) }},
+		{name: "no index, bit in the first block", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)); flip(t, block(t, dir, false), r) }},
+		{name: "bit in the stream's configuration", do: func(t testing.TB, dir string) { flip(t, filepath.Join(streamDir(t, dir), "meta.inf"), r) }},
+		{name: "no stream", do: func(t testing.TB, dir string) { remove(t, streamDir(t, dir)) }, hidden: true},
+		{name: "older stream", do: func(t testing.TB, dir string) { copyDir(t, streamDir(t, older), streamDir(t, dir)) }, hidden: true},
+		{name: "other stream", do: func(t testing.TB, dir string) { copyDir(t, streamDir(t, other), streamDir(t, dir)) }, hidden: true},
+		{name: "everything older but the projection", do: func(t testing.TB, dir string) {
+			copyDir(t, filepath.Join(older, "jetstream"), filepath.Join(dir, "jetstream"))
+		}, hidden: true},
+	}
+	s.Dir = filepath.Join(dirs, "damaged")
+	outcomes := make(map[string]int)
+	for range stress.Pick(1, 30) {
+		for _, d := range damages {
+			from, projection := []string{stopped, stopped, killed}[r.IntN(3)], r.IntN(4)
+			what := fmt.Sprintf("%s; %s, projection %d", d.name, filepath.Base(from), projection)
+			copyDir(t, from, s.Dir)
+			switch projection {
+			case 0:
+				remove(t, filepath.Join(s.Dir, "projection"))
+			case 1:
+				copyDir(t, filepath.Join(older, "projection"), filepath.Join(s.Dir, "projection"))
+			}
+			d.do(t, s.Dir)
+			if !s.Start() {
+				lines := harness.Lines(s.Stderr())
+				if last := lines[len(lines)-1]; !strings.HasPrefix(last, "lapse: ") || !strings.Contains(last, "restore") || strings.Count(s.Stderr(), "lapse: ") != 1 {
+					t.Fatalf("%s: it refuses with\n%s", what, s.Stderr())
+				}
+				outcomes["refused"]++
+				continue
+			}
+			back()
+			left, documents := export(t, s), served(t, nc)
+			whole := events
+			if d.name == "other stream" {
+				whole = otherEvents
+			}
+			for _, e := range left {
+				i := slices.IndexFunc(whole, func(o event) bool { return o.Seq == e.Seq })
+				if i < 0 || !reflect.DeepEqual(whole[i], e) {
+					t.Fatalf("%s: event %d is one that never was", what, e.Seq)
+				}
+			}
+			// One that has lost its beginning makes what it made.
+			if !maps.Equal(documents, living(left)) && (len(left) == 0 || left[0].Seq == 1 || !maps.Equal(documents, living(whole))) {
+				t.Fatalf("%s: %d documents are served, the log makes %d\n%s", what, len(documents), len(living(left)), s.Stderr())
+			}
+			noticed := strings.Contains(s.Stderr(), `level=ERROR msg="the log`) || strings.Contains(s.Stderr(), "does not fit the log")
+			switch known := from == stopped && projection > 1; {
+			case len(left) == len(whole) && d.name != "other stream":
+				outcomes["whole"]++
+			case noticed:
+				outcomes["shorter, noticed"]++
+			case d.hidden && !known || d.name == "no first block":
+				outcomes["shorter, not to be known"]++
+			default:
+				t.Fatalf("%s: %d of %d events are there, and nobody says so\n%s", what, len(left), len(whole), s.Stderr())
+			}
+			writesOn(t, s, nc, what, left, back)
 		}
 	}
+	t.Logf("%d events; %v", len(events), outcomes)
+}
+
+// writesOn writes on into a log that was damaged, and starts once more.
+func writesOn(t testing.TB, s *harness.Server, nc *nats.Conn, what string, left []event, back func()) {
+	t.Helper()
+	a := ask(t, nc, "collection.create.more", "")
+	if a.code != 201 || len(left) > 0 && a.seq <= left[len(left)-1].Seq {
+		t.Fatalf("%s: behind event %d a collection is made with %d at %d", what, len(left), a.code, a.seq)
+	}
+	mustAsk(t, nc, 201, "document.create.more.a", "{}")
+	documents := served(t, nc)
+	s.Kill()
+	if !s.Start() {
+		t.Fatalf("%s: it was served, and no more after a kill:\n%s", what, s.Stderr())
+	}
+	back()
+	if again := served(t, nc); !maps.Equal(again, documents) {
+		t.Fatalf("%s: then there were %d documents, and are %d", what, len(documents), len(again))
+	}
+	mustAsk(t, nc, 200, "document.get.more.a", "")
+	s.Kill()
 }
