@@ -1,0 +1,68 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/projections"
+)
+
+// TestScrub damages an event that is folded: it is found in the newest part of
+// the log before lapse serves, in an older part while it does.
+func TestScrub(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	for i := range 20 {
+		w.want(201, fmt.Sprintf("document.create.c.%d", i), fmt.Sprintf(`{"x":"%s %d"}`, strings.Repeat("x", 1000), i))
+	}
+	w.stop()
+	w.client.Close()
+	w.service.Close()
+	w.log.Close()
+	w.shutdown()
+	blocks, err := filepath.Glob(filepath.Join(w.dir, "jetstream/*/streams/LAPSE_main/msgs/*.blk"))
+	w.check(err)
+	b, err := os.ReadFile(blocks[0])
+	w.check(err)
+	at := strings.Index(string(b), `x 7"}`)
+	if len(blocks) != 1 || at < 0 {
+		t.Fatalf("document 7 is not in %v", blocks)
+	}
+	b[at] ^= 1
+	w.check(os.WriteFile(blocks[0], b, 0o600))
+	w.startServer()
+	if p, err := Start(w.ctx(), w.log, w.service, w.options); err == nil {
+		w.check(p.Stop())
+		t.Error("it starts")
+	} else if !errors.Is(err, errHole) || !strings.Contains(err.Error(), "restore") {
+		t.Errorf("it says %v", err)
+	}
+
+	store, err := projections.Open(w.options.Dir, w.options.Projection)
+	w.check(err)
+	cursor := store.Cursor()
+	w.check(store.Close())
+	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	w.check(err)
+	defer log.close()
+	s, err := newScrub(w.ctx(), log, cursor)
+	w.check(err)
+	s.from = cursor.Seq - 5 // as if the log were long
+	if err := s.newest(w.ctx()); err != nil {
+		t.Errorf("the newest part is sound, and it says %v", err)
+	}
+	paced := 0
+	if err := s.rest(w.ctx(), func(context.Context, time.Duration) { paced++ }); !errors.Is(err, errHole) {
+		t.Errorf("of the older part it says %v", err)
+	}
+	s.first = 15
+	if err := s.rest(w.ctx(), func(context.Context, time.Duration) { paced++ }); err != nil || paced != 1 {
+		t.Errorf("of what is sound it says %v, after %d steps", err, paced)
+	}
+}
