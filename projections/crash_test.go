@@ -148,10 +148,12 @@ func (p prefixes) check(t testing.TB, s *Store) {
 }
 
 // TestFlips changes one bit of one file of a projection. It is noticed when the
-// projection is opened or when it is read, or changes nothing.
+// projection is opened or when it is read, or what is left is the log's up to the
+// cursor.
 func TestFlips(t *testing.T) {
 	random := stress.Rand(t)
-	l := crashLog(random, 1500)
+	l := crashLog(random, 1000)
+	prefixes := foldPrefixes(t, l)
 	whole := t.TempDir()
 	s, err := Open(whole, Options{CacheBytes: 1 << 20, MemTableBytes: 256 << 10})
 	if err != nil {
@@ -163,7 +165,6 @@ func TestFlips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want, cursor := contents(t, s, "IJ"), s.Cursor()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -195,15 +196,10 @@ func TestFlips(t *testing.T) {
 			atOpen++
 			continue
 		}
-		if _, err := s.Verify(); err != nil {
+		if err := s.scan(nil, func(_, _ []byte) error { return nil }); err != nil {
 			atRead++
-			_ = s.Close()
-			continue
-		}
-		if got := contents(t, s, "IJ"); s.Cursor() == cursor && !maps.Equal(got, want) {
-			t.Errorf("byte %d of %d of %s is another: %d keys at %+v, want %d at %+v", at, len(b), name, len(got), s.Cursor(), len(want), cursor)
-		} else if s.Cursor() != cursor {
-			t.Logf("byte %d of %d of %s is another: the cursor is %+v", at, len(b), name, s.Cursor())
+		} else {
+			prefixes.check(t, s)
 		}
 		_ = s.Close()
 	}

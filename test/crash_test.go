@@ -209,8 +209,8 @@ func TestKill(t *testing.T) {
 				}
 				s.Restart()
 			}
-			t.Logf("%.0f acknowledged writes a second while it was up", float64(w.count())/up.Seconds())
 			w.stop()
+			t.Logf("%.0f acknowledged writes a second while it was up", float64(w.count()+len(w.causes))/up.Seconds())
 			w.verify()
 			s.Stop()
 		})
