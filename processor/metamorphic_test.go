@@ -224,7 +224,7 @@ func TestMetamorphicReplay(t *testing.T) {
 	r := stress.Rand(t)
 	want, _ := f.foldAs(t, variant{Fold: 1000, Even: true, MemTable: 16 << 20, Cache: 16 << 20, Documents: 1 << 20, Processors: runtime.GOMAXPROCS(0)}, r)
 	ends := 0
-	for range stress.Pick(8, 50) {
+	for range stress.Pick(5, 50) {
 		v := drawVariant(r)
 		got, n := f.foldAs(t, v, r)
 		ends += n
