@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/test/harness"
@@ -181,7 +182,18 @@ func (w *writers) verify() {
 	if counts["DocumentCreated"] != counts["DocumentExpired"] {
 		t.Errorf("%v: not everything that began has ended once", counts)
 	}
+	replays(t, w.s, nc)
 	t.Logf("%d acknowledged, %d mutations, refused %v, %v", w.count(), len(w.causes), w.refusals, counts)
+}
+
+// replays fails the test unless the log, exported and folded from its beginning,
+// gives the state that the server has.
+func replays(t testing.TB, s *harness.Server, nc *nats.Conn) {
+	t.Helper()
+	log := s.Run("export").OK()
+	if got, want := harness.Run(t, strings.NewReader(log), "replay", "-").OK(), askStatus(t, nc).Digest; got != want+"\n" {
+		t.Errorf("the digest is %s, and %s by the log", want, got)
+	}
 }
 
 // TestKill ends the server in the middle of everything, again and again, and

@@ -152,7 +152,6 @@ type status struct {
 	Version       string `json:"version"`
 	Database      string `json:"database"`
 	Role          string `json:"role"`
-	Digest        string `json:"digest"`
 	Seq           uint64 `json:"seq"`
 	LogTime       int64  `json:"logTime"`
 	Documents     int64  `json:"documents"`
