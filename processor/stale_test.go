@@ -85,8 +85,8 @@ func TestStaleExpiriesFolded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := stress.Rand(t)
 	for range stress.Pick(1, 20) {
-		r := stress.Rand(t)
 		// The log's events are far enough from each other for others between.
 		const apart = 10
 		var clean, soiled []projections.Fact
