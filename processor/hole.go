@@ -70,6 +70,18 @@ func holes(deleted []uint64) (all []hole) {
 	return all
 }
 
+// whole returns visit for events from a sequence on of which none is missing but
+// in holes that are known.
+func (l *eventLog) whole(next uint64, visit func(*schema.Event) error) func(*schema.Event) error {
+	return func(e *schema.Event) error {
+		if lost := startedBehind(e); e.Seq != next && (lost == 0 || lost > next) {
+			return l.damaged(hole{next, e.Seq - 1})
+		}
+		next = e.Seq + 1
+		return visit(e)
+	}
+}
+
 // damaged says what to do about a hole with events behind it.
 func (l *eventLog) damaged(h hole) error {
 	return fmt.Errorf("%w: events %d to %d of stream %s are lost and later ones are not; restore the stream from a copy",

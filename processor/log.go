@@ -195,8 +195,8 @@ func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body [
 	return &schema.Event{Seq: seq, Body: body}
 }
 
-// Read visits the log from sequence from to through, both included. It ends with
-// errHole if one of them is not there.
+// Read visits the log from sequence from to through, both included, or, if there
+// is a known hole, to what is behind that. It ends with errHole at another.
 func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
 	if from > through {
 		return nil
@@ -217,13 +217,11 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 	stalled := time.AfterFunc(readTimeout, func() { cancel(fmt.Errorf("nothing came for %s", readTimeout)) })
 	defer stalled.Stop()
 	defer cancel(nil)
-	for next := from; ; next++ {
+	visit = l.whole(from, visit)
+	for {
 		m, err := messages.Next(jetstream.NextContext(ctx))
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
 		if err != nil {
-			return fmt.Errorf("read the log: event %d: %w", next, err)
+			return fmt.Errorf("read the log: %w", errors.Join(err, context.Cause(ctx)))
 		}
 		stalled.Reset(readTimeout)
 		meta, err := m.Metadata()
@@ -231,15 +229,10 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 			return fmt.Errorf("read the log: %w", err)
 		}
 		seq := meta.Sequence.Stream
-		e := l.decode(seq, m.Subject(), m.Headers(), m.Data())
-		if seq != next && startedBehind(e) != next {
-			return l.damaged(hole{next, seq - 1})
-		}
-		next = seq
-		if err := visit(e); err != nil {
+		if err := visit(l.decode(seq, m.Subject(), m.Headers(), m.Data())); err != nil {
 			return err
 		}
-		if seq == through {
+		if seq >= through {
 			return nil
 		}
 	}

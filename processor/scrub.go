@@ -68,7 +68,7 @@ func (s *scrub) rest(ctx context.Context, pace func(context.Context, time.Durati
 	for at := s.first; at < s.from; {
 		began := time.Now()
 		through := min(at+scrubAtOnce, s.from) - 1
-		err := s.log.Read(ctx, at, through, func(*schema.Event) error { return nil })
+		err := s.log.Read(ctx, at, through, func(e *schema.Event) error { through = max(through, e.Seq); return nil })
 		if err != nil {
 			first, _, boundsErr := s.log.Bounds(ctx)
 			if boundsErr != nil || first <= at {
