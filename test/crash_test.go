@@ -183,6 +183,7 @@ func (w *writers) verify() {
 		t.Errorf("%v: not everything that began has ended once", counts)
 	}
 	replays(t, w.s, nc)
+	w.s.Run("audit").OK()
 	t.Logf("%d acknowledged, %d mutations, refused %v, %v", w.count(), len(w.causes), w.refusals, counts)
 }
 

@@ -202,6 +202,7 @@ func TestStorm(t *testing.T) {
 	watching.Wait()
 	mustAsk(t, nc, 201, "collection.create.end", "")
 	x.expired(nc)
+	s.Run("audit").OK()
 	t.Logf("%d documents, loaded %s ahead; %v requests meanwhile", documents, early.Round(time.Second), asked)
 	s.Stop()
 }
