@@ -20,6 +20,7 @@ type life struct {
 	ts      int64      // its _ts, in seconds
 	ttl     schema.TTL // its own
 	content uint64     // hash of its body
+	illegal uint64     // hash of a ttl that is not legal, taken while TTL was off; 0 for none
 	ended   uint64     // sequence of what ended it; while it lives 0
 }
 
@@ -263,6 +264,7 @@ func (l *life) append(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, l.ts)
 	dst = binary.AppendVarint(dst, int64(l.ttl))
 	dst = binary.AppendUvarint(dst, l.ended)
+	dst = binary.AppendUvarint(dst, l.illegal)
 	return binary.BigEndian.AppendUint64(dst, l.content)
 }
 
@@ -279,7 +281,7 @@ func decodeLife(value []byte) (l life) {
 		value = value[size:]
 		return n
 	}
-	l.version, l.ts, l.ttl, l.ended = unsigned(), signed(), schema.TTL(signed()), unsigned()
+	l.version, l.ts, l.ttl, l.ended, l.illegal = unsigned(), signed(), schema.TTL(signed()), unsigned(), unsigned()
 	l.content = binary.BigEndian.Uint64(value)
 	return l
 }
