@@ -119,7 +119,7 @@ func (a *Auditor) content(c *collection, before, l *life, e *schema.Event) {
 	}
 	l.illegal = a.hash(d.BadTTL)
 	// A patch that does not name the ttl leaves it as it is.
-	kept := e.Type == schema.DocumentReplaced && (before.illegal == l.illegal || before.phase == unseen && c.unseen > 0)
+	kept := e.Type == schema.DocumentReplaced && (before.phase == alive && before.illegal == l.illegal || before.phase == unseen && c.unseen > 0)
 	if c.known && c.policy.DefaultTTL != schema.Off && !kept {
 		a.against(TTL, e, "taken while the collection's TTL is on: %v", d.TTLError())
 	}
