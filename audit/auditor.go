@@ -81,6 +81,13 @@ func New(options Options) (*Auditor, error) {
 // Close removes the state.
 func (a *Auditor) Close() error { return errors.Join(a.state.close(), a.remove()) }
 
+// Failed is sent an error when the temporary files fail, as when the disk is
+// full: what is under way may then never end.
+func (a *Auditor) Failed() <-chan error { return a.state.failed }
+
+// Abandon is Close for an audit that has failed: it waits for nothing.
+func (a *Auditor) Abandon() error { return a.remove() }
+
 func (a *Auditor) remove() error {
 	if a.dir == "" {
 		return nil

@@ -33,8 +33,9 @@ func (a *Auditor) documentPut(e *schema.Event) error {
 		c.documents--
 	}
 	c.documents++
+	before := *l
 	*l = life{phase: alive, version: e.Seq, ts: second(e.Time)}
-	l.ttl, l.content = a.content(c, e)
+	a.content(c, &before, l, e)
 	c.enter(l)
 	return nil
 }
@@ -95,25 +96,33 @@ func (p phase) String() string {
 	return [...]string{"never seen", "alive", "due", "deleted", "expired"}[p]
 }
 
-// content audits the body of a new version and returns its ttl and its hash.
-func (a *Auditor) content(c *collection, e *schema.Event) (schema.TTL, uint64) {
+// content audits the body of a new version, which comes after what was before,
+// and notes what it is.
+func (a *Auditor) content(c *collection, before, l *life, e *schema.Event) {
+	l.content = a.hash(e.Body)
 	d, fault := schema.ReadDocument(e.ID, e.Body)
 	if fault != nil {
 		a.against(Body, e, "it carries no legal document: %v", fault)
-		return schema.Inherit, a.hash(e.Body)
+		return
 	}
 	body := e.Body
 	if !bytes.Equal(d.Body, body) {
-		if body = compact(body); !bytes.Equal(d.Body, body) {
+		body = compact(body)
+		l.content = a.hash(body)
+		if !bytes.Equal(d.Body, body) {
 			a.against(Body, e, "the document it carries is without its id, or with system properties")
 		}
 	}
-	if c.known && c.policy.DefaultTTL != schema.Off {
-		if fault := d.TTLError(); fault != nil {
-			a.against(TTL, e, "taken while the collection's TTL is on: %v", fault)
-		}
+	l.ttl = d.TTL
+	if d.BadTTL == nil {
+		return
 	}
-	return d.TTL, a.hash(body)
+	l.illegal = a.hash(d.BadTTL)
+	// A patch that does not name the ttl leaves it as it is.
+	kept := e.Type == schema.DocumentReplaced && (before.phase == alive && before.illegal == l.illegal || before.phase == unseen && c.unseen > 0)
+	if c.known && c.policy.DefaultTTL != schema.Off && !kept {
+		a.against(TTL, e, "taken while the collection's TTL is on: %v", d.TTLError())
+	}
 }
 
 // compact is a document without insignificant white space, which whatever a log

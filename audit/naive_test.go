@@ -141,6 +141,15 @@ func ttlOf(e *schema.Event) (ttl *float64, legal bool) {
 	return &n, true
 }
 
+// rawTTL is a version's ttl as written.
+func rawTTL(e *schema.Event) string {
+	var body struct {
+		TTL json.RawMessage `json:"ttl"`
+	}
+	_ = json.Unmarshal(e.Body, &body)
+	return string(body.TTL)
+}
+
 // wait is how many seconds a version lives, 0 for ever, and by which rule.
 func wait(p *schema.Properties, e *schema.Event) (int64, schema.Rule) {
 	ttl, _ := ttlOf(e)
@@ -164,7 +173,9 @@ func isDue(p *schema.Properties, e *schema.Event, ms int64) bool {
 func naiveDocument(log []schema.Event, e schema.Event) Rule {
 	p, was := properties(log, e.Collection), living(log, e.Collection, e.ID)
 	if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
-		if _, legal := ttlOf(&e); !legal && p.DefaultTTL != 0 {
+		_, legal := ttlOf(&e)
+		kept := was != nil && e.Type == schema.DocumentReplaced && rawTTL(was) == rawTTL(&e)
+		if !legal && p.DefaultTTL != 0 && !kept {
 			return TTL
 		}
 	}

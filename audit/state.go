@@ -20,6 +20,7 @@ type life struct {
 	ts      int64      // its _ts, in seconds
 	ttl     schema.TTL // its own
 	content uint64     // hash of its body
+	illegal uint64     // hash of a ttl that is not legal, taken while TTL was off; 0 for none
 	ended   uint64     // sequence of what ended it; while it lives 0
 }
 
@@ -58,6 +59,7 @@ func (l *life) place() (in order, second int64) {
 // written seldom.
 type state struct {
 	db           *pebble.DB
+	failed       chan error       // what goes wrong behind its back, once
 	young, old   map[string]*held // by incarnation and id
 	touched      []*held          // that may have changed since they were written
 	touchedBytes int              // of their keys
@@ -81,7 +83,9 @@ const (
 func openState(dir string, fs vfs.FS) (*state, error) {
 	cache := pebble.NewCache(128 << 20) // memtables are part of it
 	defer cache.Unref()
+	s := &state{young: make(map[string]*held), generation: generationLives, failed: make(chan error, 1)}
 	options := &pebble.Options{
+		EventListener:               &pebble.EventListener{BackgroundError: s.fail, DataCorruption: func(info pebble.DataCorruptionInfo) { s.fail(info.Details) }},
 		FS:                          fs,
 		Cache:                       cache,
 		DisableWAL:                  true, // what is lost with the process is of no use without it
@@ -97,11 +101,16 @@ func openState(dir string, fs vfs.FS) (*state, error) {
 		options.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 		options.Levels[i].IndexBlockSize = 1 << 20 // one a file, so that a lookup goes through one
 	}
-	db, err := pebble.Open(dir, options)
-	if err != nil {
-		return nil, err
+	var err error
+	s.db, err = pebble.Open(dir, options)
+	return s, err
+}
+
+func (s *state) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
 	}
-	return &state{db: db, young: make(map[string]*held), generation: generationLives}, nil
 }
 
 func (s *state) close() error { return s.db.Close() }
@@ -255,6 +264,7 @@ func (l *life) append(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, l.ts)
 	dst = binary.AppendVarint(dst, int64(l.ttl))
 	dst = binary.AppendUvarint(dst, l.ended)
+	dst = binary.AppendUvarint(dst, l.illegal)
 	return binary.BigEndian.AppendUint64(dst, l.content)
 }
 
@@ -271,7 +281,7 @@ func decodeLife(value []byte) (l life) {
 		value = value[size:]
 		return n
 	}
-	l.version, l.ts, l.ttl, l.ended = unsigned(), signed(), schema.TTL(signed()), unsigned()
+	l.version, l.ts, l.ttl, l.ended, l.illegal = unsigned(), signed(), schema.TTL(signed()), unsigned(), unsigned()
 	l.content = binary.BigEndian.Uint64(value)
 	return l
 }

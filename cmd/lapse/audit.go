@@ -50,15 +50,25 @@ Documents are kept in a temporary file (TMPDIR), so memory does not grow with th
 			return err
 		}
 		var report audit.Report
-		if len(args) == 0 {
-			err = a.auditLog(ctx, &conn, auditor)
-		} else {
-			err = a.auditFile(ctx, args[0], auditor)
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			if len(args) == 0 {
+				err = a.auditLog(ctx, &conn, auditor)
+			} else {
+				err = a.auditFile(ctx, args[0], auditor)
+			}
+			if err == nil {
+				report, err = auditor.Finish()
+			}
+			done <- errors.Join(err, auditor.Close())
+		}()
+		select {
+		case err = <-done:
+		case err = <-auditor.Failed():
+			err = fmt.Errorf("the temporary files of the audit fail: %w: set TMPDIR to a directory with more room", errors.Join(err, auditor.Abandon()))
 		}
-		if err == nil {
-			report, err = auditor.Finish()
-		}
-		if err = errors.Join(err, auditor.Close()); err != nil {
+		if err != nil {
 			if ctx.Err() != nil {
 				err = errors.New("interrupted: nothing is said of the log")
 			}
