@@ -32,7 +32,7 @@ func (r *request) query() {
 	case r.queries <- w.answer:
 	default:
 		w.late.Stop()
-		r.refuse(schema.ErrOverloaded.With("too many queries are waiting: try again later"))
+		r.refuse(tooManyQueries)
 	}
 }
 

@@ -223,7 +223,7 @@ func (r *request) getCollection() {
 	if !ok {
 		return
 	}
-	n, err := r.store.Count(c, r.now())
+	n, err := r.count(c)
 	if err != nil {
 		r.fail(err)
 		return
@@ -251,16 +251,20 @@ func (r *request) listCollections() {
 	if !r.noTail() {
 		return
 	}
-	r.reply(200, nil, appendCollections(nil, r.store.Collections()))
+	r.reply(200, nil, appendCollections(nil, r.store.Collections(), r.room))
 }
 
-func appendCollections(dst []byte, collections []*schema.Collection) []byte {
+// appendCollections appends the reply to collection.list. What has more than most
+// bytes is not whole: no message can carry it.
+func appendCollections(dst []byte, collections []*schema.Collection, most int) []byte {
 	dst = append(dst, `{"collections":[`...)
 	for i, c := range collections {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = c.AppendReply(dst)
+		if dst = c.AppendReply(dst); len(dst) > most {
+			break
+		}
 	}
 	return append(dst, ']', '}')
 }
@@ -369,7 +373,7 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		Digest:     s.store.Digest().String(),
 		Clock:      s.clock.status(),
 	}
-	if err := addCounts(&status, s.store, now); err != nil {
+	if err := addCounts(&status, s.store.Collections(), s.count); err != nil {
 		return status, err
 	}
 	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
@@ -377,10 +381,10 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	return status, err
 }
 
-// addCounts counts the documents of all collections at now, in seconds.
-func addCounts(status *schema.Status, store *projections.Store, now int64) error {
-	for _, c := range store.Collections() {
-		n, err := store.Count(c, now)
+// addCounts counts the documents of all collections.
+func addCounts(status *schema.Status, collections []*schema.Collection, count func(*schema.Collection) (projections.Counts, error)) error {
+	for _, c := range collections {
+		n, err := count(c)
 		if err != nil {
 			return err
 		}
