@@ -188,7 +188,7 @@ type seldom struct {
 const seldomEvery = 1000 // ms
 
 func (s *seldom) warn(to *slog.Logger, what string, args ...any) {
-	now, next := nowMillis(), s.next.Load()
+	now, next := time.Now().UnixMilli(), s.next.Load()
 	if now < next || !s.next.CompareAndSwap(next, now+seldomEvery) {
 		s.skipped.Add(1)
 		return

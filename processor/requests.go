@@ -315,6 +315,7 @@ func readBatch(store *projections.Store, b *schema.Batch, now func() int64, room
 	}
 	second := now() // not before the view
 	results = make([]schema.OperationResult, len(b.Operations))
+	read := 0
 	for i := range b.Operations {
 		op, result := &b.Operations[i], &results[i]
 		switch {
@@ -322,16 +323,21 @@ func readBatch(store *projections.Store, b *schema.Batch, now func() int64, room
 			result.Fault = op.Fault
 		case !ok:
 			result.Fault = schema.NoCollection(b.Collection)
+		case read > maxBatchBytes:
+			result.Fault = tooMuchRead()
 		default:
 			record, _, err := v.Document([]byte(op.Get))
 			if err != nil {
 				return nil, 0, err
 			}
+			read += len(record.Body)
 			if !lives(v.Collection(), record, second) {
 				if err := gone(v.Collection(), op.Get, record.Version); err != nil {
 					return nil, 0, err
 				}
 				result.Fault = noDocument(v.Collection(), op.Get)
+			} else if len(record.Body) > room {
+				result.Fault = tooLargeReply()
 			} else if body := present(record); len(body) > room {
 				result.Fault = tooLargeReply()
 			} else {

@@ -31,9 +31,9 @@ type shared[K comparable, V any] struct {
 
 // sharing is what is under way for one key.
 type sharing[V any] struct {
-	users   int        // who hold it
-	working sync.Mutex // held by who does it
-	next    *result[V] // of the one that has not begun, nil if nobody waits
+	users   int           // who hold it
+	working chan struct{} // holds something while somebody does it
+	next    *result[V]    // of the one that has not begun, nil if nobody waits
 }
 
 type result[V any] struct {
@@ -49,7 +49,7 @@ func (s *shared[K, V]) do(key K, work func() (V, error)) (V, error) {
 		if s.queues == nil {
 			s.queues = make(map[K]*sharing[V])
 		}
-		q = new(sharing[V])
+		q = &sharing[V]{working: make(chan struct{}, 1)}
 		s.queues[key] = q
 	}
 	q.users++
@@ -70,8 +70,8 @@ func (s *shared[K, V]) do(key K, work func() (V, error)) (V, error) {
 		<-r.done
 		return r.value, r.err
 	}
-	q.working.Lock()
-	defer q.working.Unlock()
+	q.working <- struct{}{}
+	defer func() { <-q.working }()
 	s.mu.Lock()
 	q.next = nil
 	s.mu.Unlock()
