@@ -76,8 +76,12 @@ func (s *service) handle(m micro.Request) {
 		r.refuse(tooManyBytes)
 		return
 	}
+	arrivals := s.arrivals
+	if schema.ParseOp(r.op) != schema.NoOp {
+		arrivals = s.changes
+	}
 	select {
-	case s.arrivals <- r:
+	case arrivals <- r:
 	default:
 		r.refuse(tooManyRequests)
 	}
@@ -112,10 +116,10 @@ func (r *request) keepHeaders(all micro.Headers) (size int64) {
 
 // receive lets those that arrived go on, in the order in which they came, until
 // the service ends.
-func (s *service) receive() {
+func (s *service) receive(arrivals <-chan *request) {
 	for {
 		select {
-		case r := <-s.arrivals:
+		case r := <-arrivals:
 			r.begin()
 		case <-s.ctx.Done():
 			return

@@ -43,6 +43,7 @@ type service struct {
 	operations
 
 	arrivals chan *request
+	changes  chan *request // arrivals that are mutations, which reads do not wait for
 	reading  reading
 	held     atomic.Int64 // bytes of requests that have no reply yet
 	noInbox  seldom
@@ -71,13 +72,15 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 	s.nc = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.room = int(nc.MaxPayload()) - headerRoom
-	s.arrivals = make(chan *request, s.options.Queue)
+	s.arrivals, s.changes = make(chan *request, s.options.Queue), make(chan *request, s.options.Queue)
 	s.replies.New = func() any { return newReusedMessage() }
 	s.gets = s.lane(s.options.Queue, s.options.Workers)
 	s.looks = s.lane(s.options.Queue, s.options.Workers)
 	s.bodies = s.lane(s.options.Queue, max(2, runtime.GOMAXPROCS(0)/2))
 	s.queries = s.lane(s.options.QueryQueue, s.options.QueryWorkers)
-	s.workers.Go(s.receive)
+	for _, arrivals := range []chan *request{s.arrivals, s.changes} {
+		s.workers.Go(func() { s.receive(arrivals) })
+	}
 	s.reading.throttle(nc)
 	s.micro, err = micro.AddService(nc, micro.Config{
 		Name:        "lapse",
@@ -122,7 +125,7 @@ func (s *service) lane(places, workers int) chan func() {
 func (s *service) stop() error {
 	err := s.micro.Stop()
 	waitUntil(stopTimeout, func() bool { return s.nc.NumSubscriptions() == 0 || s.nc.IsClosed() })
-	waitUntil(stopTimeout, func() bool { return len(s.arrivals) == 0 && len(s.bodies) == 0 })
+	waitUntil(stopTimeout, func() bool { return len(s.arrivals) == 0 && len(s.changes) == 0 && len(s.bodies) == 0 })
 	return err
 }
 
@@ -131,8 +134,10 @@ func (s *service) finish() {
 	waitUntil(stopTimeout, func() bool { return len(s.gets) == 0 && len(s.looks) == 0 })
 	s.cancel() // and with it queries, which may take long
 	s.workers.Wait()
-	for len(s.arrivals) > 0 {
-		(<-s.arrivals).begin()
+	for _, arrivals := range []chan *request{s.arrivals, s.changes} {
+		for len(arrivals) > 0 {
+			(<-arrivals).begin()
+		}
 	}
 	for _, left := range []chan func(){s.bodies, s.looks, s.gets, s.queries} { // one that waited for a Lapse-Min-Seq may have come late
 		for len(left) > 0 {
