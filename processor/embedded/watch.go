@@ -27,11 +27,12 @@ const (
 	maxSubscriptions = 16384
 )
 
-// How often the watch looks: rarely enough that it takes no more than a fiftieth
-// of its time.
+// How often the watch looks: rarely enough that it takes about a fiftieth of its
+// time at most.
 const (
 	watchInterval = 100 * time.Millisecond
 	watchShare    = 50
+	watchPause    = time.Second // at most
 )
 
 type watch struct {
@@ -60,7 +61,7 @@ func (w *watch) run() {
 		case <-next.C:
 			began := time.Now()
 			w.look()
-			next.Reset(max(watchInterval, watchShare*time.Since(began)))
+			next.Reset(min(max(watchInterval, watchShare*time.Since(began)), watchPause))
 		case <-w.stop:
 			return
 		}
