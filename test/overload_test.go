@@ -204,7 +204,7 @@ func TestBacklog(t *testing.T) {
 		t.Skip("there is one without a process, in processor")
 	}
 	const mutations = 1_000_000
-	s := harness.Serve(t, smallCaches...)
+	s := harness.Serve(t, append(smallCaches, "--durability", "os")...)
 	s.Run("collection", "create", "orders", "--default-ttl", "1h")
 	s.Run("document", "upsert", "orders", "a", `{"total":1}`)
 	nc := dial(t, s)
