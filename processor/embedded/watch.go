@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -68,7 +69,8 @@ func (w *watch) run() {
 	}
 }
 
-// look cuts off one client at most: what it leaves shows at the next look.
+// look cuts off who has most of what is not read, until the rest is not too
+// much, and of those who send too much one: what that leaves shows at the next.
 func (w *watch) look() {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, Limit: 2 * maxConnections})
 	if err != nil {
@@ -77,7 +79,8 @@ func (w *watch) look() {
 	seen := make(map[uint64]int64, len(all.Conns))
 	var (
 		unread           int64
-		reader, sender   *server.ConnInfo // with the most unread, with the most sent since
+		readers          []*server.ConnInfo
+		sender           *server.ConnInfo // that sent most since
 		unserved, sent   int64
 		ours             *server.ConnInfo
 		clientsSentSince = func(c *server.ConnInfo) int64 { return c.InMsgs - w.seen[c.Cid] }
@@ -91,18 +94,20 @@ func (w *watch) look() {
 			continue
 		}
 		unread += int64(c.Pending)
-		if reader == nil || c.Pending > reader.Pending {
-			reader = c
+		if c.Pending > 0 {
+			readers = append(readers, c)
 		}
 		if n := clientsSentSince(c); n > sent {
 			sender, sent = c, n
 		}
 	}
 	w.seen = seen
-	switch {
-	case unread > maxUnread:
-		w.cutOff(reader, "a client was cut off: it does not read what it is sent", "unread", reader.Pending)
-	case unserved > maxUnserved && sender != nil:
+	slices.SortFunc(readers, func(a, b *server.ConnInfo) int { return b.Pending - a.Pending })
+	for ; unread > maxUnread; readers = readers[1:] {
+		w.cutOff(readers[0], "a client was cut off: it does not read what it is sent", "unread", readers[0].Pending)
+		unread -= int64(readers[0].Pending)
+	}
+	if unserved > maxUnserved && sender != nil {
 		w.cutOff(sender, "a client was cut off: it sends more than can be answered", "messages", sent, "waiting", unserved, "for", ours.Name)
 	}
 }
