@@ -17,7 +17,7 @@ import (
 func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, first uint64, err error) {
 	results := make([]schema.OperationResult, len(b.Operations))
 	size -= len(results)*smallResult + smallResult
-	room := room{left: size, until: m.bytes + maxBatchBytes}
+	room := room{left: size, until: m.bytes + maxBatchBytes, read: m.read + maxBatchBytes}
 	first = m.seq + 1
 	if !b.Atomic {
 		if _, err := m.decideOperations(now, b, results, room, false); err != nil {
@@ -52,9 +52,10 @@ func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, 
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, results), Seq: m.seq}, first, nil
 }
 
-// maxBatchBytes bounds the bodies of the events that one batch makes. A few
-// small deletes can make very large ones, and an atomic batch has to pass whole
-// through what a stream queues, which is 128 MiB.
+// maxBatchBytes bounds the bodies of the events that one batch makes, and the
+// documents that it reads. A few small deletes can make very large events, and
+// an atomic batch has to pass whole through what a stream queues, which is 128
+// MiB; a few small patches can keep the writer busy for seconds.
 const maxBatchBytes = 64 << 20
 
 // room is what the reply of a batch still has, besides smallResult bytes for
@@ -62,6 +63,7 @@ const maxBatchBytes = 64 << 20
 type room struct {
 	left  int
 	until int // what the bodies of pending events may come to
+	read  int // what Machine.read may come to
 }
 
 const (
@@ -85,6 +87,10 @@ func (r *room) put(to *schema.OperationResult, result schema.OperationResult) {
 	} else {
 		*to = schema.OperationResult{Fault: tooLargeReply()}
 	}
+}
+
+func tooMuchRead() *schema.Error {
+	return schema.ErrTooLarge.With("the documents of the batch have more than %d bytes: use smaller batches", maxBatchBytes)
 }
 
 func tooLargeReply() *schema.Error {
@@ -113,6 +119,9 @@ func (m *Machine) decideOperations(now int64, b *schema.Batch, results []schema.
 func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operation, room room) (r schema.OperationResult, err error) {
 	if op.Fault != nil {
 		return schema.OperationResult{Fault: op.Fault}, nil
+	}
+	if m.read > room.read {
+		return schema.OperationResult{Fault: tooMuchRead()}, nil
 	}
 	var o Outcome
 	if op.Mutation == nil {
@@ -158,13 +167,18 @@ func (m *Machine) expireTargets(now int64, b *schema.Batch) (more bool, err erro
 		if mu == nil || b.Operations[i].Fault != nil {
 			continue
 		}
+		meta, err := m.meta(c, mu.ID)
+		if err != nil {
+			return false, err
+		}
+		if meta.Version == 0 || !meta.Deadline(c).Passed(m.now()) {
+			continue
+		}
 		r, err := m.document(c, mu.ID)
 		if err != nil {
 			return false, err
 		}
-		if r.Version != 0 && r.Deadline(c).Passed(m.now()) {
-			m.expire(c, mu.ID, r)
-		}
+		m.expire(c, mu.ID, r)
 	}
 	return false, nil
 }
@@ -177,6 +191,8 @@ func (m *Machine) failAll(now int64, b *schema.Batch, results []schema.Operation
 		op := &b.Operations[i]
 		switch {
 		case i == blamed:
+		case op.Mutation == nil && op.Fault == nil && m.read > room.read:
+			results[i] = schema.OperationResult{Fault: tooMuchRead()}
 		case op.Mutation == nil && op.Fault == nil:
 			o, err := m.Read(now, b.Collection, op.Get)
 			if err != nil {

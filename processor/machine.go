@@ -30,6 +30,7 @@ type Machine struct {
 	pending []projections.Fact
 	taken   int
 	bytes   int // of the bodies of pending
+	read    int // bytes of documents read, ever
 
 	overlay overlay
 	sweep   sweep
@@ -180,8 +181,10 @@ func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.
 // document is meta with the content.
 func (m *Machine) document(c *schema.Collection, id schema.DocumentID) (projections.Record, error) {
 	if d, ok := m.overlay.documents[documentKey{c.Incarnation, id}]; ok {
+		m.read += len(d.Body)
 		return d.Record, nil
 	}
 	r, _, err := m.store.Document(c, id)
+	m.read += len(r.Body)
 	return r, err
 }

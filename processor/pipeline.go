@@ -125,6 +125,7 @@ func (w *writer) tell() {
 	n := 0
 	for n < len(w.waiting) && w.waiting[n].outcome.Seq <= folded {
 		w.waiting[n].answer(w.waiting[n].outcome)
+		w.untold -= len(w.waiting[n].outcome.Body)
 		n++
 	}
 	clear(w.waiting[:n])

@@ -25,6 +25,10 @@ func (r *request) query() {
 		r.refuse(fault)
 		return
 	}
+	if len(r.queries) == cap(r.queries) {
+		r.refuse(tooManyQueries)
+		return
+	}
 	w := &waitingQuery{request: r, name: name, deadline: time.Now().Add(r.options.Query.Time)}
 	// What waits too long is told so then, not when its turn comes.
 	w.late = time.AfterFunc(r.options.Query.Time, w.giveUp)
@@ -32,7 +36,7 @@ func (r *request) query() {
 	case r.queries <- w.answer:
 	default:
 		w.late.Stop()
-		r.refuse(schema.ErrOverloaded.With("too many queries are waiting: try again later"))
+		r.refuse(tooManyQueries)
 	}
 }
 

@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/query"
@@ -57,7 +58,9 @@ func (r *Reader) Collection(now int64, name schema.CollectionName) ([]byte, erro
 }
 
 // Collections answers collection.list.
-func (r *Reader) Collections() []byte { return appendCollections(nil, r.store.Collections()) }
+func (r *Reader) Collections() []byte {
+	return appendCollections(nil, r.store.Collections(), math.MaxInt)
+}
 
 // Query answers a query.
 func (r *Reader) Query(ctx context.Context, now int64, name schema.CollectionName, body []byte) ([]byte, error) {
@@ -91,7 +94,9 @@ func (r *Reader) Status(now int64) (schema.Status, error) {
 		LogTime:  cursor.Time,
 		Digest:   r.Digest(),
 	}
-	return status, addCounts(&status, r.store, now/1000)
+	return status, addCounts(&status, r.store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
+		return r.store.Count(c, now/1000)
+	})
 }
 
 // History answers history, with events out of the log: event returns that of a

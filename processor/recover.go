@@ -168,7 +168,8 @@ func (w *writer) settle(landed uint64) (again []*wish) {
 			again = append(again, d.wish)
 		}
 	}
-	w.waiting = w.waiting[:0]
+	clear(w.waiting)
+	w.waiting, w.untold = w.waiting[:0], 0
 	return again
 }
 
@@ -179,6 +180,9 @@ func (w *writer) abandon(fault *schema.Error) {
 	unsure := schema.ErrTimeout.With("the log did not say in time whether it has this: it may be done or not, look and try again")
 	w.waiting = slices.DeleteFunc(w.waiting, func(d decided) bool {
 		d.answer(Outcome{Code: unsure.Code, Fault: unsure})
+		if d.done != nil {
+			w.untold -= len(d.outcome.Body)
+		}
 		return d.done != nil
 	})
 	w.refuseRetries(fault)

@@ -223,7 +223,7 @@ func (r *request) getCollection() {
 	if !ok {
 		return
 	}
-	n, err := r.store.Count(c, r.now())
+	n, err := r.count(c)
 	if err != nil {
 		r.fail(err)
 		return
@@ -251,16 +251,20 @@ func (r *request) listCollections() {
 	if !r.noTail() {
 		return
 	}
-	r.reply(200, nil, appendCollections(nil, r.store.Collections()))
+	r.reply(200, nil, appendCollections(nil, r.store.Collections(), r.room))
 }
 
-func appendCollections(dst []byte, collections []*schema.Collection) []byte {
+// appendCollections appends the reply to collection.list. What has more than most
+// bytes is not whole: no message can carry it.
+func appendCollections(dst []byte, collections []*schema.Collection, most int) []byte {
 	dst = append(dst, `{"collections":[`...)
 	for i, c := range collections {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = c.AppendReply(dst)
+		if dst = c.AppendReply(dst); len(dst) > most {
+			break
+		}
 	}
 	return append(dst, ']', '}')
 }
@@ -311,6 +315,7 @@ func readBatch(store *projections.Store, b *schema.Batch, now func() int64, room
 	}
 	second := now() // not before the view
 	results = make([]schema.OperationResult, len(b.Operations))
+	read := 0
 	for i := range b.Operations {
 		op, result := &b.Operations[i], &results[i]
 		switch {
@@ -318,16 +323,21 @@ func readBatch(store *projections.Store, b *schema.Batch, now func() int64, room
 			result.Fault = op.Fault
 		case !ok:
 			result.Fault = schema.NoCollection(b.Collection)
+		case read > maxBatchBytes:
+			result.Fault = tooMuchRead()
 		default:
 			record, _, err := v.Document([]byte(op.Get))
 			if err != nil {
 				return nil, 0, err
 			}
+			read += len(record.Body)
 			if !lives(v.Collection(), record, second) {
 				if err := gone(v.Collection(), op.Get, record.Version); err != nil {
 					return nil, 0, err
 				}
 				result.Fault = noDocument(v.Collection(), op.Get)
+			} else if len(record.Body) > room {
+				result.Fault = tooLargeReply()
 			} else if body := present(record); len(body) > room {
 				result.Fault = tooLargeReply()
 			} else {
@@ -369,7 +379,7 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		Digest:     s.store.Digest().String(),
 		Clock:      s.clock.status(),
 	}
-	if err := addCounts(&status, s.store, now); err != nil {
+	if err := addCounts(&status, s.store.Collections(), s.count); err != nil {
 		return status, err
 	}
 	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
@@ -377,10 +387,10 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	return status, err
 }
 
-// addCounts counts the documents of all collections at now, in seconds.
-func addCounts(status *schema.Status, store *projections.Store, now int64) error {
-	for _, c := range store.Collections() {
-		n, err := store.Count(c, now)
+// addCounts counts the documents of all collections.
+func addCounts(status *schema.Status, collections []*schema.Collection, count func(*schema.Collection) (projections.Counts, error)) error {
+	for _, c := range collections {
+		n, err := count(c)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -19,19 +20,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Bounds of what requests may hold on to.
 const (
-	maxQueuedBytes = 128 << 20 // bodies that wait for the writer
-	maxWaiting     = 1024      // requests that wait for a sequence or a renewal
-	minSeqTimeout  = 2 * time.Second
-	serveTimeout   = 10 * time.Second // until NATS knows what is served
-	headerRoom     = 4096             // of a message, for the headers of a reply
-	pendingBytes   = 512 << 20
+	maxWaiting    = 1024 // requests that wait for a sequence or a renewal
+	minSeqTimeout = 2 * time.Second
+	serveTimeout  = 10 * time.Second // until NATS knows what is served
+	headerRoom    = 4096             // of a message, for the headers of a reply
 )
-
-// replyPrefix is what a request's reply subject has to start with. A service
-// publishes wherever a client says, so it says no to everything but inboxes.
-const replyPrefix = "_INBOX."
 
 // service answers requests: reads from the projection on bounded workers,
 // mutations through the writer.
@@ -48,13 +42,24 @@ type service struct {
 	micro     micro.Service
 	operations
 
-	reads   chan func()
+	arrivals chan *request
+	changes  chan *request // arrivals that are mutations, which reads do not wait for
+	reading  reading
+	held     atomic.Int64 // bytes of requests that have no reply yet
+	noInbox  seldom
+	unsent   seldom
+
+	// What takes long keeps only its like waiting.
+	gets    chan func() // of one document
+	looks   chan func() // small batches, and what goes through much or asks the log
+	bodies  chan func() // large bodies, to be parsed
+	queries chan func()
+
 	engine  *query.Engine
-	queries chan func()   // apart from the other reads, which they would keep waiting
+	counts  shared[uint64, projections.Counts]
 	others  atomic.Uint64 // requests that are no queries
 	waiting atomic.Int64
-	queued  atomic.Int64 // bytes
-	copying atomic.Bool  // a snapshot is being made or verified for a request
+	copying atomic.Bool // a snapshot is being made or verified for a request
 	workers sync.WaitGroup
 	ctx     context.Context // ends when the service does
 	cancel  context.CancelFunc
@@ -67,15 +72,16 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 	s.nc = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.room = int(nc.MaxPayload()) - headerRoom
-	s.reads = make(chan func(), s.options.Queue)
-	s.queries = make(chan func(), s.options.QueryQueue)
+	s.arrivals, s.changes = make(chan *request, s.options.Queue), make(chan *request, s.options.Queue)
 	s.replies.New = func() any { return newReusedMessage() }
-	for range s.options.Workers {
-		s.workers.Go(func() { s.work(s.reads) })
+	s.gets = s.lane(s.options.Queue, s.options.Workers)
+	s.looks = s.lane(s.options.Queue, s.options.Workers)
+	s.bodies = s.lane(s.options.Queue, max(2, runtime.GOMAXPROCS(0)/2))
+	s.queries = s.lane(s.options.QueryQueue, s.options.QueryWorkers)
+	for _, arrivals := range []chan *request{s.arrivals, s.changes} {
+		s.workers.Go(func() { s.receive(arrivals) })
 	}
-	for range s.options.QueryWorkers {
-		s.workers.Go(func() { s.work(s.queries) })
-	}
+	s.reading.throttle(nc)
 	s.micro, err = micro.AddService(nc, micro.Config{
 		Name:        "lapse",
 		Version:     s.options.Version,
@@ -105,24 +111,40 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 	return nil
 }
 
+// lane starts workers for what is queued, and returns where to.
+func (s *service) lane(places, workers int) chan func() {
+	queued := make(chan func(), places)
+	for range workers {
+		s.workers.Go(func() { s.work(queued) })
+	}
+	return queued
+}
+
 // stop ends taking requests. Those taken are answered as long as the writer
 // runs, until finish.
 func (s *service) stop() error {
 	err := s.micro.Stop()
 	waitUntil(stopTimeout, func() bool { return s.nc.NumSubscriptions() == 0 || s.nc.IsClosed() })
+	waitUntil(stopTimeout, func() bool { return len(s.arrivals) == 0 && len(s.changes) == 0 && len(s.bodies) == 0 })
 	return err
 }
 
 // finish answers what is left and waits for the workers.
 func (s *service) finish() {
-	waitUntil(stopTimeout, func() bool { return len(s.reads) == 0 })
+	waitUntil(stopTimeout, func() bool { return len(s.gets) == 0 && len(s.looks) == 0 })
 	s.cancel() // and with it queries, which may take long
 	s.workers.Wait()
-	for _, left := range []chan func(){s.reads, s.queries} { // one that waited for a Lapse-Min-Seq may have come late
+	for _, arrivals := range []chan *request{s.arrivals, s.changes} {
+		for len(arrivals) > 0 {
+			(<-arrivals).begin()
+		}
+	}
+	for _, left := range []chan func(){s.bodies, s.looks, s.gets, s.queries} { // one that waited for a Lapse-Min-Seq may have come late
 		for len(left) > 0 {
 			(<-left)()
 		}
 	}
+	s.workers.Wait()
 	_ = s.nc.FlushTimeout(stopTimeout)
 }
 
@@ -141,30 +163,20 @@ func (s *service) work(queued <-chan func()) {
 // request is a request under way.
 type request struct {
 	*service
-	name   string // what follows lapse.<db>.api. in the subject
-	op     string // its operation: "document.get"
-	tail   string // what follows that, without the dot
-	header micro.Headers
+	name   string        // what follows lapse.<db>.api. in the subject
+	op     string        // its operation: "document.get"
+	tail   string        // what follows that, without the dot
+	header micro.Headers // those that matter
 	data   []byte
+	size   int64  // that it holds of service.held
 	to     string // reply subject, "" if nobody waits
 	seq    uint64 // of the state that answers; 0 for that at the time of the reply
 	minSeq uint64 // that the state has to hold
 }
 
-// handle takes one request. micro calls it for one at a time, so it hands on
-// whatever may take time.
-func (s *service) handle(m micro.Request) {
-	r := &request{service: s, header: m.Headers(), data: m.Data(), to: m.Reply()}
-	if r.to != "" && !strings.HasPrefix(r.to, replyPrefix) {
-		s.logger.Warn("request refused: its reply subject is no inbox", "subject", m.Subject(), "reply", r.to)
-		return
-	}
+// begin goes on with a request that arrived.
+func (r *request) begin() {
 	defer r.recover()
-	r.name = strings.TrimPrefix(m.Subject(), s.options.Database.API())
-	r.op, r.tail = splitOperation(r.name)
-	if r.op != "query" {
-		r.others.Add(1)
-	}
 	if values := r.header.Values(schema.HeaderMinSeq); len(values) > 0 {
 		seq, fault := parseMinSeq(values[0])
 		if fault != nil {
@@ -172,7 +184,7 @@ func (s *service) handle(m micro.Request) {
 			return
 		}
 		r.minSeq = seq
-		if s.store.Cursor().Seq < seq {
+		if r.store.Cursor().Seq < seq {
 			r.wait(seq)
 			return
 		}
@@ -227,12 +239,15 @@ func minSeqLate(seq uint64) *schema.Error {
 	return schema.ErrTimeout.With("sequence %d was not reached within %s", seq, minSeqTimeout)
 }
 
-// dispatch hands the request to the writer or to a worker.
+// dispatch hands the request to the writer or to a worker. Requests with small
+// bodies reach the writer in the order in which they came.
 func (r *request) dispatch() {
 	if op := schema.ParseOp(r.op); op != schema.NoOp {
-		mutation := schema.NewMutation(r.name, r.data)
-		setHeaders(mutation, nats.Header(r.header))
-		r.submit(&wish{mutation: mutation})
+		if len(r.data) < largeBody {
+			r.mutate()
+		} else {
+			r.queue(r.bodies, r.mutate)
+		}
 		return
 	}
 	switch {
@@ -253,42 +268,45 @@ func (r *request) dispatch() {
 	}
 }
 
+// mutate reads the request as a mutation and submits it.
+func (r *request) mutate() {
+	mutation := schema.NewMutation(r.name, r.data)
+	setHeaders(mutation, nats.Header(r.header))
+	r.submit(&wish{mutation: mutation})
+}
+
 // later has a worker answer the request.
 func (r *request) later(answer func()) {
-	select {
-	case r.reads <- func() {
-		defer r.recover()
+	lane := r.looks
+	switch {
+	case r.op == "document.get":
+		lane = r.gets
+	case len(r.data) >= largeBody:
+		lane = r.bodies
+	}
+	r.queue(lane, func() {
 		r.seq = r.store.Cursor().Seq // before it reads, so that it claims no more than it saw
 		answer()
-	}:
-	default:
-		r.refuse(schema.ErrOverloaded.With("too many requests are waiting: try again later"))
-	}
+	})
 }
 
 // submit queues a wish for the writer and replies when it is decided.
 func (r *request) submit(one *wish) {
-	size := int64(len(r.data))
 	one.done = func(o Outcome) {
-		r.queued.Add(-size)
 		if o.Repeat != 0 {
 			r.later(func() { r.repeat(o.Repeat) })
 			return
 		}
 		r.reply(o.Code, o.Fault, o.Body)
 	}
-	if r.queued.Add(size) <= maxQueuedBytes {
-		select {
-		case r.writer.wishes <- one:
-			if r.writer.gone.Load() {
-				r.writer.refuse(stopping)
-			}
-			return
-		default:
+	select {
+	case r.writer.wishes <- one:
+		if r.writer.gone.Load() {
+			r.writer.refuse(stopping)
 		}
+	default:
+		r.refuse(tooManyMutations)
 	}
-	r.queued.Add(-size)
-	r.refuse(schema.ErrOverloaded.With("too many mutations are waiting: try again later"))
 }
 
 func tooLargeBody(bytes, room int) *schema.Error {
@@ -305,6 +323,8 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		code = fault.Code
 	}
 	r.operations.count(r.op, fault != nil)
+	r.held.Add(-r.size)
+	r.size, r.data = 0, nil
 	if r.to == "" {
 		return
 	}
@@ -323,7 +343,7 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		m.Data = fault.AppendJSON(nil)
 	}
 	if err := r.nc.PublishMsg(&m.Msg); err != nil {
-		r.logger.Warn("reply failed", "op", r.op, "err", err)
+		r.unsent.warn(r.logger, "reply failed", "op", r.op, "err", err)
 	}
 	m.Data = nil
 }

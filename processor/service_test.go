@@ -47,22 +47,27 @@ func TestOverloaded(t *testing.T) {
 	}
 
 	let := make(chan struct{})
-	working := make(chan struct{})
 	release = sync.OnceFunc(func() { close(let) })
 	defer release()
-	w.processor.service.reads <- func() { close(working); <-let }
-	<-working
-	w.processor.service.reads <- func() {}
+	for _, lane := range []chan func(){w.processor.service.gets, w.processor.service.looks} {
+		working := make(chan struct{})
+		lane <- func() { close(working); <-let }
+		<-working
+		lane <- func() {}
+	}
 	w.want(404, "document.get.c.a", "") // that it ended is in memory and needs no worker
 	overloaded("the readers' queue is full", "document.get.c.unknown", "collection.get.c", "collection.list", "history.c.a", "status", "batch.c")
 	w.want(201, "document.upsert.c.a", "{}")
 	release()
-	w.eventually("the queue is empty", func() bool { return len(w.processor.service.reads) == 0 })
+	w.eventually("the queues are empty", func() bool {
+		return len(w.processor.service.gets) == 0 && len(w.processor.service.looks) == 0
+	})
 	w.want(200, "document.get.c.a", "")
 
-	w.processor.service.queued.Add(maxQueuedBytes)
-	overloaded("too many bytes are waiting", "document.upsert.c.a")
-	w.processor.service.queued.Add(-maxQueuedBytes)
+	w.processor.service.held.Add(maxHeldBytes)
+	w.refused(429, "overloaded", "document.upsert.c.a", `{"x":"`+strings.Repeat("x", smallRequest)+`"}`)
+	w.want(200, "document.upsert.c.a", "{}")
+	w.processor.service.held.Add(-maxHeldBytes)
 	w.processor.service.waiting.Add(maxWaiting)
 	w.refused(429, "overloaded", "document.get.c.a", "", "Lapse-Min-Seq", "1000000")
 	w.processor.service.waiting.Add(-maxWaiting)
@@ -79,7 +84,7 @@ func TestPanic(t *testing.T) {
 	service, machine := w.processor.service, w.processor.writer.machine
 	reader := func(do func()) {
 		done := make(chan struct{})
-		service.reads <- func() { do(); close(done) }
+		service.looks <- func() { do(); close(done) }
 		<-done
 	}
 	log := service.log

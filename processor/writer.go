@@ -20,6 +20,8 @@ const (
 	maxInFlight    = 8192     // events decided and not yet folded; well below what a stream queues
 	maxFlightBytes = 16 << 20 // bytes of their bodies; with one batch more below it, too
 	maxGroups      = 64       // appends not yet acknowledged
+	maxUntold      = 4 * maxInFlight
+	maxUntoldBytes = 64 << 20 // bytes of outcomes that wait for the log; with one batch more
 	maxSyncGroups  = 2        // the same where each is synced: more wait for the next group instead
 	atomicFrom     = 10       // synced events from which an atomic batch beats single ones
 	ackTimeout     = 10 * time.Second
@@ -72,6 +74,7 @@ type writer struct {
 	name      string                // of this writer, in WriterStarted
 
 	waiting    []decided // by outcome.Seq
+	untold     int       // bytes of the bodies of those outcomes
 	unsent     []stretch // decided and not yet appended, in order
 	groups     []group   // appends not acknowledged, oldest first
 	retry      []*wish   // to be decided before anything new, in order
@@ -145,7 +148,8 @@ func (w *writer) full() bool {
 		groups = maxSyncGroups
 	}
 	return w.draining && w.machine.Pending() > 0 || len(w.unsent) > 0 || len(w.groups) >= groups ||
-		w.machine.Pending() >= maxInFlight || w.machine.PendingBytes() >= maxFlightBytes
+		w.machine.Pending() >= maxInFlight || w.machine.PendingBytes() >= maxFlightBytes ||
+		len(w.waiting) >= maxUntold || w.untold >= maxUntoldBytes
 }
 
 // untilNext is how long nothing but a message can give the writer work.
@@ -276,6 +280,7 @@ func (w *writer) decide(one *wish) (bytes int, err error) {
 		w.draining = true // before anything else, what it made overdue
 	}
 	w.waiting = append(w.waiting, decided{one, first, o})
+	w.untold += len(o.Body)
 	return bytes, nil
 }
 

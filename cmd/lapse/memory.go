@@ -14,3 +14,16 @@ func collectLess() {
 		debug.SetGCPercent(300)
 	}
 }
+
+// heapBytes is what the heap may grow to, besides the projection's cache and
+// memtables, before it is collected more often: some more than requests, and
+// what waits to be sent, can hold on to.
+const heapBytes = 1 << 30
+
+// limitHeap keeps garbage from multiplying what clients make lapse hold on to.
+// GOMEMLIMIT, if set, has the last word.
+func limitHeap(cacheBytes int64, memTables uint64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(heapBytes + cacheBytes + int64(memTables))
+	}
+}

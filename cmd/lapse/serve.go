@@ -185,6 +185,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		},
 	}
 	options.Projection.CacheBytes = f.cacheBytes
+	options = options.EnsureDefaults()
+	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes)
 	p, err := processor.Start(ctx, logConn, serviceConn, options)
 	if bar != nil {
 		bar.Done()

@@ -16,6 +16,7 @@ var accountsTemplate = template.Must(template.New("accounts").Parse(accountsText
 
 // The users of accounts.conf.tmpl.
 const (
+	userClient      = "client"
 	userProcessor   = "processor"
 	userService     = "service"
 	userGateLog     = "gate_log"

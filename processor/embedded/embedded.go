@@ -76,7 +76,9 @@ type Server struct {
 	log  *slog.Logger
 	lock io.Closer
 	gate *gate
-	stop sync.Once
+	// watch keeps clients from taking all memory.
+	watch *watch
+	stop  sync.Once
 }
 
 // Start starts a server and returns when it serves clients and its streams are
@@ -109,6 +111,8 @@ func (s *Server) start(o *Options, host string, port int) error {
 		Port:               port,
 		MaxPayload:         maxPayload,
 		MaxPending:         maxPending,
+		MaxConn:            maxConnections,
+		MaxSubs:            maxSubscriptions,
 		JetStream:          true,
 		StoreDir:           o.StoreDir,
 		JetStreamMaxMemory: maxMemory,
@@ -146,6 +150,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		return fmt.Errorf("the NATS server accepts no connections on %s after 10 s: try another --listen", o.Listen)
 	}
 	s.url = clientURL(ns.Addr())
+	s.watch = s.startWatch()
 	s.gate, err = s.openGate(o)
 	return err
 }
@@ -158,6 +163,9 @@ func (s *Server) URL() string { return s.url }
 // before.
 func (s *Server) Shutdown() {
 	s.stop.Do(func() {
+		if s.watch != nil {
+			s.watch.end()
+		}
 		if s.gate != nil {
 			s.gate.close()
 		}

@@ -34,6 +34,11 @@ type gate struct {
 const (
 	maxCalls    = 64
 	callTimeout = 5 * time.Second
+
+	// What may wait of each kind of request. The rest is dropped, as JetStream
+	// itself does: clients ask again.
+	maxPassing      = 64 << 10
+	maxPassingBytes = 16 << 20
 )
 
 func (s *Server) openGate(o *Options) (_ *gate, err error) {
@@ -63,7 +68,11 @@ func (s *Server) openGate(o *Options) (_ *gate, err error) {
 		"$JS.ACK." + log + ".>":                         g.pass,
 		"$JS.FC." + log + ".>":                          g.pass,
 	} {
-		if _, err = g.clients.Subscribe(subject, handle); err != nil {
+		var sub *nats.Subscription
+		if sub, err = g.clients.Subscribe(subject, handle); err == nil {
+			err = sub.SetPendingLimits(maxPassing, maxPassingBytes)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

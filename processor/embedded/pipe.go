@@ -3,6 +3,7 @@ package embedded
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -11,16 +12,25 @@ import (
 // inProcess connects to the server without the kernel between. The server's
 // own in-process connections are pipes without a buffer: who publishes waits
 // until the server has read and parsed it. These have one on the way in.
-type inProcess struct{ *server.Server }
+type inProcess struct {
+	*server.Server
+	wait atomic.Pointer[func()]
+}
 
 // InProcessConn implements nats.InProcessConnProvider.
-func (s inProcess) InProcessConn() (net.Conn, error) {
+func (s *inProcess) InProcessConn() (net.Conn, error) {
 	c, err := s.Server.InProcessConn()
 	if err != nil {
 		return nil, err
 	}
-	return newBufferedConn(c), nil
+	b := newBufferedConn(c)
+	b.wait = &s.wait
+	return b, nil
 }
+
+// Throttle has the connection call wait each time before it reads on. A server
+// whose messages are not read lets those wait who send them.
+func (s *inProcess) Throttle(wait func()) { s.wait.Store(&wait) }
 
 // maxBuffered is how many bytes may wait before a write does.
 const maxBuffered = 1 << 20
@@ -28,6 +38,7 @@ const maxBuffered = 1 << 20
 // bufferedConn is a connection whose writes return before they are read.
 type bufferedConn struct {
 	net.Conn
+	wait *atomic.Pointer[func()] // before each read
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -37,10 +48,17 @@ type bufferedConn struct {
 }
 
 func newBufferedConn(c net.Conn) *bufferedConn {
-	b := &bufferedConn{Conn: c}
+	b := &bufferedConn{Conn: c, wait: new(atomic.Pointer[func()])}
 	b.changed.L = &b.mu
 	go b.forward()
 	return b
+}
+
+func (b *bufferedConn) Read(p []byte) (int, error) {
+	if wait := b.wait.Load(); wait != nil {
+		(*wait)()
+	}
+	return b.Conn.Read(p)
 }
 
 func (b *bufferedConn) Write(p []byte) (int, error) {

@@ -1,0 +1,204 @@
+package processor
+
+import (
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Requests come in on one goroutine of NATS, which keeps without a bound what
+// it has no time for. So nothing happens on it but this: a request finds a place
+// among the arrivals or is refused. Places and bytes are bounded from there on,
+// until its reply.
+
+// Bounds of what requests hold on to.
+const (
+	// maxHeldBytes bounds the bodies of requests that have no reply yet. What
+	// is made of them while they are judged may be three times as much.
+	maxHeldBytes = 128 << 20
+	// smallRequest is the size up to which a request takes a place and counts
+	// no bytes, so that bodies of megabytes keep nobody from reading.
+	smallRequest = 4 << 10
+	// largeBody is the size from which a body is parsed on a worker, not while
+	// others wait behind it: that takes 0.1 ms.
+	largeBody = 16 << 10
+	// aheadMessages and aheadBytes are what may be read of the connection before
+	// it is looked at. The rest waits in the NATS server, which makes those wait
+	// who send too much.
+	aheadMessages = 8192
+	aheadBytes    = 32 << 20
+	// pendingBytes is more than can be read ahead: beyond it NATS would drop
+	// requests without a word.
+	pendingBytes = 512 << 20
+)
+
+// What requests are told for which there is no place.
+var (
+	tooManyRequests  = schema.ErrOverloaded.With("too many requests are waiting: try again later")
+	tooManyBytes     = schema.ErrOverloaded.With("too many bytes of requests are waiting: try again later")
+	tooManyMutations = schema.ErrOverloaded.With("too many mutations are waiting: try again later")
+	tooManyQueries   = schema.ErrOverloaded.With("too many queries are waiting: try again later")
+)
+
+// replyPrefix is what a request's reply subject has to start with. A service
+// publishes wherever a client says, so it says no to everything but inboxes.
+const replyPrefix = "_INBOX."
+
+// handle takes one request.
+func (s *service) handle(m micro.Request) {
+	data := m.Data()
+	defer s.reading.took(len(data))
+	r := &request{service: s, to: m.Reply()}
+	if r.to != "" && !strings.HasPrefix(r.to, replyPrefix) {
+		s.noInbox.warn(s.logger, "request refused: its reply subject is no inbox", "subject", m.Subject(), "reply", r.to)
+		return
+	}
+	defer r.recover()
+	r.name = strings.TrimPrefix(m.Subject(), s.options.Database.API())
+	r.op, r.tail = splitOperation(r.name)
+	if r.op != "query" {
+		r.others.Add(1)
+	}
+	r.size = r.keepHeaders(m.Headers())
+	if takesBody(r.op) {
+		r.data = data
+		r.size += int64(len(data))
+	}
+	if r.size <= smallRequest {
+		r.size = 0
+	} else if r.held.Add(r.size) > maxHeldBytes {
+		r.refuse(tooManyBytes)
+		return
+	}
+	arrivals := s.arrivals
+	if schema.ParseOp(r.op) != schema.NoOp {
+		arrivals = s.changes
+	}
+	select {
+	case arrivals <- r:
+	default:
+		r.refuse(tooManyRequests)
+	}
+}
+
+// takesBody tells whether anything in the body of a request is looked at.
+func takesBody(op string) bool {
+	switch op {
+	case "document.get", "collection.get", "collection.list", "status":
+		return false
+	}
+	return true
+}
+
+// keepHeaders keeps what a request is asked by and returns the size of all its
+// headers.
+func (r *request) keepHeaders(all micro.Headers) (size int64) {
+	for name, values := range all {
+		for _, value := range values {
+			size += int64(len(name) + len(value))
+		}
+		switch name {
+		case schema.HeaderMinSeq, schema.HeaderIfMatch, schema.HeaderRequestID:
+			if r.header == nil {
+				r.header = make(micro.Headers, 3)
+			}
+			r.header[name] = values
+		}
+	}
+	return size
+}
+
+// receive lets those that arrived go on, in the order in which they came, until
+// the service ends.
+func (s *service) receive(arrivals <-chan *request) {
+	for {
+		select {
+		case r := <-arrivals:
+			r.begin()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// queue has a worker do something about the request.
+func (r *request) queue(lane chan<- func(), do func()) {
+	select {
+	case lane <- func() {
+		defer r.recover()
+		do()
+	}:
+	default:
+		r.refuse(tooManyRequests)
+	}
+}
+
+// reading knows how far a connection is ahead of those who look at what it read.
+type reading struct {
+	nc       *nats.Conn
+	messages atomic.Uint64 // taken
+	bytes    atomic.Uint64
+	// The rest of what came was for others: $SRV.>, and headers.
+	otherMessages, otherBytes atomic.Uint64
+}
+
+func (r *reading) took(bytes int) {
+	r.bytes.Add(uint64(bytes))
+	r.messages.Add(1)
+}
+
+// throttled is a connection that can be made to wait before it reads on.
+type throttled interface{ Throttle(wait func()) }
+
+// throttle keeps the connection from reading further ahead than is good.
+func (r *reading) throttle(nc *nats.Conn) {
+	r.nc = nc
+	if conn, ok := nc.Opts.InProcessServer.(throttled); ok {
+		conn.Throttle(r.wait)
+	}
+}
+
+// wait returns when not much waits that was read, and at once as a rule.
+func (r *reading) wait() {
+	for {
+		messages, bytes := atomic.LoadUint64(&r.nc.InMsgs), atomic.LoadUint64(&r.nc.InBytes)
+		took := r.messages.Load()
+		if messages-took-r.otherMessages.Load() <= aheadMessages &&
+			bytes-r.bytes.Load()-r.otherBytes.Load() <= aheadBytes {
+			return
+		}
+		time.Sleep(time.Millisecond)
+		if r.messages.Load() == took {
+			// Nobody takes anything, so there is nothing left to take.
+			r.otherMessages.Store(messages - took)
+			r.otherBytes.Store(bytes - r.bytes.Load())
+			return
+		}
+	}
+}
+
+// seldom keeps a warning that clients can bring about from filling the log.
+type seldom struct {
+	next    atomic.Int64 // when it may be said again, in ms
+	skipped atomic.Int64
+}
+
+const seldomEvery = 1000 // ms
+
+func (s *seldom) warn(to *slog.Logger, what string, args ...any) {
+	now, next := time.Now().UnixMilli(), s.next.Load()
+	if now < next || !s.next.CompareAndSwap(next, now+seldomEvery) {
+		s.skipped.Add(1)
+		return
+	}
+	if n := s.skipped.Swap(0); n > 0 {
+		args = append(args, "more", n)
+	}
+	to.Warn(what, args...)
+}

@@ -1,0 +1,472 @@
+package processor
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/flood"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// crowd is requests that are sent without waiting for their replies, each of
+// which must come once.
+type crowd struct {
+	w     *wire
+	inbox string
+	sent  int
+
+	mu      sync.Mutex
+	codes   map[int]int
+	replies map[int]bool
+}
+
+func (w *wire) newCrowd() *crowd {
+	w.t.Helper()
+	c := &crowd{w: w, inbox: w.client.NewInbox() + ".", codes: make(map[int]int), replies: make(map[int]bool)}
+	sub, err := w.client.Subscribe(c.inbox+"*", func(m *nats.Msg) {
+		r, err := readReply(m)
+		n, _ := strconv.Atoi(strings.TrimPrefix(m.Subject, c.inbox))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err != nil || c.replies[n] {
+			w.t.Errorf("request %d: %v, answered before: %v", n, err, c.replies[n])
+		}
+		c.replies[n] = true
+		c.codes[r.code]++
+	})
+	w.check(err)
+	w.check(sub.SetPendingLimits(-1, -1))
+	w.t.Cleanup(func() { _ = sub.Unsubscribe() })
+	return c
+}
+
+func (c *crowd) ask(tail string, body []byte) {
+	c.w.t.Helper()
+	c.w.check(c.w.client.PublishRequest("lapse.main.api."+tail, c.inbox+strconv.Itoa(c.sent), body))
+	c.sent++
+}
+
+// answered returns how many replies have each code.
+func (c *crowd) answered() map[int]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[int]int)
+	for code, n := range c.codes {
+		all[code] = n
+	}
+	return all
+}
+
+// wait waits until every request has its reply.
+func (c *crowd) wait() map[int]int {
+	c.w.t.Helper()
+	c.w.eventually(fmt.Sprintf("%d replies", c.sent), func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.replies) == c.sent
+	})
+	return c.answered()
+}
+
+// TestFlood: of a flood that the writer has no time for, as much as there is
+// room for waits, and the rest is told so before any time passes.
+func TestFlood(t *testing.T) {
+	const places = 500
+	requests := stress.Pick(5_000, 100_000)
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		release := w.holdWriter()
+		began := time.Now()
+		c := w.newCrowd()
+		for n := range requests {
+			c.ask(fmt.Sprintf("document.upsert.c.%d", n), []byte(`{"n":1}`))
+		}
+		synctest.Wait()
+		if now := c.answered(); now[429] != requests-places || len(now) != 1 {
+			t.Errorf("while the writer is busy %d places are taken of %d requests: %v", places, requests, now)
+		}
+		if passed := time.Since(began); passed != 0 {
+			t.Errorf("they were refused after %s", passed)
+		}
+		w.want(404, "document.get.c.0", "")
+		release()
+		if all := c.wait(); all[201] != places || all[429] != requests-places {
+			t.Errorf("at the end: %v", all)
+		}
+		w.idle()
+	}, func(o *Options) { o.Queue = places })
+}
+
+// idle checks that nothing is held on to once everything is answered.
+func (w *wire) idle() {
+	w.t.Helper()
+	release := w.holdWriter()
+	defer release()
+	if held, untold := w.processor.service.held.Load(), w.processor.writer.untold; held != 0 || untold != 0 {
+		w.t.Errorf("%d bytes of requests and %d of outcomes are left", held, untold)
+	}
+}
+
+// TestFloodOfBytes: bodies are bounded by their bytes, and small requests have
+// their places all the same.
+func TestFloodOfBytes(t *testing.T) {
+	const size, fit = 1 << 20, maxHeldBytes >> 20
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		w.want(201, "document.create.c.a", "{}")
+		body := []byte(`{"x":"` + strings.Repeat("x", size) + `"}`)
+		before := heap()
+		release := w.holdWriter()
+		began := time.Now()
+		c := w.newCrowd()
+		for n := range fit + 100 {
+			op := []string{"document.create.nowhere." + strconv.Itoa(n), "document.patch.c.a", "batch.nowhere"}[n%3]
+			if n%3 == 2 {
+				body := fmt.Appendf(nil, `{"operations":[{"op":"create","id":"%d","body":{"x":"%s"}}]}`, n, body[6:size])
+				c.ask(op, body)
+				continue
+			}
+			c.ask(op, body)
+		}
+		synctest.Wait()
+		now := c.answered()
+		if n := now[429]; n < 100 || n > 102 || len(now) != 1 {
+			t.Errorf("%d bodies of 1 MiB fit: %v", fit, now)
+		}
+		if held := w.processor.service.held.Load(); held > maxHeldBytes+8<<20 {
+			t.Errorf("%d bytes are held", held)
+		}
+		// A body, and the document that was made of it.
+		if more := heap() - before; more > 3*maxHeldBytes {
+			t.Errorf("the heap is %d MiB larger", more>>20)
+		}
+		w.want(200, "document.get.c.a", "")
+		c.ask("document.delete.c.a", nil)
+		synctest.Wait()
+		if n := c.answered()[429]; n != now[429] {
+			t.Error("a small mutation was refused while large ones wait")
+		}
+		if passed := time.Since(began); passed != 0 {
+			t.Errorf("they were refused after %s", passed)
+		}
+		release()
+		c.wait()
+		w.idle()
+	})
+}
+
+// TestFloodOfReads: what goes through much keeps no get waiting, and a flood of
+// either is told so at once.
+func TestFloodOfReads(t *testing.T) {
+	const places = 100
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		w.want(201, "document.create.c.a", "{}")
+		s := w.processor.service
+		for lane, tails := range map[chan func()][]string{
+			s.looks:   {"status", "collection.get.c", "collection.list", "history.c.a", "batch.c"},
+			s.gets:    {"document.get.c.unknown"},
+			s.queries: {"query.c"},
+		} {
+			began := time.Now()
+			let := make(chan struct{})
+			for range 2 {
+				lane <- func() { <-let }
+			}
+			synctest.Wait() // all workers are busy
+			c := w.newCrowd()
+			for n := range 10 * places {
+				body := ""
+				if tails[n%len(tails)] == "batch.c" {
+					body = `{"operations":[{"op":"get","id":"a"}]}`
+				}
+				c.ask(tails[n%len(tails)], []byte(body))
+			}
+			synctest.Wait()
+			if now := c.answered(); now[429] != 9*places || len(now) != 1 {
+				t.Errorf("%v: %d wait of %d: %v", tails, places, c.sent, now)
+			}
+			w.want(200, "document.get.c.a", "")
+			w.want(200, "document.upsert.c.a", `{"n":1}`)
+			if passed := time.Since(began); passed != 0 {
+				t.Errorf("%v: they were refused after %s", tails, passed)
+			}
+			close(let)
+			if all := c.wait(); all[200]+all[404] != places {
+				t.Errorf("%v: at the end: %v", tails, all)
+			}
+		}
+		w.idle()
+	}, func(o *Options) { o.Queue, o.QueryQueue, o.Workers, o.QueryWorkers = places, places, 2, 2 })
+}
+
+// TestBlockedReaders: who asks and never reads is cut off before it takes all
+// memory, and others are answered meanwhile.
+func TestBlockedReaders(t *testing.T) {
+	const readers, each = 3, 250 // MiB, more than may wait for all of them
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.large", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
+	w.want(201, "document.create.c.a", "{}")
+	before := heap()
+	var blocked sync.WaitGroup
+	for range readers {
+		c, err := flood.Dial(w.client.ConnectedAddr())
+		w.check(err)
+		t.Cleanup(func() { c.Close() })
+		blocked.Go(func() {
+			for end := time.Now().Add(3 * patience); time.Now().Before(end); {
+				subject := "lapse.main.api.document.get.c.large"
+				if c.Sent() >= each {
+					subject = "$SRV.NOBODY"
+					time.Sleep(10 * time.Millisecond)
+				}
+				if c.Send(subject, nil) != nil || c.Flush() != nil {
+					return // cut off
+				}
+			}
+			t.Errorf("it did not read %d replies and is still there", each)
+		})
+	}
+	done := make(chan struct{})
+	go func() { blocked.Wait(); close(done) }()
+	served, most := 0, int64(0)
+	for ; ; served++ {
+		w.want(200, "document.get.c.a", "")
+		if served%100 == 0 {
+			most = max(most, heap()-before)
+		}
+		select {
+		case <-done:
+			t.Logf("%d requests answered meanwhile, the heap %d MiB larger at most", served, most>>20)
+			if most > readers*256<<20+256<<20 { // what NATS lets each have, if the watch comes late
+				t.Errorf("the heap is %d MiB larger", most>>20)
+			}
+			w.want(200, "document.get.c.large", "")
+			return
+		default:
+		}
+	}
+}
+
+// TestMutationsQueuedWhileDown: however many mutations wait at the start, few of
+// them are in memory at a time, and requests are answered before the last of
+// them.
+func TestMutationsQueuedWhileDown(t *testing.T) {
+	mutations := stress.Pick(20_000, 1_000_000)
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", "{}")
+	w.stop()
+	js, err := jetstream.New(w.client, jetstream.WithPublishAsyncMaxPending(4096))
+	w.check(err)
+	body := []byte(`{"text":"` + strings.Repeat("x", 200) + `"}`)
+	for n := range mutations {
+		if n%2000 == 0 {
+			<-js.PublishAsyncComplete()
+		}
+		_, err := js.PublishAsync(fmt.Sprintf("lapse.main.mutations.document.upsert.c.%d", n%1000), body)
+		w.check(err)
+	}
+	<-js.PublishAsyncComplete()
+	before := heap()
+	w.start()
+	served, most := 0, int64(0)
+	for {
+		status, err := w.processor.Status(w.ctx())
+		w.check(err)
+		if status.MutationsBehind == 0 {
+			break
+		}
+		w.want(200, "document.get.c.a", "")
+		w.want(200, "document.upsert.c.a", "{}")
+		if served++; served%50 == 0 {
+			most = max(most, heap()-before)
+		}
+	}
+	t.Logf("%d requests answered meanwhile, the heap %d MiB larger at most", served, most>>20)
+	if most > 96<<20 {
+		t.Errorf("the heap is %d MiB larger", most>>20)
+	}
+	if status, err := w.processor.Status(w.ctx()); err != nil || status.Documents != 1001 {
+		t.Errorf("%+v, %v", status, err)
+	}
+}
+
+// TestBatchOfLargeDocuments: a batch reads so many bytes and no more, whatever
+// becomes of its operations.
+func TestBatchOfLargeDocuments(t *testing.T) {
+	m := fresh(t)
+	decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`)))
+	for _, operation := range []string{`{"op":"patch","id":"a","body":{"y":1}}`, `{"op":"get","id":"a"},{"op":"patch","id":"b","body":{}}`} {
+		for _, atomic := range []bool{false, true} {
+			before := m.read
+			operations := strings.Repeat(operation+",", 400) + operation
+			b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, operations))
+			if fault != nil {
+				t.Fatal(fault)
+			}
+			o, _, err := m.DecideBatch(1001_000, b, 4<<20)
+			if err != nil || o.Code != 200 || len(o.Body) > 4<<20 {
+				t.Fatalf("%d with %d bytes, %v", o.Code, len(o.Body), err)
+			}
+			if read := m.read - before; read > maxBatchBytes+4<<20 {
+				t.Errorf("%s, atomic %t: %d MiB were read", operation, atomic, read>>20)
+			}
+			if !atomic && !bytes.Contains(o.Body, []byte("use smaller batches")) {
+				t.Errorf("%s: nothing was refused", operation)
+			}
+		}
+	}
+}
+
+// TestBatchOfLargeGets is the same for one that only reads.
+func TestBatchOfLargeGets(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
+	operations := strings.TrimSuffix(strings.Repeat(`{"op":"get","id":"a"},`, 200), ",")
+	r := w.want(200, "batch.c", `{"operations":[`+operations+`]}`)
+	for text, want := range map[string]int{
+		`"code":200`:     3,
+		"reply of the":   (maxBatchBytes >> 20) - 3,
+		"documents of t": 200 - (maxBatchBytes >> 20),
+	} {
+		if n := bytes.Count(r.body, []byte(text)); n < want-1 || n > want+1 {
+			t.Errorf("%d results have %q, want about %d", n, text, want)
+		}
+	}
+	w.idle()
+}
+
+// TestWriterWaitsWithOutcomes: what waits to be told is bounded, whether it
+// changed anything or not.
+func TestWriterWaitsWithOutcomes(t *testing.T) {
+	for _, w := range []*writer{
+		{machine: fresh(t), untold: maxUntoldBytes},
+		{machine: fresh(t), waiting: make([]decided, maxUntold)},
+	} {
+		if !w.full() {
+			t.Errorf("%d outcomes of %d bytes wait, and there may be more", len(w.waiting), w.untold)
+		}
+	}
+}
+
+// TestShared: however many ask at a time, it is done once for those who asked
+// before it began.
+func TestShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			s     shared[string, int]
+			runs  atomic.Int64
+			asked sync.WaitGroup
+		)
+		work := func() (int, error) {
+			n := int(runs.Add(1))
+			time.Sleep(time.Second)
+			return n, nil
+		}
+		ask := func(key string, want int) {
+			asked.Go(func() {
+				if n, err := s.do(key, work); n != want || err != nil {
+					t.Errorf("%s: %d, %v, want %d", key, n, err, want)
+				}
+			})
+		}
+		ask("a", 1)
+		synctest.Wait()
+		for range 100 {
+			ask("a", 2)
+		}
+		asked.Wait()
+		ask("b", 3)
+		asked.Wait()
+		if len(s.queues) != 0 {
+			t.Errorf("%d are left", len(s.queues))
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = s.do("c", func() (int, error) { panic("on purpose") })
+		}()
+		if n, err := s.do("c", func() (int, error) { return 4, nil }); n != 4 || err != nil {
+			t.Errorf("after a panic: %d, %v", n, err)
+		}
+	})
+}
+
+// TestReadingAhead: a connection waits while much of what it read is not taken,
+// and not for what others took.
+func TestReadingAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &reading{nc: &nats.Conn{}}
+		waited := func() time.Duration {
+			began := time.Now()
+			r.wait()
+			return time.Since(began)
+		}
+		r.nc.InMsgs = aheadMessages
+		if d := waited(); d != 0 {
+			t.Errorf("it waited %s for what it may read ahead", d)
+		}
+		// Ten too many, taken by and by.
+		r.nc.InMsgs += 10
+		go func() {
+			for range 20 {
+				time.Sleep(700 * time.Microsecond)
+				r.took(0)
+			}
+		}()
+		if d := waited(); d < 7*time.Millisecond || d > 9*time.Millisecond {
+			t.Errorf("it waited %s for ten messages to be taken", d)
+		}
+		time.Sleep(time.Second)
+		// The rest went elsewhere, as what nobody takes shows.
+		r.nc.InMsgs += 10 * aheadMessages
+		r.nc.InBytes += 10 * aheadBytes
+		if d := waited(); d != time.Millisecond {
+			t.Errorf("it waited %s for nothing", d)
+		}
+		r.nc.InMsgs += aheadMessages
+		r.nc.InBytes += aheadBytes
+		if d := waited(); d != 0 {
+			t.Errorf("it waited %s after that", d)
+		}
+		r.nc.InBytes++
+		go func() { time.Sleep(time.Microsecond); r.took(1) }()
+		if d := waited(); d != time.Millisecond {
+			t.Errorf("it waited %s for a byte", d)
+		}
+	})
+}
+
+// TestSeldom: what clients can have said over and over is said once a second.
+func TestSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			s    seldom
+			logs logBuffer
+		)
+		logger := slog.New(slog.NewTextHandler(&logs, nil))
+		for range 3 {
+			for range 1000 {
+				s.warn(logger, "again")
+			}
+			time.Sleep(time.Second)
+		}
+		if lines := strings.Split(strings.TrimSpace(logs.String()), "\n"); len(lines) != 3 || !strings.HasSuffix(lines[1], "more=999") {
+			t.Errorf("said:\n%s", logs.String())
+		}
+	})
+}

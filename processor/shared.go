@@ -1,0 +1,82 @@
+package processor
+
+import (
+	"sync"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// count counts the documents of a collection. That goes through all that are
+// overdue, of which there may be a million for some seconds, so it is done once
+// for all who ask meanwhile.
+func (s *service) count(c *schema.Collection) (projections.Counts, error) {
+	return s.counts.do(c.Incarnation, func() (projections.Counts, error) {
+		// By the collection as it is now: the result is told to those, too, who
+		// saw a later one.
+		if latest, ok := s.store.Collection(c.Name); ok && latest.Incarnation == c.Incarnation {
+			c = latest
+		}
+		return s.store.Count(c, s.now())
+	})
+}
+
+// shared does for many who ask at a time, with the same key, what is the same
+// for all of them: once, and begun after each of them asked, so that nobody gets
+// an answer older than the question. The zero value is ready.
+type shared[K comparable, V any] struct {
+	mu     sync.Mutex
+	queues map[K]*sharing[V]
+}
+
+// sharing is what is under way for one key.
+type sharing[V any] struct {
+	users   int           // who hold it
+	working chan struct{} // holds something while somebody does it
+	next    *result[V]    // of the one that has not begun, nil if nobody waits
+}
+
+type result[V any] struct {
+	done  chan struct{} // closed when there is one
+	value V
+	err   error
+}
+
+func (s *shared[K, V]) do(key K, work func() (V, error)) (V, error) {
+	s.mu.Lock()
+	q := s.queues[key]
+	if q == nil {
+		if s.queues == nil {
+			s.queues = make(map[K]*sharing[V])
+		}
+		q = &sharing[V]{working: make(chan struct{}, 1)}
+		s.queues[key] = q
+	}
+	q.users++
+	r, first := q.next, q.next == nil
+	if first {
+		r = &result[V]{done: make(chan struct{})}
+		q.next = r
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if q.users--; q.users == 0 {
+			delete(s.queues, key)
+		}
+	}()
+	if !first {
+		<-r.done
+		return r.value, r.err
+	}
+	q.working <- struct{}{}
+	defer func() { <-q.working }()
+	s.mu.Lock()
+	q.next = nil
+	s.mu.Unlock()
+	r.err = errPanic // unless it returns
+	defer close(r.done)
+	r.value, r.err = work()
+	return r.value, r.err
+}

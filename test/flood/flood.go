@@ -1,0 +1,133 @@
+// Package flood is a NATS client for those who don't behave: it sends requests
+// without waiting for anything, and reads the replies when it likes, or never.
+package flood
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nuid"
+)
+
+// Client is a connection. One goroutine may send while another reads.
+type Client struct {
+	conn  net.Conn
+	out   *bufio.Writer
+	in    *bufio.Reader
+	inbox string
+	sent  int
+}
+
+// Dial connects to a NATS server at HOST:PORT or at a URL, without credentials.
+func Dial(address string) (*Client, error) {
+	conn, err := net.Dial("tcp", strings.TrimPrefix(address, "nats://"))
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{conn: conn, out: bufio.NewWriterSize(conn, 64<<10), in: bufio.NewReaderSize(conn, 64<<10),
+		inbox: "_INBOX." + nuid.Next() + "."}
+	fmt.Fprintf(c.out, "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true}\r\nSUB %s* 1\r\nPING\r\n", c.inbox)
+	if err = c.out.Flush(); err == nil {
+		err = c.until("PONG")
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("flood: %s: %w", address, err)
+	}
+	return c, nil
+}
+
+func (c *Client) until(line string) error {
+	for {
+		got, err := c.in.ReadString('\n')
+		if err != nil || strings.TrimSpace(got) == line {
+			return err
+		}
+	}
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Send sends request number Sent, which may stay in memory until Flush.
+func (c *Client) Send(subject string, body []byte) error {
+	var line [512]byte
+	b := append(append(append(line[:0], "PUB "...), subject...), ' ')
+	b = strconv.AppendInt(append(b, c.inbox...), int64(c.sent), 10)
+	b = strconv.AppendInt(append(b, ' '), int64(len(body)), 10)
+	if _, err := c.out.Write(append(b, "\r\n"...)); err != nil {
+		return err
+	}
+	if _, err := c.out.Write(body); err != nil {
+		return err
+	}
+	c.sent++
+	_, err := c.out.WriteString("\r\n")
+	return err
+}
+
+// Sent is how many requests were sent.
+func (c *Client) Sent() int { return c.sent }
+
+// Flush writes what is in memory.
+func (c *Client) Flush() error { return c.out.Flush() }
+
+// SetDeadline makes reading and writing fail from then on.
+func (c *Client) SetDeadline(t time.Time) error { return c.conn.SetDeadline(t) }
+
+// Reply is what came back.
+type Reply struct {
+	N    int    // the request's number
+	Code int    // Lapse-Status; 0 if there is none
+	Body []byte // valid until the next Read
+}
+
+// Read reads the next reply. It returns io.EOF, or another error of the
+// connection, when the server has ended it.
+func (c *Client) Read() (r Reply, err error) {
+	for {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return r, err
+		}
+		fields := bytes.Fields(line)
+		switch {
+		case len(fields) == 0 || !bytes.HasSuffix(fields[0], []byte("MSG")):
+			if bytes.HasPrefix(line, []byte("-ERR")) {
+				return r, fmt.Errorf("flood: the server says %s", bytes.TrimSpace(line))
+			}
+			continue
+		case len(fields) < 4:
+			return r, fmt.Errorf("flood: %q", line)
+		}
+		if r.N, err = strconv.Atoi(string(bytes.TrimPrefix(fields[1], []byte(c.inbox)))); err != nil {
+			return r, err
+		}
+		total, err := strconv.Atoi(string(fields[len(fields)-1]))
+		if err != nil {
+			return r, err
+		}
+		header := 0
+		if fields[0][0] == 'H' {
+			if header, err = strconv.Atoi(string(fields[len(fields)-2])); err != nil {
+				return r, err
+			}
+		}
+		message := make([]byte, total+2)
+		if _, err := io.ReadFull(c.in, message); err != nil {
+			return r, err
+		}
+		r.Body = message[header:total]
+		const status = "Lapse-Status: "
+		if at := bytes.Index(message[:header], []byte(status)); at >= 0 && at+len(status)+3 <= header {
+			r.Code, err = strconv.Atoi(string(message[at+len(status) : at+len(status)+3]))
+		}
+		return r, err
+	}
+}

@@ -1,0 +1,36 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Memory is what the server's process holds in memory now, and the most that it
+// ever did, in bytes; Linux only.
+func (s *Server) Memory() (m Memory) {
+	s.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		var kib int64
+		if _, err := fmt.Sscanf(strings.TrimSpace(value), "%d kB", &kib); err != nil {
+			continue
+		}
+		switch name {
+		case "VmRSS":
+			m.Now = kib << 10
+		case "VmHWM":
+			m.Most = kib << 10
+		}
+	}
+	return m
+}
+
+// Memory is resident memory, in bytes.
+type Memory struct{ Now, Most int64 }
+
+func (m Memory) String() string { return fmt.Sprintf("%d MiB, at most %d MiB", m.Now>>20, m.Most>>20) }

@@ -1,0 +1,253 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/flood"
+	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/stress"
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// mostMemory is what lapse may take with small caches, whatever clients do.
+const mostMemory = 2 << 30
+
+// smallCaches are flags of serve that leave the memory to what clients do.
+var smallCaches = []string{"--cache-bytes", "67108864"}
+
+// flooded is what came of a flood: how many replies had which code, and how long
+// those took that were refused.
+type flooded struct {
+	sent    int
+	codes   map[int]int
+	refused []time.Duration
+}
+
+func (f flooded) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d requests, replies by code %v", f.sent, f.codes)
+	if len(f.refused) > 0 {
+		fmt.Fprintf(&b, ", refused within p50 %s, p99 %s, at most %s",
+			versus.Quantile(f.refused, 0.5), versus.Quantile(f.refused, 0.99), slices.Max(f.refused))
+	}
+	return b.String()
+}
+
+// flooding is how to flood: so many requests on each connection, as fast as they
+// go. At most window of them wait for their reply, all of them if it is 0.
+type flooding struct {
+	connections, requests, window int
+	request                       func(n int) (subject string, body []byte)
+}
+
+// run returns when each request has its reply, and fails the test if one has
+// none or two.
+func (f flooding) run(t *testing.T, url string) flooded {
+	t.Helper()
+	var (
+		all     = flooded{sent: f.connections * f.requests, codes: make(map[int]int)}
+		mu      sync.Mutex
+		running sync.WaitGroup
+		number  atomic.Int64
+	)
+	window := f.window
+	if window == 0 {
+		window = f.requests
+	}
+	for range f.connections {
+		c, err := flood.Dial(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		sent := make([]time.Time, f.requests)
+		room, ended := make(chan struct{}, window), make(chan struct{})
+		running.Go(func() {
+			for n := range sent {
+				select {
+				case room <- struct{}{}:
+				default:
+					err := c.Flush()
+					select {
+					case room <- struct{}{}:
+					case <-ended:
+						return
+					}
+					if err != nil {
+						t.Errorf("request %d: %v", n, err)
+						return
+					}
+				}
+				sent[n] = time.Now()
+				if err := c.Send(f.request(int(number.Add(1)))); err != nil {
+					t.Errorf("request %d: %v", n, err)
+					return
+				}
+			}
+			if err := c.Flush(); err != nil {
+				t.Error(err)
+			}
+		})
+		running.Go(func() {
+			defer close(ended)
+			codes, refused, seen := make(map[int]int), []time.Duration(nil), make([]bool, f.requests)
+			for n := range f.requests {
+				_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // rather than for ever
+				r, err := c.Read()
+				if err != nil {
+					t.Errorf("after %d of %d replies: %v", n, f.requests, err)
+					return
+				}
+				<-room
+				if seen[r.N] || r.Code == 0 {
+					t.Errorf("request %d has the reply %d, answered before: %v", r.N, r.Code, seen[r.N])
+				}
+				seen[r.N] = true
+				if codes[r.Code]++; r.Code == 429 {
+					refused = append(refused, time.Since(sent[r.N]))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for code, n := range codes {
+				all.codes[code] += n
+			}
+			all.refused = append(all.refused, refused...)
+		})
+	}
+	running.Wait()
+	return all
+}
+
+// floods are requests that cost little, or much, or hold on to much.
+func floods() map[string]func(n int) (subject string, body []byte) {
+	large := []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`)
+	gets := []byte(`{"operations":[` + strings.TrimSuffix(strings.Repeat(`{"op":"get","id":"large"},`, 1000), ",") + `]}`)
+	patches := []byte(`{"operations":[` + strings.TrimSuffix(strings.Repeat(`{"op":"patch","id":"large","body":{"y":1}},`, 1000), ",") + `]}`)
+	plain := func(tail, body string) func(int) (string, []byte) {
+		return func(int) (string, []byte) { return "lapse.main.api." + tail, []byte(body) }
+	}
+	return map[string]func(int) (string, []byte){
+		"get": plain("document.get.orders.a", ""),
+		"upsert": func(n int) (string, []byte) {
+			return "lapse.main.api.document.upsert.orders." + versus.ID(n%100_000), versus.Document(n % 100_000)
+		},
+		"status":  plain("status", ""),
+		"history": plain("history.orders.a", ""),
+		"query":   plain("query.orders", `{"where":"doc.total > 100","orderBy":[{"path":"/customer"}]}`),
+		"unknown": plain("misspelt", ""),
+		"large": func(n int) (string, []byte) {
+			return "lapse.main.api.document.upsert.orders." + versus.ID(n%100), large
+		},
+		"large gets":    plain("document.get.orders.large", ""),
+		"large batches": plain("batch.orders", string(gets)),
+		"large patches": plain("batch.orders", string(patches)),
+	}
+}
+
+// TestFloods: whatever is asked as fast as it goes, each request has one reply,
+// memory is bounded, and the next client is served.
+func TestFloods(t *testing.T) {
+	s := harness.Serve(t, append(smallCaches, "--durability", "os")...)
+	s.Run("collection", "create", "orders", "--default-ttl", "1h")
+	s.Run("document", "upsert", "orders", "a", `{"total":1}`)
+	s.RunInput(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`, "document", "upsert", "orders", "large", "-")
+	for name, request := range floods() {
+		f := flooding{connections: 4, requests: stress.Pick(1_000, 500_000), request: request}
+		if strings.HasPrefix(name, "large") {
+			f.requests, f.window = stress.Pick(4, 200), 20
+		}
+		all := f.run(t, s.URL())
+		t.Logf("%s: %s; memory %s", name, all, s.Memory())
+		if all.codes[503] > 0 {
+			t.Logf("stderr: %s", s.Stderr())
+		}
+		s.Run("document", "get", "orders", "a")
+	}
+	if most := s.Memory().Most; most > mostMemory {
+		t.Errorf("it took %d MiB", most>>20)
+	}
+}
+
+// TestRefusedAtOnce says how long it takes to be refused while half as many
+// requests again as there are places for wait for their replies, of queries
+// sixteen times as many.
+func TestRefusedAtOnce(t *testing.T) {
+	if !stress.Long() {
+		t.Skip("it only measures")
+	}
+	s := harness.Serve(t, smallCaches...)
+	s.Run("collection", "create", "orders", "--default-ttl", "1h")
+	for _, name := range []string{"upsert", "query", "status"} {
+		f := flooding{connections: 4, requests: 100_000, window: 3072, request: floods()[name]}
+		if name == "query" {
+			f.window = 256 // there are few places for those
+		}
+		t.Logf("%s: %s", name, f.run(t, s.URL()))
+	}
+}
+
+// TestBacklog: a server that starts before a million mutations takes no more
+// memory for that, and answers meanwhile.
+func TestBacklog(t *testing.T) {
+	if !stress.Long() {
+		t.Skip("there is one without a process, in processor")
+	}
+	const mutations = 1_000_000
+	s := harness.Serve(t, append(smallCaches, "--durability", "os")...)
+	s.Run("collection", "create", "orders", "--default-ttl", "1h")
+	s.Run("document", "upsert", "orders", "a", `{"total":1}`)
+	nc := dial(t, s)
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range mutations {
+		if n%2000 == 0 {
+			<-js.PublishAsyncComplete()
+		}
+		if _, err := js.PublishAsync("lapse.main.mutations.document.upsert.orders."+versus.ID(n%100_000), versus.Document(n%100_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-js.PublishAsyncComplete()
+	s.Kill()
+	s.Restart()
+	c, err := client.New(dial(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	orders, err := c.Collection(ctx, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	for first := uint64(0); ; served++ {
+		status, err := c.Status(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = max(first, status.MutationsBehind)
+		if status.MutationsBehind == 0 {
+			t.Logf("%d of %d waited at the start; %d gets answered meanwhile; memory %s", first, mutations, served, s.Memory())
+			break
+		}
+		if _, err := client.Get[map[string]any](ctx, orders, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := s.Memory().Most; most > mostMemory/2 {
+		t.Errorf("it took %d MiB", most>>20)
+	}
+}
