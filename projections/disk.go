@@ -43,21 +43,20 @@ var diskErrors = []struct {
 	{syscall.EIO, "see what is wrong with the disk and start again"},
 }
 
-// vital tells whether Pebble cannot go on without a file.
-func (d *disk) vital(name string) bool {
-	base := d.PathBase(name)
-	return strings.HasPrefix(base, "MANIFEST-") || strings.HasPrefix(base, "marker.")
-}
+// vital tells whether Pebble cannot go on without a file: all but tables, which
+// it makes again.
+func vital(name string) bool { return !strings.HasSuffix(name, ".sst") }
 
-// ends tells whether err, from writing the named file, is the end of the disk.
-func (d *disk) ends(name string, err error) bool {
+// ends tells whether err, from writing, is the end of the disk; any is where
+// vital says that Pebble cannot live with one.
+func (d *disk) ends(err error, vital bool) bool {
 	for _, e := range diskErrors {
 		if errors.Is(err, e.err) {
 			d.fail(fmt.Errorf("%w: %s", e.err, e.advice))
 			return true
 		}
 	}
-	if err != nil && d.vital(name) {
+	if err != nil && vital {
 		d.fail(err)
 		return true
 	}

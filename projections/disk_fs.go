@@ -19,7 +19,7 @@ func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 		if err == nil {
 			return &writtenFile{File: file, disk: d, name: name}, nil
 		}
-		if !d.ends(name, err) {
+		if !d.ends(err, vital(name)) {
 			return nil, err
 		}
 	}
@@ -57,7 +57,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &directory{File: file, disk: d, name: name}, nil
+	return &directory{File: file, disk: d}, nil
 }
 
 // Rename implements vfs.FS.
@@ -65,7 +65,7 @@ func (d *disk) Rename(from, to string) error {
 	if d.inMemory(from) {
 		return d.memory.Rename(from, to)
 	}
-	return d.change(to, func() error { return d.FS.Rename(from, to) })
+	return d.change(func() error { return d.FS.Rename(from, to) })
 }
 
 // Remove implements vfs.FS.
@@ -73,21 +73,21 @@ func (d *disk) Remove(name string) error {
 	if d.inMemory(name) {
 		return d.memory.Remove(name)
 	}
-	return d.change(name, func() error { return d.FS.Remove(name) })
+	return d.change(func() error { return d.FS.Remove(name) })
 }
 
 // MkdirAll implements vfs.FS.
 func (d *disk) MkdirAll(name string, mode fs.FileMode) error {
-	return d.change(name, func() error { return d.FS.MkdirAll(name, mode) })
+	return d.change(func() error { return d.FS.MkdirAll(name, mode) })
 }
 
 // change changes a directory, unless the disk has failed: then what is there
 // stays, and nobody needs to know.
-func (d *disk) change(name string, change func() error) error {
+func (d *disk) change(change func() error) error {
 	if d.failure() != nil {
 		return nil
 	}
-	if err := change(); err != nil && !d.ends(name, err) {
+	if err := change(); err != nil && !d.ends(err, false) {
 		return err
 	}
 	return nil
@@ -98,7 +98,7 @@ func (d *disk) Link(from, to string) error {
 	err := d.failure()
 	if err == nil {
 		err = d.FS.Link(from, to)
-		d.ends(to, err)
+		d.ends(err, false)
 	}
 	return err
 }
@@ -111,9 +111,9 @@ type writtenFile struct {
 	name string
 }
 
-// result is what Pebble is told of a write.
+// result is what Pebble is told of a write that came out with err.
 func (f *writtenFile) result(err error) error {
-	if err != nil && f.disk.ends(f.name, err) && f.disk.vital(f.name) {
+	if err != nil && f.disk.ends(err, vital(f.name)) && vital(f.name) {
 		return nil
 	}
 	return err
@@ -150,12 +150,16 @@ func (f *writtenFile) sync(sync func() error) error {
 	return f.result(err)
 }
 
-// directory is an open directory.
+// directory is an open directory. Pebble panics where it cannot be synced.
 type directory struct {
 	vfs.File
 	disk *disk
-	name string
 }
 
 // Sync implements vfs.File.
-func (f *directory) Sync() error { return f.disk.change(f.name, f.File.Sync) }
+func (f *directory) Sync() error {
+	if f.disk.failure() == nil {
+		f.disk.ends(f.File.Sync(), true)
+	}
+	return nil
+}
