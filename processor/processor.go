@@ -148,6 +148,8 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream, scrub *scrub) 
 		select {
 		case err := <-p.store.Damaged():
 			p.fail(fmt.Errorf("%w: start again, and the log is folded anew", err))
+		case <-p.store.Failed():
+			p.fail(p.store.Failure())
 		case <-writing.Done():
 		}
 	}()
@@ -187,6 +189,9 @@ func (p *Processor) index(ctx context.Context) {
 
 // fail keeps the first failure.
 func (p *Processor) fail(err error) {
+	if failure := p.store.Failure(); failure != nil {
+		err = failure // of which err came
+	}
 	select {
 	case p.failed <- err:
 	default:
@@ -214,7 +219,11 @@ func (p *Processor) Stop() error {
 	default:
 	}
 	p.log.close()
-	return errors.Join(err, p.store.Close())
+	err = errors.Join(err, p.store.Close())
+	if failure := p.store.Failure(); failure != nil {
+		return failure // of which the rest came
+	}
+	return err
 }
 
 // Status says how the database is.
