@@ -30,6 +30,10 @@ type Processor struct {
 	failed                   chan error // holds what ended the writer, if not Stop
 }
 
+// minPayload is the least that a message of the NATS server must hold, with
+// which everything but large documents goes: 64 KiB.
+const minPayload = 64 << 10
+
 // Start opens the database behind NATS and serves it. logConn reads and writes
 // the streams; serviceConn serves requests, and needs no right but to publish
 // to inboxes. Both stay the caller's to close, after Stop; ConnectOptions suit them.
@@ -38,6 +42,10 @@ type Processor struct {
 // answered; ctx bounds only that. An error says what an operator has to do.
 func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *Processor, err error) {
 	o = o.EnsureDefaults()
+	payload := min(logConn.MaxPayload(), serviceConn.MaxPayload())
+	if payload < minPayload {
+		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
+	}
 	log, err := openLog(ctx, logConn, o.Database, o.Logger)
 	if err != nil {
 		return nil, err
@@ -105,6 +113,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if w.machine, err = NewMachine(store); err != nil {
 		return nil, err
 	}
+	w.machine.largest = int(payload) - headerRoom - systemRoom
 	if foreign := store.Cursor().Foreign; foreign > 0 {
 		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
 	}
