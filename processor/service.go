@@ -26,7 +26,7 @@ const (
 	minSeqTimeout  = 2 * time.Second
 	serveTimeout   = 10 * time.Second // until NATS knows what is served
 	headerRoom     = 4096             // of a message, for the headers of a reply or an event
-	systemRoom     = 256              // of a reply's body, for what it has that its event has not
+	systemRoom     = 1024             // of a reply's body, for what it says around that of an event
 	pendingBytes   = 512 << 20
 )
 
