@@ -64,7 +64,7 @@ func TestPoisonRequests(t *testing.T) {
 	inbox := w.client.NewInbox()
 	answers, err := w.client.SubscribeSync(inbox + ".*")
 	w.check(err)
-	for range stress.Pick(40, 4000) {
+	for range stress.Pick(40, 1000) {
 		sent := make(map[string]poison.Message)
 		for i := range poisonGroup {
 			m := source.Request()
@@ -111,7 +111,7 @@ func TestPoisonMutations(t *testing.T) {
 	w.check(err)
 	sent := make(map[uint64]poison.Message)
 	last := uint64(0)
-	for range stress.Pick(20, 2000) {
+	for range stress.Pick(20, 500) {
 		for range poisonGroup {
 			m := source.Mutation()
 			if source.IntN(10) == 0 {
@@ -156,7 +156,7 @@ func TestPoisonMutations(t *testing.T) {
 // folding the log gives the same again.
 func TestPoisonLog(t *testing.T) {
 	w, source := poisoned(t)
-	for range stress.Pick(6, 600) {
+	for range stress.Pick(6, 200) {
 		for range poisonGroup {
 			m := source.Event()
 			var headers []string
@@ -190,7 +190,7 @@ func TestPoisonHeaders(t *testing.T) {
 	lines := []string{"NATS/1.0\r\n\r\n", "NATS/1.0\r\n", "NATS/1.0", "NATS/1.0 503\r\n\r\n", "NATS/1.0 404 No Messages\r\n\r\n", "NATS/1.0 100\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "\r\n\r\n", "\x00",
 		"NATS/1.0\r\n: x\r\n\r\n", "NATS/1.0\r\nx\r\n\r\n", "NATS/1.0\r\n x: y\r\n\r\n", "NATS/1.0\r\nIf-Match: 1\r\nIf-Match: 2\r\n\r\n", "NATS/1.0\r\nIf-Match:\r\n\r\n", "NATS/1.0\r\nNats-Msg-Id: a\r\n b\r\n\r\n",
 		"NATS/1.0\nIf-Match: 1\n\n", "NATS/1.0\r\nNats-Msg-Id: \xff\xfe\r\n\r\n", "NATS/1.0\r\nNats-Msg-Id: \x00\r\n\r\n", "NATS/1.0\r\nLapse-Min-Seq: 0\r\nLapse-Min-Seq: x\r\n\r\n", "NATS/1.0\r\n" + strings.Repeat("A: b\r\n", 10_000) + "\r\n"}
-	for range stress.Pick(200, 20_000) {
+	for range stress.Pick(200, 5000) {
 		line := poison.Of(source, lines...)
 		if source.IntN(2) == 0 {
 			line = source.Bytes(line)
