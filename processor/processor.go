@@ -67,7 +67,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, store.Close())
+			err = closing(store, err)
 		}
 	}()
 	_, last, err := log.Bounds(ctx)
@@ -228,8 +228,13 @@ func (p *Processor) Stop() error {
 	default:
 	}
 	p.log.close()
-	err = errors.Join(err, p.store.Close())
-	if failure := p.store.Failure(); failure != nil {
+	return closing(p.store, err)
+}
+
+// closing closes the projection after err, which may be nil.
+func closing(store *projections.Store, err error) error {
+	err = errors.Join(err, store.Close())
+	if failure := store.Failure(); failure != nil {
 		return failure // of which the rest came
 	}
 	return err

@@ -21,22 +21,6 @@ func ServeIn(t testing.TB, dir string, args ...string) *Server {
 	return s
 }
 
-// Start is Restart for a server that may end instead. It tells whether it is
-// ready.
-func (s *Server) Start() (ready bool) {
-	s.t.Helper()
-	s.process = start(s.t, s.Args()...)
-	select {
-	case <-s.process.ready:
-		return true
-	case <-s.process.ended:
-		return false
-	case <-time.After(startTimeout):
-		s.t.Fatalf("serve was neither ready nor at its end within %s:\n%s", startTimeout, s.process.text())
-		return false
-	}
-}
-
 // Terminate sends SIGTERM.
 func (s *Server) Terminate() {
 	s.t.Helper()
