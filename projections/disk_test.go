@@ -36,7 +36,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	if !stress.Long() {
 		rng.Shuffle(len(at), func(i, j int) { at[i], at[j] = at[j], at[i] })
-		at = at[:10]
+		at = at[:min(6, len(at))]
 	}
 	lost := 0
 	for _, i := range at {
@@ -73,7 +73,7 @@ func longLog(rng *rand.Rand) *logbook {
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":600,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
 	l.collection(schema.CollectionCreated, "late", `{"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`)
 	versions := make(map[string]schema.Version)
-	for range 1500 {
+	for range stress.Pick(700, 1500) {
 		l.now += rng.Int64N(2)
 		name, id := []string{"orders", "late"}[rng.IntN(2)], fmt.Sprint(rng.IntN(400))
 		key := name + "/" + id
