@@ -43,7 +43,7 @@ func TestProjectionDiskFull(t *testing.T) {
 			t.Errorf("it says %q", err)
 		}
 	}
-	for round := range stress.Pick(3, 60) {
+	for round := range stress.Pick(3, 30) {
 		left.Store(rng.Int64N(100))
 		if round%3 == 2 { // full before it starts
 			w.stop()
