@@ -386,3 +386,33 @@ func TestServerTakesLess(t *testing.T) {
 		}
 	})
 }
+
+// TestLongestNames: everything at its longest, in one subject.
+func TestLongestNames(t *testing.T) {
+	for _, n := range []int{31, 32} {
+		db := strings.Repeat("d", n)
+		inBubble(t, func(w *wire) {
+			c, id := strings.Repeat("c", 64), strings.Repeat("%22", 255)
+			for _, step := range []struct {
+				tail, body string
+				code       int
+			}{
+				{"collection.create." + c, `{"defaultTtl":60}`, 201}, {"document.create." + c + "." + id, "{}", 201},
+				{"document.get." + c + "." + id, "", 200}, {"history." + c + "." + id, "", 200}, {"query." + c, "", 200}, {"status", "", 200},
+			} {
+				m, err := w.client.Request("lapse."+db+".api."+step.tail, []byte(step.body), patience)
+				w.check(err)
+				if r, err := readReply(m); err != nil || r.code != step.code {
+					t.Errorf("%s: %s %v", step.tail, r, err)
+				}
+			}
+			m := nats.NewMsg("lapse." + db + ".mutations.document.delete." + c + "." + id)
+			_, err := w.client.RequestMsg(m, patience)
+			w.check(err)
+			w.judged(1)
+		}, func(o *Options) { o.Database = schema.DatabaseName(db) })
+	}
+	if _, err := schema.ParseDatabaseName(strings.Repeat("d", 33)); !errors.Is(err, schema.ErrBadRequest) {
+		t.Errorf("a longer name of a database: %v", err)
+	}
+}
