@@ -44,7 +44,6 @@ func TestProjectionDiskFull(t *testing.T) {
 		}
 	}
 	for round := range stress.Pick(3, 30) {
-		left.Store(rng.Int64N(100))
 		if round%3 == 2 { // full before it starts
 			w.stop()
 			left.Store(rng.Int64N(10))
@@ -56,6 +55,8 @@ func TestProjectionDiskFull(t *testing.T) {
 			} else {
 				w.processor = p // that was enough to start
 			}
+		} else {
+			left.Store(rng.Int64N(100))
 		}
 		l.ending = make(chan struct{})
 		for i := range 4 {
