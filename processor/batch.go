@@ -16,8 +16,8 @@ import (
 // As with Decide, the outcome may be to decide the batch Again.
 func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, first uint64, err error) {
 	results := make([]schema.OperationResult, len(b.Operations))
-	size -= len(results)*smallResult + smallResult
-	room := room{left: size, until: m.bytes + maxBatchBytes, read: m.read + maxBatchBytes}
+	room := newRoom(size, len(results))
+	room.until, room.read = m.bytes+maxBatchBytes, m.read+maxBatchBytes
 	first = m.seq + 1
 	if !b.Atomic {
 		if _, err := m.decideOperations(now, b, results, room, false); err != nil {
@@ -65,6 +65,9 @@ type room struct {
 	until int // what the bodies of pending events may come to
 	read  int // what Machine.read may come to
 }
+
+// newRoom returns the room in a reply of some bytes for some results.
+func newRoom(bytes, results int) room { return room{left: bytes - (results+1)*smallResult} }
 
 const (
 	smallResult    = 160 // a result without content, or with a fault of the batch's own

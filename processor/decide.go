@@ -83,10 +83,36 @@ func (m *Machine) guard(step func() error) (err error) {
 func (m *Machine) reject(mu *schema.Mutation, fault *schema.Error) {
 	e := &schema.Event{Type: schema.MutationRejected, Collection: mu.Collection, Cause: mu.Cause,
 		Body: mu.AppendRejection(nil, fault)}
+	if !m.fits(len(e.Body)) {
+		short := *mu
+		short.Body = nil
+		e.Body = short.AppendRejection(nil, fault)
+	}
 	if e.Collection == "" {
 		e.Collection = schema.InvalidCollection
 	}
 	m.emit(e)
+}
+
+// fits tells whether an event's body of some bytes can come to the log.
+func (m *Machine) fits(bytes int) bool { return m.largest == 0 || bytes <= m.largest }
+
+// checkSize returns the error of a mutation whose event, with a body of some
+// bytes, cannot come to the log.
+func (m *Machine) checkSize(bytes int) *schema.Error {
+	if m.fits(bytes) {
+		return nil
+	}
+	return schema.ErrTooLarge.With("it comes to %d bytes and the NATS server takes no more than %d: use less, or set its max_payload higher", bytes, m.largest)
+}
+
+// image is the last content of a document that ends, as its event has it: left
+// out where it cannot come to the log, on a server that takes less than before.
+func (m *Machine) image(c *schema.Collection, body []byte) []byte {
+	if !c.PreviousImages || !m.fits(len(body)) {
+		return nil
+	}
+	return body
 }
 
 func refused(fault *schema.Error) (Outcome, error) { return Outcome{Fault: fault}, nil }
@@ -94,6 +120,13 @@ func refused(fault *schema.Error) (Outcome, error) { return Outcome{Fault: fault
 func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 	if mu.Fault != nil {
 		return refused(mu.Fault)
+	}
+	size := len(mu.Document.Body)
+	if mu.Op == schema.CollectionCreate || mu.Op == schema.CollectionReplace {
+		size = len(mu.Properties.AppendJSON(nil))
+	}
+	if fault := m.checkSize(size); fault != nil {
+		return refused(fault)
 	}
 	if len(mu.MsgID) > maxMsgID {
 		return refused(schema.ErrBadRequest.With("%s has %d bytes: at most %d are allowed", schema.HeaderRequestID, len(mu.MsgID), maxMsgID))
@@ -163,8 +196,11 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 		c = m.emitCollection(mu, schema.CollectionReplaced, c.Incarnation)
 		return Outcome{Code: 200, Body: c.AppendReply(nil)}, nil
 	}
-	m.emit(&schema.Event{Type: schema.CollectionDeleted, Collection: c.Name,
-		Cause: mu.Cause, MsgID: mu.MsgID, Body: c.AppendJSON(nil)})
+	e := &schema.Event{Type: schema.CollectionDeleted, Collection: c.Name, Cause: mu.Cause, MsgID: mu.MsgID, Body: c.AppendJSON(nil)}
+	if !m.fits(len(e.Body)) {
+		e.Body = nil
+	}
+	m.emit(e)
 	m.overlay.setCollection(c.Name, overlaidCollection{seq: m.seq})
 	return Outcome{Code: 204}, nil
 }
@@ -219,7 +255,10 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	d := mu.Document
 	if mu.Op == schema.DocumentPatch {
 		var fault *schema.Error
-		if d, fault = schema.Patch(mu.ID, prior.Body, mu.Body); fault != nil {
+		if d, fault = schema.Patch(mu.ID, prior.Body, mu.Body); fault == nil {
+			fault = m.checkSize(len(d.Body))
+		}
+		if fault != nil {
 			return refused(fault)
 		}
 	}
@@ -244,10 +283,7 @@ func (m *Machine) prior(c *schema.Collection, mu *schema.Mutation) (projections.
 
 func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Record) {
 	e := &schema.Event{Type: schema.DocumentDeleted, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID}
-	if c.PreviousImages {
-		e.Body = prior.Body
-	}
+		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, Body: m.image(c, prior.Body)}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta})
 	m.overlay.setDocument(documentKey{c.Incarnation, mu.ID}, overlaid{seq: m.seq})
 }

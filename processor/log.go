@@ -201,42 +201,31 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 	if from > through {
 		return nil
 	}
-	consumer, err := l.js.OrderedConsumer(ctx, l.db.LogStream(), jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   from,
-	})
-	if err != nil {
-		return fmt.Errorf("read the log: %w", err)
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, readAheadBytes))
-	if err != nil {
-		return fmt.Errorf("read the log: %w", err)
-	}
-	defer messages.Stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	stalled := time.AfterFunc(readTimeout, func() { cancel(fmt.Errorf("nothing came for %s", readTimeout)) })
 	defer stalled.Stop()
 	defer cancel(nil)
 	visit = l.whole(from, visit)
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return fmt.Errorf("read the log: %w", errors.Join(err, context.Cause(ctx)))
-		}
+	p := puller{nc: l.nc, js: l.js, stream: l.db.LogStream(), messages: readAhead, bytes: readAheadBytes}
+	var visited error
+	err := p.read(ctx, from, func(seq uint64, m *nats.Msg) error {
 		stalled.Reset(readTimeout)
-		meta, err := m.Metadata()
-		if err != nil {
-			return fmt.Errorf("read the log: %w", err)
+		if visited = visit(l.decode(seq, m.Subject, m.Header, m.Data)); visited == nil && seq >= through {
+			return errRead
 		}
-		seq := meta.Sequence.Stream
-		if err := visit(l.decode(seq, m.Subject(), m.Headers(), m.Data())); err != nil {
-			return err
-		}
-		if seq >= through {
-			return nil
-		}
+		return visited
+	})
+	switch {
+	case visited != nil:
+		return visited
+	case errors.Is(err, errRead):
+		return nil
 	}
+	return fmt.Errorf("read the log: %w", errors.Join(err, context.Cause(ctx)))
 }
+
+// errRead ends reading where it was to end.
+var errRead = errors.New("read")
 
 const (
 	readTimeout    = 10 * time.Second // between two messages

@@ -22,6 +22,10 @@ import (
 type Machine struct {
 	store *projections.Store
 
+	// largest is how many bytes the body of an event may have, 0 for any: no
+	// more than a message of the NATS server, or it would never come to the log.
+	largest int
+
 	seq  uint64 // of the last event decided
 	time int64  // log time of the last event decided, ms
 

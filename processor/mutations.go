@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
@@ -112,35 +113,17 @@ func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schem
 
 // read is one attempt of run; it returns only with an error.
 func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation) error {
-	consumer, err := s.js.OrderedConsumer(ctx, s.db.MutationStream(), jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   *last + 1,
-	})
-	if err != nil {
-		return err
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(mutationsAhead, mutationsAheadBytes))
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return err
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject(), s.db.Mutations()), m.Data())
-		mutation.Cause, mutation.Recorded = meta.Sequence.Stream, true
-		setHeaders(mutation, m.Headers())
+	p := puller{nc: s.js.Conn(), js: s.js, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes}
+	return p.read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
+		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject, s.db.Mutations()), m.Data)
+		mutation.Cause, mutation.Recorded = seq, true
+		setHeaders(mutation, m.Header)
 		select {
 		case out <- mutation:
-			*last = meta.Sequence.Stream
+			*last = seq
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
+	})
 }

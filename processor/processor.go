@@ -30,6 +30,10 @@ type Processor struct {
 	failed                   chan error // holds what ended the writer, if not Stop
 }
 
+// minPayload is the least that a message of the NATS server must hold, with
+// which everything but large documents goes: 64 KiB.
+const minPayload = 64 << 10
+
 // Start opens the database behind NATS and serves it. logConn reads and writes
 // the streams; serviceConn serves requests, and needs no right but to publish
 // to inboxes. Both stay the caller's to close, after Stop; ConnectOptions suit them.
@@ -38,6 +42,10 @@ type Processor struct {
 // answered; ctx bounds only that. An error says what an operator has to do.
 func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *Processor, err error) {
 	o = o.EnsureDefaults()
+	payload := min(logConn.MaxPayload(), serviceConn.MaxPayload())
+	if payload < minPayload {
+		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
+	}
 	log, err := openLog(ctx, logConn, o.Database, o.Logger)
 	if err != nil {
 		return nil, err
@@ -59,7 +67,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, store.Close())
+			err = closing(store, err)
 		}
 	}()
 	_, last, err := log.Bounds(ctx)
@@ -105,6 +113,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if w.machine, err = NewMachine(store); err != nil {
 		return nil, err
 	}
+	w.machine.largest = int(payload) - headerRoom - systemRoom
 	if foreign := store.Cursor().Foreign; foreign > 0 {
 		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
 	}
@@ -148,6 +157,8 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream, scrub *scrub) 
 		select {
 		case err := <-p.store.Damaged():
 			p.fail(fmt.Errorf("%w: start again, and the log is folded anew", err))
+		case <-p.store.Failed():
+			p.fail(p.store.Failure())
 		case <-writing.Done():
 		}
 	}()
@@ -187,6 +198,9 @@ func (p *Processor) index(ctx context.Context) {
 
 // fail keeps the first failure.
 func (p *Processor) fail(err error) {
+	if failure := p.store.Failure(); failure != nil {
+		err = failure // of which err came
+	}
 	select {
 	case p.failed <- err:
 	default:
@@ -214,7 +228,16 @@ func (p *Processor) Stop() error {
 	default:
 	}
 	p.log.close()
-	return errors.Join(err, p.store.Close())
+	return closing(p.store, err)
+}
+
+// closing closes the projection after err, which may be nil.
+func closing(store *projections.Store, err error) error {
+	err = errors.Join(err, store.Close())
+	if failure := store.Failure(); failure != nil {
+		return failure // of which the rest came
+	}
+	return err
 }
 
 // Status says how the database is.

@@ -302,9 +302,8 @@ func parseBatch(tail string, header nats.Header, data []byte) (*schema.Batch, *s
 }
 
 // readBatch answers a batch that changes nothing, from one state, of which it
-// returns the sequence; now tells the second. room is how many bytes the reply
-// may have.
-func readBatch(store *projections.Store, b *schema.Batch, now func() int64, room int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
+// returns the sequence; now tells the second. bytes is what the reply may have.
+func readBatch(store *projections.Store, b *schema.Batch, now func() int64, bytes int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
 	v, ok, err := store.View(b.Collection)
 	if err != nil {
 		return nil, 0, err
@@ -316,8 +315,10 @@ func readBatch(store *projections.Store, b *schema.Batch, now func() int64, room
 	second := now() // not before the view
 	results = make([]schema.OperationResult, len(b.Operations))
 	read := 0
+	room := newRoom(bytes, len(results))
 	for i := range b.Operations {
-		op, result := &b.Operations[i], &results[i]
+		op := &b.Operations[i]
+		var result schema.OperationResult
 		switch {
 		case op.Fault != nil:
 			result.Fault = op.Fault
@@ -336,15 +337,11 @@ func readBatch(store *projections.Store, b *schema.Batch, now func() int64, room
 					return nil, 0, err
 				}
 				result.Fault = noDocument(v.Collection(), op.Get)
-			} else if len(record.Body) > room {
-				result.Fault = tooLargeReply()
-			} else if body := present(record); len(body) > room {
-				result.Fault = tooLargeReply()
 			} else {
-				result.Code, result.Body = 200, body
+				result.Code, result.Body = 200, present(record)
 			}
 		}
-		room -= len(result.Body) + bytesPerResult
+		room.put(&results[i], result)
 	}
 	return results, seq, nil
 }

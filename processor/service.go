@@ -24,7 +24,8 @@ const (
 	maxWaiting    = 1024 // requests that wait for a sequence or a renewal
 	minSeqTimeout = 2 * time.Second
 	serveTimeout  = 10 * time.Second // until NATS knows what is served
-	headerRoom    = 4096             // of a message, for the headers of a reply
+	headerRoom    = 4096             // of a message, for the headers of a reply or an event
+	systemRoom    = 1024             // of a reply's body, for what it says around that of an event
 )
 
 // service answers requests: reads from the projection on bounded workers,

@@ -247,10 +247,7 @@ func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry) (bo
 // expire emits the DocumentExpired of a version that is due.
 func (m *Machine) expire(c *schema.Collection, id schema.DocumentID, r projections.Record) {
 	e := &schema.Event{Type: schema.DocumentExpired, Collection: c.Name, ID: id,
-		Previous: r.Version, Deadline: r.Deadline(c)}
-	if c.PreviousImages {
-		e.Body = r.Body
-	}
+		Previous: r.Version, Deadline: r.Deadline(c), Body: m.image(c, r.Body)}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: r.Meta})
 	m.overlay.setDocument(documentKey{c.Incarnation, id}, overlaid{seq: m.seq})
 }

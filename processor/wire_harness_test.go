@@ -124,18 +124,38 @@ func inBubble(t *testing.T, test func(*wire), change ...func(*Options)) {
 		for _, c := range change {
 			c(&w.options)
 		}
-		ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: w.dir,
-			MaxPayload: 4 << 20, NoSigs: true, NoLog: true})
-		w.check(err)
-		ns.Start()
-		w.shutdown = func() { ns.Shutdown(); ns.WaitForShutdown() }
-		for _, nc := range []**nats.Conn{&w.log, &w.service, &w.client} {
-			*nc, err = nats.Connect("", nats.InProcessServer(ns), nats.MaxReconnects(-1), nats.ReconnectWait(250*time.Millisecond))
-			w.check(err)
-		}
+		w.startInside(4 << 20)
 		w.run()
 		test(w)
 	})
+}
+
+// startInside starts a server without sockets, whose messages hold payload
+// bytes, and connects to it.
+func (w *wire) startInside(payload int32) {
+	w.t.Helper()
+	ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: w.dir,
+		MaxPayload: payload, NoSigs: true, NoLog: true})
+	w.check(err)
+	ns.Start()
+	w.shutdown = func() { ns.Shutdown(); ns.WaitForShutdown() }
+	for _, nc := range []**nats.Conn{&w.log, &w.service, &w.client} {
+		*nc, err = nats.Connect("", nats.InProcessServer(ns), nats.MaxReconnects(-1), nats.ReconnectWait(250*time.Millisecond))
+		w.check(err)
+	}
+}
+
+// restartInside is restart for a server that from now on takes messages of
+// payload bytes.
+func (w *wire) restartInside(payload int32) {
+	w.t.Helper()
+	w.stop()
+	w.client.Close()
+	w.service.Close()
+	w.log.Close()
+	w.shutdown()
+	w.startInside(payload)
+	w.start()
 }
 
 // forgetTimers empties every sync.Pool, which takes two collections: nats.go

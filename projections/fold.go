@@ -37,6 +37,9 @@ func (s *Store) Fold(facts []Fact) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	for len(facts) > 0 {
+		if err := s.Failure(); err != nil {
+			return err
+		}
 		folded, err := s.fold(facts)
 		if err != nil {
 			return err

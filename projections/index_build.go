@@ -65,6 +65,9 @@ const sliceBytes = 1 << 20
 func (s *Store) Index(limit int) (more bool, err error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()
+	if err := s.Failure(); err != nil {
+		return true, err
+	}
 	defer s.announce()
 	incarnation, ok := s.turn()
 	if !ok {

@@ -21,7 +21,10 @@ func (s *Store) Checkpoint(dir string) error {
 	if err := s.db.Flush(); err != nil {
 		return err
 	}
-	return s.db.Checkpoint(dir, pebble.WithFlushedWAL())
+	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+		return err
+	}
+	return s.Failure() // what came after it is not there
 }
 
 // WriteArchive writes the files in dir, a checkpoint or a projection that is

@@ -55,6 +55,7 @@ func (o Options) EnsureDefaults() Options {
 type Store struct {
 	db        *pebble.DB
 	damage    *damage
+	disk      *disk
 	cache     *documentCache
 	noIndexes bool
 	readOnly  bool
@@ -112,8 +113,9 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	cache := pebble.NewCache(o.CacheBytes)
 	defer cache.Unref()
+	disk := newDisk(o.FS, dir)
 	options := &pebble.Options{
-		FS:                          o.FS,
+		FS:                          disk,
 		Cache:                       cache,
 		ReadOnly:                    o.ReadOnly,
 		DisableWAL:                  true, // the log is the log
@@ -133,12 +135,12 @@ func Open(dir string, o Options) (*Store, error) {
 		options.Levels[i].BlockSize = blockBytes
 		options.Levels[i].IndexBlockSize = indexBlockBytes
 	}
-	db, err := pebble.Open(dir, options)
+	db, err := disk.open(options)
 	if err != nil {
-		return nil, fmt.Errorf("projection in %s: %w", dir, err)
+		return nil, err
 	}
 	s := &Store{
-		db: db, damage: damage, cache: newDocumentCache(o.DocumentBytes), noIndexes: o.NoIndexes, readOnly: o.ReadOnly, work: make(chan struct{}, 1),
+		db: db, damage: damage, disk: disk, cache: newDocumentCache(o.DocumentBytes), noIndexes: o.NoIndexes, readOnly: o.ReadOnly, work: make(chan struct{}, 1),
 		indexes: make(map[uint64]*indexSet), busy: make(map[uint64]bool),
 		collections: make(map[schema.CollectionName]*schema.Collection), stats: make(map[uint64]stats), settled: make(map[uint64]uint64),
 	}
@@ -216,12 +218,13 @@ func visitAll(it *pebble.Iterator, visit func(key, value []byte) error) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
-// Close flushes what was folded and closes the projection.
+// Close flushes what was folded and closes the projection. Nothing else may be
+// under way.
 func (s *Store) Close() error {
 	if s.readOnly {
 		return s.db.Close()
 	}
-	return errors.Join(s.db.Flush(), s.db.Close())
+	return s.disk.close(s.db)
 }
 
 // write commits a fold or slice together with what the store's memory has of

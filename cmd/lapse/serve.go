@@ -187,13 +187,18 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	options.Projection.CacheBytes = f.cacheBytes
 	options = options.EnsureDefaults()
 	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes)
-	p, err := processor.Start(ctx, logConn, serviceConn, options)
+	starting, end := endWith(ctx, server.Failed())
+	p, err := processor.Start(starting, logConn, serviceConn, options)
+	failure := end()
 	if bar != nil {
 		bar.Done()
 	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to end before it began
+		}
+		if failure != nil {
+			return failure
 		}
 		return err
 	}
@@ -206,10 +211,33 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer onAcceptClock(p.AcceptClock)()
 	fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, kept in %s\n", database, server.URL(), f.storeDir)
-	var failure error
-	select {
-	case <-ctx.Done():
-	case failure = <-p.Failed():
+	if failure == nil {
+		select {
+		case <-ctx.Done():
+			return p.Stop()
+		case failure = <-p.Failed():
+		case failure = <-server.Failed():
+		}
 	}
-	return errors.Join(failure, p.Stop())
+	if err := p.Stop(); err != nil {
+		logger.Warn("not everything was ended in order", "err", err)
+	}
+	return failure
+}
+
+// endWith returns a context that ends when failed says so, until end is called,
+// which returns what it said.
+func endWith(ctx context.Context, failed <-chan error) (_ context.Context, end func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	said := make(chan error, 1)
+	go func() {
+		defer close(said)
+		select {
+		case err := <-failed:
+			said <- err
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() error { cancel(); return <-said }
 }

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -79,6 +81,8 @@ type Server struct {
 	// watch keeps clients from taking all memory.
 	watch *watch
 	stop  sync.Once
+
+	failed chan error
 }
 
 // Start starts a server and returns when it serves clients and its streams are
@@ -96,7 +100,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{who: newCredentials(), log: o.Logger, lock: lock}
+	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, failed: make(chan error, 1)}
 	if err := s.start(&o, host, port); err != nil {
 		s.Shutdown()
 		return nil, err
@@ -128,7 +132,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		return fmt.Errorf("cannot set up the NATS server: %w", err)
 	}
 	fatal := make(chan string, 1)
-	ns.SetLogger(&logger{to: o.Logger, fatal: fatal}, false, false)
+	ns.SetLogger(&logger{to: o.Logger, fatal: fatal, failed: func(why string) { s.fail(o.StoreDir, why) }}, false, false)
 	s.nats = ns
 
 	// Start returns early on a fatal error, having told the logger. Otherwise
@@ -157,6 +161,23 @@ func (s *Server) start(o *Options, host string, port int) error {
 
 // URL is where clients connect: the address with a host they can dial.
 func (s *Server) URL() string { return s.url }
+
+// fail keeps the first failure.
+func (s *Server) fail(dir, why string) {
+	advice := "see what is wrong with the disk"
+	if strings.Contains(why, syscall.ENOSPC.Error()) {
+		advice = "free some space"
+	}
+	select {
+	case s.failed <- fmt.Errorf("JetStream cannot write below %s any more (%s): %s and start again", dir, why, advice):
+	default:
+	}
+}
+
+// Failed is sent an error, a line that says what to do, when the streams do not
+// take what is written any more, as on a full disk. They do again when the
+// server is started again and the disk is well.
+func (s *Server) Failed() <-chan error { return s.failed }
 
 // Shutdown ends the server and blocks until everything is on disk. The
 // connections made by ConnectLog and ConnectService are the caller's to close,

@@ -10,8 +10,9 @@ import (
 // they are its own story, and one of them has the word that `lapse serve` keeps
 // for the moment it serves.
 type logger struct {
-	to    *slog.Logger
-	fatal chan<- string // the first fatal error; the server returns from Start after it
+	to     *slog.Logger
+	fatal  chan<- string    // the first fatal error; the server returns from Start after it
+	failed func(why string) // told why JetStream has stopped taking what is written
 }
 
 func (l *logger) Noticef(string, ...any) {}
@@ -27,8 +28,19 @@ func (l *logger) Warnf(format string, v ...any) {
 }
 
 func (l *logger) Errorf(format string, v ...any) {
-	l.to.Error("nats: " + fmt.Sprintf(format, v...))
+	text := fmt.Sprintf(format, v...)
+	l.to.Error("nats: " + text)
+	for _, end := range writeErrors {
+		if strings.Contains(format, end) {
+			l.failed(text)
+		}
+	}
 }
+
+// writeErrors are the server's words for a stream, or all of JetStream, that is
+// only read from then on, until the server starts again: it answers publishers
+// nothing, and has no other way to say so.
+var writeErrors = []string{"critical write error", "will be DISABLED"}
 
 func (l *logger) Fatalf(format string, v ...any) {
 	select {

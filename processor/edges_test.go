@@ -1,0 +1,418 @@
+package processor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// edge is a limit of the contract: what has one less of something than that, as
+// much, and one more.
+type edge struct {
+	name  string
+	limit int
+	tail  func(n int) string
+	body  func(n int) string
+	head  func(n int) []string
+	codes [3]int
+	error string // of those that are refused
+}
+
+func fixed(s string) func(int) string { return func(int) string { return s } }
+
+// sized is a document of n bytes.
+func sized(n int) string { return `{"p":"` + strings.Repeat("x", n-len(`{"p":""}`)) + `"}` }
+
+// nested is a document that nests n deep.
+func nested(n int) string {
+	return `{"p":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + `}`
+}
+
+// padded is s with blanks behind it, n bytes in all.
+func padded(s string) func(n int) string {
+	return func(n int) string { return s + strings.Repeat(" ", n-len(s)) }
+}
+
+// listed is n times what item makes of 0 to n-1, in a list.
+func listed(format string, item func(i int) string) func(n int) string {
+	return func(n int) string {
+		items := make([]string, n)
+		for i := range items {
+			items[i] = item(i)
+		}
+		return fmt.Sprintf(format, strings.Join(items, ","))
+	}
+}
+
+func path(i int) string { return fmt.Sprintf(`"/p%d"`, i) }
+
+func pathObject(i int) string { return `{"path":` + path(i) + `}` }
+
+// edges are those of requests. What they change, they change once each.
+var edges = []edge{
+	{"bytes of a document", schema.MaxDocumentBytes, fixed("document.create.c.size"), sized, nil, [3]int{201, 409, 413}, ""},
+	{"bytes of a document", schema.MaxDocumentBytes, fixed("document.replace.c.a"), sized, nil, [3]int{200, 200, 413}, "too_large"},
+	{"bytes of a document", schema.MaxDocumentBytes, fixed("document.upsert.c.a"), sized, nil, [3]int{200, 200, 413}, "too_large"},
+	{"blanks in a document", schema.MaxDocumentBytes, fixed("document.upsert.c.a"), padded("{}"), nil, [3]int{200, 200, 413}, "too_large"},
+	{"blanks in a patch", schema.MaxDocumentBytes, fixed("document.patch.c.a"), padded("{}"), nil, [3]int{200, 200, 413}, "too_large"},
+	// {"id":"a","p":"…"}
+	{"bytes of what a patch makes", schema.MaxDocumentBytes, fixed("document.patch.c.a"), func(n int) string { return sized(n - 9) }, nil, [3]int{200, 200, 413}, "too_large"},
+	{"levels of a document", schema.MaxDepth, fixed("document.upsert.c.a"), nested, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"levels of a patch", schema.MaxDepth, fixed("document.patch.c.a"), nested, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"levels of a query", schema.MaxDepth, fixed("query.c"), func(n int) string { return `{"params":` + nested(n-1) + `}` }, nil, [3]int{200, 200, 400}, "bad_request"},
+
+	{"bytes of an id", schema.MaxIDBytes, func(n int) string { return "document.create.c." + strings.Repeat("i", n) }, fixed("{}"), nil, [3]int{201, 201, 400}, "bad_id"},
+	{"bytes of an id, all of them escaped", schema.MaxIDBytes, func(n int) string { return "document.create.c." + strings.Repeat("%2E", n) }, fixed("{}"), nil, [3]int{201, 201, 400}, "bad_id"},
+	{"bytes of an id in two each", schema.MaxIDBytes, func(n int) string {
+		return "document.create.c." + idToken(strings.Repeat("é", n/2)+strings.Repeat("x", n%2))
+	}, fixed("{}"), nil, [3]int{201, 201, 400}, "bad_id"},
+	{"bytes of an id that is read", schema.MaxIDBytes, func(n int) string { return "document.get.c." + strings.Repeat("%2F", n) }, fixed(""), nil, [3]int{404, 404, 400}, ""},
+	{"bytes of an id with a history", schema.MaxIDBytes, func(n int) string { return "history.c." + strings.Repeat("%2F", n) }, fixed(""), nil, [3]int{404, 404, 400}, ""},
+	{"bytes of a collection's name", 64, func(n int) string { return "collection.create." + strings.Repeat("n", n) }, fixed(""), nil, [3]int{201, 201, 400}, "bad_request"},
+
+	{"bytes of properties", schema.MaxDocumentBytes, fixed("collection.replace.c"), padded(`{"defaultTtl":-1}`), nil, [3]int{200, 200, 413}, "too_large"},
+	{"included paths", schema.MaxIncludedPaths, fixed("collection.replace.d"), listed(`{"indexingPolicy":{"includedPaths":[%s]}}`, pathObject), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of an included path", 255, fixed("collection.replace.d"), func(n int) string {
+		return `{"indexingPolicy":{"includedPaths":[{"path":"/` + strings.Repeat("p", n-1) + `"}]}}`
+	}, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"the longest defaultTtl", math.MaxInt32, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_ttl"},
+	{"the shortest defaultTtl", 0, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{200, 400, 200}, "bad_ttl"},
+	{"the least defaultTtl", -2, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_ttl"},
+	{"the longest ttl", math.MaxInt32, fixed("document.upsert.c.ttl"), func(n int) string { return fmt.Sprintf(`{"ttl":%d}`, n) }, nil, [3]int{201, 200, 400}, "bad_ttl"},
+	{"the shortest ttl", 0, fixed("document.upsert.c.ttl"), func(n int) string { return fmt.Sprintf(`{"ttl":%d}`, n) }, nil, [3]int{200, 400, 200}, "bad_ttl"},
+	{"the least ttl", -2, fixed("document.upsert.c.a"), func(n int) string { return fmt.Sprintf(`{"ttl":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_ttl"},
+
+	{"operations of a batch", schema.MaxOperations, fixed("batch.c"), listed(`{"operations":[%s]}`, func(int) string { return `{"op":"get","id":"a"}` }), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"operations of a batch that changes", schema.MaxOperations, fixed("batch.c"), listed(`{"operations":[%s]}`, func(int) string { return `{"op":"upsert","id":"b","body":{}}` }), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"operations of an atomic batch", schema.MaxOperations, fixed("batch.c"), listed(`{"atomic":true,"operations":[%s]}`, func(int) string { return `{"op":"upsert","id":"b","body":{}}` }), nil, [3]int{200, 200, 400}, "bad_request"},
+
+	{"bytes of a Nats-Msg-Id", maxMsgID, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"Nats-Msg-Id", strings.Repeat("m", n)} }, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of an If-Match", 4096, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"If-Match", strings.Repeat("1", n)} }, [3]int{412, 412, 412}, "precondition_failed"},
+	{"bytes of another header", 1 << 20, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"X-Other", strings.Repeat("o", n)} }, [3]int{200, 200, 200}, ""},
+	{"the least Lapse-Min-Seq", 0, fixed("document.get.c.a"), fixed(""), func(n int) []string { return []string{"Lapse-Min-Seq", strconv.Itoa(n)} }, [3]int{400, 200, 200}, "bad_request"},
+
+	{"the least limit of a history", 0, fixed("history.c.b"), func(n int) string { return fmt.Sprintf(`{"limit":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_request"},
+	{"the limit of a history", maxHistory, fixed("history.c.b"), func(n int) string { return fmt.Sprintf(`{"limit":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_request"},
+
+	{"bytes of a query", maxQueryBytes, fixed("query.c"), padded(`{"limit":1,"select":["/id"]}`), nil, [3]int{200, 200, 413}, "too_large"},
+	{"the least limit of a query", 0, fixed("query.c"), func(n int) string { return fmt.Sprintf(`{"select":["/id"],"limit":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_request"},
+	{"the limit of a query", 1000, fixed("query.c"), func(n int) string { return fmt.Sprintf(`{"select":["/id"],"limit":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"paths to order by", 16, fixed("query.c"), listed(`{"limit":1,"select":["/id"],"orderBy":[%s]}`, pathObject), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"paths to select", 64, fixed("query.c"), listed(`{"limit":1,"select":[%s]}`, path), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of a path to select", 255, fixed("query.c"), func(n int) string { return `{"select":["/` + strings.Repeat("p", n-1) + `"]}` }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of params", 256 << 10, fixed("query.c"), func(n int) string { return `{"limit":1,"select":["/id"],"params":` + sized(n) + `}` }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of a condition", 8192, fixed("query.c"), func(n int) string {
+		return `{"count":true,"where":"doc.x == '` + strings.Repeat("w", n-len("doc.x == ''")) + `'"}`
+	}, nil, [3]int{200, 200, 400}, "bad_query"},
+}
+
+// TestPayloadEdges asks for what is just within a limit, at it, and beyond. A
+// refusal changes nothing, and the next request is served.
+func TestPayloadEdges(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
+	w.want(201, "collection.create.d", "")
+	w.want(201, "document.create.c.a", "{}")
+	w.want(201, "document.create.c.b", "{}")
+	for _, e := range edges {
+		for i, code := range e.codes {
+			n := e.limit - 1 + i
+			var headers []string
+			if e.head != nil {
+				headers = e.head(n)
+			}
+			before := w.end()
+			r := w.ask(e.tail(n), e.body(n), headers...)
+			if r.code != code || e.error != "" && code >= 400 && r.error != e.error {
+				t.Errorf("%s (%s), %d: %.300s, want %d %s", e.name, e.tail(1), n, r, code, e.error)
+			}
+			if after := w.end(); r.code >= 400 && after != before {
+				t.Errorf("%s, %d: %.300s, and the log went from %d to %d", e.name, n, r, before, after)
+			}
+		}
+	}
+	w.want(200, "document.get.c.b", "")
+	w.eventually("the one with the shortest ttl has expired", func() bool { return strings.Contains(w.summary(0), "DocumentExpired(ttl)") })
+	before := w.content()
+	w.stop()
+	w.removeProjection()
+	w.start()
+	if w.content() != before {
+		t.Error("folded anew it is something else")
+	}
+}
+
+// TestMinSeqEdges: the next sequence is waited for, and so is the last that
+// there can be; what is beyond is no number.
+func TestMinSeqEdges(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		w.want(201, "document.create.c.a", "{}")
+		end := w.end()
+		for text, code := range map[string]int{
+			fmt.Sprint(end - 1): 200, fmt.Sprint(end): 200, fmt.Sprint(end + 1): 504,
+			"18446744073709551614": 504, "18446744073709551615": 504, "18446744073709551616": 400,
+			"": 400, "-1": 400, "+1": 400, " 1": 200, "1.0": 400, "1e0": 400, "0x1": 400, "1_0": 400, "٣": 400, "007": 504,
+			strings.Repeat("0", 1000) + "1": 200, strings.Repeat("9", 100_000): 400,
+		} {
+			began := time.Now()
+			if r := w.ask("document.get.c.a", "", "Lapse-Min-Seq", text); r.code != code && text != "007" {
+				t.Errorf("%.40q: %.200s, want %d", text, r, code)
+			} else if waited := time.Since(began); (r.code == 504) != (waited == minSeqTimeout) {
+				t.Errorf("%.40q: %.200s after %s", text, r, waited)
+			}
+		}
+	})
+}
+
+// TestMessageEdges: the largest message that the server takes is answered, and
+// a larger one is the client library's to refuse.
+func TestMessageEdges(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", "{}")
+	payload := int(w.client.MaxPayload())
+	for tail, code := range map[string]int{
+		"document.create.c.x": 413, "document.upsert.c.x": 413, "document.patch.c.a": 413, "document.get.c.a": 200,
+		"document.delete.c.gone": 404, "collection.create.x": 413, "collection.get.c": 200, "collection.list": 200,
+		"batch.c": 400, "query.c": 413, "history.c.a": 400, "status": 200, "unknown": 400,
+	} {
+		for _, n := range []int{payload - 1, payload} {
+			w.want(code, tail, strings.Repeat("[", n))
+		}
+		if _, err := w.client.Request("lapse.main.api."+tail, make([]byte, payload+1), patience); !errors.Is(err, nats.ErrMaxPayload) {
+			t.Errorf("%s of %d bytes: %v", tail, payload+1, err)
+		}
+	}
+	// The same in headers.
+	w.want(200, "document.get.c.a", "", "X-Other", strings.Repeat("x", payload-100))
+	w.want(400, "document.get.c.a", "", "Lapse-Min-Seq", strings.Repeat("1", payload-100))
+	w.want(412, "document.upsert.c.a", "{}", "If-Match", strings.Repeat("1", payload-100))
+	w.want(400, "document.upsert.c.a", "{}", "Nats-Msg-Id", strings.Repeat("1", payload-100))
+	// And mutations: each is judged.
+	before := w.end()
+	bodies := []string{strings.Repeat("[", payload), strings.Repeat("\x01", payload-1), strings.Repeat("\x01", schema.MaxDocumentBytes),
+		`"` + strings.Repeat("\x02", schema.MaxDocumentBytes-2) + `"`, sized(schema.MaxDocumentBytes), sized(schema.MaxDocumentBytes + 1),
+		strings.Repeat("[", 128) + strings.Repeat("]", 128), strings.Repeat("[", 129)}
+	for _, body := range bodies {
+		w.publish("document.create.gone."+strings.Repeat("%22", 255), body)
+	}
+	w.publish("document.upsert.c."+strings.Repeat("%22", 1200), sized(schema.MaxDocumentBytes))
+	w.judged(w.publish(strings.Repeat("x.", 1900)+"y", sized(schema.MaxDocumentBytes), "Nats-Msg-Id", strings.Repeat("m", 255)))
+	if got := strings.Count(w.summary(before), "MutationRejected"); got != len(bodies)+2 {
+		t.Errorf("%d of %d mutations were rejected", got, len(bodies)+2)
+	}
+	w.want(200, "document.upsert.c.a", "{}")
+}
+
+// TestSmallServer: on a server whose messages hold less than what a document
+// may have, what does not fit is a 413 or a MutationRejected; it keeps nobody
+// waiting, and what is done is told.
+func TestSmallServer(t *testing.T) {
+	for _, payload := range stress.Pick([]int{64 << 10}, []int{64 << 10, 1 << 20}) {
+		t.Run(strconv.Itoa(payload), func(t *testing.T) {
+			inBubble(t, func(w *wire) {
+				w.restartInside(int32(payload))
+				began := time.Now()
+				w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
+				most := payload - headerRoom - systemRoom
+				room := payload - headerRoom
+
+				// Documents, with the longest headers that their events can have.
+				id := strings.Repeat("%2E", 255)
+				stored := func(n int) string { return sized(n - len(`"id":"",`) - 255) }
+				for i, code := range []int{201, 200, 413} {
+					w.want(code, "document.upsert.c."+id, stored(most-1+i), "Nats-Msg-Id", strings.Repeat("m", 254)+strconv.Itoa(i))
+				}
+				w.want(200, "document.get.c."+id, "")
+				w.want(200, "query.c", `{"limit":1}`)
+				w.want(200, "batch.c", `{"operations":[{"op":"get","id":"`+strings.Repeat(".", 255)+`"}]}`)
+				w.refused(413, "too_large", "history.c."+id, "")
+				w.want(200, "history.c."+id, `{"limit":1}`)
+				w.want(204, "document.delete.c."+id, "")
+
+				// What a patch makes of it.
+				w.want(201, "document.create.c.p", `{"q":"`+strings.Repeat("q", most/2)+`"}`)
+				base := len(`{"id":"p","q":"","p":""}`) + most/2
+				for i, code := range []int{200, 200, 413} {
+					w.want(code, "document.patch.c.p", `{"p":"`+strings.Repeat("p", most-base-1+i)+`"}`)
+				}
+
+				// Mutations: an event each.
+				before := w.end()
+				w.publish("document.upsert.c.m", sized(most-len(`"id":"m",`)))
+				w.publish("document.upsert.c.m", sized(most+1-len(`"id":"m",`)))
+				last := uint64(0)
+				rejection := len(w.rejectionOf("document.create.gone.m", `{"p":""}`))
+				sizes := []int{-1, 0, 1, systemRoom, systemRoom + 1}
+				for _, n := range sizes {
+					last = w.publish("document.create.gone.m", sized(most-rejection+len(`{"p":""}`)+n))
+				}
+				for _, text := range []string{"\x01", "\xff", "\""} {
+					last = w.publish("document.create.gone.m", strings.Repeat(text, most))
+				}
+				w.judged(last)
+				if got, want := w.summary(before), "DocumentCreated(m)"+strings.Repeat(" MutationRejected", 1+1+len(sizes)+3); got != want {
+					t.Errorf("the log has %s, want %s", got, want)
+				}
+				for i, e := range w.events() {
+					if e.Type == schema.MutationRejected && !json.Valid(e.Body) {
+						t.Errorf("event %d is no JSON", i)
+					}
+				}
+
+				// Replies of two documents: the last one that fits.
+				w.want(201, "collection.create.two", "")
+				for i, code := range []int{200, 200, 413} {
+					// {"documents":[{"id":"x","p":"…","_ts":…,"_etag":"…"},{…}]}
+					w.ask("document.delete.two.x", "")
+					w.ask("document.delete.two.y", "")
+					x := w.want(201, "document.create.two.x", sized(room/2))
+					y := w.want(201, "document.create.two.y", sized(1000))
+					fill := room - 1 + i - len(`{"documents":[`) - len(x.body) - len(",") - len(y.body) - len("]}")
+					y = w.want(200, "document.replace.two.y", sized(1000+fill))
+					r := w.want(code, "query.two", "")
+					if size := len(r.body); r.code == 200 && size != room-1+i {
+						t.Errorf("the page has %d bytes, want %d", size, room-1+i)
+					}
+				}
+				for n := -60; n < 60; n++ {
+					w.want(200, "document.replace.two.y", sized(room/2-200+n))
+					r := w.want(200, "batch.two", `{"operations":[{"op":"get","id":"x"},{"op":"get","id":"y"},{"op":"get","id":"nobody"}]}`)
+					if len(r.body) > room {
+						t.Errorf("a batch is answered with %d bytes", len(r.body))
+					}
+				}
+
+				// Properties, and lists of them.
+				long := func(i int) string {
+					return fmt.Sprintf(`{"path":"/%03d%s"}`, i, strings.Repeat(`\"`, 251))
+				}
+				properties := listed(`{"indexingPolicy":{"includedPaths":[%s]}}`, long)
+				codes := map[int]int{}
+				for i := range 60 {
+					codes[w.ask(fmt.Sprintf("collection.create.l%d", i), properties(64)).code]++
+					codes[w.ask("collection.list", "").code]++
+				}
+				if len(codes) > 3 || codes[413] == 0 || codes[201] == 0 {
+					t.Errorf("collections and lists of them come out with %v", codes)
+				}
+
+				// A batch of a thousand, the replies of which are too many.
+				operation := func(i int) string { return fmt.Sprintf(`{"op":"upsert","id":"%d"}`, i) }
+				before = w.end()
+				r := w.ask("batch.c", listed(`{"operations":[%s]}`, operation)(1000))
+				if r.code != 200 && (r.code != 413 || w.end() != before) {
+					t.Errorf("a thousand operations: %.100s, and the log went from %d to %d", r, before, w.end())
+				}
+
+				// What is due expires.
+				ttl := func(n int) string {
+					return `{"ttl":5,"p":"` + strings.Repeat("x", n-len(`{"ttl":5,"p":""}`)-len(`"id":"",`)-255) + `"}`
+				}
+				before = w.end()
+				w.want(201, "document.create.c."+id, ttl(most), "Nats-Msg-Id", strings.Repeat("m", 255))
+				sleepUntil(time.Now().Unix()+7, 0)
+				if got := w.summary(before); strings.Count(got, "DocumentExpired") != 1 {
+					t.Errorf("the log has %.200s", got)
+				}
+				if waited := time.Since(began); waited > time.Minute || strings.Contains(w.logs.String(), "append failed") {
+					t.Errorf("it took %s\n%s", waited, w.logs)
+				}
+			})
+		})
+	}
+}
+
+// rejectionOf is the body of the MutationRejected that a mutation comes out as.
+func (w *wire) rejectionOf(tail, body string) []byte {
+	w.t.Helper()
+	before := w.end()
+	w.judged(w.publish(tail, body))
+	for _, e := range w.events() {
+		if e.Seq > before && e.Type == schema.MutationRejected {
+			return e.Body
+		}
+	}
+	w.t.Fatalf("%s was not rejected", tail)
+	return nil
+}
+
+// TestServerTakesLess: documents from before a server took less than they have
+// end all the same, without their content.
+func TestServerTakesLess(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
+		for _, id := range []string{"deleted", "patched", "shortened", "gone"} {
+			w.want(201, "document.create.c."+id, sized(1<<20))
+		}
+		w.want(201, "document.create.c.expired", `{"ttl":60,`+sized(1 << 20)[1:])
+		w.restartInside(64 << 10)
+		before := w.end()
+		w.refused(413, "too_large", "document.get.c.deleted", "")
+		w.refused(413, "too_large", "history.c.deleted", "")
+		w.refused(413, "too_large", "document.patch.c.patched", `{"n":1}`)
+		w.want(200, "document.patch.c.shortened", `{"p":null}`)
+		w.want(204, "document.delete.c.deleted", "")
+		w.want(200, "batch.c", `{"atomic":true,"operations":[{"op":"delete","id":"patched"}]}`)
+		sleepUntil(time.Now().Unix()+61, 0)
+		w.want(204, "collection.delete.c", "")
+		if got := w.summary(before); got != "DocumentReplaced(shortened) DocumentDeleted(deleted) DocumentDeleted(patched) DocumentExpired(expired) CollectionDeleted" {
+			t.Errorf("the log has %s", got)
+		}
+	})
+	inBubble(t, func(w *wire) {
+		w.stop()
+		w.client.Close()
+		w.service.Close()
+		w.log.Close()
+		w.shutdown()
+		w.startInside(32 << 10)
+		if p, err := Start(w.ctx(), w.log, w.service, w.options); err == nil {
+			t.Error("it serves with messages of 32 KiB")
+			w.check(p.Stop())
+		} else if !strings.Contains(err.Error(), "max_payload") {
+			t.Errorf("it says %v", err)
+		}
+	})
+}
+
+// TestLongestNames: everything at its longest, in one subject.
+func TestLongestNames(t *testing.T) {
+	for _, n := range []int{31, 32} {
+		db := strings.Repeat("d", n)
+		inBubble(t, func(w *wire) {
+			c, id := strings.Repeat("c", 64), strings.Repeat("%22", 255)
+			for _, step := range []struct {
+				tail, body string
+				code       int
+			}{
+				{"collection.create." + c, `{"defaultTtl":60}`, 201}, {"document.create." + c + "." + id, "{}", 201},
+				{"document.get." + c + "." + id, "", 200}, {"history." + c + "." + id, "", 200}, {"query." + c, "", 200}, {"status", "", 200},
+			} {
+				m, err := w.client.Request("lapse."+db+".api."+step.tail, []byte(step.body), patience)
+				w.check(err)
+				if r, err := readReply(m); err != nil || r.code != step.code {
+					t.Errorf("%s: %s %v", step.tail, r, err)
+				}
+			}
+			m := nats.NewMsg("lapse." + db + ".mutations.document.delete." + c + "." + id)
+			_, err := w.client.RequestMsg(m, patience)
+			w.check(err)
+			w.judged(1)
+		}, func(o *Options) { o.Database = schema.DatabaseName(db) })
+	}
+	if _, err := schema.ParseDatabaseName(strings.Repeat("d", 33)); !errors.Is(err, schema.ErrBadRequest) {
+		t.Errorf("a longer name of a database: %v", err)
+	}
+}

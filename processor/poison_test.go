@@ -1,0 +1,302 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/poison"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// poisonGroup is how many messages are sent before it is looked what became of
+// them.
+const poisonGroup = 50
+
+// poisoned is a wire with something there to be poisoned.
+func poisoned(t *testing.T) (*wire, poison.Source) {
+	t.Helper()
+	source := poison.Source{Rand: stress.Rand(t)}
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{"defaultTtl":3600,"indexingPolicy":{"includedPaths":[{"path":"/n"},{"path":"/s"}]}}`)
+	w.want(201, "collection.create.sound", "")
+	return w, source
+}
+
+// works wants good requests of all kinds to be served.
+func (w *wire) works() {
+	w.t.Helper()
+	w.ask("collection.create.c", `{"defaultTtl":3600}`) // which may be gone
+	w.want(201, "document.create.sound.s", `{"n":1}`)
+	w.want(200, "document.get.sound.s", "")
+	w.want(200, "query.sound", `{"where":"doc.n == 1","limit":1}`)
+	w.want(200, "batch.sound", `{"operations":[{"op":"get","id":"s"}]}`)
+	w.want(200, "history.sound.s", `{"limit":1}`)
+	w.want(204, "document.delete.sound.s", "")
+	w.want(200, "status", "")
+}
+
+// refold wants the log to give the same again.
+func (w *wire) refold() {
+	w.t.Helper()
+	before := w.content()
+	w.stop()
+	w.removeProjection()
+	w.start()
+	if w.content() != before {
+		w.t.Error("folded anew it is something else")
+	}
+	w.works()
+}
+
+// TestPoisonRequests: whatever is asked, one answer comes, with a code, and the
+// next one is served.
+func TestPoisonRequests(t *testing.T) {
+	w, source := poisoned(t)
+	codes := make(map[int]int)
+	inbox := w.client.NewInbox()
+	answers, err := w.client.SubscribeSync(inbox + ".*")
+	w.check(err)
+	for range stress.Pick(40, 1000) {
+		sent := make(map[string]poison.Message)
+		for i := range poisonGroup {
+			m := source.Request()
+			reply := fmt.Sprintf("%s.%d", inbox, i)
+			sent[reply] = m
+			w.check(w.client.PublishMsg(&nats.Msg{Subject: "lapse.main.api." + m.Tail, Reply: reply, Data: []byte(m.Body), Header: m.Headers}))
+		}
+		for len(sent) > 0 {
+			answer, err := answers.NextMsg(patience)
+			if err != nil {
+				t.Fatalf("no answer to %v: %v\n%s", sent, err, w.logs)
+			}
+			m, ok := sent[answer.Subject]
+			if !ok {
+				t.Fatalf("a second answer: %q %q", answer.Header, answer.Data)
+			}
+			delete(sent, answer.Subject)
+			r, err := readReply(answer)
+			if err != nil {
+				t.Fatalf("%v: %v", m, err)
+			}
+			codes[r.code]++
+			if r.code >= 500 || r.code == 429 {
+				t.Errorf("%v: %s", m, r)
+			}
+		}
+		w.works()
+	}
+	if n, _, _ := answers.Pending(); n > 0 {
+		t.Errorf("%d answers too many", n)
+	}
+	t.Log(codes)
+	if strings.Contains(w.logs.String(), "panic") {
+		t.Errorf("something panicked:\n%s", w.logs)
+	}
+	w.refold()
+}
+
+// TestPoisonMutations: whatever is published, each is judged once and in order,
+// and the next request is served.
+func TestPoisonMutations(t *testing.T) {
+	w, source := poisoned(t)
+	js, err := jetstream.New(w.client)
+	w.check(err)
+	sent := make(map[uint64]poison.Message)
+	last := uint64(0)
+	for range stress.Pick(20, 500) {
+		for range poisonGroup {
+			m := source.Mutation()
+			if source.IntN(10) == 0 {
+				m = source.Request()
+			}
+			ack, err := js.PublishMsg(w.ctx(), &nats.Msg{Subject: "lapse.main.mutations." + m.Tail, Data: []byte(m.Body), Header: m.Headers})
+			if err != nil {
+				t.Fatalf("%v: %v", m, err)
+			}
+			if ack.Duplicate { // which is JetStream's to say, within a tenth of a second
+				continue
+			}
+			last = ack.Sequence
+			sent[last] = m
+		}
+		w.judged(last)
+		w.works()
+	}
+	counts := make(map[string]int)
+	next := uint64(1)
+	for _, e := range w.everything() {
+		if e.Cause == 0 {
+			continue
+		}
+		if e.Cause != next {
+			t.Fatalf("mutation %d is judged where %d is next: %v", e.Cause, next, sent[e.Cause])
+		}
+		next++
+		counts[e.Type.String()]++
+		if len(e.Body) > 0 && !json.Valid(e.Body) {
+			t.Errorf("%v became %s with %.200q", sent[e.Cause], e.Type, e.Body)
+		}
+	}
+	if next != last+1 {
+		t.Errorf("%d of %d mutations were judged", next-1, last)
+	}
+	t.Log(counts)
+	w.refold()
+}
+
+// TestPoisonLog: whatever comes into the log, the writer goes on behind it, and
+// folding the log gives the same again.
+func TestPoisonLog(t *testing.T) {
+	w, source := poisoned(t)
+	for range stress.Pick(6, 200) {
+		for range poisonGroup {
+			m := source.Event()
+			var headers []string
+			for name, values := range m.Headers {
+				headers = append(headers, name, values[0])
+			}
+			w.intrude(m.Tail, m.Body, headers...)
+		}
+		w.works()
+	}
+	t.Logf("%d were foreign", w.processor.store.Cursor().Foreign)
+	w.refold()
+}
+
+// TestPoisonHeaders: header lines that no client library writes.
+func TestPoisonHeaders(t *testing.T) {
+	w, source := poisoned(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.client.ConnectedUrl(), "nats://"))
+	w.check(err)
+	defer conn.Close()
+	_, err = fmt.Fprint(conn, "CONNECT {\"verbose\":false,\"headers\":true}\r\n")
+	w.check(err)
+	go func() { _, _ = io.Copy(io.Discard, conn) }() // what the server says to it
+	inbox := w.client.NewInbox()
+	answers, err := w.client.SubscribeSync(inbox)
+	w.check(err)
+	w.check(w.client.Flush())
+	lines := []string{"NATS/1.0\r\n\r\n", "NATS/1.0\r\n", "NATS/1.0", "NATS/1.0 503\r\n\r\n", "NATS/1.0 404 No Messages\r\n\r\n", "NATS/1.0 100\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "\r\n\r\n", "\x00",
+		"NATS/1.0\r\n: x\r\n\r\n", "NATS/1.0\r\nx\r\n\r\n", "NATS/1.0\r\n x: y\r\n\r\n", "NATS/1.0\r\nIf-Match: 1\r\nIf-Match: 2\r\n\r\n", "NATS/1.0\r\nIf-Match:\r\n\r\n", "NATS/1.0\r\nNats-Msg-Id: a\r\n b\r\n\r\n",
+		"NATS/1.0\nIf-Match: 1\n\n", "NATS/1.0\r\nNats-Msg-Id: \xff\xfe\r\n\r\n", "NATS/1.0\r\nNats-Msg-Id: \x00\r\n\r\n", "NATS/1.0\r\nLapse-Min-Seq: 0\r\nLapse-Min-Seq: x\r\n\r\n", "NATS/1.0\r\n" + strings.Repeat("A: b\r\n", 10_000) + "\r\n"}
+	for range stress.Pick(200, 5000) {
+		line := poison.Of(source, lines...)
+		if source.IntN(2) == 0 {
+			line = source.Bytes(line)
+		}
+		if line == "" {
+			continue
+		}
+		op := poison.Of(source, "document.upsert.c.a", "document.delete.c.a", "document.get.c.a", "query.c")
+		body := poison.Of(source, "", "{}")
+		_, err := fmt.Fprintf(conn, "HPUB lapse.main.api.%s %s %d %d\r\n%s%s\r\n", op, inbox, len(line), len(line)+len(body), line, body)
+		w.check(err)
+		m, err := answers.NextMsg(patience)
+		if err != nil {
+			t.Fatalf("%s with %q: %v\n%s", op, line, err, w.logs)
+		}
+		if r, err := readReply(m); err != nil || r.code >= 500 {
+			t.Errorf("%s with %q: %s %v", op, line, r, err)
+		}
+		_, err = fmt.Fprintf(conn, "HPUB lapse.main.mutations.%s %d %d\r\n%s%s\r\n", op, len(line), len(line)+len(body), line, body)
+		w.check(err)
+	}
+	// Those that JetStream has taken are all judged.
+	w.works()
+	w.eventually("all judged", func() bool {
+		last := w.stream("LAPSE_main_MUTATIONS").CachedInfo().State.LastSeq
+		return last > 0 && w.processor.store.Cursor().Mutations == last
+	})
+	next := uint64(1)
+	for _, e := range w.everything() {
+		if e.Cause != 0 {
+			if e.Cause != next {
+				t.Fatalf("mutation %d is judged where %d is next", e.Cause, next)
+			}
+			next++
+		}
+	}
+	w.refold()
+}
+
+// FuzzRequest wants one answer to any request, with a code that is no fault of
+// lapse.
+func FuzzRequest(f *testing.F) {
+	source := poison.Source{Rand: rand.New(rand.NewPCG(1, 0))} // the same seeds in every process
+	for range 200 {
+		m := source.Request()
+		f.Add(m.Tail, []byte(m.Body))
+	}
+	w := newWire(f)
+	w.want(201, "collection.create.c", `{"defaultTtl":3600,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	f.Fuzz(func(t *testing.T, tail string, body []byte) {
+		if len(body) > 1<<20 {
+			return
+		}
+		m, err := w.client.Request("lapse.main.api."+poison.Subject(tail), body, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := readReply(m); err != nil || r.code >= 500 {
+			t.Fatal(r, err)
+		}
+	})
+}
+
+// FuzzSimulation wants of any mutations, a line each, a log that says what the
+// naive model understands.
+func FuzzSimulation(f *testing.F) {
+	f.Add([]byte(`{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}
+{"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"c","id":"a","body":{"ttl":5}}
+{"at":"2015-05-17T10:05:07Z","op":"document.patch","collection":"c","id":"a","body":{"ttl":null}}
+{"at":"2015-05-17T10:05:08Z","op":"collection.replace","collection":"c","body":{"defaultTtl":1}}
+{"at":"2015-05-17T10:05:20Z","op":"document.create","collection":"c","id":"a","ifMatch":"2","body":{}}
+{"at":"2015-05-17T10:05:20Z","op":"document.delete","collection":"c","id":"a"}
+{"at":"2015-05-17T10:06:20Z","op":"collection.delete","collection":"c"}`))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		if len(input) > 64<<10 {
+			return
+		}
+		var log []*schema.Event
+		s, err := NewSimulation(func(e *schema.Event) error {
+			again := *e
+			again.Body = append([]byte(nil), e.Body...)
+			log = append(log, &again)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for line := range strings.SplitSeq(string(input), "\n") {
+			at, mutation, err := schema.ParseMutationLine([]byte(line))
+			if err != nil || at.UnixMilli() < s.Time() {
+				continue
+			}
+			mutation.Recorded = true
+			if _, err := s.Mutate(at.UnixMilli(), mutation); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+		}
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range log {
+			if e.Seq != uint64(i)+1 || !json.Valid(e.AppendJSON(nil)) {
+				t.Fatalf("event %d: %s", i+1, e.AppendJSON(nil))
+			}
+		}
+		if _, err := naiveOf(log); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

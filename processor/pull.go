@@ -1,0 +1,134 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// puller reads a stream in order, as an ordered consumer of nats.go does but for
+// one thing: that takes a message without a body and with a header Status for
+// JetStream's own word, and drops it, again and again, so that nothing behind it
+// is ever read. Headers are the publisher's. A message is what can be
+// acknowledged, which only JetStream says.
+type puller struct {
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream string
+
+	// How much is asked for before it is visited, half of it at a time.
+	messages, bytes int
+}
+
+const (
+	pullExpires   = 30 * time.Second
+	pullHeartbeat = 5 * time.Second
+	pullSilence   = 2*pullHeartbeat + time.Second // after which nobody answers any more
+	consumerLife  = 5 * time.Minute               // of one that nobody pulls from
+	acknowledge   = "$JS.ACK."
+)
+
+// pullRequest is what JetStream wants to be asked.
+type pullRequest struct {
+	Batch     int           `json:"batch"`
+	MaxBytes  int           `json:"max_bytes"`
+	Expires   time.Duration `json:"expires"`
+	Heartbeat time.Duration `json:"idle_heartbeat"`
+}
+
+// read visits the messages from sequence from on, as they come, until visit
+// returns an error or ctx ends; it returns that error, or what else happened.
+func (p *puller) read(ctx context.Context, from uint64, visit func(seq uint64, m *nats.Msg) error) error {
+	consumer, err := p.js.CreateConsumer(ctx, p.stream, jetstream.ConsumerConfig{
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       max(from, 1),
+		AckPolicy:         jetstream.AckNonePolicy,
+		InactiveThreshold: consumerLife,
+		MemoryStorage:     true,
+		Replicas:          1,
+	})
+	if err != nil {
+		return err
+	}
+	name := consumer.CachedInfo().Name
+	// Nobody waits for the answer: it goes by itself in a while.
+	defer func() { _ = p.nc.Publish("$JS.API.CONSUMER.DELETE."+p.stream+"."+name, nil) }()
+	inbox := p.nc.NewInbox()
+	messages := make(chan *nats.Msg, 2*p.messages)
+	sub, err := p.nc.ChanSubscribe(inbox, messages)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	lost := p.nc.StatusChanged(nats.CONNECTED) // again, after it was lost
+	defer p.nc.RemoveStatusListener(lost)
+
+	request, err := json.Marshal(pullRequest{(p.messages + 1) / 2, p.bytes / 2, pullExpires, pullHeartbeat})
+	if err != nil {
+		return err
+	}
+	asked := 0 // messages that may still come
+	delivered := uint64(0)
+	silence := time.NewTimer(pullSilence)
+	defer silence.Stop()
+	for {
+		for asked <= p.messages/2 {
+			if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.stream+"."+name, inbox, request); err != nil {
+				return err
+			}
+			asked += (p.messages + 1) / 2
+		}
+		var m *nats.Msg
+		select {
+		case m = <-messages:
+		case <-lost:
+			return errors.New("the connection was lost")
+		case <-silence.C:
+			return fmt.Errorf("JetStream said nothing for %s", pullSilence)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		silence.Reset(pullSilence)
+		if len(m.Reply) <= len(acknowledge) || m.Reply[:len(acknowledge)] != acknowledge {
+			left, err := pullEnded(m)
+			if err != nil {
+				return err
+			}
+			asked -= left
+			continue
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if delivered++; meta.Sequence.Consumer != delivered {
+			return fmt.Errorf("message %d came where %d was next", meta.Sequence.Consumer, delivered)
+		}
+		asked--
+		if err := visit(meta.Sequence.Stream, m); err != nil {
+			return err
+		}
+	}
+}
+
+// pullEnded reads JetStream's own word on a pull request: how many of its
+// messages do not come. An error says that none will, of any.
+func pullEnded(m *nats.Msg) (left int, err error) {
+	switch status := m.Header.Get("Status"); status {
+	case "100": // it is there
+		return 0, nil
+	case "408", "409": // it waited long enough, or the next one is too large for what is left
+		if pending := m.Header.Get("Nats-Pending-Messages"); pending != "" {
+			return strconv.Atoi(pending)
+		}
+		fallthrough
+	default:
+		return 0, fmt.Errorf("JetStream says %s %s", status, m.Header.Get("Description"))
+	}
+}

@@ -1,0 +1,165 @@
+package projections
+
+import (
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// The file system that Pebble sees: that of the machine until a write fails,
+// and memory from then on.
+
+// Unwrap implements vfs.FS.
+func (d *disk) Unwrap() vfs.FS { return d.FS }
+
+// Create implements vfs.FS.
+func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if d.failure() == nil {
+		file, err := d.FS.Create(name, c)
+		if err == nil {
+			return &writtenFile{File: file, disk: d, name: name}, nil
+		}
+		if !d.ends(err, vital(name)) {
+			return nil, err
+		}
+	}
+	return d.memory.Create(name, c)
+}
+
+// inMemory tells whether a file was written after the disk had failed.
+func (d *disk) inMemory(name string) bool {
+	if d.failure() == nil {
+		return false
+	}
+	_, err := d.memory.Stat(name)
+	return err == nil
+}
+
+// Open implements vfs.FS.
+func (d *disk) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	if d.inMemory(name) {
+		return d.memory.Open(name, o...)
+	}
+	return d.FS.Open(name, o...)
+}
+
+// Stat implements vfs.FS.
+func (d *disk) Stat(name string) (vfs.FileInfo, error) {
+	if d.inMemory(name) {
+		return d.memory.Stat(name)
+	}
+	return d.FS.Stat(name)
+}
+
+// OpenDir implements vfs.FS.
+func (d *disk) OpenDir(name string) (vfs.File, error) {
+	file, err := d.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &directory{File: file, disk: d}, nil
+}
+
+// Rename implements vfs.FS.
+func (d *disk) Rename(from, to string) error {
+	if d.inMemory(from) {
+		return d.memory.Rename(from, to)
+	}
+	return d.change(func() error { return d.FS.Rename(from, to) })
+}
+
+// Remove implements vfs.FS.
+func (d *disk) Remove(name string) error {
+	if d.inMemory(name) {
+		return d.memory.Remove(name)
+	}
+	return d.change(func() error { return d.FS.Remove(name) })
+}
+
+// MkdirAll implements vfs.FS.
+func (d *disk) MkdirAll(name string, mode fs.FileMode) error {
+	return d.change(func() error { return d.FS.MkdirAll(name, mode) })
+}
+
+// change changes a directory, unless the disk has failed: then what is there
+// stays, and nobody needs to know.
+func (d *disk) change(change func() error) error {
+	if d.failure() != nil {
+		return nil
+	}
+	if err := change(); err != nil && !d.ends(err, false) {
+		return err
+	}
+	return nil
+}
+
+// Link implements vfs.FS.
+func (d *disk) Link(from, to string) error {
+	err := d.failure()
+	if err == nil {
+		err = d.FS.Link(from, to)
+		d.ends(err, false)
+	}
+	return err
+}
+
+// writtenFile is a file that was created while the disk was sound. After that
+// it cannot be completed, and what is vital is as good as lost.
+type writtenFile struct {
+	vfs.File
+	disk *disk
+	name string
+}
+
+// result is what Pebble is told of a write that came out with err.
+func (f *writtenFile) result(err error) error {
+	if err != nil && f.disk.ends(err, vital(f.name)) && vital(f.name) {
+		return nil
+	}
+	return err
+}
+
+// Write implements vfs.File.
+func (f *writtenFile) Write(p []byte) (n int, err error) {
+	if err = f.disk.failure(); err == nil {
+		n, err = f.File.Write(p)
+	}
+	if err != nil && f.result(err) == nil {
+		return len(p), nil
+	}
+	return n, err
+}
+
+// Sync implements vfs.File.
+func (f *writtenFile) Sync() error { return f.sync(f.File.Sync) }
+
+// SyncData implements vfs.File.
+func (f *writtenFile) SyncData() error { return f.sync(f.File.SyncData) }
+
+// SyncTo implements vfs.File.
+func (f *writtenFile) SyncTo(length int64) (full bool, err error) {
+	err = f.sync(func() error { full, err = f.File.SyncTo(length); return err })
+	return full, err
+}
+
+func (f *writtenFile) sync(sync func() error) error {
+	err := f.disk.failure()
+	if err == nil {
+		err = sync()
+	}
+	return f.result(err)
+}
+
+// directory is an open directory. Pebble panics where it cannot be synced.
+type directory struct {
+	vfs.File
+	disk *disk
+}
+
+// Sync implements vfs.File.
+func (f *directory) Sync() error {
+	if f.disk.failure() == nil {
+		f.disk.ends(f.File.Sync(), true)
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package projections
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// TestDiskFull fills the disk at operation i of a history of folds, index work
+// and restarts, for all i, or some. Whatever failed says so, once nothing
+// hangs; and what is there afterwards is the state of the log up to the cursor,
+// from where folding goes on.
+func TestDiskFull(t *testing.T) {
+	rng := stress.Rand(t)
+	log := longLog(rng)
+	sound := &fullFS{FS: vfs.NewCrashableMem(), from: 1 << 60}
+	if err := foldAll(sound, log, rng.Uint64()); err != nil {
+		t.Fatal(err)
+	}
+	operations := sound.operations.Load()
+	var at []int64
+	for i := int64(1); i <= operations; i++ {
+		at = append(at, i)
+	}
+	if !stress.Long() {
+		rng.Shuffle(len(at), func(i, j int) { at[i], at[j] = at[j], at[i] })
+		at = at[:min(6, len(at))]
+	}
+	lost := 0
+	for _, i := range at {
+		memory := vfs.NewCrashableMem()
+		full := &fullFS{FS: memory, from: i}
+		ended := make(chan error, 1)
+		seed := rng.Uint64()
+		go func() { ended <- foldAll(full, log, seed) }()
+		var err error
+		select {
+		case err = <-ended:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("operation %d (%s): it hangs", i, full.what())
+		}
+		if full.operations.Load() >= i && !errors.Is(err, syscall.ENOSPC) ||
+			err != nil && (!strings.HasSuffix(err.Error(), "free some space and start again") || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("operation %d (%s): it says %q", i, full.what(), err)
+		}
+		unsynced := []int{100, 100, 50, 0}[rng.IntN(4)] // with a power cut on top it may be lost
+		left := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(rng.Uint64(), 0))})
+		switch err := goesOn(left, log); {
+		case errors.Is(err, errUnusable) && unsynced < 100:
+			lost++
+		case err != nil:
+			t.Fatalf("operation %d (%s): %v", i, full.what(), err)
+		}
+	}
+	t.Logf("full at %d of %d operations, %d times with a power cut that lost the projection", len(at), operations, lost)
+}
+
+// longLog is a log that a small projection flushes and compacts many times.
+func longLog(rng *rand.Rand) *logbook {
+	l := &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":600,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	l.collection(schema.CollectionCreated, "late", `{"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`)
+	versions := make(map[string]schema.Version)
+	for range stress.Pick(700, 1500) {
+		l.now += rng.Int64N(2)
+		name, id := []string{"orders", "late"}[rng.IntN(2)], fmt.Sprint(rng.IntN(400))
+		key := name + "/" + id
+		body := fmt.Sprintf(`{"id":%q,"n":%d,"p":"%x"}`, id, rng.IntN(100), make([]byte, 50+rng.IntN(500)))
+		switch previous := versions[key]; {
+		case previous == 0:
+			versions[key] = l.created(name, id, body)
+		case rng.IntN(4) == 0:
+			l.document(schema.DocumentDeleted, name, id, previous, "")
+			delete(versions, key)
+		default:
+			versions[key] = l.document(schema.DocumentReplaced, name, id, previous, body)
+		}
+	}
+	return l
+}
+
+func smallOptions(fs vfs.FS) Options {
+	return Options{FS: fs, CacheBytes: 1 << 20, MemTableBytes: 64 << 10}
+}
+
+// foldAll folds the log in steps, with index work and restarts in between, and
+// returns what ended it.
+func foldAll(fs vfs.FS, l *logbook, seed uint64) error {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s, err := Open("projection", smallOptions(fs))
+	if err != nil {
+		return err
+	}
+	for s.Cursor().Seq < uint64(len(l.facts)) {
+		rest := l.since(s.Cursor().Seq)
+		err := s.Fold(rest[:min(len(rest), 1+rng.IntN(100))])
+		if err == nil && rng.IntN(4) == 0 {
+			_, err = s.Index(50)
+		}
+		if err != nil {
+			if closeErr := s.Close(); closeErr == nil || closeErr.Error() != err.Error() {
+				err = errors.Join(err, closeErr)
+			}
+			return err
+		}
+		if rng.IntN(8) == 0 {
+			if err := s.Close(); err != nil {
+				return err
+			}
+			if s, err = Open("projection", smallOptions(fs)); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Close()
+}
+
+// errUnusable is what is folded anew.
+var errUnusable = errors.New("it does not open again")
+
+// goesOn compares what is left with the log, and folds the rest.
+func goesOn(fs vfs.FS, l *logbook) error {
+	s, err := Open("projection", smallOptions(fs))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	defer s.Close()
+	prefix, err := Open("projection", smallOptions(vfs.NewMem()))
+	if err != nil {
+		return err
+	}
+	defer prefix.Close()
+	same := func(without string) error {
+		if got, want := visible(s, without), visible(prefix, without); !maps.Equal(got, want) || s.Cursor() != prefix.Cursor() {
+			return fmt.Errorf("at %d it is %d keys, folded from the log they are %d, or others", s.Cursor().Seq, len(got), len(want))
+		}
+		return nil
+	}
+	if err := prefix.Fold(l.facts[:s.Cursor().Seq]); err != nil {
+		return err
+	}
+	if err := same("PVLR"); err != nil { // indexes are built at their own pace
+		return err
+	}
+	for _, store := range []*Store{s, prefix} {
+		if err := store.Fold(l.since(store.Cursor().Seq)); err != nil {
+			return err
+		}
+		for more := true; more; {
+			if more, err = store.Index(1000); err != nil {
+				return err
+			}
+		}
+	}
+	return same("")
+}
+
+// visible is all keys and values, but for those whose first byte is in without.
+func visible(s *Store, without string) map[string]string {
+	all := make(map[string]string)
+	if err := s.scan(nil, func(key, value []byte) error {
+		if !strings.ContainsRune(without, rune(key[0])) {
+			all[string(key)] = string(value)
+		}
+		return nil
+	}); err != nil {
+		all["error"] = err.Error()
+	}
+	return all
+}
+
+// fullFS is a disk that is full from one operation on, which may be a write of
+// which half is done.
+type fullFS struct {
+	vfs.FS
+	from       int64
+	operations atomic.Int64
+	first      atomic.Value // what the first refused operation was
+}
+
+func (f *fullFS) what() string {
+	s, _ := f.first.Load().(string)
+	return s
+}
+
+func (f *fullFS) full(what, path string) error {
+	n := f.operations.Add(1)
+	if n < f.from {
+		return nil
+	}
+	path = strings.TrimLeft(f.PathBase(path), "0123456789")
+	if name, _, ok := strings.Cut(path, "-"); ok {
+		path = name
+	}
+	f.first.CompareAndSwap(nil, what+" "+path)
+	return &syscallError{what}
+}
+
+// syscallError is what the machine's file system says.
+type syscallError struct{ what string }
+
+func (e *syscallError) Error() string { return e.what + ": " + syscall.ENOSPC.Error() }
+func (e *syscallError) Unwrap() error { return syscall.ENOSPC }
+
+func (f *fullFS) file(file vfs.File, err error, path string) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &fullFile{File: file, fs: f, path: path}, nil
+}
+
+func (f *fullFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.full("create", name); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.Create(name, c)
+	return f.file(file, err, name)
+}
+
+func (f *fullFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.full("reuse", to); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.ReuseForWrite(from, to, c)
+	return f.file(file, err, to)
+}
+
+func (f *fullFS) OpenDir(name string) (vfs.File, error) {
+	file, err := f.FS.OpenDir(name)
+	return f.file(file, err, name)
+}
+
+func (f *fullFS) MkdirAll(name string, perm os.FileMode) error {
+	if err := f.full("mkdir", name); err != nil {
+		return err
+	}
+	return f.FS.MkdirAll(name, perm)
+}
+
+func (f *fullFS) Rename(from, to string) error {
+	if err := f.full("rename", to); err != nil {
+		return err
+	}
+	return f.FS.Rename(from, to)
+}
+
+func (f *fullFS) Link(from, to string) error {
+	if err := f.full("link", to); err != nil {
+		return err
+	}
+	return f.FS.Link(from, to)
+}
+
+type fullFile struct {
+	vfs.File
+	fs   *fullFS
+	path string
+}
+
+func (f *fullFile) Write(p []byte) (int, error) {
+	if err := f.fs.full("write", f.path); err != nil {
+		n, _ := f.File.Write(p[:len(p)/2])
+		return n, err
+	}
+	return f.File.Write(p)
+}
+
+func (f *fullFile) Sync() error {
+	if err := f.fs.full("sync", f.path); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+func (f *fullFile) SyncData() error {
+	if err := f.fs.full("sync", f.path); err != nil {
+		return err
+	}
+	return f.File.SyncData()
+}
+
+func (f *fullFile) SyncTo(length int64) (bool, error) {
+	if err := f.fs.full("sync", f.path); err != nil {
+		return false, err
+	}
+	return f.File.SyncTo(length)
+}
+
+func (f *fullFile) Preallocate(offset, length int64) error {
+	if err := f.fs.full("preallocate", f.path); err != nil {
+		return err
+	}
+	return f.File.Preallocate(offset, length)
+}

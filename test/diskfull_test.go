@@ -1,0 +1,117 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// ballast fills a disk with what is not lapse's, up to its last byte.
+type ballast struct {
+	t    testing.TB
+	file string
+}
+
+func (b ballast) fill() {
+	b.t.Helper()
+	f, err := os.OpenFile(b.file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil && !errors.Is(err, syscall.ENOSPC) {
+		b.t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 16
+		} else if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b ballast) drop() {
+	b.t.Helper()
+	if err := os.Remove(b.file); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestDiskFull fills the disk under load, at random moments. The server ends
+// with a line that says so, and goes on when there is space again: what was
+// acknowledged is there, once.
+func TestDiskFull(t *testing.T) {
+	for _, durability := range []string{"fsync", "os"} {
+		t.Run(durability, func(t *testing.T) {
+			rng := stress.Rand(t)
+			dir := filepath.Join(t.TempDir(), "disk")
+			harness.SmallDisk(t, dir, 48<<20)
+			b := ballast{t, filepath.Join(dir, "ballast")}
+			s := harness.ServeIn(t, dir, "--durability", durability)
+			mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d}`, writerTTL))
+			w := startWriters(t, s, 4)
+			for range stress.Pick(2, 20) {
+				before, more := w.count(), 50+rng.IntN(200)
+				eventually(t, "some writes", func() bool { return w.count() > before+more })
+				b.fill()
+				isFull(t, s.Fails())
+				if rng.IntN(2) == 0 { // somebody starts it too early
+					s.Start() // what is left of a page may do for that, and not for more
+					isFull(t, s.Fails())
+				}
+				b.drop()
+				s.Restart()
+			}
+			w.stop()
+			w.verify()
+			s.Stop()
+		})
+	}
+}
+
+func isFull(t testing.TB, line string) {
+	t.Helper()
+	if !strings.Contains(line, "no space left on device") || !strings.HasSuffix(line, "free some space and start again") {
+		t.Errorf("on a full disk it says %q", line)
+	}
+}
+
+// TestProjectionDiskFull: the disk that is full has nothing but the projection,
+// which is written when the server ends, or starts.
+func TestProjectionDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	projection := filepath.Join(dir, "projection")
+	harness.SmallDisk(t, projection, 8<<20)
+	b := ballast{t, filepath.Join(projection, "ballast")}
+	s := harness.ServeIn(t, dir)
+	nc := dial(t, s)
+	mustAsk(t, nc, 201, "collection.create.c", "")
+	const documents = 500
+	for i := range documents {
+		mustAsk(t, nc, 201, fmt.Sprintf("document.create.c.%d", i), fmt.Sprintf(`{"p":"%x"}`, make([]byte, 300)))
+	}
+	b.fill()
+	for i := range 10 { // which still fit in memory
+		mustAsk(t, nc, 201, fmt.Sprintf("document.create.c.late%d", i), "{}")
+	}
+	s.Terminate()
+	isFull(t, s.Fails())
+	if s.Start() {
+		t.Error("it is ready on a full disk")
+	}
+	isFull(t, s.Fails())
+	b.drop()
+	s.Restart()
+	eventually(t, "the service is back", func() bool { _, err := tryAskFor(nc, "status", "", time.Second); return err == nil })
+	if n := askStatus(t, nc).Documents; n != documents+10 {
+		t.Errorf("there are %d documents, want %d", n, documents+10)
+	}
+	mustAsk(t, nc, 201, "document.create.c.last", "{}")
+	s.Stop()
+}

@@ -1,0 +1,67 @@
+package harness
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ServeIn is Serve with a store directory that is there already.
+func ServeIn(t testing.TB, dir string, args ...string) *Server {
+	t.Helper()
+	s := &Server{t: t, Dir: dir, Addr: freeAddr(t), args: args}
+	t.Cleanup(func() {
+		if s.process != nil {
+			s.Kill()
+		}
+	})
+	s.Restart()
+	return s
+}
+
+// Terminate sends SIGTERM.
+func (s *Server) Terminate() {
+	s.t.Helper()
+	if err := s.process.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Ended is closed when the server has ended.
+func (s *Server) Ended() <-chan struct{} { return s.process.ended }
+
+// Fails waits for the server to end with code 1 and returns the last line that
+// it printed, which says why.
+func (s *Server) Fails() string {
+	s.t.Helper()
+	p := s.process
+	select {
+	case <-p.ended:
+	case <-time.After(stopTimeout):
+		s.t.Fatalf("serve did not end within %s:\n%s", stopTimeout, p.text())
+	}
+	lines := Lines(p.text())
+	if code := p.cmd.ProcessState.ExitCode(); code != 1 || len(lines) == 0 || !strings.HasPrefix(lines[len(lines)-1], "lapse: ") {
+		s.t.Fatalf("serve exited with %d, want 1 and a line that says why:\n%s", code, p.text())
+	}
+	return lines[len(lines)-1]
+}
+
+// SmallDisk mounts an empty disk of some bytes at dir, which is made, for the
+// time of the test. The test is skipped where that is not allowed.
+func SmallDisk(t testing.TB, dir string, bytes int) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := mountMemory(dir, bytes); err != nil {
+		t.Skipf("a disk to fill cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unmount(dir); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+}
