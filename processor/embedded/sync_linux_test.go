@@ -1,0 +1,120 @@
+package embedded_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+
+	"github.com/lapsedb/lapse/processor/embedded"
+)
+
+var touched byte
+
+// dirty returns how many KiB of a file are in memory and not yet on disk, by
+// what the kernel says of a mapping of it.
+func dirty(t *testing.T, path string) (kib int) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		t.Fatalf("%s has nothing in it (%v)", path, err)
+	}
+	mapped, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Munmap(mapped) }()
+	for i := 0; i < len(mapped); i += os.Getpagesize() {
+		touched += mapped[i] // so that the page is in the mapping
+	}
+	smaps, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer smaps.Close()
+	address := fmt.Sprintf("%08x-", uintptr(unsafe.Pointer(unsafe.SliceData(mapped))))
+	ours := false
+	for lines := bufio.NewScanner(smaps); lines.Scan(); {
+		line := lines.Text()
+		if !strings.HasSuffix(strings.Fields(line)[0], ":") {
+			ours = strings.HasPrefix(line, address)
+		}
+		var n int
+		if name, rest, _ := strings.Cut(line, ":"); ours && (name == "Shared_Dirty" || name == "Private_Dirty") {
+			if _, err := fmt.Sscanf(strings.TrimSpace(rest), "%d kB", &n); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			kib += n
+		}
+	}
+	return kib
+}
+
+// With SyncAlways, what is acknowledged is on disk by then. Without, it is not:
+// so the test would notice.
+func TestStoreIsSynced(t *testing.T) {
+	for _, always := range []bool{false, true} {
+		dir := t.TempDir()
+		s, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main", SyncAlways: always})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Shutdown()
+		nc, err := s.ConnectLog()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		js, _ := jetstream.New(nc)
+		createStreams(t, js)
+		single := func() error {
+			_, err := js.Publish(ctx, appendTo("orders.DocumentCreated"), []byte(`{}`))
+			return err
+		}
+		batch := func() error { // as group commits are
+			publisher, err := jetstreamext.NewBatchPublisher(js)
+			for range 9 {
+				if err == nil {
+					err = publisher.Add(appendTo("orders.DocumentCreated"), []byte(`{}`))
+				}
+			}
+			if err == nil {
+				_, err = publisher.Commit(ctx, appendTo("orders.DocumentCreated"), []byte(`{}`))
+			}
+			return err
+		}
+		unsynced := 0
+		for i := range 20 {
+			if err := []func() error{single, batch}[i%2](); err != nil {
+				t.Fatal(err)
+			}
+			blocks, err := filepath.Glob(filepath.Join(dir, "jetstream", "LAPSE", "streams", "LAPSE_main", "msgs", "*.blk"))
+			if err != nil || len(blocks) != 1 {
+				t.Fatalf("the stream is in %v (%v)", blocks, err)
+			}
+			unsynced += dirty(t, blocks[0])
+		}
+		switch {
+		case always && unsynced > 0:
+			t.Errorf("%d KiB were acknowledged and not on disk", unsynced)
+		case !always && unsynced == 0:
+			t.Skip("this file system does not tell what is on disk")
+		}
+	}
+}
