@@ -44,6 +44,23 @@ func (c *Client) read(ctx context.Context, f *feed, yield func(*Event) bool) err
 	if f.err != nil {
 		return f.err
 	}
+	return c.messages(ctx, f, func(msg jetstream.Msg, seq uint64) (more bool, err error) {
+		e, err := c.decode(msg, seq)
+		switch {
+		case err != nil:
+			return false, err
+		case e == nil || e.Time < f.fromTime:
+			return true, nil
+		case f.untilTime != 0 && e.Time > f.untilTime:
+			return false, nil
+		}
+		return yield(e), nil
+	})
+}
+
+// messages gives each message of a feed to visit, with its sequence, until that
+// wants no more, the end or an error.
+func (c *Client) messages(ctx context.Context, f *feed, visit func(jetstream.Msg, uint64) (more bool, err error)) error {
 	src, pending, end, err := c.open(ctx, f)
 	if err != nil {
 		return c.readError(ctx, err)
@@ -65,15 +82,8 @@ func (c *Client) read(ctx context.Context, f *feed, yield func(*Event) bool) err
 		if end != 0 && seq > end {
 			return nil
 		}
-		e, err := c.decode(msg, seq)
-		switch {
-		case err != nil:
+		if more, err := visit(msg, seq); err != nil || !more {
 			return err
-		case e == nil || e.Time < f.fromTime:
-		case f.untilTime != 0 && e.Time > f.untilTime:
-			return nil
-		case !yield(e):
-			return nil
 		}
 		if err := src.done(msg); err != nil {
 			return c.readError(ctx, err)

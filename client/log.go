@@ -25,37 +25,13 @@ type Entry struct {
 // error. The entries are the caller's.
 func (c *Client) Log(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		if err := c.readLog(ctx, func(entry Entry) bool { return yield(entry, nil) }); err != nil {
+		err := c.messages(ctx, &feed{fromSeq: 1, untilNow: true}, func(msg jetstream.Msg, seq uint64) (bool, error) {
+			return yield(entryOf(msg, seq), nil), nil
+		})
+		if err != nil {
 			yield(Entry{}, err)
 		}
 	}
-}
-
-func (c *Client) readLog(ctx context.Context, yield func(Entry) bool) error {
-	src, pending, end, err := c.open(ctx, &feed{fromSeq: 1, untilNow: true})
-	if err != nil {
-		return c.readError(ctx, err)
-	}
-	if src == nil {
-		return nil
-	}
-	defer src.close()
-	for pending > 0 {
-		msg, err := src.next(ctx)
-		if err != nil {
-			return c.readError(ctx, err)
-		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return c.readError(ctx, err)
-		}
-		seq := meta.Sequence.Stream
-		if seq > end || !yield(entryOf(msg, seq)) || seq == end {
-			return nil
-		}
-		pending = meta.NumPending
-	}
-	return nil
 }
 
 func entryOf(msg jetstream.Msg, seq uint64) Entry {
