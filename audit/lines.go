@@ -9,17 +9,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// maxLine is the longest line of a log: an event has at most the largest
-// document and what is around it.
-const maxLine = 16 << 20
-
 // Lines audits an exported log, an event as JSON a line. What is JSON and says a
 // sequence, and is no event for another reason, is a finding; any other line is
 // an error, which tells its number. progress, if not nil, is called with the
 // bytes of each line.
 func (a *Auditor) Lines(r io.Reader, progress func(bytes int)) error {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 1<<18), maxLine)
+	lines.Buffer(make([]byte, 1<<18), schema.MaxLineBytes)
 	for n := 1; lines.Scan(); n++ {
 		line := lines.Bytes()
 		if progress != nil {
@@ -43,7 +39,7 @@ func (a *Auditor) Lines(r io.Reader, progress func(bytes int)) error {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a line is longer than %d bytes, as no line of an exported log is", maxLine)
+		return fmt.Errorf("a line is longer than %d bytes, as no line of an exported log is", schema.MaxLineBytes)
 	}
 	return lines.Err()
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsedb/lapse/test/stress"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 func readLines(t testing.TB, text []byte) (Report, error) {
@@ -34,12 +36,12 @@ func TestLines(t *testing.T) {
 	const created = `{"seq":2,"time":"2015-05-17T10:05:00.000Z","type":"CollectionCreated","collection":"orders","body":{"defaultTtl":30}}` + "\n"
 	const strange = `{"seq":3,"time":"2015-05-17T10:05:00.000Z","type":"DocumentExpired","collection":"orders","id":"a","previous":2,"deadline":1,"ttl":1,"rule":"none"}` + "\n"
 	for text, want := range map[string]string{
-		"":                           "",
-		"\n" + created + "\n":        "",
-		created + "hello\n":          "line 2 is no line of an exported log: byte 0: 'h' found, an object expected",
-		created + `{"seq":3,`:        "line 2 is no line of an exported log: byte 9: the JSON ends early",
-		`{"at":1}`:                   "line 1 is no line of an exported log: it has no seq",
-		strings.Repeat("x", maxLine): "a line is longer than",
+		"":                                       "",
+		"\n" + created + "\n":                    "",
+		created + "hello\n":                      "line 2 is no line of an exported log: byte 0: 'h' found, an object expected",
+		created + `{"seq":3,`:                    "line 2 is no line of an exported log: byte 9: the JSON ends early",
+		`{"at":1}`:                               "line 1 is no line of an exported log: it has no seq",
+		strings.Repeat("x", schema.MaxLineBytes): "a line is longer than",
 	} {
 		report, err := readLines(t, []byte(text))
 		if want == "" && (err != nil || report.Count() > 0) || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {

@@ -8,6 +8,10 @@ import (
 	"github.com/lapsedb/lapse/values"
 )
 
+// MaxLineBytes is the longest line of a file of mutations or events: the largest
+// document, escaped at the worst, and what is around it.
+const MaxLineBytes = 16 << 20
+
 // ParseMutationLine reads a mutation as simulate takes it, one JSON object
 // with the time at which it happens:
 //

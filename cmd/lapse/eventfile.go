@@ -64,7 +64,7 @@ func (f *eventFile) events(ctx context.Context, visit func(e *schema.Event, byte
 	go func() {
 		defer close(chunks)
 		lines := bufio.NewScanner(f.in)
-		lines.Buffer(make([]byte, 1<<16), maxLine)
+		lines.Buffer(make([]byte, 1<<16), schema.MaxLineBytes)
 		for c := (&eventLines{}); c != nil; {
 			var next *eventLines
 			if c.read(lines) {
@@ -115,7 +115,7 @@ func (c *eventLines) read(lines *bufio.Scanner) (more bool) {
 		if !lines.Scan() {
 			c.err = lines.Err()
 			if errors.Is(c.err, bufio.ErrTooLong) {
-				c.err = fmt.Errorf("line %d is longer than %d bytes, which no event is: give what `lapse export` prints", c.line+1, maxLine)
+				c.err = fmt.Errorf("line %d is longer than %d bytes, which no event is: give what `lapse export` prints", c.line+1, schema.MaxLineBytes)
 			}
 			return false
 		}

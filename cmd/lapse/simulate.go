@@ -43,10 +43,6 @@ every event of the log that results. The same input gives the same bytes.`,
 	return cmd
 }
 
-// maxLine is the longest line of input: the largest document and what is
-// around it, escaped at the worst.
-const maxLine = 16 << 20
-
 func (a *app) simulate(args []string, until time.Time) (err error) {
 	collectLess()
 	in, size := a.stdin, int64(-1)
@@ -90,7 +86,7 @@ func (a *app) simulate(args []string, until time.Time) (err error) {
 
 func simulateLines(simulation *processor.Simulation, in io.Reader, until time.Time, bar *progress) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 1<<16), maxLine)
+	lines.Buffer(make([]byte, 1<<16), schema.MaxLineBytes)
 	for n := 1; lines.Scan(); n++ {
 		bar.Add(int64(len(lines.Bytes())) + 1)
 		if len(lines.Bytes()) == 0 {
@@ -110,7 +106,7 @@ func simulateLines(simulation *processor.Simulation, in io.Reader, until time.Ti
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a line is longer than %d bytes: a document has at most %d", maxLine, schema.MaxDocumentBytes)
+		return fmt.Errorf("a line is longer than %d bytes: a document has at most %d", schema.MaxLineBytes, schema.MaxDocumentBytes)
 	}
 	return lines.Err()
 }

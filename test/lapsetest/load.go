@@ -12,14 +12,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// maxLine is the longest line of a file, in bytes.
-const maxLine = 16 << 20
-
 // eachLine visits the lines of a file that are not empty. The line is the
 // visitor's.
 func eachLine(in io.Reader, visit func(n int, line []byte) (more bool, err error)) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxLine)
+	lines.Buffer(nil, schema.MaxLineBytes)
 	for n := 1; lines.Scan(); n++ {
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
