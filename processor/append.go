@@ -85,6 +85,8 @@ func readAck(m *nats.Msg, seq uint64) error {
 // when a batch is appended.
 func (l *eventLog) Append(facts []projections.Fact, atomic bool) error {
 	m := l.message
+	bytes := 0
+	defer func() { l.written.Add(uint64(bytes)) }()
 	batch := ""
 	if atomic {
 		batch = nuid.Next()
@@ -94,6 +96,7 @@ func (l *eventLog) Append(facts []projections.Fact, atomic bool) error {
 		last := i == len(facts)-1
 		m.reset(l.prefix + e.EventTokens())
 		m.Data = e.Body
+		bytes += len(e.Body)
 		e.Headers(m.set)
 		id := l.chain + strconv.FormatUint(e.Seq, 10)
 		m.set(jetstream.MsgIDHeader, id)

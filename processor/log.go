@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,6 +40,8 @@ type eventLog struct {
 	// end is the hole that the log ended in when it was checked.
 	end hole
 
+	written *atomic.Uint64 // bytes of the bodies that were appended, by this process
+
 	// What Append uses; only the writer calls it.
 	acks     chan ack
 	sub      *nats.Subscription
@@ -56,7 +59,7 @@ func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger 
 	if err != nil {
 		return nil, err
 	}
-	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: newReusedMessage()}
+	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: newReusedMessage(), written: new(atomic.Uint64)}
 	l.stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		l.stream, err = createLog(ctx, js, db, 1)

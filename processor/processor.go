@@ -120,7 +120,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	p.writer = w
 	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, wishes: w.wishes,
 		stale: o.Retain > 0}
-	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, snapshots: snapshots, clock: clock}
+	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),

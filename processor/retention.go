@@ -31,7 +31,7 @@ type keeper struct {
 
 	compacted uint64        // the last fact when the projection was compacted
 	padded    int64         // when the log was padded last, ms since 1970
-	filled    uint64        // bytes in the log then, and since trimmed
+	filled    uint64        // bytes that had been appended then
 	stale     bool          // the newest snapshot may have what was pruned since
 	trimmed   atomic.Uint64 // the first sequence that is left, as of the last look
 	made      atomic.Int64  // snapshots made
@@ -96,10 +96,8 @@ func (k *keeper) round(ctx context.Context) error {
 	if list, err = k.drop(ctx, list); err != nil || k.options.Retain == 0 {
 		return err
 	}
-	if err := k.trim(ctx, list); err != nil {
-		return err
-	}
-	return k.prune(ctx)
+	judged := k.store.Cursor().Mutations
+	return errors.Join(k.trim(ctx, list), k.mutations.Trim(ctx, judged), k.prune(ctx))
 }
 
 // refresh makes a snapshot, if there is anything that the newest lacks, or has
@@ -153,8 +151,17 @@ func (k *keeper) drop(ctx context.Context, list []schema.Snapshot) (kept []schem
 	return kept, nil
 }
 
+// tidy drops the snapshots that are not needed.
+func (k *keeper) tidy(ctx context.Context) error {
+	list, err := k.snapshots.List(ctx)
+	if err == nil {
+		_, err = k.drop(ctx, list)
+	}
+	return err
+}
+
 // trim removes from the log what is older than the retention and below all
-// sound snapshots, and the mutations that were judged.
+// sound snapshots.
 func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if len(sound) == 0 {
 		return nil
@@ -181,16 +188,14 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if ok {
 		from = min(from, repeats)
 	}
-	if from > first {
-		if err := k.log.stream.Purge(ctx, jetstream.WithPurgeSequence(from)); err != nil {
-			return fmt.Errorf("trim stream %s: %w", k.log.db.LogStream(), err)
-		}
-		k.logger.Info("log trimmed", "first", from)
-		if err := k.note(ctx, schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, from), 1); err != nil {
-			return err
-		}
+	if from <= first {
+		return nil
 	}
-	return k.mutations.Trim(ctx, cursor.Mutations)
+	if err := k.log.stream.Purge(ctx, jetstream.WithPurgeSequence(from)); err != nil {
+		return fmt.Errorf("trim stream %s: %w", k.log.db.LogStream(), err)
+	}
+	k.logger.Info("log trimmed", "first", from)
+	return k.note(ctx, schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, from), 1)
 }
 
 // prune drops from the projection what the log no longer has.
@@ -239,19 +244,16 @@ func (k *keeper) pad(ctx context.Context) error {
 	if now < k.padded+k.options.Retain.Milliseconds()/padsPerRetention {
 		return nil
 	}
-	info, err := k.log.stream.Info(ctx)
-	if err != nil {
-		return err
-	}
-	if k.padded != 0 && info.State.Bytes > k.filled+2*padBytes {
-		k.padded, k.filled = now, info.State.Bytes // it fills its files by itself
+	written := k.log.written.Load()
+	if k.padded != 0 && written > k.filled+2*padBytes {
+		k.padded, k.filled = now, written // it fills its files by itself
 		return nil
 	}
 	body := []byte(`{"padding":"` + strings.Repeat(".", padAtOnce) + `"}`)
 	if err := k.note(ctx, schema.LogPadded, body, padBytes/padAtOnce+1); err != nil {
 		return fmt.Errorf("pad the log: %w", err)
 	}
-	k.padded, k.filled = now, info.State.Bytes+padBytes
+	k.padded, k.filled = now, k.log.written.Load()
 	return nil
 }
 

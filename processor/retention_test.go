@@ -272,7 +272,7 @@ func (w *wire) putObject(seq uint64, content []byte) {
 // The newest snapshot that is sound is taken; one that is not is passed over,
 // and without any the log is folded from its beginning, if it still has it.
 func TestStartFromSnapshot(t *testing.T) {
-	const rounds = 3
+	const rounds = 2
 	good := func(*wire, uint64) {}
 	poison := func(w *wire, seq uint64) { w.putObject(seq, []byte("any bytes")) }
 	for name, c := range map[string]struct {
@@ -280,12 +280,12 @@ func TestStartFromSnapshot(t *testing.T) {
 		from    int                         // which of them it begins with; rounds for the log
 		trimmed bool
 	}{
-		"all sound":         {damage: [rounds]func(*wire, uint64){good, good, good}, from: 0},
-		"the newest poison": {damage: [rounds]func(*wire, uint64){poison, good, good}, from: 1},
-		"one byte":          {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) { w.putObject(seq, []byte{0}) }, good, good}, from: 1},
+		"all sound":         {damage: [rounds]func(*wire, uint64){good, good}, from: 0},
+		"the newest poison": {damage: [rounds]func(*wire, uint64){poison, good}, from: 1},
+		"one byte":          {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) { w.putObject(seq, []byte{0}) }, good}, from: 1},
 		"no object": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			w.damageObject(seq, func(s jetstream.ObjectStore) { w.check(s.Delete(w.ctx(), objectName)) })
-		}, good, good}, from: 1},
+		}, good}, from: 1},
 		"another one's object": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			var other []byte
 			w.damageObject(w.snapshotList()[1].Seq, func(s jetstream.ObjectStore) {
@@ -294,7 +294,7 @@ func TestStartFromSnapshot(t *testing.T) {
 				w.check(err)
 			})
 			w.putObject(seq, other)
-		}, good, good}, from: 1},
+		}, good}, from: 1},
 		"another log's": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			w.damageObject(seq, func(s jetstream.ObjectStore) {
 				info, err := s.GetInfo(w.ctx(), objectName)
@@ -302,7 +302,7 @@ func TestStartFromSnapshot(t *testing.T) {
 				info.Metadata[metaStream] = "another"
 				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
 			})
-		}, good, good}, from: 1},
+		}, good}, from: 1},
 		"not verified": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			w.damageObject(seq, func(s jetstream.ObjectStore) {
 				info, err := s.GetInfo(w.ctx(), objectName)
@@ -310,7 +310,7 @@ func TestStartFromSnapshot(t *testing.T) {
 				info.Metadata[metaSnapshot] = strings.Replace(info.Metadata[metaSnapshot], `"sound":true`, `"sound":false`, 1)
 				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
 			})
-		}, good, good}, from: 1},
+		}, good}, from: 1},
 		"described in poison": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			w.damageObject(seq, func(s jetstream.ObjectStore) {
 				info, err := s.GetInfo(w.ctx(), objectName)
@@ -318,9 +318,9 @@ func TestStartFromSnapshot(t *testing.T) {
 				info.Metadata[metaSnapshot] = "{"
 				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
 			})
-		}, good, good}, from: 1},
-		"all poison":          {damage: [rounds]func(*wire, uint64){poison, poison, poison}, from: rounds},
-		"all poison, trimmed": {damage: [rounds]func(*wire, uint64){poison, poison, poison}, from: rounds, trimmed: true},
+		}, good}, from: 1},
+		"all poison":          {damage: [rounds]func(*wire, uint64){poison, poison}, from: rounds},
+		"all poison, trimmed": {damage: [rounds]func(*wire, uint64){poison, poison}, from: rounds, trimmed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWire(t)
@@ -420,6 +420,15 @@ func TestSnapshotRequests(t *testing.T) {
 	if got := w.want(200, "snapshot.verify."+seq, ""); !strings.Contains(string(got.body), `"sound":false,"fault":"`) {
 		t.Errorf("poison is %s", got.body)
 	}
+	// Two are kept.
+	for i := range 3 {
+		w.want(201, fmt.Sprintf("document.create.c.more%d", i), `{}`)
+		w.want(201, "snapshot.create", "")
+	}
+	if list := w.snapshotList(); len(list) != keepSnapshots || list[0].Seq != w.end() {
+		t.Errorf("%v are kept, the log ends at %d", list, w.end())
+	}
+	seq = fmt.Sprint(w.snapshotList()[0].Seq)
 	// One is being made or verified at a time.
 	w.processor.keeper.snapshots.making.Lock()
 	w.refused(429, "overloaded", "snapshot.create", "")

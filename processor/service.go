@@ -38,7 +38,7 @@ type service struct {
 	log       *eventLog
 	mutations *mutationStream
 	writer    *writer
-	snapshots *snapshots
+	keeper    *keeper
 	clock     *timekeeper
 	micro     micro.Service
 	operations

@@ -17,7 +17,7 @@ func (r *request) snapshotList() {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
 	defer cancel()
-	list, err := r.snapshots.List(ctx)
+	list, err := r.keeper.snapshots.List(ctx)
 	if err != nil {
 		r.fail(err)
 		return
@@ -32,7 +32,10 @@ func (r *request) snapshotCreate() {
 		return
 	}
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
-		snapshot, err := r.snapshots.Create(ctx)
+		snapshot, err := r.keeper.snapshots.Create(ctx)
+		if err == nil {
+			err = r.keeper.tidy(ctx)
+		}
 		return snapshot, 201, err
 	})
 }
@@ -45,7 +48,7 @@ func (r *request) snapshotVerify() {
 		return
 	}
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
-		snapshot, err := r.snapshots.Verify(ctx, seq)
+		snapshot, err := r.keeper.snapshots.Verify(ctx, seq)
 		return snapshot, 200, err
 	})
 }
