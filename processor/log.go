@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -111,8 +112,9 @@ func logConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {
 	}
 }
 
-// Identity names the log itself, not its stream's name.
-func (l *eventLog) Identity() string { return strings.TrimPrefix(l.prefix, l.db.Append()) }
+// Identity names the log itself, not its stream's name. Who knows it cannot
+// append.
+func (l *eventLog) Identity() string { return hex.EncodeToString(l.Secret("identity")[:16]) }
 
 // Secret returns a secret for one purpose, the same as long as there is this
 // log, for every process that may read it.

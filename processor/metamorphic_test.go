@@ -148,7 +148,7 @@ type state struct {
 func (f *frozen) stateOf(t testing.TB, s *projections.Store, indexes bool) (of state) {
 	t.Helper()
 	of.digest = s.Digest()
-	if counted, err := s.Verify(); err != nil || counted != of.digest {
+	if counted, err := s.Verify(context.Background()); err != nil || counted != of.digest {
 		t.Fatalf("the digest is %v, and by counting %v (%v)", of.digest, counted, err)
 	}
 	h := sha256.New()

@@ -231,8 +231,11 @@ func (p *Processor) Stop() error {
 	return closing(p.store, err)
 }
 
-// closing closes the projection after err, which may be nil.
+// closing closes the projection, if there is one, after err, which may be nil.
 func closing(store *projections.Store, err error) error {
+	if store == nil {
+		return err
+	}
 	err = errors.Join(err, store.Close())
 	if failure := store.Failure(); failure != nil {
 		return failure // of which the rest came

@@ -16,35 +16,47 @@ import (
 )
 
 // openProjection opens the projection in o.Dir if it is one of this log, and
-// else makes it anew: it is a cache, and never trusted over the log.
+// else makes it anew: it is a cache, and never trusted over the log. It is only
+// removed when there is something to make it of.
 func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, error) {
 	store, err := projections.Open(o.Dir, o.Projection)
 	if unreachable(err) {
 		return nil, err
 	}
+	// No other process works here now.
+	if err := removeLeftovers(o); err != nil {
+		return nil, closing(store, err)
+	}
+	var cursor projections.Cursor
+	var why string
+	if err != nil {
+		why, err = err.Error(), nil
+	} else {
+		cursor = store.Cursor()
+		why, err = misfit(ctx, log, cursor)
+	}
 	if err == nil {
-		var why string
-		// No other process works here now.
-		if err := removeLeftovers(o); err != nil {
-			return nil, errors.Join(err, store.Close())
-		}
-		if why, err = misfit(ctx, log, store.Cursor()); err == nil && why == "" {
-			store.Identify(log.Identity())
-			return store, nil
-		}
-		empty := store.Cursor().Seq == 0
-		if closeErr := store.Close(); err != nil {
-			return nil, errors.Join(err, closeErr)
-		}
-		if err = errors.New(why); empty {
-			err = nil
-		}
+		err = snapshots.checkLog(ctx, cursor)
 	}
 	if err != nil {
-		o.Logger.Warn("the projection does not fit the log and is folded anew", "dir", o.Dir, "why", err)
+		return nil, closing(store, err)
+	}
+	if why == "" {
+		store.Identify(log.Identity())
+		return store, nil
+	}
+	if err := closing(store, nil); err != nil {
+		return nil, err
+	}
+	if why != emptyProjection {
+		o.Logger.Warn("the projection does not fit the log and is folded anew", "dir", o.Dir, "why", why)
 	}
 	return remakeProjection(ctx, log, snapshots, o)
 }
+
+// emptyProjection is why a projection is not one to begin with that was never
+// folded.
+const emptyProjection = "it is empty"
 
 // removeLeftovers removes what a process that was killed had on the way.
 func removeLeftovers(o Options) error {
@@ -56,6 +68,33 @@ func removeLeftovers(o Options) error {
 	return nil
 }
 
+// checkLog refuses an empty log beside a projection or snapshots of another one:
+// they may be all that is left of it.
+func (s *snapshots) checkLog(ctx context.Context, cursor projections.Cursor) error {
+	_, last, err := s.log.Bounds(ctx)
+	if err != nil || last > 0 {
+		return err
+	}
+	what := ""
+	if cursor.Seq > 0 && cursor.Stream != s.log.Identity() {
+		what = fmt.Sprintf("the projection in %s, up to event %d", s.dir, cursor.Seq)
+	}
+	all, err := s.all(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.lost && what == "" {
+			what = fmt.Sprintf("the snapshot at event %d", one.Seq)
+		}
+	}
+	if what == "" {
+		return nil
+	}
+	return fmt.Errorf("stream %s is empty, and %s is of a log that is gone: restore the stream, or begin behind the newest snapshot with `lapse snapshot restore --new-log`; to begin with nothing, remove the projection and the object stores %s*",
+		s.db.LogStream(), what, s.db.SnapshotStore())
+}
+
 // remakeProjection makes the projection anew from the newest snapshot that is
 // sound or, if there is none, from the beginning of the log.
 func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, error) {
@@ -63,38 +102,24 @@ func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, 
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
 	}
-	list, err := snapshots.List(ctx)
+	all, err := snapshots.all(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var faults []string
-	for _, snapshot := range list {
-		if !snapshot.Sound {
-			continue
-		}
-		err := snapshots.Restore(ctx, snapshot)
-		if unreachable(err) || ctx.Err() != nil {
-			return nil, err
-		}
-		if err == nil {
-			var store *projections.Store
-			if store, err = projections.Open(o.Dir, o.Projection); err == nil {
-				var why string
-				if why, err = misfit(ctx, log, store.Cursor()); err == nil && why == "" {
-					o.Logger.Info("the projection begins with a snapshot", "seq", snapshot.Seq)
-					return store, nil
-				}
-				if err == nil {
-					err = errors.New(why)
-				}
-				err = errors.Join(err, store.Close())
+	for _, one := range all {
+		err := errors.New(one.Fault)
+		if one.Sound {
+			if err = snapshots.Restore(ctx, one, func(projections.Cursor) error { return nil }); err == nil {
+				o.Logger.Info("the projection begins with a snapshot", "seq", one.Seq)
+				return projections.Open(o.Dir, o.Projection)
+			}
+			if unreachable(err) || ctx.Err() != nil {
+				return nil, err
 			}
 		}
-		o.Logger.Warn("a snapshot is of no use", "seq", snapshot.Seq, "why", err)
-		faults = append(faults, fmt.Sprintf("%d: %v", snapshot.Seq, err))
-	}
-	if err := o.Projection.FS.RemoveAll(o.Dir); err != nil {
-		return nil, fmt.Errorf("remove the projection: %w", err)
+		o.Logger.Warn("a snapshot is of no use", "seq", one.Seq, "why", err)
+		faults = append(faults, fmt.Sprintf("%d: %v", one.Seq, err))
 	}
 	if first > 1 {
 		if len(faults) == 0 {
@@ -102,6 +127,9 @@ func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, 
 		}
 		return nil, fmt.Errorf("stream %s begins at %d, and no snapshot reaches up to there (%s): restore the stream or a snapshot from a backup",
 			o.Database.LogStream(), first, strings.Join(faults, "; "))
+	}
+	if err := o.Projection.FS.RemoveAll(o.Dir); err != nil {
+		return nil, fmt.Errorf("remove the projection: %w", err)
 	}
 	store, err := projections.Open(o.Dir, o.Projection)
 	if err != nil {
@@ -114,12 +142,12 @@ func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, 
 // unreachable tells whether an error is about reaching the projection, not
 // about what is in it: then it may be sound, or another process's.
 func unreachable(err error) bool {
-	for _, cause := range []error{fs.ErrPermission, syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EROFS} {
+	for _, cause := range []error{fs.ErrPermission, syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, cause) {
 			return true
 		}
 	}
-	return err != nil && strings.Contains(err.Error(), "lock held by current process")
+	return projections.OfDisk(err) || err != nil && strings.Contains(err.Error(), "lock held by current process")
 }
 
 // misfit says why a projection with this cursor is not one of the log, or is
@@ -133,7 +161,7 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 	case cursor.Seq == 0 && last == 0:
 		return "", nil
 	case cursor.Seq == 0:
-		return "it is empty", nil
+		return emptyProjection, nil
 	case cursor.Stream != log.Identity():
 		return "it was folded from another stream", nil
 	case last < cursor.Seq:
@@ -145,7 +173,7 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 	}
 	e, err := log.Event(ctx, cursor.Seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return "", fmt.Errorf("event %d, the last one folded, is missing from stream %s: restore the stream", cursor.Seq, log.db.LogStream())
+		return "", fmt.Errorf("%w: event %d, the last one folded, is missing from stream %s; restore the stream", errHole, cursor.Seq, log.db.LogStream())
 	} else if err != nil {
 		return "", fmt.Errorf("read event %d: %w", cursor.Seq, err)
 	}
@@ -170,61 +198,64 @@ func RestoreSnapshot(ctx context.Context, logConn *nats.Conn, o Options, seq uin
 		return schema.Snapshot{}, err
 	}
 	s := &snapshots{db: o.Database, js: js, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger, now: o.Clock.millis}
-	snapshot, err := s.choose(ctx, seq)
-	if err != nil {
-		return snapshot, err
+	// Nobody may have it open.
+	look := o.Projection
+	look.ReadOnly = true
+	store, err := projections.Open(o.Dir, look)
+	if unreachable(err) {
+		return schema.Snapshot{}, err
 	}
-	cursor, err := s.peek(ctx, snapshot)
-	if err != nil {
-		return snapshot, err
+	if err := closing(store, removeLeftovers(o)); err != nil {
+		return schema.Snapshot{}, err
 	}
-	why, err := s.lost(ctx, cursor)
-	if err != nil {
-		return snapshot, err
-	}
-	if why != "" && !newLog {
-		return snapshot, fmt.Errorf("snapshot %d does not go with the log that is there: %s; restore the log, or begin a new one behind the snapshot with --new-log", snapshot.Seq, why)
-	}
-	if err := s.Restore(ctx, snapshot); err != nil || why == "" {
-		return snapshot, err
-	}
-	return s.beginAgain(ctx, snapshot, o)
-}
-
-// peek returns the cursor in a snapshot.
-func (s *snapshots) peek(ctx context.Context, snapshot schema.Snapshot) (cursor projections.Cursor, err error) {
-	store, err := s.js.ObjectStore(ctx, s.bucket(snapshot.Seq))
-	if err != nil {
-		return cursor, fmt.Errorf("snapshot %d: %w", snapshot.Seq, err)
-	}
-	err = s.readBack(ctx, store, snapshot, func(dir string) error {
-		if err := s.check(dir, snapshot, false); err != nil {
-			return err
-		}
-		cursor, _, err = openCopy(s.fs, dir)
-		return err
-	})
-	return cursor, err
-}
-
-// choose returns the snapshot of sequence seq or the newest sound one.
-func (s *snapshots) choose(ctx context.Context, seq uint64) (schema.Snapshot, error) {
-	list, err := s.List(ctx)
+	candidates, err := s.choose(ctx, seq)
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
-	for _, snapshot := range list {
-		if snapshot.Seq == seq || seq == 0 && snapshot.Sound {
-			if !snapshot.Sound {
-				return snapshot, fmt.Errorf("snapshot %d is not sound: %s", snapshot.Seq, snapshot.Fault)
+	for i, one := range candidates {
+		why, misfits := "", false
+		err = s.Restore(ctx, one, func(cursor projections.Cursor) (err error) {
+			why, err = s.lost(ctx, cursor)
+			if misfits = err == nil && why != "" && !newLog; misfits {
+				err = fmt.Errorf("snapshot %d does not go with the log that is there: %s; restore the log, or begin a new one behind the snapshot with --new-log", one.Seq, why)
 			}
-			return snapshot, nil
+			return err
+		})
+		switch {
+		case err == nil && why != "":
+			return s.beginAgain(ctx, one.Snapshot, o)
+		case err == nil:
+			return one.Snapshot, nil
+		case misfits || unreachable(err) || ctx.Err() != nil || i == len(candidates)-1:
+			return one.Snapshot, err
+		}
+		o.Logger.Warn("a snapshot is of no use", "seq", one.Seq, "why", err)
+	}
+	return schema.Snapshot{}, nil
+}
+
+// choose returns the snapshot of sequence seq, or all that are said to be sound,
+// newest first and at least one, if that is 0.
+func (s *snapshots) choose(ctx context.Context, seq uint64) (candidates []storedSnapshot, err error) {
+	all, err := s.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		switch {
+		case one.Seq == seq && !one.Sound:
+			return nil, fmt.Errorf("snapshot %d is not sound: %s", one.Seq, one.Fault)
+		case one.Sound && (seq == 0 || one.Seq == seq):
+			candidates = append(candidates, one)
 		}
 	}
-	if seq == 0 {
-		return schema.Snapshot{}, fmt.Errorf("database %s has no sound snapshot", s.db)
+	switch {
+	case len(candidates) > 0:
+		return candidates, nil
+	case seq == 0:
+		return nil, fmt.Errorf("database %s has no sound snapshot", s.db)
 	}
-	return schema.Snapshot{}, fmt.Errorf("database %s has no snapshot %d", s.db, seq)
+	return nil, fmt.Errorf("database %s has no snapshot %d", s.db, seq)
 }
 
 // lost says why a projection with this cursor does not go with the log that is
@@ -258,10 +289,6 @@ func (s *snapshots) beginAgain(ctx context.Context, snapshot schema.Snapshot, o 
 		return snapshot, err
 	}
 	defer log.close()
-	old, err := s.List(ctx)
-	if err != nil {
-		return snapshot, err
-	}
 	store, err := projections.Open(s.dir, o.Projection)
 	if err != nil {
 		return snapshot, err
@@ -269,13 +296,9 @@ func (s *snapshots) beginAgain(ctx context.Context, snapshot schema.Snapshot, o 
 	if err := store.Rebind(log.Identity()); err != nil {
 		return snapshot, errors.Join(err, store.Close())
 	}
-	// Those of the log that was are of no use to this one.
+	// Those of the log that was are of no use to this one, and go when the next
+	// are made.
 	s.log, s.store = log, store
 	snapshot, err = s.Create(ctx)
-	for _, other := range old {
-		if err == nil && other.Seq != snapshot.Seq {
-			err = s.remove(ctx, other.Seq)
-		}
-	}
 	return snapshot, errors.Join(err, store.Close())
 }

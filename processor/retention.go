@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,13 +30,15 @@ type keeper struct {
 	clock     *timekeeper
 	wishes    chan<- *wish
 
-	compacted uint64        // the last fact when the projection was compacted
-	padded    int64         // when the log was padded last, ms since 1970
-	filled    uint64        // bytes that had been appended then
-	stale     bool          // the newest snapshot may have what was pruned since
-	trimmed   atomic.Uint64 // the first sequence that is left, as of the last look
-	made      atomic.Int64  // snapshots made
-	failed    atomic.Int64  // rounds that failed
+	compacted   uint64        // the last fact when the projection was compacted
+	compactedAt int64         // when that was, ms since 1970
+	dirty       bool          // something was pruned since
+	padded      int64         // when the log was padded last, ms since 1970
+	filled      uint64        // bytes that had been appended then
+	stale       bool          // the newest snapshot may have what was pruned since
+	trimmed     atomic.Uint64 // the first sequence that is left, as of the last look
+	made        atomic.Int64  // snapshots made
+	failed      atomic.Int64  // rounds that failed
 }
 
 // keepSnapshots is how many there are at most: one to start from, and one more
@@ -86,78 +89,76 @@ func (k *keeper) round(ctx context.Context) error {
 			return err
 		}
 	}
-	list, err := k.snapshots.List(ctx)
-	if err != nil {
-		return err
-	}
-	if list, err = k.refresh(ctx, list); err != nil {
-		return err
-	}
-	if list, err = k.drop(ctx, list); err != nil || k.options.Retain == 0 {
+	sound, err := k.refresh(ctx)
+	if err != nil || k.options.Retain == 0 {
 		return err
 	}
 	judged := k.store.Cursor().Mutations
-	return errors.Join(k.trim(ctx, list), k.mutations.Trim(ctx, judged), k.prune(ctx))
+	return errors.Join(k.trim(ctx, sound), k.mutations.Trim(ctx, judged), k.prune(ctx))
 }
 
 // refresh makes a snapshot, if there is anything that the newest lacks, or has
-// and should not.
-func (k *keeper) refresh(ctx context.Context, list []schema.Snapshot) ([]schema.Snapshot, error) {
-	cursor := k.store.Cursor()
-	for _, newest := range list {
-		if !newest.Sound {
-			continue
-		}
-		if cursor.Last <= newest.Seq && cursor.Padded <= newest.Seq && !k.stale {
-			return list, nil
-		}
-		break
-	}
-	if cursor.Last == 0 {
-		return list, nil // nothing ever happened
-	}
-	began := time.Now()
-	snapshot, err := k.snapshots.Create(ctx)
-	if errors.Is(err, errBusy) {
-		return list, nil // an operator's, which will do as well
-	} else if err != nil {
-		return list, err
-	}
-	k.stale = false
-	k.made.Add(1)
-	k.logger.Info("snapshot made and verified", "seq", snapshot.Seq, "bytes", snapshot.Bytes, "took", time.Since(began).Round(time.Millisecond))
-	return k.snapshots.List(ctx)
-}
-
-// drop removes snapshots that are not needed: those that were never finished,
-// and of the others all but the newest two, and with a retention those that are
-// older. It returns the sound ones that are left, newest first.
-func (k *keeper) drop(ctx context.Context, list []schema.Snapshot) (kept []schema.Snapshot, err error) {
-	if !k.snapshots.making.TryLock() {
-		return nil, nil // one is not finished because it is being made
-	}
+// and should not, and drops those that are not needed. It returns the sound
+// ones that are left, newest first.
+func (k *keeper) refresh(ctx context.Context) (sound []schema.Snapshot, err error) {
+	k.snapshots.making.Lock()
 	defer k.snapshots.making.Unlock()
-	for _, snapshot := range list {
-		old := k.options.Retain > 0 && snapshot.Created < k.clock.millis()-k.options.Retain.Milliseconds()
-		if snapshot.Sound && (len(kept) == 0 || len(kept) < keepSnapshots && !old) {
-			kept = append(kept, snapshot)
-			continue
-		}
-		if err := k.snapshots.remove(ctx, snapshot.Seq); err != nil {
+	all, err := k.snapshots.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cursor := k.store.Cursor()
+	newest := slices.IndexFunc(all, func(one storedSnapshot) bool { return one.Sound })
+	fresh := newest >= 0 && !k.stale && max(cursor.Last, cursor.Padded) <= all[newest].Seq
+	if cursor.Last > 0 && !fresh {
+		began := time.Now()
+		snapshot, err := k.snapshots.Create(ctx)
+		if err != nil {
 			return nil, err
 		}
-		k.logger.Info("snapshot removed", "seq", snapshot.Seq)
+		k.stale = false
+		k.made.Add(1)
+		k.logger.Info("snapshot made and verified", "seq", snapshot.Seq, "bytes", snapshot.Bytes, "took", time.Since(began).Round(time.Millisecond))
 	}
-	return kept, nil
+	return k.drop(ctx)
 }
 
-// tidy drops the snapshots that are not needed.
-func (k *keeper) tidy(ctx context.Context) error {
-	list, err := k.snapshots.List(ctx)
-	if err == nil {
-		_, err = k.drop(ctx, list)
+// drop removes snapshots that are not needed: those that were never finished or
+// turned out damaged, of those that are sound all but the newest two, and with a
+// retention those that are older than that. Those that do not go with the log,
+// which an operator may want to begin another one behind, go as they would if
+// they did. It returns the sound ones that are left, newest first. The lock of
+// the snapshots is held.
+func (k *keeper) drop(ctx context.Context) (kept []schema.Snapshot, err error) {
+	all, err := k.snapshots.all(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	// The sound ones first, as they decide what becomes of the others.
+	slices.SortStableFunc(all, func(a, b storedSnapshot) int {
+		switch {
+		case a.Sound == b.Sound:
+			return 0
+		case a.Sound:
+			return -1
+		}
+		return 1
+	})
+	for _, one := range all {
+		old := k.options.Retain > 0 && one.Created < k.clock.millis()-k.options.Retain.Milliseconds()
+		switch {
+		case one.Sound && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
+			kept = append(kept, one.Snapshot)
+			continue
+		case one.lost && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
+			continue
+		}
+		if err := k.snapshots.remove(ctx, one.Seq); err != nil {
+			return nil, err
+		}
+		k.logger.Info("snapshot removed", "seq", one.Seq)
+	}
+	return kept, nil
 }
 
 // trim removes from the log what is older than the retention and below all
@@ -191,33 +192,45 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if from <= first {
 		return nil
 	}
+	// First, so that no cut goes unsaid.
+	if err := k.note(ctx, schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, from)); err != nil {
+		return fmt.Errorf("note that the log is trimmed: %w", err)
+	}
 	if err := k.log.stream.Purge(ctx, jetstream.WithPurgeSequence(from)); err != nil {
 		return fmt.Errorf("trim stream %s: %w", k.log.db.LogStream(), err)
 	}
 	k.logger.Info("log trimmed", "first", from)
-	return k.note(ctx, schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, from), 1)
+	return nil
 }
 
-// prune drops from the projection what the log no longer has.
+// prune drops from the projection what the log no longer has and, as often as
+// a slow log begins a new file, what ended from its files.
 func (k *keeper) prune(ctx context.Context) error {
 	first, _, err := k.log.Bounds(ctx)
 	if err != nil {
 		return err
 	}
-	k.trimmed.Store(first)
-	pruned, err := k.store.Prune(first)
+	pruned := false
+	if first != k.trimmed.Load() {
+		if pruned, err = k.store.Prune(ctx, first); err != nil {
+			return fmt.Errorf("prune the projection: %w", err)
+		}
+		k.trimmed.Store(first)
+	}
+	forgotten, err := k.store.Forget(k.clock.millis())
 	if err != nil {
 		return fmt.Errorf("prune the projection: %w", err)
 	}
-	last := k.store.Cursor().Last
-	if !pruned && k.compacted == last {
-		return nil // nothing can have ended since
+	k.dirty = k.dirty || pruned || forgotten
+	last, now := k.store.Cursor().Last, k.clock.millis()
+	if !k.dirty && k.compacted == last || now < k.compactedAt+k.filePeriod() {
+		return nil
 	}
-	k.stale = k.stale || pruned
 	if err := k.store.Compact(ctx); err != nil {
 		return fmt.Errorf("compact the projection: %w", err)
 	}
-	k.compacted = last
+	k.stale = k.stale || k.dirty
+	k.compacted, k.compactedAt, k.dirty = last, now, false
 	return nil
 }
 
@@ -225,12 +238,19 @@ const (
 	// padBytes is the size of the files in which JetStream keeps a stream. It
 	// frees a file when all of it is trimmed.
 	padBytes = 8 << 20
-	// padAtOnce is the size of one event of padding: a message of NATS has
-	// 1 MiB by default.
+	// padAtOnce is the size of one event of padding at most: a message of NATS
+	// has 1 MiB by default.
 	padAtOnce = 480 << 10
-	// padsPerRetention is how often a slow log begins a new file.
-	padsPerRetention = 4
+	// filesPerRetention is how often a slow log begins a new file.
+	filesPerRetention = 4
 )
+
+// padSize is the size of one event of padding where a message has at most so
+// many bytes.
+func padSize(payload int64) int { return min(padAtOnce, int(payload)-2*headerRoom) }
+
+// filePeriod is how long a file of a slow log is written to, in ms.
+func (k *keeper) filePeriod() int64 { return k.options.Retain.Milliseconds() / filesPerRetention }
 
 // pad has the log begin a new file, if the last one holds facts and has not
 // been filled for a quarter of the retention. Where little happens, what is
@@ -241,7 +261,7 @@ func (k *keeper) pad(ctx context.Context) error {
 		return nil
 	}
 	now := k.clock.millis()
-	if now < k.padded+k.options.Retain.Milliseconds()/padsPerRetention {
+	if now < k.padded+k.filePeriod() {
 		return nil
 	}
 	written := k.log.written.Load()
@@ -249,33 +269,32 @@ func (k *keeper) pad(ctx context.Context) error {
 		k.padded, k.filled = now, written // it fills its files by itself
 		return nil
 	}
-	body := []byte(`{"padding":"` + strings.Repeat(".", padAtOnce) + `"}`)
-	if err := k.note(ctx, schema.LogPadded, body, padBytes/padAtOnce+1); err != nil {
-		return fmt.Errorf("pad the log: %w", err)
+	size := padSize(k.log.nc.MaxPayload())
+	padding := strings.Repeat(".", size)
+	for left := padBytes / size; left >= 0; left-- {
+		if err := k.note(ctx, schema.LogPadded, fmt.Appendf(nil, `{"left":%d,"padding":"%s"}`, left, padding)); err != nil {
+			return fmt.Errorf("pad the log: %w", err)
+		}
 	}
 	k.padded, k.filled = now, k.log.written.Load()
 	return nil
 }
 
-// note has the writer append an internal event n times, and waits for it.
-func (k *keeper) note(ctx context.Context, t schema.EventType, body []byte, n int) error {
-	done := make(chan Outcome, n)
-	for range n {
-		select {
-		case k.wishes <- &wish{internal: &schema.Event{Type: t, Body: body}, done: func(o Outcome) { done <- o }}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// note has the writer append an internal event, and waits for it.
+func (k *keeper) note(ctx context.Context, t schema.EventType, body []byte) error {
+	done := make(chan Outcome, 1)
+	select {
+	case k.wishes <- &wish{internal: &schema.Event{Type: t, Body: body}, done: func(o Outcome) { done <- o }}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	for range n {
-		select {
-		case o := <-done:
-			if o.Fault != nil {
-				return o.Fault
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+	select {
+	case o := <-done:
+		if o.Fault != nil {
+			return o.Fault
 		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
@@ -470,6 +471,17 @@ func TestRestoreSnapshot(t *testing.T) {
 				t.Fatalf("restored %+v: %v", s, err)
 			}
 		}
+		w.start()
+		w.want(201, "snapshot.create", "")
+		newest := w.snapshotList()[0].Seq
+		w.putObject(newest, []byte("poison"))
+		w.stop()
+		if s, err := restore(w, 0, false); err != nil || s.Seq != seq {
+			t.Errorf("of two, the newest damaged, %+v was restored: %v", s, err)
+		}
+		if _, err := restore(w, newest, false); err == nil {
+			t.Error("the damaged one was restored")
+		}
 		if _, err := restore(w, 99, false); err == nil || !strings.Contains(err.Error(), "no snapshot 99") {
 			t.Errorf("99: %v", err)
 		}
@@ -518,11 +530,25 @@ func TestRestoreSnapshot(t *testing.T) {
 		js, err := jetstream.New(w.log)
 		w.check(err)
 		w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
-		w.start() // which begins another log under its name
-		w.stop()
+		w.removeProjection()
+		if _, err := Start(w.ctx(), w.log, w.service, w.options); err == nil || !strings.Contains(err.Error(), "the snapshot at event") || !strings.Contains(err.Error(), "--new-log") {
+			t.Fatalf("it starts with %v", err)
+		}
 		if _, err := restore(w, seq, false); err == nil || !strings.Contains(err.Error(), "another stream") {
 			t.Errorf("without --new-log: %v", err)
 		}
+		if _, err := restore(w, seq, true); err != nil {
+			t.Errorf("with --new-log: %v", err)
+		}
+		w.start()
+		w.want(200, "document.get.c.a", "")
+	})
+	t.Run("in use", func(t *testing.T) {
+		w, seq, _ := begin(t)
+		if _, err := restore(w, seq, false); err == nil || !strings.Contains(err.Error(), "lock") {
+			t.Errorf("while it is served: %v", err)
+		}
+		w.want(200, "document.get.c.a", "")
 	})
 	t.Run("no snapshot", func(t *testing.T) {
 		w := newWire(t)
@@ -539,6 +565,192 @@ func (w *wire) projectionFiles() string {
 	all := make(map[string][]byte)
 	w.filesOf(vfs.Default, w.options.Dir, all)
 	return fmt.Sprint(all)
+}
+
+// However slow the disk is that a snapshot is read back to, it is made, and
+// restored.
+func TestSlowSnapshot(t *testing.T) {
+	var slow atomic.Bool
+	mem := vfs.NewMem()
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		for i := range 20 {
+			w.want(201, fmt.Sprintf("document.create.c.d%d", i), fmt.Sprintf(`{"x":%q}`, strings.Repeat(fmt.Sprint(i), 100_000)))
+		}
+		slow.Store(true)
+		list := w.snapshotList
+		time.Sleep(3 * time.Hour)
+		if all := list(); len(all) == 0 || !all[0].Sound {
+			t.Fatalf("there are %v\n%s", all, w.logs)
+		}
+		slow.Store(false)
+		w.stop()
+		w.check(mem.RemoveAll(w.options.Dir))
+		slow.Store(true)
+		var err error
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		w.processor, err = Start(ctx, w.log, w.service, w.options)
+		w.check(err)
+		slow.Store(false)
+		if !strings.Contains(w.logs.String(), "begins with a snapshot") {
+			t.Errorf("it did not begin with one:\n%s", w.logs)
+		}
+		w.want(200, "document.get.c.d0", "")
+	}, retaining(24*time.Hour, time.Hour), func(o *Options) {
+		o.Projection.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if slow.Load() && strings.Contains(op.Path, ".verify") && op.Kind == errorfs.OpFileWrite {
+				time.Sleep(10 * time.Second)
+			}
+			return nil
+		}))
+	})
+}
+
+// A snapshot of which nothing can be learnt now is not taken for a bad one.
+func TestSnapshotsOutOfReach(t *testing.T) {
+	w := newWire(t, retaining(time.Hour, time.Hour))
+	w.want(201, "collection.create.c", `{}`)
+	w.want(201, "snapshot.create", "")
+	k := w.processor.keeper
+	reach := k.snapshots.js
+	k.snapshots.js = unreadable{reach}
+	if err := k.round(w.ctx()); !errors.Is(err, nats.ErrTimeout) {
+		t.Errorf("the round ends with %v", err)
+	}
+	k.snapshots.js = reach
+	if list := w.snapshotList(); len(list) != 1 || !list[0].Sound {
+		t.Errorf("there are %v", list)
+	}
+}
+
+// unreadable is a JetStream whose objects nobody can read about.
+type unreadable struct{ jetstream.JetStream }
+
+func (o unreadable) ObjectStore(ctx context.Context, bucket string) (jetstream.ObjectStore, error) {
+	store, err := o.JetStream.ObjectStore(ctx, bucket)
+	return silentObjects{store}, err
+}
+
+type silentObjects struct{ jetstream.ObjectStore }
+
+func (silentObjects) GetInfo(context.Context, string, ...jetstream.GetObjectInfoOpt) (*jetstream.ObjectInfo, error) {
+	return nil, nats.ErrTimeout
+}
+
+// A snapshot of a stretch that the log has lost is none to trim below, nor is it
+// thrown away as long as an operator may want it.
+func TestSnapshotBeyondTheLog(t *testing.T) {
+	w := newWire(t, retaining(time.Hour, time.Hour))
+	w.want(201, "collection.create.c", `{}`)
+	w.want(201, "document.create.c.a", `{}`)
+	w.want(201, "snapshot.create", "")
+	early := w.snapshotList()[0].Seq
+	events := w.everything()
+	for i := range 20 {
+		w.want(201, fmt.Sprintf("document.create.c.d%d", i), "{}")
+	}
+	w.want(201, "snapshot.create", "")
+	late := w.snapshotList()[0].Seq
+	w.stop()
+	// The stream comes back as it was after the first.
+	config := w.stream("LAPSE_main").CachedInfo().Config
+	js, err := jetstream.New(w.log)
+	w.check(err)
+	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+	_, err = js.CreateStream(w.ctx(), config)
+	w.check(err)
+	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	w.check(err)
+	w.check(log.listen())
+	for _, e := range events {
+		w.check(log.Append([]projections.Fact{{Event: e}}, false))
+		if a := <-log.acks; a.err != nil {
+			t.Fatal(a.err)
+		}
+	}
+	log.close()
+	w.start()
+	if list := w.snapshotList(); len(list) != 2 || list[0].Seq != late || list[0].Sound || list[0].Fault == "" || list[1].Seq != early || !list[1].Sound {
+		t.Fatalf("there are %+v", list)
+	}
+	w.want(201, "document.create.c.b", "{}")
+	w.check(w.processor.keeper.round(w.ctx()))
+	list := w.snapshotList()
+	if len(list) != 2 || !list[0].Sound || !list[1].Sound || list[1].Seq != early {
+		t.Errorf("after a round there are %+v", list)
+	}
+	content := w.content()
+	w.stop()
+	w.removeProjection()
+	w.start()
+	if got := w.content(); got != content {
+		t.Errorf("it is\n%s, was\n%s", got, content)
+	}
+}
+
+// What turns out damaged when it is verified is no longer trusted.
+func TestVerifyIsRemembered(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	w.want(201, "snapshot.create", "")
+	seq := w.snapshotList()[0].Seq
+	w.putObject(seq, []byte("poison"))
+	if !w.snapshotList()[0].Sound {
+		t.Fatal("it was read back before anybody asked")
+	}
+	w.want(200, fmt.Sprintf("snapshot.verify.%d", seq), "")
+	if one := w.snapshotList()[0]; one.Sound || one.Fault == "" {
+		t.Errorf("it is listed as %+v", one)
+	}
+	w.want(201, "document.create.c.a", `{}`)
+	w.want(201, "snapshot.create", "")
+	if list := w.snapshotList(); len(list) != 1 || list[0].Seq == seq {
+		t.Errorf("%v are kept", list)
+	}
+}
+
+// A stop does not wait until all documents are counted.
+func TestStopWhileVerifying(t *testing.T) {
+	var slow atomic.Bool
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		for i := range 50 {
+			w.want(201, fmt.Sprintf("document.create.c.d%d", i), fmt.Sprintf(`{"x":%q}`, strings.Repeat(fmt.Sprint(i), 10_000)))
+		}
+		slow.Store(true)
+		time.Sleep(61 * time.Minute) // the round has begun
+		began := time.Now()
+		w.stop()
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("the stop took %s", took)
+		}
+	}, retaining(24*time.Hour, time.Hour), func(o *Options) {
+		o.Projection.FS = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if slow.Load() && strings.Contains(op.Path, ".checkpoint") && op.Kind == errorfs.OpFileReadAt {
+				time.Sleep(10 * time.Second)
+			}
+			return nil
+		}))
+	})
+}
+
+// A server whose messages are small takes padding all the same.
+func TestRetentionInSmallMessages(t *testing.T) {
+	w := newWire(t, retaining(time.Second, time.Hour))
+	w.want(201, "collection.create.c", `{"defaultTtl":1}`)
+	w.want(201, "document.create.c.a", "{}")
+	if size := padSize(64 << 10); size <= 0 || size+2*headerRoom > 64<<10 {
+		t.Errorf("padding of %d bytes does not fit", size)
+	}
+	w.check(w.processor.keeper.pad(w.ctx()))
+	cursor := w.processor.store.Cursor()
+	if cursor.Padded != cursor.Seq {
+		t.Errorf("padded up to %d of %d", cursor.Padded, cursor.Seq)
+	}
+	if bytes := w.stream("LAPSE_main").CachedInfo().State.Bytes; bytes < padBytes {
+		t.Errorf("the padding has %d bytes, a file %d", bytes, padBytes)
+	}
 }
 
 // FirstSince finds its way over messages that are no events.

@@ -61,7 +61,7 @@ func (s *scrub) newest(ctx context.Context) error {
 }
 
 // scrubAtOnce is how many events are read before others get their turn.
-const scrubAtOnce = 1000
+const scrubAtOnce = 20_000
 
 // rest reads what is older. Retention may trim it meanwhile.
 func (s *scrub) rest(ctx context.Context, pace func(context.Context, time.Duration)) error {

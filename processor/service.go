@@ -60,7 +60,6 @@ type service struct {
 	counts  shared[uint64, projections.Counts]
 	others  atomic.Uint64 // requests that are no queries
 	waiting atomic.Int64
-	copying atomic.Bool // a snapshot is being made or verified for a request
 	workers sync.WaitGroup
 	ctx     context.Context // ends when the service does
 	cancel  context.CancelFunc

@@ -26,7 +26,7 @@ func (r *request) snapshotList() {
 }
 
 // snapshotCreate answers snapshot.create when the snapshot is made, which may
-// take long: apart from the workers, and one at a time.
+// take long.
 func (r *request) snapshotCreate() {
 	if !r.noTail() {
 		return
@@ -34,7 +34,7 @@ func (r *request) snapshotCreate() {
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
 		snapshot, err := r.keeper.snapshots.Create(ctx)
 		if err == nil {
-			err = r.keeper.tidy(ctx)
+			_, err = r.keeper.drop(ctx)
 		}
 		return snapshot, 201, err
 	})
@@ -53,18 +53,17 @@ func (r *request) snapshotVerify() {
 	})
 }
 
-// alone runs what goes over a whole snapshot, unless something else does.
+// alone runs what goes over a whole snapshot apart from the workers, unless
+// something else does so now.
 func (r *request) alone(work func(context.Context) (schema.Snapshot, int, error)) {
-	if !r.copying.CompareAndSwap(false, true) {
+	if !r.keeper.snapshots.making.TryLock() {
 		r.refuse(schema.ErrOverloaded.With("%v", errBusy))
 		return
 	}
 	r.workers.Go(func() {
 		defer r.recover()
-		snapshot, code, err := r.copy(work)
+		snapshot, code, err := r.holding(work)
 		switch {
-		case errors.Is(err, errBusy):
-			r.refuse(schema.ErrOverloaded.With("%v", err))
 		case errors.Is(err, errNoSnapshot):
 			r.refuse(schema.ErrSnapshotNotFound.With("%v", err))
 		case r.ctx.Err() != nil:
@@ -78,9 +77,10 @@ func (r *request) alone(work func(context.Context) (schema.Snapshot, int, error)
 	})
 }
 
-// copy does the work and, before anybody is told, lets others begin theirs.
-func (r *request) copy(work func(context.Context) (schema.Snapshot, int, error)) (schema.Snapshot, int, error) {
-	defer r.copying.Store(false)
+// holding does the work with the lock of the snapshots, which it gives back
+// before anybody is told.
+func (r *request) holding(work func(context.Context) (schema.Snapshot, int, error)) (schema.Snapshot, int, error) {
+	defer r.keeper.snapshots.making.Unlock()
 	return work(r.ctx)
 }
 

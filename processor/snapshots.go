@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,16 @@ type snapshots struct {
 	dir    string // of the projection
 	logger *slog.Logger
 
-	making sync.Mutex // held while one is made or verified
+	making sync.Mutex // held while one is made, verified or removed
+}
+
+// storedSnapshot is one as JetStream keeps it.
+type storedSnapshot struct {
+	schema.Snapshot
+	stream string             // identity of the log that it is of
+	cursor projections.Cursor // in it
+	// lost says that it is of another log, or of a stretch that the log has lost.
+	lost bool
 }
 
 // objectName is the name of the object in the store of a snapshot.
@@ -47,6 +57,7 @@ const objectName = "projection.tar.zst"
 const (
 	metaStream   = "lapse-stream"   // identity of the log
 	metaSnapshot = "lapse-snapshot" // schema.Snapshot as JSON
+	metaCursor   = "lapse-cursor"   // projections.Cursor as JSON
 )
 
 // snapshotsOf returns the snapshots of the log that is to be folded in dir.
@@ -63,85 +74,111 @@ func (s *snapshots) bucket(seq uint64) string {
 	return s.db.SnapshotStore() + strconv.FormatUint(seq, 10)
 }
 
-// List returns the snapshots of this log, newest first. Those that were never
-// finished are not sound, and have nothing but their sequence.
+// List returns the snapshots of this log, newest first.
 func (s *snapshots) List(ctx context.Context) ([]schema.Snapshot, error) {
+	all, err := s.all(ctx)
+	list := make([]schema.Snapshot, 0, len(all))
+	for _, one := range all {
+		if one.stream == "" || one.stream == s.log.Identity() {
+			list = append(list, one.Snapshot)
+		}
+	}
+	return list, err
+}
+
+// all returns what snapshots there are of the database, newest first, also of
+// other logs. Those that were never finished have nothing but their sequence.
+// One that does not go with the log as it is now is not sound. An error means
+// that it could not be found out how all of them stand.
+func (s *snapshots) all(ctx context.Context) (all []storedSnapshot, err error) {
 	names := s.js.ObjectStoreNames(ctx)
-	var all []uint64
+	var seqs []uint64
 	for name := range names.Name() { // to the end, or somebody waits for ever to tell the next
 		digits, ok := strings.CutPrefix(name, s.db.SnapshotStore())
 		if seq, err := strconv.ParseUint(digits, 10, 64); ok && err == nil {
-			all = append(all, seq)
+			seqs = append(seqs, seq)
 		}
 	}
 	if err := names.Error(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
-	var list []schema.Snapshot
-	for _, seq := range all {
-		snapshot, ours, err := s.describe(ctx, seq)
+	slices.SortFunc(seqs, func(a, b uint64) int { return cmp.Compare(b, a) })
+	for _, seq := range seqs {
+		one, ok, err := s.describe(ctx, seq)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("snapshot %d: %w", seq, err)
 		}
-		if ours {
-			list = append(list, snapshot)
+		if ok {
+			all = append(all, one)
 		}
 	}
-	slices.SortFunc(list, func(a, b schema.Snapshot) int { return int(min(max(int64(b.Seq-a.Seq), -1), 1)) })
-	return list, nil
+	return all, nil
 }
 
-// describe reads what is known of one snapshot; ours is false if there is none,
-// or it is one of another log.
-func (s *snapshots) describe(ctx context.Context, seq uint64) (snapshot schema.Snapshot, ours bool, err error) {
+// describe reads what is known of one snapshot; ok is false if there is none.
+func (s *snapshots) describe(ctx context.Context, seq uint64) (one storedSnapshot, ok bool, err error) {
+	one.Seq = seq
 	store, err := s.js.ObjectStore(ctx, s.bucket(seq))
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return snapshot, false, nil
+		return one, false, nil
 	} else if err != nil {
-		return snapshot, false, fmt.Errorf("snapshot %d: %w", seq, err)
+		return one, false, err
 	}
 	info, err := store.GetInfo(ctx, objectName)
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return schema.Snapshot{Seq: seq, Fault: "it was never finished"}, true, nil
+		one.Fault = "it was never finished"
+		return one, true, nil
 	} else if err != nil {
-		return schema.Snapshot{Seq: seq, Fault: fmt.Sprintf("what is known of it cannot be read: %v", err)}, true, nil
+		return one, false, err
 	}
-	if s.log != nil && info.Metadata[metaStream] != s.log.Identity() {
-		return snapshot, false, nil
+	one.stream = info.Metadata[metaStream]
+	err = errors.Join(json.Unmarshal([]byte(info.Metadata[metaSnapshot]), &one.Snapshot), json.Unmarshal([]byte(info.Metadata[metaCursor]), &one.cursor))
+	if err != nil || one.Seq != seq {
+		one.Snapshot = schema.Snapshot{Seq: seq, Fault: "what is said of it is not what lapse says"}
+		return one, true, nil
 	}
-	if err := json.Unmarshal([]byte(info.Metadata[metaSnapshot]), &snapshot); err != nil || snapshot.Seq != seq {
-		return schema.Snapshot{Seq: seq, Fault: "what is said of it is not what lapse says"}, true, nil
+	one.Bytes = info.Size
+	if one.Sound && s.log != nil {
+		why := "it is of another"
+		if one.stream == s.log.Identity() {
+			if why, err = misfit(ctx, s.log, one.cursor); errors.Is(err, errHole) {
+				why, err = err.Error(), nil
+			}
+		}
+		if err != nil {
+			return one, false, err
+		}
+		if why != "" {
+			one.lost, one.Sound, one.Fault = true, false, "it does not go with the log: "+why
+		}
 	}
-	snapshot.Bytes = info.Size
-	return snapshot, true, nil
+	return one, true, nil
 }
 
 // errBusy means that a snapshot is being made or verified already.
 var errBusy = errors.New("a snapshot is being made or verified: try again when that is done")
 
 // Create makes a snapshot of the projection, reads it back and verifies it. It
-// takes about as long as reading all documents twice.
+// takes about as long as reading all documents twice. making is held.
 func (s *snapshots) Create(ctx context.Context) (schema.Snapshot, error) {
-	if !s.making.TryLock() {
-		return schema.Snapshot{}, errBusy
-	}
-	defer s.making.Unlock()
 	checkpoint := checkpointDir(s.dir)
-	if err := s.fs.RemoveAll(checkpoint); err != nil {
+	if err := errors.Join(ctx.Err(), s.checkSpace(), s.fs.RemoveAll(checkpoint)); err != nil {
 		return schema.Snapshot{}, err
 	}
 	defer func() { _ = s.fs.RemoveAll(checkpoint) }()
 	if err := s.store.Checkpoint(checkpoint); err != nil {
 		return schema.Snapshot{}, fmt.Errorf("copy the projection: %w", err)
 	}
-	cursor, digest, err := verifyProjection(s.fs, checkpoint)
-	if err != nil {
+	cursor, digest, err := verifyProjection(ctx, s.fs, checkpoint)
+	if ctx.Err() != nil {
+		return schema.Snapshot{}, ctx.Err()
+	} else if err != nil {
 		return schema.Snapshot{}, fmt.Errorf("the projection is not sound, remove it and fold the log anew: %w", err)
 	}
-	snapshot := schema.Snapshot{Seq: cursor.Seq, LogTime: cursor.Time, Digest: digest.String(),
-		Created: s.now(), Format: cursor.Format}
-	if existing, ours, err := s.describe(ctx, cursor.Seq); err != nil || ours && existing.Sound {
-		return existing, err
+	one := storedSnapshot{cursor: cursor, stream: s.log.Identity(), Snapshot: schema.Snapshot{Seq: cursor.Seq,
+		LogTime: cursor.Time, Digest: digest.String(), Created: s.now(), Format: cursor.Format}}
+	if existing, ok, err := s.describe(ctx, cursor.Seq); err != nil || ok && existing.Sound {
+		return existing.Snapshot, err
 	}
 	if err := s.remove(ctx, cursor.Seq); err != nil {
 		return schema.Snapshot{}, err
@@ -153,102 +190,145 @@ func (s *snapshots) Create(ctx context.Context) (schema.Snapshot, error) {
 	if err != nil {
 		return schema.Snapshot{}, fmt.Errorf("snapshot %d: %w", cursor.Seq, err)
 	}
-	if snapshot, err = s.fill(ctx, store, snapshot, checkpoint); err != nil {
+	if err := s.fill(ctx, store, &one, checkpoint); err != nil {
 		// What is not sound is of no use.
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		return schema.Snapshot{}, errors.Join(err, s.remove(cleanup, cursor.Seq))
 	}
-	return snapshot, nil
+	return one.Snapshot, nil
 }
+
+// checkSpace refuses what would fill the disk, which would end more than the
+// snapshot: it is stored, and once more while it is read back.
+func (s *snapshots) checkSpace() error {
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	if err != nil {
+		return nil // a file system that does not say
+	}
+	if need := 2*s.store.DiskUsage() + spareBytes; usage.AvailBytes < need {
+		return fmt.Errorf("a snapshot may need %d bytes and the disk has %d: free some space", need, usage.AvailBytes)
+	}
+	return nil
+}
+
+// spareBytes is what a snapshot leaves free.
+const spareBytes = 64 << 20
 
 // cleanupTimeout is how long removing may take what could not be finished.
 const cleanupTimeout = 5 * time.Second
 
 // fill writes a checkpoint to its store, reads it back, and only then says that
 // it is sound.
-func (s *snapshots) fill(ctx context.Context, store jetstream.ObjectStore, snapshot schema.Snapshot, checkpoint string) (schema.Snapshot, error) {
-	meta, err := s.meta(snapshot)
+func (s *snapshots) fill(ctx context.Context, store jetstream.ObjectStore, one *storedSnapshot, checkpoint string) error {
+	meta, err := one.meta()
 	if err != nil {
-		return snapshot, err
-	}
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(projections.WriteArchive(w, s.fs, checkpoint)) }()
-	info, err := store.Put(ctx, meta, &upload{ctx: ctx, store: store, from: r})
-	_ = r.Close()
-	if err != nil {
-		return snapshot, fmt.Errorf("store snapshot %d: %w", snapshot.Seq, err)
-	}
-	if err := s.readBack(ctx, store, snapshot, func(dir string) error { return s.check(dir, snapshot, false) }); err != nil {
-		return snapshot, err
-	}
-	snapshot.Bytes, snapshot.Sound = info.Size, true
-	if meta, err = s.meta(snapshot); err != nil {
-		return snapshot, err
-	}
-	return snapshot, store.UpdateMeta(ctx, objectName, meta)
-}
-
-func (s *snapshots) meta(snapshot schema.Snapshot) (jetstream.ObjectMeta, error) {
-	text, err := json.Marshal(snapshot)
-	return jetstream.ObjectMeta{Name: objectName, Metadata: map[string]string{
-		metaStream: s.log.Identity(), metaSnapshot: string(text)}}, err
-}
-
-// readBack restores a snapshot beside the projection, for look to look at.
-func (s *snapshots) readBack(ctx context.Context, store jetstream.ObjectStore, snapshot schema.Snapshot, look func(dir string) error) error {
-	dir := verifyDir(s.dir)
-	defer func() { _ = s.fs.RemoveAll(dir) }()
-	if err := s.download(ctx, store, snapshot, dir); err != nil {
 		return err
 	}
-	return look(dir)
+	r, w := io.Pipe()
+	var writing sync.WaitGroup
+	writing.Go(func() { w.CloseWithError(projections.WriteArchive(w, s.fs, checkpoint)) })
+	info, err := store.Put(ctx, meta, &upload{ctx: ctx, store: store, from: r})
+	_ = r.Close()
+	writing.Wait()
+	if err != nil {
+		return fmt.Errorf("store snapshot %d: %w", one.Seq, err)
+	}
+	if err := s.readBack(ctx, store, *one, openCopy); err != nil {
+		return err
+	}
+	one.Bytes, one.Sound = info.Size, true
+	return one.tell(ctx, store)
 }
 
-// download restores a snapshot in dir, whatever is there.
-func (s *snapshots) download(ctx context.Context, store jetstream.ObjectStore, snapshot schema.Snapshot, dir string) error {
+// tell has the object say what is known of it.
+func (one *storedSnapshot) tell(ctx context.Context, store jetstream.ObjectStore) error {
+	meta, err := one.meta()
+	if err != nil {
+		return err
+	}
+	return store.UpdateMeta(ctx, objectName, meta)
+}
+
+func (one *storedSnapshot) meta() (jetstream.ObjectMeta, error) {
+	snapshot, err := json.Marshal(one.Snapshot)
+	if err != nil {
+		return jetstream.ObjectMeta{}, err
+	}
+	cursor, err := json.Marshal(one.cursor)
+	return jetstream.ObjectMeta{Name: objectName, Metadata: map[string]string{
+		metaStream: one.stream, metaSnapshot: string(snapshot), metaCursor: string(cursor)}}, err
+}
+
+// readBack restores a snapshot beside the projection and compares it with what
+// is said of it. What is restored is gone afterwards.
+func (s *snapshots) readBack(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, look lookFunc) error {
+	defer func() { _ = s.fs.RemoveAll(verifyDir(s.dir)) }()
+	return s.download(ctx, store, one, look)
+}
+
+// download restores a snapshot beside the projection and compares it with what
+// is said of it.
+func (s *snapshots) download(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, look lookFunc) error {
+	// nats.go gives an object that has no deadline five seconds in all. It may
+	// take as long as it goes on.
+	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+	defer cancel()
 	object, err := store.Get(ctx, objectName)
 	if err != nil {
-		return fmt.Errorf("read snapshot %d: %w", snapshot.Seq, err)
+		return fmt.Errorf("read snapshot %d: %w", one.Seq, err)
 	}
+	stalled := time.AfterFunc(stallTimeout, cancel)
+	defer stalled.Stop()
 	// To the end of the object, where its checksum is compared.
-	if err := errors.Join(projections.ReadArchive(object, s.fs, dir), object.Close()); err != nil {
-		return fmt.Errorf("read snapshot %d: %w", snapshot.Seq, err)
+	dir := verifyDir(s.dir)
+	if err := errors.Join(projections.ReadArchive(&watchedReader{object, stalled}, s.fs, dir), object.Close()); err != nil {
+		return fmt.Errorf("read snapshot %d: %w", one.Seq, err)
+	}
+	cursor, digest, err := look(ctx, s.fs, dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("snapshot %d: %w", one.Seq, err)
+	case cursor != one.cursor || cursor.Stream != one.stream:
+		return fmt.Errorf("snapshot %d holds %+v, and should hold %+v", one.Seq, cursor, one.cursor)
+	case digest.String() != one.Digest:
+		return fmt.Errorf("snapshot %d has the digest %s, and should have %s", one.Seq, digest, one.Digest)
 	}
 	return nil
 }
 
-// check opens a restored snapshot and compares it with what is said of it.
-func (s *snapshots) check(dir string, snapshot schema.Snapshot, deep bool) error {
-	look := openCopy
-	if deep {
-		look = verifyProjection
-	}
-	cursor, digest, err := look(s.fs, dir)
-	switch {
-	case err != nil:
-		return fmt.Errorf("snapshot %d: %w", snapshot.Seq, err)
-	case s.log != nil && cursor.Stream != s.log.Identity():
-		return fmt.Errorf("snapshot %d is of another log", snapshot.Seq)
-	case cursor.Seq != snapshot.Seq || digest.String() != snapshot.Digest:
-		return fmt.Errorf("snapshot %d holds %d with digest %s, and should have %s", snapshot.Seq, cursor.Seq, digest, snapshot.Digest)
-	}
-	return nil
+const (
+	downloadTimeout = 30 * 24 * time.Hour
+	stallTimeout    = 30 * time.Second // in which nothing comes
+)
+
+// watchedReader has a timer run while it waits for bytes.
+type watchedReader struct {
+	io.Reader
+	stalled *time.Timer
+}
+
+func (r *watchedReader) Read(p []byte) (int, error) {
+	r.stalled.Reset(stallTimeout)
+	defer r.stalled.Stop()
+	return r.Reader.Read(p)
 }
 
 // verifyCacheBytes is Pebble's cache while a copy is read from end to end.
 const verifyCacheBytes = 16 << 20
 
-// openCopy returns the cursor of a projection that nobody else has open, and
-// the digest that it says it has.
-func openCopy(fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error) {
+// lookFunc returns the cursor and digest of a projection that nobody has open.
+type lookFunc func(ctx context.Context, fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error)
+
+// openCopy is a lookFunc: the digest is that which the projection says it has.
+func openCopy(_ context.Context, fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error) {
 	return look(fs, dir, func(s *projections.Store) (projections.Digest, error) { return s.Digest(), nil })
 }
 
 // verifyProjection is openCopy, after counting all documents.
-func verifyProjection(fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error) {
+func verifyProjection(ctx context.Context, fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error) {
 	return look(fs, dir, func(s *projections.Store) (projections.Digest, error) {
-		digest, err := s.Verify()
+		digest, err := s.Verify(ctx)
 		if err == nil && digest != s.Digest() {
 			err = fmt.Errorf("its documents add up to %s, its digest is %s", digest, s.Digest())
 		}
@@ -272,49 +352,51 @@ func look(fs vfs.FS, dir string, digestOf func(*projections.Store) (projections.
 }
 
 // Verify reads a snapshot back, counts its documents and tells whether it is
-// sound. An error means that this could not be found out.
+// sound; from then on it is known. An error means that this could not be found
+// out. making is held.
 func (s *snapshots) Verify(ctx context.Context, seq uint64) (schema.Snapshot, error) {
-	if !s.making.TryLock() {
-		return schema.Snapshot{}, errBusy
-	}
-	defer s.making.Unlock()
-	snapshot, ours, err := s.describe(ctx, seq)
+	one, ok, err := s.describe(ctx, seq)
 	if err != nil {
-		return snapshot, err
+		return one.Snapshot, err
 	}
-	if !ours {
-		return snapshot, errNoSnapshot
+	if !ok || one.stream != "" && one.stream != s.log.Identity() {
+		return one.Snapshot, errNoSnapshot
 	}
-	if snapshot.Fault != "" {
-		return snapshot, nil
+	if one.Fault != "" {
+		return one.Snapshot, nil
 	}
 	store, err := s.js.ObjectStore(ctx, s.bucket(seq))
 	if err != nil {
-		return snapshot, fmt.Errorf("snapshot %d: %w", seq, err)
+		return one.Snapshot, fmt.Errorf("snapshot %d: %w", seq, err)
 	}
-	snapshot.Sound = true
-	if err := s.readBack(ctx, store, snapshot, func(dir string) error { return s.check(dir, snapshot, true) }); err != nil {
-		if ctx.Err() != nil {
-			return snapshot, ctx.Err()
-		}
-		snapshot.Sound, snapshot.Fault = false, err.Error()
+	fault := s.readBack(ctx, store, one, verifyProjection)
+	if ctx.Err() != nil {
+		return one.Snapshot, ctx.Err()
 	}
-	return snapshot, nil
+	if one.Sound = fault == nil; fault != nil {
+		one.Fault = fault.Error()
+		err = one.tell(ctx, store)
+	}
+	return one.Snapshot, err
 }
 
 var errNoSnapshot = errors.New("there is no such snapshot of this log: list them to see which there are")
 
-// Restore makes the projection's directory what a snapshot has, instead of
-// what is there. The projection must not be open.
-func (s *snapshots) Restore(ctx context.Context, snapshot schema.Snapshot) error {
-	store, err := s.js.ObjectStore(ctx, s.bucket(snapshot.Seq))
+// Restore puts a snapshot in the place of the projection, which must not be
+// open, if fits says that it is one to take. Until then the projection stays.
+func (s *snapshots) Restore(ctx context.Context, one storedSnapshot, fits func(projections.Cursor) error) error {
+	defer func() { _ = s.fs.RemoveAll(verifyDir(s.dir)) }()
+	store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
 	if err != nil {
-		return fmt.Errorf("snapshot %d: %w", snapshot.Seq, err)
+		return fmt.Errorf("snapshot %d: %w", one.Seq, err)
 	}
-	if err := s.download(ctx, store, snapshot, s.dir); err != nil {
+	if err := s.download(ctx, store, one, openCopy); err != nil {
 		return err
 	}
-	return s.check(s.dir, snapshot, false)
+	if err := fits(one.cursor); err != nil {
+		return err
+	}
+	return errors.Join(s.fs.RemoveAll(s.dir), s.fs.Rename(verifyDir(s.dir), s.dir))
 }
 
 // remove deletes a snapshot, finished or not, if there is one.

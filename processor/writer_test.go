@@ -423,9 +423,21 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	js, err := jetstream.New(w.log)
 	w.check(err)
 
-	// The log is deleted; in its place comes another one.
+	// The log is gone: the projection may be all that is left of it.
 	w.stop()
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+	for range 2 {
+		if _, err := Start(w.ctx(), w.log, w.service, w.options); err == nil || !strings.Contains(err.Error(), "of a log that is gone: restore the stream") || strings.Contains(err.Error(), "\n") {
+			t.Fatalf("it starts with %v", err)
+		}
+	}
+	// In its place comes another one.
+	kept := filepath.Join(w.dir, "kept")
+	w.check(os.Rename(w.options.Dir, kept))
+	w.start()
+	w.stop()
+	w.check(os.RemoveAll(w.options.Dir))
+	w.check(os.Rename(kept, w.options.Dir))
 	w.start()
 	if !strings.Contains(w.logs.String(), "another stream") {
 		t.Errorf("nobody was told:\n%s", w.logs)
@@ -449,11 +461,11 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 		e.Headers(func(name, value string) { headers = append(headers, name, value) })
 		w.intrude(e.EventTokens(), string(e.Body), headers...)
 	}
-	for _, e := range events[:2] {
+	for _, e := range events[:3] {
 		again(e)
 	}
 	w.start()
-	if !strings.Contains(w.logs.String(), "the log ends at 2") {
+	if !strings.Contains(w.logs.String(), "the log ends at 3") {
 		t.Errorf("nobody was told:\n%s", w.logs)
 	}
 	w.want(404, "document.get.c.new", "")

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -142,7 +143,7 @@ func (p prefixes) check(t testing.TB, s *Store) {
 	if got := contents(t, s, "IJ"); cursor != want.cursor || !maps.Equal(got, want.contents) {
 		t.Fatalf("the cursor is %+v, want %+v; %d keys, want %d", cursor, want.cursor, len(got), len(want.contents))
 	}
-	if d, err := s.Verify(); err != nil || d != s.Digest() {
+	if d, err := s.Verify(context.Background()); err != nil || d != s.Digest() {
 		t.Fatalf("at %d it adds up to %v, and says %v (%v)", cursor.Seq, d, s.Digest(), err)
 	}
 }

@@ -22,7 +22,7 @@ type Cursor struct {
 	Seq    uint64 `json:"seq"`  // the last sequence folded
 	Time   int64  `json:"time"` // log time there, ms since 1970
 	// Last is the last event folded that is not internal, Padded the last
-	// LogPadded.
+	// LogPadded of those that fill a file.
 	Last   uint64 `json:"last"`
 	Padded uint64 `json:"padded,omitempty"`
 	// Mutations is the last sequence of the mutations stream that was judged.

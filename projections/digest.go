@@ -3,8 +3,6 @@ package projections
 import (
 	"encoding/binary"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/lapsedb/lapse/schema"
@@ -22,21 +20,6 @@ type Digest struct {
 
 // String returns the digest as status and replay show it: 42:9f86d081884c7d65.
 func (d Digest) String() string { return fmt.Sprintf("%d:%016x", d.Seq, d.Sum) }
-
-// ParseDigest reads what String writes.
-func ParseDigest(text string) (d Digest, err error) {
-	seq, sum, ok := strings.Cut(text, ":")
-	if ok && len(sum) == 16 {
-		d.Seq, err = strconv.ParseUint(seq, 10, 64)
-		if err == nil {
-			d.Sum, err = strconv.ParseUint(sum, 16, 64)
-		}
-		if err == nil {
-			return d, nil
-		}
-	}
-	return Digest{}, fmt.Errorf("digest %.40q is not <sequence>:<16 hexadecimal digits>", text)
-}
 
 // documentSum is what one document adds to the digest. Those of a collection
 // are added up modulo 2^64, so that one can be taken out again, in any order:

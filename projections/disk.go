@@ -43,6 +43,16 @@ var diskErrors = []struct {
 	{syscall.EIO, "see what is wrong with the disk and start again"},
 }
 
+// OfDisk tells whether err is about the disk, not about what is on it.
+func OfDisk(err error) bool {
+	for _, e := range diskErrors {
+		if errors.Is(err, e.err) {
+			return true
+		}
+	}
+	return false
+}
+
 // vital tells whether Pebble cannot go on without a file: all but tables, which
 // it makes again.
 func vital(name string) bool { return !strings.HasSuffix(name, ".sst") }

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/lapsedb/lapse/schema"
 )
+
+// lastPad is how the body begins of the last LogPadded of those that together
+// fill a file.
+var lastPad = []byte(`{"left":0,`)
 
 // Fact is an event to fold.
 type Fact struct {
@@ -163,7 +168,9 @@ func (f *fold) event(fact *Fact) error {
 	}
 	switch {
 	case e.Type == schema.LogPadded:
-		f.cursor.Padded = e.Seq
+		if bytes.HasPrefix(e.Body, lastPad) {
+			f.cursor.Padded = e.Seq
+		}
 	case !e.Type.Internal():
 		f.cursor.Last = e.Seq
 	}

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -306,7 +307,7 @@ func TestFoldIsAFunctionOfTheLog(t *testing.T) {
 				}
 				facts = facts[n:]
 			}
-			if d, err := s.Verify(); d != s.Digest() || err != nil {
+			if d, err := s.Verify(context.Background()); d != s.Digest() || err != nil {
 				t.Fatalf("the documents add up to %v, the digest kept is %v (%v)", d, s.Digest(), err)
 			}
 			return contents(t, s, "IJ"), s.Cursor(), s.Digest()

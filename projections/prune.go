@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -13,10 +14,24 @@ import (
 // pruneAtOnce is about how many bytes of deletions are written at a time.
 const pruneAtOnce = 1 << 20
 
+// Forget drops the message ids that are past their window at now (log time,
+// ms), which folding does only when there is something to fold, and tells
+// whether there were any.
+func (s *Store) Forget(now int64) (forgotten bool, err error) {
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	f := &fold{store: s, batch: s.db.NewBatch(), cursor: Cursor{Time: now}}
+	defer func() { err = errors.Join(err, f.batch.Close()) }()
+	if err := f.forget(math.MaxInt); err != nil || f.batch.Empty() {
+		return false, err
+	}
+	return true, f.batch.Commit(pebble.NoSync)
+}
+
 // Prune drops what is kept only for the history of events before sequence
 // first, which the log has no more, and tells whether there was any. Folding
-// and reading go on meanwhile.
-func (s *Store) Prune(first uint64) (pruned bool, err error) {
+// and reading go on meanwhile. It ends with ctx.
+func (s *Store) Prune(ctx context.Context, first uint64) (pruned bool, err error) {
 	batch := s.db.NewBatch()
 	defer func() { err = errors.Join(err, batch.Close()) }()
 	write := func(least int) error {
@@ -41,9 +56,9 @@ func (s *Store) Prune(first uint64) (pruned bool, err error) {
 	}
 	if err := s.scan([]byte{keyHistory}, func(key, _ []byte) error {
 		if binary.BigEndian.Uint64(key[len(key)-8:]) >= first {
-			return nil
+			return ctx.Err()
 		}
-		return errors.Join(batch.Delete(key, nil), write(pruneAtOnce))
+		return errors.Join(batch.Delete(key, nil), write(pruneAtOnce), ctx.Err())
 	}); err != nil {
 		return pruned, err
 	}
@@ -100,6 +115,9 @@ func (s *Store) renewManifest(ctx context.Context) error {
 	return nil
 }
 
+// DiskUsage returns how many bytes the files have.
+func (s *Store) DiskUsage() uint64 { return s.db.Metrics().DiskSpaceUsage() }
+
 // manifests returns the names of the manifests that there are.
 func (s *Store) manifests() ([]string, error) {
 	names, err := s.damage.fs.List(s.damage.fs.PathDir(s.damage.mark))
@@ -113,13 +131,16 @@ func (s *Store) RepeatsFrom(now int64) (seq uint64, ok bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	for valid := it.First(); valid && err == nil; valid = it.Next() {
+	// The first of a second is not the first by its id.
+	for valid, last := it.First(), int64(-1); valid && err == nil; valid = it.Next() {
 		second, id := int64(binary.BigEndian.Uint64(it.Key()[1:])), string(it.Key()[1+8:])
+		if ok && second != last {
+			break
+		}
 		found, at, known, readErr := s.message(id)
 		// The id may have been used again since.
-		if err = readErr; err == nil && known && at/1000 == second && now-at < RepeatWindow {
-			seq, ok = found, true
-			break
+		if err = readErr; err == nil && known && at/1000 == second && now-at < RepeatWindow && (!ok || found < seq) {
+			seq, ok, last = found, true, second
 		}
 	}
 	return seq, ok, errors.Join(err, it.Error(), it.Close())

@@ -73,7 +73,7 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Verify(); got != digest || c.Cursor() != cursor || err != nil {
+	if got, err := c.Verify(context.Background()); got != digest || c.Cursor() != cursor || err != nil {
 		t.Errorf("the copy has %v at %+v, want %v at %+v (%v)", got, c.Cursor(), digest, cursor, err)
 	}
 	if err := c.Close(); err != nil {
@@ -245,7 +245,7 @@ func TestPruneAndCompact(t *testing.T) {
 	last := s.Cursor().Seq
 	// As long as the log has the events, history needs them.
 	for _, first := range []uint64{1, 3 + n} {
-		if pruned, err := s.Prune(first); pruned || err != nil {
+		if pruned, err := s.Prune(context.Background(), first); pruned || err != nil {
 			t.Errorf("something was pruned below %d (%v)", first, err)
 		}
 	}
@@ -254,7 +254,7 @@ func TestPruneAndCompact(t *testing.T) {
 		t.Errorf("the lives are %v (%v)", lives, err)
 	}
 	digest := s.Digest()
-	if pruned, err := s.Prune(last + 1); !pruned || err != nil {
+	if pruned, err := s.Prune(context.Background(), last+1); !pruned || err != nil {
 		t.Fatalf("nothing was pruned (%v)", err)
 	}
 	if err := s.Compact(context.Background()); err != nil {
@@ -270,10 +270,10 @@ func TestPruneAndCompact(t *testing.T) {
 			}
 		}
 	}
-	if d, err := s.Verify(); d != digest || err != nil {
+	if d, err := s.Verify(context.Background()); d != digest || err != nil {
 		t.Errorf("the digest was %v and is %v (%v)", digest, d, err)
 	}
-	if pruned, err := s.Prune(last + 1); pruned || err != nil {
+	if pruned, err := s.Prune(context.Background(), last+1); pruned || err != nil {
 		t.Errorf("it was pruned twice (%v)", err)
 	}
 }
@@ -307,7 +307,7 @@ func TestCompactWhileFolding(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if d, err := s.Verify(); d != s.Digest() || err != nil {
+	if d, err := s.Verify(context.Background()); d != s.Digest() || err != nil {
 		t.Errorf("%v, want %v (%v)", d, s.Digest(), err)
 	}
 }
@@ -334,4 +334,36 @@ func TestRepeatsFrom(t *testing.T) {
 	want(1180_000, 4)
 	want(1239_999, 4)
 	want(1240_000, 0)
+	// In one second, the first by sequence and not by id.
+	l.now = 2000
+	for i, id := range []string{"b", "c", "a"} {
+		l.write(schema.Event{Type: schema.DocumentCreated, Collection: "orders", ID: schema.DocumentID("x" + id), MsgID: id, Body: fmt.Appendf(nil, `{"id":"x%s","n":%d}`, id, i)})
+	}
+	catchUp(t, s, l)
+	want(2000_000, 5)
+}
+
+// Where nothing is folded any more, message ids are forgotten all the same.
+func TestForget(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	l.write(schema.Event{Type: schema.DocumentCreated, Collection: "orders", ID: "a", MsgID: "m", Body: []byte(`{"id":"a"}`)})
+	catchUp(t, s, l)
+	ids := func() (n int) {
+		for key := range contents(t, s, "") {
+			if key[0] == keyMessage || key[0] == keyMessageTime {
+				n++
+			}
+		}
+		return n
+	}
+	if forgotten, err := s.Forget(1000_000 + RepeatWindow - 1); forgotten || err != nil || ids() != 2 {
+		t.Errorf("within the window %d are left (%v)", ids(), err)
+	}
+	if forgotten, err := s.Forget(1001_000 + RepeatWindow); !forgotten || err != nil || ids() != 0 {
+		t.Errorf("beyond the window %d are left (%v)", ids(), err)
+	}
+	if forgotten, err := s.Forget(1002_000 + RepeatWindow); forgotten || err != nil {
+		t.Errorf("nothing was forgotten twice (%v)", err)
+	}
 }

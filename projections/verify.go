@@ -2,6 +2,7 @@ package projections
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 
@@ -11,17 +12,17 @@ import (
 // Verify reads all documents and both expiry orders and returns the digest that
 // they add up to, or an error that says what contradicts something else: a
 // content its hash, a document its place in the expiry order, or all of them
-// the counts. It is of the moment at which it begins.
-func (s *Store) Verify() (Digest, error) {
+// the counts. It is of the moment at which it begins, and ends with ctx.
+func (s *Store) Verify(ctx context.Context) (Digest, error) {
 	m, err := s.moment()
 	if err != nil {
 		return Digest{}, err
 	}
-	d, err := m.verify()
+	d, err := m.verify(ctx)
 	return d, errors.Join(err, m.close())
 }
 
-func (m moment) verify() (Digest, error) {
+func (m moment) verify(ctx context.Context) (Digest, error) {
 	var cursor Cursor
 	if _, err := m.get([]byte{keyCursor}, func(value []byte) (err error) {
 		cursor, err = decodeCursor(value)
@@ -39,7 +40,7 @@ func (m moment) verify() (Digest, error) {
 	}
 	counts := make(map[uint64]stats, len(collections))
 	for _, c := range collections {
-		st, err := m.verifyCollection(c)
+		st, err := m.verifyCollection(ctx, c)
 		if err != nil {
 			return Digest{}, fmt.Errorf("collection %s: %w", c.Name, err)
 		}
@@ -49,13 +50,13 @@ func (m moment) verify() (Digest, error) {
 }
 
 // verifyCollection returns the counts of a collection by counting.
-func (m moment) verifyCollection(c *schema.Collection) (counted stats, err error) {
+func (m moment) verifyCollection(ctx context.Context, c *schema.Collection) (counted stats, err error) {
 	var waiting, queued uint64 // what the documents that may expire give the digest
 	prefix := documentKey(nil, c.Incarnation, "")
 	if err := m.scan(prefix, func(key, value []byte) error {
 		id := schema.DocumentID(key[len(prefix):])
 		r, err := decodeRecord(value)
-		if err != nil {
+		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
 		if SumOf(r.Body) != r.Sum {
@@ -73,7 +74,7 @@ func (m moment) verifyCollection(c *schema.Collection) (counted stats, err error
 		if err := m.scan(queueKey(nil, Queue{c.Incarnation, order}), func(key, value []byte) error {
 			entry := decodeEntry(order, key, value)
 			queued += documentSum(c.Incarnation, entry.ID, entry.Meta)
-			return nil
+			return ctx.Err()
 		}); err != nil {
 			return counted, err
 		}
