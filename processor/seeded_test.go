@@ -31,3 +31,22 @@ func TestFenceOfFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalWaits: what is refused, or a repeat, because of a pending event
+// is told when the log has that.
+func TestRefusalWaits(t *testing.T) {
+	m := fresh(t)
+	create := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
+	create.MsgID = "m"
+	made, err := m.Decide(1000_000, create)
+	if err != nil || made.Code != 201 {
+		t.Fatalf("%+v (%v)", made, err)
+	}
+	if again, err := m.Decide(1000_000, create); err != nil || again.Repeat != made.Seq || again.Seq != made.Seq {
+		t.Errorf("the repeat of event %d is %+v (%v)", made.Seq, again, err)
+	}
+	other := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
+	if o, err := m.Decide(1000_000, other); err != nil || o.Code != 409 || o.Seq != made.Seq {
+		t.Errorf("refused because of event %d it is %+v (%v)", made.Seq, o, err)
+	}
+}
