@@ -1,7 +1,11 @@
 package processor
 
 import (
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -49,4 +53,39 @@ func TestRefusalWaits(t *testing.T) {
 	if o, err := m.Decide(1000_000, other); err != nil || o.Code != 409 || o.Seq != made.Seq {
 		t.Errorf("refused because of event %d it is %+v (%v)", made.Seq, o, err)
 	}
+}
+
+// TestTrimKeepsWhatSnapshotsNeed: the log is trimmed below the oldest snapshot
+// that is sound and not further, however old what follows is; one that is not
+// sound holds nothing.
+func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		for _, id := range []string{"a", "b"} {
+			w.want(201, "document.create.c."+id, `{}`)
+			w.want(201, "snapshot.create", "")
+		}
+		w.want(201, "document.create.c.last", `{}`)
+		time.Sleep(2 * time.Hour)
+		list, k := w.snapshotList(), w.processor.keeper
+		trim := func(sound []schema.Snapshot, want uint64) {
+			t.Helper()
+			w.check(k.trim(w.ctx(), sound))
+			if first := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; first != want {
+				t.Errorf("with %d snapshots the log begins at %d, want %d", len(sound), first, want)
+			}
+		}
+		trim(nil, 1)
+		trim(list, list[1].Seq)
+		trim(list[:1], list[0].Seq)
+		w.damageObject(list[0].Seq, func(s jetstream.ObjectStore) {
+			info, err := s.GetInfo(w.ctx(), objectName)
+			w.check(err)
+			info.Metadata[metaSnapshot] = strings.Replace(info.Metadata[metaSnapshot], `"sound":true`, `"sound":false`, 1)
+			w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
+		})
+		if kept, err := k.drop(w.ctx(), w.snapshotList()); err != nil || len(kept) != 1 || kept[0].Seq != list[1].Seq {
+			t.Errorf("of %v, the first not sound, %v are kept (%v)", list, kept, err)
+		}
+	}, retaining(time.Hour, 1000*time.Hour))
 }
