@@ -89,3 +89,59 @@ func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
 		}
 	}, retaining(time.Hour, 1000*time.Hour))
 }
+
+// TestNoSnapshotOfUnsound: a projection whose documents are not what its digest
+// says becomes no snapshot.
+func TestNoSnapshotOfUnsound(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		w.want(201, "document.create.c.a", `{}`)
+		store := w.processor.store
+		c, _ := store.Collection("c")
+		before, _, err := store.Meta(c, "a")
+		w.check(err)
+		e := &schema.Event{Seq: store.Cursor().Seq + 1, Time: store.Cursor().Time, Type: schema.DocumentReplaced,
+			Collection: "c", ID: "a", Previous: before.Version, Body: []byte(`{"id":"a","n":1}`)}
+		before.Size++ // what is known of it is wrong
+		w.check(store.Fold([]projections.Fact{{Event: e, Known: true, Incarnation: c.Incarnation, Prior: before}}))
+		if made, err := w.processor.keeper.snapshots.Create(w.ctx()); err == nil || !strings.Contains(err.Error(), "not sound") {
+			t.Errorf("made was %+v (%v)", made, err)
+		}
+		if list := w.snapshotList(); len(list) > 0 {
+			t.Errorf("there are %v", list)
+		}
+	})
+}
+
+// TestSnapshotBelowTheLog: from a snapshot that the log has gone on without,
+// nothing begins.
+func TestSnapshotBelowTheLog(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	w.want(201, "snapshot.create", "")
+	for _, id := range []string{"a", "b", "d"} {
+		w.want(201, "document.create.c."+id, `{}`)
+	}
+	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(w.snapshotList()[0].Seq+2)))
+	w.stop()
+	w.removeProjection()
+	if _, err := Start(w.ctx(), w.log, w.service, w.options); err == nil || !strings.Contains(err.Error(), "no snapshot reaches up to there") {
+		t.Errorf("it starts with %v", err)
+	}
+}
+
+// TestTrimKeepsMutations: of the mutations those go that were judged.
+func TestTrimKeepsMutations(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		for range 3 {
+			w.judged(w.publish("collection.create.c", `{}`))
+		}
+		s := w.processor.keeper.mutations
+		w.check(s.Trim(w.ctx(), 2))
+		info, err := s.stream.Info(w.ctx())
+		w.check(err)
+		if state := info.State; state.FirstSeq != 3 || state.LastSeq != 3 {
+			t.Errorf("mutations %d to %d are left, want the third", state.FirstSeq, state.LastSeq)
+		}
+	})
+}

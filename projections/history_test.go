@@ -51,3 +51,25 @@ func TestLives(t *testing.T) {
 	lives("ab", 10, "[3]")
 	lives("b", 10, "[]")
 }
+
+// Pruning stops at the sequence where the log begins, which it still has.
+func TestPruneToTheSequence(t *testing.T) {
+	s, l := open(t), &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	v := l.created("orders", "a", `{"id":"a"}`)
+	l.document(schema.DocumentDeleted, "orders", "a", v, "")
+	l.created("orders", "a", `{"id":"a"}`)
+	l.collection(schema.CollectionDeleted, "orders", `{}`)
+	catchUp(t, s, l)
+	for _, step := range []struct {
+		first uint64
+		want  string
+	}{{3, "[4 3]"}, {4, "[4]"}, {5, "[4]"}, {6, "[]"}} {
+		if _, err := s.Prune(step.first); err != nil {
+			t.Fatal(err)
+		}
+		if lives, err := s.Lives("orders", "a", 10); err != nil || fmt.Sprint(lives) != step.want {
+			t.Errorf("with a log from %d the lives ended at %v, want %s (%v)", step.first, lives, step.want, err)
+		}
+	}
+}
