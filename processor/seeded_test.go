@@ -1,11 +1,13 @@
 package processor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -143,5 +145,44 @@ func TestTrimKeepsMutations(t *testing.T) {
 		if state := info.State; state.FirstSeq != 3 || state.LastSeq != 3 {
 			t.Errorf("mutations %d to %d are left, want the third", state.FirstSeq, state.LastSeq)
 		}
+	})
+}
+
+// TestAtomicBatchIsOne: the log gets the events of an atomic batch as one, or
+// none of them, and those of another batch one by one.
+func TestAtomicBatchIsOne(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		for _, atomic := range []bool{true, false} {
+			before := w.end()
+			w.want(200, "batch.c", fmt.Sprintf(`{"atomic":%t,"operations":[{"op":"upsert","id":"a","body":{}},{"op":"upsert","id":"b","body":{}},{"op":"delete","id":"a"}]}`, atomic))
+			batches := make(map[string]int)
+			for seq := before + 1; seq <= before+3; seq++ {
+				m, err := w.stream("LAPSE_main").GetMsg(w.ctx(), seq)
+				w.check(err)
+				batches[m.Header.Get(jetstreamext.BatchIDHeader)]++
+			}
+			if one := len(batches) == 1 && batches[""] == 0; one != atomic {
+				t.Errorf("atomic=%t: events by their batches are %v", atomic, batches)
+			}
+		}
+	})
+}
+
+// TestMutationsBegunAnew: where the stream of mutations was removed, the next
+// one goes on behind those that the log has judged.
+func TestMutationsBegunAnew(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.judged(w.publish("collection.create.c", `{}`))
+		w.judged(w.publish("document.create.c.a", `{}`))
+		s := w.processor.keeper.mutations
+		w.stop()
+		w.check(s.js.DeleteStream(w.ctx(), s.db.MutationStream()))
+		w.start()
+		if seq := w.publish("document.create.c.b", `{}`); seq != 3 {
+			t.Errorf("the next mutation is %d, want 3", seq)
+		}
+		w.judged(3)
+		w.want(200, "document.get.c.b", "")
 	})
 }
