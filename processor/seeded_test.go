@@ -186,3 +186,32 @@ func TestMutationsBegunAnew(t *testing.T) {
 		w.want(200, "document.get.c.b", "")
 	})
 }
+
+// TestBatchWaits: an atomic batch, whose fence is no more than a sequence, is
+// sent when nothing is on its way.
+func TestBatchWaits(t *testing.T) {
+	wire := newWire(t)
+	wire.stop()
+	log, err := openLog(wire.ctx(), wire.log, "main", wire.options.Logger)
+	wire.check(err)
+	defer log.close()
+	wire.check(log.listen())
+	w := &writer{log: log, logger: wire.options.Logger, options: wire.options}
+	event := func(seq uint64) projections.Fact {
+		return projections.Fact{Event: &schema.Event{Seq: seq, Time: 1, Type: schema.CollectionCreated, Collection: "c"}}
+	}
+	w.queue([]projections.Fact{event(2)}, false)
+	w.queue([]projections.Fact{event(3), event(4)}, true)
+	w.send()
+	if len(w.groups) != 1 || len(w.unsent) != 1 {
+		t.Errorf("%d groups are on their way and %d wait", len(w.groups), len(w.unsent))
+	}
+	if a := <-log.acks; a.err != nil || a.seq != 2 {
+		t.Fatalf("the first event: %+v", a)
+	}
+	w.groups = nil
+	w.send()
+	if a := <-log.acks; a.err != nil || a.seq != 4 || len(w.unsent) > 0 {
+		t.Errorf("the batch: %+v, and %d wait", a, len(w.unsent))
+	}
+}
