@@ -1,12 +1,14 @@
 package processor
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/projections"
@@ -214,4 +216,58 @@ func TestBatchWaits(t *testing.T) {
 	if a := <-log.acks; a.err != nil || a.seq != 4 || len(w.unsent) > 0 {
 		t.Errorf("the batch: %+v, and %d wait", a, len(w.unsent))
 	}
+}
+
+// TestPanicOnArrival: a request that panics where all come in is answered, too.
+func TestPanicOnArrival(t *testing.T) {
+	w := newWire(t)
+	broken := &service{logger: w.options.Logger, nc: w.service, room: 1000} // it has no projection
+	broken.replies.New = func() any { return newReusedMessage() }
+	inbox := w.client.NewInbox()
+	sub, err := w.client.SubscribeSync(inbox)
+	w.check(err)
+	w.check(w.client.Flush())
+	r := &request{service: broken, op: "document.get", tail: "c.a", to: inbox, seq: 1, header: micro.Headers{schema.HeaderMinSeq: {"1"}}}
+	r.begin()
+	m, err := sub.NextMsg(patience)
+	w.check(err)
+	if reply, err := readReply(m); err != nil || reply.code != 503 {
+		t.Errorf("the answer is %s (%v)", reply, err)
+	}
+}
+
+// TestScrubComparesTheWhole: a log whose last event is the one that was folded
+// may be another one before that.
+func TestScrubComparesTheWhole(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		cursor := w.processor.store.Cursor()
+		for _, right := range []bool{true, false} {
+			if !right {
+				cursor.Hash++
+			}
+			s, err := newScrub(w.ctx(), w.processor.log, cursor)
+			w.check(err)
+			if err := s.newest(w.ctx()); (err == nil) != right || !right && !errors.Is(err, errHole) {
+				t.Errorf("right=%t: %v", right, err)
+			}
+		}
+	})
+}
+
+// TestClockHoldsKeeper: while the clock is not believed no snapshot is made.
+func TestClockHoldsKeeper(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		k := w.processor.keeper
+		for made, off := range []time.Duration{10 * year, 0} {
+			c.set(off)
+			time.Sleep(2 * recheck)
+			w.check(k.round(w.ctx()))
+			if n := k.made.Load(); n != int64(made) {
+				t.Errorf("%d snapshots were made, want %d", n, made)
+			}
+		}
+	}, withClock(&c), retaining(time.Hour, 1000*time.Hour))
 }
