@@ -271,3 +271,34 @@ func TestClockHoldsKeeper(t *testing.T) {
 		}
 	}, withClock(&c), retaining(time.Hour, 1000*time.Hour))
 }
+
+// TestHolesAtStart: a hole is found before anything is read, and where it is
+// the log's end the log ends before it.
+func TestHolesAtStart(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		js, err := jetstream.New(w.log)
+		w.check(err)
+		config := logConfig("other", schema.DatabaseName("other").Append()+"x.")
+		config.DenyDelete = false
+		stream, err := js.CreateStream(w.ctx(), config)
+		w.check(err)
+		for range 5 {
+			_, err := js.Publish(w.ctx(), strings.TrimSuffix(config.Subjects[0], ">")+"c.Any", nil)
+			w.check(err)
+		}
+		log, err := openLog(w.ctx(), w.log, "other", w.options.Logger)
+		w.check(err)
+		defer log.close()
+		w.check(log.check(w.ctx()))
+		w.check(stream.DeleteMsg(w.ctx(), 3))
+		if err := log.check(w.ctx()); !errors.Is(err, errHole) {
+			t.Errorf("of a hole with events behind it is said: %v", err)
+		}
+		w.check(stream.DeleteMsg(w.ctx(), 4))
+		w.check(stream.DeleteMsg(w.ctx(), 5))
+		w.check(log.check(w.ctx()))
+		if _, last, err := log.Bounds(w.ctx()); err != nil || last != 2 {
+			t.Errorf("the log ends at %d, want 2 (%v)", last, err)
+		}
+	})
+}
