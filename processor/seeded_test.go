@@ -1,8 +1,11 @@
 package processor
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -301,4 +304,43 @@ func TestHolesAtStart(t *testing.T) {
 			t.Errorf("the log ends at %d, want 2 (%v)", last, err)
 		}
 	})
+}
+
+// TestOldPartIsScrubbed: of a log that is longer than what is read before lapse
+// serves, the rest is read while it does.
+func TestOldPartIsScrubbed(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.old", `{"x":"something to find"}`)
+	large := fmt.Sprintf(`{"x":%q}`, strings.Repeat("x", schema.MaxDocumentBytes-100))
+	for range scrubBytes/schema.MaxDocumentBytes + 6 {
+		w.ask("document.upsert.c.large", large)
+	}
+	w.stop()
+	w.client.Close()
+	w.service.Close()
+	w.log.Close()
+	w.shutdown()
+	blocks, err := filepath.Glob(filepath.Join(w.dir, "jetstream/*/streams/LAPSE_main/msgs/*.blk"))
+	w.check(err)
+	damaged := 0
+	for _, path := range blocks {
+		b, err := os.ReadFile(path)
+		w.check(err)
+		if at := bytes.Index(b, []byte("something to find")); at >= 0 {
+			b[at] ^= 1
+			w.check(os.WriteFile(path, b, 0o600))
+			damaged++
+		}
+	}
+	if damaged != 1 || len(blocks) < 2 {
+		t.Fatalf("the old document is in %d of %v", damaged, blocks)
+	}
+	w.startServer()
+	w.start()
+	told := func() bool { return strings.Contains(w.logs.String(), "an old part of the log cannot be read") }
+	if waitUntil(patience, told); !told() {
+		t.Errorf("nobody was told:\n%s", w.logs)
+	}
+	w.want(200, "document.get.c.old", "")
 }
