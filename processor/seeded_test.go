@@ -344,3 +344,19 @@ func TestOldPartIsScrubbed(t *testing.T) {
 	}
 	w.want(200, "document.get.c.old", "")
 }
+
+// TestEarlierEntryIsDueEarlier: a queue that is armed goes off for an entry
+// that comes before all others.
+func TestEarlierEntryIsDueEarlier(t *testing.T) {
+	m := fresh(t)
+	for id, ttl := range []int64{100, 50, 70, 5} {
+		_, _ = decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(id), fmt.Appendf(nil, `{"ttl":%d}`, ttl)))
+		want := 1000 + ttl
+		if id == 2 {
+			want = 1050
+		}
+		if second, ok := m.NextDue(); !ok || second != want {
+			t.Errorf("after a ttl of %d something is due at %d %t, want %d", ttl, second, ok, want)
+		}
+	}
+}
