@@ -65,7 +65,7 @@ func TestPruneToTheSequence(t *testing.T) {
 		first uint64
 		want  string
 	}{{3, "[4 3]"}, {4, "[4]"}, {5, "[4]"}, {6, "[]"}} {
-		if _, err := s.Prune(step.first); err != nil {
+		if _, err := s.Prune(t.Context(), step.first); err != nil {
 			t.Fatal(err)
 		}
 		if lives, err := s.Lives("orders", "a", 10); err != nil || fmt.Sprint(lives) != step.want {
