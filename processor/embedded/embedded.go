@@ -23,7 +23,11 @@ const maxPayload = 4 << 20
 
 // maxPending is how much may wait to be sent to one client before it is cut
 // off: many replies of the largest size, which NATS' own 64 MiB are not.
-const maxPending = 256 << 20
+const maxPending = 320 << 20
+
+// writeDeadline is how long a connection may take nothing at all before it is cut
+// off. The service reads nothing while it has much to do.
+const writeDeadline = time.Minute
 
 // maxMemory bounds JetStream's memory storage. Nothing of lapse is stored
 // there; a consumer's state may be.
@@ -115,6 +119,8 @@ func (s *Server) start(o *Options, host string, port int) error {
 		Port:               port,
 		MaxPayload:         maxPayload,
 		MaxPending:         maxPending,
+		WriteDeadline:      writeDeadline,
+		WriteTimeout:       server.WriteTimeoutPolicyRetry, // who takes a little is not cut off
 		MaxConn:            maxConnections,
 		MaxSubs:            maxSubscriptions,
 		JetStream:          true,
@@ -165,7 +171,7 @@ func (s *Server) URL() string { return s.url }
 // fail keeps the first failure.
 func (s *Server) fail(dir, why string) {
 	advice := "see what is wrong with the disk"
-	if strings.Contains(why, syscall.ENOSPC.Error()) {
+	if strings.Contains(why, syscall.ENOSPC.Error()) || strings.Contains(why, resourceLimits) {
 		advice = "free some space"
 	}
 	select {

@@ -40,7 +40,11 @@ func (l *logger) Errorf(format string, v ...any) {
 // writeErrors are the server's words for a stream, or all of JetStream, that is
 // only read from then on, until the server starts again: it answers publishers
 // nothing, and has no other way to say so.
-var writeErrors = []string{"critical write error", "will be DISABLED"}
+var writeErrors = []string{"critical write error", "will be DISABLED", resourceLimits}
+
+// resourceLimits are its words when the streams have all of the disk that they
+// may take.
+const resourceLimits = "resource limits exceeded for server"
 
 func (l *logger) Fatalf(format string, v ...any) {
 	select {

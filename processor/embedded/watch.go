@@ -16,12 +16,12 @@ import (
 const (
 	// maxUnread is what may wait for all clients. It is below three quarters of
 	// maxPending, where senders begin to wait.
-	maxUnread = maxPending / 8 * 5
+	maxUnread = maxPending / 2
 	// maxUnserved is what may wait for one of our own connections. It is above
 	// three quarters of maxPending, where those who send too much begin to wait,
 	// and below where the server cuts the connection off, and with it all
 	// requests.
-	maxUnserved = maxPending / 8 * 7
+	maxUnserved = maxPending / 5 * 4
 	// maxConnections bounds what else connections take, each some 100 KiB.
 	maxConnections = 4096
 	// maxSubscriptions is for each connection.
@@ -34,6 +34,11 @@ const (
 	watchInterval = 100 * time.Millisecond
 	watchShare    = 50
 	watchPause    = time.Second // at most
+
+	// Where much waits for one of our own connections, it takes few of these
+	// until the server cuts it off.
+	watchClosely      = 10 * time.Millisecond
+	watchCloselyShare = 4
 )
 
 type watch struct {
@@ -61,8 +66,11 @@ func (w *watch) run() {
 		select {
 		case <-next.C:
 			began := time.Now()
-			w.look()
-			next.Reset(min(max(watchInterval, watchShare*time.Since(began)), watchPause))
+			interval, share := watchInterval, time.Duration(watchShare)
+			if unserved := w.look(); unserved > maxUnserved/2 {
+				interval, share = watchClosely, watchCloselyShare
+			}
+			next.Reset(min(max(interval, share*time.Since(began)), watchPause))
 		case <-w.stop:
 			return
 		}
@@ -71,10 +79,11 @@ func (w *watch) run() {
 
 // look cuts off who has most of what is not read, until the rest is not too
 // much, and of those who send too much one: what that leaves shows at the next.
-func (w *watch) look() {
+// It returns how much waits for one of our own connections.
+func (w *watch) look() (waiting int64) {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, Limit: 2 * maxConnections})
 	if err != nil {
-		return
+		return 0
 	}
 	seen := make(map[uint64]int64, len(all.Conns))
 	var (
@@ -110,6 +119,7 @@ func (w *watch) look() {
 	if unserved > maxUnserved && sender != nil {
 		w.cutOff(sender, "a client was cut off: it sends more than can be answered", "messages", sent, "waiting", unserved, "for", ours.Name)
 	}
+	return unserved
 }
 
 func (w *watch) cutOff(c *server.ConnInfo, why string, args ...any) {
