@@ -23,7 +23,7 @@ const maxPayload = 4 << 20
 
 // maxPending is how much may wait to be sent to one client before it is cut
 // off: many replies of the largest size, which NATS' own 64 MiB are not.
-const maxPending = 320 << 20
+const maxPending = 640 << 20
 
 // writeDeadline is how long a connection may take nothing at all before it is cut
 // off. The service reads nothing while it has much to do.

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 const (
 	// maxUnread is what may wait for all clients. It is below three quarters of
 	// maxPending, where senders begin to wait.
-	maxUnread = maxPending / 2
+	maxUnread = maxPending / 4
 	// maxUnserved is what may wait for one of our own connections. It is above
 	// three quarters of maxPending, where those who send too much begin to wait,
 	// and below where the server cuts the connection off, and with it all
@@ -35,8 +36,8 @@ const (
 	watchShare    = 50
 	watchPause    = time.Second // at most
 
-	// Where much waits for one of our own connections, it takes few of these
-	// until the server cuts it off.
+	// Where much waits, it may be few of these until the server cuts off
+	// whomever it waits for.
 	watchClosely      = 10 * time.Millisecond
 	watchCloselyShare = 4
 )
@@ -44,7 +45,7 @@ const (
 type watch struct {
 	*Server
 	stop, stopped chan struct{}
-	seen          map[uint64]int64 // messages from a connection at the last look
+	seen          map[uint64]int64 // bytes from a connection at the last look
 }
 
 func (s *Server) startWatch() *watch {
@@ -67,7 +68,7 @@ func (w *watch) run() {
 		case <-next.C:
 			began := time.Now()
 			interval, share := watchInterval, time.Duration(watchShare)
-			if unserved := w.look(); unserved > maxUnserved/2 {
+			if w.look() {
 				interval, share = watchClosely, watchCloselyShare
 			}
 			next.Reset(min(max(interval, share*time.Since(began)), watchPause))
@@ -78,24 +79,22 @@ func (w *watch) run() {
 }
 
 // look cuts off who has most of what is not read, until the rest is not too
-// much, and of those who send too much one: what that leaves shows at the next.
-// It returns how much waits for one of our own connections.
-func (w *watch) look() (waiting int64) {
+// much, and of those who send too much the ones who have sent most since it
+// looked last. It tells whether much waits.
+func (w *watch) look() (much bool) {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, Limit: 2 * maxConnections})
 	if err != nil {
-		return 0
+		return false
 	}
 	seen := make(map[uint64]int64, len(all.Conns))
 	var (
-		unread           int64
-		readers          []*server.ConnInfo
-		sender           *server.ConnInfo // that sent most since
-		unserved, sent   int64
+		unread, unserved int64
+		readers, senders []*server.ConnInfo
 		ours             *server.ConnInfo
-		clientsSentSince = func(c *server.ConnInfo) int64 { return c.InMsgs - w.seen[c.Cid] }
+		sent             = func(c *server.ConnInfo) int64 { return c.InBytes - w.seen[c.Cid] }
 	)
 	for _, c := range all.Conns {
-		seen[c.Cid] = c.InMsgs
+		seen[c.Cid] = c.InBytes
 		if c.AuthorizedUser != userClient {
 			if pending := int64(c.Pending); pending > unserved {
 				unserved, ours = pending, c
@@ -106,20 +105,22 @@ func (w *watch) look() (waiting int64) {
 		if c.Pending > 0 {
 			readers = append(readers, c)
 		}
-		if n := clientsSentSince(c); n > sent {
-			sender, sent = c, n
+		if sent(c) > 0 {
+			senders = append(senders, c)
 		}
 	}
-	w.seen = seen
 	slices.SortFunc(readers, func(a, b *server.ConnInfo) int { return b.Pending - a.Pending })
 	for ; unread > maxUnread; readers = readers[1:] {
 		w.cutOff(readers[0], "a client was cut off: it does not read what it is sent", "unread", readers[0].Pending)
 		unread -= int64(readers[0].Pending)
 	}
-	if unserved > maxUnserved && sender != nil {
-		w.cutOff(sender, "a client was cut off: it sends more than can be answered", "messages", sent, "waiting", unserved, "for", ours.Name)
+	slices.SortFunc(senders, func(a, b *server.ConnInfo) int { return cmp.Compare(sent(b), sent(a)) })
+	for over := unserved - maxUnserved; over > 0 && len(senders) > 0; senders = senders[1:] {
+		w.cutOff(senders[0], "a client was cut off: it sends more than can be answered", "bytes", sent(senders[0]), "waiting", unserved, "for", ours.Name)
+		over -= sent(senders[0])
 	}
-	return unserved
+	w.seen = seen
+	return unserved > maxUnserved/4 || unread > maxUnread/2
 }
 
 func (w *watch) cutOff(c *server.ConnInfo, why string, args ...any) {

@@ -46,7 +46,7 @@ func TestSenderIsCutOff(t *testing.T) {
 			t.Fatalf("%d MiB were sent to a service that does not read", c.Sent())
 		}
 	}
-	if c.Sent() > 512 {
+	if c.Sent() > 800 {
 		t.Errorf("it was cut off after %d MiB", c.Sent())
 	}
 	goOn()
