@@ -12,6 +12,9 @@ import (
 // are not gone, although the projection has nothing else: who reads one has to
 // wait for the new version, and nobody else has to wait for anything.
 //
+// A change of policy that gives documents longer to live renews all those of
+// its collection.
+//
 // The writer holds mu from before it reads the clock until what it decided by
 // it is noted. So a reader whose clock says that a deadline has passed, and who
 // finds no renewal, knows that there is none: later ones come too late.
@@ -23,25 +26,39 @@ type renewals struct {
 }
 
 type renewal struct {
-	key documentKey
+	key documentKey // without an id for a whole collection
 	seq uint64
 }
+
+// ofCollection is the key of a renewal of all documents of a collection.
+func ofCollection(incarnation uint64) documentKey { return documentKey{incarnation: incarnation} }
 
 // note keeps the renewals among what m has pending from index first on; mu is
 // held.
 func (r *renewals) note(m *Machine, first int) {
 	for i := first; i < len(m.pending); i++ {
 		fact := &m.pending[i]
-		if fact.Type != schema.DocumentReplaced {
+		c := m.collection(fact.Collection)
+		if c == nil {
 			continue
 		}
-		if c := m.collection(fact.Collection); c == nil || fact.Prior.Deadline(c).Rule == schema.NoRule {
+		one := renewal{documentKey{c.Incarnation, fact.ID}, fact.Seq}
+		switch fact.Type {
+		case schema.DocumentReplaced:
+			if fact.Prior.Deadline(c).Rule == schema.NoRule {
+				continue
+			}
+		case schema.CollectionReplaced:
+			// Nothing is decided on top of one before it is folded.
+			if before, ok := m.store.Collection(c.Name); !ok || !before.DefaultTTL.Prolonged(c.DefaultTTL) {
+				continue
+			}
+		default:
 			continue
 		}
 		if r.last == nil {
 			r.last = make(map[documentKey]uint64)
 		}
-		one := renewal{documentKey{fact.Incarnation, fact.ID}, fact.Seq}
 		r.last[one.key] = one.seq
 		r.all = append(r.all, one)
 	}
@@ -84,19 +101,29 @@ func (r *renewals) wake() {
 	}
 }
 
-// underWay tells whether a document has a renewal that is not folded.
-func (r *renewals) underWay(key documentKey) bool {
+// underWay tells whether a document, or its whole collection, has a renewal that
+// is not folded, and which of them.
+func (r *renewals) underWay(key documentKey) (of documentKey, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok := r.last[key]
-	return ok
+	for _, of := range [...]documentKey{key, ofCollection(key.incarnation)} {
+		if _, ok := r.last[of]; ok {
+			return of, true
+		}
+	}
+	return documentKey{}, false
 }
 
-// wait returns when the document has no renewal under way, or with ctx's error.
+// wait returns when key has no renewal under way, or with ctx's error.
 func (r *renewals) wait(ctx context.Context, key documentKey) error {
+	return r.until(ctx, func() bool { return r.last[key] == 0 })
+}
+
+// until returns when done, which is called with mu held, or with ctx's error.
+func (r *renewals) until(ctx context.Context, done func() bool) error {
 	for {
 		r.mu.Lock()
-		if _, ok := r.last[key]; !ok {
+		if done() {
 			r.mu.Unlock()
 			return nil
 		}

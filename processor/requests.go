@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -163,23 +164,38 @@ func (s *service) gone(c *schema.Collection, id schema.DocumentID, version schem
 	if version == 0 {
 		return nil
 	}
-	key := documentKey{c.Incarnation, id}
-	if s.writer.renewals.underWay(key) {
-		return &renewalUnderWay{key}
+	if of, ok := s.writer.renewals.underWay(documentKey{c.Incarnation, id}); ok {
+		return &renewalUnderWay{of, c.Name}
 	}
 	// A renewal may have been folded since it was read.
+	latest, ok := s.store.Collection(c.Name)
+	if ok && latest.Incarnation == c.Incarnation && latest.Version != c.Version {
+		return &renewalUnderWay{ofCollection(c.Incarnation), c.Name}
+	}
 	meta, _, err := s.store.Meta(c, id)
 	if err == nil && meta.Version != 0 && meta.Version != version {
-		err = &renewalUnderWay{key}
+		err = &renewalUnderWay{documentKey{c.Incarnation, id}, c.Name}
 	}
 	return err
 }
 
 // renewalUnderWay says that a document may be neither gone nor there, as long
-// as the log has to take its newest version.
-type renewalUnderWay struct{ key documentKey }
+// as the log has to take its newest version, or the newest of its collection.
+type renewalUnderWay struct {
+	key  documentKey
+	name schema.CollectionName
+}
 
 func (e *renewalUnderWay) Error() string { return "a renewal is under way" }
+
+// late is what those are told who waited too long.
+func (e *renewalUnderWay) late() *schema.Error {
+	what := fmt.Sprintf("document %q", string(e.key.id))
+	if e.key.id == "" {
+		what = fmt.Sprintf("collection %s", e.name)
+	}
+	return schema.ErrTimeout.With("the log did not take the last change of %s within %s: try again", what, minSeqTimeout)
+}
 
 // failRead is fail for a read, which is tried again when the renewal of what it
 // wants is no longer under way.
@@ -189,8 +205,7 @@ func (r *request) failRead(err error) {
 		r.fail(err)
 		return
 	}
-	r.waitFor(func(ctx context.Context) error { return r.writer.renewals.wait(ctx, renewal.key) },
-		schema.ErrTimeout.With("the log did not take the last change of document %q within %s: try again", string(renewal.key.id), minSeqTimeout))
+	r.waitFor(func(ctx context.Context) error { return r.writer.renewals.wait(ctx, renewal.key) }, renewal.late())
 }
 
 // lives tells whether a record, of Version 0 if there is none, exists at now, in
