@@ -45,7 +45,7 @@ type Auditor struct {
 	kept    map[Rule][]Finding
 
 	sequence, time, cause rising
-	resumed               int64 // log time, ms, at which a writer started last
+	resumed               int64 // log time, ms, at which a writer started last, or went on
 
 	collections  map[schema.CollectionName]*collection
 	incarnations uint64 // given out
@@ -135,7 +135,7 @@ func (a *Auditor) Event(e *schema.Event) error {
 		return a.documentExpired(e)
 	case schema.MutationRejected:
 		return a.mutationRejected(e)
-	case schema.WriterStarted:
+	case schema.WriterStarted, schema.WriterResumed:
 		a.resumed = e.Time
 	}
 	return nil

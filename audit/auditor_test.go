@@ -80,3 +80,20 @@ func TestGoodLogs(t *testing.T) {
 		wantClean(t, "its second part, exported", log[cut:], auditOf(t, Options{Partial: true}, exported(log[cut:])))
 	}
 }
+
+// TestResumed: what came due while no writer could expire it is not missing just
+// after one started or went on; that one is there is no reason.
+func TestResumed(t *testing.T) {
+	for last, missing := range map[schema.EventType]uint64{
+		schema.WriterStarted: 0, schema.WriterResumed: 0, schema.WriterPresent: 1, schema.LogPadded: 1,
+	} {
+		r := auditOf(t, Options{Stream: true}, []schema.Event{
+			{Seq: 1, Time: beginning, Type: schema.CollectionCreated, Collection: "c", Body: []byte(`{"id":"c","defaultTtl":10}`)},
+			{Seq: 2, Time: beginning, Type: schema.DocumentCreated, Collection: "c", ID: "a", Body: []byte(`{"id":"a"}`)},
+			{Seq: 3, Time: beginning + 200_000, Type: last, Collection: schema.InternalCollection},
+		})
+		if r.Lost != missing || r.Pending != 1-missing {
+			t.Errorf("before a %s: %+v", last, r)
+		}
+	}
+}

@@ -282,7 +282,7 @@ func TestClockAccepted(t *testing.T) {
 		w.want(200, "document.get.c.b", "")
 		time.Sleep(1200 * time.Second)
 		w.want(404, "document.get.c.b", "")
-		w.wantSummary(4, "DocumentCreated(b) DocumentReplaced(b) DocumentReplaced(b) DocumentExpired(b)")
+		w.wantSummary(5, "DocumentCreated(b) DocumentReplaced(b) DocumentReplaced(b) DocumentExpired(b)")
 	}, withClock(&c))
 }
 

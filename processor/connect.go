@@ -10,9 +10,9 @@ import (
 // nothing any more, or takes nothing: nobody closes one whose other end lost
 // its power or its network.
 const (
-	pingInterval = 5 * time.Second
-	missedPings  = 2
-	writeTimeout = 5 * time.Second
+	logPingInterval = 5 * time.Second
+	missedPings     = 2
+	writeTimeout    = 5 * time.Second
 )
 
 // ConnectOptions are what the connections given to Start should have when the
@@ -23,7 +23,7 @@ func ConnectOptions() []nats.Option {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(resumeInterval),
 		nats.ReconnectJitter(resumeInterval, resumeInterval),
-		nats.PingInterval(pingInterval),
+		nats.PingInterval(logPingInterval),
 		nats.MaxPingsOutstanding(missedPings),
 		nats.FlusherTimeout(writeTimeout),
 		nats.ReconnectOnFlusherError(),

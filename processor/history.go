@@ -47,7 +47,7 @@ func (r *request) history() {
 	if len(events) == 0 {
 		switch _, fault, err := r.document(name, id, r.now()); {
 		case err != nil:
-			r.fail(err)
+			r.failRead(err)
 			return
 		case fault == nil:
 			r.reply(200, nil, []byte(`{"events":[]}`)) // it lives longer than the log is kept

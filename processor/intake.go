@@ -145,7 +145,7 @@ type reading struct {
 	messages atomic.Uint64 // taken
 	bytes    atomic.Uint64
 	// The rest of what came was for others: $SRV.>, and headers.
-	otherMessages, otherBytes atomic.Uint64
+	otherMessages, otherBytes atomic.Int64
 }
 
 func (r *reading) took(bytes int) {
@@ -164,20 +164,30 @@ func (r *reading) throttle(nc *nats.Conn) {
 	}
 }
 
+// ahead is how much of what came waits to be taken, others being for others. If
+// less than that is left, some of it was taken after all.
+func ahead(came, took uint64, others *atomic.Int64) int64 {
+	left := max(0, int64(came-took)) // it may have been taken since came was read
+	if others.Load() > left {
+		others.Store(left)
+	}
+	return left - others.Load()
+}
+
 // wait returns when not much waits that was read, and at once as a rule.
 func (r *reading) wait() {
 	for {
 		messages, bytes := atomic.LoadUint64(&r.nc.InMsgs), atomic.LoadUint64(&r.nc.InBytes)
 		took := r.messages.Load()
-		if messages-took-r.otherMessages.Load() <= aheadMessages &&
-			bytes-r.bytes.Load()-r.otherBytes.Load() <= aheadBytes {
+		waiting, size := ahead(messages, took, &r.otherMessages), ahead(bytes, r.bytes.Load(), &r.otherBytes)
+		if waiting <= aheadMessages && size <= aheadBytes {
 			return
 		}
 		time.Sleep(time.Millisecond)
 		if r.messages.Load() == took {
 			// Nobody takes anything, so there is nothing left to take.
-			r.otherMessages.Store(messages - took)
-			r.otherBytes.Store(bytes - r.bytes.Load())
+			r.otherMessages.Add(waiting)
+			r.otherBytes.Add(size)
 			return
 		}
 	}
@@ -185,15 +195,15 @@ func (r *reading) wait() {
 
 // seldom keeps a warning that clients can bring about from filling the log.
 type seldom struct {
-	next    atomic.Int64 // when it may be said again, in ms
+	said    atomic.Pointer[time.Time] // last
 	skipped atomic.Int64
 }
 
-const seldomEvery = 1000 // ms
+const seldomEvery = time.Second
 
 func (s *seldom) warn(to *slog.Logger, what string, args ...any) {
-	now, next := time.Now().UnixMilli(), s.next.Load()
-	if now < next || !s.next.CompareAndSwap(next, now+seldomEvery) {
+	now, said := time.Now(), s.said.Load()
+	if said != nil && now.Sub(*said) < seldomEvery || !s.said.CompareAndSwap(said, &now) {
 		s.skipped.Add(1)
 		return
 	}

@@ -190,3 +190,88 @@ func TestRenewalUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// TestPolicyUnderWay: what a change of policy keeps is gone for nobody when its
+// old deadline passes before the log has the change.
+func TestPolicyUnderWay(t *testing.T) {
+	for policy, code := range map[string]int{`{}`: 200, `{"defaultTtl":-1}`: 200, `{"defaultTtl":1000}`: 200, `{"defaultTtl":15}`: 404, `{"defaultTtl":5}`: 404} {
+		inBubble(t, func(w *wire) {
+			const ttl = 15
+			w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
+			created := w.want(201, "document.create.c.a", `{}`)
+			ts := w.tsOf(created)
+			sleepUntil(ts+ttl-1, 990)
+			w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
+			replaced := make(chan wireReply, 1)
+			go func() { replaced <- w.ask("collection.replace.c", policy) }()
+			sleepUntil(ts+ttl, 0)
+			w.want(404, "document.get.c.b", "")
+			if r := w.ask("document.get.c.a", ""); r.code != 404 && code == 404 || r.code != 504 && code == 200 {
+				t.Errorf("%s while it is changed to %s", r, policy)
+			}
+			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(ackTimeout - minSeqTimeout/2)))
+			var wg sync.WaitGroup
+			for tail, body := range map[string]string{"document.get.c.a": "", "batch.c": `{"operations":[{"op":"get","id":"a"}]}`} {
+				wg.Go(func() {
+					if r := w.ask(tail, body); code == 200 && !strings.Contains(string(r.body), `"_etag":"`) || tail == "document.get.c.a" && r.code != code {
+						t.Errorf("%s: %s when it was changed to %s", tail, r, policy)
+					}
+				})
+			}
+			wg.Wait()
+			if r := <-replaced; r.code != 200 {
+				t.Errorf("the change: %s", r)
+			}
+			if r := w.want(code, "document.get.c.a", ""); code == 200 && string(r.body) != string(created.body) {
+				t.Errorf("%s, and was %s", r, created)
+			}
+			if n := len(w.processor.writer.renewals.last) + len(w.processor.writer.renewals.all); n != 0 {
+				t.Errorf("%d renewals are kept", n)
+			}
+		})
+	}
+}
+
+// TestRenewalUnderWayAmongOthers: what goes over a whole collection waits for
+// its renewals, too, and for no others. How the database is is told all the same.
+func TestRenewalUnderWayAmongOthers(t *testing.T) {
+	for change, body := range map[string]string{"document.upsert.c.a": `{"n":1}`, "collection.replace.c": `{}`} {
+		inBubble(t, func(w *wire) {
+			const ttl = 15
+			w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
+			w.want(201, "collection.create.other", "")
+			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+			sleepUntil(ts+ttl-1, 990)
+			w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
+			changed := make(chan wireReply, 1)
+			go func() { changed <- w.ask(change, body) }()
+			sleepUntil(ts+ttl, 0)
+			began := time.Now()
+			w.want(200, "query.other", `{}`)
+			w.want(200, "collection.get.other", "")
+			if waited := time.Since(began); waited > time.Second/2 {
+				t.Errorf("what has nothing to do with it took %s", waited)
+			}
+			w.want(504, "query.c", `{}`)
+			w.want(504, "query.c", `{"count":true}`)
+			w.want(504, "collection.get.c", "")
+			w.want(200, "status", "")
+			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(ackTimeout - statusTimeout/4)))
+			var wg sync.WaitGroup
+			for _, tail := range []string{"query.c", "collection.get.c", "status"} {
+				wg.Go(func() {
+					if r := w.ask(tail, ""); r.code != 200 || !strings.Contains(string(r.body), `"id":"a"`) && !strings.Contains(string(r.body), `"documents":1`) {
+						t.Errorf("%s after %s: %s", tail, change, r)
+					}
+				})
+			}
+			wg.Wait()
+			if r := <-changed; r.code != 200 {
+				t.Errorf("the change: %s", r)
+			}
+			if logged := w.logs.String(); strings.Contains(logged, "level=ERROR") {
+				t.Error(logged)
+			}
+		})
+	}
+}

@@ -27,7 +27,7 @@ type Machine struct {
 	largest int
 
 	seq  uint64 // of the last event decided
-	time int64  // log time of the last event decided, ms
+	time int64  // up to which it has decided, ms
 
 	// pending holds what was decided and not yet folded, in log order; the
 	// first taken of it were handed out.
@@ -68,8 +68,17 @@ func (m *Machine) restart() error {
 // Seq returns the sequence of the last event decided.
 func (m *Machine) Seq() uint64 { return m.seq }
 
-// Time returns the log time, in ms, of the last event decided.
+// Time returns the log time, in ms, up to which it has decided: that of the next
+// event or an earlier one.
 func (m *Machine) Time() int64 { return m.time }
+
+// EndTime returns the log time, in ms, of the last event decided.
+func (m *Machine) EndTime() int64 {
+	if n := len(m.pending); n > 0 {
+		return m.pending[n-1].Time
+	}
+	return m.store.Cursor().Time
+}
 
 // Folded returns the sequence of the last event folded.
 func (m *Machine) Folded() uint64 { return m.store.Cursor().Seq }

@@ -448,6 +448,20 @@ func TestReadingAhead(t *testing.T) {
 		if d := waited(); d != time.Millisecond {
 			t.Errorf("it waited %s for a byte", d)
 		}
+		// What nobody took for a while is taken after all: less is left then than
+		// was thought to be for others.
+		r.took(aheadBytes)
+		for range 5 * aheadMessages {
+			r.took(0)
+		}
+		if d := waited(); d != 0 {
+			t.Errorf("it waited %s after more was taken than was there to be", d)
+		}
+		// More is taken than had come when that was looked at.
+		r.took(2 * int(r.nc.InBytes))
+		if d := waited(); d != 0 {
+			t.Errorf("it waited %s for less than nothing", d)
+		}
 	})
 }
 

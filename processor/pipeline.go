@@ -97,7 +97,7 @@ func (w *writer) commit(seq uint64) error {
 	if err := w.machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)
 	}
-	w.renewals.folded(seq)
+	w.renewals.folded(seq, w.clock.second(0), int64(w.options.Query.Time/time.Second)+1)
 	w.tell()
 	return nil
 }

@@ -145,15 +145,13 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream, scrub *scrub) 
 	writing, stopWriting := context.WithCancel(context.Background())
 	reading, stopReading := context.WithCancel(writing)
 	p.stopWriting, p.stopReading = stopWriting, stopReading
-	p.running.Add(3)
 	p.running.Go(func() { p.index(writing) })
 	p.running.Go(func() { p.scrubRest(writing, scrub) })
 	p.running.Go(func() { p.keeper.run(reading) })
 	if !p.options.SameClock {
 		p.running.Go(func() { p.service.clock.watch(writing, log.ServerTime) })
 	}
-	go func() {
-		defer p.running.Done()
+	p.running.Go(func() {
 		select {
 		case err := <-p.store.Damaged():
 			p.fail(fmt.Errorf("%w: start again, and the log is folded anew", err))
@@ -161,18 +159,14 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream, scrub *scrub) 
 			p.fail(p.store.Failure())
 		case <-writing.Done():
 		}
-	}()
-	go func() {
-		defer p.running.Done()
-		mutations.run(reading, p.store.Cursor().Mutations, p.writer.mutations)
-	}()
-	go func() {
-		defer p.running.Done()
+	})
+	p.running.Go(func() { mutations.run(reading, p.store.Cursor().Mutations, p.writer.mutations) })
+	p.running.Go(func() {
 		defer stopReading()
 		if err := p.writer.run(writing); err != nil {
 			p.fail(err)
 		}
-	}()
+	})
 }
 
 // indexSlice is how many documents are indexed before the writer gets its turn.

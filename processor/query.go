@@ -85,6 +85,30 @@ func (w *waitingQuery) answer() {
 	case err != nil:
 		w.fail(err)
 	default:
+		if missed := w.missedBy(reply.Seq); missed != nil {
+			w.failRead(missed)
+			return
+		}
 		w.reply(200, nil, reply.Body)
 	}
+}
+
+// missedBy returns an error for failRead if the answer, of the state at sequence
+// seq, may lack a document that was renewed before its deadline. That it was
+// folded while the query ran makes it run again once, no more: it might for ever.
+func (w *waitingQuery) missedBy(seq uint64) error {
+	c, ok := w.store.Collection(w.name)
+	if !ok {
+		return nil
+	}
+	before := seq
+	if w.again {
+		seq = max(seq, w.store.Cursor().Seq)
+	}
+	missed := w.missed(c, seq, w.now())
+	if missed == nil && uint64(c.Version) > before && !w.again {
+		missed = &renewalUnderWay{c.Name, ofCollection(c.Incarnation), 0} // it may have been of the policy
+	}
+	w.again = w.again || missed != nil
+	return missed
 }

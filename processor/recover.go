@@ -135,7 +135,9 @@ func (w *writer) recover(ctx context.Context, cause error) error {
 	w.recoveries++
 	w.renewals.clear()
 	w.pause(ctx)
-	return w.machine.Abort()
+	err = w.machine.Abort()
+	w.looked = w.machine.Time() // of the WriterStarted, which says that it goes on
+	return err
 }
 
 // pause waits, and longer each time, when the log takes the fence again and

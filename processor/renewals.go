@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"math"
 	"sync"
 
 	"github.com/lapsedb/lapse/schema"
@@ -12,6 +13,9 @@ import (
 // are not gone, although the projection has nothing else: who reads one has to
 // wait for the new version, and nobody else has to wait for anything.
 //
+// A change of policy that gives documents longer to live renews all those of
+// its collection.
+//
 // The writer holds mu from before it reads the clock until what it decided by
 // it is noted. So a reader whose clock says that a deadline has passed, and who
 // finds no renewal, knows that there is none: later ones come too late.
@@ -20,41 +24,75 @@ type renewals struct {
 	last    map[documentKey]uint64 // sequence of the newest one
 	all     []renewal              // by sequence
 	changed chan struct{}          // closed when there are fewer, nil if nobody waits
+
+	// recent are those folded lately whose old deadline may pass while a query
+	// looks at what was there before them.
+	recent []renewal
 }
 
 type renewal struct {
-	key documentKey
+	key documentKey // without an id for a whole collection
 	seq uint64
+	at  int64 // the old deadline, a second; of a whole collection, math.MinInt64
+
+	until int64 // second until which it is kept as recent
 }
+
+// ofCollection is the key of a renewal of all documents of a collection.
+func ofCollection(incarnation uint64) documentKey { return documentKey{incarnation: incarnation} }
 
 // note keeps the renewals among what m has pending from index first on; mu is
 // held.
 func (r *renewals) note(m *Machine, first int) {
 	for i := first; i < len(m.pending); i++ {
 		fact := &m.pending[i]
-		if fact.Type != schema.DocumentReplaced {
+		c := m.collection(fact.Collection)
+		if c == nil {
 			continue
 		}
-		if c := m.collection(fact.Collection); c == nil || fact.Prior.Deadline(c).Rule == schema.NoRule {
+		one := renewal{documentKey{c.Incarnation, fact.ID}, fact.Seq, math.MinInt64, 0}
+		switch fact.Type {
+		case schema.DocumentReplaced:
+			deadline := fact.Prior.Deadline(c)
+			if deadline.Rule == schema.NoRule {
+				continue
+			}
+			one.at = deadline.At
+		case schema.CollectionReplaced:
+			// Nothing is decided on top of one before it is folded.
+			if before, ok := m.store.Collection(c.Name); !ok || !before.DefaultTTL.Prolonged(c.DefaultTTL) {
+				continue
+			}
+		default:
 			continue
 		}
 		if r.last == nil {
 			r.last = make(map[documentKey]uint64)
 		}
-		one := renewal{documentKey{fact.Incarnation, fact.ID}, fact.Seq}
 		r.last[one.key] = one.seq
 		r.all = append(r.all, one)
 	}
 }
 
-// folded forgets the renewals up to sequence seq.
-func (r *renewals) folded(seq uint64) {
+// folded forgets the renewals up to sequence seq at a second now, but keeps
+// those that matter to queries which began before and may take some seconds.
+func (r *renewals) folded(seq uint64, now, seconds int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for len(r.recent) > 0 && r.recent[0].until < now {
+		r.recent = r.recent[1:]
+	}
+	if len(r.recent) == 0 {
+		r.recent = nil
+	}
 	n := 0
 	for ; n < len(r.all) && r.all[n].seq <= seq; n++ {
-		if one := r.all[n]; r.last[one.key] == one.seq {
+		one := r.all[n]
+		if r.last[one.key] == one.seq {
 			delete(r.last, one.key)
+		}
+		if one.until = now + seconds; one.at <= one.until && one.key.id != "" {
+			r.recent = append(r.recent, one)
 		}
 	}
 	if n == 0 {
@@ -72,7 +110,7 @@ func (r *renewals) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.last)
-	r.all = nil
+	r.all, r.recent = nil, nil
 	r.wake()
 }
 
@@ -84,19 +122,56 @@ func (r *renewals) wake() {
 	}
 }
 
-// underWay tells whether a document has a renewal that is not folded.
-func (r *renewals) underWay(key documentKey) bool {
+// underWay tells whether a document, or its whole collection, has a renewal that
+// is not folded, and which of them.
+func (r *renewals) underWay(key documentKey) (of documentKey, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok := r.last[key]
-	return ok
+	for _, of := range [...]documentKey{key, ofCollection(key.incarnation)} {
+		if _, ok := r.last[of]; ok {
+			return of, true
+		}
+	}
+	return documentKey{}, false
 }
 
-// wait returns when the document has no renewal under way, or with ctx's error.
+// wait returns when key has no renewal under way, or with ctx's error.
 func (r *renewals) wait(ctx context.Context, key documentKey) error {
+	return r.until(ctx, func() bool { return r.last[key] == 0 })
+}
+
+// settle returns when no document of a collection, of any if incarnation is 0,
+// has a renewal under way whose old deadline has passed at a second, or with
+// ctx's error.
+func (r *renewals) settle(ctx context.Context, incarnation uint64, now int64) error {
+	return r.until(ctx, func() bool { return !lapsed(r.all, incarnation, 0, now) })
+}
+
+// missed tells whether a document of a collection has a renewal beyond sequence
+// seq, folded or not, whose old deadline has passed at a second. Of those folded
+// it knows as many as a query has to.
+func (r *renewals) missed(incarnation, seq uint64, now int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return lapsed(r.all, incarnation, seq, now) || lapsed(r.recent, incarnation, seq, now)
+}
+
+// lapsed tells whether the old deadline of one of all, of a collection or of any,
+// and beyond sequence seq, has passed at now.
+func lapsed(all []renewal, incarnation, seq uint64, now int64) bool {
+	for i := len(all) - 1; i >= 0 && all[i].seq > seq; i-- {
+		if one := &all[i]; one.at <= now && (incarnation == 0 || one.key.incarnation == incarnation) {
+			return true
+		}
+	}
+	return false
+}
+
+// until returns when done, which is called with mu held, or with ctx's error.
+func (r *renewals) until(ctx context.Context, done func() bool) error {
 	for {
 		r.mu.Lock()
-		if _, ok := r.last[key]; !ok {
+		if done() {
 			r.mu.Unlock()
 			return nil
 		}

@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -163,23 +164,56 @@ func (s *service) gone(c *schema.Collection, id schema.DocumentID, version schem
 	if version == 0 {
 		return nil
 	}
-	key := documentKey{c.Incarnation, id}
-	if s.writer.renewals.underWay(key) {
-		return &renewalUnderWay{key}
+	document := documentKey{c.Incarnation, id}
+	if of, ok := s.writer.renewals.underWay(document); ok {
+		return &renewalUnderWay{c.Name, of, 0}
 	}
 	// A renewal may have been folded since it was read.
+	latest, ok := s.store.Collection(c.Name)
+	if ok && latest.Incarnation == c.Incarnation && latest.Version != c.Version {
+		return &renewalUnderWay{c.Name, ofCollection(c.Incarnation), 0}
+	}
 	meta, _, err := s.store.Meta(c, id)
 	if err == nil && meta.Version != 0 && meta.Version != version {
-		err = &renewalUnderWay{key}
+		err = &renewalUnderWay{c.Name, document, 0}
 	}
 	return err
 }
 
+// missed returns an error for failRead if an answer about a collection, of the
+// state at sequence seq and judged at a second, lacks what was renewed before.
+func (s *service) missed(c *schema.Collection, seq uint64, now int64) error {
+	if s.writer.renewals.missed(c.Incarnation, seq, now) {
+		return &renewalUnderWay{c.Name, ofCollection(c.Incarnation), now}
+	}
+	return nil
+}
+
 // renewalUnderWay says that a document may be neither gone nor there, as long
-// as the log has to take its newest version.
-type renewalUnderWay struct{ key documentKey }
+// as the log has to take its newest version, or the newest of its collection.
+type renewalUnderWay struct {
+	name schema.CollectionName
+	key  documentKey // without an id: of the collection
+	now  int64       // or those of any document of it that had to come before, 0 for none
+}
 
 func (e *renewalUnderWay) Error() string { return "a renewal is under way" }
+
+func (e *renewalUnderWay) wait(ctx context.Context, r *renewals) error {
+	if e.now != 0 {
+		return r.settle(ctx, e.key.incarnation, e.now)
+	}
+	return r.wait(ctx, e.key)
+}
+
+// late is what those are told who waited too long.
+func (e *renewalUnderWay) late() *schema.Error {
+	what := fmt.Sprintf("document %q", string(e.key.id))
+	if e.key.id == "" {
+		what = fmt.Sprintf("collection %s", e.name)
+	}
+	return schema.ErrTimeout.With("the log did not take the last change of %s within %s: try again", what, minSeqTimeout)
+}
 
 // failRead is fail for a read, which is tried again when the renewal of what it
 // wants is no longer under way.
@@ -189,8 +223,7 @@ func (r *request) failRead(err error) {
 		r.fail(err)
 		return
 	}
-	r.waitFor(func(ctx context.Context) error { return r.writer.renewals.wait(ctx, renewal.key) },
-		schema.ErrTimeout.With("the log did not take the last change of document %q within %s: try again", string(renewal.key.id), minSeqTimeout))
+	r.waitFor(func(ctx context.Context) error { return renewal.wait(ctx, &r.writer.renewals) }, renewal.late())
 }
 
 // lives tells whether a record, of Version 0 if there is none, exists at now, in
@@ -224,8 +257,11 @@ func (r *request) getCollection() {
 		return
 	}
 	n, err := r.count(c)
+	if err == nil {
+		err = n.missed
+	}
 	if err != nil {
-		r.fail(err)
+		r.failRead(err)
 		return
 	}
 	r.reply(200, nil, c.AppendReplyWithSize(nil, n.Documents, n.Bytes))
@@ -365,6 +401,7 @@ func (r *request) status() {
 
 // Status says how the database is.
 func (s *service) Status(ctx context.Context) (schema.Status, error) {
+	s.settle(ctx)
 	cursor, now := s.store.Cursor(), s.now()
 	status := schema.Status{
 		Version:    s.options.Version,
@@ -376,12 +413,24 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		Digest:     s.store.Digest().String(),
 		Clock:      s.clock.status(),
 	}
-	if err := addCounts(&status, s.store.Collections(), s.count); err != nil {
+	err := addCounts(&status, s.store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
+		n, err := s.count(c)
+		return n.Counts, err
+	})
+	if err != nil {
 		return status, err
 	}
 	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
 	status.MutationsBehind = behind
 	return status, err
+}
+
+// settle waits for a while for what was renewed before its deadline. How the
+// database is has to be told also when the log takes nothing.
+func (s *service) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout/2)
+	defer cancel()
+	_ = s.writer.renewals.settle(ctx, 0, s.now())
 }
 
 // addCounts counts the documents of all collections.

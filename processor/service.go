@@ -57,7 +57,7 @@ type service struct {
 	queries chan func()
 
 	engine  *query.Engine
-	counts  shared[uint64, projections.Counts]
+	counts  shared[uint64, tally]
 	others  atomic.Uint64 // requests that are no queries
 	waiting atomic.Int64
 	workers sync.WaitGroup
@@ -172,6 +172,7 @@ type request struct {
 	to     string // reply subject, "" if nobody waits
 	seq    uint64 // of the state that answers; 0 for that at the time of the reply
 	minSeq uint64 // that the state has to hold
+	again  bool   // it is a query that missed a renewal before
 }
 
 // begin goes on with a request that arrived.

@@ -7,17 +7,26 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// tally is the counts of a collection.
+type tally struct {
+	projections.Counts
+	missed error // for failRead, if they lack what was renewed before
+}
+
 // count counts the documents of a collection. That goes through all that are
 // overdue, of which there may be a million for some seconds, so it is done once
 // for all who ask meanwhile.
-func (s *service) count(c *schema.Collection) (projections.Counts, error) {
-	return s.counts.do(c.Incarnation, func() (projections.Counts, error) {
+func (s *service) count(c *schema.Collection) (tally, error) {
+	return s.counts.do(c.Incarnation, func() (tally, error) {
+		now := s.now()
+		missed := s.missed(c, s.store.Cursor().Seq, now)
 		// By the collection as it is now: the result is told to those, too, who
 		// saw a later one.
 		if latest, ok := s.store.Collection(c.Name); ok && latest.Incarnation == c.Incarnation {
 			c = latest
 		}
-		return s.store.Count(c, s.now())
+		n, err := s.store.Count(c, now)
+		return tally{n, missed}, err
 	})
 }
 

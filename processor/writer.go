@@ -84,7 +84,8 @@ type writer struct {
 	again      bool      // the first of retry waits for that, so nothing else comes before it
 	more       bool      // something is due that the last turn left
 	clock      *timekeeper
-	held       bool // the clock is not believed: nothing is decided
+	held       bool  // the clock is not believed: nothing is decided
+	looked     int64 // log time, ms, up to which what is due was looked for
 	lateness   *lateness
 	renewals   renewals
 	gone       atomic.Bool // nothing is decided any more
@@ -102,6 +103,7 @@ func (w *writer) run(ctx context.Context) (err error) {
 			err = nil // the end came while the log was out of reach
 		}
 	}()
+	w.looked = w.machine.Time()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -109,7 +111,7 @@ func (w *writer) run(ctx context.Context) (err error) {
 			return err
 		}
 		if ctx.Err() != nil {
-			return w.drain()
+			return w.end()
 		}
 		wishes, mutations := w.wishes, w.mutations
 		if w.full() || len(w.retry) > 0 && !w.held {
@@ -190,6 +192,7 @@ func (w *writer) turn(ctx context.Context) error {
 		w.hold(fault)
 		return nil
 	}
+	w.resume(now)
 	// What is due comes first, so that what a change of policy made overdue
 	// expires right after it; but no more of it than requests can wait for.
 	share := idleExpiries
@@ -218,6 +221,7 @@ func (w *writer) turn(ctx context.Context) error {
 		}
 		bytes += n
 	}
+	w.present(now, max(w.options.MaxDowntime/4, minPresence))
 	w.append()
 	w.tell()
 	return nil
@@ -302,6 +306,20 @@ func (w *writer) judge(one *wish) (o Outcome, first uint64, err error) {
 	}
 	w.renewals.note(w.machine, pending)
 	return o, first, err
+}
+
+// end ends in order: all that is under way is told.
+func (w *writer) end() error {
+	if err := w.drain(); err != nil || w.held {
+		return err
+	}
+	if now, fault := w.clock.check(); fault == nil && w.present(now, min(w.options.MaxDowntime/4, stopPresence)) {
+		w.append()
+		if err := w.drain(); err != nil {
+			w.logger.Warn("the log does not tell until when lapse ran", "err", err)
+		}
+	}
+	return nil
 }
 
 // drain waits for what is under way, so that a clean stop tells every outcome.

@@ -33,11 +33,14 @@ const (
 	MutationRepeated // a mutation whose Nats-Msg-Id had succeeded before was judged
 	LogPadded        // bytes without a meaning, so that the store begins a new file
 	LogTrimmed       // the log begins later now
+	WriterPresent    // nothing happened for long while a writer was there
+	WriterResumed    // a writer goes on that could decide nothing for a while
 )
 
 var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
 	"DocumentCreated", "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "MutationRejected",
-	"WriterStarted", "MutationRepeated", "LogPadded", "LogTrimmed"}
+	"WriterStarted", "MutationRepeated", "LogPadded", "LogTrimmed",
+	"WriterPresent", "WriterResumed"}
 
 func (t EventType) String() string { return eventNames[t] }
 
@@ -49,7 +52,7 @@ func (t EventType) Internal() bool { return t >= WriterStarted }
 
 // ParseEventType is the inverse of EventType.String; NoEvent for anything else.
 func ParseEventType(s string) EventType {
-	for t := CollectionCreated; t <= LogTrimmed; t++ {
+	for t := CollectionCreated; t <= WriterResumed; t++ {
 		if eventNames[t] == s {
 			return t
 		}

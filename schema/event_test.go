@@ -10,7 +10,7 @@ import (
 )
 
 func TestEventTypeNames(t *testing.T) {
-	for kind := CollectionCreated; kind <= LogTrimmed; kind++ {
+	for kind := CollectionCreated; kind <= WriterResumed; kind++ {
 		if back := ParseEventType(kind.String()); back != kind {
 			t.Errorf("%s is read as %s", kind, back)
 		}
@@ -98,6 +98,16 @@ var samples = []struct {
 		map[string]string{"Lapse-Time": "1431857105000"},
 		`{"seq":13,"time":"2015-05-17T10:05:05.000Z","type":"LogTrimmed","collection":"_","body":{"first":7}}`,
 	},
+	{
+		Event{Seq: 14, Time: 1_431_857_105_000, Type: WriterPresent, Collection: InternalCollection},
+		map[string]string{"Lapse-Time": "1431857105000"},
+		`{"seq":14,"time":"2015-05-17T10:05:05.000Z","type":"WriterPresent","collection":"_"}`,
+	},
+	{
+		Event{Seq: 15, Time: 1_431_857_105_000, Type: WriterResumed, Collection: InternalCollection},
+		map[string]string{"Lapse-Time": "1431857105000"},
+		`{"seq":15,"time":"2015-05-17T10:05:05.000Z","type":"WriterResumed","collection":"_"}`,
+	},
 }
 
 func headersOf(e *Event) map[string]string {
@@ -137,7 +147,7 @@ func TestEventFormats(t *testing.T) {
 			}
 		})
 	}
-	for kind := CollectionCreated; kind <= LogTrimmed; kind++ {
+	for kind := CollectionCreated; kind <= WriterResumed; kind++ {
 		if !seen[kind] {
 			t.Errorf("no sample of %s", kind)
 		}
@@ -149,7 +159,7 @@ func anyEvent() *rapid.Generator[Event] {
 		e := Event{
 			Seq:        rapid.Uint64Min(1).Draw(t, "seq"),
 			Time:       rapid.Int64Range(minTime, maxTime).Draw(t, "time"),
-			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(LogTrimmed)).Draw(t, "type")),
+			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(WriterResumed)).Draw(t, "type")),
 			Collection: CollectionName(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,63}`).Draw(t, "collection")),
 			Cause:      rapid.Uint64().Draw(t, "cause"),
 		}

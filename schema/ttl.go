@@ -78,6 +78,18 @@ func DeadlineOf(def DefaultTTL, ttl TTL, ts int64) Deadline {
 // Passed tells whether the document is expired at now, in seconds since 1970.
 func (d Deadline) Passed(now int64) bool { return d.Rule != NoRule && d.At <= now }
 
+// Prolonged tells whether documents that expire under d may live longer, or for
+// ever, under another default.
+func (d DefaultTTL) Prolonged(to DefaultTTL) bool {
+	switch {
+	case d == Off:
+		return false
+	case to == Off:
+		return true
+	}
+	return d > 0 && (to == NoDefault || to > d)
+}
+
 // parseSeconds reads a JSON value as a ttl or defaultTtl: null is 0, -1 and
 // 1…MaxTTL are themselves however they are written (5.0, 5e0). ok is false for
 // everything else.

@@ -61,6 +61,23 @@ func TestPassed(t *testing.T) {
 	}
 }
 
+// TestProlonged compares with the deadlines themselves.
+func TestProlonged(t *testing.T) {
+	defaults := []DefaultTTL{Off, NoDefault, 1, 5, 6}
+	for _, from := range defaults {
+		for _, to := range defaults {
+			want := false
+			for _, ttl := range []TTL{Inherit, Never, 3} {
+				before, after := DeadlineOf(from, ttl, 100), DeadlineOf(to, ttl, 100)
+				want = want || before.Rule != NoRule && (after.Rule == NoRule || after.At > before.At)
+			}
+			if got := from.Prolonged(to); got != want {
+				t.Errorf("from %d to %d: %v, want %v", from, to, got, want)
+			}
+		}
+	}
+}
+
 func TestRuleNames(t *testing.T) {
 	for rule, name := range map[Rule]string{NoRule: "", RuleDocument: "document", RuleCollection: "collection"} {
 		if rule.String() != name || parseRule(name) != rule {

@@ -13,9 +13,9 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// pingInterval is how often a connection is tried: one that nobody closed and
+// clientPingInterval is how often the connection of a command is tried: one that nobody closed and
 // that answers nothing is given up after two of them.
-const pingInterval = 10 * time.Second
+const clientPingInterval = 10 * time.Second
 
 // connection is how a client command finds its database.
 type connection struct {
@@ -56,7 +56,7 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	if c.timeout <= 0 {
 		return nil, nil, usageErrorf("--timeout %s: use more than nothing, like 5s", c.timeout)
 	}
-	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1), nats.PingInterval(pingInterval))
+	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1), nats.PingInterval(clientPingInterval))
 	if c.creds != "" {
 		opts = append(opts, nats.UserCredentials(c.creds))
 	}

@@ -171,7 +171,7 @@ func (s *Server) URL() string { return s.url }
 // fail keeps the first failure.
 func (s *Server) fail(dir, why string) {
 	advice := "see what is wrong with the disk"
-	if strings.Contains(why, syscall.ENOSPC.Error()) || strings.Contains(why, resourceLimits) {
+	if strings.Contains(why, syscall.ENOSPC.Error()) || strings.Contains(why, syscall.EDQUOT.Error()) || strings.Contains(why, resourceLimits) {
 		advice = "free some space"
 	}
 	select {

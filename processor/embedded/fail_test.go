@@ -1,0 +1,23 @@
+package embedded
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestFailureSaysWhatToDo: a line tells what happened and what to do.
+func TestFailureSaysWhatToDo(t *testing.T) {
+	for cause, advice := range map[error]string{
+		syscall.ENOSPC: "free some space",
+		syscall.EDQUOT: "free some space",
+		syscall.EIO:    "see what is wrong with the disk",
+	} {
+		s := &Server{failed: make(chan error, 1)}
+		s.fail("data", fmt.Sprintf("write data/1.blk: %v", cause))
+		if text := (<-s.Failed()).Error(); !strings.Contains(text, cause.Error()) || !strings.HasSuffix(text, ": "+advice+" and start again") {
+			t.Errorf("it says %q", text)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package processor
+
+import (
+	"time"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+const (
+	// resumedAfter is for how long a writer could decide nothing before it says
+	// so in the log; well below what an audit grants it to expire what is due.
+	resumedAfter = 20 * time.Second
+	// minPresence is how old the log's end is at least when the writer says that
+	// it is still there, stopPresence how old when it stops in order.
+	minPresence  = time.Minute
+	stopPresence = 5 * time.Minute
+)
+
+// present notes that the writer is there, if the log's end is older than age, and
+// tells whether it did. Without that, a database in which nothing happens would
+// look at its next start as if it had been down all the time, and its clock as
+// if it were ahead. Where nothing could expire no clock is doubted for that.
+func (w *writer) present(now int64, age time.Duration) bool {
+	if now-w.machine.EndTime() < age.Milliseconds() || len(w.store.Collections()) == 0 {
+		return false
+	}
+	w.machine.Note(now, schema.WriterPresent, nil)
+	return true
+}
+
+// resume notes that the writer goes on, if it could not look for what is due for
+// a while: its clock was not believed, or the machine slept. Who reads the log
+// sees then why some expires late.
+func (w *writer) resume(now int64) {
+	if now-w.looked >= resumedAfter.Milliseconds() {
+		w.machine.Note(now, schema.WriterResumed, nil)
+	}
+	w.looked = now
+}

@@ -1,0 +1,94 @@
+package processor
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/audit"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// kinds counts the events of a type in the log.
+func (w *wire) kinds(t schema.EventType) (n int) {
+	w.t.Helper()
+	for _, e := range w.everything() {
+		if e.Type == t {
+			n++
+		}
+	}
+	return n
+}
+
+// TestIdleIsNoDowntime: a database in which nothing happened for longer than a
+// clock is believed takes writes after a restart, in order or not.
+func TestIdleIsNoDowntime(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		w.want(201, "document.create.c.a", `{}`)
+		for i, inOrder := range []bool{true, true, false} {
+			before := w.kinds(schema.WriterPresent)
+			time.Sleep(5 * time.Hour)
+			if n := w.kinds(schema.WriterPresent) - before; n < 19 || n > 20 {
+				t.Errorf("in five hours it says %d times that it is there", n)
+			}
+			if inOrder {
+				time.Sleep(6 * time.Minute)
+				w.stop()
+				time.Sleep(time.Duration(i) * 59 * time.Minute)
+				w.start()
+			} else {
+				w.log.Close() // so that it can say nothing more
+				_ = w.processor.Stop()
+				w.processor = nil
+				w.restartInside(4 << 20)
+			}
+			w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
+		}
+	}, func(o *Options) { o.MaxDowntime, o.SameClock = time.Hour, true })
+}
+
+// TestResumed: a writer that could not expire anything for a while says so when
+// it goes on, so that an audit just then knows why.
+func TestResumed(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		for i := range 3 {
+			w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
+		}
+		c.set(10 * year)
+		time.Sleep(3 * time.Minute)
+		c.set(0)
+		time.Sleep(2 * time.Second)
+		log := w.everything()
+		resumed := slices.IndexFunc(log, func(e *schema.Event) bool { return e.Type == schema.WriterResumed })
+		if resumed < 0 || resumed > len(log)-4 || log[resumed+1].Type != schema.DocumentExpired {
+			t.Fatalf("it goes on at %d of %d events", resumed, len(log))
+		}
+		for end := resumed + 1; end <= len(log); end++ {
+			a, err := audit.New(audit.Options{Stream: true, FS: vfs.NewMem()})
+			w.check(err)
+			for _, e := range log[:end] {
+				w.check(a.Event(e))
+			}
+			report, err := a.Finish()
+			w.check(err)
+			w.check(a.Close())
+			if report.Count() != 0 || report.Due != 3 {
+				t.Errorf("with %d events: %+v", end, report)
+			}
+		}
+		// A short while, and a long one without anything due, change nothing.
+		c.set(10 * year)
+		time.Sleep(resumedAfter - 5*time.Second)
+		c.set(0)
+		time.Sleep(time.Hour)
+		if n := w.kinds(schema.WriterResumed); n != 1 {
+			t.Errorf("it went on %d times", n)
+		}
+	}, withClock(&c))
+}
