@@ -25,10 +25,6 @@ const maxPayload = 4 << 20
 // off: many replies of the largest size, which NATS' own 64 MiB are not.
 const maxPending = 640 << 20
 
-// writeDeadline is how long a connection may take nothing at all before it is cut
-// off. The service reads nothing while it has much to do.
-const writeDeadline = time.Minute
-
 // maxMemory bounds JetStream's memory storage. Nothing of lapse is stored
 // there; a consumer's state may be.
 const maxMemory = 256 << 20
@@ -119,7 +115,6 @@ func (s *Server) start(o *Options, host string, port int) error {
 		Port:               port,
 		MaxPayload:         maxPayload,
 		MaxPending:         maxPending,
-		WriteDeadline:      writeDeadline,
 		WriteTimeout:       server.WriteTimeoutPolicyRetry, // who takes a little is not cut off
 		MaxConn:            maxConnections,
 		MaxSubs:            maxSubscriptions,

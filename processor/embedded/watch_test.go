@@ -22,6 +22,9 @@ func TestSenderIsCutOff(t *testing.T) {
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.service.Flush(); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := f.client.Request(db.API()+"status", nil, patience); err != nil {
 		t.Fatal(err)
 	}
