@@ -58,7 +58,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if err := log.check(ctx); err != nil {
 		return nil, err
 	}
-	snapshots := snapshotsOf(log, o)
+	snapshots := snapshotsOf(log.js, log, o)
 	store, err := openProjection(ctx, log, snapshots, o)
 	if err != nil {
 		return nil, err

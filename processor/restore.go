@@ -197,7 +197,7 @@ func RestoreSnapshot(ctx context.Context, logConn *nats.Conn, o Options, seq uin
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
-	s := &snapshots{db: o.Database, js: js, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger, now: o.Clock.millis}
+	s := snapshotsOf(js, nil, o)
 	// Nobody may have it open.
 	look := o.Projection
 	look.ReadOnly = true

@@ -25,13 +25,7 @@ func TestFenceOfFirst(t *testing.T) {
 	for _, atomic := range []bool{false, true} {
 		w := newWire(t)
 		w.stop()
-		log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
-		w.check(err)
-		defer log.close()
-		w.check(log.listen())
-		event := func(seq uint64) projections.Fact {
-			return projections.Fact{Event: &schema.Event{Seq: seq, Time: 1, Type: schema.CollectionCreated, Collection: "c"}}
-		}
+		log := w.listening()
 		w.intrude("c.Foreign", "")
 		w.check(log.Append([]projections.Fact{event(2), event(3)}, atomic))
 		if a := <-log.acks; a.err == nil {
@@ -197,14 +191,8 @@ func TestMutationsBegunAnew(t *testing.T) {
 func TestBatchWaits(t *testing.T) {
 	wire := newWire(t)
 	wire.stop()
-	log, err := openLog(wire.ctx(), wire.log, "main", wire.options.Logger)
-	wire.check(err)
-	defer log.close()
-	wire.check(log.listen())
+	log := wire.listening()
 	w := &writer{log: log, logger: wire.options.Logger, options: wire.options}
-	event := func(seq uint64) projections.Fact {
-		return projections.Fact{Event: &schema.Event{Seq: seq, Time: 1, Type: schema.CollectionCreated, Collection: "c"}}
-	}
 	w.queue([]projections.Fact{event(2)}, false)
 	w.queue([]projections.Fact{event(3), event(4)}, true)
 	w.send()

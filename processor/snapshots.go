@@ -60,9 +60,10 @@ const (
 	metaCursor   = "lapse-cursor"   // projections.Cursor as JSON
 )
 
-// snapshotsOf returns the snapshots of the log that is to be folded in dir.
-func snapshotsOf(log *eventLog, o Options) *snapshots {
-	return &snapshots{db: o.Database, js: log.js, log: log, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger, now: o.Clock.millis}
+// snapshotsOf returns the snapshots of the log that is to be folded in o.Dir, or
+// of any log of the database if that is nil.
+func snapshotsOf(js jetstream.JetStream, log *eventLog, o Options) *snapshots {
+	return &snapshots{db: o.Database, js: js, log: log, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger, now: o.Clock.millis}
 }
 
 // What is made on the way to a snapshot lies beside the projection, and may be

@@ -182,19 +182,28 @@ func (l *load) verify() {
 	l.t.Logf("%d of %d writes acknowledged", acknowledged, len(l.told))
 }
 
+// listening opens the log, beside no processor, to append to.
+func (w *wire) listening() *eventLog {
+	w.t.Helper()
+	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	w.check(err)
+	w.t.Cleanup(log.close)
+	w.check(log.listen())
+	return log
+}
+
+// event is one to append at a sequence.
+func event(seq uint64) projections.Fact {
+	return projections.Fact{Event: &schema.Event{Seq: seq, Time: 1, Type: schema.CollectionCreated, Collection: "c"}}
+}
+
 // TestFence: what is on its way when a foreign message takes the place of an
 // event comes into the log no more, not even what asks for that very place to
 // be the last one.
 func TestFence(t *testing.T) {
 	w := newWire(t)
 	w.stop()
-	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
-	w.check(err)
-	defer log.close()
-	w.check(log.listen())
-	event := func(seq uint64) projections.Fact {
-		return projections.Fact{Event: &schema.Event{Seq: seq, Time: 1, Type: schema.CollectionCreated, Collection: "c"}}
-	}
+	log := w.listening()
 	w.check(log.Append([]projections.Fact{event(2)}, false))
 	if a := <-log.acks; a.err != nil || a.seq != 2 {
 		t.Fatalf("the first event: %+v", a)
