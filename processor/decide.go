@@ -299,8 +299,9 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 			panic("processor: create over a living document")
 		}
 	}
-	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta, TTL: d.TTL})
-	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: projections.SumOf(d.Body)}
+	sum := projections.SumOf(d.Body)
+	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta, TTL: d.TTL, Sum: sum})
+	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: sum}
 	m.overlay.setDocument(documentKey{c.Incarnation, mu.ID}, overlaid{projections.Record{Meta: meta, Body: d.Body}, m.seq})
 	o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
 	return o

@@ -104,7 +104,7 @@ func TestNoSnapshotOfUnsound(t *testing.T) {
 		e := &schema.Event{Seq: store.Cursor().Seq + 1, Time: store.Cursor().Time, Type: schema.DocumentReplaced,
 			Collection: "c", ID: "a", Previous: before.Version, Body: []byte(`{"id":"a","n":1}`)}
 		before.Size++ // what is known of it is wrong
-		w.check(store.Fold([]projections.Fact{{Event: e, Known: true, Incarnation: c.Incarnation, Prior: before}}))
+		w.check(store.Fold([]projections.Fact{{Event: e, Known: true, Incarnation: c.Incarnation, Prior: before, Sum: projections.SumOf(e.Body)}}))
 		if made, err := w.processor.keeper.snapshots.Create(w.ctx()); err == nil || !strings.Contains(err.Error(), "not sound") {
 			t.Errorf("made was %+v (%v)", made, err)
 		}

@@ -21,11 +21,13 @@ type Fact struct {
 
 	// Known says that whoever decided the event still knew the collection's
 	// incarnation, the document's Meta before it, with Version 0 for none, and
-	// the ttl of its new content. That saves folding a read and a parse.
+	// the ttl and SumOf its new content. That saves folding a read, a parse and a
+	// hash.
 	Known       bool
 	Incarnation uint64
 	Prior       Meta
 	TTL         schema.TTL
+	Sum         uint64
 }
 
 // stepBytes is about how much a fold writes in one step. Index entries may be
@@ -359,15 +361,15 @@ func after(fact *Fact) (now Meta, fits bool) {
 	if e.Type != schema.DocumentCreated && e.Type != schema.DocumentReplaced {
 		return Meta{}, true
 	}
-	ttl := fact.TTL
+	ttl, sum := fact.TTL, fact.Sum
 	if !fact.Known {
 		d, fault := schema.ReadDocument(e.ID, e.Body)
 		if fault != nil {
 			return Meta{}, false
 		}
-		ttl = d.TTL
+		ttl, sum = d.TTL, SumOf(e.Body)
 	}
-	return Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}, true
+	return Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body)), Sum: sum}, true
 }
 
 // prior returns the document's Meta before the fact, Version 0 if there was

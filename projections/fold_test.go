@@ -265,6 +265,7 @@ func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
 				if fact.TTL == schema.Inherit {
 					e.Body = fmt.Appendf(nil, `{"id":%q}`, id)
 				}
+				fact.Sum = SumOf(e.Body)
 			}
 		case e.Type != schema.NoEvent:
 			e.Body = fmt.Appendf(nil, `{"defaultTtl":%s}`, rapid.SampledFrom([]string{"null", "-1", "1", "10"}).Draw(t, "defaultTtl"))

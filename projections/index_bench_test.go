@@ -36,7 +36,7 @@ func (o *orders) next() Fact {
 	}
 	e.Body = benchBody(e.ID, i, int(prior.Version))
 	o.metas[i] = Meta{Version: schema.Version(o.seq), TS: int64(o.seq) / 1000, TTL: schema.Inherit, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}
-	return Fact{Event: e, Known: true, Incarnation: 1, Prior: prior, TTL: schema.Inherit}
+	return Fact{Event: e, Known: true, Incarnation: 1, Prior: prior, TTL: schema.Inherit, Sum: o.metas[i].Sum}
 }
 
 func (o *orders) facts(n int) []Fact {

@@ -77,6 +77,7 @@ func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
 				fact.TTL = schema.Inherit
 				bodies[key] = randomBody(t, id)
 				e.Body = []byte(bodies[key])
+				fact.Sum = SumOf(e.Body)
 				documents[key] = Meta{Version: schema.Version(len(l.facts) + 1), TS: l.now, TTL: schema.Inherit, Size: int64(len(e.Body)), Sum: SumOf(e.Body)}
 			}
 		}
