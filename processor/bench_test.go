@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -95,19 +96,19 @@ func BenchmarkAppend(b *testing.B) {
 	p, _ := startBench(b)
 	peer := startPublisher(b)
 	next := 0
-	versus.Run(b, func() versus.Rate {
+	versus.Run(b, "decide, append, fold, without requests", func() versus.Rate {
 		mutations := upserts(next, next+round)
 		next += round
 		clock := versus.Start()
 		feed(b, p, mutations)
 		return clock.Stop(round)
-	}, func() versus.Rate { return peer.round(round) })
+	}, versus.Peer{Name: "async JetStream publish of the same messages", Goal: versus.AtLeast(0.65), Round: func() versus.Rate { return peer.round(round) }})
 }
 
 // BenchmarkCatchUp folds a log into an empty projection, against a bare ordered
 // consumer that reads the same log.
 func BenchmarkCatchUp(b *testing.B) {
-	const events = 100_000
+	events := versus.Size(1_000_000, 100_000)
 	p, server := startBench(b)
 	feed(b, p, upserts(0, events))
 	through := p.store.Cursor().Seq
@@ -117,7 +118,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		b.Fatal(err)
 	}
 	peer := &consumer{b, versus.JetStream(b, benchConn(b, server.ConnectLog)), log.db.LogStream()}
-	versus.Run(b, func() versus.Rate {
+	versus.Run(b, fmt.Sprintf("catch-up: read the log and fold it, %d events", events), func() versus.Rate {
 		store, err := projections.Open(b.TempDir(), projections.Options{})
 		if err != nil {
 			b.Fatal(err)
@@ -135,5 +136,5 @@ func BenchmarkCatchUp(b *testing.B) {
 			b.Fatal(err)
 		}
 		return rate
-	}, func() versus.Rate { return peer.round(through) })
+	}, versus.Peer{Name: "ordered consumer", Goal: versus.AtLeast(0.6), Round: func() versus.Rate { return peer.round(through) }})
 }

@@ -49,7 +49,7 @@ func benchmarkGetBeside(b *testing.B, callers int) {
 		busy        time.Duration
 		next        int
 	)
-	versus.Run(b, func() versus.Rate {
+	versus.Run(b, fmt.Sprintf("`get` beside upserts and expiry, %s", countCallers(callers)), func() versus.Rate {
 		// What is going to expire meanwhile.
 		due := time.Now().Unix() + 3
 		for from := next; next < from+expiring; next += client.MaxBatch {
@@ -85,7 +85,7 @@ func benchmarkGetBeside(b *testing.B, callers int) {
 		busy += time.Since(began)
 		expired += pending - pendingExpiry(b, l)
 		return rate
-	}, quiet.Round(b))
+	}, versus.Peer{Name: "quiet", Round: quiet.Round(b)})
 	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	b.ReportMetric(milliseconds(loud.P99()), "lapse-p99-ms")
 	b.ReportMetric(milliseconds(quiet.P99()), "peer-p99-ms")

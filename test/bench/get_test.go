@@ -2,47 +2,100 @@ package bench
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// BenchmarkGet reads documents by request, against a service that sends back a
-// body of the size of the reply. The service is asked on as many subjects as
-// there are documents, since looking up who listens to a subject is a good part
-// of what a request costs a NATS server, and, to see that part, on one only.
-func BenchmarkGet(b *testing.B) {
-	b.Run("subject-per-document", func(b *testing.B) {
-		benchmarkGet(b, func(n int) string { return echoSubject + "." + versus.ID(n) })
-	})
-	b.Run("one-subject", func(b *testing.B) {
-		benchmarkGet(b, func(int) string { return echoSubject })
-	})
+// stored is a database with documents, and the same in NATS KV.
+type stored struct {
+	*lapse
+	kv        *kv
+	conns     []*nats.Conn
+	documents int
 }
 
-func benchmarkGet(b *testing.B, echo func(n int) string) {
-	const callers, documents = 64, 20_000
-	l := startLapse(b, processor.OS)
-	load(b, l.create(b, "orders", client.DefaultTTL(time.Hour)), 0, documents, versus.Document)
-	ours := versus.Connections(b, l.URL(), connections)
-	reply, err := request(ours[0], subject("get", "orders", 0), nil, read)
+func startStored(b *testing.B, documents int) *stored {
+	b.Helper()
+	s := &stored{lapse: startLapse(b, processor.OS), kv: startKV(b, false), documents: documents}
+	load(b, s.create(b, "orders", client.DefaultTTL(time.Hour)), 0, documents, versus.Document)
+	for n := range documents {
+		if err := s.kv.put(0, n); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.conns = versus.Connections(b, s.URL(), connections)
+	return s
+}
+
+func (s *stored) get(caller, n int) error {
+	_, err := request(s.conns[caller%connections], subject("get", "orders", n), nil, read)
+	return err
+}
+
+// BenchmarkGet reads documents by request, against a service that sends back a
+// body of the size of the reply, and against NATS KV. The service is asked on as
+// many subjects as there are documents, since looking up who listens to a
+// subject is a good part of what a request costs a NATS server.
+func BenchmarkGet(b *testing.B) {
+	const documents = 20_000
+	s := startStored(b, documents)
+	reply, err := request(s.conns[0], subject("get", "orders", 0), nil, read)
 	if err != nil {
 		b.Fatal(err)
 	}
 	body := bytes.Clone(reply.Data)
-	theirs := startEcho(b)
+	service := versus.StartEcho(b)
+	echo := versus.Connections(b, service.URL, connections)
+	for _, callers := range []int{1, 64, 256} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			side := func(process int, get func(caller, n int) error) versus.Side {
+				return (&versus.Callers{N: callers, For: roundTime, Process: process, Do: func(caller, n int) error {
+					return get(caller, versus.Spread(n, documents))
+				}}).Round(b)
+			}
+			versus.Run(b, fmt.Sprintf("`get` by request, %s", countCallers(callers)), side(s.PID(), s.get),
+				versus.Peer{Name: "echo service", Goal: versus.AtLeast(0.9), Round: side(service.PID, func(caller, n int) error {
+					_, err := echo[caller%connections].Request(versus.EchoSubject+"."+versus.ID(n), body, timeout)
+					return err
+				})},
+				versus.Peer{Name: "NATS KV `Get`", Goal: versus.AtLeast(1), Round: side(s.kv.PID, s.kv.get)})
+		})
+	}
+}
 
-	lapse := &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
-		_, err := request(ours[caller%connections], subject("get", "orders", versus.Spread(n, documents)), nil, read)
-		return err
+func countCallers(n int) string {
+	if n == 1 {
+		return "1 caller"
+	}
+	return fmt.Sprintf("%d callers", n)
+}
+
+// BenchmarkBatchGet reads a hundred documents a request, against one at a time
+// of NATS KV.
+func BenchmarkBatchGet(b *testing.B) {
+	const documents, callers, batch = 20_000, 64, 100
+	s := startStored(b, documents)
+	bodies := make([][]byte, documents/batch)
+	for i := range bodies {
+		var body batchBody
+		for n := range batch {
+			body.get(versus.Spread(i*batch+n, documents))
+		}
+		bodies[i] = body.end()
+	}
+	ours := &versus.Callers{N: callers, For: roundTime, Process: s.PID(), Each: batch, Do: func(caller, n int) error {
+		return askBatch(s.conns[caller%connections], "orders", bodies[n%len(bodies)], batch)
 	}}
-	peer := &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
-		_, err := theirs[caller%connections].Request(echo(versus.Spread(n, documents)), body, timeout)
-		return err
+	theirs := &versus.Callers{N: callers, For: roundTime, Process: s.kv.PID, Do: func(caller, n int) error {
+		return s.kv.get(caller, versus.Spread(n, documents))
 	}}
-	versus.Run(b, lapse.Round(b), peer.Round(b))
-	b.ReportMetric(float64(len(body)), "reply-B")
+	versus.Run(b, "`batch` of 100 gets, documents, 64 callers", ours.Round(b),
+		versus.Peer{Name: "NATS KV `Get`", Goal: versus.AtLeast(5), Round: theirs.Round(b)})
 }

@@ -4,8 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
-	"sync"
+	"os"
 	"testing"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -27,56 +26,25 @@ const (
 	timeout = 30 * time.Second
 )
 
-// lapse is a database served as `lapse serve` does it, in this process: the
-// server, and the processor with its two connections over loopback.
-type lapse struct {
-	*embedded.Server
-	client     *client.Client
-	projection string       // its directory
-	stop       func() error // stops the processor, before the benchmark's end does
+func TestMain(m *testing.M) {
+	versus.Main()
+	os.Exit(harness.Main(m))
 }
 
-func startLapse(b *testing.B, durability processor.Durability) *lapse {
+// lapse is `lapse serve` in a process of its own.
+type lapse struct {
+	*harness.Server
+	client *client.Client
+}
+
+func startLapse(b *testing.B, durability processor.Durability, args ...string) *lapse {
 	b.Helper()
-	dir := b.TempDir()
-	server, err := embedded.Start(embedded.Options{
-		StoreDir:   dir,
-		Listen:     "127.0.0.1:-1",
-		Database:   "main",
-		SyncAlways: durability == processor.Fsync,
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(server.Shutdown)
-	conn := func(nc *nats.Conn, err error) *nats.Conn {
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(nc.Close)
-		return nc
-	}
-	logConn, serviceConn := conn(server.ConnectLog()), conn(server.ConnectService())
-	projection := filepath.Join(dir, "projection")
-	p, err := processor.Start(context.Background(), logConn, serviceConn, processor.Options{
-		Dir:        projection,
-		Durability: durability,
-		Version:    "0.0.0",
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	stop := sync.OnceValue(p.Stop)
-	b.Cleanup(func() {
-		if err := stop(); err != nil {
-			b.Error(err)
-		}
-	})
+	server := harness.Serve(b, append([]string{"--durability", string(durability)}, args...)...)
 	c, err := client.New(versus.Connect(b, server.URL()))
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &lapse{server, c, projection, stop}
+	return &lapse{server, c}
 }
 
 func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption) *client.Collection {

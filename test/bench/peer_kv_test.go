@@ -9,23 +9,41 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// startKV makes a NATS KV bucket on disk and returns it once for each
-// connection.
-func startKV(b *testing.B, syncAlways bool) []jetstream.KeyValue {
+// kv is a NATS KV bucket on disk, once for each connection, on a server in a
+// process of its own.
+type kv struct {
+	*versus.Process
+	buckets []jetstream.KeyValue
+}
+
+const kvBucket = "bench"
+
+func startKV(b *testing.B, syncAlways bool) *kv {
 	b.Helper()
-	url := versus.StartServer(b, syncAlways)
-	js := versus.JetStream(b, versus.Connect(b, url))
-	config := jetstream.KeyValueConfig{Bucket: "bench", Storage: jetstream.FileStorage}
+	server := versus.StartNATS(b, syncAlways)
+	js := versus.JetStream(b, versus.Connect(b, server.URL))
+	config := jetstream.KeyValueConfig{Bucket: kvBucket, Storage: jetstream.FileStorage}
 	if _, err := js.CreateKeyValue(context.Background(), config); err != nil {
 		b.Fatal(err)
 	}
-	buckets := make([]jetstream.KeyValue, connections)
-	for i, nc := range versus.Connections(b, url, connections) {
+	k := &kv{Process: server}
+	for _, nc := range versus.Connections(b, server.URL, connections) {
 		bucket, err := versus.JetStream(b, nc).KeyValue(context.Background(), config.Bucket)
 		if err != nil {
 			b.Fatal(err)
 		}
-		buckets[i] = bucket
+		k.buckets = append(k.buckets, bucket)
 	}
-	return buckets
+	return k
+}
+
+// put stores document n as an upsert does.
+func (k *kv) put(caller, n int) error {
+	_, err := k.buckets[caller%connections].Put(context.Background(), versus.ID(n), versus.Document(n))
+	return err
+}
+
+func (k *kv) get(caller, n int) error {
+	_, err := k.buckets[caller%connections].Get(context.Background(), versus.ID(n))
+	return err
 }

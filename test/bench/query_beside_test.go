@@ -21,7 +21,7 @@ func BenchmarkQueryBeside(b *testing.B) {
 	l := loadOrders(b, all)
 	theirs := versus.Connections(b, l.URL(), connections)
 	b.Run("get", func(b *testing.B) {
-		beside(b, theirs, func() *versus.Callers {
+		beside(b, "`get`, 64 callers, while queries look at everything without end", theirs, func() *versus.Callers {
 			return &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
 				_, err := request(l.conns[caller%connections], subject("get", ordersCollection, versus.Spread(n, int(all))), nil, read)
 				return err
@@ -29,7 +29,7 @@ func BenchmarkQueryBeside(b *testing.B) {
 		})
 	})
 	b.Run("upsert", func(b *testing.B) {
-		beside(b, theirs, func() *versus.Callers {
+		beside(b, "`upsert`, 64 callers, while queries look at everything without end", theirs, func() *versus.Callers {
 			return &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
 				doc, _ := all.append(nil, versus.Spread(n, int(all)), n%revisions)
 				_, err := request(l.conns[caller%connections], subject("upsert", ordersCollection, versus.Spread(n, int(all))), doc, written)
@@ -41,7 +41,7 @@ func BenchmarkQueryBeside(b *testing.B) {
 
 // beside measures what callers do while scans run as lapse, and the same
 // without them as its peer.
-func beside(b *testing.B, conns []*nats.Conn, work func() *versus.Callers) {
+func beside(b *testing.B, what string, conns []*nats.Conn, work func() *versus.Callers) {
 	const scans = 24
 	var (
 		others      scanners
@@ -49,7 +49,7 @@ func beside(b *testing.B, conns []*nats.Conn, work func() *versus.Callers) {
 		round       = loud.Round(b)
 		scanning    time.Duration
 	)
-	versus.Run(b, func() versus.Rate {
+	versus.Run(b, what, func() versus.Rate {
 		began := time.Now()
 		others.scan(conns, scans)
 		rate := round()
@@ -58,7 +58,7 @@ func beside(b *testing.B, conns []*nats.Conn, work func() *versus.Callers) {
 		}
 		scanning += time.Since(began)
 		return rate
-	}, quiet.Round(b))
+	}, versus.Peer{Name: "without them", Round: quiet.Round(b)})
 	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	b.ReportMetric(milliseconds(loud.P99()), "lapse-p99-ms")
 	b.ReportMetric(milliseconds(quiet.P99()), "peer-p99-ms")

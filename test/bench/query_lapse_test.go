@@ -81,6 +81,11 @@ func (w *batchBody) get(n int) {
 	w.text = append(w.text, '}')
 }
 
+func (w *batchBody) document(n int) {
+	w.next("upsert", n)
+	w.text = append(append(append(w.text, `,"body":`...), versus.Document(n)...), '}')
+}
+
 func (w *batchBody) upsert(all orders, n, revision int) (o order) {
 	w.next("upsert", n)
 	w.text = append(w.text, `,"body":`...)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -37,10 +38,8 @@ var ways = []struct {
 // function call. It takes the projection from the processor, so nobody else can
 // ask from then on.
 func inProcess(b *testing.B, l *loaded) lapseStore {
-	if err := l.stop(); err != nil {
-		b.Fatal(err)
-	}
-	projection, err := projections.Open(l.projection, projections.Options{})
+	l.Stop()
+	projection, err := projections.Open(filepath.Join(l.Dir, "projection", "main"), projections.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

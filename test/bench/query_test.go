@@ -37,7 +37,8 @@ func BenchmarkQuery(b *testing.B) {
 		b.Run("equality", func(b *testing.B) { benchmarkEquality(b, s) })
 		b.Run("large-to-small", func(b *testing.B) {
 			byCallers(b, func(b *testing.B, callers int) {
-				versus.Run(b, askCustomers(b, callers, large, lapseStore(l.query)), askCustomers(b, callers, small, lapseStore(s.query)))
+				versus.Run(b, fmt.Sprintf("query for 10 of 1,000,000 documents by an index, %s", countCallers(callers)), askCustomers(b, callers, large, lapseStore(l.query)),
+					versus.Peer{Name: "the same of 10,000 documents", Round: askCustomers(b, callers, small, lapseStore(s.query))})
 			})
 		})
 	})
@@ -48,12 +49,14 @@ func BenchmarkQuery(b *testing.B) {
 				ours := way.open(b, l)
 				b.Run("equality", func(b *testing.B) {
 					byCallers(b, func(b *testing.B, callers int) {
-						versus.Run(b, askCustomers(b, callers, large, ours), askCustomers(b, callers, large, peer))
+						versus.Run(b, fmt.Sprintf("query for 10 of 1,000,000 documents by an index, %s, %s", way.name, countCallers(callers)), askCustomers(b, callers, large, ours),
+							versus.Peer{Name: sqliteName + " in process, index on the JSON path", Round: askCustomers(b, callers, large, peer)})
 					})
 				})
 				b.Run("scan", func(b *testing.B) {
 					found := int(l.heavy.Load())
-					versus.Run(b, scanOnce(b, found, ours), scanOnce(b, found, peer))
+					versus.Run(b, "query that looks at 1,000,000 documents for two fields, "+way.name, scanOnce(b, found, ours),
+						versus.Peer{Name: sqliteName + " in process", Round: scanOnce(b, found, peer)})
 				})
 			})
 		}
@@ -97,9 +100,10 @@ func fetchCustomers(b *testing.B, callers int, fetch func(caller, n int) (found 
 // batch that gets the same ones by their ids.
 func benchmarkEquality(b *testing.B, l *loaded) {
 	byCallers(b, func(b *testing.B, callers int) {
-		versus.Run(b, askCustomers(b, callers, l.orders, lapseStore(l.query)), fetchCustomers(b, callers, func(caller, n int) (int, error) {
-			return l.byID(caller, l.random(n))
-		}))
+		versus.Run(b, fmt.Sprintf("query for 10 of %d documents by an index, %s", l.orders, countCallers(callers)), askCustomers(b, callers, l.orders, lapseStore(l.query)),
+			versus.Peer{Name: "`batch` get of the same ten ids", Round: fetchCustomers(b, callers, func(caller, n int) (int, error) {
+				return l.byID(caller, l.random(n))
+			})})
 	})
 }
 
@@ -122,7 +126,7 @@ func scanOnce(b *testing.B, want int, from store) versus.Side {
 
 // benchmarkCount counts most orders by a range of an index.
 func benchmarkCount(b *testing.B, l *loaded) {
-	versus.Alone(b, "entries", func() versus.Rate {
+	versus.Alone(b, "`count` of a range of an index", "entries", versus.Goal{}, func() versus.Rate {
 		clock := versus.Start()
 		counted, err := lapseStore(l.query).count()
 		rate := clock.Stop(counted)

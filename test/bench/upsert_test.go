@@ -1,17 +1,28 @@
 package bench
 
 import (
-	"context"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// BenchmarkUpsert stores documents by request, against NATS KV with as many
-// callers, keys and bytes, and as durable.
+// How much more than KV's Put upserts are to reach.
+var upsertGoals = map[processor.Durability]struct {
+	callers map[int]versus.Goal
+	batch   versus.Goal
+}{
+	processor.OS:    {map[int]versus.Goal{1: {}, 256: versus.AtLeast(0.75)}, versus.AtLeast(1.2)},
+	processor.Fsync: {map[int]versus.Goal{1: versus.AtLeast(0.6), 256: versus.AtLeast(8)}, versus.AtLeast(12)},
+}
+
+// BenchmarkUpsert stores documents by request, one at a time or a hundred,
+// against NATS KV with as many callers, keys and bytes, and as durable.
 func BenchmarkUpsert(b *testing.B) {
 	for _, durability := range []processor.Durability{processor.OS, processor.Fsync} {
 		b.Run(string(durability), func(b *testing.B) { benchmarkUpsert(b, durability) })
@@ -19,21 +30,54 @@ func BenchmarkUpsert(b *testing.B) {
 }
 
 func benchmarkUpsert(b *testing.B, durability processor.Durability) {
-	const callers, documents = 256, 20_000
+	const documents, batch = 20_000, 100
 	l := startLapse(b, durability)
 	l.create(b, "orders", client.DefaultTTL(time.Hour))
-	ours := versus.Connections(b, l.URL(), connections)
-	theirs := startKV(b, durability == processor.Fsync)
+	conns := versus.Connections(b, l.URL(), connections)
+	peer := startKV(b, durability == processor.Fsync)
+	name := "NATS KV `Put`"
+	if durability == processor.Fsync {
+		name += ", `sync_interval: always`"
+	}
+	goals := upsertGoals[durability]
+	put := func(callers int) versus.Side {
+		return (&versus.Callers{N: callers, For: roundTime, Process: peer.PID, Do: func(caller, n int) error {
+			return peer.put(caller, versus.Spread(n, documents))
+		}}).Round(b)
+	}
+	for _, callers := range []int{1, 256} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			ours := &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
+				n = versus.Spread(n, documents)
+				_, err := request(conns[caller%connections], subject("upsert", "orders", n), versus.Document(n), written)
+				return err
+			}}
+			versus.Run(b, fmt.Sprintf("`upsert` by request, %s, `%s`", countCallers(callers), durability), ours.Round(b),
+				versus.Peer{Name: name, Goal: goals.callers[callers], Round: put(callers)})
+		})
+	}
+	b.Run("batch", func(b *testing.B) {
+		const callers, puts = 64, 256
+		ours := &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Each: batch, Do: func(caller, n int) error {
+			var body batchBody
+			for i := range batch {
+				body.document(versus.Spread(n*batch+i, documents))
+			}
+			return askBatch(conns[caller%connections], "orders", body.end(), batch)
+		}}
+		versus.Run(b, fmt.Sprintf("`batch` of 100 upserts, documents, %d callers, `%s`", callers, durability), ours.Round(b),
+			versus.Peer{Name: name + fmt.Sprintf(", %d callers", puts), Goal: goals.batch, Round: put(puts)})
+	})
+}
 
-	lapse := &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
-		n = versus.Spread(n, documents)
-		_, err := request(ours[caller%connections], subject("upsert", "orders", n), versus.Document(n), written)
+// askBatch sends a batch of n operations, all of which have to succeed.
+func askBatch(nc *nats.Conn, collection string, body []byte, n int) error {
+	reply, err := request(nc, "lapse.main.api.batch."+collection, body, read)
+	if err != nil {
 		return err
-	}}
-	peer := &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
-		n = versus.Spread(n, documents)
-		_, err := theirs[caller%connections].Put(context.Background(), versus.ID(n), versus.Document(n))
-		return err
-	}}
-	versus.Run(b, lapse.Round(b), peer.Round(b))
+	}
+	if ok := documents(reply.Data); ok != n {
+		return fmt.Errorf("%d of %d operations succeeded: %.200s", ok, n, reply.Data)
+	}
+	return nil
 }

@@ -72,6 +72,9 @@ func freeAddr(t testing.TB) string {
 // URL is where clients connect.
 func (s *Server) URL() string { return "nats://" + s.Addr }
 
+// PID is the process that the server is now.
+func (s *Server) PID() int { return s.process.cmd.Process.Pid }
+
 // Args is the command line of the server, without the command's name.
 func (s *Server) Args() []string {
 	return slices.Concat([]string{"serve", "--store-dir", s.Dir, "--listen", s.Addr}, s.args)

@@ -15,9 +15,14 @@ type Callers struct {
 	N int
 	// For is how long a round takes.
 	For time.Duration
+	// Process is the one that serves them, 0 if it is this one.
+	Process int
 	// Do does operation n, counted over all callers and rounds, as the given
 	// caller.
 	Do func(caller, n int) error
+
+	// Each is how many things one operation is; 0 is one.
+	Each int
 
 	done atomic.Int64
 	p99  []time.Duration // of each round
@@ -32,7 +37,7 @@ func (c *Callers) Round(b *testing.B) Side {
 			failed   atomic.Pointer[error]
 			before   = c.done.Load()
 			deadline = time.Now().Add(c.For)
-			clock    = Start()
+			clock    = Start(c.processes()...)
 			took     = make([][]time.Duration, c.N)
 		)
 		for caller := range c.N {
@@ -49,7 +54,7 @@ func (c *Callers) Round(b *testing.B) Side {
 			})
 		}
 		callers.Wait()
-		rate := clock.Stop(int(c.done.Load() - before))
+		rate := clock.Stop(int(c.done.Load()-before) * max(c.Each, 1))
 		if err := failed.Load(); err != nil {
 			b.Fatal(*err)
 		}
@@ -61,3 +66,10 @@ func (c *Callers) Round(b *testing.B) Side {
 // P99 returns what 99 of 100 operations took at most, as the median over the
 // rounds, of which the first one of Run does not count.
 func (c *Callers) P99() time.Duration { return Median(c.p99[1:]) }
+
+func (c *Callers) processes() []int {
+	if c.Process == 0 {
+		return nil
+	}
+	return []int{c.Process}
+}

@@ -13,19 +13,11 @@ import (
 const maxPayload = 4 << 20
 
 // StartServer starts a plain NATS server with JetStream on disk, of the version
-// that is inside lapse, until the benchmark ends. It returns its URL.
+// that is inside lapse, in this process until the benchmark ends. It returns its
+// URL.
 func StartServer(tb testing.TB, syncAlways bool) string {
 	tb.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host:       "127.0.0.1",
-		Port:       server.RANDOM_PORT,
-		JetStream:  true,
-		StoreDir:   tb.TempDir(),
-		SyncAlways: syncAlways,
-		MaxPayload: maxPayload,
-		NoSigs:     true,
-		NoLog:      true,
-	})
+	s, err := server.NewServer(serverOptions(tb.TempDir(), syncAlways))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -38,6 +30,19 @@ func StartServer(tb testing.TB, syncAlways bool) string {
 		tb.Fatal("the NATS server accepts no connections")
 	}
 	return s.ClientURL()
+}
+
+func serverOptions(dir string, syncAlways bool) *server.Options {
+	return &server.Options{
+		Host:       "127.0.0.1",
+		Port:       server.RANDOM_PORT,
+		JetStream:  true,
+		StoreDir:   dir,
+		SyncAlways: syncAlways,
+		MaxPayload: maxPayload,
+		NoSigs:     true,
+		NoLog:      true,
+	}
 }
 
 // Connect returns a connection to a server until the benchmark ends.

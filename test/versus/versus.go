@@ -4,15 +4,28 @@
 package versus
 
 import (
+	"os"
 	"runtime/debug"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 )
 
+// Quick tells whether benchmarks are to be short: `make bench-quick` compares
+// what they give with what short ones gave before.
+var Quick = os.Getenv("LAPSE_BENCH_QUICK") != ""
+
+// Size returns how much of something a benchmark is to do: quick where it is to
+// be short.
+func Size[T any](full, quick T) T {
+	if Quick {
+		return quick
+	}
+	return full
+}
+
 // Rounds is how often each side of a comparison is measured.
-const Rounds = 5
+var Rounds = Size(5, 3)
 
 // A Side does one round of its work.
 type Side func() Rate
@@ -20,85 +33,115 @@ type Side func() Rate
 // Rate is how fast a round was.
 type Rate struct {
 	PerSecond    float64 // operations
-	PerCPUSecond float64 // the same by what the process used of all processors
+	PerCPUSecond float64 // the same by what the processes used of all processors
 }
 
 // Clock measures a round, or the part of it that counts.
 type Clock struct {
-	began time.Time
-	used  time.Duration
+	began     time.Time
+	used      time.Duration
+	processes []int
 }
 
-// Start starts a clock.
-func Start() Clock { return Clock{time.Now(), cpu()} }
+// Start starts a clock. Processor time is that of this process and of the
+// processes given, whose children do not count.
+func Start(processes ...int) Clock { return Clock{time.Now(), cpu(processes), processes} }
 
 // Stop returns the rate of n operations since the clock's start.
 func (c Clock) Stop(n int) Rate {
-	return Rate{float64(n) / time.Since(c.began).Seconds(), float64(n) / (cpu() - c.used).Seconds()}
+	took := time.Since(c.began)
+	return Rate{float64(n) / took.Seconds(), float64(n) / (cpu(c.processes) - c.used).Seconds()}
 }
 
-// cpu is the processor time that this process has used.
-func cpu() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+// Peer is what lapse is compared with.
+type Peer struct {
+	Name  string // as the table has it
+	Goal  Goal
+	Round Side
 }
 
-// Run measures lapse and its peer in rounds, the one first in even rounds and
-// the other in odd ones, after a round each that does not count. It reports the
-// medians of both as lapse-ops/s and peer-ops/s, and of what the one is to the
-// other within a round as ratio; ratio-min is the worst round. cpu-ratio is the
-// same by processor time: it leaves out what waits, and what others do on the
-// machine; lapse-ops/cpu-s is one half of it.
+// Run measures lapse and its peers in rounds, each time beginning with another
+// of them, after a round each that does not count. A row of the table for each
+// peer says what the medians of both are and what the one is to the other, by
+// the median of rounds. It reports the same as metrics, ratio-min being the
+// worst round, and cpu-ratio the ratio by processor time: that leaves out what
+// waits, and what others do on the machine.
 //
-// Both run with the garbage collector set as `lapse serve` sets it.
-func Run(b *testing.B, lapse, peer Side) {
+// This process runs with the garbage collector set as `lapse serve` sets it.
+func Run(b *testing.B, work string, lapse Side, peers ...Peer) {
 	b.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(300))
-	var ours, theirs, oursCPU, ratios, cpuRatios []float64
+	sides := []Side{lapse}
+	for _, p := range peers {
+		sides = append(sides, p.Round)
+	}
+	rates := make([][]Rate, len(sides))
 	for b.Loop() {
-		lapse()
-		peer()
+		for _, side := range sides {
+			side()
+		}
 		for round := range Rounds {
-			var l, p Rate
-			if round%2 == 0 {
-				l, p = lapse(), peer()
-			} else {
-				p, l = peer(), lapse()
+			for i := range sides {
+				i = (i + round) % len(sides)
+				rates[i] = append(rates[i], sides[i]())
 			}
-			ours, theirs = append(ours, l.PerSecond), append(theirs, p.PerSecond)
-			oursCPU = append(oursCPU, l.PerCPUSecond)
-			ratios = append(ratios, l.PerSecond/p.PerSecond)
-			cpuRatios = append(cpuRatios, l.PerCPUSecond/p.PerCPUSecond)
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(Median(ours), "lapse-ops/s")
-	b.ReportMetric(Median(theirs), "peer-ops/s")
-	b.ReportMetric(Median(ratios), "ratio")
-	b.ReportMetric(slices.Min(ratios), "ratio-min")
-	b.ReportMetric(Median(cpuRatios), "cpu-ratio")
-	b.ReportMetric(Median(oursCPU), "lapse-ops/cpu-s")
+	b.ReportMetric(median(rates[0], perSecond), "lapse-ops/s")
+	b.ReportMetric(median(rates[0], perCPUSecond), "lapse-ops/cpu-s")
+	for i, p := range peers {
+		suffix := ""
+		if i > 0 {
+			suffix = "-" + p.Name
+		}
+		theirs := rates[i+1]
+		ratios, cpuRatios := ratios(rates[0], theirs, perSecond), ratios(rates[0], theirs, perCPUSecond)
+		b.ReportMetric(median(theirs, perSecond), metric("peer-ops/s"+suffix))
+		b.ReportMetric(Median(ratios), metric("ratio"+suffix))
+		b.ReportMetric(slices.Min(ratios), metric("ratio-min"+suffix))
+		b.ReportMetric(Median(cpuRatios), metric("cpu-ratio"+suffix))
+		Report(b, Row{Work: work, Peer: p.Name, Unit: "/s", Goal: p.Goal,
+			Lapse: median(rates[0], perSecond), Other: median(theirs, perSecond), Ratio: Median(ratios)})
+	}
+}
+
+func perSecond(r Rate) float64    { return r.PerSecond }
+func perCPUSecond(r Rate) float64 { return r.PerCPUSecond }
+
+func median(rates []Rate, of func(Rate) float64) float64 {
+	values := make([]float64, len(rates))
+	for i, r := range rates {
+		values[i] = of(r)
+	}
+	return Median(values)
+}
+
+func ratios(ours, theirs []Rate, of func(Rate) float64) []float64 {
+	ratios := make([]float64, len(ours))
+	for i := range ours {
+		ratios[i] = of(ours[i]) / of(theirs[i])
+	}
+	return ratios
 }
 
 // Alone measures what has no peer: a round that does not count, then Rounds. It
-// reports the medians as unit/s and, by processor time, unit/cpu-s.
-func Alone(b *testing.B, unit string, side Side) {
+// reports the medians as unit/s and, by processor time, unit/cpu-s. The goal is
+// one of that rate.
+func Alone(b *testing.B, work, unit string, goal Goal, side Side) {
 	b.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(300))
-	var rates, cpuRates []float64
+	var rates []Rate
 	for b.Loop() {
 		side()
 		for range Rounds {
-			rate := side()
-			rates, cpuRates = append(rates, rate.PerSecond), append(cpuRates, rate.PerCPUSecond)
+			rates = append(rates, side())
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(Median(rates), unit+"/s")
-	b.ReportMetric(Median(cpuRates), unit+"/cpu-s")
+	b.ReportMetric(median(rates, perSecond), unit+"/s")
+	b.ReportMetric(median(rates, perCPUSecond), unit+"/cpu-s")
+	Report(b, Row{Work: work, Unit: " " + unit + "/s", Goal: goal, Lapse: median(rates, perSecond)})
 }
 
 // Median returns the middle one of values, which are not empty.

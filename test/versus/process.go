@@ -1,0 +1,166 @@
+package versus
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// Process is a peer in a process of its own.
+type Process struct {
+	PID int
+	URL string
+	cmd *exec.Cmd
+}
+
+// role is how a test binary knows that it is to be a peer.
+const role = "LAPSE_BENCH_ROLE"
+
+// Main makes a test binary the peer that it was started as, if it was. TestMain
+// calls it first.
+func Main() {
+	what := os.Getenv(role)
+	if what == "" {
+		return
+	}
+	if err := play(what); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// StartNATS starts a plain NATS server with JetStream on disk, of the version
+// that is inside lapse, in a process of its own until the benchmark ends.
+func StartNATS(tb testing.TB, syncAlways bool) *Process {
+	tb.Helper()
+	return StartNATSIn(tb, tb.TempDir(), syncAlways)
+}
+
+// StartNATSIn is StartNATS with a store directory that may be there already. It
+// returns when the server takes requests of JetStream.
+func StartNATSIn(tb testing.TB, dir string, syncAlways bool) *Process {
+	tb.Helper()
+	return start(tb, fmt.Sprintf("nats %t %s", syncAlways, dir))
+}
+
+// EchoSubject is where the echo service listens, and on all that it begins.
+const EchoSubject = "bench.echo"
+
+// StartEcho starts what any NATS service costs at least: a server, and in the
+// same process a service that sends the body back.
+func StartEcho(tb testing.TB) *Process {
+	tb.Helper()
+	return start(tb, "echo")
+}
+
+// Kill ends the process at once and waits for its end.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+func start(tb testing.TB, what string) *Process {
+	tb.Helper()
+	p := &Process{cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), role+"="+what)
+	p.cmd.Stderr = os.Stderr
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(p.Kill)
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		tb.Fatalf("%s: %v", what, err)
+	}
+	p.PID, p.URL = p.cmd.Process.Pid, strings.TrimSpace(line)
+	return p
+}
+
+func play(what string) error {
+	args := strings.SplitN(what, " ", 3)
+	options := serverOptions("", false)
+	options.JetStream = false
+	if args[0] == "nats" {
+		options = serverOptions(args[2], args[1] == "true")
+	}
+	s, err := server.NewServer(options)
+	if err != nil {
+		return err
+	}
+	s.Start()
+	if !s.ReadyForConnections(time.Minute) {
+		return fmt.Errorf("the NATS server accepts no connections")
+	}
+	if args[0] == "echo" {
+		nc, err := nats.Connect(s.ClientURL())
+		if err != nil {
+			return err
+		}
+		if err := echo(nc); err != nil {
+			return err
+		}
+	}
+	fmt.Println(s.ClientURL())
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM, os.Interrupt)
+	<-ended
+	s.Shutdown()
+	s.WaitForShutdown()
+	return nil
+}
+
+func echo(nc *nats.Conn) error {
+	service, err := micro.AddService(nc, micro.Config{Name: "echo", Version: "0.0.0"})
+	if err != nil {
+		return err
+	}
+	for name, subject := range map[string]string{"one": EchoSubject, "many": EchoSubject + ".>"} {
+		if err := service.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) { _ = r.Respond(r.Data()) }),
+			micro.WithEndpointSubject(subject)); err != nil {
+			return err
+		}
+	}
+	return nc.Flush()
+}
+
+// clockTicks is in which /proc counts processor time: 100 a second on every
+// Linux that Go runs on.
+const clockTicks = time.Second / 100
+
+// cpu is the processor time that this process and others have used. Where there
+// is no /proc it is that of this process alone.
+func cpu(processes []int) (used time.Duration) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err == nil {
+		used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	}
+	for _, pid := range processes {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		// The name, in brackets, may hold anything.
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		for _, field := range fields[11:13] {
+			ticks, _ := strconv.ParseInt(field, 10, 64)
+			used += time.Duration(ticks) * clockTicks
+		}
+	}
+	return used
+}
