@@ -2,11 +2,8 @@ package projections
 
 import (
 	"bytes"
-	"math"
+	"hash/maphash"
 	"sync"
-	"unsafe"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // documentCache holds documents that were changed lately, as they are in
@@ -16,38 +13,86 @@ import (
 //
 // Only folding puts documents in, so that a reader cannot put an old one over
 // a new one, and it takes them out before they change.
+//
+// A shard has two generations. When the young one has half of the bytes that
+// there may be, it is the old one, and what was the old one goes, but for what
+// was asked for meanwhile. That keeps what a list in the order of use would
+// keep, more or less, and costs one look at a map where the list costs five
+// places in memory.
 type documentCache struct {
-	mu    sync.Mutex
-	lru   *simplelru.LRU[string, Record] // by document key
-	bytes int64
-	limit int64
+	seed   maphash.Seed
+	limit  int64
+	shards [cacheShards]cacheShard
+}
+
+const cacheShards = 16
+
+type cacheShard struct {
+	mu         sync.Mutex
+	young, old map[string]Record // by document key
+	bytes      [2]int64          // of young and old
+	_          [64]byte          // so that two shards are not in one cache line
 }
 
 // cacheOverhead is about what an entry costs besides key and body.
 const cacheOverhead = 200
 
 func newDocumentCache(limit int64) *documentCache {
-	c := &documentCache{limit: limit}
-	// The error is for a size below 1; the bound is on bytes, not on entries.
-	c.lru, _ = simplelru.NewLRU(math.MaxInt, func(key string, r Record) { c.bytes -= cost(key, r) })
+	c := &documentCache{seed: maphash.MakeSeed(), limit: limit}
+	for i := range c.shards {
+		c.shards[i].young = make(map[string]Record)
+	}
 	return c
 }
 
-func cost(key string, r Record) int64 { return int64(len(key)+len(r.Body)) + cacheOverhead }
+func cost[K string | []byte](key K, r Record) int64 {
+	return int64(len(key)+len(r.Body)) + cacheOverhead
+}
 
 // get returns a document; its Body is shared and must not be changed.
 func (c *documentCache) get(key []byte) (Record, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lru.Get(unsafe.String(unsafe.SliceData(key), len(key))) // which keeps the keys it has, not this one
+	s := &c.shards[maphash.Bytes(c.seed, key)%cacheShards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r, ok := s.young[string(key)]; ok {
+		return r, true
+	}
+	r, ok := s.old[string(key)]
+	if ok {
+		s.bytes[1] -= cost(key, r)
+		delete(s.old, string(key))
+		c.add(s, string(key), r)
+	}
+	return r, ok
+}
+
+// add puts a document, which is in no generation, into the young one.
+func (c *documentCache) add(s *cacheShard, key string, r Record) {
+	s.young[key] = r
+	if s.bytes[0] += cost(key, r); s.bytes[0] > c.limit/cacheShards/2 {
+		s.old, s.young = s.young, make(map[string]Record, len(s.young))
+		s.bytes = [2]int64{0, s.bytes[0]}
+	}
+}
+
+// drop takes a document out.
+func (s *cacheShard) drop(key string) {
+	if r, ok := s.young[key]; ok {
+		s.bytes[0] -= cost(key, r)
+		delete(s.young, key)
+	} else if r, ok := s.old[key]; ok {
+		s.bytes[1] -= cost(key, r)
+		delete(s.old, key)
+	}
 }
 
 // forget drops documents that are about to change.
 func (c *documentCache) forget(documents map[string]Record) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for key := range documents {
-		c.lru.Remove(key)
+		s := &c.shards[maphash.String(c.seed, key)%cacheShards]
+		s.mu.Lock()
+		s.drop(key)
+		s.mu.Unlock()
 	}
 }
 
@@ -56,11 +101,9 @@ func (c *documentCache) forget(documents map[string]Record) {
 func (c *documentCache) put(documents map[string]Record) {
 	for key, r := range documents {
 		r.Body = bytes.Clone(r.Body)
-		c.mu.Lock()
-		c.lru.Add(key, r)
-		for c.bytes += cost(key, r); c.bytes > c.limit; {
-			c.lru.RemoveOldest()
-		}
-		c.mu.Unlock()
+		s := &c.shards[maphash.String(c.seed, key)%cacheShards]
+		s.mu.Lock()
+		c.add(s, key, r)
+		s.mu.Unlock()
 	}
 }

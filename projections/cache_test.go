@@ -19,7 +19,8 @@ func TestDocumentCache(t *testing.T) {
 	}
 	l.document(schema.DocumentDeleted, "orders", "7", 9, "")
 	roomy, tight := open(t), open(t)
-	tight.cache = newDocumentCache(5 * cacheOverhead)
+	const limit = 50 * cacheOverhead
+	tight.cache = newDocumentCache(limit)
 	for _, s := range []*Store{roomy, tight} {
 		catchUp(t, s, l)
 		for i := range documents {
@@ -35,11 +36,12 @@ func TestDocumentCache(t *testing.T) {
 			}
 		}
 	}
-	if n := roomy.cache.lru.Len(); n != documents {
+	if n, _ := roomy.cache.kept(); n != documents {
 		t.Errorf("%d of %d documents are kept", n, documents)
 	}
-	if c := tight.cache; c.bytes > c.limit || c.lru.Len() == 0 {
-		t.Errorf("%d documents of %d bytes are kept, the limit is %d", c.lru.Len(), c.bytes, c.limit)
+	// A shard may be one document above its share.
+	if n, size := tight.cache.kept(); size > limit+cacheShards*2*cacheOverhead || n == 0 || n == documents {
+		t.Errorf("%d documents of %d bytes are kept, the limit is %d", n, size, limit)
 	}
 }
 
@@ -54,10 +56,50 @@ func TestDocumentCacheCounts(t *testing.T) {
 		c.put(change)
 	}
 	r, ok := c.get([]byte("k"))
-	if !ok || r.Version != 100 || c.bytes != 1+99+cacheOverhead {
-		t.Errorf("got %+v, %v with %d bytes", r, ok, c.bytes)
+	if n, size := c.kept(); !ok || r.Version != 100 || n != 1 || size != 1+99+cacheOverhead {
+		t.Errorf("got %+v, %v of %d with %d bytes", r, ok, n, size)
 	}
 	if cap(r.Body) > 200 {
 		t.Errorf("a body of %d bytes holds %d", len(r.Body), cap(r.Body))
 	}
+}
+
+// What is asked for stays while what is not goes.
+func TestDocumentCacheKeepsWhatIsAskedFor(t *testing.T) {
+	c := newDocumentCache(cacheShards * 10 * cacheOverhead)
+	put := func(key string) {
+		change := map[string]Record{key: {Meta: Meta{Version: 1}}}
+		c.forget(change)
+		c.put(change)
+	}
+	put("asked for")
+	put("not asked for")
+	for n := range 1000 {
+		put(fmt.Sprint(n))
+		if _, ok := c.get([]byte("asked for")); !ok {
+			t.Fatalf("gone after %d others", n)
+		}
+	}
+	if _, ok := c.get([]byte("not asked for")); ok {
+		t.Error("what nobody asked for is still there")
+	}
+}
+
+// kept counts documents and bytes, and the bytes anew.
+func (c *documentCache) kept() (documents int, bytes int64) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		for generation, kept := range []map[string]Record{s.young, s.old} {
+			size := int64(0)
+			for key, r := range kept {
+				size += cost(key, r)
+			}
+			if size != s.bytes[generation] {
+				panic(fmt.Sprintf("counted %d bytes, there are %d", s.bytes[generation], size))
+			}
+			documents += len(kept)
+			bytes += size
+		}
+	}
+	return documents, bytes
 }
