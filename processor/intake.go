@@ -66,6 +66,9 @@ func (s *service) handle(m micro.Request) {
 		r.others.Add(1)
 	}
 	r.size = r.keepHeaders(m.Headers())
+	if r.op == "document.get" && r.header == nil && r.getRecent() {
+		return
+	}
 	if takesBody(r.op) {
 		r.data = data
 		r.size += int64(len(data))

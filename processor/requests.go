@@ -104,8 +104,8 @@ func documentName(tail string) (schema.CollectionName, schema.DocumentID, *schem
 	return name, id, nil
 }
 
-// getRecent answers document.get without a worker if that takes no I/O: what
-// was changed lately is in memory.
+// getRecent answers document.get if that takes no I/O and waits for nothing:
+// what was changed lately is in memory.
 func (r *request) getRecent() bool {
 	name, id, fault := documentName(r.tail)
 	if fault != nil {
@@ -117,7 +117,7 @@ func (r *request) getRecent() bool {
 		return false
 	}
 	record, ok := r.store.Recent(c, id)
-	if !ok {
+	if !ok || uint64(record.Version) > before && uint64(record.Version) > r.store.Cursor().Seq {
 		return false
 	}
 	switch {
