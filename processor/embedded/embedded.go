@@ -122,6 +122,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		StoreDir:           o.StoreDir,
 		JetStreamMaxMemory: maxMemory,
 		SyncAlways:         o.SyncAlways,
+		NoSublistCache:     true,
 		NoSigs:             true, // signals are the command's business
 		NoLog:              true, // what there is to say goes through o.Logger
 	}
