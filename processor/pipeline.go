@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lapsedb/lapse/projections"
@@ -17,11 +18,13 @@ import (
 type stretch struct {
 	facts  []projections.Fact
 	atomic bool // all of it or none
+	own    bool // facts are a copy, not the machine's
 }
 
 type group struct {
-	last uint64
-	sent time.Time
+	last  uint64
+	sent  time.Time
+	batch bool
 }
 
 // appendAtomic appends the events from sequence first on as one, those before
@@ -44,27 +47,41 @@ func (w *writer) append() {
 }
 
 func (w *writer) queue(facts []projections.Fact, atomic bool) {
-	if len(facts) > 0 {
-		w.unsent = append(w.unsent, stretch{facts, atomic})
+	if len(facts) == 0 {
+		return
 	}
+	if n := len(w.unsent); n > 0 && !atomic && !w.unsent[n-1].atomic {
+		last := &w.unsent[n-1]
+		if !last.own {
+			last.facts, last.own = slices.Clone(last.facts), true
+		}
+		last.facts = append(last.facts, facts...)
+		return
+	}
+	w.unsent = append(w.unsent, stretch{facts: facts, atomic: atomic})
 }
 
 // send appends what is queued, as far as that may be on its way at a time: an
 // atomic batch, which knows its place only by its number, starts when all
-// before it is known to be in the log. Single events follow each other closer.
+// before it is known to be in the log. Single events follow each other closer,
+// but a few do not follow until there are more of them or nothing is on its way:
+// each group costs an acknowledgement and a fold, and where it is synced, a sync.
 func (w *writer) send() {
 	for len(w.unsent) > 0 {
 		next := &w.unsent[0]
-		n := len(next.facts)
-		batch := n > 1 && (next.atomic || w.options.Durability == Fsync && n >= atomicFrom)
-		if batch {
-			if len(w.groups) > 0 {
-				return
-			}
+		n, under := len(next.facts), len(w.groups)
+		sync := w.options.Durability == Fsync
+		batch := n > 1 && (next.atomic || sync && n >= atomicFrom)
+		switch {
+		case batch && under > 0,
+			sync && under > 0 && (under >= fewGroups || w.groups[under-1].batch),
+			!sync && under >= fewGroups && n < fullGroup:
+			return
+		case batch:
 			n = min(n, maxAtomic)
 		}
 		last := next.facts[n-1].Seq
-		w.groups = append(w.groups, group{last: last, sent: time.Now()})
+		w.groups = append(w.groups, group{last: last, sent: time.Now(), batch: batch})
 		// A failure shows as a missing acknowledgement, too, and is mended there.
 		if err := w.log.Append(next.facts[:n], batch); err != nil {
 			w.logger.Warn("append failed", "seq", last, "err", err)
@@ -76,23 +93,41 @@ func (w *writer) send() {
 	}
 }
 
-// acknowledged folds what the log has now, and tells.
+// acknowledged notes what the log has now. It is folded when there is more on
+// its way: the log need not wait for that.
 func (w *writer) acknowledged(ctx context.Context, a ack) error {
 	if a.epoch != w.log.epoch {
 		return nil
 	}
+	for more := true; more && a.err == nil; {
+		select {
+		case next := <-w.log.acks: // of the same epoch, and later
+			a = next
+		default:
+			more = false
+		}
+	}
 	if a.err != nil {
 		return w.recover(ctx, a.err)
 	}
-	return w.commit(a.seq)
+	w.landed(a.seq)
+	return nil
 }
 
-func (w *writer) commit(seq uint64) error {
+func (w *writer) landed(seq uint64) {
 	for len(w.groups) > 0 && w.groups[0].last <= seq {
 		w.groups = w.groups[1:]
 	}
-	w.recoveries = 0
+	w.inLog, w.recoveries = seq, 0
 	w.send()
+}
+
+// commit folds what the log has, and tells.
+func (w *writer) commit() error {
+	seq := w.inLog
+	if seq <= w.machine.Folded() {
+		return nil
+	}
 	w.observe(seq)
 	if err := w.machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)

@@ -22,7 +22,8 @@ const (
 	maxGroups      = 64       // appends not yet acknowledged
 	maxUntold      = 4 * maxInFlight
 	maxUntoldBytes = 64 << 20 // bytes of outcomes that wait for the log; with one batch more
-	maxSyncGroups  = 2        // the same where each is synced: more wait for the next group instead
+	fewGroups      = 1        // appends on their way from which a small one waits to become larger
+	fullGroup      = 128      // events from which it does not
 	atomicFrom     = 10       // synced events from which an atomic batch beats single ones
 	ackTimeout     = 10 * time.Second
 	maxGroupBytes  = 4 << 20 // bytes of bodies, of wishes or of events, decided in one turn
@@ -77,6 +78,7 @@ type writer struct {
 	untold     int       // bytes of the bodies of those outcomes
 	unsent     []stretch // decided and not yet appended, in order
 	groups     []group   // appends not acknowledged, oldest first
+	inLog      uint64    // the last sequence acknowledged
 	retry      []*wish   // to be decided before anything new, in order
 	recoveries int       // since the log took something last
 	started    bool      // the fence was moved for this writer
@@ -110,11 +112,14 @@ func (w *writer) run(ctx context.Context) (err error) {
 		if err := w.turn(ctx); err != nil {
 			return err
 		}
+		if err := w.commit(); err != nil {
+			return err
+		}
 		if ctx.Err() != nil {
 			return w.end()
 		}
 		wishes, mutations := w.wishes, w.mutations
-		if w.full() || len(w.retry) > 0 && !w.held {
+		if w.full() || w.gathering() || len(w.retry) > 0 && !w.held {
 			wishes = nil
 		}
 		if wishes == nil || w.held {
@@ -145,13 +150,15 @@ func (w *writer) run(ctx context.Context) (err error) {
 
 // full tells whether as much is on its way to the log as may be.
 func (w *writer) full() bool {
-	groups := maxGroups
-	if w.options.Durability == Fsync {
-		groups = maxSyncGroups
-	}
-	return w.draining && w.machine.Pending() > 0 || len(w.unsent) > 0 || len(w.groups) >= groups ||
+	return w.draining && w.machine.Pending() > 0 || len(w.groups) >= maxGroups ||
 		w.machine.Pending() >= maxInFlight || w.machine.PendingBytes() >= maxFlightBytes ||
 		len(w.waiting) >= maxUntold || w.untold >= maxUntoldBytes
+}
+
+// gathering tells whether what is queued waits for the log's next word: a few
+// wishes are then decided together, and not each for itself.
+func (w *writer) gathering() bool {
+	return len(w.groups) >= fewGroups && len(w.wishes)+len(w.mutations) < fullGroup
 }
 
 // untilNext is how long nothing but a message can give the writer work.
@@ -334,7 +341,8 @@ func (w *writer) drain() error {
 			if a.err != nil {
 				return fmt.Errorf("stopping: %w", a.err)
 			}
-			if err := w.commit(a.seq); err != nil {
+			w.landed(a.seq)
+			if err := w.commit(); err != nil {
 				return err
 			}
 		case <-timeout:
