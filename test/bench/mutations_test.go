@@ -30,7 +30,7 @@ const (
 func BenchmarkMutations(b *testing.B) {
 	messages := versus.Size(1_000_000, 50_000)
 	l := startLapse(b, processor.OS)
-	l.create(b, "orders", client.DefaultTTL(24*time.Hour))
+	l.create(b, "orders", client.DefaultTTL(day))
 	ours := startPublisher(b, l.URL())
 	ours.until = func() { l.judged(b) }
 

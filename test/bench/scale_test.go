@@ -6,10 +6,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/versus"
 )
+
+// day is how long documents live where none is to expire.
+const day = 24 * time.Hour
+
+func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // fill upserts the first so many documents, in batches of the largest size, over
 // several connections, and checks that every one was stored.
