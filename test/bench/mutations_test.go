@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,8 +15,7 @@ import (
 )
 
 const (
-	// publishAhead is how many messages may wait for their acknowledgement.
-	publishAhead = 4096
+	mutations = "lapse.main.mutations."
 	// foldedPoll is how often it is asked whether everything is folded: what
 	// lies between shows in no round of seconds.
 	foldedPoll = 5 * time.Millisecond
@@ -31,11 +29,10 @@ func BenchmarkMutations(b *testing.B) {
 	messages := versus.Size(1_000_000, 50_000)
 	l := startLapse(b, processor.OS)
 	l.create(b, "orders", client.DefaultTTL(day))
-	ours := startPublisher(b, l.URL())
-	ours.until = func() { l.judged(b) }
+	ours := startUpserter(b, l.URL())
 
 	server := versus.StartNATS(b, false)
-	theirs := startPublisher(b, server.URL)
+	theirs := startUpserter(b, server.URL)
 	if _, err := theirs.js.CreateStream(context.Background(), jetstream.StreamConfig{
 		Name:       "LAPSE_main_MUTATIONS", // configured as lapse does
 		Subjects:   []string{mutations + ">"},
@@ -47,9 +44,9 @@ func BenchmarkMutations(b *testing.B) {
 		b.Fatal(err)
 	}
 	versus.Run(b, millions(messages)+" upserts as messages, published to folded",
-		func() versus.Rate { return ours.round(messages, l.PID()) },
+		func() versus.Rate { return ours.round(messages, l.PID(), func() { l.judged(b) }) },
 		versus.Peer{Name: "JetStream publish, async", Goal: versus.AtLeast(0.45),
-			Round: func() versus.Rate { return theirs.round(messages, server.PID) }})
+			Round: func() versus.Rate { return theirs.round(messages, server.PID, func() {}) }})
 
 	l.holds(b, ours.documents)
 	created, replaced := l.events(b, "orders", "DocumentCreated"), l.events(b, "orders", "DocumentReplaced")
@@ -65,62 +62,45 @@ func BenchmarkMutations(b *testing.B) {
 	}
 }
 
-const mutations = "lapse.main.mutations."
-
-// publisher publishes upserts over one connection.
-type publisher struct {
-	b                    *testing.B
-	js                   jetstream.JetStream
-	rnd                  *rand.Rand
+// upserter publishes upserts in rounds.
+type upserter struct {
+	*publisher
 	documents, published int
-	failed               atomic.Pointer[error]
-	until                func() // what ends a round, besides the last acknowledgement
+	rnd                  *rand.Rand
 }
 
-func startPublisher(b *testing.B, url string) *publisher {
+func startUpserter(b *testing.B, url string) *upserter {
 	b.Helper()
-	p := &publisher{b: b, rnd: rand.New(rand.NewPCG(1, 2)), until: func() {}}
-	p.js = versus.JetStream(b, versus.Connect(b, url), jetstream.WithPublishAsyncMaxPending(publishAhead),
-		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { p.failed.Store(&err) }))
-	return p
-}
-
-type upsert struct {
-	subject string
-	body    []byte
+	return &upserter{publisher: publishTo(b, versus.Connect(b, url)), rnd: rand.New(rand.NewPCG(1, 2))}
 }
 
 // upserts makes n messages, before the clock starts.
-func (p *publisher) upserts(n int) []upsert {
-	all := make([]upsert, n)
+func (u *upserter) upserts(n int) []*nats.Msg {
+	all := make([]*nats.Msg, n)
 	for i := range all {
-		document := p.documents
+		document := u.documents
 		if i%2 == 0 {
-			p.documents++
+			u.documents++
 		} else {
-			document = p.rnd.IntN(p.documents)
+			document = u.rnd.IntN(u.documents)
 		}
-		all[i] = upsert{mutations + "document.upsert.orders." + versus.ID(document), versus.Document(document)}
+		all[i] = &nats.Msg{Subject: mutations + "document.upsert.orders." + versus.ID(document), Data: versus.Document(document)}
 	}
+	u.published += n
 	return all
 }
 
-func (p *publisher) round(n, process int) versus.Rate {
-	all := p.upserts(n)
-	p.published += n
+// round publishes n upserts to a process and returns the rate when they are done
+// there.
+func (u *upserter) round(n, process int, done func()) versus.Rate {
+	all := u.upserts(n)
 	clock := versus.Start(process)
 	for _, m := range all {
-		if _, err := p.js.PublishAsync(m.subject, m.body); err != nil {
-			p.b.Fatal(err)
-		}
+		u.publish(m)
 	}
-	<-p.js.PublishAsyncComplete()
-	p.until()
-	rate := clock.Stop(n)
-	if err := p.failed.Load(); err != nil {
-		p.b.Fatal(*err)
-	}
-	return rate
+	u.wait()
+	done()
+	return clock.Stop(n)
 }
 
 // judged returns when lapse has judged all that was published, and folded what
