@@ -33,7 +33,7 @@ func BenchmarkMemory(b *testing.B) {
 		l.Kill()
 
 		server := versus.StartNATS(b, false)
-		fillKV(b, server.URL, documents)
+		fillKV(b, server.URL, documents, day)
 		time.Sleep(memoryRest)
 		theirs = harness.MemoryOf(b, server.PID)
 		server.Kill()
@@ -52,25 +52,24 @@ func BenchmarkMemory(b *testing.B) {
 
 func megabytes(n int64) float64 { return float64(n) / 1e6 }
 
-// fillKV stores the first so many documents as keys with a TTL each, as
-// KeyValue.Create does, but without waiting for each of them.
-func fillKV(b *testing.B, url string, documents int) {
+// fillKV stores the first so many documents as keys with a TTL each, or none if
+// it is 0, as KeyValue does, but without waiting for each of them.
+func fillKV(b *testing.B, url string, documents int, ttl time.Duration) {
 	b.Helper()
 	nc := versus.Connect(b, url)
 	defer nc.Close()
 	p := publishTo(b, nc)
-	bucket, err := p.js.CreateKeyValue(context.Background(), jetstream.KeyValueConfig{
-		Bucket: kvBucket, Storage: jetstream.FileStorage, LimitMarkerTTL: time.Hour,
-	})
+	config := jetstream.KeyValueConfig{Bucket: kvBucket, Storage: jetstream.FileStorage}
+	var header nats.Header
+	if ttl > 0 {
+		config.LimitMarkerTTL, header = time.Hour, nats.Header{jetstream.MsgTTLHeader: {ttl.String()}}
+	}
+	bucket, err := p.js.CreateKeyValue(context.Background(), config)
 	if err != nil {
 		b.Fatal(err)
 	}
 	for n := range documents {
-		p.publish(&nats.Msg{
-			Subject: "$KV." + kvBucket + "." + versus.ID(n),
-			Header:  nats.Header{jetstream.MsgTTLHeader: {day.String()}},
-			Data:    versus.Document(n),
-		})
+		p.publish(&nats.Msg{Subject: "$KV." + kvBucket + "." + versus.ID(n), Header: header, Data: versus.Document(n)})
 	}
 	p.wait()
 	status, err := bucket.Status(context.Background())
