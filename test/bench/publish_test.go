@@ -29,7 +29,7 @@ func publishTo(b *testing.B, nc *nats.Conn) *publisher {
 }
 
 func (p *publisher) publish(m *nats.Msg) {
-	if _, err := p.js.PublishMsgAsync(m); err != nil {
+	if _, err := p.js.PublishMsgAsync(m, jetstream.WithStallWait(timeout)); err != nil {
 		p.b.Fatal(err)
 	}
 }
