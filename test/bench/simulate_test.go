@@ -4,15 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -25,15 +26,12 @@ var (
 // BenchmarkSimulate runs the command `lapse simulate`, from its start to its
 // end, reading a file, and prints into nothing.
 func BenchmarkSimulate(b *testing.B) {
-	lapse := filepath.Join(b.TempDir(), "lapse")
-	build := exec.Command("go", "build", "-o", lapse, "./cmd/lapse")
-	build.Dir = "../.." // in its own module, with the versions that it has there
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
 	b.Run("sessions", func(b *testing.B) {
-		const mutations, sessions = 1_000_000, 100_000
-		simulate(b, lapse, 1, mutations, func(w io.Writer) error { return writeSessions(w, mutations, sessions) })
+		checkSessions(b)
+		mutations := versus.Size(10_000_000, 200_000)
+		rate := simulate(b, 1, mutations, func(w io.Writer) error { return writeSessions(w, mutations) })
+		versus.Report(b, versus.Row{Work: "`simulate`, 24 h of sessions at 2,000 upserts/s, extrapolated from " + millions(mutations),
+			Unit: " mutations/s", Lapse: rate, Goal: versus.AtLeast(200_000)})
 	})
 	b.Run("hits", func(b *testing.B) {
 		file, err := os.Open("../testdata/hits.ndjson.gz")
@@ -49,19 +47,22 @@ func BenchmarkSimulate(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		simulate(b, lapse, versus.Rounds, bytes.Count(hits, []byte("\n")), func(w io.Writer) error {
+		simulate(b, versus.Rounds, bytes.Count(hits, []byte("\n")), func(w io.Writer) error {
 			_, err := w.Write(hits)
 			return err
 		})
 	})
 }
 
-// writeSessions writes one mutation every 20 ms, of a session drawn at random:
-// so each is renewed every 33 minutes on average, and often expires before.
-func writeSessions(w io.Writer, mutations, sessions int) error {
+// writeSessions writes mutations for 83 minutes, 2,000 a second where there are
+// 10,000,000, each of a session drawn at random: so each is renewed every 33
+// minutes on average, and often expires before.
+func writeSessions(w io.Writer, mutations int) error {
+	const took = 10_000_000 * time.Second / 2_000
+	every, sessions := took/time.Duration(mutations), mutations*2/5
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for n := range mutations {
-		at := start.Add(time.Duration(n) * 20 * time.Millisecond).Format("2006-01-02T15:04:05.000Z")
+		at := start.Add(time.Duration(n) * every).Format("2006-01-02T15:04:05.000Z")
 		session := rnd.IntN(sessions)
 		if _, err := fmt.Fprintf(w, `{"at":%q,"op":"document.upsert","collection":"sessions","id":%q,"body":%s}`+"\n",
 			at, versus.ID(session), versus.Document(session)); err != nil {
@@ -72,18 +73,15 @@ func writeSessions(w io.Writer, mutations, sessions int) error {
 }
 
 // simulate reports the median of so many runs over an input, by the clock and
-// by the processor time used.
-func simulate(b *testing.B, lapse string, rounds, mutations int, input func(io.Writer) error) {
-	name := filepath.Join(b.TempDir(), "mutations.ndjson")
-	if err := writeFile(name, input); err != nil {
-		b.Fatal(err)
-	}
+// by the processor time used, and returns the former.
+func simulate(b *testing.B, rounds, mutations int, input func(io.Writer) error) float64 {
+	name := writeFile(b, input)
 	var rates, cpuRates []float64
 	for b.Loop() {
 		for range rounds {
 			began := time.Now()
 			var said bytes.Buffer
-			cmd := exec.Command(lapse, "simulate", name)
+			cmd := harness.Command("simulate", name)
 			cmd.Stderr = &said
 			if err := cmd.Run(); err != nil {
 				b.Fatalf("%v\n%s", err, &said)
@@ -96,24 +94,40 @@ func simulate(b *testing.B, lapse string, rounds, mutations int, input func(io.W
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(versus.Median(rates), "mutations/s")
 	b.ReportMetric(versus.Median(cpuRates), "mutations/cpu-s")
+	return versus.Median(rates)
 }
 
-func writeFile(name string, write func(io.Writer) error) (err error) {
-	file, err := os.Create(name)
+// checkSessions fails the benchmark unless every mutation of a short input has
+// its event, and every session expires as often as it was created.
+func checkSessions(b *testing.B) {
+	b.Helper()
+	const mutations = 50_000
+	log, err := harness.Command("simulate", writeFile(b, func(w io.Writer) error { return writeSessions(w, mutations) })).Output()
 	if err != nil {
-		return err
+		b.Fatal(err)
 	}
-	defer func() {
-		if closeErr := file.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+	count := func(event string) int { return bytes.Count(log, []byte(`"type":"`+event+`"`)) }
+	created, replaced, expired := count("DocumentCreated"), count("DocumentReplaced"), count("DocumentExpired")
+	if created+replaced != mutations || expired != created || bytes.Count(log, []byte("\n")) != 1+mutations+expired {
+		b.Fatalf("%d mutations created %d sessions and replaced %d, %d expired", mutations, created, replaced, expired)
+	}
+}
+
+// writeFile returns the name of a file with the collection of sessions, and
+// mutations.
+func writeFile(b *testing.B, mutations func(io.Writer) error) string {
+	b.Helper()
+	file, err := os.Create(filepath.Join(b.TempDir(), "mutations.ndjson"))
+	if err != nil {
+		b.Fatal(err)
+	}
 	w := bufio.NewWriterSize(file, 1<<20)
-	if _, err := w.WriteString(createSessions); err != nil {
-		return err
+	_, err = w.WriteString(createSessions)
+	if err == nil {
+		err = mutations(w)
 	}
-	if err := write(w); err != nil {
-		return err
+	if err := errors.Join(err, w.Flush(), file.Close()); err != nil {
+		b.Fatal(err)
 	}
-	return w.Flush()
+	return file.Name()
 }

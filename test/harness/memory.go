@@ -4,15 +4,22 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"testing"
 )
 
 // Memory is what the server's process holds in memory now, and the most that it
 // ever did, in bytes; Linux only.
-func (s *Server) Memory() (m Memory) {
+func (s *Server) Memory() Memory {
 	s.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.cmd.Process.Pid))
+	return MemoryOf(s.t, s.PID())
+}
+
+// MemoryOf is Memory of any process.
+func MemoryOf(t testing.TB, pid int) (m Memory) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(line, ":")

@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// memoryRest is how long a process has to give back what it needed to load.
+const memoryRest = 5 * time.Second
+
+// BenchmarkMemory says how much memory a process has resident in which very many
+// documents wait to expire, against a NATS server that holds them as keys with a
+// TTL each. The one is gone when the other starts.
+func BenchmarkMemory(b *testing.B) {
+	documents := versus.Size(10_000_000, 200_000)
+	var ours, theirs harness.Memory
+	for b.Loop() {
+		l := startLapse(b, processor.OS)
+		l.create(b, "orders", client.DefaultTTL(day))
+		fill(b, l, "orders", documents)
+		time.Sleep(memoryRest)
+		ours = l.Memory()
+		l.waiting(b, documents)
+		l.Kill()
+
+		server := versus.StartNATS(b, false)
+		fillKV(b, server.URL, documents, day)
+		time.Sleep(memoryRest)
+		theirs = harness.MemoryOf(b, server.PID)
+		server.Kill()
+	}
+	row := versus.Row{Work: "memory of a process with " + millions(documents) + " documents waiting to expire", Peer: "NATS KV with TTLs", Unit: " MB",
+		Goal: versus.AtMost(0.35), Lapse: megabytes(ours.Now), Other: megabytes(theirs.Now)}
+	row.Ratio = row.Lapse / row.Other
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(row.Lapse, "lapse-MB")
+	b.ReportMetric(row.Other, "peer-MB")
+	b.ReportMetric(row.Ratio, "ratio")
+	b.ReportMetric(megabytes(ours.Most), "lapse-peak-MB")
+	b.ReportMetric(megabytes(theirs.Most), "peer-peak-MB")
+	versus.Report(b, row)
+}
+
+func megabytes(n int64) float64 { return float64(n) / 1e6 }
+
+// fillKV stores the first so many documents as keys with a TTL each, or none if
+// it is 0, as KeyValue does, but without waiting for each of them.
+func fillKV(b *testing.B, url string, documents int, ttl time.Duration) {
+	b.Helper()
+	nc := versus.Connect(b, url)
+	defer nc.Close()
+	p := publishTo(b, nc)
+	config := jetstream.KeyValueConfig{Bucket: kvBucket, Storage: jetstream.FileStorage}
+	var header nats.Header
+	if ttl > 0 {
+		config.LimitMarkerTTL, header = time.Hour, nats.Header{jetstream.MsgTTLHeader: {ttl.String()}}
+	}
+	bucket, err := p.js.CreateKeyValue(context.Background(), config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for n := range documents {
+		p.publish(&nats.Msg{Subject: "$KV." + kvBucket + "." + versus.ID(n), Header: header, Data: versus.Document(n)})
+	}
+	p.wait()
+	status, err := bucket.Status(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if status.Values() != uint64(documents) {
+		b.Fatalf("the bucket has %d keys, want %d", status.Values(), documents)
+	}
+}

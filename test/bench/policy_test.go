@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// BenchmarkDefaultTTL changes the defaultTtl of a collection with very many
+// documents that inherit it, and of one with few, in turns. A change moves the
+// deadlines of all of them; none comes due by it.
+func BenchmarkDefaultTTL(b *testing.B) {
+	const few, changes = 100, 200
+	many := versus.Size(1_000_000, 50_000)
+	l := startLapse(b, processor.OS)
+	l.create(b, "many", client.DefaultTTL(day))
+	fill(b, l, "many", many)
+	load(b, l.create(b, "few", client.DefaultTTL(day)), 0, few, versus.Document)
+	nc := versus.Connect(b, l.URL())
+	ttl := int(day / time.Second)
+	change := func(collection string) float64 {
+		body := fmt.Appendf(nil, `{"defaultTtl":%d}`, ttl)
+		began := time.Now()
+		if _, err := request(nc, "lapse.main.api.collection.replace."+collection, body, read); err != nil {
+			b.Fatal(err)
+		}
+		return inMilliseconds(time.Since(began))
+	}
+	var tookMany, tookFew, ratios []float64
+	for b.Loop() {
+		for range 1 + versus.Rounds {
+			var these, those []float64
+			for range changes {
+				ttl++
+				those = append(those, change("few"))
+				these = append(these, change("many"))
+			}
+			tookMany, tookFew = append(tookMany, versus.Median(these)), append(tookFew, versus.Median(those))
+			ratios = append(ratios, versus.Median(these)/versus.Median(those))
+		}
+	}
+	row := versus.Row{Work: "change of `defaultTtl` with " + millions(many) + " documents that inherit it", Peer: "the same with 100",
+		Unit: " ms", Goal: versus.AtMost(1.5),
+		Lapse: versus.Median(tookMany[1:]), Other: versus.Median(tookFew[1:]), Ratio: versus.Median(ratios[1:])}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(row.Lapse, "many-ms")
+	b.ReportMetric(row.Other, "few-ms")
+	b.ReportMetric(row.Ratio, "ratio")
+	versus.Report(b, row)
+
+	l.waiting(b, many+few)
+	if n := l.events(b, "many", "DocumentExpired") + l.events(b, "few", "DocumentExpired"); n > 0 {
+		b.Fatalf("%d documents expired", n)
+	}
+	ttl = -1
+	change("many")
+	l.waiting(b, few)
+}
+
+// waiting fails the benchmark unless so many documents wait for a deadline.
+func (l *lapse) waiting(b *testing.B, documents int) {
+	b.Helper()
+	status, err := l.client.Status(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if status.PendingExpiry != int64(documents) || status.Overdue > 0 {
+		b.Fatalf("%d documents wait and %d are overdue, want %d and none", status.PendingExpiry, status.Overdue, documents)
+	}
+}

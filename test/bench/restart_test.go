@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// BenchmarkRestart kills a database with very many documents and says how long
+// it takes from the start of the process to the first right answer of a get,
+// against a bare NATS server that opens the same streams, and one that holds as
+// many keys and was killed, too. Every start is on a new copy of what the kill
+// left, so each has the same to recover, in the page cache.
+func BenchmarkRestart(b *testing.B) {
+	documents := versus.Size(5_000_000, 100_000)
+	l := startLapse(b, processor.OS)
+	l.create(b, "orders", client.DefaultTTL(day))
+	fill(b, l, "orders", documents)
+	_, last, err := l.client.LogBounds(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	l.Kill()
+	dir := b.TempDir()
+	server := versus.StartNATSIn(b, dir, false)
+	fillKV(b, server.URL, documents, 0)
+	server.Kill()
+
+	sides := []func() time.Duration{
+		func() time.Duration { return restartLapse(b, l.Dir, documents) },
+		func() time.Duration { return openLog(b, l.Dir, last) },
+		func() time.Duration { return restartKV(b, dir, documents) },
+	}
+	took := make([][]float64, len(sides))
+	for b.Loop() {
+		for round := range versus.Rounds {
+			for i := range sides {
+				i = (i + round) % len(sides)
+				took[i] = append(took[i], sides[i]().Seconds())
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(versus.Median(took[0]), "lapse-s")
+	for i, peer := range []struct {
+		name, metric string
+		goal         versus.Goal
+	}{
+		{"bare NATS server opening the log", "log", versus.AtMost(1.5)},
+		{"NATS KV with as many keys", "kv", versus.AtMost(0.7)},
+	} {
+		theirs := took[i+1]
+		ratios := make([]float64, len(theirs))
+		for round := range theirs {
+			ratios[round] = took[0][round] / theirs[round]
+		}
+		b.ReportMetric(versus.Median(theirs), peer.metric+"-s")
+		b.ReportMetric(versus.Median(ratios), "ratio-"+peer.metric)
+		versus.Report(b, versus.Row{Work: "restart after kill -9 with " + millions(documents) + " documents, to the first `get`", Peer: peer.name,
+			Unit: " s", Goal: peer.goal, Lapse: versus.Median(took[0]), Other: versus.Median(theirs), Ratio: versus.Median(ratios)})
+	}
+}
+
+// restartLapse starts lapse on a copy of a store directory.
+func restartLapse(b *testing.B, killed string, documents int) time.Duration {
+	b.Helper()
+	dir := copied(b, killed+"/.")
+	began := time.Now()
+	l := &lapse{Server: harness.ServeIn(b, dir, "--durability", string(processor.OS))}
+	nc := versus.Connect(b, l.URL())
+	defer nc.Close()
+	check := func(n int) {
+		b.Helper()
+		reply, err := request(nc, subject("get", "orders", n), nil, read)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if content := versus.Document(n); !bytes.HasPrefix(reply.Data, content[:len(content)-1]) {
+			b.Fatalf("document %d is %s, want %s", n, reply.Data, content)
+		}
+	}
+	check(documents - 1)
+	took := time.Since(began)
+	for n := range 1000 {
+		check(versus.Spread(n, documents))
+	}
+	var err error
+	if l.client, err = client.New(nc); err != nil {
+		b.Fatal(err)
+	}
+	l.waiting(b, documents)
+	l.Kill()
+	gone(b, dir)
+	return took
+}
+
+// openLog starts a bare NATS server on a copy of lapse's streams, as those of
+// the account that everybody is in.
+func openLog(b *testing.B, killed string, last uint64) time.Duration {
+	b.Helper()
+	dir := copied(b, killed+"/jetstream")
+	if err := os.Rename(filepath.Join(dir, "jetstream", "LAPSE"), filepath.Join(dir, "jetstream", "$G")); err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	server := versus.StartNATSIn(b, dir, false)
+	nc := versus.Connect(b, server.URL)
+	defer nc.Close()
+	stream, err := versus.JetStream(b, nc).Stream(context.Background(), "LAPSE_main")
+	if err != nil {
+		b.Fatal(err)
+	}
+	event, err := stream.GetMsg(context.Background(), last)
+	if err != nil {
+		b.Fatal(err)
+	}
+	took := time.Since(began)
+	if state := stream.CachedInfo().State; state.LastSeq != last || !strings.HasPrefix(event.Subject, "lapse.main.events.") {
+		b.Fatalf("the log ends at %d with %s, want %d", state.LastSeq, event.Subject, last)
+	}
+	server.Kill()
+	gone(b, dir)
+	return took
+}
+
+// restartKV starts a NATS server on a copy of a store directory with a bucket.
+func restartKV(b *testing.B, killed string, documents int) time.Duration {
+	b.Helper()
+	dir := copied(b, killed+"/jetstream")
+	began := time.Now()
+	server := versus.StartNATSIn(b, dir, false)
+	nc := versus.Connect(b, server.URL)
+	defer nc.Close()
+	bucket, err := versus.JetStream(b, nc).KeyValue(context.Background(), kvBucket)
+	if err != nil {
+		b.Fatal(err)
+	}
+	entry, err := bucket.Get(context.Background(), versus.ID(documents-1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	took := time.Since(began)
+	status, err := bucket.Status(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if status.Values() != uint64(documents) || !bytes.Equal(entry.Value(), versus.Document(documents-1)) {
+		b.Fatalf("the bucket has %d keys, want %d, and at the last %s", status.Values(), documents, entry.Value())
+	}
+	server.Kill()
+	gone(b, dir)
+	return took
+}
+
+// copied returns a new directory that has a copy of another one in it, or of
+// what is in that, written to the disk so that nothing of it is left to do.
+func copied(b *testing.B, from string) string {
+	b.Helper()
+	dir := b.TempDir()
+	for _, command := range [][]string{
+		{"cp", "-r", "--reflink=auto", from, dir},
+		{"sync", "-f", dir},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			b.Fatal(fmt.Errorf("%v: %w\n%s", command, err, out))
+		}
+	}
+	return dir
+}
+
+// gone removes a directory at once: the disk need not hold them all.
+func gone(b *testing.B, dir string) {
+	b.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		b.Fatal(err)
+	}
+}
