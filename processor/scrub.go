@@ -16,7 +16,8 @@ import (
 // scrub reads what of the log is folded already, since nobody else would notice
 // that it can no longer be read: NATS looks at the checksum of a message when it
 // reads it. Of a long log the newest part is read before lapse serves, and the
-// rest while it does.
+// rest while it does. What is not folded yet counts to the newest part: folding
+// reads it.
 type scrub struct {
 	log    *eventLog
 	cursor projections.Cursor
@@ -38,7 +39,8 @@ func newScrub(ctx context.Context, l *eventLog, cursor projections.Cursor) (*scr
 	s.from = s.first
 	if info.State.Bytes > scrubBytes {
 		events := info.State.Msgs * scrubBytes / info.State.Bytes
-		s.from = max(s.first, cursor.Seq-min(events, cursor.Seq))
+		end := max(info.State.LastSeq, cursor.Seq)
+		s.from = max(s.first, min(end-min(events, end), cursor.Seq+1))
 	}
 	return s, nil
 }
@@ -46,6 +48,9 @@ func newScrub(ctx context.Context, l *eventLog, cursor projections.Cursor) (*scr
 // newest reads the newest part. If that is all there ever was, it is also
 // compared with what was folded.
 func (s *scrub) newest(ctx context.Context) error {
+	if s.from > s.cursor.Seq {
+		return nil
+	}
 	hash := uint64(0)
 	err := s.log.Read(ctx, s.from, s.cursor.Seq, func(e *schema.Event) error {
 		hash = projections.Chain(hash, e)

@@ -24,7 +24,7 @@ type Options struct {
 	// changed lately; 24 MiB if 0.
 	DocumentBytes int64
 	// MemTableBytes is how much is folded between two flushes, and so how much
-	// log is folded again after a crash; 64 MiB if 0.
+	// log is folded again after a crash; 32 MiB if 0.
 	MemTableBytes uint64
 	// NoIndexes keeps no secondary indexes, whatever the collections' policies
 	// say: for a projection that nobody queries.
@@ -45,7 +45,7 @@ func (o Options) EnsureDefaults() Options {
 		o.DocumentBytes = 24 << 20
 	}
 	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 64 << 20
+		o.MemTableBytes = 32 << 20
 	}
 	return o
 }
