@@ -14,7 +14,7 @@ import (
 // the same with nobody else there.
 func BenchmarkQueryBeside(b *testing.B) {
 	const callers = 64
-	all := orders(50_000)
+	all := versus.Size[orders](50_000, 20_000)
 	if testing.Short() {
 		all = 5_000
 	}

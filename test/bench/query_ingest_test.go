@@ -18,7 +18,7 @@ func BenchmarkQueryIngest(b *testing.B) {
 func ingest(b *testing.B, l *loaded) versus.Side {
 	const batch, callers = 100, 16
 	all, _ := sizes()
-	batches := 500
+	batches := versus.Size(500, 100)
 	if testing.Short() {
 		batches = 50
 	}
