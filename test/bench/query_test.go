@@ -10,7 +10,7 @@ import (
 
 // queryRound is how long callers ask in one round. It is short, as there are
 // many benchmarks on the one large set of orders.
-var queryRound = versus.Size(500, 200) * time.Millisecond
+var queryRound = versus.Size(500*time.Millisecond, 200*time.Millisecond)
 
 // manyCallers ask where one caller would leave the machine idle.
 const manyCallers = 16
