@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"slices"
@@ -129,6 +130,13 @@ func merge(was, now []row, whole bool) (merged, gone []row) {
 			merged = append(merged, r)
 		}
 	}
-	slices.SortStableFunc(merged, func(a, b row) int { return a.rank() - b.rank() })
+	// What is the same work goes together.
+	first := make(map[string]int)
+	for i, r := range slices.Backward(merged) {
+		first[r.Work] = i
+	}
+	slices.SortStableFunc(merged, func(a, b row) int {
+		return cmp.Or(a.rank()-b.rank(), first[a.Work]-first[b.Work])
+	})
 	return merged, gone
 }
