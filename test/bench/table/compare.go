@@ -50,8 +50,12 @@ func (r row) smallIsGood() bool {
 // change is a row as it was and as it is.
 type change struct{ was, now row }
 
-// worse tells whether it is so by more than a third.
+// worse tells whether it is so by more than a third. A count or size by itself may
+// be close to nothing, where a third is nothing too: it has to miss its goal.
 func (c change) worse() bool {
+	if c.now.Peer == "" && c.now.reached(c.now.value()) {
+		return false
+	}
 	if c.now.smallIsGood() {
 		return c.now.value() > c.was.value()*4/3
 	}
