@@ -1,6 +1,6 @@
 # What there is to do here. Everything is plain Go; these are its command lines.
 
-.PHONY: build test race stress fuzz bench lint ci
+.PHONY: build test race stress fuzz bench bench-quick lint ci
 
 build: ## the lapse binary, into the current directory
 	go build ./cmd/lapse
@@ -22,9 +22,11 @@ fuzz: ## each fuzz target for FUZZTIME
 	  done; \
 	done
 
-bench: ## lapse beside its peers, as ratios; see test/README.md
-	go test -run '^$$' -bench . -benchtime 1x ./processor ./expiry ./schema
-	go -C test/bench test -run '^$$' -bench . -benchtime 1x -timeout 20m
+bench: ## lapse beside its peers, into test/bench/table/table.json and the README's table: hours
+	go -C test/bench run ./table
+
+bench-quick: ## less of the same, and whether a ratio is worse by a third than it was: minutes
+	go -C test/bench run ./table -quick
 
 lint: ## what CI checks besides the tests
 	gofmt -l .

@@ -17,11 +17,12 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
+// roundTime is how long callers work in one round.
+var roundTime = versus.Size(time.Second, 300*time.Millisecond)
+
 const (
 	// connections that the callers of one side share
 	connections = 4
-	// roundTime is how long callers work in one round.
-	roundTime = time.Second
 	// timeout is what any one thing may take that is not the thing measured.
 	timeout = 30 * time.Second
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -31,6 +32,15 @@ var (
 	words   = []string{"please", "ring", "twice", "leave", "with", "the", "neighbour", "behind", "gate", "not", "before",
 		"noon", "call", "when", "you", "are", "near", "it", "is", "a", "present", "for", "my", "sister", "thanks"}
 )
+
+// String writes a million as 1,000,000.
+func (all orders) String() string {
+	text := strconv.Itoa(int(all))
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
 
 // order is what a benchmark has to know about an order without reading it.
 type order struct {

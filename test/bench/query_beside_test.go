@@ -14,7 +14,7 @@ import (
 // the same with nobody else there.
 func BenchmarkQueryBeside(b *testing.B) {
 	const callers = 64
-	all := orders(50_000)
+	all := versus.Size[orders](50_000, 20_000)
 	if testing.Short() {
 		all = 5_000
 	}
@@ -22,7 +22,7 @@ func BenchmarkQueryBeside(b *testing.B) {
 	theirs := versus.Connections(b, l.URL(), connections)
 	b.Run("get", func(b *testing.B) {
 		beside(b, "`get`, 64 callers, while queries look at everything without end", theirs, func() *versus.Callers {
-			return &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
+			return &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
 				_, err := request(l.conns[caller%connections], subject("get", ordersCollection, versus.Spread(n, int(all))), nil, read)
 				return err
 			}}
@@ -30,7 +30,7 @@ func BenchmarkQueryBeside(b *testing.B) {
 	})
 	b.Run("upsert", func(b *testing.B) {
 		beside(b, "`upsert`, 64 callers, while queries look at everything without end", theirs, func() *versus.Callers {
-			return &versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
+			return &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
 				doc, _ := all.append(nil, versus.Spread(n, int(all)), n%revisions)
 				_, err := request(l.conns[caller%connections], subject("upsert", ordersCollection, versus.Spread(n, int(all))), doc, written)
 				return err
@@ -62,6 +62,10 @@ func beside(b *testing.B, what string, conns []*nats.Conn, work func() *versus.C
 	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	b.ReportMetric(milliseconds(loud.P99()), "lapse-p99-ms")
 	b.ReportMetric(milliseconds(quiet.P99()), "peer-p99-ms")
+	if !versus.Quick { // whose rounds are too short for that
+		versus.Report(b, versus.Row{Work: what + ", p99", Peer: "without them", Unit: " ms",
+			Lapse: milliseconds(loud.P99()), Other: milliseconds(quiet.P99()), Ratio: float64(loud.P99()) / float64(quiet.P99())})
+	}
 	b.ReportMetric(float64(others.ran.Load())/scanning.Seconds(), "scans/s")
 	b.ReportMetric(float64(others.refused.Load())/scanning.Seconds(), "scans-refused/s")
 }

@@ -12,13 +12,13 @@ import (
 func BenchmarkQueryIngest(b *testing.B) {
 	indexed := startOrders(b, "/customer", "/status", "/total")
 	plain := startOrders(b)
-	versus.Run(b, "upserts in batches, three included paths", ingest(b, indexed), versus.Peer{Name: "none", Round: ingest(b, plain)})
+	versus.Run(b, "upserts in batches, three included paths", ingest(b, indexed), versus.Peer{Name: "no included paths", Round: ingest(b, plain)})
 }
 
 func ingest(b *testing.B, l *loaded) versus.Side {
 	const batch, callers = 100, 16
 	all, _ := sizes()
-	batches := 500
+	batches := versus.Size(500, 100)
 	if testing.Short() {
 		batches = 50
 	}
@@ -37,7 +37,7 @@ func ingest(b *testing.B, l *loaded) versus.Side {
 			}
 			bodies[i] = body.end()
 		}
-		clock := versus.Start()
+		clock := versus.Start(l.PID())
 		err := l.write(callers, batches, func(i int) ([]byte, int) { return bodies[i], batch })
 		rate := clock.Stop(batches * batch)
 		if err != nil {

@@ -28,16 +28,16 @@ type lapseStore func(caller int, body string) (reply []byte, err error)
 // the benchmarks.
 var ways = []struct {
 	name string
-	open func(b *testing.B, l *loaded) lapseStore
+	open func(b *testing.B, l *loaded) (ask lapseStore, process int) // that answers, 0 is this one
 }{
-	{"requests", func(_ *testing.B, l *loaded) lapseStore { return l.query }},
+	{"requests", func(_ *testing.B, l *loaded) (lapseStore, int) { return l.query, l.PID() }},
 	{"in-process", inProcess}, // the last, as it ends the others
 }
 
 // inProcess asks the engine that answers the requests, as SQLite is asked: by a
 // function call. It takes the projection from the processor, so nobody else can
 // ask from then on.
-func inProcess(b *testing.B, l *loaded) lapseStore {
+func inProcess(b *testing.B, l *loaded) (lapseStore, int) {
 	l.Stop()
 	projection, err := projections.Open(filepath.Join(l.Dir, "projection", "main"), projections.Options{})
 	if err != nil {
@@ -57,7 +57,7 @@ func inProcess(b *testing.B, l *loaded) lapseStore {
 	return func(_ int, body string) ([]byte, error) {
 		reply, err := engine.Answer(context.Background(), projection, query.Ask{Collection: ordersCollection, Body: []byte(body), Now: now, Room: room})
 		return reply.Body, err
-	}
+	}, 0
 }
 
 func (ask lapseStore) customer(caller int, name string) (int, error) {

@@ -10,7 +10,7 @@ import (
 
 // queryRound is how long callers ask in one round. It is short, as there are
 // many benchmarks on the one large set of orders.
-const queryRound = time.Second / 2
+var queryRound = versus.Size(500*time.Millisecond, 200*time.Millisecond)
 
 // manyCallers ask where one caller would leave the machine idle.
 const manyCallers = 16
@@ -21,7 +21,7 @@ func sizes() (large, small orders) {
 	if testing.Short() {
 		return 20_000, 2_000
 	}
-	return 1_000_000, 10_000
+	return versus.Size[orders](1_000_000, 100_000), versus.Size[orders](10_000, 1_000)
 }
 
 // BenchmarkQuery asks a database with a million orders, loaded once.
@@ -37,8 +37,8 @@ func BenchmarkQuery(b *testing.B) {
 		b.Run("equality", func(b *testing.B) { benchmarkEquality(b, s) })
 		b.Run("large-to-small", func(b *testing.B) {
 			byCallers(b, func(b *testing.B, callers int) {
-				versus.Run(b, fmt.Sprintf("query for 10 of 1,000,000 documents by an index, %s", countCallers(callers)), askCustomers(b, callers, large, lapseStore(l.query)),
-					versus.Peer{Name: "the same of 10,000 documents", Round: askCustomers(b, callers, small, lapseStore(s.query))})
+				versus.Run(b, queryWork(large, "requests", callers), askCustomers(b, l.PID(), callers, large, lapseStore(l.query)),
+					versus.Peer{Name: fmt.Sprintf("the same of %s documents", small), Round: askCustomers(b, s.PID(), callers, small, lapseStore(s.query))})
 			})
 		})
 	})
@@ -46,21 +46,26 @@ func BenchmarkQuery(b *testing.B) {
 		peer := startSQLite(b, large, manyCallers)
 		for _, way := range ways {
 			b.Run(way.name, func(b *testing.B) {
-				ours := way.open(b, l)
+				ours, process := way.open(b, l)
 				b.Run("equality", func(b *testing.B) {
 					byCallers(b, func(b *testing.B, callers int) {
-						versus.Run(b, fmt.Sprintf("query for 10 of 1,000,000 documents by an index, %s, %s", way.name, countCallers(callers)), askCustomers(b, callers, large, ours),
-							versus.Peer{Name: sqliteName + " in process, index on the JSON path", Round: askCustomers(b, callers, large, peer)})
+						versus.Run(b, queryWork(large, way.name, callers), askCustomers(b, process, callers, large, ours),
+							versus.Peer{Name: sqlitePeer + " in process, index on the JSON path", Round: askCustomers(b, 0, callers, large, peer)})
 					})
 				})
 				b.Run("scan", func(b *testing.B) {
 					found := int(l.heavy.Load())
-					versus.Run(b, "query that looks at 1,000,000 documents for two fields, "+way.name, scanOnce(b, found, ours),
-						versus.Peer{Name: sqliteName + " in process", Round: scanOnce(b, found, peer)})
+					versus.Run(b, fmt.Sprintf("query that looks at %s documents for two fields, %s", large, way.name), scanOnce(b, process, found, ours),
+						versus.Peer{Name: sqlitePeer + " in process", Round: scanOnce(b, 0, found, peer)})
 				})
 			})
 		}
 	})
+}
+
+// queryWork is what the table calls a query by an index.
+func queryWork(all orders, way string, callers int) string {
+	return fmt.Sprintf("query for %d of %s documents by an index, %s, %s", perCustomer, all, way, countCallers(callers))
 }
 
 // warm reads all orders once, so that they are where a database in use has
@@ -78,15 +83,16 @@ func byCallers(b *testing.B, run func(b *testing.B, callers int)) {
 	}
 }
 
-// askCustomers fetches the orders of random customers.
-func askCustomers(b *testing.B, callers int, all orders, from store) versus.Side {
-	return fetchCustomers(b, callers, func(caller, n int) (int, error) {
+// askCustomers fetches the orders of random customers. process is the one that
+// answers, 0 if it is this one, also below.
+func askCustomers(b *testing.B, process, callers int, all orders, from store) versus.Side {
+	return fetchCustomers(b, process, callers, func(caller, n int) (int, error) {
 		return from.customer(caller, customer(all.random(n)))
 	})
 }
 
-func fetchCustomers(b *testing.B, callers int, fetch func(caller, n int) (found int, err error)) versus.Side {
-	side := &versus.Callers{N: callers, For: queryRound, Do: func(caller, n int) error {
+func fetchCustomers(b *testing.B, process, callers int, fetch func(caller, n int) (found int, err error)) versus.Side {
+	side := &versus.Callers{N: callers, For: queryRound, Process: process, Do: func(caller, n int) error {
 		found, err := fetch(caller, n)
 		if err == nil && found != perCustomer {
 			err = fmt.Errorf("%d orders of a customer, want %d", found, perCustomer)
@@ -100,8 +106,8 @@ func fetchCustomers(b *testing.B, callers int, fetch func(caller, n int) (found 
 // batch that gets the same ones by their ids.
 func benchmarkEquality(b *testing.B, l *loaded) {
 	byCallers(b, func(b *testing.B, callers int) {
-		versus.Run(b, fmt.Sprintf("query for 10 of %d documents by an index, %s", l.orders, countCallers(callers)), askCustomers(b, callers, l.orders, lapseStore(l.query)),
-			versus.Peer{Name: "`batch` get of the same ten ids", Round: fetchCustomers(b, callers, func(caller, n int) (int, error) {
+		versus.Run(b, queryWork(l.orders, "requests", callers), askCustomers(b, l.PID(), callers, l.orders, lapseStore(l.query)),
+			versus.Peer{Name: "`batch` get of the same ten ids", Round: fetchCustomers(b, l.PID(), callers, func(caller, n int) (int, error) {
 				return l.byID(caller, l.random(n))
 			})})
 	})
@@ -109,9 +115,9 @@ func benchmarkEquality(b *testing.B, l *loaded) {
 
 // scanOnce is a round of one query that looks at every order; what is counted
 // are orders.
-func scanOnce(b *testing.B, want int, from store) versus.Side {
+func scanOnce(b *testing.B, process, want int, from store) versus.Side {
 	return func() versus.Rate {
-		clock := versus.Start()
+		clock := versus.Start(process)
 		scanned, found, err := from.scan()
 		rate := clock.Stop(scanned)
 		if err != nil {
@@ -126,8 +132,8 @@ func scanOnce(b *testing.B, want int, from store) versus.Side {
 
 // benchmarkCount counts most orders by a range of an index.
 func benchmarkCount(b *testing.B, l *loaded) {
-	versus.Alone(b, "`count` of a range of an index", "entries", versus.Goal{}, func() versus.Rate {
-		clock := versus.Start()
+	versus.Alone(b, fmt.Sprintf("`count` of a range of an index, %s documents", l.orders), "entries", versus.Goal{}, func() versus.Rate {
+		clock := versus.Start(l.PID())
 		counted, err := lapseStore(l.query).count()
 		rate := clock.Stop(counted)
 		if err != nil {

@@ -8,4 +8,5 @@ import _ "github.com/mattn/go-sqlite3"
 const (
 	sqliteDriver = "sqlite3"
 	sqliteName   = "sqlite=cgo"
+	sqlitePeer   = "SQLite in C (mattn/go-sqlite3)"
 )

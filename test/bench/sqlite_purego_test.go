@@ -9,4 +9,5 @@ import _ "modernc.org/sqlite"
 const (
 	sqliteDriver = "sqlite"
 	sqliteName   = "sqlite=purego"
+	sqlitePeer   = "SQLite (modernc.org/sqlite)"
 )

@@ -16,7 +16,9 @@ type Row struct {
 	Lapse float64 // median
 	Other float64 `json:",omitempty"` // the peer's
 	Ratio float64 `json:",omitempty"` // of Lapse to Other, by the median of rounds
-	Goal  Goal
+	Goal  Goal    `json:",omitzero"`
+
+	Benchmark string // that gives the row, as testing names it; Report fills it in
 }
 
 // Goal is what a row is to reach, by Ratio or, without a peer, by Lapse. The
@@ -42,6 +44,7 @@ func Report(b *testing.B, r Row) {
 	if name == "" {
 		return
 	}
+	r.Benchmark = b.Name()
 	line, err := json.Marshal(r)
 	if err != nil {
 		b.Fatal(err)

@@ -13,7 +13,10 @@ import (
 
 // Quick tells whether benchmarks are to be short: `make bench-quick` compares
 // what they give with what short ones gave before.
-var Quick = os.Getenv("LAPSE_BENCH_QUICK") != ""
+var Quick = os.Getenv(QuickEnv) != ""
+
+// QuickEnv is set for short benchmarks.
+const QuickEnv = "LAPSE_BENCH_QUICK"
 
 // Size returns how much of something a benchmark is to do: quick where it is to
 // be short.
