@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -118,7 +117,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		b.Fatal(err)
 	}
 	peer := &consumer{b, versus.JetStream(b, benchConn(b, server.ConnectLog)), log.db.LogStream()}
-	versus.Run(b, fmt.Sprintf("catch-up: read the log and fold it, %d events", events), func() versus.Rate {
+	versus.Run(b, "catch-up: read the log and fold it, "+versus.Size("1,000,000", "100,000")+" events", func() versus.Rate {
 		store, err := projections.Open(b.TempDir(), projections.Options{})
 		if err != nil {
 			b.Fatal(err)

@@ -83,7 +83,7 @@ func (p *publisher) round(n int) versus.Rate {
 	var last jetstream.PubAckFuture
 	for _, m := range messages {
 		var err error
-		if last, err = p.js.PublishMsgAsync(m); err != nil {
+		if last, err = p.js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute)); err != nil {
 			p.b.Fatal(err)
 		}
 	}

@@ -62,20 +62,20 @@ func BenchmarkMutations(b *testing.B) {
 	}
 }
 
-// upserter publishes upserts in rounds.
-type upserter struct {
+// mutator publishes upserts in rounds.
+type mutator struct {
 	*publisher
 	documents, published int
 	rnd                  *rand.Rand
 }
 
-func startUpserter(b *testing.B, url string) *upserter {
+func startUpserter(b *testing.B, url string) *mutator {
 	b.Helper()
-	return &upserter{publisher: publishTo(b, versus.Connect(b, url)), rnd: rand.New(rand.NewPCG(1, 2))}
+	return &mutator{publisher: publishTo(b, versus.Connect(b, url)), rnd: rand.New(rand.NewPCG(1, 2))}
 }
 
 // upserts makes n messages, before the clock starts.
-func (u *upserter) upserts(n int) []*nats.Msg {
+func (u *mutator) upserts(n int) []*nats.Msg {
 	all := make([]*nats.Msg, n)
 	for i := range all {
 		document := u.documents
@@ -92,7 +92,7 @@ func (u *upserter) upserts(n int) []*nats.Msg {
 
 // round publishes n upserts to a process and returns the rate when they are done
 // there.
-func (u *upserter) round(n, process int, done func()) versus.Rate {
+func (u *mutator) round(n, process int, done func()) versus.Rate {
 	all := u.upserts(n)
 	clock := versus.Start(process)
 	for _, m := range all {
