@@ -42,7 +42,8 @@ func (s *stored) get(caller, n int) error {
 // BenchmarkGet reads documents by request, against a service that sends back a
 // body of the size of the reply, and against NATS KV. The service is asked on as
 // many subjects as there are documents, since looking up who listens to a
-// subject is a good part of what a request costs a NATS server.
+// subject is a good part of what a request costs a NATS server. Redis, where there
+// is one, shows what another protocol would cost.
 func BenchmarkGet(b *testing.B) {
 	const documents = 20_000
 	s := startStored(b, documents)
@@ -53,6 +54,14 @@ func BenchmarkGet(b *testing.B) {
 	body := bytes.Clone(reply.Data)
 	service := versus.StartEcho(b)
 	echo := versus.Connections(b, service.URL, connections)
+	redis := startRedis(b, false)
+	if redis != nil {
+		for n := range documents {
+			if err := redis.put(1, n); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
 	for _, callers := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			side := func(process int, get func(caller, n int) error) versus.Side {
@@ -60,12 +69,19 @@ func BenchmarkGet(b *testing.B) {
 					return get(caller, versus.Spread(n, documents))
 				}}).Round(b)
 			}
-			versus.Run(b, fmt.Sprintf("`get` by request, %s", countCallers(callers)), side(s.PID(), s.get),
-				versus.Peer{Name: "echo service", Goal: versus.AtLeast(0.9), Round: side(service.PID, func(caller, n int) error {
+			peers := []versus.Peer{
+				{Name: "echo service", Goal: versus.AtLeast(0.9), Round: side(service.PID, func(caller, n int) error {
 					_, err := echo[caller%connections].Request(versus.EchoSubject+"."+versus.ID(n), body, timeout)
 					return err
 				})},
-				versus.Peer{Name: "NATS KV `Get`", Goal: versus.AtLeast(1), Round: side(s.kv.PID, s.kv.get)})
+				{Name: "NATS KV `Get`", Goal: versus.AtLeast(1), Round: side(s.kv.PID, s.kv.get)},
+			}
+			if redis != nil {
+				peers = append(peers, versus.Peer{Name: "Redis `GET`", Round: side(redis.PID, func(_, n int) error {
+					return redis.get(callers, n)
+				})})
+			}
+			versus.Run(b, fmt.Sprintf("`get` by request, %s", countCallers(callers)), side(s.PID(), s.get), peers...)
 		})
 	}
 }

@@ -8,6 +8,7 @@ require (
 	github.com/lapsedb/lapse v0.0.0
 	github.com/mattn/go-sqlite3 v1.14.52
 	github.com/nats-io/nats.go v1.55.0
+	github.com/redis/go-redis/v9 v9.23.0
 	modernc.org/sqlite v1.60.1
 )
 
@@ -59,6 +60,7 @@ require (
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
 	github.com/synadia-io/orbit.go/jetstreamext v0.3.1 // indirect
 	github.com/synadia-io/orbit.go/natsext v0.1.2 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/exp v0.0.0-20240823005443-9b4947da3948 // indirect

@@ -22,7 +22,8 @@ var upsertGoals = map[processor.Durability]struct {
 }
 
 // BenchmarkUpsert stores documents by request, one at a time or a hundred,
-// against NATS KV with as many callers, keys and bytes, and as durable.
+// against NATS KV with as many callers, keys and bytes, and as durable, and against
+// Redis where there is one.
 func BenchmarkUpsert(b *testing.B) {
 	for _, durability := range []processor.Durability{processor.OS, processor.Fsync} {
 		b.Run(string(durability), func(b *testing.B) { benchmarkUpsert(b, durability) })
@@ -35,10 +36,12 @@ func benchmarkUpsert(b *testing.B, durability processor.Durability) {
 	l.create(b, "orders", client.DefaultTTL(time.Hour))
 	conns := versus.Connections(b, l.URL(), connections)
 	peer := startKV(b, durability == processor.Fsync)
-	name := "NATS KV `Put`"
+	name, redisName := "NATS KV `Put`", "Redis `SET` with `EX`, `appendfsync everysec`"
 	if durability == processor.Fsync {
 		name += ", `sync_interval: always`"
+		redisName = "Redis `SET` with `EX`, `appendfsync always`"
 	}
+	redis := startRedis(b, durability == processor.Fsync)
 	goals := upsertGoals[durability]
 	put := func(callers int) versus.Side {
 		return (&versus.Callers{N: callers, For: roundTime, Process: peer.PID, Do: func(caller, n int) error {
@@ -52,8 +55,14 @@ func benchmarkUpsert(b *testing.B, durability processor.Durability) {
 				_, err := request(conns[caller%connections], subject("upsert", "orders", n), versus.Document(n), written)
 				return err
 			}}
-			versus.Run(b, fmt.Sprintf("`upsert` by request, %s, `%s`", countCallers(callers), durability), ours.Round(b),
-				versus.Peer{Name: name, Goal: goals.callers[callers], Round: put(callers)})
+			peers := []versus.Peer{{Name: name, Goal: goals.callers[callers], Round: put(callers)}}
+			if redis != nil {
+				set := &versus.Callers{N: callers, For: roundTime, Process: redis.PID, Do: func(_, n int) error {
+					return redis.put(callers, versus.Spread(n, documents))
+				}}
+				peers = append(peers, versus.Peer{Name: redisName, Round: set.Round(b)})
+			}
+			versus.Run(b, fmt.Sprintf("`upsert` by request, %s, `%s`", countCallers(callers), durability), ours.Round(b), peers...)
 		})
 	}
 	b.Run("batch", func(b *testing.B) {
