@@ -38,8 +38,9 @@ type expiry struct {
 func (e expiry) late() time.Duration { return e.stored.Sub(e.due) }
 
 // expiries reads all DocumentExpired of a collection from the log. There has to
-// be exactly one for each version, and none before the version is due.
-func expiries(b *testing.B, l *lapse, collection string, versions []version) []expiry {
+// be exactly one for each version, of document first and those that follow, and
+// none before the version is due.
+func expiries(b *testing.B, l *lapse, collection string, first int, versions []version) []expiry {
 	b.Helper()
 	subject := "lapse.main.events." + collection + ".DocumentExpired"
 	all := make([]expiry, 0, len(versions))
@@ -48,8 +49,8 @@ func expiries(b *testing.B, l *lapse, collection string, versions []version) []e
 		header := m.Headers()
 		id := header.Get(schema.HeaderID)
 		n, err := documentNumber(id)
-		if err != nil || n >= len(versions) {
-			return fmt.Errorf("%q was never stored: %w", id, err)
+		if n -= first; err != nil || n < 0 || n >= len(versions) {
+			return fmt.Errorf("%q expired: %v", id, err)
 		}
 		v := versions[n]
 		logTime, err := strconv.ParseInt(header.Get(schema.HeaderTime), 10, 64)
@@ -132,12 +133,12 @@ func storeDue(b *testing.B, l *lapse, collection string, documents int, due int6
 	var late atomic.Bool
 	inBatches(b, l.URL(), 0, documents, func(nc *nats.Conn, from, to int) error {
 		for {
-			ttl := due - time.Now().Unix()
-			if ttl < 1 {
+			ttl := time.Duration(due-time.Now().Unix()) * time.Second
+			if ttl < time.Second {
 				late.Store(true)
 				return nil
 			}
-			if err := storeBatch(nc, collection, from, versions[from:to], func(int) int64 { return ttl }); err != nil {
+			if err := storeBatch(nc, collection, from, versions[from:to], func(int) time.Duration { return ttl }); err != nil {
 				return err
 			}
 			if !slices.ContainsFunc(versions[from:to], func(v version) bool { return v.due != due }) {
@@ -182,13 +183,17 @@ func inBatches(b *testing.B, url string, from, to int, do func(nc *nats.Conn, fr
 }
 
 // storeBatch upserts as many documents as there are versions, beginning with
-// document first, by one request, each with a ttl of its own.
-func storeBatch(nc *nats.Conn, collection string, first int, versions []version, ttl func(n int) int64) error {
+// document first, by one request, each with a ttl of its own unless that is 0.
+func storeBatch(nc *nats.Conn, collection string, first int, versions []version, ttl func(n int) time.Duration) error {
 	var body batchBody
 	for i := range versions {
 		body.next("upsert", first+i)
 		body.text = append(body.text, `,"body":`...)
-		body.text = append(body.text, versus.DocumentWith(first+i, fmt.Sprintf(`"ttl":%d,`, ttl(first+i)))...)
+		members := ""
+		if own := ttl(first + i); own != 0 {
+			members = fmt.Sprintf(`"ttl":%d,`, seconds(own))
+		}
+		body.text = append(body.text, versus.DocumentWith(first+i, members)...)
 		body.text = append(body.text, '}')
 	}
 	reply, err := request(nc, "lapse.main.api.batch."+collection, body.end(), read)
@@ -209,10 +214,12 @@ func storeBatch(nc *nats.Conn, collection string, first int, versions []version,
 	}
 	for i := range versions {
 		second := number(`"_ts":`)
-		versions[i] = version{uint64(number(`"_etag":"`)), second + ttl(first+i)}
+		versions[i] = version{uint64(number(`"_etag":"`)), second + seconds(ttl(first+i))}
 	}
 	return nil
 }
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
 // unexpired is how many documents have a deadline and no DocumentExpired.
 func unexpired(l *lapse) (int64, error) {

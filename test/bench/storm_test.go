@@ -141,7 +141,7 @@ const stormPoll = 50 * time.Millisecond
 // fails unless there is one for each version, none of them early.
 func (s *storm) took(b *testing.B) time.Duration {
 	b.Helper()
-	all := expiries(b, s.lapse, stormCollection, s.versions)
+	all := expiries(b, s.lapse, stormCollection, 0, s.versions)
 	return all[len(all)-1].late()
 }
 

@@ -139,6 +139,18 @@ func echo(nc *nats.Conn) error {
 	return nc.Flush()
 }
 
+// Settle waits until processes, and this one, have nothing left to do: until they
+// used less than a tenth of a processor for a second, or the limit has passed.
+func Settle(limit time.Duration, processes ...int) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		before := cpu(processes)
+		time.Sleep(time.Second)
+		if cpu(processes)-before < time.Second/10 {
+			return
+		}
+	}
+}
+
 // clockTicks is in which /proc counts processor time: 100 a second on every
 // Linux that Go runs on.
 const clockTicks = time.Second / 100
