@@ -169,6 +169,12 @@ func latenessOfMarkers(b *testing.B, waiting []int) (stored [][]time.Duration) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		var late []time.Duration
+		watched := make(chan error, 1)
+		go func() {
+			late, err = watchMarkers(ctx, messages, subject)
+			watched <- err
+		}()
 		storeProbes(b, func(from int) error {
 			for n := from; n < from+probeBatch; n++ {
 				if _, err := js.Publish(ctx, subject+versus.ID(n), versus.Document(n), jetstream.WithMsgTTL(probeTTL(n))); err != nil {
@@ -177,37 +183,44 @@ func latenessOfMarkers(b *testing.B, waiting []int) (stored [][]time.Duration) {
 			}
 			return nil
 		})
-		due := make(map[string]time.Time, probes)
-		var late []time.Duration
-		for len(late) < probes {
-			m, err := messages.Next(jetstream.NextContext(ctx))
-			if err != nil {
-				b.Fatalf("%d of %d keys have a marker: %v", len(late), probes, err)
-			}
-			meta, err := m.Metadata()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if m.Headers().Get(jetstream.MarkerReasonHeader) == "" {
-				n, err := documentNumber(strings.TrimPrefix(m.Subject(), subject))
-				if err != nil {
-					b.Fatal(err)
-				}
-				due[m.Subject()] = meta.Timestamp.Add(probeTTL(n))
-				continue
-			}
-			at, ok := due[m.Subject()]
-			if !ok || meta.Timestamp.Before(at) {
-				b.Fatalf("%s expired at %s, due at %s", m.Subject(), meta.Timestamp, at)
-			}
-			delete(due, m.Subject())
-			late = append(late, meta.Timestamp.Sub(at))
+		if err := <-watched; err != nil {
+			b.Fatal(err)
 		}
 		messages.Stop()
 		cancel()
 		stored = append(stored, late)
 	}
 	return stored
+}
+
+// watchMarkers reads probes and their markers, and returns how late these are.
+func watchMarkers(ctx context.Context, messages jetstream.MessagesContext, subject string) (late []time.Duration, err error) {
+	due := make(map[string]time.Time, probes)
+	for len(late) < probes {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("%d of %d keys have a marker: %w", len(late), probes, err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, err
+		}
+		if m.Headers().Get(jetstream.MarkerReasonHeader) == "" {
+			n, err := documentNumber(strings.TrimPrefix(m.Subject(), subject))
+			if err != nil {
+				return nil, err
+			}
+			due[m.Subject()] = meta.Timestamp.Add(probeTTL(n))
+			continue
+		}
+		at, ok := due[m.Subject()]
+		if !ok || meta.Timestamp.Before(at) {
+			return nil, fmt.Errorf("%s expired at %s, due at %s", m.Subject(), meta.Timestamp, at)
+		}
+		delete(due, m.Subject())
+		late = append(late, meta.Timestamp.Sub(at))
+	}
+	return late, nil
 }
 
 // latenessOfRedis returns how late clients were notified that keys have expired.
