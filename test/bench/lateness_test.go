@@ -74,13 +74,16 @@ func BenchmarkLateness(b *testing.B) {
 	flat.Ratio = flat.Lapse / flat.Other
 	b.ReportMetric(flat.Ratio, "last-to-first")
 	versus.Report(b, flat)
-	for name, theirs := range map[string][][]time.Duration{kvMarkers: keys, "Redis, notified of `expired`": redis} {
-		for i, late := range theirs {
-			row := versus.Row{Work: fmt.Sprintf("lateness while %s others wait, p50", thousands(latenessOfPeers[i])), Peer: name, Unit: " ms",
+	for _, peer := range []struct {
+		name string
+		late [][]time.Duration
+	}{{kvMarkers, keys}, {"Redis, notified of `expired`", redis}} {
+		for i, late := range peer.late {
+			row := versus.Row{Work: fmt.Sprintf("lateness while %s others wait, p50", thousands(latenessOfPeers[i])), Peer: peer.name, Unit: " ms",
 				Lapse: milliseconds(ours[i], 0.5), Other: milliseconds(late, 0.5)}
 			row.Ratio = row.Lapse / row.Other
 			versus.Report(b, row)
-			b.Logf("%s, %d wait: p50 %v, p99 %v", name, latenessOfPeers[i], versus.Quantile(late, 0.5), versus.Quantile(late, 0.99))
+			b.Logf("%s, %d wait: p50 %v, p99 %v", peer.name, latenessOfPeers[i], versus.Quantile(late, 0.5), versus.Quantile(late, 0.99))
 		}
 	}
 }
