@@ -51,8 +51,8 @@ func startMarkers(b *testing.B) *markers {
 }
 
 // put stores keys from to to as Create with a TTL does, but for the revision
-// that it expects, and without waiting for each. ttl is asked for when one is
-// sent. A key is stored within the time that filling the window takes.
+// that it expects, and without waiting for each. ttl is asked for when a key is
+// sent.
 func (k *markers) put(b *testing.B, from, to int, ttl func(n int) time.Duration) {
 	b.Helper()
 	inBatches(b, k.URL, from, to, func(nc *nats.Conn, from, to int) error {
@@ -65,8 +65,7 @@ func (k *markers) put(b *testing.B, from, to int, ttl func(n int) time.Duration)
 		}
 		defer js.CleanupPublisher()
 		for n := from; n < to; n++ {
-			seconds := ttl(n)
-			if _, err := js.PublishAsync(markersPrefix+versus.ID(n), versus.Document(n), jetstream.WithMsgTTL(seconds)); err != nil {
+			if _, err := js.PublishAsync(markersPrefix+versus.ID(n), versus.Document(n), jetstream.WithMsgTTL(ttl(n))); err != nil {
 				return err
 			}
 		}
