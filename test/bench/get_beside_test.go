@@ -59,7 +59,7 @@ func upsertForever(url string, ready func()) error {
 func benchmarkGetBeside(b *testing.B, callers int) {
 	l := startLapse(b, processor.OS)
 	load(b, l.create(b, "orders", client.DefaultTTL(time.Hour)), 0, besideDocuments, versus.Document)
-	l.create(b, besideWritten, client.DefaultTTL(time.Hour))
+	load(b, l.create(b, besideWritten, client.DefaultTTL(time.Hour)), 0, besideDocuments, versus.Document)
 	l.create(b, "short", client.TTLPerDocument())
 	conns := versus.Connections(b, l.URL(), connections)
 	get := func() *versus.Callers {

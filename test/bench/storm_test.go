@@ -247,7 +247,7 @@ func benchmarkStormBeside(b *testing.B, callers int) {
 	beside := &versus.Callers{N: callers, For: 10 * timeout, Do: get, Until: past.Load}
 	quietRound, besideRound := quiet.Round(b), beside.Round(b)
 	var rates []float64
-	versus.Alternate(b, stormRounds, false, func() versus.Rate {
+	versus.Alternate(b, versus.Size(stormRounds, 1), false, func() versus.Rate {
 		s := startStorm(b, func(l *lapse) { load(b, l.create(b, "orders"), 0, documents, versus.Document) })
 		defer s.end()
 		conns = versus.Connections(b, s.URL(), connections)
