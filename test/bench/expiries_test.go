@@ -1,166 +1,228 @@
 package bench
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// expiry is a DocumentExpired as a client reads it from the log.
-type expiry struct {
-	id       string
-	previous string
-	deadline int64     // s
-	logTime  int64     // ms
-	stored   time.Time // by NATS
+// version is a document as it was last stored: the sequence of its event, and
+// the second from which it does not exist any more.
+type version struct {
+	seq uint64
+	due int64
 }
 
-// expiries reads the next DocumentExpired of a collection from the log. Each
-// has to be of another version and none before its deadline.
-func expiries(b *testing.B, l *lapse, collection string, n int) []expiry {
+// expiry is a DocumentExpired as a client reads it from the log.
+type expiry struct {
+	due     time.Time
+	logTime time.Time
+	stored  time.Time // by NATS
+}
+
+// late is how long after it was due the log had it.
+func (e expiry) late() time.Duration { return e.stored.Sub(e.due) }
+
+// expiries reads all DocumentExpired of a collection from the log. There has to
+// be exactly one for each version, of document first and those that follow, and
+// none before the version is due.
+func expiries(b *testing.B, l *lapse, collection string, first int, versions []version) []expiry {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	js := versus.JetStream(b, versus.Connect(b, l.URL()))
-	ordered, err := js.OrderedConsumer(ctx, "LAPSE_main", jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{"lapse.main.events." + collection + ".DocumentExpired"},
+	subject := "lapse.main.events." + collection + ".DocumentExpired"
+	all := make([]expiry, 0, len(versions))
+	seen := make([]bool, len(versions))
+	readAll(b, l.URL(), "LAPSE_main", subject, func(m jetstream.Msg, stored time.Time) error {
+		header := m.Headers()
+		id := header.Get(schema.HeaderID)
+		n, err := documentNumber(id)
+		if n -= first; err != nil || n < 0 || n >= len(versions) {
+			return fmt.Errorf("%q expired: %v", id, err)
+		}
+		v := versions[n]
+		logTime, err := strconv.ParseInt(header.Get(schema.HeaderTime), 10, 64)
+		e := expiry{time.Unix(v.due, 0), time.UnixMilli(logTime), stored}
+		switch {
+		case err != nil:
+			return err
+		case seen[n]:
+			return fmt.Errorf("%s expired twice", id)
+		case header.Get(schema.HeaderPrevious) != strconv.FormatUint(v.seq, 10):
+			return fmt.Errorf("%s expired as version %s, stored was %d", id, header.Get(schema.HeaderPrevious), v.seq)
+		case header.Get(schema.HeaderDeadline) != strconv.FormatInt(v.due, 10):
+			return fmt.Errorf("%s has the deadline %s, not %d", id, header.Get(schema.HeaderDeadline), v.due)
+		case e.logTime.Before(e.due) || e.stored.Before(e.due):
+			return fmt.Errorf("%s expired early: %+v", id, e)
+		}
+		seen[n] = true
+		all = append(all, e)
+		return nil
 	})
+	if len(all) != len(versions) {
+		b.Fatalf("%d of %d documents expired", len(all), len(versions))
+	}
+	return all
+}
+
+// documentNumber returns the number of a document by its id, which needs no
+// escapes.
+func documentNumber(id string) (int, error) {
+	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+	if err == nil && versus.ID(n) != id {
+		err = fmt.Errorf("no id: %q", id)
+	}
+	return n, err
+}
+
+// readAll reads what is in a stream by now. do gets each message and when it was
+// stored.
+func readAll(b *testing.B, url, stream, subject string, do func(m jetstream.Msg, stored time.Time) error) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*timeout)
+	defer cancel()
+	nc := versus.Connect(b, url)
+	defer nc.Close()
+	ordered, err := versus.JetStream(b, nc).OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	if err != nil {
 		b.Fatal(err)
+	}
+	if info, err := ordered.Info(ctx); err != nil {
+		b.Fatal(err)
+	} else if info.NumPending == 0 && info.Delivered.Stream == 0 {
+		return
 	}
 	messages, err := ordered.Messages()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer messages.Stop()
-	all := make([]expiry, 0, n)
-	seen := make(map[string]bool, n)
-	for len(all) < n {
+	for pending := uint64(1); pending > 0; {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			b.Fatalf("%d of %d expired within %s: %v", len(all), n, timeout, err)
+			b.Fatal(err)
 		}
-		e, err := readExpiry(m)
+		meta, err := m.Metadata()
+		if err == nil {
+			err = do(m, meta.Timestamp)
+		}
 		if err != nil {
 			b.Fatal(err)
 		}
-		if e.logTime < e.deadline*1000 || e.stored.UnixMilli() < e.deadline*1000 {
-			b.Fatalf("%s expired early: %+v", e.id, e)
-		}
-		version := e.id + " " + e.previous
-		if seen[version] {
-			b.Fatalf("%s expired twice: %+v", e.id, e)
-		}
-		seen[version] = true
-		all = append(all, e)
+		pending = meta.NumPending
 	}
-	return all
 }
 
-func readExpiry(m jetstream.Msg) (e expiry, err error) {
-	header := m.Headers()
-	e.id, e.previous = header.Get(schema.HeaderID), header.Get(schema.HeaderPrevious)
-	meta, err := m.Metadata()
-	if err != nil {
-		return e, err
-	}
-	e.stored = meta.Timestamp
-	if e.deadline, err = strconv.ParseInt(header.Get(schema.HeaderDeadline), 10, 64); err != nil {
-		return e, err
-	}
-	e.logTime, err = strconv.ParseInt(header.Get(schema.HeaderTime), 10, 64)
-	return e, err
-}
-
-// BenchmarkLateness says how long after their deadline documents with a short
-// ttl expire while many others wait: log time minus deadline, in ms. stored-p99
-// is the same by the time at which the log had it.
-func BenchmarkLateness(b *testing.B) {
-	const waiting, probes = 100_000, 1_000
-	l := startLapse(b, processor.OS)
-	load(b, l.create(b, "waiting", client.DefaultTTL(time.Hour)), 0, waiting, versus.Document)
-	probed := l.create(b, "probes", client.TTLPerDocument())
-	var late, stored []float64
-	for b.Loop() {
-		from := len(late)
-		for n := from; n < from+probes; n += probes / 20 {
-			load(b, probed, n, n+probes/20, func(n int) []byte {
-				return versus.DocumentWith(n, fmt.Sprintf(`"ttl":%d,`, 1+n%3))
-			})
-			time.Sleep(50 * time.Millisecond) // so that they come at any part of a second
-		}
-		for _, e := range expiries(b, l, "probes", from+probes)[from:] {
-			late = append(late, float64(e.logTime-e.deadline*1000))
-			stored = append(stored, float64(e.stored.UnixMilli()-e.deadline*1000))
-		}
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(versus.Quantile(late, 0.50), "p50-ms")
-	b.ReportMetric(versus.Quantile(late, 0.99), "p99-ms")
-	b.ReportMetric(versus.Quantile(late, 1), "max-ms")
-	b.ReportMetric(versus.Quantile(stored, 0.99), "stored-p99-ms")
-}
-
-// BenchmarkBurst lets many documents come due in one second and says how many
-// expire a second, from then until the last DocumentExpired is in the log.
-func BenchmarkBurst(b *testing.B) {
-	const documents, ahead = 100_000, 15 // s
-	l := startLapse(b, processor.OS)
-	var rates []float64
-	for b.Loop() {
-		name := fmt.Sprintf("burst%d", len(rates))
-		due := time.Now().Unix() + ahead
-		loadDue(b, l.create(b, name, client.TTLPerDocument()), documents, due)
-		if time.Now().Unix() >= due {
-			b.Fatalf("%d documents were not stored within %d s", documents, ahead)
-		}
-		// Nobody reads meanwhile: that would share the machine.
-		time.Sleep(time.Until(time.Unix(due, 0)))
-		for pending := int64(1); pending > 0; {
-			time.Sleep(time.Second / 2)
-			status, err := l.client.Status(context.Background())
-			if err != nil {
-				b.Fatal(err)
-			}
-			pending = status.PendingExpiry + status.Overdue
-		}
-		all := expiries(b, l, name, documents)
-		for _, e := range all {
-			if e.deadline != due {
-				b.Fatalf("the deadline is %d: %+v", due, e)
-			}
-		}
-		rates = append(rates, documents/all[documents-1].stored.Sub(time.Unix(due, 0)).Seconds())
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(versus.Median(rates), "expiries/s")
-}
-
-// loadDue stores documents that are all due at the same second.
-func loadDue(b *testing.B, c *client.Collection, documents int, due int64) {
+// storeDue upserts documents that are all due at one second, and returns their
+// versions. ok is false if there was not the time for it.
+func storeDue(b *testing.B, l *lapse, collection string, documents int, due int64) (versions []version, ok bool) {
 	b.Helper()
-	for from := 0; from < documents; {
-		to := min(from+client.MaxBatch, documents)
-		ttl := due - time.Now().Unix()
-		results := load(b, c, from, to, func(n int) []byte {
-			return versus.DocumentWith(n, fmt.Sprintf(`"ttl":%d,`, ttl))
+	versions = make([]version, documents)
+	var late atomic.Bool
+	inBatches(b, l.URL(), 0, documents, func(nc *nats.Conn, from, to int) error {
+		for {
+			ttl := time.Duration(due-time.Now().Unix()) * time.Second
+			if ttl < time.Second {
+				late.Store(true)
+				return nil
+			}
+			if err := storeBatch(nc, collection, from, versions[from:to], func(int) time.Duration { return ttl }); err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(versions[from:to], func(v version) bool { return v.due != due }) {
+				return nil
+			} // else a second passed on the way
+		}
+	})
+	return versions, !late.Load()
+}
+
+// inBatches calls do for parts of what is between from and to, by several
+// callers at once.
+func inBatches(b *testing.B, url string, from, to int, do func(nc *nats.Conn, from, to int) error) {
+	b.Helper()
+	conns := versus.Connections(b, url, connections)
+	var (
+		working sync.WaitGroup
+		failed  atomic.Pointer[error]
+		next    atomic.Int64
+	)
+	next.Store(int64(from))
+	for caller := range 2 * connections {
+		working.Go(func() {
+			for failed.Load() == nil {
+				first := int(next.Add(client.MaxBatch)) - client.MaxBatch
+				if first >= to {
+					return
+				}
+				if err := do(conns[caller%connections], first, min(first+client.MaxBatch, to)); err != nil {
+					failed.Store(&err)
+				}
+			}
 		})
-		stored, err := client.Decode[json.RawMessage](results[0])
-		if err != nil {
-			b.Fatal(err)
-		}
-		if stored.TS+ttl == due { // else a second passed on the way
-			from = to
-		}
 	}
+	working.Wait()
+	for _, nc := range conns {
+		nc.Close()
+	}
+	if err := failed.Load(); err != nil {
+		b.Fatal(*err)
+	}
+}
+
+// storeBatch upserts as many documents as there are versions, beginning with
+// document first, by one request, each with a ttl of its own unless that is 0.
+func storeBatch(nc *nats.Conn, collection string, first int, versions []version, ttl func(n int) time.Duration) error {
+	var body batchBody
+	for i := range versions {
+		body.next("upsert", first+i)
+		body.text = append(body.text, `,"body":`...)
+		members := ""
+		if own := ttl(first + i); own != 0 {
+			members = fmt.Sprintf(`"ttl":%d,`, seconds(own))
+		}
+		body.text = append(body.text, versus.DocumentWith(first+i, members)...)
+		body.text = append(body.text, '}')
+	}
+	reply, err := request(nc, "lapse.main.api.batch."+collection, body.end(), read)
+	if err != nil {
+		return err
+	}
+	rest := reply.Data
+	number := func(before string) (n int64) {
+		if i := bytes.Index(rest, []byte(before)); i >= 0 {
+			for rest = rest[i+len(before):]; len(rest) > 0 && rest[0] >= '0' && rest[0] <= '9'; rest = rest[1:] {
+				n = n*10 + int64(rest[0]-'0')
+			}
+		}
+		return n
+	}
+	if stored := documents(reply.Data); stored != len(versions) {
+		return fmt.Errorf("%d of %d documents were stored: %.200s", stored, len(versions), reply.Data)
+	}
+	for i := range versions {
+		second := number(`"_ts":`)
+		versions[i] = version{uint64(number(`"_etag":"`)), second + seconds(ttl(first+i))}
+	}
+	return nil
+}
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+// unexpired is how many documents have a deadline and no DocumentExpired.
+func unexpired(l *lapse) (int64, error) {
+	status, err := l.client.Status(context.Background())
+	return status.PendingExpiry + status.Overdue, err
 }

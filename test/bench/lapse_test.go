@@ -28,7 +28,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	versus.Main()
+	versus.Main(versus.Roles{upserter: upsertForever})
 	os.Exit(harness.Main(m))
 }
 

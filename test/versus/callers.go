@@ -15,6 +15,8 @@ type Callers struct {
 	N int
 	// For is how long a round takes.
 	For time.Duration
+	// Until ends a round before that, if it is not nil and returns true.
+	Until func() bool
 	// Process is the one that serves them, 0 if it is this one.
 	Process int
 	// Do does operation n, counted over all callers and rounds, as the given
@@ -42,7 +44,7 @@ func (c *Callers) Round(b *testing.B) Side {
 		)
 		for caller := range c.N {
 			callers.Go(func() {
-				for now := time.Now(); now.Before(deadline) && failed.Load() == nil; {
+				for now := time.Now(); now.Before(deadline) && failed.Load() == nil && (c.Until == nil || !c.Until()); {
 					if err := c.Do(caller, int(c.done.Add(1)-1)); err != nil {
 						failed.Store(&err)
 						return
@@ -66,6 +68,9 @@ func (c *Callers) Round(b *testing.B) Side {
 // P99 returns what 99 of 100 operations took at most, as the median over the
 // rounds, of which the first one of Run does not count.
 func (c *Callers) P99() time.Duration { return Median(c.p99[1:]) }
+
+// P99s returns the same of each round, also of the first.
+func (c *Callers) P99s() []time.Duration { return c.p99 }
 
 func (c *Callers) processes() []int {
 	if c.Process == 0 {

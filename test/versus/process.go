@@ -27,14 +27,25 @@ type Process struct {
 // role is how a test binary knows that it is to be a peer.
 const role = "LAPSE_BENCH_ROLE"
 
+// Roles are what a test binary may be started as besides the peers here, by name.
+// A role works until it is killed, or returns an error; it calls ready once.
+type Roles map[string]func(argument string, ready func()) error
+
 // Main makes a test binary the peer that it was started as, if it was. TestMain
 // calls it first.
-func Main() {
+func Main(roles Roles) {
 	what := os.Getenv(role)
 	if what == "" {
 		return
 	}
-	if err := play(what); err != nil {
+	name, argument, _ := strings.Cut(what, " ")
+	err := error(nil)
+	if other := roles[name]; other != nil {
+		err = other(argument, func() { fmt.Println(argument) })
+	} else {
+		err = play(what)
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
 		os.Exit(1)
 	}
@@ -65,10 +76,24 @@ func StartEcho(tb testing.TB) *Process {
 	return start(tb, "echo")
 }
 
+// StartRole starts this test binary in one of its Roles, and returns when it is
+// ready.
+func StartRole(tb testing.TB, name, argument string) *Process {
+	tb.Helper()
+	return start(tb, name+" "+argument)
+}
+
 // Kill ends the process at once and waits for its end.
-func (p *Process) Kill() {
+func (p *Process) Kill() { _ = p.Stop() }
+
+// Stop is Kill for a process that should not have ended before by itself.
+func (p *Process) Stop() error {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
+	if p.cmd.ProcessState != nil && p.cmd.ProcessState.Exited() {
+		return fmt.Errorf("%s", p.cmd.ProcessState)
+	}
+	return nil
 }
 
 func start(tb testing.TB, what string) *Process {
@@ -137,6 +162,18 @@ func echo(nc *nats.Conn) error {
 		}
 	}
 	return nc.Flush()
+}
+
+// Settle waits until processes, and this one, have nothing left to do: until they
+// used less than a tenth of a processor for a second, or the limit has passed.
+func Settle(limit time.Duration, processes ...int) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		before := cpu(processes)
+		time.Sleep(time.Second)
+		if cpu(processes)-before < time.Second/10 {
+			return
+		}
+	}
 }
 
 // clockTicks is in which /proc counts processor time: 100 a second on every

@@ -69,21 +69,60 @@ type Peer struct {
 // the median of rounds. It reports the same as metrics, ratio-min being the
 // worst round, and cpu-ratio the ratio by processor time: that leaves out what
 // waits, and what others do on the machine.
-//
-// This process runs with the garbage collector set as `lapse serve` sets it.
 func Run(b *testing.B, work string, lapse Side, peers ...Peer) {
 	b.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(300))
 	sides := []Side{lapse}
 	for _, p := range peers {
 		sides = append(sides, p.Round)
 	}
+	rates := Alternate(b, Rounds, true, sides...)
+	ReportRates(b, "lapse-ops", "", rates[0])
+	for i, p := range peers {
+		suffix := ""
+		if i > 0 {
+			suffix = "-" + p.Name
+		}
+		Compare(b, work, suffix, rates[0], p, rates[i+1])
+	}
+}
+
+// ReportRates reports the medians of rates as unit/s and, by processor time,
+// unit/cpu-s, with suffix behind.
+func ReportRates(b *testing.B, unit, suffix string, rates []Rate) {
+	b.Helper()
+	b.ReportMetric(median(rates, perSecond), metric(unit+"/s"+suffix))
+	b.ReportMetric(median(rates, perCPUSecond), metric(unit+"/cpu-s"+suffix))
+}
+
+// Compare adds the row of a peer, and metrics whose names end with suffix, as
+// Run does, given the rates of both sides in each round.
+func Compare(b *testing.B, work, suffix string, lapse []Rate, p Peer, theirs []Rate) {
+	b.Helper()
+	ratios, cpuRatios := ratios(lapse, theirs, perSecond), ratios(lapse, theirs, perCPUSecond)
+	b.ReportMetric(median(theirs, perSecond), metric("peer-ops/s"+suffix))
+	b.ReportMetric(Median(ratios), metric("ratio"+suffix))
+	b.ReportMetric(slices.Min(ratios), metric("ratio-min"+suffix))
+	b.ReportMetric(Median(cpuRatios), metric("cpu-ratio"+suffix))
+	Report(b, Row{Work: work, Peer: p.Name, Unit: "/s", Goal: p.Goal,
+		Lapse: median(lapse, perSecond), Other: median(theirs, perSecond), Ratio: Median(ratios)})
+}
+
+// Alternate lets sides work for so many rounds, each time beginning with another
+// of them, and returns the rates of each. With warm, a round each that is not
+// among them goes before.
+//
+// This process runs with the garbage collector set as `lapse serve` sets it.
+func Alternate(b *testing.B, rounds int, warm bool, sides ...Side) [][]Rate {
+	b.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(300))
 	rates := make([][]Rate, len(sides))
 	for b.Loop() {
-		for _, side := range sides {
-			side()
+		if warm {
+			for _, side := range sides {
+				side()
+			}
 		}
-		for round := range Rounds {
+		for round := range rounds {
 			for i := range sides {
 				i = (i + round) % len(sides)
 				rates[i] = append(rates[i], sides[i]())
@@ -91,22 +130,7 @@ func Run(b *testing.B, work string, lapse Side, peers ...Peer) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(rates[0], perSecond), "lapse-ops/s")
-	b.ReportMetric(median(rates[0], perCPUSecond), "lapse-ops/cpu-s")
-	for i, p := range peers {
-		suffix := ""
-		if i > 0 {
-			suffix = "-" + p.Name
-		}
-		theirs := rates[i+1]
-		ratios, cpuRatios := ratios(rates[0], theirs, perSecond), ratios(rates[0], theirs, perCPUSecond)
-		b.ReportMetric(median(theirs, perSecond), metric("peer-ops/s"+suffix))
-		b.ReportMetric(Median(ratios), metric("ratio"+suffix))
-		b.ReportMetric(slices.Min(ratios), metric("ratio-min"+suffix))
-		b.ReportMetric(Median(cpuRatios), metric("cpu-ratio"+suffix))
-		Report(b, Row{Work: work, Peer: p.Name, Unit: "/s", Goal: p.Goal,
-			Lapse: median(rates[0], perSecond), Other: median(theirs, perSecond), Ratio: Median(ratios)})
-	}
+	return rates
 }
 
 func perSecond(r Rate) float64    { return r.PerSecond }
@@ -128,6 +152,26 @@ func ratios(ours, theirs []Rate, of func(Rate) float64) []float64 {
 	return ratios
 }
 
+// ReportP99 adds a row that says how long the slowest of 100 operations of lapse
+// take, beside something else, to what they take when it is quiet, given those
+// of each round. It reports the same as metrics.
+func ReportP99(b *testing.B, work string, goal Goal, beside, quiet []time.Duration) {
+	b.Helper()
+	quotients := make([]float64, len(beside))
+	for i := range beside {
+		quotients[i] = float64(beside[i]) / float64(quiet[i])
+	}
+	row := Row{Work: work, Peer: "lapse, quiet", Unit: " ms", Goal: goal,
+		Lapse: Milliseconds(Median(beside)), Other: Milliseconds(Median(quiet)), Ratio: Median(quotients)}
+	b.ReportMetric(row.Lapse, "lapse-p99-ms")
+	b.ReportMetric(row.Other, "peer-p99-ms")
+	b.ReportMetric(row.Ratio, "p99-ratio")
+	Report(b, row)
+}
+
+// Milliseconds is d as metrics and rows have it.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
 // Alone measures what has no peer: a round that does not count, then Rounds. It
 // reports the medians as unit/s and, by processor time, unit/cpu-s. The goal is
 // one of that rate.
@@ -142,8 +186,7 @@ func Alone(b *testing.B, work, unit string, goal Goal, side Side) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(rates, perSecond), unit+"/s")
-	b.ReportMetric(median(rates, perCPUSecond), unit+"/cpu-s")
+	ReportRates(b, unit, "", rates)
 	Report(b, Row{Work: work, Unit: " " + unit + "/s", Goal: goal, Lapse: median(rates, perSecond)})
 }
 

@@ -1,0 +1,272 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// stormDocuments are due in one second.
+var stormDocuments = versus.Size(1_000_000, 50_000)
+
+// stormRounds is how often a storm is measured: three times where others have
+// five rounds, since a round takes minutes.
+var stormRounds = versus.Size(3, 2)
+
+// BenchmarkStorm lets documents come due in one second.
+//
+// rate is how many expire a second, from then until the last DocumentExpired is
+// in the log, against the keys of a NATS KV bucket that marks what expired.
+// Every round has servers of its own, which nobody asks for anything but how far
+// they are. readers asks for the documents meanwhile, from their second on in
+// vain. beside gets documents that stay, during a storm and before it.
+func BenchmarkStorm(b *testing.B) {
+	b.Run("rate", benchmarkStormRate)
+	b.Run("readers", benchmarkStormReaders)
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("beside/callers=%d", callers), func(b *testing.B) { benchmarkStormBeside(b, callers) })
+	}
+}
+
+func benchmarkStormRate(b *testing.B) {
+	storm := func(opts ...client.PropertyOption) versus.Side {
+		return func() versus.Rate {
+			s := startStorm(b, nil, opts...)
+			defer s.end()
+			s.waitUntilDue()
+			clock := versus.Start(s.PID())
+			if err := s.waitUntilPast(); err != nil {
+				b.Fatal(err)
+			}
+			rate := clock.Stop(stormDocuments)
+			rate.PerSecond = float64(stormDocuments) / s.took(b).Seconds()
+			return rate
+		}
+	}
+	rates := versus.Alternate(b, stormRounds, false, storm(), storm(client.PreviousImages(false)),
+		func() versus.Rate { return stormOfKeys(b) })
+	work := stormed("to the last `DocumentExpired`")
+	versus.ReportRates(b, "lapse-ops", "", rates[0])
+	versus.Compare(b, work, "", rates[0], versus.Peer{Name: kvMarkers, Goal: versus.AtLeast(1.5)}, rates[2])
+	const bare = "-without-images"
+	versus.ReportRates(b, "lapse-ops", bare, rates[1])
+	versus.Compare(b, work+", `previousImages: false`", bare, rates[1], versus.Peer{Name: kvMarkers, Goal: versus.AtLeast(1.8)}, rates[2])
+}
+
+// stormed names a row.
+func stormed(what string) string {
+	return fmt.Sprintf("%s documents due in one second, %s", thousands(stormDocuments), what)
+}
+
+// thousands is n as people write it.
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// storm is a database with a collection of documents that are due in one second.
+type storm struct {
+	*lapse
+	due      time.Time
+	versions []version
+}
+
+const stormCollection = "storm"
+
+// settled is how long a server is left alone, at least, before documents are due.
+var settled = versus.Size(2*time.Second, 3*time.Second/2)
+
+// stormLoads are how many documents a second may be stored before they are due.
+// The first that there is the time for is taken.
+var stormLoads = []int{60_000, 30_000, 15_000, 5_000}
+
+// dueAfter is when documents are to be due that are stored at such a rate.
+func dueAfter(rate int) time.Time {
+	return time.Now().Add(settled + time.Second + time.Duration(stormDocuments/rate)*time.Second).Truncate(time.Second)
+}
+
+// startStorm stores the documents, after what prepare does, if there is one.
+// They are due in settled or more.
+func startStorm(b *testing.B, prepare func(*lapse), opts ...client.PropertyOption) *storm {
+	b.Helper()
+	for _, rate := range stormLoads {
+		s := &storm{lapse: startLapse(b, processor.OS)}
+		if prepare != nil {
+			prepare(s.lapse)
+		}
+		s.create(b, stormCollection, append(opts, client.TTLPerDocument())...)
+		s.due = dueAfter(rate)
+		var ok bool
+		if s.versions, ok = storeDue(b, s.lapse, stormCollection, stormDocuments, s.due.Unix()); ok && time.Until(s.due) > settled {
+			return s
+		}
+		s.end()
+	}
+	b.Fatal("documents are not stored in time")
+	return nil
+}
+
+func (s *storm) waitUntilDue() { time.Sleep(time.Until(s.due)) }
+
+// waitUntilPast returns when all have expired. It asks for one of them, and looks
+// at the sequence in the reply: to answer how many are overdue, lapse would look
+// at each of them, again and again.
+func (s *storm) waitUntilPast() error {
+	stored := uint64(0)
+	for _, v := range s.versions {
+		stored = max(stored, v.seq)
+	}
+	for time.Since(s.due) < 10*timeout {
+		reply, err := s.client.Do(context.Background(), "document.get", stormCollection, versus.ID(0), nil)
+		if !errors.Is(err, client.ErrDocumentNotFound) {
+			return fmt.Errorf("a document that was due is answered with %v, want %v", err, client.ErrDocumentNotFound)
+		}
+		if reply.Seq >= stored+uint64(stormDocuments) {
+			// Others may have added to the log.
+			if left, err := unexpired(s.lapse); err != nil || left == 0 {
+				return err
+			}
+		}
+		time.Sleep(stormPoll)
+	}
+	return fmt.Errorf("not all expired within %s", 10*timeout)
+}
+
+// stormPoll is how often servers are asked how far they are.
+const stormPoll = 50 * time.Millisecond
+
+// took is from when the documents were due until the log had the last
+// DocumentExpired, by the time at which NATS stored it. It reads them all, and
+// fails unless there is one for each version, none of them early.
+func (s *storm) took(b *testing.B) time.Duration {
+	b.Helper()
+	all := expiries(b, s.lapse, stormCollection, 0, s.versions)
+	return all[len(all)-1].late()
+}
+
+// end removes the database.
+func (s *storm) end() {
+	s.Kill()
+	_ = os.RemoveAll(s.Dir)
+}
+
+// benchmarkStormReaders asks for documents by get, query, count and as the
+// collection's size, before they are due and while they expire. From their
+// second on, nothing may show one.
+func benchmarkStormReaders(b *testing.B) {
+	asks := []struct {
+		tail, body  string
+		there, gone string
+	}{
+		{tail: "document.get." + stormCollection + ".%s", there: `"_etag":`, gone: `"document_not_found"`},
+		{tail: "query." + stormCollection, body: `{"where":"doc.id >= '%s'","limit":3}`, there: `"_etag":`, gone: `{"documents":[]`},
+		{tail: "query." + stormCollection, body: `{"count":true}`, there: fmt.Sprintf(`{"count":%d}`, stormDocuments), gone: `{"count":0}`},
+		{tail: "collection.get." + stormCollection, there: fmt.Sprintf(`"documents":%d,`, stormDocuments), gone: `"documents":0,"bytes":0`},
+	}
+	for b.Loop() {
+		s := startStorm(b, nil)
+		conns := versus.Connections(b, s.URL(), len(asks))
+		before, after := make([]int, len(asks)), make([]int, len(asks))
+		var readers sync.WaitGroup
+		var past atomic.Bool
+		for i, ask := range asks {
+			readers.Go(func() {
+				draw := rand.New(rand.NewPCG(0, uint64(i)))
+				fill := func(text string) string {
+					return string(bytes.ReplaceAll([]byte(text), []byte("%s"), []byte(versus.ID(draw.IntN(stormDocuments)))))
+				}
+				for !past.Load() {
+					tail, body := fill(ask.tail), fill(ask.body)
+					due := !time.Now().Before(s.due)
+					m, err := conns[i].Request("lapse.main.api."+tail, []byte(body), timeout)
+					answered := time.Now()
+					switch {
+					case err != nil:
+						b.Errorf("%s: %v", tail, err)
+						return
+					case m.Header.Get(schema.HeaderStatus) == "429" || m.Header.Get(schema.HeaderStatus) == "504":
+					case due && bytes.Contains(m.Data, []byte(ask.gone)):
+						after[i]++
+					case due:
+						b.Errorf("%s %s is answered %s after the documents were due with %.200s", tail, body, time.Since(s.due), m.Data)
+						return
+					case answered.Before(s.due) && bytes.Contains(m.Data, []byte(ask.there)):
+						before[i]++
+					case answered.Before(s.due):
+						b.Errorf("%s %s is answered %s before the documents are due with %.200s", tail, body, time.Until(s.due), m.Data)
+						return
+					}
+				}
+			})
+		}
+		s.waitUntilDue()
+		err := s.waitUntilPast()
+		past.Store(true)
+		readers.Wait()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i, ask := range asks {
+			if before[i] == 0 || after[i] == 0 {
+				b.Errorf("%s was answered %d times before and %d times after the documents were due", ask.tail, before[i], after[i])
+			}
+		}
+		b.ReportMetric(float64(stormDocuments)/s.took(b).Seconds(), "expiries/s")
+		s.end()
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// benchmarkStormBeside gets documents that stay while others expire, and just
+// before.
+func benchmarkStormBeside(b *testing.B, callers int) {
+	const documents = 20_000
+	var conns []*nats.Conn
+	get := func(caller, n int) error {
+		_, err := request(conns[caller%connections], subject("get", "orders", versus.Spread(n, documents)), nil, read)
+		return err
+	}
+	var past atomic.Bool
+	quiet := &versus.Callers{N: callers, For: roundTime, Do: get}
+	beside := &versus.Callers{N: callers, For: 10 * timeout, Do: get, Until: past.Load}
+	quietRound, besideRound := quiet.Round(b), beside.Round(b)
+	var rates []float64
+	versus.Alternate(b, versus.Size(stormRounds, 1), false, func() versus.Rate {
+		s := startStorm(b, func(l *lapse) { load(b, l.create(b, "orders"), 0, documents, versus.Document) })
+		defer s.end()
+		conns = versus.Connections(b, s.URL(), connections)
+		time.Sleep(time.Until(s.due.Add(-settled/2 - roundTime)))
+		quietRound()
+		s.waitUntilDue()
+		past.Store(false)
+		var err error
+		go func() {
+			err = s.waitUntilPast()
+			past.Store(true)
+		}()
+		rate := besideRound()
+		if err != nil {
+			b.Fatal(err)
+		}
+		rates = append(rates, float64(stormDocuments)/s.took(b).Seconds())
+		return rate
+	})
+	b.ReportMetric(versus.Median(rates), "expiries/s")
+	versus.ReportP99(b, stormed(fmt.Sprintf("p99 of `get` meanwhile, %s", countCallers(callers))), versus.AtMost(3), beside.P99s(), quiet.P99s())
+}
