@@ -2,6 +2,7 @@ package processor
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/lapsedb/lapse/expiry"
@@ -199,6 +200,8 @@ func (m *Machine) rearm(q *queue, next int64) {
 // count, which may be more than limit for the last one. next is the second at
 // which the queue is due again, dueNow if limit was reached first, or never.
 func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next int64, err error) {
+	documents := m.store.Lookup(c)
+	defer func() { err = errors.Join(err, documents.Close()) }()
 	scanErr := m.store.Scan(q.Queue, q.position, func(entry projections.Entry) bool {
 		at, ok := projections.DueAt(c, q.Order, entry.Second)
 		switch {
@@ -214,7 +217,7 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 		q.position = entry
 		before := m.bytes
 		var expired bool
-		expired, err = m.expireEntry(c, entry)
+		expired, err = m.expireEntry(c, entry, documents)
 		if expired {
 			n += 1 + (m.bytes-before)/expiryBytes
 		}
@@ -228,13 +231,13 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 
 // expireEntry expires the document behind an entry that is due, unless a
 // pending event has ended that version already.
-func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry) (bool, error) {
+func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry, documents projections.Lookup) (bool, error) {
 	if _, pending := m.overlay.documents[documentKey{c.Incarnation, entry.ID}]; pending {
 		return false, nil
 	}
 	var body []byte
 	if c.PreviousImages {
-		r, ok, err := m.store.Document(c, entry.ID)
+		r, ok, err := documents.Document(entry.ID)
 		if err != nil || !ok {
 			return false, err
 		}
