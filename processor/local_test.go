@@ -62,7 +62,7 @@ func TestLocalIsTheService(t *testing.T) {
 			if got, want := lines(local.Log()), lines(w.everything()); got != want {
 				w.t.Fatalf("local:\n%s\nservice:\n%s", got, want)
 			}
-			if got, want := local.simulation.reader.Digest(), w.processor.store.Digest().String(); got != want {
+			if got, want := local.reader.Digest(), w.processor.store.Digest().String(); got != want {
 				w.t.Fatalf("digest %s, of the service %s", got, want)
 			}
 		})

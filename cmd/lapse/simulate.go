@@ -68,7 +68,6 @@ func (a *app) simulate(args []string, until time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, simulation.Close()) }()
 	bar := newProgress(a.stderr, "simulate", size)
 	defer bar.Done()
 	if err := simulateLines(simulation, in, until, bar); err != nil {
