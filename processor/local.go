@@ -25,7 +25,7 @@ import (
 // request is told is in its Outcome.
 type Local struct {
 	simulation *Simulation
-	reader     Reader // of what is folded
+	reader     Reader          // of what is folded
 	now        int64           // ms
 	log        []*schema.Event // all, internal events too
 	submitted  uint64          // mutations

@@ -222,7 +222,7 @@ func TestLocalAdopts(t *testing.T) {
 			must(t, replay.Add(e))
 		}
 		must(t, replay.Fold())
-		if got, want := replay.Digest(), part.simulation.reader.Digest(); got != want {
+		if got, want := replay.Digest(), part.reader.Digest(); got != want {
 			t.Fatalf("moment %d: the digest is %s, it was %s", i, got, want)
 		}
 		body, err := replay.Query(t.Context(), m.now, "a", nil)

@@ -45,7 +45,7 @@ func (d *document) meta() Meta {
 // id and body return what a document has; both are valid until it changes.
 func (s *documents) id(d *document) []byte {
 	piece := s.bytes.from(d.piece)
-	return piece[1 : 1+piece[0]]
+	return piece[1 : 1+int(piece[0])]
 }
 
 func (s *documents) body(d *document) []byte {
