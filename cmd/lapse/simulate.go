@@ -41,7 +41,6 @@ every event of the log that results. The same input gives the same bytes.`,
 }
 
 func (a *app) simulate(args []string, until time.Time) error {
-	collectLess()
 	in, size := a.stdin, int64(-1)
 	if len(args) == 1 && args[0] != "-" {
 		file, err := os.Open(args[0])
