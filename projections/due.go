@@ -71,9 +71,9 @@ func (e Entry) Before(other Entry) bool {
 }
 
 // Scan visits the entries of a queue after the given one and up to second last,
-// in order, until visit returns false. The zero Entry is before all others; no
-// other given one is beyond last. If it came to the end, next is the second of
-// the first entry after last and more tells whether there is one.
+// in order, until visit returns false. The zero Entry is before all others. If
+// it came to the end, next is the second of the first entry after last and after
+// the given one, and more tells whether there is one.
 func (s *Store) Scan(q Queue, after Entry, last int64, visit func(Entry) bool) (next int64, more bool, err error) {
 	lower := expiryKey(nil, q, after.Second, after.ID)
 	if after.ID != "" {

@@ -128,25 +128,30 @@ func common(a, b []byte) int {
 // scan is Memory.Scan for one expiry order.
 func (s *shelf) scan(order Order, after Entry, last int64, visit func(Entry) bool) (next int64, more bool) {
 	w := &s.waiting[order]
-	second, ok := w.seconds.next(after.Second)
-	for ; ok && second <= last; second, ok = w.seconds.next(second + 1) {
+	passed := func(second int64, p place) bool {
+		return p == nowhere || second == after.Second && string(s.documents.id(s.documents.at(p))) <= string(after.ID)
+	}
+	for second, ok := w.seconds.next(after.Second); ok; second, ok = w.seconds.next(second + 1) {
 		b := w.buckets[second]
+		if second > last {
+			// Of those that are not walked the order does not matter.
+			if slices.ContainsFunc(b.places[b.first:], func(p place) bool { return !passed(second, p) }) {
+				return second, true
+			}
+			continue
+		}
 		w.sort(&s.documents, b)
 		for _, p := range b.places[b.first:] {
-			if p == nowhere {
+			if passed(second, p) {
 				continue
 			}
 			d := s.documents.at(p)
-			id := s.documents.id(d)
-			if second == after.Second && string(id) <= string(after.ID) {
-				continue
-			}
-			if !visit(Entry{Second: second, ID: schema.DocumentID(id), Meta: d.meta()}) {
+			if !visit(Entry{Second: second, ID: schema.DocumentID(s.documents.id(d)), Meta: d.meta()}) {
 				return 0, false
 			}
 		}
 	}
-	return second, ok
+	return 0, false
 }
 
 // seconds is an ordered set of seconds since 1970: bits in words of 64, those
