@@ -12,7 +12,7 @@ import (
 type Outcome struct {
 	Code  int           // 200, 201, 204; the fault's when there is one
 	Fault *schema.Error // why it was refused, else nil
-	Body  []byte        // of the reply, if somebody may wait for that
+	Body  []byte        // of the reply
 
 	// Seq is the sequence that has to be in the log before the outcome may be
 	// told: of the mutation's own last event, or of whatever it was judged by.
@@ -303,9 +303,7 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta, TTL: d.TTL, Sum: sum})
 	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: sum}
 	m.overlay.setDocument(documentKey{c.Incarnation, mu.ID}, overlaid{projections.Record{Meta: meta, Body: d.Body}, m.seq})
-	if !mu.Recorded {
-		o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
-	}
+	o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
 	return o
 }
 
