@@ -31,7 +31,6 @@ func newSimulation(t testing.TB) *simulation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -67,7 +68,6 @@ func makeFrozenLog() (*frozen, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer simulation.Close()
 	d := frozenDraw{rand.New(rand.NewPCG(frozenSeed, 0))}
 	at, cause := int64(1_431_857_100_000), uint64(0)
 	for len(f.known) < frozenEvents {
@@ -323,10 +323,11 @@ func (f *frozen) dump(t testing.TB, w io.Writer, s *projections.Store) {
 		check(documents.Close())
 		check(view.Close())
 		for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
-			check(s.Scan(projections.Queue{Incarnation: c.Incarnation, Order: order}, projections.Entry{}, func(e projections.Entry) bool {
+			_, _, err := s.Scan(projections.Queue{Incarnation: c.Incarnation, Order: order}, projections.Entry{}, math.MaxInt64, func(e projections.Entry) bool {
 				fmt.Fprintf(w, "%+v\n", e)
 				return true
-			}))
+			})
+			check(err)
 		}
 	}
 	for _, name := range []schema.CollectionName{"carts", "orders", "sessions", "a", "Z-9_"} {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/projections"
@@ -24,6 +25,7 @@ import (
 // request is told is in its Outcome.
 type Local struct {
 	simulation *Simulation
+	reader     Reader          // of what is folded
 	now        int64           // ms
 	log        []*schema.Event // all, internal events too
 	submitted  uint64          // mutations
@@ -39,17 +41,20 @@ const localRoom = 4<<20 - headerRoom
 // NewLocal returns an empty database at a time, in ms. Close it when done.
 func NewLocal(now int64) (*Local, error) {
 	l := &Local{now: now}
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 8 << 20, MemTableBytes: 4 << 20, DocumentBytes: 64 << 20})
+	if err != nil {
+		return nil, err
+	}
 	// The limits are those of serve, but for what depends on the machine.
-	limits := query.Limits{Time: replayLimits.Time}
-	var err error
-	l.simulation, err = newSimulation(func(e *schema.Event) error {
+	l.reader = Reader{store: store, limits: query.Limits{Time: replayLimits.Time}}
+	l.simulation, err = newSimulation(store, func(e *schema.Event) error {
 		copied := *e
 		copied.Body = bytes.Clone(e.Body)
 		l.log = append(l.log, &copied)
 		return nil
-	}, limits, projections.Options{CacheBytes: 8 << 20, MemTableBytes: 4 << 20, DocumentBytes: 64 << 20})
+	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, store.Close())
 	}
 	return l, nil
 }
@@ -59,7 +64,7 @@ func NewLocal(now int64) (*Local, error) {
 func (l *Local) unused() bool { return l.simulation.Time() == 0 }
 
 // Close frees the memory.
-func (l *Local) Close() error { return l.simulation.Close() }
+func (l *Local) Close() error { return l.reader.store.Close() }
 
 // Now returns the time in ms.
 func (l *Local) Now() int64 { return l.now }
@@ -120,15 +125,15 @@ func (l *Local) Adopt(now int64, events []*schema.Event) (misfits int, err error
 	} else if err := l.settle(); err != nil {
 		return 0, err
 	}
-	before := l.simulation.reader.Misfits()
+	before := l.reader.Misfits()
 	if err := l.simulation.Adopt(events); err != nil {
 		return 0, err
 	}
 	l.log = append(l.log, events...)
 	l.now = max(l.now, now, l.simulation.Time())
 	l.adopted = true
-	l.submitted = max(l.submitted, l.simulation.store.Cursor().Mutations)
-	return int(l.simulation.reader.Misfits() - before), nil
+	l.submitted = max(l.submitted, l.reader.store.Cursor().Mutations)
+	return int(l.reader.Misfits() - before), nil
 }
 
 // Submit judges a mutation as one of those from JetStream, in which nobody waits
@@ -182,7 +187,7 @@ func (l *Local) Request(tail string, header nats.Header, body []byte) (o Outcome
 		o.Code, o.Body = o.Fault.Code, nil
 	}
 	if o.Seq == 0 {
-		o.Seq = l.simulation.reader.Seq()
+		o.Seq = l.reader.Seq()
 	}
 	return o, err
 }
@@ -194,7 +199,7 @@ func (l *Local) answer(tail string, header nats.Header, body []byte) (Outcome, e
 		if fault != nil {
 			return Outcome{}, fault
 		}
-		if l.simulation.reader.Seq() < seq {
+		if l.reader.Seq() < seq {
 			return Outcome{}, minSeqLate(seq)
 		}
 	}
@@ -228,16 +233,16 @@ func (l *Local) batch(tail string, header nats.Header, body []byte) (Outcome, er
 		}
 		return o, err
 	}
-	results, _, err := readBatch(l.simulation.store, b, func() int64 { return l.now / 1000 }, localRoom, reallyGone)
+	results, _, err := readBatch(l.reader.store, b, func() int64 { return l.now / 1000 }, localRoom, reallyGone)
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
 }
 
 // read answers a request that changes nothing.
 func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
-	reader, err := l.simulation.Reader()
-	if err != nil {
+	if err := l.simulation.Flush(); err != nil {
 		return nil, err
 	}
+	reader := &l.reader
 	switch op {
 	case "collection.list", "status":
 		if fault := checkNoTail(op, tail); fault != nil {
@@ -277,7 +282,7 @@ func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
 		}
 		// Where serve would be done soon, a test wants it to be done.
 		for more := true; more; {
-			if more, err = l.simulation.store.Index(math.MaxInt32); err != nil {
+			if more, err = l.reader.store.Index(math.MaxInt32); err != nil {
 				return nil, err
 			}
 		}

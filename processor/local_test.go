@@ -62,7 +62,7 @@ func TestLocalIsTheService(t *testing.T) {
 			if got, want := lines(local.Log()), lines(w.everything()); got != want {
 				w.t.Fatalf("local:\n%s\nservice:\n%s", got, want)
 			}
-			if got, want := local.simulation.reader.Digest(), w.processor.store.Digest().String(); got != want {
+			if got, want := local.reader.Digest(), w.processor.store.Digest().String(); got != want {
 				w.t.Fatalf("digest %s, of the service %s", got, want)
 			}
 		})
@@ -222,7 +222,7 @@ func TestLocalAdopts(t *testing.T) {
 			must(t, replay.Add(e))
 		}
 		must(t, replay.Fold())
-		if got, want := replay.Digest(), part.simulation.reader.Digest(); got != want {
+		if got, want := replay.Digest(), part.reader.Digest(); got != want {
 			t.Fatalf("moment %d: the digest is %s, it was %s", i, got, want)
 		}
 		body, err := replay.Query(t.Context(), m.now, "a", nil)

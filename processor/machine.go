@@ -20,7 +20,7 @@ import (
 // It is not safe for concurrent use. An error from it is one of the
 // projection's files: the machine is then in no defined state.
 type Machine struct {
-	store *projections.Store
+	store projection
 
 	// largest is how many bytes the body of an event may have, 0 for any: no
 	// more than a message of the NATS server, or it would never come to the log.
@@ -40,9 +40,23 @@ type Machine struct {
 	sweep   sweep
 }
 
+// projection is what a machine decides against: what its events make when they
+// are folded.
+type projection interface {
+	Cursor() projections.Cursor
+	Collections() []*schema.Collection
+	Collection(schema.CollectionName) (*schema.Collection, bool)
+	Meta(*schema.Collection, schema.DocumentID) (projections.Meta, bool, error)
+	Document(*schema.Collection, schema.DocumentID) (projections.Record, bool, error)
+	Lookup(*schema.Collection) projections.Lookup
+	Repeated(msgID string, now int64) (seq uint64, ok bool, err error)
+	Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (next int64, more bool, err error)
+	Fold([]projections.Fact) error
+}
+
 // NewMachine returns a machine that goes on where the store's cursor is, which
 // has to be the log's end.
-func NewMachine(store *projections.Store) (*Machine, error) {
+func NewMachine(store projection) (*Machine, error) {
 	m := &Machine{store: store}
 	return m, m.restart()
 }

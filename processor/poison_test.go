@@ -276,7 +276,6 @@ func FuzzSimulation(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
 		for line := range strings.SplitSeq(string(input), "\n") {
 			at, mutation, err := schema.ParseMutationLine([]byte(line))
 			if err != nil || at.UnixMilli() < s.Time() {

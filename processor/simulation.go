@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -15,8 +12,6 @@ import (
 // that is due at a time happens at that time, before any mutation at or after
 // it. The same calls give the same events.
 type Simulation struct {
-	reader  Reader
-	store   *projections.Store
 	machine *Machine
 	emit    func(*schema.Event) error
 
@@ -30,35 +25,21 @@ type Simulation struct {
 // nothing is due, and their bodies are no more than maxFlightBytes.
 const simulationPending = 1024
 
-// simulationDocuments bounds, in bytes, the documents that are looked up
-// without Pebble. What does not fit only costs time.
-const simulationDocuments = 256 << 20
-
 // NewSimulation returns an empty database in memory at the beginning of time.
 // emit is called with every event in log order, some time after it happened
-// and at the latest in Flush; the event is valid during the call.
+// and at the latest in Flush; the event may be kept and must not be changed.
 func NewSimulation(emit func(*schema.Event) error) (*Simulation, error) {
-	return newSimulation(emit, query.Limits{}, projections.Options{DocumentBytes: simulationDocuments, NoIndexes: true})
+	return newSimulation(projections.NewMemory(), emit)
 }
 
-func newSimulation(emit func(*schema.Event) error, limits query.Limits, o projections.Options) (*Simulation, error) {
-	o.FS = vfs.NewMem()
-	store, err := projections.Open("projection", o)
+// newSimulation is NewSimulation over another projection, which is empty.
+func newSimulation(p projection, emit func(*schema.Event) error) (*Simulation, error) {
+	machine, err := NewMachine(p)
 	if err != nil {
 		return nil, err
 	}
-	machine, err := NewMachine(store)
-	if err != nil {
-		return nil, err
-	}
-	return &Simulation{
-		reader: Reader{store: store, limits: limits},
-		store:  store, machine: machine, emit: emit, soonest: math.MaxInt64,
-	}, nil
+	return &Simulation{machine: machine, emit: emit, soonest: math.MaxInt64}, nil
 }
-
-// Close frees the simulation's memory.
-func (s *Simulation) Close() error { return s.store.Close() }
 
 // Time returns the simulated time in ms.
 func (s *Simulation) Time() int64 { return s.machine.Time() }
@@ -119,9 +100,6 @@ func (s *Simulation) Adopt(events []*schema.Event) error {
 	s.machine.stamp(now)
 	return nil
 }
-
-// Reader returns what answers reads of all that happened so far.
-func (s *Simulation) Reader() (*Reader, error) { return &s.reader, s.Flush() }
 
 // Advance moves the clock to a time, in ms, through all that is due until then.
 func (s *Simulation) Advance(to int64) error {

@@ -4,9 +4,21 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"pgregory.net/rapid"
 )
+
+// storeInMemory returns an empty projection of small files in memory.
+func storeInMemory(t rapid.TB) *projections.Store {
+	t.Helper()
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20, NoIndexes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
 
 // TestSimulationIsTheMachine runs histories in which everything happens when it
 // is due, once with each event folded at once and checked against the model,
@@ -21,7 +33,6 @@ func TestSimulationIsTheMachine(t *testing.T) {
 			return nil
 		})
 		h.must(err)
-		defer func() { h.must(simulation.Close()) }()
 		for range rapid.IntRange(0, 40).Draw(t, "changes") {
 			h.advance(t, h.now+rapid.SampledFrom([]int64{0, 0, 1, 500, 1000, 2000, 3000, 20_000}).Draw(t, "ms"))
 			for _, c := range h.decided.collections {

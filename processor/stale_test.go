@@ -150,9 +150,11 @@ func TestStaleExpiriesAdopted(t *testing.T) {
 	x := newExpiries(r)
 	var told [2]strings.Builder // what each said and logged since the last look
 	var both [2]*Simulation
+	var stores [2]*projections.Store
 	for i := range both {
+		stores[i] = storeInMemory(t)
 		var err error
-		if both[i], err = NewSimulation(func(e *schema.Event) error {
+		if both[i], err = newSimulation(stores[i], func(e *schema.Event) error {
 			fmt.Fprintf(&told[i], "%s\n", e.AppendJSON(nil))
 			if i == 0 {
 				kept := *e
@@ -163,7 +165,7 @@ func TestStaleExpiriesAdopted(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		defer both[i].Close()
+		defer stores[i].Close()
 	}
 	d := frozenDraw{r}
 	at, stale := int64(1_431_857_100_000), uint64(0)
@@ -201,11 +203,11 @@ func TestStaleExpiriesAdopted(t *testing.T) {
 		}
 	}
 	for i := range both {
-		if foreign := both[i].store.Cursor().Foreign; foreign != stale {
+		if foreign := stores[i].Cursor().Foreign; foreign != stale {
 			t.Errorf("%d stale expiries were adopted, %d counted", stale, foreign)
 		}
 	}
-	if with, without := both[0].store.Digest(), both[1].store.Digest(); with.Sum != without.Sum {
+	if with, without := stores[0].Digest(), stores[1].Digest(); with.Sum != without.Sum {
 		t.Errorf("the digest is %v with stale expiries, %v without", with, without)
 	}
 }

@@ -53,13 +53,12 @@ func (m *Machine) arm(c *schema.Collection) error {
 		q.Queue = projections.Queue{Incarnation: c.Incarnation, Order: order}
 		q.collection = c.Name
 		q.timer.Value = q
-		if err := m.store.Scan(q.Queue, projections.Entry{}, func(first projections.Entry) bool {
-			if at, ok := projections.DueAt(c, order, first.Second); ok {
-				m.sweep.wheel.Set(&q.timer, at)
-			}
-			return false
-		}); err != nil {
+		first, any, err := m.store.Scan(q.Queue, projections.Entry{}, -1, nil)
+		if err != nil {
 			return err
+		}
+		if at, ok := projections.DueAt(c, order, first); any && ok {
+			m.sweep.wheel.Set(&q.timer, at)
 		}
 	}
 	return nil
@@ -200,17 +199,14 @@ func (m *Machine) rearm(q *queue, next int64) {
 // count, which may be more than limit for the last one. next is the second at
 // which the queue is due again, dueNow if limit was reached first, or never.
 func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next int64, err error) {
+	last, ok := projections.LastDue(c, q.Order, m.now())
+	if !ok {
+		return 0, never, nil
+	}
 	documents := m.store.Lookup(c)
 	defer func() { err = errors.Join(err, documents.Close()) }()
-	scanErr := m.store.Scan(q.Queue, q.position, func(entry projections.Entry) bool {
-		at, ok := projections.DueAt(c, q.Order, entry.Second)
-		switch {
-		case !ok:
-			return false
-		case at > m.now():
-			next = at
-			return false
-		case n >= limit:
+	second, more, scanErr := m.store.Scan(q.Queue, q.position, last, func(entry projections.Entry) bool {
+		if n >= limit {
 			next = dueNow
 			return false
 		}
@@ -225,6 +221,9 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 	})
 	if err == nil {
 		err = scanErr
+	}
+	if more {
+		next, _ = projections.DueAt(c, q.Order, second)
 	}
 	return n, next, err
 }

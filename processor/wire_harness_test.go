@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -441,11 +442,12 @@ func (w *wire) content() string {
 	for _, c := range store.Collections() {
 		fmt.Fprintf(&b, "%s %d\n", c.AppendReply(nil), c.Incarnation)
 		for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
-			w.check(store.Scan(projections.Queue{Incarnation: c.Incarnation, Order: order}, projections.Entry{}, func(e projections.Entry) bool {
+			_, _, err := store.Scan(projections.Queue{Incarnation: c.Incarnation, Order: order}, projections.Entry{}, math.MaxInt64, func(e projections.Entry) bool {
 				r, ok, err := store.Document(c, e.ID)
 				fmt.Fprintf(&b, "%d %d %s %+v %s %v %v\n", order, e.Second, e.ID, r.Meta, r.Body, ok, err)
 				return true
-			}))
+			})
+			w.check(err)
 		}
 		counts, err := store.Count(c, 0)
 		w.check(err)

@@ -48,6 +48,14 @@ func DueAt(c *schema.Collection, order Order, second int64) (at int64, ok bool) 
 	return 0, false
 }
 
+// LastDue returns the last second whose entries in a queue are due at now, in
+// seconds since 1970, under the collection's policy, or ok false if none ever
+// are.
+func LastDue(c *schema.Collection, order Order, now int64) (second int64, ok bool) {
+	at, ok := DueAt(c, order, 0)
+	return now - at, ok
+}
+
 // Entry is a document's place in a queue, with what its DocumentExpired needs
 // besides the content, so that expiring without previous images reads no
 // document.
@@ -62,9 +70,11 @@ func (e Entry) Before(other Entry) bool {
 	return e.Second < other.Second || e.Second == other.Second && e.ID < other.ID
 }
 
-// Scan visits the entries of a queue after the given one, in order, until
-// visit returns false. The zero Entry is before all others.
-func (s *Store) Scan(q Queue, after Entry, visit func(Entry) bool) error {
+// Scan visits the entries of a queue after the given one and up to second last,
+// in order, until visit returns false. The zero Entry is before all others. If
+// it came to the end, next is the second of the first entry after last and after
+// the given one, and more tells whether there is one.
+func (s *Store) Scan(q Queue, after Entry, last int64, visit func(Entry) bool) (next int64, more bool, err error) {
 	lower := expiryKey(nil, q, after.Second, after.ID)
 	if after.ID != "" {
 		lower = append(lower, 0)
@@ -72,14 +82,19 @@ func (s *Store) Scan(q Queue, after Entry, visit func(Entry) bool) error {
 	upper := successor(queueKey(nil, q))
 	it, err := s.iterate(lower, upper)
 	if err != nil {
-		return err
+		return 0, false, err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		if !visit(decodeEntry(q.Order, it.Key(), it.Value())) {
+		e := decodeEntry(q.Order, it.Key(), it.Value())
+		if more = e.Second > last; more {
+			next = e.Second
+			break
+		}
+		if !visit(e) {
 			break
 		}
 	}
-	return errors.Join(it.Error(), it.Close())
+	return next, more, errors.Join(it.Error(), it.Close())
 }
 
 func appendEntryValue(dst []byte, m Meta) []byte {

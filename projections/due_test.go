@@ -2,6 +2,7 @@ package projections
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 
 func scan(t rapid.TB, s *Store, q Queue, after Entry) (entries []Entry) {
 	t.Helper()
-	if err := s.Scan(q, after, func(e Entry) bool {
+	if _, _, err := s.Scan(q, after, math.MaxInt64, func(e Entry) bool {
 		entries = append(entries, e)
 		return true
 	}); err != nil {
@@ -80,7 +81,7 @@ func TestScanStops(t *testing.T) {
 	l.created("orders", "b", `{"id":"b"}`)
 	catchUp(t, s, l)
 	visited := 0
-	if err := s.Scan(Queue{1, ByTimestamp}, Entry{}, func(Entry) bool { visited++; return false }); err != nil || visited != 1 {
+	if _, more, err := s.Scan(Queue{1, ByTimestamp}, Entry{}, math.MaxInt64, func(Entry) bool { visited++; return false }); err != nil || more || visited != 1 {
 		t.Errorf("%d were visited (%v)", visited, err)
 	}
 }

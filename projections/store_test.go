@@ -141,7 +141,7 @@ func TestReadWhileFolding(t *testing.T) {
 				if len(s.Collections()) != 1 {
 					t.Error("there is not one collection")
 				}
-				if err := s.Scan(Queue{1, ByTimestamp}, Entry{}, func(e Entry) bool { return e.ID == "b" }); err != nil {
+				if _, _, err := s.Scan(Queue{1, ByTimestamp}, Entry{}, 1<<40, func(e Entry) bool { return e.ID == "b" }); err != nil {
 					t.Error(err)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -351,6 +352,21 @@ func FuzzUnmarshalEvent(f *testing.F) {
 		written := e.AppendJSON(nil)
 		if err := json.Unmarshal(written, &again); err != nil || !reflect.DeepEqual(again, e) {
 			t.Fatalf("%q is %+v, written as %q and read as %+v, %v", line, e, written, again, err)
+		}
+	})
+}
+
+// TestAppendTime: a time is written as the format says, also where no event can
+// be.
+func TestAppendTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ms := rapid.OneOf(
+			rapid.Int64Range(minTime-2, maxTime+2),
+			rapid.Int64Range(-1e18, 1e18),
+			rapid.SampledFrom([]int64{minTime, minTime - 1, maxTime, maxTime + 1, -1, 0}),
+		).Draw(t, "ms")
+		if got, want := string(appendTime(nil, ms)), time.UnixMilli(ms).UTC().Format(timeFormat); got != want {
+			t.Fatalf("%d is written %s, want %s", ms, got, want)
 		}
 	})
 }

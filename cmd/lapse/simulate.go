@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/schema"
 )
 
 func newSimulateCommand(a *app) *cobra.Command {
@@ -43,8 +40,7 @@ every event of the log that results. The same input gives the same bytes.`,
 	return cmd
 }
 
-func (a *app) simulate(args []string, until time.Time) (err error) {
-	collectLess()
+func (a *app) simulate(args []string, until time.Time) error {
 	in, size := a.stdin, int64(-1)
 	if len(args) == 1 && args[0] != "-" {
 		file, err := os.Open(args[0])
@@ -57,20 +53,24 @@ func (a *app) simulate(args []string, until time.Time) (err error) {
 		}
 		in = file
 	}
-	out := bufio.NewWriterSize(a.stdout, 1<<16)
-	defer func() { err = errors.Join(err, out.Flush()) }()
-	var line []byte
-	simulation, err := processor.NewSimulation(func(e *schema.Event) error {
-		line = append(e.AppendJSON(line[:0]), '\n')
-		_, err := out.Write(line)
-		return err
-	})
+	out := newEventWriter(a.stdout)
+	simulation, err := processor.NewSimulation(out.Event)
 	if err != nil {
-		return err
+		return errors.Join(err, out.Close())
 	}
-	defer func() { err = errors.Join(err, simulation.Close()) }()
 	bar := newProgress(a.stderr, "simulate", size)
 	defer bar.Done()
+	err = simulate(simulation, in, until, bar)
+	// What cannot be written is no fault of a line.
+	if failed := out.Close(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// simulate runs the mutations of a file. While some are decided, the next ones
+// are read and the events of those before are written.
+func simulate(simulation *processor.Simulation, in io.Reader, until time.Time, bar *progress) error {
 	if err := simulateLines(simulation, in, until, bar); err != nil {
 		// What happened before the faulty line is printed all the same.
 		return errors.Join(err, simulation.Flush())
@@ -85,28 +85,22 @@ func (a *app) simulate(args []string, until time.Time) (err error) {
 }
 
 func simulateLines(simulation *processor.Simulation, in io.Reader, until time.Time, bar *progress) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 1<<16), schema.MaxLineBytes)
-	for n := 1; lines.Scan(); n++ {
-		bar.Add(int64(len(lines.Bytes())) + 1)
-		if len(lines.Bytes()) == 0 {
-			continue
+	done := make(chan struct{})
+	defer close(done)
+	chunks := readMutations(in, until, done)
+	for {
+		lines := <-chunks
+		for _, m := range lines.mutations {
+			if _, err := simulation.Mutate(m.at, m.Mutation); err != nil {
+				return fmt.Errorf("line %d: %w", m.line, err)
+			}
 		}
-		// The mutation is kept until it is folded, the scanner's buffer is not.
-		at, mutation, err := schema.ParseMutationLine(bytes.Clone(lines.Bytes()))
-		if err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-		if !until.IsZero() && at.After(until) {
+		bar.Add(lines.bytes)
+		if lines.err == io.EOF {
 			return nil
 		}
-		mutation.Recorded = true
-		if _, err := simulation.Mutate(at.UnixMilli(), mutation); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
+		if lines.err != nil {
+			return lines.err
 		}
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a line is longer than %d bytes: a document has at most %d", schema.MaxLineBytes, schema.MaxDocumentBytes)
-	}
-	return lines.Err()
 }

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// simulated runs simulate on an input and returns what it printed and said.
+func simulated(t *testing.T, in io.Reader, out io.Writer, args ...string) (code int, said string) {
+	t.Helper()
+	var stderr bytes.Buffer
+	code = newApp(in, out, &stderr).run(t.Context(), append([]string{"simulate"}, args...))
+	return code, stderr.String()
+}
+
+const createC = `{"at":"2015-05-17T10:00:00Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}` + "\n"
+
+// upserts are lines that each happen a ms later, from line first on.
+func upserts(first, n int) string {
+	var b strings.Builder
+	for i := range n {
+		at := time.Date(2015, 5, 17, 10, 0, 0, (first+i)*1e6, time.UTC).Format(time.RFC3339Nano)
+		fmt.Fprintf(&b, `{"at":%q,"op":"document.upsert","collection":"c","id":"d%d","body":{}}`+"\n", at, (first+i)%100)
+	}
+	return b.String()
+}
+
+// TestSimulateInPieces: however the input comes, the log is the same, a faulty
+// line is named, and what is before it is printed.
+func TestSimulateInPieces(t *testing.T) {
+	before := createC + upserts(2, 1500)
+	for _, test := range []struct {
+		name, after, said string
+		code, events      int
+	}{
+		{"whole", upserts(1502, 1500), "", exitDone, 3001 + 100},
+		{"no line", "poison\n" + upserts(1503, 2000), "line 1502: ", exitFailed, 1501},
+		{"no line at the end", "poison", "line 1502: ", exitFailed, 1501},
+		{"back in time", upserts(1, 1) + upserts(1503, 2000), "line 1502: the time goes back", exitFailed, 1501},
+		{"no line after a time that goes back", upserts(1, 1) + "poison\n", "line 1502: the time goes back", exitFailed, 1501},
+		{"empty lines", "\n\n\r\npoison\n", "line 1505: ", exitFailed, 1501},
+		{"too long", strings.Repeat("x", 17<<20), "a line is longer", exitFailed, 1501},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, piece := range []int{100, 10_000, 1 << 30} {
+				if piece == 100 && len(test.after) > 1<<20 {
+					continue // each piece has the whole line looked at again
+				}
+				var out bytes.Buffer
+				in := &pieces{rest: []byte(before + test.after), size: piece}
+				code, said := simulated(t, in, &out)
+				if events := strings.Count(out.String(), "\n"); code != test.code || events != test.events || !strings.Contains(said, test.said) || (said == "") != (test.said == "") {
+					t.Errorf("in pieces of %d: code %d, %d events, it says %q; want %d, %d, %q", piece, code, events, said, test.code, test.events, test.said)
+				}
+			}
+		})
+	}
+}
+
+// pieces is read piece by piece.
+type pieces struct {
+	rest []byte
+	size int
+	end  error // nil: io.EOF
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.rest) == 0 {
+		if p.end != nil {
+			return 0, p.end
+		}
+		return 0, io.EOF
+	}
+	n := copy(b[:min(len(b), p.size)], p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// TestSimulateUntilLine: what comes after the time is not looked at.
+func TestSimulateUntilLine(t *testing.T) {
+	var out bytes.Buffer
+	code, said := simulated(t, strings.NewReader(createC+upserts(2, 2000)+"poison\n"), &out, "--until", "2015-05-17T10:00:01Z")
+	if events := strings.Count(out.String(), "\n"); code != exitDone || events != 1000 {
+		t.Errorf("code %d, %d events, it says %q", code, events, said)
+	}
+}
+
+// TestSimulateSilentInput: a faulty line is told although the input has no end
+// and nothing comes behind it.
+func TestSimulateSilentInput(t *testing.T) {
+	for name, line := range map[string]string{"no line": "poison\n", "back in time": upserts(1, 1)} {
+		in, more := io.Pipe()
+		go func() { _, _ = io.WriteString(more, createC+upserts(2, 3)+line) }()
+		var out bytes.Buffer
+		if code, said := simulated(t, in, &out); code != exitFailed || !strings.Contains(said, "line 5") || strings.Count(out.String(), "\n") != 4 {
+			t.Errorf("%s: code %d, it says %q after\n%s", name, code, said, &out)
+		}
+		_ = in.Close() // what reads it is left behind until then
+	}
+}
+
+// TestSimulateFails: an input or output that fails says so, and nothing is left
+// behind that waits for it.
+func TestSimulateFails(t *testing.T) {
+	broken := errors.New("the disk is gone")
+	var out bytes.Buffer
+	in := &pieces{rest: []byte(createC + upserts(2, 1000)), size: 1 << 20, end: broken}
+	if code, said := simulated(t, in, &out); code != exitFailed || !strings.Contains(said, "disk is gone") || strings.Count(out.String(), "\n") != 1001 {
+		t.Errorf("code %d, it says %q after %d events", code, said, strings.Count(out.String(), "\n"))
+	}
+	for _, lines := range []int{1, 100_000} {
+		code, said := simulated(t, strings.NewReader(createC+upserts(2, lines)), failing{broken})
+		if code != exitFailed || said != "lapse: the disk is gone\n" {
+			t.Errorf("of %d lines: code %d, it says %q", lines, code, said)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

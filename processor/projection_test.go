@@ -1,0 +1,170 @@
+package processor
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// TestProjectionsAreAlike drives two machines through one random history, over a
+// projection in files and over one in plain memory: late commits, aborts and
+// small steps of the sweep, too. What they decide is the same, byte for byte.
+func TestProjectionsAreAlike(t *testing.T) {
+	store := storeInMemory(t)
+	defer store.Close()
+	a := &alike{t: t, frozenDraw: frozenDraw{stress.Rand(t)}, now: 1_431_857_100_000}
+	for i, p := range []projection{store, projections.NewMemory()} {
+		m, err := NewMachine(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.machines[i] = m
+	}
+	for events := uint64(stress.Pick(5000, 200_000)); a.machines[0].Seq() < events; {
+		a.step()
+	}
+	a.now += 1 << 40 // all that expires
+	for more := true; more; {
+		a.all()
+		more = a.expire(1000)
+	}
+	if a.expired < 100 || a.rejected < 100 {
+		t.Errorf("%d events expire documents and %d reject, too few to say much", a.expired, a.rejected)
+	}
+}
+
+type alike struct {
+	t *testing.T
+	frozenDraw
+	machines [2]*Machine // over a Store, over a Memory
+	now      int64       // ms
+	cause    uint64
+
+	expired, rejected int
+}
+
+// both calls a machine, then the other, and compares what it said and what came
+// of it.
+func (a *alike) both(call func(*Machine) (said string, err error)) string {
+	a.t.Helper()
+	var all [2]string
+	for i, m := range a.machines {
+		said, err := call(m)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		second, ok := m.NextDue()
+		all[i] = fmt.Sprintf("%s\nat %d of %d, %d pending since %d, %d folded, due %d %t", said,
+			m.Time(), m.EndTime(), m.Pending(), m.taken, m.Folded(), second, ok)
+	}
+	if all[0] != all[1] {
+		a.t.Fatalf("over the store %s\nand over the memory %s", all[0], all[1])
+	}
+	return all[0]
+}
+
+// take hands out what is pending, and compares it.
+func (a *alike) take() {
+	of, in := a.machines[0].Take(), a.machines[1].Take()
+	if len(of) != len(in) {
+		a.t.Fatalf("%d events are taken from over the store, %d from over the memory", len(of), len(in))
+	}
+	for i := range of {
+		if !reflect.DeepEqual(of[i], in[i]) {
+			a.t.Fatalf("over the store\n%s\n%+v\nover the memory\n%s\n%+v", of[i].AppendJSON(nil), of[i], in[i].AppendJSON(nil), in[i])
+		}
+		switch of[i].Type {
+		case schema.DocumentExpired:
+			a.expired++
+		case schema.MutationRejected:
+			a.rejected++
+		}
+	}
+}
+
+// commit commits some of what was taken.
+func (a *alike) commit(n int) {
+	seq := a.machines[0].Folded() + uint64(n)
+	a.both(func(m *Machine) (string, error) { return "", m.Commit(seq) })
+}
+
+// all takes and commits all.
+func (a *alike) all() {
+	a.take()
+	a.commit(a.machines[0].taken)
+}
+
+func (a *alike) expire(limit int) (more bool) {
+	a.both(func(m *Machine) (said string, err error) {
+		more, err = m.Expire(a.now, limit)
+		return fmt.Sprint(more), err
+	})
+	return more
+}
+
+func (a *alike) decide(mu *schema.Mutation) {
+	for again := true; again; {
+		a.both(func(m *Machine) (string, error) {
+			copied := *mu
+			o, err := m.Decide(a.now, &copied)
+			again = o.Again
+			return fmt.Sprintf("%d %s %v %d %d", o.Code, o.Body, o.Fault, o.Seq, o.Repeat), err
+		})
+		if again {
+			a.all()
+		}
+	}
+}
+
+func (a *alike) step() {
+	switch n := a.IntN(100); {
+	case n < 60:
+		mu := a.mutation()
+		if a.IntN(3) == 0 {
+			a.cause++
+			mu.Recorded, mu.Cause = true, a.cause
+		}
+		a.decide(mu)
+	case n < 61: // many of one second
+		collection, ttl := a.collection(), a.pick("null", "3")
+		for range 200 {
+			id := fmt.Sprint("many", a.IntN(1000))
+			a.decide(schema.NewNamedMutation("document.upsert", collection, id, []byte(`{"ttl":`+ttl+`}`)))
+		}
+	case n < 65:
+		a.batch()
+	case n < 75:
+		a.now += []int64{1, 250, 999, 1000, 2500, 7000, 119_999}[a.IntN(7)]
+	case n < 85:
+		a.expire(1 + a.IntN(3)*a.IntN(50))
+	case n < 88:
+		a.take()
+	case n < 93:
+		a.commit(a.IntN(a.machines[0].taken + 1))
+	case n < 99:
+		a.all()
+	default:
+		a.both(func(m *Machine) (string, error) { return "", m.Abort() })
+	}
+}
+
+func (a *alike) batch() {
+	var operations []string
+	for range 1 + a.IntN(12) {
+		operations = append(operations, fmt.Sprintf(`{"op":"%s","id":"d%d","body":%s}`, a.pick("upsert", "upsert", "create", "patch", "get"), a.IntN(50), a.document()))
+	}
+	collection, envelope := a.collection(), fmt.Sprintf(`{"operations":[%s],"atomic":%t}`, strings.Join(operations, ","), a.IntN(2) == 0)
+	a.both(func(m *Machine) (string, error) {
+		b, fault := schema.ParseBatch(collection, []byte(envelope))
+		if fault != nil {
+			return "", fault
+		}
+		o, first, err := m.DecideBatch(a.now, b, 1<<20)
+		return fmt.Sprintf("%d %s %d %t %d", o.Code, o.Body, o.Seq, o.Again, first), err
+	})
+}

@@ -1,0 +1,342 @@
+package projections
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/lapsedb/lapse/schema"
+	"pgregory.net/rapid"
+)
+
+// TestMemoryIsTheStore folds random facts into a Store and into a Memory, and
+// asks both all that a machine asks.
+func TestMemoryIsTheStore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := &both{t: t, store: openIn(t, vfs.NewMem()), memory: NewMemory(), now: 1000_000, known: make(map[string]Meta)}
+		defer b.store.Close()
+		b.collection(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"collection": b.collection,
+			"document":   b.document,
+			"document 2": b.document,
+			"document 3": b.document,
+			"document 4": b.document,
+			"other":      b.other,
+			"clock": func(t *rapid.T) {
+				b.now += rapid.SampledFrom([]int64{1, 999, 1000, 5000, RepeatWindow - 1000, RepeatWindow - 1, RepeatWindow}).Draw(t, "ms")
+			},
+			"fold":   func(*rapid.T) { b.fold() },
+			"scan":   b.scan,
+			"scan 2": b.scan,
+			"":       func(*rapid.T) {},
+		})
+		b.fold()
+		b.compare()
+		b.scan(t)
+	})
+}
+
+type both struct {
+	t      *rapid.T
+	store  *Store
+	memory *Memory
+	now    int64 // ms
+	seq    uint64
+	facts  []Fact // to be folded
+
+	collections map[schema.CollectionName]uint64 // their incarnations, with what is to be folded
+	known       map[string]Meta                  // documents, likewise
+}
+
+var (
+	bothNames = []schema.CollectionName{"carts", "orders"}
+	bothIDs   = []string{"a", "b", "order-1", "order-10", "order-100000001", "order-100000002", "order-2", "ü/1", strings.Repeat("x", 255)}
+)
+
+func (b *both) add(fact Fact) {
+	b.seq++
+	fact.Seq, fact.Time, fact.Known = b.seq, b.now, true
+	fact.MsgID = rapid.SampledFrom([]string{"", "", "m1", "m2"}).Draw(b.t, "msgID")
+	b.facts = append(b.facts, fact)
+}
+
+func (b *both) collection(t *rapid.T) {
+	name := rapid.SampledFrom(bothNames).Draw(t, "collection")
+	properties := rapid.SampledFrom([]string{`{}`, `{"defaultTtl":5}`, `{"defaultTtl":-1,"previousImages":false}`}).Draw(t, "properties")
+	e := &schema.Event{Type: schema.CollectionCreated, Collection: name, Body: []byte(properties)}
+	if _, is := b.collections[name]; is {
+		e.Type = rapid.SampledFrom([]schema.EventType{schema.CollectionReplaced, schema.CollectionDeleted}).Draw(t, "type")
+	}
+	b.add(Fact{Event: e})
+	switch e.Type {
+	case schema.CollectionCreated:
+		if b.collections == nil {
+			b.collections = make(map[schema.CollectionName]uint64)
+		}
+		b.collections[name] = b.seq
+	case schema.CollectionDeleted:
+		delete(b.collections, name)
+	}
+}
+
+func (b *both) document(t *rapid.T) {
+	name := rapid.SampledFrom(bothNames).Draw(t, "collection")
+	incarnation, is := b.collections[name]
+	if !is {
+		return
+	}
+	id := rapid.OneOf(rapid.SampledFrom(bothIDs), rapid.StringMatching(`order-[0-9]{1,2}`)).Draw(t, "id")
+	key := fmt.Sprint(incarnation, id)
+	prior := b.known[key]
+	e := &schema.Event{Type: schema.DocumentCreated, Collection: name, ID: schema.DocumentID(id), Previous: prior.Version}
+	fact := Fact{Event: e, Known: true, Incarnation: incarnation, Prior: prior}
+	if prior.Version != 0 {
+		e.Type = rapid.SampledFrom([]schema.EventType{schema.DocumentReplaced, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired}).Draw(t, "type")
+	}
+	if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
+		size := rapid.OneOf(rapid.IntRange(0, 100), rapid.SampledFrom([]int{1000, 5000, 300_000})).Draw(t, "size")
+		e.Body = fmt.Appendf(nil, `{"n":%d,"x":"%s"}`, b.seq, strings.Repeat("x", size))
+		fact.TTL = rapid.SampledFrom([]schema.TTL{schema.Inherit, schema.Never, 1, 5, schema.MaxTTL}).Draw(t, "ttl")
+		fact.Sum = SumOf(e.Body)
+	}
+	b.add(fact)
+	b.known[key], _ = after(&fact)
+}
+
+// other is what only moves the cursor.
+func (b *both) other(t *rapid.T) {
+	e := &schema.Event{Type: schema.MutationRejected, Collection: "orders", Body: []byte(`{}`), Cause: rapid.Uint64Range(0, 9).Draw(t, "cause")}
+	if rapid.Bool().Draw(t, "internal") {
+		e.Type, e.Collection, e.Body = schema.MutationRepeated, schema.InternalCollection, nil
+	}
+	b.add(Fact{Event: e})
+}
+
+func (b *both) check(err error) {
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *both) fold() {
+	b.check(b.store.Fold(b.facts))
+	b.check(b.memory.Fold(b.facts))
+	b.facts = nil
+}
+
+// same fails the test unless both said the same.
+func (b *both) same(what, store, memory any) {
+	if want, got := fmt.Sprintf("%+v", store), fmt.Sprintf("%+v", memory); got != want {
+		b.t.Fatalf("%v: the store says\n%.1000s\nthe memory\n%.1000s", what, want, got)
+	}
+}
+
+func (b *both) compare() {
+	want, got := b.store.Cursor(), b.memory.Cursor()
+	want.Hash, want.Before = 0, 0
+	b.same("cursor", want, got)
+	all := func(collections []*schema.Collection) (s string) {
+		for _, c := range collections {
+			s += fmt.Sprintf("%+v\n", *c)
+		}
+		return s
+	}
+	b.same("collections", all(b.store.Collections()), all(b.memory.Collections()))
+	for _, id := range []string{"", "m1", "m2"} {
+		for _, now := range []int64{b.now, b.now + RepeatWindow - 1} {
+			seq, ok, err := b.store.Repeated(id, now)
+			b.check(err)
+			again, also, _ := b.memory.Repeated(id, now)
+			if ok != also || ok && seq != again {
+				b.t.Fatalf("%s is a repeat of %d %t in the store, of %d %t in the memory", id, seq, ok, again, also)
+			}
+		}
+	}
+	for _, name := range bothNames {
+		c, ok := b.store.Collection(name)
+		if _, also := b.memory.Collection(name); ok != also {
+			b.t.Fatalf("%s exists %t in the store, %t in the memory", name, ok, also)
+		}
+		if !ok {
+			continue
+		}
+		ids := bothIDs
+		for n := range 100 {
+			ids = append(ids[:len(ids):len(ids)], fmt.Sprint("order-", n))
+		}
+		for _, id := range ids {
+			r, ok, err := b.store.Document(c, schema.DocumentID(id))
+			b.check(err)
+			s, also, _ := b.memory.Document(c, schema.DocumentID(id))
+			if ok != also || r.Meta != s.Meta || !bytes.Equal(r.Body, s.Body) {
+				b.t.Fatalf("%s/%s is %+v %.100s in the store, %+v %.100s in the memory", name, id, r.Meta, r.Body, s.Meta, s.Body)
+			}
+			meta, also, _ := b.memory.Meta(c, schema.DocumentID(id))
+			b.same(id, fmt.Sprint(r.Meta, ok), fmt.Sprint(meta, also))
+		}
+	}
+}
+
+// scan walks a queue, from some place to another, or until it has enough.
+func (b *both) scan(t *rapid.T) {
+	for _, c := range b.store.Collections() {
+		for _, order := range []Order{ByDeadline, ByTimestamp} {
+			second := func(name string) int64 { return b.now/1000 + rapid.Int64Range(-12, 6).Draw(t, name) }
+			from := Entry{Second: second("from")}
+			if rapid.Bool().Draw(t, "after an id") {
+				from.ID = schema.DocumentID(rapid.SampledFrom(bothIDs).Draw(t, "id"))
+			}
+			last := rapid.SampledFrom([]int64{-1, math.MaxInt64, second("last")}).Draw(t, "until")
+			enough := rapid.SampledFrom([]int{1, 3, math.MaxInt}).Draw(t, "enough")
+			walk := func(scan func(Queue, Entry, int64, func(Entry) bool) (int64, bool, error)) string {
+				var entries []Entry
+				next, more, err := scan(Queue{c.Incarnation, order}, from, last, func(e Entry) bool {
+					entries = append(entries, e)
+					return len(entries) < enough
+				})
+				return fmt.Sprintf("%+v %d %t %v", entries, next, more, err)
+			}
+			b.same(fmt.Sprint("from ", from, " to ", last), walk(b.store.Scan), walk(b.memory.Scan))
+		}
+	}
+}
+
+// TestMemoryRefuses: what no machine has decided just so.
+func TestMemoryRefuses(t *testing.T) {
+	created := func(seq uint64, name schema.CollectionName) Fact {
+		return Fact{Event: &schema.Event{Seq: seq, Type: schema.CollectionCreated, Collection: name, Body: []byte(`{}`)}, Known: true}
+	}
+	for name, fact := range map[string]Fact{
+		"an event of before":         created(1, "c"),
+		"what another one decided":   {Event: created(2, "c").Event},
+		"a foreign message":          {Event: &schema.Event{Seq: 2}, Known: true},
+		"a collection that exists":   created(2, "orders"),
+		"a collection that does not": {Event: &schema.Event{Seq: 2, Type: schema.CollectionDeleted, Collection: "c"}, Known: true},
+		"a document that does not":   {Event: &schema.Event{Seq: 2, Type: schema.DocumentExpired, Collection: "orders", ID: "a", Previous: 1}, Known: true},
+	} {
+		m := NewMemory()
+		if err := m.Fold([]Fact{created(1, "orders")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Fold([]Fact{fact}); err == nil {
+			t.Errorf("%s is folded", name)
+		}
+	}
+}
+
+// TestMemoryGivesBack: what documents leave behind is used again, and those that
+// leave a bucket early are not kept there.
+func TestMemoryGivesBack(t *testing.T) {
+	m := NewMemory()
+	seq := uint64(0)
+	fold := func(second int64, e schema.Event, prior Meta) Meta {
+		seq++
+		e.Seq, e.Time, e.Previous = seq, second*1000, prior.Version
+		e.Collection = "c"
+		fact := Fact{Event: &e, Known: true, Incarnation: 1, Prior: prior}
+		if err := m.Fold([]Fact{fact}); err != nil {
+			t.Fatal(err)
+		}
+		now, _ := after(&fact)
+		return now
+	}
+	fold(1000, schema.Event{Type: schema.CollectionCreated, Body: []byte(`{}`)}, Meta{})
+	body := func(n int) []byte { return bytes.Repeat([]byte("x"), 1+n*n%700_000) }
+	stays := fold(1000, schema.Event{Type: schema.DocumentCreated, ID: "stays", Body: body(1)}, Meta{})
+	const documents = 500
+	var chunks, pages int
+	for second := int64(1000); second < 1010; second++ {
+		var metas [documents]Meta
+		for n := range metas {
+			metas[n] = fold(second, schema.Event{Type: schema.DocumentCreated, ID: schema.DocumentID(fmt.Sprint(n)), Body: body(3 * n)}, Meta{})
+		}
+		for n := range metas {
+			fold(second, schema.Event{Type: schema.DocumentDeleted, ID: schema.DocumentID(fmt.Sprint(n))}, metas[n])
+		}
+		s := m.shelves["c"]
+		used := len(s.documents.bytes.chunks)
+		if second == 1000 {
+			chunks, pages = used, len(s.documents.pages)
+		} else if used > chunks || len(s.documents.pages) > pages {
+			t.Fatalf("%d chunks and %d pages after the same again, %d and %d before", used, len(s.documents.pages), chunks, pages)
+		}
+		w := &s.waiting[ByTimestamp]
+		if len(w.buckets) != 1 || len(w.buckets[1000].places) > 4+64 || len(s.documents.index) != 1 {
+			t.Fatalf("there are %d buckets, the first of %d, and %d documents", len(w.buckets), len(w.buckets[1000].places), len(s.documents.index))
+		}
+	}
+	fold(1010, schema.Event{Type: schema.DocumentDeleted, ID: "stays"}, stays)
+	if w := &m.shelves["c"].waiting[ByTimestamp]; len(w.buckets) != 0 || len(w.seconds) != 0 {
+		t.Errorf("%d buckets and %d words of seconds are left", len(w.buckets), len(w.seconds))
+	}
+}
+
+// TestSameHash: documents whose ids have the same hash are told apart.
+func TestSameHash(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDocuments()
+		is := make(map[schema.DocumentID]place)
+		for range rapid.IntRange(0, 30).Draw(t, "steps") {
+			id := schema.DocumentID(rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id"))
+			hash := uint64(id[0] % 2)
+			if p := is[id]; p == nowhere {
+				is[id] = d.add(hash, id)
+				d.set(is[id], Meta{}, []byte(id))
+			} else {
+				d.remove(hash, p)
+				delete(is, id)
+			}
+			for _, id := range []schema.DocumentID{"a", "b", "c", "d"} {
+				p := d.find(uint64(id[0]%2), id)
+				if p != is[id] || p != nowhere && string(d.body(d.at(p))) != string(id) {
+					t.Fatalf("%s is at %d, should be at %d", id, p, is[id])
+				}
+			}
+		}
+	})
+}
+
+// TestSeconds compares the set with a sorted list.
+func TestSeconds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := rapid.OneOf(
+			rapid.Int64Range(1000, 1200),
+			rapid.Map(rapid.Int64Range(0, 60), func(bits int64) int64 { return 1 << bits }),
+			rapid.Int64Range(0, math.MaxInt64),
+			rapid.SampledFrom([]int64{0, math.MaxInt64, 63, 64, 4095, 4096}),
+		)
+		s := make(seconds)
+		var want []int64
+		for range rapid.IntRange(0, 50).Draw(t, "steps") {
+			second := draw.Draw(t, "second")
+			if len(want) > 0 && rapid.Bool().Draw(t, "one of them") {
+				second = rapid.SampledFrom(want).Draw(t, "which")
+			}
+			at, is := slices.BinarySearch(want, second)
+			if is {
+				s.remove(second)
+				want = slices.Delete(want, at, at+1)
+			} else {
+				s.add(second)
+				want = slices.Insert(want, at, second)
+			}
+			from := draw.Draw(t, "from")
+			at, _ = slices.BinarySearch(want, from)
+			next, ok := s.next(from)
+			if ok != (at < len(want)) || ok && next != want[at] {
+				t.Fatalf("after %d comes %d %t in %v", from, next, ok, want)
+			}
+		}
+		for _, second := range want {
+			s.remove(second)
+		}
+		if len(s) > 0 {
+			t.Fatalf("%d words are left", len(s))
+		}
+	})
+}
