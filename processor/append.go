@@ -21,7 +21,8 @@ type ack struct {
 	epoch int
 }
 
-// maxAtomic is the size of the largest atomic batch that a server takes.
+// maxAtomic is the size of the largest atomic batch that a server takes, unless
+// it is configured otherwise.
 const maxAtomic = 1000
 
 // listen starts a new epoch of acknowledgements: those of earlier ones are
@@ -72,7 +73,7 @@ func readAck(m *nats.Msg, seq uint64) error {
 
 // Append sends events to the log, each fenced by the one before it: all that
 // precede it in the log are known to the writer or it is refused. atomic makes
-// the log take all of them or none; there may be maxAtomic then.
+// the log take all of them or none; there may be Options.AtomicBatch then.
 //
 // Only the last event asks for an acknowledgement, which arrives at acks with
 // its sequence: since every event is fenced by the one before it, the last one

@@ -40,6 +40,9 @@ type Options struct {
 	// With Fsync, events are appended in atomic batches as soon as there are
 	// enough of them to share a sync.
 	Durability Durability
+	// AtomicBatch is the size of the largest atomic batch that the NATS server
+	// takes; 1000 if 0, which is NATS's own default.
+	AtomicBatch int
 	// Queue is how many mutations may wait for the writer, and how many reads
 	// for a worker, before requests are refused with 429; 8192 if 0.
 	Queue int
@@ -94,6 +97,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.Durability == "" {
 		o.Durability = Fsync
+	}
+	if o.AtomicBatch == 0 {
+		o.AtomicBatch = maxAtomic
 	}
 	if o.Queue == 0 {
 		o.Queue = 8192

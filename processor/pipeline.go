@@ -78,7 +78,7 @@ func (w *writer) send() {
 			!sync && under >= fewGroups && n < fullGroup:
 			return
 		case batch:
-			n = min(n, maxAtomic)
+			n = min(n, w.options.AtomicBatch)
 		}
 		last := next.facts[n-1].Seq
 		w.groups = append(w.groups, group{last: last, sent: time.Now(), batch: batch})

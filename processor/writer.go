@@ -156,9 +156,10 @@ func (w *writer) full() bool {
 }
 
 // gathering tells whether what is queued waits for the log's next word: a few
-// wishes are then decided together, and not each for itself.
+// wishes are then decided together, and not each for itself. Where the log takes
+// long, for each append is synced, there is time to decide meanwhile.
 func (w *writer) gathering() bool {
-	return len(w.groups) >= fewGroups && len(w.wishes)+len(w.mutations) < fullGroup
+	return w.options.Durability == OS && len(w.groups) >= fewGroups && len(w.wishes)+len(w.mutations) < fullGroup
 }
 
 // untilNext is how long nothing but a message can give the writer work.

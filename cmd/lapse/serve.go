@@ -172,7 +172,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 
 		Retain: retain, SnapshotEvery: f.snapshotEvery,
 
-		Clock: machineClock(), SameClock: true,
+		Clock: machineClock(), SameClock: true, AtomicBatch: embedded.AtomicBatch,
 		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
 
 		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,

@@ -29,6 +29,10 @@ const maxPending = 640 << 20
 // there; a consumer's state may be.
 const maxMemory = 256 << 20
 
+// AtomicBatch is the size of the largest atomic batch that the server takes. Each
+// costs it 2 ms besides what is in it.
+const AtomicBatch = 4096
+
 // startTimeout is how long a start may take. Most of it goes into reading back
 // the streams, which takes seconds for a hundred gigabytes.
 const startTimeout = 5 * time.Minute
@@ -122,6 +126,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		StoreDir:           o.StoreDir,
 		JetStreamMaxMemory: maxMemory,
 		SyncAlways:         o.SyncAlways,
+		JetStreamLimits:    server.JSLimitOpts{MaxBatchSize: AtomicBatch},
 		NoSublistCache:     true,
 		NoSigs:             true, // signals are the command's business
 		NoLog:              true, // what there is to say goes through o.Logger
