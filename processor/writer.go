@@ -24,7 +24,7 @@ const (
 	maxUntoldBytes = 64 << 20 // bytes of outcomes that wait for the log; with one batch more
 	fewGroups      = 1        // appends on their way from which a small one waits to become larger
 	fullGroup      = 128      // events from which it does not
-	atomicFrom     = 10       // synced events from which an atomic batch beats single ones
+	atomicFrom     = 16       // synced events from which an atomic batch beats single ones
 	ackTimeout     = 10 * time.Second
 	maxGroupBytes  = 4 << 20 // bytes of bodies, of wishes or of events, decided in one turn
 	stopTimeout    = 5 * time.Second
