@@ -8,5 +8,7 @@
 // slices, for documents that were there before them, and does all for lazy ones.
 // A View reads one collection, documents and indexes, at one position.
 //
+// A Memory is the little of a projection that a simulation needs, without Pebble.
+//
 // KEYS.md describes the keys and values.
 package projections
