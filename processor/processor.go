@@ -237,6 +237,9 @@ func closing(store *projections.Store, err error) error {
 	return err
 }
 
+// Seq returns the sequence of the last event folded.
+func (p *Processor) Seq() uint64 { return p.store.Cursor().Seq }
+
 // Status says how the database is.
 func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }
 

@@ -98,7 +98,7 @@ func (t *tables) encode() ([]byte, error) {
 // begin with. Others come last, as they ran.
 var order = []string{
 	"Get", "BatchGet", "Upsert", "Mutations",
-	"Storm", "Burst", "Lateness", "GetBeside", "DefaultTTL",
+	"Storm", "Lateness", "GetBeside", "DefaultTTL",
 	"Append", "CatchUp", "Restart", "Memory", "MillionPending", "Disk", "Simulate", "WheelAgainstHeap",
 	"Query", "QueryIngest", "QueryBeside",
 }

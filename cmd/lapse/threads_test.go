@@ -1,0 +1,40 @@
+package main
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// There are more processors for Go while events come, fewer when they have not
+// come for a while, and as many as before at the end.
+func TestWiden(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "")
+	few := runtime.GOMAXPROCS(0)
+	synctest.Test(t, func(t *testing.T) {
+		var seq atomic.Uint64
+		stop := widen(seq.Load)
+		after := func(events uint64, intervals int, want int) {
+			t.Helper()
+			for range intervals {
+				seq.Add(events)
+				time.Sleep(writingLook)
+			}
+			synctest.Wait()
+			if got := runtime.GOMAXPROCS(0); got != want {
+				t.Errorf("after %d times %d events there are %d processors, want %d", intervals, events, got, want)
+			}
+		}
+		time.Sleep(writingLook / 2) // between the looks
+		after(writingEvents-1, 5, few)
+		after(writingEvents, 1, writingThreads*few)
+		after(0, writingFor-1, writingThreads*few)
+		after(writingEvents, 1, writingThreads*few)
+		after(0, writingFor, few)
+		after(writingEvents, 1, writingThreads*few)
+		stop()
+		after(0, 0, few)
+	})
+}
