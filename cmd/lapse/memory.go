@@ -32,6 +32,6 @@ const heapBytes = 1 << 30
 // GOMEMLIMIT, if set, has the last word.
 func limitHeap(cacheBytes int64, memTables uint64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(heapBytes + cacheBytes + int64(memTables))
+		debug.SetMemoryLimit(heapBytes + cacheBytes + int64(memTables) + int64(len(ballast)))
 	}
 }
