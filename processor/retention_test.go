@@ -614,11 +614,16 @@ func TestSnapshotsOutOfReach(t *testing.T) {
 	w.want(201, "snapshot.create", "")
 	k := w.processor.keeper
 	reach := k.snapshots.js
-	k.snapshots.js = unreadable{reach}
+	reaches := func(js jetstream.JetStream) {
+		k.snapshots.making.Lock() // which the request may hold until after its reply
+		k.snapshots.js = js
+		k.snapshots.making.Unlock()
+	}
+	reaches(unreadable{reach})
 	if err := k.round(w.ctx()); !errors.Is(err, nats.ErrTimeout) {
 		t.Errorf("the round ends with %v", err)
 	}
-	k.snapshots.js = reach
+	reaches(reach)
 	if list := w.snapshotList(); len(list) != 1 || !list[0].Sound {
 		t.Errorf("there are %v", list)
 	}

@@ -192,7 +192,7 @@ func TestBatchWaits(t *testing.T) {
 	wire := newWire(t)
 	wire.stop()
 	log := wire.listening()
-	w := &writer{log: log, logger: wire.options.Logger, options: wire.options}
+	w := &writer{log: log, logger: wire.options.Logger, options: wire.options.EnsureDefaults()}
 	w.queue([]projections.Fact{event(2)}, false)
 	w.queue([]projections.Fact{event(3), event(4)}, true)
 	w.send()
