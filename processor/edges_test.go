@@ -136,8 +136,9 @@ func TestPayloadEdges(t *testing.T) {
 			if r.code != code || e.error != "" && code >= 400 && r.error != e.error {
 				t.Errorf("%s (%s), %d: %.300s, want %d %s", e.name, e.tail(1), n, r, code, e.error)
 			}
-			if after := w.end(); r.code >= 400 && after != before {
-				t.Errorf("%s, %d: %.300s, and the log went from %d to %d", e.name, n, r, before, after)
+			// What had the shortest ttl may expire meanwhile.
+			if after := w.end(); r.code >= 400 && after != before && w.summary(before) != "DocumentExpired(ttl)" {
+				t.Errorf("%s, %d: %.300s, and the log went on with %s", e.name, n, r, w.summary(before))
 			}
 		}
 	}
