@@ -85,6 +85,7 @@ type writer struct {
 	draining   bool      // nothing is decided until everything pending is folded
 	again      bool      // the first of retry waits for that, so nothing else comes before it
 	more       bool      // something is due that the last turn left
+	batches    bool      // the last turn decided some
 	clock      *timekeeper
 	held       bool  // the clock is not believed: nothing is decided
 	looked     int64 // log time, ms, up to which what is due was looked for
@@ -157,9 +158,10 @@ func (w *writer) full() bool {
 
 // gathering tells whether what is queued waits for the log's next word: a few
 // wishes are then decided together, and not each for itself. Where the log takes
-// long, for each append is synced, there is time to decide meanwhile.
+// long, for each append is synced, there is time to decide meanwhile, and where
+// batches come, a few are many.
 func (w *writer) gathering() bool {
-	return w.options.Durability == OS && len(w.groups) >= fewGroups && len(w.wishes)+len(w.mutations) < fullGroup
+	return w.options.Durability == OS && !w.batches && len(w.groups) >= fewGroups && len(w.wishes)+len(w.mutations) < fullGroup
 }
 
 // untilNext is how long nothing but a message can give the writer work.
@@ -217,12 +219,14 @@ func (w *writer) turn(ctx context.Context) error {
 	}
 	w.again = false
 	requests, bytes := 0, 0
+	w.batches = false
 	for requests < turnRequests && bytes < maxGroupBytes && !w.full() {
 		one := w.next()
 		if one == nil {
 			break
 		}
 		requests++
+		w.batches = w.batches || one.batch != nil
 		n, err := w.decide(one)
 		if err != nil {
 			return err
