@@ -85,7 +85,7 @@ type writer struct {
 	draining   bool      // nothing is decided until everything pending is folded
 	again      bool      // the first of retry waits for that, so nothing else comes before it
 	more       bool      // something is due that the last turn left
-	batches    bool      // the last turn decided some
+	batches    bool      // the last turn that decided wishes decided some
 	clock      *timekeeper
 	held       bool  // the clock is not believed: nothing is decided
 	looked     int64 // log time, ms, up to which what is due was looked for
@@ -219,14 +219,13 @@ func (w *writer) turn(ctx context.Context) error {
 	}
 	w.again = false
 	requests, bytes := 0, 0
-	w.batches = false
 	for requests < turnRequests && bytes < maxGroupBytes && !w.full() {
 		one := w.next()
 		if one == nil {
 			break
 		}
+		w.batches = one.batch != nil || requests > 0 && w.batches
 		requests++
-		w.batches = w.batches || one.batch != nil
 		n, err := w.decide(one)
 		if err != nil {
 			return err
