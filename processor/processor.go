@@ -244,6 +244,9 @@ func closing(store *projections.Store, err error) error {
 // Seq returns the sequence of the last event folded.
 func (p *Processor) Seq() uint64 { return p.store.Cursor().Seq }
 
+// Requests returns how many requests there were, besides queries.
+func (p *Processor) Requests() uint64 { return p.service.others.Load() }
+
 // Status says how the database is.
 func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }
 

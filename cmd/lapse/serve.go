@@ -210,7 +210,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		defer stop()
 	}
 	defer onAcceptClock(p.AcceptClock)()
-	defer widen(p.Seq)()
+	defer widen(p.Seq, p.Requests)()
 	fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, kept in %s\n", database, server.URL(), f.storeDir)
 	if failure == nil {
 		select {

@@ -8,18 +8,20 @@ import (
 	"time"
 )
 
-// There are more processors for Go while events come, fewer when they have not
-// come for a while, and as many as before at the end.
+// There are more processors for Go while events and requests come, fewer when they
+// have not come for a while, and as many as before at the end.
 func TestWiden(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	few := runtime.GOMAXPROCS(0)
 	synctest.Test(t, func(t *testing.T) {
-		var seq atomic.Uint64
-		stop := widen(seq.Load)
+		var seq, asked atomic.Uint64
+		requests := uint64(writingRequests)
+		stop := widen(seq.Load, asked.Load)
 		after := func(events uint64, intervals int, want int) {
 			t.Helper()
 			for range intervals {
 				seq.Add(events)
+				asked.Add(requests)
 				time.Sleep(writingLook)
 			}
 			synctest.Wait()
@@ -29,6 +31,9 @@ func TestWiden(t *testing.T) {
 		}
 		time.Sleep(writingLook / 2) // between the looks
 		after(writingEvents-1, 5, few)
+		requests--
+		after(writingEvents, 5, few)
+		requests++
 		after(writingEvents, 1, writingThreads*few)
 		after(0, writingFor-1, writingThreads*few)
 		after(writingEvents, 1, writingThreads*few)
