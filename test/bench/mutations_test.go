@@ -18,7 +18,7 @@ const (
 	mutations = "lapse.main.mutations."
 	// foldedPoll is how often it is asked whether everything is folded: what
 	// lies between shows in no round of seconds.
-	foldedPoll = 5 * time.Millisecond
+	foldedPoll = 50 * time.Millisecond
 )
 
 // BenchmarkMutations publishes upserts as JetStream messages, until lapse has
