@@ -75,21 +75,17 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
 	}
 	scrub, err := newScrub(ctx, log, store.Cursor())
+	if err == nil {
+		err = scrub.newest(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	// What is folded is read while the rest is folded.
-	scrubbed := make(chan error, 1)
-	go func() { scrubbed <- scrub.newest(ctx) }()
-	err = log.CatchUp(ctx, store, last, func(seq uint64) {
+	if err := log.CatchUp(ctx, store, last, func(seq uint64) {
 		if o.Progress != nil {
 			o.Progress(seq, last)
 		}
-	})
-	if damage := <-scrubbed; damage != nil {
-		err = damage
-	}
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	mutations, err := openMutations(ctx, log.js, o.Database, store.Cursor().Mutations, o.Logger)
