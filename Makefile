@@ -22,7 +22,7 @@ fuzz: ## each fuzz target for FUZZTIME
 	  done; \
 	done
 
-bench: ## lapse beside its peers, into test/bench/table/table.json and the README's table: hours
+bench: ## lapse beside its peers, into test/bench/table/table.json and the README's table: about an hour
 	go -C test/bench run ./table
 
 bench-quick: ## less of the same, and whether a ratio is worse by a third than it was: minutes
