@@ -21,23 +21,24 @@ type Lookup interface {
 // Lookup returns a Lookup of a collection. Nothing may be folded until it is
 // closed.
 func (s *Store) Lookup(c *schema.Collection) Lookup {
-	return &lookup{store: s, key: documentKey(nil, c.Incarnation, "")}
+	return &lookup{store: s, incarnation: c.Incarnation}
 }
 
 type lookup struct {
-	store *Store
-	key   []byte           // of the document looked for; it begins with that of the collection
-	it    *pebble.Iterator // nil until one is not in memory
+	store       *Store
+	incarnation uint64
+	key         []byte           // of the document looked for
+	it          *pebble.Iterator // nil until one is not in memory
 }
 
 func (l *lookup) Document(id schema.DocumentID) (Record, bool, error) {
-	const prefix = 1 + 8
-	l.key = append(l.key[:prefix], id...)
+	l.key = documentKey(l.key[:0], l.incarnation, id)
 	if r, ok := l.store.cache.get(l.key); ok {
 		return r, r.Version != 0, nil
 	}
 	if l.it == nil {
-		it, err := l.store.iterate(bytes.Clone(l.key[:prefix]), successor(l.key[:prefix]))
+		all := documentKey(nil, l.incarnation, "")
+		it, err := l.store.iterate(all, successor(all))
 		if err != nil {
 			return Record{}, false, err
 		}
