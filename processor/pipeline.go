@@ -18,7 +18,6 @@ import (
 type stretch struct {
 	facts  []projections.Fact
 	atomic bool // all of it or none
-	own    bool // facts are a copy, not the machine's
 }
 
 type group struct {
@@ -52,13 +51,11 @@ func (w *writer) queue(facts []projections.Fact, atomic bool) {
 	}
 	if n := len(w.unsent); n > 0 && !atomic && !w.unsent[n-1].atomic {
 		last := &w.unsent[n-1]
-		if !last.own {
-			last.facts, last.own = slices.Clone(last.facts), true
-		}
 		last.facts = append(last.facts, facts...)
 		return
 	}
-	w.unsent = append(w.unsent, stretch{facts: facts, atomic: atomic})
+	// Clipped, since what is behind it is the machine's.
+	w.unsent = append(w.unsent, stretch{slices.Clip(facts), atomic})
 }
 
 // send appends what is queued, as far as that may be on its way at a time: an

@@ -261,7 +261,7 @@ func (r *request) dispatch() {
 	case r.op == "snapshot.verify":
 		r.snapshotVerify()
 		return
-	case r.op == "document.get" && r.getRecent():
+	case r.op == "document.get" && r.header != nil && r.getRecent(): // others were tried on arrival
 		return
 	}
 	if read, ok := r.read(); ok {
