@@ -29,7 +29,7 @@ func BenchmarkDefaultTTL(b *testing.B) {
 		if _, err := request(nc, "lapse.main.api.collection.replace."+collection, body, read); err != nil {
 			b.Fatal(err)
 		}
-		return inMilliseconds(time.Since(began))
+		return versus.Milliseconds(time.Since(began))
 	}
 	var tookMany, tookFew, ratios []float64
 	for b.Loop() {
