@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
 const (
@@ -97,7 +97,7 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 		err = s.micro.AddEndpoint("api", micro.HandlerFunc(s.handle),
 			micro.WithEndpointSubject(s.options.Database.API()+">"),
 			micro.WithEndpointPendingLimits(-1, pendingBytes),
-			micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operationNames[:], " ")}))
+			micro.WithEndpointMetadata(asyncapi.Metadata(operationNames[:]...)))
 	}
 	if err == nil {
 		// Who asks from now on finds somebody here.

@@ -78,7 +78,7 @@ func (d *described) message(name string, header map[string][]string, body []byte
 			if len(value) != 1 {
 				return fmt.Errorf("%d values of the header %s", len(value), name)
 			}
-			values[name] = value[0]
+			values[name] = strings.TrimSpace(value[0]) // as who reads it does
 		}
 		if err := d.check(m.Headers.Name(), values); err != nil {
 			return err
