@@ -55,7 +55,7 @@ func ParseForecast(raw []byte) (r ForecastRequest, fault *Error) {
 	}
 	r = r.EnsureDefaults()
 	if n := r.buckets(); n > MaxForecastBuckets {
-		return r, ErrBadRequest.With("next %ds in buckets of %ds are %d: at most %d are allowed, use a longer bucket or a shorter next", r.Next, r.Bucket, n, MaxForecastBuckets)
+		return r, ErrBadRequest.With("next %ds in buckets of %ds are up to %d of them: at most %d are allowed, use a longer bucket or a shorter next", r.Next, r.Bucket, n, MaxForecastBuckets)
 	}
 	return r, nil
 }

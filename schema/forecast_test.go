@@ -51,7 +51,7 @@ func TestParseForecastRefuses(t *testing.T) {
 		`{"next":"\ud800"}`:             "from 1 to 2147483647",
 		`{"bucket":true}`:               "bucket true: use whole seconds",
 		`{"bucket":[1]}`:                "from 1 to 2147483647",
-		`{"next":"24h","bucket":"30s"}`: "are 2881: at most 2000 are allowed",
+		`{"next":"24h","bucket":"30s"}`: "are up to 2881 of them: at most 2000 are allowed",
 		`{"defaultTtl":0}`:              "-1 for no default, or null for off",
 		`{"defaultTtl":"off"}`:          "-1 for no default, or null for off",
 		`{"next":1,"next":2}`:           `"next" twice`,
