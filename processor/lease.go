@@ -220,7 +220,10 @@ func (l *lease) hold(began time.Duration) { l.until.Store(int64(began + l.ttl)) 
 
 // held tells whether nobody else can have the lease, unless somebody took it by
 // force.
-func (l *lease) held() bool { return l.elapsed() < time.Duration(l.until.Load()) }
+func (l *lease) held() bool { return l.left() > 0 }
+
+// left is how long it is held for certain.
+func (l *lease) left() time.Duration { return time.Duration(l.until.Load()) - l.elapsed() }
 
 // taken tells whether somebody else wrote the key.
 func taken(err error) bool {
@@ -312,7 +315,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		try, cancel := context.WithTimeout(ctx, every)
+		try, cancel := context.WithTimeout(ctx, min(every, l.left()))
 		err := l.renew(try)
 		cancel()
 		switch {
@@ -325,7 +328,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case !l.held():
 			return fmt.Errorf("%w for %s: %w", errLeaseLost, l.ttl, err)
 		default:
-			wait.Reset(every / leaseRenewal)
+			wait.Reset(min(every/leaseRenewal, l.left()))
 		}
 	}
 }
