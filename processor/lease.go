@@ -194,12 +194,17 @@ func (l *lease) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = l.put(ctx, l.elapsed(), value)
-	if taken(err) || errors.Is(err, jetstream.ErrNoStreamResponse) {
-		// A renewal may have come without its answer, the bucket may be gone.
-		return l.acquire(ctx, false)
+	patience := min(l.ttl/leaseRenewal, l.left())
+	try, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	if err = l.put(try, l.elapsed(), value); err == nil {
+		return nil
 	}
-	return err
+	// A renewal before may have come, and its answer not; the bucket may be gone,
+	// in which case nobody answers.
+	again, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	return l.acquire(again, false)
 }
 
 // put replaces the value at the revision known. Publishing is what KeyValue does,
@@ -315,9 +320,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		try, cancel := context.WithTimeout(ctx, min(every, l.left()))
-		err := l.renew(try)
-		cancel()
+		err := l.renew(ctx)
 		switch {
 		case err == nil:
 			wait.Reset(every)
