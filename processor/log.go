@@ -61,8 +61,8 @@ type eventLog struct {
 	// look at the id of the last message too late, when Raft has the next one:
 	// where that does not fit, each replica gives the stream up for good
 	// (nats-server 2.15.2), and one that has caught up knows no last id.
-	alone bool
-	message  *reusedMessage
+	alone   bool
+	message *reusedMessage
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
@@ -101,7 +101,7 @@ func findLog(ctx context.Context, c Connections, o Options, create bool) (*event
 		return nil, err
 	}
 	info := l.stream.CachedInfo()
-	l.alone = info.Config.Replicas > 1 || info.Cluster != nil // which may get replicas later
+	l.alone = info.Config.Replicas > 1 || info.Cluster != nil && info.Cluster.Name != "" // which may get replicas later
 	l.prefix = strings.TrimSuffix(info.Config.Subjects[0], ">")
 	l.connected = c.Log.StatusChanged(nats.CONNECTED)
 	l.elected = make(chan struct{}, 1)
