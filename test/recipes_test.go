@@ -133,9 +133,10 @@ func TestRecipesOfCLI(t *testing.T) {
 func split(t *testing.T, line string) (words []string) {
 	t.Helper()
 	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
-		word, rest, ok := strings.Cut(line, " ")
+		word, rest, _ := strings.Cut(line, " ")
 		if quoted, is := strings.CutPrefix(line, "'"); is {
-			if word, rest, ok = strings.Cut(quoted, "'"); !ok {
+			var closed bool
+			if word, rest, closed = strings.Cut(quoted, "'"); !closed {
 				t.Fatalf("a quote is open: %s", line)
 			}
 		} else if strings.ContainsAny(word, "'\"$`\\|&;<>()") {
