@@ -49,7 +49,7 @@ func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uin
 // readEnd folds what the log has beyond the cursor and returns up to which
 // sequence that was mine.
 func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed uint64, err error) {
-	_, last, err := w.log.Bounds(ctx)
+	last, err := w.log.last(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +111,7 @@ func (w *writer) moveFence(ctx context.Context) error {
 	if err := w.log.Append([]projections.Fact{{Event: e}}, false); err != nil {
 		return err
 	}
-	timeout := time.NewTimer(ackTimeout)
+	timeout := time.NewTimer(w.ackTimeout())
 	defer timeout.Stop()
 	select {
 	case a := <-w.log.acks:
@@ -120,7 +120,7 @@ func (w *writer) moveFence(ctx context.Context) error {
 		}
 		return w.store.Fold([]projections.Fact{{Event: e}})
 	case <-timeout.C:
-		return fmt.Errorf("append %d: no acknowledgement within %s", e.Seq, ackTimeout)
+		return fmt.Errorf("append %d: no acknowledgement within %s", e.Seq, w.ackTimeout())
 	case <-ctx.Done():
 		return ctx.Err()
 	}

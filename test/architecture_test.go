@@ -17,10 +17,11 @@ var architecture = map[string]struct{ ours, not []string }{
 	"projections":        {ours: []string{"schema", "values"}, not: []string{"nats-io", "time"}},
 	"query":              {ours: []string{"schema", "values", "projections"}, not: []string{"nats-io", "pebble"}},
 	"processor":          {ours: []string{"schema", "schema/asyncapi", "expiry", "projections", "query"}},
-	"processor/embedded": {ours: []string{"schema"}},
+	"processor/embedded": {ours: []string{"schema", "processor/gate"}},
+	"processor/gate":     {ours: []string{"schema"}},
 	"audit":              {ours: []string{"schema"}, not: []string{"nats-io"}},
 	"client":             {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
-	"cmd/lapse":          {ours: []string{"schema", "query", "processor", "processor/embedded", "client", "audit"}, not: []string{"pebble"}},
+	"cmd/lapse":          {ours: []string{"schema", "query", "processor", "processor/embedded", "processor/gate", "client", "audit"}, not: []string{"pebble"}},
 
 	"test/lapsetest":        {ours: []string{"schema", "processor", "client"}, not: []string{"nats-server", "pebble"}},
 	"test/lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "client"}},
