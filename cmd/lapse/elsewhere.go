@@ -64,6 +64,9 @@ func (f *elsewhereFlags) check() error {
 	case (f.cert == "") != (f.key == ""):
 		return usageErrorf("--tls-cert and --tls-key go together: give both")
 	}
+	if f.named(gateLogConnection) != f.named(gateClientsConnection) {
+		return usageErrorf("connections gate-log and gate-clients go together, they are users of two accounts: name both, or neither")
+	}
 	for _, name := range connectionNames {
 		ways := 0
 		for _, values := range [][]string{f.creds, f.nkeys, f.contexts} {
