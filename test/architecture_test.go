@@ -11,11 +11,12 @@ import (
 // whose path has an element that begins with one of not.
 var architecture = map[string]struct{ ours, not []string }{
 	"schema":             {ours: []string{"values"}, not: []string{"nats-io", "pebble"}},
+	"schema/asyncapi":    {ours: []string{"schema"}, not: []string{"nats-io", "pebble"}},
 	"values":             {not: []string{"nats-io", "pebble", "time"}},
 	"expiry":             {not: []string{"nats-io", "pebble", "time"}},
 	"projections":        {ours: []string{"schema", "values"}, not: []string{"nats-io", "time"}},
 	"query":              {ours: []string{"schema", "values", "projections"}, not: []string{"nats-io", "pebble"}},
-	"processor":          {ours: []string{"schema", "expiry", "projections", "query"}},
+	"processor":          {ours: []string{"schema", "schema/asyncapi", "expiry", "projections", "query"}},
 	"processor/embedded": {ours: []string{"schema", "processor/gate"}},
 	"processor/gate":     {ours: []string{"schema"}},
 	"audit":              {ours: []string{"schema"}, not: []string{"nats-io"}},
