@@ -189,6 +189,8 @@ func (f *elsewhereFlags) named(name string) bool {
 func inboxPrefix(name string) string {
 	prefix := "_PROCESSOR."
 	switch name {
+	case bulkConnection: // may not know what the log's is told
+		prefix = "_BULK."
 	case serviceConnection:
 		prefix = "_SERVICE."
 	case gateLogConnection, gateClientsConnection:
