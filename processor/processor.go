@@ -105,7 +105,7 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	w := &writer{
 		options: o, logger: o.Logger, log: log, store: store, name: nuid.Next(),
 		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
-		clock: clock, lateness: newLateness(),
+		clock: clock, lateness: newLateness(o.LatenessObjective),
 	}
 	if _, err := w.start(ctx, nil); err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ type serveFlags struct {
 	query                    query.Limits
 	queryWorkers, queryQueue int
 
+	latenessObjective         time.Duration
 	maxClockStep, maxDowntime time.Duration
 	acceptClock               bool
 }
@@ -53,6 +54,8 @@ is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
 	flags.Int64Var(&f.cacheBytes, "cache-bytes", processor.Options{}.EnsureDefaults().Projection.CacheBytes, "keep up to `N` bytes of the projection in memory")
 	flags.StringVar(&f.retain, "retain", "forever", "how long what happened stays in the log: forever, or a `DURATION` like 720h or 30d")
 	flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION` (default a quarter of --retain, at most 1h; never with forever)")
+	flags.DurationVar(&f.latenessObjective, "lateness-objective", processor.Options{}.EnsureDefaults().LatenessObjective,
+		"let 99 of 100 expiries be at most `DURATION` late; status says whether they are")
 	addQueryFlags(flags, &f)
 	addClockFlags(flags, &f)
 	return cmd
@@ -112,6 +115,9 @@ func (f *serveFlags) check() error {
 	if f.snapshotEvery < 0 || f.snapshotEvery > 0 && f.snapshotEvery < time.Second {
 		return usageErrorf("--snapshot-every %s: use 1s or more", f.snapshotEvery)
 	}
+	if f.latenessObjective < time.Millisecond {
+		return usageErrorf("--lateness-objective %s: use 1ms or more", f.latenessObjective)
+	}
 	for name, d := range map[string]time.Duration{"max-clock-step": f.maxClockStep, "max-downtime": f.maxDowntime} {
 		if d < time.Second {
 			return usageErrorf("--%s %s: use at least 1s", name, d)
@@ -170,7 +176,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		Logger:     logger,
 		Version:    semver(),
 
-		Retain: retain, SnapshotEvery: f.snapshotEvery,
+		Retain: retain, SnapshotEvery: f.snapshotEvery, LatenessObjective: f.latenessObjective,
 
 		Clock: machineClock(), SameClock: true, AtomicBatch: embedded.AtomicBatch,
 		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
