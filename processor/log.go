@@ -25,12 +25,17 @@ type eventLog struct {
 	db     schema.DatabaseName
 	nc     *nats.Conn
 	js     jetstream.JetStream
+	bulk   jetstream.JetStream // over another connection, to read much
 	stream jetstream.Stream
 	logger *slog.Logger
 
 	// connected tells when the connection is back that was lost, and with it
 	// perhaps acknowledgements.
 	connected chan nats.Status
+	// elected holds something when the stream has another leader, which may not
+	// have what the one before was given last.
+	elected   chan struct{}
+	elections *nats.Subscription
 
 	// prefix starts the subjects on which the stream listens. It holds a
 	// secret made with the stream, so that nobody who cannot read the stream's
@@ -55,40 +60,64 @@ type eventLog struct {
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
-func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger *slog.Logger) (*eventLog, error) {
-	js, err := jetstream.New(nc)
+func openLog(ctx context.Context, c Connections, o Options) (*eventLog, error) {
+	return findLog(ctx, c, o, true)
+}
+
+// openExistingLog is openLog where there has to be one: the error is
+// jetstream.ErrStreamNotFound otherwise.
+func openExistingLog(ctx context.Context, c Connections, o Options) (*eventLog, error) {
+	return findLog(ctx, c, o, false)
+}
+
+func findLog(ctx context.Context, c Connections, o Options, create bool) (*eventLog, error) {
+	js, err := jetstream.New(c.Log)
 	if err != nil {
 		return nil, err
 	}
-	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: newReusedMessage(), written: new(atomic.Uint64)}
+	bulk, err := jetstream.New(c.bulk())
+	if err != nil {
+		return nil, err
+	}
+	db := o.Database
+	l := &eventLog{db: db, nc: c.Log, js: js, bulk: bulk, logger: o.Logger, message: newReusedMessage(), written: new(atomic.Uint64)}
 	l.stream, err = js.Stream(ctx, db.LogStream())
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		l.stream, err = createLog(ctx, js, db, 1)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
+		l.stream, err = createLog(ctx, js, db, 1, o.Replicas)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
+			l.stream, err = js.Stream(ctx, db.LogStream())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", db.LogStream(), err)
 	}
-	config := l.stream.CachedInfo().Config
-	if len(config.Subjects) != 1 || !strings.HasPrefix(config.Subjects[0], db.Append()) ||
-		config.SubjectTransform == nil || config.SubjectTransform.Destination != db.Events()+">" ||
-		!config.AllowAtomicPublish {
-		return nil, fmt.Errorf("stream %s is there and is not a log of lapse: remove it, or serve another --database", db.LogStream())
+	if err := checkLog(l.stream.CachedInfo().Config, db, o.Replicas); err != nil {
+		return nil, err
 	}
-	l.prefix = strings.TrimSuffix(config.Subjects[0], ">")
-	l.connected = nc.StatusChanged(nats.CONNECTED)
-	return l, nil
+	l.prefix = strings.TrimSuffix(l.stream.CachedInfo().Config.Subjects[0], ">")
+	l.connected = c.Log.StatusChanged(nats.CONNECTED)
+	l.elected = make(chan struct{}, 1)
+	l.elections, err = c.Log.Subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."+db.LogStream(), func(*nats.Msg) {
+		select {
+		case l.elected <- struct{}{}:
+		default:
+		}
+	})
+	return l, err
 }
 
 // createLog creates an empty log that begins with sequence first.
-func createLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, first uint64) (jetstream.Stream, error) {
+func createLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, first uint64, replicas int) (jetstream.Stream, error) {
 	config := logConfig(db, db.Append()+rand.Text()+".")
 	config.FirstSeq = first
+	config.Replicas = max(replicas, 1)
 	return js.CreateStream(ctx, config)
 }
 
 // close ends listening. The connection and the stream stay.
 func (l *eventLog) close() {
 	l.nc.RemoveStatusListener(l.connected)
+	_ = l.elections.Unsubscribe()
 	if l.sub != nil {
 		_ = l.sub.Unsubscribe()
 	}
@@ -104,7 +133,7 @@ func logConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {
 		Retention:          jetstream.LimitsPolicy,
 		AllowAtomicPublish: true,
 		DenyDelete:         true,
-		Duplicates:         100 * time.Millisecond, // the shortest there is: ids here only make a chain
+		Duplicates:         repeatWindow, // ids here only make a chain
 		MaxMsgs:            -1,
 		MaxBytes:           -1,
 		MaxMsgsPerSubject:  -1,
@@ -135,6 +164,14 @@ func (l *eventLog) Bounds(ctx context.Context) (first, last uint64, err error) {
 		last = max(l.end.first, 1) - 1
 	}
 	return info.State.FirstSeq, last, nil
+}
+
+// last is the last sequence of Bounds, for whoever asks again if nobody answers.
+func (l *eventLog) last(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
+	defer cancel()
+	_, last, err := l.Bounds(ctx)
+	return last, err
 }
 
 // ServerTime returns what the clock of the NATS server says.
@@ -211,7 +248,7 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 	defer stalled.Stop()
 	defer cancel(nil)
 	visit = l.whole(from, visit)
-	p := puller{nc: l.nc, js: l.js, stream: l.db.LogStream(), messages: readAhead, bytes: readAheadBytes}
+	p := puller{js: l.bulk, stream: l.db.LogStream(), messages: readAhead, bytes: readAheadBytes}
 	var visited error
 	err := p.read(ctx, from, func(seq uint64, m *nats.Msg) error {
 		stalled.Reset(readTimeout)

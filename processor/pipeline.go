@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -141,14 +140,20 @@ func (w *writer) observe(seq uint64) {
 		if fact.Seq > seq {
 			return
 		}
-		if fact.Type == schema.DocumentExpired {
-			due := fact.Deadline.At * 1000
-			if c, ok := w.store.Collection(fact.Collection); ok {
-				due = max(due, c.Time) // a change of policy made it due
-			}
-			w.lateness.record(fact.Time, fact.Time-due)
-		}
+		w.late(fact)
 	}
+}
+
+// late notes how late an expiry was.
+func (w *writer) late(fact *projections.Fact) {
+	if fact.Type != schema.DocumentExpired {
+		return
+	}
+	due := fact.Deadline.At * 1000
+	if c, ok := w.store.Collection(fact.Collection); ok {
+		due = max(due, c.Time) // a change of policy made it due
+	}
+	w.lateness.record(fact.Time, fact.Time-due)
 }
 
 // tell answers everything whose outcome is folded.
@@ -168,18 +173,18 @@ func (w *writer) tell() {
 	}
 }
 
-// reconnected looks at once for what may have been lost with the connection,
-// rather than wait for its acknowledgement.
-func (w *writer) reconnected(ctx context.Context) error {
+// lost looks at once for what may have been lost, rather than wait for its
+// acknowledgement.
+func (w *writer) lost(ctx context.Context, why error) error {
 	if len(w.groups) == 0 {
 		return nil
 	}
-	return w.recover(ctx, errors.New("the connection was lost"))
+	return w.recover(ctx, why)
 }
 
 func (w *writer) checkTimeout(ctx context.Context) error {
-	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= ackTimeout {
-		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, ackTimeout))
+	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= w.ackTimeout() {
+		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, w.ackTimeout()))
 	}
 	return nil
 }

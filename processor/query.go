@@ -25,11 +25,11 @@ func (r *request) query() {
 		r.refuse(fault)
 		return
 	}
-	r.queueQuery(name, "query", func(ctx context.Context, w *waitingQuery) (query.Reply, error) {
+	r.queueQuery(name, "query", func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error) {
 		return w.engine.Answer(ctx, w.store, query.Ask{
 			Collection: name,
 			Body:       w.data,
-			Now:        w.clock.second,
+			Now:        second,
 			Room:       w.room,
 			MinSeq:     w.minSeq,
 		})
@@ -73,7 +73,11 @@ type waitingQuery struct {
 }
 
 // askFunc answers a query; its error is a *schema.Error where that is to blame.
-type askFunc func(ctx context.Context, w *waitingQuery) (query.Reply, error)
+type askFunc func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error)
+
+// secondFunc gives the second by which deadlines are judged for a state at a log
+// time, in ms.
+type secondFunc = func(logTime int64) int64
 
 func (w *waitingQuery) giveUp() {
 	if w.begun.CompareAndSwap(false, true) {
@@ -87,9 +91,20 @@ func (w *waitingQuery) answer() {
 	}
 	w.late.Stop()
 	defer w.recover()
+	second := w.clock.second
+	if !w.sole() {
+		// As of now, for which it is known who has gone, or as of the state's own
+		// time, for which it always is.
+		now := w.now()
+		second = func(logTime int64) int64 { return max(now, logTime/1000) }
+		if err := w.unknownAt(now); err != nil {
+			w.failRead(err)
+			return
+		}
+	}
 	ctx, cancel := context.WithDeadline(w.ctx, w.deadline)
 	defer cancel()
-	reply, err := w.ask(ctx, w)
+	reply, err := w.ask(ctx, w, second)
 	w.claim(reply.Seq)
 	var fault *schema.Error
 	switch {
@@ -111,7 +126,7 @@ func (w *waitingQuery) answer() {
 // folded while the query ran makes it run again once, no more: it might for ever.
 func (w *waitingQuery) missedBy(seq uint64) error {
 	c, ok := w.store.Collection(w.name)
-	if !ok {
+	if !ok || !w.sole() {
 		return nil
 	}
 	before := seq
@@ -124,4 +139,16 @@ func (w *waitingQuery) missedBy(seq uint64) error {
 	}
 	w.again = w.again || missed != nil
 	return missed
+}
+
+// unknownAt returns an error for failRead if a standby does not know which
+// documents have gone at a second. It waits for that once, no more.
+func (w *waitingQuery) unknownAt(now int64) error {
+	c, ok := w.store.Collection(w.name)
+	if !ok || w.again {
+		return nil
+	}
+	err := w.missed(c, 0, now)
+	w.again = err != nil
+	return err
 }
