@@ -112,7 +112,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	feed(b, p, upserts(0, events))
 	through := p.store.Cursor().Seq
 	ctx := context.Background()
-	log, err := openLog(ctx, benchConn(b, server.ConnectLog), "main", p.options.Logger)
+	log, err := openLog(ctx, benchConn(b, server.ConnectLog), "main", p.options.Events)
 	if err != nil {
 		b.Fatal(err)
 	}

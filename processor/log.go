@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ type eventLog struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	stream jetstream.Stream
-	logger *slog.Logger
+	events *EventListener
 
 	// connected tells when the connection is back that was lost, and with it
 	// perhaps acknowledgements.
@@ -55,12 +54,12 @@ type eventLog struct {
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
-func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger *slog.Logger) (*eventLog, error) {
+func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, events *EventListener) (*eventLog, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: newReusedMessage(), written: new(atomic.Uint64)}
+	l := &eventLog{db: db, nc: nc, js: js, events: events.EnsureDefaults(), message: newReusedMessage(), written: new(atomic.Uint64)}
 	l.stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		l.stream, err = createLog(ctx, js, db, 1)
@@ -193,9 +192,9 @@ func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body [
 		if err == nil {
 			return e
 		}
-		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject, "err", err)
+		l.events.ForeignMessage(Foreign{Seq: seq, Subject: subject, Err: err})
 	} else {
-		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject)
+		l.events.ForeignMessage(Foreign{Seq: seq, Subject: subject})
 	}
 	return &schema.Event{Seq: seq, Body: body}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,12 +42,13 @@ const minPayload = 64 << 10
 // Start returns when everything in the log is folded and requests are
 // answered; ctx bounds only that. An error says what an operator has to do.
 func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *Processor, err error) {
-	o = o.EnsureDefaults()
+	o = o.EnsureDefaults().watched()
 	payload := min(logConn.MaxPayload(), serviceConn.MaxPayload())
 	if payload < minPayload {
 		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
 	}
-	log, err := openLog(ctx, logConn, o.Database, o.Logger)
+	o.Monitor.starting(o.Events, map[string]*nats.Conn{"log": logConn, "service": serviceConn})
+	log, err := openLog(ctx, logConn, o.Database, o.Events)
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +83,17 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if err != nil {
 		return nil, err
 	}
+	from, began := store.Cursor().Seq, time.Now()
 	if err := log.CatchUp(ctx, store, last, func(seq uint64) {
+		o.Events.CatchingUp(CatchUpProgress{Seq: seq, End: last})
 		if o.Progress != nil {
 			o.Progress(seq, last)
 		}
 	}); err != nil {
 		return nil, err
 	}
-	mutations, err := openMutations(ctx, log.js, o.Database, store.Cursor().Mutations, o.Logger)
+	o.Events.CaughtUp(CatchUp{Seq: store.Cursor().Seq, Events: store.Cursor().Seq - from, Took: time.Since(began)})
+	mutations, err := openMutations(ctx, log.js, o.Database, store.Cursor().Mutations, o.Events)
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +101,14 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	snapshots.now = clock.millis
 	if !o.SameClock {
 		if err := clock.compare(ctx, log.ServerTime); err != nil {
-			o.Logger.Warn("the NATS server does not say its time", "err", err)
+			o.Events.ServerTimeUnknown(err)
 		}
 	}
 	if _, fault := clock.check(); fault != nil && o.AcceptClock {
 		clock.accept()
 	}
 	w := &writer{
-		options: o, logger: o.Logger, log: log, store: store, name: nuid.Next(),
+		options: o, log: log, store: store, name: nuid.Next(),
 		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
 		clock: clock, lateness: newLateness(),
 	}
@@ -115,12 +120,12 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	}
 	w.machine.largest = int(payload) - headerRoom - systemRoom
 	if foreign := store.Cursor().Foreign; foreign > 0 {
-		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
+		o.Events.ForeignMessages(ForeignCount{Messages: foreign})
 	}
 	p.writer = w
-	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, wishes: w.wishes,
+	p.keeper = &keeper{options: o, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, wishes: w.wishes,
 		stale: o.Retain > 0}
-	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock}
+	p.service = &service{options: o, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),
@@ -137,6 +142,8 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 		p.running.Wait()
 		return nil, err
 	}
+	o.Events.RoleChanged(RoleChange{To: roleWriter, Why: "it is the only one"})
+	o.Monitor.serving(p)
 	return p, nil
 }
 
@@ -145,6 +152,7 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream, scrub *scrub) 
 	writing, stopWriting := context.WithCancel(context.Background())
 	reading, stopReading := context.WithCancel(writing)
 	p.stopWriting, p.stopReading = stopWriting, stopReading
+	p.running.Go(func() { p.options.Monitor.watch(writing) })
 	p.running.Go(func() { p.index(writing) })
 	p.running.Go(func() { p.scrubRest(writing, scrub) })
 	p.running.Go(func() { p.keeper.run(reading) })
@@ -175,6 +183,7 @@ const indexSlice = 256
 // index builds indexes and has lazy ones follow the documents, until ctx ends.
 func (p *Processor) index(ctx context.Context) {
 	pace := p.service.pacer(indexPause)
+	building := p.store.Building()
 	for {
 		select {
 		case <-p.store.IndexWork():
@@ -186,8 +195,21 @@ func (p *Processor) index(ctx context.Context) {
 			p.fail(fmt.Errorf("index documents: %w", err))
 			return
 		}
+		building = p.indexesBuilt(building)
 		pace(ctx, time.Since(began))
 	}
+}
+
+// indexesBuilt tells of the collections whose indexes were being built before and
+// are not now, and returns those whose are.
+func (p *Processor) indexesBuilt(before []schema.CollectionName) (now []schema.CollectionName) {
+	now = p.store.Building()
+	for _, name := range before {
+		if _, there := p.store.Collection(name); there && !slices.Contains(now, name) {
+			p.options.Events.IndexBuilt(IndexBuild{Collection: name})
+		}
+	}
+	return now
 }
 
 // fail keeps the first failure.
@@ -195,6 +217,7 @@ func (p *Processor) fail(err error) {
 	if failure := p.store.Failure(); failure != nil {
 		err = failure // of which err came
 	}
+	p.options.Events.Failed(err)
 	select {
 	case p.failed <- err:
 	default:
@@ -211,6 +234,7 @@ func (p *Processor) AcceptClock() { p.service.clock.accept() }
 // Stop ends serving: requests under way are answered, what was decided is
 // waited for, and the projection is flushed.
 func (p *Processor) Stop() error {
+	p.options.Monitor.stopping()
 	p.stopReading()
 	err := p.service.stop()
 	p.stopWriting()
@@ -222,6 +246,7 @@ func (p *Processor) Stop() error {
 	default:
 	}
 	p.log.close()
+	p.options.Monitor.stopped()
 	return closing(p.store, err)
 }
 

@@ -47,7 +47,7 @@ func (s *service) now() int64 { return s.clock.second(s.store.Cursor().Time) }
 
 // fail answers with a fault of ours.
 func (r *request) fail(err error) {
-	r.logger.Error("a request failed", "op", r.op, "err", err)
+	r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
 	r.refuse(schema.AsError(err))
 }
 

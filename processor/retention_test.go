@@ -665,7 +665,7 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	_, err = js.CreateStream(w.ctx(), config)
 	w.check(err)
-	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	log, err := openLog(w.ctx(), w.log, "main", w.options.Events)
 	w.check(err)
 	w.check(log.listen())
 	for _, e := range events {

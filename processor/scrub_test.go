@@ -49,7 +49,7 @@ func TestScrub(t *testing.T) {
 	w.check(err)
 	cursor := store.Cursor()
 	w.check(store.Close())
-	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	log, err := openLog(w.ctx(), w.log, "main", w.options.Events)
 	w.check(err)
 	defer log.close()
 	s, err := newScrub(w.ctx(), log, cursor)

@@ -258,7 +258,7 @@ func (w *wire) events() (events []*schema.Event) {
 // everything reads every message of the log; what is no event has NoEvent.
 func (w *wire) everything() (events []*schema.Event) {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.log, "main", slog.New(slog.DiscardHandler))
+	log, err := openLog(w.ctx(), w.log, "main", nil)
 	w.check(err)
 	w.check(log.Read(w.ctx(), 1, w.end(), func(e *schema.Event) error {
 		events = append(events, e)

@@ -185,7 +185,7 @@ func (l *load) verify() {
 // listening opens the log, beside no processor, to append to.
 func (w *wire) listening() *eventLog {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	log, err := openLog(w.ctx(), w.log, "main", w.options.Events)
 	w.check(err)
 	w.t.Cleanup(log.close)
 	w.check(log.listen())
