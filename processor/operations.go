@@ -67,3 +67,24 @@ func (o *operations) snapshot() map[string]operationStats {
 	}
 	return all
 }
+
+// stats is what $SRV.STATS says: the operations, and of the process what tells
+// several of them apart.
+func (s *service) stats() map[string]any {
+	all := map[string]any{"process": processStats{Seq: s.store.Cursor().Seq, Waiting: s.waits()}}
+	for operation, n := range s.operations.snapshot() {
+		all[operation] = n
+	}
+	return all
+}
+
+type processStats struct {
+	Seq     uint64 `json:"seq"`     // the last one folded
+	Waiting int    `json:"waiting"` // requests
+}
+
+// waits is how many requests wait for a place to be judged or answered.
+func (s *service) waits() int {
+	return len(s.arrivals) + len(s.changes) + len(s.gets) + len(s.looks) + len(s.bodies) + len(s.queries) +
+		len(s.writer.wishes) + int(s.waiting.Load())
+}

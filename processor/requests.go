@@ -420,8 +420,12 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	if err != nil {
 		return status, err
 	}
-	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
-	status.MutationsBehind = behind
+	status.Waiting = s.waits()
+	if _, status.LogEnd, err = s.log.Bounds(ctx); err != nil {
+		status.LogEnd = 0
+		return status, err
+	}
+	status.MutationsBehind, err = s.mutations.Behind(ctx, cursor.Mutations)
 	return status, err
 }
 

@@ -87,7 +87,7 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 		Description: "documents with a time to live",
 		Metadata:    map[string]string{"database": string(s.options.Database)},
 		StatsHandler: func(*micro.Endpoint) any {
-			return s.operations.snapshot()
+			return s.stats()
 		},
 	})
 	if err == nil {
