@@ -17,6 +17,16 @@ type EventListener struct {
 	// that another one still has under way can come into it any more.
 	FenceMoved func(FenceMove)
 
+	// LeaseOutOfReach is called when a standby cannot find out whether somebody
+	// writes, LeaseInReach when it can again.
+	LeaseOutOfReach func(error)
+	LeaseInReach    func(struct{})
+	// LeaseKept is called when the lease could not be given up.
+	LeaseKept func(error)
+	// TakeOverFailed is called when another process was faster to become the
+	// writer.
+	TakeOverFailed func(error)
+
 	// AppendFailed is called when events could not be sent, or the log refused
 	// them or said nothing.
 	AppendFailed func(AppendFailure)
@@ -26,6 +36,9 @@ type EventListener struct {
 	// move the fence, LogInReach when one succeeds again.
 	LogOutOfReach func(Outage)
 	LogInReach    func(Return)
+	// FollowOutOfReach and FollowInReach are about the log for a standby.
+	FollowOutOfReach func(Outage)
+	FollowInReach    func(Return)
 	// LogRefuses is called when the log takes the fence and nothing else, again
 	// and again.
 	LogRefuses func(Refusal)
@@ -102,7 +115,10 @@ type EventListener struct {
 }
 
 // RoleChange says what the processor was, "" at the start, what it is, and why.
-type RoleChange struct{ From, To, Why string }
+type RoleChange struct {
+	From, To Role
+	Why      string
+}
 
 // FenceMove says where the fence is and how long it took, with reading the log
 // to its end.
@@ -326,6 +342,12 @@ func TeeEventListener(a, b *EventListener) *EventListener {
 func (l *EventListener) pairs(fill bool, o *EventListener) {
 	join(fill, &l.RoleChanged, o.RoleChanged)
 	join(fill, &l.FenceMoved, o.FenceMoved)
+	join(fill, &l.LeaseOutOfReach, o.LeaseOutOfReach)
+	join(fill, &l.LeaseInReach, o.LeaseInReach)
+	join(fill, &l.LeaseKept, o.LeaseKept)
+	join(fill, &l.TakeOverFailed, o.TakeOverFailed)
+	join(fill, &l.FollowOutOfReach, o.FollowOutOfReach)
+	join(fill, &l.FollowInReach, o.FollowInReach)
 	join(fill, &l.AppendFailed, o.AppendFailed)
 	join(fill, &l.AppendRecovered, o.AppendRecovered)
 	join(fill, &l.LogOutOfReach, o.LogOutOfReach)

@@ -12,8 +12,26 @@ import (
 // debug.
 func LoggingEventListener(to *slog.Logger) *EventListener {
 	return &EventListener{
-		RoleChanged: func(i RoleChange) { to.Info("the role changed", "from", i.From, "to", i.To, "why", i.Why) },
-		FenceMoved:  func(i FenceMove) { to.Debug("the fence moved", "seq", i.Seq, "took", brief(i.Took)) },
+		RoleChanged: func(i RoleChange) {
+			level := slog.LevelInfo
+			if i.From == "" {
+				level = slog.LevelDebug // who started it says so
+			}
+			args := []any{"role", string(i.To)}
+			if i.Why != "" {
+				args = append(args, "why", i.Why)
+			}
+			to.Log(context.Background(), level, "role changed", args...)
+		},
+		LeaseOutOfReach: func(err error) { to.Warn("the lease is out of reach: nobody can take over", "err", err) },
+		LeaseInReach:    func(struct{}) { to.Info("the lease is in reach again") },
+		LeaseKept:       func(err error) { to.Warn("the lease could not be given up, it ends by itself", "err", err) },
+		TakeOverFailed:  func(err error) { to.Warn("another lapse was faster", "err", err) },
+		FollowOutOfReach: func(i Outage) {
+			to.Warn("the log is out of reach", "err", i.Err, "again", i.Again)
+		},
+		FollowInReach: func(i Return) { to.Info("the log is in reach again", "after", brief(i.After)) },
+		FenceMoved:    func(i FenceMove) { to.Debug("the fence moved", "seq", i.Seq, "took", brief(i.Took)) },
 		AppendFailed: func(i AppendFailure) {
 			if i.Seq != 0 {
 				to.Warn("append failed", "seq", i.Seq, "err", i.Err)
@@ -32,10 +50,10 @@ func LoggingEventListener(to *slog.Logger) *EventListener {
 		MutationsOutOfReach: func(i Outage) { to.Warn("mutations are out of reach", "err", i.Err, "again", i.Again) },
 		MutationsInReach:    func(i Return) { to.Info("mutations are in reach again", "after", brief(i.After)) },
 		ConnectionLost: func(i ConnectionLoss) {
-			to.Warn("a connection to NATS is lost", "connection", i.Connection, "err", i.Err)
+			to.Warn("the connection to NATS is lost", "connection", i.Connection, "err", i.Err)
 		},
 		ConnectionBack: func(i ConnectionReturn) {
-			to.Info("a connection to NATS is back", "connection", i.Connection, "server", i.Server, "after", brief(i.After))
+			to.Info("the connection to NATS is back", "connection", i.Connection, "url", i.Server, "after", brief(i.After))
 		},
 		CatchingUp: func(i CatchUpProgress) { to.Debug("the log is being folded", "seq", i.Seq, "end", i.End) },
 		CaughtUp: func(i CatchUp) {

@@ -137,8 +137,8 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 		connections[name] = c.nc
 	}
 	m.mu.Unlock()
-	for _, role := range []string{roleWriter, roleStandby} {
-		s.flag(metricRole, state.role == role, role)
+	for _, role := range []Role{Writer, Standby} {
+		s.flag(metricRole, state.role == role, string(role))
 	}
 	s.told(&state)
 	for name, nc := range connections {

@@ -45,10 +45,11 @@ type health struct {
 	caughtUp    bool
 	ended       string // why nothing is served any more
 	failed      error
-	role        string
+	role        Role
 	logSince    time.Time // when the log came out of reach, zero while it is not
 	logErr      error
 	mutations   time.Time // the same for mutations
+	leaseErr    error     // why a standby cannot find out who writes
 	connections map[string]*connection
 	counts      eventCounts
 }
@@ -93,8 +94,17 @@ func (m *Monitor) listener() *EventListener {
 		change(&m.state)
 	}
 	return &EventListener{
-		RoleChanged: func(i RoleChange) { note(func(h *health) { h.role = i.To; h.counts.roleChanges++ }) },
-		FenceMoved:  func(FenceMove) { note(func(h *health) { h.counts.fenceMoves++ }) },
+		RoleChanged: func(i RoleChange) {
+			m.beaten.Store(0) // a writer's loop begins, or has ended
+			m.pending.Store(0)
+			m.refusing.Store(false)
+			note(func(h *health) {
+				h.role = i.To
+				h.counts.roleChanges++
+				h.logSince, h.logErr, h.leaseErr = time.Time{}, nil, nil // of what it was before
+			})
+		},
+		FenceMoved: func(FenceMove) { note(func(h *health) { h.counts.fenceMoves++ }) },
 		AppendFailed: func(AppendFailure) {
 			note(func(h *health) { h.counts.appendFailures++ })
 		},
@@ -106,7 +116,18 @@ func (m *Monitor) listener() *EventListener {
 				h.logSince, h.logErr = i.Since, i.Err
 			})
 		},
-		LogInReach:          func(Return) { note(func(h *health) { h.logSince, h.logErr = time.Time{}, nil }) },
+		LogInReach: func(Return) { note(func(h *health) { h.logSince, h.logErr = time.Time{}, nil }) },
+		FollowOutOfReach: func(i Outage) {
+			note(func(h *health) {
+				if h.logSince.IsZero() {
+					h.counts.logOutages++
+				}
+				h.logSince, h.logErr = i.Since, i.Err
+			})
+		},
+		FollowInReach:       func(Return) { note(func(h *health) { h.logSince, h.logErr = time.Time{}, nil }) },
+		LeaseOutOfReach:     func(err error) { note(func(h *health) { h.leaseErr = err }) },
+		LeaseInReach:        func(struct{}) { note(func(h *health) { h.leaseErr = nil }) },
 		LogRefuses:          func(Refusal) { m.refusing.Store(true) },
 		MutationsOutOfReach: func(i Outage) { note(func(h *health) { h.mutations = i.Since }) },
 		MutationsInReach:    func(Return) { note(func(h *health) { h.mutations = time.Time{} }) },
@@ -138,13 +159,15 @@ func (m *Monitor) listener() *EventListener {
 
 // starting says that a processor is on its way that tells events, over these
 // connections.
-func (m *Monitor) starting(events *EventListener, connections map[string]*nats.Conn) {
+func (m *Monitor) starting(events *EventListener, c Connections) {
 	m.tell.Store(events)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.state.connections = make(map[string]*connection, len(connections))
-	for name, nc := range connections {
-		m.state.connections[name] = &connection{nc: nc}
+	m.state.connections = make(map[string]*connection)
+	for name, nc := range map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service} {
+		if nc != nil {
+			m.state.connections[name] = &connection{nc: nc}
+		}
 	}
 	m.state.caughtUp, m.state.ended, m.state.failed, m.state.progress = false, "", nil, CatchUpProgress{}
 }
@@ -245,7 +268,7 @@ func (m *Monitor) Live() error {
 		return failure
 	}
 	beaten := m.beaten.Load()
-	if quiet := time.Since(time.Unix(0, beaten)); role == roleWriter && beaten != 0 && quiet > hungAfter {
+	if quiet := time.Since(time.Unix(0, beaten)); role == Writer && beaten != 0 && quiet > hungAfter {
 		return fmt.Errorf("the writer has done nothing for %s", quiet.Round(time.Second))
 	}
 	return nil
@@ -290,7 +313,7 @@ func (m *Monitor) Ready() (reasons []string) {
 	if m.refusing.Load() {
 		say("the log refuses what it is given")
 	}
-	if clock := p.service.clock.status(); clock.Suspect && state.role == roleWriter {
+	if clock := p.service.clock.status(); clock.Suspect && state.role == Writer {
 		say("the clock is not believed: %s", clock.Reason)
 	}
 	return reasons
@@ -329,9 +352,3 @@ func (m *Monitor) Status(ctx context.Context) (schema.Status, error) {
 	}
 	return p.Status(ctx)
 }
-
-// Roles of a processor.
-const (
-	roleWriter  = "writer"
-	roleStandby = "standby"
-)

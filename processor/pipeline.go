@@ -146,15 +146,20 @@ func (w *writer) observe(seq uint64) {
 			return
 		}
 		w.options.Monitor.stored(fact)
-		if fact.Type == schema.DocumentExpired {
-			due := fact.Deadline.At * 1000
-			if c, ok := w.store.Collection(fact.Collection); ok {
-				due = max(due, c.Time) // a change of policy made it due
-			}
-			w.lateness.record(fact.Time, fact.Time-due)
-			w.options.Monitor.late(fact.Time - due)
-		}
+		w.late(fact)
 	}
+}
+
+// late notes how late an expiry was.
+func (w *writer) late(fact *projections.Fact) {
+	if fact.Type != schema.DocumentExpired {
+		return
+	}
+	due := fact.Deadline.At * 1000
+	if c, ok := w.store.Collection(fact.Collection); ok {
+		due = max(due, c.Time) // a change of policy made it due
+	}
+	w.lateness.record(fact.Time, fact.Time-due)
 }
 
 // tell answers everything whose outcome is folded.
@@ -185,8 +190,8 @@ func (w *writer) reconnected(ctx context.Context) error {
 }
 
 func (w *writer) checkTimeout(ctx context.Context) error {
-	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= ackTimeout {
-		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, ackTimeout))
+	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= w.ackTimeout() {
+		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, w.ackTimeout()))
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nuid"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -20,12 +22,12 @@ const (
 	maxFlightBytes = 16 << 20 // bytes of their bodies; with one batch more below it, too
 	maxGroups      = 64       // appends not yet acknowledged
 	maxUntold      = 4 * maxInFlight
-	maxUntoldBytes = 64 << 20 // bytes of outcomes that wait for the log; with one batch more
-	fewGroups      = 1        // appends on their way from which a small one waits to become larger
-	fullGroup      = 128      // events from which it does not
-	atomicFrom     = 16       // synced events from which an atomic batch beats single ones
-	ackTimeout     = 10 * time.Second
-	maxGroupBytes  = 4 << 20 // bytes of bodies, of wishes or of events, decided in one turn
+	maxUntoldBytes = 64 << 20         // bytes of outcomes that wait for the log; with one batch more
+	fewGroups      = 1                // appends on their way from which a small one waits to become larger
+	fullGroup      = 128              // events from which it does not
+	atomicFrom     = 16               // synced events from which an atomic batch beats single ones
+	ackTimeout     = 10 * time.Second // or the lease, if that is shorter
+	maxGroupBytes  = 4 << 20          // bytes of bodies, of wishes or of events, decided in one turn
 	stopTimeout    = 5 * time.Second
 	maxRecoveries  = 3 // in a row without anything folded before the writer slows down
 	maxPause       = 10 * time.Second
@@ -80,6 +82,7 @@ type writer struct {
 	retry      []*wish   // to be decided before anything new, in order
 	recoveries int       // since the log took something last
 	started    bool      // the fence was moved for this writer
+	shorter    time.Time // since when the log is shorter than what was folded of it, zero if it is not
 	draining   bool      // nothing is decided until everything pending is folded
 	again      bool      // the first of retry waits for that, so nothing else comes before it
 	more       bool      // something is due that the last turn left
@@ -89,7 +92,17 @@ type writer struct {
 	looked     int64 // log time, ms, up to which what is due was looked for
 	lateness   *lateness
 	renewals   renewals
-	gone       atomic.Bool // nothing is decided any more
+	largest    int         // see Machine
+	gone       atomic.Bool // nothing is decided now
+}
+
+// begin readies the writer for another term.
+func (w *writer) begin() {
+	w.name = nuid.Next()
+	w.waiting, w.untold, w.unsent, w.groups, w.inLog, w.retry = nil, 0, nil, nil, 0, nil
+	w.recoveries, w.started, w.draining, w.again, w.more, w.batches, w.held, w.looked = 0, false, false, false, false, false, false, 0
+	w.refuse(notWriter) // what came too late for the term before
+	w.gone.Store(false)
 }
 
 // errSuperseded means that another process writes this log now.
@@ -148,6 +161,16 @@ func (w *writer) run(ctx context.Context) (err error) {
 	}
 }
 
+// ackTimeout is how long the log may take to acknowledge before it is looked what
+// became of what was appended. Where there are standbys, writes are away for no
+// longer than it takes those to take over.
+func (w *writer) ackTimeout() time.Duration {
+	if w.options.Lease > 0 {
+		return min(ackTimeout, w.options.Lease)
+	}
+	return ackTimeout
+}
+
 // full tells whether as much is on its way to the log as may be.
 func (w *writer) full() bool {
 	return w.draining && w.machine.Pending() > 0 || len(w.groups) >= maxGroups ||
@@ -167,7 +190,7 @@ func (w *writer) gathering() bool {
 func (w *writer) untilNext() time.Duration {
 	wait := time.Hour
 	if len(w.groups) > 0 {
-		wait = time.Until(w.groups[0].sent.Add(ackTimeout))
+		wait = time.Until(w.groups[0].sent.Add(w.ackTimeout()))
 	}
 	if w.full() {
 		return max(wait, 0)
@@ -358,10 +381,14 @@ func (w *writer) drain() error {
 // leave answers what will not be decided any more.
 func (w *writer) leave() {
 	w.gone.Store(true)
-	w.abandon(stopping)
+	w.abandon(notWriter)
 	w.waiting, w.retry = nil, nil
-	w.refuse(stopping)
+	w.refuse(notWriter)
+	w.renewals.clear()
 }
 
-// stopping is what mutations are told that come too late.
-var stopping = schema.ErrUnavailable.With("lapse is stopping: try again")
+// What those are told that come too late: mutations, and others.
+var (
+	notWriter = schema.ErrUnavailable.With("this lapse is stopping, or not the writer any more: try again")
+	stopping  = schema.ErrUnavailable.With("lapse is stopping: try again")
+)
