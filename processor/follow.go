@@ -31,7 +31,7 @@ func (p *Processor) follow(ctx context.Context) error {
 		}
 	}
 	err := backoff.RetryNotify(func() error {
-		_, last, err := p.log.Bounds(ctx)
+		last, err := p.log.last(ctx)
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (p *Processor) followFrom(ctx context.Context, from uint64, reached func())
 		}
 		return nil
 	})
-	reader := puller{js: p.log.bulk, stream: p.log.db.LogStream(), messages: readAhead, bytes: readAheadBytes, idle: fold, began: reached}
+	reader := puller{js: p.log.bulk, stream: p.log.db.LogStream(), messages: readAhead, bytes: readAheadBytes, idle: fold, impatient: true, began: reached}
 	return reader.read(ctx, from, func(seq uint64, m *nats.Msg) error {
 		return visit(p.log.decode(seq, m.Subject, m.Header, m.Data))
 	})

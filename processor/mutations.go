@@ -124,7 +124,7 @@ func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schem
 // read is one attempt of run; it returns only with an error. reached is called
 // when there is a consumer.
 func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation, reached func()) error {
-	p := puller{js: s.bulk, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes, began: reached}
+	p := puller{js: s.bulk, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes, impatient: true, began: reached}
 	return p.read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
 		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject, s.db.Mutations()), m.Data)
 		mutation.Cause, mutation.Recorded = seq, true
