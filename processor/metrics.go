@@ -141,6 +141,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 		s.flag(metricRole, state.role == role, string(role))
 	}
 	s.told(&state)
+	s.count(metricSlow, m.slowed.Load())
 	for name, nc := range connections {
 		s.connection(name, nc)
 	}

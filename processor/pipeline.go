@@ -159,6 +159,9 @@ func (w *writer) late(fact *projections.Fact) {
 		due = max(due, c.Time) // a change of policy made it due
 	}
 	w.lateness.record(fact.Time, fact.Time-due)
+	if !w.gone.Load() { // others count what they append
+		w.options.Monitor.late(fact.Time - due)
+	}
 }
 
 // tell answers everything whose outcome is folded.
