@@ -52,6 +52,9 @@ func (out *output) status(s client.Status) error {
 	row("pending expiry", fmt.Sprint(s.PendingExpiry))
 	row("overdue", alarm(s.Overdue))
 	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
+	if o := s.LatenessObjective; o != nil {
+		row("objective", p.objective(o))
+	}
 	row("mutations behind", alarm(int64(s.MutationsBehind)))
 	row("digest", printable(s.Digest))
 	clock := "right"
@@ -60,4 +63,21 @@ func (out *output) status(s client.Status) error {
 	}
 	row("clock", clock)
 	return out.render(t)
+}
+
+// objective says how well a lateness objective was kept, red if it was not.
+func (p palette) objective(o *client.LatenessObjective) string {
+	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
+	text := fmt.Sprintf("%g%% within %s: ", 100*o.Share, ms(o.Ms))
+	switch {
+	case o.Kept && o.Expired == 0:
+		return text + "nothing expired (last minute)"
+	case o.Kept:
+		return text + fmt.Sprintf("kept, %d of %d were late (last minute)", o.Late, o.Expired)
+	}
+	text += fmt.Sprintf("missed, %d of %d were late (last minute)", o.Late, o.Expired)
+	if o.OverdueMs > o.Ms {
+		text += fmt.Sprintf(", the oldest is overdue for %s", ms(o.OverdueMs))
+	}
+	return p.paint(text, color.FgRed)
 }
