@@ -63,7 +63,7 @@ func (s *service) listen(role Role) (_ micro.Service, err error) {
 			metaLog:      s.log.Identity(),
 			metaNode:     s.options.Node,
 		},
-		StatsHandler: func(*micro.Endpoint) any { return s.operations.snapshot() },
+		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
 	})
 	if err != nil {
 		return nil, err
@@ -113,7 +113,11 @@ func (s *service) answer(to micro.Service, name, tail string, operations ...stri
 // write, nil for nothing.
 func (s *service) leaseTrouble(err error) {
 	before := s.trouble.Swap(&err)
-	if err != nil && (before == nil || *before == nil) {
-		s.logger.Warn("the lease is out of reach: nobody can take over", "err", err)
+	troubled := before != nil && *before != nil
+	switch {
+	case err != nil && !troubled:
+		s.options.Events.LeaseOutOfReach(err)
+	case err == nil && troubled:
+		s.options.Events.LeaseInReach(struct{}{})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,7 +27,7 @@ type eventLog struct {
 	js     jetstream.JetStream
 	bulk   jetstream.JetStream // over another connection, to read much
 	stream jetstream.Stream
-	logger *slog.Logger
+	events *EventListener
 
 	// connected tells when the connection is back that was lost, and with it
 	// perhaps acknowledgements.
@@ -86,7 +85,7 @@ func findLog(ctx context.Context, c Connections, o Options, create bool) (*event
 		return nil, err
 	}
 	db := o.Database
-	l := &eventLog{db: db, nc: c.Log, js: js, bulk: bulk, logger: o.Logger, message: newReusedMessage(), written: new(atomic.Uint64)}
+	l := &eventLog{db: db, nc: c.Log, js: js, bulk: bulk, events: o.Events.EnsureDefaults(), message: newReusedMessage(), written: new(atomic.Uint64)}
 	l.stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
 		l.stream, err = createLog(ctx, js, db, 1, o.Replicas)
@@ -239,9 +238,9 @@ func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body [
 			e.More = header.Get(jetstreamext.BatchIDHeader) != "" && header.Get(jetstreamext.BatchCommitHeader) == ""
 			return e
 		}
-		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject, "err", err)
+		l.events.ForeignMessage(Foreign{Seq: seq, Subject: subject, Err: err})
 	} else {
-		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject)
+		l.events.ForeignMessage(Foreign{Seq: seq, Subject: subject})
 	}
 	return &schema.Event{Seq: seq, Body: body}
 }

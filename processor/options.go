@@ -95,6 +95,11 @@ type Options struct {
 	SameClock bool
 	// Logger gets what an operator should know; nowhere if nil.
 	Logger *slog.Logger
+	// Events is told the same, and more, as it happens; nobody if nil.
+	Events *EventListener
+	// Monitor says how the processor is, also before it has started; if nil, one
+	// that nobody else has.
+	Monitor *Monitor
 	// Progress is called while the log is folded at the start, with the
 	// sequences done and in all; not if nil.
 	Progress func(done, total uint64)
@@ -154,5 +159,16 @@ func (o Options) EnsureDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Events = o.Events.EnsureDefaults()
+	return o
+}
+
+// watched returns o, which has its defaults, with all who want to know among its
+// Events.
+func (o Options) watched() Options {
+	if o.Monitor == nil {
+		o.Monitor = NewMonitor(o.Database)
+	}
+	o.Events = TeeEventListener(o.Monitor.listener(), TeeEventListener(LoggingEventListener(o.Logger), o.Events))
 	return o
 }

@@ -47,7 +47,7 @@ func (s *service) now() int64 { return s.clock.second(s.store.Cursor().Time) }
 
 // fail answers with a fault of ours.
 func (r *request) fail(err error) {
-	r.logger.Error("a request failed", "op", r.op, "err", err)
+	r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
 	r.refuse(schema.AsError(err))
 }
 
@@ -444,8 +444,12 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		return status, err
 	}
 	status.LatenessObjective = s.writer.lateness.kept(now*1000, oldest)
-	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
-	status.MutationsBehind = behind
+	status.Waiting = s.waits()
+	if _, status.LogEnd, err = s.log.Bounds(ctx); err != nil {
+		status.LogEnd = 0
+		return status, err
+	}
+	status.MutationsBehind, err = s.mutations.Behind(ctx, cursor.Mutations)
 	return status, err
 }
 

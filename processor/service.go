@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -30,7 +29,6 @@ const (
 // mutations through the writer.
 type service struct {
 	options   Options
-	logger    *slog.Logger
 	nc        *nats.Conn
 	store     *projections.Store
 	log       *eventLog
@@ -53,6 +51,7 @@ type service struct {
 	held     atomic.Int64 // bytes of requests that have no reply yet
 	noInbox  seldom
 	unsent   seldom
+	refusals seldom
 
 	// What takes long keeps only its like waiting.
 	gets    chan func() // of one document
@@ -158,6 +157,7 @@ type request struct {
 	seq    uint64 // of the state that answers; 0 for that at the time of the reply
 	minSeq uint64 // that the state has to hold
 	again  bool   // it is a query that missed a renewal before
+	came   time.Time
 }
 
 // begin goes on with a request that arrived.
@@ -181,7 +181,7 @@ func (r *request) begin() {
 // recover makes a reply of a panic: one poisoned request ends no process.
 func (r *request) recover() {
 	if p := recover(); p != nil {
-		r.logger.Error("a request panicked", "op", r.op, "panic", p, "stack", string(debug.Stack()))
+		r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Panic: p, Stack: string(debug.Stack())})
 		r.refuse(schema.ErrUnavailable.With("the request failed inside lapse"))
 	}
 }
@@ -311,7 +311,14 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		fault = tooLargeBody(len(body), r.room)
 		code = fault.Code
 	}
-	r.operations.count(r.op, fault != nil)
+	operation := operationIndex(r.op)
+	r.answers[operation][codeIndex(code)].Add(1)
+	r.options.Monitor.answered(operation, time.Since(r.came))
+	if code == schema.ErrOverloaded.Code {
+		r.refusals.tell(func(more int64) {
+			r.options.Events.RequestsRefused(Refusals{Operation: r.op, Code: code, Why: fault.Message, More: more})
+		})
+	}
 	r.held.Add(-r.size)
 	r.size, r.data = 0, nil
 	if r.to == "" {
@@ -332,7 +339,9 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		m.Data = fault.AppendJSON(nil)
 	}
 	if err := r.nc.PublishMsg(&m.Msg); err != nil {
-		r.unsent.warn(r.logger, "reply failed", "op", r.op, "err", err)
+		r.unsent.tell(func(more int64) {
+			r.options.Events.ReplyFailed(ReplyFailure{Operation: r.op, Err: err, More: more})
+		})
 	}
 	m.Data = nil
 }

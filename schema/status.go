@@ -13,6 +13,11 @@ type Status struct {
 	LatenessMs      Lateness `json:"latenessMs"`
 	MutationsBehind uint64   `json:"mutationsBehind"`
 
+	// LogEnd is the last sequence that the log has, 0 while it does not answer;
+	// Waiting is how many requests wait in this process.
+	LogEnd  uint64 `json:"logEnd"`
+	Waiting int    `json:"waiting"`
+
 	// Digest is a hash over the collections and documents and, before a colon,
 	// the last event in it that is not internal: equal for all who folded the
 	// same log so far, also for lapse replay.

@@ -112,15 +112,18 @@ func (f *elsewhereFlags) connect(name string, database schema.DatabaseName, logg
 			if !errors.Is(err, nats.ErrSlowConsumer) { // who is told again what it missed
 				logger.Warn("nats: "+err.Error(), "connection", name)
 			}
-		}),
-		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
-			if !nc.IsClosed() {
-				logger.Warn("the connection to NATS is lost", "connection", name, "err", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			logger.Info("the connection to NATS is back", "connection", name, "url", nc.ConnectedUrlRedacted())
 		}))
+	if name == gateLogConnection || name == gateClientsConnection { // the processor watches its own
+		options = append(options,
+			nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+				if !nc.IsClosed() {
+					logger.Warn("the connection to NATS is lost", "connection", name, "err", err)
+				}
+			}),
+			nats.ReconnectHandler(func(nc *nats.Conn) {
+				logger.Info("the connection to NATS is back", "connection", name, "url", nc.ConnectedUrlRedacted())
+			}))
+	}
 	if f.ca != "" {
 		options = append(options, nats.RootCAs(f.ca))
 	}
