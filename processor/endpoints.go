@@ -17,7 +17,7 @@ import (
 
 // readNames are the operations that a standby answers.
 var readNames = [...]string{
-	"collection.get", "collection.list", "document.get", "query", "history", "status",
+	"collection.get", "collection.list", "document.get", "query", "forecast", "history", "status",
 }
 
 // become says to NATS what this processor answers from now on. What was known

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -55,7 +56,12 @@ type eventLog struct {
 	chain    string // starts the ids of the epoch's events
 	appended uint64 // the last sequence of the epoch
 	lastID   string // and its event's id
-	message  *reusedMessage
+	// alone says that only one append may be on its way. Replicated streams
+	// look at the id of the last message too late, when Raft has the next one:
+	// where that does not fit, each replica gives the stream up for good
+	// (nats-server 2.15.2), and one that has caught up knows no last id.
+	alone   bool
+	message *reusedMessage
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
@@ -93,7 +99,9 @@ func findLog(ctx context.Context, c Connections, o Options, create bool) (*event
 	if err := checkLog(l.stream.CachedInfo().Config, db, o.Replicas); err != nil {
 		return nil, err
 	}
-	l.prefix = strings.TrimSuffix(l.stream.CachedInfo().Config.Subjects[0], ">")
+	info := l.stream.CachedInfo()
+	l.alone = info.Config.Replicas > 1 || info.Cluster != nil && info.Cluster.Name != "" // which may get replicas later
+	l.prefix = strings.TrimSuffix(info.Config.Subjects[0], ">")
 	l.connected = c.Log.StatusChanged(nats.CONNECTED)
 	l.elected = make(chan struct{}, 1)
 	l.elections, err = c.Log.Subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."+db.LogStream(), func(*nats.Msg) {
@@ -227,6 +235,7 @@ func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body [
 	if ok && strings.HasPrefix(subject, l.db.Events()) {
 		e, err := schema.DecodeEvent(seq, collection, eventType, header.Get, body)
 		if err == nil {
+			e.More = header.Get(jetstreamext.BatchIDHeader) != "" && header.Get(jetstreamext.BatchCommitHeader) == ""
 			return e
 		}
 		l.events.ForeignMessage(Foreign{Seq: seq, Subject: subject, Err: err})
@@ -294,7 +303,7 @@ func (l *eventLog) CatchUp(ctx context.Context, store *projections.Store, throug
 	}
 	err := l.Read(ctx, store.Cursor().Seq+1, through, func(e *schema.Event) error {
 		facts = append(facts, projections.Fact{Event: e})
-		if bytes += len(e.Body); len(facts) == cap(facts) || bytes > foldAtBytes {
+		if bytes += len(e.Body); !e.More && (len(facts) >= foldAtOnce || bytes > foldAtBytes) {
 			return fold()
 		}
 		return nil

@@ -76,6 +76,9 @@ type Options struct {
 	// If 0, a quarter of Retain but an hour at most, and never if that is 0,
 	// too.
 	SnapshotEvery time.Duration
+	// LatenessObjective is how late expiries may be, 99 of a hundred; a second if
+	// 0. Status tells how well it is kept.
+	LatenessObjective time.Duration
 	// Clock is the machine's clock; Go's if nil, for which the time that the
 	// machine sleeps may not have passed.
 	Clock Clock
@@ -137,6 +140,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.SnapshotEvery == 0 && o.Retain > 0 {
 		o.SnapshotEvery = max(min(o.Retain/4, time.Hour), time.Second)
+	}
+	if o.LatenessObjective == 0 {
+		o.LatenessObjective = time.Second
 	}
 	if o.Clock == nil {
 		o.Clock = goClock()

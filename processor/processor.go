@@ -101,7 +101,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	w := &writer{
 		options: o, log: log, store: store,
 		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
-		clock: clock, lateness: newLateness(), largest: int(payload) - headerRoom - systemRoom,
+		clock: clock, lateness: newLateness(o.LatenessObjective), largest: int(payload) - headerRoom - systemRoom,
 	}
 	w.gone.Store(true)
 	p.writer = w

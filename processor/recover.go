@@ -73,6 +73,7 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 	}
 	w.shorter = time.Time{}
 	var fault error
+	var batch []projections.Fact // folded at once, since others read meanwhile
 	err = w.log.Read(ctx, w.store.Cursor().Seq+1, last, func(e *schema.Event) error {
 		for len(mine) > 0 && mine[0].Seq < e.Seq {
 			mine = mine[1:]
@@ -85,7 +86,11 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 			return fault
 		}
 		w.options.Monitor.beat(len(mine))
-		return w.store.Fold([]projections.Fact{{Event: e}})
+		if batch = append(batch, projections.Fact{Event: e}); e.More {
+			return nil
+		}
+		defer func() { batch = nil }()
+		return w.store.Fold(batch)
 	})
 	if errors.Is(err, errHole) {
 		fault = backoff.Permanent(err)

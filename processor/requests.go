@@ -432,13 +432,18 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		Digest:     s.store.Digest().String(),
 		Clock:      s.clock.status(),
 	}
+	oldest := int64(0)
 	err := addCounts(&status, s.store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
 		n, err := s.count(c)
+		if n.Oldest != 0 && (oldest == 0 || n.Oldest < oldest) {
+			oldest = n.Oldest
+		}
 		return n.Counts, err
 	})
 	if err != nil {
 		return status, err
 	}
+	status.LatenessObjective = s.writer.lateness.kept(now*1000, oldest)
 	status.Waiting = s.waits()
 	if _, status.LogEnd, err = s.log.Bounds(ctx); err != nil {
 		status.LogEnd = 0

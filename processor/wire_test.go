@@ -60,6 +60,7 @@ func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
 		if after := s.end(); r.code >= 400 && after != before {
 			t.Fatalf("%s: %s, and the log went from %d to %d", d.Pos, r, before, after)
 		}
+		s.refusedToo(t, d.Pos, subject, body, headers, r)
 		return showReply(r)
 	case "publish":
 		s.judged(s.publish(subject, body, headers...))
@@ -119,7 +120,7 @@ func makeBody(t *testing.T, how, value, line string) string {
 // What differs from run to run, and what is usual of a collection.
 var (
 	times      = regexp.MustCompile(`"_ts":\d{10}\b`)
-	stamps     = regexp.MustCompile(`"(time|logTime|offByMs|digest)":("[^"]+"|-?\d+)`)
+	stamps     = regexp.MustCompile(`"(time|logTime|offByMs|digest|now|from|until)":("[^"]+"|-?\d+)`)
 	moments    = regexp.MustCompile(`"forMs":\d+,`) // left out where it is 0
 	clocks     = regexp.MustCompile(`(the clock says|ends at) [-0-9T:]+Z`)
 	filling    = regexp.MustCompile(`x{100,}`)

@@ -64,6 +64,9 @@ func (f *elsewhereFlags) check() error {
 	case (f.cert == "") != (f.key == ""):
 		return usageErrorf("--tls-cert and --tls-key go together: give both")
 	}
+	if f.named(gateLogConnection) != f.named(gateClientsConnection) {
+		return usageErrorf("connections gate-log and gate-clients go together, they are users of two accounts: name both, or neither")
+	}
 	for _, name := range connectionNames {
 		ways := 0
 		for _, values := range [][]string{f.creds, f.nkeys, f.contexts} {
@@ -189,6 +192,8 @@ func (f *elsewhereFlags) named(name string) bool {
 func inboxPrefix(name string) string {
 	prefix := "_PROCESSOR."
 	switch name {
+	case bulkConnection: // may not know what the log's is told
+		prefix = "_BULK."
 	case serviceConnection:
 		prefix = "_SERVICE."
 	case gateLogConnection, gateClientsConnection:

@@ -26,6 +26,7 @@ type serveFlags struct {
 	query                    query.Limits
 	queryWorkers, queryQueue int
 
+	latenessObjective         time.Duration
 	maxClockStep, maxDowntime time.Duration
 	acceptClock               bool
 
@@ -68,6 +69,8 @@ answer those who read and take over when it is gone.`,
 	flags.Int64Var(&f.cacheBytes, "cache-bytes", processor.Options{}.EnsureDefaults().Projection.CacheBytes, "keep up to `N` bytes of the projection in memory")
 	flags.StringVar(&f.retain, "retain", "forever", "how long what happened stays in the log: forever, or a `DURATION` like 720h or 30d")
 	flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION` (default a quarter of --retain, at most 1h; never with forever)")
+	flags.DurationVar(&f.latenessObjective, "lateness-objective", processor.Options{}.EnsureDefaults().LatenessObjective,
+		"let 99 of 100 expiries be at most `DURATION` late; status says whether they are")
 	f.elsewhere.addFlags(flags)
 	flags.DurationVar(&f.lease, "lease", 5*time.Second, "with a NATS elsewhere, wait for `DURATION` for a writer that says nothing, before another takes its place")
 	flags.IntVar(&f.replicas, "replicas", 0, "with a NATS elsewhere, have it keep `N` copies of the streams, 1 or 3 (default 1, or as many as there are)")
@@ -130,6 +133,9 @@ func (f *serveFlags) check() error {
 	}
 	if f.snapshotEvery < 0 || f.snapshotEvery > 0 && f.snapshotEvery < time.Second {
 		return usageErrorf("--snapshot-every %s: use 1s or more", f.snapshotEvery)
+	}
+	if f.latenessObjective < time.Millisecond {
+		return usageErrorf("--lateness-objective %s: use 1ms or more", f.latenessObjective)
 	}
 	if f.lease < 2*time.Second || f.lease%time.Second != 0 {
 		return usageErrorf("--lease %s: use whole seconds, 2s or more", f.lease)
@@ -202,7 +208,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		Monitor:    monitor,
 		Version:    semver(),
 
-		Retain: retain, SnapshotEvery: f.snapshotEvery,
+		Retain: retain, SnapshotEvery: f.snapshotEvery, LatenessObjective: f.latenessObjective,
 
 		Lease: place.lease, Node: place.node, Replicas: f.replicas,
 

@@ -135,6 +135,9 @@ func (out *output) status(s client.Status, before *since) []byte {
 	row("pending expiry", fmt.Sprint(s.PendingExpiry))
 	row("overdue", alarm(s.Overdue))
 	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
+	if o := s.LatenessObjective; o != nil {
+		row("objective", p.objective(o))
+	}
 	gap()
 	grown := ""
 	if before != nil && !before.at.IsZero() {
@@ -156,4 +159,21 @@ func readStatus(text []byte) (s client.Status, err error) {
 		return s, fmt.Errorf("the reply cannot be read: %w", err)
 	}
 	return s, nil
+}
+
+// objective says how well a lateness objective was kept, red if it was not.
+func (p palette) objective(o *client.LatenessObjective) string {
+	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
+	text := fmt.Sprintf("%g%% within %s: ", 100*o.Share, ms(o.Ms))
+	switch {
+	case o.Kept && o.Expired == 0:
+		return text + "nothing expired (last minute)"
+	case o.Kept:
+		return text + fmt.Sprintf("kept, %d of %d were late (last minute)", o.Late, o.Expired)
+	}
+	text += fmt.Sprintf("missed, %d of %d were late (last minute)", o.Late, o.Expired)
+	if o.OverdueMs > o.Ms {
+		text += fmt.Sprintf(", the oldest is overdue for %s", ms(o.OverdueMs))
+	}
+	return p.paint(text, color.FgRed)
 }
