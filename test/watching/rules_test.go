@@ -127,6 +127,8 @@ const two = `load 15s
   lapse_role_changes_total{database="main",instance="a"} 1x400
   lapse_log_foreign_messages_total{database="main",instance="a"} 0x400
   lapse:expiry_lateness_seconds:p99_5m{database="main"} 0.01x400
+  lapse_expiry_lateness_objective_seconds{database="main",instance="a"} 1x400
+  lapse_expiry_lateness_objective_seconds{database="main",instance="b"} 1x400
 `
 
 // TestAlerts: nothing fires while all is well, and each alert when what it is
