@@ -580,7 +580,7 @@ func (h *history) compare(s *projections.Store, n *naive) {
 		counts, err := s.Count(c, now)
 		h.must(err)
 		var should projections.Counts
-		should.Documents, should.Bytes, should.Pending, should.Overdue = want.counts(now)
+		should.Documents, should.Bytes, should.Pending, should.Overdue, should.Oldest = want.counts(now)
 		if counts != should {
 			h.t.Fatalf("%s has %+v, should have %+v", name, counts, should)
 		}
