@@ -47,7 +47,7 @@ func serve(stop *func()) error {
 	if err != nil {
 		return err
 	}
-	p, err := processor.Start(context.Background(), logConn, serviceConn, processor.Options{
+	p, err := processor.Start(context.Background(), processor.Connections{Log: logConn, Service: serviceConn}, processor.Options{
 		Dir: filepath.Join(dir, "projection"), Durability: processor.OS, Version: "0.0.0"})
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func startBench(b *testing.B) (*Processor, *embedded.Server) {
 		b.Fatal(err)
 	}
 	b.Cleanup(server.Shutdown)
-	p, err := Start(context.Background(), benchConn(b, server.ConnectLog), benchConn(b, server.ConnectService),
+	p, err := Start(context.Background(), Connections{Log: benchConn(b, server.ConnectLog), Service: benchConn(b, server.ConnectService)},
 		Options{Dir: filepath.Join(dir, "projection"), Durability: OS, Version: "0.0.0"})
 	if err != nil {
 		b.Fatal(err)
@@ -112,7 +112,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	feed(b, p, upserts(0, events))
 	through := p.store.Cursor().Seq
 	ctx := context.Background()
-	log, err := openLog(ctx, benchConn(b, server.ConnectLog), "main", p.options.Logger)
+	log, err := openLog(ctx, Connections{Log: benchConn(b, server.ConnectLog)}, p.options)
 	if err != nil {
 		b.Fatal(err)
 	}

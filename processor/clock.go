@@ -61,6 +61,25 @@ func newTimekeeper(o Options, end int64, unbounded bool) *timekeeper {
 	return k
 }
 
+// begin has the clock judged anew by the end of a log that others wrote
+// meanwhile, as at a start.
+func (k *timekeeper) begin(end int64, unbounded bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	wall, elapsed := k.clock()
+	before := k.guard
+	k.guard = newGuard(before.maxStep, before.maxDowntime, end, unbounded, elapsed)
+	k.guard.server = before.server
+	if floor := before.given.at(elapsed); floor.After(k.guard.given.floor) {
+		k.guard.given.floor = floor
+	}
+	k.fault = nil
+	if before.overridden {
+		k.guard.accept(wall, elapsed)
+	}
+	k.publish()
+}
+
 func (k *timekeeper) publish() {
 	given := k.guard.given
 	k.now.Store(&given)

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,6 +15,22 @@ const (
 	missedPings     = 2
 	writeTimeout    = 5 * time.Second
 )
+
+// Connections are a processor's to NATS, each with the rights of what it does and
+// no more. They stay the caller's to close, after Stop.
+type Connections struct {
+	// Log appends events, hears what became of them, renews the lease, and makes
+	// and trims the streams.
+	Log *nats.Conn
+	// Bulk reads the log, the mutations and snapshots, and writes those: what is
+	// large, and would make appends wait. Log if nil.
+	Bulk *nats.Conn
+	// Service takes requests and answers them. It needs no right to publish but
+	// to inboxes and $SRV.>, so that nobody can have it publish elsewhere.
+	Service *nats.Conn
+}
+
+func (c Connections) bulk() *nats.Conn { return cmp.Or(c.Bulk, c.Log) }
 
 // ConnectOptions are what the connections given to Start should have when the
 // server is not in the same process: they reconnect for ever, and one that is

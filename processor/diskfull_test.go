@@ -47,7 +47,7 @@ func TestProjectionDiskFull(t *testing.T) {
 		if round%3 == 2 { // full before it starts
 			w.stop()
 			left.Store(rng.Int64N(10))
-			if p, err := Start(w.ctx(), w.log, w.service, w.options); err != nil {
+			if p, err := Start(w.ctx(), w.connections(), w.options); err != nil {
 				isFull(err)
 				left.Store(plenty)
 				w.start()

@@ -379,7 +379,7 @@ func TestServerTakesLess(t *testing.T) {
 		w.log.Close()
 		w.shutdown()
 		w.startInside(32 << 10)
-		if p, err := Start(w.ctx(), w.log, w.service, w.options); err == nil {
+		if p, err := Start(w.ctx(), w.connections(), w.options); err == nil {
 			t.Error("it serves with messages of 32 KiB")
 			w.check(p.Stop())
 		} else if !strings.Contains(err.Error(), "max_payload") {

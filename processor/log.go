@@ -25,6 +25,7 @@ type eventLog struct {
 	db     schema.DatabaseName
 	nc     *nats.Conn
 	js     jetstream.JetStream
+	bulk   jetstream.JetStream // over another connection, to read much
 	stream jetstream.Stream
 	logger *slog.Logger
 
@@ -55,34 +56,50 @@ type eventLog struct {
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
-func openLog(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, logger *slog.Logger) (*eventLog, error) {
-	js, err := jetstream.New(nc)
+func openLog(ctx context.Context, c Connections, o Options) (*eventLog, error) {
+	return findLog(ctx, c, o, true)
+}
+
+// openExistingLog is openLog where there has to be one: the error is
+// jetstream.ErrStreamNotFound otherwise.
+func openExistingLog(ctx context.Context, c Connections, o Options) (*eventLog, error) {
+	return findLog(ctx, c, o, false)
+}
+
+func findLog(ctx context.Context, c Connections, o Options, create bool) (*eventLog, error) {
+	js, err := jetstream.New(c.Log)
 	if err != nil {
 		return nil, err
 	}
-	l := &eventLog{db: db, nc: nc, js: js, logger: logger, message: newReusedMessage(), written: new(atomic.Uint64)}
+	bulk, err := jetstream.New(c.bulk())
+	if err != nil {
+		return nil, err
+	}
+	db := o.Database
+	l := &eventLog{db: db, nc: c.Log, js: js, bulk: bulk, logger: o.Logger, message: newReusedMessage(), written: new(atomic.Uint64)}
 	l.stream, err = js.Stream(ctx, db.LogStream())
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		l.stream, err = createLog(ctx, js, db, 1)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
+		l.stream, err = createLog(ctx, js, db, 1, o.Replicas)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
+			l.stream, err = js.Stream(ctx, db.LogStream())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", db.LogStream(), err)
 	}
-	config := l.stream.CachedInfo().Config
-	if len(config.Subjects) != 1 || !strings.HasPrefix(config.Subjects[0], db.Append()) ||
-		config.SubjectTransform == nil || config.SubjectTransform.Destination != db.Events()+">" ||
-		!config.AllowAtomicPublish {
-		return nil, fmt.Errorf("stream %s is there and is not a log of lapse: remove it, or serve another --database", db.LogStream())
+	if err := checkLog(l.stream.CachedInfo().Config, db, o.Replicas); err != nil {
+		return nil, err
 	}
-	l.prefix = strings.TrimSuffix(config.Subjects[0], ">")
-	l.connected = nc.StatusChanged(nats.CONNECTED)
+	l.prefix = strings.TrimSuffix(l.stream.CachedInfo().Config.Subjects[0], ">")
+	l.connected = c.Log.StatusChanged(nats.CONNECTED)
 	return l, nil
 }
 
 // createLog creates an empty log that begins with sequence first.
-func createLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, first uint64) (jetstream.Stream, error) {
+func createLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, first uint64, replicas int) (jetstream.Stream, error) {
 	config := logConfig(db, db.Append()+rand.Text()+".")
 	config.FirstSeq = first
+	config.Replicas = max(replicas, 1)
 	return js.CreateStream(ctx, config)
 }
 
@@ -104,7 +121,7 @@ func logConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {
 		Retention:          jetstream.LimitsPolicy,
 		AllowAtomicPublish: true,
 		DenyDelete:         true,
-		Duplicates:         100 * time.Millisecond, // the shortest there is: ids here only make a chain
+		Duplicates:         repeatWindow, // ids here only make a chain
 		MaxMsgs:            -1,
 		MaxBytes:           -1,
 		MaxMsgsPerSubject:  -1,
@@ -211,7 +228,7 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 	defer stalled.Stop()
 	defer cancel(nil)
 	visit = l.whole(from, visit)
-	p := puller{nc: l.nc, js: l.js, stream: l.db.LogStream(), messages: readAhead, bytes: readAheadBytes}
+	p := puller{js: l.bulk, stream: l.db.LogStream(), messages: readAhead, bytes: readAheadBytes}
 	var visited error
 	err := p.read(ctx, from, func(seq uint64, m *nats.Msg) error {
 		stalled.Reset(readTimeout)

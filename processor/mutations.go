@@ -21,7 +21,7 @@ import (
 // places that remember.
 type mutationStream struct {
 	db     schema.DatabaseName
-	js     jetstream.JetStream
+	bulk   jetstream.JetStream // reads
 	stream jetstream.Stream
 	logger *slog.Logger
 }
@@ -35,13 +35,14 @@ const (
 
 // openMutations creates or opens the stream. judged is the last sequence that
 // the log says was judged.
-func openMutations(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, judged uint64, logger *slog.Logger) (*mutationStream, error) {
-	s := &mutationStream{db: db, js: js, logger: logger}
+func openMutations(ctx context.Context, log *eventLog, judged uint64, replicas int) (*mutationStream, error) {
+	db := log.db
+	s := &mutationStream{db: db, bulk: log.bulk, logger: log.logger}
 	name := db.MutationStream()
 	var err error
-	s.stream, err = js.Stream(ctx, name)
+	s.stream, err = log.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s.stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
+		s.stream, err = log.js.CreateStream(ctx, jetstream.StreamConfig{
 			Name:        name,
 			Description: "lapse: mutations of database " + string(db),
 			Subjects:    []string{db.Mutations() + ">"},
@@ -50,20 +51,21 @@ func openMutations(ctx context.Context, js jetstream.JetStream, db schema.Databa
 			DenyDelete:  true,
 			MaxMsgs:     -1,
 			MaxBytes:    -1,
-			Replicas:    1,
+			Replicas:    max(replicas, 1),
 			// Sequences name mutations in the log, so they are never used twice.
-			FirstSeq: judged + 1,
-			// A repeat by Nats-Msg-Id is ours to judge: one that was refused is
-			// judged again. This is the shortest window that JetStream takes.
-			Duplicates: 100 * time.Millisecond,
+			FirstSeq:   judged + 1,
+			Duplicates: repeatWindow,
 		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
+			s.stream, err = log.js.Stream(ctx, name)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", name, err)
 	}
 	info := s.stream.CachedInfo()
-	if len(info.Config.Subjects) != 1 || info.Config.Subjects[0] != db.Mutations()+">" {
-		return nil, fmt.Errorf("stream %s is there and does not take %s>: remove it, or serve another --database", name, db.Mutations())
+	if err := checkMutations(info.Config, db, replicas); err != nil {
+		return nil, err
 	}
 	if info.State.LastSeq < judged {
 		return nil, fmt.Errorf("stream %s ends at %d and the log has judged it up to %d: it has lost its end; restore it, or remove it to start anew behind %d", name, info.State.LastSeq, judged, judged)
@@ -113,7 +115,7 @@ func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schem
 
 // read is one attempt of run; it returns only with an error.
 func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation) error {
-	p := puller{nc: s.js.Conn(), js: s.js, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes}
+	p := puller{js: s.bulk, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes}
 	return p.read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
 		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject, s.db.Mutations()), m.Data)
 		mutation.Cause, mutation.Recorded = seq, true

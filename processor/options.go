@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/nats-io/nuid"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
@@ -43,6 +45,16 @@ type Options struct {
 	// AtomicBatch is the size of the largest atomic batch that the NATS server
 	// takes; 1000 if 0, which is NATS's own default.
 	AtomicBatch int
+	// Lease is how long a writer that says nothing is waited for before another
+	// processor takes its place, in whole seconds. 0 says that there is no other,
+	// and this one writes.
+	Lease time.Duration
+	// Node names this processor over restarts. When it starts again it need not
+	// wait for the lease that it had. Any if empty.
+	Node string
+	// Replicas is how many copies NATS keeps of the streams that are made, 1 if 0.
+	// Those that are there have to have as many, or any if 0.
+	Replicas int
 	// Queue is how many mutations may wait for the writer, and how many reads
 	// for a worker, before requests are refused with 429; 8192 if 0.
 	Queue int
@@ -100,6 +112,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.AtomicBatch == 0 {
 		o.AtomicBatch = maxAtomic
+	}
+	if o.Node == "" {
+		o.Node = nuid.Next()
 	}
 	if o.Queue == 0 {
 		o.Queue = 8192

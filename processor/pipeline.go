@@ -141,14 +141,20 @@ func (w *writer) observe(seq uint64) {
 		if fact.Seq > seq {
 			return
 		}
-		if fact.Type == schema.DocumentExpired {
-			due := fact.Deadline.At * 1000
-			if c, ok := w.store.Collection(fact.Collection); ok {
-				due = max(due, c.Time) // a change of policy made it due
-			}
-			w.lateness.record(fact.Time, fact.Time-due)
-		}
+		w.late(fact)
 	}
+}
+
+// late notes how late an expiry was.
+func (w *writer) late(fact *projections.Fact) {
+	if fact.Type != schema.DocumentExpired {
+		return
+	}
+	due := fact.Deadline.At * 1000
+	if c, ok := w.store.Collection(fact.Collection); ok {
+		due = max(due, c.Time) // a change of policy made it due
+	}
+	w.lateness.record(fact.Time, fact.Time-due)
 }
 
 // tell answers everything whose outcome is folded.

@@ -7,16 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
-
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Processor serves one database: it folds the log, decides mutations, expires
-// what is due and answers requests.
+// Processor serves one database: it folds the log and answers who reads. While
+// it is the writer it also decides mutations and expires what is due.
 type Processor struct {
 	options Options
 	store   *projections.Store
@@ -24,29 +21,30 @@ type Processor struct {
 	service *service
 	writer  *writer
 	keeper  *keeper
+	lease   *lease // nil where there is no other processor
 
+	reading, writing         context.Context
 	stopReading, stopWriting context.CancelFunc
 	running                  sync.WaitGroup
-	failed                   chan error // holds what ended the writer, if not Stop
+	failed                   chan error // holds what ended the processor, if not Stop
 }
 
 // minPayload is the least that a message of the NATS server must hold, with
 // which everything but large documents goes: 64 KiB.
 const minPayload = 64 << 10
 
-// Start opens the database behind NATS and serves it. logConn reads and writes
-// the streams; serviceConn serves requests, and needs no right but to publish
-// to inboxes. Both stay the caller's to close, after Stop; ConnectOptions suit them.
+// Start opens the database behind NATS and serves it.
 //
-// Start returns when everything in the log is folded and requests are
-// answered; ctx bounds only that. An error says what an operator has to do.
-func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *Processor, err error) {
+// Start returns when everything in the log is folded and requests are answered:
+// those that change something, too, if it is the writer by then. ctx bounds only
+// that. An error says what an operator has to do.
+func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err error) {
 	o = o.EnsureDefaults()
-	payload := min(logConn.MaxPayload(), serviceConn.MaxPayload())
+	payload := min(c.Log.MaxPayload(), c.Service.MaxPayload())
 	if payload < minPayload {
 		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
 	}
-	log, err := openLog(ctx, logConn, o.Database, o.Logger)
+	log, err := openStreams(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}
@@ -55,40 +53,33 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 			log.close()
 		}
 	}()
+	if err := checkOthers(ctx, c.Service, o.Database, log.Identity()); err != nil {
+		return nil, err
+	}
 	if err := log.check(ctx); err != nil {
 		return nil, err
 	}
-	snapshots := snapshotsOf(log.js, log, o)
+	snapshots := snapshotsOf(log.bulk, log, o)
 	store, err := openProjection(ctx, log, snapshots, o)
 	if err != nil {
 		return nil, err
 	}
 	snapshots.store = store
 	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
+	p.writing, p.stopWriting = context.WithCancel(context.Background())
+	p.reading, p.stopReading = context.WithCancel(p.writing)
 	defer func() {
 		if err != nil {
+			p.stopWriting()
+			p.running.Wait()
 			err = closing(store, err)
 		}
 	}()
-	_, last, err := log.Bounds(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
-	}
-	scrub, err := newScrub(ctx, log, store.Cursor())
-	if err == nil {
-		err = scrub.newest(ctx)
-	}
+	scrub, err := p.catchUp(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := log.CatchUp(ctx, store, last, func(seq uint64) {
-		if o.Progress != nil {
-			o.Progress(seq, last)
-		}
-	}); err != nil {
-		return nil, err
-	}
-	mutations, err := openMutations(ctx, log.js, o.Database, store.Cursor().Mutations, o.Logger)
+	mutations, err := openMutations(ctx, log, store.Cursor().Mutations, o.Replicas)
 	if err != nil {
 		return nil, err
 	}
@@ -102,25 +93,22 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if _, fault := clock.check(); fault != nil && o.AcceptClock {
 		clock.accept()
 	}
-	w := &writer{
-		options: o, logger: o.Logger, log: log, store: store, name: nuid.Next(),
-		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
-		clock: clock, lateness: newLateness(),
-	}
-	if _, err := w.start(ctx, nil); err != nil {
-		return nil, err
-	}
-	if w.machine, err = NewMachine(store); err != nil {
-		return nil, err
-	}
-	w.machine.largest = int(payload) - headerRoom - systemRoom
 	if foreign := store.Cursor().Foreign; foreign > 0 {
 		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
 	}
+	w := &writer{
+		options: o, logger: o.Logger, log: log, store: store,
+		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
+		clock: clock, lateness: newLateness(), largest: int(payload) - headerRoom - systemRoom,
+	}
+	w.gone.Store(true)
 	p.writer = w
-	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, wishes: w.wishes,
+	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, writer: w,
 		stale: o.Retain > 0}
-	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock}
+	if o.Lease > 0 {
+		p.lease = newLease(log.js, o)
+	}
+	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),
@@ -131,25 +119,49 @@ func Start(ctx context.Context, logConn, serviceConn *nats.Conn, o Options) (_ *
 	if err != nil {
 		return nil, err
 	}
-	p.run(log, mutations, scrub)
-	if err := p.service.serve(serviceConn); err != nil {
-		p.stopWriting()
-		p.running.Wait()
+	first, err := p.firstTerm(ctx)
+	if err != nil {
 		return nil, err
 	}
+	role := Standby
+	if first != nil {
+		role = Writer
+	}
+	if err := p.service.serve(c.Service, role); err != nil {
+		return nil, err
+	}
+	p.run(first, scrub)
 	return p, nil
 }
 
-// run starts the goroutines that read mutations and write the log.
-func (p *Processor) run(log *eventLog, mutations *mutationStream, scrub *scrub) {
-	writing, stopWriting := context.WithCancel(context.Background())
-	reading, stopReading := context.WithCancel(writing)
-	p.stopWriting, p.stopReading = stopWriting, stopReading
-	p.running.Go(func() { p.index(writing) })
-	p.running.Go(func() { p.scrubRest(writing, scrub) })
-	p.running.Go(func() { p.keeper.run(reading) })
+// catchUp folds the log to where it ends now, after its newest part was read.
+func (p *Processor) catchUp(ctx context.Context) (*scrub, error) {
+	_, last, err := p.log.Bounds(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", p.log.db.LogStream(), err)
+	}
+	scrub, err := newScrub(ctx, p.log, p.store.Cursor())
+	if err == nil {
+		err = scrub.newest(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return scrub, p.log.CatchUp(ctx, p.store, last, func(seq uint64) {
+		if p.options.Progress != nil {
+			p.options.Progress(seq, last)
+		}
+	})
+}
+
+// run starts what goes on beside requests; first is the term that has begun, nil
+// for a standby.
+func (p *Processor) run(first *term, scrub *scrub) {
+	p.running.Go(func() { p.index(p.writing) })
+	p.running.Go(func() { p.scrubRest(p.writing, scrub) })
+	p.running.Go(func() { p.keeper.run(p.reading) })
 	if !p.options.SameClock {
-		p.running.Go(func() { p.service.clock.watch(writing, log.ServerTime) })
+		p.running.Go(func() { p.service.clock.watch(p.writing, p.log.ServerTime) })
 	}
 	p.running.Go(func() {
 		select {
@@ -157,16 +169,10 @@ func (p *Processor) run(log *eventLog, mutations *mutationStream, scrub *scrub) 
 			p.fail(fmt.Errorf("%w: start again, and the log is folded anew", err))
 		case <-p.store.Failed():
 			p.fail(p.store.Failure())
-		case <-writing.Done():
+		case <-p.writing.Done():
 		}
 	})
-	p.running.Go(func() { mutations.run(reading, p.store.Cursor().Mutations, p.writer.mutations) })
-	p.running.Go(func() {
-		defer stopReading()
-		if err := p.writer.run(writing); err != nil {
-			p.fail(err)
-		}
-	})
+	p.running.Go(func() { p.roles(first) })
 }
 
 // indexSlice is how many documents are indexed before the writer gets its turn.
@@ -236,6 +242,9 @@ func closing(store *projections.Store, err error) error {
 	}
 	return err
 }
+
+// Role returns what the processor does for its database now.
+func (p *Processor) Role() Role { return p.service.role() }
 
 // Seq returns the sequence of the last event folded.
 func (p *Processor) Seq() uint64 { return p.store.Cursor().Seq }

@@ -18,9 +18,11 @@ import (
 // is ever read. Headers are the publisher's. A message is what can be
 // acknowledged, which only JetStream says.
 type puller struct {
-	nc     *nats.Conn
 	js     jetstream.JetStream
 	stream string
+
+	// idle, if there is one, is called when everything that came was visited.
+	idle func() error
 
 	// How much is asked for before it is visited, half of it at a time.
 	messages, bytes int
@@ -28,7 +30,7 @@ type puller struct {
 
 const (
 	pullExpires   = 30 * time.Second
-	pullHeartbeat = 5 * time.Second
+	pullHeartbeat = 2 * time.Second
 	pullSilence   = 2*pullHeartbeat + time.Second // after which nobody answers any more
 	consumerLife  = 5 * time.Minute               // of one that nobody pulls from
 	acknowledge   = "$JS.ACK."
@@ -57,17 +59,18 @@ func (p *puller) read(ctx context.Context, from uint64, visit func(seq uint64, m
 		return err
 	}
 	name := consumer.CachedInfo().Name
+	nc := p.js.Conn()
 	// Nobody waits for the answer: it goes by itself in a while.
-	defer func() { _ = p.nc.Publish("$JS.API.CONSUMER.DELETE."+p.stream+"."+name, nil) }()
-	inbox := p.nc.NewInbox()
+	defer func() { _ = nc.Publish("$JS.API.CONSUMER.DELETE."+p.stream+"."+name, nil) }()
+	inbox := nc.NewInbox()
 	messages := make(chan *nats.Msg, 2*p.messages)
-	sub, err := p.nc.ChanSubscribe(inbox, messages)
+	sub, err := nc.ChanSubscribe(inbox, messages)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	lost := p.nc.StatusChanged(nats.CONNECTED) // again, after it was lost
-	defer p.nc.RemoveStatusListener(lost)
+	lost := nc.StatusChanged(nats.CONNECTED) // again, after it was lost
+	defer nc.RemoveStatusListener(lost)
 
 	request, err := json.Marshal(pullRequest{(p.messages + 1) / 2, p.bytes / 2, pullExpires, pullHeartbeat})
 	if err != nil {
@@ -79,10 +82,15 @@ func (p *puller) read(ctx context.Context, from uint64, visit func(seq uint64, m
 	defer silence.Stop()
 	for {
 		for asked <= p.messages/2 {
-			if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.stream+"."+name, inbox, request); err != nil {
+			if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.stream+"."+name, inbox, request); err != nil {
 				return err
 			}
 			asked += (p.messages + 1) / 2
+		}
+		if p.idle != nil && len(messages) == 0 {
+			if err := p.idle(); err != nil {
+				return err
+			}
 		}
 		var m *nats.Msg
 		select {

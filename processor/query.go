@@ -68,12 +68,23 @@ func (w *waitingQuery) answer() {
 	}
 	w.late.Stop()
 	defer w.recover()
+	second := w.clock.second
+	if !w.sole() {
+		// As of now, for which it is known who has gone, or as of the state's own
+		// time, for which it always is.
+		now := w.now()
+		second = func(logTime int64) int64 { return max(now, logTime/1000) }
+		if err := w.unknownAt(now); err != nil {
+			w.failRead(err)
+			return
+		}
+	}
 	ctx, cancel := context.WithDeadline(w.ctx, w.deadline)
 	defer cancel()
 	reply, err := w.engine.Answer(ctx, w.store, query.Ask{
 		Collection: w.name,
 		Body:       w.data,
-		Now:        w.clock.second,
+		Now:        second,
 		Room:       w.room,
 		MinSeq:     w.minSeq,
 	})
@@ -98,7 +109,7 @@ func (w *waitingQuery) answer() {
 // folded while the query ran makes it run again once, no more: it might for ever.
 func (w *waitingQuery) missedBy(seq uint64) error {
 	c, ok := w.store.Collection(w.name)
-	if !ok {
+	if !ok || !w.sole() {
 		return nil
 	}
 	before := seq
@@ -111,4 +122,16 @@ func (w *waitingQuery) missedBy(seq uint64) error {
 	}
 	w.again = w.again || missed != nil
 	return missed
+}
+
+// unknownAt returns an error for failRead if a standby does not know which
+// documents have gone at a second. It waits for that once, no more.
+func (w *waitingQuery) unknownAt(now int64) error {
+	c, ok := w.store.Collection(w.name)
+	if !ok || w.again {
+		return nil
+	}
+	err := w.missed(c, 0, now)
+	w.again = err != nil
+	return err
 }

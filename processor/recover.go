@@ -54,8 +54,16 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 		return 0, err
 	}
 	if folded := w.store.Cursor().Seq; last < folded {
-		return 0, backoff.Permanent(fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again on what is left", w.log.db.LogStream(), last, folded))
+		if w.shorter.IsZero() {
+			w.shorter = time.Now()
+		}
+		err := lostEnd(w.log.db, last, folded)
+		if time.Since(w.shorter) > shorterFor || w.options.Lease == 0 {
+			return 0, backoff.Permanent(err)
+		}
+		return 0, err
 	}
+	w.shorter = time.Time{}
 	var fault error
 	err = w.log.Read(ctx, w.store.Cursor().Seq+1, last, func(e *schema.Event) error {
 		for len(mine) > 0 && mine[0].Seq < e.Seq {

@@ -141,10 +141,10 @@ func (s *service) document(name schema.CollectionName, id schema.DocumentID, now
 
 // goneFunc returns an error if a document whose deadline has passed in the
 // version read may have another.
-type goneFunc func(c *schema.Collection, id schema.DocumentID, version schema.Version) error
+type goneFunc func(c *schema.Collection, id schema.DocumentID, record projections.Record) error
 
 // reallyGone is the goneFunc where nothing is under way.
-func reallyGone(*schema.Collection, schema.DocumentID, schema.Version) error { return nil }
+func reallyGone(*schema.Collection, schema.DocumentID, projections.Record) error { return nil }
 
 func liveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, gone goneFunc) (projections.Record, *schema.Error, error) {
 	c, ok := store.Collection(name)
@@ -155,16 +155,24 @@ func liveDocument(store *projections.Store, name schema.CollectionName, id schem
 	if err != nil || lives(c, record, now) {
 		return record, nil, err
 	}
-	return projections.Record{}, noDocument(c, id), gone(c, id, record.Version)
+	return projections.Record{}, noDocument(c, id), gone(c, id, record)
 }
 
 // gone returns nil if a document whose deadline has passed in the version read,
-// 0 for none, was not renewed before, and an error for failRead if it was.
-func (s *service) gone(c *schema.Collection, id schema.DocumentID, version schema.Version) error {
+// 0 for none, was not renewed before, and an error for failRead if it was, or if
+// that is not known.
+func (s *service) gone(c *schema.Collection, id schema.DocumentID, record projections.Record) error {
+	version := record.Version
 	if version == 0 {
 		return nil
 	}
 	document := documentKey{c.Incarnation, id}
+	if !s.sole() {
+		if at := record.Deadline(c).At; at > s.certainUpTo() {
+			return &renewalUnderWay{c.Name, document, at}
+		}
+		return nil
+	}
 	if of, ok := s.writer.renewals.underWay(document); ok {
 		return &renewalUnderWay{c.Name, of, 0}
 	}
@@ -183,6 +191,13 @@ func (s *service) gone(c *schema.Collection, id schema.DocumentID, version schem
 // missed returns an error for failRead if an answer about a collection, of the
 // state at sequence seq and judged at a second, lacks what was renewed before.
 func (s *service) missed(c *schema.Collection, seq uint64, now int64) error {
+	if !s.sole() {
+		overdue, err := s.overdue(c, now)
+		if overdue {
+			err = &renewalUnderWay{c.Name, ofCollection(c.Incarnation), now}
+		}
+		return err
+	}
 	if s.writer.renewals.missed(c.Incarnation, seq, now) {
 		return &renewalUnderWay{c.Name, ofCollection(c.Incarnation), now}
 	}
@@ -199,7 +214,11 @@ type renewalUnderWay struct {
 
 func (e *renewalUnderWay) Error() string { return "a renewal is under way" }
 
-func (e *renewalUnderWay) wait(ctx context.Context, r *renewals) error {
+func (e *renewalUnderWay) wait(ctx context.Context, s *service) error {
+	r := &s.writer.renewals
+	if e.now != 0 && !s.sole() {
+		return s.makeCertain(ctx, e.now)
+	}
 	if e.now != 0 {
 		return r.settle(ctx, e.key.incarnation, e.now)
 	}
@@ -223,7 +242,7 @@ func (r *request) failRead(err error) {
 		r.fail(err)
 		return
 	}
-	r.waitFor(func(ctx context.Context) error { return renewal.wait(ctx, &r.writer.renewals) }, renewal.late())
+	r.waitFor(func(ctx context.Context) error { return renewal.wait(ctx, r.service) }, renewal.late())
 }
 
 // lives tells whether a record, of Version 0 if there is none, exists at now, in
@@ -369,7 +388,7 @@ func readBatch(store *projections.Store, b *schema.Batch, now func() int64, byte
 			}
 			read += len(record.Body)
 			if !lives(v.Collection(), record, second) {
-				if err := gone(v.Collection(), op.Get, record.Version); err != nil {
+				if err := gone(v.Collection(), op.Get, record); err != nil {
 					return nil, 0, err
 				}
 				result.Fault = noDocument(v.Collection(), op.Get)
@@ -406,7 +425,7 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	status := schema.Status{
 		Version:    s.options.Version,
 		Database:   string(s.options.Database),
-		Role:       "writer",
+		Role:       string(s.role()),
 		Seq:        cursor.Seq,
 		LogTime:    cursor.Time,
 		LatenessMs: s.writer.lateness.at(now * 1000),

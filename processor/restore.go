@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
@@ -191,9 +191,9 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 // that is an error that says so, unless newLog is given: then an empty log that
 // begins behind the snapshot takes its place, and what came after the snapshot
 // is lost.
-func RestoreSnapshot(ctx context.Context, logConn *nats.Conn, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
+func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
 	o = o.EnsureDefaults()
-	js, err := jetstream.New(logConn)
+	js, err := jetstream.New(c.bulk())
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
@@ -215,7 +215,7 @@ func RestoreSnapshot(ctx context.Context, logConn *nats.Conn, o Options, seq uin
 	for i, one := range candidates {
 		why, misfits := "", false
 		err = s.Restore(ctx, one, func(cursor projections.Cursor) (err error) {
-			why, err = s.lost(ctx, cursor)
+			why, err = lost(ctx, c, o, cursor)
 			if misfits = err == nil && why != "" && !newLog; misfits {
 				err = fmt.Errorf("snapshot %d does not go with the log that is there: %s; restore the log, or begin a new one behind the snapshot with --new-log", one.Seq, why)
 			}
@@ -223,7 +223,7 @@ func RestoreSnapshot(ctx context.Context, logConn *nats.Conn, o Options, seq uin
 		})
 		switch {
 		case err == nil && why != "":
-			return s.beginAgain(ctx, one.Snapshot, o)
+			return s.beginAgain(ctx, c, one.Snapshot, o)
 		case err == nil:
 			return one.Snapshot, nil
 		case misfits || unreachable(err) || ctx.Err() != nil || i == len(candidates)-1:
@@ -260,15 +260,11 @@ func (s *snapshots) choose(ctx context.Context, seq uint64) (candidates []stored
 
 // lost says why a projection with this cursor does not go with the log that is
 // there, if any is; "" if it does.
-func (s *snapshots) lost(ctx context.Context, cursor projections.Cursor) (why string, err error) {
-	_, err = s.js.Stream(ctx, s.db.LogStream())
+func lost(ctx context.Context, c Connections, o Options, cursor projections.Cursor) (why string, err error) {
+	log, err := openExistingLog(ctx, c, o)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return "there is no log", nil
 	} else if err != nil {
-		return "", err
-	}
-	log, err := openLog(ctx, s.js.Conn(), s.db, s.logger)
-	if err != nil {
 		return "", err
 	}
 	defer log.close()
@@ -277,14 +273,23 @@ func (s *snapshots) lost(ctx context.Context, cursor projections.Cursor) (why st
 
 // beginAgain puts an empty log in the place of the one that is there, if any,
 // and has the restored projection and a new snapshot go with it.
-func (s *snapshots) beginAgain(ctx context.Context, snapshot schema.Snapshot, o Options) (schema.Snapshot, error) {
-	if err := s.js.DeleteStream(ctx, s.db.LogStream()); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+func (s *snapshots) beginAgain(ctx context.Context, c Connections, snapshot schema.Snapshot, o Options) (schema.Snapshot, error) {
+	js, err := jetstream.New(c.Log)
+	if err != nil {
 		return snapshot, err
 	}
-	if _, err := createLog(ctx, s.js, s.db, snapshot.Seq+1); err != nil {
+	old, err := js.Stream(ctx, s.db.LogStream())
+	if err == nil {
+		o.Replicas = cmp.Or(o.Replicas, old.CachedInfo().Config.Replicas)
+		err = js.DeleteStream(ctx, s.db.LogStream())
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return snapshot, err
+	}
+	if _, err := createLog(ctx, js, s.db, snapshot.Seq+1, o.Replicas); err != nil {
 		return snapshot, fmt.Errorf("stream %s: %w", s.db.LogStream(), err)
 	}
-	log, err := openLog(ctx, s.js.Conn(), s.db, s.logger)
+	log, err := openLog(ctx, c, o)
 	if err != nil {
 		return snapshot, err
 	}

@@ -28,7 +28,7 @@ type keeper struct {
 	mutations *mutationStream
 	snapshots *snapshots
 	clock     *timekeeper
-	wishes    chan<- *wish
+	writer    *writer
 
 	compacted   uint64        // the last fact when the projection was compacted
 	compactedAt int64         // when that was, ms since 1970
@@ -78,10 +78,17 @@ func (k *keeper) first(ctx context.Context) time.Duration {
 }
 
 // round does all there is to do, once. While the clock is not believed that is
-// nothing: it could be wrong about what is old.
+// nothing: it could be wrong about what is old. A standby drops what the writer
+// has trimmed.
 func (k *keeper) round(ctx context.Context) error {
 	if _, fault := k.clock.check(); fault != nil {
 		return nil
+	}
+	if k.writer.gone.Load() {
+		if k.options.Retain == 0 {
+			return nil
+		}
+		return k.prune(ctx)
 	}
 	if k.options.Retain > 0 {
 		// Before the snapshot, which then holds nothing that the log has lost.
@@ -284,7 +291,10 @@ func (k *keeper) pad(ctx context.Context) error {
 func (k *keeper) note(ctx context.Context, t schema.EventType, body []byte) error {
 	done := make(chan Outcome, 1)
 	select {
-	case k.wishes <- &wish{internal: &schema.Event{Type: t, Body: body}, done: func(o Outcome) { done <- o }}:
+	case k.writer.wishes <- &wish{internal: &schema.Event{Type: t, Body: body}, done: func(o Outcome) { done <- o }}:
+		if k.writer.gone.Load() {
+			k.writer.refuse(notWriter)
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -345,7 +345,7 @@ func TestStartFromSnapshot(t *testing.T) {
 			w.stop()
 			w.removeProjection()
 			w.logs.reset()
-			p, err := Start(w.ctx(), w.log, w.service, w.options)
+			p, err := Start(w.ctx(), w.connections(), w.options)
 			if c.trimmed {
 				if err == nil || !strings.Contains(err.Error(), "restore the stream or a snapshot") || strings.Contains(err.Error(), "\n") {
 					t.Errorf("it starts with %v", err)
@@ -460,7 +460,7 @@ func TestRestoreSnapshot(t *testing.T) {
 		return w, seq, content
 	}
 	restore := func(w *wire, seq uint64, newLog bool) (schema.Snapshot, error) {
-		return RestoreSnapshot(w.ctx(), w.log, w.options, seq, newLog)
+		return RestoreSnapshot(w.ctx(), w.connections(), w.options, seq, newLog)
 	}
 	t.Run("the log is there", func(t *testing.T) {
 		w, seq, _ := begin(t)
@@ -531,7 +531,7 @@ func TestRestoreSnapshot(t *testing.T) {
 		w.check(err)
 		w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 		w.removeProjection()
-		if _, err := Start(w.ctx(), w.log, w.service, w.options); err == nil || !strings.Contains(err.Error(), "the snapshot at event") || !strings.Contains(err.Error(), "--new-log") {
+		if _, err := Start(w.ctx(), w.connections(), w.options); err == nil || !strings.Contains(err.Error(), "the snapshot at event") || !strings.Contains(err.Error(), "--new-log") {
 			t.Fatalf("it starts with %v", err)
 		}
 		if _, err := restore(w, seq, false); err == nil || !strings.Contains(err.Error(), "another stream") {
@@ -590,7 +590,7 @@ func TestSlowSnapshot(t *testing.T) {
 		var err error
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		w.processor, err = Start(ctx, w.log, w.service, w.options)
+		w.processor, err = Start(ctx, w.connections(), w.options)
 		w.check(err)
 		slow.Store(false)
 		if !strings.Contains(w.logs.String(), "begins with a snapshot") {
@@ -665,7 +665,7 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	_, err = js.CreateStream(w.ctx(), config)
 	w.check(err)
-	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
 	w.check(err)
 	w.check(log.listen())
 	for _, e := range events {

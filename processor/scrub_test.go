@@ -38,7 +38,7 @@ func TestScrub(t *testing.T) {
 	b[at] ^= 1
 	w.check(os.WriteFile(blocks[0], b, 0o600))
 	w.startServer()
-	if p, err := Start(w.ctx(), w.log, w.service, w.options); err == nil {
+	if p, err := Start(w.ctx(), w.connections(), w.options); err == nil {
 		w.check(p.Stop())
 		t.Error("it starts")
 	} else if !errors.Is(err, errHole) || !strings.Contains(err.Error(), "restore") {
@@ -49,7 +49,7 @@ func TestScrub(t *testing.T) {
 	w.check(err)
 	cursor := store.Cursor()
 	w.check(store.Close())
-	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
 	w.check(err)
 	defer log.close()
 	s, err := newScrub(w.ctx(), log, cursor)

@@ -126,7 +126,7 @@ func TestSnapshotBelowTheLog(t *testing.T) {
 	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(w.snapshotList()[0].Seq+2)))
 	w.stop()
 	w.removeProjection()
-	if _, err := Start(w.ctx(), w.log, w.service, w.options); err == nil || !strings.Contains(err.Error(), "no snapshot reaches up to there") {
+	if _, err := Start(w.ctx(), w.connections(), w.options); err == nil || !strings.Contains(err.Error(), "no snapshot reaches up to there") {
 		t.Errorf("it starts with %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestMutationsBegunAnew(t *testing.T) {
 		w.judged(w.publish("document.create.c.a", `{}`))
 		s := w.processor.keeper.mutations
 		w.stop()
-		w.check(s.js.DeleteStream(w.ctx(), s.db.MutationStream()))
+		w.check(s.bulk.DeleteStream(w.ctx(), s.db.MutationStream()))
 		w.start()
 		if seq := w.publish("document.create.c.b", `{}`); seq != 3 {
 			t.Errorf("the next mutation is %d, want 3", seq)
@@ -277,7 +277,7 @@ func TestHolesAtStart(t *testing.T) {
 			_, err := js.Publish(w.ctx(), strings.TrimSuffix(config.Subjects[0], ">")+"c.Any", nil)
 			w.check(err)
 		}
-		log, err := openLog(w.ctx(), w.log, "other", w.options.Logger)
+		log, err := openLog(w.ctx(), w.connections(), Options{Database: "other", Logger: w.options.Logger})
 		w.check(err)
 		defer log.close()
 		w.check(log.check(w.ctx()))

@@ -2,12 +2,10 @@ package processor
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +38,14 @@ type service struct {
 	writer    *writer
 	keeper    *keeper
 	clock     *timekeeper
-	micro     micro.Service
+	lease     *lease // nil where there is no other processor
+	certain   certainty
 	operations
+
+	roles   sync.Mutex
+	micro   micro.Service         // as which it is known now
+	writes  atomic.Bool           // as the writer
+	trouble atomic.Pointer[error] // what keeps it from finding out who should write
 
 	arrivals chan *request
 	changes  chan *request // arrivals that are mutations, which reads do not wait for
@@ -68,7 +72,7 @@ type service struct {
 }
 
 // serve starts answering on nc.
-func (s *service) serve(nc *nats.Conn) (err error) {
+func (s *service) serve(nc *nats.Conn, role Role) error {
 	s.nc = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.room = int(nc.MaxPayload()) - headerRoom
@@ -82,31 +86,10 @@ func (s *service) serve(nc *nats.Conn) (err error) {
 		s.workers.Go(func() { s.receive(arrivals) })
 	}
 	s.reading.throttle(nc)
-	s.micro, err = micro.AddService(nc, micro.Config{
-		Name:        "lapse",
-		Version:     s.options.Version,
-		Description: "documents with a time to live",
-		Metadata:    map[string]string{"database": string(s.options.Database)},
-		StatsHandler: func(*micro.Endpoint) any {
-			return s.operations.snapshot()
-		},
-	})
-	if err == nil {
-		// One endpoint takes all, so that a misspelt operation is told so
-		// instead of finding nobody there.
-		err = s.micro.AddEndpoint("api", micro.HandlerFunc(s.handle),
-			micro.WithEndpointSubject(s.options.Database.API()+">"),
-			micro.WithEndpointPendingLimits(-1, pendingBytes),
-			micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operationNames[:], " ")}))
-	}
-	if err == nil {
-		// Who asks from now on finds somebody here.
-		err = nc.FlushTimeout(serveTimeout)
-	}
-	if err != nil {
+	if err := s.become(role); err != nil {
 		s.cancel()
 		s.workers.Wait()
-		return fmt.Errorf("serve requests: %w", err)
+		return err
 	}
 	return nil
 }
@@ -123,6 +106,8 @@ func (s *service) lane(places, workers int) chan func() {
 // stop ends taking requests. Those taken are answered as long as the writer
 // runs, until finish.
 func (s *service) stop() error {
+	s.roles.Lock()
+	defer s.roles.Unlock()
 	err := s.micro.Stop()
 	waitUntil(stopTimeout, func() bool { return s.nc.NumSubscriptions() == 0 || s.nc.IsClosed() })
 	waitUntil(stopTimeout, func() bool { return len(s.arrivals) == 0 && len(s.changes) == 0 && len(s.bodies) == 0 })
@@ -303,7 +288,7 @@ func (r *request) submit(one *wish) {
 	select {
 	case r.writer.wishes <- one:
 		if r.writer.gone.Load() {
-			r.writer.refuse(stopping)
+			r.writer.refuse(notWriter)
 		}
 	default:
 		r.refuse(tooManyMutations)

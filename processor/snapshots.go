@@ -187,6 +187,7 @@ func (s *snapshots) Create(ctx context.Context) (schema.Snapshot, error) {
 	store, err := s.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
 		Bucket:      s.bucket(cursor.Seq),
 		Description: fmt.Sprintf("lapse: snapshot of database %s at %d", s.db, cursor.Seq),
+		Replicas:    s.log.stream.CachedInfo().Config.Replicas,
 	})
 	if err != nil {
 		return schema.Snapshot{}, fmt.Errorf("snapshot %d: %w", cursor.Seq, err)

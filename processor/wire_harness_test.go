@@ -79,6 +79,9 @@ func newWire(t testing.TB, change ...func(*Options)) *wire {
 	return w
 }
 
+// connections are those of the processor.
+func (w *wire) connections() Connections { return Connections{Log: w.log, Service: w.service} }
+
 func (w *wire) run() {
 	w.t.Helper()
 	w.t.Cleanup(func() {
@@ -188,7 +191,7 @@ func (w *wire) holdWriter() (release func()) {
 func (w *wire) start() {
 	w.t.Helper()
 	var err error
-	w.processor, err = Start(w.ctx(), w.log, w.service, w.options)
+	w.processor, err = Start(w.ctx(), w.connections(), w.options)
 	if err != nil {
 		w.processor = nil
 		w.t.Fatal(err)
@@ -258,7 +261,7 @@ func (w *wire) events() (events []*schema.Event) {
 // everything reads every message of the log; what is no event has NoEvent.
 func (w *wire) everything() (events []*schema.Event) {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.log, "main", slog.New(slog.DiscardHandler))
+	log, err := openLog(w.ctx(), w.connections(), Options{}.EnsureDefaults())
 	w.check(err)
 	w.check(log.Read(w.ctx(), 1, w.end(), func(e *schema.Event) error {
 		events = append(events, e)

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nuid"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -25,7 +27,7 @@ const (
 	fewGroups      = 1        // appends on their way from which a small one waits to become larger
 	fullGroup      = 128      // events from which it does not
 	atomicFrom     = 16       // synced events from which an atomic batch beats single ones
-	ackTimeout     = 10 * time.Second
+	ackTimeout     = 4 * time.Second
 	maxGroupBytes  = 4 << 20 // bytes of bodies, of wishes or of events, decided in one turn
 	stopTimeout    = 5 * time.Second
 	maxRecoveries  = 3 // in a row without anything folded before the writer slows down
@@ -82,6 +84,7 @@ type writer struct {
 	retry      []*wish   // to be decided before anything new, in order
 	recoveries int       // since the log took something last
 	started    bool      // the fence was moved for this writer
+	shorter    time.Time // since when the log is shorter than what was folded of it, zero if it is not
 	draining   bool      // nothing is decided until everything pending is folded
 	again      bool      // the first of retry waits for that, so nothing else comes before it
 	more       bool      // something is due that the last turn left
@@ -91,7 +94,17 @@ type writer struct {
 	looked     int64 // log time, ms, up to which what is due was looked for
 	lateness   *lateness
 	renewals   renewals
-	gone       atomic.Bool // nothing is decided any more
+	largest    int         // see Machine
+	gone       atomic.Bool // nothing is decided now
+}
+
+// begin readies the writer for another term.
+func (w *writer) begin() {
+	w.name = nuid.Next()
+	w.waiting, w.untold, w.unsent, w.groups, w.inLog, w.retry = nil, 0, nil, nil, 0, nil
+	w.recoveries, w.started, w.draining, w.again, w.more, w.batches, w.held, w.looked = 0, false, false, false, false, false, false, 0
+	w.refuse(notWriter) // what came too late for the term before
+	w.gone.Store(false)
 }
 
 // errSuperseded means that another process writes this log now.
@@ -359,10 +372,14 @@ func (w *writer) drain() error {
 // leave answers what will not be decided any more.
 func (w *writer) leave() {
 	w.gone.Store(true)
-	w.abandon(stopping)
+	w.abandon(notWriter)
 	w.waiting, w.retry = nil, nil
-	w.refuse(stopping)
+	w.refuse(notWriter)
+	w.renewals.clear()
 }
 
-// stopping is what mutations are told that come too late.
-var stopping = schema.ErrUnavailable.With("lapse is stopping: try again")
+// What those are told that come too late: mutations, and others.
+var (
+	notWriter = schema.ErrUnavailable.With("this lapse is stopping, or not the writer any more: try again")
+	stopping  = schema.ErrUnavailable.With("lapse is stopping: try again")
+)

@@ -185,7 +185,7 @@ func (l *load) verify() {
 // listening opens the log, beside no processor, to append to.
 func (w *wire) listening() *eventLog {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.log, "main", w.options.Logger)
+	log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
 	w.check(err)
 	w.t.Cleanup(log.close)
 	w.check(log.listen())
@@ -436,7 +436,7 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	w.stop()
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	for range 2 {
-		if _, err := Start(w.ctx(), w.log, w.service, w.options); err == nil || !strings.Contains(err.Error(), "of a log that is gone: restore the stream") || strings.Contains(err.Error(), "\n") {
+		if _, err := Start(w.ctx(), w.connections(), w.options); err == nil || !strings.Contains(err.Error(), "of a log that is gone: restore the stream") || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("it starts with %v", err)
 		}
 	}
@@ -516,7 +516,7 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	_, err = js.CreateStream(w.ctx(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"else.>"}})
 	w.check(err)
-	if p, err := Start(w.ctx(), w.log, w.service, w.options); err == nil {
+	if p, err := Start(w.ctx(), w.connections(), w.options); err == nil {
 		t.Error("it serves a stream that is no log")
 		w.check(p.Stop())
 	} else if !strings.Contains(err.Error(), "not a log of lapse") {

@@ -16,6 +16,9 @@ func (db DatabaseName) MutationStream() string { return db.LogStream() + "_MUTAT
 // hold one snapshot, in front of its sequence.
 func (db DatabaseName) SnapshotStore() string { return db.LogStream() + "_SNAPSHOT_" }
 
+// LeaseBucket names the key-value bucket that says who writes.
+func (db DatabaseName) LeaseBucket() string { return db.LogStream() + "_LEASE" }
+
 // API is what a request's subject starts with, up to and including the dot.
 func (db DatabaseName) API() string { return db.prefix() + "api." }
 

@@ -188,7 +188,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	options = options.EnsureDefaults()
 	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes)
 	starting, end := endWith(ctx, server.Failed())
-	p, err := processor.Start(starting, logConn, serviceConn, options)
+	p, err := processor.Start(starting, processor.Connections{Log: logConn, Service: serviceConn}, options)
 	failure := end()
 	if bar != nil {
 		bar.Done()

@@ -220,7 +220,7 @@ func (a *app) restoreSnapshot(ctx context.Context, storeDir string, database sch
 		return schema.Snapshot{}, err
 	}
 	defer logConn.Close()
-	return processor.RestoreSnapshot(ctx, logConn, processor.Options{
+	return processor.RestoreSnapshot(ctx, processor.Connections{Log: logConn}, processor.Options{
 		Database: database, Dir: projectionDir(storeDir, database), Logger: logger}, seq, newLog)
 }
 

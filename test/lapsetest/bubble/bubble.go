@@ -189,7 +189,7 @@ func (s *Server) Start(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	p, err := processor.Start(ctx, s.log, s.service, s.options)
+	p, err := processor.Start(ctx, processor.Connections{Log: s.log, Service: s.service}, s.options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,117 @@
+package processor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/micro"
+)
+
+// The service is one of two: the writer's has one endpoint, which takes all, so
+// that requests that change something are taken in the order in which they came,
+// and a misspelt operation is told so instead of finding nobody there. A
+// standby's has one for each operation that it can answer. All are in one queue
+// group, so a request goes to one of those who can answer it.
+
+// readNames are the operations that a standby answers.
+var readNames = [...]string{
+	"collection.get", "collection.list", "document.get", "query", "history", "status",
+}
+
+// become says to NATS what this processor answers from now on. What was known
+// before ends after that: nobody who reads finds nobody here.
+func (s *service) become(role Role) error {
+	s.roles.Lock()
+	defer s.roles.Unlock()
+	if s.ctx.Err() != nil {
+		return nil
+	}
+	s.writes.Store(role == Writer)
+	next, err := s.listen(role)
+	if err != nil {
+		return fmt.Errorf("serve requests: %w", err)
+	}
+	before := s.micro
+	s.micro = next
+	if before != nil {
+		if err := before.Stop(); err != nil && !s.nc.IsClosed() {
+			return fmt.Errorf("end serving as before: %w", err)
+		}
+	}
+	return nil
+}
+
+// role is what this processor does for its database.
+func (s *service) role() Role {
+	if s.writes.Load() {
+		return Writer
+	}
+	return Standby
+}
+
+// listen adds the service of a role.
+func (s *service) listen(role Role) (_ micro.Service, err error) {
+	added, err := micro.AddService(s.nc, micro.Config{
+		Name:        "lapse",
+		Version:     s.options.Version,
+		Description: "documents with a time to live",
+		Metadata: map[string]string{
+			metaDatabase: string(s.options.Database),
+			metaRole:     string(role),
+			metaLog:      s.log.Identity(),
+			metaNode:     s.options.Node,
+		},
+		StatsHandler: func(*micro.Endpoint) any { return s.operations.snapshot() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = added.Stop()
+		}
+	}()
+	if role == Writer {
+		err = s.answer(added, "api", ">", operationNames[:]...)
+	} else {
+		for _, name := range readNames {
+			tail := name + ".>"
+			if name == "status" || name == "collection.list" {
+				tail = name
+			}
+			if err = s.answer(added, strings.ReplaceAll(name, ".", "-"), tail, name); err != nil {
+				break
+			}
+		}
+	}
+	if err == nil && s.nc.IsConnected() {
+		// Who asks from now on finds somebody here.
+		err = s.nc.FlushTimeout(serveTimeout)
+	}
+	return added, err
+}
+
+// What the service's metadata says.
+const (
+	metaDatabase = "database"
+	metaRole     = "role"
+	metaLog      = "log"  // identity of the log
+	metaNode     = "node" // of the process, the same over restarts
+)
+
+// answer adds an endpoint for requests whose subject ends like this.
+func (s *service) answer(to micro.Service, name, tail string, operations ...string) error {
+	return to.AddEndpoint(name, micro.HandlerFunc(s.handle),
+		micro.WithEndpointSubject(s.options.Database.API()+tail),
+		micro.WithEndpointPendingLimits(-1, pendingBytes),
+		micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operations, " ")}))
+}
+
+// leaseTrouble notes what keeps this processor from finding out who should
+// write, nil for nothing.
+func (s *service) leaseTrouble(err error) {
+	before := s.trouble.Swap(&err)
+	if err != nil && (before == nil || *before == nil) {
+		s.logger.Warn("the lease is out of reach: nobody can take over", "err", err)
+	}
+}

@@ -1,0 +1,98 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// shorterFor is how long a log may be shorter than what was folded of it before
+// that is believed: a stream that has a new leader may not have applied all that
+// it holds.
+const shorterFor = 15 * time.Second
+
+// follow folds the log as it grows, until ctx ends. An error is one that trying
+// again does not mend.
+func (p *Processor) follow(ctx context.Context) error {
+	retry := tryForever(ctx)
+	var shorter time.Time // since when it is
+	err := backoff.RetryNotify(func() error {
+		_, last, err := p.log.Bounds(ctx)
+		if err != nil {
+			return err
+		}
+		folded := p.store.Cursor().Seq
+		if last < folded {
+			if shorter.IsZero() {
+				shorter = time.Now()
+			}
+			err := lostEnd(p.log.db, last, folded)
+			if time.Since(shorter) > shorterFor {
+				return backoff.Permanent(err)
+			}
+			return err
+		}
+		shorter = time.Time{}
+		err = p.followFrom(ctx, folded+1)
+		if p.store.Cursor().Seq > folded {
+			retry.Reset()
+		}
+		if errors.Is(err, errHole) || errors.Is(err, errFold) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, retry, func(err error, wait time.Duration) {
+		p.options.Logger.Warn("the log is out of reach", "err", err, "again", wait)
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// lostEnd says that a log is shorter than it was.
+func lostEnd(db schema.DatabaseName, last, folded uint64) error {
+	return fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again on what is left", db.LogStream(), last, folded)
+}
+
+// errFold is a failure of the projection.
+var errFold = errors.New("fold the log")
+
+// followFrom is one attempt of follow; it returns only with an error. What came
+// together is folded together.
+func (p *Processor) followFrom(ctx context.Context, from uint64) error {
+	facts := make([]projections.Fact, 0, foldAtOnce)
+	bytes := 0
+	fold := func() error {
+		if len(facts) == 0 {
+			return nil
+		}
+		if err := p.store.Fold(facts); err != nil {
+			return fmt.Errorf("%w: %w", errFold, err)
+		}
+		for i := range facts {
+			p.writer.late(&facts[i])
+		}
+		clear(facts)
+		facts, bytes = facts[:0], 0
+		return nil
+	}
+	visit := p.log.whole(from, func(e *schema.Event) error {
+		facts = append(facts, projections.Fact{Event: e})
+		if bytes += len(e.Body); len(facts) == cap(facts) || bytes > foldAtBytes {
+			return fold()
+		}
+		return nil
+	})
+	reader := puller{js: p.log.bulk, stream: p.log.db.LogStream(), messages: readAhead, bytes: readAheadBytes, idle: fold}
+	return reader.read(ctx, from, func(seq uint64, m *nats.Msg) error {
+		return visit(p.log.decode(seq, m.Subject, m.Header, m.Data))
+	})
+}

@@ -1,0 +1,328 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// lease says who should write: the value of a key that goes by itself when it is
+// not renewed. It only keeps two processes from getting in each other's way. Who
+// can write the fence on the log says; that a lease was lost, deleted, or is held
+// by two at a time harms nothing.
+//
+// The libraries for elections on NATS that there are poll, want 5 s and more, and
+// know no handing over, so this is ours.
+type lease struct {
+	js       jetstream.JetStream
+	db       schema.DatabaseName
+	ttl      time.Duration
+	replicas int
+	mine     holder
+	elapsed  func() time.Duration // by a clock that nobody sets
+
+	revision uint64       // of the key, while it is held
+	until    atomic.Int64 // elapsed, in ns, up to which it is held for certain
+}
+
+// holder is the value of the key.
+type holder struct {
+	Node string `json:"node"` // the same over restarts of one lapse
+	Host string `json:"host"`
+	Term string `json:"term"` // another one for each start
+}
+
+// valid tells whether the value is one that lapse writes.
+func (h holder) valid() bool { return h.Node != "" && h.Term != "" }
+
+const (
+	leaseKey     = "writer"
+	leaseRenewal = 3                // renewals in one lease
+	markerLife   = 10 * time.Minute // of the note that JetStream leaves of a key that went
+	minLeaseWait = 50 * time.Millisecond
+)
+
+func (l *lease) bucket() string  { return l.db.LeaseBucket() }
+func (l *lease) subject() string { return "$KV." + l.bucket() + "." + leaseKey }
+
+func newLease(js jetstream.JetStream, o Options) *lease {
+	host, _ := os.Hostname() // any name does
+	return &lease{js: js, db: o.Database, ttl: o.Lease, replicas: o.Replicas,
+		mine:    holder{Node: o.Node, Host: host, Term: nuid.Next()},
+		elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
+}
+
+// errHeld means that another process has the lease.
+var errHeld = errors.New("another lapse has the lease")
+
+// errLeaseLost means that it ended, as far as this process can tell.
+var errLeaseLost = errors.New("the lease could not be renewed")
+
+// checkLease tells whether a bucket that is there is a lease's, and holds what
+// lapse writes or nothing.
+func checkLease(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, replicas int) error {
+	name := db.LeaseBucket()
+	kv, err := js.KeyValue(ctx, name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	strange := func(what string) error {
+		return fmt.Errorf("bucket %s is there and is not the lease of a lapse (%s): remove it with `nats kv del %s`, or serve another --database", name, what, name)
+	}
+	if err != nil {
+		return strange(err.Error())
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", name, err)
+	}
+	config := status.Config()
+	switch {
+	case config.LimitMarkerTTL == 0:
+		return strange("its keys have no ttl")
+	case config.TTL > 0:
+		return strange(fmt.Sprintf("it has a ttl of %s for all keys", config.TTL))
+	case replicas > 0 && config.Replicas != replicas:
+		return fmt.Errorf("bucket %s is there with %d replica(s), and --replicas says %d: change it with `nats stream edit KV_%s --replicas %d`, or start without --replicas",
+			name, config.Replicas, replicas, name, replicas)
+	}
+	keys, err := kv.ListKeys(ctx)
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", name, err)
+	}
+	defer func() { _ = keys.Stop() }()
+	for key := range keys.Keys() {
+		if key != leaseKey {
+			return strange(fmt.Sprintf("it has a key %q", key))
+		}
+	}
+	entry, err := kv.Get(ctx, leaseKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("bucket %s: %w", name, err)
+	}
+	if _, err := readHolder(entry.Value()); err != nil {
+		return strange(err.Error())
+	}
+	return nil
+}
+
+func readHolder(value []byte) (h holder, err error) {
+	if err := json.Unmarshal(value, &h); err != nil || !h.valid() {
+		return h, fmt.Errorf("its key %s is %.60q", leaseKey, value)
+	}
+	return h, nil
+}
+
+// open creates the bucket if there is none.
+func (l *lease) open(ctx context.Context) (jetstream.KeyValue, error) {
+	kv, err := l.js.KeyValue(ctx, l.bucket())
+	if !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return kv, err
+	}
+	kv, err = l.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:         l.bucket(),
+		Description:    "lapse: who writes database " + string(l.db),
+		History:        1,
+		Replicas:       max(l.replicas, 1),
+		LimitMarkerTTL: markerLife,
+	})
+	if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
+		return l.js.KeyValue(ctx, l.bucket())
+	}
+	return kv, err
+}
+
+// acquire takes the lease if nobody has it, or returns errHeld. back says that
+// what an earlier process of this node holds is taken, too: it is dead, since
+// this one has its files.
+func (l *lease) acquire(ctx context.Context, back bool) error {
+	began := l.elapsed()
+	kv, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	entry, err := kv.Get(ctx, leaseKey)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		l.revision = 0
+	case err != nil:
+		return err
+	default:
+		has, err := readHolder(entry.Value())
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w: remove it with `nats kv del %s`", l.bucket(), err, l.bucket())
+		}
+		before := has.Node == l.mine.Node && has.Host == l.mine.Host
+		if has.Term != l.mine.Term && !(back && before) {
+			return errHeld
+		}
+		l.revision = entry.Revision()
+	}
+	value, err := json.Marshal(l.mine)
+	if err != nil {
+		return err
+	}
+	if l.revision == 0 {
+		l.revision, err = kv.Create(ctx, leaseKey, value, jetstream.KeyTTL(l.ttl))
+		if err == nil {
+			l.hold(began)
+		}
+	} else {
+		err = l.put(ctx, began, value)
+	}
+	if taken(err) {
+		return errHeld
+	}
+	return err
+}
+
+// renew holds the lease for another while. It returns errHeld if it is lost.
+func (l *lease) renew(ctx context.Context) error {
+	value, err := json.Marshal(l.mine)
+	if err != nil {
+		return err
+	}
+	err = l.put(ctx, l.elapsed(), value)
+	if taken(err) || errors.Is(err, jetstream.ErrNoStreamResponse) {
+		// A renewal may have come without its answer, the bucket may be gone.
+		return l.acquire(ctx, false)
+	}
+	return err
+}
+
+// put replaces the value at the revision known. Publishing is what KeyValue does,
+// too, but it has no ttl for a key that is there.
+func (l *lease) put(ctx context.Context, began time.Duration, value []byte) error {
+	ack, err := l.js.PublishMsg(ctx, &nats.Msg{Subject: l.subject(), Data: value},
+		jetstream.WithExpectLastSequencePerSubject(l.revision), jetstream.WithMsgTTL(l.ttl), jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return err
+	}
+	l.revision = ack.Sequence
+	l.hold(began)
+	return nil
+}
+
+// hold counts from when the lease was asked for: JetStream counts from later.
+func (l *lease) hold(began time.Duration) { l.until.Store(int64(began + l.ttl)) }
+
+// held tells whether nobody else can have the lease, unless somebody took it by
+// force.
+func (l *lease) held() bool { return l.elapsed() < time.Duration(l.until.Load()) }
+
+// taken tells whether somebody else wrote the key.
+func taken(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrKeyExists) ||
+		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// release gives the lease up, so that who waits for it need not wait for its end.
+func (l *lease) release(ctx context.Context) error {
+	l.until.Store(0)
+	kv, err := l.js.KeyValue(ctx, l.bucket())
+	if err == nil {
+		err = kv.Delete(ctx, leaseKey, jetstream.LastRevision(l.revision))
+	}
+	if taken(err) || errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	return err
+}
+
+// await returns when the lease is this process's, or with ctx's error. problem is
+// told what keeps it from finding out, nil when it could.
+func (l *lease) await(ctx context.Context, problem func(error)) error {
+	// What is written to the key passes by here, too: a deletion is a hand-over.
+	changes := make(chan *nats.Msg, 16)
+	sub, err := l.js.Conn().ChanSubscribe(l.subject(), changes)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	poll := max(l.ttl/10, minLeaseWait)
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var missing time.Duration // since when there is no bucket, 0 if there is one
+	for {
+		select {
+		case m := <-changes:
+			if m.Header.Get("KV-Operation") == "" {
+				continue
+			}
+		case <-next.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		try, cancel := context.WithTimeout(ctx, max(l.ttl/leaseRenewal, time.Second))
+		err := l.attempt(try, &missing)
+		cancel()
+		if err == nil {
+			problem(nil)
+			return nil
+		}
+		if errors.Is(err, errHeld) {
+			err = nil
+		}
+		problem(err)
+		next.Reset(poll)
+	}
+}
+
+// attempt is one try to acquire. Where somebody removed the bucket, whoever
+// writes now gets the time to notice, and to make it again.
+func (l *lease) attempt(ctx context.Context, missing *time.Duration) error {
+	if _, err := l.js.KeyValue(ctx, l.bucket()); errors.Is(err, jetstream.ErrBucketNotFound) {
+		if now := l.elapsed(); *missing == 0 {
+			*missing = now
+		} else if now-*missing >= l.ttl {
+			return l.acquire(ctx, false)
+		}
+		return errHeld
+	} else if err != nil {
+		return err
+	}
+	*missing = 0
+	return l.acquire(ctx, false)
+}
+
+// keep renews the lease until ctx ends, which is nil, or it is lost.
+func (l *lease) keep(ctx context.Context) error {
+	every := l.ttl / leaseRenewal
+	wait := time.NewTimer(every)
+	defer wait.Stop()
+	for {
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			return nil
+		}
+		try, cancel := context.WithTimeout(ctx, every)
+		err := l.renew(try)
+		cancel()
+		switch {
+		case err == nil:
+			wait.Reset(every)
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errHeld):
+			return errHeld
+		case !l.held():
+			return fmt.Errorf("%w for %s: %w", errLeaseLost, l.ttl, err)
+		default:
+			wait.Reset(every / leaseRenewal)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Role is what a processor does for its database.
+type Role string
+
+const (
+	// Writer decides mutations, appends to the log, and answers all requests.
+	Writer Role = "writer"
+	// Standby folds the log along, answers those who read, and becomes the
+	// writer when nobody else is.
+	Standby Role = "standby"
+)
+
+// term is one time as the writer, from when the lease was taken.
+type term struct {
+	ctx     context.Context // ends with the term; its cause says why
+	end     context.CancelCauseFunc
+	running sync.WaitGroup
+}
+
+// firstTerm begins a term if nobody else has the lease, or nil. What an earlier
+// process of this node had is not waited for.
+func (p *Processor) firstTerm(ctx context.Context) (*term, error) {
+	if p.lease != nil {
+		if err := p.lease.acquire(ctx, true); errors.Is(err, errHeld) {
+			return nil, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("the lease: %w", err)
+		}
+	}
+	t, err := p.lead(ctx)
+	if err != nil && ctx.Err() == nil && p.lease != nil && (errors.Is(err, errHeld) || errors.Is(err, errSuperseded)) {
+		return nil, nil // another one was faster after all
+	}
+	return t, err
+}
+
+// lead begins a term: it reads the log to its end and moves the fence. Whoever
+// wrote before cannot any more when it returns, and this one can. ctx bounds only
+// that.
+func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
+	t := &term{}
+	t.ctx, t.end = context.WithCancelCause(p.writing)
+	defer func() {
+		if err != nil {
+			t.end(err)
+			err = context.Cause(t.ctx) // that the lease was lost, if that came first
+			_ = p.finish(t)
+		}
+	}()
+	if p.lease != nil {
+		t.running.Go(func() {
+			if err := p.lease.keep(t.ctx); err != nil {
+				t.end(err)
+			}
+		})
+	}
+	starting, started := context.WithCancel(t.ctx)
+	defer started()
+	defer context.AfterFunc(ctx, started)()
+	w := p.writer
+	w.begin()
+	if _, err := w.start(starting, nil); err != nil {
+		return nil, err
+	}
+	if w.machine, err = NewMachine(p.store); err != nil {
+		return nil, err
+	}
+	w.machine.largest = w.largest
+	judged := p.store.Cursor().Mutations
+	mutations, err := openMutations(starting, p.log, judged, 0)
+	if err != nil {
+		return nil, err
+	}
+	reading, stopReading := context.WithCancel(t.ctx)
+	release := context.AfterFunc(p.reading, stopReading)
+	t.running.Go(func() { mutations.run(reading, judged, w.mutations) })
+	t.running.Go(func() {
+		defer release()
+		defer stopReading()
+		if err := w.run(t.ctx); err != nil {
+			t.end(err)
+		}
+	})
+	return t, nil
+}
+
+// finish waits for the end of a term, and gives up the lease. An error is one
+// with which there is no going on.
+func (p *Processor) finish(t *term) error {
+	<-t.ctx.Done()
+	t.running.Wait()
+	for len(p.writer.mutations) > 0 { // the next term reads them again
+		<-p.writer.mutations
+	}
+	why := context.Cause(t.ctx)
+	if p.lease != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+		defer cancel()
+		if err := p.lease.release(ctx); err != nil {
+			p.options.Logger.Warn("the lease could not be given up, it ends by itself", "err", err)
+		}
+	}
+	switch {
+	case p.writing.Err() != nil,
+		p.lease != nil && (errors.Is(why, errHeld) || errors.Is(why, errSuperseded) || errors.Is(why, errLeaseLost)):
+		return nil
+	}
+	return why
+}
+
+// releaseTimeout is how long giving up the lease may take: others need not wait
+// longer than it lasts.
+const releaseTimeout = 2 * time.Second
+
+// roles goes from one role to the other until the processor stops. t is the term
+// that has begun, nil for a standby.
+func (p *Processor) roles(t *term) {
+	for {
+		if t != nil {
+			<-t.ctx.Done()
+			if p.writing.Err() == nil && p.lease != nil {
+				p.become(Standby, context.Cause(t.ctx))
+			}
+			if err := p.finish(t); err != nil {
+				p.fail(err)
+				return
+			}
+		}
+		if p.lease == nil || p.reading.Err() != nil {
+			return
+		}
+		if t = p.standBy(); t == nil {
+			return
+		}
+		if p.reading.Err() == nil {
+			p.become(Writer, nil)
+		}
+	}
+}
+
+// standBy folds the log along until a term begins. nil says that the processor
+// stops, or has failed.
+func (p *Processor) standBy() *term {
+	for {
+		following, stop := context.WithCancel(p.reading)
+		var follower sync.WaitGroup
+		follower.Go(func() {
+			if err := p.follow(following); err != nil {
+				p.fail(err)
+				stop()
+			}
+		})
+		err := p.lease.await(following, p.service.leaseTrouble)
+		stop()
+		follower.Wait()
+		if err != nil {
+			return nil
+		}
+		p.writer.clock.begin(p.store.Cursor().Time, len(p.store.Collections()) == 0)
+		t, err := p.lead(p.reading)
+		switch {
+		case err == nil:
+			return t
+		case p.reading.Err() != nil:
+			return nil
+		case errors.Is(err, errHeld), errors.Is(err, errSuperseded), errors.Is(err, errLeaseLost):
+			p.options.Logger.Warn("another lapse was faster", "err", err)
+		default:
+			p.fail(err)
+			return nil
+		}
+	}
+}
+
+// become tells clients, and operators, what this processor is now.
+func (p *Processor) become(role Role, why error) {
+	if err := p.service.become(role); err != nil {
+		p.fail(err)
+		return
+	}
+	args := []any{"role", string(role)}
+	if why != nil {
+		args = append(args, "why", why)
+	}
+	p.options.Logger.Info("role changed", args...)
+}

@@ -1,0 +1,232 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nuid"
+	"golang.org/x/mod/semver"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// repeatWindow is the shortest in which JetStream itself drops what comes twice
+// under a Nats-Msg-Id. Repeats are ours to judge: one that was refused is judged
+// again.
+const repeatWindow = 100 * time.Millisecond
+
+// checkLog tells whether a stream that is there is a log of the database, and
+// keeps what it takes. replicas is how many it should have, 0 for any.
+func checkLog(config jetstream.StreamConfig, db schema.DatabaseName, replicas int) error {
+	if len(config.Subjects) != 1 || !strings.HasPrefix(config.Subjects[0], db.Append()) ||
+		config.SubjectTransform == nil || config.SubjectTransform.Destination != db.Events()+">" ||
+		!config.AllowAtomicPublish {
+		return fmt.Errorf("stream %s is there and is not a log of lapse: remove it, or serve another --database", config.Name)
+	}
+	return checkStream(config, replicas)
+}
+
+// checkMutations is checkLog for the mutations stream.
+func checkMutations(config jetstream.StreamConfig, db schema.DatabaseName, replicas int) error {
+	if len(config.Subjects) != 1 || config.Subjects[0] != db.Mutations()+">" || config.SubjectTransform != nil {
+		return fmt.Errorf("stream %s is there and does not take %s>: remove it, or serve another --database", config.Name, db.Mutations())
+	}
+	return checkStream(config, replicas)
+}
+
+// checkStream finds the first setting with which a stream would lose, change or
+// refuse what it is given. Nobody's settings are changed: whoever made them had a
+// reason, and an operator has to say which of the two counts.
+func checkStream(config jetstream.StreamConfig, replicas int) error {
+	drops := config.Discard == jetstream.DiscardOld
+	for _, one := range []struct {
+		wrong   bool
+		setting string
+		right   string
+	}{
+		{config.Storage != jetstream.FileStorage, "storage " + strings.ToLower(config.Storage.String()), "file"},
+		{config.Retention != jetstream.LimitsPolicy, "retention " + strings.ToLower(config.Retention.String()), "limits"},
+		{config.MaxAge > 0, fmt.Sprintf("max_age %s", config.MaxAge), "unlimited; lapse trims the log with --retain"},
+		{config.MaxMsgs > 0 && drops, fmt.Sprintf("max_msgs %d", config.MaxMsgs), "unlimited, or discard to new"},
+		{config.MaxBytes > 0 && drops, fmt.Sprintf("max_bytes %d", config.MaxBytes), "unlimited, or discard to new"},
+		{config.MaxMsgsPerSubject > 0, fmt.Sprintf("max_msgs_per_subject %d", config.MaxMsgsPerSubject), "unlimited"},
+		{config.MaxMsgSize > 0, fmt.Sprintf("max_msg_size %d", config.MaxMsgSize), "unlimited"},
+		{config.Mirror != nil, "a mirror", "none"},
+		{len(config.Sources) > 0, "sources", "none"},
+		{config.NoAck, "no_ack", "off"},
+		{config.Sealed, "sealed", "off"},
+		{config.AllowRollup, "allow_rollup_hdrs", "off"},
+		{config.AllowMsgTTL, "allow_msg_ttl", "off"},
+		{config.AllowMsgCounter, "allow_msg_counter", "off"},
+		{config.AllowMsgSchedules, "allow_msg_schedules", "off"},
+		{config.PersistMode == jetstream.AsyncPersistMode, "persist_mode async", "default"},
+		{config.Duplicates > repeatWindow, fmt.Sprintf("duplicate_window %s", config.Duplicates), repeatWindow.String()},
+	} {
+		if one.wrong {
+			return fmt.Errorf("stream %s is there with %s, and lapse needs that to be %s: change it with `nats stream edit %s`, or serve another --database",
+				config.Name, one.setting, one.right, config.Name)
+		}
+	}
+	if replicas > 0 && config.Replicas != replicas {
+		return fmt.Errorf("stream %s is there with %d replica(s), and --replicas says %d: change it with `nats stream edit %s --replicas %d`, or start without --replicas",
+			config.Name, config.Replicas, replicas, config.Name, replicas)
+	}
+	return nil
+}
+
+// Versions of the NATS server.
+const (
+	// oldestServer is the first that takes atomic batches, without which the
+	// events of one mutation batch, or of one sync, could be taken in part.
+	oldestServer = "v2.12.0"
+	// oldestLevel is the level of the JetStream API of the same, for the servers
+	// behind the one that is connected to.
+	oldestLevel = 2
+)
+
+// openTimeout is how long streams may be out of reach at the start, as they are
+// in a cluster that has just been started and has no leader yet.
+const openTimeout = 30 * time.Second
+
+// openStreams checks what there is of the database's in JetStream, before it
+// changes anything, and opens the log, or makes it.
+func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, err error) {
+	if err := checkVersion(c.Log); err != nil {
+		return nil, err
+	}
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(resumeInterval), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(openTimeout))
+	err = backoff.Retry(func() error {
+		try, cancel := context.WithTimeout(ctx, serverPatience)
+		defer cancel()
+		err := checkStreams(try, c, o)
+		if err == nil {
+			log, err = openLog(try, c, o)
+		}
+		if err != nil && (ctx.Err() != nil || !passing(err)) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(retry, ctx))
+	if err != nil && passing(err) {
+		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
+	}
+	return log, err
+}
+
+// passing tells whether an error may go by itself.
+func passing(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &api) && api.Code >= 500 && api.ErrorCode != jetstream.JSErrCodeJetStreamNotEnabled &&
+		api.ErrorCode != jetstream.JSErrCodeJetStreamNotEnabledForAccount
+}
+
+func checkVersion(nc *nats.Conn) error {
+	if has := "v" + nc.ConnectedServerVersion(); semver.IsValid(has) && semver.Compare(has, oldestServer) < 0 {
+		return fmt.Errorf("the NATS server at %s is %s: lapse needs %s or newer, which take atomic batches; upgrade it", nc.ConnectedUrlRedacted(), has, oldestServer)
+	}
+	return nil
+}
+
+// checkStreams looks at everything of the database's that is there, and for what
+// would be in its way.
+func checkStreams(ctx context.Context, c Connections, o Options) error {
+	js, err := jetstream.New(c.Log)
+	if err != nil {
+		return err
+	}
+	db := o.Database
+	account, err := js.AccountInfo(ctx)
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return fmt.Errorf("the NATS server at %s has no JetStream for this account: enable it", c.Log.ConnectedUrlRedacted())
+	}
+	if err == nil && account.API.Level < oldestLevel {
+		return fmt.Errorf("JetStream at %s has API level %d: lapse needs %d or newer (NATS %s), which take atomic batches; upgrade all servers", c.Log.ConnectedUrlRedacted(), account.API.Level, oldestLevel, oldestServer)
+	} else if err != nil {
+		return err
+	}
+	for name, check := range map[string]struct {
+		subjects string
+		config   func(jetstream.StreamConfig, schema.DatabaseName, int) error
+	}{
+		db.LogStream():      {db.Append() + ">", checkLog},
+		db.MutationStream(): {db.Mutations() + ">", checkMutations},
+	} {
+		stream, err := js.Stream(ctx, name)
+		if err == nil {
+			err = check.config(stream.CachedInfo().Config, db, o.Replicas)
+		} else if errors.Is(err, jetstream.ErrStreamNotFound) {
+			err = checkFree(ctx, js, name, check.subjects)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if o.Lease == 0 {
+		return nil
+	}
+	return checkLease(ctx, js, db, o.Replicas)
+}
+
+// checkFree tells whether no stream takes the subjects that a stream of ours is
+// to take.
+func checkFree(ctx context.Context, js jetstream.JetStream, name, subjects string) error {
+	other, err := js.StreamNameBySubject(ctx, subjects)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return fmt.Errorf("stream %s takes %s, which is for %s: change its subjects or remove it, or serve another --database", other, subjects, name)
+}
+
+// othersTimeout is how long others are waited for that serve the database. They
+// answer in milliseconds.
+const othersTimeout = 300 * time.Millisecond
+
+// checkOthers refuses to answer requests beside a lapse that answers them for
+// another log: clients would get the one or the other, by chance.
+func checkOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, log string) error {
+	// Those who answer may publish to inboxes and below $SRV., and this
+	// connection may listen only there.
+	inbox := micro.APIPrefix + ".REPLY." + nuid.Next()
+	replies := make(chan *nats.Msg, 64)
+	sub, err := nc.ChanSubscribe(inbox, replies)
+	if err != nil {
+		return fmt.Errorf("ask for others: %w", err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(micro.APIPrefix+".INFO.lapse", inbox, nil); err != nil {
+		return fmt.Errorf("ask for others: %w", err)
+	}
+	timeout := time.NewTimer(othersTimeout)
+	defer timeout.Stop()
+	for {
+		select {
+		case m := <-replies:
+			if m.Header.Get("Status") != "" {
+				return nil // there is nobody
+			}
+			var info micro.Info
+			if err := json.Unmarshal(m.Data, &info); err != nil {
+				continue
+			}
+			theirs, ok := info.Metadata[metaLog]
+			if ok && info.Metadata[metaDatabase] == string(db) && theirs != log {
+				return fmt.Errorf("another lapse serves a database %s that is not this one, with a log of its own: serve another --database, or stop that one", db)
+			}
+		case <-timeout.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
