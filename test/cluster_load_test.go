@@ -107,7 +107,7 @@ func (x *traffic) verify(events []event) {
 		seen += len(x.reads[i].seen)
 	}
 	x.t.Logf("%s: %d operations in the history; %d writes acknowledged, %d not; %d mutations; %d pairs, seen %d times; %d counted %d times; %d reads of any state",
-		x.name, len(x.history.operations), all, refused, len(x.feeder.causes), x.pairs.last, x.pairs.seen, x.counter.last, x.counter.seen, seen)
+		x.name, len(x.history.operations), all, refused, len(x.feeder.taken), x.pairs.last, x.pairs.seen, x.counter.last, x.counter.seen, seen)
 }
 
 // nap waits a little, up to twice d, as one with nothing else to do.
@@ -230,34 +230,44 @@ func (u *upserter) run(x *traffic, writer int) {
 func (u *upserter) verify(x *traffic, writer int, log map[uint64]event) {
 	x.t.Helper()
 	for version, n := range u.acknowledged {
-		e, want := log[version], fmt.Sprintf(`{"n":%d`, n)
-		if e.Collection != x.name+"-load" || e.ID != upserted(writer, n) || !strings.HasPrefix(string(e.Body), want) {
+		e := log[version]
+		if e.Collection != x.name+"-load" || e.ID != upserted(writer, n) || numberIn(e.Body) != n {
 			x.t.Errorf("write %d of %s was acknowledged as version %d, which is %s %s/%s %s: it is lost", n, upserted(writer, n), version, e.Type, e.Collection, e.ID, e.Body)
 		}
 	}
 	versions := make(map[int]uint64)
 	for seq, e := range log {
-		var document struct{ N int }
 		if e.Collection != x.name+"-load" || e.Type != "DocumentCreated" && e.Type != "DocumentReplaced" || !strings.HasPrefix(e.ID, fmt.Sprintf("w%d-", writer)) {
 			continue
 		}
-		if err := json.Unmarshal(e.Body, &document); err != nil || upserted(writer, document.N) != e.ID {
-			x.t.Errorf("event %d is %s %s: %v", seq, e.ID, e.Body, err)
+		n := numberIn(e.Body)
+		if upserted(writer, n) != e.ID {
+			x.t.Errorf("event %d is %s %s, which nobody wrote", seq, e.ID, e.Body)
 		}
-		if before := versions[document.N]; before != 0 {
-			x.t.Errorf("write %d of %s is in the log twice, at %d and %d", document.N, e.ID, before, seq)
+		if before := versions[n]; before != 0 {
+			x.t.Errorf("write %d of %s is in the log twice, at %d and %d", n, e.ID, before, seq)
 		}
-		versions[document.N] = seq
+		versions[n] = seq
 	}
 }
 
-// feeder publishes mutations to their stream, each until it is taken.
-type feeder struct {
-	causes map[uint64]string // by sequence, document and n
+// numberIn is the member n of a document, 0 if there is none.
+func numberIn(document []byte) int {
+	var d struct{ N int }
+	_ = json.Unmarshal(document, &d)
+	return d.N
 }
 
+// feeder publishes mutations to their stream, each until it is taken. What was
+// sent more than once is in the stream once or more often, and is judged as one.
+type feeder struct {
+	taken map[int]uint64 // by n, the sequence that the stream said
+}
+
+func (f *feeder) id(n int) string { return fmt.Sprintf("m-%d", n%20) }
+
 func (f *feeder) run(x *traffic) {
-	f.causes = make(map[uint64]string)
+	f.taken = make(map[int]uint64)
 	js, err := jetstream.New(x.dial(2), jetstream.WithDefaultTimeout(hasty))
 	if err != nil {
 		x.t.Error(err)
@@ -266,15 +276,14 @@ func (f *feeder) run(x *traffic) {
 	random := rand.New(rand.NewPCG(x.seed, 2000))
 	for n := 1; x.going(); n++ {
 		nap(random, 10*time.Millisecond)
-		id, op := fmt.Sprintf("m-%d", n%20), "upsert"
+		subject := "lapse.main.mutations.document.upsert." + x.name + "-load." + f.id(n)
 		if n%10 == 0 {
-			op = "replace" // which may find nothing
+			subject = "lapse.main.mutations.document.create." + x.name + "-none." + f.id(n) // which is refused
 		}
 		for began := time.Now(); ; nap(random, 10*time.Millisecond) {
-			ack, err := js.Publish(x.t.Context(), "lapse.main.mutations.document."+op+"."+x.name+"-load."+id, fmt.Appendf(nil, `{"n":%d}`, n),
-				jetstream.WithMsgID(fmt.Sprint(x.name, n)), jetstream.WithRetryAttempts(1))
+			ack, err := js.Publish(x.t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, n), jetstream.WithMsgID(fmt.Sprint(x.name, n)), jetstream.WithRetryAttempts(0))
 			if err == nil {
-				f.causes[ack.Sequence] = fmt.Sprintf("%s %d", id, n)
+				f.taken[n] = ack.Sequence
 				break
 			}
 			if time.Since(began) > patience {
@@ -287,42 +296,47 @@ func (f *feeder) run(x *traffic) {
 
 func (f *feeder) verify(x *traffic, events []event) {
 	x.t.Helper()
-	var cause uint64
-	left := len(f.causes)
+	var last uint64
+	judged := make(map[int]uint64) // by n, the first of its causes
 	for _, e := range events {
 		if e.Cause == "" {
 			continue
 		}
-		var n uint64
-		if _, err := fmt.Sscanf(e.Cause, "mutations/%d", &n); err != nil || n != cause+1 {
-			x.t.Errorf("event %d has the cause %s after %d", e.Seq, e.Cause, cause)
+		var cause uint64
+		if _, err := fmt.Sscanf(e.Cause, "mutations/%d", &cause); err != nil || cause <= last {
+			x.t.Errorf("event %d has the cause %s after %d", e.Seq, e.Cause, last)
 		}
-		cause = n
-		want, ok := f.causes[n]
-		if !ok {
-			continue
-		}
-		left--
-		var body struct {
-			N        int
+		last = cause
+		var rejected struct {
+			Code     int
 			Mutation struct {
 				ID   string
-				Body struct{ N int }
+				Body json.RawMessage
 			}
 		}
-		if err := json.Unmarshal(e.Body, &body); err != nil {
-			x.t.Errorf("event %d: %s: %v", e.Seq, e.Body, err)
-		}
-		got := fmt.Sprintf("%s %d", e.ID, body.N)
+		id, n := e.ID, numberIn(e.Body)
 		if e.Type == "MutationRejected" {
-			got = fmt.Sprintf("%s %d", body.Mutation.ID, body.Mutation.Body.N)
+			if err := json.Unmarshal(e.Body, &rejected); err != nil {
+				x.t.Errorf("event %d: %s: %v", e.Seq, e.Body, err)
+			}
+			id, n = rejected.Mutation.ID, numberIn(rejected.Mutation.Body)
 		}
-		if got != want {
-			x.t.Errorf("event %d: mutation %d was %s, and came out as %s", e.Seq, n, want, got)
+		if !strings.HasPrefix(e.Collection, x.name+"-") {
+			continue
+		}
+		if id != f.id(n) || (n%10 == 0) != (rejected.Code == 404) {
+			x.t.Errorf("event %d is the outcome of a mutation that nobody made: %s %s", e.Seq, e.Type, e.Body)
+		}
+		if before := judged[n]; before == 0 {
+			judged[n] = cause
+		} else if rejected.Code == 0 {
+			x.t.Errorf("mutation %d was done twice, by the causes %d and %d", n, before, cause)
 		}
 	}
-	if left != 0 {
-		x.t.Errorf("%d mutations were taken and never judged", left)
+	for n, taken := range f.taken {
+		if judged[n] == 0 || judged[n] > taken {
+			x.t.Errorf("mutation %d was taken as %d, and judged as %d", n, taken, judged[n])
+		}
 	}
 }
 
@@ -454,12 +468,14 @@ func (c *counter) run(x *traffic) {
 	if collection == nil {
 		return
 	}
-	document := map[string]bool{"counted": true}
+	type document struct {
+		Counted bool `json:"counted"`
+	}
 	for random := rand.New(rand.NewPCG(x.seed, 4001)); x.going(); nap(random, 20*time.Millisecond) {
 		n := attempted.Add(1)
 		for began := time.Now(); ; nap(random, 10*time.Millisecond) {
 			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
-			item, err := client.Create(ctx, collection, fmt.Sprint("c", n), document, client.MsgID(fmt.Sprint(x.name, "-c", n)))
+			item, err := client.Create(ctx, collection, fmt.Sprint("c", n), document{true}, client.MsgID(fmt.Sprint(x.name, "-c", n)))
 			cancel()
 			if err == nil {
 				version, _ := strconv.ParseUint(item.ETag, 10, 64)
@@ -514,10 +530,9 @@ func (s *staleReader) run(x *traffic, reader int) {
 func (s *staleReader) verify(x *traffic, log map[uint64]event) {
 	x.t.Helper()
 	for version, want := range s.seen {
-		var document struct{ N int }
 		e := log[version]
-		if err := json.Unmarshal(e.Body, &document); err != nil || fmt.Sprintf("%s %d", e.ID, document.N) != want {
-			x.t.Errorf("somebody has read %s at version %d, which is %s %s/%s %s: %v", want, version, e.Type, e.Collection, e.ID, e.Body, err)
+		if e.Collection != x.name+"-load" || fmt.Sprintf("%s %d", e.ID, numberIn(e.Body)) != want {
+			x.t.Errorf("somebody has read %s at version %d, which is %s %s/%s %s", want, version, e.Type, e.Collection, e.ID, e.Body)
 		}
 	}
 }

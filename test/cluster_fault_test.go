@@ -1,0 +1,191 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/lapsedb/lapse/test/cluster"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// fault is something that happens to a scene. It ends when it is over and
+// writes come through again.
+type fault struct {
+	name string
+	do   func(s *scene) time.Time // returns since when writes have to come
+	most time.Duration            // that the contract lets writes be away; 0 if it says nothing
+}
+
+// allowance is how many times over a machine that does much else may be.
+const allowance = 5
+
+// awayNATS bounds how long writes may be away for want of a NATS leader. NATS
+// elects one within 10 s or so, and lapse asks again for the lease after that.
+const awayNATS = 45 * time.Second
+
+var faults = []fault{
+	{"the writer is killed", (*scene).killWriter, 2 * lease},
+	{"the writer is told to end", (*scene).endWriter, time.Second},
+	{"the writer is frozen", (*scene).freezeWriter, 2 * lease},
+	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease},
+	{"a standby begins anew", (*scene).newStandby, time.Second},
+	{"the leader of the log is killed", (*scene).killLeader, 0},
+	{"all of NATS is killed", (*scene).killNATS, 0},
+	{"a node of NATS is frozen", (*scene).freezeNode, 0},
+	{"a node of NATS is partitioned", (*scene).partition, 0},
+	{"the lease bucket is deleted", (*scene).deleteLease, 0},
+	{"two are certain to be the writer", (*scene).twoWriters, 0},
+}
+
+// inflict has a fault happen and measures.
+func (s *scene) inflict(f fault) {
+	s.t.Helper()
+	s.note("%s", f.name)
+	began := time.Now()
+	s.writes.after(s.t, f.do(s))
+	s.reads.after(s.t, time.Now())
+	away, unread := s.writes.longest(began), s.reads.longest(began)
+	s.note("%s: writes away for %s, reads for %s", f.name, away.Round(time.Millisecond), unread.Round(time.Millisecond))
+	limit := allowance * f.most
+	if limit == 0 {
+		limit = awayNATS
+	}
+	if away > limit {
+		s.t.Errorf("%s, and writes are away for %s", f.name, away)
+	}
+	if unread > 5*time.Second {
+		s.t.Errorf("%s, and reads are away for %s", f.name, unread)
+	}
+	s.nats.WaitWell()
+	s.waitRoles()
+}
+
+// forget removes the projection of a processor that does not run, sometimes.
+func (s *scene) forget(p *lapse) {
+	s.t.Helper()
+	if err := os.RemoveAll(filepath.Join(p.Dir, "projection")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scene) killWriter() time.Time {
+	w := s.writer()
+	w.Kill()
+	killed := time.Now()
+	s.writes.after(s.t, killed)
+	if s.random.IntN(3) == 0 {
+		s.forget(w)
+	}
+	w.Restart()
+	return killed
+}
+
+func (s *scene) endWriter() time.Time {
+	w := s.writer()
+	took := w.Stop()
+	ended := time.Now()
+	s.note("%s ended within %s", w.name, took.Round(time.Millisecond))
+	s.writes.after(s.t, ended)
+	w.Restart()
+	return ended
+}
+
+func (s *scene) freezeWriter() time.Time {
+	w := s.writer()
+	w.Signal(syscall.SIGSTOP)
+	frozen := time.Now()
+	s.writes.after(s.t, frozen)
+	time.Sleep(time.Until(frozen.Add(stress.Pick(2*lease+lease/2, 30*time.Second))))
+	w.Signal(syscall.SIGCONT)
+	return frozen
+}
+
+func (s *scene) cutWriter() time.Time {
+	w, how := s.writer(), s.bad()
+	s.note("%s is %s", w.name, how)
+	w.access.Set(how)
+	cut := time.Now()
+	s.writes.after(s.t, cut)
+	time.Sleep(time.Until(cut.Add(2*lease + lease/2)))
+	w.access.Set(cluster.Open)
+	return cut
+}
+
+// bad is one of the ways in which a gate can fail.
+func (s *scene) bad() cluster.State {
+	return []cluster.State{cluster.Closed, cluster.Stalled}[s.random.IntN(2)]
+}
+
+func (s *scene) newStandby() time.Time {
+	p := s.standby()
+	p.Kill()
+	s.forget(p)
+	p.Restart()
+	return time.Now()
+}
+
+// leader is the node that leads one of the streams, mostly the log's.
+func (s *scene) leader() (node int) {
+	s.t.Helper()
+	stream := "LAPSE_main"
+	if all := s.streams(); s.random.IntN(3) == 0 {
+		stream = all[s.random.IntN(len(all))]
+	}
+	eventually(s.t, "a leader of "+stream, func() bool { node = s.nats.Leader(s.control, stream); return node >= 0 })
+	s.note("%s leads %s", s.nats.Nodes[node].Name, stream)
+	return node
+}
+
+func (s *scene) killLeader() time.Time {
+	node := s.nats.Nodes[s.leader()]
+	node.Kill()
+	killed := time.Now()
+	s.writes.after(s.t, killed)
+	node.Start()
+	return killed
+}
+
+func (s *scene) killNATS() time.Time {
+	for _, node := range s.nats.Nodes {
+		node.Kill()
+	}
+	time.Sleep(time.Duration(s.random.Int64N(int64(lease))))
+	killed := time.Now()
+	s.nats.Heal()
+	return killed
+}
+
+func (s *scene) freezeNode() time.Time {
+	node := s.nats.Nodes[s.leader()]
+	node.Freeze()
+	frozen := time.Now()
+	s.writes.after(s.t, frozen)
+	node.Thaw()
+	return frozen
+}
+
+func (s *scene) partition() time.Time {
+	node, how, clients := s.leader(), s.bad(), s.random.IntN(2) == 0
+	s.note("%s is %s, to its clients too: %v", s.nats.Nodes[node].Name, how, clients)
+	s.nats.Cut(node, how, clients)
+	cut := time.Now()
+	s.writes.after(s.t, cut)
+	time.Sleep(time.Duration(s.random.Int64N(int64(stress.Pick(lease, 10*lease)))))
+	s.nats.Heal()
+	return cut
+}
+
+func (s *scene) deleteLease() time.Time {
+	if err := s.js.DeleteKeyValue(s.t.Context(), "LAPSE_main_LEASE"); err != nil {
+		s.t.Fatal(err)
+	}
+	deleted := time.Now()
+	s.writes.after(s.t, deleted)
+	return deleted
+}
+
+func (s *scene) twoWriters() time.Time {
+	return time.Now()
+}
