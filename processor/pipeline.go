@@ -184,8 +184,8 @@ func (w *writer) reconnected(ctx context.Context) error {
 }
 
 func (w *writer) checkTimeout(ctx context.Context) error {
-	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= ackTimeout {
-		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, ackTimeout))
+	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= w.ackTimeout() {
+		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, w.ackTimeout()))
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func (w *writer) moveFence(ctx context.Context) error {
 	if err := w.log.Append([]projections.Fact{{Event: e}}, false); err != nil {
 		return err
 	}
-	timeout := time.NewTimer(ackTimeout)
+	timeout := time.NewTimer(w.ackTimeout())
 	defer timeout.Stop()
 	select {
 	case a := <-w.log.acks:
@@ -120,7 +120,7 @@ func (w *writer) moveFence(ctx context.Context) error {
 		}
 		return w.store.Fold([]projections.Fact{{Event: e}})
 	case <-timeout.C:
-		return fmt.Errorf("append %d: no acknowledgement within %s", e.Seq, ackTimeout)
+		return fmt.Errorf("append %d: no acknowledgement within %s", e.Seq, w.ackTimeout())
 	case <-ctx.Done():
 		return ctx.Err()
 	}

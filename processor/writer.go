@@ -23,12 +23,12 @@ const (
 	maxFlightBytes = 16 << 20 // bytes of their bodies; with one batch more below it, too
 	maxGroups      = 64       // appends not yet acknowledged
 	maxUntold      = 4 * maxInFlight
-	maxUntoldBytes = 64 << 20 // bytes of outcomes that wait for the log; with one batch more
-	fewGroups      = 1        // appends on their way from which a small one waits to become larger
-	fullGroup      = 128      // events from which it does not
-	atomicFrom     = 16       // synced events from which an atomic batch beats single ones
-	ackTimeout     = 4 * time.Second
-	maxGroupBytes  = 4 << 20 // bytes of bodies, of wishes or of events, decided in one turn
+	maxUntoldBytes = 64 << 20         // bytes of outcomes that wait for the log; with one batch more
+	fewGroups      = 1                // appends on their way from which a small one waits to become larger
+	fullGroup      = 128              // events from which it does not
+	atomicFrom     = 16               // synced events from which an atomic batch beats single ones
+	ackTimeout     = 10 * time.Second // or the lease, if that is shorter
+	maxGroupBytes  = 4 << 20          // bytes of bodies, of wishes or of events, decided in one turn
 	stopTimeout    = 5 * time.Second
 	maxRecoveries  = 3 // in a row without anything folded before the writer slows down
 	maxPause       = 10 * time.Second
@@ -162,6 +162,16 @@ func (w *writer) run(ctx context.Context) (err error) {
 	}
 }
 
+// ackTimeout is how long the log may take to acknowledge before it is looked what
+// became of what was appended. Where there are standbys, writes are away for no
+// longer than it takes those to take over.
+func (w *writer) ackTimeout() time.Duration {
+	if w.options.Lease > 0 {
+		return min(ackTimeout, w.options.Lease)
+	}
+	return ackTimeout
+}
+
 // full tells whether as much is on its way to the log as may be.
 func (w *writer) full() bool {
 	return w.draining && w.machine.Pending() > 0 || len(w.groups) >= maxGroups ||
@@ -181,7 +191,7 @@ func (w *writer) gathering() bool {
 func (w *writer) untilNext() time.Duration {
 	wait := time.Hour
 	if len(w.groups) > 0 {
-		wait = time.Until(w.groups[0].sent.Add(ackTimeout))
+		wait = time.Until(w.groups[0].sent.Add(w.ackTimeout()))
 	}
 	if w.full() {
 		return max(wait, 0)

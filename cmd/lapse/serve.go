@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -31,17 +30,33 @@ type serveFlags struct {
 
 	maxClockStep, maxDowntime time.Duration
 	acceptClock               bool
+
+	elsewhere   elsewhereFlags
+	listenGiven bool
+	lease       time.Duration
+	replicas    int
 }
 
 func newServeCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve a database with an embedded NATS server",
+		Short: "Serve a database, with an embedded NATS server or one elsewhere",
 		Long: `serve starts a NATS server with JetStream and serves a database on it. Everything
-is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
+is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.
+
+With --nats-url or --context it uses the NATS that is there, where the streams are
+kept then, and below the store directory only what can be made anew. Any number of
+processes may serve one database so: one writes, which holds a lease, the others
+answer those who read and take over when it is gone.`,
+		Example: `  lapse serve
+  lapse serve --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --store-dir /var/lib/lapse
+  lapse serve --nats-url tls://n1 --tls-ca ca.pem --nkey log=processor.nk --nkey bulk=bulk.nk --nkey service=service.nk`,
 		Args: arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.listenGiven = cmd.Flags().Changed("listen")
+			return a.serve(cmd.Context(), f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.storeDir, "store-dir", "data", "keep everything below `DIR`")
@@ -53,6 +68,9 @@ is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.`,
 	flags.Int64Var(&f.cacheBytes, "cache-bytes", processor.Options{}.EnsureDefaults().Projection.CacheBytes, "keep up to `N` bytes of the projection in memory")
 	flags.StringVar(&f.retain, "retain", "forever", "how long what happened stays in the log: forever, or a `DURATION` like 720h or 30d")
 	flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION` (default a quarter of --retain, at most 1h; never with forever)")
+	f.elsewhere.addFlags(flags)
+	flags.DurationVar(&f.lease, "lease", 5*time.Second, "with a NATS elsewhere, wait for `DURATION` for a writer that says nothing, before another takes its place")
+	flags.IntVar(&f.replicas, "replicas", 0, "with a NATS elsewhere, have it keep `N` copies of the streams, 1 or 3 (default 1, or as many as there are)")
 	addQueryFlags(flags, &f)
 	addClockFlags(flags, &f)
 	return cmd
@@ -112,6 +130,18 @@ func (f *serveFlags) check() error {
 	if f.snapshotEvery < 0 || f.snapshotEvery > 0 && f.snapshotEvery < time.Second {
 		return usageErrorf("--snapshot-every %s: use 1s or more", f.snapshotEvery)
 	}
+	if f.lease < 2*time.Second || f.lease%time.Second != 0 {
+		return usageErrorf("--lease %s: use whole seconds, 2s or more", f.lease)
+	}
+	if f.replicas != 0 && f.replicas != 1 && f.replicas != 3 {
+		return usageErrorf("--replicas %d: use 1 or 3", f.replicas)
+	}
+	if f.replicas > 1 && !f.elsewhere.given() {
+		return usageErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", f.replicas)
+	}
+	if err := f.elsewhere.check(); err != nil {
+		return err
+	}
 	for name, d := range map[string]time.Duration{"max-clock-step": f.maxClockStep, "max-downtime": f.maxDowntime} {
 		if d < time.Second {
 			return usageErrorf("--%s %s: use at least 1s", name, d)
@@ -138,30 +168,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	collectLess()
 	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
-	server, err := embedded.Start(embedded.Options{
-		StoreDir:   f.storeDir,
-		Listen:     f.listen,
-		Database:   database,
-		SyncAlways: durability == processor.Fsync,
-		Logger:     logger,
-	})
-	if errors.Is(err, embedded.ErrListenAddress) {
-		return usageErrorf("%v", err)
-	}
+	place, err := f.open(database, durability, logger)
 	if err != nil {
 		return err
 	}
-	defer server.Shutdown()
-	logConn, err := server.ConnectLog()
-	if err != nil {
-		return err
-	}
-	defer logConn.Close()
-	serviceConn, err := server.ConnectService()
-	if err != nil {
-		return err
-	}
-	defer serviceConn.Close()
+	defer place.close()
 	var bar *progress
 	options := processor.Options{
 		Database:   database,
@@ -172,7 +183,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 
 		Retain: retain, SnapshotEvery: f.snapshotEvery,
 
-		Clock: machineClock(), SameClock: true, AtomicBatch: embedded.AtomicBatch,
+		Lease: place.lease, Node: place.node, Replicas: f.replicas,
+
+		Clock: machineClock(), SameClock: place.embedded, AtomicBatch: place.atomicBatch,
 		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
 
 		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,
@@ -187,8 +200,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	options.Projection.CacheBytes = f.cacheBytes
 	options = options.EnsureDefaults()
 	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes)
-	starting, end := endWith(ctx, server.Failed())
-	p, err := processor.Start(starting, processor.Connections{Log: logConn, Service: serviceConn}, options)
+	starting, end := endWith(ctx, place.failed)
+	p, err := processor.Start(starting, place.Connections, options)
 	failure := end()
 	if bar != nil {
 		bar.Done()
@@ -211,13 +224,13 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer onAcceptClock(p.AcceptClock)()
 	defer widen(p.Seq, p.Requests)()
-	fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, kept in %s\n", database, server.URL(), f.storeDir)
+	fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, %s\n", database, place.url, place.kept(p.Role()))
 	if failure == nil {
 		select {
 		case <-ctx.Done():
 			return p.Stop()
 		case failure = <-p.Failed():
-		case failure = <-server.Failed():
+		case failure = <-place.failed:
 		}
 	}
 	if err := p.Stop(); err != nil {

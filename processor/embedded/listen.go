@@ -46,10 +46,22 @@ func listenError(listen string, err error) error {
 	return fmt.Errorf("cannot listen on %s: %w; choose another address with --listen", listen, err)
 }
 
-// lockStore makes the directory and takes the lock that one process at a time
-// can have. The lock goes with the process, however it ends.
+// lockStore makes the directories and takes the lock.
 func lockStore(dir string) (io.Closer, error) {
+	lock, err := LockStore(dir)
+	if err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(filepath.Join(dir, server.JetStreamStoreDir), 0o750); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot make the store directory %s: %w; choose another one with --store-dir", dir, err), lock.Close())
+	}
+	return lock, nil
+}
+
+// LockStore makes a store directory and takes the lock on it that one process at
+// a time can have. The lock goes with the process, however it ends.
+func LockStore(dir string) (io.Closer, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("cannot make the store directory %s: %w; choose another one with --store-dir", dir, err)
 	}
 	l, err := vfs.Default.Lock(filepath.Join(dir, "lock"))
