@@ -1,7 +1,9 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -18,11 +20,17 @@ type beats struct {
 	wg   sync.WaitGroup
 	stop chan struct{}
 
+	pause sync.RWMutex // who holds it keeps them from asking
+
 	mu   sync.Mutex
 	done []beat
 }
 
-type beat struct{ sent, answered time.Time }
+type beat struct {
+	sent, answered time.Time
+	node, n        int
+	version        uint64 // of the document
+}
 
 // startBeats asks for tail and body of a client, which has to come out with 200
 // or 201, until the end of the test.
@@ -31,7 +39,7 @@ func startBeats(t *testing.T, what string, access *cluster.Access, request func(
 	b := &beats{what: what, stop: make(chan struct{})}
 	for node := range cluster.Nodes {
 		nc := dialURL(t, access.NodeURL(node))
-		b.wg.Go(func() { b.run(t, nc, func(n int) (string, string) { return request(node, n) }) })
+		b.wg.Go(func() { b.run(t, nc, node, request) })
 	}
 	t.Cleanup(func() {
 		close(b.stop)
@@ -52,25 +60,58 @@ func dialURL(t *testing.T, url string) *nats.Conn {
 	return nc
 }
 
-func (b *beats) run(t *testing.T, nc *nats.Conn, request func(n int) (tail, body string)) {
+func (b *beats) run(t *testing.T, nc *nats.Conn, node int, request func(node, n int) (tail, body string)) {
 	for n := 1; ; n++ {
 		select {
 		case <-b.stop:
 			return
 		case <-time.After(5 * time.Millisecond):
 		}
-		tail, body := request(n)
-		sent := time.Now()
-		a, err := tryAskFor(nc, tail, body, 300*time.Millisecond)
-		switch {
-		case err != nil || a.code == 503 || a.code == 504 || a.code == 429:
-		case a.code == 200 || a.code == 201:
-			b.mu.Lock()
-			b.done = append(b.done, beat{sent, time.Now()})
-			b.mu.Unlock()
-		default:
-			t.Errorf("%s: %d %s", tail, a.code, a.body)
+		tail, body := request(node, n)
+		one, err := b.ask(nc, tail, body)
+		if err != nil {
+			t.Error(err)
 			return
+		}
+		if one.version != 0 {
+			one.node, one.n = node, n
+			b.mu.Lock()
+			b.done = append(b.done, one)
+			b.mu.Unlock()
+		}
+	}
+}
+
+// ask asks once. The beat has no version if nobody answered, or could.
+func (b *beats) ask(nc *nats.Conn, tail, body string) (one beat, err error) {
+	b.pause.RLock()
+	defer b.pause.RUnlock()
+	one.sent = time.Now()
+	a, err := tryAskFor(nc, tail, body, 300*time.Millisecond)
+	one.answered = time.Now()
+	switch {
+	case err != nil || a.code == 503 || a.code == 504 || a.code == 429:
+		return one, nil
+	case a.code != 200 && a.code != 201:
+		return one, fmt.Errorf("%s: %d %s", tail, a.code, a.body)
+	}
+	var document struct {
+		Etag string `json:"_etag"`
+	}
+	if err = json.Unmarshal(a.body, &document); err == nil {
+		one.version, err = strconv.ParseUint(document.Etag, 10, 64)
+	}
+	return one, err
+}
+
+// verify looks for the writes that were acknowledged in the log.
+func (b *beats) verify(t *testing.T, log map[uint64]event) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, one := range b.done {
+		if e := log[one.version]; e.Collection != "beat" || e.ID != fmt.Sprint("write", one.node) || numberIn(e.Body) != one.n {
+			t.Errorf("write %d of node %d was acknowledged as version %d, which is %s %s/%s %s: it is lost", one.n, one.node, one.version, e.Type, e.Collection, e.ID, e.Body)
 		}
 	}
 }

@@ -1,11 +1,18 @@
 package test
 
 import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/test/cluster"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -27,6 +34,7 @@ const awayNATS = 45 * time.Second
 
 var faults = []fault{
 	{"the writer is killed", (*scene).killWriter, 2 * lease},
+	{"the writer is killed and starts at once", (*scene).restartWriter, 2 * lease},
 	{"the writer is told to end", (*scene).endWriter, time.Second},
 	{"the writer is frozen", (*scene).freezeWriter, 2 * lease},
 	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease},
@@ -36,7 +44,8 @@ var faults = []fault{
 	{"a node of NATS is frozen", (*scene).freezeNode, 0},
 	{"a node of NATS is partitioned", (*scene).partition, 0},
 	{"the lease bucket is deleted", (*scene).deleteLease, 0},
-	{"two are certain to be the writer", (*scene).twoWriters, 0},
+	{"the lease goes to and fro", (*scene).passLease, 0},
+	{"somebody writes without a lease", (*scene).rogue, 0},
 }
 
 // inflict has a fault happen and measures.
@@ -62,7 +71,7 @@ func (s *scene) inflict(f fault) {
 	s.waitRoles()
 }
 
-// forget removes the projection of a processor that does not run, sometimes.
+// forget removes the projection of a processor that does not run.
 func (s *scene) forget(p *lapse) {
 	s.t.Helper()
 	if err := os.RemoveAll(filepath.Join(p.Dir, "projection")); err != nil {
@@ -78,6 +87,14 @@ func (s *scene) killWriter() time.Time {
 	if s.random.IntN(3) == 0 {
 		s.forget(w)
 	}
+	w.Restart()
+	return killed
+}
+
+func (s *scene) restartWriter() time.Time {
+	w := s.writer()
+	w.Kill()
+	killed := time.Now()
 	w.Restart()
 	return killed
 }
@@ -186,6 +203,76 @@ func (s *scene) deleteLease() time.Time {
 	return deleted
 }
 
-func (s *scene) twoWriters() time.Time {
+// passLease writes the names of two processors into the lease in turn, so that
+// the one takes itself for the writer while the other still does.
+func (s *scene) passLease() time.Time {
+	kv, err := s.js.KeyValue(s.t.Context(), "LAPSE_main_LEASE")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var names [2][]byte
+	for i := range names {
+		entry, err := kv.Get(s.t.Context(), "writer")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if names[i] = entry.Value(); i > 0 {
+			break
+		}
+		// Whoever does not have it takes it.
+		s.writer()
+		eventually(s.t, "another writer", func() bool {
+			if err := kv.Delete(s.t.Context(), "writer"); err != nil {
+				s.t.Fatal(err)
+			}
+			time.Sleep(lease / 4)
+			entry, err := kv.Get(s.t.Context(), "writer")
+			return err == nil && string(entry.Value()) != string(names[0])
+		})
+	}
+	for i := range 8 {
+		if _, err := kv.Put(s.t.Context(), "writer", names[i%2]); err != nil {
+			s.t.Fatal(err)
+		}
+		time.Sleep(time.Duration(s.random.Int64N(int64(lease / 2))))
+	}
 	return time.Now()
+}
+
+// rogue has a processor write that does not know of the lease. Each append of
+// one of the two ends the other's, which then reads what it did not know.
+func (s *scene) rogue() time.Time {
+	log, err := os.OpenFile(filepath.Join(s.logs, "rogue.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	dir := s.t.TempDir()
+	for began := time.Now(); time.Since(began) < 2*lease; {
+		if err := s.write(dir, log); err != nil {
+			s.note("the rogue: %v", err)
+		}
+	}
+	return time.Now()
+}
+
+// write runs a processor without a lease until it fails, or for a while.
+func (s *scene) write(dir string, log io.Writer) error {
+	options := processor.Options{Database: "main", Dir: dir, Replicas: 3, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	nc, err := nats.Connect(s.clients.URL(0), processor.ConnectOptions()...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	p, err := processor.Start(ctx, processor.Connections{Log: nc, Bulk: nc, Service: nc}, options)
+	if err != nil {
+		return err
+	}
+	select {
+	case err = <-p.Failed():
+	case <-time.After(lease):
+	}
+	return errors.Join(err, p.Stop())
 }

@@ -91,10 +91,7 @@ func (x *traffic) stop() {
 // verify compares what clients were told with the log.
 func (x *traffic) verify(events []event) {
 	x.t.Helper()
-	log := make(map[uint64]event)
-	for _, e := range events {
-		log[e.Seq] = e
-	}
+	log := bySequence(events)
 	x.history.verify(x, log)
 	var all, refused, seen int
 	for i := range x.writers {
@@ -108,6 +105,14 @@ func (x *traffic) verify(events []event) {
 	}
 	x.t.Logf("%s: %d operations in the history; %d writes acknowledged, %d not; %d mutations; %d pairs, seen %d times; %d counted %d times; %d reads of any state",
 		x.name, len(x.history.operations), all, refused, len(x.feeder.taken), x.pairs.last, x.pairs.seen, x.counter.last, x.counter.seen, seen)
+}
+
+func bySequence(events []event) map[uint64]event {
+	log := make(map[uint64]event)
+	for _, e := range events {
+		log[e.Seq] = e
+	}
+	return log
 }
 
 // nap waits a little, up to twice d, as one with nothing else to do.

@@ -113,22 +113,18 @@ func (s *scene) services() (all []service) {
 	if err := s.control.PublishRequest("$SRV.INFO.lapse", inbox, nil); err != nil {
 		s.t.Fatal(err)
 	}
-	for {
-		m, err := answers.NextMsg(300 * time.Millisecond)
-		if err != nil {
-			return all
+	for len(all) < len(s.processors) {
+		m, err := answers.NextMsg(500 * time.Millisecond)
+		if err != nil || len(m.Data) == 0 { // nobody else
+			break
 		}
 		var one service
-		if len(m.Data) == 0 { // nobody there
-			return all
-		}
 		if err := json.Unmarshal(m.Data, &one); err != nil {
 			s.t.Fatalf("%s: %v", m.Data, err)
 		}
-		if one.Metadata["database"] == "main" {
-			all = append(all, one)
-		}
+		all = append(all, one)
 	}
+	return all
 }
 
 // waitRoles waits until all processors are there, one of them the writer.
@@ -193,17 +189,32 @@ func (s *scene) oneState() (first status, why string) {
 	return first, ""
 }
 
-// writer is the processor that writes now, nil if there is none or more than
-// one that says so.
-func (s *scene) findWriter() *lapse {
-	s.t.Helper()
-	return nil
+// node is what the processor calls itself.
+func (p *lapse) node(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.Dir, "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
 }
 
-// writer waits for one.
+// writer waits until there is one, and no more, and returns it.
 func (s *scene) writer() (w *lapse) {
 	s.t.Helper()
-	eventually(s.t, "a writer", func() bool { w = s.findWriter(); return w != nil })
+	eventually(s.t, "a writer", func() bool {
+		writers := 0
+		for _, one := range s.services() {
+			for _, p := range s.processors {
+				if one.Metadata["role"] == "writer" && one.Metadata["node"] == p.node(s.t) {
+					writers++
+					w = p
+				}
+			}
+		}
+		return writers == 1
+	})
+	s.note("%s writes", w.name)
 	return w
 }
 

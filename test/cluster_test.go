@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -49,13 +51,14 @@ func (s *scene) round(name string, faults []fault) {
 		}
 	}
 	s.nats.Heal()
-	s.writes.pause()
+	s.writes.pause.Lock()
+	defer s.writes.pause.Unlock()
 	x.stop()
 	end := s.settle()
 	log := wholeLog(t, s.control)
 	checkLog(t, log)
 	x.verify(log)
-	s.writes.verify(log)
+	s.writes.verify(t, bySequence(log))
 	s.processors[0].Run("audit").OK()
 	s.note("%s: %d events, digest %s", name, end.Seq, end.Digest)
 	if t.Failed() {
