@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/test/cluster"
@@ -199,39 +200,42 @@ func (s *scene) deleteLease() time.Time {
 		s.t.Fatal(err)
 	}
 	deleted := time.Now()
-	s.writes.after(s.t, deleted)
+	s.leaseBucket()
 	return deleted
+}
+
+// leaseBucket waits until there is one, with a lease in it.
+func (s *scene) leaseBucket() (kv jetstream.KeyValue, name []byte) {
+	s.t.Helper()
+	eventually(s.t, "a lease", func() bool {
+		var err error
+		if kv, err = s.js.KeyValue(s.t.Context(), "LAPSE_main_LEASE"); err != nil {
+			return false
+		}
+		entry, err := kv.Get(s.t.Context(), "writer")
+		if err == nil {
+			name = entry.Value()
+		}
+		return err == nil
+	})
+	return kv, name
 }
 
 // passLease writes the names of two processors into the lease in turn, so that
 // the one takes itself for the writer while the other still does.
 func (s *scene) passLease() time.Time {
-	kv, err := s.js.KeyValue(s.t.Context(), "LAPSE_main_LEASE")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	var names [2][]byte
-	for i := range names {
-		entry, err := kv.Get(s.t.Context(), "writer")
-		if err != nil {
-			s.t.Fatal(err)
+	kv, first := s.leaseBucket()
+	second := first
+	eventually(s.t, "another writer", func() bool {
+		if err := kv.Delete(s.t.Context(), "writer"); err != nil { // who does not have it takes it
+			return false
 		}
-		if names[i] = entry.Value(); i > 0 {
-			break
-		}
-		// Whoever does not have it takes it.
-		s.writer()
-		eventually(s.t, "another writer", func() bool {
-			if err := kv.Delete(s.t.Context(), "writer"); err != nil {
-				s.t.Fatal(err)
-			}
-			time.Sleep(lease / 4)
-			entry, err := kv.Get(s.t.Context(), "writer")
-			return err == nil && string(entry.Value()) != string(names[0])
-		})
-	}
+		time.Sleep(lease / 4)
+		_, second = s.leaseBucket()
+		return string(second) != string(first)
+	})
 	for i := range 8 {
-		if _, err := kv.Put(s.t.Context(), "writer", names[i%2]); err != nil {
+		if _, err := kv.Put(s.t.Context(), "writer", [][]byte{first, second}[i%2]); err != nil {
 			s.t.Fatal(err)
 		}
 		time.Sleep(time.Duration(s.random.Int64N(int64(lease / 2))))

@@ -32,6 +32,7 @@ type traffic struct {
 	seed   uint64
 	dial   func(node int) *nats.Conn
 	ending chan struct{}
+	end    sync.Once
 	wg     sync.WaitGroup
 
 	history history
@@ -60,6 +61,7 @@ func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node i
 	for i := range x.reads {
 		x.wg.Go(func() { x.reads[i].run(x, i) })
 	}
+	t.Cleanup(x.stop)
 	return x
 }
 
@@ -84,7 +86,7 @@ func (x *traffic) going() bool {
 
 // stop waits until all have their last answer.
 func (x *traffic) stop() {
-	close(x.ending)
+	x.end.Do(func() { close(x.ending) })
 	x.wg.Wait()
 }
 
@@ -438,7 +440,7 @@ func (x *traffic) collection(node int) *client.Collection {
 
 // away tells whether an error says only that nobody is there to answer.
 func (x *traffic) away(err error) bool {
-	return errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrOverloaded)
+	return errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrOverloaded)
 }
 
 // counter creates documents that stay, each until it is there, and counts them.
