@@ -59,7 +59,7 @@ func (s *service) makeCertain(ctx context.Context, second int64) error {
 
 // toTheEnd returns when what the log has now is folded.
 func (s *service) toTheEnd(ctx context.Context) error {
-	_, last, err := s.log.Bounds(ctx)
+	last, err := s.log.last(ctx)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
 // The service is one of two: the writer's has one endpoint, which takes all, so
@@ -15,7 +17,7 @@ import (
 
 // readNames are the operations that a standby answers.
 var readNames = [...]string{
-	"collection.get", "collection.list", "document.get", "query", "history", "status",
+	"collection.get", "collection.list", "document.get", "query", "forecast", "history", "status",
 }
 
 // become says to NATS what this processor answers from now on. What was known
@@ -104,7 +106,7 @@ func (s *service) answer(to micro.Service, name, tail string, operations ...stri
 	return to.AddEndpoint(name, micro.HandlerFunc(s.handle),
 		micro.WithEndpointSubject(s.options.Database.API()+tail),
 		micro.WithEndpointPendingLimits(-1, pendingBytes),
-		micro.WithEndpointMetadata(map[string]string{"operations": strings.Join(operations, " ")}))
+		micro.WithEndpointMetadata(asyncapi.Metadata(operations...)))
 }
 
 // leaseTrouble notes what keeps this processor from finding out who should

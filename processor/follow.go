@@ -24,7 +24,7 @@ func (p *Processor) follow(ctx context.Context) error {
 	retry := tryForever(ctx)
 	var shorter time.Time // since when it is
 	err := backoff.RetryNotify(func() error {
-		_, last, err := p.log.Bounds(ctx)
+		last, err := p.log.last(ctx)
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (p *Processor) followFrom(ctx context.Context, from uint64) error {
 		}
 		return nil
 	})
-	reader := puller{js: p.log.bulk, stream: p.log.db.LogStream(), messages: readAhead, bytes: readAheadBytes, idle: fold}
+	reader := puller{js: p.log.bulk, stream: p.log.db.LogStream(), messages: readAhead, bytes: readAheadBytes, idle: fold, impatient: true}
 	return reader.read(ctx, from, func(seq uint64, m *nats.Msg) error {
 		return visit(p.log.decode(seq, m.Subject, m.Header, m.Data))
 	})

@@ -62,7 +62,7 @@ func (s *service) handle(m micro.Request) {
 	defer r.recover()
 	r.name = strings.TrimPrefix(m.Subject(), s.options.Database.API())
 	r.op, r.tail = splitOperation(r.name)
-	if r.op != "query" {
+	if r.op != "query" && r.op != "forecast" {
 		r.others.Add(1)
 	}
 	r.size = r.keepHeaders(m.Headers())

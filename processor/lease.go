@@ -231,6 +231,9 @@ func taken(err error) bool {
 
 // release gives the lease up, so that who waits for it need not wait for its end.
 func (l *lease) release(ctx context.Context) error {
+	if !l.held() {
+		return nil
+	}
 	l.until.Store(0)
 	kv, err := l.js.KeyValue(ctx, l.bucket())
 	if err == nil {

@@ -269,13 +269,16 @@ func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
 			return nil, err
 		}
 		return appendHistory(nil, events), nil
-	case "collection.get", "query":
+	case "collection.get", "query", "forecast":
 		name, err := schema.ParseCollectionName(tail)
 		if err != nil {
 			return nil, err
 		}
 		if op == "collection.get" {
 			return reader.Collection(l.now, name)
+		}
+		if op == "forecast" {
+			return reader.Forecast(context.Background(), l.now, name, body)
 		}
 		if fault := checkQuery(body); fault != nil {
 			return nil, fault

@@ -145,7 +145,10 @@ func drawRequest(random *rand.Rand) (r drawnRequest) {
 		}
 		r.tail = "batch." + c
 		r.body = fmt.Sprintf(`{"operations":[%s],"atomic":%v}`, strings.Join(operations, ","), random.IntN(2) == 0)
-	case 23, 24, 25:
+	case 23:
+		r.tail = "forecast." + c
+		r.body = draw(random, ``, `{}`, `{"next":60,"bucket":7}`, `{"next":"1h","defaultTtl":2}`, `{"defaultTtl":null}`, `{"next":100,"defaultTtl":-1}`, `{"next":0}`, `[]`)
+	case 24, 25:
 		r.tail = "query." + c
 		r.body = draw(random, ``, `{}`, `{"where":"doc.n >= 2"}`, `{"where":"doc.n == params.n","params":{"n":1}}`, `{"count":true}`,
 			`{"orderBy":[{"path":"/n","desc":true}],"limit":2}`, `{"where":"doc."}`, `{"limit":0}`, `{"select":["/n"],"where":"doc._ts > 0"}`)
@@ -181,7 +184,7 @@ func TestLocalAdopts(t *testing.T) {
 		seq     uint64
 		answers []string
 	}
-	questions := [][2]string{{"status", ""}, {"collection.list", ""}, {"query.a", ""}, {"query.b", `{"count":true}`}, {"document.get.a.x", ""}, {"history.a.x", ""}, {"collection.get.a", ""}}
+	questions := [][2]string{{"status", ""}, {"collection.list", ""}, {"query.a", ""}, {"query.b", `{"count":true}`}, {"document.get.a.x", ""}, {"history.a.x", ""}, {"collection.get.a", ""}, {"forecast.a", `{"defaultTtl":20}`}}
 	var moments []moment
 	for range stress.Pick(300, 3000) {
 		must(t, whole.Advance(whole.Now()+draw[int64](random, 0, 1, 500, 1000, 3000, 40_000)))

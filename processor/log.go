@@ -32,6 +32,10 @@ type eventLog struct {
 	// connected tells when the connection is back that was lost, and with it
 	// perhaps acknowledgements.
 	connected chan nats.Status
+	// elected holds something when the stream has another leader, which may not
+	// have what the one before was given last.
+	elected   chan struct{}
+	elections *nats.Subscription
 
 	// prefix starts the subjects on which the stream listens. It holds a
 	// secret made with the stream, so that nobody who cannot read the stream's
@@ -92,7 +96,14 @@ func findLog(ctx context.Context, c Connections, o Options, create bool) (*event
 	}
 	l.prefix = strings.TrimSuffix(l.stream.CachedInfo().Config.Subjects[0], ">")
 	l.connected = c.Log.StatusChanged(nats.CONNECTED)
-	return l, nil
+	l.elected = make(chan struct{}, 1)
+	l.elections, err = c.Log.Subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."+db.LogStream(), func(*nats.Msg) {
+		select {
+		case l.elected <- struct{}{}:
+		default:
+		}
+	})
+	return l, err
 }
 
 // createLog creates an empty log that begins with sequence first.
@@ -106,6 +117,7 @@ func createLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseNa
 // close ends listening. The connection and the stream stay.
 func (l *eventLog) close() {
 	l.nc.RemoveStatusListener(l.connected)
+	_ = l.elections.Unsubscribe()
 	if l.sub != nil {
 		_ = l.sub.Unsubscribe()
 	}
@@ -152,6 +164,14 @@ func (l *eventLog) Bounds(ctx context.Context) (first, last uint64, err error) {
 		last = max(l.end.first, 1) - 1
 	}
 	return info.State.FirstSeq, last, nil
+}
+
+// last is the last sequence of Bounds, for whoever asks again if nobody answers.
+func (l *eventLog) last(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
+	defer cancel()
+	_, last, err := l.Bounds(ctx)
+	return last, err
 }
 
 // ServerTime returns what the clock of the NATS server says.

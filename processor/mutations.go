@@ -115,7 +115,7 @@ func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schem
 
 // read is one attempt of run; it returns only with an error.
 func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation) error {
-	p := puller{js: s.bulk, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes}
+	p := puller{js: s.bulk, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes, impatient: true}
 	return p.read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
 		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject, s.db.Mutations()), m.Data)
 		mutation.Cause, mutation.Recorded = seq, true

@@ -10,7 +10,7 @@ import (
 var operationNames = [...]string{
 	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
 	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete",
-	"batch", "query", "history", "status",
+	"batch", "query", "forecast", "history", "status",
 	"snapshot.create", "snapshot.list", "snapshot.verify",
 }
 

@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -174,13 +173,13 @@ func (w *writer) tell() {
 	}
 }
 
-// reconnected looks at once for what may have been lost with the connection,
-// rather than wait for its acknowledgement.
-func (w *writer) reconnected(ctx context.Context) error {
+// lost looks at once for what may have been lost, rather than wait for its
+// acknowledgement.
+func (w *writer) lost(ctx context.Context, why error) error {
 	if len(w.groups) == 0 {
 		return nil
 	}
-	return w.recover(ctx, errors.New("the connection was lost"))
+	return w.recover(ctx, why)
 }
 
 func (w *writer) checkTimeout(ctx context.Context) error {

@@ -24,6 +24,9 @@ type puller struct {
 	// idle, if there is one, is called when everything that came was visited.
 	idle func() error
 
+	// impatient tries again rather than wait, for whoever reads for ever.
+	impatient bool
+
 	// How much is asked for before it is visited, half of it at a time.
 	messages, bytes int
 }
@@ -32,8 +35,11 @@ const (
 	pullExpires   = 30 * time.Second
 	pullHeartbeat = 2 * time.Second
 	pullSilence   = 2*pullHeartbeat + time.Second // after which nobody answers any more
-	consumerLife  = 5 * time.Minute               // of one that nobody pulls from
-	acknowledge   = "$JS.ACK."
+	// leaderPatience is how long JetStream may take to answer before it is asked
+	// again: a stream without a leader says nothing, and does not say so either.
+	leaderPatience = time.Second
+	consumerLife   = 5 * time.Minute // of one that nobody pulls from
+	acknowledge    = "$JS.ACK."
 )
 
 // pullRequest is what JetStream wants to be asked.
@@ -47,7 +53,13 @@ type pullRequest struct {
 // read visits the messages from sequence from on, as they come, until visit
 // returns an error or ctx ends; it returns that error, or what else happened.
 func (p *puller) read(ctx context.Context, from uint64, visit func(seq uint64, m *nats.Msg) error) error {
-	consumer, err := p.js.CreateConsumer(ctx, p.stream, jetstream.ConsumerConfig{
+	creating := ctx
+	if p.impatient {
+		var cancel context.CancelFunc
+		creating, cancel = context.WithTimeout(ctx, leaderPatience)
+		defer cancel()
+	}
+	consumer, err := p.js.CreateConsumer(creating, p.stream, jetstream.ConsumerConfig{
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       max(from, 1),
 		AckPolicy:         jetstream.AckNonePolicy,

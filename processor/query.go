@@ -25,11 +25,25 @@ func (r *request) query() {
 		r.refuse(fault)
 		return
 	}
+	r.queueQuery(name, "query", func(ctx context.Context, w *waitingQuery) (query.Reply, error) {
+		return w.engine.Answer(ctx, w.store, query.Ask{
+			Collection: name,
+			Body:       w.data,
+			Now:        w.second,
+			Room:       w.room,
+			MinSeq:     w.minSeq,
+		})
+	})
+}
+
+// queueQuery has a worker for queries ask, which is about the named collection.
+// what is what clients know it by.
+func (r *request) queueQuery(name schema.CollectionName, what string, ask askFunc) {
 	if len(r.queries) == cap(r.queries) {
 		r.refuse(tooManyQueries)
 		return
 	}
-	w := &waitingQuery{request: r, name: name, deadline: time.Now().Add(r.options.Query.Time)}
+	w := &waitingQuery{request: r, name: name, what: what, ask: ask, deadline: time.Now().Add(r.options.Query.Time)}
 	// What waits too long is told so then, not when its turn comes.
 	w.late = time.AfterFunc(r.options.Query.Time, w.giveUp)
 	select {
@@ -51,14 +65,21 @@ func checkQuery(body []byte) *schema.Error {
 type waitingQuery struct {
 	*request
 	name     schema.CollectionName
+	what     string
+	ask      askFunc
 	deadline time.Time
 	begun    atomic.Bool // or given up
 	late     *time.Timer
+
+	second func(logTime int64) int64 // by which deadlines are judged for a state at a log time, in ms
 }
+
+// askFunc answers a query; its error is a *schema.Error where that is to blame.
+type askFunc func(ctx context.Context, w *waitingQuery) (query.Reply, error)
 
 func (w *waitingQuery) giveUp() {
 	if w.begun.CompareAndSwap(false, true) {
-		w.refuse(schema.ErrTimeout.With("%s passed before there was time for the query: too many others take long, try again later", w.options.Query.Time))
+		w.refuse(schema.ErrTimeout.With("%s passed before there was time for the %s: too many others take long, try again later", w.options.Query.Time, w.what))
 	}
 }
 
@@ -68,12 +89,12 @@ func (w *waitingQuery) answer() {
 	}
 	w.late.Stop()
 	defer w.recover()
-	second := w.clock.second
+	w.second = w.clock.second
 	if !w.sole() {
 		// As of now, for which it is known who has gone, or as of the state's own
 		// time, for which it always is.
 		now := w.now()
-		second = func(logTime int64) int64 { return max(now, logTime/1000) }
+		w.second = func(logTime int64) int64 { return max(now, logTime/1000) }
 		if err := w.unknownAt(now); err != nil {
 			w.failRead(err)
 			return
@@ -81,13 +102,7 @@ func (w *waitingQuery) answer() {
 	}
 	ctx, cancel := context.WithDeadline(w.ctx, w.deadline)
 	defer cancel()
-	reply, err := w.engine.Answer(ctx, w.store, query.Ask{
-		Collection: w.name,
-		Body:       w.data,
-		Now:        second,
-		Room:       w.room,
-		MinSeq:     w.minSeq,
-	})
+	reply, err := w.ask(ctx, w)
 	w.claim(reply.Seq)
 	var fault *schema.Error
 	switch {

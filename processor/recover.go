@@ -49,7 +49,7 @@ func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uin
 // readEnd folds what the log has beyond the cursor and returns up to which
 // sequence that was mine.
 func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed uint64, err error) {
-	_, last, err := w.log.Bounds(ctx)
+	last, err := w.log.last(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -240,6 +240,9 @@ func (r *request) dispatch() {
 	case r.op == "query":
 		r.query()
 		return
+	case r.op == "forecast":
+		r.forecast()
+		return
 	case r.op == "snapshot.create":
 		r.snapshotCreate()
 		return

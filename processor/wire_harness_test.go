@@ -300,6 +300,9 @@ func (w *wire) ask(tail, body string, headers ...string) wireReply {
 		w.t.Fatalf("%s: %v\n%s", m.Subject, err, w.logs)
 	}
 	r, err := readReply(answer)
+	if err == nil {
+		err = w.described(tail, m, answer)
+	}
 	if err != nil {
 		w.t.Fatalf("%s: %v", m.Subject, err)
 	}

@@ -146,7 +146,11 @@ func (w *writer) run(ctx context.Context) (err error) {
 				return err
 			}
 		case <-w.log.connected:
-			if err := w.reconnected(ctx); err != nil {
+			if err := w.lost(ctx, errors.New("the connection was lost")); err != nil {
+				return err
+			}
+		case <-w.log.elected:
+			if err := w.lost(ctx, errors.New("the stream has a new leader")); err != nil {
 				return err
 			}
 		case one := <-wishes:

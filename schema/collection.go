@@ -57,12 +57,9 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 		seen[name] = true
 		switch name {
 		case "defaultTtl":
-			n, ok := parseSeconds(value)
-			if !ok {
-				fault = ErrBadTTL.With("defaultTtl %s: use a whole number of seconds from 1 to %d, -1 for no default, or null for off", Shown(value), MaxTTL)
+			if p.DefaultTTL, fault = parseDefaultTTL(value); fault != nil {
 				return fault
 			}
-			p.DefaultTTL = DefaultTTL(n)
 		case "indexingPolicy":
 			if fault = p.parseIndexingPolicy(value); fault != nil {
 				return fault
@@ -176,12 +173,7 @@ func (p *Properties) AppendJSON(dst []byte) []byte {
 }
 
 func (p *Properties) appendFields(dst []byte) []byte {
-	dst = append(dst, `"defaultTtl":`...)
-	if p.DefaultTTL == Off {
-		dst = append(dst, "null"...)
-	} else {
-		dst = strconv.AppendInt(dst, int64(p.DefaultTTL), 10)
-	}
+	dst = p.DefaultTTL.appendJSON(append(dst, `"defaultTtl":`...))
 	dst = append(dst, `,"indexingPolicy":{"indexingMode":`...)
 	dst = AppendString(dst, string(p.IndexingMode))
 	dst = append(dst, `,"includedPaths":[`...)

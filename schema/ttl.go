@@ -90,6 +90,22 @@ func (d DefaultTTL) Prolonged(to DefaultTTL) bool {
 	return d > 0 && (to == NoDefault || to > d)
 }
 
+// parseDefaultTTL reads a JSON value as a defaultTtl.
+func parseDefaultTTL(value []byte) (DefaultTTL, *Error) {
+	n, ok := parseSeconds(value)
+	if !ok {
+		return Off, ErrBadTTL.With("defaultTtl %s: use a whole number of seconds from 1 to %d, -1 for no default, or null for off", Shown(value), MaxTTL)
+	}
+	return DefaultTTL(n), nil
+}
+
+func (d DefaultTTL) appendJSON(dst []byte) []byte {
+	if d == Off {
+		return append(dst, "null"...)
+	}
+	return strconv.AppendInt(dst, int64(d), 10)
+}
+
 // parseSeconds reads a JSON value as a ttl or defaultTtl: null is 0, -1 and
 // 1…MaxTTL are themselves however they are written (5.0, 5e0). ok is false for
 // everything else.

@@ -11,15 +11,17 @@ import (
 // whose path has an element that begins with one of not.
 var architecture = map[string]struct{ ours, not []string }{
 	"schema":             {ours: []string{"values"}, not: []string{"nats-io", "pebble"}},
+	"schema/asyncapi":    {ours: []string{"schema"}, not: []string{"nats-io", "pebble"}},
 	"values":             {not: []string{"nats-io", "pebble", "time"}},
 	"expiry":             {not: []string{"nats-io", "pebble", "time"}},
 	"projections":        {ours: []string{"schema", "values"}, not: []string{"nats-io", "time"}},
 	"query":              {ours: []string{"schema", "values", "projections"}, not: []string{"nats-io", "pebble"}},
-	"processor":          {ours: []string{"schema", "expiry", "projections", "query"}},
-	"processor/embedded": {ours: []string{"schema"}},
+	"processor":          {ours: []string{"schema", "schema/asyncapi", "expiry", "projections", "query"}},
+	"processor/embedded": {ours: []string{"schema", "processor/gate"}},
+	"processor/gate":     {ours: []string{"schema"}},
 	"audit":              {ours: []string{"schema"}, not: []string{"nats-io"}},
 	"client":             {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
-	"cmd/lapse":          {ours: []string{"schema", "query", "processor", "processor/embedded", "client", "audit"}, not: []string{"pebble"}},
+	"cmd/lapse":          {ours: []string{"schema", "query", "processor", "processor/embedded", "processor/gate", "client", "audit"}, not: []string{"pebble"}},
 
 	"test/lapsetest":        {ours: []string{"schema", "processor", "client"}, not: []string{"nats-server", "pebble"}},
 	"test/lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "client"}},

@@ -37,6 +37,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newCollectionCommand(a),
 		newDocumentCommand(a),
 		newQueryCommand(a),
+		newForecastCommand(a),
 		newHistoryCommand(a),
 		newStatusCommand(a),
 		newWatchCommand(a),

@@ -81,7 +81,7 @@ type Server struct {
 	who  credentials
 	log  *slog.Logger
 	lock io.Closer
-	gate *gate
+	gate *openGate
 	// watch keeps clients from taking all memory.
 	watch *watch
 	stop  sync.Once

@@ -18,8 +18,9 @@ var allEvents = []string{
 	"lapse.main.events.orders.DocumentExpired",
 }
 
-func TestOrderedConsumer(t *testing.T) {
-	f := newServer(t)
+func TestOrderedConsumer(t *testing.T) { newServers(t, testOrderedConsumer) }
+
+func testOrderedConsumer(t *testing.T, f *fixture) {
 	js, _ := jetstream.New(f.client)
 	c, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{FilterSubjects: []string{db.Events() + "*.DocumentExpired"}})
 	if err != nil {
@@ -55,8 +56,9 @@ func TestOrderedConsumer(t *testing.T) {
 	want(t, got, "lapse.main.events.orders.DocumentDeleted")
 }
 
-func TestDurablePullConsumer(t *testing.T) {
-	f := newServer(t)
+func TestDurablePullConsumer(t *testing.T) { newServers(t, testDurablePullConsumer) }
+
+func testDurablePullConsumer(t *testing.T, f *fixture) {
 	js, _ := jetstream.New(f.client)
 	c, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{
 		Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second, FilterSubject: db.Events() + "orders.>",
@@ -113,8 +115,9 @@ func TestDurablePullConsumer(t *testing.T) {
 	}
 }
 
-func TestLegacySubscribe(t *testing.T) {
-	f := newServer(t)
+func TestLegacySubscribe(t *testing.T) { newServers(t, testLegacySubscribe) }
+
+func testLegacySubscribe(t *testing.T, f *fixture) {
 	js, _ := f.client.JetStream()
 	for name, opts := range map[string][]nats.SubOpt{
 		"bound":     {nats.BindStream(log)},
@@ -153,12 +156,13 @@ func TestLegacySubscribe(t *testing.T) {
 
 // More than one window of flow control and many batches, with every event once
 // and in order.
-func TestLongFeed(t *testing.T) {
-	f := newServer(t)
+func TestLongFeed(t *testing.T) { newServers(t, testLongFeed) }
+
+func testLongFeed(t *testing.T, f *fixture) {
 	const n = 20_000
 	body := make([]byte, 1000)
 	for range n {
-		if _, err := f.js.PublishAsync(appendTo("orders.DocumentCreated"), body); err != nil {
+		if _, err := f.js.PublishAsync(appendTo("orders.DocumentCreated"), body, jetstream.WithStallWait(patience)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -40,6 +40,24 @@ type fixture struct {
 	before  string
 }
 
+// newServers calls test with a server, and with one that has several gates.
+func newServers(t *testing.T, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	for _, more := range []int{0, 2} {
+		t.Run(fmt.Sprint(1+more, " gates"), func(t *testing.T) {
+			f := newServer(t)
+			for range more {
+				end, err := f.OpenGate()
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(end)
+			}
+			test(t, f)
+		})
+	}
+}
+
 func newServer(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{dir: t.TempDir()}

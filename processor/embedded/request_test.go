@@ -76,8 +76,9 @@ func TestService(t *testing.T) {
 	}
 }
 
-func TestStreamNamesAndInfo(t *testing.T) {
-	f := newServer(t)
+func TestStreamNamesAndInfo(t *testing.T) { newServers(t, testStreamNamesAndInfo) }
+
+func testStreamNamesAndInfo(t *testing.T, f *fixture) {
 	js, _ := jetstream.New(f.client)
 	if _, err := js.AccountInfo(ctx(t)); err != nil {
 		t.Error(err)

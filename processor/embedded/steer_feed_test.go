@@ -13,8 +13,9 @@ import (
 )
 
 // A push consumer delivers where its creator says. The gate takes inboxes.
-func TestSteeredPushConsumer(t *testing.T) {
-	f := newServer(t)
+func TestSteeredPushConsumer(t *testing.T) { newServers(t, testSteeredPushConsumer) }
+
+func testSteeredPushConsumer(t *testing.T, f *fixture) {
 	js, _ := jetstream.New(f.client)
 	if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "pull", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
 		t.Fatal(err)
@@ -63,8 +64,9 @@ func TestSteeredPushConsumer(t *testing.T) {
 
 // What the gate cannot read goes no further. The server would read on after the
 // end of the JSON, and add what comes next to what came before.
-func TestUnreadableConsumerRequest(t *testing.T) {
-	f := newServer(t)
+func TestUnreadableConsumerRequest(t *testing.T) { newServers(t, testUnreadableConsumerRequest) }
+
+func testUnreadableConsumerRequest(t *testing.T, f *fixture) {
 	for _, body := range []string{
 		``, `x`, `[]`, `{"stream_name":"LAPSE_main"`, `{"stream_name":"LAPSE_main","config":[]}`,
 		`{"stream_name":"LAPSE_main","config":{"deliver_subject":["` + targets[3] + `"]}}`,

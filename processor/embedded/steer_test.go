@@ -33,8 +33,9 @@ var targets = []string{
 }
 
 // Every way of having something published in reply, with every target.
-func TestSteeredReplies(t *testing.T) {
-	f := newServer(t)
+func TestSteeredReplies(t *testing.T) { newServers(t, testSteeredReplies) }
+
+func testSteeredReplies(t *testing.T, f *fixture) {
 	for stream, name := range map[string]string{muts: "writer", log: "standby"} {
 		if _, err := f.js.CreateConsumer(ctx(t), stream, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
 			t.Fatal(err)

@@ -102,6 +102,8 @@ func TestEveryCall(t *testing.T) {
 	want("a count", db.Count("orders", map[string]any{"where": "doc.total >= params.n", "params": map[string]int{"n": 1}}), 2)
 	want("a plan", fmt.Sprintf("%+v", db.Plan("orders", `{"where":"doc.total == 2"}`)), "{Index:/total Scanned:1 Returned:1 Behind:<nil> Building:[]}")
 	want("those pending", db.Status().PendingExpiry, 3)
+	forecast := db.Forecast("orders", `{"next":"25s"}`)
+	want("the forecast", fmt.Sprint(forecast.Due, forecast.Later), "2 1")
 	db.AdvanceTo(db.Now().Add(15 * time.Second))
 	want("those left", db.Count("orders", ""), 2)
 	db.Finish()

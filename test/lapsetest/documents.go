@@ -255,6 +255,14 @@ func (db *DB) Plan(collection string, request any) client.Plan {
 	return db.query(collection, request, map[string]any{"explain": true}).Plan
 }
 
+// Forecast returns how many documents of a collection come due when,
+// {"next":…,"bucket":…,"defaultTtl":…} as in a request, "" for the next day.
+func (db *DB) Forecast(collection string, request any) (f client.Forecast) {
+	db.t.Helper()
+	db.into(&f, db.must("forecast", collection, "", request))
+	return f
+}
+
 // Status returns what status says. What depends on NATS is 0.
 func (db *DB) Status() (status client.Status) {
 	db.t.Helper()

@@ -29,7 +29,7 @@ var (
 	mutations = []string{"collection.create", "collection.replace", "collection.delete",
 		"collection.create", "collection.create", "document.create", "document.create", "document.replace", "document.replace",
 		"document.upsert", "document.upsert", "document.upsert", "document.upsert", "document.patch", "document.patch", "document.delete", "document.delete"}
-	reads = []string{"collection.get", "collection.list", "document.get", "batch", "batch", "query", "query", "query", "history", "status"}
+	reads = []string{"collection.get", "collection.list", "document.get", "batch", "batch", "query", "query", "query", "forecast", "history", "status"}
 	odd   = []string{"", "document", "collection", "Document.upsert", "document.upsert ", "batch.batch", "document.>", "*", ">", "$JS", "_", "_INBOX", "api", "\x00", "\xff\xfe", "é", "%", "..", "INFO"}
 	names = []string{"d", "d", "gone", "_", "_invalid", "-", "*", ">", "%63", "C", "\x7f", strings.Repeat("n", 64), strings.Repeat("n", 65), strings.Repeat("n", 2000)}
 	ids   = []string{"x", "%61", "%2e", "%2E%2e", "%", "%6", "%zz", "%00", "%C2%85", "%ff", "%F0%9F%98%80", "*", ">", "a.b", "\x80", "~", strings.Repeat("i", 255), strings.Repeat("i", 256), strings.Repeat("%22", 255), strings.Repeat("%2", 900)}
@@ -62,6 +62,9 @@ var queries = []string{
 	`{"where":"doc.n == 1e400"}`, `{"limit":0}`, `{"limit":1001}`, `{"cursor":"AAAA"}`, `{"cursor":""}`, `{"orderBy":[{"path":"n"}]}`, `{"orderBy":[{"path":"/~"}]}`, `{"select":[""]}`, `{"params":[]}`, `{"where":"\ud800"}`,
 	`{"where":"[1,2,3].all(a, [1,2,3].all(b, [1,2,3].all(c, a + b + c > doc.n)))"}`, `{"where":"doc.s + doc.s + doc.s == ''"}`, `{"where":"` + strings.Repeat("!", 3000) + `true"}`, `{"where":"` + strings.Repeat("(", 300) + `"}`,
 }
+
+var forecasts = []string{``, `{}`, `{"next":"24h","bucket":"1h"}`, `{"next":60,"bucket":7,"defaultTtl":5}`, `{"defaultTtl":null}`, `{"defaultTtl":-1,"next":2147483647}`, `{"next":0}`, `{"next":1e400}`, `{"next":"1e9h"}`,
+	`{"next":"\u0000"}`, `{"bucket":"\ud800"}`, `{"next":"24h","bucket":1}`, `{"defaultTtl":0}`, `{"next":{}}`, `{"unknown":1}`, `[]`}
 
 var histories = []string{``, `{}`, `{"limit":1}`, `{"limit":1000}`, `{"limit":0}`, `{"limit":1e400}`, `{"limit":"1"}`, `{"limit":null}`, `[]`}
 
@@ -129,7 +132,7 @@ func (s Source) message(op string) Message {
 		if s.IntN(4) == 0 {
 			m.Tail += "." + s.name()
 		}
-	case "batch", "query", "collection.get", "collection.create", "collection.replace", "collection.delete":
+	case "batch", "query", "forecast", "collection.get", "collection.create", "collection.replace", "collection.delete":
 		m.Tail += "." + s.name()
 	default:
 		m.Tail += "." + s.name() + "." + s.id()
@@ -141,6 +144,8 @@ func (s Source) message(op string) Message {
 		m.Body = s.Bytes(queries...)
 	case "history":
 		m.Body = s.Bytes(histories...)
+	case "forecast":
+		m.Body = s.Bytes(forecasts...)
 	case "collection.create", "collection.replace":
 		m.Body = s.Bytes(properties...)
 	default:
@@ -156,7 +161,7 @@ func (s Source) message(op string) Message {
 	case 3:
 		m.Tail = s.mutate(m.Tail)
 	case 4: // what is meant for another operation
-		m.Body = s.Bytes(Of(s, documents, properties, batches, queries, histories)...)
+		m.Body = s.Bytes(Of(s, documents, properties, batches, queries, forecasts, histories)...)
 	}
 	m.Tail = Subject(m.Tail)
 	return m

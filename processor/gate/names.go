@@ -1,4 +1,4 @@
-package embedded
+package gate
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 // names answers which streams there are, all of them or those that store a
 // subject: client libraries look up the stream of a subject that way. The
 // server cannot tell, it would go by the subjects that the log listens on.
-func (g *gate) names(m *nats.Msg) {
+func (g *Gate) names(m *nats.Msg) {
 	var q server.JSApiStreamNamesRequest
 	json.Unmarshal(m.Data, &q) // an empty request asks for all
 	all := []string{g.db.LogStream(), g.db.MutationStream()}

@@ -1,4 +1,4 @@
-package embedded
+package gate
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 // A server tells a connection at once when nobody listens where it publishes,
 // but it would tell the gate's, which has no inbox of that name. So the gate
 // looks, beside the request and not before it, whether the consumer is there.
-func (g *gate) pull(m *nats.Msg) {
+func (g *Gate) pull(m *nats.Msg) {
 	if !strings.HasPrefix(m.Reply, inboxes) {
 		return
 	}
@@ -32,7 +32,7 @@ func (g *gate) pull(m *nats.Msg) {
 	}
 	go func() {
 		defer func() { <-g.calls }()
-		r, err := g.streams.Request("$JS.API.CONSUMER.INFO."+g.db.LogStream()+"."+consumer, nil, callTimeout)
+		r, err := g.ask(nats.NewMsg("$JS.API.CONSUMER.INFO." + g.db.LogStream() + "." + consumer))
 		if err != nil {
 			return
 		}

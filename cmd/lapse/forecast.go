@@ -1,0 +1,205 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fatih/color"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+func newForecastCommand(a *app) *cobra.Command {
+	var conn connection
+	var f forecastFlags
+	cmd := &cobra.Command{
+		Use:   "forecast COLL",
+		Short: "Show how many documents come due when",
+		Long: `Show how many documents of a collection come due when, or would with another
+default TTL, which changes nothing. Times are UTC, and buckets begin at multiples of
+their size.`,
+		Example: `  lapse forecast orders
+  lapse forecast orders --next 7d --bucket 1d
+  lapse forecast orders --default-ttl 30d`,
+		Args: arguments(1, 1),
+	}
+	conn.addFlags(cmd)
+	out := a.addOutputFlag(cmd)
+	f.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		body, err := f.body(cmd)
+		if err != nil {
+			return err
+		}
+		reply, err := conn.do(cmd.Context(), "forecast", args[0], "", body)
+		if err != nil {
+			return err
+		}
+		if !out.forPeople() {
+			return out.document(reply)
+		}
+		var forecast client.Forecast
+		if err := json.Unmarshal(reply, &forecast); err != nil {
+			return fmt.Errorf("the reply cannot be read: %w", err)
+		}
+		return out.forecast(&forecast)
+	}
+	return cmd
+}
+
+// forecastFlags are the flags of forecast as given.
+type forecastFlags struct{ next, bucket, defaultTTL string }
+
+func (f *forecastFlags) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.next, "next", "24h", "look ahead for a `DURATION` like 90s, 24h or 30d, or seconds")
+	flags.StringVar(&f.bucket, "bucket", "", "count together what comes due within a `DURATION` (default as gives about 24)")
+	flags.StringVar(&f.defaultTTL, "default-ttl", "", "as if documents expired after `SECONDS` or a duration by default, -1 for only by a ttl of their own, off")
+}
+
+func (f *forecastFlags) body(cmd *cobra.Command) ([]byte, error) {
+	given := cmd.Flags().Changed
+	next, err := schema.ParseSpan(f.next)
+	if err != nil {
+		return nil, usageErrorf("--next %q: %v", f.next, err)
+	}
+	members := []string{fmt.Sprintf(`"next":%d`, next)}
+	if given("bucket") {
+		bucket, err := schema.ParseSpan(f.bucket)
+		if err != nil {
+			return nil, usageErrorf("--bucket %q: %v", f.bucket, err)
+		}
+		members = append(members, fmt.Sprintf(`"bucket":%d`, bucket))
+	}
+	if given("default-ttl") {
+		ttl, err := parseTTL("--default-ttl", f.defaultTTL)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, `"defaultTtl":`+ttl)
+	}
+	return []byte("{" + strings.Join(members, ",") + "}"), nil
+}
+
+// forecast is a page for people: what there is in all, and a bar for each
+// bucket.
+func (out *output) forecast(f *client.Forecast) error {
+	p := out.palette()
+	alarm := func(n int64) string {
+		if n == 0 {
+			return "0"
+		}
+		return p.paint(strconv.FormatInt(n, 10), color.FgRed)
+	}
+	ttl := "off"
+	if f.DefaultTTL != nil {
+		ttl = describeTTL(int64(*f.DefaultTTL))
+	}
+	if f.WhatIf {
+		ttl = p.paint("if it were "+ttl, color.FgYellow)
+	}
+	t := out.table()
+	row := func(name, value string) { t.AppendRow([]any{p.faint(name), value}) }
+	row("collection", p.paint(printable(f.Collection), color.Bold))
+	row("default TTL", ttl)
+	row("documents", strconv.FormatInt(f.Documents, 10))
+	row("overdue", alarm(f.Overdue))
+	if f.WhatIf {
+		row("expire at once", alarm(f.AtOnce))
+	}
+	row("due", fmt.Sprintf("%d in %s, until %s", f.Due, describeSpan(f.Until-f.Now), showSecond(f.Until)))
+	row("later", strconv.FormatInt(f.Later, 10))
+	row("never", strconv.FormatInt(f.Never, 10))
+	if err := out.render(t); err != nil || f.Due == 0 {
+		return err
+	}
+	fmt.Fprintln(out.stdout)
+	return out.render(out.chart(f))
+}
+
+const minute, day = 60, 24 * 3600 // seconds
+
+func showSecond(second int64) string {
+	return time.Unix(second, 0).UTC().Format("2006-01-02 15:04:05 MST")
+}
+
+// describeSpan writes whole days as such: 7d, not 168h0m0s.
+func describeSpan(seconds int64) string {
+	if seconds%day == 0 {
+		return fmt.Sprintf("%dd", seconds/day)
+	}
+	return (time.Duration(seconds) * time.Second).String()
+}
+
+// unknownWidth is that of a terminal that does not tell.
+const unknownWidth = 80
+
+// chart has a line for each bucket, from its label to that of the next line. The
+// last label is where the last bucket ends.
+func (out *output) chart(f *client.Forecast) table.Writer {
+	p := out.palette()
+	t := out.table()
+	t.SetColumnConfigs([]table.ColumnConfig{{Number: 2, Align: text.AlignRight}})
+	most := int64(0)
+	for _, b := range f.Buckets {
+		most = max(most, b.Due)
+	}
+	label := labels(f.Bucket)
+	count := strconv.FormatInt(most, 10)
+	width := out.width(out.stdout)
+	if width == 0 {
+		width = unknownWidth
+	}
+	width -= len(labels(f.Bucket)(f.Now)) + columnGap + len(count) + columnGap
+	for _, b := range f.Buckets {
+		t.AppendRow([]any{p.faint(label(b.From)), b.Due, p.paint(bar(b.Due, most, width), color.FgMagenta)})
+	}
+	if f.Bucket%day != 0 {
+		t.AppendRow([]any{p.faint(label(f.Until))})
+	}
+	return t
+}
+
+// labels returns what writes when a bucket begins, as exactly as buckets of a
+// size need it and in one width. A date is written when it is another one than
+// before.
+func labels(bucket int64) func(second int64) string {
+	clock := ""
+	switch {
+	case bucket%minute != 0:
+		clock = " 15:04:05"
+	case bucket%day != 0:
+		clock = " 15:04"
+	}
+	before := ""
+	return func(second int64) string {
+		at := time.Unix(second, 0).UTC()
+		date := at.Format(time.DateOnly)
+		if date == before && clock != "" {
+			return strings.Repeat(" ", len(date)) + at.Format(clock)
+		}
+		before = date
+		return date + at.Format(clock)
+	}
+}
+
+// bar is n of most as a bar of at most width columns, in eighths of them. What
+// is not 0 can be seen.
+func bar(n, most int64, width int) string {
+	if n == 0 || width < 1 {
+		return ""
+	}
+	eighths := max(1, int(float64(n)/float64(most)*float64(8*width)))
+	text := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		text += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+	}
+	return text
+}

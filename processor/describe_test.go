@@ -1,0 +1,177 @@
+package processor
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/asyncapi"
+	"github.com/lapsedb/lapse/test/conform"
+)
+
+// TestOperationsAreDescribed: no operation of the service without a description,
+// and none described that there is not.
+func TestOperationsAreDescribed(t *testing.T) {
+	var described []string
+	for name := range asyncapi.Load().Operations {
+		if !strings.HasPrefix(name, "events.") && !strings.HasPrefix(name, "mutations.") {
+			described = append(described, name)
+		}
+	}
+	slices.Sort(described)
+	if there := slices.Sorted(slices.Values(operationNames[:])); !slices.Equal(described, there) {
+		t.Errorf("schema/asyncapi.yaml describes\n%v, there are\n%v", described, there)
+	}
+}
+
+// described tells whether a reply is as schema/asyncapi.yaml says, and what it
+// answers, too: a request that was understood has to be as it is described.
+func (w *wire) described(tail string, request, reply *nats.Msg) error {
+	operation, _ := splitOperation(tail)
+	if !slices.Contains(operationNames[:], operation) {
+		operation = "status" // the error is the same
+	}
+	if len(reply.Data) > 1<<20 {
+		return nil // which would take seconds
+	}
+	err := conform.Reply(operation, reply.Header, reply.Data)
+	if err != nil && request.Header.Get("Nats-Msg-Id") != "" {
+		// It may be the outcome of another operation.
+		for op := schema.CollectionCreate; err != nil && op <= schema.DocumentDelete; op++ {
+			err = conform.Reply(op.String(), reply.Header, reply.Data)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	switch reply.Header.Get("Lapse-Status") {
+	case "200", "201", "204":
+	default:
+		return nil
+	}
+	if operation == "batch" && bytes.Contains(reply.Data, []byte(`{"code":4`)) {
+		return nil // what was wrong with an operation is told by its result
+	}
+	return conform.Request(operation, request.Header, request.Data)
+}
+
+// TestEventsAreDescribed reads the log as a client does: messages of a consumer.
+func TestEventsAreDescribed(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{"defaultTtl":1}`, "Nats-Msg-Id", "m")
+	w.want(201, "document.upsert.c.a%20b", `{"ttl":2000}`)
+	w.want(200, "document.patch.c.a%20b", `{"n":1}`)
+	w.want(204, "document.delete.c.a%20b", ``)
+	w.want(200, "collection.replace.c", `{"defaultTtl":1,"previousImages":false}`)
+	w.want(201, "document.create.c.a", `{}`)
+	w.want(200, "batch.c", `{"atomic":true,"operations":[{"op":"upsert","id":"x","body":{}},{"op":"upsert","id":"y","body":{}}]}`)
+	w.judged(w.publish("document.upsert.c.b", `{"ttl":1000}`))
+	w.judged(w.publish("document.upsert.c.b", `{"ttl":0}`))
+	w.judged(w.publish("document.upsert.*.b", `{}`))
+	w.eventually("expired", func() bool { return w.ask("status", "").has(t, "pendingExpiry", 1) })
+	w.want(204, "collection.delete.c", ``)
+
+	js, err := jetstream.New(w.client)
+	w.check(err)
+	consumer, err := js.OrderedConsumer(w.ctx(), "LAPSE_main", jetstream.OrderedConsumerConfig{})
+	w.check(err)
+	seen := make(map[string]bool)
+	for seq, end := uint64(0), w.end(); seq < end; {
+		m, err := consumer.Next()
+		w.check(err)
+		if err := conform.Event(m.Subject(), m.Headers(), m.Data()); err != nil {
+			t.Errorf("%s %v %s: %v", m.Subject(), m.Headers(), m.Data(), err)
+		}
+		channels := conform.Channels(m.Subject())
+		if len(channels) != 1 {
+			t.Errorf("%s is of the channels %v", m.Subject(), channels)
+		}
+		seen[channels[0]] = true
+		meta, err := m.Metadata()
+		w.check(err)
+		seq = meta.Sequence.Stream
+	}
+	for name := range asyncapi.Load().Operations {
+		if strings.HasPrefix(name, "events.") && !seen[name] {
+			t.Errorf("there was none of %s", name)
+		}
+	}
+}
+
+// has tells whether a reply has the number n in a member.
+func (r wireReply) has(t *testing.T, member string, n float64) bool {
+	t.Helper()
+	var body map[string]any
+	if err := json.Unmarshal(r.body, &body); err != nil {
+		t.Fatal(err)
+	}
+	return body[member] == n
+}
+
+// TestInfo asks the micro service what it is, as clients in other languages do:
+// the schemas stand by themselves, tell right from wrong, and are not too much.
+func TestInfo(t *testing.T) {
+	w := newWire(t)
+	m, err := w.client.Request("$SRV.INFO.lapse", nil, patience)
+	w.check(err)
+	if len(m.Data) > 64<<10 {
+		t.Errorf("INFO has %d bytes, at most 64 KiB are wanted", len(m.Data))
+	}
+	var info micro.Info
+	w.check(json.Unmarshal(m.Data, &info))
+	var operations []string
+	for _, endpoint := range info.Endpoints {
+		served := strings.Fields(endpoint.Metadata["operations"])
+		operations = append(operations, served...)
+		for key, text := range endpoint.Metadata {
+			if key != "operations" {
+				compile(t, key, text)
+			}
+		}
+		for _, operation := range served {
+			if d := asyncapi.Load().Components.Messages; d[operation+".request"].Payload.Ref != "" && endpoint.Metadata[operation+".request"] == "" ||
+				d[operation+".reply"].Payload.Ref != "" && endpoint.Metadata[operation+".response"] == "" {
+				t.Errorf("endpoint %s serves %s and has no schema of it", endpoint.Name, operation)
+			}
+		}
+	}
+	slices.Sort(operations)
+	if all := slices.Sorted(slices.Values(operationNames[:])); !slices.Equal(operations, all) {
+		t.Errorf("the endpoints serve %v, want %v", operations, all)
+	}
+
+	s := compile(t, "query.request", info.Endpoints[0].Metadata["query.request"])
+	for body, ok := range map[string]bool{`{"limit":5}`: true, `{"limit":0}`: false, `{"limits":5}`: false} {
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
+		w.check(err)
+		if err := s.Validate(value); (err == nil) != ok {
+			t.Errorf("%s by the schema in the metadata: %v", body, err)
+		}
+	}
+}
+
+// compile compiles a schema that refers to nothing outside.
+func compile(t *testing.T, name, text string) *jsonschema.Schema {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%s is not JSON: %v", name, err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("urn:"+name, value); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("urn:" + name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return s
+}

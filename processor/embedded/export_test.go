@@ -1,0 +1,10 @@
+package embedded
+
+// OpenGate opens one more gate, as another process of the same database would.
+func (s *Server) OpenGate() (end func(), err error) {
+	g, err := s.openGate(&Options{Database: "main", Logger: s.log})
+	if err != nil {
+		return nil, err
+	}
+	return g.close, nil
+}

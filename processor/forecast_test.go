@@ -1,0 +1,344 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// history draws what happens to a collection of few documents, with TTL off, on
+// without a default, and with one; what is no ttl while it is off stays.
+func drawHistory(t *rapid.T, l *Local) {
+	request := func(tail, body string) {
+		if _, err := l.Request(tail, nil, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy := rapid.SampledFrom([]string{`{}`, `{"defaultTtl":-1}`, `{"defaultTtl":40}`, `{"defaultTtl":9}`, `{"indexingPolicy":{"indexingMode":"none"}}`})
+	request("collection.create.c", policy.Draw(t, "policy"))
+	for range rapid.IntRange(0, 40).Draw(t, "steps") {
+		if err := l.Advance(l.Now() + rapid.SampledFrom([]int64{0, 300, 1000, 4000, 25_000}).Draw(t, "time")); err != nil {
+			t.Fatal(err)
+		}
+		document := "c." + rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"}).Draw(t, "id")
+		switch rapid.IntRange(0, 12).Draw(t, "step") {
+		case 0, 1:
+			request("collection.replace.c", policy.Draw(t, "policy"))
+		case 2:
+			request("document.delete."+document, "")
+		case 3:
+			request("document.patch."+document, `{"n":1}`)
+		default:
+			request("document.upsert."+document, rapid.SampledFrom([]string{`{}`, `{}`, `{"ttl":null}`, `{"ttl":-1}`, `{"ttl":0}`, `{"ttl":"x"}`, `{"ttl":3}`, `{"ttl":30}`, `{"ttl":60}`}).Draw(t, "document"))
+		}
+	}
+}
+
+func drawForecast(t *rapid.T) (body string, ask schema.ForecastRequest) {
+	ask.Next = rapid.Int64Range(1, 100).Draw(t, "next")
+	ask.Bucket = rapid.Int64Range(1, 50).Draw(t, "bucket")
+	if rapid.IntRange(0, 3).Draw(t, "what if") > 0 {
+		ask.WhatIf = true
+		ask.DefaultTTL = schema.DefaultTTL(rapid.SampledFrom([]int32{0, -1, 1, 5, 30, 90, schema.MaxTTL}).Draw(t, "default"))
+	}
+	return string(ask.AppendJSON(nil)), ask
+}
+
+// naiveForecast reads the log, and judges each document by itself.
+func naiveForecast(log []*schema.Event, now int64, ask schema.ForecastRequest) schema.Forecast {
+	type version struct {
+		ts  int64
+		ttl any
+	}
+	versions := map[schema.DocumentID]version{}
+	var is schema.DefaultTTL
+	for _, e := range log {
+		var body struct {
+			TTL        any                `json:"ttl"`
+			DefaultTTL *schema.DefaultTTL `json:"defaultTtl"`
+		}
+		_ = json.Unmarshal(e.Body, &body)
+		switch e.Type {
+		case schema.CollectionCreated, schema.CollectionReplaced:
+			is = schema.Off
+			if body.DefaultTTL != nil {
+				is = *body.DefaultTTL
+			}
+		case schema.DocumentCreated, schema.DocumentReplaced:
+			versions[e.ID] = version{e.Time / 1000, body.TTL}
+		case schema.DocumentDeleted, schema.DocumentExpired:
+			delete(versions, e.ID)
+		}
+	}
+	would := is
+	if ask.WhatIf {
+		would = ask.DefaultTTL
+	}
+	deadline := func(v version, def schema.DefaultTTL) (at int64, ok bool) {
+		own, _ := v.ttl.(float64)
+		switch {
+		case def == schema.Off || own == -1:
+			return 0, false
+		case own > 0:
+			return v.ts + int64(own), true
+		case def > 0:
+			return v.ts + int64(def), true
+		}
+		return 0, false
+	}
+	f := schema.Forecast{Collection: "c", WhatIf: ask.WhatIf, Now: now, Until: now + ask.Next, Bucket: ask.Bucket}
+	if would != schema.Off {
+		f.DefaultTTL = &would
+	}
+	for from := now; from < f.Until; {
+		until := min(f.Until, (from/ask.Bucket+1)*ask.Bucket)
+		f.Buckets = append(f.Buckets, schema.ForecastBucket{From: from, Until: until})
+		from = until
+	}
+	for _, v := range versions {
+		if at, ok := deadline(v, is); ok && at <= now {
+			f.Overdue++
+			continue
+		}
+		f.Documents++
+		at, ok := deadline(v, would)
+		switch {
+		case !ok:
+			f.Never++
+		case at <= now:
+			f.AtOnce++
+		case at >= f.Until:
+			f.Later++
+		default:
+			f.Due++
+			for i := range f.Buckets {
+				if b := &f.Buckets[i]; b.From <= at && at < b.Until {
+					b.Due++
+				}
+			}
+		}
+	}
+	return f
+}
+
+// TestForecastIsNaive: a forecast is what counting the documents one by one
+// gives, under the policy that is and under any other, when all that is due has
+// expired and when nothing has for a while.
+func TestForecastIsNaive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, err := NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		drawHistory(t, l)
+		for range 4 {
+			body, ask := drawForecast(t)
+			now := l.Now() + rapid.SampledFrom([]int64{0, 999, 5000, 30_000, 1_000_000}).Draw(t, "ago")
+			got, err := l.reader.Forecast(context.Background(), now, "c", []byte(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _ := json.Marshal(naiveForecast(l.Log(), now/1000, ask))
+			if string(got) != string(want) {
+				t.Fatalf("%s at %d\n%s\nwant\n%s", body, now, got, want)
+			}
+		}
+	})
+}
+
+// TestForecastComesTrue: what a forecast says of another default is what happens
+// when the collection gets it and nothing else does.
+func TestForecastComesTrue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, err := NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		drawHistory(t, l)
+		body, ask := drawForecast(t)
+		ask.WhatIf = true
+		ask.DefaultTTL = rapid.SampledFrom([]schema.DefaultTTL{schema.Off, schema.NoDefault, 1, 20, 90}).Draw(t, "new default")
+		body = string(ask.AppendJSON(nil))
+		o, err := l.Request("forecast.c", nil, []byte(body))
+		if err != nil || o.Code != 200 {
+			t.Fatal(o, err)
+		}
+		var said schema.Forecast
+		if err := json.Unmarshal(o.Body, &said); err != nil {
+			t.Fatal(err)
+		}
+		before := len(l.Log())
+		p := schema.DefaultProperties()
+		p.DefaultTTL = ask.DefaultTTL
+		if o, err := l.Request("collection.replace.c", nil, p.AppendJSON(nil)); err != nil || o.Code != 200 {
+			t.Fatal(o, err)
+		}
+		is := schema.Forecast{AtOnce: int64(len(l.Log()) - before - 1), Buckets: make([]schema.ForecastBucket, len(said.Buckets))}
+		before = len(l.Log())
+		if err := l.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range l.Log()[before:] {
+			if e.Type != schema.DocumentExpired {
+				t.Fatalf("%s", e.AppendJSON(nil))
+			}
+			if at := e.Deadline.At; at >= said.Until {
+				is.Later++
+			} else {
+				is.Due++
+				for i, b := range said.Buckets {
+					if b.From <= at && at < b.Until {
+						is.Buckets[i].Due++
+					}
+				}
+			}
+		}
+		counts, err := l.reader.store.Count(mustCollection(t, l, "c"), l.Now()/1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is.Never = counts.Documents
+		show := func(f schema.Forecast) string {
+			text := fmt.Sprint(f.AtOnce, f.Due, f.Later, f.Never)
+			for _, b := range f.Buckets {
+				text += fmt.Sprint(" ", b.Due)
+			}
+			return text
+		}
+		if show(said) != show(is) {
+			t.Fatalf("%s at %d: it was said\n%s\nand is\n%s", body, said.Now, show(said), show(is))
+		}
+		if said.Overdue != 0 || said.Documents != said.AtOnce+said.Due+said.Later+said.Never {
+			t.Fatalf("%s", o.Body)
+		}
+	})
+}
+
+func mustCollection(t *rapid.T, l *Local, name schema.CollectionName) *schema.Collection {
+	c, ok := l.reader.store.Collection(name)
+	if !ok {
+		t.Fatalf("there is no %s", name)
+	}
+	return c
+}
+
+// forecast asks for one.
+func (w *wire) forecast(collection, body string) (f schema.Forecast) {
+	w.t.Helper()
+	w.check(json.Unmarshal(w.want(200, "forecast."+collection, body).body, &f))
+	return f
+}
+
+// TestForecastOnTheSecond: a document is due until its deadline and overdue from
+// then on, also while the writer has other things to do than to expire.
+func TestForecastOnTheSecond(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		w.want(201, "document.create.c.b", `{"ttl":-1}`)
+		sleepUntil(ts+9, 999)
+		release := w.holdWriter()
+		defer release()
+		if f := w.forecast("c", `{"next":1}`); f.Later != 1 || f.Due != 0 || f.Documents != 2 {
+			t.Errorf("before the last second: %+v", f)
+		}
+		if f := w.forecast("c", `{"next":2}`); f.Due != 1 || f.Later != 0 || f.Never != 1 || f.Overdue != 0 {
+			t.Errorf("a millisecond before: %+v", f)
+		}
+		sleepUntil(ts, 10_000)
+		for _, body := range []string{``, `{"defaultTtl":null}`, `{"defaultTtl":1000}`, `{"defaultTtl":-1}`} {
+			if f := w.forecast("c", body); f.Overdue != 1 || f.Documents != 1 || f.Never != 1 || f.AtOnce+f.Due+f.Later != 0 {
+				t.Errorf("%s on the second: %+v", body, f)
+			}
+		}
+	})
+}
+
+// TestForecastWaitsForRenewals: a document that was written before its deadline
+// is not told to be overdue because the log has not taken it yet.
+func TestForecastWaitsForRenewals(t *testing.T) {
+	for change, body := range map[string]string{"document.upsert.c.a": `{"n":1}`, "collection.replace.c": `{"defaultTtl":1000}`} {
+		inBubble(t, func(w *wire) {
+			const ttl = 15
+			w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
+			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+			sleepUntil(ts+ttl-1, 990)
+			w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
+			changed := make(chan wireReply, 1)
+			go func() { changed <- w.ask(change, body) }()
+			sleepUntil(ts+ttl, 0)
+			w.want(504, "forecast.c", "")
+			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(ackTimeout - minSeqTimeout/2)))
+			if f := w.forecast("c", ""); f.Overdue != 0 || f.Due != 1 {
+				t.Errorf("after %s: %+v", change, f)
+			}
+			if r := <-changed; r.code != 200 {
+				t.Errorf("the change: %s", r)
+			}
+		})
+	}
+}
+
+// TestForecastLimits: what takes too long, or goes through too much, is told so,
+// and what finds no worker is told at once.
+func TestForecastLimits(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
+		var operations []string
+		for i := range 400 {
+			operations = append(operations, fmt.Sprintf(`{"op":"create","id":"d%d","body":{"ttl":%d}}`, i, 1000+i))
+		}
+		w.want(200, "batch.c", `{"operations":[`+strings.Join(operations, ",")+`]}`)
+		if r := w.refused(413, "too_large", "forecast.c", `{"next":1500,"bucket":50}`); !strings.Contains(r.message, "more than 200 documents: ask for a shorter next") {
+			t.Errorf("it says %s", r)
+		}
+		if f := w.forecast("c", `{"next":1100,"bucket":50}`); f.Due == 0 || f.Due+f.Later != 400 {
+			t.Errorf("%+v", f)
+		}
+		end := make(chan struct{})
+		w.processor.service.queries <- func() { <-end }
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if r := w.refused(504, "timeout", "forecast.c", ``); !strings.Contains(r.message, "time for the forecast") {
+				w.t.Errorf("it says %s", r)
+			}
+		}()
+		synctest.Wait()
+		w.refused(429, "overloaded", "forecast.c", ``)
+		<-done
+		close(end)
+	}, func(o *Options) {
+		o.QueryWorkers, o.QueryQueue, o.Query.Time, o.Query.Scanned = 1, 1, 3*time.Second, 20
+	})
+
+	l, err := NewLocal(0)
+	must(t, err)
+	defer l.Close()
+	_, err = l.Request("collection.create.c", nil, nil)
+	must(t, err)
+	_, err = l.Request("document.create.c.a", nil, []byte(`{}`))
+	must(t, err)
+	l.reader.limits = query.Limits{Time: 1}
+	if _, err := l.reader.Forecast(t.Context(), 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrTimeout) {
+		t.Errorf("without time: %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.reader.limits = query.Limits{}
+	if _, err := l.reader.Forecast(over, 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrUnavailable) {
+		t.Errorf("at the end: %v", err)
+	}
+}

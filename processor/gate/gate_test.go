@@ -1,0 +1,210 @@
+package gate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/lapsedb/lapse/processor/gate"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const log = "LAPSE_main"
+
+// newServer starts a server with the two accounts and an empty log. What the
+// gate keeps out is tried in package embedded.
+func newServer(t *testing.T) *server.Server {
+	t.Helper()
+	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, StoreDir: t.TempDir(), JetStream: true, NoSigs: true, NoLog: true}
+	if err := o.ProcessConfigString(`accounts {
+		LAPSE { jetstream: enabled, users: [{user: streams, password: streams}], exports: [{stream: "_INBOX.>"}, {service: "$JS.API.INFO"}] }
+		CLIENTS { users: [{user: clients, password: clients}], imports: [
+			{stream: {account: LAPSE, subject: "_INBOX.>"}}, {service: {account: LAPSE, subject: "$JS.API.INFO"}}] }
+	}`); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	js, err := jetstream.New(connect(t, s, "streams"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(ctx(t), jetstream.StreamConfig{Name: log, Subjects: []string{"lapse.main.events.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func connect(t *testing.T, s *server.Server, user string, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), append([]nats.Option{nats.UserInfo(user, user), nats.Name(user), nats.MaxReconnects(-1)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// open opens a gate and returns its connection to the streams, too.
+func open(t *testing.T, s *server.Server, opts ...nats.Option) (*gate.Gate, *nats.Conn) {
+	t.Helper()
+	streams := connect(t, s, "streams", append(opts, nats.CustomInboxPrefix("_GATE"))...)
+	g, err := gate.Open(connect(t, s, "clients"), streams, "main", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g, streams
+}
+
+func ctx(t *testing.T) context.Context {
+	c, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return c
+}
+
+// An answer to _INBOX.> would be read by clients.
+func TestInboxesOfClientsAreRefused(t *testing.T) {
+	s := newServer(t)
+	_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams"), "main", slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "inbox prefix") {
+		t.Error(err)
+	}
+}
+
+// A gate that was closed answers nothing, and its connections stay.
+func TestClose(t *testing.T) {
+	s := newServer(t)
+	client := connect(t, s, "clients")
+	first, streams := open(t, s)
+	second, _ := open(t, s)
+	names := func() error {
+		_, err := client.Request("$JS.API.STREAM.NAMES", nil, 30*time.Second)
+		return err
+	}
+	for _, g := range []*gate.Gate{first, second} {
+		for range 20 {
+			if err := names(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.Close()
+	}
+	if err := names(); !errors.Is(err, nats.ErrNoResponders) {
+		t.Error(err)
+	}
+	if !streams.IsConnected() {
+		t.Error("the connection of the caller is closed")
+	}
+}
+
+type dialer func(network, address string) (net.Conn, error)
+
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
+
+// A gate that has lost the streams leaves the work to others, and comes back.
+func TestStreamsAway(t *testing.T) {
+	s := newServer(t)
+	client := connect(t, s, "clients")
+	var away atomic.Bool
+	_, streams := open(t, s, nats.ReconnectWait(10*time.Millisecond), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
+		if away.Load() {
+			return nil, errors.New("away")
+		}
+		return net.Dial(network, address)
+	})))
+	js, err := jetstream.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := streams.StatusChanged(nats.CONNECTED)
+	away.Store(true)
+	id, err := streams.GetClientID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DisconnectClientByID(id); err != nil {
+		t.Fatal(err)
+	}
+	shut := func() bool {
+		_, err := client.Request("$JS.API.CONSUMER.LIST."+log, nil, 30*time.Second)
+		return errors.Is(err, nats.ErrNoResponders)
+	}
+	for end := time.Now().Add(30 * time.Second); !shut(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the gate takes requests that it cannot pass on")
+		}
+	}
+	open(t, s)
+	if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "reader"}); err != nil {
+		t.Fatal(err)
+	}
+	away.Store(false)
+	<-back
+	for n := range 20 {
+		if _, err := js.Consumer(ctx(t), log, "reader"); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+}
+
+// Which consumers were looked up each gate remembers for itself. One that
+// another gate deleted is not taken to be there.
+func TestDeletedByAnotherGate(t *testing.T) {
+	s := newServer(t)
+	client := connect(t, s, "clients")
+	for range 4 {
+		open(t, s)
+	}
+	js, err := jetstream.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pull := func(name string) (status string) {
+		m, err := client.Request("$JS.API.CONSUMER.MSG.NEXT."+log+"."+name, []byte(`{"batch":1,"expires":50000000}`), 30*time.Second)
+		if errors.Is(err, nats.ErrNoResponders) {
+			return "503"
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		return m.Header.Get("Status")
+	}
+	for n := range 10 {
+		name := fmt.Sprint("reader", n)
+		if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+			t.Fatal(err)
+		}
+		for range 8 { // so that every gate is likely to have looked it up
+			if got := pull(name); got != "408" && got != "404" {
+				t.Fatalf("there is nothing to pull, and the answer is %q", got)
+			}
+		}
+		if err := js.DeleteConsumer(ctx(t), log, name); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			if got := pull(name); got != "503" {
+				t.Fatalf("the consumer is gone, and the answer is %q", got)
+			}
+		}
+	}
+}

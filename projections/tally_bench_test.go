@@ -1,0 +1,89 @@
+package projections
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// BenchmarkTally counts very many entries of an expiry order in buckets of an
+// hour: a day of a month, where what comes later need not be looked at; all of
+// them, the first half overdue; and all of them within the day.
+func BenchmarkTally(b *testing.B) {
+	const hour, start = 3600, 1_800_000_000
+	documents := 10_000_000
+	if testing.Short() {
+		documents = 100_000
+	}
+	s, err := Open(b.TempDir(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	fill := func(name string, incarnation uint64, seconds int64) {
+		if err := s.Fold([]Fact{{Event: &schema.Event{Seq: incarnation, Type: schema.CollectionCreated, Collection: schema.CollectionName(name), Body: []byte(`{"defaultTtl":60}`)}}}); err != nil {
+			b.Fatal(err)
+		}
+		batch := s.db.NewBatch()
+		for i := range documents {
+			second := start + int64(i)*seconds/int64(documents)
+			m := Meta{Version: schema.Version(i), TTL: schema.Inherit, Size: 200, Sum: uint64(i) * 0x9e3779b97f4a7c15}
+			id := schema.DocumentID(fmt.Sprintf("order-%09d", i*7919%documents))
+			_ = batch.Set(expiryKey(nil, Queue{incarnation, ByTimestamp}, second, id), appendEntryValue(nil, m), nil)
+			if batch.Len() > 1<<20 || i == documents-1 {
+				if err := batch.Commit(pebble.NoSync); err != nil {
+					b.Fatal(err)
+				}
+				batch = s.db.NewBatch()
+			}
+		}
+		s.stats[incarnation] = stats{documents: int64(documents), inherited: int64(documents)}
+	}
+	fill("day", 1, 24*hour)
+	fill("month", 2, 30*24*hour)
+	if err := s.db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, collection string
+		from             int64 // of the first bucket
+	}{
+		{"a-day-of-a-month", "month", start},
+		{"half-overdue", "day", start + 12*hour},
+		{"all-in-the-day", "day", start},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			ends := []int64{test.from}
+			for i := range int64(24) {
+				ends = append(ends, test.from+(i+1)*hour)
+			}
+			looked := 0
+			for b.Loop() {
+				v, ok, err := s.View(schema.CollectionName(test.collection))
+				if !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+				looked = 0
+				counts, err := v.Tally(ByTimestamp, ends, func(n int) error { looked += n; return nil })
+				if err != nil {
+					b.Fatal(err)
+				}
+				sum := int64(0)
+				for _, n := range counts {
+					sum += n
+				}
+				if sum != int64(documents) {
+					b.Fatalf("%d are counted", sum)
+				}
+				if err := v.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(looked), "entries")
+			b.ReportMetric(float64(looked)*float64(b.N)/b.Elapsed().Seconds(), "entries/s")
+		})
+	}
+}

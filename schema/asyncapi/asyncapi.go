@@ -1,0 +1,75 @@
+// Package asyncapi reads schema/asyncapi.yaml: what lapse tells programs in other
+// languages about its subjects and messages, in its endpoints' metadata, too.
+package asyncapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Description is asyncapi.yaml as far as programs ask for it.
+type Description struct {
+	Channels map[string]struct {
+		Address    string // "" of a channel whose address is a reply subject
+		Parameters map[string]any
+		Messages   map[string]Ref
+	}
+	Operations map[string]struct {
+		Action   string // "receive" or "send", by lapse
+		Channel  Ref
+		Messages []Ref
+		Reply    struct {
+			Channel  Ref
+			Messages []Ref
+		}
+	}
+	Components struct {
+		Messages map[string]Message
+		Schemas  map[string]any // JSON Schema, as encoding/json has it
+	}
+}
+
+// Ref names another part of the description.
+type Ref struct {
+	Ref string `json:"$ref"`
+}
+
+// Name is the last part of what r names.
+func (r Ref) Name() string { return r.Ref[strings.LastIndexByte(r.Ref, '/')+1:] }
+
+// Message is what is said about one kind of message.
+type Message struct {
+	Headers Ref
+	Payload Ref  // "" if the body is empty, or is not looked at
+	Empty   bool `json:"x-empty"` // the body may be empty, too
+}
+
+const schemas = "#/components/schemas/"
+
+// Load reads the description. What it returns is shared and must not be changed.
+var Load = sync.OnceValue(func() *Description {
+	var d Description
+	text, err := JSON()
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("schema/asyncapi.yaml: %v", err)) // it is part of the binary, and tested
+	}
+	return &d
+})
+
+// JSON returns the whole of asyncapi.yaml as JSON.
+func JSON() ([]byte, error) {
+	var all any
+	if err := yaml.Unmarshal(schema.AsyncAPI, &all); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}

@@ -1,0 +1,227 @@
+package schema
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lapsedb/lapse/values"
+)
+
+// Bounds of a forecast.
+const (
+	// MaxForecastBuckets is how many buckets one forecast may have: a day by the
+	// minute, and some more.
+	MaxForecastBuckets = 2000
+	// MaxForecastBytes is how long its request may be.
+	MaxForecastBytes = 4096
+
+	defaultForecast = 24 * 3600 // seconds
+)
+
+const week = 7 * 24 * 3600 // seconds
+
+// forecastBuckets are the sizes among which a forecast chooses that names none,
+// in seconds.
+var forecastBuckets = []int64{1, 5, 10, 30, 60, 5 * 60, 10 * 60, 30 * 60, 3600, 3 * 3600, 6 * 3600, 12 * 3600,
+	24 * 3600, week, 4 * week, 13 * week, 52 * week}
+
+// chosenBuckets is about how many buckets there are then.
+const chosenBuckets = 24
+
+// ForecastRequest asks how many documents of a collection come due when.
+type ForecastRequest struct {
+	Next   int64 // seconds to look ahead; 0 for a day
+	Bucket int64 // seconds that one bucket covers; 0 for about as many as are good to read
+	// WhatIf asks what would be so if the collection's default were DefaultTTL
+	// from now on.
+	WhatIf     bool
+	DefaultTTL DefaultTTL
+}
+
+// ParseForecast reads the body of a forecast request; empty asks for the next
+// day. What was left out is filled in.
+func ParseForecast(raw []byte) (r ForecastRequest, fault *Error) {
+	if len(raw) > MaxForecastBytes {
+		return r, ErrTooLarge.With("the forecast request has %d bytes: at most %d are allowed", len(raw), MaxForecastBytes)
+	}
+	if len(bytes.TrimSpace(raw)) > 0 {
+		if fault = r.parse(raw); fault != nil {
+			return r, fault
+		}
+	}
+	r = r.EnsureDefaults()
+	if n := r.buckets(); n > MaxForecastBuckets {
+		return r, ErrBadRequest.With("next %ds in buckets of %ds are up to %d of them: at most %d are allowed, use a longer bucket or a shorter next", r.Next, r.Bucket, n, MaxForecastBuckets)
+	}
+	return r, nil
+}
+
+func (r *ForecastRequest) parse(raw []byte) (fault *Error) {
+	seen := make(map[string]bool)
+	_, err := members(raw, func(member, value []byte) error {
+		name := string(values.Unquote(member))
+		switch {
+		case seen[name]:
+			fault = ErrBadRequest.With("the forecast request has the member %.80q twice", name)
+		case name == "next":
+			r.Next, fault = parseSpan(name, value)
+		case name == "bucket":
+			r.Bucket, fault = parseSpan(name, value)
+		case name == "defaultTtl":
+			r.DefaultTTL, fault = parseDefaultTTL(value)
+			r.WhatIf = true
+		default:
+			fault = ErrBadRequest.With("unknown member %.80q of the forecast request: use next, bucket and defaultTtl", name)
+		}
+		seen[name] = true
+		if fault != nil {
+			return fault
+		}
+		return nil
+	})
+	if fault == nil && err != nil {
+		fault = ErrBadRequest.With(`the forecast request is not JSON like {"next":"24h","bucket":"1h","defaultTtl":3600}, or empty: %v`, err)
+	}
+	return fault
+}
+
+// EnsureDefaults returns r with its zero values filled in.
+func (r ForecastRequest) EnsureDefaults() ForecastRequest {
+	if r.Next == 0 {
+		r.Next = defaultForecast
+	}
+	for i := 0; r.Bucket == 0; i++ {
+		if size := forecastBuckets[i]; r.Next <= chosenBuckets*size || i == len(forecastBuckets)-1 {
+			r.Bucket = size
+		}
+	}
+	return r
+}
+
+// AppendJSON appends r as the body of a request.
+func (r ForecastRequest) AppendJSON(dst []byte) []byte {
+	separator := byte('{')
+	member := func(name string) {
+		dst = append(append(dst, separator), name...)
+		separator = ','
+	}
+	if r.Next != 0 {
+		member(`"next":`)
+		dst = strconv.AppendInt(dst, r.Next, 10)
+	}
+	if r.Bucket != 0 {
+		member(`"bucket":`)
+		dst = strconv.AppendInt(dst, r.Bucket, 10)
+	}
+	if r.WhatIf {
+		member(`"defaultTtl":`)
+		dst = r.DefaultTTL.appendJSON(dst)
+	}
+	if separator == '{' {
+		dst = append(dst, '{')
+	}
+	return append(dst, '}')
+}
+
+// buckets is how many buckets there are at most: where they begin is known only
+// at a time.
+func (r ForecastRequest) buckets() int64 { return (r.Next+r.Bucket-1)/r.Bucket + 1 }
+
+// Buckets returns where the buckets of a forecast at now, in seconds, begin and,
+// at last, where the last one ends. They begin at multiples of their size in UTC,
+// whole weeks on Mondays; but the first at now, and the last ends with what was
+// asked for. Defaults have to be filled in.
+func (r ForecastRequest) Buckets(now int64) []int64 {
+	var offset int64
+	if r.Bucket%week == 0 {
+		offset = 4 * 24 * 3600 // the first Monday of 1970
+	}
+	bounds := make([]int64, 1, r.buckets()+1)
+	bounds[0] = now
+	sinceMultiple := ((now-offset)%r.Bucket + r.Bucket) % r.Bucket
+	for at := now - sinceMultiple + r.Bucket; at < now+r.Next; at += r.Bucket {
+		bounds = append(bounds, at)
+	}
+	return append(bounds, now+r.Next)
+}
+
+// parseSpan reads a length of time: whole seconds as a number, as a string what
+// ParseSpan takes, or null for none.
+func parseSpan(name string, value []byte) (int64, *Error) {
+	if n, ok := parseSeconds(value); ok && n >= 0 {
+		return int64(n), nil // null is 0
+	}
+	if value[0] == '"' {
+		text, err := decodeString(value)
+		if err == nil {
+			var n int64
+			if n, err = ParseSpan(text); err == nil {
+				return n, nil
+			}
+		}
+	}
+	return 0, ErrBadRequest.With("%s %s: use %s", name, Shown(value), spans)
+}
+
+var spans = fmt.Sprintf(`whole seconds from 1 to %d, or a duration like "90s", "24h" or "30d"`, MaxTTL)
+
+// ParseSpan reads a length of time as people write it, 24h, 30d or 3600, and
+// returns its seconds, from 1 to MaxTTL.
+func ParseSpan(text string) (seconds int64, err error) {
+	fault := fmt.Errorf("use %s", spans)
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		seconds = n
+	} else if days, ok := strings.CutSuffix(text, "d"); ok {
+		if seconds, err = strconv.ParseInt(days, 10, 32); err != nil {
+			return 0, fault
+		}
+		seconds *= 24 * 3600
+	} else {
+		d, err := time.ParseDuration(text)
+		if err != nil || d%time.Second != 0 {
+			return 0, fault
+		}
+		seconds = int64(d / time.Second)
+	}
+	if seconds < 1 || seconds > math.MaxInt32 {
+		return 0, fault
+	}
+	return seconds, nil
+}
+
+// Forecast is the reply to a forecast request. Of the live documents, each is
+// counted once: AtOnce, in a bucket, Later or Never. Times are seconds since
+// 1970.
+type Forecast struct {
+	Collection string `json:"collection"`
+	// DefaultTTL is the default by which documents were judged, nil if TTL is off:
+	// that of the collection, or the one that was asked about.
+	DefaultTTL *DefaultTTL `json:"defaultTtl"`
+	WhatIf     bool        `json:"whatIf"` // it was asked about
+	Now        int64       `json:"now"`    // the second by which they were judged
+	Documents  int64       `json:"documents"`
+	// Overdue are past their deadline and not yet in the log: they live no more,
+	// whatever the default becomes.
+	Overdue int64 `json:"overdue"`
+	// AtOnce would expire as soon as the default were what was asked about.
+	AtOnce int64 `json:"atOnce"`
+	Due    int64 `json:"due"`   // before Until
+	Later  int64 `json:"later"` // from Until on
+	Never  int64 `json:"never"`
+
+	Until   int64            `json:"until"`
+	Bucket  int64            `json:"bucket"` // seconds
+	Buckets []ForecastBucket `json:"buckets"`
+}
+
+// ForecastBucket counts the documents whose deadline is in [From, Until). All
+// but the first and the last begin and end at a multiple of the bucket's size.
+type ForecastBucket struct {
+	From  int64 `json:"from"`
+	Until int64 `json:"until"`
+	Due   int64 `json:"due"`
+}
