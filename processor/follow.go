@@ -66,12 +66,13 @@ func lostEnd(db schema.DatabaseName, last, folded uint64) error {
 var errFold = errors.New("fold the log")
 
 // followFrom is one attempt of follow; it returns only with an error. What came
-// together is folded together.
+// together is folded together, and an atomic batch at once: those who read here
+// see all of it or nothing, as at the writer.
 func (p *Processor) followFrom(ctx context.Context, from uint64) error {
 	facts := make([]projections.Fact, 0, foldAtOnce)
 	bytes := 0
 	fold := func() error {
-		if len(facts) == 0 {
+		if len(facts) == 0 || facts[len(facts)-1].More {
 			return nil
 		}
 		if err := p.store.Fold(facts); err != nil {
@@ -86,7 +87,7 @@ func (p *Processor) followFrom(ctx context.Context, from uint64) error {
 	}
 	visit := p.log.whole(from, func(e *schema.Event) error {
 		facts = append(facts, projections.Fact{Event: e})
-		if bytes += len(e.Body); len(facts) == cap(facts) || bytes > foldAtBytes {
+		if bytes += len(e.Body); len(facts) >= foldAtOnce || bytes > foldAtBytes {
 			return fold()
 		}
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -228,6 +229,7 @@ func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body [
 	if ok && strings.HasPrefix(subject, l.db.Events()) {
 		e, err := schema.DecodeEvent(seq, collection, eventType, header.Get, body)
 		if err == nil {
+			e.More = header.Get(jetstreamext.BatchIDHeader) != "" && header.Get(jetstreamext.BatchCommitHeader) == ""
 			return e
 		}
 		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject, "err", err)
@@ -295,7 +297,7 @@ func (l *eventLog) CatchUp(ctx context.Context, store *projections.Store, throug
 	}
 	err := l.Read(ctx, store.Cursor().Seq+1, through, func(e *schema.Event) error {
 		facts = append(facts, projections.Fact{Event: e})
-		if bytes += len(e.Body); len(facts) == cap(facts) || bytes > foldAtBytes {
+		if bytes += len(e.Body); !e.More && (len(facts) >= foldAtOnce || bytes > foldAtBytes) {
 			return fold()
 		}
 		return nil

@@ -72,6 +72,10 @@ type Event struct {
 	Cause      uint64     // sequence in the mutations stream, 0 for none
 	MsgID      string     // Nats-Msg-Id of the mutation that made it, "" for none
 	Body       []byte
+
+	// More says that the next event is of the same atomic batch: between the two
+	// there was never a state.
+	More bool
 }
 
 // Header names of the log and of requests and replies.
