@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -243,40 +242,38 @@ func (s *scene) passLease() time.Time {
 	return time.Now()
 }
 
-// rogue has a processor write that does not know of the lease. Each append of
-// one of the two ends the other's, which then reads what it did not know.
+// rogue has a processor write that does not know of the lease. It can begin while
+// the writer stands still, for less than a lease: then both are certain. The first
+// append of one ends what the other was about to do, which then reads what it did
+// not know.
 func (s *scene) rogue() time.Time {
 	log, err := os.OpenFile(filepath.Join(s.logs, "rogue.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer log.Close()
-	dir := s.t.TempDir()
-	for began := time.Now(); time.Since(began) < 2*lease; {
-		if err := s.write(dir, log); err != nil {
-			s.note("the rogue: %v", err)
-		}
-	}
-	return time.Now()
-}
-
-// write runs a processor without a lease until it fails, or for a while.
-func (s *scene) write(dir string, log io.Writer) error {
-	options := processor.Options{Database: "main", Dir: dir, Replicas: 3, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	options := processor.Options{Database: "main", Dir: s.t.TempDir(), Replicas: 3, Logger: slog.New(slog.NewTextHandler(log, nil))}
 	nc, err := nats.Connect(s.clients.URL(0), processor.ConnectOptions()...)
 	if err != nil {
-		return err
+		s.t.Fatal(err)
 	}
 	defer nc.Close()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	p, err := processor.Start(ctx, processor.Connections{Log: nc, Bulk: nc, Service: nc}, options)
-	if err != nil {
-		return err
+	for range 3 {
+		w := s.writer()
+		w.Signal(syscall.SIGSTOP)
+		ctx, cancel := context.WithTimeout(s.t.Context(), lease/2)
+		p, err := processor.Start(ctx, processor.Connections{Log: nc, Service: nc}, options)
+		cancel()
+		w.Signal(syscall.SIGCONT)
+		if err != nil {
+			s.note("the rogue: %v", err)
+			continue
+		}
+		select {
+		case err = <-p.Failed():
+		case <-time.After(lease):
+		}
+		s.note("the rogue wrote: %v", errors.Join(err, p.Stop()))
 	}
-	select {
-	case err = <-p.Failed():
-	case <-time.After(lease):
-	}
-	return errors.Join(err, p.Stop())
+	return time.Now()
 }
