@@ -83,7 +83,8 @@ func readAck(m *nats.Msg, seq uint64) error {
 // 8, fenced by 6 and 7, a foreign message at 7 would keep out only the first.
 // So an event has an id, made of its sequence and the epoch, and the next one
 // asks for that. Atomic batches cannot ask for one: nothing may be on its way
-// when a batch is appended.
+// when a batch is appended. Where the log is alone, nothing may be on its way
+// at all, and what is not one event is a batch.
 func (l *eventLog) Append(facts []projections.Fact, atomic bool) error {
 	m := l.message
 	bytes := 0
@@ -103,7 +104,7 @@ func (l *eventLog) Append(facts []projections.Fact, atomic bool) error {
 		m.set(jetstream.MsgIDHeader, id)
 		switch {
 		case atomic && i > 0:
-		case !atomic && l.appended != 0 && l.appended == e.Seq-1:
+		case !atomic && !l.alone && l.appended != 0 && l.appended == e.Seq-1:
 			m.set(jetstream.ExpectedLastMsgIDHeader, l.lastID)
 		default:
 			m.set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(e.Seq-1, 10))

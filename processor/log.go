@@ -57,6 +57,11 @@ type eventLog struct {
 	chain    string // starts the ids of the epoch's events
 	appended uint64 // the last sequence of the epoch
 	lastID   string // and its event's id
+	// alone says that only one append may be on its way. Replicated streams
+	// look at the id of the last message too late, when Raft has the next one:
+	// where that does not fit, each replica gives the stream up for good
+	// (nats-server 2.15.2), and one that has caught up knows no last id.
+	alone bool
 	message  *reusedMessage
 }
 
@@ -95,7 +100,9 @@ func findLog(ctx context.Context, c Connections, o Options, create bool) (*event
 	if err := checkLog(l.stream.CachedInfo().Config, db, o.Replicas); err != nil {
 		return nil, err
 	}
-	l.prefix = strings.TrimSuffix(l.stream.CachedInfo().Config.Subjects[0], ">")
+	info := l.stream.CachedInfo()
+	l.alone = info.Config.Replicas > 1 || info.Cluster != nil // which may get replicas later
+	l.prefix = strings.TrimSuffix(info.Config.Subjects[0], ">")
 	l.connected = c.Log.StatusChanged(nats.CONNECTED)
 	l.elected = make(chan struct{}, 1)
 	l.elections, err = c.Log.Subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."+db.LogStream(), func(*nats.Msg) {

@@ -62,14 +62,15 @@ func (w *writer) queue(facts []projections.Fact, atomic bool) {
 // before it is known to be in the log. Single events follow each other closer,
 // but a few do not follow until there are more of them or nothing is on its way:
 // each group costs an acknowledgement and a fold, and where it is synced, a sync.
+// Where the log is alone, nothing follows until all before it is there.
 func (w *writer) send() {
 	for len(w.unsent) > 0 {
 		next := &w.unsent[0]
 		n, under := len(next.facts), len(w.groups)
 		sync := w.options.Durability == Fsync
-		batch := n > 1 && (next.atomic || sync && n >= atomicFrom)
+		batch := n > 1 && (next.atomic || w.log.alone || sync && n >= atomicFrom)
 		switch {
-		case batch && under > 0,
+		case (batch || w.log.alone) && under > 0,
 			sync && under > 0 && (under >= fewGroups || w.groups[under-1].batch),
 			!sync && under >= fewGroups && n < fullGroup:
 			return
