@@ -64,6 +64,12 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 		return 0, err
 	}
 	w.shorter = time.Time{}
+	var facts []projections.Fact // of an atomic batch, so that nobody reads half of it
+	fold := func() error {
+		err := w.store.Fold(facts)
+		facts = facts[:0]
+		return err
+	}
 	var fault error
 	err = w.log.Read(ctx, w.store.Cursor().Seq+1, last, func(e *schema.Event) error {
 		for len(mine) > 0 && mine[0].Seq < e.Seq {
@@ -76,8 +82,14 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 			fault = backoff.Permanent(errSuperseded)
 			return fault
 		}
-		return w.store.Fold([]projections.Fact{{Event: e}})
+		if facts = append(facts, projections.Fact{Event: e}); e.More {
+			return nil
+		}
+		return fold()
 	})
+	if err == nil && len(facts) > 0 {
+		err = fold() // of a log that has lost its end
+	}
 	if errors.Is(err, errHole) {
 		fault = backoff.Permanent(err)
 	}

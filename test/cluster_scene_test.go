@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +66,11 @@ func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
 	for i := range processors {
 		s.processors = append(s.processors, s.start(fmt.Sprint("lapse-", i), i))
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.dump()
+		}
+	})
 	s.waitRoles()
 	mustAsk(t, s.control, 201, "collection.create.beat", `{"defaultTtl":-1}`)
 	mustAsk(t, s.control, 201, "document.create.beat.read", "{}")
@@ -73,6 +79,20 @@ func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
 	})
 	s.reads = startBeats(t, "a read", s.clients, func(int, int) (string, string) { return "document.get.beat.read", "" })
 	return s
+}
+
+// dump has every processor write what its goroutines do into its log, and end.
+func (s *scene) dump() {
+	for _, p := range s.processors {
+		process, err := os.FindProcess(p.PID())
+		if err != nil || process.Signal(syscall.SIGQUIT) != nil {
+			continue
+		}
+		select {
+		case <-p.Ended():
+		case <-time.After(10 * time.Second):
+		}
+	}
 }
 
 // start starts a processor that prefers a node.

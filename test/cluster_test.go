@@ -25,7 +25,7 @@ func TestCluster(t *testing.T) {
 				if len(deck) < 3 {
 					more := slices.Clone(faults)
 					random.Shuffle(len(more), func(i, j int) { more[i], more[j] = more[j], more[i] })
-					deck = append(deck, more...)
+					deck = append(deck, pick(more)...)
 				}
 				n := min(len(deck), (len(faults)+2)/3)
 				s.round(fmt.Sprint("r", round), deck[:n])
