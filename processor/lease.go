@@ -194,12 +194,17 @@ func (l *lease) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = l.put(ctx, l.elapsed(), value)
-	if taken(err) || errors.Is(err, jetstream.ErrNoStreamResponse) {
-		// A renewal may have come without its answer, the bucket may be gone.
-		return l.acquire(ctx, false)
+	patience := min(l.ttl/leaseRenewal, l.left())
+	try, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	if err = l.put(try, l.elapsed(), value); err == nil {
+		return nil
 	}
-	return err
+	// A renewal before may have come, and its answer not; the bucket may be gone,
+	// in which case nobody answers.
+	again, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	return l.acquire(again, false)
 }
 
 // put replaces the value at the revision known. Publishing is what KeyValue does,
@@ -220,7 +225,10 @@ func (l *lease) hold(began time.Duration) { l.until.Store(int64(began + l.ttl)) 
 
 // held tells whether nobody else can have the lease, unless somebody took it by
 // force.
-func (l *lease) held() bool { return l.elapsed() < time.Duration(l.until.Load()) }
+func (l *lease) held() bool { return l.left() > 0 }
+
+// left is how long it is held for certain.
+func (l *lease) left() time.Duration { return time.Duration(l.until.Load()) - l.elapsed() }
 
 // taken tells whether somebody else wrote the key.
 func taken(err error) bool {
@@ -312,9 +320,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		try, cancel := context.WithTimeout(ctx, every)
-		err := l.renew(try)
-		cancel()
+		err := l.renew(ctx)
 		switch {
 		case err == nil:
 			wait.Reset(every)
@@ -325,7 +331,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case !l.held():
 			return fmt.Errorf("%w for %s: %w", errLeaseLost, l.ttl, err)
 		default:
-			wait.Reset(every / leaseRenewal)
+			wait.Reset(min(every/leaseRenewal, l.left()))
 		}
 	}
 }

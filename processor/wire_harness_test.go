@@ -263,7 +263,9 @@ func (w *wire) everything() (events []*schema.Event) {
 	w.t.Helper()
 	log, err := openLog(w.ctx(), w.connections(), Options{}.EnsureDefaults())
 	w.check(err)
-	w.check(log.Read(w.ctx(), 1, w.end(), func(e *schema.Event) error {
+	first, last, err := log.Bounds(w.ctx())
+	w.check(err)
+	w.check(log.Read(w.ctx(), first, last, func(e *schema.Event) error {
 		events = append(events, e)
 		return nil
 	}))

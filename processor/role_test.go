@@ -1,0 +1,653 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+const testLease = 5 * time.Second
+
+// crew are several processors of one database, in a bubble, behind one NATS
+// server. Each serves requests in an account of its own, so that a test can say
+// which one is asked.
+type crew struct {
+	t       *testing.T
+	server  *server.Server
+	members []*member
+}
+
+// member is one of them, with a client that asks it.
+type member struct {
+	*wire
+	logs network // between it and the streams
+}
+
+// inCrew runs test with members of which none has started.
+func inCrew(t *testing.T, members int, test func(*crew)) {
+	t.Helper()
+	forgetTimers()
+	defer forgetTimers()
+	synctest.Test(t, func(t *testing.T) {
+		c := &crew{t: t}
+		so := &server.Options{DontListen: true, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoSigs: true, NoLog: true}
+		config := "accounts {\nLOG { jetstream: enabled, users: [ { user: log, password: x } ] }\n"
+		for i := range members {
+			config += fmt.Sprintf("M%d { users: [ { user: m%d, password: x } ] }\n", i, i)
+		}
+		if err := so.ProcessConfigString(config + "}"); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if c.server, err = server.NewServer(so); err != nil {
+			t.Fatal(err)
+		}
+		c.server.Start()
+		t.Cleanup(func() { c.server.Shutdown(); c.server.WaitForShutdown() })
+		for i := range members {
+			c.members = append(c.members, c.join(i))
+		}
+		test(c)
+	})
+}
+
+func (c *crew) join(i int) *member {
+	c.t.Helper()
+	m := &member{wire: &wire{t: c.t, logs: &logBuffer{}, options: Options{
+		Dir: "projection", Durability: OS, Version: "1.2.3", Lease: testLease, Node: fmt.Sprint("node", i),
+		Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
+	}}}
+	m.options.Logger = slog.New(slog.NewTextHandler(m.wire.logs, nil))
+	m.logs.use(c.server)
+	connect := func(as **nats.Conn, user string, through nats.InProcessConnProvider) {
+		var err error
+		*as, err = nats.Connect("", append(ConnectOptions(), nats.InProcessServer(through), nats.UserInfo(user, "x"))...)
+		m.check(err)
+		c.t.Cleanup((*as).Close)
+	}
+	connect(&m.log, "log", &m.logs)
+	connect(&m.service, fmt.Sprint("m", i), c.server)
+	connect(&m.client, fmt.Sprint("m", i), c.server)
+	c.t.Cleanup(m.stop)
+	return m
+}
+
+// start starts members, the first of which becomes the writer.
+func (c *crew) start() {
+	c.t.Helper()
+	for i, m := range c.members {
+		m.start()
+		if want := []Role{Writer, Standby}[min(i, 1)]; m.processor.Role() != want {
+			c.t.Fatalf("member %d is the %s, want %s\n%s", i, m.processor.Role(), want, m.wire.logs)
+		}
+	}
+}
+
+// becomes waits until the member has a role, and returns how long it took.
+func (m *member) becomes(role Role) time.Duration {
+	m.t.Helper()
+	began := time.Now()
+	for m.processor.Role() != role {
+		if time.Sleep(10 * time.Millisecond); time.Since(began) > patience {
+			m.t.Fatalf("it is not the %s after %s\n%s", role, patience, m.wire.logs)
+		}
+	}
+	return time.Since(began)
+}
+
+// has waits until the member has folded what another has.
+func (m *member) has(other *member) {
+	m.t.Helper()
+	m.check(m.processor.store.Wait(m.ctx(), other.processor.Seq()))
+}
+
+// away tells whether nobody takes what changes something.
+func (m *member) away() bool {
+	m.t.Helper()
+	_, err := m.client.Request("lapse.main.api.document.upsert.c.probe", []byte(`{}`), time.Second)
+	if err != nil && err != nats.ErrNoResponders {
+		m.t.Fatal(err)
+	}
+	return err != nil
+}
+
+// cut has nothing pass between the member and the streams, until mend.
+func (m *member) cut() {
+	m.logs.mu.Lock()
+	defer m.logs.mu.Unlock()
+	for _, c := range m.logs.conns {
+		c.deaf.Store(true)
+		c.mute.Store(true)
+	}
+}
+
+func (m *member) mend() {
+	m.logs.mu.Lock()
+	defer m.logs.mu.Unlock()
+	for _, c := range m.logs.conns {
+		_ = c.Close()
+	}
+	m.logs.conns = nil
+}
+
+// one fails the test unless the log has what has to be in any log: it is as an
+// audit wants it, in that each version ends once.
+func (c *crew) agree() {
+	c.t.Helper()
+	var running []*member
+	for _, m := range c.members {
+		if m.processor != nil {
+			running = append(running, m)
+		}
+	}
+	end := running[0].end()
+	ended := make(map[schema.Version]*schema.Event)
+	for _, e := range running[0].events() {
+		if e.Previous == 0 {
+			continue
+		}
+		if before := ended[e.Previous]; before != nil {
+			c.t.Errorf("version %d ends twice: %s at %d and %s at %d", e.Previous, before.Type, before.Seq, e.Type, e.Seq)
+		}
+		ended[e.Previous] = e
+		if e.Type == schema.DocumentExpired && e.Time < e.Deadline.At*1000 {
+			c.t.Errorf("event %d expires what is due at %d at %d", e.Seq, e.Deadline.At, e.Time)
+		}
+	}
+	digests := make(map[string]bool)
+	for _, m := range running {
+		m.check(m.processor.store.Wait(m.ctx(), end))
+		digests[m.processor.store.Digest().String()] = true
+	}
+	if len(digests) != 1 {
+		c.t.Errorf("the projections differ: %v", digests)
+	}
+}
+
+// TestStandby: a standby answers those who read, of the state that they ask for,
+// and nobody else.
+func TestStandby(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", `{"defaultTtl":60,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+		r := a.want(201, "document.create.c.a", `{"n":1}`)
+		seq := fmt.Sprint(r.seq)
+		if got := b.want(200, "document.get.c.a", "", schema.HeaderMinSeq, seq); string(got.body) != string(r.body) || got.seq < r.seq {
+			t.Errorf("the standby has %s at %d, the writer %s at %d", got, got.seq, r, r.seq)
+		}
+		for tail, body := range map[string]string{"query.c": `{"where":"doc.n == 1","explain":true}`, "query.c ": `{"count":true}`, "collection.get.c": "", "collection.list": "", "history.c.a": "", "forecast.c": ""} {
+			tail = strings.TrimSpace(tail)
+			if want, got := a.want(200, tail, body), b.want(200, tail, body, schema.HeaderMinSeq, seq); string(want.body) != string(got.body) {
+				t.Errorf("%s: the standby says %s, the writer %s", tail, got, want)
+			}
+		}
+		b.want(404, "document.get.c.b", "", schema.HeaderMinSeq, seq)
+		b.want(400, "query.c", `{"limit":0}`)
+		if r := b.ask("document.get.c.a", "", schema.HeaderMinSeq, fmt.Sprint(a.end()+1)); r.code != 504 {
+			t.Errorf("a state that is not there: %s", r)
+		}
+		for member, role := range map[*member]Role{a: Writer, b: Standby} {
+			var status schema.Status
+			m := member.want(200, "status", "")
+			member.check(json.Unmarshal(m.body, &status))
+			if status.Role != string(role) || status.Documents != 1 {
+				t.Errorf("status of the %s: %s", role, m)
+			}
+		}
+		if a.away() || !b.away() {
+			t.Error("writes are taken by the standby, or not by the writer")
+		}
+		// The standby expires nothing, and knows what has expired.
+		time.Sleep(61 * time.Second)
+		b.want(404, "document.get.c.a", "")
+		c.agree()
+	})
+}
+
+// TestStandbyEndpoints: the service says what it is, and what it answers.
+func TestStandbyEndpoints(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		for i, m := range c.members {
+			reply, err := m.client.Request("$SRV.INFO.lapse", nil, time.Second)
+			m.check(err)
+			var info micro.Info
+			m.check(json.Unmarshal(reply.Data, &info))
+			want := map[string]string{"database": "main", "role": string(m.processor.Role()), "log": m.processor.log.Identity(), "node": m.options.Node}
+			if fmt.Sprint(info.Metadata) != fmt.Sprint(want) {
+				t.Errorf("member %d: %v, want %v", i, info.Metadata, want)
+			}
+			var subjects []string
+			for _, e := range info.Endpoints {
+				subjects = append(subjects, strings.TrimPrefix(e.Subject, "lapse.main.api."))
+			}
+			slices.Sort(subjects)
+			wantSubjects := [][]string{{">"}, {"collection.get.>", "collection.list", "document.get.>", "forecast.>", "history.>", "query.>", "status"}}[i]
+			if !slices.Equal(subjects, wantSubjects) {
+				t.Errorf("member %d answers %v, want %v", i, subjects, wantSubjects)
+			}
+		}
+	})
+}
+
+// TestHandOver: a writer that stops hands over at once.
+func TestHandOver(t *testing.T) {
+	inCrew(t, 3, func(c *crew) {
+		c.start()
+		a := c.members[0]
+		a.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		a.want(201, "document.create.c.a", `{}`)
+		began := time.Now()
+		a.stop()
+		var next *member
+		for next == nil {
+			for _, m := range c.members[1:] {
+				if m.processor.Role() == Writer {
+					next = m
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the hand-over took %s", took)
+		}
+		next.want(201, "document.create.c.b", `{}`)
+		next.want(200, "document.get.c.a", "")
+		time.Sleep(11 * time.Second)
+		c.agree()
+		if n := countOf(next.events(), schema.DocumentExpired); n != 2 {
+			t.Errorf("%d documents expired, want 2", n)
+		}
+	})
+}
+
+func countOf(events []*schema.Event, of schema.EventType) (n int) {
+	for _, e := range events {
+		if e.Type == of {
+			n++
+		}
+	}
+	return n
+}
+
+// TestTakeOver: a writer of which nothing is heard is replaced when its lease is
+// over, and cannot write any more. When it is heard again it is a standby.
+func TestTakeOver(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", `{"defaultTtl":3}`)
+		a.want(201, "document.create.c.a", `{"by":"a"}`)
+		b.has(a)
+		a.cut()
+		if took := b.becomes(Writer); took > 2*testLease {
+			t.Errorf("it took %s, and a lease is %s", took, testLease)
+		}
+		b.want(201, "document.create.c.b", `{"by":"b"}`)
+		// Whoever still asks the old one is told that it cannot.
+		if !a.away() {
+			if r := a.ask("document.upsert.c.x", `{"by":"a"}`); r.code != 503 && r.code != 504 {
+				t.Errorf("one that was cut off says %s", r)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		a.mend()
+		a.becomes(Standby)
+		time.Sleep(20 * time.Second) // until it has noticed
+		if a.processor.Role() != Standby || b.processor.Role() != Writer {
+			t.Errorf("they are %s and %s", a.processor.Role(), b.processor.Role())
+		}
+		b.want(201, "document.create.c.c", `{}`)
+		a.has(b)
+		a.want(200, "document.get.c.c", "")
+		time.Sleep(5 * time.Second)
+		c.agree()
+		if n := countOf(b.events(), schema.DocumentExpired); n != 3 {
+			t.Errorf("%d documents expired, want 3", n)
+		}
+	})
+}
+
+// TestTwoWriters: of two that are both certain to be the writer the log takes one.
+// The other steps down, without having been told by anything but the log.
+func TestTwoWriters(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", `{"defaultTtl":3}`)
+		b.has(a)
+		// The key says that the standby has it, which therefore takes over.
+		value, err := json.Marshal(b.processor.lease.mine)
+		a.check(err)
+		js, err := jetstream.New(a.log)
+		a.check(err)
+		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
+		a.check(err)
+		_, err = kv.Put(a.ctx(), leaseKey, value)
+		a.check(err)
+		for b.processor.Role() != Writer || a.processor.Role() != Writer {
+			time.Sleep(time.Millisecond) // for a moment both are
+			if b.processor.Role() == Writer && a.processor.Role() == Standby {
+				break
+			}
+		}
+		var wg sync.WaitGroup
+		for i := range 20 {
+			for _, m := range c.members {
+				wg.Go(func() {
+					_, _ = m.client.Request(fmt.Sprintf("lapse.main.api.document.upsert.c.d%d", i), []byte(`{}`), 10*time.Second)
+				})
+			}
+		}
+		wg.Wait()
+		a.becomes(Standby)
+		b.becomes(Writer)
+		b.want(201, "document.create.c.after", `{}`)
+		time.Sleep(10 * time.Second)
+		c.agree()
+	})
+}
+
+// TestLeaseRemoved: whoever removes the lease, or all of its bucket, harms nothing.
+func TestLeaseRemoved(t *testing.T) {
+	for what, remove := range map[string]func(context.Context, jetstream.JetStream) error{
+		"the key": func(ctx context.Context, js jetstream.JetStream) error {
+			kv, err := js.KeyValue(ctx, "LAPSE_main_LEASE")
+			if err != nil {
+				return err
+			}
+			return kv.Delete(ctx, leaseKey)
+		},
+		"the bucket": func(ctx context.Context, js jetstream.JetStream) error {
+			return js.DeleteKeyValue(ctx, "LAPSE_main_LEASE")
+		},
+	} {
+		inCrew(t, 2, func(c *crew) {
+			c.start()
+			a := c.members[0]
+			a.want(201, "collection.create.c", `{"defaultTtl":3}`)
+			js, err := jetstream.New(a.log)
+			a.check(err)
+			a.check(remove(a.ctx(), js))
+			for range 20 {
+				time.Sleep(time.Second)
+				for _, m := range c.members {
+					if m.processor.Role() == Writer {
+						// It may have lost the lease, and know that now or after this.
+						_, _ = m.client.Request(fmt.Sprintf("lapse.main.api.document.create.c.d%d", time.Now().UnixNano()), []byte(`{}`), time.Second)
+						break
+					}
+				}
+			}
+			writers := 0
+			for _, m := range c.members {
+				if m.processor.Role() == Writer {
+					writers++
+				}
+			}
+			if writers != 1 {
+				t.Errorf("without %s there are %d writers", what, writers)
+			}
+			time.Sleep(5 * time.Second)
+			c.agree()
+			_, err = js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
+			a.check(err)
+		})
+	}
+}
+
+// TestLeaseOfOneThatWas: a lapse that starts again, after a kill, need not wait
+// for the lease that it had.
+func TestLeaseOfOneThatWas(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		a, other := c.members[0], c.members[1]
+		a.start()
+		a.want(201, "collection.create.c", `{}`)
+		// As if it had been killed: the lease stays.
+		killed := a.processor.lease
+		value, err := json.Marshal(killed.mine)
+		a.check(err)
+		a.stop()
+		js, err := jetstream.New(other.log)
+		a.check(err)
+		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
+		a.check(err)
+		_, err = kv.Create(a.ctx(), leaseKey, value, jetstream.KeyTTL(testLease))
+		a.check(err)
+		other.start()
+		if other.processor.Role() != Standby {
+			t.Errorf("another one is the %s", other.processor.Role())
+		}
+		began := time.Now()
+		a.start()
+		if a.processor.Role() != Writer || time.Since(began) > time.Second {
+			t.Errorf("it is the %s after %s", a.processor.Role(), time.Since(began))
+		}
+	})
+}
+
+// TestStandbyCertain: what is overdue at a standby has gone if its expiry is
+// folded, or if nobody can have renewed it; not if its renewal is on the way.
+func TestStandbyCertain(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		ts := a.tsOf(a.want(201, "document.create.c.renewed", `{}`))
+		a.want(201, "document.create.c.gone", `{}`)
+		b.has(a)
+		// The standby hears nothing more of the log for a while.
+		b.cut()
+		sleepUntil(ts+9, 900)
+		a.want(200, "document.upsert.c.renewed", `{"n":2}`)
+		sleepUntil(ts+10, 1)
+		type answer struct {
+			tail string
+			wireReply
+		}
+		answers := make(chan answer, 8)
+		asked := []string{"document.get.c.renewed", "document.get.c.gone", "query.c", "collection.get.c"}
+		for _, tail := range asked {
+			go func() { answers <- answer{tail, b.ask(tail, "")} }()
+		}
+		time.Sleep(time.Second)
+		if len(answers) > 0 {
+			t.Errorf("it does not know, and says %v", <-answers)
+		}
+		b.mend()
+		for range asked {
+			switch r := <-answers; {
+			case r.tail == "document.get.c.renewed" && r.code == 404,
+				r.tail == "document.get.c.gone" && r.code == 200,
+				r.tail == "query.c" && r.code == 200 && !strings.Contains(string(r.body), `"n":2`),
+				r.tail == "collection.get.c" && r.code == 200 && !strings.Contains(string(r.body), `"documents":1`):
+				t.Errorf("%s: %s", r.tail, r)
+			}
+		}
+		// When nobody writes any more, the standby says what has gone all the same.
+		b.has(a)
+		ts = a.tsOf(a.want(201, "document.create.c.last", `{"ttl":2}`))
+		a.want(204, "document.delete.c.renewed", "")
+		b.has(a)
+		a.cut()
+		sleepUntil(ts+2, 1)
+		began := time.Now()
+		b.want(404, "document.get.c.last", "")
+		b.want(404, "document.get.c.last", "")
+		if r := b.want(200, "query.c", `{"count":true}`); string(r.body) != `{"count":0}` {
+			t.Errorf("with nobody to write: %s", r)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("that took %s", took)
+		}
+		if b.processor.Role() != Standby {
+			t.Error("somebody writes already")
+		}
+		a.mend()
+	})
+}
+
+// TestStandbyKeepsUp: what was trimmed goes from a standby's projection, too, and
+// one that is started anew begins with a snapshot.
+func TestStandbyKeepsUp(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		for _, m := range c.members {
+			m.options.Retain, m.options.SnapshotEvery = 20*time.Second, 5*time.Second
+		}
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", `{"defaultTtl":1000}`)
+		for i := range 60 {
+			a.want(201, fmt.Sprintf("document.create.c.d%d", i), `{}`)
+			time.Sleep(time.Second)
+		}
+		first, _, err := a.processor.log.Bounds(a.ctx())
+		a.check(err)
+		if first < 2 {
+			t.Fatalf("the log begins at %d", first)
+		}
+		time.Sleep(10 * time.Second)
+		if got := b.processor.keeper.trimmed.Load(); got < first {
+			t.Errorf("the standby keeps history from %d on, and the log begins at %d", got, first)
+		}
+		if made := b.processor.keeper.made.Load(); made != 0 {
+			t.Errorf("the standby made %d snapshots", made)
+		}
+		b.stop()
+		b.options.Projection.FS = vfs.NewMem()
+		b.start()
+		c.agree()
+	})
+}
+
+// TestStreamsAreChecked: what is in the way is told in a line, and left as it is.
+func TestStreamsAreChecked(t *testing.T) {
+	ok := func(db schema.DatabaseName) jetstream.StreamConfig { return logConfig(db, db.Append()+"secret.") }
+	mutations := func(change func(*jetstream.StreamConfig)) func(context.Context, jetstream.JetStream) error {
+		return func(ctx context.Context, js jetstream.JetStream) error {
+			config := jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}, Duplicates: repeatWindow}
+			change(&config)
+			_, err := js.CreateStream(ctx, config)
+			return err
+		}
+	}
+	log := func(change func(*jetstream.StreamConfig)) func(context.Context, jetstream.JetStream) error {
+		return func(ctx context.Context, js jetstream.JetStream) error {
+			config := ok("main")
+			change(&config)
+			_, err := js.CreateStream(ctx, config)
+			return err
+		}
+	}
+	bucket := func(config jetstream.KeyValueConfig, key, value string) func(context.Context, jetstream.JetStream) error {
+		return func(ctx context.Context, js jetstream.JetStream) error {
+			config.Bucket = "LAPSE_main_LEASE"
+			kv, err := js.CreateKeyValue(ctx, config)
+			if err == nil && key != "" {
+				_, err = kv.PutString(ctx, key, value)
+			}
+			return err
+		}
+	}
+	leases := jetstream.KeyValueConfig{LimitMarkerTTL: time.Minute}
+	for _, one := range []struct {
+		there func(context.Context, jetstream.JetStream) error
+		want  string
+	}{
+		{log(func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }), "LAPSE_main is there and is not a log of lapse: remove it, or serve another --database"},
+		{log(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false }), "LAPSE_main is there and is not a log of lapse"},
+		{log(func(c *jetstream.StreamConfig) { c.Subjects = []string{"orders.>"}; c.SubjectTransform = nil }), "is not a log of lapse"},
+		{log(func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), "LAPSE_main is there with max_age 1h0m0s, and lapse needs that to be unlimited"},
+		{log(func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 }), "max_msgs 1000"},
+		{log(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), "max_msgs_per_subject 5"},
+		{log(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }), "storage memory"},
+		{log(func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute }), "duplicate_window 1m0s"},
+		{log(func(c *jetstream.StreamConfig) { c.DenyDelete, c.AllowMsgTTL = false, true }), "allow_msg_ttl"},
+		{mutations(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "retention workqueue"},
+		{mutations(func(c *jetstream.StreamConfig) { c.Subjects = []string{"lapse.main.mutations.*"} }), "LAPSE_main_MUTATIONS is there and does not take lapse.main.mutations.>"},
+		{mutations(func(c *jetstream.StreamConfig) { c.Name = "MINE" }), "stream MINE takes lapse.main.mutations.>, which is for LAPSE_main_MUTATIONS"},
+		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.>"} }), "stream MINE takes lapse.main."},
+		{bucket(jetstream.KeyValueConfig{}, "", ""), "LAPSE_main_LEASE is there and is not the lease of a lapse (its keys have no ttl)"},
+		{bucket(jetstream.KeyValueConfig{LimitMarkerTTL: time.Minute, TTL: time.Hour}, "", ""), "a ttl of 1h0m0s for all keys"},
+		{bucket(leases, "writer", "me"), `its key writer is "me"`},
+		{bucket(leases, "writer", `{"node":"n"}`), "its key writer is"},
+		{bucket(leases, "color", "blue"), `it has a key "color"`},
+	} {
+		inCrew(t, 1, func(c *crew) {
+			m := c.members[0]
+			js, err := jetstream.New(m.log)
+			m.check(err)
+			m.check(one.there(m.ctx(), js))
+			before := m.streams(js)
+			p, err := Start(m.ctx(), m.connections(), m.options)
+			if err == nil {
+				_ = p.Stop()
+				t.Fatalf("it starts, want %q", one.want)
+			}
+			if !strings.Contains(err.Error(), one.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q, want %q", err, one.want)
+			}
+			if after := m.streams(js); after != before {
+				t.Errorf("%s: changed from\n%s to\n%s", one.want, before, after)
+			}
+		})
+	}
+}
+
+// streams says how all streams are configured.
+func (m *member) streams(js jetstream.JetStream) string {
+	m.t.Helper()
+	var all []string
+	list := js.ListStreams(m.ctx())
+	for info := range list.Info() {
+		text, err := json.Marshal(info.Config)
+		m.check(err)
+		all = append(all, fmt.Sprintf("%s %d", text, info.State.LastSeq))
+	}
+	m.check(list.Err())
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// TestOtherDatabase: of two databases with one name, that answer the same
+// clients, the second does not start.
+func TestOtherDatabase(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		a, b := c.members[0], c.members[1]
+		a.start()
+		// The other has its streams elsewhere: here, in another store.
+		so := &server.Options{DontListen: true, JetStream: true, StoreDir: filepath.Join(t.TempDir(), "other"), NoSigs: true, NoLog: true}
+		other, err := server.NewServer(so)
+		a.check(err)
+		other.Start()
+		defer func() { other.Shutdown(); other.WaitForShutdown() }()
+		log, err := nats.Connect("", nats.InProcessServer(other))
+		a.check(err)
+		defer log.Close()
+		_, err = Start(a.ctx(), Connections{Log: log, Service: a.service}, b.options)
+		if err == nil || !strings.Contains(err.Error(), "another lapse serves a database main that is not this one") {
+			t.Errorf("it says %v", err)
+		}
+		if a.processor.Role() != Writer {
+			t.Error("the first one has stopped to write")
+		}
+	})
+}
