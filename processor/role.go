@@ -30,17 +30,23 @@ type term struct {
 // process of this node had is not waited for.
 func (p *Processor) firstTerm(ctx context.Context) (*term, error) {
 	if p.lease != nil {
-		if err := p.lease.acquire(ctx, true); errors.Is(err, errHeld) {
+		if err := p.lease.acquire(ctx, true); ctx.Err() == nil && notNow(err) {
 			return nil, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("the lease: %w", err)
 		}
 	}
 	t, err := p.lead(ctx)
-	if err != nil && ctx.Err() == nil && p.lease != nil && (errors.Is(err, errHeld) || errors.Is(err, errSuperseded)) {
-		return nil, nil // another one was faster after all
+	if ctx.Err() == nil && p.lease != nil && notNow(err) {
+		return nil, nil
 	}
 	return t, err
+}
+
+// notNow tells whether an error keeps a processor only for now from a term:
+// another one was faster, or JetStream has no leader.
+func notNow(err error) bool {
+	return errors.Is(err, errHeld) || errors.Is(err, errSuperseded) || errors.Is(err, errLeaseLost) || passing(err)
 }
 
 // lead begins a term: it reads the log to its end and moves the fence. Whoever
@@ -172,8 +178,8 @@ func (p *Processor) standBy() *term {
 			return t
 		case p.reading.Err() != nil:
 			return nil
-		case errors.Is(err, errHeld), errors.Is(err, errSuperseded), errors.Is(err, errLeaseLost):
-			p.options.Logger.Warn("another lapse was faster", "err", err)
+		case notNow(err):
+			p.options.Logger.Warn("no term as the writer has begun", "err", err)
 		default:
 			p.fail(err)
 			return nil
