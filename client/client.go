@@ -132,5 +132,9 @@ func (c *Client) Close() {
 	}
 }
 
+// Conn returns the client's connection, which stays as much the client's as it
+// was.
+func (c *Client) Conn() *nats.Conn { return c.nc }
+
 // Database returns the name of the client's database.
 func (c *Client) Database() string { return string(c.database) }

@@ -10,6 +10,9 @@ import (
 // Status is how the process that answered stands.
 type Status = schema.Status
 
+// LatenessObjective is what status tells of how late expiries may be.
+type LatenessObjective = schema.LatenessObjective
+
 // Status asks how the database stands. Any process that serves it may answer.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var status Status

@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +40,7 @@ const (
 // Any goroutine may ask.
 type timekeeper struct {
 	clock  Clock
-	logger *slog.Logger
+	events *EventListener
 	now    atomic.Pointer[instant] // from which time goes on
 
 	mu    sync.Mutex
@@ -54,7 +53,7 @@ type timekeeper struct {
 // newTimekeeper returns one over a log that ends at a time, in ms, 0 if it is
 // empty; unbounded says that nothing in it could expire.
 func newTimekeeper(o Options, end int64, unbounded bool) *timekeeper {
-	k := &timekeeper{clock: o.Clock, logger: o.Logger}
+	k := &timekeeper{clock: o.Clock, events: o.Events}
 	_, elapsed := k.clock()
 	k.guard = newGuard(o.MaxClockStep, o.MaxDowntime, end, unbounded, elapsed)
 	k.publish()
@@ -114,19 +113,18 @@ func (k *timekeeper) check() (now int64, fault *schema.Error) {
 	return k.guard.given.at(elapsed).UnixMilli(), k.fault
 }
 
-// tell says what the guard thinks now, and logs it if it thought otherwise
-// before.
+// tell says what the guard thinks now, also to those who listen if it thought
+// otherwise before.
 func (k *timekeeper) tell(before *doubt, elapsed time.Duration) {
 	switch after := k.guard.doubt; {
 	case after != nil:
 		k.fault = schema.ErrUnavailable.With("writes are refused and nothing expires: %s; set the clock right, or have it accepted as it is (SIGUSR1 to lapse serve, or start it with --accept-clock)", k.guard.reason())
 		if before == nil {
-			k.logger.Error("the clock is not believed: nothing expires and writes are refused until it is right, or accepted by SIGUSR1 or a start with --accept-clock",
-				"why", k.guard.reason(), "off", after.off)
+			k.events.ClockDoubted(ClockDoubt{Why: k.guard.reason(), Off: after.off})
 		}
 	case before != nil:
 		k.fault = nil
-		k.logger.Info("the clock is right again", "after", elapsed-before.began, "refused", k.refused.Load())
+		k.events.ClockBelieved(ClockBelief{After: elapsed - before.began, Refused: k.refused.Load()})
 	}
 }
 
@@ -137,15 +135,12 @@ func (k *timekeeper) accept() {
 	wall, elapsed := k.clock()
 	before := k.guard.doubt
 	if before == nil {
-		k.logger.Info("the clock is believed, there is nothing to accept")
+		k.events.ClockAccepted(ClockAcceptance{Wall: wall, Needless: true})
 		return
 	}
 	k.guard.accept(wall, elapsed)
 	k.fault = nil
-	k.logger.Warn("the clock is accepted as it is", "wall", timestamp(wall), "off", before.off)
-	if still := k.guard.given.floor.Sub(wall); still > 0 {
-		k.logger.Warn("time stands still until the clock gets there: nothing expires before that", "for", still)
-	}
+	k.events.ClockAccepted(ClockAcceptance{Wall: wall, Off: before.off, Still: k.guard.given.floor.Sub(wall)})
 	k.publish()
 }
 

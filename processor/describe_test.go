@@ -3,6 +3,7 @@ package processor
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +62,28 @@ func (w *wire) described(tail string, request, reply *nats.Msg) error {
 		return nil // what was wrong with an operation is told by its result
 	}
 	return conform.Request(operation, request.Header, request.Data)
+}
+
+// beyond are refusals of what a JSON Schema of headers and body cannot see: the
+// subject, the collection's policy, CEL, a member that comes twice, what
+// JSON decoders let pass, another query's cursor.
+var beyond = regexp.MustCompile(`^(collection name|the id|ttl |where: |the cursor)|takes (one name|nothing) after it|and the subject "| twice$|which is for reads by id only|not UTF-8|nested too deep`)
+
+// refusedToo checks that a request that was refused is none that is described,
+// unless what is wrong with it is not for a schema to say.
+func (w *wire) refusedToo(t *testing.T, where, tail, body string, headers []string, r wireReply) {
+	t.Helper()
+	h := make(map[string][]string)
+	for i := 0; i < len(headers); i += 2 {
+		h[headers[i]] = []string{headers[i+1]}
+	}
+	operation, _ := splitOperation(tail)
+	if r.code != 400 || beyond.MatchString(r.message) || !slices.Contains(operationNames[:], operation) {
+		return
+	}
+	if conform.Request(operation, h, []byte(body)) == nil {
+		t.Errorf("%s: by schema/asyncapi.yaml nothing is wrong with %s: %.300s\nwhich was refused: %s", where, tail, body, r.message)
+	}
 }
 
 // TestEventsAreDescribed reads the log as a client does: messages of a consumer.

@@ -23,6 +23,13 @@ const shorterFor = 15 * time.Second
 func (p *Processor) follow(ctx context.Context) error {
 	retry := tryForever(ctx)
 	var shorter time.Time // since when it is
+	var since time.Time   // when the log came out of reach, zero while it is not
+	reached := func() {
+		if !since.IsZero() {
+			p.options.Events.FollowInReach(Return{After: time.Since(since)})
+			since = time.Time{}
+		}
+	}
 	err := backoff.RetryNotify(func() error {
 		last, err := p.log.last(ctx)
 		if err != nil {
@@ -40,7 +47,7 @@ func (p *Processor) follow(ctx context.Context) error {
 			return err
 		}
 		shorter = time.Time{}
-		err = p.followFrom(ctx, folded+1)
+		err = p.followFrom(ctx, folded+1, reached)
 		if p.store.Cursor().Seq > folded {
 			retry.Reset()
 		}
@@ -49,7 +56,10 @@ func (p *Processor) follow(ctx context.Context) error {
 		}
 		return err
 	}, retry, func(err error, wait time.Duration) {
-		p.options.Logger.Warn("the log is out of reach", "err", err, "again", wait)
+		if since.IsZero() {
+			since = time.Now()
+		}
+		p.options.Events.FollowOutOfReach(Outage{Err: err, Since: since, Again: wait})
 	})
 	if ctx.Err() != nil {
 		return nil
@@ -67,8 +77,9 @@ var errFold = errors.New("fold the log")
 
 // followFrom is one attempt of follow; it returns only with an error. What came
 // together is folded together, and an atomic batch at once: those who read here
-// see all of it or nothing, as at the writer.
-func (p *Processor) followFrom(ctx context.Context, from uint64) error {
+// see all of it or nothing, as at the writer. reached is called when the log
+// answers.
+func (p *Processor) followFrom(ctx context.Context, from uint64, reached func()) error {
 	facts := make([]projections.Fact, 0, foldAtOnce)
 	bytes := 0
 	fold := func() error {
@@ -92,7 +103,7 @@ func (p *Processor) followFrom(ctx context.Context, from uint64) error {
 		}
 		return nil
 	})
-	reader := puller{js: p.log.bulk, stream: p.log.db.LogStream(), messages: readAhead, bytes: readAheadBytes, idle: fold, impatient: true}
+	reader := puller{js: p.log.bulk, stream: p.log.db.LogStream(), messages: readAhead, bytes: readAheadBytes, idle: fold, impatient: true, began: reached}
 	return reader.read(ctx, from, func(seq uint64, m *nats.Msg) error {
 		return visit(p.log.decode(seq, m.Subject, m.Header, m.Data))
 	})

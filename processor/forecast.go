@@ -32,9 +32,9 @@ func (r *request) forecast() {
 		r.refuse(fault)
 		return
 	}
-	r.queueQuery(name, "forecast", func(ctx context.Context, w *waitingQuery) (query.Reply, error) {
+	r.queueQuery(name, "forecast", func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error) {
 		f := forecaster{limits: w.options.Query, pace: w.pacer(queryPause * time.Duration(w.options.QueryWorkers))}
-		return f.answer(ctx, w.store, name, ask, w.second)
+		return f.answer(ctx, w.store, name, ask, second)
 	})
 }
 
@@ -49,9 +49,8 @@ type forecaster struct {
 
 var errForecastEntries = errors.New("too much was counted")
 
-// answer makes the reply. now gives the second by which deadlines are judged for
-// a state at a log time, in ms.
-func (f *forecaster) answer(ctx context.Context, store *projections.Store, name schema.CollectionName, ask schema.ForecastRequest, now func(logTime int64) int64) (reply query.Reply, err error) {
+// answer makes the reply.
+func (f *forecaster) answer(ctx context.Context, store *projections.Store, name schema.CollectionName, ask schema.ForecastRequest, now secondFunc) (reply query.Reply, err error) {
 	v, ok, err := store.View(name)
 	if err != nil {
 		return reply, err

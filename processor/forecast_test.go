@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"github.com/lapsedb/lapse/query"
@@ -341,4 +342,42 @@ func TestForecastLimits(t *testing.T) {
 	if _, err := l.reader.Forecast(over, 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrUnavailable) {
 		t.Errorf("at the end: %v", err)
 	}
+}
+
+// TestForecastByStandby: whoever of two is asked says the same, also when a
+// deadline has passed and the writer has not come to it.
+func TestForecastByStandby(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		o := w.options
+		o.Dir, o.Node, o.Projection.FS = "standby", "standby", vfs.NewMem()
+		standby, err := Start(w.ctx(), w.connections(), o)
+		w.check(err)
+		defer func() { w.check(standby.Stop()) }()
+		if role := standby.Role(); role != Standby {
+			t.Fatalf("the second one is a %s", role)
+		}
+		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		seq := w.want(201, "document.create.c.b", `{"ttl":1000}`).seq
+		sleepUntil(ts+9, 500)
+		defer w.holdWriter()()
+		for _, moment := range []struct {
+			second int64
+			body   string
+			want   string // documents, overdue, at once, due, later
+		}{{9, `{}`, "2 0 0 2 0"}, {9, `{"next":1}`, "2 0 0 0 2"}, {9, `{"defaultTtl":5}`, "2 0 1 1 0"}, {10, `{}`, "1 1 0 1 0"}, {10, `{"defaultTtl":null}`, "1 1 0 0 0"}} {
+			sleepUntil(ts+moment.second, 600)
+			before := standby.service.operations.snapshot()["forecast"].Requests
+			for asked := 0; standby.service.operations.snapshot()["forecast"].Requests == before || asked < 8; asked++ {
+				var f schema.Forecast
+				w.check(json.Unmarshal(w.want(200, "forecast.c", moment.body, "Lapse-Min-Seq", fmt.Sprint(seq)).body, &f))
+				if got := fmt.Sprint(f.Documents, f.Overdue, f.AtOnce, f.Due, f.Later); got != moment.want {
+					t.Errorf("%s after %d s: %s, want %s", moment.body, moment.second, got, moment.want)
+				}
+				if asked > 1000 {
+					t.Fatal("the standby is not asked")
+				}
+			}
+		}
+	}, func(o *Options) { o.Lease, o.Node = 5*time.Second, "writer" })
 }

@@ -38,7 +38,8 @@ func (l *eventLog) check(ctx context.Context) error {
 	for _, h := range holes(state.Deleted) {
 		if h.last == state.LastSeq {
 			l.end = h
-			l.logger.Error("the log has lost its end; lapse goes on without. Restore the stream from a copy if that has more", "stream", l.db.LogStream(), "first", h.first, "last", h.last)
+			l.events.LogDamaged(LogDamage{What: "the log has lost its end; lapse goes on without. Restore the stream from a copy if that has more",
+				Stream: l.db.LogStream(), First: h.first, Last: h.last})
 			continue
 		}
 		behind, err := l.Event(ctx, h.last+1)
@@ -54,7 +55,7 @@ func (l *eventLog) check(ctx context.Context) error {
 		if len(lost.Msgs) > 0 && lost.Msgs[0] < state.FirstSeq {
 			text = "the log has lost its beginning; history and consumers lack it. Restore the stream from a copy if that has it"
 		}
-		l.logger.Error(text, "stream", l.db.LogStream(), "bytes", lost.Bytes, "first", state.FirstSeq, "last", state.LastSeq)
+		l.events.LogDamaged(LogDamage{What: text, Stream: l.db.LogStream(), Bytes: lost.Bytes, First: state.FirstSeq, Last: state.LastSeq})
 	}
 	return nil
 }

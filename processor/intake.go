@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -54,9 +53,11 @@ const replyPrefix = "_INBOX."
 func (s *service) handle(m micro.Request) {
 	data := m.Data()
 	defer s.reading.took(len(data))
-	r := &request{service: s, to: m.Reply()}
+	r := &request{service: s, to: m.Reply(), came: time.Now()}
 	if r.to != "" && !strings.HasPrefix(r.to, replyPrefix) {
-		s.noInbox.warn(s.logger, "request refused: its reply subject is no inbox", "subject", m.Subject(), "reply", r.to)
+		s.noInbox.tell(func(more int64) {
+			s.options.Events.ReplyRefused(RefusedReply{Subject: m.Subject(), Reply: r.to, More: more})
+		})
 		return
 	}
 	defer r.recover()
@@ -196,7 +197,7 @@ func (r *reading) wait() {
 	}
 }
 
-// seldom keeps a warning that clients can bring about from filling the log.
+// seldom keeps what clients can bring about from filling the log.
 type seldom struct {
 	said    atomic.Pointer[time.Time] // last
 	skipped atomic.Int64
@@ -204,14 +205,12 @@ type seldom struct {
 
 const seldomEvery = time.Second
 
-func (s *seldom) warn(to *slog.Logger, what string, args ...any) {
+// tell calls say, unless it was just called, with how often it was not since.
+func (s *seldom) tell(say func(more int64)) {
 	now, said := time.Now(), s.said.Load()
 	if said != nil && now.Sub(*said) < seldomEvery || !s.said.CompareAndSwap(said, &now) {
 		s.skipped.Add(1)
 		return
 	}
-	if n := s.skipped.Swap(0); n > 0 {
-		args = append(args, "more", n)
-	}
-	to.Warn(what, args...)
+	say(s.skipped.Swap(0))
 }

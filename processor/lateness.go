@@ -2,6 +2,7 @@ package processor
 
 import (
 	"sync"
+	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
@@ -14,7 +15,14 @@ type lateness struct {
 	mu      sync.Mutex
 	windows *hdrhistogram.WindowedHistogram
 	window  int64 // the current window's number
+
+	// What the objective is about is counted exactly, in the same windows.
+	objective int64 // ms
+	counts    [latenessWindows]latenessCount
+	count     int // the current one of counts
 }
+
+type latenessCount struct{ expired, late int64 }
 
 const (
 	latenessWindows  = 6
@@ -22,8 +30,8 @@ const (
 	latenessMaxMs    = 10 * 365 * 24 * 3600 * 1000
 )
 
-func newLateness() *lateness {
-	return &lateness{windows: hdrhistogram.NewWindowed(latenessWindows, 0, latenessMaxMs, 2)}
+func newLateness(objective time.Duration) *lateness {
+	return &lateness{windows: hdrhistogram.NewWindowed(latenessWindows, 0, latenessMaxMs, 2), objective: objective.Milliseconds()}
 }
 
 // record notes an expiry at log time now that came late ms after it was due.
@@ -32,6 +40,11 @@ func (l *lateness) record(now, late int64) {
 	defer l.mu.Unlock()
 	l.rotate(now)
 	_ = l.windows.Current.RecordValue(min(max(late, 0), latenessMaxMs))
+	n := &l.counts[l.count]
+	n.expired++
+	if late > l.objective {
+		n.late++
+	}
 }
 
 // rotate drops the windows that are past at now.
@@ -39,6 +52,8 @@ func (l *lateness) rotate(now int64) {
 	window := now / latenessWindowMs
 	for steps := min(window-l.window, latenessWindows); steps > 0; steps-- {
 		l.windows.Rotate()
+		l.count = (l.count + 1) % latenessWindows
+		l.counts[l.count] = latenessCount{}
 	}
 	l.window = max(l.window, window)
 }
@@ -50,4 +65,22 @@ func (l *lateness) at(now int64) schema.Lateness {
 	l.rotate(now)
 	h := l.windows.Merge()
 	return schema.Lateness{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99), Max: h.Max()}
+}
+
+// kept returns how well the objective was kept over the minute before now, in
+// ms; oldest is the second since which a document is overdue, 0 if none is.
+func (l *lateness) kept(now, oldest int64) *schema.LatenessObjective {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rotate(now)
+	o := &schema.LatenessObjective{Ms: l.objective, Share: schema.LatenessShare}
+	for _, n := range l.counts {
+		o.Expired += n.expired
+		o.Late += n.late
+	}
+	if oldest != 0 {
+		o.OverdueMs = max(0, now-oldest*1000)
+	}
+	o.Judge()
+	return o
 }

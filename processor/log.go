@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,7 +27,7 @@ type eventLog struct {
 	js     jetstream.JetStream
 	bulk   jetstream.JetStream // over another connection, to read much
 	stream jetstream.Stream
-	logger *slog.Logger
+	events *EventListener
 
 	// connected tells when the connection is back that was lost, and with it
 	// perhaps acknowledgements.
@@ -61,8 +60,8 @@ type eventLog struct {
 	// look at the id of the last message too late, when Raft has the next one:
 	// where that does not fit, each replica gives the stream up for good
 	// (nats-server 2.15.2), and one that has caught up knows no last id.
-	alone bool
-	message  *reusedMessage
+	alone   bool
+	message *reusedMessage
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
@@ -86,7 +85,7 @@ func findLog(ctx context.Context, c Connections, o Options, create bool) (*event
 		return nil, err
 	}
 	db := o.Database
-	l := &eventLog{db: db, nc: c.Log, js: js, bulk: bulk, logger: o.Logger, message: newReusedMessage(), written: new(atomic.Uint64)}
+	l := &eventLog{db: db, nc: c.Log, js: js, bulk: bulk, events: o.Events.EnsureDefaults(), message: newReusedMessage(), written: new(atomic.Uint64)}
 	l.stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
 		l.stream, err = createLog(ctx, js, db, 1, o.Replicas)
@@ -101,7 +100,7 @@ func findLog(ctx context.Context, c Connections, o Options, create bool) (*event
 		return nil, err
 	}
 	info := l.stream.CachedInfo()
-	l.alone = info.Config.Replicas > 1 || info.Cluster != nil // which may get replicas later
+	l.alone = info.Config.Replicas > 1 || info.Cluster != nil && info.Cluster.Name != "" // which may get replicas later
 	l.prefix = strings.TrimSuffix(info.Config.Subjects[0], ">")
 	l.connected = c.Log.StatusChanged(nats.CONNECTED)
 	l.elected = make(chan struct{}, 1)
@@ -239,9 +238,9 @@ func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body [
 			e.More = header.Get(jetstreamext.BatchIDHeader) != "" && header.Get(jetstreamext.BatchCommitHeader) == ""
 			return e
 		}
-		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject, "err", err)
+		l.events.ForeignMessage(Foreign{Seq: seq, Subject: subject, Err: err})
 	} else {
-		l.logger.Warn("foreign message in the log skipped", "seq", seq, "subject", subject)
+		l.events.ForeignMessage(Foreign{Seq: seq, Subject: subject})
 	}
 	return &schema.Event{Seq: seq, Body: body}
 }

@@ -2,87 +2,377 @@ package processor
 
 import (
 	"context"
+	"runtime"
+	"sync"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Collector returns the processor's metrics. Collecting them costs what a
-// status request does.
-func (p *Processor) Collector() prometheus.Collector { return &collector{p.service, p.keeper} }
+// Collector returns the processor's metrics.
+func (p *Processor) Collector() prometheus.Collector { return p.options.Monitor }
 
-type collector struct {
-	*service
-	keeper *keeper
-}
-
+// What is looked up when metrics are collected.
 var (
-	metricSeq       = describe("log_sequence", "Last sequence of the log that is folded.")
+	metricInfo  = describe("build_info", "Always 1; the labels say what runs.", "version", "go_version")
+	metricReady = describe("ready", "Whether requests are served as they should be; /readyz says why not.")
+	metricRole  = describe("role", "1 for the role that the process has.", "role")
+
+	metricFolded    = describe("folded_sequence", "Last sequence of the log that is folded.")
+	metricEnd       = describe("log_last_sequence", "Last sequence of the log; left out while the log does not answer.")
+	metricFirst     = describe("log_first_sequence", "First sequence of the log; left out while the log does not answer.")
+	metricLag       = describe("fold_lag_events", "Sequences of the log that are not folded; left out while the log does not answer.")
+	metricLagTime   = describe("fold_lag_seconds", "For how long the log is known to hold what is not folded.")
+	metricTime      = describe("log_time_seconds", "Log time of the last event folded, since 1970.")
+	metricCatchUp   = describe("catch_up_ratio", "How much of the log was folded at the start, from 0 to 1.")
 	metricDocuments = describe("documents", "Live documents.")
+	metricBytes     = describe("documents_bytes", "Bytes of live documents.")
 	metricPending   = describe("documents_pending_expiry", "Live documents with a deadline.")
 	metricOverdue   = describe("documents_overdue", "Documents past their deadline whose expiry is not yet in the log.")
-	metricLateness  = describe("expiry_lateness_seconds", "Log time of DocumentExpired minus the moment it became due, over the last minute.", "quantile")
-	metricBehind    = describe("mutations_behind", "Mutations in the stream that are not yet judged.")
+	metricNumber    = describe("collections", "Collections.")
+	metricBehind    = describe("mutations_behind", "Mutations in the stream that are not yet judged; left out while it does not answer.")
 	metricForeign   = describe("log_foreign_messages_total", "Messages in the log that were skipped, not being lapse's.")
-	metricRequests  = describe("requests_total", "Requests answered.", "operation")
-	metricErrors    = describe("request_errors_total", "Requests answered with an error.", "operation")
-	metricFirst     = describe("log_first_sequence", "First sequence of the log, as of the last look at the retention.")
-	metricSnapshots = describe("snapshots_made_total", "Snapshots made and verified as often as serve was told to.")
+	metricAppended  = describe("log_appended_bytes_total", "Bytes of the bodies that this process appended.")
+	metricInFlight  = describe("events_in_flight", "Events decided and not yet folded.")
+
+	metricRequests = describe("requests_total", "Requests answered.", "operation", "code")
+	metricQueue    = describe("queue_length", "What waits in a queue.", "queue")
+	metricQueueCap = describe("queue_capacity", "What has room in a queue; beyond it requests are refused with 429.", "queue")
+	metricHeld     = describe("requests_held_bytes", "Bytes of requests that have no reply yet.")
+
+	metricRoles     = describe("role_changes_total", "How often the role changed.")
+	metricFences    = describe("fence_moves_total", "How often this process moved the fence, as the writer does when it starts and when it recovers.")
+	metricFailures  = describe("append_failures_total", "Appends that failed or were not acknowledged in time.")
+	metricAway      = describe("log_out_of_reach", "Whether the process waits for the log.")
+	metricOutages   = describe("log_outages_total", "How often the process found the log out of reach.")
+	metricFaults    = describe("request_failures_total", "Requests that failed for a reason of lapse's own.")
+	metricSlow      = describe("slow_total", "Appends, folds and requests that took longer than a second.")
+	metricRemade    = describe("projection_remakes_total", "Projections that did not fit the log and were made anew.")
+	metricUseless   = describe("snapshots_useless_total", "Snapshots that the projection could not be made of.")
+	metricMade      = describe("snapshots_made_total", "Snapshots made and verified as often as serve was told to.")
+	metricSnapTime  = describe("snapshot_last_time_seconds", "When the newest sound snapshot was made, since 1970; 0 if there is none. Left out where none are made.")
+	metricSnapSeq   = describe("snapshot_last_sequence", "Up to where the log is in the newest snapshot.")
+	metricSnapBytes = describe("snapshot_last_bytes", "Size of the newest snapshot.")
 	metricKept      = describe("retention_failures_total", "Rounds of snapshots and retention that failed; the log is kept whole then.")
-	metricSuspect   = describe("clock_suspect", "Whether the clock is not believed: nothing expires then and writes are refused.")
-	metricOffset    = describe("clock_offset_seconds", "How far the clock is ahead of what it should say.")
-	metricRefused   = describe("clock_refused_total", "Requests refused because the clock was not believed.")
-	metricUp        = describe("up", "Whether the status could be read.")
+
+	metricSuspect = describe("clock_suspect", "Whether the clock is not believed: nothing expires then and writes are refused.")
+	metricOffset  = describe("clock_offset_seconds", "How far the clock is ahead of what it should say.")
+	metricRefused = describe("clock_refused_total", "Requests refused because the clock was not believed.")
+
+	metricConnected  = describe("nats_connected", "Whether a connection to NATS is there.", "connection")
+	metricReconnects = describe("nats_reconnects_total", "How often a connection to NATS was made again.", "connection")
+	metricNATSIn     = describe("nats_received_bytes_total", "Bytes of messages received from NATS.", "connection")
+	metricNATSOut    = describe("nats_sent_bytes_total", "Bytes of messages sent to NATS.", "connection")
+	metricNATSInMsg  = describe("nats_received_messages_total", "Messages received from NATS.", "connection")
+	metricNATSOutMsg = describe("nats_sent_messages_total", "Messages sent to NATS.", "connection")
+
+	metricDisk        = describe("projection_bytes", "Bytes of the projection's files.")
+	metricAvailable   = describe("projection_disk_available_bytes", "Bytes that the disk of the projection has left.")
+	metricTotal       = describe("projection_disk_size_bytes", "Bytes that the disk of the projection has.")
+	metricDebt        = describe("projection_compaction_debt_bytes", "Bytes that Pebble has to compact until it is even.")
+	metricAmp         = describe("projection_read_amplification", "Places that Pebble looks in for a key.")
+	metricL0          = describe("projection_l0_files", "Files of Pebble that overlap.")
+	metricL0Levels    = describe("projection_l0_sublevels", "Levels among those; writes stop at 24.")
+	metricMemTable    = describe("projection_memtable_bytes", "Bytes folded and not yet flushed.")
+	metricCache       = describe("projection_cache_bytes", "Bytes of the projection in memory.")
+	metricHits        = describe("projection_cache_hits_total", "Blocks found in memory.")
+	metricMisses      = describe("projection_cache_misses_total", "Blocks read from disk.")
+	metricFlushes     = describe("projection_flushes_total", "Flushes of what was folded.")
+	metricCompactions = describe("projection_compactions_total", "Compactions.")
 )
 
+var described []*prometheus.Desc
+
 func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("lapse_"+name, help, append([]string{"database"}, labels...), nil)
+	d := prometheus.NewDesc("lapse_"+name, help, append([]string{"database"}, labels...), nil)
+	described = append(described, d)
+	return d
 }
 
 // Describe implements prometheus.Collector.
-func (c *collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{metricSeq, metricDocuments, metricPending, metricOverdue, metricLateness,
-		metricBehind, metricForeign, metricRequests, metricErrors, metricFirst, metricSnapshots, metricKept,
-		metricSuspect, metricOffset, metricRefused, metricUp} {
+func (m *Monitor) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range described {
 		descs <- d
+	}
+	for _, c := range m.all {
+		c.Describe(descs)
 	}
 }
 
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(metrics chan<- prometheus.Metric) {
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(d, kind, value, append([]string{string(c.options.Database)}, labels...)...)
+// sending sends what is looked up.
+type sending struct {
+	to       chan<- prometheus.Metric
+	database string
+}
+
+func (s sending) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	s.to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{s.database}, labels...)...)
+}
+
+func (s sending) count(d *prometheus.Desc, value uint64, labels ...string) {
+	s.to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), append([]string{s.database}, labels...)...)
+}
+
+func (s sending) flag(d *prometheus.Desc, value bool, labels ...string) {
+	number := 0.
+	if value {
+		number = 1
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, statusTimeout)
-	defer cancel()
-	status, err := c.Status(ctx)
-	if err != nil {
-		send(metricUp, prometheus.GaugeValue, 0)
+	s.gauge(d, number, labels...)
+}
+
+// Collect implements prometheus.Collector. It costs little, and asks NATS for
+// the ends of two streams: documents are counted so seldom that it takes no more
+// than a fiftieth of the time, however many are overdue.
+func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
+	for _, c := range m.all {
+		c.Collect(metrics)
+	}
+	s := sending{metrics, string(m.database)}
+	s.flag(metricReady, len(m.Ready()) == 0)
+	m.mu.Lock()
+	state, connections := m.state, make(map[string]*nats.Conn, len(m.state.connections))
+	for name, c := range m.state.connections {
+		connections[name] = c.nc
+	}
+	m.mu.Unlock()
+	for _, role := range []Role{Writer, Standby} {
+		s.flag(metricRole, state.role == role, string(role))
+	}
+	s.told(&state)
+	s.count(metricSlow, m.slowed.Load())
+	for name, nc := range connections {
+		s.connection(name, nc)
+	}
+	p, done := m.use()
+	defer done()
+	if p == nil {
+		ratio := 0.
+		if end := state.progress.End; end > 0 {
+			ratio = float64(state.progress.Seq) / float64(end)
+		}
+		s.gauge(metricCatchUp, ratio)
 		return
 	}
-	send(metricUp, prometheus.GaugeValue, 1)
-	send(metricSeq, prometheus.CounterValue, float64(status.Seq))
-	send(metricDocuments, prometheus.GaugeValue, float64(status.Documents))
-	send(metricPending, prometheus.GaugeValue, float64(status.PendingExpiry))
-	send(metricOverdue, prometheus.GaugeValue, float64(status.Overdue))
-	send(metricLateness, prometheus.GaugeValue, float64(status.LatenessMs.P50)/1000, "0.5")
-	send(metricLateness, prometheus.GaugeValue, float64(status.LatenessMs.P99)/1000, "0.99")
-	send(metricLateness, prometheus.GaugeValue, float64(status.LatenessMs.Max)/1000, "1")
-	send(metricBehind, prometheus.GaugeValue, float64(status.MutationsBehind))
-	send(metricForeign, prometheus.CounterValue, float64(c.store.Cursor().Foreign))
-	if c.options.SnapshotEvery > 0 {
-		send(metricFirst, prometheus.GaugeValue, float64(c.keeper.trimmed.Load()))
-		send(metricSnapshots, prometheus.CounterValue, float64(c.keeper.made.Load()))
-		send(metricKept, prometheus.CounterValue, float64(c.keeper.failed.Load()))
+	s.gauge(metricCatchUp, 1)
+	s.gauge(metricInfo, 1, p.options.Version, runtime.Version())
+	s.gauge(metricInFlight, float64(m.pending.Load()))
+	m.collectLog(s, p)
+	m.collectDocuments(s, p)
+	s.requests(p.service)
+	s.clock(p)
+	s.projection(p)
+	if p.options.SnapshotEvery > 0 {
+		s.snapshots(p)
 	}
-	suspect := 0.
-	if status.Clock.Suspect {
-		suspect = 1
+}
+
+// told sends the counts of events.
+func (s sending) told(h *health) {
+	n := &h.counts
+	s.count(metricRoles, n.roleChanges)
+	s.count(metricFences, n.fenceMoves)
+	s.count(metricFailures, n.appendFailures)
+	s.count(metricOutages, n.logOutages)
+	s.count(metricFaults, n.requestFailures)
+	s.count(metricRemade, n.projectionsRemade)
+	s.count(metricUseless, n.snapshotsUseless)
+	s.flag(metricAway, !h.logSince.IsZero())
+}
+
+func (s sending) connection(name string, nc *nats.Conn) {
+	stats := nc.Stats()
+	s.flag(metricConnected, nc.IsConnected(), name)
+	s.count(metricReconnects, stats.Reconnects, name)
+	s.count(metricNATSIn, stats.InBytes, name)
+	s.count(metricNATSOut, stats.OutBytes, name)
+	s.count(metricNATSInMsg, stats.InMsgs, name)
+	s.count(metricNATSOutMsg, stats.OutMsgs, name)
+}
+
+func (s sending) requests(from *service) {
+	for i := range from.answers {
+		for code := range from.answers[i] {
+			if n := from.answers[i][code].Load(); n > 0 {
+				s.count(metricRequests, n, operationName(i), codeName(code))
+			}
+		}
 	}
-	send(metricSuspect, prometheus.GaugeValue, suspect)
-	send(metricOffset, prometheus.GaugeValue, float64(status.Clock.OffByMs)/1000)
-	send(metricRefused, prometheus.CounterValue, float64(status.Clock.Refused))
-	for operation, n := range c.operations.snapshot() {
-		send(metricRequests, prometheus.CounterValue, float64(n.Requests), operation)
-		send(metricErrors, prometheus.CounterValue, float64(n.Errors), operation)
+	for _, q := range []struct {
+		name          string
+		length, place int
+	}{
+		{"arrivals", len(from.arrivals), cap(from.arrivals)},
+		{"changes", len(from.changes), cap(from.changes)},
+		{"gets", len(from.gets), cap(from.gets)},
+		{"looks", len(from.looks), cap(from.looks)},
+		{"bodies", len(from.bodies), cap(from.bodies)},
+		{"queries", len(from.queries), cap(from.queries)},
+		{"wishes", len(from.writer.wishes), cap(from.writer.wishes)},
+		{"mutations", len(from.writer.mutations), cap(from.writer.mutations)},
+		{"waiting", int(from.waiting.Load()), maxWaiting},
+	} {
+		s.gauge(metricQueue, float64(q.length), q.name)
+		s.gauge(metricQueueCap, float64(q.place), q.name)
 	}
+	s.gauge(metricHeld, float64(from.held.Load()))
+}
+
+func (s sending) clock(p *Processor) {
+	clock := p.service.clock.status()
+	s.flag(metricSuspect, clock.Suspect)
+	s.gauge(metricOffset, float64(clock.OffByMs)/1000)
+	s.count(metricRefused, clock.Refused)
+}
+
+func (s sending) projection(p *Processor) {
+	h := p.store.Health()
+	s.gauge(metricDisk, float64(h.Bytes))
+	if h.Total > 0 {
+		s.gauge(metricAvailable, float64(h.Available))
+		s.gauge(metricTotal, float64(h.Total))
+	}
+	s.gauge(metricDebt, float64(h.CompactionDebt))
+	s.gauge(metricAmp, float64(h.ReadAmplification))
+	s.gauge(metricL0, float64(h.L0Files))
+	s.gauge(metricL0Levels, float64(h.L0Sublevels))
+	s.gauge(metricMemTable, float64(h.MemTableBytes))
+	s.gauge(metricCache, float64(h.CacheBytes))
+	s.count(metricHits, uint64(h.CacheHits))
+	s.count(metricMisses, uint64(h.CacheMisses))
+	s.count(metricFlushes, uint64(h.Flushes))
+	s.count(metricCompactions, uint64(h.Compactions))
+}
+
+// snapshots sends what retention did, which only the process knows that
+// keeps snapshots.
+func (s sending) snapshots(p *Processor) {
+	s.count(metricMade, uint64(p.keeper.made.Load()))
+	s.count(metricKept, uint64(p.keeper.failed.Load()))
+	newest := p.keeper.newest.Load()
+	if newest == nil {
+		s.gauge(metricSnapTime, 0)
+		return
+	}
+	s.gauge(metricSnapTime, float64(newest.Created)/1000)
+	s.gauge(metricSnapSeq, float64(newest.Seq))
+	s.gauge(metricSnapBytes, float64(newest.Bytes))
+}
+
+// sampler keeps what is looked up so that it is not looked up too often.
+type sampler struct {
+	sampling sync.Mutex
+	counted  tallies
+
+	lookedAt    time.Time // when streams were asked
+	ends        streamEnds
+	known       bool
+	target      uint64 // an end of the log that was not folded when it was seen
+	targetSince time.Time
+}
+
+// tallies are the counts of all collections.
+type tallies struct {
+	documents, bytes, pending, overdue int64
+	at                                 time.Time
+	took                               time.Duration
+	ok                                 bool
+}
+
+// countShare is what part of the time documents are counted at most.
+const countShare = 50
+
+// collectDocuments sends the counts of documents, if need be those of a while
+// ago.
+func (m *Monitor) collectDocuments(s sending, p *Processor) {
+	m.sampling.Lock()
+	defer m.sampling.Unlock()
+	collections := p.store.Collections()
+	if n := &m.counted; !n.ok || time.Since(n.at) >= countShare*n.took {
+		fresh := tallies{at: time.Now(), ok: true}
+		for _, c := range collections {
+			n, err := p.service.count(c)
+			if err != nil {
+				fresh.ok = false
+				break
+			}
+			fresh.documents += n.Documents
+			fresh.bytes += n.Bytes
+			fresh.pending += n.Pending
+			fresh.overdue += n.Overdue
+		}
+		fresh.took = time.Since(fresh.at)
+		*n = fresh
+	}
+	if !m.counted.ok {
+		return
+	}
+	s.gauge(metricNumber, float64(len(collections)))
+	s.gauge(metricDocuments, float64(m.counted.documents))
+	s.gauge(metricBytes, float64(m.counted.bytes))
+	s.gauge(metricPending, float64(m.counted.pending))
+	s.gauge(metricOverdue, float64(m.counted.overdue))
+}
+
+// streamEnds are where the log and the mutations end.
+type streamEnds struct{ first, last, behind uint64 }
+
+const (
+	// endsTimeout bounds what collecting waits for NATS.
+	endsTimeout = time.Second
+	// endsFor is how long an answer does.
+	endsFor = time.Second
+)
+
+// collectLog sends how the projection stands to the log.
+func (m *Monitor) collectLog(s sending, p *Processor) {
+	m.sampling.Lock()
+	defer m.sampling.Unlock()
+	if time.Since(m.lookedAt) >= endsFor {
+		m.ends, m.known = streamEndsOf(p)
+		m.lookedAt = time.Now()
+	}
+	cursor := p.store.Cursor()
+	s.gauge(metricFolded, float64(cursor.Seq))
+	s.gauge(metricTime, float64(cursor.Time)/1000)
+	s.count(metricForeign, cursor.Foreign)
+	s.count(metricAppended, p.log.written.Load())
+	if m.known {
+		s.gauge(metricEnd, float64(m.ends.last))
+		s.gauge(metricFirst, float64(m.ends.first))
+		s.gauge(metricLag, float64(m.ends.last-min(cursor.Seq, m.ends.last)))
+		s.gauge(metricBehind, float64(m.ends.behind))
+	}
+	s.gauge(metricLagTime, m.behind(cursor.Seq).Seconds())
+}
+
+// behind returns for how long an end of the log that was seen is not folded.
+func (m *Monitor) behind(folded uint64) time.Duration {
+	if folded >= m.target {
+		m.target = 0
+		if m.known && m.ends.last > folded {
+			m.target, m.targetSince = m.ends.last, m.lookedAt
+		}
+	}
+	if m.target == 0 {
+		return 0
+	}
+	return time.Since(m.targetSince)
+}
+
+// streamEndsOf asks NATS, if it is there.
+func streamEndsOf(p *Processor) (ends streamEnds, ok bool) {
+	if !p.log.nc.IsConnected() {
+		return ends, false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endsTimeout)
+	defer cancel()
+	var mutationsErr error
+	var asking sync.WaitGroup
+	asking.Go(func() { ends.behind, mutationsErr = p.service.mutations.Behind(ctx, p.store.Cursor().Mutations) })
+	var err error
+	ends.first, ends.last, err = p.log.Bounds(ctx)
+	asking.Wait()
+	return ends, err == nil && mutationsErr == nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -23,7 +22,7 @@ type mutationStream struct {
 	db     schema.DatabaseName
 	bulk   jetstream.JetStream // reads
 	stream jetstream.Stream
-	logger *slog.Logger
+	events *EventListener
 }
 
 // mutationsAhead bounds what is read of the stream before it is decided.
@@ -37,7 +36,7 @@ const (
 // the log says was judged.
 func openMutations(ctx context.Context, log *eventLog, judged uint64, replicas int) (*mutationStream, error) {
 	db := log.db
-	s := &mutationStream{db: db, bulk: log.bulk, logger: log.logger}
+	s := &mutationStream{db: db, bulk: log.bulk, events: log.events}
 	name := db.MutationStream()
 	var err error
 	s.stream, err = log.js.Stream(ctx, name)
@@ -101,21 +100,31 @@ func (s *mutationStream) Trim(ctx context.Context, judged uint64) error {
 // run reads mutations after sequence last into out, in order, until ctx ends.
 func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schema.Mutation) {
 	retry := tryForever(ctx)
+	var since time.Time // when they came out of reach, zero while they are not
 	_ = backoff.RetryNotify(func() error {
 		before := last
-		err := s.read(ctx, &last, out)
+		err := s.read(ctx, &last, out, func() {
+			if !since.IsZero() {
+				s.events.MutationsInReach(Return{After: time.Since(since)})
+				since = time.Time{}
+			}
+		})
 		if last > before {
 			retry.Reset()
 		}
 		return err
 	}, retry, func(err error, wait time.Duration) {
-		s.logger.Warn("mutations are out of reach", "err", err, "again", wait)
+		if since.IsZero() {
+			since = time.Now()
+		}
+		s.events.MutationsOutOfReach(Outage{Err: err, Since: since, Again: wait})
 	})
 }
 
-// read is one attempt of run; it returns only with an error.
-func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation) error {
-	p := puller{js: s.bulk, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes, impatient: true}
+// read is one attempt of run; it returns only with an error. reached is called
+// when there is a consumer.
+func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation, reached func()) error {
+	p := puller{js: s.bulk, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes, impatient: true, began: reached}
 	return p.read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
 		mutation := schema.NewMutation(strings.TrimPrefix(m.Subject, s.db.Mutations()), m.Data)
 		mutation.Cause, mutation.Recorded = seq, true

@@ -3,7 +3,6 @@ package processor
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 )
 
 // operationNames are what may follow lapse.<db>.api. in a subject.
@@ -24,21 +23,26 @@ func splitOperation(tail string) (op, rest string) {
 	return op, rest
 }
 
-// operations counts requests by operation, for $SRV.STATS.
+// operations counts requests by operation and code, for $SRV.STATS and metrics.
 type operations struct {
-	counts [len(operationNames) + 1]struct{ requests, errors atomic.Uint64 }
+	answers [len(operationNames) + 1]codes
 }
 
-func (o *operations) count(op string, failed bool) {
-	// An unknown operation is counted behind the last one.
+// operationIndex is where an operation is counted: an unknown one behind the
+// last.
+func operationIndex(op string) int {
 	i := slices.Index(operationNames[:], op)
 	if i < 0 {
 		i = len(operationNames)
 	}
-	o.counts[i].requests.Add(1)
-	if failed {
-		o.counts[i].errors.Add(1)
+	return i
+}
+
+func operationName(i int) string {
+	if i < len(operationNames) {
+		return operationNames[i]
 	}
+	return "unknown"
 }
 
 type operationStats struct {
@@ -49,13 +53,38 @@ type operationStats struct {
 func (o *operations) snapshot() map[string]operationStats {
 	all := make(map[string]operationStats)
 	for i := range len(operationNames) + 1 {
-		name := "unknown"
-		if i < len(operationNames) {
-			name = operationNames[i]
+		var n operationStats
+		for code := range o.answers[i] {
+			count := o.answers[i][code].Load()
+			n.Requests += count
+			if code == len(replyCodes) || replyCodes[code] >= 400 {
+				n.Errors += count
+			}
 		}
-		if n := o.counts[i].requests.Load(); n > 0 {
-			all[name] = operationStats{Requests: n, Errors: o.counts[i].errors.Load()}
+		if n.Requests > 0 {
+			all[operationName(i)] = n
 		}
 	}
 	return all
+}
+
+// stats is what $SRV.STATS says: the operations, and of the process what tells
+// several of them apart.
+func (s *service) stats() map[string]any {
+	all := map[string]any{"process": processStats{Seq: s.store.Cursor().Seq, Waiting: s.waits()}}
+	for operation, n := range s.operations.snapshot() {
+		all[operation] = n
+	}
+	return all
+}
+
+type processStats struct {
+	Seq     uint64 `json:"seq"`     // the last one folded
+	Waiting int    `json:"waiting"` // requests
+}
+
+// waits is how many requests wait for a place to be judged or answered.
+func (s *service) waits() int {
+	return len(s.arrivals) + len(s.changes) + len(s.gets) + len(s.looks) + len(s.bodies) + len(s.queries) +
+		len(s.writer.wishes) + int(s.waiting.Load())
 }

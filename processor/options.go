@@ -76,6 +76,9 @@ type Options struct {
 	// If 0, a quarter of Retain but an hour at most, and never if that is 0,
 	// too.
 	SnapshotEvery time.Duration
+	// LatenessObjective is how late expiries may be, 99 of a hundred; a second if
+	// 0. Status tells how well it is kept.
+	LatenessObjective time.Duration
 	// Clock is the machine's clock; Go's if nil, for which the time that the
 	// machine sleeps may not have passed.
 	Clock Clock
@@ -92,6 +95,11 @@ type Options struct {
 	SameClock bool
 	// Logger gets what an operator should know; nowhere if nil.
 	Logger *slog.Logger
+	// Events is told the same, and more, as it happens; nobody if nil.
+	Events *EventListener
+	// Monitor says how the processor is, also before it has started; if nil, one
+	// that nobody else has.
+	Monitor *Monitor
 	// Progress is called while the log is folded at the start, with the
 	// sequences done and in all; not if nil.
 	Progress func(done, total uint64)
@@ -133,6 +141,9 @@ func (o Options) EnsureDefaults() Options {
 	if o.SnapshotEvery == 0 && o.Retain > 0 {
 		o.SnapshotEvery = max(min(o.Retain/4, time.Hour), time.Second)
 	}
+	if o.LatenessObjective == 0 {
+		o.LatenessObjective = time.Second
+	}
 	if o.Clock == nil {
 		o.Clock = goClock()
 	}
@@ -148,5 +159,16 @@ func (o Options) EnsureDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Events = o.Events.EnsureDefaults()
+	return o
+}
+
+// watched returns o, which has its defaults, with all who want to know among its
+// Events.
+func (o Options) watched() Options {
+	if o.Monitor == nil {
+		o.Monitor = NewMonitor(o.Database)
+	}
+	o.Events = TeeEventListener(o.Monitor.listener(), TeeEventListener(LoggingEventListener(o.Logger), o.Events))
 	return o
 }

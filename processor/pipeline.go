@@ -20,9 +20,10 @@ type stretch struct {
 }
 
 type group struct {
-	last  uint64
-	sent  time.Time
-	batch bool
+	last   uint64
+	sent   time.Time
+	batch  bool
+	events int
 }
 
 // appendAtomic appends the events from sequence first on as one, those before
@@ -78,10 +79,10 @@ func (w *writer) send() {
 			n = min(n, w.options.AtomicBatch)
 		}
 		last := next.facts[n-1].Seq
-		w.groups = append(w.groups, group{last: last, sent: time.Now(), batch: batch})
+		w.groups = append(w.groups, group{last: last, sent: time.Now(), batch: batch, events: n})
 		// A failure shows as a missing acknowledgement, too, and is mended there.
 		if err := w.log.Append(next.facts[:n], batch); err != nil {
-			w.logger.Warn("append failed", "seq", last, "err", err)
+			w.options.Events.AppendFailed(AppendFailure{Seq: last, Err: err})
 		}
 		if next.facts = next.facts[n:]; len(next.facts) == 0 {
 			*next = stretch{}
@@ -113,6 +114,7 @@ func (w *writer) acknowledged(ctx context.Context, a ack) error {
 
 func (w *writer) landed(seq uint64) {
 	for len(w.groups) > 0 && w.groups[0].last <= seq {
+		w.options.Monitor.acknowledged(w.groups[0], w.options.Durability == Fsync)
 		w.groups = w.groups[1:]
 	}
 	w.inLog, w.recoveries = seq, 0
@@ -126,21 +128,24 @@ func (w *writer) commit() error {
 		return nil
 	}
 	w.observe(seq)
+	began := time.Now()
 	if err := w.machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)
 	}
+	w.options.Monitor.folded(time.Since(began))
 	w.renewals.folded(seq, w.clock.second(0), int64(w.options.Query.Time/time.Second)+1)
 	w.tell()
 	return nil
 }
 
-// observe notes how late the expiries were that the log has now.
+// observe notes what the log has now, and how late expiries were.
 func (w *writer) observe(seq uint64) {
 	for i := range w.machine.pending {
 		fact := &w.machine.pending[i]
 		if fact.Seq > seq {
 			return
 		}
+		w.options.Monitor.stored(fact)
 		w.late(fact)
 	}
 }
@@ -155,6 +160,9 @@ func (w *writer) late(fact *projections.Fact) {
 		due = max(due, c.Time) // a change of policy made it due
 	}
 	w.lateness.record(fact.Time, fact.Time-due)
+	if !w.gone.Load() { // others count what they append
+		w.options.Monitor.late(fact.Time - due)
+	}
 }
 
 // tell answers everything whose outcome is folded.
@@ -162,6 +170,7 @@ func (w *writer) tell() {
 	folded := w.machine.Folded()
 	n := 0
 	for n < len(w.waiting) && w.waiting[n].outcome.Seq <= folded {
+		w.options.Monitor.told(&w.waiting[n])
 		w.waiting[n].answer(w.waiting[n].outcome)
 		w.untold -= len(w.waiting[n].outcome.Body)
 		n++

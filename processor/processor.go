@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,7 +40,8 @@ const minPayload = 64 << 10
 // those that change something, too, if it is the writer by then. ctx bounds only
 // that. An error says what an operator has to do.
 func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err error) {
-	o = o.EnsureDefaults()
+	o = o.EnsureDefaults().watched()
+	o.Monitor.starting(o.Events, c)
 	payload := min(c.Log.MaxPayload(), c.Service.MaxPayload())
 	if payload < minPayload {
 		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
@@ -87,28 +89,28 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	snapshots.now = clock.millis
 	if !o.SameClock {
 		if err := clock.compare(ctx, log.ServerTime); err != nil {
-			o.Logger.Warn("the NATS server does not say its time", "err", err)
+			o.Events.ServerTimeUnknown(err)
 		}
 	}
 	if _, fault := clock.check(); fault != nil && o.AcceptClock {
 		clock.accept()
 	}
 	if foreign := store.Cursor().Foreign; foreign > 0 {
-		o.Logger.Warn("the log holds messages that are not lapse's; they are skipped", "messages", foreign)
+		o.Events.ForeignMessages(ForeignCount{Messages: foreign})
 	}
 	w := &writer{
-		options: o, logger: o.Logger, log: log, store: store,
+		options: o, log: log, store: store,
 		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
-		clock: clock, lateness: newLateness(), largest: int(payload) - headerRoom - systemRoom,
+		clock: clock, lateness: newLateness(o.LatenessObjective), largest: int(payload) - headerRoom - systemRoom,
 	}
 	w.gone.Store(true)
 	p.writer = w
-	p.keeper = &keeper{options: o, logger: o.Logger, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, writer: w,
+	p.keeper = &keeper{options: o, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, writer: w,
 		stale: o.Retain > 0}
 	if o.Lease > 0 {
 		p.lease = newLease(log.js, o)
 	}
-	p.service = &service{options: o, logger: o.Logger, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
+	p.service = &service{options: o, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),
@@ -130,7 +132,9 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if err := p.service.serve(c.Service, role); err != nil {
 		return nil, err
 	}
+	o.Events.RoleChanged(RoleChange{To: role, Why: "it has started"})
 	p.run(first, scrub)
+	o.Monitor.serving(p)
 	return p, nil
 }
 
@@ -147,16 +151,24 @@ func (p *Processor) catchUp(ctx context.Context) (*scrub, error) {
 	if err != nil {
 		return nil, err
 	}
-	return scrub, p.log.CatchUp(ctx, p.store, last, func(seq uint64) {
+	from, began := p.store.Cursor().Seq, time.Now()
+	err = p.log.CatchUp(ctx, p.store, last, func(seq uint64) {
+		p.options.Events.CatchingUp(CatchUpProgress{Seq: seq, End: last})
 		if p.options.Progress != nil {
 			p.options.Progress(seq, last)
 		}
 	})
+	if err == nil {
+		seq := p.store.Cursor().Seq
+		p.options.Events.CaughtUp(CatchUp{Seq: seq, Events: seq - from, Took: time.Since(began)})
+	}
+	return scrub, err
 }
 
 // run starts what goes on beside requests; first is the term that has begun, nil
 // for a standby.
 func (p *Processor) run(first *term, scrub *scrub) {
+	p.running.Go(func() { p.options.Monitor.watch(p.writing) })
 	p.running.Go(func() { p.index(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })
 	p.running.Go(func() { p.keeper.run(p.reading) })
@@ -181,6 +193,7 @@ const indexSlice = 256
 // index builds indexes and has lazy ones follow the documents, until ctx ends.
 func (p *Processor) index(ctx context.Context) {
 	pace := p.service.pacer(indexPause)
+	building := p.store.Building()
 	for {
 		select {
 		case <-p.store.IndexWork():
@@ -192,8 +205,21 @@ func (p *Processor) index(ctx context.Context) {
 			p.fail(fmt.Errorf("index documents: %w", err))
 			return
 		}
+		building = p.indexesBuilt(building)
 		pace(ctx, time.Since(began))
 	}
+}
+
+// indexesBuilt tells of the collections whose indexes were being built before and
+// are not now, and returns those whose are.
+func (p *Processor) indexesBuilt(before []schema.CollectionName) (now []schema.CollectionName) {
+	now = p.store.Building()
+	for _, name := range before {
+		if _, there := p.store.Collection(name); there && !slices.Contains(now, name) {
+			p.options.Events.IndexBuilt(IndexBuild{Collection: name})
+		}
+	}
+	return now
 }
 
 // fail keeps the first failure.
@@ -201,6 +227,7 @@ func (p *Processor) fail(err error) {
 	if failure := p.store.Failure(); failure != nil {
 		err = failure // of which err came
 	}
+	p.options.Events.Failed(err)
 	select {
 	case p.failed <- err:
 	default:
@@ -217,6 +244,7 @@ func (p *Processor) AcceptClock() { p.service.clock.accept() }
 // Stop ends serving: requests under way are answered, what was decided is
 // waited for, and the projection is flushed.
 func (p *Processor) Stop() error {
+	p.options.Monitor.stopping()
 	p.stopReading()
 	err := p.service.stop()
 	p.stopWriting()
@@ -228,6 +256,7 @@ func (p *Processor) Stop() error {
 	default:
 	}
 	p.log.close()
+	p.options.Monitor.stopped()
 	return closing(p.store, err)
 }
 

@@ -29,6 +29,8 @@ type puller struct {
 
 	// How much is asked for before it is visited, half of it at a time.
 	messages, bytes int
+
+	began func() // called when the stream answers, if not nil
 }
 
 const (
@@ -69,6 +71,9 @@ func (p *puller) read(ctx context.Context, from uint64, visit func(seq uint64, m
 	})
 	if err != nil {
 		return err
+	}
+	if p.began != nil {
+		p.began()
 	}
 	name := consumer.CachedInfo().Name
 	nc := p.js.Conn()

@@ -25,11 +25,11 @@ func (r *request) query() {
 		r.refuse(fault)
 		return
 	}
-	r.queueQuery(name, "query", func(ctx context.Context, w *waitingQuery) (query.Reply, error) {
+	r.queueQuery(name, "query", func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error) {
 		return w.engine.Answer(ctx, w.store, query.Ask{
 			Collection: name,
 			Body:       w.data,
-			Now:        w.second,
+			Now:        second,
 			Room:       w.room,
 			MinSeq:     w.minSeq,
 		})
@@ -70,12 +70,14 @@ type waitingQuery struct {
 	deadline time.Time
 	begun    atomic.Bool // or given up
 	late     *time.Timer
-
-	second func(logTime int64) int64 // by which deadlines are judged for a state at a log time, in ms
 }
 
 // askFunc answers a query; its error is a *schema.Error where that is to blame.
-type askFunc func(ctx context.Context, w *waitingQuery) (query.Reply, error)
+type askFunc func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error)
+
+// secondFunc gives the second by which deadlines are judged for a state at a log
+// time, in ms.
+type secondFunc = func(logTime int64) int64
 
 func (w *waitingQuery) giveUp() {
 	if w.begun.CompareAndSwap(false, true) {
@@ -89,12 +91,12 @@ func (w *waitingQuery) answer() {
 	}
 	w.late.Stop()
 	defer w.recover()
-	w.second = w.clock.second
+	second := w.clock.second
 	if !w.sole() {
 		// As of now, for which it is known who has gone, or as of the state's own
 		// time, for which it always is.
 		now := w.now()
-		w.second = func(logTime int64) int64 { return max(now, logTime/1000) }
+		second = func(logTime int64) int64 { return max(now, logTime/1000) }
 		if err := w.unknownAt(now); err != nil {
 			w.failRead(err)
 			return
@@ -102,7 +104,7 @@ func (w *waitingQuery) answer() {
 	}
 	ctx, cancel := context.WithDeadline(w.ctx, w.deadline)
 	defer cancel()
-	reply, err := w.ask(ctx, w)
+	reply, err := w.ask(ctx, w, second)
 	w.claim(reply.Seq)
 	var fault *schema.Error
 	switch {

@@ -24,7 +24,7 @@ import (
 // start returns the sequence up to which they are in the log.
 func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uint64, err error) {
 	retry := tryForever(ctx)
-	began := time.Now()
+	began, away := time.Now(), false
 	err = backoff.RetryNotify(func() error {
 		if err := w.log.listen(); err != nil {
 			return err
@@ -36,13 +36,21 @@ func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uin
 		}
 		return w.moveFence(ctx)
 	}, retry, func(err error, wait time.Duration) {
-		w.logger.Warn("the log is out of reach, writes wait", "err", err, "again", wait)
+		away = true
+		w.options.Monitor.beat(len(mine))
+		w.options.Events.LogOutOfReach(Outage{Err: err, Since: began, Again: wait})
 		if time.Since(began) > abandonAfter {
 			w.refuse(outOfReach)
 			w.abandon(outOfReach)
 		}
 	})
-	w.started = w.started || err == nil
+	if err == nil {
+		w.started = true
+		w.options.Events.FenceMoved(FenceMove{Seq: w.store.Cursor().Seq, Took: time.Since(began)})
+		if away {
+			w.options.Events.LogInReach(Return{After: time.Since(began)})
+		}
+	}
 	return landed, err
 }
 
@@ -64,13 +72,8 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 		return 0, err
 	}
 	w.shorter = time.Time{}
-	var facts []projections.Fact // of an atomic batch, so that nobody reads half of it
-	fold := func() error {
-		err := w.store.Fold(facts)
-		facts = facts[:0]
-		return err
-	}
 	var fault error
+	var batch []projections.Fact // folded at once, since others read meanwhile
 	err = w.log.Read(ctx, w.store.Cursor().Seq+1, last, func(e *schema.Event) error {
 		for len(mine) > 0 && mine[0].Seq < e.Seq {
 			mine = mine[1:]
@@ -82,13 +85,15 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 			fault = backoff.Permanent(errSuperseded)
 			return fault
 		}
-		if facts = append(facts, projections.Fact{Event: e}); e.More {
+		w.options.Monitor.beat(len(mine))
+		if batch = append(batch, projections.Fact{Event: e}); e.More {
 			return nil
 		}
-		return fold()
+		defer func() { batch = nil }()
+		return w.store.Fold(batch)
 	})
-	if err == nil && len(facts) > 0 {
-		err = fold() // of a log that has lost its end
+	if err == nil && len(batch) > 0 {
+		err = w.store.Fold(batch) // of a log that has lost its end
 	}
 	if errors.Is(err, errHole) {
 		fault = backoff.Permanent(err)
@@ -141,16 +146,19 @@ func (w *writer) moveFence(ctx context.Context) error {
 // recover finds out, after an append that failed or was not acknowledged, what
 // the log has of what is pending. That is told; the rest is decided again.
 func (w *writer) recover(ctx context.Context, cause error) error {
-	w.logger.Warn("append failed, reading the log again", "err", cause)
+	began := time.Now()
+	w.options.Events.AppendFailed(AppendFailure{Err: cause})
 	mine := w.machine.pending[:w.machine.taken]
 	landed, err := w.start(ctx, mine)
 	if err != nil && !errors.Is(err, errSuperseded) {
 		return err
 	}
-	w.retry = append(w.settle(landed), w.retry...)
+	again := w.settle(landed)
+	w.retry = append(again, w.retry...)
 	if err != nil {
 		return err
 	}
+	w.options.Events.AppendRecovered(AppendRecovery{Landed: landed, Decided: len(again), Took: time.Since(began)})
 	w.groups, w.unsent = nil, nil
 	w.recoveries++
 	w.renewals.clear()
@@ -167,7 +175,7 @@ func (w *writer) pause(ctx context.Context) {
 		return
 	}
 	wait := min(resumeInterval<<min(w.recoveries-maxRecoveries, 10), maxPause)
-	w.logger.Error("the log refuses what it is given, writes wait", "times", w.recoveries, "again", wait)
+	w.options.Events.LogRefuses(Refusal{Times: w.recoveries, Again: wait})
 	w.refuse(outOfReach)
 	w.abandon(outOfReach)
 	select {
@@ -182,6 +190,7 @@ func (w *writer) settle(landed uint64) (again []*wish) {
 	for _, d := range w.waiting {
 		switch {
 		case d.outcome.Seq <= landed:
+			w.options.Monitor.told(&d)
 			d.answer(d.outcome)
 		case d.batch != nil && d.first <= landed:
 			fault := schema.ErrTimeout.With("the log was lost in the middle of the batch: some operations were done, get the documents to see which")

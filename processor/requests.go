@@ -47,7 +47,7 @@ func (s *service) now() int64 { return s.clock.second(s.store.Cursor().Time) }
 
 // fail answers with a fault of ours.
 func (r *request) fail(err error) {
-	r.logger.Error("a request failed", "op", r.op, "err", err)
+	r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
 	r.refuse(schema.AsError(err))
 }
 
@@ -432,15 +432,24 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		Digest:     s.store.Digest().String(),
 		Clock:      s.clock.status(),
 	}
+	oldest := int64(0)
 	err := addCounts(&status, s.store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
 		n, err := s.count(c)
+		if n.Oldest != 0 && (oldest == 0 || n.Oldest < oldest) {
+			oldest = n.Oldest
+		}
 		return n.Counts, err
 	})
 	if err != nil {
 		return status, err
 	}
-	behind, err := s.mutations.Behind(ctx, cursor.Mutations)
-	status.MutationsBehind = behind
+	status.LatenessObjective = s.writer.lateness.kept(now*1000, oldest)
+	status.Waiting = s.waits()
+	if _, status.LogEnd, err = s.log.Bounds(ctx); err != nil {
+		status.LogEnd = 0
+		return status, err
+	}
+	status.MutationsBehind, err = s.mutations.Behind(ctx, cursor.Mutations)
 	return status, err
 }
 

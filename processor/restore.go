@@ -49,7 +49,7 @@ func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o 
 		return nil, err
 	}
 	if why != emptyProjection {
-		o.Logger.Warn("the projection does not fit the log and is folded anew", "dir", o.Dir, "why", why)
+		o.Events.ProjectionRemade(ProjectionRemake{Dir: o.Dir, Why: why})
 	}
 	return remakeProjection(ctx, log, snapshots, o)
 }
@@ -111,14 +111,14 @@ func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, 
 		err := errors.New(one.Fault)
 		if one.Sound {
 			if err = snapshots.Restore(ctx, one, func(projections.Cursor) error { return nil }); err == nil {
-				o.Logger.Info("the projection begins with a snapshot", "seq", one.Seq)
+				o.Events.ProjectionRestored(ProjectionRestore{Seq: one.Seq})
 				return projections.Open(o.Dir, o.Projection)
 			}
 			if unreachable(err) || ctx.Err() != nil {
 				return nil, err
 			}
 		}
-		o.Logger.Warn("a snapshot is of no use", "seq", one.Seq, "why", err)
+		o.Events.SnapshotUseless(SnapshotUseless{Seq: one.Seq, Err: err})
 		faults = append(faults, fmt.Sprintf("%d: %v", one.Seq, err))
 	}
 	if first > 1 {
@@ -192,7 +192,7 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 // begins behind the snapshot takes its place, and what came after the snapshot
 // is lost.
 func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
-	o = o.EnsureDefaults()
+	o = o.EnsureDefaults().watched()
 	js, err := jetstream.New(c.bulk())
 	if err != nil {
 		return schema.Snapshot{}, err
@@ -229,7 +229,7 @@ func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, 
 		case misfits || unreachable(err) || ctx.Err() != nil || i == len(candidates)-1:
 			return one.Snapshot, err
 		}
-		o.Logger.Warn("a snapshot is of no use", "seq", one.Seq, "why", err)
+		o.Events.SnapshotUseless(SnapshotUseless{Seq: one.Seq, Err: err})
 	}
 	return schema.Snapshot{}, nil
 }

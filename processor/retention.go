@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,7 +21,6 @@ import (
 // longer needs.
 type keeper struct {
 	options   Options
-	logger    *slog.Logger
 	log       *eventLog
 	store     *projections.Store
 	mutations *mutationStream
@@ -30,15 +28,16 @@ type keeper struct {
 	clock     *timekeeper
 	writer    *writer
 
-	compacted   uint64        // the last fact when the projection was compacted
-	compactedAt int64         // when that was, ms since 1970
-	dirty       bool          // something was pruned since
-	padded      int64         // when the log was padded last, ms since 1970
-	filled      uint64        // bytes that had been appended then
-	stale       bool          // the newest snapshot may have what was pruned since
-	trimmed     atomic.Uint64 // the first sequence that is left, as of the last look
-	made        atomic.Int64  // snapshots made
-	failed      atomic.Int64  // rounds that failed
+	compacted   uint64                          // the last fact when the projection was compacted
+	compactedAt int64                           // when that was, ms since 1970
+	dirty       bool                            // something was pruned since
+	padded      int64                           // when the log was padded last, ms since 1970
+	filled      uint64                          // bytes that had been appended then
+	stale       bool                            // the newest snapshot may have what was pruned since
+	trimmed     atomic.Uint64                   // the first sequence that is left, as of the last look
+	made        atomic.Int64                    // snapshots made
+	failed      atomic.Int64                    // rounds that failed
+	newest      atomic.Pointer[schema.Snapshot] // the newest sound one, as of the last look; nil if there is none
 }
 
 // keepSnapshots is how many there are at most: one to start from, and one more
@@ -60,7 +59,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		if err := k.round(ctx); err != nil && ctx.Err() == nil {
 			k.failed.Add(1)
-			k.logger.Error("snapshots or retention failed, the log is kept whole; it is tried again", "err", err, "again", k.options.SnapshotEvery)
+			k.options.Events.RetentionFailed(RetentionFailure{Err: err, Again: k.options.SnapshotEvery})
 		}
 		timer.Reset(k.options.SnapshotEvery)
 	}
@@ -73,8 +72,16 @@ func (k *keeper) first(ctx context.Context) time.Duration {
 	if err != nil || len(list) == 0 {
 		return k.options.SnapshotEvery
 	}
+	k.saw(list)
 	age := time.Since(time.UnixMilli(list[0].Created))
 	return min(max(k.options.SnapshotEvery-age, 0), k.options.SnapshotEvery)
+}
+
+// saw keeps the newest sound one of snapshots, for metrics.
+func (k *keeper) saw(newestFirst []schema.Snapshot) {
+	if i := slices.IndexFunc(newestFirst, func(one schema.Snapshot) bool { return one.Sound }); i >= 0 {
+		k.newest.Store(&newestFirst[i])
+	}
 }
 
 // round does all there is to do, once. While the clock is not believed that is
@@ -125,7 +132,7 @@ func (k *keeper) refresh(ctx context.Context) (sound []schema.Snapshot, err erro
 		}
 		k.stale = false
 		k.made.Add(1)
-		k.logger.Info("snapshot made and verified", "seq", snapshot.Seq, "bytes", snapshot.Bytes, "took", time.Since(began).Round(time.Millisecond))
+		k.options.Events.SnapshotMade(SnapshotMade{Snapshot: snapshot, Took: time.Since(began)})
 	}
 	return k.drop(ctx)
 }
@@ -163,8 +170,9 @@ func (k *keeper) drop(ctx context.Context) (kept []schema.Snapshot, err error) {
 		if err := k.snapshots.remove(ctx, one.Seq); err != nil {
 			return nil, err
 		}
-		k.logger.Info("snapshot removed", "seq", one.Seq)
+		k.options.Events.SnapshotRemoved(SnapshotRemoved{Seq: one.Seq})
 	}
+	k.saw(kept)
 	return kept, nil
 }
 
@@ -206,7 +214,7 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if err := k.log.stream.Purge(ctx, jetstream.WithPurgeSequence(from)); err != nil {
 		return fmt.Errorf("trim stream %s: %w", k.log.db.LogStream(), err)
 	}
-	k.logger.Info("log trimmed", "first", from)
+	k.options.Events.LogTrimmed(LogTrim{First: from})
 	return nil
 }
 
@@ -284,6 +292,7 @@ func (k *keeper) pad(ctx context.Context) error {
 		}
 	}
 	k.padded, k.filled = now, k.log.written.Load()
+	k.options.Events.LogPadded(LogPad{Bytes: size * (padBytes/size + 1)})
 	return nil
 }
 

@@ -112,7 +112,7 @@ func (p *Processor) finish(t *term) error {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
 		if err := p.lease.release(ctx); err != nil {
-			p.options.Logger.Warn("the lease could not be given up, it ends by itself", "err", err)
+			p.options.Events.LeaseKept(err)
 		}
 	}
 	switch {
@@ -179,7 +179,7 @@ func (p *Processor) standBy() *term {
 		case p.reading.Err() != nil:
 			return nil
 		case notNow(err):
-			p.options.Logger.Warn("no term as the writer has begun", "err", err)
+			p.options.Events.TakeOverFailed(err)
 		default:
 			p.fail(err)
 			return nil
@@ -193,9 +193,12 @@ func (p *Processor) become(role Role, why error) {
 		p.fail(err)
 		return
 	}
-	args := []any{"role", string(role)}
-	if why != nil {
-		args = append(args, "why", why)
+	change := RoleChange{From: Standby, To: Writer, Why: "it has the lease"}
+	if role == Standby {
+		change = RoleChange{From: Writer, To: Standby}
+		if why != nil {
+			change.Why = why.Error()
+		}
 	}
-	p.options.Logger.Info("role changed", args...)
+	p.options.Events.RoleChanged(change)
 }

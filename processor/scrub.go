@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,7 +33,7 @@ func newScrub(ctx context.Context, l *eventLog, cursor projections.Cursor) (*scr
 		return nil, fmt.Errorf("stream %s: %w", l.db.LogStream(), err)
 	}
 	quiet := *l // what is foreign was reported when it was folded
-	quiet.logger = slog.New(slog.DiscardHandler)
+	quiet.events = (*EventListener)(nil).EnsureDefaults()
 	s := &scrub{log: &quiet, cursor: cursor, first: max(info.State.FirstSeq, 1)}
 	s.from = s.first
 	if info.State.Bytes > scrubBytes {
@@ -91,12 +90,10 @@ func (s *scrub) rest(ctx context.Context, pace func(context.Context, time.Durati
 // scrubRest reports damage that does not keep lapse from serving: what it holds
 // is right, but nobody can read the whole log any more.
 func (p *Processor) scrubRest(ctx context.Context, s *scrub) {
+	began := time.Now()
 	err := s.rest(ctx, p.service.pacer(indexPause))
-	if err != nil && ctx.Err() == nil {
-		level := slog.LevelWarn
-		if errors.Is(err, errHole) || errors.Is(err, jetstream.ErrMsgNotFound) {
-			level = slog.LevelError
-		}
-		p.options.Logger.Log(ctx, level, "an old part of the log cannot be read: its documents are served, but history and consumers lack it", "err", err)
+	if ctx.Err() == nil {
+		p.options.Events.LogScrubbed(Scrubbing{Events: s.from - s.first, Took: time.Since(began), Err: err,
+			Lost: errors.Is(err, errHole) || errors.Is(err, jetstream.ErrMsgNotFound)})
 	}
 }

@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -22,6 +21,7 @@ const (
 	maxWaiting    = 1024 // requests that wait for a sequence or a renewal
 	minSeqTimeout = 2 * time.Second
 	serveTimeout  = 10 * time.Second // until NATS knows what is served
+	becomeTimeout = time.Second      // until it knows that after a change of role
 	headerRoom    = 4096             // of a message, for the headers of a reply or an event
 	systemRoom    = 1024             // of a reply's body, for what it says around that of an event
 )
@@ -30,7 +30,6 @@ const (
 // mutations through the writer.
 type service struct {
 	options   Options
-	logger    *slog.Logger
 	nc        *nats.Conn
 	store     *projections.Store
 	log       *eventLog
@@ -42,10 +41,12 @@ type service struct {
 	certain   certainty
 	operations
 
-	roles   sync.Mutex
-	micro   micro.Service         // as which it is known now
-	writes  atomic.Bool           // as the writer
-	trouble atomic.Pointer[error] // what keeps it from finding out who should write
+	roles sync.Mutex
+	micro micro.Service // as which it is known now
+	// subscriptions is how many that one has, which are all there are.
+	subscriptions atomic.Int64
+	writes        atomic.Bool           // as the writer
+	trouble       atomic.Pointer[error] // what keeps it from finding out who should write
 
 	arrivals chan *request
 	changes  chan *request // arrivals that are mutations, which reads do not wait for
@@ -53,6 +54,7 @@ type service struct {
 	held     atomic.Int64 // bytes of requests that have no reply yet
 	noInbox  seldom
 	unsent   seldom
+	refusals seldom
 
 	// What takes long keeps only its like waiting.
 	gets    chan func() // of one document
@@ -158,6 +160,7 @@ type request struct {
 	seq    uint64 // of the state that answers; 0 for that at the time of the reply
 	minSeq uint64 // that the state has to hold
 	again  bool   // it is a query that missed a renewal before
+	came   time.Time
 }
 
 // begin goes on with a request that arrived.
@@ -181,7 +184,7 @@ func (r *request) begin() {
 // recover makes a reply of a panic: one poisoned request ends no process.
 func (r *request) recover() {
 	if p := recover(); p != nil {
-		r.logger.Error("a request panicked", "op", r.op, "panic", p, "stack", string(debug.Stack()))
+		r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Panic: p, Stack: string(debug.Stack())})
 		r.refuse(schema.ErrUnavailable.With("the request failed inside lapse"))
 	}
 }
@@ -311,7 +314,14 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		fault = tooLargeBody(len(body), r.room)
 		code = fault.Code
 	}
-	r.operations.count(r.op, fault != nil)
+	operation := operationIndex(r.op)
+	r.answers[operation][codeIndex(code)].Add(1)
+	r.options.Monitor.answered(operation, time.Since(r.came))
+	if code == schema.ErrOverloaded.Code {
+		r.refusals.tell(func(more int64) {
+			r.options.Events.RequestsRefused(Refusals{Operation: r.op, Code: code, Why: fault.Message, More: more})
+		})
+	}
 	r.held.Add(-r.size)
 	r.size, r.data = 0, nil
 	if r.to == "" {
@@ -332,7 +342,9 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		m.Data = fault.AppendJSON(nil)
 	}
 	if err := r.nc.PublishMsg(&m.Msg); err != nil {
-		r.unsent.warn(r.logger, "reply failed", "op", r.op, "err", err)
+		r.unsent.tell(func(more int64) {
+			r.options.Events.ReplyFailed(ReplyFailure{Operation: r.op, Err: err, More: more})
+		})
 	}
 	m.Data = nil
 }

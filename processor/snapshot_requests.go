@@ -69,7 +69,7 @@ func (r *request) alone(work func(context.Context) (schema.Snapshot, int, error)
 		case r.ctx.Err() != nil:
 			r.refuse(stopping)
 		case err != nil:
-			r.logger.Error("a request failed", "op", r.op, "err", err)
+			r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
 			r.refuse(schema.ErrUnavailable.With("%v", err))
 		default:
 			r.replyJSON(code, snapshot)

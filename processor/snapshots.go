@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +35,7 @@ type snapshots struct {
 	now    func() int64       // ms since 1970
 	fs     vfs.FS
 	dir    string // of the projection
-	logger *slog.Logger
+	events *EventListener
 
 	making sync.Mutex // held while one is made, verified or removed
 }
@@ -63,7 +62,7 @@ const (
 // snapshotsOf returns the snapshots of the log that is to be folded in o.Dir, or
 // of any log of the database if that is nil.
 func snapshotsOf(js jetstream.JetStream, log *eventLog, o Options) *snapshots {
-	return &snapshots{db: o.Database, js: js, log: log, fs: o.Projection.FS, dir: o.Dir, logger: o.Logger, now: o.Clock.millis}
+	return &snapshots{db: o.Database, js: js, log: log, fs: o.Projection.FS, dir: o.Dir, events: o.Events, now: o.Clock.millis}
 }
 
 // What is made on the way to a snapshot lies beside the projection, and may be

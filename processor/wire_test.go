@@ -60,6 +60,7 @@ func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
 		if after := s.end(); r.code >= 400 && after != before {
 			t.Fatalf("%s: %s, and the log went from %d to %d", d.Pos, r, before, after)
 		}
+		s.refusedToo(t, d.Pos, subject, body, headers, r)
 		return showReply(r)
 	case "publish":
 		s.judged(s.publish(subject, body, headers...))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -67,7 +66,6 @@ type decided struct {
 // the log while it decides more; when the log has it, it is folded and told.
 type writer struct {
 	options Options
-	logger  *slog.Logger
 	log     *eventLog
 	machine *Machine
 	store   *projections.Store
@@ -123,6 +121,7 @@ func (w *writer) run(ctx context.Context) (err error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		w.options.Monitor.beat(w.machine.Pending())
 		if err := w.turn(ctx); err != nil {
 			return err
 		}
@@ -354,7 +353,7 @@ func (w *writer) end() error {
 	if now, fault := w.clock.check(); fault == nil && w.present(now, min(w.options.MaxDowntime/4, stopPresence)) {
 		w.append()
 		if err := w.drain(); err != nil {
-			w.logger.Warn("the log does not tell until when lapse ran", "err", err)
+			w.options.Events.StopIncomplete(err)
 		}
 	}
 	return nil

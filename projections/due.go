@@ -123,6 +123,7 @@ type Counts struct {
 	Documents, Bytes int64 // live
 	Pending          int64 // live with a deadline
 	Overdue          int64 // past their deadline and not yet expired in the log
+	Oldest           int64 // the second since which one of them is overdue, 0 if there is none
 }
 
 // Count returns the counts of a collection at now, in seconds since 1970. It
@@ -160,19 +161,19 @@ func (m moment) count(c *schema.Collection, now int64) (Counts, error) {
 		n.Pending += st.inherited
 	}
 	for _, order := range []Order{ByDeadline, ByTimestamp} {
-		last := now
-		if order == ByTimestamp {
-			if c.DefaultTTL < 0 {
-				continue
-			}
-			last = now - int64(c.DefaultTTL)
+		last, ok := LastDue(c, order, now)
+		if !ok {
+			continue
 		}
 		q := Queue{c.Incarnation, order}
 		it, err := m.iterate(queueKey(nil, q), expiryKey(nil, q, max(last+1, 0), ""))
 		if err != nil {
 			return Counts{}, err
 		}
-		for ok := it.First(); ok; ok = it.Next() {
+		if it.First() {
+			n.overdueSince(c, order, it.Key())
+		}
+		for ok := it.Valid(); ok; ok = it.Next() {
 			size, _ := binary.Uvarint(it.Value())
 			n.Overdue++
 			n.Bytes -= int64(size)
@@ -184,4 +185,15 @@ func (m moment) count(c *schema.Collection, now int64) (Counts, error) {
 	n.Documents -= n.Overdue
 	n.Pending -= n.Overdue
 	return n, nil
+}
+
+// overdueSince notes the first entry of a queue that is overdue. A policy that
+// made it so did when it came.
+func (n *Counts) overdueSince(c *schema.Collection, order Order, key []byte) {
+	second := int64(binary.BigEndian.Uint64(key[queueKeyBytes:]))
+	at, _ := DueAt(c, order, second)
+	at = max(at, (c.Time+999)/1000)
+	if n.Oldest == 0 || at < n.Oldest {
+		n.Oldest = at
+	}
 }

@@ -125,13 +125,13 @@ func TestCount(t *testing.T) {
 		{`{}`, 1000, Counts{Documents: 5, Bytes: 109}},
 		{`{}`, 1 << 40, Counts{Documents: 5, Bytes: 109}},
 		{`{"defaultTtl":-1}`, 1004, Counts{Documents: 5, Bytes: 109, Pending: 2}},
-		{`{"defaultTtl":-1}`, 1005, Counts{Documents: 4, Bytes: 88, Pending: 1, Overdue: 1}},
-		{`{"defaultTtl":-1}`, 9000, Counts{Documents: 3, Bytes: 64, Overdue: 2}},
+		{`{"defaultTtl":-1}`, 1005, Counts{Documents: 4, Bytes: 88, Pending: 1, Overdue: 1, Oldest: 1005}},
+		{`{"defaultTtl":-1}`, 9000, Counts{Documents: 3, Bytes: 64, Overdue: 2, Oldest: 1005}},
 		{`{"defaultTtl":10}`, 1004, Counts{Documents: 5, Bytes: 109, Pending: 4}},
-		{`{"defaultTtl":10}`, 1009, Counts{Documents: 4, Bytes: 88, Pending: 3, Overdue: 1}},
-		{`{"defaultTtl":10}`, 1010, Counts{Documents: 2, Bytes: 47, Pending: 1, Overdue: 3}},
-		{`{"defaultTtl":10}`, 1020, Counts{Documents: 1, Bytes: 23, Overdue: 4}},
-		{`{"defaultTtl":2147483647}`, 1020, Counts{Documents: 3, Bytes: 64, Pending: 2, Overdue: 2}},
+		{`{"defaultTtl":10}`, 1009, Counts{Documents: 4, Bytes: 88, Pending: 3, Overdue: 1, Oldest: 1005}},
+		{`{"defaultTtl":10}`, 1010, Counts{Documents: 2, Bytes: 47, Pending: 1, Overdue: 3, Oldest: 1005}},
+		{`{"defaultTtl":10}`, 1020, Counts{Documents: 1, Bytes: 23, Overdue: 4, Oldest: 1005}},
+		{`{"defaultTtl":2147483647}`, 1020, Counts{Documents: 3, Bytes: 64, Pending: 2, Overdue: 2, Oldest: 1005}},
 	} {
 		l.collection(schema.CollectionReplaced, "orders", test.policy)
 		catchUp(t, s, l)

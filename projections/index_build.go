@@ -14,6 +14,18 @@ import (
 // some.
 func (s *Store) IndexWork() <-chan struct{} { return s.work }
 
+// Building returns the collections that have an index under construction.
+func (s *Store) Building() (names []schema.CollectionName) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name, c := range s.collections {
+		if set := s.indexes[c.Incarnation]; set != nil && set.building() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // announce tells that there is work.
 func (s *Store) announce() {
 	if len(s.busy) > 0 {

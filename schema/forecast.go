@@ -3,10 +3,8 @@ package schema
 import (
 	"bytes"
 	"fmt"
-	"math"
+	"regexp"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/lapsedb/lapse/values"
 )
@@ -167,28 +165,24 @@ func parseSpan(name string, value []byte) (int64, *Error) {
 	return 0, ErrBadRequest.With("%s %s: use %s", name, Shown(value), spans)
 }
 
-var spans = fmt.Sprintf(`whole seconds from 1 to %d, or a duration like "90s", "24h" or "30d"`, MaxTTL)
+var spans = fmt.Sprintf(`whole seconds from 1 to %d, or a duration like "90s", "1h30m" or "30d"`, MaxTTL)
+
+// span is a length of time in days, hours, minutes and seconds.
+var span = regexp.MustCompile(`^(?:(\d{1,10})d)?(?:(\d{1,10})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s)?$`)
 
 // ParseSpan reads a length of time as people write it, 24h, 30d or 3600, and
 // returns its seconds, from 1 to MaxTTL.
 func ParseSpan(text string) (seconds int64, err error) {
-	fault := fmt.Errorf("use %s", spans)
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		seconds = n
-	} else if days, ok := strings.CutSuffix(text, "d"); ok {
-		if seconds, err = strconv.ParseInt(days, 10, 32); err != nil {
-			return 0, fault
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		seconds = int64(n)
+	} else if parts := span.FindStringSubmatch(text); parts != nil {
+		for i, size := range []int64{24 * 3600, 3600, 60, 1} {
+			n, _ := strconv.ParseInt(parts[1+i], 10, 64) // 0 if there is none
+			seconds += n * size
 		}
-		seconds *= 24 * 3600
-	} else {
-		d, err := time.ParseDuration(text)
-		if err != nil || d%time.Second != 0 {
-			return 0, fault
-		}
-		seconds = int64(d / time.Second)
 	}
-	if seconds < 1 || seconds > math.MaxInt32 {
-		return 0, fault
+	if seconds < 1 || seconds > MaxTTL {
+		return 0, fmt.Errorf("use %s", spans)
 	}
 	return seconds, nil
 }

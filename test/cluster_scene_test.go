@@ -168,22 +168,21 @@ func (s *scene) waitRoles() {
 
 // settle waits until every processor has the same state, in which nothing is
 // left to be done, and returns it.
-func (s *scene) settle() status {
+func (s *scene) settle() (settled status) {
 	s.t.Helper()
-	var first status
-	why := ""
+	failures := make(map[string]int)
 	defer func() {
 		if s.t.Failed() {
-			s.note("%s", why)
+			s.note("status came out with %v", failures)
 		}
 	}()
 	eventually(s.t, "all processors have the same state, in which nothing is overdue", func() bool {
-		var ok bool
-		first, why = s.oneState()
-		ok = why == ""
-		return ok
+		var why string
+		settled, why = s.oneState()
+		failures[why]++
+		return why == ""
 	})
-	return first
+	return settled
 }
 
 // oneState asks often enough to be sure that each processor has answered, and
@@ -191,9 +190,10 @@ func (s *scene) settle() status {
 func (s *scene) oneState() (first status, why string) {
 	s.t.Helper()
 	for i := range 60 {
-		a, err := tryAskFor(s.control, "status", "", hasty)
+		began := time.Now()
+		a, err := tryAskFor(s.control, "status", "", 5*time.Second)
 		if err != nil || a.code != 200 {
-			return first, fmt.Sprintf("status: %d %s %v", a.code, a.body, err)
+			return first, fmt.Sprintf("%d %s %v after %s", a.code, a.body, err, time.Since(began).Round(time.Second))
 		}
 		var one status
 		if err := json.Unmarshal(a.body, &one); err != nil {
@@ -202,8 +202,11 @@ func (s *scene) oneState() (first status, why string) {
 		if i == 0 {
 			first = one
 		}
-		if one.Seq != first.Seq || one.Digest != first.Digest || one.PendingExpiry+one.Overdue+one.MutationsBehind > 0 || one.Clock.Suspect {
-			return first, fmt.Sprintf("status: %s, and before %+v", a.body, first)
+		switch {
+		case one.Seq != first.Seq || one.Digest != first.Digest:
+			return first, fmt.Sprintf("%s has %d %s, and another %d %s", one.Role, one.Seq, one.Digest, first.Seq, first.Digest)
+		case one.PendingExpiry+one.Overdue+one.MutationsBehind > 0 || one.Clock.Suspect:
+			return first, fmt.Sprintf("%s is not done: %s", one.Role, a.body)
 		}
 	}
 	return first, ""

@@ -21,11 +21,14 @@ type app struct {
 	isTerminal func(stream any) bool // whether a person sits at a stream
 	width      func(stream any) int  // of the terminal that a stream is, 0 if it is not known
 	colour     bool                  // whether people want colours
+
+	complain func(text string) // says why a command failed
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 	return &app{
 		stdin: stdin, stdout: stdout, stderr: stderr,
+		complain:   func(text string) { fmt.Fprintln(stderr, "lapse:", text) },
 		isTerminal: isTerminal,
 		width:      width,
 		colour:     os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
@@ -61,7 +64,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintln(a.stderr, "lapse:", sentence(err))
+	a.complain(sentence(err))
 	var usage *usageError
 	if errors.As(err, &usage) {
 		return exitUsage

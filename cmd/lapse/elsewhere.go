@@ -64,6 +64,9 @@ func (f *elsewhereFlags) check() error {
 	case (f.cert == "") != (f.key == ""):
 		return usageErrorf("--tls-cert and --tls-key go together: give both")
 	}
+	if f.named(gateLogConnection) != f.named(gateClientsConnection) {
+		return usageErrorf("connections gate-log and gate-clients go together, they are users of two accounts: name both, or neither")
+	}
 	for _, name := range connectionNames {
 		ways := 0
 		for _, values := range [][]string{f.creds, f.nkeys, f.contexts} {
@@ -109,15 +112,18 @@ func (f *elsewhereFlags) connect(name string, database schema.DatabaseName, logg
 			if !errors.Is(err, nats.ErrSlowConsumer) { // who is told again what it missed
 				logger.Warn("nats: "+err.Error(), "connection", name)
 			}
-		}),
-		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
-			if !nc.IsClosed() {
-				logger.Warn("the connection to NATS is lost", "connection", name, "err", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			logger.Info("the connection to NATS is back", "connection", name, "url", nc.ConnectedUrlRedacted())
 		}))
+	if name == gateLogConnection || name == gateClientsConnection { // the processor watches its own
+		options = append(options,
+			nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+				if !nc.IsClosed() {
+					logger.Warn("the connection to NATS is lost", "connection", name, "err", err)
+				}
+			}),
+			nats.ReconnectHandler(func(nc *nats.Conn) {
+				logger.Info("the connection to NATS is back", "connection", name, "url", nc.ConnectedUrlRedacted())
+			}))
+	}
 	if f.ca != "" {
 		options = append(options, nats.RootCAs(f.ca))
 	}
@@ -186,6 +192,8 @@ func (f *elsewhereFlags) named(name string) bool {
 func inboxPrefix(name string) string {
 	prefix := "_PROCESSOR."
 	switch name {
+	case bulkConnection: // may not know what the log's is told
+		prefix = "_BULK."
 	case serviceConnection:
 		prefix = "_SERVICE."
 	case gateLogConnection, gateClientsConnection:

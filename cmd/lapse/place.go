@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -109,5 +110,25 @@ func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, l
 		}
 	}
 	p.url = p.Log.ConnectedUrlRedacted()
+	return p.openGate(f, database, logger)
+}
+
+// openGate opens a gate if the users for it are named. Where permissions keep
+// clients from the streams, they read the log through it.
+func (p *place) openGate(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) error {
+	if !f.named(gateLogConnection) && !f.named(gateClientsConnection) {
+		return nil
+	}
+	var streams, clients *nats.Conn
+	for name, as := range map[string]**nats.Conn{gateLogConnection: &streams, gateClientsConnection: &clients} {
+		if err := p.keep(as)(f.connect(name, database, logger)); err != nil {
+			return err
+		}
+	}
+	g, err := gate.Open(clients, streams, database, logger)
+	if err != nil {
+		return err
+	}
+	p.closers = append(p.closers, g.Close)
 	return nil
 }

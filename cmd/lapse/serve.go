@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -28,6 +26,7 @@ type serveFlags struct {
 	query                    query.Limits
 	queryWorkers, queryQueue int
 
+	latenessObjective         time.Duration
 	maxClockStep, maxDowntime time.Duration
 	acceptClock               bool
 
@@ -35,6 +34,8 @@ type serveFlags struct {
 	listenGiven bool
 	lease       time.Duration
 	replicas    int
+
+	log logFlags
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -64,15 +65,18 @@ answer those who read and take over when it is gone.`,
 	flags.StringVar(&f.database, "database", "main", "serve the database `NAME`")
 	flags.StringVar(&f.durability, "durability", string(processor.Fsync),
 		"what an acknowledged write survives: fsync, a power cut; os, the end of the process")
-	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `HOST:PORT`")
+	flags.StringVar(&f.metrics, "metrics", "", "serve /metrics for Prometheus, /healthz, /readyz and /status at `HOST:PORT`")
 	flags.Int64Var(&f.cacheBytes, "cache-bytes", processor.Options{}.EnsureDefaults().Projection.CacheBytes, "keep up to `N` bytes of the projection in memory")
 	flags.StringVar(&f.retain, "retain", "forever", "how long what happened stays in the log: forever, or a `DURATION` like 720h or 30d")
 	flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION` (default a quarter of --retain, at most 1h; never with forever)")
+	flags.DurationVar(&f.latenessObjective, "lateness-objective", processor.Options{}.EnsureDefaults().LatenessObjective,
+		"let 99 of 100 expiries be at most `DURATION` late; status says whether they are")
 	f.elsewhere.addFlags(flags)
 	flags.DurationVar(&f.lease, "lease", 5*time.Second, "with a NATS elsewhere, wait for `DURATION` for a writer that says nothing, before another takes its place")
 	flags.IntVar(&f.replicas, "replicas", 0, "with a NATS elsewhere, have it keep `N` copies of the streams, 1 or 3 (default 1, or as many as there are)")
 	addQueryFlags(flags, &f)
 	addClockFlags(flags, &f)
+	f.log.add(flags)
 	return cmd
 }
 
@@ -130,6 +134,9 @@ func (f *serveFlags) check() error {
 	if f.snapshotEvery < 0 || f.snapshotEvery > 0 && f.snapshotEvery < time.Second {
 		return usageErrorf("--snapshot-every %s: use 1s or more", f.snapshotEvery)
 	}
+	if f.latenessObjective < time.Millisecond {
+		return usageErrorf("--lateness-objective %s: use 1ms or more", f.latenessObjective)
+	}
 	if f.lease < 2*time.Second || f.lease%time.Second != 0 {
 		return usageErrorf("--lease %s: use whole seconds, 2s or more", f.lease)
 	}
@@ -166,8 +173,27 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if err := f.check(); err != nil {
 		return err
 	}
+	if f.metrics != "" {
+		if err := checkAddress("--metrics", f.metrics); err != nil {
+			return err
+		}
+	}
+	logger, say, err := f.log.logger(a.stderr)
+	if err != nil {
+		return err
+	}
+	if f.log.format == "json" {
+		a.complain = func(text string) { logger.Error(text) }
+	}
 	collectLess()
-	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
+	monitor := processor.NewMonitor(database)
+	if f.metrics != "" {
+		stop, err := serveWatchers(f.metrics, monitor, logger)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	place, err := f.open(database, durability, logger)
 	if err != nil {
 		return err
@@ -179,9 +205,10 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		Dir:        projectionDir(f.storeDir, database),
 		Durability: durability,
 		Logger:     logger,
+		Monitor:    monitor,
 		Version:    semver(),
 
-		Retain: retain, SnapshotEvery: f.snapshotEvery,
+		Retain: retain, SnapshotEvery: f.snapshotEvery, LatenessObjective: f.latenessObjective,
 
 		Lease: place.lease, Node: place.node, Replicas: f.replicas,
 
@@ -215,16 +242,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 		return err
 	}
-	if f.metrics != "" {
-		stop, err := serveMetrics(f.metrics, p.Collector(), logger)
-		if err != nil {
-			return errors.Join(err, p.Stop())
-		}
-		defer stop()
-	}
 	defer onAcceptClock(p.AcceptClock)()
 	defer widen(p.Seq, p.Requests)()
-	fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, %s\n", database, place.url, place.kept(p.Role()))
+	say(fmt.Sprintf("ready: database %s at %s, %s", database, place.url, place.kept(p.Role())))
 	if failure == nil {
 		select {
 		case <-ctx.Done():

@@ -6,35 +6,111 @@ import (
 	"time"
 
 	"github.com/fatih/color"
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
 )
 
+// statusFlags are the flags of status besides those of the connection.
+type statusFlags struct {
+	of       string
+	all      bool
+	watch    string
+	interval time.Duration // of --watch, 0 without
+}
+
+// watchInterval is how often --watch looks, if it does not say.
+const watchInterval = 2 * time.Second
+
 func newStatusCommand(a *app) *cobra.Command {
 	var conn connection
-	cmd := &cobra.Command{Use: "status", Short: "Show how the database stands", Args: arguments(0, 0)}
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the database stands",
+		Long: `status asks whoever answers for the database. With --all it asks all processes that
+serve it, and with --of the one that has that --metrics address, without NATS: it
+fails with exit code 1 and says why if that is not ready, which makes it a
+healthcheck.`,
+		Example: `  lapse status --watch
+  lapse status --all --watch 10s
+  lapse status --of 127.0.0.1:9090`,
+	}
+	// What follows --watch is an argument for those who read flags.
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && cmd.Flags().Changed("watch") && f.watch == watchInterval.String() {
+			f.watch = args[0]
+			return nil
+		}
+		return arguments(0, 0)(cmd, args)
+	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.of, "of", "", "ask the process whose --metrics address is `HOST:PORT`")
+	flags.BoolVar(&f.all, "all", false, "show all processes of the database, a line each")
+	flags.StringVarP(&f.watch, "watch", "w", "", "show it again every `INTERVAL` (2s with just --watch), until interrupted")
+	flags.Lookup("watch").NoOptDefVal = watchInterval.String()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		reply, err := conn.do(cmd.Context(), "status", "", "", nil)
+		if err := f.check(cmd); err != nil {
+			return err
+		}
+		source := newStatusSource(&conn, out, &f)
+		defer source.close()
+		if f.interval > 0 {
+			return out.watchStatus(cmd.Context(), source, f.interval)
+		}
+		page, err := source.page(cmd.Context(), nil)
 		if err != nil {
 			return err
 		}
-		if !out.forPeople() {
-			return out.document(reply)
-		}
-		var s client.Status
-		if err := json.Unmarshal(reply, &s); err != nil {
-			return fmt.Errorf("the reply cannot be read: %w", err)
-		}
-		return out.status(s)
+		_, err = out.stdout.Write(page)
+		return err
 	}
 	return cmd
 }
 
+// check returns a usage error for flags that do not go together.
+func (f *statusFlags) check(cmd *cobra.Command) error {
+	given := func(name string) bool { return cmd.Flags().Changed(name) }
+	if given("of") {
+		if err := checkAddress("--of", f.of); err != nil {
+			return err
+		}
+		for _, other := range []string{"all", "server", "creds", "context"} {
+			if given(other) {
+				return usageErrorf("--of and --%s given: use one of them", other)
+			}
+		}
+	}
+	if given("watch") {
+		interval, err := time.ParseDuration(f.watch)
+		if err != nil || interval < 100*time.Millisecond {
+			return usageErrorf("--watch %s: use 100ms or more, like 2s", f.watch)
+		}
+		f.interval = interval
+	}
+	return nil
+}
+
+// since is what a page is compared with: the one before, which --watch shows.
+type since struct {
+	at     time.Time
+	status client.Status
+}
+
+// rate tells how fast a number grew since, "" if that is not known.
+func (s *since) rate(now time.Time, before, after uint64) string {
+	passed := now.Sub(s.at).Seconds()
+	if passed <= 0 || after < before {
+		return ""
+	}
+	return fmt.Sprintf(", %.0f/s", float64(after-before)/passed)
+}
+
 // status is a page for people. What should be 0 is red when it isn't.
-func (out *output) status(s client.Status) error {
+func (out *output) status(s client.Status, before *since) []byte {
 	p := out.palette()
 	alarm := func(n int64) string {
 		if n == 0 {
@@ -45,19 +121,59 @@ func (out *output) status(s client.Status) error {
 	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
 	t := out.table()
 	row := func(name, value string) { t.AppendRow([]any{p.faint(name), value}) }
+	gap := func() { t.AppendRow(table.Row{"", ""}) }
+
 	row("database", p.paint(printable(s.Database), color.Bold))
 	row("role", fmt.Sprintf("%s, lapse %s", printable(s.Role), printable(s.Version)))
-	row("log", fmt.Sprintf("sequence %d, %s", s.Seq, time.UnixMilli(s.LogTime).UTC().Format("2006-01-02 15:04:05.000 MST")))
-	row("documents", fmt.Sprint(s.Documents))
-	row("pending expiry", fmt.Sprint(s.PendingExpiry))
-	row("overdue", alarm(s.Overdue))
-	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
-	row("mutations behind", alarm(int64(s.MutationsBehind)))
-	row("digest", printable(s.Digest))
 	clock := "right"
 	if c := s.Clock; c.Suspect {
 		clock = p.paint(fmt.Sprintf("not believed for %s, %d writes refused: %s", ms(c.ForMs), c.Refused, printable(c.Reason)), color.FgRed)
 	}
 	row("clock", clock)
-	return out.render(t)
+	gap()
+	row("documents", fmt.Sprint(s.Documents))
+	row("pending expiry", fmt.Sprint(s.PendingExpiry))
+	row("overdue", alarm(s.Overdue))
+	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
+	if o := s.LatenessObjective; o != nil {
+		row("objective", p.objective(o))
+	}
+	gap()
+	grown := ""
+	if before != nil && !before.at.IsZero() {
+		grown = before.rate(time.Now(), before.status.Seq, s.Seq)
+	}
+	row("log", fmt.Sprintf("sequence %d%s, %s", s.Seq, grown, time.UnixMilli(s.LogTime).UTC().Format("2006-01-02 15:04:05.000 MST")))
+	if s.LogEnd > 0 {
+		row("not folded", alarm(int64(s.LogEnd-min(s.Seq, s.LogEnd))))
+	}
+	row("mutations behind", alarm(int64(s.MutationsBehind)))
+	row("requests waiting", fmt.Sprint(s.Waiting))
+	row("digest", printable(s.Digest))
+	return append([]byte(t.Render()), '\n')
+}
+
+// readStatus reads a status.
+func readStatus(text []byte) (s client.Status, err error) {
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("the reply cannot be read: %w", err)
+	}
+	return s, nil
+}
+
+// objective says how well a lateness objective was kept, red if it was not.
+func (p palette) objective(o *client.LatenessObjective) string {
+	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
+	text := fmt.Sprintf("%g%% within %s: ", 100*o.Share, ms(o.Ms))
+	switch {
+	case o.Kept && o.Expired == 0:
+		return text + "nothing expired (last minute)"
+	case o.Kept:
+		return text + fmt.Sprintf("kept, %d of %d were late (last minute)", o.Late, o.Expired)
+	}
+	text += fmt.Sprintf("missed, %d of %d were late (last minute)", o.Late, o.Expired)
+	if o.OverdueMs > o.Ms {
+		text += fmt.Sprintf(", the oldest is overdue for %s", ms(o.OverdueMs))
+	}
+	return p.paint(text, color.FgRed)
 }

@@ -1,7 +1,6 @@
 package embedded_test
 
 import (
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,28 +8,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/steer"
 )
 
-// targets are the subjects that a client would have NATS publish to, that it
-// may not publish to itself, or where the publishing would feed on itself.
-// The attacker is given the secret of the log's stream: not to know it is the
-// last line of defence, not the only one.
-var targets = []string{
-	"lapse.main.events.orders.DocumentCreated",
-	"lapse.main.append.guess.orders.DocumentCreated",
-	appendTo("orders.DocumentCreated"),
-	"$JS.API.STREAM.DELETE." + log,
-	"$JS.API.STREAM.PURGE." + log,
-	"$JS.API.STREAM.DELETE." + muts,
-	"$JS.API.STREAM.PURGE." + muts,
-	"$JS.API.CONSUMER.DELETE." + muts + ".writer",
-	"$JS.API.CONSUMER.DELETE." + log + ".standby",
-	"$KV.lease.writer",
-	"lapse.main.mutations.document.upsert.orders.x",
-	"lapse.main.api.document.upsert.orders.x",
-	"_PROCESSOR.x",
-	"$SRV.PING",
-}
+// targets are where clients must have nothing published.
+var targets = steer.Targets(db, secret)
 
 // Every way of having something published in reply, with every target.
 func TestSteeredReplies(t *testing.T) { newServers(t, testSteeredReplies) }
@@ -50,43 +33,7 @@ func testSteeredReplies(t *testing.T, f *fixture) {
 	}
 	f.service.Flush()
 
-	var requests []nats.Msg
-	add := func(subject, body string) {
-		requests = append(requests, nats.Msg{Subject: subject, Data: []byte(body)})
-	}
-	consumer := func(name, policy string) string {
-		return fmt.Sprintf(`{"stream_name":%q,"config":{"name":%q,"durable_name":%q,"ack_policy":%q}}`, log, name, name, policy)
-	}
-	add("lapse.main.mutations.document.upsert.orders.y", `{}`)
-	add("lapse.main.api.document.get.orders.y", ``)
-	add("$SRV.PING", ``)
-	add("$JS.API.INFO", ``)
-	add("$JS.API.STREAM.NAMES", ``)
-	for _, ask := range []string{"LIST", "NAMES"} {
-		add("$JS.API.CONSUMER."+ask+"."+log, ``)
-	}
-	add("$JS.API.CONSUMER.CREATE."+log, `{"stream_name":"LAPSE_main","config":{"ack_policy":"none"}}`)
-	add("$JS.API.CONSUMER.CREATE."+log+".mine", consumer("mine", "none"))
-	add("$JS.API.CONSUMER.DURABLE.CREATE."+log+".mine", consumer("mine", "none"))
-	add("$JS.API.CONSUMER.INFO."+log+".standby", ``)
-	add("$JS.API.CONSUMER.INFO."+log+".nobody", ``)
-	add("$JS.API.CONSUMER.DELETE."+log+".nobody", ``)
-	for _, pull := range []string{``, `{"batch":100,"no_wait":true}`, `{"batch":100,"expires":100000000}`, `{"batch":100,"expires":300000000,"idle_heartbeat":100000000}`, `nonsense`} {
-		for _, from := range []string{"everything", "emptied", "nobody"} {
-			add("$JS.API.CONSUMER.MSG.NEXT."+log+"."+from, pull)
-		}
-	}
-	for _, ack := range []string{"", "+ACK", "-NAK", "+NXT", `+NXT {"batch":100}`, "+TERM", "+WPI"} {
-		add("$JS.ACK."+log+".everything.1.1.1.1700000000000000000.3", ack)
-	}
-	add("$JS.FC."+log+".everything.x", ``)
-	// Those that are refused anyway.
-	add("$JS.API.STREAM.INFO."+log, ``)
-	add("$JS.API.STREAM.MSG.GET."+log, `{"seq":1}`)
-	add("$JS.API.DIRECT.GET."+log, `{"seq":1}`)
-	add("$JS.API.DIRECT.GET."+muts, `{"seq":1}`)
-	add("$JS.API.DIRECT.GET."+log+"."+allEvents[0], ``)
-
+	requests := steer.Requests(db)
 	js, _ := jetstream.New(f.client)
 	recreate := func() {
 		for _, name := range []string{"everything", "emptied", "mine"} {

@@ -57,6 +57,11 @@ func TestStrict(t *testing.T) {
 			`[]`, `{"wher":"true"}`, `{"where":1}`, `{"limit":0}`, `{"limit":1001}`, `{"limit":1.5}`, `{"limit":"5"}`, `{"count":true,"cursor":"x"}`,
 			`{"orderBy":[{"path":"/a","desc":null}]}`, `{"orderBy":[{"desc":true}]}`, `{"orderBy":"/a"}`, `{"select":["id"]}`, `{"select":[""]}`, `{"params":[]}`,
 		}},
+		{"ForecastRequest", []string{
+			`{}`, `{"next":86400,"bucket":3600.0}`, `{"next":"24h","bucket":"1h","defaultTtl":null}`, `{"next":"30d"}`, `{"next":"1d2h3m4s"}`, `{"next":null,"bucket":null,"defaultTtl":-1}`,
+		}, []string{
+			`[]`, `{"until":1}`, `{"next":0}`, `{"next":1.5}`, `{"next":2147483648}`, `{"next":""}`, `{"next":"1500ms"}`, `{"next":"-1h"}`, `{"next":"h"}`, `{"bucket":[1]}`, `{"defaultTtl":0}`, `{"defaultTtl":"off"}`,
+		}},
 		{"QueryResult", []string{`{"documents":[{}],"cursor":"x","plan":{"index":null,"scanned":1,"returned":1}}`, `{"count":0}`}, []string{
 			`{}`, `{"count":-1}`, `{"count":1,"documents":[]}`, `{"documents":[1]}`, `{"documents":[],"plan":{"index":"/a"}}`,
 		}},

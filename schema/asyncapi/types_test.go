@@ -181,10 +181,13 @@ func codedErrors(t *testing.T) map[string]string {
 // TestTypes: what Go marshals has the members that are described, all of them.
 func TestTypes(t *testing.T) {
 	for name, value := range map[string]any{
-		"Status":   schema.Status{},
-		"Lateness": schema.Lateness{},
-		"Clock":    schema.Clock{},
-		"Snapshot": schema.Snapshot{},
+		"Status":            schema.Status{},
+		"Lateness":          schema.Lateness{},
+		"Clock":             schema.Clock{},
+		"Snapshot":          schema.Snapshot{},
+		"Forecast":          schema.Forecast{},
+		"ForecastBucket":    schema.ForecastBucket{},
+		"LatenessObjective": schema.LatenessObjective{},
 	} {
 		var members, required []string
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(value)) {
@@ -203,6 +206,9 @@ func TestTypes(t *testing.T) {
 // checkType checks that what is described of a member is what Go has.
 func checkType(t *testing.T, what string, kind reflect.Type, described map[string]any) {
 	t.Helper()
+	if kind.Kind() == reflect.Pointer {
+		kind = kind.Elem()
+	}
 	if ref, ok := described["$ref"].(string); ok {
 		name := strings.TrimPrefix(ref, "#/components/schemas/")
 		if kind.Kind() == reflect.Struct {
@@ -214,8 +220,11 @@ func checkType(t *testing.T, what string, kind reflect.Type, described map[strin
 		described = at(t, name).(map[string]any)
 	}
 	want := map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer",
-		reflect.Int64: "integer", reflect.Uint64: "integer", reflect.Slice: "array", reflect.Struct: "object",
+		reflect.Int32: "integer", reflect.Int64: "integer", reflect.Uint64: "integer", reflect.Slice: "array", reflect.Struct: "object",
 		reflect.Float64: "number", reflect.Map: "object"}[kind.Kind()]
+	if some, ok := described["anyOf"].([]any); ok {
+		described = some[len(some)-1].(map[string]any)
+	}
 	if _, isEnum := described["enum"]; described["type"] != want && !(isEnum && want == "string") {
 		t.Errorf("%s is a %s, asyncapi.yaml says %v", what, kind, described["type"])
 	}
@@ -255,6 +264,7 @@ func TestLimits(t *testing.T) {
 		{"IncludedPaths", []string{"maxItems"}, number(schema.MaxIncludedPaths)},
 		{"Batch", []string{"properties", "operations", "maxItems"}, number(schema.MaxOperations)},
 		{"BatchResults", []string{"properties", "results", "maxItems"}, number(schema.MaxOperations)},
+		{"Forecast", []string{"properties", "buckets", "maxItems"}, number(schema.MaxForecastBuckets)},
 		{"DocumentExpired", []string{"properties", "ttl", "maximum"}, math.MaxInt32},
 	} {
 		if got := at(t, limit.schema, limit.path...); got != limit.want {

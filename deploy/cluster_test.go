@@ -1,0 +1,245 @@
+package deploy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+const (
+	db   = schema.DatabaseName("main")
+	log  = "LAPSE_main"
+	muts = "LAPSE_main_MUTATIONS"
+)
+
+// patience is how long a test waits for what has to come.
+const patience = 60 * time.Second
+
+// cluster is nodes that run with nats.conf, in this process.
+type cluster struct {
+	nodes []*server.Server
+	urls  []string
+
+	mu   sync.Mutex
+	said []string // warnings and errors
+}
+
+// startCluster starts nodes 1 to n of three and waits for JetStream if they are
+// enough for that.
+func startCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	c := &cluster{}
+	for name, value := range environment {
+		t.Setenv(name, value)
+	}
+	t.Setenv("NATS_MAX_STORE", "10GB")
+	t.Setenv("NATS_MONITOR", "127.0.0.1:-1")
+	t.Setenv("NATS_ROUTE_CA", filepath.Join(secrets, "route-ca.pem"))
+	routes := freeAddrs(t, 3)
+	for i, addr := range routes {
+		t.Setenv(fmt.Sprint("NATS_ROUTE_", i+1), "tls://"+addr)
+	}
+	for i, addr := range freeAddrs(t, n) {
+		name := fmt.Sprint("nats-", i+1)
+		for variable, file := range map[string]string{"NATS_CERT": "cert.pem", "NATS_KEY": "key.pem", "NATS_ROUTE_CERT": "route-cert.pem", "NATS_ROUTE_KEY": "route-key.pem"} {
+			t.Setenv(variable, filepath.Join(secrets, name, file))
+		}
+		t.Setenv("NATS_NAME", name)
+		t.Setenv("NATS_LISTEN", addr)
+		t.Setenv("NATS_CLUSTER", routes[i])
+		t.Setenv("NATS_STORE", filepath.Join(t.TempDir(), "store"))
+		o, err := server.ProcessConfigFile("nats.conf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.NoSigs = true
+		s, err := server.NewServer(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.SetLogger(&recorder{c: c}, false, false)
+		go s.Start()
+		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+		c.nodes, c.urls = append(c.nodes, s), append(c.urls, "tls://"+addr)
+	}
+	for _, s := range c.nodes {
+		if !s.ReadyForConnections(patience) {
+			t.Fatalf("a node does not start: %s", c.log())
+		}
+	}
+	if n < 2 {
+		return c
+	}
+	nc := c.connect(t, "operator")
+	defer nc.Close()
+	js, _ := jetstream.New(nc)
+	eventually(t, "JetStream answers", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := js.AccountInfo(ctx)
+		return err == nil
+	})
+	return c
+}
+
+// freeAddrs are addresses on which nobody listens now.
+func freeAddrs(t *testing.T, n int) (addrs []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs
+}
+
+// inboxes are the inbox prefixes of the users, _INBOX without one.
+var inboxes = map[string]string{
+	"processor": "_PROCESSOR", "bulk": "_BULK", "gate-log": "_GATE", "gate-clients": "_GATE", "service": "_SERVICE",
+	"operator": "_OPERATOR", "producer": "_INBOX.producer", "auditor": "_INBOX.auditor",
+}
+
+// login are the options of a connection as a user.
+func login(t *testing.T, user string) []nats.Option {
+	t.Helper()
+	key, err := nats.NkeyOptionFromSeed(filepath.Join(secrets, "nkeys", user+".nk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := []nats.Option{key, nats.RootCAs(filepath.Join(secrets, "ca.pem")), nats.Name(user), nats.MaxReconnects(-1),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
+	if prefix := inboxes[user]; prefix != "" {
+		options = append(options, nats.CustomInboxPrefix(prefix))
+	}
+	return options
+}
+
+func (c *cluster) connect(t *testing.T, user string, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(strings.Join(c.urls, ","), append(login(t, user), opts...)...)
+	if err != nil {
+		t.Fatalf("%s: %v: %s", user, err, c.log())
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func (c *cluster) log() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(c.said, "\n")
+}
+
+// violations are what the servers said of permissions.
+func (c *cluster) violations() (found []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, line := range c.said {
+		if strings.Contains(line, "Violation") {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// recorder keeps what a server says.
+type recorder struct{ c *cluster }
+
+func (r *recorder) add(format string, args []any) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.c.said = append(r.c.said, fmt.Sprintf(format, args...))
+}
+func (r *recorder) Noticef(string, ...any)            {}
+func (r *recorder) Debugf(string, ...any)             {}
+func (r *recorder) Tracef(string, ...any)             {}
+func (r *recorder) Warnf(format string, args ...any)  { r.add(format, args) }
+func (r *recorder) Errorf(format string, args ...any) { r.add(format, args) }
+func (r *recorder) Fatalf(format string, args ...any) { r.add(format, args) }
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it is not so after %s: %s", patience, what)
+		}
+	}
+}
+
+func ctx(t *testing.T) context.Context {
+	c, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return c
+}
+
+// The nodes find each other and keep three copies, and go on without one.
+func TestCluster(t *testing.T) {
+	c := startCluster(t, 3)
+	for _, s := range c.nodes {
+		eventually(t, "every node has routes to the others", func() bool { return s.NumRoutes() >= 2 })
+		if got := s.ActivePeers(); len(got) < 2 {
+			t.Logf("peers %v", got)
+		}
+		v, err := s.Varz(nil)
+		if err != nil || v.MaxPayload != 4<<20 || !v.JetStream.Config.SyncAlways || v.TLSRequired != true || !v.Cluster.TLSRequired || !v.Cluster.TLSVerify {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if !s.MonitorAddr().IP.IsLoopback() {
+			t.Errorf("everybody can see the connections at %s", s.MonitorAddr())
+		}
+	}
+	js, err := jetstream.New(c.connect(t, "operator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.CreateStream(ctx(t), jetstream.StreamConfig{Name: "TRY", Subjects: []string{"try"}, Replicas: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.nodes[2].Shutdown()
+	eventually(t, "two nodes of three are enough", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return stream.Purge(ctx) == nil
+	})
+}
+
+// Nobody gets in without a key, nor without TLS, and no client as a node.
+func TestNoWayIn(t *testing.T) {
+	c := startCluster(t, 1)
+	ca := nats.RootCAs(filepath.Join(secrets, "ca.pem"))
+	for _, opts := range [][]nats.Option{
+		{ca}, {ca, nats.UserInfo("client", "client")}, {ca, nats.Token("client")}, {ca, nats.UserInfo(environment["NKEY_CLIENT"], "")},
+	} {
+		nc, err := nats.Connect(c.urls[0], opts...)
+		if err == nil {
+			nc.Close()
+		}
+		if !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if nc, err := nats.Connect(c.urls[0]); err == nil {
+		nc.Close()
+		t.Error("the certificate is believed without its authority")
+	}
+	if nc, err := nats.Connect(c.urls[0], append(login(t, "client"), nats.RootCAs(filepath.Join(secrets, "route-ca.pem")))...); err == nil {
+		nc.Close()
+		t.Error("the certificates are of one authority")
+	}
+}

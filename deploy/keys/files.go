@@ -1,0 +1,80 @@
+package main
+
+import (
+	"crypto/rand"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// files writes files that only their owner may read, until something fails.
+type files struct {
+	dir string
+	err error
+}
+
+func (f *files) write(name string, content []byte) {
+	path := filepath.Join(f.dir, filepath.FromSlash(name))
+	if f.err == nil {
+		f.err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if f.err == nil {
+		f.err = os.WriteFile(path, content, 0o600)
+	}
+}
+
+func (f *files) fail(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+}
+
+func randomText() string { return rand.Text() }
+
+// nobody is whom containers run as when root makes the keys.
+const nobody = 65532
+
+// owner is whom containers run as, which has to be able to read the keys.
+type owner struct {
+	uid, gid int
+	root     bool
+}
+
+func chooseOwner() owner {
+	o := owner{uid: os.Getuid(), gid: os.Getgid()}
+	if o.uid <= 0 { // or a system without
+		o = owner{uid: nobody, gid: nobody, root: o.uid == 0}
+	}
+	return o
+}
+
+// take makes everything below dir the owner's.
+func (o owner) take(dir string) error {
+	if !o.root {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, o.uid, o.gid)
+	})
+}
+
+// makeDataDirs makes the directories that containers keep their data in, those
+// that are not there yet.
+func makeDataDirs(dir string, o owner) error {
+	for _, name := range []string{"nats-1", "nats-2", "nats-3", "lapse-1", "lapse-2", "prometheus", "grafana"} {
+		path := filepath.Join(dir, "data", name)
+		if _, err := os.Lstat(path); err == nil {
+			continue
+		}
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return err
+		}
+		if err := o.take(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}

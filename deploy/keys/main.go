@@ -1,0 +1,65 @@
+// The keys command makes what deploy/nats.conf and deploy/docker-compose.yml need
+// and nobody else may have: nkeys for the users, certificates for the nodes, and
+// the file of environment variables that says which is which. It overwrites
+// nothing.
+//
+//	go run ./deploy/keys
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	dir := flag.String("dir", "deploy", "make secrets and data below `DIR`")
+	hosts := flag.String("hosts", "localhost,127.0.0.1,::1", "certificates are also for these names and addresses, by which clients reach the nodes: `HOST`[,HOST…]")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "keys: it takes flags only: see -help")
+		os.Exit(2)
+	}
+	if err := run(*dir, strings.Split(*hosts, ",")); err != nil {
+		fmt.Fprintln(os.Stderr, "keys:", err)
+		os.Exit(1)
+	}
+}
+
+// run makes everything under another name and puts it in place at the end: there
+// is all of it or nothing.
+func run(dir string, hosts []string) error {
+	secrets := filepath.Join(dir, "secrets")
+	if _, err := os.Lstat(secrets); err == nil {
+		return fmt.Errorf("%s is there and is not overwritten: whoever has these keys would be locked out; move it away first", secrets)
+	} else if !os.IsNotExist(err) {
+		return err
+	}
+	made, err := os.MkdirTemp(dir, "secrets.*.tmp") // for its owner only
+	if err != nil {
+		return fmt.Errorf("cannot write below %s: %w; choose another -dir", dir, err)
+	}
+	defer os.RemoveAll(made)
+	f := &files{dir: made}
+	env := makeUsers(f)
+	makeCertificates(f, hosts)
+	owner := chooseOwner()
+	env = append(env, fmt.Sprintf("LAPSE_UID=%d", owner.uid), fmt.Sprintf("LAPSE_GID=%d", owner.gid), "GRAFANA_PASSWORD="+randomText())
+	f.write(".env", []byte(strings.Join(env, "\n")+"\n"))
+	if f.err != nil {
+		return f.err
+	}
+	if err := owner.take(made); err != nil {
+		return err
+	}
+	if err := os.Rename(made, secrets); err != nil {
+		return err
+	}
+	if err := makeDataDirs(dir, owner); err != nil {
+		return err
+	}
+	fmt.Printf("made %s, good for %d days: keep a copy where nobody reads it\n", secrets, lifeDays)
+	return nil
+}

@@ -1,0 +1,229 @@
+package deploy_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Names of users that have rights in common.
+var (
+	everybody = []string{"processor", "bulk", "gate-log", "operator", "service", "gate-clients", "client", "producer", "auditor"}
+	readers   = []string{"client", "auditor"}
+	pullers   = []string{"bulk", "gate-log", "operator", "client", "auditor"}
+)
+
+// mayPublish says for each subject of interest who may publish there. Others are
+// refused.
+var mayPublish = map[string][]string{
+	// The log.
+	"lapse.main.append.secret.orders.DocumentCreated": {"processor"},
+	"lapse.main.events.orders.DocumentCreated":        nil,
+	"$KV.LAPSE_main_LEASE.writer":                     {"processor"},
+	"$KV.LAPSE_main_LEASE.other":                      nil,
+	"$KV.OTHER.writer":                                nil,
+
+	// Mutations and requests.
+	"lapse.main.mutations.document.upsert.orders.a": {"client", "producer"},
+	"lapse.main.mutations.collection.create.orders": {"client", "producer"},
+	"lapse.main.api.document.get.orders.a":          readers,
+	"lapse.main.api.collection.get.orders":          readers,
+	"lapse.main.api.collection.list":                readers,
+	"lapse.main.api.query.orders":                   readers,
+	"lapse.main.api.history.orders.a":               readers,
+	"lapse.main.api.status":                         readers,
+	"lapse.main.api.forecast.orders":                readers,
+	"lapse.main.api.document.upsert.orders.a":       {"client"},
+	"lapse.main.api.document.delete.orders.a":       {"client"},
+	"lapse.main.api.collection.delete.orders":       {"client"},
+	"lapse.main.api.batch.orders":                   {"client"},
+	"$SRV.PING":                                     {"service", "client"},
+	"$SRV.REPLY.x":                                  {"service", "client"},
+
+	// Another database.
+	"lapse.other.mutations.document.upsert.orders.a":   nil,
+	"lapse.other.api.document.get.orders.a":            nil,
+	"lapse.other.append.secret.orders.DocumentCreated": nil,
+
+	// Streams.
+	"$JS.API.INFO":                                    {"processor", "operator", "client"},
+	"$JS.API.STREAM.NAMES":                            {"processor", "bulk", "operator", "client"},
+	"$JS.API.STREAM.LIST":                             {"operator"},
+	"$JS.API.STREAM.CREATE.LAPSE_main":                {"processor", "operator"},
+	"$JS.API.STREAM.CREATE.LAPSE_main_MUTATIONS":      {"processor", "operator"},
+	"$JS.API.STREAM.CREATE.KV_LAPSE_main_LEASE":       {"processor", "operator"},
+	"$JS.API.STREAM.CREATE.OBJ_LAPSE_main_SNAPSHOT_7": {"bulk", "operator"},
+	"$JS.API.STREAM.INFO.LAPSE_main":                  {"processor", "operator"},
+	"$JS.API.STREAM.INFO.LAPSE_main_MUTATIONS":        {"processor", "operator"},
+	"$JS.API.STREAM.INFO.KV_LAPSE_main_LEASE":         {"processor", "operator"},
+	"$JS.API.STREAM.INFO.OBJ_LAPSE_main_SNAPSHOT_7":   {"bulk", "operator"},
+	"$JS.API.STREAM.UPDATE.LAPSE_main":                {"operator"},
+	"$JS.API.STREAM.UPDATE.LAPSE_main_MUTATIONS":      {"operator"},
+	"$JS.API.STREAM.UPDATE.KV_LAPSE_main_LEASE":       {"operator"},
+	"$JS.API.STREAM.UPDATE.OBJ_LAPSE_main_SNAPSHOT_7": {"operator"},
+	"$JS.API.STREAM.DELETE.LAPSE_main":                {"operator"},
+	"$JS.API.STREAM.DELETE.LAPSE_main_MUTATIONS":      {"operator"},
+	"$JS.API.STREAM.DELETE.KV_LAPSE_main_LEASE":       {"operator"},
+	"$JS.API.STREAM.DELETE.OBJ_LAPSE_main_SNAPSHOT_7": {"bulk", "operator"},
+	"$JS.API.STREAM.PURGE.LAPSE_main":                 {"processor", "operator"},
+	"$JS.API.STREAM.PURGE.LAPSE_main_MUTATIONS":       {"processor", "operator"},
+	"$JS.API.STREAM.PURGE.KV_LAPSE_main_LEASE":        {"operator"},
+	"$JS.API.STREAM.PURGE.OBJ_LAPSE_main_SNAPSHOT_7":  {"bulk", "operator"},
+	"$JS.API.STREAM.MSG.GET.LAPSE_main":               {"processor", "operator"},
+	"$JS.API.STREAM.MSG.GET.KV_LAPSE_main_LEASE":      {"operator"},
+	"$JS.API.STREAM.MSG.DELETE.LAPSE_main":            {"operator"},
+	"$JS.API.STREAM.SNAPSHOT.LAPSE_main":              {"operator"},
+	"$JS.API.STREAM.RESTORE.LAPSE_main":               {"operator"},
+	"$JS.API.STREAM.PEER.REMOVE.LAPSE_main":           {"operator"},
+	"$JS.API.STREAM.LEADER.STEPDOWN.LAPSE_main":       {"operator"},
+	"$JS.API.DIRECT.GET.LAPSE_main":                   {"operator"},
+	"$JS.API.DIRECT.GET.KV_LAPSE_main_LEASE.$KV.x":    {"processor", "operator"},
+	"$JS.API.META.LEADER.STEPDOWN":                    {"operator"}, // answered in the system's account only
+	"$JS.API.SERVER.REMOVE":                           {"operator"}, // likewise
+	"$O.LAPSE_main_SNAPSHOT_7.C.x":                    {"bulk"},
+	"$O.LAPSE_main_SNAPSHOT_7.M.x":                    {"bulk"},
+	"$JS.SNAPSHOT.ACK.LAPSE_main.x":                   {"operator"},
+	"$JS.SNAPSHOT.RESTORE.LAPSE_main.x":               {"operator"},
+
+	// Consumers.
+	"$JS.API.CONSUMER.CREATE.LAPSE_main":                    {"gate-log", "operator", "client"},
+	"$JS.API.CONSUMER.CREATE.LAPSE_main.x":                  pullers,
+	"$JS.API.CONSUMER.CREATE.LAPSE_main.x.lapse.main.>":     pullers,
+	"$JS.API.CONSUMER.DURABLE.CREATE.LAPSE_main.x":          {"gate-log", "operator", "client"},
+	"$JS.API.CONSUMER.INFO.LAPSE_main.x":                    {"gate-log", "operator", "client"},
+	"$JS.API.CONSUMER.LIST.LAPSE_main":                      {"gate-log", "operator", "client"},
+	"$JS.API.CONSUMER.NAMES.LAPSE_main":                     {"gate-log", "operator", "client"},
+	"$JS.API.CONSUMER.DELETE.LAPSE_main.x":                  {"bulk", "gate-log", "operator", "client"},
+	"$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.x":                pullers,
+	"$JS.API.CONSUMER.PAUSE.LAPSE_main.x":                   {"operator"},
+	"$JS.API.CONSUMER.LEADER.STEPDOWN.LAPSE_main.x":         {"operator"},
+	"$JS.ACK.LAPSE_main.x.1.1.1.1.1":                        {"gate-log", "client"},
+	"$JS.FC.LAPSE_main.x.y":                                 {"gate-log", "client"},
+	"$JS.API.CONSUMER.CREATE.LAPSE_main_MUTATIONS.x":        {"bulk", "operator"},
+	"$JS.API.CONSUMER.DELETE.LAPSE_main_MUTATIONS.x":        {"bulk", "operator"},
+	"$JS.API.CONSUMER.MSG.NEXT.LAPSE_main_MUTATIONS.x":      {"bulk", "operator"},
+	"$JS.ACK.LAPSE_main_MUTATIONS.x.1.1.1.1.1":              nil,
+	"$JS.API.CONSUMER.CREATE.KV_LAPSE_main_LEASE.x":         {"processor", "operator"},
+	"$JS.API.CONSUMER.MSG.NEXT.OBJ_LAPSE_main_SNAPSHOT_7.x": {"operator"},
+
+	// Inboxes.
+	"_INBOX.x":          {"service", "gate-clients"},
+	"_INBOX.auditor.x":  {"service", "gate-clients"},
+	"_INBOX.producer.x": {"service", "gate-clients"},
+	"_PROCESSOR.x":      nil,
+	"_BULK.x":           nil,
+	"_GATE.x":           nil,
+	"_SERVICE.x":        nil,
+	"_OPERATOR.x":       nil,
+
+	// The servers, and the rest of the world.
+	"$SYS.REQ.SERVER.PING":   nil,
+	"$SYS.REQ.USER.INFO":     nil,
+	"$SYS.ACCOUNT.LAPSE.x":   nil,
+	"$NRG.V.x":               nil,
+	"anything":               nil,
+	"lapse.main.anything":    nil,
+	"lapse.main.api":         nil,
+	"$JS.EVENT.ADVISORY.API": nil,
+}
+
+// maySubscribe is mayPublish for subscriptions.
+var maySubscribe = map[string][]string{
+	">": nil, "*": nil, "*.>": nil, "lapse.>": nil, "lapse.main.>": nil, "lapse.*.api.>": nil, "$JS.>": nil, "$JS.API.>": nil, "$SYS.>": nil, "$KV.>": nil, "$O.>": nil,
+	"lapse.main.append.>":         nil,
+	"lapse.main.events.>":         nil,
+	"lapse.main.mutations.>":      nil,
+	"lapse.main.api.>":            {"service"},
+	"lapse.main.api.status":       {"service"},
+	"lapse.other.api.>":           nil,
+	"$KV.LAPSE_main_LEASE.writer": {"processor"},
+	"$SRV.>":                      {"service"},
+	"$SRV.PING":                   {"service"},
+	"$JS.API.CONSUMER.>":          {"gate-clients"},
+	"$JS.API.STREAM.NAMES":        {"gate-clients"},
+	"$JS.API.STREAM.>":            nil,
+	"$JS.ACK.>":                   {"gate-clients"},
+	"$JS.FC.>":                    {"gate-clients"},
+	"$JS.SNAPSHOT.>":              nil,
+	"$JS.EVENT.>":                 nil,
+	"$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.LAPSE_main": {"processor"},
+	"_INBOX.>":          {"client"},
+	"_INBOX.x":          {"client"},
+	"_INBOX.producer.>": {"producer"},
+	"_INBOX.auditor.>":  {"auditor"},
+	"_PROCESSOR.>":      {"processor"},
+	"_BULK.>":           {"bulk"},
+	"_GATE.>":           {"gate-log"},
+	"_SERVICE.>":        nil,
+	"_OPERATOR.>":       {"operator"},
+	"_R_.>":             nil,
+	"_GR_.>":            nil,
+}
+
+// Every user tries every subject. Of one node of three there is no JetStream, so
+// nothing comes of what is allowed.
+func TestPermissions(t *testing.T) {
+	c := startCluster(t, 1)
+	for _, user := range everybody {
+		t.Run(user, func(t *testing.T) {
+			refused := make(chan error, 1024)
+			nc := c.connect(t, user, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+			try := func(what, subject string, allowed []string, do func() error) {
+				if err := do(); err != nil {
+					t.Fatal(subject, err)
+				}
+				if err := nc.Flush(); err != nil {
+					t.Fatal(subject, err)
+				}
+				// The server said so before it answered Flush.
+				want := !slices.Contains(allowed, user)
+				said := nc.LastError()
+				is := said != nil && strings.Contains(said.Error(), fmt.Sprintf("Permissions Violation for %s to %q", what, subject))
+				if is != want {
+					t.Errorf("%s to %s: refused is %v", what, subject, is)
+				}
+			}
+			for subject, allowed := range mayPublish {
+				try("Publish", subject, allowed, func() error { return nc.Publish(subject, nil) })
+			}
+			for subject, allowed := range maySubscribe {
+				try("Subscription", subject, allowed, func() error {
+					sub, err := nc.SubscribeSync(subject)
+					if err == nil {
+						t.Cleanup(func() { _ = sub.Unsubscribe() })
+					}
+					return err
+				})
+			}
+		})
+	}
+}
+
+// The client's _INBOX.> does not show it what others are answered that have
+// inboxes of their own.
+func TestInboxesAreKeptApart(t *testing.T) {
+	c := startCluster(t, 1)
+	client, service := c.connect(t, "client"), c.connect(t, "service")
+	seen, err := client.SubscribeSync("_INBOX.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, inbox := range []string{"_INBOX.producer.x", "_INBOX.auditor.x", "_INBOX.last"} {
+		if err := service.Publish(inbox, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, err := seen.NextMsg(patience); err != nil || m.Subject != "_INBOX.last" {
+		t.Errorf("seen: %+v, %v", m, err)
+	}
+	if m, err := seen.NextMsg(10 * time.Millisecond); err == nil {
+		t.Errorf("seen: %s", m.Subject)
+	}
+}

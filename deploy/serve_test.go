@@ -1,0 +1,270 @@
+package deploy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// serveArgs are those of a lapse process with the users of nats.conf.
+func serveArgs(urls []string, more ...string) []string {
+	args := []string{"--nats-url", strings.Join(urls, ","), "--tls-ca", filepath.Join(secrets, "ca.pem"), "--replicas", "3", "--lease", "2s"}
+	for connection, user := range map[string]string{"log": "processor", "bulk": "bulk", "service": "service", "gate-log": "gate-log", "gate-clients": "gate-clients"} {
+		args = append(args, "--nkey", connection+"="+filepath.Join(secrets, "nkeys", user+".nk"))
+	}
+	return append(args, more...)
+}
+
+// contexts makes NATS contexts for client commands, named as their users.
+func contexts(t *testing.T, urls []string) {
+	t.Helper()
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	dir := filepath.Join(home, "nats", "context")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"client", "producer", "auditor"} {
+		text, err := json.Marshal(map[string]string{
+			"url": strings.Join(urls, ","), "nkey": filepath.Join(secrets, "nkeys", user+".nk"),
+			"ca": filepath.Join(secrets, "ca.pem"), "inbox_prefix": inboxes[user],
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, user+".json"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// as runs a command as a user.
+func as(t *testing.T, user string, args ...string) harness.Result {
+	t.Helper()
+	return harness.Run(t, nil, append(args, "--context", user, "--timeout", "20s")...)
+}
+
+// writes tells whether a process said last that it is the writer.
+func writes(s *harness.Server) bool {
+	text := s.Stderr()
+	writer := max(strings.LastIndex(text, "as the writer"), strings.LastIndex(text, "role=writer"))
+	return writer > max(strings.LastIndex(text, "as the standby"), strings.LastIndex(text, "role=standby"))
+}
+
+// Two processes of lapse do all that they do with the rights that they have, and
+// their clients with theirs. Nothing is refused, and what is granted is used.
+func TestServe(t *testing.T) {
+	c := startCluster(t, 3)
+	tap := &tap{}
+	urls := tap.open(t, c)
+	contexts(t, urls)
+	args := serveArgs(urls, "--retain", "1s", "--snapshot-every", "1s")
+	one, two := harness.Serve(t, args...), harness.Serve(t, args...)
+	processes := []*harness.Server{one, two}
+	writer := func() (writer, standby *harness.Server) {
+		t.Helper()
+		eventually(t, "one writes and the other stands by", func() bool { return writes(one) != writes(two) })
+		if writes(one) {
+			return one, two
+		}
+		return two, one
+	}
+
+	// Requests, mutations, reads.
+	as(t, "client", "collection", "create", "orders", "--default-ttl", "1h", "--include-path", "/total").OK()
+	as(t, "client", "document", "upsert", "orders", "a", `{"total":1}`).OK()
+	producer := c.through(t, urls, "producer")
+	js, err := jetstream.New(producer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 {
+		if _, err := js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.m"+fmt.Sprint(n), fmt.Appendf(nil, `{"total":%d,"ttl":1}`, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the mutations are folded", func() bool {
+		return strings.Contains(as(t, "auditor", "history", "orders", "m19").Stdout, "DocumentCreated")
+	})
+	for _, user := range []string{"client", "auditor"} {
+		as(t, user, "document", "get", "orders", "a").OK()
+		as(t, user, "query", "orders", "--where", "doc.total >= 0").OK()
+		as(t, user, "collection", "list").OK()
+		as(t, user, "collection", "get", "orders").OK()
+		as(t, user, "status").OK()
+		as(t, user, "forecast", "orders").OK()
+		if lines := harness.Lines(as(t, user, "export").OK()); len(lines) < 1 {
+			t.Errorf("%s: nothing is exported", user)
+		}
+		as(t, user, "audit").OK()
+	}
+	readFeed(t, c, urls)
+
+	// Take-overs, by death and by hand-over. Each time both get to write.
+	for n, end := range []func(*harness.Server){(*harness.Server).Kill, func(s *harness.Server) { s.Stop() }, (*harness.Server).Kill} {
+		ended, next := writer()
+		end(ended)
+		eventually(t, "the other one writes", func() bool { return writes(next) })
+		as(t, "client", "document", "upsert", "orders", fmt.Sprint("after", n), `{"ttl":-1}`).OK()
+		for _, line := range harness.Lines(ended.Stderr()) {
+			refuseViolation(t, line)
+		}
+		ended.Restart()
+	}
+	w, _ := writer()
+	eventually(t, "the log is trimmed, from a snapshot on", func() bool { return strings.Contains(w.Stderr(), "log trimmed") })
+	eventually(t, "a snapshot is removed", func() bool { return strings.Contains(w.Stderr(), "snapshot removed") })
+	// One that begins with nothing begins with a snapshot.
+	fresh := harness.Serve(t, args...)
+	if !strings.Contains(fresh.Stderr(), "begins with a snapshot") {
+		t.Errorf("it began with the log:\n%s", fresh.Stderr())
+	}
+	for _, s := range append(processes, fresh) {
+		s.Stop()
+		for _, line := range harness.Lines(s.Stderr()) {
+			refuseViolation(t, line)
+		}
+	}
+	for _, line := range c.violations() {
+		t.Error(line)
+	}
+	allUsed(t, tap)
+}
+
+func refuseViolation(t *testing.T, line string) {
+	t.Helper()
+	if strings.Contains(strings.ToLower(line), "violation") {
+		t.Error(line)
+	}
+}
+
+// through connects by way of the taps.
+func (c *cluster) through(t *testing.T, urls []string, user string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(strings.Join(urls, ","), login(t, user)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// readFeed reads the feed in the ways that there are.
+func readFeed(t *testing.T, c *cluster, urls []string) {
+	t.Helper()
+	nc := c.through(t, urls, "client")
+	lapse, err := client.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is read is trimmed soon, so there is always more.
+	writing, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	defer stop()
+	writer.Go(func() {
+		for n := 0; writing.Err() == nil; n++ {
+			if _, err := lapse.Do(writing, "document.upsert", "orders", "more", []byte(`{}`)); err != nil && writing.Err() == nil {
+				t.Error(err)
+			}
+			select {
+			case <-writing.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	for range 2 {
+		for _, err := range lapse.Changes(ctx(t), client.FromStart(), client.Durable("reader")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.AccountInfo(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.mine", []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteConsumer(ctx(t), log, "reader"); err != nil {
+		t.Fatal(err)
+	}
+	for ask, body := range map[string]string{
+		"CONSUMER.NAMES." + log: "", "CONSUMER.LIST." + log: "", "STREAM.NAMES": "",
+		"CONSUMER.CREATE." + log: `{"stream_name":"LAPSE_main","config":{"ack_policy":"none"}}`,
+	} {
+		if m, err := nc.Request("$JS.API."+ask, []byte(body), patience); err != nil || strings.Contains(string(m.Data), `"error"`) {
+			t.Fatalf("%s: %+v, %v", ask, m, err)
+		}
+	}
+	// The oldest API, as libraries of other languages have it.
+	legacy, err := nc.JetStream(nats.UseLegacyDurableConsumers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, opts := range [][]nats.SubOpt{{}, {nats.Durable("old")}, {nats.EnableFlowControl(), nats.IdleHeartbeat(100e6)}} {
+		sub, err := legacy.SubscribeSync(db.Events()+">", append(opts, nats.BindStream(log))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sub.NextMsg(patience); err != nil {
+			t.Fatal(err)
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := nc.Request("$SRV.PING.lapse", nil, patience); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unused are rights that are for what does not happen here.
+var unused = []string{
+	"$JS.FC.LAPSE_main.>",    // where a reader is slow
+	"$JS.API.STREAM.PURGE.*", // where a snapshot fails half-way
+}
+
+// allUsed checks that no user has rights that it does not use.
+func allUsed(t *testing.T, tap *tap) {
+	t.Helper()
+	o, err := server.ProcessConfigFile("nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range o.Nkeys {
+		name := userOf(user.Nkey)
+		if name == "operator" || user.Permissions == nil {
+			continue // not there
+		}
+		for _, right := range user.Permissions.Publish.Allow {
+			if !slices.Contains(unused, right) && !tap.used(tap.published, name, right) {
+				t.Errorf("%s never publishes to %s", name, right)
+			}
+		}
+		for _, right := range user.Permissions.Subscribe.Allow {
+			if !tap.used(tap.listened, name, right) {
+				t.Errorf("%s never subscribes to %s", name, right)
+			}
+		}
+	}
+}

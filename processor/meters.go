@@ -1,0 +1,247 @@
+package processor
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// meters count what happens too often for an EventListener: each costs some
+// nanoseconds, with children looked up beforehand.
+type meters struct {
+	mutations       *prometheus.CounterVec
+	succeeded       [schema.DocumentDelete + 1][2]prometheus.Counter // of mutations, by op, and whether from the stream
+	batchOperations prometheus.Counter
+	events          [schema.WriterResumed + 1]prometheus.Counter
+	expiries        map[schema.Rule]prometheus.Counter
+	lateness        prometheus.Histogram
+	appends         [2]prometheus.Histogram // how long single ones and atomic batches took
+	appended        [2]prometheus.Histogram // how many events they had
+	syncs           prometheus.Counter
+	folds           prometheus.Histogram
+	requests        [len(operationNames) + 1]prometheus.Histogram
+
+	all []prometheus.Collector
+}
+
+// Buckets, in seconds. Those who scrape native histograms get finer ones; these
+// are for everybody else.
+var (
+	latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+	durationBuckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	sizeBuckets     = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000}
+)
+
+// native makes a histogram native, too, with buckets that differ by a tenth.
+func native(o prometheus.HistogramOpts) prometheus.HistogramOpts {
+	o.NativeHistogramBucketFactor = 1.1
+	o.NativeHistogramMaxBucketNumber = 160
+	o.NativeHistogramMinResetDuration = time.Hour
+	return o
+}
+
+func newMeters(labels prometheus.Labels) *meters {
+	opts := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "lapse", Name: name, Help: help, ConstLabels: labels}
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Namespace: "lapse", Name: name, Help: help, ConstLabels: labels, Buckets: buckets}
+	}
+	m := &meters{
+		mutations: prometheus.NewCounterVec(prometheus.CounterOpts(opts("mutations_total", "Mutations decided by this process whose outcome was durable, by where they came from and what came of them.")),
+			[]string{"op", "source", "outcome"}),
+		batchOperations: prometheus.NewCounter(prometheus.CounterOpts(opts("batch_operations_total", "Operations in batches that changed something."))),
+		lateness: prometheus.NewHistogram(native(histogram("expiry_lateness_seconds",
+			"Log time of DocumentExpired minus the moment the document became due.", latenessBuckets))),
+		syncs: prometheus.NewCounter(prometheus.CounterOpts(opts("log_syncs_total", "Syncs of the log's disk that appends had to wait for; none with durability os."))),
+		folds: prometheus.NewHistogram(histogram("fold_duration_seconds", "How long it took to fold what the log acknowledged at a time.", durationBuckets)),
+	}
+	events := prometheus.NewCounterVec(prometheus.CounterOpts(opts("events_total", "Events that this process appended to the log.")), []string{"type"})
+	for t := schema.CollectionCreated; int(t) < len(m.events); t++ {
+		m.events[t] = events.WithLabelValues(t.String())
+	}
+	for op := range m.succeeded {
+		for i, source := range sources {
+			m.succeeded[op][i] = m.mutations.WithLabelValues(opName(schema.Op(op)), source, outcomeOf(nil))
+		}
+	}
+	expiries := prometheus.NewCounterVec(prometheus.CounterOpts(opts("expiries_total", "DocumentExpired that this process appended, by whose TTL applied.")), []string{"rule"})
+	m.expiries = map[schema.Rule]prometheus.Counter{}
+	for _, rule := range []schema.Rule{schema.RuleDocument, schema.RuleCollection} {
+		m.expiries[rule] = expiries.WithLabelValues(rule.String())
+	}
+	durations := prometheus.NewHistogramVec(native(histogram("append_duration_seconds", "From sending an append to the log's acknowledgement, with the sync if there is one.", durationBuckets)), []string{"kind"})
+	sizes := prometheus.NewHistogramVec(histogram("append_events", "Events in an append.", sizeBuckets), []string{"kind"})
+	for i, kind := range []string{"single", "batch"} {
+		m.appends[i], _ = durations.WithLabelValues(kind).(prometheus.Histogram)
+		m.appended[i], _ = sizes.WithLabelValues(kind).(prometheus.Histogram)
+	}
+	requests := prometheus.NewHistogramVec(histogram("request_duration_seconds", "From a request's arrival to its reply.", durationBuckets), []string{"operation"})
+	for i := range m.requests {
+		m.requests[i], _ = requests.WithLabelValues(operationName(i)).(prometheus.Histogram)
+	}
+	m.all = []prometheus.Collector{m.mutations, m.batchOperations, events, expiries, m.lateness, durations, sizes, m.syncs, m.folds, requests}
+	return m
+}
+
+// beat says that the writer's loop goes round, with so many events under way.
+func (m *Monitor) beat(pending int) {
+	if m == nil {
+		return
+	}
+	m.beaten.Store(time.Now().UnixNano())
+	m.pending.Store(int64(pending))
+}
+
+// told counts a wish whose outcome is in the log.
+func (m *Monitor) told(d *decided) {
+	if m == nil {
+		return
+	}
+	fault := d.outcome.Fault
+	switch {
+	case d.batch != nil:
+		m.batchOperations.Add(float64(len(d.batch.Operations)))
+		m.mutations.WithLabelValues("batch", sources[0], outcomeOf(fault)).Inc()
+	case d.mutation == nil: // an internal event
+	case fault == nil:
+		m.succeeded[d.mutation.Op][sourceOf(d.mutation)].Inc()
+	default:
+		m.mutations.WithLabelValues(opName(d.mutation.Op), sources[sourceOf(d.mutation)], fault.Name).Inc()
+		if d.mutation.Recorded {
+			m.say().MutationRejected(Rejection{Cause: d.mutation.Cause, Op: d.mutation.Op, Fault: fault})
+		}
+	}
+}
+
+// sources are where mutations come from.
+var sources = [2]string{"request", "stream"}
+
+func sourceOf(mutation *schema.Mutation) int {
+	if mutation.Recorded {
+		return 1
+	}
+	return 0
+}
+
+func opName(op schema.Op) string {
+	if op == schema.NoOp {
+		return "unknown"
+	}
+	return op.String()
+}
+
+func outcomeOf(fault *schema.Error) string {
+	if fault == nil {
+		return "ok"
+	}
+	return fault.Name
+}
+
+// stored counts an event that the log has.
+func (m *Monitor) stored(fact *projections.Fact) {
+	if m == nil {
+		return
+	}
+	if int(fact.Type) < len(m.events) && fact.Type != schema.NoEvent {
+		m.events[fact.Type].Inc()
+	}
+	if fact.Type == schema.DocumentExpired {
+		m.expiries[fact.Deadline.Rule].Inc()
+	}
+}
+
+// late notes how late an expiry was, in ms.
+func (m *Monitor) late(ms int64) {
+	if m != nil {
+		m.lateness.Observe(float64(max(ms, 0)) / 1000)
+	}
+}
+
+// acknowledged counts an append that the log has; synced says that it waited
+// for the disk.
+func (m *Monitor) acknowledged(g group, synced bool) {
+	if m == nil {
+		return
+	}
+	kind, syncs := 0, g.events
+	if g.batch {
+		kind, syncs = 1, 1
+	}
+	took := time.Since(g.sent)
+	m.appends[kind].Observe(took.Seconds())
+	m.appended[kind].Observe(float64(g.events))
+	if synced {
+		m.syncs.Add(float64(syncs))
+	}
+	m.refusing.Store(false)
+	m.slow("append", took)
+}
+
+// folded notes how long it took to fold what the log acknowledged at a time.
+func (m *Monitor) folded(took time.Duration) {
+	if m != nil {
+		m.folds.Observe(took.Seconds())
+		m.slow("fold", took)
+	}
+}
+
+// answered notes how long a request took.
+func (m *Monitor) answered(operation int, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.requests[operation].Observe(took.Seconds())
+	if took > slowAfter && !takesTime[operation] {
+		m.slow(operationName(operation), took)
+	}
+}
+
+// slowAfter is how long anything may take before it is told.
+const slowAfter = time.Second
+
+// takesTime are the operations that are slow by nature, by their index.
+var takesTime = func() (slow [len(operationNames) + 1]bool) {
+	for _, op := range []string{"query", "snapshot.create", "snapshot.verify"} {
+		slow[operationIndex(op)] = true
+	}
+	return slow
+}()
+
+func (m *Monitor) slow(what string, took time.Duration) {
+	if took <= slowAfter {
+		return
+	}
+	m.slowed.Add(1)
+	m.slowness.tell(func(more int64) {
+		m.say().Slow(Slowness{What: what, Took: took, More: more})
+	})
+}
+
+// codes counts replies by their code.
+type codes [len(replyCodes) + 1]atomic.Uint64
+
+// replyCodes are what requests are answered with; any other one is counted
+// behind them.
+var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 424, 429, 503, 504}
+
+func codeIndex(code int) int {
+	for i, c := range replyCodes {
+		if c == code {
+			return i
+		}
+	}
+	return len(replyCodes)
+}
+
+func codeName(i int) string {
+	if i < len(replyCodes) {
+		return strconv.Itoa(replyCodes[i])
+	}
+	return "other"
+}

@@ -1,0 +1,354 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Monitor says how a processor is: whether it is alive and ready, and its
+// metrics. One is made before the processor, given to it as Options.Monitor, and
+// tells from then on how far it has come. Its methods may be called from any
+// goroutine, and Live and Ready ask nobody: they are quick whatever happens.
+type Monitor struct {
+	database schema.DatabaseName
+	*meters
+
+	beaten   atomic.Int64 // when the writer's loop last went round, ns since 1970
+	pending  atomic.Int64 // events decided and not yet folded
+	slowed   atomic.Uint64
+	slowness seldom
+	refusing atomic.Bool // the log takes the fence and nothing else
+	tell     atomic.Pointer[EventListener]
+
+	using   sync.RWMutex // held by those who ask the processor: it ends after them
+	running *Processor   // once it serves
+
+	mu    sync.Mutex
+	state health
+	sampler
+}
+
+// health is what a Monitor was told.
+type health struct {
+	began       time.Time
+	progress    CatchUpProgress
+	caughtUp    bool
+	ended       string // why nothing is served any more
+	failed      error
+	role        Role
+	logSince    time.Time // when the log came out of reach, zero while it is not
+	logErr      error
+	mutations   time.Time // the same for mutations
+	leaseErr    error     // why a standby cannot find out who writes
+	connections map[string]*connection
+	counts      eventCounts
+}
+
+// eventCounts count what an EventListener is told of.
+type eventCounts struct {
+	roleChanges, fenceMoves, appendFailures, logOutages, clockDoubts uint64
+	snapshotsUseless, projectionsRemade, requestFailures             uint64
+}
+
+// connection is one to NATS.
+type connection struct {
+	nc    *nats.Conn
+	since time.Time // when it was lost, zero while it is there
+	err   error
+}
+
+// NewMonitor returns the monitor of a processor that is yet to be started.
+func NewMonitor(database schema.DatabaseName) *Monitor {
+	return &Monitor{
+		database: database,
+		meters:   newMeters(prometheus.Labels{"database": string(database)}),
+		state:    health{began: time.Now(), connections: map[string]*connection{}},
+	}
+}
+
+// say returns whom to tell.
+func (m *Monitor) say() *EventListener {
+	if all := m.tell.Load(); all != nil {
+		return all
+	}
+	return nobody
+}
+
+var nobody = (*EventListener)(nil).EnsureDefaults()
+
+// listener keeps what health and metrics need.
+func (m *Monitor) listener() *EventListener {
+	note := func(change func(*health)) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		change(&m.state)
+	}
+	return &EventListener{
+		RoleChanged: func(i RoleChange) {
+			m.beaten.Store(0) // a writer's loop begins, or has ended
+			m.pending.Store(0)
+			m.refusing.Store(false)
+			note(func(h *health) {
+				h.role = i.To
+				h.counts.roleChanges++
+				h.logSince, h.logErr, h.leaseErr = time.Time{}, nil, nil // of what it was before
+			})
+		},
+		FenceMoved: func(FenceMove) { note(func(h *health) { h.counts.fenceMoves++ }) },
+		AppendFailed: func(AppendFailure) {
+			note(func(h *health) { h.counts.appendFailures++ })
+		},
+		LogOutOfReach: func(i Outage) {
+			note(func(h *health) {
+				if h.logSince.IsZero() {
+					h.counts.logOutages++
+				}
+				h.logSince, h.logErr = i.Since, i.Err
+			})
+		},
+		LogInReach: func(Return) { note(func(h *health) { h.logSince, h.logErr = time.Time{}, nil }) },
+		FollowOutOfReach: func(i Outage) {
+			note(func(h *health) {
+				if h.logSince.IsZero() {
+					h.counts.logOutages++
+				}
+				h.logSince, h.logErr = i.Since, i.Err
+			})
+		},
+		FollowInReach:       func(Return) { note(func(h *health) { h.logSince, h.logErr = time.Time{}, nil }) },
+		LeaseOutOfReach:     func(err error) { note(func(h *health) { h.leaseErr = err }) },
+		LeaseInReach:        func(struct{}) { note(func(h *health) { h.leaseErr = nil }) },
+		LogRefuses:          func(Refusal) { m.refusing.Store(true) },
+		MutationsOutOfReach: func(i Outage) { note(func(h *health) { h.mutations = i.Since }) },
+		MutationsInReach:    func(Return) { note(func(h *health) { h.mutations = time.Time{} }) },
+		ConnectionLost: func(i ConnectionLoss) {
+			note(func(h *health) {
+				if c := h.connections[i.Connection]; c != nil {
+					c.since, c.err = time.Now(), i.Err
+				}
+			})
+		},
+		ConnectionBack: func(i ConnectionReturn) {
+			note(func(h *health) {
+				if c := h.connections[i.Connection]; c != nil {
+					c.since, c.err = time.Time{}, nil
+				}
+			})
+		},
+		CatchingUp: func(i CatchUpProgress) { note(func(h *health) { h.progress = i }) },
+		CaughtUp:   func(CatchUp) { note(func(h *health) { h.caughtUp = true }) },
+		RequestFailed: func(RequestFailure) {
+			note(func(h *health) { h.counts.requestFailures++ })
+		},
+		ClockDoubted:     func(ClockDoubt) { note(func(h *health) { h.counts.clockDoubts++ }) },
+		SnapshotUseless:  func(SnapshotUseless) { note(func(h *health) { h.counts.snapshotsUseless++ }) },
+		ProjectionRemade: func(ProjectionRemake) { note(func(h *health) { h.counts.projectionsRemade++ }) },
+		Failed:           func(err error) { note(func(h *health) { h.failed = err }) },
+	}
+}
+
+// starting says that a processor is on its way that tells events, over these
+// connections.
+func (m *Monitor) starting(events *EventListener, c Connections) {
+	m.tell.Store(events)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.connections = make(map[string]*connection)
+	for name, nc := range map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service} {
+		if nc != nil {
+			m.state.connections[name] = &connection{nc: nc}
+		}
+	}
+	m.state.caughtUp, m.state.ended, m.state.failed, m.state.progress = false, "", nil, CatchUpProgress{}
+}
+
+// serving says that the processor serves.
+func (m *Monitor) serving(p *Processor) {
+	m.using.Lock()
+	defer m.using.Unlock()
+	m.running = p
+}
+
+// stopping says that it will not much longer.
+func (m *Monitor) stopping() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.ended = "stopping"
+}
+
+// stopped says that it does not any more. Nobody asks it from then on.
+func (m *Monitor) stopped() {
+	m.using.Lock()
+	defer m.using.Unlock()
+	m.running = nil
+}
+
+// use returns the processor, nil if none serves. It does not end until done is
+// called.
+func (m *Monitor) use() (p *Processor, done func()) {
+	m.using.RLock()
+	return m.running, m.using.RUnlock
+}
+
+// watch tells when connections are lost and back, until ctx ends.
+func (m *Monitor) watch(ctx context.Context) {
+	m.mu.Lock()
+	connections := maps.Clone(m.state.connections)
+	m.mu.Unlock()
+	var watching sync.WaitGroup
+	for name, c := range connections {
+		watching.Go(func() { m.watchOne(ctx, name, c.nc) })
+	}
+	watching.Wait()
+}
+
+// looksAgain is how often the state of a connection is looked at that said
+// nothing: a change may come while nobody could take it.
+const looksAgain = 5 * time.Second
+
+func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn) {
+	changes := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
+	defer nc.RemoveStatusListener(changes)
+	ticks := time.NewTicker(looksAgain)
+	defer ticks.Stop()
+	var lost time.Time
+	status := nats.CONNECTED // what the connection said last: it may be back already
+	for {
+		connected := nc.IsConnected()
+		if lost.IsZero() && (!connected || status != nats.CONNECTED) {
+			lost = time.Now()
+			m.say().ConnectionLost(ConnectionLoss{Connection: name, Err: nc.LastError()})
+		}
+		if !lost.IsZero() && connected {
+			m.say().ConnectionBack(ConnectionReturn{Connection: name, Server: nc.ConnectedUrlRedacted(), After: time.Since(lost)})
+			lost = time.Time{}
+		}
+		status = nats.CONNECTED
+		select {
+		case said, ok := <-changes:
+			if status = said; !ok {
+				changes, status = nil, nats.CLOSED
+			}
+		case <-ticks.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hungAfter is how long the writer's loop may take for one round. What it waits
+// for gives up before that.
+const hungAfter = time.Minute
+
+// Live returns why the process should be ended and started again, nil if it
+// should not.
+func (m *Monitor) Live() error {
+	m.mu.Lock()
+	failed, role := m.state.failed, m.state.role
+	m.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	p, done := m.use()
+	defer done()
+	if p == nil {
+		return nil
+	}
+	if failure := p.store.Failure(); failure != nil {
+		return failure
+	}
+	beaten := m.beaten.Load()
+	if quiet := time.Since(time.Unix(0, beaten)); role == Writer && beaten != 0 && quiet > hungAfter {
+		return fmt.Errorf("the writer has done nothing for %s", quiet.Round(time.Second))
+	}
+	return nil
+}
+
+// Ready returns why requests are not served as they should be, in lines for an
+// operator; none if they are.
+func (m *Monitor) Ready() (reasons []string) {
+	say := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
+	if err := m.Live(); err != nil {
+		say("failed: %v", err)
+	}
+	m.mu.Lock()
+	state := m.state
+	state.connections = make(map[string]*connection, len(m.state.connections))
+	for name, c := range m.state.connections {
+		one := *c
+		state.connections[name] = &one
+	}
+	m.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(state.connections)) {
+		if c := state.connections[name]; !c.nc.IsConnected() {
+			say("NATS is away%s: the %s connection is %s%s", since(c.since), name, connectionState(c.nc), because(c.err))
+		}
+	}
+	p, done := m.use()
+	defer done()
+	switch {
+	case state.ended != "":
+		say("%s", state.ended)
+		return reasons
+	case p == nil && !state.caughtUp && state.progress.End > 0:
+		say("not caught up: %d of %d events are folded, %d %%", state.progress.Seq, state.progress.End, 100*state.progress.Seq/state.progress.End)
+		return reasons
+	case p == nil:
+		say("starting%s", since(state.began))
+		return reasons
+	}
+	if !state.logSince.IsZero() {
+		say("the log is out of reach%s%s", since(state.logSince), because(state.logErr))
+	}
+	if m.refusing.Load() {
+		say("the log refuses what it is given")
+	}
+	if clock := p.service.clock.status(); clock.Suspect && state.role == Writer {
+		say("the clock is not believed: %s", clock.Reason)
+	}
+	return reasons
+}
+
+func since(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(" since %s (%s)", time.Since(at).Round(time.Second), timestamp(at))
+}
+
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+func connectionState(nc *nats.Conn) string {
+	switch nc.Status() {
+	case nats.CLOSED:
+		return "closed"
+	case nats.RECONNECTING:
+		return "reconnecting"
+	}
+	return "lost"
+}
+
+// Status says how the database is; an error if it is not served yet.
+func (m *Monitor) Status(ctx context.Context) (schema.Status, error) {
+	p, done := m.use()
+	defer done()
+	if p == nil {
+		return schema.Status{}, schema.ErrUnavailable.With("lapse is starting")
+	}
+	return p.Status(ctx)
+}

@@ -1,0 +1,146 @@
+package processor
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// wantReady waits until Ready says a line with each of these, or nothing if
+// there are none.
+func wantReady(w *wire, why string, parts ...string) {
+	w.t.Helper()
+	var said string
+	w.eventually(why, func() bool {
+		said = strings.Join(w.processor.options.Monitor.Ready(), "\n")
+		if len(parts) == 0 {
+			return said == ""
+		}
+		for _, part := range parts {
+			if !strings.Contains(said, part) {
+				return false
+			}
+		}
+		return true
+	})
+	if w.t.Failed() {
+		w.t.Logf("it says:\n%s", said)
+	}
+}
+
+// TestReady: what keeps requests from being served is said, as long as it lasts.
+func TestReady(t *testing.T) {
+	inOutage(t, OS, func(o *outage) {
+		wantReady(o.wire, "it is ready at the start")
+		o.want(201, "collection.create.c", "")
+		for _, n := range []*network{&o.logs, &o.services, &o.clients} {
+			n.use(nil)
+		}
+		o.shutdown()
+		time.Sleep(10 * time.Second)
+		wantReady(o.wire, "NATS is away", "NATS is away since", "the log connection is reconnecting", "the service connection is reconnecting")
+		monitor := o.processor.options.Monitor
+		if err := monitor.Live(); err != nil {
+			t.Errorf("with NATS away it is not alive: %v", err)
+		}
+		gather(t, monitor).want(t, metrics{"lapse_ready": 0, "lapse_nats_connected{connection=log}": 0})
+		o.startServer()
+		wantReady(o.wire, "it is ready when NATS is back")
+		gather(t, monitor).want(t, metrics{"lapse_ready": 1, "lapse_nats_connected{connection=log}": 1, "lapse_nats_reconnects_total{connection=log}": 1})
+		for _, line := range []string{"the connection to NATS is lost", "the connection to NATS is back"} {
+			if !strings.Contains(o.wire.logs.String(), line) {
+				t.Errorf("the log does not say that %s", line)
+			}
+		}
+
+		// Only the log is away: what is under way does not come to an end.
+		ns := o.logs.server
+		o.logs.use(nil)
+		o.logs.each(func(c *faultyConn) { c.mute.Store(true); c.deaf.Store(true) })
+		o.check(o.client.PublishRequest("lapse.main.api.document.create.c.a", o.client.NewInbox(), []byte("{}")))
+		wantReady(o.wire, "the log is away", "the log is out of reach since", "the log connection is")
+		gather(t, monitor).want(t, metrics{"lapse_ready": 0, "lapse_log_out_of_reach": 1, "lapse_nats_connected{connection=service}": 1})
+		o.logs.use(ns)
+		wantReady(o.wire, "it is ready when the log is back")
+		after := gather(t, monitor)
+		after.want(t, metrics{"lapse_log_out_of_reach": 0, "lapse_log_outages_total": 1})
+		if after["lapse_append_failures_total"] == 0 || after["lapse_fence_moves_total"] < 2 {
+			t.Errorf("after that: %v", after)
+		}
+	})
+}
+
+// TestReadyClock: a writer that refuses writes is not ready.
+func TestReadyClock(t *testing.T) {
+	var c *wrongClock
+	inBubble(t, func(w *wire) {
+		wantReady(w, "it is ready")
+		c.set(-time.Hour)
+		wantReady(w, "the clock is wrong", "the clock is not believed: the clock says")
+		c.set(0)
+		wantReady(w, "it is right again")
+	}, withClock(&c))
+}
+
+// TestLive: a writer that does nothing any more is not alive.
+func TestLive(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		monitor := w.processor.options.Monitor
+		time.Sleep(10 * time.Minute)
+		if err := monitor.Live(); err != nil {
+			t.Errorf("after a while without work: %v", err)
+		}
+		release := w.holdWriter()
+		time.Sleep(hungAfter / 2)
+		if err := monitor.Live(); err != nil {
+			t.Errorf("after half of the time: %v", err)
+		}
+		time.Sleep(hungAfter)
+		if err := monitor.Live(); err == nil || !strings.Contains(err.Error(), "the writer has done nothing for 1m") {
+			t.Errorf("it hangs, and says %v", err)
+		}
+		if reasons := monitor.Ready(); len(reasons) != 1 {
+			t.Errorf("it hangs, and is not ready for %q", reasons)
+		}
+		release()
+		time.Sleep(2 * time.Second)
+		if err := monitor.Live(); err != nil {
+			t.Errorf("it goes on: %v", err)
+		}
+		w.processor.fail(errSuperseded)
+		if err := monitor.Live(); err != errSuperseded {
+			t.Errorf("it failed, and says %v", err)
+		}
+		<-w.processor.failed
+	})
+}
+
+// TestReadyWhileFolding: while the log is folded at the start, how far that is is
+// said.
+func TestReadyWhileFolding(t *testing.T) {
+	var while []string
+	var monitor *Monitor
+	w := newWire(t, func(o *Options) {
+		monitor = NewMonitor("main")
+		o.Monitor = monitor
+		o.Events = &EventListener{CatchingUp: func(CatchUpProgress) { while = append(while, monitor.Ready()...) }}
+	})
+	w.want(201, "collection.create.c", "")
+	if before := NewMonitor("main").Ready(); len(before) != 1 || !strings.HasPrefix(before[0], "starting since") {
+		t.Errorf("before the start: %q", before)
+	}
+	w.stop()
+	if after := monitor.Ready(); len(after) != 1 || after[0] != "stopping" {
+		t.Errorf("after the end: %q", after)
+	}
+	w.check(w.options.Projection.EnsureDefaults().FS.RemoveAll(w.options.Dir))
+	while = nil
+	w.start()
+	if len(while) == 0 || !strings.Contains(while[len(while)-1], "not caught up: 2 of 2 events are folded, 100 %") {
+		t.Errorf("while the log is folded: %q", while)
+	}
+	wantReady(w, "it is ready when the log is folded")
+	if status, err := monitor.Status(w.ctx()); err != nil || status.Seq != w.processor.Seq() {
+		t.Errorf("the status is %+v, %v", status, err)
+	}
+}

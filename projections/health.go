@@ -1,0 +1,41 @@
+package projections
+
+// Health is how Pebble and its disk are.
+type Health struct {
+	Bytes                  uint64 // of its files
+	Available, Total       uint64 // bytes of the disk that they are on; 0 if it does not say
+	CompactionDebt         uint64 // bytes to be compacted until it is even
+	ReadAmplification      int    // places to look in for a key
+	L0Files, L0Sublevels   int64
+	MemTableBytes          uint64
+	CacheBytes             int64
+	CacheHits, CacheMisses int64
+	Flushes, Compactions   int64
+	CompactedBytes         uint64 // read and written by compactions
+}
+
+// Health asks Pebble and the file system, which takes well under a millisecond.
+// The store must not be closed.
+func (s *Store) Health() Health {
+	m := s.db.Metrics()
+	h := Health{
+		Bytes:             m.DiskSpaceUsage(),
+		CompactionDebt:    m.Compact.EstimatedDebt,
+		ReadAmplification: m.ReadAmp(),
+		L0Files:           m.Levels[0].TablesCount,
+		L0Sublevels:       int64(m.Levels[0].Sublevels),
+		MemTableBytes:     m.MemTable.Size,
+		CacheBytes:        m.BlockCache.Size,
+		CacheHits:         m.BlockCache.Hits,
+		CacheMisses:       m.BlockCache.Misses,
+		Flushes:           m.Flush.Count,
+		Compactions:       m.Compact.Count,
+	}
+	for i := range m.Levels {
+		h.CompactedBytes += m.Levels[i].TableBytesRead + m.Levels[i].TableBytesCompacted
+	}
+	if usage, err := s.disk.FS.GetDiskUsage(s.disk.dir); err == nil {
+		h.Available, h.Total = usage.AvailBytes, usage.TotalBytes
+	}
+	return h
+}

@@ -1,0 +1,126 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// recipeTimeout is how long a program of the page may take.
+const recipeTimeout = 2 * time.Minute
+
+// TestRecipesRun runs the programs of docs/recipes.md against a server, each
+// where what it takes is installed: node and its packages (NODE_PATH names the
+// node_modules that has them), python3 and nats-py (PYTHONPATH may help), nats.
+func TestRecipesRun(t *testing.T) {
+	for _, language := range []struct {
+		name, file, run string
+		needs           func() (missing string)
+	}{
+		{"js", "recipes.mjs", `exec node recipes.mjs`, needsNode},
+		{"python", "recipes.py", `exec python3 run.py recipes.py`, needsPython},
+		{"sh", "recipes.sh", `exec sh recipes.sh`, needsNATS},
+	} {
+		t.Run(language.name, func(t *testing.T) {
+			if missing := language.needs(); missing != "" {
+				t.Skip("there is no " + missing)
+			}
+			dir := t.TempDir()
+			_, program := recipes(t, language.name)
+			write(t, filepath.Join(dir, language.file), program)
+			write(t, filepath.Join(dir, "run.py"), topLevelAwait)
+			if modules := os.Getenv("NODE_PATH"); modules != "" {
+				if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), recipeTimeout)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "sh", "-c", language.run)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "NATS_URL="+harness.Serve(t).URL())
+			var printed bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &printed, &printed
+			if err := cmd.Run(); err != nil {
+				t.Fatalf("%v\n%s", err, printed.Bytes())
+			}
+			checkPrinted(t, program, printed.String())
+		})
+	}
+}
+
+// topLevelAwait runs a program as python3 -m asyncio would, as far as it is
+// Python at all with "-" in place of a server to run against.
+const topLevelAwait = `
+import ast, asyncio, inspect, sys
+code = compile(open(sys.argv[1]).read(), sys.argv[1], "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+async def main():
+    result = eval(code, {})
+    if inspect.isawaitable(result):
+        await result
+if sys.argv[2:] != ["-"]:
+    asyncio.run(main())
+`
+
+// TestRecipesAreWellFormed has the languages' own tools read the programs.
+func TestRecipesAreWellFormed(t *testing.T) {
+	for _, language := range []struct{ name, file, tool, check string }{
+		{"js", "recipes.mjs", "node", `exec node --check recipes.mjs`},
+		{"python", "recipes.py", "python3", `exec python3 run.py recipes.py -`},
+		{"sh", "recipes.sh", "sh", `exec sh -n recipes.sh`},
+	} {
+		t.Run(language.name, func(t *testing.T) {
+			if _, err := exec.LookPath(language.tool); err != nil {
+				t.Skip("there is no " + language.tool)
+			}
+			dir := t.TempDir()
+			_, program := recipes(t, language.name)
+			write(t, filepath.Join(dir, language.file), program)
+			write(t, filepath.Join(dir, "run.py"), topLevelAwait)
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", language.check)
+			cmd.Dir = dir
+			if printed, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, printed)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func needsNode() string {
+	if exec.Command("node", "--version").Run() != nil {
+		return "node"
+	}
+	for _, name := range []string{"transport-node", "jetstream"} {
+		if _, err := os.Stat(filepath.Join(os.Getenv("NODE_PATH"), "@nats-io", name)); err != nil {
+			return "@nats-io/" + name + " in NODE_PATH"
+		}
+	}
+	return ""
+}
+
+func needsPython() string {
+	if exec.Command("python3", "-c", "import nats.js").Run() != nil {
+		return "nats-py for a python3"
+	}
+	return ""
+}
+
+func needsNATS() string {
+	if exec.Command("nats", "--version").Run() != nil {
+		return "nats CLI"
+	}
+	return ""
+}

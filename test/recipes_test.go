@@ -1,0 +1,295 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema/asyncapi"
+	"github.com/lapsedb/lapse/test/conform"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// recipes returns docs/recipes.md and its blocks of a language as one program.
+func recipes(t *testing.T, language string) (page, program string) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		program += block[1] + "\n"
+	}
+	if program == "" {
+		t.Fatalf("docs/recipes.md has no %s", language)
+	}
+	return string(text), program
+}
+
+// Where a recipe has an id or the like that its program knows.
+var (
+	subjects    = regexp.MustCompile(`lapse\.main\.[a-z][A-Za-z0-9_.%*>-]+`)
+	templates   = regexp.MustCompile(`\$\{token\([^)]*\)\}`)
+	jsCalls     = regexp.MustCompile("(?:await |return )(?:lapse|surely)\\([`\"]([^`\"]+)[`\"]")
+	pythonCalls = regexp.MustCompile(`(?:await |return )(?:lapse|surely)\("([^"]+)"( \+ token\()?`)
+	headerNames = regexp.MustCompile(`\b(If-Match|Lapse-[A-Z][A-Za-z-]*[a-z]|Nats-Msg-Id)\b`)
+	eventTypes  = regexp.MustCompile(`\b((?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Rejected))\b`)
+	errorNames  = regexp.MustCompile(`"error":"([a-z_]+)"|→ \d{3} ([a-z_]+)`)
+)
+
+// TestRecipesSayWhatIs: every subject, header, event and error on the page is
+// described in asyncapi.yaml.
+func TestRecipesSayWhatIs(t *testing.T) {
+	page, _ := recipes(t, "sh")
+	_, js := recipes(t, "js")
+	_, python := recipes(t, "python")
+
+	named := subjects.FindAllString(page, -1)
+	for _, call := range jsCalls.FindAllStringSubmatch(templates.ReplaceAllString(js, "X"), -1) {
+		named = append(named, "lapse.main.api."+call[1])
+	}
+	for _, call := range pythonCalls.FindAllStringSubmatch(python, -1) {
+		subject := "lapse.main.api." + call[1]
+		if call[2] != "" {
+			subject += "X"
+		}
+		named = append(named, subject)
+	}
+	if len(named) < 50 {
+		t.Errorf("only %d subjects were found", len(named))
+	}
+	for _, subject := range named {
+		if strings.HasSuffix(subject, ".api.") || strings.HasSuffix(subject, ".events.") {
+			continue // what subjects begin with
+		}
+		if len(conform.Channels(subject)) == 0 {
+			t.Errorf("asyncapi.yaml has no channel for %s", subject)
+		}
+	}
+
+	d := asyncapi.Load()
+	headers := make(map[string]bool)
+	for name, schema := range d.Components.Schemas {
+		if properties, ok := schema.(map[string]any)["properties"].(map[string]any); ok && strings.HasSuffix(name, "Headers") {
+			for header := range properties {
+				headers[header] = true
+			}
+		}
+	}
+	for _, header := range headerNames.FindAllString(page, -1) {
+		if !headers[header] {
+			t.Errorf("asyncapi.yaml has no header %s", header)
+		}
+	}
+	for _, event := range eventTypes.FindAllString(page, -1) {
+		if _, ok := d.Operations["events."+event]; !ok {
+			t.Errorf("asyncapi.yaml has no event %s", event)
+		}
+	}
+	text, err := json.Marshal(d.Components.Schemas["ErrorName"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range errorNames.FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(string(text), `"`+name[1]+name[2]+`"`) {
+			t.Errorf("asyncapi.yaml has no error %s%s", name[1], name[2])
+		}
+	}
+}
+
+// expectation is what a line of a recipe says is printed.
+var expectation = regexp.MustCompile(`(?m)(?:#|//) → (.*)$`)
+
+// TestRecipesOfCLI does what the recipes for the nats CLI do, without it: sends
+// what it would send, and compares what comes back with what the page says.
+func TestRecipesOfCLI(t *testing.T) {
+	_, script := recipes(t, "sh")
+	cli := &fakeCLI{T: t, nc: dial(t, harness.Serve(t))}
+	for line := range strings.Lines(script) {
+		line = strings.TrimSpace(line)
+		said := expectation.FindStringSubmatch(line)
+		words := split(t, strings.TrimSpace(expectation.ReplaceAllString(line, "")))
+		if len(words) == 0 {
+			continue
+		}
+		printed := cli.run(words)
+		if said != nil && !strings.Contains(printed, strings.TrimSpace(said[1])) {
+			t.Errorf("%s\nprints %s", line, printed)
+		}
+		if said == nil && strings.Contains(printed, `"error":`) {
+			t.Errorf("%s\nprints %s and the page says nothing", line, printed)
+		}
+	}
+}
+
+// split takes a command line of plain and 'quoted' words apart.
+func split(t *testing.T, line string) (words []string) {
+	t.Helper()
+	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
+		word, rest, _ := strings.Cut(line, " ")
+		if quoted, is := strings.CutPrefix(line, "'"); is {
+			var closed bool
+			if word, rest, closed = strings.Cut(quoted, "'"); !closed {
+				t.Fatalf("a quote is open: %s", line)
+			}
+		} else if strings.ContainsAny(word, "'\"$`\\|&;<>()") {
+			t.Fatalf("more of a shell than this test knows: %s", word)
+		}
+		words, line = append(words, word), rest
+	}
+	return words
+}
+
+// fakeCLI does what the nats CLI does of which the recipes make use.
+type fakeCLI struct {
+	*testing.T
+	nc *nats.Conn
+}
+
+func (c *fakeCLI) run(words []string) (printed string) {
+	c.Helper()
+	switch command := strings.Join(words[:2], " "); {
+	case words[0] == "sleep":
+		return "" // what is waited for here is waited for as long as it takes
+	case command == "nats req" || command == "nats pub":
+		return c.send(words[1], words[2:])
+	case command == "nats consumer" && len(words) == 5 && words[2] == "next":
+		return c.next(words[3], words[4])
+	}
+	c.Fatalf("unknown command: %v", words)
+	return ""
+}
+
+func (c *fakeCLI) send(how string, words []string) string {
+	c.Helper()
+	m := &nats.Msg{Header: nats.Header{}}
+	stored := false
+	for len(words) > 2 {
+		switch words[0] {
+		case "-H":
+			name, value, _ := strings.Cut(words[1], ":")
+			m.Header[name] = []string{value}
+			words = words[1:]
+		case "-J":
+			stored = true
+		default:
+			c.Fatalf("unknown option: %v", words)
+		}
+		words = words[1:]
+	}
+	m.Subject, m.Data = words[0], []byte(words[1])
+	if stored != (how == "pub") {
+		c.Fatalf("%s to %s: only what is published waits for a PubAck", how, m.Subject)
+	}
+	c.described(m)
+	answer, err := c.nc.RequestMsg(m, patience)
+	if err != nil {
+		c.Fatalf("%s: %v", m.Subject, err)
+	}
+	if stored {
+		var ack struct {
+			Stream string
+			Seq    uint64
+		}
+		if err := conform.Schema("PubAck", answer.Data); err != nil {
+			c.Error(err)
+		}
+		if err := json.Unmarshal(answer.Data, &ack); err != nil {
+			c.Fatal(err)
+		}
+		return fmt.Sprintf("Stored in Stream: %s Sequence: %d", ack.Stream, ack.Seq)
+	}
+	return show(answer.Header) + string(answer.Data)
+}
+
+// described checks what is sent against asyncapi.yaml.
+func (c *fakeCLI) described(m *nats.Msg) {
+	c.Helper()
+	if strings.HasPrefix(m.Subject, "$") {
+		return // JetStream's
+	}
+	channels := conform.Channels(m.Subject)
+	if len(channels) != 1 {
+		c.Fatalf("%s is of the channels %v", m.Subject, channels)
+	}
+	var err error
+	if operation, ok := strings.CutPrefix(channels[0], "mutations."); ok {
+		err = conform.Mutation(operation, m.Header, m.Data)
+	} else {
+		err = conform.Request(operation, m.Header, m.Data)
+	}
+	if err != nil {
+		c.Errorf("%s %s: %v", m.Subject, m.Data, err)
+	}
+}
+
+func (c *fakeCLI) next(stream, name string) string {
+	c.Helper()
+	js, err := jetstream.New(c.nc)
+	if err != nil {
+		c.Fatal(err)
+	}
+	consumer, err := js.Consumer(c.Context(), stream, name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	m, err := consumer.Next(jetstream.FetchMaxWait(patience))
+	if err != nil {
+		c.Fatal(err)
+	}
+	if err := conform.Event(m.Subject(), m.Headers(), m.Data()); err != nil {
+		c.Error(err)
+	}
+	meta, err := m.Metadata()
+	if err == nil {
+		err = m.DoubleAck(c.Context())
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+	return fmt.Sprintf("str seq: %d\n", meta.Sequence.Stream) + show(m.Headers()) + string(m.Data())
+}
+
+func show(headers nats.Header) string {
+	var b strings.Builder
+	for name, values := range headers {
+		fmt.Fprintf(&b, "%s: %s\n", name, strings.Join(values, ", "))
+	}
+	return b.String()
+}
+
+// checkPrinted checks that a program printed what its page says, in that order.
+func checkPrinted(t *testing.T, program, printed string) {
+	t.Helper()
+	said := expectation.FindAllStringSubmatch(program, -1)
+	if len(said) < 5 {
+		t.Errorf("the page says only %d times what is printed", len(said))
+	}
+	rest := printed
+	for _, one := range said {
+		_, after, ok := strings.Cut(rest, strings.TrimSpace(one[1]))
+		if !ok {
+			t.Fatalf("%q is not printed, or not in its place:\n%s", one[1], printed)
+		}
+		rest = after
+	}
+}
+
+// TestRecipesAreAlike: JavaScript and Python say and do as much.
+func TestRecipesAreAlike(t *testing.T) {
+	var counts []int
+	for _, language := range []string{"js", "python"} {
+		_, program := recipes(t, language)
+		counts = append(counts, len(expectation.FindAllString(program, -1)))
+	}
+	if slices.Min(counts) != slices.Max(counts) {
+		t.Errorf("JavaScript and Python print %v things", counts)
+	}
+}

@@ -1,0 +1,80 @@
+package watching
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDashboard: the dashboard is JSON, its expressions are PromQL over metrics
+// that there are, and no panel lies on another.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/grafana/lapse.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		UID        string
+		Templating struct{ List []struct{ Name string } }
+		Panels     []struct {
+			ID      int
+			Type    string
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr string }
+		}
+		Annotations struct{ List []struct{ Expr string } }
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	exported := exported(t)
+	check := func(where, expr string) {
+		t.Helper()
+		// What Grafana puts in.
+		for variable, value := range map[string]string{"$__rate_interval": "1m", "$database": "main", "$instance": ".*"} {
+			expr = strings.ReplaceAll(expr, variable, value)
+		}
+		if strings.Contains(expr, "$") {
+			t.Errorf("%s: nobody replaces the variable in %s", where, expr)
+			return
+		}
+		for _, name := range metricsIn(t, expr) {
+			if !exported[name] {
+				t.Errorf("%s names %s, which nobody exports", where, name)
+			}
+		}
+	}
+	type place struct{ x, y int }
+	taken := make(map[place]string)
+	var ids []int
+	for _, p := range dashboard.Panels {
+		ids = append(ids, p.ID)
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("%s shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			check(p.Title, target.Expr)
+		}
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other, ok := taken[place{x, y}]; ok {
+					t.Fatalf("%s lies on %s", p.Title, other)
+				}
+				taken[place{x, y}] = p.Title
+			}
+		}
+	}
+	for _, a := range dashboard.Annotations.List {
+		check("annotation", a.Expr)
+	}
+	slices.Sort(ids)
+	if len(slices.Compact(ids)) != len(dashboard.Panels) || len(ids) < 20 {
+		t.Errorf("there are %d panels with these ids: %d", len(dashboard.Panels), ids)
+	}
+	if len(dashboard.Templating.List) != 3 || dashboard.UID != "lapse" {
+		t.Errorf("the variables are %v", dashboard.Templating.List)
+	}
+}

@@ -1,0 +1,61 @@
+package watching
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+
+// freeAddr is an address on which nobody listens now.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// exported are the names of what lapse serve exports, as a scrape has them.
+func exported(t *testing.T) map[string]bool {
+	t.Helper()
+	metrics := freeAddr(t)
+	s := harness.Serve(t, "--durability", "os", "--metrics", metrics, "--retain", "1h", "--snapshot-every", "1s")
+	s.Run("collection", "create", "orders", `{"defaultTtl":1}`).OK()
+	s.Run("document", "create", "orders", "a", `{}`).OK()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		names := scrape(t, metrics)
+		if names["lapse_snapshot_last_bytes"] {
+			return names
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no snapshot was made:\n%s", s.Stderr())
+		}
+	}
+}
+
+func scrape(t *testing.T, address string) map[string]bool {
+	t.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	names := make(map[string]bool)
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if line := lines.Text(); line != "" && line[0] != '#' {
+			end := strings.IndexAny(line, "{ ")
+			names[line[:end]] = true
+		}
+	}
+	return names
+}
