@@ -253,16 +253,18 @@ func (s *scene) rogue() time.Time {
 	}
 	defer log.Close()
 	options := processor.Options{Database: "main", Dir: s.t.TempDir(), Replicas: 3, Logger: slog.New(slog.NewTextHandler(log, nil))}
-	nc, err := nats.Connect(s.clients.URL(0), processor.ConnectOptions()...)
-	if err != nil {
-		s.t.Fatal(err)
+	var connections [2]*nats.Conn
+	for i := range connections {
+		if connections[i], err = nats.Connect(s.clients.URL(i), processor.ConnectOptions()...); err != nil {
+			s.t.Fatal(err)
+		}
+		defer connections[i].Close()
 	}
-	defer nc.Close()
 	for range 3 {
 		w := s.writer()
 		w.Signal(syscall.SIGSTOP)
 		ctx, cancel := context.WithTimeout(s.t.Context(), lease/2)
-		p, err := processor.Start(ctx, processor.Connections{Log: nc, Service: nc}, options)
+		p, err := processor.Start(ctx, processor.Connections{Log: connections[0], Service: connections[1]}, options)
 		cancel()
 		w.Signal(syscall.SIGCONT)
 		if err != nil {
