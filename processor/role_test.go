@@ -371,28 +371,36 @@ func TestTwoWriters(t *testing.T) {
 // while it becomes a standby is known no more when they are back. Nobody would
 // answer who is asked as a writer then.
 func TestNothingStaysBehind(t *testing.T) {
-	inCrew(t, 2, func(c *crew) {
-		c.start()
-		a, b := c.members[0], c.members[1]
-		a.want(201, "collection.create.c", "")
-		a.cut()
-		a.services.cut()
-		b.becomes(Writer)
-		a.becomes(Standby)
-		time.Sleep(2 * becomeTimeout) // it drains, and nothing is heard of that
-		a.services.mend()
-		a.mend()
-		time.Sleep(10 * time.Second)
-		for range 20 {
-			if reply, err := a.client.Request("lapse.main.api.document.upsert.c.a", []byte(`{}`), time.Second); err != nats.ErrNoResponders {
-				t.Fatalf("a standby is asked to write: %v %v", reply, err)
-			}
-			a.want(200, "collection.get.c", "")
-		}
-		b.want(201, "document.create.c.after", `{}`)
-		time.Sleep(10 * time.Second)
-		c.agree()
-	})
+	for how, lose := range map[string]func(*network){
+		"silent": (*network).cut,
+		"closed": func(n *network) { n.use(nil); n.mend() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			inCrew(t, 2, func(c *crew) {
+				c.start()
+				a, b := c.members[0], c.members[1]
+				a.want(201, "collection.create.c", "")
+				a.cut()
+				lose(&a.services)
+				b.becomes(Writer)
+				a.becomes(Standby)
+				time.Sleep(2 * becomeTimeout) // it drains, and nothing is heard of that
+				a.services.mend()
+				a.services.use(c.server)
+				a.mend()
+				time.Sleep(10 * time.Second)
+				for range 20 {
+					if reply, err := a.client.Request("lapse.main.api.document.upsert.c.a", []byte(`{}`), time.Second); err != nats.ErrNoResponders {
+						t.Fatalf("a standby is asked to write: %v %v", reply, err)
+					}
+					a.want(200, "collection.get.c", "")
+				}
+				b.want(201, "document.create.c.after", `{}`)
+				time.Sleep(10 * time.Second)
+				c.agree()
+			})
+		})
+	}
 }
 
 // TestLeaseRemoved: whoever removes the lease, or all of its bucket, harms nothing.
