@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -64,16 +65,19 @@ func Start(t testing.TB, logs string) *Cluster {
 	return c
 }
 
-// freeAddresses are addresses on which nobody listens now.
+// freeAddresses are addresses on which nobody listens now. They are below the
+// ports that systems give to those who do not care, so that nobody takes that of
+// a node while it does not run.
 func freeAddresses(t testing.TB, n int) (addresses []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for tries := 0; len(addresses) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+		if err == nil {
+			defer l.Close()
+			addresses = append(addresses, l.Addr().String())
+		} else if tries > 1000 {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses
 }
