@@ -134,9 +134,9 @@ func passing(err error) bool {
 }
 
 // passingCodes are JetStream's for a cluster that is not whole: incomplete
-// results, no suitable peers, not assigned, not the leader, not available, and
+// results, no suitable peers, not assigned, not available, not the leader, and
 // insufficient resources, which means peers, too.
-var passingCodes = []jetstream.ErrorCode{10004, 10005, 10006, 10007, 10008, 10009, 10010, 10011, 10023}
+var passingCodes = []jetstream.ErrorCode{10004, 10005, 10007, 10008, 10009, 10023}
 
 func checkVersion(nc *nats.Conn) error {
 	if has := "v" + nc.ConnectedServerVersion(); semver.IsValid(has) && semver.Compare(has, oldestServer) < 0 {
@@ -189,7 +189,7 @@ func checkStreams(ctx context.Context, c Connections, o Options) error {
 // to take.
 func checkFree(ctx context.Context, js jetstream.JetStream, name, subjects string) error {
 	other, err := js.StreamNameBySubject(ctx, subjects)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || other == name { // another process has just made it
 		return nil
 	} else if err != nil {
 		return err

@@ -56,6 +56,7 @@ answer those who read and take over when it is gone.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.listenGiven = cmd.Flags().Changed("listen")
+			f.elsewhere.empty = cmd.Flags().Changed("nats-url") && f.elsewhere.url == ""
 			return a.serve(cmd.Context(), f)
 		},
 	}
@@ -137,8 +138,8 @@ func (f *serveFlags) check() error {
 	if f.latenessObjective < time.Millisecond {
 		return usageErrorf("--lateness-objective %s: use 1ms or more", f.latenessObjective)
 	}
-	if f.lease < 2*time.Second || f.lease%time.Second != 0 {
-		return usageErrorf("--lease %s: use whole seconds, 2s or more", f.lease)
+	if f.lease < 2*time.Second || f.lease > time.Hour || f.lease%time.Second != 0 {
+		return usageErrorf("--lease %s: use whole seconds, from 2s to 1h", f.lease)
 	}
 	if f.replicas != 0 && f.replicas != 1 && f.replicas != 3 {
 		return usageErrorf("--replicas %d: use 1 or 3", f.replicas)
