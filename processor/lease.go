@@ -287,6 +287,9 @@ func (l *lease) await(ctx context.Context, problem func(error)) error {
 		if errors.Is(err, errHeld) {
 			err = nil
 		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		problem(err)
 		next.Reset(poll)
 	}

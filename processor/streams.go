@@ -103,15 +103,25 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 	if err := checkVersion(c.Log); err != nil {
 		return nil, err
 	}
+	err = untilOpen(ctx, c, func(try context.Context) error {
+		if err := checkStreams(try, c, o); err != nil {
+			return err
+		}
+		log, err = openLog(try, c, o)
+		return err
+	})
+	return log, err
+}
+
+// untilOpen tries to open what may have no leader yet, or is just being made by
+// another process.
+func untilOpen(ctx context.Context, c Connections, open func(context.Context) error) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(resumeInterval), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(openTimeout))
-	err = backoff.Retry(func() error {
+	err := backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, serverPatience)
 		defer cancel()
-		err := checkStreams(try, c, o)
-		if err == nil {
-			log, err = openLog(try, c, o)
-		}
-		if err != nil && (ctx.Err() != nil || !passing(err)) {
+		err := open(try)
+		if err != nil && (ctx.Err() != nil || !passing(err) && !errors.Is(err, jetstream.ErrStreamNotFound)) {
 			return backoff.Permanent(err)
 		}
 		return err
@@ -119,7 +129,7 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 	if err != nil && passing(err) {
 		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
 	}
-	return log, err
+	return err
 }
 
 // passing tells whether an error may go by itself: nobody answers now, or a

@@ -33,6 +33,13 @@ type place struct {
 // can be stored, and read back with what is around them.
 const wantedPayload = 4 << 20
 
+// warn says what is not as it could be.
+func (p *place) warn(logger *slog.Logger) {
+	if payload := min(p.Log.MaxPayload(), p.Service.MaxPayload()); payload < wantedPayload {
+		logger.Warn("the NATS server takes no documents of 2 MiB: set its max_payload to 4MB for documents of all sizes", "max_payload", payload)
+	}
+}
+
 // close ends the connections and what is ours of NATS, the last thing first.
 func (p *place) close() {
 	for i := len(p.closers) - 1; i >= 0; i-- {
@@ -114,9 +121,6 @@ func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, l
 		}
 	}
 	p.url = p.Log.ConnectedUrlRedacted()
-	if payload := min(p.Log.MaxPayload(), p.Service.MaxPayload()); payload < wantedPayload {
-		logger.Warn("the NATS server takes no documents of 2 MiB: set its max_payload to 4MB for documents of all sizes", "max_payload", payload)
-	}
 	return p.openGate(f, database, logger)
 }
 

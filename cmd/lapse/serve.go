@@ -245,6 +245,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer onAcceptClock(p.AcceptClock)()
 	defer widen(p.Seq, p.Requests)()
+	place.warn(logger)
 	say(fmt.Sprintf("ready: database %s at %s, %s", database, place.url, place.kept(p.Role())))
 	if failure == nil {
 		select {
