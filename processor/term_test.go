@@ -1,0 +1,28 @@
+package processor
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestReleaseAfterRenewal: a lease that was renewed last without an answer is
+// given up all the same.
+func TestReleaseAfterRenewal(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		time.Sleep(testLease)
+		a.processor.lease.revision-- // as before the last one
+		a.stop()
+		js, err := jetstream.New(a.log)
+		a.check(err)
+		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
+		a.check(err)
+		if e, err := kv.Get(a.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("the lease stays: %v %v", e, err)
+		}
+	})
+}
