@@ -79,8 +79,11 @@ func checkLease(ctx context.Context, js jetstream.JetStream, db schema.DatabaseN
 	strange := func(what string) error {
 		return fmt.Errorf("bucket %s is there and is not the lease of a lapse (%s): remove it with `nats kv del %s`, or serve another --database", name, what, name)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, jetstream.ErrBadBucket):
 		return strange(err.Error())
+	case err != nil: // perhaps it has no leader yet
+		return fmt.Errorf("bucket %s: %w", name, err)
 	}
 	status, err := kv.Status(ctx)
 	if err != nil {

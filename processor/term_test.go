@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -23,6 +24,22 @@ func TestReleaseAfterRenewal(t *testing.T) {
 		a.check(err)
 		if e, err := kv.Get(a.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
 			t.Errorf("the lease stays: %v %v", e, err)
+		}
+	})
+}
+
+// TestLeaseOutOfReach: a bucket that does not answer is nobody else's.
+func TestLeaseOutOfReach(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		js, err := jetstream.New(a.log)
+		a.check(err)
+		late, cancel := context.WithTimeout(a.ctx(), time.Nanosecond)
+		defer cancel()
+		<-late.Done()
+		if err := checkLease(late, js, "main", 0); !passing(err) {
+			t.Errorf("%v does not pass", err)
 		}
 	})
 }
