@@ -75,6 +75,7 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 		if err != nil {
 			t.end(err)
 			err = context.Cause(t.ctx) // that the lease was lost, if that came first
+			p.writer.leave()
 			_ = p.finish(t)
 		}
 	}()

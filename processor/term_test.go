@@ -7,7 +7,28 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
 )
+
+// TestTermThatDoesNotBegin: whoever took the lease and could not begin to write is
+// a standby all the same, and keeps nobody waiting.
+func TestTermThatDoesNotBegin(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		b := c.members[1]
+		ended, end := context.WithCancel(b.ctx())
+		end()
+		if _, err := b.processor.lead(ended); err == nil {
+			t.Fatal("it begins")
+		}
+		waiting, cancel := context.WithTimeout(b.ctx(), time.Second)
+		defer cancel()
+		if err := b.processor.keeper.note(waiting, schema.LogPadded, []byte(`{}`)); !errors.Is(err, notWriter) {
+			t.Errorf("who wants something written is told %v", err)
+		}
+	})
+}
 
 // TestReleaseAfterRenewal: a lease that was renewed last without an answer is
 // given up all the same.
