@@ -30,6 +30,25 @@ func TestTermThatDoesNotBegin(t *testing.T) {
 	})
 }
 
+// TestStopSaysWhatIsLeft: a stop that leaves something undone says so.
+func TestStopSaysWhatIsLeft(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		a.want(201, "collection.create.c", `{}`)
+		a.cut()
+		go a.client.Request("lapse.main.api.document.create.c.a", []byte(`{}`), time.Second)
+		time.Sleep(100 * time.Millisecond)
+		p := a.processor
+		a.processor = nil
+		if err := p.Stop(); err == nil {
+			t.Error("it says nothing")
+		} else {
+			t.Log(err)
+		}
+	})
+}
+
 // TestReleaseAfterRenewal: a lease that was renewed last without an answer is
 // given up all the same.
 func TestReleaseAfterRenewal(t *testing.T) {
