@@ -30,6 +30,28 @@ func TestTermThatDoesNotBegin(t *testing.T) {
 	})
 }
 
+// TestStartFails: nothing stays of a processor that cannot serve.
+func TestStartFails(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		o := a.options
+		o.Events = &EventListener{FenceMoved: func(FenceMove) { a.service.Close() }}
+		p, err := Start(a.ctx(), a.connections(), o)
+		if err == nil {
+			_ = p.Stop()
+			t.Fatal("it starts")
+		}
+		t.Log(err)
+		js, err := jetstream.New(a.log)
+		a.check(err)
+		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
+		a.check(err)
+		if e, err := kv.Get(a.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("the lease stays: %v %v", e, err)
+		}
+	})
+}
+
 // TestStopSaysWhatIsLeft: a stop that leaves something undone says so.
 func TestStopSaysWhatIsLeft(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
