@@ -52,6 +52,20 @@ func TestStartFails(t *testing.T) {
 	})
 }
 
+// TestRoleAfterStop: a role that comes while a processor stops is not served.
+func TestRoleAfterStop(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		s := a.processor.service
+		a.check(s.stop())
+		a.check(s.become(Standby))
+		if n := a.service.NumSubscriptions(); n != 0 {
+			t.Errorf("%d subscriptions are there after the end", n)
+		}
+	})
+}
+
 // TestStopSaysWhatIsLeft: a stop that leaves something undone says so.
 func TestStopSaysWhatIsLeft(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
