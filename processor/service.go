@@ -162,6 +162,7 @@ type request struct {
 	seq    uint64 // of the state that answers; 0 for that at the time of the reply
 	minSeq uint64 // that the state has to hold
 	again  bool   // it is a query that missed a renewal before
+	sure   int64  // second for which it waited to know who has gone, if it is a query
 	came   time.Time
 }
 

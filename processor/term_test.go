@@ -119,3 +119,25 @@ func TestLeaseOutOfReach(t *testing.T) {
 		}
 	})
 }
+
+// TestQueryOverRoles: what a writer did not look for, since nobody else could
+// write, the standby that it has become does.
+func TestQueryOverRoles(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		a.want(201, "collection.create.c", `{}`)
+		s := a.processor.service
+		s.writes.Store(false)
+		defer s.writes.Store(true)
+		q := &waitingQuery{request: &request{service: s}, name: "c"}
+		if err := q.missedBy(a.processor.Seq(), true); err == nil {
+			t.Error("it takes the answer for one of a writer")
+		}
+		asked := q.now()
+		time.Sleep(3 * time.Second)
+		if now, err := q.knownNow(); err != nil || now != asked {
+			t.Errorf("it waited for second %d, and is judged by %d %v", asked, now, err)
+		}
+	})
+}
