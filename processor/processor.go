@@ -134,6 +134,10 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 		role = Writer
 	}
 	if err := p.service.serve(c.Service, role); err != nil {
+		if first != nil {
+			p.stopWriting()
+			_ = p.finish(first)
+		}
 		return nil, err
 	}
 	o.Events.RoleChanged(RoleChange{To: role, Why: "it has started"})

@@ -540,6 +540,7 @@ func TestStandbyCertain(t *testing.T) {
 			t.Error("somebody writes already")
 		}
 		a.mend()
+		time.Sleep(testLease) // until it knows what the log has of what it appended
 	})
 }
 
