@@ -3,6 +3,7 @@ package processor
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/micro"
 
@@ -29,18 +30,47 @@ func (s *service) become(role Role) error {
 		return nil
 	}
 	s.writes.Store(role == Writer)
+	reconnects := s.nc.Stats().Reconnects
 	next, err := s.listen(role)
 	if err != nil {
 		return fmt.Errorf("serve requests: %w", err)
 	}
 	before := s.micro
 	s.micro = next
+	s.subscriptions.Store(int64(len(next.Info().Endpoints) + verbSubscriptions))
 	if before != nil {
 		if err := before.Stop(); err != nil && !s.nc.IsClosed() {
 			return fmt.Errorf("end serving as before: %w", err)
 		}
+		s.workers.Go(func() { s.forget(reconnects) })
 	}
 	return nil
+}
+
+// verbSubscriptions is how many a service has besides those of its endpoints: PING,
+// INFO and STATS for all, for its name and for its id.
+const verbSubscriptions = 9
+
+// forget sees to it that NATS forgets what was served before. While that is
+// drained, nats.go subscribes to it again when it connects again, and then says
+// nothing of its end: a share of the requests would go there for ever.
+// reconnects is how often the connection was made again before the end.
+func (s *service) forget(reconnects uint64) {
+	for s.ctx.Err() == nil && !s.nc.IsClosed() {
+		flushed := s.nc.FlushTimeout(serveTimeout) == nil
+		now := s.nc.Stats().Reconnects
+		switch {
+		case flushed && now == reconnects:
+			return // NATS has heard of the end
+		case flushed && int64(s.nc.NumSubscriptions()) <= s.subscriptions.Load():
+			reconnects = now + 1
+			_ = s.nc.ForceReconnect() // to subscribe to what is left, or it is closed
+		}
+		select {
+		case <-time.After(resumeInterval):
+		case <-s.ctx.Done():
+		}
+	}
 }
 
 // role is what this processor does for its database.
@@ -87,8 +117,13 @@ func (s *service) listen(role Role) (_ micro.Service, err error) {
 		}
 	}
 	if err == nil && s.nc.IsConnected() {
-		// Who asks from now on finds somebody here.
-		err = s.nc.FlushTimeout(serveTimeout)
+		// Who asks from now on finds somebody here. If the connection is about to
+		// be lost, that is so when it is back.
+		if s.micro == nil {
+			err = s.nc.FlushTimeout(serveTimeout)
+		} else {
+			_ = s.nc.FlushTimeout(becomeTimeout)
+		}
 	}
 	return added, err
 }

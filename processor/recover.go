@@ -92,6 +92,9 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 		defer func() { batch = nil }()
 		return w.store.Fold(batch)
 	})
+	if err == nil && len(batch) > 0 {
+		err = w.store.Fold(batch) // of a log that has lost its end
+	}
 	if errors.Is(err, errHole) {
 		fault = backoff.Permanent(err)
 	}

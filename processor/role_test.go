@@ -37,7 +37,8 @@ type crew struct {
 // member is one of them, with a client that asks it.
 type member struct {
 	*wire
-	logs network // between it and the streams
+	logs     network // between it and the streams
+	services network // between it and its clients
 }
 
 // inCrew runs test with members of which none has started.
@@ -76,6 +77,7 @@ func (c *crew) join(i int) *member {
 	}}}
 	m.options.Logger = slog.New(slog.NewTextHandler(m.wire.logs, nil))
 	m.logs.use(c.server)
+	m.services.use(c.server)
 	connect := func(as **nats.Conn, user string, through nats.InProcessConnProvider) {
 		var err error
 		*as, err = nats.Connect("", append(ConnectOptions(), nats.InProcessServer(through), nats.UserInfo(user, "x"))...)
@@ -83,7 +85,7 @@ func (c *crew) join(i int) *member {
 		c.t.Cleanup((*as).Close)
 	}
 	connect(&m.log, "log", &m.logs)
-	connect(&m.service, fmt.Sprint("m", i), c.server)
+	connect(&m.service, fmt.Sprint("m", i), &m.services)
 	connect(&m.client, fmt.Sprint("m", i), c.server)
 	c.t.Cleanup(m.stop)
 	return m
@@ -129,22 +131,21 @@ func (m *member) away() bool {
 }
 
 // cut has nothing pass between the member and the streams, until mend.
-func (m *member) cut() {
-	m.logs.mu.Lock()
-	defer m.logs.mu.Unlock()
-	for _, c := range m.logs.conns {
+func (m *member) cut() { m.logs.cut() }
+
+func (m *member) mend() { m.logs.mend() }
+
+func (n *network) cut() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
 		c.deaf.Store(true)
 		c.mute.Store(true)
 	}
 }
 
-func (m *member) mend() {
-	m.logs.mu.Lock()
-	defer m.logs.mu.Unlock()
-	for _, c := range m.logs.conns {
-		_ = c.Close()
-	}
-	m.logs.conns = nil
+func (n *network) mend() {
+	n.each(func(c *faultyConn) { _ = c.Close() })
 }
 
 // one fails the test unless the log has what has to be in any log: it is as an
@@ -365,6 +366,42 @@ func TestTwoWriters(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		c.agree()
 	})
+}
+
+// TestNothingStaysBehind: the service of a writer whose connections are lost
+// while it becomes a standby is known no more when they are back. Nobody would
+// answer who is asked as a writer then.
+func TestNothingStaysBehind(t *testing.T) {
+	for how, lose := range map[string]func(*network){
+		"silent": (*network).cut,
+		"closed": func(n *network) { n.use(nil); n.mend() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			inCrew(t, 2, func(c *crew) {
+				c.start()
+				a, b := c.members[0], c.members[1]
+				a.want(201, "collection.create.c", "")
+				a.cut()
+				lose(&a.services)
+				b.becomes(Writer)
+				a.becomes(Standby)
+				time.Sleep(2 * becomeTimeout) // it drains, and nothing is heard of that
+				a.services.mend()
+				a.services.use(c.server)
+				a.mend()
+				time.Sleep(10 * time.Second)
+				for range 20 {
+					if reply, err := a.client.Request("lapse.main.api.document.upsert.c.a", []byte(`{}`), time.Second); err != nats.ErrNoResponders {
+						t.Fatalf("a standby is asked to write: %v %v", reply, err)
+					}
+					a.want(200, "collection.get.c", "")
+				}
+				b.want(201, "document.create.c.after", `{}`)
+				time.Sleep(10 * time.Second)
+				c.agree()
+			})
+		})
+	}
 }
 
 // TestLeaseRemoved: whoever removes the lease, or all of its bucket, harms nothing.

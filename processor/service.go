@@ -21,6 +21,7 @@ const (
 	maxWaiting    = 1024 // requests that wait for a sequence or a renewal
 	minSeqTimeout = 2 * time.Second
 	serveTimeout  = 10 * time.Second // until NATS knows what is served
+	becomeTimeout = time.Second      // until it knows that after a change of role
 	headerRoom    = 4096             // of a message, for the headers of a reply or an event
 	systemRoom    = 1024             // of a reply's body, for what it says around that of an event
 )
@@ -40,10 +41,12 @@ type service struct {
 	certain   certainty
 	operations
 
-	roles   sync.Mutex
-	micro   micro.Service         // as which it is known now
-	writes  atomic.Bool           // as the writer
-	trouble atomic.Pointer[error] // what keeps it from finding out who should write
+	roles sync.Mutex
+	micro micro.Service // as which it is known now
+	// subscriptions is how many that one has, which are all there are.
+	subscriptions atomic.Int64
+	writes        atomic.Bool           // as the writer
+	trouble       atomic.Pointer[error] // what keeps it from finding out who should write
 
 	arrivals chan *request
 	changes  chan *request // arrivals that are mutations, which reads do not wait for

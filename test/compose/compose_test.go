@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -74,6 +75,9 @@ func TestContained(t *testing.T) {
 		for _, v := range s.Volumes {
 			if v.Type == types.VolumeTypeBind && !v.ReadOnly && !strings.Contains(v.Source, filepath.Join("deploy", "data")) {
 				t.Errorf("%s can write to %s", name, v.Source)
+			}
+			if _, err := os.Stat(v.Source); err != nil && !strings.Contains(v.Source, filepath.Join("deploy", "data")) && !strings.Contains(v.Source, filepath.Join("deploy", "secrets")) {
+				t.Errorf("%s: %v", name, err)
 			}
 			if strings.Contains(v.Source, "docker.sock") {
 				t.Errorf("%s is given the machine", name)

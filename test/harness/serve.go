@@ -30,12 +30,16 @@ type Server struct {
 	Addr string // --listen
 	args []string
 
+	remote string    // --nats-url instead of --listen, if not empty
+	log    io.Writer // takes what all its processes print, if not nil
+
 	process *process
 }
 
 // process is one run of lapse serve.
 type process struct {
 	cmd   *exec.Cmd
+	log   io.Writer
 	ready chan struct{} // closed by the line with "ready"
 	ended chan struct{} // closed when it is gone and stderr read to its end
 
@@ -70,14 +74,23 @@ func freeAddr(t testing.TB) string {
 }
 
 // URL is where clients connect.
-func (s *Server) URL() string { return "nats://" + s.Addr }
+func (s *Server) URL() string {
+	if s.remote != "" {
+		return s.remote
+	}
+	return "nats://" + s.Addr
+}
 
 // PID is the process that the server is now.
 func (s *Server) PID() int { return s.process.cmd.Process.Pid }
 
 // Args is the command line of the server, without the command's name.
 func (s *Server) Args() []string {
-	return slices.Concat([]string{"serve", "--store-dir", s.Dir, "--listen", s.Addr}, s.args)
+	where := []string{"--listen", s.Addr}
+	if s.remote != "" {
+		where = []string{"--nats-url", s.remote}
+	}
+	return slices.Concat([]string{"serve", "--store-dir", s.Dir}, where, s.args)
 }
 
 // Restart starts the server again after Stop, Interrupt or Kill, on the same
@@ -93,8 +106,7 @@ func (s *Server) Restart() {
 // is ready. One that ends by itself has to do so with exit code 1.
 func (s *Server) Start() (ready bool) {
 	s.t.Helper()
-	p := start(s.t, s.Args()...)
-	s.process = p
+	p := s.start()
 	select {
 	case <-p.ready:
 		return true
@@ -108,16 +120,17 @@ func (s *Server) Start() (ready bool) {
 	return false
 }
 
-func start(t testing.TB, args ...string) *process {
-	t.Helper()
-	p := &process{cmd: exec.Command(binary, args...), ready: make(chan struct{}), ended: make(chan struct{})}
+func (s *Server) start() *process {
+	s.t.Helper()
+	p := &process{cmd: exec.Command(binary, s.Args()...), log: s.log, ready: make(chan struct{}), ended: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
+	s.process = p
 	go func() {
 		defer close(p.ended)
 		p.read(stderr)
@@ -133,6 +146,9 @@ func (p *process) read(stderr io.Reader) {
 		p.mu.Lock()
 		p.stderr.WriteString(line)
 		p.mu.Unlock()
+		if p.log != nil {
+			_, _ = io.WriteString(p.log, line)
+		}
 		if ready != nil && strings.Contains(line, "ready") {
 			close(ready)
 			ready = nil
@@ -223,7 +239,7 @@ func (s *Server) String() string { return fmt.Sprintf("serve at %s in %s", s.Add
 // ready by then or not, and returns the exit code, -1 if the signal ended it.
 func (s *Server) StartAndSignal(after time.Duration, signal os.Signal) int {
 	s.t.Helper()
-	s.process = start(s.t, s.Args()...)
+	s.start()
 	time.Sleep(after)
 	if err := s.process.cmd.Process.Signal(signal); err != nil {
 		s.t.Fatal(err)

@@ -148,10 +148,13 @@ func TestCheckSequences(t *testing.T) {
 	if err := Check(sequences(1, 2, 2, 3), -1); err != nil {
 		t.Error(err)
 	}
+	if err := Check(sequences(1, 2, 0, 2), -1); err != nil {
+		t.Error(err)
+	}
 	if err := Check(sequences(1, 3, 2), -1); err == nil || !strings.Contains(err.Error(), "Lapse-Seq 3 and then 2") {
 		t.Errorf("it says %v", err)
 	}
-	if err := Check(new(past).do(Create, 201, wrote(2, 0)).operations, -1); err == nil {
+	if err := Check(new(past).do(Create, 201, wrote(2, 0), func(o *Operation) { o.Seq = 1 }).operations, -1); err == nil {
 		t.Error("a version beyond its Lapse-Seq passes")
 	}
 }

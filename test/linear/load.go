@@ -18,7 +18,7 @@ type Ask func(tail, body string, headers ...string) (Reply, error)
 // Reply is a reply to a request.
 type Reply struct {
 	Code int
-	Seq  uint64
+	Seq  uint64 // 0 if it may be before an earlier one
 	Body []byte
 }
 
@@ -27,9 +27,11 @@ type Load struct {
 	Collection string // which is there, and not used by anybody else
 	IDs        int    // documents
 	Clients    int
-	Operations int     // of each client
+	Operations int     // of each client, at most
 	TTLs       []int64 // that are written: seconds, -1 or 0 for none
 	Seed       uint64
+	// Ending, if not nil, ends the load once it is closed.
+	Ending <-chan struct{}
 	// Pause waits between two operations of a client.
 	Pause func(*rand.Rand)
 	// Retry is how long an operation under a Nats-Msg-Id is tried again, when
@@ -73,6 +75,9 @@ func (r *run) client(client int) (done []Operation, err error) {
 	ask := r.Dial(client)
 	for range r.Operations {
 		r.Pause(random)
+		if r.ended() {
+			break
+		}
 		id := random.IntN(r.IDs)
 		o := Operation{Client: client, ID: strconv.Itoa(id)}
 		o.Kind = []Kind{Get, Get, Get, Get, Create, Create, Upsert, Upsert, Replace, Patch, Delete, Delete}[random.IntN(12)]
@@ -103,6 +108,15 @@ func (r *run) client(client int) (done []Operation, err error) {
 		done = append(done, o)
 	}
 	return done, nil
+}
+
+func (r *run) ended() bool {
+	select {
+	case <-r.Ending:
+		return true
+	default:
+		return false
+	}
 }
 
 // do asks until the outcome is known, or once. ok is false if the operation

@@ -1,0 +1,208 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Nodes is how many there are.
+const Nodes = 3
+
+// patience bounds what a cluster may take to be well; it takes seconds.
+const patience = 90 * time.Second
+
+// Cluster is a NATS cluster of three nodes.
+type Cluster struct {
+	Nodes [Nodes]*Node
+
+	t        testing.TB
+	routes   [Nodes][Nodes]*Gate // through which one node connects to another
+	accesses []*Access
+}
+
+// Access is the way of some clients to the nodes, with gates of its own.
+type Access struct{ gates [Nodes]*Gate }
+
+// Start starts a cluster and returns when it is well. The nodes write their
+// logs into a directory, and end with the test.
+func Start(t testing.TB, logs string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	built, dir, addresses := binary(t), t.TempDir(), freeAddresses(t, 3*Nodes)
+	for i := range c.Nodes {
+		c.Nodes[i] = &Node{t: t, binary: built, Name: fmt.Sprint("nats-", i),
+			client: addresses[3*i], route: addresses[3*i+1], monitor: addresses[3*i+2]}
+	}
+	nowhere := NewGate(t, "")
+	nowhere.Set(Closed)
+	t.Cleanup(func() {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+	})
+	for i, n := range c.Nodes {
+		var routes []string
+		for j, to := range c.Nodes {
+			if i != j {
+				c.routes[i][j] = NewGate(t, to.route)
+				routes = append(routes, c.routes[i][j].Addr())
+			}
+		}
+		n.configure(dir, logs, nowhere.Addr(), routes)
+	}
+	for _, n := range c.Nodes {
+		n.Start()
+	}
+	c.WaitWell()
+	return c
+}
+
+// freeAddresses are addresses on which nobody listens now. They are below the
+// ports that systems give to those who do not care, so that nobody takes that of
+// a node while it does not run.
+func freeAddresses(t testing.TB, n int) (addresses []string) {
+	t.Helper()
+	for tries := 0; len(addresses) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+		if err == nil {
+			defer l.Close()
+			addresses = append(addresses, l.Addr().String())
+		} else if tries > 1000 {
+			t.Fatal(err)
+		}
+	}
+	return addresses
+}
+
+// Access returns a way to the nodes for clients that share their fate. Nobody
+// may Cut meanwhile.
+func (c *Cluster) Access() *Access {
+	c.t.Helper()
+	a := &Access{}
+	for i, n := range c.Nodes {
+		a.gates[i] = NewGate(c.t, n.client)
+	}
+	c.accesses = append(c.accesses, a)
+	return a
+}
+
+// URL is where to connect: a node in particular first, then the others.
+func (a *Access) URL(first int) string {
+	var urls []string
+	for i := range a.gates {
+		urls = append(urls, a.NodeURL((first+i)%Nodes))
+	}
+	return strings.Join(urls, ",")
+}
+
+// NodeURL is where to connect to one node and no other.
+func (a *Access) NodeURL(node int) string { return "nats://" + a.gates[node].Addr() }
+
+// Set changes all gates.
+func (a *Access) Set(s State) {
+	for _, g := range a.gates {
+		g.Set(s)
+	}
+}
+
+// Cut partitions one node from the others and, if clients is true, from all
+// clients.
+func (c *Cluster) Cut(node int, s State, clients bool) {
+	for other := range c.Nodes {
+		if other != node {
+			c.routes[node][other].Set(s)
+			c.routes[other][node].Set(s)
+		}
+	}
+	for _, a := range c.accesses {
+		if clients {
+			a.gates[node].Set(s)
+		}
+	}
+}
+
+// Heal undoes all that was done: every node runs and every gate is open.
+func (c *Cluster) Heal() {
+	c.t.Helper()
+	for i, n := range c.Nodes {
+		n.Start()
+		n.Thaw()
+		c.Cut(i, Open, true)
+	}
+}
+
+// WaitWell waits until all nodes have found each other and their streams are in
+// step.
+func (c *Cluster) WaitWell() {
+	c.t.Helper()
+	var why error
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		if why = c.well(); why == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("the NATS cluster is not well within %s: %v", patience, why)
+		}
+	}
+}
+
+func (c *Cluster) well() error {
+	leader := ""
+	for _, n := range c.Nodes {
+		if err := n.ask("/healthz", nil); err != nil {
+			return err
+		}
+		l, err := n.metaLeader()
+		if err != nil {
+			return err
+		}
+		if l == "" || leader != "" && l != leader {
+			return fmt.Errorf("%s takes %q for the leader, and not %q", n.Name, l, leader)
+		}
+		leader = l
+	}
+	return nil
+}
+
+// Connect connects past all gates, for those who look after things.
+func (c *Cluster) Connect() *nats.Conn {
+	c.t.Helper()
+	var urls []string
+	for _, n := range c.Nodes {
+		urls = append(urls, "nats://"+n.client)
+	}
+	nc, err := nats.Connect(strings.Join(urls, ","), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(nc.Close)
+	return nc
+}
+
+// Leader is the node that leads a stream, -1 if there is none now.
+func (c *Cluster) Leader(nc *nats.Conn, stream string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s, err := js.Stream(ctx, stream)
+	if err != nil || s.CachedInfo().Cluster == nil {
+		return -1
+	}
+	for i, n := range c.Nodes {
+		if n.Name == s.CachedInfo().Cluster.Leader {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// TestCluster: what is done to a cluster here is what its clients see.
+func TestCluster(t *testing.T) {
+	c := Start(t, t.TempDir())
+	nc := c.Connect()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Replicas: Nodes}); err != nil {
+		t.Fatal(err)
+	}
+	put := func(js jetstream.JetStream) error {
+		_, err := js.Publish(t.Context(), "s", nil, jetstream.WithRetryAttempts(1))
+		return err
+	}
+	for i, do := range []struct {
+		name string
+		bad  func(node int)
+	}{
+		{"killed", func(node int) { c.Nodes[node].Kill() }},
+		{"frozen", func(node int) { c.Nodes[node].Freeze() }},
+		{"cut", func(node int) { c.Cut(node, Closed, false) }},
+		{"stalled", func(node int) { c.Cut(node, Stalled, false) }},
+	} {
+		t.Run(do.name, func(t *testing.T) {
+			leader := c.wait(nc, func(leader int) bool { return leader >= 0 })
+			// One client each at the leader and beside it, without a way out.
+			var sides [2]jetstream.JetStream
+			for i := range sides {
+				nc, err := nats.Connect(c.Access().NodeURL((leader+i)%Nodes), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(nc.Close)
+				if sides[i], err = jetstream.New(nc, jetstream.WithDefaultTimeout(time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				if err := put(sides[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began := time.Now()
+			do.bad(leader)
+			if err := put(sides[0]); err == nil {
+				t.Error("the node that is alone takes messages")
+			}
+			for time.Since(began) < patience && put(sides[1]) != nil {
+			}
+			if err := put(sides[1]); err != nil {
+				t.Errorf("the others take none: %v", err)
+			}
+			t.Logf("%d: the others took over within %s", i, time.Since(began))
+			c.Heal()
+			c.WaitWell()
+			for time.Since(began) < patience && put(sides[0]) != nil {
+			}
+			if err := put(sides[0]); err != nil {
+				t.Errorf("the node that was alone takes none: %v", err)
+			}
+		})
+	}
+}
+
+func (c *Cluster) wait(nc *nats.Conn, enough func(leader int) bool) int {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if leader := c.Leader(nc, "S"); enough(leader) {
+			return leader
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatal("the stream has no leader")
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"text/template"
+	"time"
+)
+
+// Node is one nats-server of a cluster.
+type Node struct {
+	Name string
+
+	t       testing.TB
+	binary  string
+	config  string
+	client  string // HOST:PORT for clients, routes and monitoring
+	route   string
+	monitor string
+
+	cmd   *exec.Cmd     // nil while it is to be dead
+	ended chan struct{} // closed when cmd has ended
+}
+
+// configuration of a node. Whoever is told of a node by another is told an
+// address at which nobody is, so that all routes go through our gates.
+var configuration = template.Must(template.New("").Parse(`
+server_name: {{.Name}}
+listen: "{{.Client}}"
+http: "{{.Monitor}}"
+max_payload: 4MB
+log_file: "{{.Log}}"
+jetstream { store_dir: "{{.Store}}" }
+cluster {
+  name: lapse
+  listen: "{{.Route}}"
+  advertise: "{{.Nowhere}}"
+  no_advertise: true
+  routes: [{{range .Routes}}"nats-route://{{.}}", {{end}}]
+}
+`))
+
+func (n *Node) configure(dir, logs, nowhere string, routes []string) {
+	n.t.Helper()
+	n.config = filepath.Join(dir, n.Name+".conf")
+	f, err := os.Create(n.config)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	err = configuration.Execute(f, map[string]any{
+		"Name": n.Name, "Client": n.client, "Route": n.route, "Monitor": n.monitor, "Routes": routes, "Nowhere": nowhere,
+		"Store": filepath.Join(dir, n.Name), "Log": filepath.Join(logs, n.Name+".log"),
+	})
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Start starts the node, if it does not run, and waits for nothing.
+func (n *Node) Start() {
+	n.t.Helper()
+	if n.cmd != nil {
+		return
+	}
+	n.cmd = exec.Command(n.binary, "-c", n.config)
+	n.cmd.Stdout, n.cmd.Stderr = os.Stderr, os.Stderr // its log is in a file
+	if err := n.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	cmd, ended := n.cmd, make(chan struct{})
+	n.ended = ended
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+}
+
+// Kill ends the node with SIGKILL, if it runs, frozen or not.
+func (n *Node) Kill() {
+	if n.cmd != nil {
+		_ = n.cmd.Process.Kill()
+		<-n.ended
+		n.cmd = nil
+	}
+}
+
+// Freeze stops the node until Thaw. The system keeps its connections.
+func (n *Node) Freeze() { n.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen node go on.
+func (n *Node) Thaw() { n.signal(syscall.SIGCONT) }
+
+func (n *Node) signal(s os.Signal) {
+	n.t.Helper()
+	if n.cmd == nil {
+		return
+	}
+	if err := n.cmd.Process.Signal(s); err != nil {
+		n.t.Fatalf("%s to %s: %v", s, n.Name, err)
+	}
+}
+
+// ask reads a page of the node's monitoring.
+func (n *Node) ask(page string, into any) error {
+	select {
+	case <-n.ended:
+		return fmt.Errorf("%s has ended: %s", n.Name, n.cmd.ProcessState)
+	default:
+	}
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	reply, err := client.Get("http://" + n.monitor + page)
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	if into != nil {
+		err = json.NewDecoder(reply.Body).Decode(into)
+	}
+	if reply.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s of %s: %s", page, n.Name, reply.Status)
+	}
+	return err
+}
+
+// metaLeader is the node that the node takes for the leader of JetStream.
+func (n *Node) metaLeader() (string, error) {
+	var page struct {
+		Meta struct {
+			Leader string `json:"leader"`
+			Size   int    `json:"cluster_size"`
+		} `json:"meta_cluster"`
+	}
+	if err := n.ask("/jsz", &page); err != nil {
+		return "", err
+	}
+	if page.Meta.Size != Nodes {
+		return "", fmt.Errorf("%s sees %d nodes", n.Name, page.Meta.Size)
+	}
+	return page.Meta.Leader, nil
+}

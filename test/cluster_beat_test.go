@@ -1,0 +1,148 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/test/cluster"
+)
+
+// beats are clients that do one thing all the time, three of them, each at one
+// NATS node and no other, and the moments at which one of them could.
+type beats struct {
+	what string
+	wg   sync.WaitGroup
+	stop chan struct{}
+
+	pause sync.RWMutex // who holds it keeps them from asking
+
+	mu   sync.Mutex
+	done []beat
+}
+
+type beat struct {
+	sent, answered time.Time
+	node, n        int
+	version        uint64 // of the document
+}
+
+// startBeats asks for tail and body of a client, which has to come out with 200
+// or 201, until the end of the test.
+func startBeats(t *testing.T, what string, access *cluster.Access, request func(node, n int) (tail, body string)) *beats {
+	t.Helper()
+	b := &beats{what: what, stop: make(chan struct{})}
+	for node := range cluster.Nodes {
+		nc := dialURL(t, access.NodeURL(node))
+		b.wg.Go(func() { b.run(t, nc, node, request) })
+	}
+	t.Cleanup(func() {
+		close(b.stop)
+		b.wg.Wait()
+	})
+	return b
+}
+
+// dialURL connects as clients do that are to find out soon when a node is away.
+func dialURL(t *testing.T, url string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.DontRandomize(), nats.PingInterval(time.Second), nats.RetryOnFailedConnect(true), nats.Timeout(hasty), nats.FlusherTimeout(hasty))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func (b *beats) run(t *testing.T, nc *nats.Conn, node int, request func(node, n int) (tail, body string)) {
+	for n := 1; ; n++ {
+		select {
+		case <-b.stop:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		tail, body := request(node, n)
+		one, err := b.ask(nc, tail, body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if one.version != 0 {
+			one.node, one.n = node, n
+			b.mu.Lock()
+			b.done = append(b.done, one)
+			b.mu.Unlock()
+		}
+	}
+}
+
+// ask asks once. The beat has no version if nobody answered, or could.
+func (b *beats) ask(nc *nats.Conn, tail, body string) (one beat, err error) {
+	b.pause.RLock()
+	defer b.pause.RUnlock()
+	one.sent = time.Now()
+	a, err := tryAskFor(nc, tail, body, 300*time.Millisecond)
+	one.answered = time.Now()
+	switch {
+	case err != nil || a.code == 503 || a.code == 504 || a.code == 429:
+		return one, nil
+	case a.code != 200 && a.code != 201:
+		return one, fmt.Errorf("%s: %d %s", tail, a.code, a.body)
+	}
+	var document struct {
+		Etag string `json:"_etag"`
+	}
+	if err = json.Unmarshal(a.body, &document); err == nil {
+		one.version, err = strconv.ParseUint(document.Etag, 10, 64)
+	}
+	return one, err
+}
+
+// verify looks for the writes that were acknowledged in the log.
+func (b *beats) verify(t *testing.T, log map[uint64]event) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, one := range b.done {
+		if e := log[one.version]; e.Collection != "beat" || e.ID != fmt.Sprint("write", one.node) || numberIn(e.Body) != one.n {
+			t.Errorf("write %d of node %d was acknowledged as version %d, which is %s %s/%s %s: it is lost", one.n, one.node, one.version, e.Type, e.Collection, e.ID, e.Body)
+		}
+	}
+}
+
+// after waits for one that began after a moment, and returns how long it took
+// from there.
+func (b *beats) after(t *testing.T, moment time.Time) time.Duration {
+	t.Helper()
+	var took time.Duration
+	eventually(t, fmt.Sprintf("%s after %s", b.what, moment.Format("05.000")), func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for i := len(b.done) - 1; i >= 0 && b.done[i].answered.After(moment); i-- {
+			if b.done[i].sent.After(moment) {
+				took = b.done[i].answered.Sub(moment)
+			}
+		}
+		return took != 0
+	})
+	return took
+}
+
+// longest is how long nobody could from a moment to now.
+func (b *beats) longest(from time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var longest time.Duration
+	for _, one := range append(b.done[:len(b.done):len(b.done)], beat{answered: time.Now()}) {
+		if one.answered.After(from) {
+			longest, from = max(longest, one.answered.Sub(from)), one.answered
+		}
+	}
+	return longest
+}

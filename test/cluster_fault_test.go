@@ -1,0 +1,281 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/cluster"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// fault is something that happens to a scene. It ends when it is over and
+// writes come through again.
+type fault struct {
+	name string
+	do   func(s *scene) time.Time // returns since when writes have to come
+	most time.Duration            // that the contract lets writes be away; 0 if it says nothing
+}
+
+// allowance is how many times over a machine that does much else may be.
+const allowance = 5
+
+// awayNATS bounds how long writes may be away for want of a NATS leader. NATS
+// elects one within 10 s or so, and lapse asks again for the lease after that.
+const awayNATS = 45 * time.Second
+
+var faults = []fault{
+	{"the writer is killed", (*scene).killWriter, 2 * lease},
+	{"the writer is killed and starts at once", (*scene).restartWriter, 2 * lease},
+	{"the writer is told to end", (*scene).endWriter, time.Second},
+	{"the writer is frozen", (*scene).freezeWriter, 2 * lease},
+	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease},
+	{"a standby begins anew", (*scene).newStandby, time.Second},
+	{"the leader of the log is killed", (*scene).killLeader, 0},
+	{"all of NATS is killed", (*scene).killNATS, 0},
+	{"a node of NATS is frozen", (*scene).freezeNode, 0},
+	{"a node of NATS is partitioned", (*scene).partition, 0},
+	{"the lease bucket is deleted", (*scene).deleteLease, 0},
+	{"the lease goes to and fro", (*scene).passLease, 0},
+	{"somebody writes without a lease", (*scene).rogue, 0},
+}
+
+// inflict has a fault happen and measures.
+func (s *scene) inflict(f fault) {
+	s.t.Helper()
+	s.note("%s", f.name)
+	began := time.Now()
+	s.writes.after(s.t, f.do(s))
+	s.reads.after(s.t, time.Now())
+	away, unread := s.writes.longest(began), s.reads.longest(began)
+	s.note("%s: writes away for %s, reads for %s", f.name, away.Round(time.Millisecond), unread.Round(time.Millisecond))
+	limit := allowance * f.most
+	if limit == 0 {
+		limit = awayNATS
+	}
+	if away > limit {
+		s.t.Errorf("%s, and writes are away for %s", f.name, away)
+	}
+	if unread > 5*time.Second {
+		s.t.Errorf("%s, and reads are away for %s", f.name, unread)
+	}
+	s.nats.WaitWell()
+	s.waitRoles()
+}
+
+// forget removes the projection of a processor that does not run.
+func (s *scene) forget(p *lapse) {
+	s.t.Helper()
+	if err := os.RemoveAll(filepath.Join(p.Dir, "projection")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scene) killWriter() time.Time {
+	w := s.writer()
+	w.Kill()
+	killed := time.Now()
+	s.writes.after(s.t, killed)
+	if s.random.IntN(3) == 0 {
+		s.forget(w)
+	}
+	w.Restart()
+	return killed
+}
+
+func (s *scene) restartWriter() time.Time {
+	w := s.writer()
+	w.Kill()
+	killed := time.Now()
+	w.Restart()
+	return killed
+}
+
+func (s *scene) endWriter() time.Time {
+	w := s.writer()
+	took := w.Stop()
+	ended := time.Now()
+	s.note("%s ended within %s", w.name, took.Round(time.Millisecond))
+	s.writes.after(s.t, ended)
+	w.Restart()
+	return ended
+}
+
+func (s *scene) freezeWriter() time.Time {
+	w := s.writer()
+	w.Signal(syscall.SIGSTOP)
+	frozen := time.Now()
+	s.writes.after(s.t, frozen)
+	time.Sleep(time.Until(frozen.Add(stress.Pick(2*lease+lease/2, 30*time.Second))))
+	w.Signal(syscall.SIGCONT)
+	return frozen
+}
+
+func (s *scene) cutWriter() time.Time {
+	w, how := s.writer(), s.bad()
+	s.note("%s is %s", w.name, how)
+	w.access.Set(how)
+	cut := time.Now()
+	s.writes.after(s.t, cut)
+	time.Sleep(time.Until(cut.Add(2*lease + lease/2)))
+	w.access.Set(cluster.Open)
+	return cut
+}
+
+// bad is one of the ways in which a gate can fail.
+func (s *scene) bad() cluster.State {
+	return []cluster.State{cluster.Closed, cluster.Stalled}[s.random.IntN(2)]
+}
+
+func (s *scene) newStandby() time.Time {
+	p := s.standby()
+	p.Kill()
+	s.forget(p)
+	p.Restart()
+	return time.Now()
+}
+
+// leader is the node that leads one of the streams, mostly the log's.
+func (s *scene) leader() (node int) {
+	s.t.Helper()
+	stream := "LAPSE_main"
+	if all := s.streams(); s.random.IntN(3) == 0 {
+		stream = all[s.random.IntN(len(all))]
+	}
+	eventually(s.t, "a leader of "+stream, func() bool { node = s.nats.Leader(s.control, stream); return node >= 0 })
+	s.note("%s leads %s", s.nats.Nodes[node].Name, stream)
+	return node
+}
+
+func (s *scene) killLeader() time.Time {
+	node := s.nats.Nodes[s.leader()]
+	node.Kill()
+	killed := time.Now()
+	s.writes.after(s.t, killed)
+	node.Start()
+	return killed
+}
+
+func (s *scene) killNATS() time.Time {
+	for _, node := range s.nats.Nodes {
+		node.Kill()
+	}
+	time.Sleep(time.Duration(s.random.Int64N(int64(lease))))
+	killed := time.Now()
+	s.nats.Heal()
+	return killed
+}
+
+func (s *scene) freezeNode() time.Time {
+	node := s.nats.Nodes[s.leader()]
+	node.Freeze()
+	frozen := time.Now()
+	s.writes.after(s.t, frozen)
+	node.Thaw()
+	return frozen
+}
+
+func (s *scene) partition() time.Time {
+	node, how, clients := s.leader(), s.bad(), s.random.IntN(2) == 0
+	s.note("%s is %s, to its clients too: %v", s.nats.Nodes[node].Name, how, clients)
+	s.nats.Cut(node, how, clients)
+	cut := time.Now()
+	s.writes.after(s.t, cut)
+	time.Sleep(time.Duration(s.random.Int64N(int64(stress.Pick(lease, 10*lease)))))
+	s.nats.Heal()
+	return cut
+}
+
+func (s *scene) deleteLease() time.Time {
+	if err := s.js.DeleteKeyValue(s.t.Context(), "LAPSE_main_LEASE"); err != nil {
+		s.t.Fatal(err)
+	}
+	deleted := time.Now()
+	s.leaseBucket()
+	return deleted
+}
+
+// leaseBucket waits until there is one, with a lease in it.
+func (s *scene) leaseBucket() (kv jetstream.KeyValue, name []byte) {
+	s.t.Helper()
+	eventually(s.t, "a lease", func() bool {
+		var err error
+		if kv, err = s.js.KeyValue(s.t.Context(), "LAPSE_main_LEASE"); err != nil {
+			return false
+		}
+		entry, err := kv.Get(s.t.Context(), "writer")
+		if err == nil {
+			name = entry.Value()
+		}
+		return err == nil
+	})
+	return kv, name
+}
+
+// passLease writes the names of two processors into the lease in turn, so that
+// the one takes itself for the writer while the other still does.
+func (s *scene) passLease() time.Time {
+	kv, first := s.leaseBucket()
+	second := first
+	eventually(s.t, "another writer", func() bool {
+		if err := kv.Delete(s.t.Context(), "writer"); err != nil { // who does not have it takes it
+			return false
+		}
+		time.Sleep(lease / 4)
+		_, second = s.leaseBucket()
+		return string(second) != string(first)
+	})
+	for i := range 8 {
+		if _, err := kv.Put(s.t.Context(), "writer", [][]byte{first, second}[i%2]); err != nil {
+			s.t.Fatal(err)
+		}
+		time.Sleep(time.Duration(s.random.Int64N(int64(lease / 2))))
+	}
+	return time.Now()
+}
+
+// rogue has a processor write that does not know of the lease. It can begin while
+// the writer stands still, for less than a lease: then both are certain. The first
+// append of one ends what the other was about to do, which then reads what it did
+// not know.
+func (s *scene) rogue() time.Time {
+	log, err := os.OpenFile(filepath.Join(s.logs, "rogue.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	options := processor.Options{Database: "main", Dir: s.t.TempDir(), Replicas: 3, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	var connections [2]*nats.Conn
+	for i := range connections {
+		if connections[i], err = nats.Connect(s.clients.URL(i), processor.ConnectOptions()...); err != nil {
+			s.t.Fatal(err)
+		}
+		defer connections[i].Close()
+	}
+	for range 3 {
+		w := s.writer()
+		w.Signal(syscall.SIGSTOP)
+		ctx, cancel := context.WithTimeout(s.t.Context(), lease/2)
+		p, err := processor.Start(ctx, processor.Connections{Log: connections[0], Service: connections[1]}, options)
+		cancel()
+		w.Signal(syscall.SIGCONT)
+		if err != nil {
+			s.note("the rogue: %v", err)
+			continue
+		}
+		select {
+		case err = <-p.Failed():
+		case <-time.After(lease):
+		}
+		s.note("the rogue wrote: %v", errors.Join(err, p.Stop()))
+	}
+	return time.Now()
+}

@@ -1,0 +1,553 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/linear"
+)
+
+// hasty is how long the clients of a cluster wait for an answer.
+const hasty = time.Second
+
+// traffic is what clients do to collections of their own while things fail,
+// and what they were told.
+type traffic struct {
+	t      *testing.T
+	name   string // of the collections begins with this
+	seed   uint64
+	dial   func(node int) *nats.Conn
+	ending chan struct{}
+	end    sync.Once
+	wg     sync.WaitGroup
+
+	history history
+	writers [4]upserter
+	feeder  feeder
+	pairs   pairs
+	counter counter
+	reads   [6]staleReader
+}
+
+// startTraffic makes the collections, and has everybody begin.
+func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node int) *nats.Conn) *traffic {
+	t.Helper()
+	x := &traffic{t: t, name: name, seed: random.Uint64(), dial: dial, ending: make(chan struct{})}
+	x.history.defaultTTL = []int64{-1, 1, 2}[random.IntN(3)]
+	for collection, ttl := range map[string]int64{"-history": x.history.defaultTTL, "-load": writerTTL, "-keep": -1} {
+		x.create(name+collection, ttl)
+	}
+	x.wg.Go(func() { x.history.run(x) })
+	for i := range x.writers {
+		x.wg.Go(func() { x.writers[i].run(x, i) })
+	}
+	x.wg.Go(func() { x.feeder.run(x) })
+	x.wg.Go(func() { x.pairs.run(x) })
+	x.wg.Go(func() { x.counter.run(x) })
+	for i := range x.reads {
+		x.wg.Go(func() { x.reads[i].run(x, i) })
+	}
+	t.Cleanup(x.stop)
+	return x
+}
+
+// create makes a collection, however often it takes.
+func (x *traffic) create(collection string, ttl int64) {
+	x.t.Helper()
+	nc := x.dial(0)
+	eventually(x.t, "collection "+collection, func() bool {
+		a, err := tryAskWith(nc, "collection.create."+collection, fmt.Sprintf(`{"defaultTtl":%d}`, ttl), hasty, "Nats-Msg-Id", collection)
+		return err == nil && a.code == 201
+	})
+}
+
+func (x *traffic) going() bool {
+	select {
+	case <-x.ending:
+		return false
+	default:
+		return true
+	}
+}
+
+// stop waits until all have their last answer.
+func (x *traffic) stop() {
+	x.end.Do(func() { close(x.ending) })
+	x.wg.Wait()
+}
+
+// verify compares what clients were told with the log.
+func (x *traffic) verify(events []event) {
+	x.t.Helper()
+	log := bySequence(events)
+	x.history.verify(x, log)
+	var all, refused, seen int
+	for i := range x.writers {
+		x.writers[i].verify(x, i, log)
+		all, refused = all+len(x.writers[i].acknowledged), refused+x.writers[i].refused
+	}
+	x.feeder.verify(x, events)
+	for i := range x.reads {
+		x.reads[i].verify(x, log)
+		seen += len(x.reads[i].seen)
+	}
+	x.t.Logf("%s: %d operations in the history; %d writes acknowledged, %d not; %d mutations; %d pairs, seen %d times; %d counted %d times; %d reads of any state",
+		x.name, len(x.history.operations), all, refused, len(x.feeder.taken), x.pairs.last, x.pairs.seen, x.counter.last, x.counter.seen, seen)
+}
+
+func bySequence(events []event) map[uint64]event {
+	log := make(map[uint64]event)
+	for _, e := range events {
+		log[e.Seq] = e
+	}
+	return log
+}
+
+// nap waits a little, up to twice d, as one with nothing else to do.
+func nap(r *rand.Rand, d time.Duration) { time.Sleep(time.Duration(r.Int64N(int64(2 * d)))) }
+
+// history is clients of package linear. They read at the latest sequence that
+// anyone of them was told, which makes reads linearizable wherever they are
+// answered. Only half of the changes ask for it: they have to be judged by the
+// latest state anyway.
+type history struct {
+	defaultTTL int64
+	told       atomic.Uint64 // the highest Lapse-Seq
+	operations []linear.Operation
+}
+
+func (h *history) run(x *traffic) {
+	load := &linear.Load{
+		Collection: x.name + "-history", IDs: 12, Clients: 6, Operations: 100_000, TTLs: []int64{0, 0, -1, 1, 1, 2, 3},
+		Seed: x.seed, Retry: patience, Ending: x.ending,
+		Pause: func(r *rand.Rand) { nap(r, 15*time.Millisecond) },
+		Dial: func(client int) linear.Ask {
+			nc := x.dial(client)
+			return func(tail, body string, headers ...string) (linear.Reply, error) {
+				return h.ask(nc, tail, body, headers)
+			}
+		},
+	}
+	var err error
+	if h.operations, err = load.Run(); err != nil {
+		x.t.Error(err)
+	}
+}
+
+func (h *history) ask(nc *nats.Conn, tail, body string, headers []string) (linear.Reply, error) {
+	least := strings.HasPrefix(tail, "document.get.") || rand.IntN(2) == 0
+	if least {
+		headers = slices.Concat(headers, []string{"Lapse-Min-Seq", strconv.FormatUint(h.told.Load(), 10)})
+	}
+	a, err := tryAskWith(nc, tail, body, hasty, headers...)
+	if errors.Is(err, nats.ErrNoResponders) {
+		time.Sleep(20 * time.Millisecond)
+		return linear.Reply{Code: 503}, nil // nobody has heard of it
+	}
+	if err == nil {
+		raise(&h.told, a.seq)
+	}
+	if !least {
+		a.seq = 0
+	}
+	return linear.Reply{Code: a.code, Seq: a.seq, Body: a.body}, err
+}
+
+// raise makes a number at least so high.
+func raise(to *atomic.Uint64, seq uint64) {
+	for {
+		now := to.Load()
+		if seq <= now || to.CompareAndSwap(now, seq) {
+			return
+		}
+	}
+}
+
+func (h *history) verify(x *traffic, log map[uint64]event) {
+	x.t.Helper()
+	if err := linear.Check(h.operations, h.defaultTTL); err != nil {
+		x.t.Errorf("%s-history, defaultTtl %d: %v", x.name, h.defaultTTL, err)
+	}
+	for i := range h.operations {
+		o := &h.operations[i]
+		if o.Version == 0 {
+			continue
+		}
+		var body linear.Content
+		e := log[o.Version]
+		if err := json.Unmarshal(e.Body, &body); err != nil || e.Collection != x.name+"-history" || e.ID != o.ID || body != o.Content {
+			x.t.Errorf("the log has %s %s/%s %s at %d, where it was told %s", e.Type, e.Collection, e.ID, e.Body, e.Seq, o)
+		}
+	}
+}
+
+// upserter writes documents of its own, one after the other, each write once.
+type upserter struct {
+	acknowledged map[uint64]int // by version, the n that was written
+	refused      int
+}
+
+// upserted is the document of a write. Most are written again soon, every
+// seventh only once, and expires.
+func upserted(writer, n int) string {
+	if n%7 != 0 {
+		n %= 20
+	}
+	return fmt.Sprintf("w%d-%d", writer, n)
+}
+
+func (u *upserter) run(x *traffic, writer int) {
+	u.acknowledged = make(map[uint64]int)
+	nc, random := x.dial(writer), rand.New(rand.NewPCG(x.seed, uint64(1000+writer)))
+	for n := 1; x.going(); n++ {
+		nap(random, 10*time.Millisecond)
+		a, err := tryAskFor(nc, "document.upsert."+x.name+"-load."+upserted(writer, n), fmt.Sprintf(`{"n":%d}`, n), hasty)
+		if err != nil || a.code != 200 && a.code != 201 {
+			u.refused++
+			continue
+		}
+		var document struct {
+			Etag string `json:"_etag"`
+		}
+		if err := json.Unmarshal(a.body, &document); err != nil {
+			x.t.Error(err)
+		}
+		version, err := strconv.ParseUint(document.Etag, 10, 64)
+		if err != nil || u.acknowledged[version] != 0 {
+			x.t.Errorf("write %d came out with %s (%v), as write %d did", n, a.body, err, u.acknowledged[version])
+		}
+		u.acknowledged[version] = n
+	}
+}
+
+func (u *upserter) verify(x *traffic, writer int, log map[uint64]event) {
+	x.t.Helper()
+	for version, n := range u.acknowledged {
+		e := log[version]
+		if e.Collection != x.name+"-load" || e.ID != upserted(writer, n) || numberIn(e.Body) != n {
+			x.t.Errorf("write %d of %s was acknowledged as version %d, which is %s %s/%s %s: it is lost", n, upserted(writer, n), version, e.Type, e.Collection, e.ID, e.Body)
+		}
+	}
+	versions := make(map[int]uint64)
+	for seq, e := range log {
+		if e.Collection != x.name+"-load" || e.Type != "DocumentCreated" && e.Type != "DocumentReplaced" || !strings.HasPrefix(e.ID, fmt.Sprintf("w%d-", writer)) {
+			continue
+		}
+		n := numberIn(e.Body)
+		if upserted(writer, n) != e.ID {
+			x.t.Errorf("event %d is %s %s, which nobody wrote", seq, e.ID, e.Body)
+		}
+		if before := versions[n]; before != 0 {
+			x.t.Errorf("write %d of %s is in the log twice, at %d and %d", n, e.ID, before, seq)
+		}
+		versions[n] = seq
+	}
+}
+
+// numberIn is the member n of a document, 0 if there is none.
+func numberIn(document []byte) int {
+	var d struct{ N int }
+	_ = json.Unmarshal(document, &d)
+	return d.N
+}
+
+// feeder publishes mutations to their stream, each until it is taken. What was
+// sent more than once is in the stream once or more often, and is judged as one.
+type feeder struct {
+	taken map[int]uint64 // by n, the sequence that the stream said
+}
+
+func (f *feeder) id(n int) string { return fmt.Sprintf("m-%d", n%20) }
+
+func (f *feeder) run(x *traffic) {
+	f.taken = make(map[int]uint64)
+	js, err := jetstream.New(x.dial(2), jetstream.WithDefaultTimeout(hasty))
+	if err != nil {
+		x.t.Error(err)
+		return
+	}
+	random := rand.New(rand.NewPCG(x.seed, 2000))
+	for n := 1; x.going(); n++ {
+		nap(random, 10*time.Millisecond)
+		subject := "lapse.main.mutations.document.upsert." + x.name + "-load." + f.id(n)
+		if n%10 == 0 {
+			subject = "lapse.main.mutations.document.create." + x.name + "-none." + f.id(n) // which is refused
+		}
+		for began := time.Now(); ; nap(random, 10*time.Millisecond) {
+			ack, err := js.Publish(x.t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, n), jetstream.WithMsgID(fmt.Sprint(x.name, n)), jetstream.WithRetryAttempts(0))
+			if err == nil {
+				f.taken[n] = ack.Sequence
+				break
+			}
+			if time.Since(began) > patience {
+				x.t.Errorf("mutation %d is not taken: %v", n, err)
+				return
+			}
+		}
+	}
+}
+
+func (f *feeder) verify(x *traffic, events []event) {
+	x.t.Helper()
+	var last uint64
+	judged := make(map[int]uint64) // by n, the first of its causes
+	for _, e := range events {
+		if e.Cause == "" {
+			continue
+		}
+		var cause uint64
+		if _, err := fmt.Sscanf(e.Cause, "mutations/%d", &cause); err != nil || cause <= last {
+			x.t.Errorf("event %d has the cause %s after %d", e.Seq, e.Cause, last)
+		}
+		last = cause
+		var rejected struct {
+			Code     int
+			Mutation struct {
+				ID   string
+				Body json.RawMessage
+			}
+		}
+		id, n := e.ID, numberIn(e.Body)
+		if e.Type == "MutationRejected" {
+			if err := json.Unmarshal(e.Body, &rejected); err != nil {
+				x.t.Errorf("event %d: %s: %v", e.Seq, e.Body, err)
+			}
+			id, n = rejected.Mutation.ID, numberIn(rejected.Mutation.Body)
+		}
+		if !strings.HasPrefix(e.Collection, x.name+"-") {
+			continue
+		}
+		if id != f.id(n) || (n%10 == 0) != (rejected.Code == 404) {
+			x.t.Errorf("event %d is the outcome of a mutation that nobody made: %s %s", e.Seq, e.Type, e.Body)
+		}
+		if before := judged[n]; before == 0 {
+			judged[n] = cause
+		} else if rejected.Code == 0 {
+			x.t.Errorf("mutation %d was done twice, by the causes %d and %d", n, before, cause)
+		}
+	}
+	for n, taken := range f.taken {
+		if judged[n] == 0 || judged[n] > taken {
+			x.t.Errorf("mutation %d was taken as %d, and judged as %d", n, taken, judged[n])
+		}
+	}
+}
+
+// pairs writes the same into two documents at once, and looks whether others
+// see it so.
+type pairs struct {
+	last, seen int
+}
+
+type half struct {
+	N int `json:"n"`
+}
+
+func (p *pairs) run(x *traffic) {
+	var attempted, acknowledged atomic.Int64
+	var at atomic.Uint64 // the version of what is acknowledged
+	var unknown sync.Map // each n that was not, and may come at any time
+	var reader sync.WaitGroup
+	defer reader.Wait()
+	reader.Go(func() {
+		collection := x.collection(1)
+		for random := rand.New(rand.NewPCG(x.seed, 3000)); collection != nil && x.going(); nap(random, 10*time.Millisecond) {
+			least, seq := acknowledged.Load(), at.Load()
+			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
+			page, err := client.QueryPage[half](ctx, collection, client.Where("doc.id == 'left' || doc.id == 'right'", nil), client.MinSeq(seq))
+			cancel()
+			most := attempted.Load()
+			if x.away(err) || err == nil && least == 0 && len(page.Items) == 0 {
+				continue
+			}
+			right := err == nil && len(page.Items) == 2 && page.Items[0].Value == page.Items[1].Value
+			if right {
+				n := int64(page.Items[0].Value.N)
+				_, late := unknown.Load(n)
+				right = late || n >= least && n <= most
+			}
+			if !right {
+				x.t.Errorf("between %d and %d of a pair, at sequence %d, a query finds %+v: %v", least, most, seq, page.Items, err)
+				return
+			}
+			p.seen++
+		}
+	})
+	collection := x.collection(0)
+	if collection == nil {
+		return
+	}
+	for random := rand.New(rand.NewPCG(x.seed, 3001)); x.going(); nap(random, 20*time.Millisecond) {
+		n := int(attempted.Add(1))
+		unknown.Store(int64(n), true)
+		ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
+		results, err := collection.Batch().Upsert("left", half{n}).Upsert("right", half{n}).RunAtomic(ctx)
+		cancel()
+		if x.away(err) {
+			continue
+		}
+		if err == nil {
+			err = results.Err()
+		}
+		if x.away(err) {
+			continue
+		}
+		if err != nil {
+			x.t.Errorf("pair %d: %v", n, err)
+			return
+		}
+		right, err := client.Decode[half](results[1])
+		version, broken := strconv.ParseUint(right.ETag, 10, 64)
+		if err != nil || broken != nil {
+			x.t.Errorf("pair %d: %v: %v", n, err, broken)
+			return
+		}
+		// In this order, so that who reads them has a version that is late enough.
+		at.Store(version)
+		acknowledged.Store(int64(n))
+		unknown.Delete(int64(n))
+		p.last = n
+	}
+}
+
+// collection opens the one that keeps what is in it, with package client. It is
+// nil if that took too long.
+func (x *traffic) collection(node int) *client.Collection {
+	c, err := client.New(x.dial(node))
+	if err != nil {
+		x.t.Error(err)
+		return nil
+	}
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
+		collection, err := c.Collection(ctx, x.name+"-keep")
+		cancel()
+		if err == nil {
+			return collection
+		}
+		if time.Since(began) > patience {
+			x.t.Error(err)
+			return nil
+		}
+	}
+}
+
+// away tells whether an error says only that nobody is there to answer.
+func (x *traffic) away(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrOverloaded)
+}
+
+// counter creates documents that stay, each until it is there, and counts them.
+type counter struct {
+	last, seen int
+}
+
+func (c *counter) run(x *traffic) {
+	var attempted, acknowledged atomic.Int64
+	var at atomic.Uint64
+	var reader sync.WaitGroup
+	defer reader.Wait()
+	reader.Go(func() {
+		collection := x.collection(0)
+		for random := rand.New(rand.NewPCG(x.seed, 4000)); collection != nil && x.going(); nap(random, 20*time.Millisecond) {
+			least, seq := acknowledged.Load(), at.Load()
+			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
+			n, err := client.Count(ctx, collection, client.Where("doc.counted == true", nil), client.MinSeq(seq))
+			cancel()
+			most := attempted.Load()
+			if x.away(err) {
+				continue
+			}
+			if err != nil || n < least || n > most {
+				x.t.Errorf("between %d and %d, at sequence %d, a count finds %d: %v", least, most, seq, n, err)
+				return
+			}
+			c.seen++
+		}
+	})
+	collection := x.collection(2)
+	if collection == nil {
+		return
+	}
+	type document struct {
+		Counted bool `json:"counted"`
+	}
+	for random := rand.New(rand.NewPCG(x.seed, 4001)); x.going(); nap(random, 20*time.Millisecond) {
+		n := attempted.Add(1)
+		for began := time.Now(); ; nap(random, 10*time.Millisecond) {
+			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
+			item, err := client.Create(ctx, collection, fmt.Sprint("c", n), document{true}, client.MsgID(fmt.Sprint(x.name, "-c", n)))
+			cancel()
+			if err == nil {
+				version, _ := strconv.ParseUint(item.ETag, 10, 64)
+				raise(&at, version)
+				acknowledged.Store(n)
+				c.last = int(n)
+				break
+			}
+			if !x.away(err) || time.Since(began) > patience {
+				x.t.Errorf("create %d: %v", n, err)
+				return
+			}
+		}
+	}
+}
+
+// staleReader reads what the writers write, from any state that there was.
+type staleReader struct {
+	seen map[uint64]string // by version, document and content
+}
+
+func (s *staleReader) run(x *traffic, reader int) {
+	s.seen = make(map[uint64]string)
+	nc, random := x.dial(reader), rand.New(rand.NewPCG(x.seed, uint64(5000+reader)))
+	for ; x.going(); nap(random, 10*time.Millisecond) {
+		id := upserted(random.IntN(len(x.writers)), random.IntN(20))
+		sent := time.Now()
+		a, err := tryAskFor(nc, "document.get."+x.name+"-load."+id, "", hasty)
+		if err != nil || a.code != 200 {
+			if err == nil && a.code != 404 && a.code < 500 && a.code != 429 {
+				x.t.Errorf("get %s: %d %s", id, a.code, a.body)
+			}
+			continue
+		}
+		var document struct {
+			N    int    `json:"n"`
+			ID   string `json:"id"`
+			TS   int64  `json:"_ts"`
+			Etag string `json:"_etag"`
+		}
+		if err := json.Unmarshal(a.body, &document); err != nil {
+			x.t.Error(err)
+		}
+		version, _ := strconv.ParseUint(document.Etag, 10, 64)
+		if sent.Unix() >= document.TS+writerTTL {
+			x.t.Errorf("%s was there at %s, after its deadline %d: %s", id, sent, document.TS+writerTTL, a.body)
+		}
+		s.seen[version] = fmt.Sprintf("%s %d", document.ID, document.N)
+	}
+}
+
+func (s *staleReader) verify(x *traffic, log map[uint64]event) {
+	x.t.Helper()
+	for version, want := range s.seen {
+		e := log[version]
+		if e.Collection != x.name+"-load" || fmt.Sprintf("%s %d", e.ID, numberIn(e.Body)) != want {
+			x.t.Errorf("somebody has read %s at version %d, which is %s %s/%s %s", want, version, e.Type, e.Collection, e.ID, e.Body)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/cluster"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// lease is that of the processors of a cluster.
+const lease = 2 * time.Second
+
+// scene is a database on a NATS cluster.
+type scene struct {
+	t       *testing.T
+	random  *rand.Rand
+	logs    string // directory
+	nats    *cluster.Cluster
+	control *nats.Conn // which no fault touches
+	js      jetstream.JetStream
+
+	processors []*lapse
+	clients    *cluster.Access
+	writes     *beats
+	reads      *beats
+}
+
+// lapse is one lapse serve of a scene.
+type lapse struct {
+	*harness.Server
+	name   string
+	access *cluster.Access
+}
+
+// startScene starts a NATS cluster and so many processors. Their logs are kept
+// if the test fails.
+func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
+	t.Helper()
+	logs, err := os.MkdirTemp("", "lapse-cluster-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the logs of all processes are in %s", logs)
+		} else if err := os.RemoveAll(logs); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &scene{t: t, random: random, logs: logs, nats: cluster.Start(t, logs)}
+	s.control, s.clients = s.nats.Connect(), s.nats.Access()
+	if s.js, err = jetstream.New(s.control); err != nil {
+		t.Fatal(err)
+	}
+	for i := range processors {
+		s.processors = append(s.processors, s.start(fmt.Sprint("lapse-", i), i))
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.dump()
+		}
+	})
+	s.waitRoles()
+	mustAsk(t, s.control, 201, "collection.create.beat", `{"defaultTtl":-1}`)
+	mustAsk(t, s.control, 201, "document.create.beat.read", "{}")
+	s.writes = startBeats(t, "a write", s.clients, func(node, n int) (string, string) {
+		return fmt.Sprintf("document.upsert.beat.write%d", node), fmt.Sprintf(`{"n":%d}`, n)
+	})
+	s.reads = startBeats(t, "a read", s.clients, func(int, int) (string, string) { return "document.get.beat.read", "" })
+	return s
+}
+
+// dump has every processor write what its goroutines do into its log, and end.
+func (s *scene) dump() {
+	for _, p := range s.processors {
+		process, err := os.FindProcess(p.PID())
+		if err != nil || process.Signal(syscall.SIGQUIT) != nil {
+			continue
+		}
+		select {
+		case <-p.Ended():
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// start starts a processor that prefers a node.
+func (s *scene) start(name string, node int, args ...string) *lapse {
+	s.t.Helper()
+	log, err := os.OpenFile(filepath.Join(s.logs, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { log.Close() })
+	access := s.nats.Access()
+	args = append([]string{"--replicas", "3", "--lease", lease.String()}, args...)
+	return &lapse{harness.ServeRemote(s.t, access.URL(node%cluster.Nodes), s.t.TempDir(), log, args...), name, access}
+}
+
+// note writes a line into the test's output, with the time, which is that of
+// the logs.
+func (s *scene) note(format string, args ...any) {
+	s.t.Helper()
+	s.t.Logf("%s "+format, append([]any{time.Now().UTC().Format("15:04:05.000")}, args...)...)
+}
+
+// service is what a processor tells of itself as a micro service.
+type service struct {
+	ID       string            `json:"id"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// services asks all processors that hear it for themselves.
+func (s *scene) services() (all []service) {
+	s.t.Helper()
+	inbox := s.control.NewInbox()
+	answers, err := s.control.SubscribeSync(inbox)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	if err := s.control.PublishRequest("$SRV.INFO.lapse", inbox, nil); err != nil {
+		s.t.Fatal(err)
+	}
+	for len(all) < len(s.processors) {
+		m, err := answers.NextMsg(500 * time.Millisecond)
+		if err != nil || len(m.Data) == 0 { // nobody else
+			break
+		}
+		var one service
+		if err := json.Unmarshal(m.Data, &one); err != nil {
+			s.t.Fatalf("%s: %v", m.Data, err)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// waitRoles waits until all processors are there, one of them the writer.
+func (s *scene) waitRoles() {
+	s.t.Helper()
+	var all []service
+	defer func() {
+		if s.t.Failed() {
+			s.note("the services are %v", all)
+		}
+	}()
+	eventually(s.t, "one writer, all others standbys", func() bool {
+		all = s.services()
+		roles := make(map[string]int)
+		for _, one := range all {
+			roles[one.Metadata["role"]]++
+		}
+		return len(all) == len(s.processors) && roles["writer"] == 1 && roles["standby"] == len(s.processors)-1
+	})
+}
+
+// settle waits until every processor has the same state, in which nothing is
+// left to be done, and returns it.
+func (s *scene) settle() (settled status) {
+	s.t.Helper()
+	failures := make(map[string]int)
+	defer func() {
+		if s.t.Failed() {
+			s.note("status came out with %v", failures)
+		}
+	}()
+	eventually(s.t, "all processors have the same state, in which nothing is overdue", func() bool {
+		var why string
+		settled, why = s.oneState()
+		failures[why]++
+		return why == ""
+	})
+	return settled
+}
+
+// oneState asks often enough to be sure that each processor has answered, and
+// says how their answers differ. Which one answers is by chance.
+func (s *scene) oneState() (first status, why string) {
+	s.t.Helper()
+	for i := range 60 {
+		began := time.Now()
+		a, err := tryAskFor(s.control, "status", "", 5*time.Second)
+		if err != nil || a.code != 200 {
+			return first, fmt.Sprintf("%d %s %v after %s", a.code, a.body, err, time.Since(began).Round(time.Second))
+		}
+		var one status
+		if err := json.Unmarshal(a.body, &one); err != nil {
+			s.t.Fatal(err)
+		}
+		if i == 0 {
+			first = one
+		}
+		switch {
+		case one.Seq != first.Seq || one.Digest != first.Digest:
+			return first, fmt.Sprintf("%s has %d %s, and another %d %s", one.Role, one.Seq, one.Digest, first.Seq, first.Digest)
+		case one.PendingExpiry+one.Overdue+one.MutationsBehind > 0 || one.Clock.Suspect:
+			return first, fmt.Sprintf("%s is not done: %s", one.Role, a.body)
+		}
+	}
+	return first, ""
+}
+
+// node is what the processor calls itself.
+func (p *lapse) node(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.Dir, "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// writer waits until there is one, and no more, and returns it.
+func (s *scene) writer() (w *lapse) {
+	s.t.Helper()
+	eventually(s.t, "a writer", func() bool {
+		writers := 0
+		for _, one := range s.services() {
+			for _, p := range s.processors {
+				if one.Metadata["role"] == "writer" && one.Metadata["node"] == p.node(s.t) {
+					writers++
+					w = p
+				}
+			}
+		}
+		return writers == 1
+	})
+	s.note("%s writes", w.name)
+	return w
+}
+
+// standby is any processor that is not the writer.
+func (s *scene) standby() *lapse {
+	s.t.Helper()
+	w := s.writer()
+	for {
+		if p := s.processors[s.random.IntN(len(s.processors))]; p != w {
+			return p
+		}
+	}
+}
+
+// streams are those of the database.
+func (s *scene) streams() []string {
+	s.t.Helper()
+	var names []string
+	list := s.js.StreamNames(s.t.Context())
+	for name := range list.Name() {
+		if strings.HasPrefix(name, "LAPSE_main") || strings.HasPrefix(name, "KV_LAPSE_main") {
+			names = append(names, name)
+		}
+	}
+	if err := list.Err(); err != nil || len(names) == 0 {
+		s.t.Fatalf("the streams are %v: %v", names, err)
+	}
+	return names
+}
