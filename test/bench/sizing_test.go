@@ -36,26 +36,30 @@ type kept struct {
 func BenchmarkSizing(b *testing.B) {
 	documents := versus.Size(100_000, 20_000)
 	day := client.DefaultTTL(day)
-	plain := kept{"default ttl", "", []client.PropertyOption{day}, processor.OS}
-	for b.Loop() {
+	plain := []client.PropertyOption{day}
+	for _, k := range []kept{
+		{"default-ttl", "", plain, processor.OS},
+		{"default-ttl-fsync", "", plain, processor.Fsync},
+		{"own-ttl", `"ttl":86400,`, plain, processor.OS},
+		{"included-path", "", []client.PropertyOption{day, client.IncludePaths("/customer")}, processor.OS},
+	} {
 		for _, size := range documentSizes {
-			costs(b, plain, size, documents)
-		}
-		for _, one := range []kept{
-			{"own ttl", `"ttl":86400,`, []client.PropertyOption{day}, processor.OS},
-			{"default ttl, fsync", "", []client.PropertyOption{day}, processor.Fsync},
-			{"one included path", "", []client.PropertyOption{day, client.IncludePaths("/customer")}, processor.OS},
-		} {
-			for _, size := range documentSizes[:3] {
-				costs(b, one, size, documents)
-			}
-		}
-		for _, size := range documentSizes[:3] {
-			expiryCosts(b, size, documents/4, true)
-			expiryCosts(b, size, documents/4, false)
+			b.Run(fmt.Sprintf("%s/bytes=%d", k.name, size), func(b *testing.B) {
+				for b.Loop() {
+					costs(b, k, size, documents)
+				}
+			})
 		}
 	}
-	b.ReportMetric(0, "ns/op")
+	for _, images := range []bool{true, false} {
+		for _, size := range documentSizes {
+			b.Run(fmt.Sprintf("expiry/previousImages=%t/bytes=%d", images, size), func(b *testing.B) {
+				for b.Loop() {
+					expiryCosts(b, size, documents/4, images)
+				}
+			})
+		}
+	}
 }
 
 // sizedDocument is a document of size bytes, most of it text that is not the same
@@ -79,11 +83,7 @@ func costs(b *testing.B, k kept, size, documents int) {
 	empty, _ := storeSized(b, k, size, 0)
 	full, messages := storeSized(b, k, size, documents)
 	per := func(of func(taken) int64) float64 { return float64(of(full)-of(empty)) / float64(documents) }
-	report(b, fmt.Sprintf("%d bytes, %s", size, k.name), map[string]float64{
-		"log":        per(func(t taken) int64 { return t.log }),
-		"message":    messages,
-		"projection": per(func(t taken) int64 { return t.projection }),
-	})
+	report(b, per(func(t taken) int64 { return t.log }), messages, per(func(t taken) int64 { return t.projection }))
 }
 
 // taken is what files take on the disk, in bytes.
@@ -165,16 +165,15 @@ func expiryCosts(b *testing.B, size, documents int, images bool) {
 	message := l.eventSize(b, "DocumentExpired")
 	l.Stop()
 	after := onDisks(b, l)
-	what := map[bool]string{true: "expiry", false: "expiry without previousImages"}[images]
-	report(b, fmt.Sprintf("%d bytes, %s", size, what), map[string]float64{
-		"log":        float64(after.log-before.log) / float64(documents),
-		"message":    message,
-		"projection": float64(after.projection-before.projection) / float64(documents),
-	})
+	per := func(bytes int64) float64 { return float64(bytes) / float64(documents) }
+	report(b, per(after.log-before.log), message, per(after.projection-before.projection))
 }
 
-// report prints a line, since there are more figures than a benchmark has.
-func report(b *testing.B, what string, figures map[string]float64) {
+// report reports bytes on the disk for each document, and those of its message.
+func report(b *testing.B, log, message, projection float64) {
 	b.Helper()
-	b.Logf("%-50s log %6.0f, of which the message %6.0f; projection %6.0f bytes each", what, figures["log"], figures["message"], figures["projection"])
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(log, "log-B")
+	b.ReportMetric(message, "message-B")
+	b.ReportMetric(projection, "projection-B")
 }

@@ -61,7 +61,10 @@ func TestBackup(t *testing.T) {
 	do(t, lapse, "document.upsert", "late", `{}`)
 	m.mutate(t, "document.upsert.orders.later", `{}`)
 	do(t, lapse, "document.upsert", "last", `{}`)
-	for _, p := range append(nodes, lapses...) {
+	for _, p := range lapses {
+		p.end(syscall.SIGTERM) // the projection is on disk then, with all that is lost
+	}
+	for _, p := range nodes {
 		p.end(os.Kill)
 	}
 	for _, name := range nodeNames {
