@@ -106,7 +106,15 @@ func (p *place) keep(as **nats.Conn) func(*nats.Conn, error) error {
 	}
 }
 
-func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) (err error) {
+func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) error {
+	if err := p.openConnections(f, database, logger); err != nil {
+		return err
+	}
+	return p.openGate(f, database, logger)
+}
+
+// openConnections locks the store directory and opens what a processor needs.
+func (p *place) openConnections(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) (err error) {
 	var lock io.Closer
 	if lock, err = embedded.LockStore(p.storeDir); err != nil {
 		return err
@@ -121,7 +129,7 @@ func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, l
 		}
 	}
 	p.url = p.Log.ConnectedUrlRedacted()
-	return p.openGate(f, database, logger)
+	return nil
 }
 
 // openGate opens a gate if the users for it are named. Where permissions keep
