@@ -168,10 +168,10 @@ func TestForecastComesTrue(t *testing.T) {
 		}
 		defer l.Close()
 		drawHistory(t, l)
-		body, ask := drawForecast(t)
+		_, ask := drawForecast(t)
 		ask.WhatIf = true
 		ask.DefaultTTL = rapid.SampledFrom([]schema.DefaultTTL{schema.Off, schema.NoDefault, 1, 20, 90}).Draw(t, "new default")
-		body = string(ask.AppendJSON(nil))
+		body := string(ask.AppendJSON(nil))
 		o, err := l.Request("forecast.c", nil, []byte(body))
 		if err != nil || o.Code != 200 {
 			t.Fatal(o, err)

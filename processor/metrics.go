@@ -34,6 +34,7 @@ var (
 	metricBehind    = describe("mutations_behind", "Mutations in the stream that are not yet judged; left out while it does not answer.")
 	metricForeign   = describe("log_foreign_messages_total", "Messages in the log that were skipped, not being lapse's.")
 	metricAppended  = describe("log_appended_bytes_total", "Bytes of the bodies that this process appended.")
+	metricObjective = describe("expiry_lateness_objective_seconds", "How late expiries may be, 99 of a hundred.")
 	metricInFlight  = describe("events_in_flight", "Events decided and not yet folded.")
 
 	metricRequests = describe("requests_total", "Requests answered.", "operation", "code")
@@ -157,6 +158,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	}
 	s.gauge(metricCatchUp, 1)
 	s.gauge(metricInfo, 1, p.options.Version, runtime.Version())
+	s.gauge(metricObjective, p.options.LatenessObjective.Seconds())
 	s.gauge(metricInFlight, float64(m.pending.Load()))
 	m.collectLog(s, p)
 	m.collectDocuments(s, p)

@@ -86,10 +86,15 @@ func (c *naiveCollection) due(d naiveDocument, now int64) bool {
 	return ok && at <= now
 }
 
-// counts are documents, bytes, pending and overdue at a second.
-func (c *naiveCollection) counts(now int64) (documents, bytes, pending, overdue int64) {
+// counts are documents, bytes, pending and overdue at a second, and since when
+// the oldest of those is.
+func (c *naiveCollection) counts(now int64) (documents, bytes, pending, overdue, oldest int64) {
 	for _, d := range c.documents {
 		if c.due(d, now) {
+			at, _, _, _ := c.deadline(d)
+			if at = max(at, c.ts); overdue == 0 || at < oldest { // a change of policy made it due
+				oldest = at
+			}
 			overdue++
 			continue
 		}

@@ -91,6 +91,7 @@ func (r *Reader) Status(now int64) (schema.Status, error) {
 		Database: string(Options{}.EnsureDefaults().Database),
 		Role:     "writer",
 		Seq:      cursor.Seq,
+		LogEnd:   cursor.Seq,
 		LogTime:  cursor.Time,
 		Digest:   r.Digest(),
 	}

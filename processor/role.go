@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/cenkalti/backoff/v4"
 )
 
 // Role is what a processor does for its database.
@@ -30,7 +32,7 @@ type term struct {
 // process of this node had is not waited for.
 func (p *Processor) firstTerm(ctx context.Context) (*term, error) {
 	if p.lease != nil {
-		if err := p.lease.acquire(ctx, true); ctx.Err() == nil && notNow(err) {
+		if err := p.firstLease(ctx); ctx.Err() == nil && notNow(err) {
 			return nil, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("the lease: %w", err)
@@ -41,6 +43,20 @@ func (p *Processor) firstTerm(ctx context.Context) (*term, error) {
 		return nil, nil
 	}
 	return t, err
+}
+
+// firstLease takes the lease if nobody has it. A bucket that was just made may
+// have no leader yet: it is waited for as long as for another writer.
+func (p *Processor) firstLease(ctx context.Context) error {
+	waiting, cancel := context.WithTimeout(ctx, p.options.Lease)
+	defer cancel()
+	return backoff.Retry(func() error {
+		err := p.lease.acquire(waiting, true)
+		if !passing(err) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, tryForever(waiting))
 }
 
 // notNow tells whether an error keeps a processor only for now from a term:

@@ -236,6 +236,7 @@ func TestStandbyEndpoints(t *testing.T) {
 			if fmt.Sprint(info.Metadata) != fmt.Sprint(want) {
 				t.Errorf("member %d: %v, want %v", i, info.Metadata, want)
 			}
+			endpointsAreDescribed(t, &info, len(reply.Data))
 			var subjects []string
 			for _, e := range info.Endpoints {
 				subjects = append(subjects, strings.TrimPrefix(e.Subject, "lapse.main.api."))

@@ -22,6 +22,8 @@ var architecture = map[string]struct{ ours, not []string }{
 	"audit":              {ours: []string{"schema"}, not: []string{"nats-io"}},
 	"client":             {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
 	"cmd/lapse":          {ours: []string{"schema", "query", "processor", "processor/embedded", "processor/gate", "client", "audit"}, not: []string{"pebble"}},
+	"deploy":             {}, // tests only
+	"deploy/keys":        {not: []string{"nats-server", "nats.go", "pebble"}},
 
 	"test/lapsetest":        {ours: []string{"schema", "processor", "client"}, not: []string{"nats-server", "pebble"}},
 	"test/lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "client"}},

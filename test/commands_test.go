@@ -82,6 +82,9 @@ func TestTour(t *testing.T) {
 	refusal(t, s.Run("history", "orders", "never"), "document_not_found")
 	wantMembers(s.Run("status").OK(), map[string]any{"database": "main", "role": "writer", "documents": 0, "overdue": 0, "mutationsBehind": 0})
 
+	wantMembers(s.Run("forecast", "orders", "--next", "1h").OK(), map[string]any{"collection": "orders", "defaultTtl": -1, "documents": 0, "due": 0})
+	refusal(t, s.Run("forecast", "orders", "--bucket", "1s"), "bad_request")
+
 	// The log.
 	all := s.Run("export").OK()
 	events := parseEvents(t, all)
@@ -179,6 +182,8 @@ func TestUsage(t *testing.T) {
 		"serve --database NO",
 		"serve --durability maybe",
 		"serve --store-dir",
+		"serve --lateness-objective 0s",
+		"serve --lateness-objective soon",
 		"serve --max-clock-step 0s",
 		"serve --max-clock-step 999ms",
 		"serve --max-clock-step -1m",

@@ -29,6 +29,8 @@ const ballastBytes = 64 << 20
 const heapBytes = 1 << 30
 
 // limitHeap keeps garbage from multiplying what clients make lapse hold on to.
+// Without cgo the cache and the memtables are on the heap themselves, with it
+// they leave garbage that much more room.
 // GOMEMLIMIT, if set, has the last word.
 func limitHeap(cacheBytes int64, memTables uint64) {
 	if os.Getenv("GOMEMLIMIT") == "" {

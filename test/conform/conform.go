@@ -138,18 +138,15 @@ func Event(subject string, header map[string][]string, body []byte) error {
 	if len(channels) == 0 {
 		return fmt.Errorf("asyncapi.yaml has no channel for %s", subject)
 	}
-	ref := d.Channels[channels[0]].Messages["event"]
-	if strings.HasPrefix(subject, "lapse.") && ref.Ref == "" {
-		return fmt.Errorf("channel %s has no event", channels[0])
+	name := d.Channels[channels[0]].Messages["event"].Name()
+	if name == "internal" {
+		body = nil // whatever it is
 	}
-	if ref.Name() == "internal" {
-		body = nil
-	}
-	return d.message(ref.Name(), header, body)
+	return d.message(name, header, body)
 }
 
-// Channels names the channels that a subject belongs to; in the subject, and
-// only there, may be the wildcards of NATS.
+// Channels names the channels that a subject belongs to, or one with the
+// wildcards of NATS in it may match.
 func Channels(subject string) (names []string) {
 	d, err := load()
 	if err != nil {
@@ -161,7 +158,6 @@ func Channels(subject string) (names []string) {
 			names = append(names, name)
 		}
 	}
-	// events.internal has a literal where MutationRejected has {collection}.
 	slices.Sort(names)
 	return names
 }

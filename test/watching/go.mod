@@ -7,7 +7,6 @@ require (
 	github.com/lapsedb/lapse v0.0.0
 	github.com/prometheus/common v0.72.0
 	github.com/prometheus/prometheus v0.312.0
-	gopkg.in/yaml.v3 v3.0.1
 )
 
 replace github.com/lapsedb/lapse => ../..

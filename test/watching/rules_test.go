@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/promqltest"
-	"gopkg.in/yaml.v3"
 )
 
 const rulesFile = "../../deploy/prometheus/rules.yml"
@@ -127,6 +128,8 @@ const two = `load 15s
   lapse_role_changes_total{database="main",instance="a"} 1x400
   lapse_log_foreign_messages_total{database="main",instance="a"} 0x400
   lapse:expiry_lateness_seconds:p99_5m{database="main"} 0.01x400
+  lapse_expiry_lateness_objective_seconds{database="main",instance="a"} 1x400
+  lapse_expiry_lateness_objective_seconds{database="main",instance="b"} 1x400
 `
 
 // TestAlerts: nothing fires while all is well, and each alert when what it is
@@ -267,22 +270,15 @@ func TestLateRecord(t *testing.T) {
 	}
 }
 
-// TestPrometheusConfig: the configuration names the file of rules beside it.
+// TestPrometheusConfig: the configuration is one, and has the file of rules beside
+// it.
 func TestPrometheusConfig(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/prometheus/prometheus.yml")
+	c, err := config.LoadFile("../../deploy/prometheus/prometheus.yml", false, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var config struct {
-		RuleFiles     []string `yaml:"rule_files"`
-		ScrapeConfigs []struct {
-			JobName string `yaml:"job_name"`
-		} `yaml:"scrape_configs"`
-	}
-	if err := yaml.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
-	if len(config.RuleFiles) != 1 || config.RuleFiles[0] != "rules.yml" || len(config.ScrapeConfigs) != 1 || !strings.Contains(config.ScrapeConfigs[0].JobName, "lapse") {
-		t.Errorf("it says %+v", config)
+	if len(c.RuleFiles) != 1 || filepath.Clean(c.RuleFiles[0]) != filepath.Clean(rulesFile) ||
+		len(c.ScrapeConfigs) != 1 || !strings.Contains(c.ScrapeConfigs[0].JobName, "lapse") {
+		t.Errorf("it has the rules %q and scrapes %v", c.RuleFiles, c.ScrapeConfigs)
 	}
 }

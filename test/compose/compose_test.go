@@ -1,0 +1,98 @@
+package compose
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+const deploy = "../../deploy"
+
+// load reads docker-compose.yml as docker compose does, with the variables given.
+func load(t *testing.T, variables ...string) (*types.Project, error) {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{filepath.Join(deploy, "docker-compose.yml")}, cli.WithEnv(variables), cli.WithResolvedPaths(true), cli.WithInterpolation(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options.LoadProject(t.Context())
+}
+
+// variables are what the keys command writes.
+func variables(t *testing.T) (all []string) {
+	t.Helper()
+	for name, value := range environment {
+		all = append(all, name+"="+value)
+	}
+	return all
+}
+
+// Whoever forgets the keys is told to make them.
+func TestWithoutKeys(t *testing.T) {
+	if _, err := load(t); err == nil || !strings.Contains(err.Error(), "go run ./deploy/keys") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Every container can do no more than it has to, and is reached from this machine
+// only.
+func TestContained(t *testing.T) {
+	project, err := load(t, variables(t)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(project.Services) != 7 {
+		t.Errorf("%d services", len(project.Services))
+	}
+	for name, s := range project.Services {
+		uid, _, _ := strings.Cut(s.User, ":")
+		switch {
+		case !s.ReadOnly:
+			t.Errorf("%s can write to its root", name)
+		case uid == "" || uid == "0" || uid == "root":
+			t.Errorf("%s runs as %q", name, s.User)
+		case s.Privileged || !slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.CapAdd) > 0:
+			t.Errorf("%s has capabilities", name)
+		case !slices.Contains(s.SecurityOpt, "no-new-privileges:true"):
+			t.Errorf("%s may gain privileges", name)
+		case s.MemLimit == 0 || s.PidsLimit == 0:
+			t.Errorf("%s may take all of the machine", name)
+		case s.NetworkMode != "" || s.Pid != "" || s.Ipc != "":
+			t.Errorf("%s shares what is the machine's", name)
+		case s.Restart != types.RestartPolicyUnlessStopped:
+			t.Errorf("%s stays away", name)
+		}
+		for _, p := range s.Ports {
+			if !strings.HasPrefix(p.HostIP, "127.0.0.1") {
+				t.Errorf("%s publishes %s at %q", name, p.Published, p.HostIP)
+			}
+		}
+		for _, v := range s.Volumes {
+			if v.Type == types.VolumeTypeBind && !v.ReadOnly && !strings.Contains(v.Source, filepath.Join("deploy", "data")) {
+				t.Errorf("%s can write to %s", name, v.Source)
+			}
+			if _, err := os.Stat(v.Source); err != nil && !strings.Contains(v.Source, filepath.Join("deploy", "data")) && !strings.Contains(v.Source, filepath.Join("deploy", "secrets")) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if strings.Contains(v.Source, "docker.sock") {
+				t.Errorf("%s is given the machine", name)
+			}
+			if strings.HasSuffix(filepath.ToSlash(v.Source), "deploy/secrets") || strings.HasSuffix(filepath.ToSlash(v.Source), "secrets/nkeys") {
+				t.Errorf("%s is given all secrets", name)
+			}
+		}
+		for _, one := range s.Secrets {
+			if one.Source == "operator" || one.Source == "system" {
+				t.Errorf("%s is given the key of the %s", name, one.Source)
+			}
+		}
+		if healthy := s.HealthCheck != nil && len(s.HealthCheck.Test) > 0 || strings.HasPrefix(name, "lapse-"); !healthy {
+			t.Errorf("nobody checks the health of %s", name)
+		}
+	}
+}

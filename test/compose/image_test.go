@@ -1,0 +1,96 @@
+package compose
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// instructions are those of the Dockerfile, continued lines joined.
+func instructions(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deploy, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", " ")) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// instruction is the last one that begins like this.
+func instruction(t *testing.T, start string) string {
+	t.Helper()
+	found := ""
+	for _, line := range instructions(t) {
+		if strings.HasPrefix(line, start) {
+			found = line
+		}
+	}
+	if found == "" {
+		t.Fatalf("the Dockerfile has no %s", start)
+	}
+	return found
+}
+
+// build makes the binary as the Dockerfile does.
+func build(t *testing.T) string {
+	t.Helper()
+	line := ""
+	for _, one := range instructions(t) {
+		if strings.HasPrefix(one, "RUN ") && strings.Contains(one, "go build") {
+			line = strings.TrimPrefix(one, "RUN ")
+		}
+	}
+	binary := filepath.Join(t.TempDir(), "lapse")
+	with := strings.Replace(line, "/out/lapse", binary, 1)
+	if with == line {
+		t.Fatalf("the Dockerfile builds nothing: %q", line)
+	}
+	cmd := exec.Command("sh", "-c", with)
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", with, err, out)
+	}
+	return binary
+}
+
+// On scratch there is nobody to load libraries, and no shell.
+func TestImageNeedsNothing(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the image is for Linux")
+	}
+	f, err := elf.Open(build(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("the binary has an interpreter")
+		}
+	}
+	if libraries, err := f.ImportedLibraries(); len(libraries) > 0 {
+		t.Errorf("the binary needs %q, %v", libraries, err)
+	}
+	if from := instruction(t, "FROM "); from != "FROM scratch" {
+		t.Error(from)
+	}
+	if user := instruction(t, "USER "); strings.HasPrefix(user, "USER 0") || strings.ContainsAny(user[len("USER "):], "abcdefghijklmnopqrstuvwxyz") {
+		t.Errorf("%s: scratch knows no names, and root is too much", user)
+	}
+	for _, start := range []string{"ENTRYPOINT ", "CMD ", "HEALTHCHECK "} {
+		line := instruction(t, start)
+		if !strings.HasSuffix(line, "]") || !strings.Contains(line, "[\"") {
+			t.Errorf("%s needs a shell", line)
+		}
+	}
+}

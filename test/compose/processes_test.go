@@ -1,0 +1,273 @@
+package compose
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// patience is how long a test waits for what has to come.
+const patience = 90 * time.Second
+
+// machine stands in for the containers' network and files: a service is a process
+// here, its addresses and paths are others.
+type machine struct {
+	project *types.Project
+	data    string
+	addrs   map[string]string // of NAME:PORT
+	nats    string            // the binaries
+	lapse   string
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	project, err := load(t, variables(t)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{project: project, data: t.TempDir(), addrs: map[string]string{}, lapse: build(t), nats: filepath.Join(t.TempDir(), "nats-server")}
+	cmd := exec.Command("go", "build", "-o", m.nats, "github.com/nats-io/nats-server/v2")
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name := range project.Services {
+		for _, port := range []string{"4222", "6222", "8222", "9090"} {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			m.addrs[name+":"+port] = l.Addr().String()
+		}
+	}
+	return m
+}
+
+// here says what something in a container of a service is called here.
+func (m *machine) here(service types.ServiceConfig, text string) string {
+	for address, here := range m.addrs {
+		name, port, _ := strings.Cut(address, ":")
+		if name == service.Name {
+			text = strings.ReplaceAll(text, "0.0.0.0:"+port, here)
+			text = strings.ReplaceAll(text, "127.0.0.1:"+port, here)
+		}
+		text = strings.ReplaceAll(text, "://"+address, "://"+here)
+	}
+	for _, v := range service.Volumes {
+		text = strings.ReplaceAll(text, v.Target, m.source(v.Source))
+	}
+	for _, s := range service.Secrets {
+		if path := "/run/secrets/" + s.Source; strings.HasSuffix(text, path) {
+			text = strings.ReplaceAll(text, path, m.source(m.project.Secrets[s.Source].File))
+		}
+	}
+	return text
+}
+
+// source is where what is mounted is for this test.
+func (m *machine) source(path string) string {
+	path = filepath.ToSlash(path)
+	if _, below, ok := strings.Cut(path, "/deploy/secrets/"); ok {
+		return filepath.Join(secrets, below)
+	}
+	if _, below, ok := strings.Cut(path, "/deploy/data/"); ok {
+		return filepath.Join(m.data, below)
+	}
+	return path
+}
+
+// start runs a service.
+func (m *machine) start(t *testing.T, name string) *process {
+	t.Helper()
+	service := m.project.Services[name]
+	service.Name = name
+	args := []string(service.Command)
+	binary := m.lapse
+	if args[0] == "nats-server" {
+		binary, args = m.nats, args[1:]
+	}
+	p := &process{name: name, ended: make(chan struct{})}
+	p.cmd = exec.Command(binary)
+	for _, arg := range args {
+		p.cmd.Args = append(p.cmd.Args, m.here(service, arg))
+	}
+	p.cmd.Env = []string{}
+	for variable, value := range service.Environment {
+		p.cmd.Env = append(p.cmd.Env, variable+"="+m.here(service, *value))
+	}
+	p.cmd.Dir = t.TempDir()
+	p.cmd.Stderr, p.cmd.Stdout = p, p
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer close(p.ended); _ = p.cmd.Wait() }()
+	t.Cleanup(func() {
+		p.end(os.Kill)
+		if t.Failed() {
+			t.Logf("%s said:\n%s", name, p.said())
+		}
+	})
+	return p
+}
+
+// process is a service that runs.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	ended chan struct{}
+
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Write(b)
+}
+
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+// end sends a signal and returns the exit code.
+func (p *process) end(signal os.Signal) int {
+	_ = p.cmd.Process.Signal(signal) // else it has ended
+	<-p.ended
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it is not so after %s: %s", patience, what)
+		}
+	}
+}
+
+// The command lines and environments of the compose file, as plain processes,
+// come up as a cluster of three with two lapse processes, serve, are healthy, and
+// one takes over from the other.
+func TestProcesses(t *testing.T) {
+	m := newMachine(t)
+	nodes := map[string]*process{}
+	for _, name := range []string{"nats-1", "nats-2", "nats-3"} {
+		nodes[name] = m.start(t, name)
+	}
+	for name := range nodes {
+		test := m.project.Services[name].HealthCheck.Test
+		url := strings.ReplaceAll(test[len(test)-1], "127.0.0.1:8222", m.addrs[name+":8222"])
+		eventually(t, name+" is healthy", func() bool {
+			r, err := http.Get(url)
+			if err != nil {
+				return false
+			}
+			defer r.Body.Close()
+			return r.StatusCode == http.StatusOK
+		})
+	}
+	lapses := []*process{m.start(t, "lapse-1"), m.start(t, "lapse-2")}
+	writer := func() (found *process) {
+		for _, p := range lapses {
+			text := p.said()
+			if max(strings.LastIndex(text, "as the writer"), strings.LastIndex(text, "role=writer"), strings.LastIndex(text, `"role":"writer"`)) > strings.LastIndex(text, "as the standby") {
+				found = p
+			}
+		}
+		return found
+	}
+	for _, p := range lapses {
+		eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.said(), "lapse: ready: ") })
+		m.healthy(t, p)
+	}
+	eventually(t, "one of them writes", func() bool { return writer() != nil })
+
+	lapse := m.client(t)
+	do := func(op, id, body string) {
+		t.Helper()
+		eventually(t, op+" "+id+" is done", func() bool {
+			_, err := lapse.Do(t.Context(), op, "orders", id, []byte(body))
+			return err == nil
+		})
+	}
+	do("collection.create", "", `{"defaultTtl":3600}`)
+	do("document.upsert", "a", `{"total":1}`)
+	do("document.get", "a", "")
+
+	ended := writer()
+	ended.end(os.Kill)
+	do("document.upsert", "b", `{"total":2}`)
+	do("document.get", "a", "")
+
+	for _, p := range lapses {
+		if p == ended {
+			continue
+		}
+		if code := p.end(syscall.SIGTERM); code != 0 {
+			t.Errorf("%s ended with %d", p.name, code)
+		}
+	}
+	for name, p := range nodes {
+		if said := p.said(); strings.Contains(said, "Violation") {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+}
+
+// healthy runs the HEALTHCHECK of the image.
+func (m *machine) healthy(t *testing.T, p *process) {
+	t.Helper()
+	_, list, _ := strings.Cut(instruction(t, "HEALTHCHECK "), " CMD ")
+	var command []string
+	if err := json.Unmarshal([]byte(list), &command); err != nil || command[0] != "/lapse" {
+		t.Fatalf("%q: %v", list, err)
+	}
+	for i := range command {
+		command[i] = m.here(types.ServiceConfig{Name: p.name}, command[i])
+	}
+	eventually(t, p.name+" is healthy", func() bool {
+		out, err := exec.Command(m.lapse, command[1:]...).CombinedOutput()
+		if err != nil && strings.Contains(string(out), "unknown flag") {
+			t.Fatalf("%s", out)
+		}
+		return err == nil
+	})
+}
+
+// client is an application.
+func (m *machine) client(t *testing.T) *client.Client {
+	t.Helper()
+	key, err := nats.NkeyOptionFromSeed(filepath.Join(secrets, "nkeys", "client.nk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var urls []string
+	for _, name := range []string{"nats-1", "nats-2", "nats-3"} {
+		urls = append(urls, "tls://"+m.addrs[name+":4222"])
+	}
+	lapse, err := client.Connect(strings.Join(urls, ","), client.WithTimeout(5*time.Second),
+		client.WithNATSOptions(key, nats.RootCAs(filepath.Join(secrets, "ca.pem"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(lapse.Close)
+	return lapse
+}

@@ -1,0 +1,201 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// get asks one of the addresses of --metrics.
+func get(t *testing.T, address, path, accept string) (code int, body string) {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Accept", accept)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// TestWatching asks a real server what those ask who watch it.
+func TestWatching(t *testing.T) {
+	metrics := freeAddr(t)
+	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)
+	s.Run("collection", "create", "orders", `{"defaultTtl":3600}`).OK()
+	s.Run("document", "create", "orders", "a", `{}`).OK()
+
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if code, text := get(t, metrics, path, ""); code != 200 || text != "ok\n" {
+			t.Errorf("%s says %d %q", path, code, text)
+		}
+		if code, text := get(t, metrics, path, "application/json"); code != 200 || text != `{"ok":true,"reasons":[]}`+"\n" {
+			t.Errorf("%s says %d %q to who wants JSON", path, code, text)
+		}
+	}
+	if code, text := get(t, metrics, "/metrics", ""); code != 200 || !strings.Contains(text, "\nlapse_documents{database=\"main\"} 1\n") ||
+		!strings.Contains(text, "\ngo_goroutines ") || !strings.Contains(text, "\nprocess_open_fds ") {
+		t.Errorf("/metrics says %d:\n%s", code, text)
+	}
+	if code, _ := get(t, metrics, "/nothing", ""); code != 404 {
+		t.Errorf("/nothing is %d", code)
+	}
+	var status struct {
+		Database, Role         string
+		Documents, LogEnd, Seq uint64
+	}
+	for _, text := range []string{s.Run("status").OK(), harness.Run(t, nil, "status", "--of", metrics).OK()} {
+		if err := json.Unmarshal([]byte(text), &status); err != nil || status.Database != "main" || status.Role != "writer" ||
+			status.Documents != 1 || status.LogEnd != status.Seq || status.Seq == 0 {
+			t.Errorf("the status is %s: %v", text, err)
+		}
+	}
+	var process struct {
+		ID, Version, Role     string
+		Seq, Requests, Errors uint64
+	}
+	all := s.Run("status", "--all").OK()
+	if err := json.Unmarshal([]byte(all), &process); err != nil || process.Role != "writer" || process.Seq != status.Seq || process.Requests < 3 || process.ID == "" {
+		t.Errorf("the processes are %s: %v", all, err)
+	}
+
+	// One that is not ready is no healthy container.
+	s.Stop()
+	writeAt(t, s.Dir, time.Hour)
+	s.Restart()
+	result := harness.Run(t, nil, "status", "--of", metrics).Exits(1)
+	if !strings.Contains(result.Stderr, "the lapse at "+metrics+" is not ready: the clock is not believed: the log ends at") {
+		t.Errorf("status --of says %s", result.Stderr)
+	}
+	if code, text := get(t, metrics, "/readyz", ""); code != 503 || !strings.Contains(text, "the clock is not believed") {
+		t.Errorf("/readyz says %d %q", code, text)
+	}
+	if code, text := get(t, metrics, "/healthz", ""); code != 200 {
+		t.Errorf("/healthz says %d %q", code, text)
+	}
+	s.Signal(syscall.SIGUSR1)
+	eventually(t, "it is ready", func() bool { code, _ := get(t, metrics, "/readyz", ""); return code == 200 })
+	s.Stop()
+	result = harness.Run(t, nil, "status", "--of", metrics).Exits(1)
+	if !strings.Contains(result.Stderr, "no lapse answers at "+metrics) {
+		t.Errorf("status --of says %s", result.Stderr)
+	}
+}
+
+// TestStatusWatch: --watch goes on when nobody answers, says so, and ends well.
+func TestStatusWatch(t *testing.T) {
+	s := harness.Serve(t, "--durability", "os")
+	var stdout, stderr synced
+	watch := harness.Command("status", "--watch", "100ms", "--server", s.URL())
+	watch.Stdout, watch.Stderr = &stdout, &stderr
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = watch.Process.Kill(); _ = watch.Wait() }()
+	eventually(t, "it is shown again and again", func() bool { return strings.Count(stdout.String(), "\n") > 2 })
+	for _, line := range harness.Lines(stdout.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("it shows %q", line)
+		}
+	}
+	s.Stop()
+	eventually(t, "it says that nobody answers", func() bool { return strings.Contains(stderr.String(), "lapse: ") })
+	before := strings.Count(stdout.String(), "\n")
+	s.Restart()
+	eventually(t, "it goes on", func() bool { return strings.Count(stdout.String(), "\n") > before })
+	if err := watch.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := watch.Wait(); err != nil {
+		t.Errorf("Ctrl-C ends it with %v", err)
+	}
+}
+
+// TestLogFormat: as JSON every line is, and a level leaves out what is below it.
+func TestLogFormat(t *testing.T) {
+	s := harness.Serve(t, "--durability", "os", "--log-format", "json", "--log-level", "debug")
+	s.Stop()
+	s.With("--durability", "os", "--log-format", "json", "--log-level", "error")
+	debug := harness.Lines(s.Stderr())
+	s.Restart()
+	s.Stop()
+	quiet := harness.Lines(s.Stderr())
+	ready := 0
+	for _, line := range append(debug, quiet...) {
+		var entry struct{ Time, Level, Msg string }
+		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Time == "" || entry.Msg == "" {
+			t.Errorf("the log has the line %q", line)
+		}
+		if strings.HasPrefix(entry.Msg, "ready: database main at") {
+			ready++
+		}
+	}
+	if ready != 2 || len(quiet) != 1 || !strings.Contains(strings.Join(debug, ""), `"msg":"the fence moved"`) {
+		t.Errorf("the logs are\n%s\n\n%s", strings.Join(debug, "\n"), strings.Join(quiet, "\n"))
+	}
+}
+
+// TestBadWatching: what is wrong with the flags is said in a line.
+func TestBadWatching(t *testing.T) {
+	taken := harness.Serve(t, "--durability", "os")
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"serve --log-format yaml", 2, `--log-format "yaml": use text or json`},
+		{"serve --log-level loud", 2, `--log-level "loud": use debug, info, warn or error`},
+		{"serve --metrics 9090", 2, `--metrics "9090": use HOST:PORT, like 127.0.0.1:9090`},
+		{"serve --metrics localhost:http", 2, `--metrics "localhost:http": use HOST:PORT`},
+		{"serve --metrics " + taken.Addr + " --store-dir " + t.TempDir(), 1, "cannot serve metrics"},
+		{"status --of here", 2, `--of "here": use HOST:PORT`},
+		{"status --of 127.0.0.1:1 --all", 2, "--of and --all given: use one of them"},
+		{"status --of 127.0.0.1:1 --server nats://x", 2, "--of and --server given: use one of them"},
+		{"status --of 127.0.0.1:1", 1, "no lapse answers at 127.0.0.1:1"},
+		{"status --of " + taken.Addr, 1, "at " + taken.Addr},
+		{"status --watch 1ms", 2, "--watch 1ms: use 100ms or more, like 2s"},
+		{"status --watch=soon", 2, "--watch soon: use 100ms or more"},
+		{"status 5s", 2, "1 argument(s) given"},
+		{"status --all --database other --server " + taken.URL(), 1, `nobody serves database "other" here`},
+	} {
+		result := harness.Run(t, nil, strings.Fields(c.args)...).Exits(c.code)
+		if !strings.Contains(result.Stderr, c.says) {
+			t.Errorf("lapse %s says %s", c.args, result.Stderr)
+		}
+	}
+}
+
+// synced is what a process prints while a test looks at it.
+type synced struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *synced) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(text)
+}
+
+func (s *synced) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
