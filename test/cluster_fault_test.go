@@ -40,6 +40,8 @@ var faults = []fault{
 	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease},
 	{"a standby begins anew", (*scene).newStandby, time.Second},
 	{"the leader of the log is killed", (*scene).killLeader, 0},
+	{"the writer and the leader of the log are killed", (*scene).killBoth, 0},
+	{"the writer is with a node of NATS that is partitioned", (*scene).partitionWriter, 0},
 	{"all of NATS is killed", (*scene).killNATS, 0},
 	{"a node of NATS is frozen", (*scene).freezeNode, 0},
 	{"a node of NATS is partitioned", (*scene).partition, 0},
@@ -160,8 +162,26 @@ func (s *scene) killLeader() time.Time {
 	node.Kill()
 	killed := time.Now()
 	s.writes.after(s.t, killed)
+	s.goOn()
 	node.Start()
 	return killed
+}
+
+func (s *scene) killBoth() time.Time {
+	w, node := s.writer(), s.nats.Nodes[s.leader()]
+	node.Kill()
+	w.Kill()
+	killed := time.Now()
+	s.writes.after(s.t, killed)
+	node.Start()
+	w.Restart()
+	return killed
+}
+
+// goOn lets clients go on with what is left, in a test that takes its time for
+// longer.
+func (s *scene) goOn() {
+	time.Sleep(lease + time.Duration(s.random.Int64N(int64(stress.Pick(lease, 10*lease)))))
 }
 
 func (s *scene) killNATS() time.Time {
@@ -179,6 +199,7 @@ func (s *scene) freezeNode() time.Time {
 	node.Freeze()
 	frozen := time.Now()
 	s.writes.after(s.t, frozen)
+	s.goOn()
 	node.Thaw()
 	return frozen
 }
@@ -189,7 +210,26 @@ func (s *scene) partition() time.Time {
 	s.nats.Cut(node, how, clients)
 	cut := time.Now()
 	s.writes.after(s.t, cut)
-	time.Sleep(time.Duration(s.random.Int64N(int64(stress.Pick(lease, 10*lease)))))
+	s.goOn()
+	s.nats.Heal()
+	return cut
+}
+
+// partitionWriter leaves the writer alone with one node of NATS, which the others
+// do without, and some of the clients.
+func (s *scene) partitionWriter() time.Time {
+	w, node, how := s.writer(), s.random.IntN(cluster.Nodes), s.bad()
+	for other := range cluster.Nodes {
+		if other != node {
+			w.access.SetNode(other, cluster.Closed)
+		}
+	}
+	time.Sleep(lease / 4) // it connects to what is left
+	s.note("%s is with %s, which is %s", w.name, s.nats.Nodes[node].Name, how)
+	s.nats.Cut(node, how, false)
+	cut := time.Now()
+	s.writes.after(s.t, cut)
+	s.goOn()
 	s.nats.Heal()
 	return cut
 }
