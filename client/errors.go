@@ -53,7 +53,7 @@ func (c *Client) transportError(err error) error {
 func (c *Client) codeOf(err error) *Error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return ErrUnavailable.With("nobody serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
+		return ErrUnavailable.With("nobody takes this for database %q here now: try again if a standby is taking over, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return ErrTimeout.With("no answer from database %q in time: check that this user may send requests to %s>, and try again", c.database, c.database.API())
 	case errors.Is(err, nats.ErrMaxPayload):

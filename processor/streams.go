@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,13 +122,21 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 	return log, err
 }
 
-// passing tells whether an error may go by itself.
+// passing tells whether an error may go by itself: nobody answers now, or a
+// cluster has too few of its servers.
 func passing(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return true
+	}
 	var api *jetstream.APIError
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &api) && api.Code >= 500 && api.ErrorCode != jetstream.JSErrCodeJetStreamNotEnabled &&
-		api.ErrorCode != jetstream.JSErrCodeJetStreamNotEnabledForAccount
+	return errors.As(err, &api) && slices.Contains(passingCodes, api.ErrorCode)
 }
+
+// passingCodes are JetStream's for a cluster that is not whole: incomplete
+// results, no suitable peers, not assigned, not the leader, not available, and
+// insufficient resources, which means peers, too.
+var passingCodes = []jetstream.ErrorCode{10004, 10005, 10006, 10007, 10008, 10009, 10010, 10011, 10023}
 
 func checkVersion(nc *nats.Conn) error {
 	if has := "v" + nc.ConnectedServerVersion(); semver.IsValid(has) && semver.Compare(has, oldestServer) < 0 {

@@ -146,7 +146,8 @@ func TestStreamsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	shut := func() bool {
-		_, err := client.Request("$JS.API.CONSUMER.LIST."+log, nil, 30*time.Second)
+		// One that was on its way when the gate shut is never answered.
+		_, err := client.Request("$JS.API.CONSUMER.LIST."+log, nil, 200*time.Millisecond)
 		return errors.Is(err, nats.ErrNoResponders)
 	}
 	for end := time.Now().Add(30 * time.Second); !shut(); time.Sleep(10 * time.Millisecond) {

@@ -1,0 +1,250 @@
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// startNATS starts a NATS server that is not lapse's, in this process.
+func startNATS(t *testing.T, change func(*server.Options)) string {
+	t.Helper()
+	o := &server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoLog: true, NoSigs: true}
+	if change != nil {
+		change(o)
+	}
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	return s.ClientURL()
+}
+
+// admin is JetStream as its operator sees it.
+func admin(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// streamsOf says which streams there are, and how they are configured.
+func streamsOf(t *testing.T, js jetstream.JetStream) string {
+	t.Helper()
+	var all []string
+	list := js.ListStreams(t.Context())
+	for info := range list.Info() {
+		text, err := json.Marshal(info.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, fmt.Sprintf("%s %d", text, info.State.LastSeq))
+	}
+	if err := list.Err(); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// refuses runs serve, which has to end with a code and a line that says what is
+// wanted.
+func refuses(t *testing.T, code int, want string, args ...string) {
+	t.Helper()
+	r := harness.Run(t, nil, append([]string{"serve", "--store-dir", t.TempDir()}, args...)...).Exits(code)
+	if !strings.Contains(r.Stderr, want) {
+		t.Errorf("serve %s: %q, want %q", strings.Join(args, " "), r.Stderr, want)
+	}
+}
+
+// TestElsewhereUsage: flags that do not go together are wrong usage.
+func TestElsewhereUsage(t *testing.T) {
+	for _, one := range []struct{ want, args string }{
+		{"--nats-url and --context given", "--nats-url nats://127.0.0.1:1 --context x"},
+		{"--creds, --nkey and --tls-… are for a NATS elsewhere", "--creds x"},
+		{"--creds, --nkey and --tls-… are for a NATS elsewhere", "--nkey log=x"},
+		{"connection log has more than one of", "--nats-url nats://127.0.0.1:1 --nkey log=x --creds log=y"},
+		{"--tls-cert and --tls-key go together", "--nats-url nats://127.0.0.1:1 --tls-cert x"},
+		{"--context is given for some connections only", "--context log=x"},
+		{"--lease 1s: use whole seconds, 2s or more", "--nats-url nats://127.0.0.1:1 --lease 1s"},
+		{"--lease 2.5s: use whole seconds", "--nats-url nats://127.0.0.1:1 --lease 2500ms"},
+		{"--replicas 2: use 1 or 3", "--nats-url nats://127.0.0.1:1 --replicas 2"},
+		{"--replicas 3: the embedded NATS server is one", "--replicas 3"},
+	} {
+		refuses(t, 2, one.want, strings.Fields(one.args)...)
+	}
+}
+
+// TestElsewhereUnreachable: who cannot connect is told why.
+func TestElsewhereUnreachable(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "nats://" + free.Addr().String()
+	free.Close()
+	refuses(t, 1, "nobody answers at "+nobody, "--nats-url", nobody)
+	refuses(t, 1, "nobody answers at nats://127.0.0.1:", "--nats-url", strings.Replace(nobody, "nats://", "nats://me:secret@", 1))
+	refuses(t, 1, "unknown context", "--context", "there-is-none")
+
+	locked := startNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
+	refuses(t, 1, "refuses the connection", "--nats-url", locked)
+	refuses(t, 1, "refuses the connection", "--nats-url", strings.Replace(locked, "nats://", "nats://me:wrong@", 1))
+	refuses(t, 1, "--creds /nowhere/x.creds", "--nats-url", locked, "--creds", "/nowhere/x.creds")
+	refuses(t, 1, "--nkey /nowhere/x.nk", "--nats-url", locked, "--nkey", "/nowhere/x.nk")
+
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := key.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "me.nk")
+	if err := os.WriteFile(file, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, 1, "nkeys not supported by the server", "--nats-url", locked, "--nkey", file)
+}
+
+// TestElsewhereUnfit: a NATS that lacks what lapse needs, or has something in its
+// place, is left as it is.
+func TestElsewhereUnfit(t *testing.T) {
+	old := fakeNATS(t, "2.10.22")
+	refuses(t, 1, "is v2.10.22: lapse needs v2.12.0 or newer, which take atomic batches", "--nats-url", old)
+
+	plain := startNATS(t, func(o *server.Options) { o.JetStream = false })
+	refuses(t, 1, "has no JetStream for this account: enable it", "--nats-url", plain)
+
+	single := startNATS(t, nil)
+	refuses(t, 1, "replicas", "--nats-url", single, "--replicas", "3")
+	js := admin(t, single)
+	if left := streamsOf(t, js); left != "" {
+		t.Errorf("a start that was refused made %s", left)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "EVERYTHING", Subjects: []string{"lapse.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	before := streamsOf(t, js)
+	refuses(t, 1, "stream EVERYTHING takes lapse.main.", "--nats-url", single)
+	if after := streamsOf(t, js); after != before {
+		t.Errorf("changed to %s", after)
+	}
+
+	small := startNATS(t, func(o *server.Options) { o.MaxPayload = 16 << 10 })
+	refuses(t, 1, "max_payload", "--nats-url", small)
+}
+
+// fakeNATS says that it is a server of a version, and nothing else.
+func fakeNATS(t *testing.T, version string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				fmt.Fprintf(conn, "INFO {\"server_id\":\"x\",\"version\":%q,\"proto\":1,\"headers\":true,\"max_payload\":4194304,\"jetstream\":true}\r\n", version)
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					if lines.Text() == "PING" {
+						fmt.Fprint(conn, "PONG\r\n")
+					}
+				}
+			}()
+		}
+	}()
+	return "nats://" + l.Addr().String()
+}
+
+// TestElsewhere: with a NATS elsewhere lapse does what it does with its own: the
+// streams are there, the store directory holds what can be made anew, and a
+// second process of one store directory is refused.
+func TestElsewhere(t *testing.T) {
+	url := startNATS(t, nil)
+	dir := t.TempDir()
+	s := harness.ServeRemote(t, url, dir, t.Output(), "--durability", "os")
+	if !strings.Contains(s.Stderr(), "as the writer") {
+		t.Errorf("it says %s", s.Stderr())
+	}
+	s.Run("collection", "create", "c", "--default-ttl", "60").OK()
+	s.Run("document", "create", "c", "a", `{"n":1}`).OK()
+	refuses(t, 1, "another process uses the store directory", "--nats-url", url, "--store-dir", dir)
+	// Killed, it need not wait for the lease that it had.
+	s.Kill()
+	s.Restart()
+	if !strings.Contains(s.Stderr(), "as the writer") {
+		t.Errorf("after a kill it says %s", s.Stderr())
+	}
+	s.Run("document", "upsert", "c", "a", `{"n":2}`).OK()
+	before := s.Run("status").OK()
+	s.Stop()
+	if err := os.RemoveAll(filepath.Join(dir, "projection")); err != nil {
+		t.Fatal(err)
+	}
+	s.Restart()
+	if digest := func(status string) string { _, rest, _ := strings.Cut(status, `"digest":"`); return rest[:20] }; digest(before) != digest(s.Run("status").OK()) {
+		t.Error("the projection folded anew is another one")
+	}
+	s.Run("audit").OK()
+}
+
+// TestElsewhereContext: a NATS context, as the nats command knows it, says all
+// that there is to say.
+func TestElsewhereContext(t *testing.T) {
+	url := startNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	if err := os.MkdirAll(filepath.Join(home, "nats", "context"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	context := fmt.Sprintf(`{"description":"","url":%q,"user":"me","password":"secret"}`, url)
+	if err := os.WriteFile(filepath.Join(home, "nats", "context", "here.json"), []byte(context), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve := harness.Command("serve", "--context", "here", "--store-dir", t.TempDir(), "--durability", "os")
+	stderr, err := serve.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = serve.Process.Kill(); _ = serve.Wait() }()
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		if strings.Contains(lines.Text(), "ready") {
+			harness.Run(t, nil, "collection", "create", "c", "--context", "here").OK()
+			return
+		}
+	}
+	t.Error("it ended before it was ready")
+}
