@@ -300,12 +300,23 @@ func (s *scene) rogue() time.Time {
 		}
 		defer connections[i].Close()
 	}
+	start := func(most, lease time.Duration) (*processor.Processor, error) {
+		ctx, cancel := context.WithTimeout(s.t.Context(), most)
+		defer cancel()
+		options := options
+		options.Lease = lease
+		return processor.Start(ctx, processor.Connections{Log: connections[0], Service: connections[1]}, options)
+	}
+	// As a standby first, which has folded the log then.
+	if p, err := start(patience, lease); err != nil {
+		s.t.Fatal(err)
+	} else if err := p.Stop(); err != nil {
+		s.t.Fatal(err)
+	}
 	for range 3 {
 		w := s.writer()
 		w.Signal(syscall.SIGSTOP)
-		ctx, cancel := context.WithTimeout(s.t.Context(), lease/2)
-		p, err := processor.Start(ctx, processor.Connections{Log: connections[0], Service: connections[1]}, options)
-		cancel()
+		p, err := start(lease/2, 0)
 		w.Signal(syscall.SIGCONT)
 		if err != nil {
 			s.note("the rogue: %v", err)
