@@ -207,12 +207,24 @@ func (s *scene) freezeNode() time.Time {
 func (s *scene) partition() time.Time {
 	node, how, clients := s.leader(), s.bad(), s.random.IntN(2) == 0
 	s.note("%s is %s, to its clients too: %v", s.nats.Nodes[node].Name, how, clients)
+	s.keepOff(node, s.writer())
 	s.nats.Cut(node, how, clients)
 	cut := time.Now()
 	s.writes.after(s.t, cut)
 	s.goOn()
 	s.nats.Heal()
 	return cut
+}
+
+// keepOff has no processor but one connected to a node. A client of NATS stays with
+// a node that has lost the others, so if all were there, nobody could take over.
+func (s *scene) keepOff(node int, but *lapse) {
+	for _, p := range s.processors {
+		if p != but {
+			p.access.SetNode(node, cluster.Closed)
+		}
+	}
+	time.Sleep(lease / 4) // they connect to what is left
 }
 
 // partitionWriter leaves the writer alone with one node of NATS, which the others
@@ -224,7 +236,7 @@ func (s *scene) partitionWriter() time.Time {
 			w.access.SetNode(other, cluster.Closed)
 		}
 	}
-	time.Sleep(lease / 4) // it connects to what is left
+	s.keepOff(node, w)
 	s.note("%s is with %s, which is %s", w.name, s.nats.Nodes[node].Name, how)
 	s.nats.Cut(node, how, false)
 	cut := time.Now()
