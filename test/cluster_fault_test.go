@@ -40,6 +40,8 @@ var faults = []fault{
 	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease},
 	{"a standby begins anew", (*scene).newStandby, time.Second},
 	{"the leader of the log is killed", (*scene).killLeader, 0},
+	{"the writer and the leader of the log are killed", (*scene).killBoth, 0},
+	{"the writer is with a node of NATS that is partitioned", (*scene).partitionWriter, 0},
 	{"all of NATS is killed", (*scene).killNATS, 0},
 	{"a node of NATS is frozen", (*scene).freezeNode, 0},
 	{"a node of NATS is partitioned", (*scene).partition, 0},
@@ -160,8 +162,26 @@ func (s *scene) killLeader() time.Time {
 	node.Kill()
 	killed := time.Now()
 	s.writes.after(s.t, killed)
+	s.goOn()
 	node.Start()
 	return killed
+}
+
+func (s *scene) killBoth() time.Time {
+	w, node := s.writer(), s.nats.Nodes[s.leader()]
+	node.Kill()
+	w.Kill()
+	killed := time.Now()
+	s.writes.after(s.t, killed)
+	node.Start()
+	w.Restart()
+	return killed
+}
+
+// goOn lets clients go on with what is left, in a test that takes its time for
+// longer.
+func (s *scene) goOn() {
+	time.Sleep(lease + time.Duration(s.random.Int64N(int64(stress.Pick(lease, 10*lease)))))
 }
 
 func (s *scene) killNATS() time.Time {
@@ -179,6 +199,7 @@ func (s *scene) freezeNode() time.Time {
 	node.Freeze()
 	frozen := time.Now()
 	s.writes.after(s.t, frozen)
+	s.goOn()
 	node.Thaw()
 	return frozen
 }
@@ -186,10 +207,41 @@ func (s *scene) freezeNode() time.Time {
 func (s *scene) partition() time.Time {
 	node, how, clients := s.leader(), s.bad(), s.random.IntN(2) == 0
 	s.note("%s is %s, to its clients too: %v", s.nats.Nodes[node].Name, how, clients)
+	s.keepOff(node, s.writer())
 	s.nats.Cut(node, how, clients)
 	cut := time.Now()
 	s.writes.after(s.t, cut)
-	time.Sleep(time.Duration(s.random.Int64N(int64(stress.Pick(lease, 10*lease)))))
+	s.goOn()
+	s.nats.Heal()
+	return cut
+}
+
+// keepOff has no processor but one connected to a node. A client of NATS stays with
+// a node that has lost the others, so if all were there, nobody could take over.
+func (s *scene) keepOff(node int, but *lapse) {
+	for _, p := range s.processors {
+		if p != but {
+			p.access.SetNode(node, cluster.Closed)
+		}
+	}
+	time.Sleep(lease / 4) // they connect to what is left
+}
+
+// partitionWriter leaves the writer alone with one node of NATS, which the others
+// do without, and some of the clients.
+func (s *scene) partitionWriter() time.Time {
+	w, node, how := s.writer(), s.random.IntN(cluster.Nodes), s.bad()
+	for other := range cluster.Nodes {
+		if other != node {
+			w.access.SetNode(other, cluster.Closed)
+		}
+	}
+	s.keepOff(node, w)
+	s.note("%s is with %s, which is %s", w.name, s.nats.Nodes[node].Name, how)
+	s.nats.Cut(node, how, false)
+	cut := time.Now()
+	s.writes.after(s.t, cut)
+	s.goOn()
 	s.nats.Heal()
 	return cut
 }
@@ -260,12 +312,23 @@ func (s *scene) rogue() time.Time {
 		}
 		defer connections[i].Close()
 	}
+	start := func(most, lease time.Duration) (*processor.Processor, error) {
+		ctx, cancel := context.WithTimeout(s.t.Context(), most)
+		defer cancel()
+		options := options
+		options.Lease = lease
+		return processor.Start(ctx, processor.Connections{Log: connections[0], Service: connections[1]}, options)
+	}
+	// As a standby first, which has folded the log then.
+	if p, err := start(patience, lease); err != nil {
+		s.t.Fatal(err)
+	} else if err := p.Stop(); err != nil {
+		s.t.Fatal(err)
+	}
 	for range 3 {
 		w := s.writer()
 		w.Signal(syscall.SIGSTOP)
-		ctx, cancel := context.WithTimeout(s.t.Context(), lease/2)
-		p, err := processor.Start(ctx, processor.Connections{Log: connections[0], Service: connections[1]}, options)
-		cancel()
+		p, err := start(lease/2, 0)
 		w.Signal(syscall.SIGCONT)
 		if err != nil {
 			s.note("the rogue: %v", err)

@@ -138,7 +138,7 @@ func (h *history) run(x *traffic) {
 		Dial: func(client int) linear.Ask {
 			nc := x.dial(client)
 			return func(tail, body string, headers ...string) (linear.Reply, error) {
-				return h.ask(nc, tail, body, headers)
+				return h.ask(x, nc, tail, body, headers)
 			}
 		},
 	}
@@ -148,10 +148,12 @@ func (h *history) run(x *traffic) {
 	}
 }
 
-func (h *history) ask(nc *nats.Conn, tail, body string, headers []string) (linear.Reply, error) {
-	least := strings.HasPrefix(tail, "document.get.") || rand.IntN(2) == 0
-	if least {
-		headers = slices.Concat(headers, []string{"Lapse-Min-Seq", strconv.FormatUint(h.told.Load(), 10)})
+func (h *history) ask(x *traffic, nc *nats.Conn, tail, body string, headers []string) (linear.Reply, error) {
+	read := strings.HasPrefix(tail, "document.get.") || strings.Contains(body, `"op":"get"`)
+	least := uint64(0)
+	if read || rand.IntN(2) == 0 {
+		least = h.told.Load()
+		headers = slices.Concat(headers, []string{"Lapse-Min-Seq", strconv.FormatUint(least, 10)})
 	}
 	a, err := tryAskWith(nc, tail, body, hasty, headers...)
 	if errors.Is(err, nats.ErrNoResponders) {
@@ -161,8 +163,10 @@ func (h *history) ask(nc *nats.Conn, tail, body string, headers []string) (linea
 	if err == nil {
 		raise(&h.told, a.seq)
 	}
-	if !least {
+	if least == 0 {
 		a.seq = 0
+	} else if err == nil && a.seq < least && a.code < 500 && a.code != 429 {
+		x.t.Errorf("%s was to be answered at %d, and was at %d: %d %s", tail, least, a.seq, a.code, a.body)
 	}
 	return linear.Reply{Code: a.code, Seq: a.seq, Body: a.body}, err
 }

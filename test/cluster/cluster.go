@@ -113,6 +113,9 @@ func (a *Access) Set(s State) {
 	}
 }
 
+// SetNode changes the gate to one node.
+func (a *Access) SetNode(node int, s State) { a.gates[node].Set(s) }
+
 // Cut partitions one node from the others and, if clients is true, from all
 // clients.
 func (c *Cluster) Cut(node int, s State, clients bool) {
