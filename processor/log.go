@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
@@ -274,6 +275,26 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 	return fmt.Errorf("read the log: %w", errors.Join(err, context.Cause(ctx)))
 }
 
+// ReadPatiently is Read that goes on where it was when the stream's consumer, or
+// its leader, went away, as long as something comes now and then.
+func (l *eventLog) ReadPatiently(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(resumeInterval), backoff.WithMaxElapsedTime(openTimeout))
+	return backoff.Retry(func() error {
+		var visited error
+		err := l.Read(ctx, from, through, func(e *schema.Event) error {
+			if visited = visit(e); visited == nil {
+				from = e.Seq + 1
+				retry.Reset()
+			}
+			return visited
+		})
+		if visited != nil || errors.Is(err, errHole) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(retry, ctx))
+}
+
 // errRead ends reading where it was to end.
 var errRead = errors.New("read")
 
@@ -301,7 +322,7 @@ func (l *eventLog) CatchUp(ctx context.Context, store *projections.Store, throug
 		facts, bytes = facts[:0], 0
 		return nil
 	}
-	err := l.Read(ctx, store.Cursor().Seq+1, through, func(e *schema.Event) error {
+	err := l.ReadPatiently(ctx, store.Cursor().Seq+1, through, func(e *schema.Event) error {
 		facts = append(facts, projections.Fact{Event: e})
 		if bytes += len(e.Body); !e.More && (len(facts) >= foldAtOnce || bytes > foldAtBytes) {
 			return fold()

@@ -51,7 +51,7 @@ func (s *scrub) newest(ctx context.Context) error {
 		return nil
 	}
 	hash := uint64(0)
-	err := s.log.Read(ctx, s.from, s.cursor.Seq, func(e *schema.Event) error {
+	err := s.log.ReadPatiently(ctx, s.from, s.cursor.Seq, func(e *schema.Event) error {
 		hash = projections.Chain(hash, e)
 		return nil
 	})
