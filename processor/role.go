@@ -188,6 +188,9 @@ func (p *Processor) standBy() *term {
 		stop()
 		follower.Wait()
 		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				p.fail(fmt.Errorf("wait for the lease: %w", err))
+			}
 			return nil
 		}
 		p.writer.clock.begin(p.store.Cursor().Time, len(p.store.Collections()) == 0)

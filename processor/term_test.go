@@ -141,3 +141,22 @@ func TestQueryOverRoles(t *testing.T) {
 		}
 	})
 }
+
+// TestLogConnectionClosed: whoever cannot find out who should write says so,
+// rather than stay a standby for ever.
+func TestLogConnectionClosed(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		p := a.processor
+		a.processor = nil
+		a.log.Close()
+		select {
+		case err := <-p.Failed():
+			t.Log(err)
+		case <-time.After(patience):
+			t.Error("it says nothing")
+		}
+		_ = p.Stop()
+	})
+}
