@@ -47,6 +47,12 @@ func (p *Processor) follow(ctx context.Context) error {
 			return err
 		}
 		shorter = time.Time{}
+		// It may have lost its end, or be another one, and have grown since.
+		if why, err := misfit(ctx, p.log, p.store.Cursor()); err != nil {
+			return err
+		} else if why != "" && folded > 0 {
+			return backoff.Permanent(fmt.Errorf("stream %s is not the log that was folded any more (%s): start again, and it is folded anew", p.log.db.LogStream(), why))
+		}
 		err = p.followFrom(ctx, folded+1, reached)
 		if p.store.Cursor().Seq > folded {
 			retry.Reset()

@@ -148,7 +148,7 @@ func (n *network) mend() {
 	n.each(func(c *faultyConn) { _ = c.Close() })
 }
 
-// one fails the test unless the log has what has to be in any log: it is as an
+// agree fails the test unless the log has what has to be in any log: it is as an
 // audit wants it, in that each version ends once.
 func (c *crew) agree() {
 	c.t.Helper()
