@@ -624,6 +624,8 @@ func TestStreamsAreChecked(t *testing.T) {
 		{mutations(func(c *jetstream.StreamConfig) { c.Subjects = []string{"lapse.main.mutations.*"} }), "LAPSE_main_MUTATIONS is there and does not take lapse.main.mutations.>"},
 		{mutations(func(c *jetstream.StreamConfig) { c.Name = "MINE" }), "stream MINE takes lapse.main.mutations.>, which is for LAPSE_main_MUTATIONS"},
 		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.>"} }), "stream MINE takes lapse.main."},
+		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.main.api.>"} }), "stream MINE takes lapse.main.api.>, which is for requests"},
+		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.*.events.>"} }), "stream MINE takes lapse.main.events.>, which is for the events of LAPSE_main"},
 		{bucket(jetstream.KeyValueConfig{}, "", ""), "LAPSE_main_LEASE is there and is not the lease of a lapse (its keys have no ttl)"},
 		{bucket(jetstream.KeyValueConfig{LimitMarkerTTL: time.Minute, TTL: time.Hour}, "", ""), "a ttl of 1h0m0s for all keys"},
 		{bucket(leases, "writer", "me"), `its key writer is "me"`},

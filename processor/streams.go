@@ -126,11 +126,19 @@ func untilOpen(ctx context.Context, c Connections, open func(context.Context) er
 		}
 		return err
 	}, backoff.WithContext(retry, ctx))
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == notClustered {
+		return fmt.Errorf("the NATS server at %s is not one of a cluster: start without --replicas, or give the --nats-url of a cluster", c.Log.ConnectedUrlRedacted())
+	}
 	if err != nil && passing(err) {
 		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
 	}
 	return err
 }
+
+// notClustered is JetStream's code for more than one replica where there is but
+// one server.
+const notClustered jetstream.ErrorCode = 10074
 
 // passing tells whether an error may go by itself: nobody answers now, or a
 // cluster has too few of its servers.
@@ -186,6 +194,13 @@ func checkStreams(ctx context.Context, c Connections, o Options) error {
 			err = checkFree(ctx, js, name, check.subjects)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	// Whoever stores requests also answers them; whoever stores events that are
+	// none has readers believe them.
+	for what, subjects := range map[string]string{"requests": db.API() + ">", "the events of " + db.LogStream(): db.Events() + ">"} {
+		if err := checkFree(ctx, js, what, subjects); err != nil {
 			return err
 		}
 	}

@@ -143,7 +143,7 @@ func TestElsewhereUnfit(t *testing.T) {
 	refuses(t, 1, "has no JetStream for this account: enable it", "--nats-url", plain)
 
 	single := startNATS(t, nil)
-	refuses(t, 1, "replicas", "--nats-url", single, "--replicas", "3")
+	refuses(t, 1, "is not one of a cluster: start without --replicas", "--nats-url", single, "--replicas", "3")
 	js := admin(t, single)
 	if left := streamsOf(t, js); left != "" {
 		t.Errorf("a start that was refused made %s", left)
