@@ -22,11 +22,16 @@ import (
 
 // serveArgs are those of a lapse process with the users of nats.conf.
 func serveArgs(urls []string, more ...string) []string {
-	args := []string{"--nats-url", strings.Join(urls, ","), "--tls-ca", filepath.Join(secrets, "ca.pem"), "--replicas", "3", "--lease", "5s"}
+	return append(append(connectionArgs(urls), "--replicas", "3", "--lease", "2s"), more...)
+}
+
+// connectionArgs are those by which lapse connects as these users.
+func connectionArgs(urls []string) []string {
+	args := []string{"--nats-url", strings.Join(urls, ","), "--tls-ca", filepath.Join(secrets, "ca.pem")}
 	for connection, user := range map[string]string{"log": "processor", "bulk": "bulk", "service": "service", "gate-log": "gate-log", "gate-clients": "gate-clients"} {
 		args = append(args, "--nkey", connection+"="+filepath.Join(secrets, "nkeys", user+".nk"))
 	}
-	return append(args, more...)
+	return args
 }
 
 // contexts makes NATS contexts for client commands, named as their users.

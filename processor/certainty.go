@@ -47,6 +47,7 @@ func (s *service) makeCertain(ctx context.Context, second int64) error {
 	if s.certainUpTo() >= second {
 		return nil
 	}
+	second = max(second, s.now())
 	// Once for all who ask: each asks after its second has come.
 	if _, err := s.certain.looks.do(struct{}{}, func() (struct{}, error) { return struct{}{}, s.toTheEnd(ctx) }); err != nil {
 		return err

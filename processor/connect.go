@@ -33,8 +33,8 @@ type Connections struct {
 func (c Connections) bulk() *nats.Conn { return cmp.Or(c.Bulk, c.Log) }
 
 // ConnectOptions are what the connections given to Start should have when the
-// server is not in the same process: they reconnect for ever, and one that is
-// half open is noticed within 15 s.
+// server is not in the same process: they reconnect for ever, also if they
+// are refused meanwhile, and one that is half open is noticed within 15 s.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.MaxReconnects(-1),
@@ -44,5 +44,6 @@ func ConnectOptions() []nats.Option {
 		nats.MaxPingsOutstanding(missedPings),
 		nats.FlusherTimeout(writeTimeout),
 		nats.ReconnectOnFlusherError(),
+		nats.IgnoreAuthErrorAbort(), // users may be unknown for a while, when they are changed
 	}
 }

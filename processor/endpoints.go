@@ -26,7 +26,7 @@ var readNames = [...]string{
 func (s *service) become(role Role) error {
 	s.roles.Lock()
 	defer s.roles.Unlock()
-	if s.ctx.Err() != nil {
+	if s.ended {
 		return nil
 	}
 	s.writes.Store(role == Writer)

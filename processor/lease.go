@@ -79,8 +79,11 @@ func checkLease(ctx context.Context, js jetstream.JetStream, db schema.DatabaseN
 	strange := func(what string) error {
 		return fmt.Errorf("bucket %s is there and is not the lease of a lapse (%s): remove it with `nats kv del %s`, or serve another --database", name, what, name)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, jetstream.ErrBadBucket):
 		return strange(err.Error())
+	case err != nil: // perhaps it has no leader yet
+		return fmt.Errorf("bucket %s: %w", name, err)
 	}
 	status, err := kv.Status(ctx)
 	if err != nil {
@@ -247,10 +250,26 @@ func (l *lease) release(ctx context.Context) error {
 	if err == nil {
 		err = kv.Delete(ctx, leaseKey, jetstream.LastRevision(l.revision))
 	}
-	if taken(err) || errors.Is(err, jetstream.ErrBucketNotFound) {
+	if taken(err) { // by another, or by a renewal of ours whose answer was not waited for
+		err = l.giveBack(ctx, kv)
+	}
+	if taken(err) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil
 	}
 	return err
+}
+
+// giveBack deletes the key, whatever its revision is, if the value is this
+// process's.
+func (l *lease) giveBack(ctx context.Context, kv jetstream.KeyValue) error {
+	entry, err := kv.Get(ctx, leaseKey)
+	if err != nil {
+		return err
+	}
+	if has, err := readHolder(entry.Value()); err != nil || has != l.mine {
+		return nil
+	}
+	return kv.Delete(ctx, leaseKey, jetstream.LastRevision(entry.Revision()))
 }
 
 // await returns when the lease is this process's, or with ctx's error. problem is
@@ -286,6 +305,9 @@ func (l *lease) await(ctx context.Context, problem func(error)) error {
 		}
 		if errors.Is(err, errHeld) {
 			err = nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		problem(err)
 		next.Reset(poll)

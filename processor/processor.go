@@ -81,7 +81,11 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if err != nil {
 		return nil, err
 	}
-	mutations, err := openMutations(ctx, log, store.Cursor().Mutations, o.Replicas)
+	var mutations *mutationStream
+	err = untilOpen(ctx, c, func(try context.Context) (err error) {
+		mutations, err = openMutations(try, log, store.Cursor().Mutations, o.Replicas)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +134,10 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 		role = Writer
 	}
 	if err := p.service.serve(c.Service, role); err != nil {
+		if first != nil {
+			p.stopWriting()
+			_ = p.finish(first)
+		}
 		return nil, err
 	}
 	o.Events.RoleChanged(RoleChange{To: role, Why: "it has started"})

@@ -91,16 +91,16 @@ func (w *waitingQuery) answer() {
 	}
 	w.late.Stop()
 	defer w.recover()
-	second := w.clock.second
-	if !w.sole() {
+	second, sole := w.clock.second, w.sole()
+	if !sole {
 		// As of now, for which it is known who has gone, or as of the state's own
 		// time, for which it always is.
-		now := w.now()
-		second = func(logTime int64) int64 { return max(now, logTime/1000) }
-		if err := w.unknownAt(now); err != nil {
+		now, err := w.knownNow()
+		if err != nil {
 			w.failRead(err)
 			return
 		}
+		second = func(logTime int64) int64 { return max(now, logTime/1000) }
 	}
 	ctx, cancel := context.WithDeadline(w.ctx, w.deadline)
 	defer cancel()
@@ -113,7 +113,7 @@ func (w *waitingQuery) answer() {
 	case err != nil:
 		w.fail(err)
 	default:
-		if missed := w.missedBy(reply.Seq); missed != nil {
+		if missed := w.missedBy(reply.Seq, sole); missed != nil {
 			w.failRead(missed)
 			return
 		}
@@ -124,9 +124,16 @@ func (w *waitingQuery) answer() {
 // missedBy returns an error for failRead if the answer, of the state at sequence
 // seq, may lack a document that was renewed before its deadline. That it was
 // folded while the query ran makes it run again once, no more: it might for ever.
-func (w *waitingQuery) missedBy(seq uint64) error {
+// So does that nobody else could write when it began, and now somebody can.
+func (w *waitingQuery) missedBy(seq uint64, sole bool) error {
 	c, ok := w.store.Collection(w.name)
-	if !ok || !w.sole() {
+	switch {
+	case !ok || !sole:
+		return nil
+	case !w.sole() && w.sure == 0:
+		w.sure = w.now()
+		return &renewalUnderWay{c.Name, ofCollection(c.Incarnation), w.sure}
+	case !w.sole():
 		return nil
 	}
 	before := seq
@@ -141,14 +148,20 @@ func (w *waitingQuery) missedBy(seq uint64) error {
 	return missed
 }
 
-// unknownAt returns an error for failRead if a standby does not know which
-// documents have gone at a second. It waits for that once, no more.
-func (w *waitingQuery) unknownAt(now int64) error {
-	c, ok := w.store.Collection(w.name)
-	if !ok || w.again {
-		return nil
+// knownNow returns the second by which a standby judges who has gone: now, or an
+// error for failRead if that is not known. It waits for that once, no more: the
+// second time it is the one for which it did.
+func (w *waitingQuery) knownNow() (now int64, err error) {
+	now = w.now()
+	if w.sure != 0 {
+		return min(now, max(w.sure, w.certainUpTo())), nil
 	}
-	err := w.missed(c, 0, now)
-	w.again = err != nil
-	return err
+	c, ok := w.store.Collection(w.name)
+	if !ok {
+		return now, nil
+	}
+	if err = w.missed(c, 0, now); err != nil {
+		w.sure = now
+	}
+	return now, err
 }

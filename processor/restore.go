@@ -184,7 +184,7 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 }
 
 // RestoreSnapshot makes the projection in o.Dir what a snapshot has, the newest
-// sound one if seq is 0; no processor may run. The next one that starts folds
+// sound one if seq is 0; no processor may run there. The next one that starts folds
 // the rest of the log.
 //
 // If the log is not the one that the snapshot was made from, or ends before it,
@@ -213,12 +213,18 @@ func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, 
 		return schema.Snapshot{}, err
 	}
 	for i, one := range candidates {
-		why, misfits := "", false
+		why, refused := "", false
 		err = s.Restore(ctx, one, func(cursor projections.Cursor) (err error) {
 			why, err = lost(ctx, c, o, cursor)
-			if misfits = err == nil && why != "" && !newLog; misfits {
+			switch {
+			case err != nil || why == "":
+				return err
+			case !newLog:
 				err = fmt.Errorf("snapshot %d does not go with the log that is there: %s; restore the log, or begin a new one behind the snapshot with --new-log", one.Seq, why)
+			case c.Service != nil:
+				err = checkNobody(ctx, c.Service, o.Database)
 			}
+			refused = err != nil
 			return err
 		})
 		switch {
@@ -226,7 +232,7 @@ func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, 
 			return s.beginAgain(ctx, c, one.Snapshot, o)
 		case err == nil:
 			return one.Snapshot, nil
-		case misfits || unreachable(err) || ctx.Err() != nil || i == len(candidates)-1:
+		case refused || unreachable(err) || ctx.Err() != nil || i == len(candidates)-1:
 			return one.Snapshot, err
 		}
 		o.Events.SnapshotUseless(SnapshotUseless{Seq: one.Seq, Err: err})
@@ -281,7 +287,9 @@ func (s *snapshots) beginAgain(ctx context.Context, c Connections, snapshot sche
 	old, err := js.Stream(ctx, s.db.LogStream())
 	if err == nil {
 		o.Replicas = cmp.Or(o.Replicas, old.CachedInfo().Config.Replicas)
-		err = js.DeleteStream(ctx, s.db.LogStream())
+		if err = js.DeleteStream(ctx, s.db.LogStream()); err != nil {
+			err = fmt.Errorf("remove stream %s: %w: have it removed by somebody who may, with `nats stream rm %s`, and try again", s.db.LogStream(), err, s.db.LogStream())
+		}
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return snapshot, err

@@ -26,6 +26,7 @@ type term struct {
 	ctx     context.Context // ends with the term; its cause says why
 	end     context.CancelCauseFunc
 	running sync.WaitGroup
+	left    error // what the writer could not end in order
 }
 
 // firstTerm begins a term if nobody else has the lease, or nil. What an earlier
@@ -75,6 +76,7 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 		if err != nil {
 			t.end(err)
 			err = context.Cause(t.ctx) // that the lease was lost, if that came first
+			p.writer.leave()
 			_ = p.finish(t)
 		}
 	}()
@@ -108,15 +110,15 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	t.running.Go(func() {
 		defer release()
 		defer stopReading()
-		if err := w.run(t.ctx); err != nil {
-			t.end(err)
+		if t.left = w.run(t.ctx); t.left != nil {
+			t.end(t.left)
 		}
 	})
 	return t, nil
 }
 
 // finish waits for the end of a term, and gives up the lease. An error is one
-// with which there is no going on.
+// with which there is no going on, or what a processor that stops leaves undone.
 func (p *Processor) finish(t *term) error {
 	<-t.ctx.Done()
 	t.running.Wait()
@@ -132,9 +134,10 @@ func (p *Processor) finish(t *term) error {
 		}
 	}
 	switch {
-	case p.writing.Err() != nil,
-		p.lease != nil && (errors.Is(why, errHeld) || errors.Is(why, errSuperseded) || errors.Is(why, errLeaseLost)):
+	case p.lease != nil && (errors.Is(why, errHeld) || errors.Is(why, errSuperseded) || errors.Is(why, errLeaseLost)):
 		return nil
+	case p.writing.Err() != nil:
+		return t.left
 	}
 	return why
 }

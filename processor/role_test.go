@@ -540,6 +540,7 @@ func TestStandbyCertain(t *testing.T) {
 			t.Error("somebody writes already")
 		}
 		a.mend()
+		time.Sleep(testLease) // until it knows what the log has of what it appended
 	})
 }
 
@@ -686,6 +687,19 @@ func TestOtherDatabase(t *testing.T) {
 		}
 		if a.processor.Role() != Writer {
 			t.Error("the first one has stopped to write")
+		}
+	})
+}
+
+// TestCheckNobody: the log is not taken away from those who serve it.
+func TestCheckNobody(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		m := c.members[0]
+		m.check(checkNobody(m.ctx(), m.service, "main"))
+		m.start()
+		m.check(checkNobody(m.ctx(), m.service, "other"))
+		if err := checkNobody(m.ctx(), m.service, "main"); err == nil || !strings.Contains(err.Error(), "a lapse serves database main, as the writer: stop all that do") {
+			t.Errorf("it says %v", err)
 		}
 	})
 }

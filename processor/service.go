@@ -43,6 +43,7 @@ type service struct {
 
 	roles sync.Mutex
 	micro micro.Service // as which it is known now
+	ended bool          // it is known as nothing any more
 	// subscriptions is how many that one has, which are all there are.
 	subscriptions atomic.Int64
 	writes        atomic.Bool           // as the writer
@@ -110,6 +111,7 @@ func (s *service) lane(places, workers int) chan func() {
 func (s *service) stop() error {
 	s.roles.Lock()
 	defer s.roles.Unlock()
+	s.ended = true
 	err := s.micro.Stop()
 	waitUntil(stopTimeout, func() bool { return s.nc.NumSubscriptions() == 0 || s.nc.IsClosed() })
 	waitUntil(stopTimeout, func() bool { return len(s.arrivals) == 0 && len(s.changes) == 0 && len(s.bodies) == 0 })
@@ -160,6 +162,7 @@ type request struct {
 	seq    uint64 // of the state that answers; 0 for that at the time of the reply
 	minSeq uint64 // that the state has to hold
 	again  bool   // it is a query that missed a renewal before
+	sure   int64  // second for which it waited to know who has gone, if it is a query
 	came   time.Time
 }
 

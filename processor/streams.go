@@ -103,15 +103,25 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 	if err := checkVersion(c.Log); err != nil {
 		return nil, err
 	}
+	err = untilOpen(ctx, c, func(try context.Context) error {
+		if err := checkStreams(try, c, o); err != nil {
+			return err
+		}
+		log, err = openLog(try, c, o)
+		return err
+	})
+	return log, err
+}
+
+// untilOpen tries to open what may have no leader yet, or is just being made by
+// another process.
+func untilOpen(ctx context.Context, c Connections, open func(context.Context) error) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(resumeInterval), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(openTimeout))
-	err = backoff.Retry(func() error {
+	err := backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, serverPatience)
 		defer cancel()
-		err := checkStreams(try, c, o)
-		if err == nil {
-			log, err = openLog(try, c, o)
-		}
-		if err != nil && (ctx.Err() != nil || !passing(err)) {
+		err := open(try)
+		if err != nil && (ctx.Err() != nil || !passing(err) && !errors.Is(err, jetstream.ErrStreamNotFound)) {
 			return backoff.Permanent(err)
 		}
 		return err
@@ -119,7 +129,7 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 	if err != nil && passing(err) {
 		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
 	}
-	return log, err
+	return err
 }
 
 // passing tells whether an error may go by itself: nobody answers now, or a
@@ -134,9 +144,9 @@ func passing(err error) bool {
 }
 
 // passingCodes are JetStream's for a cluster that is not whole: incomplete
-// results, no suitable peers, not assigned, not the leader, not available, and
+// results, no suitable peers, not assigned, not available, not the leader, and
 // insufficient resources, which means peers, too.
-var passingCodes = []jetstream.ErrorCode{10004, 10005, 10006, 10007, 10008, 10009, 10010, 10011, 10023}
+var passingCodes = []jetstream.ErrorCode{10004, 10005, 10007, 10008, 10009, 10023}
 
 func checkVersion(nc *nats.Conn) error {
 	if has := "v" + nc.ConnectedServerVersion(); semver.IsValid(has) && semver.Compare(has, oldestServer) < 0 {
@@ -189,7 +199,7 @@ func checkStreams(ctx context.Context, c Connections, o Options) error {
 // to take.
 func checkFree(ctx context.Context, js jetstream.JetStream, name, subjects string) error {
 	other, err := js.StreamNameBySubject(ctx, subjects)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || other == name { // another process has just made it
 		return nil
 	} else if err != nil {
 		return err
@@ -204,6 +214,23 @@ const othersTimeout = 300 * time.Millisecond
 // checkOthers refuses to answer requests beside a lapse that answers them for
 // another log: clients would get the one or the other, by chance.
 func checkOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, log string) error {
+	return askOthers(ctx, nc, db, func(info micro.Info) error {
+		if theirs, ok := info.Metadata[metaLog]; !ok || theirs == log {
+			return nil
+		}
+		return fmt.Errorf("another lapse serves a database %s that is not this one, with a log of its own: serve another --database, or stop that one", db)
+	})
+}
+
+// checkNobody refuses to take the log away from a lapse that serves it.
+func checkNobody(ctx context.Context, nc *nats.Conn, db schema.DatabaseName) error {
+	return askOthers(ctx, nc, db, func(info micro.Info) error {
+		return fmt.Errorf("a lapse serves database %s, as the %s: stop all that do before its log is begun anew", db, info.Metadata[metaRole])
+	})
+}
+
+// askOthers asks all who serve a database what they are, until the first error.
+func askOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, check func(micro.Info) error) error {
 	// Those who answer may publish to inboxes and below $SRV., and this
 	// connection may listen only there.
 	inbox := micro.APIPrefix + ".REPLY." + nuid.Next()
@@ -225,12 +252,11 @@ func checkOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, log
 				return nil // there is nobody
 			}
 			var info micro.Info
-			if err := json.Unmarshal(m.Data, &info); err != nil {
+			if err := json.Unmarshal(m.Data, &info); err != nil || info.Metadata[metaDatabase] != string(db) {
 				continue
 			}
-			theirs, ok := info.Metadata[metaLog]
-			if ok && info.Metadata[metaDatabase] == string(db) && theirs != log {
-				return fmt.Errorf("another lapse serves a database %s that is not this one, with a log of its own: serve another --database, or stop that one", db)
+			if err := check(info); err != nil {
+				return err
 			}
 		case <-timeout.C:
 			return nil

@@ -100,6 +100,7 @@ type writer struct {
 func (w *writer) begin() {
 	w.name = nuid.Next()
 	w.waiting, w.untold, w.unsent, w.groups, w.inLog, w.retry = nil, 0, nil, nil, 0, nil
+	w.shorter = time.Time{}
 	w.recoveries, w.started, w.draining, w.again, w.more, w.batches, w.held, w.looked = 0, false, false, false, false, false, false, 0
 	w.refuse(notWriter) // what came too late for the term before
 	w.gone.Store(false)

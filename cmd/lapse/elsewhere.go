@@ -24,6 +24,7 @@ type elsewhereFlags struct {
 	url                    string
 	creds, nkeys, contexts []string // [CONNECTION=]VALUE
 	ca, cert, key          string
+	empty                  bool // the URL was given and is ""
 }
 
 // Connections of lapse, each of which may be another user with other rights.
@@ -55,6 +56,8 @@ func (f *elsewhereFlags) given() bool { return f.url != "" || len(f.contexts) > 
 func (f *elsewhereFlags) check() error {
 	_, _, byContext := pick(f.contexts, "")
 	switch {
+	case f.empty:
+		return usageErrorf("--nats-url is empty: give the URL of a NATS server, or leave it out for the embedded one")
 	case !f.given() && (len(f.creds) > 0 || len(f.nkeys) > 0 || f.ca != "" || f.cert != ""):
 		return usageErrorf("--creds, --nkey and --tls-… are for a NATS elsewhere: give --nats-url or --context, too")
 	case f.url != "" && byContext:
@@ -66,6 +69,12 @@ func (f *elsewhereFlags) check() error {
 	}
 	if f.named(gateLogConnection) != f.named(gateClientsConnection) {
 		return usageErrorf("connections gate-log and gate-clients go together, they are users of two accounts: name both, or neither")
+	}
+	for _, one := range slices.Concat(f.creds, f.nkeys, f.contexts) {
+		of, _, named := strings.Cut(one, "=")
+		if named && !slices.Contains(connectionNames, of) && !strings.ContainsAny(of, "./\\") {
+			return usageErrorf("%s: there is no connection %s: use one of %s", one, of, strings.Join(connectionNames, ", "))
+		}
 	}
 	for _, name := range connectionNames {
 		ways := 0
@@ -215,7 +224,7 @@ func (f *elsewhereFlags) connectError(name, way, value string, err error) error 
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("nobody answers at %s (%w): start NATS there, or give another --nats-url", where, err)
 	}
-	return fmt.Errorf("cannot connect to %s for %s, which %s: %w", where, name, with, err)
+	return fmt.Errorf("cannot connect to %s for %s, which %s: %w: see --nats-url, --creds, --nkey and --context", where, name, with, err)
 }
 
 // redactedURLs are URLs without passwords.

@@ -29,6 +29,17 @@ type place struct {
 	closers []func()
 }
 
+// wantedPayload is the largest message of NATS with which documents of all sizes
+// can be stored, and read back with what is around them.
+const wantedPayload = 4 << 20
+
+// warn says what is not as it could be.
+func (p *place) warn(logger *slog.Logger) {
+	if payload := min(p.Log.MaxPayload(), p.Service.MaxPayload()); payload < wantedPayload {
+		logger.Warn("the NATS server takes no documents of 2 MiB: set its max_payload to 4MB for documents of all sizes", "max_payload", payload)
+	}
+}
+
 // close ends the connections and what is ours of NATS, the last thing first.
 func (p *place) close() {
 	for i := len(p.closers) - 1; i >= 0; i-- {
@@ -95,7 +106,15 @@ func (p *place) keep(as **nats.Conn) func(*nats.Conn, error) error {
 	}
 }
 
-func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) (err error) {
+func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) error {
+	if err := p.openConnections(f, database, logger); err != nil {
+		return err
+	}
+	return p.openGate(f, database, logger)
+}
+
+// openConnections locks the store directory and opens what a processor needs.
+func (p *place) openConnections(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) (err error) {
 	var lock io.Closer
 	if lock, err = embedded.LockStore(p.storeDir); err != nil {
 		return err
@@ -110,7 +129,7 @@ func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, l
 		}
 	}
 	p.url = p.Log.ConnectedUrlRedacted()
-	return p.openGate(f, database, logger)
+	return nil
 }
 
 // openGate opens a gate if the users for it are named. Where permissions keep

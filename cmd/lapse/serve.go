@@ -56,6 +56,7 @@ answer those who read and take over when it is gone.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.listenGiven = cmd.Flags().Changed("listen")
+			f.elsewhere.empty = cmd.Flags().Changed("nats-url") && f.elsewhere.url == ""
 			return a.serve(cmd.Context(), f)
 		},
 	}
@@ -137,14 +138,11 @@ func (f *serveFlags) check() error {
 	if f.latenessObjective < time.Millisecond {
 		return usageErrorf("--lateness-objective %s: use 1ms or more", f.latenessObjective)
 	}
-	if f.lease < 2*time.Second || f.lease%time.Second != 0 {
-		return usageErrorf("--lease %s: use whole seconds, 2s or more", f.lease)
+	if f.lease < 2*time.Second || f.lease > time.Hour || f.lease%time.Second != 0 {
+		return usageErrorf("--lease %s: use whole seconds, from 2s to 1h", f.lease)
 	}
-	if f.replicas != 0 && f.replicas != 1 && f.replicas != 3 {
-		return usageErrorf("--replicas %d: use 1 or 3", f.replicas)
-	}
-	if f.replicas > 1 && !f.elsewhere.given() {
-		return usageErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", f.replicas)
+	if err := checkReplicas(f.replicas, f.elsewhere.given()); err != nil {
+		return err
 	}
 	if err := f.elsewhere.check(); err != nil {
 		return err
@@ -153,6 +151,17 @@ func (f *serveFlags) check() error {
 		if d < time.Second {
 			return usageErrorf("--%s %s: use at least 1s", name, d)
 		}
+	}
+	return nil
+}
+
+// checkReplicas returns a usage error for a number of copies that cannot be had.
+func checkReplicas(n int, elsewhere bool) error {
+	if n != 0 && n != 1 && n != 3 {
+		return usageErrorf("--replicas %d: use 1 or 3", n)
+	}
+	if n > 1 && !elsewhere {
+		return usageErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", n)
 	}
 	return nil
 }
@@ -244,6 +253,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer onAcceptClock(p.AcceptClock)()
 	defer widen(p.Seq, p.Requests)()
+	place.warn(logger)
 	say(fmt.Sprintf("ready: database %s at %s, %s", database, place.url, place.kept(p.Role())))
 	if failure == nil {
 		select {

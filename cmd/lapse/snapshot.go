@@ -161,9 +161,16 @@ func snapshotArgument(args []string) (seq uint64, err error) {
 	return seq, nil
 }
 
+// restoreFlags are the flags of snapshot restore as given.
+type restoreFlags struct {
+	storeDir, database string
+	newLog             bool
+	elsewhere          elsewhereFlags
+	replicas           int
+}
+
 func newSnapshotRestoreCommand(a *app) *cobra.Command {
-	var storeDir, databaseName string
-	var newLog bool
+	var f restoreFlags
 	cmd := &cobra.Command{
 		Use:   "restore [SEQ]",
 		Short: "Make the projection anew from a snapshot, while lapse does not run",
@@ -173,26 +180,29 @@ snapshot is folded when lapse starts. lapse does the same by itself when it star
 without a projection, or with one that does not fit.
 
 If the log is lost, or ends before the snapshot, --new-log begins an empty one
-behind it. What came after the snapshot is lost then, and so is what the log still
-has; sequences go on.`,
+behind it, and no lapse may serve the database. What came after the snapshot is lost
+then, and so is what the log still has; sequences go on.
+
+With --nats-url or --context the snapshots and the log are in the NATS that is there,
+as with serve.`,
 		Example: `  lapse snapshot restore
-  lapse snapshot restore 42000 --new-log --store-dir /var/lib/lapse`,
+  lapse snapshot restore 42000 --new-log --store-dir /var/lib/lapse
+  lapse snapshot restore --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --new-log`,
 		Args: arguments(0, 1),
 	}
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().StringVar(&storeDir, "store-dir", "data", "where everything is kept, below `DIR`")
-	cmd.Flags().StringVarP(&databaseName, "database", "d", "main", "`NAME` of the database")
-	cmd.Flags().BoolVar(&newLog, "new-log", false, "begin a new log behind the snapshot if it does not go with the one that is there")
+	flags := cmd.Flags()
+	flags.StringVar(&f.storeDir, "store-dir", "data", "where everything is kept, below `DIR`")
+	flags.StringVarP(&f.database, "database", "d", "main", "`NAME` of the database")
+	flags.BoolVar(&f.newLog, "new-log", false, "begin a new log behind the snapshot if it does not go with the one that is there")
+	f.elsewhere.addFlags(flags)
+	flags.IntVar(&f.replicas, "replicas", 0, "with a NATS elsewhere, have it keep `N` copies of a new log, 1 or 3 (default as many as of the one that is there, or 1)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		seq, err := snapshotArgument(args)
 		if err != nil {
 			return err
 		}
-		database, err := schema.ParseDatabaseName(databaseName)
-		if err != nil {
-			return usageErrorf("--database: %v", err)
-		}
-		snapshot, err := a.restoreSnapshot(cmd.Context(), storeDir, database, seq, newLog)
+		snapshot, err := a.restoreSnapshot(cmd.Context(), f, seq)
 		if err != nil {
 			return err
 		}
@@ -205,23 +215,51 @@ has; sequences go on.`,
 	return cmd
 }
 
-func (a *app) restoreSnapshot(ctx context.Context, storeDir string, database schema.DatabaseName, seq uint64, newLog bool) (_ schema.Snapshot, err error) {
-	if _, err := os.Stat(filepath.Join(storeDir, "jetstream")); err != nil {
-		return schema.Snapshot{}, fmt.Errorf("there is no store of lapse in %s: give the --store-dir that serve was given", storeDir)
+// check returns a usage error for what does not go together.
+func (f *restoreFlags) check() error {
+	if err := checkReplicas(f.replicas, f.elsewhere.given()); err != nil {
+		return err
+	}
+	if f.replicas != 0 && !f.newLog {
+		return usageErrorf("--replicas is for a new log: give --new-log, too")
+	}
+	return f.elsewhere.check()
+}
+
+func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (schema.Snapshot, error) {
+	database, err := schema.ParseDatabaseName(f.database)
+	if err != nil {
+		return schema.Snapshot{}, usageErrorf("--database: %v", err)
+	}
+	if err := f.check(); err != nil {
+		return schema.Snapshot{}, err
 	}
 	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
-	server, err := embedded.Start(embedded.Options{StoreDir: storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Logger: logger})
+	place := &place{storeDir: f.storeDir}
+	defer place.close()
+	if f.elsewhere.given() {
+		err = place.openConnections(&f.elsewhere, database, logger)
+	} else {
+		err = place.openStore(database, logger)
+	}
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
-	defer server.Shutdown()
-	logConn, err := server.ConnectLog()
-	if err != nil {
-		return schema.Snapshot{}, err
+	return processor.RestoreSnapshot(ctx, place.Connections, processor.Options{
+		Database: database, Dir: projectionDir(f.storeDir, database), Logger: logger, Replicas: f.replicas}, seq, f.newLog)
+}
+
+// openStore opens an embedded server that nobody knows of.
+func (p *place) openStore(database schema.DatabaseName, logger *slog.Logger) error {
+	if _, err := os.Stat(filepath.Join(p.storeDir, "jetstream")); err != nil {
+		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir that serve was given, or the --nats-url", p.storeDir)
 	}
-	defer logConn.Close()
-	return processor.RestoreSnapshot(ctx, processor.Connections{Log: logConn}, processor.Options{
-		Database: database, Dir: projectionDir(storeDir, database), Logger: logger}, seq, newLog)
+	server, err := embedded.Start(embedded.Options{StoreDir: p.storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Logger: logger})
+	if err != nil {
+		return err
+	}
+	p.closers = append(p.closers, server.Shutdown)
+	return p.keep(&p.Log)(server.ConnectLog())
 }
 
 // projectionDir is where serve keeps the projection of a database.

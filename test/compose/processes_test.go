@@ -168,37 +168,10 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // one takes over from the other.
 func TestProcesses(t *testing.T) {
 	m := newMachine(t)
-	nodes := map[string]*process{}
-	for _, name := range []string{"nats-1", "nats-2", "nats-3"} {
-		nodes[name] = m.start(t, name)
-	}
-	for name := range nodes {
-		test := m.project.Services[name].HealthCheck.Test
-		url := strings.ReplaceAll(test[len(test)-1], "127.0.0.1:8222", m.addrs[name+":8222"])
-		eventually(t, name+" is healthy", func() bool {
-			r, err := http.Get(url)
-			if err != nil {
-				return false
-			}
-			defer r.Body.Close()
-			return r.StatusCode == http.StatusOK
-		})
-	}
-	lapses := []*process{m.start(t, "lapse-1"), m.start(t, "lapse-2")}
-	writer := func() (found *process) {
-		for _, p := range lapses {
-			text := p.said()
-			if max(strings.LastIndex(text, "as the writer"), strings.LastIndex(text, "role=writer"), strings.LastIndex(text, `"role":"writer"`)) > strings.LastIndex(text, "as the standby") {
-				found = p
-			}
-		}
-		return found
-	}
+	nodes, lapses := m.startNodes(t), m.startLapses(t)
 	for _, p := range lapses {
-		eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.said(), "lapse: ready: ") })
 		m.healthy(t, p)
 	}
-	eventually(t, "one of them writes", func() bool { return writer() != nil })
 
 	lapse := m.client(t)
 	do := func(op, id, body string) {
@@ -212,7 +185,7 @@ func TestProcesses(t *testing.T) {
 	do("document.upsert", "a", `{"total":1}`)
 	do("document.get", "a", "")
 
-	ended := writer()
+	ended := writer(lapses)
 	ended.end(os.Kill)
 	do("document.upsert", "b", `{"total":2}`)
 	do("document.get", "a", "")
@@ -225,11 +198,69 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("%s ended with %d", p.name, code)
 		}
 	}
-	for name, p := range nodes {
+	for _, p := range nodes {
 		if said := p.said(); strings.Contains(said, "Violation") {
-			t.Errorf("%s: %s", name, said)
+			t.Errorf("%s: %s", p.name, said)
 		}
 	}
+}
+
+// startNodes starts the NATS nodes, and waits until they are healthy.
+func (m *machine) startNodes(t *testing.T) (nodes []*process) {
+	t.Helper()
+	for _, name := range nodeNames {
+		nodes = append(nodes, m.start(t, name))
+	}
+	for _, p := range nodes {
+		m.nodeHealthy(t, p)
+	}
+	return nodes
+}
+
+var nodeNames = []string{"nats-1", "nats-2", "nats-3"}
+
+// nodeHealthy waits until the healthcheck of a node passes.
+func (m *machine) nodeHealthy(t *testing.T, p *process) {
+	t.Helper()
+	test := m.project.Services[p.name].HealthCheck.Test
+	url := strings.ReplaceAll(test[len(test)-1], "127.0.0.1:8222", m.addrs[p.name+":8222"])
+	eventually(t, p.name+" is healthy", func() bool {
+		r, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		defer r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
+}
+
+// startLapses starts the lapse processes, and waits until one of them writes.
+func (m *machine) startLapses(t *testing.T) (lapses []*process) {
+	t.Helper()
+	for _, name := range []string{"lapse-1", "lapse-2"} {
+		lapses = append(lapses, m.start(t, name))
+	}
+	for _, p := range lapses {
+		p.ready(t)
+	}
+	eventually(t, "one of them writes", func() bool { return writer(lapses) != nil })
+	return lapses
+}
+
+func (p *process) ready(t *testing.T) {
+	t.Helper()
+	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.said(), "lapse: ready: ") })
+}
+
+// writer is the one that said last that it is, nil if none did.
+func writer(lapses []*process) (found *process) {
+	for _, p := range lapses {
+		text := p.said()
+		if max(strings.LastIndex(text, "as the writer"), strings.LastIndex(text, "role=writer"), strings.LastIndex(text, `"role":"writer"`)) > strings.LastIndex(text, "as the standby") {
+			found = p
+		}
+	}
+	return found
 }
 
 // healthy runs the HEALTHCHECK of the image.
@@ -255,19 +286,29 @@ func (m *machine) healthy(t *testing.T, p *process) {
 // client is an application.
 func (m *machine) client(t *testing.T) *client.Client {
 	t.Helper()
-	key, err := nats.NkeyOptionFromSeed(filepath.Join(secrets, "nkeys", "client.nk"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var urls []string
-	for _, name := range []string{"nats-1", "nats-2", "nats-3"} {
-		urls = append(urls, "tls://"+m.addrs[name+":4222"])
-	}
-	lapse, err := client.Connect(strings.Join(urls, ","), client.WithTimeout(5*time.Second),
-		client.WithNATSOptions(key, nats.RootCAs(filepath.Join(secrets, "ca.pem"))))
+	lapse, err := client.Connect(m.urls(), client.WithTimeout(5*time.Second), client.WithNATSOptions(login(t, "client")...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(lapse.Close)
 	return lapse
+}
+
+// urls are where the nodes take clients.
+func (m *machine) urls() string {
+	var urls []string
+	for _, name := range nodeNames {
+		urls = append(urls, "tls://"+m.addrs[name+":4222"])
+	}
+	return strings.Join(urls, ",")
+}
+
+// login is how a user connects.
+func login(t *testing.T, user string) []nats.Option {
+	t.Helper()
+	key, err := nats.NkeyOptionFromSeed(filepath.Join(secrets, "nkeys", user+".nk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []nats.Option{key, nats.RootCAs(filepath.Join(secrets, "ca.pem")), nats.MaxReconnects(-1)}
 }

@@ -1,0 +1,86 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestSnapshotRestore restores snapshots that the cluster keeps, with the rights
+// that lapse has there: into a store directory beside a lapse that serves, and
+// when the log is lost with a new one.
+func TestSnapshotRestore(t *testing.T) {
+	c := startCluster(t, 3)
+	contexts(t, c.urls)
+	one, two := harness.Serve(t, serveArgs(c.urls)...), harness.Serve(t, serveArgs(c.urls)...)
+	eventually(t, "one of them writes", func() bool { return writes(one) != writes(two) })
+	as(t, "client", "collection", "create", "orders", "--default-ttl", "1h").OK()
+	for n := range 10 {
+		as(t, "client", "document", "upsert", "orders", fmt.Sprint("d", n), fmt.Sprintf(`{"n":%d}`, n)).OK()
+	}
+	as(t, "client", "snapshot", "create").OK()
+	digest := digestOf(t)
+
+	restore := func(s *harness.Server, args ...string) harness.Result {
+		args = append([]string{"snapshot", "restore", "--store-dir", s.Dir}, args...)
+		return harness.Run(t, nil, append(args, connectionArgs(c.urls)...)...)
+	}
+	if r := restore(two).Exits(1); !strings.Contains(r.Stderr, "another process uses the store directory") {
+		t.Errorf("while it runs: %s", r.Stderr)
+	}
+	two.Stop()
+	if err := os.RemoveAll(filepath.Join(two.Dir, "projection")); err != nil {
+		t.Fatal(err)
+	}
+	var snapshot schema.Snapshot
+	if err := json.Unmarshal([]byte(restore(two).OK()), &snapshot); err != nil || snapshot.Digest != digest {
+		t.Errorf("it restored %+v, %v; the digest was %s", snapshot, err, digest)
+	}
+	two.Restart()
+	if strings.Contains(two.Stderr(), "begins with a snapshot") || strings.Contains(two.Stderr(), "anew") {
+		t.Errorf("it does not take what was restored:\n%s", two.Stderr())
+	}
+
+	// The log is gone, and the snapshot is not.
+	one.Stop()
+	two.Stop()
+	js, err := jetstream.New(c.connect(t, "operator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(ctx(t), log); err != nil {
+		t.Fatal(err)
+	}
+	if r := restore(one).Exits(1); !strings.Contains(r.Stderr, "--new-log") {
+		t.Errorf("without the log: %s", r.Stderr)
+	}
+	restore(one, "--new-log", "--replicas", "3").OK()
+	one.Restart()
+	two.Restart() // folds the same, beginning with the snapshot
+	if now := digestOf(t); now != digest {
+		t.Errorf("with a new log the digest is %s, was %s", now, digest)
+	}
+	as(t, "client", "document", "upsert", "orders", "d0", `{"n":100}`).OK()
+	as(t, "auditor", "audit").OK()
+	for _, line := range c.violations() {
+		t.Error(line)
+	}
+}
+
+// digestOf is the digest that whoever answers has.
+func digestOf(t *testing.T) string {
+	t.Helper()
+	var status struct{ Digest string }
+	if err := json.Unmarshal([]byte(as(t, "client", "status", "--json").OK()), &status); err != nil || status.Digest == "" {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	return status.Digest
+}

@@ -1,0 +1,42 @@
+package processor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// TestRefusedForAWhile: a user that the server does not know for a while comes
+// back.
+func TestRefusedForAWhile(t *testing.T) {
+	options := func(password string) *server.Options {
+		return &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, Username: "lapse", Password: password, NoSigs: true, NoLog: true}
+	}
+	s, err := server.NewServer(options("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	nc, err := nats.Connect(s.ClientURL(), append(ConnectOptions(), nats.UserInfo("lapse", "x"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	reload := func(password string) {
+		t.Helper()
+		if err := s.ReloadOptions(options(password)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload("y")
+	waitUntil(patience, func() bool { return !nc.IsConnected() })
+	time.Sleep(2 * time.Second) // in which it is refused more than once
+	reload("x")
+	waitUntil(patience, nc.IsConnected)
+	if !nc.IsConnected() {
+		t.Errorf("the connection is %s: %v", nc.Status(), nc.LastError())
+	}
+}

@@ -1,0 +1,143 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// TestTermThatDoesNotBegin: whoever took the lease and could not begin to write is
+// a standby all the same, and keeps nobody waiting.
+func TestTermThatDoesNotBegin(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		b := c.members[1]
+		ended, end := context.WithCancel(b.ctx())
+		end()
+		if _, err := b.processor.lead(ended); err == nil {
+			t.Fatal("it begins")
+		}
+		waiting, cancel := context.WithTimeout(b.ctx(), time.Second)
+		defer cancel()
+		if err := b.processor.keeper.note(waiting, schema.LogPadded, []byte(`{}`)); !errors.Is(err, notWriter) {
+			t.Errorf("who wants something written is told %v", err)
+		}
+	})
+}
+
+// TestStartFails: nothing stays of a processor that cannot serve.
+func TestStartFails(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		o := a.options
+		o.Events = &EventListener{FenceMoved: func(FenceMove) { a.service.Close() }}
+		p, err := Start(a.ctx(), a.connections(), o)
+		if err == nil {
+			_ = p.Stop()
+			t.Fatal("it starts")
+		}
+		t.Log(err)
+		js, err := jetstream.New(a.log)
+		a.check(err)
+		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
+		a.check(err)
+		if e, err := kv.Get(a.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("the lease stays: %v %v", e, err)
+		}
+	})
+}
+
+// TestRoleAfterStop: a role that comes while a processor stops is not served.
+func TestRoleAfterStop(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		s := a.processor.service
+		a.check(s.stop())
+		a.check(s.become(Standby))
+		if n := a.service.NumSubscriptions(); n != 0 {
+			t.Errorf("%d subscriptions are there after the end", n)
+		}
+	})
+}
+
+// TestStopSaysWhatIsLeft: a stop that leaves something undone says so.
+func TestStopSaysWhatIsLeft(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		a.want(201, "collection.create.c", `{}`)
+		a.cut()
+		go a.client.Request("lapse.main.api.document.create.c.a", []byte(`{}`), time.Second)
+		time.Sleep(100 * time.Millisecond)
+		p := a.processor
+		a.processor = nil
+		if err := p.Stop(); err == nil {
+			t.Error("it says nothing")
+		} else {
+			t.Log(err)
+		}
+	})
+}
+
+// TestReleaseAfterRenewal: a lease that was renewed last without an answer is
+// given up all the same.
+func TestReleaseAfterRenewal(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		time.Sleep(testLease)
+		a.processor.lease.revision-- // as before the last one
+		a.stop()
+		js, err := jetstream.New(a.log)
+		a.check(err)
+		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
+		a.check(err)
+		if e, err := kv.Get(a.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("the lease stays: %v %v", e, err)
+		}
+	})
+}
+
+// TestLeaseOutOfReach: a bucket that does not answer is nobody else's.
+func TestLeaseOutOfReach(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		js, err := jetstream.New(a.log)
+		a.check(err)
+		late, cancel := context.WithTimeout(a.ctx(), time.Nanosecond)
+		defer cancel()
+		<-late.Done()
+		if err := checkLease(late, js, "main", 0); !passing(err) {
+			t.Errorf("%v does not pass", err)
+		}
+	})
+}
+
+// TestQueryOverRoles: what a writer did not look for, since nobody else could
+// write, the standby that it has become does.
+func TestQueryOverRoles(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		a.want(201, "collection.create.c", `{}`)
+		s := a.processor.service
+		s.writes.Store(false)
+		defer s.writes.Store(true)
+		q := &waitingQuery{request: &request{service: s}, name: "c"}
+		if err := q.missedBy(a.processor.Seq(), true); err == nil {
+			t.Error("it takes the answer for one of a writer")
+		}
+		asked := q.now()
+		time.Sleep(3 * time.Second)
+		if now, err := q.knownNow(); err != nil || now != asked {
+			t.Errorf("it waited for second %d, and is judged by %d %v", asked, now, err)
+		}
+	})
+}

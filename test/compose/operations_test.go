@@ -1,0 +1,248 @@
+package compose
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jsm.go"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// streams are those that a backup has to have.
+var streams = []string{"LAPSE_main", "LAPSE_main_MUTATIONS"}
+
+// TestBackup backs the streams up as the README says, while lapse serves, loses
+// all nodes and their disks, and restores. lapse goes on with what was backed up,
+// beside projections that have more, and judges no mutation again.
+func TestBackup(t *testing.T) {
+	m := newMachine(t)
+	nodes, lapses := m.startNodes(t), m.startLapses(t)
+	lapse := m.client(t)
+	do(t, lapse, "collection.create", "", `{"defaultTtl":3600}`)
+	for n := range 20 {
+		do(t, lapse, "document.upsert", fmt.Sprint("d", n), fmt.Sprintf(`{"n":%d}`, n))
+	}
+	do(t, lapse, "document.upsert", "short", `{"ttl":1}`)
+	m.mutate(t, "document.upsert.orders.m", `{"n":1}`)
+	m.mutate(t, "document.delete.orders.d19", "")
+	eventually(t, "all is judged, and expired", func() bool {
+		status, err := lapse.Status(t.Context())
+		return err == nil && status.Documents == 20 && status.PendingExpiry+status.Overdue == 20 && status.MutationsBehind == 0 &&
+			strings.Contains(m.run(t, "history", "orders", "short"), "DocumentExpired")
+	})
+	before := m.digest(t)
+
+	backup := t.TempDir()
+	operator := m.operator(t)
+	for _, name := range streams {
+		stream, err := operator.LoadStream(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.SnapshotToDirectory(t.Context(), filepath.Join(backup, name), jsm.SnapshotConsumers(), jsm.SnapshotHealthCheck()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+
+	// What comes after it is lost.
+	do(t, lapse, "document.upsert", "late", `{}`)
+	m.mutate(t, "document.upsert.orders.later", `{}`)
+	do(t, lapse, "document.upsert", "last", `{}`)
+	for _, p := range lapses {
+		p.end(syscall.SIGTERM) // the projection is on disk then, with all that is lost
+	}
+	for _, p := range nodes {
+		p.end(os.Kill)
+	}
+	for _, name := range nodeNames {
+		if err := os.RemoveAll(m.storeOf(t, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.startNodes(t)
+	for _, name := range streams {
+		eventually(t, name+" is restored", func() bool {
+			_, _, err := operator.RestoreSnapshotFromDirectory(t.Context(), name, filepath.Join(backup, name))
+			if err != nil {
+				t.Log(err) // the nodes may have no leader yet
+			}
+			return err == nil
+		})
+	}
+	lapses = m.startLapses(t)
+	for _, p := range lapses {
+		if !strings.Contains(p.said(), "folded anew") {
+			t.Errorf("%s takes a projection that the log does not have:\n%s", p.name, p.said())
+		}
+	}
+	if after := m.digest(t); after != before {
+		t.Errorf("the digest is %s, was %s", after, before)
+	}
+	for _, id := range []string{"late", "later", "last"} {
+		if _, err := lapse.Do(t.Context(), "document.get", "orders", id, nil); !errors.Is(err, client.ErrDocumentNotFound) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	do(t, lapse, "document.upsert", "d0", `{"n":100}`)
+	m.mutate(t, "document.upsert.orders.m", `{"n":2}`)
+	eventually(t, "mutations go on", func() bool { return strings.Contains(m.run(t, "document", "get", "orders", "m"), `"n":2`) })
+	m.run(t, "audit")
+}
+
+// TestRollingRestart restarts everything, one after the other in the order of the
+// README, while a client writes. All that it was told is there at the end.
+func TestRollingRestart(t *testing.T) {
+	m := newMachine(t)
+	nodes, lapses := m.startNodes(t), m.startLapses(t)
+	lapse := m.client(t)
+	do(t, lapse, "collection.create", "", `{"defaultTtl":3600}`)
+
+	writing, stop := context.WithCancel(t.Context())
+	defer stop()
+	var work sync.WaitGroup
+	acknowledged, seq, longest := 0, uint64(0), time.Duration(0)
+	work.Go(func() {
+		last := time.Now()
+		for n := 1; writing.Err() == nil; n++ {
+			reply, err := lapse.Do(t.Context(), "document.upsert", "orders", "a", fmt.Appendf(nil, `{"n":%d}`, n))
+			if err != nil {
+				time.Sleep(20 * time.Millisecond) // and tries again
+				continue
+			}
+			acknowledged, seq, longest, last = n, reply.Seq, max(longest, time.Since(last)), time.Now()
+		}
+	})
+
+	w := writer(lapses)
+	for _, p := range lapses {
+		if p != w {
+			m.restart(t, p, syscall.SIGTERM).ready(t)
+		}
+	}
+	m.restart(t, w, syscall.SIGTERM).ready(t)
+	for _, p := range nodes {
+		m.nodeHealthy(t, m.restart(t, p, syscall.SIGUSR2))
+	}
+	stop()
+	work.Wait()
+	t.Logf("%d writes; the longest that none was done is %s", acknowledged, longest)
+	reply, err := lapse.Do(t.Context(), "document.get", "orders", "a", nil, client.MinSeq(seq)) // a standby may answer
+	var document struct{ N int }
+	if err == nil {
+		err = json.Unmarshal(reply.Body, &document)
+	}
+	if err != nil || document.N < acknowledged {
+		t.Errorf("%+v, %v; %d was acknowledged", document, err, acknowledged)
+	}
+	m.run(t, "audit")
+}
+
+// restart ends a process as an operator does, and starts it again.
+func (m *machine) restart(t *testing.T, p *process, signal os.Signal) *process {
+	t.Helper()
+	if code := p.end(signal); code != 0 {
+		t.Errorf("%s ended with %d", p.name, code)
+	}
+	return m.start(t, p.name)
+}
+
+// do has a request done, however often that takes.
+func do(t *testing.T, lapse *client.Client, op, id, body string) {
+	t.Helper()
+	eventually(t, op+" "+id+" is done", func() bool {
+		_, err := lapse.Do(t.Context(), op, "orders", id, []byte(body))
+		return err == nil
+	})
+}
+
+// mutate hands in a mutation by the stream.
+func (m *machine) mutate(t *testing.T, tail, body string) {
+	t.Helper()
+	nc, err := nats.Connect(m.urls(), append(login(t, "producer"), nats.CustomInboxPrefix("_INBOX.producer"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, tail+" is taken", func() bool {
+		_, err := js.Publish(t.Context(), "lapse.main.mutations."+tail, []byte(body))
+		return err == nil
+	})
+}
+
+// operator looks after the streams.
+func (m *machine) operator(t *testing.T) *jsm.Manager {
+	t.Helper()
+	nc, err := nats.Connect(m.urls(), append(login(t, "operator"), nats.CustomInboxPrefix("_OPERATOR"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	manager, err := jsm.New(nc, jsm.WithTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manager
+}
+
+// storeOf is where a node keeps its streams.
+func (m *machine) storeOf(t *testing.T, node string) string {
+	t.Helper()
+	service := m.project.Services[node]
+	service.Name = node
+	dir := m.here(service, *service.Environment["NATS_STORE"])
+	if !strings.HasPrefix(dir, m.data) {
+		t.Fatalf("%s keeps its streams in %s", node, dir)
+	}
+	return dir
+}
+
+// run runs a client command, which has to succeed, as the auditor.
+func (m *machine) run(t *testing.T, args ...string) string {
+	t.Helper()
+	home := t.TempDir()
+	dir := filepath.Join(home, "nats", "context")
+	text, err := json.Marshal(map[string]string{"url": m.urls(), "nkey": filepath.Join(secrets, "nkeys", "auditor.nk"),
+		"ca": filepath.Join(secrets, "ca.pem"), "inbox_prefix": "_INBOX.auditor"})
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "auditor.json"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(m.lapse, append(args, "--context", "auditor", "--timeout", "20s")...)
+	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+home)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("lapse %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (m *machine) digest(t *testing.T) string {
+	t.Helper()
+	var status struct{ Digest string }
+	if err := json.Unmarshal([]byte(m.run(t, "status", "--json")), &status); err != nil || status.Digest == "" {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	return status.Digest
+}
