@@ -73,8 +73,12 @@ func (k *timekeeper) begin(end int64, unbounded bool) {
 		k.guard.given.floor = floor
 	}
 	k.fault = nil
+	// At once: until it is judged time stands still, and who reads sees what has
+	// expired.
 	if before.overridden {
 		k.guard.accept(wall, elapsed)
+	} else if k.guard.check(wall, elapsed) {
+		k.tell(nil, elapsed)
 	}
 	k.publish()
 }

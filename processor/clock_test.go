@@ -684,3 +684,20 @@ func (r *clockRun) write(i int) {
 		r.t.Errorf("write %s: %s", n, reply)
 	}
 }
+
+// TestBeginGoesOn: time goes on when the clock is judged anew by the end of a log,
+// also while nobody has looked at it since.
+func TestBeginGoesOn(t *testing.T) {
+	began, elapsed := time.Unix(1_000_000, 0), time.Duration(0)
+	o := Options{Clock: func() (time.Time, time.Duration) { return began.Add(elapsed), elapsed }}.EnsureDefaults()
+	k := newTimekeeper(o, began.UnixMilli(), false)
+	if _, fault := k.check(); fault != nil {
+		t.Fatal(fault)
+	}
+	elapsed = 10 * time.Second
+	k.begin(began.Add(time.Second).UnixMilli(), false)
+	elapsed += 3 * time.Second
+	if got, want := k.millis(), began.Add(elapsed).UnixMilli(); got != want {
+		t.Errorf("it is %d, want %d", got, want)
+	}
+}
