@@ -32,6 +32,16 @@ type Connections struct {
 
 func (c Connections) bulk() *nats.Conn { return cmp.Or(c.Bulk, c.Log) }
 
+// leave has the connections go to other servers, or back to the same where there
+// is but one. Those that are looking for one already look at once.
+func (c Connections) leave() {
+	for _, nc := range []*nats.Conn{c.Log, c.Bulk, c.Service} {
+		if nc != nil {
+			_ = nc.ForceReconnect() // or it is closed, and there is nothing to leave
+		}
+	}
+}
+
 // ConnectOptions are what the connections given to Start should have when the
 // server is not in the same process: they reconnect for ever, also if they
 // are refused meanwhile, and one that is half open is noticed within 15 s.

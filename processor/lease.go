@@ -30,6 +30,7 @@ type lease struct {
 	replicas int
 	mine     holder
 	elapsed  func() time.Duration // by a clock that nobody sets
+	leave    func()               // has the processor connect to other servers of NATS, if there are any
 
 	revision uint64       // of the key, while it is held
 	until    atomic.Int64 // elapsed, in ns, up to which it is held for certain
@@ -48,6 +49,7 @@ func (h holder) valid() bool { return h.Node != "" && h.Term != "" }
 const (
 	leaseKey     = "writer"
 	leaseRenewal = 3                // renewals in one lease
+	leaveAfter   = 2                // leases without an answer of JetStream until another server is tried
 	markerLife   = 10 * time.Minute // of the note that JetStream leaves of a key that went
 	minLeaseWait = 50 * time.Millisecond
 )
@@ -286,6 +288,7 @@ func (l *lease) await(ctx context.Context, problem func(error)) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var missing time.Duration // since when there is no bucket, 0 if there is one
+	heard := l.elapsed()      // when JetStream answered last
 	for {
 		select {
 		case m := <-changes:
@@ -310,6 +313,14 @@ func (l *lease) await(ctx context.Context, problem func(error)) error {
 			return ctx.Err()
 		}
 		problem(err)
+		// A server that is cut off from the others of its cluster keeps its clients
+		// and has no JetStream for them.
+		if now := l.elapsed(); err == nil {
+			heard = now
+		} else if now-heard > leaveAfter*l.ttl {
+			l.leave()
+			heard = now
+		}
 		next.Reset(poll)
 	}
 }

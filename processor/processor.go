@@ -113,6 +113,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 		stale: o.Retain > 0}
 	if o.Lease > 0 {
 		p.lease = newLease(log.js, o)
+		p.lease.leave = c.leave
 	}
 	p.service = &service{options: o, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
 	p.service.engine, err = query.New(query.Options{

@@ -214,7 +214,7 @@ func checkStreams(ctx context.Context, c Connections, o Options) error {
 // to take.
 func checkFree(ctx context.Context, js jetstream.JetStream, name, subjects string) error {
 	other, err := js.StreamNameBySubject(ctx, subjects)
-	if errors.Is(err, jetstream.ErrStreamNotFound) || other == name { // another process has just made it
+	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && other == name { // another process was faster
 		return nil
 	} else if err != nil {
 		return err

@@ -207,7 +207,6 @@ func (s *scene) freezeNode() time.Time {
 func (s *scene) partition() time.Time {
 	node, how, clients := s.leader(), s.bad(), s.random.IntN(2) == 0
 	s.note("%s is %s, to its clients too: %v", s.nats.Nodes[node].Name, how, clients)
-	s.keepOff(node, s.writer())
 	s.nats.Cut(node, how, clients)
 	cut := time.Now()
 	s.writes.after(s.t, cut)
