@@ -705,3 +705,24 @@ func TestCheckNobody(t *testing.T) {
 		}
 	})
 }
+
+// TestLeave: a standby whose server of NATS has no JetStream for it, as one has
+// that is cut off from its cluster, goes to another one.
+func TestLeave(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", `{}`)
+		b.has(a)
+		before := b.log.Stats().Reconnects
+		b.cut()
+		// Pings would notice after 15 s, which they do not where only JetStream is away.
+		time.Sleep(13 * time.Second)
+		if after := b.log.Stats().Reconnects; after == before {
+			t.Error("it stays where nobody answers")
+		}
+		a.want(201, "document.create.c.a", `{}`)
+		b.has(a)
+		c.agree()
+	})
+}
