@@ -157,6 +157,13 @@ func TestElsewhereUnfit(t *testing.T) {
 		t.Errorf("changed to %s", after)
 	}
 
+	// The server in a lapse serve is no place for another.
+	other := harness.Serve(t)
+	r := harness.Run(t, nil, "serve", "--store-dir", t.TempDir(), "--nats-url", other.URL())
+	if r.Code != 1 || !strings.Contains(r.Stderr, "lacks rights") {
+		t.Errorf("at the server of another lapse it ends with %d: %s", r.Code, r.Stderr)
+	}
+
 	small := startNATS(t, func(o *server.Options) { o.MaxPayload = 16 << 10 })
 	refuses(t, 1, "max_payload", "--nats-url", small)
 }
