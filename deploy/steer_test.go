@@ -163,7 +163,7 @@ func TestSteeredReplies(t *testing.T) {
 		for _, target := range targets {
 			if user != "producer" {
 				for name, policy := range map[string]jetstream.DeliverPolicy{"everything": jetstream.DeliverAllPolicy, "emptied": jetstream.DeliverNewPolicy} {
-					_ = js.DeleteConsumer(ctx(t), log, name)
+					_ = f.js.DeleteConsumer(ctx(t), log, name) // which the auditor may not
 					if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: policy}); err != nil {
 						t.Fatal(user, err)
 					}
