@@ -492,7 +492,9 @@ func TestStandbyCertain(t *testing.T) {
 		ts := a.tsOf(a.want(201, "document.create.c.renewed", `{}`))
 		a.want(201, "document.create.c.gone", `{}`)
 		b.has(a)
-		// The standby hears nothing more of the log for a while.
+		// The standby hears nothing more of the log for a while, but not for so long
+		// that it looks for another server.
+		sleepUntil(ts+5, 0)
 		b.cut()
 		sleepUntil(ts+9, 900)
 		a.want(200, "document.upsert.c.renewed", `{"n":2}`)
@@ -504,7 +506,11 @@ func TestStandbyCertain(t *testing.T) {
 		answers := make(chan answer, 8)
 		asked := []string{"document.get.c.renewed", "document.get.c.gone", "query.c", "collection.get.c"}
 		for _, tail := range asked {
-			go func() { answers <- answer{tail, b.ask(tail, "")} }()
+			go func() {
+				a := answer{tail: tail}
+				defer func() { answers <- a }() // also if it fails
+				a.wireReply = b.ask(tail, "")
+			}()
 		}
 		time.Sleep(time.Second)
 		if len(answers) > 0 {
