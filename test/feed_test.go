@@ -163,6 +163,8 @@ type status struct {
 		Max int64 `json:"max"`
 	} `json:"latenessMs"`
 	MutationsBehind int64  `json:"mutationsBehind"`
+	LogEnd          uint64 `json:"logEnd"`
+	Waiting         int    `json:"waiting"`
 	Digest          string `json:"digest"`
 	Clock           struct {
 		Suspect bool   `json:"suspect"`
@@ -171,6 +173,14 @@ type status struct {
 		Reason  string `json:"reason"`
 		Refused uint64 `json:"refused"`
 	} `json:"clock"`
+	LatenessObjective struct {
+		Ms        int64   `json:"ms"`
+		Share     float64 `json:"share"`
+		Expired   int64   `json:"expired"`
+		Late      int64   `json:"late"`
+		OverdueMs int64   `json:"overdueMs"`
+		Kept      bool    `json:"kept"`
+	} `json:"latenessObjective"`
 }
 
 func askStatus(t testing.TB, nc *nats.Conn) (s status) {
