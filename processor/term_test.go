@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -92,6 +93,7 @@ func TestReleaseAfterRenewal(t *testing.T) {
 		a := c.members[0]
 		a.start()
 		time.Sleep(testLease)
+		synctest.Wait()
 		a.processor.lease.revision-- // as before the last one
 		a.stop()
 		js, err := jetstream.New(a.log)
