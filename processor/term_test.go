@@ -43,13 +43,7 @@ func TestStartFails(t *testing.T) {
 			t.Fatal("it starts")
 		}
 		t.Log(err)
-		js, err := jetstream.New(a.log)
-		a.check(err)
-		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
-		a.check(err)
-		if e, err := kv.Get(a.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
-			t.Errorf("the lease stays: %v %v", e, err)
-		}
+		a.gaveLeaseUp()
 	})
 }
 
@@ -96,13 +90,7 @@ func TestReleaseAfterRenewal(t *testing.T) {
 		synctest.Wait()
 		a.processor.lease.revision-- // as before the last one
 		a.stop()
-		js, err := jetstream.New(a.log)
-		a.check(err)
-		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
-		a.check(err)
-		if e, err := kv.Get(a.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
-			t.Errorf("the lease stays: %v %v", e, err)
-		}
+		a.gaveLeaseUp()
 	})
 }
 
@@ -161,4 +149,16 @@ func TestLogConnectionClosed(t *testing.T) {
 		}
 		_ = p.Stop()
 	})
+}
+
+// gaveLeaseUp fails the test if anybody has the lease.
+func (m *member) gaveLeaseUp() {
+	m.t.Helper()
+	js, err := jetstream.New(m.log)
+	m.check(err)
+	kv, err := js.KeyValue(m.ctx(), "LAPSE_main_LEASE")
+	m.check(err)
+	if e, err := kv.Get(m.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		m.t.Errorf("the lease stays: %v %v", e, err)
+	}
 }
