@@ -8,12 +8,13 @@ import (
 )
 
 // How soon a connection to a NATS server elsewhere is given up that says
-// nothing any more, or takes nothing: nobody closes one whose other end lost
-// its power or its network.
+// nothing any more, or takes nothing: nobody closes one whose other end hangs, or
+// lost its power or its network. A processor whose connections all go there
+// answers nobody until then, so it is not longer than a lease takes as a rule.
 const (
-	logPingInterval = 5 * time.Second
-	missedPings     = 2
-	writeTimeout    = 5 * time.Second
+	pingInterval = time.Second
+	missedPings  = 2
+	writeTimeout = 5 * time.Second
 )
 
 // Connections are a processor's to NATS, each with the rights of what it does and
@@ -44,13 +45,13 @@ func (c Connections) leave() {
 
 // ConnectOptions are what the connections given to Start should have when the
 // server is not in the same process: they reconnect for ever, also if they
-// are refused meanwhile, and one that is half open is noticed within 15 s.
+// are refused meanwhile, and one that is half open is noticed within 3 s, if not much is being written.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(resumeInterval),
 		nats.ReconnectJitter(resumeInterval, resumeInterval),
-		nats.PingInterval(logPingInterval),
+		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(missedPings),
 		nats.FlusherTimeout(writeTimeout),
 		nats.ReconnectOnFlusherError(),

@@ -1,7 +1,9 @@
 package processor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -207,7 +209,18 @@ func (m *Monitor) watch(ctx context.Context) {
 	m.mu.Unlock()
 	var watching sync.WaitGroup
 	for name, c := range connections {
-		watching.Go(func() { m.watchOne(ctx, name, c.nc) })
+		losses, before := make(chan error, 1), c.nc.DisconnectErrHandler()
+		c.nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {
+			select {
+			case losses <- err:
+			default: // one that nobody has taken yet says enough
+			}
+			if before != nil {
+				before(nc, err)
+			}
+		})
+		defer c.nc.SetDisconnectErrHandler(before)
+		watching.Go(func() { m.watchOne(ctx, name, c.nc, losses) })
 	}
 	watching.Wait()
 }
@@ -216,29 +229,33 @@ func (m *Monitor) watch(ctx context.Context) {
 // nothing: a change may come while nobody could take it.
 const looksAgain = 5 * time.Second
 
-func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn) {
-	changes := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
+// errGivenUp is why a connection is lost for which nats.go has no reason.
+var errGivenUp = errors.New("given up, to look for another server")
+
+// watchOne is watch for one of them; losses says why it was lost.
+func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, losses <-chan error) {
+	changes := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changes)
 	ticks := time.NewTicker(looksAgain)
 	defer ticks.Stop()
 	var lost time.Time
-	status := nats.CONNECTED // what the connection said last: it may be back already
+	var err error
+	told := false // that it is lost, and it may be back already
 	for {
 		connected := nc.IsConnected()
-		if lost.IsZero() && (!connected || status != nats.CONNECTED) {
+		if lost.IsZero() && (told || !connected) {
 			lost = time.Now()
-			m.say().ConnectionLost(ConnectionLoss{Connection: name, Err: nc.LastError()})
+			m.say().ConnectionLost(ConnectionLoss{Connection: name, Err: cmp.Or(err, nc.LastError(), errGivenUp)})
 		}
 		if !lost.IsZero() && connected {
 			m.say().ConnectionBack(ConnectionReturn{Connection: name, Server: nc.ConnectedUrlRedacted(), After: time.Since(lost)})
 			lost = time.Time{}
 		}
-		status = nats.CONNECTED
+		err, told = nil, false
 		select {
-		case said, ok := <-changes:
-			if status = said; !ok {
-				changes, status = nil, nats.CLOSED
-			}
+		case err = <-losses:
+			told = true
+		case <-changes:
 		case <-ticks.C:
 		case <-ctx.Done():
 			return

@@ -722,7 +722,7 @@ func TestLeave(t *testing.T) {
 		b.has(a)
 		before := b.log.Stats().Reconnects
 		b.cut()
-		// Pings would notice after 15 s, which they do not where only JetStream is away.
+		// Pings would notice after 3 s, which they do not where only JetStream is away.
 		time.Sleep(13 * time.Second)
 		if after := b.log.Stats().Reconnects; after == before {
 			t.Error("it stays where nobody answers")

@@ -121,7 +121,7 @@ func (b *beats) verify(t *testing.T, log map[uint64]event) {
 func (b *beats) after(t *testing.T, moment time.Time) time.Duration {
 	t.Helper()
 	var took time.Duration
-	eventually(t, fmt.Sprintf("%s after %s", b.what, moment.Format("05.000")), func() bool {
+	eventually(t, fmt.Sprintf("%s that come through after %s", b.what, moment.Format("05.000")), func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for i := len(b.done) - 1; i >= 0 && b.done[i].answered.After(moment); i-- {
@@ -134,15 +134,18 @@ func (b *beats) after(t *testing.T, moment time.Time) time.Duration {
 	return took
 }
 
-// longest is how long nobody could from a moment to now.
-func (b *beats) longest(from time.Time) time.Duration {
+// longest is how long nobody could from a moment to now, and since when.
+func (b *beats) longest(from time.Time) (longest time.Duration, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var longest time.Duration
 	for _, one := range append(b.done[:len(b.done):len(b.done)], beat{answered: time.Now()}) {
-		if one.answered.After(from) {
-			longest, from = max(longest, one.answered.Sub(from)), one.answered
+		if !one.answered.After(from) {
+			continue
 		}
+		if took := one.answered.Sub(from); took > longest {
+			longest, since = took, from
+		}
+		from = one.answered
 	}
-	return longest
+	return longest, since
 }

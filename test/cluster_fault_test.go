@@ -23,31 +23,41 @@ type fault struct {
 	name string
 	do   func(s *scene) time.Time // returns since when writes have to come
 	most time.Duration            // that the contract lets writes be away; 0 if it says nothing
+	nats bool                     // a node of NATS may be one that says nothing any more
 }
 
 // allowance is how many times over a machine that does much else may be.
 const allowance = 5
+
+// How long reads may be away: until who asks goes to another processor, or until
+// the processors have noticed that a node says nothing any more, which all of them
+// may be connected to.
+const (
+	unread     = time.Second
+	unreadNATS = 3 * time.Second
+)
 
 // awayNATS bounds how long writes may be away for want of a NATS leader. NATS
 // elects one within 10 s or so, and lapse asks again for the lease after that.
 const awayNATS = 45 * time.Second
 
 var faults = []fault{
-	{"the writer is killed", (*scene).killWriter, 2 * lease},
-	{"the writer is killed and starts at once", (*scene).restartWriter, 2 * lease},
-	{"the writer is told to end", (*scene).endWriter, time.Second},
-	{"the writer is frozen", (*scene).freezeWriter, 2 * lease},
-	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease},
-	{"a standby begins anew", (*scene).newStandby, time.Second},
-	{"the leader of the log is killed", (*scene).killLeader, 0},
-	{"the writer and the leader of the log are killed", (*scene).killBoth, 0},
-	{"the writer is with a node of NATS that is partitioned", (*scene).partitionWriter, 0},
-	{"all of NATS is killed", (*scene).killNATS, 0},
-	{"a node of NATS is frozen", (*scene).freezeNode, 0},
-	{"a node of NATS is partitioned", (*scene).partition, 0},
-	{"the lease bucket is deleted", (*scene).deleteLease, 0},
-	{"the lease goes to and fro", (*scene).passLease, 0},
-	{"somebody writes without a lease", (*scene).rogue, 0},
+	{"the writer is killed", (*scene).killWriter, 2 * lease, false},
+	{"the writer is killed and starts at once", (*scene).restartWriter, 2 * lease, false},
+	{"the writer is told to end", (*scene).endWriter, time.Second, false},
+	{"the writer is frozen", (*scene).freezeWriter, 2 * lease, false},
+	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease, false},
+	{"a standby begins anew", (*scene).newStandby, time.Second, false},
+	{"the leader of the log is killed", (*scene).killLeader, 0, true},
+	{"the writer and the leader of the log are killed", (*scene).killBoth, 0, true},
+	{"the writer is with a node of NATS that is partitioned", (*scene).partitionWriter, 0, true},
+	{"all of NATS is killed", (*scene).killNATS, 0, true},
+	{"a node of NATS is frozen", (*scene).freezeNode, 0, true},
+	{"the node of NATS is frozen that all are connected to", (*scene).freezeTheirs, 0, true},
+	{"a node of NATS is partitioned", (*scene).partition, 0, true},
+	{"the lease bucket is deleted", (*scene).deleteLease, 0, false},
+	{"the lease goes to and fro", (*scene).passLease, 0, false},
+	{"somebody writes without a lease", (*scene).rogue, 0, false},
 }
 
 // inflict has a fault happen and measures.
@@ -57,20 +67,27 @@ func (s *scene) inflict(f fault) {
 	began := time.Now()
 	s.writes.after(s.t, f.do(s))
 	s.reads.after(s.t, time.Now())
-	away, unread := s.writes.longest(began), s.reads.longest(began)
-	s.note("%s: writes away for %s, reads for %s", f.name, away.Round(time.Millisecond), unread.Round(time.Millisecond))
-	limit := allowance * f.most
-	if limit == 0 {
-		limit = awayNATS
+	most, unread := allowance*f.most, allowance*unread
+	if f.most == 0 {
+		most = awayNATS
 	}
-	if away > limit {
-		s.t.Errorf("%s, and writes are away for %s", f.name, away)
+	if f.nats {
+		unread = allowance * unreadNATS
 	}
-	if unread > 5*time.Second {
-		s.t.Errorf("%s, and reads are away for %s", f.name, unread)
-	}
+	s.checkAway(f, s.writes, began, most)
+	s.checkAway(f, s.reads, began, unread)
 	s.nats.WaitWell()
 	s.waitRoles()
+}
+
+// checkAway measures how long something was away for all since a fault began.
+func (s *scene) checkAway(f fault, b *beats, began time.Time, most time.Duration) {
+	s.t.Helper()
+	away, since := b.longest(began)
+	s.note("%s: %s are away for %s since %s", f.name, b.what, away.Round(time.Millisecond), since.UTC().Format("05.000"))
+	if away > most {
+		s.t.Errorf("%s, and %s are away for %s", f.name, b.what, away)
+	}
 }
 
 // forget removes the projection of a processor that does not run.
@@ -215,6 +232,34 @@ func (s *scene) partition() time.Time {
 	return cut
 }
 
+// freezeTheirs freezes the node of the log's leader when no processor is connected
+// to another one.
+func (s *scene) freezeTheirs() time.Time {
+	node := s.leader()
+	for _, p := range s.processors {
+		p.setOthers(node, cluster.Closed)
+	}
+	time.Sleep(lease / 4) // they connect to what is left
+	for _, p := range s.processors {
+		p.setOthers(node, cluster.Open)
+	}
+	s.nats.Nodes[node].Freeze()
+	frozen := time.Now()
+	s.writes.after(s.t, frozen)
+	s.goOn()
+	s.nats.Nodes[node].Thaw()
+	return frozen
+}
+
+// setOthers changes the gates of a processor to all nodes but one.
+func (p *lapse) setOthers(node int, to cluster.State) {
+	for other := range cluster.Nodes {
+		if other != node {
+			p.access.SetNode(other, to)
+		}
+	}
+}
+
 // keepOff has no processor but one connected to a node. A client of NATS stays with
 // a node that has lost the others, so if all were there, nobody could take over.
 func (s *scene) keepOff(node int, but *lapse) {
@@ -230,11 +275,7 @@ func (s *scene) keepOff(node int, but *lapse) {
 // do without, and some of the clients.
 func (s *scene) partitionWriter() time.Time {
 	w, node, how := s.writer(), s.random.IntN(cluster.Nodes), s.bad()
-	for other := range cluster.Nodes {
-		if other != node {
-			w.access.SetNode(other, cluster.Closed)
-		}
-	}
+	w.setOthers(node, cluster.Closed)
 	s.keepOff(node, w)
 	s.note("%s is with %s, which is %s", w.name, s.nats.Nodes[node].Name, how)
 	s.nats.Cut(node, how, false)
