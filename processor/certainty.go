@@ -36,6 +36,22 @@ func (s *service) certainUpTo() int64 {
 	return max(s.certain.second.Load(), s.store.Cursor().Time/1000)
 }
 
+// known is what a standby knew before it read: which documents have gone up to a
+// second, by the state at a sequence.
+type known struct {
+	seq    uint64
+	second int64
+}
+
+func (s *service) known() known {
+	return known{s.store.Cursor().Seq, s.certainUpTo()} // in this order, so that the second holds there or later
+}
+
+// overlooked tells whether what was read, of the state at sequence seq and judged
+// at a second, may have documents that look gone, were folded after somebody
+// looked whether there are any, and may have been renewed.
+func (k known) overlooked(seq uint64, now int64) bool { return k.second < now && k.seq != seq }
+
 // makeCertain returns when it is known which documents have gone up to a second
 // that has come, or with ctx's error.
 func (s *service) makeCertain(ctx context.Context, second int64) error {

@@ -91,12 +91,13 @@ func (w *waitingQuery) answer() {
 	}
 	w.late.Stop()
 	defer w.recover()
-	second, sole := w.clock.second, w.sole()
+	second, sole, before := w.clock.second, w.sole(), w.known()
+	var now int64
 	if !sole {
 		// As of now, for which it is known who has gone, or as of the state's own
 		// time, for which it always is.
-		now, err := w.knownNow()
-		if err != nil {
+		var err error
+		if now, err = w.knownNow(); err != nil {
 			w.failRead(err)
 			return
 		}
@@ -113,7 +114,11 @@ func (w *waitingQuery) answer() {
 	case err != nil:
 		w.fail(err)
 	default:
-		if missed := w.missedBy(reply.Seq, sole); missed != nil {
+		missed := w.missedBy(reply.Seq, sole)
+		if !sole && w.sure == 0 && before.overlooked(reply.Seq, now) {
+			missed = w.unsure(now)
+		}
+		if missed != nil {
 			w.failRead(missed)
 			return
 		}
@@ -131,8 +136,7 @@ func (w *waitingQuery) missedBy(seq uint64, sole bool) error {
 	case !ok || !sole:
 		return nil
 	case !w.sole() && w.sure == 0:
-		w.sure = w.now()
-		return &renewalUnderWay{c.Name, ofCollection(c.Incarnation), w.sure}
+		return w.unsure(w.now())
 	case !w.sole():
 		return nil
 	}
@@ -164,4 +168,11 @@ func (w *waitingQuery) knownNow() (now int64, err error) {
 		w.sure = now
 	}
 	return now, err
+}
+
+// unsure returns an error for failRead, after which the query runs once more, by
+// a second for which it is known who has gone.
+func (w *waitingQuery) unsure(now int64) error {
+	w.sure = now
+	return &renewalUnderWay{w.name, documentKey{}, now}
 }

@@ -171,9 +171,7 @@ func (s *service) gone(c *schema.Collection, id schema.DocumentID, record projec
 		if at := record.Deadline(c).At; at > s.certainUpTo() {
 			return &renewalUnderWay{c.Name, document, at}
 		}
-		return nil
-	}
-	if of, ok := s.writer.renewals.underWay(document); ok {
+	} else if of, ok := s.writer.renewals.underWay(document); ok {
 		return &renewalUnderWay{c.Name, of, 0}
 	}
 	// A renewal may have been folded since it was read.

@@ -80,7 +80,7 @@ func (c *crew) join(i int) *member {
 	m.services.use(c.server)
 	connect := func(as **nats.Conn, user string, through nats.InProcessConnProvider) {
 		var err error
-		*as, err = nats.Connect("", append(ConnectOptions(), nats.InProcessServer(through), nats.UserInfo(user, "x"))...)
+		*as, err = nats.Connect("", append(ConnectOptions(), nats.PingInterval(silence), nats.InProcessServer(through), nats.UserInfo(user, "x"))...)
 		m.check(err)
 		c.t.Cleanup((*as).Close)
 	}
@@ -129,6 +129,10 @@ func (m *member) away() bool {
 	}
 	return err != nil
 }
+
+// silence is how often connections are tried: a cut lasts some seconds before they
+// are made again.
+const silence = 5 * time.Second
 
 // cut has nothing pass between the member and the streams, until mend.
 func (m *member) cut() { m.logs.cut() }
@@ -513,8 +517,8 @@ func TestStandbyCertain(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Second)
-		if len(answers) > 0 {
-			t.Errorf("it does not know, and says %v", <-answers)
+		if n := len(answers); n > 0 {
+			t.Errorf("it does not know, and gives %d answers", n)
 		}
 		b.mend()
 		for range asked {
@@ -547,6 +551,44 @@ func TestStandbyCertain(t *testing.T) {
 		}
 		a.mend()
 		time.Sleep(testLease) // until it knows what the log has of what it appended
+	})
+}
+
+// TestStandbyReadBefore: what a standby read before a renewal was folded does not
+// make it say that the document has gone.
+func TestStandbyReadBefore(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", `{"defaultTtl":2}`)
+		ts := a.tsOf(a.want(201, "document.create.c.renewed", `{}`))
+		a.want(201, "document.create.c.gone", `{}`)
+		b.has(a)
+		s := b.processor.service
+		before := s.known()
+		collection, _ := s.store.Collection("c")
+		records := make(map[schema.DocumentID]projections.Record)
+		for _, id := range []schema.DocumentID{"renewed", "gone"} {
+			record, _, err := s.store.Document(collection, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			records[id] = record
+		}
+		sleepUntil(ts+1, 0)
+		a.want(200, "document.upsert.c.renewed", `{"n":2}`)
+		sleepUntil(ts+2, 500)
+		a.want(201, "document.create.c.late", `{}`)
+		b.has(a)
+		if err := s.gone(collection, "renewed", records["renewed"]); err == nil {
+			t.Error("it has gone by what was read before its renewal")
+		}
+		if err := s.gone(collection, "gone", records["gone"]); err != nil {
+			t.Error(err)
+		}
+		if seq := s.store.Cursor().Seq; !before.overlooked(seq, ts+2) || before.overlooked(seq, ts) || before.overlooked(before.seq, ts+2) {
+			t.Errorf("by %+v, a state at %d", before, seq)
+		}
 	})
 }
 
@@ -722,7 +764,7 @@ func TestLeave(t *testing.T) {
 		b.has(a)
 		before := b.log.Stats().Reconnects
 		b.cut()
-		// Pings would notice after 3 s, which they do not where only JetStream is away.
+		// Pings would notice after 15 s, which they do not where only JetStream is away.
 		time.Sleep(13 * time.Second)
 		if after := b.log.Stats().Reconnects; after == before {
 			t.Error("it stays where nobody answers")

@@ -18,7 +18,7 @@ type tally struct {
 // for all who ask meanwhile.
 func (s *service) count(c *schema.Collection) (tally, error) {
 	return s.counts.do(c.Incarnation, func() (tally, error) {
-		now := s.now()
+		before, now := s.known(), s.now()
 		missed := s.missed(c, s.store.Cursor().Seq, now)
 		// By the collection as it is now: the result is told to those, too, who
 		// saw a later one.
@@ -26,6 +26,9 @@ func (s *service) count(c *schema.Collection) (tally, error) {
 			c = latest
 		}
 		n, err := s.store.Count(c, now)
+		if missed == nil && !s.sole() && before.overlooked(s.store.Cursor().Seq, now) {
+			missed = &renewalUnderWay{c.Name, ofCollection(c.Incarnation), now}
+		}
 		return tally{n, missed}, err
 	})
 }
