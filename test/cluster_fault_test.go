@@ -198,7 +198,7 @@ func (s *scene) killBoth() time.Time {
 // goOn lets clients go on with what is left, in a test that takes its time for
 // longer.
 func (s *scene) goOn() {
-	time.Sleep(lease + time.Duration(s.random.Int64N(int64(stress.Pick(lease, 10*lease)))))
+	time.Sleep(lease + time.Duration(s.random.Int64N(int64(stress.Pick(lease, 4*lease)))))
 }
 
 func (s *scene) killNATS() time.Time {
