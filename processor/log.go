@@ -114,6 +114,20 @@ func findLog(ctx context.Context, c Connections, o Options, create bool) (*event
 	return l, err
 }
 
+// forgetTrouble forgets what happened to the connection and the stream until now,
+// for when nothing is on its way that can have been lost: a standby may have seen
+// much of that.
+func (l *eventLog) forgetTrouble() {
+	for {
+		select {
+		case <-l.connected:
+		case <-l.elected:
+		default:
+			return
+		}
+	}
+}
+
 // createLog creates an empty log that begins with sequence first.
 func createLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, first uint64, replicas int) (jetstream.Stream, error) {
 	config := logConfig(db, db.Append()+rand.Text()+".")

@@ -45,6 +45,7 @@ func (w *writer) start(ctx context.Context, mine []projections.Fact) (landed uin
 		}
 	})
 	if err == nil {
+		w.log.forgetTrouble()
 		w.started = true
 		w.options.Events.FenceMoved(FenceMove{Seq: w.store.Cursor().Seq, Took: time.Since(began)})
 		if away {

@@ -554,6 +554,28 @@ func TestStandbyCertain(t *testing.T) {
 	})
 }
 
+// TestTroubleOfStandby: what happened to the connections of a standby is no reason
+// to doubt what it appends when it is the writer.
+func TestTroubleOfStandby(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		for range 5 {
+			b.check(b.log.ForceReconnect())
+			time.Sleep(2 * time.Second)
+		}
+		a.want(201, "collection.create.c", `{"defaultTtl":1}`)
+		a.want(201, "document.create.c.due", `{}`) // when nobody writes, so that there is something to append at once
+		b.has(a)
+		a.cut()
+		b.becomes(Writer)
+		time.Sleep(time.Second)
+		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_append_failures_total": 0, "lapse_fence_moves_total": 1})
+		a.mend()
+		a.becomes(Standby)
+	})
+}
+
 // TestStandbyReadBefore: what a standby read before a renewal was folded does not
 // make it say that the document has gone.
 func TestStandbyReadBefore(t *testing.T) {
