@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // largeDocuments is how many documents of megabytes take more than a batch may.
@@ -28,6 +29,7 @@ func large(t *testing.T, documents int) *Machine {
 // What is handed to the log at a time is bounded in bytes, too: a stream queues
 // only so much, and refuses what comes on top.
 func TestLargeExpiries(t *testing.T) {
+	stress.OneGoroutine(t)
 	const documents, limit = 20, 4 << 20 / expiryBytes
 	m := large(t, documents)
 	expired := 0
@@ -55,6 +57,7 @@ func TestLargeExpiries(t *testing.T) {
 // Small operations can make large events: those that are too much for one batch
 // are refused, and all of an atomic one.
 func TestLargeEventsOfBatch(t *testing.T) {
+	stress.OneGoroutine(t)
 	m := large(t, largeDocuments)
 	for _, atomic := range []bool{true, false} {
 		codes := deleteAll(t, m, 1001, atomic)
@@ -69,6 +72,7 @@ func TestLargeEventsOfBatch(t *testing.T) {
 
 // The same of what an atomic batch finds expired, which it may not refuse.
 func TestLargeTargetsExpire(t *testing.T) {
+	stress.OneGoroutine(t)
 	m := large(t, largeDocuments)
 	if codes := deleteAll(t, m, 1010, true); codes != nil {
 		t.Fatalf("decided at once: %v", codes)

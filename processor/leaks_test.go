@@ -175,6 +175,7 @@ const historyBytes = 96
 // place in the history of their id, be they new ones or old ones, with indexes
 // or a Nats-Msg-Id; and collections that come and go, no more than that.
 func TestCyclesLeaveNothing(t *testing.T) {
+	stress.OneGoroutine(t)
 	const round = 500
 	total := stress.Pick(20_000, 1_000_000)
 	work := map[string]func(c *cycles, n int){

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
 	"pgregory.net/rapid"
 )
 
@@ -25,6 +26,7 @@ import (
 //
 //	go test ./processor -run Histories -rapid.checks=10000 -rapid.steps=100
 func TestHistories(t *testing.T) {
+	stress.OneGoroutine(t)
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
 		defer h.close()

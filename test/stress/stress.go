@@ -25,6 +25,15 @@ func Pick[T any](quick, long T) T {
 	return quick
 }
 
+// OneGoroutine skips a test under the race detector, which finds nothing in what
+// one goroutine does and makes much work ten times as slow. It runs without.
+func OneGoroutine(t testing.TB) {
+	t.Helper()
+	if raced {
+		t.Skip("one goroutine has nobody to race with")
+	}
+}
+
 // Seed returns the seed of a test: that of LAPSE_SEED, or another each time. A
 // test that fails says which it was.
 func Seed(t testing.TB) uint64 {
