@@ -77,9 +77,10 @@ func (k *timekeeper) begin(end int64, unbounded bool) {
 	// expired.
 	if before.overridden {
 		k.guard.accept(wall, elapsed)
-	} else if k.guard.check(wall, elapsed) {
-		k.tell(nil, elapsed)
+	} else {
+		k.guard.check(wall, elapsed)
 	}
+	k.tell(before.doubt, elapsed)
 	k.publish()
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -699,5 +700,28 @@ func TestBeginGoesOn(t *testing.T) {
 	elapsed += 3 * time.Second
 	if got, want := k.millis(), began.Add(elapsed).UnixMilli(); got != want {
 		t.Errorf("it is %d, want %d", got, want)
+	}
+}
+
+// TestBeginTells: a doubt that the log of others ends is told to have ended, once.
+func TestBeginTells(t *testing.T) {
+	var told []string
+	listener := &EventListener{
+		ClockDoubted:  func(ClockDoubt) { told = append(told, "doubted") },
+		ClockBelieved: func(ClockBelief) { told = append(told, "believed") },
+	}
+	wall, elapsed := time.Unix(1_000_000, 0), time.Duration(0)
+	o := Options{Clock: func() (time.Time, time.Duration) { return wall, elapsed }, Events: listener}.EnsureDefaults()
+	k := newTimekeeper(o, wall.UnixMilli(), false)
+	k.check()
+	ahead := wall.Add(10 * year)
+	wall, elapsed = ahead, time.Second
+	if _, fault := k.check(); fault == nil {
+		t.Fatal("ten years are nothing")
+	}
+	k.begin(time.Unix(1_000_000, 0).UnixMilli(), false) // in doubt still
+	k.begin(ahead.UnixMilli(), false)                   // others have the same time
+	if _, fault := k.check(); fault != nil || !slices.Equal(told, []string{"doubted", "believed"}) {
+		t.Errorf("told %q, and now %v", told, fault)
 	}
 }

@@ -52,6 +52,9 @@ const (
 	maxPassingBytes = 16 << 20
 )
 
+// openAgain is how long after an attempt in vain the gate tries to open again.
+const openAgain = 5 * time.Second
+
 // group is the queue group in which gates share the requests.
 const group = "lapse-gate"
 
@@ -140,6 +143,7 @@ func (g *Gate) follow(subs []*nats.Subscription) {
 	changed := g.streams.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer g.streams.RemoveStatusListener(changed)
 	for {
+		var again <-chan time.Time
 		switch connected := g.streams.IsConnected(); {
 		case !connected:
 			unsubscribe(subs)
@@ -148,12 +152,13 @@ func (g *Gate) follow(subs []*nats.Subscription) {
 			var err error
 			if subs, err = g.subscribe(); err != nil {
 				unsubscribe(subs)
-				subs = nil
-				g.logger.Error("the gate is shut: clients cannot read the log through it", "err", err)
+				subs, again = nil, time.After(openAgain)
+				g.logger.Error("the gate is shut: clients cannot read the log through it", "err", err, "again", openAgain)
 			}
 		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-g.ctx.Done():
 			return
 		}
