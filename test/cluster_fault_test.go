@@ -175,13 +175,17 @@ func (s *scene) leader() (node int) {
 }
 
 func (s *scene) killLeader() time.Time {
-	node := s.nats.Nodes[s.leader()]
-	node.Kill()
-	killed := time.Now()
-	s.writes.after(s.t, killed)
+	return s.without(s.leader(), (*cluster.Node).Kill, (*cluster.Node).Start)
+}
+
+// without has clients go on while a node of NATS does nothing.
+func (s *scene) without(node int, stop, begin func(*cluster.Node)) time.Time {
+	stop(s.nats.Nodes[node])
+	stopped := time.Now()
+	s.writes.after(s.t, stopped)
 	s.goOn()
-	node.Start()
-	return killed
+	begin(s.nats.Nodes[node])
+	return stopped
 }
 
 func (s *scene) killBoth() time.Time {
@@ -212,13 +216,7 @@ func (s *scene) killNATS() time.Time {
 }
 
 func (s *scene) freezeNode() time.Time {
-	node := s.nats.Nodes[s.leader()]
-	node.Freeze()
-	frozen := time.Now()
-	s.writes.after(s.t, frozen)
-	s.goOn()
-	node.Thaw()
-	return frozen
+	return s.without(s.leader(), (*cluster.Node).Freeze, (*cluster.Node).Thaw)
 }
 
 func (s *scene) partition() time.Time {
@@ -243,12 +241,7 @@ func (s *scene) freezeTheirs() time.Time {
 	for _, p := range s.processors {
 		p.setOthers(node, cluster.Open)
 	}
-	s.nats.Nodes[node].Freeze()
-	frozen := time.Now()
-	s.writes.after(s.t, frozen)
-	s.goOn()
-	s.nats.Nodes[node].Thaw()
-	return frozen
+	return s.without(node, (*cluster.Node).Freeze, (*cluster.Node).Thaw)
 }
 
 // setOthers changes the gates of a processor to all nodes but one.
