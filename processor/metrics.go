@@ -46,6 +46,7 @@ var (
 	metricFences    = describe("fence_moves_total", "How often this process moved the fence, as the writer does when it starts and when it recovers.")
 	metricFailures  = describe("append_failures_total", "Appends that failed or were not acknowledged in time.")
 	metricAway      = describe("log_out_of_reach", "Whether the process waits for the log.")
+	metricNoLease   = describe("lease_out_of_reach", "Whether a standby cannot find out who has the lease, and so cannot take over.")
 	metricOutages   = describe("log_outages_total", "How often the process found the log out of reach.")
 	metricFaults    = describe("request_failures_total", "Requests that failed for a reason of lapse's own.")
 	metricSlow      = describe("slow_total", "Appends, folds and requests that took longer than a second.")
@@ -181,6 +182,7 @@ func (s sending) told(h *health) {
 	s.count(metricRemade, n.projectionsRemade)
 	s.count(metricUseless, n.snapshotsUseless)
 	s.flag(metricAway, !h.logSince.IsZero())
+	s.flag(metricNoLease, h.leaseErr != nil)
 }
 
 func (s sending) connection(name string, nc *nats.Conn) {

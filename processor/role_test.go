@@ -787,10 +787,13 @@ func TestLeave(t *testing.T) {
 		before := b.log.Stats().Reconnects
 		b.cut()
 		// Pings would notice after 15 s, which they do not where only JetStream is away.
-		time.Sleep(13 * time.Second)
+		time.Sleep(5 * time.Second)
+		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 1})
+		time.Sleep(8 * time.Second)
 		if after := b.log.Stats().Reconnects; after == before {
 			t.Error("it stays where nobody answers")
 		}
+		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 0})
 		a.want(201, "document.create.c.a", `{}`)
 		b.has(a)
 		c.agree()

@@ -78,7 +78,7 @@ func TestRules(t *testing.T) {
 		}
 	}
 	for _, about := range []string{"NoWriter", "TwoWriters", "NotReady", "Late", "OverdueGrows", "FoldLag", "ClockSuspect",
-		"RetentionFails", "DiskNearlyFull", "LogOutOfReach", "SnapshotOld"} {
+		"RetentionFails", "DiskNearlyFull", "LogOutOfReach", "CannotTakeOver", "SnapshotOld"} {
 		if !seen["Lapse"+about] {
 			t.Errorf("there is no Lapse%s", about)
 		}
@@ -110,6 +110,7 @@ const two = `load 15s
   lapse_ready{database="main",instance="b"} 1x400
   up{job="lapse",instance="a"} 1x400
   lapse_log_out_of_reach{database="main",instance="a"} 0x400
+  lapse_lease_out_of_reach{database="main",instance="b"} 0x400
   lapse_nats_connected{database="main",instance="a",connection="log"} 1x400
   lapse_append_failures_total{database="main",instance="a"} 0x400
   lapse_documents_overdue{database="main",instance="a"} 0x400
@@ -150,6 +151,7 @@ func TestAlerts(t *testing.T) {
 		{name: "one is down", alert: "LapseDown", replace: []string{`up{job="lapse",instance="a"} 0x400`}},
 		{name: "one is not ready", alert: "LapseNotReady", replace: []string{`lapse_ready{database="main",instance="b"} 0x400`}},
 		{name: "the log is out of reach", alert: "LapseLogOutOfReach", replace: []string{`lapse_log_out_of_reach{database="main",instance="a"} 1x400`}},
+		{name: "a standby does not reach the lease", alert: "LapseCannotTakeOver", replace: []string{`lapse_lease_out_of_reach{database="main",instance="b"} 1x400`}},
 		{name: "NATS is away", alert: "LapseNATSAway", replace: []string{`lapse_nats_connected{database="main",instance="a",connection="log"} 0x400`}},
 		{name: "appends fail", alert: "LapseAppendsFail", replace: []string{`lapse_append_failures_total{database="main",instance="a"} 0+1x400`}},
 		{name: "expiries are late", alert: "LapseLate", replace: []string{`lapse:expiry_lateness_seconds:p99_5m{database="main"} 2.5x400`}},
