@@ -149,15 +149,20 @@ func (l *lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, err
 }
 
-// acquire takes the lease if nobody has it, or returns errHeld. back says that
-// what an earlier process of this node holds is taken, too: it is dead, since
-// this one has its files.
+// acquire takes the lease if nobody has it, or returns errHeld; it makes the
+// bucket if there is none. back says that what an earlier process of this node
+// holds is taken, too: it is dead, since this one has its files.
 func (l *lease) acquire(ctx context.Context, back bool) error {
-	began := l.elapsed()
 	kv, err := l.open(ctx)
 	if err != nil {
 		return err
 	}
+	return l.take(ctx, kv, back)
+}
+
+// take is acquire in a bucket that is there.
+func (l *lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) error {
+	began := l.elapsed()
 	entry, err := kv.Get(ctx, leaseKey)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
@@ -328,7 +333,8 @@ func (l *lease) await(ctx context.Context, problem func(error)) error {
 // attempt is one try to acquire. Where somebody removed the bucket, whoever
 // writes now gets the time to notice, and to make it again.
 func (l *lease) attempt(ctx context.Context, missing *time.Duration) error {
-	if _, err := l.js.KeyValue(ctx, l.bucket()); errors.Is(err, jetstream.ErrBucketNotFound) {
+	kv, err := l.js.KeyValue(ctx, l.bucket())
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		if now := l.elapsed(); *missing == 0 {
 			*missing = now
 		} else if now-*missing >= l.ttl {
@@ -339,7 +345,7 @@ func (l *lease) attempt(ctx context.Context, missing *time.Duration) error {
 		return err
 	}
 	*missing = 0
-	return l.acquire(ctx, false)
+	return l.take(ctx, kv, false)
 }
 
 // keep renews the lease until ctx ends, which is nil, or it is lost.
