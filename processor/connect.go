@@ -2,6 +2,7 @@ package processor
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,13 +34,16 @@ type Connections struct {
 
 func (c Connections) bulk() *nats.Conn { return cmp.Or(c.Bulk, c.Log) }
 
+// others are those that are not Log's.
+func (c Connections) others() []*nats.Conn {
+	return slices.DeleteFunc([]*nats.Conn{c.Bulk, c.Service}, func(nc *nats.Conn) bool { return nc == nil || nc == c.Log })
+}
+
 // leave has the connections go to other servers, or back to the same where there
 // is but one. Those that are looking for one already look at once.
 func (c Connections) leave() {
-	for _, nc := range []*nats.Conn{c.Log, c.Bulk, c.Service} {
-		if nc != nil {
-			_ = nc.ForceReconnect() // or it is closed, and there is nothing to leave
-		}
+	for _, nc := range append(c.others(), c.Log) {
+		_ = nc.ForceReconnect() // or it is closed, and there is nothing to leave
 	}
 }
 

@@ -41,6 +41,9 @@ const minPayload = 64 << 10
 // that. An error says what an operator has to do.
 func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err error) {
 	o = o.EnsureDefaults().watched()
+	for _, nc := range c.others() {
+		bringTo(ctx, c.Log, nc)
+	}
 	o.Monitor.starting(o.Events, c)
 	payload := min(c.Log.MaxPayload(), c.Service.MaxPayload())
 	if payload < minPayload {
@@ -142,7 +145,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 		return nil, err
 	}
 	o.Events.RoleChanged(RoleChange{To: role, Why: "it has started"})
-	p.run(first, scrub)
+	p.run(c, first, scrub)
 	o.Monitor.serving(p)
 	return p, nil
 }
@@ -176,7 +179,8 @@ func (p *Processor) catchUp(ctx context.Context) (*scrub, error) {
 
 // run starts what goes on beside requests; first is the term that has begun, nil
 // for a standby.
-func (p *Processor) run(first *term, scrub *scrub) {
+func (p *Processor) run(c Connections, first *term, scrub *scrub) {
+	p.running.Go(func() { KeepTogether(p.writing, c.Log, c.others()...) })
 	p.running.Go(func() { p.options.Monitor.watch(p.writing) })
 	p.running.Go(func() { p.index(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -148,6 +149,8 @@ func (p *place) openGate(f *elsewhereFlags, database schema.DatabaseName, logger
 	if err != nil {
 		return err
 	}
-	p.closers = append(p.closers, g.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	go processor.KeepTogether(ctx, p.Log, streams, clients)
+	p.closers = append(p.closers, cancel, g.Close)
 	return nil
 }
