@@ -133,7 +133,7 @@ type history struct {
 func (h *history) run(x *traffic) {
 	load := &linear.Load{
 		Collection: x.name + "-history", IDs: 12, Clients: 6, Operations: 100_000, TTLs: []int64{0, 0, -1, 1, 1, 2, 3},
-		Seed: x.seed, Retry: patience, Ending: x.ending,
+		Seed: x.seed, Retry: patience, Late: true, Ending: x.ending,
 		Pause: func(r *rand.Rand) { nap(r, 15*time.Millisecond) },
 		Dial: func(client int) linear.Ask {
 			nc := x.dial(client)
@@ -183,7 +183,21 @@ func raise(to *atomic.Uint64, seq uint64) {
 
 func (h *history) verify(x *traffic, log map[uint64]event) {
 	x.t.Helper()
-	if err := linear.Check(h.operations, h.defaultTTL); err != nil {
+	written := make(map[int]linear.Result)
+	for _, e := range log {
+		if e.Collection != x.name+"-history" || e.Type != "DocumentCreated" && e.Type != "DocumentReplaced" {
+			continue
+		}
+		r := linear.Result{Version: e.Seq, TS: e.Time.Unix()}
+		if err := json.Unmarshal(e.Body, &r.Content); err != nil {
+			x.t.Errorf("event %d: %s: %v", e.Seq, e.Body, err)
+		}
+		if before := written[r.N]; before.Version != 0 {
+			x.t.Errorf("write %d of %s is in the log twice, at %d and %d", r.N, e.ID, before.Version, e.Seq)
+		}
+		written[r.N] = r
+	}
+	if err := linear.Check(linear.Settle(h.operations, written), h.defaultTTL); err != nil {
 		x.t.Errorf("%s-history, defaultTtl %d: %v", x.name, h.defaultTTL, err)
 	}
 	for i := range h.operations {

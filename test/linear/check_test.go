@@ -26,6 +26,12 @@ func (p *past) do(kind Kind, code int, change ...func(*Operation)) *past {
 	return p
 }
 
+// late says that the operation before was asked for more than once.
+func (p *past) late() *past {
+	p.operations = append(p.operations, p.operations[len(p.operations)-1].late())
+	return p
+}
+
 func (p *past) at(second int64) *past { p.second = second; return p }
 
 // wrote is a write of n, told as version n; of a patch that base.
@@ -113,6 +119,9 @@ func TestCheck(t *testing.T) {
 			do(Get, 200, saw(2, 0, 0), func(o *Operation) { o.Version = 9 }), false},
 		{"unknown and seen by nobody, but felt", new(past).do(Create, 201, wrote(2, 0), unknown).do(Create, 409, wrote(3, 0)).do(Delete, 204).do(Create, 201, wrote(4, 0)), true},
 		{"felt twice", new(past).do(Create, 201, wrote(2, 0), unknown).do(Delete, 204).do(Delete, 204), false},
+		{"refused, and an earlier request done late", new(past).do(Create, 201, wrote(2, 0)).do(Create, 409, wrote(3, 0)).late().do(Delete, 204).do(Get, 200, saw(3, 0, 0)), true},
+		{"refused, and earlier requests done late twice", new(past).do(Delete, 404).late().do(Create, 201, wrote(2, 0)).do(Get, 404).do(Create, 201, wrote(3, 0)).do(Get, 404), false},
+		{"refused, and done after that", new(past).do(Create, 201, wrote(2, 0)).do(Create, 409, wrote(3, 0)).do(Delete, 204).do(Get, 200, saw(3, 0, 0)), false},
 		{"an unknown delete", new(past).do(Create, 201, wrote(2, 0)).do(Delete, 0).do(Get, 404), true},
 		{"an unknown patch under another", new(past).do(Create, 201, wrote(2, 0)).do(Upsert, 200, wrote(3, 0), unknown).do(Patch, 200, wrote(4, 0), on(3)), true},
 		{"an unknown write with an If-Match that fails", new(past).do(Create, 201, wrote(2, 0)).do(Upsert, 200, wrote(3, 0)).
@@ -133,6 +142,18 @@ func TestCheck(t *testing.T) {
 				t.Error("it passes")
 			}
 		})
+	}
+}
+
+// TestSettle: what a log has and what it has not is no longer unknown.
+func TestSettle(t *testing.T) {
+	p := new(past).do(Create, 201, wrote(2, 0), unknown).do(Upsert, 200, wrote(3, 0), unknown).do(Delete, 0).do(Get, 404)
+	settled := Settle(p.operations, map[int]Result{3: {Content: Content{N: 3, Base: 3}, Version: 3}})
+	if len(settled) != 3 || settled[0].Version != 3 || settled[1].Kind != Delete || settled[2].Kind != Get {
+		t.Errorf("it is %v", settled)
+	}
+	if err := Check(settled, -1); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -38,6 +38,9 @@ type Load struct {
 	// no reply came or one that says nothing of the outcome. The other
 	// operations are tried once.
 	Retry time.Duration
+	// Late says that a request which was given up may arrive after one that was
+	// sent later, as it may where servers pass requests on.
+	Late bool
 	// Dial returns how a client asks.
 	Dial func(client int) Ask
 }
@@ -95,17 +98,20 @@ func (r *run) client(client int) (done []Operation, err error) {
 		if o.Kind != Get && random.IntN(2) == 0 {
 			msgID = fmt.Sprintf("%s %d-%d", r.Collection, client, len(done))
 		}
-		told, err := r.do(ask, &o, msgID, random.IntN(8) == 0)
+		told, unsure, err := r.do(ask, &o, msgID, random.IntN(8) == 0)
 		if err != nil {
 			return done, err
 		}
-		if !told {
+		if !told && !unsure {
 			continue
 		}
 		if o.Version != 0 {
 			r.seen[id].Store(o.Version)
 		}
 		done = append(done, o)
+		if r.Late && told && unsure && o.refused() {
+			done = append(done, o.late())
+		}
 	}
 	return done, nil
 }
@@ -119,9 +125,9 @@ func (r *run) ended() bool {
 	}
 }
 
-// do asks until the outcome is known, or once. ok is false if the operation
-// certainly did nothing and says nothing.
-func (r *run) do(ask Ask, o *Operation, msgID string, inBatch bool) (ok bool, err error) {
+// do asks until the outcome is told, or once. unsure says that there is a request
+// which may have changed something, and got no answer.
+func (r *run) do(ask Ask, o *Operation, msgID string, inBatch bool) (told, unsure bool, err error) {
 	tail, body, headers := r.request(o)
 	if msgID != "" {
 		headers = append(headers, "Nats-Msg-Id", msgID)
@@ -129,22 +135,21 @@ func (r *run) do(ask Ask, o *Operation, msgID string, inBatch bool) (ok bool, er
 		tail, body, headers = "batch."+r.Collection, batchOf(o, body), nil
 	}
 	o.Called, o.Call = time.Now(), r.moments.Add(1)
-	unsure := false
 	for {
 		o.Attempts++
 		reply, err := ask(tail, body, headers...)
 		switch {
 		case err != nil || reply.Code == 504:
-			unsure = true
+			unsure = o.Kind != Get
 		case reply.Code == 503 || reply.Code == 429:
 			// It was not even tried, this time.
 		default:
 			o.Return, o.Returned = r.moments.Add(1), time.Now()
-			return true, o.told(reply, headers == nil && tail == "batch."+r.Collection)
+			return true, unsure, o.told(reply, headers == nil && tail == "batch."+r.Collection)
 		}
 		if msgID == "" || time.Since(o.Called) > r.Retry {
 			o.Return = r.moments.Add(1)
-			return unsure && o.Kind != Get, nil
+			return false, unsure, nil
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

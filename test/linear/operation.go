@@ -54,6 +54,34 @@ type Operation struct {
 	Result
 }
 
+// refused tells whether the operation came out as one that changes nothing.
+func (o *Operation) refused() bool { return o.Code >= 400 }
+
+// late is what an earlier request of a refused operation may do yet, which under
+// its Nats-Msg-Id is done once at most.
+func (o *Operation) late() Operation {
+	l := *o
+	l.Result = Result{}
+	return l
+}
+
+// Settle fills in what a log says of writes of which nobody was told: written are
+// the versions that it has, by N. Those that it does not have did not happen, and
+// are left out.
+func Settle(operations []Operation, written map[int]Result) (settled []Operation) {
+	for _, o := range operations {
+		if o.Code == 0 && o.Kind != Get && o.Kind != Delete {
+			version, ok := written[o.Write.N]
+			if !ok {
+				continue
+			}
+			o.Content, o.Version, o.TS = version.Content, version.Version, version.TS
+		}
+		settled = append(settled, o)
+	}
+	return settled
+}
+
 func (o *Operation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%d %s, ", o.Call, o.Called.Format("05.000"))
