@@ -53,18 +53,20 @@ const verbSubscriptions = 9
 
 // forget sees to it that NATS forgets what was served before. While that is
 // drained, nats.go subscribes to it again when it connects again, and then says
-// nothing of its end: a share of the requests would go there for ever.
-// reconnects is how often the connection was made again before the end.
+// nothing of its end: a share of the requests would go there for ever. So where
+// that happened it connects once more, to what is left. reconnects is how often
+// the connection was made again before the end.
 func (s *service) forget(reconnects uint64) {
+	left := false // there is nothing but what is left, since reconnects
 	for s.ctx.Err() == nil && !s.nc.IsClosed() {
 		flushed := s.nc.FlushTimeout(serveTimeout) == nil
 		now := s.nc.Stats().Reconnects
 		switch {
-		case flushed && now == reconnects:
+		case left && now > reconnects, !left && flushed && now == reconnects:
 			return // NATS has heard of the end
-		case flushed && int64(s.nc.NumSubscriptions()) <= s.subscriptions.Load():
-			reconnects = now + 1
-			_ = s.nc.ForceReconnect() // to subscribe to what is left, or it is closed
+		case !left && flushed && int64(s.nc.NumSubscriptions()) <= s.subscriptions.Load():
+			left, reconnects = true, now
+			_ = s.nc.ForceReconnect() // or it is closed
 		}
 		select {
 		case <-time.After(resumeInterval):

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
@@ -58,6 +59,44 @@ func TestRoleAfterStop(t *testing.T) {
 		if n := a.service.NumSubscriptions(); n != 0 {
 			t.Errorf("%d subscriptions are there after the end", n)
 		}
+	})
+}
+
+// TestForgetEnds: NATS is made to forget once, also if the connection is made again
+// by others after each time.
+func TestForgetEnds(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.start()
+		s := a.processor.service
+		changes := a.service.StatusChanged(nats.CONNECTED)
+		defer a.service.RemoveStatusListener(changes)
+		go func() {
+			for mine := false; ; mine = !mine {
+				if _, ok := <-changes; !ok {
+					return
+				}
+				if !mine {
+					_ = a.service.ForceReconnect()
+				}
+			}
+		}()
+		before := a.service.Stats().Reconnects
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.forget(before + 7) // as if it had been made again meanwhile
+		}()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Fatal("it does not end")
+		}
+		time.Sleep(5 * time.Second)
+		if n := a.service.Stats().Reconnects - before; n == 0 || n > 4 {
+			t.Errorf("the connection was made %d times", n)
+		}
+		a.want(404, "collection.get.c", "")
 	})
 }
 

@@ -29,9 +29,9 @@ func keepWith(ctx context.Context, lead, nc *nats.Conn) {
 	defer nc.RemoveStatusListener(connects)
 	for moves := 0; ; {
 		switch {
-		case !apart(lead, nc):
+		case hostOf(lead) == hostOf(nc):
 			moves = 0
-		case moves < len(nc.ServerPool()):
+		case apart(lead, nc) && moves < len(nc.ServerPool()):
 			moves++
 			_ = nc.ForceReconnect() // to the next server that it knows, or it is closed
 		}
