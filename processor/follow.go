@@ -53,11 +53,11 @@ func (p *Processor) follow(ctx context.Context) error {
 		} else if why != "" && folded > 0 {
 			return backoff.Permanent(fmt.Errorf("stream %s is not the log that was folded any more (%s): start again, and it is folded anew", p.log.db.LogStream(), why))
 		}
-		err = p.followFrom(ctx, folded+1, reached)
+		err = p.log.orTrimmed(ctx, p.followFrom(ctx, folded+1, reached))
 		if p.store.Cursor().Seq > folded {
 			retry.Reset()
 		}
-		if errors.Is(err, errHole) || errors.Is(err, errFold) {
+		if errors.Is(err, errHole) || errors.Is(err, errPast) || errors.Is(err, errFold) {
 			return backoff.Permanent(err)
 		}
 		return err

@@ -84,9 +84,35 @@ func (l *eventLog) whole(next uint64, visit func(*schema.Event) error) func(*sch
 }
 
 // damaged says what to do about a hole with events behind it.
-func (l *eventLog) damaged(h hole) error {
-	return fmt.Errorf("%w: events %d to %d of stream %s are lost and later ones are not; restore the stream from a copy",
-		errHole, h.first, h.last, l.db.LogStream())
+func (l *eventLog) damaged(h hole) error { return &holeError{h, l.db.LogStream()} }
+
+// holeError is an errHole that says where the hole is.
+type holeError struct {
+	hole
+	stream string
+}
+
+func (e *holeError) Error() string {
+	return fmt.Sprintf("%v: events %d to %d of stream %s are lost and later ones are not; restore the stream from a copy",
+		errHole, e.first, e.last, e.stream)
+}
+
+func (e *holeError) Unwrap() error { return errHole }
+
+// errPast means that retention has dropped what was to be read.
+var errPast = errors.New("the log was trimmed meanwhile")
+
+// orTrimmed returns err, or an errPast if that is a hole which is there since
+// another process, which writes, has trimmed the log meanwhile.
+func (l *eventLog) orTrimmed(ctx context.Context, err error) error {
+	var h *holeError
+	if !errors.As(err, &h) {
+		return err
+	}
+	if first, _, boundsErr := l.Bounds(ctx); boundsErr != nil || first <= h.first {
+		return err
+	}
+	return fmt.Errorf("%w: event %d, which comes next here, is past the retention; start again, to begin with a snapshot", errPast, h.first)
 }
 
 // started is the body of a WriterStarted.

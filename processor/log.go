@@ -261,7 +261,8 @@ func (l *eventLog) decode(seq uint64, subject string, header nats.Header, body [
 }
 
 // Read visits the log from sequence from to through, both included, or, if there
-// is a known hole, to what is behind that. It ends with errHole at another.
+// is a known hole, to what is behind that. It ends with errHole at another, and
+// with errPast where retention was faster.
 func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
 	if from > through {
 		return nil
@@ -282,7 +283,7 @@ func (l *eventLog) Read(ctx context.Context, from, through uint64, visit func(*s
 	})
 	switch {
 	case visited != nil:
-		return visited
+		return l.orTrimmed(ctx, visited)
 	case errors.Is(err, errRead):
 		return nil
 	}
@@ -302,7 +303,7 @@ func (l *eventLog) ReadPatiently(ctx context.Context, from, through uint64, visi
 			}
 			return visited
 		})
-		if visited != nil || errors.Is(err, errHole) {
+		if visited != nil || errors.Is(err, errHole) || errors.Is(err, errPast) {
 			return backoff.Permanent(err)
 		}
 		return err

@@ -65,11 +65,10 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 		return nil, err
 	}
 	snapshots := snapshotsOf(log.bulk, log, o)
-	store, err := openProjection(ctx, log, snapshots, o)
+	store, scrub, err := openCaughtUp(ctx, log, snapshots, o)
 	if err != nil {
 		return nil, err
 	}
-	snapshots.store = store
 	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
 	p.writing, p.stopWriting = context.WithCancel(context.Background())
 	p.reading, p.stopReading = context.WithCancel(p.writing)
@@ -80,10 +79,6 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 			err = closing(store, err)
 		}
 	}()
-	scrub, err := p.catchUp(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var mutations *mutationStream
 	err = untilOpen(ctx, c, func(try context.Context) (err error) {
 		mutations, err = openMutations(try, log, store.Cursor().Mutations, o.Replicas)
@@ -150,29 +145,52 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	return p, nil
 }
 
-// catchUp folds the log to where it ends now, after its newest part was read.
-func (p *Processor) catchUp(ctx context.Context) (*scrub, error) {
-	_, last, err := p.log.Bounds(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", p.log.db.LogStream(), err)
+// openCaughtUp opens the projection and folds the log to where it ends now. It
+// begins again where retention, of another process that writes, was faster.
+func openCaughtUp(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, *scrub, error) {
+	for tries := 0; ; tries++ {
+		store, err := openProjection(ctx, log, snapshots, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		snapshots.store = store
+		scrub, err := catchUp(ctx, log, store, o)
+		if err == nil {
+			return store, scrub, nil
+		}
+		if err = closing(store, err); tries == maxTrimmed || !errors.Is(err, errPast) {
+			return nil, nil, err
+		}
 	}
-	scrub, err := newScrub(ctx, p.log, p.store.Cursor())
+}
+
+// maxTrimmed is how often a start may find that the log was trimmed meanwhile: who
+// needs longer than a snapshot lasts will not get there.
+const maxTrimmed = 3
+
+// catchUp folds the log to where it ends now, after its newest part was read.
+func catchUp(ctx context.Context, log *eventLog, store *projections.Store, o Options) (*scrub, error) {
+	_, last, err := log.Bounds(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", log.db.LogStream(), err)
+	}
+	scrub, err := newScrub(ctx, log, store.Cursor())
 	if err == nil {
 		err = scrub.newest(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	from, began := p.store.Cursor().Seq, time.Now()
-	err = p.log.CatchUp(ctx, p.store, last, func(seq uint64) {
-		p.options.Events.CatchingUp(CatchUpProgress{Seq: seq, End: last})
-		if p.options.Progress != nil {
-			p.options.Progress(seq, last)
+	from, began := store.Cursor().Seq, time.Now()
+	err = log.CatchUp(ctx, store, last, func(seq uint64) {
+		o.Events.CatchingUp(CatchUpProgress{Seq: seq, End: last})
+		if o.Progress != nil {
+			o.Progress(seq, last)
 		}
 	})
 	if err == nil {
-		seq := p.store.Cursor().Seq
-		p.options.Events.CaughtUp(CatchUp{Seq: seq, Events: seq - from, Took: time.Since(began)})
+		seq := store.Cursor().Seq
+		o.Events.CaughtUp(CatchUp{Seq: seq, Events: seq - from, Took: time.Since(began)})
 	}
 	return scrub, err
 }

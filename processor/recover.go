@@ -96,7 +96,7 @@ func (w *writer) readEnd(ctx context.Context, mine []projections.Fact) (landed u
 	if err == nil && len(batch) > 0 {
 		err = w.store.Fold(batch) // of a log that has lost its end
 	}
-	if errors.Is(err, errHole) {
+	if errors.Is(err, errHole) || errors.Is(err, errPast) {
 		fault = backoff.Permanent(err)
 	}
 	return landed, errors.Join(fault, err)

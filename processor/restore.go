@@ -173,6 +173,9 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 	}
 	e, err := log.Event(ctx, cursor.Seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		if now, _, err := log.Bounds(ctx); err != nil || now > first {
+			return misfit(ctx, log, cursor) // it was trimmed just now
+		}
 		return "", fmt.Errorf("%w: event %d, the last one folded, is missing from stream %s; restore the stream", errHole, cursor.Seq, log.db.LogStream())
 	} else if err != nil {
 		return "", fmt.Errorf("read event %d: %w", cursor.Seq, err)

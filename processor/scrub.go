@@ -45,7 +45,7 @@ func newScrub(ctx context.Context, l *eventLog, cursor projections.Cursor) (*scr
 }
 
 // newest reads the newest part. If that is all there ever was, it is also
-// compared with what was folded.
+// compared with what was folded. Who writes may trim it meanwhile.
 func (s *scrub) newest(ctx context.Context) error {
 	if s.from > s.cursor.Seq {
 		return nil
@@ -55,6 +55,12 @@ func (s *scrub) newest(ctx context.Context) error {
 		hash = projections.Chain(hash, e)
 		return nil
 	})
+	if errors.Is(err, errPast) {
+		if s.from, _, err = s.log.Bounds(ctx); err == nil {
+			err = s.newest(ctx)
+		}
+		return err
+	}
 	if err != nil {
 		return err
 	}

@@ -246,6 +246,40 @@ func TestScrubComparesTheWhole(t *testing.T) {
 	})
 }
 
+// TestTrimmedWhileRead: what retention drops while it is read is no hole. A start
+// begins again with what there is then, who follows is told to.
+func TestTrimmedWhileRead(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		for i := range 10 {
+			w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
+		}
+		log, cursor := w.processor.log, w.processor.store.Cursor()
+		s, err := newScrub(w.ctx(), log, cursor) // which has seen all of it
+		w.check(err)
+		w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(6)))
+		w.check(s.newest(w.ctx()))
+		for what, read := range map[string]func(uint64, uint64, func(*schema.Event) error) error{
+			"at once": func(from, through uint64, visit func(*schema.Event) error) error {
+				return log.Read(w.ctx(), from, through, visit)
+			},
+			"patiently": func(from, through uint64, visit func(*schema.Event) error) error {
+				return log.ReadPatiently(w.ctx(), from, through, visit)
+			},
+		} {
+			if err := read(2, cursor.Seq, func(*schema.Event) error { return nil }); !errors.Is(err, errPast) || errors.Is(err, errHole) || !strings.Contains(err.Error(), "start again") {
+				t.Errorf("%s: %v", what, err)
+			}
+			if err := read(6, cursor.Seq, func(*schema.Event) error { return nil }); err != nil {
+				t.Errorf("%s, what is left: %v", what, err)
+			}
+		}
+		if why, err := misfit(w.ctx(), log, projections.Cursor{Seq: 3, Stream: log.Identity()}); err != nil || !strings.Contains(why, "begins at 6") {
+			t.Errorf("a projection of before: %q %v", why, err)
+		}
+	})
+}
+
 // TestClockHoldsKeeper: while the clock is not believed no snapshot is made.
 func TestClockHoldsKeeper(t *testing.T) {
 	var c *wrongClock
