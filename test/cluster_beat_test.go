@@ -17,6 +17,7 @@ import (
 // NATS node and no other, and the moments at which one of them could.
 type beats struct {
 	what string
+	made string // sequence that made what they ask for, which a standby may not have yet
 	wg   sync.WaitGroup
 	stop chan struct{}
 
@@ -34,9 +35,9 @@ type beat struct {
 
 // startBeats asks for tail and body of a client, which has to come out with 200
 // or 201, until the end of the test.
-func startBeats(t *testing.T, what string, access *cluster.Access, request func(node, n int) (tail, body string)) *beats {
+func startBeats(t *testing.T, what string, access *cluster.Access, made uint64, request func(node, n int) (tail, body string)) *beats {
 	t.Helper()
-	b := &beats{what: what, stop: make(chan struct{})}
+	b := &beats{what: what, made: strconv.FormatUint(made, 10), stop: make(chan struct{})}
 	for node := range cluster.Nodes {
 		nc := dialURL(t, access.NodeURL(node))
 		b.wg.Go(func() { b.run(t, nc, node, request) })
@@ -87,7 +88,7 @@ func (b *beats) ask(nc *nats.Conn, tail, body string) (one beat, err error) {
 	b.pause.RLock()
 	defer b.pause.RUnlock()
 	one.sent = time.Now()
-	a, err := tryAskFor(nc, tail, body, 300*time.Millisecond)
+	a, err := tryAskWith(nc, tail, body, 300*time.Millisecond, "Lapse-Min-Seq", b.made)
 	one.answered = time.Now()
 	switch {
 	case err != nil || a.code == 503 || a.code == 504 || a.code == 429:

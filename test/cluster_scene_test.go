@@ -73,11 +73,11 @@ func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
 	})
 	s.waitRoles()
 	mustAsk(t, s.control, 201, "collection.create.beat", `{"defaultTtl":-1}`)
-	mustAsk(t, s.control, 201, "document.create.beat.read", "{}")
-	s.writes = startBeats(t, "writes", s.clients, func(node, n int) (string, string) {
+	made := mustAsk(t, s.control, 201, "document.create.beat.read", "{}").seq
+	s.writes = startBeats(t, "writes", s.clients, made, func(node, n int) (string, string) {
 		return fmt.Sprintf("document.upsert.beat.write%d", node), fmt.Sprintf(`{"n":%d}`, n)
 	})
-	s.reads = startBeats(t, "reads", s.clients, func(int, int) (string, string) { return "document.get.beat.read", "" })
+	s.reads = startBeats(t, "reads", s.clients, made, func(int, int) (string, string) { return "document.get.beat.read", "" })
 	return s
 }
 
