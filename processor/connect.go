@@ -49,7 +49,8 @@ func (c Connections) leave() {
 
 // ConnectOptions are what the connections given to Start should have when the
 // server is not in the same process: they reconnect for ever, also if they
-// are refused meanwhile, and one that is half open is noticed within 3 s, if not much is being written.
+// are refused meanwhile, and one that is half open is noticed within 3 s, if not
+// much is being written.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.MaxReconnects(-1),

@@ -20,7 +20,6 @@ import (
 // same servers, and as many callers, keys and bytes. All of it on one machine: the
 // network between the servers is not in it.
 func BenchmarkCluster(b *testing.B) {
-	const documents, batch = 20_000, 100
 	servers := cluster.Start(b, b.TempDir())
 	url := servers.Access().URL(0)
 	log, err := os.Create(b.TempDir() + "/lapse.log")
@@ -38,33 +37,16 @@ func BenchmarkCluster(b *testing.B) {
 	l.create(b, "orders", client.DefaultTTL(time.Hour))
 	peer := clusterKV(b, url)
 	name := "NATS KV `Put` with 3 replicas"
-	put := func(callers int) versus.Side {
-		return (&versus.Callers{N: callers, For: roundTime, Do: func(caller, n int) error {
-			return peer.put(caller, versus.Spread(n, documents))
-		}}).Round(b)
-	}
 	for _, callers := range []int{1, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			ours := &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
-				n = versus.Spread(n, documents)
-				_, err := request(conns[caller%connections], subject("upsert", "orders", n), versus.Document(n), written)
-				return err
-			}}
-			versus.Run(b, fmt.Sprintf("`upsert` by request, 3 NATS servers, %s", countCallers(callers)), ours.Round(b),
-				versus.Peer{Name: name, Round: put(callers)})
+			versus.Run(b, fmt.Sprintf("`upsert` by request, 3 NATS servers, %s", countCallers(callers)), l.upserts(b, conns, callers),
+				versus.Peer{Name: name, Round: peer.puts(b, callers)})
 		})
 	}
 	b.Run("batch", func(b *testing.B) {
 		const callers, puts = 64, 256
-		ours := &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Each: batch, Do: func(caller, n int) error {
-			var body batchBody
-			for i := range batch {
-				body.document(versus.Spread(n*batch+i, documents))
-			}
-			return askBatch(conns[caller%connections], "orders", body.end(), batch)
-		}}
-		versus.Run(b, fmt.Sprintf("`batch` of 100 upserts, documents, 3 NATS servers, %d callers", callers), ours.Round(b),
-			versus.Peer{Name: name + fmt.Sprintf(", %d callers", puts), Round: put(puts)})
+		versus.Run(b, fmt.Sprintf("`batch` of 100 upserts, documents, 3 NATS servers, %d callers", callers), l.batches(b, conns, callers),
+			versus.Peer{Name: name + fmt.Sprintf(", %d callers", puts), Round: peer.puts(b, puts)})
 	})
 }
 

@@ -30,8 +30,10 @@ func BenchmarkUpsert(b *testing.B) {
 	}
 }
 
+// What is stored: so many documents, again and again, or so many of them a batch.
+const upserted, upsertBatch = 20_000, 100
+
 func benchmarkUpsert(b *testing.B, durability processor.Durability) {
-	const documents, batch = 20_000, 100
 	l := startLapse(b, durability)
 	l.create(b, "orders", client.DefaultTTL(time.Hour))
 	conns := versus.Connections(b, l.URL(), connections)
@@ -43,40 +45,54 @@ func benchmarkUpsert(b *testing.B, durability processor.Durability) {
 	}
 	redis := startRedis(b, durability == processor.Fsync)
 	goals := upsertGoals[durability]
-	put := func(callers int) versus.Side {
-		return (&versus.Callers{N: callers, For: roundTime, Process: peer.PID, Do: func(caller, n int) error {
-			return peer.put(caller, versus.Spread(n, documents))
-		}}).Round(b)
-	}
 	for _, callers := range []int{1, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			ours := &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
-				n = versus.Spread(n, documents)
-				_, err := request(conns[caller%connections], subject("upsert", "orders", n), versus.Document(n), written)
-				return err
-			}}
-			peers := []versus.Peer{{Name: name, Goal: goals.callers[callers], Round: put(callers)}}
+			peers := []versus.Peer{{Name: name, Goal: goals.callers[callers], Round: peer.puts(b, callers)}}
 			if redis != nil {
 				set := &versus.Callers{N: callers, For: roundTime, Process: redis.PID, Do: func(_, n int) error {
-					return redis.put(callers, versus.Spread(n, documents))
+					return redis.put(callers, versus.Spread(n, upserted))
 				}}
 				peers = append(peers, versus.Peer{Name: redisName, Round: set.Round(b)})
 			}
-			versus.Run(b, fmt.Sprintf("`upsert` by request, %s, `%s`", countCallers(callers), durability), ours.Round(b), peers...)
+			versus.Run(b, fmt.Sprintf("`upsert` by request, %s, `%s`", countCallers(callers), durability), l.upserts(b, conns, callers), peers...)
 		})
 	}
 	b.Run("batch", func(b *testing.B) {
 		const callers, puts = 64, 256
-		ours := &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Each: batch, Do: func(caller, n int) error {
-			var body batchBody
-			for i := range batch {
-				body.document(versus.Spread(n*batch+i, documents))
-			}
-			return askBatch(conns[caller%connections], "orders", body.end(), batch)
-		}}
-		versus.Run(b, fmt.Sprintf("`batch` of 100 upserts, documents, %d callers, `%s`", callers, durability), ours.Round(b),
-			versus.Peer{Name: name + fmt.Sprintf(", %d callers", puts), Goal: goals.batch, Round: put(puts)})
+		versus.Run(b, fmt.Sprintf("`batch` of 100 upserts, documents, %d callers, `%s`", callers, durability), l.batches(b, conns, callers),
+			versus.Peer{Name: name + fmt.Sprintf(", %d callers", puts), Goal: goals.batch, Round: peer.puts(b, puts)})
 	})
+}
+
+// upserts has callers store documents in orders by request.
+func (l *lapse) upserts(b *testing.B, conns []*nats.Conn, callers int) versus.Side {
+	return (&versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
+		n = versus.Spread(n, upserted)
+		_, err := request(conns[caller%connections], subject("upsert", "orders", n), versus.Document(n), written)
+		return err
+	}}).Round(b)
+}
+
+// batches is upserts in batches.
+func (l *lapse) batches(b *testing.B, conns []*nats.Conn, callers int) versus.Side {
+	return (&versus.Callers{N: callers, For: roundTime, Process: l.PID(), Each: upsertBatch, Do: func(caller, n int) error {
+		var body batchBody
+		for i := range upsertBatch {
+			body.document(versus.Spread(n*upsertBatch+i, upserted))
+		}
+		return askBatch(conns[caller%connections], "orders", body.end(), upsertBatch)
+	}}).Round(b)
+}
+
+// puts has callers put the same documents.
+func (k *kv) puts(b *testing.B, callers int) versus.Side {
+	of := 0
+	if k.Process != nil {
+		of = k.PID
+	}
+	return (&versus.Callers{N: callers, For: roundTime, Process: of, Do: func(caller, n int) error {
+		return k.put(caller, versus.Spread(n, upserted))
+	}}).Round(b)
 }
 
 // askBatch sends a batch of n operations, all of which have to succeed.
