@@ -65,7 +65,7 @@ func (s *service) makeCertain(ctx context.Context, second int64) error {
 	}
 	second = max(second, s.now())
 	// Once for all who ask: each asks after its second has come.
-	if _, err := s.certain.looks.do(struct{}{}, func() (struct{}, error) { return struct{}{}, s.toTheEnd(ctx) }); err != nil {
+	if _, err := s.certain.looks.do(ctx, struct{}{}, func() (struct{}, error) { return struct{}{}, s.toTheEnd(ctx) }); err != nil {
 		return err
 	}
 	for before := s.certain.second.Load(); before < second && !s.certain.second.CompareAndSwap(before, second); {

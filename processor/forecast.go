@@ -27,12 +27,11 @@ func (r *request) forecast() {
 		r.refuse(schema.AsError(err))
 		return
 	}
-	ask, fault := schema.ParseForecast(r.data)
-	if fault != nil {
-		r.refuse(fault)
-		return
-	}
-	r.queueQuery(name, "forecast", func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error) {
+	r.queueQuery(name, func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error) {
+		ask, fault := schema.ParseForecast(w.data)
+		if fault != nil {
+			return query.Reply{}, fault
+		}
 		f := forecaster{limits: w.options.Query, pace: w.pacer(queryPause * time.Duration(w.options.QueryWorkers))}
 		return f.answer(ctx, w.store, name, ask, second)
 	})

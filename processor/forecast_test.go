@@ -309,7 +309,7 @@ func TestForecastLimits(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		end := make(chan struct{})
-		w.processor.service.queries <- func() { <-end }
+		w.processor.service.queries.occupy(2, end)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,7 +15,6 @@ import (
 const (
 	defaultHistory = 100
 	maxHistory     = 1000
-	historyTimeout = 5 * time.Second
 )
 
 func (r *request) history() {
@@ -30,13 +28,10 @@ func (r *request) history() {
 		r.refuse(fault)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, historyTimeout)
+	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
 	events, err := r.service.History(ctx, name, id, limit)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		r.refuse(schema.ErrTimeout.With("the history was not read within %s: ask for less with limit", historyTimeout))
-		return
 	case errors.Is(err, schema.ErrTooLarge):
 		r.refuse(schema.AsError(err))
 		return

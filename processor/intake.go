@@ -70,6 +70,12 @@ func (s *service) handle(m micro.Request) {
 	if r.op == "document.get" && r.header == nil && r.getRecent() {
 		return
 	}
+	if limit := s.timeLimit(r.op); limit > 0 {
+		if r.to == "" && r.op != "batch" {
+			return // nobody waits for the answer
+		}
+		r.until = r.came.Add(limit)
+	}
 	if takesBody(r.op) {
 		r.data = data
 		r.size += int64(len(data))
@@ -80,12 +86,12 @@ func (s *service) handle(m micro.Request) {
 		r.refuse(tooManyBytes)
 		return
 	}
-	arrivals := s.arrivals
-	if schema.ParseOp(r.op) != schema.NoOp {
-		arrivals = s.changes
+	if schema.ParseOp(r.op) == schema.NoOp {
+		r.begin() // which is to queue it
+		return
 	}
 	select {
-	case arrivals <- r:
+	case s.changes <- r:
 	default:
 		r.refuse(tooManyRequests)
 	}
@@ -118,28 +124,16 @@ func (r *request) keepHeaders(all micro.Headers) (size int64) {
 	return size
 }
 
-// receive lets those that arrived go on, in the order in which they came, until
-// the service ends.
-func (s *service) receive(arrivals <-chan *request) {
+// receive lets mutations go on, in the order in which they came, until the
+// service ends.
+func (s *service) receive() {
 	for {
 		select {
-		case r := <-arrivals:
+		case r := <-s.changes:
 			r.begin()
 		case <-s.ctx.Done():
 			return
 		}
-	}
-}
-
-// queue has a worker do something about the request.
-func (r *request) queue(lane chan<- func(), do func()) {
-	select {
-	case lane <- func() {
-		defer r.recover()
-		do()
-	}:
-	default:
-		r.refuse(tooManyRequests)
 	}
 }
 

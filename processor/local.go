@@ -233,7 +233,7 @@ func (l *Local) batch(tail string, header nats.Header, body []byte) (Outcome, er
 		}
 		return o, err
 	}
-	results, _, err := readBatch(l.reader.store, b, func() int64 { return l.now / 1000 }, localRoom, reallyGone)
+	results, _, err := readBatch(context.Background(), l.reader.store, b, func() int64 { return l.now / 1000 }, localRoom, reallyGone)
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
 }
 

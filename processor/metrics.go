@@ -207,12 +207,11 @@ func (s sending) requests(from *service) {
 		name          string
 		length, place int
 	}{
-		{"arrivals", len(from.arrivals), cap(from.arrivals)},
 		{"changes", len(from.changes), cap(from.changes)},
-		{"gets", len(from.gets), cap(from.gets)},
-		{"looks", len(from.looks), cap(from.looks)},
-		{"bodies", len(from.bodies), cap(from.bodies)},
-		{"queries", len(from.queries), cap(from.queries)},
+		{"gets", from.gets.len(), from.gets.jobs.places},
+		{"looks", from.looks.len(), from.looks.jobs.places},
+		{"bodies", from.bodies.len(), from.bodies.jobs.places},
+		{"queries", from.queries.len(), from.queries.jobs.places},
 		{"wishes", len(from.writer.wishes), cap(from.writer.wishes)},
 		{"mutations", len(from.writer.mutations), cap(from.writer.mutations)},
 		{"waiting", int(from.waiting.Load()), maxWaiting},
@@ -296,7 +295,7 @@ func (m *Monitor) collectDocuments(s sending, p *Processor) {
 	if n := &m.counted; !n.ok || time.Since(n.at) >= countShare*n.took {
 		fresh := tallies{at: time.Now(), ok: true}
 		for _, c := range collections {
-			n, err := p.service.count(c)
+			n, err := p.service.count(context.Background(), c)
 			if err != nil {
 				fresh.ok = false
 				break

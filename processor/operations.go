@@ -85,6 +85,6 @@ type processStats struct {
 
 // waits is how many requests wait for a place to be judged or answered.
 func (s *service) waits() int {
-	return len(s.arrivals) + len(s.changes) + len(s.gets) + len(s.looks) + len(s.bodies) + len(s.queries) +
+	return len(s.changes) + s.gets.len() + s.looks.len() + s.bodies.len() + s.queries.len() +
 		len(s.writer.wishes) + int(s.waiting.Load())
 }

@@ -166,6 +166,16 @@ func TestFloodOfBytes(t *testing.T) {
 	})
 }
 
+// occupy keeps workers of a lane busy, as clients of their own would, until let.
+func (l *lane) occupy(workers int, let <-chan struct{}) {
+	for n := range workers {
+		working := make(chan struct{})
+		job := job{&request{}, func() { close(working); <-let }}
+		l.jobs.put(fmt.Sprint("client ", n), job)
+		<-working
+	}
+}
+
 // TestFloodOfReads: what goes through much keeps no get waiting, and a flood of
 // either is told so at once.
 func TestFloodOfReads(t *testing.T) {
@@ -174,17 +184,14 @@ func TestFloodOfReads(t *testing.T) {
 		w.want(201, "collection.create.c", "")
 		w.want(201, "document.create.c.a", "{}")
 		s := w.processor.service
-		for lane, tails := range map[chan func()][]string{
+		for lane, tails := range map[*lane][]string{
 			s.looks:   {"status", "collection.get.c", "collection.list", "history.c.a", "batch.c"},
 			s.gets:    {"document.get.c.unknown"},
 			s.queries: {"query.c"},
 		} {
 			began := time.Now()
 			let := make(chan struct{})
-			for range 2 {
-				lane <- func() { <-let }
-			}
-			synctest.Wait() // all workers are busy
+			lane.occupy(3, let)
 			c := w.newCrowd()
 			for n := range 10 * places {
 				body := ""
@@ -379,7 +386,7 @@ func TestShared(t *testing.T) {
 		}
 		ask := func(key string, want int) {
 			asked.Go(func() {
-				if n, err := s.do(key, work); n != want || err != nil {
+				if n, err := s.do(t.Context(), key, work); n != want || err != nil {
 					t.Errorf("%s: %d, %v, want %d", key, n, err, want)
 				}
 			})
@@ -397,9 +404,9 @@ func TestShared(t *testing.T) {
 		}
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = s.do("c", func() (int, error) { panic("on purpose") })
+			_, _ = s.do(t.Context(), "c", func() (int, error) { panic("on purpose") })
 		}()
-		if n, err := s.do("c", func() (int, error) { return 4, nil }); n != 4 || err != nil {
+		if n, err := s.do(t.Context(), "c", func() (int, error) { return 4, nil }); n != 4 || err != nil {
 			t.Errorf("after a panic: %d, %v", n, err)
 		}
 	})

@@ -3,8 +3,6 @@ package processor
 import (
 	"context"
 	"errors"
-	"sync/atomic"
-	"time"
 
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
@@ -25,7 +23,7 @@ func (r *request) query() {
 		r.refuse(fault)
 		return
 	}
-	r.queueQuery(name, "query", func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error) {
+	r.queueQuery(name, func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error) {
 		return w.engine.Answer(ctx, w.store, query.Ask{
 			Collection: name,
 			Body:       w.data,
@@ -37,21 +35,9 @@ func (r *request) query() {
 }
 
 // queueQuery has a worker for queries ask, which is about the named collection.
-// what is what clients know it by.
-func (r *request) queueQuery(name schema.CollectionName, what string, ask askFunc) {
-	if len(r.queries) == cap(r.queries) {
-		r.refuse(tooManyQueries)
-		return
-	}
-	w := &waitingQuery{request: r, name: name, what: what, ask: ask, deadline: time.Now().Add(r.options.Query.Time)}
-	// What waits too long is told so then, not when its turn comes.
-	w.late = time.AfterFunc(r.options.Query.Time, w.giveUp)
-	select {
-	case r.queries <- w.answer:
-	default:
-		w.late.Stop()
-		r.refuse(tooManyQueries)
-	}
+func (r *request) queueQuery(name schema.CollectionName, ask askFunc) {
+	w := &waitingQuery{request: r, name: name, ask: ask}
+	r.queries.put(r, w.answer)
 }
 
 func checkQuery(body []byte) *schema.Error {
@@ -61,15 +47,11 @@ func checkQuery(body []byte) *schema.Error {
 	return nil
 }
 
-// waitingQuery is a query that waits for a worker, until its deadline.
+// waitingQuery is a query that waits for a worker.
 type waitingQuery struct {
 	*request
-	name     schema.CollectionName
-	what     string
-	ask      askFunc
-	deadline time.Time
-	begun    atomic.Bool // or given up
-	late     *time.Timer
+	name schema.CollectionName
+	ask  askFunc
 }
 
 // askFunc answers a query; its error is a *schema.Error where that is to blame.
@@ -79,18 +61,7 @@ type askFunc func(ctx context.Context, w *waitingQuery, second secondFunc) (quer
 // time, in ms.
 type secondFunc = func(logTime int64) int64
 
-func (w *waitingQuery) giveUp() {
-	if w.begun.CompareAndSwap(false, true) {
-		w.refuse(schema.ErrTimeout.With("%s passed before there was time for the %s: too many others take long, try again later", w.options.Query.Time, w.what))
-	}
-}
-
 func (w *waitingQuery) answer() {
-	if !w.begun.CompareAndSwap(false, true) {
-		return
-	}
-	w.late.Stop()
-	defer w.recover()
 	second, sole, before := w.clock.second, w.sole(), w.known()
 	var now int64
 	if !sole {
@@ -103,7 +74,7 @@ func (w *waitingQuery) answer() {
 		}
 		second = func(logTime int64) int64 { return max(now, logTime/1000) }
 	}
-	ctx, cancel := context.WithDeadline(w.ctx, w.deadline)
+	ctx, cancel := context.WithDeadline(w.ctx, w.until)
 	defer cancel()
 	reply, err := w.ask(ctx, w, second)
 	w.claim(reply.Seq)

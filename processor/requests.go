@@ -45,8 +45,13 @@ func unknownOperation(op string) *schema.Error {
 // not go back, moved on by the clock.
 func (s *service) now() int64 { return s.clock.second(s.store.Cursor().Time) }
 
-// fail answers with a fault of ours.
+// fail answers with a fault of ours, or because the time for the request has
+// passed.
 func (r *request) fail(err error) {
+	if errors.Is(err, context.DeadlineExceeded) && r.late(time.Now()) {
+		r.refuse(r.tooLate())
+		return
+	}
 	r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
 	r.refuse(schema.AsError(err))
 }
@@ -273,7 +278,9 @@ func (r *request) getCollection() {
 	if !ok {
 		return
 	}
-	n, err := r.count(c)
+	ctx, cancel := r.context(requestTimeout)
+	defer cancel()
+	n, err := r.count(ctx, c)
 	if err == nil {
 		err = n.missed
 	}
@@ -334,7 +341,9 @@ func (r *request) batch() {
 		r.submit(&wish{batch: b, room: r.room})
 		return
 	}
-	results, seq, err := readBatch(r.store, b, r.now, r.room, r.gone)
+	ctx, cancel := r.context(requestTimeout)
+	defer cancel()
+	results, seq, err := readBatch(ctx, r.store, b, r.now, r.room, r.gone)
 	if err != nil {
 		r.failRead(err)
 		return
@@ -356,7 +365,7 @@ func parseBatch(tail string, header nats.Header, data []byte) (*schema.Batch, *s
 
 // readBatch answers a batch that changes nothing, from one state, of which it
 // returns the sequence; now tells the second. bytes is what the reply may have.
-func readBatch(store *projections.Store, b *schema.Batch, now func() int64, bytes int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
+func readBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
 	v, ok, err := store.View(b.Collection)
 	if err != nil {
 		return nil, 0, err
@@ -370,6 +379,9 @@ func readBatch(store *projections.Store, b *schema.Batch, now func() int64, byte
 	read := 0
 	room := newRoom(bytes, len(results))
 	for i := range b.Operations {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
 		op := &b.Operations[i]
 		var result schema.OperationResult
 		switch {
@@ -406,7 +418,7 @@ func (r *request) status() {
 	if !r.noTail() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
+	ctx, cancel := r.context(statusTimeout)
 	defer cancel()
 	status, err := r.service.Status(ctx)
 	if err != nil {
@@ -432,7 +444,10 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	}
 	oldest := int64(0)
 	err := addCounts(&status, s.store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
-		n, err := s.count(c)
+		if err := ctx.Err(); err != nil {
+			return projections.Counts{}, err
+		}
+		n, err := s.count(ctx, c)
 		if n.Oldest != 0 && (oldest == 0 || n.Oldest < oldest) {
 			oldest = n.Oldest
 		}

@@ -49,19 +49,20 @@ type service struct {
 	writes        atomic.Bool           // as the writer
 	trouble       atomic.Pointer[error] // what keeps it from finding out who should write
 
-	arrivals chan *request
-	changes  chan *request // arrivals that are mutations, which reads do not wait for
+	changes  chan *request // mutations that arrived
 	reading  reading
 	held     atomic.Int64 // bytes of requests that have no reply yet
 	noInbox  seldom
 	unsent   seldom
 	refusals seldom
 
-	// What takes long keeps only its like waiting.
-	gets    chan func() // of one document
-	looks   chan func() // small batches, and what goes through much or asks the log
-	bodies  chan func() // large bodies, to be parsed
-	queries chan func()
+	// Each class of work has its own queue, so slow requests cannot delay fast
+	// ones, and in it each client a share, so one client cannot delay the others.
+	clients *clients
+	gets    *lane // of one document
+	looks   *lane // small batches, and what goes through much or asks the log
+	bodies  *lane // large bodies, to be parsed
+	queries *lane
 
 	engine  *query.Engine
 	counts  shared[uint64, tally]
@@ -79,15 +80,14 @@ func (s *service) serve(nc *nats.Conn, role Role) error {
 	s.nc = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.room = int(nc.MaxPayload()) - headerRoom
-	s.arrivals, s.changes = make(chan *request, s.options.Queue), make(chan *request, s.options.Queue)
+	s.changes = make(chan *request, s.options.Queue)
 	s.replies.New = func() any { return newReusedMessage() }
-	s.gets = s.lane(s.options.Queue, s.options.Workers)
-	s.looks = s.lane(s.options.Queue, s.options.Workers)
-	s.bodies = s.lane(s.options.Queue, max(2, runtime.GOMAXPROCS(0)/2))
-	s.queries = s.lane(s.options.QueryQueue, s.options.QueryWorkers)
-	for _, arrivals := range []chan *request{s.arrivals, s.changes} {
-		s.workers.Go(func() { s.receive(arrivals) })
-	}
+	s.clients = newClients()
+	s.gets = s.lane(s.options.Queue, s.options.Workers, tooManyRequests)
+	s.looks = s.lane(s.options.Queue, s.options.Workers, tooManyRequests)
+	s.bodies = s.lane(s.options.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
+	s.queries = s.lane(s.options.QueryQueue, s.options.QueryWorkers, tooManyQueries)
+	s.workers.Go(s.receive)
 	s.reading.throttle(nc)
 	if err := s.become(role); err != nil {
 		s.cancel()
@@ -95,15 +95,6 @@ func (s *service) serve(nc *nats.Conn, role Role) error {
 		return err
 	}
 	return nil
-}
-
-// lane starts workers for what is queued, and returns where to.
-func (s *service) lane(places, workers int) chan func() {
-	queued := make(chan func(), places)
-	for range workers {
-		s.workers.Go(func() { s.work(queued) })
-	}
-	return queued
 }
 
 // stop ends taking requests. Those taken are answered as long as the writer
@@ -114,39 +105,26 @@ func (s *service) stop() error {
 	s.ended = true
 	err := s.micro.Stop()
 	waitUntil(stopTimeout, func() bool { return s.nc.NumSubscriptions() == 0 || s.nc.IsClosed() })
-	waitUntil(stopTimeout, func() bool { return len(s.arrivals) == 0 && len(s.changes) == 0 && len(s.bodies) == 0 })
+	waitUntil(stopTimeout, func() bool { return len(s.changes) == 0 && s.bodies.len() == 0 })
 	return err
 }
 
 // finish answers what is left and waits for the workers.
 func (s *service) finish() {
-	waitUntil(stopTimeout, func() bool { return len(s.gets) == 0 && len(s.looks) == 0 })
+	waitUntil(stopTimeout, func() bool { return s.gets.len() == 0 && s.looks.len() == 0 })
 	s.cancel() // and with it queries, which may take long
 	s.workers.Wait()
-	for _, arrivals := range []chan *request{s.arrivals, s.changes} {
-		for len(arrivals) > 0 {
-			(<-arrivals).begin()
-		}
+	for len(s.changes) > 0 {
+		(<-s.changes).begin()
 	}
-	for _, left := range []chan func(){s.bodies, s.looks, s.gets, s.queries} { // one that waited for a Lapse-Min-Seq may have come late
-		for len(left) > 0 {
-			(<-left)()
+	all := func(job) bool { return true }
+	for _, lane := range []*lane{s.bodies, s.looks, s.gets, s.queries} { // one that waited for a Lapse-Min-Seq may have come late
+		for _, left := range lane.jobs.drop(all) {
+			left.answer()
 		}
 	}
 	s.workers.Wait()
 	_ = s.nc.FlushTimeout(stopTimeout)
-}
-
-// work answers what is queued until the service ends.
-func (s *service) work(queued <-chan func()) {
-	for {
-		select {
-		case answer := <-queued:
-			answer()
-		case <-s.ctx.Done():
-			return
-		}
-	}
 }
 
 // request is a request under way.
@@ -164,6 +142,7 @@ type request struct {
 	again  bool   // it is a query that missed a renewal before
 	sure   int64  // second for which it waited to know who has gone, if it is a query
 	came   time.Time
+	until  time.Time // when it has to be answered, zero for any time
 }
 
 // begin goes on with a request that arrived.
@@ -208,9 +187,12 @@ func (r *request) waitFor(reached func(context.Context) error, late *schema.Erro
 	r.workers.Go(func() {
 		defer r.waiting.Add(-1)
 		defer r.recover()
-		ctx, cancel := context.WithTimeout(r.ctx, minSeqTimeout)
+		ctx, cancel := r.context(minSeqTimeout)
 		defer cancel()
 		if err := reached(ctx); err != nil {
+			if r.late(time.Now()) {
+				late = r.tooLate()
+			}
 			r.refuse(late)
 			return
 		}
@@ -238,7 +220,7 @@ func (r *request) dispatch() {
 		if len(r.data) < largeBody {
 			r.mutate()
 		} else {
-			r.queue(r.bodies, r.mutate)
+			r.bodies.put(r, r.mutate)
 		}
 		return
 	}
@@ -279,7 +261,7 @@ func (r *request) later(answer func()) {
 	case len(r.data) >= largeBody:
 		lane = r.bodies
 	}
-	r.queue(lane, func() {
+	lane.put(r, func() {
 		r.seq = r.store.Cursor().Seq // before it reads, so that it claims no more than it saw
 		answer()
 	})

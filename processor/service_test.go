@@ -49,18 +49,16 @@ func TestOverloaded(t *testing.T) {
 	let := make(chan struct{})
 	release = sync.OnceFunc(func() { close(let) })
 	defer release()
-	for _, lane := range []chan func(){w.processor.service.gets, w.processor.service.looks} {
-		working := make(chan struct{})
-		lane <- func() { close(working); <-let }
-		<-working
-		lane <- func() {}
+	for _, lane := range []*lane{w.processor.service.gets, w.processor.service.looks} {
+		lane.occupy(2, let)
+		lane.put(&request{service: w.processor.service}, func() {})
 	}
 	w.want(404, "document.get.c.a", "") // that it ended is in memory and needs no worker
 	overloaded("the readers' queue is full", "document.get.c.unknown", "collection.get.c", "collection.list", "history.c.a", "status", "batch.c")
 	w.want(201, "document.upsert.c.a", "{}")
 	release()
 	w.eventually("the queues are empty", func() bool {
-		return len(w.processor.service.gets) == 0 && len(w.processor.service.looks) == 0
+		return w.processor.service.gets.len() == 0 && w.processor.service.looks.len() == 0
 	})
 	w.want(200, "document.get.c.a", "")
 
@@ -84,7 +82,7 @@ func TestPanic(t *testing.T) {
 	service, machine := w.processor.service, w.processor.writer.machine
 	reader := func(do func()) {
 		done := make(chan struct{})
-		service.looks <- func() { do(); close(done) }
+		service.looks.put(&request{service: service}, func() { do(); close(done) })
 		<-done
 	}
 	log := service.log

@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"context"
+	"errors"
 	"sync"
 
 	"github.com/lapsedb/lapse/projections"
@@ -16,8 +18,8 @@ type tally struct {
 // count counts the documents of a collection. That goes through all that are
 // overdue, of which there may be a million for some seconds, so it is done once
 // for all who ask meanwhile.
-func (s *service) count(c *schema.Collection) (tally, error) {
-	return s.counts.do(c.Incarnation, func() (tally, error) {
+func (s *service) count(ctx context.Context, c *schema.Collection) (tally, error) {
+	return s.counts.do(ctx, c.Incarnation, func() (tally, error) {
 		before, now := s.known(), s.now()
 		missed := s.missed(c, s.store.Cursor().Seq, now)
 		// By the collection as it is now: the result is told to those, too, who
@@ -54,7 +56,9 @@ type result[V any] struct {
 	err   error
 }
 
-func (s *shared[K, V]) do(key K, work func() (V, error)) (V, error) {
+// do returns the result of work, or ctx's error to those who wait for somebody
+// else's work.
+func (s *shared[K, V]) do(ctx context.Context, key K, work func() (V, error)) (V, error) {
 	s.mu.Lock()
 	q := s.queues[key]
 	if q == nil {
@@ -79,8 +83,16 @@ func (s *shared[K, V]) do(key K, work func() (V, error)) (V, error) {
 		}
 	}()
 	if !first {
-		<-r.done
-		return r.value, r.err
+		select {
+		case <-r.done:
+			if errors.Is(r.err, context.DeadlineExceeded) && ctx.Err() == nil {
+				return s.do(ctx, key, work) // whoever did it had less time
+			}
+			return r.value, r.err
+		case <-ctx.Done():
+			var none V
+			return none, ctx.Err()
+		}
 	}
 	q.working <- struct{}{}
 	defer func() { <-q.working }()

@@ -15,7 +15,7 @@ func (r *request) snapshotList() {
 	if !r.noTail() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
+	ctx, cancel := r.context(statusTimeout)
 	defer cancel()
 	list, err := r.keeper.snapshots.List(ctx)
 	if err != nil {
