@@ -36,8 +36,9 @@ func IfMatch(etag string) RequestOption {
 }
 
 // MsgID makes a change that is sent again within two minutes count once: after
-// ErrTimeout, send it again with the same id. It is for single changes, not
-// for batches.
+// ErrTimeout, send it again with the same id. An id that succeeded for another
+// operation, collection or document fails with ErrBadRequest. It is for single
+// changes, not for batches.
 func MsgID(id string) RequestOption {
 	return func(h headers) { h.Set(schema.HeaderRequestID, id) }
 }

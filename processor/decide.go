@@ -132,15 +132,18 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 		return refused(schema.ErrBadRequest.With("%s has %d bytes: at most %d are allowed", schema.HeaderRequestID, len(mu.MsgID), maxMsgID))
 	}
 	if mu.MsgID != "" {
-		seq, ok, err := m.repeated(mu.MsgID)
+		r, ok, err := m.repeated(mu.MsgID)
 		if err != nil {
 			return Outcome{}, err
+		}
+		if ok && r.Mutation != "" && r.Mutation != mu.Tail() {
+			return refused(usedBefore(mu, r.Mutation))
 		}
 		if ok {
 			if mu.Cause != 0 {
 				m.emit(&schema.Event{Type: schema.MutationRepeated, Collection: schema.InternalCollection, Cause: mu.Cause})
 			}
-			return Outcome{Repeat: seq}, nil
+			return Outcome{Repeat: r.Seq}, nil
 		}
 	}
 	if mu.Op.OnDocument() {
@@ -150,11 +153,18 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 }
 
 // repeated finds the event of an earlier mutation with the same Nats-Msg-Id.
-func (m *Machine) repeated(id string) (seq uint64, ok bool, err error) {
-	if before, ok := m.overlay.messages[id]; ok {
-		return before.seq, m.time-before.at < projections.RepeatWindow, nil
+func (m *Machine) repeated(id string) (r projections.Repeat, ok bool, err error) {
+	if e, ok := m.overlay.messages[id]; ok {
+		r = projections.Repeat{Seq: e.Seq, Mutation: string(e.AppendMutation(nil))}
+		return r, m.time-e.Time < projections.RepeatWindow, nil
 	}
 	return m.store.Repeated(id, m.time)
+}
+
+// usedBefore returns the error of a mutation whose Nats-Msg-Id succeeded for
+// another one: told the outcome of that, its client would take it for done.
+func usedBefore(mu *schema.Mutation, other string) *schema.Error {
+	return schema.ErrBadRequest.With("%s %.80q was used for %s, and this is %s: use an id of its own for each mutation", schema.HeaderRequestID, mu.MsgID, other, mu.Tail())
 }
 
 func noDocument(c *schema.Collection, id schema.DocumentID) *schema.Error {
@@ -196,7 +206,7 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 		c = m.emitCollection(mu, schema.CollectionReplaced, c.Incarnation)
 		return Outcome{Code: 200, Body: c.AppendReply(nil)}, nil
 	}
-	e := &schema.Event{Type: schema.CollectionDeleted, Collection: c.Name, Cause: mu.Cause, MsgID: mu.MsgID, Body: c.AppendJSON(nil)}
+	e := &schema.Event{Type: schema.CollectionDeleted, Collection: c.Name, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: c.AppendJSON(nil)}
 	if !m.fits(len(e.Body)) {
 		e.Body = nil
 	}
@@ -208,7 +218,7 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 // emitCollection emits an event that gives a collection its properties;
 // incarnation is 0 for a new one.
 func (m *Machine) emitCollection(mu *schema.Mutation, t schema.EventType, incarnation uint64) *schema.Collection {
-	m.emit(&schema.Event{Type: t, Collection: mu.Collection, Cause: mu.Cause, MsgID: mu.MsgID,
+	m.emit(&schema.Event{Type: t, Collection: mu.Collection, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op,
 		Body: mu.Properties.AppendJSON(nil)})
 	if incarnation == 0 {
 		incarnation = m.seq
@@ -283,14 +293,14 @@ func (m *Machine) prior(c *schema.Collection, mu *schema.Mutation) (projections.
 
 func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Record) {
 	e := &schema.Event{Type: schema.DocumentDeleted, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, Body: m.image(c, prior.Body)}
+		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: m.image(c, prior.Body)}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta})
 	m.overlay.setDocument(documentKey{c.Incarnation, mu.ID}, overlaid{seq: m.seq})
 }
 
 func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record) Outcome {
 	e := &schema.Event{Type: schema.DocumentCreated, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, Body: d.Body}
+		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: d.Body}
 	o := Outcome{Code: 201}
 	if prior.Version != 0 {
 		e.Type = schema.DocumentReplaced

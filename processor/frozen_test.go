@@ -83,7 +83,9 @@ func makeFrozenLog() (*frozen, error) {
 				cause++
 				mu.Recorded, mu.Cause = true, cause
 			}
-			_, err = simulation.Mutate(at, mu)
+			if err = frozenRepeat(simulation, at, mu); err == nil {
+				_, err = simulation.Mutate(at, mu)
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -94,6 +96,22 @@ func makeFrozenLog() (*frozen, error) {
 	}
 	f.hash, f.time = fmt.Sprintf("%x", hash.Sum(nil)), simulation.Time()
 	return f, nil
+}
+
+// frozenRepeat makes a mutation whose Nats-Msg-Id is remembered the one that it
+// was used for: the log was frozen when any other counted as its repeat, too.
+func frozenRepeat(s *Simulation, at int64, mu *schema.Mutation) error {
+	if mu.Fault != nil || mu.MsgID == "" {
+		return nil
+	}
+	if err := s.Advance(at); err != nil {
+		return err
+	}
+	if r, ok, _ := s.machine.repeated(mu.MsgID); ok {
+		first := schema.NewMutation(r.Mutation, nil)
+		mu.Op, mu.Collection, mu.ID = first.Op, first.Collection, first.ID
+	}
+	return nil
 }
 
 // frozenBatch is Mutate for a batch.
@@ -338,10 +356,10 @@ func (f *frozen) dump(t testing.TB, w io.Writer, s *projections.Store) {
 		}
 	}
 	for i := range 30 {
-		seq, ok, err := s.Repeated(fmt.Sprint("m", i), f.time)
+		r, ok, err := s.Repeated(fmt.Sprint("m", i), f.time)
 		check(err)
 		if ok {
-			fmt.Fprintf(w, "m%d %d\n", i, seq)
+			fmt.Fprintf(w, "m%d %+v\n", i, r)
 		}
 	}
 }

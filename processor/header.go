@@ -37,14 +37,62 @@ func (m *reusedMessage) set(name, value string) {
 
 var lineEnds = strings.NewReplacer("\r", " ", "\n", " ")
 
-// setHeaders gives a mutation what its message's headers say, each value as it
-// would come back from the log: Go writes no headers with blanks around the
+// ownHeaders returns those of a message's headers that mean something to lapse,
+// one value each and named as we write them, nil if there are none. Clients
+// write the names in any case: an If-Match that nobody sees would be a
+// precondition dropped.
+func ownHeaders[H ~map[string][]string](all H) (own nats.Header, fault *schema.Error) {
+	for name, values := range all {
+		name = ownHeader(name)
+		if name == "" {
+			continue
+		}
+		if own == nil {
+			own = make(nats.Header, 3)
+		}
+		for _, value := range values {
+			if before, ok := own[name]; !ok {
+				own[name] = []string{value}
+			} else if before[0] != value {
+				fault = schema.ErrBadRequest.With("the header %s comes twice with different values: send it once", name)
+			}
+		}
+	}
+	return own, fault
+}
+
+// ownHeader returns how we write a header's name, "" if it is not for us.
+func ownHeader(name string) string {
+	name = strings.Trim(name, " \t")
+	for _, own := range [...]string{schema.HeaderMinSeq, schema.HeaderIfMatch, schema.HeaderRequestID} {
+		if len(name) == len(own) && strings.EqualFold(name, own) {
+			return own
+		}
+	}
+	return ""
+}
+
+// setHeaders gives a mutation what its message's own headers say, each value as
+// it would come back from the log: Go writes no headers with blanks around the
 // value or line ends in it, other clients do.
-func setHeaders(mutation *schema.Mutation, header nats.Header) {
-	value := func(name string) string { return strings.Trim(lineEnds.Replace(header.Get(name)), " \t") }
+func setHeaders(mutation *schema.Mutation, own nats.Header) {
+	value := func(name string) string { return strings.Trim(lineEnds.Replace(own.Get(name)), " \t") }
 	mutation.MsgID = value(schema.HeaderRequestID)
 	mutation.IfMatch = value(schema.HeaderIfMatch)
-	if len(header[schema.HeaderIfMatch]) > 0 && mutation.IfMatch == "" {
+	if len(own[schema.HeaderIfMatch]) > 0 && mutation.IfMatch == "" {
 		mutation.IfMatch = `""` // an empty one asks for something, which no version is
 	}
+}
+
+// publishedMutation reads a mutation as one of those from JetStream, in which
+// nobody waits for the outcome: tail is the end of its subject.
+func publishedMutation(seq uint64, tail string, header nats.Header, body []byte) *schema.Mutation {
+	mutation := schema.NewMutation(tail, body)
+	mutation.Cause, mutation.Recorded = seq, true
+	own, fault := ownHeaders(header)
+	setHeaders(mutation, own)
+	if mutation.Fault == nil {
+		mutation.Fault = fault
+	}
+	return mutation
 }

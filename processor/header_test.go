@@ -1,10 +1,15 @@
 package processor
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // TestBlanksInHeaders: a Nats-Msg-Id that no Go client would write is the same
@@ -42,5 +47,100 @@ func TestBlanksInHeaders(t *testing.T) {
 		w.removeProjection()
 		w.start()
 		upsert() // the repeat has the code of the first
+	}
+}
+
+// TestHeaderNames: our headers count in any case, by request and to the stream of
+// mutations. What comes twice has to say the same.
+func TestHeaderNames(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", `{"n":0}`)
+	ask := func(tail, body string, header nats.Header) wireReply {
+		t.Helper()
+		m, err := w.client.RequestMsg(&nats.Msg{Subject: "lapse.main.api." + tail, Header: header, Data: []byte(body)}, patience)
+		w.check(err)
+		r, err := readReply(m)
+		w.check(err)
+		return r
+	}
+	cases := []func(string) string{strings.ToLower, strings.ToUpper, func(s string) string { return s[:2] + strings.ToUpper(s[2:]) }}
+	for i, as := range cases {
+		match, id, seq := as("If-Match"), as("Nats-Msg-Id"), as("Lapse-Min-Seq")
+		version := parsed(w.want(200, "document.get.c.a", "").body)["_etag"].(string)
+		for _, c := range []struct {
+			tail, body string
+			header     nats.Header
+			code       int
+		}{
+			{"document.replace.c.a", "{}", nats.Header{match: {"1"}}, 412},
+			{"document.upsert.c.a", "{}", nats.Header{match: {"1"}}, 412},
+			{"document.upsert.c.none", "{}", nats.Header{match: {"1"}}, 404},
+			{"document.patch.c.a", "{}", nats.Header{match: {""}}, 412},
+			{"document.delete.c.a", "", nats.Header{match: {"1"}, "X-Other": {"1"}}, 412},
+			{"collection.replace.c", "", nats.Header{match: {"9"}}, 412},
+			{"collection.delete.c", "", nats.Header{match: {"9"}}, 412},
+			{"document.upsert.c.a", "{}", nats.Header{match: {version, "1"}}, 400},
+			{"document.upsert.c.a", "{}", nats.Header{match: {version}, "iF-mATCH": {"1"}}, 400},
+			{"document.upsert.c.a", "{}", nats.Header{id: {"x"}, "nAts-Msg-Id": {"y"}}, 400},
+			{"document.get.c.a", "", nats.Header{seq: {"0"}, "Lapse-MIN-Seq": {"1"}}, 400},
+			{"document.get.c.a", "", nats.Header{seq: {"x"}}, 400},
+			{"query.c", "", nats.Header{seq: {""}}, 400},
+			{"batch.c", `{"operations":[]}`, nats.Header{match: {"1"}}, 400},
+			{"batch.c", `{"operations":[]}`, nats.Header{id: {"1"}}, 400},
+			{"document.upsert.c.a", `{}`, nats.Header{match: {version, version}, "iF-mATCH": {version}, id: {fmt.Sprint("m", i)}}, 200},
+			{"document.upsert.c.a", `{}`, nats.Header{"Nats-Msg-Id": {fmt.Sprint("m", i)}}, 200}, // repeated
+			{"document.get.c.a", "", nats.Header{seq: {"1"}}, 200},
+		} {
+			before := w.end()
+			if r := ask(c.tail, c.body, c.header); r.code != c.code {
+				t.Errorf("%s with %q: %s, want %d", c.tail, c.header, r, c.code)
+			}
+			if after := w.end(); c.code >= 400 && after != before {
+				t.Errorf("%s with %q went through: %s", c.tail, c.header, w.summary(before))
+			}
+		}
+		w.want(204, "document.delete.c.a", "")
+		w.want(201, "document.create.c.a", `{"n":0}`)
+
+		before := w.end()
+		w.publish("document.upsert.c.a", "{}", match, "1")
+		w.publish("document.delete.c.a", "", match, "1")
+		w.publish("document.upsert.c.a", "{}", match, "*", "iF-mATCH", "1")
+		w.judged(w.publish("document.create.c.a", "{}", id, fmt.Sprint("m", i)))
+		var codes []int
+		for _, e := range w.events() {
+			if e.Seq > before && e.Type == schema.MutationRejected {
+				var r struct{ Code int }
+				w.check(json.Unmarshal(e.Body, &r))
+				codes = append(codes, r.Code)
+			}
+		}
+		if fmt.Sprint(codes) != "[412 412 400 400]" || int(w.end()-before) != len(codes) {
+			t.Errorf("with %q mutations of the stream are refused with %v, and the log has %s", match, codes, w.summary(before))
+		}
+	}
+	w.want(200, "document.get.c.a", "")
+}
+
+// TestHeadersOfNoClient: a mutation whose headers NATS cannot read is refused, as
+// nobody knows what they ask for.
+func TestHeadersOfNoClient(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.client.ConnectedUrl(), "nats://"))
+	w.check(err)
+	defer conn.Close()
+	before := w.end()
+	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false,\"headers\":true}\r\n")
+	w.check(err)
+	blocks := []string{"NATS/1.0\r\nIf-Match: 7\r\n", "NATS/1.0\r\nIf-Match: 7\r\nno colon\r\n\r\n", "HTTP/1.1\r\nIf-Match: 7\r\n\r\n", "If-Match: 7\r\n\r\n", "NATS/1.0\r\nif-match : 7\r\n\r\n"}
+	for _, block := range blocks {
+		_, err := fmt.Fprintf(conn, "HPUB lapse.main.mutations.document.upsert.c.a %d %d\r\n%s{}\r\n", len(block), len(block)+2, block)
+		w.check(err)
+	}
+	w.judged(uint64(len(blocks)))
+	if got := w.summary(before); got != strings.TrimSpace(strings.Repeat("MutationRejected ", len(blocks))) {
+		t.Errorf("the log has %s", got)
 	}
 }

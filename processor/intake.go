@@ -66,7 +66,13 @@ func (s *service) handle(m micro.Request) {
 	if r.op != "query" && r.op != "forecast" {
 		r.others.Add(1)
 	}
-	r.size = r.keepHeaders(m.Headers())
+	headers := m.Headers()
+	var fault *schema.Error
+	if r.header, fault = ownHeaders(headers); fault != nil {
+		r.refuse(fault)
+		return
+	}
+	r.size = sizeOf(headers)
 	if r.op == "document.get" && r.header == nil && r.getRecent() {
 		return
 	}
@@ -106,19 +112,11 @@ func takesBody(op string) bool {
 	return true
 }
 
-// keepHeaders keeps what a request is asked by and returns the size of all its
-// headers.
-func (r *request) keepHeaders(all micro.Headers) (size int64) {
-	for name, values := range all {
+// sizeOf returns how many bytes the headers of a request have.
+func sizeOf(headers micro.Headers) (size int64) {
+	for name, values := range headers {
 		for _, value := range values {
 			size += int64(len(name) + len(value))
-		}
-		switch name {
-		case schema.HeaderMinSeq, schema.HeaderIfMatch, schema.HeaderRequestID:
-			if r.header == nil {
-				r.header = make(micro.Headers, 3)
-			}
-			r.header[name] = values
 		}
 	}
 	return size

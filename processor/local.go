@@ -141,10 +141,7 @@ func (l *Local) Adopt(now int64, events []*schema.Event) (misfits int, err error
 // returns the sequence that is the Cause of the event that results.
 func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64, err error) {
 	l.submitted++
-	mutation := schema.NewMutation(tail, bytes.Clone(body))
-	setHeaders(mutation, header)
-	mutation.Recorded, mutation.Cause = true, l.submitted
-	_, err = l.mutate(mutation)
+	_, err = l.mutate(publishedMutation(l.submitted, tail, header, bytes.Clone(body)))
 	return l.submitted, err
 }
 
@@ -194,6 +191,10 @@ func (l *Local) Request(tail string, header nats.Header, body []byte) (o Outcome
 
 // answer is Request; an error may be a *schema.Error.
 func (l *Local) answer(tail string, header nats.Header, body []byte) (Outcome, error) {
+	header, fault := ownHeaders(header)
+	if fault != nil {
+		return Outcome{}, fault
+	}
 	if values := header.Values(schema.HeaderMinSeq); len(values) > 0 {
 		seq, fault := parseMinSeq(values[0])
 		if fault != nil {

@@ -49,7 +49,7 @@ type projection interface {
 	Meta(*schema.Collection, schema.DocumentID) (projections.Meta, bool, error)
 	Document(*schema.Collection, schema.DocumentID) (projections.Record, bool, error)
 	Lookup(*schema.Collection) projections.Lookup
-	Repeated(msgID string, now int64) (seq uint64, ok bool, err error)
+	Repeated(msgID string, now int64) (r projections.Repeat, ok bool, err error)
 	Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (next int64, more bool, err error)
 	Fold([]projections.Fact) error
 }
@@ -114,7 +114,7 @@ func (m *Machine) emitFact(fact projections.Fact) {
 	m.pending = append(m.pending, fact)
 	m.bytes += len(fact.Body)
 	if fact.MsgID != "" && fact.Type != schema.MutationRejected {
-		m.overlay.setMessage(fact.MsgID, message{seq: m.seq, at: m.time})
+		m.overlay.setMessage(fact.Event)
 	}
 }
 

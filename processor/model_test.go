@@ -73,6 +73,7 @@ type history struct {
 	folded  *naive
 	log     []*schema.Event
 	causes  uint64
+	sent    intent // the last with a Nats-Msg-Id
 }
 
 func newHistory(t *rapid.T) *history {
@@ -267,7 +268,7 @@ func (h *history) follows(w *intent, v verdict, events []*schema.Event) []*schem
 	}
 	events = h.expect(events, v.event)
 	e := events[0]
-	if e.Cause != w.cause || v.repeat == 0 && (e.MsgID != w.msgID || string(e.Collection) != w.collection || string(e.ID) != w.id) {
+	if e.Cause != w.cause || v.repeat == 0 && (e.MsgID != w.msgID || w.msgID != "" && e.MsgOp.String() != w.op || string(e.Collection) != w.collection || string(e.ID) != w.id) {
 		h.t.Fatalf("%+v follows from %+v", e, w)
 	}
 	if v.content != nil && !reflect.DeepEqual(parsed(e.Body), v.content) {
@@ -694,6 +695,13 @@ func (h *history) wish(t *rapid.T) *intent {
 		w = h.collectionWish(t, collection)
 	}
 	w.msgID = rapid.SampledFrom([]string{"", "", "", "", "m1", "m2"}).Draw(t, "msgID")
+	if h.sent.msgID != "" && rapid.IntRange(0, 9).Draw(t, "repeat") == 0 {
+		*w = h.sent
+	}
+	if w.msgID != "" {
+		h.sent = *w
+	}
+	w.recorded, w.cause = false, 0
 	if rapid.IntRange(0, 3).Draw(t, "recorded") == 0 {
 		h.causes++
 		w.recorded, w.cause = true, h.causes

@@ -40,8 +40,9 @@ type naiveDocument struct {
 }
 
 type naiveMessage struct {
-	seq uint64
-	at  int64
+	seq                uint64
+	at                 int64
+	op, collection, id string
 }
 
 func newNaive() *naive {
@@ -143,7 +144,7 @@ func (n *naive) apply(e *schema.Event) error {
 		return nil
 	}
 	if e.MsgID != "" {
-		n.messages[e.MsgID] = naiveMessage{e.Seq, e.Time}
+		n.messages[e.MsgID] = naiveMessage{e.Seq, e.Time, e.MsgOp.String(), name, id}
 	}
 	if (c == nil) != (e.Type == schema.CollectionCreated) {
 		return wrong("the collection exists: %t", c != nil)
@@ -283,6 +284,9 @@ func (n *naive) judge(w *intent, time int64) verdict {
 		}
 	}
 	if m, ok := n.messages[w.msgID]; ok && w.msgID != "" && time-m.at < 2*60*1000 {
+		if m.op != w.op || m.collection != w.collection || m.id != w.id {
+			return no(400, "bad_request")
+		}
 		v := verdict{repeat: m.seq}
 		if w.cause != 0 {
 			v.event = "MutationRepeated"

@@ -11,7 +11,7 @@ import (
 type overlay struct {
 	documents   map[documentKey]overlaid
 	collections map[schema.CollectionName]overlaidCollection
-	messages    map[string]message // by Nats-Msg-Id
+	messages    map[string]*schema.Event // by Nats-Msg-Id
 
 	// undo holds what entries were before they changed, newest last, while
 	// attempts, one within the other, may still be taken back.
@@ -35,11 +35,6 @@ type overlaidCollection struct {
 	seq                uint64
 }
 
-type message struct {
-	seq uint64
-	at  int64
-}
-
 // undoStep is what one entry was before it changed.
 type undoStep struct {
 	document   documentKey
@@ -47,7 +42,7 @@ type undoStep struct {
 	collection schema.CollectionName // "" if the step is about a document or message
 	properties overlaidCollection
 	message    string // "" if the step is about a document or collection
-	repeat     message
+	repeat     *schema.Event
 	was        bool
 }
 
@@ -55,7 +50,7 @@ func newOverlay() overlay {
 	return overlay{
 		documents:   make(map[documentKey]overlaid),
 		collections: make(map[schema.CollectionName]overlaidCollection),
-		messages:    make(map[string]message),
+		messages:    make(map[string]*schema.Event),
 	}
 }
 
@@ -71,10 +66,10 @@ func (o *overlay) setCollection(name schema.CollectionName, c overlaidCollection
 	o.collections[name] = c
 }
 
-func (o *overlay) setMessage(id string, m message) {
-	before, was := o.messages[id]
-	o.note(undoStep{message: id, repeat: before, was: was})
-	o.messages[id] = m
+func (o *overlay) setMessage(e *schema.Event) {
+	before, was := o.messages[e.MsgID]
+	o.note(undoStep{message: e.MsgID, repeat: before, was: was})
+	o.messages[e.MsgID] = e
 }
 
 func (o *overlay) note(step undoStep) {
@@ -128,7 +123,7 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 				delete(o.collections, e.Collection)
 			}
 		}
-		if e.MsgID != "" && o.messages[e.MsgID].seq == e.Seq {
+		if e.MsgID != "" && o.messages[e.MsgID] == e {
 			delete(o.messages, e.MsgID)
 		}
 	}

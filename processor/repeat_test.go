@@ -264,3 +264,107 @@ func TestRepeatOfWhatIsTrimmed(t *testing.T) {
 	}
 	w.want(404, "document.get.c.a", "")
 }
+
+// TestRepeatOfAnother: a Nats-Msg-Id that succeeded for one operation on one
+// collection or document is refused for every other, by request and to the
+// stream, while the event is pending, after a restart, and when the projection
+// was folded anew. What it succeeded for is repeated, with any body.
+func TestRepeatOfAnother(t *testing.T) {
+	w := newWire(t)
+	// Each succeeds in its turn, with its place in the list as its id.
+	tails := []string{"collection.create.c", "document.create.c.a", "document.upsert.c.a", "document.replace.c.a",
+		"document.patch.c.a", "document.upsert.c.a%2Eb", "collection.create.d", "document.upsert.d.a",
+		"collection.replace.d", "document.delete.d.a", "document.upsert.d.a", "collection.delete.d"}
+	for i, tail := range tails {
+		w.want([]int{201, 201, 200, 200, 200, 201, 201, 201, 200, 204, 201, 204}[i], tail, "{}", "Nats-Msg-Id", fmt.Sprint(i))
+	}
+	wrong := func(when string) {
+		t.Helper()
+		for i, first := range tails {
+			for _, other := range tails {
+				if other == first {
+					before := w.end()
+					if r := w.ask(other, `{"defaultTtl":9}`, "Nats-Msg-Id", fmt.Sprint(i)); r.code >= 300 || w.end() != before {
+						t.Errorf("%s %s is not repeated: %s", when, other, r)
+					}
+					continue
+				}
+				r := w.refused(400, "bad_request", other, "{}", "Nats-Msg-Id", fmt.Sprint(i))
+				if !strings.Contains(r.message, first+",") {
+					t.Errorf("%s the id of %s for %s: %s", when, first, other, r)
+				}
+			}
+		}
+	}
+	wrong("at first")
+	w.restart()
+	wrong("after a restart")
+	w.stop()
+	w.removeProjection()
+	w.start()
+	wrong("folded anew")
+
+	before, last := w.end(), uint64(0)
+	for i := range tails {
+		// In lower case JetStream does not see it, and drops none that come at once.
+		last = w.publish("document.upsert.c.lost", "{}", "nats-msg-id", fmt.Sprint(i))
+	}
+	w.judged(last)
+	if got, want := w.summary(before), strings.TrimSpace(strings.Repeat("MutationRejected ", len(tails))); got != want {
+		t.Errorf("the log says %s, want %s", got, want)
+	}
+	w.want(404, "document.get.c.lost", "")
+}
+
+// TestRepeatOfAnotherPending: the same of mutations that come together, the
+// first of which is not in the log yet.
+func TestRepeatOfAnotherPending(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	for round := range 20 {
+		release := w.holdWriter()
+		inbox := w.client.NewInbox()
+		answers, err := w.client.SubscribeSync(inbox)
+		w.check(err)
+		const n = 8
+		for i := range n {
+			w.check(w.client.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("lapse.main.api.document.upsert.c.%d-%d", round, i), Reply: inbox,
+				Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint(round)}}, Data: []byte("{}")}))
+		}
+		w.check(w.client.Flush())
+		release()
+		codes := map[int]int{}
+		for range n {
+			m, err := answers.NextMsg(patience)
+			w.check(err)
+			r, err := readReply(m)
+			w.check(err)
+			codes[r.code]++
+		}
+		if codes[201] != 1 || codes[400] != n-1 {
+			t.Fatalf("the answers are %v", codes)
+		}
+	}
+}
+
+// TestRepeatOfOlderLog: events that an older version wrote do not say of which
+// operation they are. What cannot have made them is refused, the rest repeated.
+func TestRepeatOfOlderLog(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.stop()
+	at := fmt.Sprint(time.Now().UnixMilli())
+	created := w.intrude("c.DocumentCreated", `{"id":"a"}`, "Lapse-Time", at, "Lapse-Id", "a", "Lapse-Msg-Id", "m1")
+	w.intrude("c.DocumentReplaced", `{"id":"a","n":1}`, "Lapse-Time", at, "Lapse-Id", "a", "Lapse-Previous", fmt.Sprint(created), "Lapse-Msg-Id", "m2")
+	w.start()
+	for range 2 {
+		w.want(201, "document.create.c.a", "{}", "Nats-Msg-Id", "m1")
+		w.want(201, "document.upsert.c.a", "{}", "Nats-Msg-Id", "m1")
+		w.want(200, "document.upsert.c.a", "{}", "Nats-Msg-Id", "m2")
+		w.want(200, "document.patch.c.a", "{}", "Nats-Msg-Id", "m2")
+		for tail, id := range map[string]string{"document.replace.c.a": "m1", "document.delete.c.a": "m2", "document.create.c.a": "m2", "document.upsert.c.b": "m1", "collection.delete.c": "m2", "document.upsert.d.a": "m1"} {
+			w.refused(400, "bad_request", tail, "{}", "Nats-Msg-Id", id)
+		}
+		w.restart()
+	}
+}

@@ -331,7 +331,7 @@ func appendCollections(dst []byte, collections []*schema.Collection, most int) [
 
 // batch answers a batch of gets here and sends any other to the writer.
 func (r *request) batch() {
-	b, fault := parseBatch(r.tail, nats.Header(r.header), r.data)
+	b, fault := parseBatch(r.tail, r.header, r.data)
 	if fault != nil {
 		r.refuse(fault)
 		return
@@ -490,7 +490,7 @@ func addCounts(status *schema.Status, collections []*schema.Collection, count fu
 
 // repeat answers a mutation whose Nats-Msg-Id succeeded before with the
 // outcome of then, which the event in the log tells.
-func (r *request) repeat(seq uint64) {
+func (r *request) repeat(mutation *schema.Mutation, seq uint64) {
 	defer r.recover()
 	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
 	defer cancel()
@@ -501,6 +501,11 @@ func (r *request) repeat(seq uint64) {
 	}
 	if err != nil {
 		r.fail(err)
+		return
+	}
+	// The projection tells, but for what an older version folded.
+	if !mutation.Made(e) {
+		r.refuse(usedBefore(mutation, fmt.Sprintf("event %d, %s of %s %q", seq, e.Type, e.Collection, string(e.ID))))
 		return
 	}
 	code, body, err := repeatOf(e)

@@ -301,12 +301,14 @@ func TestTakeOver(t *testing.T) {
 		c.start()
 		a, b := c.members[0], c.members[1]
 		a.want(201, "collection.create.c", `{"defaultTtl":3}`)
-		a.want(201, "document.create.c.a", `{"by":"a"}`)
+		a.want(201, "document.create.c.a", `{"by":"a"}`, "Nats-Msg-Id", "m")
 		b.has(a)
 		a.cut()
 		if took := b.becomes(Writer); took > 2*testLease {
 			t.Errorf("it took %s, and a lease is %s", took, testLease)
 		}
+		b.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
+		b.refused(400, "bad_request", "document.create.c.b", `{}`, "Nats-Msg-Id", "m")
 		b.want(201, "document.create.c.b", `{"by":"b"}`)
 		// Whoever still asks the old one is told that it cannot.
 		if !a.away() {

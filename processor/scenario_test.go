@@ -323,7 +323,7 @@ func (s *scenario) news() string {
 	told := func(e *schema.Event, mark string) {
 		fmt.Fprintf(&out, "%s%d at %s %s", mark, e.Seq, seconds(e.Time), e.Type)
 		e.Headers(func(name, value string) {
-			if name != schema.HeaderTime && name != schema.HeaderID {
+			if name != schema.HeaderTime && name != schema.HeaderID && name != schema.HeaderMsgOp {
 				fmt.Fprintf(&out, " %s=%s", strings.ToLower(strings.TrimPrefix(name, "Lapse-")), value)
 			}
 		})

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nats.go/micro"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/projections"
@@ -218,7 +218,7 @@ func TestPanicOnArrival(t *testing.T) {
 	sub, err := w.client.SubscribeSync(inbox)
 	w.check(err)
 	w.check(w.client.Flush())
-	r := &request{service: broken, op: "document.get", tail: "c.a", to: inbox, seq: 1, header: micro.Headers{schema.HeaderMinSeq: {"1"}}}
+	r := &request{service: broken, op: "document.get", tail: "c.a", to: inbox, seq: 1, header: nats.Header{schema.HeaderMinSeq: {"1"}}}
 	r.begin()
 	m, err := sub.NextMsg(patience)
 	w.check(err)

@@ -130,10 +130,10 @@ func (s *service) finish() {
 // request is a request under way.
 type request struct {
 	*service
-	name   string        // what follows lapse.<db>.api. in the subject
-	op     string        // its operation: "document.get"
-	tail   string        // what follows that, without the dot
-	header micro.Headers // those that matter
+	name   string      // what follows lapse.<db>.api. in the subject
+	op     string      // its operation: "document.get"
+	tail   string      // what follows that, without the dot
+	header nats.Header // those that matter
 	data   []byte
 	size   int64  // that it holds of service.held
 	to     string // reply subject, "" if nobody waits
@@ -248,7 +248,7 @@ func (r *request) dispatch() {
 // mutate reads the request as a mutation and submits it.
 func (r *request) mutate() {
 	mutation := schema.NewMutation(r.name, r.data)
-	setHeaders(mutation, nats.Header(r.header))
+	setHeaders(mutation, r.header)
 	r.submit(&wish{mutation: mutation})
 }
 
@@ -271,7 +271,7 @@ func (r *request) later(answer func()) {
 func (r *request) submit(one *wish) {
 	one.done = func(o Outcome) {
 		if o.Repeat != 0 {
-			r.later(func() { r.repeat(o.Repeat) })
+			r.later(func() { r.repeat(one.mutation, o.Repeat) })
 			return
 		}
 		r.reply(o.Code, o.Fault, o.Body)

@@ -26,14 +26,13 @@ type Memory struct {
 
 	// messages are the events by Nats-Msg-Id, remembered the same in the order of
 	// their log time.
-	messages   map[string]rememberedMessage
+	messages   map[string]Repeat
 	remembered []rememberedMessage
 }
 
 type rememberedMessage struct {
-	id  string
-	seq uint64
-	at  int64
+	id string
+	Repeat
 }
 
 // shelf is a collection with what it holds.
@@ -50,7 +49,7 @@ func NewMemory() *Memory {
 		shelves:      make(map[schema.CollectionName]*shelf),
 		incarnations: make(map[uint64]*shelf),
 		seed:         maphash.MakeSeed(),
-		messages:     make(map[string]rememberedMessage),
+		messages:     make(map[string]Repeat),
 	}
 }
 
@@ -124,9 +123,9 @@ func (l memoryLookup) Document(id schema.DocumentID) (Record, bool, error) {
 func (memoryLookup) Close() error { return nil }
 
 // Repeated is Store.Repeated.
-func (m *Memory) Repeated(id string, now int64) (seq uint64, ok bool, err error) {
-	message, known := m.messages[id]
-	return message.seq, known && now-message.at < RepeatWindow, nil
+func (m *Memory) Repeated(id string, now int64) (r Repeat, ok bool, err error) {
+	r, known := m.messages[id]
+	return r, known && now-r.at < RepeatWindow, nil
 }
 
 // Scan is Store.Scan.
@@ -167,9 +166,9 @@ func (m *Memory) fold(fact *Fact) error {
 		c.Last = e.Seq
 	}
 	if e.MsgID != "" && e.Type != schema.MutationRejected {
-		message := rememberedMessage{e.MsgID, e.Seq, e.Time}
-		m.messages[e.MsgID] = message
-		m.remembered = append(m.remembered, message)
+		r := Repeat{e.Seq, string(e.AppendMutation(nil)), e.Time}
+		m.messages[e.MsgID] = r
+		m.remembered = append(m.remembered, rememberedMessage{e.MsgID, r})
 	}
 	return nil
 }
@@ -246,7 +245,7 @@ func (m *Memory) forget() {
 	n := 0
 	for n < len(m.remembered) && m.cursor.Time-m.remembered[n].at >= RepeatWindow {
 		// The id may have been used again since.
-		if old := m.remembered[n]; m.messages[old.id] == old {
+		if old := m.remembered[n]; m.messages[old.id] == old.Repeat {
 			delete(m.messages, old.id)
 		}
 		n++

@@ -62,6 +62,7 @@ func (b *both) add(fact Fact) {
 	b.seq++
 	fact.Seq, fact.Time, fact.Known = b.seq, b.now, true
 	fact.MsgID = rapid.SampledFrom([]string{"", "", "m1", "m2"}).Draw(b.t, "msgID")
+	fact.MsgOp = rapid.SampledFrom([]schema.Op{schema.NoOp, schema.DocumentUpsert, schema.CollectionReplace}).Draw(b.t, "msgOp")
 	b.facts = append(b.facts, fact)
 }
 
@@ -149,11 +150,11 @@ func (b *both) compare() {
 	b.same("collections", all(b.store.Collections()), all(b.memory.Collections()))
 	for _, id := range []string{"", "m1", "m2"} {
 		for _, now := range []int64{b.now, b.now + RepeatWindow - 1} {
-			seq, ok, err := b.store.Repeated(id, now)
+			r, ok, err := b.store.Repeated(id, now)
 			b.check(err)
 			again, also, _ := b.memory.Repeated(id, now)
-			if ok != also || ok && seq != again {
-				b.t.Fatalf("%s is a repeat of %d %t in the store, of %d %t in the memory", id, seq, ok, again, also)
+			if ok != also || ok && r != again {
+				b.t.Fatalf("%s is a repeat of %v %t in the store, of %v %t in the memory", id, r, ok, again, also)
 			}
 		}
 	}

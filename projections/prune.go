@@ -137,10 +137,10 @@ func (s *Store) RepeatsFrom(now int64) (seq uint64, ok bool, err error) {
 		if ok && second != last {
 			break
 		}
-		found, at, known, readErr := s.message(id)
+		m, known, readErr := s.message(id)
 		// The id may have been used again since.
-		if err = readErr; err == nil && known && at/1000 == second && now-at < RepeatWindow && (!ok || found < seq) {
-			seq, ok, last = found, true, second
+		if err = readErr; err == nil && known && m.at/1000 == second && now-m.at < RepeatWindow && (!ok || m.Seq < seq) {
+			seq, ok, last = m.Seq, true, second
 		}
 	}
 	return seq, ok, errors.Join(err, it.Error(), it.Close())

@@ -16,6 +16,7 @@ const RepeatWindow = 2 * 60 * 1000
 func (f *fold) remember(e *schema.Event) error {
 	f.value = binary.BigEndian.AppendUint64(f.value[:0], e.Seq)
 	f.value = binary.BigEndian.AppendUint64(f.value, uint64(e.Time))
+	f.value = e.AppendMutation(f.value)
 	f.key = messageKey(f.key[:0], e.MsgID)
 	if err := f.batch.Set(f.key, f.value, nil); err != nil {
 		return err
@@ -40,8 +41,8 @@ func (f *fold) forget(most int) error {
 		second, id := int64(binary.BigEndian.Uint64(it.Key()[1:])), string(it.Key()[1+8:])
 		f.store.forgotten = second
 		// The id may have been used again since.
-		_, at, known, err := f.store.message(id)
-		if err == nil && known && at/1000 == second {
+		m, known, err := f.store.message(id)
+		if err == nil && known && m.at/1000 == second {
 			err = f.batch.Delete(messageKey(nil, id), nil)
 		}
 		if err == nil {
@@ -57,22 +58,30 @@ func (f *fold) forget(most int) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
-// message returns the event that a Nats-Msg-Id made, and its log time in ms.
-func (s *Store) message(id string) (seq uint64, at int64, known bool, err error) {
-	value, closer, err := s.db.Get(messageKey(nil, id))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, 0, false, nil
-	} else if err != nil {
-		return 0, 0, false, err
-	}
-	seq, at = binary.BigEndian.Uint64(value), int64(binary.BigEndian.Uint64(value[8:]))
-	return seq, at, true, closer.Close()
+// Repeat is what a Nats-Msg-Id was used for.
+type Repeat struct {
+	Seq uint64 // of the event
+	// Mutation is the tail of the mutation's subject, "" where the version of
+	// lapse that folded the event did not keep it.
+	Mutation string
+	at       int64 // log time of the event, ms
 }
 
-// Repeated returns the sequence of the event that a mutation with this
-// Nats-Msg-Id made, if it succeeded within the window before now (log time,
-// ms).
-func (s *Store) Repeated(id string, now int64) (seq uint64, ok bool, err error) {
-	seq, at, known, err := s.message(id)
-	return seq, known && now-at < RepeatWindow, err
+// message returns what a Nats-Msg-Id was used for.
+func (s *Store) message(id string) (m Repeat, known bool, err error) {
+	value, closer, err := s.db.Get(messageKey(nil, id))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return m, false, nil
+	} else if err != nil {
+		return m, false, err
+	}
+	m = Repeat{binary.BigEndian.Uint64(value), string(value[16:]), int64(binary.BigEndian.Uint64(value[8:]))}
+	return m, true, closer.Close()
+}
+
+// Repeated returns what a mutation with this Nats-Msg-Id did, if it succeeded
+// within the window before now (log time, ms).
+func (s *Store) Repeated(id string, now int64) (m Repeat, ok bool, err error) {
+	m, known, err := s.message(id)
+	return m, known && now-m.at < RepeatWindow, err
 }

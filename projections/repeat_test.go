@@ -14,9 +14,9 @@ func TestRepeatedWithinTheWindow(t *testing.T) {
 	defer func() { s.Close() }()
 	expect := func(id string, now int64, want uint64) {
 		t.Helper()
-		seq, ok, err := s.Repeated(id, now)
-		if err != nil || ok != (want != 0) || ok && seq != want {
-			t.Errorf("%s at %d repeats %d %t, want %d (%v)", id, now, seq, ok, want, err)
+		r, ok, err := s.Repeated(id, now)
+		if err != nil || ok != (want != 0) || ok && r.Seq != want {
+			t.Errorf("%s at %d repeats %v %t, want %d (%v)", id, now, r, ok, want, err)
 		}
 	}
 	l.write(schema.Event{Type: schema.CollectionCreated, Collection: "orders", MsgID: "m1", Body: []byte(`{}`)})
@@ -59,8 +59,8 @@ func TestRepeatedToTheMillisecond(t *testing.T) {
 		l.facts[len(l.facts)-1].Time = 1120_899
 		catchUp(t, s, l)
 	}
-	if seq, ok, err := s.Repeated("m", 1120_899); !ok || seq != 1 || err != nil {
-		t.Errorf("a millisecond before the end of the window: %d %t (%v)", seq, ok, err)
+	if r, ok, err := s.Repeated("m", 1120_899); !ok || r.Seq != 1 || err != nil {
+		t.Errorf("a millisecond before the end of the window: %v %t (%v)", r, ok, err)
 	}
 	if _, ok, _ := s.Repeated("m", 1120_900); ok {
 		t.Error("remembered after the window")
@@ -99,8 +99,8 @@ func TestRepeatForgets(t *testing.T) {
 			t.Fatalf("%d keys at %d, want at most %d", kept(), l.now, most)
 		}
 	}
-	if seq, ok, err := s.Repeated("m0", l.now*1000); !ok || seq != uint64(len(l.facts)-perSecond+1) || err != nil {
-		t.Errorf("m0 repeats %d %t (%v)", seq, ok, err)
+	if r, ok, err := s.Repeated("m0", l.now*1000); !ok || r.Seq != uint64(len(l.facts)-perSecond+1) || err != nil {
+		t.Errorf("m0 repeats %v %t (%v)", r, ok, err)
 	}
 	// A pause, and then a few folds: a backlog is worked off, never more of it
 	// in one fold than twice what it adds.

@@ -86,7 +86,7 @@ func TestCrash(t *testing.T) {
 				got, ok, err := s.Repeated(id, now)
 				want, should, _ := prefix.Repeated(id, now)
 				if ok != should || ok && got != want || err != nil {
-					t.Fatalf("%s repeats %d %t, should %d %t (%v)", id, got, ok, want, should, err)
+					t.Fatalf("%s repeats %v %t, should %v %t (%v)", id, got, ok, want, should, err)
 				}
 			}
 		}

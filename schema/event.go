@@ -71,6 +71,7 @@ type Event struct {
 	Deadline   Deadline   // of Expired
 	Cause      uint64     // sequence in the mutations stream, 0 for none
 	MsgID      string     // Nats-Msg-Id of the mutation that made it, "" for none
+	MsgOp      Op         // what that mutation was, NoOp for none and in logs of older versions
 	Body       []byte
 
 	// More says that the next event is of the same atomic batch: between the two
@@ -90,6 +91,9 @@ const (
 	// HeaderMsgID keeps a mutation's Nats-Msg-Id in the log. Under NATS' own
 	// name JetStream would judge repeats by its clock, not by log time.
 	HeaderMsgID = "Lapse-Msg-Id"
+	// HeaderMsgOp goes with it, as an event does not tell an upsert from a
+	// replace or a patch.
+	HeaderMsgOp = "Lapse-Msg-Op"
 
 	HeaderStatus  = "Lapse-Status"
 	HeaderSeq     = "Lapse-Seq"
@@ -122,6 +126,9 @@ func (e *Event) Headers(set func(name, value string)) {
 	}
 	if e.MsgID != "" {
 		set(HeaderMsgID, e.MsgID)
+		if e.MsgOp != NoOp {
+			set(HeaderMsgOp, e.MsgOp.String())
+		}
 	}
 }
 
@@ -166,7 +173,9 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 		}
 		e.Cause = n
 	}
-	e.MsgID = header(HeaderMsgID)
+	if e.MsgID = header(HeaderMsgID); e.MsgID != "" {
+		e.MsgOp = ParseOp(header(HeaderMsgOp))
+	}
 	if fault == nil {
 		fault = e.check()
 	}

@@ -61,6 +61,55 @@ type Mutation struct {
 	Raw   RawMutation
 }
 
+// Tail is the end of a well-formed mutation's subject: its operation,
+// collection and id.
+func (m *Mutation) Tail() string {
+	return string(appendTail(nil, m.Op, m.Collection, m.ID))
+}
+
+// AppendMutation appends the Tail of the mutation that made e under its MsgID,
+// or nothing if the log does not say which operation that was.
+func (e *Event) AppendMutation(dst []byte) []byte {
+	if e.MsgOp == NoOp {
+		return dst
+	}
+	return appendTail(dst, e.MsgOp, e.Collection, e.ID)
+}
+
+func appendTail(dst []byte, op Op, collection CollectionName, id DocumentID) []byte {
+	dst = append(append(append(dst, op.String()...), '.'), collection...)
+	if op.OnDocument() {
+		dst = append(append(dst, '.'), id.Token()...)
+	}
+	return dst
+}
+
+// Made reports whether m, or one like it, made e. Where the log does not say
+// e's operation, it has to be one that e can follow from.
+func (m *Mutation) Made(e *Event) bool {
+	if m.Collection != e.Collection || m.ID != e.ID {
+		return false
+	}
+	if e.MsgOp != NoOp {
+		return m.Op == e.MsgOp
+	}
+	switch e.Type {
+	case CollectionCreated:
+		return m.Op == CollectionCreate
+	case CollectionReplaced:
+		return m.Op == CollectionReplace
+	case CollectionDeleted:
+		return m.Op == CollectionDelete
+	case DocumentCreated:
+		return m.Op == DocumentCreate || m.Op == DocumentUpsert
+	case DocumentReplaced:
+		return m.Op == DocumentReplace || m.Op == DocumentUpsert || m.Op == DocumentPatch
+	case DocumentDeleted:
+		return m.Op == DocumentDelete
+	}
+	return false
+}
+
 // RawMutation is how an ill-formed mutation named things.
 type RawMutation struct{ Op, Collection, ID string }
 

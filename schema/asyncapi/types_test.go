@@ -237,7 +237,7 @@ func TestHeaders(t *testing.T) {
 		if name == "internal" {
 			continue
 		}
-		e := schema.Event{Type: schema.ParseEventType(name), ID: "a", Previous: 1, Cause: 1, MsgID: "m"}
+		e := schema.Event{Type: schema.ParseEventType(name), ID: "a", Previous: 1, Cause: 1, MsgID: "m", MsgOp: schema.DocumentUpsert}
 		if name == "DocumentCreated" || !e.Type.OnDocument() {
 			e.Previous = 0
 		}
