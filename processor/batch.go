@@ -194,17 +194,24 @@ func (m *Machine) failAll(now int64, b *schema.Batch, results []schema.Operation
 		op := &b.Operations[i]
 		switch {
 		case i == blamed:
-		case op.Mutation == nil && op.Fault == nil && m.read > room.read:
+		case !op.Reads:
+			results[i] = dependsOn(blamed)
+		case op.Fault != nil:
+			room.put(&results[i], schema.OperationResult{Fault: op.Fault})
+		case m.read > room.read:
 			results[i] = schema.OperationResult{Fault: tooMuchRead()}
-		case op.Mutation == nil && op.Fault == nil:
+		default:
 			o, err := m.Read(now, b.Collection, op.Get)
 			if err != nil {
 				return err
 			}
 			room.put(&results[i], schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body})
-		default:
-			results[i] = schema.OperationResult{Fault: schema.ErrFailedDependency.With("operation %d of the atomic batch was refused, so nothing was done", blamed)}
 		}
 	}
 	return nil
+}
+
+// dependsOn is the result of a mutation in an atomic batch that failed by another.
+func dependsOn(blamed int) schema.OperationResult {
+	return schema.OperationResult{Fault: schema.ErrFailedDependency.With("operation %d of the atomic batch was refused, so nothing was done", blamed)}
 }

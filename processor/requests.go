@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -376,7 +377,7 @@ func readBatch(ctx context.Context, store *projections.Store, b *schema.Batch, n
 	}
 	second := now() // not before the view
 	results = make([]schema.OperationResult, len(b.Operations))
-	read := 0
+	read, blamed := 0, slices.IndexFunc(b.Operations, func(op schema.Operation) bool { return op.Fault != nil })
 	room := newRoom(bytes, len(results))
 	for i := range b.Operations {
 		if err := ctx.Err(); err != nil {
@@ -385,6 +386,8 @@ func readBatch(ctx context.Context, store *projections.Store, b *schema.Batch, n
 		op := &b.Operations[i]
 		var result schema.OperationResult
 		switch {
+		case b.Atomic && !op.Reads && i != blamed:
+			result = dependsOn(blamed)
 		case op.Fault != nil:
 			result.Fault = op.Fault
 		case !ok:

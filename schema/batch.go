@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -17,11 +18,12 @@ type Batch struct {
 	Operations []Operation
 }
 
-// Operation is one operation of a batch: a get if Mutation is nil.
+// Operation is one operation of a batch.
 type Operation struct {
-	Get      DocumentID
-	Mutation *Mutation
-	Fault    *Error // why it is not well formed, nil if it is
+	Reads    bool       // it is a get,
+	Get      DocumentID // of this document
+	Mutation *Mutation  // nil for a get
+	Fault    *Error     // why it is not well formed, nil if it is
 }
 
 // OperationResult is what became of an operation.
@@ -81,28 +83,33 @@ const envelopeDepth = 8 * MaxDepth
 func parseOperation(collection string, raw []byte) Operation {
 	texts := map[string]*string{"op": nil, "id": nil, "ifMatch": nil}
 	var body []byte
-	if _, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
+	var wrong error // the first; what follows it may say that this is a get
+	_, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
 		member := string(values.Unquote(name))
 		into, known := texts[member]
+		var err error
 		switch {
 		case member == "body" && body == nil:
 			body = value
-			return nil
 		case !known && member != "body":
-			return fmt.Errorf("unknown member %.40q", member)
+			err = fmt.Errorf("unknown member %.40q", member)
 		case into != nil || member == "body":
-			return fmt.Errorf("the member %s comes twice", member)
+			err = fmt.Errorf("the member %s comes twice", member)
+		default:
+			var text string
+			if text, err = decodeString(value); err == nil {
+				texts[member] = &text
+			} else {
+				err = fmt.Errorf("%s: %w", member, err)
+			}
 		}
-		text, err := decodeString(value)
-		if err != nil {
-			return fmt.Errorf("%s: %w", member, err)
-		}
-		texts[member] = &text
+		wrong = cmp.Or(wrong, err)
 		return nil
-	}); err != nil {
-		return Operation{Fault: ErrBadRequest.With(`the operation is not {"op":…,"id":…,"body":…,"ifMatch":…}: %v`, err)}
-	}
+	})
 	op, id, ifMatch := texts["op"], texts["id"], texts["ifMatch"]
+	if err = cmp.Or(err, wrong); err != nil {
+		return Operation{Reads: op != nil && *op == "get", Fault: ErrBadRequest.With(`the operation is not {"op":…,"id":…,"body":…,"ifMatch":…}: %v`, err)}
+	}
 	if op == nil {
 		op = new(string)
 	}
@@ -112,14 +119,14 @@ func parseOperation(collection string, raw []byte) Operation {
 		return Operation{Fault: ErrBadRequest.With("unknown operation %.40q: use get, create, replace, upsert, patch or delete", *op)}
 	}
 	if id == nil {
-		return Operation{Fault: ErrBadID.With("the operation has no id")}
+		return Operation{Reads: *op == "get", Fault: ErrBadID.With("the operation has no id")}
 	}
 	if *op == "get" {
 		id, err := ParseDocumentID(*id)
 		if err != nil {
-			return Operation{Fault: AsError(err)}
+			return Operation{Reads: true, Fault: AsError(err)}
 		}
-		return Operation{Get: id}
+		return Operation{Reads: true, Get: id}
 	}
 	m := NewNamedMutation("document."+*op, collection, *id, body)
 	if ifMatch != nil {
