@@ -75,7 +75,7 @@ func (p *Processor) follow(ctx context.Context) error {
 
 // lostEnd says that a log is shorter than it was.
 func lostEnd(db schema.DatabaseName, last, folded uint64) error {
-	return fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again on what is left", db.LogStream(), last, folded)
+	return fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again with --accept-lost-end on what is left", db.LogStream(), last, folded)
 }
 
 // errFold is a failure of the projection.
@@ -95,6 +95,7 @@ func (p *Processor) followFrom(ctx context.Context, from uint64, reached func())
 		if err := p.store.Fold(facts); err != nil {
 			return fmt.Errorf("%w: %w", errFold, err)
 		}
+		p.log.note(p.store.Cursor())
 		for i := range facts {
 			p.writer.late(&facts[i])
 		}

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -35,11 +37,12 @@ func (l *eventLog) check(ctx context.Context) error {
 	if state.Msgs == 0 {
 		state.Deleted = nil // NATS counts sequence 0 then
 	}
+	if err := l.checkBeginning(ctx, info); err != nil {
+		return err
+	}
 	for _, h := range holes(state.Deleted) {
 		if h.last == state.LastSeq {
 			l.end = h
-			l.events.LogDamaged(LogDamage{What: "the log has lost its end; lapse goes on without. Restore the stream from a copy if that has more",
-				Stream: l.db.LogStream(), First: h.first, Last: h.last})
 			continue
 		}
 		behind, err := l.Event(ctx, h.last+1)
@@ -58,6 +61,91 @@ func (l *eventLog) check(ctx context.Context) error {
 		l.events.LogDamaged(LogDamage{What: text, Stream: l.db.LogStream(), Bytes: lost.Bytes, First: state.FirstSeq, Last: state.LastSeq})
 	}
 	return nil
+}
+
+// checkBeginning tells retention, which notes in the log where it is to begin, and
+// a log that was begun behind a snapshot, from a beginning that was lost.
+func (l *eventLog) checkBeginning(ctx context.Context, info *jetstream.StreamInfo) error {
+	first := info.State.FirstSeq
+	if first <= max(info.Config.FirstSeq, 1) {
+		return nil
+	}
+	var trimmed struct {
+		First uint64 `json:"first"`
+	}
+	m, err := l.stream.GetLastMsgForSubject(ctx, fmt.Sprintf("%s%s.%s", l.db.Events(), schema.InternalCollection, schema.LogTrimmed))
+	if err == nil {
+		err = json.Unmarshal(m.Data, &trimmed)
+	} else if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("read where the log was trimmed: %w", err)
+	}
+	if first <= trimmed.First {
+		return nil
+	}
+	return fmt.Errorf("stream %s has lost its beginning: it begins at %d, and retention has trimmed it up to %d; restore the stream from a copy, or begin a new log behind the newest snapshot with `lapse snapshot restore --new-log`",
+		l.db.LogStream(), first, max(trimmed.First, info.Config.FirstSeq, 1)-1)
+}
+
+// checkEnd compares the log's end with what is known of it. What is lost is kept
+// in l.lost if the log may lack it, and an error otherwise.
+func (l *eventLog) checkEnd(ctx context.Context, cursor projections.Cursor, snapshots *snapshots, o Options) error {
+	known, by := l.extent.Read(), "what was acknowledged"
+	if cursor.Stream == l.Identity() && cursor.Seq > known.Seq {
+		known, by = Extent{cursor.Seq, cursor.Mutations}, "the projection"
+	}
+	all, err := snapshots.all(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.lost && !one.given && one.stream == l.Identity() && one.Seq > known.Seq {
+			known, by = Extent{one.Seq, one.cursor.Mutations}, fmt.Sprintf("the snapshot at %d", one.Seq)
+		}
+	}
+	if l.end.last > known.Seq {
+		known.Seq, by = l.end.last, "what NATS knows of it"
+	}
+	// A stream that has a new leader may not have applied all that it holds.
+	last := uint64(0)
+	for began := time.Now(); ; {
+		if _, last, err = l.Bounds(ctx); err != nil {
+			return err
+		}
+		if last >= known.Seq {
+			return nil
+		}
+		if o.Lease == 0 || time.Since(began) > shorterFor {
+			break
+		}
+		select {
+		case <-time.After(resumeInterval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if !o.AcceptLostEnd {
+		return fmt.Errorf("stream %s has lost its end: it ends at %d, and went to %d by %s; restore it from a copy, or start with --accept-lost-end to go on without, and judge again what mutations were judged there",
+			l.db.LogStream(), last, known.Seq, by)
+	}
+	l.lost = hole{last + 1, known.Seq}
+	l.judged = known.Judged
+	return snapshots.give(ctx, all)
+}
+
+// tellLost says what the log has lost, and how many mutations will be judged
+// again: those beyond judged that were judged before.
+func (l *eventLog) tellLost(judged uint64) {
+	if l.lost.last == 0 {
+		return
+	}
+	what := "the log has lost its end; lapse goes on without. Restore the stream from a copy if that has more"
+	if l.judged > judged {
+		what += fmt.Sprintf("; %d mutations that were judged there are judged again", l.judged-judged)
+	}
+	l.events.LogDamaged(LogDamage{What: what, Stream: l.db.LogStream(), First: l.lost.first, Last: l.lost.last})
 }
 
 func holes(deleted []uint64) (all []hole) {
@@ -120,6 +208,9 @@ type started struct {
 	Writer string `json:"writer"`
 	// Lost is the first sequence of the hole before the event, if there is one.
 	Lost uint64 `json:"lost,omitempty"`
+	// Reused is the last sequence of the events that the log has lost, if it is
+	// not before this one: from here to there sequences are used once more.
+	Reused uint64 `json:"reused,omitempty"`
 }
 
 func readStarted(e *schema.Event) (s started) {

@@ -46,6 +46,11 @@ type eventLog struct {
 
 	// end is the hole that the log ended in when it was checked.
 	end hole
+	// lost is what it is known to have had beyond its end, and judged the last
+	// mutation that was judged there.
+	lost   hole
+	judged uint64
+	extent *extentFile
 
 	written *atomic.Uint64 // bytes of the bodies that were appended, by this process
 
@@ -140,6 +145,9 @@ func createLog(ctx context.Context, js jetstream.JetStream, db schema.DatabaseNa
 func (l *eventLog) close() {
 	l.nc.RemoveStatusListener(l.connected)
 	_ = l.elections.Unsubscribe()
+	if l.extent != nil {
+		_ = l.extent.Close()
+	}
 	if l.sub != nil {
 		_ = l.sub.Unsubscribe()
 	}
@@ -165,12 +173,16 @@ func logConfig(db schema.DatabaseName, prefix string) jetstream.StreamConfig {
 
 // Identity names the log itself, not its stream's name. Who knows it cannot
 // append.
-func (l *eventLog) Identity() string { return hex.EncodeToString(l.Secret("identity")[:16]) }
+func (l *eventLog) Identity() string { return identityOf(l.prefix) }
+
+func identityOf(prefix string) string { return hex.EncodeToString(secretOf(prefix, "identity")[:16]) }
 
 // Secret returns a secret for one purpose, the same as long as there is this
 // log, for every process that may read it.
-func (l *eventLog) Secret(purpose string) []byte {
-	h := hmac.New(sha256.New, []byte(l.prefix))
+func (l *eventLog) Secret(purpose string) []byte { return secretOf(l.prefix, purpose) }
+
+func secretOf(prefix, purpose string) []byte {
+	h := hmac.New(sha256.New, []byte(prefix))
 	h.Write([]byte(purpose))
 	return h.Sum(nil)
 }

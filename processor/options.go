@@ -90,6 +90,9 @@ type Options struct {
 	MaxDowntime time.Duration
 	// AcceptClock takes the clock for right at the start, wherever the log ends.
 	AcceptClock bool
+	// AcceptLostEnd lets the log end before what is known of it, by what was
+	// acknowledged, the projection or a snapshot. The log then says so.
+	AcceptLostEnd bool
 	// SameClock says that the NATS server has the same clock, so that its time
 	// proves nothing.
 	SameClock bool

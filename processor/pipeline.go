@@ -133,6 +133,7 @@ func (w *writer) commit() error {
 		return fmt.Errorf("fold: %w", err)
 	}
 	w.options.Monitor.folded(time.Since(began))
+	w.log.note(w.store.Cursor())
 	w.renewals.folded(seq, w.clock.second(0), int64(w.options.Query.Time/time.Second)+1)
 	w.tell()
 	return nil

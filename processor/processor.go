@@ -64,11 +64,16 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if err := log.check(ctx); err != nil {
 		return nil, err
 	}
+	if log.extent, err = openExtent(o.Projection.FS, o.Dir, log.Identity()); err != nil {
+		return nil, err
+	}
 	snapshots := snapshotsOf(log.bulk, log, o)
 	store, scrub, err := openCaughtUp(ctx, log, snapshots, o)
 	if err != nil {
 		return nil, err
 	}
+	log.tellLost(store.Cursor().Mutations)
+	log.note(store.Cursor())
 	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
 	p.writing, p.stopWriting = context.WithCancel(context.Background())
 	p.reading, p.stopReading = context.WithCancel(p.writing)

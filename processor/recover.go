@@ -116,6 +116,9 @@ func (w *writer) moveFence(ctx context.Context) error {
 	if end := w.log.end; end.last >= seq {
 		says.Lost, seq = end.first, end.last+1
 	}
+	if w.log.lost.last >= seq {
+		says.Reused = w.log.lost.last
+	}
 	body, err := json.Marshal(says)
 	if err != nil {
 		return err
@@ -136,7 +139,12 @@ func (w *writer) moveFence(ctx context.Context) error {
 		if a.err != nil {
 			return a.err
 		}
-		return w.store.Fold([]projections.Fact{{Event: e}})
+		if err := w.store.Fold([]projections.Fact{{Event: e}}); err != nil {
+			return err
+		}
+		w.log.note(w.store.Cursor())
+		w.log.lost = hole{}
+		return nil
 	case <-timeout.C:
 		return fmt.Errorf("append %d: no acknowledgement within %s", e.Seq, w.ackTimeout())
 	case <-ctx.Done():

@@ -38,6 +38,9 @@ func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o 
 	if err == nil {
 		err = snapshots.checkLog(ctx, cursor)
 	}
+	if err == nil {
+		err = log.checkEnd(ctx, cursor, snapshots, o)
+	}
 	if err != nil {
 		return nil, closing(store, err)
 	}

@@ -47,6 +47,8 @@ type storedSnapshot struct {
 	cursor projections.Cursor // in it
 	// lost says that it is of another log, or of a stretch that the log has lost.
 	lost bool
+	// given says that an operator has given up what the log has lost up to there.
+	given bool
 }
 
 // objectName is the name of the object in the store of a snapshot.
@@ -57,6 +59,7 @@ const (
 	metaStream   = "lapse-stream"   // identity of the log
 	metaSnapshot = "lapse-snapshot" // schema.Snapshot as JSON
 	metaCursor   = "lapse-cursor"   // projections.Cursor as JSON
+	metaGiven    = "lapse-given-up" // not empty if the log may lack what is in it
 )
 
 // snapshotsOf returns the snapshots of the log that is to be folded in o.Dir, or
@@ -131,7 +134,7 @@ func (s *snapshots) describe(ctx context.Context, seq uint64) (one storedSnapsho
 	} else if err != nil {
 		return one, false, err
 	}
-	one.stream = info.Metadata[metaStream]
+	one.stream, one.given = info.Metadata[metaStream], info.Metadata[metaGiven] != ""
 	err = errors.Join(json.Unmarshal([]byte(info.Metadata[metaSnapshot]), &one.Snapshot), json.Unmarshal([]byte(info.Metadata[metaCursor]), &one.cursor))
 	if err != nil || one.Seq != seq {
 		one.Snapshot = schema.Snapshot{Seq: seq, Fault: "what is said of it is not what lapse says"}
@@ -153,6 +156,25 @@ func (s *snapshots) describe(ctx context.Context, seq uint64) (one storedSnapsho
 		}
 	}
 	return one, true, nil
+}
+
+// give has the snapshots of what the log has lost say that it is given up, so
+// that they keep no later start from going on without.
+func (s *snapshots) give(ctx context.Context, all []storedSnapshot) error {
+	for _, one := range all {
+		if !one.lost || one.given || one.stream != s.log.Identity() {
+			continue
+		}
+		store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
+		if err == nil {
+			one.given, one.Sound, one.Fault = true, true, "" // as it was
+			err = one.tell(ctx, store)
+		}
+		if err != nil {
+			return fmt.Errorf("snapshot %d: %w", one.Seq, err)
+		}
+	}
+	return nil
 }
 
 // errBusy means that a snapshot is being made or verified already.
@@ -257,8 +279,12 @@ func (one *storedSnapshot) meta() (jetstream.ObjectMeta, error) {
 		return jetstream.ObjectMeta{}, err
 	}
 	cursor, err := json.Marshal(one.cursor)
-	return jetstream.ObjectMeta{Name: objectName, Metadata: map[string]string{
-		metaStream: one.stream, metaSnapshot: string(snapshot), metaCursor: string(cursor)}}, err
+	meta := jetstream.ObjectMeta{Name: objectName, Metadata: map[string]string{
+		metaStream: one.stream, metaSnapshot: string(snapshot), metaCursor: string(cursor)}}
+	if one.given {
+		meta.Metadata[metaGiven] = "lost"
+	}
+	return meta, err
 }
 
 // readBack restores a snapshot beside the projection and compares it with what

@@ -81,6 +81,12 @@ func (p *place) openEmbedded(f *serveFlags, database schema.DatabaseName, durabi
 		Database:   database,
 		SyncAlways: durability == processor.Fsync,
 		Logger:     logger,
+
+		AcceptLostEnd: f.acceptLostEnd,
+		Known: func(prefix string) embedded.Extent {
+			extent := processor.ReadExtent(projectionDir(f.storeDir, database), prefix)
+			return embedded.Extent{Seq: extent.Seq, Judged: extent.Judged, By: "what was acknowledged"}
+		},
 	})
 	if errors.Is(err, embedded.ErrListenAddress) {
 		return usageErrorf("%v", err)

@@ -29,6 +29,7 @@ type serveFlags struct {
 	latenessObjective         time.Duration
 	maxClockStep, maxDowntime time.Duration
 	acceptClock               bool
+	acceptLostEnd             bool
 
 	elsewhere   elsewhereFlags
 	listenGiven bool
@@ -72,6 +73,7 @@ answer those who read and take over when it is gone.`,
 	flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION` (default a quarter of --retain, at most 1h; never with forever)")
 	flags.DurationVar(&f.latenessObjective, "lateness-objective", processor.Options{}.EnsureDefaults().LatenessObjective,
 		"let 99 of 100 expiries be at most `DURATION` late; status says whether they are")
+	flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "go on with a log that ends before what is known of it")
 	f.elsewhere.addFlags(flags)
 	flags.DurationVar(&f.lease, "lease", 5*time.Second, "with a NATS elsewhere, wait for `DURATION` for a writer that says nothing, before another takes its place")
 	flags.IntVar(&f.replicas, "replicas", 0, "with a NATS elsewhere, have it keep `N` copies of the streams, 1 or 3 (default 1, or as many as there are)")
@@ -223,6 +225,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 
 		Clock: machineClock(), SameClock: place.embedded, AtomicBatch: place.atomicBatch,
 		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
+
+		AcceptLostEnd: f.acceptLostEnd || place.embedded && durability == processor.OS,
 
 		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,
 

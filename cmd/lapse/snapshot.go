@@ -240,7 +240,7 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 	if f.elsewhere.given() {
 		err = place.openConnections(&f.elsewhere, database, logger)
 	} else {
-		err = place.openStore(database, logger)
+		err = place.openStore(database, logger, f.newLog)
 	}
 	if err != nil {
 		return schema.Snapshot{}, err
@@ -249,12 +249,13 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 		Database: database, Dir: projectionDir(f.storeDir, database), Logger: logger, Replicas: f.replicas}, seq, f.newLog)
 }
 
-// openStore opens an embedded server that nobody knows of.
-func (p *place) openStore(database schema.DatabaseName, logger *slog.Logger) error {
+// openStore opens an embedded server that nobody knows of. The log may be damaged
+// if it is to be begun anew.
+func (p *place) openStore(database schema.DatabaseName, logger *slog.Logger, newLog bool) error {
 	if _, err := os.Stat(filepath.Join(p.storeDir, "jetstream")); err != nil {
 		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir that serve was given, or the --nats-url", p.storeDir)
 	}
-	server, err := embedded.Start(embedded.Options{StoreDir: p.storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Logger: logger})
+	server, err := embedded.Start(embedded.Options{StoreDir: p.storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Unchecked: newLog, Logger: logger})
 	if err != nil {
 		return err
 	}

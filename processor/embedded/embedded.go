@@ -59,6 +59,18 @@ type Options struct {
 	// acknowledged survives the process, not a power cut.
 	SyncAlways bool
 
+	// AcceptLostEnd lets a log be shorter than it is known to have been, and cuts
+	// it off where its last file is damaged. Without, Start refuses that; without
+	// SyncAlways, which lets a power cut take the end, only damage.
+	AcceptLostEnd bool
+
+	// Known tells how far the log is known to have gone whose stream listens
+	// below prefix; nil if nobody knows.
+	Known func(prefix string) Extent
+
+	// Unchecked opens the streams as they are, for the log to be begun anew.
+	Unchecked bool
+
 	// Logger gets the server's warnings and errors; nil discards them.
 	Logger *slog.Logger
 }
@@ -103,6 +115,11 @@ func Start(o Options) (*Server, error) {
 	lock, err := lockStore(o.StoreDir)
 	if err != nil {
 		return nil, err
+	}
+	if !o.Unchecked {
+		if err := o.checkFiles(); err != nil {
+			return nil, errors.Join(err, lock.Close())
+		}
 	}
 	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, failed: make(chan error, 1)}
 	if err := s.start(&o, host, port); err != nil {

@@ -1,0 +1,225 @@
+package blocks
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// Stream is what the files of a stream hold.
+type Stream struct {
+	Name    string
+	Subject string // that it listens on, the first one
+	// Last is the last sequence that is used: that of a message, of a tombstone,
+	// or before the first one of a stream that was begun later.
+	Last    uint64
+	Indexed uint64 // the last sequence when index.db was written, 0 if nobody knows
+	Judged  uint64 // the last mutation that an event was made of
+	Torn    string // the file that ends in a record cut short, "" for none
+
+	File string // the last one
+
+	dir  string // of its messages
+	next uint32 // number of a new file
+}
+
+// Damage is what neither a kill, nor a power cut, nor retention leaves.
+type Damage struct {
+	File, What string
+	// End says that the damage is in the last file, beyond sequence After: all
+	// before it is sound. Last is the last sequence known to have been there.
+	End         bool
+	After, Last uint64
+}
+
+func (d *Damage) Error() string { return fmt.Sprintf("%s: %s", d.File, d.What) }
+
+// check is the look at one stream.
+type check struct {
+	dir, stream, events string
+	config              config
+	files               []*summary
+}
+
+// config is what meta.inf says of a stream, as far as it matters.
+type config struct {
+	Subjects    []string `json:"subjects"`
+	FirstSeq    uint64   `json:"first_seq"`
+	Compression string   `json:"compression"`
+}
+
+// Check reads the files of the stream in dir. events starts the subjects of a
+// log's events; it is "" for a stream that is no log. With *Damage comes what is
+// sound. known, which may be nil, has what was found before.
+func Check(dir, events string, known *Known) (*Stream, error) {
+	c := &check{dir: messages(dir), stream: filepath.Base(dir), events: events}
+	s := &Stream{Name: c.stream, File: c.dir, dir: c.dir, next: 1}
+	if err := c.read(known); err != nil {
+		return nil, err
+	}
+	for _, f := range c.files {
+		s.File, s.next = filepath.Join(c.dir, fileName(f.Index)), f.Index+1
+		s.Judged = max(s.Judged, f.Judged)
+	}
+	err := c.meta(dir)
+	if err == nil {
+		err = c.order(s)
+	}
+	if len(c.config.Subjects) > 0 {
+		s.Subject = c.config.Subjects[0]
+	}
+	return s, err
+}
+
+// messages is where the messages of a stream are: a purge of all of them that was
+// killed is completed by the server.
+func messages(dir string) string {
+	if found, _ := filepath.Glob(filepath.Join(dir, "__new_msgs__", "*.blk")); len(found) > 0 {
+		return filepath.Join(dir, "__new_msgs__")
+	}
+	return filepath.Join(dir, "msgs")
+}
+
+// read reads all files, some at a time.
+func (c *check) read(known *Known) error {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var names []string
+	for _, e := range entries {
+		if _, ok := indexOf(e.Name()); ok {
+			names = append(names, e.Name())
+		}
+	}
+	c.files = make([]*summary, len(names))
+	faults := make([]error, len(names))
+	var reading sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, name := range names {
+		slots <- struct{}{}
+		reading.Go(func() {
+			defer func() { <-slots }()
+			index, _ := indexOf(name)
+			c.files[i], faults[i] = known.summary(c, name, index)
+		})
+	}
+	reading.Wait()
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	slices.SortFunc(c.files, func(a, b *summary) int { return cmp.Compare(a.Index, b.Index) })
+	return nil
+}
+
+// meta reads what the stream is. The server passes over a stream of which that
+// cannot be read, as if there were none.
+func (c *check) meta(dir string) error {
+	name := filepath.Join(dir, "meta.inf")
+	text, err := os.ReadFile(name)
+	sum, sumErr := os.ReadFile(filepath.Join(dir, "meta.sum"))
+	h := newHash(c.stream)
+	_, _ = h.Write(text)
+	if err != nil || sumErr != nil || hex.EncodeToString(h.Sum(nil)) != string(sum) || json.Unmarshal(text, &c.config) != nil {
+		if !slices.ContainsFunc(c.files, func(s *summary) bool { return s.First > 0 || s.bad >= 0 }) {
+			return nil // it was being made
+		}
+		return &Damage{File: name, What: "it or meta.sum is damaged"}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "meta.key")); err == nil || c.config.Compression != "" && c.config.Compression != "none" {
+		return fmt.Errorf("%s: the stream is encrypted or compressed, and lapse cannot check its files: remove that from its configuration", name)
+	}
+	return nil
+}
+
+// order finds damaged records, and sequences that are missing.
+func (c *check) order(s *Stream) error {
+	indexed, messages := indexed(c.dir, c.stream)
+	s.Indexed = indexed
+	isLog := c.events != ""
+	begin := max(1, c.config.FirstSeq)
+	s.Last = begin - 1
+	var removed []span
+	for _, f := range c.files {
+		begin = max(begin, f.Trimmed)
+		removed = append(removed, f.Removed...)
+	}
+	if removed = merge(removed); len(removed) > 0 {
+		s.Last = max(s.Last, removed[len(removed)-1].Last)
+	}
+	last := uint64(0) // message read
+	for i, f := range c.files {
+		name := filepath.Join(c.dir, fileName(f.Index))
+		gaps := f.Gaps
+		switch {
+		case f.First == 0:
+		case last == 0 && isLog && f.First > begin:
+			gaps = append([]span{{begin, f.First - 1}}, gaps...)
+		case last > 0 && f.First > last+1 && (f.Lost == 0 || f.Lost > last+1):
+			gaps = append([]span{{last + 1, f.First - 1}}, gaps...)
+		}
+		for _, gap := range gaps {
+			// The server marks only the last one of what mutations have lost.
+			if gap.Last < begin || covered(removed, gap) || !isLog && covered(removed, span{gap.Last, gap.Last}) {
+				continue
+			}
+			what := "messages %d to %d, before those in this file, are missing"
+			if i > 0 && gap.Last < f.First && c.files[i-1].Index+1 < f.Index {
+				name = filepath.Join(c.dir, fileName(f.Index-1))
+				what = "messages %d to %d are missing, and so is this file"
+			} else if last == 0 && gap.Last < f.First {
+				what = "the log has lost its beginning: events %d to %d are missing, and no retention has trimmed them"
+			} else if gap.Last > f.First {
+				what = "messages %d to %d, between those in this file, are missing"
+			}
+			return &Damage{File: name, Last: f.Last, What: fmt.Sprintf(what, gap.First, gap.Last)}
+		}
+		last = max(last, f.Last)
+		s.Last = max(s.Last, f.Last)
+		if f.bad < 0 {
+			continue
+		}
+		behind := slices.ContainsFunc(c.files[i+1:], func(f *summary) bool { return f.Records > 0 || f.sound })
+		what := "the record at byte %d, behind message %d, is damaged"
+		switch {
+		case f.sound || behind:
+			what += ", and there are sound ones behind it"
+		case f.torn:
+			s.Torn = name
+			continue
+		}
+		return &Damage{File: name, What: fmt.Sprintf(what, f.bad, last), End: !behind && last > 0, After: last, Last: max(f.behind, last+1)}
+	}
+	if last == 0 && len(removed) == 0 && indexed > s.Last && messages > 0 {
+		return &Damage{File: s.File, Last: indexed, What: fmt.Sprintf(
+			"it is empty, and held messages up to %d when the server stopped", indexed)}
+	}
+	return nil
+}
+
+// merge returns spans in their order, those that touch as one.
+func merge(spans []span) (merged []span) {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.First, b.First) })
+	for _, s := range spans {
+		if n := len(merged); n > 0 && s.First <= merged[n-1].Last+1 {
+			merged[n-1].Last = max(merged[n-1].Last, s.Last)
+		} else {
+			merged = append(merged, s)
+		}
+	}
+	return merged
+}
+
+// covered tells whether merged spans hold all of one.
+func covered(merged []span, one span) bool {
+	i, _ := slices.BinarySearchFunc(merged, one.First, func(s span, seq uint64) int { return cmp.Compare(s.Last, seq) })
+	return i < len(merged) && merged[i].First <= one.First && one.Last <= merged[i].Last
+}

@@ -1,0 +1,130 @@
+package blocks
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// span are sequences, both ends included.
+type span struct{ First, Last uint64 }
+
+// summary is what one file holds.
+type summary struct {
+	Index uint32
+	Stamp string // of the file as it was read
+
+	Records     int    // sound ones
+	First, Last uint64 // messages, 0 if there is none
+	Lost        uint64 // what the first message says of the gap before it
+	Gaps        []span // between messages, which nothing in the file explains
+	Removed     []span // by tombstones, or erased
+	Trimmed     uint64 // the highest sequence at which the log says it was to begin
+	Judged      uint64 // the last mutation that an event was made of
+
+	bad    int64  // where there is no sound record, -1 if there is none
+	behind uint64 // the last sound message behind that, 0 if there is nothing sound
+	sound  bool   // whether there is any sound record behind that
+	torn   bool   // see reader.torn
+}
+
+// noteOf are the parts of the bodies of internal events that matter here.
+type noteOf struct {
+	Lost  uint64 `json:"lost"`  // of a WriterStarted: where the gap before it begins
+	First uint64 `json:"first"` // of a LogTrimmed: where the log is to begin
+}
+
+const (
+	writerStarted = "_.WriterStarted"
+	logTrimmed    = "_.LogTrimmed"
+	causeHeader   = "\r\nLapse-Cause: mutations/"
+)
+
+// summarize reads a file from end to end.
+func (c *check) summarize(name string, index uint32) (*summary, error) {
+	buf, err := os.ReadFile(filepath.Join(c.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	s := &summary{Index: index, bad: -1}
+	r := newReader(c.stream, index, buf, c.events)
+	for offset := 0; offset < len(buf); {
+		one, sound := r.at(offset)
+		if !sound {
+			return s, c.damaged(s, r, offset)
+		}
+		s.add(&one, r.isEvent(&one), c.events)
+		offset += one.bytes
+	}
+	return s, nil
+}
+
+// damaged looks at what is behind the last sound record that was read.
+func (c *check) damaged(s *summary, r *reader, offset int) error {
+	s.bad, s.torn = int64(offset), r.torn(offset)
+	for {
+		at, found := r.next(offset, max(s.Last, s.behind))
+		if !found {
+			return nil
+		}
+		one, _ := r.at(at)
+		s.sound = true
+		if !one.tomb {
+			s.behind = max(s.behind, one.seq)
+		}
+		offset = at + one.bytes - 1
+	}
+}
+
+func (s *summary) add(one *record, event bool, events string) {
+	s.Records++
+	if one.tomb || one.erased {
+		s.remove(one.seq)
+		return
+	}
+	if one.seq <= s.Last {
+		return // NATS passes over it, too
+	}
+	var note noteOf
+	if event {
+		switch subject := one.subject[len(events):]; {
+		case string(subject) == writerStarted, string(subject) == logTrimmed:
+			_ = json.Unmarshal(one.body, &note)
+		}
+		if _, cause, ok := bytes.Cut(one.header, []byte(causeHeader)); ok {
+			digits, _, _ := bytes.Cut(cause, []byte("\r\n"))
+			if n, err := strconv.ParseUint(string(digits), 10, 64); err == nil {
+				s.Judged = n
+			}
+		}
+	}
+	s.Trimmed = max(s.Trimmed, note.First)
+	switch {
+	case s.First == 0:
+		s.First, s.Lost = one.seq, note.Lost
+	case one.seq != s.Last+1 && (note.Lost == 0 || note.Lost > s.Last+1):
+		s.Gaps = append(s.Gaps, span{s.Last + 1, one.seq - 1})
+	}
+	s.Last = one.seq
+}
+
+func (s *summary) remove(seq uint64) {
+	if n := len(s.Removed); n > 0 && s.Removed[n-1].Last+1 == seq {
+		s.Removed[n-1].Last = seq
+		return
+	}
+	s.Removed = append(s.Removed, span{seq, seq})
+}
+
+// indexOf reads the number of a file with messages.
+func indexOf(name string) (index uint32, ok bool) {
+	digits, ok := strings.CutSuffix(name, ".blk")
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return uint32(n), ok && err == nil && name == fileName(uint32(n))
+}
+
+func fileName(index uint32) string { return fmt.Sprintf("%d.blk", index) }

@@ -1,0 +1,43 @@
+package blocks
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+)
+
+const (
+	indexFile  = "index.db"
+	indexMagic = 11
+)
+
+// indexed returns the last sequence by index.db, and how many messages there
+// were; zeros if there is no index that can be read, as after a kill.
+func indexed(dir, stream string) (last, messages uint64) {
+	buf, err := os.ReadFile(filepath.Join(dir, indexFile))
+	if err != nil || len(buf) < 32 {
+		return 0, 0
+	}
+	buf, sum := buf[:len(buf)-checksumBytes], buf[len(buf)-checksumBytes:]
+	h := newHash(stream)
+	_, _ = h.Write(buf)
+	if !bytes.Equal(h.Sum(nil), sum) || buf[0] != indexMagic {
+		return 0, 0
+	}
+	buf = buf[2:]
+	next := func() uint64 {
+		v, n := binary.Uvarint(buf)
+		if n <= 0 {
+			buf = nil
+			return 0
+		}
+		buf = buf[n:]
+		return v
+	}
+	messages = next()
+	next() // bytes
+	next() // the first sequence
+	next() // its time, as long as a signed one
+	return next(), messages
+}

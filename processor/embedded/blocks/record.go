@@ -1,0 +1,148 @@
+package blocks
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+
+	"github.com/minio/highwayhash"
+)
+
+const (
+	recordHeader   = 22
+	checksumBytes  = 8
+	smallestRecord = recordHeader + checksumBytes
+	largestRecord  = 32 << 20
+
+	headerBit    = 1 << 31
+	erasedBit    = 1 << 63
+	tombstoneBit = 1 << 62
+)
+
+// record is one of a file. Its slices are the file's.
+type record struct {
+	bytes        int
+	seq          uint64
+	erased, tomb bool
+	subject      []byte
+	header, body []byte
+}
+
+// reader reads the records of one file.
+type reader struct {
+	buf    []byte
+	hash   hash.Hash64
+	sum    [checksumBytes]byte
+	events string // subjects of the events, whose headers are well-formed
+}
+
+func newHash(key string) hash.Hash64 {
+	sum := sha256.Sum256([]byte(key))
+	h, err := highwayhash.New64(sum[:])
+	if err != nil {
+		panic(err) // the key has another length
+	}
+	return h
+}
+
+func newReader(stream string, index uint32, buf []byte, events string) *reader {
+	return &reader{buf: buf, hash: newHash(fmt.Sprintf("%s-%d", stream, index)), events: events}
+}
+
+// at reads the record at an offset, and tells whether there is a sound one.
+func (r *reader) at(offset int) (one record, sound bool) {
+	if len(r.buf)-offset < smallestRecord {
+		return one, false
+	}
+	length := binary.LittleEndian.Uint32(r.buf[offset:])
+	return r.sized(offset, int(length&^headerBit), length&headerBit != 0)
+}
+
+// sized is at where the record has so many bytes.
+func (r *reader) sized(offset, length int, hasHeader bool) (one record, sound bool) {
+	rest := r.buf[offset:]
+	if length < smallestRecord || length > largestRecord || length > len(rest) {
+		return one, false
+	}
+	subject := int(binary.LittleEndian.Uint16(rest[20:]))
+	content := rest[recordHeader : length-checksumBytes]
+	headerLength := 0
+	if subject > len(content) || hasHeader && subject+4 > len(content) {
+		return one, false
+	}
+	one.bytes = length
+	one.subject, content = content[:subject], content[subject:]
+	if hasHeader {
+		headerLength = int(binary.LittleEndian.Uint32(content))
+		if content = content[4:]; headerLength > len(content) {
+			return one, false
+		}
+	}
+	r.hash.Reset()
+	_, _ = r.hash.Write(rest[4:20])
+	_, _ = r.hash.Write(one.subject)
+	_, _ = r.hash.Write(content)
+	if !bytes.Equal(r.hash.Sum(r.sum[:0]), rest[length-checksumBytes:length]) {
+		return one, false
+	}
+	one.header, one.body = content[:headerLength], content[headerLength:]
+	seq := binary.LittleEndian.Uint64(rest[4:])
+	one.seq, one.erased, one.tomb = seq&^(erasedBit|tombstoneBit), seq&erasedBit != 0, seq&tombstoneBit != 0
+	return one, !r.isEvent(&one) || wellFormed(one.header)
+}
+
+func (r *reader) isEvent(one *record) bool {
+	return r.events != "" && bytes.HasPrefix(one.subject, []byte(r.events))
+}
+
+// wellFormed tells whether the length of a header is right, which no checksum
+// does.
+func wellFormed(header []byte) bool {
+	end := []byte("\r\n\r\n")
+	return len(header) == 0 || bytes.Index(header, end) == len(header)-len(end)
+}
+
+// next finds the first sound record beyond an offset at which there is none. It
+// has a sequence beyond last.
+func (r *reader) next(offset int, last uint64) (at int, found bool) {
+	for at = offset + 1; len(r.buf)-at >= smallestRecord; at++ {
+		length := binary.LittleEndian.Uint32(r.buf[at:])
+		if n := int(length &^ headerBit); n < smallestRecord || n > len(r.buf)-at {
+			continue
+		}
+		if one, sound := r.at(at); sound && (one.tomb || one.seq > last) {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// sector is the least that a disk writes at a time, or does not.
+const sector = 512
+
+// torn tells whether what is behind the last sound record, with nothing sound
+// behind it, can be what a kill or a power cut leaves of a write: it ends too
+// early, or sectors were not written. Otherwise a record is there from its
+// beginning to its end, and is not what was written.
+func (r *reader) torn(offset int) bool {
+	rest := r.buf[offset:]
+	if len(rest) < smallestRecord {
+		return true
+	}
+	for at := offset; at < len(r.buf); {
+		end := min(at-at%sector+sector, len(r.buf))
+		if len(bytes.Trim(r.buf[at:end], "\x00")) == 0 {
+			return true
+		}
+		at = end
+	}
+	for _, hasHeader := range []bool{false, true} {
+		if _, sound := r.sized(offset, len(rest), hasHeader); sound {
+			return false // but for its length
+		}
+	}
+	length := binary.LittleEndian.Uint32(rest) &^ headerBit
+	return length > uint32(len(rest)) && length <= largestRecord
+}

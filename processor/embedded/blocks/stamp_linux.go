@@ -1,0 +1,16 @@
+package blocks
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// stampOf changes when a file does.
+func stampOf(info os.FileInfo) string {
+	stamp := fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano())
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		stamp += fmt.Sprintf(" %d %d.%09d", s.Ino, s.Ctim.Sec, s.Ctim.Nsec)
+	}
+	return stamp
+}
