@@ -270,6 +270,13 @@ func (w *wire) putObject(seq uint64, content []byte) {
 	})
 }
 
+// trim has the log begin at first, as retention does.
+func (w *wire) trim(first uint64) {
+	w.t.Helper()
+	w.check(w.processor.keeper.note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, first)))
+	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(first)))
+}
+
 // The newest snapshot that is sound is taken; one that is not is passed over,
 // and without any the log is folded from its beginning, if it still has it.
 func TestStartFromSnapshot(t *testing.T) {
@@ -336,7 +343,7 @@ func TestStartFromSnapshot(t *testing.T) {
 				t.Fatalf("there are %v", list)
 			}
 			if c.trimmed {
-				w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(list[rounds-1].Seq)))
+				w.trim(list[rounds-1].Seq)
 			}
 			content := w.content()
 			for i, damage := range c.damage {
@@ -382,7 +389,7 @@ func TestProjectionBehindTheLog(t *testing.T) {
 	}
 	w.want(201, "snapshot.create", "")
 	w.want(201, "document.create.c.last", "{}")
-	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(w.snapshotList()[0].Seq)))
+	w.trim(w.snapshotList()[0].Seq)
 	content := w.content()
 	w.stop()
 	w.check(os.RemoveAll(w.options.Dir))
@@ -675,7 +682,13 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 		}
 	}
 	log.close()
+	if p, err := Start(w.ctx(), w.connections(), w.options); err == nil || !strings.Contains(err.Error(), "--accept-lost-end") {
+		w.processor = p
+		t.Fatalf("without its end the log is served (%v)", err)
+	}
+	w.options.AcceptLostEnd = true
 	w.start()
+	w.options.AcceptLostEnd = false // what was accepted is not asked again
 	if list := w.snapshotList(); len(list) != 2 || list[0].Seq != late || list[0].Sound || list[0].Fault == "" || list[1].Seq != early || !list[1].Sound {
 		t.Fatalf("there are %+v", list)
 	}

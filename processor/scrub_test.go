@@ -37,6 +37,7 @@ func TestScrub(t *testing.T) {
 	}
 	b[at] ^= 1
 	w.check(os.WriteFile(blocks[0], b, 0o600))
+	w.unchecked = true // as if the disk had done it since
 	w.startServer()
 	if p, err := Start(w.ctx(), w.connections(), w.options); err == nil {
 		w.check(p.Stop())

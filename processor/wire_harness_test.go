@@ -52,6 +52,8 @@ type wire struct {
 	options Options
 	logs    *logBuffer
 
+	unchecked bool // whether the server starts whatever its files are like
+
 	shutdown     func()                                   // of the NATS server
 	connect      func(...nats.Option) (*nats.Conn, error) // as a service
 	log, service *nats.Conn
@@ -97,7 +99,7 @@ func (w *wire) run() {
 func (w *wire) startServer() {
 	w.t.Helper()
 	s, err := embedded.Start(embedded.Options{StoreDir: w.dir, Listen: "127.0.0.1:0", Database: "main",
-		SyncAlways: w.options.Durability == Fsync})
+		SyncAlways: w.options.Durability == Fsync, Unchecked: w.unchecked})
 	w.check(err)
 	w.shutdown, w.connect = s.Shutdown, s.ConnectService
 	w.log, err = s.ConnectLog()
