@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -17,8 +18,8 @@ import (
 // Options of an Auditor. The zero value audits an exported log.
 type Options struct {
 	// Stream says that what is read is the log's stream itself: internal events
-	// are among it, so sequences and causes go up one by one. A stream that
-	// begins above 1 has lost its beginning, as by retention.
+	// are among it, so sequences and causes go up one by one. A stream
+	// that begins above 1 was trimmed, which it says, or begun behind a snapshot.
 	Stream bool
 
 	// Partial says that the beginning is missing: collections and documents
@@ -45,7 +46,8 @@ type Auditor struct {
 	kept    map[Rule][]Finding
 
 	sequence, time, cause rising
-	resumed               int64 // log time, ms, at which a writer started last, or went on
+	begins                uint64 // where the log begins by what it says itself
+	resumed               int64  // log time, ms, at which a writer started last, or went on
 
 	collections  map[schema.CollectionName]*collection
 	incarnations uint64 // given out
@@ -135,10 +137,27 @@ func (a *Auditor) Event(e *schema.Event) error {
 		return a.documentExpired(e)
 	case schema.MutationRejected:
 		return a.mutationRejected(e)
-	case schema.WriterStarted, schema.WriterResumed:
-		a.resumed = e.Time
+	case schema.WriterStarted, schema.WriterResumed, schema.LogTrimmed:
+		a.internal(e)
 	}
 	return nil
+}
+
+// internal audits what an internal event says of the log.
+func (a *Auditor) internal(e *schema.Event) {
+	var says struct{ First, Reused uint64 }
+	_ = json.Unmarshal(e.Body, &says) // one that says nothing is empty
+	if e.Type == schema.LogTrimmed {
+		a.begins = max(a.begins, says.First)
+		return
+	}
+	a.resumed = e.Time
+	if e.Seq == a.report.First {
+		a.begins = max(a.begins, e.Seq) // it was begun behind a snapshot
+	}
+	if says.Reused >= e.Seq {
+		a.against(Sequence, e, "the log has lost its end: other events had sequences %d to %d before", e.Seq, says.Reused)
+	}
 }
 
 // Foreign audits what stands in the log at seq and is no event, and why.
@@ -208,6 +227,9 @@ func (a *Auditor) Finish() (Report, error) {
 		if err := a.finish(c); err != nil {
 			return Report{}, err
 		}
+	}
+	if first := a.report.First; a.options.Stream && !a.options.Partial && first > max(a.begins, 1) {
+		a.found(Sequence, first, "", "", "the log has lost its beginning: sequences %d to %d before it are missing, and no retention has trimmed them", max(a.begins, 1), first-1)
 	}
 	r := a.report
 	r.Collections = len(a.collections)

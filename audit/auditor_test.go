@@ -76,8 +76,31 @@ func TestGoodLogs(t *testing.T) {
 		cut := r.IntN(len(log) + 1)
 		wantClean(t, "its first part", log[:cut], auditOf(t, Options{Stream: true}, log[:cut]))
 		wantClean(t, "its first part, exported", log[:cut], auditOf(t, Options{}, exported(log[:cut])))
-		wantClean(t, "its second part", log[cut:], auditOf(t, Options{Stream: true}, log[cut:]))
+		wantClean(t, "its second part", log[cut:], auditOf(t, Options{Stream: true, Partial: true}, log[cut:]))
 		wantClean(t, "its second part, exported", log[cut:], auditOf(t, Options{Partial: true}, exported(log[cut:])))
+	}
+}
+
+// TestBeginning: a stream that begins later than 1 says why, or has lost what was
+// before.
+func TestBeginning(t *testing.T) {
+	event := func(seq uint64, kind schema.EventType, body string) schema.Event {
+		return schema.Event{Seq: seq, Time: beginning, Type: kind, Collection: schema.InternalCollection, Body: []byte(body)}
+	}
+	for name, c := range map[string]struct {
+		log  []schema.Event
+		lost bool
+	}{
+		"lost":                    {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.WriterStarted, `{"writer":"w"}`)}, true},
+		"trimmed":                 {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.LogTrimmed, `{"first":5}`)}, false},
+		"trimmed, not so far":     {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.LogTrimmed, `{"first":4}`)}, true},
+		"trimmed more than once":  {[]schema.Event{event(5, schema.LogTrimmed, `{"first":3}`), event(6, schema.LogTrimmed, `{"first":5}`)}, false},
+		"begun behind a snapshot": {[]schema.Event{event(5, schema.WriterStarted, `{"writer":"w"}`), event(6, schema.WriterPresent, "")}, false},
+		"used again":              {[]schema.Event{event(1, schema.WriterStarted, `{"writer":"w"}`), event(2, schema.WriterStarted, `{"writer":"v","reused":9}`)}, true},
+	} {
+		if found := auditOf(t, Options{Stream: true}, c.log).Found[Sequence]; (found == 1) != c.lost || found > 1 {
+			t.Errorf("%s: %d findings", name, found)
+		}
 	}
 }
 
