@@ -82,7 +82,7 @@ func (s *snapshots) checkLog(ctx context.Context, cursor projections.Cursor) err
 	if cursor.Seq > 0 && cursor.Stream != s.log.Identity() {
 		what = fmt.Sprintf("the projection in %s, up to event %d", s.dir, cursor.Seq)
 	}
-	all, err := s.all(ctx)
+	all, err := s.known(ctx)
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,10 @@ type keeper struct {
 // should that turn out damaged.
 const keepSnapshots = 2
 
+// lockPause is how often a round looks whether a client's request is done with the
+// snapshots.
+const lockPause = time.Second
+
 // run goes on until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	if k.options.SnapshotEvery == 0 {
@@ -115,15 +119,29 @@ func (k *keeper) round(ctx context.Context) error {
 // and should not, and drops those that are not needed. It returns the sound
 // ones that are left, newest first.
 func (k *keeper) refresh(ctx context.Context) (sound []schema.Snapshot, err error) {
-	k.snapshots.making.Lock()
+	for !k.snapshots.making.TryLock() { // a client's may take long, and this one is to end with ctx
+		select {
+		case <-time.After(lockPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	defer k.snapshots.making.Unlock()
-	all, err := k.snapshots.all(ctx)
+	all, err := k.snapshots.known(ctx)
 	if err != nil {
 		return nil, err
 	}
 	cursor := k.store.Cursor()
 	newest := slices.IndexFunc(all, func(one storedSnapshot) bool { return one.Sound })
 	fresh := newest >= 0 && !k.stale && max(cursor.Last, cursor.Padded) <= all[newest].Seq
+	if fresh && k.options.Retain > 0 {
+		// It was sound when it was made, and the log is trimmed on its word.
+		again, err := k.snapshots.check(ctx, all[newest], openCopy)
+		if err != nil {
+			return nil, err
+		}
+		fresh = again.Sound
+	}
 	if cursor.Last > 0 && !fresh {
 		began := time.Now()
 		snapshot, err := k.snapshots.Create(ctx)
@@ -144,7 +162,7 @@ func (k *keeper) refresh(ctx context.Context) (sound []schema.Snapshot, err erro
 // they did. It returns the sound ones that are left, newest first. The lock of
 // the snapshots is held.
 func (k *keeper) drop(ctx context.Context) (kept []schema.Snapshot, err error) {
-	all, err := k.snapshots.all(ctx)
+	all, err := k.snapshots.known(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
@@ -49,6 +51,8 @@ type storedSnapshot struct {
 	lost bool
 	// given says that an operator has given up what the log has lost up to there.
 	given bool
+	// unknown is why nothing could be learnt of it now.
+	unknown error
 }
 
 // objectName is the name of the object in the store of a snapshot.
@@ -91,8 +95,8 @@ func (s *snapshots) List(ctx context.Context) ([]schema.Snapshot, error) {
 
 // all returns what snapshots there are of the database, newest first, also of
 // other logs. Those that were never finished have nothing but their sequence.
-// One that does not go with the log as it is now is not sound. An error means
-// that it could not be found out how all of them stand.
+// One that does not go with the log as it is now is not sound, nor is one of which
+// nothing can be learnt: that one keeps nobody from the others.
 func (s *snapshots) all(ctx context.Context) (all []storedSnapshot, err error) {
 	names := s.js.ObjectStoreNames(ctx)
 	var seqs []uint64
@@ -106,13 +110,36 @@ func (s *snapshots) all(ctx context.Context) (all []storedSnapshot, err error) {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
 	slices.SortFunc(seqs, func(a, b uint64) int { return cmp.Compare(b, a) })
-	for _, seq := range seqs {
-		one, ok, err := s.describe(ctx, seq)
-		if err != nil {
-			return nil, fmt.Errorf("snapshot %d: %w", seq, err)
-		}
-		if ok {
+	described := make([]storedSnapshot, len(seqs))
+	there := make([]bool, len(seqs))
+	var asking sync.WaitGroup // at once: a stream that recovers badly may not answer
+	for i, seq := range seqs {
+		asking.Go(func() {
+			one, ok, err := s.describe(ctx, seq)
+			if err != nil {
+				one = storedSnapshot{Snapshot: schema.Snapshot{Seq: seq, Fault: "it cannot be read now: " + err.Error()}, unknown: err}
+			}
+			described[i], there[i] = one, ok || err != nil
+		})
+	}
+	asking.Wait()
+	for i, one := range described {
+		if there[i] {
 			all = append(all, one)
+		}
+	}
+	return all, ctx.Err()
+}
+
+// known is all for whoever removes snapshots: an error means that it could not be
+// found out how all of them stand.
+func (s *snapshots) known(ctx context.Context) (all []storedSnapshot, err error) {
+	if all, err = s.all(ctx); err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		if one.unknown != nil {
+			return nil, fmt.Errorf("snapshot %d: %w", one.Seq, one.unknown)
 		}
 	}
 	return all, nil
@@ -129,13 +156,15 @@ func (s *snapshots) describe(ctx context.Context, seq uint64) (one storedSnapsho
 	}
 	info, err := store.GetInfo(ctx, objectName)
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		one.Fault = "it was never finished"
+		one.Fault = "it was never finished, or its stream is damaged"
 		return one, true, nil
-	} else if err != nil {
+	} else if err != nil && !errors.Is(err, jetstream.ErrBadObjectMeta) {
 		return one, false, err
 	}
-	one.stream, one.given = info.Metadata[metaStream], info.Metadata[metaGiven] != ""
-	err = errors.Join(json.Unmarshal([]byte(info.Metadata[metaSnapshot]), &one.Snapshot), json.Unmarshal([]byte(info.Metadata[metaCursor]), &one.cursor))
+	if err == nil {
+		one.stream, one.given = info.Metadata[metaStream], info.Metadata[metaGiven] != ""
+		err = errors.Join(json.Unmarshal([]byte(info.Metadata[metaSnapshot]), &one.Snapshot), json.Unmarshal([]byte(info.Metadata[metaCursor]), &one.cursor))
+	}
 	if err != nil || one.Seq != seq {
 		one.Snapshot = schema.Snapshot{Seq: seq, Fault: "what is said of it is not what lapse says"}
 		return one, true, nil
@@ -199,7 +228,11 @@ func (s *snapshots) Create(ctx context.Context) (schema.Snapshot, error) {
 	}
 	one := storedSnapshot{cursor: cursor, stream: s.log.Identity(), Snapshot: schema.Snapshot{Seq: cursor.Seq,
 		LogTime: cursor.Time, Digest: digest.String(), Created: s.now(), Format: cursor.Format}}
-	if existing, ok, err := s.describe(ctx, cursor.Seq); err != nil || ok && existing.Sound {
+	existing, ok, err := s.describe(ctx, cursor.Seq)
+	if err == nil && ok && existing.Sound {
+		existing.Snapshot, err = s.check(ctx, existing, openCopy)
+	}
+	if err != nil || existing.Sound {
 		return existing.Snapshot, err
 	}
 	if err := s.remove(ctx, cursor.Seq); err != nil {
@@ -251,7 +284,9 @@ func (s *snapshots) fill(ctx context.Context, store jetstream.ObjectStore, one *
 	r, w := io.Pipe()
 	var writing sync.WaitGroup
 	writing.Go(func() { w.CloseWithError(projections.WriteArchive(w, s.fs, checkpoint)) })
-	info, err := store.Put(ctx, meta, &upload{ctx: ctx, store: store, from: r})
+	putting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	info, err := store.Put(putting, meta, &upload{ctx: ctx, store: store, from: r, abandon: cancel})
 	_ = r.Close()
 	writing.Wait()
 	if err != nil {
@@ -295,21 +330,21 @@ func (s *snapshots) readBack(ctx context.Context, store jetstream.ObjectStore, o
 }
 
 // download restores a snapshot beside the projection and compares it with what
-// is said of it.
+// is said of it. It may take as long as it goes on.
 func (s *snapshots) download(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, look lookFunc) error {
-	// nats.go gives an object that has no deadline five seconds in all. It may
-	// take as long as it goes on.
-	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
-	defer cancel()
-	object, err := store.Get(ctx, objectName)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	unanswered := time.AfterFunc(stallTimeout, func() {
+		cancel(fmt.Errorf("JetStream did not answer for %s: %w", stallTimeout, nats.ErrTimeout))
+	})
+	object, err := store.Get(pollContext{ctx}, objectName)
+	unanswered.Stop()
 	if err != nil {
-		return fmt.Errorf("read snapshot %d: %w", one.Seq, err)
+		return fmt.Errorf("read snapshot %d: %w", one.Seq, cmp.Or(context.Cause(ctx), err))
 	}
-	stalled := time.AfterFunc(stallTimeout, cancel)
-	defer stalled.Stop()
 	// To the end of the object, where its checksum is compared.
 	dir := verifyDir(s.dir)
-	if err := errors.Join(projections.ReadArchive(&watchedReader{object, stalled}, s.fs, dir), object.Close()); err != nil {
+	if err := errors.Join(projections.ReadArchive(&objectReader{ctx: ctx, store: store, object: object}, s.fs, dir), object.Close()); err != nil {
 		return fmt.Errorf("read snapshot %d: %w", one.Seq, err)
 	}
 	cursor, digest, err := look(ctx, s.fs, dir)
@@ -325,20 +360,55 @@ func (s *snapshots) download(ctx context.Context, store jetstream.ObjectStore, o
 }
 
 const (
-	downloadTimeout = 30 * 24 * time.Hour
-	stallTimeout    = 30 * time.Second // in which nothing comes
+	// stallTimeout is how long nothing of an object may come: longer than nats.go
+	// takes to notice that its consumer has gone, and to make another.
+	stallTimeout = 15 * time.Second
+	readPoll     = time.Second // how often a read that waits looks at its context
 )
 
-// watchedReader has a timer run while it waits for bytes.
-type watchedReader struct {
-	io.Reader
-	stalled *time.Timer
+// pollContext has a deadline that is always readPoll away. The objects of nats.go
+// look at nothing else while they wait for bytes: neither whether the context has
+// ended, nor whether any can come.
+type pollContext struct{ context.Context }
+
+func (pollContext) Deadline() (time.Time, bool) { return time.Now().Add(readPoll), true }
+
+// objectReader reads an object that was got with a pollContext, and ends when no
+// more of it can be read: JetStream passes over messages that are damaged, and
+// nats.go waits for them.
+type objectReader struct {
+	ctx    context.Context
+	store  jetstream.ObjectStore
+	object jetstream.ObjectResult
+	read   uint64
 }
 
-func (r *watchedReader) Read(p []byte) (int, error) {
-	r.stalled.Reset(stallTimeout)
-	defer r.stalled.Stop()
-	return r.Reader.Read(p)
+func (r *objectReader) Read(p []byte) (int, error) {
+	for began := time.Now(); ; {
+		n, err := r.object.Read(p)
+		r.read += uint64(n)
+		switch {
+		case n > 0 && errors.Is(err, os.ErrDeadlineExceeded):
+			return n, nil
+		case n > 0 || err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+			return n, err
+		case r.ctx.Err() != nil:
+			return 0, r.ctx.Err()
+		case time.Since(began) > stallTimeout:
+			return 0, r.stalled()
+		}
+	}
+}
+
+// stalled says why nothing comes any more: the object is damaged if JetStream
+// answers all the same.
+func (r *objectReader) stalled() error {
+	ctx, cancel := context.WithTimeout(r.ctx, stallTimeout)
+	defer cancel()
+	if _, err := r.store.Status(ctx); err != nil {
+		return fmt.Errorf("nothing came for %s: %w", stallTimeout, err)
+	}
+	return fmt.Errorf("JetStream can read %d bytes of it and no more: its stream is damaged", r.read)
 }
 
 // verifyCacheBytes is Pebble's cache while a copy is read from end to end.
@@ -392,19 +462,31 @@ func (s *snapshots) Verify(ctx context.Context, seq uint64) (schema.Snapshot, er
 	if one.Fault != "" {
 		return one.Snapshot, nil
 	}
-	store, err := s.js.ObjectStore(ctx, s.bucket(seq))
+	return s.check(ctx, one, verifyProjection)
+}
+
+// check is Verify of a snapshot that is described.
+func (s *snapshots) check(ctx context.Context, one storedSnapshot, look lookFunc) (schema.Snapshot, error) {
+	store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
 	if err != nil {
-		return one.Snapshot, fmt.Errorf("snapshot %d: %w", seq, err)
+		return one.Snapshot, fmt.Errorf("snapshot %d: %w", one.Seq, err)
 	}
-	fault := s.readBack(ctx, store, one, verifyProjection)
+	fault := s.readBack(ctx, store, one, look)
 	if ctx.Err() != nil {
 		return one.Snapshot, ctx.Err()
 	}
+	// That it cannot be reached, or that there is no room to unpack it, does not
+	// make it a bad one.
+	if unreachable(fault) || passing(fault) || errors.Is(fault, nats.ErrConnectionClosed) {
+		return one.Snapshot, fault
+	}
 	if one.Sound = fault == nil; fault != nil {
 		one.Fault = fault.Error()
-		err = one.tell(ctx, store)
+		if err := one.tell(ctx, store); err != nil {
+			return one.Snapshot, fmt.Errorf("it is not sound (%w), which could not be noted: %w", fault, err)
+		}
 	}
-	return one.Snapshot, err
+	return one.Snapshot, nil
 }
 
 var errNoSnapshot = errors.New("there is no such snapshot of this log: list them to see which there are")
@@ -443,6 +525,8 @@ type upload struct {
 	from   io.Reader
 	sent   uint64
 	stored uint64
+	// abandon, if there is one, ends what nats.go waits for when all is sent.
+	abandon context.CancelFunc
 }
 
 const (
@@ -452,11 +536,16 @@ const (
 	uploadTimeout = 10 * time.Second
 )
 
-func (u *upload) Read(chunk []byte) (int, error) {
+func (u *upload) Read(chunk []byte) (n int, err error) {
+	defer func() {
+		if err != nil && u.abandon != nil {
+			time.AfterFunc(stallTimeout, u.abandon)
+		}
+	}()
 	if err := u.await(uploadAhead); err != nil {
 		return 0, err
 	}
-	n, err := io.ReadFull(u.from, chunk)
+	n, err = io.ReadFull(u.from, chunk)
 	u.sent += uint64(n)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):

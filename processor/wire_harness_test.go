@@ -153,13 +153,16 @@ func (w *wire) startInside(payload int32) {
 
 // restartInside is restart for a server that from now on takes messages of
 // payload bytes.
-func (w *wire) restartInside(payload int32) {
+func (w *wire) restartInside(payload int32, meanwhile ...func()) {
 	w.t.Helper()
 	w.stop()
 	w.client.Close()
 	w.service.Close()
 	w.log.Close()
 	w.shutdown()
+	for _, do := range meanwhile {
+		do()
+	}
 	w.startInside(payload)
 	w.start()
 }

@@ -1,0 +1,218 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// damages are what can become of the file in which JetStream keeps the messages of
+// a snapshot: its archive is the first one, what is said of it the last.
+var damages = map[string]func([]byte) []byte{
+	"a bit of the archive":     flipAt(func(n int) int { return n / 4 }),
+	"a bit of a length":        flipAt(func(n int) int { return 1 }),
+	"a bit of a sequence":      flipAt(func(n int) int { return 4 }),
+	"a bit of a subject":       flipAt(func(n int) int { return 30 }),
+	"a bit of the description": flipAt(func(n int) int { return n - 200 }),
+	"zeros":                    func(b []byte) []byte { clear(b[len(b)/3 : len(b)/2]); return b },
+	"nothing but zeros":        func(b []byte) []byte { clear(b); return b },
+	"cut":                      func(b []byte) []byte { return b[:len(b)/2] },
+	"empty":                    func(b []byte) []byte { return nil },
+	"removed":                  nil,
+}
+
+func flipAt(place func(size int) int) func([]byte) []byte {
+	return func(b []byte) []byte { b[place(len(b))] ^= 1; return b }
+}
+
+// snapshotFile is where JetStream keeps the messages of a snapshot, or anything
+// else below its stream.
+func (w *wire) snapshotFile(seq uint64, name string) string {
+	w.t.Helper()
+	files, err := filepath.Glob(filepath.Join(w.dir, "jetstream/*/streams", fmt.Sprintf("OBJ_LAPSE_main_SNAPSHOT_%d", seq), name))
+	w.check(err)
+	if len(files) != 1 {
+		w.t.Fatalf("files %s of snapshot %d: %v", name, seq, files)
+	}
+	return files[0]
+}
+
+func (w *wire) damageFile(path string, damage func([]byte) []byte) {
+	w.t.Helper()
+	if damage == nil {
+		w.check(os.Remove(path))
+		return
+	}
+	b, err := os.ReadFile(path)
+	w.check(err)
+	w.check(os.WriteFile(path, damage(b), 0o600))
+}
+
+// withSnapshots makes two snapshots of several messages, and trims the log below
+// the older one.
+func (w *wire) withSnapshots() (newest, older uint64) {
+	w.t.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
+	w.want(201, "collection.create.c", `{"defaultTtl":1000000}`)
+	for i := range 2 {
+		noise := make([]byte, 200_000)
+		for k := range noise {
+			noise[k] = byte('!' + random.IntN(90))
+		}
+		body, err := json.Marshal(map[string]string{"x": string(noise)})
+		w.check(err)
+		w.want(201, fmt.Sprintf("document.create.c.d%d", i), string(body))
+		w.want(201, "snapshot.create", "")
+	}
+	list := w.snapshotList()
+	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(list[1].Seq)))
+	return list[0].Seq, list[1].Seq
+}
+
+// Whatever becomes of the file of the newest snapshot, a start without a projection
+// takes the older one and says which one it passes over; that one is listed as not
+// sound, and goes when another is made.
+func TestStartWithDamagedSnapshot(t *testing.T) {
+	type file struct {
+		name   string
+		damage func([]byte) []byte
+	}
+	files := map[string]file{
+		"a bit of meta.inf": {"meta.inf", flipAt(func(n int) int { return n / 2 })}, // the server passes over the stream
+		"no meta.inf":       {"meta.inf", nil},
+	}
+	for name, damage := range damages {
+		files[name] = file{"msgs/1.blk", damage}
+	}
+	for name, file := range files {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *wire) {
+				newest, older := w.withSnapshots()
+				content := w.content()
+				w.restartInside(4<<20, func() {
+					w.damageFile(w.snapshotFile(newest, file.name), file.damage)
+					w.check(w.options.Projection.FS.RemoveAll(w.options.Dir))
+					w.logs.reset()
+				})
+				if got := w.content(); got != content {
+					t.Errorf("it is\n%.300s, was\n%.300s", got, content)
+				}
+				listed := strings.Contains(string(w.want(200, "snapshot.list", "").body), fmt.Sprintf(`"seq":%d,`, newest))
+				if logs := w.logs.String(); !strings.Contains(logs, fmt.Sprintf("begins with a snapshot\" seq=%d\n", older)) ||
+					listed && strings.Count(logs, fmt.Sprintf("is of no use\" seq=%d", newest)) != 1 {
+					t.Errorf("it does not say which snapshot it takes, and which it does not:\n%s", logs)
+				}
+				if listed {
+					w.verifies(newest, false)
+				}
+				w.want(201, "snapshot.create", "")
+				for _, one := range w.snapshotList() {
+					if !one.Sound || one.Seq == newest {
+						t.Errorf("%+v is kept", one)
+					}
+				}
+			})
+		})
+	}
+}
+
+// verifies asks whether a snapshot is sound.
+func (w *wire) verifies(seq uint64, sound bool) {
+	w.t.Helper()
+	got := w.want(200, fmt.Sprintf("snapshot.verify.%d", seq), "")
+	if !strings.Contains(string(got.body), fmt.Sprintf(`"sound":%t`, sound)) || sound == strings.Contains(string(got.body), `"fault":"`) {
+		w.t.Errorf("verified it is %s", got.body)
+	}
+}
+
+// A snapshot that lacks any of its messages is found by verifying it, and replaced
+// by making one where the log ends still, whether it was verified or not; neither
+// keeps the next request from the snapshots. Nothing is trimmed on its word.
+func TestDamagedSnapshotIsReplaced(t *testing.T) {
+	// Its last message is the description, which has replaced the one before it.
+	for what, messages := range map[string]func(last uint64) (from, to uint64){
+		"the first chunk": func(uint64) (uint64, uint64) { return 1, 1 },
+		"the last chunk":  func(last uint64) (uint64, uint64) { return last - 2, last - 2 },
+		"all chunks":      func(last uint64) (uint64, uint64) { return 1, last - 2 },
+		"the description": func(last uint64) (uint64, uint64) { return last, last },
+	} {
+		for _, found := range []string{"verify", "create", "round"} {
+			t.Run(what+", found by "+found, func(t *testing.T) {
+				inBubble(t, func(w *wire) {
+					newest, _ := w.withSnapshots()
+					stream := w.stream(fmt.Sprintf("OBJ_LAPSE_main_SNAPSHOT_%d", newest))
+					from, to := messages(stream.CachedInfo().State.LastSeq)
+					for seq := from; seq <= to; seq++ {
+						w.check(stream.DeleteMsg(w.ctx(), seq))
+					}
+					switch found {
+					case "verify":
+						w.verifies(newest, false)
+						fallthrough
+					case "create":
+						w.want(201, "snapshot.create", "")
+					case "round":
+						_, err := w.processor.keeper.refresh(w.ctx())
+						w.check(err)
+					}
+					if list := w.snapshotList(); len(list) != keepSnapshots || list[0].Seq != newest || !list[0].Sound {
+						t.Errorf("there are %+v, want one at %d", list, newest)
+					}
+					w.verifies(newest, true)
+				}, retaining(time.Hour*24*30, time.Hour*24))
+			})
+		}
+	}
+}
+
+// A disk that has no room to unpack a snapshot does not make it a bad one.
+func TestVerifyWithoutRoom(t *testing.T) {
+	var full atomic.Bool
+	inBubble(t, func(w *wire) {
+		newest, _ := w.withSnapshots()
+		full.Store(true)
+		w.refused(503, "unavailable", fmt.Sprintf("snapshot.verify.%d", newest), "")
+		full.Store(false)
+		w.verifies(newest, true)
+	}, func(o *Options) {
+		o.Projection.FS = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full.Load() && strings.Contains(op.Path, ".verify") && op.Kind == errorfs.OpFileWrite {
+				return syscall.ENOSPC
+			}
+			return nil
+		}))
+	})
+}
+
+// A stop does not wait for a snapshot that cannot be read, nor for a round that
+// waits for a client to be done with one.
+func TestStopWhileReadingStalls(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		started := time.Now()
+		newest, _ := w.withSnapshots()
+		stream := w.stream(fmt.Sprintf("OBJ_LAPSE_main_SNAPSHOT_%d", newest))
+		w.check(stream.Purge(w.ctx(), jetstream.WithPurgeSequence(stream.CachedInfo().State.LastSeq)))
+		time.Sleep(time.Until(started.Add(time.Hour - 4*time.Second)))
+		w.check(w.client.PublishRequest(fmt.Sprintf("lapse.main.api.snapshot.verify.%d", newest), w.client.NewInbox(), nil))
+		time.Sleep(8 * time.Second) // a round has begun
+		if w.processor.keeper.snapshots.making.TryLock() {
+			t.Fatalf("nobody reads it:\n%s", w.logs)
+		}
+		began := time.Now()
+		w.stop()
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("the stop took %s", took)
+		}
+	}, retaining(24*time.Hour, time.Hour))
+}
