@@ -49,7 +49,11 @@ func (c *Client) read(ctx context.Context, f *feed, yield func(*Event) bool) err
 		switch {
 		case err != nil:
 			return false, err
-		case e == nil || e.Time < f.fromTime:
+		case e == nil:
+			return true, nil
+		case !f.chooses(e):
+			return false, ErrBadRequest.With("the feed got event %d, a %s of %s, which it did not ask for: was the filter of consumer %q changed? Give every choice of events a durable name of its own", seq, e.Type, e.Collection, f.durable)
+		case e.Time < f.fromTime:
 			return true, nil
 		case f.untilTime != 0 && e.Time > f.untilTime:
 			return false, nil

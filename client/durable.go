@@ -1,12 +1,16 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // ackWait is how long after a reader vanished another one gets its event.
@@ -42,7 +46,8 @@ func (c *Client) openDurable(ctx context.Context, f *feed, after uint64) (source
 	return d, info.NumPending + uint64(info.NumAckPending), nil
 }
 
-// durableConsumer finds the consumer, or makes it.
+// durableConsumer finds the consumer, or makes it. It never changes one that is
+// there: another loop may read from it.
 func (c *Client) durableConsumer(ctx context.Context, f *feed, after uint64) (jetstream.Consumer, error) {
 	stream, filters := c.database.LogStream(), f.filters(c.database)
 	consumer, err := c.js.Consumer(ctx, stream, f.durable)
@@ -60,9 +65,11 @@ func (c *Client) durableConsumer(ctx context.Context, f *feed, after uint64) (je
 			MaxAckPending:  1,
 		}
 		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
-		consumer, err = c.js.CreateConsumer(ctx, stream, config)
-		if errors.Is(err, jetstream.ErrConsumerExists) { // somebody was faster
-			consumer, err = c.js.Consumer(ctx, stream, f.durable)
+		if consumer, err = c.js.CreateConsumer(ctx, stream, config); err != nil {
+			// A concurrent first start may have created it.
+			if existing, missing := c.js.Consumer(ctx, stream, f.durable); missing == nil {
+				consumer, err = existing, nil
+			}
 		}
 	}
 	if errors.Is(err, jetstream.ErrNotPullConsumer) {
@@ -75,18 +82,35 @@ func (c *Client) durableConsumer(ctx context.Context, f *feed, after uint64) (je
 	if config.AckPolicy != jetstream.AckExplicitPolicy || config.MaxAckPending != 1 {
 		return nil, ErrBadRequest.With("the consumer %q was made by another program: choose another durable name", f.durable)
 	}
-	if had := filtersOf(config); !slices.Equal(had, filters) {
-		config.FilterSubject, config.FilterSubjects = "", filters
-		return c.js.UpdateConsumer(ctx, stream, config)
+	if had := filtersOf(c.database, config); !slices.Equal(had, canonical(c.database, filters)) {
+		return nil, ErrBadRequest.With("the durable %q reads %.500s, and this loop asks for %.500s: choose another durable name, or delete the consumer when no loop reads it any more (nats consumer rm %s %s)",
+			f.durable, strings.Join(had, " "), strings.Join(filters, " "), stream, f.durable)
 	}
 	return consumer, nil
 }
 
-func filtersOf(config jetstream.ConsumerConfig) []string {
-	if config.FilterSubject != "" {
-		return []string{config.FilterSubject}
+// filtersOf returns the filters of a consumer, canonical.
+func filtersOf(db schema.DatabaseName, config jetstream.ConsumerConfig) []string {
+	if len(config.FilterSubjects) > 0 {
+		return canonical(db, config.FilterSubjects)
 	}
-	return slices.Sorted(slices.Values(config.FilterSubjects))
+	return canonical(db, []string{cmp.Or(config.FilterSubject, db.Events()+">")})
+}
+
+// canonical writes filters that choose the same events the same way: an event
+// subject has two tokens behind its prefix, so that "orders.>" is "orders.*".
+func canonical(db schema.DatabaseName, filters []string) []string {
+	same := make([]string, 0, len(filters))
+	for _, filter := range filters {
+		if head, open := strings.CutSuffix(filter, ">"); open && head != db.Events() {
+			filter = head + "*"
+		} else if filter == db.Events()+"*.*" {
+			filter = db.Events() + ">"
+		}
+		same = append(same, filter)
+	}
+	slices.Sort(same)
+	return slices.Compact(same)
 }
 
 func (d *durable) next(ctx context.Context) (jetstream.Msg, error) {

@@ -3,6 +3,11 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,10 +39,9 @@ func TestDurable(t *testing.T) {
 	if got := read(t, c, 0, name, client.UntilNow()); got != "" {
 		t.Errorf("nothing new: %s", got)
 	}
-	// Another choice of events goes on from there.
 	s.created("orders", "e")
 	s.expired("orders", "a", "")
-	if got := read(t, c, 0, name, client.OfType(client.DocumentExpired), client.UntilNow()); got != "7 DocumentExpired orders/a" {
+	if got := read(t, c, 0, name, client.UntilNow()); got != "6 DocumentCreated orders/e, 7 DocumentExpired orders/a" {
 		t.Error(got)
 	}
 	// A durable first used now begins now.
@@ -125,5 +129,187 @@ func TestDurableOfAnotherProgram(t *testing.T) {
 		if !errors.Is(err, client.ErrBadRequest) {
 			t.Error(err)
 		}
+	}
+}
+
+// choices of events that differ.
+var (
+	tickets, seats = client.InCollection("tickets"), client.InCollection("seats")
+
+	choices = map[string][]client.FeedOption{
+		"tickets":             {tickets},
+		"expiries of tickets": {tickets, client.OfType(client.DocumentExpired)},
+		"expiries of both":    {tickets, seats, client.OfType(client.DocumentExpired)},
+		"everything":          nil,
+	}
+)
+
+// serverWithTickets connects to lapse; its log has events of every choice.
+func serverWithTickets(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.Connect(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	for _, name := range []string{"tickets", "seats"} {
+		coll, err := c.CreateCollection(t.Context(), name, client.DefaultTTL(time.Second))
+		if errors.Is(err, client.ErrCollectionExists) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"a", "b"} {
+			if _, err := client.Create(t.Context(), coll, id, session{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expiries := client.OfType(client.DocumentExpired)
+		read(t, c, 2, client.InCollection(name), expiries, client.FromStart())
+	}
+	return c
+}
+
+func feed(choice []client.FeedOption, more ...client.FeedOption) []client.FeedOption {
+	return slices.Concat(choice, more, []client.FeedOption{client.FromStart(), client.UntilNow()})
+}
+
+// Of two loops under one durable name that choose different events, the later one
+// fails and the earlier one gets all of its own, whichever is first.
+func TestDurableWithAnotherFilter(t *testing.T) {
+	c := serverWithTickets(t)
+	number := 0
+	for first, chosen := range choices {
+		want := read(t, c, 0, feed(chosen)...)
+		for second, other := range choices {
+			if first == second {
+				continue
+			}
+			number++
+			durable := fmt.Sprint("boxoffice", number)
+			var got []string
+			for e, err := range c.Changes(t.Context(), feed(chosen, client.Durable(durable))...) {
+				if err != nil {
+					t.Fatalf("%s before %s: %v", first, second, err)
+				}
+				got = append(got, fmt.Sprintf("%d %s %s/%s", e.Seq, e.Type, e.Collection, e.ID))
+				if len(got) > 1 {
+					continue
+				}
+				for e, err := range c.Changes(t.Context(), feed(other, client.Durable(durable))...) {
+					if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), strconv.Quote(durable)) || !strings.Contains(err.Error(), "nats consumer rm LAPSE_main "+durable) {
+						t.Fatalf("%s after %s: %+v, %v", second, first, e, err)
+					}
+				}
+			}
+			if got := strings.Join(got, ", "); got != want {
+				t.Errorf("%s before %s: got %s, want %s", first, second, got, want)
+			}
+		}
+	}
+}
+
+// The order in which a loop names what it chooses is no difference, nor how
+// another program wrote the filter.
+func TestDurableWithTheSameFilter(t *testing.T) {
+	c := serverWithTickets(t)
+	types := client.OfType(client.DocumentExpired, client.DocumentCreated)
+	turned := client.OfType(client.DocumentCreated, client.DocumentExpired, client.DocumentCreated)
+	want := read(t, c, 1, feed(nil, tickets, seats, types)...)
+	for range 2 { // the event is given back
+		for _, choice := range [][]client.FeedOption{{tickets, seats, types}, {seats, tickets, turned, seats}} {
+			if got := read(t, c, 1, feed(choice, client.Durable("either"))...); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+	}
+	s := newStandin(t).log()
+	s.created("tickets", "a")
+	for durable, filter := range map[string]string{"tail": "lapse.main.events.tickets.>", "stars": "lapse.main.events.*.*", "none": ""} {
+		choice := []client.FeedOption{tickets}
+		if durable != "tail" {
+			choice = nil
+		}
+		_, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{
+			Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, s.client(), 0, feed(choice, client.Durable(durable))...); got != "1 DocumentCreated tickets/a" {
+			t.Errorf("%s: %s", durable, got)
+		}
+	}
+}
+
+// Of several first loops at the same time, those with the filter of the one that
+// creates the consumer read, and all others fail.
+func TestDurableFirstStarts(t *testing.T) {
+	c := serverWithTickets(t)
+	for round := range 5 {
+		var loops sync.WaitGroup
+		failures := make(chan string, 4*len(choices))
+		for name, choice := range choices {
+			for range 4 {
+				loops.Go(func() {
+					for _, err := range c.Changes(t.Context(), feed(choice, client.Durable(fmt.Sprint("race", round)))...) {
+						if errors.Is(err, client.ErrBadRequest) {
+							failures <- name
+						} else if err != nil {
+							t.Error(err)
+						}
+						break
+					}
+				})
+			}
+		}
+		loops.Wait()
+		close(failures)
+		failed := make(map[string]int)
+		for name := range failures {
+			failed[name]++
+		}
+		if len(failed) != len(choices)-1 {
+			t.Errorf("round %d: failed %v", round, failed)
+		}
+		for name, n := range failed {
+			if n != 4 {
+				t.Errorf("round %d: %d of 4 loops over %s failed", round, n, name)
+			}
+		}
+	}
+}
+
+// A loop whose filter another program changes yields nothing that it did not
+// ask for, and leaves it to be read.
+func TestDurableFilterChangedMeanwhile(t *testing.T) {
+	s := newStandin(t).log()
+	c := s.client()
+	s.expired("tickets", "a", "")
+	var failure error
+	for x, err := range client.Expirations[session](t.Context(), c, tickets, client.Durable("bye"), client.FromStart()) {
+		if err != nil {
+			failure = err
+			continue
+		}
+		if x.ID != "a" || x.Type != client.DocumentExpired {
+			t.Fatalf("it yields %+v", x.Event)
+		}
+		consumer, err := s.js.Consumer(t.Context(), "LAPSE_main", "bye")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := consumer.CachedInfo().Config
+		config.FilterSubjects = []string{"lapse.main.events.seats.*"}
+		if _, err := s.js.UpdateConsumer(t.Context(), "LAPSE_main", config); err != nil {
+			t.Fatal(err)
+		}
+		s.created("seats", "b")
+	}
+	if !errors.Is(failure, client.ErrBadRequest) || !strings.Contains(failure.Error(), `"bye"`) {
+		t.Error(failure)
+	}
+	if got := read(t, c, 0, seats, client.Durable("bye"), client.UntilNow()); got != "2 DocumentCreated seats/b" {
+		t.Error(got)
 	}
 }

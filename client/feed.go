@@ -79,7 +79,8 @@ func UntilTime(t time.Time) FeedOption { return func(f *feed) { f.untilTime = t.
 //
 // Where to begin is asked for only the first time the name is used. Of several
 // loops with the same name, in however many processes, one handles an event at
-// a time.
+// a time. They have to choose the same events: a loop that chooses others than
+// those before it fails with ErrBadRequest.
 func Durable(name string) FeedOption {
 	return func(f *feed) {
 		if name == "" {
@@ -93,6 +94,12 @@ func (f *feed) fail(err error) {
 	if f.err == nil {
 		f.err = err
 	}
+}
+
+// chooses reports whether the options choose an event.
+func (f *feed) chooses(e *Event) bool {
+	return (len(f.types) == 0 || slices.Contains(f.types, e.Type)) &&
+		(len(f.collections) == 0 || slices.Contains(f.collections, string(e.Collection)))
 }
 
 // filters are the subjects that the options choose.
