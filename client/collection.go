@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -36,12 +37,44 @@ func (c *Client) CreateCollection(ctx context.Context, name string, opts ...Prop
 	return c.putCollection(ctx, "collection.create", name, opts)
 }
 
-// ReplaceCollection replaces all properties of a collection. A new default TTL
-// covers the documents already there, at once; what had expired before stays
-// expired. To change one property give Like(coll.Info().Properties) first.
+// ReplaceCollection replaces all properties of a collection: one that no option
+// names gets its default. A new default TTL covers the documents already there,
+// at once; what had expired before stays expired.
 func (c *Client) ReplaceCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
 	return c.putCollection(ctx, "collection.replace", name, opts)
 }
+
+// ChangeCollection is ReplaceCollection for the properties that options name; the
+// others stay as they are. It starts over when another client changes the
+// collection meanwhile, and fails with ErrPreconditionFailed when that goes on.
+func (c *Client) ChangeCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
+	var newer []RequestOption // a standby may be behind what refused the change
+	for try := 1; ; try++ {
+		reply, err := c.Do(ctx, "collection.get", name, "", nil, newer...)
+		if err != nil {
+			return nil, err
+		}
+		coll, err := c.collectionOf(reply)
+		if err != nil {
+			return nil, err
+		}
+		body, err := properties(append([]PropertyOption{Like(coll.info.Properties)}, opts...))
+		if err != nil {
+			return nil, err
+		}
+		reply, err = c.Do(ctx, "collection.replace", name, "", body, IfMatch(coll.info.ETag))
+		if err == nil {
+			return c.collectionOf(reply)
+		}
+		if !errors.Is(err, ErrPreconditionFailed) || try == maxChangeTries {
+			return nil, err
+		}
+		newer = []RequestOption{MinSeq(reply.Seq)}
+	}
+}
+
+// maxChangeTries bounds how often ChangeCollection starts over.
+const maxChangeTries = 32
 
 func (c *Client) putCollection(ctx context.Context, op, name string, opts []PropertyOption) (*Collection, error) {
 	body, err := properties(opts)

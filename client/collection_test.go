@@ -2,7 +2,9 @@ package client_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,5 +76,48 @@ func TestStatusAndHistory(t *testing.T) {
 	}
 	if got := string(s.last().Data); got != `{"limit":1}` {
 		t.Errorf("body %s", got)
+	}
+}
+
+// ChangeCollection keeps what no option names, also of a concurrent change.
+func TestChangeCollection(t *testing.T) {
+	c, err := client.Connect(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := t.Context()
+	before, err := c.CreateCollection(ctx, "changed", client.DefaultTTL(time.Hour), client.Indexing(client.Lazy), client.IncludePaths("/a"), client.PreviousImages(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var changes sync.WaitGroup
+	for _, change := range []client.PropertyOption{client.TTLPerDocument(), client.Indexing(client.Consistent), client.IncludePaths("/b"), client.PreviousImages(true)} {
+		changes.Go(func() {
+			if _, err := c.ChangeCollection(ctx, "changed", change); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	changes.Wait()
+	after, err := c.Collection(ctx, "changed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := client.Properties{DefaultTTL: client.NoDefault, IndexingMode: client.Consistent, IncludedPaths: []string{"/a", "/b"}, PreviousImages: true}
+	if got := after.Info().Properties; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	// A change is for the version that was looked at.
+	_, err = c.Do(ctx, "collection.replace", "changed", "", nil, client.IfMatch(before.Info().ETag))
+	if !errors.Is(err, client.ErrPreconditionFailed) {
+		t.Error(err)
+	}
+	_, err = c.Do(ctx, "collection.delete", "changed", "", nil, client.IfMatch(before.Info().ETag))
+	if !errors.Is(err, client.ErrPreconditionFailed) {
+		t.Error(err)
+	}
+	if _, err := c.ChangeCollection(ctx, "missing", client.WithoutTTL()); !errors.Is(err, client.ErrCollectionNotFound) {
+		t.Error(err)
 	}
 }

@@ -29,8 +29,9 @@ type RequestOption func(headers)
 func (opt RequestOption) Apply(header nats.Header) { opt(headers{header}) }
 
 // IfMatch lets a replace, upsert, patch or delete happen only while the
-// document is at the version that etag names; otherwise it fails with
-// ErrPreconditionFailed, or ErrDocumentNotFound when the document lives no more.
+// document, or collection, is at the version that etag names; otherwise it fails
+// with ErrPreconditionFailed, or ErrDocumentNotFound when the document lives no
+// more.
 func IfMatch(etag string) RequestOption {
 	return func(h headers) { h.Set(schema.HeaderIfMatch, etag) }
 }

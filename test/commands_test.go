@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -248,4 +249,43 @@ func TestDatabase(t *testing.T) {
 		t.Errorf("the status is %s", out)
 	}
 	s.Run("status").Exits(1)
+}
+
+// TestChangeCollection: a flag of `collection replace` changes its property and
+// no other, also while others change theirs.
+func TestChangeCollection(t *testing.T) {
+	s := harness.Serve(t)
+	const properties = `{"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/a"},{"path":"/b"}]},"previousImages":false}`
+	changes := []struct{ flag, member, changed string }{
+		{"--default-ttl=5", `"defaultTtl":3600`, `"defaultTtl":5`},
+		{"--default-ttl=off", `"defaultTtl":3600`, `"defaultTtl":null`},
+		{"--indexing-mode=consistent", `"indexingMode":"lazy"`, `"indexingMode":"consistent"`},
+		{"--include-path=/c", `[{"path":"/a"},{"path":"/b"}]`, `[{"path":"/c"}]`},
+		{"--include-path=none", `[{"path":"/a"},{"path":"/b"}]`, `[]`},
+		{"--previous-images", `"previousImages":false`, `"previousImages":true`},
+	}
+	for i, change := range changes {
+		name := fmt.Sprint("c", i)
+		s.Run("collection", "create", name, properties).OK()
+		got := s.Run("collection", "replace", name, change.flag).OK()
+		if want := strings.Replace(properties, change.member, change.changed, 1); !strings.HasPrefix(got, fmt.Sprintf(`{"id":%q,%s,"_ts":`, name, want[1:len(want)-1])) {
+			t.Errorf("%s: got %s, want %s", change.flag, got, want)
+		}
+	}
+
+	s.Run("collection", "create", "all", properties).OK()
+	want := properties
+	var running sync.WaitGroup
+	for _, i := range []int{0, 2, 3, 5} {
+		want = strings.Replace(want, changes[i].member, changes[i].changed, 1)
+		running.Go(func() {
+			if r := s.Run("collection", "replace", "all", changes[i].flag); r.Code != 0 {
+				t.Errorf("%s: %+v", changes[i].flag, r)
+			}
+		})
+	}
+	running.Wait()
+	if got := s.Run("collection", "get", "all").OK(); !strings.HasPrefix(got, `{"id":"all",`+want[1:len(want)-1]) {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }

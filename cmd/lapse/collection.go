@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -17,8 +18,13 @@ func newCollectionCommand(a *app) *cobra.Command {
 		newCollectionPutCommand(a, &conn, "create", "Create a collection",
 			"Create a collection. Without properties, nothing in it expires."),
 		newCollectionGetCommand(a, &conn),
-		newCollectionPutCommand(a, &conn, "replace", "Replace all properties of a collection",
-			"Replace all properties of a collection: what is not given gets its default.\nA new default TTL covers the documents already there, at once."),
+		newCollectionPutCommand(a, &conn, "replace", "Change properties of a collection, or replace all",
+			`Change the properties of a collection that flags name; the others stay as they are.
+JSON replaces all properties: what it does not name gets its default.
+A new default TTL covers the documents already there, at once.
+
+The defaults are --default-ttl off, --indexing-mode consistent, --include-path none
+and --previous-images; '{}' resets all properties.`),
 		newCollectionDeleteCommand(a, &conn),
 		newCollectionListCommand(a, &conn),
 	)
@@ -39,27 +45,81 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 	out := a.addOutputFlag(cmd)
 	p.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		body, err := p.body(cmd)
+		named := map[string]any{}
+		err := p.change(cmd, named)
 		if err != nil {
 			return err
 		}
+		var body, reply []byte
 		switch {
-		case len(args) == 2 && body != nil:
+		case len(args) == 2 && len(named) > 0:
 			return usageErrorf("properties given as JSON and as flags: use one of them")
 		case len(args) == 2:
-			if body, err = a.readArgument(args[1]); err != nil {
+			body, err = a.readArgument(args[1])
+		case len(named) > 0 && verb == "replace":
+			if reply, err = p.changeCollection(cmd, conn, args[0]); err != nil {
 				return err
 			}
-		case body == nil && verb == "replace":
-			return usageErrorf("no properties given, which would reset them all: use --default-ttl and the like, or '{}' to do so")
+			return out.document(reply)
+		case len(named) > 0:
+			body, err = json.Marshal(named)
+		case verb == "replace":
+			return usageErrorf("no properties given: use --default-ttl and the like to change some, or '{}' to reset them all")
 		}
-		reply, err := conn.do(cmd.Context(), "collection."+verb, args[0], "", body)
 		if err != nil {
+			return err
+		}
+		if reply, err = conn.do(cmd.Context(), "collection."+verb, args[0], "", body); err != nil {
 			return err
 		}
 		return out.document(reply)
 	}
 	return cmd
+}
+
+// maxChangeTries bounds how often a change starts over because another client
+// changed the collection meanwhile.
+const maxChangeTries = 32
+
+// changeCollection sets the properties that flags name, keeps the others, and
+// returns the collection. The request is whole, and only for the version that it
+// was made from.
+func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, name string) ([]byte, error) {
+	lapse, hangUp, err := conn.open(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer hangUp()
+	var newer []client.RequestOption // a standby may be behind what refused the change
+	for try := 1; ; try++ {
+		reply, err := lapse.Do(cmd.Context(), "collection.get", name, "", nil, newer...)
+		if err != nil {
+			return nil, err
+		}
+		var properties map[string]any
+		if err := json.Unmarshal(reply.Body, &properties); err != nil {
+			return nil, fmt.Errorf("the reply cannot be read: %w", err)
+		}
+		etag, _ := properties["_etag"].(string)
+		for _, system := range []string{"id", "documents", "bytes", "_ts", "_etag"} {
+			delete(properties, system)
+		}
+		if err := p.change(cmd, properties); err != nil {
+			return nil, err
+		}
+		body, err := json.Marshal(properties)
+		if err != nil {
+			return nil, err
+		}
+		reply, err = lapse.Do(cmd.Context(), "collection.replace", name, "", body, client.IfMatch(etag))
+		if err == nil {
+			return reply.Body, nil
+		}
+		if !errors.Is(err, client.ErrPreconditionFailed) || try == maxChangeTries {
+			return nil, err
+		}
+		newer = []client.RequestOption{client.MinSeq(reply.Seq)}
+	}
 }
 
 // propertyFlags are collection properties as flags.
@@ -74,46 +134,45 @@ func (p *propertyFlags) addFlags(cmd *cobra.Command) {
 	flags.SortFlags = false
 	flags.StringVar(&p.defaultTTL, "default-ttl", "", "`SECONDS` or a duration after which documents expire, -1 for only by a ttl of their own, off")
 	flags.StringVar(&p.indexingMode, "indexing-mode", "", "`MODE`: consistent, lazy or none")
-	flags.StringArrayVar(&p.includePaths, "include-path", nil, "JSON `POINTER` to index, like /customerId; repeat for more")
+	flags.StringArrayVar(&p.includePaths, "include-path", nil, "JSON `POINTER` to index, like /customerId; repeat for more, they are all there will be; none for no index")
 	flags.BoolVar(&p.previousImages, "previous-images", true, "whether events of deletion and expiry carry the last content")
 }
 
-// body returns the flags as JSON, nil if none was given.
-func (p *propertyFlags) body(cmd *cobra.Command) ([]byte, error) {
+// change sets the properties that flags name.
+func (p *propertyFlags) change(cmd *cobra.Command, properties map[string]any) error {
 	given := cmd.Flags().Changed
-	var members []string
 	if given("default-ttl") {
 		ttl, err := parseTTL("--default-ttl", p.defaultTTL)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		members = append(members, `"defaultTtl":`+ttl)
+		properties["defaultTtl"] = json.RawMessage(ttl)
 	}
-	if given("indexing-mode") || given("include-path") {
-		policy := map[string]any{}
-		if given("indexing-mode") {
-			policy["indexingMode"] = p.indexingMode
-		}
-		if given("include-path") {
-			paths := make([]map[string]string, 0, len(p.includePaths))
-			for _, path := range p.includePaths {
+	policy, _ := properties["indexingPolicy"].(map[string]any)
+	if policy == nil {
+		policy = map[string]any{}
+	}
+	if given("indexing-mode") {
+		policy["indexingMode"] = p.indexingMode
+	}
+	if given("include-path") {
+		paths := make([]map[string]string, 0, len(p.includePaths))
+		for _, path := range p.includePaths {
+			if path != "none" {
 				paths = append(paths, map[string]string{"path": path})
+			} else if len(p.includePaths) > 1 {
+				return usageErrorf("--include-path none goes with no other path: leave one of them out")
 			}
-			policy["includedPaths"] = paths
 		}
-		text, err := json.Marshal(policy)
-		if err != nil {
-			return nil, err
-		}
-		members = append(members, `"indexingPolicy":`+string(text))
+		policy["includedPaths"] = paths
+	}
+	if len(policy) > 0 {
+		properties["indexingPolicy"] = policy
 	}
 	if given("previous-images") {
-		members = append(members, fmt.Sprintf(`"previousImages":%t`, p.previousImages))
+		properties["previousImages"] = p.previousImages
 	}
-	if members == nil {
-		return nil, nil
-	}
-	return []byte("{" + strings.Join(members, ",") + "}"), nil
+	return nil
 }
 
 func newCollectionGetCommand(a *app, conn *connection) *cobra.Command {

@@ -46,10 +46,14 @@ func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) 
 func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.Command {
 	var change changeFlags
 	var ttl string
+	long := short + ".\nWithout JSON, or with -, it is read from standard input"
+	if verb != "replace" {
+		long += "; --ttl alone needs none"
+	}
 	cmd := &cobra.Command{
 		Use:     verb + " COLL ID [JSON|-]",
 		Short:   short,
-		Long:    short + ".\nWithout JSON, or with -, it is read from standard input; --ttl alone needs none.",
+		Long:    long + ".",
 		Example: "  lapse document " + verb + ` sessions 83.149.9.216 '{"requests":1}' --ttl 30m`,
 		Args:    arguments(2, 3),
 	}
@@ -62,6 +66,8 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 		switch {
 		case len(args) == 3:
 			body, err = a.readArgument(args[2])
+		case ttl != "" && verb == "replace":
+			return usageErrorf("--ttl alone would replace the document by one with nothing else: use `lapse document patch`, which keeps the rest, or give the document")
 		case ttl != "":
 			body = []byte("{}")
 		case a.isTerminal(a.stdin):
