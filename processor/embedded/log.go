@@ -1,9 +1,12 @@
 package embedded
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
+	"time"
 )
 
 // logger passes the server's warnings and errors on. Its notices are dropped:
@@ -24,17 +27,55 @@ func (l *logger) Warnf(format string, v ...any) {
 	if strings.HasPrefix(format, "Plaintext passwords detected") {
 		return
 	}
-	l.to.Warn("nats: " + fmt.Sprintf(format, v...))
+	l.log(slog.LevelWarn, fmt.Sprintf(format, v...))
 }
 
 func (l *logger) Errorf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
-	l.to.Error("nats: " + text)
+	l.log(slog.LevelError, text)
+	// What the server says of a client begins with its address and has its name,
+	// which may be any of these words, in the format.
+	if !strings.HasPrefix(format, "JetStream ") {
+		return
+	}
 	for _, end := range writeErrors {
 		if strings.Contains(format, end) {
 			l.failed(text)
 		}
 	}
+}
+
+// log writes a line as if the place in the server that has it to say did, so that
+// a handler can tell lines of one kind from others by their source.
+func (l *logger) log(level slog.Level, text string) {
+	h := l.to.Handler()
+	if ctx := context.Background(); h.Enabled(ctx, level) {
+		_ = h.Handle(ctx, slog.NewRecord(time.Now(), level, "nats: "+text, source()))
+	}
+}
+
+// source is the place in the server that called a function of its to log.
+func source() uintptr {
+	var callers [16]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
+	for {
+		f, more := frames.Next()
+		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
+		if !more || !strings.HasPrefix(name, "embedded.(*logger)") && !isLogging(name) {
+			return f.PC
+		}
+	}
+}
+
+// isLogging tells whether a function of the server only passes on what is to be
+// logged.
+func isLogging(name string) bool {
+	for _, part := range []string{"executeLogCall", "Error", "Warn", "warn"} {
+		if strings.Contains(name, ")."+part) || strings.Contains(name, "Limit"+part) || strings.Contains(name, "Format"+part) {
+			return true
+		}
+	}
+	return false
 }
 
 // writeErrors are the server's words for a stream, or all of JetStream, that is
