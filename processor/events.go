@@ -57,14 +57,13 @@ type EventListener struct {
 
 	// MutationRejected is called for each MutationRejected that is in the log.
 	MutationRejected func(Rejection)
-	// RequestsRefused is called when requests are refused for want of room, once
-	// a second at most.
+	// RequestsRefused is called for each request refused for want of room.
 	RequestsRefused func(Refusals)
-	// ReplyRefused is called for requests whose reply subject is no inbox, once a
-	// second at most.
+	// ReplyRefused is called for each message where requests come in that is none,
+	// as its reply subject is no inbox.
 	ReplyRefused func(RefusedReply)
 	// RequestFailed is called when one fails for a reason of ours, ReplyFailed
-	// when an answer cannot be sent, once a second at most.
+	// when an answer cannot be sent.
 	RequestFailed func(RequestFailure)
 	ReplyFailed   func(ReplyFailure)
 
@@ -106,7 +105,7 @@ type EventListener struct {
 	// be.
 	LogScrubbed func(Scrubbing)
 
-	// Slow is called for what took longer than it should, once a second at most.
+	// Slow is called for what took longer than it should.
 	Slow func(Slowness)
 	// StopIncomplete is called when the log could not be told until when lapse ran.
 	StopIncomplete func(error)
@@ -190,20 +189,17 @@ type Rejection struct {
 	Fault *schema.Error
 }
 
-// Refusals are requests that were refused: one of them, and how many more since
-// the last were told of.
+// Refusals is a request that was refused for want of room.
 type Refusals struct {
 	Operation string
 	Code      int
 	Why       string
-	More      int64
 }
 
-// RefusedReply is a request that nobody answers: a service publishes wherever a
-// client says, so it says no to everything but inboxes.
+// RefusedReply is a message that is no request, as its reply subject is no inbox:
+// a service publishes wherever a client says, so it says no to everything else.
 type RefusedReply struct {
 	Subject, Reply string
-	More           int64
 }
 
 // RequestFailure is a request that failed. Panic and Stack are those of one that
@@ -215,12 +211,10 @@ type RequestFailure struct {
 	Stack     string
 }
 
-// ReplyFailure is an answer that could not be sent, and how many more since the
-// last were told of.
+// ReplyFailure is an answer that could not be sent.
 type ReplyFailure struct {
 	Operation string
 	Err       error
-	More      int64
 }
 
 // ClockDoubt says why the clock is not believed, and how far it is ahead of what
@@ -310,12 +304,10 @@ type Scrubbing struct {
 	Lost   bool
 }
 
-// Slowness says what took how long, and how many more since the last were told
-// of.
+// Slowness says what took how long.
 type Slowness struct {
 	What string
 	Took time.Duration
-	More int64
 }
 
 // EnsureDefaults returns l with the callbacks that are nil doing nothing; l may

@@ -67,10 +67,10 @@ func LoggingEventListener(to *slog.Logger) *EventListener {
 			to.Debug("a mutation is rejected", "mutation", i.Cause, "op", i.Op.String(), "code", i.Fault.Code, "error", i.Fault.Name)
 		},
 		RequestsRefused: func(i Refusals) {
-			to.Warn("requests are refused", more(i.More, "op", i.Operation, "code", i.Code, "why", i.Why)...)
+			to.Warn("requests are refused", "op", i.Operation, "code", i.Code, "why", i.Why)
 		},
 		ReplyRefused: func(i RefusedReply) {
-			to.Warn("request refused: its reply subject is no inbox", more(i.More, "subject", i.Subject, "reply", i.Reply)...)
+			to.Warn("a message is ignored: a request has a reply subject that begins with _INBOX.", "subject", i.Subject, "reply", i.Reply)
 		},
 		RequestFailed: func(i RequestFailure) {
 			if i.Panic != nil {
@@ -79,7 +79,7 @@ func LoggingEventListener(to *slog.Logger) *EventListener {
 			}
 			to.Error("a request failed", "op", i.Operation, "err", i.Err)
 		},
-		ReplyFailed: func(i ReplyFailure) { to.Warn("reply failed", more(i.More, "op", i.Operation, "err", i.Err)...) },
+		ReplyFailed: func(i ReplyFailure) { to.Warn("reply failed", "op", i.Operation, "err", i.Err) },
 		ClockDoubted: func(i ClockDoubt) {
 			to.Error("the clock is not believed: nothing expires and writes are refused until it is right, or accepted by SIGUSR1 or a start with --accept-clock",
 				"why", i.Why, "off", i.Off)
@@ -142,7 +142,7 @@ func LoggingEventListener(to *slog.Logger) *EventListener {
 			to.Log(context.Background(), level, "an old part of the log cannot be read: its documents are served, but history and consumers lack it", "err", i.Err)
 		},
 		Slow: func(i Slowness) {
-			to.Warn("something took long", more(i.More, "what", i.What, "took", brief(i.Took))...)
+			to.Warn("something took long", "what", i.What, "took", brief(i.Took))
 		},
 		StopIncomplete: func(err error) { to.Warn("the log does not tell until when lapse ran", "err", err) },
 		Failed:         func(err error) { to.Debug("going on is impossible", "err", err) }, // who started it says so
@@ -155,12 +155,4 @@ func brief(d time.Duration) time.Duration {
 		return d.Round(10 * time.Microsecond)
 	}
 	return d.Round(time.Millisecond)
-}
-
-// more adds how many more there were to a line that is written seldom.
-func more(n int64, args ...any) []any {
-	if n > 0 {
-		args = append(args, "more", n)
-	}
-	return args
 }

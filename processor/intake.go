@@ -55,9 +55,7 @@ func (s *service) handle(m micro.Request) {
 	defer s.reading.took(len(data))
 	r := &request{service: s, to: m.Reply(), came: time.Now()}
 	if r.to != "" && !strings.HasPrefix(r.to, replyPrefix) {
-		s.noInbox.tell(func(more int64) {
-			s.options.Events.ReplyRefused(RefusedReply{Subject: m.Subject(), Reply: r.to, More: more})
-		})
+		s.options.Events.ReplyRefused(RefusedReply{Subject: m.Subject(), Reply: r.to})
 		return
 	}
 	defer r.recover()
@@ -187,22 +185,4 @@ func (r *reading) wait() {
 			return
 		}
 	}
-}
-
-// seldom keeps what clients can bring about from filling the log.
-type seldom struct {
-	said    atomic.Pointer[time.Time] // last
-	skipped atomic.Int64
-}
-
-const seldomEvery = time.Second
-
-// tell calls say, unless it was just called, with how often it was not since.
-func (s *seldom) tell(say func(more int64)) {
-	now, said := time.Now(), s.said.Load()
-	if said != nil && now.Sub(*said) < seldomEvery || !s.said.CompareAndSwap(said, &now) {
-		s.skipped.Add(1)
-		return
-	}
-	say(s.skipped.Swap(0))
 }

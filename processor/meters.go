@@ -218,9 +218,7 @@ func (m *Monitor) slow(what string, took time.Duration) {
 		return
 	}
 	m.slowed.Add(1)
-	m.slowness.tell(func(more int64) {
-		m.say().Slow(Slowness{What: what, Took: took, More: more})
-	})
+	m.say().Slow(Slowness{What: what, Took: took})
 }
 
 // codes counts replies by their code.

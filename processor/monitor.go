@@ -28,7 +28,6 @@ type Monitor struct {
 	beaten   atomic.Int64 // when the writer's loop last went round, ns since 1970
 	pending  atomic.Int64 // events decided and not yet folded
 	slowed   atomic.Uint64
-	slowness seldom
 	refusing atomic.Bool // the log takes the fence and nothing else
 	tell     atomic.Pointer[EventListener]
 

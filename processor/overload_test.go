@@ -470,22 +470,3 @@ func TestReadingAhead(t *testing.T) {
 		}
 	})
 }
-
-// TestSeldom: what clients can have said over and over is said once a second.
-func TestSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var (
-			s    seldom
-			said []int64
-		)
-		for range 3 {
-			for range 1000 {
-				s.tell(func(more int64) { said = append(said, more) })
-			}
-			time.Sleep(time.Second)
-		}
-		if len(said) != 3 || said[1] != 999 {
-			t.Errorf("said: %d", said)
-		}
-	})
-}

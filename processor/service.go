@@ -52,9 +52,6 @@ type service struct {
 	changes  chan *request // mutations that arrived
 	reading  reading
 	held     atomic.Int64 // bytes of requests that have no reply yet
-	noInbox  seldom
-	unsent   seldom
-	refusals seldom
 
 	// Each class of work has its own queue, so slow requests cannot delay fast
 	// ones, and in it each client a share, so one client cannot delay the others.
@@ -303,9 +300,7 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 	r.answers[operation][codeIndex(code)].Add(1)
 	r.options.Monitor.answered(operation, time.Since(r.came))
 	if code == schema.ErrOverloaded.Code {
-		r.refusals.tell(func(more int64) {
-			r.options.Events.RequestsRefused(Refusals{Operation: r.op, Code: code, Why: fault.Message, More: more})
-		})
+		r.options.Events.RequestsRefused(Refusals{Operation: r.op, Code: code, Why: fault.Message})
 	}
 	r.held.Add(-r.size)
 	r.size, r.data = 0, nil
@@ -327,9 +322,7 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		m.Data = fault.AppendJSON(nil)
 	}
 	if err := r.nc.PublishMsg(&m.Msg); err != nil {
-		r.unsent.tell(func(more int64) {
-			r.options.Events.ReplyFailed(ReplyFailure{Operation: r.op, Err: err, More: more})
-		})
+		r.options.Events.ReplyFailed(ReplyFailure{Operation: r.op, Err: err})
 	}
 	m.Data = nil
 }

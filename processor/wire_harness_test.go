@@ -70,7 +70,7 @@ func newWire(t testing.TB, change ...func(*Options)) *wire {
 		Dir:        filepath.Join(w.dir, "projection"),
 		Durability: OS,
 		Projection: projections.Options{CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
-		Logger:     slog.New(slog.NewTextHandler(w.logs, nil)),
+		Logger:     slog.New(LimitLog(slog.NewTextHandler(w.logs, nil))),
 		Version:    "1.2.3",
 	}
 	for _, c := range change {
@@ -124,7 +124,7 @@ func inBubble(t *testing.T, test func(*wire), change ...func(*Options)) {
 			Dir:        "projection",
 			Durability: OS,
 			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
-			Logger:     slog.New(slog.NewTextHandler(w.logs, nil)),
+			Logger:     slog.New(LimitLog(slog.NewTextHandler(w.logs, nil))),
 			Version:    "1.2.3",
 		}
 		for _, c := range change {

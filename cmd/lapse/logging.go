@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/lapsedb/lapse/processor"
 )
 
 // logFlags say how serve writes its log.
@@ -16,9 +18,9 @@ func (f *logFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.level, "log-level", "info", "leave out of the log what is below `debug|info|warn|error`")
 }
 
-// logger returns the logger that the flags ask for. say writes a line that no
-// level leaves out.
-func (f *logFlags) logger(to io.Writer) (logger *slog.Logger, say func(line string), err error) {
+// handler returns the handler that the flags ask for, which limits the lines of
+// one kind. say writes a line that is never left out.
+func (f *logFlags) handler(to io.Writer) (handler *processor.LimitedLog, say func(line string), err error) {
 	level, ok := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[f.level]
 	if !ok {
 		return nil, nil, usageErrorf("--log-level %q: use debug, info, warn or error", f.level)
@@ -26,10 +28,10 @@ func (f *logFlags) logger(to io.Writer) (logger *slog.Logger, say func(line stri
 	options := &slog.HandlerOptions{Level: level}
 	switch f.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(to, options)), func(line string) { _, _ = io.WriteString(to, "lapse: "+line+"\n") }, nil
+		return processor.LimitLog(slog.NewTextHandler(to, options)), func(line string) { _, _ = io.WriteString(to, "lapse: "+line+"\n") }, nil
 	case "json":
 		always := slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		return slog.New(slog.NewJSONHandler(to, options)), func(line string) { always.Info(strings.TrimSpace(line)) }, nil
+		return processor.LimitLog(slog.NewJSONHandler(to, options)), func(line string) { always.Info(strings.TrimSpace(line)) }, nil
 	}
 	return nil, nil, usageErrorf("--log-format %q: use text or json", f.format)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -189,10 +190,12 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			return err
 		}
 	}
-	logger, say, err := f.log.logger(a.stderr)
+	lines, say, err := f.log.handler(a.stderr)
 	if err != nil {
 		return err
 	}
+	defer lines.Close()
+	logger := slog.New(lines)
 	if f.log.format == "json" {
 		a.complain = func(text string) { logger.Error(text) }
 	}

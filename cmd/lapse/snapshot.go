@@ -234,7 +234,9 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 	if err := f.check(); err != nil {
 		return schema.Snapshot{}, err
 	}
-	logger := slog.New(slog.NewTextHandler(a.stderr, nil))
+	lines := processor.LimitLog(slog.NewTextHandler(a.stderr, nil))
+	defer lines.Close()
+	logger := slog.New(lines)
 	place := &place{storeDir: f.storeDir}
 	defer place.close()
 	if f.elsewhere.given() {

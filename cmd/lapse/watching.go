@@ -29,7 +29,8 @@ func serveWatchers(listen string, monitor *processor.Monitor, logger *slog.Logge
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(monitor, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	server := &http.Server{Handler: watchers(registry, monitor), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
+	server := &http.Server{Handler: watchers(registry, monitor), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("metrics are no longer served", "err", err)

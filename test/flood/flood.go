@@ -57,19 +57,43 @@ func (c *Client) Close() error { return c.conn.Close() }
 
 // Send sends request number Sent, which may stay in memory until Flush.
 func (c *Client) Send(subject string, body []byte) error {
+	if err := c.publish(subject, c.inbox+strconv.Itoa(c.sent), body); err != nil {
+		return err
+	}
+	c.sent++
+	return nil
+}
+
+// Publish publishes without a reply subject.
+func (c *Client) Publish(subject string, body []byte) error { return c.publish(subject, "", body) }
+
+func (c *Client) publish(subject, reply string, body []byte) error {
 	var line [512]byte
 	b := append(append(append(line[:0], "PUB "...), subject...), ' ')
-	b = strconv.AppendInt(append(b, c.inbox...), int64(c.sent), 10)
-	b = strconv.AppendInt(append(b, ' '), int64(len(body)), 10)
+	b = strconv.AppendInt(append(append(b, reply...), ' '), int64(len(body)), 10)
 	if _, err := c.out.Write(append(b, "\r\n"...)); err != nil {
 		return err
 	}
 	if _, err := c.out.Write(body); err != nil {
 		return err
 	}
-	c.sent++
 	_, err := c.out.WriteString("\r\n")
 	return err
+}
+
+// Subscribe subscribes once more, to what nobody sends to.
+func (c *Client) Subscribe(subject string, sid int) error {
+	_, err := fmt.Fprintf(c.out, "SUB %s %d\r\n", subject, sid)
+	return err
+}
+
+// Ping returns when the server has read what was sent.
+func (c *Client) Ping() error {
+	fmt.Fprint(c.out, "PING\r\n")
+	if err := c.out.Flush(); err != nil {
+		return err
+	}
+	return c.until("PONG")
 }
 
 // Sent is how many requests were sent.
