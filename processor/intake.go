@@ -47,6 +47,9 @@ var (
 
 // replyPrefix is what a request's reply subject has to start with. A service
 // publishes wherever a client says, so it says no to everything but inboxes.
+// A message without a reply subject is no request either: NATS publishes
+// acknowledgements of mutations, which have none, wherever the sender of the
+// mutation says, so one who may only hand in mutations could make requests.
 const replyPrefix = "_INBOX."
 
 // handle takes one request.
@@ -54,7 +57,7 @@ func (s *service) handle(m micro.Request) {
 	data := m.Data()
 	defer s.reading.took(len(data))
 	r := &request{service: s, to: m.Reply(), came: time.Now()}
-	if r.to != "" && !strings.HasPrefix(r.to, replyPrefix) {
+	if !strings.HasPrefix(r.to, replyPrefix) {
 		s.options.Events.ReplyRefused(RefusedReply{Subject: m.Subject(), Reply: r.to})
 		return
 	}

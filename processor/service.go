@@ -133,7 +133,7 @@ type request struct {
 	header nats.Header // those that matter
 	data   []byte
 	size   int64  // that it holds of service.held
-	to     string // reply subject, "" if nobody waits
+	to     string // reply subject
 	seq    uint64 // of the state that answers; 0 for that at the time of the reply
 	minSeq uint64 // that the state has to hold
 	again  bool   // it is a query that missed a renewal before
@@ -304,9 +304,6 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 	}
 	r.held.Add(-r.size)
 	r.size, r.data = 0, nil
-	if r.to == "" {
-		return
-	}
 	m := r.replies.Get().(*reusedMessage)
 	defer r.replies.Put(m)
 	m.reset(r.to)

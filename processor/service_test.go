@@ -3,15 +3,20 @@ package processor
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/steer"
 )
 
 // TestOverloaded: what there is no room for is told so at once, and what is
@@ -246,7 +251,7 @@ func TestReplySubjects(t *testing.T) {
 	elsewhere, err := w.log.SubscribeSync("lapse.main.mutations.>")
 	w.check(err)
 	w.check(w.log.Flush())
-	for _, to := range []string{"lapse.main.mutations.document.upsert.c.stolen", "lapse.main.api.document.create.c.x", "$SRV.PING", "_INBOXES.x"} {
+	for _, to := range []string{"", "lapse.main.mutations.document.upsert.c.stolen", "lapse.main.api.document.create.c.x", "$SRV.PING", "_INBOXES.x"} {
 		w.check(w.client.PublishMsg(&nats.Msg{Subject: "lapse.main.api.document.create.c.a", Reply: to, Data: []byte("{}")}))
 	}
 	w.check(w.client.Flush())
@@ -257,9 +262,86 @@ func TestReplySubjects(t *testing.T) {
 	if m, err := elsewhere.NextMsg(time.Millisecond); err == nil {
 		t.Errorf("the reply came to %s", m.Subject)
 	}
-	// Who wants no reply gets none.
-	w.check(w.client.Publish("lapse.main.api.document.create.c.a", []byte("{}")))
-	w.eventually("the document is there", func() bool { return w.ask("document.get.c.a", "").code == 200 })
+}
+
+// TestSteeredAcknowledgements: NATS acknowledges a mutation at whatever subject
+// its sender names, and nothing comes of that wherever anybody listens: who hands
+// in mutations does nothing else.
+func TestSteeredAcknowledgements(t *testing.T) {
+	var ignored atomic.Int64
+	w := newWire(t, func(o *Options) {
+		o.Events = &EventListener{ReplyRefused: func(i RefusedReply) {
+			if i.Reply == "" {
+				ignored.Add(1)
+			}
+		}}
+	})
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", "{}")
+	js, err := jetstream.New(w.client)
+	w.check(err)
+	reader, err := js.CreateConsumer(w.ctx(), "LAPSE_main", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour})
+	w.check(err)
+	_, err = reader.Next() // which stays unacknowledged
+	w.check(err)
+
+	var targets []string
+	for _, op := range operationNames {
+		for _, tail := range []string{"", ".c", ".c.a", ".c.x"} {
+			targets = append(targets, "lapse.main.api."+op+tail)
+		}
+	}
+	requests := int64(len(targets))
+	for _, verb := range []string{"PING", "INFO", "STATS"} {
+		targets = append(targets, "$SRV."+verb, "$SRV."+verb+".lapse")
+	}
+	for _, m := range steer.Requests("main") { // what gates and streams listen to
+		targets = append(targets, strings.ReplaceAll(m.Subject, "everything", "reader"))
+	}
+	targets = slices.DeleteFunc(targets, func(to string) bool { return strings.HasPrefix(to, "$JS.ACK.") }) // NATS refuses those as replies
+	targets = append(targets, "$JS.API.CONSUMER.DELETE.LAPSE_main.reader", "$JS.API.CONSUMER.INFO.LAPSE_main.reader")
+	targets = append(targets, steer.Targets("main", "guess")[5:]...)
+
+	consumers := func() string {
+		info, err := reader.Info(w.ctx())
+		w.check(err)
+		names, err := w.client.Request("$JS.API.CONSUMER.NAMES.LAPSE_main", nil, patience)
+		w.check(err)
+		return fmt.Sprintln(info.Config.Name, info.Delivered.Stream, info.AckFloor.Stream, info.NumAckPending, info.NumWaiting, info.NumRedelivered, string(names.Data))
+	}
+	streams := func() (names []string) {
+		admin, err := jetstream.New(w.log)
+		w.check(err)
+		for name := range admin.StreamNames(w.ctx()).Name() {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	was, had, before, answered := consumers(), streams(), len(w.events()), w.processor.service.snapshot()
+	for i, target := range targets {
+		w.check(w.client.PublishMsg(&nats.Msg{Subject: fmt.Sprint("lapse.main.mutations.document.upsert.c.m", i), Reply: target, Data: []byte("{}")}))
+	}
+	w.judged(uint64(len(targets)))
+	w.eventually("the acknowledgements have come", func() bool { return ignored.Load() >= requests })
+	if now := w.processor.service.snapshot(); !reflect.DeepEqual(now, answered) {
+		t.Errorf("requests were served: %v, before %v", now, answered)
+	}
+	events := w.events()[before:]
+	for _, e := range events {
+		if e.Type != schema.DocumentCreated || !strings.HasPrefix(string(e.ID), "m") {
+			t.Errorf("%s of %q in the log", e.Type, e.ID)
+		}
+	}
+	if len(events) != len(targets) {
+		t.Errorf("%d events of %d mutations", len(events), len(targets))
+	}
+	if now := consumers(); now != was {
+		t.Errorf("of consumers there is\n%s\nbefore\n%s", now, was)
+	}
+	if now := streams(); !slices.Equal(now, had) {
+		t.Errorf("there are the streams %s, before %s", now, had)
+	}
 }
 
 // TestDiscovery: the service is found, and tells what was asked of it.
