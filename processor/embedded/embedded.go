@@ -139,6 +139,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		WriteTimeout:       server.WriteTimeoutPolicyRetry, // who takes a little is not cut off
 		MaxConn:            maxConnections,
 		MaxSubs:            maxSubscriptions,
+		MaxSubTokens:       maxTokens,
 		JetStream:          true,
 		StoreDir:           o.StoreDir,
 		JetStreamMaxMemory: maxMemory,

@@ -3,6 +3,7 @@ package embedded
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -11,9 +12,10 @@ import (
 // NATS bounds what waits to be sent to one connection, not to all of them. And
 // close to that bound it lets whoever sends there wait, which here is the
 // service: for one client that reads nothing, all others would wait. So a watch
-// cuts off such a client before.
+// cuts off such a client before. It also bounds subscriptions, of which NATS
+// bounds those of one connection only, and their number, not their size.
 
-// Bounds of what waits in the server.
+// Bounds of what clients have the server keep.
 const (
 	// maxUnread is what may wait for all clients. It is below three quarters of
 	// maxPending, where senders begin to wait.
@@ -25,8 +27,19 @@ const (
 	maxUnserved = maxPending / 5 * 4
 	// maxConnections bounds what else connections take, each some 100 KiB.
 	maxConnections = 4096
-	// maxSubscriptions is for each connection.
-	maxSubscriptions = 16384
+	// maxSubscriptions is for each connection, maxTokens for the subject of one:
+	// a token costs the server as much as the rest of a subscription.
+	maxSubscriptions = 2048
+	maxTokens        = 8
+	// maxSubscribed is what the subscriptions of all clients may take. As long as
+	// there are fewer than fewSubscriptions, they cannot take more, and are not
+	// looked at.
+	maxSubscribed    = 128 << 20
+	fewSubscriptions = maxSubscribed / (maxTokens*tokenBytes + 4096*textBytes)
+	// What a token and a byte of text of a subscription take, in two accounts: one
+	// of clients' inboxes is also in that of the streams.
+	tokenBytes = 700
+	textBytes  = 3
 )
 
 // How often the watch looks: rarely enough that it takes about a fiftieth of its
@@ -46,6 +59,7 @@ type watch struct {
 	*Server
 	stop, stopped chan struct{}
 	seen          map[uint64]int64 // bytes from a connection at the last look
+	subscriptions int              // of clients at the last look
 }
 
 func (s *Server) startWatch() *watch {
@@ -79,8 +93,9 @@ func (w *watch) run() {
 }
 
 // look cuts off who has most of what is not read, until the rest is not too
-// much, and of those who send too much the ones who have sent most since it
-// looked last. It tells whether much waits.
+// much, of those who send too much the ones who have sent most since it looked
+// last, and of those who subscribe too much the ones whose subscriptions take
+// most. It tells whether much waits, or many subscriptions are new.
 func (w *watch) look() (much bool) {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, Limit: 2 * maxConnections})
 	if err != nil {
@@ -89,6 +104,7 @@ func (w *watch) look() (much bool) {
 	seen := make(map[uint64]int64, len(all.Conns))
 	var (
 		unread, unserved int64
+		subscriptions    int
 		readers, senders []*server.ConnInfo
 		ours             *server.ConnInfo
 		sent             = func(c *server.ConnInfo) int64 { return c.InBytes - w.seen[c.Cid] }
@@ -101,6 +117,7 @@ func (w *watch) look() (much bool) {
 			}
 			continue
 		}
+		subscriptions += int(c.NumSubs)
 		unread += int64(c.Pending)
 		if c.Pending > 0 {
 			readers = append(readers, c)
@@ -120,7 +137,41 @@ func (w *watch) look() (much bool) {
 		over -= sent(senders[0])
 	}
 	w.seen = seen
-	return unserved > maxUnserved/4 || unread > maxUnread/2
+	added := subscriptions - w.subscriptions
+	w.subscriptions = subscriptions
+	if subscriptions > fewSubscriptions {
+		w.lookAtSubscriptions()
+	}
+	return unserved > maxUnserved/4 || unread > maxUnread/2 || added > fewSubscriptions/8
+}
+
+// lookAtSubscriptions cuts off clients whose subscriptions take most, until the
+// rest does not take too much.
+func (w *watch) lookAtSubscriptions() {
+	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, SubscriptionsDetail: true, Limit: 2 * maxConnections})
+	if err != nil {
+		return
+	}
+	var (
+		clients []*server.ConnInfo
+		takes   = make(map[uint64]int)
+		sum     int
+	)
+	for _, c := range all.Conns {
+		if c.AuthorizedUser != userClient {
+			continue
+		}
+		for _, sub := range c.SubsDetail {
+			takes[c.Cid] += (1+strings.Count(sub.Subject, "."))*tokenBytes + (len(sub.Subject)+len(sub.Queue)+len(sub.Sid))*textBytes
+		}
+		sum += takes[c.Cid]
+		clients = append(clients, c)
+	}
+	slices.SortFunc(clients, func(a, b *server.ConnInfo) int { return takes[b.Cid] - takes[a.Cid] })
+	for ; sum > maxSubscribed; clients = clients[1:] {
+		w.cutOff(clients[0], "a client was cut off: all clients' subscriptions take too much, and its take most", "subscriptions", clients[0].NumSubs, "bytes", takes[clients[0].Cid])
+		sum -= takes[clients[0].Cid]
+	}
 }
 
 func (w *watch) cutOff(c *server.ConnInfo, why string, args ...any) {

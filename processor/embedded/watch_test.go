@@ -2,7 +2,11 @@ package embedded_test
 
 import (
 	"bytes"
+	"fmt"
+	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,6 +69,113 @@ func TestSenderIsCutOff(t *testing.T) {
 	}
 	if n := f.service.Stats().Reconnects; n != 0 {
 		t.Errorf("the service lost its connection %d times", n)
+	}
+}
+
+// However clients subscribe, what they have subscribed to takes so much memory and
+// no more, and those who subscribe to little keep what they have.
+func TestSubscribersAreCutOff(t *testing.T) {
+	long := strings.Repeat("x", 3900)
+	for name, subject := range map[string]string{
+		"subjects": "_INBOX.%d.%d" + long, "queue groups": "_INBOX.%d.%d " + long, "tokens": "_INBOX.%d.%d" + strings.Repeat(".x", 5),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newServer(t)
+			for range 100 {
+				if _, err := f.client.SubscribeSync(f.client.NewInbox()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := heap()
+			var cut atomic.Int64
+			for n := range 60 {
+				c, err := flood.Dial(f.URL())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				for sid := range 2047 { // and one from Dial
+					if err := c.Subscribe(fmt.Sprintf(subject, n, sid), 2+sid); err != nil {
+						break
+					}
+				}
+				if c.Ping() != nil {
+					break
+				}
+				go func() { // until it is cut off
+					for _, err := c.Read(); err == nil; _, err = c.Read() {
+					}
+					cut.Add(1)
+				}()
+				if cut.Load() > 0 {
+					break
+				}
+			}
+			for end := time.Now().Add(patience); cut.Load() == 0; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("nobody is cut off, the heap is %d MiB larger", (heap()-before)>>20)
+				}
+			}
+			if grown := heap() - before; grown > 160<<20 {
+				t.Errorf("the heap is %d MiB larger", grown>>20)
+			}
+			if _, err := f.client.Request("$JS.API.CONSUMER.NAMES."+log, nil, patience); err != nil || f.client.Stats().Reconnects > 0 {
+				t.Errorf("a client with few subscriptions: %v, %+v", err, f.client.Stats())
+			}
+		})
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A client is told what it may not subscribe to, and keeps the rest.
+func TestSubscriptionLimits(t *testing.T) {
+	f := newServer(t)
+	for what, subscribe := range map[string]func(nc *nats.Conn) error{
+		"maximum subscriptions exceeded": func(nc *nats.Conn) (err error) {
+			for n := 0; n < 2049 && err == nil; n++ {
+				_, err = nc.SubscribeSync(nc.NewInbox())
+			}
+			return err
+		},
+		"too many tokens": func(nc *nats.Conn) error {
+			_, err := nc.SubscribeSync("_INBOX" + strings.Repeat(".x", 8))
+			return err
+		},
+	} {
+		told := make(chan error, 16)
+		nc, err := f.dial(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		kept, err := nc.SubscribeSync(nc.NewInbox())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := subscribe(nc); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-told:
+			if !strings.Contains(strings.ToLower(err.Error()), what) {
+				t.Errorf("it is told %v, want %s", err, what)
+			}
+		case <-time.After(patience):
+			t.Errorf("nothing is said of %s", what)
+		}
+		if err := nc.PublishRequest("$JS.API.CONSUMER.NAMES."+log, kept.Subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kept.NextMsg(patience); err != nil {
+			t.Errorf("%s: what it had is gone: %v", what, err)
+		}
 	}
 }
 
