@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -166,6 +167,7 @@ func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
 // consumer says where it would begin.
 func (c *Client) sequenceBefore(ctx context.Context, policy jetstream.DeliverPolicy) (uint64, error) {
 	consumer, err := c.js.CreateConsumer(ctx, c.database.LogStream(), jetstream.ConsumerConfig{
+		Name:              schema.ReaderConsumer + nuid.Next(),
 		DeliverPolicy:     policy,
 		FilterSubject:     c.database.Events() + ">",
 		AckPolicy:         jetstream.AckNonePolicy,

@@ -82,6 +82,9 @@ func (c *Client) feedError(err error) error {
 		err = &failure{cause: err, coded: ErrBadRequest.With("the durable name is not legal: use letters, digits, _ and -")}
 	case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound):
 		err = &failure{cause: err, coded: ErrUnavailable.With("the consumer of the feed was deleted: read on from the last sequence")}
+	case errors.Is(err, jetstream.ErrMaximumConsumersLimit):
+		stream := c.database.LogStream()
+		err = &failure{cause: err, coded: ErrUnavailable.With("stream %s has as many consumers as are allowed: remove those that nobody uses (nats consumer ls %s, nats consumer rm), and try again", stream, stream)}
 	case errors.As(err, &refused) && refused.Code == 400:
 		err = &failure{cause: err, coded: ErrBadRequest.With("JetStream refused to read the feed: %s", refused.Description)}
 	}

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 const (
@@ -34,6 +37,7 @@ type ordered struct {
 // source.
 func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, uint64, error) {
 	config := jetstream.OrderedConsumerConfig{
+		NamePrefix:        schema.ReaderConsumer + nuid.Next(),
 		FilterSubjects:    f.filters(c.database),
 		InactiveThreshold: inactive,
 	}

@@ -10,6 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // puller reads a stream in order, as an ordered consumer of nats.go does but for
@@ -62,6 +65,7 @@ func (p *puller) read(ctx context.Context, from uint64, visit func(seq uint64, m
 		defer cancel()
 	}
 	consumer, err := p.js.CreateConsumer(creating, p.stream, jetstream.ConsumerConfig{
+		Name:              schema.ServerConsumer + nuid.Next(),
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       max(from, 1),
 		AckPolicy:         jetstream.AckNonePolicy,
@@ -69,6 +73,11 @@ func (p *puller) read(ctx context.Context, from uint64, visit func(seq uint64, m
 		MemoryStorage:     true,
 		Replicas:          1,
 	})
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeMaximumConsumersLimit {
+		return fmt.Errorf("the NATS server allows no more consumers of stream %s, and lapse needs one: "+
+			"raise max_consumers, or remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm): %w", p.stream, err)
+	}
 	if err != nil {
 		return err
 	}

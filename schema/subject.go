@@ -9,6 +9,17 @@ func (db DatabaseName) prefix() string { return "lapse." + string(db) + "." }
 // LogStream names the stream that is the log.
 func (db DatabaseName) LogStream() string { return "LAPSE_" + string(db) }
 
+// What the names of consumers of the log begin with that do not count towards the
+// limit of clients' consumers.
+const (
+	// ServerConsumer is for those by which lapse itself reads. Clients can
+	// neither make them nor take messages from them.
+	ServerConsumer = "lapse_server_"
+	// ReaderConsumer is for short-lived ones, which go by themselves when nobody
+	// reads: those of export, watch and audit. They have a limit of their own.
+	ReaderConsumer = "lapse_reader_"
+)
+
 // MutationStream names the stream that takes mutations.
 func (db DatabaseName) MutationStream() string { return db.LogStream() + "_MUTATIONS" }
 

@@ -144,7 +144,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		StoreDir:           o.StoreDir,
 		JetStreamMaxMemory: maxMemory,
 		SyncAlways:         o.SyncAlways,
-		JetStreamLimits:    server.JSLimitOpts{MaxBatchSize: AtomicBatch},
+		JetStreamLimits:    server.JSLimitOpts{MaxBatchSize: AtomicBatch, DefaultMaxConsumers: -1}, // the gate bounds those of clients
 		NoSublistCache:     true,
 		NoSigs:             true, // signals are the command's business
 		NoLog:              true, // what there is to say goes through o.Logger

@@ -34,6 +34,9 @@ type Gate struct {
 	calls   chan struct{} // bounds the calls under way
 	pulled  pulled
 
+	creating sync.Mutex // held while consumers are counted and one is made
+	warned   time.Time  // when it was said last that the server allows too few
+
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc
 	once sync.Once
@@ -92,6 +95,8 @@ func (g *Gate) Close() {
 		for range maxCalls { // and keeps them, so that nothing begins any more
 			g.calls <- struct{}{}
 		}
+		g.creating.Lock() // what waits finds the context ended
+		defer g.creating.Unlock()
 		// From now on requests go to other gates.
 		_ = g.clients.FlushTimeout(time.Second) // else the connection is gone, which does the same
 	})
@@ -120,7 +125,7 @@ func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 		"$JS.API.CONSUMER.NAMES." + log:                 g.call,
 		"$JS.API.CONSUMER.LIST." + log:                  g.call,
 		"$JS.API.CONSUMER.MSG.NEXT." + log + ".*":       g.pull,
-		"$JS.ACK." + log + ".>":                         g.pass,
+		"$JS.ACK." + log + ".>":                         g.acknowledge,
 		"$JS.FC." + log + ".>":                          g.pass,
 	} {
 		add(subject, group, handle)
@@ -165,33 +170,28 @@ func (g *Gate) follow(subs []*nats.Subscription) {
 	}
 }
 
-// create lets a consumer through that is pulled from or delivers to an inbox.
-// The request is read with the server's own type, so that the two cannot
-// understand it differently, and passed on as it came. What is not exactly one
-// JSON value stays here: the server reads several, one over the other.
-func (g *Gate) create(m *nats.Msg) {
-	var r server.CreateConsumerRequest
-	var refusal *server.ApiError
-	if err := json.Unmarshal(m.Data, &r); err != nil {
-		refusal = server.NewJSInvalidJSONError(err)
-	} else if to := r.Config.DeliverSubject; to != "" && !strings.HasPrefix(to, inboxes) {
-		e := *server.NewJSConsumerInvalidDeliverSubjectError()
-		e.Description = "deliver_subject must begin with " + inboxes
-		refusal = &e
-	}
-	if refusal == nil {
-		g.call(m)
+// delete forgets that the consumer was there. Those by which lapse itself reads
+// are not for clients to delete.
+func (g *Gate) delete(m *nats.Msg) {
+	name := lastToken(m.Subject)
+	if ours(name) {
+		g.answer(m, &server.JSApiConsumerDeleteResponse{ApiResponse: server.ApiResponse{
+			Type: server.JSApiConsumerDeleteResponseType, Error: badRequest(errOurs)}})
 		return
 	}
-	g.answer(m, &server.JSApiConsumerCreateResponse{ApiResponse: server.ApiResponse{
-		Type: server.JSApiConsumerCreateResponseType, Error: refusal}})
-}
-
-// delete forgets that the consumer was there.
-func (g *Gate) delete(m *nats.Msg) {
-	g.pulled.forget(lastToken(m.Subject))
+	g.pulled.forget(name)
 	g.call(m)
 }
+
+// acknowledge hands an acknowledgement on. One may ask for the next message, too.
+func (g *Gate) acknowledge(m *nats.Msg) {
+	if of, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, "$JS.ACK."+g.db.LogStream()+"."), "."); !ours(of) {
+		g.pass(m)
+	}
+}
+
+// errOurs refuses clients a consumer of lapse.
+var errOurs = errors.New("consumers whose names begin with " + schema.ServerConsumer + " are those by which lapse itself reads")
 
 // call asks JetStream and hands its answer back. JetStream's API is itself an
 // import of the account, and what comes out of an import is not exported
@@ -207,23 +207,30 @@ func (g *Gate) call(m *nats.Msg) {
 	}
 	go func() {
 		defer func() { <-g.calls }()
-		r, err := g.ask(&nats.Msg{Subject: m.Subject, Header: apiHeader(m), Data: m.Data})
-		switch {
-		case err == nil:
+		ctx, cancel := context.WithTimeout(g.ctx, callTimeout)
+		defer cancel()
+		r, err := g.ask(ctx, &nats.Msg{Subject: m.Subject, Header: apiHeader(m), Data: m.Data})
+		if err == nil {
 			err = g.clients.Publish(m.Reply, r.Data)
-		case errors.Is(err, nats.ErrConnectionClosed), g.ctx.Err() != nil:
+		}
+		if errors.Is(err, nats.ErrMaxPayload) {
+			g.answer(m, &server.ApiResponse{Error: badRequest(fmt.Errorf(
+				"the answer has %d bytes, more than a message may have: ask for one consumer at a time, by its name", len(r.Data)))})
 			return
 		}
-		if err != nil {
-			g.logger.Warn("no answer to a JetStream request", "subject", m.Subject, "err", err)
-		}
+		g.unanswered(m, err)
 	}()
 }
 
+// unanswered says that a client was not told what became of its request.
+func (g *Gate) unanswered(m *nats.Msg, err error) {
+	if err != nil && g.ctx.Err() == nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		g.logger.Warn("no answer to a JetStream request", "subject", m.Subject, "err", err)
+	}
+}
+
 // ask sends a request to JetStream and waits for the answer.
-func (g *Gate) ask(m *nats.Msg) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(g.ctx, callTimeout)
-	defer cancel()
+func (g *Gate) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return g.streams.RequestMsgWithContext(ctx, m)
 }
 

@@ -1,12 +1,12 @@
 package gate
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 )
 
@@ -16,14 +16,31 @@ import (
 // A server tells a connection at once when nobody listens where it publishes,
 // but it would tell the gate's, which has no inbox of that name. So the gate
 // looks, beside the request and not before it, whether the consumer is there.
+//
+// An auditor's request is looked at before. It could name another inbox to answer
+// to, but JetStream takes no message for where nobody listens, and nobody can
+// guess the inboxes of others.
+//
+// An auditor's inbox is told before: it may take messages from consumers of its
+// own only. It could name another's inbox as the place to answer to, but
+// JetStream takes no message where nobody listens, and inboxes that anybody
+// listens on cannot be guessed.
 func (g *Gate) pull(m *nats.Msg) {
 	if !strings.HasPrefix(m.Reply, inboxes) {
 		return
 	}
-	g.pass(m)
 	consumer := lastToken(m.Subject)
-	if !g.pulled.first(consumer, time.Now()) {
+	if ours(consumer) {
+		g.refusePull(m, errOurs)
 		return
+	}
+	audits := isAuditor(m.Reply)
+	first, theirs := g.pulled.look(consumer, time.Now())
+	if !audits || theirs {
+		g.pass(m)
+		if !first {
+			return
+		}
 	}
 	select {
 	case g.calls <- struct{}{}:
@@ -32,36 +49,65 @@ func (g *Gate) pull(m *nats.Msg) {
 	}
 	go func() {
 		defer func() { <-g.calls }()
-		r, err := g.ask(nats.NewMsg("$JS.API.CONSUMER.INFO." + g.db.LogStream() + "." + consumer))
-		if err != nil {
-			return
+		ctx, cancel := context.WithTimeout(g.ctx, callTimeout)
+		defer cancel()
+		info, err := g.info(ctx, consumer)
+		switch {
+		case err != nil:
+		case info.Error != nil && info.Error.Code == 404:
+			g.pulled.forget(consumer)
+			_ = g.clients.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}})
+		case info.Error != nil || !audits:
+		case info.Config.Metadata[madeBy] != auditor:
+			g.refusePull(m, errOthers)
+		case !theirs:
+			g.pulled.audited(consumer)
+			g.pass(m)
 		}
-		var info server.JSApiConsumerInfoResponse
-		if json.Unmarshal(r.Data, &info) != nil || info.Error == nil || info.Error.Code != 404 {
-			return
-		}
-		g.pulled.forget(consumer)
-		g.clients.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}})
 	}()
 }
 
+func (g *Gate) refusePull(m *nats.Msg, why error) {
+	_ = g.clients.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"409"}, "Description": {why.Error()}}})
+}
+
+// An auditor is who has this prefix for its inboxes, as user auditor of
+// deploy/nats.conf may have no other. It takes messages from consumers only that
+// it made itself: those have this in their metadata.
+const (
+	auditorInboxes = inboxes + auditor + "."
+	auditor        = "auditor"
+	madeBy         = "lapse.made_by"
+)
+
+func isAuditor(reply string) bool { return strings.HasPrefix(reply, auditorInboxes) }
+
+var errOthers = errors.New("the consumer is not an auditor's: an auditor takes messages from its own only")
+
 // pulled remembers which consumers were looked up within the last second, so
-// that a quick reader costs no more than one look-up in that time.
+// that a quick reader costs no more than one look-up in that time, and of those
+// which an auditor made.
 type pulled struct {
 	mu    sync.Mutex
 	since time.Time
-	names map[string]struct{}
+	names map[string]bool // whether an auditor made it
 }
 
-func (p *pulled) first(name string, now time.Time) bool {
+func (p *pulled) look(name string, now time.Time) (first, audited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.names == nil || now.Sub(p.since) > time.Second {
-		p.names, p.since = make(map[string]struct{}), now
+		p.names, p.since = make(map[string]bool), now
 	}
-	_, there := p.names[name]
-	p.names[name] = struct{}{}
-	return !there
+	audited, there := p.names[name]
+	p.names[name] = audited
+	return !there, audited
+}
+
+func (p *pulled) audited(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names[name] = true
 }
 
 func (p *pulled) forget(name string) {

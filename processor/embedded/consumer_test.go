@@ -1,0 +1,459 @@
+package embedded_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// refusedConfigs are what a client may not ask of a consumer, and the field that
+// the error names.
+var refusedConfigs = map[string]string{
+	`"direct":true,"deliver_subject":"_INBOX.x","ack_policy":"none","flow_control":true,"idle_heartbeat":1000000000`:   "direct",
+	`"sourcing":true,"deliver_subject":"_INBOX.x","ack_policy":"none","flow_control":true,"idle_heartbeat":1000000000`: "sourcing",
+	`"deliver_subject":"_INBOX.x","ack_policy":"explicit","max_ack_pending":-1`:                                        "max_ack_pending",
+	`"ack_policy":"all","max_ack_pending":-1`:                                                                          "max_ack_pending",
+	`"ack_policy":"explicit","max_ack_pending":100000`:                                                                 "max_ack_pending",
+	`"deliver_subject":"_INBOX.x","ack_policy":"none"`:                                                                 "flow_control",
+	`"ack_policy":"flow_control","deliver_subject":"_INBOX.x","flow_control":true,"idle_heartbeat":1000000000`:         "ack_policy",
+	`"deliver_subject":"elsewhere"`:                                                                                    "deliver_subject",
+	`"metadata":{"x":"` + strings.Repeat("x", 120_000) + `"}`:                                                          "metadata",
+	`"description":"` + strings.Repeat("x", 4000) + `"`:                                                                "description",
+	`"filter_subject":"lapse.main.events.` + strings.Repeat("x", 5000) + `"`:                                           "filter_subject",
+	`"filter_subjects":[` + list(500, func(n int) string { return fmt.Sprintf(`"lapse.%d.>"`, n) }) + `]`:              "filter_subjects",
+	`"filter_subjects":["` + strings.Repeat("x", 5000) + `"]`:                                                          "filter_subjects",
+	`"max_deliver":2000,"ack_policy":"explicit","backoff":[` + list(1000, func(int) string { return "1" }) + `]`:       "backoff",
+	`"max_waiting":100000`:                                         "max_waiting",
+	`"sample_freq":"` + strings.Repeat("1", 1000) + `"`:            "sample_freq",
+	`"deliver_subject":"_INBOX.` + strings.Repeat("x", 1000) + `"`: "deliver_subject",
+	`"deliver_subject":"_INBOX.x","ack_policy":"explicit","deliver_group":"` + strings.Repeat("x", 1000) + `"`:                 "deliver_group",
+	`"priority_policy":"overflow","priority_groups":[` + list(100, func(n int) string { return fmt.Sprintf(`"%d"`, n) }) + `]`: "priority_groups",
+	`"description":"` + strings.Repeat(`\u0001`, 1000) + `","metadata":{"x":"` + strings.Repeat(`\u0001`, 2000) + `"}`:         "configuration",
+	`"unheard_of":1`: "unheard_of",
+}
+
+func list(n int, item func(int) string) string {
+	var items []string
+	for i := range n {
+		items = append(items, item(i))
+	}
+	return strings.Join(items, ",")
+}
+
+// A consumer has the fields that it may have, within bounds.
+func TestRefusedConsumers(t *testing.T) {
+	f := newServer(t)
+	refuse := func(subject, config, field string) {
+		t.Helper()
+		m, err := f.client.Request("$JS.API.CONSUMER."+subject, []byte(`{"stream_name":"`+log+`","config":{`+config+`}}`), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r struct{ Error *jetstream.APIError }
+		if err := json.Unmarshal(m.Data, &r); err != nil || r.Error == nil || r.Error.Code != 400 || !strings.Contains(r.Error.Description, field) {
+			t.Errorf("%.100s: the error does not name %s: %.300s", config, field, m.Data)
+		}
+	}
+	for config, field := range refusedConfigs {
+		refuse("CREATE."+log, config, field)
+		refuse("CREATE."+log+".x", config, field)
+		refuse("DURABLE.CREATE."+log+".x", `"durable_name":"x",`+config, field)
+	}
+	for _, name := range []string{strings.Repeat("x", 300), "a b", `x\r\nPUB y`, "x.y", "*", schema.ServerConsumer + "x"} {
+		refuse("CREATE."+log, `"name":"`+name+`"`, "name")
+	}
+	refuse("CREATE."+log+"."+schema.ServerConsumer+"x", "", "name")
+	refuse("CREATE."+log+"."+schema.ReaderConsumer+"x", `"durable_name":"`+schema.ReaderConsumer+`x"`, "durable_name")
+	refuse("CREATE."+log+"."+schema.ReaderConsumer+"x", `"inactive_threshold":3600000000000`, "inactive_threshold")
+	if n := f.consumers(t); n != 0 {
+		t.Errorf("%d consumers", n)
+	}
+}
+
+// consumers counts those of the log.
+func (f *fixture) consumers(t *testing.T) int {
+	t.Helper()
+	s, err := f.js.Stream(ctx(t), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().State.Consumers
+}
+
+// What applications and tools ask for, they get: made, made again, and found.
+func TestOrdinaryConsumers(t *testing.T) { newServers(t, testOrdinaryConsumers) }
+
+func testOrdinaryConsumers(t *testing.T, f *fixture) {
+	js, _ := jetstream.New(f.client)
+	start, pause := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	for name, c := range map[string]jetstream.ConsumerConfig{
+		"plain":      {},
+		"durable":    {Durable: "d", Description: "mails", Metadata: map[string]string{"team": "mail"}},
+		"acks":       {Durable: "d", AckPolicy: jetstream.AckAllPolicy, AckWait: time.Minute, MaxDeliver: 5, MaxAckPending: 200, MaxWaiting: 128},
+		"many":       {Durable: "d", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000},
+		"backoff":    {Durable: "d", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 4, BackOff: []time.Duration{time.Second, time.Minute, time.Hour}},
+		"filters":    {Durable: "d", FilterSubjects: []string{db.Events() + "orders.>", db.Events() + "carts.>"}},
+		"last":       {Durable: "d", FilterSubject: db.Events() + ">", DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy},
+		"sequence":   {Durable: "d", DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 2},
+		"time":       {Durable: "d", DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start},
+		"headers":    {Durable: "d", HeadersOnly: true, ReplayPolicy: jetstream.ReplayOriginalPolicy, SampleFrequency: "100%"},
+		"requests":   {Durable: "d", MaxRequestBatch: 100, MaxRequestExpires: time.Minute, MaxRequestMaxBytes: 1 << 20},
+		"ephemeral":  {Name: "e"},
+		"inactive":   {Name: "e", InactiveThreshold: time.Hour, MemoryStorage: true, Replicas: 1},
+		"paused":     {Durable: "d", PauseUntil: &pause},
+		"priorities": {Durable: "d", PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"jobs"}},
+		"pinned":     {Durable: "d", PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"jobs"}, PinnedTTL: time.Minute},
+	} {
+		made, err := js.CreateConsumer(ctx(t), log, c)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if made := made.CachedInfo().Name; c.Durable != "" || c.Name != "" {
+			if _, err := js.CreateConsumer(ctx(t), log, c); err != nil {
+				t.Error(name, "again:", err)
+			}
+			if _, err := js.CreateOrUpdateConsumer(ctx(t), log, c); err != nil {
+				t.Error(name, "created or updated:", err)
+			}
+			if _, err := js.UpdateConsumer(ctx(t), log, c); err != nil {
+				t.Error(name, "updated:", err)
+			}
+			if _, err := js.Consumer(ctx(t), log, made); err != nil {
+				t.Error(name, err)
+			}
+		}
+		if err := js.DeleteConsumer(ctx(t), log, made.CachedInfo().Name); err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	for name, c := range map[string]jetstream.ConsumerConfig{
+		"push":  {Durable: "d", DeliverSubject: "_INBOX.x.y", AckPolicy: jetstream.AckExplicitPolicy, DeliverGroup: "q", RateLimit: 1 << 20},
+		"flow":  {Durable: "d", DeliverSubject: "_INBOX.x.y", AckPolicy: jetstream.AckNonePolicy, FlowControl: true, IdleHeartbeat: time.Second},
+		"beats": {Durable: "d", DeliverSubject: "_INBOX.x.y", AckPolicy: jetstream.AckAllPolicy, IdleHeartbeat: time.Second},
+	} {
+		for range 2 {
+			if _, err := js.CreateOrUpdatePushConsumer(ctx(t), log, c); err != nil {
+				t.Error(name, err)
+			}
+		}
+		if err := js.DeleteConsumer(ctx(t), log, "d"); err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	if _, err := js.UpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "nobody"}); !errors.Is(err, jetstream.ErrConsumerDoesNotExist) {
+		t.Error(err)
+	}
+}
+
+// Nobody changes a consumer, by any of the ways to ask for one.
+func TestConsumersAreNotChanged(t *testing.T) { newServers(t, testConsumersAreNotChanged) }
+
+func testConsumersAreNotChanged(t *testing.T, f *fixture) {
+	js, _ := jetstream.New(f.client)
+	was := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: db.Events() + "orders.>", AckWait: time.Minute}
+	reader, err := js.CreateConsumer(ctx(t), log, was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := json.Marshal(reader.CachedInfo().Config)
+	for field, change := range map[string]func(*jetstream.ConsumerConfig){
+		"filter":   func(c *jetstream.ConsumerConfig) { c.FilterSubject = db.Events() + "carts.>" },
+		"none":     func(c *jetstream.ConsumerConfig) { c.FilterSubject = "" },
+		"ack wait": func(c *jetstream.ConsumerConfig) { c.AckWait = 0 },
+		"deliver":  func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 1 },
+		"headers":  func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true },
+		"inactive": func(c *jetstream.ConsumerConfig) { c.InactiveThreshold = time.Millisecond },
+		"pending":  func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 },
+		"metadata": func(c *jetstream.ConsumerConfig) { c.Metadata = map[string]string{"x": "y"} },
+	} {
+		c := was
+		change(&c)
+		for how, ask := range map[string]func() error{
+			"create": func() error { _, err := js.CreateConsumer(ctx(t), log, c); return err },
+			"either": func() error { _, err := js.CreateOrUpdateConsumer(ctx(t), log, c); return err },
+			"update": func() error { _, err := js.UpdateConsumer(ctx(t), log, c); return err },
+			"durable": func() error {
+				text, _ := json.Marshal(c)
+				m, err := f.client.Request("$JS.API.CONSUMER.DURABLE.CREATE."+log+".billing", fmt.Appendf(nil, `{"stream_name":%q,"config":%s}`, log, text), patience)
+				if err != nil {
+					return err
+				}
+				var r struct{ Error *jetstream.APIError }
+				if err := json.Unmarshal(m.Data, &r); err != nil || r.Error == nil {
+					return err
+				}
+				return r.Error
+			},
+		} {
+			if err := ask(); !errors.Is(err, jetstream.ErrConsumerExists) || !strings.Contains(err.Error(), "delete it first") {
+				t.Errorf("%s, %s: %v", field, how, err)
+			}
+		}
+	}
+	now, err := js.Consumer(ctx(t), log, "billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := json.Marshal(now.CachedInfo().Config); string(after) != string(before) {
+		t.Errorf("changed from\n%s\nto\n%s", before, after)
+	}
+}
+
+// A consumer of before there were rules is found with what it has.
+func TestConsumersOfBefore(t *testing.T) {
+	f := newServer(t)
+	js, _ := jetstream.New(f.client)
+	c := jetstream.ConsumerConfig{Durable: "old", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000}
+	if _, err := f.js.CreateConsumer(ctx(t), log, c); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := js.CreateOrUpdateConsumer(ctx(t), log, c); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Clients' consumers have a limit well below that of the server, whoever makes
+// them through whichever gate. Readers that go by themselves have their own.
+func TestLimitOfConsumers(t *testing.T) {
+	const limit, readers = 512, 128
+	f := newServer(t)
+	const gates = 3
+	for range gates - 1 {
+		end, err := f.OpenGate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(end)
+	}
+	var made [2]atomic.Int64
+	var all sync.WaitGroup
+	for client := range 4 {
+		nc, err := f.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, _ := jetstream.New(nc)
+		all.Go(func() {
+			for kind, limit := range []int{limit, readers} {
+				for n := range limit/4 + 3 {
+					c := jetstream.ConsumerConfig{Durable: fmt.Sprintf("app-%d-%d", client, n)}
+					if kind == 1 {
+						c = jetstream.ConsumerConfig{Name: schema.ReaderConsumer + fmt.Sprint(client, "-", n), InactiveThreshold: time.Minute}
+					} else if n%2 == 0 {
+						c = jetstream.ConsumerConfig{Name: fmt.Sprintf("short-%d-%d", client, n), InactiveThreshold: time.Minute}
+					}
+					_, err := js.CreateConsumer(ctx(t), log, c)
+					switch {
+					case err == nil:
+						made[kind].Add(1)
+					case !errors.Is(err, jetstream.ErrMaximumConsumersLimit):
+						t.Errorf("beyond the limit: %v", err)
+						return
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	for kind, limit := range []int64{limit, readers} {
+		if n := made[kind].Load(); n < limit || n > limit+gates-1 {
+			t.Errorf("%d consumers, the limit is %d", n, limit)
+		}
+	}
+
+	// What is there is found by making it again, and lapse reads on.
+	js, _ := jetstream.New(f.client)
+	if _, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "app-0-1"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x"}); err != nil {
+		t.Error(err)
+	}
+	// One removed makes room for one, which need not be durable.
+	for range gates {
+		names := namesOf(t, js)
+		if err := js.DeleteConsumer(ctx(t), log, names[slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "app-1-") })]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// namesOf lists the consumers of the log as a client, page by page.
+func namesOf(t *testing.T, js jetstream.JetStream) (names []string) {
+	t.Helper()
+	for total := 1; len(names) < total; {
+		m, err := js.Conn().Request("$JS.API.CONSUMER.NAMES."+log, fmt.Appendf(nil, `{"offset":%d}`, len(names)), patience)
+		var page struct {
+			Total     int
+			Consumers []string
+		}
+		if err != nil || json.Unmarshal(m.Data, &page) != nil || len(page.Consumers) == 0 {
+			t.Fatalf("%s, %v", m.Data, err)
+		}
+		total, names = page.Total, append(names, page.Consumers...)
+	}
+	return names
+}
+
+// A store may have more consumers than clients may make now. It is served, they
+// can be listed and removed, and who reads for a while can read.
+func TestStoreWithManyConsumers(t *testing.T) {
+	const many, limit = 1100, 512
+	f := newServer(t)
+	for n := range many {
+		if _, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: fmt.Sprint("old", n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.log.Close()
+	f.service.Close()
+	f.Shutdown()
+	again, err := embedded.Start(embedded.Options{StoreDir: f.dir, Listen: "127.0.0.1:-1", Database: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(again.Shutdown)
+	own, err := again.ConnectLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.Close)
+	nc, err := nats.Connect(again.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, _ := jetstream.New(nc)
+	lapse, _ := jetstream.New(own)
+	if _, err := lapse.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x"}); err != nil {
+		t.Errorf("lapse cannot read: %v", err)
+	}
+	if names := namesOf(t, js); len(names) != many+1 {
+		t.Errorf("%d of %d consumers are listed", len(names), many+1)
+	}
+	m, err := nc.Request("$JS.API.CONSUMER.LIST."+log, []byte(`{"offset":1024}`), patience)
+	if err != nil || !strings.Contains(string(m.Data), `"total":1101`) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{NamePrefix: schema.ReaderConsumer + "x"}); err != nil {
+		t.Errorf("who reads for a while is refused: %v", err)
+	}
+	create := func() string {
+		m, err := nc.Request("$JS.API.CONSUMER.CREATE."+log+".new", fmt.Appendf(nil, `{"stream_name":%q,"config":{"durable_name":"new"}}`, log), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(m.Data)
+	}
+	if said := create(); !strings.Contains(said, `"err_code":10026`) || !strings.Contains(said, "1100") || !strings.Contains(said, "512 are allowed") || !strings.Contains(said, "nats consumer rm") {
+		t.Errorf("the limit says %s", said)
+	}
+	for n := range many - limit + 1 {
+		if err := js.DeleteConsumer(ctx(t), log, fmt.Sprint("old", n)); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if said := create(); strings.Contains(said, "error") {
+		t.Errorf("there is room, and it says %s", said)
+	}
+}
+
+// Clients take nothing from the consumers by which lapse itself reads.
+func TestConsumersOfLapse(t *testing.T) { newServers(t, testConsumersOfLapse) }
+
+func testConsumersOfLapse(t *testing.T, f *fixture) {
+	const name = schema.ServerConsumer + "x"
+	c, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subject, answer := range map[string]string{
+		"$JS.API.CONSUMER.MSG.NEXT." + log + "." + name:          "409",
+		"$JS.API.CONSUMER.DELETE." + log + "." + name:            "400",
+		"$JS.ACK." + log + "." + name + ".1.1.1.1700000000000.3": "",
+	} {
+		m, err := f.client.Request(subject, []byte("+NXT"), time.Second)
+		if answer == "" {
+			if err == nil {
+				t.Errorf("%s: %s %v", subject, m.Data, m.Header)
+			}
+			continue
+		}
+		if err != nil || !strings.Contains(m.Header.Get("Status")+string(m.Data), answer) {
+			t.Errorf("%s: %+v, %v", subject, m, err)
+		}
+	}
+	if info, err := c.Info(ctx(t)); err != nil || info.Delivered.Consumer != 0 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// Who has the inboxes of an auditor takes messages from its own consumers only,
+// whatever inbox it names.
+func TestAuditorsPull(t *testing.T) { newServers(t, testAuditorsPull) }
+
+func testAuditorsPull(t *testing.T, f *fixture) {
+	js, _ := jetstream.New(f.client)
+	c := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy}
+	billing, err := js.CreateConsumer(ctx(t), log, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := f.dial(nats.CustomInboxPrefix("_INBOX.auditor"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	auditor, _ := jetstream.New(nc)
+	for range 3 {
+		m, err := nc.Request("$JS.API.CONSUMER.MSG.NEXT."+log+".billing", []byte(`{"batch":4,"expires":1000000000}`), patience)
+		if err != nil || m.Header.Get("Status") != "409" || !strings.Contains(m.Header.Get("Description"), "its own") {
+			t.Errorf("got %+v, %v", m, err)
+		}
+		if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+log+".billing", nats.NewInbox(), []byte(`{"batch":4,"expires":1000000000}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := auditor.CreateOrUpdateConsumer(ctx(t), log, c); !errors.Is(err, jetstream.ErrConsumerExists) {
+		t.Errorf("the auditor makes the consumer of another its own: %v", err)
+	}
+	if _, err := nc.Request("$JS.API.CONSUMER.MSG.NEXT."+log+".nobody", []byte(`{"batch":1}`), patience); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("got %v", err)
+	}
+	own, err := auditor.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := own.Fetch(4, jetstream.FetchMaxWait(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for range got.Messages() {
+		n++
+	}
+	if n != 4 || got.Error() != nil {
+		t.Errorf("the auditor reads %d of 4, %v", n, got.Error())
+	}
+	if info, err := billing.Info(ctx(t)); err != nil || info.Delivered.Consumer != 0 || info.NumPending != 4 {
+		t.Errorf("something was taken: %+v, %v", info, err)
+	}
+}

@@ -1,0 +1,161 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Bounds of one consumer. Those of all of them together are in limit.go.
+const (
+	maxName        = 255
+	maxDescription = 1 << 10
+	maxMetadata    = 2 << 10 // keys and values
+	maxFilters     = 64
+	maxFilterBytes = 4 << 10 // of all filters
+	maxBackOff     = 64
+	maxGroups      = 8
+	maxWaiting     = server.JSWaitQueueDefaultMax
+
+	// maxAckPending is what may wait for acknowledgement, as the server has it by
+	// default: it keeps each in memory. nats.go asks for mostAckPending where its
+	// user says nothing, so more is taken for this and not refused.
+	maxAckPending  = server.JsDefaultMaxAckPending
+	mostAckPending = 64 << 10
+
+	// maxConfig is the size of the configuration as JSON: a page of CONSUMER.LIST
+	// has 256 of them and must fit into one message.
+	maxConfig = 12 << 10
+
+	// readerLife bounds the inactive_threshold of short-lived readers.
+	readerLife = 5 * time.Minute
+)
+
+// rule says what clients may put into a field: must is the rest of a sentence
+// that begins with the field's name. A rule without ok takes every value that
+// the server takes.
+type rule struct {
+	must string
+	ok   func(c *server.ConsumerConfig) bool
+}
+
+// rules has a rule for each field of a consumer that clients may use. Any other
+// one, such as direct, must be left out.
+var rules = map[string]rule{
+	"Durable": {atMost(maxName), func(c *server.ConsumerConfig) bool { return len(c.Durable) <= maxName }},
+	"Name": {fmt.Sprint("have ", maxName, " bytes at most, none of them a space or one of . * > / \\, and not begin with ", schema.ServerConsumer), func(c *server.ConsumerConfig) bool {
+		return len(c.Name) <= maxName && !ours(c.Name) && !strings.ContainsAny(c.Name, " \t\r\n\f.*>/\\")
+	}},
+	"Description":     {atMost(maxDescription), func(c *server.ConsumerConfig) bool { return len(c.Description) <= maxDescription }},
+	"Metadata":        {atMost(maxMetadata), func(c *server.ConsumerConfig) bool { return size(c.Metadata) <= maxMetadata }},
+	"DeliverPolicy":   {},
+	"OptStartSeq":     {},
+	"OptStartTime":    {},
+	"AckPolicy":       {"be none, all or explicit", func(c *server.ConsumerConfig) bool { return c.AckPolicy <= server.AckExplicit }},
+	"AckWait":         {},
+	"MaxDeliver":      {},
+	"BackOff":         {fmt.Sprint("have ", maxBackOff, " entries at most"), func(c *server.ConsumerConfig) bool { return len(c.BackOff) <= maxBackOff }},
+	"FilterSubject":   {atMost(maxFilterBytes), func(c *server.ConsumerConfig) bool { return len(c.FilterSubject) <= maxFilterBytes }},
+	"FilterSubjects":  {fmt.Sprint("have ", maxFilters, " subjects at most, of ", maxFilterBytes, " bytes together"), filtersFit},
+	"ReplayPolicy":    {},
+	"RateLimit":       {},
+	"SampleFrequency": {"be a percentage", func(c *server.ConsumerConfig) bool { return len(c.SampleFrequency) <= len("100%") }},
+	"MaxWaiting":      {fmt.Sprint("be ", maxWaiting, " at most"), func(c *server.ConsumerConfig) bool { return c.MaxWaiting <= maxWaiting }},
+	"MaxAckPending": {fmt.Sprint("be 1 to ", mostAckPending, ", of which ", maxAckPending, " count, or left out"), func(c *server.ConsumerConfig) bool {
+		return c.AckPolicy == server.AckNone || c.MaxAckPending > 0 && c.MaxAckPending <= mostAckPending
+	}},
+	"FlowControl":        {},
+	"HeadersOnly":        {},
+	"MaxRequestBatch":    {},
+	"MaxRequestExpires":  {},
+	"MaxRequestMaxBytes": {},
+	"DeliverSubject": {"begin with " + inboxes + " and have " + fmt.Sprint(maxName) + " bytes at most", func(c *server.ConsumerConfig) bool {
+		return strings.HasPrefix(c.DeliverSubject, inboxes) && len(c.DeliverSubject) <= maxName
+	}},
+	"DeliverGroup":      {atMost(maxName), func(c *server.ConsumerConfig) bool { return len(c.DeliverGroup) <= maxName }},
+	"Heartbeat":         {},
+	"InactiveThreshold": {},
+	"Replicas":          {},
+	"MemoryStorage":     {},
+	"PauseUntil":        {},
+	"PriorityGroups":    {fmt.Sprint("have ", maxGroups, " groups at most"), func(c *server.ConsumerConfig) bool { return len(c.PriorityGroups) <= maxGroups }},
+	"PriorityPolicy":    {},
+	"PinnedTTL":         {},
+}
+
+func atMost(bytes int) string { return fmt.Sprint("have ", bytes, " bytes at most") }
+
+func filtersFit(c *server.ConsumerConfig) bool {
+	sum := 0
+	for _, filter := range c.FilterSubjects {
+		sum += len(filter)
+	}
+	return len(c.FilterSubjects) <= maxFilters && sum <= maxFilterBytes
+}
+
+func size(metadata map[string]string) (bytes int) {
+	for key, value := range metadata {
+		bytes += len(key) + len(value)
+	}
+	return bytes
+}
+
+// readCreate reads a request for a consumer with the server's own type. It takes
+// exactly one JSON value: the server reads several, one over the other. What it
+// does not know, a newer server may.
+func readCreate(body []byte) (*server.CreateConsumerRequest, error) {
+	r := new(server.CreateConsumerRequest)
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(r); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one JSON value")
+	}
+	return r, nil
+}
+
+// check returns what is wrong with a consumer's configuration, nil if nothing is.
+func check(c *server.ConsumerConfig) error {
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			continue
+		}
+		field := v.Type().Field(i)
+		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		one, allowed := rules[field.Name]
+		switch {
+		case !allowed:
+			return fmt.Errorf("%s must be left out: lapse does not allow it on its log", tag)
+		case one.ok != nil && !one.ok(c):
+			return fmt.Errorf("%s must %s", tag, one.must)
+		}
+	}
+	switch {
+	// Nothing else would keep what is not read yet from growing.
+	case c.DeliverSubject != "" && c.AckPolicy == server.AckNone && !c.FlowControl:
+		return errors.New("flow_control must be true, with an idle_heartbeat, where ack_policy is none and messages are pushed")
+	case strings.HasPrefix(c.Name, schema.ReaderConsumer) && (c.Durable != "" || c.InactiveThreshold > readerLife):
+		return fmt.Errorf("a name that begins with %s is for short-lived readers: leave out durable_name, and let inactive_threshold be %s at most", schema.ReaderConsumer, readerLife)
+	}
+	if text, err := json.Marshal(c); err != nil {
+		return err
+	} else if len(text) > maxConfig {
+		return fmt.Errorf("the configuration has %d bytes as JSON, at most %d are allowed: shorten description, metadata or filter_subjects", len(text), maxConfig)
+	}
+	return nil
+}
+
+// ours tells whether a consumer is one by which lapse itself reads.
+func ours(name string) bool { return strings.HasPrefix(name, schema.ServerConsumer) }

@@ -1,0 +1,131 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// create makes a consumer as rules allow, and never changes one: whoever could
+// change the filter or the deliver_subject of another client's durable would
+// decide what that client misses.
+func (g *Gate) create(m *nats.Msg) {
+	if !strings.HasPrefix(m.Reply, inboxes) {
+		return
+	}
+	g.creating.Lock()
+	defer g.creating.Unlock()
+	ctx, cancel := context.WithTimeout(g.ctx, callTimeout)
+	defer cancel()
+	answer, err := g.createConsumer(ctx, m)
+	var refusal *server.ApiError
+	if errors.As(err, &refusal) {
+		g.answer(m, &server.JSApiConsumerCreateResponse{ApiResponse: server.ApiResponse{Type: server.JSApiConsumerCreateResponseType, Error: refusal}})
+		return
+	}
+	if err == nil {
+		err = g.clients.Publish(m.Reply, answer)
+	}
+	g.unanswered(m, err)
+}
+
+// createConsumer returns JetStream's answer. An error may be an *server.ApiError,
+// which is then the answer.
+func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, err error) {
+	r, err := readCreate(m.Data)
+	if err != nil {
+		return nil, server.NewJSInvalidJSONError(err)
+	}
+	c := &r.Config
+	nameConsumer(c, strings.TrimPrefix(m.Subject, "$JS.API.CONSUMER."), g.db.LogStream())
+	if err := check(c); err != nil {
+		return nil, badRequest(err)
+	}
+	if c.Durable == "" && c.InactiveThreshold <= 0 {
+		// As the server has it, which compares without it.
+		c.InactiveThreshold = server.JsDeleteWaitTimeDefault
+	}
+	if isAuditor(m.Reply) {
+		if c.Metadata == nil {
+			c.Metadata = map[string]string{}
+		}
+		c.Metadata[madeBy] = auditor
+	}
+	if r.Action == server.ActionUpdate {
+		if there, err := g.exists(ctx, c.Name); err != nil {
+			return nil, err
+		} else if !there {
+			return nil, server.NewJSConsumerDoesNotExistError()
+		}
+	} else if refusal, err := g.full(ctx, c.Name); err != nil {
+		return nil, err
+	} else if refusal != nil {
+		return nil, refusal
+	}
+	r.Action = server.ActionCreate
+	asked := c.MaxAckPending
+	c.MaxAckPending = min(asked, maxAckPending)
+	answer, said, err := g.createOnly(ctx, m, r)
+	if err == nil && exists(said) && asked > maxAckPending { // perhaps with what it was given before there was a limit
+		c.MaxAckPending = asked
+		answer, said, err = g.createOnly(ctx, m, r)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case said == nil:
+		return answer, nil
+	case exists(said):
+		said.Description += fmt.Sprintf(" with another configuration, and lapse changes none: use another name, or delete it first (nats consumer rm %s %s)", g.db.LogStream(), c.Name)
+	case said.ErrCode == uint16(server.JSMaximumConsumersLimitErr):
+		said.Description += fmt.Sprintf(": the NATS server allows %s fewer than lapse: remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm), or raise max_consumers there", g.db.LogStream())
+		if now := time.Now(); now.Sub(g.warned) > time.Minute {
+			g.warned = now
+			g.logger.Warn("the NATS server allows fewer consumers of the log than lapse: raise max_consumers there, or remove those that nobody uses",
+				"stream", g.db.LogStream(), "needed", neededConsumers)
+		}
+	}
+	return nil, said
+}
+
+// createOnly has JetStream make a consumer. It fills in defaults, and refuses a
+// consumer that is there and differs.
+func (g *Gate) createOnly(ctx context.Context, m *nats.Msg, r *server.CreateConsumerRequest) (answer []byte, said *server.ApiError, err error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	made, err := g.ask(ctx, &nats.Msg{Subject: m.Subject, Header: apiHeader(m), Data: body})
+	if err != nil {
+		return nil, nil, err
+	}
+	var response server.ApiResponse
+	err = json.Unmarshal(made.Data, &response)
+	return made.Data, response.Error, err
+}
+
+func exists(e *server.ApiError) bool {
+	return e != nil && e.ErrCode == uint16(server.JSConsumerAlreadyExists)
+}
+
+// nameConsumer gives a configuration the name that the server takes it by: where
+// the subject has one, that counts.
+func nameConsumer(c *server.ConsumerConfig, subject, stream string) {
+	if rest, ok := strings.CutPrefix(subject, "DURABLE.CREATE."+stream+"."); ok {
+		c.Name = rest
+	} else if rest, ok := strings.CutPrefix(subject, "CREATE."+stream+"."); ok {
+		c.Name, _, _ = strings.Cut(rest, ".")
+	}
+}
+
+func badRequest(err error) *server.ApiError {
+	e := *server.NewJSBadRequestError()
+	e.Description = err.Error()
+	return &e
+}

@@ -1,0 +1,99 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Limits of the consumers of the log. The NATS server has one of its own, 1000
+// unless it is told otherwise, which counts those of lapse, too: without a limit
+// below that, clients could take what lapse reads by.
+//
+// A gate lets in one at a time, so several gates exceed a limit by one each at
+// most.
+const (
+	maxConsumers = 512
+	maxReaders   = 128 // short-lived ones, see schema.ReaderConsumer
+
+	// neededConsumers is what the NATS server should allow: some more, for those
+	// of lapse.
+	neededConsumers = maxConsumers + maxReaders + 64
+)
+
+// full returns why there may be no more consumers like this one, nil if there
+// may. One that is there already is not counted twice.
+func (g *Gate) full(ctx context.Context, name string) (*server.ApiError, error) {
+	clients, readers, err := g.count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of, n, limit := "consumers of clients", clients, maxConsumers
+	if strings.HasPrefix(name, schema.ReaderConsumer) {
+		of, n, limit = "short-lived readers", readers, maxReaders
+	}
+	if n < limit {
+		return nil, nil
+	}
+	if there, err := g.exists(ctx, name); there || err != nil {
+		return nil, err
+	}
+	e := *server.NewJSMaximumConsumersLimitError()
+	e.Description = fmt.Sprintf("%s: %s has %d %s, and %d are allowed: remove those that nobody uses (nats consumer ls %[2]s, nats consumer rm), "+
+		"use one durable for each application, and give others an inactive_threshold", e.Description, g.db.LogStream(), n, of, limit)
+	return &e, nil
+}
+
+// count counts the consumers of the log but those by which lapse reads.
+func (g *Gate) count(ctx context.Context) (clients, readers int, err error) {
+	for seen := 0; ; {
+		var page server.JSApiConsumerNamesResponse
+		err := g.askFor(ctx, "$JS.API.CONSUMER.NAMES."+g.db.LogStream(), fmt.Appendf(nil, `{"offset":%d}`, seen), &page)
+		if err == nil && page.Error != nil {
+			err = page.Error
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, name := range page.Consumers {
+			switch {
+			case ours(name):
+			case strings.HasPrefix(name, schema.ReaderConsumer):
+				readers++
+			default:
+				clients++
+			}
+		}
+		if seen += len(page.Consumers); len(page.Consumers) == 0 || seen >= page.Total {
+			return clients, readers, nil
+		}
+	}
+}
+
+// exists tells whether the log has a consumer.
+func (g *Gate) exists(ctx context.Context, name string) (bool, error) {
+	if name == "" {
+		return false, nil
+	}
+	info, err := g.info(ctx, name)
+	return err == nil && info.Error == nil, err
+}
+
+func (g *Gate) info(ctx context.Context, name string) (info server.JSApiConsumerInfoResponse, err error) {
+	err = g.askFor(ctx, "$JS.API.CONSUMER.INFO."+g.db.LogStream()+"."+name, nil, &info)
+	return info, err
+}
+
+func (g *Gate) askFor(ctx context.Context, subject string, body []byte, answer any) error {
+	m, err := g.ask(ctx, &nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(m.Data, answer)
+}
