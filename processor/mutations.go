@@ -72,6 +72,21 @@ func openMutations(ctx context.Context, log *eventLog, judged uint64, replicas i
 	return s, nil
 }
 
+// checkBeginning tells whether all that is to be judged behind sequence judged is
+// there. Only what was judged is ever removed.
+func (s *mutationStream) checkBeginning(judged uint64, acceptLost bool) error {
+	state := s.stream.CachedInfo().State
+	if state.FirstSeq <= judged+1 || state.LastSeq <= judged {
+		return nil
+	}
+	if acceptLost {
+		s.events.LogDamaged(LogDamage{What: "the log has lost what became of mutations that are not there any more", Stream: s.db.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
+		return nil
+	}
+	return fmt.Errorf("stream %s begins at %d, and the log has judged it up to %d: mutations between are lost; restore both from one copy, or go on without them with --accept-lost-end",
+		s.db.MutationStream(), state.FirstSeq, judged)
+}
+
 // Behind returns how many mutations wait after the last one judged.
 func (s *mutationStream) Behind(ctx context.Context, judged uint64) (uint64, error) {
 	info, err := s.stream.Info(ctx)

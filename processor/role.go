@@ -101,6 +101,9 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	w.machine.largest = w.largest
 	judged := p.store.Cursor().Mutations
 	mutations, err := openMutations(starting, p.log, judged, 0)
+	if err == nil {
+		err = mutations.checkBeginning(judged, p.options.AcceptLostEnd)
+	}
 	if err != nil {
 		return nil, err
 	}

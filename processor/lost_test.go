@@ -1,0 +1,123 @@
+package processor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// cutLog puts the log in its place as it was up to sequence last.
+func (w *wire) cutLog(last uint64) {
+	w.t.Helper()
+	events := w.everything()
+	w.stop()
+	config := w.stream("LAPSE_main").CachedInfo().Config
+	js, err := jetstream.New(w.log)
+	w.check(err)
+	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
+	_, err = js.CreateStream(w.ctx(), config)
+	w.check(err)
+	log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
+	w.check(err)
+	defer log.close()
+	w.check(log.listen())
+	for _, e := range events {
+		if e.Seq > last {
+			return
+		}
+		w.check(log.Append([]projections.Fact{{Event: e}}, false))
+		if a := <-log.acks; a.err != nil {
+			w.t.Fatal(a.err)
+		}
+	}
+}
+
+// refuses starts the processor, which must not start, and returns why.
+func (w *wire) refuses() string {
+	w.t.Helper()
+	p, err := Start(w.ctx(), w.connections(), w.options)
+	if err == nil {
+		w.processor = p
+		w.t.Fatal("it starts")
+	}
+	return err.Error()
+}
+
+// TestLostEnd: a log that ends before what was acknowledged is refused, whatever
+// of the projection is left, until somebody says that it may. Then the log says
+// which sequences are used again, and the operator is told how many mutations are
+// judged again.
+func TestLostEnd(t *testing.T) {
+	for _, projection := range []bool{true, false} {
+		t.Run(fmt.Sprintf("projection %t", projection), func(t *testing.T) {
+			w := newWire(t)
+			w.want(201, "collection.create.c", `{}`)
+			kept := w.processor.Seq()
+			for i := range 3 {
+				w.judged(w.publish(fmt.Sprintf("document.create.c.%d", i), `{}`))
+			}
+			lost := w.processor.Seq()
+			w.cutLog(kept)
+			if !projection {
+				w.removeProjection()
+			}
+			if why := w.refuses(); !strings.Contains(why, fmt.Sprintf("ends at %d, and went to %d", kept, lost)) || !strings.Contains(why, "--accept-lost-end") {
+				t.Fatalf("it says %s", why)
+			}
+			w.options.AcceptLostEnd = true
+			w.start()
+			if logs := w.logs.String(); !strings.Contains(logs, "the log has lost its end") || !strings.Contains(logs, "3 mutations that were judged there are judged again") {
+				t.Errorf("it says\n%s", logs)
+			}
+			found := uint64(0)
+			for _, e := range w.everything() {
+				if e.Type == schema.WriterStarted && e.Seq > kept {
+					found = readStarted(e).Reused
+				}
+			}
+			if found != lost {
+				t.Errorf("the log says that sequences up to %d are used again, want %d", found, lost)
+			}
+			w.judged(3)
+			w.stop()
+			w.options.AcceptLostEnd = false
+			w.start() // what was accepted is not asked again
+		})
+	}
+}
+
+// TestLostBeginning: a log that begins later than retention has trimmed it is
+// refused, and so are mutations.
+func TestLostBeginning(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	w.judged(w.publish("document.create.c.a", `{}`))
+	w.trim(2)
+	w.stop()
+	w.start()
+	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(3)))
+	w.stop()
+	if why := w.refuses(); !strings.Contains(why, "has lost its beginning: it begins at 3, and retention has trimmed it up to 1") {
+		t.Errorf("it says %s", why)
+	}
+}
+
+// TestLostMutations: mutations that are gone before they were judged.
+func TestLostMutations(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	w.judged(w.publish("document.create.c.a", `{}`))
+	w.stop()
+	for i := range 3 {
+		w.publish(fmt.Sprintf("document.create.c.%d", i), `{}`)
+	}
+	w.check(w.stream("LAPSE_main_MUTATIONS").Purge(w.ctx(), jetstream.WithPurgeSequence(3)))
+	if why := w.refuses(); !strings.Contains(why, "begins at 3, and the log has judged it up to 1") {
+		t.Errorf("it says %s", why)
+	}
+}
