@@ -10,20 +10,21 @@ import (
 // Dependencies point one way: each package may import these of ours, and none
 // whose path has an element that begins with one of not.
 var architecture = map[string]struct{ ours, not []string }{
-	"schema":             {ours: []string{"values"}, not: []string{"nats-io", "pebble"}},
-	"schema/asyncapi":    {ours: []string{"schema"}, not: []string{"nats-io", "pebble"}},
-	"values":             {not: []string{"nats-io", "pebble", "time"}},
-	"expiry":             {not: []string{"nats-io", "pebble", "time"}},
-	"projections":        {ours: []string{"schema", "values"}, not: []string{"nats-io", "time"}},
-	"query":              {ours: []string{"schema", "values", "projections"}, not: []string{"nats-io", "pebble"}},
-	"processor":          {ours: []string{"schema", "schema/asyncapi", "expiry", "projections", "query"}},
-	"processor/embedded": {ours: []string{"schema", "processor/gate"}},
-	"processor/gate":     {ours: []string{"schema"}},
-	"audit":              {ours: []string{"schema"}, not: []string{"nats-io"}},
-	"client":             {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
-	"cmd/lapse":          {ours: []string{"schema", "query", "processor", "processor/embedded", "processor/gate", "client", "audit"}, not: []string{"pebble"}},
-	"deploy":             {}, // tests only
-	"deploy/keys":        {not: []string{"nats-server", "nats.go", "pebble"}},
+	"schema":                    {ours: []string{"values"}, not: []string{"nats-io", "pebble"}},
+	"schema/asyncapi":           {ours: []string{"schema"}, not: []string{"nats-io", "pebble"}},
+	"values":                    {not: []string{"nats-io", "pebble", "time"}},
+	"expiry":                    {not: []string{"nats-io", "pebble", "time"}},
+	"projections":               {ours: []string{"schema", "values"}, not: []string{"nats-io", "time"}},
+	"query":                     {ours: []string{"schema", "values", "projections"}, not: []string{"nats-io", "pebble"}},
+	"processor":                 {ours: []string{"schema", "schema/asyncapi", "expiry", "projections", "query"}},
+	"processor/embedded":        {ours: []string{"schema", "processor/gate", "processor/embedded/blocks"}},
+	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},
+	"processor/gate":            {ours: []string{"schema"}},
+	"audit":                     {ours: []string{"schema"}, not: []string{"nats-io"}},
+	"client":                    {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
+	"cmd/lapse":                 {ours: []string{"schema", "query", "processor", "processor/embedded", "processor/gate", "client", "audit"}, not: []string{"pebble"}},
+	"deploy":                    {}, // tests only
+	"deploy/keys":               {not: []string{"nats-server", "nats.go", "pebble"}},
 
 	"test/lapsetest":        {ours: []string{"schema", "processor", "client"}, not: []string{"nats-server", "pebble"}},
 	"test/lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "client"}},
