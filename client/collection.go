@@ -97,19 +97,30 @@ func (c *Client) Collection(ctx context.Context, name string) (*Collection, erro
 	return c.collectionOf(reply)
 }
 
-// Collections lists all collections.
+// Collections lists all collections, by name.
 func (c *Client) Collections(ctx context.Context) ([]CollectionInfo, error) {
-	reply, err := c.Do(ctx, "collection.list", "", "", nil)
-	if err != nil {
-		return nil, err
+	var all []CollectionInfo
+	var body []byte
+	for {
+		reply, err := c.Do(ctx, "collection.list", "", "", body)
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			Collections []CollectionInfo `json:"collections"`
+			Cursor      string           `json:"cursor"`
+		}
+		if err := json.Unmarshal(reply.Body, &page); err != nil {
+			return nil, badReply(err)
+		}
+		all = append(all, page.Collections...)
+		if page.Cursor == "" {
+			return all, nil
+		}
+		if body, err = json.Marshal(map[string]string{"cursor": page.Cursor}); err != nil {
+			return nil, err
+		}
 	}
-	var list struct {
-		Collections []CollectionInfo `json:"collections"`
-	}
-	if err := json.Unmarshal(reply.Body, &list); err != nil {
-		return nil, badReply(err)
-	}
-	return list.Collections, nil
 }
 
 // DeleteCollection deletes a collection with all its documents, or fails with

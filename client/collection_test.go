@@ -55,6 +55,16 @@ func TestCollections(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Name != "a" || list[0].DefaultTTL != client.NoDefault || list[1].DefaultTTL != client.TTLOff {
 		t.Errorf("%+v, %v", list, err)
 	}
+	s.respond("collection.list", func(body []byte) (int, string) {
+		return 200, map[string]string{
+			"":               `{"collections":[{"id":"a"}],"cursor":"a"}`,
+			`{"cursor":"a"}`: `{"collections":[{"id":"b"}],"cursor":"b"}`,
+			`{"cursor":"b"}`: `{"collections":[{"id":"c"}]}`,
+		}[string(body)]
+	})
+	if list, err = c.Collections(ctx); err != nil || len(list) != 3 || list[2].Name != "c" {
+		t.Errorf("of three pages: %+v, %v", list, err)
+	}
 	s.answer("collection.delete.orders", 204, "")
 	if err := c.DeleteCollection(ctx, "orders"); err != nil {
 		t.Error(err)

@@ -184,6 +184,9 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 		if c != nil {
 			return refused(schema.ErrCollectionExists.With("there is a collection %q: change it with collection.replace", string(c.Name)))
 		}
+		if fault := m.checkCollections(); fault != nil {
+			return refused(fault)
+		}
 		c = m.emitCollection(mu, schema.CollectionCreated, 0)
 		return Outcome{Code: 201, Body: c.AppendReply(nil)}, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 // Requests come in on one goroutine of NATS, which keeps without a bound what
 // it has no time for. So nothing happens on it but this: a request finds a place
-// among the arrivals or is refused. Places and bytes are bounded from there on,
+// in a queue or is refused. Places and bytes are bounded from there on,
 // until its reply.
 
 // Bounds of what requests hold on to.
@@ -107,7 +107,7 @@ func (s *service) handle(m micro.Request) {
 // takesBody tells whether anything in the body of a request is looked at.
 func takesBody(op string) bool {
 	switch op {
-	case "document.get", "collection.get", "collection.list", "status":
+	case "document.get", "collection.get", "status":
 		return false
 	}
 	return true

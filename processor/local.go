@@ -250,7 +250,7 @@ func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
 			return nil, fault
 		}
 		if op == "collection.list" {
-			return reader.Collections(), nil
+			return reader.Collections(body)
 		}
 		status, err := reader.Status(l.now)
 		if err != nil {

@@ -64,7 +64,6 @@ func TestMetrics(t *testing.T) {
 			"lapse_log_last_sequence": 1, "lapse_fold_lag_events": 0, "lapse_fold_lag_seconds": 0, "lapse_catch_up_ratio": 1,
 			"lapse_documents": 0, "lapse_collections": 0, "lapse_log_out_of_reach": 0, "lapse_fence_moves_total": 1,
 			"lapse_nats_connected{connection=log}": 1, "lapse_nats_connected{connection=service}": 1,
-			"lapse_queue_capacity{queue=arrivals}": 8192, "lapse_queue_length{queue=arrivals}": 0,
 			"lapse_mutations_total{op=document.upsert}{outcome=ok}{source=request}": 0, "lapse_expiries_total{rule=document}": 0,
 		})
 		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)

@@ -58,8 +58,12 @@ func (r *Reader) Collection(now int64, name schema.CollectionName) ([]byte, erro
 }
 
 // Collections answers collection.list.
-func (r *Reader) Collections() []byte {
-	return appendCollections(nil, r.store.Collections(), math.MaxInt)
+func (r *Reader) Collections(body []byte) ([]byte, error) {
+	reply, fault := listCollections(r.store.Collections(), body, math.MaxInt)
+	if fault != nil {
+		return nil, fault
+	}
+	return reply, nil
 }
 
 // Query answers a query.

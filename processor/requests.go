@@ -308,28 +308,6 @@ func checkNoTail(op, tail string) *schema.Error {
 	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
 }
 
-func (r *request) listCollections() {
-	if !r.noTail() {
-		return
-	}
-	r.reply(200, nil, appendCollections(nil, r.store.Collections(), r.room))
-}
-
-// appendCollections appends the reply to collection.list. What has more than most
-// bytes is not whole: no message can carry it.
-func appendCollections(dst []byte, collections []*schema.Collection, most int) []byte {
-	dst = append(dst, `{"collections":[`...)
-	for i, c := range collections {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if dst = c.AppendReply(dst); len(dst) > most {
-			break
-		}
-	}
-	return append(dst, ']', '}')
-}
-
 // batch answers a batch of gets here and sends any other to the writer.
 func (r *request) batch() {
 	b, fault := parseBatch(r.tail, r.header, r.data)

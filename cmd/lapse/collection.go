@@ -207,21 +207,37 @@ func newCollectionListCommand(a *app, conn *connection) *cobra.Command {
 }
 
 func listCollections(ctx context.Context, conn *connection, out *output) error {
-	reply, err := conn.do(ctx, "collection.list", "", "", nil)
+	lapse, hangUp, err := conn.open(ctx)
 	if err != nil {
 		return err
 	}
-	var list struct {
-		Collections []json.RawMessage `json:"collections"`
-	}
-	if err := json.Unmarshal(reply, &list); err != nil {
-		return fmt.Errorf("the reply cannot be read: %w", err)
+	defer hangUp()
+	var all []json.RawMessage
+	for body := []byte(nil); ; {
+		reply, err := lapse.Do(ctx, "collection.list", "", "", body)
+		if err != nil {
+			return err
+		}
+		var page struct {
+			Collections []json.RawMessage `json:"collections"`
+			Cursor      string            `json:"cursor"`
+		}
+		if err := json.Unmarshal(reply.Body, &page); err != nil {
+			return fmt.Errorf("the reply cannot be read: %w", err)
+		}
+		all = append(all, page.Collections...)
+		if page.Cursor == "" {
+			break
+		}
+		if body, err = json.Marshal(map[string]string{"cursor": page.Cursor}); err != nil {
+			return err
+		}
 	}
 	if !out.forPeople() {
-		return out.lines(list.Collections)
+		return out.lines(all)
 	}
 	t := out.table("COLLECTION", "DEFAULT TTL", "INDEXING", "PATHS", "PREVIOUS IMAGES")
-	for _, raw := range list.Collections {
+	for _, raw := range all {
 		var info client.CollectionInfo
 		if err := json.Unmarshal(raw, &info); err != nil {
 			return fmt.Errorf("the reply cannot be read: %w", err)

@@ -1,0 +1,118 @@
+package processor
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// TestCollectionPages: however many collections there are, collection.list gives
+// all of them, once and by name, in pages that a message can hold.
+func TestCollectionPages(t *testing.T) {
+	const collections = 300
+	var paths []string
+	for n := range 60 {
+		paths = append(paths, fmt.Sprintf(`{"path":"/%d/%s"}`, n, strings.Repeat("x", 245)))
+	}
+	properties := `{"indexingPolicy":{"includedPaths":[` + strings.Join(paths, ",") + `]}}`
+	var want []string
+	inBubble(t, func(w *wire) {
+		for n := range collections {
+			name := fmt.Sprintf("c%03d", n)
+			want = append(want, name)
+			w.want(201, "collection.create."+name, properties)
+		}
+		list := func(body string) (names []string, cursor string) {
+			var page struct {
+				Collections []struct{ ID string }
+				Cursor      string
+			}
+			w.check(json.Unmarshal(w.want(200, "collection.list", body).body, &page))
+			for _, c := range page.Collections {
+				names = append(names, c.ID)
+			}
+			return names, page.Cursor
+		}
+		for limit, most := range map[string]int{"": collections, `"limit":50.0`: 50, `"limit":7`: 7, `"limit":150`: 150, `"limit":10000`: collections} {
+			var got []string
+			pages := 0
+			for cursor := ""; ; pages++ {
+				body := `{` + limit + `}`
+				if cursor != "" {
+					body = strings.TrimSuffix(`{"cursor":"`+cursor+`",`+limit, ",") + `}`
+				} else if limit == "" {
+					body = ""
+				}
+				names, next := list(body)
+				if len(names) > most || len(names) == 0 {
+					t.Fatalf("%s: a page has %d", body, len(names))
+				}
+				got = append(got, names...)
+				if cursor = next; cursor == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, want) || limit == "" && pages == 0 {
+				t.Errorf("%q: %d pages have %d collections of %d", limit, pages+1, len(got), collections)
+			}
+		}
+		// Of a cursor whose collection has gone meanwhile, too.
+		w.want(204, "collection.delete.c149", "")
+		if names, cursor := list(`{"cursor":"c149","limit":2}`); !slices.Equal(names, []string{"c150", "c151"}) || cursor != "c151" {
+			t.Errorf("after c149 come %q, %q", names, cursor)
+		}
+		if names, cursor := list(`{"cursor":"c299"}`); len(names) != 0 || cursor != "" {
+			t.Errorf("after the last come %q, %q", names, cursor)
+		}
+		for _, body := range []string{`{"limit":0}`, `{"limit":1.5}`, `{"limit":-1}`, `{"limit":10001}`, `{"limit":"1"}`, `{"cursor":"a b"}`, `{"cursor":1}`, `[]`, `x`} {
+			w.refused(400, "bad_request", "collection.list", body)
+		}
+	})
+}
+
+// TestTooManyCollections: a database takes so many collections, by request or by
+// message, and one less makes room for one more. What is pending counts.
+func TestTooManyCollections(t *testing.T) {
+	m := fresh(t) // which has one
+	there := len(m.store.Collections())
+	decide := func(op, name string, code int) {
+		t.Helper()
+		mu := schema.NewNamedMutation(op, name, "", nil)
+		o, err := m.Decide(1000_000, mu)
+		if err != nil || o.Code != code {
+			t.Fatalf("%s %s: %d %v, %v", op, name, o.Code, o.Fault, err)
+		}
+	}
+	commit := func() {
+		t.Helper()
+		m.Take()
+		must(t, m.Commit(m.Seq()))
+	}
+	for n := range maxCollections - there {
+		decide("collection.create", fmt.Sprint("c", n), 201)
+		if n%1000 == 0 {
+			commit()
+		}
+	}
+	decide("collection.create", "more", 413)
+	decide("collection.create", "c1", 409)
+	commit()
+	decide("collection.create", "more", 413)
+	decide("collection.replace", "c1", 200)
+	commit()
+	decide("collection.delete", "c1", 204)
+	decide("collection.create", "more", 201)
+	decide("collection.create", "c1", 413)
+	commit()
+	must(t, m.restart())
+	rejected := schema.NewNamedMutation("collection.create", "c1", "", nil)
+	rejected.Recorded, rejected.Cause = true, 1
+	o, err := m.Decide(1000_000, rejected)
+	if events := m.Take(); err != nil || o.Code != 413 || len(events) != 1 || events[0].Type != schema.MutationRejected {
+		t.Errorf("by message: %+v, %v, %d events", o, err, len(events))
+	}
+}
