@@ -83,11 +83,6 @@ func (m *Machine) guard(step func() error) (err error) {
 func (m *Machine) reject(mu *schema.Mutation, fault *schema.Error) {
 	e := &schema.Event{Type: schema.MutationRejected, Collection: mu.Collection, Cause: mu.Cause,
 		Body: mu.AppendRejection(nil, fault)}
-	if !m.fits(len(e.Body)) {
-		short := *mu
-		short.Body = nil
-		e.Body = short.AppendRejection(nil, fault)
-	}
 	if e.Collection == "" {
 		e.Collection = schema.InvalidCollection
 	}

@@ -417,3 +417,28 @@ func TestLongestNames(t *testing.T) {
 		t.Errorf("a longer name of a database: %v", err)
 	}
 }
+
+// TestRejectionIsBounded: a mutation that is refused takes a few KiB of the log,
+// whatever its body and names have.
+func TestRejectionIsBounded(t *testing.T) {
+	w := newWire(t)
+	before, bytes := w.end(), w.stream("LAPSE_main").CachedInfo().State.Bytes
+	last, n := uint64(0), uint64(0)
+	for _, tail := range []string{"document.create.gone.a", "document.fly.gone.a", "collection.create.-", "document.patch.gone." + strings.Repeat("%22", 1000), strings.Repeat("x.", 1500) + "x"} {
+		for _, body := range []string{sized(schema.MaxDocumentBytes), strings.Repeat("\x01", schema.MaxDocumentBytes), strings.Repeat("[", 2<<20), sized(5000)} {
+			last = w.publish(tail, body)
+			n++
+		}
+	}
+	w.judged(last)
+	if grown := w.stream("LAPSE_main").CachedInfo().State.Bytes - bytes; grown > n*4096 {
+		t.Errorf("the log grew by %d bytes for %d rejections", grown, n)
+	}
+	for _, e := range w.events() {
+		var r struct{ Mutation struct{ BodyBytes int } }
+		w.check(json.Unmarshal(e.Body, &r))
+		if e.Seq > before && (e.Type != schema.MutationRejected || r.Mutation.BodyBytes < 5000) {
+			t.Errorf("%s %.200s", e.Type, e.Body)
+		}
+	}
+}

@@ -90,6 +90,9 @@ func (l *Local) Advance(to int64) error {
 	if to < l.now {
 		return fmt.Errorf("the time goes back by %d ms", l.now-to)
 	}
+	if err := l.simulation.Advance(to); err != nil {
+		return err
+	}
 	l.now, l.adopted = to, false
 	return l.settle()
 }
@@ -150,6 +153,9 @@ func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64
 func (l *Local) Apply(at int64, mutation *schema.Mutation) (Outcome, error) {
 	if at < l.now && !l.unused() {
 		return Outcome{}, fmt.Errorf("the time goes back by %d ms", l.now-at)
+	}
+	if at > schema.MaxTime {
+		return Outcome{}, l.simulation.Advance(at) // which says why not
 	}
 	l.now = at
 	return l.mutate(mutation)

@@ -267,3 +267,32 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestLocalLastYear: no clock that is moved makes an event that cannot be written.
+func TestLocalLastYear(t *testing.T) {
+	l, err := NewLocal(schema.MaxTime - 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, tail := range []string{"collection.create.c", "document.create.c.a"} {
+		if o, err := l.Request(tail, nil, []byte(`{"defaultTtl":10}`)); err != nil || o.Code != 201 {
+			t.Fatal(o, err)
+		}
+	}
+	if err := l.Finish(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Advance(schema.MaxTime + 1); err == nil {
+		t.Error("it advances beyond the year 9999")
+	}
+	if _, err := l.Apply(schema.MaxTime+1, schema.NewMutation("document.delete.c.a", nil)); err == nil {
+		t.Error("a mutation is judged beyond the year 9999")
+	}
+	if err := l.Advance(schema.MaxTime); err != nil {
+		t.Error(err)
+	}
+	if n := len(l.Log()); n != 2 || l.Now() != schema.MaxTime {
+		t.Errorf("%d events, it is %d", n, l.Now())
+	}
+}

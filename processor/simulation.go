@@ -103,6 +103,9 @@ func (s *Simulation) Adopt(events []*schema.Event) error {
 
 // Advance moves the clock to a time, in ms, through all that is due until then.
 func (s *Simulation) Advance(to int64) error {
+	if to > schema.MaxTime {
+		return fmt.Errorf("the time is after the year 9999, and no event can be: use an earlier one")
+	}
 	for {
 		due, ok, err := s.nextDue(to / 1000)
 		if err != nil {
@@ -118,14 +121,16 @@ func (s *Simulation) Advance(to int64) error {
 	}
 }
 
-// Finish lets the clock run until nothing is pending.
+// Finish lets the clock run until nothing is pending, or to the end of the year
+// 9999: what is due later stays pending.
 func (s *Simulation) Finish() error {
+	const last = schema.MaxTime / 1000
 	for {
-		due, ok, err := s.nextDue(math.MaxInt64)
+		due, ok, err := s.nextDue(last)
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if !ok || due > last {
 			return s.Flush()
 		}
 		if err := s.expire(max(due*1000, s.Time())); err != nil {

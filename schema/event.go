@@ -190,10 +190,10 @@ func (t EventType) ends() bool {
 	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired
 }
 
-// The log times that RFC 3339 can write: the years 0 to 9999.
+// The log times that RFC 3339 can write, in ms: the years 0 to 9999.
 const (
 	minTime = -62167219200000
-	maxTime = 253402300799999
+	MaxTime = 253402300799999
 )
 
 // check tells what keeps e from being an event, however it was written.
@@ -201,7 +201,7 @@ func (e *Event) check() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("event %d: %w", e.Seq, fmt.Errorf(format, args...))
 	}
-	if e.Time < minTime || e.Time > maxTime {
+	if e.Time < minTime || e.Time > MaxTime {
 		return wrong("log time %d is outside the years 0 to 9999", e.Time)
 	}
 	switch {

@@ -159,7 +159,7 @@ func anyEvent() *rapid.Generator[Event] {
 	return rapid.Custom(func(t *rapid.T) Event {
 		e := Event{
 			Seq:        rapid.Uint64Min(1).Draw(t, "seq"),
-			Time:       rapid.Int64Range(minTime, maxTime).Draw(t, "time"),
+			Time:       rapid.Int64Range(minTime, MaxTime).Draw(t, "time"),
 			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(WriterResumed)).Draw(t, "type")),
 			Collection: CollectionName(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,63}`).Draw(t, "collection")),
 			Cause:      rapid.Uint64().Draw(t, "cause"),
@@ -361,9 +361,9 @@ func FuzzUnmarshalEvent(f *testing.F) {
 func TestAppendTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.OneOf(
-			rapid.Int64Range(minTime-2, maxTime+2),
+			rapid.Int64Range(minTime-2, MaxTime+2),
 			rapid.Int64Range(-1e18, 1e18),
-			rapid.SampledFrom([]int64{minTime, minTime - 1, maxTime, maxTime + 1, -1, 0}),
+			rapid.SampledFrom([]int64{minTime, minTime - 1, MaxTime, MaxTime + 1, -1, 0}),
 		).Draw(t, "ms")
 		if got, want := string(appendTime(nil, ms)), time.UnixMilli(ms).UTC().Format(timeFormat); got != want {
 			t.Fatalf("%d is written %s, want %s", ms, got, want)

@@ -57,6 +57,9 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	if at.UnixMilli() < 0 {
 		return at, nil, fmt.Errorf("at is %.40q: times before 1970 are not simulated", when)
 	}
+	if at.UnixMilli() > MaxTime {
+		return at, nil, fmt.Errorf("at is %.40q, which is after the year 9999 in UTC", when)
+	}
 	m = NewNamedMutation(op, collection, id, body)
 	m.IfMatch = ifMatch
 	return at, m, nil

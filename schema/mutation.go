@@ -1,6 +1,9 @@
 package schema
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Op is what a mutation does.
 type Op uint8
@@ -205,7 +208,15 @@ func (m *Mutation) Check() *Mutation {
 	return m
 }
 
+// What a rejection shows at most of a mutation, so that refused ones do not fill
+// the log, in bytes: of its body, as the rejection has it, and of a name.
+const (
+	maxRejectedBody = 4 << 10
+	maxRejectedName = 1 << 10
+)
+
 // AppendRejection appends the body of the MutationRejected that err makes of m.
+// A large body is left out and its size told.
 func (m *Mutation) AppendRejection(dst []byte, err *Error) []byte {
 	op, collection, id := m.Op.String(), string(m.Collection), string(m.ID)
 	if m.Op == NoOp {
@@ -219,25 +230,35 @@ func (m *Mutation) AppendRejection(dst []byte, err *Error) []byte {
 	}
 	dst = err.appendFields(append(dst, '{'))
 	dst = append(dst, `,"mutation":{"op":`...)
-	dst = AppendString(dst, op)
+	dst = appendRejectedName(dst, op)
 	dst = append(dst, `,"collection":`...)
-	dst = AppendString(dst, collection)
+	dst = appendRejectedName(dst, collection)
 	if id != "" {
 		dst = append(dst, `,"id":`...)
-		dst = AppendString(dst, id)
+		dst = appendRejectedName(dst, id)
 	}
-	// What can't be shown as it is, is shown as a string; what is too large
-	// for a document is left out, so that an event always fits a message.
-	switch {
-	case len(m.Body) == 0 || len(m.Body) > MaxDocumentBytes:
-	case ValidJSON(m.Body):
-		dst = append(append(dst, `,"body":`...), compact(m.Body)...)
-	default:
-		mark := len(dst)
-		dst = AppendString(append(dst, `,"body":`...), string(m.Body))
-		if len(dst)-mark > MaxDocumentBytes {
-			dst = dst[:mark]
+	if len(m.Body) == 0 {
+		return append(dst, '}', '}')
+	}
+	mark := len(dst)
+	if len(m.Body) <= maxRejectedBody {
+		dst = append(dst, `,"body":`...)
+		if ValidJSON(m.Body) {
+			dst = append(dst, compact(m.Body)...)
+		} else {
+			dst = AppendString(dst, string(m.Body)) // it can't be shown as it is
 		}
 	}
+	if n := len(dst) - mark; n == 0 || n > len(`,"body":`)+maxRejectedBody {
+		dst = strconv.AppendInt(append(dst[:mark], `,"bodyBytes":`...), int64(len(m.Body)), 10)
+	}
 	return append(dst, '}', '}')
+}
+
+// appendRejectedName appends a name as a JSON string, cut if no legal one is as long.
+func appendRejectedName(dst []byte, name string) []byte {
+	if len(name) > maxRejectedName {
+		name = strings.ToValidUTF8(name[:maxRejectedName], "") + "…"
+	}
+	return AppendString(dst, name)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestOpNames(t *testing.T) {
@@ -152,7 +153,7 @@ func TestAppendRejection(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		body  []byte
-		shown string // the body's JSON in the rejection, "" for none, "any" for something
+		shown string // the body's JSON in the rejection, "" for none
 	}{
 		{"nothing", nil, ""},
 		{"an object", []byte(` {"a": 1} `), `{"a":1}`},
@@ -160,36 +161,49 @@ func TestAppendRejection(t *testing.T) {
 		{"text", []byte(`hello "you"`), `"hello \"you\""`},
 		{"poison bytes", []byte("\x00\xff\"\\\n"), `"\u0000` + "\uFFFD" + `\"\\\n"`},
 		{"too deep", []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200)), `"` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `"`},
-		{"the largest document", ofSize(MaxDocumentBytes), "any"},
-		{"one byte more", ofSize(MaxDocumentBytes + 1), ""},
+		{"the largest that is shown", ofSize(maxRejectedBody), string(ofSize(maxRejectedBody))},
+		{"one byte more", ofSize(maxRejectedBody + 1), ""},
+		{"the largest document", ofSize(MaxDocumentBytes), ""},
 		{"3 MiB", text(3 << 20), ""},
-		{"text that just fits", text(MaxDocumentBytes - len(`,"body":""`)), "any"},
-		{"text that with its quotes doesn't fit", text(MaxDocumentBytes), ""},
-		{"bytes that grow sixfold", make([]byte, 1<<20), ""},
-		{"bytes that grow threefold", bytes.Repeat([]byte{0xff}, 1<<20), ""},
+		{"text that just fits", text(maxRejectedBody - 2), `"` + string(text(maxRejectedBody-2)) + `"`},
+		{"text that with its quotes doesn't fit", text(maxRejectedBody - 1), ""},
+		{"bytes that grow sixfold", make([]byte, 1<<10), ""},
+		{"bytes that grow threefold", bytes.Repeat([]byte{0xff}, 2<<10), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := NewMutation("document.replace.orders.a", test.body)
 			// What is before it in the buffer must not count.
 			prefix := text(100)
 			got := m.AppendRejection(prefix, ErrDocumentNotFound.With("no document"))[len(prefix):]
-			if !json.Valid(got) || len(got) > MaxDocumentBytes+slack {
+			if !json.Valid(got) || len(got) > maxRejectedBody+slack {
 				t.Fatalf("%d bytes: %.100q…", len(got), got)
 			}
 			var rejection struct {
-				Mutation struct{ Body json.RawMessage }
+				Mutation struct {
+					Body      json.RawMessage
+					BodyBytes int
+				}
 			}
 			if err := json.Unmarshal(got, &rejection); err != nil {
 				t.Fatal(err)
 			}
-			if body := string(rejection.Mutation.Body); body != test.shown && (test.shown != "any" || body == "") {
+			if body := string(rejection.Mutation.Body); body != test.shown {
 				t.Fatalf("the body is shown as %.100q, want %.100q", body, test.shown)
+			}
+			if n := rejection.Mutation.BodyBytes; test.shown == "" && n != len(test.body) || test.shown != "" && n != 0 {
+				t.Fatalf("bodyBytes is %d of %d", n, len(test.body))
 			}
 		})
 	}
 	got := NewMutation("document.replace.orders.SO05", []byte(`{"a":1}`)).AppendRejection(nil, ErrDocumentNotFound.With("no document"))
 	if want := `{"code":404,"error":"document_not_found","message":"no document","mutation":{"op":"document.replace","collection":"orders","id":"SO05","body":{"a":1}}}`; string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	long := strings.Repeat("ä", 1<<20)
+	for _, m := range []*Mutation{NewNamedMutation(long, "orders", "a", nil), NewNamedMutation("document.delete", long, "a", nil), NewNamedMutation("document.delete", "orders", long, nil)} {
+		if got := m.AppendRejection(nil, m.Fault); len(got) > maxRejectedName+slack || !bytes.Contains(got, []byte(`ä…"`)) || !utf8.Valid(got) {
+			t.Errorf("names of 2 MiB are rejected with %d bytes: %.100s", len(got), got)
+		}
 	}
 }
 
@@ -227,7 +241,7 @@ func FuzzMutation(f *testing.F) {
 		if !json.Valid(rejection) {
 			t.Fatalf("%q %q is rejected as %q", tail, body, rejection)
 		}
-		if len(rejection) > MaxDocumentBytes+slack+10*len(tail) {
+		if len(rejection) > maxRejectedBody+slack+10*min(len(tail), 3*maxRejectedName) {
 			t.Fatalf("%q: a rejection of %d bytes", tail, len(rejection))
 		}
 		if len(fault.Message) > slack && m.Fault != nil {

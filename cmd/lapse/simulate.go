@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/schema"
 )
 
 func newSimulateCommand(a *app) *cobra.Command {
@@ -22,14 +23,15 @@ func newSimulateCommand(a *app) *cobra.Command {
   {"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"sessions","id":"a","body":{"ttl":30}}
 
 decides, folds and expires them as serve does, with a clock that jumps, and prints
-every event of the log that results. The same input gives the same bytes.`,
+every event of the log that results. The same input gives the same bytes. The clock
+ends with the year 9999, the last that can be written: what is due later stays.`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limit := time.Time{}
 			if until != "" {
 				t, err := time.Parse(time.RFC3339Nano, until)
-				if err != nil {
-					return usageErrorf("--until %s: give a time like 2015-05-17T10:05:03Z", until)
+				if err != nil || t.UnixMilli() > schema.MaxTime {
+					return usageErrorf("--until %s: give a time like 2015-05-17T10:05:03Z, in the year 9999 at the latest", until)
 				}
 				limit = t
 			}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,3 +126,57 @@ func TestSimulateFails(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// TestSimulateLastYear: the clock ends with the year 9999. What is due by then
+// expires, what is due later stays pending, and replay and audit take every line.
+func TestSimulateLastYear(t *testing.T) {
+	const create = `{"at":"9999-12-31T23:59:50Z","op":"collection.create","collection":"c","body":{"defaultTtl":%d}}` + "\n"
+	upsert := func(at, id, body string) string {
+		return fmt.Sprintf(`{"at":%q,"op":"document.upsert","collection":"c","id":%q,"body":%s}`+"\n", at, id, body)
+	}
+	for _, test := range []struct {
+		name, in string
+		expire   []string // ids, in order
+	}{
+		{"the last second", fmt.Sprintf(create, -1) + upsert("9999-12-31T23:59:50Z", "b", `{"ttl":10}`) + upsert("9999-12-31T23:59:50Z", "a", `{"ttl":9}`), []string{"a"}},
+		{"another zone", fmt.Sprintf(create, 5) + upsert("9999-12-31T22:59:58.999-01:00", "a", `{"ttl":1}`) + upsert("9999-12-31T23:59:59.999Z", "b", `{}`), []string{"a"}},
+		{"far away", strings.Replace(fmt.Sprintf(create, 2147483647), "9999", "9950", 1), nil},
+		{"a policy at the end", fmt.Sprintf(create, -1) + upsert("9999-12-31T23:59:50Z", "a", `{}`) +
+			`{"at":"9999-12-31T23:59:59.999Z","op":"collection.replace","collection":"c","body":{"defaultTtl":9}}` + "\n", []string{"a"}},
+		{"a rejection without its body", fmt.Sprintf(create, 5) + upsert("9999-12-31T23:59:51Z", "a", `{"id":"b","p":"`+strings.Repeat("x", 2<<20)+`"}`), nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var log bytes.Buffer
+			if code, said := simulated(t, strings.NewReader(test.in), &log); code != exitDone {
+				t.Fatalf("code %d, it says %q", code, said)
+			}
+			var expired []string
+			for line := range strings.Lines(log.String()) {
+				var e struct{ Type, ID string }
+				if err := json.Unmarshal([]byte(line), &e); err != nil {
+					t.Fatal(err)
+				}
+				if e.Type == "DocumentExpired" {
+					expired = append(expired, e.ID)
+				}
+			}
+			if !slices.Equal(expired, test.expire) || log.Len() > 16<<10 {
+				t.Errorf("%v expired, want %v:\n%.2000s", expired, test.expire, &log)
+			}
+			for _, args := range [][]string{{"replay", "-"}, {"audit", "-"}} {
+				var out, said bytes.Buffer
+				if code := newApp(bytes.NewReader(log.Bytes()), &out, &said).run(t.Context(), args); code != exitDone {
+					t.Errorf("%s: code %d %s%s", args[0], code, &out, &said)
+				}
+			}
+		})
+	}
+	for _, line := range []string{upsert("9999-12-31T23:00:00-01:00", "a", "{}"), upsert("10000-01-01T00:00:00Z", "a", "{}")} {
+		if code, said := simulated(t, strings.NewReader(createC+line), io.Discard); code != exitFailed || !strings.Contains(said, "line 2: at is") {
+			t.Errorf("%s: code %d, it says %q", line, code, said)
+		}
+	}
+	if code, said := simulated(t, strings.NewReader(createC), io.Discard, "--until", "9999-12-31T23:00:00-01:00"); code != exitUsage {
+		t.Errorf("code %d, it says %q", code, said)
+	}
+}
