@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // Item is a document as it was stored.
@@ -73,12 +75,8 @@ func request[T any](ctx context.Context, coll *Collection, op, id string, body [
 }
 
 func itemOf[T any](status int, body []byte) (Item[T], error) {
-	var system struct {
-		ID   string `json:"id"`
-		TS   int64  `json:"_ts"`
-		ETag string `json:"_etag"`
-	}
-	if err := json.Unmarshal(body, &system); err != nil {
+	system, err := schema.ReadSystem(body)
+	if err != nil {
 		return Item[T]{}, badReply(err)
 	}
 	item := Item[T]{ID: system.ID, TS: system.TS, ETag: system.ETag, Created: status == 201}

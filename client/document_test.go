@@ -50,6 +50,11 @@ func TestDocuments(t *testing.T) {
 	if err != nil || string(raw.Value) != `{"id":"a","total":1,"_ts":2,"_etag":"3"}` {
 		t.Errorf("raw: %s, %v", raw.Value, err)
 	}
+	// Members that differ from ours by their case are content.
+	s.answer("document.get.orders.b", 200, `{"id":"b","ID":5,"_TS":"x","_Etag":"no","_ts":2,"_etag":"3"}`)
+	if item, err := client.Get[json.RawMessage](ctx, coll, "b"); err != nil || item.ID != "b" || item.TS != 2 || item.ETag != "3" {
+		t.Errorf("got %+v, %v", item, err)
+	}
 	s.answer("document.create.orders.a", 201, string(raw.Value))
 	s.answer("document.replace.orders.a", 200, string(raw.Value))
 	s.answer("document.patch.orders.a", 200, string(raw.Value))

@@ -14,7 +14,9 @@ import (
 // and so on, as in Do.
 //
 // The sequence it returns is the Cause of the event that results, which is a
-// MutationRejected if the change is refused.
+// MutationRejected if the change is refused. Of two that come within a tenth of a
+// second under one MsgID JetStream keeps the first, whatever the second is, and
+// both get its sequence.
 func (c *Client) Submit(ctx context.Context, op, collection, id string, value any, opts ...RequestOption) (uint64, error) {
 	if schema.ParseOp(op) == schema.NoOp {
 		return 0, ErrBadRequest.With("%q changes nothing: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)

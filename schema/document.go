@@ -152,3 +152,28 @@ func appendSystem(dst []byte, ts int64, version Version) []byte {
 	dst = strconv.AppendUint(dst, uint64(version), 10)
 	return append(dst, '"', '}')
 }
+
+// System is what a document in a reply says besides its content, zero where it
+// was not selected.
+type System struct {
+	ID   string
+	TS   int64 // s
+	ETag string
+}
+
+// ReadSystem reads a document as clients see it. encoding/json would take a
+// member ID of the content for its id.
+func ReadSystem(reply []byte) (s System, err error) {
+	_, err = membersTo(envelopeDepth, reply, func(name, value []byte) (err error) {
+		switch string(values.Unquote(name)) {
+		case "id":
+			s.ID, err = decodeString(value)
+		case "_ts":
+			s.TS, err = strconv.ParseInt(string(value), 10, 64)
+		case "_etag":
+			s.ETag, err = decodeString(value)
+		}
+		return err
+	})
+	return s, err
+}

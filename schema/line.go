@@ -36,6 +36,9 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 		case "ifMatch":
 			into = &ifMatch
 		case "body":
+			if body != nil {
+				return fmt.Errorf("the member body comes twice")
+			}
 			body = value
 			return nil
 		default:
@@ -44,6 +47,9 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 		text, err := decodeString(value)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
+		}
+		if *into != "" {
+			return fmt.Errorf("the member %s comes twice", name)
 		}
 		*into = text
 		return nil

@@ -31,6 +31,8 @@ func TestParseMutationLineFaults(t *testing.T) {
 		`{"at":1431857103}`:                   "at: 1431857103 is no string",
 		`{"at":"2015-05-17T10:05:03Z","x":1}`: `unknown member "x"`,
 		`{"at":"2015-05-17T10:05:03Z"} {}`:    "the end expected",
+		`{"at":"2015-05-17T10:05:03Z","op":"document.delete","ifMatch":"7","ifMatch":""}`: "the member ifMatch comes twice",
+		`{"at":"2015-05-17T10:05:03Z","body":{},"b\u006fdy":{"n":1}}`:                     "the member body comes twice",
 	} {
 		if _, _, err := ParseMutationLine([]byte(line)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", line, err, want)
