@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Names of users that have rights in common.
@@ -225,5 +227,49 @@ func TestInboxesAreKeptApart(t *testing.T) {
 	}
 	if m, err := seen.NextMsg(10 * time.Millisecond); err == nil {
 		t.Errorf("seen: %s", m.Subject)
+	}
+}
+
+// An auditor reads with consumers of its own, and neither changes nor takes
+// messages from those of others.
+func TestAuditorReadsItsOwn(t *testing.T) {
+	f := newFixture(t)
+	app, err := jetstream.New(f.connect(t, "client"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	billing, err := app.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc := f.connect(t, "auditor")
+	auditor, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := auditor.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: db.Events() + "none.>"}); !errors.Is(err, jetstream.ErrConsumerExists) {
+		t.Errorf("the filter of another's consumer: %v", err)
+	}
+	const next = "$JS.API.CONSUMER.MSG.NEXT." + log + "."
+	for range 6 { // so that each gate is likely to have it
+		m, err := nc.Request(next+"billing", []byte(`{"batch":4,"expires":1000000000}`), patience)
+		if err != nil || m.Header.Get("Status") != "409" {
+			t.Errorf("messages of another's consumer: %+v, %v", m, err)
+		}
+		if err := nc.PublishRequest(next+"billing", "_INBOX.somebody", []byte(`{"batch":4,"expires":1000000000}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := auditor.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 4 {
+		if _, err := own.Next(jetstream.FetchMaxWait(patience)); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if info, err := billing.Info(ctx(t)); err != nil || info.Delivered.Consumer != 0 || info.NumPending != 4 || info.Config.FilterSubject != "" {
+		t.Errorf("%+v, %v", info, err)
 	}
 }

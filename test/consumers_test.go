@@ -1,0 +1,75 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// lapse starts on a log with more consumers of clients than any NATS server
+// allows by default, reads it, and lets its operators read it.
+func TestStartWithManyConsumers(t *testing.T) {
+	const many = 1050
+	s := harness.Serve(t)
+	s.Run("collection", "create", "orders")
+	s.Run("document", "upsert", "orders", "a", "{}")
+	s.Stop()
+
+	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: s.Dir, NoSigs: true, NoLog: true,
+		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1}}
+	if err := o.ProcessConfigString(`accounts { LAPSE { jetstream: enabled, users: [{user: a, password: a}] } }`); err != nil {
+		t.Fatal(err)
+	}
+	ns, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(patience) {
+		t.Fatal("the server does not start")
+	}
+	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("a", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, _ := jetstream.New(nc)
+	for n := range many {
+		if _, err := js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{Durable: fmt.Sprint("deploy-", n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nc.Close()
+	ns.Shutdown()
+	ns.WaitForShutdown()
+
+	remove(t, filepath.Join(s.Dir, "projection")) // so that it has to read the log
+	s.Restart()
+	if r := s.Run("document", "get", "orders", "a"); r.Code != 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, read := range []string{"export", "audit"} {
+		if r := s.Run(read); r.Code != 0 {
+			t.Errorf("%s: %+v", read, r)
+		}
+	}
+	client := dial(t, s)
+	for _, one := range []struct{ subject, body, want string }{
+		{"NAMES.LAPSE_main", `{"offset":1024}`, "deploy-"},
+		{"CREATE.LAPSE_main.more", `{"stream_name":"LAPSE_main","config":{"durable_name":"more"}}`, fmt.Sprintf("has %d consumers of clients, and 512 are allowed", many)},
+		{"DELETE.LAPSE_main.deploy-0", ``, `"success":true`},
+	} {
+		m, err := client.Request("$JS.API.CONSUMER."+one.subject, []byte(one.body), patience)
+		if err != nil || !json.Valid(m.Data) || !strings.Contains(string(m.Data), one.want) {
+			t.Errorf("%s: %+v, %v", one.subject, m, err)
+		}
+	}
+}
