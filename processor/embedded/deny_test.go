@@ -99,7 +99,7 @@ func TestRefusedPublishes(t *testing.T) {
 			if !strings.Contains(err.Error(), "Permissions Violation for Publish") {
 				t.Errorf("%s: %v", r.subject, err)
 			}
-		case <-time.After(time.Second):
+		case <-time.After(patience):
 			t.Errorf("%s was not refused", r.subject)
 		}
 		if m, err := inbox.NextMsg(time.Millisecond); err == nil {
@@ -150,10 +150,10 @@ func TestSpying(t *testing.T) {
 	}
 	defer victim.Close()
 	for range 5 {
-		if _, err := victim.Request(db.API()+"document.get.orders.a", []byte("secret request"), time.Second); err != nil {
+		if _, err := victim.Request(db.API()+"document.get.orders.a", []byte("secret request"), patience); err != nil {
 			t.Fatal("a request was stolen:", err)
 		}
-		if _, err := victim.Request(db.Mutations()+"document.create.orders.a", []byte("secret mutation"), time.Second); err != nil {
+		if _, err := victim.Request(db.Mutations()+"document.create.orders.a", []byte("secret mutation"), patience); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.js.Publish(ctx(t), appendTo("orders.DocumentCreated"), []byte("secret event")); err != nil {
@@ -193,7 +193,7 @@ func TestServiceIsBound(t *testing.T) {
 		nc.Flush()
 		select {
 		case <-refused:
-		case <-time.After(time.Second):
+		case <-time.After(patience):
 			t.Errorf("%s was not refused", target)
 		}
 	}

@@ -26,7 +26,7 @@ func testOrderedConsumer(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := c.Next(jetstream.FetchMaxWait(2 * time.Second))
+	m, err := c.Next(jetstream.FetchMaxWait(patience))
 	if err != nil || m.Subject() != allEvents[3] || m.Headers().Get("Lapse-Time") != "1003" {
 		t.Fatalf("got %+v, %v", m, err)
 	}
@@ -61,7 +61,7 @@ func TestDurablePullConsumer(t *testing.T) { newServers(t, testDurablePullConsum
 func testDurablePullConsumer(t *testing.T, f *fixture) {
 	js, _ := jetstream.New(f.client)
 	c, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{
-		Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second, FilterSubject: db.Events() + "orders.>",
+		Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience, FilterSubject: db.Events() + "orders.>",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -92,11 +92,10 @@ func testDurablePullConsumer(t *testing.T, f *fixture) {
 	if err := m.Ack(); err != nil {
 		t.Fatal(err)
 	}
-	f.client.Flush()
-	time.Sleep(50 * time.Millisecond)
-	if i, err := c.Info(ctx(t)); err != nil || i.NumAckPending != 0 || i.NumPending != 0 || i.AckFloor.Stream != 4 {
-		t.Fatalf("info is %+v, %v", i, err)
-	}
+	eventually(t, "all is acknowledged", func() bool {
+		i, err := c.Info(ctx(t))
+		return err == nil && i.NumAckPending == 0 && i.NumPending == 0 && i.AckFloor.Stream == 4
+	})
 	if b, err := c.FetchNoWait(1); err != nil {
 		t.Fatal(err)
 	} else if m, ok := <-b.Messages(); ok {
@@ -110,7 +109,7 @@ func testDurablePullConsumer(t *testing.T, f *fixture) {
 	}
 	// Pulling from what isn't there is answered at once.
 	start := time.Now()
-	if m, err := c.Next(jetstream.FetchMaxWait(4 * time.Second)); err == nil || time.Since(start) > time.Second {
+	if m, err := c.Next(jetstream.FetchMaxWait(2 * patience)); err == nil || time.Since(start) > patience {
 		t.Fatalf("got %+v, %v after %s", m, err, time.Since(start))
 	}
 }
@@ -144,7 +143,7 @@ func testLegacySubscribe(t *testing.T, f *fixture) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ms, err := sub.Fetch(4, nats.MaxWait(2*time.Second))
+		ms, err := sub.Fetch(4, nats.MaxWait(patience))
 		if err != nil || len(ms) != 4 {
 			t.Fatal(len(ms), err)
 		}
@@ -208,7 +207,7 @@ func testLongFeed(t *testing.T, f *fixture) {
 		select {
 		case <-done:
 			t.Logf("%s: %.0f events/s", how, n/time.Since(start).Seconds())
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("%s: stuck", how)
 		}
 	}
@@ -222,7 +221,7 @@ func want(t *testing.T, got <-chan string, all ...string) {
 			if g != w {
 				t.Fatalf("event %d is %s, not %s", i, g, w)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("no event %d, %s", i, w)
 		}
 	}

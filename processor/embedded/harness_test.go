@@ -169,6 +169,16 @@ func (f *fixture) untouched(t *testing.T) {
 	}
 }
 
+// eventually waits for what has to come.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
 // mutations is how many messages the mutation stream has.
 func (f *fixture) mutations(t *testing.T) uint64 {
 	t.Helper()
@@ -180,7 +190,7 @@ func (f *fixture) mutations(t *testing.T) uint64 {
 }
 
 func ctx(t *testing.T) context.Context {
-	c, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	c, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return c
 }

@@ -34,7 +34,7 @@ func TestMutationIsAcknowledged(t *testing.T) {
 	}
 	select {
 	case <-js.PublishAsyncComplete():
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("acknowledgements are missing")
 	}
 	if n := f.mutations(t); n != 1003 {
@@ -57,21 +57,21 @@ func TestService(t *testing.T) {
 	}
 	f.service.Flush()
 	for range 3 {
-		m, err := f.client.Request(db.API()+"document.get.orders.a", []byte("x"), time.Second)
+		m, err := f.client.Request(db.API()+"document.get.orders.a", []byte("x"), patience)
 		if err != nil || string(m.Data) != "x" || m.Header.Get("Lapse-Status") != "200" {
 			t.Fatalf("got %+v, %v", m, err)
 		}
 	}
 	for _, verb := range []string{"PING", "INFO", "STATS"} {
 		for _, who := range []string{"", ".lapse", ".lapse." + svc.Info().ID} {
-			m, err := f.client.Request("$SRV."+verb+who, nil, time.Second)
+			m, err := f.client.Request("$SRV."+verb+who, nil, patience)
 			if err != nil || !strings.Contains(string(m.Data), svc.Info().ID) {
 				t.Fatalf("%s%s: got %+v, %v", verb, who, m, err)
 			}
 		}
 	}
 	// With nobody there a client hears it at once.
-	if _, err := f.client.Request("$SRV.PING.nobody", nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := f.client.Request("$SRV.PING.nobody", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
 		t.Fatal(err)
 	}
 }
@@ -89,7 +89,7 @@ func testStreamNamesAndInfo(t *testing.T, f *fixture) {
 			t.Errorf("%s is stored by %q, %v", subject, name, err)
 		}
 	}
-	m, err := f.client.Request("$JS.API.STREAM.NAMES", []byte(`{"offset":1}`), time.Second)
+	m, err := f.client.Request("$JS.API.STREAM.NAMES", []byte(`{"offset":1}`), patience)
 	var r struct {
 		Total   int
 		Streams []string

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -88,7 +87,7 @@ func TestRestartKeepsTheData(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			js, _ := jetstream.New(nc)
 			createStreams(t, js)
 			ack, err := js.Publish(ctx, appendTo("orders.DocumentCreated"), []byte(`{}`))

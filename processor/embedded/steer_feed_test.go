@@ -38,7 +38,7 @@ func testSteeredPushConsumer(t *testing.T, f *fixture) {
 				"$JS.API.CONSUMER.DURABLE.CREATE." + log + "." + name:   `"durable_name":"` + name + `",` + config,
 				"$JS.API.CONSUMER.DURABLE.CREATE." + log + "." + "pull": `"durable_name":"pull",` + config, // an update
 			} {
-				m, err := f.client.Request(subject, []byte(`{"stream_name":"`+log+`","config":{`+config+`}}`), time.Second)
+				m, err := f.client.Request(subject, []byte(`{"stream_name":"`+log+`","config":{`+config+`}}`), patience)
 				if err != nil {
 					t.Fatal(subject, err)
 				}
@@ -76,7 +76,7 @@ func testUnreadableConsumerRequest(t *testing.T, f *fixture) {
 		`{"stream_name":"LAPSE_main","unknown":1,"config":{"deliver_subject":"` + targets[3] + `","ack_policy":"none","idle_heartbeat":100000000}}`,
 		`{"stream_name":"LAPSE_main_MUTATIONS","config":{"ack_policy":"none"}}`,
 	} {
-		m, err := f.client.Request("$JS.API.CONSUMER.CREATE."+log, []byte(body), time.Second)
+		m, err := f.client.Request("$JS.API.CONSUMER.CREATE."+log, []byte(body), patience)
 		if err != nil || !strings.Contains(string(m.Data), `"error"`) {
 			t.Errorf("%q: %+v, %v", body, m, err)
 		}
@@ -111,20 +111,11 @@ func TestMutationStreamRefusesEvents(t *testing.T) {
 	if err := f.log.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+log+".loop", db.Mutations()+"document.upsert.orders.x", []byte(`{"batch":100}`)); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	eventually(t, "all is delivered", func() bool {
 		c, err := f.js.Consumer(ctx(t), log, "loop")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c.CachedInfo().Delivered.Stream == 8 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("delivered up to %d", c.CachedInfo().Delivered.Stream)
-		}
-	}
-	time.Sleep(50 * time.Millisecond)
-	// Only the one without the header is there.
+		return err == nil && c.CachedInfo().Delivered.Stream == 8
+	})
+	eventually(t, "the one without the header is there", func() bool { return f.mutations(t) > 0 })
 	if n := f.mutations(t); n != 1 {
 		t.Errorf("%d mutations", n)
 	}

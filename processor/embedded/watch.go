@@ -39,7 +39,7 @@ const (
 	// What a token and a byte of text of a subscription take, in two accounts: one
 	// of clients' inboxes is also in that of the streams.
 	tokenBytes = 700
-	textBytes  = 3
+	textBytes  = 4
 )
 
 // How often the watch looks: rarely enough that it takes about a fiftieth of its
@@ -142,7 +142,7 @@ func (w *watch) look() (much bool) {
 	if subscriptions > fewSubscriptions {
 		w.lookAtSubscriptions()
 	}
-	return unserved > maxUnserved/4 || unread > maxUnread/2 || added > fewSubscriptions/8
+	return unserved > maxUnserved/4 || unread > maxUnread/2 || subscriptions > fewSubscriptions && added > 0
 }
 
 // lookAtSubscriptions cuts off clients whose subscriptions take most, until the
