@@ -284,3 +284,42 @@ func allUsed(t *testing.T, tap *tap) {
 		}
 	}
 }
+
+// The producer hands in mutations and nothing else, wherever it has them
+// acknowledged.
+func TestProducerOnlyHandsInMutations(t *testing.T) {
+	c := startCluster(t, 3)
+	contexts(t, c.urls)
+	harness.Serve(t, serveArgs(c.urls)...)
+	done(t, "client", "collection", "create", "orders")
+	producer := c.connect(t, "producer")
+	sent := 0
+	for _, target := range []string{
+		"snapshot.create", "snapshot.verify", "collection.create.stolen", "collection.replace.orders", "collection.delete.orders",
+		"document.create.orders.stolen", "document.upsert.orders.stolen", "document.upsert.orders.m0", "document.delete.orders.m0",
+		"document.touch.orders.m0", "document.hold.orders.m0", "batch.orders", "frobnicate.orders",
+	} {
+		m := &nats.Msg{Subject: db.Mutations() + "document.upsert.orders.m" + fmt.Sprint(sent), Reply: db.API() + target, Data: []byte(`{}`)}
+		if err := producer.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+		sent++
+	}
+	// The last acknowledgement is behind the others, at an inbox of its own.
+	js, err := jetstream.New(producer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(ctx(t), db.Mutations()+"document.upsert.orders.last", []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the last mutation is judged", func() bool { return as(t, "client", "document", "get", "orders", "last").Code == 0 })
+	for _, line := range harness.Lines(done(t, "client", "export")) {
+		if !strings.Contains(line, `"cause":"mutations/`) && !strings.Contains(line, `"type":"CollectionCreated"`) || strings.Contains(line, "stolen") {
+			t.Errorf("in the log: %s", line)
+		}
+	}
+	if list := done(t, "client", "snapshot", "list", "--json"); list != "" {
+		t.Errorf("snapshots: %s", list)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/flood"
@@ -174,9 +175,74 @@ func TestFloods(t *testing.T) {
 		}
 		s.Run("document", "get", "orders", "a")
 	}
+	for name, hoard := range hoards {
+		for range stress.Pick(10, 60) {
+			c, err := flood.Dial(s.URL())
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // rather than for ever
+			if err := hoard(c); err == nil {
+				_ = c.Ping() // or it was cut off
+			}
+		}
+		t.Logf("%s: memory %s", name, s.Memory())
+		s.Run("document", "upsert", "orders", "a", `{"total":1}`).OK()
+	}
 	if most := s.Memory().Most; most > mostMemory {
 		t.Errorf("it took %d MiB", most>>20)
 	}
+}
+
+// hoards are what one connection has the server keep without a request to lapse:
+// as much as it takes.
+var hoards = map[string]func(c *flood.Client) error{
+	"subscriptions": func(c *flood.Client) (err error) {
+		for n := 0; n < 16384 && err == nil; n++ {
+			err = c.Subscribe(fmt.Sprintf("_INBOX.%s.%d.a.b.c.d.e", nuid.Next(), n), 2+n)
+		}
+		return err
+	},
+	"long subjects": func(c *flood.Client) (err error) {
+		for n := 0; n < 4096 && err == nil; n++ {
+			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", nuid.Next(), n, strings.Repeat("x", 3900)), 2+n)
+		}
+		return err
+	},
+	"many tokens": func(c *flood.Client) (err error) {
+		for n := 0; n < 1024 && err == nil; n++ {
+			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", nuid.Next(), n, strings.Repeat(".x", 1000)), 2+n)
+		}
+		return err
+	},
+	"direct consumers":             consumers(`"direct":true,"ack_policy":"none","deliver_subject":"_INBOX.x"`),
+	"push consumers":               consumers(`"max_ack_pending":-1,"ack_policy":"explicit","deliver_subject":"_INBOX.x"`),
+	"consumers with much metadata": consumers(`"ack_policy":"explicit","metadata":{"x":"` + strings.Repeat("x", 120_000) + `"}`),
+	"pull requests":                pulls,
+}
+
+// consumers makes consumers of the log, each with a name of its own.
+func consumers(config string) func(c *flood.Client) error {
+	return func(c *flood.Client) (err error) {
+		for n := 0; n < 100 && err == nil; n++ {
+			name := nuid.Next()
+			err = c.Send("$JS.API.CONSUMER.CREATE.LAPSE_main."+name,
+				fmt.Appendf(nil, `{"stream_name":"LAPSE_main","config":{"name":%q,"inactive_threshold":600000000000,%s}}`, name, config))
+		}
+		return err
+	}
+}
+
+// pulls has a consumer wait for more messages than there are, over and over.
+func pulls(c *flood.Client) (err error) {
+	name := nuid.Next()
+	err = c.Send("$JS.API.CONSUMER.CREATE.LAPSE_main."+name,
+		fmt.Appendf(nil, `{"stream_name":"LAPSE_main","config":{"name":%q,"inactive_threshold":600000000000,"ack_policy":"explicit"}}`, name))
+	for n := 0; n < 10_000 && err == nil; n++ {
+		err = c.Send("$JS.API.CONSUMER.MSG.NEXT.LAPSE_main."+name, []byte(`{"batch":1000000,"expires":600000000000}`))
+	}
+	return err
 }
 
 // TestRefusedAtOnce says how long it takes to be refused while half as many
