@@ -10,7 +10,7 @@ import (
 )
 
 // Clock tells the time of day, which anybody may set, and how much has elapsed
-// since any fixed moment, by a clock that nobody sets. Where that one does not
+// since any fixed moment, see Options.Boot, by a clock that nobody sets. Where that one does not
 // count the time that the machine sleeps, waking up looks as if the clock had
 // been set. The time of day is to be read first. It may be called from any
 // goroutine.
@@ -40,6 +40,7 @@ const (
 // Any goroutine may ask.
 type timekeeper struct {
 	clock  Clock
+	memory clockMemory
 	events *EventListener
 	now    atomic.Pointer[instant] // from which time goes on
 
@@ -53,35 +54,30 @@ type timekeeper struct {
 // newTimekeeper returns one over a log that ends at a time, in ms, 0 if it is
 // empty; unbounded says that nothing in it could expire.
 func newTimekeeper(o Options, end int64, unbounded bool) *timekeeper {
-	k := &timekeeper{clock: o.Clock, events: o.Events}
+	k := &timekeeper{clock: o.Clock, memory: clockMemory{fs: o.Projection.FS, path: o.ClockFile, boot: o.Boot}, events: o.Events}
 	_, elapsed := k.clock()
-	k.guard = newGuard(o.MaxClockStep, o.MaxDowntime, end, unbounded, elapsed)
+	k.guard = newGuard(o.MaxClockStep, o.MaxDowntime, k.memory.load(), end, unbounded, elapsed)
 	k.publish()
 	return k
 }
 
-// begin has the clock judged anew by the end of a log that others wrote
-// meanwhile, as at a start.
+// begin has the clock compared, at once, with the end of a log that others wrote
+// meanwhile. A doubt stays: becoming the writer makes no clock right.
 func (k *timekeeper) begin(end int64, unbounded bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	wall, elapsed := k.clock()
-	before := k.guard
-	k.guard = newGuard(before.maxStep, before.maxDowntime, end, unbounded, elapsed)
-	k.guard.server = before.server
-	if floor := before.given.at(elapsed); floor.After(k.guard.given.floor) {
-		k.guard.given.floor = floor
-	}
-	k.fault = nil
-	// At once: until it is judged time stands still, and who reads sees what has
-	// expired.
-	if before.overridden {
-		k.guard.accept(wall, elapsed)
-	} else {
-		k.guard.check(wall, elapsed)
-	}
-	k.tell(before.doubt, elapsed)
+	k.guard.begin(end, unbounded, elapsed)
+	k.judge(wall, elapsed)
 	k.publish()
+}
+
+// judge has the guard look at a reading, and tells what it thinks of it.
+func (k *timekeeper) judge(wall time.Time, elapsed time.Duration) {
+	if before := k.guard.doubt; k.guard.check(wall, elapsed) {
+		k.tell(before, elapsed)
+		k.publish()
+	}
 }
 
 func (k *timekeeper) publish() {
@@ -111,10 +107,7 @@ func (k *timekeeper) check() (now int64, fault *schema.Error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	wall, elapsed := k.clock()
-	if before := k.guard.doubt; k.guard.check(wall, elapsed) {
-		k.tell(before, elapsed)
-		k.publish()
-	}
+	k.judge(wall, elapsed)
 	return k.guard.given.at(elapsed).UnixMilli(), k.fault
 }
 
@@ -135,6 +128,7 @@ func (k *timekeeper) tell(before *doubt, elapsed time.Duration) {
 
 // accept takes the clock for right if it was not believed.
 func (k *timekeeper) accept() {
+	k.check() // what nobody has looked at yet may be what is to be accepted
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	wall, elapsed := k.clock()
@@ -165,19 +159,34 @@ func (k *timekeeper) compare(ctx context.Context, ask func(context.Context) (tim
 	return nil
 }
 
-// watch compares the clock with the NATS server's now and then, until ctx ends.
-// A server that is not there for a while is a matter for others.
+// watch looks at the clock now and then, until ctx ends, also while nobody else
+// does, and remembers where it was believed. It asks the NATS server for its
+// time, if ask is not nil. A server that is not there for a while is a matter for
+// others, and so is a disk that takes nothing: what was stored before still holds.
 func (k *timekeeper) watch(ctx context.Context, ask func(context.Context) (time.Time, error)) {
+	defer func() { _ = k.remember() }()
 	next := time.NewTicker(serverInterval)
 	defer next.Stop()
 	for {
 		select {
 		case <-next.C:
-			_ = k.compare(ctx, ask)
+			if ask != nil {
+				_ = k.compare(ctx, ask)
+			}
+			k.check()
+			_ = k.remember()
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// remember stores where the clock was believed, for the next start.
+func (k *timekeeper) remember() error {
+	k.mu.Lock()
+	origin := k.guard.origin
+	k.mu.Unlock()
+	return k.memory.store(origin)
 }
 
 // status says how the clock stands.

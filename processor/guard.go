@@ -10,6 +10,9 @@ import (
 // ends, and with the NATS server's clock if that is another one. What it finds
 // wrong is not followed: time then goes on from where the clock was last right.
 //
+// Elapsed time decides: other clocks that agree with a step never make it
+// believed, since one time server may have set them all. Only accept does.
+//
 // It is pure and not safe for concurrent use. Readings come as the time of day
 // and what has elapsed since any fixed moment.
 type guard struct {
@@ -18,14 +21,14 @@ type guard struct {
 	end         time.Time     // of the log at the start; 1970 for an empty one
 	unbounded   bool          // the log has nothing that could expire: it may be as old as it likes
 
-	begun   bool // the clock was found right since the start
+	begun   bool // the clock was compared with the log's end, and right
 	began   time.Duration
 	checked time.Duration // elapsed at the last judgement
 
-	// origin is what the clock said when nothing had elapsed. The clock is
-	// compared with that: not with its last reading, since one that runs at the
-	// wrong rate, or stands still, differs little from reading to reading. It
-	// follows the clock, but slowly.
+	// origin is what the clock said when nothing had elapsed; zero if it was never
+	// believed. The clock is compared with that: not with its last reading, since
+	// one that runs at the wrong rate, or stands still, differs little from reading
+	// to reading. It follows the clock, but slowly.
 	origin time.Time
 
 	given instant // what follows from the last time that the clock was right
@@ -97,13 +100,26 @@ const (
 	behindLog
 )
 
-// newGuard returns a guard over a log that ends at a time, in ms, 0 if it is
-// empty.
-func newGuard(maxStep, maxDowntime time.Duration, end int64, unbounded bool, elapsed time.Duration) *guard {
-	g := &guard{maxStep: maxStep, maxDowntime: maxDowntime, end: time.UnixMilli(end), unbounded: unbounded || end == 0,
-		began: elapsed, checked: elapsed}
-	g.given = instant{wall: g.end, elapsed: elapsed, floor: g.end}
+// newGuard returns a guard that continues with the origin of an earlier one, zero
+// if there was none, over a log for begin.
+func newGuard(maxStep, maxDowntime time.Duration, origin time.Time, end int64, unbounded bool, elapsed time.Duration) *guard {
+	g := &guard{maxStep: maxStep, maxDowntime: maxDowntime, origin: origin, checked: elapsed,
+		given: instant{wall: origin}}
+	g.begin(end, unbounded, elapsed)
 	return g
+}
+
+// begin has the clock compared with the end of a log, in ms, 0 if it is empty, in
+// addition to elapsed time: a log that others wrote does not end a doubt. A clock
+// that was accepted, whatever speaks against it, is not compared.
+func (g *guard) begin(end int64, unbounded bool, elapsed time.Duration) {
+	g.end, g.unbounded = time.UnixMilli(end), unbounded || end == 0
+	g.begun, g.began = g.overridden, elapsed
+	now := g.given.at(elapsed)
+	if now.Before(g.end) {
+		now = g.end
+	}
+	g.given = instant{wall: now, elapsed: elapsed, floor: now}
 }
 
 // check judges a reading, unless there was one just now that was wrong.
@@ -142,30 +158,23 @@ func (g *guard) judge(wall time.Time, elapsed time.Duration) (kind doubtKind, of
 			return aheadOfLog, ahead, false
 		}
 	}
-	off = g.off(wall, elapsed)
-	heard := !g.server.time.IsZero() && elapsed-g.server.elapsed < serverStale
-	if heard {
+	if !g.server.time.IsZero() && elapsed-g.server.elapsed < serverStale {
 		ahead := wall.Sub(g.server.time.Add(elapsed - g.server.elapsed))
-		agrees := ahead.Abs() <= g.maxStep+g.server.round/2
-		switch {
-		case agrees:
-			// Two clocks that agree are right and ours stood still, as that of
-			// a suspended virtual machine does; but both may have been set by
-			// one that is wrong.
+		if ahead.Abs() <= g.maxStep+g.server.round/2 {
 			g.overridden = false
-			return stepped, off, off.Abs() <= max(g.maxStep, g.maxDowntime)
-		case !g.overridden:
+		} else if !g.overridden {
 			return disagreed, ahead, false
 		}
 	} else if g.doubt != nil && g.doubt.kind == disagreed {
 		return disagreed, g.doubt.off, false // that nobody says so any more makes it no better
 	}
+	off = g.off(wall, elapsed)
 	return stepped, off, off.Abs() <= g.maxStep
 }
 
 // off is how far a reading is ahead of what it should be.
 func (g *guard) off(wall time.Time, elapsed time.Duration) time.Duration {
-	if !g.begun {
+	if g.origin.IsZero() {
 		return 0
 	}
 	return wall.Sub(g.origin.Add(elapsed))
@@ -174,7 +183,7 @@ func (g *guard) off(wall time.Time, elapsed time.Duration) time.Duration {
 // follow has time go on from a reading.
 func (g *guard) follow(wall time.Time, elapsed time.Duration) {
 	off, most := g.off(wall, elapsed), (elapsed-g.checked)/followRate
-	if !g.begun || off.Abs() > g.maxStep {
+	if g.origin.IsZero() {
 		g.origin = wall.Add(-elapsed)
 	} else {
 		g.origin = g.origin.Add(max(-most, min(off, most)))
@@ -188,7 +197,7 @@ func (g *guard) follow(wall time.Time, elapsed time.Duration) {
 func (g *guard) accept(wall time.Time, elapsed time.Duration) {
 	elapsed = max(elapsed, g.checked)
 	g.given.floor = g.given.at(elapsed)
-	g.begun, g.overridden = false, true
+	g.origin, g.overridden = time.Time{}, true
 	g.follow(wall.Round(0), elapsed)
 	g.checked = elapsed
 }

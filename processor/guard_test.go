@@ -17,8 +17,12 @@ var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 // TestGuard runs the files in testdata/guard. Moments there are durations: of
 // what has elapsed since the start, and of the time of day since noon. Steps:
 //
-//	start [end=D] [bare]   the log ends at noon plus D; bare is one without
-//	                       anything that could expire, and without end it is empty
+//	start [end=D] [bare] [origin=D]
+//	                       the log ends at noon plus D; bare is one without
+//	                       anything that could expire, and without end it is empty;
+//	                       an earlier process believed a clock that said noon plus
+//	                       origin when nothing had elapsed
+//	begin at=D end=D       becomes the writer of a log with that end
 //	read                   a reading on each line: ELAPSED WALL
 //	hear                   the server's time on each line: ELAPSED WALL [ROUND]
 //	accept                 ELAPSED WALL
@@ -35,12 +39,22 @@ func TestGuard(t *testing.T) {
 				}
 				return n
 			}
-			if d.Cmd == "start" {
-				end := int64(0)
-				if arg, ok := d.Arg("end"); ok {
-					end = noon.Add(parse(arg.Vals[0])).UnixMilli()
+			moment := func(name string) (t time.Time) {
+				if arg, ok := d.Arg(name); ok {
+					t = noon.Add(parse(arg.Vals[0]))
 				}
-				g = newGuard(time.Minute, 30*24*time.Hour, end, d.HasArg("bare"), 0)
+				return t
+			}
+			end := int64(0)
+			if d.HasArg("end") {
+				end = moment("end").UnixMilli()
+			}
+			switch d.Cmd {
+			case "start":
+				g = newGuard(time.Minute, 30*24*time.Hour, moment("origin"), end, d.HasArg("bare"), 0)
+				return ""
+			case "begin":
+				g.begin(end, false, moment("at").Sub(noon))
 				return ""
 			}
 			var b strings.Builder
@@ -73,20 +87,21 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// TestGuardAtRandom has a clock do anything: time never goes back, is never
+// TestGuardAtRandom has a clock do anything, the NATS server's clock agree with it
+// or not, the role change, and the process restart: time never goes back, is never
 // ahead by more than one step and what may drift, and goes on by itself when
 // the clock is right again.
 func TestGuardAtRandom(t *testing.T) {
 	random := stress.Rand(t)
 	for range stress.Pick(500, 50_000) {
 		const step = time.Minute
-		g := newGuard(step, 30*24*time.Hour, noon.UnixMilli(), false, 0)
+		g := newGuard(step, 30*24*time.Hour, time.Time{}, noon.UnixMilli(), false, 0)
 		elapsed, off, last := time.Duration(0), time.Duration(0), noon
 		g.check(noon, 0)
 		for range 100 {
 			passed := time.Duration(random.Int64N(int64(20 * time.Second)))
 			elapsed += passed
-			switch random.IntN(8) {
+			switch random.IntN(10) {
 			case 0:
 				off += time.Duration(random.Int64N(int64(2*step))) - step
 			case 1:
@@ -97,11 +112,27 @@ func TestGuardAtRandom(t *testing.T) {
 				off += passed // it ran twice as fast
 			case 4:
 				off = 0
+			case 5:
+				off = 2 * time.Hour
 			}
 			right := noon.Add(elapsed)
+			switch random.IntN(8) {
+			case 0, 1: // a server that has its time from where we have it
+				g.hear(right.Add(off), elapsed, time.Millisecond)
+			case 2:
+				g.hear(right, elapsed, time.Second)
+			case 3: // other writers have seen to the log
+				end := last
+				if right.After(end) && random.IntN(2) == 0 {
+					end = right
+				}
+				g.begin(end.UnixMilli(), false, elapsed)
+			case 4: // the log ends with the last that was stamped
+				g = newGuard(step, 30*24*time.Hour, g.origin, last.UnixMilli(), random.IntN(2) == 0, elapsed)
+			}
 			g.check(right.Add(off), elapsed)
 			now := g.given.at(elapsed)
-			if now.Before(last) {
+			if now.Before(last.Truncate(time.Millisecond)) {
 				t.Fatalf("at %s time went back from %s to %s", elapsed, last, now)
 			}
 			if ahead := now.Sub(right); ahead > step+elapsed/followRate {
@@ -113,7 +144,8 @@ func TestGuardAtRandom(t *testing.T) {
 			last = now
 		}
 		elapsed += recheck
-		if g.check(noon.Add(elapsed), elapsed); g.doubt != nil {
+		g.hear(noon.Add(elapsed), elapsed, 0)
+		if g.check(noon.Add(elapsed), elapsed); g.doubt != nil && noon.Add(elapsed).Add(step).After(g.end) {
 			t.Fatalf("at %s the clock is right again: %s", elapsed, g.reason())
 		}
 	}

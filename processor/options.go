@@ -96,6 +96,11 @@ type Options struct {
 	// SameClock says that the NATS server has the same clock, so that its time
 	// proves nothing.
 	SameClock bool
+	// Boot names the moment from which Clock counts, such as a start of the
+	// machine; "" if every process counts from another one. ClockFile is where to
+	// remember what the clock said then, so that a restart cannot make a wrong
+	// clock right; nowhere if empty. No other process may use the file.
+	Boot, ClockFile string
 	// Logger gets what an operator should know; nowhere if nil.
 	Logger *slog.Logger
 	// Events is told the same, and more, as it happens; nobody if nil.

@@ -102,6 +102,9 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if _, fault := clock.check(); fault != nil && o.AcceptClock {
 		clock.accept()
 	}
+	if err := clock.remember(); err != nil {
+		return nil, err
+	}
 	if foreign := store.Cursor().Foreign; foreign > 0 {
 		o.Events.ForeignMessages(ForeignCount{Messages: foreign})
 	}
@@ -208,9 +211,11 @@ func (p *Processor) run(c Connections, first *term, scrub *scrub) {
 	p.running.Go(func() { p.index(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })
 	p.running.Go(func() { p.keeper.run(p.reading) })
-	if !p.options.SameClock {
-		p.running.Go(func() { p.service.clock.watch(p.writing, p.log.ServerTime) })
+	serverTime := p.log.ServerTime
+	if p.options.SameClock {
+		serverTime = nil
 	}
+	p.running.Go(func() { p.service.clock.watch(p.writing, serverTime) })
 	p.running.Go(func() {
 		select {
 		case err := <-p.store.Damaged():

@@ -4,11 +4,13 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,6 +100,52 @@ func TestClock(t *testing.T) {
 	eventually(t, "the clock is accepted", func() bool { return s.Run("document", "upsert", "new", "b", `{}`).Code == 0 })
 	refusal(t, s.Run("document", "get", "new", "late"), "document_not_found")
 	s.Stop()
+}
+
+// TestClockSetWhileDown: a clock that is two hours ahead of what it should say by
+// the time since the machine's boot is not believed by a process that starts, until
+// it is told to. The test moves what the clock should say, and not the clock.
+func TestClockSetWhileDown(t *testing.T) {
+	s := harness.Serve(t, "--durability", "os")
+	s.Run("collection", "create", "orders", `{"defaultTtl":600}`).OK()
+	s.Run("document", "create", "orders", "a", `{}`).OK()
+	for _, end := range []func(){func() { s.Stop() }, s.Kill} {
+		end()
+		path := filepath.Join(s.Dir, "clock")
+		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) && runtime.GOOS != "linux" {
+			t.Skip("the boot of this machine has no name")
+		}
+		var file struct {
+			Boot   string    `json:"boot"`
+			Origin time.Time `json:"origin"`
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &file)
+		}
+		file.Origin = file.Origin.Add(-2 * time.Hour)
+		if err == nil {
+			text, err = json.Marshal(file)
+		}
+		if err == nil {
+			err = os.WriteFile(path, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Restart()
+		refused := s.Run("document", "upsert", "orders", "b", `{}`)
+		refusal(t, refused, "unavailable")
+		if !strings.Contains(refused.Stderr, "2h0m0s ahead of what it should say") {
+			t.Error(refused.Stderr)
+		}
+		s.Run("document", "get", "orders", "a").OK()
+		s.Signal(syscall.SIGUSR1)
+		eventually(t, "the clock is accepted", func() bool { return s.Run("document", "upsert", "orders", "a", `{}`).Code == 0 })
+		s.Stop()
+		s.Restart()
+		s.Run("document", "upsert", "orders", "a", `{}`).OK()
+	}
 }
 
 // freeAddr is an address on which nobody listens now.

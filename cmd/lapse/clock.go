@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +16,8 @@ type awake struct {
 	slept time.Duration // that Go's clock has not counted
 }
 
-// machineClock tells the time of day, and what has elapsed with the time that
-// the machine slept, which Go's clock does not count. That takes a system call,
+// machineClock tells the time of day, and what has elapsed since the machine's
+// boot with the time that it slept, which Go's clock does not count. That takes a system call,
 // and it is asked often: so only when the time of day has moved against Go's
 // clock, as it has after a sleep.
 func machineClock() processor.Clock {
@@ -32,7 +34,7 @@ func machineClock() processor.Clock {
 		ahead := now.Round(0).Sub(began.Round(0)) - counted
 		then := last.Load()
 		if (ahead - then.ahead).Abs() < time.Millisecond {
-			return now, counted + then.slept
+			return now, bootedBefore + counted + then.slept
 		}
 		slept := then.slept
 		booted, _ := sinceBoot()
@@ -40,6 +42,12 @@ func machineClock() processor.Clock {
 			slept += more
 		}
 		last.CompareAndSwap(then, &awake{ahead, slept})
-		return now, counted + slept
+		return now, bootedBefore + counted + slept
 	}
+}
+
+// bootID names this boot of the machine, "" where there is no such name: only Linux has one.
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -119,8 +120,8 @@ func parseRetain(text string) (time.Duration, error) {
 func addClockFlags(flags *pflag.FlagSet, f *serveFlags) {
 	o := processor.Options{}.EnsureDefaults()
 	flags.DurationVar(&f.maxClockStep, "max-clock-step", o.MaxClockStep, "follow a clock that is set by up to `DURATION`; refuse writes and expire nothing when it is set by more")
-	flags.DurationVar(&f.maxDowntime, "max-downtime", o.MaxDowntime, "believe a clock that is up to `DURATION` after the end of the log at the start")
-	flags.BoolVar(&f.acceptClock, "accept-clock", false, "believe the clock at the start, wherever the log ends")
+	flags.DurationVar(&f.maxDowntime, "max-downtime", o.MaxDowntime, "believe a clock that is up to `DURATION` after the end of the log at the first start since the machine booted; later starts know what it should say")
+	flags.BoolVar(&f.acceptClock, "accept-clock", false, "believe the clock at the start, whatever speaks against it")
 }
 
 // check returns a usage error for a number that allows nothing.
@@ -227,6 +228,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		Lease: place.lease, Node: place.node, Replicas: f.replicas,
 
 		Clock: machineClock(), SameClock: place.embedded, AtomicBatch: place.atomicBatch,
+		Boot: bootID(), ClockFile: filepath.Join(f.storeDir, "clock"),
 		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
 
 		AcceptLostEnd: f.acceptLostEnd || place.embedded && durability == processor.OS,
