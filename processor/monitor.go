@@ -30,6 +30,7 @@ type Monitor struct {
 	slowed   atomic.Uint64
 	refusing atomic.Bool // the log takes the fence and nothing else
 	tell     atomic.Pointer[EventListener]
+	doing    atomic.Value // string
 
 	using   sync.RWMutex // held by those who ask the processor: it ends after them
 	running *Processor   // once it serves
@@ -76,6 +77,16 @@ func NewMonitor(database schema.DatabaseName) *Monitor {
 		state:    health{began: time.Now(), connections: map[string]*connection{}},
 	}
 }
+
+// Doing says what the processor does now, if it starts or stops: what hangs when
+// that does not end.
+func (m *Monitor) Doing() string {
+	doing, _ := m.doing.Load().(string)
+	return cmp.Or(doing, "starting")
+}
+
+// at takes note of what Doing says.
+func (m *Monitor) at(doing string) { m.doing.Store(doing) }
 
 // say returns whom to tell.
 func (m *Monitor) say() *EventListener {

@@ -41,6 +41,7 @@ const minPayload = 64 << 10
 // that. An error says what an operator has to do.
 func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err error) {
 	o = o.EnsureDefaults().watched()
+	o.Monitor.at("bringing the connections together")
 	for _, nc := range c.others() {
 		bringTo(ctx, c.Log, nc)
 	}
@@ -49,6 +50,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if payload < minPayload {
 		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
 	}
+	o.Monitor.at("opening the streams")
 	log, err := openStreams(ctx, c, o)
 	if err != nil {
 		return nil, err
@@ -84,6 +86,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 			err = closing(store, err)
 		}
 	}()
+	o.Monitor.at("opening the mutations")
 	var mutations *mutationStream
 	err = untilOpen(ctx, c, func(try context.Context) (err error) {
 		mutations, err = openMutations(try, log, store.Cursor().Mutations, o.Replicas)
@@ -132,6 +135,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if err != nil {
 		return nil, err
 	}
+	o.Monitor.at("becoming the writer")
 	first, err := p.firstTerm(ctx)
 	if err != nil {
 		return nil, err
@@ -150,6 +154,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	o.Events.RoleChanged(RoleChange{To: role, Why: "it has started"})
 	p.run(c, first, scrub)
 	o.Monitor.serving(p)
+	o.Monitor.at("serving")
 	return p, nil
 }
 
@@ -178,6 +183,7 @@ const maxTrimmed = 3
 
 // catchUp folds the log to where it ends now, after its newest part was read.
 func catchUp(ctx context.Context, log *eventLog, store *projections.Store, o Options) (*scrub, error) {
+	o.Monitor.at("reading the log")
 	_, last, err := log.Bounds(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", log.db.LogStream(), err)
@@ -286,10 +292,13 @@ func (p *Processor) AcceptClock() { p.service.clock.accept() }
 // waited for, and the projection is flushed.
 func (p *Processor) Stop() error {
 	p.options.Monitor.stopping()
+	p.options.Monitor.at("waiting for the last requests")
 	p.stopReading()
 	err := p.service.stop()
 	p.stopWriting()
+	p.options.Monitor.at("waiting for the writer and for snapshots")
 	p.running.Wait()
+	p.options.Monitor.at("answering the last requests")
 	p.service.finish()
 	select {
 	case failure := <-p.failed:
@@ -298,6 +307,7 @@ func (p *Processor) Stop() error {
 	}
 	p.log.close()
 	p.options.Monitor.stopped()
+	p.options.Monitor.at("closing the projection")
 	return closing(p.store, err)
 }
 

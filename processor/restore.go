@@ -19,6 +19,7 @@ import (
 // else makes it anew: it is a cache, and never trusted over the log. It is only
 // removed when there is something to make it of.
 func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, error) {
+	o.Monitor.at("opening the projection")
 	store, err := projections.Open(o.Dir, o.Projection)
 	if unreachable(err) {
 		return nil, err
@@ -113,6 +114,7 @@ func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, 
 	for _, one := range all {
 		err := errors.New(one.Fault)
 		if one.Sound {
+			o.Monitor.at(fmt.Sprintf("restoring snapshot %d", one.Seq))
 			if err = snapshots.Restore(ctx, one, func(projections.Cursor) error { return nil }); err == nil {
 				o.Events.ProjectionRestored(ProjectionRestore{Seq: one.Seq})
 				return projections.Open(o.Dir, o.Projection)

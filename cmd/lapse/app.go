@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/term"
 
+	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -22,17 +26,42 @@ type app struct {
 	width      func(stream any) int  // of the terminal that a stream is, 0 if it is not known
 	colour     bool                  // whether people want colours
 
-	complain func(text string) // says why a command failed
+	complaints atomic.Pointer[slog.Logger] // say why a command failed; if nil, stderr does
+
+	after  func(time.Duration) <-chan time.Time // time.After
+	end    context.CancelCauseFunc              // says that the command is to end, and why
+	doing  atomic.Pointer[func() string]        // what it does now
+	opened func(*place, *processor.Options)     // changes what serve is to run with, if not nil
+}
+
+// stopTimeout is how long a command may take to end after SIGTERM, Ctrl-C or a
+// failure, whatever hangs: a disk, NATS, or who reads what it prints. It is less
+// than the 30 s after which Kubernetes ends a process by force.
+const stopTimeout = 25 * time.Second
+
+// at takes note of what the command does now, for when that does not end.
+func (a *app) at(what string) { a.does(func() string { return what }) }
+
+func (a *app) does(what func() string) { a.doing.Store(&what) }
+
+func (a *app) complain(text string) {
+	if logger := a.complaints.Load(); logger != nil {
+		logger.Error(text)
+		return
+	}
+	fmt.Fprintln(a.stderr, "lapse:", text)
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
-	return &app{
+	a := &app{
 		stdin: stdin, stdout: stdout, stderr: stderr,
-		complain:   func(text string) { fmt.Fprintln(stderr, "lapse:", text) },
 		isTerminal: isTerminal,
 		width:      width,
 		colour:     os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		after:      time.After,
 	}
+	a.at("running")
+	return a
 }
 
 func isTerminal(stream any) bool {
@@ -56,8 +85,37 @@ const (
 	exitUsage  = 2 // wrong usage
 )
 
-// run runs one command and returns its exit code.
+// run runs one command and returns its exit code. When ctx has ended, or the command
+// itself says that it is to end, that takes stopTimeout at most: the command is left
+// alone then, and the process has to end.
 func (a *app) run(ctx context.Context, args []string) int {
+	ctx, a.end = context.WithCancelCause(ctx)
+	defer a.end(nil)
+	ended := make(chan int, 1)
+	go func() { ended <- a.command(ctx, args) }()
+	select {
+	case code := <-ended:
+		return code
+	case <-ctx.Done():
+	}
+	select {
+	case code := <-ended:
+		return code
+	case <-a.after(stopTimeout):
+	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		a.complain(fmt.Sprintf("did not end within %s (%s): it is still %s", stopTimeout, sentence(context.Cause(ctx)), (*a.doing.Load())()))
+	}()
+	select {
+	case <-said:
+	case <-time.After(time.Second): // nobody reads it
+	}
+	return exitFailed
+}
+
+func (a *app) command(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

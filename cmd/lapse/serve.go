@@ -47,7 +47,8 @@ func newServeCommand(a *app) *cobra.Command {
 		Use:   "serve",
 		Short: "Serve a database, with an embedded NATS server or one elsewhere",
 		Long: `serve starts a NATS server with JetStream and serves a database on it. Everything
-is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly.
+is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly, within 25 s
+whatever hangs; the second one ends it at once.
 
 With --nats-url or --context it uses the NATS that is there, where the streams are
 kept then, and below the store directory only what can be made anew. Any number of
@@ -198,7 +199,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	defer lines.Close()
 	logger := slog.New(lines)
 	if f.log.format == "json" {
-		a.complain = func(text string) { logger.Error(text) }
+		a.complaints.Store(logger)
 	}
 	collectLess()
 	monitor := processor.NewMonitor(database)
@@ -209,11 +210,27 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 		defer stop()
 	}
+	a.at("opening NATS")
 	place, err := f.open(database, durability, logger)
+	if ctx.Err() != nil {
+		say(stoppedEarly)
+		if err != nil {
+			return nil // of the signal, or no matter any more
+		}
+	}
 	if err != nil {
 		return err
 	}
-	defer place.close()
+	defer func() {
+		if err != nil {
+			a.end(err)
+		}
+		a.at("closing NATS")
+		place.close()
+	}()
+	if ctx.Err() != nil {
+		return nil
+	}
 	var bar *progress
 	options := processor.Options{
 		Database:   database,
@@ -245,6 +262,10 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	options.Projection.CacheBytes = f.cacheBytes
 	options = options.EnsureDefaults()
 	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes)
+	if a.opened != nil {
+		a.opened(place, &options)
+	}
+	a.does(monitor.Doing)
 	starting, end := endWith(ctx, place.failed)
 	p, err := processor.Start(starting, place.Connections, options)
 	failure := end()
@@ -253,7 +274,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // asked to end before it began
+			say(stoppedEarly)
+			return nil
 		}
 		if failure != nil {
 			return failure
@@ -272,11 +294,15 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		case failure = <-place.failed:
 		}
 	}
+	a.end(failure)
 	if err := p.Stop(); err != nil {
 		logger.Warn("not everything was ended in order", "err", err)
 	}
 	return failure
 }
+
+// stoppedEarly is what serve says when it is asked to end before it has begun.
+const stoppedEarly = "stopped while starting"
 
 // endWith returns a context that ends when failed says so, until end is called,
 // which returns what it said.

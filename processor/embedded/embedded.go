@@ -37,6 +37,9 @@ const AtomicBatch = 4096
 // the streams, which takes seconds for a hundred gigabytes.
 const startTimeout = 5 * time.Minute
 
+// endTimeout is how long a server may take to end that did not start.
+const endTimeout = 10 * time.Second
+
 // Options say what to start. StoreDir and Database are required.
 type Options struct {
 	// StoreDir is created when missing. JetStream lives in StoreDir/jetstream,
@@ -123,7 +126,13 @@ func Start(o Options) (*Server, error) {
 	}
 	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, failed: make(chan error, 1)}
 	if err := s.start(&o, host, port); err != nil {
-		s.Shutdown()
+		// One that hangs must not keep the error from being told.
+		ended := make(chan struct{})
+		go func() { defer close(ended); s.Shutdown() }()
+		select {
+		case <-ended:
+		case <-time.After(endTimeout):
+		}
 		return nil, err
 	}
 	return s, nil

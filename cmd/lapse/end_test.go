@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor"
+)
+
+// hang has calls hang that a test names, from when it is armed until the test ends.
+type hang struct {
+	mu       sync.Mutex
+	match    func(call string) bool // nil while it is not armed
+	hanging  chan struct{}          // closed by the first call that hangs
+	released chan struct{}
+}
+
+func (h *hang) arm(match func(call string) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.match = match
+}
+
+// call returns when the call may go on.
+func (h *hang) call(what string) {
+	h.mu.Lock()
+	hangs := h.match != nil && h.match(what)
+	if hangs {
+		select {
+		case <-h.hanging:
+		default:
+			close(h.hanging)
+		}
+	}
+	h.mu.Unlock()
+	if hangs {
+		<-h.released
+	}
+}
+
+// proxy passes on what goes between lapse and a NATS server, until what lapse says
+// hangs: then nothing more comes either way.
+func (h *hang) proxy(t *testing.T, to string) (url string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			upstream, err := net.Dial("tcp", strings.TrimPrefix(to, "nats://"))
+			if err != nil {
+				from.Close()
+				continue
+			}
+			go h.pass(from, upstream)
+			go h.pass(upstream, from)
+		}
+	}()
+	return "nats://" + l.Addr().String()
+}
+
+func (h *hang) pass(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := from.Read(buf)
+		h.call("nats " + string(buf[:n]))
+		select {
+		case <-h.hanging: // the other direction, too
+			<-h.released
+		default:
+		}
+		if _, writeErr := to.Write(buf[:n]); err != nil || writeErr != nil {
+			return
+		}
+	}
+}
+
+// lines is a stderr that may hang.
+type lines struct {
+	h    *hang
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.h.call("stderr " + string(p))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// served is a `lapse serve` in this process.
+type served struct {
+	*hang
+	t      *testing.T
+	stderr *lines
+	url    string // for clients
+	app    *app
+	end    context.CancelFunc // as a signal does
+	late   chan time.Time     // says that the time to end has passed
+	code   chan int
+}
+
+// serveHanging starts one, with a NATS elsewhere if it is external. Its calls hang
+// from the beginning if match is not nil. At the end of the test they go on, and it
+// is waited for.
+func serveHanging(t *testing.T, external bool, match func(call string) bool) *served {
+	t.Helper()
+	h := &hang{match: match, hanging: make(chan struct{}), released: make(chan struct{})}
+	s := &served{hang: h, t: t, stderr: &lines{h: h}, code: make(chan int, 1), late: make(chan time.Time)}
+	args := []string{"serve", "--store-dir", filepath.Join(t.TempDir(), "data"), "--durability", "os", "--retain", "1s", "--snapshot-every", "1s"}
+	if external {
+		ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoLog: true, NoSigs: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns.Start()
+		t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+		s.url = ns.ClientURL()
+		args = append(args, "--nats-url", h.proxy(t, s.url))
+	} else {
+		args = append(args, "--listen", "127.0.0.1:0")
+	}
+	var closed sync.WaitGroup
+	urls := make(chan string, 1)
+	a := newApp(strings.NewReader(""), io.Discard, s.stderr)
+	s.app, a.after = a, func(time.Duration) <-chan time.Time { return s.late }
+	a.opened = func(p *place, o *processor.Options) {
+		closed.Add(1)
+		// The last one goes first.
+		p.closers = append([]func(){closed.Done}, append(p.closers, func() { h.call("close NATS") })...)
+		o.Projection.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			h.call(fmt.Sprintf("file %v %s", op.Kind, op.Path))
+			return nil
+		}))
+		urls <- p.url
+	}
+	var ctx context.Context
+	ctx, s.end = context.WithCancel(t.Context())
+	go func() { s.code <- a.run(ctx, args) }()
+	t.Cleanup(func() {
+		s.end()
+		close(h.released)
+		closed.Wait()
+	})
+	if match == nil {
+		if url := <-urls; !external {
+			s.url = url
+		}
+		for !strings.Contains(s.stderr.String(), "lapse: ready") {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return s
+}
+
+// ends sends the signal once something hangs, lets the time to end pass when serve
+// does what is still, and returns the exit code and the last line.
+func (s *served) ends(still string) (code int, last string) {
+	s.t.Helper()
+	select {
+	case <-s.hanging:
+	case code := <-s.code:
+		s.t.Fatalf("it has ended with %d before anything hangs:\n%s", code, s.stderr)
+	case <-time.After(time.Minute):
+		s.t.Fatalf("nothing hangs:\n%s", s.stderr)
+	}
+	s.end()
+	for deadline := time.After(time.Minute); still != "" && (*s.app.doing.Load())() != still; {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-deadline:
+			s.t.Fatalf("it is not %s but %s:\n%s", still, (*s.app.doing.Load())(), s.stderr)
+		}
+	}
+	if still != "" {
+		close(s.late)
+	}
+	code = <-s.code
+	all := strings.Split(strings.TrimSuffix(s.stderr.String(), "\n"), "\n")
+	return code, all[len(all)-1]
+}
+
+// has is a call in which all of some texts are.
+func has(texts ...string) func(call string) bool {
+	return func(call string) bool {
+		for _, text := range texts {
+			if !strings.Contains(call, text) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// still is the line with which serve ends that cannot end.
+func still(doing string) string {
+	return fmt.Sprintf("lapse: did not end within %s (context canceled): it is still %s", stopTimeout, doing)
+}
+
+// Whatever hangs while serve starts, a signal ends it: at once and with 0 where it
+// waits for NATS, and with 1 and a line that says what did not end where nobody can
+// be asked to give up.
+func TestSignalWhileStartHangs(t *testing.T) {
+	t.Setenv("GOGC", "100") // which serve sets for the whole process otherwise
+	for name, c := range map[string]struct {
+		external bool
+		hangs    func(string) bool
+		still    string // doing that, or "" if it ends by itself
+	}{
+		"connect":             {true, has("nats CONNECT"), ""},
+		"open the streams":    {true, has("$JS.API.INFO"), ""},
+		"make the log":        {true, has("$JS.API.STREAM.CREATE.LAPSE_main"), ""},
+		"look for snapshots":  {true, has("$JS.API.STREAM.NAMES", "$O."), ""},
+		"make the mutations":  {true, has("$JS.API.STREAM.CREATE.LAPSE_main_MUTATIONS"), ""},
+		"take the lease":      {true, has("$KV.LAPSE_main_LEASE"), ""},
+		"move the fence":      {true, has(".append."), ""},
+		"open the projection": {false, has("file ", "projection"), "opening the projection"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, last := serveHanging(t, c.external, c.hangs).ends(c.still)
+			if c.still == "" && (code != 0 || last != "lapse: stopped while starting") {
+				t.Errorf("it ends with %d: %s", code, last)
+			} else if c.still != "" && (code != 1 || last != still(c.still)) {
+				t.Errorf("it ends with %d: %s", code, last)
+			}
+		})
+	}
+}
+
+// Whatever hangs while serve serves or ends, a signal ends it within its time.
+func TestSignalWhileServingHangs(t *testing.T) {
+	t.Setenv("GOGC", "100") // which serve sets for the whole process otherwise
+	const snapshots = "waiting for the writer and for snapshots"
+	for name, c := range map[string]struct {
+		external bool
+		hangs    func(string) bool
+		still    string
+	}{
+		"NATS":                 {true, has("nats "), "waiting for the last requests"},
+		"append":               {true, has(".append."), snapshots},
+		"write a snapshot":     {true, has("PUB $O.LAPSE_main_SNAPSHOT"), snapshots},
+		"read a snapshot":      {true, has("$JS.API.CONSUMER.CREATE.OBJ_LAPSE_main_SNAPSHOT"), snapshots},
+		"remove a snapshot":    {true, has("$JS.API.STREAM.DELETE.OBJ_LAPSE_main_SNAPSHOT"), snapshots},
+		"trim the log":         {true, has("$JS.API.STREAM.PURGE.LAPSE_main "), snapshots},
+		"copy the projection":  {false, has("file ", ".checkpoint"), snapshots},
+		"verify a snapshot":    {false, has("file ", ".verify"), snapshots},
+		"close the projection": {false, has("file ", "projection"), "closing the projection"},
+		"close NATS":           {false, has("close NATS"), "closing NATS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serveHanging(t, c.external, nil)
+			nc, err := nats.Connect(s.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			if _, err := nc.Request("lapse.main.api.collection.create.c", []byte(`{"defaultTtl":1}`), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(name, "close ") {
+				s.arm(func(call string) bool { return (*s.app.doing.Load())() == c.still && c.hangs(call) })
+				s.end()
+			} else {
+				s.arm(c.hangs)
+			}
+			for done := false; !done; { // something to append, to copy and to trim
+				_ = nc.Publish("lapse.main.api.document.upsert.c.a", []byte("{}"))
+				select {
+				case <-s.hanging:
+					done = true
+				case code := <-s.code:
+					t.Fatalf("it has ended with %d before anything hangs:\n%s", code, s.stderr)
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+			if code, last := s.ends(c.still); code != 1 || last != still(c.still) {
+				t.Errorf("it ends with %d: %s", code, last)
+			}
+		})
+	}
+}
+
+// That nobody reads what serve prints keeps no signal from ending it.
+func TestSignalWhileNobodyReads(t *testing.T) {
+	s := serveHanging(t, false, has("stderr lapse: ready"))
+	if code, _ := s.ends("serving"); code != 1 {
+		t.Errorf("it ends with %d", code)
+	}
+}
