@@ -23,7 +23,7 @@ const (
 	fnDocument = "@document" // (doc): all of the document
 	fnTrue     = "@true"     // whether it is the boolean true
 	fnMember   = "@member"   // in
-	fnRange    = "@range"    // what a macro goes over
+	fnRange    = "@range"    // (doc, v): what a macro goes over
 )
 
 // relationFunctions are the comparison operators and what they become.
@@ -107,14 +107,29 @@ func functions() (options []cel.EnvOption) {
 	})
 	unary(fnDocument, func(doc ref.Val) ref.Val { return doc.(documentValue).document() })
 	unary(fnTrue, func(v ref.Val) ref.Val { return types.Bool(v == types.True) })
-	unary(fnRange, func(v ref.Val) ref.Val {
-		switch v.(type) {
-		case traits.Lister, traits.Mapper, *types.Err:
+	binary(fnRange, true, func(doc, v ref.Val) ref.Val {
+		switch v := v.(type) {
+		case traits.Lister:
+			return countedList{v, doc.(documentValue).adapter.worked}
+		case traits.Mapper, *types.Err:
 			return v
 		}
 		return types.NewErr("neither a list nor a map")
 	})
 	return options
+}
+
+// countedList is a list that counts as work what a macro does with its elements,
+// wherever they come from.
+type countedList struct {
+	traits.Lister
+	worked func(bytes int)
+}
+
+// Get is part of traits.Lister.
+func (l countedList) Get(index ref.Val) ref.Val {
+	l.worked(valueBytes)
+	return l.Lister.Get(index)
 }
 
 // related tells whether "a r b" is true.

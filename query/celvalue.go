@@ -20,8 +20,13 @@ var errMissing = types.WrapErr(errors.New("no such field"))
 // object the members are values.Value until somebody looks at them.
 type adapter struct {
 	types.Adapter
-	left *int // how many bytes of arrays and objects may be taken apart, nil for any
+	left   *int            // how many bytes of arrays and objects may be taken apart, nil for any
+	worked func(bytes int) // see run.worked, nil for nobody
 }
+
+// valueBytes is how many bytes could be gone past in the time that it takes to
+// show CEL a value, and test a condition on it.
+const valueBytes = 1 << 10
 
 // plain is the adapter over CEL's own.
 var plain = adapter{Adapter: types.DefaultTypeAdapter}
@@ -39,6 +44,10 @@ func (a adapter) NativeToValue(value any) ref.Val {
 }
 
 func (a adapter) value(v values.Value) ref.Val {
+	if a.worked == nil {
+		a.worked = func(int) {}
+	}
+	a.worked(valueBytes)
 	switch v.Kind() {
 	case values.Missing:
 		return errMissing
@@ -62,6 +71,7 @@ func (a adapter) value(v values.Value) ref.Val {
 		var elements []values.Value
 		v.Elements(func(element values.Value) bool {
 			elements = append(elements, element)
+			a.worked(valueBytes/16 + len(element))
 			return true
 		})
 		return types.NewList(a, elements)
@@ -69,6 +79,7 @@ func (a adapter) value(v values.Value) ref.Val {
 	members := make(map[string]values.Value)
 	v.Members(func(name []byte, value values.Value) bool {
 		members[string(name)] = value
+		a.worked(valueBytes/16 + len(value))
 		return true
 	})
 	return types.NewDynamicMap(a, members)

@@ -114,7 +114,7 @@ func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) 
 	}
 	r.now = r.clock()
 	if condition != nil {
-		r.where = condition.evaluate(ctx, q.params)
+		r.where = condition.evaluate(ctx, q.params, r.worked)
 	}
 	if reply.Body, err = r.answer(); err != nil {
 		return reply, e.limits.explain(err)

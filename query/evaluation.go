@@ -36,7 +36,9 @@ type evaluation struct {
 	left          int // see maxTakenApart
 }
 
-func (c *condition) evaluate(ctx context.Context, params values.Value) *evaluation {
+// evaluate binds a condition to params. worked is called as a document is gone
+// through, see run.worked.
+func (c *condition) evaluate(ctx context.Context, params values.Value, worked func(bytes int)) *evaluation {
 	if params == nil {
 		params = values.Value("{}")
 	}
@@ -44,7 +46,8 @@ func (c *condition) evaluate(ctx context.Context, params values.Value) *evaluati
 		condition: c, constants: c.bind(params), ctx: ctx, params: params,
 		results: make([]ref.Val, len(c.names)), args: make([]ref.Val, len(c.params)),
 	}
-	e.adapter = adapter{plain.Adapter, &e.left}
+	e.adapter = adapter{plain.Adapter, &e.left, worked}
+	e.found.Passed = worked
 	return e
 }
 

@@ -85,9 +85,12 @@ func valueEquals(v values.Value, o *operand) bool {
 	case values.String:
 		// An escape only makes a string longer.
 		return len(v)-2 >= len(o.text) && bytes.Equal(v.Text(), o.text)
-	case values.Number, values.Array, values.Object:
+	case values.Number:
 		w := operandOf(v)
 		return w.equal(o)
+	case values.Array, values.Object:
+		key, whole := values.AppendKeyPrefix(nil, v, len(o.key))
+		return whole && bytes.Equal(key, o.key)
 	}
 	return true
 }

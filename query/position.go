@@ -40,8 +40,9 @@ type sorter struct {
 	key   []byte
 }
 
-func newSorter(orderBy []order) *sorter {
+func newSorter(orderBy []order, worked func(bytes int)) *sorter {
 	s := &sorter{}
+	s.found.Passed = worked
 	var pointers []values.Pointer
 	for _, o := range orderBy {
 		pointers = append(pointers, o.path)

@@ -79,7 +79,7 @@ func (w *rewriter) value(e ast.Expr) ast.Expr {
 		return w.NewMap(w.id(), entries)
 	case ast.ComprehensionKind:
 		c := e.AsComprehension()
-		return w.NewComprehension(w.id(), w.call(fnRange, w.value(c.IterRange())), c.IterVar(), c.AccuVar(),
+		return w.NewComprehension(w.id(), w.call(fnRange, w.NewIdent(w.id(), varDocument), w.value(c.IterRange())), c.IterVar(), c.AccuVar(),
 			w.value(c.AccuInit()), w.value(c.LoopCondition()), w.value(c.LoopStep()), w.value(c.Result()))
 	case ast.IdentKind:
 		return w.NewIdent(w.id(), e.AsIdent())

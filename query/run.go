@@ -27,7 +27,7 @@ type run struct {
 	sorter  *sorter
 	after   *position // where the page begins, nil for the first one
 	scanned int
-	read    int // bytes of documents since the last look at the time
+	read    int // bytes since the last look at the time
 	pace    func(ctx context.Context, worked time.Duration)
 	enough  int       // at how many scanned to end with errAhead, 0 for not
 	began   time.Time // when the slice did
@@ -50,10 +50,19 @@ func (r *run) step() error {
 	if r.enough != 0 && r.scanned > r.enough {
 		return errAhead
 	}
-	if r.scanned%sliceRows == 0 || r.read > sliceBytes {
+	if r.scanned%sliceRows == 0 {
 		r.yield()
 	}
+	r.worked(0)
 	return r.ctx.Err()
+}
+
+// worked counts bytes that were read or gone through, within one document too:
+// others must not wait for the end of a large one.
+func (r *run) worked(bytes int) {
+	if r.read += bytes; r.read > sliceBytes {
+		r.yield()
+	}
 }
 
 func (r *run) yield() {
@@ -84,7 +93,7 @@ func (r *run) answer() ([]byte, error) {
 	if r.request.count {
 		return r.answerCount()
 	}
-	r.sorter = newSorter(r.request.orderBy)
+	r.sorter = newSorter(r.request.orderBy, r.worked)
 	narrow, ordered, err := r.planner.plan()
 	if err != nil {
 		return nil, err

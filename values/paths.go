@@ -66,6 +66,10 @@ func (n *node) child(token string) *node {
 type Found struct {
 	Values []Value // by slot, missing where there is nothing
 	system []byte  // memory of the system properties
+
+	// Passed, unless it is nil, is called with how many bytes of large objects and
+	// arrays Find has gone past, now and then.
+	Passed func(bytes int)
 }
 
 // Find finds the paths in a document: its body, and its system properties _ts,
@@ -90,7 +94,7 @@ func (p *Paths) Find(body []byte, ts int64, version uint64, f *Found) {
 		set(f.Values, p.ts, f.system[:start])
 	}
 	if start := next(body, 0); len(p.root.children) > 0 && start < len(body) {
-		p.root.find(body[start:], f.Values)
+		p.root.find(body[start:], f)
 	}
 }
 
@@ -101,13 +105,13 @@ func set(values []Value, slots []int, v Value) {
 }
 
 // find looks for n's children in v, an object or array.
-func (n *node) find(v Value, found []Value) {
+func (n *node) find(v Value, f *Found) {
 	switch v[0] {
 	case '{':
 		for i := next(v, 1); i < len(v) && v[i] == '"'; {
-			name, value, end := member(v, i)
+			name, value, end := member(v, i, f.Passed)
 			if c := n.named(name); c != nil {
-				c.found(value, found)
+				c.found(value, f)
 			}
 			i = end
 		}
@@ -122,7 +126,7 @@ func (n *node) find(v Value, found []Value) {
 		v.Elements(func(element Value) bool {
 			for _, c := range n.children {
 				if c.index == at {
-					c.found(element, found)
+					c.found(element, f)
 				}
 			}
 			at++
@@ -146,11 +150,11 @@ func (n *node) named(raw []byte) *node {
 
 // found notes v as what is at n, instead of what may have been found there
 // under the same name before.
-func (n *node) found(v Value, found []Value) {
-	set(found, n.slots, v)
+func (n *node) found(v Value, f *Found) {
+	set(f.Values, n.slots, v)
 	if len(n.children) == 0 || len(v) == 0 {
 		return
 	}
-	set(found, n.below, nil)
-	n.find(v, found)
+	set(f.Values, n.below, nil)
+	n.find(v, f)
 }

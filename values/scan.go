@@ -23,12 +23,14 @@ func trim(v Value) Value {
 }
 
 // skip returns the position after the value that begins at i, which is past i.
-func skip(data []byte, i int) int {
+// passed, unless it is nil, is called with how many bytes went by, now and then in
+// a large object or array.
+func skip(data []byte, i int, passed func(bytes int)) int {
 	switch data[i] {
 	case '"':
 		return skipString(data, i)
 	case '{', '[':
-		return skipNested(data, i)
+		return skipNested(data, i, passed)
 	}
 	for i++; i < len(data); i++ {
 		if c := data[i]; c == ',' || c == '}' || c == ']' {
@@ -58,22 +60,30 @@ func skipString(data []byte, i int) int {
 	}
 }
 
+// passedAtMost is how many bytes go by between two calls of passed.
+const passedAtMost = 16 << 10
+
 // skipNested returns the position after the object or array at i.
-func skipNested(data []byte, i int) int {
-	depth := 0
-	for i < len(data) {
-		switch data[i] {
-		case '"':
-			i = skipString(data, i)
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
+func skipNested(data []byte, i int, passed func(bytes int)) int {
+	for depth := 0; i < len(data); {
+		start := i
+		for end := min(len(data), start+passedAtMost); i < end; {
+			switch data[i] {
+			case '"':
+				i = skipString(data, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
 			}
+			i++
 		}
-		i++
+		if passed != nil {
+			passed(i - start)
+		}
 	}
 	return i
 }
@@ -81,7 +91,7 @@ func skipNested(data []byte, i int) int {
 // member reads the member of an object whose name's quote is at i: the name as
 // written between its quotes, the value, and where the next member begins, or
 // the object ends.
-func member(data []byte, i int) (name []byte, value Value, following int) {
+func member(data []byte, i int, passed func(bytes int)) (name []byte, value Value, following int) {
 	end := skipString(data, i)
 	name = data[i+1 : max(end-1, i+1)]
 	i = next(data, end)
@@ -91,7 +101,7 @@ func member(data []byte, i int) (name []byte, value Value, following int) {
 	if i >= len(data) {
 		return name, nil, i
 	}
-	end = skip(data, i)
+	end = skip(data, i, passed)
 	value = trim(data[i:end])
 	if i = next(data, end); i < len(data) && data[i] == ',' {
 		i = next(data, i+1)

@@ -65,7 +65,7 @@ func (v Value) Elements(visit func(Value) bool) {
 		return
 	}
 	for i := next(v, 1); i < len(v) && v[i] != ']'; {
-		end := skip(v, i)
+		end := skip(v, i, nil)
 		if !visit(trim(v[i:end])) {
 			return
 		}
@@ -82,7 +82,7 @@ func (v Value) Members(visit func(name []byte, value Value) bool) {
 		return
 	}
 	for i := next(v, 1); i < len(v) && v[i] == '"'; {
-		name, value, end := member(v, i)
+		name, value, end := member(v, i, nil)
 		if !visit(Unquote(name), value) {
 			return
 		}
