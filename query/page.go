@@ -41,8 +41,10 @@ func (p *page) add(record projections.Record, at position) error {
 		p.body = schema.AppendReply(p.body, record.Body, record.TS, record.Version)
 	} else {
 		p.run.whole = schema.AppendReply(p.run.whole[:0], record.Body, record.TS, record.Version)
+		p.run.worked(len(record.Body))
 		p.body = sel.appendTo(p.body, p.run.whole)
 	}
+	p.run.worked(len(record.Body))
 	row.end = len(p.body)
 	p.rows = append(p.rows, row)
 	if len(p.rows) == p.run.request.limit {
