@@ -59,8 +59,8 @@ func (w *wire) described(tail string, request, reply *nats.Msg) error {
 
 // beyond are refusals of what a JSON Schema of headers and body cannot see: the
 // subject, the collection's policy, CEL, a member that comes twice, what
-// JSON decoders let pass, another query's cursor, arithmetic.
-var beyond = regexp.MustCompile(`^(collection name|the id|ttl |where: |the cursor)|takes (one name|nothing) after it|and the subject "| twice$|which is for reads by id only|not UTF-8|nested too deep|^next .* in buckets of `)
+// JSON decoders let pass, another query's cursor, what an id was used for, arithmetic.
+var beyond = regexp.MustCompile(`^(collection name|the id|ttl |where: |the cursor)|takes (one name|nothing) after it|and the subject "| twice$|which is for reads by id only|not UTF-8|nested too deep|^next .* in buckets of |^Nats-Msg-Id .* was used for `)
 
 // refusedToo checks that a request that was refused is none that is described,
 // unless what is wrong with it is not for a schema to say.
