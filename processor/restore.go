@@ -114,7 +114,7 @@ func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, 
 	for _, one := range all {
 		err := errors.New(one.Fault)
 		if one.Sound {
-			o.Monitor.at(fmt.Sprintf("restoring snapshot %d", one.Seq))
+			o.Monitor.at("restoring snapshots")
 			if err = snapshots.Restore(ctx, one, func(projections.Cursor) error { return nil }); err == nil {
 				o.Events.ProjectionRestored(ProjectionRestore{Seq: one.Seq})
 				return projections.Open(o.Dir, o.Projection)
