@@ -46,7 +46,7 @@ func TestSenderIsCutOff(t *testing.T) {
 
 	answered := make(chan error, 1)
 	go func() {
-		_, err := f.client.Request(db.API()+"status", nil, 2*patience)
+		_, err := f.client.Request(db.API()+"status", nil, 20*patience)
 		answered <- err
 	}()
 	c, err := flood.Dial(f.URL())
@@ -55,7 +55,7 @@ func TestSenderIsCutOff(t *testing.T) {
 	}
 	defer c.Close()
 	body := bytes.Repeat([]byte("x"), 1<<20)
-	for end := time.Now().Add(patience); c.Send(db.API()+"status", body) == nil; {
+	for end := time.Now().Add(10 * patience); c.Send(db.API()+"status", body) == nil; {
 		if time.Now().After(end) {
 			t.Fatalf("%d MiB were sent to a service that does not read", c.Sent())
 		}
