@@ -21,6 +21,9 @@ type ack struct {
 	epoch int
 }
 
+// maxGroups is how many appends may be in flight.
+const maxGroups = 64
+
 // maxAtomic is the size of the largest atomic batch that a server takes, unless
 // it is configured otherwise.
 const maxAtomic = 1000

@@ -61,7 +61,7 @@ func feed(b *testing.B, p *Processor, mutations []*schema.Mutation) {
 		}
 	}
 	for _, mu := range mutations {
-		p.writer.wishes <- &wish{mutation: mu, done: done}
+		p.writer.proposals <- &Proposal{Mutation: mu, Done: done}
 	}
 	select {
 	case <-told:

@@ -649,7 +649,7 @@ func TestClockMetrics(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		gather := func() map[string]float64 {
 			registry := prometheus.NewPedanticRegistry()
-			registry.MustRegister(w.processor.Collector())
+			registry.MustRegister(w.processor.options.Monitor)
 			families, err := registry.Gather()
 			w.check(err)
 			values := make(map[string]float64)

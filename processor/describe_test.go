@@ -27,7 +27,7 @@ func TestOperationsAreDescribed(t *testing.T) {
 		}
 	}
 	slices.Sort(described)
-	if there := slices.Sorted(slices.Values(operationNames[:])); !slices.Equal(described, there) {
+	if there := slices.Sorted(slices.Values(schema.Operations[:])); !slices.Equal(described, there) {
 		t.Errorf("schema/asyncapi.yaml describes\n%v, there are\n%v", described, there)
 	}
 }
@@ -35,8 +35,8 @@ func TestOperationsAreDescribed(t *testing.T) {
 // described tells whether a reply is as schema/asyncapi.yaml says, and what it
 // answers, too: a request that was understood has to be as it is described.
 func (w *wire) described(tail string, request, reply *nats.Msg) error {
-	operation, _ := splitOperation(tail)
-	if !slices.Contains(operationNames[:], operation) {
+	operation, _ := schema.SplitOperation(tail)
+	if !slices.Contains(schema.Operations[:], operation) {
 		operation = "status" // the error is the same
 	}
 	if len(reply.Data) > 1<<20 {
@@ -70,8 +70,8 @@ func (w *wire) refusedToo(t *testing.T, where, tail, body string, headers []stri
 	for i := 0; i < len(headers); i += 2 {
 		h[headers[i]] = []string{headers[i+1]}
 	}
-	operation, _ := splitOperation(tail)
-	if r.code != 400 || beyond.MatchString(r.message) || !slices.Contains(operationNames[:], operation) {
+	operation, _ := schema.SplitOperation(tail)
+	if r.code != 400 || beyond.MatchString(r.message) || !slices.Contains(schema.Operations[:], operation) {
 		return
 	}
 	if conform.Request(operation, h, []byte(body)) == nil {
@@ -142,7 +142,7 @@ func TestInfo(t *testing.T) {
 	w.check(json.Unmarshal(m.Data, &info))
 	operations := endpointsAreDescribed(t, &info, len(m.Data))
 	slices.Sort(operations)
-	if all := slices.Sorted(slices.Values(operationNames[:])); !slices.Equal(operations, all) {
+	if all := slices.Sorted(slices.Values(schema.Operations[:])); !slices.Equal(operations, all) {
 		t.Errorf("the endpoints serve %v, want %v", operations, all)
 	}
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
@@ -106,7 +107,7 @@ func (s *service) listen(role Role) (_ micro.Service, err error) {
 		}
 	}()
 	if role == Writer {
-		err = s.answer(added, "api", ">", operationNames[:]...)
+		err = s.answer(added, "api", ">", schema.Operations[:]...)
 	} else {
 		for _, name := range readNames {
 			tail := name + ".>"

@@ -13,11 +13,6 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// shorterFor is how long a log may be shorter than what was folded of it before
-// that is believed: a stream that has a new leader may not have applied all that
-// it holds.
-const shorterFor = 15 * time.Second
-
 // follow folds the log as it grows, until ctx ends. An error is one that trying
 // again does not mend.
 func (p *Processor) follow(ctx context.Context) error {
@@ -73,11 +68,6 @@ func (p *Processor) follow(ctx context.Context) error {
 	return err
 }
 
-// lostEnd says that a log is shorter than it was.
-func lostEnd(db schema.DatabaseName, last, folded uint64) error {
-	return fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again with --accept-lost-end on what is left", db.LogStream(), last, folded)
-}
-
 // errFold is a failure of the projection.
 var errFold = errors.New("fold the log")
 
@@ -97,7 +87,7 @@ func (p *Processor) followFrom(ctx context.Context, from uint64, reached func())
 		}
 		p.log.note(p.store.Cursor())
 		for i := range facts {
-			p.writer.late(&facts[i])
+			p.writer.observe(&facts[i], false)
 		}
 		clear(facts)
 		facts, bytes = facts[:0], 0

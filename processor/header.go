@@ -8,6 +8,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// What a message needs besides the body of an event.
+const (
+	headerRoom = 4096 // for the headers of a reply or an event
+	systemRoom = 1024 // of a reply's body, for what it says around that of an event
+)
+
 // reusedMessage is a NATS message that is written over and over: its headers, one
 // value each, are set without allocating. Publishing copies what it sends.
 type reusedMessage struct {

@@ -63,7 +63,7 @@ func (s *service) handle(m micro.Request) {
 	}
 	defer r.recover()
 	r.name = strings.TrimPrefix(m.Subject(), s.options.Database.API())
-	r.op, r.tail = splitOperation(r.name)
+	r.op, r.tail = schema.SplitOperation(r.name)
 	if r.op != "query" && r.op != "forecast" {
 		r.others.Add(1)
 	}

@@ -57,11 +57,22 @@ const (
 func (l *lease) bucket() string  { return l.db.LeaseBucket() }
 func (l *lease) subject() string { return "$KV." + l.bucket() + "." + leaseKey }
 
-func newLease(js jetstream.JetStream, o Options) *lease {
+// leaseConfig is what a lease is made of.
+type leaseConfig struct {
+	Database schema.DatabaseName
+	TTL      time.Duration // whole seconds
+	Replicas int           // of its bucket, if it has to be made
+	Node     string        // names the process over restarts
+	// Elapsed is a clock that nobody sets.
+	Elapsed func() time.Duration
+	// Leave has the connections of the process go to other servers of NATS.
+	Leave func()
+}
+
+func newLease(js jetstream.JetStream, c leaseConfig) *lease {
 	host, _ := os.Hostname() // any name does
-	return &lease{js: js, db: o.Database, ttl: o.Lease, replicas: o.Replicas,
-		mine:    holder{Node: o.Node, Host: host, Term: nuid.Next()},
-		elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
+	return &lease{js: js, db: c.Database, ttl: c.TTL, replicas: c.Replicas, elapsed: c.Elapsed, leave: c.Leave,
+		mine: holder{Node: c.Node, Host: host, Term: nuid.Next()}}
 }
 
 // errHeld means that another process has the lease.
@@ -72,7 +83,11 @@ var errLeaseLost = errors.New("the lease could not be renewed")
 
 // checkLease tells whether a bucket that is there is a lease's, and holds what
 // lapse writes or nothing.
-func checkLease(ctx context.Context, js jetstream.JetStream, db schema.DatabaseName, replicas int) error {
+func checkLease(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, replicas int) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
 	name := db.LeaseBucket()
 	kv, err := js.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {

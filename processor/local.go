@@ -210,7 +210,7 @@ func (l *Local) answer(tail string, header nats.Header, body []byte) (Outcome, e
 			return Outcome{}, minSeqLate(seq)
 		}
 	}
-	op, rest := splitOperation(tail)
+	op, rest := schema.SplitOperation(tail)
 	if schema.ParseOp(op) != schema.NoOp {
 		mutation := schema.NewMutation(tail, bytes.Clone(body))
 		setHeaders(mutation, header)

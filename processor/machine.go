@@ -61,6 +61,10 @@ func NewMachine(store projection) (*Machine, error) {
 	return m, m.restart()
 }
 
+// LimitBodies has mutations refused whose event would have a body of more bytes:
+// no message of the NATS server could carry it to the log. 0 is any.
+func (m *Machine) LimitBodies(bytes int) { m.largest = bytes }
+
 // restart forgets everything but the store.
 func (m *Machine) restart() error {
 	cursor := m.store.Cursor()
@@ -135,6 +139,13 @@ func (m *Machine) Take() []projections.Fact {
 
 // Pending returns how many events were decided and not yet folded.
 func (m *Machine) Pending() int { return len(m.pending) }
+
+// PendingFacts returns those events, in log order. They belong to the machine and
+// must not be changed.
+func (m *Machine) PendingFacts() []projections.Fact { return m.pending }
+
+// Taken returns the pending events that were handed out by Take.
+func (m *Machine) Taken() []projections.Fact { return m.pending[:m.taken] }
 
 // PendingBytes returns how many bytes the bodies of those events have.
 func (m *Machine) PendingBytes() int { return m.bytes }

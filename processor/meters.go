@@ -1,8 +1,6 @@
 package processor
 
 import (
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,7 +22,7 @@ type meters struct {
 	appended        [2]prometheus.Histogram // how many events they had
 	syncs           prometheus.Counter
 	folds           prometheus.Histogram
-	requests        [len(operationNames) + 1]prometheus.Histogram
+	requests        [len(schema.Operations) + 1]prometheus.Histogram // by schema.OperationIndex
 
 	all []prometheus.Collector
 }
@@ -83,7 +81,7 @@ func newMeters(labels prometheus.Labels) *meters {
 	}
 	requests := prometheus.NewHistogramVec(histogram("request_duration_seconds", "From a request's arrival to its reply.", durationBuckets), []string{"operation"})
 	for i := range m.requests {
-		m.requests[i], _ = requests.WithLabelValues(operationName(i)).(prometheus.Histogram)
+		m.requests[i], _ = requests.WithLabelValues(schema.OperationName(i)).(prometheus.Histogram)
 	}
 	m.all = []prometheus.Collector{m.mutations, m.batchOperations, events, expiries, m.lateness, durations, sizes, m.syncs, m.folds, requests}
 	return m
@@ -91,30 +89,23 @@ func newMeters(labels prometheus.Labels) *meters {
 
 // beat says that the writer's loop goes round, with so many events under way.
 func (m *Monitor) beat(pending int) {
-	if m == nil {
-		return
-	}
 	m.beaten.Store(time.Now().UnixNano())
 	m.pending.Store(int64(pending))
 }
 
-// told counts a wish whose outcome is in the log.
-func (m *Monitor) told(d *decided) {
-	if m == nil {
-		return
-	}
-	fault := d.outcome.Fault
+// replied counts a mutation, or a batch, whose outcome is in the log.
+func (m *Monitor) replied(mutation *schema.Mutation, batch *schema.Batch, fault *schema.Error) {
 	switch {
-	case d.batch != nil:
-		m.batchOperations.Add(float64(len(d.batch.Operations)))
+	case batch != nil:
+		m.batchOperations.Add(float64(len(batch.Operations)))
 		m.mutations.WithLabelValues("batch", sources[0], outcomeOf(fault)).Inc()
-	case d.mutation == nil: // an internal event
+	case mutation == nil: // an internal event
 	case fault == nil:
-		m.succeeded[d.mutation.Op][sourceOf(d.mutation)].Inc()
+		m.succeeded[mutation.Op][sourceOf(mutation)].Inc()
 	default:
-		m.mutations.WithLabelValues(opName(d.mutation.Op), sources[sourceOf(d.mutation)], fault.Name).Inc()
-		if d.mutation.Recorded {
-			m.say().MutationRejected(Rejection{Cause: d.mutation.Cause, Op: d.mutation.Op, Fault: fault})
+		m.mutations.WithLabelValues(opName(mutation.Op), sources[sourceOf(mutation)], fault.Name).Inc()
+		if mutation.Recorded {
+			m.say().MutationRejected(Rejection{Cause: mutation.Cause, Op: mutation.Op, Fault: fault})
 		}
 	}
 }
@@ -145,9 +136,6 @@ func outcomeOf(fault *schema.Error) string {
 
 // stored counts an event that the log has.
 func (m *Monitor) stored(fact *projections.Fact) {
-	if m == nil {
-		return
-	}
 	if int(fact.Type) < len(m.events) && fact.Type != schema.NoEvent {
 		m.events[fact.Type].Inc()
 	}
@@ -157,25 +145,17 @@ func (m *Monitor) stored(fact *projections.Fact) {
 }
 
 // late notes how late an expiry was, in ms.
-func (m *Monitor) late(ms int64) {
-	if m != nil {
-		m.lateness.Observe(float64(max(ms, 0)) / 1000)
-	}
-}
+func (m *Monitor) late(ms int64) { m.meters.lateness.Observe(float64(max(ms, 0)) / 1000) }
 
-// acknowledged counts an append that the log has; synced says that it waited
-// for the disk.
-func (m *Monitor) acknowledged(g group, synced bool) {
-	if m == nil {
-		return
-	}
-	kind, syncs := 0, g.events
-	if g.batch {
+// acknowledged counts an append of so many events that the log has: by an atomic
+// batch or not, synced to disk or not.
+func (m *Monitor) acknowledged(events int, batch, synced bool, took time.Duration) {
+	kind, syncs := 0, events
+	if batch {
 		kind, syncs = 1, 1
 	}
-	took := time.Since(g.sent)
 	m.appends[kind].Observe(took.Seconds())
-	m.appended[kind].Observe(float64(g.events))
+	m.appended[kind].Observe(float64(events))
 	if synced {
 		m.syncs.Add(float64(syncs))
 	}
@@ -185,20 +165,15 @@ func (m *Monitor) acknowledged(g group, synced bool) {
 
 // folded notes how long it took to fold what the log acknowledged at a time.
 func (m *Monitor) folded(took time.Duration) {
-	if m != nil {
-		m.folds.Observe(took.Seconds())
-		m.slow("fold", took)
-	}
+	m.folds.Observe(took.Seconds())
+	m.slow("fold", took)
 }
 
-// answered notes how long a request took.
+// answered notes how long a request took; operation is its schema.OperationIndex.
 func (m *Monitor) answered(operation int, took time.Duration) {
-	if m == nil {
-		return
-	}
 	m.requests[operation].Observe(took.Seconds())
 	if took > slowAfter && !takesTime[operation] {
-		m.slow(operationName(operation), took)
+		m.slow(schema.OperationName(operation), took)
 	}
 }
 
@@ -206,9 +181,9 @@ func (m *Monitor) answered(operation int, took time.Duration) {
 const slowAfter = time.Second
 
 // takesTime are the operations that are slow by nature, by their index.
-var takesTime = func() (slow [len(operationNames) + 1]bool) {
+var takesTime = func() (slow [len(schema.Operations) + 1]bool) {
 	for _, op := range []string{"query", "snapshot.create", "snapshot.verify"} {
-		slow[operationIndex(op)] = true
+		slow[schema.OperationIndex(op)] = true
 	}
 	return slow
 }()
@@ -219,27 +194,4 @@ func (m *Monitor) slow(what string, took time.Duration) {
 	}
 	m.slowed.Add(1)
 	m.say().Slow(Slowness{What: what, Took: took})
-}
-
-// codes counts replies by their code.
-type codes [len(replyCodes) + 1]atomic.Uint64
-
-// replyCodes are what requests are answered with; any other one is counted
-// behind them.
-var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 424, 429, 503, 504}
-
-func codeIndex(code int) int {
-	for i, c := range replyCodes {
-		if c == code {
-			return i
-		}
-	}
-	return len(replyCodes)
-}
-
-func codeName(i int) string {
-	if i < len(replyCodes) {
-		return strconv.Itoa(replyCodes[i])
-	}
-	return "other"
 }

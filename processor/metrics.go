@@ -8,10 +8,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// Collector returns the processor's metrics.
-func (p *Processor) Collector() prometheus.Collector { return p.options.Monitor }
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
 
 // What is looked up when metrics are collected.
 var (
@@ -158,16 +158,18 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 		return
 	}
 	s.gauge(metricCatchUp, 1)
-	s.gauge(metricInfo, 1, p.options.Version, runtime.Version())
-	s.gauge(metricObjective, p.options.LatenessObjective.Seconds())
+	now := p.sample()
+	s.gauge(metricInfo, 1, m.version, runtime.Version())
+	s.gauge(metricObjective, m.objective.Seconds())
 	s.gauge(metricInFlight, float64(m.pending.Load()))
-	m.collectLog(s, p)
+	m.collectLog(s, p, &now)
 	m.collectDocuments(s, p)
-	s.requests(p.service)
-	s.clock(p)
-	s.projection(p)
-	if p.options.SnapshotEvery > 0 {
-		s.snapshots(p)
+	s.requests(&now)
+	s.clock(now.clock)
+	health := p.health()
+	s.projection(&health)
+	if now.snapshots != nil {
+		s.snapshots(now.snapshots)
 	}
 }
 
@@ -195,42 +197,24 @@ func (s sending) connection(name string, nc *nats.Conn) {
 	s.count(metricNATSOutMsg, stats.OutMsgs, name)
 }
 
-func (s sending) requests(from *service) {
-	for i := range from.answers {
-		for code := range from.answers[i] {
-			if n := from.answers[i][code].Load(); n > 0 {
-				s.count(metricRequests, n, operationName(i), codeName(code))
-			}
-		}
+func (s sending) requests(now *sample) {
+	for _, a := range now.answered {
+		s.count(metricRequests, a.Requests, a.Operation, a.Code)
 	}
-	for _, q := range []struct {
-		name          string
-		length, place int
-	}{
-		{"changes", len(from.changes), cap(from.changes)},
-		{"gets", from.gets.len(), from.gets.jobs.places},
-		{"looks", from.looks.len(), from.looks.jobs.places},
-		{"bodies", from.bodies.len(), from.bodies.jobs.places},
-		{"queries", from.queries.len(), from.queries.jobs.places},
-		{"wishes", len(from.writer.wishes), cap(from.writer.wishes)},
-		{"mutations", len(from.writer.mutations), cap(from.writer.mutations)},
-		{"waiting", int(from.waiting.Load()), maxWaiting},
-	} {
-		s.gauge(metricQueue, float64(q.length), q.name)
-		s.gauge(metricQueueCap, float64(q.place), q.name)
+	for _, q := range now.queues {
+		s.gauge(metricQueue, float64(q.Length), q.Name)
+		s.gauge(metricQueueCap, float64(q.Places), q.Name)
 	}
-	s.gauge(metricHeld, float64(from.held.Load()))
+	s.gauge(metricHeld, float64(now.held))
 }
 
-func (s sending) clock(p *Processor) {
-	clock := p.service.clock.status()
+func (s sending) clock(clock schema.Clock) {
 	s.flag(metricSuspect, clock.Suspect)
 	s.gauge(metricOffset, float64(clock.OffByMs)/1000)
 	s.count(metricRefused, clock.Refused)
 }
 
-func (s sending) projection(p *Processor) {
-	h := p.store.Health()
+func (s sending) projection(h *projections.Health) {
 	s.gauge(metricDisk, float64(h.Bytes))
 	if h.Total > 0 {
 		s.gauge(metricAvailable, float64(h.Available))
@@ -248,12 +232,10 @@ func (s sending) projection(p *Processor) {
 	s.count(metricCompactions, uint64(h.Compactions))
 }
 
-// snapshots sends what retention did, which only the process knows that
-// keeps snapshots.
-func (s sending) snapshots(p *Processor) {
-	s.count(metricMade, uint64(p.keeper.made.Load()))
-	s.count(metricKept, uint64(p.keeper.failed.Load()))
-	newest := p.keeper.newest.Load()
+func (s sending) snapshots(now *snapshotSample) {
+	s.count(metricMade, uint64(now.made))
+	s.count(metricKept, uint64(now.failed))
+	newest := now.newest
 	if newest == nil {
 		s.gauge(metricSnapTime, 0)
 		return
@@ -275,12 +257,12 @@ type sampler struct {
 	targetSince time.Time
 }
 
-// tallies are the counts of all collections.
+// tallies are the counts of all collections at a moment.
 type tallies struct {
-	documents, bytes, pending, overdue int64
-	at                                 time.Time
-	took                               time.Duration
-	ok                                 bool
+	documentCounts
+	at   time.Time
+	took time.Duration
+	ok   bool
 }
 
 // countShare is what part of the time documents are counted at most.
@@ -288,38 +270,23 @@ const countShare = 50
 
 // collectDocuments sends the counts of documents, if need be those of a while
 // ago.
-func (m *Monitor) collectDocuments(s sending, p *Processor) {
+func (m *Monitor) collectDocuments(s sending, from source) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
-	collections := p.store.Collections()
 	if n := &m.counted; !n.ok || time.Since(n.at) >= countShare*n.took {
-		fresh := tallies{at: time.Now(), ok: true}
-		for _, c := range collections {
-			n, err := p.service.count(context.Background(), c)
-			if err != nil {
-				fresh.ok = false
-				break
-			}
-			fresh.documents += n.Documents
-			fresh.bytes += n.Bytes
-			fresh.pending += n.Pending
-			fresh.overdue += n.Overdue
-		}
-		fresh.took = time.Since(fresh.at)
-		*n = fresh
+		n.at = time.Now()
+		counts, err := from.countDocuments()
+		n.documentCounts, n.ok, n.took = counts, err == nil, time.Since(n.at)
 	}
 	if !m.counted.ok {
 		return
 	}
-	s.gauge(metricNumber, float64(len(collections)))
-	s.gauge(metricDocuments, float64(m.counted.documents))
-	s.gauge(metricBytes, float64(m.counted.bytes))
-	s.gauge(metricPending, float64(m.counted.pending))
-	s.gauge(metricOverdue, float64(m.counted.overdue))
+	s.gauge(metricNumber, float64(m.counted.collections))
+	s.gauge(metricDocuments, float64(m.counted.Documents))
+	s.gauge(metricBytes, float64(m.counted.Bytes))
+	s.gauge(metricPending, float64(m.counted.Pending))
+	s.gauge(metricOverdue, float64(m.counted.Overdue))
 }
-
-// streamEnds are where the log and the mutations end.
-type streamEnds struct{ first, last, behind uint64 }
 
 const (
 	// endsTimeout bounds what collecting waits for NATS.
@@ -329,18 +296,21 @@ const (
 )
 
 // collectLog sends how the projection stands to the log.
-func (m *Monitor) collectLog(s sending, p *Processor) {
+func (m *Monitor) collectLog(s sending, from source, now *sample) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
 	if time.Since(m.lookedAt) >= endsFor {
-		m.ends, m.known = streamEndsOf(p)
+		ctx, cancel := context.WithTimeout(context.Background(), endsTimeout)
+		ends, err := from.ends(ctx)
+		cancel()
+		m.ends, m.known = ends, err == nil
 		m.lookedAt = time.Now()
 	}
-	cursor := p.store.Cursor()
+	cursor := &now.cursor
 	s.gauge(metricFolded, float64(cursor.Seq))
 	s.gauge(metricTime, float64(cursor.Time)/1000)
 	s.count(metricForeign, cursor.Foreign)
-	s.count(metricAppended, p.log.written.Load())
+	s.count(metricAppended, now.appended)
 	if m.known {
 		s.gauge(metricEnd, float64(m.ends.last))
 		s.gauge(metricFirst, float64(m.ends.first))
@@ -362,20 +332,4 @@ func (m *Monitor) behind(folded uint64) time.Duration {
 		return 0
 	}
 	return time.Since(m.targetSince)
-}
-
-// streamEndsOf asks NATS, if it is there.
-func streamEndsOf(p *Processor) (ends streamEnds, ok bool) {
-	if !p.log.nc.IsConnected() {
-		return ends, false
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), endsTimeout)
-	defer cancel()
-	var mutationsErr error
-	var asking sync.WaitGroup
-	asking.Go(func() { ends.behind, mutationsErr = p.service.mutations.Behind(ctx, p.store.Cursor().Mutations) })
-	var err error
-	ends.first, ends.last, err = p.log.Bounds(ctx)
-	asking.Wait()
-	return ends, err == nil && mutationsErr == nil
 }

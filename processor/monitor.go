@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -22,7 +23,9 @@ import (
 // tells from then on how far it has come. Its methods may be called from any
 // goroutine, and Live and Ready ask nobody: they are quick whatever happens.
 type Monitor struct {
-	database schema.DatabaseName
+	database  schema.DatabaseName
+	version   string        // set when the processor starts
+	objective time.Duration // likewise
 	*meters
 
 	beaten   atomic.Int64 // when the writer's loop last went round, ns since 1970
@@ -33,7 +36,7 @@ type Monitor struct {
 	doing    atomic.Value // string
 
 	using   sync.RWMutex // held by those who ask the processor: it ends after them
-	running *Processor   // once it serves
+	running source       // once it serves
 
 	mu    sync.Mutex
 	state health
@@ -87,6 +90,49 @@ func (m *Monitor) Doing() string {
 
 // at takes note of what Doing says.
 func (m *Monitor) at(doing string) { m.doing.Store(doing) }
+// source is what a Monitor looks things up in while a processor serves. Its
+// methods may be called from any goroutine.
+type source interface {
+	// sample returns what the process knows by itself: it waits for nobody.
+	sample() sample
+	// health asks Pebble and the file system.
+	health() projections.Health
+	// ends asks NATS where the log and the mutations end.
+	ends(ctx context.Context) (streamEnds, error)
+	// countDocuments counts the documents of all collections. That may take
+	// seconds while many are overdue.
+	countDocuments() (documentCounts, error)
+	// Status says how the database is.
+	Status(ctx context.Context) (schema.Status, error)
+}
+
+// sample is what a process knows of itself at a moment.
+type sample struct {
+	cursor    projections.Cursor
+	appended  uint64 // bytes of the bodies that it appended
+	clock     schema.Clock
+	answered  []Answered
+	queues    []Queue
+	held      int64           // bytes of requests that have no reply yet
+	failure   error           // of the projection, nil while there is none
+	snapshots *snapshotSample // nil where none are made
+}
+
+// snapshotSample is what retention did.
+type snapshotSample struct {
+	made, failed int64
+	newest       *schema.Snapshot // nil if there is no sound one
+}
+
+// streamEnds are where the log begins and ends, and how many mutations are not
+// judged.
+type streamEnds struct{ first, last, behind uint64 }
+
+// documentCounts are the counts of all collections.
+type documentCounts struct {
+	collections int
+	projections.Counts
+}
 
 // say returns whom to tell.
 func (m *Monitor) say() *EventListener {
@@ -170,13 +216,13 @@ func (m *Monitor) listener() *EventListener {
 }
 
 // starting says that a processor is on its way that tells events, over these
-// connections.
-func (m *Monitor) starting(events *EventListener, c Connections) {
+// connections, by name; nil ones are left out.
+func (m *Monitor) starting(events *EventListener, over map[string]*nats.Conn) {
 	m.tell.Store(events)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.connections = make(map[string]*connection)
-	for name, nc := range map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service} {
+	for name, nc := range over {
 		if nc != nil {
 			m.state.connections[name] = &connection{nc: nc}
 		}
@@ -185,10 +231,10 @@ func (m *Monitor) starting(events *EventListener, c Connections) {
 }
 
 // serving says that the processor serves.
-func (m *Monitor) serving(p *Processor) {
+func (m *Monitor) serving(from source) {
 	m.using.Lock()
 	defer m.using.Unlock()
-	m.running = p
+	m.running = from
 }
 
 // stopping says that it will not much longer.
@@ -205,9 +251,9 @@ func (m *Monitor) stopped() {
 	m.running = nil
 }
 
-// use returns the processor, nil if none serves. It does not end until done is
+// use returns the source, nil if none serves. It does not end until done is
 // called.
-func (m *Monitor) use() (p *Processor, done func()) {
+func (m *Monitor) use() (from source, done func()) {
 	m.using.RLock()
 	return m.running, m.using.RUnlock
 }
@@ -291,7 +337,7 @@ func (m *Monitor) Live() error {
 	if p == nil {
 		return nil
 	}
-	if failure := p.store.Failure(); failure != nil {
+	if failure := p.sample().failure; failure != nil {
 		return failure
 	}
 	beaten := m.beaten.Load()
@@ -340,7 +386,7 @@ func (m *Monitor) Ready() (reasons []string) {
 	if m.refusing.Load() {
 		say("the log refuses what it is given")
 	}
-	if clock := p.service.clock.status(); clock.Suspect && state.role == Writer {
+	if clock := p.sample().clock; clock.Suspect && state.role == Writer {
 		say("the clock is not believed: %s", clock.Reason)
 	}
 	return reasons

@@ -2,47 +2,50 @@ package processor
 
 import (
 	"slices"
-	"strings"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
-// operationNames are what may follow lapse.<db>.api. in a subject.
-var operationNames = [...]string{
-	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
-	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete",
-	"batch", "query", "forecast", "history", "status",
-	"snapshot.create", "snapshot.list", "snapshot.verify",
-}
-
-// splitOperation takes the operation off the front of a subject's tail.
-func splitOperation(tail string) (op, rest string) {
-	op, rest, more := strings.Cut(tail, ".")
-	if more && (op == "collection" || op == "document" || op == "snapshot") {
-		second, after, _ := strings.Cut(rest, ".")
-		return tail[:len(op)+1+len(second)], after
-	}
-	return op, rest
-}
-
-// operations counts requests by operation and code, for $SRV.STATS and metrics.
+// operations counts replies by operation and code, for $SRV.STATS and metrics.
 type operations struct {
-	answers [len(operationNames) + 1]codes
+	answers [len(schema.Operations) + 1][len(replyCodes) + 1]atomic.Uint64
 }
 
-// operationIndex is where an operation is counted: an unknown one behind the
-// last.
-func operationIndex(op string) int {
-	i := slices.Index(operationNames[:], op)
+// replyCodes are what requests are answered with; any other one is counted
+// behind them.
+var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 424, 429, 503, 504}
+
+func (o *operations) count(operation, code int) {
+	i := slices.Index(replyCodes[:], code)
 	if i < 0 {
-		i = len(operationNames)
+		i = len(replyCodes)
 	}
-	return i
+	o.answers[operation][i].Add(1)
 }
 
-func operationName(i int) string {
-	if i < len(operationNames) {
-		return operationNames[i]
+// Answered is how many requests of an operation had a code, "other" for one that
+// lapse does not use.
+type Answered struct {
+	Operation, Code string
+	Requests        uint64
+}
+
+// all returns what was counted, by operation and code.
+func (o *operations) all() (all []Answered) {
+	for i := range o.answers {
+		for code := range o.answers[i] {
+			name := "other"
+			if code < len(replyCodes) {
+				name = strconv.Itoa(replyCodes[code])
+			}
+			if n := o.answers[i][code].Load(); n > 0 {
+				all = append(all, Answered{schema.OperationName(i), name, n})
+			}
+		}
 	}
-	return "unknown"
+	return all
 }
 
 type operationStats struct {
@@ -50,30 +53,17 @@ type operationStats struct {
 	Errors   uint64 `json:"errors"`
 }
 
-func (o *operations) snapshot() map[string]operationStats {
-	all := make(map[string]operationStats)
-	for i := range len(operationNames) + 1 {
-		var n operationStats
-		for code := range o.answers[i] {
-			count := o.answers[i][code].Load()
-			n.Requests += count
-			if code == len(replyCodes) || replyCodes[code] >= 400 {
-				n.Errors += count
-			}
-		}
-		if n.Requests > 0 {
-			all[operationName(i)] = n
-		}
-	}
-	return all
-}
-
 // stats is what $SRV.STATS says: the operations, and of the process what tells
 // several of them apart.
 func (s *service) stats() map[string]any {
 	all := map[string]any{"process": processStats{Seq: s.store.Cursor().Seq, Waiting: s.waits()}}
-	for operation, n := range s.operations.snapshot() {
-		all[operation] = n
+	for _, a := range s.operations.all() {
+		n, _ := all[a.Operation].(operationStats)
+		n.Requests += a.Requests
+		if a.Code == "other" || a.Code >= "400" {
+			n.Errors += a.Requests
+		}
+		all[a.Operation] = n
 	}
 	return all
 }
@@ -83,8 +73,32 @@ type processStats struct {
 	Waiting int    `json:"waiting"` // requests
 }
 
+// Queue is something that waits in a place with room for so much.
+type Queue struct {
+	Name           string
+	Length, Places int
+}
+
+// queues are where requests and mutations wait.
+func (s *service) queues() []Queue {
+	return []Queue{
+		{"changes", len(s.changes), cap(s.changes)},
+		{"gets", s.gets.len(), s.gets.jobs.places},
+		{"looks", s.looks.len(), s.looks.jobs.places},
+		{"bodies", s.bodies.len(), s.bodies.jobs.places},
+		{"queries", s.queries.len(), s.queries.jobs.places},
+		{"wishes", len(s.writer.proposals), cap(s.writer.proposals)},
+		{"mutations", len(s.writer.mutations), cap(s.writer.mutations)},
+		{"waiting", int(s.waiting.Load()), maxWaiting},
+	}
+}
+
 // waits is how many requests wait for a place to be judged or answered.
-func (s *service) waits() int {
-	return len(s.changes) + s.gets.len() + s.looks.len() + s.bodies.len() + s.queries.len() +
-		len(s.writer.wishes) + int(s.waiting.Load())
+func (s *service) waits() (n int) {
+	for _, q := range s.queues() {
+		if q.Name != "mutations" { // of the stream
+			n += q.Length
+		}
+	}
+	return n
 }

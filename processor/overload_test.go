@@ -113,7 +113,7 @@ func (w *wire) idle() {
 	w.t.Helper()
 	release := w.holdWriter()
 	defer release()
-	if held, untold := w.processor.service.held.Load(), w.processor.writer.untold; held != 0 || untold != 0 {
+	if held, untold := w.processor.service.held.Load(), w.processor.writer.term.Load().replyBytes; held != 0 || untold != 0 {
 		w.t.Errorf("%d bytes of requests and %d of outcomes are left", held, untold)
 	}
 }
@@ -360,12 +360,12 @@ func TestBatchOfLargeGets(t *testing.T) {
 // TestWriterWaitsWithOutcomes: what waits to be told is bounded, whether it
 // changed anything or not.
 func TestWriterWaitsWithOutcomes(t *testing.T) {
-	for _, w := range []*writer{
-		{machine: fresh(t), untold: maxUntoldBytes},
-		{machine: fresh(t), waiting: make([]decided, maxUntold)},
+	for _, term := range []*Term{
+		{machine: fresh(t), replyBytes: maxReplyBytes},
+		{machine: fresh(t), pendingReplies: make([]decided, maxReplies)},
 	} {
-		if !w.full() {
-			t.Errorf("%d outcomes of %d bytes wait, and there may be more", len(w.waiting), w.untold)
+		if !term.full() {
+			t.Errorf("%d outcomes of %d bytes wait, and there may be more", len(term.pendingReplies), term.replyBytes)
 		}
 	}
 }

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/schema"
 )
 
-// What the writer decided goes from unsent, by way of groups that are on their
-// way to the log, into the projection; outcomes wait until then.
+// What the writer decided goes from unsent, by way of groups in flight to the
+// log, into the projection; replies wait until then.
 
-// stretch is a stretch of the log to be.
-type stretch struct {
+// segment is a part of the log to be.
+type segment struct {
 	facts  []projections.Fact
 	atomic bool // all of it or none
 }
@@ -28,34 +27,34 @@ type group struct {
 
 // appendAtomic appends the events from sequence first on as one, those before
 // it for themselves.
-func (w *writer) appendAtomic(first uint64) {
-	facts := w.machine.Take()
+func (t *Term) appendAtomic(first uint64) {
+	facts := t.machine.Take()
 	n := 0
 	for n < len(facts) && facts[n].Seq < first {
 		n++
 	}
-	w.queue(facts[:n], false)
-	w.queue(facts[n:], true)
-	w.send()
+	t.queue(facts[:n], false)
+	t.queue(facts[n:], true)
+	t.send()
 }
 
 // append sends what was decided to the log.
-func (w *writer) append() {
-	w.queue(w.machine.Take(), false)
-	w.send()
+func (t *Term) append() {
+	t.queue(t.machine.Take(), false)
+	t.send()
 }
 
-func (w *writer) queue(facts []projections.Fact, atomic bool) {
+func (t *Term) queue(facts []projections.Fact, atomic bool) {
 	if len(facts) == 0 {
 		return
 	}
-	if n := len(w.unsent); n > 0 && !atomic && !w.unsent[n-1].atomic {
-		last := &w.unsent[n-1]
+	if n := len(t.unsent); n > 0 && !atomic && !t.unsent[n-1].atomic {
+		last := &t.unsent[n-1]
 		last.facts = append(last.facts, facts...)
 		return
 	}
 	// Clipped, since what is behind it is the machine's.
-	w.unsent = append(w.unsent, stretch{slices.Clip(facts), atomic})
+	t.unsent = append(t.unsent, segment{slices.Clip(facts), atomic})
 }
 
 // send appends what is queued, as far as that may be on its way at a time: an
@@ -64,138 +63,123 @@ func (w *writer) queue(facts []projections.Fact, atomic bool) {
 // but a few do not follow until there are more of them or nothing is on its way:
 // each group costs an acknowledgement and a fold, and where it is synced, a sync.
 // Where the log is alone, nothing follows until all before it is there.
-func (w *writer) send() {
-	for len(w.unsent) > 0 {
-		next := &w.unsent[0]
-		n, under := len(next.facts), len(w.groups)
-		sync := w.options.Durability == Fsync
-		batch := n > 1 && (next.atomic || w.log.alone || sync && n >= atomicFrom)
+func (t *Term) send() {
+	for len(t.unsent) > 0 {
+		next := &t.unsent[0]
+		n, under := len(next.facts), len(t.groups)
+		sync := t.config.Synced
+		batch := n > 1 && (next.atomic || t.log.alone || sync && n >= atomicFrom)
 		switch {
-		case (batch || w.log.alone) && under > 0,
-			sync && under > 0 && (under >= fewGroups || w.groups[under-1].batch),
+		case (batch || t.log.alone) && under > 0,
+			sync && under > 0 && (under >= fewGroups || t.groups[under-1].batch),
 			!sync && under >= fewGroups && n < fullGroup:
 			return
 		case batch:
-			n = min(n, w.options.AtomicBatch)
+			n = min(n, t.config.AtomicBatch)
 		}
 		last := next.facts[n-1].Seq
-		w.groups = append(w.groups, group{last: last, sent: time.Now(), batch: batch, events: n})
+		t.groups = append(t.groups, group{last: last, sent: time.Now(), batch: batch, events: n})
 		// A failure shows as a missing acknowledgement, too, and is mended there.
-		if err := w.log.Append(next.facts[:n], batch); err != nil {
-			w.options.Events.AppendFailed(AppendFailure{Seq: last, Err: err})
+		if err := t.log.Append(next.facts[:n], batch); err != nil {
+			t.config.Events.AppendFailed(AppendFailure{Seq: last, Err: err})
 		}
 		if next.facts = next.facts[n:]; len(next.facts) == 0 {
-			*next = stretch{}
-			w.unsent = w.unsent[1:]
+			*next = segment{}
+			t.unsent = t.unsent[1:]
 		}
 	}
 }
 
 // acknowledged notes what the log has now. It is folded when there is more on
 // its way: the log need not wait for that.
-func (w *writer) acknowledged(ctx context.Context, a ack) error {
-	if a.epoch != w.log.epoch {
+func (t *Term) acknowledged(ctx context.Context, a ack) error {
+	if a.epoch != t.log.epoch {
 		return nil
 	}
 	for more := true; more && a.err == nil; {
 		select {
-		case next := <-w.log.acks: // of the same epoch, and later
+		case next := <-t.log.acks: // of the same epoch, and later
 			a = next
 		default:
 			more = false
 		}
 	}
 	if a.err != nil {
-		return w.recover(ctx, a.err)
+		return t.recover(ctx, a.err)
 	}
-	w.landed(a.seq)
+	t.ack(a.seq)
 	return nil
 }
 
-func (w *writer) landed(seq uint64) {
-	for len(w.groups) > 0 && w.groups[0].last <= seq {
-		w.options.Monitor.acknowledged(w.groups[0], w.options.Durability == Fsync)
-		w.groups = w.groups[1:]
+func (t *Term) ack(seq uint64) {
+	for len(t.groups) > 0 && t.groups[0].last <= seq {
+		done := &t.groups[0]
+		t.config.Meter.acknowledged(done.events, done.batch, t.config.Synced, time.Since(done.sent))
+		t.groups = t.groups[1:]
 	}
-	w.inLog, w.recoveries = seq, 0
-	w.send()
+	t.acked, t.recoveries = seq, 0
+	t.send()
 }
 
 // commit folds what the log has, and tells.
-func (w *writer) commit() error {
-	seq := w.inLog
-	if seq <= w.machine.Folded() {
+func (t *Term) commit() error {
+	seq := t.acked
+	if seq <= t.machine.Folded() {
 		return nil
 	}
-	w.observe(seq)
+	for _, fact := range t.machine.PendingFacts() {
+		if fact.Seq > seq {
+			break
+		}
+		t.config.Meter.stored(&fact)
+		t.observe(&fact, true)
+	}
 	began := time.Now()
-	if err := w.machine.Commit(seq); err != nil {
+	if err := t.machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)
 	}
-	w.options.Monitor.folded(time.Since(began))
-	w.log.note(w.store.Cursor())
-	w.renewals.folded(seq, w.clock.second(0), int64(w.options.Query.Time/time.Second)+1)
-	w.tell()
+	t.config.Meter.folded(time.Since(began))
+	t.log.note(t.store.Cursor())
+	t.renewals.folded(seq, t.clock.second(0), int64(t.config.QueryTime/time.Second)+1)
+	t.replyFolded()
 	return nil
 }
 
-// observe notes what the log has now, and how late expiries were.
-func (w *writer) observe(seq uint64) {
-	for i := range w.machine.pending {
-		fact := &w.machine.pending[i]
-		if fact.Seq > seq {
-			return
-		}
-		w.options.Monitor.stored(fact)
-		w.late(fact)
-	}
-}
-
-// late notes how late an expiry was.
-func (w *writer) late(fact *projections.Fact) {
-	if fact.Type != schema.DocumentExpired {
-		return
-	}
-	due := fact.Deadline.At * 1000
-	if c, ok := w.store.Collection(fact.Collection); ok {
-		due = max(due, c.Time) // a change of policy made it due
-	}
-	w.lateness.record(fact.Time, fact.Time-due)
-	if !w.gone.Load() { // others count what they append
-		w.options.Monitor.late(fact.Time - due)
-	}
-}
-
-// tell answers everything whose outcome is folded.
-func (w *writer) tell() {
-	folded := w.machine.Folded()
+// replyFolded replies to everything whose outcome is folded.
+func (t *Term) replyFolded() {
+	folded := t.machine.Folded()
 	n := 0
-	for n < len(w.waiting) && w.waiting[n].outcome.Seq <= folded {
-		w.options.Monitor.told(&w.waiting[n])
-		w.waiting[n].answer(w.waiting[n].outcome)
-		w.untold -= len(w.waiting[n].outcome.Body)
+	for n < len(t.pendingReplies) && t.pendingReplies[n].outcome.Seq <= folded {
+		t.replyDurable(&t.pendingReplies[n])
+		t.replyBytes -= len(t.pendingReplies[n].outcome.Body)
 		n++
 	}
-	clear(w.waiting[:n])
-	if n == len(w.waiting) {
-		w.waiting = w.waiting[:0]
+	clear(t.pendingReplies[:n])
+	if n == len(t.pendingReplies) {
+		t.pendingReplies = t.pendingReplies[:0]
 	} else {
-		w.waiting = w.waiting[n:]
+		t.pendingReplies = t.pendingReplies[n:]
 	}
+}
+
+// replyDurable replies with an outcome that is in the log, and counts it.
+func (t *Term) replyDurable(d *decided) {
+	t.config.Meter.replied(d.Mutation, d.Batch, d.outcome.Fault)
+	d.reply(d.outcome)
 }
 
 // lost looks at once for what may have been lost, rather than wait for its
 // acknowledgement.
-func (w *writer) lost(ctx context.Context, why error) error {
-	if len(w.groups) == 0 {
+func (t *Term) lost(ctx context.Context, why error) error {
+	if len(t.groups) == 0 {
 		return nil
 	}
-	return w.recover(ctx, why)
+	return t.recover(ctx, why)
 }
 
-func (w *writer) checkTimeout(ctx context.Context) error {
-	if len(w.groups) > 0 && time.Since(w.groups[0].sent) >= w.ackTimeout() {
-		return w.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", w.groups[0].last, w.ackTimeout()))
+func (t *Term) checkTimeout(ctx context.Context) error {
+	if len(t.groups) > 0 && time.Since(t.groups[0].sent) >= t.ackTimeout() {
+		return t.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", t.groups[0].last, t.ackTimeout()))
 	}
 	return nil
 }

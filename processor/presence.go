@@ -20,20 +20,20 @@ const (
 // tells whether it did. Without that, a database in which nothing happens would
 // look at its next start as if it had been down all the time, and its clock as
 // if it were ahead. Where nothing could expire no clock is doubted for that.
-func (w *writer) present(now int64, age time.Duration) bool {
-	if now-w.machine.EndTime() < age.Milliseconds() || len(w.store.Collections()) == 0 {
+func (t *Term) present(now int64, age time.Duration) bool {
+	if now-t.machine.EndTime() < age.Milliseconds() || len(t.store.Collections()) == 0 {
 		return false
 	}
-	w.machine.Note(now, schema.WriterPresent, nil)
+	t.machine.Note(now, schema.WriterPresent, nil)
 	return true
 }
 
 // resume notes that the writer goes on, if it could not look for what is due for
 // a while: its clock was not believed, or the machine slept. Who reads the log
 // sees then why some expires late.
-func (w *writer) resume(now int64) {
-	if now-w.looked >= resumedAfter.Milliseconds() {
-		w.machine.Note(now, schema.WriterResumed, nil)
+func (t *Term) resume(now int64) {
+	if now-t.looked >= resumedAfter.Milliseconds() {
+		t.machine.Note(now, schema.WriterResumed, nil)
 	}
-	w.looked = now
+	t.looked = now
 }

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
@@ -45,7 +48,8 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	for _, nc := range c.others() {
 		bringTo(ctx, c.Log, nc)
 	}
-	o.Monitor.starting(o.Events, c)
+	o.Monitor.version, o.Monitor.objective = o.Version, o.LatenessObjective
+	o.Monitor.starting(o.Events, map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service})
 	payload := min(c.Log.MaxPayload(), c.Service.MaxPayload())
 	if payload < minPayload {
 		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
@@ -111,18 +115,17 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if foreign := store.Cursor().Foreign; foreign > 0 {
 		o.Events.ForeignMessages(ForeignCount{Messages: foreign})
 	}
-	w := &writer{
-		options: o, log: log, store: store,
-		wishes: make(chan *wish, o.Queue), mutations: make(chan *schema.Mutation, mutationsQueued),
-		clock: clock, lateness: newLateness(o.LatenessObjective), largest: int(payload) - headerRoom - systemRoom,
-	}
-	w.gone.Store(true)
+	w := newWriter(writerConfig{
+		Events: o.Events, Meter: o.Monitor,
+		Synced: o.Durability == Fsync, AtomicBatch: o.AtomicBatch, Lease: o.Lease, MaxDowntime: o.MaxDowntime,
+		QueryTime: o.Query.Time, Largest: int(payload) - headerRoom - systemRoom, Queue: o.Queue, Objective: o.LatenessObjective,
+	}, log, store, clock)
 	p.writer = w
-	p.keeper = &keeper{options: o, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, writer: w,
+	p.keeper = &keeper{options: o, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, noter: w,
 		stale: o.Retain > 0}
 	if o.Lease > 0 {
-		p.lease = newLease(log.js, o)
-		p.lease.leave = c.leave
+		p.lease = newLease(log.js, leaseConfig{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node,
+			Elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }, Leave: c.leave})
 	}
 	p.service = &service{options: o, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
 	p.service.engine, err = query.New(query.Options{
@@ -335,9 +338,13 @@ func (p *Processor) Requests() uint64 { return p.service.others.Load() }
 // Status says how the database is.
 func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }
 
-// waitUntil polls, since NATS tells nobody when a subscription has drained.
-func waitUntil(timeout time.Duration, done func() bool) {
-	for deadline := time.Now().Add(timeout); !done() && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
+// scrubRest reports damage that does not keep lapse from serving: what it holds
+// is right, but nobody can read the whole log any more.
+func (p *Processor) scrubRest(ctx context.Context, s *scrub) {
+	began := time.Now()
+	err := s.rest(ctx, p.service.pacer(indexPause))
+	if ctx.Err() == nil {
+		p.options.Events.LogScrubbed(Scrubbing{Events: s.from - s.first, Took: time.Since(began), Err: err,
+			Lost: errors.Is(err, errHole) || errors.Is(err, jetstream.ErrMsgNotFound)})
 	}
 }

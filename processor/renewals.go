@@ -44,8 +44,9 @@ func ofCollection(incarnation uint64) documentKey { return documentKey{incarnati
 // note keeps the renewals among what m has pending from index first on; mu is
 // held.
 func (r *renewals) note(m *Machine, first int) {
-	for i := first; i < len(m.pending); i++ {
-		fact := &m.pending[i]
+	pending := m.PendingFacts()
+	for i := first; i < len(pending); i++ {
+		fact := &pending[i]
 		c := m.collection(fact.Collection)
 		if c == nil {
 			continue

@@ -100,7 +100,7 @@ func TestRepeatAtOnce(t *testing.T) {
 			for round := range stress.Pick(20, 2000) {
 				w.repeatAtOnce(random, conns, round)
 			}
-			machine := w.processor.writer.machine
+			machine := w.processor.writer.term.Load().machine
 			w.stop()
 			if n := len(machine.overlay.messages); n != 0 {
 				t.Errorf("%d ids are still held in memory", n)

@@ -28,8 +28,11 @@ var replayLimits = query.Limits{
 }
 
 // replayFold is how many events are folded at a time, if their bodies are no
-// more than maxFlightBytes.
-const replayFold = 4096
+// more than replayBytes.
+const (
+	replayFold  = 4096
+	replayBytes = 16 << 20
+)
 
 // NewReplay returns an empty database with its files in dir, which is the
 // caller's to remove. It takes as much memory for a long log as for a short one.
@@ -51,7 +54,7 @@ func NewReplay(dir string) (*Replay, error) {
 func (r *Replay) Add(e *schema.Event) error {
 	r.facts = append(r.facts, projections.Fact{Event: e})
 	r.bytes += len(e.Body)
-	if len(r.facts) < replayFold && r.bytes < maxFlightBytes {
+	if len(r.facts) < replayFold && r.bytes < replayBytes {
 		return nil
 	}
 	return r.Fold()

@@ -39,7 +39,7 @@ func (r *request) read() (answer func(), ok bool) {
 }
 
 func unknownOperation(op string) *schema.Error {
-	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, operationNames)
+	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, schema.Operations)
 }
 
 // now returns the second by which reads judge deadlines: log time, which does
@@ -317,7 +317,7 @@ func (r *request) batch() {
 	}
 	if b.Mutates() {
 		r.seq = 0 // it will be answered by a later state
-		r.submit(&wish{batch: b, room: r.room})
+		r.submit(&Proposal{Batch: b, Room: r.room})
 		return
 	}
 	ctx, cancel := r.context(requestTimeout)
@@ -414,14 +414,13 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	s.settle(ctx)
 	cursor, now := s.store.Cursor(), s.now()
 	status := schema.Status{
-		Version:    s.options.Version,
-		Database:   string(s.options.Database),
-		Role:       string(s.role()),
-		Seq:        cursor.Seq,
-		LogTime:    cursor.Time,
-		LatenessMs: s.writer.lateness.at(now * 1000),
-		Digest:     s.store.Digest().String(),
-		Clock:      s.clock.status(),
+		Version:  s.options.Version,
+		Database: string(s.options.Database),
+		Role:     string(s.role()),
+		Seq:      cursor.Seq,
+		LogTime:  cursor.Time,
+		Digest:   s.store.Digest().String(),
+		Clock:    s.clock.status(),
 	}
 	oldest := int64(0)
 	err := addCounts(&status, s.store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
@@ -437,7 +436,7 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	if err != nil {
 		return status, err
 	}
-	status.LatenessObjective = s.writer.lateness.kept(now*1000, oldest)
+	status.LatenessMs, status.LatenessObjective = s.writer.Lateness(now*1000, oldest)
 	status.Waiting = s.waits()
 	if _, status.LogEnd, err = s.log.Bounds(ctx); err != nil {
 		status.LogEnd = 0

@@ -26,7 +26,7 @@ type keeper struct {
 	mutations *mutationStream
 	snapshots *snapshots
 	clock     *timekeeper
-	writer    *writer
+	noter     noter
 
 	compacted   uint64                          // the last fact when the projection was compacted
 	compactedAt int64                           // when that was, ms since 1970
@@ -38,6 +38,14 @@ type keeper struct {
 	made        atomic.Int64                    // snapshots made
 	failed      atomic.Int64                    // rounds that failed
 	newest      atomic.Pointer[schema.Snapshot] // the newest sound one, as of the last look; nil if there is none
+}
+
+// noter is what appends the internal events that retention leaves in the log.
+type noter interface {
+	// Note appends an internal event and returns when it is durable.
+	Note(ctx context.Context, t schema.EventType, body []byte) error
+	// Writing reports whether this process writes the log: others trim nothing.
+	Writing() bool
 }
 
 // keepSnapshots is how many there are at most: one to start from, and one more
@@ -95,7 +103,7 @@ func (k *keeper) round(ctx context.Context) error {
 	if _, fault := k.clock.check(); fault != nil {
 		return nil
 	}
-	if k.writer.gone.Load() {
+	if !k.noter.Writing() {
 		if k.options.Retain == 0 {
 			return nil
 		}
@@ -226,7 +234,7 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 		return nil
 	}
 	// First, so that no cut goes unsaid.
-	if err := k.note(ctx, schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, from)); err != nil {
+	if err := k.noter.Note(ctx, schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, from)); err != nil {
 		return fmt.Errorf("note that the log is trimmed: %w", err)
 	}
 	if err := k.log.stream.Purge(ctx, jetstream.WithPurgeSequence(from)); err != nil {
@@ -305,33 +313,11 @@ func (k *keeper) pad(ctx context.Context) error {
 	size := padSize(k.log.nc.MaxPayload())
 	padding := strings.Repeat(".", size)
 	for left := padBytes / size; left >= 0; left-- {
-		if err := k.note(ctx, schema.LogPadded, fmt.Appendf(nil, `{"left":%d,"padding":"%s"}`, left, padding)); err != nil {
+		if err := k.noter.Note(ctx, schema.LogPadded, fmt.Appendf(nil, `{"left":%d,"padding":"%s"}`, left, padding)); err != nil {
 			return fmt.Errorf("pad the log: %w", err)
 		}
 	}
 	k.padded, k.filled = now, k.log.written.Load()
 	k.options.Events.LogPadded(LogPad{Bytes: size * (padBytes/size + 1)})
 	return nil
-}
-
-// note has the writer append an internal event, and waits for it.
-func (k *keeper) note(ctx context.Context, t schema.EventType, body []byte) error {
-	done := make(chan Outcome, 1)
-	select {
-	case k.writer.wishes <- &wish{internal: &schema.Event{Type: t, Body: body}, done: func(o Outcome) { done <- o }}:
-		if k.writer.gone.Load() {
-			k.writer.refuse(notWriter)
-		}
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case o := <-done:
-		if o.Fault != nil {
-			return o.Fault
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -273,7 +273,7 @@ func (w *wire) putObject(seq uint64, content []byte) {
 // trim has the log begin at first, as retention does.
 func (w *wire) trim(first uint64) {
 	w.t.Helper()
-	w.check(w.processor.keeper.note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, first)))
+	w.check(w.processor.keeper.noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, first)))
 	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(first)))
 }
 

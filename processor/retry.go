@@ -7,6 +7,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
+// resumeInterval is how soon what NATS did not do is tried again, at first.
+const resumeInterval = 100 * time.Millisecond
+
 // tryForever is how what NATS must do is tried until ctx ends: soon at first,
 // and then every two seconds or so.
 func tryForever(ctx context.Context) backoff.BackOffContext {

@@ -10,17 +10,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// Role is what a processor does for its database.
-type Role string
-
-const (
-	// Writer decides mutations, appends to the log, and answers all requests.
-	Writer Role = "writer"
-	// Standby folds the log along, answers those who read, and becomes the
-	// writer when nobody else is.
-	Standby Role = "standby"
-)
-
 // term is one time as the writer, from when the lease was taken.
 type term struct {
 	ctx     context.Context // ends with the term; its cause says why
@@ -76,7 +65,6 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 		if err != nil {
 			t.end(err)
 			err = context.Cause(t.ctx) // that the lease was lost, if that came first
-			p.writer.leave()
 			_ = p.finish(t)
 		}
 	}()
@@ -90,15 +78,15 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	starting, started := context.WithCancel(t.ctx)
 	defer started()
 	defer context.AfterFunc(ctx, started)()
-	w := p.writer
-	w.begin()
-	if _, err := w.start(starting, nil); err != nil {
+	deciding, err := p.writer.begin(starting)
+	if err != nil {
 		return nil, err
 	}
-	if w.machine, err = NewMachine(p.store); err != nil {
-		return nil, err
-	}
-	w.machine.largest = w.largest
+	defer func() {
+		if err != nil {
+			deciding.leave()
+		}
+	}()
 	judged := p.store.Cursor().Mutations
 	mutations, err := openMutations(starting, p.log, judged, 0)
 	if err == nil {
@@ -109,11 +97,11 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	}
 	reading, stopReading := context.WithCancel(t.ctx)
 	release := context.AfterFunc(p.reading, stopReading)
-	t.running.Go(func() { mutations.run(reading, judged, w.mutations) })
+	t.running.Go(func() { mutations.run(reading, judged, p.writer.mutations) })
 	t.running.Go(func() {
 		defer release()
 		defer stopReading()
-		if t.left = w.run(t.ctx); t.left != nil {
+		if t.left = deciding.run(t.ctx); t.left != nil {
 			t.end(t.left)
 		}
 	})

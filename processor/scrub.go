@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -91,15 +90,4 @@ func (s *scrub) rest(ctx context.Context, pace func(context.Context, time.Durati
 		pace(ctx, time.Since(began))
 	}
 	return nil
-}
-
-// scrubRest reports damage that does not keep lapse from serving: what it holds
-// is right, but nobody can read the whole log any more.
-func (p *Processor) scrubRest(ctx context.Context, s *scrub) {
-	began := time.Now()
-	err := s.rest(ctx, p.service.pacer(indexPause))
-	if ctx.Err() == nil {
-		p.options.Events.LogScrubbed(Scrubbing{Events: s.from - s.first, Took: time.Since(began), Err: err,
-			Lost: errors.Is(err, errHole) || errors.Is(err, jetstream.ErrMsgNotFound)})
-	}
 }

@@ -192,7 +192,7 @@ func TestBatchWaits(t *testing.T) {
 	wire := newWire(t)
 	wire.stop()
 	log := wire.listening()
-	w := &writer{log: log, options: wire.options.EnsureDefaults()}
+	w := &Term{writer: newWriter(writerConfig{Synced: true, AtomicBatch: maxAtomic, Events: (*EventListener)(nil).EnsureDefaults()}, log, nil, nil)}
 	w.queue([]projections.Fact{event(2)}, false)
 	w.queue([]projections.Fact{event(3), event(4)}, true)
 	w.send()
@@ -212,7 +212,7 @@ func TestBatchWaits(t *testing.T) {
 // TestPanicOnArrival: a request that panics where all come in is answered, too.
 func TestPanicOnArrival(t *testing.T) {
 	w := newWire(t)
-	broken := &service{options: w.options.EnsureDefaults(), nc: w.service, room: 1000} // it has no projection
+	broken := &service{options: w.options.EnsureDefaults().watched(), nc: w.service, room: 1000} // it has no projection
 	broken.replies.New = func() any { return newReusedMessage() }
 	inbox := w.client.NewInbox()
 	sub, err := w.client.SubscribeSync(inbox)

@@ -22,8 +22,6 @@ const (
 	minSeqTimeout = 2 * time.Second
 	serveTimeout  = 10 * time.Second // until NATS knows what is served
 	becomeTimeout = time.Second      // until it knows that after a change of role
-	headerRoom    = 4096             // of a message, for the headers of a reply or an event
-	systemRoom    = 1024             // of a reply's body, for what it says around that of an event
 )
 
 // service answers requests: reads from the projection on bounded workers,
@@ -246,7 +244,7 @@ func (r *request) dispatch() {
 func (r *request) mutate() {
 	mutation := schema.NewMutation(r.name, r.data)
 	setHeaders(mutation, r.header)
-	r.submit(&wish{mutation: mutation})
+	r.submit(&Proposal{Mutation: mutation})
 }
 
 // later has a worker answer the request.
@@ -264,21 +262,16 @@ func (r *request) later(answer func()) {
 	})
 }
 
-// submit queues a wish for the writer and replies when it is decided.
-func (r *request) submit(one *wish) {
-	one.done = func(o Outcome) {
+// submit queues a proposal for the writer and replies when it is decided.
+func (r *request) submit(p *Proposal) {
+	p.Done = func(o Outcome) {
 		if o.Repeat != 0 {
-			r.later(func() { r.repeat(one.mutation, o.Repeat) })
+			r.later(func() { r.repeat(p.Mutation, o.Repeat) })
 			return
 		}
 		r.reply(o.Code, o.Fault, o.Body)
 	}
-	select {
-	case r.writer.wishes <- one:
-		if r.writer.gone.Load() {
-			r.writer.refuse(notWriter)
-		}
-	default:
+	if !r.writer.Submit(p) {
 		r.refuse(tooManyMutations)
 	}
 }
@@ -296,8 +289,8 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		fault = tooLargeBody(len(body), r.room)
 		code = fault.Code
 	}
-	operation := operationIndex(r.op)
-	r.answers[operation][codeIndex(code)].Add(1)
+	operation := schema.OperationIndex(r.op)
+	r.operations.count(operation, code)
 	r.options.Monitor.answered(operation, time.Since(r.came))
 	if code == schema.ErrOverloaded.Code {
 		r.options.Events.RequestsRefused(Refusals{Operation: r.op, Code: code, Why: fault.Message})
@@ -322,4 +315,11 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		r.options.Events.ReplyFailed(ReplyFailure{Operation: r.op, Err: err})
 	}
 	m.Data = nil
+}
+
+// waitUntil polls, since NATS tells nobody when a subscription has drained.
+func waitUntil(timeout time.Duration, done func() bool) {
+	for deadline := time.Now().Add(timeout); !done() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 }

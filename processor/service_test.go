@@ -43,7 +43,7 @@ func TestOverloaded(t *testing.T) {
 
 	answered := make(chan Outcome, 1)
 	release := w.holdWriter()
-	w.processor.writer.wishes <- &wish{mutation: schema.NewMutation("document.delete.c.a", nil), done: func(o Outcome) { answered <- o }}
+	w.processor.writer.proposals <- &Proposal{Mutation: schema.NewMutation("document.delete.c.a", nil), Done: func(o Outcome) { answered <- o }}
 	overloaded("the writer's queue is full", "document.upsert.c.a", "document.delete.c.a", "collection.delete.c", "collection.create.d", "batch.c")
 	w.want(200, "document.get.c.a", "")
 	release()
@@ -84,7 +84,7 @@ func TestPanic(t *testing.T) {
 	w.want(201, "document.create.c.a", "{}")
 
 	// What panics is brought about on the goroutine that is going to.
-	service, machine := w.processor.service, w.processor.writer.machine
+	service, machine := w.processor.service, w.processor.writer.term.Load().machine
 	reader := func(do func()) {
 		done := make(chan struct{})
 		service.looks.put(&request{service: service}, func() { do(); close(done) })
@@ -101,7 +101,7 @@ func TestPanic(t *testing.T) {
 
 	writer := func(do func()) {
 		done := make(chan struct{})
-		w.processor.writer.wishes <- &wish{mutation: schema.NewMutation("", nil), done: func(Outcome) { do(); close(done) }}
+		w.processor.writer.proposals <- &Proposal{Mutation: schema.NewMutation("", nil), Done: func(Outcome) { do(); close(done) }}
 		<-done
 	}
 	messages := machine.overlay.messages
@@ -286,7 +286,7 @@ func TestSteeredAcknowledgements(t *testing.T) {
 	w.check(err)
 
 	var targets []string
-	for _, op := range operationNames {
+	for _, op := range schema.Operations {
 		for _, tail := range []string{"", ".c", ".c.a", ".c.x"} {
 			targets = append(targets, "lapse.main.api."+op+tail)
 		}
@@ -318,13 +318,13 @@ func TestSteeredAcknowledgements(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	was, had, before, answered := consumers(), streams(), len(w.events()), w.processor.service.snapshot()
+	was, had, before, answered := consumers(), streams(), len(w.events()), w.processor.service.operations.all()
 	for i, target := range targets {
 		w.check(w.client.PublishMsg(&nats.Msg{Subject: fmt.Sprint("lapse.main.mutations.document.upsert.c.m", i), Reply: target, Data: []byte("{}")}))
 	}
 	w.judged(uint64(len(targets)))
 	w.eventually("the acknowledgements have come", func() bool { return ignored.Load() >= requests })
-	if now := w.processor.service.snapshot(); !reflect.DeepEqual(now, answered) {
+	if now := w.processor.service.operations.all(); !reflect.DeepEqual(now, answered) {
 		t.Errorf("requests were served: %v, before %v", now, answered)
 	}
 	events := w.events()[before:]

@@ -22,8 +22,11 @@ type Simulation struct {
 }
 
 // simulationPending is how many events are decided between two folds when
-// nothing is due, and their bodies are no more than maxFlightBytes.
-const simulationPending = 1024
+// nothing is due, and their bodies are no more than simulationBytes.
+const (
+	simulationPending = 1024
+	simulationBytes   = 16 << 20
+)
 
 // NewSimulation returns an empty database in memory at the beginning of time.
 // emit is called with every event in log order, some time after it happened
@@ -71,7 +74,7 @@ func (s *Simulation) judge(at int64, decide func() (Outcome, error)) (Outcome, e
 			return Outcome{}, err
 		}
 		s.look()
-		if o.Again || s.machine.Pending() >= simulationPending || s.machine.PendingBytes() >= maxFlightBytes {
+		if o.Again || s.machine.Pending() >= simulationPending || s.machine.PendingBytes() >= simulationBytes {
 			if err := s.Flush(); err != nil {
 				return Outcome{}, err
 			}

@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +11,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nats.go/micro"
-	"github.com/nats-io/nuid"
 	"golang.org/x/mod/semver"
 
 	"github.com/lapsedb/lapse/schema"
@@ -96,22 +93,6 @@ const (
 // openTimeout is how long streams may be out of reach at the start, as they are
 // in a cluster that has just been started and has no leader yet.
 const openTimeout = 30 * time.Second
-
-// openStreams checks what there is of the database's in JetStream, before it
-// changes anything, and opens the log, or makes it.
-func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, err error) {
-	if err := checkVersion(c.Log); err != nil {
-		return nil, err
-	}
-	err = untilOpen(ctx, c, func(try context.Context) error {
-		if err := checkStreams(try, c, o); err != nil {
-			return err
-		}
-		log, err = openLog(try, c, o)
-		return err
-	})
-	return log, err
-}
 
 // untilOpen tries to open what may have no leader yet, or is just being made by
 // another process.
@@ -207,10 +188,7 @@ func checkStreams(ctx context.Context, c Connections, o Options) error {
 			return err
 		}
 	}
-	if o.Lease == 0 {
-		return nil
-	}
-	return checkLease(ctx, js, db, o.Replicas)
+	return nil
 }
 
 // checkFree tells whether no stream takes the subjects that a stream of ours is
@@ -223,63 +201,4 @@ func checkFree(ctx context.Context, js jetstream.JetStream, name, subjects strin
 		return err
 	}
 	return fmt.Errorf("stream %s takes %s, which is for %s: change its subjects or remove it, or serve another --database", other, subjects, name)
-}
-
-// othersTimeout is how long others are waited for that serve the database. They
-// answer in milliseconds.
-const othersTimeout = 300 * time.Millisecond
-
-// checkOthers refuses to answer requests beside a lapse that answers them for
-// another log: clients would get the one or the other, by chance.
-func checkOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, log string) error {
-	return askOthers(ctx, nc, db, func(info micro.Info) error {
-		if theirs, ok := info.Metadata[metaLog]; !ok || theirs == log {
-			return nil
-		}
-		return fmt.Errorf("another lapse serves a database %s that is not this one, with a log of its own: serve another --database, or stop that one", db)
-	})
-}
-
-// checkNobody refuses to take the log away from a lapse that serves it.
-func checkNobody(ctx context.Context, nc *nats.Conn, db schema.DatabaseName) error {
-	return askOthers(ctx, nc, db, func(info micro.Info) error {
-		return fmt.Errorf("a lapse serves database %s, as the %s: stop all that do before its log is begun anew", db, info.Metadata[metaRole])
-	})
-}
-
-// askOthers asks all who serve a database what they are, until the first error.
-func askOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, check func(micro.Info) error) error {
-	// Those who answer may publish to inboxes and below $SRV., and this
-	// connection may listen only there.
-	inbox := micro.APIPrefix + ".REPLY." + nuid.Next()
-	replies := make(chan *nats.Msg, 64)
-	sub, err := nc.ChanSubscribe(inbox, replies)
-	if err != nil {
-		return fmt.Errorf("ask for others: %w", err)
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := nc.PublishRequest(micro.APIPrefix+".INFO.lapse", inbox, nil); err != nil {
-		return fmt.Errorf("ask for others: %w", err)
-	}
-	timeout := time.NewTimer(othersTimeout)
-	defer timeout.Stop()
-	for {
-		select {
-		case m := <-replies:
-			if m.Header.Get("Status") != "" {
-				return nil // there is nobody
-			}
-			var info micro.Info
-			if err := json.Unmarshal(m.Data, &info); err != nil || info.Metadata[metaDatabase] != string(db) {
-				continue
-			}
-			if err := check(info); err != nil {
-				return err
-			}
-		case <-timeout.C:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

@@ -26,7 +26,7 @@ func TestTermThatDoesNotBegin(t *testing.T) {
 		}
 		waiting, cancel := context.WithTimeout(b.ctx(), time.Second)
 		defer cancel()
-		if err := b.processor.keeper.note(waiting, schema.LogPadded, []byte(`{}`)); !errors.Is(err, notWriter) {
+		if err := b.processor.keeper.noter.Note(waiting, schema.LogPadded, []byte(`{}`)); !errors.Is(err, notWriter) {
 			t.Errorf("who wants something written is told %v", err)
 		}
 	})
@@ -138,12 +138,10 @@ func TestLeaseOutOfReach(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
 		a.start()
-		js, err := jetstream.New(a.log)
-		a.check(err)
 		late, cancel := context.WithTimeout(a.ctx(), time.Nanosecond)
 		defer cancel()
 		<-late.Done()
-		if err := checkLease(late, js, "main", 0); !passing(err) {
+		if err := checkLease(late, a.log, "main", 0); !passing(err) {
 			t.Errorf("%v does not pass", err)
 		}
 	})

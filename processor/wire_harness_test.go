@@ -184,9 +184,9 @@ func sleepUntil(second int64, ms int) {
 // if it had much else to do.
 func (w *wire) holdWriter() (release func()) {
 	held, let := make(chan struct{}), make(chan struct{})
-	w.processor.writer.wishes <- &wish{
-		mutation: schema.NewMutation("document.get", nil), // which is no mutation and changes nothing
-		done:     func(Outcome) { close(held); <-let },
+	w.processor.writer.proposals <- &Proposal{
+		Mutation: schema.NewMutation("document.get", nil), // which is no mutation and changes nothing
+		Done:     func(Outcome) { close(held); <-let },
 	}
 	<-held
 	return sync.OnceFunc(func() { close(let) })

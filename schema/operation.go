@@ -1,0 +1,43 @@
+package schema
+
+import (
+	"slices"
+	"strings"
+)
+
+// Operations are what may follow lapse.<db>.api. in a subject.
+var Operations = [...]string{
+	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
+	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete",
+	"batch", "query", "forecast", "history", "status",
+	"snapshot.create", "snapshot.list", "snapshot.verify",
+}
+
+// SplitOperation takes the operation off the front of a subject's tail; rest is
+// what follows it, without the dot.
+func SplitOperation(tail string) (op, rest string) {
+	op, rest, more := strings.Cut(tail, ".")
+	if more && (op == "collection" || op == "document" || op == "snapshot") {
+		second, after, _ := strings.Cut(rest, ".")
+		return tail[:len(op)+1+len(second)], after
+	}
+	return op, rest
+}
+
+// OperationIndex returns where an operation stands in Operations, and
+// len(Operations) for an unknown one.
+func OperationIndex(op string) int {
+	if i := slices.Index(Operations[:], op); i >= 0 {
+		return i
+	}
+	return len(Operations)
+}
+
+// OperationName is the inverse of OperationIndex; "unknown" for any index that is
+// not of Operations.
+func OperationName(i int) string {
+	if i < len(Operations) {
+		return Operations[i]
+	}
+	return "unknown"
+}
