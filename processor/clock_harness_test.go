@@ -130,7 +130,7 @@ type stored struct {
 // timeline reads the whole log with its times.
 func (w *wire) timeline() (events []stored) {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
+	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
 	w.check(err)
 	consumer, err := log.js.OrderedConsumer(w.ctx(), "LAPSE_main", jetstream.OrderedConsumerConfig{})
 	w.check(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/asyncapi"
 	"github.com/lapsedb/lapse/test/conform"
 )

@@ -70,18 +70,28 @@ type eventLog struct {
 	message *reusedMessage
 }
 
+// eventlogConfig says which log it is.
+type eventlogConfig struct {
+	Database schema.DatabaseName
+	// Replicas is how many copies NATS keeps of a stream that is made; one that is
+	// there has to have as many, or any if 0.
+	Replicas int
+	// Events is told of foreign messages and damage; nobody if nil.
+	Events *EventListener
+}
+
 // openLog creates the database's log, or checks that the stream there is one.
-func openLog(ctx context.Context, c Connections, o Options) (*eventLog, error) {
+func openLog(ctx context.Context, c Connections, o eventlogConfig) (*eventLog, error) {
 	return findLog(ctx, c, o, true)
 }
 
 // openExistingLog is openLog where there has to be one: the error is
 // jetstream.ErrStreamNotFound otherwise.
-func openExistingLog(ctx context.Context, c Connections, o Options) (*eventLog, error) {
+func openExistingLog(ctx context.Context, c Connections, o eventlogConfig) (*eventLog, error) {
 	return findLog(ctx, c, o, false)
 }
 
-func findLog(ctx context.Context, c Connections, o Options, create bool) (*eventLog, error) {
+func findLog(ctx context.Context, c Connections, o eventlogConfig, create bool) (*eventLog, error) {
 	js, err := jetstream.New(c.Log)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ func (w *wire) cutLog(last uint64) {
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	_, err = js.CreateStream(w.ctx(), config)
 	w.check(err)
-	log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
+	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
 	w.check(err)
 	defer log.close()
 	w.check(log.listen())

@@ -251,7 +251,7 @@ func TestMetamorphicReplayFromJetStream(t *testing.T) {
 	w := &wire{t: t, dir: t.TempDir(), options: Options{Durability: OS}.EnsureDefaults()}
 	open := func() (log *eventLog, end func()) {
 		w.startServer()
-		log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
+		log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
 		w.check(err)
 		return log, func() {
 			log.close()

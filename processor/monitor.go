@@ -90,6 +90,7 @@ func (m *Monitor) Doing() string {
 
 // at takes note of what Doing says.
 func (m *Monitor) at(doing string) { m.doing.Store(doing) }
+
 // source is what a Monitor looks things up in while a processor serves. Its
 // methods may be called from any goroutine.
 type source interface {

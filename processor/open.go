@@ -9,7 +9,7 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 		return nil, err
 	}
 	err = untilOpen(ctx, c, func(try context.Context) error {
-		if err := checkStreams(try, c, o); err != nil {
+		if err := checkStreams(try, c, o.eventlog()); err != nil {
 			return err
 		}
 		if o.Lease > 0 {
@@ -17,7 +17,7 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 				return err
 			}
 		}
-		log, err = openLog(try, c, o)
+		log, err = openLog(try, c, o.eventlog())
 		return err
 	})
 	return log, err

@@ -180,3 +180,9 @@ func (o Options) watched() Options {
 	o.Events = TeeEventListener(o.Monitor.listener(), TeeEventListener(LoggingEventListener(o.Logger), o.Events))
 	return o
 }
+
+// What each room takes of the options.
+
+func (o Options) eventlog() eventlogConfig {
+	return eventlogConfig{Database: o.Database, Replicas: o.Replicas, Events: o.Events}
+}

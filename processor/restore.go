@@ -275,7 +275,7 @@ func (s *snapshots) choose(ctx context.Context, seq uint64) (candidates []stored
 // lost says why a projection with this cursor does not go with the log that is
 // there, if any is; "" if it does.
 func lost(ctx context.Context, c Connections, o Options, cursor projections.Cursor) (why string, err error) {
-	log, err := openExistingLog(ctx, c, o)
+	log, err := openExistingLog(ctx, c, o.eventlog())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return "there is no log", nil
 	} else if err != nil {
@@ -305,7 +305,7 @@ func (s *snapshots) beginAgain(ctx context.Context, c Connections, snapshot sche
 	if _, err := createLog(ctx, js, s.db, snapshot.Seq+1, o.Replicas); err != nil {
 		return snapshot, fmt.Errorf("stream %s: %w", s.db.LogStream(), err)
 	}
-	log, err := openLog(ctx, c, o)
+	log, err := openLog(ctx, c, o.eventlog())
 	if err != nil {
 		return snapshot, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )

@@ -50,7 +50,7 @@ func TestScrub(t *testing.T) {
 	w.check(err)
 	cursor := store.Cursor()
 	w.check(store.Close())
-	log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
+	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
 	w.check(err)
 	defer log.close()
 	s, err := newScrub(w.ctx(), log, cursor)

@@ -311,7 +311,7 @@ func TestHolesAtStart(t *testing.T) {
 			_, err := js.Publish(w.ctx(), strings.TrimSuffix(config.Subjects[0], ">")+"c.Any", nil)
 			w.check(err)
 		}
-		log, err := openLog(w.ctx(), w.connections(), Options{Database: "other", Logger: w.options.Logger})
+		log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "other"})
 		w.check(err)
 		defer log.close()
 		w.check(log.check(w.ctx()))

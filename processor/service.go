@@ -47,9 +47,9 @@ type service struct {
 	writes        atomic.Bool           // as the writer
 	trouble       atomic.Pointer[error] // what keeps it from finding out who should write
 
-	changes  chan *request // mutations that arrived
-	reading  reading
-	held     atomic.Int64 // bytes of requests that have no reply yet
+	changes chan *request // mutations that arrived
+	reading reading
+	held    atomic.Int64 // bytes of requests that have no reply yet
 
 	// Each class of work has its own queue, so slow requests cannot delay fast
 	// ones, and in it each client a share, so one client cannot delay the others.

@@ -149,7 +149,7 @@ func checkVersion(nc *nats.Conn) error {
 
 // checkStreams looks at everything of the database's that is there, and for what
 // would be in its way.
-func checkStreams(ctx context.Context, c Connections, o Options) error {
+func checkStreams(ctx context.Context, c Connections, o eventlogConfig) error {
 	js, err := jetstream.New(c.Log)
 	if err != nil {
 		return err

@@ -266,7 +266,7 @@ func (w *wire) events() (events []*schema.Event) {
 // everything reads every message of the log; what is no event has NoEvent.
 func (w *wire) everything() (events []*schema.Event) {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.connections(), Options{}.EnsureDefaults())
+	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
 	w.check(err)
 	first, last, err := log.Bounds(w.ctx())
 	w.check(err)

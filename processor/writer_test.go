@@ -185,7 +185,7 @@ func (l *load) verify() {
 // listening opens the log, beside no processor, to append to.
 func (w *wire) listening() *eventLog {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.connections(), Options{Database: "main", Logger: w.options.Logger})
+	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
 	w.check(err)
 	w.t.Cleanup(log.close)
 	w.check(log.listen())
