@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -51,12 +53,23 @@ type timekeeper struct {
 	refused atomic.Uint64 // requests, while it was not
 }
 
+// clockConfig is what a clock is judged by; see Options.
+type clockConfig struct {
+	Clock       Clock
+	FS          vfs.FS
+	File        string // remembers the clock over restarts, "" for none
+	Boot        string
+	MaxStep     time.Duration
+	MaxDowntime time.Duration
+	Events      *EventListener
+}
+
 // newTimekeeper returns one over a log that ends at a time, in ms, 0 if it is
 // empty; unbounded says that nothing in it could expire.
-func newTimekeeper(o Options, end int64, unbounded bool) *timekeeper {
-	k := &timekeeper{clock: o.Clock, memory: clockMemory{fs: o.Projection.FS, path: o.ClockFile, boot: o.Boot}, events: o.Events}
+func newTimekeeper(c clockConfig, end int64, unbounded bool) *timekeeper {
+	k := &timekeeper{clock: c.Clock, memory: clockMemory{fs: c.FS, path: c.File, boot: c.Boot}, events: c.Events}
 	_, elapsed := k.clock()
-	k.guard = newGuard(o.MaxClockStep, o.MaxDowntime, k.memory.load(), end, unbounded, elapsed)
+	k.guard = newGuard(c.MaxStep, c.MaxDowntime, k.memory.load(), end, unbounded, elapsed)
 	k.publish()
 	return k
 }

@@ -88,13 +88,13 @@ func (s *service) role() Role {
 func (s *service) listen(role Role) (_ micro.Service, err error) {
 	added, err := micro.AddService(s.nc, micro.Config{
 		Name:        "lapse",
-		Version:     s.options.Version,
+		Version:     s.config.Version,
 		Description: "documents with a time to live",
 		Metadata: map[string]string{
-			metaDatabase: string(s.options.Database),
+			metaDatabase: string(s.config.Database),
 			metaRole:     string(role),
 			metaLog:      s.log.Identity(),
-			metaNode:     s.options.Node,
+			metaNode:     s.config.Node,
 		},
 		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
 	})
@@ -142,7 +142,7 @@ const (
 // answer adds an endpoint for requests whose subject ends like this.
 func (s *service) answer(to micro.Service, name, tail string, operations ...string) error {
 	return to.AddEndpoint(name, micro.HandlerFunc(s.handle),
-		micro.WithEndpointSubject(s.options.Database.API()+tail),
+		micro.WithEndpointSubject(s.config.Database.API()+tail),
 		micro.WithEndpointPendingLimits(-1, pendingBytes),
 		micro.WithEndpointMetadata(asyncapi.Metadata(operations...)))
 }
@@ -154,8 +154,8 @@ func (s *service) leaseTrouble(err error) {
 	troubled := before != nil && *before != nil
 	switch {
 	case err != nil && !troubled:
-		s.options.Events.LeaseOutOfReach(err)
+		s.config.Events.LeaseOutOfReach(err)
 	case err == nil && troubled:
-		s.options.Events.LeaseInReach(struct{}{})
+		s.config.Events.LeaseInReach(struct{}{})
 	}
 }

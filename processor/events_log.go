@@ -156,3 +156,6 @@ func brief(d time.Duration) time.Duration {
 	}
 	return d.Round(time.Millisecond)
 }
+
+// timestamp writes a time as lines for operators have it.
+func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -32,7 +32,7 @@ func (r *request) forecast() {
 		if fault != nil {
 			return query.Reply{}, fault
 		}
-		f := forecaster{limits: w.options.Query, pace: w.pacer(queryPause * time.Duration(w.options.QueryWorkers))}
+		f := forecaster{limits: w.config.Query, pace: w.pacer(queryPause * time.Duration(w.config.QueryWorkers))}
 		return f.answer(ctx, w.store, name, ask, second)
 	})
 }

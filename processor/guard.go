@@ -231,5 +231,3 @@ func aheadOf(off time.Duration) string {
 	}
 	return amount + " ahead of"
 }
-
-func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -87,52 +85,6 @@ func (l *eventLog) checkBeginning(ctx context.Context, info *jetstream.StreamInf
 	}
 	return fmt.Errorf("stream %s has lost its beginning: it begins at %d, and retention has trimmed it up to %d; restore the stream from a copy, or begin a new log behind the newest snapshot with `lapse snapshot restore --new-log`",
 		l.db.LogStream(), first, max(trimmed.First, info.Config.FirstSeq, 1)-1)
-}
-
-// checkEnd compares the log's end with what is known of it. What is lost is kept
-// in l.lost if the log may lack it, and an error otherwise.
-func (l *eventLog) checkEnd(ctx context.Context, cursor projections.Cursor, snapshots *snapshots, o Options) error {
-	known, by := l.extent.Read(), "what was acknowledged"
-	if cursor.Stream == l.Identity() && cursor.Seq > known.Seq {
-		known, by = Extent{cursor.Seq, cursor.Mutations}, "the projection"
-	}
-	all, err := snapshots.all(ctx)
-	if err != nil {
-		return err
-	}
-	for _, one := range all {
-		if one.lost && !one.given && one.stream == l.Identity() && one.Seq > known.Seq {
-			known, by = Extent{one.Seq, one.cursor.Mutations}, fmt.Sprintf("the snapshot at %d", one.Seq)
-		}
-	}
-	if l.end.last > known.Seq {
-		known.Seq, by = l.end.last, "what NATS knows of it"
-	}
-	// A stream that has a new leader may not have applied all that it holds.
-	last := uint64(0)
-	for began := time.Now(); ; {
-		if _, last, err = l.Bounds(ctx); err != nil {
-			return err
-		}
-		if last >= known.Seq {
-			return nil
-		}
-		if o.Lease == 0 || time.Since(began) > shorterFor {
-			break
-		}
-		select {
-		case <-time.After(resumeInterval):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if !o.AcceptLostEnd {
-		return fmt.Errorf("stream %s has lost its end: it ends at %d, and went to %d by %s; restore it from a copy, or start with --accept-lost-end to go on without, and judge again what mutations were judged there",
-			l.db.LogStream(), last, known.Seq, by)
-	}
-	l.lost = hole{last + 1, known.Seq}
-	l.judged = known.Judged
-	return snapshots.give(ctx, all)
 }
 
 // tellLost says what the log has lost, and how many mutations will be judged

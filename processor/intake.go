@@ -58,11 +58,11 @@ func (s *service) handle(m micro.Request) {
 	defer s.reading.took(len(data))
 	r := &request{service: s, to: m.Reply(), came: time.Now()}
 	if !strings.HasPrefix(r.to, replyPrefix) {
-		s.options.Events.ReplyRefused(RefusedReply{Subject: m.Subject(), Reply: r.to})
+		s.config.Events.ReplyRefused(RefusedReply{Subject: m.Subject(), Reply: r.to})
 		return
 	}
 	defer r.recover()
-	r.name = strings.TrimPrefix(m.Subject(), s.options.Database.API())
+	r.name = strings.TrimPrefix(m.Subject(), s.config.Database.API())
 	r.op, r.tail = schema.SplitOperation(r.name)
 	if r.op != "query" && r.op != "forecast" {
 		r.others.Add(1)

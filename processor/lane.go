@@ -118,7 +118,7 @@ const requestTimeout = 5 * time.Second
 func (s *service) timeLimit(op string) time.Duration {
 	switch op {
 	case "query", "forecast":
-		return s.options.Query.Time
+		return s.config.Query.Time
 	case "document.get", "collection.get", "collection.list", "batch", "history", "status", "snapshot.list":
 		return requestTimeout
 	}

@@ -1,6 +1,10 @@
 package processor
 
-import "context"
+import (
+	"context"
+
+	"github.com/lapsedb/lapse/schema"
+)
 
 // openStreams checks what there is of the database's in JetStream, before it
 // changes anything, and opens the log, or makes it.
@@ -21,4 +25,22 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 		return err
 	})
 	return log, err
+}
+
+// RestoreSnapshot makes the projection in o.Dir what a snapshot has, the newest
+// sound one if seq is 0; no processor may run there. The next one that starts folds
+// the rest of the log.
+//
+// If the log is not the one that the snapshot was made from, or ends before it,
+// that is an error that says so, unless newLog is given: then an empty log that
+// begins behind the snapshot takes its place, and what came after the snapshot
+// is lost.
+func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
+	o = o.EnsureDefaults().watched()
+	return restoreSnapshot(ctx, c, o.snapshots(), seq, newLog, func() error {
+		if c.Service == nil {
+			return nil
+		}
+		return checkNobody(ctx, c.Service, o.Database)
+	})
 }

@@ -73,7 +73,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if log.extent, err = openExtent(o.Projection.FS, o.Dir, log.Identity()); err != nil {
 		return nil, err
 	}
-	snapshots := snapshotsOf(log.bulk, log, o)
+	snapshots := snapshotsOf(log.bulk, log, o.snapshots())
 	store, scrub, err := openCaughtUp(ctx, log, snapshots, o)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if err != nil {
 		return nil, err
 	}
-	clock := newTimekeeper(o, store.Cursor().Time, len(store.Collections()) == 0)
+	clock := newTimekeeper(o.clock(), store.Cursor().Time, len(store.Collections()) == 0)
 	snapshots.now = clock.millis
 	if !o.SameClock {
 		if err := clock.compare(ctx, log.ServerTime); err != nil {
@@ -115,19 +115,14 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if foreign := store.Cursor().Foreign; foreign > 0 {
 		o.Events.ForeignMessages(ForeignCount{Messages: foreign})
 	}
-	w := newWriter(writerConfig{
-		Events: o.Events, Meter: o.Monitor,
-		Synced: o.Durability == Fsync, AtomicBatch: o.AtomicBatch, Lease: o.Lease, MaxDowntime: o.MaxDowntime,
-		QueryTime: o.Query.Time, Largest: int(payload) - headerRoom - systemRoom, Queue: o.Queue, Objective: o.LatenessObjective,
-	}, log, store, clock)
+	w := newWriter(o.writer(payload), log, store, clock)
 	p.writer = w
-	p.keeper = &keeper{options: o, log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, noter: w,
+	p.keeper = &keeper{config: o.snapshots(), log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, noter: w,
 		stale: o.Retain > 0}
 	if o.Lease > 0 {
-		p.lease = newLease(log.js, leaseConfig{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node,
-			Elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }, Leave: c.leave})
+		p.lease = newLease(log.js, o.lease(c.leave))
 	}
-	p.service = &service{options: o, store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
+	p.service = &service{config: o.service(), store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),
@@ -165,7 +160,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 // begins again where retention, of another process that writes, was faster.
 func openCaughtUp(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, *scrub, error) {
 	for tries := 0; ; tries++ {
-		store, err := openProjection(ctx, log, snapshots, o)
+		store, err := openProjection(ctx, log, snapshots, o.snapshots())
 		if err != nil {
 			return nil, nil, err
 		}
@@ -312,18 +307,6 @@ func (p *Processor) Stop() error {
 	p.options.Monitor.stopped()
 	p.options.Monitor.at("closing the projection")
 	return closing(p.store, err)
-}
-
-// closing closes the projection, if there is one, after err, which may be nil.
-func closing(store *projections.Store, err error) error {
-	if store == nil {
-		return err
-	}
-	err = errors.Join(err, store.Close())
-	if failure := store.Failure(); failure != nil {
-		return failure // of which the rest came
-	}
-	return err
 }
 
 // Role returns what the processor does for its database now.

@@ -53,7 +53,7 @@ func (r *request) fail(err error) {
 		r.refuse(r.tooLate())
 		return
 	}
-	r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
+	r.config.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
 	r.refuse(schema.AsError(err))
 }
 
@@ -414,8 +414,8 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	s.settle(ctx)
 	cursor, now := s.store.Cursor(), s.now()
 	status := schema.Status{
-		Version:  s.options.Version,
-		Database: string(s.options.Database),
+		Version:  s.config.Version,
+		Database: string(s.config.Database),
 		Role:     string(s.role()),
 		Seq:      cursor.Seq,
 		LogTime:  cursor.Time,

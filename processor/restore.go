@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -18,8 +19,8 @@ import (
 // openProjection opens the projection in o.Dir if it is one of this log, and
 // else makes it anew: it is a cache, and never trusted over the log. It is only
 // removed when there is something to make it of.
-func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, error) {
-	o.Monitor.at("opening the projection")
+func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o snapshotConfig) (*projections.Store, error) {
+	o.Doing("opening the projection")
 	store, err := projections.Open(o.Dir, o.Projection)
 	if unreachable(err) {
 		return nil, err
@@ -40,7 +41,7 @@ func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o 
 		err = snapshots.checkLog(ctx, cursor)
 	}
 	if err == nil {
-		err = log.checkEnd(ctx, cursor, snapshots, o)
+		err = snapshots.checkEnd(ctx, cursor, o)
 	}
 	if err != nil {
 		return nil, closing(store, err)
@@ -63,7 +64,7 @@ func openProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o 
 const emptyProjection = "it is empty"
 
 // removeLeftovers removes what a process that was killed had on the way.
-func removeLeftovers(o Options) error {
+func removeLeftovers(o snapshotConfig) error {
 	for _, left := range []string{checkpointDir(o.Dir), verifyDir(o.Dir)} {
 		if err := o.Projection.FS.RemoveAll(left); err != nil {
 			return fmt.Errorf("remove what an earlier process left: %w", err)
@@ -101,7 +102,7 @@ func (s *snapshots) checkLog(ctx context.Context, cursor projections.Cursor) err
 
 // remakeProjection makes the projection anew from the newest snapshot that is
 // sound or, if there is none, from the beginning of the log.
-func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, error) {
+func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, o snapshotConfig) (*projections.Store, error) {
 	first, _, err := log.Bounds(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)
@@ -114,7 +115,7 @@ func remakeProjection(ctx context.Context, log *eventLog, snapshots *snapshots, 
 	for _, one := range all {
 		err := errors.New(one.Fault)
 		if one.Sound {
-			o.Monitor.at("restoring snapshots")
+			o.Doing("restoring snapshots")
 			if err = snapshots.Restore(ctx, one, func(projections.Cursor) error { return nil }); err == nil {
 				o.Events.ProjectionRestored(ProjectionRestore{Seq: one.Seq})
 				return projections.Open(o.Dir, o.Projection)
@@ -191,16 +192,9 @@ func misfit(ctx context.Context, log *eventLog, cursor projections.Cursor) (why 
 	return "", nil
 }
 
-// RestoreSnapshot makes the projection in o.Dir what a snapshot has, the newest
-// sound one if seq is 0; no processor may run there. The next one that starts folds
-// the rest of the log.
-//
-// If the log is not the one that the snapshot was made from, or ends before it,
-// that is an error that says so, unless newLog is given: then an empty log that
-// begins behind the snapshot takes its place, and what came after the snapshot
-// is lost.
-func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
-	o = o.EnsureDefaults().watched()
+// restoreSnapshot makes the projection in o.Dir what a snapshot has; see
+// RestoreSnapshot. vacant returns an error while a processor serves the database.
+func restoreSnapshot(ctx context.Context, c Connections, o snapshotConfig, seq uint64, newLog bool, vacant func() error) (schema.Snapshot, error) {
 	js, err := jetstream.New(c.bulk())
 	if err != nil {
 		return schema.Snapshot{}, err
@@ -223,14 +217,14 @@ func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, 
 	for i, one := range candidates {
 		why, refused := "", false
 		err = s.Restore(ctx, one, func(cursor projections.Cursor) (err error) {
-			why, err = lost(ctx, c, o, cursor)
+			why, err = lost(ctx, c, o.eventlogConfig, cursor)
 			switch {
 			case err != nil || why == "":
 				return err
 			case !newLog:
 				err = fmt.Errorf("snapshot %d does not go with the log that is there: %s; restore the log, or begin a new one behind the snapshot with --new-log", one.Seq, why)
-			case c.Service != nil:
-				err = checkNobody(ctx, c.Service, o.Database)
+			default:
+				err = vacant()
 			}
 			refused = err != nil
 			return err
@@ -274,8 +268,8 @@ func (s *snapshots) choose(ctx context.Context, seq uint64) (candidates []stored
 
 // lost says why a projection with this cursor does not go with the log that is
 // there, if any is; "" if it does.
-func lost(ctx context.Context, c Connections, o Options, cursor projections.Cursor) (why string, err error) {
-	log, err := openExistingLog(ctx, c, o.eventlog())
+func lost(ctx context.Context, c Connections, o eventlogConfig, cursor projections.Cursor) (why string, err error) {
+	log, err := openExistingLog(ctx, c, o)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return "there is no log", nil
 	} else if err != nil {
@@ -287,7 +281,7 @@ func lost(ctx context.Context, c Connections, o Options, cursor projections.Curs
 
 // beginAgain puts an empty log in the place of the one that is there, if any,
 // and has the restored projection and a new snapshot go with it.
-func (s *snapshots) beginAgain(ctx context.Context, c Connections, snapshot schema.Snapshot, o Options) (schema.Snapshot, error) {
+func (s *snapshots) beginAgain(ctx context.Context, c Connections, snapshot schema.Snapshot, o snapshotConfig) (schema.Snapshot, error) {
 	js, err := jetstream.New(c.Log)
 	if err != nil {
 		return snapshot, err
@@ -305,7 +299,7 @@ func (s *snapshots) beginAgain(ctx context.Context, c Connections, snapshot sche
 	if _, err := createLog(ctx, js, s.db, snapshot.Seq+1, o.Replicas); err != nil {
 		return snapshot, fmt.Errorf("stream %s: %w", s.db.LogStream(), err)
 	}
-	log, err := openLog(ctx, c, o.eventlog())
+	log, err := openLog(ctx, c, o.eventlogConfig)
 	if err != nil {
 		return snapshot, err
 	}
@@ -322,4 +316,63 @@ func (s *snapshots) beginAgain(ctx context.Context, c Connections, snapshot sche
 	s.log, s.store = log, store
 	snapshot, err = s.Create(ctx)
 	return snapshot, errors.Join(err, store.Close())
+}
+
+// closing closes the projection, if there is one, after err, which may be nil.
+func closing(store *projections.Store, err error) error {
+	if store == nil {
+		return err
+	}
+	err = errors.Join(err, store.Close())
+	if failure := store.Failure(); failure != nil {
+		return failure // of which the rest came
+	}
+	return err
+}
+
+// checkEnd compares the log's end with what is known of it. What is lost is kept
+// in the log's lost if the log may lack it, and an error otherwise.
+func (s *snapshots) checkEnd(ctx context.Context, cursor projections.Cursor, o snapshotConfig) error {
+	l := s.log
+	known, by := l.extent.Read(), "what was acknowledged"
+	if cursor.Stream == l.Identity() && cursor.Seq > known.Seq {
+		known, by = Extent{cursor.Seq, cursor.Mutations}, "the projection"
+	}
+	all, err := s.all(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.lost && !one.given && one.stream == l.Identity() && one.Seq > known.Seq {
+			known, by = Extent{one.Seq, one.cursor.Mutations}, fmt.Sprintf("the snapshot at %d", one.Seq)
+		}
+	}
+	if l.end.last > known.Seq {
+		known.Seq, by = l.end.last, "what NATS knows of it"
+	}
+	// A stream that has a new leader may not have applied all that it holds.
+	last := uint64(0)
+	for began := time.Now(); ; {
+		if _, last, err = l.Bounds(ctx); err != nil {
+			return err
+		}
+		if last >= known.Seq {
+			return nil
+		}
+		if o.Alone || time.Since(began) > shorterFor {
+			break
+		}
+		select {
+		case <-time.After(resumeInterval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if !o.AcceptLostEnd {
+		return fmt.Errorf("stream %s has lost its end: it ends at %d, and went to %d by %s; restore it from a copy, or start with --accept-lost-end to go on without, and judge again what mutations were judged there",
+			l.db.LogStream(), last, known.Seq, by)
+	}
+	l.lost = hole{last + 1, known.Seq}
+	l.judged = known.Judged
+	return s.give(ctx, all)
 }

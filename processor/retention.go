@@ -20,7 +20,7 @@ import (
 // in for, mutations that were judged, and in the projection what history no
 // longer needs.
 type keeper struct {
-	options   Options
+	config    snapshotConfig
 	log       *eventLog
 	store     *projections.Store
 	mutations *mutationStream
@@ -58,7 +58,7 @@ const lockPause = time.Second
 
 // run goes on until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	if k.options.SnapshotEvery == 0 {
+	if k.config.SnapshotEvery == 0 {
 		return
 	}
 	timer := time.NewTimer(k.first(ctx))
@@ -71,9 +71,9 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		if err := k.round(ctx); err != nil && ctx.Err() == nil {
 			k.failed.Add(1)
-			k.options.Events.RetentionFailed(RetentionFailure{Err: err, Again: k.options.SnapshotEvery})
+			k.config.Events.RetentionFailed(RetentionFailure{Err: err, Again: k.config.SnapshotEvery})
 		}
-		timer.Reset(k.options.SnapshotEvery)
+		timer.Reset(k.config.SnapshotEvery)
 	}
 }
 
@@ -82,11 +82,11 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) first(ctx context.Context) time.Duration {
 	list, err := k.snapshots.List(ctx)
 	if err != nil || len(list) == 0 {
-		return k.options.SnapshotEvery
+		return k.config.SnapshotEvery
 	}
 	k.saw(list)
 	age := time.Since(time.UnixMilli(list[0].Created))
-	return min(max(k.options.SnapshotEvery-age, 0), k.options.SnapshotEvery)
+	return min(max(k.config.SnapshotEvery-age, 0), k.config.SnapshotEvery)
 }
 
 // saw keeps the newest sound one of snapshots, for metrics.
@@ -104,19 +104,19 @@ func (k *keeper) round(ctx context.Context) error {
 		return nil
 	}
 	if !k.noter.Writing() {
-		if k.options.Retain == 0 {
+		if k.config.Retain == 0 {
 			return nil
 		}
 		return k.prune(ctx)
 	}
-	if k.options.Retain > 0 {
+	if k.config.Retain > 0 {
 		// Before the snapshot, which then holds nothing that the log has lost.
 		if err := errors.Join(k.pad(ctx), k.prune(ctx)); err != nil {
 			return err
 		}
 	}
 	sound, err := k.refresh(ctx)
-	if err != nil || k.options.Retain == 0 {
+	if err != nil || k.config.Retain == 0 {
 		return err
 	}
 	judged := k.store.Cursor().Mutations
@@ -142,7 +142,7 @@ func (k *keeper) refresh(ctx context.Context) (sound []schema.Snapshot, err erro
 	cursor := k.store.Cursor()
 	newest := slices.IndexFunc(all, func(one storedSnapshot) bool { return one.Sound })
 	fresh := newest >= 0 && !k.stale && max(cursor.Last, cursor.Padded) <= all[newest].Seq
-	if fresh && k.options.Retain > 0 {
+	if fresh && k.config.Retain > 0 {
 		// It was sound when it was made, and the log is trimmed on its word.
 		again, err := k.snapshots.check(ctx, all[newest], openCopy)
 		if err != nil {
@@ -158,7 +158,7 @@ func (k *keeper) refresh(ctx context.Context) (sound []schema.Snapshot, err erro
 		}
 		k.stale = false
 		k.made.Add(1)
-		k.options.Events.SnapshotMade(SnapshotMade{Snapshot: snapshot, Took: time.Since(began)})
+		k.config.Events.SnapshotMade(SnapshotMade{Snapshot: snapshot, Took: time.Since(began)})
 	}
 	return k.drop(ctx)
 }
@@ -185,7 +185,7 @@ func (k *keeper) drop(ctx context.Context) (kept []schema.Snapshot, err error) {
 		return 1
 	})
 	for _, one := range all {
-		old := k.options.Retain > 0 && one.Created < k.clock.millis()-k.options.Retain.Milliseconds()
+		old := k.config.Retain > 0 && one.Created < k.clock.millis()-k.config.Retain.Milliseconds()
 		switch {
 		case one.Sound && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
 			kept = append(kept, one.Snapshot)
@@ -196,7 +196,7 @@ func (k *keeper) drop(ctx context.Context) (kept []schema.Snapshot, err error) {
 		if err := k.snapshots.remove(ctx, one.Seq); err != nil {
 			return nil, err
 		}
-		k.options.Events.SnapshotRemoved(SnapshotRemoved{Seq: one.Seq})
+		k.config.Events.SnapshotRemoved(SnapshotRemoved{Seq: one.Seq})
 	}
 	k.saw(kept)
 	return kept, nil
@@ -216,7 +216,7 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if first > max(cursor.Last, cursor.Padded) {
 		return nil // there is nothing left but what trimming itself notes
 	}
-	from, err := k.log.FirstSince(ctx, k.clock.millis()-k.options.Retain.Milliseconds())
+	from, err := k.log.FirstSince(ctx, k.clock.millis()-k.config.Retain.Milliseconds())
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (k *keeper) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if err := k.log.stream.Purge(ctx, jetstream.WithPurgeSequence(from)); err != nil {
 		return fmt.Errorf("trim stream %s: %w", k.log.db.LogStream(), err)
 	}
-	k.options.Events.LogTrimmed(LogTrim{First: from})
+	k.config.Events.LogTrimmed(LogTrim{First: from})
 	return nil
 }
 
@@ -291,7 +291,7 @@ const (
 func padSize(payload int64) int { return min(padAtOnce, int(payload)-2*headerRoom) }
 
 // filePeriod is how long a file of a slow log is written to, in ms.
-func (k *keeper) filePeriod() int64 { return k.options.Retain.Milliseconds() / filesPerRetention }
+func (k *keeper) filePeriod() int64 { return k.config.Retain.Milliseconds() / filesPerRetention }
 
 // pad has the log begin a new file, if the last one holds facts and has not
 // been filled for a quarter of the retention. Where little happens, what is
@@ -318,6 +318,6 @@ func (k *keeper) pad(ctx context.Context) error {
 		}
 	}
 	k.padded, k.filled = now, k.log.written.Load()
-	k.options.Events.LogPadded(LogPad{Bytes: size * (padBytes/size + 1)})
+	k.config.Events.LogPadded(LogPad{Bytes: size * (padBytes/size + 1)})
 	return nil
 }

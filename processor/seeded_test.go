@@ -212,7 +212,7 @@ func TestBatchWaits(t *testing.T) {
 // TestPanicOnArrival: a request that panics where all come in is answered, too.
 func TestPanicOnArrival(t *testing.T) {
 	w := newWire(t)
-	broken := &service{options: w.options.EnsureDefaults().watched(), nc: w.service, room: 1000} // it has no projection
+	broken := &service{config: w.options.EnsureDefaults().watched().service(), nc: w.service, room: 1000} // it has no projection
 	broken.replies.New = func() any { return newReusedMessage() }
 	inbox := w.client.NewInbox()
 	sub, err := w.client.SubscribeSync(inbox)

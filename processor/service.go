@@ -24,10 +24,31 @@ const (
 	becomeTimeout = time.Second      // until it knows that after a change of role
 )
 
+// serviceConfig is what a service needs to know; see Options.
+type serviceConfig struct {
+	Database schema.DatabaseName
+	Version  string
+	Node     string
+	Events   *EventListener
+	Meter    serviceMeter
+	Queue    int // proposals and reads that may wait
+	Workers  int
+	Query    query.Limits
+
+	QueryWorkers, QueryQueue int
+}
+
+// serviceMeter counts requests; it must not block.
+type serviceMeter interface {
+	// answered is called for each reply with the schema.OperationIndex of the
+	// request and how long it took.
+	answered(operation int, took time.Duration)
+}
+
 // service answers requests: reads from the projection on bounded workers,
 // mutations through the writer.
 type service struct {
-	options   Options
+	config    serviceConfig
 	nc        *nats.Conn
 	store     *projections.Store
 	log       *eventLog
@@ -75,13 +96,13 @@ func (s *service) serve(nc *nats.Conn, role Role) error {
 	s.nc = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.room = int(nc.MaxPayload()) - headerRoom
-	s.changes = make(chan *request, s.options.Queue)
+	s.changes = make(chan *request, s.config.Queue)
 	s.replies.New = func() any { return newReusedMessage() }
 	s.clients = newClients()
-	s.gets = s.lane(s.options.Queue, s.options.Workers, tooManyRequests)
-	s.looks = s.lane(s.options.Queue, s.options.Workers, tooManyRequests)
-	s.bodies = s.lane(s.options.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
-	s.queries = s.lane(s.options.QueryQueue, s.options.QueryWorkers, tooManyQueries)
+	s.gets = s.lane(s.config.Queue, s.config.Workers, tooManyRequests)
+	s.looks = s.lane(s.config.Queue, s.config.Workers, tooManyRequests)
+	s.bodies = s.lane(s.config.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
+	s.queries = s.lane(s.config.QueryQueue, s.config.QueryWorkers, tooManyQueries)
 	s.workers.Go(s.receive)
 	s.reading.throttle(nc)
 	if err := s.become(role); err != nil {
@@ -161,7 +182,7 @@ func (r *request) begin() {
 // recover makes a reply of a panic: one poisoned request ends no process.
 func (r *request) recover() {
 	if p := recover(); p != nil {
-		r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Panic: p, Stack: string(debug.Stack())})
+		r.config.Events.RequestFailed(RequestFailure{Operation: r.op, Panic: p, Stack: string(debug.Stack())})
 		r.refuse(schema.ErrUnavailable.With("the request failed inside lapse"))
 	}
 }
@@ -291,9 +312,9 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 	}
 	operation := schema.OperationIndex(r.op)
 	r.operations.count(operation, code)
-	r.options.Monitor.answered(operation, time.Since(r.came))
+	r.config.Meter.answered(operation, time.Since(r.came))
 	if code == schema.ErrOverloaded.Code {
-		r.options.Events.RequestsRefused(Refusals{Operation: r.op, Code: code, Why: fault.Message})
+		r.config.Events.RequestsRefused(Refusals{Operation: r.op, Code: code, Why: fault.Message})
 	}
 	r.held.Add(-r.size)
 	r.size, r.data = 0, nil
@@ -312,7 +333,7 @@ func (r *request) reply(code int, fault *schema.Error, body []byte) {
 		m.Data = fault.AppendJSON(nil)
 	}
 	if err := r.nc.PublishMsg(&m.Msg); err != nil {
-		r.options.Events.ReplyFailed(ReplyFailure{Operation: r.op, Err: err})
+		r.config.Events.ReplyFailed(ReplyFailure{Operation: r.op, Err: err})
 	}
 	m.Data = nil
 }

@@ -69,7 +69,7 @@ func (r *request) alone(work func(context.Context) (schema.Snapshot, int, error)
 		case r.ctx.Err() != nil:
 			r.refuse(stopping)
 		case err != nil:
-			r.options.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
+			r.config.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
 			r.refuse(schema.ErrUnavailable.With("%v", err))
 		default:
 			r.replyJSON(code, snapshot)

@@ -66,9 +66,22 @@ const (
 	metaGiven    = "lapse-given-up" // not empty if the log may lack what is in it
 )
 
+// snapshotConfig says what snapshots are made of, and how often; see Options.
+type snapshotConfig struct {
+	eventlogConfig
+	Dir           string
+	Projection    projections.Options
+	Retain        time.Duration
+	SnapshotEvery time.Duration
+	Clock         Clock
+	Doing         func(string) // told what goes on at a start
+	AcceptLostEnd bool
+	Alone         bool // no other process can write, and no stream has a new leader
+}
+
 // snapshotsOf returns the snapshots of the log that is to be folded in o.Dir, or
 // of any log of the database if that is nil.
-func snapshotsOf(js jetstream.JetStream, log *eventLog, o Options) *snapshots {
+func snapshotsOf(js jetstream.JetStream, log *eventLog, o snapshotConfig) *snapshots {
 	return &snapshots{db: o.Database, js: js, log: log, fs: o.Projection.FS, dir: o.Dir, events: o.Events, now: o.Clock.millis}
 }
 

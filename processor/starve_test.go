@@ -72,7 +72,7 @@ func TestReadsEndInTime(t *testing.T) {
 		s := w.processor.service
 		let := make(chan struct{})
 		for _, lane := range []*lane{s.gets, s.looks, s.bodies, s.queries} {
-			lane.occupy(s.options.Workers+1, let)
+			lane.occupy(s.config.Workers+1, let)
 		}
 		began := time.Now()
 		c := w.newCrowd()
