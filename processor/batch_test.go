@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
-	"pgregory.net/rapid"
 )
 
 // However little room there is and however much is asked for: the reply keeps

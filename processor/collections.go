@@ -9,43 +9,6 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// maxCollections is how many collections a database may have: what goes through
-// all of them (a start, status, metrics) takes milliseconds up to there.
-const maxCollections = 10_000
-
-// checkCollections returns the error of a mutation that would make one collection
-// too many. A database that has more keeps them.
-func (m *Machine) checkCollections() *schema.Error {
-	n := len(m.sweep.queues) // as folded
-	if n+len(m.overlay.collections) < maxCollections {
-		return nil
-	}
-	for name, c := range m.overlay.collections {
-		switch _, folded := m.store.Collection(name); {
-		case c.Collection == nil && folded:
-			n--
-		case c.Collection != nil && !folded:
-			n++
-		}
-	}
-	if n < maxCollections {
-		return nil
-	}
-	return schema.ErrTooLarge.With("the database has %d collections and may have %d: delete one first, or tell documents apart by a member", n, maxCollections)
-}
-
-func (r *request) listCollections() {
-	if !r.noTail() {
-		return
-	}
-	body, fault := listCollections(r.store.Collections(), r.data, r.room)
-	if fault != nil {
-		r.refuse(fault)
-		return
-	}
-	r.reply(200, nil, body)
-}
-
 // listCollections returns the reply to collection.list, of at most so many bytes.
 func listCollections(all []*schema.Collection, request []byte, most int) ([]byte, *schema.Error) {
 	var ask struct {

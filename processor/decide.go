@@ -333,3 +333,28 @@ func (m *Machine) Read(now int64, name schema.CollectionName, id schema.Document
 	o.Code = o.Fault.Code
 	return o, nil
 }
+
+// maxCollections is how many collections a database may have: what goes through
+// all of them (a start, status, metrics) takes milliseconds up to there.
+const maxCollections = 10_000
+
+// checkCollections returns the error of a mutation that would make one collection
+// too many. A database that has more keeps them.
+func (m *Machine) checkCollections() *schema.Error {
+	n := len(m.sweep.queues) // as folded
+	if n+len(m.overlay.collections) < maxCollections {
+		return nil
+	}
+	for name, c := range m.overlay.collections {
+		switch _, folded := m.store.Collection(name); {
+		case c.Collection == nil && folded:
+			n--
+		case c.Collection != nil && !folded:
+			n++
+		}
+	}
+	if n < maxCollections {
+		return nil
+	}
+	return schema.ErrTooLarge.With("the database has %d collections and may have %d: delete one first, or tell documents apart by a member", n, maxCollections)
+}

@@ -226,8 +226,8 @@ func TestSmallServer(t *testing.T) {
 				w.restartInside(int32(payload))
 				began := time.Now()
 				w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
-				most := payload - headerRoom - systemRoom
-				room := payload - headerRoom
+				most := payload - schema.HeaderRoom - schema.SystemRoom
+				room := payload - schema.HeaderRoom
 
 				// Documents, with the longest headers that their events can have.
 				id := strings.Repeat("%2E", 255)
@@ -255,7 +255,7 @@ func TestSmallServer(t *testing.T) {
 				w.publish("document.upsert.c.m", sized(most+1-len(`"id":"m",`)))
 				last := uint64(0)
 				rejection := len(w.rejectionOf("document.create.gone.m", `{"p":""}`))
-				sizes := []int{-1, 0, 1, systemRoom, systemRoom + 1}
+				sizes := []int{-1, 0, 1, schema.SystemRoom, schema.SystemRoom + 1}
 				for _, n := range sizes {
 					last = w.publish("document.create.gone.m", sized(most-rejection+len(`{"p":""}`)+n))
 				}

@@ -20,23 +20,6 @@ const forecastEntries = 10
 // forecastSlice is how long a forecast works before it lets others go first.
 const forecastSlice = 200 * time.Microsecond
 
-// forecast has a worker for queries answer the request.
-func (r *request) forecast() {
-	name, err := schema.ParseCollectionName(r.tail)
-	if err != nil {
-		r.refuse(schema.AsError(err))
-		return
-	}
-	r.queueQuery(name, func(ctx context.Context, w *waitingQuery, second secondFunc) (query.Reply, error) {
-		ask, fault := schema.ParseForecast(w.data)
-		if fault != nil {
-			return query.Reply{}, fault
-		}
-		f := forecaster{limits: w.config.Query, pace: w.pacer(queryPause * time.Duration(w.config.QueryWorkers))}
-		return f.answer(ctx, w.store, name, ask, second)
-	})
-}
-
 // forecaster counts for one forecast.
 type forecaster struct {
 	limits  query.Limits

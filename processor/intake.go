@@ -69,7 +69,7 @@ func (s *service) handle(m micro.Request) {
 	}
 	headers := m.Headers()
 	var fault *schema.Error
-	if r.header, fault = ownHeaders(headers); fault != nil {
+	if r.header, fault = schema.OwnHeaders(headers); fault != nil {
 		r.refuse(fault)
 		return
 	}

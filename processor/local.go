@@ -36,7 +36,7 @@ type Local struct {
 
 // localRoom is how many bytes a reply may have: as many as in a message of
 // serve's NATS server.
-const localRoom = 4<<20 - headerRoom
+const localRoom = 4<<20 - schema.HeaderRoom
 
 // NewLocal returns an empty database at a time, in ms. Close it when done.
 func NewLocal(now int64) (*Local, error) {
@@ -144,7 +144,7 @@ func (l *Local) Adopt(now int64, events []*schema.Event) (misfits int, err error
 // returns the sequence that is the Cause of the event that results.
 func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64, err error) {
 	l.submitted++
-	_, err = l.mutate(publishedMutation(l.submitted, tail, header, bytes.Clone(body)))
+	_, err = l.mutate(schema.PublishedMutation(l.submitted, tail, schema.Header(header), bytes.Clone(body)))
 	return l.submitted, err
 }
 
@@ -196,12 +196,12 @@ func (l *Local) Request(tail string, header nats.Header, body []byte) (o Outcome
 }
 
 // answer is Request; an error may be a *schema.Error.
-func (l *Local) answer(tail string, header nats.Header, body []byte) (Outcome, error) {
-	header, fault := ownHeaders(header)
+func (l *Local) answer(tail string, all nats.Header, body []byte) (Outcome, error) {
+	header, fault := schema.OwnHeaders(all)
 	if fault != nil {
 		return Outcome{}, fault
 	}
-	if values := header.Values(schema.HeaderMinSeq); len(values) > 0 {
+	if values := header[schema.HeaderMinSeq]; len(values) > 0 {
 		seq, fault := parseMinSeq(values[0])
 		if fault != nil {
 			return Outcome{}, fault
@@ -213,7 +213,7 @@ func (l *Local) answer(tail string, header nats.Header, body []byte) (Outcome, e
 	op, rest := schema.SplitOperation(tail)
 	if schema.ParseOp(op) != schema.NoOp {
 		mutation := schema.NewMutation(tail, bytes.Clone(body))
-		setHeaders(mutation, header)
+		mutation.SetHeaders(header)
 		o, err := l.mutate(mutation)
 		if err == nil && o.Repeat != 0 {
 			o.Code, o.Body, err = repeatOf(l.event(o.Repeat))
@@ -227,7 +227,7 @@ func (l *Local) answer(tail string, header nats.Header, body []byte) (Outcome, e
 	return Outcome{Code: 200, Body: answer}, err
 }
 
-func (l *Local) batch(tail string, header nats.Header, body []byte) (Outcome, error) {
+func (l *Local) batch(tail string, header schema.Header, body []byte) (Outcome, error) {
 	b, fault := parseBatch(tail, header, bytes.Clone(body))
 	if fault != nil {
 		return Outcome{}, fault

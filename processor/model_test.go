@@ -12,10 +12,11 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
-	"pgregory.net/rapid"
 )
 
 // TestHistories runs random histories through the state machine and compares

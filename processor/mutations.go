@@ -141,7 +141,7 @@ func (s *mutationStream) run(ctx context.Context, last uint64, out chan<- *schem
 func (s *mutationStream) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation, reached func()) error {
 	p := puller{js: s.bulk, stream: s.db.MutationStream(), messages: mutationsAhead, bytes: mutationsAheadBytes, impatient: true, began: reached}
 	return p.read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
-		mutation := publishedMutation(seq, strings.TrimPrefix(m.Subject, s.db.Mutations()), m.Header, m.Data)
+		mutation := schema.PublishedMutation(seq, strings.TrimPrefix(m.Subject, s.db.Mutations()), schema.Header(m.Header), m.Data)
 		if m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) && mutation.Fault == nil {
 			mutation.Fault = schema.ErrBadRequest.With("its headers are not NATS headers, so what they ask for is not known: write NATS/1.0, lines of name: value, and an empty line")
 		}

@@ -118,7 +118,7 @@ type Options struct {
 // EnsureDefaults returns o with its zero values filled in.
 func (o Options) EnsureDefaults() Options {
 	if o.Database == "" {
-		o.Database = "main"
+		o.Database = schema.DefaultDatabase
 	}
 	if o.Dir == "" {
 		o.Dir = "data/projection"
@@ -162,7 +162,7 @@ func (o Options) EnsureDefaults() Options {
 		o.MaxDowntime = 30 * 24 * time.Hour
 	}
 	if o.Version == "" {
-		o.Version = "0.0.0"
+		o.Version = schema.NoVersionName
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -208,5 +208,5 @@ func (o Options) lease(leave func()) leaseConfig {
 
 func (o Options) writer(payload int64) writerConfig {
 	return writerConfig{Events: o.Events, Meter: o.Monitor, Synced: o.Durability == Fsync, AtomicBatch: o.AtomicBatch, Lease: o.Lease,
-		MaxDowntime: o.MaxDowntime, QueryTime: o.Query.Time, Largest: int(payload) - headerRoom - systemRoom, Queue: o.Queue, Objective: o.LatenessObjective}
+		MaxDowntime: o.MaxDowntime, QueryTime: o.Query.Time, Largest: int(payload) - schema.HeaderRoom - schema.SystemRoom, Queue: o.Queue, Objective: o.LatenessObjective}
 }

@@ -123,6 +123,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 		p.lease = newLease(log.js, o.lease(c.leave))
 	}
 	p.service = &service{config: o.service(), store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
+	p.service.live = &liveness{store: store, log: log, clock: clock, renewals: &w.renewals, sole: p.service.sole}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),

@@ -91,8 +91,8 @@ func (r *Reader) Query(ctx context.Context, now int64, name schema.CollectionNam
 func (r *Reader) Status(now int64) (schema.Status, error) {
 	cursor := r.store.Cursor()
 	status := schema.Status{
-		Version:  Options{}.EnsureDefaults().Version,
-		Database: string(Options{}.EnsureDefaults().Database),
+		Version:  schema.NoVersionName,
+		Database: string(schema.DefaultDatabase),
 		Role:     "writer",
 		Seq:      cursor.Seq,
 		LogEnd:   cursor.Seq,

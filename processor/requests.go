@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/projections"
@@ -38,14 +35,6 @@ func (r *request) read() (answer func(), ok bool) {
 	return nil, false
 }
 
-func unknownOperation(op string) *schema.Error {
-	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, schema.Operations)
-}
-
-// now returns the second by which reads judge deadlines: log time, which does
-// not go back, moved on by the clock.
-func (s *service) now() int64 { return s.clock.second(s.store.Cursor().Time) }
-
 // fail answers with a fault of ours, or because the time for the request has
 // passed.
 func (r *request) fail(err error) {
@@ -65,7 +54,7 @@ func (r *request) getDocument() {
 		return
 	}
 	before := r.store.Cursor().Seq
-	record, fault, err := r.document(name, id, r.now())
+	record, fault, err := r.document(name, id, r.live.now())
 	switch {
 	case err != nil:
 		r.failRead(err)
@@ -96,20 +85,6 @@ func (r *request) claim(seq uint64) {
 	}
 }
 
-// documentName reads the end of a subject: a collection and an id.
-func documentName(tail string) (schema.CollectionName, schema.DocumentID, *schema.Error) {
-	collection, token, _ := strings.Cut(tail, ".")
-	name, err := schema.ParseCollectionName(collection)
-	if err != nil {
-		return "", "", schema.AsError(err)
-	}
-	id, err := schema.DecodeID(token)
-	if err != nil {
-		return "", "", schema.AsError(err)
-	}
-	return name, id, nil
-}
-
 // getRecent answers document.get if that takes no I/O and waits for nothing:
 // what was changed lately is in memory.
 func (r *request) getRecent() bool {
@@ -117,7 +92,7 @@ func (r *request) getRecent() bool {
 	if fault != nil {
 		return false
 	}
-	before, now := r.store.Cursor().Seq, r.now()
+	before, now := r.store.Cursor().Seq, r.live.now()
 	c, ok := r.store.Collection(name)
 	if !ok {
 		return false
@@ -142,122 +117,18 @@ func (r *request) getRecent() bool {
 // before. Its Body is shared and must not be changed. The error may be for
 // failRead.
 func (s *service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
-	return liveDocument(s.store, name, id, now, s.gone)
-}
-
-// goneFunc returns an error if a document whose deadline has passed in the
-// version read may have another.
-type goneFunc func(c *schema.Collection, id schema.DocumentID, record projections.Record) error
-
-// reallyGone is the goneFunc where nothing is under way.
-func reallyGone(*schema.Collection, schema.DocumentID, projections.Record) error { return nil }
-
-func liveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, gone goneFunc) (projections.Record, *schema.Error, error) {
-	c, ok := store.Collection(name)
-	if !ok {
-		return projections.Record{}, schema.NoCollection(name), nil
-	}
-	record, _, err := store.Document(c, id)
-	if err != nil || lives(c, record, now) {
-		return record, nil, err
-	}
-	return projections.Record{}, noDocument(c, id), gone(c, id, record)
-}
-
-// gone returns nil if a document whose deadline has passed in the version read,
-// 0 for none, was not renewed before, and an error for failRead if it was, or if
-// that is not known.
-func (s *service) gone(c *schema.Collection, id schema.DocumentID, record projections.Record) error {
-	version := record.Version
-	if version == 0 {
-		return nil
-	}
-	document := documentKey{c.Incarnation, id}
-	if !s.sole() {
-		if at := record.Deadline(c).At; at > s.certainUpTo() {
-			return &renewalUnderWay{c.Name, document, at}
-		}
-	} else if of, ok := s.writer.renewals.underWay(document); ok {
-		return &renewalUnderWay{c.Name, of, 0}
-	}
-	// A renewal may have been folded since it was read.
-	latest, ok := s.store.Collection(c.Name)
-	if ok && latest.Incarnation == c.Incarnation && latest.Version != c.Version {
-		return &renewalUnderWay{c.Name, ofCollection(c.Incarnation), 0}
-	}
-	meta, _, err := s.store.Meta(c, id)
-	if err == nil && meta.Version != 0 && meta.Version != version {
-		err = &renewalUnderWay{c.Name, document, 0}
-	}
-	return err
-}
-
-// missed returns an error for failRead if an answer about a collection, of the
-// state at sequence seq and judged at a second, lacks what was renewed before.
-func (s *service) missed(c *schema.Collection, seq uint64, now int64) error {
-	if !s.sole() {
-		overdue, err := s.overdue(c, now)
-		if overdue {
-			err = &renewalUnderWay{c.Name, ofCollection(c.Incarnation), now}
-		}
-		return err
-	}
-	if s.writer.renewals.missed(c.Incarnation, seq, now) {
-		return &renewalUnderWay{c.Name, ofCollection(c.Incarnation), now}
-	}
-	return nil
-}
-
-// renewalUnderWay says that a document may be neither gone nor there, as long
-// as the log has to take its newest version, or the newest of its collection.
-type renewalUnderWay struct {
-	name schema.CollectionName
-	key  documentKey // without an id: of the collection
-	now  int64       // or those of any document of it that had to come before, 0 for none
-}
-
-func (e *renewalUnderWay) Error() string { return "a renewal is under way" }
-
-func (e *renewalUnderWay) wait(ctx context.Context, s *service) error {
-	r := &s.writer.renewals
-	if e.now != 0 && !s.sole() {
-		return s.makeCertain(ctx, e.now)
-	}
-	if e.now != 0 {
-		return r.settle(ctx, e.key.incarnation, e.now)
-	}
-	return r.wait(ctx, e.key)
-}
-
-// late is what those are told who waited too long.
-func (e *renewalUnderWay) late() *schema.Error {
-	what := fmt.Sprintf("document %q", string(e.key.id))
-	if e.key.id == "" {
-		what = fmt.Sprintf("collection %s", e.name)
-	}
-	return schema.ErrTimeout.With("the log did not take the last change of %s within %s: try again", what, minSeqTimeout)
+	return liveDocument(s.store, name, id, now, s.live.expired)
 }
 
 // failRead is fail for a read, which is tried again when the renewal of what it
 // wants is no longer under way.
 func (r *request) failRead(err error) {
-	var renewal *renewalUnderWay
+	var renewal *unsettled
 	if !errors.As(err, &renewal) {
 		r.fail(err)
 		return
 	}
-	r.waitFor(func(ctx context.Context) error { return renewal.wait(ctx, r.service) }, renewal.late())
-}
-
-// lives tells whether a record, of Version 0 if there is none, exists at now, in
-// seconds.
-func lives(c *schema.Collection, record projections.Record, now int64) bool {
-	return record.Version != 0 && !record.Deadline(c).Passed(now)
-}
-
-// present returns a live document as clients see it.
-func present(record projections.Record) []byte {
-	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version)
+	r.waitFor(func(ctx context.Context) error { return renewal.wait(ctx, r.live) }, renewal.late())
 }
 
 // collection finds the collection that the tail names, or refuses.
@@ -281,9 +152,9 @@ func (r *request) getCollection() {
 	}
 	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
-	n, err := r.count(ctx, c)
+	n, err := r.live.count(ctx, c)
 	if err == nil {
-		err = n.missed
+		err = n.unsettled
 	}
 	if err != nil {
 		r.failRead(err)
@@ -301,13 +172,6 @@ func (r *request) noTail() bool {
 	return fault == nil
 }
 
-func checkNoTail(op, tail string) *schema.Error {
-	if tail == "" {
-		return nil
-	}
-	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
-}
-
 // batch answers a batch of gets here and sends any other to the writer.
 func (r *request) batch() {
 	b, fault := parseBatch(r.tail, r.header, r.data)
@@ -322,74 +186,13 @@ func (r *request) batch() {
 	}
 	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
-	results, seq, err := readBatch(ctx, r.store, b, r.now, r.room, r.gone)
+	results, seq, err := readBatch(ctx, r.store, b, r.live.now, r.room, r.live.expired)
 	if err != nil {
 		r.failRead(err)
 		return
 	}
 	r.claim(max(r.seq, seq))
 	r.reply(200, nil, schema.AppendResults(nil, results))
-}
-
-// parseBatch reads a batch request.
-func parseBatch(tail string, header nats.Header, data []byte) (*schema.Batch, *schema.Error) {
-	b, fault := schema.ParseBatch(tail, data)
-	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
-		if fault == nil && len(header.Values(single)) > 0 {
-			fault = schema.ErrBadRequest.With("%s is for single mutations: give the operations of a batch an ifMatch each, or send them by themselves", single)
-		}
-	}
-	return b, fault
-}
-
-// readBatch answers a batch that changes nothing, from one state, of which it
-// returns the sequence; now tells the second. bytes is what the reply may have.
-func readBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
-	v, ok, err := store.View(b.Collection)
-	if err != nil {
-		return nil, 0, err
-	}
-	if ok {
-		defer v.Close()
-		seq = v.Seq()
-	}
-	second := now() // not before the view
-	results = make([]schema.OperationResult, len(b.Operations))
-	read, blamed := 0, slices.IndexFunc(b.Operations, func(op schema.Operation) bool { return op.Fault != nil })
-	room := newRoom(bytes, len(results))
-	for i := range b.Operations {
-		if err := ctx.Err(); err != nil {
-			return nil, 0, err
-		}
-		op := &b.Operations[i]
-		var result schema.OperationResult
-		switch {
-		case b.Atomic && !op.Reads && i != blamed:
-			result = dependsOn(blamed)
-		case op.Fault != nil:
-			result.Fault = op.Fault
-		case !ok:
-			result.Fault = schema.NoCollection(b.Collection)
-		case read > maxBatchBytes:
-			result.Fault = tooMuchRead()
-		default:
-			record, _, err := v.Document([]byte(op.Get))
-			if err != nil {
-				return nil, 0, err
-			}
-			read += len(record.Body)
-			if !lives(v.Collection(), record, second) {
-				if err := gone(v.Collection(), op.Get, record); err != nil {
-					return nil, 0, err
-				}
-				result.Fault = noDocument(v.Collection(), op.Get)
-			} else {
-				result.Code, result.Body = 200, present(record)
-			}
-		}
-		room.put(&results[i], result)
-	}
-	return results, seq, nil
 }
 
 // statusTimeout bounds what a status request waits for NATS.
@@ -412,7 +215,7 @@ func (r *request) status() {
 // Status says how the database is.
 func (s *service) Status(ctx context.Context) (schema.Status, error) {
 	s.settle(ctx)
-	cursor, now := s.store.Cursor(), s.now()
+	cursor, now := s.store.Cursor(), s.live.now()
 	status := schema.Status{
 		Version:  s.config.Version,
 		Database: string(s.config.Database),
@@ -427,7 +230,7 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 		if err := ctx.Err(); err != nil {
 			return projections.Counts{}, err
 		}
-		n, err := s.count(ctx, c)
+		n, err := s.live.count(ctx, c)
 		if n.Oldest != 0 && (oldest == 0 || n.Oldest < oldest) {
 			oldest = n.Oldest
 		}
@@ -451,21 +254,7 @@ func (s *service) Status(ctx context.Context) (schema.Status, error) {
 func (s *service) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout/2)
 	defer cancel()
-	_ = s.writer.renewals.settle(ctx, 0, s.now())
-}
-
-// addCounts counts the documents of all collections.
-func addCounts(status *schema.Status, collections []*schema.Collection, count func(*schema.Collection) (projections.Counts, error)) error {
-	for _, c := range collections {
-		n, err := count(c)
-		if err != nil {
-			return err
-		}
-		status.Documents += n.Documents
-		status.PendingExpiry += n.Pending
-		status.Overdue += n.Overdue
-	}
-	return nil
+	_ = s.writer.renewals.settle(ctx, 0, s.live.now())
 }
 
 // repeat answers a mutation whose Nats-Msg-Id succeeded before with the
@@ -496,23 +285,86 @@ func (r *request) repeat(mutation *schema.Mutation, seq uint64) {
 	r.reply(code, nil, body)
 }
 
-// repeatOf returns the answer to the mutation that made an event.
-func repeatOf(e *schema.Event) (code int, body []byte, err error) {
-	switch e.Type {
-	case schema.DocumentCreated, schema.CollectionCreated:
-		code = 201
-	case schema.DocumentReplaced, schema.CollectionReplaced:
-		code = 200
-	default:
-		return 204, nil, nil
+func (r *request) listCollections() {
+	if !r.noTail() {
+		return
 	}
-	if e.Type.OnDocument() {
-		return code, schema.AppendReply(nil, e.Body, e.Time/1000, schema.Version(e.Seq)), nil
-	}
-	properties, fault := schema.ParseProperties(e.Collection, e.Body)
+	body, fault := listCollections(r.store.Collections(), r.data, r.room)
 	if fault != nil {
-		return 0, nil, fault
+		r.refuse(fault)
+		return
 	}
-	c := schema.Collection{Name: e.Collection, Version: schema.Version(e.Seq), Time: e.Time, Properties: properties}
-	return code, c.AppendReply(nil), nil
+	r.reply(200, nil, body)
+}
+
+func (r *request) history() {
+	name, id, fault := documentName(r.tail)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	limit, fault := parseHistory(r.data)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	ctx, cancel := r.context(requestTimeout)
+	defer cancel()
+	events, err := r.service.History(ctx, name, id, limit)
+	switch {
+	case errors.Is(err, schema.ErrTooLarge):
+		r.refuse(schema.AsError(err))
+		return
+	case err != nil:
+		r.fail(err)
+		return
+	}
+	if len(events) == 0 {
+		switch _, fault, err := r.document(name, id, r.live.now()); {
+		case err != nil:
+			r.failRead(err)
+			return
+		case fault == nil:
+			r.reply(200, nil, []byte(`{"events":[]}`)) // it lives longer than the log is kept
+			return
+		}
+		if _, ok := r.store.Collection(name); !ok {
+			r.refuse(schema.NoCollection(name))
+			return
+		}
+		r.refuse(neverWas(name, id))
+		return
+	}
+	r.reply(200, nil, appendHistory(nil, events))
+}
+
+// History returns the latest events of an id, newest first and at most limit.
+// The projection knows where each life ended, and Lapse-Previous leads back
+// from there to where it began: no more of the log is read than is returned.
+//
+// It returns schema.ErrTooLarge as soon as no reply could hold the events.
+func (s *service) History(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
+	lives, err := s.store.Lives(name, id, limit)
+	if err != nil {
+		return nil, err
+	}
+	var events []*schema.Event
+	bytes := 0
+	err = followLives(lives, limit, func(seq uint64) (*schema.Event, error) {
+		e, err := s.log.Event(ctx, seq)
+		if err != nil {
+			return nil, err
+		}
+		if bytes += len(e.Body); bytes > s.room {
+			return nil, schema.ErrTooLarge.With("the latest %d events have %d bytes and a message at most %d: ask for less with limit", len(events)+1, bytes, s.room)
+		}
+		events = append(events, e)
+		return e, nil
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return events, nil // trimmed from here on
+	} else if err != nil {
+		return nil, err
+	}
+	return events, nil
 }

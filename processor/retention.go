@@ -288,7 +288,7 @@ const (
 
 // padSize is the size of one event of padding where a message has at most so
 // many bytes.
-func padSize(payload int64) int { return min(padAtOnce, int(payload)-2*headerRoom) }
+func padSize(payload int64) int { return min(padAtOnce, int(payload)-2*schema.HeaderRoom) }
 
 // filePeriod is how long a file of a slow log is written to, in ms.
 func (k *keeper) filePeriod() int64 { return k.config.Retain.Milliseconds() / filesPerRetention }

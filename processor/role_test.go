@@ -589,7 +589,7 @@ func TestStandbyReadBefore(t *testing.T) {
 		a.want(201, "document.create.c.gone", `{}`)
 		b.has(a)
 		s := b.processor.service
-		before := s.known()
+		before := s.live.known()
 		collection, _ := s.store.Collection("c")
 		records := make(map[schema.DocumentID]projections.Record)
 		for _, id := range []schema.DocumentID{"renewed", "gone"} {
@@ -604,10 +604,10 @@ func TestStandbyReadBefore(t *testing.T) {
 		sleepUntil(ts+2, 500)
 		a.want(201, "document.create.c.late", `{}`)
 		b.has(a)
-		if err := s.gone(collection, "renewed", records["renewed"]); err == nil {
+		if err := s.live.expired(collection, "renewed", records["renewed"]); err == nil {
 			t.Error("it has gone by what was read before its renewal")
 		}
-		if err := s.gone(collection, "gone", records["gone"]); err != nil {
+		if err := s.live.expired(collection, "gone", records["gone"]); err != nil {
 			t.Error(err)
 		}
 		if seq := s.store.Cursor().Seq; !before.overlooked(seq, ts+2) || before.overlooked(seq, ts) || before.overlooked(before.seq, ts+2) {

@@ -46,7 +46,7 @@ func (p *Processor) countDocuments() (counts documentCounts, err error) {
 	collections := p.store.Collections()
 	counts.collections = len(collections)
 	for _, c := range collections {
-		n, err := p.service.count(context.Background(), c)
+		n, err := p.service.live.count(context.Background(), c)
 		if err != nil {
 			return counts, err
 		}

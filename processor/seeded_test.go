@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
@@ -218,7 +217,7 @@ func TestPanicOnArrival(t *testing.T) {
 	sub, err := w.client.SubscribeSync(inbox)
 	w.check(err)
 	w.check(w.client.Flush())
-	r := &request{service: broken, op: "document.get", tail: "c.a", to: inbox, seq: 1, header: nats.Header{schema.HeaderMinSeq: {"1"}}}
+	r := &request{service: broken, op: "document.get", tail: "c.a", to: inbox, seq: 1, header: schema.Header{schema.HeaderMinSeq: {"1"}}}
 	r.begin()
 	m, err := sub.NextMsg(patience)
 	w.check(err)

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	maxWaiting    = 1024 // requests that wait for a sequence or a renewal
-	minSeqTimeout = 2 * time.Second
+	maxWaiting    = 1024             // requests that wait for a sequence or a renewal
 	serveTimeout  = 10 * time.Second // until NATS knows what is served
 	becomeTimeout = time.Second      // until it knows that after a change of role
 )
@@ -57,7 +56,7 @@ type service struct {
 	keeper    *keeper
 	clock     *timekeeper
 	lease     *lease // nil where there is no other processor
-	certain   certainty
+	live      *liveness
 	operations
 
 	roles sync.Mutex
@@ -81,7 +80,6 @@ type service struct {
 	queries *lane
 
 	engine  *query.Engine
-	counts  shared[uint64, tally]
 	others  atomic.Uint64 // requests that are no queries
 	waiting atomic.Int64
 	workers sync.WaitGroup
@@ -95,7 +93,7 @@ type service struct {
 func (s *service) serve(nc *nats.Conn, role Role) error {
 	s.nc = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.room = int(nc.MaxPayload()) - headerRoom
+	s.room = int(nc.MaxPayload()) - schema.HeaderRoom
 	s.changes = make(chan *request, s.config.Queue)
 	s.replies.New = func() any { return newReusedMessage() }
 	s.clients = newClients()
@@ -146,25 +144,24 @@ func (s *service) finish() {
 // request is a request under way.
 type request struct {
 	*service
-	name   string      // what follows lapse.<db>.api. in the subject
-	op     string      // its operation: "document.get"
-	tail   string      // what follows that, without the dot
-	header nats.Header // those that matter
-	data   []byte
-	size   int64  // that it holds of service.held
-	to     string // reply subject
-	seq    uint64 // of the state that answers; 0 for that at the time of the reply
-	minSeq uint64 // that the state has to hold
-	again  bool   // it is a query that missed a renewal before
-	sure   int64  // second for which it waited to know who has gone, if it is a query
-	came   time.Time
-	until  time.Time // when it has to be answered, zero for any time
+	name    string        // what follows lapse.<db>.api. in the subject
+	op      string        // its operation: "document.get"
+	tail    string        // what follows that, without the dot
+	header  schema.Header // those that matter
+	data    []byte
+	size    int64  // that it holds of service.held
+	to      string // reply subject
+	seq     uint64 // of the state that answers; 0 for that at the time of the reply
+	minSeq  uint64 // that the state has to hold
+	attempt        // of a query, before this one
+	came    time.Time
+	until   time.Time // when it has to be answered, zero for any time
 }
 
 // begin goes on with a request that arrived.
 func (r *request) begin() {
 	defer r.recover()
-	if values := r.header.Values(schema.HeaderMinSeq); len(values) > 0 {
+	if values := r.header[schema.HeaderMinSeq]; len(values) > 0 {
 		seq, fault := parseMinSeq(values[0])
 		if fault != nil {
 			r.refuse(fault)
@@ -216,19 +213,6 @@ func (r *request) waitFor(reached func(context.Context) error, late *schema.Erro
 	})
 }
 
-// parseMinSeq reads a Lapse-Min-Seq.
-func parseMinSeq(text string) (uint64, *schema.Error) {
-	seq, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, schema.ErrBadRequest.With("%s is %.40q: use a sequence of the log", schema.HeaderMinSeq, text)
-	}
-	return seq, nil
-}
-
-func minSeqLate(seq uint64) *schema.Error {
-	return schema.ErrTimeout.With("sequence %d was not reached within %s", seq, minSeqTimeout)
-}
-
 // dispatch hands the request to the writer or to a worker. Requests with small
 // bodies reach the writer in the order in which they came.
 func (r *request) dispatch() {
@@ -264,7 +248,7 @@ func (r *request) dispatch() {
 // mutate reads the request as a mutation and submits it.
 func (r *request) mutate() {
 	mutation := schema.NewMutation(r.name, r.data)
-	setHeaders(mutation, r.header)
+	mutation.SetHeaders(r.header)
 	r.submit(&Proposal{Mutation: mutation})
 }
 
@@ -295,10 +279,6 @@ func (r *request) submit(p *Proposal) {
 	if !r.writer.Submit(p) {
 		r.refuse(tooManyMutations)
 	}
-}
-
-func tooLargeBody(bytes, room int) *schema.Error {
-	return schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", bytes, room)
 }
 
 func (r *request) refuse(fault *schema.Error) { r.reply(fault.Code, fault, nil) }
@@ -343,4 +323,9 @@ func waitUntil(timeout time.Duration, done func() bool) {
 	for deadline := time.Now().Add(timeout); !done() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// sole reports whether no other process can write.
+func (s *service) sole() bool {
+	return s.writes.Load() && (s.lease == nil || s.lease.held())
 }

@@ -4,36 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
-
-	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/schema"
 )
-
-// tally is the counts of a collection.
-type tally struct {
-	projections.Counts
-	missed error // for failRead, if they lack what was renewed before
-}
-
-// count counts the documents of a collection. That goes through all that are
-// overdue, of which there may be a million for some seconds, so it is done once
-// for all who ask meanwhile.
-func (s *service) count(ctx context.Context, c *schema.Collection) (tally, error) {
-	return s.counts.do(ctx, c.Incarnation, func() (tally, error) {
-		before, now := s.known(), s.now()
-		missed := s.missed(c, s.store.Cursor().Seq, now)
-		// By the collection as it is now: the result is told to those, too, who
-		// saw a later one.
-		if latest, ok := s.store.Collection(c.Name); ok && latest.Incarnation == c.Incarnation {
-			c = latest
-		}
-		n, err := s.store.Count(c, now)
-		if missed == nil && !s.sole() && before.overlooked(s.store.Cursor().Seq, now) {
-			missed = &renewalUnderWay{c.Name, ofCollection(c.Incarnation), now}
-		}
-		return tally{n, missed}, err
-	})
-}
 
 // shared does for many who ask at a time, with the same key, what is the same
 // for all of them: once, and begun after each of them asked, so that nobody gets

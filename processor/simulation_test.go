@@ -5,9 +5,10 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
-	"pgregory.net/rapid"
 )
 
 // storeInMemory returns an empty projection of small files in memory.

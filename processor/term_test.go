@@ -155,15 +155,17 @@ func TestQueryOverRoles(t *testing.T) {
 		a.start()
 		a.want(201, "collection.create.c", `{}`)
 		s := a.processor.service
+		var q attempt
+		_, confirm, err := s.live.begin("c", &q)
+		a.check(err)
 		s.writes.Store(false)
 		defer s.writes.Store(true)
-		q := &waitingQuery{request: &request{service: s}, name: "c"}
-		if err := q.missedBy(a.processor.Seq(), true); err == nil {
+		if err := confirm(a.processor.Seq()); err == nil {
 			t.Error("it takes the answer for one of a writer")
 		}
-		asked := q.now()
+		asked := s.live.now()
 		time.Sleep(3 * time.Second)
-		if now, err := q.knownNow(); err != nil || now != asked {
+		if now, err := s.live.knownNow("c", &q); err != nil || now != asked {
 			t.Errorf("it waited for second %d, and is judged by %d %v", asked, now, err)
 		}
 	})

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lapsedb/lapse/values"
 	"pgregory.net/rapid"
+
+	"github.com/lapsedb/lapse/values"
 )
 
 func TestParseProperties(t *testing.T) {

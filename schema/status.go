@@ -1,5 +1,11 @@
 package schema
 
+// What a database and a build are called that have no other name.
+const (
+	DefaultDatabase DatabaseName = "main"
+	NoVersionName                = "0.0.0"
+)
+
 // Status is the reply to a status request.
 type Status struct {
 	Version         string   `json:"version"`
