@@ -70,6 +70,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if err := log.check(ctx); err != nil {
 		return nil, err
 	}
+	o.Monitor.at("opening the projection")
 	if log.extent, err = openExtent(o.Projection.FS, o.Dir, log.Identity()); err != nil {
 		return nil, err
 	}

@@ -132,11 +132,9 @@ func TestReadsForNobody(t *testing.T) {
 			w.check(w.client.Publish("lapse.main.api.status", nil))
 			w.check(w.client.Publish("lapse.main.api.history.c.a", nil))
 		}
-		w.check(w.client.Publish("lapse.main.api.document.create.c.a", []byte("{}")))
 		synctest.Wait()
 		if n := w.processor.service.looks.len(); n != 0 {
 			t.Errorf("%d wait for a worker", n)
 		}
-		w.want(200, "document.get.c.a", "")
 	}, func(o *Options) { o.Workers = 1 })
 }

@@ -340,7 +340,7 @@ func TestSignalWhileServingHangs(t *testing.T) {
 				s.arm(c.hangs)
 			}
 			for done := false; !done; { // something to append, to copy and to trim
-				_ = nc.Publish("lapse.main.api.document.upsert.c.a", []byte("{}"))
+				_ = nc.PublishRequest("lapse.main.api.document.upsert.c.a", nc.NewInbox(), []byte("{}"))
 				select {
 				case <-s.hanging:
 					done = true
