@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // damages are what can become of the file in which JetStream keeps the messages of
@@ -73,10 +75,13 @@ func (w *wire) withSnapshots() (newest, older uint64) {
 		body, err := json.Marshal(map[string]string{"x": string(noise)})
 		w.check(err)
 		w.want(201, fmt.Sprintf("document.create.c.d%d", i), string(body))
+		if i > 0 { // before the newest snapshot, which is to be of the log's end
+			w.check(w.processor.keeper.noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, w.snapshotList()[0].Seq)))
+		}
 		w.want(201, "snapshot.create", "")
 	}
 	list := w.snapshotList()
-	w.trim(list[1].Seq)
+	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(list[1].Seq)))
 	return list[0].Seq, list[1].Seq
 }
 

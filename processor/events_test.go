@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"reflect"
@@ -69,7 +70,7 @@ func TestEventListener(t *testing.T) {
 
 // TestLoggingEventListener: whatever happens has a line of its own in the log.
 func TestLoggingEventListener(t *testing.T) {
-	var logs logBuffer
+	var logs bytes.Buffer
 	l := LoggingEventListener(slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	v := reflect.ValueOf(l).Elem()
 	said := make(map[string]string)

@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
-	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -309,7 +307,7 @@ func TestForecastLimits(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		end := make(chan struct{})
-		w.processor.service.queries.occupy(2, end)
+		occupy(w.processor.service.queries, 2, end)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -324,24 +322,6 @@ func TestForecastLimits(t *testing.T) {
 	}, func(o *Options) {
 		o.QueryWorkers, o.QueryQueue, o.Query.Time, o.Query.Scanned = 1, 1, 3*time.Second, 20
 	})
-
-	l, err := NewLocal(0)
-	must(t, err)
-	defer l.Close()
-	_, err = l.Request("collection.create.c", nil, nil)
-	must(t, err)
-	_, err = l.Request("document.create.c.a", nil, []byte(`{}`))
-	must(t, err)
-	l.reader.limits = query.Limits{Time: 1}
-	if _, err := l.reader.Forecast(t.Context(), 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrTimeout) {
-		t.Errorf("without time: %v", err)
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	l.reader.limits = query.Limits{}
-	if _, err := l.reader.Forecast(over, 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrUnavailable) {
-		t.Errorf("at the end: %v", err)
-	}
 }
 
 // TestForecastByStandby: whoever of two is asked says the same, also when a

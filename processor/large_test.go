@@ -1,11 +1,11 @@
 package processor
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -119,39 +119,64 @@ func deleteAll(t *testing.T, m *Machine, second int64, atomic bool) (codes map[i
 	return codes
 }
 
-// However much is due, a change of policy, which everybody else waits for, is
-// decided as soon as nothing is pending.
-func TestPolicyChangeDoesNotWaitForOthers(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.sessions", `{"defaultTtl":60}`)
-		w.want(201, "collection.create.orders", `{}`)
-		sleepUntil(time.Now().Unix()+1, 100)
-		const documents = 20 * turnExpiries
-		for done := 0; done < documents; done += schema.MaxOperations {
-			var operations []string
-			for i := range min(schema.MaxOperations, documents-done) {
-				operations = append(operations, fmt.Sprintf(`{"op":"create","id":"%d","body":{}}`, done+i))
+// TestBatchOfLargeDocuments: a batch reads so many bytes and no more, whatever
+// becomes of its operations.
+func TestBatchOfLargeDocuments(t *testing.T) {
+	m := fresh(t)
+	decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`)))
+	for _, operation := range []string{`{"op":"patch","id":"a","body":{"y":1}}`, `{"op":"get","id":"a"},{"op":"patch","id":"b","body":{}}`} {
+		for _, atomic := range []bool{false, true} {
+			before := m.read
+			operations := strings.Repeat(operation+",", 400) + operation
+			b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, operations))
+			if fault != nil {
+				t.Fatal(fault)
 			}
-			w.want(200, "batch.sessions", fmt.Sprintf(`{"operations":[%s]}`, strings.Join(operations, ",")))
-		}
-		release := w.holdWriter()
-		w.check(w.client.PublishRequest("lapse.main.api.collection.replace.orders", w.client.NewInbox(), []byte(`{"previousImages":false}`)))
-		time.Sleep(2 * time.Minute)
-		release()
-		w.eventually("all expired", func() bool { return w.end() >= documents+documents+3 })
-		time.Sleep(time.Second)
-		expired := 0
-		for _, e := range w.events() {
-			switch e.Type {
-			case schema.DocumentExpired:
-				expired++
-			case schema.CollectionReplaced:
-				if expired > documents/2 {
-					t.Errorf("the policy changed after %d of %d expiries", expired, documents)
-				}
-				return
+			o, _, err := m.DecideBatch(1001_000, b, 4<<20)
+			if err != nil || o.Code != 200 || len(o.Body) > 4<<20 {
+				t.Fatalf("%d with %d bytes, %v", o.Code, len(o.Body), err)
+			}
+			if read := m.read - before; read > maxBatchBytes+4<<20 {
+				t.Errorf("%s, atomic %t: %d MiB were read", operation, atomic, read>>20)
+			}
+			if !atomic && !bytes.Contains(o.Body, []byte("use smaller batches")) {
+				t.Errorf("%s: nothing was refused", operation)
 			}
 		}
-		t.Error("the policy did not change")
-	})
+	}
+}
+
+// TestRefusalWaits: what is refused, or a repeat, because of a pending event
+// is told when the log has that.
+func TestRefusalWaits(t *testing.T) {
+	m := fresh(t)
+	create := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
+	create.MsgID = "m"
+	made, err := m.Decide(1000_000, create)
+	if err != nil || made.Code != 201 {
+		t.Fatalf("%+v (%v)", made, err)
+	}
+	if again, err := m.Decide(1000_000, create); err != nil || again.Repeat != made.Seq || again.Seq != made.Seq {
+		t.Errorf("the repeat of event %d is %+v (%v)", made.Seq, again, err)
+	}
+	other := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
+	if o, err := m.Decide(1000_000, other); err != nil || o.Code != 409 || o.Seq != made.Seq {
+		t.Errorf("refused because of event %d it is %+v (%v)", made.Seq, o, err)
+	}
+}
+
+// TestEarlierEntryIsDueEarlier: a queue that is armed goes off for an entry
+// that comes before all others.
+func TestEarlierEntryIsDueEarlier(t *testing.T) {
+	m := fresh(t)
+	for id, ttl := range []int64{100, 50, 70, 5} {
+		_, _ = decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(id), fmt.Appendf(nil, `{"ttl":%d}`, ttl)))
+		want := 1000 + ttl
+		if id == 2 {
+			want = 1050
+		}
+		if second, ok := m.NextDue(); !ok || second != want {
+			t.Errorf("after a ttl of %d something is due at %d %t, want %d", ttl, second, ok, want)
+		}
+	}
 }

@@ -2,72 +2,20 @@ package processor
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
 )
-
-// TestLocalIsTheService asks a Local and a processor behind NATS the same, at the
-// same times: every reply is the same, and so are the logs.
-func TestLocalIsTheService(t *testing.T) {
-	for range stress.Pick(2, 40) {
-		random := stress.Rand(t)
-		inBubble(t, func(w *wire) {
-			local, err := NewLocal(time.Now().UnixMilli())
-			w.check(err)
-			defer func() { w.check(local.Close()) }()
-			_, err = local.Adopt(time.Now().UnixMilli(), w.everything()) // its WriterStarted
-			w.check(err)
-			for i := range stress.Pick(400, 4000) {
-				synctest.Wait() // what is due is done
-				if d := draw(random, 0, 0, 0, 1, 250, 999, 1000, 3000, 40_000, 200_000); d > 0 {
-					time.Sleep(time.Duration(d) * time.Millisecond)
-					synctest.Wait()
-				}
-				w.check(local.Advance(time.Now().UnixMilli()))
-				r := drawRequest(random)
-				if r.submit {
-					// Within so much JetStream itself drops one with the same Nats-Msg-Id.
-					time.Sleep(100 * time.Millisecond)
-					synctest.Wait()
-					w.check(local.Advance(time.Now().UnixMilli()))
-					w.judged(w.publish(r.tail, r.body, r.headers...))
-					_, err := local.Submit(r.tail, r.header(), []byte(r.body))
-					w.check(err)
-					continue
-				}
-				want := w.ask(r.tail, r.body, r.headers...)
-				o, err := local.Request(r.tail, r.header(), []byte(r.body))
-				w.check(err)
-				got := wireReply{code: o.Code, seq: o.Seq, body: o.Body}
-				if o.Fault != nil {
-					got.error, got.message, got.body = o.Fault.Name, o.Fault.Message, nil
-					want.body = nil
-				}
-				if plain(got) != plain(want) {
-					w.t.Fatalf("request %d, %+v at %d\nlocal:   %d %s\nservice: %d %s", i, r, time.Now().UnixMilli(), got.seq, got, want.seq, want)
-				}
-			}
-			synctest.Wait()
-			w.check(local.Advance(time.Now().UnixMilli()))
-			if got, want := lines(local.Log()), lines(w.everything()); got != want {
-				w.t.Fatalf("local:\n%s\nservice:\n%s", got, want)
-			}
-			if got, want := local.reader.Digest(), w.processor.store.Digest().String(); got != want {
-				w.t.Fatalf("digest %s, of the service %s", got, want)
-			}
-		})
-	}
-}
 
 // plain is a reply without what differs between any two databases, and what only
 // a service is asked to keep.
@@ -294,5 +242,26 @@ func TestLocalLastYear(t *testing.T) {
 	}
 	if n := len(l.Log()); n != 2 || l.Now() != schema.MaxTime {
 		t.Errorf("%d events, it is %d", n, l.Now())
+	}
+}
+
+// TestForecastLimitsOfLocal: a forecast ends with its time, and with its context.
+func TestForecastLimitsOfLocal(t *testing.T) {
+	l, err := NewLocal(0)
+	must(t, err)
+	defer l.Close()
+	_, err = l.Request("collection.create.c", nil, nil)
+	must(t, err)
+	_, err = l.Request("document.create.c.a", nil, []byte(`{}`))
+	must(t, err)
+	l.reader.limits = query.Limits{Time: 1}
+	if _, err := l.reader.Forecast(t.Context(), 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrTimeout) {
+		t.Errorf("without time: %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.reader.limits = query.Limits{}
+	if _, err := l.reader.Forecast(over, 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrUnavailable) {
+		t.Errorf("at the end: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // other kinds are all there.
 func TestLogLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out logBuffer
+		var out bytes.Buffer
 		limited := LimitLog(slog.NewTextHandler(&out, nil))
 		logger := slog.New(limited)
 		flood := func(n int) {
@@ -38,7 +38,7 @@ func TestLogLimit(t *testing.T) {
 		if last := lines[len(lines)-1]; len(lines) != logLines+2 || !strings.HasSuffix(last, `msg="refused 99999" client=99999 subject=x.99999 more=99979`) {
 			t.Errorf("%d lines, at last %s", len(lines), last)
 		}
-		out.reset()
+		out.Reset()
 		time.Sleep(10 * logInterval)
 		if out.String() != "" {
 			t.Errorf("nothing happens, and it says %s", out.String())
@@ -50,7 +50,7 @@ func TestLogLimit(t *testing.T) {
 			t.Errorf("of %d lines there are\n%s", logLines+1, text)
 		}
 		// What is left out is told at the end, at the latest.
-		out.reset()
+		out.Reset()
 		flood(1000)
 		limited.Close()
 		flood(1)

@@ -58,8 +58,8 @@ func (m metrics) want(t testing.TB, want metrics) {
 // TestMetrics: what happens is counted, and named as Prometheus wants it.
 func TestMetrics(t *testing.T) {
 	inBubble(t, func(w *wire) {
-		monitor := w.processor.options.Monitor
-		gather(t, monitor).want(t, metrics{
+		m := w.processor.options.Monitor
+		gather(t, m).want(t, metrics{
 			"lapse_ready": 1, "lapse_role{role=writer}": 1, "lapse_role{role=standby}": 0, "lapse_folded_sequence": 1,
 			"lapse_log_last_sequence": 1, "lapse_fold_lag_events": 0, "lapse_fold_lag_seconds": 0, "lapse_catch_up_ratio": 1,
 			"lapse_documents": 0, "lapse_collections": 0, "lapse_log_out_of_reach": 0, "lapse_fence_moves_total": 1,
@@ -77,7 +77,7 @@ func TestMetrics(t *testing.T) {
 		w.publish("document.upsert.c.e", `{}`)
 		w.publish("document.replace.c.unknown", `{}`)
 		time.Sleep(20 * time.Second)
-		after := gather(t, monitor)
+		after := gather(t, m)
 		after.want(t, metrics{
 			"lapse_documents": 4, "lapse_documents_pending_expiry": 1, "lapse_documents_overdue": 0, "lapse_collections": 1,
 			"lapse_mutations_behind": 0,
@@ -115,7 +115,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		w.stop()
-		if stopped := gather(t, monitor); stopped["lapse_ready"] != 0 || stopped["lapse_events_total{type=DocumentExpired}"] != 1 {
+		if stopped := gather(t, m); stopped["lapse_ready"] != 0 || stopped["lapse_events_total{type=DocumentExpired}"] != 1 {
 			t.Errorf("after the end: %v", stopped)
 		}
 	})
@@ -169,13 +169,13 @@ func TestMetricsLint(t *testing.T) {
 func TestScrapesAreCheap(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
-		monitor := w.processor.options.Monitor
-		gather(t, monitor).want(t, metrics{"lapse_documents": 0})
-		monitor.counted.took = time.Second
+		m := w.processor.options.Monitor
+		gather(t, m).want(t, metrics{"lapse_documents": 0})
+		m.counted.took = time.Second
 		w.want(201, "document.create.c.a", "{}")
 		time.Sleep((countShare - 10) * time.Second)
-		gather(t, monitor).want(t, metrics{"lapse_documents": 0})
+		gather(t, m).want(t, metrics{"lapse_documents": 0})
 		time.Sleep(20 * time.Second)
-		gather(t, monitor).want(t, metrics{"lapse_documents": 1})
+		gather(t, m).want(t, metrics{"lapse_documents": 1})
 	})
 }

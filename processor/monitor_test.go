@@ -39,14 +39,14 @@ func TestReady(t *testing.T) {
 		o.shutdown()
 		time.Sleep(10 * time.Second)
 		wantReady(o.wire, "NATS is away", "NATS is away since", "the log connection is reconnecting", "the service connection is reconnecting")
-		monitor := o.processor.options.Monitor
-		if err := monitor.Live(); err != nil {
+		m := o.processor.options.Monitor
+		if err := m.Live(); err != nil {
 			t.Errorf("with NATS away it is not alive: %v", err)
 		}
-		gather(t, monitor).want(t, metrics{"lapse_ready": 0, "lapse_nats_connected{connection=log}": 0})
+		gather(t, m).want(t, metrics{"lapse_ready": 0, "lapse_nats_connected{connection=log}": 0})
 		o.startServer()
 		wantReady(o.wire, "it is ready when NATS is back")
-		gather(t, monitor).want(t, metrics{"lapse_ready": 1, "lapse_nats_connected{connection=log}": 1, "lapse_nats_reconnects_total{connection=log}": 1})
+		gather(t, m).want(t, metrics{"lapse_ready": 1, "lapse_nats_connected{connection=log}": 1, "lapse_nats_reconnects_total{connection=log}": 1})
 		for _, line := range []string{"the connection to NATS is lost", "the connection to NATS is back"} {
 			if !strings.Contains(o.wire.logs.String(), line) {
 				t.Errorf("the log does not say that %s", line)
@@ -59,10 +59,10 @@ func TestReady(t *testing.T) {
 		o.logs.each(func(c *faultyConn) { c.mute.Store(true); c.deaf.Store(true) })
 		o.check(o.client.PublishRequest("lapse.main.api.document.create.c.a", o.client.NewInbox(), []byte("{}")))
 		wantReady(o.wire, "the log is away", "the log is out of reach since", "the log connection is")
-		gather(t, monitor).want(t, metrics{"lapse_ready": 0, "lapse_log_out_of_reach": 1, "lapse_nats_connected{connection=service}": 1})
+		gather(t, m).want(t, metrics{"lapse_ready": 0, "lapse_log_out_of_reach": 1, "lapse_nats_connected{connection=service}": 1})
 		o.logs.use(ns)
 		wantReady(o.wire, "it is ready when the log is back")
-		after := gather(t, monitor)
+		after := gather(t, m)
 		after.want(t, metrics{"lapse_log_out_of_reach": 0, "lapse_log_outages_total": 1})
 		if after["lapse_append_failures_total"] == 0 || after["lapse_fence_moves_total"] < 2 {
 			t.Errorf("after that: %v", after)
@@ -85,30 +85,30 @@ func TestReadyClock(t *testing.T) {
 // TestLive: a writer that does nothing any more is not alive.
 func TestLive(t *testing.T) {
 	inBubble(t, func(w *wire) {
-		monitor := w.processor.options.Monitor
+		m := w.processor.options.Monitor
 		time.Sleep(10 * time.Minute)
-		if err := monitor.Live(); err != nil {
+		if err := m.Live(); err != nil {
 			t.Errorf("after a while without work: %v", err)
 		}
 		release := w.holdWriter()
 		time.Sleep(hungAfter / 2)
-		if err := monitor.Live(); err != nil {
+		if err := m.Live(); err != nil {
 			t.Errorf("after half of the time: %v", err)
 		}
 		time.Sleep(hungAfter)
-		if err := monitor.Live(); err == nil || !strings.Contains(err.Error(), "the writer has done nothing for 1m") {
+		if err := m.Live(); err == nil || !strings.Contains(err.Error(), "the writer has done nothing for 1m") {
 			t.Errorf("it hangs, and says %v", err)
 		}
-		if reasons := monitor.Ready(); len(reasons) != 1 {
+		if reasons := m.Ready(); len(reasons) != 1 {
 			t.Errorf("it hangs, and is not ready for %q", reasons)
 		}
 		release()
 		time.Sleep(2 * time.Second)
-		if err := monitor.Live(); err != nil {
+		if err := m.Live(); err != nil {
 			t.Errorf("it goes on: %v", err)
 		}
 		w.processor.fail(errSuperseded)
-		if err := monitor.Live(); err != errSuperseded {
+		if err := m.Live(); err != errSuperseded {
 			t.Errorf("it failed, and says %v", err)
 		}
 		<-w.processor.failed
@@ -119,18 +119,18 @@ func TestLive(t *testing.T) {
 // said.
 func TestReadyWhileFolding(t *testing.T) {
 	var while []string
-	var monitor *Monitor
+	var m *Monitor
 	w := newWire(t, func(o *Options) {
-		monitor = NewMonitor("main")
-		o.Monitor = monitor
-		o.Events = &EventListener{CatchingUp: func(CatchUpProgress) { while = append(while, monitor.Ready()...) }}
+		m = NewMonitor("main")
+		o.Monitor = m
+		o.Events = &EventListener{CatchingUp: func(CatchUpProgress) { while = append(while, m.Ready()...) }}
 	})
 	w.want(201, "collection.create.c", "")
 	if before := NewMonitor("main").Ready(); len(before) != 1 || !strings.HasPrefix(before[0], "starting since") {
 		t.Errorf("before the start: %q", before)
 	}
 	w.stop()
-	if after := monitor.Ready(); len(after) != 1 || after[0] != "stopping" {
+	if after := m.Ready(); len(after) != 1 || after[0] != "stopping" {
 		t.Errorf("after the end: %q", after)
 	}
 	w.check(w.options.Projection.EnsureDefaults().FS.RemoveAll(w.options.Dir))
@@ -140,7 +140,7 @@ func TestReadyWhileFolding(t *testing.T) {
 		t.Errorf("while the log is folded: %q", while)
 	}
 	wantReady(w, "it is ready when the log is folded")
-	if status, err := monitor.Status(w.ctx()); err != nil || status.Seq != w.processor.Seq() {
+	if status, err := m.Status(w.ctx()); err != nil || status.Seq != w.processor.Seq() {
 		t.Errorf("the status is %+v, %v", status, err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/flood"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -167,7 +165,7 @@ func TestFloodOfBytes(t *testing.T) {
 }
 
 // occupy keeps workers of a lane busy, as clients of their own would, until let.
-func (l *lane) occupy(workers int, let <-chan struct{}) {
+func occupy(l *lane, workers int, let <-chan struct{}) {
 	for n := range workers {
 		working := make(chan struct{})
 		job := job{&request{}, func() { close(working); <-let }}
@@ -191,7 +189,7 @@ func TestFloodOfReads(t *testing.T) {
 		} {
 			began := time.Now()
 			let := make(chan struct{})
-			lane.occupy(3, let)
+			occupy(lane, 3, let)
 			c := w.newCrowd()
 			for n := range 10 * places {
 				body := ""
@@ -311,33 +309,6 @@ func TestMutationsQueuedWhileDown(t *testing.T) {
 	}
 }
 
-// TestBatchOfLargeDocuments: a batch reads so many bytes and no more, whatever
-// becomes of its operations.
-func TestBatchOfLargeDocuments(t *testing.T) {
-	m := fresh(t)
-	decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`)))
-	for _, operation := range []string{`{"op":"patch","id":"a","body":{"y":1}}`, `{"op":"get","id":"a"},{"op":"patch","id":"b","body":{}}`} {
-		for _, atomic := range []bool{false, true} {
-			before := m.read
-			operations := strings.Repeat(operation+",", 400) + operation
-			b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, operations))
-			if fault != nil {
-				t.Fatal(fault)
-			}
-			o, _, err := m.DecideBatch(1001_000, b, 4<<20)
-			if err != nil || o.Code != 200 || len(o.Body) > 4<<20 {
-				t.Fatalf("%d with %d bytes, %v", o.Code, len(o.Body), err)
-			}
-			if read := m.read - before; read > maxBatchBytes+4<<20 {
-				t.Errorf("%s, atomic %t: %d MiB were read", operation, atomic, read>>20)
-			}
-			if !atomic && !bytes.Contains(o.Body, []byte("use smaller batches")) {
-				t.Errorf("%s: nothing was refused", operation)
-			}
-		}
-	}
-}
-
 // TestBatchOfLargeGets is the same for one that only reads.
 func TestBatchOfLargeGets(t *testing.T) {
 	w := newWire(t)
@@ -355,118 +326,4 @@ func TestBatchOfLargeGets(t *testing.T) {
 		}
 	}
 	w.idle()
-}
-
-// TestWriterWaitsWithOutcomes: what waits to be told is bounded, whether it
-// changed anything or not.
-func TestWriterWaitsWithOutcomes(t *testing.T) {
-	for _, term := range []*Term{
-		{machine: fresh(t), replyBytes: maxReplyBytes},
-		{machine: fresh(t), pendingReplies: make([]decided, maxReplies)},
-	} {
-		if !term.full() {
-			t.Errorf("%d outcomes of %d bytes wait, and there may be more", len(term.pendingReplies), term.replyBytes)
-		}
-	}
-}
-
-// TestShared: however many ask at a time, it is done once for those who asked
-// before it began.
-func TestShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var (
-			s     shared[string, int]
-			runs  atomic.Int64
-			asked sync.WaitGroup
-		)
-		work := func() (int, error) {
-			n := int(runs.Add(1))
-			time.Sleep(time.Second)
-			return n, nil
-		}
-		ask := func(key string, want int) {
-			asked.Go(func() {
-				if n, err := s.do(t.Context(), key, work); n != want || err != nil {
-					t.Errorf("%s: %d, %v, want %d", key, n, err, want)
-				}
-			})
-		}
-		ask("a", 1)
-		synctest.Wait()
-		for range 100 {
-			ask("a", 2)
-		}
-		asked.Wait()
-		ask("b", 3)
-		asked.Wait()
-		if len(s.queues) != 0 {
-			t.Errorf("%d are left", len(s.queues))
-		}
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = s.do(t.Context(), "c", func() (int, error) { panic("on purpose") })
-		}()
-		if n, err := s.do(t.Context(), "c", func() (int, error) { return 4, nil }); n != 4 || err != nil {
-			t.Errorf("after a panic: %d, %v", n, err)
-		}
-	})
-}
-
-// TestReadingAhead: a connection waits while much of what it read is not taken,
-// and not for what others took.
-func TestReadingAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &reading{nc: &nats.Conn{}}
-		waited := func() time.Duration {
-			began := time.Now()
-			r.wait()
-			return time.Since(began)
-		}
-		r.nc.InMsgs = aheadMessages
-		if d := waited(); d != 0 {
-			t.Errorf("it waited %s for what it may read ahead", d)
-		}
-		// Ten too many, taken by and by.
-		r.nc.InMsgs += 10
-		go func() {
-			for range 20 {
-				time.Sleep(700 * time.Microsecond)
-				r.took(0)
-			}
-		}()
-		if d := waited(); d < 7*time.Millisecond || d > 9*time.Millisecond {
-			t.Errorf("it waited %s for ten messages to be taken", d)
-		}
-		time.Sleep(time.Second)
-		// The rest went elsewhere, as what nobody takes shows.
-		r.nc.InMsgs += 10 * aheadMessages
-		r.nc.InBytes += 10 * aheadBytes
-		if d := waited(); d != time.Millisecond {
-			t.Errorf("it waited %s for nothing", d)
-		}
-		r.nc.InMsgs += aheadMessages
-		r.nc.InBytes += aheadBytes
-		if d := waited(); d != 0 {
-			t.Errorf("it waited %s after that", d)
-		}
-		r.nc.InBytes++
-		go func() { time.Sleep(time.Microsecond); r.took(1) }()
-		if d := waited(); d != time.Millisecond {
-			t.Errorf("it waited %s for a byte", d)
-		}
-		// What nobody took for a while is taken after all: less is left then than
-		// was thought to be for others.
-		r.took(aheadBytes)
-		for range 5 * aheadMessages {
-			r.took(0)
-		}
-		if d := waited(); d != 0 {
-			t.Errorf("it waited %s after more was taken than was there to be", d)
-		}
-		// More is taken than had come when that was looked at.
-		r.took(2 * int(r.nc.InBytes))
-		if d := waited(); d != 0 {
-			t.Errorf("it waited %s for less than nothing", d)
-		}
-	})
 }

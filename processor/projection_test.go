@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -15,7 +17,10 @@ import (
 // projection in files and over one in plain memory: late commits, aborts and
 // small steps of the sweep, too. What they decide is the same, byte for byte.
 func TestProjectionsAreAlike(t *testing.T) {
-	store := storeInMemory(t)
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20, NoIndexes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer store.Close()
 	a := &alike{t: t, frozenDraw: frozenDraw{stress.Rand(t)}, now: 1_431_857_100_000}
 	for i, p := range []projection{store, projections.NewMemory()} {

@@ -204,7 +204,7 @@ func TestQueryWaitsNoLonger(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", ``)
 		end := make(chan struct{})
-		w.processor.service.queries.occupy(2, end)
+		occupy(w.processor.service.queries, 2, end)
 		began := time.Now()
 		done := make(chan struct{})
 		go func() {

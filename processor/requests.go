@@ -14,7 +14,7 @@ import (
 
 // read returns what answers a request that goes to a worker. If it cannot be
 // understood it is refused at once, and ok is false.
-func (r *request) read() (answer func(), ok bool) {
+func (r *request) read() (do func(), ok bool) {
 	switch r.op {
 	case "document.get":
 		return r.getDocument, true

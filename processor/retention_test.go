@@ -44,13 +44,13 @@ func (w *wire) files() map[string][]byte {
 	w.filesOf(w.options.Projection.FS, w.options.Dir, all)
 	list, err := w.processor.keeper.snapshots.List(w.ctx())
 	w.check(err)
-	for _, snapshot := range list {
+	for _, one := range list {
 		mem := vfs.NewMem()
-		store, err := w.processor.keeper.snapshots.js.ObjectStore(w.ctx(), w.processor.keeper.snapshots.bucket(snapshot.Seq))
+		store, err := w.processor.keeper.snapshots.js.ObjectStore(w.ctx(), w.processor.keeper.snapshots.bucket(one.Seq))
 		w.check(err)
 		object, err := store.Get(w.ctx(), objectName)
 		w.check(err)
-		dir := fmt.Sprintf("snapshot%d", snapshot.Seq)
+		dir := fmt.Sprintf("snapshot%d", one.Seq)
 		w.check(projections.ReadArchive(object, mem, dir))
 		w.filesOf(mem, dir, all)
 	}

@@ -36,25 +36,6 @@ func TestFenceOfFirst(t *testing.T) {
 	}
 }
 
-// TestRefusalWaits: what is refused, or a repeat, because of a pending event
-// is told when the log has that.
-func TestRefusalWaits(t *testing.T) {
-	m := fresh(t)
-	create := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
-	create.MsgID = "m"
-	made, err := m.Decide(1000_000, create)
-	if err != nil || made.Code != 201 {
-		t.Fatalf("%+v (%v)", made, err)
-	}
-	if again, err := m.Decide(1000_000, create); err != nil || again.Repeat != made.Seq || again.Seq != made.Seq {
-		t.Errorf("the repeat of event %d is %+v (%v)", made.Seq, again, err)
-	}
-	other := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
-	if o, err := m.Decide(1000_000, other); err != nil || o.Code != 409 || o.Seq != made.Seq {
-		t.Errorf("refused because of event %d it is %+v (%v)", made.Seq, o, err)
-	}
-}
-
 // TestTrimKeepsWhatSnapshotsNeed: the log is trimmed below the oldest snapshot
 // that is sound and not further, however old what follows is; one that is not
 // sound holds nothing.
@@ -365,20 +346,4 @@ func TestOldPartIsScrubbed(t *testing.T) {
 		t.Errorf("nobody was told:\n%s", w.logs)
 	}
 	w.want(200, "document.get.c.old", "")
-}
-
-// TestEarlierEntryIsDueEarlier: a queue that is armed goes off for an entry
-// that comes before all others.
-func TestEarlierEntryIsDueEarlier(t *testing.T) {
-	m := fresh(t)
-	for id, ttl := range []int64{100, 50, 70, 5} {
-		_, _ = decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(id), fmt.Appendf(nil, `{"ttl":%d}`, ttl)))
-		want := 1000 + ttl
-		if id == 2 {
-			want = 1050
-		}
-		if second, ok := m.NextDue(); !ok || second != want {
-			t.Errorf("after a ttl of %d something is due at %d %t, want %d", ttl, second, ok, want)
-		}
-	}
 }

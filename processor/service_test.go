@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,6 +18,7 @@ import (
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/steer"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // TestOverloaded: what there is no room for is told so at once, and what is
@@ -55,7 +57,7 @@ func TestOverloaded(t *testing.T) {
 	release = sync.OnceFunc(func() { close(let) })
 	defer release()
 	for _, lane := range []*lane{w.processor.service.gets, w.processor.service.looks} {
-		lane.occupy(2, let)
+		occupy(lane, 2, let)
 		lane.put(&request{service: w.processor.service}, func() {})
 	}
 	w.want(404, "document.get.c.a", "") // that it ended is in memory and needs no worker
@@ -84,16 +86,16 @@ func TestPanic(t *testing.T) {
 	w.want(201, "document.create.c.a", "{}")
 
 	// What panics is brought about on the goroutine that is going to.
-	service, machine := w.processor.service, w.processor.writer.term.Load().machine
+	serving, deciding := w.processor.service, w.processor.writer.term.Load().machine
 	reader := func(do func()) {
 		done := make(chan struct{})
-		service.looks.put(&request{service: service}, func() { do(); close(done) })
+		serving.looks.put(&request{service: serving}, func() { do(); close(done) })
 		<-done
 	}
-	log := service.log
-	reader(func() { service.log = nil })
+	log := serving.log
+	reader(func() { serving.log = nil })
 	w.refused(503, "unavailable", "history.c.a", "")
-	reader(func() { service.log = log })
+	reader(func() { serving.log = log })
 	w.want(200, "history.c.a", "")
 	if !strings.Contains(w.logs.String(), "a request panicked") {
 		t.Error("nobody was told of the panic")
@@ -104,11 +106,11 @@ func TestPanic(t *testing.T) {
 		w.processor.writer.proposals <- &Proposal{Mutation: schema.NewMutation("", nil), Done: func(Outcome) { do(); close(done) }}
 		<-done
 	}
-	messages := machine.overlay.messages
-	writer(func() { machine.overlay.messages = nil })
+	messages := deciding.overlay.messages
+	writer(func() { deciding.overlay.messages = nil })
 	w.refused(503, "unavailable", "document.upsert.c.a", "{}", "Nats-Msg-Id", "m")
 	w.want(200, "document.upsert.c.a", `{"n":1}`)
-	writer(func() { machine.overlay.messages = messages })
+	writer(func() { deciding.overlay.messages = messages })
 	w.want(200, "document.upsert.c.a", `{"n":2}`, "Nats-Msg-Id", "m")
 	w.restart()
 	w.want(200, "document.get.c.a", "")
@@ -539,4 +541,57 @@ func TestProjectionInUse(t *testing.T) {
 		t.Error("the projection was thrown away")
 	}
 	w.want(200, "document.get.c.a", "")
+}
+
+// TestLocalIsTheService asks a Local and a processor behind NATS the same, at the
+// same times: every reply is the same, and so are the logs.
+func TestLocalIsTheService(t *testing.T) {
+	for range stress.Pick(2, 40) {
+		random := stress.Rand(t)
+		inBubble(t, func(w *wire) {
+			local, err := NewLocal(time.Now().UnixMilli())
+			w.check(err)
+			defer func() { w.check(local.Close()) }()
+			_, err = local.Adopt(time.Now().UnixMilli(), w.everything()) // its WriterStarted
+			w.check(err)
+			for i := range stress.Pick(400, 4000) {
+				synctest.Wait() // what is due is done
+				if d := draw(random, 0, 0, 0, 1, 250, 999, 1000, 3000, 40_000, 200_000); d > 0 {
+					time.Sleep(time.Duration(d) * time.Millisecond)
+					synctest.Wait()
+				}
+				w.check(local.Advance(time.Now().UnixMilli()))
+				r := drawRequest(random)
+				if r.submit {
+					// Within so much JetStream itself drops one with the same Nats-Msg-Id.
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+					w.check(local.Advance(time.Now().UnixMilli()))
+					w.judged(w.publish(r.tail, r.body, r.headers...))
+					_, err := local.Submit(r.tail, r.header(), []byte(r.body))
+					w.check(err)
+					continue
+				}
+				want := w.ask(r.tail, r.body, r.headers...)
+				o, err := local.Request(r.tail, r.header(), []byte(r.body))
+				w.check(err)
+				got := wireReply{code: o.Code, seq: o.Seq, body: o.Body}
+				if o.Fault != nil {
+					got.error, got.message, got.body = o.Fault.Name, o.Fault.Message, nil
+					want.body = nil
+				}
+				if plain(got) != plain(want) {
+					w.t.Fatalf("request %d, %+v at %d\nlocal:   %d %s\nservice: %d %s", i, r, time.Now().UnixMilli(), got.seq, got, want.seq, want)
+				}
+			}
+			synctest.Wait()
+			w.check(local.Advance(time.Now().UnixMilli()))
+			if got, want := lines(local.Log()), lines(w.everything()); got != want {
+				w.t.Fatalf("local:\n%s\nservice:\n%s", got, want)
+			}
+			if got, want := local.reader.Digest(), w.processor.store.Digest().String(); got != want {
+				w.t.Fatalf("digest %s, of the service %s", got, want)
+			}
+		})
+	}
 }

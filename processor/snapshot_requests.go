@@ -62,7 +62,7 @@ func (r *request) alone(work func(context.Context) (schema.Snapshot, int, error)
 	}
 	r.workers.Go(func() {
 		defer r.recover()
-		snapshot, code, err := r.holding(work)
+		made, code, err := r.holding(work)
 		switch {
 		case errors.Is(err, errNoSnapshot):
 			r.refuse(schema.ErrSnapshotNotFound.With("%v", err))
@@ -72,7 +72,7 @@ func (r *request) alone(work func(context.Context) (schema.Snapshot, int, error)
 			r.config.Events.RequestFailed(RequestFailure{Operation: r.op, Err: err})
 			r.refuse(schema.ErrUnavailable.With("%v", err))
 		default:
-			r.replyJSON(code, snapshot)
+			r.replyJSON(code, made)
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -152,8 +154,11 @@ func TestStaleExpiriesAdopted(t *testing.T) {
 	var both [2]*Simulation
 	var stores [2]*projections.Store
 	for i := range both {
-		stores[i] = storeInMemory(t)
-		var err error
+		store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), NoIndexes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores[i] = store
 		if both[i], err = newSimulation(stores[i], func(e *schema.Event) error {
 			fmt.Fprintf(&told[i], "%s\n", e.AppendJSON(nil))
 			if i == 0 {

@@ -33,7 +33,7 @@ func TestOneClientStarvesNobody(t *testing.T) {
 			{s.queries, "query.c", `{"where":"params.n.all(a, params.n.all(b, a + b < 1))","params":{"n":[` + strings.Repeat("0,", 99) + `0]}}`, [][2]string{{"query.c", ""}, {"forecast.c", ""}, {"document.get.c.b", ""}, {"history.c.b", ""}}},
 		} {
 			let := make(chan struct{})
-			flood.lane.occupy(workers+1, let) // until all of the flood is there
+			occupy(flood.lane, workers+1, let) // until all of the flood is there
 			c := w.newCrowd()
 			for range 10 * places {
 				c.ask(flood.tail, []byte(flood.body))
@@ -72,7 +72,7 @@ func TestReadsEndInTime(t *testing.T) {
 		s := w.processor.service
 		let := make(chan struct{})
 		for _, lane := range []*lane{s.gets, s.looks, s.bodies, s.queries} {
-			lane.occupy(s.config.Workers+1, let)
+			occupy(lane, s.config.Workers+1, let)
 		}
 		began := time.Now()
 		c := w.newCrowd()
@@ -127,7 +127,7 @@ func TestReadsForNobody(t *testing.T) {
 		w.want(201, "collection.create.c", "")
 		let := make(chan struct{})
 		defer close(let)
-		w.processor.service.looks.occupy(2, let)
+		occupy(w.processor.service.looks, 2, let)
 		for range 10 {
 			w.check(w.client.Publish("lapse.main.api.status", nil))
 			w.check(w.client.Publish("lapse.main.api.history.c.a", nil))

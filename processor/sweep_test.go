@@ -133,3 +133,50 @@ func TestPanicChangesNothing(t *testing.T) {
 		t.Errorf("from the stream comes %v", events)
 	}
 }
+
+// TestTooManyCollections: a database takes so many collections, by request or by
+// message, and one less makes room for one more. What is pending counts.
+func TestTooManyCollections(t *testing.T) {
+	m := fresh(t) // which has one
+	there := len(m.store.Collections())
+	decide := func(op, name string, code int) {
+		t.Helper()
+		mu := schema.NewNamedMutation(op, name, "", nil)
+		o, err := m.Decide(1000_000, mu)
+		if err != nil || o.Code != code {
+			t.Fatalf("%s %s: %d %v, %v", op, name, o.Code, o.Fault, err)
+		}
+	}
+	commit := func() {
+		t.Helper()
+		m.Take()
+		if err := m.Commit(m.Seq()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range maxCollections - there {
+		decide("collection.create", fmt.Sprint("c", n), 201)
+		if n%1000 == 0 {
+			commit()
+		}
+	}
+	decide("collection.create", "more", 413)
+	decide("collection.create", "c1", 409)
+	commit()
+	decide("collection.create", "more", 413)
+	decide("collection.replace", "c1", 200)
+	commit()
+	decide("collection.delete", "c1", 204)
+	decide("collection.create", "more", 201)
+	decide("collection.create", "c1", 413)
+	commit()
+	if err := m.restart(); err != nil {
+		t.Fatal(err)
+	}
+	rejected := schema.NewNamedMutation("collection.create", "c1", "", nil)
+	rejected.Recorded, rejected.Cause = true, 1
+	o, err := m.Decide(1000_000, rejected)
+	if events := m.Take(); err != nil || o.Code != 413 || len(events) != 1 || events[0].Type != schema.MutationRejected {
+		t.Errorf("by message: %+v, %v, %d events", o, err, len(events))
+	}
+}

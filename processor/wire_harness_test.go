@@ -504,3 +504,13 @@ func (l *logBuffer) reset() {
 	defer l.mu.Unlock()
 	l.b.Reset()
 }
+
+// etag returns the _etag in the reply to a get.
+func (w *wire) etag(tail string) string {
+	w.t.Helper()
+	var document struct {
+		Etag string `json:"_etag"`
+	}
+	w.check(json.Unmarshal(w.want(200, tail, "").body, &document))
+	return document.Etag
+}

@@ -435,3 +435,40 @@ func TestLateness(t *testing.T) {
 		}
 	})
 }
+
+// However much is due, a change of policy, which everybody else waits for, is
+// decided as soon as nothing is pending.
+func TestPolicyChangeDoesNotWaitForOthers(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.sessions", `{"defaultTtl":60}`)
+		w.want(201, "collection.create.orders", `{}`)
+		sleepUntil(time.Now().Unix()+1, 100)
+		const documents = 20 * turnExpiries
+		for done := 0; done < documents; done += schema.MaxOperations {
+			var operations []string
+			for i := range min(schema.MaxOperations, documents-done) {
+				operations = append(operations, fmt.Sprintf(`{"op":"create","id":"%d","body":{}}`, done+i))
+			}
+			w.want(200, "batch.sessions", fmt.Sprintf(`{"operations":[%s]}`, strings.Join(operations, ",")))
+		}
+		release := w.holdWriter()
+		w.check(w.client.PublishRequest("lapse.main.api.collection.replace.orders", w.client.NewInbox(), []byte(`{"previousImages":false}`)))
+		time.Sleep(2 * time.Minute)
+		release()
+		w.eventually("all expired", func() bool { return w.end() >= documents+documents+3 })
+		time.Sleep(time.Second)
+		expired := 0
+		for _, e := range w.events() {
+			switch e.Type {
+			case schema.DocumentExpired:
+				expired++
+			case schema.CollectionReplaced:
+				if expired > documents/2 {
+					t.Errorf("the policy changed after %d of %d expiries", expired, documents)
+				}
+				return
+			}
+		}
+		t.Error("the policy did not change")
+	})
+}
