@@ -112,7 +112,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	feed(b, p, upserts(0, events))
 	through := p.store.Cursor().Seq
 	ctx := context.Background()
-	log, err := openLog(ctx, Connections{Log: benchConn(b, server.ConnectLog)}, p.options.eventlog())
+	log, err := openLog(ctx, Connections{Log: benchConn(b, server.ConnectLog)}, p.options.forEventlog())
 	if err != nil {
 		b.Fatal(err)
 	}

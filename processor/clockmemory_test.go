@@ -50,7 +50,7 @@ func TestClockMemory(t *testing.T) {
 func TestBeginGoesOn(t *testing.T) {
 	began, elapsed := time.Unix(1_000_000, 0), time.Duration(0)
 	o := Options{Clock: func() (time.Time, time.Duration) { return began.Add(elapsed), elapsed }}.EnsureDefaults()
-	k := newTimekeeper(o.clock(), began.UnixMilli(), false)
+	k := newTimekeeper(o.forClock(), began.UnixMilli(), false)
 	if _, fault := k.check(); fault != nil {
 		t.Fatal(fault)
 	}
@@ -73,7 +73,7 @@ func TestBeginKeepsDoubt(t *testing.T) {
 	right := time.Unix(1_000_000, 0)
 	wall, elapsed := right, time.Duration(0)
 	o := Options{Clock: func() (time.Time, time.Duration) { return wall, elapsed }, Events: listener}.EnsureDefaults()
-	k := newTimekeeper(o.clock(), right.UnixMilli(), false)
+	k := newTimekeeper(o.forClock(), right.UnixMilli(), false)
 	k.check()
 	for _, end := range []time.Time{right, right.Add(10 * year)} {
 		wall, elapsed = right.Add(10*year), elapsed+time.Second

@@ -52,7 +52,7 @@ func makeFrozenLog() (*frozen, error) {
 	seen := make(map[string]bool)
 	var simulation *Simulation
 	simulation, err := NewSimulation(func(e *schema.Event) error {
-		pending := simulation.machine.pending
+		pending := simulation.machine.PendingFacts()
 		fact := pending[e.Seq-pending[0].Seq]
 		kept := *e
 		kept.Body = append([]byte(nil), e.Body...)

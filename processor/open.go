@@ -13,7 +13,7 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 		return nil, err
 	}
 	err = untilOpen(ctx, c, func(try context.Context) error {
-		if err := checkStreams(try, c, o.eventlog()); err != nil {
+		if err := checkStreams(try, c, o.forEventlog()); err != nil {
 			return err
 		}
 		if o.Lease > 0 {
@@ -21,7 +21,7 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 				return err
 			}
 		}
-		log, err = openLog(try, c, o.eventlog())
+		log, err = openLog(try, c, o.forEventlog())
 		return err
 	})
 	return log, err
@@ -37,7 +37,7 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 // is lost.
 func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
 	o = o.EnsureDefaults().watched()
-	return restoreSnapshot(ctx, c, o.snapshots(), seq, newLog, func() error {
+	return restoreSnapshot(ctx, c, o.forSnapshots(), seq, newLog, func() error {
 		if c.Service == nil {
 			return nil
 		}

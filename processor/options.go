@@ -183,30 +183,30 @@ func (o Options) watched() Options {
 
 // What each room takes of the options.
 
-func (o Options) eventlog() eventlogConfig {
+func (o Options) forEventlog() eventlogConfig {
 	return eventlogConfig{Database: o.Database, Replicas: o.Replicas, Events: o.Events}
 }
 
-func (o Options) clock() clockConfig {
+func (o Options) forClock() clockConfig {
 	return clockConfig{Clock: o.Clock, FS: o.Projection.FS, File: o.ClockFile, Boot: o.Boot, MaxStep: o.MaxClockStep, MaxDowntime: o.MaxDowntime, Events: o.Events}
 }
 
-func (o Options) snapshots() snapshotConfig {
-	return snapshotConfig{eventlogConfig: o.eventlog(), Dir: o.Dir, Projection: o.Projection, Retain: o.Retain, SnapshotEvery: o.SnapshotEvery,
+func (o Options) forSnapshots() snapshotConfig {
+	return snapshotConfig{eventlogConfig: o.forEventlog(), Dir: o.Dir, Projection: o.Projection, Retain: o.Retain, SnapshotEvery: o.SnapshotEvery,
 		Clock: o.Clock, Doing: o.Monitor.at, AcceptLostEnd: o.AcceptLostEnd, Alone: o.Lease == 0}
 }
 
-func (o Options) service() serviceConfig {
+func (o Options) forService() serviceConfig {
 	return serviceConfig{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor,
 		Queue: o.Queue, Workers: o.Workers, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 
-func (o Options) lease(leave func()) leaseConfig {
+func (o Options) forLease(leave func()) leaseConfig {
 	return leaseConfig{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node, Leave: leave,
 		Elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
 }
 
-func (o Options) writer(payload int64) writerConfig {
+func (o Options) forWriter(payload int64) writerConfig {
 	return writerConfig{Events: o.Events, Meter: o.Monitor, Synced: o.Durability == Fsync, AtomicBatch: o.AtomicBatch, Lease: o.Lease,
 		MaxDowntime: o.MaxDowntime, QueryTime: o.Query.Time, Largest: int(payload) - schema.HeaderRoom - schema.SystemRoom, Queue: o.Queue, Objective: o.LatenessObjective}
 }

@@ -74,7 +74,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if log.extent, err = openExtent(o.Projection.FS, o.Dir, log.Identity()); err != nil {
 		return nil, err
 	}
-	snapshots := snapshotsOf(log.bulk, log, o.snapshots())
+	snapshots := snapshotsOf(log.bulk, log, o.forSnapshots())
 	store, scrub, err := openCaughtUp(ctx, log, snapshots, o)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if err != nil {
 		return nil, err
 	}
-	clock := newTimekeeper(o.clock(), store.Cursor().Time, len(store.Collections()) == 0)
+	clock := newTimekeeper(o.forClock(), store.Cursor().Time, len(store.Collections()) == 0)
 	snapshots.now = clock.millis
 	if !o.SameClock {
 		if err := clock.compare(ctx, log.ServerTime); err != nil {
@@ -116,14 +116,14 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 	if foreign := store.Cursor().Foreign; foreign > 0 {
 		o.Events.ForeignMessages(ForeignCount{Messages: foreign})
 	}
-	w := newWriter(o.writer(payload), log, store, clock)
+	w := newWriter(o.forWriter(payload), log, store, clock)
 	p.writer = w
-	p.keeper = &keeper{config: o.snapshots(), log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, noter: w,
+	p.keeper = &keeper{config: o.forSnapshots(), log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, noter: w,
 		stale: o.Retain > 0}
 	if o.Lease > 0 {
-		p.lease = newLease(log.js, o.lease(c.leave))
+		p.lease = newLease(log.js, o.forLease(c.leave))
 	}
-	p.service = &service{config: o.service(), store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
+	p.service = &service{config: o.forService(), store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
 	p.service.live = &liveness{store: store, log: log, clock: clock, renewals: &w.renewals, sole: p.service.sole}
 	p.service.engine, err = query.New(query.Options{
 		Limits: o.Query,
@@ -162,7 +162,7 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 // begins again where retention, of another process that writes, was faster.
 func openCaughtUp(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, *scrub, error) {
 	for tries := 0; ; tries++ {
-		store, err := openProjection(ctx, log, snapshots, o.snapshots())
+		store, err := openProjection(ctx, log, snapshots, o.forSnapshots())
 		if err != nil {
 			return nil, nil, err
 		}

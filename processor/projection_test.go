@@ -65,7 +65,7 @@ func (a *alike) both(call func(*Machine) (said string, err error)) string {
 		}
 		second, ok := m.NextDue()
 		all[i] = fmt.Sprintf("%s\nat %d of %d, %d pending since %d, %d folded, due %d %t", said,
-			m.Time(), m.EndTime(), m.Pending(), m.taken, m.Folded(), second, ok)
+			m.Time(), m.EndTime(), m.Pending(), len(m.Taken()), m.Folded(), second, ok)
 	}
 	if all[0] != all[1] {
 		a.t.Fatalf("over the store %s\nand over the memory %s", all[0], all[1])
@@ -101,7 +101,7 @@ func (a *alike) commit(n int) {
 // all takes and commits all.
 func (a *alike) all() {
 	a.take()
-	a.commit(a.machines[0].taken)
+	a.commit(len(a.machines[0].Taken()))
 }
 
 func (a *alike) expire(limit int) (more bool) {
@@ -150,7 +150,7 @@ func (a *alike) step() {
 	case n < 88:
 		a.take()
 	case n < 93:
-		a.commit(a.IntN(a.machines[0].taken + 1))
+		a.commit(a.IntN(len(a.machines[0].Taken()) + 1))
 	case n < 99:
 		a.all()
 	default:

@@ -192,7 +192,7 @@ func TestBatchWaits(t *testing.T) {
 // TestPanicOnArrival: a request that panics where all come in is answered, too.
 func TestPanicOnArrival(t *testing.T) {
 	w := newWire(t)
-	broken := &service{config: w.options.EnsureDefaults().watched().service(), nc: w.service, room: 1000} // it has no projection
+	broken := &service{config: w.options.EnsureDefaults().watched().forService(), nc: w.service, room: 1000} // it has no projection
 	broken.replies.New = func() any { return newReusedMessage() }
 	inbox := w.client.NewInbox()
 	sub, err := w.client.SubscribeSync(inbox)

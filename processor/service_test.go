@@ -531,7 +531,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 func TestProjectionInUse(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
-	if _, err := openProjection(t.Context(), w.processor.log, w.processor.keeper.snapshots, w.processor.options.snapshots()); err == nil || !strings.Contains(err.Error(), "lock") {
+	if _, err := openProjection(t.Context(), w.processor.log, w.processor.keeper.snapshots, w.processor.options.forSnapshots()); err == nil || !strings.Contains(err.Error(), "lock") {
 		t.Errorf("opened a second time: %v", err)
 	}
 	w.want(201, "document.create.c.a", "{}")
