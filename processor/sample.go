@@ -23,7 +23,7 @@ func (p *Processor) sample() sample {
 		failure:  p.store.Failure(),
 	}
 	if p.options.SnapshotEvery > 0 {
-		s.snapshots = &snapshotSample{p.keeper.made.Load(), p.keeper.failed.Load(), p.keeper.newest.Load()}
+		s.snapshots = &snapshotSample{made: p.keeper.made.Load(), failed: p.keeper.failed.Load(), newest: p.keeper.newest.Load()}
 	}
 	return s
 }
