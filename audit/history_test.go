@@ -6,14 +6,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/schema"
 )
 
 // simulation runs mutations through lapse itself and keeps the log.
 type simulation struct {
 	t testing.TB
-	*processor.Simulation
+	*machine.Simulation
 	log    []schema.Event
 	causes uint64
 }
@@ -22,7 +22,7 @@ func newSimulation(t testing.TB) *simulation {
 	t.Helper()
 	s := &simulation{t: t}
 	var err error
-	s.Simulation, err = processor.NewSimulation(func(e *schema.Event) error {
+	s.Simulation, err = machine.NewSimulation(func(e *schema.Event) error {
 		kept := *e
 		kept.Body = bytes.Clone(e.Body)
 		s.log = append(s.log, kept)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/eventlog"
 )
 
 // TestMain runs a whole lapse for the examples, which are what users copy: the
@@ -47,7 +48,7 @@ func serve(stop *func()) error {
 	if err != nil {
 		return err
 	}
-	p, err := processor.Start(context.Background(), processor.Connections{Log: logConn, Service: serviceConn}, processor.Options{
+	p, err := processor.Start(context.Background(), eventlog.Connections{Log: logConn, Service: serviceConn}, processor.Options{
 		Dir: filepath.Join(dir, "projection"), Durability: processor.OS, Version: "0.0.0"})
 	if err != nil {
 		return err

@@ -8,6 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/versus"
@@ -23,7 +26,7 @@ func startBench(b *testing.B) (*Processor, *embedded.Server) {
 		b.Fatal(err)
 	}
 	b.Cleanup(server.Shutdown)
-	p, err := Start(context.Background(), Connections{Log: benchConn(b, server.ConnectLog), Service: benchConn(b, server.ConnectService)},
+	p, err := Start(context.Background(), eventlog.Connections{Log: benchConn(b, server.ConnectLog), Service: benchConn(b, server.ConnectService)},
 		Options{Dir: filepath.Join(dir, "projection"), Durability: OS, Version: "0.0.0"})
 	if err != nil {
 		b.Fatal(err)
@@ -52,7 +55,7 @@ func benchConn(b *testing.B, connect func(...nats.Option) (*nats.Conn, error)) *
 func feed(b *testing.B, p *Processor, mutations []*schema.Mutation) {
 	b.Helper()
 	refused, told, left := 0, make(chan struct{}), len(mutations)
-	done := func(o Outcome) { // from the writer's goroutine
+	done := func(o machine.Outcome) { // from the writer's goroutine
 		if o.Fault != nil {
 			refused++
 		}
@@ -61,7 +64,7 @@ func feed(b *testing.B, p *Processor, mutations []*schema.Mutation) {
 		}
 	}
 	for _, mu := range mutations {
-		p.writer.proposals <- &Proposal{Mutation: mu, Done: done}
+		p.writer.Proposals <- &writer.Proposal{Mutation: mu, Done: done}
 	}
 	select {
 	case <-told:
@@ -112,11 +115,11 @@ func BenchmarkCatchUp(b *testing.B) {
 	feed(b, p, upserts(0, events))
 	through := p.store.Cursor().Seq
 	ctx := context.Background()
-	log, err := openLog(ctx, Connections{Log: benchConn(b, server.ConnectLog)}, p.options.forEventlog())
+	log, err := eventlog.Open(ctx, eventlog.Connections{Log: benchConn(b, server.ConnectLog)}, p.options.forEventlog())
 	if err != nil {
 		b.Fatal(err)
 	}
-	peer := &consumer{b, versus.JetStream(b, benchConn(b, server.ConnectLog)), log.db.LogStream()}
+	peer := &consumer{b, versus.JetStream(b, benchConn(b, server.ConnectLog)), log.DB.LogStream()}
 	versus.Run(b, "catch-up: read the log and fold it, "+versus.Size("1,000,000", "100,000")+" events", func() versus.Rate {
 		store, err := projections.Open(b.TempDir(), projections.Options{})
 		if err != nil {

@@ -7,10 +7,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
 )
 
-const year = 365 * 24 * time.Hour
+const Year = 365 * 24 * time.Hour
 
 // wrongClock is a clock that a test sets; the time of the test itself is the
 // right one.
@@ -130,9 +131,9 @@ type stored struct {
 // timeline reads the whole log with its times.
 func (w *wire) timeline() (events []stored) {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
+	log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})
 	w.check(err)
-	consumer, err := log.js.OrderedConsumer(w.ctx(), "LAPSE_main", jetstream.OrderedConsumerConfig{})
+	consumer, err := log.JS.OrderedConsumer(w.ctx(), "LAPSE_main", jetstream.OrderedConsumerConfig{})
 	w.check(err)
 	messages, err := consumer.Messages()
 	w.check(err)
@@ -142,7 +143,7 @@ func (w *wire) timeline() (events []stored) {
 		w.check(err)
 		meta, err := m.Metadata()
 		w.check(err)
-		events = append(events, stored{log.decode(meta.Sequence.Stream, m.Subject(), m.Headers(), m.Data()), meta.Timestamp})
+		events = append(events, stored{log.Decode(meta.Sequence.Stream, m.Subject(), m.Headers(), m.Data()), meta.Timestamp})
 	}
 	return events
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapsedb/lapse/processor/clock"
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -24,8 +26,8 @@ func TestClockSet(t *testing.T) {
 	}{
 		{"an hour ahead", func(_ *wire, c *wrongClock) { c.set(time.Hour) }},
 		{"an hour behind", func(_ *wire, c *wrongClock) { c.set(-time.Hour) }},
-		{"ten years ahead", func(_ *wire, c *wrongClock) { c.set(10 * year) }},
-		{"ten years behind", func(_ *wire, c *wrongClock) { c.set(-10 * year) }},
+		{"ten years ahead", func(_ *wire, c *wrongClock) { c.set(10 * Year) }},
+		{"ten years behind", func(_ *wire, c *wrongClock) { c.set(-10 * Year) }},
 		{"standing still", func(_ *wire, c *wrongClock) { c.freeze(); time.Sleep(70 * time.Second) }},
 		{"a day and back again and again", func(w *wire, c *wrongClock) {
 			for range 1000 {
@@ -252,7 +254,7 @@ func TestClockAccepted(t *testing.T) {
 		w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
 		w.want(201, "document.create.c.a", `{}`)
 		w.processor.AcceptClock() // which changes nothing
-		c.set(10 * year)
+		c.set(10 * Year)
 		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
 		w.want(200, "document.get.c.a", "")
 		w.processor.AcceptClock()
@@ -260,7 +262,7 @@ func TestClockAccepted(t *testing.T) {
 		w.want(404, "document.get.c.a", "")
 		w.wantSummary(2, "DocumentCreated(a) DocumentExpired(a)")
 		ts := w.tsOf(w.want(201, "document.create.c.b", `{}`))
-		if want := time.Now().Add(10 * year).Unix(); ts != want {
+		if want := time.Now().Add(10 * Year).Unix(); ts != want {
 			t.Errorf("_ts is %d by the clock that was accepted, want %d", ts, want)
 		}
 
@@ -295,10 +297,10 @@ func TestClockAtStart(t *testing.T) {
 	}{
 		{"downtime", 719 * time.Hour, 0},
 		{"more downtime", 721 * time.Hour, -1},
-		{"ten years ahead", 10 * year, -1},
+		{"ten years ahead", 10 * Year, -1},
 		{"a minute behind", -time.Minute, 0},
 		{"ten minutes behind", -10 * time.Minute, 9 * time.Minute},
-		{"ten years behind", -10 * year, -1},
+		{"ten years behind", -10 * Year, -1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var c *wrongClock
@@ -393,7 +395,7 @@ func TestClockOfNothing(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
 		w.stop()
-		c.step(10 * year)
+		c.step(10 * Year)
 		w.start()
 		w.want(201, "collection.create.c", `{}`)
 	}, withClock(&c))
@@ -460,7 +462,7 @@ func TestClockOfServer(t *testing.T) {
 		}
 		w.restart()
 		w.want(201, "document.create.c.a", `{}`)
-	}, withClock(&c), other, func(*Options) { c.set(10 * year) })
+	}, withClock(&c), other, func(*Options) { c.set(10 * Year) })
 }
 
 // TestClockAgreed: a step of the clock is not believed when the NATS server's clock
@@ -538,7 +540,7 @@ func TestClockTakeOver(t *testing.T) {
 			}
 			clock.set(0)
 			a.stop()
-			b.becomes(Writer)
+			b.becomes(observe.Writer)
 			time.Sleep(30 * time.Second)
 			b.refused(503, "unavailable", "document.upsert.c.x", `{}`)
 			if s := b.status(); !s.Clock.Suspect || s.Documents != 2 {
@@ -561,7 +563,7 @@ func TestClockWhileOutOfReach(t *testing.T) {
 		unfill := w.fillLog()
 		last := w.publish("document.upsert.c.b", `{}`)
 		time.Sleep(5 * time.Second)
-		c.set(10 * year)
+		c.set(10 * Year)
 		time.Sleep(5 * time.Second)
 		unfill()
 		time.Sleep(time.Minute)
@@ -588,7 +590,7 @@ func TestClockTrimsNothing(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute) // for snapshots
 		first := w.stream("LAPSE_main").CachedInfo().State.FirstSeq
-		c.set(10 * year)
+		c.set(10 * Year)
 		time.Sleep(30 * time.Minute)
 		if got := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; got != first || first != 1 {
 			t.Errorf("the log began at %d and begins at %d", first, got)
@@ -690,7 +692,7 @@ func (r *clockRun) run(steps int) {
 		r.t.Errorf("at the end the status is %+v", s)
 	}
 	found := make(map[string]int)
-	limit := time.Minute + time.Since(began)/followRate
+	limit := time.Minute + time.Since(began)/clock.FollowRate
 	early := r.most - r.least
 	if early > 0 {
 		early += time.Second // deadlines are whole seconds, of either clock
@@ -717,7 +719,7 @@ func (r *clockRun) run(steps int) {
 
 // observe notes how far the clock is ahead, where that can be followed.
 func (r *clockRun) observe(began time.Time) {
-	limit := time.Minute + time.Since(began)/followRate
+	limit := time.Minute + time.Since(began)/clock.FollowRate
 	ahead := r.clock.ahead()
 	if standing := !r.clock.stands.IsZero(); ahead.Abs() > limit && !standing {
 		return
@@ -738,7 +740,7 @@ func (r *clockRun) move() {
 		c.set(0)
 	case pick > 8:
 	case kind == "set far":
-		c.set([]time.Duration{time.Hour, -time.Hour, 10 * year, -10 * year, 62 * time.Second, -62 * time.Second}[r.random.IntN(6)])
+		c.set([]time.Duration{time.Hour, -time.Hour, 10 * Year, -10 * Year, 62 * time.Second, -62 * time.Second}[r.random.IntN(6)])
 	case kind == "set near":
 		c.step([]time.Duration{time.Second, -time.Second, 29 * time.Second, -29 * time.Second, time.Millisecond}[r.random.IntN(5)])
 	case kind == "freeze":

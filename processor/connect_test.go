@@ -6,6 +6,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/service"
 )
 
 // TestRefusedForAWhile: a user that the server does not know for a while comes
@@ -20,7 +23,7 @@ func TestRefusedForAWhile(t *testing.T) {
 	}
 	s.Start()
 	defer func() { s.Shutdown(); s.WaitForShutdown() }()
-	nc, err := nats.Connect(s.ClientURL(), append(ConnectOptions(), nats.UserInfo("lapse", "x"))...)
+	nc, err := nats.Connect(s.ClientURL(), append(eventlog.ConnectOptions(), nats.UserInfo("lapse", "x"))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,10 +35,10 @@ func TestRefusedForAWhile(t *testing.T) {
 		}
 	}
 	reload("y")
-	waitUntil(patience, func() bool { return !nc.IsConnected() })
+	service.WaitUntil(patience, func() bool { return !nc.IsConnected() })
 	time.Sleep(2 * time.Second) // in which it is refused more than once
 	reload("x")
-	waitUntil(patience, nc.IsConnected)
+	service.WaitUntil(patience, nc.IsConnected)
 	if !nc.IsConnected() {
 		t.Errorf("the connection is %s: %v", nc.Status(), nc.LastError())
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -76,7 +77,7 @@ func (w *wire) withSnapshots() (newest, older uint64) {
 		w.check(err)
 		w.want(201, fmt.Sprintf("document.create.c.d%d", i), string(body))
 		if i > 0 { // before the newest snapshot, which is to be of the log's end
-			w.check(w.processor.keeper.noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, w.snapshotList()[0].Seq)))
+			w.check(w.processor.keeper.Noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, w.snapshotList()[0].Seq)))
 		}
 		w.want(201, "snapshot.create", "")
 	}
@@ -168,10 +169,10 @@ func TestDamagedSnapshotIsReplaced(t *testing.T) {
 					case "create":
 						w.want(201, "snapshot.create", "")
 					case "round":
-						_, err := w.processor.keeper.refresh(w.ctx())
+						_, err := w.processor.keeper.Refresh(w.ctx())
 						w.check(err)
 					}
-					if list := w.snapshotList(); len(list) != keepSnapshots || list[0].Seq != newest || !list[0].Sound {
+					if list := w.snapshotList(); len(list) != snapshot.KeepSnapshots || list[0].Seq != newest || !list[0].Sound {
 						t.Errorf("there are %+v, want one at %d", list, newest)
 					}
 					w.verifies(newest, true)
@@ -211,7 +212,7 @@ func TestStopWhileReadingStalls(t *testing.T) {
 		time.Sleep(time.Until(started.Add(time.Hour - 4*time.Second)))
 		w.check(w.client.PublishRequest(fmt.Sprintf("lapse.main.api.snapshot.verify.%d", newest), w.client.NewInbox(), nil))
 		time.Sleep(8 * time.Second) // a round has begun
-		if w.processor.keeper.snapshots.making.TryLock() {
+		if w.processor.keeper.Snapshots.Making.TryLock() {
 			t.Fatalf("nobody reads it:\n%s", w.logs)
 		}
 		began := time.Now()

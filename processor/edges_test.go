@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/processor/answer"
+	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -96,15 +98,15 @@ var edges = []edge{
 	{"operations of a batch that changes", schema.MaxOperations, fixed("batch.c"), listed(`{"operations":[%s]}`, func(int) string { return `{"op":"upsert","id":"b","body":{}}` }), nil, [3]int{200, 200, 400}, "bad_request"},
 	{"operations of an atomic batch", schema.MaxOperations, fixed("batch.c"), listed(`{"atomic":true,"operations":[%s]}`, func(int) string { return `{"op":"upsert","id":"b","body":{}}` }), nil, [3]int{200, 200, 400}, "bad_request"},
 
-	{"bytes of a Nats-Msg-Id", maxMsgID, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"Nats-Msg-Id", strings.Repeat("m", n)} }, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of a Nats-Msg-Id", machine.MaxMsgID, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"Nats-Msg-Id", strings.Repeat("m", n)} }, [3]int{200, 200, 400}, "bad_request"},
 	{"bytes of an If-Match", 4096, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"If-Match", strings.Repeat("1", n)} }, [3]int{412, 412, 412}, "precondition_failed"},
 	{"bytes of another header", 1 << 20, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"X-Other", strings.Repeat("o", n)} }, [3]int{200, 200, 200}, ""},
 	{"the least Lapse-Min-Seq", 0, fixed("document.get.c.a"), fixed(""), func(n int) []string { return []string{"Lapse-Min-Seq", strconv.Itoa(n)} }, [3]int{400, 200, 200}, "bad_request"},
 
 	{"the least limit of a history", 0, fixed("history.c.b"), func(n int) string { return fmt.Sprintf(`{"limit":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_request"},
-	{"the limit of a history", maxHistory, fixed("history.c.b"), func(n int) string { return fmt.Sprintf(`{"limit":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"the limit of a history", answer.MaxHistory, fixed("history.c.b"), func(n int) string { return fmt.Sprintf(`{"limit":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_request"},
 
-	{"bytes of a query", maxQueryBytes, fixed("query.c"), padded(`{"limit":1,"select":["/id"]}`), nil, [3]int{200, 200, 413}, "too_large"},
+	{"bytes of a query", answer.MaxQueryBytes, fixed("query.c"), padded(`{"limit":1,"select":["/id"]}`), nil, [3]int{200, 200, 413}, "too_large"},
 	{"the least limit of a query", 0, fixed("query.c"), func(n int) string { return fmt.Sprintf(`{"select":["/id"],"limit":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_request"},
 	{"the limit of a query", 1000, fixed("query.c"), func(n int) string { return fmt.Sprintf(`{"select":["/id"],"limit":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_request"},
 	{"paths to order by", 16, fixed("query.c"), listed(`{"limit":1,"select":["/id"],"orderBy":[%s]}`, pathObject), nil, [3]int{200, 200, 400}, "bad_request"},
@@ -169,7 +171,7 @@ func TestMinSeqEdges(t *testing.T) {
 			began := time.Now()
 			if r := w.ask("document.get.c.a", "", "Lapse-Min-Seq", text); r.code != code && text != "007" {
 				t.Errorf("%.40q: %.200s, want %d", text, r, code)
-			} else if waited := time.Since(began); (r.code == 504) != (waited == minSeqTimeout) {
+			} else if waited := time.Since(began); (r.code == 504) != (waited == answer.MinSeqTimeout) {
 				t.Errorf("%.40q: %.200s after %s", text, r, waited)
 			}
 		}

@@ -9,6 +9,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -16,17 +19,17 @@ import (
 // follow folds the log as it grows, until ctx ends. An error is one that trying
 // again does not mend.
 func (p *Processor) follow(ctx context.Context) error {
-	retry := tryForever(ctx)
+	retry := eventlog.TryForever(ctx)
 	var shorter time.Time // since when it is
 	var since time.Time   // when the log came out of reach, zero while it is not
 	reached := func() {
 		if !since.IsZero() {
-			p.options.Events.FollowInReach(Return{After: time.Since(since)})
+			p.options.Events.FollowInReach(observe.Return{After: time.Since(since)})
 			since = time.Time{}
 		}
 	}
 	err := backoff.RetryNotify(func() error {
-		last, err := p.log.last(ctx)
+		last, err := p.log.Last(ctx)
 		if err != nil {
 			return err
 		}
@@ -35,24 +38,24 @@ func (p *Processor) follow(ctx context.Context) error {
 			if shorter.IsZero() {
 				shorter = time.Now()
 			}
-			err := lostEnd(p.log.db, last, folded)
-			if time.Since(shorter) > shorterFor {
+			err := eventlog.LostEnd(p.log.DB, last, folded)
+			if time.Since(shorter) > eventlog.ShorterFor {
 				return backoff.Permanent(err)
 			}
 			return err
 		}
 		shorter = time.Time{}
 		// It may have lost its end, or be another one, and have grown since.
-		if why, err := misfit(ctx, p.log, p.store.Cursor()); err != nil {
+		if why, err := snapshot.Mismatch(ctx, p.log, p.store.Cursor()); err != nil {
 			return err
 		} else if why != "" && folded > 0 {
-			return backoff.Permanent(fmt.Errorf("stream %s is not the log that was folded any more (%s): start again, and it is folded anew", p.log.db.LogStream(), why))
+			return backoff.Permanent(fmt.Errorf("stream %s is not the log that was folded any more (%s): start again, and it is folded anew", p.log.DB.LogStream(), why))
 		}
-		err = p.log.orTrimmed(ctx, p.followFrom(ctx, folded+1, reached))
+		err = p.log.OrTrimmed(ctx, p.followFrom(ctx, folded+1, reached))
 		if p.store.Cursor().Seq > folded {
 			retry.Reset()
 		}
-		if errors.Is(err, errHole) || errors.Is(err, errPast) || errors.Is(err, errFold) {
+		if errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrPast) || errors.Is(err, errFold) {
 			return backoff.Permanent(err)
 		}
 		return err
@@ -60,7 +63,7 @@ func (p *Processor) follow(ctx context.Context) error {
 		if since.IsZero() {
 			since = time.Now()
 		}
-		p.options.Events.FollowOutOfReach(Outage{Err: err, Since: since, Again: wait})
+		p.options.Events.FollowOutOfReach(observe.Outage{Err: err, Since: since, Again: wait})
 	})
 	if ctx.Err() != nil {
 		return nil
@@ -76,7 +79,7 @@ var errFold = errors.New("fold the log")
 // see all of it or nothing, as at the writer. reached is called when the log
 // answers.
 func (p *Processor) followFrom(ctx context.Context, from uint64, reached func()) error {
-	facts := make([]projections.Fact, 0, foldAtOnce)
+	facts := make([]projections.Fact, 0, eventlog.FoldAtOnce)
 	bytes := 0
 	fold := func() error {
 		if len(facts) == 0 || facts[len(facts)-1].More {
@@ -85,23 +88,23 @@ func (p *Processor) followFrom(ctx context.Context, from uint64, reached func())
 		if err := p.store.Fold(facts); err != nil {
 			return fmt.Errorf("%w: %w", errFold, err)
 		}
-		p.log.note(p.store.Cursor())
+		p.log.Note(p.store.Cursor())
 		for i := range facts {
-			p.writer.observe(&facts[i], false)
+			p.writer.Observe(&facts[i], false)
 		}
 		clear(facts)
 		facts, bytes = facts[:0], 0
 		return nil
 	}
-	visit := p.log.whole(from, func(e *schema.Event) error {
+	visit := p.log.Contiguous(from, func(e *schema.Event) error {
 		facts = append(facts, projections.Fact{Event: e})
-		if bytes += len(e.Body); len(facts) >= foldAtOnce || bytes > foldAtBytes {
+		if bytes += len(e.Body); len(facts) >= eventlog.FoldAtOnce || bytes > eventlog.FoldAtBytes {
 			return fold()
 		}
 		return nil
 	})
-	reader := puller{js: p.log.bulk, stream: p.log.db.LogStream(), messages: readAhead, bytes: readAheadBytes, idle: fold, impatient: true, began: reached}
-	return reader.read(ctx, from, func(seq uint64, m *nats.Msg) error {
-		return visit(p.log.decode(seq, m.Subject, m.Header, m.Data))
+	reader := eventlog.Puller{JS: p.log.Bulk, Stream: p.log.DB.LogStream(), Messages: eventlog.ReadAhead, Bytes: eventlog.ReadAheadBytes, Idle: fold, Impatient: true, Began: reached}
+	return reader.Read(ctx, from, func(seq uint64, m *nats.Msg) error {
+		return visit(p.log.Decode(seq, m.Subject, m.Header, m.Data))
 	})
 }

@@ -12,12 +12,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"github.com/lapsedb/lapse/processor/answer"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/offline"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
 
 // history draws what happens to a collection of few documents, with TTL off, on
 // without a default, and with one; what is no ttl while it is off stays.
-func drawHistory(t *rapid.T, l *Local) {
+func drawHistory(t *rapid.T, l *offline.Local) {
 	request := func(tail, body string) {
 		if _, err := l.Request(tail, nil, []byte(body)); err != nil {
 			t.Fatal(err)
@@ -135,7 +139,7 @@ func naiveForecast(log []*schema.Event, now int64, ask schema.ForecastRequest) s
 // expired and when nothing has for a while.
 func TestForecastIsNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l, err := NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
+		l, err := offline.NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +148,7 @@ func TestForecastIsNaive(t *testing.T) {
 		for range 4 {
 			body, ask := drawForecast(t)
 			now := l.Now() + rapid.SampledFrom([]int64{0, 999, 5000, 30_000, 1_000_000}).Draw(t, "ago")
-			got, err := l.reader.Forecast(context.Background(), now, "c", []byte(body))
+			got, err := l.Reader.Forecast(context.Background(), now, "c", []byte(body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +164,7 @@ func TestForecastIsNaive(t *testing.T) {
 // when the collection gets it and nothing else does.
 func TestForecastComesTrue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l, err := NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
+		l, err := offline.NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +208,7 @@ func TestForecastComesTrue(t *testing.T) {
 				}
 			}
 		}
-		counts, err := l.reader.store.Count(mustCollection(t, l, "c"), l.Now()/1000)
+		counts, err := l.Reader.Store.Count(mustCollection(t, l, "c"), l.Now()/1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,8 +229,8 @@ func TestForecastComesTrue(t *testing.T) {
 	})
 }
 
-func mustCollection(t *rapid.T, l *Local, name schema.CollectionName) *schema.Collection {
-	c, ok := l.reader.store.Collection(name)
+func mustCollection(t *rapid.T, l *offline.Local, name schema.CollectionName) *schema.Collection {
+	c, ok := l.Reader.Store.Collection(name)
 	if !ok {
 		t.Fatalf("there is no %s", name)
 	}
@@ -274,12 +278,12 @@ func TestForecastWaitsForRenewals(t *testing.T) {
 			w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
 			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
+			w.check(w.processor.writer.Log.Sub.Unsubscribe()) // what the log says is lost
 			changed := make(chan wireReply, 1)
 			go func() { changed <- w.ask(change, body) }()
 			sleepUntil(ts+ttl, 0)
 			w.want(504, "forecast.c", "")
-			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(ackTimeout - minSeqTimeout/2)))
+			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(writer.AckTimeout - answer.MinSeqTimeout/2)))
 			if f := w.forecast("c", ""); f.Overdue != 0 || f.Due != 1 {
 				t.Errorf("after %s: %+v", change, f)
 			}
@@ -307,7 +311,7 @@ func TestForecastLimits(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		end := make(chan struct{})
-		occupy(w.processor.service.queries, 2, end)
+		occupy(w.processor.service.Queries, 2, end)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -333,7 +337,7 @@ func TestForecastByStandby(t *testing.T) {
 		standby, err := Start(w.ctx(), w.connections(), o)
 		w.check(err)
 		defer func() { w.check(standby.Stop()) }()
-		if role := standby.Role(); role != Standby {
+		if role := standby.Role(); role != observe.Standby {
 			t.Fatalf("the second one is a %s", role)
 		}
 		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
@@ -364,7 +368,7 @@ func TestForecastByStandby(t *testing.T) {
 
 // forecasts returns how many forecasts a processor has answered.
 func forecasts(p *Processor) (n uint64) {
-	for _, a := range p.service.operations.all() {
+	for _, a := range p.service.Operations.All() {
 		if a.Operation == "forecast" {
 			n += a.Requests
 		}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -50,9 +51,9 @@ func makeFrozenLog() (*frozen, error) {
 	f := &frozen{ids: make(map[schema.CollectionName][]schema.DocumentID)}
 	hash := sha256.New()
 	seen := make(map[string]bool)
-	var simulation *Simulation
-	simulation, err := NewSimulation(func(e *schema.Event) error {
-		pending := simulation.machine.PendingFacts()
+	var simulation *machine.Simulation
+	simulation, err := machine.NewSimulation(func(e *schema.Event) error {
+		pending := simulation.Machine.PendingFacts()
 		fact := pending[e.Seq-pending[0].Seq]
 		kept := *e
 		kept.Body = append([]byte(nil), e.Body...)
@@ -100,14 +101,14 @@ func makeFrozenLog() (*frozen, error) {
 
 // frozenRepeat makes a mutation whose Nats-Msg-Id is remembered the one that it
 // was used for: the log was frozen when any other counted as its repeat, too.
-func frozenRepeat(s *Simulation, at int64, mu *schema.Mutation) error {
+func frozenRepeat(s *machine.Simulation, at int64, mu *schema.Mutation) error {
 	if mu.Fault != nil || mu.MsgID == "" {
 		return nil
 	}
 	if err := s.Advance(at); err != nil {
 		return err
 	}
-	if r, ok, _ := s.machine.repeated(mu.MsgID); ok {
+	if r, ok, _ := s.Machine.Repeated(mu.MsgID); ok {
 		first := schema.NewMutation(r.Mutation, nil)
 		mu.Op, mu.Collection, mu.ID = first.Op, first.Collection, first.ID
 	}
@@ -115,7 +116,7 @@ func frozenRepeat(s *Simulation, at int64, mu *schema.Mutation) error {
 }
 
 // frozenBatch is Mutate for a batch.
-func frozenBatch(s *Simulation, at int64, d frozenDraw) error {
+func frozenBatch(s *machine.Simulation, at int64, d frozenDraw) error {
 	if err := s.Advance(at); err != nil {
 		return err
 	}
@@ -136,8 +137,8 @@ func frozenBatch(s *Simulation, at int64, d frozenDraw) error {
 	if fault != nil {
 		return fault
 	}
-	_, _, err := s.machine.DecideBatch(at, b, 1<<20)
-	s.look()
+	_, _, err := s.Machine.DecideBatch(at, b, 1<<20)
+	s.Look()
 	return err
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -87,7 +89,7 @@ func (c *cycles) open() {
 	if c.store, err = projections.Open(c.dir, projections.Options{CacheBytes: 1 << 20, MemTableBytes: 1 << 20, DocumentBytes: 1 << 20}); err != nil {
 		c.t.Fatal(err)
 	}
-	if c.machine, err = NewMachine(c.store); err != nil {
+	if c.machine, err = machine.NewMachine(c.store); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -116,7 +118,7 @@ func (c *cycles) pass(seconds int64) {
 	c.now += seconds
 	for more := true; more; {
 		var err error
-		if more, err = c.machine.Expire(c.now*1000, idleExpiries); err != nil {
+		if more, err = c.machine.Expire(c.now*1000, writer.IdleExpiries); err != nil {
 			c.t.Fatal(err)
 		}
 		c.fold()

@@ -11,6 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/processor/answer"
+	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/test/linear"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -158,7 +161,7 @@ func TestRenewalUnderWay(t *testing.T) {
 		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
 		w.want(201, "document.create.c.b", `{}`)
 		sleepUntil(ts+ttl-1, 990)
-		w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
+		w.check(w.processor.writer.Log.Sub.Unsubscribe()) // what the log says is lost
 		renewed := make(chan wireReply, 1)
 		go func() { renewed <- w.ask("document.upsert.c.a", `{"n":1}`) }()
 		sleepUntil(ts+ttl, 0)
@@ -170,10 +173,10 @@ func TestRenewalUnderWay(t *testing.T) {
 		}
 		w.want(504, "document.get.c.a", "")
 		w.want(504, "batch.c", `{"operations":[{"op":"get","id":"a"}]}`)
-		if waited := time.Since(began); waited != 2*minSeqTimeout {
+		if waited := time.Since(began); waited != 2*answer.MinSeqTimeout {
 			t.Errorf("two that nobody could answer took %s", waited)
 		}
-		time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(ackTimeout - minSeqTimeout/2)))
+		time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(writer.AckTimeout - answer.MinSeqTimeout/2)))
 		var wg sync.WaitGroup
 		wg.Go(func() { w.want(200, "batch.c", `{"operations":[{"op":"get","id":"a"}]}`) })
 		wg.Go(func() {
@@ -185,7 +188,7 @@ func TestRenewalUnderWay(t *testing.T) {
 		if r := <-renewed; r.code != 200 {
 			t.Errorf("the renewal: %s", r)
 		}
-		if n := len(w.processor.writer.renewals.last) + len(w.processor.writer.renewals.all); n != 0 {
+		if n := len(w.processor.writer.Renewals.Last) + len(w.processor.writer.Renewals.All); n != 0 {
 			t.Errorf("%d renewals are kept", n)
 		}
 	})
@@ -201,7 +204,7 @@ func TestPolicyUnderWay(t *testing.T) {
 			created := w.want(201, "document.create.c.a", `{}`)
 			ts := w.tsOf(created)
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
+			w.check(w.processor.writer.Log.Sub.Unsubscribe()) // what the log says is lost
 			replaced := make(chan wireReply, 1)
 			go func() { replaced <- w.ask("collection.replace.c", policy) }()
 			sleepUntil(ts+ttl, 0)
@@ -209,7 +212,7 @@ func TestPolicyUnderWay(t *testing.T) {
 			if r := w.ask("document.get.c.a", ""); r.code != 404 && code == 404 || r.code != 504 && code == 200 {
 				t.Errorf("%s while it is changed to %s", r, policy)
 			}
-			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(ackTimeout - minSeqTimeout/2)))
+			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(writer.AckTimeout - answer.MinSeqTimeout/2)))
 			var wg sync.WaitGroup
 			for tail, body := range map[string]string{"document.get.c.a": "", "batch.c": `{"operations":[{"op":"get","id":"a"}]}`} {
 				wg.Go(func() {
@@ -225,7 +228,7 @@ func TestPolicyUnderWay(t *testing.T) {
 			if r := w.want(code, "document.get.c.a", ""); code == 200 && string(r.body) != string(created.body) {
 				t.Errorf("%s, and was %s", r, created)
 			}
-			if n := len(w.processor.writer.renewals.last) + len(w.processor.writer.renewals.all); n != 0 {
+			if n := len(w.processor.writer.Renewals.Last) + len(w.processor.writer.Renewals.All); n != 0 {
 				t.Errorf("%d renewals are kept", n)
 			}
 		})
@@ -242,7 +245,7 @@ func TestRenewalUnderWayAmongOthers(t *testing.T) {
 			w.want(201, "collection.create.other", "")
 			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.log.sub.Unsubscribe()) // what the log says is lost
+			w.check(w.processor.writer.Log.Sub.Unsubscribe()) // what the log says is lost
 			changed := make(chan wireReply, 1)
 			go func() { changed <- w.ask(change, body) }()
 			sleepUntil(ts+ttl, 0)
@@ -256,7 +259,7 @@ func TestRenewalUnderWayAmongOthers(t *testing.T) {
 			w.want(504, "query.c", `{"count":true}`)
 			w.want(504, "collection.get.c", "")
 			w.want(200, "status", "")
-			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(ackTimeout - statusTimeout/4)))
+			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(writer.AckTimeout - service.StatusTimeout/4)))
 			var wg sync.WaitGroup
 			for _, tail := range []string{"query.c", "collection.get.c", "status"} {
 				wg.Go(func() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -120,11 +121,11 @@ func drawRequest(random *rand.Rand) (r drawnRequest) {
 // moments is as it was then.
 func TestLocalAdopts(t *testing.T) {
 	const start = 1_000_000_000_000
-	whole, err := NewLocal(start)
+	whole, err := offline.NewLocal(start)
 	must(t, err)
 	defer whole.Close()
 	random := stress.Rand(t)
-	ask := func(l *Local, tail, body string) string {
+	ask := func(l *offline.Local, tail, body string) string {
 		o, err := l.Request(tail, nil, []byte(body))
 		must(t, err)
 		return fmt.Sprint(o.Code, string(o.Body), o.Fault)
@@ -138,7 +139,7 @@ func TestLocalAdopts(t *testing.T) {
 	var moments []moment
 	for range stress.Pick(300, 3000) {
 		must(t, whole.Advance(whole.Now()+draw[int64](random, 0, 1, 500, 1000, 3000, 40_000)))
-		m := moment{now: whole.Now(), seq: whole.simulation.machine.Seq()}
+		m := moment{now: whole.Now(), seq: whole.Simulation.Machine.Seq()}
 		for _, q := range questions {
 			m.answers = append(m.answers, ask(whole, q[0], q[1]))
 		}
@@ -149,7 +150,7 @@ func TestLocalAdopts(t *testing.T) {
 	}
 	for i := range stress.Pick(20, 300) {
 		m := moments[random.IntN(len(moments))]
-		part, err := NewLocal(0)
+		part, err := offline.NewLocal(0)
 		must(t, err)
 		var log []*schema.Event
 		for _, e := range whole.Log() {
@@ -169,13 +170,13 @@ func TestLocalAdopts(t *testing.T) {
 				t.Fatalf("moment %d: %s: %s, it was %s", i, q[0], got, m.answers[j])
 			}
 		}
-		replay, err := NewReplay(t.TempDir())
+		replay, err := offline.NewReplay(t.TempDir())
 		must(t, err)
 		for _, e := range log {
 			must(t, replay.Add(e))
 		}
 		must(t, replay.Fold())
-		if got, want := replay.Digest(), part.reader.Digest(); got != want {
+		if got, want := replay.Digest(), part.Reader.Digest(); got != want {
 			t.Fatalf("moment %d: the digest is %s, it was %s", i, got, want)
 		}
 		body, err := replay.Query(t.Context(), m.now, "a", nil)
@@ -192,7 +193,7 @@ func TestLocalAdopts(t *testing.T) {
 
 // TestLocalKeepsNoInput: what a request came in may be used again.
 func TestLocalKeepsNoInput(t *testing.T) {
-	l, err := NewLocal(0)
+	l, err := offline.NewLocal(0)
 	must(t, err)
 	defer l.Close()
 	body := []byte(`{"defaultTtl":30}`)
@@ -218,7 +219,7 @@ func must(t testing.TB, err error) {
 
 // TestLocalLastYear: no clock that is moved makes an event that cannot be written.
 func TestLocalLastYear(t *testing.T) {
-	l, err := NewLocal(schema.MaxTime - 5000)
+	l, err := offline.NewLocal(schema.MaxTime - 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,21 +248,21 @@ func TestLocalLastYear(t *testing.T) {
 
 // TestForecastLimitsOfLocal: a forecast ends with its time, and with its context.
 func TestForecastLimitsOfLocal(t *testing.T) {
-	l, err := NewLocal(0)
+	l, err := offline.NewLocal(0)
 	must(t, err)
 	defer l.Close()
 	_, err = l.Request("collection.create.c", nil, nil)
 	must(t, err)
 	_, err = l.Request("document.create.c.a", nil, []byte(`{}`))
 	must(t, err)
-	l.reader.limits = query.Limits{Time: 1}
-	if _, err := l.reader.Forecast(t.Context(), 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrTimeout) {
+	l.Reader.Limits = query.Limits{Time: 1}
+	if _, err := l.Reader.Forecast(t.Context(), 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrTimeout) {
 		t.Errorf("without time: %v", err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	l.reader.limits = query.Limits{}
-	if _, err := l.reader.Forecast(over, 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrUnavailable) {
+	l.Reader.Limits = query.Limits{}
+	if _, err := l.Reader.Forecast(over, 0, "c", []byte(`{"defaultTtl":5}`)); !errors.Is(err, schema.ErrUnavailable) {
 		t.Errorf("at the end: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -22,17 +23,17 @@ func (w *wire) cutLog(last uint64) {
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	_, err = js.CreateStream(w.ctx(), config)
 	w.check(err)
-	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
+	log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})
 	w.check(err)
-	defer log.close()
-	w.check(log.listen())
+	defer log.Close()
+	w.check(log.Listen())
 	for _, e := range events {
 		if e.Seq > last {
 			return
 		}
 		w.check(log.Append([]projections.Fact{{Event: e}}, false))
-		if a := <-log.acks; a.err != nil {
-			w.t.Fatal(a.err)
+		if a := <-log.Acks; a.Err != nil {
+			w.t.Fatal(a.Err)
 		}
 	}
 }
@@ -77,7 +78,7 @@ func TestLostEnd(t *testing.T) {
 			found := uint64(0)
 			for _, e := range w.everything() {
 				if e.Type == schema.WriterStarted && e.Seq > kept {
-					found = readStarted(e).Reused
+					found = eventlog.ReadStarted(e).Reused
 				}
 			}
 			if found != lost {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/versus"
@@ -18,7 +20,7 @@ type waiting struct {
 	tb          testing.TB
 	dir         string
 	store       *projections.Store
-	machine     *Machine
+	machine     *machine.Machine
 	collections int
 	cache       int64
 	documents   int
@@ -53,7 +55,7 @@ func (w *waiting) open() {
 
 func (w *waiting) start() {
 	var err error
-	if w.machine, err = NewMachine(w.store); err != nil {
+	if w.machine, err = machine.NewMachine(w.store); err != nil {
 		w.tb.Fatal(err)
 	}
 }
@@ -65,7 +67,7 @@ func (w *waiting) decide(now int64, tail, body string) {
 	if err != nil || o.Fault != nil {
 		w.tb.Fatal(tail, o.Fault, err)
 	}
-	if w.machine.Pending() >= turnRequests {
+	if w.machine.Pending() >= writer.TurnRequests {
 		w.fold()
 	}
 }

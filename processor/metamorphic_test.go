@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -249,12 +250,12 @@ func TestMetamorphicReplayFromJetStream(t *testing.T) {
 	r := stress.Rand(t)
 	want, _ := f.foldAs(t, variant{Fold: 1000, Even: true, MemTable: 16 << 20, Cache: 16 << 20, Documents: 1 << 20, Processors: runtime.GOMAXPROCS(0)}, r)
 	w := &wire{t: t, dir: t.TempDir(), options: Options{Durability: OS}.EnsureDefaults()}
-	open := func() (log *eventLog, end func()) {
+	open := func() (log *eventlog.Log, end func()) {
 		w.startServer()
-		log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
+		log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})
 		w.check(err)
 		return log, func() {
-			log.close()
+			log.Close()
 			w.client.Close()
 			w.service.Close()
 			w.log.Close()
@@ -262,11 +263,11 @@ func TestMetamorphicReplayFromJetStream(t *testing.T) {
 		}
 	}
 	log, end := open()
-	w.check(log.listen())
+	w.check(log.Listen())
 	for rest := f.known; len(rest) > 0; {
 		n := min(1+r.IntN(500), len(rest))
 		w.check(log.Append(rest[:n], r.IntN(2) == 0))
-		if a := <-log.acks; a.err != nil || a.seq != rest[n-1].Seq {
+		if a := <-log.Acks; a.Err != nil || a.Seq != rest[n-1].Seq {
 			t.Fatalf("appended up to %d: %+v", rest[n-1].Seq, a)
 		}
 		rest = rest[n:]
@@ -276,7 +277,7 @@ func TestMetamorphicReplayFromJetStream(t *testing.T) {
 	for through := uint64(0); through < uint64(len(f.known)); {
 		end()
 		log, end = open()
-		w.check(log.check(w.ctx()))
+		w.check(log.Check(w.ctx()))
 		s, err := projections.Open(dir, options)
 		w.check(err)
 		through = min(through+1+r.Uint64N(8000), uint64(len(f.known)))

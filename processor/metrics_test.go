@@ -10,13 +10,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/lapsedb/lapse/processor/monitor"
 )
 
 // metrics are the values of a scrape by name and labels, less the database's:
 // "lapse_role{role=writer}". Histograms are there as _count and _sum.
 type metrics map[string]float64
 
-func gather(t testing.TB, m *Monitor) metrics {
+func gather(t testing.TB, m *monitor.Monitor) metrics {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(m)
@@ -124,7 +126,7 @@ func TestMetrics(t *testing.T) {
 // TestMetricsLint: names, units and help are as Prometheus wants them, before
 // the start and with everything there is.
 func TestMetricsLint(t *testing.T) {
-	lint := func(when string, m *Monitor) {
+	lint := func(when string, m *monitor.Monitor) {
 		t.Helper()
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(m)
@@ -140,13 +142,13 @@ func TestMetricsLint(t *testing.T) {
 			t.Errorf("%s: %s: %s", when, p.Metric, p.Text)
 		}
 	}
-	early := NewMonitor("main")
+	early := monitor.NewMonitor("main")
 	lint("before the start", early)
 	gather(t, early).want(t, metrics{"lapse_ready": 0, "lapse_catch_up_ratio": 0, "lapse_role{role=writer}": 0})
 	w := newWire(t, retaining(time.Hour, time.Hour))
 	w.want(201, "collection.create.c", "")
 	w.want(201, "document.create.c.a", "{}")
-	w.check(w.processor.keeper.round(w.ctx()))
+	w.check(w.processor.keeper.Round(w.ctx()))
 	lint("with snapshots", w.processor.options.Monitor)
 	after := gather(t, w.processor.options.Monitor)
 	after.want(t, metrics{"lapse_snapshots_made_total": 1, "lapse_retention_failures_total": 0})
@@ -171,9 +173,9 @@ func TestScrapesAreCheap(t *testing.T) {
 		w.want(201, "collection.create.c", "")
 		m := w.processor.options.Monitor
 		gather(t, m).want(t, metrics{"lapse_documents": 0})
-		m.counted.took = time.Second
+		m.Counted.Took = time.Second
 		w.want(201, "document.create.c.a", "{}")
-		time.Sleep((countShare - 10) * time.Second)
+		time.Sleep((monitor.CountShare - 10) * time.Second)
 		gather(t, m).want(t, metrics{"lapse_documents": 0})
 		time.Sleep(20 * time.Second)
 		gather(t, m).want(t, metrics{"lapse_documents": 1})

@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lapsedb/lapse/processor/monitor"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/writer"
 )
 
 // wantReady waits until Ready says a line with each of these, or nothing if
@@ -91,11 +95,11 @@ func TestLive(t *testing.T) {
 			t.Errorf("after a while without work: %v", err)
 		}
 		release := w.holdWriter()
-		time.Sleep(hungAfter / 2)
+		time.Sleep(monitor.HungAfter / 2)
 		if err := m.Live(); err != nil {
 			t.Errorf("after half of the time: %v", err)
 		}
-		time.Sleep(hungAfter)
+		time.Sleep(monitor.HungAfter)
 		if err := m.Live(); err == nil || !strings.Contains(err.Error(), "the writer has done nothing for 1m") {
 			t.Errorf("it hangs, and says %v", err)
 		}
@@ -107,8 +111,8 @@ func TestLive(t *testing.T) {
 		if err := m.Live(); err != nil {
 			t.Errorf("it goes on: %v", err)
 		}
-		w.processor.fail(errSuperseded)
-		if err := m.Live(); err != errSuperseded {
+		w.processor.fail(writer.ErrSuperseded)
+		if err := m.Live(); err != writer.ErrSuperseded {
 			t.Errorf("it failed, and says %v", err)
 		}
 		<-w.processor.failed
@@ -119,14 +123,14 @@ func TestLive(t *testing.T) {
 // said.
 func TestReadyWhileFolding(t *testing.T) {
 	var while []string
-	var m *Monitor
+	var m *monitor.Monitor
 	w := newWire(t, func(o *Options) {
-		m = NewMonitor("main")
+		m = monitor.NewMonitor("main")
 		o.Monitor = m
-		o.Events = &EventListener{CatchingUp: func(CatchUpProgress) { while = append(while, m.Ready()...) }}
+		o.Events = &observe.EventListener{CatchingUp: func(observe.CatchUpProgress) { while = append(while, m.Ready()...) }}
 	})
 	w.want(201, "collection.create.c", "")
-	if before := NewMonitor("main").Ready(); len(before) != 1 || !strings.HasPrefix(before[0], "starting since") {
+	if before := monitor.NewMonitor("main").Ready(); len(before) != 1 || !strings.HasPrefix(before[0], "starting since") {
 		t.Errorf("before the start: %q", before)
 	}
 	w.stop()

@@ -3,25 +3,29 @@ package processor
 import (
 	"context"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/lease"
+	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/schema"
 )
 
 // openStreams checks what there is of the database's in JetStream, before it
 // changes anything, and opens the log, or makes it.
-func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, err error) {
-	if err := checkVersion(c.Log); err != nil {
+func openStreams(ctx context.Context, c eventlog.Connections, o Options) (log *eventlog.Log, err error) {
+	if err := eventlog.CheckVersion(c.Log); err != nil {
 		return nil, err
 	}
-	err = untilOpen(ctx, c, func(try context.Context) error {
-		if err := checkStreams(try, c, o.forEventlog()); err != nil {
+	err = eventlog.UntilOpen(ctx, c, func(try context.Context) error {
+		if err := eventlog.CheckStreams(try, c, o.forEventlog()); err != nil {
 			return err
 		}
 		if o.Lease > 0 {
-			if err := checkLease(try, c.Log, o.Database, o.Replicas); err != nil {
+			if err := lease.Check(try, c.Log, o.Database, o.Replicas); err != nil {
 				return err
 			}
 		}
-		log, err = openLog(try, c, o.forEventlog())
+		log, err = eventlog.Open(try, c, o.forEventlog())
 		return err
 	})
 	return log, err
@@ -35,12 +39,12 @@ func openStreams(ctx context.Context, c Connections, o Options) (log *eventLog, 
 // that is an error that says so, unless newLog is given: then an empty log that
 // begins behind the snapshot takes its place, and what came after the snapshot
 // is lost.
-func RestoreSnapshot(ctx context.Context, c Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
+func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
 	o = o.EnsureDefaults().watched()
-	return restoreSnapshot(ctx, c, o.forSnapshots(), seq, newLog, func() error {
+	return snapshot.RestoreSnapshot(ctx, c, o.forSnapshots(), seq, newLog, func() error {
 		if c.Service == nil {
 			return nil
 		}
-		return checkNobody(ctx, c.Service, o.Database)
+		return service.CheckNobody(ctx, c.Service, o.Database)
 	})
 }

@@ -8,6 +8,14 @@ import (
 
 	"github.com/nats-io/nuid"
 
+	"github.com/lapsedb/lapse/processor/clock"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/lease"
+	"github.com/lapsedb/lapse/processor/monitor"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/snapshot"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
@@ -81,7 +89,7 @@ type Options struct {
 	LatenessObjective time.Duration
 	// Clock is the machine's clock; Go's if nil, for which the time that the
 	// machine sleeps may not have passed.
-	Clock Clock
+	Clock clock.Clock
 	// MaxClockStep is how far that clock may be from what it should say; a
 	// minute if 0. Beyond that nothing expires and writes are refused.
 	MaxClockStep time.Duration
@@ -104,10 +112,10 @@ type Options struct {
 	// Logger gets what an operator should know; nowhere if nil.
 	Logger *slog.Logger
 	// Events is told the same, and more, as it happens; nobody if nil.
-	Events *EventListener
+	Events *observe.EventListener
 	// Monitor says how the processor is, also before it has started; if nil, one
 	// that nobody else has.
-	Monitor *Monitor
+	Monitor *monitor.Monitor
 	// Progress is called while the log is folded at the start, with the
 	// sequences done and in all; not if nil.
 	Progress func(done, total uint64)
@@ -127,7 +135,7 @@ func (o Options) EnsureDefaults() Options {
 		o.Durability = Fsync
 	}
 	if o.AtomicBatch == 0 {
-		o.AtomicBatch = maxAtomic
+		o.AtomicBatch = eventlog.MaxAtomic
 	}
 	if o.Node == "" {
 		o.Node = nuid.Next()
@@ -153,7 +161,7 @@ func (o Options) EnsureDefaults() Options {
 		o.LatenessObjective = time.Second
 	}
 	if o.Clock == nil {
-		o.Clock = goClock()
+		o.Clock = clock.GoClock()
 	}
 	if o.MaxClockStep == 0 {
 		o.MaxClockStep = time.Minute
@@ -175,38 +183,38 @@ func (o Options) EnsureDefaults() Options {
 // Events.
 func (o Options) watched() Options {
 	if o.Monitor == nil {
-		o.Monitor = NewMonitor(o.Database)
+		o.Monitor = monitor.NewMonitor(o.Database)
 	}
-	o.Events = TeeEventListener(o.Monitor.listener(), TeeEventListener(LoggingEventListener(o.Logger), o.Events))
+	o.Events = observe.TeeEventListener(o.Monitor.Listener(), observe.TeeEventListener(observe.LoggingEventListener(o.Logger), o.Events))
 	return o
 }
 
 // What each room takes of the options.
 
-func (o Options) forEventlog() eventlogConfig {
-	return eventlogConfig{Database: o.Database, Replicas: o.Replicas, Events: o.Events}
+func (o Options) forEventlog() eventlog.Config {
+	return eventlog.Config{Database: o.Database, Replicas: o.Replicas, Events: o.Events}
 }
 
-func (o Options) forClock() clockConfig {
-	return clockConfig{Clock: o.Clock, FS: o.Projection.FS, File: o.ClockFile, Boot: o.Boot, MaxStep: o.MaxClockStep, MaxDowntime: o.MaxDowntime, Events: o.Events}
+func (o Options) ForClock() clock.Config {
+	return clock.Config{Clock: o.Clock, FS: o.Projection.FS, File: o.ClockFile, Boot: o.Boot, MaxStep: o.MaxClockStep, MaxDowntime: o.MaxDowntime, Events: o.Events}
 }
 
-func (o Options) forSnapshots() snapshotConfig {
-	return snapshotConfig{eventlogConfig: o.forEventlog(), Dir: o.Dir, Projection: o.Projection, Retain: o.Retain, SnapshotEvery: o.SnapshotEvery,
-		Clock: o.Clock, Doing: o.Monitor.at, AcceptLostEnd: o.AcceptLostEnd, Alone: o.Lease == 0}
+func (o Options) forSnapshots() snapshot.Config {
+	return snapshot.Config{Config: o.forEventlog(), Dir: o.Dir, Projection: o.Projection, Retain: o.Retain, SnapshotEvery: o.SnapshotEvery,
+		Clock: o.Clock, Doing: o.Monitor.At, AcceptLostEnd: o.AcceptLostEnd, Alone: o.Lease == 0}
 }
 
-func (o Options) forService() serviceConfig {
-	return serviceConfig{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor,
+func (o Options) forService() service.Config {
+	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor,
 		Queue: o.Queue, Workers: o.Workers, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 
-func (o Options) forLease(leave func()) leaseConfig {
-	return leaseConfig{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node, Leave: leave,
+func (o Options) forLease(leave func()) lease.Config {
+	return lease.Config{Database: o.Database, TTL: o.Lease, Replicas: o.Replicas, Node: o.Node, Leave: leave,
 		Elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
 }
 
-func (o Options) forWriter(payload int64) writerConfig {
-	return writerConfig{Events: o.Events, Meter: o.Monitor, Synced: o.Durability == Fsync, AtomicBatch: o.AtomicBatch, Lease: o.Lease,
+func (o Options) forWriter(payload int64) writer.Config {
+	return writer.Config{Events: o.Events, Meter: o.Monitor, Synced: o.Durability == Fsync, AtomicBatch: o.AtomicBatch, Lease: o.Lease,
 		MaxDowntime: o.MaxDowntime, QueryTime: o.Query.Time, Largest: int(payload) - schema.HeaderRoom - schema.SystemRoom, Queue: o.Queue, Objective: o.LatenessObjective}
 }

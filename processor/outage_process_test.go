@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -190,7 +191,7 @@ func TestNATSKilled(t *testing.T) {
 	o.shutdown = process.stop
 	logs, services := newProxy(t, l.Addr().String()), newProxy(t, l.Addr().String())
 	connect := func(to net.Addr) *nats.Conn {
-		nc, err := nats.Connect("nats://"+to.String(), append(ConnectOptions(), nats.PingInterval(time.Second), nats.FlusherTimeout(time.Second))...)
+		nc, err := nats.Connect("nats://"+to.String(), append(eventlog.ConnectOptions(), nats.PingInterval(time.Second), nats.FlusherTimeout(time.Second))...)
 		o.check(err)
 		return nc
 	}

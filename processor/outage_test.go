@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -117,7 +118,7 @@ func inOutage(t *testing.T, durability Durability, test func(*outage)) {
 		o.startServer()
 		var err error
 		for nc, network := range map[**nats.Conn]*network{&o.log: &o.logs, &o.service: &o.services, &o.client: &o.clients} {
-			*nc, err = nats.Connect("", append(ConnectOptions(), nats.InProcessServer(network))...)
+			*nc, err = nats.Connect("", append(eventlog.ConnectOptions(), nats.InProcessServer(network))...)
 			o.check(err)
 		}
 		o.run()

@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/test/flood"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -111,7 +113,7 @@ func (w *wire) idle() {
 	w.t.Helper()
 	release := w.holdWriter()
 	defer release()
-	if held, untold := w.processor.service.held.Load(), w.processor.writer.term.Load().replyBytes; held != 0 || untold != 0 {
+	if held, untold := w.processor.service.Held.Load(), w.processor.writer.Term.Load().ReplyBytes; held != 0 || untold != 0 {
 		w.t.Errorf("%d bytes of requests and %d of outcomes are left", held, untold)
 	}
 }
@@ -119,7 +121,7 @@ func (w *wire) idle() {
 // TestFloodOfBytes: bodies are bounded by their bytes, and small requests have
 // their places all the same.
 func TestFloodOfBytes(t *testing.T) {
-	const size, fit = 1 << 20, maxHeldBytes >> 20
+	const size, fit = 1 << 20, service.MaxHeldBytes >> 20
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
 		w.want(201, "document.create.c.a", "{}")
@@ -142,11 +144,11 @@ func TestFloodOfBytes(t *testing.T) {
 		if n := now[429]; n < 100 || n > 102 || len(now) != 1 {
 			t.Errorf("%d bodies of 1 MiB fit: %v", fit, now)
 		}
-		if held := w.processor.service.held.Load(); held > maxHeldBytes+8<<20 {
+		if held := w.processor.service.Held.Load(); held > service.MaxHeldBytes+8<<20 {
 			t.Errorf("%d bytes are held", held)
 		}
 		// A body, and the document that was made of it.
-		if more := heap() - before; more > 3*maxHeldBytes {
+		if more := heap() - before; more > 3*service.MaxHeldBytes {
 			t.Errorf("the heap is %d MiB larger", more>>20)
 		}
 		w.want(200, "document.get.c.a", "")
@@ -165,11 +167,11 @@ func TestFloodOfBytes(t *testing.T) {
 }
 
 // occupy keeps workers of a lane busy, as clients of their own would, until let.
-func occupy(l *lane, workers int, let <-chan struct{}) {
+func occupy(l *service.Lane, workers int, let <-chan struct{}) {
 	for n := range workers {
 		working := make(chan struct{})
-		job := job{&request{}, func() { close(working); <-let }}
-		l.jobs.put(fmt.Sprint("client ", n), job)
+		job := service.Job{Request: &service.Request{}, Do: func() { close(working); <-let }}
+		l.Jobs.Put(fmt.Sprint("client ", n), job)
 		<-working
 	}
 }
@@ -182,10 +184,10 @@ func TestFloodOfReads(t *testing.T) {
 		w.want(201, "collection.create.c", "")
 		w.want(201, "document.create.c.a", "{}")
 		s := w.processor.service
-		for lane, tails := range map[*lane][]string{
-			s.looks:   {"status", "collection.get.c", "collection.list", "history.c.a", "batch.c"},
-			s.gets:    {"document.get.c.unknown"},
-			s.queries: {"query.c"},
+		for lane, tails := range map[*service.Lane][]string{
+			s.Looks:   {"status", "collection.get.c", "collection.list", "history.c.a", "batch.c"},
+			s.Gets:    {"document.get.c.unknown"},
+			s.Queries: {"query.c"},
 		} {
 			began := time.Now()
 			let := make(chan struct{})
@@ -318,8 +320,8 @@ func TestBatchOfLargeGets(t *testing.T) {
 	r := w.want(200, "batch.c", `{"operations":[`+operations+`]}`)
 	for text, want := range map[string]int{
 		`"code":200`:     3,
-		"reply of the":   (maxBatchBytes >> 20) - 3,
-		"documents of t": 200 - (maxBatchBytes >> 20),
+		"reply of the":   (machine.MaxBatchBytes >> 20) - 3,
+		"documents of t": 200 - (machine.MaxBatchBytes >> 20),
 	} {
 		if n := bytes.Count(r.body, []byte(text)); n < want-1 || n > want+1 {
 			t.Errorf("%d results have %q, want about %d", n, text, want)

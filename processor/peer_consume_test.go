@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/versus"
 )
@@ -32,7 +33,7 @@ func (c *consumer) round(n uint64) versus.Rate {
 		if seen == n {
 			close(done)
 		}
-	}, jetstream.PullMaxMessagesWithBytesLimit(readAhead, readAheadBytes))
+	}, jetstream.PullMaxMessagesWithBytesLimit(eventlog.ReadAhead, eventlog.ReadAheadBytes))
 	if err != nil {
 		c.b.Fatal(err)
 	}

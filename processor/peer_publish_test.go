@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/versus"
@@ -22,7 +24,7 @@ type publisher struct {
 	js     jetstream.JetStream
 	prefix string
 	store  *projections.Store
-	decide *Machine
+	decide *machine.Machine
 	next   int
 }
 
@@ -34,7 +36,7 @@ func startPublisher(b *testing.B) *publisher {
 	b.Helper()
 	p := &publisher{b: b, prefix: schema.DatabaseName("main").Append() + "K7Q2ZD5W3MBVX4TAHC6RNE."}
 	p.js = versus.JetStream(b, versus.Connect(b, versus.StartServer(b, false)), jetstream.WithPublishAsyncMaxPending(publishAhead))
-	_, err := p.js.CreateStream(context.Background(), logConfig("main", p.prefix))
+	_, err := p.js.CreateStream(context.Background(), eventlog.LogConfig("main", p.prefix))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -42,7 +44,7 @@ func startPublisher(b *testing.B) *publisher {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = p.store.Close() })
-	if p.decide, err = NewMachine(p.store); err != nil {
+	if p.decide, err = machine.NewMachine(p.store); err != nil {
 		b.Fatal(err)
 	}
 	p.messages([]*schema.Mutation{schema.NewMutation("collection.create.bench", []byte(`{"defaultTtl":3600}`))})
@@ -61,7 +63,7 @@ func (p *publisher) messages(mutations []*schema.Mutation) []*nats.Msg {
 			fact.Headers(func(name, value string) { m.Header[name] = []string{value} })
 			messages = append(messages, m)
 		}
-		if p.decide.Pending() >= simulationPending {
+		if p.decide.Pending() >= machine.SimulationPending {
 			p.fold()
 		}
 	}

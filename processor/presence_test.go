@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsedb/lapse/audit"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -60,7 +61,7 @@ func TestResumed(t *testing.T) {
 		for i := range 3 {
 			w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
 		}
-		c.set(10 * year)
+		c.set(10 * Year)
 		time.Sleep(3 * time.Minute)
 		c.set(0)
 		time.Sleep(2 * time.Second)
@@ -83,8 +84,8 @@ func TestResumed(t *testing.T) {
 			}
 		}
 		// A short while, and a long one without anything due, change nothing.
-		c.set(10 * year)
-		time.Sleep(resumedAfter - 5*time.Second)
+		c.set(10 * Year)
+		time.Sleep(writer.ResumedAfter - 5*time.Second)
 		c.set(0)
 		time.Sleep(time.Hour)
 		if n := w.kinds(schema.WriterResumed); n != 1 {

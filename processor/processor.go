@@ -11,6 +11,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/clock"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/lease"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/snapshot"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
@@ -21,11 +28,11 @@ import (
 type Processor struct {
 	options Options
 	store   *projections.Store
-	log     *eventLog
-	service *service
-	writer  *writer
-	keeper  *keeper
-	lease   *lease // nil where there is no other processor
+	log     *eventlog.Log
+	service *service.Service
+	writer  *writer.Writer
+	keeper  *snapshot.Retention
+	lease   *lease.Lease // nil where there is no other processor
 
 	reading, writing         context.Context
 	stopReading, stopWriting context.CancelFunc
@@ -42,45 +49,45 @@ const minPayload = 64 << 10
 // Start returns when everything in the log is folded and requests are answered:
 // those that change something, too, if it is the writer by then. ctx bounds only
 // that. An error says what an operator has to do.
-func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err error) {
+func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor, err error) {
 	o = o.EnsureDefaults().watched()
-	o.Monitor.at("bringing the connections together")
-	for _, nc := range c.others() {
-		bringTo(ctx, c.Log, nc)
+	o.Monitor.At("bringing the connections together")
+	for _, nc := range c.Others() {
+		eventlog.BringTo(ctx, c.Log, nc)
 	}
-	o.Monitor.version, o.Monitor.objective = o.Version, o.LatenessObjective
-	o.Monitor.starting(o.Events, map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service})
+	o.Monitor.Version, o.Monitor.Objective = o.Version, o.LatenessObjective
+	o.Monitor.Starting(o.Events, map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service})
 	payload := min(c.Log.MaxPayload(), c.Service.MaxPayload())
 	if payload < minPayload {
 		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
 	}
-	o.Monitor.at("opening the streams")
+	o.Monitor.At("opening the streams")
 	log, err := openStreams(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			log.close()
+			log.Close()
 		}
 	}()
-	if err := checkOthers(ctx, c.Service, o.Database, log.Identity()); err != nil {
+	if err := service.CheckOthers(ctx, c.Service, o.Database, log.Identity()); err != nil {
 		return nil, err
 	}
-	if err := log.check(ctx); err != nil {
+	if err := log.Check(ctx); err != nil {
 		return nil, err
 	}
-	o.Monitor.at("opening the projection")
-	if log.extent, err = openExtent(o.Projection.FS, o.Dir, log.Identity()); err != nil {
+	o.Monitor.At("opening the projection")
+	if log.Extent, err = eventlog.OpenExtent(o.Projection.FS, o.Dir, log.Identity()); err != nil {
 		return nil, err
 	}
-	snapshots := snapshotsOf(log.bulk, log, o.forSnapshots())
+	snapshots := snapshot.NewStore(log.Bulk, log, o.forSnapshots())
 	store, scrub, err := openCaughtUp(ctx, log, snapshots, o)
 	if err != nil {
 		return nil, err
 	}
-	log.tellLost(store.Cursor().Mutations)
-	log.note(store.Cursor())
+	log.TellLost(store.Cursor().Mutations)
+	log.Note(store.Cursor())
 	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
 	p.writing, p.stopWriting = context.WithCancel(context.Background())
 	p.reading, p.stopReading = context.WithCancel(p.writing)
@@ -88,90 +95,90 @@ func Start(ctx context.Context, c Connections, o Options) (_ *Processor, err err
 		if err != nil {
 			p.stopWriting()
 			p.running.Wait()
-			err = closing(store, err)
+			err = snapshot.Closing(store, err)
 		}
 	}()
-	o.Monitor.at("opening the mutations")
-	var mutations *mutationStream
-	err = untilOpen(ctx, c, func(try context.Context) (err error) {
-		mutations, err = openMutations(try, log, store.Cursor().Mutations, o.Replicas)
+	o.Monitor.At("opening the mutations")
+	var mutations *eventlog.Mutations
+	err = eventlog.UntilOpen(ctx, c, func(try context.Context) (err error) {
+		mutations, err = eventlog.OpenMutations(try, log, store.Cursor().Mutations, o.Replicas)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	clock := newTimekeeper(o.forClock(), store.Cursor().Time, len(store.Collections()) == 0)
-	snapshots.now = clock.millis
+	clock := clock.New(o.ForClock(), store.Cursor().Time, len(store.Collections()) == 0)
+	snapshots.Now = clock.Millis
 	if !o.SameClock {
-		if err := clock.compare(ctx, log.ServerTime); err != nil {
+		if err := clock.Compare(ctx, log.ServerTime); err != nil {
 			o.Events.ServerTimeUnknown(err)
 		}
 	}
-	if _, fault := clock.check(); fault != nil && o.AcceptClock {
-		clock.accept()
+	if _, fault := clock.Check(); fault != nil && o.AcceptClock {
+		clock.Accept()
 	}
-	if err := clock.remember(); err != nil {
+	if err := clock.Remember(); err != nil {
 		return nil, err
 	}
 	if foreign := store.Cursor().Foreign; foreign > 0 {
-		o.Events.ForeignMessages(ForeignCount{Messages: foreign})
+		o.Events.ForeignMessages(observe.ForeignCount{Messages: foreign})
 	}
-	w := newWriter(o.forWriter(payload), log, store, clock)
+	w := writer.New(o.forWriter(payload), log, store, clock)
 	p.writer = w
-	p.keeper = &keeper{config: o.forSnapshots(), log: log, store: store, mutations: mutations, snapshots: snapshots, clock: clock, noter: w,
-		stale: o.Retain > 0}
+	p.keeper = &snapshot.Retention{Config: o.forSnapshots(), Log: log, Store: store, Mutations: mutations, Snapshots: snapshots, Clock: clock, Noter: w,
+		Stale: o.Retain > 0}
 	if o.Lease > 0 {
-		p.lease = newLease(log.js, o.forLease(c.leave))
+		p.lease = lease.New(log.JS, o.forLease(c.Leave))
 	}
-	p.service = &service{config: o.forService(), store: store, log: log, mutations: mutations, writer: w, keeper: p.keeper, clock: clock, lease: p.lease}
-	p.service.live = &liveness{store: store, log: log, clock: clock, renewals: &w.renewals, sole: p.service.sole}
-	p.service.engine, err = query.New(query.Options{
+	p.service = &service.Service{Config: o.forService(), Store: store, Log: log, Mutations: mutations, Writer: w, Keeper: p.keeper, Clock: clock, Lease: p.lease}
+	p.service.Live = &service.Liveness{Store: store, Log: log, Clock: clock, Renewals: &w.Renewals, Sole: p.service.Sole}
+	p.service.Engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),
 		Pacer: func() func(context.Context, time.Duration) {
-			return p.service.pacer(queryPause * time.Duration(o.QueryWorkers))
+			return p.service.Pacer(service.QueryPause * time.Duration(o.QueryWorkers))
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	o.Monitor.at("becoming the writer")
+	o.Monitor.At("becoming the writer")
 	first, err := p.firstTerm(ctx)
 	if err != nil {
 		return nil, err
 	}
-	role := Standby
+	role := observe.Standby
 	if first != nil {
-		role = Writer
+		role = observe.Writer
 	}
-	if err := p.service.serve(c.Service, role); err != nil {
+	if err := p.service.Serve(c.Service, role); err != nil {
 		if first != nil {
 			p.stopWriting()
 			_ = p.finish(first)
 		}
 		return nil, err
 	}
-	o.Events.RoleChanged(RoleChange{To: role, Why: "it has started"})
+	o.Events.RoleChanged(observe.RoleChange{To: role, Why: "it has started"})
 	p.run(c, first, scrub)
-	o.Monitor.serving(p)
-	o.Monitor.at("serving")
+	o.Monitor.Serving(p)
+	o.Monitor.At("serving")
 	return p, nil
 }
 
 // openCaughtUp opens the projection and folds the log to where it ends now. It
 // begins again where retention, of another process that writes, was faster.
-func openCaughtUp(ctx context.Context, log *eventLog, snapshots *snapshots, o Options) (*projections.Store, *scrub, error) {
+func openCaughtUp(ctx context.Context, log *eventlog.Log, snapshots *snapshot.Store, o Options) (*projections.Store, *eventlog.Scrub, error) {
 	for tries := 0; ; tries++ {
-		store, err := openProjection(ctx, log, snapshots, o.forSnapshots())
+		store, err := snapshot.OpenProjection(ctx, log, snapshots, o.forSnapshots())
 		if err != nil {
 			return nil, nil, err
 		}
-		snapshots.store = store
+		snapshots.Store = store
 		scrub, err := catchUp(ctx, log, store, o)
 		if err == nil {
 			return store, scrub, nil
 		}
-		if err = closing(store, err); tries == maxTrimmed || !errors.Is(err, errPast) {
+		if err = snapshot.Closing(store, err); tries == maxTrimmed || !errors.Is(err, eventlog.ErrPast) {
 			return nil, nil, err
 		}
 	}
@@ -182,46 +189,46 @@ func openCaughtUp(ctx context.Context, log *eventLog, snapshots *snapshots, o Op
 const maxTrimmed = 3
 
 // catchUp folds the log to where it ends now, after its newest part was read.
-func catchUp(ctx context.Context, log *eventLog, store *projections.Store, o Options) (*scrub, error) {
-	o.Monitor.at("reading the log")
+func catchUp(ctx context.Context, log *eventlog.Log, store *projections.Store, o Options) (*eventlog.Scrub, error) {
+	o.Monitor.At("reading the log")
 	_, last, err := log.Bounds(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", log.db.LogStream(), err)
+		return nil, fmt.Errorf("stream %s: %w", log.DB.LogStream(), err)
 	}
-	scrub, err := newScrub(ctx, log, store.Cursor())
+	scrub, err := eventlog.NewScrub(ctx, log, store.Cursor())
 	if err == nil {
-		err = scrub.newest(ctx)
+		err = scrub.Newest(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
 	from, began := store.Cursor().Seq, time.Now()
 	err = log.CatchUp(ctx, store, last, func(seq uint64) {
-		o.Events.CatchingUp(CatchUpProgress{Seq: seq, End: last})
+		o.Events.CatchingUp(observe.CatchUpProgress{Seq: seq, End: last})
 		if o.Progress != nil {
 			o.Progress(seq, last)
 		}
 	})
 	if err == nil {
 		seq := store.Cursor().Seq
-		o.Events.CaughtUp(CatchUp{Seq: seq, Events: seq - from, Took: time.Since(began)})
+		o.Events.CaughtUp(observe.CatchUp{Seq: seq, Events: seq - from, Took: time.Since(began)})
 	}
 	return scrub, err
 }
 
 // run starts what goes on beside requests; first is the term that has begun, nil
 // for a standby.
-func (p *Processor) run(c Connections, first *term, scrub *scrub) {
-	p.running.Go(func() { KeepTogether(p.writing, c.Log, c.others()...) })
-	p.running.Go(func() { p.options.Monitor.watch(p.writing) })
+func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scrub) {
+	p.running.Go(func() { eventlog.KeepTogether(p.writing, c.Log, c.Others()...) })
+	p.running.Go(func() { p.options.Monitor.Watch(p.writing) })
 	p.running.Go(func() { p.index(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })
-	p.running.Go(func() { p.keeper.run(p.reading) })
+	p.running.Go(func() { p.keeper.Run(p.reading) })
 	serverTime := p.log.ServerTime
 	if p.options.SameClock {
 		serverTime = nil
 	}
-	p.running.Go(func() { p.service.clock.watch(p.writing, serverTime) })
+	p.running.Go(func() { p.service.Clock.Watch(p.writing, serverTime) })
 	p.running.Go(func() {
 		select {
 		case err := <-p.store.Damaged():
@@ -239,7 +246,7 @@ const indexSlice = 256
 
 // index builds indexes and has lazy ones follow the documents, until ctx ends.
 func (p *Processor) index(ctx context.Context) {
-	pace := p.service.pacer(indexPause)
+	pace := p.service.Pacer(service.IndexPause)
 	building := p.store.Building()
 	for {
 		select {
@@ -263,7 +270,7 @@ func (p *Processor) indexesBuilt(before []schema.CollectionName) (now []schema.C
 	now = p.store.Building()
 	for _, name := range before {
 		if _, there := p.store.Collection(name); there && !slices.Contains(now, name) {
-			p.options.Events.IndexBuilt(IndexBuild{Collection: name})
+			p.options.Events.IndexBuilt(observe.IndexBuild{Collection: name})
 		}
 	}
 	return now
@@ -286,50 +293,50 @@ func (p *Processor) fail(err error) {
 func (p *Processor) Failed() <-chan error { return p.failed }
 
 // AcceptClock takes the machine's clock for right if it is not believed.
-func (p *Processor) AcceptClock() { p.service.clock.accept() }
+func (p *Processor) AcceptClock() { p.service.Clock.Accept() }
 
 // Stop ends serving: requests under way are answered, what was decided is
 // waited for, and the projection is flushed.
 func (p *Processor) Stop() error {
-	p.options.Monitor.stopping()
-	p.options.Monitor.at("waiting for the last requests")
+	p.options.Monitor.Stopping()
+	p.options.Monitor.At("waiting for the last requests")
 	p.stopReading()
-	err := p.service.stop()
+	err := p.service.Stop()
 	p.stopWriting()
-	p.options.Monitor.at("waiting for the writer and for snapshots")
+	p.options.Monitor.At("waiting for the writer and for snapshots")
 	p.running.Wait()
-	p.options.Monitor.at("answering the last requests")
-	p.service.finish()
+	p.options.Monitor.At("answering the last requests")
+	p.service.Finish()
 	select {
 	case failure := <-p.failed:
 		err = errors.Join(err, failure)
 	default:
 	}
-	p.log.close()
-	p.options.Monitor.stopped()
-	p.options.Monitor.at("closing the projection")
-	return closing(p.store, err)
+	p.log.Close()
+	p.options.Monitor.Stopped()
+	p.options.Monitor.At("closing the projection")
+	return snapshot.Closing(p.store, err)
 }
 
 // Role returns what the processor does for its database now.
-func (p *Processor) Role() Role { return p.service.role() }
+func (p *Processor) Role() observe.Role { return p.service.Role() }
 
 // Seq returns the sequence of the last event folded.
 func (p *Processor) Seq() uint64 { return p.store.Cursor().Seq }
 
 // Requests returns how many requests there were, besides queries.
-func (p *Processor) Requests() uint64 { return p.service.others.Load() }
+func (p *Processor) Requests() uint64 { return p.service.Others.Load() }
 
 // Status says how the database is.
 func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }
 
 // scrubRest reports damage that does not keep lapse from serving: what it holds
 // is right, but nobody can read the whole log any more.
-func (p *Processor) scrubRest(ctx context.Context, s *scrub) {
+func (p *Processor) scrubRest(ctx context.Context, s *eventlog.Scrub) {
 	began := time.Now()
-	err := s.rest(ctx, p.service.pacer(indexPause))
+	err := s.Rest(ctx, p.service.Pacer(service.IndexPause))
 	if ctx.Err() == nil {
-		p.options.Events.LogScrubbed(Scrubbing{Events: s.from - s.first, Took: time.Since(began), Err: err,
-			Lost: errors.Is(err, errHole) || errors.Is(err, jetstream.ErrMsgNotFound)})
+		p.options.Events.LogScrubbed(observe.Scrubbing{Events: s.From - s.First, Took: time.Since(began), Err: err,
+			Lost: errors.Is(err, eventlog.ErrGap) || errors.Is(err, jetstream.ErrMsgNotFound)})
 	}
 }

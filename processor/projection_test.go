@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -23,8 +24,8 @@ func TestProjectionsAreAlike(t *testing.T) {
 	}
 	defer store.Close()
 	a := &alike{t: t, frozenDraw: frozenDraw{stress.Rand(t)}, now: 1_431_857_100_000}
-	for i, p := range []projection{store, projections.NewMemory()} {
-		m, err := NewMachine(p)
+	for i, p := range []machine.Projection{store, projections.NewMemory()} {
+		m, err := machine.NewMachine(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,8 +47,8 @@ func TestProjectionsAreAlike(t *testing.T) {
 type alike struct {
 	t *testing.T
 	frozenDraw
-	machines [2]*Machine // over a Store, over a Memory
-	now      int64       // ms
+	machines [2]*machine.Machine // over a Store, over a Memory
+	now      int64               // ms
 	cause    uint64
 
 	expired, rejected int
@@ -55,7 +56,7 @@ type alike struct {
 
 // both calls a machine, then the other, and compares what it said and what came
 // of it.
-func (a *alike) both(call func(*Machine) (said string, err error)) string {
+func (a *alike) both(call func(*machine.Machine) (said string, err error)) string {
 	a.t.Helper()
 	var all [2]string
 	for i, m := range a.machines {
@@ -95,7 +96,7 @@ func (a *alike) take() {
 // commit commits some of what was taken.
 func (a *alike) commit(n int) {
 	seq := a.machines[0].Folded() + uint64(n)
-	a.both(func(m *Machine) (string, error) { return "", m.Commit(seq) })
+	a.both(func(m *machine.Machine) (string, error) { return "", m.Commit(seq) })
 }
 
 // all takes and commits all.
@@ -105,7 +106,7 @@ func (a *alike) all() {
 }
 
 func (a *alike) expire(limit int) (more bool) {
-	a.both(func(m *Machine) (said string, err error) {
+	a.both(func(m *machine.Machine) (said string, err error) {
 		more, err = m.Expire(a.now, limit)
 		return fmt.Sprint(more), err
 	})
@@ -114,7 +115,7 @@ func (a *alike) expire(limit int) (more bool) {
 
 func (a *alike) decide(mu *schema.Mutation) {
 	for again := true; again; {
-		a.both(func(m *Machine) (string, error) {
+		a.both(func(m *machine.Machine) (string, error) {
 			copied := *mu
 			o, err := m.Decide(a.now, &copied)
 			again = o.Again
@@ -154,7 +155,7 @@ func (a *alike) step() {
 	case n < 99:
 		a.all()
 	default:
-		a.both(func(m *Machine) (string, error) { return "", m.Abort() })
+		a.both(func(m *machine.Machine) (string, error) { return "", m.Abort() })
 	}
 }
 
@@ -164,7 +165,7 @@ func (a *alike) batch() {
 		operations = append(operations, fmt.Sprintf(`{"op":"%s","id":"d%d","body":%s}`, a.pick("upsert", "upsert", "create", "patch", "get"), a.IntN(50), a.document()))
 	}
 	collection, envelope := a.collection(), fmt.Sprintf(`{"operations":[%s],"atomic":%t}`, strings.Join(operations, ","), a.IntN(2) == 0)
-	a.both(func(m *Machine) (string, error) {
+	a.both(func(m *machine.Machine) (string, error) {
 		b, fault := schema.ParseBatch(collection, []byte(envelope))
 		if fault != nil {
 			return "", fault

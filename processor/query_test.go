@@ -10,7 +10,7 @@ import (
 )
 
 // answer is the reply to a query with explain.
-type answer struct {
+type queryReply struct {
 	Documents []struct {
 		ID string `json:"id"`
 	} `json:"documents"`
@@ -23,7 +23,7 @@ type answer struct {
 	} `json:"plan"`
 }
 
-func (a answer) ids() string {
+func (a queryReply) ids() string {
 	var ids []string
 	for _, d := range a.Documents {
 		ids = append(ids, d.ID)
@@ -32,7 +32,7 @@ func (a answer) ids() string {
 }
 
 // query asks with explain; members are the rest of the query.
-func (w *wire) query(collection, members string, headers ...string) (a answer) {
+func (w *wire) query(collection, members string, headers ...string) (a queryReply) {
 	w.t.Helper()
 	w.check(json.Unmarshal(w.want(200, "query."+collection, `{"explain":true`+members+`}`, headers...).body, &a))
 	return a
@@ -204,7 +204,7 @@ func TestQueryWaitsNoLonger(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", ``)
 		end := make(chan struct{})
-		occupy(w.processor.service.queries, 2, end)
+		occupy(w.processor.service.Queries, 2, end)
 		began := time.Now()
 		done := make(chan struct{})
 		go func() {

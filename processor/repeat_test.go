@@ -100,9 +100,9 @@ func TestRepeatAtOnce(t *testing.T) {
 			for round := range stress.Pick(20, 2000) {
 				w.repeatAtOnce(random, conns, round)
 			}
-			machine := w.processor.writer.term.Load().machine
+			machine := w.processor.writer.Term.Load().Machine
 			w.stop()
-			if n := len(machine.overlay.messages); n != 0 {
+			if n := len(machine.Overlay.Messages); n != 0 {
 				t.Errorf("%d ids are still held in memory", n)
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -42,13 +43,13 @@ func (w *wire) files() map[string][]byte {
 		return ignoreGone(err)
 	}))
 	w.filesOf(w.options.Projection.FS, w.options.Dir, all)
-	list, err := w.processor.keeper.snapshots.List(w.ctx())
+	list, err := w.processor.keeper.Snapshots.List(w.ctx())
 	w.check(err)
 	for _, one := range list {
 		mem := vfs.NewMem()
-		store, err := w.processor.keeper.snapshots.js.ObjectStore(w.ctx(), w.processor.keeper.snapshots.bucket(one.Seq))
+		store, err := w.processor.keeper.Snapshots.JS.ObjectStore(w.ctx(), w.processor.keeper.Snapshots.Bucket(one.Seq))
 		w.check(err)
-		object, err := store.Get(w.ctx(), objectName)
+		object, err := store.Get(w.ctx(), snapshot.ObjectName)
 		w.check(err)
 		dir := fmt.Sprintf("snapshot%d", one.Seq)
 		w.check(projections.ReadArchive(object, mem, dir))
@@ -180,12 +181,12 @@ func TestRetentionComesToRest(t *testing.T) {
 		w.want(201, "collection.create.c", `{"defaultTtl":60}`)
 		w.want(201, "document.create.c.a", "{}")
 		time.Sleep(5 * time.Hour)
-		seq, made := w.end(), w.processor.keeper.made.Load()
+		seq, made := w.end(), w.processor.keeper.Made.Load()
 		time.Sleep(15 * time.Hour)
-		if now := w.end(); now != seq || w.processor.keeper.made.Load() != made {
-			t.Errorf("the log went from %d to %d and %d snapshots to %d", seq, now, made, w.processor.keeper.made.Load())
+		if now := w.end(); now != seq || w.processor.keeper.Made.Load() != made {
+			t.Errorf("the log went from %d to %d and %d snapshots to %d", seq, now, made, w.processor.keeper.Made.Load())
 		}
-		if state := w.stream("LAPSE_main").CachedInfo().State; state.Bytes > padBytes/4 {
+		if state := w.stream("LAPSE_main").CachedInfo().State; state.Bytes > snapshot.PadBytes/4 {
 			t.Errorf("the log keeps %d bytes in %d messages", state.Bytes, state.Msgs)
 		}
 		if n := len(w.snapshotList()); n != 1 {
@@ -196,7 +197,7 @@ func TestRetentionComesToRest(t *testing.T) {
 
 func (w *wire) snapshotList() []schema.Snapshot {
 	w.t.Helper()
-	list, err := w.processor.keeper.snapshots.List(w.ctx())
+	list, err := w.processor.keeper.Snapshots.List(w.ctx())
 	w.check(err)
 	return list
 }
@@ -231,7 +232,7 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 		if begins := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; begins != 1 || len(w.snapshotList()) > 0 {
 			t.Errorf("the log begins at %d, with snapshots %v", begins, w.snapshotList())
 		}
-		if !strings.Contains(w.logs.String(), full.Error()) || w.processor.keeper.failed.Load() == 0 {
+		if !strings.Contains(w.logs.String(), full.Error()) || w.processor.keeper.Failed.Load() == 0 {
 			t.Errorf("nobody was told:\n%s", w.logs)
 		}
 		w.want(201, "document.create.c.b", "{}")
@@ -253,8 +254,8 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 // damageObject changes bytes of a snapshot's object where JetStream keeps it.
 func (w *wire) damageObject(seq uint64, change func(jetstream.ObjectStore)) {
 	w.t.Helper()
-	s := w.processor.keeper.snapshots
-	store, err := s.js.ObjectStore(w.ctx(), s.bucket(seq))
+	s := w.processor.keeper.Snapshots
+	store, err := s.JS.ObjectStore(w.ctx(), s.Bucket(seq))
 	w.check(err)
 	change(store)
 }
@@ -263,9 +264,9 @@ func (w *wire) damageObject(seq uint64, change func(jetstream.ObjectStore)) {
 func (w *wire) putObject(seq uint64, content []byte) {
 	w.t.Helper()
 	w.damageObject(seq, func(store jetstream.ObjectStore) {
-		info, err := store.GetInfo(w.ctx(), objectName)
+		info, err := store.GetInfo(w.ctx(), snapshot.ObjectName)
 		w.check(err)
-		_, err = store.Put(w.ctx(), info.ObjectMeta, &upload{ctx: w.ctx(), store: store, from: bytes.NewReader(content)})
+		_, err = store.Put(w.ctx(), info.ObjectMeta, &snapshot.Upload{Ctx: w.ctx(), Store: store, From: bytes.NewReader(content)})
 		w.check(err)
 	})
 }
@@ -273,7 +274,7 @@ func (w *wire) putObject(seq uint64, content []byte) {
 // trim has the log begin at first, as retention does.
 func (w *wire) trim(first uint64) {
 	w.t.Helper()
-	w.check(w.processor.keeper.noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, first)))
+	w.check(w.processor.keeper.Noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, first)))
 	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(first)))
 }
 
@@ -292,39 +293,39 @@ func TestStartFromSnapshot(t *testing.T) {
 		"the newest poison": {damage: [rounds]func(*wire, uint64){poison, good}, from: 1},
 		"one byte":          {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) { w.putObject(seq, []byte{0}) }, good}, from: 1},
 		"no object": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
-			w.damageObject(seq, func(s jetstream.ObjectStore) { w.check(s.Delete(w.ctx(), objectName)) })
+			w.damageObject(seq, func(s jetstream.ObjectStore) { w.check(s.Delete(w.ctx(), snapshot.ObjectName)) })
 		}, good}, from: 1},
 		"another one's object": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			var other []byte
 			w.damageObject(w.snapshotList()[1].Seq, func(s jetstream.ObjectStore) {
 				var err error
-				other, err = s.GetBytes(w.ctx(), objectName)
+				other, err = s.GetBytes(w.ctx(), snapshot.ObjectName)
 				w.check(err)
 			})
 			w.putObject(seq, other)
 		}, good}, from: 1},
 		"another log's": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			w.damageObject(seq, func(s jetstream.ObjectStore) {
-				info, err := s.GetInfo(w.ctx(), objectName)
+				info, err := s.GetInfo(w.ctx(), snapshot.ObjectName)
 				w.check(err)
-				info.Metadata[metaStream] = "another"
-				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
+				info.Metadata[snapshot.MetaStream] = "another"
+				w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
 			})
 		}, good}, from: 1},
 		"not verified": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			w.damageObject(seq, func(s jetstream.ObjectStore) {
-				info, err := s.GetInfo(w.ctx(), objectName)
+				info, err := s.GetInfo(w.ctx(), snapshot.ObjectName)
 				w.check(err)
-				info.Metadata[metaSnapshot] = strings.Replace(info.Metadata[metaSnapshot], `"sound":true`, `"sound":false`, 1)
-				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
+				info.Metadata[snapshot.MetaSnapshot] = strings.Replace(info.Metadata[snapshot.MetaSnapshot], `"sound":true`, `"sound":false`, 1)
+				w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
 			})
 		}, good}, from: 1},
 		"described in poison": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			w.damageObject(seq, func(s jetstream.ObjectStore) {
-				info, err := s.GetInfo(w.ctx(), objectName)
+				info, err := s.GetInfo(w.ctx(), snapshot.ObjectName)
 				w.check(err)
-				info.Metadata[metaSnapshot] = "{"
-				w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
+				info.Metadata[snapshot.MetaSnapshot] = "{"
+				w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
 			})
 		}, good}, from: 1},
 		"all poison":          {damage: [rounds]func(*wire, uint64){poison, poison}, from: rounds},
@@ -433,21 +434,21 @@ func TestSnapshotRequests(t *testing.T) {
 		w.want(201, fmt.Sprintf("document.create.c.more%d", i), `{}`)
 		w.want(201, "snapshot.create", "")
 	}
-	if list := w.snapshotList(); len(list) != keepSnapshots || list[0].Seq != w.end() {
+	if list := w.snapshotList(); len(list) != snapshot.KeepSnapshots || list[0].Seq != w.end() {
 		t.Errorf("%v are kept, the log ends at %d", list, w.end())
 	}
 	seq = fmt.Sprint(w.snapshotList()[0].Seq)
 	// One is being made or verified at a time.
-	w.processor.keeper.snapshots.making.Lock()
+	w.processor.keeper.Snapshots.Making.Lock()
 	w.refused(429, "overloaded", "snapshot.create", "")
 	w.refused(429, "overloaded", "snapshot.verify."+seq, "")
-	w.processor.keeper.snapshots.making.Unlock()
+	w.processor.keeper.Snapshots.Making.Unlock()
 	// Clients cannot reach the object stores but through these.
 	js, err := jetstream.New(w.client)
 	w.check(err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := js.ObjectStore(ctx, w.processor.keeper.snapshots.bucket(w.snapshotList()[0].Seq)); err == nil {
+	if _, err := js.ObjectStore(ctx, w.processor.keeper.Snapshots.Bucket(w.snapshotList()[0].Seq)); err == nil {
 		t.Error("a client opened a snapshot")
 	}
 }
@@ -620,14 +621,14 @@ func TestSnapshotsOutOfReach(t *testing.T) {
 	w.want(201, "collection.create.c", `{}`)
 	w.want(201, "snapshot.create", "")
 	k := w.processor.keeper
-	reach := k.snapshots.js
+	reach := k.Snapshots.JS
 	reaches := func(js jetstream.JetStream) {
-		k.snapshots.making.Lock() // which the request may hold until after its reply
-		k.snapshots.js = js
-		k.snapshots.making.Unlock()
+		k.Snapshots.Making.Lock() // which the request may hold until after its reply
+		k.Snapshots.JS = js
+		k.Snapshots.Making.Unlock()
 	}
 	reaches(unreadable{reach})
-	if err := k.round(w.ctx()); !errors.Is(err, nats.ErrTimeout) {
+	if err := k.Round(w.ctx()); !errors.Is(err, nats.ErrTimeout) {
 		t.Errorf("the round ends with %v", err)
 	}
 	reaches(reach)
@@ -675,7 +676,7 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 		t.Fatalf("there are %+v", list)
 	}
 	w.want(201, "document.create.c.b", "{}")
-	w.check(w.processor.keeper.round(w.ctx()))
+	w.check(w.processor.keeper.Round(w.ctx()))
 	list := w.snapshotList()
 	if len(list) != 2 || !list[0].Sound || !list[1].Sound || list[1].Seq != early {
 		t.Errorf("after a round there are %+v", list)
@@ -740,16 +741,16 @@ func TestRetentionInSmallMessages(t *testing.T) {
 	w := newWire(t, retaining(time.Second, time.Hour))
 	w.want(201, "collection.create.c", `{"defaultTtl":1}`)
 	w.want(201, "document.create.c.a", "{}")
-	if size := padSize(64 << 10); size <= 0 || size+2*schema.HeaderRoom > 64<<10 {
+	if size := snapshot.PadSize(64 << 10); size <= 0 || size+2*schema.HeaderRoom > 64<<10 {
 		t.Errorf("padding of %d bytes does not fit", size)
 	}
-	w.check(w.processor.keeper.pad(w.ctx()))
+	w.check(w.processor.keeper.Pad(w.ctx()))
 	cursor := w.processor.store.Cursor()
 	if cursor.Padded != cursor.Seq {
 		t.Errorf("padded up to %d of %d", cursor.Padded, cursor.Seq)
 	}
-	if bytes := w.stream("LAPSE_main").CachedInfo().State.Bytes; bytes < padBytes {
-		t.Errorf("the padding has %d bytes, a file %d", bytes, padBytes)
+	if bytes := w.stream("LAPSE_main").CachedInfo().State.Bytes; bytes < snapshot.PadBytes {
+		t.Errorf("the padding has %d bytes, a file %d", bytes, snapshot.PadBytes)
 	}
 }
 

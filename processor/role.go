@@ -8,6 +8,11 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/lease"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/writer"
 )
 
 // term is one time as the writer, from when the lease was taken.
@@ -41,18 +46,18 @@ func (p *Processor) firstLease(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, p.options.Lease)
 	defer cancel()
 	return backoff.Retry(func() error {
-		err := p.lease.acquire(waiting, true)
-		if !passing(err) {
+		err := p.lease.Acquire(waiting, true)
+		if !eventlog.Passing(err) {
 			return backoff.Permanent(err)
 		}
 		return err
-	}, tryForever(waiting))
+	}, eventlog.TryForever(waiting))
 }
 
 // notNow tells whether an error keeps a processor only for now from a term:
 // another one was faster, or JetStream has no leader.
 func notNow(err error) bool {
-	return errors.Is(err, errHeld) || errors.Is(err, errSuperseded) || errors.Is(err, errLeaseLost) || passing(err)
+	return errors.Is(err, lease.ErrHeld) || errors.Is(err, writer.ErrSuperseded) || errors.Is(err, lease.ErrLeaseLost) || eventlog.Passing(err)
 }
 
 // lead begins a term: it reads the log to its end and moves the fence. Whoever
@@ -70,7 +75,7 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	}()
 	if p.lease != nil {
 		t.running.Go(func() {
-			if err := p.lease.keep(t.ctx); err != nil {
+			if err := p.lease.Keep(t.ctx); err != nil {
 				t.end(err)
 			}
 		})
@@ -78,30 +83,30 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	starting, started := context.WithCancel(t.ctx)
 	defer started()
 	defer context.AfterFunc(ctx, started)()
-	deciding, err := p.writer.begin(starting)
+	deciding, err := p.writer.Begin(starting)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			deciding.leave()
+			deciding.Leave()
 		}
 	}()
 	judged := p.store.Cursor().Mutations
-	mutations, err := openMutations(starting, p.log, judged, 0)
+	mutations, err := eventlog.OpenMutations(starting, p.log, judged, 0)
 	if err == nil {
-		err = mutations.checkBeginning(judged, p.options.AcceptLostEnd)
+		err = mutations.CheckBeginning(judged, p.options.AcceptLostEnd)
 	}
 	if err != nil {
 		return nil, err
 	}
 	reading, stopReading := context.WithCancel(t.ctx)
 	release := context.AfterFunc(p.reading, stopReading)
-	t.running.Go(func() { mutations.run(reading, judged, p.writer.mutations) })
+	t.running.Go(func() { mutations.Run(reading, judged, p.writer.Mutations) })
 	t.running.Go(func() {
 		defer release()
 		defer stopReading()
-		if t.left = deciding.run(t.ctx); t.left != nil {
+		if t.left = deciding.Run(t.ctx); t.left != nil {
 			t.end(t.left)
 		}
 	})
@@ -113,19 +118,19 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 func (p *Processor) finish(t *term) error {
 	<-t.ctx.Done()
 	t.running.Wait()
-	for len(p.writer.mutations) > 0 { // the next term reads them again
-		<-p.writer.mutations
+	for len(p.writer.Mutations) > 0 { // the next term reads them again
+		<-p.writer.Mutations
 	}
 	why := context.Cause(t.ctx)
 	if p.lease != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
-		if err := p.lease.release(ctx); err != nil {
+		if err := p.lease.Release(ctx); err != nil {
 			p.options.Events.LeaseKept(err)
 		}
 	}
 	switch {
-	case p.lease != nil && (errors.Is(why, errHeld) || errors.Is(why, errSuperseded) || errors.Is(why, errLeaseLost)):
+	case p.lease != nil && (errors.Is(why, lease.ErrHeld) || errors.Is(why, writer.ErrSuperseded) || errors.Is(why, lease.ErrLeaseLost)):
 		return nil
 	case p.writing.Err() != nil:
 		return t.left
@@ -144,7 +149,7 @@ func (p *Processor) roles(t *term) {
 		if t != nil {
 			<-t.ctx.Done()
 			if p.writing.Err() == nil && p.lease != nil {
-				p.become(Standby, context.Cause(t.ctx))
+				p.become(observe.Standby, context.Cause(t.ctx))
 			}
 			if err := p.finish(t); err != nil {
 				p.fail(err)
@@ -158,7 +163,7 @@ func (p *Processor) roles(t *term) {
 			return
 		}
 		if p.reading.Err() == nil {
-			p.become(Writer, nil)
+			p.become(observe.Writer, nil)
 		}
 	}
 }
@@ -175,7 +180,7 @@ func (p *Processor) standBy() *term {
 				stop()
 			}
 		})
-		err := p.lease.await(following, p.service.leaseTrouble)
+		err := p.lease.Await(following, p.service.LeaseTrouble)
 		stop()
 		follower.Wait()
 		if err != nil {
@@ -184,7 +189,7 @@ func (p *Processor) standBy() *term {
 			}
 			return nil
 		}
-		p.writer.clock.begin(p.store.Cursor().Time, len(p.store.Collections()) == 0)
+		p.writer.Clock.Begin(p.store.Cursor().Time, len(p.store.Collections()) == 0)
 		t, err := p.lead(p.reading)
 		switch {
 		case err == nil:
@@ -201,14 +206,14 @@ func (p *Processor) standBy() *term {
 }
 
 // become tells clients, and operators, what this processor is now.
-func (p *Processor) become(role Role, why error) {
-	if err := p.service.become(role); err != nil {
+func (p *Processor) become(role observe.Role, why error) {
+	if err := p.service.Become(role); err != nil {
 		p.fail(err)
 		return
 	}
-	change := RoleChange{From: Standby, To: Writer, Why: "it has the lease"}
-	if role == Standby {
-		change = RoleChange{From: Writer, To: Standby}
+	change := observe.RoleChange{From: observe.Standby, To: observe.Writer, Why: "it has the lease"}
+	if role == observe.Standby {
+		change = observe.RoleChange{From: observe.Writer, To: observe.Standby}
 		if why != nil {
 			change.Why = why.Error()
 		}

@@ -19,6 +19,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/lease"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -80,7 +84,7 @@ func (c *crew) join(i int) *member {
 	m.services.use(c.server)
 	connect := func(as **nats.Conn, user string, through nats.InProcessConnProvider) {
 		var err error
-		*as, err = nats.Connect("", append(ConnectOptions(), nats.PingInterval(silence), nats.InProcessServer(through), nats.UserInfo(user, "x"))...)
+		*as, err = nats.Connect("", append(eventlog.ConnectOptions(), nats.PingInterval(silence), nats.InProcessServer(through), nats.UserInfo(user, "x"))...)
 		m.check(err)
 		c.t.Cleanup((*as).Close)
 	}
@@ -96,14 +100,14 @@ func (c *crew) start() {
 	c.t.Helper()
 	for i, m := range c.members {
 		m.start()
-		if want := []Role{Writer, Standby}[min(i, 1)]; m.processor.Role() != want {
+		if want := []observe.Role{observe.Writer, observe.Standby}[min(i, 1)]; m.processor.Role() != want {
 			c.t.Fatalf("member %d is the %s, want %s\n%s", i, m.processor.Role(), want, m.wire.logs)
 		}
 	}
 }
 
 // becomes waits until the member has a role, and returns how long it took.
-func (m *member) becomes(role Role) time.Duration {
+func (m *member) becomes(role observe.Role) time.Duration {
 	m.t.Helper()
 	began := time.Now()
 	for m.processor.Role() != role {
@@ -209,7 +213,7 @@ func TestStandby(t *testing.T) {
 		if r := b.ask("document.get.c.a", "", schema.HeaderMinSeq, fmt.Sprint(a.end()+1)); r.code != 504 {
 			t.Errorf("a state that is not there: %s", r)
 		}
-		for member, role := range map[*member]Role{a: Writer, b: Standby} {
+		for member, role := range map[*member]observe.Role{a: observe.Writer, b: observe.Standby} {
 			var status schema.Status
 			m := member.want(200, "status", "")
 			member.check(json.Unmarshal(m.body, &status))
@@ -266,7 +270,7 @@ func TestHandOver(t *testing.T) {
 		var next *member
 		for next == nil {
 			for _, m := range c.members[1:] {
-				if m.processor.Role() == Writer {
+				if m.processor.Role() == observe.Writer {
 					next = m
 				}
 			}
@@ -304,7 +308,7 @@ func TestTakeOver(t *testing.T) {
 		a.want(201, "document.create.c.a", `{"by":"a"}`, "Nats-Msg-Id", "m")
 		b.has(a)
 		a.cut()
-		if took := b.becomes(Writer); took > 2*testLease {
+		if took := b.becomes(observe.Writer); took > 2*testLease {
 			t.Errorf("it took %s, and a lease is %s", took, testLease)
 		}
 		b.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
@@ -318,9 +322,9 @@ func TestTakeOver(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		a.mend()
-		a.becomes(Standby)
+		a.becomes(observe.Standby)
 		time.Sleep(20 * time.Second) // until it has noticed
-		if a.processor.Role() != Standby || b.processor.Role() != Writer {
+		if a.processor.Role() != observe.Standby || b.processor.Role() != observe.Writer {
 			t.Errorf("they are %s and %s", a.processor.Role(), b.processor.Role())
 		}
 		b.want(201, "document.create.c.c", `{}`)
@@ -343,17 +347,17 @@ func TestTwoWriters(t *testing.T) {
 		a.want(201, "collection.create.c", `{"defaultTtl":3}`)
 		b.has(a)
 		// The key says that the standby has it, which therefore takes over.
-		value, err := json.Marshal(b.processor.lease.mine)
+		value, err := json.Marshal(b.processor.lease.Mine)
 		a.check(err)
 		js, err := jetstream.New(a.log)
 		a.check(err)
 		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
 		a.check(err)
-		_, err = kv.Put(a.ctx(), leaseKey, value)
+		_, err = kv.Put(a.ctx(), lease.LeaseKey, value)
 		a.check(err)
-		for b.processor.Role() != Writer || a.processor.Role() != Writer {
+		for b.processor.Role() != observe.Writer || a.processor.Role() != observe.Writer {
 			time.Sleep(time.Millisecond) // for a moment both are
-			if b.processor.Role() == Writer && a.processor.Role() == Standby {
+			if b.processor.Role() == observe.Writer && a.processor.Role() == observe.Standby {
 				break
 			}
 		}
@@ -366,8 +370,8 @@ func TestTwoWriters(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		a.becomes(Standby)
-		b.becomes(Writer)
+		a.becomes(observe.Standby)
+		b.becomes(observe.Writer)
 		b.want(201, "document.create.c.after", `{}`)
 		time.Sleep(10 * time.Second)
 		c.agree()
@@ -389,9 +393,9 @@ func TestNothingStaysBehind(t *testing.T) {
 				a.want(201, "collection.create.c", "")
 				a.cut()
 				lose(&a.services)
-				b.becomes(Writer)
-				a.becomes(Standby)
-				time.Sleep(2 * becomeTimeout) // it drains, and nothing is heard of that
+				b.becomes(observe.Writer)
+				a.becomes(observe.Standby)
+				time.Sleep(2 * service.BecomeTimeout) // it drains, and nothing is heard of that
 				a.services.mend()
 				a.services.use(c.server)
 				a.mend()
@@ -418,7 +422,7 @@ func TestLeaseRemoved(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return kv.Delete(ctx, leaseKey)
+			return kv.Delete(ctx, lease.LeaseKey)
 		},
 		"the bucket": func(ctx context.Context, js jetstream.JetStream) error {
 			return js.DeleteKeyValue(ctx, "LAPSE_main_LEASE")
@@ -434,7 +438,7 @@ func TestLeaseRemoved(t *testing.T) {
 			for range 20 {
 				time.Sleep(time.Second)
 				for _, m := range c.members {
-					if m.processor.Role() == Writer {
+					if m.processor.Role() == observe.Writer {
 						// It may have lost the lease, and know that now or after this.
 						_, _ = m.client.Request(fmt.Sprintf("lapse.main.api.document.create.c.d%d", time.Now().UnixNano()), []byte(`{}`), time.Second)
 						break
@@ -443,7 +447,7 @@ func TestLeaseRemoved(t *testing.T) {
 			}
 			writers := 0
 			for _, m := range c.members {
-				if m.processor.Role() == Writer {
+				if m.processor.Role() == observe.Writer {
 					writers++
 				}
 			}
@@ -467,22 +471,22 @@ func TestLeaseOfOneThatWas(t *testing.T) {
 		a.want(201, "collection.create.c", `{}`)
 		// As if it had been killed: the lease stays.
 		killed := a.processor.lease
-		value, err := json.Marshal(killed.mine)
+		value, err := json.Marshal(killed.Mine)
 		a.check(err)
 		a.stop()
 		js, err := jetstream.New(other.log)
 		a.check(err)
 		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
 		a.check(err)
-		_, err = kv.Create(a.ctx(), leaseKey, value, jetstream.KeyTTL(testLease))
+		_, err = kv.Create(a.ctx(), lease.LeaseKey, value, jetstream.KeyTTL(testLease))
 		a.check(err)
 		other.start()
-		if other.processor.Role() != Standby {
+		if other.processor.Role() != observe.Standby {
 			t.Errorf("another one is the %s", other.processor.Role())
 		}
 		began := time.Now()
 		a.start()
-		if a.processor.Role() != Writer || time.Since(began) > time.Second {
+		if a.processor.Role() != observe.Writer || time.Since(began) > time.Second {
 			t.Errorf("it is the %s after %s", a.processor.Role(), time.Since(began))
 		}
 	})
@@ -548,7 +552,7 @@ func TestStandbyCertain(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("that took %s", took)
 		}
-		if b.processor.Role() != Standby {
+		if b.processor.Role() != observe.Standby {
 			t.Error("somebody writes already")
 		}
 		a.mend()
@@ -570,11 +574,11 @@ func TestTroubleOfStandby(t *testing.T) {
 		a.want(201, "document.create.c.due", `{}`) // when nobody writes, so that there is something to append at once
 		b.has(a)
 		a.cut()
-		b.becomes(Writer)
+		b.becomes(observe.Writer)
 		time.Sleep(time.Second)
 		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_append_failures_total": 0, "lapse_fence_moves_total": 1})
 		a.mend()
-		a.becomes(Standby)
+		a.becomes(observe.Standby)
 	})
 }
 
@@ -589,11 +593,11 @@ func TestStandbyReadBefore(t *testing.T) {
 		a.want(201, "document.create.c.gone", `{}`)
 		b.has(a)
 		s := b.processor.service
-		before := s.live.known()
-		collection, _ := s.store.Collection("c")
+		before := s.Live.Known()
+		collection, _ := s.Store.Collection("c")
 		records := make(map[schema.DocumentID]projections.Record)
 		for _, id := range []schema.DocumentID{"renewed", "gone"} {
-			record, _, err := s.store.Document(collection, id)
+			record, _, err := s.Store.Document(collection, id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -604,13 +608,13 @@ func TestStandbyReadBefore(t *testing.T) {
 		sleepUntil(ts+2, 500)
 		a.want(201, "document.create.c.late", `{}`)
 		b.has(a)
-		if err := s.live.expired(collection, "renewed", records["renewed"]); err == nil {
+		if err := s.Live.Expired(collection, "renewed", records["renewed"]); err == nil {
 			t.Error("it has gone by what was read before its renewal")
 		}
-		if err := s.live.expired(collection, "gone", records["gone"]); err != nil {
+		if err := s.Live.Expired(collection, "gone", records["gone"]); err != nil {
 			t.Error(err)
 		}
-		if seq := s.store.Cursor().Seq; !before.overlooked(seq, ts+2) || before.overlooked(seq, ts) || before.overlooked(before.seq, ts+2) {
+		if seq := s.Store.Cursor().Seq; !before.Overlooked(seq, ts+2) || before.Overlooked(seq, ts) || before.Overlooked(before.Seq, ts+2) {
 			t.Errorf("by %+v, a state at %d", before, seq)
 		}
 	})
@@ -636,10 +640,10 @@ func TestStandbyKeepsUp(t *testing.T) {
 			t.Fatalf("the log begins at %d", first)
 		}
 		time.Sleep(10 * time.Second)
-		if got := b.processor.keeper.trimmed.Load(); got < first {
+		if got := b.processor.keeper.Trimmed.Load(); got < first {
 			t.Errorf("the standby keeps history from %d on, and the log begins at %d", got, first)
 		}
-		if made := b.processor.keeper.made.Load(); made != 0 {
+		if made := b.processor.keeper.Made.Load(); made != 0 {
 			t.Errorf("the standby made %d snapshots", made)
 		}
 		b.stop()
@@ -651,10 +655,12 @@ func TestStandbyKeepsUp(t *testing.T) {
 
 // TestStreamsAreChecked: what is in the way is told in a line, and left as it is.
 func TestStreamsAreChecked(t *testing.T) {
-	ok := func(db schema.DatabaseName) jetstream.StreamConfig { return logConfig(db, db.Append()+"secret.") }
+	ok := func(db schema.DatabaseName) jetstream.StreamConfig {
+		return eventlog.LogConfig(db, db.Append()+"secret.")
+	}
 	mutations := func(change func(*jetstream.StreamConfig)) func(context.Context, jetstream.JetStream) error {
 		return func(ctx context.Context, js jetstream.JetStream) error {
-			config := jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}, Duplicates: repeatWindow}
+			config := jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}, Duplicates: eventlog.RepeatWindow}
 			change(&config)
 			_, err := js.CreateStream(ctx, config)
 			return err
@@ -755,11 +761,11 @@ func TestOtherDatabase(t *testing.T) {
 		log, err := nats.Connect("", nats.InProcessServer(other))
 		a.check(err)
 		defer log.Close()
-		_, err = Start(a.ctx(), Connections{Log: log, Service: a.service}, b.options)
+		_, err = Start(a.ctx(), eventlog.Connections{Log: log, Service: a.service}, b.options)
 		if err == nil || !strings.Contains(err.Error(), "another lapse serves a database main that is not this one") {
 			t.Errorf("it says %v", err)
 		}
-		if a.processor.Role() != Writer {
+		if a.processor.Role() != observe.Writer {
 			t.Error("the first one has stopped to write")
 		}
 	})
@@ -769,10 +775,10 @@ func TestOtherDatabase(t *testing.T) {
 func TestCheckNobody(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		m := c.members[0]
-		m.check(checkNobody(m.ctx(), m.service, "main"))
+		m.check(service.CheckNobody(m.ctx(), m.service, "main"))
 		m.start()
-		m.check(checkNobody(m.ctx(), m.service, "other"))
-		if err := checkNobody(m.ctx(), m.service, "main"); err == nil || !strings.Contains(err.Error(), "a lapse serves database main, as the writer: stop all that do") {
+		m.check(service.CheckNobody(m.ctx(), m.service, "other"))
+		if err := service.CheckNobody(m.ctx(), m.service, "main"); err == nil || !strings.Contains(err.Error(), "a lapse serves database main, as the writer: stop all that do") {
 			t.Errorf("it says %v", err)
 		}
 	})

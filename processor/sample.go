@@ -7,46 +7,47 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/projections"
 )
 
 // What a Monitor looks up in a processor that serves.
 
-func (p *Processor) sample() sample {
-	s := sample{
-		cursor:   p.store.Cursor(),
-		appended: p.log.written.Load(),
-		clock:    p.service.clock.status(),
-		answered: p.service.operations.all(),
-		queues:   p.service.queues(),
-		held:     p.service.held.Load(),
-		failure:  p.store.Failure(),
+func (p *Processor) Sample() monitor.Sample {
+	s := monitor.Sample{
+		Cursor:   p.store.Cursor(),
+		Appended: p.log.Written.Load(),
+		Clock:    p.service.Clock.Status(),
+		Answered: p.service.Operations.All(),
+		Queues:   p.service.Queues(),
+		Held:     p.service.Held.Load(),
+		Failure:  p.store.Failure(),
 	}
 	if p.options.SnapshotEvery > 0 {
-		s.snapshots = &snapshotSample{made: p.keeper.made.Load(), failed: p.keeper.failed.Load(), newest: p.keeper.newest.Load()}
+		s.Snapshots = &monitor.SnapshotSample{Made: p.keeper.Made.Load(), Failed: p.keeper.Failed.Load(), Newest: p.keeper.Newest.Load()}
 	}
 	return s
 }
 
-func (p *Processor) health() projections.Health { return p.store.Health() }
+func (p *Processor) Health() projections.Health { return p.store.Health() }
 
-func (p *Processor) ends(ctx context.Context) (ends streamEnds, err error) {
-	if !p.log.nc.IsConnected() {
+func (p *Processor) Ends(ctx context.Context) (ends monitor.StreamEnds, err error) {
+	if !p.log.NC.IsConnected() {
 		return ends, nats.ErrDisconnected
 	}
 	var mutationsErr error
 	var asking sync.WaitGroup
-	asking.Go(func() { ends.behind, mutationsErr = p.service.mutations.Behind(ctx, p.store.Cursor().Mutations) })
-	ends.first, ends.last, err = p.log.Bounds(ctx)
+	asking.Go(func() { ends.Behind, mutationsErr = p.service.Mutations.Behind(ctx, p.store.Cursor().Mutations) })
+	ends.First, ends.Last, err = p.log.Bounds(ctx)
 	asking.Wait()
 	return ends, errors.Join(err, mutationsErr)
 }
 
-func (p *Processor) countDocuments() (counts documentCounts, err error) {
+func (p *Processor) CountDocuments() (counts monitor.DocumentCounts, err error) {
 	collections := p.store.Collections()
-	counts.collections = len(collections)
+	counts.Collections = len(collections)
 	for _, c := range collections {
-		n, err := p.service.live.count(context.Background(), c)
+		n, err := p.service.Live.Count(context.Background(), c)
 		if err != nil {
 			return counts, err
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -42,7 +43,7 @@ func TestScrub(t *testing.T) {
 	if p, err := Start(w.ctx(), w.connections(), w.options); err == nil {
 		w.check(p.Stop())
 		t.Error("it starts")
-	} else if !errors.Is(err, errHole) || !strings.Contains(err.Error(), "restore") {
+	} else if !errors.Is(err, eventlog.ErrGap) || !strings.Contains(err.Error(), "restore") {
 		t.Errorf("it says %v", err)
 	}
 
@@ -50,21 +51,21 @@ func TestScrub(t *testing.T) {
 	w.check(err)
 	cursor := store.Cursor()
 	w.check(store.Close())
-	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
+	log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})
 	w.check(err)
-	defer log.close()
-	s, err := newScrub(w.ctx(), log, cursor)
+	defer log.Close()
+	s, err := eventlog.NewScrub(w.ctx(), log, cursor)
 	w.check(err)
-	s.from = cursor.Seq - 5 // as if the log were long
-	if err := s.newest(w.ctx()); err != nil {
+	s.From = cursor.Seq - 5 // as if the log were long
+	if err := s.Newest(w.ctx()); err != nil {
 		t.Errorf("the newest part is sound, and it says %v", err)
 	}
 	paced := 0
-	if err := s.rest(w.ctx(), func(context.Context, time.Duration) { paced++ }); !errors.Is(err, errHole) {
+	if err := s.Rest(w.ctx(), func(context.Context, time.Duration) { paced++ }); !errors.Is(err, eventlog.ErrGap) {
 		t.Errorf("of the older part it says %v", err)
 	}
-	s.first = 15
-	if err := s.rest(w.ctx(), func(context.Context, time.Duration) { paced++ }); err != nil || paced != 1 {
+	s.First = 15
+	if err := s.Rest(w.ctx(), func(context.Context, time.Duration) { paced++ }); err != nil || paced != 1 {
 		t.Errorf("of what is sound it says %v, after %d steps", err, paced)
 	}
 }
@@ -72,7 +73,7 @@ func TestScrub(t *testing.T) {
 // A hole is accepted where the writer behind it says that it is there, wherever
 // reading begins in it.
 func TestKnownHole(t *testing.T) {
-	l := &eventLog{db: "main"}
+	l := &eventlog.Log{DB: "main"}
 	event := func(seq, lost uint64) *schema.Event {
 		return &schema.Event{Seq: seq, Type: schema.WriterStarted, Body: fmt.Appendf(nil, `{"writer":"w","lost":%d}`, lost)}
 	}
@@ -92,13 +93,13 @@ func TestKnownHole(t *testing.T) {
 		"a writer of no one": {3, []*schema.Event{{Seq: 3}, event(5, 0)}, false},
 	} {
 		var err error
-		visit := l.whole(test.from, func(*schema.Event) error { return nil })
+		visit := l.Contiguous(test.from, func(*schema.Event) error { return nil })
 		for _, e := range test.events {
 			if err == nil {
 				err = visit(e)
 			}
 		}
-		if (err == nil) != test.whole || err != nil && !errors.Is(err, errHole) {
+		if (err == nil) != test.whole || err != nil && !errors.Is(err, eventlog.ErrGap) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -13,6 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
+	"github.com/lapsedb/lapse/processor/clock"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/snapshot"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -27,8 +33,8 @@ func TestFenceOfFirst(t *testing.T) {
 		log := w.listening()
 		w.intrude("c.Foreign", "")
 		w.check(log.Append([]projections.Fact{event(2), event(3)}, atomic))
-		if a := <-log.acks; a.err == nil {
-			t.Errorf("atomic=%t: event %d came into the log behind a foreign message", atomic, a.seq)
+		if a := <-log.Acks; a.Err == nil {
+			t.Errorf("atomic=%t: event %d came into the log behind a foreign message", atomic, a.Seq)
 		}
 		if end := w.end(); end != 2 {
 			t.Errorf("atomic=%t: the log ends at %d, want the foreign message at 2", atomic, end)
@@ -51,7 +57,7 @@ func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
 		list, k := w.snapshotList(), w.processor.keeper
 		trim := func(sound []schema.Snapshot, want uint64) {
 			t.Helper()
-			w.check(k.trim(w.ctx(), sound))
+			w.check(k.Trim(w.ctx(), sound))
 			if first := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; first != want {
 				t.Errorf("with %d snapshots the log begins at %d, want %d", len(sound), first, want)
 			}
@@ -59,12 +65,12 @@ func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
 		trim(nil, 1)
 		trim(list, list[1].Seq)
 		w.damageObject(list[0].Seq, func(s jetstream.ObjectStore) {
-			info, err := s.GetInfo(w.ctx(), objectName)
+			info, err := s.GetInfo(w.ctx(), snapshot.ObjectName)
 			w.check(err)
-			info.Metadata[metaSnapshot] = strings.Replace(info.Metadata[metaSnapshot], `"sound":true`, `"sound":false`, 1)
-			w.check(s.UpdateMeta(w.ctx(), objectName, info.ObjectMeta))
+			info.Metadata[snapshot.MetaSnapshot] = strings.Replace(info.Metadata[snapshot.MetaSnapshot], `"sound":true`, `"sound":false`, 1)
+			w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
 		})
-		if kept, err := k.drop(w.ctx()); err != nil || len(kept) != 1 || kept[0].Seq != list[1].Seq {
+		if kept, err := k.Drop(w.ctx()); err != nil || len(kept) != 1 || kept[0].Seq != list[1].Seq {
 			t.Errorf("of %v, the first not sound, %v are kept (%v)", list, kept, err)
 		}
 		trim(list[:1], list[0].Seq)
@@ -85,7 +91,7 @@ func TestNoSnapshotOfUnsound(t *testing.T) {
 			Collection: "c", ID: "a", Previous: before.Version, Body: []byte(`{"id":"a","n":1}`)}
 		before.Size++ // what is known of it is wrong
 		w.check(store.Fold([]projections.Fact{{Event: e, Known: true, Incarnation: c.Incarnation, Prior: before, Sum: projections.SumOf(e.Body)}}))
-		if made, err := w.processor.keeper.snapshots.Create(w.ctx()); err == nil || !strings.Contains(err.Error(), "not sound") {
+		if made, err := w.processor.keeper.Snapshots.Create(w.ctx()); err == nil || !strings.Contains(err.Error(), "not sound") {
 			t.Errorf("made was %+v (%v)", made, err)
 		}
 		if list := w.snapshotList(); len(list) > 0 {
@@ -117,9 +123,9 @@ func TestTrimKeepsMutations(t *testing.T) {
 		for range 3 {
 			w.judged(w.publish("collection.create.c", `{}`))
 		}
-		s := w.processor.keeper.mutations
+		s := w.processor.keeper.Mutations
 		w.check(s.Trim(w.ctx(), 2))
-		info, err := s.stream.Info(w.ctx())
+		info, err := s.Stream.Info(w.ctx())
 		w.check(err)
 		if state := info.State; state.FirstSeq != 3 || state.LastSeq != 3 {
 			t.Errorf("mutations %d to %d are left, want the third", state.FirstSeq, state.LastSeq)
@@ -154,9 +160,9 @@ func TestMutationsBegunAnew(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.judged(w.publish("collection.create.c", `{}`))
 		w.judged(w.publish("document.create.c.a", `{}`))
-		s := w.processor.keeper.mutations
+		s := w.processor.keeper.Mutations
 		w.stop()
-		w.check(s.bulk.DeleteStream(w.ctx(), s.db.MutationStream()))
+		w.check(s.Bulk.DeleteStream(w.ctx(), s.DB.MutationStream()))
 		w.start()
 		if seq := w.publish("document.create.c.b", `{}`); seq != 3 {
 			t.Errorf("the next mutation is %d, want 3", seq)
@@ -172,34 +178,34 @@ func TestBatchWaits(t *testing.T) {
 	wire := newWire(t)
 	wire.stop()
 	log := wire.listening()
-	w := &Term{writer: newWriter(writerConfig{Synced: true, AtomicBatch: maxAtomic, Events: (*EventListener)(nil).EnsureDefaults()}, log, nil, nil)}
-	w.queue([]projections.Fact{event(2)}, false)
-	w.queue([]projections.Fact{event(3), event(4)}, true)
-	w.send()
-	if len(w.groups) != 1 || len(w.unsent) != 1 {
-		t.Errorf("%d groups are on their way and %d wait", len(w.groups), len(w.unsent))
+	w := &writer.Term{Writer: writer.New(writer.Config{Synced: true, AtomicBatch: eventlog.MaxAtomic, Events: (*observe.EventListener)(nil).EnsureDefaults()}, log, nil, nil)}
+	w.Queue([]projections.Fact{event(2)}, false)
+	w.Queue([]projections.Fact{event(3), event(4)}, true)
+	w.Send()
+	if len(w.Groups) != 1 || len(w.Unsent) != 1 {
+		t.Errorf("%d groups are on their way and %d wait", len(w.Groups), len(w.Unsent))
 	}
-	if a := <-log.acks; a.err != nil || a.seq != 2 {
+	if a := <-log.Acks; a.Err != nil || a.Seq != 2 {
 		t.Fatalf("the first event: %+v", a)
 	}
-	w.groups = nil
-	w.send()
-	if a := <-log.acks; a.err != nil || a.seq != 4 || len(w.unsent) > 0 {
-		t.Errorf("the batch: %+v, and %d wait", a, len(w.unsent))
+	w.Groups = nil
+	w.Send()
+	if a := <-log.Acks; a.Err != nil || a.Seq != 4 || len(w.Unsent) > 0 {
+		t.Errorf("the batch: %+v, and %d wait", a, len(w.Unsent))
 	}
 }
 
 // TestPanicOnArrival: a request that panics where all come in is answered, too.
 func TestPanicOnArrival(t *testing.T) {
 	w := newWire(t)
-	broken := &service{config: w.options.EnsureDefaults().watched().forService(), nc: w.service, room: 1000} // it has no projection
-	broken.replies.New = func() any { return newReusedMessage() }
+	broken := &service.Service{Config: w.options.EnsureDefaults().watched().forService(), NC: w.service, Room: 1000} // it has no projection
+	broken.Replies.New = func() any { return eventlog.NewReusedMessage() }
 	inbox := w.client.NewInbox()
 	sub, err := w.client.SubscribeSync(inbox)
 	w.check(err)
 	w.check(w.client.Flush())
-	r := &request{service: broken, op: "document.get", tail: "c.a", to: inbox, seq: 1, header: schema.Header{schema.HeaderMinSeq: {"1"}}}
-	r.begin()
+	r := &service.Request{Service: broken, Op: "document.get", Tail: "c.a", To: inbox, Seq: 1, Header: schema.Header{schema.HeaderMinSeq: {"1"}}}
+	r.Begin()
 	m, err := sub.NextMsg(patience)
 	w.check(err)
 	if reply, err := readReply(m); err != nil || reply.code != 503 {
@@ -217,9 +223,9 @@ func TestScrubComparesTheWhole(t *testing.T) {
 			if !right {
 				cursor.Hash++
 			}
-			s, err := newScrub(w.ctx(), w.processor.log, cursor)
+			s, err := eventlog.NewScrub(w.ctx(), w.processor.log, cursor)
 			w.check(err)
-			if err := s.newest(w.ctx()); (err == nil) != right || !right && !errors.Is(err, errHole) {
+			if err := s.Newest(w.ctx()); (err == nil) != right || !right && !errors.Is(err, eventlog.ErrGap) {
 				t.Errorf("right=%t: %v", right, err)
 			}
 		}
@@ -235,10 +241,10 @@ func TestTrimmedWhileRead(t *testing.T) {
 			w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
 		}
 		log, cursor := w.processor.log, w.processor.store.Cursor()
-		s, err := newScrub(w.ctx(), log, cursor) // which has seen all of it
+		s, err := eventlog.NewScrub(w.ctx(), log, cursor) // which has seen all of it
 		w.check(err)
 		w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(6)))
-		w.check(s.newest(w.ctx()))
+		w.check(s.Newest(w.ctx()))
 		for what, read := range map[string]func(uint64, uint64, func(*schema.Event) error) error{
 			"at once": func(from, through uint64, visit func(*schema.Event) error) error {
 				return log.Read(w.ctx(), from, through, visit)
@@ -247,14 +253,14 @@ func TestTrimmedWhileRead(t *testing.T) {
 				return log.ReadPatiently(w.ctx(), from, through, visit)
 			},
 		} {
-			if err := read(2, cursor.Seq, func(*schema.Event) error { return nil }); !errors.Is(err, errPast) || errors.Is(err, errHole) || !strings.Contains(err.Error(), "start again") {
+			if err := read(2, cursor.Seq, func(*schema.Event) error { return nil }); !errors.Is(err, eventlog.ErrPast) || errors.Is(err, eventlog.ErrGap) || !strings.Contains(err.Error(), "start again") {
 				t.Errorf("%s: %v", what, err)
 			}
 			if err := read(6, cursor.Seq, func(*schema.Event) error { return nil }); err != nil {
 				t.Errorf("%s, what is left: %v", what, err)
 			}
 		}
-		if why, err := misfit(w.ctx(), log, projections.Cursor{Seq: 3, Stream: log.Identity()}); err != nil || !strings.Contains(why, "begins at 6") {
+		if why, err := snapshot.Mismatch(w.ctx(), log, projections.Cursor{Seq: 3, Stream: log.Identity()}); err != nil || !strings.Contains(why, "begins at 6") {
 			t.Errorf("a projection of before: %q %v", why, err)
 		}
 	})
@@ -266,11 +272,11 @@ func TestClockHoldsKeeper(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
 		k := w.processor.keeper
-		for made, off := range []time.Duration{10 * year, 0} {
+		for made, off := range []time.Duration{10 * Year, 0} {
 			c.set(off)
-			time.Sleep(2 * recheck)
-			w.check(k.round(w.ctx()))
-			if n := k.made.Load(); n != int64(made) {
+			time.Sleep(2 * clock.Recheck)
+			w.check(k.Round(w.ctx()))
+			if n := k.Made.Load(); n != int64(made) {
 				t.Errorf("%d snapshots were made, want %d", n, made)
 			}
 		}
@@ -283,7 +289,7 @@ func TestHolesAtStart(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		js, err := jetstream.New(w.log)
 		w.check(err)
-		config := logConfig("other", schema.DatabaseName("other").Append()+"x.")
+		config := eventlog.LogConfig("other", schema.DatabaseName("other").Append()+"x.")
 		config.DenyDelete = false
 		stream, err := js.CreateStream(w.ctx(), config)
 		w.check(err)
@@ -291,17 +297,17 @@ func TestHolesAtStart(t *testing.T) {
 			_, err := js.Publish(w.ctx(), strings.TrimSuffix(config.Subjects[0], ">")+"c.Any", nil)
 			w.check(err)
 		}
-		log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "other"})
+		log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "other"})
 		w.check(err)
-		defer log.close()
-		w.check(log.check(w.ctx()))
+		defer log.Close()
+		w.check(log.Check(w.ctx()))
 		w.check(stream.DeleteMsg(w.ctx(), 3))
-		if err := log.check(w.ctx()); !errors.Is(err, errHole) {
+		if err := log.Check(w.ctx()); !errors.Is(err, eventlog.ErrGap) {
 			t.Errorf("of a hole with events behind it is said: %v", err)
 		}
 		w.check(stream.DeleteMsg(w.ctx(), 4))
 		w.check(stream.DeleteMsg(w.ctx(), 5))
-		w.check(log.check(w.ctx()))
+		w.check(log.Check(w.ctx()))
 		if _, last, err := log.Bounds(w.ctx()); err != nil || last != 2 {
 			t.Errorf("the log ends at %d, want 2 (%v)", last, err)
 		}
@@ -315,7 +321,7 @@ func TestOldPartIsScrubbed(t *testing.T) {
 	w.want(201, "collection.create.c", "")
 	w.want(201, "document.create.c.old", `{"x":"something to find"}`)
 	large := fmt.Sprintf(`{"x":%q}`, strings.Repeat("x", schema.MaxDocumentBytes-100))
-	for range scrubBytes/schema.MaxDocumentBytes + 6 {
+	for range eventlog.ScrubBytes/schema.MaxDocumentBytes + 6 {
 		w.ask("document.upsert.c.large", large)
 	}
 	w.stop()
@@ -342,7 +348,7 @@ func TestOldPartIsScrubbed(t *testing.T) {
 	w.startServer()
 	w.start()
 	told := func() bool { return strings.Contains(w.logs.String(), "an old part of the log cannot be read") }
-	if waitUntil(patience, told); !told() {
+	if service.WaitUntil(patience, told); !told() {
 		t.Errorf("nobody was told:\n%s", w.logs)
 	}
 	w.want(200, "document.get.c.old", "")

@@ -15,6 +15,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/offline"
+	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/snapshot"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/steer"
@@ -43,9 +49,9 @@ func TestOverloaded(t *testing.T) {
 		}
 	}
 
-	answered := make(chan Outcome, 1)
+	answered := make(chan machine.Outcome, 1)
 	release := w.holdWriter()
-	w.processor.writer.proposals <- &Proposal{Mutation: schema.NewMutation("document.delete.c.a", nil), Done: func(o Outcome) { answered <- o }}
+	w.processor.writer.Proposals <- &writer.Proposal{Mutation: schema.NewMutation("document.delete.c.a", nil), Done: func(o machine.Outcome) { answered <- o }}
 	overloaded("the writer's queue is full", "document.upsert.c.a", "document.delete.c.a", "collection.delete.c", "collection.create.d", "batch.c")
 	w.want(200, "document.get.c.a", "")
 	release()
@@ -56,26 +62,26 @@ func TestOverloaded(t *testing.T) {
 	let := make(chan struct{})
 	release = sync.OnceFunc(func() { close(let) })
 	defer release()
-	for _, lane := range []*lane{w.processor.service.gets, w.processor.service.looks} {
+	for _, lane := range []*service.Lane{w.processor.service.Gets, w.processor.service.Looks} {
 		occupy(lane, 2, let)
-		lane.put(&request{service: w.processor.service}, func() {})
+		lane.Put(&service.Request{Service: w.processor.service}, func() {})
 	}
 	w.want(404, "document.get.c.a", "") // that it ended is in memory and needs no worker
 	overloaded("the readers' queue is full", "document.get.c.unknown", "collection.get.c", "collection.list", "history.c.a", "status", "batch.c")
 	w.want(201, "document.upsert.c.a", "{}")
 	release()
 	w.eventually("the queues are empty", func() bool {
-		return w.processor.service.gets.len() == 0 && w.processor.service.looks.len() == 0
+		return w.processor.service.Gets.Len() == 0 && w.processor.service.Looks.Len() == 0
 	})
 	w.want(200, "document.get.c.a", "")
 
-	w.processor.service.held.Add(maxHeldBytes)
-	w.refused(429, "overloaded", "document.upsert.c.a", `{"x":"`+strings.Repeat("x", smallRequest)+`"}`)
+	w.processor.service.Held.Add(service.MaxHeldBytes)
+	w.refused(429, "overloaded", "document.upsert.c.a", `{"x":"`+strings.Repeat("x", service.SmallRequest)+`"}`)
 	w.want(200, "document.upsert.c.a", "{}")
-	w.processor.service.held.Add(-maxHeldBytes)
-	w.processor.service.waiting.Add(maxWaiting)
+	w.processor.service.Held.Add(-service.MaxHeldBytes)
+	w.processor.service.Waiting.Add(service.MaxWaiting)
 	w.refused(429, "overloaded", "document.get.c.a", "", "Lapse-Min-Seq", "1000000")
-	w.processor.service.waiting.Add(-maxWaiting)
+	w.processor.service.Waiting.Add(-service.MaxWaiting)
 	w.want(201, "document.create.c.b", "{}")
 }
 
@@ -86,16 +92,16 @@ func TestPanic(t *testing.T) {
 	w.want(201, "document.create.c.a", "{}")
 
 	// What panics is brought about on the goroutine that is going to.
-	serving, deciding := w.processor.service, w.processor.writer.term.Load().machine
+	serving, deciding := w.processor.service, w.processor.writer.Term.Load().Machine
 	reader := func(do func()) {
 		done := make(chan struct{})
-		serving.looks.put(&request{service: serving}, func() { do(); close(done) })
+		serving.Looks.Put(&service.Request{Service: serving}, func() { do(); close(done) })
 		<-done
 	}
-	log := serving.log
-	reader(func() { serving.log = nil })
+	log := serving.Log
+	reader(func() { serving.Log = nil })
 	w.refused(503, "unavailable", "history.c.a", "")
-	reader(func() { serving.log = log })
+	reader(func() { serving.Log = log })
 	w.want(200, "history.c.a", "")
 	if !strings.Contains(w.logs.String(), "a request panicked") {
 		t.Error("nobody was told of the panic")
@@ -103,14 +109,14 @@ func TestPanic(t *testing.T) {
 
 	writer := func(do func()) {
 		done := make(chan struct{})
-		w.processor.writer.proposals <- &Proposal{Mutation: schema.NewMutation("", nil), Done: func(Outcome) { do(); close(done) }}
+		w.processor.writer.Proposals <- &writer.Proposal{Mutation: schema.NewMutation("", nil), Done: func(machine.Outcome) { do(); close(done) }}
 		<-done
 	}
-	messages := deciding.overlay.messages
-	writer(func() { deciding.overlay.messages = nil })
+	messages := deciding.Overlay.Messages
+	writer(func() { deciding.Overlay.Messages = nil })
 	w.refused(503, "unavailable", "document.upsert.c.a", "{}", "Nats-Msg-Id", "m")
 	w.want(200, "document.upsert.c.a", `{"n":1}`)
-	writer(func() { deciding.overlay.messages = messages })
+	writer(func() { deciding.Overlay.Messages = messages })
 	w.want(200, "document.upsert.c.a", `{"n":2}`, "Nats-Msg-Id", "m")
 	w.restart()
 	w.want(200, "document.get.c.a", "")
@@ -272,7 +278,7 @@ func TestReplySubjects(t *testing.T) {
 func TestSteeredAcknowledgements(t *testing.T) {
 	var ignored atomic.Int64
 	w := newWire(t, func(o *Options) {
-		o.Events = &EventListener{ReplyRefused: func(i RefusedReply) {
+		o.Events = &observe.EventListener{ReplyRefused: func(i observe.RefusedReply) {
 			if i.Reply == "" {
 				ignored.Add(1)
 			}
@@ -320,13 +326,13 @@ func TestSteeredAcknowledgements(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	was, had, before, answered := consumers(), streams(), len(w.events()), w.processor.service.operations.all()
+	was, had, before, answered := consumers(), streams(), len(w.events()), w.processor.service.Operations.All()
 	for i, target := range targets {
 		w.check(w.client.PublishMsg(&nats.Msg{Subject: fmt.Sprint("lapse.main.mutations.document.upsert.c.m", i), Reply: target, Data: []byte("{}")}))
 	}
 	w.judged(uint64(len(targets)))
 	w.eventually("the acknowledgements have come", func() bool { return ignored.Load() >= requests })
-	if now := w.processor.service.operations.all(); !reflect.DeepEqual(now, answered) {
+	if now := w.processor.service.Operations.All(); !reflect.DeepEqual(now, answered) {
 		t.Errorf("requests were served: %v, before %v", now, answered)
 	}
 	events := w.events()[before:]
@@ -430,7 +436,7 @@ func TestSeqOfGet(t *testing.T) {
 		answers, err := w.client.SubscribeSync(inbox)
 		w.check(err)
 		w.check(w.client.Flush())
-		(&request{service: w.processor.service, op: "document.get", to: inbox}).replyDocument(record, before)
+		(&service.Request{Service: w.processor.service, Op: "document.get", To: inbox}).ReplyDocument(record, before)
 		m, err := answers.NextMsg(patience)
 		w.check(err)
 		r, err := readReply(m)
@@ -506,9 +512,9 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
 		limit := func(bytes int32) {
-			config := w.processor.service.log.stream.CachedInfo().Config
+			config := w.processor.service.Log.Stream.CachedInfo().Config
 			config.MaxMsgSize = bytes
-			_, err := w.processor.service.log.js.UpdateStream(w.ctx(), config)
+			_, err := w.processor.service.Log.JS.UpdateStream(w.ctx(), config)
 			w.check(err)
 		}
 		limit(1024)
@@ -516,12 +522,12 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 		if r := w.ask("document.create.c.a", `{"long":"`+strings.Repeat("x", 2000)+`"}`); r.code != 503 {
 			t.Errorf("what the log refuses came out with %s", r)
 		}
-		if fences := w.end() - before; fences > 2*maxRecoveries {
+		if fences := w.end() - before; fences > 2*writer.MaxRecoveries {
 			t.Errorf("%d fences were logged meanwhile", fences)
 		}
 		limit(-1)
 		w.want(404, "document.get.c.a", "")
-		time.Sleep(maxPause)
+		time.Sleep(writer.MaxPause)
 		w.want(201, "document.create.c.a", "{}")
 	})
 }
@@ -531,7 +537,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 func TestProjectionInUse(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
-	if _, err := openProjection(t.Context(), w.processor.log, w.processor.keeper.snapshots, w.processor.options.forSnapshots()); err == nil || !strings.Contains(err.Error(), "lock") {
+	if _, err := snapshot.OpenProjection(t.Context(), w.processor.log, w.processor.keeper.Snapshots, w.processor.options.forSnapshots()); err == nil || !strings.Contains(err.Error(), "lock") {
 		t.Errorf("opened a second time: %v", err)
 	}
 	w.want(201, "document.create.c.a", "{}")
@@ -549,7 +555,7 @@ func TestLocalIsTheService(t *testing.T) {
 	for range stress.Pick(2, 40) {
 		random := stress.Rand(t)
 		inBubble(t, func(w *wire) {
-			local, err := NewLocal(time.Now().UnixMilli())
+			local, err := offline.NewLocal(time.Now().UnixMilli())
 			w.check(err)
 			defer func() { w.check(local.Close()) }()
 			_, err = local.Adopt(time.Now().UnixMilli(), w.everything()) // its WriterStarted
@@ -589,7 +595,7 @@ func TestLocalIsTheService(t *testing.T) {
 			if got, want := lines(local.Log()), lines(w.everything()); got != want {
 				w.t.Fatalf("local:\n%s\nservice:\n%s", got, want)
 			}
-			if got, want := local.reader.Digest(), w.processor.store.Digest().String(); got != want {
+			if got, want := local.Reader.Digest(), w.processor.store.Digest().String(); got != want {
 				w.t.Fatalf("digest %s, of the service %s", got, want)
 			}
 		})

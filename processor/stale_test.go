@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -151,7 +152,7 @@ func TestStaleExpiriesAdopted(t *testing.T) {
 	r := stress.Rand(t)
 	x := newExpiries(r)
 	var told [2]strings.Builder // what each said and logged since the last look
-	var both [2]*Simulation
+	var both [2]*machine.Simulation
 	var stores [2]*projections.Store
 	for i := range both {
 		store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), NoIndexes: true})
@@ -159,7 +160,7 @@ func TestStaleExpiriesAdopted(t *testing.T) {
 			t.Fatal(err)
 		}
 		stores[i] = store
-		if both[i], err = newSimulation(stores[i], func(e *schema.Event) error {
+		if both[i], err = machine.NewSimulationOver(stores[i], func(e *schema.Event) error {
 			fmt.Fprintf(&told[i], "%s\n", e.AppendJSON(nil))
 			if i == 0 {
 				kept := *e
@@ -174,7 +175,7 @@ func TestStaleExpiriesAdopted(t *testing.T) {
 	}
 	d := frozenDraw{r}
 	at, stale := int64(1_431_857_100_000), uint64(0)
-	for events := uint64(stress.Pick(3000, 100_000)); both[0].machine.Seq() < events; {
+	for events := uint64(stress.Pick(3000, 100_000)); both[0].Machine.Seq() < events; {
 		at += []int64{0, 0, 1, 250, 999, 1000, 2500, 7000}[r.IntN(8)]
 		mu := d.mutation()
 		mu.Recorded = r.IntN(3) == 0
@@ -195,13 +196,13 @@ func TestStaleExpiriesAdopted(t *testing.T) {
 		told[0].Reset()
 		told[1].Reset()
 		for range r.IntN(3) {
-			e := x.stale(both[0].machine.Seq()+1, at)
+			e := x.stale(both[0].Machine.Seq()+1, at)
 			if e == nil {
 				continue
 			}
 			stale++
 			for i, e := range []*schema.Event{e, {Seq: e.Seq}} {
-				if err := both[i].machine.Adopt([]projections.Fact{{Event: e}}); err != nil {
+				if err := both[i].Machine.Adopt([]projections.Fact{{Event: e}}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor/service"
 )
 
 // TestOneClientStarvesNobody: while one client floods a class of reads that take
@@ -23,14 +25,14 @@ func TestOneClientStarvesNobody(t *testing.T) {
 		w.want(201, "document.create.c.b", "{}")
 		s := w.processor.service
 		for _, flood := range []struct {
-			lane       *lane
+			lane       *service.Lane
 			tail, body string
 			reads      [][2]string
 		}{
-			{s.looks, "history.c.a", fmt.Sprintf(`{"limit":%d}`, versions), [][2]string{
+			{s.Looks, "history.c.a", fmt.Sprintf(`{"limit":%d}`, versions), [][2]string{
 				{"collection.get.c", ""}, {"collection.list", ""}, {"status", ""}, {"history.c.b", ""},
 				{"batch.c", `{"operations":[{"op":"get","id":"b"}]}`}, {"document.get.c.b", ""}, {"query.c", ""}, {"forecast.c", ""}}},
-			{s.queries, "query.c", `{"where":"params.n.all(a, params.n.all(b, a + b < 1))","params":{"n":[` + strings.Repeat("0,", 99) + `0]}}`, [][2]string{{"query.c", ""}, {"forecast.c", ""}, {"document.get.c.b", ""}, {"history.c.b", ""}}},
+			{s.Queries, "query.c", `{"where":"params.n.all(a, params.n.all(b, a + b < 1))","params":{"n":[` + strings.Repeat("0,", 99) + `0]}}`, [][2]string{{"query.c", ""}, {"forecast.c", ""}, {"document.get.c.b", ""}, {"history.c.b", ""}}},
 		} {
 			let := make(chan struct{})
 			occupy(flood.lane, workers+1, let) // until all of the flood is there
@@ -39,8 +41,8 @@ func TestOneClientStarvesNobody(t *testing.T) {
 				c.ask(flood.tail, []byte(flood.body))
 			}
 			synctest.Wait()
-			if now := c.answered(); now[429] != 9*places || len(now) != 1 || flood.lane.len() != places {
-				t.Fatalf("%s: %d wait of %d: %v", flood.tail, flood.lane.len(), c.sent, now)
+			if now := c.answered(); now[429] != 9*places || len(now) != 1 || flood.lane.Len() != places {
+				t.Fatalf("%s: %d wait of %d: %v", flood.tail, flood.lane.Len(), c.sent, now)
 			}
 			answered := func() int { return c.answered()[200] }
 			close(let)
@@ -50,7 +52,7 @@ func TestOneClientStarvesNobody(t *testing.T) {
 				w.want(200, read[0], read[1])
 				most = max(most, answered()-before)
 			}
-			if left := flood.lane.len(); left == 0 || most > places/4 {
+			if left := flood.lane.Len(); left == 0 || most > places/4 {
 				t.Errorf("%s: %d of the flood went before one read of another client, %d are left", flood.tail, most, left)
 			}
 			// Where all places were taken, another client's read took one of them.
@@ -66,13 +68,13 @@ func TestOneClientStarvesNobody(t *testing.T) {
 // comes, and the time counts from its arrival.
 func TestReadsEndInTime(t *testing.T) {
 	const queryTime = 3 * time.Second
-	large := `{"operations":[{"op":"get","id":"` + strings.Repeat("x", largeBody) + `"}]}`
+	large := `{"operations":[{"op":"get","id":"` + strings.Repeat("x", service.LargeBody) + `"}]}`
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
 		s := w.processor.service
 		let := make(chan struct{})
-		for _, lane := range []*lane{s.gets, s.looks, s.bodies, s.queries} {
-			occupy(lane, s.config.Workers+1, let)
+		for _, lane := range []*service.Lane{s.Gets, s.Looks, s.Bodies, s.Queries} {
+			occupy(lane, s.Config.Workers+1, let)
 		}
 		began := time.Now()
 		c := w.newCrowd()
@@ -92,9 +94,9 @@ func TestReadsEndInTime(t *testing.T) {
 			w.check(w.client.PublishMsg(&nats.Msg{Subject: "lapse.main.api." + tail, Reply: inbox, Header: header, Data: []byte(body)}))
 		}
 		for _, tail := range []string{"document.get.c.unknown", "collection.get.c", "collection.list", "batch.c", "history.c.a", "status", "snapshot.list"} {
-			ask(tail, "", nil, requestTimeout)
+			ask(tail, "", nil, service.RequestTimeout)
 		}
-		ask("batch.c", large, nil, requestTimeout)
+		ask("batch.c", large, nil, service.RequestTimeout)
 		ask("query.c", "", nil, queryTime)
 		ask("forecast.c", "", nil, queryTime)
 		for range 50 {
@@ -102,10 +104,10 @@ func TestReadsEndInTime(t *testing.T) {
 		}
 		// What waits for the log first has no more time.
 		synctest.Wait()
-		ask("document.get.c.unknown", "", nats.Header{"Lapse-Min-Seq": {fmt.Sprint(w.end() + 1)}}, requestTimeout)
+		ask("document.get.c.unknown", "", nats.Header{"Lapse-Min-Seq": {fmt.Sprint(w.end() + 1)}}, service.RequestTimeout)
 		time.Sleep(time.Second)
 		w.want(201, "document.create.c.b", "{}") // needs no worker
-		time.Sleep(requestTimeout)
+		time.Sleep(service.RequestTimeout)
 		if n := left.Load(); n != 0 {
 			t.Errorf("%d were not answered", n)
 		}
@@ -127,13 +129,13 @@ func TestReadsForNobody(t *testing.T) {
 		w.want(201, "collection.create.c", "")
 		let := make(chan struct{})
 		defer close(let)
-		occupy(w.processor.service.looks, 2, let)
+		occupy(w.processor.service.Looks, 2, let)
 		for range 10 {
 			w.check(w.client.Publish("lapse.main.api.status", nil))
 			w.check(w.client.Publish("lapse.main.api.history.c.a", nil))
 		}
 		synctest.Wait()
-		if n := w.processor.service.looks.len(); n != 0 {
+		if n := w.processor.service.Looks.Len(); n != 0 {
 			t.Errorf("%d wait for a worker", n)
 		}
 	}, func(o *Options) { o.Workers = 1 })

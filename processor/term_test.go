@@ -10,6 +10,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/lease"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -26,7 +31,7 @@ func TestTermThatDoesNotBegin(t *testing.T) {
 		}
 		waiting, cancel := context.WithTimeout(b.ctx(), time.Second)
 		defer cancel()
-		if err := b.processor.keeper.noter.Note(waiting, schema.LogPadded, []byte(`{}`)); !errors.Is(err, notWriter) {
+		if err := b.processor.keeper.Noter.Note(waiting, schema.LogPadded, []byte(`{}`)); !errors.Is(err, writer.NotWriter) {
 			t.Errorf("who wants something written is told %v", err)
 		}
 	})
@@ -37,7 +42,7 @@ func TestStartFails(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
 		o := a.options
-		o.Events = &EventListener{FenceMoved: func(FenceMove) { a.service.Close() }}
+		o.Events = &observe.EventListener{FenceMoved: func(observe.FenceMove) { a.service.Close() }}
 		p, err := Start(a.ctx(), a.connections(), o)
 		if err == nil {
 			_ = p.Stop()
@@ -54,8 +59,8 @@ func TestRoleAfterStop(t *testing.T) {
 		a := c.members[0]
 		a.start()
 		s := a.processor.service
-		a.check(s.stop())
-		a.check(s.become(Standby))
+		a.check(s.Stop())
+		a.check(s.Become(observe.Standby))
 		if n := a.service.NumSubscriptions(); n != 0 {
 			t.Errorf("%d subscriptions are there after the end", n)
 		}
@@ -85,7 +90,7 @@ func TestForgetEnds(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			s.forget(before + 7) // as if it had been made again meanwhile
+			s.Forget(before + 7) // as if it had been made again meanwhile
 		}()
 		select {
 		case <-ended:
@@ -127,7 +132,7 @@ func TestReleaseAfterRenewal(t *testing.T) {
 		a.start()
 		time.Sleep(testLease)
 		synctest.Wait()
-		a.processor.lease.revision-- // as before the last one
+		a.processor.lease.Revision-- // as before the last one
 		a.stop()
 		a.gaveLeaseUp()
 	})
@@ -141,7 +146,7 @@ func TestLeaseOutOfReach(t *testing.T) {
 		late, cancel := context.WithTimeout(a.ctx(), time.Nanosecond)
 		defer cancel()
 		<-late.Done()
-		if err := checkLease(late, a.log, "main", 0); !passing(err) {
+		if err := lease.Check(late, a.log, "main", 0); !eventlog.Passing(err) {
 			t.Errorf("%v does not pass", err)
 		}
 	})
@@ -155,17 +160,17 @@ func TestQueryOverRoles(t *testing.T) {
 		a.start()
 		a.want(201, "collection.create.c", `{}`)
 		s := a.processor.service
-		var q attempt
-		_, confirm, err := s.live.begin("c", &q)
+		var q service.Attempt
+		_, confirm, err := s.Live.Begin("c", &q)
 		a.check(err)
-		s.writes.Store(false)
-		defer s.writes.Store(true)
+		s.Writes.Store(false)
+		defer s.Writes.Store(true)
 		if err := confirm(a.processor.Seq()); err == nil {
 			t.Error("it takes the answer for one of a writer")
 		}
-		asked := s.live.now()
+		asked := s.Live.Now()
 		time.Sleep(3 * time.Second)
-		if now, err := s.live.knownNow("c", &q); err != nil || now != asked {
+		if now, err := s.Live.KnownNow("c", &q); err != nil || now != asked {
 			t.Errorf("it waited for second %d, and is judged by %d %v", asked, now, err)
 		}
 	})
@@ -197,7 +202,7 @@ func (m *member) gaveLeaseUp() {
 	m.check(err)
 	kv, err := js.KeyValue(m.ctx(), "LAPSE_main_LEASE")
 	m.check(err)
-	if e, err := kv.Get(m.ctx(), leaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
+	if e, err := kv.Get(m.ctx(), lease.LeaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		m.t.Errorf("the lease stays: %v %v", e, err)
 	}
 }

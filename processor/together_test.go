@@ -8,6 +8,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/service"
 )
 
 // TestKeepTogether: connections go where the first one goes, if they know that
@@ -26,7 +29,7 @@ func TestKeepTogether(t *testing.T) {
 		servers[s.ClientURL()] = s
 	}
 	connect := func(urls ...string) *nats.Conn {
-		nc, err := nats.Connect(strings.Join(urls, ","), append(ConnectOptions(), nats.DontRandomize(), nats.ReconnectWait(time.Millisecond))...)
+		nc, err := nats.Connect(strings.Join(urls, ","), append(eventlog.ConnectOptions(), nats.DontRandomize(), nats.ReconnectWait(time.Millisecond))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,8 +39,8 @@ func TestKeepTogether(t *testing.T) {
 	defer lead.Close()
 	defer other.Close()
 	defer stays.Close()
-	bringTo(t.Context(), lead, other)
-	bringTo(t.Context(), lead, stays)
+	eventlog.BringTo(t.Context(), lead, other)
+	eventlog.BringTo(t.Context(), lead, stays)
 	if lead.ConnectedUrl() != urls[0] || other.ConnectedUrl() != urls[0] || stays.ConnectedUrl() != urls[2] {
 		t.Fatalf("they begin at %s, %s and %s", lead.ConnectedUrl(), other.ConnectedUrl(), stays.ConnectedUrl())
 	}
@@ -45,12 +48,12 @@ func TestKeepTogether(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		KeepTogether(ctx, lead, other, stays)
+		eventlog.KeepTogether(ctx, lead, other, stays)
 	}()
 	defer func() { cancel(); <-ended }()
 	together := func(after string) {
 		t.Helper()
-		waitUntil(patience, func() bool { at := lead.ConnectedUrl(); return at != "" && other.ConnectedUrl() == at })
+		service.WaitUntil(patience, func() bool { at := lead.ConnectedUrl(); return at != "" && other.ConnectedUrl() == at })
 		if lead.ConnectedUrl() != other.ConnectedUrl() {
 			t.Errorf("after %s they are at %s and %s", after, lead.ConnectedUrl(), other.ConnectedUrl())
 		}
@@ -61,7 +64,7 @@ func TestKeepTogether(t *testing.T) {
 		if err := nc.ForceReconnect(); err != nil {
 			t.Fatal(err)
 		}
-		waitUntil(patience, func() bool { return nc.Stats().Reconnects > before })
+		service.WaitUntil(patience, func() bool { return nc.Stats().Reconnects > before })
 	}
 	for range 5 {
 		force(lead)
@@ -70,7 +73,7 @@ func TestKeepTogether(t *testing.T) {
 		together("the other one moved")
 	}
 	servers[lead.ConnectedUrl()].Shutdown()
-	waitUntil(patience, lead.IsConnected)
+	service.WaitUntil(patience, lead.IsConnected)
 	together("a server ended")
 	if stays.IsConnected() && stays.Stats().Reconnects > 0 {
 		t.Error("one that knows no other server was moved")

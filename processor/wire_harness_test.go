@@ -26,6 +26,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -70,7 +74,7 @@ func newWire(t testing.TB, change ...func(*Options)) *wire {
 		Dir:        filepath.Join(w.dir, "projection"),
 		Durability: OS,
 		Projection: projections.Options{CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
-		Logger:     slog.New(LimitLog(slog.NewTextHandler(w.logs, nil))),
+		Logger:     slog.New(observe.LimitLog(slog.NewTextHandler(w.logs, nil))),
 		Version:    "1.2.3",
 	}
 	for _, c := range change {
@@ -82,7 +86,9 @@ func newWire(t testing.TB, change ...func(*Options)) *wire {
 }
 
 // connections are those of the processor.
-func (w *wire) connections() Connections { return Connections{Log: w.log, Service: w.service} }
+func (w *wire) connections() eventlog.Connections {
+	return eventlog.Connections{Log: w.log, Service: w.service}
+}
 
 func (w *wire) run() {
 	w.t.Helper()
@@ -124,7 +130,7 @@ func inBubble(t *testing.T, test func(*wire), change ...func(*Options)) {
 			Dir:        "projection",
 			Durability: OS,
 			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
-			Logger:     slog.New(LimitLog(slog.NewTextHandler(w.logs, nil))),
+			Logger:     slog.New(observe.LimitLog(slog.NewTextHandler(w.logs, nil))),
 			Version:    "1.2.3",
 		}
 		for _, c := range change {
@@ -184,9 +190,9 @@ func sleepUntil(second int64, ms int) {
 // if it had much else to do.
 func (w *wire) holdWriter() (release func()) {
 	held, let := make(chan struct{}), make(chan struct{})
-	w.processor.writer.proposals <- &Proposal{
+	w.processor.writer.Proposals <- &writer.Proposal{
 		Mutation: schema.NewMutation("document.get", nil), // which is no mutation and changes nothing
-		Done:     func(Outcome) { close(held); <-let },
+		Done:     func(machine.Outcome) { close(held); <-let },
 	}
 	<-held
 	return sync.OnceFunc(func() { close(let) })
@@ -266,7 +272,7 @@ func (w *wire) events() (events []*schema.Event) {
 // everything reads every message of the log; what is no event has NoEvent.
 func (w *wire) everything() (events []*schema.Event) {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
+	log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})
 	w.check(err)
 	first, last, err := log.Bounds(w.ctx())
 	w.check(err)

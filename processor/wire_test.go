@@ -93,7 +93,7 @@ func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
 func (s *conversation) setClock(ahead time.Duration) {
 	s.clock.set(ahead)
 	s.eventually("the clock is looked at", func() bool {
-		c := s.processor.service.clock.status()
+		c := s.processor.service.Clock.Status()
 		off := time.Duration(c.OffByMs)*time.Millisecond - ahead
 		return c.Suspect == (ahead.Abs() > time.Minute) && off.Abs() < time.Minute
 	})

@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -183,12 +185,12 @@ func (l *load) verify() {
 }
 
 // listening opens the log, beside no processor, to append to.
-func (w *wire) listening() *eventLog {
+func (w *wire) listening() *eventlog.Log {
 	w.t.Helper()
-	log, err := openLog(w.ctx(), w.connections(), eventlogConfig{Database: "main"})
+	log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})
 	w.check(err)
-	w.t.Cleanup(log.close)
-	w.check(log.listen())
+	w.t.Cleanup(log.Close)
+	w.check(log.Listen())
 	return log
 }
 
@@ -205,7 +207,7 @@ func TestFence(t *testing.T) {
 	w.stop()
 	log := w.listening()
 	w.check(log.Append([]projections.Fact{event(2)}, false))
-	if a := <-log.acks; a.err != nil || a.seq != 2 {
+	if a := <-log.Acks; a.Err != nil || a.Seq != 2 {
 		t.Fatalf("the first event: %+v", a)
 	}
 	w.intrude("c.Foreign", "")
@@ -213,8 +215,8 @@ func TestFence(t *testing.T) {
 	w.check(log.Append([]projections.Fact{event(4)}, false))
 	w.check(log.Append([]projections.Fact{event(5), event(6)}, false))
 	for range 3 {
-		if a := <-log.acks; a.err == nil {
-			t.Errorf("event %d came into the log behind a foreign message", a.seq)
+		if a := <-log.Acks; a.Err == nil {
+			t.Errorf("event %d came into the log behind a foreign message", a.Seq)
 		}
 	}
 	if end := w.end(); end != 3 {
@@ -309,7 +311,7 @@ func TestLostAcknowledgements(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":3600}`)
 		seq := w.end()
-		w.check(w.processor.writer.log.sub.Unsubscribe())
+		w.check(w.processor.writer.Log.Sub.Unsubscribe())
 		began := time.Now()
 		answers := make(chan wireReply)
 		go func() { answers <- w.ask("document.create.c.a", `{}`) }()
@@ -325,7 +327,7 @@ func TestLostAcknowledgements(t *testing.T) {
 		if codes[201] != 1 || codes[409] != 1 || codes[200] != 1 {
 			t.Errorf("the answers are %v", codes)
 		}
-		if waited := time.Since(began); waited < ackTimeout || waited > 2*ackTimeout {
+		if waited := time.Since(began); waited < writer.AckTimeout || waited > 2*writer.AckTimeout {
 			t.Errorf("it was noticed after %s", waited)
 		}
 		w.judged(published)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -179,7 +180,7 @@ func writeAt(t *testing.T, dir string, ahead time.Duration) {
 	check(err)
 	defer serviceConn.Close()
 	began := time.Now()
-	p, err := processor.Start(t.Context(), processor.Connections{Log: logConn, Service: serviceConn}, processor.Options{
+	p, err := processor.Start(t.Context(), eventlog.Connections{Log: logConn, Service: serviceConn}, processor.Options{
 		Dir: filepath.Join(dir, "projection", "main"), Durability: processor.OS, AcceptClock: true, SameClock: true,
 		Clock: func() (time.Time, time.Duration) { return time.Now().Add(ahead), time.Since(began) },
 	})

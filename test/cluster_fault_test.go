@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/test/cluster"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -340,7 +341,7 @@ func (s *scene) rogue() time.Time {
 	options := processor.Options{Database: "main", Dir: s.t.TempDir(), Replicas: 3, Logger: slog.New(slog.NewTextHandler(log, nil))}
 	var connections [2]*nats.Conn
 	for i := range connections {
-		if connections[i], err = nats.Connect(s.clients.URL(i), processor.ConnectOptions()...); err != nil {
+		if connections[i], err = nats.Connect(s.clients.URL(i), eventlog.ConnectOptions()...); err != nil {
 			s.t.Fatal(err)
 		}
 		defer connections[i].Close()
@@ -350,7 +351,7 @@ func (s *scene) rogue() time.Time {
 		defer cancel()
 		options := options
 		options.Lease = lease
-		return processor.Start(ctx, processor.Connections{Log: connections[0], Service: connections[1]}, options)
+		return processor.Start(ctx, eventlog.Connections{Log: connections[0], Service: connections[1]}, options)
 	}
 	// As a standby first, which has folded the log then.
 	if p, err := start(patience, lease); err != nil {

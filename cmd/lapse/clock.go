@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/clock"
 )
 
 // awake is how the two clocks stood when the machine was last seen to have
@@ -20,7 +20,7 @@ type awake struct {
 // boot with the time that it slept, which Go's clock does not count. That takes a system call,
 // and it is asked often: so only when the time of day has moved against Go's
 // clock, as it has after a sleep.
-func machineClock() processor.Clock {
+func machineClock() clock.Clock {
 	began := time.Now()
 	bootedBefore, ok := sinceBoot()
 	if !ok {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/synadia-io/orbit.go/natscontext"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -114,7 +114,7 @@ func pick(values []string, connection string) (value string, named, general bool
 
 // connect makes one of the connections.
 func (f *elsewhereFlags) connect(name string, database schema.DatabaseName, logger *slog.Logger) (*nats.Conn, error) {
-	options := append(processor.ConnectOptions(),
+	options := append(eventlog.ConnectOptions(),
 		nats.Name(fmt.Sprintf("lapse %s %s", database, name)),
 		nats.CustomInboxPrefix(inboxPrefix(name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {

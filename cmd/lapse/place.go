@@ -12,13 +12,15 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/gate"
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
 
 // place is where a database is served: an embedded NATS server, or one elsewhere.
 type place struct {
-	processor.Connections
+	eventlog.Connections
 	url         string
 	storeDir    string
 	embedded    bool
@@ -49,7 +51,7 @@ func (p *place) close() {
 }
 
 // kept says where things are, and who writes.
-func (p *place) kept(role processor.Role) string {
+func (p *place) kept(role observe.Role) string {
 	if p.embedded {
 		return "kept in " + p.storeDir
 	}
@@ -84,7 +86,7 @@ func (p *place) openEmbedded(f *serveFlags, database schema.DatabaseName, durabi
 
 		AcceptLostEnd: f.acceptLostEnd,
 		Known: func(prefix string) embedded.Extent {
-			extent := processor.ReadExtent(projectionDir(f.storeDir, database), prefix)
+			extent := eventlog.ReadExtent(projectionDir(f.storeDir, database), prefix)
 			return embedded.Extent{Seq: extent.Seq, Judged: extent.Judged, By: "what was acknowledged"}
 		},
 	})
@@ -156,7 +158,7 @@ func (p *place) openGate(f *elsewhereFlags, database schema.DatabaseName, logger
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go processor.KeepTogether(ctx, p.Log, streams, clients)
+	go eventlog.KeepTogether(ctx, p.Log, streams, clients)
 	p.closers = append(p.closers, cancel, g.Close)
 	return nil
 }

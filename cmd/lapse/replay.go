@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -66,7 +66,7 @@ type replayFlags struct {
 }
 
 // question asks a replay something at a moment, in ms.
-type question func(ctx context.Context, replay *processor.Replay, now int64) (answer []byte, err error)
+type question func(ctx context.Context, replay *offline.Replay, now int64) (answer []byte, err error)
 
 // questions returns what the flags ask, and the file to ask it of.
 func (f *replayFlags) questions(args []string) (all []question, file string, err error) {
@@ -84,7 +84,7 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 		if err != nil {
 			return nil, "", usageErrorf("--get %q: %v", path, err)
 		}
-		all = append(all, func(_ context.Context, replay *processor.Replay, now int64) ([]byte, error) {
+		all = append(all, func(_ context.Context, replay *offline.Replay, now int64) ([]byte, error) {
 			return replay.Document(now, name, document)
 		})
 	}
@@ -101,14 +101,14 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 		if strings.HasPrefix(file, "{") && !strings.HasPrefix(body, "{") && body != "" {
 			file, body = body, file
 		}
-		all = append(all, func(ctx context.Context, replay *processor.Replay, now int64) ([]byte, error) {
+		all = append(all, func(ctx context.Context, replay *offline.Replay, now int64) ([]byte, error) {
 			return replay.Query(ctx, now, name, []byte(body))
 		})
 	} else if len(args) == 2 {
 		return nil, "", usageErrorf("%q given without --query: use --query COLL JSON", args[1])
 	}
 	if f.digest || len(all) == 0 {
-		all = append(all, func(_ context.Context, replay *processor.Replay, _ int64) ([]byte, error) {
+		all = append(all, func(_ context.Context, replay *offline.Replay, _ int64) ([]byte, error) {
 			return []byte(replay.Digest()), nil
 		})
 	}
@@ -129,7 +129,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	replay, err := processor.NewReplay(dir)
+	replay, err := offline.NewReplay(dir)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ var errInterrupted = errors.New("interrupted: nothing is left behind, start it a
 
 // foldEvents folds the events of a file up to a position, and returns how many
 // there were.
-func foldEvents(ctx context.Context, file *eventFile, replay *processor.Replay, until position, bar *progress) (count int, err error) {
+func foldEvents(ctx context.Context, file *eventFile, replay *offline.Replay, until position, bar *progress) (count int, err error) {
 	err = file.events(ctx, func(e *schema.Event, bytes int) (more bool, err error) {
 		if until.before(e) {
 			return false, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/query"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -202,7 +203,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		a.complaints.Store(logger)
 	}
 	collectLess()
-	monitor := processor.NewMonitor(database)
+	monitor := monitor.NewMonitor(database)
 	if f.metrics != "" {
 		stop, err := serveWatchers(f.metrics, monitor, logger)
 		if err != nil {

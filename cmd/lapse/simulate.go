@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -56,7 +56,7 @@ func (a *app) simulate(args []string, until time.Time) error {
 		in = file
 	}
 	out := newEventWriter(a.stdout)
-	simulation, err := processor.NewSimulation(out.Event)
+	simulation, err := machine.NewSimulation(out.Event)
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
@@ -72,7 +72,7 @@ func (a *app) simulate(args []string, until time.Time) error {
 
 // simulate runs the mutations of a file. While some are decided, the next ones
 // are read and the events of those before are written.
-func simulate(simulation *processor.Simulation, in io.Reader, until time.Time, bar *progress) error {
+func simulate(simulation *machine.Simulation, in io.Reader, until time.Time, bar *progress) error {
 	if err := simulateLines(simulation, in, until, bar); err != nil {
 		// What happened before the faulty line is printed all the same.
 		return errors.Join(err, simulation.Flush())
@@ -86,7 +86,7 @@ func simulate(simulation *processor.Simulation, in io.Reader, until time.Time, b
 	return simulation.Flush()
 }
 
-func simulateLines(simulation *processor.Simulation, in io.Reader, until time.Time, bar *progress) error {
+func simulateLines(simulation *machine.Simulation, in io.Reader, until time.Time, bar *progress) error {
 	done := make(chan struct{})
 	defer close(done)
 	chunks := readMutations(in, until, done)

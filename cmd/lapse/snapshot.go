@@ -16,6 +16,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -234,7 +235,7 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 	if err := f.check(); err != nil {
 		return schema.Snapshot{}, err
 	}
-	lines := processor.LimitLog(slog.NewTextHandler(a.stderr, nil))
+	lines := observe.LimitLog(slog.NewTextHandler(a.stderr, nil))
 	defer lines.Close()
 	logger := slog.New(lines)
 	place := &place{storeDir: f.storeDir}

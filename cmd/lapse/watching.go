@@ -15,13 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/monitor"
 )
 
 // serveWatchers answers those who watch the process, at HOST:PORT until stop is
 // called: /metrics for Prometheus, /healthz and /readyz for who starts and
 // routes, /status for people. It does so from the first moment on.
-func serveWatchers(listen string, monitor *processor.Monitor, logger *slog.Logger) (stop func(), err error) {
+func serveWatchers(listen string, monitor *monitor.Monitor, logger *slog.Logger) (stop func(), err error) {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve metrics: %w: choose another --metrics", err)
@@ -49,7 +49,7 @@ const scrapes = 4
 // statusPatience bounds what /status waits for NATS.
 const statusPatience = 2 * time.Second
 
-func watchers(registry *prometheus.Registry, monitor *processor.Monitor) http.Handler {
+func watchers(registry *prometheus.Registry, monitor *monitor.Monitor) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -18,7 +19,7 @@ type DB struct {
 	t failer
 
 	mu    sync.Mutex
-	local *processor.Local
+	local *offline.Local
 }
 
 // failer is what a DB needs of a test.
@@ -80,7 +81,7 @@ func open(t failer, opts []Option) *DB {
 			t.Fatalf("%v", err)
 		}
 	}
-	local, err := processor.NewLocal(o.at.UnixMilli())
+	local, err := offline.NewLocal(o.at.UnixMilli())
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -102,14 +103,14 @@ func (db *DB) Close() {
 
 // use calls with while nobody else uses the database, and fails the test if it
 // returns an error or the database is closed.
-func (db *DB) use(with func(*processor.Local) error) {
+func (db *DB) use(with func(*offline.Local) error) {
 	db.t.Helper()
 	if err := db.try(with); err != nil {
 		db.t.Fatalf("%v", err)
 	}
 }
 
-func (db *DB) try(with func(*processor.Local) error) error {
+func (db *DB) try(with func(*offline.Local) error) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.local == nil {
@@ -121,7 +122,7 @@ func (db *DB) try(with func(*processor.Local) error) error {
 // Now returns the time, in UTC.
 func (db *DB) Now() (now time.Time) {
 	db.t.Helper()
-	db.use(func(l *processor.Local) error { now = time.UnixMilli(l.Now()).UTC(); return nil })
+	db.use(func(l *offline.Local) error { now = time.UnixMilli(l.Now()).UTC(); return nil })
 	return now
 }
 
@@ -129,20 +130,20 @@ func (db *DB) Now() (now time.Time) {
 // document at its second. Milliseconds count, what is below is dropped.
 func (db *DB) Advance(d time.Duration) {
 	db.t.Helper()
-	db.use(func(l *processor.Local) error { return l.Advance(l.Now() + d.Milliseconds()) })
+	db.use(func(l *offline.Local) error { return l.Advance(l.Now() + d.Milliseconds()) })
 }
 
 // AdvanceTo is Advance up to a moment, which may not be over.
 func (db *DB) AdvanceTo(moment time.Time) {
 	db.t.Helper()
-	db.use(func(l *processor.Local) error { return l.Advance(moment.UnixMilli()) })
+	db.use(func(l *offline.Local) error { return l.Advance(moment.UnixMilli()) })
 }
 
 // Finish lets time pass until nothing is left that expires, and maybe a little
 // more.
 func (db *DB) Finish() {
 	db.t.Helper()
-	db.use((*processor.Local).Finish)
+	db.use((*offline.Local).Finish)
 }
 
 // Do sends one request, as client.Client.Do: op is the head of its subject
@@ -158,8 +159,8 @@ func (db *DB) Do(op, collection, id string, body any, opts ...client.RequestOpti
 	if err != nil {
 		return nil, err
 	}
-	var o processor.Outcome
-	db.use(func(l *processor.Local) (err error) {
+	var o machine.Outcome
+	db.use(func(l *offline.Local) (err error) {
 		o, err = l.Request(tail, header, text)
 		return err
 	})
@@ -183,7 +184,7 @@ func (db *DB) Submit(op, collection, id string, body any, opts ...client.Request
 	if err != nil {
 		db.t.Fatalf("%v", err)
 	}
-	db.use(func(l *processor.Local) (err error) {
+	db.use(func(l *offline.Local) (err error) {
 		cause, err = l.Submit(tail, header, text)
 		return err
 	})

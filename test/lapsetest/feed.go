@@ -10,14 +10,14 @@ import (
 	"strings"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/schema"
 )
 
 // Seq returns the sequence of the last event of the log, 0 for none.
 func (db *DB) Seq() (seq uint64) {
 	db.t.Helper()
-	db.use(func(l *processor.Local) error {
+	db.use(func(l *offline.Local) error {
 		if log := l.Log(); len(log) > 0 {
 			seq = log[len(log)-1].Seq
 		}
@@ -31,7 +31,7 @@ func (db *DB) Seq() (seq uint64) {
 // be changed.
 func (db *DB) Events(from uint64, types ...client.EventType) (events []*client.Event) {
 	db.t.Helper()
-	db.use(func(l *processor.Local) error {
+	db.use(func(l *offline.Local) error {
 		for _, e := range l.Log() {
 			if e.Seq >= from && !e.Type.Internal() && (len(types) == 0 || slices.Contains(types, e.Type)) {
 				events = append(events, e)

@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -42,7 +42,7 @@ func eachLine(in io.Reader, visit func(n int, line []byte) (more bool, err error
 // simulate does.
 func (db *DB) Simulate(in io.Reader) {
 	db.t.Helper()
-	db.use(func(l *processor.Local) error {
+	db.use(func(l *offline.Local) error {
 		return eachLine(in, func(_ int, line []byte) (bool, error) {
 			at, mutation, err := schema.ParseMutationLine(line)
 			if err != nil {
@@ -80,7 +80,7 @@ func (db *DB) Load(log io.Reader, opts ...LoadOption) {
 	for _, opt := range opts {
 		opt(&until)
 	}
-	db.use(func(l *processor.Local) error {
+	db.use(func(l *offline.Local) error {
 		if len(l.Log()) > 0 {
 			return fmt.Errorf("load into a database that has events: take a new one")
 		}

@@ -54,6 +54,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -189,7 +190,7 @@ func (s *Server) Start(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	p, err := processor.Start(ctx, processor.Connections{Log: s.log, Service: s.service}, s.options)
+	p, err := processor.Start(ctx, eventlog.Connections{Log: s.log, Service: s.service}, s.options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,160 @@
+package answer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// forecastEntries is how many entries of the expiry index a forecast may count
+// for each document or entry that a query may look at: they cost so much less.
+const forecastEntries = 10
+
+// forecastSlice is how long a forecast works before it lets others go first.
+const forecastSlice = 200 * time.Microsecond
+
+// forecaster counts for one forecast.
+type Forecaster struct {
+	Limits  query.Limits
+	Pace    func(ctx context.Context, worked time.Duration) // nil to work without a pause
+	ctx     context.Context
+	began   time.Time // when the slice did
+	entries int       // looked at
+}
+
+var errForecastEntries = errors.New("too much was counted")
+
+// answer makes the reply.
+func (f *Forecaster) Answer(ctx context.Context, store *projections.Store, name schema.CollectionName, ask schema.ForecastRequest, now SecondFunc) (reply query.Reply, err error) {
+	v, ok, err := store.View(name)
+	if err != nil {
+		return reply, err
+	}
+	if !ok {
+		return reply, schema.NoCollection(name)
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	reply.Seq = v.Seq()
+	var cancel context.CancelFunc
+	f.ctx, cancel = context.WithTimeout(ctx, f.Limits.Time)
+	defer cancel()
+	f.began = time.Now()
+	forecast, err := f.count(v, now(v.Time()), ask)
+	if err != nil {
+		return reply, f.explain(err)
+	}
+	reply.Body, err = json.Marshal(forecast)
+	return reply, err
+}
+
+// count counts the documents of a collection by when they come due, each of
+// both expiry orders on a scale of its own.
+func (f *Forecaster) count(v *projections.View, now int64, ask schema.ForecastRequest) (*schema.Forecast, error) {
+	is := v.Collection()
+	would := *is
+	if ask.WhatIf {
+		would.DefaultTTL = ask.DefaultTTL
+	}
+	bounds := ask.Buckets(now)
+	answer := newForecast(&would, bounds, ask)
+	waiting := int64(0)
+	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
+		// What is due already will expire under the policy that is, whatever it
+		// becomes.
+		ends := []int64{0}
+		if last, ok := projections.LastDue(is, order, now); ok {
+			ends[0] = max(last+1, 0)
+		}
+		shift, due := projections.DueAt(&would, order, 0)
+		if due {
+			ends = append(ends, max(ends[0], now+1-shift))
+			for _, bound := range bounds[1:] {
+				ends = append(ends, max(ends[0], bound-shift))
+			}
+		}
+		counts, err := v.Tally(order, ends, f.step)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range counts {
+			waiting += n
+		}
+		answer.Overdue += counts[0]
+		rest := counts[1:]
+		if !due {
+			answer.Never += rest[0]
+			continue
+		}
+		answer.AtOnce += rest[0]
+		for i, n := range rest[1:len(bounds)] {
+			answer.Buckets[i].Due += n
+			answer.Due += n
+		}
+		answer.Later += rest[len(bounds)]
+	}
+	answer.Documents = v.Len() - answer.Overdue
+	answer.Never += v.Len() - waiting
+	return answer, nil
+}
+
+// newForecast returns a forecast in which nothing is counted yet.
+func newForecast(c *schema.Collection, bounds []int64, ask schema.ForecastRequest) *schema.Forecast {
+	last := len(bounds) - 1
+	f := &schema.Forecast{Collection: string(c.Name), WhatIf: ask.WhatIf, Now: bounds[0],
+		Until: bounds[last], Bucket: ask.Bucket, Buckets: make([]schema.ForecastBucket, last)}
+	if c.DefaultTTL != schema.Off {
+		f.DefaultTTL = &c.DefaultTTL
+	}
+	for i := range f.Buckets {
+		f.Buckets[i].From, f.Buckets[i].Until = bounds[i], bounds[i+1]
+	}
+	return f
+}
+
+// step counts entries that were looked at, and lets others go first now and
+// then.
+func (f *Forecaster) step(entries int) error {
+	if f.entries += entries; f.entries/forecastEntries > f.Limits.Scanned {
+		return errForecastEntries
+	}
+	if worked := time.Since(f.began); worked >= forecastSlice {
+		if f.Pace != nil {
+			f.Pace(f.ctx, worked)
+		}
+		runtime.Gosched()
+		f.began = time.Now()
+	}
+	return f.ctx.Err()
+}
+
+// explain turns a limit that was reached into what a client can do about it.
+func (f *Forecaster) explain(err error) error {
+	switch {
+	case errors.Is(err, errForecastEntries):
+		return schema.ErrTooLarge.With("the forecast counted more than %d documents: ask for a shorter next", f.Limits.Scanned*forecastEntries)
+	case errors.Is(err, context.DeadlineExceeded):
+		return schema.ErrTimeout.With("the forecast took longer than %s: ask for a shorter next", f.Limits.Time)
+	case errors.Is(err, context.Canceled):
+		return schema.ErrUnavailable.With("lapse is stopping")
+	}
+	return err
+}
+
+// Forecast answers forecast.
+func (r *Reader) Forecast(ctx context.Context, now int64, name schema.CollectionName, body []byte) ([]byte, error) {
+	ask, fault := schema.ParseForecast(body)
+	if fault != nil {
+		return nil, fault
+	}
+	f := Forecaster{Limits: r.Limits.EnsureDefaults()}
+	f.Limits.Scanned = min(f.Limits.Scanned, math.MaxInt/forecastEntries)
+	reply, err := f.Answer(ctx, r.Store, name, ask, func(int64) int64 { return now / 1000 })
+	return reply.Body, err
+}

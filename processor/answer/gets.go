@@ -1,0 +1,71 @@
+package answer
+
+import (
+	"context"
+	"slices"
+
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// parseBatch reads a batch request.
+func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, *schema.Error) {
+	b, fault := schema.ParseBatch(tail, data)
+	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
+		if fault == nil && len(header[single]) > 0 {
+			fault = schema.ErrBadRequest.With("%s is for single mutations: give the operations of a batch an ifMatch each, or send them by themselves", single)
+		}
+	}
+	return b, fault
+}
+
+// readBatch answers a batch that changes nothing, from one state, of which it
+// returns the sequence; now tells the second. bytes is what the reply may have.
+func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
+	v, ok, err := store.View(b.Collection)
+	if err != nil {
+		return nil, 0, err
+	}
+	if ok {
+		defer v.Close()
+		seq = v.Seq()
+	}
+	second := now() // not before the view
+	results = make([]schema.OperationResult, len(b.Operations))
+	read, blamed := 0, slices.IndexFunc(b.Operations, func(op schema.Operation) bool { return op.Fault != nil })
+	room := machine.NewRoom(bytes, len(results))
+	for i := range b.Operations {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
+		op := &b.Operations[i]
+		var result schema.OperationResult
+		switch {
+		case b.Atomic && !op.Reads && i != blamed:
+			result = machine.DependsOn(blamed)
+		case op.Fault != nil:
+			result.Fault = op.Fault
+		case !ok:
+			result.Fault = schema.NoCollection(b.Collection)
+		case read > machine.MaxBatchBytes:
+			result.Fault = machine.TooMuchRead()
+		default:
+			record, _, err := v.Document([]byte(op.Get))
+			if err != nil {
+				return nil, 0, err
+			}
+			read += len(record.Body)
+			if !Lives(v.Collection(), record, second) {
+				if err := gone(v.Collection(), op.Get, record); err != nil {
+					return nil, 0, err
+				}
+				result.Fault = machine.NoDocument(v.Collection(), op.Get)
+			} else {
+				result.Code, result.Body = 200, Present(record)
+			}
+		}
+		room.Put(&results[i], result)
+	}
+	return results, seq, nil
+}

@@ -1,0 +1,64 @@
+package answer
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Bounds of a history request.
+const (
+	defaultHistory = 100
+	MaxHistory     = 1000
+)
+
+func AppendHistory(dst []byte, events []*schema.Event) []byte {
+	dst = append(dst, `{"events":[`...)
+	for i, e := range events {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = e.AppendJSON(dst)
+	}
+	return append(dst, ']', '}')
+}
+
+func ParseHistory(data []byte) (limit int, fault *schema.Error) {
+	if len(data) == 0 {
+		return defaultHistory, nil
+	}
+	var body struct {
+		Limit *float64 `json:"limit"` // 100.0 is 100
+	}
+	if err := json.Unmarshal(data, &body); err != nil {
+		return 0, schema.ErrBadRequest.With(`the body of history is not {"limit":n} or empty: %v`, err)
+	}
+	if body.Limit == nil {
+		return defaultHistory, nil
+	}
+	if n := *body.Limit; n < 1 || n > MaxHistory || n != math.Trunc(n) {
+		return 0, schema.ErrBadRequest.With("limit %v: use a whole number from 1 to %d", n, MaxHistory)
+	}
+	return int(*body.Limit), nil
+}
+
+// followLives visits the events of lives, newest first and at most limit, until
+// visit returns an error.
+func FollowLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Event, error)) error {
+	for _, seq := range lives {
+		for ; seq != 0 && limit > 0; limit-- {
+			e, err := visit(seq)
+			if err != nil {
+				return err
+			}
+			seq = uint64(e.Previous)
+		}
+	}
+	return nil
+}
+
+// neverWas is the error of a history of nothing.
+func NeverWas(name schema.CollectionName, id schema.DocumentID) *schema.Error {
+	return schema.ErrDocumentNotFound.With("the log knows of no document %q in %s", string(id), name)
+}

@@ -1,0 +1,140 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Reader answers what requests that read would have been answered, of what is
+// folded and at a moment that the caller names, in ms since 1970. It asks no
+// clock and no NATS. An error is a *schema.Error where the request is to blame.
+type Reader struct {
+	Store  *projections.Store
+	Limits query.Limits
+	engine *query.Engine // nil until the first query, as it takes a while to make
+}
+
+// Seq returns the sequence of the last event folded.
+func (r *Reader) Seq() uint64 { return r.Store.Cursor().Seq }
+
+// Time returns the log time of the last event folded, in ms.
+func (r *Reader) Time() int64 { return r.Store.Cursor().Time }
+
+// Misfits returns how many events did not fit what came before them. They
+// changed nothing.
+func (r *Reader) Misfits() uint64 { return r.Store.Cursor().Foreign }
+
+// Digest returns the digest of what is folded, as status shows it.
+func (r *Reader) Digest() string { return r.Store.Digest().String() }
+
+// Document answers document.get.
+func (r *Reader) Document(now int64, name schema.CollectionName, id schema.DocumentID) ([]byte, error) {
+	record, fault, err := LiveDocument(r.Store, name, id, now/1000, ReallyGone)
+	if err != nil {
+		return nil, err
+	}
+	if fault != nil {
+		return nil, fault
+	}
+	return Present(record), nil
+}
+
+// Collection answers collection.get.
+func (r *Reader) Collection(now int64, name schema.CollectionName) ([]byte, error) {
+	c, ok := r.Store.Collection(name)
+	if !ok {
+		return nil, schema.NoCollection(name)
+	}
+	n, err := r.Store.Count(c, now/1000)
+	if err != nil {
+		return nil, err
+	}
+	return c.AppendReplyWithSize(nil, n.Documents, n.Bytes), nil
+}
+
+// Collections answers collection.list.
+func (r *Reader) Collections(body []byte) ([]byte, error) {
+	reply, fault := ListCollections(r.Store.Collections(), body, math.MaxInt)
+	if fault != nil {
+		return nil, fault
+	}
+	return reply, nil
+}
+
+// Query answers a query.
+func (r *Reader) Query(ctx context.Context, now int64, name schema.CollectionName, body []byte) ([]byte, error) {
+	if r.engine == nil {
+		// The secret is the same everywhere: there is nobody to keep cursors from,
+		// and whoever folds the same log again may go on with one.
+		engine, err := query.New(query.Options{Limits: r.Limits, Secret: []byte("lapse")})
+		if err != nil {
+			return nil, err
+		}
+		r.engine = engine
+	}
+	reply, err := r.engine.Answer(ctx, r.Store, query.Ask{
+		Collection: name,
+		Body:       body,
+		Now:        func(int64) int64 { return now / 1000 },
+		Room:       r.Limits.EnsureDefaults().Bytes,
+		MinSeq:     r.Seq(),
+	})
+	return reply.Body, err
+}
+
+// Status answers status.
+func (r *Reader) Status(now int64) (schema.Status, error) {
+	cursor := r.Store.Cursor()
+	status := schema.Status{
+		Version:  schema.NoVersionName,
+		Database: string(schema.DefaultDatabase),
+		Role:     "writer",
+		Seq:      cursor.Seq,
+		LogEnd:   cursor.Seq,
+		LogTime:  cursor.Time,
+		Digest:   r.Digest(),
+	}
+	return status, AddCounts(&status, r.Store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
+		return r.Store.Count(c, now/1000)
+	})
+}
+
+// History answers history, with events out of the log: event returns that of a
+// sequence, nil if the log does not have it.
+func (r *Reader) History(name schema.CollectionName, id schema.DocumentID, body []byte, event func(seq uint64) *schema.Event) ([]*schema.Event, error) {
+	limit, fault := ParseHistory(body)
+	if fault != nil {
+		return nil, fault
+	}
+	lives, err := r.Store.Lives(name, id, limit)
+	if err != nil {
+		return nil, err
+	}
+	var events []*schema.Event
+	err = FollowLives(lives, limit, func(seq uint64) (*schema.Event, error) {
+		e := event(seq)
+		if e == nil {
+			return nil, errTrimmed
+		}
+		events = append(events, e)
+		return e, nil
+	})
+	if errors.Is(err, errTrimmed) {
+		err = nil
+	}
+	if err == nil && len(events) == 0 {
+		if _, ok := r.Store.Collection(name); !ok {
+			return nil, schema.NoCollection(name)
+		}
+		return nil, NeverWas(name, id)
+	}
+	return events, err
+}
+
+// errTrimmed ends a history at an event that the log does not have any more.
+var errTrimmed = errors.New("the log begins later")

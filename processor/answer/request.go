@@ -1,0 +1,77 @@
+package answer
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// What is the same whoever answers a request.
+
+// minSeqTimeout is how long a request waits for its Lapse-Min-Seq, or for a renewal.
+const MinSeqTimeout = 2 * time.Second
+
+func UnknownOperation(op string) *schema.Error {
+	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, schema.Operations)
+}
+
+func CheckNoTail(op, tail string) *schema.Error {
+	if tail == "" {
+		return nil
+	}
+	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
+}
+
+// parseMinSeq reads a Lapse-Min-Seq.
+func ParseMinSeq(text string) (uint64, *schema.Error) {
+	seq, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, schema.ErrBadRequest.With("%s is %.40q: use a sequence of the log", schema.HeaderMinSeq, text)
+	}
+	return seq, nil
+}
+
+func MinSeqLate(seq uint64) *schema.Error {
+	return schema.ErrTimeout.With("sequence %d was not reached within %s", seq, MinSeqTimeout)
+}
+
+func TooLargeBody(bytes, room int) *schema.Error {
+	return schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", bytes, room)
+}
+
+// repeatOf returns the answer to the mutation that made an event.
+func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
+	switch e.Type {
+	case schema.DocumentCreated, schema.CollectionCreated:
+		code = 201
+	case schema.DocumentReplaced, schema.CollectionReplaced:
+		code = 200
+	default:
+		return 204, nil, nil
+	}
+	if e.Type.OnDocument() {
+		return code, schema.AppendReply(nil, e.Body, e.Time/1000, schema.Version(e.Seq)), nil
+	}
+	properties, fault := schema.ParseProperties(e.Collection, e.Body)
+	if fault != nil {
+		return 0, nil, fault
+	}
+	c := schema.Collection{Name: e.Collection, Version: schema.Version(e.Seq), Time: e.Time, Properties: properties}
+	return code, c.AppendReply(nil), nil
+}
+
+// addCounts counts the documents of all collections.
+func AddCounts(status *schema.Status, collections []*schema.Collection, count func(*schema.Collection) (projections.Counts, error)) error {
+	for _, c := range collections {
+		n, err := count(c)
+		if err != nil {
+			return err
+		}
+		status.Documents += n.Documents
+		status.PendingExpiry += n.Pending
+		status.Overdue += n.Overdue
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// mutationStream is the JetStream stream that takes mutations as events. What
+// was judged of it the log says, in Lapse-Cause, and with it the projection's
+// cursor: there is nothing to acknowledge, and nothing to lose between two
+// places that remember.
+type Mutations struct {
+	DB     schema.DatabaseName
+	Bulk   jetstream.JetStream // reads
+	Stream jetstream.Stream
+	events *observe.EventListener
+}
+
+// mutationsAhead bounds what is read of the stream before it is decided.
+const (
+	mutationsAhead      = 512
+	mutationsAheadBytes = 16 << 20
+	MutationsQueued     = 64
+)
+
+// openMutations creates or opens the stream. judged is the last sequence that
+// the log says was judged.
+func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (*Mutations, error) {
+	db := log.DB
+	s := &Mutations{DB: db, Bulk: log.Bulk, events: log.events}
+	name := db.MutationStream()
+	var err error
+	s.Stream, err = log.JS.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.Stream, err = log.JS.CreateStream(ctx, jetstream.StreamConfig{
+			Name:        name,
+			Description: "lapse: mutations of database " + string(db),
+			Subjects:    []string{db.Mutations() + ">"},
+			Storage:     jetstream.FileStorage,
+			Retention:   jetstream.LimitsPolicy,
+			DenyDelete:  true,
+			MaxMsgs:     -1,
+			MaxBytes:    -1,
+			Replicas:    max(replicas, 1),
+			// Sequences name mutations in the log, so they are never used twice.
+			FirstSeq:   judged + 1,
+			Duplicates: RepeatWindow,
+		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
+			s.Stream, err = log.JS.Stream(ctx, name)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", name, err)
+	}
+	info := s.Stream.CachedInfo()
+	if err := checkMutations(info.Config, db, replicas); err != nil {
+		return nil, err
+	}
+	if info.State.LastSeq < judged {
+		return nil, fmt.Errorf("stream %s ends at %d and the log has judged it up to %d: it has lost its end; restore it, or remove it to start anew behind %d", name, info.State.LastSeq, judged, judged)
+	}
+	return s, nil
+}
+
+// checkBeginning tells whether all that is to be judged behind sequence judged is
+// there. Only what was judged is ever removed.
+func (s *Mutations) CheckBeginning(judged uint64, acceptLost bool) error {
+	state := s.Stream.CachedInfo().State
+	if state.FirstSeq <= judged+1 || state.LastSeq <= judged {
+		return nil
+	}
+	if acceptLost {
+		s.events.LogDamaged(observe.LogDamage{What: "the log has lost what became of mutations that are not there any more", Stream: s.DB.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
+		return nil
+	}
+	return fmt.Errorf("stream %s begins at %d, and the log has judged it up to %d: mutations between are lost; restore both from one copy, or go on without them with --accept-lost-end",
+		s.DB.MutationStream(), state.FirstSeq, judged)
+}
+
+// Behind returns how many mutations wait after the last one judged.
+func (s *Mutations) Behind(ctx context.Context, judged uint64) (uint64, error) {
+	info, err := s.Stream.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq - min(judged, info.State.LastSeq), nil
+}
+
+// Trim removes the mutations up to sequence judged: what became of them is in
+// the log.
+func (s *Mutations) Trim(ctx context.Context, judged uint64) error {
+	info, err := s.Stream.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if info.State.FirstSeq > judged || info.State.Msgs == 0 {
+		return nil
+	}
+	if err := s.Stream.Purge(ctx, jetstream.WithPurgeSequence(judged+1)); err != nil {
+		return fmt.Errorf("trim stream %s: %w", s.DB.MutationStream(), err)
+	}
+	return nil
+}
+
+// run reads mutations after sequence last into out, in order, until ctx ends.
+func (s *Mutations) Run(ctx context.Context, last uint64, out chan<- *schema.Mutation) {
+	retry := TryForever(ctx)
+	var since time.Time // when they came out of reach, zero while they are not
+	_ = backoff.RetryNotify(func() error {
+		before := last
+		err := s.read(ctx, &last, out, func() {
+			if !since.IsZero() {
+				s.events.MutationsInReach(observe.Return{After: time.Since(since)})
+				since = time.Time{}
+			}
+		})
+		if last > before {
+			retry.Reset()
+		}
+		return err
+	}, retry, func(err error, wait time.Duration) {
+		if since.IsZero() {
+			since = time.Now()
+		}
+		s.events.MutationsOutOfReach(observe.Outage{Err: err, Since: since, Again: wait})
+	})
+}
+
+// read is one attempt of run; it returns only with an error. reached is called
+// when there is a consumer.
+func (s *Mutations) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation, reached func()) error {
+	p := Puller{JS: s.Bulk, Stream: s.DB.MutationStream(), Messages: mutationsAhead, Bytes: mutationsAheadBytes, Impatient: true, Began: reached}
+	return p.Read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
+		mutation := schema.PublishedMutation(seq, strings.TrimPrefix(m.Subject, s.DB.Mutations()), schema.Header(m.Header), m.Data)
+		if m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) && mutation.Fault == nil {
+			mutation.Fault = schema.ErrBadRequest.With("its headers are not NATS headers, so what they ask for is not known: write NATS/1.0, lines of name: value, and an empty line")
+		}
+		select {
+		case out <- mutation:
+			*last = seq
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}

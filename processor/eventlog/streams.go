@@ -1,0 +1,205 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/semver"
+
+	"github.com/lapsedb/lapse/processor/clock"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// repeatWindow is the shortest in which JetStream itself drops what comes twice
+// under a Nats-Msg-Id. Repeats are ours to judge: one that was refused is judged
+// again.
+const RepeatWindow = 100 * time.Millisecond
+
+// checkLog tells whether a stream that is there is a log of the database, and
+// keeps what it takes. replicas is how many it should have, 0 for any.
+func checkLog(config jetstream.StreamConfig, db schema.DatabaseName, replicas int) error {
+	if len(config.Subjects) != 1 || !strings.HasPrefix(config.Subjects[0], db.Append()) ||
+		config.SubjectTransform == nil || config.SubjectTransform.Destination != db.Events()+">" ||
+		!config.AllowAtomicPublish {
+		return fmt.Errorf("stream %s is there and is not a log of lapse: remove it, or serve another --database", config.Name)
+	}
+	return checkStream(config, replicas)
+}
+
+// checkMutations is checkLog for the mutations stream.
+func checkMutations(config jetstream.StreamConfig, db schema.DatabaseName, replicas int) error {
+	if len(config.Subjects) != 1 || config.Subjects[0] != db.Mutations()+">" || config.SubjectTransform != nil {
+		return fmt.Errorf("stream %s is there and does not take %s>: remove it, or serve another --database", config.Name, db.Mutations())
+	}
+	return checkStream(config, replicas)
+}
+
+// checkStream finds the first setting with which a stream would lose, change or
+// refuse what it is given. Nobody's settings are changed: whoever made them had a
+// reason, and an operator has to say which of the two counts.
+func checkStream(config jetstream.StreamConfig, replicas int) error {
+	drops := config.Discard == jetstream.DiscardOld
+	for _, one := range []struct {
+		wrong   bool
+		setting string
+		right   string
+	}{
+		{config.Storage != jetstream.FileStorage, "storage " + strings.ToLower(config.Storage.String()), "file"},
+		{config.Retention != jetstream.LimitsPolicy, "retention " + strings.ToLower(config.Retention.String()), "limits"},
+		{config.MaxAge > 0, fmt.Sprintf("max_age %s", config.MaxAge), "unlimited; lapse trims the log with --retain"},
+		{config.MaxMsgs > 0 && drops, fmt.Sprintf("max_msgs %d", config.MaxMsgs), "unlimited, or discard to new"},
+		{config.MaxBytes > 0 && drops, fmt.Sprintf("max_bytes %d", config.MaxBytes), "unlimited, or discard to new"},
+		{config.MaxMsgsPerSubject > 0, fmt.Sprintf("max_msgs_per_subject %d", config.MaxMsgsPerSubject), "unlimited"},
+		{config.MaxMsgSize > 0, fmt.Sprintf("max_msg_size %d", config.MaxMsgSize), "unlimited"},
+		{config.Mirror != nil, "a mirror", "none"},
+		{len(config.Sources) > 0, "sources", "none"},
+		{config.NoAck, "no_ack", "off"},
+		{config.Sealed, "sealed", "off"},
+		{config.AllowRollup, "allow_rollup_hdrs", "off"},
+		{config.AllowMsgTTL, "allow_msg_ttl", "off"},
+		{config.AllowMsgCounter, "allow_msg_counter", "off"},
+		{config.AllowMsgSchedules, "allow_msg_schedules", "off"},
+		{config.PersistMode == jetstream.AsyncPersistMode, "persist_mode async", "default"},
+		{config.Duplicates > RepeatWindow, fmt.Sprintf("duplicate_window %s", config.Duplicates), RepeatWindow.String()},
+	} {
+		if one.wrong {
+			return fmt.Errorf("stream %s is there with %s, and lapse needs that to be %s: change it with `nats stream edit %s`, or serve another --database",
+				config.Name, one.setting, one.right, config.Name)
+		}
+	}
+	if replicas > 0 && config.Replicas != replicas {
+		return fmt.Errorf("stream %s is there with %d replica(s), and --replicas says %d: change it with `nats stream edit %s --replicas %d`, or start without --replicas",
+			config.Name, config.Replicas, replicas, config.Name, replicas)
+	}
+	return nil
+}
+
+// Versions of the NATS server.
+const (
+	// oldestServer is the first that takes atomic batches, without which the
+	// events of one mutation batch, or of one sync, could be taken in part.
+	oldestServer = "v2.12.0"
+	// oldestLevel is the level of the JetStream API of the same, for the servers
+	// behind the one that is connected to.
+	oldestLevel = 2
+)
+
+// openTimeout is how long streams may be out of reach at the start, as they are
+// in a cluster that has just been started and has no leader yet.
+const openTimeout = 30 * time.Second
+
+// untilOpen tries to open what may have no leader yet, or is just being made by
+// another process.
+func UntilOpen(ctx context.Context, c Connections, open func(context.Context) error) error {
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(ResumeInterval), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(openTimeout))
+	err := backoff.Retry(func() error {
+		try, cancel := context.WithTimeout(ctx, clock.ServerPatience)
+		defer cancel()
+		err := open(try)
+		if denied := c.Log.LastError(); err != nil && errors.Is(denied, nats.ErrPermissionViolation) {
+			return backoff.Permanent(fmt.Errorf("the user that lapse is at %s lacks rights (%w): give it those of the users processor and bulk in deploy/nats.conf", c.Log.ConnectedUrlRedacted(), denied))
+		}
+		if err != nil && (ctx.Err() != nil || !Passing(err) && !errors.Is(err, jetstream.ErrStreamNotFound)) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(retry, ctx))
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == notClustered {
+		return fmt.Errorf("the NATS server at %s is not one of a cluster: start without --replicas, or give the --nats-url of a cluster", c.Log.ConnectedUrlRedacted())
+	}
+	if err != nil && Passing(err) {
+		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
+	}
+	return err
+}
+
+// notClustered is JetStream's code for more than one replica where there is but
+// one server.
+const notClustered jetstream.ErrorCode = 10074
+
+// passing tells whether an error may go by itself: nobody answers now, or a
+// cluster has too few of its servers.
+func Passing(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return true
+	}
+	var api *jetstream.APIError
+	return errors.As(err, &api) && slices.Contains(passingCodes, api.ErrorCode)
+}
+
+// passingCodes are JetStream's for a cluster that is not whole: incomplete
+// results, no suitable peers, not assigned, not available, not the leader, and
+// insufficient resources, which means peers, too.
+var passingCodes = []jetstream.ErrorCode{10004, 10005, 10007, 10008, 10009, 10023}
+
+func CheckVersion(nc *nats.Conn) error {
+	if has := "v" + nc.ConnectedServerVersion(); semver.IsValid(has) && semver.Compare(has, oldestServer) < 0 {
+		return fmt.Errorf("the NATS server at %s is %s: lapse needs %s or newer, which take atomic batches; upgrade it", nc.ConnectedUrlRedacted(), has, oldestServer)
+	}
+	return nil
+}
+
+// checkStreams looks at everything of the database's that is there, and for what
+// would be in its way.
+func CheckStreams(ctx context.Context, c Connections, o Config) error {
+	js, err := jetstream.New(c.Log)
+	if err != nil {
+		return err
+	}
+	db := o.Database
+	account, err := js.AccountInfo(ctx)
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return fmt.Errorf("the NATS server at %s has no JetStream for this account: enable it", c.Log.ConnectedUrlRedacted())
+	}
+	if err == nil && account.API.Level < oldestLevel {
+		return fmt.Errorf("JetStream at %s has API level %d: lapse needs %d or newer (NATS %s), which take atomic batches; upgrade all servers", c.Log.ConnectedUrlRedacted(), account.API.Level, oldestLevel, oldestServer)
+	} else if err != nil {
+		return err
+	}
+	for name, check := range map[string]struct {
+		subjects string
+		config   func(jetstream.StreamConfig, schema.DatabaseName, int) error
+	}{
+		db.LogStream():      {db.Append() + ">", checkLog},
+		db.MutationStream(): {db.Mutations() + ">", checkMutations},
+	} {
+		stream, err := js.Stream(ctx, name)
+		if err == nil {
+			err = check.config(stream.CachedInfo().Config, db, o.Replicas)
+		} else if errors.Is(err, jetstream.ErrStreamNotFound) {
+			err = checkFree(ctx, js, name, check.subjects)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// Whoever stores requests also answers them; whoever stores events that are
+	// none has readers believe them.
+	for what, subjects := range map[string]string{"requests": db.API() + ">", "the events of " + db.LogStream(): db.Events() + ">"} {
+		if err := checkFree(ctx, js, what, subjects); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkFree tells whether no stream takes the subjects that a stream of ours is
+// to take.
+func checkFree(ctx context.Context, js jetstream.JetStream, name, subjects string) error {
+	other, err := js.StreamNameBySubject(ctx, subjects)
+	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && other == name { // another process was faster
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return fmt.Errorf("stream %s takes %s, which is for %s: change its subjects or remove it, or serve another --database", other, subjects, name)
+}

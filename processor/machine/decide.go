@@ -1,0 +1,360 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Outcome is what became of a mutation or read.
+type Outcome struct {
+	Code  int           // 200, 201, 204; the fault's when there is one
+	Fault *schema.Error // why it was refused, else nil
+	Body  []byte        // of the reply
+
+	// Seq is the sequence that has to be in the log before the outcome may be
+	// told: of the mutation's own last event, or of whatever it was judged by.
+	Seq uint64
+
+	// Repeat is the sequence of the event that an earlier mutation with the
+	// same Nats-Msg-Id made; the outcome is that of then. Else 0.
+	Repeat uint64
+
+	// Again says that nothing is decided yet: append and commit what is
+	// pending, then decide the same mutation again.
+	Again bool
+}
+
+// maxMsgID is the longest Nats-Msg-Id that is remembered, in bytes.
+const MaxMsgID = 255
+
+// sweepAtOnce is how many expiries one decision about a collection makes
+// before it lets what is pending be appended.
+const sweepAtOnce = 4096
+
+// Decide judges a mutation at now, in ms, and emits the events that follow
+// from it. The order of the checks is the contract's.
+func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) {
+	err = m.guard(func() error {
+		m.stamp(now)
+		o, err = m.decide(mu)
+		return err
+	})
+	if errors.Is(err, ErrPanic) {
+		o, err = Outcome{Fault: schema.ErrUnavailable.With("the mutation failed inside lapse; it changed nothing")}, nil
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	if o.Again {
+		return o, nil
+	}
+	if o.Fault != nil {
+		o.Code = o.Fault.Code
+		if mu.Recorded {
+			m.reject(mu, o.Fault)
+		}
+	}
+	o.Seq = m.seq
+	return o, nil
+}
+
+// errPanic marks an error that was a panic in deciding, which concerns one
+// mutation and not the machine.
+var ErrPanic = errors.New("panic")
+
+// guard runs step and takes all of it back if it fails or panics.
+func (m *Machine) guard(step func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", ErrPanic, r)
+		}
+	}()
+	m.attempt(func() bool {
+		err = step()
+		return err == nil
+	})
+	return err
+}
+
+// reject emits the MutationRejected of a mutation that nobody waits for.
+func (m *Machine) reject(mu *schema.Mutation, fault *schema.Error) {
+	e := &schema.Event{Type: schema.MutationRejected, Collection: mu.Collection, Cause: mu.Cause,
+		Body: mu.AppendRejection(nil, fault)}
+	if e.Collection == "" {
+		e.Collection = schema.InvalidCollection
+	}
+	m.emit(e)
+}
+
+// fits tells whether an event's body of some bytes can come to the log.
+func (m *Machine) fits(bytes int) bool { return m.largest == 0 || bytes <= m.largest }
+
+// checkSize returns the error of a mutation whose event, with a body of some
+// bytes, cannot come to the log.
+func (m *Machine) checkSize(bytes int) *schema.Error {
+	if m.fits(bytes) {
+		return nil
+	}
+	return schema.ErrTooLarge.With("it comes to %d bytes and the NATS server takes no more than %d: use less, or set its max_payload higher", bytes, m.largest)
+}
+
+// image is the last content of a document that ends, as its event has it: left
+// out where it cannot come to the log, on a server that takes less than before.
+func (m *Machine) image(c *schema.Collection, body []byte) []byte {
+	if !c.PreviousImages || !m.fits(len(body)) {
+		return nil
+	}
+	return body
+}
+
+func refused(fault *schema.Error) (Outcome, error) { return Outcome{Fault: fault}, nil }
+
+func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
+	if mu.Fault != nil {
+		return refused(mu.Fault)
+	}
+	size := len(mu.Document.Body)
+	if mu.Op == schema.CollectionCreate || mu.Op == schema.CollectionReplace {
+		size = len(mu.Properties.AppendJSON(nil))
+	}
+	if fault := m.checkSize(size); fault != nil {
+		return refused(fault)
+	}
+	if len(mu.MsgID) > MaxMsgID {
+		return refused(schema.ErrBadRequest.With("%s has %d bytes: at most %d are allowed", schema.HeaderRequestID, len(mu.MsgID), MaxMsgID))
+	}
+	if mu.MsgID != "" {
+		r, ok, err := m.Repeated(mu.MsgID)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if ok && r.Mutation != "" && r.Mutation != mu.Tail() {
+			return refused(UsedBefore(mu, r.Mutation))
+		}
+		if ok {
+			if mu.Cause != 0 {
+				m.emit(&schema.Event{Type: schema.MutationRepeated, Collection: schema.InternalCollection, Cause: mu.Cause})
+			}
+			return Outcome{Repeat: r.Seq}, nil
+		}
+	}
+	if mu.Op.OnDocument() {
+		return m.decideDocument(mu)
+	}
+	return m.decideCollection(mu)
+}
+
+// repeated finds the event of an earlier mutation with the same Nats-Msg-Id.
+func (m *Machine) Repeated(id string) (r projections.Repeat, ok bool, err error) {
+	if e, ok := m.Overlay.Messages[id]; ok {
+		r = projections.Repeat{Seq: e.Seq, Mutation: string(e.AppendMutation(nil))}
+		return r, m.time-e.Time < projections.RepeatWindow, nil
+	}
+	return m.Store.Repeated(id, m.time)
+}
+
+// usedBefore returns the error of a mutation whose Nats-Msg-Id succeeded for
+// another one: told the outcome of that, its client would take it for done.
+func UsedBefore(mu *schema.Mutation, other string) *schema.Error {
+	return schema.ErrBadRequest.With("%s %.80q was used for %s, and this is %s: use an id of its own for each mutation", schema.HeaderRequestID, mu.MsgID, other, mu.Tail())
+}
+
+func NoDocument(c *schema.Collection, id schema.DocumentID) *schema.Error {
+	return schema.ErrDocumentNotFound.With("there is no document %q in %s", string(id), c.Name)
+}
+
+func checkMatch(ifMatch string, version schema.Version) *schema.Error {
+	if ifMatch != "" && ifMatch != "*" && ifMatch != version.String() {
+		return schema.ErrPreconditionFailed.With("If-Match is %.40q and the live version %q: get it again and retry with its _etag", ifMatch, version)
+	}
+	return nil
+}
+
+func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
+	c := m.Collection(mu.Collection)
+	if mu.Op == schema.CollectionCreate {
+		if c != nil {
+			return refused(schema.ErrCollectionExists.With("there is a collection %q: change it with collection.replace", string(c.Name)))
+		}
+		if fault := m.checkCollections(); fault != nil {
+			return refused(fault)
+		}
+		c = m.emitCollection(mu, schema.CollectionCreated, 0)
+		return Outcome{Code: 201, Body: c.AppendReply(nil)}, nil
+	}
+	if c == nil {
+		return refused(schema.NoCollection(mu.Collection))
+	}
+	if fault := checkMatch(mu.IfMatch, c.Version); fault != nil {
+		return refused(fault)
+	}
+	// What is due expires before the policy changes, under the old one. Only
+	// what is folded is in the queues, so nothing may be pending.
+	if len(m.pending) > 0 {
+		return Outcome{Again: true}, nil
+	}
+	more, err := m.expireAll(c, sweepAtOnce)
+	if err != nil || more {
+		return Outcome{Again: true}, err
+	}
+	if mu.Op == schema.CollectionReplace {
+		c = m.emitCollection(mu, schema.CollectionReplaced, c.Incarnation)
+		return Outcome{Code: 200, Body: c.AppendReply(nil)}, nil
+	}
+	e := &schema.Event{Type: schema.CollectionDeleted, Collection: c.Name, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: c.AppendJSON(nil)}
+	if !m.fits(len(e.Body)) {
+		e.Body = nil
+	}
+	m.emit(e)
+	m.Overlay.setCollection(c.Name, overlaidCollection{seq: m.seq})
+	return Outcome{Code: 204}, nil
+}
+
+// emitCollection emits an event that gives a collection its properties;
+// incarnation is 0 for a new one.
+func (m *Machine) emitCollection(mu *schema.Mutation, t schema.EventType, incarnation uint64) *schema.Collection {
+	m.emit(&schema.Event{Type: t, Collection: mu.Collection, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op,
+		Body: mu.Properties.AppendJSON(nil)})
+	if incarnation == 0 {
+		incarnation = m.seq
+	}
+	c := &schema.Collection{Name: mu.Collection, Incarnation: incarnation, Version: schema.Version(m.seq),
+		Time: m.time, Properties: mu.Properties}
+	m.Overlay.setCollection(c.Name, overlaidCollection{c, m.seq})
+	return c
+}
+
+func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
+	c := m.Collection(mu.Collection)
+	if c == nil {
+		return refused(schema.NoCollection(mu.Collection))
+	}
+	prior, err := m.prior(c, mu)
+	if err != nil {
+		return Outcome{}, err
+	}
+	lives := prior.Version != 0
+	if lives && prior.Deadline(c).Passed(m.now()) {
+		lives = false
+		// It expires before any later event of the document, even a rejection.
+		if mu.Recorded || mu.Op == schema.DocumentCreate || mu.Op == schema.DocumentUpsert && mu.IfMatch == "" {
+			m.expire(c, mu.ID, prior)
+			prior = projections.Record{}
+		}
+	}
+	switch {
+	case mu.Op == schema.DocumentCreate && lives:
+		return refused(schema.ErrDocumentExists.With("there is a document %q in %s: change it with document.replace or document.upsert", string(mu.ID), c.Name))
+	case mu.Op == schema.DocumentCreate:
+	case !lives && (mu.Op != schema.DocumentUpsert || mu.IfMatch != ""):
+		return refused(NoDocument(c, mu.ID))
+	case lives:
+		if fault := checkMatch(mu.IfMatch, prior.Version); fault != nil {
+			return refused(fault)
+		}
+	}
+	if mu.Op == schema.DocumentDelete {
+		m.deleteDocument(c, mu, prior)
+		return Outcome{Code: 204}, nil
+	}
+	d := mu.Document
+	if mu.Op == schema.DocumentPatch {
+		var fault *schema.Error
+		if d, fault = schema.Patch(mu.ID, prior.Body, mu.Body); fault == nil {
+			fault = m.checkSize(len(d.Body))
+		}
+		if fault != nil {
+			return refused(fault)
+		}
+	}
+	if fault := d.TTLError(); fault != nil && c.DefaultTTL != schema.Off {
+		return refused(fault)
+	}
+	return m.putDocument(c, mu, d, prior), nil
+}
+
+// prior reads the document as the mutation finds it, with its content only
+// where that is needed.
+func (m *Machine) prior(c *schema.Collection, mu *schema.Mutation) (projections.Record, error) {
+	if mu.Op == schema.DocumentPatch || mu.Op == schema.DocumentDelete && c.PreviousImages {
+		return m.document(c, mu.ID)
+	}
+	meta, err := m.meta(c, mu.ID)
+	if err != nil || meta.Version == 0 || !c.PreviousImages || !meta.Deadline(c).Passed(m.now()) {
+		return projections.Record{Meta: meta}, err
+	}
+	return m.document(c, mu.ID)
+}
+
+func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Record) {
+	e := &schema.Event{Type: schema.DocumentDeleted, Collection: c.Name, ID: mu.ID,
+		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: m.image(c, prior.Body)}
+	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta})
+	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, overlaid{seq: m.seq})
+}
+
+func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record) Outcome {
+	e := &schema.Event{Type: schema.DocumentCreated, Collection: c.Name, ID: mu.ID,
+		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: d.Body}
+	o := Outcome{Code: 201}
+	if prior.Version != 0 {
+		e.Type = schema.DocumentReplaced
+		o.Code = 200
+		if mu.Op == schema.DocumentCreate {
+			panic("processor: create over a living document")
+		}
+	}
+	sum := projections.SumOf(d.Body)
+	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta, TTL: d.TTL, Sum: sum})
+	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: sum}
+	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, overlaid{projections.Record{Meta: meta, Body: d.Body}, m.seq})
+	o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
+	return o
+}
+
+// Read answers a get of a document as decided so far, at now in ms.
+func (m *Machine) Read(now int64, name schema.CollectionName, id schema.DocumentID) (Outcome, error) {
+	m.stamp(now)
+	o := Outcome{Seq: m.seq}
+	c := m.Collection(name)
+	if c == nil {
+		o.Fault = schema.NoCollection(name)
+	} else if r, err := m.document(c, id); err != nil {
+		return Outcome{}, err
+	} else if r.Version == 0 || r.Deadline(c).Passed(m.now()) {
+		o.Fault = NoDocument(c, id)
+	} else {
+		o.Code, o.Body = 200, schema.AppendReply(nil, r.Body, r.TS, r.Version)
+		return o, nil
+	}
+	o.Code = o.Fault.Code
+	return o, nil
+}
+
+// maxCollections is how many collections a database may have: what goes through
+// all of them (a start, status, metrics) takes milliseconds up to there.
+const MaxCollections = 10_000
+
+// checkCollections returns the error of a mutation that would make one collection
+// too many. A database that has more keeps them.
+func (m *Machine) checkCollections() *schema.Error {
+	n := len(m.sweep.queues) // as folded
+	if n+len(m.Overlay.collections) < MaxCollections {
+		return nil
+	}
+	for name, c := range m.Overlay.collections {
+		switch _, folded := m.Store.Collection(name); {
+		case c.Collection == nil && folded:
+			n--
+		case c.Collection != nil && !folded:
+			n++
+		}
+	}
+	if n < MaxCollections {
+		return nil
+	}
+	return schema.ErrTooLarge.With("the database has %d collections and may have %d: delete one first, or tell documents apart by a member", n, MaxCollections)
+}

@@ -1,0 +1,182 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// largeDocuments is how many documents of megabytes take more than a batch may.
+const largeDocuments = MaxBatchBytes>>20 + 8
+
+// large returns a machine with documents of 1 MiB in orders, which live ten
+// seconds from second 1000.
+func large(t *testing.T, documents int) *Machine {
+	t.Helper()
+	m := fresh(t)
+	for i := range documents {
+		body := fmt.Sprintf(`{"x":%q}`, strings.Repeat("x", 1<<20))
+		decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(i), []byte(body)))
+	}
+	return m
+}
+
+// What is handed to the log at a time is bounded in bytes, too: a stream queues
+// only so much, and refuses what comes on top.
+func TestLargeExpiries(t *testing.T) {
+	stress.OneGoroutine(t)
+	const documents, limit = 20, 4 << 20 / expiryBytes
+	m := large(t, documents)
+	expired := 0
+	for more := true; more; {
+		var err error
+		if more, err = m.Expire(1010_000, limit); err != nil {
+			t.Fatal(err)
+		}
+		if m.Pending() == 0 || m.PendingBytes() > 5<<20 {
+			t.Fatalf("%d expiries of %d bytes at once", m.Pending(), m.PendingBytes())
+		}
+		expired += len(m.Take())
+		if err := m.Commit(m.Seq()); err != nil {
+			t.Fatal(err)
+		}
+		if m.PendingBytes() != 0 {
+			t.Fatalf("nothing is pending and has %d bytes", m.PendingBytes())
+		}
+	}
+	if expired != documents {
+		t.Fatalf("%d of %d documents expired", expired, documents)
+	}
+}
+
+// Small operations can make large events: those that are too much for one batch
+// are refused, and all of an atomic one.
+func TestLargeEventsOfBatch(t *testing.T) {
+	stress.OneGoroutine(t)
+	m := large(t, largeDocuments)
+	for _, atomic := range []bool{true, false} {
+		codes := deleteAll(t, m, 1001, atomic)
+		if atomic && (codes[204] > 0 || codes[413] != 1 || m.PendingBytes() > 0) {
+			t.Errorf("atomic: %v, %d bytes pending", codes, m.PendingBytes())
+		}
+		if !atomic && (codes[204] == 0 || codes[413] == 0 || m.PendingBytes() > MaxBatchBytes) {
+			t.Errorf("%v, %d bytes pending", codes, m.PendingBytes())
+		}
+	}
+}
+
+// The same of what an atomic batch finds expired, which it may not refuse.
+func TestLargeTargetsExpire(t *testing.T) {
+	stress.OneGoroutine(t)
+	m := large(t, largeDocuments)
+	if codes := deleteAll(t, m, 1010, true); codes != nil {
+		t.Fatalf("decided at once: %v", codes)
+	}
+	expired := len(m.Take())
+	if err := m.Commit(m.Seq()); err != nil {
+		t.Fatal(err)
+	}
+	if codes := deleteAll(t, m, 1010, true); codes[404] != 1 {
+		t.Fatalf("then: %v", codes)
+	}
+	if expired += len(m.Take()); expired != largeDocuments {
+		t.Fatalf("%d of %d documents expired", expired, largeDocuments)
+	}
+}
+
+// deleteAll decides a batch that deletes all large documents and returns how
+// many results have each code, nil if it is to be decided again.
+func deleteAll(t *testing.T, m *Machine, second int64, atomic bool) (codes map[int]int) {
+	t.Helper()
+	var operations []string
+	for i := range largeDocuments {
+		operations = append(operations, fmt.Sprintf(`{"op":"delete","id":"%d"}`, i))
+	}
+	b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, strings.Join(operations, ",")))
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	o, _, err := m.DecideBatch(second*1000, b, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Again {
+		return nil
+	}
+	var reply struct{ Results []struct{ Code int } }
+	if err := json.Unmarshal(o.Body, &reply); err != nil {
+		t.Fatal(err)
+	}
+	codes = make(map[int]int)
+	for _, r := range reply.Results {
+		codes[r.Code]++
+	}
+	return codes
+}
+
+// TestBatchOfLargeDocuments: a batch reads so many bytes and no more, whatever
+// becomes of its operations.
+func TestBatchOfLargeDocuments(t *testing.T) {
+	m := fresh(t)
+	decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`)))
+	for _, operation := range []string{`{"op":"patch","id":"a","body":{"y":1}}`, `{"op":"get","id":"a"},{"op":"patch","id":"b","body":{}}`} {
+		for _, atomic := range []bool{false, true} {
+			before := m.read
+			operations := strings.Repeat(operation+",", 400) + operation
+			b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, operations))
+			if fault != nil {
+				t.Fatal(fault)
+			}
+			o, _, err := m.DecideBatch(1001_000, b, 4<<20)
+			if err != nil || o.Code != 200 || len(o.Body) > 4<<20 {
+				t.Fatalf("%d with %d bytes, %v", o.Code, len(o.Body), err)
+			}
+			if read := m.read - before; read > MaxBatchBytes+4<<20 {
+				t.Errorf("%s, atomic %t: %d MiB were read", operation, atomic, read>>20)
+			}
+			if !atomic && !bytes.Contains(o.Body, []byte("use smaller batches")) {
+				t.Errorf("%s: nothing was refused", operation)
+			}
+		}
+	}
+}
+
+// TestRefusalWaits: what is refused, or a repeat, because of a pending event
+// is told when the log has that.
+func TestRefusalWaits(t *testing.T) {
+	m := fresh(t)
+	create := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
+	create.MsgID = "m"
+	made, err := m.Decide(1000_000, create)
+	if err != nil || made.Code != 201 {
+		t.Fatalf("%+v (%v)", made, err)
+	}
+	if again, err := m.Decide(1000_000, create); err != nil || again.Repeat != made.Seq || again.Seq != made.Seq {
+		t.Errorf("the repeat of event %d is %+v (%v)", made.Seq, again, err)
+	}
+	other := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
+	if o, err := m.Decide(1000_000, other); err != nil || o.Code != 409 || o.Seq != made.Seq {
+		t.Errorf("refused because of event %d it is %+v (%v)", made.Seq, o, err)
+	}
+}
+
+// TestEarlierEntryIsDueEarlier: a queue that is armed goes off for an entry
+// that comes before all others.
+func TestEarlierEntryIsDueEarlier(t *testing.T) {
+	m := fresh(t)
+	for id, ttl := range []int64{100, 50, 70, 5} {
+		_, _ = decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(id), fmt.Appendf(nil, `{"ttl":%d}`, ttl)))
+		want := 1000 + ttl
+		if id == 2 {
+			want = 1050
+		}
+		if second, ok := m.NextDue(); !ok || second != want {
+			t.Errorf("after a ttl of %d something is due at %d %t, want %d", ttl, second, ok, want)
+		}
+	}
+}

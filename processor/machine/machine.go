@@ -1,0 +1,228 @@
+package machine
+
+import (
+	"fmt"
+
+	"github.com/lapsedb/lapse/expiry"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Machine is the state machine at the core of lapse: it decides mutations,
+// expires documents, and folds what it decided once the log has it. It has no
+// goroutines, no clock and no NATS; serve, simulate and tests drive it.
+//
+// Decide and Expire add events to the end of what is pending; Take hands them
+// out to be appended to the log, Commit folds them when the log has them, and
+// Abort forgets them when it has not. Between Take and Commit the machine goes
+// on deciding, against the projection plus what is pending.
+//
+// It is not safe for concurrent use. An error from it is one of the
+// projection's files: the machine is then in no defined state.
+type Machine struct {
+	Store Projection
+
+	// largest is how many bytes the body of an event may have, 0 for any: no
+	// more than a message of the NATS server, or it would never come to the log.
+	largest int
+
+	seq  uint64 // of the last event decided
+	time int64  // up to which it has decided, ms
+
+	// pending holds what was decided and not yet folded, in log order; the
+	// first taken of it were handed out.
+	pending []projections.Fact
+	taken   int
+	bytes   int // of the bodies of pending
+	read    int // bytes of documents read, ever
+
+	Overlay overlay
+	sweep   sweep
+}
+
+// projection is what a machine decides against: what its events make when they
+// are folded.
+type Projection interface {
+	Cursor() projections.Cursor
+	Collections() []*schema.Collection
+	Collection(schema.CollectionName) (*schema.Collection, bool)
+	Meta(*schema.Collection, schema.DocumentID) (projections.Meta, bool, error)
+	Document(*schema.Collection, schema.DocumentID) (projections.Record, bool, error)
+	Lookup(*schema.Collection) projections.Lookup
+	Repeated(msgID string, now int64) (r projections.Repeat, ok bool, err error)
+	Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (next int64, more bool, err error)
+	Fold([]projections.Fact) error
+}
+
+// NewMachine returns a machine that goes on where the store's cursor is, which
+// has to be the log's end.
+func NewMachine(store Projection) (*Machine, error) {
+	m := &Machine{Store: store}
+	return m, m.restart()
+}
+
+// LimitBodies has mutations refused whose event would have a body of more bytes:
+// no message of the NATS server could carry it to the log. 0 is any.
+func (m *Machine) LimitBodies(bytes int) { m.largest = bytes }
+
+// restart forgets everything but the store.
+func (m *Machine) restart() error {
+	cursor := m.Store.Cursor()
+	m.seq, m.time = cursor.Seq, cursor.Time
+	m.pending, m.taken, m.bytes = nil, 0, 0
+	m.Overlay = newOverlay()
+	m.sweep = sweep{
+		wheel:  expiry.New[*queue](m.time / 1000),
+		queues: make(map[schema.CollectionName]*queues),
+	}
+	for _, c := range m.Store.Collections() {
+		if err := m.arm(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Seq returns the sequence of the last event decided.
+func (m *Machine) Seq() uint64 { return m.seq }
+
+// Time returns the log time, in ms, up to which it has decided: that of the next
+// event or an earlier one.
+func (m *Machine) Time() int64 { return m.time }
+
+// EndTime returns the log time, in ms, of the last event decided.
+func (m *Machine) EndTime() int64 {
+	if n := len(m.pending); n > 0 {
+		return m.pending[n-1].Time
+	}
+	return m.Store.Cursor().Time
+}
+
+// Folded returns the sequence of the last event folded.
+func (m *Machine) Folded() uint64 { return m.Store.Cursor().Seq }
+
+// stamp moves log time to now, in ms, unless that is back.
+func (m *Machine) stamp(now int64) { m.time = max(m.time, now) }
+
+// now returns log time in whole seconds.
+func (m *Machine) now() int64 { return m.time / 1000 }
+
+// emit adds an event at the end of the log as it will be.
+func (m *Machine) emit(e *schema.Event) {
+	m.emitFact(projections.Fact{Event: e, Known: true})
+}
+
+func (m *Machine) emitFact(fact projections.Fact) {
+	m.seq++
+	fact.Seq, fact.Time = m.seq, m.time
+	m.pending = append(m.pending, fact)
+	m.bytes += len(fact.Body)
+	if fact.MsgID != "" && fact.Type != schema.MutationRejected {
+		m.Overlay.setMessage(fact.Event)
+	}
+}
+
+// Note emits an internal event.
+func (m *Machine) Note(now int64, t schema.EventType, body []byte) Outcome {
+	m.stamp(now)
+	m.emit(&schema.Event{Type: t, Collection: schema.InternalCollection, Body: body})
+	return Outcome{Code: 204, Seq: m.seq}
+}
+
+// Take returns the events decided since the last Take, in log order. They
+// belong to the machine and must not be changed.
+func (m *Machine) Take() []projections.Fact {
+	facts := m.pending[m.taken:]
+	m.taken = len(m.pending)
+	return facts
+}
+
+// Pending returns how many events were decided and not yet folded.
+func (m *Machine) Pending() int { return len(m.pending) }
+
+// PendingFacts returns those events, in log order. They belong to the machine and
+// must not be changed.
+func (m *Machine) PendingFacts() []projections.Fact { return m.pending }
+
+// Taken returns the pending events that were handed out by Take.
+func (m *Machine) Taken() []projections.Fact { return m.pending[:m.taken] }
+
+// PendingBytes returns how many bytes the bodies of those events have.
+func (m *Machine) PendingBytes() int { return m.bytes }
+
+// Commit folds the pending events up to sequence seq, which the log has.
+func (m *Machine) Commit(seq uint64) error {
+	n := 0
+	for n < len(m.pending) && m.pending[n].Seq <= seq {
+		n++
+	}
+	if n > m.taken {
+		return fmt.Errorf("processor: commit of %d events, %d were taken", n, m.taken)
+	}
+	facts := m.pending[:n]
+	if err := m.Store.Fold(facts); err != nil {
+		return err
+	}
+	for i := range facts {
+		if err := m.folded(&facts[i]); err != nil {
+			return err
+		}
+		m.bytes -= len(facts[i].Body)
+	}
+	all := n == len(m.pending)
+	m.Overlay.folded(facts, all)
+	clear(facts)
+	m.taken -= n
+	if all {
+		m.pending = m.pending[:0]
+	} else {
+		m.pending = m.pending[n:]
+	}
+	return nil
+}
+
+// Abort forgets what is pending: the log does not have it. What the log has
+// instead is then folded with Adopt.
+func (m *Machine) Abort() error { return m.restart() }
+
+// Adopt folds events of the log that this machine did not decide. Nothing may
+// be pending.
+func (m *Machine) Adopt(facts []projections.Fact) error {
+	if len(m.pending) > 0 {
+		return fmt.Errorf("processor: adopt with %d events pending", len(m.pending))
+	}
+	if err := m.Store.Fold(facts); err != nil {
+		return err
+	}
+	return m.restart()
+}
+
+// collection returns a collection as decided so far, nil if there is none.
+func (m *Machine) Collection(name schema.CollectionName) *schema.Collection {
+	if c, ok := m.Overlay.collections[name]; ok {
+		return c.Collection
+	}
+	c, _ := m.Store.Collection(name)
+	return c
+}
+
+// meta returns a document as decided so far, whether its deadline has passed
+// or not; Version is 0 if there is none.
+func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.Meta, error) {
+	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
+		return d.Meta, nil
+	}
+	meta, _, err := m.Store.Meta(c, id)
+	return meta, err
+}
+
+// document is meta with the content.
+func (m *Machine) document(c *schema.Collection, id schema.DocumentID) (projections.Record, error) {
+	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
+		m.read += len(d.Body)
+		return d.Record, nil
+	}
+	r, _, err := m.Store.Document(c, id)
+	m.read += len(r.Body)
+	return r, err
+}

@@ -1,0 +1,791 @@
+package machine
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// TestHistories runs random histories through the state machine and compares
+// each step with the naive model: what is answered, what is logged, what can be
+// read, and when something is due. Few names and short times make collisions
+// common. The log is what the machine's driver makes it: late, cut short by an
+// abort or a crash, folded in pieces by a follower that knows nothing else.
+//
+//	go test ./processor -run Histories -rapid.checks=10000 -rapid.steps=100
+func TestHistories(t *testing.T) {
+	stress.OneGoroutine(t)
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		defer h.close()
+		for range rapid.IntRange(1, 5).Draw(t, "chapters") {
+			t.Repeat(map[string]func(*rapid.T){
+				"":         h.check,
+				"clock":    h.clock,
+				"clock 2":  h.clock,
+				"change":   h.change,
+				"change 2": h.change,
+				"change 3": h.change,
+				"change 4": h.change,
+				"batch":    h.batch,
+				"sweep":    h.sweep,
+				"sweep 2":  h.sweep,
+				"commit":   h.commit,
+				"end":      h.end,
+				"follow":   h.follow,
+			})
+		}
+		h.finish(t)
+	})
+}
+
+var (
+	collectionNames = []string{"carts", "orders"}
+	documentIDs     = []string{"a", "b", "ü/1"}
+)
+
+// history is a machine with its driver, and what the model says of both.
+type history struct {
+	t        *rapid.T
+	fs       *vfs.MemFS
+	store    *projections.Store
+	machine  *Machine
+	follower *projections.Store
+
+	now  int64 // of the driver's clock, ms; it may go back
+	time int64 // log time has to be
+
+	decided *naive          // pending events included
+	pending []*schema.Event // decided and not folded,
+	taken   int             // of which these were handed out
+	folded  *naive
+	log     []*schema.Event
+	causes  uint64
+	sent    intent // the last with a Nats-Msg-Id
+}
+
+func newHistory(t *rapid.T) *history {
+	h := &history{t: t, fs: vfs.NewCrashableMem(), now: 1000_000, decided: newNaive(), folded: newNaive()}
+	h.open()
+	h.follower = h.openStore(vfs.NewMem())
+	return h
+}
+
+func (h *history) close() { h.must(h.store.Close()); h.must(h.follower.Close()) }
+
+func (h *history) must(err error) {
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *history) openStore(fs vfs.FS) *projections.Store {
+	store, err := projections.Open("projection", projections.Options{FS: fs, CacheBytes: 1 << 20, MemTableBytes: 64 << 10})
+	h.must(err)
+	return store
+}
+
+// open opens what the file system has and folds what the log has beyond it.
+func (h *history) open() {
+	h.store = h.openStore(h.fs)
+	var err error
+	h.machine, err = NewMachine(h.store)
+	h.must(err)
+	h.must(h.machine.Adopt(bare(h.log[h.store.Cursor().Seq:])))
+	h.restarted()
+}
+
+// restarted says that the machine knows the log and nothing else.
+func (h *history) restarted() {
+	h.pending, h.taken = nil, 0
+	var err error
+	h.decided, err = naiveOf(h.log)
+	h.must(err)
+	h.folded, err = naiveOf(h.log)
+	h.must(err)
+	h.time = h.folded.time
+}
+
+// bare are events as they come from the log.
+func bare(events []*schema.Event) []projections.Fact {
+	facts := make([]projections.Fact, len(events))
+	for i := range events {
+		e := *events[i]
+		facts[i].Event = &e
+	}
+	return facts
+}
+
+// called follows a call of the machine: log time is where the clock is, unless
+// that is back, and the new events are right. It returns them.
+func (h *history) called() []*schema.Event {
+	h.time = max(h.time, h.now)
+	for _, fact := range h.machine.pending[len(h.pending):] {
+		e := *fact.Event
+		if e.Time != h.time {
+			h.t.Fatalf("event %d is stamped %d, log time is %d", e.Seq, e.Time, h.time)
+		}
+		h.pending = append(h.pending, &e)
+	}
+	if seq := h.folded.seq + uint64(len(h.pending)); h.machine.Seq() != seq || h.machine.Pending() != len(h.pending) {
+		h.t.Fatalf("the machine is at %d with %d pending, and should be at %d with %d", h.machine.Seq(), h.machine.Pending(), seq, len(h.pending))
+	}
+	return h.pending[h.decided.seq-h.folded.seq:]
+}
+
+// logged makes events, which follow from something, part of what is decided.
+func (h *history) logged(events ...*schema.Event) {
+	for _, e := range events {
+		h.t.Logf("    %d at %d %s %s/%s", e.Seq, e.Time, e.Type, e.Collection, e.ID)
+		if err := h.decided.apply(e); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// take hands out what is pending, to be appended to the log.
+func (h *history) take() {
+	facts := h.machine.Take()
+	if len(facts) != len(h.pending)-h.taken {
+		h.t.Fatalf("%d taken of %d pending, %d were before", len(facts), len(h.pending), h.taken)
+	}
+	for i, fact := range facts {
+		if e := h.pending[h.taken+i]; !reflect.DeepEqual(fact.Event, e) {
+			h.t.Fatalf("taken was %v, decided %v", fact.Event, e)
+		}
+	}
+	h.taken = len(h.pending)
+}
+
+// acknowledge says that the log has the first n of what is pending.
+func (h *history) acknowledge(n int) {
+	for _, e := range h.pending[:n] {
+		h.log = append(h.log, e)
+		h.must(h.folded.apply(e))
+	}
+	h.pending, h.taken = h.pending[n:], h.taken-n
+}
+
+func (h *history) commitFirst(n int) {
+	h.acknowledge(n)
+	h.must(h.machine.Commit(h.folded.seq))
+}
+
+// The steps of a history.
+
+func (h *history) clock(t *rapid.T) {
+	h.now += rapid.OneOf(
+		rapid.Map(rapid.Int64Range(0, 3), func(s int64) int64 { return s * 1000 }),
+		rapid.Map(rapid.Int64Range(0, 20), func(s int64) int64 { return s * 1000 }),
+		rapid.Int64Range(0, 2500),
+		rapid.SampledFrom([]int64{1000 - h.now%1000, 999 - h.now%1000, 119_999, 120_000, -3000}),
+	).Draw(t, "ms")
+}
+
+func (h *history) change(t *rapid.T) { h.decide(h.wish(t)) }
+
+func (w *intent) mutation() *schema.Mutation {
+	mu := schema.NewNamedMutation(w.op, w.collection, w.id, []byte(w.body))
+	mu.IfMatch, mu.MsgID, mu.Recorded, mu.Cause = w.ifMatch, w.msgID, w.recorded, w.cause
+	return mu
+}
+
+func (h *history) decide(w *intent) {
+	mu := w.mutation()
+	for range 100 {
+		v := h.decided.judge(w, max(h.time, h.now))
+		o, err := h.machine.Decide(h.now, mu)
+		h.must(err)
+		events := h.called()
+		if !o.Again {
+			h.came(w, v, o, events)
+			return
+		}
+		// Only what is due in the collection may come of it for now.
+		for _, e := range events {
+			if w.onDocument() || e.Type != schema.DocumentExpired || string(e.Collection) != w.collection {
+				h.t.Fatalf("%s, to be decided again, made %s", w.op, e.Type)
+			}
+		}
+		h.logged(events...)
+		h.take()
+		h.commitFirst(len(h.pending))
+	}
+	h.t.Fatal("decided again and again")
+}
+
+// came compares what came of a wish with the verdict.
+func (h *history) came(w *intent, v verdict, o Outcome, events []*schema.Event) {
+	if o.Seq != h.machine.Seq() {
+		h.t.Fatalf("the answer is of %d, decided is up to %d", o.Seq, h.machine.Seq())
+	}
+	if o.Repeat != v.repeat {
+		h.t.Fatalf("repeats event %d, should %d", o.Repeat, v.repeat)
+	}
+	h.answered(v, o.Code, o.Fault, events)
+	main := h.follows(w, v, events)
+	if v.code >= 400 && w.recorded {
+		main = h.expect(main, "MutationRejected")
+		var body struct {
+			Error    string
+			Mutation struct{ Op, Collection, ID string }
+		}
+		h.must(json.Unmarshal(main[0].Body, &body))
+		if m := body.Mutation; body.Error != v.name || m.Op != w.op || m.Collection != w.collection || m.ID != w.id {
+			h.t.Fatalf("the rejection is %s", main[0].Body)
+		}
+		h.logged(main...)
+		main = nil
+	}
+	if len(main) > 0 {
+		h.t.Fatalf("%s follows, for no reason", main[0].Type)
+	}
+	h.replied(v, o.Body)
+}
+
+// follows checks that the events, after expiries, are what the verdict says,
+// and returns those that come after that.
+func (h *history) follows(w *intent, v verdict, events []*schema.Event) []*schema.Event {
+	for len(events) > 0 && events[0].Type == schema.DocumentExpired && string(events[0].Collection) == w.collection &&
+		(!w.onDocument() || string(events[0].ID) == w.id) {
+		h.logged(events[0])
+		events = events[1:]
+	}
+	if v.event == "" {
+		return events
+	}
+	events = h.expect(events, v.event)
+	e := events[0]
+	if e.Cause != w.cause || v.repeat == 0 && (e.MsgID != w.msgID || w.msgID != "" && e.MsgOp.String() != w.op || string(e.Collection) != w.collection || string(e.ID) != w.id) {
+		h.t.Fatalf("%+v follows from %+v", e, w)
+	}
+	if v.content != nil && !reflect.DeepEqual(parsed(e.Body), v.content) {
+		h.t.Fatalf("the content is %s, should be %v", e.Body, v.content)
+	}
+	h.logged(e)
+	return events[1:]
+}
+
+func (h *history) expect(events []*schema.Event, name string) []*schema.Event {
+	if len(events) == 0 || events[0].Type.String() != name {
+		h.t.Fatalf("%v follows, should be %s", events, name)
+	}
+	return events
+}
+
+func (h *history) answered(v verdict, code int, fault *schema.Error, events []*schema.Event) {
+	name := ""
+	if fault != nil {
+		name = fault.Name
+	}
+	if code != v.code || name != v.name {
+		h.t.Fatalf("answered %d %s, should be %d %s; followed by %v", code, name, v.code, v.name, events)
+	}
+}
+
+// replied compares the body of a reply; what it is about is the last decided.
+func (h *history) replied(v verdict, body []byte) {
+	var want map[string]any
+	if v.content != nil {
+		want = reply(v.content, h.time/1000, h.decided.seq)
+		if strings.HasPrefix(v.event, "Collection") {
+			want["id"] = parsed(body)["id"]
+		}
+	}
+	if got := parsed(body); !reflect.DeepEqual(got, want) {
+		h.t.Fatalf("replied %s, should be %v", body, want)
+	}
+}
+
+func (h *history) batch(t *rapid.T) {
+	collection := rapid.SampledFrom(collectionNames).Draw(t, "collection")
+	atomic := rapid.Bool().Draw(t, "atomic")
+	var wishes []*intent
+	var operations []map[string]any
+	for range rapid.IntRange(1, 6).Draw(t, "operations") {
+		w := &intent{op: "get", collection: collection, id: rapid.SampledFrom(documentIDs).Draw(t, "id")}
+		if rapid.IntRange(0, 3).Draw(t, "get") > 0 {
+			w = h.documentWish(t, collection)
+		}
+		wishes = append(wishes, w)
+		operation := map[string]any{"op": strings.TrimPrefix(w.op, "document."), "id": w.id, "ifMatch": w.ifMatch}
+		if json.Valid([]byte(w.body)) {
+			operation["body"] = json.RawMessage(w.body)
+		} else {
+			w.body = ""
+		}
+		operations = append(operations, operation)
+	}
+	envelope, err := json.Marshal(map[string]any{"operations": operations, "atomic": atomic})
+	h.must(err)
+	t.Logf("%s: %s", collection, envelope)
+	b, fault := schema.ParseBatch(collection, envelope)
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	blamed := -1
+	if atomic {
+		blamed = h.blame(wishes)
+	}
+	o, first, err := h.machine.DecideBatch(h.now, b, 1<<20)
+	h.must(err)
+	var body struct {
+		Results []struct {
+			Code int
+			Body json.RawMessage
+		}
+	}
+	h.must(json.Unmarshal(o.Body, &body))
+	events := h.called()
+	if atomic {
+		before := min(int(first-h.decided.seq-1), len(events))
+		for _, e := range events[:before] {
+			if e.Type != schema.DocumentExpired || !slices.ContainsFunc(wishes, func(w *intent) bool { return w.id == string(e.ID) }) {
+				t.Fatalf("%s of %s comes before the atomic batch", e.Type, e.ID)
+			}
+		}
+		h.logged(events[:before]...)
+		events = events[before:]
+		if blamed >= 0 && len(events) > 0 {
+			t.Fatalf("%d events of a failed atomic batch", len(events))
+		}
+		if slices.ContainsFunc(events, func(e *schema.Event) bool { return e.Type == schema.DocumentExpired }) {
+			t.Fatal("an expiry within an atomic batch")
+		}
+	}
+	if o.Code != 200 || len(body.Results) != len(wishes) {
+		t.Fatalf("answered %d: %s", o.Code, o.Body)
+	}
+	for i, w := range wishes {
+		r := body.Results[i]
+		var fault *schema.Error
+		if r.Code >= 400 {
+			fault = &schema.Error{Name: fmt.Sprint(parsed(r.Body)["error"])}
+		}
+		if w.op == "get" {
+			h.got(w, r.Code, fault, r.Body)
+			continue
+		}
+		v := h.decided.judge(w, h.time)
+		if blamed >= 0 && i != blamed {
+			v = no(424, "failed_dependency")
+		} else if i == blamed {
+			v = h.blamedVerdict(wishes[:i+1])
+		}
+		h.answered(v, r.Code, fault, events)
+		events = h.follows(w, v, events)
+		if fault == nil {
+			h.replied(v, r.Body)
+		}
+	}
+	if len(events) > 0 {
+		t.Fatalf("%d events for no reason", len(events))
+	}
+}
+
+// blame returns the first operation of an atomic batch that is refused, or -1.
+func (h *history) blame(wishes []*intent) int {
+	for i, w := range wishes {
+		if w.op != "get" && h.blamedVerdict(wishes[:i+1]).code >= 400 {
+			return i
+		}
+	}
+	return -1
+}
+
+// blamedVerdict is the verdict on the last wish if those before it happened.
+func (h *history) blamedVerdict(wishes []*intent) verdict {
+	would := &naive{collections: maps.Clone(h.decided.collections)}
+	last := wishes[len(wishes)-1]
+	if c := would.collections[last.collection]; c != nil {
+		copied := *c
+		copied.documents = maps.Clone(c.documents)
+		would.collections[last.collection] = &copied
+	}
+	time := max(h.time, h.now)
+	for i, w := range wishes[:len(wishes)-1] {
+		if w.op == "get" {
+			continue
+		}
+		switch v := would.judge(w, time); {
+		case v.code >= 400:
+			return v
+		case v.content == nil:
+			delete(would.collections[w.collection].documents, w.id)
+		default: // at a version that nobody can have named
+			would.collections[w.collection].documents[w.id] = naiveDocument{version: 1<<60 + uint64(i), ts: time / 1000, content: v.content}
+		}
+	}
+	return would.judge(last, time)
+}
+
+func (h *history) got(w *intent, code int, fault *schema.Error, body []byte) {
+	want := h.decided.read(w.collection, w.id, h.time/1000)
+	v := verdict{code: 200}
+	switch {
+	case h.decided.collections[w.collection] == nil:
+		v = no(404, "collection_not_found")
+	case want == nil:
+		v = no(404, "document_not_found")
+	}
+	h.answered(v, code, fault, nil)
+	if got := parsed(body); fault == nil && !reflect.DeepEqual(got, want) {
+		h.t.Fatalf("got %s, should be %v", body, want)
+	}
+}
+
+func (h *history) sweep(t *rapid.T) {
+	limit := rapid.SampledFrom([]int{0, 1, 2, 1000, 1000}).Draw(t, "limit")
+	more, err := h.machine.Expire(h.now, limit)
+	h.must(err)
+	events := h.called()
+	if len(events) > limit || slices.ContainsFunc(events, func(e *schema.Event) bool { return e.Type != schema.DocumentExpired }) {
+		t.Fatalf("a sweep of at most %d decided %v", limit, events)
+	}
+	h.logged(events...)
+	if more {
+		return
+	}
+	h.eachSettled(func(name, id string, c *naiveCollection, d naiveDocument) {
+		if c.due(d, h.time/1000) {
+			t.Fatalf("%s/%s is still there after the sweep", name, id)
+		}
+	})
+}
+
+// eachSettled visits the folded documents of which nothing is pending: those
+// that the sweep has to know.
+func (h *history) eachSettled(visit func(name, id string, c *naiveCollection, d naiveDocument)) {
+	for name, c := range h.folded.collections {
+		decided := h.decided.collections[name]
+		if decided == nil || decided.version != c.version {
+			continue
+		}
+		for id, d := range c.documents {
+			if now, ok := decided.documents[id]; ok && now.version == d.version {
+				visit(name, id, c, d)
+			}
+		}
+	}
+}
+
+// end is what makes a machine forget all but the log. It is rare, since it
+// also makes it forget what it has got wrong.
+func (h *history) end(t *rapid.T) {
+	switch rapid.IntRange(0, 9).Draw(t, "end") {
+	case 0:
+		h.abort(t)
+	case 1:
+		h.restart(t)
+	case 2:
+		h.crash(t)
+	}
+}
+
+func (h *history) commit(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "take") > 0 {
+		h.take()
+	}
+	if rapid.Bool().Draw(t, "all") {
+		h.commitFirst(h.taken)
+	} else {
+		h.commitFirst(rapid.IntRange(0, h.taken).Draw(t, "first"))
+	}
+}
+
+// abort says that the log took the first of what was handed out, or nothing,
+// and that the answer did not arrive.
+func (h *history) abort(t *rapid.T) {
+	h.acknowledge(rapid.IntRange(0, h.taken).Draw(t, "first"))
+	h.must(h.machine.Abort())
+	h.must(h.machine.Adopt(bare(h.log[h.store.Cursor().Seq:])))
+	h.restarted()
+}
+
+func (h *history) restart(t *rapid.T) {
+	h.acknowledge(rapid.IntRange(0, h.taken).Draw(t, "first"))
+	h.must(h.store.Close())
+	h.open()
+}
+
+func (h *history) crash(t *rapid.T) {
+	h.acknowledge(rapid.IntRange(0, h.taken).Draw(t, "first"))
+	left := h.fs.CrashClone(vfs.CrashCloneCfg{
+		UnsyncedDataPercent: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced"),
+		RNG:                 rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)),
+	})
+	h.must(h.store.Close())
+	h.fs = left
+	h.open()
+}
+
+// follow lets the follower fold some of what it lacks.
+func (h *history) follow(t *rapid.T) {
+	lacks := h.log[h.follower.Cursor().Seq:]
+	h.must(h.follower.Fold(bare(lacks[:rapid.IntRange(0, len(lacks)).Draw(t, "first")])))
+}
+
+// check compares all that can be asked with the model.
+func (h *history) check(t *rapid.T) {
+	h.t = t
+	for _, name := range collectionNames {
+		for _, id := range documentIDs {
+			o, err := h.machine.Read(h.now, schema.CollectionName(name), schema.DocumentID(id))
+			h.must(err)
+			h.called()
+			h.got(&intent{collection: name, id: id}, o.Code, o.Fault, o.Body)
+		}
+	}
+	h.compare(h.store, h.folded)
+	soonest, has := h.machine.NextDue()
+	h.eachSettled(func(name, id string, c *naiveCollection, d naiveDocument) {
+		if at, _, _, ok := c.deadline(d); ok && (!has || soonest > at) {
+			t.Fatalf("%s/%s is due at %d, the sweep says %d %t", name, id, at, soonest, has)
+		}
+	})
+}
+
+// compare asks a store for all it has.
+func (h *history) compare(s *projections.Store, n *naive) {
+	cursor := s.Cursor()
+	if cursor.Seq != n.seq || cursor.Time != n.time || cursor.Mutations != n.mutations || cursor.Foreign != 0 {
+		h.t.Fatalf("the cursor is %+v, should be at %d at %d, mutation %d", cursor, n.seq, n.time, n.mutations)
+	}
+	if n.seq > 0 && !cursor.Check(h.log[n.seq-1]) {
+		h.t.Fatalf("the cursor %+v does not know event %d", cursor, n.seq)
+	}
+	if got := len(s.Collections()); got != len(n.collections) {
+		h.t.Fatalf("%d collections, should be %d", got, len(n.collections))
+	}
+	now := h.time / 1000
+	for name, want := range n.collections {
+		c, ok := s.Collection(schema.CollectionName(name))
+		if !ok {
+			h.t.Fatalf("there is no %s", name)
+		}
+		properties := reply(want.properties, want.ts, want.version)
+		properties["id"] = name
+		if got := c.AppendReply(nil); !reflect.DeepEqual(parsed(got), properties) {
+			h.t.Fatalf("%s is %s, should be %v", name, got, properties)
+		}
+		counts, err := s.Count(c, now)
+		h.must(err)
+		var should projections.Counts
+		should.Documents, should.Bytes, should.Pending, should.Overdue, should.Oldest = want.counts(now)
+		if should.Oldest == want.ts && counts.Oldest == want.ts+1 {
+			should.Oldest++ // since the whole second after a change of policy
+		}
+		if counts != should {
+			h.t.Fatalf("%s has %+v, should have %+v", name, counts, should)
+		}
+		for _, id := range documentIDs {
+			h.compareDocument(s, c, want, id)
+		}
+	}
+}
+
+func (h *history) compareDocument(s *projections.Store, c *schema.Collection, want *naiveCollection, id string) {
+	r, ok, err := s.Document(c, schema.DocumentID(id))
+	h.must(err)
+	d, exists := want.documents[id]
+	if ok != exists || uint64(r.Version) != d.version || r.TS != d.ts || !reflect.DeepEqual(parsed(r.Body), d.content) {
+		h.t.Fatalf("%s/%s is %+v, should be %+v", c.Name, id, r, d)
+	}
+	at, _, _, expires := want.deadline(d)
+	if deadline := r.Deadline(c); exists && (deadline.Rule != schema.NoRule) != expires || exists && expires && deadline.At != at {
+		h.t.Fatalf("%s/%s is due at %+v, should be at %d %t", c.Name, id, deadline, at, expires)
+	}
+}
+
+// finish lets the clock run until nothing is due any more, and compares what
+// remains with what the log alone says.
+func (h *history) finish(t *rapid.T) {
+	h.now = max(h.now, h.time)
+	h.expireAll(t)
+	for _, c := range h.decided.collections {
+		for id, d := range c.documents {
+			if c.due(d, h.time/1000) {
+				t.Fatalf("%s is due and did not expire", id)
+			}
+		}
+	}
+	h.advance(t, math.MaxInt64)
+	for _, c := range h.decided.collections {
+		for id, d := range c.documents {
+			if at, _, _, ok := c.deadline(d); ok {
+				t.Fatalf("%s is due at %d, and nobody knows", id, at)
+			}
+		}
+	}
+	h.check(t)
+	h.must(h.follower.Fold(bare(h.log[h.follower.Cursor().Seq:])))
+	h.compare(h.follower, h.folded)
+	if live, followed := h.store.Cursor(), h.follower.Cursor(); live != followed {
+		t.Fatalf("the cursor is %+v, by the log %+v", live, followed)
+	}
+	for _, s := range []*projections.Store{h.store, h.follower} {
+		for _, name := range collectionNames {
+			for _, id := range documentIDs {
+				got, err := s.Lives(schema.CollectionName(name), schema.DocumentID(id), 1000)
+				h.must(err)
+				if want := h.folded.lives(name, id); !slices.Equal(got, want) {
+					t.Fatalf("the lives of %s/%s ended at %v, should be %v", name, id, got, want)
+				}
+			}
+		}
+	}
+}
+
+// advance lets the clock run to a moment, through all that is due until then.
+// What is due now must have expired.
+func (h *history) advance(t *rapid.T, to int64) {
+	for range 1000 {
+		second, ok := h.machine.NextDue()
+		if !ok || second > to/1000 {
+			break
+		}
+		h.now = max(h.now, second*1000)
+		for _, e := range h.expireAll(t) {
+			if e.Deadline.At != h.now/1000 {
+				t.Fatalf("what was due at %d expired at %d", e.Deadline.At, h.now/1000)
+			}
+		}
+	}
+	if to < math.MaxInt64 {
+		h.now = to
+	}
+}
+
+// expireAll sweeps and commits until nothing is due, and returns what expired.
+func (h *history) expireAll(t *rapid.T) (expired []*schema.Event) {
+	for more := true; more; {
+		h.take()
+		h.commitFirst(len(h.pending))
+		var err error
+		more, err = h.machine.Expire(h.now, 2)
+		h.must(err)
+		events := h.called()
+		h.logged(events...)
+		expired = append(expired, events...)
+		more = more || len(events) > 0
+	}
+	return expired
+}
+
+// What clients wish.
+
+func (h *history) wish(t *rapid.T) *intent {
+	collection := rapid.SampledFrom(collectionNames).Draw(t, "collection")
+	var w *intent
+	if h.decided.collections[collection] != nil && rapid.IntRange(0, 7).Draw(t, "document") > 0 {
+		w = h.documentWish(t, collection)
+	} else {
+		w = h.collectionWish(t, collection)
+	}
+	w.msgID = rapid.SampledFrom([]string{"", "", "", "", "m1", "m2"}).Draw(t, "msgID")
+	if h.sent.msgID != "" && rapid.IntRange(0, 9).Draw(t, "repeat") == 0 {
+		*w = h.sent
+	}
+	if w.msgID != "" {
+		h.sent = *w
+	}
+	w.recorded, w.cause = false, 0
+	if rapid.IntRange(0, 3).Draw(t, "recorded") == 0 {
+		h.causes++
+		w.recorded, w.cause = true, h.causes
+	}
+	t.Logf("%+v at %d", *w, h.now)
+	return w
+}
+
+func (h *history) collectionWish(t *rapid.T, collection string) *intent {
+	w := &intent{collection: collection, op: "collection.create"}
+	c := h.decided.collections[collection]
+	if c != nil || rapid.IntRange(0, 9).Draw(t, "absent") == 0 {
+		w.op = rapid.SampledFrom([]string{"collection.replace", "collection.replace", "collection.replace", "collection.delete", "collection.create"}).Draw(t, "op")
+	}
+	var version uint64
+	if c != nil {
+		version = c.version
+	}
+	w.ifMatch = ifMatch(t, version)
+	if w.op == "collection.delete" || rapid.IntRange(0, 9).Draw(t, "empty") == 0 {
+		return w
+	}
+	body := map[string]any{}
+	if ttl := rapid.SampledFrom([]any{nil, -1, 1, 2, 3, 5, 10, 5.0, 0, "5"}).Draw(t, "defaultTtl"); ttl != nil || rapid.Bool().Draw(t, "null") {
+		body["defaultTtl"] = ttl
+	}
+	if rapid.Bool().Draw(t, "no images") {
+		body["previousImages"] = false
+	}
+	if mode := rapid.SampledFrom([]string{"", "", "", "lazy", "none"}).Draw(t, "indexingMode"); mode != "" {
+		body["indexingPolicy"] = map[string]any{"indexingMode": mode}
+	}
+	w.body = jsonOf(body)
+	return w
+}
+
+func jsonOf(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// ifMatch is mostly absent, else right or wrong.
+func ifMatch(t *rapid.T, version uint64) string {
+	right := fmt.Sprint(version)
+	return rapid.SampledFrom([]string{"", "", "", "", right, right, "1", "*", "0" + right}).Draw(t, "ifMatch")
+}
+
+func (h *history) documentWish(t *rapid.T, collection string) *intent {
+	w := &intent{collection: collection, id: rapid.SampledFrom(documentIDs).Draw(t, "id")}
+	w.op = rapid.SampledFrom([]string{"document.create", "document.create", "document.replace", "document.upsert",
+		"document.upsert", "document.patch", "document.patch", "document.delete"}).Draw(t, "op")
+	var version uint64
+	if c := h.decided.collections[collection]; c != nil {
+		version = c.documents[w.id].version
+	}
+	w.ifMatch = ifMatch(t, version)
+	if w.op == "document.delete" {
+		return w
+	}
+	if rapid.IntRange(0, 29).Draw(t, "malformed") == 0 {
+		w.body = rapid.SampledFrom([]string{"", "[1]", `"a"`, "null", `{"n":`}).Draw(t, "body")
+		return w
+	}
+	body := map[string]any{}
+	if ttl := rapid.SampledFrom([]any{"absent", "absent", nil, -1, 1, 2, 3, 5, 12, 3.0, 0, -2, 1.5, "5", true, map[string]any{"in": 5}}).Draw(t, "ttl"); ttl != "absent" {
+		body["ttl"] = ttl
+	}
+	for _, name := range []string{"n", "o"} {
+		if value := rapid.SampledFrom([]any{"absent", nil, 1, "x", map[string]any{"p": 1}, map[string]any{"p": nil, "q": []int{1}}}).Draw(t, name); value != "absent" {
+			body[name] = value
+		}
+	}
+	switch rapid.IntRange(0, 19).Draw(t, "more") {
+	case 0:
+		body["id"] = "other"
+	case 1, 2:
+		body["id"] = w.id
+	case 3:
+		body["_ts"], body["_etag"] = 7, "7"
+	}
+	w.body = jsonOf(body)
+	return w
+}

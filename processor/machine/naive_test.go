@@ -1,0 +1,400 @@
+package machine
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// naive is the contract's sections 2, 3 and 5 written down a second time, as
+// plainly as maps and loops can: what is in the log, what that makes of a wish,
+// and what is wrong with an event. It shares no code with what it judges, and
+// looks at every document for every question.
+type naive struct {
+	seq         uint64
+	time        int64 // log time of the last event, ms
+	mutations   uint64
+	collections map[string]*naiveCollection
+	messages    map[string]naiveMessage
+	ended       map[string][]uint64 // by collection/id: the last event of each life
+}
+
+type naiveCollection struct {
+	version    uint64
+	ts         int64
+	properties map[string]any
+	documents  map[string]naiveDocument
+}
+
+type naiveDocument struct {
+	version uint64
+	ts      int64
+	content map[string]any
+	size    int64
+}
+
+type naiveMessage struct {
+	seq                uint64
+	at                 int64
+	op, collection, id string
+}
+
+func newNaive() *naive {
+	return &naive{collections: map[string]*naiveCollection{}, messages: map[string]naiveMessage{}, ended: map[string][]uint64{}}
+}
+
+// naiveOf is what a log makes.
+func naiveOf(log []*schema.Event) (*naive, error) {
+	n := newNaive()
+	for _, e := range log {
+		if err := n.apply(e); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (c *naiveCollection) on() bool     { return c.properties["defaultTtl"] != nil }
+func (c *naiveCollection) images() bool { return c.properties["previousImages"] == true }
+
+// legalTTL is "-1, or n in 1…2147483647"; 5.0 is 5.
+func legalTTL(v any) bool {
+	f, ok := v.(float64)
+	return ok && (f == -1 || f >= 1 && f <= 2147483647 && f == math.Trunc(f))
+}
+
+// deadline is the TTL table.
+func (c *naiveCollection) deadline(d naiveDocument) (at, ttl int64, rule string, ok bool) {
+	if !c.on() {
+		return 0, 0, "", false
+	}
+	if own := d.content["ttl"]; legalTTL(own) {
+		ttl, rule = int64(own.(float64)), "document"
+	} else {
+		ttl, rule = int64(c.properties["defaultTtl"].(float64)), "collection"
+	}
+	return d.ts + ttl, ttl, rule, ttl != -1
+}
+
+func (c *naiveCollection) due(d naiveDocument, now int64) bool {
+	at, _, _, ok := c.deadline(d)
+	return ok && at <= now
+}
+
+// counts are documents, bytes, pending and overdue at a second, and since when
+// the oldest of those is.
+func (c *naiveCollection) counts(now int64) (documents, bytes, pending, overdue, oldest int64) {
+	for _, d := range c.documents {
+		if c.due(d, now) {
+			at, _, _, _ := c.deadline(d)
+			if at = max(at, c.ts); overdue == 0 || at < oldest { // a change of policy made it due
+				oldest = at
+			}
+			overdue++
+			continue
+		}
+		documents++
+		bytes += d.size
+		if _, _, _, ok := c.deadline(d); ok {
+			pending++
+		}
+	}
+	return
+}
+
+func parsed(body []byte) map[string]any {
+	var m map[string]any
+	if json.Unmarshal(body, &m) != nil {
+		return nil
+	}
+	return m
+}
+
+// apply makes an event part of the log, or says why it may not be.
+func (n *naive) apply(e *schema.Event) error {
+	wrong := func(format string, args ...any) error {
+		line, _ := e.MarshalJSON()
+		return fmt.Errorf("%s: %s", fmt.Sprintf(format, args...), line)
+	}
+	switch {
+	case e.Seq != n.seq+1:
+		return wrong("the sequence is not %d", n.seq+1)
+	case e.Time < n.time:
+		return wrong("the log time goes back from %d", n.time)
+	}
+	n.seq, n.time = e.Seq, e.Time
+	if e.Cause != 0 {
+		if e.Cause <= n.mutations {
+			return wrong("mutation %d was judged before", e.Cause)
+		}
+		n.mutations = e.Cause
+	}
+	name, id, now := string(e.Collection), string(e.ID), e.Time/1000
+	c := n.collections[name]
+	switch e.Type {
+	case schema.MutationRejected:
+		return n.rejected(e, wrong)
+	case schema.MutationRepeated:
+		return nil
+	}
+	if e.MsgID != "" {
+		n.messages[e.MsgID] = naiveMessage{e.Seq, e.Time, e.MsgOp.String(), name, id}
+	}
+	if (c == nil) != (e.Type == schema.CollectionCreated) {
+		return wrong("the collection exists: %t", c != nil)
+	}
+	if e.Type.OnDocument() {
+		return n.applyDocument(c, name, id, e, wrong)
+	}
+	if c != nil {
+		for id, d := range c.documents {
+			if c.due(d, now) {
+				return wrong("%s was due before", id)
+			}
+		}
+	}
+	switch e.Type {
+	case schema.CollectionCreated:
+		n.collections[name] = &naiveCollection{e.Seq, now, parsed(e.Body), map[string]naiveDocument{}}
+	case schema.CollectionReplaced:
+		n.collections[name] = &naiveCollection{e.Seq, now, parsed(e.Body), c.documents}
+	case schema.CollectionDeleted:
+		if !reflect.DeepEqual(parsed(e.Body), c.properties) {
+			return wrong("the properties were %v", c.properties)
+		}
+		for id, d := range c.documents {
+			n.ended[name+"/"+id] = append(n.ended[name+"/"+id], d.version)
+		}
+		delete(n.collections, name)
+	default:
+		return wrong("what is this?")
+	}
+	return nil
+}
+
+func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Event, wrong func(string, ...any) error) error {
+	d, exists := c.documents[id]
+	if exists == (e.Type == schema.DocumentCreated) || uint64(e.Previous) != d.version {
+		return wrong("the version before it is %d", d.version)
+	}
+	at, ttl, rule, expires := c.deadline(d)
+	due := exists && expires && at <= e.Time/1000
+	if due != (e.Type == schema.DocumentExpired) {
+		return wrong("version %d is due at %d", d.version, at)
+	}
+	if due && (e.Deadline.At != at || int64(e.Deadline.TTL) != ttl || e.Deadline.Rule.String() != rule) {
+		return wrong("the deadline is %d, %d seconds by the %s", at, ttl, rule)
+	}
+	if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
+		content := parsed(e.Body)
+		if content["id"] != id {
+			return wrong("the body has no id")
+		}
+		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body))}
+		return nil
+	}
+	if c.images() != (len(e.Body) > 0) || c.images() && !reflect.DeepEqual(parsed(e.Body), d.content) {
+		return wrong("previousImages is %t, the content was %v", c.images(), d.content)
+	}
+	delete(c.documents, id)
+	n.ended[name+"/"+id] = append(n.ended[name+"/"+id], e.Seq)
+	return nil
+}
+
+// rejected checks that a rejection which had to look at its document comes
+// after the expiry of that.
+func (n *naive) rejected(e *schema.Event, wrong func(string, ...any) error) error {
+	var r struct {
+		Error    string
+		Mutation struct{ Collection, ID string }
+	}
+	if err := json.Unmarshal(e.Body, &r); err != nil {
+		return wrong("%v", err)
+	}
+	looked := slices.Contains([]string{"document_not_found", "document_exists", "precondition_failed", "bad_ttl"}, r.Error)
+	if c := n.collections[r.Mutation.Collection]; looked && c != nil {
+		if d, ok := c.documents[r.Mutation.ID]; ok && c.due(d, e.Time/1000) {
+			return wrong("the document has expired before that")
+		}
+	}
+	return nil
+}
+
+// lives are the last events of each life of an id, newest first.
+func (n *naive) lives(name, id string) []uint64 {
+	ends := slices.Clone(n.ended[name+"/"+id])
+	if c := n.collections[name]; c != nil {
+		if d, ok := c.documents[id]; ok {
+			ends = append(ends, d.version)
+		}
+	}
+	slices.SortFunc(ends, func(a, b uint64) int { return cmp.Compare(b, a) })
+	return ends
+}
+
+// intent is a mutation as a client words it.
+type intent struct {
+	op, collection, id string // op as in "document.upsert"
+	body               string
+	ifMatch, msgID     string
+	recorded           bool
+	cause              uint64
+}
+
+func (w *intent) onDocument() bool { return w.op[0] == 'd' }
+
+// verdict is what has to become of a wish.
+type verdict struct {
+	code    int
+	name    string         // of the error
+	repeat  uint64         // the event of which it is a repeat
+	event   string         // that follows from it, besides expiries
+	content map[string]any // of the document or collection afterwards
+}
+
+func no(code int, name string) verdict { return verdict{code: code, name: name} }
+
+// judge tells what has to become of a wish at a log time in ms, by the order
+// of the checks in section 3.
+func (n *naive) judge(w *intent, time int64) verdict {
+	var body any
+	wellFormed := json.Unmarshal([]byte(w.body), &body) == nil
+	content, isObject := body.(map[string]any)
+	deletes := w.op == "document.delete" || w.op == "collection.delete"
+	if !deletes && (!wellFormed || !isObject) && (w.onDocument() || w.body != "") {
+		return no(400, "bad_request")
+	}
+	if w.onDocument() {
+		if id, has := content["id"]; !deletes && has && id != w.id {
+			return no(400, "bad_id")
+		}
+	} else if !deletes {
+		if ttl := content["defaultTtl"]; ttl != nil && !legalTTL(ttl) {
+			return no(400, "bad_ttl")
+		}
+		content = usual(content)
+		if content["defaultTtl"] != nil && content["indexingPolicy"].(map[string]any)["indexingMode"] == "none" {
+			return no(400, "bad_request")
+		}
+	}
+	if m, ok := n.messages[w.msgID]; ok && w.msgID != "" && time-m.at < 2*60*1000 {
+		if m.op != w.op || m.collection != w.collection || m.id != w.id {
+			return no(400, "bad_request")
+		}
+		v := verdict{repeat: m.seq}
+		if w.cause != 0 {
+			v.event = "MutationRepeated"
+		}
+		return v
+	}
+	if w.onDocument() {
+		return n.judgeDocument(w, content, time/1000)
+	}
+	c := n.collections[w.collection]
+	switch {
+	case w.op == "collection.create" && c != nil:
+		return no(409, "collection_exists")
+	case w.op == "collection.create":
+		return verdict{code: 201, event: "CollectionCreated", content: content}
+	case c == nil:
+		return no(404, "collection_not_found")
+	case w.ifMatch != "" && w.ifMatch != "*" && w.ifMatch != fmt.Sprint(c.version):
+		return no(412, "precondition_failed")
+	case w.op == "collection.replace":
+		return verdict{code: 200, event: "CollectionReplaced", content: content}
+	}
+	return verdict{code: 204, event: "CollectionDeleted"}
+}
+
+// usual fills in what properties leave out.
+func usual(sent map[string]any) map[string]any {
+	policy := map[string]any{"indexingMode": "consistent", "includedPaths": []any{}}
+	if given, ok := sent["indexingPolicy"].(map[string]any); ok {
+		maps.Copy(policy, given)
+	}
+	images := sent["previousImages"] != false
+	return map[string]any{"defaultTtl": sent["defaultTtl"], "indexingPolicy": policy, "previousImages": images}
+}
+
+func (n *naive) judgeDocument(w *intent, sent map[string]any, now int64) verdict {
+	c := n.collections[w.collection]
+	if c == nil {
+		return no(404, "collection_not_found")
+	}
+	d, lives := c.documents[w.id]
+	lives = lives && !c.due(d, now)
+	switch {
+	case w.op == "document.create" && lives:
+		return no(409, "document_exists")
+	case w.op == "document.create" || w.op == "document.upsert" && !lives && w.ifMatch == "":
+	case !lives:
+		return no(404, "document_not_found")
+	case w.ifMatch != "" && w.ifMatch != "*" && w.ifMatch != fmt.Sprint(d.version):
+		return no(412, "precondition_failed")
+	}
+	if w.op == "document.delete" {
+		return verdict{code: 204, event: "DocumentDeleted"}
+	}
+	content := maps.Clone(sent)
+	for _, name := range []string{"_ts", "_etag", "_rid", "_self", "_attachments"} {
+		delete(content, name)
+	}
+	_, names := sent["ttl"]
+	if w.op == "document.patch" {
+		content = merged(d.content, content).(map[string]any)
+	}
+	content["id"] = w.id
+	// What was stored while TTL was off may stay until somebody writes it anew.
+	if ttl := content["ttl"]; c.on() && ttl != nil && !legalTTL(ttl) && names {
+		return no(400, "bad_ttl")
+	}
+	if lives {
+		return verdict{code: 200, event: "DocumentReplaced", content: content}
+	}
+	return verdict{code: 201, event: "DocumentCreated", content: content}
+}
+
+// merged is MergePatch of RFC 7396.
+func merged(target, patch any) any {
+	changes, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	object, _ := target.(map[string]any)
+	result := map[string]any{}
+	maps.Copy(result, object)
+	for name, value := range changes {
+		if value == nil {
+			delete(result, name)
+		} else {
+			result[name] = merged(result[name], value)
+		}
+	}
+	return result
+}
+
+// read is what a get has to answer: nil for 404.
+func (n *naive) read(name, id string, now int64) map[string]any {
+	c := n.collections[name]
+	if c == nil {
+		return nil
+	}
+	d, ok := c.documents[id]
+	if !ok || c.due(d, now) {
+		return nil
+	}
+	return reply(d.content, d.ts, d.version)
+}
+
+// reply is content with the system properties.
+func reply(content map[string]any, ts int64, version uint64) map[string]any {
+	r := maps.Clone(content)
+	r["_ts"], r["_etag"] = float64(ts), fmt.Sprint(version)
+	return r
+}

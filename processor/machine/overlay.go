@@ -1,0 +1,151 @@
+package machine
+
+import (
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// overlay is what pending events make of the state, to be looked at before the
+// projection. Each entry says which event made it and goes when that one is
+// folded.
+type overlay struct {
+	documents   map[DocumentKey]overlaid
+	collections map[schema.CollectionName]overlaidCollection
+	Messages    map[string]*schema.Event // by Nats-Msg-Id
+
+	// undo holds what entries were before they changed, newest last, while
+	// attempts, one within the other, may still be taken back.
+	undo     []undoStep
+	attempts int
+}
+
+type DocumentKey struct {
+	Incarnation uint64
+	ID          schema.DocumentID
+}
+
+// overlaid is a document after a pending event; Version is 0 if it ended.
+type overlaid struct {
+	projections.Record
+	seq uint64
+}
+
+type overlaidCollection struct {
+	*schema.Collection // nil if it was deleted
+	seq                uint64
+}
+
+// undoStep is what one entry was before it changed.
+type undoStep struct {
+	document   DocumentKey
+	record     overlaid
+	collection schema.CollectionName // "" if the step is about a document or message
+	properties overlaidCollection
+	message    string // "" if the step is about a document or collection
+	repeat     *schema.Event
+	was        bool
+}
+
+func newOverlay() overlay {
+	return overlay{
+		documents:   make(map[DocumentKey]overlaid),
+		collections: make(map[schema.CollectionName]overlaidCollection),
+		Messages:    make(map[string]*schema.Event),
+	}
+}
+
+func (o *overlay) setDocument(key DocumentKey, d overlaid) {
+	before, was := o.documents[key]
+	o.note(undoStep{document: key, record: before, was: was})
+	o.documents[key] = d
+}
+
+func (o *overlay) setCollection(name schema.CollectionName, c overlaidCollection) {
+	before, was := o.collections[name]
+	o.note(undoStep{collection: name, properties: before, was: was})
+	o.collections[name] = c
+}
+
+func (o *overlay) setMessage(e *schema.Event) {
+	before, was := o.Messages[e.MsgID]
+	o.note(undoStep{message: e.MsgID, repeat: before, was: was})
+	o.Messages[e.MsgID] = e
+}
+
+func (o *overlay) note(step undoStep) {
+	if o.attempts > 0 {
+		o.undo = append(o.undo, step)
+	}
+}
+
+func restore[K comparable, V any](m map[K]V, key K, before V, was bool) {
+	if was {
+		m[key] = before
+	} else {
+		delete(m, key)
+	}
+}
+
+// takeBack undoes all but the first steps.
+func (o *overlay) takeBack(first int) {
+	for i := len(o.undo) - 1; i >= first; i-- {
+		switch u := &o.undo[i]; {
+		case u.collection != "":
+			restore(o.collections, u.collection, u.properties, u.was)
+		case u.message != "":
+			restore(o.Messages, u.message, u.repeat, u.was)
+		default:
+			restore(o.documents, u.document, u.record, u.was)
+		}
+	}
+	o.undo = o.undo[:first]
+}
+
+// folded drops what the projection has now; all says that nothing else is
+// pending.
+func (o *overlay) folded(facts []projections.Fact, all bool) {
+	if all {
+		clear(o.documents)
+		clear(o.collections)
+		clear(o.Messages)
+		return
+	}
+	for i := range facts {
+		e := facts[i].Event
+		switch {
+		case e.Type.OnDocument():
+			key := DocumentKey{Incarnation: facts[i].Incarnation, ID: e.ID}
+			if o.documents[key].seq == e.Seq {
+				delete(o.documents, key)
+			}
+		case e.Type <= schema.CollectionDeleted:
+			if o.collections[e.Collection].seq == e.Seq {
+				delete(o.collections, e.Collection)
+			}
+		}
+		if e.MsgID != "" && o.Messages[e.MsgID] == e {
+			delete(o.Messages, e.MsgID)
+		}
+	}
+}
+
+// attempt runs step. If it says no, or panics, every event it emitted and
+// every change it made is taken back. Attempts may nest.
+func (m *Machine) attempt(step func() bool) {
+	o := &m.Overlay
+	seq, time, pending, bytes, undo := m.seq, m.time, len(m.pending), m.bytes, len(o.undo)
+	o.attempts++
+	done := false
+	defer func() {
+		if !done {
+			o.takeBack(undo)
+			clear(m.pending[pending:])
+			m.seq, m.time, m.pending, m.bytes = seq, time, m.pending[:pending], bytes
+		}
+		if o.attempts--; o.attempts == 0 {
+			clear(o.undo)
+			o.undo = o.undo[:0]
+		}
+	}()
+	done = step()
+}

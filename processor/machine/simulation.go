@@ -1,0 +1,198 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Simulation drives the state machine with a simulated clock and no NATS. All
+// that is due at a time happens at that time, before any mutation at or after
+// it. The same calls give the same events.
+type Simulation struct {
+	Machine *Machine
+	emit    func(*schema.Event) error
+
+	// soonest is the earliest second at which something not yet folded may be
+	// due; what is folded the machine knows.
+	soonest int64
+	seen    int // pending events that soonest has seen
+}
+
+// simulationPending is how many events are decided between two folds when
+// nothing is due, and their bodies are no more than simulationBytes.
+const (
+	SimulationPending = 1024
+	simulationBytes   = 16 << 20
+)
+
+// NewSimulation returns an empty database in memory at the beginning of time.
+// emit is called with every event in log order, some time after it happened
+// and at the latest in Flush; the event may be kept and must not be changed.
+func NewSimulation(emit func(*schema.Event) error) (*Simulation, error) {
+	return NewSimulationOver(projections.NewMemory(), emit)
+}
+
+// newSimulation is NewSimulation over another projection, which is empty.
+func NewSimulationOver(p Projection, emit func(*schema.Event) error) (*Simulation, error) {
+	machine, err := NewMachine(p)
+	if err != nil {
+		return nil, err
+	}
+	return &Simulation{Machine: machine, emit: emit, soonest: math.MaxInt64}, nil
+}
+
+// Time returns the simulated time in ms.
+func (s *Simulation) Time() int64 { return s.Machine.Time() }
+
+// Mutate moves the clock to at, in ms, and judges a mutation there.
+func (s *Simulation) Mutate(at int64, mutation *schema.Mutation) (Outcome, error) {
+	return s.judge(at, func() (Outcome, error) { return s.Machine.Decide(at, mutation) })
+}
+
+// MutateBatch moves the clock to at, in ms, and judges a batch there whose reply
+// may have size bytes.
+func (s *Simulation) MutateBatch(at int64, b *schema.Batch, size int) (Outcome, error) {
+	return s.judge(at, func() (Outcome, error) {
+		o, _, err := s.Machine.DecideBatch(at, b, size)
+		return o, err
+	})
+}
+
+func (s *Simulation) judge(at int64, decide func() (Outcome, error)) (Outcome, error) {
+	if at < s.Time() {
+		return Outcome{}, fmt.Errorf("the time goes back by %d ms", s.Time()-at)
+	}
+	if err := s.Advance(at); err != nil {
+		return Outcome{}, err
+	}
+	for {
+		o, err := decide()
+		if err != nil {
+			return Outcome{}, err
+		}
+		s.Look()
+		if o.Again || s.Machine.Pending() >= SimulationPending || s.Machine.PendingBytes() >= simulationBytes {
+			if err := s.Flush(); err != nil {
+				return Outcome{}, err
+			}
+		}
+		if !o.Again {
+			return o, nil
+		}
+	}
+}
+
+// Adopt folds events of a log that somebody else decided, behind what happened
+// so far; the clock then stands at the last of them, or later. They are not
+// emitted.
+func (s *Simulation) Adopt(events []*schema.Event) error {
+	if err := s.Flush(); err != nil {
+		return err
+	}
+	facts := make([]projections.Fact, len(events))
+	for i, e := range events {
+		facts[i].Event = e
+	}
+	now := s.Time()
+	if err := s.Machine.Adopt(facts); err != nil {
+		return err
+	}
+	s.Machine.stamp(now)
+	return nil
+}
+
+// Advance moves the clock to a time, in ms, through all that is due until then.
+func (s *Simulation) Advance(to int64) error {
+	if to > schema.MaxTime {
+		return fmt.Errorf("the time is after the year 9999, and no event can be: use an earlier one")
+	}
+	for {
+		due, ok, err := s.nextDue(to / 1000)
+		if err != nil {
+			return err
+		}
+		if !ok || due > to/1000 {
+			s.Machine.stamp(to)
+			return nil
+		}
+		if err := s.expire(max(due*1000, s.Time())); err != nil {
+			return err
+		}
+	}
+}
+
+// Finish lets the clock run until nothing is pending, or to the end of the year
+// 9999: what is due later stays pending.
+func (s *Simulation) Finish() error {
+	const last = schema.MaxTime / 1000
+	for {
+		due, ok, err := s.nextDue(last)
+		if err != nil {
+			return err
+		}
+		if !ok || due > last {
+			return s.Flush()
+		}
+		if err := s.expire(max(due*1000, s.Time())); err != nil {
+			return err
+		}
+	}
+}
+
+// nextDue returns when something is due next; it is right up to the second
+// before.
+func (s *Simulation) nextDue(before int64) (second int64, ok bool, err error) {
+	if s.soonest <= before {
+		if err := s.Flush(); err != nil {
+			return 0, false, err
+		}
+	}
+	second, ok = s.Machine.NextDue()
+	return second, ok, nil
+}
+
+// expire expires all that is due at now, in ms.
+func (s *Simulation) expire(now int64) error {
+	for more := true; more; {
+		var err error
+		if more, err = s.Machine.Expire(now, SimulationPending); err != nil {
+			return err
+		}
+		if err := s.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look keeps soonest in step with what was just decided.
+func (s *Simulation) Look() {
+	pending := s.Machine.pending
+	for ; s.seen < len(pending); s.seen++ {
+		fact := &pending[s.seen]
+		switch fact.Type {
+		case schema.CollectionCreated, schema.CollectionReplaced, schema.CollectionDeleted:
+			s.soonest = math.MinInt64 // a change of policy may make anything due
+		case schema.DocumentCreated, schema.DocumentReplaced:
+			c := s.Machine.Collection(fact.Collection)
+			meta := projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL}
+			if d := meta.Deadline(c); d.Rule != schema.NoRule {
+				s.soonest = min(s.soonest, d.At)
+			}
+		}
+	}
+}
+
+// Flush hands all events out and folds them.
+func (s *Simulation) Flush() error {
+	for _, fact := range s.Machine.Take() {
+		if err := s.emit(fact.Event); err != nil {
+			return err
+		}
+	}
+	s.seen, s.soonest = 0, math.MaxInt64
+	return s.Machine.Commit(s.Machine.Seq())
+}

@@ -1,0 +1,114 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// storeInMemory returns an empty projection of small files in memory.
+func storeInMemory(t rapid.TB) *projections.Store {
+	t.Helper()
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20, NoIndexes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// TestSimulationIsTheMachine runs histories in which everything happens when it
+// is due, once with each event folded at once and checked against the model,
+// and once as simulate does it: the bytes are the same.
+func TestSimulationIsTheMachine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		defer h.close()
+		var simulated []byte
+		simulation, err := NewSimulation(func(e *schema.Event) error {
+			simulated = append(e.AppendJSON(simulated), '\n')
+			return nil
+		})
+		h.must(err)
+		for range rapid.IntRange(0, 40).Draw(t, "changes") {
+			h.advance(t, h.now+rapid.SampledFrom([]int64{0, 0, 1, 500, 1000, 2000, 3000, 20_000}).Draw(t, "ms"))
+			for _, c := range h.decided.collections {
+				for id, d := range c.documents {
+					if c.due(d, h.now/1000) {
+						t.Fatalf("%s is due and did not expire before the next change", id)
+					}
+				}
+			}
+			w := h.wish(t)
+			h.decide(w)
+			h.take()
+			h.commitFirst(len(h.pending))
+			h.expireAll(t) // what a new policy makes due is due at once
+			_, err := simulation.Mutate(h.now, w.mutation())
+			h.must(err)
+		}
+		h.finish(t)
+		h.must(simulation.Finish())
+		var driven []byte
+		for _, e := range h.log {
+			driven = append(e.AppendJSON(driven), '\n')
+		}
+		if !bytes.Equal(simulated, driven) {
+			t.Fatalf("simulated:\n%s\ndriven:\n%s", simulated, driven)
+		}
+	})
+}
+
+// FuzzSimulation wants of any mutations, a line each, a log that says what the
+// naive model understands.
+func FuzzSimulation(f *testing.F) {
+	f.Add([]byte(`{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}
+{"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"c","id":"a","body":{"ttl":5}}
+{"at":"2015-05-17T10:05:07Z","op":"document.patch","collection":"c","id":"a","body":{"ttl":null}}
+{"at":"2015-05-17T10:05:08Z","op":"collection.replace","collection":"c","body":{"defaultTtl":1}}
+{"at":"2015-05-17T10:05:20Z","op":"document.create","collection":"c","id":"a","ifMatch":"2","body":{}}
+{"at":"2015-05-17T10:05:20Z","op":"document.delete","collection":"c","id":"a"}
+{"at":"2015-05-17T10:06:20Z","op":"collection.delete","collection":"c"}`))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		if len(input) > 64<<10 {
+			return
+		}
+		var log []*schema.Event
+		s, err := NewSimulation(func(e *schema.Event) error {
+			again := *e
+			again.Body = append([]byte(nil), e.Body...)
+			log = append(log, &again)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(string(input), "\n") {
+			at, mutation, err := schema.ParseMutationLine([]byte(line))
+			if err != nil || at.UnixMilli() < s.Time() {
+				continue
+			}
+			mutation.Recorded = true
+			if _, err := s.Mutate(at.UnixMilli(), mutation); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+		}
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range log {
+			if e.Seq != uint64(i)+1 || !json.Valid(e.AppendJSON(nil)) {
+				t.Fatalf("event %d: %s", i+1, e.AppendJSON(nil))
+			}
+		}
+		if _, err := naiveOf(log); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

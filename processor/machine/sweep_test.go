@@ -1,0 +1,182 @@
+package machine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// fresh returns a machine with an empty collection orders whose documents live
+// ten seconds, at second 1000.
+func fresh(t *testing.T) *Machine {
+	t.Helper()
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	m, err := NewMachine(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decideNow(t, m, 1000, schema.NewNamedMutation("collection.create", "orders", "", []byte(`{"defaultTtl":10}`)))
+	return m
+}
+
+// decideNow decides until something is decided, and commits it all. It returns
+// the events.
+func decideNow(t *testing.T, m *Machine, second int64, mu *schema.Mutation) (o Outcome, events []*schema.Event) {
+	t.Helper()
+	for again := true; again; {
+		var err error
+		if o, err = m.Decide(second*1000, mu); err != nil {
+			t.Fatal(err)
+		}
+		for _, fact := range m.Take() {
+			events = append(events, fact.Event)
+		}
+		if err := m.Commit(m.Seq()); err != nil {
+			t.Fatal(err)
+		}
+		again = o.Again
+	}
+	return o, events
+}
+
+// More is due than one decision expires: a change of policy waits for all of
+// it, in steps that the log can take, and comes last.
+func TestPolicyChangeWithManyDue(t *testing.T) {
+	const documents = 2*sweepAtOnce + 10
+	for _, op := range []string{"collection.replace", "collection.delete"} {
+		m := fresh(t)
+		for i := range documents {
+			body := `{}`
+			if i%2 == 0 {
+				body = `{"ttl":9}`
+			}
+			if _, err := m.Decide(1000_000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(i), []byte(body))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.Take()
+		if err := m.Commit(m.Seq()); err != nil {
+			t.Fatal(err)
+		}
+		o, events := decideNow(t, m, 1010, schema.NewNamedMutation(op, "orders", "", nil))
+		if o.Fault != nil || len(events) != documents+1 {
+			t.Fatalf("%s: %d events (%v)", op, len(events), o.Fault)
+		}
+		for i, e := range events {
+			if (e.Type == schema.DocumentExpired) != (i < documents) {
+				t.Fatalf("%s: event %d of %d is %s", op, i, len(events), e.Type)
+			}
+		}
+		if more, err := m.Expire(1010_000, 1); more || err != nil || m.Pending() != 0 {
+			t.Errorf("%s: and then %d are left (%v)", op, m.Pending(), err)
+		}
+	}
+}
+
+// If the change is given up half way, the rest still expires.
+func TestPolicyChangeGivenUp(t *testing.T) {
+	m := fresh(t)
+	for i := range sweepAtOnce + 10 {
+		if _, err := m.Decide(1000_000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(i), []byte(`{}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Take()
+	if err := m.Commit(m.Seq()); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := m.Decide(1010_000, schema.NewNamedMutation("collection.replace", "orders", "", nil)); !o.Again || m.Pending() != sweepAtOnce || err != nil {
+		t.Fatalf("decided %+v with %d pending (%v)", o, m.Pending(), err)
+	}
+	if second, ok := m.NextDue(); !ok || second > 1010 {
+		t.Errorf("the rest is due at %d %t", second, ok)
+	}
+	if more, err := m.Expire(1010_000, 1000); more || err != nil || m.Pending() != sweepAtOnce+10 {
+		t.Errorf("%d are pending (%v)", m.Pending(), err)
+	}
+}
+
+// A panic in deciding is the mutation's own: nothing of it stays.
+func TestPanicChangesNothing(t *testing.T) {
+	m := fresh(t)
+	_, _ = decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`)))
+	poison := &schema.Mutation{Op: schema.DocumentUpsert, Collection: "orders", ID: "a", MsgID: "m"} // Check was not called: no document
+	before := m.Seq()
+	o, err := m.Decide(1010_000, poison)
+	if err != nil || o.Code != 503 || m.Pending() != 0 || m.Seq() != before {
+		t.Fatalf("%+v and %d pending at %d (%v)", o, m.Pending(), m.Seq(), err)
+	}
+	b := &schema.Batch{Collection: "orders", Atomic: true, Operations: []schema.Operation{
+		{Mutation: schema.NewNamedMutation("document.upsert", "orders", "b", []byte(`{}`))}, {Mutation: poison}}}
+	o, _, err = m.DecideBatch(1005_000, b, 1<<20)
+	if err != nil || m.Pending() != 0 {
+		t.Fatalf("%s and %d pending (%v)", o.Body, m.Pending(), err)
+	}
+	o, events := decideNow(t, m, 1009, schema.NewNamedMutation("document.replace", "orders", "a", []byte(`{"n":1}`)))
+	if o.Code != 200 || len(events) != 1 || events[0].Seq != before+1 {
+		t.Errorf("then %+v, %v", o, events)
+	}
+	poison.Recorded, poison.Cause = true, 1
+	if _, events := decideNow(t, m, 1010, poison); len(events) != 1 || events[0].Type != schema.MutationRejected {
+		t.Errorf("from the stream comes %v", events)
+	}
+}
+
+// TestTooManyCollections: a database takes so many collections, by request or by
+// message, and one less makes room for one more. What is pending counts.
+func TestTooManyCollections(t *testing.T) {
+	m := fresh(t) // which has one
+	there := len(m.Store.Collections())
+	decide := func(op, name string, code int) {
+		t.Helper()
+		mu := schema.NewNamedMutation(op, name, "", nil)
+		o, err := m.Decide(1000_000, mu)
+		if err != nil || o.Code != code {
+			t.Fatalf("%s %s: %d %v, %v", op, name, o.Code, o.Fault, err)
+		}
+	}
+	commit := func() {
+		t.Helper()
+		m.Take()
+		if err := m.Commit(m.Seq()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range MaxCollections - there {
+		decide("collection.create", fmt.Sprint("c", n), 201)
+		if n%1000 == 0 {
+			commit()
+		}
+	}
+	decide("collection.create", "more", 413)
+	decide("collection.create", "c1", 409)
+	commit()
+	decide("collection.create", "more", 413)
+	decide("collection.replace", "c1", 200)
+	commit()
+	decide("collection.delete", "c1", 204)
+	decide("collection.create", "more", 201)
+	decide("collection.create", "c1", 413)
+	commit()
+	if err := m.restart(); err != nil {
+		t.Fatal(err)
+	}
+	rejected := schema.NewNamedMutation("collection.create", "c1", "", nil)
+	rejected.Recorded, rejected.Cause = true, 1
+	o, err := m.Decide(1000_000, rejected)
+	if events := m.Take(); err != nil || o.Code != 413 || len(events) != 1 || events[0].Type != schema.MutationRejected {
+		t.Errorf("by message: %+v, %v, %d events", o, err, len(events))
+	}
+}

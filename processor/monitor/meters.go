@@ -1,0 +1,198 @@
+package monitor
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// meters count what happens too often for an EventListener: each costs some
+// nanoseconds, with children looked up beforehand.
+type meters struct {
+	mutations       *prometheus.CounterVec
+	succeeded       [schema.DocumentDelete + 1][2]prometheus.Counter // of mutations, by op, and whether from the stream
+	batchOperations prometheus.Counter
+	events          [schema.WriterResumed + 1]prometheus.Counter
+	expiries        map[schema.Rule]prometheus.Counter
+	lateness        prometheus.Histogram
+	appends         [2]prometheus.Histogram // how long single ones and atomic batches took
+	appended        [2]prometheus.Histogram // how many events they had
+	syncs           prometheus.Counter
+	folds           prometheus.Histogram
+	requests        [len(schema.Operations) + 1]prometheus.Histogram // by schema.OperationIndex
+
+	all []prometheus.Collector
+}
+
+// Buckets, in seconds. Those who scrape native histograms get finer ones; these
+// are for everybody else.
+var (
+	latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+	durationBuckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	sizeBuckets     = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000}
+)
+
+// native makes a histogram native, too, with buckets that differ by a tenth.
+func native(o prometheus.HistogramOpts) prometheus.HistogramOpts {
+	o.NativeHistogramBucketFactor = 1.1
+	o.NativeHistogramMaxBucketNumber = 160
+	o.NativeHistogramMinResetDuration = time.Hour
+	return o
+}
+
+func newMeters(labels prometheus.Labels) *meters {
+	opts := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "lapse", Name: name, Help: help, ConstLabels: labels}
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Namespace: "lapse", Name: name, Help: help, ConstLabels: labels, Buckets: buckets}
+	}
+	m := &meters{
+		mutations: prometheus.NewCounterVec(prometheus.CounterOpts(opts("mutations_total", "Mutations decided by this process whose outcome was durable, by where they came from and what came of them.")),
+			[]string{"op", "source", "outcome"}),
+		batchOperations: prometheus.NewCounter(prometheus.CounterOpts(opts("batch_operations_total", "Operations in batches that changed something."))),
+		lateness: prometheus.NewHistogram(native(histogram("expiry_lateness_seconds",
+			"Log time of DocumentExpired minus the moment the document became due.", latenessBuckets))),
+		syncs: prometheus.NewCounter(prometheus.CounterOpts(opts("log_syncs_total", "Syncs of the log's disk that appends had to wait for; none with durability os."))),
+		folds: prometheus.NewHistogram(histogram("fold_duration_seconds", "How long it took to fold what the log acknowledged at a time.", durationBuckets)),
+	}
+	events := prometheus.NewCounterVec(prometheus.CounterOpts(opts("events_total", "Events that this process appended to the log.")), []string{"type"})
+	for t := schema.CollectionCreated; int(t) < len(m.events); t++ {
+		m.events[t] = events.WithLabelValues(t.String())
+	}
+	for op := range m.succeeded {
+		for i, source := range sources {
+			m.succeeded[op][i] = m.mutations.WithLabelValues(opName(schema.Op(op)), source, outcomeOf(nil))
+		}
+	}
+	expiries := prometheus.NewCounterVec(prometheus.CounterOpts(opts("expiries_total", "DocumentExpired that this process appended, by whose TTL applied.")), []string{"rule"})
+	m.expiries = map[schema.Rule]prometheus.Counter{}
+	for _, rule := range []schema.Rule{schema.RuleDocument, schema.RuleCollection} {
+		m.expiries[rule] = expiries.WithLabelValues(rule.String())
+	}
+	durations := prometheus.NewHistogramVec(native(histogram("append_duration_seconds", "From sending an append to the log's acknowledgement, with the sync if there is one.", durationBuckets)), []string{"kind"})
+	sizes := prometheus.NewHistogramVec(histogram("append_events", "Events in an append.", sizeBuckets), []string{"kind"})
+	for i, kind := range []string{"single", "batch"} {
+		m.appends[i], _ = durations.WithLabelValues(kind).(prometheus.Histogram)
+		m.appended[i], _ = sizes.WithLabelValues(kind).(prometheus.Histogram)
+	}
+	requests := prometheus.NewHistogramVec(histogram("request_duration_seconds", "From a request's arrival to its reply.", durationBuckets), []string{"operation"})
+	for i := range m.requests {
+		m.requests[i], _ = requests.WithLabelValues(schema.OperationName(i)).(prometheus.Histogram)
+	}
+	m.all = []prometheus.Collector{m.mutations, m.batchOperations, events, expiries, m.lateness, durations, sizes, m.syncs, m.folds, requests}
+	return m
+}
+
+// beat says that the writer's loop goes round, with so many events under way.
+func (m *Monitor) Beat(pending int) {
+	m.beaten.Store(time.Now().UnixNano())
+	m.pending.Store(int64(pending))
+}
+
+// replied counts a mutation, or a batch, whose outcome is in the log.
+func (m *Monitor) Replied(mutation *schema.Mutation, batch *schema.Batch, fault *schema.Error) {
+	switch {
+	case batch != nil:
+		m.batchOperations.Add(float64(len(batch.Operations)))
+		m.mutations.WithLabelValues("batch", sources[0], outcomeOf(fault)).Inc()
+	case mutation == nil: // an internal event
+	case fault == nil:
+		m.succeeded[mutation.Op][sourceOf(mutation)].Inc()
+	default:
+		m.mutations.WithLabelValues(opName(mutation.Op), sources[sourceOf(mutation)], fault.Name).Inc()
+		if mutation.Recorded {
+			m.say().MutationRejected(observe.Rejection{Cause: mutation.Cause, Op: mutation.Op, Fault: fault})
+		}
+	}
+}
+
+// sources are where mutations come from.
+var sources = [2]string{"request", "stream"}
+
+func sourceOf(mutation *schema.Mutation) int {
+	if mutation.Recorded {
+		return 1
+	}
+	return 0
+}
+
+func opName(op schema.Op) string {
+	if op == schema.NoOp {
+		return "unknown"
+	}
+	return op.String()
+}
+
+func outcomeOf(fault *schema.Error) string {
+	if fault == nil {
+		return "ok"
+	}
+	return fault.Name
+}
+
+// stored counts an event that the log has.
+func (m *Monitor) Stored(fact *projections.Fact) {
+	if int(fact.Type) < len(m.events) && fact.Type != schema.NoEvent {
+		m.events[fact.Type].Inc()
+	}
+	if fact.Type == schema.DocumentExpired {
+		m.expiries[fact.Deadline.Rule].Inc()
+	}
+}
+
+// late notes how late an expiry was, in ms.
+func (m *Monitor) Late(ms int64) { m.meters.lateness.Observe(float64(max(ms, 0)) / 1000) }
+
+// acknowledged counts an append of so many events that the log has: by an atomic
+// batch or not, synced to disk or not.
+func (m *Monitor) Acknowledged(events int, batch, synced bool, took time.Duration) {
+	kind, syncs := 0, events
+	if batch {
+		kind, syncs = 1, 1
+	}
+	m.appends[kind].Observe(took.Seconds())
+	m.appended[kind].Observe(float64(events))
+	if synced {
+		m.syncs.Add(float64(syncs))
+	}
+	m.refusing.Store(false)
+	m.slow("append", took)
+}
+
+// folded notes how long it took to fold what the log acknowledged at a time.
+func (m *Monitor) Folded(took time.Duration) {
+	m.folds.Observe(took.Seconds())
+	m.slow("fold", took)
+}
+
+// answered notes how long a request took; operation is its schema.OperationIndex.
+func (m *Monitor) Answered(operation int, took time.Duration) {
+	m.requests[operation].Observe(took.Seconds())
+	if took > slowAfter && !takesTime[operation] {
+		m.slow(schema.OperationName(operation), took)
+	}
+}
+
+// slowAfter is how long anything may take before it is told.
+const slowAfter = time.Second
+
+// takesTime are the operations that are slow by nature, by their index.
+var takesTime = func() (slow [len(schema.Operations) + 1]bool) {
+	for _, op := range []string{"query", "snapshot.create", "snapshot.verify"} {
+		slow[schema.OperationIndex(op)] = true
+	}
+	return slow
+}()
+
+func (m *Monitor) slow(what string, took time.Duration) {
+	if took <= slowAfter {
+		return
+	}
+	m.slowed.Add(1)
+	m.say().Slow(observe.Slowness{What: what, Took: took})
+}

@@ -1,0 +1,84 @@
+package observe
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLogLimit: lines of one kind are written so often and no more, whatever is
+// in them; how many were left out is told when the interval ends, and lines of
+// other kinds are all there.
+func TestLogLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		limited := LimitLog(slog.NewTextHandler(&out, nil))
+		logger := slog.New(limited)
+		flood := func(n int) {
+			for i := range n {
+				logger.With("client", i).Error(fmt.Sprint("refused ", i), "subject", fmt.Sprint("x.", i))
+			}
+		}
+		flood(100_000)
+		logger.Warn("another kind")
+		if n := strings.Count(out.String(), "refused"); n != logLines {
+			t.Errorf("%d lines at once", n)
+		}
+		if !strings.Contains(out.String(), "another kind") {
+			t.Error("a line of another kind is left out")
+		}
+		time.Sleep(logInterval)
+		synctest.Wait()
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if last := lines[len(lines)-1]; len(lines) != logLines+2 || !strings.HasSuffix(last, `msg="refused 99999" client=99999 subject=x.99999 more=99979`) {
+			t.Errorf("%d lines, at last %s", len(lines), last)
+		}
+		out.Reset()
+		time.Sleep(10 * logInterval)
+		if out.String() != "" {
+			t.Errorf("nothing happens, and it says %s", out.String())
+		}
+		flood(logLines + 1) // few enough for all of them
+		time.Sleep(logInterval)
+		synctest.Wait()
+		if text := out.String(); strings.Count(text, "\n") != logLines+1 || strings.Contains(text, "more") {
+			t.Errorf("of %d lines there are\n%s", logLines+1, text)
+		}
+		// What is left out is told at the end, at the latest.
+		out.Reset()
+		flood(1000)
+		limited.Close()
+		flood(1)
+		if text := out.String(); strings.Count(text, "\n") != logLines+2 || !strings.Contains(text, "more=979") {
+			t.Errorf("at the end:\n%s", text)
+		}
+	})
+}
+
+// TestLogTextsAreCut: a line is of bounded length and one line, whatever a client
+// puts into it.
+func TestLogTextsAreCut(t *testing.T) {
+	long := strings.Repeat("\x1b[2J\n\x00é", 1<<20)
+	for name, handler := range map[string]func(*bytes.Buffer) slog.Handler{
+		"text": func(b *bytes.Buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
+		"json": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
+	} {
+		var out bytes.Buffer
+		slog.New(LimitLog(handler(&out))).Error(long, "subject", long, "err", errors.New(long), "panic", []string{long}, "stack", long)
+		text := out.String()
+		if len(text) > 6*(4*logText+logStack) {
+			t.Errorf("%s: a line of %d bytes", name, len(text))
+		}
+		if strings.Count(text, "\n") != 1 || strings.ContainsAny(text, "\x00\x1b") {
+			t.Errorf("%s: control characters in %.100q", name, text)
+		}
+		if n := strings.Count(text, fmt.Sprintf("(%d bytes)", len(long))); n < 4 {
+			t.Errorf("%s: %d texts say how long they were", name, n)
+		}
+	}
+}

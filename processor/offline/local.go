@@ -1,0 +1,307 @@
+package offline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor/answer"
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Local is a whole database in memory that answers requests as the service does,
+// through the same deciding, folding and expiring, without NATS and with a
+// clock that only its caller moves. It has no goroutines and is not safe for
+// concurrent use. An error of its methods is a fault inside lapse; what a
+// request is told is in its Outcome.
+type Local struct {
+	Simulation *machine.Simulation
+	Reader     answer.Reader   // of what is folded
+	now        int64           // ms
+	log        []*schema.Event // all, internal events too
+	submitted  uint64          // mutations
+	// adopted says that the last events came from elsewhere: what is overdue at
+	// their end stays so until something happens here.
+	adopted bool
+}
+
+// localRoom is how many bytes a reply may have: as many as in a message of
+// serve's NATS server.
+const localRoom = 4<<20 - schema.HeaderRoom
+
+// NewLocal returns an empty database at a time, in ms. Close it when done.
+func NewLocal(now int64) (*Local, error) {
+	l := &Local{now: now}
+	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 8 << 20, MemTableBytes: 4 << 20, DocumentBytes: 64 << 20})
+	if err != nil {
+		return nil, err
+	}
+	// The limits are those of serve, but for what depends on the machine.
+	l.Reader = answer.Reader{Store: store, Limits: query.Limits{Time: replayLimits.Time}}
+	l.Simulation, err = machine.NewSimulationOver(store, func(e *schema.Event) error {
+		copied := *e
+		copied.Body = bytes.Clone(e.Body)
+		l.log = append(l.log, &copied)
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return l, nil
+}
+
+// unused tells whether nothing was asked yet. The time then is one to begin at
+// unless something else says so.
+func (l *Local) unused() bool { return l.Simulation.Time() == 0 }
+
+// Close frees the memory.
+func (l *Local) Close() error { return l.Reader.Store.Close() }
+
+// Now returns the time in ms.
+func (l *Local) Now() int64 { return l.now }
+
+// Log returns all events, internal ones too. They are shared and must not be
+// changed.
+func (l *Local) Log() []*schema.Event { return l.log }
+
+// event returns the event of a sequence, nil if there is none.
+func (l *Local) event(seq uint64) *schema.Event {
+	i, ok := slices.BinarySearchFunc(l.log, seq, func(e *schema.Event, seq uint64) int {
+		return int(int64(e.Seq) - int64(seq))
+	})
+	if !ok {
+		return nil
+	}
+	return l.log[i]
+}
+
+// Advance moves the clock to a time, in ms, through all that is due until then.
+// It does not go back.
+func (l *Local) Advance(to int64) error {
+	if to < l.now {
+		return fmt.Errorf("the time goes back by %d ms", l.now-to)
+	}
+	if err := l.Simulation.Advance(to); err != nil {
+		return err
+	}
+	l.now, l.adopted = to, false
+	return l.settle()
+}
+
+// settle expires what is due and puts all events into the log.
+func (l *Local) settle() error {
+	if err := l.Simulation.Advance(l.now); err != nil {
+		return err
+	}
+	return l.Simulation.Flush()
+}
+
+// Finish lets the clock run on until nothing is pending.
+func (l *Local) Finish() error {
+	if err := l.Advance(l.now); err != nil {
+		return err
+	}
+	if err := l.Simulation.Finish(); err != nil {
+		return err
+	}
+	l.now = max(l.now, l.Simulation.Time())
+	return nil
+}
+
+// Adopt takes events of another log, which have to go on where this one ends,
+// and moves the clock to now, in ms, or to the last of them if that is later. At
+// the very beginning that may be back.
+// What is due then and has no event yet expires with the next mutation or move
+// of the clock. It returns how many events did not fit.
+func (l *Local) Adopt(now int64, events []*schema.Event) (misfits int, err error) {
+	if l.unused() {
+		l.now = 0
+	} else if err := l.settle(); err != nil {
+		return 0, err
+	}
+	before := l.Reader.Misfits()
+	if err := l.Simulation.Adopt(events); err != nil {
+		return 0, err
+	}
+	l.log = append(l.log, events...)
+	l.now = max(l.now, now, l.Simulation.Time())
+	l.adopted = true
+	l.submitted = max(l.submitted, l.Reader.Store.Cursor().Mutations)
+	return int(l.Reader.Misfits() - before), nil
+}
+
+// Submit judges a mutation as one of those from JetStream, in which nobody waits
+// for the outcome: tail is what follows lapse.<db>.mutations. in the subject. It
+// returns the sequence that is the Cause of the event that results.
+func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64, err error) {
+	l.submitted++
+	_, err = l.mutate(schema.PublishedMutation(l.submitted, tail, schema.Header(header), bytes.Clone(body)))
+	return l.submitted, err
+}
+
+// Apply judges a mutation at a time, in ms, which the clock moves to; at the very
+// beginning that may be back. The mutation is the Local's from then on.
+func (l *Local) Apply(at int64, mutation *schema.Mutation) (machine.Outcome, error) {
+	if at < l.now && !l.unused() {
+		return machine.Outcome{}, fmt.Errorf("the time goes back by %d ms", l.now-at)
+	}
+	if at > schema.MaxTime {
+		return machine.Outcome{}, l.Simulation.Advance(at) // which says why not
+	}
+	l.now = at
+	return l.mutate(mutation)
+}
+
+func (l *Local) mutate(mutation *schema.Mutation) (machine.Outcome, error) {
+	l.adopted = false
+	o, err := l.Simulation.Mutate(l.now, mutation)
+	if err == nil {
+		err = l.settle()
+	}
+	return o, err
+}
+
+// Request answers a request: tail is what follows lapse.<db>.api. in the
+// subject. The Seq of the outcome is that of the state which answered.
+func (l *Local) Request(tail string, header nats.Header, body []byte) (o machine.Outcome, err error) {
+	if !l.adopted {
+		if err := l.settle(); err != nil {
+			return machine.Outcome{}, err
+		}
+	}
+	o, err = l.answer(tail, header, body)
+	var fault *schema.Error
+	if errors.As(err, &fault) {
+		o, err = machine.Outcome{Fault: fault}, nil
+	}
+	if err == nil && o.Fault == nil && len(o.Body) > localRoom {
+		o = machine.Outcome{Fault: answer.TooLargeBody(len(o.Body), localRoom)}
+	}
+	if o.Fault != nil {
+		o.Code, o.Body = o.Fault.Code, nil
+	}
+	if o.Seq == 0 {
+		o.Seq = l.Reader.Seq()
+	}
+	return o, err
+}
+
+// answer is Request; an error may be a *schema.Error.
+func (l *Local) answer(tail string, all nats.Header, body []byte) (machine.Outcome, error) {
+	header, fault := schema.OwnHeaders(all)
+	if fault != nil {
+		return machine.Outcome{}, fault
+	}
+	if values := header[schema.HeaderMinSeq]; len(values) > 0 {
+		seq, fault := answer.ParseMinSeq(values[0])
+		if fault != nil {
+			return machine.Outcome{}, fault
+		}
+		if l.Reader.Seq() < seq {
+			return machine.Outcome{}, answer.MinSeqLate(seq)
+		}
+	}
+	op, rest := schema.SplitOperation(tail)
+	if schema.ParseOp(op) != schema.NoOp {
+		mutation := schema.NewMutation(tail, bytes.Clone(body))
+		mutation.SetHeaders(header)
+		o, err := l.mutate(mutation)
+		if err == nil && o.Repeat != 0 {
+			o.Code, o.Body, err = answer.RepeatOf(l.event(o.Repeat))
+		}
+		return o, err
+	}
+	if op == "batch" {
+		return l.batch(rest, header, body)
+	}
+	answer, err := l.read(op, rest, body)
+	return machine.Outcome{Code: 200, Body: answer}, err
+}
+
+func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.Outcome, error) {
+	b, fault := answer.ParseBatch(tail, header, bytes.Clone(body))
+	if fault != nil {
+		return machine.Outcome{}, fault
+	}
+	if b.Mutates() {
+		l.adopted = false
+		o, err := l.Simulation.MutateBatch(l.now, b, localRoom)
+		if err == nil {
+			err = l.settle()
+		}
+		return o, err
+	}
+	results, _, err := answer.ReadBatch(context.Background(), l.Reader.Store, b, func() int64 { return l.now / 1000 }, localRoom, answer.ReallyGone)
+	return machine.Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
+}
+
+// read answers a request that changes nothing.
+func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
+	if err := l.Simulation.Flush(); err != nil {
+		return nil, err
+	}
+	reader := &l.Reader
+	switch op {
+	case "collection.list", "status":
+		if fault := answer.CheckNoTail(op, tail); fault != nil {
+			return nil, fault
+		}
+		if op == "collection.list" {
+			return reader.Collections(body)
+		}
+		status, err := reader.Status(l.now)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(status)
+	case "document.get", "history":
+		name, id, fault := answer.DocumentName(tail)
+		if fault != nil {
+			return nil, fault
+		}
+		if op == "document.get" {
+			return reader.Document(l.now, name, id)
+		}
+		events, err := reader.History(name, id, body, l.event)
+		if err != nil {
+			return nil, err
+		}
+		return answer.AppendHistory(nil, events), nil
+	case "collection.get", "query", "forecast":
+		name, err := schema.ParseCollectionName(tail)
+		if err != nil {
+			return nil, err
+		}
+		if op == "collection.get" {
+			return reader.Collection(l.now, name)
+		}
+		if op == "forecast" {
+			return reader.Forecast(context.Background(), l.now, name, body)
+		}
+		if fault := answer.CheckQuery(body); fault != nil {
+			return nil, fault
+		}
+		// Where serve would be done soon, a test wants it to be done.
+		for more := true; more; {
+			if more, err = l.Reader.Store.Index(math.MaxInt32); err != nil {
+				return nil, err
+			}
+		}
+		return reader.Query(context.Background(), l.now, name, body)
+	}
+	if strings.HasPrefix(op, "snapshot.") {
+		return nil, schema.ErrBadRequest.With("%s: a database in memory keeps no snapshots", op)
+	}
+	return nil, answer.UnknownOperation(op)
+}

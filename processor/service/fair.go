@@ -1,0 +1,179 @@
+package service
+
+import (
+	"slices"
+	"sync"
+)
+
+// fair is a queue with a line for each client. Takers get the first item of each
+// line in turn, so a client waits for one item of every other client, however
+// many those have queued. Items of one client stay in their order.
+//
+// The last idle taker is kept for clients of which no item is being served: one
+// client cannot occupy all takers.
+type fair[T any] struct {
+	places int // items that may wait, of all clients
+
+	mu      sync.Mutex
+	ready   sync.Cond
+	clients map[string]*line[T] // those with items, waiting or being served
+	turns   []*line[T]          // those with items waiting, the next one first
+	waiting int                 // items
+	idle    int                 // takers
+	closed  bool
+}
+
+// line is the items of one client.
+type line[T any] struct {
+	client string
+	items  []T // that wait
+	served int // items that takers have
+}
+
+func newFair[T any](places int) *fair[T] {
+	f := &fair[T]{places: places, clients: make(map[string]*line[T])}
+	f.ready.L = &f.mu
+	return f
+}
+
+// put adds an item of a client. If all places are taken, the client with the most
+// waiting loses its newest item to one with fewer. put returns the item that
+// found no place, ok false, if there is one.
+func (f *fair[T]) Put(client string, item T) (refused T, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.clients[client]
+	if l == nil {
+		l = &line[T]{client: client}
+	}
+	ok = true
+	if f.waiting >= f.places {
+		loser := f.longest(len(l.items))
+		if loser == nil {
+			return item, false
+		}
+		last := len(loser.items) - 1
+		refused, ok = loser.items[last], false
+		loser.items = slices.Delete(loser.items, last, last+1)
+		f.waiting--
+	}
+	f.clients[client] = l
+	if len(l.items) == 0 {
+		f.turns = append(f.turns, l)
+	}
+	l.items = append(l.items, item)
+	f.waiting++
+	if f.next() >= 0 {
+		f.ready.Signal()
+	}
+	return refused, ok
+}
+
+// longest returns the longest line if it is at least two items longer than a
+// client's own one, else nil. Who has an average share or more gets nil without a
+// search, which a flood must not cost.
+func (f *fair[T]) longest(own int) *line[T] {
+	if own*len(f.turns) >= f.waiting {
+		return nil
+	}
+	l := slices.MaxFunc(f.turns, func(a, b *line[T]) int { return len(a.items) - len(b.items) })
+	if len(l.items) < own+2 {
+		return nil
+	}
+	return l
+}
+
+// next returns the position in turns of the line whose turn it is, -1 for none.
+// Lines that are passed over have items being served, of which there are no more
+// than takers.
+func (f *fair[T]) next() int {
+	if f.idle == 0 {
+		return -1
+	}
+	return slices.IndexFunc(f.turns, func(l *line[T]) bool { return f.idle > 1 || l.served == 0 })
+}
+
+// serve calls do with one item after the other until the queue is closed.
+func (f *fair[T]) serve(do func(T)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.idle++
+	defer func() { f.idle-- }()
+	for {
+		at := f.next()
+		for ; at < 0 && !f.closed; at = f.next() {
+			f.ready.Wait()
+		}
+		if f.closed {
+			return
+		}
+		f.serveOne(at, do)
+	}
+}
+
+// serveOne serves the first item of the line at a position of turns.
+func (f *fair[T]) serveOne(at int, do func(T)) {
+	l := f.turns[at]
+	item := l.items[0]
+	clear(l.items[:1])
+	l.items = l.items[1:]
+	f.turns = slices.Delete(f.turns, at, at+1)
+	if len(l.items) > 0 {
+		f.turns = append(f.turns, l)
+	}
+	f.waiting--
+	f.idle--
+	l.served++
+	if f.next() >= 0 {
+		f.ready.Signal()
+	}
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.idle++
+		l.served--
+		f.forget(l)
+	}()
+	do(item)
+}
+
+// forget forgets a client that has no items.
+func (f *fair[T]) forget(l *line[T]) {
+	if len(l.items) == 0 && l.served == 0 {
+		delete(f.clients, l.client)
+	}
+}
+
+// drop takes out the waiting items of which gone is true, and returns them.
+func (f *fair[T]) drop(gone func(T) bool) (dropped []T) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.turns = slices.DeleteFunc(f.turns, func(l *line[T]) bool {
+		l.items = slices.DeleteFunc(l.items, func(item T) bool {
+			out := gone(item)
+			if out {
+				dropped = append(dropped, item)
+			}
+			return out
+		})
+		f.forget(l)
+		return len(l.items) == 0
+	})
+	f.waiting -= len(dropped)
+	return dropped
+}
+
+// close ends serve, after the items being served. What waits stays.
+func (f *fair[T]) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.ready.Broadcast()
+}
+
+// len returns how many items wait.
+func (f *fair[T]) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting
+}

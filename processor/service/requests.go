@@ -1,0 +1,374 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/processor/answer"
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/writer"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// read returns what answers a request that goes to a worker. If it cannot be
+// understood it is refused at once, and ok is false.
+func (r *Request) read() (do func(), ok bool) {
+	switch r.Op {
+	case "document.get":
+		return r.getDocument, true
+	case "collection.get":
+		return r.getCollection, true
+	case "collection.list":
+		return r.listCollections, true
+	case "batch":
+		return r.batch, true
+	case "history":
+		return r.history, true
+	case "status":
+		return r.status, true
+	case "snapshot.list":
+		return r.snapshotList, true
+	}
+	r.refuse(answer.UnknownOperation(r.Op))
+	return nil, false
+}
+
+// fail answers with a fault of ours, or because the time for the request has
+// passed.
+func (r *Request) fail(err error) {
+	if errors.Is(err, context.DeadlineExceeded) && r.late(time.Now()) {
+		r.refuse(r.tooLate())
+		return
+	}
+	r.Config.Events.RequestFailed(observe.RequestFailure{Operation: r.Op, Err: err})
+	r.refuse(schema.AsError(err))
+}
+
+// getDocument answers document.get.
+func (r *Request) getDocument() {
+	name, id, fault := answer.DocumentName(r.Tail)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	before := r.Store.Cursor().Seq
+	record, fault, err := r.document(name, id, r.Live.Now())
+	switch {
+	case err != nil:
+		r.failRead(err)
+	case fault != nil:
+		r.refuse(fault)
+	default:
+		r.ReplyDocument(record, before)
+	}
+}
+
+// replyDocument answers with a document. before is the sequence that was folded
+// before it was read: the document is as it was there, or is newer and as it
+// was at its own version. What was folded since, the answer may not claim.
+func (r *Request) ReplyDocument(record projections.Record, before uint64) {
+	r.claim(max(before, uint64(record.Version)))
+	r.reply(200, nil, answer.Present(record))
+}
+
+// claim says that the answer is of the state at sequence seq, once the store
+// says so, too: what is read may be ahead of that for a moment, and who asks
+// after this answer came must not be told less.
+func (r *Request) claim(seq uint64) {
+	r.Seq = seq
+	if r.Store.Cursor().Seq < seq {
+		ctx, cancel := context.WithTimeout(r.ctx, answer.MinSeqTimeout)
+		defer cancel()
+		_ = r.Store.Wait(ctx, seq) // which fails only where nothing is answered any more
+	}
+}
+
+// getRecent answers document.get if that takes no I/O and waits for nothing:
+// what was changed lately is in memory.
+func (r *Request) getRecent() bool {
+	name, id, fault := answer.DocumentName(r.Tail)
+	if fault != nil {
+		return false
+	}
+	before, now := r.Store.Cursor().Seq, r.Live.Now()
+	c, ok := r.Store.Collection(name)
+	if !ok {
+		return false
+	}
+	record, ok := r.Store.Recent(c, id)
+	if !ok || uint64(record.Version) > before && uint64(record.Version) > r.Store.Cursor().Seq {
+		return false
+	}
+	switch {
+	case record.Version == 0:
+		r.Seq = before
+		r.refuse(machine.NoDocument(c, id))
+	case answer.Lives(c, record, now):
+		r.ReplyDocument(record, before)
+	default:
+		return false
+	}
+	return true
+}
+
+// document returns a document that lives at now, in seconds, which was read
+// before. Its Body is shared and must not be changed. The error may be for
+// failRead.
+func (s *Service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
+	return answer.LiveDocument(s.Store, name, id, now, s.Live.Expired)
+}
+
+// failRead is fail for a read, which is tried again when the renewal of what it
+// wants is no longer under way.
+func (r *Request) failRead(err error) {
+	var renewal *unsettled
+	if !errors.As(err, &renewal) {
+		r.fail(err)
+		return
+	}
+	r.waitFor(func(ctx context.Context) error { return renewal.wait(ctx, r.Live) }, renewal.late())
+}
+
+// collection finds the collection that the tail names, or refuses.
+func (r *Request) collection() (*schema.Collection, bool) {
+	name, err := schema.ParseCollectionName(r.Tail)
+	if err != nil {
+		r.refuse(schema.AsError(err))
+		return nil, false
+	}
+	c, ok := r.Store.Collection(name)
+	if !ok {
+		r.refuse(schema.NoCollection(name))
+	}
+	return c, ok
+}
+
+func (r *Request) getCollection() {
+	c, ok := r.collection()
+	if !ok {
+		return
+	}
+	ctx, cancel := r.context(RequestTimeout)
+	defer cancel()
+	n, err := r.Live.Count(ctx, c)
+	if err == nil {
+		err = n.unsettled
+	}
+	if err != nil {
+		r.failRead(err)
+		return
+	}
+	r.reply(200, nil, c.AppendReplyWithSize(nil, n.Documents, n.Bytes))
+}
+
+// noTail refuses a request that has more in its subject than it takes.
+func (r *Request) noTail() bool {
+	fault := answer.CheckNoTail(r.Op, r.Tail)
+	if fault != nil {
+		r.refuse(fault)
+	}
+	return fault == nil
+}
+
+// batch answers a batch of gets here and sends any other to the writer.
+func (r *Request) batch() {
+	b, fault := answer.ParseBatch(r.Tail, r.Header, r.data)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	if b.Mutates() {
+		r.Seq = 0 // it will be answered by a later state
+		r.submit(&writer.Proposal{Batch: b, Room: r.Room})
+		return
+	}
+	ctx, cancel := r.context(RequestTimeout)
+	defer cancel()
+	results, seq, err := answer.ReadBatch(ctx, r.Store, b, r.Live.Now, r.Room, r.Live.Expired)
+	if err != nil {
+		r.failRead(err)
+		return
+	}
+	r.claim(max(r.Seq, seq))
+	r.reply(200, nil, schema.AppendResults(nil, results))
+}
+
+// statusTimeout bounds what a status request waits for NATS.
+const StatusTimeout = 2 * time.Second
+
+func (r *Request) status() {
+	if !r.noTail() {
+		return
+	}
+	ctx, cancel := r.context(StatusTimeout)
+	defer cancel()
+	status, err := r.Service.Status(ctx)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.replyJSON(200, status)
+}
+
+// Status says how the database is.
+func (s *Service) Status(ctx context.Context) (schema.Status, error) {
+	s.settle(ctx)
+	cursor, now := s.Store.Cursor(), s.Live.Now()
+	status := schema.Status{
+		Version:  s.Config.Version,
+		Database: string(s.Config.Database),
+		Role:     string(s.Role()),
+		Seq:      cursor.Seq,
+		LogTime:  cursor.Time,
+		Digest:   s.Store.Digest().String(),
+		Clock:    s.Clock.Status(),
+	}
+	oldest := int64(0)
+	err := answer.AddCounts(&status, s.Store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
+		if err := ctx.Err(); err != nil {
+			return projections.Counts{}, err
+		}
+		n, err := s.Live.Count(ctx, c)
+		if n.Oldest != 0 && (oldest == 0 || n.Oldest < oldest) {
+			oldest = n.Oldest
+		}
+		return n.Counts, err
+	})
+	if err != nil {
+		return status, err
+	}
+	status.LatenessMs, status.LatenessObjective = s.Writer.Lateness(now*1000, oldest)
+	status.Waiting = s.waits()
+	if _, status.LogEnd, err = s.Log.Bounds(ctx); err != nil {
+		status.LogEnd = 0
+		return status, err
+	}
+	status.MutationsBehind, err = s.Mutations.Behind(ctx, cursor.Mutations)
+	return status, err
+}
+
+// settle waits for a while for what was renewed before its deadline. How the
+// database is has to be told also when the log takes nothing.
+func (s *Service) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, StatusTimeout/2)
+	defer cancel()
+	_ = s.Writer.Renewals.Settle(ctx, 0, s.Live.Now())
+}
+
+// repeat answers a mutation whose Nats-Msg-Id succeeded before with the
+// outcome of then, which the event in the log tells.
+func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
+	defer r.recover()
+	ctx, cancel := context.WithTimeout(r.ctx, StatusTimeout)
+	defer cancel()
+	e, err := r.Log.Event(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		r.refuse(schema.ErrUnavailable.With("this was done before, as event %d, which is past the log's retention: get what is there now", seq))
+		return
+	}
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	// The projection tells, but for what an older version folded.
+	if !mutation.Made(e) {
+		r.refuse(machine.UsedBefore(mutation, fmt.Sprintf("event %d, %s of %s %q", seq, e.Type, e.Collection, string(e.ID))))
+		return
+	}
+	code, body, err := answer.RepeatOf(e)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.reply(code, nil, body)
+}
+
+func (r *Request) listCollections() {
+	if !r.noTail() {
+		return
+	}
+	body, fault := answer.ListCollections(r.Store.Collections(), r.data, r.Room)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	r.reply(200, nil, body)
+}
+
+func (r *Request) history() {
+	name, id, fault := answer.DocumentName(r.Tail)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	limit, fault := answer.ParseHistory(r.data)
+	if fault != nil {
+		r.refuse(fault)
+		return
+	}
+	ctx, cancel := r.context(RequestTimeout)
+	defer cancel()
+	events, err := r.Service.History(ctx, name, id, limit)
+	switch {
+	case errors.Is(err, schema.ErrTooLarge):
+		r.refuse(schema.AsError(err))
+		return
+	case err != nil:
+		r.fail(err)
+		return
+	}
+	if len(events) == 0 {
+		switch _, fault, err := r.document(name, id, r.Live.Now()); {
+		case err != nil:
+			r.failRead(err)
+			return
+		case fault == nil:
+			r.reply(200, nil, []byte(`{"events":[]}`)) // it lives longer than the log is kept
+			return
+		}
+		if _, ok := r.Store.Collection(name); !ok {
+			r.refuse(schema.NoCollection(name))
+			return
+		}
+		r.refuse(answer.NeverWas(name, id))
+		return
+	}
+	r.reply(200, nil, answer.AppendHistory(nil, events))
+}
+
+// History returns the latest events of an id, newest first and at most limit.
+// The projection knows where each life ended, and Lapse-Previous leads back
+// from there to where it began: no more of the log is read than is returned.
+//
+// It returns schema.ErrTooLarge as soon as no reply could hold the events.
+func (s *Service) History(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
+	lives, err := s.Store.Lives(name, id, limit)
+	if err != nil {
+		return nil, err
+	}
+	var events []*schema.Event
+	bytes := 0
+	err = answer.FollowLives(lives, limit, func(seq uint64) (*schema.Event, error) {
+		e, err := s.Log.Event(ctx, seq)
+		if err != nil {
+			return nil, err
+		}
+		if bytes += len(e.Body); bytes > s.Room {
+			return nil, schema.ErrTooLarge.With("the latest %d events have %d bytes and a message at most %d: ask for less with limit", len(events)+1, bytes, s.Room)
+		}
+		events = append(events, e)
+		return e, nil
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return events, nil // trimmed from here on
+	} else if err != nil {
+		return nil, err
+	}
+	return events, nil
+}

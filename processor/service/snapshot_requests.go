@@ -1,0 +1,97 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/snapshot"
+	"github.com/lapsedb/lapse/processor/writer"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// snapshotList answers snapshot.list.
+func (r *Request) snapshotList() {
+	if !r.noTail() {
+		return
+	}
+	ctx, cancel := r.context(StatusTimeout)
+	defer cancel()
+	list, err := r.Keeper.Snapshots.List(ctx)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.replyJSON(200, map[string][]schema.Snapshot{"snapshots": append([]schema.Snapshot{}, list...)})
+}
+
+// snapshotCreate answers snapshot.create when the snapshot is made, which may
+// take long.
+func (r *Request) snapshotCreate() {
+	if !r.noTail() {
+		return
+	}
+	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
+		snapshot, err := r.Keeper.Snapshots.Create(ctx)
+		if err == nil {
+			_, err = r.Keeper.Drop(ctx)
+		}
+		return snapshot, 201, err
+	})
+}
+
+// snapshotVerify answers snapshot.verify.<sequence>.
+func (r *Request) snapshotVerify() {
+	seq, err := strconv.ParseUint(r.Tail, 10, 64)
+	if err != nil {
+		r.refuse(schema.ErrBadRequest.With("%s.%.40q: give the sequence of a snapshot", r.Op, r.Tail))
+		return
+	}
+	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
+		snapshot, err := r.Keeper.Snapshots.Verify(ctx, seq)
+		return snapshot, 200, err
+	})
+}
+
+// alone runs what goes over a whole snapshot apart from the workers, unless
+// something else does so now.
+func (r *Request) alone(work func(context.Context) (schema.Snapshot, int, error)) {
+	if !r.Keeper.Snapshots.Making.TryLock() {
+		r.refuse(schema.ErrOverloaded.With("%v", snapshot.ErrBusy))
+		return
+	}
+	r.workers.Go(func() {
+		defer r.recover()
+		made, code, err := r.holding(work)
+		switch {
+		case errors.Is(err, snapshot.ErrNoSnapshot):
+			r.refuse(schema.ErrSnapshotNotFound.With("%v", err))
+		case r.ctx.Err() != nil:
+			r.refuse(writer.Stopping)
+		case err != nil:
+			r.Config.Events.RequestFailed(observe.RequestFailure{Operation: r.Op, Err: err})
+			r.refuse(schema.ErrUnavailable.With("%v", err))
+		default:
+			r.replyJSON(code, made)
+		}
+	})
+}
+
+// holding does the work with the lock of the snapshots, which it gives back
+// before anybody is told.
+func (r *Request) holding(work func(context.Context) (schema.Snapshot, int, error)) (schema.Snapshot, int, error) {
+	defer r.Keeper.Snapshots.Making.Unlock()
+	return work(r.ctx)
+}
+
+func (r *Request) replyJSON(code int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		r.fail(fmt.Errorf("reply: %w", err))
+		return
+	}
+	r.reply(code, nil, body)
+}

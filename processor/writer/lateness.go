@@ -1,0 +1,86 @@
+package writer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// lateness keeps how late expiries were over the last minute of log time, in
+// windows of ten seconds.
+type lateness struct {
+	mu      sync.Mutex
+	windows *hdrhistogram.WindowedHistogram
+	window  int64 // the current window's number
+
+	// What the objective is about is counted exactly, in the same windows.
+	objective int64 // ms
+	counts    [latenessWindows]latenessCount
+	count     int // the current one of counts
+}
+
+type latenessCount struct{ expired, late int64 }
+
+const (
+	latenessWindows  = 6
+	latenessWindowMs = 10_000
+	latenessMaxMs    = 10 * 365 * 24 * 3600 * 1000
+)
+
+func newLateness(objective time.Duration) *lateness {
+	return &lateness{windows: hdrhistogram.NewWindowed(latenessWindows, 0, latenessMaxMs, 2), objective: objective.Milliseconds()}
+}
+
+// record notes an expiry at log time now that came late ms after it was due.
+func (l *lateness) record(now, late int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rotate(now)
+	_ = l.windows.Current.RecordValue(min(max(late, 0), latenessMaxMs))
+	n := &l.counts[l.count]
+	n.expired++
+	if late > l.objective {
+		n.late++
+	}
+}
+
+// rotate drops the windows that are past at now.
+func (l *lateness) rotate(now int64) {
+	window := now / latenessWindowMs
+	for steps := min(window-l.window, latenessWindows); steps > 0; steps-- {
+		l.windows.Rotate()
+		l.count = (l.count + 1) % latenessWindows
+		l.counts[l.count] = latenessCount{}
+	}
+	l.window = max(l.window, window)
+}
+
+// at returns the lateness over the minute before now, in ms.
+func (l *lateness) at(now int64) schema.Lateness {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rotate(now)
+	h := l.windows.Merge()
+	return schema.Lateness{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99), Max: h.Max()}
+}
+
+// kept returns how well the objective was kept over the minute before now, in
+// ms; oldest is the second since which a document is overdue, 0 if none is.
+func (l *lateness) kept(now, oldest int64) *schema.LatenessObjective {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rotate(now)
+	o := &schema.LatenessObjective{Ms: l.objective, Share: schema.LatenessShare}
+	for _, n := range l.counts {
+		o.Expired += n.expired
+		o.Late += n.late
+	}
+	if oldest != 0 {
+		o.OverdueMs = max(0, now-oldest*1000)
+	}
+	o.Judge()
+	return o
+}

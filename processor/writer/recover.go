@@ -1,0 +1,244 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// errSuperseded means that another process writes this log now.
+var ErrSuperseded = errors.New("another lapse has taken over this database: stop one of the two, a database has one writer")
+
+// fence moves the fence: it folds the log to its end and appends a
+// WriterStarted there. After that nothing that an earlier writer, or this one
+// before, has still under way can come into the log, since it is fenced by a
+// sequence that has passed.
+//
+// mine are events that this writer appended without learning their fate.
+// fence returns the sequence up to which they are in the log.
+func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64, err error) {
+	retry := eventlog.TryForever(ctx)
+	began, away := time.Now(), false
+	err = backoff.RetryNotify(func() error {
+		if err := t.Log.Listen(); err != nil {
+			return err
+		}
+		found, err := t.readEnd(ctx, mine)
+		acked = max(acked, found)
+		if err != nil {
+			return err
+		}
+		return t.moveFence(ctx)
+	}, retry, func(err error, wait time.Duration) {
+		away = true
+		t.config.Meter.Beat(len(mine))
+		t.config.Events.LogOutOfReach(observe.Outage{Err: err, Since: began, Again: wait})
+		if time.Since(began) > abandonAfter {
+			t.refuse(outOfReach)
+			t.abandon(outOfReach)
+		}
+	})
+	if err == nil {
+		t.Log.ForgetTrouble()
+		t.config.Events.FenceMoved(observe.FenceMove{Seq: t.store.Cursor().Seq, Took: time.Since(began)})
+		if away {
+			t.config.Events.LogInReach(observe.Return{After: time.Since(began)})
+		}
+	}
+	return acked, err
+}
+
+// readEnd folds what the log has beyond the cursor and returns up to which
+// sequence that was mine.
+func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint64, err error) {
+	last, err := t.Log.Last(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if folded := t.store.Cursor().Seq; last < folded {
+		if t.shorter.IsZero() {
+			t.shorter = time.Now()
+		}
+		err := eventlog.LostEnd(t.Log.DB, last, folded)
+		if time.Since(t.shorter) > eventlog.ShorterFor || t.config.Lease == 0 {
+			return 0, backoff.Permanent(err)
+		}
+		return 0, err
+	}
+	t.shorter = time.Time{}
+	var fault error
+	var batch []projections.Fact // folded at once, since others read meanwhile
+	err = t.Log.Read(ctx, t.store.Cursor().Seq+1, last, func(e *schema.Event) error {
+		for len(mine) > 0 && mine[0].Seq < e.Seq {
+			mine = mine[1:]
+		}
+		switch {
+		case len(mine) > 0 && same(mine[0].Event, e):
+			acked = e.Seq
+		case t.phase != fencing && e.Type == schema.WriterStarted && eventlog.StartedBy(e) != t.name:
+			fault = backoff.Permanent(ErrSuperseded)
+			return fault
+		}
+		t.config.Meter.Beat(len(mine))
+		if batch = append(batch, projections.Fact{Event: e}); e.More {
+			return nil
+		}
+		defer func() { batch = nil }()
+		return t.store.Fold(batch)
+	})
+	if err == nil && len(batch) > 0 {
+		err = t.store.Fold(batch) // of a log that has lost its end
+	}
+	if errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrPast) {
+		fault = backoff.Permanent(err)
+	}
+	return acked, errors.Join(fault, err)
+}
+
+// same tells whether an event read from the log is the one that was appended.
+func same(a, b *schema.Event) bool {
+	return a.Seq == b.Seq && a.Time == b.Time && a.Type == b.Type && a.ID == b.ID &&
+		a.Previous == b.Previous && a.Cause == b.Cause && bytes.Equal(a.Body, b.Body)
+}
+
+// moveFence appends a WriterStarted at the cursor, which is the log's end or
+// the append fails, or behind the hole there.
+func (t *Term) moveFence(ctx context.Context) error {
+	cursor := t.store.Cursor()
+	says, seq := eventlog.Started{Writer: t.name}, cursor.Seq+1
+	if end := t.Log.End; end.Last >= seq {
+		says.Lost, seq = end.First, end.Last+1
+	}
+	if t.Log.Lost.Last >= seq {
+		says.Reused = t.Log.Lost.Last
+	}
+	body, err := json.Marshal(says)
+	if err != nil {
+		return err
+	}
+	now, fault := t.Clock.Check()
+	if fault != nil {
+		now = 0 // the fence moves and time does not
+	}
+	e := &schema.Event{Seq: seq, Time: max(cursor.Time, now), Type: schema.WriterStarted,
+		Collection: schema.InternalCollection, Body: body}
+	if err := t.Log.Append([]projections.Fact{{Event: e}}, false); err != nil {
+		return err
+	}
+	timeout := time.NewTimer(t.ackTimeout())
+	defer timeout.Stop()
+	select {
+	case a := <-t.Log.Acks:
+		if a.Err != nil {
+			return a.Err
+		}
+		if err := t.store.Fold([]projections.Fact{{Event: e}}); err != nil {
+			return err
+		}
+		t.Log.Note(t.store.Cursor())
+		t.Log.Lost = eventlog.Gap{}
+		return nil
+	case <-timeout.C:
+		return fmt.Errorf("append %d: no acknowledgement within %s", e.Seq, t.ackTimeout())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// recover finds out, after an append that failed or was not acknowledged, what
+// the log has of what is pending. That is told; the rest is decided again.
+func (t *Term) recover(ctx context.Context, cause error) error {
+	began := time.Now()
+	t.config.Events.AppendFailed(observe.AppendFailure{Err: cause})
+	mine := t.Machine.Taken()
+	acked, err := t.fence(ctx, mine)
+	if err != nil && !errors.Is(err, ErrSuperseded) {
+		return err
+	}
+	again := t.settle(acked)
+	t.retry = append(again, t.retry...)
+	if err != nil {
+		return err
+	}
+	t.config.Events.AppendRecovered(observe.AppendRecovery{Landed: acked, Decided: len(again), Took: time.Since(began)})
+	t.Groups, t.Unsent = nil, nil
+	t.recoveries++
+	t.Renewals.clear()
+	t.pause(ctx)
+	err = t.Machine.Abort()
+	t.looked = t.Machine.Time() // of the WriterStarted, which says that it goes on
+	return err
+}
+
+// pause waits, and longer each time, when the log takes the fence again and
+// again and nothing else: trying at full speed would only fill it.
+func (t *Term) pause(ctx context.Context) {
+	if t.recoveries <= MaxRecoveries {
+		return
+	}
+	wait := min(eventlog.ResumeInterval<<min(t.recoveries-MaxRecoveries, 10), MaxPause)
+	t.config.Events.LogRefuses(observe.Refusal{Times: t.recoveries, Again: wait})
+	t.refuse(outOfReach)
+	t.abandon(outOfReach)
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
+}
+
+// settle replies to what was decided and is in the log, which ends for this
+// writer at sequence acked, and returns what is to be decided again.
+func (t *Term) settle(acked uint64) (again []*Proposal) {
+	for _, d := range t.pendingReplies {
+		switch {
+		case d.outcome.Seq <= acked:
+			t.replyDurable(&d)
+		case d.Batch != nil && d.first <= acked:
+			fault := schema.ErrTimeout.With("the log was lost in the middle of the batch: some operations were done, get the documents to see which")
+			d.reply(machine.Outcome{Code: fault.Code, Fault: fault})
+		default:
+			again = append(again, d.Proposal)
+		}
+	}
+	clear(t.pendingReplies)
+	t.pendingReplies, t.ReplyBytes = t.pendingReplies[:0], 0
+	return again
+}
+
+// abandon replies to the requests that were decided and may or may not be in the
+// log, rather than let them wait until it is back. They are not decided again.
+// Those that wait to be decided are told fault.
+func (t *Term) abandon(fault *schema.Error) {
+	unsure := schema.ErrTimeout.With("no acknowledgement from the log in time: the write may or may not have been applied; read the document before you retry")
+	t.pendingReplies = slices.DeleteFunc(t.pendingReplies, func(d decided) bool {
+		d.reply(machine.Outcome{Code: unsure.Code, Fault: unsure})
+		if d.Done != nil {
+			t.ReplyBytes -= len(d.outcome.Body)
+		}
+		return d.Done != nil
+	})
+	t.refuseRetries(fault)
+}
+
+// refuseRetries replies to the requests that wait to be decided, and returns how
+// many there were.
+func (t *Term) refuseRetries(fault *schema.Error) int {
+	before := len(t.retry)
+	t.retry = slices.DeleteFunc(t.retry, func(one *Proposal) bool {
+		one.reply(machine.Outcome{Code: fault.Code, Fault: fault})
+		return one.Done != nil
+	})
+	return before - len(t.retry)
+}
