@@ -60,7 +60,7 @@ func startCluster(t *testing.T, n int) *cluster {
 		t.Setenv("NATS_LISTEN", addr)
 		t.Setenv("NATS_CLUSTER", routes[i])
 		t.Setenv("NATS_STORE", filepath.Join(t.TempDir(), "store"))
-		o, err := server.ProcessConfigFile("nats.conf")
+		o, err := server.ProcessConfigFile("../nats.conf")
 		if err != nil {
 			t.Fatal(err)
 		}

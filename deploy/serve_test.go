@@ -263,7 +263,7 @@ var unused = []string{
 // allUsed checks that no user has rights that it does not use.
 func allUsed(t *testing.T, tap *tap) {
 	t.Helper()
-	o, err := server.ProcessConfigFile("nats.conf")
+	o, err := server.ProcessConfigFile("../nats.conf")
 	if err != nil {
 		t.Fatal(err)
 	}

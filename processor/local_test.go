@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor/offline"
-	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // indexDefinition is one secondary index: that of an included path.

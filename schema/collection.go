@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // IndexingMode says how secondary indexes follow the documents.

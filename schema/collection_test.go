@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 func TestParseProperties(t *testing.T) {

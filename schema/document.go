@@ -3,7 +3,7 @@ package schema
 import (
 	"strconv"
 
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // MaxDocumentBytes is the size of the largest document, as sent.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // MaxLineBytes is the longest line of a file of mutations or events: the largest

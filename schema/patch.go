@@ -1,6 +1,6 @@
 package schema
 
-import "github.com/lapsedb/lapse/values"
+import "github.com/lapsedb/lapse/schema/values"
 
 // CheckPatch checks a JSON Merge Patch sent by a client for the subject's id,
 // before the document that it changes is known.

@@ -26,8 +26,8 @@ var architecture = map[string]struct{ ours, not []string }{
 	"deploy":                    {}, // tests only
 	"deploy/keys":               {not: []string{"nats-server", "nats.go", "pebble"}},
 
-	"test/lapsetest":        {ours: []string{"schema", "processor", "client"}, not: []string{"nats-server", "pebble"}},
-	"test/lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "client"}},
+	"lapsetest":        {ours: []string{"schema", "processor", "client"}, not: []string{"nats-server", "pebble"}},
+	"lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "client"}},
 }
 
 func TestDependenciesPointOneWay(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/test/harness"
-	"github.com/lapsedb/lapse/test/lapsetest"
+	"github.com/lapsedb/lapse/lapsetest"
 )
 
 // moment is what a server answered, and when.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/monitor"
-	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
 

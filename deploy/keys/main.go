@@ -1,4 +1,4 @@
-// The keys command makes what deploy/nats.conf and deploy/docker-compose.yml need
+// The keys command makes what nats.conf and docker-compose.yml need
 // and nobody else may have: nkeys for the users, certificates for the nodes, and
 // the file of environment variables that says which is which. It overwrites
 // nothing.

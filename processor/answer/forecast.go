@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
 

@@ -104,7 +104,7 @@ func UntilOpen(ctx context.Context, c Connections, open func(context.Context) er
 		defer cancel()
 		err := open(try)
 		if denied := c.Log.LastError(); err != nil && errors.Is(denied, nats.ErrPermissionViolation) {
-			return backoff.Permanent(fmt.Errorf("the user that lapse is at %s lacks rights (%w): give it those of the users processor and bulk in deploy/nats.conf", c.Log.ConnectedUrlRedacted(), denied))
+			return backoff.Permanent(fmt.Errorf("the user that lapse is at %s lacks rights (%w): give it those of the users processor and bulk in nats.conf", c.Log.ConnectedUrlRedacted(), denied))
 		}
 		if err != nil && (ctx.Err() != nil || !Passing(err) && !errors.Is(err, jetstream.ErrStreamNotFound)) {
 			return backoff.Permanent(err)

@@ -72,7 +72,7 @@ func (g *Gate) refusePull(m *nats.Msg, why error) {
 }
 
 // An auditor is who has this prefix for its inboxes, as user auditor of
-// deploy/nats.conf may have no other. It takes messages from consumers only that
+// nats.conf may have no other. It takes messages from consumers only that
 // it made itself: those have this in their metadata.
 const (
 	auditorInboxes = inboxes + auditor + "."

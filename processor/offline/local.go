@@ -16,7 +16,7 @@ import (
 	"github.com/lapsedb/lapse/processor/answer"
 	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
 

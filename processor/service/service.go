@@ -21,7 +21,7 @@ import (
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
 

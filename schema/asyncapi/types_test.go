@@ -15,7 +15,7 @@ import (
 
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/asyncapi"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // at returns a part of a schema.

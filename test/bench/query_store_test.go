@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/projections/query"
 )
 
 // store is what has orders and can be asked for them, by several callers.

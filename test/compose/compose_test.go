@@ -16,7 +16,7 @@ const deploy = "../../deploy"
 // load reads docker-compose.yml as docker compose does, with the variables given.
 func load(t *testing.T, variables ...string) (*types.Project, error) {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{filepath.Join(deploy, "docker-compose.yml")}, cli.WithEnv(variables), cli.WithResolvedPaths(true), cli.WithInterpolation(true))
+	options, err := cli.NewProjectOptions([]string{filepath.Join(deploy, "..", "docker-compose.yml")}, cli.WithEnv(variables), cli.WithResolvedPaths(true), cli.WithInterpolation(true))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // span is a range of value keys (see values.AppendKey) in an index: from lower

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/test/lapsetest"
+	"github.com/lapsedb/lapse/lapsetest"
 )
 
 // In a test it is lapsetest.New(t), which fails the test and closes by itself.

@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // selection is which paths of a document to show: a tree of the tokens of the

@@ -8,7 +8,7 @@ import (
 
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // evaluation is a condition with its params, put to one document after the

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // operand is a value made ready for being compared with many.

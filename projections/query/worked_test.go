@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // TestWorkedWithinOneDocument: whatever goes through a large document, or computes

@@ -5,7 +5,7 @@ import (
 
 	"cel.dev/cel-go/common/ast"
 
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // constantSource says where a constant comes from: the expression, or params.

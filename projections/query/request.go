@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // Bounds of a request.

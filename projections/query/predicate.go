@@ -3,7 +3,7 @@ package query
 import (
 	"bytes"
 
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // predicate is a condition in two-valued logic. What cannot be said of a

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/test/lapsetest/bubble"
+	"github.com/lapsedb/lapse/lapsetest/bubble"
 	"github.com/lapsedb/lapse/test/stress"
 )
 

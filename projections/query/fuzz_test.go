@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
 

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // position is where a document is in the order of a query: its sort key, then

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/test/lapsetest"
+	"github.com/lapsedb/lapse/lapsetest"
 	"github.com/lapsedb/lapse/test/stress"
 )
 

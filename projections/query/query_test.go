@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/query"
+	"github.com/lapsedb/lapse/projections/query"
 	"github.com/lapsedb/lapse/schema"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/values"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // access is a way to the documents that may match.
