@@ -1,6 +1,6 @@
 # What there is to do here. Everything is plain Go; these are its command lines.
 
-.PHONY: build test race stress fuzz bench bench-quick lint ci
+.PHONY: build test race stress fuzz bench bench-quick docs lint ci
 
 build: ## the lapse binary, into the current directory
 	go build ./cmd/lapse
@@ -23,11 +23,14 @@ fuzz: ## each fuzz target for FUZZTIME
 	  done; \
 	done
 
-bench: ## lapse beside its peers, into test/bench/table/table.json and the README's table: about an hour
+bench: ## lapse beside its peers, into test/bench/table/table.json and docs/benchmarks.md: about an hour
 	go -C test/bench run ./table
 
 bench-quick: ## less of the same, and whether a ratio is worse by a third than it was: minutes
 	go -C test/bench run ./table -quick
+
+docs: ## the generated pages of the manual
+	go test ./docs ./cmd/lapse -run '^Test(Metrics|Flags)Page$$' -update
 
 lint: ## what CI checks besides the tests
 	gofmt -l .

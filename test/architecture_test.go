@@ -1,33 +1,56 @@
 package test
 
 import (
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
 // Dependencies point one way: each package may import these of ours, and none
-// whose path has an element that begins with one of not.
+// whose path has an element that begins with one of not. The rooms of processor
+// are in the order of the flow: each may import those above it.
 var architecture = map[string]struct{ ours, not []string }{
-	"schema":                    {ours: []string{"values"}, not: []string{"nats-io", "pebble"}},
-	"schema/asyncapi":           {ours: []string{"schema"}, not: []string{"nats-io", "pebble"}},
-	"values":                    {not: []string{"nats-io", "pebble", "time"}},
-	"expiry":                    {not: []string{"nats-io", "pebble", "time"}},
-	"projections":               {ours: []string{"schema", "values"}, not: []string{"nats-io", "time"}},
-	"query":                     {ours: []string{"schema", "values", "projections"}, not: []string{"nats-io", "pebble"}},
-	"processor":                 {ours: []string{"schema", "schema/asyncapi", "expiry", "projections", "query"}},
+	"schema":            {ours: []string{"schema/values"}, not: []string{"nats-io", "pebble"}},
+	"schema/asyncapi":   {ours: []string{"schema"}, not: []string{"nats-io", "pebble"}},
+	"schema/values":     {not: []string{"nats-io", "pebble", "time"}},
+	"expiry":            {not: []string{"nats-io", "pebble", "time"}},
+	"projections":       {ours: []string{"schema", "schema/values"}, not: []string{"nats-io", "time"}},
+	"projections/query": {ours: []string{"schema", "schema/values", "projections"}, not: []string{"nats-io", "pebble"}},
+
+	"processor/observe":  {ours: []string{"schema"}, not: []string{"nats-io", "pebble"}},
+	"processor/machine":  {ours: []string{"schema", "projections", "expiry"}, not: []string{"nats-io", "pebble", "time", "sync", "context"}},
+	"processor/clock":    {ours: []string{"schema", "processor/observe"}, not: []string{"nats-io"}},
+	"processor/eventlog": {ours: []string{"schema", "projections", "processor/observe"}},
+	"processor/lease":    {ours: []string{"schema"}, not: []string{"pebble"}},
+	"processor/answer":   {ours: []string{"schema", "projections", "projections/query", "processor/machine"}, not: []string{"nats-io", "pebble", "sync"}},
+	"processor/snapshot": {ours: []string{"schema", "projections", "processor/observe", "processor/clock", "processor/eventlog"}},
+	"processor/writer":   {ours: []string{"schema", "projections", "processor/observe", "processor/machine", "processor/clock", "processor/eventlog"}, not: []string{"pebble"}},
+	"processor/service": {ours: []string{"schema", "schema/asyncapi", "projections", "projections/query", "processor/observe", "processor/machine", "processor/clock", "processor/eventlog",
+		"processor/lease", "processor/answer", "processor/snapshot", "processor/writer"}, not: []string{"pebble"}},
+	"processor/monitor": {ours: []string{"schema", "projections", "processor/observe"}, not: []string{"pebble"}},
+	"processor/offline": {ours: []string{"schema", "projections", "projections/query", "processor/machine", "processor/answer"}, not: []string{"jetstream"}},
+	"processor": {ours: []string{"schema", "projections", "projections/query", "processor/observe", "processor/machine", "processor/clock", "processor/eventlog",
+		"processor/lease", "processor/snapshot", "processor/writer", "processor/service", "processor/monitor"}},
+
+	"processor/gate":            {ours: []string{"schema"}},
 	"processor/embedded":        {ours: []string{"schema", "processor/gate", "processor/embedded/blocks"}},
 	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},
-	"processor/gate":            {ours: []string{"schema"}},
-	"audit":                     {ours: []string{"schema"}, not: []string{"nats-io"}},
-	"client":                    {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
-	"cmd/lapse":                 {ours: []string{"schema", "query", "processor", "processor/embedded", "processor/gate", "client", "audit"}, not: []string{"pebble"}},
-	"deploy":                    {}, // tests only
-	"deploy/keys":               {not: []string{"nats-server", "nats.go", "pebble"}},
 
-	"lapsetest":        {ours: []string{"schema", "processor", "client"}, not: []string{"nats-server", "pebble"}},
-	"lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "client"}},
+	"audit":  {ours: []string{"schema"}, not: []string{"nats-io"}},
+	"client": {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
+	"cmd/lapse": {ours: []string{"schema", "projections/query", "processor", "processor/observe", "processor/clock", "processor/eventlog", "processor/machine", "processor/monitor", "processor/offline", "processor/answer",
+		"processor/embedded", "processor/gate", "client", "audit"}, not: []string{"pebble"}},
+	"deploy":      {}, // tests only
+	"docs":        {}, // tests only
+	"deploy/keys": {not: []string{"nats-server", "nats.go", "pebble"}},
+
+	"lapsetest":        {ours: []string{"schema", "processor/machine", "processor/offline", "client"}, not: []string{"nats-server", "pebble"}},
+	"lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "processor/eventlog", "client"}},
 }
 
 func TestDependenciesPointOneWay(t *testing.T) {
@@ -61,5 +84,29 @@ func TestDependenciesPointOneWay(t *testing.T) {
 	}
 	if seen != len(architecture) {
 		t.Errorf("%d of %d packages found", seen, len(architecture))
+	}
+}
+
+// TestMachineIsPure: the state machine starts no goroutine and asks no clock.
+func TestMachineIsPure(t *testing.T) {
+	files, err := filepath.Glob("../processor/machine/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n.(type) {
+			case *ast.GoStmt, *ast.SelectStmt, *ast.ChanType, *ast.SendStmt:
+				t.Errorf("%s has a %T", name, n)
+			}
+			return true
+		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestTour takes every command once through a server, as the README does.
+// TestTour takes every command once through a server.
 func TestTour(t *testing.T) {
 	s := harness.Serve(t)
 	object := func(text string) map[string]any {

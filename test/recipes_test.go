@@ -37,8 +37,8 @@ func recipes(t *testing.T, language string) (page, program string) {
 var (
 	subjects    = regexp.MustCompile(`lapse\.main\.[a-z][A-Za-z0-9_.%*>-]+`)
 	templates   = regexp.MustCompile(`\$\{token\([^)]*\)\}`)
-	jsCalls     = regexp.MustCompile("(?:await |return )(?:lapse|surely)\\([`\"]([^`\"]+)[`\"]")
-	pythonCalls = regexp.MustCompile(`(?:await |return )(?:lapse|surely)\("([^"]+)"( \+ token\()?`)
+	jsCalls     = regexp.MustCompile("(?:await |return )(?:lapse|exactlyOnce)\\([`\"]([^`\"]+)[`\"]")
+	pythonCalls = regexp.MustCompile(`(?:await |return )(?:lapse|exactly_once)\("([^"]+)"( \+ token\()?`)
 	headerNames = regexp.MustCompile(`\b(If-Match|Lapse-[A-Z][A-Za-z-]*[a-z]|Nats-Msg-Id)\b`)
 	eventTypes  = regexp.MustCompile(`\b((?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Rejected))\b`)
 	errorNames  = regexp.MustCompile(`"error":"([a-z_]+)"|→ \d{3} ([a-z_]+)`)

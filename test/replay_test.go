@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/lapsetest"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // moment is what a server answered, and when.

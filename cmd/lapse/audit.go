@@ -22,18 +22,18 @@ func newAuditCommand(a *app) *cobra.Command {
 	var asJSON, partial bool
 	cmd := &cobra.Command{
 		Use:   "audit [FILE|-]",
-		Short: "Check a log: every expiry that was due, none else, whole lives, one order",
-		Long: `audit reads a log from one end to the other, that of a database or, from FILE, one
-that ` + "`lapse export`" + ` printed, and checks that every version that came due has one
-DocumentExpired, that no other has, and that each is right; that documents and
-collections are created, changed and gone in an order that can be, each event ending
-the version before it; that log time never goes back and each mutation is judged once.
+		Short: "Check a log: every due expiry, no other, in order",
+		Long: `audit reads the log of a database, or from FILE one that ` + "`lapse export`" + ` printed, and
+checks that every version that came due has exactly one DocumentExpired, that no other
+version has one, and that each is right; that documents and collections are created,
+changed and deleted in a possible order, each event ending the version before it; that
+log time never goes back; and that each mutation is judged once.
 
-Exit code 0 says that nothing is wrong. What came due less than a minute before the
-log's last event may yet expire and is pending. A log whose beginning is gone is
-judged from where it begins: audit knows that of a database's, for a file say --partial.
+Exit code 0 means no findings. A version that came due less than a minute before the
+last event is pending, not missing. A log without its beginning is checked from where
+it begins: audit knows this of a database, for a file use --partial.
 
-Documents are kept in a temporary file (TMPDIR), so memory does not grow with the log.`,
+Documents are kept in temporary files (TMPDIR), so memory does not grow with the log.`,
 		Example: `  lapse audit
   lapse export > log.jsonl && lapse audit log.jsonl
   lapse export | lapse audit - --json`,
@@ -41,7 +41,7 @@ Documents are kept in a temporary file (TMPDIR), so memory does not grow with th
 	}
 	conn.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object instead of a summary")
-	cmd.Flags().BoolVar(&partial, "partial", false, "the beginning of the log in FILE is missing")
+	cmd.Flags().BoolVar(&partial, "partial", false, "FILE lacks the beginning of the log")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		collectLess()
 		ctx := cmd.Context()

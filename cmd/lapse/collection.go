@@ -37,7 +37,7 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 	cmd := &cobra.Command{
 		Use:   verb + " COLL [JSON|-]",
 		Short: short,
-		Long:  long + "\n\nGive the properties as flags, or as JSON as in the documentation.",
+		Long:  long + "\n\nSet the properties by flags, or as JSON as in a request.",
 		Example: fmt.Sprintf(`  lapse collection %s sessions --default-ttl 30m --include-path /customerId
   lapse collection %s sessions '{"defaultTtl":1800}'`, verb, verb),
 		Args: arguments(1, 2),
@@ -132,10 +132,10 @@ type propertyFlags struct {
 func (p *propertyFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&p.defaultTTL, "default-ttl", "", "`SECONDS` or a duration after which documents expire, -1 for only by a ttl of their own, off")
-	flags.StringVar(&p.indexingMode, "indexing-mode", "", "`MODE`: consistent, lazy or none")
-	flags.StringArrayVar(&p.includePaths, "include-path", nil, "JSON `POINTER` to index, like /customerId; repeat for more, they are all there will be; none for no index")
-	flags.BoolVar(&p.previousImages, "previous-images", true, "whether events of deletion and expiry carry the last content")
+	flags.StringVar(&p.defaultTTL, "default-ttl", "", "default TTL: `SECONDS` or a duration, -1 for no default, or off")
+	flags.StringVar(&p.indexingMode, "indexing-mode", "", "keep indexes `consistent|lazy|none`")
+	flags.StringArrayVar(&p.includePaths, "include-path", nil, "index the values at this JSON `POINTER`, like /customerId; repeat for more, or none for no index")
+	flags.BoolVar(&p.previousImages, "previous-images", true, "put the last content into delete and expiry events")
 }
 
 // change sets the properties that flags name.

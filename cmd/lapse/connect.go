@@ -23,15 +23,18 @@ type connection struct {
 	timeout                          time.Duration
 }
 
+// connectionHeading stands above the flags of a connection in the help.
+const connectionHeading = "Connection"
+
 // addFlags adds the flags that all client commands have.
 func (c *connection) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.SortFlags = false
 	flags.StringVarP(&c.server, "server", "s", "", "`URL` of the NATS server (default "+nats.DefaultURL+")")
-	flags.StringVar(&c.creds, "creds", "", "credentials `FILE`")
-	flags.StringVar(&c.context, "context", "", "`NAME` of a NATS context, instead of --server")
+	flags.StringVar(&c.creds, "creds", "", "log in with the credentials `FILE`")
+	flags.StringVar(&c.context, "context", "", "use the NATS context `NAME` instead of --server")
 	flags.StringVarP(&c.database, "database", "d", "main", "`NAME` of the database")
-	flags.DurationVar(&c.timeout, "timeout", 5*time.Second, "how long to wait for an answer")
+	flags.DurationVar(&c.timeout, "timeout", 5*time.Second, "wait at most this `DURATION` for a reply")
 }
 
 // patient waits longer for an answer, unless the user said how long.

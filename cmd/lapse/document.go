@@ -12,10 +12,10 @@ import (
 func newDocumentCommand(a *app) *cobra.Command {
 	var conn connection
 	cmd := group("document", "Create, show, change and delete documents",
-		newDocumentPutCommand(a, &conn, "create", "Store a document that is not there"),
+		newDocumentPutCommand(a, &conn, "create", "Create a document that does not exist"),
 		newDocumentGetCommand(a, &conn),
-		newDocumentPutCommand(a, &conn, "replace", "Replace a document that is there"),
-		newDocumentPutCommand(a, &conn, "upsert", "Store a document, whether it is there or not"),
+		newDocumentPutCommand(a, &conn, "replace", "Replace an existing document"),
+		newDocumentPutCommand(a, &conn, "upsert", "Create or replace a document"),
 		newDocumentPutCommand(a, &conn, "patch", "Change members of a document (JSON Merge Patch; null removes)"),
 		newDocumentDeleteCommand(a, &conn),
 	)
@@ -28,9 +28,9 @@ type changeFlags struct{ ifMatch, msgID string }
 
 func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	if cmd.Name() != "create" {
-		cmd.Flags().StringVar(&f.ifMatch, "if-match", "", "only if the document has this `ETAG`")
+		cmd.Flags().StringVar(&f.ifMatch, "if-match", "", "only if the document still has this `ETAG`")
 	}
-	cmd.Flags().StringVar(&f.msgID, "msg-id", "", "`ID` under which a repeat within two minutes counts once")
+	cmd.Flags().StringVar(&f.msgID, "msg-id", "", "apply a repeat with the same `ID` within two minutes only once")
 }
 
 func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) {
@@ -59,7 +59,7 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 	}
 	out := a.addOutputFlag(cmd)
 	change.addFlags(cmd)
-	cmd.Flags().StringVar(&ttl, "ttl", "", "`SECONDS` or a duration to live, -1 for ever; sets the member ttl")
+	cmd.Flags().StringVar(&ttl, "ttl", "", "set the member ttl: `SECONDS` or a duration, -1 for ever")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var body []byte
 		var err error
@@ -115,7 +115,7 @@ func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 	var minSeq uint64
 	cmd := &cobra.Command{Use: "get COLL ID", Short: "Show a document", Args: arguments(2, 2)}
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "answer only from a state that holds this log sequence")
+	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "answer only from a state that includes log sequence `SEQ`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var opts []client.RequestOption
 		if minSeq > 0 {

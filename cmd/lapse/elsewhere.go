@@ -40,13 +40,13 @@ var connectionNames = []string{logConnection, bulkConnection, serviceConnection,
 
 func (f *elsewhereFlags) addFlags(flags *pflag.FlagSet) {
 	names := strings.Join(connectionNames, ", ")
-	flags.StringVar(&f.url, "nats-url", "", "use the NATS at `URL`[,URL…] instead of an embedded one")
-	flags.StringArrayVar(&f.creds, "creds", nil, "log in with the credentials `[CONNECTION=]FILE`; CONNECTION is one of "+names)
+	flags.StringVar(&f.url, "nats-url", "", "use the NATS servers at `URL`[,URL…] instead of an embedded one")
+	flags.StringArrayVar(&f.creds, "creds", nil, "log in with the credentials `[CONNECTION=]FILE`; CONNECTION is one of "+names+" (default all)")
 	flags.StringArrayVar(&f.nkeys, "nkey", nil, "log in with the nkey seed `[CONNECTION=]FILE`")
-	flags.StringArrayVar(&f.contexts, "context", nil, "use the NATS context `[CONNECTION=]NAME`, as the nats command knows it")
-	flags.StringVar(&f.ca, "tls-ca", "", "believe servers with certificates by the authorities in `FILE`")
-	flags.StringVar(&f.cert, "tls-cert", "", "show servers the certificate in `FILE`")
-	flags.StringVar(&f.key, "tls-key", "", "the key of --tls-cert is in `FILE`")
+	flags.StringArrayVar(&f.contexts, "context", nil, "use the NATS context `[CONNECTION=]NAME` of the nats command, with its URL")
+	flags.StringVar(&f.ca, "tls-ca", "", "trust the CA certificates in `FILE`")
+	flags.StringVar(&f.cert, "tls-cert", "", "present the client certificate in `FILE`")
+	flags.StringVar(&f.key, "tls-key", "", "`FILE` with the key of --tls-cert")
 }
 
 // given tells whether NATS is elsewhere.

@@ -14,14 +14,14 @@ func newExportCommand(a *app) *cobra.Command {
 	var until string
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Print the log from its first event to its last as of now",
+		Short: "Print the log as JSON lines, up to now",
 		Example: `  lapse export > log.jsonl
   lapse export --until 2015-05-17T10:05:03Z > log.jsonl`,
 		Args: arguments(0, 0),
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().StringVar(&until, "until", "", "end with this `SEQ|TIME`, or that long ago")
+	cmd.Flags().StringVar(&until, "until", "", "end at `SEQ|TIME` or a duration ago")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		opts := []client.FeedOption{client.FromStart(), client.UntilNow()}
 		if until != "" {

@@ -21,10 +21,10 @@ func newForecastCommand(a *app) *cobra.Command {
 	var f forecastFlags
 	cmd := &cobra.Command{
 		Use:   "forecast COLL",
-		Short: "Show how many documents come due when",
-		Long: `Show how many documents of a collection come due when, or would with another
-default TTL, which changes nothing. Times are UTC, and buckets begin at multiples of
-their size.`,
+		Short: "Count documents by when they expire",
+		Long: `forecast counts the documents of a collection by when they expire, or would expire
+under another default TTL. It changes nothing. Times are UTC; buckets begin at
+multiples of their size.`,
 		Example: `  lapse forecast orders
   lapse forecast orders --next 7d --bucket 1d
   lapse forecast orders --default-ttl 30d`,
@@ -60,8 +60,8 @@ type forecastFlags struct{ next, bucket, defaultTTL string }
 func (f *forecastFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.next, "next", "24h", "look ahead for a `DURATION` like 90s, 24h or 30d, or seconds")
-	flags.StringVar(&f.bucket, "bucket", "", "count together what comes due within a `DURATION` (default as gives about 24)")
-	flags.StringVar(&f.defaultTTL, "default-ttl", "", "as if documents expired after `SECONDS` or a duration by default, -1 for only by a ttl of their own, off")
+	flags.StringVar(&f.bucket, "bucket", "", "size of a bucket, as a `DURATION` (default about 24 buckets)")
+	flags.StringVar(&f.defaultTTL, "default-ttl", "", "assume this default TTL: `SECONDS` or a duration, -1 for no default, or off")
 }
 
 func (f *forecastFlags) body(cmd *cobra.Command) ([]byte, error) {

@@ -14,8 +14,8 @@ func newHistoryCommand(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "history COLL ID",
-		Short: "Show what happened to a document, newest first",
-		Long:  "Show what happened to a document, newest first, earlier lives of its id included,\nalso when it lives no more.",
+		Short: "Show the events of a document, newest first",
+		Long:  "history shows the events of a document, newest first, also of an expired or deleted one\nand of earlier documents with the same id.",
 		Args:  arguments(2, 2),
 	}
 	conn.addFlags(cmd)

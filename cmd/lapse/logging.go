@@ -14,8 +14,8 @@ import (
 type logFlags struct{ format, level string }
 
 func (f *logFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.format, "log-format", "text", "write the log as `text|json`, a line each")
-	flags.StringVar(&f.level, "log-level", "info", "leave out of the log what is below `debug|info|warn|error`")
+	flags.StringVar(&f.format, "log-format", "text", "write log lines as `text|json`, on standard error")
+	flags.StringVar(&f.level, "log-level", "info", "log `debug|info|warn|error` and above")
 }
 
 // handler returns the handler that the flags ask for, which limits the lines of

@@ -19,7 +19,7 @@ type output struct {
 
 func (a *app) addOutputFlag(cmd *cobra.Command) *output {
 	out := &output{app: a}
-	cmd.Flags().BoolVar(&out.json, "json", false, "print JSON lines, also on a terminal")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print JSON lines on a terminal too")
 	return out
 }
 

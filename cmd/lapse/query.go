@@ -17,15 +17,14 @@ func newQueryCommand(a *app) *cobra.Command {
 	var f queryFlags
 	cmd := &cobra.Command{
 		Use:   "query COLL",
-		Short: "Find documents by what is in them",
-		Long: `Find documents by what is in them: all of the collection, or those for which a CEL
-expression over doc and params is true. They come in the order of their ids if no
-other is given. A path is written a.b or /a/b.
+		Short: "Find documents by their content",
+		Long: `query prints the documents of a collection that match a CEL expression over doc and
+params, or all of them, in the order of their ids unless --order-by says otherwise. A
+path is a.b or /a/b.
 
-On a terminal they are a table, else or with --json one JSON document a line. What
-is said about them goes to standard error, so that standard output holds nothing
-else: with --explain one line at the end, {"plan":{…},"cursor":"…"}, on a terminal in
-words. The cursor is there if more is left; give it as --cursor to go on.`,
+On a terminal it prints a table, otherwise or with --json one JSON document per line.
+--explain prints a line at the end on standard error, {"plan":{…},"cursor":"…"}, on a
+terminal in words. If there is a cursor, --cursor continues there.`,
 		Example: `  lapse query orders --where 'doc.total > 100' --order-by -total,customer
   lapse query orders --where 'doc.customer == params.c' --param c=C1 --select id,total
   lapse query orders --where 'doc.total > 100' --count

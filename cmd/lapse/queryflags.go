@@ -23,17 +23,17 @@ type queryFlags struct {
 func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.where, "where", "w", "", "only documents for which this `CEL` expression is true")
-	flags.StringArrayVarP(&f.param, "param", "p", nil, "`NAME=VALUE` to use as params.NAME; VALUE is JSON, or else a string; repeat for more")
+	flags.StringVarP(&f.where, "where", "w", "", "only documents that match this `CEL` expression")
+	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME: `NAME=VALUE`; VALUE is JSON, or else a string; repeatable")
 	flags.StringVar(&f.params, "params", "", "params as a `JSON` object")
-	flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by this `PATH`, downwards with a - before it; repeat for what decides among equals")
-	flags.StringSliceVar(&f.selections, "select", nil, "print only what is at this `PATH`; repeat for more")
+	flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by `PATH`, descending with a - before it; repeatable")
+	flags.StringSliceVar(&f.selections, "select", nil, "print only `PATH`; repeatable")
 	flags.IntVarP(&f.limit, "limit", "n", 100, "at most `N` documents")
-	flags.BoolVar(&f.all, "all", false, "all documents, however many")
-	flags.StringVar(&f.cursor, "cursor", "", "go on at this `CURSOR` of the same query")
-	flags.BoolVar(&f.count, "count", false, "print only how many documents there are")
-	flags.BoolVar(&f.explain, "explain", false, "say on standard error how the query was answered, and the cursor")
-	flags.Uint64Var(&f.minSeq, "min-seq", 0, "answer only from a state that holds this log sequence")
+	flags.BoolVar(&f.all, "all", false, "all documents instead of --limit")
+	flags.StringVar(&f.cursor, "cursor", "", "continue the same query at `CURSOR`")
+	flags.BoolVar(&f.count, "count", false, "print only the number of documents")
+	flags.BoolVar(&f.explain, "explain", false, "print the plan and the cursor on standard error")
+	flags.Uint64Var(&f.minSeq, "min-seq", 0, "answer only from a state that includes log sequence `SEQ`")
 }
 
 // options returns what the flags ask for.

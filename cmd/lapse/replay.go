@@ -19,14 +19,13 @@ func newReplayCommand(a *app) *cobra.Command {
 	var ask replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay FILE|- [--until SEQ|TIME] [--get COLL/ID] [--query COLL [JSON]] [--digest]",
-		Short: "Fold an exported log and show what was so at any moment of it",
+		Short: "Answer from an exported log, as of any moment",
 		Long: `replay folds a log that lapse export or lapse simulate printed, up to a sequence or
-a moment, and answers as a server would have done then: documents, a query, or the
-digest over everything, which status shows too. Without --until it takes the whole
-log. No server is needed.
+a moment, and answers as the server would have answered then: documents, a query, or
+the digest that status shows. Without --until it folds the whole log. It needs no server.
 
-At a sequence the moment is the log time of its event, else the one given: what had
-reached its deadline by then is not there, whether its expiry is in the log or not.`,
+The moment of a sequence is the log time of its event. A document past its deadline at
+the moment does not exist, whether its expiry is in the log by then or not.`,
 		Example: `  lapse export > log.jsonl
   lapse replay log.jsonl
   lapse replay log.jsonl --until 2015-05-17T10:05:03Z --get orders/SO05 --get orders/SO06
@@ -37,10 +36,10 @@ reached its deadline by then is not there, whether its expiry is in the log or n
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&ask.until, "until", "", "end with this `SEQ|TIME`, or that long ago")
-	flags.StringArrayVar(&ask.get, "get", nil, "print the document `COLL/ID`; repeat for more")
-	flags.StringVar(&ask.query, "query", "", "print what a query of `COLL` finds: all documents, or those that the JSON after it asks for, as in a request")
-	flags.BoolVar(&ask.digest, "digest", false, "print the digest, as without --get and --query")
+	flags.StringVar(&ask.until, "until", "", "end at `SEQ|TIME` or a duration ago")
+	flags.StringArrayVar(&ask.get, "get", nil, "print the document `COLL/ID`; repeatable")
+	flags.StringVar(&ask.query, "query", "", "query `COLL`: all documents, or with the query in the JSON argument after it")
+	flags.BoolVar(&ask.digest, "digest", false, "print the digest of the state (default without --get and --query)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ask.queried = cmd.Flags().Changed("query")
 		questions, name, err := ask.questions(args)

@@ -9,13 +9,12 @@ import (
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lapse",
-		Short: "Documents with a time to live over NATS",
-		Long: `lapse keeps JSON documents with a time to live and tells when they expire.
-
-  lapse serve                                        start a server
+		Short: "JSON documents with a time to live over NATS",
+		Long:  "lapse stores JSON documents with a time to live (TTL). Every expiry is an event that you can consume.",
+		Example: `  lapse serve                                        # start a server
   lapse collection create sessions --default-ttl 30m
   lapse document upsert sessions 83.149.9.216 '{"requests":1}'
-  lapse watch --type DocumentExpired                 follow the expiries`,
+  lapse watch --type DocumentExpired                 # follow expiries`,
 		Version:           version,
 		SilenceErrors:     true, // run prints them
 		SilenceUsage:      true,
@@ -30,21 +29,21 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageErrorf("%v: see `%s --help`", err, cmd.CommandPath())
 	})
-	root.AddCommand(
-		newServeCommand(a),
-		newSimulateCommand(a),
-		newReplayCommand(a),
-		newCollectionCommand(a),
-		newDocumentCommand(a),
-		newQueryCommand(a),
-		newForecastCommand(a),
-		newHistoryCommand(a),
-		newStatusCommand(a),
-		newWatchCommand(a),
-		newExportCommand(a),
-		newSnapshotCommand(a),
-		newAuditCommand(a),
-	)
+	root.SetUsageFunc(usage)
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"server", "Server:", []*cobra.Command{newServeCommand(a), newStatusCommand(a), newSnapshotCommand(a)}},
+		{"documents", "Documents:", []*cobra.Command{newCollectionCommand(a), newDocumentCommand(a), newQueryCommand(a), newForecastCommand(a), newHistoryCommand(a)}},
+		{"log", "Log:", []*cobra.Command{newWatchCommand(a), newExportCommand(a), newReplayCommand(a), newSimulateCommand(a), newAuditCommand(a)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, cmd := range g.commands {
+			cmd.GroupID = g.id
+			root.AddCommand(cmd)
+		}
+	}
 	return root
 }
 

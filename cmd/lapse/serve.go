@@ -46,15 +46,15 @@ func newServeCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve a database, with an embedded NATS server or one elsewhere",
-		Long: `serve starts a NATS server with JetStream and serves a database on it. Everything
-is kept below the store directory. SIGTERM or Ctrl-C ends it cleanly, within 25 s
-whatever hangs; the second one ends it at once.
+		Short: "Serve a database, with an embedded or external NATS server",
+		Long: `serve starts a NATS server with JetStream and serves a database on it. All files are
+below the store directory. SIGTERM or Ctrl-C stops it cleanly, within 25 s whatever
+hangs; a second one ends it at once.
 
-With --nats-url or --context it uses the NATS that is there, where the streams are
-kept then, and below the store directory only what can be made anew. Any number of
-processes may serve one database so: one writes, which holds a lease, the others
-answer those who read and take over when it is gone.`,
+With --nats-url or --context it uses an external NATS server, which keeps the streams.
+The store directory then holds only a cache. Any number of processes may serve one
+database: one of them holds the lease and writes, the others answer reads and take
+over when it stops.`,
 		Example: `  lapse serve
   lapse serve --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --store-dir /var/lib/lapse
   lapse serve --nats-url tls://n1 --tls-ca ca.pem --nkey log=processor.nk --nkey bulk=bulk.nk --nkey service=service.nk`,
@@ -65,40 +65,58 @@ answer those who read and take over when it is gone.`,
 			return a.serve(cmd.Context(), f)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.storeDir, "store-dir", "data", "keep everything below `DIR`")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "take NATS clients at `HOST:PORT`")
-	flags.StringVar(&f.database, "database", "main", "serve the database `NAME`")
-	flags.StringVar(&f.durability, "durability", string(processor.Fsync),
-		"what an acknowledged write survives: fsync, a power cut; os, the end of the process")
-	flags.StringVar(&f.metrics, "metrics", "", "serve /metrics for Prometheus, /healthz, /readyz and /status at `HOST:PORT`")
-	flags.Int64Var(&f.cacheBytes, "cache-bytes", processor.Options{}.EnsureDefaults().Projection.CacheBytes, "keep up to `N` bytes of the projection in memory")
-	flags.StringVar(&f.retain, "retain", "forever", "how long what happened stays in the log: forever, or a `DURATION` like 720h or 30d")
-	flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION` (default a quarter of --retain, at most 1h; never with forever)")
-	flags.DurationVar(&f.latenessObjective, "lateness-objective", processor.Options{}.EnsureDefaults().LatenessObjective,
-		"let 99 of 100 expiries be at most `DURATION` late; status says whether they are")
-	flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "go on with a log that ends before what is known of it")
-	f.elsewhere.addFlags(flags)
-	flags.DurationVar(&f.lease, "lease", 5*time.Second, "with a NATS elsewhere, wait for `DURATION` for a writer that says nothing, before another takes its place")
-	flags.IntVar(&f.replicas, "replicas", 0, "with a NATS elsewhere, have it keep `N` copies of the streams, 1 or 3 (default 1, or as many as there are)")
-	addQueryFlags(flags, &f)
-	addClockFlags(flags, &f)
-	f.log.add(flags)
+	defaults := processor.Options{}.EnsureDefaults()
+	addGroup(cmd.Flags(), "Server", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.database, "database", "main", "serve the database `NAME`")
+		flags.StringVar(&f.storeDir, "store-dir", "data", "keep all files below `DIR`; one process at a time uses it")
+		flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "accept NATS clients, without credentials, at `HOST:PORT`")
+		flags.StringVar(&f.durability, "durability", string(processor.Fsync),
+			"`fsync|os`: acknowledged writes survive a power cut, or only the end of the process")
+		flags.Int64Var(&f.cacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `N` bytes of the projection in memory; more is read from disk")
+		setDefault(flags, "cache-bytes", mib(defaults.Projection.CacheBytes))
+		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "go on with a log that ends before what is known of it")
+	})
+	addGroup(cmd.Flags(), "External NATS server", func(flags *pflag.FlagSet) {
+		f.elsewhere.addFlags(flags)
+		flags.IntVar(&f.replicas, "replicas", 0, "keep `1|3` replicas of the streams (default those of existing streams, or 1)")
+		flags.DurationVar(&f.lease, "lease", 5*time.Second, "lease TTL: a standby takes over when the writer has not renewed it for `DURATION`, in whole seconds")
+	})
+	addGroup(cmd.Flags(), "Retention and snapshots", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.retain, "retain", "forever", "keep events in the log `forever|DURATION`, like 720h or 30d")
+		flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION`, if anything changed (default a quarter of --retain, at most 1h; none with forever)")
+	})
+	addGroup(cmd.Flags(), "Clock", func(flags *pflag.FlagSet) { addClockFlags(flags, &f) })
+	addGroup(cmd.Flags(), "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f) })
+	addGroup(cmd.Flags(), "Monitoring and logging", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status over HTTP at `HOST:PORT`")
+		flags.DurationVar(&f.latenessObjective, "lateness-objective", defaults.LatenessObjective,
+			"objective: 99 of 100 expiries at most `DURATION` late; status says whether it is met")
+		f.log.add(flags)
+	})
 	return cmd
 }
+
+// setDefault sets what the help says of a flag's default, for people and for any
+// machine.
+func setDefault(flags *pflag.FlagSet, name, text string) { flags.Lookup(name).DefValue = text }
+
+func mib(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
 // addQueryFlags adds the limits of queries.
 func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
 	o := processor.Options{}.EnsureDefaults()
-	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run `N` queries at a time")
-	flags.IntVar(&f.queryQueue, "query-queue", o.QueryQueue, "let `N` queries wait, refuse more with 429")
-	flags.DurationVar(&f.query.Time, "query-time", o.Query.Time, "end a query after `DURATION`, waiting included, with 504")
-	flags.IntVar(&f.query.Scanned, "query-scanned", o.Query.Scanned, "end a query that looked at `N` documents or index entries, with 413")
-	flags.IntVar(&f.query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page of more than `N` bytes with 413; a message of NATS may hold less")
-	flags.IntVar(&f.query.SortBytes, "query-sort-bytes", o.Query.SortBytes, "end a query that takes `N` bytes to sort, with 413")
+	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run at most `N` queries at a time")
+	setDefault(flags, "query-workers", "half the cores, at least 2")
+	flags.IntVar(&f.queryQueue, "query-queue", o.QueryQueue, "let at most `N` queries wait; refuse more with 429")
+	flags.DurationVar(&f.query.Time, "query-time", o.Query.Time, "stop a query after `DURATION`, waiting included, with 504")
+	flags.IntVar(&f.query.Scanned, "query-scanned", o.Query.Scanned, "stop a query that scans more than `N` documents and index entries, with 413")
+	flags.IntVar(&f.query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page of more than `N` bytes, or more than a NATS message holds, with 413")
+	setDefault(flags, "query-bytes", mib(int64(o.Query.Bytes)))
+	flags.IntVar(&f.query.SortBytes, "query-sort-bytes", o.Query.SortBytes, "stop a query that needs more than `N` bytes to sort, with 413")
+	setDefault(flags, "query-sort-bytes", mib(int64(o.Query.SortBytes)))
 	flags.IntVar(&f.query.ExpressionBytes, "query-expression-bytes", o.Query.ExpressionBytes, "refuse a condition of more than `N` bytes with 400")
 	flags.IntVar(&f.query.Nesting, "query-nesting", o.Query.Nesting, "refuse a condition nested deeper than `N` with 400")
-	flags.Uint64Var(&f.query.Cost, "query-cost", o.Query.Cost, "end a query whose condition costs `N` on one document, in CEL's units, with 413")
+	flags.Uint64Var(&f.query.Cost, "query-cost", o.Query.Cost, "stop a query whose condition costs more than `N` CEL units on one document, with 413")
 }
 
 // parseRetain reads --retain; 0 is for ever.
@@ -118,12 +136,12 @@ func parseRetain(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// addClockFlags adds when the machine's clock is believed.
+// addClockFlags adds how far the machine's clock is trusted.
 func addClockFlags(flags *pflag.FlagSet, f *serveFlags) {
 	o := processor.Options{}.EnsureDefaults()
-	flags.DurationVar(&f.maxClockStep, "max-clock-step", o.MaxClockStep, "follow a clock that is set by up to `DURATION`; refuse writes and expire nothing when it is set by more")
-	flags.DurationVar(&f.maxDowntime, "max-downtime", o.MaxDowntime, "believe a clock that is up to `DURATION` after the end of the log at the first start since the machine booted; later starts know what it should say")
-	flags.BoolVar(&f.acceptClock, "accept-clock", false, "believe the clock at the start, whatever speaks against it")
+	flags.DurationVar(&f.maxClockStep, "max-clock-step", o.MaxClockStep, "trust a clock that steps by up to `DURATION`; beyond it refuse writes and expire nothing")
+	flags.DurationVar(&f.maxDowntime, "max-downtime", o.MaxDowntime, "at the first start since the machine booted, trust a clock up to `DURATION` ahead of the end of the log; later starts know what it should say")
+	flags.BoolVar(&f.acceptClock, "accept-clock", false, "at the start, trust the clock whatever speaks against it")
 }
 
 // check returns a usage error for a number that allows nothing.

@@ -17,14 +17,14 @@ func newSimulateCommand(a *app) *cobra.Command {
 	var until string
 	cmd := &cobra.Command{
 		Use:   "simulate [FILE|-]",
-		Short: "Run mutations from a file under a simulated clock and print the log",
-		Long: `simulate reads mutations, one JSON object a line with times that never go back,
+		Short: "Apply mutations from a file under a simulated clock and print the log",
+		Long: `simulate reads mutations, one JSON object per line with times that never go back,
 
   {"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"sessions","id":"a","body":{"ttl":30}}
 
-decides, folds and expires them as serve does, with a clock that jumps, and prints
-every event of the log that results. The same input gives the same bytes. The clock
-ends with the year 9999, the last that can be written: what is due later stays.`,
+applies them as serve does, with a clock that jumps, and prints every event of the
+resulting log. The same input gives the same bytes. The clock ends with the year
+9999, the last that can be written: what is due later stays.`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limit := time.Time{}
@@ -38,7 +38,7 @@ ends with the year 9999, the last that can be written: what is due later stays.`
 			return a.simulate(args, limit)
 		},
 	}
-	cmd.Flags().StringVar(&until, "until", "", "stop the clock at `TIME` instead of running on until nothing is pending")
+	cmd.Flags().StringVar(&until, "until", "", "stop the clock at `TIME` (default when nothing is left to expire)")
 	return cmd
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 func newSnapshotCommand(a *app) *cobra.Command {
-	return group("snapshot", "Make, show, verify and restore snapshots",
+	return group("snapshot", "Create, list, verify and restore snapshots",
 		newSnapshotCreateCommand(a),
 		newSnapshotListCommand(a),
 		newSnapshotVerifyCommand(a),
@@ -34,7 +34,7 @@ const snapshotTimeout = time.Hour
 
 func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var conn connection
-	cmd := &cobra.Command{Use: "create", Short: "Make a snapshot now, and verify it", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "create", Short: "Create a snapshot now and verify it", Args: arguments(0, 0)}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +50,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 
 func newSnapshotListCommand(a *app) *cobra.Command {
 	var conn connection
-	cmd := &cobra.Command{Use: "list", Short: "List the snapshots, newest first", Args: arguments(0, 0)}
+	cmd := &cobra.Command{Use: "list", Short: "List snapshots, newest first", Args: arguments(0, 0)}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -174,18 +174,17 @@ func newSnapshotRestoreCommand(a *app) *cobra.Command {
 	var f restoreFlags
 	cmd := &cobra.Command{
 		Use:   "restore [SEQ]",
-		Short: "Make the projection anew from a snapshot, while lapse does not run",
-		Long: `restore makes the projection what a snapshot has, the newest sound one if none is
-named; lapse must not be running on the store directory. What the log has after the
-snapshot is folded when lapse starts. lapse does the same by itself when it starts
-without a projection, or with one that does not fit.
+		Short: "Restore the projection from a snapshot while lapse is stopped",
+		Long: `restore replaces the projection with a snapshot: SEQ, or the newest sound one. lapse
+must not be running on the store directory. The next start folds the rest of the log.
+A start without a projection, or with one that does not fit, does the same by itself.
 
-If the log is lost, or ends before the snapshot, --new-log begins an empty one
-behind it, and no lapse may serve the database. What came after the snapshot is lost
-then, and so is what the log still has; sequences go on.
+If the log is lost, or ends before the snapshot, --new-log creates an empty log that
+continues after the snapshot. No lapse may serve the database meanwhile. Later events
+are lost, and so is what is left of the old log; sequences continue.
 
-With --nats-url or --context the snapshots and the log are in the NATS that is there,
-as with serve.`,
+With --nats-url or --context, snapshots and log are in an external NATS server, as
+with serve.`,
 		Example: `  lapse snapshot restore
   lapse snapshot restore 42000 --new-log --store-dir /var/lib/lapse
   lapse snapshot restore --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --new-log`,
@@ -193,11 +192,11 @@ as with serve.`,
 	}
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.storeDir, "store-dir", "data", "where everything is kept, below `DIR`")
+	flags.StringVar(&f.storeDir, "store-dir", "data", "files are below `DIR`")
 	flags.StringVarP(&f.database, "database", "d", "main", "`NAME` of the database")
-	flags.BoolVar(&f.newLog, "new-log", false, "begin a new log behind the snapshot if it does not go with the one that is there")
+	flags.BoolVar(&f.newLog, "new-log", false, "create a new log after the snapshot if the existing log does not fit it")
 	f.elsewhere.addFlags(flags)
-	flags.IntVar(&f.replicas, "replicas", 0, "with a NATS elsewhere, have it keep `N` copies of a new log, 1 or 3 (default as many as of the one that is there, or 1)")
+	flags.IntVar(&f.replicas, "replicas", 0, "number of replicas of a new log: `1|3` (default those of the existing log, or 1)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		seq, err := snapshotArgument(args)
 		if err != nil {

@@ -28,11 +28,10 @@ func newStatusCommand(a *app) *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how the database stands",
-		Long: `status asks whoever answers for the database. With --all it asks all processes that
-serve it, and with --of the one that has that --metrics address, without NATS: it
-fails with exit code 1 and says why if that is not ready, which makes it a
-healthcheck.`,
+		Short: "Show the status of a database or process",
+		Long: `status asks any process that serves the database, with --all every process. With --of
+it asks the process with that --metrics address over HTTP, without NATS: it exits with
+1 and prints the reason if that process is not ready, so it can be a healthcheck.`,
 		Example: `  lapse status --watch
   lapse status --all --watch 10s
   lapse status --of 127.0.0.1:9090`,
@@ -49,8 +48,8 @@ healthcheck.`,
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.of, "of", "", "ask the process whose --metrics address is `HOST:PORT`")
-	flags.BoolVar(&f.all, "all", false, "show all processes of the database, a line each")
-	flags.StringVarP(&f.watch, "watch", "w", "", "show it again every `INTERVAL` (2s with just --watch), until interrupted")
+	flags.BoolVar(&f.all, "all", false, "show every process of the database, a line each")
+	flags.StringVarP(&f.watch, "watch", "w", "", "repeat every `INTERVAL` (2s without a value) until interrupted")
 	flags.Lookup("watch").NoOptDefVal = watchInterval.String()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(cmd); err != nil {

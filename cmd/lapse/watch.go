@@ -18,16 +18,16 @@ func newWatchCommand(a *app) *cobra.Command {
 	var since string
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Follow what happens, until interrupted",
+		Short: "Follow events until interrupted",
 		Example: `  lapse watch --type DocumentExpired
   lapse watch --collection orders --since 10m --json`,
 		Args: arguments(0, 0),
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of this `TYPE`; repeat for more")
-	cmd.Flags().StringSliceVarP(&collections, "collection", "c", nil, "only events of this `COLLECTION`; repeat for more")
-	cmd.Flags().StringVar(&since, "since", "", "begin at a `SEQ|TIME` or that long ago, instead of now")
+	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of this `TYPE`; repeatable")
+	cmd.Flags().StringSliceVarP(&collections, "collection", "c", nil, "only events of this `COLLECTION`; repeatable")
+	cmd.Flags().StringVar(&since, "since", "", "begin at `SEQ|TIME` or a duration ago, instead of now")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		opts, err := feedOptions(types, collections)
 		if err != nil {

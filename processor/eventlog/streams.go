@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/semver"
 
-	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -93,14 +92,17 @@ const (
 
 // openTimeout is how long streams may be out of reach at the start, as they are
 // in a cluster that has just been started and has no leader yet.
-const openTimeout = 30 * time.Second
+const (
+	openTimeout = 30 * time.Second
+	tryTimeout  = 5 * time.Second // of one attempt
+)
 
 // untilOpen tries to open what may have no leader yet, or is just being made by
 // another process.
 func UntilOpen(ctx context.Context, c Connections, open func(context.Context) error) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(ResumeInterval), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(openTimeout))
 	err := backoff.Retry(func() error {
-		try, cancel := context.WithTimeout(ctx, clock.ServerPatience)
+		try, cancel := context.WithTimeout(ctx, tryTimeout)
 		defer cancel()
 		err := open(try)
 		if denied := c.Log.LastError(); err != nil && errors.Is(denied, nats.ErrPermissionViolation) {

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapsedb/lapse/processor/observe"
-	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -114,8 +113,8 @@ type Sample struct {
 	Cursor    projections.Cursor
 	Appended  uint64 // bytes of the bodies that it appended
 	Clock     schema.Clock
-	Answered  []service.Answered
-	Queues    []service.Queue
+	Answered  []observe.Answered
+	Queues    []observe.Queue
 	Held      int64           // bytes of requests that have no reply yet
 	Failure   error           // of the projection, nil while there is none
 	Snapshots *SnapshotSample // nil where none are made

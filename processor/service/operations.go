@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -25,15 +26,8 @@ func (o *Operations) count(operation, code int) {
 	o.answers[operation][i].Add(1)
 }
 
-// Answered is how many requests of an operation had a code, "other" for one that
-// lapse does not use.
-type Answered struct {
-	Operation, Code string
-	Requests        uint64
-}
-
 // all returns what was counted, by operation and code.
-func (o *Operations) All() (all []Answered) {
+func (o *Operations) All() (all []observe.Answered) {
 	for i := range o.answers {
 		for code := range o.answers[i] {
 			name := "other"
@@ -41,7 +35,7 @@ func (o *Operations) All() (all []Answered) {
 				name = strconv.Itoa(replyCodes[code])
 			}
 			if n := o.answers[i][code].Load(); n > 0 {
-				all = append(all, Answered{schema.OperationName(i), name, n})
+				all = append(all, observe.Answered{Operation: schema.OperationName(i), Code: name, Requests: n})
 			}
 		}
 	}
@@ -73,23 +67,17 @@ type processStats struct {
 	Waiting int    `json:"waiting"` // requests
 }
 
-// Queue is something that waits in a place with room for so much.
-type Queue struct {
-	Name           string
-	Length, Places int
-}
-
 // queues are where requests and mutations wait.
-func (s *Service) Queues() []Queue {
-	return []Queue{
-		{"changes", len(s.changes), cap(s.changes)},
-		{"gets", s.Gets.Len(), s.Gets.Jobs.places},
-		{"looks", s.Looks.Len(), s.Looks.Jobs.places},
-		{"bodies", s.Bodies.Len(), s.Bodies.Jobs.places},
-		{"queries", s.Queries.Len(), s.Queries.Jobs.places},
-		{"wishes", len(s.Writer.Proposals), cap(s.Writer.Proposals)},
-		{"mutations", len(s.Writer.Mutations), cap(s.Writer.Mutations)},
-		{"waiting", int(s.Waiting.Load()), MaxWaiting},
+func (s *Service) Queues() []observe.Queue {
+	return []observe.Queue{
+		{Name: "changes", Length: len(s.changes), Places: cap(s.changes)},
+		{Name: "gets", Length: s.Gets.Len(), Places: s.Gets.Jobs.places},
+		{Name: "looks", Length: s.Looks.Len(), Places: s.Looks.Jobs.places},
+		{Name: "bodies", Length: s.Bodies.Len(), Places: s.Bodies.Jobs.places},
+		{Name: "queries", Length: s.Queries.Len(), Places: s.Queries.Jobs.places},
+		{Name: "wishes", Length: len(s.Writer.Proposals), Places: cap(s.Writer.Proposals)},
+		{Name: "mutations", Length: len(s.Writer.Mutations), Places: cap(s.Writer.Mutations)},
+		{Name: "waiting", Length: int(s.Waiting.Load()), Places: MaxWaiting},
 	}
 }
 

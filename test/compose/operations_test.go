@@ -24,7 +24,7 @@ import (
 // streams are those that a backup has to have.
 var streams = []string{"LAPSE_main", "LAPSE_main_MUTATIONS"}
 
-// TestBackup backs the streams up as the README says, while lapse serves, loses
+// TestBackup backs the streams up as docs/operations.md says, while lapse serves, loses
 // all nodes and their disks, and restores. lapse goes on with what was backed up,
 // beside projections that have more, and judges no mutation again.
 func TestBackup(t *testing.T) {
@@ -103,7 +103,7 @@ func TestBackup(t *testing.T) {
 }
 
 // TestRollingRestart restarts everything, one after the other in the order of the
-// README, while a client writes. All that it was told is there at the end.
+// docs/operations.md, while a client writes. All that it was told is there at the end.
 func TestRollingRestart(t *testing.T) {
 	m := newMachine(t)
 	nodes, lapses := m.startNodes(t), m.startLapses(t)

@@ -1,5 +1,5 @@
 // Command table runs the benchmarks that compare lapse with something, keeps what
-// they give in table.json and shows it in the README; or it compares with what
+// they give in table.json and shows it in docs/benchmarks.md; or it compares with what
 // was kept. From the root of the repository:
 //
 //	go -C test/bench run ./table                 # make bench
@@ -20,7 +20,7 @@ import (
 // Where things are, seen from test/bench.
 const (
 	tablesFile = "table/table.json"
-	readmeFile = "../../README.md"
+	pageFile   = "../../docs/benchmarks.md"
 )
 
 func main() {
@@ -79,7 +79,7 @@ func (o options) do() error {
 		return errors.Join(failed, err)
 	}
 	if !o.quick {
-		err = writeReadme(readmeFile, *was)
+		err = writeTable(pageFile, *was)
 	}
 	return errors.Join(failed, err)
 }

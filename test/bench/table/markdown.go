@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// The README has the table between these.
+// docs/benchmarks.md has the table between these.
 const (
 	beginMark = "<!-- bench -->\n"
 	endMark   = "<!-- /bench -->"
 )
 
-func writeReadme(name string, t table) error {
+func writeTable(name string, t table) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err

@@ -82,9 +82,9 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// TestReadme: `make bench` finds its place there.
-func TestReadme(t *testing.T) {
-	text, err := os.ReadFile("../" + readmeFile)
+// TestPage: `make bench` finds its place on the page.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../" + pageFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// groupAnnotation is the annotation of a flag with the heading that it stands
+// under in the help.
+const groupAnnotation = "group"
+
+// addGroup adds flags under a heading.
+func addGroup(to *pflag.FlagSet, heading string, add func(flags *pflag.FlagSet)) {
+	flags := newGroup()
+	add(flags)
+	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{groupAnnotation: {heading}} })
+	to.SortFlags = false
+	to.AddFlagSet(flags)
+}
+
+// flagGroup are the flags of a command under one heading.
+type flagGroup struct {
+	heading string
+	flags   *pflag.FlagSet
+}
+
+// flagGroups returns the flags of a command by heading, those of a connection
+// last.
+func flagGroups(cmd *cobra.Command) (groups []*flagGroup) {
+	inherited := cmd.InheritedFlags() // which also merges those of its own
+	connection := &flagGroup{connectionHeading, newGroup()}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if inherited.Lookup(f.Name) != nil || cmd.PersistentFlags().Lookup(f.Name) != nil {
+			connection.flags.AddFlag(f)
+			return
+		}
+		heading := "Flags"
+		if given := f.Annotations[groupAnnotation]; len(given) > 0 {
+			heading = given[0]
+		}
+		i := slices.IndexFunc(groups, func(g *flagGroup) bool { return g.heading == heading })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, &flagGroup{heading, newGroup()})
+		}
+		groups[i].flags.AddFlag(f)
+	})
+	if connection.flags.HasFlags() {
+		groups = append(groups, connection)
+	}
+	return groups
+}
+
+func newGroup() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.SortFlags = false
+	return flags
+}
+
+// helpWidth is how wide the help may be.
+const helpWidth = 110
+
+// usage prints how to call a command.
+func usage(cmd *cobra.Command) error {
+	var b strings.Builder
+	line := cmd.UseLine()
+	if cmd.HasSubCommands() {
+		line = cmd.CommandPath() + " COMMAND [flags]"
+	}
+	fmt.Fprintf(&b, "Usage:\n  %s\n", line)
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	for _, group := range append(cmd.Groups(), &cobra.Group{Title: "Commands:"}) {
+		heading := "\n" + group.Title + "\n"
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() && sub.GroupID == group.ID {
+				fmt.Fprintf(&b, "%s  %-*s %s\n", heading, sub.NamePadding(), sub.Name(), sub.Short)
+				heading = ""
+			}
+		}
+	}
+	for _, group := range flagGroups(cmd) {
+		fmt.Fprintf(&b, "\n%s:\n%s", group.heading, group.flags.FlagUsagesWrapped(helpWidth))
+	}
+	if cmd.HasSubCommands() {
+		fmt.Fprintf(&b, "\n`%s COMMAND --help` says more about a command.\n", cmd.CommandPath())
+	}
+	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
+	return err
+}

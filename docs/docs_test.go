@@ -1,0 +1,362 @@
+// Package docs tests the manual: what it links to and names exists, its Go
+// compiles, and its generated pages are up to date. Package test runs its shell
+// blocks.
+package docs
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/schema/asyncapi"
+	"github.com/lapsedb/lapse/test/conform"
+)
+
+var update = flag.Bool("update", false, "write the generated pages")
+
+const root = ".."
+
+// pages returns the text of every page below the root, by its path from there.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name != "." && (d.Name()[0] == '.' || slices.Contains([]string{"testdata", "data", "node_modules", "secrets"}, d.Name())) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if ext := filepath.Ext(name); ext == ".md" || name == "llms.txt" {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			all[filepath.ToSlash(name)] = string(text)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 25 {
+		t.Fatalf("only %d pages were found", len(all))
+	}
+	return all
+}
+
+var (
+	fenced     = regexp.MustCompile("(?ms)^```.*?^```$")
+	codeSpan   = regexp.MustCompile("`[^`\n]*`")
+	inlineLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	definition = regexp.MustCompile(`(?m)^\[([^\]]+)\]: (\S+)$`)
+	reference  = regexp.MustCompile(`\]\[([^\]]+)\]`)
+	heading    = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notInSlug  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// anchors returns the anchors of a page's headings, as GitHub makes them.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, h := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		slug := strings.ReplaceAll(notInSlug.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")
+		for n, unique := 0, slug; ; unique = fmt.Sprintf("%s-%d", slug, n) {
+			if !found[unique] {
+				found[unique] = true
+				break
+			}
+			n++
+		}
+	}
+	return found
+}
+
+// TestLinks: every relative link and anchor of every page resolves.
+func TestLinks(t *testing.T) {
+	all := pages(t)
+	links := 0
+	for name, text := range all {
+		prose := fenced.ReplaceAllString(text, "")
+		defined := map[string]bool{}
+		var targets []string
+		for _, d := range definition.FindAllStringSubmatch(prose, -1) {
+			defined[d[1]] = true
+			targets = append(targets, d[2])
+		}
+		prose = codeSpan.ReplaceAllString(prose, "`")
+		for _, l := range inlineLink.FindAllStringSubmatch(prose, -1) {
+			targets = append(targets, l[1])
+		}
+		for _, r := range reference.FindAllStringSubmatch(prose, -1) {
+			if !defined[r[1]] {
+				t.Errorf("%s: [%s] is not defined", name, r[1])
+			}
+		}
+		for _, target := range targets {
+			links++
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file, anchor, anchored := strings.Cut(target, "#")
+			linked := name
+			if file != "" {
+				linked = filepath.ToSlash(filepath.Join(filepath.Dir(name), file))
+			}
+			if !exists(linked) {
+				t.Errorf("%s: there is no %s", name, target)
+			} else if anchored && !anchors(all[linked])[anchor] {
+				t.Errorf("%s: %s has no heading for #%s", name, linked, anchor)
+			}
+		}
+	}
+	if links < 200 {
+		t.Errorf("only %d links were found", links)
+	}
+}
+
+// TestIndex: the index links to every page, and each page has an example.
+func TestIndex(t *testing.T) {
+	all := pages(t)
+	for name, text := range all {
+		page, ok := strings.CutPrefix(name, "docs/")
+		if !ok || page == "README.md" {
+			continue
+		}
+		if !strings.Contains(all["docs/README.md"], "]("+page+")") {
+			t.Errorf("docs/README.md does not link to %s", page)
+		}
+		if !fenced.MatchString(text) {
+			t.Errorf("%s has no example", name)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(filepath.Join(root, path))
+	if now, ok := moved[path]; ok && err != nil {
+		_, err = os.Stat(filepath.Join(root, now))
+	}
+	return err == nil
+}
+
+var (
+	subjects   = regexp.MustCompile(`lapse\.main\.[a-z][A-Za-z0-9_.%*>-]+`)
+	headers    = regexp.MustCompile(`\b(?:If-Match|Lapse-[A-Z][A-Za-z-]*[a-z]|Nats-[A-Z][A-Za-z-]*[a-z])\b`)
+	events     = regexp.MustCompile(`\b(?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Rejected)\b`)
+	flags      = regexp.MustCompile("(?m)(?:^|[\\s`(])--([a-z][a-z-]+)")
+	metrics    = regexp.MustCompile(`\blapse_[a-z0-9_]*[a-z0-9]`)
+	tests      = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`)
+	errorNames = regexp.MustCompile("(?m)^\\| [45]\\d\\d \\| (`.*?) \\|")
+	declared   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w*)\(`)
+)
+
+// others are flags of other commands than lapse.
+var others = []string{"env-file", "build", "detach", "inbox-prefix", "stream", "tlsca", "replicas"}
+
+// TestNames: what the pages name exists.
+func TestNames(t *testing.T) {
+	all := pages(t)
+	d := asyncapi.Load()
+	known := struct{ headers, metrics, flags, tests map[string]bool }{
+		map[string]bool{}, set(metrics.FindAllString(all["docs/metrics.md"], -1)), set(others), testNames(t)}
+	for name, schema := range d.Components.Schemas {
+		if properties, ok := schema.(map[string]any)["properties"].(map[string]any); ok && strings.HasSuffix(name, "Headers") {
+			maps.Insert(known.headers, maps.All(set(slices.Collect(maps.Keys(properties)))))
+		}
+	}
+	for _, f := range flags.FindAllStringSubmatch(all["docs/flags.md"], -1) {
+		known.flags[f[1]] = true
+	}
+	counted := map[string]int{}
+	for name, text := range all {
+		text = strings.ReplaceAll(text, "llms.txt", "")
+		check := func(kind string, found []string, ok func(string) bool) {
+			counted[kind] += len(found)
+			for _, one := range found {
+				if !ok(one) {
+					t.Errorf("%s: there is no %s %s", name, kind, one)
+				}
+			}
+		}
+		check("subject", subjects.FindAllString(text, -1), func(s string) bool {
+			// What subjects begin with, or end in an ellipsis, is of several.
+			return strings.HasSuffix(s, ".") || len(conform.Channels(s)) > 0
+		})
+		check("header", headers.FindAllString(text, -1), func(s string) bool { return known.headers[s] || strings.HasPrefix(s, "Nats-Expected-") })
+		check("event", events.FindAllString(text, -1), func(s string) bool { _, ok := d.Operations["events."+s]; return ok })
+		check("metric", metrics.FindAllString(text, -1), func(s string) bool {
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				s = strings.TrimSuffix(s, suffix)
+			}
+			return known.metrics[s]
+		})
+		check("test", tests.FindAllString(goBlock.ReplaceAllString(text, ""), -1), func(s string) bool { return known.tests[s] })
+		var named []string
+		for _, f := range flags.FindAllStringSubmatch(text, -1) {
+			named = append(named, f[1])
+		}
+		check("flag", named, func(s string) bool { return known.flags[s] })
+	}
+	for kind, least := range map[string]int{"subject": 40, "header": 60, "event": 30, "metric": 60, "test": 150, "flag": 100} {
+		if counted[kind] < least {
+			t.Errorf("only %d of %s were found", counted[kind], kind)
+		}
+	}
+}
+
+// TestReference: the reference of requests names every operation and error.
+func TestReference(t *testing.T) {
+	page := pages(t)["docs/requests.md"]
+	d := asyncapi.Load()
+	for operation := range d.Operations {
+		kind, _, _ := strings.Cut(operation, ".")
+		if kind != "events" && kind != "mutations" && !strings.Contains(page, "`"+operation) {
+			t.Errorf("docs/requests.md does not name %s", operation)
+		}
+	}
+	text, err := json.Marshal(d.Components.Schemas["ErrorName"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page2 []string
+	for _, row := range errorNames.FindAllStringSubmatch(page, -1) {
+		page2 = append(page2, strings.Split(strings.Trim(row[1], "`"), "`, `")...)
+	}
+	named := regexp.MustCompile(`"([a-z]+_[a-z_]+|overloaded|unavailable|timeout|internal)"`)
+	var described []string
+	for _, name := range named.FindAllStringSubmatch(string(text), -1) {
+		described = append(described, name[1])
+	}
+	slices.Sort(page2)
+	slices.Sort(described)
+	if !slices.Equal(page2, described) {
+		t.Errorf("docs/requests.md names the errors\n%v and asyncapi.yaml\n%v", page2, described)
+	}
+}
+
+// message is what lapse says, in the first cell of a row; in it an ellipsis, N and
+// M stand for what differs.
+var (
+	firstCell = regexp.MustCompile("(?m)^\\| (`.*?`) \\|")
+	differs   = regexp.MustCompile(`…|\b[NM]\b`)
+)
+
+// TestMessages: what the page on trouble quotes is what the code says.
+func TestMessages(t *testing.T) {
+	_, section, _ := strings.Cut(pages(t)["docs/troubleshooting.md"], "## Messages of `serve`\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var code strings.Builder
+	for name, text := range sources(t) {
+		if !strings.HasSuffix(name, "_test.go") {
+			code.WriteString(text)
+		}
+	}
+	fragments := 0
+	for _, cell := range firstCell.FindAllStringSubmatch(section, -1) {
+		for _, quoted := range codeSpan.FindAllString(cell[1], -1) {
+			for _, fragment := range differs.Split(strings.Trim(quoted, "`"), -1) {
+				if fragment = strings.TrimSpace(fragment); len(fragment) < 8 {
+					continue
+				}
+				fragments++
+				if !strings.Contains(code.String(), fragment) {
+					t.Errorf("docs/troubleshooting.md quotes %s, and nothing says %q", quoted, fragment)
+				}
+			}
+		}
+	}
+	if fragments < 15 {
+		t.Errorf("only %d quotes were found", fragments)
+	}
+}
+
+// TestREADME: it is short, and its figures are those of the benchmarks.
+func TestREADME(t *testing.T) {
+	all := pages(t)
+	if n := len(strings.Fields(all["README.md"])); n > 900 {
+		t.Errorf("README.md has %d words, at most 900 are read", n)
+	}
+	_, measured, _ := strings.Cut(all["README.md"], "## Measured\n")
+	measured, _, _ = strings.Cut(measured, "\n## ")
+	_, table, _ := strings.Cut(all["docs/benchmarks.md"], "<!-- bench -->")
+	table, _, _ = strings.Cut(table, "<!-- /bench -->")
+	figures := regexp.MustCompile(`[0-9][0-9,.]*[0-9]`).FindAllString(measured, -1)
+	if len(figures) < 6 {
+		t.Errorf("only %d figures were found", len(figures))
+	}
+	for _, figure := range figures {
+		if !strings.Contains(table, figure) {
+			t.Errorf("README.md says %s, the table of docs/benchmarks.md does not", figure)
+		}
+	}
+}
+
+func set(names []string) map[string]bool {
+	all := map[string]bool{}
+	for _, name := range names {
+		all[name] = true
+	}
+	return all
+}
+
+// testNames are the tests, fuzz targets and benchmarks of all modules.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for name, text := range sources(t) {
+		if strings.HasSuffix(name, "_test.go") {
+			for _, d := range declared.FindAllStringSubmatch(text, -1) {
+				all[d[1]] = true
+			}
+		}
+	}
+	return all
+}
+
+// sources returns the text of every Go file, by its path.
+func sources(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all[path] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// generated compares a generated page with what it should be, or writes it.
+func generated(t *testing.T, name, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, []byte(want), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(name)
+	if err != nil || string(got) != want {
+		t.Errorf("docs/%s is not up to date (%v): run make docs", name, err)
+	}
+}

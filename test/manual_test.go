@@ -1,0 +1,141 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// shellBlock is a block of a page with commands, and the block after it that
+// says what they print, if there is one.
+var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
+
+// manualTries is how often a page may be tried: its documents live for seconds,
+// in which a busy machine may not get from one command to the next.
+const manualTries = 3
+
+// TestManualRuns: the commands of README and quickstart print what the pages say.
+// An ellipsis there stands for any text.
+func TestManualRuns(t *testing.T) {
+	for _, page := range []string{"README.md", "docs/quickstart.md"} {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(filepath.Join("..", page))
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks := shellBlock.FindAllStringSubmatch(string(text), -1)
+			if len(blocks) < 2 {
+				t.Fatalf("only %d blocks were found", len(blocks))
+			}
+			for try := 1; ; try++ {
+				err := runManual(t, blocks)
+				if err == nil {
+					return
+				}
+				if try == manualTries {
+					t.Fatal(err)
+				}
+				t.Logf("try %d: %v", try, err)
+			}
+		})
+	}
+}
+
+// runManual runs the blocks of a page, the first of which starts the server.
+func runManual(t *testing.T, blocks [][]string) error {
+	t.Helper()
+	var s *harness.Server
+	var shell manualShell
+	for _, block := range blocks {
+		commands, said := block[1], block[2]
+		var printed string
+		switch {
+		case commands == "go run ./cmd/lapse serve\n":
+			s = harness.Serve(t)
+			shell = newManualShell(t, s)
+			printed = strings.NewReplacer(s.URL(), nats.DefaultURL, s.Dir, "data").Replace(s.Stderr())
+		case strings.HasPrefix(commands, "nats "):
+			if err := shell.nats(commands); err != nil {
+				return err
+			}
+			continue
+		default:
+			var err error
+			if printed, err = shell.run(commands); err != nil {
+				return err
+			}
+		}
+		if said != "" && !matches(said, printed) {
+			return fmt.Errorf("%s\nprints\n%s\nand the page says\n%s", commands, printed, said)
+		}
+	}
+	return nil
+}
+
+// matches tells whether text is as a page says, where an ellipsis is any text.
+func matches(said, text string) bool {
+	parts := strings.Split(strings.TrimSpace(said), "…")
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return regexp.MustCompile(`(?s)^` + strings.Join(parts, ".*") + `$`).MatchString(strings.TrimSpace(text))
+}
+
+// manualShell runs shell blocks in a directory where ./lapse asks a server, and
+// go builds nothing, since that was done.
+type manualShell struct {
+	t   *testing.T
+	dir string
+	cli *fakeCLI
+}
+
+func newManualShell(t *testing.T, s *harness.Server) manualShell {
+	t.Helper()
+	dir := t.TempDir()
+	lapse := fmt.Sprintf("#!/bin/sh\ncase $1 in replay) exec %[1]q \"$@\";; esac\nexec %[1]q \"$@\" --server %[2]s\n", harness.Command().Path, s.URL())
+	for name, script := range map[string]string{"lapse": lapse, "go": "#!/bin/sh\n[ \"$*\" = 'build ./cmd/lapse' ]\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return manualShell{t, dir, &fakeCLI{T: t, nc: dial(t, s)}}
+}
+
+// run runs commands and returns all that they print.
+func (m manualShell) run(commands string) (printed string, err error) {
+	cmd := exec.CommandContext(m.t.Context(), "sh", "-e", "-c", commands)
+	cmd.Dir = m.dir
+	cmd.Env = append(os.Environ(), "PATH="+m.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s\n%w\n%s", commands, err, out.Bytes())
+	}
+	return out.String(), nil
+}
+
+// nats does what the nats CLI would do.
+func (m manualShell) nats(commands string) (err error) {
+	for line := range strings.Lines(commands) {
+		said := expectation.FindStringSubmatch(line)
+		if said == nil {
+			return errors.New("the page does not say what this prints: " + line)
+		}
+		printed := m.cli.run(split(m.t, strings.TrimSpace(expectation.ReplaceAllString(line, ""))))
+		if !strings.Contains(printed, strings.TrimSpace(said[1])) {
+			err = errors.Join(err, fmt.Errorf("%s\nprints %s", line, printed))
+		}
+	}
+	return err
+}
