@@ -1,0 +1,53 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestLargeSnapshot makes a snapshot of more than a reader is sent without flow
+// control, and reads it back, with the rights that lapse has in the cluster.
+func TestLargeSnapshot(t *testing.T) {
+	c := startCluster(t, 3)
+	contexts(t, c.urls)
+	s := harness.Serve(t, serveArgs(c.urls)...)
+	eventually(t, "it writes", func() bool { return writes(s) })
+	as(t, "client", "collection", "create", "orders").OK()
+	random := rand.New(rand.NewPCG(1, 2))
+	noise := make([]byte, 1<<20)
+	nc := c.connect(t, "client")
+	for n := range 24 {
+		for i := range noise {
+			noise[i] = byte('0' + random.IntN(75))
+		}
+		body := fmt.Appendf(nil, `{"noise":%s}`, quoted(t, noise))
+		if m, err := nc.RequestWithContext(ctx(t), fmt.Sprintf("lapse.main.api.document.upsert.orders.d%d", n), body); err != nil || m.Header.Get("Lapse-Status") != "201" {
+			t.Fatalf("%v %v", m, err)
+		}
+	}
+	made := as(t, "client", "snapshot", "create").OK()
+	var snapshot struct {
+		Seq   uint64 `json:"seq"`
+		Bytes uint64 `json:"bytes"`
+		Sound bool   `json:"sound"`
+	}
+	if err := json.Unmarshal([]byte(made), &snapshot); err != nil || !snapshot.Sound || snapshot.Bytes < 16<<20 {
+		t.Fatalf("made %s %v", made, err)
+	}
+	if verified := as(t, "client", "snapshot", "verify", fmt.Sprint(snapshot.Seq)).OK(); !strings.Contains(verified, `"sound":true`) {
+		t.Error(verified)
+	}
+}
+
+func quoted(t *testing.T, text []byte) []byte {
+	b, err := json.Marshal(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
