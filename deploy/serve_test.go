@@ -256,7 +256,7 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 
 // unused are rights that are for what does not happen here.
 var unused = []string{
-	"$JS.FC.*.>", // TestLargeSnapshot
+	"$JS.FC.*.>",             // TestLargeSnapshot
 	"$JS.FC.LAPSE_main.>",    // where a reader is slow
 	"$JS.API.STREAM.PURGE.*", // where a snapshot fails half-way
 }
