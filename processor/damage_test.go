@@ -116,7 +116,7 @@ func TestStartWithDamagedSnapshot(t *testing.T) {
 				}
 				listed := strings.Contains(string(w.want(200, "snapshot.list", "").body), fmt.Sprintf(`"seq":%d,`, newest))
 				if logs := w.logs.String(); !strings.Contains(logs, fmt.Sprintf("begins with a snapshot\" seq=%d\n", older)) ||
-					listed && strings.Count(logs, fmt.Sprintf("is of no use\" seq=%d", newest)) != 1 {
+					listed && strings.Count(logs, fmt.Sprintf("snapshot unusable\" seq=%d", newest)) != 1 {
 					t.Errorf("it does not say which snapshot it takes, and which it does not:\n%s", logs)
 				}
 				if listed {

@@ -24,7 +24,7 @@ func (p *Processor) follow(ctx context.Context) error {
 	var since time.Time   // when the log came out of reach, zero while it is not
 	reached := func() {
 		if !since.IsZero() {
-			p.options.Events.FollowInReach(observe.Return{After: time.Since(since)})
+			p.options.Events(observe.LogReachable{After: time.Since(since)})
 			since = time.Time{}
 		}
 	}
@@ -63,7 +63,7 @@ func (p *Processor) follow(ctx context.Context) error {
 		if since.IsZero() {
 			since = time.Now()
 		}
-		p.options.Events.FollowOutOfReach(observe.Outage{Err: err, Since: since, Again: wait})
+		p.options.Events(observe.LogUnreachable{Role: observe.Standby, Err: err, Since: since, Again: wait})
 	})
 	if ctx.Err() != nil {
 		return nil

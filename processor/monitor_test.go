@@ -127,7 +127,11 @@ func TestReadyWhileFolding(t *testing.T) {
 	w := newWire(t, func(o *Options) {
 		m = monitor.NewMonitor("main")
 		o.Monitor = m
-		o.Events = &observe.EventListener{CatchingUp: func(observe.CatchUpProgress) { while = append(while, m.Ready()...) }}
+		o.Events = func(e observe.Event) {
+			if _, ok := e.(observe.CatchingUp); ok {
+				while = append(while, m.Ready()...)
+			}
+		}
 	})
 	w.want(201, "collection.create.c", "")
 	if before := monitor.NewMonitor("main").Ready(); len(before) != 1 || !strings.HasPrefix(before[0], "starting since") {

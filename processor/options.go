@@ -112,7 +112,7 @@ type Options struct {
 	// Logger gets what an operator should know; nowhere if nil.
 	Logger *slog.Logger
 	// Events is told the same, and more, as it happens; nobody if nil.
-	Events *observe.EventListener
+	Events observe.EventListener
 	// Monitor says how the processor is, also before it has started; if nil, one
 	// that nobody else has.
 	Monitor *monitor.Monitor

@@ -111,7 +111,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	snapshots.Now = clock.Millis
 	if !o.SameClock {
 		if err := clock.Compare(ctx, log.ServerTime); err != nil {
-			o.Events.ServerTimeUnknown(err)
+			o.Events(observe.ServerTimeUnknown{Err: err})
 		}
 	}
 	if _, fault := clock.Check(); fault != nil && o.AcceptClock {
@@ -121,7 +121,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 		return nil, err
 	}
 	if foreign := store.Cursor().Foreign; foreign > 0 {
-		o.Events.ForeignMessages(observe.ForeignCount{Messages: foreign})
+		o.Events(observe.ForeignMessages{Messages: foreign})
 	}
 	w := writer.New(o.forWriter(payload), log, store, clock)
 	p.writer = w
@@ -158,7 +158,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 		}
 		return nil, err
 	}
-	o.Events.RoleChanged(observe.RoleChange{To: role, Why: "it has started"})
+	o.Events(observe.RoleChanged{To: role, Why: "it has started"})
 	p.run(c, first, scrub)
 	o.Monitor.Serving(p)
 	o.Monitor.At("serving")
@@ -204,14 +204,14 @@ func catchUp(ctx context.Context, log *eventlog.Log, store *projections.Store, o
 	}
 	from, began := store.Cursor().Seq, time.Now()
 	err = log.CatchUp(ctx, store, last, func(seq uint64) {
-		o.Events.CatchingUp(observe.CatchUpProgress{Seq: seq, End: last})
+		o.Events(observe.CatchingUp{Seq: seq, End: last})
 		if o.Progress != nil {
 			o.Progress(seq, last)
 		}
 	})
 	if err == nil {
 		seq := store.Cursor().Seq
-		o.Events.CaughtUp(observe.CatchUp{Seq: seq, Events: seq - from, Took: time.Since(began)})
+		o.Events(observe.CaughtUp{Seq: seq, Events: seq - from, Took: time.Since(began)})
 	}
 	return scrub, err
 }
@@ -270,7 +270,7 @@ func (p *Processor) indexesBuilt(before []schema.CollectionName) (now []schema.C
 	now = p.store.Building()
 	for _, name := range before {
 		if _, there := p.store.Collection(name); there && !slices.Contains(now, name) {
-			p.options.Events.IndexBuilt(observe.IndexBuild{Collection: name})
+			p.options.Events(observe.IndexBuilt{Collection: name})
 		}
 	}
 	return now
@@ -281,7 +281,7 @@ func (p *Processor) fail(err error) {
 	if failure := p.store.Failure(); failure != nil {
 		err = failure // of which err came
 	}
-	p.options.Events.Failed(err)
+	p.options.Events(observe.Failed{Err: err})
 	select {
 	case p.failed <- err:
 	default:
@@ -336,7 +336,7 @@ func (p *Processor) scrubRest(ctx context.Context, s *eventlog.Scrub) {
 	began := time.Now()
 	err := s.Rest(ctx, p.service.Pacer(service.IndexPause))
 	if ctx.Err() == nil {
-		p.options.Events.LogScrubbed(observe.Scrubbing{Events: s.From - s.First, Took: time.Since(began), Err: err,
+		p.options.Events(observe.LogScrubbed{Events: s.From - s.First, Took: time.Since(began), Err: err,
 			Lost: errors.Is(err, eventlog.ErrGap) || errors.Is(err, jetstream.ErrMsgNotFound)})
 	}
 }

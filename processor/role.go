@@ -126,7 +126,7 @@ func (p *Processor) finish(t *term) error {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
 		if err := p.lease.Release(ctx); err != nil {
-			p.options.Events.LeaseKept(err)
+			p.options.Events(observe.LeaseReleaseFailed{Err: err})
 		}
 	}
 	switch {
@@ -197,7 +197,7 @@ func (p *Processor) standBy() *term {
 		case p.reading.Err() != nil:
 			return nil
 		case notNow(err):
-			p.options.Events.TakeOverFailed(err)
+			p.options.Events(observe.TakeoverFailed{Err: err})
 		default:
 			p.fail(err)
 			return nil
@@ -211,12 +211,12 @@ func (p *Processor) become(role observe.Role, why error) {
 		p.fail(err)
 		return
 	}
-	change := observe.RoleChange{From: observe.Standby, To: observe.Writer, Why: "it has the lease"}
+	change := observe.RoleChanged{From: observe.Standby, To: observe.Writer, Why: "it has the lease"}
 	if role == observe.Standby {
-		change = observe.RoleChange{From: observe.Writer, To: observe.Standby}
+		change = observe.RoleChanged{From: observe.Writer, To: observe.Standby}
 		if why != nil {
 			change.Why = why.Error()
 		}
 	}
-	p.options.Events.RoleChanged(change)
+	p.options.Events(change)
 }

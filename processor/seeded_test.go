@@ -178,7 +178,7 @@ func TestBatchWaits(t *testing.T) {
 	wire := newWire(t)
 	wire.stop()
 	log := wire.listening()
-	w := &writer.Term{Writer: writer.New(writer.Config{Synced: true, AtomicBatch: eventlog.MaxAtomic, Events: (*observe.EventListener)(nil).EnsureDefaults()}, log, nil, nil)}
+	w := &writer.Term{Writer: writer.New(writer.Config{Synced: true, AtomicBatch: eventlog.MaxAtomic, Events: observe.EventListener(nil).EnsureDefaults()}, log, nil, nil)}
 	w.Queue([]projections.Fact{event(2)}, false)
 	w.Queue([]projections.Fact{event(3), event(4)}, true)
 	w.Send()

@@ -278,11 +278,11 @@ func TestReplySubjects(t *testing.T) {
 func TestSteeredAcknowledgements(t *testing.T) {
 	var ignored atomic.Int64
 	w := newWire(t, func(o *Options) {
-		o.Events = &observe.EventListener{ReplyRefused: func(i observe.RefusedReply) {
-			if i.Reply == "" {
+		o.Events = func(e observe.Event) {
+			if refused, ok := e.(observe.ReplyRefused); ok && refused.Reply == "" {
 				ignored.Add(1)
 			}
-		}}
+		}
 	})
 	w.want(201, "collection.create.c", "")
 	w.want(201, "document.create.c.a", "{}")

@@ -42,7 +42,11 @@ func TestStartFails(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
 		o := a.options
-		o.Events = &observe.EventListener{FenceMoved: func(observe.FenceMove) { a.service.Close() }}
+		o.Events = func(e observe.Event) {
+			if _, ok := e.(observe.FenceMoved); ok {
+				a.service.Close()
+			}
+		}
 		p, err := Start(a.ctx(), a.connections(), o)
 		if err == nil {
 			_ = p.Stop()

@@ -44,7 +44,7 @@ const (
 type Timekeeper struct {
 	clock  Clock
 	memory clockMemory
-	events *observe.EventListener
+	events observe.EventListener
 	now    atomic.Pointer[instant] // from which time goes on
 
 	mu    sync.Mutex
@@ -62,7 +62,7 @@ type Config struct {
 	Boot        string
 	MaxStep     time.Duration
 	MaxDowntime time.Duration
-	Events      *observe.EventListener
+	Events      observe.EventListener
 }
 
 // newTimekeeper returns one over a log that ends at a time, in ms, 0 if it is
@@ -132,11 +132,11 @@ func (k *Timekeeper) tell(before *doubt, elapsed time.Duration) {
 	case after != nil:
 		k.fault = schema.ErrUnavailable.With("writes are refused and nothing expires: %s; set the clock right, or have it accepted as it is (SIGUSR1 to lapse serve, or start it with --accept-clock)", k.guard.reason())
 		if before == nil {
-			k.events.ClockDoubted(observe.ClockDoubt{Why: k.guard.reason(), Off: after.off})
+			k.events(observe.ClockDoubted{Why: k.guard.reason(), Off: after.off})
 		}
 	case before != nil:
 		k.fault = nil
-		k.events.ClockBelieved(observe.ClockBelief{After: elapsed - before.began, Refused: k.Refused.Load()})
+		k.events(observe.ClockBelieved{After: elapsed - before.began, Refused: k.Refused.Load()})
 	}
 }
 
@@ -148,12 +148,12 @@ func (k *Timekeeper) Accept() {
 	wall, elapsed := k.clock()
 	before := k.guard.doubt
 	if before == nil {
-		k.events.ClockAccepted(observe.ClockAcceptance{Wall: wall, Needless: true})
+		k.events(observe.ClockAccepted{Wall: wall, Needless: true})
 		return
 	}
 	k.guard.accept(wall, elapsed)
 	k.fault = nil
-	k.events.ClockAccepted(observe.ClockAcceptance{Wall: wall, Off: before.off, Still: k.guard.given.floor.Sub(wall)})
+	k.events(observe.ClockAccepted{Wall: wall, Off: before.off, Still: k.guard.given.floor.Sub(wall)})
 	k.publish()
 }
 

@@ -57,7 +57,7 @@ func (l *Log) Check(ctx context.Context) error {
 		if len(lost.Msgs) > 0 && lost.Msgs[0] < state.FirstSeq {
 			text = "the log has lost its beginning; history and consumers lack it. Restore the stream from a copy if that has it"
 		}
-		l.events.LogDamaged(observe.LogDamage{What: text, Stream: l.DB.LogStream(), Bytes: lost.Bytes, First: state.FirstSeq, Last: state.LastSeq})
+		l.events(observe.LogDamaged{What: text, Stream: l.DB.LogStream(), Bytes: lost.Bytes, First: state.FirstSeq, Last: state.LastSeq})
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (l *Log) TellLost(judged uint64) {
 	if l.Judged > judged {
 		what += fmt.Sprintf("; %d mutations that were judged there are judged again", l.Judged-judged)
 	}
-	l.events.LogDamaged(observe.LogDamage{What: what, Stream: l.DB.LogStream(), First: l.Lost.First, Last: l.Lost.Last})
+	l.events(observe.LogDamaged{What: what, Stream: l.DB.LogStream(), First: l.Lost.First, Last: l.Lost.Last})
 }
 
 func holes(deleted []uint64) (all []Gap) {

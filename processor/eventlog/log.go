@@ -29,7 +29,7 @@ type Log struct {
 	JS     jetstream.JetStream
 	Bulk   jetstream.JetStream // over another connection, to read much
 	Stream jetstream.Stream
-	events *observe.EventListener
+	events observe.EventListener
 
 	// connected tells when the connection is back that was lost, and with it
 	// perhaps acknowledgements.
@@ -78,7 +78,7 @@ type Config struct {
 	// there has to have as many, or any if 0.
 	Replicas int
 	// Events is told of foreign messages and damage; nobody if nil.
-	Events *observe.EventListener
+	Events observe.EventListener
 }
 
 // openLog creates the database's log, or checks that the stream there is one.
@@ -276,9 +276,9 @@ func (l *Log) Decode(seq uint64, subject string, header nats.Header, body []byte
 			e.More = header.Get(jetstreamext.BatchIDHeader) != "" && header.Get(jetstreamext.BatchCommitHeader) == ""
 			return e
 		}
-		l.events.ForeignMessage(observe.Foreign{Seq: seq, Subject: subject, Err: err})
+		l.events(observe.ForeignMessage{Seq: seq, Subject: subject, Err: err})
 	} else {
-		l.events.ForeignMessage(observe.Foreign{Seq: seq, Subject: subject})
+		l.events(observe.ForeignMessage{Seq: seq, Subject: subject})
 	}
 	return &schema.Event{Seq: seq, Body: body}
 }

@@ -23,7 +23,7 @@ type Mutations struct {
 	DB     schema.DatabaseName
 	Bulk   jetstream.JetStream // reads
 	Stream jetstream.Stream
-	events *observe.EventListener
+	events observe.EventListener
 }
 
 // mutationsAhead bounds what is read of the stream before it is decided.
@@ -81,7 +81,7 @@ func (s *Mutations) CheckBeginning(judged uint64, acceptLost bool) error {
 		return nil
 	}
 	if acceptLost {
-		s.events.LogDamaged(observe.LogDamage{What: "the log has lost what became of mutations that are not there any more", Stream: s.DB.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
+		s.events(observe.LogDamaged{What: "the log has lost what became of mutations that are not there any more", Stream: s.DB.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
 		return nil
 	}
 	return fmt.Errorf("stream %s begins at %d, and the log has judged it up to %d: mutations between are lost; restore both from one copy, or go on without them with --accept-lost-end",
@@ -121,7 +121,7 @@ func (s *Mutations) Run(ctx context.Context, last uint64, out chan<- *schema.Mut
 		before := last
 		err := s.read(ctx, &last, out, func() {
 			if !since.IsZero() {
-				s.events.MutationsInReach(observe.Return{After: time.Since(since)})
+				s.events(observe.MutationsReachable{After: time.Since(since)})
 				since = time.Time{}
 			}
 		})
@@ -133,7 +133,7 @@ func (s *Mutations) Run(ctx context.Context, last uint64, out chan<- *schema.Mut
 		if since.IsZero() {
 			since = time.Now()
 		}
-		s.events.MutationsOutOfReach(observe.Outage{Err: err, Since: since, Again: wait})
+		s.events(observe.MutationsUnreachable{Err: err, Since: since, Again: wait})
 	})
 }
 

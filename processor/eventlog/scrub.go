@@ -32,7 +32,7 @@ func NewScrub(ctx context.Context, l *Log, cursor projections.Cursor) (*Scrub, e
 		return nil, fmt.Errorf("stream %s: %w", l.DB.LogStream(), err)
 	}
 	quiet := *l // what is foreign was reported when it was folded
-	quiet.events = (*observe.EventListener)(nil).EnsureDefaults()
+	quiet.events = observe.EventListener(nil).EnsureDefaults()
 	s := &Scrub{log: &quiet, cursor: cursor, First: max(info.State.FirstSeq, 1)}
 	s.From = s.First
 	if info.State.Bytes > ScrubBytes {

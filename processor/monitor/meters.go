@@ -106,7 +106,7 @@ func (m *Monitor) Replied(mutation *schema.Mutation, batch *schema.Batch, fault 
 	default:
 		m.mutations.WithLabelValues(opName(mutation.Op), sources[sourceOf(mutation)], fault.Name).Inc()
 		if mutation.Recorded {
-			m.say().MutationRejected(observe.Rejection{Cause: mutation.Cause, Op: mutation.Op, Fault: fault})
+			m.say()(observe.MutationRejected{Cause: mutation.Cause, Op: mutation.Op, Fault: fault})
 		}
 	}
 }
@@ -194,5 +194,5 @@ func (m *Monitor) slow(what string, took time.Duration) {
 		return
 	}
 	m.slowed.Add(1)
-	m.say().Slow(observe.Slowness{What: what, Took: took})
+	m.say()(observe.Slow{What: what, Took: took})
 }

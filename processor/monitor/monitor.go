@@ -47,7 +47,7 @@ type Monitor struct {
 // health is what a Monitor was told.
 type health struct {
 	began       time.Time
-	progress    observe.CatchUpProgress
+	progress    observe.CatchingUp
 	caughtUp    bool
 	ended       string // why nothing is served any more
 	failed      error
@@ -136,91 +136,79 @@ type DocumentCounts struct {
 	projections.Counts
 }
 
-// say returns whom to tell.
-func (m *Monitor) say() *observe.EventListener {
+// say returns the listener of the processor that has started, if any.
+func (m *Monitor) say() observe.EventListener {
 	if all := m.tell.Load(); all != nil {
-		return all
+		return *all
 	}
-	return nobody
+	return func(observe.Event) {}
 }
 
-var nobody = (*observe.EventListener)(nil).EnsureDefaults()
-
-// listener keeps what health and metrics need.
-func (m *Monitor) Listener() *observe.EventListener {
-	note := func(change func(*health)) {
+// Listener keeps what health and metrics need.
+func (m *Monitor) Listener() observe.EventListener {
+	return func(e observe.Event) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		change(&m.state)
-	}
-	return &observe.EventListener{
-		RoleChanged: func(i observe.RoleChange) {
+		h := &m.state
+		switch e := e.(type) {
+		case observe.RoleChanged:
 			m.beaten.Store(0) // a writer's loop begins, or has ended
 			m.pending.Store(0)
 			m.refusing.Store(false)
-			note(func(h *health) {
-				h.role = i.To
-				h.counts.roleChanges++
-				h.logSince, h.logErr, h.leaseErr = time.Time{}, nil, nil // of what it was before
-			})
-		},
-		FenceMoved: func(observe.FenceMove) { note(func(h *health) { h.counts.fenceMoves++ }) },
-		AppendFailed: func(observe.AppendFailure) {
-			note(func(h *health) { h.counts.appendFailures++ })
-		},
-		LogOutOfReach: func(i observe.Outage) {
-			note(func(h *health) {
-				if h.logSince.IsZero() {
-					h.counts.logOutages++
-				}
-				h.logSince, h.logErr = i.Since, i.Err
-			})
-		},
-		LogInReach: func(observe.Return) { note(func(h *health) { h.logSince, h.logErr = time.Time{}, nil }) },
-		FollowOutOfReach: func(i observe.Outage) {
-			note(func(h *health) {
-				if h.logSince.IsZero() {
-					h.counts.logOutages++
-				}
-				h.logSince, h.logErr = i.Since, i.Err
-			})
-		},
-		FollowInReach:       func(observe.Return) { note(func(h *health) { h.logSince, h.logErr = time.Time{}, nil }) },
-		LeaseOutOfReach:     func(err error) { note(func(h *health) { h.leaseErr = err }) },
-		LeaseInReach:        func(struct{}) { note(func(h *health) { h.leaseErr = nil }) },
-		LogRefuses:          func(observe.Refusal) { m.refusing.Store(true) },
-		MutationsOutOfReach: func(i observe.Outage) { note(func(h *health) { h.mutations = i.Since }) },
-		MutationsInReach:    func(observe.Return) { note(func(h *health) { h.mutations = time.Time{} }) },
-		ConnectionLost: func(i observe.ConnectionLoss) {
-			note(func(h *health) {
-				if c := h.connections[i.Connection]; c != nil {
-					c.since, c.err = time.Now(), i.Err
-				}
-			})
-		},
-		ConnectionBack: func(i observe.ConnectionReturn) {
-			note(func(h *health) {
-				if c := h.connections[i.Connection]; c != nil {
-					c.since, c.err = time.Time{}, nil
-				}
-			})
-		},
-		CatchingUp: func(i observe.CatchUpProgress) { note(func(h *health) { h.progress = i }) },
-		CaughtUp:   func(observe.CatchUp) { note(func(h *health) { h.caughtUp = true }) },
-		RequestFailed: func(observe.RequestFailure) {
-			note(func(h *health) { h.counts.requestFailures++ })
-		},
-		ClockDoubted:     func(observe.ClockDoubt) { note(func(h *health) { h.counts.clockDoubts++ }) },
-		SnapshotUseless:  func(observe.SnapshotUseless) { note(func(h *health) { h.counts.snapshotsUseless++ }) },
-		ProjectionRemade: func(observe.ProjectionRemake) { note(func(h *health) { h.counts.projectionsRemade++ }) },
-		Failed:           func(err error) { note(func(h *health) { h.failed = err }) },
+			h.role = e.To
+			h.counts.roleChanges++
+			h.logSince, h.logErr, h.leaseErr = time.Time{}, nil, nil // of the previous role
+		case observe.FenceMoved:
+			h.counts.fenceMoves++
+		case observe.AppendFailed:
+			h.counts.appendFailures++
+		case observe.LogUnreachable:
+			if h.logSince.IsZero() {
+				h.counts.logOutages++
+			}
+			h.logSince, h.logErr = e.Since, e.Err
+		case observe.LogReachable:
+			h.logSince, h.logErr = time.Time{}, nil
+		case observe.LeaseUnreachable:
+			h.leaseErr = e.Err
+		case observe.LeaseReachable:
+			h.leaseErr = nil
+		case observe.AppendsRejected:
+			m.refusing.Store(true)
+		case observe.MutationsUnreachable:
+			h.mutations = e.Since
+		case observe.MutationsReachable:
+			h.mutations = time.Time{}
+		case observe.ConnectionLost:
+			if c := h.connections[e.Connection]; c != nil {
+				c.since, c.err = time.Now(), e.Err
+			}
+		case observe.ConnectionBack:
+			if c := h.connections[e.Connection]; c != nil {
+				c.since, c.err = time.Time{}, nil
+			}
+		case observe.CatchingUp:
+			h.progress = e
+		case observe.CaughtUp:
+			h.caughtUp = true
+		case observe.RequestFailed:
+			h.counts.requestFailures++
+		case observe.ClockDoubted:
+			h.counts.clockDoubts++
+		case observe.SnapshotUnusable:
+			h.counts.snapshotsUseless++
+		case observe.ProjectionRemade:
+			h.counts.projectionsRemade++
+		case observe.Failed:
+			h.failed = e.Err
+		}
 	}
 }
 
 // starting says that a processor is on its way that tells events, over these
 // connections, by name; nil ones are left out.
-func (m *Monitor) Starting(events *observe.EventListener, over map[string]*nats.Conn) {
-	m.tell.Store(events)
+func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.Conn) {
+	m.tell.Store(&events)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.connections = make(map[string]*connection)
@@ -229,7 +217,7 @@ func (m *Monitor) Starting(events *observe.EventListener, over map[string]*nats.
 			m.state.connections[name] = &connection{nc: nc}
 		}
 	}
-	m.state.caughtUp, m.state.ended, m.state.failed, m.state.progress = false, "", nil, observe.CatchUpProgress{}
+	m.state.caughtUp, m.state.ended, m.state.failed, m.state.progress = false, "", nil, observe.CatchingUp{}
 }
 
 // serving says that the processor serves.
@@ -303,10 +291,10 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 		connected := nc.IsConnected()
 		if lost.IsZero() && (told || !connected) {
 			lost = time.Now()
-			m.say().ConnectionLost(observe.ConnectionLoss{Connection: name, Err: cmp.Or(err, nc.LastError(), errGivenUp)})
+			m.say()(observe.ConnectionLost{Connection: name, Err: cmp.Or(err, nc.LastError(), errGivenUp)})
 		}
 		if !lost.IsZero() && connected {
-			m.say().ConnectionBack(observe.ConnectionReturn{Connection: name, Server: nc.ConnectedUrlRedacted(), After: time.Since(lost)})
+			m.say()(observe.ConnectionBack{Connection: name, Server: nc.ConnectedUrlRedacted(), After: time.Since(lost)})
 			lost = time.Time{}
 		}
 		err, told = nil, false

@@ -156,8 +156,8 @@ func (s *Service) LeaseTrouble(err error) {
 	troubled := before != nil && *before != nil
 	switch {
 	case err != nil && !troubled:
-		s.Config.Events.LeaseOutOfReach(err)
+		s.Config.Events(observe.LeaseUnreachable{Err: err})
 	case err == nil && troubled:
-		s.Config.Events.LeaseInReach(struct{}{})
+		s.Config.Events(observe.LeaseReachable{})
 	}
 }

@@ -59,7 +59,7 @@ func (s *Service) handle(m micro.Request) {
 	defer s.reading.took(len(data))
 	r := &Request{Service: s, To: m.Reply(), came: time.Now()}
 	if !strings.HasPrefix(r.To, replyPrefix) {
-		s.Config.Events.ReplyRefused(observe.RefusedReply{Subject: m.Subject(), Reply: r.To})
+		s.Config.Events(observe.ReplyRefused{Subject: m.Subject(), Reply: r.To})
 		return
 	}
 	defer r.recover()

@@ -46,7 +46,7 @@ func (r *Request) fail(err error) {
 		r.refuse(r.tooLate())
 		return
 	}
-	r.Config.Events.RequestFailed(observe.RequestFailure{Operation: r.Op, Err: err})
+	r.Config.Events(observe.RequestFailed{Operation: r.Op, Err: err})
 	r.refuse(schema.AsError(err))
 }
 

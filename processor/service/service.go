@@ -36,7 +36,7 @@ type Config struct {
 	Database schema.DatabaseName
 	Version  string
 	Node     string
-	Events   *observe.EventListener
+	Events   observe.EventListener
 	Meter    Meter
 	Queue    int // proposals and reads that may wait
 	Workers  int
@@ -187,7 +187,7 @@ func (r *Request) Begin() {
 // recover makes a reply of a panic: one poisoned request ends no process.
 func (r *Request) recover() {
 	if p := recover(); p != nil {
-		r.Config.Events.RequestFailed(observe.RequestFailure{Operation: r.Op, Panic: p, Stack: string(debug.Stack())})
+		r.Config.Events(observe.RequestFailed{Operation: r.Op, Panic: p, Stack: string(debug.Stack())})
 		r.refuse(schema.ErrUnavailable.With("the request failed inside lapse"))
 	}
 }
@@ -302,7 +302,7 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 	r.Operations.count(operation, code)
 	r.Config.Meter.Answered(operation, time.Since(r.came))
 	if code == schema.ErrOverloaded.Code {
-		r.Config.Events.RequestsRefused(observe.Refusals{Operation: r.Op, Code: code, Why: fault.Message})
+		r.Config.Events(observe.RequestRejected{Operation: r.Op, Code: code, Why: fault.Message})
 	}
 	r.Held.Add(-r.size)
 	r.size, r.data = 0, nil
@@ -321,7 +321,7 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 		m.Data = fault.AppendJSON(nil)
 	}
 	if err := r.NC.PublishMsg(&m.Msg); err != nil {
-		r.Config.Events.ReplyFailed(observe.ReplyFailure{Operation: r.Op, Err: err})
+		r.Config.Events(observe.ReplyFailed{Operation: r.Op, Err: err})
 	}
 	m.Data = nil
 }

@@ -72,7 +72,7 @@ func (r *Request) alone(work func(context.Context) (schema.Snapshot, int, error)
 		case r.ctx.Err() != nil:
 			r.refuse(writer.Stopping)
 		case err != nil:
-			r.Config.Events.RequestFailed(observe.RequestFailure{Operation: r.Op, Err: err})
+			r.Config.Events(observe.RequestFailed{Operation: r.Op, Err: err})
 			r.refuse(schema.ErrUnavailable.With("%v", err))
 		default:
 			r.replyJSON(code, made)

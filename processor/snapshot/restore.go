@@ -56,7 +56,7 @@ func OpenProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, o 
 		return nil, err
 	}
 	if why != emptyProjection {
-		o.Events.ProjectionRemade(observe.ProjectionRemake{Dir: o.Dir, Why: why})
+		o.Events(observe.ProjectionRemade{Dir: o.Dir, Why: why})
 	}
 	return remakeProjection(ctx, log, snapshots, o)
 }
@@ -119,14 +119,14 @@ func remakeProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, 
 		if one.Sound {
 			o.Doing("restoring snapshots")
 			if err = snapshots.Restore(ctx, one, func(projections.Cursor) error { return nil }); err == nil {
-				o.Events.ProjectionRestored(observe.ProjectionRestore{Seq: one.Seq})
+				o.Events(observe.ProjectionRestored{Seq: one.Seq})
 				return projections.Open(o.Dir, o.Projection)
 			}
 			if unreachable(err) || ctx.Err() != nil {
 				return nil, err
 			}
 		}
-		o.Events.SnapshotUseless(observe.SnapshotUseless{Seq: one.Seq, Err: err})
+		o.Events(observe.SnapshotUnusable{Seq: one.Seq, Err: err})
 		faults = append(faults, fmt.Sprintf("%d: %v", one.Seq, err))
 	}
 	if first > 1 {
@@ -239,7 +239,7 @@ func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq 
 		case refused || unreachable(err) || ctx.Err() != nil || i == len(candidates)-1:
 			return one.Snapshot, err
 		}
-		o.Events.SnapshotUseless(observe.SnapshotUseless{Seq: one.Seq, Err: err})
+		o.Events(observe.SnapshotUnusable{Seq: one.Seq, Err: err})
 	}
 	return schema.Snapshot{}, nil
 }

@@ -74,7 +74,7 @@ func (k *Retention) Run(ctx context.Context) {
 		}
 		if err := k.Round(ctx); err != nil && ctx.Err() == nil {
 			k.Failed.Add(1)
-			k.Config.Events.RetentionFailed(observe.RetentionFailure{Err: err, Again: k.Config.SnapshotEvery})
+			k.Config.Events(observe.RetentionFailed{Err: err, Again: k.Config.SnapshotEvery})
 		}
 		timer.Reset(k.Config.SnapshotEvery)
 	}
@@ -161,7 +161,7 @@ func (k *Retention) Refresh(ctx context.Context) (sound []schema.Snapshot, err e
 		}
 		k.Stale = false
 		k.Made.Add(1)
-		k.Config.Events.SnapshotMade(observe.SnapshotMade{Snapshot: snapshot, Took: time.Since(began)})
+		k.Config.Events(observe.SnapshotMade{Snapshot: snapshot, Took: time.Since(began)})
 	}
 	return k.Drop(ctx)
 }
@@ -199,7 +199,7 @@ func (k *Retention) Drop(ctx context.Context) (kept []schema.Snapshot, err error
 		if err := k.Snapshots.remove(ctx, one.Seq); err != nil {
 			return nil, err
 		}
-		k.Config.Events.SnapshotRemoved(observe.SnapshotRemoved{Seq: one.Seq})
+		k.Config.Events(observe.SnapshotRemoved{Seq: one.Seq})
 	}
 	k.saw(kept)
 	return kept, nil
@@ -243,7 +243,7 @@ func (k *Retention) Trim(ctx context.Context, sound []schema.Snapshot) error {
 	if err := k.Log.Stream.Purge(ctx, jetstream.WithPurgeSequence(from)); err != nil {
 		return fmt.Errorf("trim stream %s: %w", k.Log.DB.LogStream(), err)
 	}
-	k.Config.Events.LogTrimmed(observe.LogTrim{First: from})
+	k.Config.Events(observe.LogTrimmed{First: from})
 	return nil
 }
 
@@ -321,6 +321,6 @@ func (k *Retention) Pad(ctx context.Context) error {
 		}
 	}
 	k.padded, k.filled = now, k.Log.Written.Load()
-	k.Config.Events.LogPadded(observe.LogPad{Bytes: size * (PadBytes/size + 1)})
+	k.Config.Events(observe.LogPadded{Bytes: size * (PadBytes/size + 1)})
 	return nil
 }

@@ -40,7 +40,7 @@ type Store struct {
 	Now    func() int64       // ms since 1970
 	fs     vfs.FS
 	dir    string // of the projection
-	events *observe.EventListener
+	events observe.EventListener
 
 	Making sync.Mutex // held while one is made, verified or removed
 }

@@ -83,7 +83,7 @@ func (t *Term) Send() {
 		t.Groups = append(t.Groups, group{last: last, sent: time.Now(), batch: batch, events: n})
 		// A failure shows as a missing acknowledgement, too, and is mended there.
 		if err := t.Log.Append(next.facts[:n], batch); err != nil {
-			t.config.Events.AppendFailed(observe.AppendFailure{Seq: last, Err: err})
+			t.config.Events(observe.AppendFailed{Seq: last, Err: err})
 		}
 		if next.facts = next.facts[n:]; len(next.facts) == 0 {
 			*next = segment{}

@@ -44,7 +44,7 @@ func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64
 	}, retry, func(err error, wait time.Duration) {
 		away = true
 		t.config.Meter.Beat(len(mine))
-		t.config.Events.LogOutOfReach(observe.Outage{Err: err, Since: began, Again: wait})
+		t.config.Events(observe.LogUnreachable{Role: observe.Writer, Err: err, Since: began, Again: wait})
 		if time.Since(began) > abandonAfter {
 			t.refuse(outOfReach)
 			t.abandon(outOfReach)
@@ -52,9 +52,9 @@ func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64
 	})
 	if err == nil {
 		t.Log.ForgetTrouble()
-		t.config.Events.FenceMoved(observe.FenceMove{Seq: t.store.Cursor().Seq, Took: time.Since(began)})
+		t.config.Events(observe.FenceMoved{Seq: t.store.Cursor().Seq, Took: time.Since(began)})
 		if away {
-			t.config.Events.LogInReach(observe.Return{After: time.Since(began)})
+			t.config.Events(observe.LogReachable{After: time.Since(began)})
 		}
 	}
 	return acked, err
@@ -161,7 +161,7 @@ func (t *Term) moveFence(ctx context.Context) error {
 // the log has of what is pending. That is told; the rest is decided again.
 func (t *Term) recover(ctx context.Context, cause error) error {
 	began := time.Now()
-	t.config.Events.AppendFailed(observe.AppendFailure{Err: cause})
+	t.config.Events(observe.AppendFailed{Err: cause})
 	mine := t.Machine.Taken()
 	acked, err := t.fence(ctx, mine)
 	if err != nil && !errors.Is(err, ErrSuperseded) {
@@ -172,7 +172,7 @@ func (t *Term) recover(ctx context.Context, cause error) error {
 	if err != nil {
 		return err
 	}
-	t.config.Events.AppendRecovered(observe.AppendRecovery{Landed: acked, Decided: len(again), Took: time.Since(began)})
+	t.config.Events(observe.AppendRecovered{Acked: acked, Decided: len(again), Took: time.Since(began)})
 	t.Groups, t.Unsent = nil, nil
 	t.recoveries++
 	t.Renewals.clear()
@@ -189,7 +189,7 @@ func (t *Term) pause(ctx context.Context) {
 		return
 	}
 	wait := min(eventlog.ResumeInterval<<min(t.recoveries-MaxRecoveries, 10), MaxPause)
-	t.config.Events.LogRefuses(observe.Refusal{Times: t.recoveries, Again: wait})
+	t.config.Events(observe.AppendsRejected{Times: t.recoveries, Again: wait})
 	t.refuse(outOfReach)
 	t.abandon(outOfReach)
 	select {

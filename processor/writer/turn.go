@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -350,7 +351,7 @@ func (t *Term) end() error {
 	if now, fault := t.Clock.Check(); fault == nil && t.present(now, min(t.config.MaxDowntime/4, stopPresence)) {
 		t.append()
 		if err := t.drain(); err != nil {
-			t.config.Events.StopIncomplete(err)
+			t.config.Events(observe.StopIncomplete{Err: err})
 		}
 	}
 	return nil

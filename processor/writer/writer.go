@@ -54,7 +54,7 @@ type Writer struct {
 
 // writerConfig is what a Writer needs to know.
 type Config struct {
-	Events *observe.EventListener
+	Events observe.EventListener
 	Meter  Meter
 	// Synced says that the log syncs what it acknowledges. Events are then
 	// appended in atomic batches as soon as there are enough to share a sync.

@@ -1,0 +1,42 @@
+package observe
+
+import (
+	"bytes"
+	"log/slog"
+	"slices"
+	"testing"
+)
+
+// TestEventListener: a nil listener ignores events; of two that are joined both
+// receive each event, the first one first.
+func TestEventListener(t *testing.T) {
+	EventListener(nil).EnsureDefaults()(Failed{})
+	TeeEventListener(nil, nil)(Failed{})
+	var got []string
+	named := func(name string) EventListener {
+		return func(e Event) {
+			if _, ok := e.(LogTrimmed); ok {
+				got = append(got, name)
+			}
+		}
+	}
+	TeeEventListener(TeeEventListener(named("first"), nil), named("second"))(LogTrimmed{First: 7})
+	if want := []string{"first", "second"}; !slices.Equal(got, want) {
+		t.Errorf("received by %q, want %q", got, want)
+	}
+}
+
+// TestLoggingEventListener: an event is a line with its fields.
+func TestLoggingEventListener(t *testing.T) {
+	var logs bytes.Buffer
+	withoutTime := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	LoggingEventListener(slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{ReplaceAttr: withoutTime})))(LogTrimmed{First: 7})
+	if want := "level=INFO msg=\"log trimmed\" first=7\n"; logs.String() != want {
+		t.Errorf("logged %q, want %q", logs.String(), want)
+	}
+}

@@ -1,0 +1,111 @@
+package observe
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Role is what a processor does for its database.
+type Role string
+
+const (
+	// Writer decides mutations, appends to the log, and answers all requests.
+	Writer Role = "writer"
+	// Standby folds the log, answers reads, and takes over when the writer's lease
+	// expires.
+	Standby Role = "standby"
+)
+
+// RoleChanged reports that the processor became the writer or a standby. From is
+// "" at the start.
+type RoleChanged struct {
+	From, To Role
+	Why      string
+}
+
+func (e RoleChanged) Log(to *slog.Logger) {
+	level := slog.LevelInfo
+	if e.From == "" {
+		level = slog.LevelDebug // the command logs its start itself
+	}
+	args := []any{"role", string(e.To)}
+	if e.Why != "" {
+		args = append(args, "why", e.Why)
+	}
+	to.Log(context.Background(), level, "role changed", args...)
+}
+
+// FenceMoved reports that the writer's WriterStarted is in the log, at Seq: no
+// append that another writer still has in flight can succeed. Took includes
+// reading the log to its end.
+type FenceMoved struct {
+	Seq  uint64
+	Took time.Duration
+}
+
+func (e FenceMoved) Log(to *slog.Logger) {
+	to.Debug("the fence moved", "seq", e.Seq, "took", brief(e.Took))
+}
+
+// LeaseUnreachable reports that a standby cannot read the lease, so it cannot
+// take over; LeaseReachable that it can again.
+type LeaseUnreachable struct{ Err error }
+
+func (e LeaseUnreachable) Log(to *slog.Logger) {
+	to.Warn("the lease is unreachable: this standby cannot take over", "err", e.Err)
+}
+
+// LeaseReachable ends LeaseUnreachable.
+type LeaseReachable struct{}
+
+func (e LeaseReachable) Log(to *slog.Logger) { to.Info("the lease is reachable again") }
+
+// LeaseReleaseFailed reports that a standby has to wait for the lease to expire.
+type LeaseReleaseFailed struct{ Err error }
+
+func (e LeaseReleaseFailed) Log(to *slog.Logger) {
+	to.Warn("lease release failed; it will expire on its own", "err", e.Err)
+}
+
+// TakeoverFailed reports that another process became the writer first.
+type TakeoverFailed struct{ Err error }
+
+func (e TakeoverFailed) Log(to *slog.Logger) {
+	to.Warn("takeover failed: another lapse became the writer first", "err", e.Err)
+}
+
+// ConnectionLost reports a lost connection to NATS: "log", "bulk" or "service".
+// Err may be nil.
+type ConnectionLost struct {
+	Connection string
+	Err        error
+}
+
+func (e ConnectionLost) Log(to *slog.Logger) {
+	to.Warn("the connection to NATS is lost", "connection", e.Connection, "err", e.Err)
+}
+
+// ConnectionBack ends ConnectionLost. Server is the URL it is connected to now.
+type ConnectionBack struct {
+	Connection, Server string
+	After              time.Duration
+}
+
+func (e ConnectionBack) Log(to *slog.Logger) {
+	to.Info("the connection to NATS is back", "connection", e.Connection, "url", e.Server, "after", brief(e.After))
+}
+
+// StopIncomplete reports that the writer could not append when it stopped.
+type StopIncomplete struct{ Err error }
+
+func (e StopIncomplete) Log(to *slog.Logger) {
+	to.Warn("the time of the stop could not be appended to the log", "err", e.Err)
+}
+
+// Failed reports that the processor stops because of an error.
+type Failed struct{ Err error }
+
+func (e Failed) Log(to *slog.Logger) {
+	to.Debug("the processor failed", "err", e.Err) // the command logs it as an error
+}
