@@ -12,20 +12,19 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Clock tells the time of day, which anybody may set, and how much has elapsed
-// since any fixed moment, see Options.Boot, by a clock that nobody sets. Where that one does not
-// count the time that the machine sleeps, waking up looks as if the clock had
-// been set. The time of day is to be read first. It may be called from any
-// goroutine.
+// Clock returns the wall clock, which anyone may set, and the time elapsed since a
+// fixed moment (see Config.Boot) by a monotonic clock. It reads the wall clock
+// first. If the monotonic clock stops while the machine sleeps, waking up looks
+// like a step of the wall clock. Safe for concurrent use.
 type Clock func() (wall time.Time, elapsed time.Duration)
 
-// millis is the time of day in ms, right or wrong.
+// Millis returns the wall clock in Unix ms, unchecked.
 func (c Clock) Millis() int64 {
 	wall, _ := c()
 	return wall.UnixMilli()
 }
 
-// goClock is Go's.
+// GoClock returns the clock of package time, elapsed since the call.
 func GoClock() Clock {
 	began := time.Now()
 	return func() (time.Time, time.Duration) {
@@ -35,48 +34,48 @@ func GoClock() Clock {
 }
 
 const (
-	serverInterval = 10 * time.Second // between two looks at the NATS server's clock
-	ServerPatience = 5 * time.Second
+	serverInterval = 10 * time.Second // between two readings of the NATS server's clock
+	serverTimeout  = 5 * time.Second  // of one
 )
 
-// timekeeper says what time it is, as far as its guard believes the clock.
-// Any goroutine may ask.
+// Timekeeper returns the time that its guard derives from the clock. Safe for
+// concurrent use.
 type Timekeeper struct {
 	clock  Clock
-	memory clockMemory
+	memory memory
 	events observe.EventListener
-	now    atomic.Pointer[instant] // from which time goes on
+	now    atomic.Pointer[instant] // copy of guard.given
 
 	mu    sync.Mutex
 	guard *guard
-	fault *schema.Error // what writes are told, nil while the clock is believed
+	fault *schema.Error // the reply to writes; nil while the clock is believed
 
-	Refused atomic.Uint64 // requests, while it was not
+	Refused atomic.Uint64 // requests rejected because of fault
 }
 
-// clockConfig is what a clock is judged by; see Options.
+// Config configures a Timekeeper.
 type Config struct {
 	Clock       Clock
 	FS          vfs.FS
-	File        string // remembers the clock over restarts, "" for none
-	Boot        string
-	MaxStep     time.Duration
-	MaxDowntime time.Duration
+	File        string        // keeps the clock's origin over restarts; "" for none
+	Boot        string        // names the moment from which Clock's elapsed time counts
+	MaxStep     time.Duration // largest clock step that is accepted
+	MaxDowntime time.Duration // largest distance from the log's end to the clock at a start
 	Events      observe.EventListener
 }
 
-// newTimekeeper returns one over a log that ends at a time, in ms, 0 if it is
-// empty; unbounded says that nothing in it could expire.
+// New returns a Timekeeper for a log that ends at end, in Unix ms, 0 if it is empty.
+// unbounded says that nothing in it can expire, so any MaxDowntime is accepted.
 func New(c Config, end int64, unbounded bool) *Timekeeper {
-	k := &Timekeeper{clock: c.Clock, memory: clockMemory{fs: c.FS, path: c.File, boot: c.Boot}, events: c.Events}
+	k := &Timekeeper{clock: c.Clock, memory: memory{fs: c.FS, path: c.File, boot: c.Boot}, events: c.Events}
 	_, elapsed := k.clock()
 	k.guard = newGuard(c.MaxStep, c.MaxDowntime, k.memory.load(), end, unbounded, elapsed)
 	k.publish()
 	return k
 }
 
-// begin has the clock compared, at once, with the end of a log that others wrote
-// meanwhile. A doubt stays: becoming the writer makes no clock right.
+// Begin compares the clock with the end of a log that another writer has extended.
+// A doubt stays: becoming the writer makes no clock right.
 func (k *Timekeeper) Begin(end int64, unbounded bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -86,10 +85,10 @@ func (k *Timekeeper) Begin(end int64, unbounded bool) {
 	k.publish()
 }
 
-// judge has the guard look at a reading, and tells what it thinks of it.
+// judge checks a reading and reports a change of the verdict.
 func (k *Timekeeper) judge(wall time.Time, elapsed time.Duration) {
 	if before := k.guard.doubt; k.guard.check(wall, elapsed) {
-		k.tell(before, elapsed)
+		k.report(before, elapsed)
 		k.publish()
 	}
 }
@@ -99,24 +98,24 @@ func (k *Timekeeper) publish() {
 	k.now.Store(&given)
 }
 
-// millis is the time in ms. It never goes back.
+// Millis returns the time in Unix ms. It never goes back.
 func (k *Timekeeper) Millis() int64 {
 	_, elapsed := k.clock()
 	return k.now.Load().at(elapsed).UnixMilli()
 }
 
-// until is how long it takes to a second.
+// Until returns how long it takes until a Unix second.
 func (k *Timekeeper) Until(second int64) time.Duration {
 	_, elapsed := k.clock()
 	return k.now.Load().until(time.Unix(second, 0), elapsed)
 }
 
-// second is the second by which deadlines are judged for a state at a log time,
-// in ms.
+// Second returns the Unix second that deadlines are compared with: now, or the log
+// time (Unix ms) if that is later.
 func (k *Timekeeper) Second(logTime int64) int64 { return max(k.Millis(), logTime) / 1000 }
 
-// check looks at the clock. It returns the time in ms, or what to tell those
-// who want something changed while that is not known.
+// Check reads the clock. It returns the time in Unix ms, and the error for writes
+// if the clock is not believed.
 func (k *Timekeeper) Check() (now int64, fault *schema.Error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,12 +124,11 @@ func (k *Timekeeper) Check() (now int64, fault *schema.Error) {
 	return k.guard.given.at(elapsed).UnixMilli(), k.fault
 }
 
-// tell says what the guard thinks now, also to those who listen if it thought
-// otherwise before.
-func (k *Timekeeper) tell(before *doubt, elapsed time.Duration) {
+// report sets fault, and emits an event if the verdict changed.
+func (k *Timekeeper) report(before *doubt, elapsed time.Duration) {
 	switch after := k.guard.doubt; {
 	case after != nil:
-		k.fault = schema.ErrUnavailable.With("writes are refused and nothing expires: %s; set the clock right, or have it accepted as it is (SIGUSR1 to lapse serve, or start it with --accept-clock)", k.guard.reason())
+		k.fault = schema.ErrUnavailable.With("writes are rejected and nothing expires: %s; set the clock right, or accept it as it is (SIGUSR1 to lapse serve, or start it with --accept-clock)", k.guard.reason())
 		if before == nil {
 			k.events(observe.ClockDoubted{Why: k.guard.reason(), Off: after.off})
 		}
@@ -140,9 +138,9 @@ func (k *Timekeeper) tell(before *doubt, elapsed time.Duration) {
 	}
 }
 
-// accept takes the clock for right if it was not believed.
+// Accept makes the present reading the right one, if the clock is not believed.
 func (k *Timekeeper) Accept() {
-	k.Check() // what nobody has looked at yet may be what is to be accepted
+	k.Check() // the step to accept may not have been read yet
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	wall, elapsed := k.clock()
@@ -157,9 +155,9 @@ func (k *Timekeeper) Accept() {
 	k.publish()
 }
 
-// compare asks for the NATS server's time and notes it.
+// Compare reads the NATS server's time with ask, for the next check.
 func (k *Timekeeper) Compare(ctx context.Context, ask func(context.Context) (time.Time, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, ServerPatience)
+	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	_, before := k.clock()
 	server, err := ask(ctx)
@@ -173,10 +171,10 @@ func (k *Timekeeper) Compare(ctx context.Context, ask func(context.Context) (tim
 	return nil
 }
 
-// watch looks at the clock now and then, until ctx ends, also while nobody else
-// does, and remembers where it was believed. It asks the NATS server for its
-// time, if ask is not nil. A server that is not there for a while is a matter for
-// others, and so is a disk that takes nothing: what was stored before still holds.
+// Watch checks the clock periodically until ctx ends, and stores its origin. It
+// compares it with the NATS server's time if ask is not nil. It ignores errors:
+// others report an unreachable server, and after a failed write the stored origin
+// still holds.
 func (k *Timekeeper) Watch(ctx context.Context, ask func(context.Context) (time.Time, error)) {
 	defer func() { _ = k.Remember() }()
 	next := time.NewTicker(serverInterval)
@@ -195,7 +193,7 @@ func (k *Timekeeper) Watch(ctx context.Context, ask func(context.Context) (time.
 	}
 }
 
-// remember stores where the clock was believed, for the next start.
+// Remember stores the clock's origin for the next start.
 func (k *Timekeeper) Remember() error {
 	k.mu.Lock()
 	origin := k.guard.origin
@@ -203,7 +201,7 @@ func (k *Timekeeper) Remember() error {
 	return k.memory.store(origin)
 }
 
-// status says how the clock stands.
+// Status returns the clock's part of the status.
 func (k *Timekeeper) Status() schema.Clock {
 	k.Check()
 	k.mu.Lock()

@@ -7,53 +7,53 @@ import (
 	"github.com/lapsedb/lapse/processor/observe"
 )
 
-// guard judges a clock that anybody may set: it compares what the clock says
-// with the time that has passed by one that nobody sets, with where the log
-// ends, and with the NATS server's clock if that is another one. What it finds
-// wrong is not followed: time then goes on from where the clock was last right.
+// guard judges the wall clock, which anyone may set. It compares each reading with
+// elapsed monotonic time, with the log's end, and with the NATS server's clock if
+// that is another one. It does not follow a wrong reading: time then continues from
+// the last right one.
 //
-// Elapsed time decides: other clocks that agree with a step never make it
-// believed, since one time server may have set them all. Only accept does.
+// Elapsed time decides: other clocks that agree with a step do not make it right,
+// since one time server may have set them all. Only accept does.
 //
-// It is pure and not safe for concurrent use. Readings come as the time of day
-// and what has elapsed since any fixed moment.
+// It is pure and not safe for concurrent use. A reading is a wall time and the time
+// elapsed since a fixed moment.
 type guard struct {
-	maxStep     time.Duration // that the clock may be off and is still followed
-	maxDowntime time.Duration // that it may be ahead of the log's end at the start
-	end         time.Time     // of the log at the start; 1970 for an empty one
-	unbounded   bool          // the log has nothing that could expire: it may be as old as it likes
+	maxStep     time.Duration // largest clock step that is accepted
+	maxDowntime time.Duration // largest distance ahead of the log's end at a start
+	end         time.Time     // of the log at the start; 1970 if it is empty
+	unbounded   bool          // nothing in the log can expire: maxDowntime does not apply
 
-	begun   bool // the clock was compared with the log's end, and right
-	began   time.Duration
+	begun   bool          // a reading agreed with the log's end
+	began   time.Duration // elapsed at begin
 	checked time.Duration // elapsed at the last judgement
 
-	// origin is what the clock said when nothing had elapsed; zero if it was never
-	// believed. The clock is compared with that: not with its last reading, since
-	// one that runs at the wrong rate, or stands still, differs little from reading
-	// to reading. It follows the clock, but slowly.
+	// origin is the wall time at elapsed 0; zero if no reading was ever right.
+	// Readings are compared with it and not with the last reading, since a clock
+	// that stands still or runs at a wrong rate differs little between two readings.
+	// It follows the clock slowly, see FollowRate.
 	origin time.Time
 
-	given instant // what follows from the last time that the clock was right
-	doubt *doubt  // why it is not, nil if it is
+	given instant // the time, from the last right reading on
+	doubt *doubt  // nil if the last reading was right
 
 	server     serverReading
-	overridden bool // the clock was accepted, whatever the server says, until they agree
+	overridden bool // accept overrules the server's clock until both agree
 }
 
-// followRate is how many times faster than the clock may drift time passes.
-// Clocks are slewed by 1/2000; what is set in small steps adds up to no more
-// than this and one step.
+// FollowRate bounds drift: origin moves by at most 1/FollowRate of elapsed time.
+// Clocks are slewed by 1/2000. Small steps add up to no more than this and one
+// maxStep.
 const FollowRate = 60
 
-// recheck is how long a doubt lasts at least, so that a clock that goes to and
-// fro makes little work and few lines in the log.
+// Recheck is the shortest duration of a doubt, so that a clock that goes to and fro
+// causes little work and few log lines.
 const Recheck = time.Second
 
-// serverStale is how long the server's time is a witness.
+// serverStale is how long a reading of the server's clock counts.
 const serverStale = 3 * serverInterval
 
-// instant is a moment from which time goes on. It never goes back: floor is
-// the latest that was given out before it.
+// instant maps elapsed time to time: wall at elapsed, and never before floor, the
+// latest time returned so far.
 type instant struct {
 	wall    time.Time
 	elapsed time.Duration
@@ -69,8 +69,8 @@ func (i *instant) at(elapsed time.Duration) time.Time {
 	return now
 }
 
-// until is how long after elapsed it takes to a moment, if the clock goes on as
-// it did. While time stands still that is more than what it has left to go.
+// until returns how long after elapsed at reaches moment. While time stands at the
+// floor that is more than moment minus now.
 func (i *instant) until(moment time.Time, elapsed time.Duration) time.Duration {
 	if !i.floor.Before(moment) {
 		return 0
@@ -78,32 +78,32 @@ func (i *instant) until(moment time.Time, elapsed time.Duration) time.Duration {
 	return max(0, moment.Sub(i.wall.Add(elapsed-i.elapsed)))
 }
 
-// serverReading is what the server's clock said, by a message that took round.
+// serverReading is the server's time at elapsed, by a round trip of round.
 type serverReading struct {
 	time    time.Time // zero if it was never asked
 	elapsed time.Duration
 	round   time.Duration
 }
 
-// doubt is why a clock is not believed.
+// doubt is why the clock is not believed.
 type doubt struct {
 	kind  doubtKind
-	wall  time.Time     // what it said
-	off   time.Duration // ahead of what it should say, if positive
-	began time.Duration // elapsed then
+	wall  time.Time     // the reading
+	off   time.Duration // positive if the reading is ahead of the expected time
+	began time.Duration // elapsed at the first wrong reading
 }
 
 type doubtKind int
 
 const (
-	stepped    doubtKind = iota // it was set, or stands still
-	disagreed                   // the NATS server's says something else
-	aheadOfLog                  // at the start
-	behindLog
+	stepped    doubtKind = iota // set, or standing still, by elapsed time
+	disagreed                   // with the NATS server's clock
+	aheadOfLog                  // by more than maxDowntime at the start
+	behindLog                   // by more than maxStep at the start
 )
 
-// newGuard returns a guard that continues with the origin of an earlier one, zero
-// if there was none, over a log for begin.
+// newGuard returns a guard with the origin of an earlier process, zero if there was
+// none. For end and unbounded see begin.
 func newGuard(maxStep, maxDowntime time.Duration, origin time.Time, end int64, unbounded bool, elapsed time.Duration) *guard {
 	g := &guard{maxStep: maxStep, maxDowntime: maxDowntime, origin: origin, checked: elapsed,
 		given: instant{wall: origin}}
@@ -111,9 +111,8 @@ func newGuard(maxStep, maxDowntime time.Duration, origin time.Time, end int64, u
 	return g
 }
 
-// begin has the clock compared with the end of a log, in ms, 0 if it is empty, in
-// addition to elapsed time: a log that others wrote does not end a doubt. A clock
-// that was accepted, whatever speaks against it, is not compared.
+// begin has the next readings compared with the log's end too, in Unix ms, 0 if it
+// is empty; a doubt by elapsed time stays. An accepted clock is not compared.
 func (g *guard) begin(end int64, unbounded bool, elapsed time.Duration) {
 	g.end, g.unbounded = time.UnixMilli(end), unbounded || end == 0
 	g.begun, g.began = g.overridden, elapsed
@@ -124,8 +123,8 @@ func (g *guard) begin(end int64, unbounded bool, elapsed time.Duration) {
 	g.given = instant{wall: now, elapsed: elapsed, floor: now}
 }
 
-// check judges a reading, unless there was one just now that was wrong.
-// Afterwards given says what time it is.
+// check judges a reading and updates given, unless a wrong reading is younger than
+// Recheck.
 func (g *guard) check(wall time.Time, elapsed time.Duration) (judged bool) {
 	wall, elapsed = wall.Round(0), max(elapsed, g.checked)
 	if g.doubt != nil && elapsed-g.checked < Recheck {
@@ -141,7 +140,7 @@ func (g *guard) check(wall time.Time, elapsed time.Duration) (judged bool) {
 		}
 		g.doubt.kind, g.doubt.wall, g.doubt.off = kind, wall, off
 		g.given.wall, g.given.elapsed = g.given.floor, elapsed
-		if kind == behindLog { // time stands where the log ends until the clock gets there
+		if kind == behindLog { // time stands at the log's end until the clock reaches it
 			g.given.wall = wall
 		}
 	}
@@ -149,7 +148,7 @@ func (g *guard) check(wall time.Time, elapsed time.Duration) (judged bool) {
 	return true
 }
 
-// judge tells whether a reading is right, and how far it is off if not.
+// judge reports whether a reading is right, and how far it is off if not.
 func (g *guard) judge(wall time.Time, elapsed time.Duration) (kind doubtKind, off time.Duration, right bool) {
 	if !g.begun {
 		ahead := wall.Sub(g.end)
@@ -168,13 +167,13 @@ func (g *guard) judge(wall time.Time, elapsed time.Duration) (kind doubtKind, of
 			return disagreed, ahead, false
 		}
 	} else if g.doubt != nil && g.doubt.kind == disagreed {
-		return disagreed, g.doubt.off, false // that nobody says so any more makes it no better
+		return disagreed, g.doubt.off, false // a lost witness does not end its doubt
 	}
 	off = g.off(wall, elapsed)
 	return stepped, off, off.Abs() <= g.maxStep
 }
 
-// off is how far a reading is ahead of what it should be.
+// off returns how far a reading is ahead of the expected time.
 func (g *guard) off(wall time.Time, elapsed time.Duration) time.Duration {
 	if g.origin.IsZero() {
 		return 0
@@ -182,7 +181,7 @@ func (g *guard) off(wall time.Time, elapsed time.Duration) time.Duration {
 	return wall.Sub(g.origin.Add(elapsed))
 }
 
-// follow has time go on from a reading.
+// follow continues time from a right reading, and moves origin towards it.
 func (g *guard) follow(wall time.Time, elapsed time.Duration) {
 	off, most := g.off(wall, elapsed), (elapsed-g.checked)/FollowRate
 	if g.origin.IsZero() {
@@ -194,8 +193,8 @@ func (g *guard) follow(wall time.Time, elapsed time.Duration) {
 	g.given.wall, g.given.elapsed = wall, elapsed
 }
 
-// accept takes a reading for right, whatever speaks against it. Time still does
-// not go back: it stands still until the clock gets there.
+// accept makes a reading the right one, against all evidence. Time does not go
+// back: it stands still until the clock reaches it.
 func (g *guard) accept(wall time.Time, elapsed time.Duration) {
 	elapsed = max(elapsed, g.checked)
 	g.given.floor = g.given.at(elapsed)
@@ -204,13 +203,12 @@ func (g *guard) accept(wall time.Time, elapsed time.Duration) {
 	g.checked = elapsed
 }
 
-// hear takes note of the server's time, which it said between two moments
-// round apart, the second of them at elapsed.
+// hear stores the server's time, read by a round trip of round that ended at elapsed.
 func (g *guard) hear(server time.Time, elapsed, round time.Duration) {
 	g.server = serverReading{time: server, elapsed: elapsed - round/2, round: round}
 }
 
-// reason says in a line what is wrong.
+// reason describes the doubt in a line.
 func (g *guard) reason() string {
 	d := g.doubt
 	wall, end := observe.Timestamp(d.wall), observe.Timestamp(g.end)

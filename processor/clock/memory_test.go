@@ -14,13 +14,13 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// TestClockMemory: what is in the file counts for the same boot only, and what
-// cannot be read not at all; a file that cannot be written is told at the start.
-func TestClockMemory(t *testing.T) {
+// TestMemoryIsOfOneBoot: a stored origin is valid for the same boot only, a damaged
+// file is ignored, and a failed write is an error.
+func TestMemoryIsOfOneBoot(t *testing.T) {
 	fs := vfs.NewMem()
-	memory := func(boot string) *clockMemory { return &clockMemory{fs: fs, path: "clock", boot: boot} }
+	ofBoot := func(boot string) *memory { return &memory{fs: fs, path: "clock", boot: boot} }
 	origin := time.Unix(1_000_000, 0)
-	m := memory("a")
+	m := ofBoot("a")
 	if got := m.load(); !got.IsZero() {
 		t.Errorf("without a file it is %s", got)
 	}
@@ -29,11 +29,11 @@ func TestClockMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := memory("a").load(); !got.Equal(origin.Add(time.Minute)) {
+	if got := ofBoot("a").load(); !got.Equal(origin.Add(time.Minute)) {
 		t.Errorf("it is %s", got)
 	}
 	for _, boot := range []string{"b", ""} {
-		if got := memory(boot).load(); !got.IsZero() {
+		if got := ofBoot(boot).load(); !got.IsZero() {
 			t.Errorf("for boot %q it is %s", boot, got)
 		}
 	}
@@ -41,18 +41,18 @@ func TestClockMemory(t *testing.T) {
 	if err == nil {
 		_, err = f.Write([]byte(`{"boot":"a","origin":"20`))
 	}
-	if err != nil || f.Close() != nil || !memory("a").load().IsZero() {
+	if err != nil || f.Close() != nil || !ofBoot("a").load().IsZero() {
 		t.Errorf("half a file counts, or %v", err)
 	}
-	away := &clockMemory{fs: fs, path: "away/clock", boot: "a"}
+	away := &memory{fs: fs, path: "away/clock", boot: "a"}
 	if err := away.store(origin); err == nil || !strings.Contains(err.Error(), "away/clock") {
 		t.Errorf("it cannot be written and says %v", err)
 	}
 }
 
-// TestBeginGoesOn: time goes on when the clock is judged anew by the end of a log,
-// also while nobody has looked at it since.
-func TestBeginGoesOn(t *testing.T) {
+// TestBeginKeepsTime: time continues when Begin compares the clock with another
+// log end, even if nothing read the clock in between.
+func TestBeginKeepsTime(t *testing.T) {
 	began, elapsed := time.Unix(1_000_000, 0), time.Duration(0)
 	o := Config{Clock: func() (time.Time, time.Duration) { return began.Add(elapsed), elapsed },
 		FS: vfs.NewMem(), MaxStep: time.Minute, MaxDowntime: 30 * 24 * time.Hour, Events: observe.EventListener(nil).EnsureDefaults()}
@@ -68,8 +68,8 @@ func TestBeginGoesOn(t *testing.T) {
 	}
 }
 
-// TestBeginKeepsDoubt: a log that others wrote does not end a doubt, and it is
-// told once.
+// TestBeginKeepsDoubt: the end of a log that another writer extended does not end
+// a doubt, which is reported once.
 func TestBeginKeepsDoubt(t *testing.T) {
 	var got []string
 	right := time.Unix(1_000_000, 0)

@@ -10,27 +10,26 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// clockMemory is a file with which a process that starts knows what the machine's
-// clock should say, by the time that has passed since an earlier process believed
-// it. That holds until the machine starts again.
-type clockMemory struct {
+// memory is a file that keeps the origin of an earlier process, so that a restart
+// does not make a wrong clock right. It is valid until the machine reboots.
+type memory struct {
 	fs     vfs.FS
-	path   string // none if empty
-	boot   string // names the moment from which elapsed time counts
-	stored time.Time
+	path   string    // "" for none
+	boot   string    // see Config.Boot
+	stored time.Time // the origin in the file
 }
 
 // remembered is the content of the file.
 type remembered struct {
 	Boot   string    `json:"boot"`
-	Origin time.Time `json:"origin"` // what the clock said then, see guard
+	Origin time.Time `json:"origin"` // see guard
 }
 
-// rememberedStep is how much an origin has moved before it is stored again.
+// rememberedStep is how far an origin moves before it is stored again.
 const rememberedStep = time.Second
 
-// load returns the origin, zero if there is none of this boot.
-func (m *clockMemory) load() time.Time {
+// load returns the stored origin; zero if there is none for this boot.
+func (m *memory) load() time.Time {
 	if m.path == "" || m.boot == "" {
 		return time.Time{}
 	}
@@ -51,8 +50,8 @@ func (m *clockMemory) load() time.Time {
 	return r.Origin
 }
 
-// store replaces the file, whole or not at all, if origin has moved.
-func (m *clockMemory) store(origin time.Time) error {
+// store replaces the file atomically if origin has moved.
+func (m *memory) store(origin time.Time) error {
 	if m.path == "" || m.boot == "" || origin.IsZero() || origin.Sub(m.stored).Abs() < rememberedStep {
 		return nil
 	}
@@ -60,7 +59,7 @@ func (m *clockMemory) store(origin time.Time) error {
 	if err != nil {
 		return err
 	}
-	// A power cut may lose it, but then there is another boot.
+	// Not synced: after a power cut the boot is another one.
 	f, err := m.fs.Create(m.path+".new", vfs.WriteCategoryUnspecified)
 	if err == nil {
 		_, err = f.Write(append(text, '\n'))
@@ -70,7 +69,7 @@ func (m *clockMemory) store(origin time.Time) error {
 		err = m.fs.Rename(m.path+".new", m.path)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w; choose another store directory, or make room there", m.path, err)
+		return fmt.Errorf("cannot write %s: %w; choose another store directory, or free some space there", m.path, err)
 	}
 	m.stored = origin
 	return nil
