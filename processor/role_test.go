@@ -353,7 +353,7 @@ func TestTwoWriters(t *testing.T) {
 		a.check(err)
 		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
 		a.check(err)
-		_, err = kv.Put(a.ctx(), lease.LeaseKey, value)
+		_, err = kv.Put(a.ctx(), lease.Key, value)
 		a.check(err)
 		for b.processor.Role() != observe.Writer || a.processor.Role() != observe.Writer {
 			time.Sleep(time.Millisecond) // for a moment both are
@@ -422,7 +422,7 @@ func TestLeaseRemoved(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return kv.Delete(ctx, lease.LeaseKey)
+			return kv.Delete(ctx, lease.Key)
 		},
 		"the bucket": func(ctx context.Context, js jetstream.JetStream) error {
 			return js.DeleteKeyValue(ctx, "LAPSE_main_LEASE")
@@ -478,7 +478,7 @@ func TestLeaseOfOneThatWas(t *testing.T) {
 		a.check(err)
 		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
 		a.check(err)
-		_, err = kv.Create(a.ctx(), lease.LeaseKey, value, jetstream.KeyTTL(testLease))
+		_, err = kv.Create(a.ctx(), lease.Key, value, jetstream.KeyTTL(testLease))
 		a.check(err)
 		other.start()
 		if other.processor.Role() != observe.Standby {

@@ -206,7 +206,7 @@ func (m *member) gaveLeaseUp() {
 	m.check(err)
 	kv, err := js.KeyValue(m.ctx(), "LAPSE_main_LEASE")
 	m.check(err)
-	if e, err := kv.Get(m.ctx(), lease.LeaseKey); !errors.Is(err, jetstream.ErrKeyNotFound) {
+	if e, err := kv.Get(m.ctx(), lease.Key); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		m.t.Errorf("the lease stays: %v %v", e, err)
 	}
 }
