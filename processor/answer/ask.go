@@ -2,7 +2,7 @@ package answer
 
 import "github.com/lapsedb/lapse/schema"
 
-// maxQueryBytes is the size of the largest query: many may wait.
+// MaxQueryBytes is the size of the largest query: many may wait.
 const MaxQueryBytes = 1 << 20
 
 func CheckQuery(body []byte) *schema.Error {
@@ -12,6 +12,6 @@ func CheckQuery(body []byte) *schema.Error {
 	return nil
 }
 
-// secondFunc gives the second by which deadlines are judged for a state at a log
+// SecondFunc gives the second by which deadlines are judged for a state at a log
 // time, in ms.
 type SecondFunc = func(logTime int64) int64

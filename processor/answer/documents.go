@@ -8,7 +8,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// documentName reads the end of a subject: a collection and an id.
+// DocumentName reads the end of a subject: a collection and an id.
 func DocumentName(tail string) (schema.CollectionName, schema.DocumentID, *schema.Error) {
 	collection, token, _ := strings.Cut(tail, ".")
 	name, err := schema.ParseCollectionName(collection)
@@ -26,7 +26,7 @@ func DocumentName(tail string) (schema.CollectionName, schema.DocumentID, *schem
 // version read may have another.
 type goneFunc func(c *schema.Collection, id schema.DocumentID, record projections.Record) error
 
-// reallyGone is the goneFunc where nothing is under way.
+// ReallyGone is the goneFunc where nothing is under way.
 func ReallyGone(*schema.Collection, schema.DocumentID, projections.Record) error { return nil }
 
 func LiveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, gone goneFunc) (projections.Record, *schema.Error, error) {
@@ -41,13 +41,13 @@ func LiveDocument(store *projections.Store, name schema.CollectionName, id schem
 	return projections.Record{}, machine.NoDocument(c, id), gone(c, id, record)
 }
 
-// lives tells whether a record, of Version 0 if there is none, exists at now, in
+// Lives tells whether a record, of Version 0 if there is none, exists at now, in
 // seconds.
 func Lives(c *schema.Collection, record projections.Record, now int64) bool {
 	return record.Version != 0 && !record.Deadline(c).Passed(now)
 }
 
-// present returns a live document as clients see it.
+// Present returns a live document as clients see it.
 func Present(record projections.Record) []byte {
 	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version)
 }

@@ -20,7 +20,7 @@ const forecastEntries = 10
 // forecastSlice is how long a forecast works before it lets others go first.
 const forecastSlice = 200 * time.Microsecond
 
-// forecaster counts for one forecast.
+// Forecaster counts for one forecast.
 type Forecaster struct {
 	Limits  query.Limits
 	Pace    func(ctx context.Context, worked time.Duration) // nil to work without a pause
@@ -31,7 +31,7 @@ type Forecaster struct {
 
 var errForecastEntries = errors.New("too much was counted")
 
-// answer makes the reply.
+// Answer makes the reply.
 func (f *Forecaster) Answer(ctx context.Context, store *projections.Store, name schema.CollectionName, ask schema.ForecastRequest, now SecondFunc) (reply query.Reply, err error) {
 	v, ok, err := store.View(name)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// parseBatch reads a batch request.
+// ParseBatch reads a batch request.
 func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, *schema.Error) {
 	b, fault := schema.ParseBatch(tail, data)
 	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
@@ -20,7 +20,7 @@ func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, 
 	return b, fault
 }
 
-// readBatch answers a batch that changes nothing, from one state, of which it
+// ReadBatch answers a batch that changes nothing, from one state, of which it
 // returns the sequence; now tells the second. bytes is what the reply may have.
 func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
 	v, ok, err := store.View(b.Collection)

@@ -43,7 +43,7 @@ func ParseHistory(data []byte) (limit int, fault *schema.Error) {
 	return int(*body.Limit), nil
 }
 
-// followLives visits the events of lives, newest first and at most limit, until
+// FollowLives visits the events of lives, newest first and at most limit, until
 // visit returns an error.
 func FollowLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Event, error)) error {
 	for _, seq := range lives {
@@ -58,7 +58,7 @@ func FollowLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Even
 	return nil
 }
 
-// neverWas is the error of a history of nothing.
+// NeverWas is the error of a history of nothing.
 func NeverWas(name schema.CollectionName, id schema.DocumentID) *schema.Error {
 	return schema.ErrDocumentNotFound.With("the log knows of no document %q in %s", string(id), name)
 }

@@ -10,7 +10,7 @@ import (
 
 // What is the same whoever answers a request.
 
-// minSeqTimeout is how long a request waits for its Lapse-Min-Seq, or for a renewal.
+// MinSeqTimeout is how long a request waits for its Lapse-Min-Seq, or for a renewal.
 const MinSeqTimeout = 2 * time.Second
 
 func UnknownOperation(op string) *schema.Error {
@@ -24,7 +24,7 @@ func CheckNoTail(op, tail string) *schema.Error {
 	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
 }
 
-// parseMinSeq reads a Lapse-Min-Seq.
+// ParseMinSeq reads a Lapse-Min-Seq.
 func ParseMinSeq(text string) (uint64, *schema.Error) {
 	seq, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -41,7 +41,7 @@ func TooLargeBody(bytes, room int) *schema.Error {
 	return schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", bytes, room)
 }
 
-// repeatOf returns the answer to the mutation that made an event.
+// RepeatOf returns the answer to the mutation that made an event.
 func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	switch e.Type {
 	case schema.DocumentCreated, schema.CollectionCreated:
@@ -62,7 +62,7 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	return code, c.AppendReply(nil), nil
 }
 
-// addCounts counts the documents of all collections.
+// AddCounts counts the documents of all collections.
 func AddCounts(status *schema.Status, collections []*schema.Collection, count func(*schema.Collection) (projections.Counts, error)) error {
 	for _, c := range collections {
 		n, err := count(c)

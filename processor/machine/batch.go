@@ -52,7 +52,7 @@ func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, 
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, results), Seq: m.seq}, first, nil
 }
 
-// maxBatchBytes bounds the bodies of the events that one batch makes, and the
+// MaxBatchBytes bounds the bodies of the events that one batch makes, and the
 // documents that it reads. A few small deletes can make very large events, and
 // an atomic batch has to pass whole through what a stream queues, which is 128
 // MiB; a few small patches can keep the writer busy for seconds.
@@ -66,7 +66,7 @@ type room struct {
 	read  int // what Machine.read may come to
 }
 
-// newRoom returns the room in a reply of some bytes for some results.
+// NewRoom returns the room in a reply of some bytes for some results.
 func NewRoom(bytes, results int) room { return room{left: bytes - (results+1)*smallResult} }
 
 const (
@@ -83,7 +83,7 @@ func (r room) after(result *schema.OperationResult) int {
 	return r.left - max(0, bytes+bytesPerResult-smallResult)
 }
 
-// put makes result one of the batch's, if it fits.
+// Put makes result one of the batch's, if it fits.
 func (r *room) Put(to *schema.OperationResult, result schema.OperationResult) {
 	if left := r.after(&result); left >= 0 {
 		*to, r.left = result, left
@@ -211,7 +211,7 @@ func (m *Machine) failAll(now int64, b *schema.Batch, results []schema.Operation
 	return nil
 }
 
-// dependsOn is the result of a mutation in an atomic batch that failed by another.
+// DependsOn is the result of a mutation in an atomic batch that failed by another.
 func DependsOn(blamed int) schema.OperationResult {
 	return schema.OperationResult{Fault: schema.ErrFailedDependency.With("operation %d of the atomic batch was refused, so nothing was done", blamed)}
 }

@@ -27,7 +27,7 @@ type Outcome struct {
 	Again bool
 }
 
-// maxMsgID is the longest Nats-Msg-Id that is remembered, in bytes.
+// MaxMsgID is the longest Nats-Msg-Id that is remembered, in bytes.
 const MaxMsgID = 255
 
 // sweepAtOnce is how many expiries one decision about a collection makes
@@ -61,7 +61,7 @@ func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) 
 	return o, nil
 }
 
-// errPanic marks an error that was a panic in deciding, which concerns one
+// ErrPanic marks an error that was a panic in deciding, which concerns one
 // mutation and not the machine.
 var ErrPanic = errors.New("panic")
 
@@ -147,7 +147,7 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 	return m.decideCollection(mu)
 }
 
-// repeated finds the event of an earlier mutation with the same Nats-Msg-Id.
+// Repeated finds the event of an earlier mutation with the same Nats-Msg-Id.
 func (m *Machine) Repeated(id string) (r projections.Repeat, ok bool, err error) {
 	if e, ok := m.Overlay.Messages[id]; ok {
 		r = projections.Repeat{Seq: e.Seq, Mutation: string(e.AppendMutation(nil))}
@@ -156,7 +156,7 @@ func (m *Machine) Repeated(id string) (r projections.Repeat, ok bool, err error)
 	return m.Store.Repeated(id, m.time)
 }
 
-// usedBefore returns the error of a mutation whose Nats-Msg-Id succeeded for
+// UsedBefore returns the error of a mutation whose Nats-Msg-Id succeeded for
 // another one: told the outcome of that, its client would take it for done.
 func UsedBefore(mu *schema.Mutation, other string) *schema.Error {
 	return schema.ErrBadRequest.With("%s %.80q was used for %s, and this is %s: use an id of its own for each mutation", schema.HeaderRequestID, mu.MsgID, other, mu.Tail())
@@ -334,7 +334,7 @@ func (m *Machine) Read(now int64, name schema.CollectionName, id schema.Document
 	return o, nil
 }
 
-// maxCollections is how many collections a database may have: what goes through
+// MaxCollections is how many collections a database may have: what goes through
 // all of them (a start, status, metrics) takes milliseconds up to there.
 const MaxCollections = 10_000
 

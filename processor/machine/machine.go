@@ -40,7 +40,7 @@ type Machine struct {
 	sweep   sweep
 }
 
-// projection is what a machine decides against: what its events make when they
+// Projection is what a machine decides against: what its events make when they
 // are folded.
 type Projection interface {
 	Cursor() projections.Cursor
@@ -197,7 +197,7 @@ func (m *Machine) Adopt(facts []projections.Fact) error {
 	return m.restart()
 }
 
-// collection returns a collection as decided so far, nil if there is none.
+// Collection returns a collection as decided so far, nil if there is none.
 func (m *Machine) Collection(name schema.CollectionName) *schema.Collection {
 	if c, ok := m.Overlay.collections[name]; ok {
 		return c.Collection

@@ -168,7 +168,7 @@ func (s *Simulation) expire(now int64) error {
 	return nil
 }
 
-// look keeps soonest in step with what was just decided.
+// Look keeps soonest in step with what was just decided.
 func (s *Simulation) Look() {
 	pending := s.Machine.pending
 	for ; s.seen < len(pending); s.seen++ {

@@ -88,13 +88,13 @@ func newMeters(labels prometheus.Labels) *meters {
 	return m
 }
 
-// beat says that the writer's loop goes round, with so many events under way.
+// Beat says that the writer's loop goes round, with so many events under way.
 func (m *Monitor) Beat(pending int) {
 	m.beaten.Store(time.Now().UnixNano())
 	m.pending.Store(int64(pending))
 }
 
-// replied counts a mutation, or a batch, whose outcome is in the log.
+// Replied counts a mutation, or a batch, whose outcome is in the log.
 func (m *Monitor) Replied(mutation *schema.Mutation, batch *schema.Batch, fault *schema.Error) {
 	switch {
 	case batch != nil:
@@ -135,7 +135,7 @@ func outcomeOf(fault *schema.Error) string {
 	return fault.Name
 }
 
-// stored counts an event that the log has.
+// Stored counts an event that the log has.
 func (m *Monitor) Stored(fact *projections.Fact) {
 	if int(fact.Type) < len(m.events) && fact.Type != schema.NoEvent {
 		m.events[fact.Type].Inc()
@@ -145,10 +145,10 @@ func (m *Monitor) Stored(fact *projections.Fact) {
 	}
 }
 
-// late notes how late an expiry was, in ms.
+// Late notes how late an expiry was, in ms.
 func (m *Monitor) Late(ms int64) { m.meters.lateness.Observe(float64(max(ms, 0)) / 1000) }
 
-// acknowledged counts an append of so many events that the log has: by an atomic
+// Acknowledged counts an append of so many events that the log has: by an atomic
 // batch or not, synced to disk or not.
 func (m *Monitor) Acknowledged(events int, batch, synced bool, took time.Duration) {
 	kind, syncs := 0, events
@@ -164,13 +164,13 @@ func (m *Monitor) Acknowledged(events int, batch, synced bool, took time.Duratio
 	m.slow("append", took)
 }
 
-// folded notes how long it took to fold what the log acknowledged at a time.
+// Folded notes how long it took to fold what the log acknowledged at a time.
 func (m *Monitor) Folded(took time.Duration) {
 	m.folds.Observe(took.Seconds())
 	m.slow("fold", took)
 }
 
-// answered notes how long a request took; operation is its schema.OperationIndex.
+// Answered notes how long a request took; operation is its schema.OperationIndex.
 func (m *Monitor) Answered(operation int, took time.Duration) {
 	m.requests[operation].Observe(took.Seconds())
 	if took > slowAfter && !takesTime[operation] {

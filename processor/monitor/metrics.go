@@ -266,7 +266,7 @@ type tallies struct {
 	ok   bool
 }
 
-// countShare is what part of the time documents are counted at most.
+// CountShare is what part of the time documents are counted at most.
 const CountShare = 50
 
 // collectDocuments sends the counts of documents, if need be those of a while

@@ -89,26 +89,26 @@ func (m *Monitor) Doing() string {
 	return cmp.Or(doing, "starting")
 }
 
-// at takes note of what Doing says.
+// At takes note of what Doing says.
 func (m *Monitor) At(doing string) { m.doing.Store(doing) }
 
-// source is what a Monitor looks things up in while a processor serves. Its
+// Source is what a Monitor looks things up in while a processor serves. Its
 // methods may be called from any goroutine.
 type Source interface {
-	// sample returns what the process knows by itself: it waits for nobody.
+	// Sample returns what the process knows by itself: it waits for nobody.
 	Sample() Sample
-	// health asks Pebble and the file system.
+	// Health asks Pebble and the file system.
 	Health() projections.Health
-	// ends asks NATS where the log and the mutations end.
+	// Ends asks NATS where the log and the mutations end.
 	Ends(ctx context.Context) (StreamEnds, error)
-	// countDocuments counts the documents of all collections. That may take
+	// CountDocuments counts the documents of all collections. That may take
 	// seconds while many are overdue.
 	CountDocuments() (DocumentCounts, error)
 	// Status says how the database is.
 	Status(ctx context.Context) (schema.Status, error)
 }
 
-// sample is what a process knows of itself at a moment.
+// Sample is what a process knows of itself at a moment.
 type Sample struct {
 	Cursor    projections.Cursor
 	Appended  uint64 // bytes of the bodies that it appended
@@ -120,17 +120,17 @@ type Sample struct {
 	Snapshots *SnapshotSample // nil where none are made
 }
 
-// snapshotSample is what retention did.
+// SnapshotSample is what retention did.
 type SnapshotSample struct {
 	Made, Failed int64
 	Newest       *schema.Snapshot // nil if there is no sound one
 }
 
-// streamEnds are where the log begins and ends, and how many mutations are not
+// StreamEnds are where the log begins and ends, and how many mutations are not
 // judged.
 type StreamEnds struct{ First, Last, Behind uint64 }
 
-// documentCounts are the counts of all collections.
+// DocumentCounts are the counts of all collections.
 type DocumentCounts struct {
 	Collections int
 	projections.Counts
@@ -205,7 +205,7 @@ func (m *Monitor) Listener() observe.EventListener {
 	}
 }
 
-// starting says that a processor is on its way that tells events, over these
+// Starting says that a processor is on its way that tells events, over these
 // connections, by name; nil ones are left out.
 func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.Conn) {
 	m.tell.Store(&events)
@@ -220,21 +220,21 @@ func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.C
 	m.state.caughtUp, m.state.ended, m.state.failed, m.state.progress = false, "", nil, observe.CatchingUp{}
 }
 
-// serving says that the processor serves.
+// Serving says that the processor serves.
 func (m *Monitor) Serving(from Source) {
 	m.using.Lock()
 	defer m.using.Unlock()
 	m.running = from
 }
 
-// stopping says that it will not much longer.
+// Stopping says that it will not much longer.
 func (m *Monitor) Stopping() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.ended = "stopping"
 }
 
-// stopped says that it does not any more. Nobody asks it from then on.
+// Stopped says that it does not any more. Nobody asks it from then on.
 func (m *Monitor) Stopped() {
 	m.using.Lock()
 	defer m.using.Unlock()
@@ -248,7 +248,7 @@ func (m *Monitor) use() (from Source, done func()) {
 	return m.running, m.using.RUnlock
 }
 
-// watch tells when connections are lost and back, until ctx ends.
+// Watch tells when connections are lost and back, until ctx ends.
 func (m *Monitor) Watch(ctx context.Context) {
 	m.mu.Lock()
 	connections := maps.Clone(m.state.connections)
@@ -309,7 +309,7 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 	}
 }
 
-// hungAfter is how long the writer's loop may take for one round. What it waits
+// HungAfter is how long the writer's loop may take for one round. What it waits
 // for gives up before that.
 const HungAfter = time.Minute
 

@@ -24,7 +24,7 @@ var readNames = [...]string{
 	"collection.get", "collection.list", "document.get", "query", "forecast", "history", "status",
 }
 
-// become says to NATS what this processor answers from now on. What was known
+// Become says to NATS what this processor answers from now on. What was known
 // before ends after that: nobody who reads finds nobody here.
 func (s *Service) Become(role observe.Role) error {
 	s.roles.Lock()
@@ -54,7 +54,7 @@ func (s *Service) Become(role observe.Role) error {
 // INFO and STATS for all, for its name and for its id.
 const verbSubscriptions = 9
 
-// forget sees to it that NATS forgets what was served before. While that is
+// Forget sees to it that NATS forgets what was served before. While that is
 // drained, nats.go subscribes to it again when it connects again, and then says
 // nothing of its end: a share of the requests would go there for ever. So where
 // that happened it connects once more, to what is left. reconnects is how often
@@ -78,7 +78,7 @@ func (s *Service) Forget(reconnects uint64) {
 	}
 }
 
-// role is what this processor does for its database.
+// Role is what this processor does for its database.
 func (s *Service) Role() observe.Role {
 	if s.Writes.Load() {
 		return observe.Writer
@@ -149,7 +149,7 @@ func (s *Service) answer(to micro.Service, name, tail string, operations ...stri
 		micro.WithEndpointMetadata(asyncapi.Metadata(operations...)))
 }
 
-// leaseTrouble notes what keeps this processor from finding out who should
+// LeaseTrouble notes what keeps this processor from finding out who should
 // write, nil for nothing.
 func (s *Service) LeaseTrouble(err error) {
 	before := s.trouble.Swap(&err)

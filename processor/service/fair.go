@@ -36,7 +36,7 @@ func newFair[T any](places int) *fair[T] {
 	return f
 }
 
-// put adds an item of a client. If all places are taken, the client with the most
+// Put adds an item of a client. If all places are taken, the client with the most
 // waiting loses its newest item to one with fewer. put returns the item that
 // found no place, ok false, if there is one.
 func (f *fair[T]) Put(client string, item T) (refused T, ok bool) {

@@ -19,13 +19,13 @@ import (
 
 // Bounds of what requests hold on to.
 const (
-	// maxHeldBytes bounds the bodies of requests that have no reply yet. What
+	// MaxHeldBytes bounds the bodies of requests that have no reply yet. What
 	// is made of them while they are judged may be three times as much.
 	MaxHeldBytes = 128 << 20
-	// smallRequest is the size up to which a request takes a place and counts
+	// SmallRequest is the size up to which a request takes a place and counts
 	// no bytes, so that bodies of megabytes keep nobody from reading.
 	SmallRequest = 4 << 10
-	// largeBody is the size from which a body is parsed on a worker, not while
+	// LargeBody is the size from which a body is parsed on a worker, not while
 	// others wait behind it: that takes 0.1 ms.
 	LargeBody = 16 << 10
 	// aheadMessages and aheadBytes are what may be read of the connection before

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// lane is the queue of one class of requests, and the workers that answer them.
+// Lane is the queue of one class of requests, and the workers that answer them.
 // Each client gets its share of them; see fair.
 type Lane struct {
 	Jobs    *fair[Job]
@@ -20,7 +20,7 @@ type Lane struct {
 	armed   atomic.Bool   // a timer is set for those that wait
 }
 
-// job is what a worker does for a request.
+// Job is what a worker does for a request.
 type Job struct {
 	*Request
 	Do func()
@@ -36,7 +36,7 @@ func (s *Service) lane(places, workers int, full *schema.Error) *Lane {
 	return l
 }
 
-// put has a worker do something for a request, or refuses it; or a request of a
+// Put has a worker do something for a request, or refuses it; or a request of a
 // client that has more waiting.
 func (l *Lane) Put(r *Request, do func()) {
 	refused, ok := l.Jobs.Put(l.clients.of(r.To), Job{r, do})
@@ -58,7 +58,7 @@ func (j Job) answer() {
 	j.Do()
 }
 
-// len returns how many requests wait.
+// Len returns how many requests wait.
 func (l *Lane) Len() int { return l.Jobs.len() }
 
 // lateEvery is the least time between two searches for those that waited too
@@ -110,7 +110,7 @@ func (r *Request) tooLate() *schema.Error {
 	return schema.ErrTimeout.With("%s passed before there was time for the %s: try again later, or ask for less", r.until.Sub(r.came), r.Op)
 }
 
-// requestTimeout is how long a read may take, waiting included.
+// RequestTimeout is how long a read may take, waiting included.
 const RequestTimeout = 5 * time.Second
 
 // timeLimit returns how long a request may take until its reply, waiting

@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// liveness decides, for everything that is read, whether a document has expired or
+// Liveness decides, for everything that is read, whether a document has expired or
 // was renewed by a write that is not folded yet. What is read is the projection,
 // which is behind what was decided: a document whose deadline has passed there may
 // have a later one. Nothing may be told gone that lives, nor found that is gone.
@@ -41,7 +41,7 @@ type Liveness struct {
 	Log      *eventlog.Log
 	Clock    *clock.Timekeeper
 	Renewals *writer.Renewals
-	// sole reports whether no other process can write: what this one knows is then
+	// Sole reports whether no other process can write: what this one knows is then
 	// all there is.
 	Sole func() bool
 
@@ -50,7 +50,7 @@ type Liveness struct {
 	counts shared[uint64, tally]
 }
 
-// now returns the second by which reads judge deadlines: log time, which does
+// Now returns the second by which reads judge deadlines: log time, which does
 // not go back, moved on by the clock.
 func (l *Liveness) Now() int64 { return l.Clock.Second(l.Store.Cursor().Time) }
 
@@ -84,7 +84,7 @@ func (e *unsettled) late() *schema.Error {
 	return schema.ErrTimeout.With("the log did not take the last change of %s within %s: try again", what, answer.MinSeqTimeout)
 }
 
-// expired returns nil if a document whose deadline has passed in the version read,
+// Expired returns nil if a document whose deadline has passed in the version read,
 // 0 for none, was not renewed before, and an *unsettled if it was, or if
 // that is not known.
 func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record projections.Record) error {
@@ -134,7 +134,7 @@ type tally struct {
 	unsettled error // an *unsettled, if they lack what was renewed before
 }
 
-// count counts the documents of a collection. That goes through all that are
+// Count counts the documents of a collection. That goes through all that are
 // overdue, of which there may be a million for some seconds, so it is done once
 // for all who ask meanwhile.
 func (l *Liveness) Count(ctx context.Context, c *schema.Collection) (tally, error) {
@@ -154,13 +154,13 @@ func (l *Liveness) Count(ctx context.Context, c *schema.Collection) (tally, erro
 	})
 }
 
-// attempt is what earlier tries of one query have settled.
+// Attempt is what earlier tries of one query have settled.
 type Attempt struct {
 	again bool  // it missed a renewal before
 	sure  int64 // the second for which it waited to know who has gone, 0 for none
 }
 
-// begin returns by which second a query over a collection judges deadlines, and
+// Begin returns by which second a query over a collection judges deadlines, and
 // confirm, which returns an *unsettled if the query, having read the state at a
 // sequence, has to run again.
 func (l *Liveness) Begin(name schema.CollectionName, a *Attempt) (second answer.SecondFunc, confirm func(seq uint64) error, err error) {
@@ -208,7 +208,7 @@ func (l *Liveness) confirmWriter(name schema.CollectionName, seq uint64, a *Atte
 	return err
 }
 
-// knownNow returns the second by which a standby judges who has gone: now, or an
+// KnownNow returns the second by which a standby judges who has gone: now, or an
 // *unsettled if that is not known. It waits for that once, no more: the second
 // time it is the one for which it did.
 func (l *Liveness) KnownNow(name schema.CollectionName, a *Attempt) (now int64, err error) {
@@ -253,7 +253,7 @@ func (l *Liveness) Known() known {
 	return known{l.Store.Cursor().Seq, l.certainUpTo()} // in this order, so that the second holds there or later
 }
 
-// overlooked tells whether what was read, of the state at sequence seq and judged
+// Overlooked tells whether what was read, of the state at sequence seq and judged
 // at a second, may have documents that look gone, were folded after somebody
 // looked whether there are any, and may have been renewed.
 func (k known) Overlooked(seq uint64, now int64) bool { return k.second < now && k.Seq != seq }

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// operations counts replies by operation and code, for $SRV.STATS and metrics.
+// Operations counts replies by operation and code, for $SRV.STATS and metrics.
 type Operations struct {
 	answers [len(schema.Operations) + 1][len(replyCodes) + 1]atomic.Uint64
 }
@@ -26,7 +26,7 @@ func (o *Operations) count(operation, code int) {
 	o.answers[operation][i].Add(1)
 }
 
-// all returns what was counted, by operation and code.
+// All returns what was counted, by operation and code.
 func (o *Operations) All() (all []observe.Answered) {
 	for i := range o.answers {
 		for code := range o.answers[i] {
@@ -67,7 +67,7 @@ type processStats struct {
 	Waiting int    `json:"waiting"` // requests
 }
 
-// queues are where requests and mutations wait.
+// Queues are where requests and mutations wait.
 func (s *Service) Queues() []observe.Queue {
 	return []observe.Queue{
 		{Name: "changes", Length: len(s.changes), Places: cap(s.changes)},

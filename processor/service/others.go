@@ -17,7 +17,7 @@ import (
 // answer in milliseconds.
 const othersTimeout = 300 * time.Millisecond
 
-// checkOthers refuses to answer requests beside a lapse that answers them for
+// CheckOthers refuses to answer requests beside a lapse that answers them for
 // another log: clients would get the one or the other, by chance.
 func CheckOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, log string) error {
 	return askOthers(ctx, nc, db, func(info micro.Info) error {
@@ -28,7 +28,7 @@ func CheckOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, log
 	})
 }
 
-// checkNobody refuses to take the log away from a lapse that serves it.
+// CheckNobody refuses to take the log away from a lapse that serves it.
 func CheckNobody(ctx context.Context, nc *nats.Conn, db schema.DatabaseName) error {
 	return askOthers(ctx, nc, db, func(info micro.Info) error {
 		return fmt.Errorf("a lapse serves database %s, as the %s: stop all that do before its log is begun anew", db, info.Metadata[metaRole])

@@ -15,7 +15,7 @@ const (
 // longestPause bounds one pause.
 const longestPause = 20 * time.Millisecond
 
-// pacer returns what long work calls now and then, with how long it worked. It
+// Pacer returns what long work calls now and then, with how long it worked. It
 // waits times as long, or until ctx is done, if there were requests, other than
 // queries, or events to fold since the last call: they go first, and what works
 // without a pause keeps a processor from them.

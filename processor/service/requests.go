@@ -69,7 +69,7 @@ func (r *Request) getDocument() {
 	}
 }
 
-// replyDocument answers with a document. before is the sequence that was folded
+// ReplyDocument answers with a document. before is the sequence that was folded
 // before it was read: the document is as it was there, or is newer and as it
 // was at its own version. What was folded since, the answer may not claim.
 func (r *Request) ReplyDocument(record projections.Record, before uint64) {
@@ -199,7 +199,7 @@ func (r *Request) batch() {
 	r.reply(200, nil, schema.AppendResults(nil, results))
 }
 
-// statusTimeout bounds what a status request waits for NATS.
+// StatusTimeout bounds what a status request waits for NATS.
 const StatusTimeout = 2 * time.Second
 
 func (r *Request) status() {

@@ -31,7 +31,7 @@ const (
 	BecomeTimeout = time.Second      // until it knows that after a change of role
 )
 
-// serviceConfig is what a service needs to know; see Options.
+// Config is what a service needs to know; see Options.
 type Config struct {
 	Database schema.DatabaseName
 	Version  string
@@ -45,14 +45,14 @@ type Config struct {
 	QueryWorkers, QueryQueue int
 }
 
-// serviceMeter counts requests; it must not block.
+// Meter counts requests; it must not block.
 type Meter interface {
-	// answered is called for each reply with the schema.OperationIndex of the
+	// Answered is called for each reply with the schema.OperationIndex of the
 	// request and how long it took.
 	Answered(operation int, took time.Duration)
 }
 
-// service answers requests: reads from the projection on bounded workers,
+// Service answers requests: reads from the projection on bounded workers,
 // mutations through the writer.
 type Service struct {
 	Config    Config
@@ -97,7 +97,7 @@ type Service struct {
 	Replies sync.Pool // of *reusedMessage
 }
 
-// serve starts answering on nc.
+// Serve starts answering on nc.
 func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	s.NC = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -119,7 +119,7 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	return nil
 }
 
-// stop ends taking requests. Those taken are answered as long as the writer
+// Stop ends taking requests. Those taken are answered as long as the writer
 // runs, until finish.
 func (s *Service) Stop() error {
 	s.roles.Lock()
@@ -131,7 +131,7 @@ func (s *Service) Stop() error {
 	return err
 }
 
-// finish answers what is left and waits for the workers.
+// Finish answers what is left and waits for the workers.
 func (s *Service) Finish() {
 	WaitUntil(writer.StopTimeout, func() bool { return s.Gets.Len() == 0 && s.Looks.Len() == 0 })
 	s.cancel() // and with it queries, which may take long
@@ -149,7 +149,7 @@ func (s *Service) Finish() {
 	_ = s.NC.FlushTimeout(writer.StopTimeout)
 }
 
-// request is a request under way.
+// Request is a request under way.
 type Request struct {
 	*Service
 	name    string        // what follows lapse.<db>.api. in the subject
@@ -166,7 +166,7 @@ type Request struct {
 	until   time.Time // when it has to be answered, zero for any time
 }
 
-// begin goes on with a request that arrived.
+// Begin goes on with a request that arrived.
 func (r *Request) Begin() {
 	defer r.recover()
 	if values := r.Header[schema.HeaderMinSeq]; len(values) > 0 {
@@ -326,14 +326,14 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 	m.Data = nil
 }
 
-// waitUntil polls, since NATS tells nobody when a subscription has drained.
+// WaitUntil polls, since NATS tells nobody when a subscription has drained.
 func WaitUntil(timeout time.Duration, done func() bool) {
 	for deadline := time.Now().Add(timeout); !done() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// sole reports whether no other process can write.
+// Sole reports whether no other process can write.
 func (s *Service) Sole() bool {
 	return s.Writes.Load() && (s.Lease == nil || s.Lease.Held())
 }

@@ -59,7 +59,7 @@ func (t *Term) Queue(facts []projections.Fact, atomic bool) {
 	t.Unsent = append(t.Unsent, segment{slices.Clip(facts), atomic})
 }
 
-// send appends what is queued, as far as that may be on its way at a time: an
+// Send appends what is queued, as far as that may be on its way at a time: an
 // atomic batch, which knows its place only by its number, starts when all
 // before it is known to be in the log. Single events follow each other closer,
 // but a few do not follow until there are more of them or nothing is on its way:

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// resumedAfter is for how long a writer could decide nothing before it says
+	// ResumedAfter is for how long a writer could decide nothing before it says
 	// so in the log; well below what an audit grants it to expire what is due.
 	ResumedAfter = 20 * time.Second
 	// minPresence is how old the log's end is at least when the writer says that

@@ -18,7 +18,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// errSuperseded means that another process writes this log now.
+// ErrSuperseded means that another process writes this log now.
 var ErrSuperseded = errors.New("another lapse has taken over this database: stop one of the two, a database has one writer")
 
 // fence moves the fence: it folds the log to its end and appends a

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// renewals are the documents that were written before their deadline and whose
+// Renewals are the documents that were written before their deadline and whose
 // new version is not folded yet. When the old deadline passes meanwhile they
 // are not gone, although the projection has nothing else: who reads one has to
 // wait for the new version, and nobody else has to wait for anything.
@@ -39,7 +39,7 @@ type renewal struct {
 	until int64 // second until which it is kept as recent
 }
 
-// ofCollection is the key of a renewal of all documents of a collection.
+// OfCollection is the key of a renewal of all documents of a collection.
 func OfCollection(incarnation uint64) machine.DocumentKey {
 	return machine.DocumentKey{Incarnation: incarnation}
 }
@@ -126,7 +126,7 @@ func (r *Renewals) wake() {
 	}
 }
 
-// underWay tells whether a document, or its whole collection, has a renewal that
+// UnderWay tells whether a document, or its whole collection, has a renewal that
 // is not folded, and which of them.
 func (r *Renewals) UnderWay(key machine.DocumentKey) (of machine.DocumentKey, ok bool) {
 	r.mu.Lock()
@@ -139,19 +139,19 @@ func (r *Renewals) UnderWay(key machine.DocumentKey) (of machine.DocumentKey, ok
 	return machine.DocumentKey{}, false
 }
 
-// wait returns when key has no renewal under way, or with ctx's error.
+// Wait returns when key has no renewal under way, or with ctx's error.
 func (r *Renewals) Wait(ctx context.Context, key machine.DocumentKey) error {
 	return r.until(ctx, func() bool { return r.Last[key] == 0 })
 }
 
-// settle returns when no document of a collection, of any if incarnation is 0,
+// Settle returns when no document of a collection, of any if incarnation is 0,
 // has a renewal under way whose old deadline has passed at a second, or with
 // ctx's error.
 func (r *Renewals) Settle(ctx context.Context, incarnation uint64, now int64) error {
 	return r.until(ctx, func() bool { return !lapsed(r.All, incarnation, 0, now) })
 }
 
-// missed tells whether a document of a collection has a renewal beyond sequence
+// Missed tells whether a document of a collection has a renewal beyond sequence
 // seq, folded or not, whose old deadline has passed at a second. Of those folded
 // it knows as many as a query has to.
 func (r *Renewals) Missed(incarnation, seq uint64, now int64) bool {

@@ -88,7 +88,7 @@ type decided struct {
 	outcome machine.Outcome
 }
 
-// begin begins a term: it reads the log to its end and moves the fence. Whoever
+// Begin begins a term: it reads the log to its end and moves the fence. Whoever
 // wrote before cannot any more when it returns.
 func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 	t := &Term{Writer: w, name: nuid.Next()}
@@ -109,7 +109,7 @@ func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 	return t, nil
 }
 
-// run decides until ctx ends, and then until nothing is in flight. It returns
+// Run decides until ctx ends, and then until nothing is in flight. It returns
 // nil then, or what makes going on impossible.
 func (t *Term) Run(ctx context.Context) (err error) {
 	defer t.Leave()
@@ -380,7 +380,7 @@ func (t *Term) drain() error {
 	return nil
 }
 
-// leave ends the term: it replies to what will not be decided any more.
+// Leave ends the term: it replies to what will not be decided any more.
 func (t *Term) Leave() {
 	t.Term.Store(nil)
 	t.abandon(NotWriter)

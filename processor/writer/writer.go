@@ -36,7 +36,7 @@ func (p *Proposal) reply(o machine.Outcome) {
 	}
 }
 
-// writer is what a processor writes with: the queues of what is to be decided,
+// Writer is what a processor writes with: the queues of what is to be decided,
 // and what is known of expiries and renewals. It decides while it has a Term.
 type Writer struct {
 	config Config
@@ -52,7 +52,7 @@ type Writer struct {
 	Renewals Renewals
 }
 
-// writerConfig is what a Writer needs to know.
+// Config is what a Writer needs to know.
 type Config struct {
 	Events observe.EventListener
 	Meter  Meter
@@ -76,12 +76,12 @@ type Config struct {
 	Objective time.Duration
 }
 
-// writerMeter counts what the writer does. Its methods are called on the writer's
+// Meter counts what the writer does. Its methods are called on the writer's
 // goroutine: they must not block.
 type Meter interface {
-	// beat is called in each turn, with how many events are in flight.
+	// Beat is called in each turn, with how many events are in flight.
 	Beat(pending int)
-	// replied is called for each mutation or batch whose outcome is durable; both
+	// Replied is called for each mutation or batch whose outcome is durable; both
 	// are nil for an internal event.
 	Replied(mutation *schema.Mutation, batch *schema.Batch, fault *schema.Error)
 	Stored(fact *projections.Fact)
@@ -157,7 +157,7 @@ func (w *Writer) Lateness(now, oldest int64) (schema.Lateness, *schema.LatenessO
 	return w.lateness.at(now), w.lateness.kept(now, oldest)
 }
 
-// observe notes how late an expiry was that the log has. own says that this
+// Observe notes how late an expiry was that the log has. own says that this
 // process appended it: each process counts its own.
 func (w *Writer) Observe(fact *projections.Fact, own bool) {
 	if fact.Type != schema.DocumentExpired {
