@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/processor/service"
 )
 
 // TestRefusedForAWhile: a user that the server does not know for a while comes
@@ -35,10 +34,10 @@ func TestRefusedForAWhile(t *testing.T) {
 		}
 	}
 	reload("y")
-	service.WaitUntil(patience, func() bool { return !nc.IsConnected() })
+	await(func() bool { return !nc.IsConnected() })
 	time.Sleep(2 * time.Second) // in which it is refused more than once
 	reload("x")
-	service.WaitUntil(patience, nc.IsConnected)
+	await(nc.IsConnected)
 	if !nc.IsConnected() {
 		t.Errorf("the connection is %s: %v", nc.Status(), nc.LastError())
 	}

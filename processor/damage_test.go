@@ -77,7 +77,7 @@ func (w *wire) withSnapshots() (newest, older uint64) {
 		w.check(err)
 		w.want(201, fmt.Sprintf("document.create.c.d%d", i), string(body))
 		if i > 0 { // before the newest snapshot, which is to be of the log's end
-			w.check(w.processor.keeper.Noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, w.snapshotList()[0].Seq)))
+			w.check(w.processor.retention.Noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, w.snapshotList()[0].Seq)))
 		}
 		w.want(201, "snapshot.create", "")
 	}
@@ -169,7 +169,7 @@ func TestDamagedSnapshotIsReplaced(t *testing.T) {
 					case "create":
 						w.want(201, "snapshot.create", "")
 					case "round":
-						_, err := w.processor.keeper.Refresh(w.ctx())
+						_, err := w.processor.retention.Refresh(w.ctx())
 						w.check(err)
 					}
 					if list := w.snapshotList(); len(list) != snapshot.KeepSnapshots || list[0].Seq != newest || !list[0].Sound {
@@ -212,7 +212,7 @@ func TestStopWhileReadingStalls(t *testing.T) {
 		time.Sleep(time.Until(started.Add(time.Hour - 4*time.Second)))
 		w.check(w.client.PublishRequest(fmt.Sprintf("lapse.main.api.snapshot.verify.%d", newest), w.client.NewInbox(), nil))
 		time.Sleep(8 * time.Second) // a round has begun
-		if w.processor.keeper.Snapshots.Making.TryLock() {
+		if w.processor.retention.Snapshots.Making.TryLock() {
 			t.Fatalf("nobody reads it:\n%s", w.logs)
 		}
 		began := time.Now()

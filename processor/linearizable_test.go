@@ -1,7 +1,9 @@
 package processor
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -188,10 +190,18 @@ func TestRenewalUnderWay(t *testing.T) {
 		if r := <-renewed; r.code != 200 {
 			t.Errorf("the renewal: %s", r)
 		}
-		if n := len(w.processor.writer.Renewals.Last) + len(w.processor.writer.Renewals.All); n != 0 {
-			t.Errorf("%d renewals are kept", n)
-		}
+		w.noRenewals()
 	})
+}
+
+// noRenewals checks that no renewal is in flight.
+func (w *wire) noRenewals() {
+	w.t.Helper()
+	ended, cancel := context.WithCancel(w.ctx())
+	cancel()
+	if w.processor.writer.Renewals.Settle(ended, 0, math.MaxInt64) != nil {
+		w.t.Error("a renewal is in flight")
+	}
 }
 
 // TestPolicyUnderWay: what a change of policy keeps is gone for nobody when its
@@ -228,9 +238,7 @@ func TestPolicyUnderWay(t *testing.T) {
 			if r := w.want(code, "document.get.c.a", ""); code == 200 && string(r.body) != string(created.body) {
 				t.Errorf("%s, and was %s", r, created)
 			}
-			if n := len(w.processor.writer.Renewals.Last) + len(w.processor.writer.Renewals.All); n != 0 {
-				t.Errorf("%d renewals are kept", n)
-			}
+			w.noRenewals()
 		})
 	}
 }

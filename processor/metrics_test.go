@@ -148,7 +148,7 @@ func TestMetricsLint(t *testing.T) {
 	w := newWire(t, retaining(time.Hour, time.Hour))
 	w.want(201, "collection.create.c", "")
 	w.want(201, "document.create.c.a", "{}")
-	w.check(w.processor.keeper.Round(w.ctx()))
+	w.check(w.processor.retention.Round(w.ctx()))
 	lint("with snapshots", w.processor.options.Monitor)
 	after := gather(t, w.processor.options.Monitor)
 	after.want(t, metrics{"lapse_snapshots_made_total": 1, "lapse_retention_failures_total": 0})

@@ -31,7 +31,7 @@ type Processor struct {
 	log     *eventlog.Log
 	service *service.Service
 	writer  *writer.Writer
-	keeper  *snapshot.Retention
+	retention *snapshot.Retention
 	lease   *lease.Lease // nil where there is no other processor
 
 	reading, writing         context.Context
@@ -125,13 +125,13 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	}
 	w := writer.New(o.forWriter(payload), log, store, clock)
 	p.writer = w
-	p.keeper = &snapshot.Retention{Config: o.forSnapshots(), Log: log, Store: store, Mutations: mutations, Snapshots: snapshots, Clock: clock, Noter: w,
+	p.retention = &snapshot.Retention{Config: o.forSnapshots(), Log: log, Store: store, Mutations: mutations, Snapshots: snapshots, Clock: clock, Noter: w,
 		Stale: o.Retain > 0}
 	if o.Lease > 0 {
 		p.lease = lease.New(log.JS, o.forLease(c.Leave))
 	}
-	p.service = &service.Service{Config: o.forService(), Store: store, Log: log, Mutations: mutations, Writer: w, Keeper: p.keeper, Clock: clock, Lease: p.lease}
-	p.service.Live = &service.Liveness{Store: store, Log: log, Clock: clock, Renewals: &w.Renewals, Sole: p.service.Sole}
+	p.service = &service.Service{Config: o.forService(), Store: store, Log: log, Mutations: mutations, Writer: w, Retention: p.retention, Clock: clock, Lease: p.lease}
+	p.service.Live = &service.Liveness{Store: store, Log: log, Clock: clock, Renewals: &w.Renewals, OnlyWriter: p.service.OnlyWriter}
 	p.service.Engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),
@@ -223,7 +223,7 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 	p.running.Go(func() { p.options.Monitor.Watch(p.writing) })
 	p.running.Go(func() { p.index(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })
-	p.running.Go(func() { p.keeper.Run(p.reading) })
+	p.running.Go(func() { p.retention.Run(p.reading) })
 	serverTime := p.log.ServerTime
 	if p.options.SameClock {
 		serverTime = nil
@@ -325,7 +325,7 @@ func (p *Processor) Role() observe.Role { return p.service.Role() }
 func (p *Processor) Seq() uint64 { return p.store.Cursor().Seq }
 
 // Requests returns how many requests there were, besides queries.
-func (p *Processor) Requests() uint64 { return p.service.Others.Load() }
+func (p *Processor) Requests() uint64 { return p.service.NonQueries.Load() }
 
 // Status says how the database is.
 func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }

@@ -43,11 +43,11 @@ func (w *wire) files() map[string][]byte {
 		return ignoreGone(err)
 	}))
 	w.filesOf(w.options.Projection.FS, w.options.Dir, all)
-	list, err := w.processor.keeper.Snapshots.List(w.ctx())
+	list, err := w.processor.retention.Snapshots.List(w.ctx())
 	w.check(err)
 	for _, one := range list {
 		mem := vfs.NewMem()
-		store, err := w.processor.keeper.Snapshots.JS.ObjectStore(w.ctx(), w.processor.keeper.Snapshots.Bucket(one.Seq))
+		store, err := w.processor.retention.Snapshots.JS.ObjectStore(w.ctx(), w.processor.retention.Snapshots.Bucket(one.Seq))
 		w.check(err)
 		object, err := store.Get(w.ctx(), snapshot.ObjectName)
 		w.check(err)
@@ -181,10 +181,10 @@ func TestRetentionComesToRest(t *testing.T) {
 		w.want(201, "collection.create.c", `{"defaultTtl":60}`)
 		w.want(201, "document.create.c.a", "{}")
 		time.Sleep(5 * time.Hour)
-		seq, made := w.end(), w.processor.keeper.Made.Load()
+		seq, made := w.end(), w.processor.retention.Made.Load()
 		time.Sleep(15 * time.Hour)
-		if now := w.end(); now != seq || w.processor.keeper.Made.Load() != made {
-			t.Errorf("the log went from %d to %d and %d snapshots to %d", seq, now, made, w.processor.keeper.Made.Load())
+		if now := w.end(); now != seq || w.processor.retention.Made.Load() != made {
+			t.Errorf("the log went from %d to %d and %d snapshots to %d", seq, now, made, w.processor.retention.Made.Load())
 		}
 		if state := w.stream("LAPSE_main").CachedInfo().State; state.Bytes > snapshot.PadBytes/4 {
 			t.Errorf("the log keeps %d bytes in %d messages", state.Bytes, state.Msgs)
@@ -197,7 +197,7 @@ func TestRetentionComesToRest(t *testing.T) {
 
 func (w *wire) snapshotList() []schema.Snapshot {
 	w.t.Helper()
-	list, err := w.processor.keeper.Snapshots.List(w.ctx())
+	list, err := w.processor.retention.Snapshots.List(w.ctx())
 	w.check(err)
 	return list
 }
@@ -232,7 +232,7 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 		if begins := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; begins != 1 || len(w.snapshotList()) > 0 {
 			t.Errorf("the log begins at %d, with snapshots %v", begins, w.snapshotList())
 		}
-		if !strings.Contains(w.logs.String(), full.Error()) || w.processor.keeper.Failed.Load() == 0 {
+		if !strings.Contains(w.logs.String(), full.Error()) || w.processor.retention.Failed.Load() == 0 {
 			t.Errorf("nobody was told:\n%s", w.logs)
 		}
 		w.want(201, "document.create.c.b", "{}")
@@ -254,7 +254,7 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 // damageObject changes bytes of a snapshot's object where JetStream keeps it.
 func (w *wire) damageObject(seq uint64, change func(jetstream.ObjectStore)) {
 	w.t.Helper()
-	s := w.processor.keeper.Snapshots
+	s := w.processor.retention.Snapshots
 	store, err := s.JS.ObjectStore(w.ctx(), s.Bucket(seq))
 	w.check(err)
 	change(store)
@@ -274,7 +274,7 @@ func (w *wire) putObject(seq uint64, content []byte) {
 // trim has the log begin at first, as retention does.
 func (w *wire) trim(first uint64) {
 	w.t.Helper()
-	w.check(w.processor.keeper.Noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, first)))
+	w.check(w.processor.retention.Noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, first)))
 	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(first)))
 }
 
@@ -439,16 +439,16 @@ func TestSnapshotRequests(t *testing.T) {
 	}
 	seq = fmt.Sprint(w.snapshotList()[0].Seq)
 	// One is being made or verified at a time.
-	w.processor.keeper.Snapshots.Making.Lock()
+	w.processor.retention.Snapshots.Making.Lock()
 	w.refused(429, "overloaded", "snapshot.create", "")
 	w.refused(429, "overloaded", "snapshot.verify."+seq, "")
-	w.processor.keeper.Snapshots.Making.Unlock()
+	w.processor.retention.Snapshots.Making.Unlock()
 	// Clients cannot reach the object stores but through these.
 	js, err := jetstream.New(w.client)
 	w.check(err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := js.ObjectStore(ctx, w.processor.keeper.Snapshots.Bucket(w.snapshotList()[0].Seq)); err == nil {
+	if _, err := js.ObjectStore(ctx, w.processor.retention.Snapshots.Bucket(w.snapshotList()[0].Seq)); err == nil {
 		t.Error("a client opened a snapshot")
 	}
 }
@@ -620,7 +620,7 @@ func TestSnapshotsOutOfReach(t *testing.T) {
 	w := newWire(t, retaining(time.Hour, time.Hour))
 	w.want(201, "collection.create.c", `{}`)
 	w.want(201, "snapshot.create", "")
-	k := w.processor.keeper
+	k := w.processor.retention
 	reach := k.Snapshots.JS
 	reaches := func(js jetstream.JetStream) {
 		k.Snapshots.Making.Lock() // which the request may hold until after its reply
@@ -676,7 +676,7 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 		t.Fatalf("there are %+v", list)
 	}
 	w.want(201, "document.create.c.b", "{}")
-	w.check(w.processor.keeper.Round(w.ctx()))
+	w.check(w.processor.retention.Round(w.ctx()))
 	list := w.snapshotList()
 	if len(list) != 2 || !list[0].Sound || !list[1].Sound || list[1].Seq != early {
 		t.Errorf("after a round there are %+v", list)
@@ -744,7 +744,7 @@ func TestRetentionInSmallMessages(t *testing.T) {
 	if size := snapshot.PadSize(64 << 10); size <= 0 || size+2*schema.HeaderRoom > 64<<10 {
 		t.Errorf("padding of %d bytes does not fit", size)
 	}
-	w.check(w.processor.keeper.Pad(w.ctx()))
+	w.check(w.processor.retention.Pad(w.ctx()))
 	cursor := w.processor.store.Cursor()
 	if cursor.Padded != cursor.Seq {
 		t.Errorf("padded up to %d of %d", cursor.Padded, cursor.Seq)

@@ -593,7 +593,6 @@ func TestStandbyReadBefore(t *testing.T) {
 		a.want(201, "document.create.c.gone", `{}`)
 		b.has(a)
 		s := b.processor.service
-		before := s.Live.Known()
 		collection, _ := s.Store.Collection("c")
 		records := make(map[schema.DocumentID]projections.Record)
 		for _, id := range []schema.DocumentID{"renewed", "gone"} {
@@ -613,9 +612,6 @@ func TestStandbyReadBefore(t *testing.T) {
 		}
 		if err := s.Live.Expired(collection, "gone", records["gone"]); err != nil {
 			t.Error(err)
-		}
-		if seq := s.Store.Cursor().Seq; !before.Overlooked(seq, ts+2) || before.Overlooked(seq, ts) || before.Overlooked(before.Seq, ts+2) {
-			t.Errorf("by %+v, a state at %d", before, seq)
 		}
 	})
 }
@@ -640,10 +636,10 @@ func TestStandbyKeepsUp(t *testing.T) {
 			t.Fatalf("the log begins at %d", first)
 		}
 		time.Sleep(10 * time.Second)
-		if got := b.processor.keeper.Trimmed.Load(); got < first {
+		if got := b.processor.retention.Trimmed.Load(); got < first {
 			t.Errorf("the standby keeps history from %d on, and the log begins at %d", got, first)
 		}
-		if made := b.processor.keeper.Made.Load(); made != 0 {
+		if made := b.processor.retention.Made.Load(); made != 0 {
 			t.Errorf("the standby made %d snapshots", made)
 		}
 		b.stop()

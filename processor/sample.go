@@ -24,7 +24,7 @@ func (p *Processor) Sample() monitor.Sample {
 		Failure:  p.store.Failure(),
 	}
 	if p.options.SnapshotEvery > 0 {
-		s.Snapshots = &monitor.SnapshotSample{Made: p.keeper.Made.Load(), Failed: p.keeper.Failed.Load(), Newest: p.keeper.Newest.Load()}
+		s.Snapshots = &monitor.SnapshotSample{Made: p.retention.Made.Load(), Failed: p.retention.Failed.Load(), Newest: p.retention.Newest.Load()}
 	}
 	return s
 }

@@ -15,10 +15,8 @@ import (
 
 	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/processor/snapshot"
-	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -54,7 +52,7 @@ func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
 		}
 		w.want(201, "document.create.c.last", `{}`)
 		time.Sleep(2 * time.Hour)
-		list, k := w.snapshotList(), w.processor.keeper
+		list, k := w.snapshotList(), w.processor.retention
 		trim := func(sound []schema.Snapshot, want uint64) {
 			t.Helper()
 			w.check(k.Trim(w.ctx(), sound))
@@ -91,7 +89,7 @@ func TestNoSnapshotOfUnsound(t *testing.T) {
 			Collection: "c", ID: "a", Previous: before.Version, Body: []byte(`{"id":"a","n":1}`)}
 		before.Size++ // what is known of it is wrong
 		w.check(store.Fold([]projections.Fact{{Event: e, Known: true, Incarnation: c.Incarnation, Prior: before, Sum: projections.SumOf(e.Body)}}))
-		if made, err := w.processor.keeper.Snapshots.Create(w.ctx()); err == nil || !strings.Contains(err.Error(), "not sound") {
+		if made, err := w.processor.retention.Snapshots.Create(w.ctx()); err == nil || !strings.Contains(err.Error(), "not sound") {
 			t.Errorf("made was %+v (%v)", made, err)
 		}
 		if list := w.snapshotList(); len(list) > 0 {
@@ -123,7 +121,7 @@ func TestTrimKeepsMutations(t *testing.T) {
 		for range 3 {
 			w.judged(w.publish("collection.create.c", `{}`))
 		}
-		s := w.processor.keeper.Mutations
+		s := w.processor.retention.Mutations
 		w.check(s.Trim(w.ctx(), 2))
 		info, err := s.Stream.Info(w.ctx())
 		w.check(err)
@@ -160,7 +158,7 @@ func TestMutationsBegunAnew(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.judged(w.publish("collection.create.c", `{}`))
 		w.judged(w.publish("document.create.c.a", `{}`))
-		s := w.processor.keeper.Mutations
+		s := w.processor.retention.Mutations
 		w.stop()
 		w.check(s.Bulk.DeleteStream(w.ctx(), s.DB.MutationStream()))
 		w.start()
@@ -172,34 +170,10 @@ func TestMutationsBegunAnew(t *testing.T) {
 	})
 }
 
-// TestBatchWaits: an atomic batch, whose fence is no more than a sequence, is
-// sent when nothing is on its way.
-func TestBatchWaits(t *testing.T) {
-	wire := newWire(t)
-	wire.stop()
-	log := wire.listening()
-	w := &writer.Term{Writer: writer.New(writer.Config{Synced: true, AtomicBatch: eventlog.MaxAtomic, Events: observe.EventListener(nil).EnsureDefaults()}, log, nil, nil)}
-	w.Queue([]projections.Fact{event(2)}, false)
-	w.Queue([]projections.Fact{event(3), event(4)}, true)
-	w.Send()
-	if len(w.Groups) != 1 || len(w.Unsent) != 1 {
-		t.Errorf("%d groups are on their way and %d wait", len(w.Groups), len(w.Unsent))
-	}
-	if a := <-log.Acks; a.Err != nil || a.Seq != 2 {
-		t.Fatalf("the first event: %+v", a)
-	}
-	w.Groups = nil
-	w.Send()
-	if a := <-log.Acks; a.Err != nil || a.Seq != 4 || len(w.Unsent) > 0 {
-		t.Errorf("the batch: %+v, and %d wait", a, len(w.Unsent))
-	}
-}
-
 // TestPanicOnArrival: a request that panics where all come in is answered, too.
 func TestPanicOnArrival(t *testing.T) {
 	w := newWire(t)
-	broken := &service.Service{Config: w.options.EnsureDefaults().watched().forService(), NC: w.service, Room: 1000} // it has no projection
-	broken.Replies.New = func() any { return eventlog.NewReusedMessage() }
+	broken := &service.Service{Config: w.options.EnsureDefaults().watched().forService(), NC: w.service, MaxReply: 1000} // it has no projection
 	inbox := w.client.NewInbox()
 	sub, err := w.client.SubscribeSync(inbox)
 	w.check(err)
@@ -271,7 +245,7 @@ func TestClockHoldsKeeper(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
-		k := w.processor.keeper
+		k := w.processor.retention
 		for made, off := range []time.Duration{10 * Year, 0} {
 			c.set(off)
 			time.Sleep(2 * clock.Recheck)
@@ -348,7 +322,7 @@ func TestOldPartIsScrubbed(t *testing.T) {
 	w.startServer()
 	w.start()
 	told := func() bool { return strings.Contains(w.logs.String(), "an old part of the log cannot be read") }
-	if service.WaitUntil(patience, told); !told() {
+	if await(told); !told() {
 		t.Errorf("nobody was told:\n%s", w.logs)
 	}
 	w.want(200, "document.get.c.old", "")

@@ -537,7 +537,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 func TestProjectionInUse(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
-	if _, err := snapshot.OpenProjection(t.Context(), w.processor.log, w.processor.keeper.Snapshots, w.processor.options.forSnapshots()); err == nil || !strings.Contains(err.Error(), "lock") {
+	if _, err := snapshot.OpenProjection(t.Context(), w.processor.log, w.processor.retention.Snapshots, w.processor.options.forSnapshots()); err == nil || !strings.Contains(err.Error(), "lock") {
 		t.Errorf("opened a second time: %v", err)
 	}
 	w.want(201, "document.create.c.a", "{}")

@@ -31,7 +31,7 @@ func TestTermThatDoesNotBegin(t *testing.T) {
 		}
 		waiting, cancel := context.WithTimeout(b.ctx(), time.Second)
 		defer cancel()
-		if err := b.processor.keeper.Noter.Note(waiting, schema.LogPadded, []byte(`{}`)); !errors.Is(err, writer.NotWriter) {
+		if err := b.processor.retention.Noter.Note(waiting, schema.LogPadded, []byte(`{}`)); !errors.Is(err, writer.NotWriter) {
 			t.Errorf("who wants something written is told %v", err)
 		}
 	})
@@ -94,7 +94,7 @@ func TestForgetEnds(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			s.Forget(before + 7) // as if it had been made again meanwhile
+			s.Forget(before + 7) // as if it had reconnected meanwhile
 		}()
 		select {
 		case <-ended:
@@ -167,15 +167,17 @@ func TestQueryOverRoles(t *testing.T) {
 		var q service.Attempt
 		_, confirm, err := s.Live.Begin("c", &q)
 		a.check(err)
-		s.Writes.Store(false)
-		defer s.Writes.Store(true)
+		a.check(s.Become(observe.Standby))
+		defer func() { a.check(s.Become(observe.Writer)) }()
 		if err := confirm(a.processor.Seq()); err == nil {
 			t.Error("it takes the answer for one of a writer")
 		}
 		asked := s.Live.Now()
 		time.Sleep(3 * time.Second)
-		if now, err := s.Live.KnownNow("c", &q); err != nil || now != asked {
-			t.Errorf("it waited for second %d, and is judged by %d %v", asked, now, err)
+		second, _, err := s.Live.Begin("c", &q)
+		a.check(err)
+		if now := second(0); now != asked {
+			t.Errorf("it waited for second %d, and is judged by %d", asked, now)
 		}
 	})
 }

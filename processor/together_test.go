@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/processor/service"
 )
 
 // TestKeepTogether: connections go where the first one goes, if they know that
@@ -53,7 +52,7 @@ func TestKeepTogether(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	together := func(after string) {
 		t.Helper()
-		service.WaitUntil(patience, func() bool { at := lead.ConnectedUrl(); return at != "" && other.ConnectedUrl() == at })
+		await(func() bool { at := lead.ConnectedUrl(); return at != "" && other.ConnectedUrl() == at })
 		if lead.ConnectedUrl() != other.ConnectedUrl() {
 			t.Errorf("after %s they are at %s and %s", after, lead.ConnectedUrl(), other.ConnectedUrl())
 		}
@@ -64,7 +63,7 @@ func TestKeepTogether(t *testing.T) {
 		if err := nc.ForceReconnect(); err != nil {
 			t.Fatal(err)
 		}
-		service.WaitUntil(patience, func() bool { return nc.Stats().Reconnects > before })
+		await(func() bool { return nc.Stats().Reconnects > before })
 	}
 	for range 5 {
 		force(lead)
@@ -73,7 +72,7 @@ func TestKeepTogether(t *testing.T) {
 		together("the other one moved")
 	}
 	servers[lead.ConnectedUrl()].Shutdown()
-	service.WaitUntil(patience, lead.IsConnected)
+	await(lead.IsConnected)
 	together("a server ended")
 	if stays.IsConnected() && stays.Stats().Reconnects > 0 {
 		t.Error("one that knows no other server was moved")

@@ -419,6 +419,13 @@ func (w *wire) eventually(what string, done func() bool) {
 	}
 }
 
+// await waits until done, or for patience.
+func await(done func() bool) {
+	for deadline := time.Now().Add(patience); !done() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // intrude publishes into the log what the processor did not decide.
 func (w *wire) intrude(tail, body string, headers ...string) uint64 {
 	w.t.Helper()

@@ -13,26 +13,25 @@ import (
 	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
-// The service is one of two: the writer's has one endpoint, which takes all, so
-// that requests that change something are taken in the order in which they came,
-// and a misspelt operation is told so instead of finding nobody there. A
-// standby's has one for each operation that it can answer. All are in one queue
-// group, so a request goes to one of those who can answer it.
+// The micro service depends on the role. The writer's has one endpoint for everything,
+// so that mutations are taken in the order of their arrival, and a misspelt operation
+// gets a 400 rather than "no responders". A standby's has one for each operation that it
+// answers. All are in one queue group: a request goes to one process that can answer it.
 
 // readNames are the operations that a standby answers.
 var readNames = [...]string{
 	"collection.get", "collection.list", "document.get", "query", "forecast", "history", "status",
 }
 
-// Become says to NATS what this processor answers from now on. What was known
-// before ends after that: nobody who reads finds nobody here.
+// Become serves the endpoints of a role. It subscribes to the new ones before it drains
+// the old ones, so that no read finds nobody.
 func (s *Service) Become(role observe.Role) error {
 	s.roles.Lock()
 	defer s.roles.Unlock()
 	if s.ended {
 		return nil
 	}
-	s.Writes.Store(role == observe.Writer)
+	s.writes.Store(role == observe.Writer)
 	reconnects := s.NC.Stats().Reconnects
 	next, err := s.listen(role)
 	if err != nil {
@@ -43,32 +42,32 @@ func (s *Service) Become(role observe.Role) error {
 	s.subscriptions.Store(int64(len(next.Info().Endpoints) + verbSubscriptions))
 	if before != nil {
 		if err := before.Stop(); err != nil && !s.NC.IsClosed() {
-			return fmt.Errorf("end serving as before: %w", err)
+			return fmt.Errorf("stop the endpoints of the last role: %w", err)
 		}
 		s.workers.Go(func() { s.Forget(reconnects) })
 	}
 	return nil
 }
 
-// verbSubscriptions is how many a service has besides those of its endpoints: PING,
-// INFO and STATS for all, for its name and for its id.
+// verbSubscriptions is the number of subscriptions of a service besides its endpoints:
+// PING, INFO and STATS for all services, for its name and for its id.
 const verbSubscriptions = 9
 
-// Forget sees to it that NATS forgets what was served before. While that is
-// drained, nats.go subscribes to it again when it connects again, and then says
-// nothing of its end: a share of the requests would go there for ever. So where
-// that happened it connects once more, to what is left. reconnects is how often
-// the connection was made again before the end.
+// Forget makes sure that NATS drops the subscriptions of the last role. If the
+// connection reconnects during their drain, nats.go subscribes again and never
+// unsubscribes: a share of the requests would go nowhere for ever. In that case it
+// reconnects once more, after the drain. reconnects is the number of reconnects before
+// the drain.
 func (s *Service) Forget(reconnects uint64) {
-	left := false // there is nothing but what is left, since reconnects
+	drained := false // and reconnects counts from then
 	for s.ctx.Err() == nil && !s.NC.IsClosed() {
 		flushed := s.NC.FlushTimeout(serveTimeout) == nil
 		now := s.NC.Stats().Reconnects
 		switch {
-		case left && now > reconnects, !left && flushed && now == reconnects:
-			return // NATS has heard of the end
-		case !left && flushed && int64(s.NC.NumSubscriptions()) <= s.subscriptions.Load():
-			left, reconnects = true, now
+		case drained && now > reconnects, !drained && flushed && now == reconnects:
+			return // NATS knows only the subscriptions of the role now
+		case !drained && flushed && int64(s.NC.NumSubscriptions()) <= s.subscriptions.Load():
+			drained, reconnects = true, now
 			_ = s.NC.ForceReconnect() // or it is closed
 		}
 		select {
@@ -78,15 +77,15 @@ func (s *Service) Forget(reconnects uint64) {
 	}
 }
 
-// Role is what this processor does for its database.
+// Role returns the role that is served.
 func (s *Service) Role() observe.Role {
-	if s.Writes.Load() {
+	if s.writes.Load() {
 		return observe.Writer
 	}
 	return observe.Standby
 }
 
-// listen adds the service of a role.
+// listen subscribes to the endpoints of a role.
 func (s *Service) listen(role observe.Role) (_ micro.Service, err error) {
 	added, err := micro.AddService(s.NC, micro.Config{
 		Name:        "lapse",
@@ -122,8 +121,7 @@ func (s *Service) listen(role observe.Role) (_ micro.Service, err error) {
 		}
 	}
 	if err == nil && s.NC.IsConnected() {
-		// Who asks from now on finds somebody here. If the connection is about to
-		// be lost, that is so when it is back.
+		// Wait until NATS has the subscriptions, or has them after a reconnect.
 		if s.micro == nil {
 			err = s.NC.FlushTimeout(serveTimeout)
 		} else {
@@ -133,7 +131,7 @@ func (s *Service) listen(role observe.Role) (_ micro.Service, err error) {
 	return added, err
 }
 
-// What the service's metadata says.
+// Keys of the metadata of the service.
 const (
 	metaDatabase = "database"
 	metaRole     = "role"
@@ -141,7 +139,7 @@ const (
 	metaNode     = "node" // of the process, the same over restarts
 )
 
-// answer adds an endpoint for requests whose subject ends like this.
+// answer adds an endpoint for requests with this subject tail.
 func (s *Service) answer(to micro.Service, name, tail string, operations ...string) error {
 	return to.AddEndpoint(name, micro.HandlerFunc(s.handle),
 		micro.WithEndpointSubject(s.Config.Database.API()+tail),
@@ -149,8 +147,7 @@ func (s *Service) answer(to micro.Service, name, tail string, operations ...stri
 		micro.WithEndpointMetadata(asyncapi.Metadata(operations...)))
 }
 
-// LeaseTrouble notes what keeps this processor from finding out who should
-// write, nil for nothing.
+// LeaseTrouble records why the lease cannot be read, nil if it can.
 func (s *Service) LeaseTrouble(err error) {
 	before := s.trouble.Swap(&err)
 	troubled := before != nil && *before != nil

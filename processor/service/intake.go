@@ -2,43 +2,32 @@ package service
 
 import (
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Requests come in on one goroutine of NATS, which keeps without a bound what
-// it has no time for. So nothing happens on it but this: a request finds a place
-// in a queue or is refused. Places and bytes are bounded from there on,
-// until its reply.
+// Requests arrive on one goroutine of nats.go, which queues without a limit the messages
+// that it cannot hand over. So handle only finds a request a place in a queue, or
+// refuses it; from there to its reply, requests are limited in number and bytes.
 
-// Bounds of what requests hold on to.
+// Limits of requests without a reply.
 const (
-	// MaxHeldBytes bounds the bodies of requests that have no reply yet. What
-	// is made of them while they are judged may be three times as much.
+	// MaxHeldBytes limits the bytes of their bodies. While they are decided they may
+	// take three times as much.
 	MaxHeldBytes = 128 << 20
-	// SmallRequest is the size up to which a request takes a place and counts
-	// no bytes, so that bodies of megabytes keep nobody from reading.
+	// SmallRequest is the size in bytes up to which a request counts no bytes, so that
+	// large bodies cannot keep small requests out.
 	SmallRequest = 4 << 10
-	// LargeBody is the size from which a body is parsed on a worker, not while
-	// others wait behind it: that takes 0.1 ms.
+	// LargeBody is the size in bytes from which a worker parses the body, which takes
+	// 0.1 ms, so that other requests do not wait for that.
 	LargeBody = 16 << 10
-	// aheadMessages and aheadBytes are what may be read of the connection before
-	// it is looked at. The rest waits in the NATS server, which makes those wait
-	// who send too much.
-	aheadMessages = 8192
-	aheadBytes    = 32 << 20
-	// pendingBytes is more than can be read ahead: beyond it NATS would drop
-	// requests without a word.
-	pendingBytes = 512 << 20
 )
 
-// What requests are told for which there is no place.
+// Replies to requests for which there is no place.
 var (
 	tooManyRequests  = schema.ErrOverloaded.With("too many requests are waiting: try again later")
 	tooManyBytes     = schema.ErrOverloaded.With("too many bytes of requests are waiting: try again later")
@@ -46,14 +35,14 @@ var (
 	tooManyQueries   = schema.ErrOverloaded.With("too many queries are waiting: try again later")
 )
 
-// replyPrefix is what a request's reply subject has to start with. A service
-// publishes wherever a client says, so it says no to everything but inboxes.
-// A message without a reply subject is no request either: NATS publishes
-// acknowledgements of mutations, which have none, wherever the sender of the
-// mutation says, so one who may only hand in mutations could make requests.
+// replyPrefix starts the reply subject of every request. A service publishes wherever
+// the reply subject says, so it answers inboxes only. A message without a reply subject
+// is no request either: NATS publishes acknowledgements of mutations, which have none,
+// to the subject that the sender of the mutation named, so a client that may only
+// publish mutations could make requests.
 const replyPrefix = "_INBOX."
 
-// handle takes one request.
+// handle queues or refuses one request.
 func (s *Service) handle(m micro.Request) {
 	data := m.Data()
 	defer s.reading.took(len(data))
@@ -66,7 +55,7 @@ func (s *Service) handle(m micro.Request) {
 	r.name = strings.TrimPrefix(m.Subject(), s.Config.Database.API())
 	r.Op, r.Tail = schema.SplitOperation(r.name)
 	if r.Op != "query" && r.Op != "forecast" {
-		r.Others.Add(1)
+		r.NonQueries.Add(1)
 	}
 	headers := m.Headers()
 	var fault *schema.Error
@@ -79,9 +68,6 @@ func (s *Service) handle(m micro.Request) {
 		return
 	}
 	if limit := s.timeLimit(r.Op); limit > 0 {
-		if r.To == "" && r.Op != "batch" {
-			return // nobody waits for the answer
-		}
 		r.until = r.came.Add(limit)
 	}
 	if takesBody(r.Op) {
@@ -95,7 +81,7 @@ func (s *Service) handle(m micro.Request) {
 		return
 	}
 	if schema.ParseOp(r.Op) == schema.NoOp {
-		r.Begin() // which is to queue it
+		r.begin()
 		return
 	}
 	select {
@@ -105,7 +91,7 @@ func (s *Service) handle(m micro.Request) {
 	}
 }
 
-// takesBody tells whether anything in the body of a request is looked at.
+// takesBody reports whether a request of the operation has a body.
 func takesBody(op string) bool {
 	switch op {
 	case "document.get", "collection.get", "status":
@@ -114,7 +100,7 @@ func takesBody(op string) bool {
 	return true
 }
 
-// sizeOf returns how many bytes the headers of a request have.
+// sizeOf returns the size of headers in bytes.
 func sizeOf(headers micro.Headers) (size int64) {
 	for name, values := range headers {
 		for _, value := range values {
@@ -124,68 +110,13 @@ func sizeOf(headers micro.Headers) (size int64) {
 	return size
 }
 
-// receive lets mutations go on, in the order in which they came, until the
-// service ends.
+// receive begins mutations, in the order of their arrival, until the service ends.
 func (s *Service) receive() {
 	for {
 		select {
 		case r := <-s.changes:
-			r.Begin()
+			r.begin()
 		case <-s.ctx.Done():
-			return
-		}
-	}
-}
-
-// reading knows how far a connection is ahead of those who look at what it read.
-type reading struct {
-	nc       *nats.Conn
-	messages atomic.Uint64 // taken
-	bytes    atomic.Uint64
-	// The rest of what came was for others: $SRV.>, and headers.
-	otherMessages, otherBytes atomic.Int64
-}
-
-func (r *reading) took(bytes int) {
-	r.bytes.Add(uint64(bytes))
-	r.messages.Add(1)
-}
-
-// throttled is a connection that can be made to wait before it reads on.
-type throttled interface{ Throttle(wait func()) }
-
-// throttle keeps the connection from reading further ahead than is good.
-func (r *reading) throttle(nc *nats.Conn) {
-	r.nc = nc
-	if conn, ok := nc.Opts.InProcessServer.(throttled); ok {
-		conn.Throttle(r.wait)
-	}
-}
-
-// ahead is how much of what came waits to be taken, others being for others. If
-// less than that is left, some of it was taken after all.
-func ahead(came, took uint64, others *atomic.Int64) int64 {
-	left := max(0, int64(came-took)) // it may have been taken since came was read
-	if others.Load() > left {
-		others.Store(left)
-	}
-	return left - others.Load()
-}
-
-// wait returns when not much waits that was read, and at once as a rule.
-func (r *reading) wait() {
-	for {
-		messages, bytes := atomic.LoadUint64(&r.nc.InMsgs), atomic.LoadUint64(&r.nc.InBytes)
-		took := r.messages.Load()
-		waiting, size := ahead(messages, took, &r.otherMessages), ahead(bytes, r.bytes.Load(), &r.otherBytes)
-		if waiting <= aheadMessages && size <= aheadBytes {
-			return
-		}
-		time.Sleep(time.Millisecond)
-		if r.messages.Load() == took {
-			// Nobody takes anything, so there is nothing left to take.
-			r.otherMessages.Add(waiting)
-			r.otherBytes.Add(size)
 			return
 		}
 	}

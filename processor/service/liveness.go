@@ -15,273 +15,279 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Liveness decides, for everything that is read, whether a document has expired or
-// was renewed by a write that is not folded yet. What is read is the projection,
-// which is behind what was decided: a document whose deadline has passed there may
-// have a later one. Nothing may be told gone that lives, nor found that is gone.
+// Liveness decides, for every read, whether a document has expired, or was renewed by
+// a write that the projection has not folded. The projection lags behind the writer's
+// decisions, so a document whose deadline has passed in it may have a later one. No
+// read may miss a live document, or find an expired one.
 //
-// The rule is one: a read that judges deadlines by second T is right if every
-// renewal decided before T is folded. Where that is not known the read is
-// *unsettled: it waits until it is, and is done again, or refused with a 504.
+// One rule: a read that judges deadlines by second T is right if every renewal decided
+// before T is folded in the state that it reads. A read that cannot show that is
+// *unsettled: it waits until it can and runs again, or gets a 504. A version whose deadline
+// has not passed needs no proof: no client was told of a write still in flight. How a
+// process proves the rule depends on its role.
 //
-//   - The writer knows each renewal in flight (renewals): it holds their lock from
-//     before it reads the clock until what it decided is noted, so a reader who
-//     finds none has missed none. A read waits for the one document that it is
-//     about, or for those of its collection whose old deadline has passed.
-//   - A standby does not. But log time does not go back, so what it has folded
-//     tells up to which second it knows all: as a rule the expiry follows its
-//     deadline by milliseconds. If nothing comes for a while, nobody may be
-//     writing, and where the log ends says that there was no renewal.
-//   - A query reads for some time. What was folded meanwhile may be a renewal of
-//     what it judged before: it runs again, once, by a second for which all is known.
+// The only writer (OnlyWriter) knows every renewal in flight, from writer.Renewals. The
+// writer holds its lock from before it reads the clock until the renewal is in the
+// table, so a reader whose clock has reached a deadline, and who finds no renewal,
+// missed none. A read waits for the renewal of the one document that it is about, or
+// for those of its collection whose old deadline has passed.
 //
-// A processor is the writer in this sense only while no other process can write.
+// A standby does not. But log time does not go back: once it has folded an event at
+// second S, it has folded every renewal decided before S. Its state is settled up to S. As a rule the
+// DocumentExpired follows its deadline by milliseconds and settles it. If nothing comes
+// within expiryGrace, the standby asks where the log ends now, folds up to there, and is
+// settled up to the second at which it asked. A former writer whose lease has run out is
+// a standby in this sense, whatever it still holds in its table.
+//
+// A point read compares the version again after the proof: a renewal may have been
+// folded between the read and the proof. A query reads for longer. The writer keeps
+// folded renewals for the time limit of a query; a standby notes, before the query, up
+// to where it is settled (horizon). A query that may have missed one runs again, once,
+// by a second that is settled: it could miss another for ever.
 type Liveness struct {
 	Store    *projections.Store
 	Log      *eventlog.Log
 	Clock    *clock.Timekeeper
 	Renewals *writer.Renewals
-	// Sole reports whether no other process can write: what this one knows is then
-	// all there is.
-	Sole func() bool
+	// OnlyWriter reports whether no other process can write now, so that Renewals has
+	// every renewal in flight.
+	OnlyWriter func() bool
 
-	second atomic.Int64 // up to which it is known which documents have gone
-	looks  shared[struct{}, struct{}]
-	counts shared[uint64, tally]
+	settled atomic.Int64 // unix second up to which reads of the log's end settled the state
+	ends    singleflight[struct{}, struct{}]
+	counts  singleflight[uint64, tally]
 }
 
-// Now returns the second by which reads judge deadlines: log time, which does
-// not go back, moved on by the clock.
+// Now returns the unix second by which reads judge deadlines: that of the clock, but
+// not before log time.
 func (l *Liveness) Now() int64 { return l.Clock.Second(l.Store.Cursor().Time) }
 
-// unsettled is the error of a read that depends on a renewal which is not folded, of a
-// document or of any in its collection.
+// unsettled is the error of a read that depends on a renewal that may not be folded.
 type unsettled struct {
 	name schema.CollectionName
-	key  machine.DocumentKey // without an id: of the collection
-	now  int64               // or those of any document of it that had to come before, 0 for none
+	key  machine.DocumentKey // without an id: of the whole collection
+	now  int64               // wait for all renewals whose deadline passed at this second; 0: for that of key
 }
 
-func (e *unsettled) Error() string { return "a renewal is under way" }
+func (e *unsettled) Error() string { return "a renewal is in flight" }
 
-// wait returns when the read may be tried again, or with ctx's error.
+// wait waits until the read may be tried again. The error is that of ctx.
 func (e *unsettled) wait(ctx context.Context, l *Liveness) error {
-	if e.now != 0 && !l.Sole() {
-		return l.makeCertain(ctx, e.now)
-	}
-	if e.now != 0 {
+	switch {
+	case e.now == 0:
+		return l.Renewals.Wait(ctx, e.key)
+	case l.OnlyWriter():
 		return l.Renewals.Settle(ctx, e.key.Incarnation, e.now)
 	}
-	return l.Renewals.Wait(ctx, e.key)
+	return l.settle(ctx, e.now)
 }
 
-// late is what those are told who waited too long.
-func (e *unsettled) late() *schema.Error {
-	what := fmt.Sprintf("document %q", string(e.key.ID))
+// timeout is the reply to a read that waited too long.
+func (e *unsettled) timeout() *schema.Error {
+	of := fmt.Sprintf("document %q", string(e.key.ID))
 	if e.key.ID == "" {
-		what = fmt.Sprintf("collection %s", e.name)
+		of = fmt.Sprintf("collection %s", e.name)
 	}
-	return schema.ErrTimeout.With("the log did not take the last change of %s within %s: try again", what, answer.MinSeqTimeout)
+	return schema.ErrTimeout.With("the last change of %s was not acknowledged by the log within %s: try again", of, answer.MinSeqTimeout)
 }
 
-// Expired returns nil if a document whose deadline has passed in the version read,
-// 0 for none, was not renewed before, and an *unsettled if it was, or if
-// that is not known.
+// unsettledCollection is the error of a read about a whole collection; now is as in
+// unsettled.
+func unsettledCollection(c *schema.Collection, now int64) *unsettled {
+	return &unsettled{c.Name, writer.OfCollection(c.Incarnation), now}
+}
+
+// Expired returns nil if a document, whose deadline has passed in the record read, has
+// expired; an *unsettled error if it was, or may have been, renewed before. A record
+// without a version is of no document, which needs no proof.
 func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record projections.Record) error {
-	version := record.Version
-	if version == 0 {
+	if record.Version == 0 {
 		return nil
 	}
-	document := machine.DocumentKey{Incarnation: c.Incarnation, ID: id}
-	if !l.Sole() {
-		if at := record.Deadline(c).At; at > l.certainUpTo() {
-			return &unsettled{c.Name, document, at}
+	key := machine.DocumentKey{Incarnation: c.Incarnation, ID: id}
+	if !l.OnlyWriter() {
+		if at := record.Deadline(c).At; at > l.settledUpTo() {
+			return &unsettled{c.Name, key, at}
 		}
-	} else if of, ok := l.Renewals.UnderWay(document); ok {
+	} else if of, ok := l.Renewals.Find(key); ok {
 		return &unsettled{c.Name, of, 0}
 	}
-	// A renewal may have been folded since it was read.
+	// A renewal may have been folded since the record was read.
 	latest, ok := l.Store.Collection(c.Name)
 	if ok && latest.Incarnation == c.Incarnation && latest.Version != c.Version {
-		return &unsettled{c.Name, writer.OfCollection(c.Incarnation), 0}
+		return unsettledCollection(c, 0)
 	}
 	meta, _, err := l.Store.Meta(c, id)
-	if err == nil && meta.Version != 0 && meta.Version != version {
-		err = &unsettled{c.Name, document, 0}
+	if err == nil && meta.Version != 0 && meta.Version != record.Version {
+		err = &unsettled{c.Name, key, 0}
 	}
 	return err
 }
 
-// complete returns an *unsettled if an answer about a collection, of the
-// state at sequence seq and judged at a second, lacks what was renewed before.
+// complete returns an *unsettled error if a state of a collection at sequence seq,
+// judged by second now, may lack a renewal.
 func (l *Liveness) complete(c *schema.Collection, seq uint64, now int64) error {
-	if !l.Sole() {
-		overdue, err := l.overdue(c, now)
-		if overdue {
-			err = &unsettled{c.Name, writer.OfCollection(c.Incarnation), now}
-		}
-		return err
+	missed, err := false, error(nil)
+	if l.OnlyWriter() {
+		missed = l.Renewals.Missed(c.Incarnation, seq, now)
+	} else {
+		missed, err = l.unsettledDue(c, now)
 	}
-	if l.Renewals.Missed(c.Incarnation, seq, now) {
-		return &unsettled{c.Name, writer.OfCollection(c.Incarnation), now}
+	if missed {
+		err = unsettledCollection(c, now)
 	}
-	return nil
+	return err
 }
 
 // tally is the counts of a collection.
 type tally struct {
 	projections.Counts
-	unsettled error // an *unsettled, if they lack what was renewed before
+	unsettled error // an *unsettled if they may lack a renewal
 }
 
-// Count counts the documents of a collection. That goes through all that are
-// overdue, of which there may be a million for some seconds, so it is done once
-// for all who ask meanwhile.
+// Count counts the documents of a collection. It walks all overdue ones, which may be
+// a million for some seconds, so concurrent callers share one count.
 func (l *Liveness) Count(ctx context.Context, c *schema.Collection) (tally, error) {
 	return l.counts.do(ctx, c.Incarnation, func() (tally, error) {
-		before, now := l.Known(), l.Now()
+		before, now := l.horizon(), l.Now()
 		incomplete := l.complete(c, l.Store.Cursor().Seq, now)
-		// By the collection as it is now: the result is told to those, too, who
-		// saw a later one.
+		// By the collection as it is now: some of the callers may have seen that.
 		if latest, ok := l.Store.Collection(c.Name); ok && latest.Incarnation == c.Incarnation {
 			c = latest
 		}
 		n, err := l.Store.Count(c, now)
-		if incomplete == nil && !l.Sole() && before.Overlooked(l.Store.Cursor().Seq, now) {
-			incomplete = &unsettled{c.Name, writer.OfCollection(c.Incarnation), now}
+		if incomplete == nil && !l.OnlyWriter() && before.missed(l.Store.Cursor().Seq, now) {
+			incomplete = unsettledCollection(c, now)
 		}
 		return tally{n, incomplete}, err
 	})
 }
 
-// Attempt is what earlier tries of one query have settled.
+// Attempt is what earlier runs of one query settled.
 type Attempt struct {
-	again bool  // it missed a renewal before
-	sure  int64 // the second for which it waited to know who has gone, 0 for none
+	again   bool  // it ran again for a renewal that it had missed
+	settled int64 // unix second up to which it waited for the state to settle, 0 if it did not
 }
 
 // Begin returns by which second a query over a collection judges deadlines, and
-// confirm, which returns an *unsettled if the query, having read the state at a
-// sequence, has to run again.
+// confirm, which returns an *unsettled error if the query, which read the state at
+// sequence seq, has to run again.
 func (l *Liveness) Begin(name schema.CollectionName, a *Attempt) (second answer.SecondFunc, confirm func(seq uint64) error, err error) {
-	if l.Sole() {
+	if l.OnlyWriter() {
 		return l.Clock.Second, func(seq uint64) error { return l.confirmWriter(name, seq, a) }, nil
 	}
-	before := l.Known()
-	// As of now, for which it is known who has gone, or as of the state's own time,
-	// for which it always is.
-	now, err := l.KnownNow(name, a)
+	before := l.horizon()
+	now, err := l.standbySecond(name, a)
 	if err != nil {
 		return nil, nil, err
 	}
+	// The state's own log time is always settled.
 	second = func(logTime int64) int64 { return max(now, logTime/1000) }
 	return second, func(seq uint64) error {
-		if a.sure == 0 && before.Overlooked(seq, now) {
-			return a.unsure(name, now)
+		if a.settled == 0 && before.missed(seq, now) {
+			return a.settleBefore(name, now)
 		}
 		return nil
 	}, nil
 }
 
-// confirmWriter is confirm where nobody else could write when the query began.
-// That a renewal was folded while the query ran makes it run again once, no more:
-// it might for ever. So does that another process can write now.
+// confirmWriter is confirm of a query that began at the only writer. It makes the
+// query run again once for a folded renewal, and once if another process can write
+// now.
 func (l *Liveness) confirmWriter(name schema.CollectionName, seq uint64, a *Attempt) error {
 	c, ok := l.Store.Collection(name)
 	switch {
 	case !ok:
 		return nil
-	case !l.Sole() && a.sure == 0:
-		return a.unsure(name, l.Now())
-	case !l.Sole():
+	case !l.OnlyWriter() && a.settled == 0:
+		return a.settleBefore(name, l.Now())
+	case !l.OnlyWriter():
 		return nil
 	}
-	before := seq
+	read := seq
 	if a.again {
-		seq = max(seq, l.Store.Cursor().Seq)
+		seq = max(seq, l.Store.Cursor().Seq) // only renewals in flight
 	}
 	err := l.complete(c, seq, l.Now())
-	if err == nil && uint64(c.Version) > before && !a.again {
-		err = &unsettled{c.Name, writer.OfCollection(c.Incarnation), 0} // it may have been of the policy
+	if err == nil && uint64(c.Version) > read && !a.again {
+		err = unsettledCollection(c, 0) // the new policy may have renewed documents
 	}
 	a.again = a.again || err != nil
 	return err
 }
 
-// KnownNow returns the second by which a standby judges who has gone: now, or an
-// *unsettled if that is not known. It waits for that once, no more: the second
-// time it is the one for which it did.
-func (l *Liveness) KnownNow(name schema.CollectionName, a *Attempt) (now int64, err error) {
+// standbySecond returns the second by which a query of a standby judges deadlines:
+// now, or an *unsettled error. After that wait it is the second that was waited for.
+func (l *Liveness) standbySecond(name schema.CollectionName, a *Attempt) (now int64, err error) {
 	now = l.Now()
-	if a.sure != 0 {
-		return min(now, max(a.sure, l.certainUpTo())), nil
+	if a.settled != 0 {
+		return min(now, max(a.settled, l.settledUpTo())), nil
 	}
 	c, ok := l.Store.Collection(name)
 	if !ok {
 		return now, nil
 	}
 	if err = l.complete(c, 0, now); err != nil {
-		a.sure = now
+		a.settled = now
 	}
 	return now, err
 }
 
-// unsure returns an *unsettled, after which the query runs once more, by a second
-// for which it is known who has gone.
-func (a *Attempt) unsure(name schema.CollectionName, now int64) error {
-	a.sure = now
+// settleBefore returns the *unsettled error after which the query runs once more, by
+// a second that is settled.
+func (a *Attempt) settleBefore(name schema.CollectionName, now int64) error {
+	a.settled = now
 	return &unsettled{name, machine.DocumentKey{}, now}
 }
 
-// certainUpTo is the second up to which it is known which documents have gone.
-func (l *Liveness) certainUpTo() int64 {
-	return max(l.second.Load(), l.Store.Cursor().Time/1000)
+// settledUpTo returns the unix second up to which every renewal is folded.
+func (l *Liveness) settledUpTo() int64 {
+	return max(l.settled.Load(), l.Store.Cursor().Time/1000)
 }
 
-// expiryGrace is how long a standby waits for an expiry to be folded before it
-// asks where the log ends; longer than an append takes.
+// horizon is up to where a standby was settled before it read.
+type horizon struct {
+	seq     uint64
+	settled int64
+}
+
+func (l *Liveness) horizon() horizon {
+	return horizon{l.Store.Cursor().Seq, l.settledUpTo()} // in this order: settled holds at seq or later
+}
+
+// missed reports whether a read of the state at sequence seq, judged by second now,
+// may take for expired a document that was due, and renewed, in events folded after
+// the horizon.
+func (h horizon) missed(seq uint64, now int64) bool { return h.settled < now && h.seq != seq }
+
+// expiryGrace is how long a standby waits for events to settle a second before it
+// asks for the end of the log; longer than an append takes.
 const expiryGrace = 250 * time.Millisecond
 
-// known is what a standby knew before it read: which documents have gone up to a
-// second, by the state at a sequence.
-type known struct {
-	Seq    uint64
-	second int64
-}
-
-func (l *Liveness) Known() known {
-	return known{l.Store.Cursor().Seq, l.certainUpTo()} // in this order, so that the second holds there or later
-}
-
-// Overlooked tells whether what was read, of the state at sequence seq and judged
-// at a second, may have documents that look gone, were folded after somebody
-// looked whether there are any, and may have been renewed.
-func (k known) Overlooked(seq uint64, now int64) bool { return k.second < now && k.Seq != seq }
-
-// makeCertain returns when it is known which documents have gone up to a second
-// that has come, or with ctx's error.
-func (l *Liveness) makeCertain(ctx context.Context, second int64) error {
+// settle waits until the state is settled up to a second that the clock has reached.
+// The error is that of ctx or of the log.
+func (l *Liveness) settle(ctx context.Context, second int64) error {
 	grace, cancel := context.WithTimeout(ctx, expiryGrace)
 	defer cancel()
-	for l.certainUpTo() < second && grace.Err() == nil {
+	for l.settledUpTo() < second && grace.Err() == nil {
 		_ = l.Store.Wait(grace, l.Store.Cursor().Seq+1)
 	}
-	if l.certainUpTo() >= second {
+	if l.settledUpTo() >= second {
 		return nil
 	}
 	second = max(second, l.Now())
-	// Once for all who ask: each asks after its second has come.
-	if _, err := l.looks.do(ctx, struct{}{}, func() (struct{}, error) { return struct{}{}, l.toTheEnd(ctx) }); err != nil {
+	// Shared by all who ask: each asks after its second, and each result is newer.
+	if _, err := l.ends.do(ctx, struct{}{}, func() (struct{}, error) { return struct{}{}, l.foldToEnd(ctx) }); err != nil {
 		return err
 	}
-	for before := l.second.Load(); before < second && !l.second.CompareAndSwap(before, second); {
-		before = l.second.Load()
+	for before := l.settled.Load(); before < second && !l.settled.CompareAndSwap(before, second); {
+		before = l.settled.Load()
 	}
 	return nil
 }
 
-// toTheEnd returns when what the log has now is folded.
-func (l *Liveness) toTheEnd(ctx context.Context) error {
+// foldToEnd waits until everything that is in the log now is folded.
+func (l *Liveness) foldToEnd(ctx context.Context) error {
 	last, err := l.Log.Last(ctx)
 	if err != nil {
 		return err
@@ -289,11 +295,11 @@ func (l *Liveness) toTheEnd(ctx context.Context) error {
 	return l.Store.Wait(ctx, last)
 }
 
-// overdue tells whether a collection has documents that look gone at now, and of
-// which that is not certain.
-func (l *Liveness) overdue(c *schema.Collection, now int64) (found bool, err error) {
-	certain := l.certainUpTo()
-	if certain >= now {
+// unsettledDue reports whether a collection has documents whose deadline passed
+// between the second up to which the state is settled and now.
+func (l *Liveness) unsettledDue(c *schema.Collection, now int64) (found bool, err error) {
+	settled := l.settledUpTo()
+	if settled >= now {
 		return false, nil
 	}
 	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
@@ -301,7 +307,7 @@ func (l *Liveness) overdue(c *schema.Collection, now int64) (found bool, err err
 		if !ok {
 			continue
 		}
-		after, _ := projections.LastDue(c, order, certain)
+		after, _ := projections.LastDue(c, order, settled)
 		_, _, err := l.Store.Scan(projections.Queue{Incarnation: c.Incarnation, Order: order},
 			projections.Entry{Second: max(after+1, 0)}, last, func(projections.Entry) bool { found = true; return false })
 		if found || err != nil {

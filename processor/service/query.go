@@ -10,8 +10,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// query has a worker for queries answer the request. Waiting for one counts
-// into the time that a query may take.
+// query queues a query for a worker. Its time limit includes the wait.
 func (r *Request) query() {
 	name, err := schema.ParseCollectionName(r.Tail)
 	if err != nil {
@@ -27,26 +26,26 @@ func (r *Request) query() {
 			Collection: name,
 			Body:       w.data,
 			Now:        second,
-			Room:       w.Room,
+			Room:       w.MaxReply,
 			MinSeq:     w.minSeq,
 		})
 	})
 }
 
-// queueQuery has a worker for queries ask, which is about the named collection.
+// queueQuery queues ask, about a collection, for a worker of queries.
 func (r *Request) queueQuery(name schema.CollectionName, ask askFunc) {
 	w := &waitingQuery{Request: r, name: name, ask: ask}
 	r.Queries.Put(r, w.answer)
 }
 
-// waitingQuery is a query that waits for a worker.
+// waitingQuery is a query in its queue.
 type waitingQuery struct {
 	*Request
 	name schema.CollectionName
 	ask  askFunc
 }
 
-// askFunc answers a query; its error is a *schema.Error where that is to blame.
+// askFunc answers a query; its error is a *schema.Error if the request is to blame.
 type askFunc func(ctx context.Context, w *waitingQuery, second answer.SecondFunc) (query.Reply, error)
 
 func (w *waitingQuery) answer() {
@@ -74,7 +73,7 @@ func (w *waitingQuery) answer() {
 	}
 }
 
-// forecast has a worker for queries answer the request.
+// forecast queues a forecast for a worker of queries.
 func (r *Request) forecast() {
 	name, err := schema.ParseCollectionName(r.Tail)
 	if err != nil {

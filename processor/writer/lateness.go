@@ -9,14 +9,14 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// lateness keeps how late expiries were over the last minute of log time, in
+// lateness holds the lateness of expiries over the last minute of log time, in
 // windows of ten seconds.
 type lateness struct {
 	mu      sync.Mutex
 	windows *hdrhistogram.WindowedHistogram
 	window  int64 // the current window's number
 
-	// What the objective is about is counted exactly, in the same windows.
+	// The objective needs exact counts, in the same windows.
 	objective int64 // ms
 	counts    [latenessWindows]latenessCount
 	count     int // the current one of counts
@@ -34,7 +34,7 @@ func newLateness(objective time.Duration) *lateness {
 	return &lateness{windows: hdrhistogram.NewWindowed(latenessWindows, 0, latenessMaxMs, 2), objective: objective.Milliseconds()}
 }
 
-// record notes an expiry at log time now that came late ms after it was due.
+// record adds an expiry at log time now that was late by so many ms.
 func (l *lateness) record(now, late int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *lateness) record(now, late int64) {
 	}
 }
 
-// rotate drops the windows that are past at now.
+// rotate drops the windows older than a minute at now.
 func (l *lateness) rotate(now int64) {
 	window := now / latenessWindowMs
 	for steps := min(window-l.window, latenessWindows); steps > 0; steps-- {
@@ -67,8 +67,8 @@ func (l *lateness) at(now int64) schema.Lateness {
 	return schema.Lateness{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99), Max: h.Max()}
 }
 
-// kept returns how well the objective was kept over the minute before now, in
-// ms; oldest is the second since which a document is overdue, 0 if none is.
+// kept compares the minute before now, in ms, with the objective; oldest is as in
+// Writer.Lateness.
 func (l *lateness) kept(now, oldest int64) *schema.LatenessObjective {
 	l.mu.Lock()
 	defer l.mu.Unlock()

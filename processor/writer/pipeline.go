@@ -11,89 +11,103 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// What the writer decided goes from unsent, by way of groups in flight to the
-// log, into the projection; replies wait until then.
+// Events go from unsent, by way of groups in flight to the log, into the
+// projection; only then are their proposals replied to.
 
-// segment is a part of the log to be.
+// segment is consecutive events to append.
 type segment struct {
 	facts  []projections.Fact
-	atomic bool // all of it or none
+	atomic bool // all or none
 }
 
+// group is one append in flight.
 type group struct {
-	last   uint64
+	last   uint64 // sequence
 	sent   time.Time
 	batch  bool
 	events int
 }
 
-// appendAtomic appends the events from sequence first on as one, those before
-// it for themselves.
+// appendAtomic appends the events from sequence first on as one atomic batch, and
+// those before it apart from it.
 func (t *Term) appendAtomic(first uint64) {
 	facts := t.Machine.Take()
 	n := 0
 	for n < len(facts) && facts[n].Seq < first {
 		n++
 	}
-	t.Queue(facts[:n], false)
-	t.Queue(facts[n:], true)
-	t.Send()
+	t.queue(facts[:n], false)
+	t.queue(facts[n:], true)
+	t.send()
 }
 
-// append sends what was decided to the log.
+// append queues the decided events and sends what may be sent.
 func (t *Term) append() {
-	t.Queue(t.Machine.Take(), false)
-	t.Send()
+	t.queue(t.Machine.Take(), false)
+	t.send()
 }
 
-func (t *Term) Queue(facts []projections.Fact, atomic bool) {
+// queue adds events to unsent.
+func (t *Term) queue(facts []projections.Fact, atomic bool) {
 	if len(facts) == 0 {
 		return
 	}
-	if n := len(t.Unsent); n > 0 && !atomic && !t.Unsent[n-1].atomic {
-		last := &t.Unsent[n-1]
+	if n := len(t.unsent); n > 0 && !atomic && !t.unsent[n-1].atomic {
+		last := &t.unsent[n-1]
 		last.facts = append(last.facts, facts...)
 		return
 	}
-	// Clipped, since what is behind it is the machine's.
-	t.Unsent = append(t.Unsent, segment{slices.Clip(facts), atomic})
+	// Clipped: the array behind it is the machine's.
+	t.unsent = append(t.unsent, segment{slices.Clip(facts), atomic})
 }
 
-// Send appends what is queued, as far as that may be on its way at a time: an
-// atomic batch, which knows its place only by its number, starts when all
-// before it is known to be in the log. Single events follow each other closer,
-// but a few do not follow until there are more of them or nothing is on its way:
-// each group costs an acknowledgement and a fold, and where it is synced, a sync.
-// Where the log is alone, nothing follows until all before it is there.
-func (t *Term) Send() {
-	for len(t.Unsent) > 0 {
-		next := &t.Unsent[0]
-		n, under := len(next.facts), len(t.Groups)
-		sync := t.config.Synced
-		batch := n > 1 && (next.atomic || t.Log.Alone || sync && n >= atomicFrom)
-		switch {
-		case (batch || t.Log.Alone) && under > 0,
-			sync && under > 0 && (under >= fewGroups || t.Groups[under-1].batch),
-			!sync && under >= fewGroups && n < fullGroup:
+// send appends unsent events as far as the in-flight limits allow.
+func (t *Term) send() {
+	for {
+		facts, batch := t.nextGroup()
+		if len(facts) == 0 {
 			return
-		case batch:
-			n = min(n, t.config.AtomicBatch)
 		}
-		last := next.facts[n-1].Seq
-		t.Groups = append(t.Groups, group{last: last, sent: time.Now(), batch: batch, events: n})
-		// A failure shows as a missing acknowledgement, too, and is mended there.
-		if err := t.Log.Append(next.facts[:n], batch); err != nil {
+		last := facts[len(facts)-1].Seq
+		t.groups = append(t.groups, group{last: last, sent: time.Now(), batch: batch, events: len(facts)})
+		// A failed append gets no acknowledgement, and is recovered for that.
+		if err := t.Log.Append(facts, batch); err != nil {
 			t.config.Events(observe.AppendFailed{Seq: last, Err: err})
-		}
-		if next.facts = next.facts[n:]; len(next.facts) == 0 {
-			*next = segment{}
-			t.Unsent = t.Unsent[1:]
 		}
 	}
 }
 
-// acknowledged notes what the log has now. It is folded when there is more on
-// its way: the log need not wait for that.
+// nextGroup takes the events of the next append out of unsent; none if it has to
+// wait. An atomic batch is fenced by its sequence alone, so it waits until nothing
+// is in flight. A small group of single events waits for more events while another
+// is in flight: each costs an acknowledgement and a fold, and a sync where appends
+// are synced. A log that takes one append at a time (Alone) gets one.
+func (t *Term) nextGroup() (facts []projections.Fact, batch bool) {
+	if len(t.unsent) == 0 {
+		return nil, false
+	}
+	next := &t.unsent[0]
+	n, under := len(next.facts), len(t.groups)
+	sync := t.config.Synced
+	batch = n > 1 && (next.atomic || t.Log.Alone || sync && n >= atomicFrom)
+	switch {
+	case (batch || t.Log.Alone) && under > 0,
+		sync && under > 0 && (under >= fewGroups || t.groups[under-1].batch),
+		!sync && under >= fewGroups && n < fullGroup:
+		return nil, false
+	case batch:
+		n = min(n, t.config.AtomicBatch)
+	}
+	facts = next.facts[:n]
+	if next.facts = next.facts[n:]; len(next.facts) == 0 {
+		*next = segment{}
+		t.unsent = t.unsent[1:]
+	}
+	return facts, batch
+}
+
+// acknowledged handles an acknowledgement, and all that follow it already. It sends
+// more before commit folds, so that the log need not wait for the fold.
 func (t *Term) acknowledged(ctx context.Context, a eventlog.Ack) error {
 	if a.Epoch != t.Log.Epoch {
 		return nil
@@ -114,16 +128,16 @@ func (t *Term) acknowledged(ctx context.Context, a eventlog.Ack) error {
 }
 
 func (t *Term) ack(seq uint64) {
-	for len(t.Groups) > 0 && t.Groups[0].last <= seq {
-		done := &t.Groups[0]
+	for len(t.groups) > 0 && t.groups[0].last <= seq {
+		done := &t.groups[0]
 		t.config.Meter.Acknowledged(done.events, done.batch, t.config.Synced, time.Since(done.sent))
-		t.Groups = t.Groups[1:]
+		t.groups = t.groups[1:]
 	}
 	t.acked, t.recoveries = seq, 0
-	t.Send()
+	t.send()
 }
 
-// commit folds what the log has, and tells.
+// commit folds the acknowledged events and sends the replies that waited for them.
 func (t *Term) commit() error {
 	seq := t.acked
 	if seq <= t.Machine.Folded() {
@@ -147,13 +161,13 @@ func (t *Term) commit() error {
 	return nil
 }
 
-// replyFolded replies to everything whose outcome is folded.
+// replyFolded sends the replies whose outcomes are folded.
 func (t *Term) replyFolded() {
 	folded := t.Machine.Folded()
 	n := 0
 	for n < len(t.pendingReplies) && t.pendingReplies[n].outcome.Seq <= folded {
 		t.replyDurable(&t.pendingReplies[n])
-		t.ReplyBytes -= len(t.pendingReplies[n].outcome.Body)
+		t.replyBytes -= len(t.pendingReplies[n].outcome.Body)
 		n++
 	}
 	clear(t.pendingReplies[:n])
@@ -164,24 +178,24 @@ func (t *Term) replyFolded() {
 	}
 }
 
-// replyDurable replies with an outcome that is in the log, and counts it.
+// replyDurable sends and counts the reply of an outcome that is in the log.
 func (t *Term) replyDurable(d *decided) {
 	t.config.Meter.Replied(d.Mutation, d.Batch, d.outcome.Fault)
 	d.reply(d.outcome)
 }
 
-// lost looks at once for what may have been lost, rather than wait for its
-// acknowledgement.
+// lost recovers at once if anything is in flight: its acknowledgement may be lost.
 func (t *Term) lost(ctx context.Context, why error) error {
-	if len(t.Groups) == 0 {
+	if len(t.groups) == 0 {
 		return nil
 	}
 	return t.recover(ctx, why)
 }
 
+// checkTimeout recovers if the oldest append in flight was not acknowledged in time.
 func (t *Term) checkTimeout(ctx context.Context) error {
-	if len(t.Groups) > 0 && time.Since(t.Groups[0].sent) >= t.ackTimeout() {
-		return t.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", t.Groups[0].last, t.ackTimeout()))
+	if len(t.groups) > 0 && time.Since(t.groups[0].sent) >= t.ackTimeout() {
+		return t.recover(ctx, fmt.Errorf("append %d: no acknowledgement within %s", t.groups[0].last, t.ackTimeout()))
 	}
 	return nil
 }

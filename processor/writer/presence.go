@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	// ResumedAfter is for how long a writer could decide nothing before it says
-	// so in the log; well below what an audit grants it to expire what is due.
+	// ResumedAfter is the pause from which a writer notes that it resumed; well below
+	// the delay that an audit allows expiries.
 	ResumedAfter = 20 * time.Second
-	// minPresence is how old the log's end is at least when the writer says that
-	// it is still there, stopPresence how old when it stops in order.
+	// minPresence is the least age of the log's end at which a running writer notes its
+	// presence, stopPresence the most at which one that stops does.
 	minPresence  = time.Minute
 	stopPresence = 5 * time.Minute
 )
 
-// present notes that the writer is there, if the log's end is older than age, and
-// tells whether it did. Without that, a database in which nothing happens would
-// look at its next start as if it had been down all the time, and its clock as
-// if it were ahead. Where nothing could expire no clock is doubted for that.
+// present emits WriterPresent if the end of the log is older than age, and reports
+// whether it did. Without it an idle database would look, at its next start, as if
+// it had been down, and its clock as if it were ahead. A database without
+// collections has nothing that could expire, and needs none.
 func (t *Term) present(now int64, age time.Duration) bool {
 	if now-t.Machine.EndTime() < age.Milliseconds() || len(t.store.Collections()) == 0 {
 		return false
@@ -28,9 +28,9 @@ func (t *Term) present(now int64, age time.Duration) bool {
 	return true
 }
 
-// resume notes that the writer goes on, if it could not look for what is due for
-// a while: its clock was not believed, or the machine slept. Who reads the log
-// sees then why some expires late.
+// resume emits WriterResumed if the term could not look for due documents for a
+// while: its clock was not trusted, or the machine slept. That explains late expiries
+// to a reader of the log.
 func (t *Term) resume(now int64) {
 	if now-t.looked >= ResumedAfter.Milliseconds() {
 		t.Machine.Note(now, schema.WriterResumed, nil)

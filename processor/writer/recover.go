@@ -18,16 +18,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// ErrSuperseded means that another process writes this log now.
+// ErrSuperseded: another process has moved the fence and is the writer now.
 var ErrSuperseded = errors.New("another lapse has taken over this database: stop one of the two, a database has one writer")
 
-// fence moves the fence: it folds the log to its end and appends a
-// WriterStarted there. After that nothing that an earlier writer, or this one
-// before, has still under way can come into the log, since it is fenced by a
-// sequence that has passed.
+// fence moves the fence: it folds the log to its end and appends a WriterStarted
+// there. Every append names the sequence it expects to follow, so none that is still
+// in flight, of an earlier writer or of this one, can succeed after that.
 //
-// mine are events that this writer appended without learning their fate.
-// fence returns the sequence up to which they are in the log.
+// mine are events that this writer appended without an acknowledgement; acked is the
+// sequence up to which the log has them.
 func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64, err error) {
 	retry := eventlog.TryForever(ctx)
 	began, away := time.Now(), false
@@ -60,8 +59,7 @@ func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64
 	return acked, err
 }
 
-// readEnd folds what the log has beyond the cursor and returns up to which
-// sequence that was mine.
+// readEnd folds the log beyond the cursor; acked is as in fence.
 func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint64, err error) {
 	last, err := t.Log.Last(ctx)
 	if err != nil {
@@ -79,7 +77,7 @@ func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint
 	}
 	t.shorter = time.Time{}
 	var fault error
-	var batch []projections.Fact // folded at once, since others read meanwhile
+	var batch []projections.Fact // folded together: a reader sees all of it or none
 	err = t.Log.Read(ctx, t.store.Cursor().Seq+1, last, func(e *schema.Event) error {
 		for len(mine) > 0 && mine[0].Seq < e.Seq {
 			mine = mine[1:]
@@ -99,7 +97,7 @@ func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint
 		return t.store.Fold(batch)
 	})
 	if err == nil && len(batch) > 0 {
-		err = t.store.Fold(batch) // of a log that has lost its end
+		err = t.store.Fold(batch) // cut off: the log has lost its end
 	}
 	if errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrPast) {
 		fault = backoff.Permanent(err)
@@ -107,14 +105,14 @@ func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint
 	return acked, errors.Join(fault, err)
 }
 
-// same tells whether an event read from the log is the one that was appended.
+// same reports whether an event read from the log is the one that was appended.
 func same(a, b *schema.Event) bool {
 	return a.Seq == b.Seq && a.Time == b.Time && a.Type == b.Type && a.ID == b.ID &&
 		a.Previous == b.Previous && a.Cause == b.Cause && bytes.Equal(a.Body, b.Body)
 }
 
-// moveFence appends a WriterStarted at the cursor, which is the log's end or
-// the append fails, or behind the hole there.
+// moveFence appends a WriterStarted at the cursor, or behind the gap there. The
+// append fails if that is not the end of the log.
 func (t *Term) moveFence(ctx context.Context) error {
 	cursor := t.store.Cursor()
 	says, seq := eventlog.Started{Writer: t.name}, cursor.Seq+1
@@ -130,7 +128,7 @@ func (t *Term) moveFence(ctx context.Context) error {
 	}
 	now, fault := t.Clock.Check()
 	if fault != nil {
-		now = 0 // the fence moves and time does not
+		now = 0 // log time stays where it is
 	}
 	e := &schema.Event{Seq: seq, Time: max(cursor.Time, now), Type: schema.WriterStarted,
 		Collection: schema.InternalCollection, Body: body}
@@ -157,8 +155,8 @@ func (t *Term) moveFence(ctx context.Context) error {
 	}
 }
 
-// recover finds out, after an append that failed or was not acknowledged, what
-// the log has of what is pending. That is told; the rest is decided again.
+// recover finds out, after an append failed or timed out, which pending events are in
+// the log. Their proposals are replied to; the others are decided again.
 func (t *Term) recover(ctx context.Context, cause error) error {
 	began := time.Now()
 	t.config.Events(observe.AppendFailed{Err: cause})
@@ -173,17 +171,17 @@ func (t *Term) recover(ctx context.Context, cause error) error {
 		return err
 	}
 	t.config.Events(observe.AppendRecovered{Acked: acked, Decided: len(again), Took: time.Since(began)})
-	t.Groups, t.Unsent = nil, nil
+	t.groups, t.unsent = nil, nil
 	t.recoveries++
 	t.Renewals.clear()
 	t.pause(ctx)
 	err = t.Machine.Abort()
-	t.looked = t.Machine.Time() // of the WriterStarted, which says that it goes on
+	t.looked = t.Machine.Time() // of the WriterStarted, which notes the gap in time
 	return err
 }
 
-// pause waits, and longer each time, when the log takes the fence again and
-// again and nothing else: trying at full speed would only fill it.
+// pause backs off when the log has accepted nothing but the fence several times in a
+// row: without it the retries would fill the log.
 func (t *Term) pause(ctx context.Context) {
 	if t.recoveries <= MaxRecoveries {
 		return
@@ -198,42 +196,42 @@ func (t *Term) pause(ctx context.Context) {
 	}
 }
 
-// settle replies to what was decided and is in the log, which ends for this
-// writer at sequence acked, and returns what is to be decided again.
+// settle replies to the proposals whose events are in the log, which has those up to
+// sequence acked, and returns the others, to be decided again.
 func (t *Term) settle(acked uint64) (again []*Proposal) {
 	for _, d := range t.pendingReplies {
 		switch {
 		case d.outcome.Seq <= acked:
 			t.replyDurable(&d)
 		case d.Batch != nil && d.first <= acked:
-			fault := schema.ErrTimeout.With("the log was lost in the middle of the batch: some operations were done, get the documents to see which")
+			fault := schema.ErrTimeout.With("the append of the batch failed halfway: some of its operations are applied; get the documents to see which")
 			d.reply(machine.Outcome{Code: fault.Code, Fault: fault})
 		default:
 			again = append(again, d.Proposal)
 		}
 	}
 	clear(t.pendingReplies)
-	t.pendingReplies, t.ReplyBytes = t.pendingReplies[:0], 0
+	t.pendingReplies, t.replyBytes = t.pendingReplies[:0], 0
 	return again
 }
 
-// abandon replies to the requests that were decided and may or may not be in the
-// log, rather than let them wait until it is back. They are not decided again.
-// Those that wait to be decided are told fault.
+// abandon replies to requests rather than have them wait for an unreachable log: 504
+// to those in flight, which may be applied or not and are not decided again, and
+// fault to those that wait to be decided. Mutations of the stream stay.
 func (t *Term) abandon(fault *schema.Error) {
-	unsure := schema.ErrTimeout.With("no acknowledgement from the log in time: the write may or may not have been applied; read the document before you retry")
+	unknown := schema.ErrTimeout.With("no acknowledgement from the log in time: the write may or may not have been applied; read the document before you retry")
 	t.pendingReplies = slices.DeleteFunc(t.pendingReplies, func(d decided) bool {
-		d.reply(machine.Outcome{Code: unsure.Code, Fault: unsure})
+		d.reply(machine.Outcome{Code: unknown.Code, Fault: unknown})
 		if d.Done != nil {
-			t.ReplyBytes -= len(d.outcome.Body)
+			t.replyBytes -= len(d.outcome.Body)
 		}
 		return d.Done != nil
 	})
 	t.refuseRetries(fault)
 }
 
-// refuseRetries replies to the requests that wait to be decided, and returns how
-// many there were.
+// refuseRetries replies fault to the requests that wait in retry, and returns their
+// number. Mutations of the stream stay.
 func (t *Term) refuseRetries(fault *schema.Error) int {
 	before := len(t.retry)
 	t.retry = slices.DeleteFunc(t.retry, func(one *Proposal) bool {

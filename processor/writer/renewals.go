@@ -9,43 +9,41 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Renewals are the documents that were written before their deadline and whose
-// new version is not folded yet. When the old deadline passes meanwhile they
-// are not gone, although the projection has nothing else: who reads one has to
-// wait for the new version, and nobody else has to wait for anything.
+// Renewals is the table of renewals in flight: writes before the deadline of a
+// document whose new version is not folded yet. Once that deadline passes the
+// projection takes the document for expired, and it is not. A new policy that
+// prolongs the documents of a collection renews them all.
 //
-// A change of policy that gives documents longer to live renews all those of
-// its collection.
+// The protocol by which readers use the table is service.Liveness.
 //
-// The writer holds mu from before it reads the clock until what it decided by
-// it is noted. So a reader whose clock says that a deadline has passed, and who
-// finds no renewal, knows that there is none: later ones come too late.
+// mu is held from before the writer reads the clock until the renewals of its
+// decision are in the table. So a reader whose clock has reached a deadline and who
+// finds no renewal of it can rely on that: any later write finds the document expired.
 type Renewals struct {
 	mu      sync.Mutex
-	Last    map[machine.DocumentKey]uint64 // sequence of the newest one
-	All     []renewal                      // by sequence
-	changed chan struct{}                  // closed when there are fewer, nil if nobody waits
+	last    map[machine.DocumentKey]uint64 // sequence of the newest one in flight
+	all     []renewal                      // in flight, by sequence
+	changed chan struct{}                  // closed when renewals leave; nil if nobody waits
 
-	// recent are those folded lately whose old deadline may pass while a query
-	// looks at what was there before them.
+	// recent holds folded renewals whose old deadline may pass while a query runs that
+	// reads an earlier state.
 	recent []renewal
 }
 
 type renewal struct {
-	key machine.DocumentKey // without an id for a whole collection
+	key machine.DocumentKey // without an id: the whole collection
 	seq uint64
-	at  int64 // the old deadline, a second; of a whole collection, math.MinInt64
+	at  int64 // the old deadline, unix seconds; math.MinInt64 for a whole collection
 
-	until int64 // second until which it is kept as recent
+	until int64 // unix second until which it stays in recent
 }
 
-// OfCollection is the key of a renewal of all documents of a collection.
+// OfCollection returns the key of a renewal of a whole collection.
 func OfCollection(incarnation uint64) machine.DocumentKey {
 	return machine.DocumentKey{Incarnation: incarnation}
 }
 
-// note keeps the renewals among what m has pending from index first on; mu is
-// held.
+// note adds the renewals among m's pending events from index first on; mu is held.
 func (r *Renewals) note(m *machine.Machine, first int) {
 	pending := m.PendingFacts()
 	for i := first; i < len(pending); i++ {
@@ -63,23 +61,23 @@ func (r *Renewals) note(m *machine.Machine, first int) {
 			}
 			one.at = deadline.At
 		case schema.CollectionReplaced:
-			// Nothing is decided on top of one before it is folded.
+			// The term drains after it, so the projection has the policy before.
 			if before, ok := m.Store.Collection(c.Name); !ok || !before.DefaultTTL.Prolonged(c.DefaultTTL) {
 				continue
 			}
 		default:
 			continue
 		}
-		if r.Last == nil {
-			r.Last = make(map[machine.DocumentKey]uint64)
+		if r.last == nil {
+			r.last = make(map[machine.DocumentKey]uint64)
 		}
-		r.Last[one.key] = one.seq
-		r.All = append(r.All, one)
+		r.last[one.key] = one.seq
+		r.all = append(r.all, one)
 	}
 }
 
-// folded forgets the renewals up to sequence seq at a second now, but keeps
-// those that matter to queries which began before and may take some seconds.
+// folded removes the renewals up to sequence seq. Those whose old deadline passes
+// before now plus seconds, the time limit of a query, stay in recent until then.
 func (r *Renewals) folded(seq uint64, now, seconds int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,10 +88,10 @@ func (r *Renewals) folded(seq uint64, now, seconds int64) {
 		r.recent = nil
 	}
 	n := 0
-	for ; n < len(r.All) && r.All[n].seq <= seq; n++ {
-		one := r.All[n]
-		if r.Last[one.key] == one.seq {
-			delete(r.Last, one.key)
+	for ; n < len(r.all) && r.all[n].seq <= seq; n++ {
+		one := r.all[n]
+		if r.last[one.key] == one.seq {
+			delete(r.last, one.key)
 		}
 		if one.until = now + seconds; one.at <= one.until && one.key.ID != "" {
 			r.recent = append(r.recent, one)
@@ -102,23 +100,23 @@ func (r *Renewals) folded(seq uint64, now, seconds int64) {
 	if n == 0 {
 		return
 	}
-	if r.All = r.All[n:]; len(r.All) == 0 {
-		r.All = nil
+	if r.all = r.all[n:]; len(r.all) == 0 {
+		r.all = nil
 	}
 	r.wake()
 }
 
-// clear forgets all renewals: what the log has of them is folded, the rest is
-// not done.
+// clear empties the table after a recovery or a term: renewals that are in the log are
+// folded, the others did not happen.
 func (r *Renewals) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.Last)
-	r.All, r.recent = nil, nil
+	clear(r.last)
+	r.all, r.recent = nil, nil
 	r.wake()
 }
 
-// wake has those who wait look again; mu is held.
+// wake makes waiting readers check again; mu is held.
 func (r *Renewals) wake() {
 	if r.changed != nil {
 		close(r.changed)
@@ -126,42 +124,40 @@ func (r *Renewals) wake() {
 	}
 }
 
-// UnderWay tells whether a document, or its whole collection, has a renewal that
-// is not folded, and which of them.
-func (r *Renewals) UnderWay(key machine.DocumentKey) (of machine.DocumentKey, ok bool) {
+// Find returns the key of the renewal in flight of a document or of its collection.
+func (r *Renewals) Find(key machine.DocumentKey) (of machine.DocumentKey, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, of := range [...]machine.DocumentKey{key, OfCollection(key.Incarnation)} {
-		if _, ok := r.Last[of]; ok {
+		if _, ok := r.last[of]; ok {
 			return of, true
 		}
 	}
 	return machine.DocumentKey{}, false
 }
 
-// Wait returns when key has no renewal under way, or with ctx's error.
+// Wait waits until key has no renewal in flight. The error is that of ctx.
 func (r *Renewals) Wait(ctx context.Context, key machine.DocumentKey) error {
-	return r.until(ctx, func() bool { return r.Last[key] == 0 })
+	return r.until(ctx, func() bool { return r.last[key] == 0 })
 }
 
-// Settle returns when no document of a collection, of any if incarnation is 0,
-// has a renewal under way whose old deadline has passed at a second, or with
-// ctx's error.
+// Settle waits until no renewal is in flight whose old deadline has passed at second
+// now, in a collection, or in any if incarnation is 0. The error is that of ctx.
 func (r *Renewals) Settle(ctx context.Context, incarnation uint64, now int64) error {
-	return r.until(ctx, func() bool { return !lapsed(r.All, incarnation, 0, now) })
+	return r.until(ctx, func() bool { return !lapsed(r.all, incarnation, 0, now) })
 }
 
-// Missed tells whether a document of a collection has a renewal beyond sequence
-// seq, folded or not, whose old deadline has passed at a second. Of those folded
-// it knows as many as a query has to.
+// Missed reports whether a state at sequence seq, judged by second now, lacks a renewal
+// of a document of a collection: one beyond seq, folded or not, whose old deadline has
+// passed. It knows folded ones for the time limit of a query.
 func (r *Renewals) Missed(incarnation, seq uint64, now int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return lapsed(r.All, incarnation, seq, now) || lapsed(r.recent, incarnation, seq, now)
+	return lapsed(r.all, incarnation, seq, now) || lapsed(r.recent, incarnation, seq, now)
 }
 
-// lapsed tells whether the old deadline of one of all, of a collection or of any,
-// and beyond sequence seq, has passed at now.
+// lapsed reports whether the old deadline of any renewal beyond sequence seq has
+// passed at now; incarnation is as in Settle.
 func lapsed(all []renewal, incarnation, seq uint64, now int64) bool {
 	for i := len(all) - 1; i >= 0 && all[i].seq > seq; i-- {
 		if one := &all[i]; one.at <= now && (incarnation == 0 || one.key.Incarnation == incarnation) {
@@ -171,7 +167,7 @@ func lapsed(all []renewal, incarnation, seq uint64, now int64) bool {
 	return false
 }
 
-// until returns when done, which is called with mu held, or with ctx's error.
+// until waits until done, which runs with mu held, is true. The error is that of ctx.
 func (r *Renewals) until(ctx context.Context, done func() bool) error {
 	for {
 		r.mu.Lock()

@@ -6,33 +6,33 @@ import (
 	"github.com/lapsedb/lapse/processor/machine"
 )
 
-// TestRenewalsFolded: a query that looked at what was there before a renewal
-// learns of it for as long as it may take, also when it is folded meanwhile.
+// TestRenewalsFolded: a renewal that is folded stays known for as long as a query may
+// run that began before.
 func TestRenewalsFolded(t *testing.T) {
 	const incarnation, seq, at, seconds = 1, 5, 10, 6
 	key := machine.DocumentKey{Incarnation: incarnation, ID: "a"}
-	r := &Renewals{Last: map[machine.DocumentKey]uint64{key: seq}, All: []renewal{{key: key, seq: seq, at: at}}}
+	r := &Renewals{last: map[machine.DocumentKey]uint64{key: seq}, all: []renewal{{key: key, seq: seq, at: at}}}
 	check := func(when string, want bool) {
 		t.Helper()
 		if got := r.Missed(incarnation, seq-1, at); got != want {
-			t.Errorf("%s it is missed: %v", when, got)
+			t.Errorf("%s: missed is %v", when, got)
 		}
 		if r.Missed(incarnation, seq-1, at-1) || r.Missed(incarnation, seq, at) || r.Missed(incarnation+1, seq-1, at) {
-			t.Errorf("%s it is missed by who does not miss it", when)
+			t.Errorf("%s: missed by a state that has it, by an earlier second or in another collection", when)
 		}
 	}
-	check("under way", true)
+	check("in flight", true)
 	r.folded(seq, at-2, seconds)
-	check("when it is folded", true)
+	check("folded", true)
 	r.folded(seq+1, at-2+seconds, seconds)
-	check("as long as a query may take", true)
+	check("at the time limit of a query", true)
 	r.folded(seq+2, at-1+seconds, seconds)
-	check("afterwards", false)
-	if len(r.Last)+len(r.All)+len(r.recent) != 0 {
-		t.Errorf("it is kept: %+v", r)
+	check("after the time limit", false)
+	if len(r.last)+len(r.all)+len(r.recent) != 0 {
+		t.Errorf("not removed: %+v", r)
 	}
-	r.All = []renewal{{key: key, seq: 9, at: at + seconds + 1}}
+	r.all = []renewal{{key: key, seq: 9, at: at + seconds + 1}}
 	if r.folded(9, at, seconds); len(r.recent) != 0 {
-		t.Error("what no query can miss is kept")
+		t.Error("a renewal that no query can miss is kept")
 	}
 }

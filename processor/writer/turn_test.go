@@ -2,23 +2,32 @@ package writer
 
 import (
 	"testing"
+	"time"
 
+	"github.com/lapsedb/lapse/processor/clock"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
 )
 
-// TestWriterWaitsWithOutcomes: what waits to be told is bounded, whether it
-// changed anything or not.
-func TestWriterWaitsWithOutcomes(t *testing.T) {
+// TestPendingRepliesLimited: pending replies are limited in number and bytes, also
+// those without an event.
+func TestPendingRepliesLimited(t *testing.T) {
 	for _, term := range []*Term{
-		{Machine: idle(t), ReplyBytes: maxReplyBytes},
+		{Machine: idle(t), replyBytes: maxReplyBytes},
 		{Machine: idle(t), pendingReplies: make([]decided, maxReplies)},
 	} {
 		if !term.full() {
-			t.Errorf("%d outcomes of %d bytes wait, and there may be more", len(term.pendingReplies), term.ReplyBytes)
+			t.Errorf("not full with %d pending replies of %d bytes", len(term.pendingReplies), term.replyBytes)
 		}
 	}
 }
+
+type noMeter struct{ Meter }
+
+func (noMeter) Replied(*schema.Mutation, *schema.Batch, *schema.Error) {}
 
 // idle returns a machine of an empty database.
 func idle(t *testing.T) *machine.Machine {
@@ -28,4 +37,58 @@ func idle(t *testing.T) *machine.Machine {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// TestReplyBytesReturn: every way in which a pending reply ends gives its bytes back.
+func TestReplyBytesReturn(t *testing.T) {
+	for name, end := range map[string]func(*Term){
+		"recovered": func(term *Term) { term.settle(0) },
+		"abandoned": func(term *Term) { term.abandon(outOfReach) },
+	} {
+		o := machine.Outcome{Seq: 1, Body: make([]byte, 10)}
+		term := &Term{replyBytes: len(o.Body), pendingReplies: []decided{{&Proposal{Done: func(machine.Outcome) {}}, 1, o}}}
+		if end(term); term.replyBytes != 0 || len(term.pendingReplies) != 0 {
+			t.Errorf("%s: %d pending replies of %d bytes are left", name, len(term.pendingReplies), term.replyBytes)
+		}
+	}
+}
+
+// TestPhases: a proposal that cannot be decided on top of events in flight is decided
+// first once there are none, and one after a new policy waits for its expiries.
+func TestPhases(t *testing.T) {
+	events := observe.EventListener(nil).EnsureDefaults()
+	w := New(Config{Meter: noMeter{}, Synced: true, MaxDowntime: time.Hour, Events: events}, &eventlog.Log{}, nil,
+		clock.New(clock.Config{Clock: clock.GoClock(), MaxStep: time.Minute, MaxDowntime: time.Hour, Events: events}, 0, true))
+	term := &Term{Writer: w, Machine: idle(t)}
+	term.Machine.Note(w.Clock.Millis(), schema.WriterStarted, nil)
+	turn := func(want phase, tails ...string) {
+		t.Helper()
+		term.groups = []group{{}} // in flight: nothing is sent
+		for _, tail := range tails {
+			term.retry = append(term.retry, &Proposal{Mutation: schema.NewMutation(tail, []byte(`{"defaultTtl":1}`))})
+		}
+		if err := term.turn(); err != nil || term.phase != want {
+			t.Fatalf("%v: phase %d, want %d (%v)", tails, term.phase, want, err)
+		}
+	}
+	commit := func() {
+		t.Helper()
+		term.Machine.Take()
+		term.unsent, term.groups = nil, nil
+		if err := term.Machine.Commit(term.Machine.Seq()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit()
+	turn(deciding, "collection.create.c")
+	turn(deferring, "collection.replace.c")
+	turn(deferring) // until nothing is in flight
+	commit()
+	turn(draining)
+	turn(draining, "document.create.c.a")
+	if len(term.retry) != 1 {
+		t.Error("it decides while a new policy is in flight")
+	}
+	commit()
+	turn(deciding)
 }

@@ -13,21 +13,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Proposal is something for the writer to decide: a mutation, a batch, or an
-// internal event, which has nothing to be decided.
+// Proposal is a mutation, a batch or an internal event for the writer to decide; an
+// internal event is always accepted.
 type Proposal struct {
 	Mutation *schema.Mutation
 	Batch    *schema.Batch
-	Room     int           // bytes that the reply to a batch may have
+	MaxReply int           // maximum reply size of a batch in bytes
 	Internal *schema.Event // its type and body
 
-	// Done is called with the outcome, once it is durable and folded, from the
-	// writer's goroutine: it must not block. nil if nobody waits.
+	// Done receives the outcome once it is durable and folded. It runs on the writer's
+	// goroutine and must not block. nil for a mutation of the stream.
 	Done func(machine.Outcome)
-
-	// drained says that the proposal has waited until nothing is in flight, since
-	// what it is about was not folded. It is then decided before anything expires.
-	drained bool
 }
 
 func (p *Proposal) reply(o machine.Outcome) {
@@ -36,8 +32,8 @@ func (p *Proposal) reply(o machine.Outcome) {
 	}
 }
 
-// Writer is what a processor writes with: the queues of what is to be decided,
-// and what is known of expiries and renewals. It decides while it has a Term.
+// Writer holds the queues of proposals, the table of renewals and the statistics of
+// lateness. It outlives its terms; it decides while it has one.
 type Writer struct {
 	config Config
 	Log    *eventlog.Log
@@ -46,38 +42,38 @@ type Writer struct {
 
 	Proposals chan *Proposal        // from requests
 	Mutations chan *schema.Mutation // from the mutations stream
-	Term      atomic.Pointer[Term]  // nil while nothing is decided
+	Term      atomic.Pointer[Term]  // nil while another process writes
 
 	lateness *lateness
 	Renewals Renewals
 }
 
-// Config is what a Writer needs to know.
+// Config of a Writer.
 type Config struct {
 	Events observe.EventListener
 	Meter  Meter
-	// Synced says that the log syncs what it acknowledges. Events are then
-	// appended in atomic batches as soon as there are enough to share a sync.
+	// Synced: the log syncs before it acknowledges. Events are then appended in atomic
+	// batches as soon as there are enough to share a sync.
 	Synced bool
-	// AtomicBatch is the size of the largest atomic batch that the log takes.
+	// AtomicBatch is the most events of an atomic batch.
 	AtomicBatch int
-	// Lease is the lease TTL, 0 where no other process can write.
+	// Lease is the lease TTL, 0 without standbys.
 	Lease time.Duration
-	// MaxDowntime is how old the end of the log may be at a start.
+	// MaxDowntime is the age of the log's end from which a start doubts the clock.
 	MaxDowntime time.Duration
-	// QueryTime is the longest that a query runs: for so long renewals matter to
-	// it that were folded since it began.
+	// QueryTime is the time limit of queries: folded renewals are remembered for as
+	// long, since a query that began before may have missed them.
 	QueryTime time.Duration
-	// Largest is how many bytes the body of an event may have.
+	// Largest is the maximum size of an event body in bytes.
 	Largest int
-	// Queue is how many proposals may wait.
+	// Queue is the capacity of the queue of proposals.
 	Queue int
-	// Objective is how late 99 of 100 expiries may be.
+	// Objective is the lateness that 99 of 100 expiries should not exceed.
 	Objective time.Duration
 }
 
-// Meter counts what the writer does. Its methods are called on the writer's
-// goroutine: they must not block.
+// Meter counts the work of the writer. Its methods run on the writer's goroutine and
+// must not block.
 type Meter interface {
 	// Beat is called in each turn, with how many events are in flight.
 	Beat(pending int)
@@ -90,17 +86,18 @@ type Meter interface {
 	Folded(took time.Duration)
 }
 
+// New returns a Writer without a term.
 func New(c Config, log *eventlog.Log, store *projections.Store, clock *clock.Timekeeper) *Writer {
 	return &Writer{config: c, Log: log, store: store, Clock: clock,
 		Proposals: make(chan *Proposal, c.Queue), Mutations: make(chan *schema.Mutation, eventlog.MutationsQueued),
 		lateness: newLateness(c.Objective)}
 }
 
-// Writing reports whether this writer has a term: others decide nothing then.
+// Writing reports whether the writer has a term, so that no other process decides.
 func (w *Writer) Writing() bool { return w.Term.Load() != nil }
 
-// Submit queues a proposal and reports whether there was a place for it. One that
-// comes when nothing is decided any more is replied to with notWriter.
+// Submit queues a proposal and reports whether the queue had room. Without a term it
+// is refused with NotWriter.
 func (w *Writer) Submit(p *Proposal) bool {
 	select {
 	case w.Proposals <- p:
@@ -113,8 +110,8 @@ func (w *Writer) Submit(p *Proposal) bool {
 	}
 }
 
-// Note appends an internal event and returns when it is durable, or with ctx's
-// error.
+// Note appends an internal event and returns when it is durable and folded, or with
+// the error of ctx.
 func (w *Writer) Note(ctx context.Context, t schema.EventType, body []byte) error {
 	done := make(chan machine.Outcome, 1)
 	select {
@@ -136,8 +133,7 @@ func (w *Writer) Note(ctx context.Context, t schema.EventType, body []byte) erro
 	}
 }
 
-// refuse replies to every proposal that is queued while nothing can be decided,
-// and returns how many there were.
+// refuse replies fault to every queued proposal, and returns their number.
 func (w *Writer) refuse(fault *schema.Error) (refused int) {
 	for {
 		select {
@@ -150,22 +146,22 @@ func (w *Writer) refuse(fault *schema.Error) (refused int) {
 	}
 }
 
-// Lateness returns how late expiries were over the last minute, in ms, and how
-// well the objective was kept; oldest is the second since which a document is
-// overdue, 0 if none is.
+// Lateness returns the lateness of expiries over the last minute, in ms, and how it
+// compares with the objective; oldest is the deadline of the most overdue document in
+// unix seconds, 0 if none is overdue.
 func (w *Writer) Lateness(now, oldest int64) (schema.Lateness, *schema.LatenessObjective) {
 	return w.lateness.at(now), w.lateness.kept(now, oldest)
 }
 
-// Observe notes how late an expiry was that the log has. own says that this
-// process appended it: each process counts its own.
+// Observe records the lateness of an expiry in the log. own: this process appended
+// it, and counts it in its metrics.
 func (w *Writer) Observe(fact *projections.Fact, own bool) {
 	if fact.Type != schema.DocumentExpired {
 		return
 	}
 	due := fact.Deadline.At * 1000
 	if c, ok := w.store.Collection(fact.Collection); ok {
-		due = max(due, c.Time) // a change of policy made it due
+		due = max(due, c.Time) // a new policy made it due
 	}
 	w.lateness.record(fact.Time, fact.Time-due)
 	if own {
@@ -173,11 +169,12 @@ func (w *Writer) Observe(fact *projections.Fact, own bool) {
 	}
 }
 
-// What those are told that come too late: mutations, and others.
+// Replies to proposals that come after the end of a term, and to other requests when
+// the process stops.
 var (
-	NotWriter = schema.ErrUnavailable.With("this lapse is stopping, or not the writer any more: try again")
+	NotWriter = schema.ErrUnavailable.With("this process is stopping, or no longer the writer: try again")
 	Stopping  = schema.ErrUnavailable.With("lapse is stopping: try again")
 )
 
-// outOfReach is the reply to mutations that nobody can decide now.
+// outOfReach refuses mutations while the log is unreachable.
 var outOfReach = schema.ErrUnavailable.With("the log is out of reach: try again")

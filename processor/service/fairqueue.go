@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// fair is a queue with a line for each client. Takers get the first item of each
-// line in turn, so a client waits for one item of every other client, however
-// many those have queued. Items of one client stay in their order.
+// fairQueue is a queue with a line for each client. Takers get the first item of each
+// line in turn, so an item waits for one item of each other client, however many those
+// have queued. Items of one client stay in order.
 //
-// The last idle taker is kept for clients of which no item is being served: one
+// The last idle taker serves only clients of which no item is being served, so one
 // client cannot occupy all takers.
-type fair[T any] struct {
-	places int // items that may wait, of all clients
+type fairQueue[T any] struct {
+	places int // capacity: items of all clients that may wait
 
 	mu      sync.Mutex
 	ready   sync.Cond
@@ -30,16 +30,16 @@ type line[T any] struct {
 	served int // items that takers have
 }
 
-func newFair[T any](places int) *fair[T] {
-	f := &fair[T]{places: places, clients: make(map[string]*line[T])}
+func newFairQueue[T any](places int) *fairQueue[T] {
+	f := &fairQueue[T]{places: places, clients: make(map[string]*line[T])}
 	f.ready.L = &f.mu
 	return f
 }
 
-// Put adds an item of a client. If all places are taken, the client with the most
-// waiting loses its newest item to one with fewer. put returns the item that
-// found no place, ok false, if there is one.
-func (f *fair[T]) Put(client string, item T) (refused T, ok bool) {
+// put adds an item of a client. If the queue is full, the client with the most waiting
+// loses its newest item to a client with fewer. put returns the item that lost its
+// place, with ok false, if any.
+func (f *fairQueue[T]) put(client string, item T) (refused T, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.clients[client]
@@ -69,10 +69,10 @@ func (f *fair[T]) Put(client string, item T) (refused T, ok bool) {
 	return refused, ok
 }
 
-// longest returns the longest line if it is at least two items longer than a
-// client's own one, else nil. Who has an average share or more gets nil without a
-// search, which a flood must not cost.
-func (f *fair[T]) longest(own int) *line[T] {
+// longest returns the longest line if it is at least two items longer than a client's
+// own, else nil. A client with an average share or more gets nil without a search, so
+// that a flood does not pay for one.
+func (f *fairQueue[T]) longest(own int) *line[T] {
 	if own*len(f.turns) >= f.waiting {
 		return nil
 	}
@@ -83,18 +83,17 @@ func (f *fair[T]) longest(own int) *line[T] {
 	return l
 }
 
-// next returns the position in turns of the line whose turn it is, -1 for none.
-// Lines that are passed over have items being served, of which there are no more
-// than takers.
-func (f *fair[T]) next() int {
+// next returns the position in turns of the next line, -1 for none. It skips lines with
+// items being served, of which there are no more than takers.
+func (f *fairQueue[T]) next() int {
 	if f.idle == 0 {
 		return -1
 	}
 	return slices.IndexFunc(f.turns, func(l *line[T]) bool { return f.idle > 1 || l.served == 0 })
 }
 
-// serve calls do with one item after the other until the queue is closed.
-func (f *fair[T]) serve(do func(T)) {
+// serve calls do with one item after another until the queue is closed.
+func (f *fairQueue[T]) serve(do func(T)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.idle++
@@ -112,7 +111,7 @@ func (f *fair[T]) serve(do func(T)) {
 }
 
 // serveOne serves the first item of the line at a position of turns.
-func (f *fair[T]) serveOne(at int, do func(T)) {
+func (f *fairQueue[T]) serveOne(at int, do func(T)) {
 	l := f.turns[at]
 	item := l.items[0]
 	clear(l.items[:1])
@@ -138,19 +137,19 @@ func (f *fair[T]) serveOne(at int, do func(T)) {
 }
 
 // forget forgets a client that has no items.
-func (f *fair[T]) forget(l *line[T]) {
+func (f *fairQueue[T]) forget(l *line[T]) {
 	if len(l.items) == 0 && l.served == 0 {
 		delete(f.clients, l.client)
 	}
 }
 
-// drop takes out the waiting items of which gone is true, and returns them.
-func (f *fair[T]) drop(gone func(T) bool) (dropped []T) {
+// drop removes and returns the waiting items for which match is true.
+func (f *fairQueue[T]) drop(match func(T) bool) (dropped []T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.turns = slices.DeleteFunc(f.turns, func(l *line[T]) bool {
 		l.items = slices.DeleteFunc(l.items, func(item T) bool {
-			out := gone(item)
+			out := match(item)
 			if out {
 				dropped = append(dropped, item)
 			}
@@ -163,16 +162,16 @@ func (f *fair[T]) drop(gone func(T) bool) (dropped []T) {
 	return dropped
 }
 
-// close ends serve, after the items being served. What waits stays.
-func (f *fair[T]) close() {
+// close ends serve after the items being served. Waiting items stay.
+func (f *fairQueue[T]) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
 	f.ready.Broadcast()
 }
 
-// len returns how many items wait.
-func (f *fair[T]) len() int {
+// len returns the number of waiting items.
+func (f *fairQueue[T]) len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.waiting

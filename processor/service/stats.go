@@ -14,8 +14,7 @@ type Operations struct {
 	answers [len(schema.Operations) + 1][len(replyCodes) + 1]atomic.Uint64
 }
 
-// replyCodes are what requests are answered with; any other one is counted
-// behind them.
+// replyCodes are the codes of replies; any other is counted as one more.
 var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 424, 429, 503, 504}
 
 func (o *Operations) count(operation, code int) {
@@ -26,7 +25,7 @@ func (o *Operations) count(operation, code int) {
 	o.answers[operation][i].Add(1)
 }
 
-// All returns what was counted, by operation and code.
+// All returns the counts.
 func (o *Operations) All() (all []observe.Answered) {
 	for i := range o.answers {
 		for code := range o.answers[i] {
@@ -47,8 +46,8 @@ type operationStats struct {
 	Errors   uint64 `json:"errors"`
 }
 
-// stats is what $SRV.STATS says: the operations, and of the process what tells
-// several of them apart.
+// stats is the data of $SRV.STATS: counts by operation, and the state of this process,
+// by which an operator tells several apart.
 func (s *Service) stats() map[string]any {
 	all := map[string]any{"process": processStats{Seq: s.Store.Cursor().Seq, Waiting: s.waits()}}
 	for _, a := range s.Operations.All() {
@@ -63,28 +62,28 @@ func (s *Service) stats() map[string]any {
 }
 
 type processStats struct {
-	Seq     uint64 `json:"seq"`     // the last one folded
+	Seq     uint64 `json:"seq"`     // last sequence folded
 	Waiting int    `json:"waiting"` // requests
 }
 
-// Queues are where requests and mutations wait.
+// Queues returns the queues of requests and mutations.
 func (s *Service) Queues() []observe.Queue {
 	return []observe.Queue{
 		{Name: "changes", Length: len(s.changes), Places: cap(s.changes)},
-		{Name: "gets", Length: s.Gets.Len(), Places: s.Gets.Jobs.places},
-		{Name: "looks", Length: s.Looks.Len(), Places: s.Looks.Jobs.places},
-		{Name: "bodies", Length: s.Bodies.Len(), Places: s.Bodies.Jobs.places},
-		{Name: "queries", Length: s.Queries.Len(), Places: s.Queries.Jobs.places},
+		{Name: "gets", Length: s.Gets.Len(), Places: s.Gets.jobs.places},
+		{Name: "looks", Length: s.Looks.Len(), Places: s.Looks.jobs.places},
+		{Name: "bodies", Length: s.Bodies.Len(), Places: s.Bodies.jobs.places},
+		{Name: "queries", Length: s.Queries.Len(), Places: s.Queries.jobs.places},
 		{Name: "wishes", Length: len(s.Writer.Proposals), Places: cap(s.Writer.Proposals)},
 		{Name: "mutations", Length: len(s.Writer.Mutations), Places: cap(s.Writer.Mutations)},
 		{Name: "waiting", Length: int(s.Waiting.Load()), Places: MaxWaiting},
 	}
 }
 
-// waits is how many requests wait for a place to be judged or answered.
+// waits returns the number of requests in queues.
 func (s *Service) waits() (n int) {
 	for _, q := range s.Queues() {
-		if q.Name != "mutations" { // of the stream
+		if q.Name != "mutations" { // of the stream: no requests
 			n += q.Length
 		}
 	}

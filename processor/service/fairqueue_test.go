@@ -13,13 +13,13 @@ import (
 // TestFairTurns: however much one client has queued, another one's item is the
 // next but one, and the items of each stay in their order.
 func TestFairTurns(t *testing.T) {
-	f := newFair[string](1000)
+	f := newFairQueue[string](1000)
 	for n := range 500 {
-		f.Put("flood", fmt.Sprint("flood ", n))
+		f.put("flood", fmt.Sprint("flood ", n))
 	}
 	for n := range 3 {
-		f.Put("b", fmt.Sprint("b ", n))
-		f.Put("c", fmt.Sprint("c ", n))
+		f.put("b", fmt.Sprint("b ", n))
+		f.put("c", fmt.Sprint("c ", n))
 	}
 	var order []string
 	f.serve(func(item string) {
@@ -40,7 +40,7 @@ func TestFairTurns(t *testing.T) {
 // that wait the one of which nothing is served goes first.
 func TestFairKeepsATaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFair[chan string](100)
+		f := newFairQueue[chan string](100)
 		var takers sync.WaitGroup
 		served := make(map[string]int)
 		var mu sync.Mutex
@@ -57,7 +57,7 @@ func TestFairKeepsATaker(t *testing.T) {
 		puts := func(client string, items int) (each []chan string) {
 			for range items {
 				item := make(chan string)
-				f.Put(client, item)
+				f.put(client, item)
 				each = append(each, item)
 			}
 			synctest.Wait()
@@ -97,11 +97,11 @@ func TestFairKeepsATaker(t *testing.T) {
 // TestFairPlaces: one client may have all places, and loses them to others up to
 // an equal share.
 func TestFairPlaces(t *testing.T) {
-	f := newFair[string](12)
+	f := newFairQueue[string](12)
 	refused := make(map[string]int)
 	put := func(client string, items int) {
 		for range items {
-			if item, ok := f.Put(client, client); !ok {
+			if item, ok := f.put(client, client); !ok {
 				refused[item]++
 			}
 		}
@@ -123,11 +123,11 @@ func TestFairPlaces(t *testing.T) {
 
 // TestFairDrop: what is dropped is not served, the rest is.
 func TestFairDrop(t *testing.T) {
-	f := newFair[int](100)
+	f := newFairQueue[int](100)
 	for n := range 20 {
-		f.Put(fmt.Sprint(n%3), n)
+		f.put(fmt.Sprint(n%3), n)
 	}
-	f.Put("gone", 20)
+	f.put("gone", 20)
 	odd := f.drop(func(n int) bool { return n%2 == 1 || n == 20 })
 	slices.Sort(odd)
 	if !slices.Equal(odd, []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 20}) || f.len() != 10 || len(f.clients) != 3 {
@@ -142,7 +142,7 @@ func TestFairDrop(t *testing.T) {
 // taker sleeps over one that it could serve.
 func TestFairAtOnce(t *testing.T) {
 	const putters, each = 8, 2000
-	f := newFair[[2]int](300)
+	f := newFairQueue[[2]int](300)
 	var takers, putting sync.WaitGroup
 	var mu sync.Mutex
 	out := make(map[[2]int]int)
@@ -160,7 +160,7 @@ func TestFairAtOnce(t *testing.T) {
 	for p := range putters {
 		putting.Go(func() {
 			for n := range each {
-				if refused, ok := f.Put(fmt.Sprint(p%5), [2]int{p, n}); !ok {
+				if refused, ok := f.put(fmt.Sprint(p%5), [2]int{p, n}); !ok {
 					done(refused)
 				}
 				if n%100 == 0 {
@@ -219,7 +219,7 @@ func TestClients(t *testing.T) {
 // BenchmarkFair is what it costs to hand an item to a taker, against a channel.
 func BenchmarkFair(b *testing.B) {
 	b.Run("fair", func(b *testing.B) {
-		f, c := newFair[int](8192), newClients()
+		f, c := newFairQueue[int](8192), newClients()
 		var done, takers sync.WaitGroup
 		done.Add(b.N)
 		for range 16 {
@@ -227,7 +227,7 @@ func BenchmarkFair(b *testing.B) {
 		}
 		reply := nats.NewInbox() + ".abcdefgh"
 		for n := range b.N {
-			if _, ok := f.Put(c.of(reply), n); !ok {
+			if _, ok := f.put(c.of(reply), n); !ok {
 				done.Done()
 			}
 		}

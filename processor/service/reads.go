@@ -16,8 +16,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// read returns what answers a request that goes to a worker. If it cannot be
-// understood it is refused at once, and ok is false.
+// read returns the function that answers a read on a worker. An unknown operation is
+// refused, and ok is false.
 func (r *Request) read() (do func(), ok bool) {
 	switch r.Op {
 	case "document.get":
@@ -39,8 +39,7 @@ func (r *Request) read() (do func(), ok bool) {
 	return nil, false
 }
 
-// fail answers with a fault of ours, or because the time for the request has
-// passed.
+// fail replies to a request that failed for an internal reason, or ran out of time.
 func (r *Request) fail(err error) {
 	if errors.Is(err, context.DeadlineExceeded) && r.late(time.Now()) {
 		r.refuse(r.tooLate())
@@ -69,28 +68,27 @@ func (r *Request) getDocument() {
 	}
 }
 
-// ReplyDocument answers with a document. before is the sequence that was folded
-// before it was read: the document is as it was there, or is newer and as it
-// was at its own version. What was folded since, the answer may not claim.
+// ReplyDocument replies with a document. before is the sequence that was folded before
+// the read: the document is of that state, or newer and of the state at its version.
+// Events folded later are not in it, so Lapse-Seq must not name them.
 func (r *Request) ReplyDocument(record projections.Record, before uint64) {
 	r.claim(max(before, uint64(record.Version)))
 	r.reply(200, nil, answer.Present(record))
 }
 
-// claim says that the answer is of the state at sequence seq, once the store
-// says so, too: what is read may be ahead of that for a moment, and who asks
-// after this answer came must not be told less.
+// claim sets the Lapse-Seq of the reply. It waits until the cursor has it: a read may be
+// ahead of the cursor for a moment, and a later request must not get an earlier state.
 func (r *Request) claim(seq uint64) {
 	r.Seq = seq
 	if r.Store.Cursor().Seq < seq {
 		ctx, cancel := context.WithTimeout(r.ctx, answer.MinSeqTimeout)
 		defer cancel()
-		_ = r.Store.Wait(ctx, seq) // which fails only where nothing is answered any more
+		_ = r.Store.Wait(ctx, seq) // which fails only at the end of the process
 	}
 }
 
-// getRecent answers document.get if that takes no I/O and waits for nothing:
-// what was changed lately is in memory.
+// getRecent answers document.get if the document is in memory, as recent changes are,
+// and the answer needs no wait. It reports whether it did.
 func (r *Request) getRecent() bool {
 	name, id, fault := answer.DocumentName(r.Tail)
 	if fault != nil {
@@ -117,25 +115,24 @@ func (r *Request) getRecent() bool {
 	return true
 }
 
-// document returns a document that lives at now, in seconds, which was read
-// before. Its Body is shared and must not be changed. The error may be for
-// failRead.
+// document returns a document that lives at now, in unix seconds. Its Body is shared and
+// must not be changed. The error is for failRead.
 func (s *Service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
 	return answer.LiveDocument(s.Store, name, id, now, s.Live.Expired)
 }
 
-// failRead is fail for a read, which is tried again when the renewal of what it
-// wants is no longer under way.
+// failRead is fail for a read that may be *unsettled: that one runs again once the
+// renewal is folded.
 func (r *Request) failRead(err error) {
-	var renewal *unsettled
-	if !errors.As(err, &renewal) {
+	var unsettled *unsettled
+	if !errors.As(err, &unsettled) {
 		r.fail(err)
 		return
 	}
-	r.waitFor(func(ctx context.Context) error { return renewal.wait(ctx, r.Live) }, renewal.late())
+	r.waitFor(func(ctx context.Context) error { return unsettled.wait(ctx, r.Live) }, unsettled.timeout())
 }
 
-// collection finds the collection that the tail names, or refuses.
+// collection returns the collection that the subject names, or refuses the request.
 func (r *Request) collection() (*schema.Collection, bool) {
 	name, err := schema.ParseCollectionName(r.Tail)
 	if err != nil {
@@ -167,7 +164,8 @@ func (r *Request) getCollection() {
 	r.reply(200, nil, c.AppendReplyWithSize(nil, n.Documents, n.Bytes))
 }
 
-// noTail refuses a request that has more in its subject than it takes.
+// noTail refuses a request with tokens after its operation, and reports whether it has
+// none.
 func (r *Request) noTail() bool {
 	fault := answer.CheckNoTail(r.Op, r.Tail)
 	if fault != nil {
@@ -176,7 +174,7 @@ func (r *Request) noTail() bool {
 	return fault == nil
 }
 
-// batch answers a batch of gets here and sends any other to the writer.
+// batch answers a batch of gets, and submits any other to the writer.
 func (r *Request) batch() {
 	b, fault := answer.ParseBatch(r.Tail, r.Header, r.data)
 	if fault != nil {
@@ -184,13 +182,13 @@ func (r *Request) batch() {
 		return
 	}
 	if b.Mutates() {
-		r.Seq = 0 // it will be answered by a later state
-		r.submit(&writer.Proposal{Batch: b, Room: r.Room})
+		r.Seq = 0 // a later state answers
+		r.submit(&writer.Proposal{Batch: b, MaxReply: r.MaxReply})
 		return
 	}
 	ctx, cancel := r.context(RequestTimeout)
 	defer cancel()
-	results, seq, err := answer.ReadBatch(ctx, r.Store, b, r.Live.Now, r.Room, r.Live.Expired)
+	results, seq, err := answer.ReadBatch(ctx, r.Store, b, r.Live.Now, r.MaxReply, r.Live.Expired)
 	if err != nil {
 		r.failRead(err)
 		return
@@ -199,7 +197,7 @@ func (r *Request) batch() {
 	r.reply(200, nil, schema.AppendResults(nil, results))
 }
 
-// StatusTimeout bounds what a status request waits for NATS.
+// StatusTimeout is how long a status request waits for NATS.
 const StatusTimeout = 2 * time.Second
 
 func (r *Request) status() {
@@ -216,9 +214,9 @@ func (r *Request) status() {
 	r.replyJSON(200, status)
 }
 
-// Status says how the database is.
+// Status returns the body of a status reply.
 func (s *Service) Status(ctx context.Context) (schema.Status, error) {
-	s.settle(ctx)
+	s.awaitRenewals(ctx)
 	cursor, now := s.Store.Cursor(), s.Live.Now()
 	status := schema.Status{
 		Version:  s.Config.Version,
@@ -253,16 +251,16 @@ func (s *Service) Status(ctx context.Context) (schema.Status, error) {
 	return status, err
 }
 
-// settle waits for a while for what was renewed before its deadline. How the
-// database is has to be told also when the log takes nothing.
-func (s *Service) settle(ctx context.Context) {
+// awaitRenewals waits until renewals whose old deadline has passed are folded, so that
+// the counts have them, but not for long: status must answer without the log, too.
+func (s *Service) awaitRenewals(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StatusTimeout/2)
 	defer cancel()
 	_ = s.Writer.Renewals.Settle(ctx, 0, s.Live.Now())
 }
 
-// repeat answers a mutation whose Nats-Msg-Id succeeded before with the
-// outcome of then, which the event in the log tells.
+// repeat answers a mutation whose Nats-Msg-Id succeeded before with the outcome of that
+// one, from its event in the log.
 func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 	defer r.recover()
 	ctx, cancel := context.WithTimeout(r.ctx, StatusTimeout)
@@ -276,7 +274,7 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 		r.fail(err)
 		return
 	}
-	// The projection tells, but for what an older version folded.
+	// A projection folded by an older version does not know the mutation of an id.
 	if !mutation.Made(e) {
 		r.refuse(machine.UsedBefore(mutation, fmt.Sprintf("event %d, %s of %s %q", seq, e.Type, e.Collection, string(e.ID))))
 		return
@@ -293,7 +291,7 @@ func (r *Request) listCollections() {
 	if !r.noTail() {
 		return
 	}
-	body, fault := answer.ListCollections(r.Store.Collections(), r.data, r.Room)
+	body, fault := answer.ListCollections(r.Store.Collections(), r.data, r.MaxReply)
 	if fault != nil {
 		r.refuse(fault)
 		return
@@ -329,7 +327,7 @@ func (r *Request) history() {
 			r.failRead(err)
 			return
 		case fault == nil:
-			r.reply(200, nil, []byte(`{"events":[]}`)) // it lives longer than the log is kept
+			r.reply(200, nil, []byte(`{"events":[]}`)) // older than the retention of the log
 			return
 		}
 		if _, ok := r.Store.Collection(name); !ok {
@@ -342,11 +340,11 @@ func (r *Request) history() {
 	r.reply(200, nil, answer.AppendHistory(nil, events))
 }
 
-// History returns the latest events of an id, newest first and at most limit.
-// The projection knows where each life ended, and Lapse-Previous leads back
-// from there to where it began: no more of the log is read than is returned.
+// History returns the latest events of an id, newest first and at most limit. The
+// projection has the last event of each life, and Lapse-Previous leads back from there,
+// so no more of the log is read than is returned.
 //
-// It returns schema.ErrTooLarge as soon as no reply could hold the events.
+// It returns schema.ErrTooLarge once the events exceed a reply.
 func (s *Service) History(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
 	lives, err := s.Store.Lives(name, id, limit)
 	if err != nil {
@@ -359,8 +357,8 @@ func (s *Service) History(ctx context.Context, name schema.CollectionName, id sc
 		if err != nil {
 			return nil, err
 		}
-		if bytes += len(e.Body); bytes > s.Room {
-			return nil, schema.ErrTooLarge.With("the latest %d events have %d bytes and a message at most %d: ask for less with limit", len(events)+1, bytes, s.Room)
+		if bytes += len(e.Body); bytes > s.MaxReply {
+			return nil, schema.ErrTooLarge.With("the latest %d events have %d bytes and a message at most %d: ask for less with limit", len(events)+1, bytes, s.MaxReply)
 		}
 		events = append(events, e)
 		return e, nil

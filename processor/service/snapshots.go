@@ -20,7 +20,7 @@ func (r *Request) snapshotList() {
 	}
 	ctx, cancel := r.context(StatusTimeout)
 	defer cancel()
-	list, err := r.Keeper.Snapshots.List(ctx)
+	list, err := r.Retention.Snapshots.List(ctx)
 	if err != nil {
 		r.fail(err)
 		return
@@ -28,16 +28,16 @@ func (r *Request) snapshotList() {
 	r.replyJSON(200, map[string][]schema.Snapshot{"snapshots": append([]schema.Snapshot{}, list...)})
 }
 
-// snapshotCreate answers snapshot.create when the snapshot is made, which may
-// take long.
+// snapshotCreate answers snapshot.create once the snapshot is made, which may take
+// minutes.
 func (r *Request) snapshotCreate() {
 	if !r.noTail() {
 		return
 	}
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
-		snapshot, err := r.Keeper.Snapshots.Create(ctx)
+		snapshot, err := r.Retention.Snapshots.Create(ctx)
 		if err == nil {
-			_, err = r.Keeper.Drop(ctx)
+			_, err = r.Retention.Drop(ctx)
 		}
 		return snapshot, 201, err
 	})
@@ -51,15 +51,15 @@ func (r *Request) snapshotVerify() {
 		return
 	}
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
-		snapshot, err := r.Keeper.Snapshots.Verify(ctx, seq)
+		snapshot, err := r.Retention.Snapshots.Verify(ctx, seq)
 		return snapshot, 200, err
 	})
 }
 
-// alone runs what goes over a whole snapshot apart from the workers, unless
-// something else does so now.
+// alone runs work over a whole snapshot on a goroutine of its own, one at a time in the
+// process; a second request is refused.
 func (r *Request) alone(work func(context.Context) (schema.Snapshot, int, error)) {
-	if !r.Keeper.Snapshots.Making.TryLock() {
+	if !r.Retention.Snapshots.Making.TryLock() {
 		r.refuse(schema.ErrOverloaded.With("%v", snapshot.ErrBusy))
 		return
 	}
@@ -80,10 +80,9 @@ func (r *Request) alone(work func(context.Context) (schema.Snapshot, int, error)
 	})
 }
 
-// holding does the work with the lock of the snapshots, which it gives back
-// before anybody is told.
+// holding does the work with the lock on snapshots, and unlocks before the reply.
 func (r *Request) holding(work func(context.Context) (schema.Snapshot, int, error)) (schema.Snapshot, int, error) {
-	defer r.Keeper.Snapshots.Making.Unlock()
+	defer r.Retention.Snapshots.Making.Unlock()
 	return work(r.ctx)
 }
 

@@ -1,0 +1,72 @@
+package service
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// aheadMessages and aheadBytes limit what nats.go may read from the connection ahead
+	// of handle. The rest waits in the NATS server, which slows its senders down.
+	aheadMessages = 8192
+	aheadBytes    = 32 << 20
+	// pendingBytes exceeds what can be read ahead: beyond it nats.go would drop requests
+	// silently.
+	pendingBytes = 512 << 20
+)
+
+// reading counts how far a connection has read ahead of handle.
+type reading struct {
+	nc       *nats.Conn
+	messages atomic.Uint64 // handled
+	bytes    atomic.Uint64
+	// The rest came for other subscriptions ($SRV.>), or was headers.
+	otherMessages, otherBytes atomic.Int64
+}
+
+func (r *reading) took(bytes int) {
+	r.bytes.Add(uint64(bytes))
+	r.messages.Add(1)
+}
+
+// throttled is a connection that can be made to wait before each read.
+type throttled interface{ Throttle(wait func()) }
+
+// throttle limits how far the connection reads ahead.
+func (r *reading) throttle(nc *nats.Conn) {
+	r.nc = nc
+	if conn, ok := nc.Opts.InProcessServer.(throttled); ok {
+		conn.Throttle(r.wait)
+	}
+}
+
+// ahead returns how much of what came is neither handled nor in others. If less than
+// others is left, some of that was handled after all, and others is corrected.
+func ahead(came, took uint64, others *atomic.Int64) int64 {
+	left := max(0, int64(came-took)) // it may have been handled since came was read
+	if others.Load() > left {
+		others.Store(left)
+	}
+	return left - others.Load()
+}
+
+// wait waits until the connection is within the limits, which it is as a rule.
+func (r *reading) wait() {
+	for {
+		messages, bytes := atomic.LoadUint64(&r.nc.InMsgs), atomic.LoadUint64(&r.nc.InBytes)
+		took := r.messages.Load()
+		waiting, size := ahead(messages, took, &r.otherMessages), ahead(bytes, r.bytes.Load(), &r.otherBytes)
+		if waiting <= aheadMessages && size <= aheadBytes {
+			return
+		}
+		time.Sleep(time.Millisecond)
+		if r.messages.Load() == took {
+			// handle takes nothing: all of it was for other subscriptions.
+			r.otherMessages.Add(waiting)
+			r.otherBytes.Add(size)
+			return
+		}
+	}
+}

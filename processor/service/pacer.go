@@ -1,0 +1,37 @@
+package service
+
+import (
+	"context"
+	"time"
+)
+
+// Pauses of background work while there are requests, as multiples of the time it
+// worked: of a query, for each that may run beside it, and of the index build, which
+// has to keep up with the writer.
+const (
+	QueryPause = 4
+	IndexPause = 1
+)
+
+// longestPause limits one pause.
+const longestPause = 20 * time.Millisecond
+
+// Pacer returns a function for long work to call now and then, with the time it worked
+// since. If requests other than queries, or events to fold, came since the last call, it
+// pauses for so many times as long, or until ctx ends, and lets them go first.
+func (s *Service) Pacer(times time.Duration) (pace func(ctx context.Context, worked time.Duration)) {
+	urgent := func() uint64 { return s.NonQueries.Load() + s.Store.Cursor().Seq }
+	last := urgent()
+	return func(ctx context.Context, worked time.Duration) {
+		before := last
+		if last = urgent(); last == before {
+			return
+		}
+		pause := time.NewTimer(min(times*worked, longestPause))
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+}

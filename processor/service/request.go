@@ -1,0 +1,197 @@
+package service
+
+import (
+	"context"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/processor/answer"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/writer"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Request is a request without a reply yet.
+type Request struct {
+	*Service
+	name    string        // the subject after lapse.<db>.api.
+	Op      string        // its operation: "document.get"
+	Tail    string        // the rest of name, without the dot
+	Header  schema.Header // those of lapse
+	data    []byte
+	size    int64  // bytes counted in Service.Held
+	To      string // reply subject
+	Seq     uint64 // of the answering state; 0: that at the time of the reply
+	minSeq  uint64 // its Lapse-Min-Seq
+	Attempt        // earlier runs of a query
+	came    time.Time
+	until   time.Time // deadline of the reply, zero for none
+}
+
+// begin dispatches a request once its Lapse-Min-Seq is folded.
+func (r *Request) begin() {
+	defer r.recover()
+	if values := r.Header[schema.HeaderMinSeq]; len(values) > 0 {
+		seq, fault := answer.ParseMinSeq(values[0])
+		if fault != nil {
+			r.refuse(fault)
+			return
+		}
+		r.minSeq = seq
+		if r.Store.Cursor().Seq < seq {
+			r.wait(seq)
+			return
+		}
+	}
+	r.dispatch()
+}
+
+// recover replies to a request that panicked, so that it cannot end the process.
+func (r *Request) recover() {
+	if p := recover(); p != nil {
+		r.Config.Events(observe.RequestFailed{Operation: r.Op, Panic: p, Stack: string(debug.Stack())})
+		r.refuse(schema.ErrUnavailable.With("the request failed inside lapse"))
+	}
+}
+
+// wait dispatches the request once seq is folded.
+func (r *Request) wait(seq uint64) {
+	r.waitFor(func(ctx context.Context) error { return r.Store.Wait(ctx, seq) }, answer.MinSeqLate(seq))
+}
+
+// waitFor dispatches the request once reached returns, or refuses it with late if that
+// takes longer than answer.MinSeqTimeout.
+func (r *Request) waitFor(reached func(context.Context) error, late *schema.Error) {
+	if r.Waiting.Add(1) > MaxWaiting {
+		r.Waiting.Add(-1)
+		r.refuse(schema.ErrOverloaded.With("too many requests wait for the log: try again later"))
+		return
+	}
+	r.workers.Go(func() {
+		defer r.Waiting.Add(-1)
+		defer r.recover()
+		ctx, cancel := r.context(answer.MinSeqTimeout)
+		defer cancel()
+		if err := reached(ctx); err != nil {
+			if r.late(time.Now()) {
+				late = r.tooLate()
+			}
+			r.refuse(late)
+			return
+		}
+		r.dispatch()
+	})
+}
+
+// dispatch hands the request to the writer or to a worker. Mutations with small bodies
+// reach the writer in the order of their arrival.
+func (r *Request) dispatch() {
+	if op := schema.ParseOp(r.Op); op != schema.NoOp {
+		if len(r.data) < LargeBody {
+			r.mutate()
+		} else {
+			r.Bodies.Put(r, r.mutate)
+		}
+		return
+	}
+	switch {
+	case r.Op == "query":
+		r.query()
+		return
+	case r.Op == "forecast":
+		r.forecast()
+		return
+	case r.Op == "snapshot.create":
+		r.snapshotCreate()
+		return
+	case r.Op == "snapshot.verify":
+		r.snapshotVerify()
+		return
+	case r.Op == "document.get" && r.Header != nil && r.getRecent(): // without headers it was tried on arrival
+		return
+	}
+	if read, ok := r.read(); ok {
+		r.later(read)
+	}
+}
+
+// mutate parses the request as a mutation and submits it.
+func (r *Request) mutate() {
+	mutation := schema.NewMutation(r.name, r.data)
+	mutation.SetHeaders(r.Header)
+	r.submit(&writer.Proposal{Mutation: mutation})
+}
+
+// later queues the request for a worker, which calls answer.
+func (r *Request) later(answer func()) {
+	lane := r.Looks
+	switch {
+	case r.Op == "document.get":
+		lane = r.Gets
+	case len(r.data) >= LargeBody:
+		lane = r.Bodies
+	}
+	lane.Put(r, func() {
+		r.Seq = r.Store.Cursor().Seq // taken before the read, so that Lapse-Seq claims no more
+		answer()
+	})
+}
+
+// submit queues a proposal for the writer; its outcome is the reply.
+func (r *Request) submit(p *writer.Proposal) {
+	p.Done = func(o machine.Outcome) {
+		if o.Repeat != 0 {
+			r.later(func() { r.repeat(p.Mutation, o.Repeat) })
+			return
+		}
+		r.reply(o.Code, o.Fault, o.Body)
+	}
+	if !r.Writer.Submit(p) {
+		r.refuse(tooManyMutations)
+	}
+}
+
+func (r *Request) refuse(fault *schema.Error) { r.reply(fault.Code, fault, nil) }
+
+// reply publishes the reply with its headers. A body larger than a message may be
+// becomes a 413.
+func (r *Request) reply(code int, fault *schema.Error, body []byte) {
+	if fault == nil && len(body) > r.MaxReply {
+		fault = answer.TooLargeBody(len(body), r.MaxReply)
+		code = fault.Code
+	}
+	operation := schema.OperationIndex(r.Op)
+	r.Operations.count(operation, code)
+	r.Config.Meter.Answered(operation, time.Since(r.came))
+	if code == schema.ErrOverloaded.Code {
+		r.Config.Events(observe.RequestRejected{Operation: r.Op, Code: code, Why: fault.Message})
+	}
+	r.Held.Add(-r.size)
+	r.size, r.data = 0, nil
+	m, _ := r.replies.Get().(*eventlog.ReusedMessage)
+	if m == nil {
+		m = eventlog.NewReusedMessage()
+	}
+	defer r.replies.Put(m)
+	m.Reset(r.To)
+	m.Data = body
+	m.Set(schema.HeaderStatus, strconv.Itoa(code))
+	if r.Seq == 0 {
+		r.Seq = r.Store.Cursor().Seq
+	}
+	m.Set(schema.HeaderSeq, strconv.FormatUint(r.Seq, 10))
+	if fault != nil {
+		m.Set(micro.ErrorCodeHeader, strconv.Itoa(code))
+		m.Set(micro.ErrorHeader, fault.Error())
+		m.Data = fault.AppendJSON(nil)
+	}
+	if err := r.NC.PublishMsg(&m.Msg); err != nil {
+		r.Config.Events(observe.ReplyFailed{Operation: r.Op, Err: err})
+	}
+	m.Data = nil
+}

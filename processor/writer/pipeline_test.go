@@ -1,0 +1,29 @@
+package writer
+
+import (
+	"testing"
+
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// TestAtomicBatchWaits: an atomic batch, which is fenced by its sequence alone, is
+// sent when nothing is in flight.
+func TestAtomicBatchWaits(t *testing.T) {
+	event := func(seq uint64) projections.Fact { return projections.Fact{Event: &schema.Event{Seq: seq}} }
+	term := &Term{Writer: New(Config{Synced: true, AtomicBatch: eventlog.MaxAtomic}, &eventlog.Log{}, nil, nil)}
+	term.queue([]projections.Fact{event(2)}, false)
+	term.queue([]projections.Fact{event(3), event(4)}, true)
+	if facts, batch := term.nextGroup(); len(facts) != 1 || batch {
+		t.Errorf("first %d events, batch %t", len(facts), batch)
+	}
+	term.groups = []group{{last: 2}}
+	if facts, _ := term.nextGroup(); facts != nil {
+		t.Error("the batch is sent while an event is in flight")
+	}
+	term.groups = nil
+	if facts, batch := term.nextGroup(); len(facts) != 2 || !batch || len(term.unsent) != 0 {
+		t.Errorf("then %d events, batch %t, %d segments left", len(facts), batch, len(term.unsent))
+	}
+}

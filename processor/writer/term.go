@@ -1,0 +1,174 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/lapsedb/lapse/processor/machine"
+	"github.com/lapsedb/lapse/processor/observe"
+)
+
+// Term is one time as the writer: from Begin, which fences off earlier writers, to
+// the end of Run. Each is made anew and never used again. One goroutine, in Run,
+// decides; its events are in flight to the log while it decides more. Once the log
+// acknowledges them they are folded, and the replies sent.
+type Term struct {
+	*Writer
+	name    string // in WriterStarted
+	Machine *machine.Machine
+	phase   phase
+
+	retry          []*Proposal // to be decided before the queues
+	pendingReplies []decided   // by outcome.Seq
+	replyBytes     int         // of their bodies
+	unsent         []segment   // decided and not appended, in order
+	groups         []group     // appends in flight, oldest first
+	acked          uint64      // last sequence acknowledged
+	recoveries     int         // since the last acknowledgement
+	shorter        time.Time   // since when the log ends before the cursor; zero if it does not
+	batches        bool        // the last proposals decided were batches
+	looked         int64       // log time, ms, of the last look for due documents
+}
+
+// decided is a proposal whose outcome is not acknowledged.
+type decided struct {
+	*Proposal
+	first   uint64 // sequence of the first event it may have made
+	outcome machine.Outcome
+}
+
+// Begin begins a term: it reads the log to its end and moves the fence there. When
+// it returns no earlier writer can append.
+func (w *Writer) Begin(ctx context.Context) (*Term, error) {
+	t := &Term{Writer: w, name: nuid.Next()}
+	w.refuse(NotWriter) // that came too late for the last term
+	w.Term.Store(t)
+	if _, err := t.fence(ctx, nil); err != nil {
+		t.Leave()
+		return nil, err
+	}
+	var err error
+	if t.Machine, err = machine.NewMachine(w.store); err != nil {
+		t.Leave()
+		return nil, err
+	}
+	t.Machine.LimitBodies(w.config.Largest)
+	t.looked = t.Machine.Time()
+	return t, nil
+}
+
+// Run decides until ctx ends, then waits until nothing is in flight. An error ends
+// the term, and may end the processor.
+func (t *Term) Run(ctx context.Context) (err error) {
+	defer t.Leave()
+	defer func() {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = nil // it ended while the log was out of reach
+		}
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		t.config.Meter.Beat(t.Machine.Pending())
+		if err := t.turn(); err != nil {
+			return err
+		}
+		if err := t.commit(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return t.end()
+		}
+		proposals, mutations := t.Proposals, t.Mutations
+		if t.full() || t.gathering() || len(t.retry) > 0 && t.phase != doubting {
+			proposals = nil
+		}
+		if proposals == nil || t.phase == doubting {
+			mutations = nil
+		}
+		timer.Reset(t.untilNext())
+		select {
+		case a := <-t.Log.Acks:
+			if err := t.acknowledged(ctx, a); err != nil {
+				return err
+			}
+		case <-t.Log.Connected:
+			if err := t.lost(ctx, errors.New("the connection was lost")); err != nil {
+				return err
+			}
+		case <-t.Log.Elected:
+			if err := t.lost(ctx, errors.New("the stream has a new leader")); err != nil {
+				return err
+			}
+		case p := <-proposals:
+			t.retry = append(t.retry, p)
+		case m := <-mutations:
+			t.retry = append(t.retry, &Proposal{Mutation: m})
+		case <-timer.C:
+			if err := t.checkTimeout(ctx); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ackTimeout is how long an acknowledgement may take before the term reads the log
+// to recover. It is at most the lease: then a standby takes over.
+func (t *Term) ackTimeout() time.Duration {
+	if t.config.Lease > 0 {
+		return min(AckTimeout, t.config.Lease)
+	}
+	return AckTimeout
+}
+
+// end drains, and notes WriterPresent if the end of the log is old.
+func (t *Term) end() error {
+	if err := t.drain(); err != nil || t.phase == doubting {
+		return err
+	}
+	if now, fault := t.Clock.Check(); fault == nil && t.present(now, min(t.config.MaxDowntime/4, stopPresence)) {
+		t.append()
+		if err := t.drain(); err != nil {
+			t.config.Events(observe.StopIncomplete{Err: err})
+		}
+	}
+	return nil
+}
+
+// drain waits until nothing is in flight, so that a clean stop replies to every
+// request.
+func (t *Term) drain() error {
+	timeout := time.After(StopTimeout)
+	for len(t.groups) > 0 {
+		select {
+		case a := <-t.Log.Acks:
+			if a.Epoch != t.Log.Epoch {
+				continue
+			}
+			if a.Err != nil {
+				return fmt.Errorf("stopping: %w", a.Err)
+			}
+			t.ack(a.Seq)
+			if err := t.commit(); err != nil {
+				return err
+			}
+		case <-timeout:
+			return fmt.Errorf("stopping: %d events were not acknowledged within %s", t.Machine.Pending(), StopTimeout)
+		}
+	}
+	return nil
+}
+
+// Leave ends the term and refuses every proposal that it leaves undecided.
+func (t *Term) Leave() {
+	t.Term.Store(nil)
+	t.abandon(NotWriter)
+	t.pendingReplies, t.retry = nil, nil
+	t.refuse(NotWriter)
+	t.Renewals.clear()
+}
