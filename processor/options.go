@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"fmt"
 	"log/slog"
 	"runtime"
 	"time"
@@ -28,14 +27,6 @@ const (
 	Fsync Durability = "fsync" // a power cut
 	OS    Durability = "os"    // the end of the process
 )
-
-// ParseDurability reads the value of --durability.
-func ParseDurability(s string) (Durability, error) {
-	if d := Durability(s); d == Fsync || d == OS {
-		return d, nil
-	}
-	return "", fmt.Errorf("durability %q: use fsync or os", s)
-}
 
 // Options of a Processor. The zero value is good.
 type Options struct {

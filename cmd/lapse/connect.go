@@ -34,7 +34,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&c.creds, "creds", "", "log in with the credentials `FILE`")
 	flags.StringVar(&c.context, "context", "", "use the NATS context `NAME` instead of --server")
 	flags.StringVarP(&c.database, "database", "d", "main", "`NAME` of the database")
-	flags.DurationVar(&c.timeout, "timeout", 5*time.Second, "wait at most this `DURATION` for a reply")
+	durationVar(flags, &c.timeout, "timeout", 5*time.Second, 1, "wait at most `DURATION` for a reply")
 }
 
 // patient waits longer for an answer, unless the user said how long.
@@ -56,9 +56,6 @@ func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *clie
 }
 
 func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
-	if c.timeout <= 0 {
-		return nil, nil, usageErrorf("--timeout %s: use more than nothing, like 5s", c.timeout)
-	}
 	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1), nats.PingInterval(clientPingInterval))
 	if c.creds != "" {
 		opts = append(opts, nats.UserCredentials(c.creds))

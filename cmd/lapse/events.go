@@ -79,7 +79,7 @@ func (p *eventPrinter) appendText(dst []byte, e *schema.Event) []byte {
 		what += "/" + string(e.ID)
 	}
 	if e.Type == schema.DocumentExpired {
-		what += fmt.Sprintf("  after %s by %s", time.Duration(e.Deadline.TTL)*time.Second, e.Deadline.Rule)
+		what += fmt.Sprintf("  after %s by %s", showDuration(time.Duration(e.Deadline.TTL)*time.Second), e.Deadline.Rule)
 	}
 	what, body := printable(what), printable(string(e.Body))
 	if body != "" {

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/schema"
 )
 
 func newForecastCommand(a *app) *cobra.Command {
@@ -55,28 +54,24 @@ multiples of their size.`,
 }
 
 // forecastFlags are the flags of forecast as given.
-type forecastFlags struct{ next, bucket, defaultTTL string }
+type forecastFlags struct {
+	next, bucket time.Duration
+	defaultTTL   string
+}
 
 func (f *forecastFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.next, "next", "24h", "look ahead for a `DURATION` like 90s, 24h or 30d, or seconds")
-	flags.StringVar(&f.bucket, "bucket", "", "size of a bucket, as a `DURATION` (default about 24 buckets)")
+	f.next = 24 * time.Hour
+	flags.Var(&durationFlag{to: &f.next, least: time.Second, seconds: true}, "next", "look ahead for `DURATION`")
+	flags.Var(&durationFlag{to: &f.bucket, least: time.Second, seconds: true}, "bucket", "count in buckets of `DURATION` (default about 24 buckets)")
 	flags.StringVar(&f.defaultTTL, "default-ttl", "", "assume this default TTL: `SECONDS` or a duration, -1 for no default, or off")
 }
 
 func (f *forecastFlags) body(cmd *cobra.Command) ([]byte, error) {
 	given := cmd.Flags().Changed
-	next, err := schema.ParseSpan(f.next)
-	if err != nil {
-		return nil, usageErrorf("--next %q: %v", f.next, err)
-	}
-	members := []string{fmt.Sprintf(`"next":%d`, next)}
-	if given("bucket") {
-		bucket, err := schema.ParseSpan(f.bucket)
-		if err != nil {
-			return nil, usageErrorf("--bucket %q: %v", f.bucket, err)
-		}
-		members = append(members, fmt.Sprintf(`"bucket":%d`, bucket))
+	members := []string{fmt.Sprintf(`"next":%d`, f.next/time.Second)}
+	if f.bucket > 0 {
+		members = append(members, fmt.Sprintf(`"bucket":%d`, f.bucket/time.Second))
 	}
 	if given("default-ttl") {
 		ttl, err := parseTTL("--default-ttl", f.defaultTTL)
@@ -114,7 +109,7 @@ func (out *output) forecast(f *client.Forecast) error {
 	if f.WhatIf {
 		row("expire at once", alarm(f.AtOnce))
 	}
-	row("due", fmt.Sprintf("%d in %s, until %s", f.Due, describeSpan(f.Until-f.Now), showSecond(f.Until)))
+	row("due", fmt.Sprintf("%d in %s, until %s", f.Due, showDuration(time.Duration(f.Until-f.Now)*time.Second), showSecond(f.Until)))
 	row("later", strconv.FormatInt(f.Later, 10))
 	row("never", strconv.FormatInt(f.Never, 10))
 	if err := out.render(t); err != nil || f.Due == 0 {
@@ -128,14 +123,6 @@ const minute, day = 60, 24 * 3600 // seconds
 
 func showSecond(second int64) string {
 	return time.Unix(second, 0).UTC().Format("2006-01-02 15:04:05 MST")
-}
-
-// describeSpan writes whole days as such: 7d, not 168h0m0s.
-func describeSpan(seconds int64) string {
-	if seconds%day == 0 {
-		return fmt.Sprintf("%dd", seconds/day)
-	}
-	return (time.Duration(seconds) * time.Second).String()
 }
 
 // unknownWidth is that of a terminal that does not tell.

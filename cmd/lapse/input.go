@@ -31,7 +31,7 @@ type position struct {
 }
 
 // parsePosition reads SEQ|TIME: a sequence, a time as in RFC 3339, or a
-// duration like 10m, which is that long before now.
+// duration before now.
 func parsePosition(flag, s string, now time.Time) (position, error) {
 	if seq, err := strconv.ParseUint(s, 10, 64); err == nil {
 		return position{seq: seq}, nil
@@ -39,10 +39,10 @@ func parsePosition(flag, s string, now time.Time) (position, error) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return position{time: t}, nil
 	}
-	if ago, err := time.ParseDuration(s); err == nil {
+	if ago, err := parseDuration(s); err == nil {
 		return position{time: now.Add(-ago)}, nil
 	}
-	return position{}, usageErrorf("%s %q: use a sequence like 42, a time like 2015-05-17T10:05:03Z, or a duration like 10m for that long ago", flag, s)
+	return position{}, usageErrorf("%s %q: use a sequence like 42, a time like 2015-05-17T10:05:03Z, or how long ago, like "+durations, flag, s)
 }
 
 func (p position) from() client.FeedOption {
@@ -71,8 +71,8 @@ func parseTTL(flag, s string) (string, error) {
 	if _, err := strconv.ParseFloat(s, 64); err == nil && json.Valid([]byte(s)) {
 		return s, nil
 	}
-	if d, err := time.ParseDuration(s); err == nil && d%time.Second == 0 {
+	if d, err := parseDuration(s); err == nil && d%time.Second == 0 {
 		return strconv.FormatInt(int64(d/time.Second), 10), nil
 	}
-	return "", usageErrorf("%s %q: use a number of seconds, a duration like 30m, or -1", flag, s)
+	return "", usageErrorf("%s %q: use seconds, -1, or a duration in whole seconds, like "+durations, flag, s)
 }

@@ -10,28 +10,23 @@ import (
 	"github.com/lapsedb/lapse/processor/observe"
 )
 
-// logFlags say how serve writes its log.
+// logFlags are the format and level of the log lines.
 type logFlags struct{ format, level string }
 
 func (f *logFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.format, "log-format", "text", "write log lines as `text|json`, on standard error")
-	flags.StringVar(&f.level, "log-level", "info", "log `debug|info|warn|error` and above")
+	choiceVar(flags, &f.format, "log-format", "text", "write log lines to standard error in this format", "text", "json")
+	choiceVar(flags, &f.level, "log-level", "info", "log this level and above", "debug", "info", "warn", "error")
 }
 
-// handler returns the handler that the flags ask for, which limits the lines of
-// one kind. say writes a line that is never left out.
-func (f *logFlags) handler(to io.Writer) (handler *observe.LimitedLog, say func(line string), err error) {
-	level, ok := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[f.level]
-	if !ok {
-		return nil, nil, usageErrorf("--log-level %q: use debug, info, warn or error", f.level)
-	}
+// handler returns a handler that limits the rate of each kind of line. say writes a
+// line at any level, without a limit.
+func (f *logFlags) handler(to io.Writer) (handler *observe.LimitedLog, say func(line string)) {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(f.level)) // one of the choices
 	options := &slog.HandlerOptions{Level: level}
-	switch f.format {
-	case "text":
-		return observe.LimitLog(slog.NewTextHandler(to, options)), func(line string) { _, _ = io.WriteString(to, "lapse: "+line+"\n") }, nil
-	case "json":
-		always := slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		return observe.LimitLog(slog.NewJSONHandler(to, options)), func(line string) { always.Info(strings.TrimSpace(line)) }, nil
+	if f.format == "json" {
+		always := slog.New(slog.NewJSONHandler(to, nil))
+		return observe.LimitLog(slog.NewJSONHandler(to, options)), func(line string) { always.Info(strings.TrimSpace(line)) }
 	}
-	return nil, nil, usageErrorf("--log-format %q: use text or json", f.format)
+	return observe.LimitLog(slog.NewTextHandler(to, options)), func(line string) { _, _ = io.WriteString(to, "lapse: "+line+"\n") }
 }

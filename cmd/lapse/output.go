@@ -81,5 +81,5 @@ func describeTTL(seconds int64) string {
 	case seconds < 0:
 		return "per document"
 	}
-	return (time.Duration(seconds) * time.Second).String()
+	return showDuration(time.Duration(seconds) * time.Second)
 }

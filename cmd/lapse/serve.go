@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,8 +22,7 @@ type serveFlags struct {
 	storeDir, listen, database, durability, metrics string
 
 	cacheBytes               int64
-	retain                   string
-	snapshotEvery            time.Duration
+	retain, snapshotEvery    time.Duration // 0: forever, the default
 	query                    query.Limits
 	queryWorkers, queryQueue int
 
@@ -70,8 +67,8 @@ over when it stops.`,
 		flags.StringVar(&f.database, "database", "main", "serve the database `NAME`")
 		flags.StringVar(&f.storeDir, "store-dir", "data", "keep all files below `DIR`; one process at a time uses it")
 		flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "accept NATS clients, without credentials, at `HOST:PORT`")
-		flags.StringVar(&f.durability, "durability", string(processor.Fsync),
-			"`fsync|os`: acknowledged writes survive a power cut, or only the end of the process")
+		choiceVar(flags, &f.durability, "durability", string(processor.Fsync), "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
+			string(processor.Fsync), string(processor.OS))
 		flags.Int64Var(&f.cacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `N` bytes of the projection in memory; more is read from disk")
 		setDefault(flags, "cache-bytes", mib(defaults.Projection.CacheBytes))
 		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "go on with a log that ends before what is known of it")
@@ -79,17 +76,19 @@ over when it stops.`,
 	addGroup(cmd.Flags(), "External NATS server", func(flags *pflag.FlagSet) {
 		f.elsewhere.addFlags(flags)
 		flags.IntVar(&f.replicas, "replicas", 0, "keep `1|3` replicas of the streams (default those of existing streams, or 1)")
-		flags.DurationVar(&f.lease, "lease", 5*time.Second, "lease TTL: a standby takes over when the writer has not renewed it for `DURATION`, in whole seconds")
+		f.lease = 5 * time.Second
+		flags.Var(&durationFlag{to: &f.lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease",
+			"lease TTL: a standby takes over when the writer has not renewed it for `DURATION`")
 	})
 	addGroup(cmd.Flags(), "Retention and snapshots", func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.retain, "retain", "forever", "keep events in the log `forever|DURATION`, like 720h or 30d")
-		flags.DurationVar(&f.snapshotEvery, "snapshot-every", 0, "make a snapshot of the projection every `DURATION`, if anything changed (default a quarter of --retain, at most 1h; none with forever)")
+		flags.Var(&durationFlag{to: &f.retain, least: time.Second, zero: "forever"}, "retain", "keep events in the log for `DURATION`, or forever")
+		flags.Var(&durationFlag{to: &f.snapshotEvery, least: time.Second, zero: "0"}, "snapshot-every", "make a snapshot of the projection every `DURATION`, if anything changed (default a quarter of --retain, at most 1h; none with forever)")
 	})
 	addGroup(cmd.Flags(), "Clock", func(flags *pflag.FlagSet) { addClockFlags(flags, &f) })
 	addGroup(cmd.Flags(), "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f) })
 	addGroup(cmd.Flags(), "Monitoring and logging", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status over HTTP at `HOST:PORT`")
-		flags.DurationVar(&f.latenessObjective, "lateness-objective", defaults.LatenessObjective,
+		durationVar(flags, &f.latenessObjective, "lateness-objective", defaults.LatenessObjective, time.Millisecond,
 			"objective: 99 of 100 expiries at most `DURATION` late; status says whether it is met")
 		f.log.add(flags)
 	})
@@ -108,7 +107,7 @@ func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
 	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run at most `N` queries at a time")
 	setDefault(flags, "query-workers", "half the cores, at least 2")
 	flags.IntVar(&f.queryQueue, "query-queue", o.QueryQueue, "let at most `N` queries wait; refuse more with 429")
-	flags.DurationVar(&f.query.Time, "query-time", o.Query.Time, "stop a query after `DURATION`, waiting included, with 504")
+	durationVar(flags, &f.query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION`, waiting included, with 504")
 	flags.IntVar(&f.query.Scanned, "query-scanned", o.Query.Scanned, "stop a query that scans more than `N` documents and index entries, with 413")
 	flags.IntVar(&f.query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page of more than `N` bytes, or more than a NATS message holds, with 413")
 	setDefault(flags, "query-bytes", mib(int64(o.Query.Bytes)))
@@ -119,28 +118,11 @@ func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
 	flags.Uint64Var(&f.query.Cost, "query-cost", o.Query.Cost, "stop a query whose condition costs more than `N` CEL units on one document, with 413")
 }
 
-// parseRetain reads --retain; 0 is for ever.
-func parseRetain(text string) (time.Duration, error) {
-	if text == "forever" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n uint64
-		n, err = strconv.ParseUint(days, 10, 16)
-		d = time.Duration(n) * 24 * time.Hour
-	}
-	if err != nil || d < time.Second {
-		return 0, usageErrorf("--retain %s: use forever, or a duration of 1s or more, like 720h or 30d", text)
-	}
-	return d, nil
-}
-
 // addClockFlags adds how far the machine's clock is trusted.
 func addClockFlags(flags *pflag.FlagSet, f *serveFlags) {
 	o := processor.Options{}.EnsureDefaults()
-	flags.DurationVar(&f.maxClockStep, "max-clock-step", o.MaxClockStep, "trust a clock that steps by up to `DURATION`; beyond it refuse writes and expire nothing")
-	flags.DurationVar(&f.maxDowntime, "max-downtime", o.MaxDowntime, "at the first start since the machine booted, trust a clock up to `DURATION` ahead of the end of the log; later starts know what it should say")
+	durationVar(flags, &f.maxClockStep, "max-clock-step", o.MaxClockStep, time.Second, "trust a clock that steps by up to `DURATION`; beyond it refuse writes and expire nothing")
+	durationVar(flags, &f.maxDowntime, "max-downtime", o.MaxDowntime, time.Second, "at the first start since the machine booted, trust a clock up to `DURATION` ahead of the end of the log; later starts know what it should say")
 	flags.BoolVar(&f.acceptClock, "accept-clock", false, "at the start, trust the clock whatever speaks against it")
 }
 
@@ -148,7 +130,7 @@ func addClockFlags(flags *pflag.FlagSet, f *serveFlags) {
 func (f *serveFlags) check() error {
 	for name, n := range map[string]int64{
 		"cache-bytes":   f.cacheBytes,
-		"query-workers": int64(f.queryWorkers), "query-queue": int64(f.queryQueue), "query-time": int64(f.query.Time),
+		"query-workers": int64(f.queryWorkers), "query-queue": int64(f.queryQueue),
 		"query-scanned": int64(f.query.Scanned), "query-bytes": int64(f.query.Bytes), "query-sort-bytes": int64(f.query.SortBytes),
 		"query-expression-bytes": int64(f.query.ExpressionBytes), "query-nesting": int64(f.query.Nesting), "query-cost": int64(min(f.query.Cost, math.MaxInt64)),
 	} {
@@ -156,27 +138,10 @@ func (f *serveFlags) check() error {
 			return usageErrorf("--%s: use at least 1", name)
 		}
 	}
-	if f.snapshotEvery < 0 || f.snapshotEvery > 0 && f.snapshotEvery < time.Second {
-		return usageErrorf("--snapshot-every %s: use 1s or more", f.snapshotEvery)
-	}
-	if f.latenessObjective < time.Millisecond {
-		return usageErrorf("--lateness-objective %s: use 1ms or more", f.latenessObjective)
-	}
-	if f.lease < 2*time.Second || f.lease > time.Hour || f.lease%time.Second != 0 {
-		return usageErrorf("--lease %s: use whole seconds, from 2s to 1h", f.lease)
-	}
 	if err := checkReplicas(f.replicas, f.elsewhere.given()); err != nil {
 		return err
 	}
-	if err := f.elsewhere.check(); err != nil {
-		return err
-	}
-	for name, d := range map[string]time.Duration{"max-clock-step": f.maxClockStep, "max-downtime": f.maxDowntime} {
-		if d < time.Second {
-			return usageErrorf("--%s %s: use at least 1s", name, d)
-		}
-	}
-	return nil
+	return f.elsewhere.check()
 }
 
 // checkReplicas returns a usage error for a number of copies that cannot be had.
@@ -195,14 +160,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if err != nil {
 		return usageErrorf("--database: %v", err)
 	}
-	durability, err := processor.ParseDurability(f.durability)
-	if err != nil {
-		return usageErrorf("--durability: %v", err)
-	}
-	retain, err := parseRetain(f.retain)
-	if err != nil {
-		return err
-	}
+	durability := processor.Durability(f.durability)
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -211,10 +169,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			return err
 		}
 	}
-	lines, say, err := f.log.handler(a.stderr)
-	if err != nil {
-		return err
-	}
+	lines, say := f.log.handler(a.stderr)
 	defer lines.Close()
 	logger := slog.New(lines)
 	if f.log.format == "json" {
@@ -259,7 +214,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		Monitor:    monitor,
 		Version:    semver(),
 
-		Retain: retain, SnapshotEvery: f.snapshotEvery, LatenessObjective: f.latenessObjective,
+		Retain: f.retain, SnapshotEvery: f.snapshotEvery, LatenessObjective: f.latenessObjective,
 
 		Lease: place.lease, Node: place.node, Replicas: f.replicas,
 

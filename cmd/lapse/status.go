@@ -14,13 +14,12 @@ import (
 
 // statusFlags are the flags of status besides those of the connection.
 type statusFlags struct {
-	of       string
-	all      bool
-	watch    string
-	interval time.Duration // of --watch, 0 without
+	of    string
+	all   bool
+	watch time.Duration // 0 without --watch
 }
 
-// watchInterval is how often --watch looks, if it does not say.
+// watchInterval is the interval of --watch without a value.
 const watchInterval = 2 * time.Second
 
 func newStatusCommand(a *app) *cobra.Command {
@@ -36,10 +35,12 @@ it asks the process with that --metrics address over HTTP, without NATS: it exit
   lapse status --all --watch 10s
   lapse status --of 127.0.0.1:9090`,
 	}
-	// What follows --watch is an argument for those who read flags.
+	// pflag takes the INTERVAL of `--watch INTERVAL`, which may be missing, for an argument.
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 && cmd.Flags().Changed("watch") && f.watch == watchInterval.String() {
-			f.watch = args[0]
+		if len(args) == 1 && f.watch == watchInterval {
+			if err := cmd.Flags().Set("watch", args[0]); err != nil {
+				return flagError(cmd, err)
+			}
 			return nil
 		}
 		return arguments(0, 0)(cmd, args)
@@ -49,7 +50,7 @@ it asks the process with that --metrics address over HTTP, without NATS: it exit
 	flags := cmd.Flags()
 	flags.StringVar(&f.of, "of", "", "ask the process whose --metrics address is `HOST:PORT`")
 	flags.BoolVar(&f.all, "all", false, "show every process of the database, a line each")
-	flags.StringVarP(&f.watch, "watch", "w", "", "repeat every `INTERVAL` (2s without a value) until interrupted")
+	flags.VarP(&durationFlag{to: &f.watch, least: 100 * time.Millisecond}, "watch", "w", "repeat every `INTERVAL` (2s without a value) until interrupted")
 	flags.Lookup("watch").NoOptDefVal = watchInterval.String()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(cmd); err != nil {
@@ -57,8 +58,8 @@ it asks the process with that --metrics address over HTTP, without NATS: it exit
 		}
 		source := newStatusSource(&conn, out, &f)
 		defer source.close()
-		if f.interval > 0 {
-			return out.watchStatus(cmd.Context(), source, f.interval)
+		if f.watch > 0 {
+			return out.watchStatus(cmd.Context(), source, f.watch)
 		}
 		page, err := source.page(cmd.Context(), nil)
 		if err != nil {
@@ -82,13 +83,6 @@ func (f *statusFlags) check(cmd *cobra.Command) error {
 				return usageErrorf("--of and --%s given: use one of them", other)
 			}
 		}
-	}
-	if given("watch") {
-		interval, err := time.ParseDuration(f.watch)
-		if err != nil || interval < 100*time.Millisecond {
-			return usageErrorf("--watch %s: use 100ms or more, like 2s", f.watch)
-		}
-		f.interval = interval
 	}
 	return nil
 }

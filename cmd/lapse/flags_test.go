@@ -1,0 +1,40 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestParseDuration(t *testing.T) {
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"0": 0, "500ms": 500 * time.Millisecond, "90s": 90 * time.Second, "1.5h": 90 * time.Minute, "1h30m": 90 * time.Minute,
+		"30d": 30 * day, "2w": 14 * day, "1w2d3h": 9*day + 3*time.Hour, "-1d": -day, "0d": 0, "106751d": 106751 * day,
+	} {
+		if got, err := parseDuration(text); err != nil || got != want {
+			t.Errorf("%s: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "d", "5", "1.5d", "1y", "30 d", "30D", "106752d", "15251w", "99999999999999999999d", "soon"} {
+		if got, err := parseDuration(text); err == nil {
+			t.Errorf("%q: got %v, want an error", text, got)
+		}
+	}
+}
+
+// A duration reads back as it is shown.
+func TestShowDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", time.Second: "1s", 90 * time.Second: "1m30s", time.Minute: "1m", time.Hour: "1h", 90 * time.Minute: "1h30m",
+		time.Hour + time.Second: "1h0m1s", 24 * time.Hour: "1d", 36 * time.Hour: "36h", 720 * time.Hour: "30d", 1500 * time.Millisecond: "1.5s",
+		10 * time.Minute: "10m", 20 * time.Hour: "20h",
+	} {
+		got := showDuration(d)
+		if got != want {
+			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+		if back, err := parseDuration(got); err != nil || back != d {
+			t.Errorf("%s reads back as %v, %v", got, back, err)
+		}
+	}
+}
