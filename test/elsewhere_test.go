@@ -83,8 +83,8 @@ func refuses(t *testing.T, code int, want string, args ...string) {
 func TestElsewhereUsage(t *testing.T) {
 	for _, one := range []struct{ want, args string }{
 		{"--nats-url and --context given", "--nats-url nats://127.0.0.1:1 --context x"},
-		{"--creds, --nkey and --tls-… are for a NATS elsewhere", "--creds x"},
-		{"--creds, --nkey and --tls-… are for a NATS elsewhere", "--nkey log=x"},
+		{"--creds, --nkey and --tls-… are for an external NATS server", "--creds x"},
+		{"--creds, --nkey and --tls-… are for an external NATS server", "--nkey log=x"},
 		{"connection log has more than one of", "--nats-url nats://127.0.0.1:1 --nkey log=x --creds log=y"},
 		{"--tls-cert and --tls-key go together", "--nats-url nats://127.0.0.1:1 --tls-cert x"},
 		{"--context is given for some connections only", "--context log=x"},
@@ -108,8 +108,8 @@ func TestElsewhereUnreachable(t *testing.T) {
 	}
 	nobody := "nats://" + free.Addr().String()
 	free.Close()
-	refuses(t, 1, "nobody answers at "+nobody, "--nats-url", nobody)
-	refuses(t, 1, "nobody answers at nats://127.0.0.1:", "--nats-url", strings.Replace(nobody, "nats://", "nats://me:secret@", 1))
+	refuses(t, 1, "no NATS server answers at "+nobody, "--nats-url", nobody)
+	refuses(t, 1, "no NATS server answers at nats://127.0.0.1:", "--nats-url", strings.Replace(nobody, "nats://", "nats://me:secret@", 1))
 	refuses(t, 1, "unknown context", "--context", "there-is-none")
 
 	locked := startNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })

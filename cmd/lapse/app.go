@@ -31,7 +31,7 @@ type app struct {
 	after  func(time.Duration) <-chan time.Time // time.After
 	end    context.CancelCauseFunc              // says that the command is to end, and why
 	doing  atomic.Pointer[func() string]        // what it does now
-	opened func(*place, *processor.Options)     // changes what serve is to run with, if not nil
+	opened func(*target, *processor.Options)    // changes what serve is to run with, if not nil
 }
 
 // stopTimeout is how long a command may take to end after SIGTERM, Ctrl-C or a

@@ -133,7 +133,7 @@ type served struct {
 	code   chan int
 }
 
-// serveHanging starts one, with a NATS elsewhere if it is external, where an earlier
+// serveHanging starts one, with an external NATS server if asked, where an earlier
 // one was if there is any. Its calls hang from the beginning if match is not nil. At
 // the end of the test they go on, and it is waited for.
 func serveHanging(t *testing.T, external bool, match func(call string) bool, earlier ...*served) *served {
@@ -164,7 +164,7 @@ func serveHanging(t *testing.T, external bool, match func(call string) bool, ear
 	urls := make(chan string, 1)
 	a := newApp(strings.NewReader(""), io.Discard, s.stderr)
 	s.app, a.after = a, func(time.Duration) <-chan time.Time { return s.late }
-	a.opened = func(p *place, o *processor.Options) {
+	a.opened = func(p *target, o *processor.Options) {
 		closed.Add(1)
 		// The last one goes first.
 		p.closers = append([]func(){closed.Done}, append(p.closers, func() { h.call("close NATS") })...)

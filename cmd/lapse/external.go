@@ -19,110 +19,125 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// elsewhereFlags say how to reach a NATS that is not ours.
-type elsewhereFlags struct {
-	url                    string
-	creds, nkeys, contexts []string // [CONNECTION=]VALUE
-	ca, cert, key          string
-	empty                  bool // the URL was given and is ""
+// externalFlags say how to reach an external NATS server.
+type externalFlags struct {
+	url           string
+	emptyURL      bool             // --nats-url was given without a URL
+	logins        map[string]login // by connection; "" is for those that are not named
+	ca, cert, key string
 }
 
-// Connections of lapse, each of which may be another user with other rights.
+// login is how a connection logs in.
+type login struct{ way, value string } // way is the name of the flag; "" is without credentials
+
+// Connections of lapse. Each can be a NATS user with permissions of its own.
 const (
-	logConnection         = "log"          // appends, and looks after the streams
+	logConnection         = "log"          // appends to the log and manages the streams
 	bulkConnection        = "bulk"         // reads the log
 	serviceConnection     = "service"      // answers requests
-	gateLogConnection     = "gate-log"     // passes JetStream requests of clients on
-	gateClientsConnection = "gate-clients" // takes them
+	gateLogConnection     = "gate-log"     // forwards JetStream requests of clients to the streams
+	gateClientsConnection = "gate-clients" // receives those requests
 )
 
 var connectionNames = []string{logConnection, bulkConnection, serviceConnection, gateLogConnection, gateClientsConnection}
 
-func (f *elsewhereFlags) addFlags(flags *pflag.FlagSet) {
-	names := strings.Join(connectionNames, ", ")
+func (f *externalFlags) addFlags(flags *pflag.FlagSet) {
+	f.logins = map[string]login{}
 	flags.StringVar(&f.url, "nats-url", "", "use the NATS servers at `URL`[,URL…] instead of an embedded one")
-	flags.StringArrayVar(&f.creds, "creds", nil, "log in with the credentials `[CONNECTION=]FILE`; CONNECTION is one of "+names+" (default all)")
-	flags.StringArrayVar(&f.nkeys, "nkey", nil, "log in with the nkey seed `[CONNECTION=]FILE`")
-	flags.StringArrayVar(&f.contexts, "context", nil, "use the NATS context `[CONNECTION=]NAME` of the nats command, with its URL")
+	flags.Var(&loginFlag{"creds", f.logins}, "creds", "log in with the credentials in `[CONNECTION=]FILE`; CONNECTION is one of "+strings.Join(connectionNames, ", ")+" (default all)")
+	flags.Var(&loginFlag{"nkey", f.logins}, "nkey", "log in with the nkey seed in `[CONNECTION=]FILE`")
+	flags.Var(&loginFlag{"context", f.logins}, "context", "use the URL and login of a context of the nats command: `[CONNECTION=]NAME`")
 	flags.StringVar(&f.ca, "tls-ca", "", "trust the CA certificates in `FILE`")
 	flags.StringVar(&f.cert, "tls-cert", "", "present the client certificate in `FILE`")
 	flags.StringVar(&f.key, "tls-key", "", "`FILE` with the key of --tls-cert")
 }
 
-// given tells whether NATS is elsewhere.
-func (f *elsewhereFlags) given() bool { return f.url != "" || len(f.contexts) > 0 }
+// loginFlag is a repeatable flag that logs in one connection, or all others.
+type loginFlag struct {
+	way    string
+	logins map[string]login
+}
 
-// check returns a usage error for what does not go together.
-func (f *elsewhereFlags) check() error {
-	_, _, byContext := pick(f.contexts, "")
+func (f *loginFlag) Set(text string) error {
+	connection, value, named := strings.Cut(text, "=")
 	switch {
-	case f.empty:
+	case named && slices.Contains(connectionNames, connection):
+	case !named || strings.ContainsAny(connection, `./\`): // a path may contain a =
+		connection, value = "", text
+	default:
+		return fmt.Errorf("there is no connection %s: use one of %s", connection, strings.Join(connectionNames, ", "))
+	}
+	if before, ok := f.logins[connection]; ok && before.way != f.way {
+		if connection == "" {
+			return fmt.Errorf("--%s is given, too: use one of them, or name a CONNECTION for each", before.way)
+		}
+		return fmt.Errorf("connection %s has more than one of --creds, --nkey and --context: give it one", connection)
+	}
+	f.logins[connection] = login{f.way, value}
+	return nil
+}
+
+func (*loginFlag) String() string { return "" }
+func (*loginFlag) Type() string   { return "login" }
+
+// login returns how a connection logs in.
+func (f *externalFlags) login(connection string) login {
+	if l, ok := f.logins[connection]; ok {
+		return l
+	}
+	return f.logins[""]
+}
+
+// named reports whether a flag names the connection.
+func (f *externalFlags) named(connection string) bool {
+	_, ok := f.logins[connection]
+	return ok
+}
+
+// given reports whether the flags name an external NATS server.
+func (f *externalFlags) given() bool {
+	for _, l := range f.logins {
+		if l.way == "context" {
+			return true
+		}
+	}
+	return f.url != ""
+}
+
+// check returns a usage error for flags that do not go together.
+func (f *externalFlags) check() error {
+	switch {
+	case f.emptyURL:
 		return usageErrorf("--nats-url is empty: give the URL of a NATS server, or leave it out for the embedded one")
-	case !f.given() && (len(f.creds) > 0 || len(f.nkeys) > 0 || f.ca != "" || f.cert != ""):
-		return usageErrorf("--creds, --nkey and --tls-… are for a NATS elsewhere: give --nats-url or --context, too")
-	case f.url != "" && byContext:
+	case !f.given() && (len(f.logins) > 0 || f.ca != "" || f.cert != ""):
+		return usageErrorf("--creds, --nkey and --tls-… are for an external NATS server: give --nats-url or --context, too")
+	case f.url != "" && f.logins[""].way == "context":
 		return usageErrorf("--nats-url and --context given: use one of them; a context has its own URL")
-	case f.url == "" && f.given() && !byContext && !f.allByContext():
-		return usageErrorf("--context is given for some connections only: give one for all others, without CONNECTION=, or --nats-url")
 	case (f.cert == "") != (f.key == ""):
 		return usageErrorf("--tls-cert and --tls-key go together: give both")
-	}
-	if f.named(gateLogConnection) != f.named(gateClientsConnection) {
+	case f.named(gateLogConnection) != f.named(gateClientsConnection):
 		return usageErrorf("connections gate-log and gate-clients go together, they are users of two accounts: name both, or neither")
 	}
-	for _, one := range slices.Concat(f.creds, f.nkeys, f.contexts) {
-		of, _, named := strings.Cut(one, "=")
-		if named && !slices.Contains(connectionNames, of) && !strings.ContainsAny(of, "./\\") {
-			return usageErrorf("%s: there is no connection %s: use one of %s", one, of, strings.Join(connectionNames, ", "))
-		}
-	}
-	for _, name := range connectionNames {
-		ways := 0
-		for _, values := range [][]string{f.creds, f.nkeys, f.contexts} {
-			if _, named, _ := pick(values, name); named {
-				ways++
-			}
-		}
-		if ways > 1 {
-			return usageErrorf("connection %s has more than one of --creds, --nkey and --context: give it one", name)
+	for i, connection := range connectionNames {
+		used := i < 3 || f.named(connection) // a gate is optional
+		if f.given() && f.url == "" && used && f.login(connection).way != "context" {
+			return usageErrorf("--context is given for some connections only: give one for %s, too, or --nats-url", connection)
 		}
 	}
 	return nil
 }
 
-func (f *elsewhereFlags) allByContext() bool {
-	return !slices.ContainsFunc(connectionNames[:3], func(name string) bool {
-		_, named, _ := pick(f.contexts, name)
-		return !named
-	})
-}
-
-// pick finds the value for a connection: the one that names it, or the one that
-// names none.
-func pick(values []string, connection string) (value string, named, general bool) {
-	for _, one := range values {
-		of, rest, ok := strings.Cut(one, "=")
-		switch {
-		case ok && of == connection:
-			return rest, true, false
-		case !ok || !slices.Contains(connectionNames, of):
-			value, general = one, true
-		}
-	}
-	return value, false, general
-}
-
 // connect makes one of the connections.
-func (f *elsewhereFlags) connect(name string, database schema.DatabaseName, logger *slog.Logger) (*nats.Conn, error) {
+func (f *externalFlags) connect(name string, database schema.DatabaseName, logger *slog.Logger) (*nats.Conn, error) {
 	options := append(eventlog.ConnectOptions(),
 		nats.Name(fmt.Sprintf("lapse %s %s", database, name)),
 		nats.CustomInboxPrefix(inboxPrefix(name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if !errors.Is(err, nats.ErrSlowConsumer) { // who is told again what it missed
+			if !errors.Is(err, nats.ErrSlowConsumer) { // such a consumer reads again what it missed
 				logger.Warn("nats: "+err.Error(), "connection", name)
 			}
 		}))
-	if name == gateLogConnection || name == gateClientsConnection { // the processor watches its own
+	if name == gateLogConnection || name == gateClientsConnection { // the processor logs those of its own connections
 		options = append(options,
 			nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 				if !nc.IsClosed() {
@@ -139,69 +154,40 @@ func (f *elsewhereFlags) connect(name string, database schema.DatabaseName, logg
 	if f.cert != "" {
 		options = append(options, nats.ClientCert(f.cert, f.key))
 	}
-	way, value := f.login(name)
+	l := f.login(name)
 	var nc *nats.Conn
 	var err error
-	switch way {
+	switch l.way {
 	case "context":
 		var settings natscontext.Settings
-		nc, settings, err = natscontext.Connect(value, options...)
+		nc, settings, err = natscontext.Connect(l.value, options...)
 		if err == nil && (settings.JSDomain != "" || settings.JSAPIPrefix != "") {
 			nc.Close()
-			return nil, fmt.Errorf("NATS context %q has a JetStream domain or API prefix: lapse serves where the streams are, use a context for that server", value)
+			return nil, fmt.Errorf("NATS context %q has a JetStream domain or API prefix: lapse has to connect to the domain of the streams: use a context without either", l.value)
 		}
 	case "nkey":
 		var option nats.Option
-		if option, err = nats.NkeyOptionFromSeed(value); err == nil {
+		if option, err = nats.NkeyOptionFromSeed(l.value); err == nil {
 			nc, err = nats.Connect(f.url, append(options, option)...)
 		}
 	case "creds":
-		nc, err = nats.Connect(f.url, append(options, nats.UserCredentials(value))...)
+		nc, err = nats.Connect(f.url, append(options, nats.UserCredentials(l.value))...)
 	default:
 		nc, err = nats.Connect(f.url, options...)
 	}
 	if err != nil {
-		return nil, f.connectError(name, way, value, err)
+		return nil, f.connectError(name, l, err)
 	}
 	return nc, nil
 }
 
-// login says how a connection logs in: by what names it, then by what names none.
-func (f *elsewhereFlags) login(name string) (way, value string) {
-	ways := []struct {
-		way    string
-		values []string
-	}{{"creds", f.creds}, {"nkey", f.nkeys}, {"context", f.contexts}}
-	for _, one := range ways {
-		if value, named, _ := pick(one.values, name); named {
-			return one.way, value
-		}
-	}
-	for _, one := range ways {
-		if value, _, general := pick(one.values, name); general {
-			return one.way, value
-		}
-	}
-	return "", ""
-}
-
-// named tells whether any flag names a connection.
-func (f *elsewhereFlags) named(name string) bool {
-	for _, values := range [][]string{f.creds, f.nkeys, f.contexts} {
-		if _, named, _ := pick(values, name); named {
-			return true
-		}
-	}
-	return false
-}
-
-// inboxPrefix is where a connection gets its answers. What is sent to _INBOX. in
-// the account of the streams may be passed on to clients; the other names say to
-// an operator who listens.
+// inboxPrefix is the prefix of a connection's reply subjects. The default _INBOX. may
+// be exported from the account of the streams to clients; the other names show an
+// operator which connection subscribes.
 func inboxPrefix(name string) string {
 	prefix := "_PROCESSOR."
 	switch name {
-	case bulkConnection: // may not know what the log's is told
+	case bulkConnection: // is not permitted to read replies to the log connection
 		prefix = "_BULK."
 	case serviceConnection:
 		prefix = "_SERVICE."
@@ -211,18 +197,18 @@ func inboxPrefix(name string) string {
 	return prefix + rand.Text()
 }
 
-// connectError says what to do.
-func (f *elsewhereFlags) connectError(name, way, value string, err error) error {
-	where := cmp.Or(redactedURLs(f.url), fmt.Sprintf("NATS context %q", value))
+// connectError adds to err where the connection failed, its login, and what to do.
+func (f *externalFlags) connectError(name string, l login, err error) error {
+	where := cmp.Or(redactedURLs(f.url), fmt.Sprintf("NATS context %q", l.value))
 	with := "gives no credentials"
-	if way != "" {
-		with = fmt.Sprintf("has --%s %s", way, value)
+	if l.way != "" {
+		with = fmt.Sprintf("has --%s %s", l.way, l.value)
 	}
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
-		return fmt.Errorf("NATS at %s refuses the connection %s, which %s (%w): give --creds, --nkey or --context of a user that it knows", where, name, with, err)
+		return fmt.Errorf("NATS at %s refuses the connection %s, which %s (%w): give --creds, --nkey or --context of a user of that server", where, name, with, err)
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
-		return fmt.Errorf("nobody answers at %s (%w): start NATS there, or give another --nats-url", where, err)
+		return fmt.Errorf("no NATS server answers at %s (%w): start one there, or give another --nats-url", where, err)
 	}
 	return fmt.Errorf("cannot connect to %s for %s, which %s: %w: see --nats-url, --creds, --nkey and --context", where, name, with, err)
 }
@@ -240,7 +226,7 @@ func redactedURLs(urls string) string {
 	return strings.Join(all, ",")
 }
 
-// nodeName reads what names this lapse over restarts, or makes it up.
+// nodeName returns the random name that the store directory keeps over restarts.
 func nodeName(storeDir string) (string, error) {
 	path := filepath.Join(storeDir, "node")
 	text, err := os.ReadFile(path)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// palette paints text, if it is true.
+// palette colours text if it is true.
 type palette bool
 
 func (p palette) paint(text string, attributes ...color.Attribute) string {
@@ -20,13 +21,13 @@ func (p palette) paint(text string, attributes ...color.Attribute) string {
 		return text
 	}
 	c := color.New(attributes...)
-	c.EnableColor() // whether to is decided already, for our own stream
+	c.EnableColor() // the palette has decided already, for our stdout
 	return c.Sprint(text)
 }
 
 func (p palette) faint(text string) string { return p.paint(text, color.Faint) }
 
-// eventType paints a type by what it does to a document.
+// eventType colours a type by its effect on the document.
 func (p palette) eventType(t schema.EventType) string {
 	text := fmt.Sprintf("%-18s", t)
 	switch t {
@@ -44,8 +45,11 @@ func (p palette) eventType(t schema.EventType) string {
 	return p.paint(text, color.FgBlue)
 }
 
-// pretty indents a JSON value and paints its member names and strings. What is
-// not JSON comes back as it is, less what would steer the terminal.
+// jsonString is a string of valid JSON, with what follows the name of a member.
+var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"(: )?`)
+
+// pretty indents a JSON value and paints its member names and strings. It returns
+// text that is not JSON as it is, with control characters escaped.
 func (p palette) pretty(body []byte) []byte {
 	var b bytes.Buffer
 	if json.Indent(&b, body, "", "  ") != nil {
@@ -55,34 +59,16 @@ func (p palette) pretty(body []byte) []byte {
 	if !p {
 		return []byte(text)
 	}
-	var out strings.Builder
-	for text != "" {
-		start := strings.IndexByte(text, '"')
-		if start < 0 {
-			break
+	return []byte(jsonString.ReplaceAllStringFunc(text, func(s string) string {
+		if name, ok := strings.CutSuffix(s, ": "); ok {
+			return p.paint(name, color.FgBlue) + ": "
 		}
-		out.WriteString(text[:start])
-		text = text[start:]
-		end := 1
-		for text[end] != '"' {
-			if text[end] == '\\' {
-				end++
-			}
-			end++
-		}
-		attribute := color.FgGreen
-		if strings.HasPrefix(text[end+1:], ": ") {
-			attribute = color.FgBlue
-		}
-		out.WriteString(p.paint(text[:end+1], attribute))
-		text = text[end+1:]
-	}
-	out.WriteString(text)
-	return []byte(out.String())
+		return p.paint(s, color.FgGreen)
+	}))
 }
 
-// printable writes control characters, with which a document could steer the
-// terminal, as JSON escapes.
+// printable escapes control characters as in JSON, so that a document cannot send
+// escape sequences to the terminal.
 func printable(s string) string {
 	control := func(r rune) bool { return r != '\n' && unicode.IsControl(r) }
 	if strings.IndexFunc(s, control) < 0 {

@@ -31,7 +31,7 @@ type serveFlags struct {
 	acceptClock               bool
 	acceptLostEnd             bool
 
-	elsewhere   elsewhereFlags
+	external    externalFlags
 	listenGiven bool
 	lease       time.Duration
 	replicas    int
@@ -58,7 +58,7 @@ over when it stops.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.listenGiven = cmd.Flags().Changed("listen")
-			f.elsewhere.empty = cmd.Flags().Changed("nats-url") && f.elsewhere.url == ""
+			f.external.emptyURL = cmd.Flags().Changed("nats-url") && f.external.url == ""
 			return a.serve(cmd.Context(), f)
 		},
 	}
@@ -74,7 +74,7 @@ over when it stops.`,
 		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "go on with a log that ends before what is known of it")
 	})
 	addGroup(cmd.Flags(), "External NATS server", func(flags *pflag.FlagSet) {
-		f.elsewhere.addFlags(flags)
+		f.external.addFlags(flags)
 		flags.IntVar(&f.replicas, "replicas", 0, "keep `1|3` replicas of the streams (default those of existing streams, or 1)")
 		f.lease = 5 * time.Second
 		flags.Var(&durationFlag{to: &f.lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease",
@@ -138,18 +138,18 @@ func (f *serveFlags) check() error {
 			return usageErrorf("--%s: use at least 1", name)
 		}
 	}
-	if err := checkReplicas(f.replicas, f.elsewhere.given()); err != nil {
+	if err := checkReplicas(f.replicas, f.external.given()); err != nil {
 		return err
 	}
-	return f.elsewhere.check()
+	return f.external.check()
 }
 
 // checkReplicas returns a usage error for a number of copies that cannot be had.
-func checkReplicas(n int, elsewhere bool) error {
+func checkReplicas(n int, external bool) error {
 	if n != 0 && n != 1 && n != 3 {
 		return usageErrorf("--replicas %d: use 1 or 3", n)
 	}
-	if n > 1 && !elsewhere {
+	if n > 1 && !external {
 		return usageErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", n)
 	}
 	return nil
@@ -185,7 +185,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		defer stop()
 	}
 	a.at("opening NATS")
-	place, err := f.open(database, durability, logger)
+	target, err := f.open(database, durability, logger)
 	if ctx.Err() != nil {
 		say(stoppedEarly)
 		if err != nil {
@@ -200,7 +200,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			a.end(err)
 		}
 		a.at("closing NATS")
-		place.close()
+		target.close()
 	}()
 	if ctx.Err() != nil {
 		return nil
@@ -216,13 +216,13 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 
 		Retain: f.retain, SnapshotEvery: f.snapshotEvery, LatenessObjective: f.latenessObjective,
 
-		Lease: place.lease, Node: place.node, Replicas: f.replicas,
+		Lease: target.lease, Node: target.node, Replicas: f.replicas,
 
-		Clock: machineClock(), SameClock: place.embedded, AtomicBatch: place.atomicBatch,
+		Clock: machineClock(), SameClock: target.embedded, AtomicBatch: target.atomicBatch,
 		Boot: bootID(), ClockFile: filepath.Join(f.storeDir, "clock"),
 		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
 
-		AcceptLostEnd: f.acceptLostEnd || place.embedded && durability == processor.OS,
+		AcceptLostEnd: f.acceptLostEnd || target.embedded && durability == processor.OS,
 
 		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,
 
@@ -237,11 +237,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	options = options.EnsureDefaults()
 	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes)
 	if a.opened != nil {
-		a.opened(place, &options)
+		a.opened(target, &options)
 	}
 	a.does(monitor.Doing)
-	starting, end := endWith(ctx, place.failed)
-	p, err := processor.Start(starting, place.Connections, options)
+	starting, end := endWith(ctx, target.failed)
+	p, err := processor.Start(starting, target.Connections, options)
 	failure := end()
 	if bar != nil {
 		bar.Done()
@@ -258,14 +258,14 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer onAcceptClock(p.AcceptClock)()
 	defer widen(p.Seq, p.Requests)()
-	place.warn(logger)
-	say(fmt.Sprintf("ready: database %s at %s, %s", database, place.url, place.kept(p.Role())))
+	target.warn(logger)
+	say(fmt.Sprintf("ready: database %s at %s, %s", database, target.url, target.kept(p.Role())))
 	if failure == nil {
 		select {
 		case <-ctx.Done():
 			return p.Stop()
 		case failure = <-p.Failed():
-		case failure = <-place.failed:
+		case failure = <-target.failed:
 		}
 	}
 	a.end(failure)

@@ -166,7 +166,7 @@ func snapshotArgument(args []string) (seq uint64, err error) {
 type restoreFlags struct {
 	storeDir, database string
 	newLog             bool
-	elsewhere          elsewhereFlags
+	external           externalFlags
 	replicas           int
 }
 
@@ -195,7 +195,7 @@ with serve.`,
 	flags.StringVar(&f.storeDir, "store-dir", "data", "files are below `DIR`")
 	flags.StringVarP(&f.database, "database", "d", "main", "`NAME` of the database")
 	flags.BoolVar(&f.newLog, "new-log", false, "create a new log after the snapshot if the existing log does not fit it")
-	f.elsewhere.addFlags(flags)
+	f.external.addFlags(flags)
 	flags.IntVar(&f.replicas, "replicas", 0, "number of replicas of a new log: `1|3` (default those of the existing log, or 1)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		seq, err := snapshotArgument(args)
@@ -217,13 +217,13 @@ with serve.`,
 
 // check returns a usage error for what does not go together.
 func (f *restoreFlags) check() error {
-	if err := checkReplicas(f.replicas, f.elsewhere.given()); err != nil {
+	if err := checkReplicas(f.replicas, f.external.given()); err != nil {
 		return err
 	}
 	if f.replicas != 0 && !f.newLog {
 		return usageErrorf("--replicas is for a new log: give --new-log, too")
 	}
-	return f.elsewhere.check()
+	return f.external.check()
 }
 
 func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (schema.Snapshot, error) {
@@ -237,32 +237,32 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 	lines := observe.LimitLog(slog.NewTextHandler(a.stderr, nil))
 	defer lines.Close()
 	logger := slog.New(lines)
-	place := &place{storeDir: f.storeDir}
-	defer place.close()
-	if f.elsewhere.given() {
-		err = place.openConnections(&f.elsewhere, database, logger)
+	target := &target{storeDir: f.storeDir}
+	defer target.close()
+	if f.external.given() {
+		err = target.openConnections(&f.external, database, logger)
 	} else {
-		err = place.openStore(database, logger, f.newLog)
+		err = target.openStore(database, logger, f.newLog)
 	}
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
-	return processor.RestoreSnapshot(ctx, place.Connections, processor.Options{
+	return processor.RestoreSnapshot(ctx, target.Connections, processor.Options{
 		Database: database, Dir: projectionDir(f.storeDir, database), Logger: logger, Replicas: f.replicas}, seq, f.newLog)
 }
 
-// openStore opens an embedded server that nobody knows of. The log may be damaged
-// if it is to be begun anew.
-func (p *place) openStore(database schema.DatabaseName, logger *slog.Logger, newLog bool) error {
-	if _, err := os.Stat(filepath.Join(p.storeDir, "jetstream")); err != nil {
-		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir that serve was given, or the --nats-url", p.storeDir)
+// openStore starts an embedded server on a free port. With newLog it does not check
+// the log, which may be damaged.
+func (t *target) openStore(database schema.DatabaseName, logger *slog.Logger, newLog bool) error {
+	if _, err := os.Stat(filepath.Join(t.storeDir, "jetstream")); err != nil {
+		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir that serve was given, or the --nats-url", t.storeDir)
 	}
-	server, err := embedded.Start(embedded.Options{StoreDir: p.storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Unchecked: newLog, Logger: logger})
+	server, err := embedded.Start(embedded.Options{StoreDir: t.storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Unchecked: newLog, Logger: logger})
 	if err != nil {
 		return err
 	}
-	p.closers = append(p.closers, server.Shutdown)
-	return p.keep(&p.Log)(server.ConnectLog())
+	t.closers = append(t.closers, server.Shutdown)
+	return t.keep(&t.Log)(server.ConnectLog())
 }
 
 // projectionDir is where serve keeps the projection of a database.

@@ -18,8 +18,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// place is where a database is served: an embedded NATS server, or one elsewhere.
-type place struct {
+// target is the NATS server that has the streams, embedded or external, with the
+// connections of lapse to it.
+type target struct {
 	eventlog.Connections
 	url         string
 	storeDir    string
@@ -27,56 +28,56 @@ type place struct {
 	atomicBatch int // see processor.Options, as are these
 	lease       time.Duration
 	node        string
-	failed      <-chan error // says why NATS, if it is ours, is of no use any more
+	failed      <-chan error // receives the error that ends an embedded server; nil for an external one
 
 	closers []func()
 }
 
-// wantedPayload is the largest message of NATS with which documents of all sizes
-// can be stored, and read back with what is around them.
+// wantedPayload is the max_payload in bytes that fits the largest document with its
+// headers and reply.
 const wantedPayload = 4 << 20
 
-// warn says what is not as it could be.
-func (p *place) warn(logger *slog.Logger) {
-	if payload := min(p.Log.MaxPayload(), p.Service.MaxPayload()); payload < wantedPayload {
-		logger.Warn("the NATS server takes no documents of 2 MiB: set its max_payload to 4MB for documents of all sizes", "max_payload", payload)
+// warn logs a max_payload that is too small for the largest documents.
+func (t *target) warn(logger *slog.Logger) {
+	if payload := min(t.Log.MaxPayload(), t.Service.MaxPayload()); payload < wantedPayload {
+		logger.Warn("max_payload of the NATS server is too small for documents of 2 MiB: set it to 4MB", "max_payload", payload)
 	}
 }
 
-// close ends the connections and what is ours of NATS, the last thing first.
-func (p *place) close() {
-	for i := len(p.closers) - 1; i >= 0; i-- {
-		p.closers[i]()
+// close closes the connections and an embedded server, the last opened first.
+func (t *target) close() {
+	for i := len(t.closers) - 1; i >= 0; i-- {
+		t.closers[i]()
 	}
 }
 
-// kept says where things are, and who writes.
-func (p *place) kept(role observe.Role) string {
-	if p.embedded {
-		return "kept in " + p.storeDir
+// kept describes the store directory and the role, for the ready line.
+func (t *target) kept(role observe.Role) string {
+	if t.embedded {
+		return "kept in " + t.storeDir
 	}
-	return fmt.Sprintf("as the %s, projection in %s", role, p.storeDir)
+	return fmt.Sprintf("as the %s, projection in %s", role, t.storeDir)
 }
 
-// open opens the place that the flags name.
-func (f *serveFlags) open(database schema.DatabaseName, durability processor.Durability, logger *slog.Logger) (_ *place, err error) {
-	p := &place{storeDir: f.storeDir}
+// open opens the NATS server that the flags name.
+func (f *serveFlags) open(database schema.DatabaseName, durability processor.Durability, logger *slog.Logger) (_ *target, err error) {
+	t := &target{storeDir: f.storeDir}
 	defer func() {
 		if err != nil {
-			p.close()
+			t.close()
 		}
 	}()
-	if f.elsewhere.given() {
+	if f.external.given() {
 		if f.listenGiven {
-			logger.Warn("--listen is of the embedded NATS server, of which there is none with --nats-url or --context", "listen", f.listen)
+			logger.Warn("--listen is ignored: it is for the embedded NATS server, and --nats-url or --context is given", "listen", f.listen)
 		}
-		p.lease = f.lease
-		return p, p.openElsewhere(&f.elsewhere, database, logger)
+		t.lease = f.lease
+		return t, t.openExternal(&f.external, database, logger)
 	}
-	return p, p.openEmbedded(f, database, durability, logger)
+	return t, t.openEmbedded(f, database, durability, logger)
 }
 
-func (p *place) openEmbedded(f *serveFlags, database schema.DatabaseName, durability processor.Durability, logger *slog.Logger) error {
+func (t *target) openEmbedded(f *serveFlags, database schema.DatabaseName, durability processor.Durability, logger *slog.Logger) error {
 	server, err := embedded.Start(embedded.Options{
 		StoreDir:   f.storeDir,
 		Listen:     f.listen,
@@ -96,60 +97,60 @@ func (p *place) openEmbedded(f *serveFlags, database schema.DatabaseName, durabi
 	if err != nil {
 		return err
 	}
-	p.closers = append(p.closers, server.Shutdown)
-	p.url, p.embedded, p.atomicBatch, p.failed = server.URL(), true, embedded.AtomicBatch, server.Failed()
-	if err := p.keep(&p.Log)(server.ConnectLog()); err != nil {
+	t.closers = append(t.closers, server.Shutdown)
+	t.url, t.embedded, t.atomicBatch, t.failed = server.URL(), true, embedded.AtomicBatch, server.Failed()
+	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
 		return err
 	}
-	return p.keep(&p.Service)(server.ConnectService())
+	return t.keep(&t.Service)(server.ConnectService())
 }
 
-// keep has a connection that was made closed at the end.
-func (p *place) keep(as **nats.Conn) func(*nats.Conn, error) error {
+// keep stores a new connection in *as, and closes it in close.
+func (t *target) keep(as **nats.Conn) func(*nats.Conn, error) error {
 	return func(nc *nats.Conn, err error) error {
 		if err == nil {
 			*as = nc
-			p.closers = append(p.closers, nc.Close)
+			t.closers = append(t.closers, nc.Close)
 		}
 		return err
 	}
 }
 
-func (p *place) openElsewhere(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) error {
-	if err := p.openConnections(f, database, logger); err != nil {
+func (t *target) openExternal(f *externalFlags, database schema.DatabaseName, logger *slog.Logger) error {
+	if err := t.openConnections(f, database, logger); err != nil {
 		return err
 	}
-	return p.openGate(f, database, logger)
+	return t.openGate(f, database, logger)
 }
 
-// openConnections locks the store directory and opens what a processor needs.
-func (p *place) openConnections(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) (err error) {
+// openConnections locks the store directory and opens the connections of a processor.
+func (t *target) openConnections(f *externalFlags, database schema.DatabaseName, logger *slog.Logger) (err error) {
 	var lock io.Closer
-	if lock, err = embedded.LockStore(p.storeDir); err != nil {
+	if lock, err = embedded.LockStore(t.storeDir); err != nil {
 		return err
 	}
-	p.closers = append(p.closers, func() { _ = lock.Close() })
-	if p.node, err = nodeName(p.storeDir); err != nil {
+	t.closers = append(t.closers, func() { _ = lock.Close() })
+	if t.node, err = nodeName(t.storeDir); err != nil {
 		return err
 	}
-	for name, as := range map[string]**nats.Conn{logConnection: &p.Log, bulkConnection: &p.Bulk, serviceConnection: &p.Service} {
-		if err := p.keep(as)(f.connect(name, database, logger)); err != nil {
+	for name, as := range map[string]**nats.Conn{logConnection: &t.Log, bulkConnection: &t.Bulk, serviceConnection: &t.Service} {
+		if err := t.keep(as)(f.connect(name, database, logger)); err != nil {
 			return err
 		}
 	}
-	p.url = p.Log.ConnectedUrlRedacted()
+	t.url = t.Log.ConnectedUrlRedacted()
 	return nil
 }
 
-// openGate opens a gate if the users for it are named. Where permissions keep
-// clients from the streams, they read the log through it.
-func (p *place) openGate(f *elsewhereFlags, database schema.DatabaseName, logger *slog.Logger) error {
+// openGate opens a gate if flags name its two connections. Clients without
+// permissions on the streams read the log through it.
+func (t *target) openGate(f *externalFlags, database schema.DatabaseName, logger *slog.Logger) error {
 	if !f.named(gateLogConnection) && !f.named(gateClientsConnection) {
 		return nil
 	}
 	var streams, clients *nats.Conn
 	for name, as := range map[string]**nats.Conn{gateLogConnection: &streams, gateClientsConnection: &clients} {
-		if err := p.keep(as)(f.connect(name, database, logger)); err != nil {
+		if err := t.keep(as)(f.connect(name, database, logger)); err != nil {
 			return err
 		}
 	}
@@ -158,7 +159,7 @@ func (p *place) openGate(f *elsewhereFlags, database schema.DatabaseName, logger
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go eventlog.KeepTogether(ctx, p.Log, streams, clients)
-	p.closers = append(p.closers, cancel, g.Close)
+	go eventlog.KeepTogether(ctx, t.Log, streams, clients)
+	t.closers = append(t.closers, cancel, g.Close)
 	return nil
 }
