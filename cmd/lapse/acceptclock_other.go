@@ -2,5 +2,5 @@
 
 package main
 
-// onAcceptClock has no signal to wait for: a start with --accept-clock does it.
+// onAcceptClock does nothing where there is no SIGUSR1: restart with --accept-clock.
 func onAcceptClock(func()) (stop func()) { return func() {} }

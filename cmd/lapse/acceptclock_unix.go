@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// onAcceptClock calls accept for every SIGUSR1 until stop is called. SIGHUP
-// would come when somebody closes a terminal, too.
+// onAcceptClock calls accept for every SIGUSR1 until stop is called. SIGHUP would also
+// come when a terminal is closed.
 func onAcceptClock(accept func()) (stop func()) {
 	signals, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGUSR1)

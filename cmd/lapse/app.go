@@ -17,29 +17,29 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// app is what the commands share: where they read and write.
+// app is the environment of the commands: streams, terminal, and how they end.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	isTerminal func(stream any) bool // whether a person sits at a stream
-	width      func(stream any) int  // of the terminal that a stream is, 0 if it is not known
-	colour     bool                  // whether people want colours
+	isTerminal func(stream any) bool
+	width      func(stream any) int // columns of a terminal, 0 if unknown
+	colour     bool                 // on terminals
 
-	complaints atomic.Pointer[slog.Logger] // say why a command failed; if nil, stderr does
+	complaints atomic.Pointer[slog.Logger] // logs the final error; nil for a plain line on stderr
 
 	after  func(time.Duration) <-chan time.Time // time.After
-	end    context.CancelCauseFunc              // says that the command is to end, and why
-	doing  atomic.Pointer[func() string]        // what it does now
-	opened func(*target, *processor.Options)    // changes what serve is to run with, if not nil
+	end    context.CancelCauseFunc              // asks the command to end, with the reason
+	doing  atomic.Pointer[func() string]        // the current activity
+	opened func(*target, *processor.Options)    // a test hook of serve, may be nil
 }
 
-// stopTimeout is how long a command may take to end after SIGTERM, Ctrl-C or a
-// failure, whatever hangs: a disk, NATS, or who reads what it prints. It is less
-// than the 30 s after which Kubernetes ends a process by force.
+// stopTimeout bounds how long a command takes to end after SIGTERM, Ctrl-C or a
+// failure, whatever hangs: a disk, NATS, or the reader of its output. Kubernetes
+// kills a process after 30 s.
 const stopTimeout = 25 * time.Second
 
-// at takes note of what the command does now, for when that does not end.
+// at sets the current activity, which run names if the command does not end.
 func (a *app) at(what string) { a.does(func() string { return what }) }
 
 func (a *app) does(what func() string) { a.doing.Store(&what) }
@@ -85,9 +85,9 @@ const (
 	exitUsage  = 2 // wrong usage
 )
 
-// run runs one command and returns its exit code. When ctx has ended, or the command
-// itself says that it is to end, that takes stopTimeout at most: the command is left
-// alone then, and the process has to end.
+// run runs one command and returns its exit code. Once ctx is done, or the command
+// calls a.end, run returns within stopTimeout: the command may then still be
+// running, and the caller has to end the process.
 func (a *app) run(ctx context.Context, args []string) int {
 	ctx, a.end = context.WithCancelCause(ctx)
 	defer a.end(nil)
@@ -110,7 +110,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}()
 	select {
 	case <-said:
-	case <-time.After(time.Second): // nobody reads it
+	case <-time.After(time.Second): // nobody reads stderr
 	}
 	return exitFailed
 }
@@ -130,7 +130,7 @@ func (a *app) command(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
-// usageError is wrong usage.
+// usageError is an error with exit code 2.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
@@ -139,7 +139,7 @@ func usageErrorf(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// sentence is an error on one line, with the name that programs know it by.
+// sentence is an error on one line, with the status and error code of the request.
 func sentence(err error) string {
 	text := printable(strings.ReplaceAll(err.Error(), "\n", " "))
 	var coded *schema.Error

@@ -66,11 +66,11 @@ Documents are kept in temporary files (TMPDIR), so memory does not grow with the
 		select {
 		case err = <-done:
 		case err = <-auditor.Failed():
-			err = fmt.Errorf("the temporary files of the audit fail: %w: set TMPDIR to a directory with more room", errors.Join(err, auditor.Abandon()))
+			err = fmt.Errorf("the temporary files of the audit fail: %w: set TMPDIR to a directory with more space", errors.Join(err, auditor.Abandon()))
 		}
 		if err != nil {
 			if ctx.Err() != nil {
-				err = errors.New("interrupted: nothing is said of the log")
+				err = errors.New("interrupted: the log was not checked to its end, start again")
 			}
 			return err
 		}
@@ -87,7 +87,7 @@ Documents are kept in temporary files (TMPDIR), so memory does not grow with the
 			return err
 		}
 		if n := report.Count(); n > 0 {
-			return fmt.Errorf("the log is not as it has to be: %d finding(s), first look at sequence %d", n, report.Findings[0].Seq)
+			return fmt.Errorf("the audit has %d finding(s): start with sequence %d", n, report.Findings[0].Seq)
 		}
 		return nil
 	}
@@ -103,7 +103,7 @@ func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor
 	defer file.Close()
 	bar := newProgress(a.stderr, "audit", file.size)
 	defer bar.Done()
-	// Where standard input keeps silent, what reads it stays behind when ctx is done.
+	// A read of standard input cannot be cancelled: its goroutine outlives ctx.
 	lines, in := io.Pipe()
 	defer lines.Close()
 	defer context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })()
@@ -114,7 +114,7 @@ func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor
 	return auditor.Lines(lines, func(bytes int) { bar.Add(int64(bytes)) })
 }
 
-// auditLog audits the log of a database, to its end as of now.
+// auditLog audits the log of a database up to its present end.
 func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Auditor) error {
 	lapse, hangUp, err := conn.open(ctx)
 	if err != nil {
@@ -133,11 +133,11 @@ func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Aud
 			return err
 		}
 		if entry.Seq > next && next > first {
-			// The log may lose its beginning while it is read, and only that.
+			// Only trimming explains a gap: retention removes the oldest events.
 			if first, _, err := lapse.LogBounds(ctx); err != nil {
 				return err
 			} else if first > next {
-				return fmt.Errorf("the log was trimmed up to sequence %d while the audit was at %d: start it again", first-1, next-1)
+				return fmt.Errorf("retention trimmed the log up to sequence %d while the audit was at %d: start it again", first-1, next-1)
 			}
 		}
 		next = entry.Seq + 1
@@ -151,7 +151,7 @@ func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Aud
 	return nil
 }
 
-// report is a page for people: what was read, and a line for each finding.
+// report prints a summary for people, and a line for each finding.
 func (out *output) report(r *audit.Report) error {
 	p := palette(out.colour && out.isTerminal(out.stdout))
 	t := out.table()
@@ -165,7 +165,7 @@ func (out *output) report(r *audit.Report) error {
 		row("log", "sequence %d to %d, %s to %s", r.First, r.Last, moment(r.FirstTime), moment(r.LastTime))
 	}
 	if !r.Complete {
-		row("begins", "at %d: what was before it is not judged", r.First)
+		row("begins", "at %d: earlier events are not checked", r.First)
 	}
 	var types []string
 	for _, t := range slices.Sorted(maps.Keys(r.Types)) {

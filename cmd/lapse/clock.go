@@ -9,17 +9,15 @@ import (
 	"github.com/lapsedb/lapse/processor/clock"
 )
 
-// awake is how the two clocks stood when the machine was last seen to have
-// slept, or at the start.
+// awake is the state of the two clocks when the machine last woke up, or at the start.
 type awake struct {
-	ahead time.Duration // of the time of day on Go's clock
-	slept time.Duration // that Go's clock has not counted
+	ahead time.Duration // wall clock minus Go's monotonic clock
+	slept time.Duration // not counted by Go's monotonic clock
 }
 
-// machineClock tells the time of day, and what has elapsed since the machine's
-// boot with the time that it slept, which Go's clock does not count. That takes a system call,
-// and it is asked often: so only when the time of day has moved against Go's
-// clock, as it has after a sleep.
+// machineClock returns the wall clock and the time since boot, which includes sleep,
+// unlike Go's monotonic clock. It makes the system call for that only when the wall
+// clock has moved against Go's clock, as it has after a sleep.
 func machineClock() clock.Clock {
 	began := time.Now()
 	bootedBefore, ok := sinceBoot()
@@ -46,7 +44,7 @@ func machineClock() clock.Clock {
 	}
 }
 
-// bootID names this boot of the machine, "" where there is no such name: only Linux has one.
+// bootID identifies this boot of the machine; "" where the system has no boot id.
 func bootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))

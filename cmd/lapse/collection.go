@@ -77,20 +77,18 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 	return cmd
 }
 
-// maxChangeTries bounds how often a change starts over because another client
-// changed the collection meanwhile.
+// maxChangeTries bounds the retries of a change that conflicts with other clients.
 const maxChangeTries = 32
 
-// changeCollection sets the properties that flags name, keeps the others, and
-// returns the collection. The request is whole, and only for the version that it
-// was made from.
+// changeCollection sets the properties that flags name, keeps the others, and returns
+// the collection. It replaces the version that it has read, or starts over.
 func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, name string) ([]byte, error) {
 	lapse, hangUp, err := conn.open(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
 	defer hangUp()
-	var newer []client.RequestOption // a standby may be behind what refused the change
+	var newer []client.RequestOption // a standby may lag behind the version that refused the change
 	for try := 1; ; try++ {
 		reply, err := lapse.Do(cmd.Context(), "collection.get", name, "", nil, newer...)
 		if err != nil {
@@ -122,7 +120,7 @@ func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, n
 	}
 }
 
-// propertyFlags are collection properties as flags.
+// propertyFlags are the flags for properties of a collection.
 type propertyFlags struct {
 	defaultTTL, indexingMode string
 	includePaths             []string
@@ -132,10 +130,10 @@ type propertyFlags struct {
 func (p *propertyFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&p.defaultTTL, "default-ttl", "", "default TTL: `SECONDS` or a duration, -1 for no default, or off")
-	flags.StringVar(&p.indexingMode, "indexing-mode", "", "keep indexes `consistent|lazy|none`")
+	flags.StringVar(&p.defaultTTL, "default-ttl", "", "default TTL: `SECONDS` or a duration, -1 for none, off to disable TTL")
+	flags.StringVar(&p.indexingMode, "indexing-mode", "", "update indexes with each write, later, or have none: `consistent|lazy|none`")
 	flags.StringArrayVar(&p.includePaths, "include-path", nil, "index the values at this JSON `POINTER`, like /customerId; repeat for more, or none for no index")
-	flags.BoolVar(&p.previousImages, "previous-images", true, "put the last content into delete and expiry events")
+	flags.BoolVar(&p.previousImages, "previous-images", true, "include the last content in delete and expiry events")
 }
 
 // change sets the properties that flags name.

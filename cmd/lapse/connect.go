@@ -13,39 +13,39 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// clientPingInterval is how often the connection of a command is tried: one that nobody closed and
-// that answers nothing is given up after two of them.
+// clientPingInterval is the ping interval of a command's connection. A connection that
+// has not answered two pings is closed.
 const clientPingInterval = 10 * time.Second
 
-// connection is how a client command finds its database.
+// connection holds the flags with which a client command reaches its database.
 type connection struct {
 	server, creds, context, database string
 	timeout                          time.Duration
 }
 
-// connectionHeading stands above the flags of a connection in the help.
+// connectionHeading is the heading of the connection flags in the help.
 const connectionHeading = "Connection"
 
-// addFlags adds the flags that all client commands have.
+// addFlags adds the flags of all client commands.
 func (c *connection) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.SortFlags = false
 	flags.StringVarP(&c.server, "server", "s", "", "`URL` of the NATS server (default "+nats.DefaultURL+")")
-	flags.StringVar(&c.creds, "creds", "", "log in with the credentials `FILE`")
-	flags.StringVar(&c.context, "context", "", "use the NATS context `NAME` instead of --server")
+	flags.StringVar(&c.creds, "creds", "", "log in with the credentials in `FILE`")
+	flags.StringVar(&c.context, "context", "", "use the URL and login of `NAME`, a context of the nats command, instead of --server")
 	flags.StringVarP(&c.database, "database", "d", "main", "`NAME` of the database")
 	durationVar(flags, &c.timeout, "timeout", 5*time.Second, 1, "wait at most `DURATION` for a reply")
 }
 
-// patient waits longer for an answer, unless the user said how long.
+// patient sets a longer timeout, unless --timeout is given.
 func (c *connection) patient(cmd *cobra.Command, timeout time.Duration) {
 	if !cmd.Flags().Changed("timeout") {
 		c.timeout = timeout
 	}
 }
 
-// open connects. The caller calls hangUp, which also happens when ctx ends, so
-// that nothing waits for a server that is away.
+// open connects. The caller calls hangUp to disconnect; when ctx ends it is called
+// too, so that nothing waits for an unreachable server.
 func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *client.Client, hangUp func(), err error) {
 	lapse, end, err := c.dial(opts)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	return lapse, nc.Close, nil
 }
 
-// do connects, sends one request and returns the body of its answer.
+// do connects, sends one request and returns the body of the reply.
 func (c *connection) do(ctx context.Context, op, collection, id string, body []byte, opts ...client.RequestOption) ([]byte, error) {
 	lapse, hangUp, err := c.open(ctx)
 	if err != nil {

@@ -23,14 +23,14 @@ func newDocumentCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// changeFlags are the conditions of a change.
+// changeFlags are the conditions of a write.
 type changeFlags struct{ ifMatch, msgID string }
 
 func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	if cmd.Name() != "create" {
-		cmd.Flags().StringVar(&f.ifMatch, "if-match", "", "only if the document still has this `ETAG`")
+		cmd.Flags().StringVar(&f.ifMatch, "if-match", "", "only if the document still has `ETAG`")
 	}
-	cmd.Flags().StringVar(&f.msgID, "msg-id", "", "apply a repeat with the same `ID` within two minutes only once")
+	cmd.Flags().StringVar(&f.msgID, "msg-id", "", "apply requests with the same `ID` once within two minutes")
 }
 
 func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) {
@@ -59,7 +59,7 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 	}
 	out := a.addOutputFlag(cmd)
 	change.addFlags(cmd)
-	cmd.Flags().StringVar(&ttl, "ttl", "", "set the member ttl: `SECONDS` or a duration, -1 for ever")
+	cmd.Flags().StringVar(&ttl, "ttl", "", "set the member ttl: `SECONDS` or a duration, -1 for no expiry")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var body []byte
 		var err error
@@ -98,7 +98,7 @@ func withTTL(body []byte, ttl string) ([]byte, error) {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {
-		return body, nil // not an object: the server says so better
+		return body, nil // not an object: the server has the better message
 	}
 	if _, there := members["ttl"]; there {
 		return nil, usageErrorf("ttl given in the document and as --ttl: use one of them")
@@ -115,7 +115,7 @@ func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 	var minSeq uint64
 	cmd := &cobra.Command{Use: "get COLL ID", Short: "Show a document", Args: arguments(2, 2)}
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "answer only from a state that includes log sequence `SEQ`")
+	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "wait until the state includes log sequence `SEQ`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var opts []client.RequestOption
 		if minSeq > 0 {

@@ -15,7 +15,7 @@ import (
 // eventFile is an exported log: one event as JSON a line, in order.
 type eventFile struct {
 	in   io.Reader
-	size int64 // bytes, -1 if it is not known
+	size int64 // bytes, -1 if unknown
 	file *os.File
 }
 
@@ -26,7 +26,7 @@ func (a *app) openEvents(name string) (*eventFile, error) {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: give a FILE that is there, or - for standard input", err)
+		return nil, fmt.Errorf("%w: give an existing FILE, or - for standard input", err)
 	}
 	f := &eventFile{in: file, size: -1, file: file}
 	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
@@ -43,20 +43,19 @@ func (f *eventFile) Close() error {
 	return f.file.Close()
 }
 
-// eventChunk is how many events are read ahead at a time, unless their lines
-// have eventChunkBytes before.
+// eventChunk is the size of a chunk that is read ahead, in events; eventChunkBytes is
+// its limit in bytes.
 const (
 	eventChunk      = 512
 	eventChunkBytes = 4 << 20
 )
 
-// events visits each event of the file, in order, until visit returns false or
-// an error, the file ends, or ctx is done. bytes is the length of its line. An
-// error names the line that is no event, or that does not come after the one
-// before.
+// events visits each event of the file in order, with the length of its line, until
+// visit returns false or an error, the file ends, or ctx is done. It fails with the
+// line number if a line is no event or its sequence does not rise.
 //
-// Lines are read and parsed while others are visited. Where standard input
-// keeps silent, what reads it stays behind when ctx is done.
+// Lines are read and parsed ahead. A read of standard input cannot be cancelled: its
+// goroutine may outlive ctx.
 func (f *eventFile) events(ctx context.Context, visit func(e *schema.Event, bytes int) (more bool, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -100,16 +99,16 @@ func (f *eventFile) events(ctx context.Context, visit func(e *schema.Event, byte
 
 var errNoObject = errors.New("it is no JSON object")
 
-// eventLines are lines of the file.
+// eventLines is a chunk of parsed lines.
 type eventLines struct {
-	line   int    // number of the last one read
-	last   uint64 // sequence there
+	line   int    // number of the last line
+	last   uint64 // sequence of its event
 	events []*schema.Event
 	bytes  []int
-	err    error // what is wrong behind events
+	err    error // that follows the events
 }
 
-// read reads lines and tells whether there may be more.
+// read fills the chunk and reports whether more may follow.
 func (c *eventLines) read(lines *bufio.Scanner) (more bool) {
 	for size := 0; len(c.events) < eventChunk && size < eventChunkBytes; {
 		if !lines.Scan() {

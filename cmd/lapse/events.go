@@ -11,11 +11,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// flushAfter is how long a printed event may wait in the buffer: long enough
-// to write many at once, too short to notice.
+// flushAfter bounds how long an event waits in the buffer: long enough to batch
+// writes, too short to notice.
 const flushAfter = 20 * time.Millisecond
 
-// eventPrinter prints events, one a line.
+// eventPrinter prints events, one a line. It is safe for concurrent use.
 type eventPrinter struct {
 	out    *output
 	people bool
@@ -25,8 +25,8 @@ type eventPrinter struct {
 	mu      sync.Mutex
 	w       *bufio.Writer
 	line    []byte
-	pending bool  // a flush is on its way
-	err     error // the first that a flush met
+	pending bool  // a flush is scheduled
+	err     error // the first of any flush
 }
 
 func newEventPrinter(out *output) *eventPrinter {
@@ -37,7 +37,7 @@ func newEventPrinter(out *output) *eventPrinter {
 	return p
 }
 
-// print prints an event. It is out within flushAfter.
+// print prints an event within flushAfter.
 func (p *eventPrinter) print(e *schema.Event) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *eventPrinter) print(e *schema.Event) error {
 	return nil
 }
 
-// flush writes what is buffered and returns the first error of any flush.
+// flush writes the buffer and returns the first error of any flush.
 func (p *eventPrinter) flush() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *eventPrinter) flush() error {
 	return p.err
 }
 
-// appendText is an event on one line for people.
+// appendText appends an event as one line for people.
 func (p *eventPrinter) appendText(dst []byte, e *schema.Event) []byte {
 	head := fmt.Sprintf("%s  %d  ", time.UnixMilli(e.Time).UTC().Format("2006-01-02 15:04:05.000"), e.Seq)
 	what := string(e.Collection)

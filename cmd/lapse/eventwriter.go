@@ -6,17 +6,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// eventWriter writes events as JSON, one a line. They are encoded and written
-// while others come in.
+// eventWriter writes events as JSON lines, in a goroutine that encodes and writes.
 type eventWriter struct {
 	batch   []*schema.Event
 	batches chan []*schema.Event
-	done    chan struct{} // closed when nothing is written any more
-	err     error         // of writing, to be looked at then
+	done    chan struct{} // closed when the goroutine has ended
+	err     error         // of writing, valid then
 }
 
-// eventBatch is how many events are encoded at a time, and eventWriteBytes about
-// how much is written at a time.
+// eventBatch is the size of a batch in events, and eventWriteBytes about that of a write.
 const (
 	eventBatch      = 512
 	eventWriteBytes = 64 << 10
@@ -48,8 +46,8 @@ func (w *eventWriter) run(out io.Writer) error {
 	return err
 }
 
-// Event writes an event some time later, at the latest in Close. It must not be
-// changed any more. An error is one of writing those before.
+// Event queues an event, which is written by Close at the latest and must not be
+// changed. An error is that of an earlier write.
 func (w *eventWriter) Event(e *schema.Event) error {
 	if w.batch == nil {
 		w.batch = make([]*schema.Event, 0, eventBatch)
@@ -71,9 +69,9 @@ func (w *eventWriter) send() error {
 	}
 }
 
-// Close writes what was not yet written and returns the first error of writing.
+// Close writes the queued events and returns the first error of writing.
 func (w *eventWriter) Close() error {
-	_ = w.send() // which returns the error that is told below
+	_ = w.send() // its error is returned below
 	close(w.batches)
 	<-w.done
 	return w.err

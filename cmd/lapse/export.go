@@ -21,7 +21,7 @@ func newExportCommand(a *app) *cobra.Command {
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().StringVar(&until, "until", "", "end at `SEQ|TIME` or a duration ago")
+	cmd.Flags().StringVar(&until, "until", "", "end at a sequence, a time or a duration ago: `SEQ|TIME|DURATION`")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		opts := []client.FeedOption{client.FromStart(), client.UntilNow()}
 		if until != "" {
@@ -39,7 +39,7 @@ func newExportCommand(a *app) *cobra.Command {
 		printer := newEventPrinter(out)
 		stderr := a.stderr
 		if a.isTerminal(a.stdout) {
-			stderr = nil // the events themselves show that it goes on
+			stderr = nil // the events show the progress
 		}
 		bar := newProgress(stderr, "events", -1)
 		for e, err := range lapse.Changes(cmd.Context(), opts...) {
@@ -47,7 +47,7 @@ func newExportCommand(a *app) *cobra.Command {
 				bar.Add(1)
 				err = printer.print(e)
 			} else if cmd.Context().Err() != nil {
-				err = errors.New("interrupted: the export is not complete, start it again")
+				err = errors.New("interrupted: the export is incomplete, start it again")
 			}
 			if err != nil {
 				bar.Done()

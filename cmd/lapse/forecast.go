@@ -53,7 +53,7 @@ multiples of their size.`,
 	return cmd
 }
 
-// forecastFlags are the flags of forecast as given.
+// forecastFlags are the flags of forecast.
 type forecastFlags struct {
 	next, bucket time.Duration
 	defaultTTL   string
@@ -64,7 +64,7 @@ func (f *forecastFlags) addFlags(cmd *cobra.Command) {
 	f.next = 24 * time.Hour
 	flags.Var(&durationFlag{to: &f.next, least: time.Second, seconds: true}, "next", "look ahead for `DURATION`")
 	flags.Var(&durationFlag{to: &f.bucket, least: time.Second, seconds: true}, "bucket", "count in buckets of `DURATION` (default about 24 buckets)")
-	flags.StringVar(&f.defaultTTL, "default-ttl", "", "assume this default TTL: `SECONDS` or a duration, -1 for no default, or off")
+	flags.StringVar(&f.defaultTTL, "default-ttl", "", "assume this default TTL: `SECONDS` or a duration, -1 for none, off to disable TTL")
 }
 
 func (f *forecastFlags) body(cmd *cobra.Command) ([]byte, error) {
@@ -83,8 +83,7 @@ func (f *forecastFlags) body(cmd *cobra.Command) ([]byte, error) {
 	return []byte("{" + strings.Join(members, ",") + "}"), nil
 }
 
-// forecast is a page for people: what there is in all, and a bar for each
-// bucket.
+// forecast prints the totals and a bar for each bucket, for people.
 func (out *output) forecast(f *client.Forecast) error {
 	p := out.palette()
 	alarm := func(n int64) string {
@@ -125,11 +124,11 @@ func showSecond(second int64) string {
 	return time.Unix(second, 0).UTC().Format("2006-01-02 15:04:05 MST")
 }
 
-// unknownWidth is that of a terminal that does not tell.
+// unknownWidth is assumed of a terminal that does not report its width.
 const unknownWidth = 80
 
-// chart has a line for each bucket, from its label to that of the next line. The
-// last label is where the last bucket ends.
+// chart has a line for each bucket, labelled with its beginning, and one for the end of
+// the last.
 func (out *output) chart(f *client.Forecast) table.Writer {
 	p := out.palette()
 	t := out.table()
@@ -154,9 +153,8 @@ func (out *output) chart(f *client.Forecast) table.Writer {
 	return t
 }
 
-// labels returns what writes when a bucket begins, as exactly as buckets of a
-// size need it and in one width. A date is written when it is another one than
-// before.
+// labels returns a function that formats the beginning of a bucket, at the resolution
+// of the bucket size and in one width. It leaves out a date that repeats.
 func labels(bucket int64) func(second int64) string {
 	clock := ""
 	switch {
@@ -177,8 +175,8 @@ func labels(bucket int64) func(second int64) string {
 	}
 }
 
-// bar is n of most as a bar of at most width columns, in eighths of them. What
-// is not 0 can be seen.
+// bar draws n of most in at most width columns, in eighths of a column. A number above
+// 0 has at least an eighth.
 func bar(n, most int64, width int) string {
 	if n == 0 || width < 1 {
 		return ""

@@ -10,13 +10,13 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// readArgument returns a JSON argument, or standard input for "-". What it
-// holds is the server's to judge.
+// readArgument returns a JSON argument, or standard input for "-". The server
+// validates it.
 func (a *app) readArgument(arg string) ([]byte, error) {
 	if arg != "-" {
 		return []byte(arg), nil
 	}
-	// The limit is far above what the server takes and far below what hurts.
+	// Far above the server's limit, and far below the memory of a machine.
 	body, err := io.ReadAll(io.LimitReader(a.stdin, 64<<20))
 	if err != nil {
 		return nil, fmt.Errorf("standard input: %w", err)
@@ -24,7 +24,7 @@ func (a *app) readArgument(arg string) ([]byte, error) {
 	return body, nil
 }
 
-// position is a place in the log: a sequence or a time.
+// position is a position in the log: a sequence or a time.
 type position struct {
 	seq  uint64
 	time time.Time
@@ -59,8 +59,8 @@ func (p position) until() client.FeedOption {
 	return client.UntilTime(p.time)
 }
 
-// parseTTL turns a time to live as people write it into JSON: off, never, a
-// duration, or a number, which the server judges.
+// parseTTL returns a TTL as JSON: off, never, a duration, or any number, which the
+// server validates.
 func parseTTL(flag, s string) (string, error) {
 	switch s {
 	case "off", "null":

@@ -1,5 +1,5 @@
-// Command lapse serves databases of documents with a time to live over NATS,
-// and talks to them.
+// Command lapse is the server and the command-line client of lapse, documents with a
+// time to live over NATS.
 package main
 
 import (

@@ -5,10 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// collectLess lets the heap grow by three times what lives before it is
-// collected. What lives is little and bounded, caches outside the heap are the
-// most of it, and each request leaves garbage: collecting took a tenth of the
-// processor. GOGC, if set, has the last word.
+// collectLess sets GOGC to 300, unless the environment sets it. The live heap is
+// small and bounded, most memory is caches outside the heap, and every request makes
+// garbage: at 100, garbage collection took a tenth of the CPU.
 func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)
@@ -16,22 +15,20 @@ func collectLess() {
 	}
 }
 
-// ballast counts as living, so that a heap on which almost nothing lives is not
-// collected several times a second: while it is, requests take longer, which are
-// the slowest of a hundred. Nobody writes to it, so it takes no memory itself.
+// ballast counts as live heap, so that an almost empty heap is not collected several
+// times a second, which would raise the p99 of requests. Nothing writes to it, so it
+// takes no physical memory.
 var ballast []byte
 
 const ballastBytes = 64 << 20
 
-// heapBytes is what the heap may grow to, besides the projection's cache and
-// memtables, before it is collected more often: some more than requests, and
-// what waits to be sent, can hold on to.
+// heapBytes is the part of the memory limit for everything but the projection's cache
+// and memtables: a little more than requests and queued replies can retain.
 const heapBytes = 1 << 30
 
-// limitHeap keeps garbage from multiplying what clients make lapse hold on to.
-// Without cgo the cache and the memtables are on the heap themselves, with it
-// they leave garbage that much more room.
-// GOMEMLIMIT, if set, has the last word.
+// limitHeap sets the memory limit of the Go runtime, unless GOMEMLIMIT does. It keeps
+// GOGC from multiplying the memory that clients can make lapse retain. With cgo the
+// cache and memtables are outside the heap, and their part is left for garbage.
 func limitHeap(cacheBytes int64, memTables uint64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(heapBytes + cacheBytes + int64(memTables) + int64(len(ballast)))

@@ -11,29 +11,28 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// mutationReadBytes is how much is read of a file of mutations at a time.
+// mutationReadBytes is the size of a read.
 const mutationReadBytes = 256 << 10
 
-// mutationLines are lines of a file of mutations, as many as one read gave: what
-// is there does not wait for what may come.
+// mutationLines are the lines of one read, so that complete lines do not wait for more
+// input.
 type mutationLines struct {
 	mutations []mutationLine
 	bytes     int64 // of the lines
-	err       error // what is wrong behind them; io.EOF for nothing
+	err       error // that follows the lines; io.EOF at the end
 }
 
-// mutationLine is a mutation with the time at which it happens.
+// mutationLine is a mutation with its line number and time.
 type mutationLine struct {
 	line int
 	at   int64 // ms
 	*schema.Mutation
 }
 
-// readMutations reads and parses a file of mutations, one JSON object a line, up
-// to the first one after a time, if that is not zero. The last lines have an err.
+// readMutations reads and parses a file of mutations, one JSON object a line, up to
+// the first one after until, if that is not zero. The last chunk has an err.
 //
-// What reads ends there, or when done is closed; where standard input keeps
-// silent it stays behind.
+// Its goroutine ends then, or once done is closed and a pending read returns.
 func readMutations(in io.Reader, until time.Time, done <-chan struct{}) <-chan *mutationLines {
 	r := &mutationReader{in: in, until: until, done: done, chunks: make(chan *mutationLines, 2), chunk: &mutationLines{}}
 	go func() {
@@ -51,9 +50,9 @@ type mutationReader struct {
 	chunk  *mutationLines // to be sent next
 }
 
-var errDone = errors.New("nobody wants more")
+var errDone = errors.New("the reader is done")
 
-// Read reads from the file once the lines before that are sent.
+// Read sends the pending lines, then reads from the file.
 func (r *mutationReader) Read(p []byte) (int, error) {
 	if !r.send() {
 		return 0, errDone
@@ -61,8 +60,7 @@ func (r *mutationReader) Read(p []byte) (int, error) {
 	return r.in.Read(p)
 }
 
-// send sends the chunk, if there is something in it, and tells whether more is
-// wanted.
+// send sends the chunk unless it is empty, and reports whether to go on.
 func (r *mutationReader) send() bool {
 	if r.chunk.bytes == 0 && r.chunk.err == nil {
 		return true
@@ -76,7 +74,7 @@ func (r *mutationReader) send() bool {
 	}
 }
 
-// lines reads lines until there are no more, which is io.EOF, or one is faulty.
+// lines reads lines until the end, io.EOF, or the first faulty one.
 func (r *mutationReader) lines() error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, mutationReadBytes), schema.MaxLineBytes)
@@ -85,7 +83,7 @@ func (r *mutationReader) lines() error {
 		if len(lines.Bytes()) == 0 {
 			continue
 		}
-		// The mutation keeps the line, the scanner's buffer is used again.
+		// The mutation keeps the line; the scanner reuses its buffer.
 		at, mutation, err := schema.ParseMutationLine(bytes.Clone(lines.Bytes()))
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)

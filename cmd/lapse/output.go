@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// output prints what a command found: for people when they sit at standard
-// output, else as JSON, one value a line.
+// output prints results: for people if standard output is a terminal, else as JSON
+// lines.
 type output struct {
 	*app
 	json bool // --json
@@ -25,7 +25,7 @@ func (a *app) addOutputFlag(cmd *cobra.Command) *output {
 
 func (out *output) forPeople() bool { return !out.json && out.isTerminal(out.stdout) }
 
-// palette is for what goes to standard output.
+// palette colours standard output.
 func (out *output) palette() palette { return palette(out.colour && out.forPeople()) }
 
 // document prints one JSON value.
@@ -50,7 +50,7 @@ func (out *output) lines(values []json.RawMessage) error {
 	return err
 }
 
-// table returns a table without lines, as people copy from it.
+// table returns a table without borders, which is easy to copy from.
 func (out *output) table(titles ...string) table.Writer {
 	t := table.NewWriter()
 	style := table.StyleDefault
@@ -73,7 +73,7 @@ func (out *output) render(t table.Writer) error {
 	return err
 }
 
-// describeTTL says what a defaultTtl means.
+// describeTTL describes a defaultTtl.
 func describeTTL(seconds int64) string {
 	switch {
 	case seconds == 0:

@@ -8,18 +8,16 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progress is a progress bar for a person at standard error. It shows nothing
-// when nobody sits there, nor while the work has lasted less than a second.
-// Its methods may be called at once from many goroutines.
+// progress is a progress bar on standard error. It appears only on a terminal, and
+// only once the work has taken a second. Its methods are safe for concurrent use.
 type progress struct {
-	bar   *progressbar.ProgressBar // nil: nobody to show it to
+	bar   *progressbar.ProgressBar // nil if standard error is no terminal
 	show  *lateWriter
 	done  atomic.Int64
-	shown atomic.Int64 // next value of done at which to look at the bar
+	shown atomic.Int64 // next value of done at which to update the bar
 }
 
-// newProgress returns a progress of total steps; -1 if their number is not
-// known. stderr may be nil.
+// newProgress returns a progress of total steps, -1 if unknown. stderr may be nil.
 func newProgress(stderr io.Writer, label string, total int64) *progress {
 	if stderr == nil || !isTerminal(stderr) {
 		return &progress{}
@@ -48,7 +46,7 @@ func (p *progress) Add(n int64) {
 	}
 }
 
-// Set says how many steps are done.
+// Set sets how many steps are done.
 func (p *progress) Set(n int64) {
 	if p.bar != nil {
 		p.done.Store(n)
@@ -56,8 +54,8 @@ func (p *progress) Set(n int64) {
 	}
 }
 
-// at brings the bar to n, but not for every single step: its own bookkeeping
-// would cost more than many kinds of work.
+// at moves the bar to n, at most every 64 steps: updating it costs more than many
+// steps do.
 func (p *progress) at(n int64) {
 	next := p.shown.Load()
 	if n >= next && p.shown.CompareAndSwap(next, n+64) {
@@ -73,7 +71,7 @@ func (p *progress) Done() {
 	}
 }
 
-// lateWriter drops what comes before its time.
+// lateWriter drops writes before a point in time.
 type lateWriter struct {
 	w     io.Writer
 	from  time.Time

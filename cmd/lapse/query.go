@@ -56,7 +56,7 @@ terminal in words. If there is a cursor, --cursor continues there.`,
 	return cmd
 }
 
-// count prints how many documents a query finds.
+// count prints the number of matching documents.
 func (out *output) count(ctx context.Context, coll *client.Collection, opts []client.QueryOption, explain bool) error {
 	var plan client.Plan
 	if explain {
@@ -72,7 +72,7 @@ func (out *output) count(ctx context.Context, coll *client.Collection, opts []cl
 	return out.plan(plan, "")
 }
 
-// query prints the documents that a query finds, page by page.
+// query prints the matching documents, page by page.
 func (out *output) query(ctx context.Context, coll *client.Collection, opts []client.QueryOption, explain bool) error {
 	var plan client.Plan
 	if explain {
@@ -99,20 +99,20 @@ func (out *output) query(ctx context.Context, coll *client.Collection, opts []cl
 		return out.plan(plan, cursor)
 	}
 	if cursor != "" && out.isTerminal(out.stderr) {
-		fmt.Fprintf(out.stderr, "lapse: more is left: go on with --cursor %s, or use --all\n", printable(cursor))
+		fmt.Fprintf(out.stderr, "lapse: more documents match: continue with --cursor %s, or use --all\n", printable(cursor))
 	}
 	return nil
 }
 
-// incomplete is err with how to go on behind what is printed already.
+// incomplete adds to err the cursor behind the documents already printed.
 func incomplete(ctx context.Context, err error, printed int, cursor string) error {
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	return fmt.Errorf("%w: %d documents are printed, go on with --cursor %s", err, printed, cursor)
+	return fmt.Errorf("%w: %d documents are printed, continue with --cursor %s", err, printed, cursor)
 }
 
-// plan says on standard error how a query was answered, and where more begins.
+// plan prints the plan of a query and the next cursor on standard error.
 func (out *output) plan(plan client.Plan, cursor string) error {
 	if out.forPeople() {
 		_, err := fmt.Fprintln(out.stderr, printable(describePlan(plan, cursor)))

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// queryFlags are the flags of query as given.
+// queryFlags are the flags of query.
 type queryFlags struct {
 	where, params, cursor      string
 	param, orderBy, selections []string
@@ -24,25 +24,25 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&f.where, "where", "w", "", "only documents that match this `CEL` expression")
-	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME: `NAME=VALUE`; VALUE is JSON, or else a string; repeatable")
+	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME to VALUE, JSON or else a string: `NAME=VALUE`; repeatable")
 	flags.StringVar(&f.params, "params", "", "params as a `JSON` object")
-	flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by `PATH`, descending with a - before it; repeatable")
+	flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by `PATH`, or by -PATH for descending; repeatable")
 	flags.StringSliceVar(&f.selections, "select", nil, "print only `PATH`; repeatable")
 	flags.IntVarP(&f.limit, "limit", "n", 100, "at most `N` documents")
 	flags.BoolVar(&f.all, "all", false, "all documents instead of --limit")
 	flags.StringVar(&f.cursor, "cursor", "", "continue the same query at `CURSOR`")
 	flags.BoolVar(&f.count, "count", false, "print only the number of documents")
-	flags.BoolVar(&f.explain, "explain", false, "print the plan and the cursor on standard error")
-	flags.Uint64Var(&f.minSeq, "min-seq", 0, "answer only from a state that includes log sequence `SEQ`")
+	flags.BoolVar(&f.explain, "explain", false, "print the plan and cursor on standard error")
+	flags.Uint64Var(&f.minSeq, "min-seq", 0, "wait until the state includes log sequence `SEQ`")
 }
 
-// options returns what the flags ask for.
+// options returns the flags as options of the query.
 func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	given := cmd.Flags().Changed
 	if f.count {
 		for _, name := range []string{"limit", "all", "order-by", "select", "cursor"} {
 			if given(name) {
-				return nil, usageErrorf("--count and --%s given: a count takes all documents that --where chooses, leave out --%s", name, name)
+				return nil, usageErrorf("--count and --%s given: a count is of all documents that match --where, leave out --%s", name, name)
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	return append(opts, client.FromCursor(f.cursor)), nil
 }
 
-// parameters puts --params and every --param together.
+// parameters merges --params and every --param.
 func (f *queryFlags) parameters(given bool) (map[string]json.RawMessage, error) {
 	var params map[string]json.RawMessage
 	if given {

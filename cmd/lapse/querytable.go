@@ -14,24 +14,23 @@ import (
 )
 
 const (
-	// What is printed as one table: enough for an ordinary query, little enough
-	// to keep in memory.
+	// The size of one table, which is kept in memory.
 	mostRows    = 1000
 	mostColumns = 50
 
-	leastWidth = 4 // of a column that has to become narrower
+	leastWidth = 4 // to which a column may shrink
 	columnGap  = 2
 )
 
-// documentPrinter prints documents: as a table for people, else one a line.
+// documentPrinter prints documents: tables for people, else JSON lines.
 type documentPrinter struct {
 	out     *output
 	people  bool
-	width   int // of the terminal, 0 if it is not known
+	width   int // of the terminal, 0 if unknown
 	printed int // documents given to print
 
-	columns []string       // the first is id, whether a document has it or not
-	at      map[string]int // column of a member
+	columns []string       // id first
+	at      map[string]int // member name to column
 	rows    []documentRow
 }
 
@@ -53,7 +52,7 @@ func (p *documentPrinter) reset() {
 	p.columns, p.at, p.rows = []string{"id"}, map[string]int{"id": 0}, nil
 }
 
-// print prints documents; for people, at the latest when flush is called.
+// print prints documents; tables may wait until flush.
 func (p *documentPrinter) print(items []client.Item[json.RawMessage]) error {
 	p.printed += len(items)
 	if !p.people {
@@ -76,7 +75,7 @@ func (p *documentPrinter) print(items []client.Item[json.RawMessage]) error {
 	return nil
 }
 
-// add makes a row of a document.
+// add adds a row for a document.
 func (p *documentPrinter) add(document []byte) error {
 	d := json.NewDecoder(bytes.NewReader(document))
 	if _, err := d.Token(); err != nil { // the brace
@@ -106,7 +105,7 @@ func (p *documentPrinter) add(document []byte) error {
 	return nil
 }
 
-// column returns the column of a member, which is a new one if there is room.
+// column returns the column of a member, a new one up to mostColumns.
 func (p *documentPrinter) column(name string) (int, bool) {
 	column, ok := p.at[name]
 	if !ok && len(p.columns) < mostColumns {
@@ -116,7 +115,7 @@ func (p *documentPrinter) column(name string) (int, bool) {
 	return column, ok
 }
 
-// plain is a string as it is, and any other value as JSON.
+// plain is a JSON string without quotes, and any other value as JSON.
 func plain(value json.RawMessage) (s string) {
 	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
 		return string(value)
@@ -126,7 +125,7 @@ func plain(value json.RawMessage) (s string) {
 
 func oneLine(s string) string { return printable(strings.ReplaceAll(s, "\n", `\n`)) }
 
-// end prints what is not printed yet, and says so if there was nothing at all.
+// end flushes, and tells people if no document matched.
 func (p *documentPrinter) end() error {
 	if p.people && p.printed == 0 {
 		_, err := fmt.Fprintln(p.out.stdout, p.out.palette().faint("no documents"))
@@ -135,7 +134,7 @@ func (p *documentPrinter) end() error {
 	return p.flush()
 }
 
-// flush prints the rows so far as a table.
+// flush prints the pending rows as a table.
 func (p *documentPrinter) flush() error {
 	if len(p.rows) == 0 {
 		return nil
@@ -156,7 +155,7 @@ func (p *documentPrinter) flush() error {
 		titles = append(titles, "…")
 	}
 	t := p.out.table(titles...)
-	t.Style().Format.Header = text.FormatDefault // members are told apart by case
+	t.Style().Format.Header = text.FormatDefault // member names are case-sensitive
 	for _, r := range p.rows {
 		row := make(table.Row, 0, len(titles))
 		for i, cell := range r.cells {
@@ -186,7 +185,7 @@ func (p *documentPrinter) leaveOutID() {
 	}
 }
 
-// widths are those of the columns as they are.
+// widths are the natural widths of the columns.
 func (p *documentPrinter) widths() []int {
 	widths := make([]int, len(p.columns))
 	for i, name := range p.columns {
@@ -200,10 +199,9 @@ func (p *documentPrinter) widths() []int {
 	return widths
 }
 
-// fit makes columns fit into a line, 0 for one without end: it returns how many
-// of them to show, and how wide the widest of these may be. counted says that
-// there is one more in any case, which counts what has no column; it is also
-// there if not all are shown.
+// fit returns how many columns fit into a line, 0 for an unlimited one, and the maximum
+// width of a column. counted adds the column that counts members without a column; it
+// is also there if not all columns are shown.
 func fit(widths []int, counted bool, line int) (shown, most int) {
 	for _, w := range widths {
 		most = max(most, w)

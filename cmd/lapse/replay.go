@@ -36,9 +36,9 @@ the moment does not exist, whether its expiry is in the log by then or not.`,
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&ask.until, "until", "", "end at `SEQ|TIME` or a duration ago")
-	flags.StringArrayVar(&ask.get, "get", nil, "print the document `COLL/ID`; repeatable")
-	flags.StringVar(&ask.query, "query", "", "query `COLL`: all documents, or with the query in the JSON argument after it")
+	flags.StringVar(&ask.until, "until", "", "end at a sequence, a time or a duration ago: `SEQ|TIME|DURATION`")
+	flags.StringArrayVar(&ask.get, "get", nil, "print document `COLL/ID`; repeatable")
+	flags.StringVar(&ask.query, "query", "", "query `COLL`; the JSON argument is the query, without it all documents")
 	flags.BoolVar(&ask.digest, "digest", false, "print the digest of the state (default without --get and --query)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ask.queried = cmd.Flags().Changed("query")
@@ -57,17 +57,17 @@ the moment does not exist, whether its expiry is in the log by then or not.`,
 	return cmd
 }
 
-// replayFlags are the flags of replay as given.
+// replayFlags are the flags of replay.
 type replayFlags struct {
 	until, query    string
 	get             []string
 	queried, digest bool
 }
 
-// question asks a replay something at a moment, in ms.
+// question is one request to a replay, at a log time in ms.
 type question func(ctx context.Context, replay *offline.Replay, now int64) (answer []byte, err error)
 
-// questions returns what the flags ask, and the file to ask it of.
+// questions returns the requests that the flags name, and the file.
 func (f *replayFlags) questions(args []string) (all []question, file string, err error) {
 	file = args[0]
 	for _, path := range f.get {
@@ -114,8 +114,7 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 	return all, file, nil
 }
 
-// replay folds a file and answers the questions, all of them also where the
-// answer to one is an error.
+// replay folds a file and answers all questions, even after one that fails.
 func (out *output) replay(ctx context.Context, name string, until position, questions []question) (err error) {
 	file, err := out.openEvents(name)
 	if err != nil {
@@ -160,7 +159,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 		}
 	}
 	if n := replay.Misfits(); n > 0 {
-		misfits := fmt.Errorf("%d of %d events do not fit what comes before them and are left out: is this the whole log from its beginning? `lapse audit` tells which they are", n, count)
+		misfits := fmt.Errorf("%d of %d events do not fit the events before them and are left out: give the whole log from its beginning; `lapse audit` lists them", n, count)
 		if refused != nil {
 			return fmt.Errorf("%w; %w", refused, misfits)
 		}
@@ -169,7 +168,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 	return refused
 }
 
-// before tells whether the position is before an event.
+// before reports whether the position is before an event.
 func (p position) before(e *schema.Event) bool {
 	if p.time.IsZero() {
 		return p.seq < e.Seq
@@ -177,10 +176,9 @@ func (p position) before(e *schema.Event) bool {
 	return p.time.UnixMilli() < e.Time
 }
 
-var errInterrupted = errors.New("interrupted: nothing is left behind, start it again")
+var errInterrupted = errors.New("interrupted: start it again")
 
-// foldEvents folds the events of a file up to a position, and returns how many
-// there were.
+// foldEvents folds the events of a file up to a position, and returns their number.
 func foldEvents(ctx context.Context, file *eventFile, replay *offline.Replay, until position, bar *progress) (count int, err error) {
 	err = file.events(ctx, func(e *schema.Event, bytes int) (more bool, err error) {
 		if until.before(e) {

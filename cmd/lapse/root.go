@@ -45,7 +45,7 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// group is a command that only holds others.
+// group is a command that only has subcommands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -63,7 +63,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noSuchCommand refuses arguments of a command that only holds others.
+// noSuchCommand refuses an unknown subcommand, and suggests a similar one.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -75,7 +75,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usageErrorf("there is no `%s %s`: see `%s --help`", cmd.CommandPath(), args[0], cmd.CommandPath())
 }
 
-// arguments wants between least and most arguments.
+// arguments refuses fewer than least or more than most arguments.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -85,5 +85,5 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// useLine is how to call cmd, without flags.
+// useLine is the usage line of cmd without [flags].
 func useLine(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }

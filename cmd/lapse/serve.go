@@ -17,7 +17,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// serveFlags are the flags of serve as given.
+// serveFlags are the flags of serve.
 type serveFlags struct {
 	storeDir, listen, database, durability, metrics string
 
@@ -45,13 +45,12 @@ func newServeCommand(a *app) *cobra.Command {
 		Use:   "serve",
 		Short: "Serve a database, with an embedded or external NATS server",
 		Long: `serve starts a NATS server with JetStream and serves a database on it. All files are
-below the store directory. SIGTERM or Ctrl-C stops it cleanly, within 25 s whatever
-hangs; a second one ends it at once.
+below the store directory. SIGTERM or Ctrl-C stops it cleanly, within 25 s at most; a
+second one kills it at once.
 
-With --nats-url or --context it uses an external NATS server, which keeps the streams.
-The store directory then holds only a cache. Any number of processes may serve one
-database: one of them holds the lease and writes, the others answer reads and take
-over when it stops.`,
+With --nats-url or --context it uses an external NATS server, which stores the streams;
+the store directory is then only a cache. Any number of processes may serve a database:
+the writer holds the lease, the standbys answer reads and take over when it stops.`,
 		Example: `  lapse serve
   lapse serve --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --store-dir /var/lib/lapse
   lapse serve --nats-url tls://n1 --tls-ca ca.pem --nkey log=processor.nk --nkey bulk=bulk.nk --nkey service=service.nk`,
@@ -64,69 +63,69 @@ over when it stops.`,
 	}
 	defaults := processor.Options{}.EnsureDefaults()
 	addGroup(cmd.Flags(), "Server", func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.database, "database", "main", "serve the database `NAME`")
-		flags.StringVar(&f.storeDir, "store-dir", "data", "keep all files below `DIR`; one process at a time uses it")
-		flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "accept NATS clients, without credentials, at `HOST:PORT`")
+		flags.StringVar(&f.database, "database", "main", "`NAME` of the database")
+		flags.StringVar(&f.storeDir, "store-dir", "data", "store all files below `DIR`, which only one process at a time may use")
+		flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials")
 		choiceVar(flags, &f.durability, "durability", string(processor.Fsync), "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
 			string(processor.Fsync), string(processor.OS))
-		flags.Int64Var(&f.cacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `N` bytes of the projection in memory; more is read from disk")
+		flags.Int64Var(&f.cacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `N` bytes of the projection in memory")
 		setDefault(flags, "cache-bytes", mib(defaults.Projection.CacheBytes))
-		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "go on with a log that ends before what is known of it")
+		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "start even if the log has lost its end: accept that acknowledged writes are lost")
 	})
 	addGroup(cmd.Flags(), "External NATS server", func(flags *pflag.FlagSet) {
 		f.external.addFlags(flags)
-		flags.IntVar(&f.replicas, "replicas", 0, "keep `1|3` replicas of the streams (default those of existing streams, or 1)")
+		flags.IntVar(&f.replicas, "replicas", 0, "replicas of the streams: `1|3` (default that of existing streams, or 1)")
 		f.lease = 5 * time.Second
 		flags.Var(&durationFlag{to: &f.lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease",
 			"lease TTL: a standby takes over when the writer has not renewed it for `DURATION`")
 	})
 	addGroup(cmd.Flags(), "Retention and snapshots", func(flags *pflag.FlagSet) {
 		flags.Var(&durationFlag{to: &f.retain, least: time.Second, zero: "forever"}, "retain", "keep events in the log for `DURATION`, or forever")
-		flags.Var(&durationFlag{to: &f.snapshotEvery, least: time.Second, zero: "0"}, "snapshot-every", "make a snapshot of the projection every `DURATION`, if anything changed (default a quarter of --retain, at most 1h; none with forever)")
+		flags.Var(&durationFlag{to: &f.snapshotEvery, least: time.Second, zero: "0"}, "snapshot-every", "snapshot the projection every `DURATION` if it changed (default a quarter of --retain, at most 1h; none with forever)")
 	})
 	addGroup(cmd.Flags(), "Clock", func(flags *pflag.FlagSet) { addClockFlags(flags, &f) })
 	addGroup(cmd.Flags(), "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f) })
 	addGroup(cmd.Flags(), "Monitoring and logging", func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status over HTTP at `HOST:PORT`")
+		flags.StringVar(&f.metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
 		durationVar(flags, &f.latenessObjective, "lateness-objective", defaults.LatenessObjective, time.Millisecond,
-			"objective: 99 of 100 expiries at most `DURATION` late; status says whether it is met")
+			"objective: 99 of 100 expiries at most `DURATION` late; status reports whether it is met")
 		f.log.add(flags)
 	})
 	return cmd
 }
 
-// setDefault sets what the help says of a flag's default, for people and for any
-// machine.
+// setDefault sets the default that the help shows, in readable units and the same on
+// every machine.
 func setDefault(flags *pflag.FlagSet, name, text string) { flags.Lookup(name).DefValue = text }
 
 func mib(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
-// addQueryFlags adds the limits of queries.
+// addQueryFlags adds the query limits.
 func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
 	o := processor.Options{}.EnsureDefaults()
-	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run at most `N` queries at a time")
+	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run at most `N` queries at once")
 	setDefault(flags, "query-workers", "half the cores, at least 2")
-	flags.IntVar(&f.queryQueue, "query-queue", o.QueryQueue, "let at most `N` queries wait; refuse more with 429")
-	durationVar(flags, &f.query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION`, waiting included, with 504")
+	flags.IntVar(&f.queryQueue, "query-queue", o.QueryQueue, "queue at most `N` queries; refuse more with 429")
+	durationVar(flags, &f.query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION` in the queue and running, with 504")
 	flags.IntVar(&f.query.Scanned, "query-scanned", o.Query.Scanned, "stop a query that scans more than `N` documents and index entries, with 413")
-	flags.IntVar(&f.query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page of more than `N` bytes, or more than a NATS message holds, with 413")
+	flags.IntVar(&f.query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page above `N` bytes or max_payload of NATS, with 413")
 	setDefault(flags, "query-bytes", mib(int64(o.Query.Bytes)))
-	flags.IntVar(&f.query.SortBytes, "query-sort-bytes", o.Query.SortBytes, "stop a query that needs more than `N` bytes to sort, with 413")
+	flags.IntVar(&f.query.SortBytes, "query-sort-bytes", o.Query.SortBytes, "stop a query that needs more than `N` bytes of memory to sort, with 413")
 	setDefault(flags, "query-sort-bytes", mib(int64(o.Query.SortBytes)))
-	flags.IntVar(&f.query.ExpressionBytes, "query-expression-bytes", o.Query.ExpressionBytes, "refuse a condition of more than `N` bytes with 400")
-	flags.IntVar(&f.query.Nesting, "query-nesting", o.Query.Nesting, "refuse a condition nested deeper than `N` with 400")
+	flags.IntVar(&f.query.ExpressionBytes, "query-expression-bytes", o.Query.ExpressionBytes, "refuse a condition above `N` bytes, with 400")
+	flags.IntVar(&f.query.Nesting, "query-nesting", o.Query.Nesting, "refuse a condition nested deeper than `N`, with 400")
 	flags.Uint64Var(&f.query.Cost, "query-cost", o.Query.Cost, "stop a query whose condition costs more than `N` CEL units on one document, with 413")
 }
 
-// addClockFlags adds how far the machine's clock is trusted.
+// addClockFlags adds the limits of trust in the system clock.
 func addClockFlags(flags *pflag.FlagSet, f *serveFlags) {
 	o := processor.Options{}.EnsureDefaults()
-	durationVar(flags, &f.maxClockStep, "max-clock-step", o.MaxClockStep, time.Second, "trust a clock that steps by up to `DURATION`; beyond it refuse writes and expire nothing")
-	durationVar(flags, &f.maxDowntime, "max-downtime", o.MaxDowntime, time.Second, "at the first start since the machine booted, trust a clock up to `DURATION` ahead of the end of the log; later starts know what it should say")
-	flags.BoolVar(&f.acceptClock, "accept-clock", false, "at the start, trust the clock whatever speaks against it")
+	durationVar(flags, &f.maxClockStep, "max-clock-step", o.MaxClockStep, time.Second, "accept clock steps up to `DURATION`; after a larger one refuse writes and expire nothing")
+	durationVar(flags, &f.maxDowntime, "max-downtime", o.MaxDowntime, time.Second, "at the first start after boot, accept a clock up to `DURATION` ahead of the end of the log")
+	flags.BoolVar(&f.acceptClock, "accept-clock", false, "at startup, accept the clock as it is")
 }
 
-// check returns a usage error for a number that allows nothing.
+// check returns a usage error for values out of range or flags that do not go together.
 func (f *serveFlags) check() error {
 	for name, n := range map[string]int64{
 		"cache-bytes":   f.cacheBytes,
@@ -144,7 +143,7 @@ func (f *serveFlags) check() error {
 	return f.external.check()
 }
 
-// checkReplicas returns a usage error for a number of copies that cannot be had.
+// checkReplicas returns a usage error for a number of replicas that NATS cannot provide.
 func checkReplicas(n int, external bool) error {
 	if n != 0 && n != 1 && n != 3 {
 		return usageErrorf("--replicas %d: use 1 or 3", n)
@@ -189,7 +188,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if ctx.Err() != nil {
 		say(stoppedEarly)
 		if err != nil {
-			return nil // of the signal, or no matter any more
+			return nil // the error is most likely the signal's
 		}
 	}
 	if err != nil {
@@ -270,16 +269,16 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	a.end(failure)
 	if err := p.Stop(); err != nil {
-		logger.Warn("not everything was ended in order", "err", err)
+		logger.Warn("the processor did not stop cleanly", "err", err)
 	}
 	return failure
 }
 
-// stoppedEarly is what serve says when it is asked to end before it has begun.
+// stoppedEarly is the last line of serve when a signal ends it before it is ready.
 const stoppedEarly = "stopped while starting"
 
-// endWith returns a context that ends when failed says so, until end is called,
-// which returns what it said.
+// endWith returns a context that a value from failed cancels. end stops this, and
+// returns the value.
 func endWith(ctx context.Context, failed <-chan error) (_ context.Context, end func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	said := make(chan error, 1)

@@ -23,8 +23,8 @@ func newSimulateCommand(a *app) *cobra.Command {
   {"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"sessions","id":"a","body":{"ttl":30}}
 
 applies them as serve does, with a clock that jumps, and prints every event of the
-resulting log. The same input gives the same bytes. The clock ends with the year
-9999, the last that can be written: what is due later stays.`,
+resulting log. The same input gives the same bytes. The clock stops at the end of the
+year 9999: documents that expire later stay.`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limit := time.Time{}
@@ -47,7 +47,7 @@ func (a *app) simulate(args []string, until time.Time) error {
 	if len(args) == 1 && args[0] != "-" {
 		file, err := os.Open(args[0])
 		if err != nil {
-			return fmt.Errorf("%w: give a FILE that is there, or - for standard input", err)
+			return fmt.Errorf("%w: give an existing FILE, or - for standard input", err)
 		}
 		defer file.Close()
 		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
@@ -63,18 +63,17 @@ func (a *app) simulate(args []string, until time.Time) error {
 	bar := newProgress(a.stderr, "simulate", size)
 	defer bar.Done()
 	err = simulate(simulation, in, until, bar)
-	// What cannot be written is no fault of a line.
+	// A failed write has precedence: it is no fault of a line.
 	if failed := out.Close(); failed != nil {
 		return failed
 	}
 	return err
 }
 
-// simulate runs the mutations of a file. While some are decided, the next ones
-// are read and the events of those before are written.
+// simulate runs the mutations of a file. Reading, deciding and writing overlap.
 func simulate(simulation *machine.Simulation, in io.Reader, until time.Time, bar *progress) error {
 	if err := simulateLines(simulation, in, until, bar); err != nil {
-		// What happened before the faulty line is printed all the same.
+		// The events before the faulty line are printed.
 		return errors.Join(err, simulation.Flush())
 	}
 	if until.IsZero() {

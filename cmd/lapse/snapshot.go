@@ -29,7 +29,7 @@ func newSnapshotCommand(a *app) *cobra.Command {
 	)
 }
 
-// snapshotTimeout is how long a snapshot may take that a command waits for.
+// snapshotTimeout is the timeout of snapshot requests.
 const snapshotTimeout = time.Hour
 
 func newSnapshotCreateCommand(a *app) *cobra.Command {
@@ -150,19 +150,19 @@ compares them with its digest. It ends with 1 if the snapshot is not sound.`,
 	return cmd
 }
 
-// snapshotArgument is the sequence that names a snapshot, 0 if none is given.
+// snapshotArgument is the sequence of a snapshot, 0 if none is given.
 func snapshotArgument(args []string) (seq uint64, err error) {
 	if len(args) == 0 {
 		return 0, nil
 	}
 	seq, err = strconv.ParseUint(args[0], 10, 64)
 	if err != nil || seq == 0 {
-		return 0, usageErrorf("%q names no snapshot: give its sequence, as `lapse snapshot list` shows it", args[0])
+		return 0, usageErrorf("snapshot %q: give its sequence, as `lapse snapshot list` shows it", args[0])
 	}
 	return seq, nil
 }
 
-// restoreFlags are the flags of snapshot restore as given.
+// restoreFlags are the flags of snapshot restore.
 type restoreFlags struct {
 	storeDir, database string
 	newLog             bool
@@ -192,11 +192,11 @@ with serve.`,
 	}
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.storeDir, "store-dir", "data", "files are below `DIR`")
+	flags.StringVar(&f.storeDir, "store-dir", "data", "`DIR` of lapse serve")
 	flags.StringVarP(&f.database, "database", "d", "main", "`NAME` of the database")
-	flags.BoolVar(&f.newLog, "new-log", false, "create a new log after the snapshot if the existing log does not fit it")
+	flags.BoolVar(&f.newLog, "new-log", false, "create a new log after the snapshot if the existing log is lost or ends before it")
 	f.external.addFlags(flags)
-	flags.IntVar(&f.replicas, "replicas", 0, "number of replicas of a new log: `1|3` (default those of the existing log, or 1)")
+	flags.IntVar(&f.replicas, "replicas", 0, "replicas of a new log: `1|3` (default that of the existing log, or 1)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		seq, err := snapshotArgument(args)
 		if err != nil {
@@ -215,7 +215,7 @@ with serve.`,
 	return cmd
 }
 
-// check returns a usage error for what does not go together.
+// check returns a usage error for flags that do not go together.
 func (f *restoreFlags) check() error {
 	if err := checkReplicas(f.replicas, f.external.given()); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 // the log, which may be damaged.
 func (t *target) openStore(database schema.DatabaseName, logger *slog.Logger, newLog bool) error {
 	if _, err := os.Stat(filepath.Join(t.storeDir, "jetstream")); err != nil {
-		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir that serve was given, or the --nats-url", t.storeDir)
+		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir or --nats-url of serve", t.storeDir)
 	}
 	server, err := embedded.Start(embedded.Options{StoreDir: t.storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Unchecked: newLog, Logger: logger})
 	if err != nil {
@@ -265,7 +265,7 @@ func (t *target) openStore(database schema.DatabaseName, logger *slog.Logger, ne
 	return t.keep(&t.Log)(server.ConnectLog())
 }
 
-// projectionDir is where serve keeps the projection of a database.
+// projectionDir is the directory of a database's projection.
 func projectionDir(storeDir string, database schema.DatabaseName) string {
 	return filepath.Join(storeDir, "projection", string(database))
 }

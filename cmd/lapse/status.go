@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// statusFlags are the flags of status besides those of the connection.
+// statusFlags are the flags of status.
 type statusFlags struct {
 	of    string
 	all   bool
@@ -29,8 +29,8 @@ func newStatusCommand(a *app) *cobra.Command {
 		Use:   "status",
 		Short: "Show the status of a database or process",
 		Long: `status asks any process that serves the database, with --all every process. With --of
-it asks the process with that --metrics address over HTTP, without NATS: it exits with
-1 and prints the reason if that process is not ready, so it can be a healthcheck.`,
+it asks one process at its --metrics address over HTTP, without NATS, as a healthcheck:
+if that process is not ready, it prints the reason and exits with 1.`,
 		Example: `  lapse status --watch
   lapse status --all --watch 10s
   lapse status --of 127.0.0.1:9090`,
@@ -48,9 +48,9 @@ it asks the process with that --metrics address over HTTP, without NATS: it exit
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.of, "of", "", "ask the process whose --metrics address is `HOST:PORT`")
-	flags.BoolVar(&f.all, "all", false, "show every process of the database, a line each")
-	flags.VarP(&durationFlag{to: &f.watch, least: 100 * time.Millisecond}, "watch", "w", "repeat every `INTERVAL` (2s without a value) until interrupted")
+	flags.StringVar(&f.of, "of", "", "ask the process with --metrics `HOST:PORT`")
+	flags.BoolVar(&f.all, "all", false, "show every process of the database, one a line")
+	flags.VarP(&durationFlag{to: &f.watch, least: 100 * time.Millisecond}, "watch", "w", "repeat every `INTERVAL` until interrupted (2s without a value)")
 	flags.Lookup("watch").NoOptDefVal = watchInterval.String()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(cmd); err != nil {
@@ -87,13 +87,13 @@ func (f *statusFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// since is what a page is compared with: the one before, which --watch shows.
+// since is the previous page of --watch, from which rates are computed.
 type since struct {
 	at     time.Time
 	status client.Status
 }
 
-// rate tells how fast a number grew since, "" if that is not known.
+// rate is the growth of a number per second, "" if unknown.
 func (s *since) rate(now time.Time, before, after uint64) string {
 	passed := now.Sub(s.at).Seconds()
 	if passed <= 0 || after < before {
@@ -102,7 +102,7 @@ func (s *since) rate(now time.Time, before, after uint64) string {
 	return fmt.Sprintf(", %.0f/s", float64(after-before)/passed)
 }
 
-// status is a page for people. What should be 0 is red when it isn't.
+// status is a page for people. Numbers that should be 0 are red if they are not.
 func (out *output) status(s client.Status, before *since) []byte {
 	p := out.palette()
 	alarm := func(n int64) string {
@@ -120,7 +120,7 @@ func (out *output) status(s client.Status, before *since) []byte {
 	row("role", fmt.Sprintf("%s, lapse %s", printable(s.Role), printable(s.Version)))
 	clock := "right"
 	if c := s.Clock; c.Suspect {
-		clock = p.paint(fmt.Sprintf("not believed for %s, %d writes refused: %s", ms(c.ForMs), c.Refused, printable(c.Reason)), color.FgRed)
+		clock = p.paint(fmt.Sprintf("suspect for %s, %d writes refused: %s", ms(c.ForMs), c.Refused, printable(c.Reason)), color.FgRed)
 	}
 	row("clock", clock)
 	gap()
@@ -146,7 +146,7 @@ func (out *output) status(s client.Status, before *since) []byte {
 	return append([]byte(t.Render()), '\n')
 }
 
-// readStatus reads a status.
+// readStatus decodes a status.
 func readStatus(text []byte) (s client.Status, err error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return s, fmt.Errorf("the reply cannot be read: %w", err)
@@ -154,7 +154,7 @@ func readStatus(text []byte) (s client.Status, err error) {
 	return s, nil
 }
 
-// objective says how well a lateness objective was kept, red if it was not.
+// objective describes whether a lateness objective was kept, red if not.
 func (p palette) objective(o *client.LatenessObjective) string {
 	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
 	text := fmt.Sprintf("%g%% within %s: ", 100*o.Share, ms(o.Ms))

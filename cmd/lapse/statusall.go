@@ -29,10 +29,10 @@ type lapseProcess struct {
 	Started  string `json:"started,omitempty"` // RFC 3339
 }
 
-// quiet is how long nobody else may answer before all have.
+// quiet is the time without another answer after which all have answered.
 const quiet = 300 * time.Millisecond
 
-// processes asks all that serve the database.
+// processes asks every process that serves the database.
 func (s *statusSource) processes(ctx context.Context) ([]lapseProcess, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (s *statusSource) processes(ctx context.Context) ([]lapseProcess, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, client.ErrUnavailable.With("nobody serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it",
+		return nil, client.ErrUnavailable.With("no process serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it",
 			s.lapse.Database(), s.lapse.Database())
 	}
 	stats, err := gather[micro.Stats](ctx, s.lapse, "$SRV.STATS.lapse", s.conn.timeout)
@@ -70,10 +70,10 @@ func (s *statusSource) processes(ctx context.Context) ([]lapseProcess, error) {
 	return all, nil
 }
 
-// read takes what the statistics of a service say.
+// read takes over the statistics of a service.
 func (p *lapseProcess) read(stats *micro.Stats) {
 	p.Started = stats.Started.UTC().Format(time.RFC3339)
-	for _, endpoint := range stats.Endpoints { // each says the same of the process
+	for _, endpoint := range stats.Endpoints { // each has the same data
 		var said struct {
 			Process struct {
 				Seq     uint64 `json:"seq"`
@@ -93,7 +93,7 @@ func (p *lapseProcess) read(stats *micro.Stats) {
 	}
 }
 
-// gather asks everybody who listens, and returns all answers.
+// gather sends a request to all subscribers and returns all answers.
 func gather[T any](ctx context.Context, lapse *client.Client, subject string, timeout time.Duration) (all []T, err error) {
 	nc := lapse.Conn()
 	inbox := nc.NewInbox()

@@ -16,8 +16,7 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// statusSource asks for the status, again and again with --watch. It keeps its
-// connection.
+// statusSource requests the status, repeatedly with --watch over one connection.
 type statusSource struct {
 	conn *connection
 	out  *output
@@ -33,8 +32,8 @@ func newStatusSource(conn *connection, out *output, f *statusFlags) *statusSourc
 
 func (s *statusSource) close() { s.hangUp() }
 
-// page returns what to print. before, if not nil, is what it is compared with and
-// is brought to what is now.
+// page returns a page to print. If before is not nil, rates are relative to it, and it
+// becomes this page.
 func (s *statusSource) page(ctx context.Context, before *since) ([]byte, error) {
 	if s.f.all {
 		processes, err := s.processes(ctx)
@@ -61,7 +60,7 @@ func (s *statusSource) page(ctx context.Context, before *since) ([]byte, error) 
 	return page, nil
 }
 
-// connect connects, if that is not done yet.
+// connect connects once.
 func (s *statusSource) connect(ctx context.Context) error {
 	if s.lapse != nil {
 		return nil
@@ -73,7 +72,7 @@ func (s *statusSource) connect(ctx context.Context) error {
 	return err
 }
 
-// status returns the status as it was sent.
+// status returns the status as received.
 func (s *statusSource) status(ctx context.Context) ([]byte, error) {
 	if s.f.of != "" {
 		return statusOf(ctx, s.f.of, s.conn.timeout)
@@ -88,8 +87,8 @@ func (s *statusSource) status(ctx context.Context) ([]byte, error) {
 	return reply.Body, nil
 }
 
-// statusOf asks the process with a --metrics address. One that is not ready is an
-// error that says why.
+// statusOf asks the process with a --metrics address. It fails with the reasons if the
+// process is not ready.
 func statusOf(ctx context.Context, address string, timeout time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -110,16 +109,16 @@ func statusOf(ctx context.Context, address string, timeout time.Duration) ([]byt
 	return text, nil
 }
 
-// notReady is why a process is not, in one line.
+// notReady is an error with the reasons why a process is not ready.
 func notReady(address string, code int, text []byte) error {
 	var said readiness
 	if json.Unmarshal(text, &said) != nil || len(said.Reasons) == 0 {
-		return fmt.Errorf("what answers at %s is not lapse: it says %d to /readyz", address, code)
+		return fmt.Errorf("the server at %s is not lapse: it answers %d to /readyz; give the address of --metrics", address, code)
 	}
 	return fmt.Errorf("the lapse at %s is not ready: %s", address, strings.Join(said.Reasons, "; "))
 }
 
-// httpBytes is more than any answer of ours has.
+// httpBytes is more than the largest answer.
 const httpBytes = 1 << 20
 
 func httpGet(ctx context.Context, address, path string) (code int, body []byte, err error) {
@@ -134,14 +133,14 @@ func httpGet(ctx context.Context, address, path string) (code int, body []byte, 
 		if errors.As(err, &op) {
 			err = op
 		}
-		return 0, nil, fmt.Errorf("no lapse answers at %s: %w: give the address that its --metrics has", address, err)
+		return 0, nil, fmt.Errorf("no lapse answers at %s: %w: give the address of its --metrics", address, err)
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(response.Body, httpBytes))
 	return response.StatusCode, body, err
 }
 
-// checkAddress refuses what is not HOST:PORT.
+// checkAddress returns a usage error unless address is HOST:PORT.
 func checkAddress(flag, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {

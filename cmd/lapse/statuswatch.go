@@ -8,17 +8,17 @@ import (
 	"github.com/fatih/color"
 )
 
-// What steers a terminal.
+// Escape sequences of a terminal.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // another one, without a cursor
-	leaveScreen = "\x1b[?25h\x1b[?1049l" // back to what was there
+	enterScreen = "\x1b[?1049h\x1b[?25l" // alternate screen, no cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l" // normal screen
 	fromTop     = "\x1b[H"
 	endOfLine   = "\x1b[K"
 	restOfPage  = "\x1b[J"
 )
 
-// watchStatus shows the status again and again until ctx ends, which is how it
-// ends well. When nobody answers it says so, and goes on.
+// watchStatus shows the status every interval until ctx is done, which is no error.
+// It shows failed requests and continues.
 func (out *output) watchStatus(ctx context.Context, source *statusSource, interval time.Duration) error {
 	screen := out.forPeople()
 	if screen {
@@ -28,7 +28,7 @@ func (out *output) watchStatus(ctx context.Context, source *statusSource, interv
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
 	var before since
-	var silent time.Time // since when nobody answers
+	var silent time.Time // time of the first failure in a row
 	for {
 		page, err := source.page(ctx, &before)
 		if ctx.Err() != nil {
@@ -53,7 +53,7 @@ func (out *output) watchStatus(ctx context.Context, source *statusSource, interv
 	}
 }
 
-// showStatus shows one page, or why there is none.
+// showStatus shows one page, or the failure.
 func (out *output) showStatus(screen bool, page []byte, failure error, silent time.Time) error {
 	if !screen {
 		if failure != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// groupAnnotation is the annotation of a flag with the heading that it stands
-// under in the help.
+// groupAnnotation is the annotation that holds a flag's heading in the help.
 const groupAnnotation = "group"
 
 // addGroup adds flags under a heading.
@@ -28,10 +27,9 @@ type flagGroup struct {
 	flags   *pflag.FlagSet
 }
 
-// flagGroups returns the flags of a command by heading, those of a connection
-// last.
+// flagGroups returns the flags of a command by heading, the connection flags last.
 func flagGroups(cmd *cobra.Command) (groups []*flagGroup) {
-	inherited := cmd.InheritedFlags() // which also merges those of its own
+	inherited := cmd.InheritedFlags() // also merges them into cmd.Flags()
 	connection := &flagGroup{connectionHeading, newGroup()}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if inherited.Lookup(f.Name) != nil || cmd.PersistentFlags().Lookup(f.Name) != nil {
@@ -61,10 +59,10 @@ func newGroup() *pflag.FlagSet {
 	return flags
 }
 
-// helpWidth is how wide the help may be.
+// helpWidth is the width of the help in columns.
 const helpWidth = 110
 
-// usage prints how to call a command.
+// usage prints the usage of a command.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	line := cmd.UseLine()
@@ -88,7 +86,7 @@ func usage(cmd *cobra.Command) error {
 		fmt.Fprintf(&b, "\n%s:\n%s", group.heading, group.flags.FlagUsagesWrapped(helpWidth))
 	}
 	if cmd.HasSubCommands() {
-		fmt.Fprintf(&b, "\n`%s COMMAND --help` says more about a command.\n", cmd.CommandPath())
+		fmt.Fprintf(&b, "\nUse `%s COMMAND --help` for more about a command.\n", cmd.CommandPath())
 	}
 	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
 	return err

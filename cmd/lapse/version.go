@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// version is what the build says of itself: a tag, or a commit between tags.
+// version is the version of the build: a tag, or a pseudo-version of a commit.
 var version = buildVersion()
 
 func buildVersion() string {
@@ -19,7 +19,7 @@ func buildVersion() string {
 
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
-// semver is version as NATS services have to give theirs.
+// semver is version in the form that NATS services require.
 func semver() string {
 	if v := strings.TrimPrefix(version, "v"); semantic.MatchString(v) {
 		return v

@@ -25,9 +25,9 @@ func newWatchCommand(a *app) *cobra.Command {
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of this `TYPE`; repeatable")
-	cmd.Flags().StringSliceVarP(&collections, "collection", "c", nil, "only events of this `COLLECTION`; repeatable")
-	cmd.Flags().StringVar(&since, "since", "", "begin at `SEQ|TIME` or a duration ago, instead of now")
+	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of `TYPE`; repeatable")
+	cmd.Flags().StringSliceVarP(&collections, "collection", "c", nil, "only events of `COLLECTION`; repeatable")
+	cmd.Flags().StringVar(&since, "since", "", "begin at a sequence, a time or a duration ago: `SEQ|TIME|DURATION` (default now)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		opts, err := feedOptions(types, collections)
 		if err != nil {
@@ -50,7 +50,7 @@ func newWatchCommand(a *app) *cobra.Command {
 			if err == nil {
 				err = printer.print(e)
 			} else if cmd.Context().Err() != nil {
-				return printer.flush() // interrupted, which is how a watch ends
+				return printer.flush() // an interrupt is no error
 			}
 			if err != nil {
 				_ = printer.flush()
@@ -84,7 +84,7 @@ func eventTypes() (names []string) {
 	return names
 }
 
-// connectionNotices tell a person who waits why nothing comes.
+// connectionNotices report on a terminal that the connection is lost or back.
 func (a *app) connectionNotices() []nats.Option {
 	if !a.isTerminal(a.stderr) {
 		return nil

@@ -18,9 +18,9 @@ import (
 	"github.com/lapsedb/lapse/processor/monitor"
 )
 
-// serveWatchers answers those who watch the process, at HOST:PORT until stop is
-// called: /metrics for Prometheus, /healthz and /readyz for who starts and
-// routes, /status for people. It does so from the first moment on.
+// serveWatchers serves HTTP at HOST:PORT until stop is called: /metrics for
+// Prometheus, /healthz and /readyz for orchestrators and load balancers, /status for
+// people. It serves from before the database is opened.
 func serveWatchers(listen string, monitor *monitor.Monitor, logger *slog.Logger) (stop func(), err error) {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -33,7 +33,7 @@ func serveWatchers(listen string, monitor *monitor.Monitor, logger *slog.Logger)
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("metrics are no longer served", "err", err)
+			logger.Error("the metrics server has failed", "err", err)
 		}
 	}()
 	return func() {
@@ -43,10 +43,10 @@ func serveWatchers(listen string, monitor *monitor.Monitor, logger *slog.Logger)
 	}, nil
 }
 
-// scrapes is how many may be under way; more are told to come back.
+// scrapes limits concurrent scrapes; more get 503.
 const scrapes = 4
 
-// statusPatience bounds what /status waits for NATS.
+// statusPatience is the timeout of /status for NATS.
 const statusPatience = 2 * time.Second
 
 func watchers(registry *prometheus.Registry, monitor *monitor.Monitor) http.Handler {
@@ -57,36 +57,36 @@ func watchers(registry *prometheus.Registry, monitor *monitor.Monitor) http.Hand
 		if err := monitor.Live(); err != nil {
 			reasons = []string{err.Error()}
 		}
-		tellHealth(w, r, reasons)
+		replyHealth(w, r, reasons)
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { tellHealth(w, r, monitor.Ready()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { replyHealth(w, r, monitor.Ready()) })
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), statusPatience)
 		defer cancel()
 		status, err := monitor.Status(ctx)
 		if err != nil {
-			tellHealth(w, r, append(monitor.Ready(), err.Error()))
+			replyHealth(w, r, append(monitor.Ready(), err.Error()))
 			return
 		}
-		tellJSON(w, http.StatusOK, status)
+		replyJSON(w, http.StatusOK, status)
 	})
 	return mux
 }
 
-// readiness is what /healthz and /readyz say to who asks for JSON.
+// readiness is the JSON form of /healthz and /readyz.
 type readiness struct {
 	OK      bool     `json:"ok"`
 	Reasons []string `json:"reasons"`
 }
 
-// tellHealth says ok, or 503 and why not, a reason a line.
-func tellHealth(w http.ResponseWriter, r *http.Request, reasons []string) {
+// replyHealth replies 200 ok, or 503 with a line for each reason.
+func replyHealth(w http.ResponseWriter, r *http.Request, reasons []string) {
 	code := http.StatusOK
 	if len(reasons) > 0 {
 		code = http.StatusServiceUnavailable
 	}
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
-		tellJSON(w, code, readiness{OK: len(reasons) == 0, Reasons: append([]string{}, reasons...)})
+		replyJSON(w, code, readiness{OK: len(reasons) == 0, Reasons: append([]string{}, reasons...)})
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -100,7 +100,7 @@ func tellHealth(w http.ResponseWriter, r *http.Request, reasons []string) {
 	}
 }
 
-func tellJSON(w http.ResponseWriter, code int, value any) {
+func replyJSON(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
