@@ -148,9 +148,6 @@ func TestIndex(t *testing.T) {
 
 func exists(path string) bool {
 	_, err := os.Stat(filepath.Join(root, path))
-	if now, ok := moved[path]; ok && err != nil {
-		_, err = os.Stat(filepath.Join(root, now))
-	}
 	return err == nil
 }
 

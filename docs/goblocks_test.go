@@ -21,16 +21,7 @@ const module = "github.com/lapsedb/lapse/"
 // packages are what Go blocks may use without importing it.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "time": "time", "testing": "testing",
-	"client": module + "client", "lapsetest": module + place("lapsetest"), "bubble": module + place("lapsetest/bubble"),
-}
-
-func place(path string) string {
-	if now, ok := moved[path]; ok {
-		if _, err := os.Stat(root + "/" + path); err != nil {
-			return now
-		}
-	}
-	return path
+	"client": module + "client", "lapsetest": module + "lapsetest", "bubble": module + "lapsetest/bubble",
 }
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
