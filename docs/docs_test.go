@@ -10,12 +10,14 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/asyncapi"
 	"github.com/lapsedb/lapse/test/conform"
 )
@@ -171,8 +173,8 @@ func TestNames(t *testing.T) {
 	d := asyncapi.Load()
 	known := struct{ headers, metrics, flags, tests map[string]bool }{
 		map[string]bool{}, set(metrics.FindAllString(all["docs/metrics.md"], -1)), set(others), testNames(t)}
-	for name, schema := range d.Components.Schemas {
-		if properties, ok := schema.(map[string]any)["properties"].(map[string]any); ok && strings.HasSuffix(name, "Headers") {
+	for name, s := range d.Components.Schemas {
+		if properties, ok := s.(map[string]any)["properties"].(map[string]any); ok && strings.HasSuffix(name, "Headers") {
 			maps.Insert(known.headers, maps.All(set(slices.Collect(maps.Keys(properties)))))
 		}
 	}
@@ -200,7 +202,8 @@ func TestNames(t *testing.T) {
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 				s = strings.TrimSuffix(s, suffix)
 			}
-			return known.metrics[s]
+			// Consumers have names like metrics.
+			return known.metrics[s] || s+"_" == schema.ReaderConsumer || s+"_" == schema.ServerConsumer
 		})
 		check("test", tests.FindAllString(goBlock.ReplaceAllString(text, ""), -1), func(s string) bool { return known.tests[s] })
 		var named []string
@@ -243,6 +246,41 @@ func TestReference(t *testing.T) {
 	slices.Sort(described)
 	if !slices.Equal(page2, described) {
 		t.Errorf("docs/requests.md names the errors\n%v and asyncapi.yaml\n%v", page2, described)
+	}
+}
+
+var room = regexp.MustCompile("(?m)^\\| \\[([a-z/]+)\\]")
+
+// TestArchitecture: the page lists every package but those of tests and tools, and
+// each imports only packages above it.
+func TestArchitecture(t *testing.T) {
+	_, section, _ := strings.Cut(pages(t)["docs/architecture.md"], "## Rooms\n")
+	above := map[string]int{}
+	for i, row := range room.FindAllStringSubmatch(section, -1) {
+		above[row[1]] = i
+	}
+	list := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+	list.Dir, list.Stderr = root, os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		name := strings.TrimPrefix(fields[0], module)
+		if top, _, _ := strings.Cut(name, "/"); top == "test" || top == "deploy" || top == "docs" {
+			continue
+		}
+		at, ok := above[name]
+		if !ok {
+			t.Errorf("docs/architecture.md does not list %s", name)
+		}
+		for _, imported := range fields[1:] {
+			imported, ours := strings.CutPrefix(imported, module)
+			if i, listed := above[imported]; ours && ok && (!listed || i >= at) {
+				t.Errorf("%s imports %s, which docs/architecture.md does not list above it", name, imported)
+			}
+		}
 	}
 }
 
