@@ -3,28 +3,21 @@ package projections
 import (
 	"bytes"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strings"
 
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Memory is the projection of a machine that is asked by nobody else: what
-// deciding, folding and expiring need, in plain memory, and neither queries nor
-// history, digest or files. It is for simulations, where nothing outlives the
-// run and all of the time would go into keeping what nobody is going to read.
-//
-// What it holds are a few large pieces of memory without pointers, so that
-// millions of documents cost the garbage collector nothing. It is not safe for
-// concurrent use.
+// Memory is the projection of a simulation, in plain maps: what the machine reads
+// to decide and expire, without queries, history, digest and files. A simulation
+// on a Store takes five times as long. It is not safe for concurrent use.
 type Memory struct {
 	cursor       Cursor
-	shelves      map[schema.CollectionName]*shelf
-	incarnations map[uint64]*shelf // the same
-	seed         maphash.Seed
+	collections  map[schema.CollectionName]*memoryCollection
+	incarnations map[uint64]*memoryCollection // the same
 
-	// messages are the events by Nats-Msg-Id, remembered the same in the order of
+	// messages are events by Nats-Msg-Id; remembered is the same in the order of
 	// their log time.
 	messages   map[string]Repeat
 	remembered []rememberedMessage
@@ -35,77 +28,68 @@ type rememberedMessage struct {
 	Repeat
 }
 
-// shelf is a collection with what it holds.
-type shelf struct {
-	collection *schema.Collection // replaced, never changed
-	documents  documents
-	waiting    [2]waiting // by Order
+// memoryCollection is a collection with its documents.
+type memoryCollection struct {
+	*schema.Collection // replaced, never changed
+	documents          map[schema.DocumentID]*memoryDocument
+	waiting            [2]waiting // by Order
+}
+
+// memoryDocument is a document that exists.
+type memoryDocument struct {
+	Record
+	id     schema.DocumentID
+	queued int // its index in its bucket of waiting, if it is in one
 }
 
 // NewMemory returns an empty projection.
 func NewMemory() *Memory {
 	return &Memory{
 		cursor:       Cursor{Format: formatVersion},
-		shelves:      make(map[schema.CollectionName]*shelf),
-		incarnations: make(map[uint64]*shelf),
-		seed:         maphash.MakeSeed(),
+		collections:  make(map[schema.CollectionName]*memoryCollection),
+		incarnations: make(map[uint64]*memoryCollection),
 		messages:     make(map[string]Repeat),
 	}
 }
 
-// Cursor returns how far the log is folded. It has no hash: nobody is going to
-// compare it with another log.
+// Cursor returns how far the log is folded. It has no hash, since nothing compares
+// it with another log.
 func (m *Memory) Cursor() Cursor { return m.cursor }
 
-// Collection returns the named collection if it exists. The result is shared
-// and must not be changed.
+// Collection is Store.Collection.
 func (m *Memory) Collection(name schema.CollectionName) (*schema.Collection, bool) {
-	if s := m.shelves[name]; s != nil {
-		return s.collection, true
+	if c := m.collections[name]; c != nil {
+		return c.Collection, true
 	}
 	return nil, false
 }
 
-// Collections returns all collections that exist, by name.
+// Collections is Store.Collections.
 func (m *Memory) Collections() []*schema.Collection {
-	all := make([]*schema.Collection, 0, len(m.shelves))
-	for _, s := range m.shelves {
-		all = append(all, s.collection)
+	all := make([]*schema.Collection, 0, len(m.collections))
+	for _, c := range m.collections {
+		all = append(all, c.Collection)
 	}
 	slices.SortFunc(all, func(a, b *schema.Collection) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return all
 }
 
-// find returns a document and what holds it, or ok false.
-func (m *Memory) find(c *schema.Collection, id schema.DocumentID) (in *documents, d *document, ok bool) {
-	s := m.incarnations[c.Incarnation]
-	if s == nil {
-		return nil, nil, false
-	}
-	p := s.documents.find(maphash.String(m.seed, string(id)), id)
-	if p == nowhere {
-		return nil, nil, false
-	}
-	return &s.documents, s.documents.at(p), true
-}
-
-// Meta reads a document without its content, whether its deadline has passed or
-// not.
+// Meta is Store.Meta.
 func (m *Memory) Meta(c *schema.Collection, id schema.DocumentID) (meta Meta, ok bool, err error) {
-	_, d, ok := m.find(c, id)
-	if !ok {
-		return Meta{}, false, nil
+	if in := m.incarnations[c.Incarnation]; in != nil && in.documents[id] != nil {
+		return in.documents[id].Meta, true, nil
 	}
-	return d.meta(), true, nil
+	return Meta{}, false, nil
 }
 
-// Document is Meta with the content, which is the caller's.
+// Document is Store.Document: the caller owns the content.
 func (m *Memory) Document(c *schema.Collection, id schema.DocumentID) (r Record, ok bool, err error) {
-	in, d, ok := m.find(c, id)
-	if !ok {
-		return Record{}, false, nil
+	if in := m.incarnations[c.Incarnation]; in != nil && in.documents[id] != nil {
+		r = in.documents[id].Record
+		r.Body = bytes.Clone(r.Body)
+		return r, true, nil
 	}
-	return Record{Meta: d.meta(), Body: bytes.Clone(in.body(d))}, true, nil
+	return Record{}, false, nil
 }
 
 // Lookup returns a Lookup of a collection.
@@ -130,15 +114,14 @@ func (m *Memory) Repeated(id string, now int64) (r Repeat, ok bool, err error) {
 
 // Scan is Store.Scan.
 func (m *Memory) Scan(q Queue, after Entry, last int64, visit func(Entry) bool) (next int64, more bool, err error) {
-	if s := m.incarnations[q.Incarnation]; s != nil {
-		next, more = s.scan(q.Order, after, last, visit)
+	if c := m.incarnations[q.Incarnation]; c != nil {
+		next, more = c.waiting[q.Order].scan(after, last, visit)
 	}
 	return next, more, nil
 }
 
-// Fold applies facts, in log order and continuing at the cursor. They have to be
-// Known, and what contradicts what came before is no fact of its machine: after
-// an error the state is in no defined state.
+// Fold applies facts, in log order and after the cursor. They have to be Known.
+// An error says that the machine did not decide them; the Memory is then unusable.
 func (m *Memory) Fold(facts []Fact) error {
 	m.forget()
 	for i := range facts {
@@ -175,67 +158,69 @@ func (m *Memory) fold(fact *Fact) error {
 
 func (m *Memory) apply(fact *Fact) error {
 	e := fact.Event
-	s := m.shelves[e.Collection]
 	if e.Type >= schema.MutationRejected {
-		return nil // the cursor moves
+		return nil // only the cursor moves
 	}
-	if (s == nil) != (e.Type == schema.CollectionCreated) {
-		return fmt.Errorf("%s where the collection exists: %t", e.Type, s != nil)
+	c := m.collections[e.Collection]
+	if (c == nil) != (e.Type == schema.CollectionCreated) {
+		return fmt.Errorf("%s of a collection that exists: %t", e.Type, c != nil)
 	}
 	switch e.Type {
 	case schema.CollectionCreated:
-		s = &shelf{documents: newDocuments()}
-		m.shelves[e.Collection], m.incarnations[e.Seq] = s, s
-		return s.setCollection(e, e.Seq)
+		c = &memoryCollection{documents: make(map[schema.DocumentID]*memoryDocument)}
+		m.collections[e.Collection], m.incarnations[e.Seq] = c, c
+		return c.set(e, e.Seq)
 	case schema.CollectionReplaced:
-		return s.setCollection(e, s.collection.Incarnation)
+		return c.set(e, c.Incarnation)
 	case schema.CollectionDeleted:
-		delete(m.shelves, e.Collection)
-		delete(m.incarnations, s.collection.Incarnation)
+		delete(m.collections, e.Collection)
+		delete(m.incarnations, c.Incarnation)
 		return nil
 	}
-	return s.document(fact, maphash.String(m.seed, string(e.ID)))
+	return c.fold(fact)
 }
 
-func (s *shelf) setCollection(e *schema.Event, incarnation uint64) error {
+func (c *memoryCollection) set(e *schema.Event, incarnation uint64) error {
 	p, fault := schema.ParseProperties(e.Collection, e.Body)
 	if fault != nil {
 		return fault
 	}
-	s.collection = &schema.Collection{Name: e.Collection, Incarnation: incarnation, Version: schema.Version(e.Seq), Time: e.Time, Properties: p}
+	c.Collection = &schema.Collection{Name: e.Collection, Incarnation: incarnation, Version: schema.Version(e.Seq), Time: e.Time, Properties: p}
 	return nil
 }
 
-// document applies an event on a document; hash is that of its id.
-func (s *shelf) document(fact *Fact, hash uint64) error {
+// fold applies an event on a document.
+func (c *memoryCollection) fold(fact *Fact) error {
 	e := fact.Event
-	now, _ := after(fact) // which parses nothing of what is Known
-	at := s.documents.find(hash, e.ID)
-	var prior Meta
-	if at != nowhere {
-		prior = s.documents.at(at).meta()
+	now, _ := after(fact) // which parses nothing of a Known fact
+	d := c.documents[e.ID]
+	if (d == nil) != (e.Type == schema.DocumentCreated) || d != nil && d.Version != e.Previous {
+		return fmt.Errorf("%s of %q ends version %d, which the document does not have", e.Type, string(e.ID), e.Previous)
 	}
-	if (prior.Version == 0) != (e.Type == schema.DocumentCreated) || prior.Version != e.Previous {
-		return fmt.Errorf("%s of %q ends version %d, which is %d", e.Type, string(e.ID), e.Previous, prior.Version)
+	var from, to Queue
+	var before, second int64
+	var waited, waits bool
+	if d != nil {
+		from, before, waited = QueueOf(c.Collection, d.Meta)
 	}
-	from, before, waited := QueueOf(s.collection, prior)
-	waited = waited && prior.Version != 0
-	to, second, waits := QueueOf(s.collection, now)
-	waits = waits && now.Version != 0
+	if now.Version != 0 {
+		to, second, waits = QueueOf(c.Collection, now)
+	}
 	stays := waited && waits && from == to && before == second
 	if waited && !stays {
-		s.waiting[from.Order].remove(&s.documents, before, at)
+		c.waiting[from.Order].remove(before, d)
 	}
 	if now.Version == 0 {
-		s.documents.remove(hash, at)
+		delete(c.documents, e.ID)
 		return nil
 	}
-	if at == nowhere {
-		at = s.documents.add(hash, e.ID)
+	if d == nil {
+		d = &memoryDocument{id: schema.DocumentID(strings.Clone(string(e.ID)))}
+		c.documents[d.id] = d
 	}
-	s.documents.set(at, now, e.Body)
+	d.Record = Record{Meta: now, Body: append(d.Body[:0], e.Body...)}
 	if waits && !stays {
-		s.waiting[to.Order].add(&s.documents, second, at)
+		c.waiting[to.Order].add(second, d)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -230,114 +229,35 @@ func TestMemoryRefuses(t *testing.T) {
 	}
 }
 
-// TestMemoryGivesBack: what documents leave behind is used again, and those that
-// leave a bucket early are not kept there.
-func TestMemoryGivesBack(t *testing.T) {
+// TestMemoryBucketsShrink: documents that leave a bucket early, and buckets that
+// become empty, keep no memory, however far off their second is.
+func TestMemoryBucketsShrink(t *testing.T) {
 	m := NewMemory()
 	seq := uint64(0)
-	fold := func(second int64, e schema.Event, prior Meta) Meta {
+	fold := func(e schema.Event, ttl schema.TTL, prior Meta) Meta {
 		seq++
-		e.Seq, e.Time, e.Previous = seq, second*1000, prior.Version
-		e.Collection = "c"
-		fact := Fact{Event: &e, Known: true, Incarnation: 1, Prior: prior}
+		e.Seq, e.Time, e.Previous, e.Collection = seq, 1000_000, prior.Version, "c"
+		fact := Fact{Event: &e, Known: true, Incarnation: 1, Prior: prior, TTL: ttl}
 		if err := m.Fold([]Fact{fact}); err != nil {
 			t.Fatal(err)
 		}
 		now, _ := after(&fact)
 		return now
 	}
-	fold(1000, schema.Event{Type: schema.CollectionCreated, Body: []byte(`{}`)}, Meta{})
-	body := func(n int) []byte { return bytes.Repeat([]byte("x"), 1+n*n%700_000) }
-	stays := fold(1000, schema.Event{Type: schema.DocumentCreated, ID: "stays", Body: body(1)}, Meta{})
-	const documents = 500
-	var chunks, pages int
-	for second := int64(1000); second < 1010; second++ {
-		var metas [documents]Meta
-		for n := range metas {
-			metas[n] = fold(second, schema.Event{Type: schema.DocumentCreated, ID: schema.DocumentID(fmt.Sprint(n)), Body: body(3 * n)}, Meta{})
-		}
-		for n := range metas {
-			fold(second, schema.Event{Type: schema.DocumentDeleted, ID: schema.DocumentID(fmt.Sprint(n))}, metas[n])
-		}
-		s := m.shelves["c"]
-		used := len(s.documents.bytes.chunks)
-		if second == 1000 {
-			chunks, pages = used, len(s.documents.pages)
-		} else if used > chunks || len(s.documents.pages) > pages {
-			t.Fatalf("%d chunks and %d pages after the same again, %d and %d before", used, len(s.documents.pages), chunks, pages)
-		}
-		w := &s.waiting[ByTimestamp]
-		if len(w.buckets) != 1 || len(w.buckets[1000].places) > 4+64 || len(s.documents.index) != 1 {
-			t.Fatalf("there are %d buckets, the first of %d, and %d documents", len(w.buckets), len(w.buckets[1000].places), len(s.documents.index))
+	fold(schema.Event{Type: schema.CollectionCreated, Body: []byte(`{"defaultTtl":-1}`)}, 0, Meta{})
+	stays := fold(schema.Event{Type: schema.DocumentCreated, ID: "stays"}, 5, Meta{})
+	for n := range 1000 {
+		for _, ttl := range []schema.TTL{5, schema.TTL(1000 + n)} {
+			d := fold(schema.Event{Type: schema.DocumentCreated, ID: "leaves"}, ttl, Meta{})
+			fold(schema.Event{Type: schema.DocumentDeleted, ID: "leaves"}, 0, d)
 		}
 	}
-	fold(1010, schema.Event{Type: schema.DocumentDeleted, ID: "stays"}, stays)
-	if w := &m.shelves["c"].waiting[ByTimestamp]; len(w.buckets) != 0 || len(w.seconds) != 0 {
-		t.Errorf("%d buckets and %d words of seconds are left", len(w.buckets), len(w.seconds))
+	w := &m.collections["c"].waiting[ByDeadline]
+	if len(w.buckets) != 1 || len(w.buckets[1005].documents) > 4+64+1 || len(w.seconds) > 2+64 {
+		t.Errorf("%d buckets, %d seconds and %d places in a bucket are left of one document", len(w.buckets), len(w.seconds), len(w.buckets[1005].documents))
 	}
-}
-
-// TestSameHash: documents whose ids have the same hash are told apart.
-func TestSameHash(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d := newDocuments()
-		is := make(map[schema.DocumentID]place)
-		for range rapid.IntRange(0, 30).Draw(t, "steps") {
-			id := schema.DocumentID(rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id"))
-			hash := uint64(id[0] % 2)
-			if p := is[id]; p == nowhere {
-				is[id] = d.add(hash, id)
-				d.set(is[id], Meta{}, []byte(id))
-			} else {
-				d.remove(hash, p)
-				delete(is, id)
-			}
-			for _, id := range []schema.DocumentID{"a", "b", "c", "d"} {
-				p := d.find(uint64(id[0]%2), id)
-				if p != is[id] || p != nowhere && string(d.body(d.at(p))) != string(id) {
-					t.Fatalf("%s is at %d, should be at %d", id, p, is[id])
-				}
-			}
-		}
-	})
-}
-
-// TestSeconds compares the set with a sorted list.
-func TestSeconds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		draw := rapid.OneOf(
-			rapid.Int64Range(1000, 1200),
-			rapid.Map(rapid.Int64Range(0, 60), func(bits int64) int64 { return 1 << bits }),
-			rapid.Int64Range(0, math.MaxInt64),
-			rapid.SampledFrom([]int64{0, math.MaxInt64, 63, 64, 4095, 4096}),
-		)
-		s := make(seconds)
-		var want []int64
-		for range rapid.IntRange(0, 50).Draw(t, "steps") {
-			second := draw.Draw(t, "second")
-			if len(want) > 0 && rapid.Bool().Draw(t, "one of them") {
-				second = rapid.SampledFrom(want).Draw(t, "which")
-			}
-			at, is := slices.BinarySearch(want, second)
-			if is {
-				s.remove(second)
-				want = slices.Delete(want, at, at+1)
-			} else {
-				s.add(second)
-				want = slices.Insert(want, at, second)
-			}
-			from := draw.Draw(t, "from")
-			at, _ = slices.BinarySearch(want, from)
-			next, ok := s.next(from)
-			if ok != (at < len(want)) || ok && next != want[at] {
-				t.Fatalf("after %d comes %d %t in %v", from, next, ok, want)
-			}
-		}
-		for _, second := range want {
-			s.remove(second)
-		}
-		if len(s) > 0 {
-			t.Fatalf("%d words are left", len(s))
-		}
-	})
+	fold(schema.Event{Type: schema.DocumentDeleted, ID: "stays"}, 0, stays)
+	if len(w.buckets) != 0 {
+		t.Errorf("%d buckets are left of none", len(w.buckets))
+	}
 }
