@@ -3,19 +3,17 @@ package schema
 import (
 	"fmt"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// MaxDepth is how deep a document may nest, the object itself counted as 1.
+// MaxDepth limits the nesting of a document; the document itself counts as 1.
 const MaxDepth = 128
 
-// scanner validates JSON (RFC 8259) in one pass without building values. It
-// exists because every document goes through it once, and the two things
-// wanted from it, that it is legal and where its top-level members are, cost
-// several passes and many allocations with a general decoder.
+// scanner validates JSON (RFC 8259) in one pass without building values, and finds
+// the top-level members. Every document passes it once; a general decoder needs
+// several passes and many allocations. Package values reads JSON that has passed.
 type scanner struct {
 	data   []byte
 	pos    int
@@ -56,7 +54,7 @@ func (s *scanner) end() error {
 	return nil
 }
 
-// value skips one value; depth is how deep it may still nest.
+// value skips one value that nests at most depth deep.
 func (s *scanner) value(depth int) error {
 	switch c := s.peek(); {
 	case c == '{':
@@ -85,8 +83,8 @@ func (s *scanner) literal(word string) error {
 	return nil
 }
 
-// object skips an object. member, if not nil, is called at each member's value,
-// with the name as written between the quotes, and must skip the value.
+// object skips an object. It calls member, unless nil, at each member's value with
+// the name without its quotes; member must skip the value.
 func (s *scanner) object(depth int, member func(name []byte) error) error {
 	if depth == 0 {
 		return s.fail("nested too deep")
@@ -235,13 +233,13 @@ func (s *scanner) skip(depth int) ([]byte, error) {
 }
 
 // members validates raw as one JSON object and visits its top-level members in
-// order: the name as written between the quotes, the value as written. spaces
-// tells whether raw holds insignificant white space.
+// order, name (without its quotes) and value as they are written. spaces reports
+// whether raw has insignificant white space.
 func members(raw []byte, visit func(name, value []byte) error) (spaces bool, err error) {
 	return membersTo(MaxDepth, raw, visit)
 }
 
-// membersTo is members for an object that may nest depth deep.
+// membersTo is members for an object that nests at most depth deep.
 func membersTo(depth int, raw []byte, visit func(name, value []byte) error) (spaces bool, err error) {
 	if !utf8.Valid(raw) {
 		return false, fmt.Errorf("it is not UTF-8")
@@ -263,8 +261,7 @@ func membersTo(depth int, raw []byte, visit func(name, value []byte) error) (spa
 	return s.spaces, err
 }
 
-// Shown is a JSON value as an error message quotes it: on one line and cut to
-// 40 bytes or so.
+// Shown returns a JSON value for an error message: on one line, cut to about 40 bytes.
 func Shown(value []byte) string {
 	const most = 40
 	head := compact(value[:min(len(value), 4*most)])
@@ -274,63 +271,30 @@ func Shown(value []byte) string {
 	return strings.ToValidUTF8(string(head[:min(len(head), most)]), "") + "…"
 }
 
-// isString tells whether value, valid JSON, is the string s.
+// isString reports whether value, valid JSON, is the string s.
 func isString(value []byte, s string) bool {
 	if value[0] != '"' {
 		return false
 	}
-	raw := value[1 : len(value)-1]
-	return string(values.Unquote(raw)) == s && !halfSurrogate(raw)
+	text, ok := values.Decode(value[1 : len(value)-1])
+	return ok && string(text) == s
 }
 
-// decodeString returns the string that value, valid JSON, is. One with half a
-// surrogate pair is none that UTF-8 could say.
+// decodeString returns the string in value, which is valid JSON. It fails for half a
+// surrogate pair, which UTF-8 cannot encode.
 func decodeString(value []byte) (string, error) {
 	if value[0] != '"' {
 		return "", fmt.Errorf("%s is no string", Shown(value))
 	}
-	raw := value[1 : len(value)-1]
-	if halfSurrogate(raw) {
+	text, ok := values.Decode(value[1 : len(value)-1])
+	if !ok {
 		return "", fmt.Errorf("%s has half a surrogate pair", Shown(value))
 	}
-	return string(values.Unquote(raw)), nil
+	return string(text), nil
 }
 
-// halfSurrogate tells whether a string, as written between its quotes, has an
-// escape \uD800 to \uDFFF that is not part of a pair.
-func halfSurrogate(raw []byte) bool {
-	for i := 0; i < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		i++ // at what is escaped
-		if raw[i] != 'u' {
-			continue
-		}
-		first := escaped(raw[i+1:])
-		i += 4
-		if !utf16.IsSurrogate(first) {
-			continue
-		}
-		if len(raw) < i+7 || raw[i+1] != '\\' || raw[i+2] != 'u' ||
-			utf16.DecodeRune(first, escaped(raw[i+3:])) == utf8.RuneError {
-			return true
-		}
-		i += 6
-	}
-	return false
-}
-
-// escaped reads the four hex digits of a \u escape.
-func escaped(hex []byte) (r rune) {
-	for _, c := range hex[:4] {
-		r = r<<4 | rune(unhex(c))
-	}
-	return r
-}
-
-// compact returns a copy of raw, valid JSON or the beginning of it, without
-// insignificant white space.
+// compact returns a copy of raw, valid JSON or a prefix of it, without insignificant
+// white space.
 func compact(raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); {
@@ -356,11 +320,11 @@ func compact(raw []byte) []byte {
 	return out
 }
 
-// ValidJSON tells whether data is one JSON value in UTF-8 that nests at most
+// ValidJSON reports whether data is one JSON value in UTF-8 that nests at most
 // MaxDepth deep.
 func ValidJSON(data []byte) bool { return CheckJSON(data) == nil }
 
-// CheckJSON returns an error that says where data is not what ValidJSON wants.
+// CheckJSON is ValidJSON with an error that names the first invalid byte.
 func CheckJSON(data []byte) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("it is not UTF-8")

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// next returns the position of the first byte from i on that is no white space.
+// next returns the position of the first byte at or after i that is not white space.
 func next(data []byte, i int) int {
 	for i < len(data) && data[i] <= ' ' {
 		i++
@@ -14,7 +14,7 @@ func next(data []byte, i int) int {
 	return i
 }
 
-// trim takes white space off the end of a value.
+// trim removes white space from the end of a value.
 func trim(v Value) Value {
 	for len(v) > 0 && v[len(v)-1] <= ' ' {
 		v = v[:len(v)-1]
@@ -22,9 +22,9 @@ func trim(v Value) Value {
 	return v
 }
 
-// skip returns the position after the value that begins at i, which is past i.
-// passed, unless it is nil, is called with how many bytes went by, now and then in
-// a large object or array.
+// skip returns the position after the value that begins at i; it is greater than i.
+// In a large object or array it calls passed, unless nil, with the bytes skipped
+// since the last call.
 func skip(data []byte, i int, passed func(bytes int)) int {
 	switch data[i] {
 	case '"':
@@ -60,7 +60,7 @@ func skipString(data []byte, i int) int {
 	}
 }
 
-// passedAtMost is how many bytes go by between two calls of passed.
+// passedAtMost is the number of bytes between two calls of passed.
 const passedAtMost = 16 << 10
 
 // skipNested returns the position after the object or array at i.
@@ -88,9 +88,9 @@ func skipNested(data []byte, i int, passed func(bytes int)) int {
 	return i
 }
 
-// member reads the member of an object whose name's quote is at i: the name as
-// written between its quotes, the value, and where the next member begins, or
-// the object ends.
+// member reads the member of an object whose name's quote is at i. It returns the
+// name without its quotes, the value, and the position of the next member or of the
+// object's end.
 func member(data []byte, i int, passed func(bytes int)) (name []byte, value Value, following int) {
 	end := skipString(data, i)
 	name = data[i+1 : max(end-1, i+1)]
@@ -109,13 +109,21 @@ func member(data []byte, i int, passed func(bytes int)) (name []byte, value Valu
 	return name, value, i
 }
 
-// Unquote returns a string or member name, as written between its quotes,
-// without its escapes. It shares raw's memory if there are none.
+// Unquote decodes a string or member name, given without its quotes. Half a
+// surrogate pair becomes U+FFFD. The result shares raw's memory if raw has no
+// escapes.
 func Unquote(raw []byte) []byte {
+	text, _ := Decode(raw)
+	return text
+}
+
+// Decode is Unquote; ok is false if raw has half a surrogate pair.
+func Decode(raw []byte) (text []byte, ok bool) {
 	n := bytes.IndexByte(raw, '\\')
 	if n < 0 {
-		return raw
+		return raw, true
 	}
+	ok = true
 	out := append(make([]byte, 0, len(raw)), raw[:n]...)
 	for i := n; i < len(raw); i++ {
 		c := raw[i]
@@ -139,12 +147,13 @@ func Unquote(raw []byte) []byte {
 			r := escaped(raw[i+1:])
 			i += 4
 			if utf16.IsSurrogate(r) {
-				// Half a pair, or the first half of a whole one.
-				whole := rune(utf8.RuneError)
+				pair := rune(utf8.RuneError)
 				if i+2 < len(raw) && raw[i+1] == '\\' && raw[i+2] == 'u' {
-					whole = utf16.DecodeRune(r, escaped(raw[i+3:]))
+					pair = utf16.DecodeRune(r, escaped(raw[i+3:]))
 				}
-				if r = whole; whole != utf8.RuneError {
+				if r = pair; pair == utf8.RuneError {
+					ok = false
+				} else {
 					i += 6
 				}
 			}
@@ -153,7 +162,7 @@ func Unquote(raw []byte) []byte {
 			out = append(out, raw[i])
 		}
 	}
-	return out
+	return out, ok
 }
 
 // escaped reads the four hex digits of a \u escape, -1 if they are not there.
