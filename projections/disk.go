@@ -11,28 +11,30 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk is where the projection is kept. The first write that fails for want of
-// a sound disk is the last one: what is there then is what a crash would leave,
-// which is the state at some cursor, and nothing is written behind what is
-// missing. Pebble does not get to know: it would try without end, have the one
-// who folds wait meanwhile, and end the process if what failed was its manifest.
-// What it writes from then on is in memory, for the moment that it takes to
-// notice and to close the projection.
+// disk is the file system of the projection. It writes nothing after the first
+// write that fails because the disk is full or broken: the files are then as after
+// a crash, the state at some cursor.
+//
+// Pebble's own means do not suffice. It retries a failed flush without end, while
+// Fold waits for a free memtable, and Close for the flush; a failed manifest is
+// fatal to the process; vfs.OnDiskFull retries once and returns the same error. So
+// Pebble does not see the failure: disk keeps later files in memory until the
+// projection is closed.
 type disk struct {
 	vfs.FS
 	dir    string
 	memory *vfs.MemFS
 
 	mu     sync.Mutex
-	err    error         // why nothing is written any more
-	failed chan struct{} // closed with err
+	err    error         // the first failure
+	failed chan struct{} // closed when err is set
 }
 
 func newDisk(fs vfs.FS, dir string) *disk {
 	return &disk{FS: fs, dir: dir, memory: vfs.NewMem(), failed: make(chan struct{})}
 }
 
-// diskErrors are those that are about the disk, with what to do then.
+// diskErrors are the errors of a full or broken disk, with advice for the operator.
 var diskErrors = []struct {
 	err    error
 	advice string
@@ -43,7 +45,7 @@ var diskErrors = []struct {
 	{syscall.EIO, "see what is wrong with the disk and start again"},
 }
 
-// OfDisk tells whether err is about the disk, not about what is on it.
+// OfDisk reports whether err means a full or broken disk, not damaged content.
 func OfDisk(err error) bool {
 	for _, e := range diskErrors {
 		if errors.Is(err, e.err) {
@@ -53,12 +55,12 @@ func OfDisk(err error) bool {
 	return false
 }
 
-// vital tells whether Pebble cannot go on without a file: all but tables, which
-// it makes again.
+// vital reports whether Pebble cannot continue without a file: any file but a table,
+// which it writes again.
 func vital(name string) bool { return !strings.HasSuffix(name, ".sst") }
 
-// ends tells whether err, from writing, is the end of the disk; any is where
-// vital says that Pebble cannot live with one.
+// ends reports whether err, returned by a write, makes the disk unusable: any error
+// does for a vital file. It records the failure.
 func (d *disk) ends(err error, vital bool) bool {
 	for _, e := range diskErrors {
 		if errors.Is(err, e.err) {
@@ -73,7 +75,7 @@ func (d *disk) ends(err error, vital bool) bool {
 	return false
 }
 
-// fail keeps the first failure.
+// fail records the first failure.
 func (d *disk) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,7 +86,7 @@ func (d *disk) fail(err error) {
 	}
 }
 
-// failure is why nothing is written any more, nil if all is well.
+// failure returns the first failure, nil if there was none.
 func (d *disk) failure() error {
 	select {
 	case <-d.failed:
@@ -120,9 +122,9 @@ func (d *disk) close(db *pebble.DB) error {
 	return err
 }
 
-// Failed is closed when the disk does not take what is written. Nothing is
-// folded from then on, and nothing more is kept; reads go on.
+// Failed is closed when the disk is full or broken. From then on Fold fails, nothing
+// is written, and reads go on.
 func (s *Store) Failed() <-chan struct{} { return s.disk.failed }
 
-// Failure says why, in a line that says what to do; nil while all is well.
+// Failure returns why, in one line with advice for the operator; nil before.
 func (s *Store) Failure() error { return s.disk.failure() }

@@ -6,8 +6,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The file system that Pebble sees: that of the machine until a write fails,
-// and memory from then on.
+// The file system that Pebble uses: that of the machine until a write fails, and
+// memory afterwards.
 
 // Unwrap implements vfs.FS.
 func (d *disk) Unwrap() vfs.FS { return d.FS }
@@ -26,7 +26,7 @@ func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.memory.Create(name, c)
 }
 
-// inMemory tells whether a file was written after the disk had failed.
+// inMemory reports whether a file was created after the disk failed.
 func (d *disk) inMemory(name string) bool {
 	if d.failure() == nil {
 		return false
@@ -57,7 +57,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &directory{File: file, disk: d}, nil
+	return &writtenFile{File: file, disk: d, name: name}, nil // Pebble panics if it cannot sync one
 }
 
 // Rename implements vfs.FS.
@@ -81,8 +81,8 @@ func (d *disk) MkdirAll(name string, mode fs.FileMode) error {
 	return d.change(func() error { return d.FS.MkdirAll(name, mode) })
 }
 
-// change changes a directory, unless the disk has failed: then what is there
-// stays, and nobody needs to know.
+// change changes a directory. After the disk failed it leaves the directory as it is
+// and reports success.
 func (d *disk) change(change func() error) error {
 	if d.failure() != nil {
 		return nil
@@ -103,15 +103,16 @@ func (d *disk) Link(from, to string) error {
 	return err
 }
 
-// writtenFile is a file that was created while the disk was sound. After that
-// it cannot be completed, and what is vital is as good as lost.
+// writtenFile is a file or directory that was opened before the disk failed. After
+// the failure a table reports the error, and a vital file success: its content no
+// longer matters.
 type writtenFile struct {
 	vfs.File
 	disk *disk
 	name string
 }
 
-// result is what Pebble is told of a write that came out with err.
+// result is the error that Pebble sees when a write returns err.
 func (f *writtenFile) result(err error) error {
 	if err != nil && f.disk.ends(err, vital(f.name)) && vital(f.name) {
 		return nil
@@ -148,18 +149,4 @@ func (f *writtenFile) sync(sync func() error) error {
 		err = sync()
 	}
 	return f.result(err)
-}
-
-// directory is an open directory. Pebble panics where it cannot be synced.
-type directory struct {
-	vfs.File
-	disk *disk
-}
-
-// Sync implements vfs.File.
-func (f *directory) Sync() error {
-	if f.disk.failure() == nil {
-		f.disk.ends(f.File.Sync(), true)
-	}
-	return nil
 }
