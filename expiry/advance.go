@@ -6,9 +6,9 @@ import (
 )
 
 // Next returns the earliest second at which a timer is armed, even if it has
-// passed. If timers were moved later or removed it may return an earlier
-// second, at which nothing fires, but never a later one; an Advance to that
-// is done with it. It takes constant time.
+// passed. After timers were moved later or removed it may return an earlier
+// second, at which nothing fires; Advance to that second moves it on. It never
+// returns a later one. It takes constant time.
 func (w *Wheel[V]) Next() (at int64, ok bool) {
 	if w.armed == 0 {
 		return 0, false
@@ -30,23 +30,21 @@ func (w *Wheel[V]) Next() (at int64, ok bool) {
 }
 
 // Advance moves the wheel's time to now, disarms every timer armed at now or
-// before and calls fire for each: in order of at, and within one second in the
-// order in which the timers were last set. A now before the wheel's time does
-// nothing; the same now fires what was set since at seconds already past.
+// before and calls fire for each, in the order of at, and within one second in the
+// order of the last Set. A now before the wheel's time does nothing; the same now
+// fires the timers set since at seconds already past.
 //
-// A timer is disarmed when fire is called for it. Meanwhile fire may call
-// anything but Advance, which panics:
+// A timer is disarmed when fire is called for it. fire may call any method but
+// Advance, which panics:
 //
-//   - a Set at now or before waits for the next Advance, so that one call
-//     always ends; this holds as well for a timer whose turn in this call was
-//     still to come;
-//   - a timer that is removed or set to a later time before its turn is not
-//     fired.
+//   - a timer set at now or before waits for the next Advance, so that Advance
+//     ends; that includes timers of this call that have not fired yet;
+//   - a timer removed, or set to a later time, before it fires does not fire.
 //
-// If fire panics, the timers whose turn was still to come stay armed.
+// If fire panics, the timers that have not fired stay armed.
 //
-// The cost is that of the occupied slots passed, however long the time: an
-// entry moves down at most once a level, ten times in all, five within a year.
+// The cost depends on the occupied slots passed, not on the time: an entry moves
+// down at most once per level, ten times in all, five within a year.
 func (w *Wheel[V]) Advance(now int64, fire func(t *Timer[V], at int64)) {
 	if w.advancing {
 		panic("expiry: Advance called from within fire")
@@ -73,7 +71,7 @@ func (w *Wheel[V]) Advance(now int64, fire func(t *Timer[V], at int64)) {
 	w.firing, w.next = w.firing[:0], 0
 }
 
-// collect moves the wheel's time to now and all that is due into firing.
+// collect moves the wheel's time to now and all due entries into firing.
 func (w *Wheel[V]) collect(now tick) {
 	w.collectInbox()
 	for {
@@ -93,8 +91,8 @@ func (w *Wheel[V]) collect(now tick) {
 	w.now = now // for the same reason
 }
 
-// collectInbox collects what was set at seconds that had passed, and what a
-// panic left over, which is no later than the wheel's time either.
+// collectInbox collects timers set at seconds that had passed, and those that a
+// panic left over; neither are after the wheel's time.
 func (w *Wheel[V]) collectInbox() {
 	if len(w.firing) == 0 && w.inbox.first == nil {
 		return
@@ -116,7 +114,7 @@ func (w *Wheel[V]) collectInbox() {
 	}
 }
 
-// collectSecond collects what is in the slot of the second the wheel is at.
+// collectSecond collects the slot of the wheel's current second.
 func (w *Wheel[V]) collectSecond(slot *list[V]) {
 	before := len(w.firing)
 	for batch := range w.take(slot) {
@@ -127,12 +125,12 @@ func (w *Wheel[V]) collectSecond(slot *list[V]) {
 	w.sortBySet(w.firing[before:])
 }
 
-// cascade distributes what is in a slot, at whose first second the wheel is,
-// over the levels below.
+// cascade distributes a slot over the levels below. The wheel stands at the slot's
+// first second.
 //
-// On the way to level 0, at most a minute early, it looks at the timers: it
-// costs less to have all cache misses of a minute at once, and seconds that
-// timers were moved away from are mostly gone before Next tells them.
+// On the way to level 0, at most a minute early, it reads the timers: all cache
+// misses of a minute at once cost less, and most seconds without timers left are
+// dropped before Next returns them.
 func (w *Wheel[V]) cascade(slot *list[V], level int) {
 	for batch := range w.take(slot) {
 		if level > 1 {
@@ -152,8 +150,8 @@ func (w *Wheel[V]) cascade(slot *list[V], level int) {
 	}
 }
 
-// look makes the timer of an entry whose second has come fire, unless it was
-// moved later.
+// look collects the timer of an entry whose second has come, unless it was moved
+// later.
 func (w *Wheel[V]) look(e entry[V]) {
 	t := e.timer
 	switch {

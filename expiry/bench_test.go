@@ -28,9 +28,9 @@ type call struct {
 	at    int64
 }
 
-// newLoad arms n timers, spread evenly over span seconds, and then re-arms
-// each once in another order: the given share of them later, as renewals do,
-// by up to span, and the others earlier.
+// newLoad arms n timers, spread evenly over span seconds, then re-arms each once in
+// another order: the given share later by up to span, as renewals do, the others
+// earlier.
 func newLoad(n int, span int64, later float64) load {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var l load
@@ -50,7 +50,7 @@ func newLoad(n int, span int64, later float64) load {
 	return l
 }
 
-// phases is what arming, re-arming and firing took.
+// phases are the times of arming, re-arming and firing.
 type phases [3]time.Duration
 
 func (p phases) total() time.Duration { return p[0] + p[1] + p[2] }

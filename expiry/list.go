@@ -2,14 +2,14 @@ package expiry
 
 import "iter"
 
-// entry says that a timer is to be looked at. It holds no more than it needs
-// to be moved down the levels without that: looking at a timer is a cache miss.
+// entry refers to a timer. Its key suffices to move it down the levels: reading the
+// timer is a cache miss.
 type entry[V any] struct {
 	timer *Timer[V]
 	key   uint64 // the Timer.filed this is, or in Wheel.firing the Timer.set
 }
 
-// current tells whether e is the entry of its timer, and that is armed.
+// current reports whether e is the entry of an armed timer.
 func (e entry[V]) current() bool {
 	if uint64(e.timer.filed) != e.key {
 		return false
@@ -29,11 +29,11 @@ type chunk[V any] struct {
 
 const chunkSize = 127
 
-// list is a queue of entries that only grows, until it is taken as a whole.
+// list is a queue of entries that is taken as a whole.
 type list[V any] struct {
 	first, last *chunk[V]
-	room        int  // in last
-	earliest    tick // of what the entries say
+	room        int  // free entries in last
+	earliest    tick // of the entries' keys
 }
 
 // add appends to l, which has room.
@@ -60,8 +60,8 @@ func (w *Wheel[V]) grow(l *list[V]) {
 	w.chunks++
 }
 
-// take empties l and returns what was in it, a chunk at a time. Meanwhile l may
-// be filled again.
+// take empties l and yields its entries, a chunk at a time. The consumer may add to
+// l and must not break.
 func (w *Wheel[V]) take(l *list[V]) iter.Seq[[]entry[V]] {
 	old := *l
 	*l = list[V]{}
@@ -71,7 +71,7 @@ func (w *Wheel[V]) take(l *list[V]) iter.Seq[[]entry[V]] {
 			if c == old.last {
 				batch = batch[:chunkSize-old.room]
 			}
-			yield(batch) // nobody breaks out
+			yield(batch)
 			clear(batch)
 			w.chunks--
 			next := c.next

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// room counts the chunks a wheel has, and how many entries are in those that
-// are not in use.
+// room counts the chunks of a wheel, and the entries in its free chunks.
 func room[V any](w *Wheel[V]) (chunks, retained int) {
 	chunks = w.chunks
 	for c := w.free; c != nil; c = c.next {
@@ -54,8 +53,8 @@ func TestMemoryStaysFlat(t *testing.T) {
 	}
 }
 
-// What is moved and removed, again and again, must not pile up.
-func TestLeavingsAreBounded(t *testing.T) {
+// Moving and removing timers, again and again, must not accumulate entries.
+func TestStaleEntriesAreBounded(t *testing.T) {
 	const n = 1000
 	most := (2*n+levels*digits*chunkSize)/chunkSize + 1
 	for name, turn := range map[string]func(w *Wheel[int], t *Timer[int], round int64){

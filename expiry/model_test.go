@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is the wheel as one would write it without a thought for cost.
+// model is a naive wheel.
 type model struct {
 	now   int64
 	sets  int // calls of Set so far

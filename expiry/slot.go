@@ -25,7 +25,7 @@ func (w *Wheel[V]) file(t *Timer[V]) {
 	w.place(t, t.at)
 }
 
-// place puts an entry into the slot for the second at, which is not before the
+// place puts an entry into the slot of the second at, which must not be before the
 // wheel's time.
 func (w *Wheel[V]) place(t *Timer[V], at tick) {
 	level := uint(bits.Len64(uint64(at^w.now)|(digits-1))-1) / digitBits
@@ -51,7 +51,7 @@ func (w *Wheel[V]) lowest() (level, digit int, start tick, ok bool) {
 	return level, digit, above | tick(digit)<<shift, true
 }
 
-// vacate notes that a slot is about to be emptied, and returns it.
+// vacate marks a slot as empty and returns it, to be taken.
 func (w *Wheel[V]) vacate(level, digit int) *list[V] {
 	w.occupied[level] &^= 1 << digit
 	if w.occupied[level] == 0 {

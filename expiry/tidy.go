@@ -1,15 +1,14 @@
 package expiry
 
-// tidy bounds what moved and removed timers leave behind: once more than half
-// of the entries may be no timer's, not counting a chunk for each slot that
-// may be all but empty, it makes new ones.
+// tidy bounds the entries that moved and removed timers leave. It renews all entries
+// once more than half may be stale, not counting one almost empty chunk per slot.
 func (w *Wheel[V]) tidy() {
 	if w.chunks*chunkSize > 2*w.armed+len(w.slots)*chunkSize {
 		w.renew()
 	}
 }
 
-// renew throws away all entries and makes one for each timer that had any.
+// renew drops all entries and makes one for each armed timer.
 func (w *Wheel[V]) renew() {
 	timers := make([]*Timer[V], 0, w.armed)
 	keep := func(l *list[V]) {

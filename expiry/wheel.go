@@ -2,10 +2,10 @@ package expiry
 
 import "math"
 
-// Timer is what a wheel arms. Its owner keeps it, so that nothing has to be
-// looked up. The zero Timer is not armed.
+// Timer fires at one second. Its owner holds it, so that the wheel looks nothing up.
+// The zero Timer is not armed.
 //
-// A timer belongs to the wheel that first set it, and must not be copied then.
+// A timer belongs to the wheel that first set it, and must not be copied afterwards.
 type Timer[V any] struct {
 	Value V // the owner's, for fire
 
@@ -22,15 +22,13 @@ func (t *Timer[V]) At() (at int64, ok bool) {
 	return t.at.second(), true
 }
 
-// Wheel arms timers, each at one second. Times are whole seconds since 1970;
-// any int64 will do, there is no horizon. (The very first counts as the one
-// after it.)
+// Wheel arms timers. Times are seconds since 1970, any int64; math.MinInt64 counts
+// as the second after it.
 //
-// Measured at a million timers with a pointer as Value, one takes 32 bytes and
-// its entry in the wheel 16; container/heap takes 24 and 9. An empty wheel
-// takes 23 KB. What moved and removed timers leave behind is held on to until
-// its second, but 1.4 MB aside never more of it than there are armed timers.
-// What fired leaves room that is used again, but not given back.
+// Measured at a million timers with a pointer as Value, a timer takes 32 bytes and
+// its entry 16; container/heap takes 24 and 9. An empty wheel takes 23 KB. Stale
+// entries of moved and removed timers stay until their second; besides 1.4 MB there
+// are never more than armed timers. Memory of fired timers is reused, not freed.
 //
 // Set and Remove take constant time, amortised, and At and Len constant time.
 // A Wheel is not safe for concurrent use.
@@ -38,19 +36,19 @@ type Wheel[V any] struct {
 	now    tick
 	sets   uint64 // calls of Set so far
 	armed  int
-	chunks int // of entries, of which some say nothing any more
+	chunks int // of entries, stale ones included
 
-	// inbox is what was filed since the last Advance. The next one sorts it
-	// into the slots, and has no need of the timers for that.
+	// inbox holds the entries filed since the last Advance. The next one moves them
+	// into slots without reading the timers.
 	inbox    list[V]
 	slots    [levels * digits]list[V] // see slot.go
 	levels   uint16                   // bit l: occupied[l] is not zero
 	occupied [levels]uint64           // bit d of level l: slots[64l+d] is not empty
 	free     *chunk[V]
 
-	// firing is what is due in the current Advance, in order, from next on.
-	// Its entries hold the Timer.set of when they were put here, so that those
-	// set or removed since can be told.
+	// firing holds the due entries of the current Advance in order, from next on.
+	// Their keys are the Timer.set of when they became due: a timer with another
+	// set was set or removed since.
 	firing    []entry[V]
 	next      int
 	scratch   []entry[V]
@@ -64,8 +62,7 @@ func New[V any](now int64) *Wheel[V] { return &Wheel[V]{now: tickOf(now)} }
 // or later, and counts as set last among those of its second even if the
 // second is the same.
 //
-// A time that is not after the wheel's own is kept as it is; the next Advance
-// fires it.
+// The next Advance fires a timer whose time is not after the wheel's.
 func (w *Wheel[V]) Set(t *Timer[V], at int64) {
 	if t.set == 0 {
 		w.armed++
@@ -99,8 +96,8 @@ func (w *Wheel[V]) Remove(t *Timer[V]) {
 // Len returns the number of armed timers.
 func (w *Wheel[V]) Len() int { return w.armed }
 
-// tick is a second as an unsigned number in the same order, so that its
-// digits tell the way through the levels. 0 is for none.
+// tick is a second as an unsigned number in the same order, so that its base-64
+// digits are slots. 0 is for none.
 type tick uint64
 
 func tickOf(second int64) tick { return max(1, tick(second)^1<<63) }
