@@ -6,19 +6,16 @@ import (
 	"sync"
 )
 
-// documentCache holds documents that were changed lately, as they are in
-// Pebble or, with Version 0, as ended. Documents with a time to live are read
-// and changed while they are young, and a lookup here costs a tenth of one
-// through Pebble's memtables.
+// documentCache holds recently changed documents as they are in Pebble, those that
+// ended with Version 0. Documents with a ttl are read and changed while they are
+// young, and a lookup here costs a tenth of one in Pebble's memtables.
 //
-// Only folding puts documents in, so that a reader cannot put an old one over
-// a new one, and it takes them out before they change.
+// Only Fold adds documents, so that no reader replaces a new version by an old one,
+// and it removes them before they change.
 //
-// A shard has two generations. When the young one has half of the bytes that
-// there may be, it is the old one, and what was the old one goes, but for what
-// was asked for meanwhile. That keeps what a list in the order of use would
-// keep, more or less, and costs one look at a map where the list costs five
-// places in memory.
+// A shard has two generations. When the young one reaches half of the limit, it
+// becomes the old one, and the old one is dropped except for documents read since.
+// That approximates an LRU list at one map lookup instead of five cache misses.
 type documentCache struct {
 	seed   maphash.Seed
 	limit  int64
@@ -31,10 +28,10 @@ type cacheShard struct {
 	mu         sync.Mutex
 	young, old map[string]Record // by document key
 	bytes      [2]int64          // of young and old
-	_          [64]byte          // so that two shards are not in one cache line
+	_          [64]byte          // keeps two shards off one cache line
 }
 
-// cacheOverhead is about what an entry costs besides key and body.
+// cacheOverhead is about the bytes of an entry besides key and body.
 const cacheOverhead = 200
 
 func newDocumentCache(limit int64) *documentCache {
@@ -49,7 +46,7 @@ func cost[K string | []byte](key K, r Record) int64 {
 	return int64(len(key)+len(r.Body)) + cacheOverhead
 }
 
-// get returns a document; its Body is shared and must not be changed.
+// get returns a document; its Body is shared: do not change it.
 func (c *documentCache) get(key []byte) (Record, bool) {
 	s := &c.shards[maphash.Bytes(c.seed, key)%cacheShards]
 	s.mu.Lock()
@@ -66,7 +63,7 @@ func (c *documentCache) get(key []byte) (Record, bool) {
 	return r, ok
 }
 
-// add puts a document, which is in no generation, into the young one.
+// add adds a document, which must be in no generation, to the young one.
 func (c *documentCache) add(s *cacheShard, key string, r Record) {
 	s.young[key] = r
 	if s.bytes[0] += cost(key, r); s.bytes[0] > c.limit/cacheShards/2 {
@@ -75,7 +72,7 @@ func (c *documentCache) add(s *cacheShard, key string, r Record) {
 	}
 }
 
-// drop takes a document out.
+// drop removes a document.
 func (s *cacheShard) drop(key string) {
 	if r, ok := s.young[key]; ok {
 		s.bytes[0] -= cost(key, r)
@@ -86,7 +83,7 @@ func (s *cacheShard) drop(key string) {
 	}
 }
 
-// forget drops documents that are about to change.
+// forget removes documents before they change.
 func (c *documentCache) forget(documents map[string]Record) {
 	for key := range documents {
 		s := &c.shards[maphash.String(c.seed, key)%cacheShards]
@@ -96,8 +93,8 @@ func (c *documentCache) forget(documents map[string]Record) {
 	}
 }
 
-// put keeps documents, forgotten before, as they are now in Pebble. It copies
-// the bodies, which may be small parts of something large.
+// put adds documents, removed by forget, as they are now in Pebble. It copies the
+// bodies, which may be small parts of a large message.
 func (c *documentCache) put(documents map[string]Record) {
 	for key, r := range documents {
 		r.Body = bytes.Clone(r.Body)

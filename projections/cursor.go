@@ -9,15 +9,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// formatVersion is that of KEYS.md; another one on disk means a rebuild.
+// formatVersion is the version of KEYS.md; Open refuses any other.
 const formatVersion = 3
 
-// Cursor says which log was folded, how far, and what came out of it that is
-// not a document. It is written in the batch of the state it belongs to.
+// Cursor says which log was folded and how far. It is written in the batch of the
+// state that it describes.
 type Cursor struct {
 	Format int `json:"format"`
-	// Stream identifies the log: a stream that was deleted and created again
-	// under the same name is another one.
+	// Stream identifies the log. It differs for a stream that was deleted and created
+	// again under the same name.
 	Stream string `json:"stream"`
 	Seq    uint64 `json:"seq"`  // the last sequence folded
 	Time   int64  `json:"time"` // log time there, ms since 1970
@@ -27,23 +27,22 @@ type Cursor struct {
 	Padded uint64 `json:"padded,omitempty"`
 	// Mutations is the last sequence of the mutations stream that was judged.
 	Mutations uint64 `json:"mutations"`
-	// Hash runs over all events folded, Before is its value without the last
-	// one: with that event from the log, Check can tell whether the log is
-	// still the one that was folded.
+	// Hash is the Chain of all events folded, Before that without the last event:
+	// with the log's last event, Check verifies that this is the log that was folded.
 	Hash   uint64 `json:"hash,string"`
 	Before uint64 `json:"before,string"`
-	// Foreign counts messages of the log that were no events, and events that
-	// did not fit what came before them. They changed nothing.
+	// Foreign counts messages of the log that are no events, and events that
+	// contradict earlier ones. They change nothing.
 	Foreign uint64 `json:"foreign"`
 }
 
-// Check tells whether e, the log's message at c.Seq, is what was folded there.
+// Check reports whether e, the log's message at c.Seq, is the event folded there.
 func (c Cursor) Check(e *schema.Event) bool {
 	return e.Seq == c.Seq && Chain(c.Before, e) == c.Hash
 }
 
-// Chain returns the running hash of a log whose next event is e, given that of
-// what precedes it, 0 at the log's beginning. It is over all that an event says.
+// Chain returns the running hash of a log up to event e, given the hash before e, 0
+// at the beginning. It covers every part of an event.
 func Chain(before uint64, e *schema.Event) uint64 {
 	b := make([]byte, 0, 256)
 	for _, n := range [...]uint64{before, e.Seq, uint64(e.Time), uint64(e.Previous), e.Cause,

@@ -7,19 +7,19 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// damage is what becomes of bytes on disk that are not what was written.
-// Pebble would end the process; but the log has everything, so it is enough to
-// mark the projection, for Open to refuse it, and to tell.
+// damage handles corrupt files. Pebble would end the process; since the log has
+// everything, it suffices to mark the projection, so that Open refuses it, and to
+// report the corruption.
 type damage struct {
 	fs    vfs.FS
 	mark  string
 	found chan error
 }
 
-// markOf is the file in a projection's directory that says not to use it.
+// markOf returns the file that marks a projection as unusable.
 func markOf(fs vfs.FS, dir string) string { return fs.PathJoin(dir, "DAMAGED") }
 
-// report is called by Pebble, possibly often and at once.
+// report is called by Pebble, concurrently and repeatedly.
 func (d *damage) report(info pebble.DataCorruptionInfo) {
 	err := fmt.Errorf("the projection is damaged (%s: %v)", info.Path, info.Details)
 	_ = touch(d.fs, d.mark) // without it the next start finds the damage itself
@@ -29,6 +29,6 @@ func (d *damage) report(info pebble.DataCorruptionInfo) {
 	}
 }
 
-// Damaged is sent an error when a file of the projection is not what was
-// written: reads may fail from then on, and Open refuses it.
+// Damaged receives an error when a file of the projection is corrupt. From then on
+// reads may fail, and Open refuses the projection.
 func (s *Store) Damaged() <-chan error { return s.damage.found }

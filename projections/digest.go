@@ -8,11 +8,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Digest is a hash over the logical state: the collections with their
-// properties, and in each its documents with version, _ts, ttl and content.
-// Whoever folded the same events has the same, whatever files it made of them
-// and in whatever steps; internal events do not count. It is there to find
-// faults, not forgery.
+// Digest is a hash of the logical state: collections with their properties, and
+// their documents with version, _ts, ttl and content. Folding the same events gives
+// the same digest, in any steps; internal events do not count. It finds faults, not
+// forgery.
 type Digest struct {
 	Seq uint64 // the last event folded that is not internal
 	Sum uint64
@@ -21,10 +20,10 @@ type Digest struct {
 // String returns the digest as status and replay show it: 42:9f86d081884c7d65.
 func (d Digest) String() string { return fmt.Sprintf("%d:%016x", d.Seq, d.Sum) }
 
-// documentSum is what one document adds to the digest. Those of a collection
-// are added up modulo 2^64, so that one can be taken out again, in any order:
-// AdHash of Bellare and Micciancio, "A New Paradigm for Collision-Free Hashing:
-// Incrementality at Reduced Cost", Eurocrypt 1997.
+// documentSum is one document's part of the digest. A collection's are added modulo
+// 2^64, so that a document can be subtracted again, in any order: AdHash of Bellare
+// and Micciancio, "A New Paradigm for Collision-Free Hashing: Incrementality at
+// Reduced Cost", Eurocrypt 1997.
 func documentSum(incarnation uint64, id schema.DocumentID, m Meta) uint64 {
 	var buf [5*8 + 255]byte
 	b := binary.BigEndian.AppendUint64(buf[:0], incarnation)
@@ -34,14 +33,15 @@ func documentSum(incarnation uint64, id schema.DocumentID, m Meta) uint64 {
 	return xxhash.Sum64(append(b, id...))
 }
 
-// Digest returns the digest of what is folded. It costs nothing per document.
+// Digest returns the digest at the cursor. Its cost does not depend on the number of
+// documents.
 func (s *Store) Digest() Digest {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return digestOf(s.cursor, s.sortedCollections(), s.stats)
 }
 
-// digestOf adds up a state; collections are in order of their names.
+// digestOf computes a digest; collections are in the order of their names.
 func digestOf(cursor Cursor, collections []*schema.Collection, counts map[uint64]stats) Digest {
 	h := xxhash.New()
 	var b []byte

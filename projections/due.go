@@ -22,8 +22,8 @@ type Queue struct {
 	Order       Order
 }
 
-// QueueOf returns where a document of m waits and the second it has there, or
-// ok false if it never expires under any policy.
+// QueueOf returns the queue of a document and its second there: its deadline, or
+// its _ts if it inherits. ok is false if it expires under no policy.
 func QueueOf(c *schema.Collection, m Meta) (q Queue, second int64, ok bool) {
 	switch {
 	case m.TTL > 0:
@@ -34,8 +34,8 @@ func QueueOf(c *schema.Collection, m Meta) (q Queue, second int64, ok bool) {
 	return Queue{}, 0, false
 }
 
-// DueAt returns the second at which a queue's entry with the given second is
-// due under the collection's policy, or ok false if it is not.
+// DueAt returns the second at which an entry is due under the collection's policy;
+// second is the entry's second in the queue. ok is false if it does not expire.
 func DueAt(c *schema.Collection, order Order, second int64) (at int64, ok bool) {
 	switch {
 	case c.DefaultTTL == schema.Off:
@@ -48,32 +48,30 @@ func DueAt(c *schema.Collection, order Order, second int64) (at int64, ok bool) 
 	return 0, false
 }
 
-// LastDue returns the last second whose entries in a queue are due at now, in
-// seconds since 1970, under the collection's policy, or ok false if none ever
-// are.
+// LastDue returns the last second of a queue whose entries are due at now, in
+// seconds since 1970, under the collection's policy. ok is false if none expire.
 func LastDue(c *schema.Collection, order Order, now int64) (second int64, ok bool) {
 	at, ok := DueAt(c, order, 0)
 	return now - at, ok
 }
 
-// Entry is a document's place in a queue, with what its DocumentExpired needs
-// besides the content, so that expiring without previous images reads no
-// document.
+// Entry is a document in a queue, with its Meta: without previous images, expiring
+// it reads no document.
 type Entry struct {
 	Second int64
 	ID     schema.DocumentID
 	Meta   Meta
 }
 
-// Before tells whether e comes before other in their queue.
+// Before reports whether e comes before other in their queue.
 func (e Entry) Before(other Entry) bool {
 	return e.Second < other.Second || e.Second == other.Second && e.ID < other.ID
 }
 
-// Scan visits the entries of a queue after the given one and up to second last,
-// in order, until visit returns false. The zero Entry is before all others. If
-// it came to the end, next is the second of the first entry after last and after
-// the given one, and more tells whether there is one.
+// Scan visits the entries of a queue after the entry after, up to the second last,
+// in order, until visit returns false. The zero Entry is before all others. If visit
+// never returned false, next is the second of the first entry beyond last, and more
+// reports whether there is one.
 func (s *Store) Scan(q Queue, after Entry, last int64, visit func(Entry) bool) (next int64, more bool, err error) {
 	lower := expiryKey(nil, q, after.Second, after.ID)
 	if after.ID != "" {
@@ -118,19 +116,18 @@ func decodeEntry(order Order, key, value []byte) Entry {
 	return e
 }
 
-// Counts are what a collection holds at a moment.
+// Counts describe a collection at one time.
 type Counts struct {
 	Documents, Bytes int64 // live
 	Pending          int64 // live with a deadline
 	Overdue          int64 // past their deadline and not yet expired in the log
-	Oldest           int64 // the second since which one of them is overdue, 0 if there is none
+	Oldest           int64 // the earliest deadline of an overdue one, 0 if there is none
 }
 
-// Count returns the counts of a collection at now, in seconds since 1970. It
-// costs a visit of each overdue document, of which there are none to speak of
-// while the sweep keeps up.
+// Count returns the counts of a collection at now, in seconds since 1970. It visits
+// each overdue document, of which there are few while the sweep keeps up.
 func (s *Store) Count(c *schema.Collection, now int64) (Counts, error) {
-	// A moment, so that counts and entries are of the same one.
+	// Counts and entries have to be of the same moment.
 	m, err := s.moment()
 	if err != nil {
 		return Counts{}, err
@@ -187,8 +184,8 @@ func (m moment) count(c *schema.Collection, now int64) (Counts, error) {
 	return n, nil
 }
 
-// overdueSince notes the first entry of a queue that is overdue. A policy that
-// made it so did when it came.
+// overdueSince records the first overdue entry of a queue. One that a new policy
+// made overdue is so since that policy.
 func (n *Counts) overdueSince(c *schema.Collection, order Order, key []byte) {
 	second := int64(binary.BigEndian.Uint64(key[queueKeyBytes:]))
 	at, _ := DueAt(c, order, second)

@@ -11,17 +11,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// lastPad is how the body begins of the last LogPadded of those that together
-// fill a file.
+// lastPad is the prefix of the body of the last LogPadded that fills a file.
 var lastPad = []byte(`{"left":0,`)
 
 // Fact is an event to fold.
 type Fact struct {
 	*schema.Event // of type NoEvent for a foreign message: only the cursor moves
 
-	// Known says that whoever decided the event still knew the collection's
-	// incarnation, the document's Meta before it, with Version 0 for none, and
-	// the ttl and SumOf its new content. That saves folding a read, a parse and a
+	// Known means that the fields below are set, since this process decided the event:
+	// the collection's incarnation, the document's Meta before, with Version 0 for
+	// none, and ttl and SumOf of the new content. Fold then skips a read, a parse and a
 	// hash.
 	Known       bool
 	Incarnation uint64
@@ -30,16 +29,15 @@ type Fact struct {
 	Sum         uint64
 }
 
-// stepBytes is about how much a fold writes in one step. Index entries may be
-// many times what an event has.
+// stepBytes is about how many bytes a fold writes in one step. Index entries may be
+// many times as large as their event.
 const stepBytes = 64 << 20
 
-// Fold applies facts, in log order and continuing at the cursor, as one atomic
-// step: reads see all of it or nothing. Where that would write more than
-// stepBytes it is several steps, each up to an event. Folding is a function of
-// the log alone: it asks no clock, and events that do not fit are counted and
-// change nothing. An error leaves the state as it was before the step that
-// failed.
+// Fold applies facts, in log order and after the cursor, in one atomic step: a read
+// sees all of it or nothing. Beyond stepBytes it takes several steps, each up to an
+// event. The result depends only on the log: Fold uses no clock, and counts events
+// that contradict earlier ones without applying them. An error leaves the state
+// before the step that failed.
 func (s *Store) Fold(facts []Fact) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -86,8 +84,8 @@ func (s *Store) fold(facts []Fact) (folded int, err error) {
 	return folded, s.write(f.commit, f.publish)
 }
 
-// commit writes the batch. While it does, what changes is not in the document
-// cache but read from Pebble, where all of it changes at once.
+// commit writes the batch. Meanwhile the documents that change are not in the cache:
+// reads get them from Pebble, where all change at once.
 func (f *fold) commit() error {
 	f.store.cache.forget(f.documents)
 	if err := f.batch.Commit(pebble.NoSync); err != nil {
@@ -97,7 +95,7 @@ func (f *fold) commit() error {
 	return nil
 }
 
-// publish brings the store's memory to what was committed; its mutex is held.
+// publish updates the store's memory after the commit; the caller holds mu.
 func (f *fold) publish() {
 	s := f.store
 	s.cursor = f.cursor
@@ -122,13 +120,13 @@ func (f *fold) publish() {
 	}
 }
 
-// fold is one step of Fold under way.
+// fold is one step of Fold.
 type fold struct {
 	store  *Store
 	batch  *pebble.Batch
 	cursor Cursor
 
-	// What the facts so far changed, to be looked at before the store.
+	// Changes by the facts so far; they take precedence over the store.
 	collections map[schema.CollectionName]*schema.Collection // nil: deleted
 	stats       map[uint64]stats
 	documents   map[string]Record // by document key, Version 0: ended
@@ -139,7 +137,7 @@ type fold struct {
 	key, key2, value []byte // scratch
 }
 
-// finish adds to the batch what is written once a fold.
+// finish adds cursor and counts to the batch.
 func (f *fold) finish() error {
 	if err := f.store.indexer.flush(f.batch); err != nil {
 		return err
@@ -192,8 +190,8 @@ func (f *fold) event(fact *Fact) error {
 	return nil
 }
 
-// apply changes the state by one event; fits is false if it contradicts what
-// came before, and then nothing was changed.
+// apply applies one event; fits is false if it contradicts earlier ones, and then it
+// changes nothing.
 func (f *fold) apply(fact *Fact) (fits bool, err error) {
 	e := fact.Event
 	c := f.collection(e.Collection)
@@ -250,9 +248,8 @@ func (f *fold) setCollection(e *schema.Event, incarnation uint64) (fits bool, er
 	return true, f.batch.Set(f.key, encodeCollection(c), nil)
 }
 
-// bury deletes a collection. Its expiry orders go by range; its documents stay
-// where they are, out of reach of everything but history, for as long as the
-// log keeps their events.
+// bury deletes a collection and the range of its expiry orders. Its documents stay
+// for history only, as long as the log keeps their events.
 func (f *fold) bury(c *schema.Collection) error {
 	st := f.statsOf(c.Incarnation)
 	f.collections[c.Name] = nil
@@ -293,8 +290,8 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	if err != nil {
 		return false, err
 	}
-	// A version ends once: an expiry that comes a second time, or for a
-	// version long replaced, changes nothing.
+	// A version ends once: a second expiry, or one of a replaced version, changes
+	// nothing.
 	exists := prior.Version != 0
 	if exists == (e.Type == schema.DocumentCreated) || exists && prior.Version != e.Previous {
 		return false, nil
@@ -335,7 +332,7 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	return true, nil
 }
 
-// setQueue moves a document from where it waited to where it waits now.
+// setQueue moves a document from its old queue to its new one.
 func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now Meta) error {
 	from, before, waited := QueueOf(c, prior)
 	waited = waited && prior.Version != 0

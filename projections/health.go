@@ -1,11 +1,11 @@
 package projections
 
-// Health is how Pebble and its disk are.
+// Health describes Pebble and its disk.
 type Health struct {
 	Bytes                  uint64 // of its files
 	Available, Total       uint64 // bytes of the disk that they are on; 0 if it does not say
-	CompactionDebt         uint64 // bytes to be compacted until it is even
-	ReadAmplification      int    // places to look in for a key
+	CompactionDebt         uint64 // estimated compaction debt in bytes
+	ReadAmplification      int    // sorted runs that a lookup may read
 	L0Files, L0Sublevels   int64
 	MemTableBytes          uint64
 	CacheBytes             int64
@@ -14,8 +14,7 @@ type Health struct {
 	CompactedBytes         uint64 // read and written by compactions
 }
 
-// Health asks Pebble and the file system, which takes well under a millisecond.
-// The store must not be closed.
+// Health takes well under a millisecond. Do not call it after Close.
 func (s *Store) Health() Health {
 	m := s.db.Metrics()
 	h := Health{

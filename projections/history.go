@@ -8,10 +8,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Lives returns the sequence of the latest event of each life of an id, newest
-// first and at most limit of them: the life it may have now, those that ended,
-// and those that ended with their collection. From there each life reads
-// backwards through Lapse-Previous.
+// Lives returns the sequence of the last event of each incarnation of a document,
+// newest first, at most limit: the live one, those that ended, and those that ended
+// with their collection. Lapse-Previous leads from there to earlier events.
 func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
 	var ends []uint64
 	now := func(incarnation uint64) error {

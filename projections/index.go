@@ -9,22 +9,21 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// indexDefinition is one secondary index: that of an included path.
+// indexDefinition is the secondary index of an included path.
 type indexDefinition struct {
 	Path string `json:"path"`
-	// Number names the index in keys. It is used once per incarnation, so that
-	// what is left of a dropped index never gets into another.
+	// Number names the index in keys. It is used once per incarnation, so that leftovers
+	// of a dropped index never appear in another.
 	Number uint32 `json:"number"`
 	Lazy   bool   `json:"lazy,omitempty"`
-	// Building means that documents with an id after At may still lack their
-	// entries: they were there before the index.
+	// Building means that documents older than the index, with an id after At, may lack
+	// their entries.
 	Building bool   `json:"building,omitempty"`
 	At       string `json:"at,omitempty"`
 }
 
-// indexSet is the secondary indexes of a collection incarnation, all lazy or
-// none, since a collection has one mode. Once it is published it does not
-// change.
+// indexSet are the secondary indexes of a collection incarnation. All are lazy or
+// none is: a collection has one mode. It does not change once it is published.
 type indexSet struct {
 	Next    uint32            `json:"next"`    // number of the next index
 	Indexes []indexDefinition `json:"indexes"` // by number
@@ -32,8 +31,7 @@ type indexSet struct {
 	paths *values.Paths // of Indexes, in their order
 }
 
-// noIndexes is the set of a collection that never had an index. It is not
-// written.
+// noIndexes is the set of a collection that never had an index; it is not stored.
 var noIndexes = new(indexSet)
 
 func (s *indexSet) encode() []byte {
@@ -41,7 +39,7 @@ func (s *indexSet) encode() []byte {
 	return value
 }
 
-// decodeIndexes reads definitions; to find the paths they have to be compiled.
+// decodeIndexes reads definitions. The result must be compiled before use.
 func decodeIndexes(value []byte) (*indexSet, error) {
 	s := new(indexSet)
 	if err := json.Unmarshal(value, s); err != nil {
@@ -50,7 +48,7 @@ func decodeIndexes(value []byte) (*indexSet, error) {
 	return s, nil
 }
 
-// compile makes ready to find the paths in documents.
+// compile prepares to find the paths in documents.
 func (s *indexSet) compile() error {
 	pointers := make([]values.Pointer, len(s.Indexes))
 	for i, x := range s.Indexes {
@@ -64,18 +62,17 @@ func (s *indexSet) compile() error {
 	return nil
 }
 
-// lazy tells whether there are lazy indexes.
+// lazy reports whether the indexes are lazy.
 func (s *indexSet) lazy() bool { return len(s.Indexes) > 0 && s.Indexes[0].Lazy }
 
-// building tells whether an index is not complete.
+// building reports whether an index is incomplete.
 func (s *indexSet) building() bool {
 	return slices.ContainsFunc(s.Indexes, func(x indexDefinition) bool { return x.Building })
 }
 
-// redefine returns the set that a collection's policy wants, and the indexes of
-// s that it does not. An index whose path and mode stay is left alone, so the
-// result is s itself if nothing changes. In an empty collection a new index is
-// complete.
+// redefine returns the set for a collection's policy, and the indexes of s to drop.
+// An index whose path and mode stay is kept; without changes the result is s itself.
+// In an empty collection a new index is complete.
 func (s *indexSet) redefine(p *schema.Properties, empty bool) (set *indexSet, dropped []indexDefinition, err error) {
 	paths, lazy := p.IncludedPaths, p.IndexingMode == schema.Lazy
 	if p.IndexingMode == schema.None {
