@@ -9,9 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// IndexWork holds a value whenever there may be work for Index: after Open, if
-// some was left over, after a fold that made some, and after an Index that left
-// some.
+// IndexWork holds a value when there may be work for Index: after Open, Fold or
+// Index left some.
 func (s *Store) IndexWork() <-chan struct{} { return s.work }
 
 // Building returns the collections that have an index under construction.
@@ -26,7 +25,7 @@ func (s *Store) Building() (names []schema.CollectionName) {
 	return names
 }
 
-// announce tells that there is work.
+// announce signals work for Index.
 func (s *Store) announce() {
 	if len(s.busy) > 0 {
 		select {
@@ -36,7 +35,7 @@ func (s *Store) announce() {
 	}
 }
 
-// loadIndexes reads the definitions and finds what is left to do.
+// loadIndexes reads the definitions and finds unfinished work.
 func (s *Store) loadIndexes() error {
 	if err := s.scan([]byte{keyDefinitions}, func(key, value []byte) error {
 		set, err := decodeIndexes(value)
@@ -64,16 +63,14 @@ func (s *Store) loadIndexes() error {
 	return nil
 }
 
-// sliceBytes bounds what one slice of index work reads of documents and, about,
-// what it writes, so that it does not keep folding waiting when documents are
-// large.
+// sliceBytes bounds the document bytes that one slice of index work reads and, about,
+// writes, so that large documents do not delay Fold.
 const sliceBytes = 1 << 20
 
-// Index does one slice of the work that indexes need besides folding: for at
-// most limit documents, or one if that is less, of one collection, it writes
-// the entries that an index under construction or a lazy one lacks. more tells
-// whether there is work left. Folds wait meanwhile; reads see a slice as a
-// whole or not at all. After an error it may be called again.
+// Index does one slice of index work: for up to limit documents of one collection,
+// at least one, it writes the missing entries of indexes under construction or of
+// lazy ones. more reports whether there is work left. Fold waits meanwhile; a read
+// sees all of a slice or nothing. It may be called again after an error.
 func (s *Store) Index(limit int) (more bool, err error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -97,7 +94,7 @@ func (s *Store) Index(limit int) (more bool, err error) {
 	return len(s.busy) > 0, nil
 }
 
-// publish brings the store's memory to what was committed; its mutex is held.
+// publish updates the store's memory after the commit; the caller holds mu.
 func (w *slice) publish() {
 	s := w.store
 	s.served = w.incarnation
@@ -110,8 +107,7 @@ func (w *slice) publish() {
 	}
 }
 
-// turn returns the collection to work on: each that has work gets one slice
-// after the other.
+// turn returns the next collection to work on: collections take turns by slices.
 func (s *Store) turn() (incarnation uint64, ok bool) {
 	least, next := uint64(0), uint64(0)
 	for i := range s.busy {
@@ -128,14 +124,14 @@ func (s *Store) turn() (incarnation uint64, ok bool) {
 	return next, next != 0
 }
 
-// slice is one call of Index under way.
+// slice is one call of Index.
 type slice struct {
 	store       *Store
 	batch       *pebble.Batch
 	incarnation uint64
 	set         *indexSet
-	left        int // documents that may still be looked at
-	bytes       int // of documents, looked at
+	left        int // documents that may still be read
+	bytes       int // of documents read
 
 	marks   bool   // there are marks left
 	settled uint64 // the last mark done, 0 for none
@@ -145,7 +141,7 @@ type slice struct {
 func (w *slice) run() error {
 	building := w.set.building()
 	if w.set.lazy() {
-		// Neither changes nor building may keep the other waiting for ever.
+		// Lazy changes and building alternate, so that neither starves.
 		spare := 0
 		if building {
 			spare = w.left / 2
@@ -164,14 +160,13 @@ func (w *slice) run() error {
 	return w.store.indexer.flush(w.batch)
 }
 
-// full tells whether the slice is large enough.
+// full reports whether the limits of the slice are reached.
 func (w *slice) full() bool {
 	return w.left <= 0 || w.bytes+w.batch.Len()+len(w.store.indexer.memory) >= sliceBytes
 }
 
-// build writes entries for the documents that come next, and how far it got in
-// the same batch. Folds keep the entries of changed documents, so it only
-// matters that each document has its turn once.
+// build writes entries for the next documents, and in the same batch how far it got.
+// Fold updates the entries of changed documents, so one pass over all suffices.
 func (w *slice) build() error {
 	at, started := "", false
 	for _, x := range w.set.Indexes {
@@ -189,7 +184,7 @@ func (w *slice) build() error {
 		return err
 	}
 	more := it.First()
-	// One at least, so that there is an end whatever the bounds.
+	// At least one, so that the build ends whatever the bounds.
 	for first := true; more && (first || !w.full()); first = false {
 		r, err := decodeRecord(it.Value())
 		if err == nil {
@@ -209,7 +204,7 @@ func (w *slice) build() error {
 	return w.batch.Set(w.key, w.set.encode(), nil)
 }
 
-// advance notes that all documents up to the id, or all, have their entries.
+// advance records that all documents up to the id, or all, have their entries.
 func (w *slice) advance(at string, all bool) {
 	set := &indexSet{Next: w.set.Next, Indexes: slices.Clone(w.set.Indexes), paths: w.set.paths}
 	for i := range set.Indexes {
@@ -224,8 +219,8 @@ func (w *slice) advance(at string, all bool) {
 	w.set = set
 }
 
-// document writes the entries that a document has now; building means that only
-// those of indexes under construction can be missing.
+// document writes the missing entries of a document; building means that only
+// indexes under construction can lack any.
 func (w *slice) document(id schema.DocumentID, r Record, building bool) error {
 	w.left--
 	w.bytes += len(r.Body)

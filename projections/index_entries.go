@@ -8,17 +8,16 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// entries are the index entries of one version of a document, in the order of
-// their keys, each as number, space and the value's key: what Pebble's keys
-// have besides the collection in front and the id at the end. They are reused,
-// since folding makes them for every document.
+// entries are the index entries of one version of a document, in the order of their
+// keys. Each is number, space and the value's key: a Pebble key without collection
+// and id. They are reused, since Fold makes them for every document.
 type entries struct {
 	keys  []byte
 	list  []entrySpan
 	found values.Found
 }
 
-// entrySpan says where an entry is in keys.
+// entrySpan is the position of an entry in keys.
 type entrySpan struct {
 	start, end int
 	whole      bool // the value's key was not cut
@@ -28,8 +27,8 @@ func (e *entries) reset() { e.keys, e.list = e.keys[:0], e.list[:0] }
 
 func (e *entries) key(i int) []byte { return e.keys[e.list[i].start:e.list[i].end] }
 
-// add adds the entries of a document in the indexes of a set, or in only those
-// that are being built.
+// add adds the entries of a document in the indexes of a set, or only in those under
+// construction.
 func (e *entries) add(set *indexSet, building bool, body []byte, m Meta) {
 	set.paths.Find(body, m.TS, uint64(m.Version), &e.found)
 	for i := range set.Indexes {
@@ -57,7 +56,7 @@ func (e *entries) value(number uint32, space Space, v values.Value) {
 func (e *entries) name(number uint32, name []byte) {
 	start := e.begin(number, MemberSpace)
 	end := len(e.keys) + MaxValueKeyBytes
-	// What is beyond the cut need not be copied.
+	// Bytes beyond the cut need not be copied.
 	e.keys = values.AppendTextKey(e.keys, name[:min(len(name), MaxValueKeyBytes)])
 	whole := len(e.keys) <= end
 	e.keys = e.keys[:min(len(e.keys), end)]
@@ -70,9 +69,8 @@ func (e *entries) begin(number uint32, space Space) (start int) {
 	return start
 }
 
-// members adds an entry for each distinct member of an array or object, or one
-// for all of too many. They are counted before it is known which are the same,
-// so that this takes no longer than they have entries.
+// members adds an entry for each distinct member of an array or object, or a single
+// one beyond MaxMembers. Duplicates count as members, so that the work is bounded.
 func (e *entries) members(number uint32, v values.Value) {
 	first, start := len(e.list), len(e.keys)
 	n := 0

@@ -13,7 +13,7 @@ func (f *fold) indexesOf(incarnation uint64) *indexSet {
 	return f.store.indexesOf(incarnation)
 }
 
-// indexesOf returns the indexes of an incarnation; only folding may ask.
+// indexesOf returns the indexes of an incarnation; only Fold may call it.
 func (s *Store) indexesOf(incarnation uint64) *indexSet {
 	if set, ok := s.indexes[incarnation]; ok {
 		return set
@@ -21,9 +21,8 @@ func (s *Store) indexesOf(incarnation uint64) *indexSet {
 	return noIndexes
 }
 
-// setIndexes makes the indexes what the collection's policy says. Those that
-// are dropped go by range; for documents that are there already, building a new
-// one is left to Index.
+// setIndexes applies the collection's indexing policy. It deletes the ranges of
+// dropped indexes; Index builds new ones for existing documents.
 func (f *fold) setIndexes(c *schema.Collection) error {
 	if f.store.noIndexes {
 		return nil
@@ -53,7 +52,7 @@ func (f *fold) setIndexes(c *schema.Collection) error {
 	return f.batch.Set(f.key, set.encode(), nil)
 }
 
-// buryIndexes deletes all that a collection has of indexes.
+// buryIndexes deletes the indexes of a collection.
 func (f *fold) buryIndexes(incarnation uint64) error {
 	set := f.indexesOf(incarnation)
 	delete(f.indexes, incarnation)
@@ -75,7 +74,7 @@ func (f *fold) buryIndexes(incarnation uint64) error {
 	return f.dropLazy(incarnation)
 }
 
-// dropLazy deletes what only lazy indexes need.
+// dropLazy deletes the marks and lists of lazy indexes.
 func (f *fold) dropLazy(incarnation uint64) error {
 	delete(f.marked, incarnation)
 	f.key = marksPrefix(f.key[:0], incarnation)
@@ -86,7 +85,7 @@ func (f *fold) dropLazy(incarnation uint64) error {
 	return f.deletePrefix(f.key)
 }
 
-// publishIndexes brings the store's memory of indexes to what was committed.
+// publishIndexes updates the store's memory of indexes after the commit.
 func (f *fold) publishIndexes() {
 	s := f.store
 	for incarnation, set := range f.indexes {
@@ -104,8 +103,8 @@ func (f *fold) deletePrefix(prefix []byte) error {
 	return f.batch.DeleteRange(prefix, successor(prefix), nil)
 }
 
-// index moves a document in the indexes from what it was to what the fact makes
-// it; f.key is its key.
+// index replaces a document's index entries by those after the fact; f.key is its
+// key.
 func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now Meta) error {
 	if set.lazy() {
 		f.marked[incarnation] = true
@@ -127,8 +126,8 @@ func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now M
 	return x.replace(f.batch, incarnation, fact.ID, now)
 }
 
-// priorBody calls visit with the content that the fact ends, wherever it is
-// found with the least effort. It is valid only during the call.
+// priorBody calls visit with the content before the fact, from the cheapest source.
+// It is valid only during the call.
 func (f *fold) priorBody(fact *Fact, prior Meta, visit func(body []byte)) error {
 	if r, ok := f.documents[string(f.key)]; ok {
 		visit(r.Body)

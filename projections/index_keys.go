@@ -11,27 +11,26 @@ import (
 type Space byte
 
 const (
-	// ValueSpace has one entry for every document: the value at the path,
-	// which may be missing. So in the order of this space are all documents.
+	// ValueSpace has one entry for every document: the value at the path, or
+	// missing. So it orders all documents.
 	ValueSpace Space = 0
 	// MemberSpace has one entry for each distinct element of an array at the
 	// path, or for each name, as a string, of an object there.
 	MemberSpace Space = 1
 )
 
-// MaxValueKeyBytes is what an entry holds of a value's key; what is longer is
-// cut there.
+// MaxValueKeyBytes is the length at which an entry cuts a value's key.
 const MaxValueKeyBytes = 512
 
-// MaxMembers is how many elements an array, or members an object, may have for
-// each to have an entry. Instead of more there is one entry ManyMembers.
+// MaxMembers limits the entries of an array or object; beyond it there is one entry
+// ManyMembers instead.
 const MaxMembers = 256
 
 // ManyMembers is the key in MemberSpace of documents with more than MaxMembers
-// members at the path: only the document says which. It is before all others.
+// members at the path; to know them read the document. It sorts before all others.
 const ManyMembers = "\x00"
 
-// indexNumberKey is the beginning of all keys of one index.
+// indexNumberKey appends the prefix of all keys of one index.
 func indexNumberKey(dst []byte, incarnation uint64, number uint32) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, keyIndex), incarnation)
 	return binary.BigEndian.AppendUint32(dst, number)
@@ -59,7 +58,7 @@ func markKey(dst []byte, incarnation, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(marksPrefix(dst, incarnation), seq)
 }
 
-// markSeq returns the sequence that a mark's key ends in.
+// markSeq returns the sequence in a mark's key.
 func markSeq(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 func indexedPrefix(dst []byte, incarnation uint64) []byte {
@@ -78,15 +77,16 @@ type IndexEntry struct {
 	Meta  Meta   // of the document, without its Size
 }
 
-// appendEntryMeta appends what the values of all entries of a document end in.
+// appendEntryMeta appends the end of an entry's value, the same for all entries of a
+// document.
 func appendEntryMeta(dst []byte, m Meta) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Version))
 	dst = binary.AppendUvarint(dst, uint64(m.TS))
 	return binary.AppendVarint(dst, int64(m.TTL))
 }
 
-// appendEntryHead appends what the value of an entry begins with: how long the
-// value's key is, for the id follows it without an end of its own.
+// appendEntryHead appends the beginning of an entry's value: the length of the
+// value's key, which the id follows without a separator.
 func appendEntryHead(dst []byte, length int, whole bool) []byte {
 	n := uint64(length) << 1
 	if whole {
@@ -95,7 +95,7 @@ func appendEntryHead(dst []byte, length int, whole bool) []byte {
 	return binary.AppendUvarint(dst, n)
 }
 
-// decodeIndexEntry reads an entry; key is what follows the space.
+// decodeIndexEntry reads an entry; key is the part after the space.
 func decodeIndexEntry(key, value []byte) (e IndexEntry, err error) {
 	head, a := binary.Uvarint(value)
 	length := head >> 1

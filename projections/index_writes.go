@@ -10,36 +10,34 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// indexer turns documents into changes of index entries. It is scratch memory,
-// for whoever folds.
+// indexer turns documents into changes of index entries. It is scratch memory of
+// Fold and Index.
 type indexer struct {
 	before, now entries
 	meta, list  []byte
 
-	// Changes wait here for the others of a fold, to be written in the order of
-	// their keys. They go all over the memtable, and most of what inserting
-	// costs there is finding the place: next to the one before it is found in
-	// half the time.
+	// writes of one fold, which flush sorts by key: most of the cost of an insertion
+	// into the memtable is finding the position, which takes half the time next to the
+	// previous one.
 	writes []indexWrite
 	memory []byte // keys and values
 }
 
 // indexWrite sets or deletes an entry.
 type indexWrite struct {
-	group, head     uint64 // what decides most comparisons: the space, and the value's first bytes
+	group, head     uint64 // decide most comparisons: the space, and the value's first bytes
 	start, mid, end uint32 // key and value in memory; an empty value deletes
 	order           uint32
 }
 
-// waitingBytes is how much may wait in an indexer.
+// waitingBytes limits the bytes buffered in an indexer.
 const waitingBytes = 4 << 20
 
-// clear forgets changes that wait, if a fold failed before they were written.
+// clear drops buffered writes, for a fold that failed before flush.
 func (x *indexer) clear() { x.writes, x.memory = x.writes[:0], x.memory[:0] }
 
-// replace turns the entries before into those now of a document with the given
-// Meta. The new ones are all written, also where they were before, since the
-// Meta is another.
+// replace replaces the entries before by those now, of a document with the given
+// Meta. It writes every new entry, also an existing one, since the Meta differs.
 func (x *indexer) replace(batch *pebble.Batch, incarnation uint64, id schema.DocumentID, m Meta) error {
 	before, now := &x.before, &x.now
 	x.meta = appendEntryMeta(x.meta[:0], m)
@@ -74,7 +72,7 @@ func (x *indexer) replace(batch *pebble.Batch, incarnation uint64, id schema.Doc
 	return x.flush(batch)
 }
 
-// key begins a write, which is a deletion until it gets a value.
+// key begins a write, a deletion until it gets a value.
 func (x *indexer) key(incarnation uint64, key []byte, id schema.DocumentID) {
 	w := indexWrite{start: uint32(len(x.memory)), order: uint32(len(x.writes))}
 	x.memory = append(x.memory, keyIndex)
@@ -82,7 +80,7 @@ func (x *indexer) key(incarnation uint64, key []byte, id schema.DocumentID) {
 	x.memory = append(append(x.memory, key...), id...)
 	w.mid = uint32(len(x.memory))
 	w.end = w.mid
-	// Two collections may get the same group; then the keys decide.
+	// Two collections may have the same group; then the keys decide.
 	space := key[:indexSpaceBytes-indexCollectionBytes]
 	w.group = incarnation<<24 ^ uint64(binary.BigEndian.Uint32(space))<<1 ^ uint64(space[4])
 	var head [8]byte
@@ -91,8 +89,7 @@ func (x *indexer) key(incarnation uint64, key []byte, id schema.DocumentID) {
 	x.writes = append(x.writes, w)
 }
 
-// flush moves what waits to the batch. Of the changes of one entry it is enough
-// to write the last.
+// flush moves the writes to the batch, of each entry only the last.
 func (x *indexer) flush(batch *pebble.Batch) error {
 	defer x.clear()
 	key := func(w *indexWrite) []byte { return x.memory[w.start:w.mid] }

@@ -6,7 +6,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// The first byte of every key; KEYS.md has the whole of them.
+// The first byte of every key; see KEYS.md.
 const (
 	keyCursor      = 'M'
 	keyCollection  = 'C'
@@ -43,7 +43,7 @@ func queueKey(dst []byte, q Queue) []byte {
 	return append(binary.BigEndian.AppendUint64(append(dst, keyExpiry), q.Incarnation), byte(q.Order))
 }
 
-// queueKeyBytes is the length of what queueKey appends.
+// queueKeyBytes is the number of bytes that queueKey appends.
 const queueKeyBytes = 1 + 8 + 1
 
 func expiryKey(dst []byte, q Queue, second int64, id schema.DocumentID) []byte {

@@ -9,10 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Lazy indexes follow the documents at a distance. Folding only leaves a mark
-// for each change; slices of Index go after the marks. For that each document
-// that has entries has a list of them, since what it was when it got them is
-// not kept.
+// Lazy indexes lag behind the documents. Fold only writes a mark for each change;
+// slices of Index process the marks. Each document with entries has a list of them,
+// since its version at that time is not kept.
 
 // firstMark calls visit with an iterator, made by iterate, on the first mark of
 // an incarnation after a sequence, if there is one.
@@ -32,9 +31,9 @@ func (s *Store) hasMarks(incarnation uint64) (has bool, err error) {
 	return has, err
 }
 
-// catchUp goes after the marks that come first.
+// catchUp processes the first marks.
 func (w *slice) catchUp() error {
-	// Only folds and slices change settled, so there is nothing to lock.
+	// Only folds and slices change settled, so reading it needs no lock.
 	return firstMark(w.store.iterate, w.incarnation, w.store.settled[w.incarnation], func(it *pebble.Iterator) error {
 		more := true
 		for ; more && !w.full(); more = it.Next() {
@@ -56,7 +55,7 @@ func (w *slice) catchUp() error {
 	})
 }
 
-// current reads a document as it is, Version 0 if it is not.
+// current reads a document, Version 0 if there is none.
 func (w *slice) current(id schema.DocumentID) (r Record, err error) {
 	w.key = documentKey(w.key[:0], w.incarnation, id)
 	if r, ok := w.store.cache.get(w.key); ok {
@@ -69,8 +68,8 @@ func (w *slice) current(id schema.DocumentID) (r Record, err error) {
 	return r, err
 }
 
-// catchUpDocument turns the entries that a document has into those that it is
-// to have, none if its Version is 0.
+// catchUpDocument replaces a document's entries by those of r, none if its Version is
+// 0.
 func (w *slice) catchUpDocument(id schema.DocumentID, r Record) error {
 	x := &w.store.indexer
 	x.before.reset()
@@ -98,8 +97,8 @@ func (w *slice) catchUpDocument(id schema.DocumentID, r Record) error {
 	return x.replace(w.batch, w.incarnation, id, r.Meta)
 }
 
-// encode appends the entries as they are kept for a document: of which version
-// they are, and in which indexes, which is those numbered below next.
+// encode appends a document's list of entries with the version that they are of; they
+// are in the indexes numbered below next.
 func (e *entries) encode(dst []byte, version schema.Version, next uint32) []byte {
 	dst = binary.AppendUvarint(dst, uint64(version))
 	dst = binary.AppendUvarint(dst, uint64(next))
@@ -110,8 +109,8 @@ func (e *entries) encode(dst []byte, version schema.Version, next uint32) []byte
 	return dst
 }
 
-// decode reads what encode wrote, into memory of its own. Whether keys are
-// whole is not known then: such entries are good for being replaced.
+// decode reads the result of encode into memory of its own. It does not know which
+// keys were cut: use such entries only to be replaced.
 func (e *entries) decode(value []byte) (schema.Version, uint32, error) {
 	bad := func() (schema.Version, uint32, error) {
 		return 0, 0, fmt.Errorf("projection: malformed list of index entries %x", value[:min(len(value), 32)])

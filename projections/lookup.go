@@ -8,10 +8,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Lookup reads documents of one collection as they were when it was made, for
-// whoever reads many: ids that ascend cost little more than going from one
-// document to the next, where Store.Document looks for each from the top. Any
-// order is right.
+// Lookup reads documents of one collection as of its creation. Any order of ids is
+// valid; ascending ids cost little more than iterating, where Store.Document seeks
+// for each.
 type Lookup interface {
 	// Document is Store.Document.
 	Document(id schema.DocumentID) (r Record, ok bool, err error)
@@ -27,7 +26,7 @@ func (s *Store) Lookup(c *schema.Collection) Lookup {
 type lookup struct {
 	store       *Store
 	incarnation uint64
-	key         []byte           // of the document looked for
+	key         []byte           // of the document to find
 	it          *pebble.Iterator // nil until one is not in memory
 }
 

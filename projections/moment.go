@@ -6,10 +6,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// moment is all of Pebble as it is when the moment is made. It is an iterator,
-// which all others are clones of. A snapshot would do as well, but when one is
-// closed Pebble looks for compactions, under the lock that writes take. One
-// goroutine uses it at a time.
+// moment is Pebble's state at its creation: an iterator that all others are cloned
+// from. Closing a Pebble snapshot instead would look for compactions under the lock
+// of writes. It is not safe for concurrent use.
 type moment struct{ it *pebble.Iterator }
 
 func (s *Store) moment() (moment, error) {
@@ -17,9 +16,8 @@ func (s *Store) moment() (moment, error) {
 	return moment{it}, err
 }
 
-// get calls read with the value of a key, which is valid until the next get, if
-// there is one. Lookups in the order of an index come back to where the
-// iterator has been.
+// get calls read with the value of a key, if it exists; the value is valid until the
+// next get. Lookups in the order of an index return to earlier iterator positions.
 func (m moment) get(key []byte, read func(value []byte) error) (ok bool, err error) {
 	if !m.it.SeekPrefixGE(key) {
 		return false, m.it.Error()
@@ -36,7 +34,7 @@ func (m moment) iterate(lower, upper []byte) (*pebble.Iterator, error) {
 	return m.it.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{LowerBound: lower, UpperBound: upper}})
 }
 
-// close lets go of the moment, after the iterators that were made of it.
+// close releases the moment; close the iterators made from it before.
 func (m moment) close() error {
 	if m.it == nil {
 		return nil

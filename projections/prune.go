@@ -11,12 +11,11 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// pruneAtOnce is about how many bytes of deletions are written at a time.
+// pruneAtOnce is about the bytes of deletions in one batch.
 const pruneAtOnce = 1 << 20
 
-// Forget drops the message ids that are past their window at now (log time,
-// ms), which folding does only when there is something to fold, and tells
-// whether there were any.
+// Forget drops the message ids that are past their window at now (log time, ms), and
+// reports whether there were any. Fold does so only when there are facts.
 func (s *Store) Forget(now int64) (forgotten bool, err error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -28,9 +27,9 @@ func (s *Store) Forget(now int64) (forgotten bool, err error) {
 	return true, f.batch.Commit(pebble.NoSync)
 }
 
-// Prune drops what is kept only for the history of events before sequence
-// first, which the log has no more, and tells whether there was any. Folding
-// and reading go on meanwhile. It ends with ctx.
+// Prune drops the history of events before sequence first, which the log no longer
+// has, and reports whether there was any. Fold and reads go on meanwhile. It ends
+// with ctx.
 func (s *Store) Prune(ctx context.Context, first uint64) (pruned bool, err error) {
 	batch := s.db.NewBatch()
 	defer func() { err = errors.Join(err, batch.Close()) }()
@@ -65,13 +64,13 @@ func (s *Store) Prune(ctx context.Context, first uint64) (pruned bool, err error
 	return pruned, write(0)
 }
 
-// compactFiles is how many of the lowest files one step of Compact covers:
-// flushes need compactions, too, and wait for no more than that.
+// compactFiles is the number of lowest files in one step of Compact: compactions that
+// flushes need wait for no more than a step.
 const compactFiles = 4
 
-// Compact rewrites the files until they hold nothing that was deleted or
-// replaced before, the manifest included where there are not very many. It may
-// take long; the error is ctx's when it ends first.
+// Compact rewrites the files until they hold nothing that was deleted or replaced
+// before the call, and the manifest unless there are very many files. It may take
+// long and returns ctx's error if ctx ends first.
 func (s *Store) Compact(ctx context.Context) error {
 	levels, err := s.db.SSTables()
 	if err != nil {
@@ -92,12 +91,12 @@ func (s *Store) Compact(ctx context.Context) error {
 	return s.renewManifest(ctx)
 }
 
-// maxManifestEdits bounds what renewManifest does at a time.
+// maxManifestEdits bounds the edits of renewManifest.
 const maxManifestEdits = 500
 
-// renewManifest has Pebble begin the manifest anew, and once more, since it
-// keeps the one before. It does so after as many edits as there are files, so
-// this makes some that change nothing.
+// renewManifest makes Pebble rotate the manifest twice, since it keeps the previous
+// one. Pebble rotates after as many edits as there are files, so renewManifest makes
+// edits that change nothing.
 func (s *Store) renewManifest(ctx context.Context) error {
 	before, err := s.manifests()
 	if err != nil {
@@ -115,17 +114,17 @@ func (s *Store) renewManifest(ctx context.Context) error {
 	return nil
 }
 
-// DiskUsage returns how many bytes the files have.
+// DiskUsage returns the bytes of all files.
 func (s *Store) DiskUsage() uint64 { return s.db.Metrics().DiskSpaceUsage() }
 
-// manifests returns the names of the manifests that there are.
+// manifests returns the names of all manifests.
 func (s *Store) manifests() ([]string, error) {
 	names, err := s.damage.fs.List(s.damage.fs.PathDir(s.damage.mark))
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "MANIFEST-") }), err
 }
 
-// RepeatsFrom returns the sequence of the first event whose Nats-Msg-Id is
-// still remembered at now (log time, ms): a repeat may ask the log for it.
+// RepeatsFrom returns the sequence of the first event whose Nats-Msg-Id is still
+// remembered at now (log time, ms): a repeat may read it from the log.
 func (s *Store) RepeatsFrom(now int64) (seq uint64, ok bool, err error) {
 	it, err := s.iterate(messageTimeKey(nil, max(now-RepeatWindow, 0)/1000, ""), successor([]byte{keyMessageTime}))
 	if err != nil {

@@ -18,7 +18,7 @@ func (s *Store) Cursor() Cursor {
 	return s.cursor
 }
 
-// Wait returns when sequence seq is folded, or with ctx's error.
+// Wait waits until sequence seq is folded; it fails with ctx's error.
 func (s *Store) Wait(ctx context.Context, seq uint64) error {
 	for {
 		s.mu.Lock()
@@ -39,8 +39,8 @@ func (s *Store) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// Collection returns the named collection if it exists. The result is shared
-// and must not be changed.
+// Collection returns the named collection if it exists. The result is shared: do not
+// change it.
 func (s *Store) Collection(name schema.CollectionName) (*schema.Collection, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -55,7 +55,7 @@ func (s *Store) Collections() []*schema.Collection {
 	return s.sortedCollections()
 }
 
-// sortedCollections is Collections for those who hold mu.
+// sortedCollections is Collections; the caller holds mu.
 func (s *Store) sortedCollections() []*schema.Collection {
 	all := make([]*schema.Collection, 0, len(s.collections))
 	for _, c := range s.collections {
@@ -65,8 +65,8 @@ func (s *Store) sortedCollections() []*schema.Collection {
 	return all
 }
 
-// Document reads a document, whether its deadline has passed or not: the
-// caller asks its Meta. The record's Body is shared and must not be changed.
+// Document reads a document, expired or not: the caller checks its Meta. The record's
+// Body is shared: do not change it.
 func (s *Store) Document(c *schema.Collection, id schema.DocumentID) (r Record, ok bool, err error) {
 	if r, ok := s.Recent(c, id); ok {
 		return r, r.Version != 0, nil
@@ -80,14 +80,14 @@ func (s *Store) Document(c *schema.Collection, id schema.DocumentID) (r Record, 
 	return r, ok, err
 }
 
-// Recent is Document for what was changed lately and is in memory; ok is false
-// if it would have to be read. A document that ended lately has Version 0.
+// Recent is Document from the cache of recent changes; ok is false if it is not
+// there. A document that ended recently has Version 0.
 func (s *Store) Recent(c *schema.Collection, id schema.DocumentID) (r Record, ok bool) {
 	var buf [documentKeyBytes]byte
 	return s.cache.get(documentKey(buf[:0], c.Incarnation, id))
 }
 
-// Meta reads what Document does without the content.
+// Meta is Document without the content.
 func (s *Store) Meta(c *schema.Collection, id schema.DocumentID) (m Meta, ok bool, err error) {
 	var buf [documentKeyBytes]byte
 	return s.meta(documentKey(buf[:0], c.Incarnation, id))
@@ -105,8 +105,8 @@ func (s *Store) meta(key []byte) (m Meta, ok bool, err error) {
 	return m, ok, err
 }
 
-// document calls read with a document's value in Pebble, which is valid only
-// during the call, if there is one.
+// document calls read with a document's value in Pebble, if it exists. The value is
+// valid only during the call.
 func (s *Store) document(key []byte, read func(value []byte) error) error {
 	value, closer, err := s.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {

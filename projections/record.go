@@ -10,7 +10,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Meta is what is known of a document besides its content.
+// Meta describes a document without its content.
 type Meta struct {
 	Version schema.Version
 	TS      int64 // seconds since 1970 of the last modification
@@ -19,8 +19,7 @@ type Meta struct {
 	Sum     uint64 // SumOf the JSON
 }
 
-// SumOf returns the hash of a document's JSON, for the digest: of two versions
-// that differ, but for chance, it differs.
+// SumOf returns the hash of a document's JSON for the digest.
 func SumOf(body []byte) uint64 { return xxhash.Sum64(body) }
 
 // Deadline applies the collection's policy to the document.
@@ -84,8 +83,7 @@ func decodeCollection(name schema.CollectionName, value []byte) (*schema.Collect
 			IncludedPaths: r.IncludedPaths, PreviousImages: r.PreviousImages}}, nil
 }
 
-// stats are the counts of one collection as folded; documents that expired
-// and are not yet swept are in them.
+// stats are the counts of one collection as folded, overdue documents included.
 type stats struct {
 	documents, bytes, own, inherited int64
 	sum                              uint64 // of the documents, see digest.go

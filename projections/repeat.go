@@ -8,8 +8,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// RepeatWindow is for how long, in ms of log time, the Nats-Msg-Id of a
-// mutation that succeeded is remembered.
+// RepeatWindow is how long, in ms of log time, the Nats-Msg-Id of a successful
+// mutation is remembered.
 const RepeatWindow = 2 * 60 * 1000
 
 // remember keeps the Nats-Msg-Id of a mutation with the event it made.
@@ -25,8 +25,8 @@ func (f *fold) remember(e *schema.Event) error {
 	return f.batch.Set(f.key, nil, nil)
 }
 
-// forget drops message ids that were past the window at the cursor, before
-// the fold's own events: at most so many, which is more than they can add.
+// forget drops message ids past the window at the cursor, before the fold's events:
+// at most so many, which is more than the fold adds.
 func (f *fold) forget(most int) error {
 	last := (f.cursor.Time - RepeatWindow) / 1000
 	if last <= f.store.forgotten {
@@ -58,16 +58,16 @@ func (f *fold) forget(most int) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
-// Repeat is what a Nats-Msg-Id was used for.
+// Repeat is the earlier use of a Nats-Msg-Id.
 type Repeat struct {
 	Seq uint64 // of the event
-	// Mutation is the tail of the mutation's subject, "" where the version of
-	// lapse that folded the event did not keep it.
+	// Mutation is the tail of the mutation's subject, "" if an older version of lapse
+	// folded the event without it.
 	Mutation string
 	at       int64 // log time of the event, ms
 }
 
-// message returns what a Nats-Msg-Id was used for.
+// message returns the use of a Nats-Msg-Id.
 func (s *Store) message(id string) (m Repeat, known bool, err error) {
 	value, closer, err := s.db.Get(messageKey(nil, id))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -79,8 +79,8 @@ func (s *Store) message(id string) (m Repeat, known bool, err error) {
 	return m, true, closer.Close()
 }
 
-// Repeated returns what a mutation with this Nats-Msg-Id did, if it succeeded
-// within the window before now (log time, ms).
+// Repeated returns the mutation with this Nats-Msg-Id that succeeded within the
+// window before now (log time, ms), if any.
 func (s *Store) Repeated(id string, now int64) (m Repeat, ok bool, err error) {
 	m, known, err := s.message(id)
 	return m, known && now-m.at < RepeatWindow, err

@@ -12,19 +12,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Checkpoint makes a copy of the projection in dir, which must not exist, as of
-// some moment during the call. Where the file system can, the copy shares its
-// files. It can be opened as a projection.
+// Checkpoint copies the projection to dir, which must not exist, as of some time
+// during the call. It hard-links files where the file system can. The copy opens as
+// a projection.
 func (s *Store) Checkpoint(dir string) error {
-	// What is only in memory would not be in it, since there is no write-ahead
-	// log.
+	// A checkpoint has no memtables, and there is no write-ahead log.
 	if err := s.db.Flush(); err != nil {
 		return err
 	}
 	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
 		return err
 	}
-	return s.Failure() // what came after it is not there
+	return s.Failure() // the copy lacks later files
 }
 
 // WriteArchive writes the files in dir, a checkpoint or a projection that is
@@ -63,13 +62,11 @@ func writeFile(archive *tar.Writer, fs vfs.FS, path, name string) error {
 	return errors.Join(err, file.Close())
 }
 
-// maxArchiveWindow bounds the memory that reading an archive takes, whatever it
-// says.
+// maxArchiveWindow bounds the memory for reading an archive, whatever its header says.
 const maxArchiveWindow = 64 << 20
 
-// ReadArchive makes in dir, instead of what is there, what WriteArchive wrote.
-// It reads r to its end. Until it has returned without an error, Open refuses
-// dir.
+// ReadArchive replaces dir by the archive that WriteArchive wrote. It reads r to its
+// end. Open refuses dir until ReadArchive has succeeded.
 func ReadArchive(r io.Reader, fs vfs.FS, dir string) (err error) {
 	expanded, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxArchiveWindow), zstd.WithDecoderConcurrency(1))
 	if err != nil {
@@ -92,7 +89,7 @@ func ReadArchive(r io.Reader, fs vfs.FS, dir string) (err error) {
 		if err != nil {
 			return fmt.Errorf("the archive ends too early, or is none: %w", err)
 		}
-		// Nothing may be written but files of dir.
+		// Write no file outside dir.
 		if header.Typeflag != tar.TypeReg || strings.ContainsAny(header.Name, `/\`) || fs.PathBase(header.Name) != header.Name || strings.Trim(header.Name, ".") == "" {
 			return fmt.Errorf("%q is not a file of a projection", header.Name)
 		}
@@ -100,7 +97,7 @@ func ReadArchive(r io.Reader, fs vfs.FS, dir string) (err error) {
 			return err
 		}
 	}
-	// What follows the last file is nothing, but has to be there.
+	// Read the end of the archive: without it, it is truncated.
 	if _, err := io.Copy(io.Discard, expanded); err != nil {
 		return err
 	}

@@ -15,19 +15,18 @@ import (
 
 // Options of a Store. The zero value is good.
 type Options struct {
-	// FS is where the files are; the machine's file system if nil.
+	// FS is the file system; the machine's if nil.
 	FS vfs.FS
 	// CacheBytes is the size of Pebble's block cache; 512 MiB if 0. Pebble's
 	// own default of 8 MB costs half the speed at a million documents.
 	CacheBytes int64
-	// DocumentBytes bounds the documents kept in memory because they were
-	// changed lately; 24 MiB if 0.
+	// DocumentBytes bounds the cache of recently changed documents; 24 MiB if 0.
 	DocumentBytes int64
-	// MemTableBytes is how much is folded between two flushes, and so how much
-	// log is folded again after a crash; 32 MiB if 0.
+	// MemTableBytes is folded between two flushes, and folded again after a crash; 32
+	// MiB if 0.
 	MemTableBytes uint64
-	// NoIndexes keeps no secondary indexes, whatever the collections' policies
-	// say: for a projection that nobody queries.
+	// NoIndexes keeps no secondary indexes, whatever the indexing policies: for a
+	// projection without queries.
 	NoIndexes bool
 	// ReadOnly changes no file. Nothing can be folded.
 	ReadOnly bool
@@ -50,8 +49,7 @@ func (o Options) EnsureDefaults() Options {
 	return o
 }
 
-// Store is the projection. One goroutine folds, and it or another does the index
-// work; any number read.
+// Store is the projection. One goroutine calls Fold, and one Index; any number read.
 type Store struct {
 	db        *pebble.DB
 	damage    *damage
@@ -59,52 +57,50 @@ type Store struct {
 	cache     *documentCache
 	noIndexes bool
 	readOnly  bool
-	work      chan struct{} // holds something if there may be work for Index
+	work      chan struct{} // see IndexWork
 
-	// folding is held by Fold and Index, which exclude each other, and guards
-	// what only they use.
+	// folding is held by Fold and Index, which exclude each other; it guards the fields
+	// up to indexer.
 	folding sync.Mutex
-	// forgotten is the second up to which message ids are forgotten: where to
-	// go on without walking over what was deleted.
+	// forgotten is the second up to which message ids are forgotten: forget continues
+	// there and skips tombstones.
 	forgotten int64
 	busy      map[uint64]bool // incarnations with work for Index
 	served    uint64          // the last one that had its turn
 	indexer   indexer
 
-	// mu guards what follows, which changes only together with a fold or a
-	// slice of index work; these need not lock it to read.
+	// mu guards the fields below, which change only with a fold or a slice of index
+	// work; those need no lock to read them.
 	mu          sync.RWMutex
-	writing     bool // a batch is being written: Pebble may be ahead of what follows
+	writing     bool // a batch is being written: Pebble may be ahead of the fields below
 	cursor      Cursor
 	collections map[schema.CollectionName]*schema.Collection // replaced, never changed
 	stats       map[uint64]stats
 	indexes     map[uint64]*indexSet // by incarnation; replaced, never changed
-	// settled is, by incarnation, the last change that the lazy indexes have:
-	// where to look for the next without walking over what was deleted.
+	// settled is, by incarnation, the last change in the lazy indexes: the next mark is
+	// after it, so a seek skips tombstones.
 	settled map[uint64]uint64
-	folded  chan struct{} // closed at the next fold, nil if nobody waits
+	folded  chan struct{} // closed by the next fold; nil without waiters
 }
 
-// Files are large, so that a query that reads documents all over a collection
-// has few of them to go through, and the index of one is a single block, which
-// saves each lookup one.
+// Files are large, so that a query all over a collection reads few of them. A file's
+// index is one block, which saves a block per lookup.
 var fileSizes = [7]int64{16 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20}
 
-// A block holds some twenty documents: with larger ones a lookup goes through
-// fewer places in memory that are far apart, with smaller ones it reads less
-// where the cache does not hold them.
+// A block holds about twenty documents. Larger blocks cost fewer cache misses per
+// lookup, smaller ones fewer bytes where the block cache does not hold them.
 const (
 	blockBytes      = 8 << 10
 	indexBlockBytes = 1 << 20
 )
 
-// The manifest names the first and last key of every file there was since it
-// was begun, and with them ids and values of documents that are gone. Beyond
-// this size it is begun anew when it has named as many files as there are.
+// The manifest names the first and last key of every file since its beginning, and so
+// ids and values of erased documents. Beyond this size Pebble rotates it after as
+// many edits as there are files.
 const manifestBytes = 1
 
-// Open opens or creates the projection in dir. An error means that what is
-// there cannot be used: remove it and fold the log again.
+// Open opens or creates the projection in dir. After an error other than OfDisk it is
+// unusable: remove dir and fold the log again.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.EnsureDefaults()
 	damage := &damage{fs: o.FS, mark: markOf(o.FS, dir), found: make(chan error, 1)}
@@ -150,7 +146,7 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// quiet drops Pebble's chatter; what fails reaches us as an error.
+// quiet drops Pebble's log lines; failures arrive as errors.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any)  {}
@@ -159,7 +155,7 @@ func (quiet) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf("projection: "+format, args...))
 }
 
-// load reads what is kept in memory: cursor, collections, counts, indexes.
+// load reads cursor, collections, counts and indexes into memory.
 func (s *Store) load() error {
 	s.cursor = Cursor{Format: formatVersion}
 	value, closer, err := s.db.Get([]byte{keyCursor})
@@ -218,8 +214,7 @@ func visitAll(it *pebble.Iterator, visit func(key, value []byte) error) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
-// Close flushes what was folded and closes the projection. Nothing else may be
-// under way.
+// Close flushes and closes the projection. No other call may be in progress.
 func (s *Store) Close() error {
 	if s.readOnly {
 		return s.db.Close()
@@ -227,9 +222,8 @@ func (s *Store) Close() error {
 	return s.disk.close(s.db)
 }
 
-// write commits a fold or slice together with what the store's memory has of
-// it, which change sets: nobody who holds mu sees the one without the other,
-// unless writing says so.
+// write commits a fold or slice; change then updates the store's memory. A reader
+// that holds mu sees both or neither, or that writing is set.
 func (s *Store) write(commit func() error, change func()) error {
 	s.mu.Lock()
 	s.writing = true
@@ -244,8 +238,7 @@ func (s *Store) write(commit func() error, change func()) error {
 	return err
 }
 
-// Rebind has the projection go on with another log, which has to begin behind
-// the cursor.
+// Rebind continues the projection with another log, which must begin after the cursor.
 func (s *Store) Rebind(stream string) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -258,7 +251,7 @@ func (s *Store) Rebind(stream string) error {
 	return s.db.Flush()
 }
 
-// Identify binds an empty projection to the log it is going to fold.
+// Identify binds an empty projection to a log.
 func (s *Store) Identify(stream string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,17 +6,15 @@ import (
 	"fmt"
 )
 
-// tallyStep is after how many entries a Tally calls step.
+// tallyStep is the number of entries between two calls of step.
 const tallyStep = 256
 
-// Tally counts the entries of one of the collection's expiry orders by their
-// seconds: counts[0] of those before ends[0], counts[i] of those from ends[i-1]
-// on and before ends[i], and at last of the rest. ends do not go back. Now and
-// then it calls step with how many entries it looked at since the last call, and
-// ends with the error that step returns.
+// Tally counts the entries of one expiry order of the collection by second:
+// counts[0] before ends[0], counts[i] in [ends[i-1], ends[i]), the last the rest.
+// ends must not descend. It calls step with the number of entries read since the
+// last call, and returns step's error.
 //
-// How many there are in all is known, so what seems to be the largest part is
-// not looked at.
+// Since the total is known, it does not read the part that seems largest.
 func (v *View) Tally(order Order, ends []int64, step func(entries int) error) (counts []int64, err error) {
 	total := v.stats.own
 	if order == ByTimestamp {
@@ -47,7 +45,7 @@ func (v *View) Tally(order Order, ends []int64, step func(entries int) error) (c
 	return counts, nil
 }
 
-// tally is a Tally under way.
+// tally is one call of Tally.
 type tally struct {
 	view   *View
 	queue  Queue
@@ -56,7 +54,7 @@ type tally struct {
 	step   func(entries int) error
 }
 
-// bound is the key before which the parts below number part end.
+// bound returns the key at which a part begins.
 func (t *tally) bound(part int) []byte {
 	switch {
 	case part == 0:
@@ -67,9 +65,9 @@ func (t *tally) bound(part int) []byte {
 	return expiryKey(nil, t.queue, max(t.ends[part-1], 0), "")
 }
 
-// largest returns the part that takes most of the disk, if one takes more than
-// all others together, and else any: it is found by always going on with the
-// larger half. What is only in memory does not count, and is not that much.
+// largest returns the part that takes more of the disk than all others together, if
+// there is one, else any: it bisects into the larger half. Memtables do not count;
+// they are small.
 func (t *tally) largest() (part int, err error) {
 	low, high := 0, len(t.counts)
 	for high-low > 1 {
@@ -91,7 +89,7 @@ func (t *tally) largest() (part int, err error) {
 	return low, nil
 }
 
-// bytes is about what the parts from low up to high take of the disk.
+// bytes returns about the disk bytes of the parts [low, high).
 func (t *tally) bytes(low, high int) (uint64, error) {
 	lower, upper := t.bound(low), t.bound(high)
 	if string(lower) >= string(upper) {
@@ -100,7 +98,7 @@ func (t *tally) bytes(low, high int) (uint64, error) {
 	return t.view.store.db.EstimateDiskUsage(lower, upper)
 }
 
-// count counts the parts from low up to high.
+// count counts the parts [low, high).
 func (t *tally) count(low, high int) (err error) {
 	lower, upper := t.bound(low), t.bound(high)
 	if low >= high || string(lower) >= string(upper) {

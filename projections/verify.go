@@ -9,10 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Verify reads all documents and both expiry orders and returns the digest that
-// they add up to, or an error that says what contradicts something else: a
-// content its hash, a document its place in the expiry order, or all of them
-// the counts. It is of the moment at which it begins, and ends with ctx.
+// Verify reads all documents and both expiry orders as of the call and returns their
+// digest. It fails if a content does not match its hash, a document its entry in the
+// expiry order, or the total the counts, and with ctx.
 func (s *Store) Verify(ctx context.Context) (Digest, error) {
 	m, err := s.moment()
 	if err != nil {
@@ -51,7 +50,7 @@ func (m moment) verify(ctx context.Context) (Digest, error) {
 
 // verifyCollection returns the counts of a collection by counting.
 func (m moment) verifyCollection(ctx context.Context, c *schema.Collection) (counted stats, err error) {
-	var waiting, queued uint64 // what the documents that may expire give the digest
+	var waiting, queued uint64 // sums of the documents that may expire: by document, by entry
 	prefix := documentKey(nil, c.Incarnation, "")
 	if err := m.scan(prefix, func(key, value []byte) error {
 		id := schema.DocumentID(key[len(prefix):])

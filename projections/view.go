@@ -7,9 +7,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// View is one collection at one position of the log, whatever is folded
-// meanwhile. It holds on to disk space and has to be closed, after its
-// iterators. One goroutine uses it at a time.
+// View is one collection at one position of the log; later folds do not change it.
+// It holds disk space: close it, after its iterators. It is not safe for concurrent
+// use.
 type View struct {
 	store      *Store
 	moment     moment
@@ -21,8 +21,7 @@ type View struct {
 	key        []byte // scratch
 }
 
-// View returns the named collection as it is now, ok false if it does not
-// exist.
+// View returns the named collection as it is now; ok is false if there is none.
 func (s *Store) View(name schema.CollectionName) (v *View, ok bool, err error) {
 	v = &View{store: s, indexes: noIndexes}
 	settled, known, err := v.take(name)
@@ -42,9 +41,8 @@ func (s *Store) View(name schema.CollectionName) (v *View, ok bool, err error) {
 	return v, true, nil
 }
 
-// take takes the moment. While nothing is being written, the store's memory is
-// at its position, and known says that this was so. settled is a sequence up to
-// which there are no marks then.
+// take creates the moment. known reports that no batch was being written, so that the
+// store's memory has the same position. Up to sequence settled there are no marks.
 func (v *View) take(name schema.CollectionName) (settled uint64, known bool, err error) {
 	s := v.store
 	s.mu.RLock()
@@ -65,7 +63,8 @@ func (v *View) take(name schema.CollectionName) (settled uint64, known bool, err
 	return s.settled[c.Incarnation], true, nil
 }
 
-// load reads of the moment what the store's memory has of another position.
+// load reads collection and counts from the moment, when the store's memory may have
+// another position.
 func (v *View) load(name schema.CollectionName) (ok bool, err error) {
 	var buf [64 + indexCollectionBytes]byte
 	if ok, err = v.moment.get(append(buf[:0], keyCursor), func(value []byte) error {
@@ -94,8 +93,7 @@ func (v *View) load(name schema.CollectionName) (ok bool, err error) {
 	return err == nil, err
 }
 
-// loadBehind looks for the first change that the lazy indexes don't have, which
-// is after a sequence.
+// loadBehind finds the first change after settled that the lazy indexes lack.
 func (v *View) loadBehind(settled uint64) error {
 	return firstMark(v.moment.iterate, v.collection.Incarnation, settled, func(it *pebble.Iterator) error {
 		v.behind = v.cursor.Seq - markSeq(it.Key()) + 1
@@ -103,7 +101,7 @@ func (v *View) loadBehind(settled uint64) error {
 	})
 }
 
-// Close lets go of the position.
+// Close releases the position.
 func (v *View) Close() error { return v.moment.close() }
 
 // Seq returns the last sequence that is folded into the view.
@@ -112,25 +110,23 @@ func (v *View) Seq() uint64 { return v.cursor.Seq }
 // Time returns the log time at Seq, in ms since 1970.
 func (v *View) Time() int64 { return v.cursor.Time }
 
-// Collection returns the collection. It is shared and must not be changed.
+// Collection returns the collection. It is shared: do not change it.
 func (v *View) Collection() *schema.Collection { return v.collection }
 
-// Len returns how many documents there are as folded: expired ones that are
-// not yet swept are counted.
+// Len returns the number of documents as folded, overdue ones included.
 func (v *View) Len() int64 { return v.stats.documents }
 
-// Behind returns how many sequences of the log the lazy indexes are behind
-// Seq, at most; 0 if they have everything.
+// Behind returns by how many sequences, at most, the lazy indexes are behind Seq; 0
+// if they are up to date.
 func (v *View) Behind() uint64 { return v.behind }
 
 // Index is a secondary index of a View.
 type Index struct {
 	Path string // JSON pointer
-	// Lazy indexes follow the documents at a distance: what an entry says may
-	// have been so Behind sequences ago, and a document may have none.
+	// Lazy indexes lag behind the documents by up to Behind sequences: an entry may be
+	// outdated, and a document may have none.
 	Lazy bool
-	// Complete means that the documents that were there before the index have
-	// their entries, too.
+	// Complete means that documents older than the index have their entries, too.
 	Complete bool
 
 	number uint32
@@ -145,9 +141,8 @@ func (v *View) Indexes() []Index {
 	return all
 }
 
-// Document reads a document, whether its deadline has passed or not: the
-// caller asks its Meta. The record's Body is valid until the next call and must
-// not be changed.
+// Document reads a document, expired or not: the caller checks its Meta. The record's
+// Body is valid until the next call; do not change it.
 func (v *View) Document(id []byte) (r Record, ok bool, err error) {
 	v.key = v.documentKey(v.key[:0], id)
 	if r, ok := v.recent(v.key); ok {
@@ -164,10 +159,9 @@ func (v *View) documentKey(dst, id []byte) []byte {
 	return append(documentKey(dst, v.collection.Incarnation, ""), id...)
 }
 
-// recent looks where documents are that were changed lately. What is there is
-// always as in Pebble now; if it was so at Seq already, it was in between, too,
-// since a version that ended does not come back. Of one that ended it is not
-// known since when.
+// recent looks the document up in the cache of recent changes, which equals Pebble
+// now. A version that is not after Seq was the document's at Seq, too, since an ended
+// version does not return. For an ended document the cache does not know since when.
 func (v *View) recent(key []byte) (Record, bool) {
 	r, ok := v.store.cache.get(key)
 	return r, ok && r.Version != 0 && uint64(r.Version) <= v.cursor.Seq

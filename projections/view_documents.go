@@ -7,16 +7,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Documents goes over the documents of a View in the order of their ids,
-// expired ones included. It is on a document after a call that moved it and
-// returned true; false means that there is none, or an Error.
+// Documents iterates over the documents of a View in the order of their ids, expired
+// ones included. A move returns true if it arrives at a document; false means the end
+// or an Error.
 type Documents struct {
 	rows rows
 }
 
-// Documents returns an iterator over the documents with ids after the given
-// one, all of them if that is empty. It is on none yet, and costs nothing until
-// it moves.
+// Documents returns an iterator over the documents with ids after the given one, all
+// if it is empty. It is unpositioned, and costs nothing until it moves.
 func (v *View) Documents(after schema.DocumentID) *Documents {
 	prefix := v.documentKey(nil, nil)
 	lower := append(prefix[:len(prefix):len(prefix)], after...)
@@ -32,10 +31,10 @@ func (d *Documents) First() bool { return d.rows.first() }
 // Last moves to the last document.
 func (d *Documents) Last() bool { return d.rows.last() }
 
-// Next moves to the next document, from none yet to the first.
+// Next moves to the next document, if unpositioned to the first.
 func (d *Documents) Next() bool { return d.rows.next() }
 
-// Prev moves to the document before, from none yet to the last.
+// Prev moves to the previous document, if unpositioned to the last.
 func (d *Documents) Prev() bool { return d.rows.prev() }
 
 // SeekGE moves to the first document whose id is not before the given one.
@@ -67,7 +66,7 @@ func (d *Documents) Error() error { return d.rows.error() }
 // Close ends the iterator, also after an error, and returns that.
 func (d *Documents) Close() error { return d.rows.close() }
 
-// rows goes over the keys of a View that have a prefix.
+// rows iterates over the keys of a View with a prefix.
 type rows struct {
 	view                 *View
 	prefix, lower, upper []byte
@@ -76,7 +75,7 @@ type rows struct {
 	scratch              []byte
 }
 
-// open makes the iterator when it is first needed; false if that failed.
+// open creates the iterator at its first use; false if that failed.
 func (r *rows) open() bool {
 	if r.it == nil && r.err == nil {
 		r.it, r.err = r.view.moment.iterate(r.lower, r.upper)

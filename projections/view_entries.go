@@ -2,23 +2,21 @@ package projections
 
 import "bytes"
 
-// Entries goes over the entries of an index in the order of their keys and,
-// where these are the same, of their ids. It is on an entry after a call that
-// moved it and returned true; false means that there is none, or an Error.
+// Entries iterates over the entries of an index in the order of key and id. A move
+// returns true if it arrives at an entry; false means the end or an Error.
 type Entries struct {
 	rows rows
 }
 
-// Entries returns an iterator over the entries in one space of an index whose
-// keys are in [lower, upper), where nil is no bound. It is on none yet, and
-// costs nothing until it moves.
+// Entries returns an iterator over the entries in one space of an index with keys in
+// [lower, upper); nil is no bound. It is unpositioned, and costs nothing until it
+// moves.
 //
-// Entries sort by their keys alone only because no key is the beginning of
-// another. So the bound past all entries of a key is KeyAfter, not the key and
-// a byte more.
+// Entries sort by key because no key is a prefix of another: use KeyAfter for the
+// bound after all entries of a key, not the key and one more byte.
 //
-// A bound longer than MaxValueKeyBytes takes in all entries that were cut where
-// it would have been, since they may be on either side of it.
+// A bound longer than MaxValueKeyBytes includes all entries that equal its cut, since
+// their values may be on either side of it.
 func (v *View) Entries(x Index, space Space, lower, upper []byte) *Entries {
 	prefix := indexSpaceKey(nil, v.collection.Incarnation, x.number, space)
 	bound := func(key []byte) []byte {
@@ -29,13 +27,13 @@ func (v *View) Entries(x Index, space Space, lower, upper []byte) *Entries {
 		r.upper = successor(r.upper)
 	}
 	if bytes.Compare(r.lower, r.upper) > 0 {
-		r.upper = r.lower // nothing, which Pebble wants said in this way
+		r.upper = r.lower // empty; Pebble does not accept upper < lower
 	}
 	return &Entries{r}
 }
 
-// KeyAfter returns the bound past all entries whose key is the given one or
-// begins with it: [key, KeyAfter(key)) is where a value, or a text prefix, is.
+// KeyAfter returns the bound after all entries with the key or a text prefix:
+// [key, KeyAfter(key)) are the entries of a value or prefix.
 func KeyAfter(key []byte) []byte { return successor(key) }
 
 // First moves to the first entry.
@@ -44,10 +42,10 @@ func (e *Entries) First() bool { return e.rows.first() }
 // Last moves to the last entry.
 func (e *Entries) Last() bool { return e.rows.last() }
 
-// Next moves to the next entry, from none yet to the first.
+// Next moves to the next entry, if unpositioned to the first.
 func (e *Entries) Next() bool { return e.rows.next() }
 
-// Prev moves to the entry before, from none yet to the last.
+// Prev moves to the previous entry, if unpositioned to the last.
 func (e *Entries) Prev() bool { return e.rows.prev() }
 
 // SeekGE moves to the first entry that is not before the given one. Key has at
