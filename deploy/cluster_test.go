@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 const (
@@ -36,31 +38,41 @@ type cluster struct {
 	said []string // warnings and errors
 }
 
+// processEnvironment is locked while nats.conf is read, which takes what differs
+// between the nodes from the environment of the process.
+var processEnvironment sync.Mutex
+
+// nodeOptions reads nats.conf as the node of a name does.
+func nodeOptions(name, listen, route, store string, routes []string) (*server.Options, error) {
+	all := maps.Clone(environment)
+	for variable, file := range map[string]string{"NATS_CERT": "cert.pem", "NATS_KEY": "key.pem", "NATS_ROUTE_CERT": "route-cert.pem", "NATS_ROUTE_KEY": "route-key.pem"} {
+		all[variable] = filepath.Join(secrets, name, file)
+	}
+	for i, addr := range routes {
+		all[fmt.Sprint("NATS_ROUTE_", i+1)] = "tls://" + addr
+	}
+	all["NATS_MAX_STORE"], all["NATS_MONITOR"], all["NATS_ROUTE_CA"] = "10GB", "127.0.0.1:-1", filepath.Join(secrets, "route-ca.pem")
+	all["NATS_NAME"], all["NATS_LISTEN"], all["NATS_CLUSTER"], all["NATS_STORE"] = name, listen, route, store
+	processEnvironment.Lock()
+	defer processEnvironment.Unlock()
+	for variable, value := range all {
+		if err := os.Setenv(variable, value); err != nil {
+			return nil, err
+		}
+		defer os.Unsetenv(variable)
+	}
+	return server.ProcessConfigFile("../nats.conf")
+}
+
 // startCluster starts nodes 1 to n of three and waits for JetStream if they are
 // enough for that.
 func startCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	c := &cluster{}
-	for name, value := range environment {
-		t.Setenv(name, value)
-	}
-	t.Setenv("NATS_MAX_STORE", "10GB")
-	t.Setenv("NATS_MONITOR", "127.0.0.1:-1")
-	t.Setenv("NATS_ROUTE_CA", filepath.Join(secrets, "route-ca.pem"))
-	routes := freeAddrs(t, 3)
-	for i, addr := range routes {
-		t.Setenv(fmt.Sprint("NATS_ROUTE_", i+1), "tls://"+addr)
-	}
-	for i, addr := range freeAddrs(t, n) {
-		name := fmt.Sprint("nats-", i+1)
-		for variable, file := range map[string]string{"NATS_CERT": "cert.pem", "NATS_KEY": "key.pem", "NATS_ROUTE_CERT": "route-cert.pem", "NATS_ROUTE_KEY": "route-key.pem"} {
-			t.Setenv(variable, filepath.Join(secrets, name, file))
-		}
-		t.Setenv("NATS_NAME", name)
-		t.Setenv("NATS_LISTEN", addr)
-		t.Setenv("NATS_CLUSTER", routes[i])
-		t.Setenv("NATS_STORE", filepath.Join(t.TempDir(), "store"))
-		o, err := server.ProcessConfigFile("../nats.conf")
+	addrs := harness.FreeAddrs(t, 3+n)
+	routes := addrs[:3]
+	for i, addr := range addrs[3:] {
+		o, err := nodeOptions(fmt.Sprint("nats-", i+1), addr, routes[i], filepath.Join(t.TempDir(), "store"), routes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,20 +104,6 @@ func startCluster(t *testing.T, n int) *cluster {
 		return err == nil
 	})
 	return c
-}
-
-// freeAddrs are addresses on which nobody listens now.
-func freeAddrs(t *testing.T, n int) (addrs []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addrs = append(addrs, l.Addr().String())
-	}
-	return addrs
 }
 
 // inboxes are the inbox prefixes of the users, _INBOX without one.
@@ -189,6 +187,7 @@ func ctx(t *testing.T) context.Context {
 
 // The nodes find each other and keep three copies, and go on without one.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	for _, s := range c.nodes {
 		eventually(t, "every node has routes to the others", func() bool { return s.NumRoutes() >= 2 })
@@ -221,6 +220,7 @@ func TestCluster(t *testing.T) {
 
 // Nobody gets in without a key, nor without TLS, and no client as a node.
 func TestNoWayIn(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	ca := nats.RootCAs(filepath.Join(secrets, "ca.pem"))
 	for _, opts := range [][]nats.Option{

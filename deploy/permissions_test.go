@@ -169,6 +169,7 @@ var maySubscribe = map[string][]string{
 // Every user tries every subject. Of one node of three there is no JetStream, so
 // nothing comes of what is allowed.
 func TestPermissions(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	for _, user := range everybody {
 		t.Run(user, func(t *testing.T) {
@@ -208,6 +209,7 @@ func TestPermissions(t *testing.T) {
 // The client's _INBOX.> does not show it what others are answered that have
 // inboxes of their own.
 func TestInboxesAreKeptApart(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	client, service := c.connect(t, "client"), c.connect(t, "service")
 	seen, err := client.SubscribeSync("_INBOX.>")
@@ -233,6 +235,7 @@ func TestInboxesAreKeptApart(t *testing.T) {
 // An auditor reads with consumers of its own, and neither changes nor takes
 // messages from those of others.
 func TestAuditorReadsItsOwn(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	app, err := jetstream.New(f.connect(t, "client"))
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -264,7 +263,8 @@ var unused = []string{
 // allUsed checks that no user has rights that it does not use.
 func allUsed(t *testing.T, tap *tap) {
 	t.Helper()
-	o, err := server.ProcessConfigFile("../nats.conf")
+	any := "127.0.0.1:-1"
+	o, err := nodeOptions("nats-1", any, any, t.TempDir(), []string{any, any, any})
 	if err != nil {
 		t.Fatal(err)
 	}

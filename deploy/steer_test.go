@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/gate"
-	"github.com/lapsedb/lapse/test/steer"
+	"github.com/lapsedb/lapse/test/attack"
 )
 
 const secret = "K7Q2ZD5W3MBVX4TAHC6RNE"
@@ -135,6 +135,7 @@ func (f *fixture) mutations(t *testing.T) uint64 {
 // Every user of the clients' account has something published in reply, in every
 // way, to every target. The streams are as they were.
 func TestSteeredReplies(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	var served atomic.Int32
 	for _, subject := range []string{db.API() + ">", "$SRV.>"} {
@@ -150,7 +151,7 @@ func TestSteeredReplies(t *testing.T) {
 	if err := f.service.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	targets := steer.Targets(db, secret)
+	targets := attack.Targets(db, secret)
 	if testing.Short() {
 		targets = targets[:5]
 	}
@@ -171,7 +172,7 @@ func TestSteeredReplies(t *testing.T) {
 					}
 				}
 			}
-			for _, r := range steer.Requests(db) {
+			for _, r := range attack.Requests(db) {
 				m := &nats.Msg{Subject: r.Subject, Reply: target, Data: r.Data}
 				if !strings.HasPrefix(r.Subject, db.Mutations()) {
 					m.Header = nats.Header{"Nats-Expected-Stream": {log}, "Nats-Request-Info": {`{"acc":"LAPSE"}`}}
@@ -204,9 +205,10 @@ func TestSteeredReplies(t *testing.T) {
 
 // A push consumer delivers where its creator says. The gates take inboxes.
 func TestSteeredPushConsumers(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	nc := f.connect(t, "client")
-	for _, target := range append(steer.Targets(db, secret), "anything", "_INBOX", "_inbox.x") {
+	for _, target := range append(attack.Targets(db, secret), "anything", "_INBOX", "_inbox.x") {
 		for _, subject := range []string{"$JS.API.CONSUMER.CREATE." + log, "$JS.API.CONSUMER.CREATE." + log + ".push", "$JS.API.CONSUMER.DURABLE.CREATE." + log + ".push"} {
 			name := ""
 			if strings.HasSuffix(subject, "push") {

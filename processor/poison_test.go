@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/test/poison"
+	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -21,9 +21,9 @@ import (
 const poisonGroup = 50
 
 // poisoned is a wire with something there to be poisoned.
-func poisoned(t *testing.T) (*wire, poison.Source) {
+func poisoned(t *testing.T) (*wire, attack.Source) {
 	t.Helper()
-	source := poison.Source{Rand: stress.Rand(t)}
+	source := attack.Source{Rand: stress.Rand(t)}
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"defaultTtl":3600,"indexingPolicy":{"includedPaths":[{"path":"/n"},{"path":"/s"}]}}`)
 	w.want(201, "collection.create.sound", "")
@@ -65,7 +65,7 @@ func TestPoisonRequests(t *testing.T) {
 	answers, err := w.client.SubscribeSync(inbox + ".*")
 	w.check(err)
 	for range stress.Pick(40, 1000) {
-		sent := make(map[string]poison.Message)
+		sent := make(map[string]attack.Message)
 		for i := range poisonGroup {
 			m := source.Request()
 			reply := fmt.Sprintf("%s.%d", inbox, i)
@@ -109,7 +109,7 @@ func TestPoisonMutations(t *testing.T) {
 	w, source := poisoned(t)
 	js, err := jetstream.New(w.client)
 	w.check(err)
-	sent := make(map[uint64]poison.Message)
+	sent := make(map[uint64]attack.Message)
 	last := uint64(0)
 	for range stress.Pick(20, 500) {
 		for range poisonGroup {
@@ -188,15 +188,15 @@ func TestPoisonHeaders(t *testing.T) {
 		"NATS/1.0\r\n: x\r\n\r\n", "NATS/1.0\r\nx\r\n\r\n", "NATS/1.0\r\n x: y\r\n\r\n", "NATS/1.0\r\nIf-Match: 1\r\nIf-Match: 2\r\n\r\n", "NATS/1.0\r\nIf-Match:\r\n\r\n", "NATS/1.0\r\nNats-Msg-Id: a\r\n b\r\n\r\n",
 		"NATS/1.0\nIf-Match: 1\n\n", "NATS/1.0\r\nNats-Msg-Id: \xff\xfe\r\n\r\n", "NATS/1.0\r\nNats-Msg-Id: \x00\r\n\r\n", "NATS/1.0\r\nLapse-Min-Seq: 0\r\nLapse-Min-Seq: x\r\n\r\n", "NATS/1.0\r\n" + strings.Repeat("A: b\r\n", 10_000) + "\r\n"}
 	for range stress.Pick(200, 5000) {
-		line := poison.Of(source, lines...)
+		line := attack.Of(source, lines...)
 		if source.IntN(2) == 0 {
 			line = source.Bytes(line)
 		}
 		if line == "" {
 			continue
 		}
-		op := poison.Of(source, "document.upsert.c.a", "document.delete.c.a", "document.get.c.a", "query.c")
-		body := poison.Of(source, "", "{}")
+		op := attack.Of(source, "document.upsert.c.a", "document.delete.c.a", "document.get.c.a", "query.c")
+		body := attack.Of(source, "", "{}")
 		_, err := fmt.Fprintf(conn, "HPUB lapse.main.api.%s %s %d %d\r\n%s%s\r\n", op, inbox, len(line), len(line)+len(body), line, body)
 		w.check(err)
 		m, err := answers.NextMsg(patience)
@@ -230,7 +230,7 @@ func TestPoisonHeaders(t *testing.T) {
 // FuzzRequest wants one answer to any request, with a code that is no fault of
 // lapse.
 func FuzzRequest(f *testing.F) {
-	source := poison.Source{Rand: rand.New(rand.NewPCG(1, 0))} // the same seeds in every process
+	source := attack.Source{Rand: rand.New(rand.NewPCG(1, 0))} // the same seeds in every process
 	for range 200 {
 		m := source.Request()
 		f.Add(m.Tail, []byte(m.Body))
@@ -241,7 +241,7 @@ func FuzzRequest(f *testing.F) {
 		if len(body) > 1<<20 {
 			return
 		}
-		m, err := w.client.Request("lapse.main.api."+poison.Subject(tail), body, patience)
+		m, err := w.client.Request("lapse.main.api."+attack.Subject(tail), body, patience)
 		if err != nil {
 			t.Fatal(err)
 		}

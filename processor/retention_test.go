@@ -180,9 +180,9 @@ func TestRetentionComesToRest(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":60}`)
 		w.want(201, "document.create.c.a", "{}")
-		time.Sleep(5 * time.Hour)
+		time.Sleep(3 * time.Hour)
 		seq, made := w.end(), w.processor.retention.Made.Load()
-		time.Sleep(15 * time.Hour)
+		time.Sleep(4 * time.Hour)
 		if now := w.end(); now != seq || w.processor.retention.Made.Load() != made {
 			t.Errorf("the log went from %d to %d and %d snapshots to %d", seq, now, made, w.processor.retention.Made.Load())
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/test/steer"
+	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -303,12 +303,12 @@ func TestSteeredAcknowledgements(t *testing.T) {
 	for _, verb := range []string{"PING", "INFO", "STATS"} {
 		targets = append(targets, "$SRV."+verb, "$SRV."+verb+".lapse")
 	}
-	for _, m := range steer.Requests("main") { // what gates and streams listen to
+	for _, m := range attack.Requests("main") { // what gates and streams listen to
 		targets = append(targets, strings.ReplaceAll(m.Subject, "everything", "reader"))
 	}
 	targets = slices.DeleteFunc(targets, func(to string) bool { return strings.HasPrefix(to, "$JS.ACK.") }) // NATS refuses those as replies
 	targets = append(targets, "$JS.API.CONSUMER.DELETE.LAPSE_main.reader", "$JS.API.CONSUMER.INFO.LAPSE_main.reader")
-	targets = append(targets, steer.Targets("main", "guess")[5:]...)
+	targets = append(targets, attack.Targets("main", "guess")[5:]...)
 
 	consumers := func() string {
 		info, err := reader.Info(w.ctx())

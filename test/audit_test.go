@@ -49,6 +49,7 @@ func audited(t testing.TB, r harness.Result, code int) (report auditReport) {
 // TestAudit: the log of a server that was killed is as it has to be, live and
 // exported; one in which something was changed is not.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	s.Run("collection", "create", "orders", `{"defaultTtl":1}`).OK()
 	s.Run("collection", "create", "carts", `{"defaultTtl":-1,"previousImages":false}`).OK()
@@ -116,6 +117,7 @@ func TestAudit(t *testing.T) {
 
 // TestAuditSimulated: what simulate prints is as it has to be.
 func TestAuditSimulated(t *testing.T) {
+	t.Parallel()
 	_, lines := readHits(t)
 	log := harness.Run(t, bytes.NewReader(sessionsInput(lines, 1800)), "simulate", "-").OK()
 	if report := audited(t, harness.Run(t, strings.NewReader(log), "audit", "-", "--json"), 0); report.Expired != 3052 {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,7 +26,8 @@ import (
 // TestClock starts the server on logs that end in the future and long ago: it
 // does not believe its clock until it is told to.
 func TestClock(t *testing.T) {
-	metrics := freeAddr(t)
+	t.Parallel()
+	metrics := harness.FreeAddr(t)
 	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)
 	gauge := func(want string) {
 		t.Helper()
@@ -107,6 +107,7 @@ func TestClock(t *testing.T) {
 // the time since the machine's boot is not believed by a process that starts, until
 // it is told to. The test moves what the clock should say, and not the clock.
 func TestClockSetWhileDown(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t, "--durability", "os")
 	s.Run("collection", "create", "orders", `{"defaultTtl":600}`).OK()
 	s.Run("document", "create", "orders", "a", `{}`).OK()
@@ -147,17 +148,6 @@ func TestClockSetWhileDown(t *testing.T) {
 		s.Restart()
 		s.Run("document", "upsert", "orders", "a", `{}`).OK()
 	}
-}
-
-// freeAddr is an address on which nobody listens now.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // writeAt writes a document into the store of a server that does not run, by a

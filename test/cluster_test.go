@@ -16,6 +16,7 @@ import (
 // frozen, cut off and misled, while clients read and write. Every run has every
 // fault; the order is drawn.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	for i := range stress.Pick(1, 5) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			random := stress.Rand(t)

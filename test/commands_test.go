@@ -14,6 +14,7 @@ import (
 
 // TestTour takes every command once through a server.
 func TestTour(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	object := func(text string) map[string]any {
 		t.Helper()
@@ -125,6 +126,7 @@ func typesOf(events []event) string {
 // TestWatch: a watch shows what happens from now on or from anywhere, lives
 // through a restart of the server, and ends by Ctrl-C with 0.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	s.Run("collection", "create", "orders", `{"defaultTtl":-1}`).OK()
 	s.Run("collection", "create", "others").OK()
@@ -176,6 +178,7 @@ func TestWatch(t *testing.T) {
 // TestUsage: wrong usage is told in one line and exit 2, and nobody at the
 // other end in one line and exit 1.
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	for _, args := range []string{
 		"frobnicate",
 		"serve --frobnicate",
@@ -243,6 +246,7 @@ func TestUsage(t *testing.T) {
 
 // TestDatabase: a server has the database it was given, and no other.
 func TestDatabase(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t, "--database", "shop-2")
 	s.Run("collection", "create", "c", "--database", "shop-2").OK()
 	if out := s.Run("status", "--database", "shop-2").OK(); !strings.Contains(out, `"shop-2"`) {
@@ -254,6 +258,7 @@ func TestDatabase(t *testing.T) {
 // TestChangeCollection: a flag of `collection replace` changes its property and
 // no other, also while others change theirs.
 func TestChangeCollection(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	const properties = `{"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/a"},{"path":"/b"}]},"previousImages":false}`
 	changes := []struct{ flag, member, changed string }{

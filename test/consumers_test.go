@@ -17,26 +17,19 @@ import (
 // lapse starts on a log with more consumers of clients than any NATS server
 // allows by default, reads it, and lets its operators read it.
 func TestStartWithManyConsumers(t *testing.T) {
+	t.Parallel()
 	const many = 1050
 	s := harness.Serve(t)
 	s.Run("collection", "create", "orders")
 	s.Run("document", "upsert", "orders", "a", "{}")
 	s.Stop()
 
-	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: s.Dir, NoSigs: true, NoLog: true,
-		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1}}
+	o := harness.NATSOptions(s.Dir)
+	o.JetStreamLimits = server.JSLimitOpts{DefaultMaxConsumers: -1}
 	if err := o.ProcessConfigString(`accounts { LAPSE { jetstream: enabled, users: [{user: a, password: a}] } }`); err != nil {
 		t.Fatal(err)
 	}
-	ns, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go ns.Start()
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	if !ns.ReadyForConnections(patience) {
-		t.Fatal("the server does not start")
-	}
+	ns := harness.StartNATS(t, o)
 	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("a", "a"))
 	if err != nil {
 		t.Fatal(err)

@@ -200,6 +200,7 @@ func replays(t testing.TB, s *harness.Server, nc *nats.Conn) {
 // TestKill ends the server in the middle of everything, again and again, and
 // every third time while it starts, too.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	for _, durability := range []string{"fsync", "os"} {
 		t.Run(durability, func(t *testing.T) {
 			t.Parallel()
@@ -233,6 +234,7 @@ func TestKill(t *testing.T) {
 // TestKillWhileExpiring ends the server while thousands of documents expire:
 // each does so once.
 func TestKillWhileExpiring(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.load", `{"defaultTtl":-1}`)
@@ -263,6 +265,7 @@ func TestKillWhileExpiring(t *testing.T) {
 // TestStopUnderLoad: SIGTERM and Ctrl-C end the server soon, with every request
 // that it took answered.
 func TestStopUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, durability := range []string{"fsync", "os"} {
 		t.Run(durability, func(t *testing.T) {
 			t.Parallel()
@@ -286,6 +289,7 @@ func TestStopUnderLoad(t *testing.T) {
 // TestStopAnswers: every request that the server has when SIGTERM comes is
 // answered, and the answer is true.
 func TestStopAnswers(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.load", "")
@@ -341,6 +345,7 @@ func TestStopAnswers(t *testing.T) {
 // is judged when one starts. The embedded server goes with its processor, so it
 // is killed as soon as it has said that it has them.
 func TestMutationsWhileDown(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.c", "")
@@ -379,6 +384,7 @@ func TestMutationsWhileDown(t *testing.T) {
 
 // TestSecondServe: one store and one port are for one server.
 func TestSecondServe(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	r := harness.Run(t, nil, "serve", "--store-dir", s.Dir, "--listen", "127.0.0.1:0").Exits(1)
 	if !strings.Contains(r.Stderr, s.Dir) {
@@ -395,6 +401,7 @@ func TestSecondServe(t *testing.T) {
 
 // TestSignalsWhileStarting: a signal that comes before it serves ends it, too.
 func TestSignalsWhileStarting(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	s.Stop()
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {

@@ -47,6 +47,7 @@ func (b ballast) drop() {
 // with a line that says so, and goes on when there is space again: what was
 // acknowledged is there, once.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	for _, durability := range []string{"fsync", "os"} {
 		t.Run(durability, func(t *testing.T) {
 			rng := stress.Rand(t)
@@ -85,6 +86,7 @@ func isFull(t testing.TB, line string) {
 // TestProjectionDiskFull: the disk that is full has nothing but the projection,
 // which is written when the server ends, or starts.
 func TestProjectionDiskFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	projection := filepath.Join(dir, "projection")
 	harness.SmallDisk(t, projection, 8<<20)

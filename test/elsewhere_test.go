@@ -22,17 +22,11 @@ import (
 // startNATS starts a NATS server that is not lapse's, in this process.
 func startNATS(t *testing.T, change func(*server.Options)) string {
 	t.Helper()
-	o := &server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoLog: true, NoSigs: true}
+	o := harness.NATSOptions(t.TempDir())
 	if change != nil {
 		change(o)
 	}
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	return s.ClientURL()
+	return harness.StartNATS(t, o).ClientURL()
 }
 
 // admin is JetStream as its operator sees it.
@@ -81,6 +75,7 @@ func refuses(t *testing.T, code int, want string, args ...string) {
 
 // TestElsewhereUsage: flags that do not go together are wrong usage.
 func TestElsewhereUsage(t *testing.T) {
+	t.Parallel()
 	for _, one := range []struct{ want, args string }{
 		{"--nats-url and --context given", "--nats-url nats://127.0.0.1:1 --context x"},
 		{"--creds, --nkey and --tls-… are for an external NATS server", "--creds x"},
@@ -102,6 +97,7 @@ func TestElsewhereUsage(t *testing.T) {
 
 // TestElsewhereUnreachable: who cannot connect is told why.
 func TestElsewhereUnreachable(t *testing.T) {
+	t.Parallel()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -136,6 +132,7 @@ func TestElsewhereUnreachable(t *testing.T) {
 // TestElsewhereUnfit: a NATS that lacks what lapse needs, or has something in its
 // place, is left as it is.
 func TestElsewhereUnfit(t *testing.T) {
+	t.Parallel()
 	old := fakeNATS(t, "2.10.22")
 	refuses(t, 1, "is v2.10.22: lapse needs v2.12.0 or newer, which take atomic batches", "--nats-url", old)
 
@@ -200,6 +197,7 @@ func fakeNATS(t *testing.T, version string) string {
 // streams are there, the store directory holds what can be made anew, and a
 // second process of one store directory is refused.
 func TestElsewhere(t *testing.T) {
+	t.Parallel()
 	url := startNATS(t, nil)
 	dir := t.TempDir()
 	s := harness.ServeRemote(t, url, dir, t.Output(), "--durability", "os")

@@ -18,6 +18,7 @@ import (
 // one after the other. Half of the changes are sent again under their
 // Nats-Msg-Id when no answer came, the others may have happened or not.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	for _, durability := range []string{"fsync", "os"} {
 		t.Run(durability, func(t *testing.T) {
 			t.Parallel()

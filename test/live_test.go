@@ -22,6 +22,7 @@ const (
 // TestLiveSessions writes the hits into a running server in all three ways
 // that there are, and follows every address to its end.
 func TestLiveSessions(t *testing.T) {
+	t.Parallel()
 	hits, _ := readHits(t)
 	byAddress := groupHits(hits)
 	if len(byAddress) != addresses {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lapsedb/lapse/test/flood"
+	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -14,12 +14,13 @@ import (
 // every line of it that is left out is counted, the last ones when the process
 // ends.
 func TestLinesOfClients(t *testing.T) {
+	t.Parallel()
 	const each = 20_000
 	s := harness.Serve(t)
 	for line, subject := range map[string]string{
 		"Publish Violation": "nowhere." + strings.Repeat("x", 3000), "no reader": "lapse.main.api.document.get.c.a",
 	} {
-		c, err := flood.Dial(s.URL())
+		c, err := attack.Dial(s.URL())
 		if err != nil {
 			t.Fatal(err)
 		}

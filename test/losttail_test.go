@@ -163,6 +163,7 @@ type damage struct {
 // serves what the log that is there makes, says that something is missing if it
 // is, and goes on behind it.
 func TestLostTail(t *testing.T) {
+	t.Parallel()
 	r := stress.Rand(t)
 	s := harness.Serve(t, "--durability", "os")
 	nc := dial(t, s)

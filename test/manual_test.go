@@ -27,6 +27,7 @@ const manualTries = 3
 // TestManualRuns: the commands of README and quickstart print what the pages say.
 // An ellipsis there stands for any text.
 func TestManualRuns(t *testing.T) {
+	t.Parallel()
 	for _, page := range []string{"README.md", "docs/quickstart.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/test/flood"
+	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 	"github.com/lapsedb/lapse/test/versus"
@@ -66,7 +66,7 @@ func (f flooding) run(t *testing.T, url string) flooded {
 		window = f.requests
 	}
 	for range f.connections {
-		c, err := flood.Dial(url)
+		c, err := attack.Dial(url)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestFloods(t *testing.T) {
 	}
 	for name, hoard := range hoards {
 		for range stress.Pick(10, 60) {
-			c, err := flood.Dial(s.URL())
+			c, err := attack.Dial(s.URL())
 			if err != nil {
 				t.Fatal(name, err)
 			}
@@ -197,20 +197,20 @@ func TestFloods(t *testing.T) {
 
 // hoards are what one connection has the server keep without a request to lapse:
 // as much as it takes.
-var hoards = map[string]func(c *flood.Client) error{
-	"subscriptions": func(c *flood.Client) (err error) {
+var hoards = map[string]func(c *attack.Client) error{
+	"subscriptions": func(c *attack.Client) (err error) {
 		for n := 0; n < 16384 && err == nil; n++ {
 			err = c.Subscribe(fmt.Sprintf("_INBOX.%s.%d.a.b.c.d.e", nuid.Next(), n), 2+n)
 		}
 		return err
 	},
-	"long subjects": func(c *flood.Client) (err error) {
+	"long subjects": func(c *attack.Client) (err error) {
 		for n := 0; n < 4096 && err == nil; n++ {
 			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", nuid.Next(), n, strings.Repeat("x", 3900)), 2+n)
 		}
 		return err
 	},
-	"many tokens": func(c *flood.Client) (err error) {
+	"many tokens": func(c *attack.Client) (err error) {
 		for n := 0; n < 1024 && err == nil; n++ {
 			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", nuid.Next(), n, strings.Repeat(".x", 1000)), 2+n)
 		}
@@ -223,8 +223,8 @@ var hoards = map[string]func(c *flood.Client) error{
 }
 
 // consumers makes consumers of the log, each with a name of its own.
-func consumers(config string) func(c *flood.Client) error {
-	return func(c *flood.Client) (err error) {
+func consumers(config string) func(c *attack.Client) error {
+	return func(c *attack.Client) (err error) {
 		for n := 0; n < 100 && err == nil; n++ {
 			name := nuid.Next()
 			err = c.Send("$JS.API.CONSUMER.CREATE.LAPSE_main."+name,
@@ -235,7 +235,7 @@ func consumers(config string) func(c *flood.Client) error {
 }
 
 // pulls has a consumer wait for more messages than there are, over and over.
-func pulls(c *flood.Client) (err error) {
+func pulls(c *attack.Client) (err error) {
 	name := nuid.Next()
 	err = c.Send("$JS.API.CONSUMER.CREATE.LAPSE_main."+name,
 		fmt.Appendf(nil, `{"stream_name":"LAPSE_main","config":{"name":%q,"inactive_threshold":600000000000,"ack_policy":"explicit"}}`, name))

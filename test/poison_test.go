@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/harness"
-	"github.com/lapsedb/lapse/test/poison"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -18,7 +18,8 @@ import (
 // with a code, each mutation is judged once, and it goes on serving, also after
 // it was killed.
 func TestPoison(t *testing.T) {
-	source := poison.Source{Rand: stress.Rand(t)}
+	t.Parallel()
+	source := attack.Source{Rand: stress.Rand(t)}
 	s := harness.Serve(t, "--durability", "os")
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.sound", "")
@@ -80,6 +81,7 @@ func TestPoison(t *testing.T) {
 // TestLargestMessages: what is as large as the server takes has an answer, and
 // what is larger ends a connection and no more.
 func TestLargestMessages(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.c", "")

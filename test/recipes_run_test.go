@@ -19,6 +19,7 @@ const recipeTimeout = 2 * time.Minute
 // where what it takes is installed: node and its packages (NODE_PATH names the
 // node_modules that has them), python3 and nats-py (PYTHONPATH may help), nats.
 func TestRecipesRun(t *testing.T) {
+	t.Parallel()
 	for _, language := range []struct {
 		name, file, run string
 		needs           func() (missing string)
@@ -70,6 +71,7 @@ if sys.argv[2:] != ["-"]:
 
 // TestRecipesAreWellFormed has the languages' own tools read the programs.
 func TestRecipesAreWellFormed(t *testing.T) {
+	t.Parallel()
 	for _, language := range []struct{ name, file, tool, check string }{
 		{"js", "recipes.mjs", "node", `exec node --check recipes.mjs`},
 		{"python", "recipes.py", "python3", `exec python3 run.py recipes.py -`},

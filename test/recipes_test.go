@@ -47,6 +47,7 @@ var (
 // TestRecipesSayWhatIs: every subject, header, event and error on the page is
 // described in asyncapi.yaml.
 func TestRecipesSayWhatIs(t *testing.T) {
+	t.Parallel()
 	page, _ := recipes(t, "sh")
 	_, js := recipes(t, "js")
 	_, python := recipes(t, "python")
@@ -110,6 +111,7 @@ var expectation = regexp.MustCompile(`(?m)(?:#|//) → (.*)$`)
 // TestRecipesOfCLI does what the recipes for the nats CLI do, without it: sends
 // what it would send, and compares what comes back with what the page says.
 func TestRecipesOfCLI(t *testing.T) {
+	t.Parallel()
 	_, script := recipes(t, "sh")
 	cli := &fakeCLI{T: t, nc: dial(t, harness.Serve(t))}
 	for line := range strings.Lines(script) {
@@ -284,6 +286,7 @@ func checkPrinted(t *testing.T, program, printed string) {
 
 // TestRecipesAreAlike: JavaScript and Python say and do as much.
 func TestRecipesAreAlike(t *testing.T) {
+	t.Parallel()
 	var counts []int
 	for _, language := range []string{"js", "python"} {
 		_, program := recipes(t, language)

@@ -25,6 +25,7 @@ import (
 // client has documents and a collection of its own, so it knows what it has to
 // be told, and the log what has to be in it.
 func TestRepeatOverKills(t *testing.T) {
+	t.Parallel()
 	random := stress.Rand(t)
 	s := harness.Serve(t, "--durability", []string{"fsync", "os"}[random.IntN(2)])
 	mustAsk(t, dial(t, s), 201, "collection.create.c", `{"defaultTtl":3600}`)

@@ -46,6 +46,7 @@ func takeMoment(t testing.TB, s *harness.Server, id string) (m moment, ok bool) 
 // TestReplay: a replay of the export tells what the server told then, of every
 // sequence and moment, and the digest of a log is one, whoever folds it.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t)
 	nc := dial(t, s)
 	paths := `"indexingPolicy":{"includedPaths":[{"path":"/n"}]}`
@@ -121,6 +122,7 @@ func TestReplay(t *testing.T) {
 // TestReplayOfSimulation: at any moment of the log that simulate prints, the
 // sessions that are open live, and lapsetest makes the same of the same hits.
 func TestReplayOfSimulation(t *testing.T) {
+	t.Parallel()
 	hits, file := readHits(t)
 	const ttl = 1800
 	input := sessionsInput(file, ttl)
@@ -158,6 +160,7 @@ func TestReplayOfSimulation(t *testing.T) {
 // TestReplayInterrupted: Ctrl-C ends a replay that waits for its input, or that
 // is in the middle of it, and no file is left behind.
 func TestReplayInterrupted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmd := harness.Command("replay", "-")
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)

@@ -58,6 +58,7 @@ func sessionsInput(lines []byte, ttl int64) []byte {
 
 // TestSimulateHalfHourSessions has the numbers that were counted by hand.
 func TestSimulateHalfHourSessions(t *testing.T) {
+	t.Parallel()
 	_, lines := readHits(t)
 	input := sessionsInput(lines, 1800)
 	out := harness.Run(t, bytes.NewReader(input), "simulate", "-").OK()
@@ -73,6 +74,7 @@ func TestSimulateHalfHourSessions(t *testing.T) {
 // TestSimulateSessions compares every expiry with what the gaps between hits
 // say, for times to live from seconds to longer than the log.
 func TestSimulateSessions(t *testing.T) {
+	t.Parallel()
 	hits, lines := readHits(t)
 	for _, ttl := range []int64{1, 5, 60, 600, 86400, 1 << 30} {
 		t.Run(fmt.Sprint(ttl), func(t *testing.T) {
@@ -158,6 +160,7 @@ func checkLog(t testing.TB, events []event) {
 }
 
 func TestSimulateUntil(t *testing.T) {
+	t.Parallel()
 	_, hits := readHits(t)
 	input := sessionsInput(hits, 1800)
 	all := harness.Run(t, bytes.NewReader(input), "simulate", "-").OK()
@@ -192,6 +195,7 @@ func TestSimulateUntil(t *testing.T) {
 // TestSimulateMalformed: what is no mutation line ends the run with its number,
 // after what came before it; what is one and cannot be done is an event.
 func TestSimulateMalformed(t *testing.T) {
+	t.Parallel()
 	const create = `{"at":"2015-05-17T10:00:00Z","op":"collection.create","collection":"c"}` + "\n"
 	at := func(rest string) string { return `{"at":"2015-05-17T10:00:01Z",` + rest + "}\n" }
 	for _, test := range []struct{ name, line string }{

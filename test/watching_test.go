@@ -37,7 +37,8 @@ func get(t *testing.T, address, path, accept string) (code int, body string) {
 
 // TestWatching asks a real server what those ask who watch it.
 func TestWatching(t *testing.T) {
-	metrics := freeAddr(t)
+	t.Parallel()
+	metrics := harness.FreeAddr(t)
 	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)
 	s.Run("collection", "create", "orders", `{"defaultTtl":3600}`).OK()
 	s.Run("document", "create", "orders", "a", `{}`).OK()
@@ -101,6 +102,7 @@ func TestWatching(t *testing.T) {
 
 // TestStatusWatch: --watch goes on when nobody answers, says so, and ends well.
 func TestStatusWatch(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t, "--durability", "os")
 	var stdout, stderr synced
 	watch := harness.Command("status", "--watch", "100ms", "--server", s.URL())
@@ -130,6 +132,7 @@ func TestStatusWatch(t *testing.T) {
 
 // TestLogFormat: as JSON every line is, and a level leaves out what is below it.
 func TestLogFormat(t *testing.T) {
+	t.Parallel()
 	s := harness.Serve(t, "--durability", "os", "--log-format", "json", "--log-level", "debug")
 	s.Stop()
 	s.With("--durability", "os", "--log-format", "json", "--log-level", "error")
@@ -154,6 +157,7 @@ func TestLogFormat(t *testing.T) {
 
 // TestBadWatching: what is wrong with the flags is said in a line.
 func TestBadWatching(t *testing.T) {
+	t.Parallel()
 	taken := harness.Serve(t, "--durability", "os")
 	for _, c := range []struct {
 		args string

@@ -54,6 +54,7 @@ func list(n int, item func(int) string) string {
 
 // A consumer has the fields that it may have, within bounds.
 func TestRefusedConsumers(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	refuse := func(subject, config, field string) {
 		t.Helper()
@@ -213,6 +214,7 @@ func testConsumersAreNotChanged(t *testing.T, f *fixture) {
 
 // A consumer of before there were rules is found with what it has.
 func TestConsumersOfBefore(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	js, _ := jetstream.New(f.client)
 	c := jetstream.ConsumerConfig{Durable: "old", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000}
@@ -229,6 +231,7 @@ func TestConsumersOfBefore(t *testing.T) {
 // Clients' consumers have a limit well below that of the server, whoever makes
 // them through whichever gate. Readers that go by themselves have their own.
 func TestLimitOfConsumers(t *testing.T) {
+	t.Parallel()
 	const limit, readers = 512, 128
 	f := newServer(t)
 	const gates = 3
@@ -316,6 +319,7 @@ func namesOf(t *testing.T, js jetstream.JetStream) (names []string) {
 // A store may have more consumers than clients may make now. It is served, they
 // can be listed and removed, and who reads for a while can read.
 func TestStoreWithManyConsumers(t *testing.T) {
+	t.Parallel()
 	const many, limit = 1100, 512
 	f := newServer(t)
 	for n := range many {

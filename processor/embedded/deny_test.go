@@ -12,6 +12,7 @@ import (
 
 // What a client may not publish is refused, whatever is in it.
 func TestRefusedPublishes(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	if _, err := f.js.CreateConsumer(ctx(t), muts, jetstream.ConsumerConfig{Durable: "writer", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
 		t.Fatal(err)
@@ -118,6 +119,7 @@ func TestRefusedPublishes(t *testing.T) {
 // Whatever a client subscribes to, it sees nobody's requests, no mutation, no
 // append and no reply to the processor.
 func TestSpying(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	seen := make(chan *nats.Msg, 1024)
 	for _, subject := range []string{
@@ -181,6 +183,7 @@ func TestSpying(t *testing.T) {
 
 // The connection that serves requests may answer and no more.
 func TestServiceIsBound(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	refused := make(chan error, 64)
 	nc, err := f.ConnectService(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
@@ -205,6 +208,7 @@ func TestServiceIsBound(t *testing.T) {
 
 // Users are known by their passwords only, and nobody is let in with a guess.
 func TestNoWayInByName(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	for _, user := range []string{"processor", "service", "gate_log", "gate_clients", "client", "nobody", ""} {
 		for _, password := range []string{"", user, "{{.Who.Processor}}"} {

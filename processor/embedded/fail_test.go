@@ -9,6 +9,7 @@ import (
 
 // TestFailureSaysWhatToDo: a line tells what happened and what to do.
 func TestFailureSaysWhatToDo(t *testing.T) {
+	t.Parallel()
 	for cause, advice := range map[error]string{
 		syscall.ENOSPC: "free some space",
 		syscall.EDQUOT: "free some space",

@@ -43,8 +43,10 @@ type fixture struct {
 // newServers calls test with a server, and with one that has several gates.
 func newServers(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
+	t.Parallel()
 	for _, more := range []int{0, 2} {
 		t.Run(fmt.Sprint(1+more, " gates"), func(t *testing.T) {
+			t.Parallel()
 			f := newServer(t)
 			for range more {
 				end, err := f.OpenGate()

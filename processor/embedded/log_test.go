@@ -28,6 +28,7 @@ func (s *sources) handler() slog.Handler {
 // a handler can tell that the lines are of one kind; and no name of a client is
 // taken for an error of the disk.
 func TestLinesOfClients(t *testing.T) {
+	t.Parallel()
 	const clients, violations = 8, 50
 	seen := &sources{lines: make(map[uintptr][]string)}
 	s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Database: "main", Logger: slog.New(seen.handler())})

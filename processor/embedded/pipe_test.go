@@ -12,6 +12,7 @@ import (
 // What is written arrives, whole and in order, also what was written before a
 // close; and writers wait when too much is waiting.
 func TestBufferedConn(t *testing.T) {
+	t.Parallel()
 	near, far := net.Pipe()
 	c := newBufferedConn(near)
 	const writes, size = 100, 64 << 10 // more than is buffered
@@ -44,6 +45,7 @@ func TestBufferedConn(t *testing.T) {
 
 // A writer learns that nobody reads any more.
 func TestBufferedConnBroken(t *testing.T) {
+	t.Parallel()
 	near, far := net.Pipe()
 	c := newBufferedConn(near)
 	if err := far.Close(); err != nil {

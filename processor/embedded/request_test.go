@@ -15,6 +15,7 @@ import (
 )
 
 func TestMutationIsAcknowledged(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	js, _ := jetstream.New(f.client)
 	for n := range uint64(3) {
@@ -43,6 +44,7 @@ func TestMutationIsAcknowledged(t *testing.T) {
 }
 
 func TestService(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	svc, err := micro.AddService(f.service, micro.Config{Name: "lapse", Version: "1.0.0"})
 	if err != nil {

@@ -17,12 +17,14 @@ import (
 )
 
 func TestSecondProcessOnTheSameStore(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	_, err := embedded.Start(embedded.Options{StoreDir: s.dir, Listen: "127.0.0.1:0", Database: "main"})
 	wantLine(t, err, "another process uses the store directory", s.dir, "--store-dir")
 }
 
 func TestOccupiedPort(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +35,7 @@ func TestOccupiedPort(t *testing.T) {
 }
 
 func TestListenThatIsNone(t *testing.T) {
+	t.Parallel()
 	for _, listen := range []string{"4222", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
 		_, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Database: "main"})
 		wantLine(t, err, listen, "--listen HOST:PORT")
@@ -40,6 +43,7 @@ func TestListenThatIsNone(t *testing.T) {
 }
 
 func TestStoreThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -66,12 +70,14 @@ func TestStoreThatCannotBeWritten(t *testing.T) {
 }
 
 func TestShutdownTwice(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	s.Shutdown()
 	s.Shutdown()
 }
 
 func TestRestartKeepsTheData(t *testing.T) {
+	t.Parallel()
 	for _, sync := range []bool{false, true} {
 		var out bytes.Buffer
 		o := embedded.Options{
@@ -105,6 +111,7 @@ func TestRestartKeepsTheData(t *testing.T) {
 }
 
 func TestURLCanBeDialled(t *testing.T) {
+	t.Parallel()
 	for _, listen := range []string{"127.0.0.1:-1", "0.0.0.0:0", ":0", "localhost:0"} {
 		s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Database: "main"})
 		if err != nil {

@@ -89,6 +89,7 @@ func testUnreadableConsumerRequest(t *testing.T, f *fixture) {
 // for ever. Nats-Expected-Stream, which the processor puts on every append,
 // stays on the stored event, so JetStream itself refuses the copy.
 func TestMutationStreamRefusesEvents(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	m := nats.NewMsg(appendTo("orders.DocumentCreated"))
 	m.Header.Set("Nats-Expected-Stream", log)

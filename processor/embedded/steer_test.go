@@ -9,11 +9,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/test/steer"
+	"github.com/lapsedb/lapse/test/attack"
 )
 
 // targets are where clients must have nothing published.
-var targets = steer.Targets(db, secret)
+var targets = attack.Targets(db, secret)
 
 // Every way of having something published in reply, with every target.
 func TestSteeredReplies(t *testing.T) { newServers(t, testSteeredReplies) }
@@ -33,7 +33,7 @@ func testSteeredReplies(t *testing.T, f *fixture) {
 	}
 	f.service.Flush()
 
-	requests := steer.Requests(db)
+	requests := attack.Requests(db)
 	js, _ := jetstream.New(f.client)
 	recreate := func() {
 		for _, name := range []string{"everything", "emptied", "mine"} {
@@ -83,6 +83,7 @@ func testSteeredReplies(t *testing.T, f *fixture) {
 // The server publishes the trace of a message wherever the message says, if
 // its sender may publish there.
 func TestSteeredTraces(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	if _, err := f.service.Subscribe(db.API()+">", func(m *nats.Msg) {}); err != nil {
 		t.Fatal(err)

@@ -67,6 +67,7 @@ func dirty(t *testing.T, path string) (kib int) {
 // With SyncAlways, what is acknowledged is on disk by then. Without, it is not:
 // so the test would notice.
 func TestStoreIsSynced(t *testing.T) {
+	t.Parallel()
 	for _, always := range []bool{false, true} {
 		dir := t.TempDir()
 		s, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main", SyncAlways: always})

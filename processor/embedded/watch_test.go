@@ -12,12 +12,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/lapsedb/lapse/test/flood"
+	"github.com/lapsedb/lapse/test/attack"
 )
 
 // While a service has no time to read, those who send more and more are cut off
 // before the service is: what others asked it is there when it goes on.
 func TestSenderIsCutOff(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	sub, err := f.service.Subscribe(db.API()+">", func(m *nats.Msg) { _ = m.Respond([]byte("here")) })
 	if err != nil {
@@ -49,7 +50,7 @@ func TestSenderIsCutOff(t *testing.T) {
 		_, err := f.client.Request(db.API()+"status", nil, 20*patience)
 		answered <- err
 	}()
-	c, err := flood.Dial(f.URL())
+	c, err := attack.Dial(f.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +76,7 @@ func TestSenderIsCutOff(t *testing.T) {
 // However clients subscribe, what they have subscribed to takes so much memory and
 // no more, and those who subscribe to little keep what they have.
 func TestSubscribersAreCutOff(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 3900)
 	for name, subject := range map[string]string{
 		"subjects": "_INBOX.%d.%d" + long, "queue groups": "_INBOX.%d.%d " + long, "tokens": "_INBOX.%d.%d" + strings.Repeat(".x", 5),
@@ -89,7 +91,7 @@ func TestSubscribersAreCutOff(t *testing.T) {
 			before := heap()
 			var cut atomic.Int64
 			for n := range 60 {
-				c, err := flood.Dial(f.URL())
+				c, err := attack.Dial(f.URL())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,6 +132,7 @@ func heap() int64 {
 
 // A client is told what it may not subscribe to, and keeps the rest.
 func TestSubscriptionLimits(t *testing.T) {
+	t.Parallel()
 	f := newServer(t)
 	for what, subscribe := range map[string]func(nc *nats.Conn) error{
 		"maximum subscriptions exceeded": func(nc *nats.Conn) (err error) {

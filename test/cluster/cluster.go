@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // Nodes is how many there are.
@@ -36,9 +38,13 @@ type Access struct{ gates [Nodes]*Gate }
 func Start(t testing.TB, logs string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
-	built, dir, addresses := binary(t), t.TempDir(), freeAddresses(t, 3*Nodes)
+	binary, err := harness.Build(harness.NATSServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, addresses := t.TempDir(), freeAddresses(t, 3*Nodes)
 	for i := range c.Nodes {
-		c.Nodes[i] = &Node{t: t, binary: built, Name: fmt.Sprint("nats-", i),
+		c.Nodes[i] = &Node{t: t, binary: binary, Name: fmt.Sprint("nats-", i),
 			client: addresses[3*i], route: addresses[3*i+1], monitor: addresses[3*i+2]}
 	}
 	nowhere := NewGate(t, "")

@@ -1,39 +1,68 @@
 package harness
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-const module = "github.com/lapsedb/lapse"
+const (
+	module = "github.com/lapsedb/lapse"
 
-// binary is the lapse that Main built.
+	// NATSServer is the package of nats-server, for Build.
+	NATSServer = "github.com/nats-io/nats-server/v2"
+)
+
+// binary is the path of the lapse command, set by Main.
 var binary string
 
-// Main builds lapse, runs the tests and returns their exit code.
+// Main builds lapse, runs the tests and returns their exit code. Most of these
+// tests wait for processes and timers, so more of them run in parallel than
+// there are processors, unless -parallel says otherwise.
 func Main(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "lapse-test-")
-	if err != nil {
+	var err error
+	if binary, err = Build(module + "/cmd/lapse"); err != nil {
 		fmt.Fprintln(os.Stderr, "harness:", err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "lapse")
-	build := exec.Command("go", "build", "-o", binary, module+"/cmd/lapse")
-	// Where the tests are in another module, with the versions of our own.
-	where, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "harness: find %s: %v\n", module, err)
-		return 1
-	}
-	build.Dir = strings.TrimSpace(string(where))
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "harness: build lapse: %v\n%s", err, out)
-		return 1
+	parallel := false
+	flag.Parse()
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		if err := flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))); err != nil {
+			fmt.Fprintln(os.Stderr, "harness:", err)
+			return 1
+		}
 	}
 	return m.Run()
+}
+
+// Build builds a command with the versions of lapse's go.mod and returns its
+// path. go run keeps the binary in the build cache, so that all test packages
+// share one.
+func Build(pkg string) (path string, err error) {
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", module, err)
+	}
+	// The first run of a new binary uses a temporary copy, the second the cached one.
+	for range 2 {
+		run := exec.Command("go", "run", "-exec", "echo", pkg)
+		run.Dir = strings.TrimSpace(string(dir))
+		run.Stderr = os.Stderr
+		out, err := run.Output()
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w", pkg, err)
+		}
+		path = strings.TrimSpace(string(out))
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("build %s: %s is not in the build cache", pkg, path)
 }

@@ -11,7 +11,7 @@ import (
 // ServeIn is Serve with a store directory that is there already.
 func ServeIn(t testing.TB, dir string, args ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, Dir: dir, Addr: freeAddr(t), args: args}
+	s := &Server{t: t, Dir: dir, Addr: FreeAddr(t), args: args}
 	t.Cleanup(func() {
 		if s.process != nil {
 			s.Kill()

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -51,7 +50,7 @@ type process struct {
 // serve besides --store-dir and --listen.
 func Serve(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, Dir: t.TempDir(), Addr: freeAddr(t), args: args}
+	s := &Server{t: t, Dir: t.TempDir(), Addr: FreeAddr(t), args: args}
 	t.Cleanup(func() {
 		if s.process != nil {
 			s.Kill()
@@ -59,18 +58,6 @@ func Serve(t testing.TB, args ...string) *Server {
 	})
 	s.Restart()
 	return s
-}
-
-// freeAddr is an address on which nobody listens now. Somebody else may take
-// it before lapse does, which fails the test with a clear line.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // URL is where clients connect.

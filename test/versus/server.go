@@ -2,47 +2,26 @@ package versus
 
 import (
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-)
 
-// maxPayload is that of the server inside lapse.
-const maxPayload = 4 << 20
+	"github.com/lapsedb/lapse/test/harness"
+)
 
 // StartServer starts a plain NATS server with JetStream on disk, of the version
 // that is inside lapse, in this process until the benchmark ends. It returns its
 // URL.
 func StartServer(tb testing.TB, syncAlways bool) string {
 	tb.Helper()
-	s, err := server.NewServer(serverOptions(tb.TempDir(), syncAlways))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s.Start()
-	tb.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		tb.Fatal("the NATS server accepts no connections")
-	}
-	return s.ClientURL()
+	return harness.StartNATS(tb, serverOptions(tb.TempDir(), syncAlways)).ClientURL()
 }
 
 func serverOptions(dir string, syncAlways bool) *server.Options {
-	return &server.Options{
-		Host:       "127.0.0.1",
-		Port:       server.RANDOM_PORT,
-		JetStream:  true,
-		StoreDir:   dir,
-		SyncAlways: syncAlways,
-		MaxPayload: maxPayload,
-		NoSigs:     true,
-		NoLog:      true,
-	}
+	o := harness.NATSOptions(dir)
+	o.SyncAlways = syncAlways
+	return o
 }
 
 // Connect returns a connection to a server until the benchmark ends.

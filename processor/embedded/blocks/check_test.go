@@ -171,6 +171,7 @@ var damages = map[string]func(random *rand.Rand, b []byte) []byte{
 // after a clean stop and after a kill. Then nothing is said to be whole that is
 // not, and nothing is changed.
 func TestDamages(t *testing.T) {
+	t.Parallel()
 	random := stress.Rand(t)
 	s := newStore(t)
 	s.fill(random, 30)

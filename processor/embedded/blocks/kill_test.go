@@ -25,6 +25,7 @@ func whole(t *testing.T, dir, events, what string) *Stream {
 
 // TestKilled: what a kill leaves is no damage: of a trim, of a purge, of a write.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	random := stress.Rand(t)
 	s := newStore(t)
 	s.fill(random, 80)
@@ -98,6 +99,7 @@ func blockFilesInOrder(t *testing.T, dir string) (names []string) {
 // TestPurged: a stream of which all was purged, as mutations are, at every step
 // of that, goes on behind.
 func TestPurged(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	for range 5 {
 		s.append("c.Any", nil)
@@ -128,6 +130,7 @@ func TestPurged(t *testing.T) {
 
 // TestSkip: the server goes on behind the sequences that are not to be used again.
 func TestSkip(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	for range 5 {
 		s.append("c.Any", nil)
@@ -150,6 +153,7 @@ func TestSkip(t *testing.T) {
 
 // TestKnownFiles: a file is read once, and again when it has changed.
 func TestKnownFiles(t *testing.T) {
+	t.Parallel()
 	random := stress.Rand(t)
 	s := newStore(t)
 	s.fill(random, 60)

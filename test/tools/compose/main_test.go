@@ -1,5 +1,5 @@
-// Package compose checks the files in deploy that are for containers. It is a
-// module of its own for the library that reads them.
+// Package compose tests docker-compose.yml and the Dockerfile: it reads them as
+// docker does and runs their services as plain processes.
 package compose
 
 import (
@@ -30,7 +30,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	keys := exec.Command("go", "run", "./deploy/keys", "-dir", dir)
-	keys.Dir = filepath.Join("..", "..")
+	keys.Dir = filepath.Join("..", "..", "..")
 	if out, err := keys.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "keys: %v\n%s", err, out)
 		return 1

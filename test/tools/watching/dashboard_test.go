@@ -11,7 +11,7 @@ import (
 // TestDashboard: the dashboard is JSON, its expressions are PromQL over metrics
 // that there are, and no panel lies on another.
 func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/grafana/lapse.json")
+	text, err := os.ReadFile("../../../deploy/grafana/lapse.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-const deploy = "../../deploy"
+const deploy = "../../../deploy"
 
 // load reads docker-compose.yml as docker compose does, with the variables given.
 func load(t *testing.T, variables ...string) (*types.Project, error) {

@@ -1,6 +1,4 @@
-// Package flood is a NATS client for those who don't behave: it sends requests
-// without waiting for anything, and reads the replies when it likes, or never.
-package flood
+package attack
 
 import (
 	"bufio"
@@ -15,7 +13,8 @@ import (
 	"github.com/nats-io/nuid"
 )
 
-// Client is a connection. One goroutine may send while another reads.
+// Client is a raw NATS connection that sends requests without waiting for
+// replies, and reads replies when it is told to, or never. One goroutine may send while another reads.
 type Client struct {
 	conn  net.Conn
 	out   *bufio.Writer
@@ -38,7 +37,7 @@ func Dial(address string) (*Client, error) {
 	}
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("flood: %s: %w", address, err)
+		return nil, fmt.Errorf("attack: %s: %w", address, err)
 	}
 	return c, nil
 }
@@ -124,11 +123,11 @@ func (c *Client) Read() (r Reply, err error) {
 		switch {
 		case len(fields) == 0 || !bytes.HasSuffix(fields[0], []byte("MSG")):
 			if bytes.HasPrefix(line, []byte("-ERR")) {
-				return r, fmt.Errorf("flood: the server says %s", bytes.TrimSpace(line))
+				return r, fmt.Errorf("attack: the server says %s", bytes.TrimSpace(line))
 			}
 			continue
 		case len(fields) < 4:
-			return r, fmt.Errorf("flood: %q", line)
+			return r, fmt.Errorf("attack: %q", line)
 		}
 		if r.N, err = strconv.Atoi(string(bytes.TrimPrefix(fields[1], []byte(c.inbox)))); err != nil {
 			return r, err

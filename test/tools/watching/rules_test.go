@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/promql/promqltest"
 )
 
-const rulesFile = "../../deploy/prometheus/rules.yml"
+const rulesFile = "../../../deploy/prometheus/rules.yml"
 
 var promQL = parser.NewParser(parser.Options{})
 
@@ -275,7 +275,7 @@ func TestLateRecord(t *testing.T) {
 // TestPrometheusConfig: the configuration is one, and has the file of rules beside
 // it.
 func TestPrometheusConfig(t *testing.T) {
-	c, err := config.LoadFile("../../deploy/prometheus/prometheus.yml", false, slog.New(slog.DiscardHandler))
+	c, err := config.LoadFile("../../../deploy/prometheus/prometheus.yml", false, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

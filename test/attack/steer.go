@@ -1,6 +1,4 @@
-// Package steer has the ways in which a client can have NATS publish something
-// for it, which NATS does with nobody's permissions.
-package steer
+package attack
 
 import (
 	"fmt"

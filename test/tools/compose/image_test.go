@@ -56,7 +56,7 @@ func build(t *testing.T) string {
 		t.Fatalf("the Dockerfile builds nothing: %q", line)
 	}
 	cmd := exec.Command("sh", "-c", with)
-	cmd.Dir = filepath.Join("..", "..")
+	cmd.Dir = filepath.Join("..", "..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", with, err, out)
 	}

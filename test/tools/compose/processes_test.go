@@ -3,7 +3,6 @@ package compose
 import (
 	"bytes"
 	"encoding/json"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // patience is how long a test waits for what has to come.
@@ -39,20 +39,15 @@ func newMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{project: project, data: t.TempDir(), addrs: map[string]string{}, lapse: build(t), nats: filepath.Join(t.TempDir(), "nats-server")}
-	cmd := exec.Command("go", "build", "-o", m.nats, "github.com/nats-io/nats-server/v2")
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	m := &machine{project: project, data: t.TempDir(), addrs: map[string]string{}, lapse: build(t)}
+	if m.nats, err = harness.Build(harness.NATSServer); err != nil {
+		t.Fatal(err)
 	}
+	ports := []string{"4222", "6222", "8222", "9090"}
+	free := harness.FreeAddrs(t, len(ports)*len(project.Services))
 	for name := range project.Services {
-		for _, port := range []string{"4222", "6222", "8222", "9090"} {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			m.addrs[name+":"+port] = l.Addr().String()
+		for _, port := range ports {
+			m.addrs[name+":"+port], free = free[0], free[1:]
 		}
 	}
 	return m

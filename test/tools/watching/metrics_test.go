@@ -2,7 +2,6 @@ package watching
 
 import (
 	"bufio"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -14,21 +13,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
-// freeAddr is an address on which nobody listens now.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // exported are the names of what lapse serve exports, as a scrape has them.
 func exported(t *testing.T) map[string]bool {
 	t.Helper()
-	metrics := freeAddr(t)
+	metrics := harness.FreeAddr(t)
 	s := harness.Serve(t, "--durability", "os", "--metrics", metrics, "--retain", "1h", "--snapshot-every", "1s")
 	s.Run("collection", "create", "orders", `{"defaultTtl":1}`).OK()
 	s.Run("document", "create", "orders", "a", `{}`).OK()

@@ -1,7 +1,4 @@
-// Package poison makes what no client should send, and what some client will:
-// requests, mutations and events that are valid but for something, or were so
-// once, or never.
-package poison
+package attack
 
 import (
 	"fmt"
@@ -9,7 +6,8 @@ import (
 	"strings"
 )
 
-// Message is one of them. Tail is the end of its subject.
+// Message is a malformed, hostile or odd request, mutation or event. Tail is the
+// end of its subject, after the prefix of its operation.
 type Message struct {
 	Tail, Body string
 	Headers    map[string][]string
@@ -19,7 +17,7 @@ func (m Message) String() string {
 	return fmt.Sprintf("%.300q %.300q %.300q", m.Tail, m.Body, fmt.Sprint(m.Headers))
 }
 
-// Source draws messages. The same numbers give the same messages.
+// Source draws messages at random. The same seed gives the same messages.
 type Source struct{ *rand.Rand }
 
 // Of draws one of several.
