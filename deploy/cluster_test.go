@@ -219,7 +219,7 @@ func TestCluster(t *testing.T) {
 }
 
 // Nobody gets in without a key, nor without TLS, and no client as a node.
-func TestNoWayIn(t *testing.T) {
+func TestCredentialsRequired(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
 	ca := nats.RootCAs(filepath.Join(secrets, "ca.pem"))

@@ -10,9 +10,9 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 )
 
-// TestRefusedForAWhile: a user that the server does not know for a while comes
+// TestReconnectAfterAuthRefusal: a user that the server does not know for a while comes
 // back.
-func TestRefusedForAWhile(t *testing.T) {
+func TestReconnectAfterAuthRefusal(t *testing.T) {
 	options := func(password string) *server.Options {
 		return &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, Username: "lapse", Password: password, NoSigs: true, NoLog: true}
 	}

@@ -218,10 +218,10 @@ func TestMessageEdges(t *testing.T) {
 	w.want(200, "document.upsert.c.a", "{}")
 }
 
-// TestSmallServer: on a server whose messages hold less than what a document
+// TestSmallMaxPayload: on a server whose messages hold less than what a document
 // may have, what does not fit is a 413 or a MutationRejected; it keeps nobody
 // waiting, and what is done is told.
-func TestSmallServer(t *testing.T) {
+func TestSmallMaxPayload(t *testing.T) {
 	for _, payload := range stress.Pick([]int{64 << 10}, []int{64 << 10, 1 << 20}) {
 		t.Run(strconv.Itoa(payload), func(t *testing.T) {
 			inBubble(t, func(w *wire) {
@@ -351,9 +351,9 @@ func (w *wire) rejectionOf(tail, body string) []byte {
 	return nil
 }
 
-// TestServerTakesLess: documents from before a server took less than they have
+// TestMaxPayloadLowered: documents from before a server took less than they have
 // end all the same, without their content.
-func TestServerTakesLess(t *testing.T) {
+func TestMaxPayloadLowered(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
 		for _, id := range []string{"deleted", "patched", "shortened", "gone"} {

@@ -153,10 +153,10 @@ func rejectDoctored(t *testing.T, random *rand.Rand, operations []linear.Operati
 	}
 }
 
-// TestRenewalUnderWay: a document that was renewed in time is gone for nobody
+// TestRenewalInFlight: a document that was renewed in time is gone for nobody
 // when its old deadline passes before the log has the renewal. Who asks for it
 // waits; who asks for another does not.
-func TestRenewalUnderWay(t *testing.T) {
+func TestRenewalInFlight(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		const ttl = 15
 		w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))

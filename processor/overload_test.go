@@ -220,9 +220,9 @@ func TestFloodOfReads(t *testing.T) {
 	}, func(o *Options) { o.Queue, o.QueryQueue, o.Workers, o.QueryWorkers = places, places, 2, 2 })
 }
 
-// TestBlockedReaders: who asks and never reads is cut off before it takes all
+// TestSlowReadersAreDisconnected: who asks and never reads is cut off before it takes all
 // memory, and others are answered meanwhile.
-func TestBlockedReaders(t *testing.T) {
+func TestSlowReadersAreDisconnected(t *testing.T) {
 	const readers, each = 3, 250 // MiB, more than may wait for all of them
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")

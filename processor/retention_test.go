@@ -176,7 +176,7 @@ func (w *wire) history(collection, id string) []*schema.Event {
 }
 
 // A log in which nothing happens is trimmed once, and no more is written to it.
-func TestRetentionComesToRest(t *testing.T) {
+func TestIdleLogIsTrimmedOnce(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":60}`)
 		w.want(201, "document.create.c.a", "{}")

@@ -378,10 +378,10 @@ func TestTwoWriters(t *testing.T) {
 	})
 }
 
-// TestNothingStaysBehind: the service of a writer whose connections are lost
+// TestNoRequestsToDemotedWriter: the service of a writer whose connections are lost
 // while it becomes a standby is known no more when they are back. Nobody would
 // answer who is asked as a writer then.
-func TestNothingStaysBehind(t *testing.T) {
+func TestNoRequestsToDemotedWriter(t *testing.T) {
 	for how, lose := range map[string]func(*network){
 		"silent": (*network).cut,
 		"closed": func(n *network) { n.use(nil); n.mend() },
@@ -560,9 +560,9 @@ func TestStandbyCertain(t *testing.T) {
 	})
 }
 
-// TestTroubleOfStandby: what happened to the connections of a standby is no reason
+// TestStandbyReconnectKeepsFence: what happened to the connections of a standby is no reason
 // to doubt what it appends when it is the writer.
-func TestTroubleOfStandby(t *testing.T) {
+func TestStandbyReconnectKeepsFence(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
 		a, b := c.members[0], c.members[1]
@@ -767,8 +767,8 @@ func TestOtherDatabase(t *testing.T) {
 	})
 }
 
-// TestCheckNobody: the log is not taken away from those who serve it.
-func TestCheckNobody(t *testing.T) {
+// TestRestoreRefusedWhileServing: the log is not taken away from those who serve it.
+func TestRestoreRefusedWhileServing(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		m := c.members[0]
 		m.check(service.CheckNobody(m.ctx(), m.service, "main"))

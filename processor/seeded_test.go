@@ -75,9 +75,9 @@ func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
 	}, retaining(time.Hour, 1000*time.Hour))
 }
 
-// TestNoSnapshotOfUnsound: a projection whose documents are not what its digest
+// TestNoSnapshotOfCorruptProjection: a projection whose documents are not what its digest
 // says becomes no snapshot.
-func TestNoSnapshotOfUnsound(t *testing.T) {
+func TestNoSnapshotOfCorruptProjection(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
 		w.want(201, "document.create.c.a", `{}`)
@@ -240,8 +240,8 @@ func TestTrimmedWhileRead(t *testing.T) {
 	})
 }
 
-// TestClockHoldsKeeper: while the clock is not believed no snapshot is made.
-func TestClockHoldsKeeper(t *testing.T) {
+// TestUntrustedClockStopsRetention: while the clock is not believed no snapshot is made.
+func TestUntrustedClockStopsRetention(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)

@@ -12,9 +12,9 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 )
 
-// TestKeepTogether: connections go where the first one goes, if they know that
+// TestConnectionsMeetAtOneServer: connections go where the first one goes, if they know that
 // server, whichever of them is lost.
-func TestKeepTogether(t *testing.T) {
+func TestConnectionsMeetAtOneServer(t *testing.T) {
 	var urls []string
 	servers := make(map[string]*server.Server) // by URL
 	for range 3 {

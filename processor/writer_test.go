@@ -527,10 +527,10 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	}
 }
 
-// TestLogLosesItsEnd: a log that comes back shorter than it was ends the
+// TestLogTruncatedWhileRunning: a log that comes back shorter than it was ends the
 // processor, which would serve what is nowhere; another one starts on what is
 // left.
-func TestLogLosesItsEnd(t *testing.T) {
+func TestLogTruncatedWhileRunning(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
 		w.want(201, "document.create.c.a", `{}`)

@@ -73,8 +73,8 @@ func refuses(t *testing.T, code int, want string, args ...string) {
 	}
 }
 
-// TestElsewhereUsage: flags that do not go together are wrong usage.
-func TestElsewhereUsage(t *testing.T) {
+// TestExternalNATSUsage: flags that do not go together are wrong usage.
+func TestExternalNATSUsage(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct{ want, args string }{
 		{"--nats-url and --context given", "--nats-url nats://127.0.0.1:1 --context x"},
@@ -95,8 +95,8 @@ func TestElsewhereUsage(t *testing.T) {
 	}
 }
 
-// TestElsewhereUnreachable: who cannot connect is told why.
-func TestElsewhereUnreachable(t *testing.T) {
+// TestExternalNATSUnreachable: who cannot connect is told why.
+func TestExternalNATSUnreachable(t *testing.T) {
 	t.Parallel()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -129,9 +129,9 @@ func TestElsewhereUnreachable(t *testing.T) {
 	refuses(t, 1, "nkeys not supported by the server", "--nats-url", locked, "--nkey", file)
 }
 
-// TestElsewhereUnfit: a NATS that lacks what lapse needs, or has something in its
+// TestExternalNATSMisconfigured: a NATS that lacks what lapse needs, or has something in its
 // place, is left as it is.
-func TestElsewhereUnfit(t *testing.T) {
+func TestExternalNATSMisconfigured(t *testing.T) {
 	t.Parallel()
 	old := fakeNATS(t, "2.10.22")
 	refuses(t, 1, "is v2.10.22: lapse needs v2.12.0 or newer, which take atomic batches", "--nats-url", old)
@@ -193,10 +193,10 @@ func fakeNATS(t *testing.T, version string) string {
 	return "nats://" + l.Addr().String()
 }
 
-// TestElsewhere: with a NATS elsewhere lapse does what it does with its own: the
+// TestExternalNATS: with a NATS elsewhere lapse does what it does with its own: the
 // streams are there, the store directory holds what can be made anew, and a
 // second process of one store directory is refused.
-func TestElsewhere(t *testing.T) {
+func TestExternalNATS(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t, nil)
 	dir := t.TempDir()
@@ -226,9 +226,9 @@ func TestElsewhere(t *testing.T) {
 	s.Run("audit").OK()
 }
 
-// TestElsewhereContext: a NATS context, as the nats command knows it, says all
+// TestExternalNATSContext: a NATS context, as the nats command knows it, says all
 // that there is to say.
-func TestElsewhereContext(t *testing.T) {
+func TestExternalNATSContext(t *testing.T) {
 	url := startNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
 	home := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)

@@ -10,10 +10,10 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestLinesOfClients: what a client can have said over and over fills no disk, and
+// TestClientLogLines: what a client can have said over and over fills no disk, and
 // every line of it that is left out is counted, the last ones when the process
 // ends.
-func TestLinesOfClients(t *testing.T) {
+func TestClientLogLines(t *testing.T) {
 	t.Parallel()
 	const each = 20_000
 	s := harness.Serve(t)

@@ -245,10 +245,10 @@ func pulls(c *attack.Client) (err error) {
 	return err
 }
 
-// TestRefusedAtOnce says how long it takes to be refused while half as many
+// TestOverloadRefusedFast says how long it takes to be refused while half as many
 // requests again as there are places for wait for their replies, of queries
 // sixteen times as many.
-func TestRefusedAtOnce(t *testing.T) {
+func TestOverloadRefusedFast(t *testing.T) {
 	if !stress.Long() {
 		t.Skip("it only measures")
 	}

@@ -35,8 +35,8 @@ func get(t *testing.T, address, path, accept string) (code int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// TestWatching asks a real server what those ask who watch it.
-func TestWatching(t *testing.T) {
+// TestMetricsAddress asks a real server what those ask who watch it.
+func TestMetricsAddress(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
 	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)
@@ -155,8 +155,8 @@ func TestLogFormat(t *testing.T) {
 	}
 }
 
-// TestBadWatching: what is wrong with the flags is said in a line.
-func TestBadWatching(t *testing.T) {
+// TestMetricsFlagsRefused: what is wrong with the flags is said in a line.
+func TestMetricsFlagsRefused(t *testing.T) {
 	t.Parallel()
 	taken := harness.Serve(t, "--durability", "os")
 	for _, c := range []struct {

@@ -118,7 +118,7 @@ func TestRefusedPublishes(t *testing.T) {
 
 // Whatever a client subscribes to, it sees nobody's requests, no mutation, no
 // append and no reply to the processor.
-func TestSpying(t *testing.T) {
+func TestInboxesArePrivate(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
 	seen := make(chan *nats.Msg, 1024)
@@ -207,7 +207,7 @@ func TestServiceIsBound(t *testing.T) {
 }
 
 // Users are known by their passwords only, and nobody is let in with a guess.
-func TestNoWayInByName(t *testing.T) {
+func TestGuessedCredentialsRefused(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
 	for _, user := range []string{"processor", "service", "gate_log", "gate_clients", "client", "nobody", ""} {

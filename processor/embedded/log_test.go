@@ -24,10 +24,10 @@ func (s *sources) handler() slog.Handler {
 	return &sourced{Handler: slog.NewTextHandler(&bytes.Buffer{}, nil), to: s}
 }
 
-// TestLinesOfClients: however a client varies what it does and how it is called,
+// TestClientLogLines: however a client varies what it does and how it is called,
 // a handler can tell that the lines are of one kind; and no name of a client is
 // taken for an error of the disk.
-func TestLinesOfClients(t *testing.T) {
+func TestClientLogLines(t *testing.T) {
 	t.Parallel()
 	const clients, violations = 8, 50
 	seen := &sources{lines: make(map[uintptr][]string)}

@@ -146,9 +146,9 @@ func TestBatchOfLargeDocuments(t *testing.T) {
 	}
 }
 
-// TestRefusalWaits: what is refused, or a repeat, because of a pending event
+// TestRejectionWaitsForLog: what is refused, or a repeat, because of a pending event
 // is told when the log has that.
-func TestRefusalWaits(t *testing.T) {
+func TestRejectionWaitsForLog(t *testing.T) {
 	m := fresh(t)
 	create := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
 	create.MsgID = "m"
