@@ -39,7 +39,7 @@ func (p *Processor) follow(ctx context.Context) error {
 				shorter = time.Now()
 			}
 			err := eventlog.LostEnd(p.log.DB, last, folded)
-			if time.Since(shorter) > eventlog.ShorterFor {
+			if time.Since(shorter) > eventlog.TruncationDelay {
 				return backoff.Permanent(err)
 			}
 			return err
@@ -55,7 +55,7 @@ func (p *Processor) follow(ctx context.Context) error {
 		if p.store.Cursor().Seq > folded {
 			retry.Reset()
 		}
-		if errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrPast) || errors.Is(err, errFold) {
+		if errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrTrimmed) || errors.Is(err, errFold) {
 			return backoff.Permanent(err)
 		}
 		return err

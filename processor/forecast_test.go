@@ -278,7 +278,7 @@ func TestForecastWaitsForRenewals(t *testing.T) {
 			w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
 			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.Log.Sub.Unsubscribe()) // what the log says is lost
+			w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
 			changed := make(chan wireReply, 1)
 			go func() { changed <- w.ask(change, body) }()
 			sleepUntil(ts+ttl, 0)

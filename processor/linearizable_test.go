@@ -163,7 +163,7 @@ func TestRenewalInFlight(t *testing.T) {
 		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
 		w.want(201, "document.create.c.b", `{}`)
 		sleepUntil(ts+ttl-1, 990)
-		w.check(w.processor.writer.Log.Sub.Unsubscribe()) // what the log says is lost
+		w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
 		renewed := make(chan wireReply, 1)
 		go func() { renewed <- w.ask("document.upsert.c.a", `{"n":1}`) }()
 		sleepUntil(ts+ttl, 0)
@@ -214,7 +214,7 @@ func TestPolicyUnderWay(t *testing.T) {
 			created := w.want(201, "document.create.c.a", `{}`)
 			ts := w.tsOf(created)
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.Log.Sub.Unsubscribe()) // what the log says is lost
+			w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
 			replaced := make(chan wireReply, 1)
 			go func() { replaced <- w.ask("collection.replace.c", policy) }()
 			sleepUntil(ts+ttl, 0)
@@ -253,7 +253,7 @@ func TestRenewalUnderWayAmongOthers(t *testing.T) {
 			w.want(201, "collection.create.other", "")
 			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.Log.Sub.Unsubscribe()) // what the log says is lost
+			w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
 			changed := make(chan wireReply, 1)
 			go func() { changed <- w.ask(change, body) }()
 			sleepUntil(ts+ttl, 0)

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -78,7 +79,9 @@ func TestLostEnd(t *testing.T) {
 			found := uint64(0)
 			for _, e := range w.everything() {
 				if e.Type == schema.WriterStarted && e.Seq > kept {
-					found = eventlog.ReadStarted(e).Reused
+					var started eventlog.Started
+					w.check(json.Unmarshal(e.Body, &started))
+					found = started.Reused
 				}
 			}
 			if found != lost {

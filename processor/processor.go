@@ -86,7 +86,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	if err != nil {
 		return nil, err
 	}
-	log.TellLost(store.Cursor().Mutations)
+	log.ReportLost(store.Cursor().Mutations)
 	log.Note(store.Cursor())
 	p := &Processor{options: o, store: store, log: log, failed: make(chan error, 1)}
 	p.writing, p.stopWriting = context.WithCancel(context.Background())
@@ -178,7 +178,7 @@ func openCaughtUp(ctx context.Context, log *eventlog.Log, snapshots *snapshot.St
 		if err == nil {
 			return store, scrub, nil
 		}
-		if err = snapshot.Closing(store, err); tries == maxTrimmed || !errors.Is(err, eventlog.ErrPast) {
+		if err = snapshot.Closing(store, err); tries == maxTrimmed || !errors.Is(err, eventlog.ErrTrimmed) {
 			return nil, nil, err
 		}
 	}

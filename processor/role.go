@@ -47,7 +47,7 @@ func (p *Processor) firstLease(ctx context.Context) error {
 	defer cancel()
 	return backoff.Retry(func() error {
 		err := p.lease.Acquire(waiting, true)
-		if !eventlog.Passing(err) {
+		if !eventlog.Transient(err) {
 			return backoff.Permanent(err)
 		}
 		return err
@@ -57,7 +57,7 @@ func (p *Processor) firstLease(ctx context.Context) error {
 // notNow tells whether an error keeps a processor only for now from a term:
 // another one was faster, or JetStream has no leader.
 func notNow(err error) bool {
-	return errors.Is(err, lease.ErrHeld) || errors.Is(err, writer.ErrSuperseded) || errors.Is(err, lease.ErrLeaseLost) || eventlog.Passing(err)
+	return errors.Is(err, lease.ErrHeld) || errors.Is(err, writer.ErrSuperseded) || errors.Is(err, lease.ErrLeaseLost) || eventlog.Transient(err)
 }
 
 // lead begins a term: it reads the log to its end and moves the fence. Whoever

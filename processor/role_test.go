@@ -656,7 +656,7 @@ func TestStreamsAreChecked(t *testing.T) {
 	}
 	mutations := func(change func(*jetstream.StreamConfig)) func(context.Context, jetstream.JetStream) error {
 		return func(ctx context.Context, js jetstream.JetStream) error {
-			config := jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}, Duplicates: eventlog.RepeatWindow}
+			config := jetstream.StreamConfig{Name: "LAPSE_main_MUTATIONS", Subjects: []string{"lapse.main.mutations.>"}, Duplicates: 100 * time.Millisecond}
 			change(&config)
 			_, err := js.CreateStream(ctx, config)
 			return err

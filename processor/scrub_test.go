@@ -12,7 +12,6 @@ import (
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/schema"
 )
 
 // TestScrub damages an event that is folded: it is found in the newest part of
@@ -67,40 +66,5 @@ func TestScrub(t *testing.T) {
 	s.First = 15
 	if err := s.Rest(w.ctx(), func(context.Context, time.Duration) { paced++ }); err != nil || paced != 1 {
 		t.Errorf("of what is sound it says %v, after %d steps", err, paced)
-	}
-}
-
-// A hole is accepted where the writer behind it says that it is there, wherever
-// reading begins in it.
-func TestKnownHole(t *testing.T) {
-	l := &eventlog.Log{DB: "main"}
-	event := func(seq, lost uint64) *schema.Event {
-		return &schema.Event{Seq: seq, Type: schema.WriterStarted, Body: fmt.Appendf(nil, `{"writer":"w","lost":%d}`, lost)}
-	}
-	for name, test := range map[string]struct {
-		from   uint64
-		events []*schema.Event
-		whole  bool
-	}{
-		"none":               {3, []*schema.Event{{Seq: 3}, {Seq: 4}, {Seq: 5}}, true},
-		"known":              {3, []*schema.Event{{Seq: 3}, event(6, 4), {Seq: 7}}, true},
-		"from its first":     {4, []*schema.Event{event(6, 4), {Seq: 7}}, true},
-		"from its last":      {5, []*schema.Event{event(6, 4), {Seq: 7}}, true},
-		"known in part":      {3, []*schema.Event{{Seq: 3}, event(7, 5)}, false},
-		"not known":          {3, []*schema.Event{{Seq: 3}, {Seq: 5}}, false},
-		"behind that":        {3, []*schema.Event{{Seq: 3}, event(6, 4), {Seq: 8}}, false},
-		"a writer, no hole":  {3, []*schema.Event{{Seq: 3}, event(4, 0), {Seq: 5}}, true},
-		"a writer of no one": {3, []*schema.Event{{Seq: 3}, event(5, 0)}, false},
-	} {
-		var err error
-		visit := l.Contiguous(test.from, func(*schema.Event) error { return nil })
-		for _, e := range test.events {
-			if err == nil {
-				err = visit(e)
-			}
-		}
-		if (err == nil) != test.whole || err != nil && !errors.Is(err, eventlog.ErrGap) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

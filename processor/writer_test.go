@@ -311,7 +311,7 @@ func TestLostAcknowledgements(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":3600}`)
 		seq := w.end()
-		w.check(w.processor.writer.Log.Sub.Unsubscribe())
+		w.check(w.processor.writer.Log.Unlisten())
 		began := time.Now()
 		answers := make(chan wireReply)
 		go func() { answers <- w.ask("document.create.c.a", `{}`) }()

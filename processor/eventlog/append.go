@@ -14,26 +14,22 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// ack is the log's word on what was appended up to a sequence.
+// Ack is the acknowledgement of the append that ends with Seq.
 type Ack struct {
 	Seq   uint64
-	Err   error // why it is not in the log, or not certainly
-	Epoch int
+	Err   error // the append failed, or may have
+	Epoch int   // of the append
 }
 
-// maxGroups is how many appends may be in flight.
+// MaxGroups is how many appends may be in flight.
 const MaxGroups = 64
 
-// maxAtomic is the size of the largest atomic batch that a server takes, unless
-// it is configured otherwise.
+// MaxAtomic is the NATS server's default limit of an atomic batch, in messages.
 const MaxAtomic = 1000
 
-// listen starts a new epoch of acknowledgements: those of earlier ones are
-// nobody's any more.
+// Listen starts a new epoch: acknowledgements of earlier ones are dropped.
 func (l *Log) Listen() error {
-	if l.Sub != nil {
-		_ = l.Sub.Unsubscribe()
-	}
+	_ = l.Unlisten()
 	l.Epoch++
 	epoch := l.Epoch
 	l.chain, l.appended = rand.Text()[:12]+".", 0
@@ -47,8 +43,16 @@ func (l *Log) Listen() error {
 		}
 		acks <- Ack{Seq: seq, Err: err, Epoch: epoch}
 	})
-	l.Sub = sub
+	l.acks = sub
 	return err
+}
+
+// Unlisten drops acknowledgements until the next Listen.
+func (l *Log) Unlisten() error {
+	if l.acks == nil {
+		return nil
+	}
+	return l.acks.Unsubscribe()
 }
 
 // seqDigits is the width of a sequence in an acknowledgement's subject.
@@ -56,7 +60,7 @@ const seqDigits = 20
 
 func readAck(m *nats.Msg, seq uint64) error {
 	if m.Header.Get("Status") == "503" {
-		return fmt.Errorf("append %d: no stream listens", seq)
+		return fmt.Errorf("append %d: no stream has the subject", seq)
 	}
 	var reply struct {
 		Seq   uint64              `json:"seq"`
@@ -74,20 +78,19 @@ func readAck(m *nats.Msg, seq uint64) error {
 	return nil
 }
 
-// Append sends events to the log, each fenced by the one before it: all that
-// precede it in the log are known to the writer or it is refused. atomic makes
-// the log take all of them or none; there may be Options.AtomicBatch then.
+// Append sends events to the log without waiting. Each is fenced by the one before
+// it: the log rejects it unless the writer knows all that precede it. atomic makes
+// the log append all or none, at most Options.AtomicBatch events.
 //
-// Only the last event asks for an acknowledgement, which arrives at acks with
-// its sequence: since every event is fenced by the one before it, the last one
-// is in the log only if all are.
+// Only the last event asks for an acknowledgement, which arrives at Acks with its
+// sequence. Since each event is fenced by the one before it, the last one is in the
+// log only if all are.
 //
-// A sequence alone is no fence while others are on their way: of events 7 and
-// 8, fenced by 6 and 7, a foreign message at 7 would keep out only the first.
-// So an event has an id, made of its sequence and the epoch, and the next one
-// asks for that. Atomic batches cannot ask for one: nothing may be on its way
-// when a batch is appended. Where the log is alone, nothing may be on its way
-// at all, and what is not one event is a batch.
+// A sequence alone does not fence events in flight: of 7 and 8, which expect 6 and 7,
+// a foreign message at 7 would keep out only 7. So each event has an id of epoch and
+// sequence, and the next one expects that id. An atomic batch cannot expect an id:
+// nothing may be in flight when one is appended. If Alone, nothing may be in flight
+// at any append, and several events are always a batch.
 func (l *Log) Append(facts []projections.Fact, atomic bool) error {
 	m := l.message
 	bytes := 0

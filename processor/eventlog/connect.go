@@ -8,49 +8,49 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// How soon a connection to a NATS server elsewhere is given up that says
-// nothing any more, or takes nothing: nobody closes one whose other end hangs, or
-// lost its power or its network. A processor whose connections all go there
-// answers nobody until then, so it is not longer than a lease takes as a rule.
+// A connection to an external NATS server that is silent, or accepts nothing, is
+// closed after these: if the server hangs or loses its power or network, nobody else
+// closes it. Until then the processor answers nobody, so they stay below the usual
+// lease TTL.
 const (
 	pingInterval = time.Second
 	missedPings  = 2
 	writeTimeout = 5 * time.Second
 )
 
-// Connections are a processor's to NATS, each with the rights of what it does and
-// no more. They stay the caller's to close, after Stop.
+// Connections are a processor's connections to NATS, each with only the permissions
+// of its task. The caller closes them, after Stop.
 type Connections struct {
-	// Log appends events, hears what became of them, renews the lease, and makes
-	// and trims the streams.
+	// Log appends events and receives the acknowledgements, renews the lease, and
+	// creates and trims the streams.
 	Log *nats.Conn
-	// Bulk reads the log, the mutations and snapshots, and writes those: what is
-	// large, and would make appends wait. Log if nil.
+	// Bulk reads the log, mutations and snapshots, and writes snapshots: large
+	// transfers that would delay appends. Log if nil.
 	Bulk *nats.Conn
-	// Service takes requests and answers them. It needs no right to publish but
-	// to inboxes and $SRV.>, so that nobody can have it publish elsewhere.
+	// Service receives requests and replies. It needs permission to publish to inboxes
+	// and $SRV.> only, so that no client can make it publish anywhere else.
 	Service *nats.Conn
 }
 
+// ForBulk returns Bulk, or Log if that is nil.
 func (c Connections) ForBulk() *nats.Conn { return cmp.Or(c.Bulk, c.Log) }
 
-// others are those that are not Log's.
+// Others returns the connections other than Log.
 func (c Connections) Others() []*nats.Conn {
 	return slices.DeleteFunc([]*nats.Conn{c.Bulk, c.Service}, func(nc *nats.Conn) bool { return nc == nil || nc == c.Log })
 }
 
-// leave has the connections go to other servers, or back to the same where there
-// is but one. Those that are looking for one already look at once.
+// Leave reconnects all connections, to another server if they know one. Those that
+// are reconnecting already try at once.
 func (c Connections) Leave() {
 	for _, nc := range append(c.Others(), c.Log) {
-		_ = nc.ForceReconnect() // or it is closed, and there is nothing to leave
+		_ = nc.ForceReconnect() // fails only if it is closed
 	}
 }
 
-// ConnectOptions are what the connections given to Start should have when the
-// server is not in the same process: they reconnect for ever, also if they
-// are refused meanwhile, and one that is half open is noticed within 3 s, if not
-// much is being written.
+// ConnectOptions are the options for connections to an external server that are
+// given to Start. They reconnect for ever, even if refused meanwhile, and notice a
+// half-open connection within 3 s while little is written.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.MaxReconnects(-1),
@@ -60,6 +60,6 @@ func ConnectOptions() []nats.Option {
 		nats.MaxPingsOutstanding(missedPings),
 		nats.FlusherTimeout(writeTimeout),
 		nats.ReconnectOnFlusherError(),
-		nats.IgnoreAuthErrorAbort(), // users may be unknown for a while, when they are changed
+		nats.IgnoreAuthErrorAbort(), // users may be unknown for a while when they are changed
 	}
 }

@@ -15,14 +15,13 @@ import (
 // Extent is how far a log went.
 type Extent struct {
 	Seq    uint64 // the last event
-	Judged uint64 // the last mutation that was judged by then
+	Judged uint64 // the last mutation judged by then
 }
 
-// extentFile holds the extent of the log by what this process has acknowledged,
-// beside the projection. It is written before clients are answered and never
-// synced: it survives a kill, and of a power cut may be older, never newer than
-// what was in the log then. So files of the log that are shorter have lost
-// something.
+// extentFile keeps the acknowledged extent of the log, beside the projection. It is
+// written before clients get their replies, and never synced: after a kill it is
+// exact, after a power cut it may be older. It is never newer than the log was, so a
+// log that is shorter has lost events.
 type extentFile struct {
 	fs   vfs.FS
 	name string
@@ -30,12 +29,12 @@ type extentFile struct {
 	log  [16]byte // identity
 }
 
-// extentBytes are sequence, mutation, identity of the log, and a checksum.
+// extentBytes: sequence, mutation, identity of the log, checksum.
 const extentBytes = 8 + 8 + 16 + 8
 
 func extentName(dir string) string { return dir + ".extent" }
 
-// openExtent opens the file for the log of that identity.
+// OpenExtent opens or creates the file beside dir for the log of that identity.
 func OpenExtent(fs vfs.FS, dir, identity string) (*extentFile, error) {
 	e := &extentFile{fs: fs, name: extentName(dir)}
 	if _, err := hex.Decode(e.log[:], []byte(identity)); err != nil {
@@ -51,8 +50,7 @@ func OpenExtent(fs vfs.FS, dir, identity string) (*extentFile, error) {
 	return e, nil
 }
 
-// Note notes how far the log goes now. Where the disk takes nothing more, the
-// last extent stays.
+// Note writes the extent. On a full disk the last one stays.
 func (e *extentFile) Note(x Extent) {
 	b := make([]byte, 0, extentBytes)
 	b = binary.BigEndian.AppendUint64(b, x.Seq)
@@ -62,10 +60,10 @@ func (e *extentFile) Note(x Extent) {
 	_, _ = e.file.WriteAt(b, 0)
 }
 
-// Read returns what was noted last of this log; zero if nothing was.
+// Read returns the last extent of this log; zero if there is none.
 func (e *extentFile) Read() Extent { return readExtent(e.fs, e.name, hex.EncodeToString(e.log[:])) }
 
-// note notes that the log goes as far as cursor.
+// Note writes the extent at cursor, if the log has an extent file.
 func (l *Log) Note(cursor projections.Cursor) {
 	if l.Extent != nil {
 		l.Extent.Note(Extent{cursor.Seq, cursor.Mutations})
@@ -88,8 +86,8 @@ func readExtent(fs vfs.FS, name, identity string) Extent {
 	return Extent{Seq: binary.BigEndian.Uint64(b), Judged: binary.BigEndian.Uint64(b[8:])}
 }
 
-// ReadExtent returns how far the log went, by what is beside the projection in
-// dir, whose stream listens below prefix; zero if that is not known.
+// ReadExtent returns the extent kept beside the projection in dir, of the log whose
+// stream has the subjects below prefix; zero if there is none.
 func ReadExtent(dir, prefix string) Extent {
 	return readExtent(vfs.Default, extentName(dir), identityOf(prefix))
 }

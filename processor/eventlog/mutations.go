@@ -15,10 +15,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// mutationStream is the JetStream stream that takes mutations as events. What
-// was judged of it the log says, in Lapse-Cause, and with it the projection's
-// cursor: there is nothing to acknowledge, and nothing to lose between two
-// places that remember.
+// Mutations is the JetStream stream of published mutations. The log records which of
+// them are judged, in Lapse-Cause, and so does the projection's cursor: there is
+// nothing to acknowledge, and no second place that could disagree.
 type Mutations struct {
 	DB     schema.DatabaseName
 	Bulk   jetstream.JetStream // reads
@@ -26,15 +25,15 @@ type Mutations struct {
 	events observe.EventListener
 }
 
-// mutationsAhead bounds what is read of the stream before it is decided.
+// Bounds of the mutations that are read before they are decided.
 const (
 	mutationsAhead      = 512
 	mutationsAheadBytes = 16 << 20
 	MutationsQueued     = 64
 )
 
-// openMutations creates or opens the stream. judged is the last sequence that
-// the log says was judged.
+// OpenMutations opens the stream, or creates it if there is none. judged is the last
+// sequence that the log records as judged.
 func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (*Mutations, error) {
 	db := log.DB
 	s := &Mutations{DB: db, Bulk: log.Bulk, events: log.events}
@@ -52,11 +51,11 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 			MaxMsgs:     -1,
 			MaxBytes:    -1,
 			Replicas:    max(replicas, 1),
-			// Sequences name mutations in the log, so they are never used twice.
+			// The log refers to mutations by sequence: none is used twice.
 			FirstSeq:   judged + 1,
-			Duplicates: RepeatWindow,
+			Duplicates: duplicateWindow,
 		})
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // created by another process
 			s.Stream, err = log.JS.Stream(ctx, name)
 		}
 	}
@@ -73,22 +72,22 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 	return s, nil
 }
 
-// checkBeginning tells whether all that is to be judged behind sequence judged is
-// there. Only what was judged is ever removed.
+// CheckBeginning returns an error if mutations behind sequence judged are missing: only
+// judged ones are ever removed. With acceptLost it reports them instead.
 func (s *Mutations) CheckBeginning(judged uint64, acceptLost bool) error {
 	state := s.Stream.CachedInfo().State
 	if state.FirstSeq <= judged+1 || state.LastSeq <= judged {
 		return nil
 	}
 	if acceptLost {
-		s.events(observe.LogDamaged{What: "the log has lost what became of mutations that are not there any more", Stream: s.DB.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
+		s.events(observe.LogDamaged{What: "mutations are lost that the log does not record as judged", Stream: s.DB.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
 		return nil
 	}
 	return fmt.Errorf("stream %s begins at %d, and the log has judged it up to %d: mutations between are lost; restore both from one copy, or go on without them with --accept-lost-end",
 		s.DB.MutationStream(), state.FirstSeq, judged)
 }
 
-// Behind returns how many mutations wait after the last one judged.
+// Behind returns how many mutations follow sequence judged.
 func (s *Mutations) Behind(ctx context.Context, judged uint64) (uint64, error) {
 	info, err := s.Stream.Info(ctx)
 	if err != nil {
@@ -97,8 +96,7 @@ func (s *Mutations) Behind(ctx context.Context, judged uint64) (uint64, error) {
 	return info.State.LastSeq - min(judged, info.State.LastSeq), nil
 }
 
-// Trim removes the mutations up to sequence judged: what became of them is in
-// the log.
+// Trim removes the mutations up to sequence judged: the log has their outcome.
 func (s *Mutations) Trim(ctx context.Context, judged uint64) error {
 	info, err := s.Stream.Info(ctx)
 	if err != nil {
@@ -113,10 +111,10 @@ func (s *Mutations) Trim(ctx context.Context, judged uint64) error {
 	return nil
 }
 
-// run reads mutations after sequence last into out, in order, until ctx ends.
+// Run sends the mutations after sequence last to out, in order, until ctx ends.
 func (s *Mutations) Run(ctx context.Context, last uint64, out chan<- *schema.Mutation) {
 	retry := TryForever(ctx)
-	var since time.Time // when they came out of reach, zero while they are not
+	var since time.Time // when the stream became unreachable; zero if it is reachable
 	_ = backoff.RetryNotify(func() error {
 		before := last
 		err := s.read(ctx, &last, out, func() {
@@ -137,8 +135,8 @@ func (s *Mutations) Run(ctx context.Context, last uint64, out chan<- *schema.Mut
 	})
 }
 
-// read is one attempt of run; it returns only with an error. reached is called
-// when there is a consumer.
+// read is one attempt of Run and returns only with an error. It calls reached when it
+// has a consumer.
 func (s *Mutations) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation, reached func()) error {
 	p := Puller{JS: s.Bulk, Stream: s.DB.MutationStream(), Messages: mutationsAhead, Bytes: mutationsAheadBytes, Impatient: true, Began: reached}
 	return p.Read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {

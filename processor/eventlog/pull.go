@@ -15,39 +15,40 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// puller reads a stream in order, as an ordered consumer of nats.go does but for
-// one thing: that takes a message without a body and with a header Status for
-// JetStream's own word, and drops it, again and again, so that nothing behind it
-// is ever read. Headers are the publisher's. A message is what can be
-// acknowledged, which only JetStream says.
+// Puller reads a stream in order, as an ordered consumer of nats.go does. That one
+// takes an empty message with a header Status for a status of JetStream and drops it,
+// again and again, so that it never reads past it; but publishers choose headers. A
+// Puller tells a message by its acknowledgement subject, which only JetStream sets.
 type Puller struct {
 	JS     jetstream.JetStream
 	Stream string
 
-	// idle, if there is one, is called when everything that came was visited.
+	// Idle, if not nil, is called when all received messages are visited.
 	Idle func() error
 
-	// impatient tries again rather than wait, for whoever reads for ever.
+	// Impatient fails within leaderPatience if no consumer can be created, for callers
+	// that retry.
 	Impatient bool
 
-	// How much is asked for before it is visited, half of it at a time.
+	// Messages and Bytes bound what is requested before it is visited; half is requested
+	// at a time.
 	Messages, Bytes int
 
-	Began func() // called when the stream answers, if not nil
+	Began func() // called, if not nil, when there is a consumer
 }
 
 const (
 	pullExpires   = 30 * time.Second
 	pullHeartbeat = 2 * time.Second
-	pullSilence   = 2*pullHeartbeat + time.Second // after which nobody answers any more
-	// leaderPatience is how long JetStream may take to answer before it is asked
-	// again: a stream without a leader says nothing, and does not say so either.
+	pullSilence   = 2*pullHeartbeat + time.Second // without a heartbeat: the consumer is lost
+	// leaderPatience is the timeout of a request that is retried: a stream without a
+	// leader does not reply at all.
 	leaderPatience = time.Second
-	consumerLife   = 5 * time.Minute // of one that nobody pulls from
-	acknowledge    = "$JS.ACK."
+	consumerTTL    = 5 * time.Minute // without a pull
+	ackPrefix      = "$JS.ACK."
 )
 
-// pullRequest is what JetStream wants to be asked.
+// pullRequest is the body of JetStream's MSG.NEXT.
 type pullRequest struct {
 	Batch     int           `json:"batch"`
 	MaxBytes  int           `json:"max_bytes"`
@@ -55,8 +56,8 @@ type pullRequest struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-// read visits the messages from sequence from on, as they come, until visit
-// returns an error or ctx ends; it returns that error, or what else happened.
+// Read visits the messages from sequence from on, as they arrive, until visit returns
+// an error or ctx ends. It always returns an error: that one, or its own.
 func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m *nats.Msg) error) error {
 	creating := ctx
 	if p.Impatient {
@@ -69,7 +70,7 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       max(from, 1),
 		AckPolicy:         jetstream.AckNonePolicy,
-		InactiveThreshold: consumerLife,
+		InactiveThreshold: consumerTTL,
 		MemoryStorage:     true,
 		Replicas:          1,
 	})
@@ -86,7 +87,7 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 	}
 	name := consumer.CachedInfo().Name
 	nc := p.JS.Conn()
-	// Nobody waits for the answer: it goes by itself in a while.
+	// Without waiting: an abandoned consumer expires.
 	defer func() { _ = nc.Publish("$JS.API.CONSUMER.DELETE."+p.Stream+"."+name, nil) }()
 	inbox := nc.NewInbox()
 	messages := make(chan *nats.Msg, 2*p.Messages)
@@ -95,23 +96,23 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	lost := nc.StatusChanged(nats.CONNECTED) // again, after it was lost
+	lost := nc.StatusChanged(nats.CONNECTED) // a reconnect
 	defer nc.RemoveStatusListener(lost)
 
 	request, err := json.Marshal(pullRequest{(p.Messages + 1) / 2, p.Bytes / 2, pullExpires, pullHeartbeat})
 	if err != nil {
 		return err
 	}
-	asked := 0 // messages that may still come
+	requested := 0 // messages that may still arrive
 	delivered := uint64(0)
 	silence := time.NewTimer(pullSilence)
 	defer silence.Stop()
 	for {
-		for asked <= p.Messages/2 {
+		for requested <= p.Messages/2 {
 			if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.Stream+"."+name, inbox, request); err != nil {
 				return err
 			}
-			asked += (p.Messages + 1) / 2
+			requested += (p.Messages + 1) / 2
 		}
 		if p.Idle != nil && len(messages) == 0 {
 			if err := p.Idle(); err != nil {
@@ -124,17 +125,17 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 		case <-lost:
 			return errors.New("the connection was lost")
 		case <-silence.C:
-			return fmt.Errorf("JetStream said nothing for %s", pullSilence)
+			return fmt.Errorf("no heartbeat of JetStream for %s", pullSilence)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		silence.Reset(pullSilence)
-		if len(m.Reply) <= len(acknowledge) || m.Reply[:len(acknowledge)] != acknowledge {
+		if len(m.Reply) <= len(ackPrefix) || m.Reply[:len(ackPrefix)] != ackPrefix {
 			left, err := pullEnded(m)
 			if err != nil {
 				return err
 			}
-			asked -= left
+			requested -= left
 			continue
 		}
 		meta, err := m.Metadata()
@@ -142,27 +143,27 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 			return err
 		}
 		if delivered++; meta.Sequence.Consumer != delivered {
-			return fmt.Errorf("message %d came where %d was next", meta.Sequence.Consumer, delivered)
+			return fmt.Errorf("received message %d, expected %d", meta.Sequence.Consumer, delivered)
 		}
-		asked--
+		requested--
 		if err := visit(meta.Sequence.Stream, m); err != nil {
 			return err
 		}
 	}
 }
 
-// pullEnded reads JetStream's own word on a pull request: how many of its
-// messages do not come. An error says that none will, of any.
+// pullEnded reads a status of a pull request: how many of its messages will not
+// arrive. An error means that the consumer cannot continue.
 func pullEnded(m *nats.Msg) (left int, err error) {
 	switch status := m.Header.Get("Status"); status {
-	case "100": // it is there
+	case "100": // heartbeat
 		return 0, nil
-	case "408", "409": // it waited long enough, or the next one is too large for what is left
+	case "408", "409": // expired, or the next message exceeds the bytes left
 		if pending := m.Header.Get("Nats-Pending-Messages"); pending != "" {
 			return strconv.Atoi(pending)
 		}
 		fallthrough
 	default:
-		return 0, fmt.Errorf("JetStream says %s %s", status, m.Header.Get("Description"))
+		return 0, fmt.Errorf("JetStream: status %s %s", status, m.Header.Get("Description"))
 	}
 }

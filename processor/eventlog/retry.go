@@ -7,11 +7,10 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// resumeInterval is how soon what NATS did not do is tried again, at first.
+// ResumeInterval is the first interval before a failed request to NATS is retried.
 const ResumeInterval = 100 * time.Millisecond
 
-// tryForever is how what NATS must do is tried until ctx ends: soon at first,
-// and then every two seconds or so.
+// TryForever retries until ctx ends: soon at first, then about every two seconds.
 func TryForever(ctx context.Context) backoff.BackOffContext {
 	return backoff.WithContext(backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(ResumeInterval),

@@ -11,11 +11,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// scrub reads what of the log is folded already, since nobody else would notice
-// that it can no longer be read: NATS looks at the checksum of a message when it
-// reads it. Of a long log the newest part is read before lapse serves, and the
-// rest while it does. What is not folded yet counts to the newest part: folding
-// reads it.
+// Scrub reads the part of the log that is folded already, to find damage: NATS checks
+// a message's checksum only when it reads it. It reads the newest part before lapse
+// serves, and the older part while it serves. Events that are not folded yet belong to
+// the newest part, and folding reads them.
 type Scrub struct {
 	log    *Log
 	cursor projections.Cursor
@@ -23,15 +22,16 @@ type Scrub struct {
 	From   uint64 // where the newest part begins
 }
 
-// scrubBytes is about how large the newest part is.
+// ScrubBytes is the approximate size of the newest part.
 const ScrubBytes = 64 << 20
 
+// NewScrub returns a scrub of the log up to cursor, the projection's.
 func NewScrub(ctx context.Context, l *Log, cursor projections.Cursor) (*Scrub, error) {
 	info, err := l.Stream.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", l.DB.LogStream(), err)
 	}
-	quiet := *l // what is foreign was reported when it was folded
+	quiet := *l // foreign messages were reported when they were folded
 	quiet.events = observe.EventListener(nil).EnsureDefaults()
 	s := &Scrub{log: &quiet, cursor: cursor, First: max(info.State.FirstSeq, 1)}
 	s.From = s.First
@@ -43,8 +43,8 @@ func NewScrub(ctx context.Context, l *Log, cursor projections.Cursor) (*Scrub, e
 	return s, nil
 }
 
-// newest reads the newest part. If that is all there ever was, it is also
-// compared with what was folded. Who writes may trim it meanwhile.
+// Newest reads the newest part. If that is the log from sequence 1, it also compares
+// it with the projection. The writer may trim it meanwhile.
 func (s *Scrub) Newest(ctx context.Context) error {
 	if s.From > s.cursor.Seq {
 		return nil
@@ -54,7 +54,7 @@ func (s *Scrub) Newest(ctx context.Context) error {
 		hash = projections.Chain(hash, e)
 		return nil
 	})
-	if errors.Is(err, ErrPast) {
+	if errors.Is(err, ErrTrimmed) {
 		if s.From, _, err = s.log.Bounds(ctx); err == nil {
 			err = s.Newest(ctx)
 		}
@@ -64,15 +64,16 @@ func (s *Scrub) Newest(ctx context.Context) error {
 		return err
 	}
 	if s.From == 1 && hash != s.cursor.Hash && s.cursor.Seq > 0 {
-		return fmt.Errorf("%w: up to event %d stream %s is not what was folded; restore the stream from a copy", ErrGap, s.cursor.Seq, s.log.DB.LogStream())
+		return fmt.Errorf("%w: up to event %d stream %s is not the one that was folded; restore the stream from a copy", ErrGap, s.cursor.Seq, s.log.DB.LogStream())
 	}
 	return nil
 }
 
-// scrubAtOnce is how many events are read before others get their turn.
+// scrubAtOnce is how many events are read between two calls of pace.
 const scrubAtOnce = 20_000
 
-// rest reads what is older. Retention may trim it meanwhile.
+// Rest reads the older part. After each step it calls pace with the step's duration, to
+// leave others their share. Retention may trim the part meanwhile.
 func (s *Scrub) Rest(ctx context.Context, pace func(context.Context, time.Duration)) error {
 	for at := s.First; at < s.From; {
 		began := time.Now()

@@ -16,13 +16,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// repeatWindow is the shortest in which JetStream itself drops what comes twice
-// under a Nats-Msg-Id. Repeats are ours to judge: one that was refused is judged
-// again.
-const RepeatWindow = 100 * time.Millisecond
+// duplicateWindow is JetStream's shortest. lapse judges repeats of a Nats-Msg-Id
+// itself, so that a repeat of a rejected mutation is judged again.
+const duplicateWindow = 100 * time.Millisecond
 
-// checkLog tells whether a stream that is there is a log of the database, and
-// keeps what it takes. replicas is how many it should have, 0 for any.
+// checkLog returns an error if an existing stream is not a log of the database, or
+// would lose events. replicas is the number it should have, 0 for any.
 func checkLog(config jetstream.StreamConfig, db schema.DatabaseName, replicas int) error {
 	if len(config.Subjects) != 1 || !strings.HasPrefix(config.Subjects[0], db.Append()) ||
 		config.SubjectTransform == nil || config.SubjectTransform.Destination != db.Events()+">" ||
@@ -40,9 +39,9 @@ func checkMutations(config jetstream.StreamConfig, db schema.DatabaseName, repli
 	return checkStream(config, replicas)
 }
 
-// checkStream finds the first setting with which a stream would lose, change or
-// refuse what it is given. Nobody's settings are changed: whoever made them had a
-// reason, and an operator has to say which of the two counts.
+// checkStream returns an error for the first setting with which a stream would lose,
+// change or reject messages. lapse changes no settings: an operator chose them and has
+// to decide.
 func checkStream(config jetstream.StreamConfig, replicas int) error {
 	drops := config.Discard == jetstream.DiscardOld
 	for _, one := range []struct {
@@ -66,7 +65,7 @@ func checkStream(config jetstream.StreamConfig, replicas int) error {
 		{config.AllowMsgCounter, "allow_msg_counter", "off"},
 		{config.AllowMsgSchedules, "allow_msg_schedules", "off"},
 		{config.PersistMode == jetstream.AsyncPersistMode, "persist_mode async", "default"},
-		{config.Duplicates > RepeatWindow, fmt.Sprintf("duplicate_window %s", config.Duplicates), RepeatWindow.String()},
+		{config.Duplicates > duplicateWindow, fmt.Sprintf("duplicate_window %s", config.Duplicates), duplicateWindow.String()},
 	} {
 		if one.wrong {
 			return fmt.Errorf("stream %s is there with %s, and lapse needs that to be %s: change it with `nats stream edit %s`, or serve another --database",
@@ -82,23 +81,22 @@ func checkStream(config jetstream.StreamConfig, replicas int) error {
 
 // Versions of the NATS server.
 const (
-	// oldestServer is the first that takes atomic batches, without which the
-	// events of one mutation batch, or of one sync, could be taken in part.
+	// oldestServer is the first with atomic batches; without them the events of a
+	// mutation batch, or of one sync, could be stored in part.
 	oldestServer = "v2.12.0"
-	// oldestLevel is the level of the JetStream API of the same, for the servers
-	// behind the one that is connected to.
+	// oldestLevel is its JetStream API level, for the other servers of the cluster.
 	oldestLevel = 2
 )
 
-// openTimeout is how long streams may be out of reach at the start, as they are
-// in a cluster that has just been started and has no leader yet.
+// openTimeout is how long streams may be unreachable at the start, as in a cluster
+// that has no leader yet.
 const (
 	openTimeout = 30 * time.Second
 	tryTimeout  = 5 * time.Second // of one attempt
 )
 
-// untilOpen tries to open what may have no leader yet, or is just being made by
-// another process.
+// UntilOpen retries open while its error is transient, for openTimeout: the stream may
+// have no leader yet, or another process is creating it.
 func UntilOpen(ctx context.Context, c Connections, open func(context.Context) error) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(ResumeInterval), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(openTimeout))
 	err := backoff.Retry(func() error {
@@ -108,7 +106,7 @@ func UntilOpen(ctx context.Context, c Connections, open func(context.Context) er
 		if denied := c.Log.LastError(); err != nil && errors.Is(denied, nats.ErrPermissionViolation) {
 			return backoff.Permanent(fmt.Errorf("the user that lapse is at %s lacks rights (%w): give it those of the users processor and bulk in nats.conf", c.Log.ConnectedUrlRedacted(), denied))
 		}
-		if err != nil && (ctx.Err() != nil || !Passing(err) && !errors.Is(err, jetstream.ErrStreamNotFound)) {
+		if err != nil && (ctx.Err() != nil || !Transient(err) && !errors.Is(err, jetstream.ErrStreamNotFound)) {
 			return backoff.Permanent(err)
 		}
 		return err
@@ -117,32 +115,32 @@ func UntilOpen(ctx context.Context, c Connections, open func(context.Context) er
 	if errors.As(err, &api) && api.ErrorCode == notClustered {
 		return fmt.Errorf("the NATS server at %s is not one of a cluster: start without --replicas, or give the --nats-url of a cluster", c.Log.ConnectedUrlRedacted())
 	}
-	if err != nil && Passing(err) {
+	if err != nil && Transient(err) {
 		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
 	}
 	return err
 }
 
-// notClustered is JetStream's code for more than one replica where there is but
-// one server.
+// notClustered is JetStream's code for replicas on a server without a cluster.
 const notClustered jetstream.ErrorCode = 10074
 
-// passing tells whether an error may go by itself: nobody answers now, or a
-// cluster has too few of its servers.
-func Passing(err error) bool {
+// Transient reports whether a retry may succeed: there was no reply, or a cluster has
+// too few of its servers.
+func Transient(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return true
 	}
 	var api *jetstream.APIError
-	return errors.As(err, &api) && slices.Contains(passingCodes, api.ErrorCode)
+	return errors.As(err, &api) && slices.Contains(transientCodes, api.ErrorCode)
 }
 
-// passingCodes are JetStream's for a cluster that is not whole: incomplete
-// results, no suitable peers, not assigned, not available, not the leader, and
-// insufficient resources, which means peers, too.
-var passingCodes = []jetstream.ErrorCode{10004, 10005, 10007, 10008, 10009, 10023}
+// transientCodes are JetStream's for a cluster that lacks servers: incomplete results,
+// no suitable peers, not assigned, not available, not the leader, and insufficient
+// resources, which includes peers.
+var transientCodes = []jetstream.ErrorCode{10004, 10005, 10007, 10008, 10009, 10023}
 
+// CheckVersion returns an error if the server that nc is connected to is too old.
 func CheckVersion(nc *nats.Conn) error {
 	if has := "v" + nc.ConnectedServerVersion(); semver.IsValid(has) && semver.Compare(has, oldestServer) < 0 {
 		return fmt.Errorf("the NATS server at %s is %s: lapse needs %s or newer, which take atomic batches; upgrade it", nc.ConnectedUrlRedacted(), has, oldestServer)
@@ -150,8 +148,8 @@ func CheckVersion(nc *nats.Conn) error {
 	return nil
 }
 
-// checkStreams looks at everything of the database's that is there, and for what
-// would be in its way.
+// CheckStreams checks the account, the database's existing streams, and that no other
+// stream has their subjects.
 func CheckStreams(ctx context.Context, c Connections, o Config) error {
 	js, err := jetstream.New(c.Log)
 	if err != nil {
@@ -184,8 +182,8 @@ func CheckStreams(ctx context.Context, c Connections, o Config) error {
 			return err
 		}
 	}
-	// Whoever stores requests also answers them; whoever stores events that are
-	// none has readers believe them.
+	// A stream on request subjects would acknowledge requests; one on event subjects
+	// would hold events that are not in the log.
 	for what, subjects := range map[string]string{"requests": db.API() + ">", "the events of " + db.LogStream(): db.Events() + ">"} {
 		if err := checkFree(ctx, js, what, subjects); err != nil {
 			return err
@@ -194,11 +192,10 @@ func CheckStreams(ctx context.Context, c Connections, o Config) error {
 	return nil
 }
 
-// checkFree tells whether no stream takes the subjects that a stream of ours is
-// to take.
+// checkFree returns an error if a stream other than name has the subjects.
 func checkFree(ctx context.Context, js jetstream.JetStream, name, subjects string) error {
 	other, err := js.StreamNameBySubject(ctx, subjects)
-	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && other == name { // another process was faster
+	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && other == name { // created by another process
 		return nil
 	} else if err != nil {
 		return err

@@ -9,12 +9,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// KeepTogether has connections go to the NATS server that another one, lead, is
-// connected to, until ctx ends. A server that is cut off from its cluster keeps
-// those who are there: a processor whose lead can write the log and whose others
-// are there would be the writer that nobody reaches. Together they are all of use
-// or none, and lead finds that out. A connection that does not know lead's server
-// stays where it is.
+// KeepTogether moves connections to the NATS server that lead is connected to, until
+// ctx ends. A server that is partitioned from its cluster keeps its clients: if only
+// others were connected there, the processor would be a writer that no client reaches.
+// Together they all work or all fail, and lead notices. A connection that does not
+// know lead's server stays.
 func KeepTogether(ctx context.Context, lead *nats.Conn, others ...*nats.Conn) {
 	var keeping sync.WaitGroup
 	for _, nc := range others {
@@ -33,7 +32,7 @@ func keepWith(ctx context.Context, lead, nc *nats.Conn) {
 			moves = 0
 		case apart(lead, nc) && moves < len(nc.ServerPool()):
 			moves++
-			_ = nc.ForceReconnect() // to the next server that it knows, or it is closed
+			_ = nc.ForceReconnect() // to the next server that it knows; fails only if it is closed
 		}
 		select {
 		case <-leads:
@@ -45,8 +44,7 @@ func keepWith(ctx context.Context, lead, nc *nats.Conn) {
 	}
 }
 
-// bringTo has nc go to lead's server, as KeepTogether does, and waits for that
-// unless ctx ends before.
+// BringTo moves nc to lead's server, as KeepTogether does, and waits for it or ctx.
 func BringTo(ctx context.Context, lead, nc *nats.Conn) {
 	connects := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(connects)
@@ -62,14 +60,14 @@ func BringTo(ctx context.Context, lead, nc *nats.Conn) {
 	}
 }
 
-// apart tells whether nc is connected to another server than lead, which it knows.
+// apart reports whether nc is connected to another server than lead and knows lead's.
 func apart(lead, nc *nats.Conn) bool {
 	to, at := hostOf(lead), hostOf(nc)
 	return to != "" && at != "" && to != at &&
 		slices.ContainsFunc(nc.ServerPool(), func(s nats.Server) bool { return s.URL != nil && s.URL.Host == to })
 }
 
-// hostOf is host and port of the server that nc is connected to, "" if it is not.
+// hostOf returns host:port of the server that nc is connected to; "" if none.
 func hostOf(nc *nats.Conn) string {
 	u, err := url.Parse(nc.ConnectedUrl())
 	if err != nil {

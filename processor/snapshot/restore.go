@@ -361,7 +361,7 @@ func (s *Store) checkEnd(ctx context.Context, cursor projections.Cursor, o Confi
 		if last >= known.Seq {
 			return nil
 		}
-		if o.Alone || time.Since(began) > eventlog.ShorterFor {
+		if o.Alone || time.Since(began) > eventlog.TruncationDelay {
 			break
 		}
 		select {

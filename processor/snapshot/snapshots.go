@@ -493,7 +493,7 @@ func (s *Store) check(ctx context.Context, one storedSnapshot, look lookFunc) (s
 	}
 	// That it cannot be reached, or that there is no room to unpack it, does not
 	// make it a bad one.
-	if unreachable(fault) || eventlog.Passing(fault) || errors.Is(fault, nats.ErrConnectionClosed) {
+	if unreachable(fault) || eventlog.Transient(fault) || errors.Is(fault, nats.ErrConnectionClosed) {
 		return one.Snapshot, fault
 	}
 	if one.Sound = fault == nil; fault != nil {

@@ -70,7 +70,7 @@ func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint
 			t.shorter = time.Now()
 		}
 		err := eventlog.LostEnd(t.Log.DB, last, folded)
-		if time.Since(t.shorter) > eventlog.ShorterFor || t.config.Lease == 0 {
+		if time.Since(t.shorter) > eventlog.TruncationDelay || t.config.Lease == 0 {
 			return 0, backoff.Permanent(err)
 		}
 		return 0, err
@@ -99,7 +99,7 @@ func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint
 	if err == nil && len(batch) > 0 {
 		err = t.store.Fold(batch) // cut off: the log has lost its end
 	}
-	if errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrPast) {
+	if errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrTrimmed) {
 		fault = backoff.Permanent(err)
 	}
 	return acked, errors.Join(fault, err)

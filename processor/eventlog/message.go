@@ -2,23 +2,25 @@ package eventlog
 
 import "github.com/nats-io/nats.go"
 
-// reusedMessage is a NATS message that is written over and over: its headers, one
-// value each, are set without allocating. Publishing copies what it sends.
+// ReusedMessage is a NATS message that is published repeatedly: setting headers, one
+// value each, does not allocate. Publishing copies it.
 type ReusedMessage struct {
 	nats.Msg
 	slots map[string][]string
 }
 
+// NewReusedMessage returns an empty message.
 func NewReusedMessage() *ReusedMessage {
 	return &ReusedMessage{Msg: nats.Msg{Header: nats.Header{}}, slots: make(map[string][]string)}
 }
 
-// reset makes it an empty message to a subject.
+// Reset empties the message and sets its subject.
 func (m *ReusedMessage) Reset(subject string) {
 	clear(m.Header)
 	m.Subject, m.Reply, m.Data = subject, "", nil
 }
 
+// Set sets a header to one value.
 func (m *ReusedMessage) Set(name, value string) {
 	slot, ok := m.slots[name]
 	if !ok {

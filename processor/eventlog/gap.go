@@ -1,0 +1,190 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Gap is a range of sequences, both included, that the log lacks and NATS knows it
+// had. lapse removes no single events, so they were lost: files were damaged, or a
+// power cut lost what was not synced.
+//
+// Events behind a gap cannot be folded: the state would be one that never was. A gap
+// at the end only shortens the log. The next writer records it in its WriterStarted,
+// as Lost, which makes it accepted: no event behind it was decided on the lost ones.
+type Gap struct{ First, Last uint64 }
+
+// ErrGap means that the log has a gap with events behind it.
+var ErrGap = errors.New("the log has a gap")
+
+// Check looks for gaps and damage, and returns an ErrGap or a lost beginning. It
+// keeps a gap at the end in End. NATS knows what is missing: it reads the log's files
+// when they do not end as it left them.
+func (l *Log) Check(ctx context.Context) error {
+	info, err := l.Stream.Info(ctx, jetstream.WithDeletedDetails(true))
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", l.DB.LogStream(), err)
+	}
+	state := info.State
+	if state.Msgs == 0 {
+		state.Deleted = nil // NATS lists sequence 0 then
+	}
+	if err := l.checkBeginning(ctx, info); err != nil {
+		return err
+	}
+	for _, gap := range gaps(state.Deleted) {
+		if gap.Last == state.LastSeq {
+			l.End = gap
+			continue
+		}
+		behind, err := l.Event(ctx, gap.Last+1)
+		if err != nil {
+			return fmt.Errorf("read event %d: %w", gap.Last+1, err)
+		}
+		if startedBehind(behind) != gap.First {
+			return l.damaged(gap)
+		}
+	}
+	if lost := state.Lost; lost != nil && lost.Bytes > 0 && l.End.Last == 0 {
+		text := "the log's end was unreadable and is cut off. After a power cut these are writes that were not acknowledged; restore the stream from a copy if that has more"
+		if len(lost.Msgs) > 0 && lost.Msgs[0] < state.FirstSeq {
+			text = "the log has lost its beginning; history and consumers lack it. Restore the stream from a copy if that has it"
+		}
+		l.events(observe.LogDamaged{What: text, Stream: l.DB.LogStream(), Bytes: lost.Bytes, First: state.FirstSeq, Last: state.LastSeq})
+	}
+	return nil
+}
+
+// checkBeginning returns an error if the log has lost its beginning. Retention notes
+// each trim in the log, and a log created behind a snapshot has its FirstSeq.
+func (l *Log) checkBeginning(ctx context.Context, info *jetstream.StreamInfo) error {
+	first := info.State.FirstSeq
+	if first <= max(info.Config.FirstSeq, 1) {
+		return nil
+	}
+	var trimmed struct {
+		First uint64 `json:"first"`
+	}
+	m, err := l.Stream.GetLastMsgForSubject(ctx, fmt.Sprintf("%s%s.%s", l.DB.Events(), schema.InternalCollection, schema.LogTrimmed))
+	if err == nil {
+		err = json.Unmarshal(m.Data, &trimmed)
+	} else if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("read where the log was trimmed: %w", err)
+	}
+	if first <= trimmed.First {
+		return nil
+	}
+	return fmt.Errorf("stream %s has lost its beginning: it begins at %d, and retention has trimmed it up to %d; restore the stream from a copy, or begin a new log behind the newest snapshot with `lapse snapshot restore --new-log`",
+		l.DB.LogStream(), first, max(trimmed.First, info.Config.FirstSeq, 1)-1)
+}
+
+// ReportLost emits what the log has lost at its end, and how many mutations behind
+// sequence judged are judged again.
+func (l *Log) ReportLost(judged uint64) {
+	if l.Lost.Last == 0 {
+		return
+	}
+	what := "the log has lost its end; lapse goes on without. Restore the stream from a copy if that has more"
+	if l.Judged > judged {
+		what += fmt.Sprintf("; %d mutations that were judged there are judged again", l.Judged-judged)
+	}
+	l.events(observe.LogDamaged{What: what, Stream: l.DB.LogStream(), First: l.Lost.First, Last: l.Lost.Last})
+}
+
+func gaps(deleted []uint64) (all []Gap) {
+	for _, seq := range deleted {
+		if n := len(all); n > 0 && all[n-1].Last+1 == seq {
+			all[n-1].Last = seq
+		} else {
+			all = append(all, Gap{seq, seq})
+		}
+	}
+	return all
+}
+
+// Contiguous returns a visitor that calls visit for contiguous events from sequence
+// next on, accepted gaps aside. It returns an ErrGap at any other gap.
+func (l *Log) Contiguous(next uint64, visit func(*schema.Event) error) func(*schema.Event) error {
+	return func(e *schema.Event) error {
+		if lost := startedBehind(e); e.Seq != next && (lost == 0 || lost > next) {
+			return l.damaged(Gap{next, e.Seq - 1})
+		}
+		next = e.Seq + 1
+		return visit(e)
+	}
+}
+
+func (l *Log) damaged(gap Gap) error { return &gapError{gap, l.DB.LogStream()} }
+
+// gapError is an ErrGap with its place.
+type gapError struct {
+	Gap
+	stream string
+}
+
+func (e *gapError) Error() string {
+	return fmt.Sprintf("%v: events %d to %d of stream %s are lost and later ones are not; restore the stream from a copy",
+		ErrGap, e.First, e.Last, e.stream)
+}
+
+func (e *gapError) Unwrap() error { return ErrGap }
+
+// ErrTrimmed means that retention removed events before they were read.
+var ErrTrimmed = errors.New("the log was trimmed meanwhile")
+
+// OrTrimmed returns err, or an ErrTrimmed if err is a gap because the writer, in
+// another process, has trimmed the log meanwhile.
+func (l *Log) OrTrimmed(ctx context.Context, err error) error {
+	var gap *gapError
+	if !errors.As(err, &gap) {
+		return err
+	}
+	if first, _, boundsErr := l.Bounds(ctx); boundsErr != nil || first <= gap.First {
+		return err
+	}
+	return fmt.Errorf("%w: event %d, which comes next here, is trimmed; start again, to begin with a snapshot", ErrTrimmed, gap.First)
+}
+
+// Started is the body of a WriterStarted.
+type Started struct {
+	Writer string `json:"writer"`
+	// Lost is the first sequence of the gap before the event; 0 if there is none.
+	Lost uint64 `json:"lost,omitempty"`
+	// Reused is the last sequence of the lost events if it is not before this event:
+	// the sequences up to it are used a second time.
+	Reused uint64 `json:"reused,omitempty"`
+}
+
+func readStarted(e *schema.Event) (s Started) {
+	if e.Type == schema.WriterStarted {
+		_ = json.Unmarshal(e.Body, &s)
+	}
+	return s
+}
+
+// StartedBy returns the writer of a WriterStarted; "" for other events.
+func StartedBy(e *schema.Event) string { return readStarted(e).Writer }
+
+// startedBehind returns the first sequence of the gap before a WriterStarted; 0 if
+// there is none.
+func startedBehind(e *schema.Event) uint64 { return readStarted(e).Lost }
+
+// TruncationDelay is how long a log must be shorter than what was folded of it before
+// that is an error: a stream's new leader may not have applied all that it holds.
+const TruncationDelay = 15 * time.Second
+
+// LostEnd returns the error of a log that ends at last and was folded further.
+func LostEnd(db schema.DatabaseName, last, folded uint64) error {
+	return fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again with --accept-lost-end on what is left", db.LogStream(), last, folded)
+}
