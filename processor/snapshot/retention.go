@@ -18,10 +18,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// keeper makes snapshots, and with a finite retention drops what is older: the
-// log below a snapshot that was verified, the snapshots that newer ones stand
-// in for, mutations that were judged, and in the projection what history no
-// longer needs.
+// Retention makes snapshots and, if Config.Retain is finite, removes what is older:
+// the log below a verified snapshot, snapshots that newer ones replace, judged
+// mutations, and what the projection keeps for history only.
 type Retention struct {
 	Config    Config
 	Log       *eventlog.Log
@@ -31,35 +30,35 @@ type Retention struct {
 	Clock     *clock.Timekeeper
 	Noter     noter
 
-	compacted   uint64                          // the last fact when the projection was compacted
-	compactedAt int64                           // when that was, ms since 1970
-	dirty       bool                            // something was pruned since
-	padded      int64                           // when the log was padded last, ms since 1970
-	filled      uint64                          // bytes that had been appended then
-	Stale       bool                            // the newest snapshot may have what was pruned since
-	Trimmed     atomic.Uint64                   // the first sequence that is left, as of the last look
-	Made        atomic.Int64                    // snapshots made
-	Failed      atomic.Int64                    // rounds that failed
-	Newest      atomic.Pointer[schema.Snapshot] // the newest sound one, as of the last look; nil if there is none
+	compacted   uint64 // the last fact at the last compaction of the projection
+	compactedAt int64  // its time, Unix ms
+	dirty       bool   // something was pruned since
+	padded      int64  // when the log was padded last, Unix ms
+	filled      uint64 // bytes appended by then
+	Stale       bool   // the newest snapshot may hold what was pruned since
+
+	Trimmed atomic.Uint64                   // the log's first sequence, as of the last prune
+	Made    atomic.Int64                    // snapshots made
+	Failed  atomic.Int64                    // failed rounds
+	Newest  atomic.Pointer[schema.Snapshot] // the newest sound snapshot as of the last list; nil if none
 }
 
-// noter is what appends the internal events that retention leaves in the log.
+// noter appends the internal events of retention to the log.
 type noter interface {
 	// Note appends an internal event and returns when it is durable.
 	Note(ctx context.Context, t schema.EventType, body []byte) error
-	// Writing reports whether this process writes the log: others trim nothing.
+	// Writing reports whether this process is the writer: only the writer trims.
 	Writing() bool
 }
 
-// keepSnapshots is how many there are at most: one to start from, and one more
-// should that turn out damaged.
+// KeepSnapshots is how many are kept: one to start from, and one in case that is
+// damaged.
 const KeepSnapshots = 2
 
-// lockPause is how often a round looks whether a client's request is done with the
-// snapshots.
-const lockPause = time.Second
+// lockPoll is how often a round tries to lock the snapshots.
+const lockPoll = time.Second
 
-// run goes on until ctx ends.
+// Run runs a round every Config.SnapshotEvery until ctx ends.
 func (k *Retention) Run(ctx context.Context) {
 	if k.Config.SnapshotEvery == 0 {
 		return
@@ -80,28 +79,27 @@ func (k *Retention) Run(ctx context.Context) {
 	}
 }
 
-// first returns how long to wait for the first round: a process that is started
-// often makes its snapshots all the same.
+// first returns the wait for the first round, from the age of the newest snapshot: a
+// process that restarts often makes snapshots too.
 func (k *Retention) first(ctx context.Context) time.Duration {
 	list, err := k.Snapshots.List(ctx)
 	if err != nil || len(list) == 0 {
 		return k.Config.SnapshotEvery
 	}
-	k.saw(list)
+	k.setNewest(list)
 	age := time.Since(time.UnixMilli(list[0].Created))
 	return min(max(k.Config.SnapshotEvery-age, 0), k.Config.SnapshotEvery)
 }
 
-// saw keeps the newest sound one of snapshots, for metrics.
-func (k *Retention) saw(newestFirst []schema.Snapshot) {
+// setNewest keeps the newest sound snapshot, for metrics.
+func (k *Retention) setNewest(newestFirst []schema.Snapshot) {
 	if i := slices.IndexFunc(newestFirst, func(one schema.Snapshot) bool { return one.Sound }); i >= 0 {
 		k.Newest.Store(&newestFirst[i])
 	}
 }
 
-// round does all there is to do, once. While the clock is not believed that is
-// nothing: it could be wrong about what is old. A standby drops what the writer
-// has trimmed.
+// Round does one round. It does nothing while the clock is not believed, which could
+// be wrong about ages. A standby only prunes what the writer has trimmed.
 func (k *Retention) Round(ctx context.Context) error {
 	if _, fault := k.Clock.Check(); fault != nil {
 		return nil
@@ -113,7 +111,7 @@ func (k *Retention) Round(ctx context.Context) error {
 		return k.prune(ctx)
 	}
 	if k.Config.Retain > 0 {
-		// Before the snapshot, which then holds nothing that the log has lost.
+		// Before the snapshot, so that it holds nothing that the log has trimmed.
 		if err := errors.Join(k.Pad(ctx), k.prune(ctx)); err != nil {
 			return err
 		}
@@ -126,19 +124,18 @@ func (k *Retention) Round(ctx context.Context) error {
 	return errors.Join(k.Trim(ctx, sound), k.Mutations.Trim(ctx, judged), k.prune(ctx))
 }
 
-// refresh makes a snapshot, if there is anything that the newest lacks, or has
-// and should not, and drops those that are not needed. It returns the sound
-// ones that are left, newest first.
+// Refresh makes a snapshot, if the newest sound one lacks facts or holds pruned ones,
+// and removes those that are not needed. It returns the sound ones left, newest first.
 func (k *Retention) Refresh(ctx context.Context) (sound []schema.Snapshot, err error) {
-	for !k.Snapshots.Making.TryLock() { // a client's may take long, and this one is to end with ctx
+	for !k.Snapshots.Making.TryLock() { // a client's request may hold it long; stay cancellable
 		select {
-		case <-time.After(lockPause):
+		case <-time.After(lockPoll):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 	defer k.Snapshots.Making.Unlock()
-	all, err := k.Snapshots.known(ctx)
+	all, err := k.Snapshots.readable(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +143,7 @@ func (k *Retention) Refresh(ctx context.Context) (sound []schema.Snapshot, err e
 	newest := slices.IndexFunc(all, func(one storedSnapshot) bool { return one.Sound })
 	fresh := newest >= 0 && !k.Stale && max(cursor.Last, cursor.Padded) <= all[newest].Seq
 	if fresh && k.Config.Retain > 0 {
-		// It was sound when it was made, and the log is trimmed on its word.
+		// Check it again: the log is trimmed because of it.
 		again, err := k.Snapshots.check(ctx, all[newest], openCopy)
 		if err != nil {
 			return nil, err
@@ -166,18 +163,17 @@ func (k *Retention) Refresh(ctx context.Context) (sound []schema.Snapshot, err e
 	return k.Drop(ctx)
 }
 
-// drop removes snapshots that are not needed: those that were never finished or
-// turned out damaged, of those that are sound all but the newest two, and with a
-// retention those that are older than that. Those that do not go with the log,
-// which an operator may want to begin another one behind, go as they would if
-// they did. It returns the sound ones that are left, newest first. The lock of
-// the snapshots is held.
+// Drop removes snapshots: the unfinished and damaged ones, all but the newest two sound
+// ones, and all but the newest sound one if they are older than the retention. Those
+// that do not match the log, behind which an operator may want to create another log,
+// are kept by the same rule. It returns the sound ones left, newest first. The caller
+// holds Snapshots.Making.
 func (k *Retention) Drop(ctx context.Context) (kept []schema.Snapshot, err error) {
-	all, err := k.Snapshots.known(ctx)
+	all, err := k.Snapshots.readable(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// The sound ones first, as they decide what becomes of the others.
+	// The sound ones first: they decide which of the others stay.
 	slices.SortStableFunc(all, func(a, b storedSnapshot) int {
 		switch {
 		case a.Sound == b.Sound:
@@ -201,11 +197,11 @@ func (k *Retention) Drop(ctx context.Context) (kept []schema.Snapshot, err error
 		}
 		k.Config.Events(observe.SnapshotRemoved{Seq: one.Seq})
 	}
-	k.saw(kept)
+	k.setNewest(kept)
 	return kept, nil
 }
 
-// trim removes from the log what is older than the retention and below all
+// Trim removes events from the log that are older than the retention and below all
 // sound snapshots.
 func (k *Retention) Trim(ctx context.Context, sound []schema.Snapshot) error {
 	if len(sound) == 0 {
@@ -217,15 +213,15 @@ func (k *Retention) Trim(ctx context.Context, sound []schema.Snapshot) error {
 		return err
 	}
 	if first > max(cursor.Last, cursor.Padded) {
-		return nil // there is nothing left but what trimming itself notes
+		return nil // only the notes of trimming are left
 	}
 	from, err := k.Log.FirstSince(ctx, k.Clock.Millis()-k.Config.Retain.Milliseconds())
 	if err != nil {
 		return err
 	}
-	// The event of a snapshot's cursor stays: by it the log is known.
+	// Keep the event at a snapshot's cursor: Mismatch compares it.
 	from = min(from, sound[len(sound)-1].Seq)
-	// So does what a repeat may be answered with.
+	// Keep the events that a repeat may be answered from.
 	repeats, ok, err := k.Store.RepeatsFrom(max(k.Clock.Millis(), cursor.Time))
 	if err != nil {
 		return err
@@ -236,7 +232,7 @@ func (k *Retention) Trim(ctx context.Context, sound []schema.Snapshot) error {
 	if from <= first {
 		return nil
 	}
-	// First, so that no cut goes unsaid.
+	// Before the purge, so that no trim is unrecorded.
 	if err := k.Noter.Note(ctx, schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, from)); err != nil {
 		return fmt.Errorf("note that the log is trimmed: %w", err)
 	}
@@ -247,8 +243,8 @@ func (k *Retention) Trim(ctx context.Context, sound []schema.Snapshot) error {
 	return nil
 }
 
-// prune drops from the projection what the log no longer has and, as often as
-// a slow log begins a new file, what ended from its files.
+// prune removes from the projection what the log no longer has and, once per
+// filePeriod, compacts it, so that its files lose it too.
 func (k *Retention) prune(ctx context.Context) error {
 	first, _, err := k.Log.Bounds(ctx)
 	if err != nil {
@@ -279,26 +275,24 @@ func (k *Retention) prune(ctx context.Context) error {
 }
 
 const (
-	// padBytes is the size of the files in which JetStream keeps a stream. It
-	// frees a file when all of it is trimmed.
+	// PadBytes is the size of JetStream's stream files. It frees a file when all of it
+	// is trimmed.
 	PadBytes = 8 << 20
-	// padAtOnce is the size of one event of padding at most: a message of NATS
-	// has 1 MiB by default.
+	// padAtOnce bounds one event of padding: a NATS message has at most 1 MiB by default.
 	padAtOnce = 480 << 10
-	// filesPerRetention is how often a slow log begins a new file.
+	// filesPerRetention is how often a slow log begins a new file, per retention.
 	filesPerRetention = 4
 )
 
-// padSize is the size of one event of padding where a message has at most so
-// many bytes.
-func PadSize(payload int64) int { return min(padAtOnce, int(payload)-2*schema.HeaderRoom) }
+// padSize returns the size of one event of padding for a maximum message size.
+func padSize(maxPayload int64) int { return min(padAtOnce, int(maxPayload)-2*schema.HeaderRoom) }
 
-// filePeriod is how long a file of a slow log is written to, in ms.
+// filePeriod is how long a slow log writes to one file, in ms.
 func (k *Retention) filePeriod() int64 { return k.Config.Retain.Milliseconds() / filesPerRetention }
 
-// pad has the log begin a new file, if the last one holds facts and has not
-// been filled for a quarter of the retention. Where little happens, what is
-// trimmed would stay in a file that is not full for a long time.
+// Pad appends padding until JetStream begins a new file, if the last one holds facts
+// and was not filled for a filePeriod. In a slow log trimmed events would stay for long
+// in a file that is not full.
 func (k *Retention) Pad(ctx context.Context) error {
 	cursor := k.Store.Cursor()
 	if cursor.Last <= cursor.Padded {
@@ -310,10 +304,10 @@ func (k *Retention) Pad(ctx context.Context) error {
 	}
 	written := k.Log.Written.Load()
 	if k.padded != 0 && written > k.filled+2*PadBytes {
-		k.padded, k.filled = now, written // it fills its files by itself
+		k.padded, k.filled = now, written // the events fill files themselves
 		return nil
 	}
-	size := PadSize(k.Log.NC.MaxPayload())
+	size := padSize(k.Log.NC.MaxPayload())
 	padding := strings.Repeat(".", size)
 	for left := PadBytes / size; left >= 0; left-- {
 		if err := k.Noter.Note(ctx, schema.LogPadded, fmt.Appendf(nil, `{"left":%d,"padding":"%s"}`, left, padding)); err != nil {

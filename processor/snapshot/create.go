@@ -1,0 +1,104 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Create makes a snapshot of the projection, reads it back and verifies it. It takes
+// about as long as reading all documents twice. The caller holds Making.
+func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
+	checkpoint := checkpointDir(s.dir)
+	if err := errors.Join(ctx.Err(), s.checkSpace(), s.fs.RemoveAll(checkpoint)); err != nil {
+		return schema.Snapshot{}, err
+	}
+	defer func() { _ = s.fs.RemoveAll(checkpoint) }()
+	if err := s.Store.Checkpoint(checkpoint); err != nil {
+		return schema.Snapshot{}, fmt.Errorf("copy the projection: %w", err)
+	}
+	cursor, digest, err := verifyProjection(ctx, s.fs, checkpoint)
+	if ctx.Err() != nil {
+		return schema.Snapshot{}, ctx.Err()
+	} else if err != nil {
+		return schema.Snapshot{}, fmt.Errorf("the projection is not sound, remove it and fold the log anew: %w", err)
+	}
+	one := storedSnapshot{cursor: cursor, stream: s.log.Identity(), Snapshot: schema.Snapshot{Seq: cursor.Seq,
+		LogTime: cursor.Time, Digest: digest.String(), Created: s.Now(), Format: cursor.Format}}
+	existing, ok, err := s.describe(ctx, cursor.Seq)
+	if err == nil && ok && existing.Sound {
+		existing.Snapshot, err = s.check(ctx, existing, openCopy)
+	}
+	if err != nil || existing.Sound {
+		return existing.Snapshot, err
+	}
+	if err := s.remove(ctx, cursor.Seq); err != nil {
+		return schema.Snapshot{}, err
+	}
+	store, err := s.JS.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+		Bucket:      s.Bucket(cursor.Seq),
+		Description: fmt.Sprintf("lapse: snapshot of database %s at %d", s.db, cursor.Seq),
+		Replicas:    s.log.Stream.CachedInfo().Config.Replicas,
+	})
+	if err != nil {
+		return schema.Snapshot{}, fmt.Errorf("snapshot %d: %w", cursor.Seq, err)
+	}
+	if err := s.fill(ctx, store, &one, checkpoint); err != nil {
+		// Remove the unfinished snapshot.
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		return schema.Snapshot{}, errors.Join(err, s.remove(cleanup, cursor.Seq))
+	}
+	return one.Snapshot, nil
+}
+
+// checkSpace returns an error if the snapshot could fill the disk: it is stored, and
+// stored once more while it is read back.
+func (s *Store) checkSpace() error {
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	if err != nil {
+		return nil // not supported by the file system
+	}
+	if need := 2*s.Store.DiskUsage() + spareBytes; usage.AvailBytes < need {
+		return fmt.Errorf("a snapshot may need %d bytes and the disk has %d: free some space", need, usage.AvailBytes)
+	}
+	return nil
+}
+
+// spareBytes is what a snapshot leaves free.
+const spareBytes = 64 << 20
+
+// cleanupTimeout is the timeout of removing an unfinished snapshot.
+const cleanupTimeout = 5 * time.Second
+
+// fill writes a checkpoint to its store, reads it back, and only then marks it sound.
+func (s *Store) fill(ctx context.Context, store jetstream.ObjectStore, one *storedSnapshot, checkpoint string) error {
+	meta, err := one.meta()
+	if err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	var writing sync.WaitGroup
+	writing.Go(func() { w.CloseWithError(projections.WriteArchive(w, s.fs, checkpoint)) })
+	putting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	info, err := store.Put(putting, meta, &Upload{Ctx: ctx, Store: store, From: r, abandon: cancel})
+	_ = r.Close()
+	writing.Wait()
+	if err != nil {
+		return fmt.Errorf("store snapshot %d: %w", one.Seq, err)
+	}
+	if err := s.readBack(ctx, store, *one, openCopy); err != nil {
+		return err
+	}
+	one.Bytes, one.Sound = info.Size, true
+	return one.updateMeta(ctx, store)
+}

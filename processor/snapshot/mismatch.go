@@ -1,0 +1,124 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/projections"
+)
+
+// checkLog rejects an empty log if there is a projection or a snapshot of another one:
+// they may be all that is left of it.
+func (s *Store) checkLog(ctx context.Context, cursor projections.Cursor) error {
+	_, last, err := s.log.Bounds(ctx)
+	if err != nil || last > 0 {
+		return err
+	}
+	what := ""
+	if cursor.Seq > 0 && cursor.Stream != s.log.Identity() {
+		what = fmt.Sprintf("the projection in %s, up to event %d", s.dir, cursor.Seq)
+	}
+	all, err := s.readable(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.lost && what == "" {
+			what = fmt.Sprintf("the snapshot at event %d", one.Seq)
+		}
+	}
+	if what == "" {
+		return nil
+	}
+	return fmt.Errorf("stream %s is empty, and %s is of a log that is gone: restore the stream, or begin behind the newest snapshot with `lapse snapshot restore --new-log`; to begin with nothing, remove the projection and the object stores %s*",
+		s.db.LogStream(), what, s.db.SnapshotStore())
+}
+
+// Mismatch returns why a projection with this cursor does not match the log, or is
+// empty and the log is not; "" if it matches.
+func Mismatch(ctx context.Context, log *eventlog.Log, cursor projections.Cursor) (why string, err error) {
+	first, last, err := log.Bounds(ctx)
+	if err != nil {
+		return "", fmt.Errorf("stream %s: %w", log.DB.LogStream(), err)
+	}
+	switch {
+	case cursor.Seq == 0 && last == 0:
+		return "", nil
+	case cursor.Seq == 0:
+		return emptyProjection, nil
+	case cursor.Stream != log.Identity():
+		return "it was folded from another stream", nil
+	case last < cursor.Seq:
+		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil
+	case first == cursor.Seq+1:
+		return "", nil // a log created behind a snapshot
+	case first > cursor.Seq:
+		return fmt.Sprintf("it was folded up to %d and the log begins at %d", cursor.Seq, first), nil
+	}
+	e, err := log.Event(ctx, cursor.Seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		if now, _, err := log.Bounds(ctx); err != nil || now > first {
+			return Mismatch(ctx, log, cursor) // it was trimmed just now
+		}
+		return "", fmt.Errorf("%w: event %d, the last one folded, is missing from stream %s; restore the stream", eventlog.ErrGap, cursor.Seq, log.DB.LogStream())
+	} else if err != nil {
+		return "", fmt.Errorf("read event %d: %w", cursor.Seq, err)
+	}
+	if !cursor.Check(e) {
+		return fmt.Sprintf("event %d is not the one it was folded from", cursor.Seq), nil
+	}
+	return "", nil
+}
+
+// checkEnd compares the log's end with the furthest end that the extent file, the
+// projection, the snapshots and NATS remember. If the log is shorter it returns an
+// error or, with AcceptLostEnd, sets the log's Lost and Judged.
+func (s *Store) checkEnd(ctx context.Context, cursor projections.Cursor, o Config) error {
+	l := s.log
+	furthest, by := l.Extent.Read(), "what was acknowledged"
+	if cursor.Stream == l.Identity() && cursor.Seq > furthest.Seq {
+		furthest, by = eventlog.Extent{Seq: cursor.Seq, Judged: cursor.Mutations}, "the projection"
+	}
+	all, err := s.all(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.lost && !one.givenUp && one.stream == l.Identity() && one.Seq > furthest.Seq {
+			furthest, by = eventlog.Extent{Seq: one.Seq, Judged: one.cursor.Mutations}, fmt.Sprintf("the snapshot at %d", one.Seq)
+		}
+	}
+	if l.End.Last > furthest.Seq {
+		furthest.Seq, by = l.End.Last, "what NATS knows of it"
+	}
+	// A stream's new leader may not have applied all that it holds: wait.
+	last := uint64(0)
+	for began := time.Now(); ; {
+		if _, last, err = l.Bounds(ctx); err != nil {
+			return err
+		}
+		if last >= furthest.Seq {
+			return nil
+		}
+		if o.Alone || time.Since(began) > eventlog.TruncationDelay {
+			break
+		}
+		select {
+		case <-time.After(eventlog.ResumeInterval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if !o.AcceptLostEnd {
+		return fmt.Errorf("stream %s has lost its end: it ends at %d, and went to %d by %s; restore it from a copy, or start with --accept-lost-end to go on without, and judge again what mutations were judged there",
+			l.DB.LogStream(), last, furthest.Seq, by)
+	}
+	l.Lost = eventlog.Gap{First: last + 1, Last: furthest.Seq}
+	l.Judged = furthest.Judged
+	return s.giveUp(ctx, all)
+}

@@ -1,0 +1,70 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Upload is a reader for ObjectStore.Put that bounds memory: it returns full chunks, and
+// waits while more than uploadAhead bytes are not stored yet.
+type Upload struct {
+	Ctx     context.Context
+	Store   jetstream.ObjectStore
+	From    io.Reader
+	sent    uint64
+	stored  uint64
+	abandon context.CancelFunc // if not nil, ends Put when it does not return after an error
+}
+
+const (
+	uploadAhead = 32 << 20
+	uploadPause = 5 * time.Millisecond
+
+	uploadTimeout = 10 * time.Second
+)
+
+func (u *Upload) Read(chunk []byte) (n int, err error) {
+	defer func() {
+		if err != nil && u.abandon != nil {
+			time.AfterFunc(stallTimeout, u.abandon)
+		}
+	}()
+	if err := u.await(uploadAhead); err != nil {
+		return 0, err
+	}
+	n, err = io.ReadFull(u.From, chunk)
+	u.sent += uint64(n)
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = nil // the next call returns io.EOF
+	case errors.Is(err, io.EOF):
+		// nats.go has just started a goroutine that it stops when all is sent. If it
+		// stops it before it runs, it waits for ever.
+		time.Sleep(uploadPause)
+		if lost := u.await(0); lost != nil {
+			err = lost
+		}
+	}
+	return n, err
+}
+
+// await returns when at most ahead bytes are not stored yet.
+func (u *Upload) await(ahead uint64) error {
+	for last := time.Now(); u.sent > u.stored+ahead; time.Sleep(uploadPause) {
+		status, err := u.Store.Status(u.Ctx)
+		if err != nil {
+			return err
+		}
+		if stored := status.Size(); stored > u.stored {
+			u.stored, last = stored, time.Now()
+		} else if time.Since(last) > uploadTimeout {
+			return fmt.Errorf("the object store has stored %d of %d bytes, and none for %s", stored, u.sent, uploadTimeout)
+		}
+	}
+	return nil
+}
