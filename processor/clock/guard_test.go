@@ -11,23 +11,22 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// noon is the time that durations in testdata/guard count from.
+// noon is the origin of the durations in testdata/guard.
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// TestGuard runs the files in testdata/guard. Moments there are durations: of
-// what has elapsed since the start, and of the time of day since noon. Steps:
+// TestGuard runs the files in testdata/guard. Moments there are durations: elapsed since
+// the start, and wall time since noon. Steps:
 //
 //	start [end=D] [bare] [origin=D]
-//	                       the log ends at noon plus D; bare is one without
-//	                       anything that could expire, and without end it is empty;
-//	                       an earlier process believed a clock that said noon plus
-//	                       origin when nothing had elapsed
+//	                       the log ends at noon plus D, or is empty without end; bare:
+//	                       nothing in it can expire; an earlier process left the
+//	                       origin noon plus D
 //	begin at=D end=D       becomes the writer of a log with that end
 //	read                   a reading on each line: ELAPSED WALL
 //	hear                   the server's time on each line: ELAPSED WALL [ROUND]
 //	accept                 ELAPSED WALL
 //
-// read and accept show what time it is then, and what is wrong with the clock.
+// read and accept print the time, and the doubt if there is one.
 func TestGuard(t *testing.T) {
 	datadriven.Walk(t, "testdata/guard", func(t *testing.T, path string) {
 		var g *guard
@@ -87,10 +86,9 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// TestGuardAtRandom has a clock do anything, the NATS server's clock agree with it
-// or not, the role change, and the process restart: time never goes back, is never
-// ahead by more than one step and what may drift, and goes on by itself when
-// the clock is right again.
+// TestGuardAtRandom: with random clock steps, drift, server times, role changes and
+// restarts, time never goes back, is never ahead by more than one step and the allowed
+// drift, and continues when the clock is right again.
 func TestGuardAtRandom(t *testing.T) {
 	random := stress.Rand(t)
 	for range stress.Pick(500, 50_000) {

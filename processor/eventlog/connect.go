@@ -9,9 +9,8 @@ import (
 )
 
 // A connection to an external NATS server that is silent, or accepts nothing, is
-// closed after these: if the server hangs or loses its power or network, nobody else
-// closes it. Until then the processor answers nobody, so they stay below the usual
-// lease TTL.
+// closed after these: a server that hangs, or loses its power or network, does not close
+// it. Until then the processor cannot reply, so they stay below the usual lease TTL.
 const (
 	pingInterval = time.Second
 	missedPings  = 2

@@ -58,7 +58,7 @@ func (l *Log) Check(ctx context.Context) error {
 		if len(lost.Msgs) > 0 && lost.Msgs[0] < state.FirstSeq {
 			text = "the log has lost its beginning; history and consumers lack it. Restore the stream from a copy if that has it"
 		}
-		l.events(observe.LogDamaged{What: text, Stream: l.DB.LogStream(), Bytes: lost.Bytes, First: state.FirstSeq, Last: state.LastSeq})
+		l.events(observe.LogDamaged{Text: text, Stream: l.DB.LogStream(), Bytes: lost.Bytes, First: state.FirstSeq, Last: state.LastSeq})
 	}
 	return nil
 }
@@ -95,11 +95,11 @@ func (l *Log) ReportLost(judged uint64) {
 	if l.Lost.Last == 0 {
 		return
 	}
-	what := "the log has lost its end; lapse goes on without. Restore the stream from a copy if that has more"
+	text := "the log has lost its end; lapse goes on without. Restore the stream from a copy if that has more"
 	if l.Judged > judged {
-		what += fmt.Sprintf("; %d mutations that were judged there are judged again", l.Judged-judged)
+		text += fmt.Sprintf("; %d mutations that were judged there are judged again", l.Judged-judged)
 	}
-	l.events(observe.LogDamaged{What: what, Stream: l.DB.LogStream(), First: l.Lost.First, Last: l.Lost.Last})
+	l.events(observe.LogDamaged{Text: text, Stream: l.DB.LogStream(), First: l.Lost.First, Last: l.Lost.Last})
 }
 
 func gaps(deleted []uint64) (all []Gap) {

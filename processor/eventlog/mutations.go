@@ -80,7 +80,7 @@ func (s *Mutations) CheckBeginning(judged uint64, acceptLost bool) error {
 		return nil
 	}
 	if acceptLost {
-		s.events(observe.LogDamaged{What: "mutations are lost that the log does not record as judged", Stream: s.DB.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
+		s.events(observe.LogDamaged{Text: "mutations are lost that the log does not record as judged", Stream: s.DB.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
 		return nil
 	}
 	return fmt.Errorf("stream %s begins at %d, and the log has judged it up to %d: mutations between are lost; restore both from one copy, or go on without them with --accept-lost-end",

@@ -111,11 +111,11 @@ func (e ForeignMessages) Log(to *slog.Logger) {
 	to.Warn("the log has foreign messages; they are skipped", "messages", e.Messages)
 }
 
-// LogDamaged reports what a stream has lost and lapse continues without. What says
-// so and what to do. First and Last are the sequences lost or, if Bytes is not 0,
-// those that remain.
+// LogDamaged reports that a stream has lost messages and lapse continues without them.
+// Text describes the loss and the remedy. First and Last are the lost sequences or, if
+// Bytes is not 0, the remaining ones.
 type LogDamaged struct {
-	What, Stream string
+	Text, Stream string
 	Bytes        uint64
 	First, Last  uint64
 }
@@ -125,7 +125,7 @@ func (e LogDamaged) Log(to *slog.Logger) {
 	if e.Bytes > 0 {
 		args = append(args, "bytes", e.Bytes)
 	}
-	to.Error(e.What, append(args, "first", e.First, "last", e.Last)...)
+	to.Error(e.Text, append(args, "first", e.First, "last", e.Last)...)
 }
 
 // LogScrubbed reports that the older part of the log was read to check it. Err

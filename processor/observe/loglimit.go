@@ -9,44 +9,43 @@ import (
 	"time"
 )
 
-// Limits of the log. A client can cause lines of many kinds as fast as it can
-// send, which must not fill the disk beside the store.
+// Limits of the log. A client can cause log lines as fast as it can send; they must not
+// fill the disk of the store.
 const (
-	// logLines is how many lines of one kind are written in logInterval.
+	// logLines is how many lines of one kind are written per logInterval.
 	logLines    = 20
 	logInterval = 10 * time.Second
-	// logText bounds each text of a line in bytes: a client chooses subjects and
-	// names. A stack may have more.
+	// logText bounds each text of a line, in bytes: clients choose subjects and names.
+	// logStack bounds a stack trace.
 	logText  = 1 << 10
 	logStack = 16 << 10
 )
 
-// LimitedLog is a slog.Handler that writes at most 20 lines of one kind in 10 s.
-// When these are over it writes the last of those it left out, with the
-// attribute more: how many were left out besides. A line's kind is the place in
-// the source that logs it, which nothing in the line can change: however many
-// lines of one kind a client causes, no line of another kind is left out.
+// LimitedLog is a slog.Handler that writes at most 20 lines of one kind in 10 s. It then
+// writes the last line it dropped, with the attribute more: how many others it dropped.
+// The kind is the place in the source that logs, so lines of one kind, however many a
+// client causes, displace no line of another.
 type LimitedLog struct {
 	to slog.Handler
 	*logKinds
 }
 
-// logKinds is shared by a handler and those made of it with attributes.
+// logKinds is shared by a handler and those derived with attributes or groups.
 type logKinds struct {
 	mu     sync.Mutex
 	kinds  map[uintptr]*logKind
 	closed bool
 }
 
-// logKind is what happened to one kind of line since its interval began.
+// logKind counts the lines of one kind in the current interval.
 type logKind struct {
-	written, left int
-	last          slog.Record // of those left out
-	to            slog.Handler
-	interval      *time.Timer
+	written, dropped int
+	last             slog.Record // the last one dropped
+	to               slog.Handler
+	interval         *time.Timer
 }
 
-// LimitLog limits the lines that are written by to.
+// LimitLog returns a handler that writes to to within the limits. Close it at the end.
 func LimitLog(to slog.Handler) *LimitedLog {
 	return &LimitedLog{to, &logKinds{kinds: make(map[uintptr]*logKind)}}
 }
@@ -75,7 +74,7 @@ func (l *LimitedLog) Handle(ctx context.Context, r slog.Record) error {
 		l.kinds[r.PC] = k
 	}
 	if k.written == logLines && !l.closed {
-		k.left++
+		k.dropped++
 		k.last, k.to = r.Clone(), l.to
 		l.mu.Unlock()
 		return nil
@@ -87,22 +86,22 @@ func (l *LimitedLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.to.Handle(ctx, short(r))
 }
 
-// end writes what was left out of one kind and begins anew with it.
+// end writes the last dropped line of a kind and begins a new interval.
 func (l *logKinds) end(k *logKind) {
 	l.mu.Lock()
-	left, last, to := k.left, k.last, k.to
+	dropped, last, to := k.dropped, k.last, k.to
 	*k = logKind{}
 	l.mu.Unlock()
-	if left == 0 {
+	if dropped == 0 {
 		return
 	}
-	if last = short(last); left > 1 {
-		last.AddAttrs(slog.Int("more", left-1))
+	if last = short(last); dropped > 1 {
+		last.AddAttrs(slog.Int("more", dropped-1))
 	}
 	_ = to.Handle(context.Background(), last)
 }
 
-// Close writes what was left out. Nothing is left out after it.
+// Close ends all intervals. Later lines are not limited.
 func (l *LimitedLog) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -118,20 +117,20 @@ func (l *LimitedLog) Close() {
 	}
 }
 
-// short returns the record with its texts cut.
+// short returns the record with its texts truncated.
 func short(r slog.Record) slog.Record {
 	c := slog.NewRecord(r.Time, r.Level, cut(r.Message, logText), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
-		most := logText
+		limit := logText
 		if a.Key == "stack" {
-			most = logStack
+			limit = logStack
 		}
 		switch a.Value.Kind() {
 		case slog.KindString:
-			a.Value = slog.StringValue(cut(a.Value.String(), most))
+			a.Value = slog.StringValue(cut(a.Value.String(), limit))
 		case slog.KindAny:
-			if text := fmt.Sprint(a.Value.Any()); len(text) > most {
-				a.Value = slog.StringValue(cut(text, most))
+			if text := fmt.Sprint(a.Value.Any()); len(text) > limit {
+				a.Value = slog.StringValue(cut(text, limit))
 			}
 		}
 		c.AddAttrs(a)
@@ -140,10 +139,10 @@ func short(r slog.Record) slog.Record {
 	return c
 }
 
-// cut returns a text of at most that many bytes, and how many it had.
-func cut(text string, most int) string {
-	if len(text) <= most {
+// cut truncates a text to limit bytes and appends its original length.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:limit], ""), len(text))
 }

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// TestLogLimit: lines of one kind are written so often and no more, whatever is
-// in them; how many were left out is told when the interval ends, and lines of
-// other kinds are all there.
+// TestLogLimit: lines of one kind are limited per interval, whatever they contain; its
+// end logs how many were dropped. Lines of other kinds are not dropped.
 func TestLogLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -30,7 +29,7 @@ func TestLogLimit(t *testing.T) {
 			t.Errorf("%d lines at once", n)
 		}
 		if !strings.Contains(out.String(), "another kind") {
-			t.Error("a line of another kind is left out")
+			t.Error("a line of another kind is dropped")
 		}
 		time.Sleep(logInterval)
 		synctest.Wait()
@@ -41,7 +40,7 @@ func TestLogLimit(t *testing.T) {
 		out.Reset()
 		time.Sleep(10 * logInterval)
 		if out.String() != "" {
-			t.Errorf("nothing happens, and it says %s", out.String())
+			t.Errorf("nothing was logged, and it writes %s", out.String())
 		}
 		flood(logLines + 1) // few enough for all of them
 		time.Sleep(logInterval)
@@ -49,7 +48,7 @@ func TestLogLimit(t *testing.T) {
 		if text := out.String(); strings.Count(text, "\n") != logLines+1 || strings.Contains(text, "more") {
 			t.Errorf("of %d lines there are\n%s", logLines+1, text)
 		}
-		// What is left out is told at the end, at the latest.
+		// Close writes the last dropped line.
 		out.Reset()
 		flood(1000)
 		limited.Close()
@@ -60,8 +59,8 @@ func TestLogLimit(t *testing.T) {
 	})
 }
 
-// TestLogTextsAreCut: a line is of bounded length and one line, whatever a client
-// puts into it.
+// TestLogTextsAreCut: a log line has a bounded length and no control characters,
+// whatever a client sends.
 func TestLogTextsAreCut(t *testing.T) {
 	long := strings.Repeat("\x1b[2J\n\x00é", 1<<20)
 	for name, handler := range map[string]func(*bytes.Buffer) slog.Handler{

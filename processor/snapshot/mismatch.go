@@ -19,24 +19,24 @@ func (s *Store) checkLog(ctx context.Context, cursor projections.Cursor) error {
 	if err != nil || last > 0 {
 		return err
 	}
-	what := ""
+	relic := ""
 	if cursor.Seq > 0 && cursor.Stream != s.log.Identity() {
-		what = fmt.Sprintf("the projection in %s, up to event %d", s.dir, cursor.Seq)
+		relic = fmt.Sprintf("the projection in %s, up to event %d", s.dir, cursor.Seq)
 	}
 	all, err := s.readable(ctx)
 	if err != nil {
 		return err
 	}
 	for _, one := range all {
-		if one.lost && what == "" {
-			what = fmt.Sprintf("the snapshot at event %d", one.Seq)
+		if one.lost && relic == "" {
+			relic = fmt.Sprintf("the snapshot at event %d", one.Seq)
 		}
 	}
-	if what == "" {
+	if relic == "" {
 		return nil
 	}
 	return fmt.Errorf("stream %s is empty, and %s is of a log that is gone: restore the stream, or begin behind the newest snapshot with `lapse snapshot restore --new-log`; to begin with nothing, remove the projection and the object stores %s*",
-		s.db.LogStream(), what, s.db.SnapshotStore())
+		s.db.LogStream(), relic, s.db.SnapshotStore())
 }
 
 // Mismatch returns why a projection with this cursor does not match the log, or is
@@ -115,7 +115,7 @@ func (s *Store) checkEnd(ctx context.Context, cursor projections.Cursor, o Confi
 		}
 	}
 	if !o.AcceptLostEnd {
-		return fmt.Errorf("stream %s has lost its end: it ends at %d, and went to %d by %s; restore it from a copy, or start with --accept-lost-end to go on without, and judge again what mutations were judged there",
+		return fmt.Errorf("stream %s has lost its end: it ends at %d, and went to %d by %s; restore it from a copy, or start with --accept-lost-end to continue without, and judge again the mutations that were judged there",
 			l.DB.LogStream(), last, furthest.Seq, by)
 	}
 	l.Lost = eventlog.Gap{First: last + 1, Last: furthest.Seq}

@@ -113,7 +113,7 @@ func (s *Store) replaceLog(ctx context.Context, c eventlog.Connections, snapshot
 	if err == nil {
 		o.Replicas = cmp.Or(o.Replicas, old.CachedInfo().Config.Replicas)
 		if err = js.DeleteStream(ctx, s.db.LogStream()); err != nil {
-			err = fmt.Errorf("remove stream %s: %w: have it removed by somebody who may, with `nats stream rm %s`, and try again", s.db.LogStream(), err, s.db.LogStream())
+			err = fmt.Errorf("remove stream %s: %w: have a user with that permission run `nats stream rm %s`, and try again", s.db.LogStream(), err, s.db.LogStream())
 		}
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
