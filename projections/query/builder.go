@@ -38,7 +38,7 @@ func (b *builder) predicate(e ast.Expr) (predicate, error) {
 	return b.byCEL(e)
 }
 
-// logical returns the predicate that && || ! or ?: make, nil for another call.
+// logical returns the predicate of && || ! or ?:, nil for any other call.
 func (b *builder) logical(c ast.CallExpr) (predicate, error) {
 	name := c.FunctionName()
 	switch name {

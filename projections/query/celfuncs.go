@@ -11,19 +11,19 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// Functions that the operators of a condition become, and others that reach
-// into the document. No expression can name them: they begin with @.
+// Functions that replace the operators of a condition, or read the document. They
+// begin with @, so that no expression can name them.
 //
-// CEL stops at the first thing that fails; here what fails is false. So the
-// functions that give a boolean take errors too.
+// CEL stops at the first error; in a condition an error is false. So the functions
+// that return a boolean accept errors as arguments.
 const (
-	fnPath     = "@path"     // (doc, slot): the value of a path
-	fnParam    = "@param"    // (doc, slot): that of one below params
-	fnPresent  = "@present"  // (doc, slot): whether there is one
+	fnPath     = "@path"     // (doc, slot): the value at a path
+	fnParam    = "@param"    // (doc, slot): the value at a path below params
+	fnPresent  = "@present"  // (doc, slot): whether there is a value
 	fnDocument = "@document" // (doc): all of the document
 	fnTrue     = "@true"     // whether it is the boolean true
 	fnMember   = "@member"   // in
-	fnRange    = "@range"    // (doc, v): what a macro goes over
+	fnRange    = "@range"    // (doc, v): the list or map that a macro iterates over
 )
 
 // relationFunctions are the comparison operators and what they become.
@@ -39,7 +39,7 @@ var relationFunctions = map[string]struct {
 	operators.GreaterEquals: {"@ge", greaterOrEqual},
 }
 
-// arithmeticFunctions take numbers of different types, which in JSON are one.
+// arithmeticFunctions accept numbers of different types: JSON has only one.
 var arithmeticFunctions = map[string]struct {
 	name  string
 	apply func(a, b ref.Val) ref.Val
@@ -119,8 +119,7 @@ func functions() (options []cel.EnvOption) {
 	return options
 }
 
-// countedList is a list that counts as work what a macro does with its elements,
-// wherever they come from.
+// countedList is a list that counts a macro's steps over its elements as work.
 type countedList struct {
 	traits.Lister
 	worked func(bytes int)
@@ -132,7 +131,7 @@ func (l countedList) Get(index ref.Val) ref.Val {
 	return l.Lister.Get(index)
 }
 
-// related tells whether "a r b" is true.
+// related reports whether "a r b" is true.
 func related(r relation, a, b ref.Val) bool {
 	if types.IsUnknownOrError(a) || types.IsUnknownOrError(b) {
 		return false
@@ -150,15 +149,15 @@ func related(r relation, a, b ref.Val) bool {
 		return ok && r.ordered(c)
 	}
 	if a, comparable := a.(traits.Comparer); comparable && !ok && !also {
-		// What no JSON has: timestamps, durations.
+		// Timestamps and durations, which JSON does not have.
 		c, ok := a.Compare(b).(types.Int)
 		return ok && r.ordered(int(c))
 	}
 	return false
 }
 
-// arithmetic applies an operator to two numbers as to doubles, unless they are
-// of one type, or to whatever else CEL takes.
+// arithmetic applies an operator to two numbers of different types as to doubles, and
+// leaves all other operands to CEL.
 func arithmetic(apply func(a, b ref.Val) ref.Val, a, b ref.Val) ref.Val {
 	if a.Type() != b.Type() && isNumber(a) && isNumber(b) {
 		a, b = a.ConvertToType(types.DoubleType), b.ConvertToType(types.DoubleType)
@@ -187,7 +186,7 @@ func isNumber(v ref.Val) bool {
 	return false
 }
 
-// isMember tells whether a is an element of the list b, or a name in the map.
+// isMember reports whether a is an element of the list b, or a name in the map b.
 func isMember(a, b ref.Val) bool {
 	if types.IsUnknownOrError(a) {
 		return false
@@ -208,8 +207,8 @@ func isMember(a, b ref.Val) bool {
 	return false
 }
 
-// callCost makes a call cost what it has to look at, so that the limit on cost
-// is one on time.
+// callCost makes the cost of a call proportional to the bytes it reads, so that the
+// limit on cost limits time.
 type callCost struct{}
 
 func (callCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {

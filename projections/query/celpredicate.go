@@ -65,5 +65,5 @@ func (p celPredicate) test(e *evaluation) bool {
 	return false
 }
 
-// errCost says that a condition cost more on one document than is allowed.
+// errCost means that a condition exceeded Limits.Cost on one document.
 var errCost = errors.New("the condition costs too much")

@@ -13,27 +13,26 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// errMissing is what a path is where the document has nothing.
+// errMissing is the value of a path that the document does not have.
 var errMissing = types.WrapErr(errors.New("no such field"))
 
-// adapter shows JSON to CEL as it is needed: of an array the elements, of an
-// object the members are values.Value until somebody looks at them.
+// adapter converts JSON for CEL lazily: elements and members stay values.Value until
+// CEL reads them.
 type adapter struct {
 	types.Adapter
-	left   *int            // how many bytes of arrays and objects may be taken apart, nil for any
-	worked func(bytes int) // see run.worked, nil for nobody
+	left   *int            // bytes of arrays and objects that may still be converted, nil for any
+	worked func(bytes int) // see run.worked, may be nil
 }
 
-// valueBytes is how many bytes could be gone past in the time that it takes to
-// show CEL a value, and test a condition on it.
+// valueBytes is the number of bytes that can be skipped in the time that CEL takes to
+// convert a value and test a condition on it.
 const valueBytes = 1 << 10
 
 // plain is the adapter over CEL's own.
 var plain = adapter{Adapter: types.DefaultTypeAdapter}
 
-// maxTakenApart is how many bytes of arrays and objects a condition may have
-// taken apart for one document. A macro could do the same again and again, and
-// keep what comes of it.
+// maxTakenApart bounds the bytes of arrays and objects converted for one document: a
+// macro could convert the same value repeatedly and keep the results.
 const maxTakenApart = 32 << 20
 
 func (a adapter) NativeToValue(value any) ref.Val {
@@ -100,8 +99,8 @@ func number(v values.Value) ref.Val {
 	return types.Uint(magnitude)
 }
 
-// operandOfResult returns what CEL came to as an operand, if it is a number, a
-// string, a boolean or null. What is no value has the kind Missing.
+// operandOfResult returns a result of CEL as an operand, if it is a number, a string,
+// a boolean or null. An error has the kind Missing.
 func operandOfResult(v ref.Val) (o operand, ok bool) {
 	switch v := v.(type) {
 	case types.Int:
@@ -130,12 +129,12 @@ func operandOfResult(v ref.Val) (o operand, ok bool) {
 	return operand{kind: values.Missing}, types.IsUnknownOrError(v)
 }
 
-// maxElements bounds how many elements of lists and maps one comparison looks
-// at. Lists made of lists have more of them than memory would hold.
+// maxElements bounds the elements of lists and maps that one comparison reads. A list
+// of one list again and again may have more than fit into memory.
 const maxElements = 1 << 20
 
-// resultsEqual is == over what CEL came to. It compares numbers of all types,
-// those in lists and maps too, and does not fail, but where it takes too long.
+// resultsEqual is == on results of CEL. It compares numbers of all types, also in
+// lists and maps, and fails only beyond maxElements.
 func resultsEqual(a, b ref.Val) bool {
 	left := maxElements
 	return equalWithin(a, b, &left)
@@ -182,8 +181,8 @@ func equalWithin(a, b ref.Val, left *int) bool {
 	return a.Equal(b) == types.True
 }
 
-// weigh counts the elements of a value, those of its elements too, down from
-// left, and stops at 0.
+// weigh subtracts the elements of a value, nested ones included, from left, and stops
+// at 0.
 func weigh(v ref.Val, left *int) {
 	*left--
 	switch v := v.(type) {
@@ -203,8 +202,8 @@ func weigh(v ref.Val, left *int) {
 	}
 }
 
-// documentValue is the document of an evaluation as the value of doc. The
-// functions that reach into it know it; to CEL it is a type of its own.
+// documentValue is the value of doc: the document of an evaluation, an opaque type to
+// CEL that only our functions read.
 type documentValue struct{ *evaluation }
 
 var documentType = types.NewOpaqueType("lapse.document")

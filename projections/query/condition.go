@@ -15,26 +15,24 @@ import (
 
 // condition is a compiled where. It may be used by several goroutines.
 //
-// Its skeleton of && || ! and the comparisons of a path with a constant are
-// evaluated here, straight from a document's JSON; whatever else there is in
-// it, by CEL.
+// && || ! and comparisons of a path with a constant are evaluated here, directly on
+// the document's JSON; CEL evaluates the rest.
 type condition struct {
 	predicate predicate
 	names     []string // of its paths, as JSON pointers, by slot
 	paths     *values.Paths
-	params    []values.Pointer // that CEL asks for, by slot
+	params    []values.Pointer // that CEL reads, by slot
 	constants []constantSource
 }
 
 // compiler makes conditions.
 type compiler struct {
-	language *cel.Env // what a condition may say
-	machine  *cel.Env // what it is made into
+	language *cel.Env // of conditions
+	machine  *cel.Env // of rewritten conditions
 	options  []cel.ProgramOption
 }
 
-// interruptEvery is how many iterations of a macro go between two looks at the
-// clock.
+// interruptEvery is the number of macro iterations between two checks of the context.
 const interruptEvery = 1
 
 func newCompiler(l Limits) (*compiler, error) {
@@ -67,7 +65,7 @@ const maxRegexProgram = 250
 // maxNodes bounds an expression, its macros written out.
 const maxNodes = 20_000
 
-// compile reads a condition. The error says what is wrong with it, on one line.
+// compile compiles a condition. The error names the fault on one line.
 func (c *compiler) compile(where string) (*condition, error) {
 	parsed, issues := c.language.Parse(where)
 	if issues.Err() != nil {
@@ -102,8 +100,8 @@ func (c *compiler) compile(where string) (*condition, error) {
 	return &condition{predicate: p, names: b.slots.names, params: b.params.pointers, paths: values.NewPaths(b.slots.pointers), constants: b.constants}, nil
 }
 
-// loosen has CEL check only names and functions of what is compared or computed
-// with: whether types fit is for each document to tell.
+// loosen makes CEL check names and functions but not operand types, which depend on
+// the document.
 func loosen(native *ast.AST) {
 	factory, last := ast.NewExprFactory(), ast.MaxID(native)
 	ast.PostOrderVisit(native.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -123,11 +121,11 @@ func loosen(native *ast.AST) {
 	}))
 }
 
-// issue is the first thing that CEL has to say, without its picture.
+// issue returns CEL's first error message, without the source excerpt.
 func issue(issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	message := strings.Join(strings.Fields(first.Message), " ")
-	message, _, _ = strings.Cut(message, " expecting ") // all that the grammar would take
+	message, _, _ = strings.Cut(message, " expecting ") // a list of all tokens of the grammar
 	if strings.Contains(message, "recursion") {
 		message = "it nests too deep, or chains too many operators: at most --query-nesting of serve are allowed"
 	}

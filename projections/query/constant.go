@@ -8,7 +8,7 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// constantSource says where a constant comes from: the expression, or params.
+// constantSource is the origin of a constant: the expression, or params.
 type constantSource struct {
 	literal  operand
 	members  []constantSource // of a list
@@ -17,15 +17,15 @@ type constantSource struct {
 	inParams bool
 }
 
-// constant is one for a query's params.
+// constant is a constant resolved for a query's params.
 type constant struct {
 	operand
 	members []operand       // of a list
 	keys    map[string]bool // of the members, where they are many
-	broken  bool            // a part of the list is missing, so that nothing is in it
+	broken  bool            // a member of the list is missing, so the list contains nothing
 }
 
-// fewMembers is up to how many members of a list are compared one by one.
+// fewMembers is the longest list whose members are compared one by one.
 const fewMembers = 8
 
 // add adds a member to a list.
@@ -50,7 +50,7 @@ func (c *constant) add(o operand) {
 	c.members = append(c.members, o)
 }
 
-// has tells whether a value is a member of a list. scratch is for its key.
+// has reports whether a value is a member of a list. scratch is for its key.
 func (c *constant) has(v values.Value, scratch *[]byte) bool {
 	if c.broken {
 		return false
@@ -62,14 +62,14 @@ func (c *constant) has(v values.Value, scratch *[]byte) bool {
 	return c.keys[string(*scratch)]
 }
 
-// constant notes a constant of the expression: a literal or a path below
-// params, or a list of them if it is to be one.
+// constant registers a constant of the expression: a literal, a path below params, or
+// a list of them if list is set.
 func (b *builder) constant(e ast.Expr, list bool) (index int, ok bool) {
 	source, ok := constantOf(e, list)
 	if !ok {
 		return 0, false
 	}
-	// What is named again and again is resolved once.
+	// Repeated constants are resolved once.
 	if source.inParams {
 		for i, known := range b.constants {
 			if known.inParams && known.list == list && slices.Equal(known.path, source.path) {

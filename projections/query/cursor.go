@@ -7,9 +7,9 @@ import (
 	"encoding/binary"
 )
 
-// A cursor is a position in the order of a query, with a code that only holds
-// for that query and cannot be made without the secret. It says nothing of a
-// moment or a process, so it stays good over restarts.
+// A cursor is a position in the order of a query, with a code that authenticates it
+// for that query under the secret. It names no time or process, so it stays valid over
+// restarts.
 
 const (
 	cursorVersion = 1
@@ -19,7 +19,7 @@ const (
 // sealer makes and checks cursors.
 type sealer struct{ secret []byte }
 
-// code is over all that changes which documents a query returns in which order.
+// code covers everything that decides which documents a query returns in which order.
 func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 	h := hmac.New(sha256.New, s.secret)
 	part := func(b []byte) {
@@ -41,7 +41,7 @@ func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 	return h.Sum(nil)[:cursorCode]
 }
 
-// seal returns the cursor for what comes after p.
+// seal returns the cursor of the page after p.
 func (s sealer) seal(incarnation uint64, r *request, p position) string {
 	payload := p.encode([]byte{cursorVersion})
 	return base64.RawURLEncoding.EncodeToString(append(s.code(incarnation, r, payload), payload...))

@@ -1,11 +1,10 @@
-// Package query answers questions about the documents of a collection: a
-// condition in CEL, an order, a page of results or a count.
+// Package query answers queries over the documents of a collection: a condition in
+// CEL, an order, a page of results or a count.
 //
-// A query sees the projection at one position of the log, and of it the
-// documents that live: it judges deadlines itself, again at the very end, and
-// never waits for a sweep. Where the collection has an index on a path that the
-// condition or the order asks for, it goes by that; otherwise it looks at every
-// document.
+// A query reads a View at one position of the log, and returns only live documents:
+// it checks deadlines itself, again before it replies, and never waits for a sweep.
+// It uses an index on a path of the condition or the order if there is one; otherwise
+// it scans every document.
 package query
 
 import (
@@ -20,11 +19,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// conditionsKept is how many compiled conditions are remembered.
+// conditionsKept is the size of the cache of compiled conditions.
 const conditionsKept = 256
 
-// Engine answers queries. Several goroutines may use it at a time; each query
-// takes one.
+// Engine answers queries, each in the caller's goroutine. It is safe for concurrent
+// use.
 type Engine struct {
 	limits     Limits
 	pacer      func() func(context.Context, time.Duration)
@@ -36,11 +35,11 @@ type Engine struct {
 // Options of an Engine.
 type Options struct {
 	Limits
-	// Secret makes cursors: those made with another one are refused.
+	// Secret authenticates cursors: those made with another one are refused.
 	Secret []byte
-	// Pacer makes for each query what it calls about every sliceTime of work, with
-	// how long it worked since the last call. That may keep the query waiting, so
-	// that others are not, until ctx is done. None if nil.
+	// Pacer returns a function for each query, called after about every sliceTime of
+	// work with the time worked since the last call. It may delay the query in favour
+	// of others, until ctx is done. None if nil.
 	Pacer func() (pace func(ctx context.Context, worked time.Duration))
 }
 
@@ -61,25 +60,25 @@ func New(o Options) (*Engine, error) {
 // Reply is the answer to a query.
 type Reply struct {
 	Body []byte // JSON
-	Seq  uint64 // of the state that it is about
+	Seq  uint64 // of the state that it describes
 }
 
-// Ask is what an Engine is asked.
+// Ask is one query to an Engine.
 type Ask struct {
 	Collection schema.CollectionName
 	Body       []byte // the request, JSON
-	// Now gives the second by which deadlines are judged for a state at a log
-	// time, in ms. It is called again when the reply is made.
+	// Now returns the second for deadlines, given the log time of the state in ms. It
+	// is called again before the reply.
 	Now func(logTime int64) int64
-	// Room is how many bytes a reply may have.
+	// Room is the largest reply in bytes.
 	Room int
-	// MinSeq is the sequence that the answer has to be whole up to, also where
-	// lazy indexes are not. The store has to be there already.
+	// MinSeq is the sequence that the answer must include, even if lazy indexes are
+	// behind it. The store must have folded it.
 	MinSeq uint64
 }
 
-// Answer answers a query. An error is a *schema.Error where the query is to
-// blame: it is wrong, or goes over the limits.
+// Answer answers a query. The error is a *schema.Error if the query is invalid or
+// exceeds a limit.
 func (e *Engine) Answer(ctx context.Context, store *projections.Store, ask Ask) (reply Reply, err error) {
 	q, fault := parseRequest(ask.Body)
 	if fault != nil {
@@ -141,7 +140,7 @@ func (e *Engine) condition(where string) (*condition, *schema.Error) {
 	return c, nil
 }
 
-// Faults of a run that goes over a limit.
+// Errors of a run that exceeds a limit.
 var (
 	errScanned   = errors.New("too much was looked at")
 	errSortBytes = errors.New("sorting takes too much memory")
@@ -150,7 +149,7 @@ var (
 	errCursor    = errors.New("the cursor is not of this query")
 )
 
-// explain turns them into what a client can do about it.
+// explain returns their *schema.Error, which says what the client can do.
 func (l Limits) explain(err error) error {
 	switch {
 	case errors.Is(err, errCursor):
@@ -173,7 +172,7 @@ func (l Limits) explain(err error) error {
 	return err
 }
 
-// appendPlan appends what explain asks for.
+// appendPlan appends the plan, for a request with explain.
 func (r *run) appendPlan(dst []byte, returned int) []byte {
 	dst = append(dst, `,"plan":{"index":`...)
 	if r.access == nil || r.access.scan {

@@ -11,13 +11,13 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// evaluation is a condition with its params, put to one document after the
-// other. It is what CEL takes its variables from.
+// evaluation tests a condition with its params on one document after the other. CEL
+// takes its variables from it.
 type evaluation struct {
 	*condition
 	constants []constant
 	ctx       context.Context // ends when the query has to
-	err       error           // why the last test came to nothing
+	err       error           // why the last test failed
 	parts     uint            // of conditions that were tested
 
 	body    []byte
@@ -28,16 +28,15 @@ type evaluation struct {
 	scratch []byte
 	params  values.Value
 
-	// What CEL asked for, by slot: it may ask for the same in every iteration
-	// of a macro.
+	// Values already converted for CEL, by slot: a macro may read them in every
+	// iteration.
 	results, args []ref.Val
 	whole         ref.Val
 	adapter       adapter
 	left          int // see maxTakenApart
 }
 
-// evaluate binds a condition to params. worked is called as a document is gone
-// through, see run.worked.
+// evaluate binds a condition to params. For worked see run.worked.
 func (c *condition) evaluate(ctx context.Context, params values.Value, worked func(bytes int)) *evaluation {
 	if params == nil {
 		params = values.Value("{}")
@@ -51,8 +50,8 @@ func (c *condition) evaluate(ctx context.Context, params values.Value, worked fu
 	return e
 }
 
-// matches tells whether the condition is true for a document. An error says
-// that it could not be told within the limits.
+// matches reports whether the condition is true for a document. An error means that a
+// limit was exceeded.
 func (e *evaluation) matches(r projections.Record) (bool, error) {
 	e.body, e.ts, e.version, e.looked, e.whole = r.Body, r.TS, r.Version, false, nil
 	clear(e.results)
@@ -61,11 +60,11 @@ func (e *evaluation) matches(r projections.Record) (bool, error) {
 	return ok, e.err
 }
 
-// lookEvery is how many parts of a condition go between two looks at the clock.
+// lookEvery is the number of condition parts between two checks of the context.
 const lookEvery = 16
 
-// over tells whether the evaluation has come to its end: by an error, or
-// because the query has to end.
+// over reports whether the evaluation must stop: after an error, or because the query
+// must end.
 func (e *evaluation) over() bool {
 	if e.parts++; e.err == nil && e.parts%lookEvery == 0 {
 		e.err = e.ctx.Err()
@@ -82,7 +81,7 @@ func (e *evaluation) value(slot int) values.Value {
 	return e.found.Values[slot]
 }
 
-// result returns the same as CEL sees it.
+// result is value, converted for CEL.
 func (e *evaluation) result(slot int) ref.Val {
 	if e.results[slot] == nil {
 		e.results[slot] = e.adapter.value(e.value(slot))
@@ -90,7 +89,7 @@ func (e *evaluation) result(slot int) ref.Val {
 	return e.results[slot]
 }
 
-// param returns what is at a path below params.
+// param returns the value at a path below params.
 func (e *evaluation) param(slot int) ref.Val {
 	if e.args[slot] == nil {
 		e.args[slot] = e.adapter.value(find(e.params, e.condition.params[slot]))
@@ -98,7 +97,7 @@ func (e *evaluation) param(slot int) ref.Val {
 	return e.args[slot]
 }
 
-// document returns all of the document, as clients see it.
+// document returns the whole document as clients see it.
 func (e *evaluation) document() ref.Val {
 	if e.whole == nil {
 		e.whole = e.adapter.value(schema.AppendReply(nil, e.body, e.ts, e.version))
@@ -106,8 +105,8 @@ func (e *evaluation) document() ref.Val {
 	return e.whole
 }
 
-// ResolveName gives CEL the one variable that is left: by it the functions reach
-// into the document and params.
+// ResolveName resolves the one variable of a rewritten condition, which gives our
+// functions the document and params.
 func (e *evaluation) ResolveName(name string) (any, bool) {
 	return documentValue{e}, name == varDocument
 }

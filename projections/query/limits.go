@@ -4,21 +4,20 @@ import "time"
 
 // Limits of queries. Each is a default where it is 0.
 type Limits struct {
-	// Scanned is how many documents and index entries one query may look at;
-	// 5,000,000.
+	// Scanned limits the documents and index entries that one query reads; 5,000,000.
 	Scanned int
-	// Bytes is how large a page may be; 4 MiB. A message of NATS may hold less.
+	// Bytes limits a page; 4 MiB. A NATS message may hold less.
 	Bytes int
-	// SortBytes is how much memory one query may use to sort; 64 MiB.
+	// SortBytes limits the memory of one query for sorting; 64 MiB.
 	SortBytes int
-	// Time is how long one query may take; 5 s.
+	// Time limits the duration of one query; 5 s.
 	Time time.Duration
-	// ExpressionBytes is how long a condition may be; 8192.
+	// ExpressionBytes limits the length of a condition; 8192.
 	ExpressionBytes int
-	// Nesting is how deep a condition may nest; 64.
+	// Nesting limits the nesting of a condition; 64.
 	Nesting int
-	// Cost is how much a condition may cost on one document, in CEL's units, of
-	// which a call or an iteration is about one; 1,000,000.
+	// Cost limits a condition on one document, in CEL's units: a call or an iteration
+	// is about one; 1,000,000.
 	Cost uint64
 }
 

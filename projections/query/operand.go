@@ -7,7 +7,7 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// operand is a value made ready for being compared with many.
+// operand is a value prepared for many comparisons.
 type operand struct {
 	kind values.Kind
 	real values.Real // of a number
@@ -75,7 +75,7 @@ func (o *operand) compare(p *operand) (c int, ok bool) {
 	return 0, false
 }
 
-// valueEquals is operandOf(v).equal(o) without making more of v than it takes.
+// valueEquals is operandOf(v).equal(o), decoding no more of v than necessary.
 func valueEquals(v values.Value, o *operand) bool {
 	kind := v.Kind()
 	if kind != o.kind || kind == values.Missing {
@@ -122,8 +122,7 @@ func (r relation) flipped() relation {
 	return r
 }
 
-// ordered tells whether c, the outcome of a comparison, satisfies one of the
-// four relations of order.
+// ordered reports whether c, the result of a comparison, satisfies < <= > or >=.
 func (r relation) ordered(c int) bool {
 	switch r {
 	case less:
@@ -136,8 +135,8 @@ func (r relation) ordered(c int) bool {
 	return c >= 0
 }
 
-// holds tells whether "v r o" is true: false if either is missing, or if they
-// have no order and the relation is one.
+// holds reports whether "v r o" is true. It is false if either is missing, or if r
+// needs an order that they do not have.
 func (r relation) holds(v values.Value, o *operand) bool {
 	if len(v) == 0 || o.kind == values.Missing {
 		return false

@@ -5,8 +5,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// page is the documents of a reply, already as they are shown: what a query
-// holds of them is bounded by what a reply can.
+// page holds the documents of a reply as they are sent, so that the size of a reply
+// bounds the memory of a query.
 type page struct {
 	run  *run
 	body []byte // up to the last document
@@ -15,7 +15,7 @@ type page struct {
 	more bool     // whether there may be another page
 }
 
-// pageRow is where a document is in the body.
+// pageRow is the position of a document in the body.
 type pageRow struct {
 	start, end int
 	deadline   schema.Deadline
@@ -27,11 +27,11 @@ func (r *run) newPage() *page {
 
 const (
 	pageStart = `{"documents":[`
-	pageBytes = 4096 // what a page has room for at first
+	pageBytes = 4096 // initial capacity of a page
 	pageRows  = 16
 )
 
-// add adds a document and keeps nothing of the record and the position.
+// add adds a document. It does not keep the record and the position.
 func (p *page) add(record projections.Record, at position) error {
 	if len(p.rows) > 0 {
 		p.body = append(p.body, ',')
@@ -56,7 +56,7 @@ func (p *page) add(record projections.Record, at position) error {
 	return nil
 }
 
-// dropExpired takes out what came to its deadline while the query ran.
+// dropExpired removes documents that expired while the query ran.
 func (p *page) dropExpired(now int64) {
 	kept := p.body[:len(pageStart)]
 	rows := p.rows[:0]
@@ -74,8 +74,8 @@ func (p *page) dropExpired(now int64) {
 	p.body, p.rows = kept, rows
 }
 
-// finish makes the reply. The next page goes on from the last document, even
-// if that has expired meanwhile.
+// finish makes the reply. The next page begins after the last document, even if that
+// has expired meanwhile.
 func (r *run) finish(p *page) ([]byte, error) {
 	p.dropExpired(max(r.clock(), r.now))
 	body := append(p.body, ']')

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// access is a way to the documents that may match.
+// access is one way to read the documents that may match.
 type access struct {
 	index projections.Index
 	scan  bool     // no index: all documents, by id
@@ -27,7 +27,7 @@ type access struct {
 
 var scan = access{scan: true}
 
-// planner finds the accesses that a query may take.
+// planner finds the possible accesses of a query.
 type planner struct {
 	ctx       context.Context
 	view      *projections.View
@@ -35,7 +35,7 @@ type planner struct {
 	constants []constant
 	orderBy   []order
 	indexes   []projections.Index
-	unindexed bool // indexes are not to be used: they lack what the answer has to have
+	unindexed bool // the indexes are behind the sequence that the answer must include
 }
 
 // index returns the complete index on a path.
@@ -48,7 +48,7 @@ func (p *planner) index(path string) (projections.Index, bool) {
 	return projections.Index{}, false
 }
 
-// conjuncts returns what all has to be true.
+// conjuncts returns the predicates that must all be true.
 func (c *condition) conjuncts() []predicate {
 	if c == nil {
 		return nil
@@ -59,8 +59,8 @@ func (c *condition) conjuncts() []predicate {
 	return []predicate{c.predicate}
 }
 
-// plan returns the accesses that narrow the query down, and the one that gives
-// its order, nil if there is none; that may be one of the former.
+// plan returns the accesses that narrow the query, and the one in its order, nil if
+// there is none; it may be one of the former.
 func (p *planner) plan() (narrow []*access, ordered *access, err error) {
 	if a := p.byID(); a != nil {
 		return []*access{a}, nil, nil
@@ -156,8 +156,8 @@ func (p *planner) byID() *access {
 	return nil
 }
 
-// spans returns where in an index on a path the documents are for which part
-// of a condition may be true.
+// spans returns the spans, in an index on a path, of the documents for which a part of
+// the condition may be true.
 func (p *planner) spans(part predicate) (path string, space projections.Space, spans []span, ok bool) {
 	slot := -1
 	switch part := part.(type) {
@@ -192,15 +192,15 @@ func (p *planner) spans(part predicate) (path string, space projections.Space, s
 	return p.condition.names[slot], space, union(spans), true
 }
 
-// Bounds of how many entries choosing an access may count.
+// Bounds of the entries counted to choose an access.
 const (
 	minProbe = 1000
 	maxProbe = 20_000
 )
 
-// choose picks the access that looks at the fewest documents. Where there is a
-// choice it counts the entries of each that narrows the query, up to a bound;
-// past that it is worth more not to have to sort.
+// choose returns the access that reads the fewest documents. If there are several, it
+// counts the entries of each that narrows the query, up to a bound; beyond it, an
+// access in the query's order is better, since it needs no sort.
 func (p *planner) choose(narrow []*access, ordered *access, limit int) (*access, error) {
 	switch {
 	case len(narrow) == 0 && ordered == nil:

@@ -8,12 +8,12 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// position is where a document is in the order of a query: its sort key, then
-// its id. Positions compare by their bytes.
+// position is a document's position in the order of a query: its sort key, then its
+// id. Positions compare by their bytes.
 //
-// The sort key is the key of the value at each path of the orderBy, those of
-// descending paths with all bits turned. As no key is the beginning of another,
-// this sorts like the values one after the other, and then by id.
+// The sort key joins the keys of the values at the paths of the orderBy, those of
+// descending paths inverted. Since no key is a prefix of another, it sorts by the
+// values in turn, and then by id.
 type position struct {
 	key, id []byte
 }
@@ -52,7 +52,7 @@ func newSorter(orderBy []order, worked func(bytes int)) *sorter {
 	return s
 }
 
-// maxSortKey bounds a sort key, which a cursor has to hold.
+// maxSortKey bounds a sort key, which is part of the cursor.
 const maxSortKey = 64 << 10
 
 // of returns the sort key of a document, valid until the next one, or
@@ -76,7 +76,7 @@ func (s *sorter) of(r projections.Record) ([]byte, error) {
 	return s.key, nil
 }
 
-// turn turns all bits, and with them the order.
+// turn inverts all bits, and with them the order.
 func turn(key []byte) {
 	for i := range key {
 		key[i] = ^key[i]

@@ -6,8 +6,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// predicate is a condition in two-valued logic. What cannot be said of a
-// document is false, so that its negation is true.
+// predicate is a condition in two-valued logic: an error, or a missing value, is
+// false, and its negation true.
 type predicate interface {
 	test(e *evaluation) bool
 }
@@ -51,7 +51,7 @@ func (p choice) test(e *evaluation) bool {
 	return p.otherwise.test(e)
 }
 
-// comparison is doc.path against a constant.
+// comparison compares doc.path with a constant.
 type comparison struct {
 	slot     int
 	relation relation
@@ -62,7 +62,7 @@ func (p comparison) test(e *evaluation) bool {
 	return p.relation.holds(e.value(p.slot), &e.constants[p.constant].operand)
 }
 
-// pathComparison is one path of the document against another.
+// pathComparison compares two paths of the document.
 type pathComparison struct {
 	left     int
 	relation relation

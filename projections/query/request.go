@@ -18,11 +18,11 @@ const (
 	maxLimit     = 1000
 	maxOrderBy   = 16
 	maxSelect    = 64
-	// maxParams bounds the params, which conditions read again and again.
+	// maxParams bounds the params, which conditions read repeatedly.
 	maxParams = 256 << 10
 )
 
-// request is what a client asks.
+// request is a client's query.
 type request struct {
 	where   string // "" takes every document
 	params  values.Value
@@ -40,9 +40,9 @@ type order struct {
 	desc bool
 }
 
-// parseRequest reads the body of a query; an empty one asks for everything. A
-// member it does not know is an error: a misspelt one would change the answer.
-// The request shares the body's memory.
+// parseRequest reads the body of a query; an empty one matches everything. An unknown
+// member is an error, since a misspelt one would change the answer. The request
+// shares the body's memory.
 func parseRequest(body []byte) (r request, fault *schema.Error) {
 	r.limit = defaultLimit
 	query := values.Value(bytes.TrimSpace(body))
@@ -81,7 +81,7 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 
 var errUnknownMember = errors.New("unknown member")
 
-// parseMember reads one member; the error says what it may be.
+// parseMember reads one member; the error names the allowed values.
 func (r *request) parseMember(name string, value values.Value) (err error) {
 	switch name {
 	case "where":

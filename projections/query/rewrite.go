@@ -19,8 +19,7 @@ const (
 	varParams   = "params"
 )
 
-// rewriter changes an expression into one of two-valued logic over a document
-// that is read by paths.
+// rewriter turns an expression into two-valued logic over paths of a document.
 type rewriter struct {
 	ast.ExprFactory
 	slots, params *slots // of paths below doc and params
@@ -36,7 +35,7 @@ func (w *rewriter) call(function string, args ...ast.Expr) ast.Expr {
 	return w.NewCall(w.id(), function, args...)
 }
 
-// isTrue is an expression as the operand of a logical operator.
+// isTrue rewrites an operand of a logical operator.
 func (w *rewriter) isTrue(e ast.Expr) ast.Expr { return w.call(fnTrue, e) }
 
 func (w *rewriter) path(function string, path []string) ast.Expr {
@@ -128,9 +127,9 @@ func (w *rewriter) function(c ast.CallExpr) ast.Expr {
 	return w.call(name, args...)
 }
 
-// documentPath returns the path below doc that an expression is: doc.a.b or
-// doc['a'].b. A name that could be an array's index is left to CEL, which tells
-// the two apart.
+// documentPath returns the path below doc of an expression like doc.a.b or
+// doc['a'].b. It leaves a name that could be an array index to CEL, which knows the
+// difference.
 func documentPath(e ast.Expr) ([]string, bool) { return pathBelow(varDocument, e) }
 
 func pathBelow(variable string, e ast.Expr) ([]string, bool) {
@@ -164,7 +163,7 @@ func pathBelow(variable string, e ast.Expr) ([]string, bool) {
 	return append(path, name), true
 }
 
-// presencePath returns the path that has(doc.a.b) asks for.
+// presencePath returns the path in has(doc.a.b).
 func presencePath(e ast.Expr) ([]string, bool) {
 	if e.Kind() != ast.SelectKind || !e.AsSelect().IsTestOnly() {
 		return nil, false
@@ -197,7 +196,7 @@ func unusable(e ast.Expr) (err error) {
 	return err
 }
 
-// slots gives numbers to the paths of a condition.
+// slots numbers the paths of a condition.
 type slots struct {
 	pointers []values.Pointer
 	names    []string // of the pointers

@@ -8,8 +8,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// candidate is a document that lives and matches; its memory is valid until
-// the next one.
+// candidate is a live document that matches; its memory is valid until the next one.
 type candidate struct {
 	run   *run
 	id    []byte
@@ -17,7 +16,7 @@ type candidate struct {
 	read  bool // found is there
 }
 
-// record returns the document, ok false if there is none after all.
+// record returns the document; ok is false if it does not exist.
 func (c *candidate) record() (projections.Record, bool, error) {
 	if c.read {
 		return c.found, true, nil
@@ -26,7 +25,7 @@ func (c *candidate) record() (projections.Record, bool, error) {
 	return record, ok, err
 }
 
-// matches tells whether a document lives and the condition is true for it.
+// matches reports whether a document is live and the condition true for it.
 func (r *run) matches(record projections.Record) (bool, error) {
 	if record.Deadline(r.view.Collection()).Passed(r.now) {
 		return false, nil
@@ -38,11 +37,11 @@ func (r *run) matches(record projections.Record) (bool, error) {
 	return r.where.matches(record)
 }
 
-// errAhead says that looking further was not worth it.
+// errAhead ends a lookahead that scanned run.enough rows.
 var errAhead = errors.New("enough was looked at")
 
-// each visits the documents that live and match, after a position if the access
-// is in the query's order, until visit returns false.
+// each visits the live documents that match, after run.after if the access is in the
+// query's order, until visit returns false.
 func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error)) error {
 	if a.ids != nil {
 		return r.eachNamed(a.ids, after, visit)
@@ -83,7 +82,7 @@ func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)
 	return nil
 }
 
-// eachNamed visits documents by their ids, which ascend.
+// eachNamed visits documents by ascending ids.
 func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (bool, error)) error {
 	c := &candidate{run: r, read: true}
 	for _, id := range ids {
@@ -114,7 +113,7 @@ func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (b
 	return nil
 }
 
-// eachEntry visits what the entries of an index lead to.
+// eachEntry visits the documents of index entries.
 func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool, error)) error {
 	if a.ordered && after != nil && len(after.key) > projections.MaxValueKeyBytes {
 		return errCutKey
@@ -153,8 +152,8 @@ func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool
 	})
 }
 
-// stillAt tells whether a document's value is what the entry of a lazy index
-// says. If not, it will get another entry elsewhere.
+// stillAt reports whether a document still has the value of an entry of a lazy index.
+// If not, the index will replace the entry.
 func (r *run) stillAt(entry projections.IndexEntry, record projections.Record) (bool, error) {
 	key, err := r.sorter.of(record)
 	if r.access.desc {

@@ -11,12 +11,12 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// run is one query under way.
+// run is the execution of one query.
 type run struct {
 	engine  *Engine
 	request *request
 	view    *projections.View
-	ctx     context.Context // ends when the query has to
+	ctx     context.Context // ends the query
 	clock   func() int64
 	room    int
 	now     int64       // seconds since 1970
@@ -27,22 +27,22 @@ type run struct {
 	sorter  *sorter
 	after   *position // where the page begins, nil for the first one
 	scanned int
-	read    int // bytes since the last look at the time
+	read    int // bytes since the last check of the time
 	pace    func(ctx context.Context, worked time.Duration)
-	enough  int       // at how many scanned to end with errAhead, 0 for not
-	began   time.Time // when the slice did
+	enough  int       // rows scanned at which to end with errAhead, 0 for none
+	began   time.Time // start of the slice
 	whole   []byte    // scratch
 }
 
-// A query works in slices: every sliceRows documents or entries, or sliceBytes of
-// them, it looks at the time, and after sliceTime it lets others go first.
+// A query works in slices: after sliceRows documents or entries, or sliceBytes, it
+// checks the time, and after sliceTime it yields to others.
 const (
 	sliceRows  = 64
 	sliceBytes = 64 << 10
 	sliceTime  = 200 * time.Microsecond
 )
 
-// step counts one more document or entry that is looked at.
+// step counts one document or entry.
 func (r *run) step() error {
 	if r.scanned++; r.scanned > r.engine.limits.Scanned {
 		return errScanned
@@ -57,8 +57,8 @@ func (r *run) step() error {
 	return r.ctx.Err()
 }
 
-// worked counts bytes that were read or gone through, within one document too:
-// others must not wait for the end of a large one.
+// worked counts bytes that were read or skipped, also within a document, so that a
+// large one does not delay other queries.
 func (r *run) worked(bytes int) {
 	if r.read += bytes; r.read > sliceBytes {
 		r.yield()
@@ -104,7 +104,7 @@ func (r *run) answer() ([]byte, error) {
 	}
 	p, err := r.page(chosen)
 	if errors.Is(err, errCutKey) {
-		// The order of values whose keys are cut is only in the documents.
+		// The order of values with cut keys is only in the documents.
 		ordered.ordered, r.enough = false, 0
 		if chosen, err = r.planner.choose(narrow, nil, r.request.limit); err != nil {
 			return nil, err
@@ -117,7 +117,7 @@ func (r *run) answer() ([]byte, error) {
 	return r.finish(p)
 }
 
-// errCutKey says that an index cannot give the order.
+// errCutKey means that an index cannot give the order: a key is cut.
 var errCutKey = errors.New("the key of a value is cut")
 
 // page returns the matching documents of the page, in order.
@@ -169,11 +169,11 @@ func (r *run) page(a *access) (*page, error) {
 	return p, nil
 }
 
-// lookahead is how many rows are looked at for whether there is more than the
-// page. If that doesn't tell, the client finds out.
+// lookahead limits the rows read to find out whether another page follows. Beyond it
+// the reply has a cursor, and the next page may be empty.
 const lookahead = 1000
 
-// stream is page for an access that gives the documents in the query's order.
+// stream is page for an access in the query's order.
 func (r *run) stream(a *access) (*page, error) {
 	p := r.newPage()
 	full := func() bool { return len(p.rows) == r.request.limit }

@@ -7,8 +7,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// selection is which paths of a document to show: a tree of the tokens of the
-// paths, in which a leaf takes all that is there.
+// selection are the selected paths of a document as a tree of their tokens; a leaf
+// selects the whole value.
 type selection struct {
 	children map[string]*selection // none in a leaf
 }
@@ -24,7 +24,7 @@ func newSelection(paths []values.Pointer) *selection {
 func (s *selection) add(path values.Pointer) {
 	switch child := s.children[path[0]]; {
 	case len(path) == 1:
-		s.children[path[0]] = &selection{} // narrower ones there are in it
+		s.children[path[0]] = &selection{} // replaces narrower ones
 	case child == nil:
 		child = &selection{children: make(map[string]*selection)}
 		s.children[path[0]] = child
@@ -34,9 +34,8 @@ func (s *selection) add(path values.Pointer) {
 	}
 }
 
-// append appends what the selection takes of v; ok is false if that is
-// nothing, and then nothing is appended. Members keep their order and arrays
-// that of their elements, without holes.
+// append appends the selected parts of v; ok is false if there are none. Members and
+// elements keep their order, and an array has no gaps.
 func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
 	if s.children == nil {
 		return append(dst, v...), true
@@ -87,8 +86,7 @@ func (s *selection) append(dst []byte, v values.Value) (out []byte, ok bool) {
 	return dst, true
 }
 
-// last returns at which position each selected member is, the last one of
-// those with the same name.
+// last returns the position of each selected member, the last one of the same name.
 func (s *selection) last(v values.Value) map[string]int {
 	last := make(map[string]int, len(s.children))
 	i := 0
@@ -102,7 +100,7 @@ func (s *selection) last(v values.Value) map[string]int {
 	return last
 }
 
-// appendTo appends what is shown of a whole document, {} if that is nothing.
+// appendTo appends the selected parts of a document, {} if there are none.
 func (s *selection) appendTo(dst, document []byte) []byte {
 	out, ok := s.append(dst, document)
 	if !ok {

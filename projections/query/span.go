@@ -8,25 +8,25 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// span is a range of value keys (see values.AppendKey) in an index: from lower
-// on and before upper, where nil is no bound.
+// span is a range [lower, upper) of value keys (see values.AppendKey) in an index; nil
+// is no bound.
 type span struct {
 	lower, upper []byte
-	one          bool // there is but one key in it
+	one          bool // it has only one key
 }
 
-// cut shortens a key to what an index holds of it.
+// cut cuts a key as an index does.
 func cut(key []byte) []byte { return key[:min(len(key), projections.MaxValueKeyBytes)] }
 
-// equalSpan returns the keys of values that equal o, and perhaps of others
-// that are as long and begin like it.
+// equalSpan returns the keys of values equal to o, and of values with the same cut
+// key.
 func equalSpan(o *operand) span {
 	key := cut(o.appendKey(nil))
 	return span{key, projections.KeyAfter(key), true}
 }
 
-// relationSpans returns where values are that are in relation r to o: all that
-// are, and others only where keys were cut.
+// relationSpans returns the spans of all values in relation r to o, and of others only
+// where keys were cut.
 func relationSpans(r relation, o *operand) (spans []span, ok bool) {
 	if r == equal {
 		if o.kind == values.Missing {
@@ -42,7 +42,7 @@ func relationSpans(r relation, o *operand) (spans []span, ok bool) {
 	case isBool(o.kind):
 		first, last = values.False, values.True
 	case o.kind != values.Number && o.kind != values.String:
-		return nil, true // has no order, so nothing is in relation to it
+		return nil, true // o has no order, so no value is in relation to it
 	}
 	s := span{lower: []byte{byte(first)}, upper: []byte{byte(last) + 1}}
 	key := o.appendKey(nil)
@@ -61,7 +61,7 @@ func relationSpans(r relation, o *operand) (spans []span, ok bool) {
 	return []span{s}, true
 }
 
-// prefixSpan returns where strings are that start with text.
+// prefixSpan returns the span of the strings that start with text.
 func prefixSpan(text []byte) span {
 	key := cut(values.AppendTextPrefixKey(nil, text))
 	return span{lower: key, upper: projections.KeyAfter(key)}
@@ -85,12 +85,12 @@ func union(spans []span) []span {
 	return out
 }
 
-// ends tells whether a ends before b.
+// ends reports whether a ends before b.
 func ends(a, b span) bool {
 	return a.upper != nil && (b.upper == nil || bytes.Compare(a.upper, b.upper) < 0)
 }
 
-// intersect returns what is in both of two unions.
+// intersect returns the intersection of two unions.
 func intersect(a, b []span) (out []span) {
 	for len(a) > 0 && len(b) > 0 {
 		s := span{a[0].lower, a[0].upper, a[0].one || b[0].one}

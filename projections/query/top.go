@@ -2,7 +2,7 @@ package query
 
 import "container/heap"
 
-// top keeps the first few of many positions, in bounded memory.
+// top keeps the first n of many positions, in bounded memory.
 type top struct {
 	most  int
 	bytes int
@@ -23,8 +23,7 @@ func (h *lastFirst) Pop() any {
 	return p
 }
 
-// add takes a position, of which it keeps a copy, and returns how many bytes
-// are held.
+// add adds a copy of a position and returns the bytes held.
 func (t *top) add(p position) int {
 	if len(t.held) == t.most {
 		if p.compare(t.held[0]) >= 0 {
@@ -40,7 +39,7 @@ func (t *top) add(p position) int {
 	return t.bytes
 }
 
-// inOrder takes the positions out, first one first.
+// inOrder removes and returns the positions in order.
 func (t *top) inOrder() []position {
 	out := make([]position, len(t.held))
 	for i := len(out) - 1; i >= 0; i-- {

@@ -8,9 +8,8 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// walker goes over the entries of an access: of its spans one after the other,
-// in the order of the keys or, for a descending query, against it. Where keys
-// are the same the ids ascend in both.
+// walker visits the entries of an access, span by span, in the order of the keys, or
+// against it for a descending query. Ids within one key ascend in both.
 type walker struct {
 	ctx    context.Context
 	view   *projections.View
@@ -70,7 +69,7 @@ func (w *walker) ascend(entries *projections.Entries, ok bool, visit visitEntry)
 	return true, nil
 }
 
-// descend goes from key to lower key, and within one key up through the ids.
+// descend visits keys in descending and the ids of each key in ascending order.
 func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more bool, err error) {
 	var key []byte
 	ok := false
@@ -79,7 +78,7 @@ func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more b
 	} else {
 		key = cut(bytes.Clone(w.after.key))
 		turn(key)
-		// What is left of the key that the last page ended in.
+		// The rest of the key in which the last page ended.
 		more, err := w.sameKey(entries, w.beyond(entries, key), key, visit)
 		if !more || err != nil {
 			return false, err
@@ -101,7 +100,7 @@ func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more b
 	return true, nil
 }
 
-// sameKey visits the entries of one key from where the iterator is.
+// sameKey visits the entries of one key from the iterator's position on.
 func (w *walker) sameKey(entries *projections.Entries, ok bool, key []byte, visit visitEntry) (more bool, err error) {
 	for ; ok; ok = entries.Next() {
 		entry, err := entries.Entry()
