@@ -166,18 +166,3 @@ func TestMetricsLint(t *testing.T) {
 		}
 	}
 }
-
-// TestScrapesAreCheap: what takes long to count is counted seldom.
-func TestScrapesAreCheap(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", "")
-		m := w.processor.options.Monitor
-		gather(t, m).want(t, metrics{"lapse_documents": 0})
-		m.Counted.Took = time.Second
-		w.want(201, "document.create.c.a", "{}")
-		time.Sleep((monitor.CountShare - 10) * time.Second)
-		gather(t, m).want(t, metrics{"lapse_documents": 0})
-		time.Sleep(20 * time.Second)
-		gather(t, m).want(t, metrics{"lapse_documents": 1})
-	})
-}

@@ -10,17 +10,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// meters count what happens too often for an EventListener: each costs some
-// nanoseconds, with children looked up beforehand.
+// meters count what happens too often for an EventListener. Their children are looked up
+// beforehand, so that each count takes nanoseconds.
 type meters struct {
 	mutations       *prometheus.CounterVec
-	succeeded       [schema.DocumentDelete + 1][2]prometheus.Counter // of mutations, by op, and whether from the stream
+	succeeded       [schema.DocumentDelete + 1][2]prometheus.Counter // of mutations, by op and source
 	batchOperations prometheus.Counter
 	events          [schema.WriterResumed + 1]prometheus.Counter
 	expiries        map[schema.Rule]prometheus.Counter
 	lateness        prometheus.Histogram
-	appends         [2]prometheus.Histogram // how long single ones and atomic batches took
-	appended        [2]prometheus.Histogram // how many events they had
+	appends         [2]prometheus.Histogram // durations of single appends and atomic batches
+	appended        [2]prometheus.Histogram // their events
 	syncs           prometheus.Counter
 	folds           prometheus.Histogram
 	requests        [len(schema.Operations) + 1]prometheus.Histogram // by schema.OperationIndex
@@ -28,15 +28,15 @@ type meters struct {
 	all []prometheus.Collector
 }
 
-// Buckets, in seconds. Those who scrape native histograms get finer ones; these
-// are for everybody else.
+// Buckets of classic histograms; the durations are in seconds. Native histograms have
+// finer ones.
 var (
 	latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 	durationBuckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	sizeBuckets     = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000}
 )
 
-// native makes a histogram native, too, with buckets that differ by a tenth.
+// native makes a histogram native, too, with buckets that grow by a tenth.
 func native(o prometheus.HistogramOpts) prometheus.HistogramOpts {
 	o.NativeHistogramBucketFactor = 1.1
 	o.NativeHistogramMaxBucketNumber = 160
@@ -52,15 +52,15 @@ func newMeters(labels prometheus.Labels) *meters {
 		return prometheus.HistogramOpts{Namespace: "lapse", Name: name, Help: help, ConstLabels: labels, Buckets: buckets}
 	}
 	m := &meters{
-		mutations: prometheus.NewCounterVec(prometheus.CounterOpts(opts("mutations_total", "Mutations decided by this process whose outcome was durable, by where they came from and what came of them.")),
+		mutations: prometheus.NewCounterVec(prometheus.CounterOpts(opts("mutations_total", "Mutations decided by this process, counted once durable, by source (request or stream) and outcome.")),
 			[]string{"op", "source", "outcome"}),
-		batchOperations: prometheus.NewCounter(prometheus.CounterOpts(opts("batch_operations_total", "Operations in batches that changed something."))),
+		batchOperations: prometheus.NewCounter(prometheus.CounterOpts(opts("batch_operations_total", "Operations in mutating batches."))),
 		lateness: prometheus.NewHistogram(native(histogram("expiry_lateness_seconds",
 			"Log time of DocumentExpired minus the moment the document became due.", latenessBuckets))),
-		syncs: prometheus.NewCounter(prometheus.CounterOpts(opts("log_syncs_total", "Syncs of the log's disk that appends had to wait for; none with durability os."))),
-		folds: prometheus.NewHistogram(histogram("fold_duration_seconds", "How long it took to fold what the log acknowledged at a time.", durationBuckets)),
+		syncs: prometheus.NewCounter(prometheus.CounterOpts(opts("log_syncs_total", "Disk syncs of the log that appends waited for; none with durability os."))),
+		folds: prometheus.NewHistogram(histogram("fold_duration_seconds", "Time to fold the events of one acknowledgement.", durationBuckets)),
 	}
-	events := prometheus.NewCounterVec(prometheus.CounterOpts(opts("events_total", "Events that this process appended to the log.")), []string{"type"})
+	events := prometheus.NewCounterVec(prometheus.CounterOpts(opts("events_total", "Events appended to the log by this process.")), []string{"type"})
 	for t := schema.CollectionCreated; int(t) < len(m.events); t++ {
 		m.events[t] = events.WithLabelValues(t.String())
 	}
@@ -69,18 +69,18 @@ func newMeters(labels prometheus.Labels) *meters {
 			m.succeeded[op][i] = m.mutations.WithLabelValues(opName(schema.Op(op)), source, outcomeOf(nil))
 		}
 	}
-	expiries := prometheus.NewCounterVec(prometheus.CounterOpts(opts("expiries_total", "DocumentExpired that this process appended, by whose TTL applied.")), []string{"rule"})
+	expiries := prometheus.NewCounterVec(prometheus.CounterOpts(opts("expiries_total", "DocumentExpired events appended by this process, by the TTL that applied.")), []string{"rule"})
 	m.expiries = map[schema.Rule]prometheus.Counter{}
 	for _, rule := range []schema.Rule{schema.RuleDocument, schema.RuleCollection} {
 		m.expiries[rule] = expiries.WithLabelValues(rule.String())
 	}
-	durations := prometheus.NewHistogramVec(native(histogram("append_duration_seconds", "From sending an append to the log's acknowledgement, with the sync if there is one.", durationBuckets)), []string{"kind"})
-	sizes := prometheus.NewHistogramVec(histogram("append_events", "Events in an append.", sizeBuckets), []string{"kind"})
+	durations := prometheus.NewHistogramVec(native(histogram("append_duration_seconds", "Time from sending an append to its acknowledgement, sync included.", durationBuckets)), []string{"kind"})
+	sizes := prometheus.NewHistogramVec(histogram("append_events", "Events per append.", sizeBuckets), []string{"kind"})
 	for i, kind := range []string{"single", "batch"} {
 		m.appends[i], _ = durations.WithLabelValues(kind).(prometheus.Histogram)
 		m.appended[i], _ = sizes.WithLabelValues(kind).(prometheus.Histogram)
 	}
-	requests := prometheus.NewHistogramVec(histogram("request_duration_seconds", "From a request's arrival to its reply.", durationBuckets), []string{"operation"})
+	requests := prometheus.NewHistogramVec(histogram("request_duration_seconds", "Time from the arrival of a request to its reply.", durationBuckets), []string{"operation"})
 	for i := range m.requests {
 		m.requests[i], _ = requests.WithLabelValues(schema.OperationName(i)).(prometheus.Histogram)
 	}
@@ -88,13 +88,13 @@ func newMeters(labels prometheus.Labels) *meters {
 	return m
 }
 
-// Beat says that the writer's loop goes round, with so many events under way.
+// Beat implements writer.Meter: the writer's loop runs, with so many events in flight.
 func (m *Monitor) Beat(pending int) {
 	m.beaten.Store(time.Now().UnixNano())
 	m.pending.Store(int64(pending))
 }
 
-// Replied counts a mutation, or a batch, whose outcome is in the log.
+// Replied implements writer.Meter.
 func (m *Monitor) Replied(mutation *schema.Mutation, batch *schema.Batch, fault *schema.Error) {
 	switch {
 	case batch != nil:
@@ -111,7 +111,7 @@ func (m *Monitor) Replied(mutation *schema.Mutation, batch *schema.Batch, fault 
 	}
 }
 
-// sources are where mutations come from.
+// sources are the sources of mutations.
 var sources = [2]string{"request", "stream"}
 
 func sourceOf(mutation *schema.Mutation) int {
@@ -135,7 +135,7 @@ func outcomeOf(fault *schema.Error) string {
 	return fault.Name
 }
 
-// Stored counts an event that the log has.
+// Stored implements writer.Meter.
 func (m *Monitor) Stored(fact *projections.Fact) {
 	if int(fact.Type) < len(m.events) && fact.Type != schema.NoEvent {
 		m.events[fact.Type].Inc()
@@ -145,11 +145,10 @@ func (m *Monitor) Stored(fact *projections.Fact) {
 	}
 }
 
-// Late notes how late an expiry was, in ms.
+// Late implements writer.Meter.
 func (m *Monitor) Late(ms int64) { m.meters.lateness.Observe(float64(max(ms, 0)) / 1000) }
 
-// Acknowledged counts an append of so many events that the log has: by an atomic
-// batch or not, synced to disk or not.
+// Acknowledged implements writer.Meter.
 func (m *Monitor) Acknowledged(events int, batch, synced bool, took time.Duration) {
 	kind, syncs := 0, events
 	if batch {
@@ -164,13 +163,13 @@ func (m *Monitor) Acknowledged(events int, batch, synced bool, took time.Duratio
 	m.slow("append", took)
 }
 
-// Folded notes how long it took to fold what the log acknowledged at a time.
+// Folded implements writer.Meter.
 func (m *Monitor) Folded(took time.Duration) {
 	m.folds.Observe(took.Seconds())
 	m.slow("fold", took)
 }
 
-// Answered notes how long a request took; operation is its schema.OperationIndex.
+// Answered implements service.Meter.
 func (m *Monitor) Answered(operation int, took time.Duration) {
 	m.requests[operation].Observe(took.Seconds())
 	if took > slowAfter && !takesTime[operation] {
@@ -178,10 +177,10 @@ func (m *Monitor) Answered(operation int, took time.Duration) {
 	}
 }
 
-// slowAfter is how long anything may take before it is told.
+// slowAfter is the duration from which an operation is reported as slow.
 const slowAfter = time.Second
 
-// takesTime are the operations that are slow by nature, by their index.
+// takesTime are the operations that are slow by nature, by schema.OperationIndex.
 var takesTime = func() (slow [len(schema.Operations) + 1]bool) {
 	for _, op := range []string{"query", "snapshot.create", "snapshot.verify"} {
 		slow[schema.OperationIndex(op)] = true

@@ -14,74 +14,74 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// What is looked up when metrics are collected.
+// Metrics that are read from the process at each scrape.
 var (
-	metricInfo  = describe("build_info", "Always 1; the labels say what runs.", "version", "go_version")
-	metricReady = describe("ready", "Whether requests are served as they should be; /readyz says why not.")
-	metricRole  = describe("role", "1 for the role that the process has.", "role")
+	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go.", "version", "go_version")
+	metricReady = describe("ready", "Whether the process is ready; /readyz has the reasons if not.")
+	metricRole  = describe("role", "1 for the role of the process, 0 for the other.", "role")
 
-	metricFolded    = describe("folded_sequence", "Last sequence of the log that is folded.")
-	metricEnd       = describe("log_last_sequence", "Last sequence of the log; left out while the log does not answer.")
-	metricFirst     = describe("log_first_sequence", "First sequence of the log; left out while the log does not answer.")
-	metricLag       = describe("fold_lag_events", "Sequences of the log that are not folded; left out while the log does not answer.")
-	metricLagTime   = describe("fold_lag_seconds", "For how long the log is known to hold what is not folded.")
-	metricTime      = describe("log_time_seconds", "Log time of the last event folded, since 1970.")
-	metricCatchUp   = describe("catch_up_ratio", "How much of the log was folded at the start, from 0 to 1.")
-	metricDocuments = describe("documents", "Live documents.")
-	metricBytes     = describe("documents_bytes", "Bytes of live documents.")
+	metricFolded    = describe("folded_sequence", "Last sequence of the log that the projection has folded.")
+	metricEnd       = describe("log_last_sequence", "Last sequence of the log; absent while the log is unreachable.")
+	metricFirst     = describe("log_first_sequence", "First sequence of the log; absent while the log is unreachable.")
+	metricLag       = describe("fold_lag_events", "Sequences of the log not yet folded; absent while the log is unreachable.")
+	metricLagTime   = describe("fold_lag_seconds", "Age of the oldest known event that is not yet folded.")
+	metricTime      = describe("log_time_seconds", "Log time of the last folded event, in seconds since 1970.")
+	metricCatchUp   = describe("catch_up_ratio", "Share of the log folded by the start, from 0 to 1.")
+	metricDocuments = describe("documents", "Number of live documents.")
+	metricBytes     = describe("documents_bytes", "Size of live documents in bytes.")
 	metricPending   = describe("documents_pending_expiry", "Live documents with a deadline.")
 	metricOverdue   = describe("documents_overdue", "Documents past their deadline whose expiry is not yet in the log.")
-	metricNumber    = describe("collections", "Collections.")
-	metricBehind    = describe("mutations_behind", "Mutations in the stream that are not yet judged; left out while it does not answer.")
-	metricForeign   = describe("log_foreign_messages_total", "Messages in the log that were skipped, not being lapse's.")
-	metricAppended  = describe("log_appended_bytes_total", "Bytes of the bodies that this process appended.")
-	metricObjective = describe("expiry_lateness_objective_seconds", "How late expiries may be, 99 of a hundred.")
-	metricInFlight  = describe("events_in_flight", "Events decided and not yet folded.")
+	metricNumber    = describe("collections", "Number of collections.")
+	metricBehind    = describe("mutations_behind", "Published mutations not yet judged; absent while their stream is unreachable.")
+	metricForeign   = describe("log_foreign_messages_total", "Messages in the log that are not events of lapse, and were skipped.")
+	metricAppended  = describe("log_appended_bytes_total", "Bytes of event bodies appended by this process.")
+	metricObjective = describe("expiry_lateness_objective_seconds", "Lateness that 99 of 100 expiries should not exceed.")
+	metricInFlight  = describe("events_in_flight", "Events in flight: decided, not yet acknowledged and folded.")
 
-	metricRequests = describe("requests_total", "Requests answered.", "operation", "code")
-	metricQueue    = describe("queue_length", "What waits in a queue.", "queue")
-	metricQueueCap = describe("queue_capacity", "What has room in a queue; beyond it requests are refused with 429.", "queue")
-	metricHeld     = describe("requests_held_bytes", "Bytes of requests that have no reply yet.")
+	metricRequests = describe("requests_total", "Requests answered, by code.", "operation", "code")
+	metricQueue    = describe("queue_length", "Requests waiting in a queue.", "queue")
+	metricQueueCap = describe("queue_capacity", "Capacity of a queue; beyond it requests are refused with 429.", "queue")
+	metricHeld     = describe("requests_held_bytes", "Bytes of requests larger than 4 KiB that wait for their reply.")
 
-	metricRoles     = describe("role_changes_total", "How often the role changed.")
-	metricFences    = describe("fence_moves_total", "How often this process moved the fence, as the writer does when it starts and when it recovers.")
-	metricFailures  = describe("append_failures_total", "Appends that failed or were not acknowledged in time.")
-	metricAway      = describe("log_out_of_reach", "Whether the process waits for the log.")
-	metricNoLease   = describe("lease_out_of_reach", "Whether a standby cannot find out who has the lease, and so cannot take over.")
-	metricOutages   = describe("log_outages_total", "How often the process found the log out of reach.")
-	metricFaults    = describe("request_failures_total", "Requests that failed for a reason of lapse's own.")
-	metricSlow      = describe("slow_total", "Appends, folds and requests that took longer than a second.")
-	metricRemade    = describe("projection_remakes_total", "Projections that did not fit the log and were made anew.")
-	metricUseless   = describe("snapshots_useless_total", "Snapshots that the projection could not be made of.")
-	metricMade      = describe("snapshots_made_total", "Snapshots made and verified as often as serve was told to.")
-	metricSnapTime  = describe("snapshot_last_time_seconds", "When the newest sound snapshot was made, since 1970; 0 if there is none. Left out where none are made.")
-	metricSnapSeq   = describe("snapshot_last_sequence", "Up to where the log is in the newest snapshot.")
-	metricSnapBytes = describe("snapshot_last_bytes", "Size of the newest snapshot.")
-	metricKept      = describe("retention_failures_total", "Rounds of snapshots and retention that failed; the log is kept whole then.")
+	metricRoles     = describe("role_changes_total", "Role changes.")
+	metricFences    = describe("fence_moves_total", "Times this process moved the fence, as a writer does when it starts or recovers.")
+	metricFailures  = describe("append_failures_total", "Appends that failed or timed out without acknowledgement.")
+	metricAway      = describe("log_out_of_reach", "1 while the log is unreachable.")
+	metricNoLease   = describe("lease_out_of_reach", "1 while a standby cannot read the lease, and so cannot take over.")
+	metricOutages   = describe("log_outages_total", "Times the log became unreachable.")
+	metricFaults    = describe("request_failures_total", "Requests that failed because of an internal error.")
+	metricSlow      = describe("slow_total", "Appends, folds and requests slower than one second.")
+	metricRemade    = describe("projection_remakes_total", "Projections rebuilt because they did not fit the log.")
+	metricUseless   = describe("snapshots_useless_total", "Snapshots from which the projection could not be restored.")
+	metricMade      = describe("snapshots_made_total", "Scheduled snapshots created and verified.")
+	metricSnapTime  = describe("snapshot_last_time_seconds", "Creation time of the newest sound snapshot, in seconds since 1970; 0 without one. Absent if snapshots are off.")
+	metricSnapSeq   = describe("snapshot_last_sequence", "Last log sequence in the newest snapshot.")
+	metricSnapBytes = describe("snapshot_last_bytes", "Size of the newest snapshot in bytes.")
+	metricKept      = describe("retention_failures_total", "Failed rounds of snapshot and retention; each keeps the whole log.")
 
-	metricSuspect = describe("clock_suspect", "Whether the clock is not believed: nothing expires then and writes are refused.")
-	metricOffset  = describe("clock_offset_seconds", "How far the clock is ahead of what it should say.")
-	metricRefused = describe("clock_refused_total", "Requests refused because the clock was not believed.")
+	metricSuspect = describe("clock_suspect", "1 while the clock is not trusted: nothing expires and writes are refused.")
+	metricOffset  = describe("clock_offset_seconds", "Seconds by which the clock is ahead of elapsed time.")
+	metricRefused = describe("clock_refused_total", "Requests refused because the clock was not trusted.")
 
-	metricConnected  = describe("nats_connected", "Whether a connection to NATS is there.", "connection")
-	metricReconnects = describe("nats_reconnects_total", "How often a connection to NATS was made again.", "connection")
+	metricConnected  = describe("nats_connected", "1 while a connection to NATS is up.", "connection")
+	metricReconnects = describe("nats_reconnects_total", "Reconnects to NATS.", "connection")
 	metricNATSIn     = describe("nats_received_bytes_total", "Bytes of messages received from NATS.", "connection")
 	metricNATSOut    = describe("nats_sent_bytes_total", "Bytes of messages sent to NATS.", "connection")
 	metricNATSInMsg  = describe("nats_received_messages_total", "Messages received from NATS.", "connection")
 	metricNATSOutMsg = describe("nats_sent_messages_total", "Messages sent to NATS.", "connection")
 
-	metricDisk        = describe("projection_bytes", "Bytes of the projection's files.")
-	metricAvailable   = describe("projection_disk_available_bytes", "Bytes that the disk of the projection has left.")
-	metricTotal       = describe("projection_disk_size_bytes", "Bytes that the disk of the projection has.")
-	metricDebt        = describe("projection_compaction_debt_bytes", "Bytes that Pebble has to compact until it is even.")
-	metricAmp         = describe("projection_read_amplification", "Places that Pebble looks in for a key.")
-	metricL0          = describe("projection_l0_files", "Files of Pebble that overlap.")
-	metricL0Levels    = describe("projection_l0_sublevels", "Levels among those; writes stop at 24.")
-	metricMemTable    = describe("projection_memtable_bytes", "Bytes folded and not yet flushed.")
-	metricCache       = describe("projection_cache_bytes", "Bytes of the projection in memory.")
-	metricHits        = describe("projection_cache_hits_total", "Blocks found in memory.")
-	metricMisses      = describe("projection_cache_misses_total", "Blocks read from disk.")
-	metricFlushes     = describe("projection_flushes_total", "Flushes of what was folded.")
+	metricDisk        = describe("projection_bytes", "Size of the projection's files in bytes.")
+	metricAvailable   = describe("projection_disk_available_bytes", "Free bytes on the projection's disk.")
+	metricTotal       = describe("projection_disk_size_bytes", "Size of the projection's disk in bytes.")
+	metricDebt        = describe("projection_compaction_debt_bytes", "Estimated compaction debt in bytes.")
+	metricAmp         = describe("projection_read_amplification", "Read amplification: places Pebble searches for a key.")
+	metricL0          = describe("projection_l0_files", "Files in level 0 of Pebble.")
+	metricL0Levels    = describe("projection_l0_sublevels", "Sublevels of level 0; writes stop at 24.")
+	metricMemTable    = describe("projection_memtable_bytes", "Size of memtables in bytes.")
+	metricCache       = describe("projection_cache_bytes", "Size of the block cache in bytes.")
+	metricHits        = describe("projection_cache_hits_total", "Block cache hits.")
+	metricMisses      = describe("projection_cache_misses_total", "Block cache misses.")
+	metricFlushes     = describe("projection_flushes_total", "Memtable flushes.")
 	metricCompactions = describe("projection_compactions_total", "Compactions.")
 )
 
@@ -103,7 +103,7 @@ func (m *Monitor) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// sending sends what is looked up.
+// sending sends those metrics.
 type sending struct {
 	to       chan<- prometheus.Metric
 	database string
@@ -125,9 +125,8 @@ func (s sending) flag(d *prometheus.Desc, value bool, labels ...string) {
 	s.gauge(d, number, labels...)
 }
 
-// Collect implements prometheus.Collector. It costs little, and asks NATS for
-// the ends of two streams: documents are counted so seldom that it takes no more
-// than a fiftieth of the time, however many are overdue.
+// Collect implements prometheus.Collector. It asks NATS for the ends of two streams, and
+// counts documents for at most a fiftieth of the time, however many are overdue.
 func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	for _, c := range m.all {
 		c.Collect(metrics)
@@ -143,7 +142,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	for _, role := range []observe.Role{observe.Writer, observe.Standby} {
 		s.flag(metricRole, state.role == role, string(role))
 	}
-	s.told(&state)
+	s.counted(&state)
 	s.count(metricSlow, m.slowed.Load())
 	for name, nc := range connections {
 		s.connection(name, nc)
@@ -174,8 +173,8 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// told sends the counts of events.
-func (s sending) told(h *health) {
+// counted sends the counts of events.
+func (s sending) counted(h *health) {
 	n := &h.counts
 	s.count(metricRoles, n.roleChanges)
 	s.count(metricFences, n.fenceMoves)
@@ -246,57 +245,56 @@ func (s sending) snapshots(now *SnapshotSample) {
 	s.gauge(metricSnapBytes, float64(newest.Bytes))
 }
 
-// sampler keeps what is looked up so that it is not looked up too often.
+// sampler caches what is expensive to look up.
 type sampler struct {
 	sampling sync.Mutex
-	Counted  tallies
+	counts   tallies
 
-	lookedAt    time.Time // when streams were asked
+	lookedAt    time.Time // when NATS was asked for ends
 	ends        StreamEnds
-	known       bool
-	target      uint64 // an end of the log that was not folded when it was seen
+	known       bool   // ends is the answer of NATS
+	target      uint64 // an end of the log that was not folded at targetSince, 0 for none
 	targetSince time.Time
 }
 
-// tallies are the counts of all collections at a moment.
+// tallies are the counts of all collections at a time.
 type tallies struct {
 	DocumentCounts
 	at   time.Time
-	Took time.Duration
+	took time.Duration
 	ok   bool
 }
 
-// CountShare is what part of the time documents are counted at most.
-const CountShare = 50
+// countShare: documents are counted for at most 1/countShare of the time.
+const countShare = 50
 
-// collectDocuments sends the counts of documents, if need be those of a while
-// ago.
+// collectDocuments sends the counts of documents, which may be of a while ago.
 func (m *Monitor) collectDocuments(s sending, from Source) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
-	if n := &m.Counted; !n.ok || time.Since(n.at) >= CountShare*n.Took {
+	if n := &m.counts; !n.ok || time.Since(n.at) >= countShare*n.took {
 		n.at = time.Now()
 		counts, err := from.CountDocuments()
-		n.DocumentCounts, n.ok, n.Took = counts, err == nil, time.Since(n.at)
+		n.DocumentCounts, n.ok, n.took = counts, err == nil, time.Since(n.at)
 	}
-	if !m.Counted.ok {
+	if !m.counts.ok {
 		return
 	}
-	s.gauge(metricNumber, float64(m.Counted.Collections))
-	s.gauge(metricDocuments, float64(m.Counted.Documents))
-	s.gauge(metricBytes, float64(m.Counted.Bytes))
-	s.gauge(metricPending, float64(m.Counted.Pending))
-	s.gauge(metricOverdue, float64(m.Counted.Overdue))
+	s.gauge(metricNumber, float64(m.counts.Collections))
+	s.gauge(metricDocuments, float64(m.counts.Documents))
+	s.gauge(metricBytes, float64(m.counts.Bytes))
+	s.gauge(metricPending, float64(m.counts.Pending))
+	s.gauge(metricOverdue, float64(m.counts.Overdue))
 }
 
 const (
-	// endsTimeout bounds what collecting waits for NATS.
+	// endsTimeout is how long a scrape waits for NATS.
 	endsTimeout = time.Second
-	// endsFor is how long an answer does.
+	// endsFor is how long its answer is reused.
 	endsFor = time.Second
 )
 
-// collectLog sends how the projection stands to the log.
+// collectLog sends the positions of the log and of the projection.
 func (m *Monitor) collectLog(s sending, from Source, now *Sample) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
@@ -321,7 +319,7 @@ func (m *Monitor) collectLog(s sending, from Source, now *Sample) {
 	s.gauge(metricLagTime, m.behind(cursor.Seq).Seconds())
 }
 
-// behind returns for how long an end of the log that was seen is not folded.
+// behind returns for how long the log has been known to have events not yet folded.
 func (m *Monitor) behind(folded uint64) time.Duration {
 	if folded >= m.target {
 		m.target = 0

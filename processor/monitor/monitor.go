@@ -19,10 +19,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Monitor says how a processor is: whether it is alive and ready, and its
-// metrics. One is made before the processor, given to it as Options.Monitor, and
-// tells from then on how far it has come. Its methods may be called from any
-// goroutine, and Live and Ready ask nobody: they are quick whatever happens.
+// Monitor reports whether a processor is alive and ready, and its metrics. It is made
+// before the processor and passed to it as Options.Monitor, so it also reports how far
+// the start has come. Its methods may be called from any goroutine; Live and Ready use
+// only what they were told, and never block.
 type Monitor struct {
 	database  schema.DatabaseName
 	Version   string        // set when the processor starts
@@ -30,50 +30,50 @@ type Monitor struct {
 	*meters
 
 	beaten   atomic.Int64 // when the writer's loop last went round, ns since 1970
-	pending  atomic.Int64 // events decided and not yet folded
+	pending  atomic.Int64 // events in flight
 	slowed   atomic.Uint64
-	refusing atomic.Bool // the log takes the fence and nothing else
+	refusing atomic.Bool // the log accepts the fence and nothing else
 	tell     atomic.Pointer[observe.EventListener]
 	doing    atomic.Value // string
 
-	using   sync.RWMutex // held by those who ask the processor: it ends after them
-	running Source       // once it serves
+	using   sync.RWMutex // read-locked while the source is in use, so that it ends after
+	running Source       // nil while the processor does not serve
 
 	mu    sync.Mutex
 	state health
 	sampler
 }
 
-// health is what a Monitor was told.
+// health is what the events told the Monitor.
 type health struct {
 	began       time.Time
 	progress    observe.CatchingUp
 	caughtUp    bool
-	ended       string // why nothing is served any more
+	ended       string // why nothing is served now
 	failed      error
 	role        observe.Role
-	logSince    time.Time // when the log came out of reach, zero while it is not
+	logSince    time.Time // when the log became unreachable, zero while it is reachable
 	logErr      error
 	mutations   time.Time // the same for mutations
-	leaseErr    error     // why a standby cannot find out who writes
+	leaseErr    error     // why a standby cannot read the lease
 	connections map[string]*connection
 	counts      eventCounts
 }
 
-// eventCounts count what an EventListener is told of.
+// eventCounts count events of an EventListener.
 type eventCounts struct {
 	roleChanges, fenceMoves, appendFailures, logOutages, clockDoubts uint64
 	snapshotsUseless, projectionsRemade, requestFailures             uint64
 }
 
-// connection is one to NATS.
+// connection is a connection to NATS.
 type connection struct {
 	nc    *nats.Conn
-	since time.Time // when it was lost, zero while it is there
+	since time.Time // when it was lost, zero while it is up
 	err   error
 }
 
-// NewMonitor returns the monitor of a processor that is yet to be started.
+// NewMonitor returns the monitor of a processor that has not started.
 func NewMonitor(database schema.DatabaseName) *Monitor {
 	return &Monitor{
 		database: database,
@@ -82,20 +82,20 @@ func NewMonitor(database schema.DatabaseName) *Monitor {
 	}
 }
 
-// Doing says what the processor does now, if it starts or stops: what hangs when
-// that does not end.
+// Doing returns the current step of the start or stop: the one that hangs if it does not
+// end.
 func (m *Monitor) Doing() string {
 	doing, _ := m.doing.Load().(string)
 	return cmp.Or(doing, "starting")
 }
 
-// At takes note of what Doing says.
+// At sets the step that Doing returns.
 func (m *Monitor) At(doing string) { m.doing.Store(doing) }
 
-// Source is what a Monitor looks things up in while a processor serves. Its
-// methods may be called from any goroutine.
+// Source is what a Monitor asks while a processor serves. Its methods may be called from
+// any goroutine.
 type Source interface {
-	// Sample returns what the process knows by itself: it waits for nobody.
+	// Sample returns what the process knows by itself, without I/O.
 	Sample() Sample
 	// Health asks Pebble and the file system.
 	Health() projections.Health
@@ -104,33 +104,33 @@ type Source interface {
 	// CountDocuments counts the documents of all collections. That may take
 	// seconds while many are overdue.
 	CountDocuments() (DocumentCounts, error)
-	// Status says how the database is.
+	// Status returns the body of a status reply.
 	Status(ctx context.Context) (schema.Status, error)
 }
 
-// Sample is what a process knows of itself at a moment.
+// Sample is what a process knows of itself at a time.
 type Sample struct {
 	Cursor    projections.Cursor
-	Appended  uint64 // bytes of the bodies that it appended
+	Appended  uint64 // bytes of event bodies appended by this process
 	Clock     schema.Clock
 	Answered  []observe.Answered
 	Queues    []observe.Queue
-	Held      int64           // bytes of requests that have no reply yet
-	Failure   error           // of the projection, nil while there is none
-	Snapshots *SnapshotSample // nil where none are made
+	Held      int64           // bytes of requests without a reply
+	Failure   error           // of the projection, nil for none
+	Snapshots *SnapshotSample // nil if snapshots are off
 }
 
-// SnapshotSample is what retention did.
+// SnapshotSample is the state of scheduled snapshots and retention.
 type SnapshotSample struct {
 	Made, Failed int64
-	Newest       *schema.Snapshot // nil if there is no sound one
+	Newest       *schema.Snapshot // newest sound one, nil for none
 }
 
-// StreamEnds are where the log begins and ends, and how many mutations are not
-// judged.
+// StreamEnds are the first and last sequence of the log, and the number of published
+// mutations not yet decided.
 type StreamEnds struct{ First, Last, Behind uint64 }
 
-// DocumentCounts are the counts of all collections.
+// DocumentCounts are the sums over all collections.
 type DocumentCounts struct {
 	Collections int
 	projections.Counts
@@ -220,35 +220,34 @@ func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.C
 	m.state.caughtUp, m.state.ended, m.state.failed, m.state.progress = false, "", nil, observe.CatchingUp{}
 }
 
-// Serving says that the processor serves.
+// Serving is called when the processor serves.
 func (m *Monitor) Serving(from Source) {
 	m.using.Lock()
 	defer m.using.Unlock()
 	m.running = from
 }
 
-// Stopping says that it will not much longer.
+// Stopping is called when it begins to stop.
 func (m *Monitor) Stopping() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.ended = "stopping"
 }
 
-// Stopped says that it does not any more. Nobody asks it from then on.
+// Stopped is called when it serves no more. It returns once the source is not in use.
 func (m *Monitor) Stopped() {
 	m.using.Lock()
 	defer m.using.Unlock()
 	m.running = nil
 }
 
-// use returns the source, nil if none serves. It does not end until done is
-// called.
+// use returns the source, nil for none. It stays usable until done is called.
 func (m *Monitor) use() (from Source, done func()) {
 	m.using.RLock()
 	return m.running, m.using.RUnlock
 }
 
-// Watch tells when connections are lost and back, until ctx ends.
+// Watch emits ConnectionLost and ConnectionBack, until ctx ends.
 func (m *Monitor) Watch(ctx context.Context) {
 	m.mu.Lock()
 	connections := maps.Clone(m.state.connections)
@@ -259,7 +258,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 		c.nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {
 			select {
 			case losses <- err:
-			default: // one that nobody has taken yet says enough
+			default: // one loss is enough to wake the watcher
 			}
 			if before != nil {
 				before(nc, err)
@@ -271,14 +270,14 @@ func (m *Monitor) Watch(ctx context.Context) {
 	watching.Wait()
 }
 
-// looksAgain is how often the state of a connection is looked at that said
-// nothing: a change may come while nobody could take it.
+// looksAgain is how often a connection is checked without a signal: nats.go drops
+// signals that nobody takes at once.
 const looksAgain = 5 * time.Second
 
-// errGivenUp is why a connection is lost for which nats.go has no reason.
+// errGivenUp is the reason of a loss for which nats.go has none.
 var errGivenUp = errors.New("given up, to look for another server")
 
-// watchOne is watch for one of them; losses says why it was lost.
+// watchOne is Watch of one connection; losses has the reasons of its losses.
 func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, losses <-chan error) {
 	changes := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changes)
@@ -286,10 +285,10 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 	defer ticks.Stop()
 	var lost time.Time
 	var err error
-	told := false // that it is lost, and it may be back already
+	signalled := false // it was lost, and may be back already
 	for {
 		connected := nc.IsConnected()
-		if lost.IsZero() && (told || !connected) {
+		if lost.IsZero() && (signalled || !connected) {
 			lost = time.Now()
 			m.say()(observe.ConnectionLost{Connection: name, Err: cmp.Or(err, nc.LastError(), errGivenUp)})
 		}
@@ -297,10 +296,10 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 			m.say()(observe.ConnectionBack{Connection: name, Server: nc.ConnectedUrlRedacted(), After: time.Since(lost)})
 			lost = time.Time{}
 		}
-		err, told = nil, false
+		err, signalled = nil, false
 		select {
 		case err = <-losses:
-			told = true
+			signalled = true
 		case <-changes:
 		case <-ticks.C:
 		case <-ctx.Done():
@@ -309,12 +308,11 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 	}
 }
 
-// HungAfter is how long the writer's loop may take for one round. What it waits
-// for gives up before that.
+// HungAfter is how long one turn of the writer may take. Everything that it waits for
+// times out earlier.
 const HungAfter = time.Minute
 
-// Live returns why the process should be ended and started again, nil if it
-// should not.
+// Live returns why the process should be restarted, nil if it should not.
 func (m *Monitor) Live() error {
 	m.mu.Lock()
 	failed, role := m.state.failed, m.state.role
@@ -337,8 +335,7 @@ func (m *Monitor) Live() error {
 	return nil
 }
 
-// Ready returns why requests are not served as they should be, in lines for an
-// operator; none if they are.
+// Ready returns why the process is not ready, in lines for an operator; none if it is.
 func (m *Monitor) Ready() (reasons []string) {
 	say := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	if err := m.Live(); err != nil {
@@ -406,7 +403,7 @@ func connectionState(nc *nats.Conn) string {
 	return "lost"
 }
 
-// Status says how the database is; an error if it is not served yet.
+// Status returns the body of a status reply; the error is that lapse is starting.
 func (m *Monitor) Status(ctx context.Context) (schema.Status, error) {
 	p, done := m.use()
 	defer done()

@@ -81,7 +81,7 @@ func (s *Service) handle(m micro.Request) {
 		return
 	}
 	if schema.ParseOp(r.Op) == schema.NoOp {
-		r.begin()
+		r.Begin()
 		return
 	}
 	select {
@@ -115,7 +115,7 @@ func (s *Service) receive() {
 	for {
 		select {
 		case r := <-s.changes:
-			r.begin()
+			r.Begin()
 		case <-s.ctx.Done():
 			return
 		}

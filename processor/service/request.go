@@ -33,8 +33,8 @@ type Request struct {
 	until   time.Time // deadline of the reply, zero for none
 }
 
-// begin dispatches a request once its Lapse-Min-Seq is folded.
-func (r *Request) begin() {
+// Begin dispatches a request once its Lapse-Min-Seq is folded.
+func (r *Request) Begin() {
 	defer r.recover()
 	if values := r.Header[schema.HeaderMinSeq]; len(values) > 0 {
 		seq, fault := answer.ParseMinSeq(values[0])

@@ -133,7 +133,7 @@ func (s *Service) Finish() {
 	s.cancel() // also of queries, which may take long
 	s.workers.Wait()
 	for len(s.changes) > 0 {
-		(<-s.changes).begin()
+		(<-s.changes).Begin()
 	}
 	all := func(job) bool { return true }
 	for _, lane := range []*Lane{s.Bodies, s.Looks, s.Gets, s.Queries} { // a request that waited for its Lapse-Min-Seq may come late
