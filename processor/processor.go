@@ -1,3 +1,10 @@
+// Package processor puts the rooms together to serve one database: it opens the log and
+// the projection, folds, and takes the role of writer or standby.
+//
+// Start reading at Start (here) and roles (role.go), where the lease is taken. The flow of
+// a request is service → writer → machine → eventlog → projections → service; each room's
+// package comment says where to start in it. options.go passes each room its share of
+// Options.
 package processor
 
 import (
@@ -26,13 +33,13 @@ import (
 // Processor serves one database: it folds the log and answers who reads. While
 // it is the writer it also decides mutations and expires what is due.
 type Processor struct {
-	options Options
-	store   *projections.Store
-	log     *eventlog.Log
-	service *service.Service
-	writer  *writer.Writer
+	options   Options
+	store     *projections.Store
+	log       *eventlog.Log
+	service   *service.Service
+	writer    *writer.Writer
 	retention *snapshot.Retention
-	lease   *lease.Lease // nil where there is no other processor
+	lease     *lease.Lease // nil where there is no other processor
 
 	reading, writing         context.Context
 	stopReading, stopWriting context.CancelFunc

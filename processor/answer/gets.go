@@ -34,7 +34,7 @@ func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, n
 	second := now() // not before the view
 	results = make([]schema.OperationResult, len(b.Operations))
 	read, blamed := 0, slices.IndexFunc(b.Operations, func(op schema.Operation) bool { return op.Fault != nil })
-	room := machine.NewRoom(bytes, len(results))
+	budget := machine.NewBudget(bytes, len(results))
 	for i := range b.Operations {
 		if err := ctx.Err(); err != nil {
 			return nil, 0, err
@@ -65,7 +65,7 @@ func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, n
 				result.Code, result.Body = 200, Present(record)
 			}
 		}
-		room.Put(&results[i], result)
+		budget.Put(&results[i], result)
 	}
 	return results, seq, nil
 }

@@ -1,3 +1,8 @@
+// Package answer makes replies from a projection, without NATS or a clock: what package
+// service and package offline have in common.
+//
+// It imports machine, projections, projections/query and schema. Start reading at
+// Reader, which answers every read; the other files are named after operations.
 package answer
 
 import (

@@ -8,34 +8,34 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Outcome is what became of a mutation or read.
+// Outcome is the result of a mutation or read.
 type Outcome struct {
 	Code  int           // 200, 201, 204; the fault's when there is one
 	Fault *schema.Error // why it was refused, else nil
 	Body  []byte        // of the reply
 
-	// Seq is the sequence that has to be in the log before the outcome may be
-	// told: of the mutation's own last event, or of whatever it was judged by.
+	// Seq is the sequence that has to be folded before the reply: of the last event of
+	// the mutation, or of the state that it was judged by.
 	Seq uint64
 
-	// Repeat is the sequence of the event that an earlier mutation with the
-	// same Nats-Msg-Id made; the outcome is that of then. Else 0.
+	// Repeat is the sequence of the event of an earlier mutation with the same
+	// Nats-Msg-Id, which has the same outcome; 0 for none.
 	Repeat uint64
 
-	// Again says that nothing is decided yet: append and commit what is
-	// pending, then decide the same mutation again.
+	// Again: nothing is decided. Append and commit the pending events, then decide the
+	// same mutation again.
 	Again bool
 }
 
-// MaxMsgID is the longest Nats-Msg-Id that is remembered, in bytes.
+// MaxMsgID is the longest Nats-Msg-Id in bytes.
 const MaxMsgID = 255
 
-// sweepAtOnce is how many expiries one decision about a collection makes
-// before it lets what is pending be appended.
+// sweepAtOnce is the number of expiries after which a decision about a collection lets
+// the pending events be appended.
 const sweepAtOnce = 4096
 
-// Decide judges a mutation at now, in ms, and emits the events that follow
-// from it. The order of the checks is the contract's.
+// Decide judges a mutation at now, in ms, and emits its events. The checks are in the
+// order of the contract.
 func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) {
 	err = m.guard(func() error {
 		m.stamp(now)
@@ -61,11 +61,10 @@ func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) 
 	return o, nil
 }
 
-// ErrPanic marks an error that was a panic in deciding, which concerns one
-// mutation and not the machine.
+// ErrPanic marks a panic while deciding one mutation; the machine is unchanged.
 var ErrPanic = errors.New("panic")
 
-// guard runs step and takes all of it back if it fails or panics.
+// guard runs step and undoes all of it if it fails or panics.
 func (m *Machine) guard(step func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -79,7 +78,7 @@ func (m *Machine) guard(step func() error) (err error) {
 	return err
 }
 
-// reject emits the MutationRejected of a mutation that nobody waits for.
+// reject emits the MutationRejected of a mutation of the stream.
 func (m *Machine) reject(mu *schema.Mutation, fault *schema.Error) {
 	e := &schema.Event{Type: schema.MutationRejected, Collection: mu.Collection, Cause: mu.Cause,
 		Body: mu.AppendRejection(nil, fault)}
@@ -89,20 +88,19 @@ func (m *Machine) reject(mu *schema.Mutation, fault *schema.Error) {
 	m.emit(e)
 }
 
-// fits tells whether an event's body of some bytes can come to the log.
+// fits reports whether a message can carry an event body of so many bytes.
 func (m *Machine) fits(bytes int) bool { return m.largest == 0 || bytes <= m.largest }
 
-// checkSize returns the error of a mutation whose event, with a body of some
-// bytes, cannot come to the log.
+// checkSize returns the error of a mutation whose event body no message can carry.
 func (m *Machine) checkSize(bytes int) *schema.Error {
 	if m.fits(bytes) {
 		return nil
 	}
-	return schema.ErrTooLarge.With("it comes to %d bytes and the NATS server takes no more than %d: use less, or set its max_payload higher", bytes, m.largest)
+	return schema.ErrTooLarge.With("the event would have %d bytes and the NATS server accepts %d: send less, or raise its max_payload", bytes, m.largest)
 }
 
-// image is the last content of a document that ends, as its event has it: left
-// out where it cannot come to the log, on a server that takes less than before.
+// image returns the last content of a document for the event that ends it: none without
+// previousImages, or if no message can carry it since max_payload was lowered.
 func (m *Machine) image(c *schema.Collection, body []byte) []byte {
 	if !c.PreviousImages || !m.fits(len(body)) {
 		return nil
@@ -147,7 +145,7 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 	return m.decideCollection(mu)
 }
 
-// Repeated finds the event of an earlier mutation with the same Nats-Msg-Id.
+// Repeated returns the event of an earlier mutation with the same Nats-Msg-Id.
 func (m *Machine) Repeated(id string) (r projections.Repeat, ok bool, err error) {
 	if e, ok := m.Overlay.Messages[id]; ok {
 		r = projections.Repeat{Seq: e.Seq, Mutation: string(e.AppendMutation(nil))}
@@ -156,12 +154,13 @@ func (m *Machine) Repeated(id string) (r projections.Repeat, ok bool, err error)
 	return m.Store.Repeated(id, m.time)
 }
 
-// UsedBefore returns the error of a mutation whose Nats-Msg-Id succeeded for
-// another one: told the outcome of that, its client would take it for done.
+// UsedBefore is the error of a mutation whose Nats-Msg-Id succeeded for another one. The
+// outcome of that one would make its client believe that this one was applied.
 func UsedBefore(mu *schema.Mutation, other string) *schema.Error {
 	return schema.ErrBadRequest.With("%s %.80q was used for %s, and this is %s: use an id of its own for each mutation", schema.HeaderRequestID, mu.MsgID, other, mu.Tail())
 }
 
+// NoDocument is the error of a document that does not live.
 func NoDocument(c *schema.Collection, id schema.DocumentID) *schema.Error {
 	return schema.ErrDocumentNotFound.With("there is no document %q in %s", string(id), c.Name)
 }
@@ -191,8 +190,8 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	if fault := checkMatch(mu.IfMatch, c.Version); fault != nil {
 		return refused(fault)
 	}
-	// What is due expires before the policy changes, under the old one. Only
-	// what is folded is in the queues, so nothing may be pending.
+	// Due documents expire before the policy changes, under the old one. The expiry
+	// queues hold only folded documents, so nothing may be pending.
 	if len(m.pending) > 0 {
 		return Outcome{Again: true}, nil
 	}
@@ -239,7 +238,7 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	lives := prior.Version != 0
 	if lives && prior.Deadline(c).Passed(m.now()) {
 		lives = false
-		// It expires before any later event of the document, even a rejection.
+		// DocumentExpired comes before any later event of the document, even a rejection.
 		if mu.Recorded || mu.Op == schema.DocumentCreate || mu.Op == schema.DocumentUpsert && mu.IfMatch == "" {
 			m.expire(c, mu.ID, prior)
 			prior = projections.Record{}
@@ -276,8 +275,7 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	return m.putDocument(c, mu, d, prior), nil
 }
 
-// prior reads the document as the mutation finds it, with its content only
-// where that is needed.
+// prior returns the document before the mutation, with its content only if needed.
 func (m *Machine) prior(c *schema.Collection, mu *schema.Mutation) (projections.Record, error) {
 	if mu.Op == schema.DocumentPatch || mu.Op == schema.DocumentDelete && c.PreviousImages {
 		return m.document(c, mu.ID)
@@ -315,7 +313,7 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 	return o
 }
 
-// Read answers a get of a document as decided so far, at now in ms.
+// Read answers document.get, pending events included, at now in ms.
 func (m *Machine) Read(now int64, name schema.CollectionName, id schema.DocumentID) (Outcome, error) {
 	m.stamp(now)
 	o := Outcome{Seq: m.seq}
@@ -334,12 +332,12 @@ func (m *Machine) Read(now int64, name schema.CollectionName, id schema.Document
 	return o, nil
 }
 
-// MaxCollections is how many collections a database may have: what goes through
-// all of them (a start, status, metrics) takes milliseconds up to there.
+// MaxCollections is the most collections of a database: a start, status and metrics walk
+// all of them, which takes milliseconds up to there.
 const MaxCollections = 10_000
 
-// checkCollections returns the error of a mutation that would make one collection
-// too many. A database that has more keeps them.
+// checkCollections returns the error of a mutation that would exceed MaxCollections. A
+// database that has more keeps them.
 func (m *Machine) checkCollections() *schema.Error {
 	n := len(m.sweep.queues) // as folded
 	if n+len(m.Overlay.collections) < MaxCollections {

@@ -1,3 +1,10 @@
+// Package machine is the state machine at the core of lapse: it decides mutations and
+// batches, expires documents, and folds the resulting events. It has no goroutine, clock
+// or I/O of its own.
+//
+// It imports schema, expiry (the timer wheel) and projections. Start reading at Machine;
+// then decide.go (a mutation), batch.go, sweep.go (where a deadline fires) and overlay.go
+// (pending events). simulation.go drives a machine with a simulated clock.
 package machine
 
 import (
@@ -8,40 +15,38 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Machine is the state machine at the core of lapse: it decides mutations,
-// expires documents, and folds what it decided once the log has it. It has no
-// goroutines, no clock and no NATS; serve, simulate and tests drive it.
+// Machine decides mutations, expires documents, and folds the resulting events once the
+// log has them. It has no goroutine, clock or NATS; serve, simulate and tests drive it.
 //
-// Decide and Expire add events to the end of what is pending; Take hands them
-// out to be appended to the log, Commit folds them when the log has them, and
-// Abort forgets them when it has not. Between Take and Commit the machine goes
-// on deciding, against the projection plus what is pending.
+// Decide and Expire add events to pending; Take hands them out to be appended; Commit
+// folds them when the log has acknowledged them, and Abort forgets them when it has
+// not. Between Take and Commit the machine goes on deciding, against the projection and
+// the overlay of pending events.
 //
-// It is not safe for concurrent use. An error from it is one of the
-// projection's files: the machine is then in no defined state.
+// It is not safe for concurrent use. An error from it is one of the projection; the
+// state of the machine is undefined then.
 type Machine struct {
 	Store Projection
 
-	// largest is how many bytes the body of an event may have, 0 for any: no
-	// more than a message of the NATS server, or it would never come to the log.
+	// largest is the maximum size of an event body in bytes, 0 for any: that of a
+	// message of the NATS server.
 	largest int
 
 	seq  uint64 // of the last event decided
-	time int64  // up to which it has decided, ms
+	time int64  // log time up to which it has decided, ms
 
-	// pending holds what was decided and not yet folded, in log order; the
-	// first taken of it were handed out.
+	// pending holds the events decided and not folded, in log order; the first taken of
+	// them were handed out.
 	pending []projections.Fact
 	taken   int
 	bytes   int // of the bodies of pending
-	read    int // bytes of documents read, ever
+	read    int // bytes of documents read so far, see budget
 
 	Overlay overlay
 	sweep   sweep
 }
 
-// Projection is what a machine decides against: what its events make when they
-// are folded.
+// Projection is the folded state that a machine decides against.
 type Projection interface {
 	Cursor() projections.Cursor
 	Collections() []*schema.Collection
@@ -54,15 +59,14 @@ type Projection interface {
 	Fold([]projections.Fact) error
 }
 
-// NewMachine returns a machine that goes on where the store's cursor is, which
-// has to be the log's end.
+// NewMachine returns a machine over a store whose cursor is at the end of the log.
 func NewMachine(store Projection) (*Machine, error) {
 	m := &Machine{Store: store}
 	return m, m.restart()
 }
 
-// LimitBodies has mutations refused whose event would have a body of more bytes:
-// no message of the NATS server could carry it to the log. 0 is any.
+// LimitBodies refuses mutations whose event would have a larger body, in bytes, than a
+// message of the NATS server may have. 0 is any size.
 func (m *Machine) LimitBodies(bytes int) { m.largest = bytes }
 
 // restart forgets everything but the store.
@@ -86,8 +90,8 @@ func (m *Machine) restart() error {
 // Seq returns the sequence of the last event decided.
 func (m *Machine) Seq() uint64 { return m.seq }
 
-// Time returns the log time, in ms, up to which it has decided: that of the next
-// event or an earlier one.
+// Time returns the log time, in ms, up to which it has decided. No later event is
+// earlier.
 func (m *Machine) Time() int64 { return m.time }
 
 // EndTime returns the log time, in ms, of the last event decided.
@@ -101,13 +105,13 @@ func (m *Machine) EndTime() int64 {
 // Folded returns the sequence of the last event folded.
 func (m *Machine) Folded() uint64 { return m.Store.Cursor().Seq }
 
-// stamp moves log time to now, in ms, unless that is back.
+// stamp advances log time to now, in ms. It never goes back.
 func (m *Machine) stamp(now int64) { m.time = max(m.time, now) }
 
 // now returns log time in whole seconds.
 func (m *Machine) now() int64 { return m.time / 1000 }
 
-// emit adds an event at the end of the log as it will be.
+// emit adds an event to pending.
 func (m *Machine) emit(e *schema.Event) {
 	m.emitFact(projections.Fact{Event: e, Known: true})
 }
@@ -137,7 +141,7 @@ func (m *Machine) Take() []projections.Fact {
 	return facts
 }
 
-// Pending returns how many events were decided and not yet folded.
+// Pending returns the number of events decided and not folded.
 func (m *Machine) Pending() int { return len(m.pending) }
 
 // PendingFacts returns those events, in log order. They belong to the machine and
@@ -147,10 +151,10 @@ func (m *Machine) PendingFacts() []projections.Fact { return m.pending }
 // Taken returns the pending events that were handed out by Take.
 func (m *Machine) Taken() []projections.Fact { return m.pending[:m.taken] }
 
-// PendingBytes returns how many bytes the bodies of those events have.
+// PendingBytes returns the size of the bodies of pending events.
 func (m *Machine) PendingBytes() int { return m.bytes }
 
-// Commit folds the pending events up to sequence seq, which the log has.
+// Commit folds the pending events up to sequence seq, which the log has acknowledged.
 func (m *Machine) Commit(seq uint64) error {
 	n := 0
 	for n < len(m.pending) && m.pending[n].Seq <= seq {
@@ -181,12 +185,12 @@ func (m *Machine) Commit(seq uint64) error {
 	return nil
 }
 
-// Abort forgets what is pending: the log does not have it. What the log has
-// instead is then folded with Adopt.
+// Abort forgets the pending events: they are not in the log. Adopt folds whatever the
+// log has in their place.
 func (m *Machine) Abort() error { return m.restart() }
 
-// Adopt folds events of the log that this machine did not decide. Nothing may
-// be pending.
+// Adopt folds events of the log that this machine did not decide. Nothing may be
+// pending.
 func (m *Machine) Adopt(facts []projections.Fact) error {
 	if len(m.pending) > 0 {
 		return fmt.Errorf("processor: adopt with %d events pending", len(m.pending))
@@ -197,7 +201,7 @@ func (m *Machine) Adopt(facts []projections.Fact) error {
 	return m.restart()
 }
 
-// Collection returns a collection as decided so far, nil if there is none.
+// Collection returns a collection, pending events included; nil if there is none.
 func (m *Machine) Collection(name schema.CollectionName) *schema.Collection {
 	if c, ok := m.Overlay.collections[name]; ok {
 		return c.Collection
@@ -206,8 +210,8 @@ func (m *Machine) Collection(name schema.CollectionName) *schema.Collection {
 	return c
 }
 
-// meta returns a document as decided so far, whether its deadline has passed
-// or not; Version is 0 if there is none.
+// meta returns a document, pending events included, whether its deadline has passed or
+// not; Version is 0 if there is none.
 func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.Meta, error) {
 	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
 		return d.Meta, nil

@@ -5,20 +5,20 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// overlay is what pending events make of the state, to be looked at before the
-// projection. Each entry says which event made it and goes when that one is
-// folded.
+// overlay is the state that pending events make, looked up before the projection. Each
+// entry names its event and is dropped when that one is folded.
 type overlay struct {
 	documents   map[DocumentKey]overlaid
 	collections map[schema.CollectionName]overlaidCollection
 	Messages    map[string]*schema.Event // by Nats-Msg-Id
 
-	// undo holds what entries were before they changed, newest last, while
-	// attempts, one within the other, may still be taken back.
+	// undo holds the earlier state of changed entries, newest last, while attempts,
+	// which nest, may be undone.
 	undo     []undoStep
 	attempts int
 }
 
+// DocumentKey names a document over all collections and their incarnations.
 type DocumentKey struct {
 	Incarnation uint64
 	ID          schema.DocumentID
@@ -35,7 +35,7 @@ type overlaidCollection struct {
 	seq                uint64
 }
 
-// undoStep is what one entry was before it changed.
+// undoStep is the earlier state of one entry.
 type undoStep struct {
 	document   DocumentKey
 	record     overlaid
@@ -86,7 +86,7 @@ func restore[K comparable, V any](m map[K]V, key K, before V, was bool) {
 	}
 }
 
-// takeBack undoes all but the first steps.
+// takeBack undoes the steps from the first-th on.
 func (o *overlay) takeBack(first int) {
 	for i := len(o.undo) - 1; i >= first; i-- {
 		switch u := &o.undo[i]; {
@@ -101,8 +101,7 @@ func (o *overlay) takeBack(first int) {
 	o.undo = o.undo[:first]
 }
 
-// folded drops what the projection has now; all says that nothing else is
-// pending.
+// folded drops the entries of folded events; all: nothing else is pending.
 func (o *overlay) folded(facts []projections.Fact, all bool) {
 	if all {
 		clear(o.documents)
@@ -129,8 +128,8 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 	}
 }
 
-// attempt runs step. If it says no, or panics, every event it emitted and
-// every change it made is taken back. Attempts may nest.
+// attempt runs step. If it returns false or panics, its events and changes are undone.
+// Attempts may nest.
 func (m *Machine) attempt(step func() bool) {
 	o := &m.Overlay
 	seq, time, pending, bytes, undo := m.seq, m.time, len(m.pending), m.bytes, len(o.undo)

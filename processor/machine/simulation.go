@@ -8,34 +8,33 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Simulation drives the state machine with a simulated clock and no NATS. All
-// that is due at a time happens at that time, before any mutation at or after
-// it. The same calls give the same events.
+// Simulation drives the machine with a simulated clock. Everything due at a time expires
+// at that time, before any mutation at or after it. The same calls give the same events.
 type Simulation struct {
 	Machine *Machine
 	emit    func(*schema.Event) error
 
-	// soonest is the earliest second at which something not yet folded may be
-	// due; what is folded the machine knows.
+	// soonest is the earliest second at which a pending document may be due; the machine
+	// knows the folded ones.
 	soonest int64
-	seen    int // pending events that soonest has seen
+	seen    int // pending events that are in soonest
 }
 
-// simulationPending is how many events are decided between two folds when
-// nothing is due, and their bodies are no more than simulationBytes.
+// SimulationPending is the number of pending events, and simulationBytes the size of
+// their bodies, from which they are folded although nothing is due.
 const (
 	SimulationPending = 1024
 	simulationBytes   = 16 << 20
 )
 
-// NewSimulation returns an empty database in memory at the beginning of time.
-// emit is called with every event in log order, some time after it happened
-// and at the latest in Flush; the event may be kept and must not be changed.
+// NewSimulation returns an empty database in memory at time 0. emit is called with each
+// event in log order, at the latest in Flush; the event may be kept and must not be
+// changed.
 func NewSimulation(emit func(*schema.Event) error) (*Simulation, error) {
 	return NewSimulationOver(projections.NewMemory(), emit)
 }
 
-// newSimulation is NewSimulation over another projection, which is empty.
+// NewSimulationOver is NewSimulation over another empty projection.
 func NewSimulationOver(p Projection, emit func(*schema.Event) error) (*Simulation, error) {
 	machine, err := NewMachine(p)
 	if err != nil {
@@ -52,8 +51,8 @@ func (s *Simulation) Mutate(at int64, mutation *schema.Mutation) (Outcome, error
 	return s.judge(at, func() (Outcome, error) { return s.Machine.Decide(at, mutation) })
 }
 
-// MutateBatch moves the clock to at, in ms, and judges a batch there whose reply
-// may have size bytes.
+// MutateBatch moves the clock to at, in ms, and judges a batch there; size is the maximum
+// reply in bytes.
 func (s *Simulation) MutateBatch(at int64, b *schema.Batch, size int) (Outcome, error) {
 	return s.judge(at, func() (Outcome, error) {
 		o, _, err := s.Machine.DecideBatch(at, b, size)
@@ -85,9 +84,8 @@ func (s *Simulation) judge(at int64, decide func() (Outcome, error)) (Outcome, e
 	}
 }
 
-// Adopt folds events of a log that somebody else decided, behind what happened
-// so far; the clock then stands at the last of them, or later. They are not
-// emitted.
+// Adopt folds events of another log behind those so far, without emitting them. The clock
+// moves to the last of them, unless it is later.
 func (s *Simulation) Adopt(events []*schema.Event) error {
 	if err := s.Flush(); err != nil {
 		return err
@@ -104,7 +102,7 @@ func (s *Simulation) Adopt(events []*schema.Event) error {
 	return nil
 }
 
-// Advance moves the clock to a time, in ms, through all that is due until then.
+// Advance moves the clock to a time, in ms, and expires everything due on the way.
 func (s *Simulation) Advance(to int64) error {
 	if to > schema.MaxTime {
 		return fmt.Errorf("the time is after the year 9999, and no event can be: use an earlier one")
@@ -124,8 +122,7 @@ func (s *Simulation) Advance(to int64) error {
 	}
 }
 
-// Finish lets the clock run until nothing is pending, or to the end of the year
-// 9999: what is due later stays pending.
+// Finish advances the clock until nothing is pending, or to the end of the year 9999.
 func (s *Simulation) Finish() error {
 	const last = schema.MaxTime / 1000
 	for {
@@ -142,8 +139,7 @@ func (s *Simulation) Finish() error {
 	}
 }
 
-// nextDue returns when something is due next; it is right up to the second
-// before.
+// nextDue returns the second of the next deadline, exactly if it is no later than before.
 func (s *Simulation) nextDue(before int64) (second int64, ok bool, err error) {
 	if s.soonest <= before {
 		if err := s.Flush(); err != nil {
@@ -154,7 +150,7 @@ func (s *Simulation) nextDue(before int64) (second int64, ok bool, err error) {
 	return second, ok, nil
 }
 
-// expire expires all that is due at now, in ms.
+// expire expires everything due at now, in ms.
 func (s *Simulation) expire(now int64) error {
 	for more := true; more; {
 		var err error
@@ -168,7 +164,8 @@ func (s *Simulation) expire(now int64) error {
 	return nil
 }
 
-// Look keeps soonest in step with what was just decided.
+// Look updates soonest for new pending events. A caller that decides through Machine has
+// to call it.
 func (s *Simulation) Look() {
 	pending := s.Machine.pending
 	for ; s.seen < len(pending); s.seen++ {
@@ -186,7 +183,7 @@ func (s *Simulation) Look() {
 	}
 }
 
-// Flush hands all events out and folds them.
+// Flush emits and folds all pending events.
 func (s *Simulation) Flush() error {
 	for _, fact := range s.Machine.Take() {
 		if err := s.emit(fact.Event); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// sweep knows which expiry queues are due. It looks only at what is folded:
-// queues are armed when an event that fills them is, never before.
+// sweep holds the expiry queues, and which of them are due. They hold folded documents
+// only: a queue is armed when an event that fills it is folded.
 type sweep struct {
 	wheel  *expiry.Wheel[*queue]
 	queues map[schema.CollectionName]*queues
 
-	// due are the queues that fired and were not walked to their end yet.
+	// due are the queues that fired and are not walked to their end.
 	due []dueQueue
 }
 
@@ -27,14 +27,12 @@ type queue struct {
 	projections.Queue
 	collection schema.CollectionName
 
-	// timer is armed at the second of the queue's first entry. Where the next
-	// one is, the sweep learns from the walk over this one.
+	// timer is armed at the second of the first entry; a walk finds the next one.
 	timer expiry.Timer[*queue]
 
-	// position is the last entry walked. Walking on from there, and not from
-	// the front, steps over no tombstones and over few entries whose
-	// DocumentExpired is still pending. An entry that is folded before its
-	// queue's position moves that back.
+	// position is the last entry walked. The next walk goes on from there, past
+	// tombstones and most entries whose DocumentExpired is pending. An entry folded
+	// before the position moves it back.
 	position projections.Entry
 }
 
@@ -43,7 +41,7 @@ type dueQueue struct {
 	at int64
 }
 
-// arm sets both queues of a collection by their first entries and its policy.
+// arm arms both queues of a collection by their first entries and its policy.
 func (m *Machine) arm(c *schema.Collection) error {
 	m.disarm(c.Name)
 	both := new(queues)
@@ -64,7 +62,7 @@ func (m *Machine) arm(c *schema.Collection) error {
 	return nil
 }
 
-// disarm forgets the queues of a collection, if there are any.
+// disarm drops the queues of a collection, if any.
 func (m *Machine) disarm(name schema.CollectionName) {
 	both := m.sweep.queues[name]
 	if both == nil {
@@ -77,7 +75,7 @@ func (m *Machine) disarm(name schema.CollectionName) {
 	delete(m.sweep.queues, name)
 }
 
-// folded keeps the wheel in step with an event that was just folded.
+// folded updates the wheel for a folded event.
 func (m *Machine) folded(fact *projections.Fact) error {
 	switch fact.Type {
 	case schema.CollectionCreated, schema.CollectionReplaced:
@@ -85,7 +83,7 @@ func (m *Machine) folded(fact *projections.Fact) error {
 			return m.arm(c)
 		}
 	case schema.CollectionDeleted:
-		m.disarm(fact.Collection) // one made in its place is armed when folded
+		m.disarm(fact.Collection) // a new one of that name is armed when folded
 	case schema.DocumentCreated, schema.DocumentReplaced:
 		c, ok := m.Store.Collection(fact.Collection)
 		if !ok {
@@ -113,8 +111,8 @@ func (m *Machine) folded(fact *projections.Fact) error {
 	return nil
 }
 
-// NextDue returns the earliest second at which something folded may be due.
-// It may be early, never late.
+// NextDue returns the earliest second at which a folded document may be due. It may be
+// early, never late.
 func (m *Machine) NextDue() (second int64, ok bool) {
 	second, ok = m.sweep.wheel.Next()
 	for _, d := range m.sweep.due {
@@ -125,13 +123,13 @@ func (m *Machine) NextDue() (second int64, ok bool) {
 	return second, ok
 }
 
-// expiryBytes is what one expiry of a limit may carry: a larger document counts
-// as several.
+// expiryBytes is the size up to which an expiry counts as one of a limit; a larger one
+// counts as several.
 const expiryBytes = 8 << 10
 
-// Expire decides at most limit expiries of what is due and folded at now, in
-// ms, queue by queue and the longest due first in each. Large ones count as
-// several, but one is always decided. more tells whether there are others.
+// Expire decides up to limit expiries of folded documents that are due at now, in ms,
+// queue by queue and in each by deadline. Large ones count as several, but one is always
+// decided. more reports whether others are due.
 func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	m.stamp(now)
 	s := &m.sweep
@@ -164,8 +162,7 @@ func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	return false, nil
 }
 
-// expireAll decides up to limit expiries, counted as in Expire, of what is due
-// and folded in one collection; more tells whether there are others.
+// expireAll is Expire for one collection, at the current log time.
 func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err error) {
 	both := m.sweep.queues[c.Name]
 	for i := range both {
@@ -183,7 +180,7 @@ func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err err
 	return false, nil
 }
 
-// What walk says of the rest of a queue, besides when it is due.
+// Values of walk's next other than a second.
 const (
 	dueNow = -1
 	never  = 0
@@ -195,9 +192,9 @@ func (m *Machine) rearm(q *queue, next int64) {
 	}
 }
 
-// walk decides expiries of one queue from its position on and returns what they
-// count, which may be more than limit for the last one. next is the second at
-// which the queue is due again, dueNow if limit was reached first, or never.
+// walk decides expiries of one queue from its position on. n is their count, which the
+// last one may take beyond limit. next is the second at which the queue is due again,
+// dueNow if limit was reached first, or never.
 func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next int64, err error) {
 	last, ok := projections.LastDue(c, q.Order, m.now())
 	if !ok {
@@ -228,8 +225,8 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 	return n, next, err
 }
 
-// expireEntry expires the document behind an entry that is due, unless a
-// pending event has ended that version already.
+// expireEntry expires the document of a due entry, unless a pending event has ended that
+// version.
 func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry, documents projections.Lookup) (bool, error) {
 	if _, pending := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: entry.ID}]; pending {
 		return false, nil

@@ -1,3 +1,9 @@
+// Package monitor tells an operator how a processor is: metrics, liveness, readiness and
+// status.
+//
+// It imports observe, projections and schema; the processor reaches it as a Source. Start
+// reading at Monitor; metrics.go has the metrics read at a scrape, meters.go those counted
+// as things happen.
 package monitor
 
 import (

@@ -1,3 +1,8 @@
+// Package offline is a database without NATS: Local is a whole one in memory, with a
+// clock that its caller moves (lapsetest, lapse simulate), Replay folds a recorded log
+// (lapse replay).
+//
+// It imports machine, answer and projections. Start reading at Local.Request.
 package offline
 
 import (

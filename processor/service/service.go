@@ -1,3 +1,10 @@
+// Package service receives requests and replies to them: reads from the projection on
+// workers, mutations through the writer.
+//
+// It imports answer, writer, eventlog, lease, snapshot, machine, clock and observe. Start
+// reading at handle (intake.go), where a request arrives; then request.go (dispatch and
+// reply), lane.go and fairqueue.go (queues), reads.go, query.go and snapshots.go (the
+// operations). liveness.go decides whether a document has expired or was renewed.
 package service
 
 import (

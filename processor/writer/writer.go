@@ -1,3 +1,11 @@
+// Package writer is the one loop that writes: it takes proposals from a queue, has the
+// machine decide them, appends the events to the log, and after the acknowledgement folds
+// them and replies. It also expires what is due.
+//
+// It imports machine, eventlog, clock and observe. Start reading at Writer (the queues)
+// and Term (term.go); then turn.go (a turn, and the phases of a term), pipeline.go (from
+// decided to folded) and recover.go (a failed append). renewals.go is the table of
+// renewals in flight that service.Liveness reads.
 package writer
 
 import (
