@@ -16,12 +16,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// follow folds the log as it grows, until ctx ends. An error is one that trying
-// again does not mend.
+// follow folds the log of a standby as it grows, until ctx ends. It returns an error that
+// a retry does not mend.
 func (p *Processor) follow(ctx context.Context) error {
 	retry := eventlog.TryForever(ctx)
-	var shorter time.Time // since when it is
-	var since time.Time   // when the log came out of reach, zero while it is not
+	var shorter time.Time // since when the log ends before the cursor
+	var since time.Time   // when the log became unreachable, zero while it is reachable
 	reached := func() {
 		if !since.IsZero() {
 			p.options.Events(observe.LogReachable{After: time.Since(since)})
@@ -49,7 +49,7 @@ func (p *Processor) follow(ctx context.Context) error {
 		if why, err := snapshot.Mismatch(ctx, p.log, p.store.Cursor()); err != nil {
 			return err
 		} else if why != "" && folded > 0 {
-			return backoff.Permanent(fmt.Errorf("stream %s is not the log that was folded any more (%s): start again, and it is folded anew", p.log.DB.LogStream(), why))
+			return backoff.Permanent(fmt.Errorf("stream %s is no longer the log that was folded (%s): restart lapse, and it rebuilds the projection", p.log.DB.LogStream(), why))
 		}
 		err = p.log.OrTrimmed(ctx, p.followFrom(ctx, folded+1, reached))
 		if p.store.Cursor().Seq > folded {
@@ -74,10 +74,9 @@ func (p *Processor) follow(ctx context.Context) error {
 // errFold is a failure of the projection.
 var errFold = errors.New("fold the log")
 
-// followFrom is one attempt of follow; it returns only with an error. What came
-// together is folded together, and an atomic batch at once: those who read here
-// see all of it or nothing, as at the writer. reached is called when the log
-// answers.
+// followFrom is one attempt of follow; it returns only with an error. It folds in groups,
+// and an atomic batch at once: readers see all of it or none, as at the writer. reached
+// is called when the log answers.
 func (p *Processor) followFrom(ctx context.Context, from uint64, reached func()) error {
 	facts := make([]projections.Fact, 0, eventlog.FoldAtOnce)
 	bytes := 0

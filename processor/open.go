@@ -10,8 +10,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// openStreams checks what there is of the database's in JetStream, before it
-// changes anything, and opens the log, or makes it.
+// openStreams checks the streams that exist, before it changes anything, and opens or
+// creates the log.
 func openStreams(ctx context.Context, c eventlog.Connections, o Options) (log *eventlog.Log, err error) {
 	if err := eventlog.CheckVersion(c.Log); err != nil {
 		return nil, err
@@ -31,14 +31,12 @@ func openStreams(ctx context.Context, c eventlog.Connections, o Options) (log *e
 	return log, err
 }
 
-// RestoreSnapshot makes the projection in o.Dir what a snapshot has, the newest
-// sound one if seq is 0; no processor may run there. The next one that starts folds
-// the rest of the log.
+// RestoreSnapshot replaces the projection in o.Dir by a snapshot, the newest sound one if
+// seq is 0; no processor may use the directory. The next one folds the rest of the log.
 //
-// If the log is not the one that the snapshot was made from, or ends before it,
-// that is an error that says so, unless newLog is given: then an empty log that
-// begins behind the snapshot takes its place, and what came after the snapshot
-// is lost.
+// If the snapshot is of another log, or the log ends before it, that is an error, unless
+// newLog is given: then an empty log that begins behind the snapshot replaces it, and
+// later events are lost.
 func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
 	o = o.EnsureDefaults().watched()
 	return snapshot.RestoreSnapshot(ctx, c, o.forSnapshots(), seq, newLog, func() error {

@@ -20,7 +20,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Durability says what an acknowledged write survives.
+// Durability is the kind of failure that an acknowledged write survives.
 type Durability string
 
 const (
@@ -28,89 +28,84 @@ const (
 	OS    Durability = "os"    // the end of the process
 )
 
-// Options of a Processor. The zero value is good.
+// Options of a Processor. The zero value has good defaults.
 type Options struct {
-	// Database is what is served; "main" if empty.
+	// Database is the name of the database; "main" if empty.
 	Database schema.DatabaseName
-	// Dir is where the projection lives; "data/projection" if empty. It may be
-	// removed at any time while no processor runs.
+	// Dir is the directory of the projection; "data/projection" if empty. It may be
+	// removed while no processor runs.
 	Dir string
-	// Projection are the options of the store there.
+	// Projection is the options of the store in Dir.
 	Projection projections.Options
 	// Durability has to match the NATS server's sync_interval; Fsync if empty.
-	// With Fsync, events are appended in atomic batches as soon as there are
-	// enough of them to share a sync.
+	// With Fsync, events are appended in atomic batches once there are enough to share
+	// a sync.
 	Durability Durability
-	// AtomicBatch is the size of the largest atomic batch that the NATS server
-	// takes; 1000 if 0, which is NATS's own default.
+	// AtomicBatch is the most messages of an atomic batch of the NATS server; 1000, its
+	// default, if 0.
 	AtomicBatch int
-	// Lease is how long a writer that says nothing is waited for before another
-	// processor takes its place, in whole seconds. 0 says that there is no other,
-	// and this one writes.
+	// Lease is the lease TTL in whole seconds: a standby takes over when the writer has
+	// not renewed it for this long. 0: there are no standbys, and this processor writes.
 	Lease time.Duration
-	// Node names this processor over restarts. When it starts again it need not
-	// wait for the lease that it had. Any if empty.
+	// Node names this processor over restarts, so that it need not wait for the lease
+	// that it held before; random if empty.
 	Node string
-	// Replicas is how many copies NATS keeps of the streams that are made, 1 if 0.
-	// Those that are there have to have as many, or any if 0.
+	// Replicas is the number of replicas of new streams, 1 if 0. Existing streams must
+	// have as many, or any number if 0.
 	Replicas int
-	// Queue is how many mutations may wait for the writer, and how many reads
-	// for a worker, before requests are refused with 429; 8192 if 0.
+	// Queue is the number of mutations that may wait for the writer, and of reads that may
+	// wait for a worker, before requests are refused with 429; 8192 if 0.
 	Queue int
-	// Workers is how many reads are answered at a time; 16 if 0.
+	// Workers is the number of concurrent reads; 16 if 0.
 	Workers int
 	// Query are the limits of each query.
 	Query query.Limits
-	// QueryWorkers is how many queries run at a time; if 0, half as many as Go
-	// has processors, and 2 at least: one that takes long must not keep all
-	// others waiting.
+	// QueryWorkers is the number of concurrent queries; if 0, half of GOMAXPROCS but at
+	// least 2, so that a slow query cannot delay all others.
 	QueryWorkers int
-	// QueryQueue is how many queries may wait for a worker before they are
+	// QueryQueue is the number of queries that may wait for a worker before they are
 	// refused with 429; 64 if 0.
 	QueryQueue int
-	// Retain is how long what happened stays in the log; for ever if 0. Trimmed
-	// is only what is below a snapshot that was verified.
+	// Retain is how long events stay in the log; for ever if 0. Only events below a
+	// verified snapshot are trimmed.
 	Retain time.Duration
-	// SnapshotEvery is how often a snapshot is made, if anything has happened.
-	// If 0, a quarter of Retain but an hour at most, and never if that is 0,
-	// too.
+	// SnapshotEvery is the interval of snapshots, which are left out if nothing has
+	// changed. If 0: a quarter of Retain, an hour at most; no snapshots if Retain is 0.
 	SnapshotEvery time.Duration
-	// LatenessObjective is how late expiries may be, 99 of a hundred; a second if
-	// 0. Status tells how well it is kept.
+	// LatenessObjective is the lateness that 99 of 100 expiries should not exceed; a
+	// second if 0. Status reports whether it is kept.
 	LatenessObjective time.Duration
-	// Clock is the machine's clock; Go's if nil, for which the time that the
-	// machine sleeps may not have passed.
+	// Clock is the machine's clock; Go's if nil, which may not count the time that the
+	// machine sleeps.
 	Clock clock.Clock
-	// MaxClockStep is how far that clock may be from what it should say; a
-	// minute if 0. Beyond that nothing expires and writes are refused.
+	// MaxClockStep is the largest clock step that is accepted; a minute if 0. Beyond it
+	// nothing expires and writes are refused.
 	MaxClockStep time.Duration
-	// MaxDowntime is how long after the end of the log the clock may be at the
-	// start; 30 days if 0.
+	// MaxDowntime is the largest time between the end of the log and the clock that a
+	// start accepts; 30 days if 0.
 	MaxDowntime time.Duration
-	// AcceptClock takes the clock for right at the start, wherever the log ends.
+	// AcceptClock trusts the clock at the start, wherever the log ends.
 	AcceptClock bool
-	// AcceptLostEnd lets the log end before what is known of it, by what was
-	// acknowledged, the projection or a snapshot. The log then says so.
+	// AcceptLostEnd accepts a log that ends before an acknowledged event, the projection
+	// or a snapshot. The log then records the loss.
 	AcceptLostEnd bool
-	// SameClock says that the NATS server has the same clock, so that its time
-	// proves nothing.
+	// SameClock: the NATS server runs on the same clock, so its time proves nothing.
 	SameClock bool
-	// Boot names the moment from which Clock counts, such as a start of the
-	// machine; "" if every process counts from another one. ClockFile is where to
-	// remember what the clock said then, so that a restart cannot make a wrong
-	// clock right; nowhere if empty. No other process may use the file.
+	// Boot identifies the start of the elapsed time of Clock, such as a boot of the
+	// machine; "" if it differs per process. ClockFile remembers the clock over restarts,
+	// so that a restart cannot make a wrong clock trusted; none if empty. No other process
+	// may use the file.
 	Boot, ClockFile string
-	// Logger gets what an operator should know; nowhere if nil.
+	// Logger receives log lines for an operator; none if nil.
 	Logger *slog.Logger
-	// Events is told the same, and more, as it happens; nobody if nil.
+	// Events receives every event as it happens; none if nil.
 	Events observe.EventListener
-	// Monitor says how the processor is, also before it has started; if nil, one
-	// that nobody else has.
+	// Monitor reports health and metrics, from before the start; a new one if nil.
 	Monitor *monitor.Monitor
-	// Progress is called while the log is folded at the start, with the
-	// sequences done and in all; not if nil.
+	// Progress is called during the catch-up at the start, with the sequence folded and
+	// that of the end; not if nil.
 	Progress func(done, total uint64)
-	// Version is what status reports, a semantic version; 0.0.0 if empty.
+	// Version is the semantic version in status; 0.0.0 if empty.
 	Version string
 }
 
@@ -170,7 +165,7 @@ func (o Options) EnsureDefaults() Options {
 	return o
 }
 
-// watched returns o, which has its defaults, with all who want to know among its
+// watched returns o, which has its defaults, with the monitor and the logger among its
 // Events.
 func (o Options) watched() Options {
 	if o.Monitor == nil {
@@ -180,7 +175,7 @@ func (o Options) watched() Options {
 	return o
 }
 
-// What each room takes of the options.
+// The share of each room.
 
 func (o Options) forEventlog() eventlog.Config {
 	return eventlog.Config{Database: o.Database, Replicas: o.Replicas, Events: o.Events}

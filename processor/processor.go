@@ -30,8 +30,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Processor serves one database: it folds the log and answers who reads. While
-// it is the writer it also decides mutations and expires what is due.
+// Processor serves one database: it folds the log and answers reads. As the writer it
+// also decides mutations and expires what is due.
 type Processor struct {
 	options   Options
 	store     *projections.Store
@@ -39,16 +39,16 @@ type Processor struct {
 	service   *service.Service
 	writer    *writer.Writer
 	retention *snapshot.Retention
-	lease     *lease.Lease // nil where there is no other processor
+	lease     *lease.Lease // nil without standbys
 
 	reading, writing         context.Context
 	stopReading, stopWriting context.CancelFunc
 	running                  sync.WaitGroup
-	failed                   chan error // holds what ended the processor, if not Stop
+	failed                   chan error // holds the failure that ended the processor
 }
 
-// minPayload is the least that a message of the NATS server must hold, with
-// which everything but large documents goes: 64 KiB.
+// minPayload is the least max_payload of the NATS server, 64 KiB: enough for everything
+// but large documents.
 const minPayload = 64 << 10
 
 // Start opens the database behind NATS and serves it.
@@ -172,8 +172,8 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	return p, nil
 }
 
-// openCaughtUp opens the projection and folds the log to where it ends now. It
-// begins again where retention, of another process that writes, was faster.
+// openCaughtUp opens the projection and folds the log to its present end. It starts
+// over if the retention of another process, the writer, has trimmed events in between.
 func openCaughtUp(ctx context.Context, log *eventlog.Log, snapshots *snapshot.Store, o Options) (*projections.Store, *eventlog.Scrub, error) {
 	for tries := 0; ; tries++ {
 		store, err := snapshot.OpenProjection(ctx, log, snapshots, o.forSnapshots())
@@ -191,11 +191,11 @@ func openCaughtUp(ctx context.Context, log *eventlog.Log, snapshots *snapshot.St
 	}
 }
 
-// maxTrimmed is how often a start may find that the log was trimmed meanwhile: who
-// needs longer than a snapshot lasts will not get there.
+// maxTrimmed is how often a start tolerates that. A catch-up slower than retention will
+// never end.
 const maxTrimmed = 3
 
-// catchUp folds the log to where it ends now, after its newest part was read.
+// catchUp checks the newest part of the log and folds the log to its present end.
 func catchUp(ctx context.Context, log *eventlog.Log, store *projections.Store, o Options) (*eventlog.Scrub, error) {
 	o.Monitor.At("reading the log")
 	_, last, err := log.Bounds(ctx)
@@ -223,8 +223,7 @@ func catchUp(ctx context.Context, log *eventlog.Log, store *projections.Store, o
 	return scrub, err
 }
 
-// run starts what goes on beside requests; first is the term that has begun, nil
-// for a standby.
+// run starts the background work; first is the term that has begun, nil for a standby.
 func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scrub) {
 	p.running.Go(func() { eventlog.KeepTogether(p.writing, c.Log, c.Others()...) })
 	p.running.Go(func() { p.options.Monitor.Watch(p.writing) })
@@ -248,10 +247,10 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 	p.running.Go(func() { p.roles(first) })
 }
 
-// indexSlice is how many documents are indexed before the writer gets its turn.
+// indexSlice is the number of documents indexed between two pauses.
 const indexSlice = 256
 
-// index builds indexes and has lazy ones follow the documents, until ctx ends.
+// index builds indexes and updates lazy ones, until ctx ends.
 func (p *Processor) index(ctx context.Context) {
 	pace := p.service.Pacer(service.IndexPause)
 	building := p.store.Building()
@@ -271,8 +270,8 @@ func (p *Processor) index(ctx context.Context) {
 	}
 }
 
-// indexesBuilt tells of the collections whose indexes were being built before and
-// are not now, and returns those whose are.
+// indexesBuilt emits IndexBuilt for the collections whose indexes are complete now and
+// were not before, and returns those whose are not.
 func (p *Processor) indexesBuilt(before []schema.CollectionName) (now []schema.CollectionName) {
 	now = p.store.Building()
 	for _, name := range before {
@@ -286,7 +285,7 @@ func (p *Processor) indexesBuilt(before []schema.CollectionName) (now []schema.C
 // fail keeps the first failure.
 func (p *Processor) fail(err error) {
 	if failure := p.store.Failure(); failure != nil {
-		err = failure // of which err came
+		err = failure // the cause of err
 	}
 	p.options.Events(observe.Failed{Err: err})
 	select {
@@ -295,15 +294,15 @@ func (p *Processor) fail(err error) {
 	}
 }
 
-// Failed is sent what made going on impossible, if anything does. The
-// processor answers no mutations then: stop it and start another.
+// Failed receives the error that makes the processor unable to go on, if there is one. It
+// decides no mutations then: stop it and start another.
 func (p *Processor) Failed() <-chan error { return p.failed }
 
-// AcceptClock takes the machine's clock for right if it is not believed.
+// AcceptClock trusts the machine's clock as it is.
 func (p *Processor) AcceptClock() { p.service.Clock.Accept() }
 
-// Stop ends serving: requests under way are answered, what was decided is
-// waited for, and the projection is flushed.
+// Stop answers the requests under way, waits for events in flight, and flushes the
+// projection.
 func (p *Processor) Stop() error {
 	p.options.Monitor.Stopping()
 	p.options.Monitor.At("waiting for the last requests")
@@ -325,20 +324,20 @@ func (p *Processor) Stop() error {
 	return snapshot.Closing(p.store, err)
 }
 
-// Role returns what the processor does for its database now.
+// Role returns the present role.
 func (p *Processor) Role() observe.Role { return p.service.Role() }
 
 // Seq returns the sequence of the last event folded.
 func (p *Processor) Seq() uint64 { return p.store.Cursor().Seq }
 
-// Requests returns how many requests there were, besides queries.
+// Requests returns the number of requests so far, queries and forecasts left out.
 func (p *Processor) Requests() uint64 { return p.service.NonQueries.Load() }
 
-// Status says how the database is.
+// Status returns the body of a status reply.
 func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }
 
-// scrubRest reports damage that does not keep lapse from serving: what it holds
-// is right, but nobody can read the whole log any more.
+// scrubRest checks the older part of the log in the background. Damage there is reported
+// and does not end serving: the projection is right, but the log is no longer complete.
 func (p *Processor) scrubRest(ctx context.Context, s *eventlog.Scrub) {
 	began := time.Now()
 	err := s.Rest(ctx, p.service.Pacer(service.IndexPause))

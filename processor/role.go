@@ -15,22 +15,22 @@ import (
 	"github.com/lapsedb/lapse/processor/writer"
 )
 
-// term is one time as the writer, from when the lease was taken.
+// term is one time as the writer, from the acquisition of the lease to its release.
 type term struct {
 	ctx     context.Context // ends with the term; its cause says why
 	end     context.CancelCauseFunc
 	running sync.WaitGroup
-	left    error // what the writer could not end in order
+	left    error // error of the writer's Run
 }
 
-// firstTerm begins a term if nobody else has the lease, or nil. What an earlier
-// process of this node had is not waited for.
+// firstTerm begins a term, or returns nil if another process holds the lease. It does not
+// wait for the lease that an earlier process of this node held.
 func (p *Processor) firstTerm(ctx context.Context) (*term, error) {
 	if p.lease != nil {
 		if err := p.firstLease(ctx); ctx.Err() == nil && notNow(err) {
 			return nil, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("the lease: %w", err)
+			return nil, fmt.Errorf("acquire the lease: %w", err)
 		}
 	}
 	t, err := p.lead(ctx)
@@ -40,8 +40,8 @@ func (p *Processor) firstTerm(ctx context.Context) (*term, error) {
 	return t, err
 }
 
-// firstLease takes the lease if nobody has it. A bucket that was just made may
-// have no leader yet: it is waited for as long as for another writer.
+// firstLease takes the lease if it is free. A new bucket may have no leader yet: it waits
+// for one for as long as the lease.
 func (p *Processor) firstLease(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, p.options.Lease)
 	defer cancel()
@@ -54,22 +54,21 @@ func (p *Processor) firstLease(ctx context.Context) error {
 	}, eventlog.TryForever(waiting))
 }
 
-// notNow tells whether an error keeps a processor only for now from a term:
-// another one was faster, or JetStream has no leader.
+// notNow reports whether an error prevents a term only for now: another process was
+// faster, or JetStream has no leader.
 func notNow(err error) bool {
 	return errors.Is(err, lease.ErrHeld) || errors.Is(err, writer.ErrSuperseded) || errors.Is(err, lease.ErrLeaseLost) || eventlog.Transient(err)
 }
 
-// lead begins a term: it reads the log to its end and moves the fence. Whoever
-// wrote before cannot any more when it returns, and this one can. ctx bounds only
-// that.
+// lead begins a term: it reads the log to its end and moves the fence. When it returns no
+// earlier writer can append. ctx limits only the beginning.
 func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	t := &term{}
 	t.ctx, t.end = context.WithCancelCause(p.writing)
 	defer func() {
 		if err != nil {
 			t.end(err)
-			err = context.Cause(t.ctx) // that the lease was lost, if that came first
+			err = context.Cause(t.ctx) // ErrLeaseLost, if that came first
 			_ = p.finish(t)
 		}
 	}()
@@ -113,8 +112,8 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	return t, nil
 }
 
-// finish waits for the end of a term, and gives up the lease. An error is one
-// with which there is no going on, or what a processor that stops leaves undone.
+// finish waits for the end of a term and releases the lease. It returns an error if the
+// processor cannot go on, or if it stops and has left something undone.
 func (p *Processor) finish(t *term) error {
 	<-t.ctx.Done()
 	t.running.Wait()
@@ -138,12 +137,12 @@ func (p *Processor) finish(t *term) error {
 	return why
 }
 
-// releaseTimeout is how long giving up the lease may take: others need not wait
-// longer than it lasts.
+// releaseTimeout is how long the release of the lease may take; after a failure it
+// expires on its own.
 const releaseTimeout = 2 * time.Second
 
-// roles goes from one role to the other until the processor stops. t is the term
-// that has begun, nil for a standby.
+// roles alternates between the roles until the processor stops. t is the term that has
+// begun, nil for a standby.
 func (p *Processor) roles(t *term) {
 	for {
 		if t != nil {
@@ -168,8 +167,8 @@ func (p *Processor) roles(t *term) {
 	}
 }
 
-// standBy folds the log along until a term begins. nil says that the processor
-// stops, or has failed.
+// standBy follows the log until a term begins. It returns nil if the processor stops or
+// has failed.
 func (p *Processor) standBy() *term {
 	for {
 		following, stop := context.WithCancel(p.reading)
@@ -205,7 +204,7 @@ func (p *Processor) standBy() *term {
 	}
 }
 
-// become tells clients, and operators, what this processor is now.
+// become serves the endpoints of a role and reports the change.
 func (p *Processor) become(role observe.Role, why error) {
 	if err := p.service.Become(role); err != nil {
 		p.fail(err)

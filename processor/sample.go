@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// What a Monitor looks up in a processor that serves.
+// Processor implements monitor.Source.
 
 func (p *Processor) Sample() monitor.Sample {
 	s := monitor.Sample{
