@@ -2,9 +2,10 @@ package answer
 
 import "github.com/lapsedb/lapse/schema"
 
-// MaxQueryBytes is the size of the largest query: many may wait.
+// MaxQueryBytes is the largest query in bytes, since many may wait.
 const MaxQueryBytes = 1 << 20
 
+// CheckQuery checks the size of a query.
 func CheckQuery(body []byte) *schema.Error {
 	if len(body) > MaxQueryBytes {
 		return schema.ErrTooLarge.With("the query has %d bytes: at most %d are allowed", len(body), MaxQueryBytes)
@@ -12,6 +13,6 @@ func CheckQuery(body []byte) *schema.Error {
 	return nil
 }
 
-// SecondFunc gives the second by which deadlines are judged for a state at a log
-// time, in ms.
+// SecondFunc returns the unix second by which to judge deadlines in a state at a log time,
+// in ms.
 type SecondFunc = func(logTime int64) int64

@@ -10,7 +10,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// ListCollections returns the reply to collection.list, of at most so many bytes.
+// ListCollections returns the reply to collection.list; most is its maximum in bytes.
 func ListCollections(all []*schema.Collection, request []byte, most int) ([]byte, *schema.Error) {
 	var ask struct {
 		Limit  *float64 `json:"limit"` // 100.0 is 100

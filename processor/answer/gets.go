@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// ParseBatch reads a batch request.
+// ParseBatch parses a batch request.
 func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, *schema.Error) {
 	b, fault := schema.ParseBatch(tail, data)
 	for _, single := range []string{schema.HeaderRequestID, schema.HeaderIfMatch} {
@@ -20,8 +20,9 @@ func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, 
 	return b, fault
 }
 
-// ReadBatch answers a batch that changes nothing, from one state, of which it
-// returns the sequence; now tells the second. bytes is what the reply may have.
+// ReadBatch answers a batch of gets from one state, whose sequence it returns. now returns
+// the unix second by which to judge deadlines, bytes is the maximum reply, and gone is
+// asked about each document whose deadline has passed.
 func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
 	v, ok, err := store.View(b.Collection)
 	if err != nil {

@@ -7,12 +7,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Bounds of a history request.
+// Limits of a history request.
 const (
 	defaultHistory = 100
 	MaxHistory     = 1000
 )
 
+// AppendHistory appends the reply to a history request.
 func AppendHistory(dst []byte, events []*schema.Event) []byte {
 	dst = append(dst, `{"events":[`...)
 	for i, e := range events {
@@ -24,6 +25,7 @@ func AppendHistory(dst []byte, events []*schema.Event) []byte {
 	return append(dst, ']', '}')
 }
 
+// ParseHistory returns the limit of a history request.
 func ParseHistory(data []byte) (limit int, fault *schema.Error) {
 	if len(data) == 0 {
 		return defaultHistory, nil
@@ -43,8 +45,8 @@ func ParseHistory(data []byte) (limit int, fault *schema.Error) {
 	return int(*body.Limit), nil
 }
 
-// FollowLives visits the events of lives, newest first and at most limit, until
-// visit returns an error.
+// FollowLives visits the events of an id, newest first and at most limit, until visit
+// returns an error; lives are the last sequences of its lives.
 func FollowLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Event, error)) error {
 	for _, seq := range lives {
 		for ; seq != 0 && limit > 0; limit-- {
@@ -58,7 +60,7 @@ func FollowLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Even
 	return nil
 }
 
-// NeverWas is the error of a history of nothing.
+// NeverWas is the error of a history without events.
 func NeverWas(name schema.CollectionName, id schema.DocumentID) *schema.Error {
-	return schema.ErrDocumentNotFound.With("the log knows of no document %q in %s", string(id), name)
+	return schema.ErrDocumentNotFound.With("the log has no event of document %q in %s", string(id), name)
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Reader answers what requests that read would have been answered, of what is
-// folded and at a moment that the caller names, in ms since 1970. It asks no
-// clock and no NATS. An error is a *schema.Error where the request is to blame.
+// Reader answers reads from the folded state, at a time that the caller names, in ms since
+// 1970. It uses no clock and no NATS. An error is a *schema.Error if the request is to
+// blame.
 type Reader struct {
 	Store  *projections.Store
 	Limits query.Limits
-	engine *query.Engine // nil until the first query, as it takes a while to make
+	engine *query.Engine // made at the first query
 }
 
 // Seq returns the sequence of the last event folded.
@@ -30,11 +30,11 @@ func (r *Reader) Seq() uint64 { return r.Store.Cursor().Seq }
 // Time returns the log time of the last event folded, in ms.
 func (r *Reader) Time() int64 { return r.Store.Cursor().Time }
 
-// Misfits returns how many events did not fit what came before them. They
+// Misfits returns the number of events that did not match the state before them. They
 // changed nothing.
 func (r *Reader) Misfits() uint64 { return r.Store.Cursor().Foreign }
 
-// Digest returns the digest of what is folded, as status shows it.
+// Digest returns the digest of the folded state, as in status.
 func (r *Reader) Digest() string { return r.Store.Digest().String() }
 
 // Document answers document.get.
@@ -74,8 +74,7 @@ func (r *Reader) Collections(body []byte) ([]byte, error) {
 // Query answers a query.
 func (r *Reader) Query(ctx context.Context, now int64, name schema.CollectionName, body []byte) ([]byte, error) {
 	if r.engine == nil {
-		// The secret is the same everywhere: there is nobody to keep cursors from,
-		// and whoever folds the same log again may go on with one.
+		// A fixed secret: cursors are valid for another fold of the same log, too.
 		engine, err := query.New(query.Options{Limits: r.Limits, Secret: []byte("lapse")})
 		if err != nil {
 			return nil, err
@@ -109,8 +108,8 @@ func (r *Reader) Status(now int64) (schema.Status, error) {
 	})
 }
 
-// History answers history, with events out of the log: event returns that of a
-// sequence, nil if the log does not have it.
+// History answers history; event returns the event of a sequence, nil if the log does not
+// have it.
 func (r *Reader) History(name schema.CollectionName, id schema.DocumentID, body []byte, event func(seq uint64) *schema.Event) ([]*schema.Event, error) {
 	limit, fault := ParseHistory(body)
 	if fault != nil {
@@ -141,5 +140,5 @@ func (r *Reader) History(name schema.CollectionName, id schema.DocumentID, body 
 	return events, err
 }
 
-// errTrimmed ends a history at an event that the log does not have any more.
+// errTrimmed ends a history at an event that was trimmed from the log.
 var errTrimmed = errors.New("the log begins later")

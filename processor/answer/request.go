@@ -8,15 +8,17 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// What is the same whoever answers a request.
+// What online and offline replies have in common.
 
 // MinSeqTimeout is how long a request waits for its Lapse-Min-Seq, or for a renewal.
 const MinSeqTimeout = 2 * time.Second
 
+// UnknownOperation is the error of an operation that does not exist.
 func UnknownOperation(op string) *schema.Error {
 	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, schema.Operations)
 }
 
+// CheckNoTail checks that a subject ends with its operation.
 func CheckNoTail(op, tail string) *schema.Error {
 	if tail == "" {
 		return nil
@@ -24,7 +26,7 @@ func CheckNoTail(op, tail string) *schema.Error {
 	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
 }
 
-// ParseMinSeq reads a Lapse-Min-Seq.
+// ParseMinSeq parses a Lapse-Min-Seq.
 func ParseMinSeq(text string) (uint64, *schema.Error) {
 	seq, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -33,15 +35,17 @@ func ParseMinSeq(text string) (uint64, *schema.Error) {
 	return seq, nil
 }
 
+// MinSeqLate is the error of a Lapse-Min-Seq that was not reached in time.
 func MinSeqLate(seq uint64) *schema.Error {
 	return schema.ErrTimeout.With("sequence %d was not reached within %s", seq, MinSeqTimeout)
 }
 
-func TooLargeBody(bytes, room int) *schema.Error {
-	return schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", bytes, room)
+// TooLargeBody is the error of a reply larger than a message; both in bytes.
+func TooLargeBody(bytes, most int) *schema.Error {
+	return schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", bytes, most)
 }
 
-// RepeatOf returns the answer to the mutation that made an event.
+// RepeatOf returns the reply to the mutation that made an event.
 func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	switch e.Type {
 	case schema.DocumentCreated, schema.CollectionCreated:
@@ -62,7 +66,7 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	return code, c.AppendReply(nil), nil
 }
 
-// AddCounts counts the documents of all collections.
+// AddCounts adds the counts of all collections to a status.
 func AddCounts(status *schema.Status, collections []*schema.Collection, count func(*schema.Collection) (projections.Counts, error)) error {
 	for _, c := range collections {
 		n, err := count(c)

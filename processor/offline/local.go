@@ -25,25 +25,23 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Local is a whole database in memory that answers requests as the service does,
-// through the same deciding, folding and expiring, without NATS and with a
-// clock that only its caller moves. It has no goroutines and is not safe for
-// concurrent use. An error of its methods is a fault inside lapse; what a
-// request is told is in its Outcome.
+// Local is a database in memory that answers requests as the service does, through the
+// same deciding, folding and expiring, without NATS and with a clock that only its
+// caller moves. It has no goroutines and is not safe for concurrent use. An error of its
+// methods is internal; the error of a request is in its Outcome.
 type Local struct {
 	Simulation *machine.Simulation
-	Reader     answer.Reader   // of what is folded
+	Reader     answer.Reader   // of the folded state
 	now        int64           // ms
-	log        []*schema.Event // all, internal events too
+	log        []*schema.Event // internal events included
 	submitted  uint64          // mutations
-	// adopted says that the last events came from elsewhere: what is overdue at
-	// their end stays so until something happens here.
+	// adopted: the last events came from another log. What is overdue at their end stays
+	// so until a mutation or a move of the clock.
 	adopted bool
 }
 
-// localRoom is how many bytes a reply may have: as many as in a message of
-// serve's NATS server.
-const localRoom = 4<<20 - schema.HeaderRoom
+// localReply is the maximum reply in bytes, that of the embedded NATS server.
+const localReply = 4<<20 - schema.HeaderRoom
 
 // NewLocal returns an empty database at a time, in ms. Close it when done.
 func NewLocal(now int64) (*Local, error) {
@@ -52,7 +50,7 @@ func NewLocal(now int64) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The limits are those of serve, but for what depends on the machine.
+	// The limits of serve, apart from the one that depends on the machine's speed.
 	l.Reader = answer.Reader{Store: store, Limits: query.Limits{Time: replayLimits.Time}}
 	l.Simulation, err = machine.NewSimulationOver(store, func(e *schema.Event) error {
 		copied := *e
@@ -66,8 +64,8 @@ func NewLocal(now int64) (*Local, error) {
 	return l, nil
 }
 
-// unused tells whether nothing was asked yet. The time then is one to begin at
-// unless something else says so.
+// unused reports whether nothing has happened yet. The first mutation or adopted event
+// may then set the clock back.
 func (l *Local) unused() bool { return l.Simulation.Time() == 0 }
 
 // Close frees the memory.
@@ -76,11 +74,11 @@ func (l *Local) Close() error { return l.Reader.Store.Close() }
 // Now returns the time in ms.
 func (l *Local) Now() int64 { return l.now }
 
-// Log returns all events, internal ones too. They are shared and must not be
+// Log returns all events, internal ones included. They are shared and must not be
 // changed.
 func (l *Local) Log() []*schema.Event { return l.log }
 
-// event returns the event of a sequence, nil if there is none.
+// event returns the event of a sequence, nil for none.
 func (l *Local) event(seq uint64) *schema.Event {
 	i, ok := slices.BinarySearchFunc(l.log, seq, func(e *schema.Event, seq uint64) int {
 		return int(int64(e.Seq) - int64(seq))
@@ -91,8 +89,8 @@ func (l *Local) event(seq uint64) *schema.Event {
 	return l.log[i]
 }
 
-// Advance moves the clock to a time, in ms, through all that is due until then.
-// It does not go back.
+// Advance moves the clock to a time, in ms, and expires everything due on the way. A time
+// before Now is an error.
 func (l *Local) Advance(to int64) error {
 	if to < l.now {
 		return fmt.Errorf("the time goes back by %d ms", l.now-to)
@@ -104,7 +102,7 @@ func (l *Local) Advance(to int64) error {
 	return l.settle()
 }
 
-// settle expires what is due and puts all events into the log.
+// settle expires what is due and adds all pending events to the log.
 func (l *Local) settle() error {
 	if err := l.Simulation.Advance(l.now); err != nil {
 		return err
@@ -112,7 +110,7 @@ func (l *Local) settle() error {
 	return l.Simulation.Flush()
 }
 
-// Finish lets the clock run on until nothing is pending.
+// Finish advances the clock until nothing is pending.
 func (l *Local) Finish() error {
 	if err := l.Advance(l.now); err != nil {
 		return err
@@ -124,12 +122,12 @@ func (l *Local) Finish() error {
 	return nil
 }
 
-// Adopt takes events of another log, which have to go on where this one ends,
-// and moves the clock to now, in ms, or to the last of them if that is later. At
-// the very beginning that may be back.
-// What is due then and has no event yet expires with the next mutation or move
-// of the clock. It returns how many events did not fit.
-func (l *Local) Adopt(now int64, events []*schema.Event) (misfits int, err error) {
+// Adopt appends events of another log, which have to follow the last one of this log, and
+// moves the clock to now, in ms, or to the last of them if that is later; before
+// anything has happened that may be back. What is due by then, and has no event yet,
+// expires with the next mutation or move of the clock. mismatches is the number of
+// events that did not fit.
+func (l *Local) Adopt(now int64, events []*schema.Event) (mismatches int, err error) {
 	if l.unused() {
 		l.now = 0
 	} else if err := l.settle(); err != nil {
@@ -146,17 +144,17 @@ func (l *Local) Adopt(now int64, events []*schema.Event) (misfits int, err error
 	return int(l.Reader.Misfits() - before), nil
 }
 
-// Submit judges a mutation as one of those from JetStream, in which nobody waits
-// for the outcome: tail is what follows lapse.<db>.mutations. in the subject. It
-// returns the sequence that is the Cause of the event that results.
+// Submit judges a mutation as one of the mutations stream: tail is the subject after
+// lapse.<db>.mutations. It returns the sequence that is the Cause of the resulting
+// event.
 func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64, err error) {
 	l.submitted++
 	_, err = l.mutate(schema.PublishedMutation(l.submitted, tail, schema.Header(header), bytes.Clone(body)))
 	return l.submitted, err
 }
 
-// Apply judges a mutation at a time, in ms, which the clock moves to; at the very
-// beginning that may be back. The mutation is the Local's from then on.
+// Apply moves the clock to a time, in ms, and judges a mutation there; before anything has
+// happened that may be back. The Local owns the mutation from then on.
 func (l *Local) Apply(at int64, mutation *schema.Mutation) (machine.Outcome, error) {
 	if at < l.now && !l.unused() {
 		return machine.Outcome{}, fmt.Errorf("the time goes back by %d ms", l.now-at)
@@ -177,8 +175,8 @@ func (l *Local) mutate(mutation *schema.Mutation) (machine.Outcome, error) {
 	return o, err
 }
 
-// Request answers a request: tail is what follows lapse.<db>.api. in the
-// subject. The Seq of the outcome is that of the state which answered.
+// Request answers a request: tail is the subject after lapse.<db>.api. The Seq of the
+// outcome is that of the answering state.
 func (l *Local) Request(tail string, header nats.Header, body []byte) (o machine.Outcome, err error) {
 	if !l.adopted {
 		if err := l.settle(); err != nil {
@@ -190,8 +188,8 @@ func (l *Local) Request(tail string, header nats.Header, body []byte) (o machine
 	if errors.As(err, &fault) {
 		o, err = machine.Outcome{Fault: fault}, nil
 	}
-	if err == nil && o.Fault == nil && len(o.Body) > localRoom {
-		o = machine.Outcome{Fault: answer.TooLargeBody(len(o.Body), localRoom)}
+	if err == nil && o.Fault == nil && len(o.Body) > localReply {
+		o = machine.Outcome{Fault: answer.TooLargeBody(len(o.Body), localReply)}
 	}
 	if o.Fault != nil {
 		o.Code, o.Body = o.Fault.Code, nil
@@ -202,7 +200,7 @@ func (l *Local) Request(tail string, header nats.Header, body []byte) (o machine
 	return o, err
 }
 
-// answer is Request; an error may be a *schema.Error.
+// answer is Request, except that the error may be a *schema.Error.
 func (l *Local) answer(tail string, all nats.Header, body []byte) (machine.Outcome, error) {
 	header, fault := schema.OwnHeaders(all)
 	if fault != nil {
@@ -241,13 +239,13 @@ func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.O
 	}
 	if b.Mutates() {
 		l.adopted = false
-		o, err := l.Simulation.MutateBatch(l.now, b, localRoom)
+		o, err := l.Simulation.MutateBatch(l.now, b, localReply)
 		if err == nil {
 			err = l.settle()
 		}
 		return o, err
 	}
-	results, _, err := answer.ReadBatch(context.Background(), l.Reader.Store, b, func() int64 { return l.now / 1000 }, localRoom, answer.ReallyGone)
+	results, _, err := answer.ReadBatch(context.Background(), l.Reader.Store, b, func() int64 { return l.now / 1000 }, localReply, answer.ReallyGone)
 	return machine.Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
 }
 
@@ -297,7 +295,7 @@ func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
 		if fault := answer.CheckQuery(body); fault != nil {
 			return nil, fault
 		}
-		// Where serve would be done soon, a test wants it to be done.
+		// serve builds indexes in the background; here they are complete at once.
 		for more := true; more; {
 			if more, err = l.Reader.Store.Index(math.MaxInt32); err != nil {
 				return nil, err

@@ -10,17 +10,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Replay folds events of a log that somebody else decided, and answers what was
-// so then. It expires nothing: what was due by a moment and has no event yet is
-// not there for a Reader either way.
+// Replay folds a log that another process decided, and answers reads of a moment in it. It
+// expires nothing: a Reader leaves out documents whose deadline has passed, with or
+// without their DocumentExpired.
 type Replay struct {
 	answer.Reader
 	facts []projections.Fact
 	bytes int // of the bodies of facts
 }
 
-// replayLimits leave a query all the time and memory that it may need: nobody
-// else waits.
+// replayLimits allow a query all the time and memory it needs: it delays nobody.
 var replayLimits = query.Limits{
 	Scanned:   math.MaxInt,
 	Bytes:     1 << 30,
@@ -28,20 +27,20 @@ var replayLimits = query.Limits{
 	Time:      1000 * time.Hour,
 }
 
-// replayFold is how many events are folded at a time, if their bodies are no
-// more than replayBytes.
+// replayFold is the most events folded at once, and replayBytes the size of their bodies
+// from which they are folded.
 const (
 	replayFold  = 4096
 	replayBytes = 16 << 20
 )
 
-// NewReplay returns an empty database with its files in dir, which is the
-// caller's to remove. It takes as much memory for a long log as for a short one.
+// NewReplay returns an empty database with its files in dir, which the caller removes.
+// Its memory does not grow with the log.
 func NewReplay(dir string) (*Replay, error) {
 	store, err := projections.Open(dir, projections.Options{
 		CacheBytes:    64 << 20,
 		MemTableBytes: 16 << 20,
-		// To build indexes for one question costs more than to do without.
+		// Building indexes for one query costs more than a scan.
 		NoIndexes: true,
 	})
 	if err != nil {
@@ -50,8 +49,8 @@ func NewReplay(dir string) (*Replay, error) {
 	return &Replay{Reader: answer.Reader{Store: store, Limits: replayLimits}}, nil
 }
 
-// Add takes the next event of the log, which is the replay's from then on. It
-// is folded then or later, at the latest in Fold.
+// Add adds the next event of the log, which the Replay owns from then on. It is folded at
+// the latest in Fold.
 func (r *Replay) Add(e *schema.Event) error {
 	r.facts = append(r.facts, projections.Fact{Event: e})
 	r.bytes += len(e.Body)
@@ -61,7 +60,7 @@ func (r *Replay) Add(e *schema.Event) error {
 	return r.Fold()
 }
 
-// Fold folds what was added. Only then the Reader knows of it.
+// Fold folds the added events, so that the Reader has them.
 func (r *Replay) Fold() error {
 	err := r.Store.Fold(r.facts)
 	clear(r.facts)
@@ -69,5 +68,5 @@ func (r *Replay) Fold() error {
 	return err
 }
 
-// Close closes the files. What was added and not folded is lost.
+// Close closes the files. Events that are not folded are lost.
 func (r *Replay) Close() error { return r.Store.Close() }
