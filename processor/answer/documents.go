@@ -8,7 +8,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// DocumentName reads the end of a subject: a collection and an id.
+// DocumentName parses the tail of a subject: a collection and an id.
 func DocumentName(tail string) (schema.CollectionName, schema.DocumentID, *schema.Error) {
 	collection, token, _ := strings.Cut(tail, ".")
 	name, err := schema.ParseCollectionName(collection)
@@ -22,14 +22,16 @@ func DocumentName(tail string) (schema.CollectionName, schema.DocumentID, *schem
 	return name, id, nil
 }
 
-// goneFunc returns an error if a document whose deadline has passed in the
-// version read may have another.
-type goneFunc func(c *schema.Collection, id schema.DocumentID, record projections.Record) error
+// expiredFunc returns nil if a document whose deadline has passed in the record read has
+// expired, and an error if it may have been renewed.
+type expiredFunc func(c *schema.Collection, id schema.DocumentID, record projections.Record) error
 
-// ReallyGone is the goneFunc where nothing is under way.
-func ReallyGone(*schema.Collection, schema.DocumentID, projections.Record) error { return nil }
+// NoRenewals is the expiredFunc of a state with nothing in flight.
+func NoRenewals(*schema.Collection, schema.DocumentID, projections.Record) error { return nil }
 
-func LiveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, gone goneFunc) (projections.Record, *schema.Error, error) {
+// LiveDocument returns a document that lives at now, in unix seconds, or the error for the
+// client. The last error is internal, or that of expired.
+func LiveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, expired expiredFunc) (projections.Record, *schema.Error, error) {
 	c, ok := store.Collection(name)
 	if !ok {
 		return projections.Record{}, schema.NoCollection(name), nil
@@ -38,11 +40,10 @@ func LiveDocument(store *projections.Store, name schema.CollectionName, id schem
 	if err != nil || Lives(c, record, now) {
 		return record, nil, err
 	}
-	return projections.Record{}, machine.NoDocument(c, id), gone(c, id, record)
+	return projections.Record{}, machine.NoDocument(c, id), expired(c, id, record)
 }
 
-// Lives tells whether a record, of Version 0 if there is none, exists at now, in
-// seconds.
+// Lives reports whether a record, of Version 0 for none, lives at now, in unix seconds.
 func Lives(c *schema.Collection, record projections.Record, now int64) bool {
 	return record.Version != 0 && !record.Deadline(c).Passed(now)
 }

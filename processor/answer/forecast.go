@@ -13,25 +13,25 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// forecastEntries is how many entries of the expiry index a forecast may count
-// for each document or entry that a query may look at: they cost so much less.
+// forecastEntries is the number of expiry index entries that count as one document of the
+// scan limit: they are that much cheaper.
 const forecastEntries = 10
 
-// forecastSlice is how long a forecast works before it lets others go first.
+// forecastSlice is how long a forecast works between two pauses.
 const forecastSlice = 200 * time.Microsecond
 
-// Forecaster counts for one forecast.
+// Forecaster answers one forecast.
 type Forecaster struct {
 	Limits  query.Limits
 	Pace    func(ctx context.Context, worked time.Duration) // nil to work without a pause
 	ctx     context.Context
-	began   time.Time // when the slice did
-	entries int       // looked at
+	began   time.Time // of the slice
+	entries int       // counted
 }
 
 var errForecastEntries = errors.New("too much was counted")
 
-// Answer makes the reply.
+// Answer returns the reply; its Seq is that of the state counted.
 func (f *Forecaster) Answer(ctx context.Context, store *projections.Store, name schema.CollectionName, ask schema.ForecastRequest, now SecondFunc) (reply query.Reply, err error) {
 	v, ok, err := store.View(name)
 	if err != nil {
@@ -54,8 +54,8 @@ func (f *Forecaster) Answer(ctx context.Context, store *projections.Store, name 
 	return reply, err
 }
 
-// count counts the documents of a collection by when they come due, each of
-// both expiry orders on a scale of its own.
+// count counts the documents of a collection by their deadlines, in both expiry orders,
+// each on a scale of its own.
 func (f *Forecaster) count(v *projections.View, now int64, ask schema.ForecastRequest) (*schema.Forecast, error) {
 	is := v.Collection()
 	would := *is
@@ -66,8 +66,7 @@ func (f *Forecaster) count(v *projections.View, now int64, ask schema.ForecastRe
 	answer := newForecast(&would, bounds, ask)
 	waiting := int64(0)
 	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
-		// What is due already will expire under the policy that is, whatever it
-		// becomes.
+		// Due documents expire under the present policy, whatever it becomes.
 		ends := []int64{0}
 		if last, ok := projections.LastDue(is, order, now); ok {
 			ends[0] = max(last+1, 0)
@@ -104,7 +103,7 @@ func (f *Forecaster) count(v *projections.View, now int64, ask schema.ForecastRe
 	return answer, nil
 }
 
-// newForecast returns a forecast in which nothing is counted yet.
+// newForecast returns a forecast without counts.
 func newForecast(c *schema.Collection, bounds []int64, ask schema.ForecastRequest) *schema.Forecast {
 	last := len(bounds) - 1
 	f := &schema.Forecast{Collection: string(c.Name), WhatIf: ask.WhatIf, Now: bounds[0],
@@ -118,8 +117,7 @@ func newForecast(c *schema.Collection, bounds []int64, ask schema.ForecastReques
 	return f
 }
 
-// step counts entries that were looked at, and lets others go first now and
-// then.
+// step adds to the entries counted, and pauses now and then.
 func (f *Forecaster) step(entries int) error {
 	if f.entries += entries; f.entries/forecastEntries > f.Limits.Scanned {
 		return errForecastEntries
@@ -134,7 +132,7 @@ func (f *Forecaster) step(entries int) error {
 	return f.ctx.Err()
 }
 
-// explain turns a limit that was reached into what a client can do about it.
+// explain turns a limit that was reached into an error for the client.
 func (f *Forecaster) explain(err error) error {
 	switch {
 	case errors.Is(err, errForecastEntries):

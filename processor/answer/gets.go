@@ -21,9 +21,9 @@ func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, 
 }
 
 // ReadBatch answers a batch of gets from one state, whose sequence it returns. now returns
-// the unix second by which to judge deadlines, bytes is the maximum reply, and gone is
-// asked about each document whose deadline has passed.
-func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, gone goneFunc) (results []schema.OperationResult, seq uint64, err error) {
+// the unix second by which to judge deadlines, bytes is the maximum reply, and expired is
+// called for each document whose deadline has passed.
+func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, expired expiredFunc) (results []schema.OperationResult, seq uint64, err error) {
 	v, ok, err := store.View(b.Collection)
 	if err != nil {
 		return nil, 0, err
@@ -58,7 +58,7 @@ func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, n
 			}
 			read += len(record.Body)
 			if !Lives(v.Collection(), record, second) {
-				if err := gone(v.Collection(), op.Get, record); err != nil {
+				if err := expired(v.Collection(), op.Get, record); err != nil {
 					return nil, 0, err
 				}
 				result.Fault = machine.NoDocument(v.Collection(), op.Get)

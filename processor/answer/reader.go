@@ -39,7 +39,7 @@ func (r *Reader) Digest() string { return r.Store.Digest().String() }
 
 // Document answers document.get.
 func (r *Reader) Document(now int64, name schema.CollectionName, id schema.DocumentID) ([]byte, error) {
-	record, fault, err := LiveDocument(r.Store, name, id, now/1000, ReallyGone)
+	record, fault, err := LiveDocument(r.Store, name, id, now/1000, NoRenewals)
 	if err != nil {
 		return nil, err
 	}

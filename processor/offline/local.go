@@ -245,7 +245,7 @@ func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.O
 		}
 		return o, err
 	}
-	results, _, err := answer.ReadBatch(context.Background(), l.Reader.Store, b, func() int64 { return l.now / 1000 }, localReply, answer.ReallyGone)
+	results, _, err := answer.ReadBatch(context.Background(), l.Reader.Store, b, func() int64 { return l.now / 1000 }, localReply, answer.NoRenewals)
 	return machine.Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
 }
 
