@@ -67,7 +67,7 @@ func (o *Options) checkFiles() error {
 	return nil
 }
 
-// judge tells whether lapse may go on with a stream as it was found, and the last
+// judge reports whether lapse may go on with a stream as it was found, and the last
 // sequence that it is known to have had.
 func (o *Options) judge(stream *blocks.Stream, err error, isLog bool, db schema.DatabaseName) (last uint64, _ error) {
 	const restore = "restore the store directory from a copy"

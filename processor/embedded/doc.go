@@ -11,8 +11,11 @@
 //	CLIENTS  no JetStream. Whoever connects without credentials is here, and
 //	         so is the connection that serves requests.
 //
-// What joins the two is little: mutations go from CLIENTS to LAPSE, and what
-// JetStream sends to _INBOX.> comes back. Requests to JetStream pass through
-// the gate, which lets none by that names another place to answer to. So
-// whatever a client steers, it lands among clients.
+// Little joins the two: mutations go from CLIENTS to LAPSE, and messages of JetStream to
+// _INBOX.> come back. Requests to JetStream pass through the gate, which refuses reply
+// subjects other than inboxes. So whatever a client steers ends among clients.
+//
+// It imports gate and schema. Start reading at Start (embedded.go); then
+// accounts.conf.tmpl (who may do what), check.go (damaged files) and watch.go (clients
+// that take too much memory).
 package embedded

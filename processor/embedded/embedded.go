@@ -37,7 +37,7 @@ const AtomicBatch = 4096
 // the streams, which takes seconds for a hundred gigabytes.
 const startTimeout = 5 * time.Minute
 
-// endTimeout is how long a server may take to end that did not start.
+// endTimeout is how long a server that did not start may take to end.
 const endTimeout = 10 * time.Second
 
 // Options say what to start. StoreDir and Database are required.
@@ -208,9 +208,8 @@ func (s *Server) fail(dir, why string) {
 	}
 }
 
-// Failed is sent an error, a line that says what to do, when the streams do not
-// take what is written any more, as on a full disk. They do again when the
-// server is started again and the disk is well.
+// Failed receives an error, one line that says what to do, when the streams refuse
+// writes, as on a full disk. They accept them again after a restart on a sound disk.
 func (s *Server) Failed() <-chan error { return s.failed }
 
 // Shutdown ends the server and blocks until everything is on disk. The

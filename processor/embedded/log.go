@@ -67,7 +67,7 @@ func source() uintptr {
 	}
 }
 
-// isLogging tells whether a function of the server only passes on what is to be
+// isLogging reports whether a function of the server only passes on what is to be
 // logged.
 func isLogging(name string) bool {
 	for _, part := range []string{"executeLogCall", "Error", "Warn", "warn"} {

@@ -15,9 +15,9 @@ import (
 // cuts off such a client before. It also bounds subscriptions, of which NATS
 // bounds those of one connection only, and their number, not their size.
 
-// Bounds of what clients have the server keep.
+// Limits of the memory that clients take.
 const (
-	// maxUnread is what may wait for all clients. It is below three quarters of
+	// maxUnread is the most bytes pending for all clients: below three quarters of
 	// maxPending, where senders begin to wait.
 	maxUnread = maxPending / 4
 	// maxUnserved is what may wait for one of our own connections. It is above
@@ -92,10 +92,10 @@ func (w *watch) run() {
 	}
 }
 
-// look cuts off who has most of what is not read, until the rest is not too
-// much, of those who send too much the ones who have sent most since it looked
-// last, and of those who subscribe too much the ones whose subscriptions take
-// most. It tells whether much waits, or many subscriptions are new.
+// look closes the connections of the clients with the most pending bytes, of those that
+// sent most since the last look if too much is unserved, and of those with the largest
+// subscriptions, until the limits hold. It reports whether much is pending, or many
+// subscriptions are new.
 func (w *watch) look() (much bool) {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, Limit: 2 * maxConnections})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Bounds of one consumer. Those of all of them together are in limit.go.
+// Limits of one consumer. Those of all of them together are in limit.go.
 const (
 	maxName        = 255
 	maxDescription = 1 << 10
@@ -125,7 +125,7 @@ func readCreate(body []byte) (*server.CreateConsumerRequest, error) {
 	return r, nil
 }
 
-// check returns what is wrong with a consumer's configuration, nil if nothing is.
+// check returns the error in a consumer's configuration, nil for none.
 func check(c *server.ConsumerConfig) error {
 	v := reflect.ValueOf(c).Elem()
 	for i := range v.NumField() {
@@ -157,5 +157,5 @@ func check(c *server.ConsumerConfig) error {
 	return nil
 }
 
-// ours tells whether a consumer is one by which lapse itself reads.
+// ours reports whether a consumer is one of lapse's own.
 func ours(name string) bool { return strings.HasPrefix(name, schema.ServerConsumer) }

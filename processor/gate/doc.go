@@ -1,5 +1,8 @@
-// Package gate stands between clients and JetStream, which publishes its
-// answers wherever a request says, with nobody's permissions. The accounts that
-// it needs, and why there are two, are in package embedded and in
-// nats.conf.
+// Package gate carries the JetStream requests of clients into the account of the
+// streams, and refuses those that name a reply or deliver subject other than an inbox:
+// JetStream publishes there with nobody's permissions. Package embedded and nats.conf say
+// which accounts it needs, and why there are two.
+//
+// It imports schema. Start reading at Gate; then create.go and consumer.go (which
+// consumers a client may make), pull.go (reading) and limit.go.
 package gate

@@ -16,8 +16,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// inboxes is what a client's reply and deliver subjects start with. Nothing in
-// the account of the streams listens there.
+// inboxes starts the reply and deliver subjects of clients. Nothing in the account of the
+// streams listens there.
 const inboxes = "_INBOX."
 
 // Gate carries the JetStream requests of clients into the account of the
@@ -49,13 +49,13 @@ const (
 	maxCalls    = 64
 	callTimeout = 5 * time.Second
 
-	// What may wait of each kind of request. The rest is dropped, as JetStream
-	// itself does: clients ask again.
+	// How many requests of each kind may wait. The rest is dropped, as by JetStream
+	// itself: clients retry.
 	maxPassing      = 64 << 10
 	maxPassingBytes = 16 << 20
 )
 
-// openAgain is how long after an attempt in vain the gate tries to open again.
+// openAgain is the wait after a failed attempt to open the gate.
 const openAgain = 5 * time.Second
 
 // group is the queue group in which gates share the requests.
@@ -183,7 +183,7 @@ func (g *Gate) delete(m *nats.Msg) {
 	g.call(m)
 }
 
-// acknowledge hands an acknowledgement on. One may ask for the next message, too.
+// acknowledge forwards an acknowledgement, which may ask for the next message, too.
 func (g *Gate) acknowledge(m *nats.Msg) {
 	if of, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, "$JS.ACK."+g.db.LogStream()+"."), "."); !ours(of) {
 		g.pass(m)
@@ -222,7 +222,7 @@ func (g *Gate) call(m *nats.Msg) {
 	}()
 }
 
-// unanswered says that a client was not told what became of its request.
+// unanswered logs that a client got no reply.
 func (g *Gate) unanswered(m *nats.Msg, err error) {
 	if err != nil && g.ctx.Err() == nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		g.logger.Warn("no answer to a JetStream request", "subject", m.Subject, "err", err)
@@ -234,7 +234,7 @@ func (g *Gate) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return g.streams.RequestMsgWithContext(ctx, m)
 }
 
-// pass hands a message on as it is.
+// pass forwards a message as it is.
 func (g *Gate) pass(m *nats.Msg) {
 	if m.Reply != "" && !strings.HasPrefix(m.Reply, inboxes) {
 		return

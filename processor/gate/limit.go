@@ -27,8 +27,7 @@ const (
 	neededConsumers = maxConsumers + maxReaders + 64
 )
 
-// full returns why there may be no more consumers like this one, nil if there
-// may. One that is there already is not counted twice.
+// full returns the error if a limit of consumers is reached, nil if not. One that is there already is not counted twice.
 func (g *Gate) full(ctx context.Context, name string) (*server.ApiError, error) {
 	clients, readers, err := g.count(ctx)
 	if err != nil {
@@ -50,7 +49,7 @@ func (g *Gate) full(ctx context.Context, name string) (*server.ApiError, error) 
 	return &e, nil
 }
 
-// count counts the consumers of the log but those by which lapse reads.
+// count counts the consumers of the log except lapse's own.
 func (g *Gate) count(ctx context.Context) (clients, readers int, err error) {
 	for seen := 0; ; {
 		var page server.JSApiConsumerNamesResponse
@@ -76,7 +75,7 @@ func (g *Gate) count(ctx context.Context) (clients, readers int, err error) {
 	}
 }
 
-// exists tells whether the log has a consumer.
+// exists reports whether the log has a consumer.
 func (g *Gate) exists(ctx context.Context, name string) (bool, error) {
 	if name == "" {
 		return false, nil

@@ -17,14 +17,9 @@ import (
 // but it would tell the gate's, which has no inbox of that name. So the gate
 // looks, beside the request and not before it, whether the consumer is there.
 //
-// An auditor's request is looked at before. It could name another inbox to answer
-// to, but JetStream takes no message for where nobody listens, and nobody can
-// guess the inboxes of others.
-//
-// An auditor's inbox is told before: it may take messages from consumers of its
-// own only. It could name another's inbox as the place to answer to, but
-// JetStream takes no message where nobody listens, and inboxes that anybody
-// listens on cannot be guessed.
+// An auditor may read from consumers of its own only, so its request is checked first.
+// It could name the inbox of another client, but nobody can guess one, and JetStream
+// delivers nothing to a subject without a listener.
 func (g *Gate) pull(m *nats.Msg) {
 	if !strings.HasPrefix(m.Reply, inboxes) {
 		return
