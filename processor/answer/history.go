@@ -62,5 +62,5 @@ func FollowLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Even
 
 // NeverWas is the error of a history without events.
 func NeverWas(name schema.CollectionName, id schema.DocumentID) *schema.Error {
-	return schema.ErrDocumentNotFound.With("the log has no event of document %q in %s", string(id), name)
+	return schema.ErrDocumentNotFound.With("the log knows of no document %q in %s", string(id), name)
 }
