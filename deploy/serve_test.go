@@ -263,8 +263,8 @@ var unused = []string{
 // allUsed checks that no user has rights that it does not use.
 func allUsed(t *testing.T, tap *tap) {
 	t.Helper()
-	any := "127.0.0.1:-1"
-	o, err := nodeOptions("nats-1", any, any, t.TempDir(), []string{any, any, any})
+	const anyPort = "127.0.0.1:-1"
+	o, err := nodeOptions("nats-1", anyPort, anyPort, t.TempDir(), harness.FreeAddrs(t, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
