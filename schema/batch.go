@@ -8,7 +8,7 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// MaxOperations is how many operations one batch may have.
+// MaxOperations limits the operations of a batch.
 const MaxOperations = 1000
 
 // Batch is a batch request.
@@ -23,18 +23,18 @@ type Operation struct {
 	Reads    bool       // it is a get,
 	Get      DocumentID // of this document
 	Mutation *Mutation  // nil for a get
-	Fault    *Error     // why it is not well formed, nil if it is
+	Fault    *Error     // why it is malformed, nil if it is not
 }
 
-// OperationResult is what became of an operation.
+// OperationResult is the outcome of an operation.
 type OperationResult struct {
 	Code  int    // of the outcome; ignored if there is a Fault
 	Fault *Error // why it was refused, else nil
 	Body  []byte // the document, if any
 }
 
-// ParseBatch reads the body of a batch request. What is wrong with one
-// operation is in its Fault; an error is about the envelope.
+// ParseBatch reads the body of a batch request. The fault of one operation is in its
+// Fault; an error is about the envelope.
 func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 	name, err := ParseCollectionName(collection)
 	if err != nil {
@@ -76,14 +76,15 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 	return b, nil
 }
 
-// envelopeDepth is how deep what holds documents may nest. It is more than they
-// and their envelope need, so that one that is too deep is refused by itself.
+// envelopeDepth limits the nesting of a message that holds documents. It exceeds that
+// of documents and envelope, so that a document too deep is the fault of its
+// operation only.
 const envelopeDepth = 8 * MaxDepth
 
 func parseOperation(collection string, raw []byte) Operation {
 	texts := map[string]*string{"op": nil, "id": nil, "ifMatch": nil}
 	var body []byte
-	var wrong error // the first; what follows it may say that this is a get
+	var wrong error // the first; a later member may say that this is a get
 	_, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
 		member := string(values.Unquote(name))
 		into, known := texts[member]
@@ -135,7 +136,7 @@ func parseOperation(collection string, raw []byte) Operation {
 	return Operation{Mutation: m, Fault: m.Fault}
 }
 
-// Mutates tells whether the batch can change anything.
+// Mutates reports whether the batch has a mutation.
 func (b *Batch) Mutates() bool {
 	for i := range b.Operations {
 		if b.Operations[i].Mutation != nil && b.Operations[i].Fault == nil {

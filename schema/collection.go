@@ -17,11 +17,11 @@ const (
 	None       IndexingMode = "none"       // no secondary index, and no TTL
 )
 
-// MaxIncludedPaths is how many paths an indexing policy may have; each is at
-// most values.MaxPointerBytes long.
+// MaxIncludedPaths limits the paths of an indexing policy; each is at most
+// values.MaxPointerBytes long.
 const MaxIncludedPaths = 64
 
-// Properties are what a client says of a collection.
+// Properties are the settings of a collection.
 type Properties struct {
 	DefaultTTL     DefaultTTL
 	IndexingMode   IndexingMode
@@ -34,10 +34,9 @@ func DefaultProperties() Properties {
 	return Properties{IndexingMode: Consistent, PreviousImages: true}
 }
 
-// ParseProperties reads the properties that a client sent for the named
-// collection; empty means DefaultProperties. What a reply adds to them (id,
-// _ts, …) may be sent back and is dropped; a member it does not know is an
-// error, since a misspelt defaultTtl must not keep documents for ever.
+// ParseProperties reads the properties that a client sent for the named collection;
+// empty means DefaultProperties. It drops members that a reply adds (id, _ts, …). An
+// unknown member is an error: a misspelt defaultTtl must not keep documents for ever.
 func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error) {
 	p := DefaultProperties()
 	if len(raw) == 0 {
@@ -98,8 +97,8 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 	return p, nil
 }
 
-// parseIndexingPolicy reads valid JSON, member by member in order, so that of
-// two faults the same one is always named.
+// parseIndexingPolicy reads valid JSON. It returns the first fault in the order of the
+// members.
 func (p *Properties) parseIndexingPolicy(raw []byte) *Error {
 	if string(raw) == "null" {
 		return nil
@@ -193,18 +192,18 @@ func NoCollection(name CollectionName) *Error {
 	return ErrCollectionNotFound.With("there is no collection %q: create it with collection.create", string(name))
 }
 
-// Collection is a collection as it stands in the log.
+// Collection is a collection at one position of the log.
 type Collection struct {
 	Name CollectionName
-	// Incarnation is the sequence of the CollectionCreated: what was created
-	// again under the same name is another collection.
+	// Incarnation is the sequence of the CollectionCreated. It distinguishes collections
+	// of one name.
 	Incarnation uint64
 	Version     Version
 	Time        int64 // log time of the last change, ms
 	Properties
 }
 
-// AppendReply appends the collection as clients see it.
+// AppendReply appends the collection as in a reply.
 func (c *Collection) AppendReply(dst []byte) []byte {
 	return appendSystem(append(c.appendReplyFields(dst), ','), c.Time/1000, c.Version)
 }

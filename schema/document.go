@@ -13,14 +13,13 @@ const MaxDocumentBytes = 2 << 20
 // system properties, otherwise as the client wrote it.
 type Document struct {
 	Body []byte
-	TTL  TTL // what the member ttl says; Inherit if it is absent or not legal
-	// BadTTL is the JSON of a ttl that is not a legal one, else nil. It is an
-	// error only while the collection's TTL is on.
+	TTL  TTL // of the member ttl; Inherit if it is absent or invalid
+	// BadTTL is the JSON of an invalid ttl, else nil. It is an error only while the
+	// collection's TTL is on.
 	BadTTL []byte
 }
 
-// TTLError returns the error that BadTTL is while the collection's TTL is on,
-// or nil.
+// TTLError returns the error for BadTTL while the collection's TTL is on, or nil.
 func (d *Document) TTLError() *Error {
 	if d.BadTTL == nil {
 		return nil
@@ -28,11 +27,11 @@ func (d *Document) TTLError() *Error {
 	return ErrBadTTL.With("ttl %s: use a whole number of seconds from 1 to %d, -1 for never, or null", Shown(d.BadTTL), MaxTTL)
 }
 
-// ParseDocument checks a document sent by a client for the subject's id. The
-// result shares raw's memory where nothing had to change.
+// ParseDocument checks a document that a client sent for the subject's id. The result
+// may share raw's memory.
 //
-// It returns ErrTooLarge, ErrBadRequest for what is not a JSON object, and
-// ErrBadID for an id that contradicts the subject.
+// It returns ErrTooLarge, ErrBadRequest if raw is not a JSON object, and ErrBadID if
+// its id contradicts the subject.
 func ParseDocument(id DocumentID, raw []byte) (Document, *Error) {
 	if len(raw) > MaxDocumentBytes {
 		return Document{}, ErrTooLarge.With("the document has %d bytes: at most %d are allowed", len(raw), MaxDocumentBytes)
@@ -40,8 +39,8 @@ func ParseDocument(id DocumentID, raw []byte) (Document, *Error) {
 	return ReadDocument(id, raw)
 }
 
-// ReadDocument is ParseDocument without the size limit, for what the log
-// holds: an id that was added makes a document of the largest size larger.
+// ReadDocument is ParseDocument without the size limit, for events of the log: an id
+// that was added may exceed it.
 func ReadDocument(id DocumentID, raw []byte) (Document, *Error) {
 	d, hasID, dropped, err := parse(id, raw, "document")
 	if err != nil {
@@ -53,7 +52,7 @@ func ReadDocument(id DocumentID, raw []byte) (Document, *Error) {
 	return d, nil
 }
 
-// reserved tells whether name is a system property, which clients cannot set.
+// reserved reports whether name is a system property, which clients cannot set.
 func reserved(name []byte) bool {
 	switch string(name) {
 	case "_ts", "_etag", "_rid", "_self", "_attachments":
@@ -62,7 +61,7 @@ func reserved(name []byte) bool {
 	return false
 }
 
-// parse validates an object and finds the members that mean something to us.
+// parse validates an object and finds id, ttl and system properties.
 func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped bool, fault *Error) {
 	seenTTL := false
 	spaces, err := members(raw, func(name, value []byte) error {
@@ -126,7 +125,7 @@ func appendMember(dst, name, value []byte) []byte {
 	return append(appendName(dst, name), value...)
 }
 
-// appendName appends what comes before a member's value.
+// appendName appends comma, name and colon of a member.
 func appendName(dst, name []byte) []byte {
 	if dst[len(dst)-1] != '{' {
 		dst = append(dst, ',')
@@ -134,8 +133,8 @@ func appendName(dst, name []byte) []byte {
 	return append(append(append(dst, '"'), name...), '"', ':')
 }
 
-// AppendReply appends the document as clients see it: body with _ts, in
-// seconds, and _etag.
+// AppendReply appends the document as in a reply: body with _ts, in seconds, and
+// _etag.
 func AppendReply(dst, body []byte, ts int64, version Version) []byte {
 	dst = append(dst, body[:len(body)-1]...)
 	if len(body) > 2 {
@@ -153,16 +152,16 @@ func appendSystem(dst []byte, ts int64, version Version) []byte {
 	return append(dst, '"', '}')
 }
 
-// System is what a document in a reply says besides its content, zero where it
-// was not selected.
+// System are the id and system properties of a document in a reply, zero where they
+// were not selected.
 type System struct {
 	ID   string
 	TS   int64 // s
 	ETag string
 }
 
-// ReadSystem reads a document as clients see it. encoding/json would take a
-// member ID of the content for its id.
+// ReadSystem reads a document of a reply. encoding/json would take a member ID of the
+// content for the id.
 func ReadSystem(reply []byte) (s System, err error) {
 	_, err = membersTo(envelopeDepth, reply, func(name, value []byte) (err error) {
 		switch string(values.Unquote(name)) {

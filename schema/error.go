@@ -6,18 +6,16 @@ import (
 	"strconv"
 )
 
-// Error is the one error that reaches a client: an HTTP-like code, a stable
-// name for programs and a sentence for people that says what was wrong and
-// what is allowed.
+// Error is the error of a reply: an HTTP-like code, a stable name for programs, and a
+// sentence for people with the fault and what is allowed.
 type Error struct {
 	Code    int    // 400 to 504
 	Name    string // "document_not_found"
 	Message string
 }
 
-// Sentinels, one for each name in the contract's code table, and one for
-// snapshots. A coded error
-// matches its sentinel with errors.Is whatever its message.
+// Sentinels, one for each error name. errors.Is matches an Error with its sentinel by
+// name, whatever the message.
 var (
 	ErrBadRequest         = &Error{Code: 400, Name: "bad_request"}
 	ErrBadTTL             = &Error{Code: 400, Name: "bad_ttl"}
@@ -48,7 +46,7 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Is makes errors.Is compare by name, so that messages may differ.
+// Is makes errors.Is compare names only.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Name == e.Name
@@ -68,8 +66,8 @@ func (e *Error) appendFields(dst []byte) []byte {
 	return AppendString(dst, e.Error())
 }
 
-// AsError returns err as a coded error. One that has no code becomes a 503:
-// whatever it is, it is not the client's fault and trying again may help.
+// AsError returns err as an Error. One without a code becomes a 503: it is not the
+// client's fault, and a retry may succeed.
 func AsError(err error) *Error {
 	var coded *Error
 	if errors.As(err, &coded) {

@@ -14,7 +14,7 @@ type Version uint64
 
 func (v Version) String() string { return strconv.FormatUint(uint64(v), 10) }
 
-// EventType is what happened.
+// EventType is the type of an event.
 type EventType uint8
 
 const (
@@ -29,12 +29,12 @@ const (
 	MutationRejected
 
 	// Internal events, to be ignored by readers.
-	WriterStarted    // a writer took over: it moves the fence, nothing else
-	MutationRepeated // a mutation whose Nats-Msg-Id had succeeded before was judged
-	LogPadded        // bytes without a meaning, so that the store begins a new file
-	LogTrimmed       // the log begins later now
-	WriterPresent    // nothing happened for long while a writer was there
-	WriterResumed    // a writer goes on that could decide nothing for a while
+	WriterStarted    // a new writer moved the fence
+	MutationRepeated // a mutation was a repeat of an earlier Nats-Msg-Id
+	LogPadded        // padding, so that the store begins a new file
+	LogTrimmed       // the log was trimmed at its beginning
+	WriterPresent    // a writer was idle for long
+	WriterResumed    // a writer resumed after it could decide nothing
 )
 
 var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
@@ -44,10 +44,10 @@ var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "Col
 
 func (t EventType) String() string { return eventNames[t] }
 
-// OnDocument tells whether t happened to a document.
+// OnDocument reports whether t is an event of a document.
 func (t EventType) OnDocument() bool { return t >= DocumentCreated && t <= DocumentExpired }
 
-// Internal tells whether readers are to ignore t.
+// Internal reports whether t is an internal event, which readers ignore.
 func (t EventType) Internal() bool { return t >= WriterStarted }
 
 // ParseEventType is the inverse of EventType.String; NoEvent for anything else.
@@ -70,12 +70,12 @@ type Event struct {
 	Previous   Version    // version it ends: Replaced, Deleted, Expired
 	Deadline   Deadline   // of Expired
 	Cause      uint64     // sequence in the mutations stream, 0 for none
-	MsgID      string     // Nats-Msg-Id of the mutation that made it, "" for none
-	MsgOp      Op         // what that mutation was, NoOp for none and in logs of older versions
+	MsgID      string     // Nats-Msg-Id of its mutation, "" for none
+	MsgOp      Op         // of that mutation, NoOp for none and in logs of older versions
 	Body       []byte
 
-	// More says that the next event is of the same atomic batch: between the two
-	// there was never a state.
+	// More means that the next event is of the same atomic batch: no read sees the state
+	// between the two.
 	More bool
 }
 
@@ -88,11 +88,11 @@ const (
 	HeaderTTL      = "Lapse-Ttl"
 	HeaderRule     = "Lapse-Rule"
 	HeaderCause    = "Lapse-Cause"
-	// HeaderMsgID keeps a mutation's Nats-Msg-Id in the log. Under NATS' own
-	// name JetStream would judge repeats by its clock, not by log time.
+	// HeaderMsgID is a mutation's Nats-Msg-Id in the log. Under NATS' own name JetStream
+	// would deduplicate by its clock, not by log time.
 	HeaderMsgID = "Lapse-Msg-Id"
-	// HeaderMsgOp goes with it, as an event does not tell an upsert from a
-	// replace or a patch.
+	// HeaderMsgOp is the mutation's operation: the event is the same for an upsert, a
+	// replace and a patch.
 	HeaderMsgOp = "Lapse-Msg-Op"
 
 	HeaderStatus  = "Lapse-Status"
@@ -100,8 +100,7 @@ const (
 	HeaderMinSeq  = "Lapse-Min-Seq"
 	HeaderIfMatch = "If-Match"
 
-	// HeaderRequestID is the request header that makes a retried mutation
-	// count once.
+	// HeaderRequestID is the request header by which a retried mutation is applied once.
 	HeaderRequestID = "Nats-Msg-Id"
 
 	causePrefix = "mutations/"
@@ -132,9 +131,9 @@ func (e *Event) Headers(set func(name, value string)) {
 	}
 }
 
-// DecodeEvent reads a message of the log: its sequence, the collection and
-// type tokens of its subject, its headers and body, which the event keeps. An
-// error means that it is no event of ours.
+// DecodeEvent reads a message of the log: its sequence, the collection and type tokens
+// of its subject, its headers and body. The event keeps body. An error means that the
+// message is not an event of lapse.
 func DecodeEvent(seq uint64, collection, eventType string, header func(string) string, body []byte) (*Event, error) {
 	e := &Event{Seq: seq, Type: ParseEventType(eventType), Collection: CollectionName(collection), Body: body}
 	if e.Type == NoEvent {
@@ -185,7 +184,7 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 	return e, nil
 }
 
-// ends tells whether an event of type t ends a version.
+// ends reports whether an event of type t ends a version.
 func (t EventType) ends() bool {
 	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired
 }
@@ -196,7 +195,7 @@ const (
 	MaxTime = 253402300799999
 )
 
-// check tells what keeps e from being an event, however it was written.
+// check returns why e is not a valid event, or nil.
 func (e *Event) check() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("event %d: %w", e.Seq, fmt.Errorf(format, args...))
@@ -221,7 +220,7 @@ func (e *Event) check() error {
 	if e.Type == DocumentExpired && (e.Deadline.Rule == NoRule || e.Deadline.TTL < 1) {
 		return wrong("%s after %d seconds by no rule", e.Type, e.Deadline.TTL)
 	}
-	// Whether the body is JSON all through is for those who fold it.
+	// Folding checks the rest of the body.
 	body := e.Body
 	if len(body) == 0 && (e.Type == DocumentCreated || e.Type == DocumentReplaced || e.Type == MutationRejected) {
 		return wrong("%s without a body", e.Type)
@@ -283,8 +282,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendTime appends a time in ms as timeFormat has it. To go through the format
-// again for each event took half of all that AppendJSON does.
+// appendTime appends a time in ms in timeFormat. time.AppendFormat took half of the
+// time of AppendJSON.
 func appendTime(dst []byte, ms int64) []byte {
 	t := time.UnixMilli(ms).UTC()
 	year, month, day := t.Date()
@@ -301,11 +300,11 @@ func appendTime(dst []byte, ms int64) []byte {
 		digit(millis/100), digit(millis/10), digit(millis), 'Z')
 }
 
-// MarshalJSON is AppendJSON for encoding/json, which on top escapes < > & in
-// strings: where bytes must be the same, call AppendJSON.
+// MarshalJSON is AppendJSON for encoding/json, which also escapes < > & in strings:
+// call AppendJSON for reproducible bytes.
 func (e *Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
-// UnmarshalJSON reads what AppendJSON writes, and refuses what DecodeEvent does.
+// UnmarshalJSON is the inverse of AppendJSON; it fails like DecodeEvent.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	_, read, err := ParseEventLine(bytes.Clone(data))
 	if err == nil {

@@ -11,10 +11,10 @@ import (
 
 // Bounds of a forecast.
 const (
-	// MaxForecastBuckets is how many buckets one forecast may have: a day by the
-	// minute, and some more.
+	// MaxForecastBuckets limits the buckets of a forecast: a day by the minute, and some
+	// more.
 	MaxForecastBuckets = 2000
-	// MaxForecastBytes is how long its request may be.
+	// MaxForecastBytes limits its request.
 	MaxForecastBytes = 4096
 
 	defaultForecast = 24 * 3600 // seconds
@@ -22,26 +22,25 @@ const (
 
 const week = 7 * 24 * 3600 // seconds
 
-// forecastBuckets are the sizes among which a forecast chooses that names none,
-// in seconds.
+// forecastBuckets are the default bucket sizes to choose from, in seconds.
 var forecastBuckets = []int64{1, 5, 10, 30, 60, 5 * 60, 10 * 60, 30 * 60, 3600, 3 * 3600, 6 * 3600, 12 * 3600,
 	24 * 3600, week, 4 * week, 13 * week, 52 * week}
 
-// chosenBuckets is about how many buckets there are then.
+// chosenBuckets is about the number of buckets of default size.
 const chosenBuckets = 24
 
 // ForecastRequest asks how many documents of a collection come due when.
 type ForecastRequest struct {
 	Next   int64 // seconds to look ahead; 0 for a day
-	Bucket int64 // seconds that one bucket covers; 0 for about as many as are good to read
-	// WhatIf asks what would be so if the collection's default were DefaultTTL
-	// from now on.
+	Bucket int64 // seconds of one bucket; 0 for a default by Next
+	// WhatIf asks for the forecast if the collection's default were DefaultTTL from now
+	// on.
 	WhatIf     bool
 	DefaultTTL DefaultTTL
 }
 
-// ParseForecast reads the body of a forecast request; empty asks for the next
-// day. What was left out is filled in.
+// ParseForecast reads the body of a forecast request and fills in defaults; empty asks
+// for the next day.
 func ParseForecast(raw []byte) (r ForecastRequest, fault *Error) {
 	if len(raw) > MaxForecastBytes {
 		return r, ErrTooLarge.With("the forecast request has %d bytes: at most %d are allowed", len(raw), MaxForecastBytes)
@@ -125,14 +124,13 @@ func (r ForecastRequest) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// buckets is how many buckets there are at most: where they begin is known only
-// at a time.
+// buckets returns the largest number of buckets; Buckets returns them for a time.
 func (r ForecastRequest) buckets() int64 { return (r.Next+r.Bucket-1)/r.Bucket + 1 }
 
-// Buckets returns where the buckets of a forecast at now, in seconds, begin and,
-// at last, where the last one ends. They begin at multiples of their size in UTC,
-// whole weeks on Mondays; but the first at now, and the last ends with what was
-// asked for. Defaults have to be filled in.
+// Buckets returns the beginnings of the buckets of a forecast at now, in seconds, and
+// then the end of the last one. Buckets begin at multiples of their size in UTC, weeks
+// on Mondays; the first begins at now, and the last ends Next later. r must have its
+// defaults.
 func (r ForecastRequest) Buckets(now int64) []int64 {
 	var offset int64
 	if r.Bucket%week == 0 {
@@ -147,8 +145,8 @@ func (r ForecastRequest) Buckets(now int64) []int64 {
 	return append(bounds, now+r.Next)
 }
 
-// parseSpan reads a length of time: whole seconds as a number, as a string what
-// ParseSpan takes, or null for none.
+// parseSpan reads a duration: seconds as a number, a string for ParseSpan, or null for
+// none.
 func parseSpan(name string, value []byte) (int64, *Error) {
 	if n, ok := parseSeconds(value); ok && n >= 0 {
 		return int64(n), nil // null is 0
@@ -167,11 +165,11 @@ func parseSpan(name string, value []byte) (int64, *Error) {
 
 var spans = fmt.Sprintf(`whole seconds from 1 to %d, or a duration like "90s", "1h30m" or "30d"`, MaxTTL)
 
-// span is a length of time in days, hours, minutes and seconds.
+// span is a duration in days, hours, minutes and seconds.
 var span = regexp.MustCompile(`^(?:(\d{1,10})d)?(?:(\d{1,10})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s)?$`)
 
-// ParseSpan reads a length of time as people write it, 24h, 30d or 3600, and
-// returns its seconds, from 1 to MaxTTL.
+// ParseSpan reads a duration like 24h, 30d or 3600 and returns its seconds, from 1 to
+// MaxTTL.
 func ParseSpan(text string) (seconds int64, err error) {
 	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
 		seconds = int64(n)
@@ -192,16 +190,16 @@ func ParseSpan(text string) (seconds int64, err error) {
 // 1970.
 type Forecast struct {
 	Collection string `json:"collection"`
-	// DefaultTTL is the default by which documents were judged, nil if TTL is off:
-	// that of the collection, or the one that was asked about.
+	// DefaultTTL is the default of the forecast, nil if TTL is off: that of the
+	// collection, or that of the request.
 	DefaultTTL *DefaultTTL `json:"defaultTtl"`
-	WhatIf     bool        `json:"whatIf"` // it was asked about
-	Now        int64       `json:"now"`    // the second by which they were judged
+	WhatIf     bool        `json:"whatIf"` // DefaultTTL is that of the request
+	Now        int64       `json:"now"`    // the second of the forecast
 	Documents  int64       `json:"documents"`
-	// Overdue are past their deadline and not yet in the log: they live no more,
-	// whatever the default becomes.
+	// Overdue have expired, and their DocumentExpired is not yet in the log: no new
+	// default revives them.
 	Overdue int64 `json:"overdue"`
-	// AtOnce would expire as soon as the default were what was asked about.
+	// AtOnce would expire at once under the default of the request.
 	AtOnce int64 `json:"atOnce"`
 	Due    int64 `json:"due"`   // before Until
 	Later  int64 `json:"later"` // from Until on

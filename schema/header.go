@@ -2,14 +2,13 @@ package schema
 
 import "strings"
 
-// Bytes that a message needs besides the body of an event.
+// Bytes of a message reserved besides the body of an event.
 const (
 	HeaderRoom = 4096 // for the headers of a reply or an event
-	SystemRoom = 1024 // of a reply's body, for what it says around that of an event
+	SystemRoom = 1024 // of a reply's body, for system properties and envelope
 )
 
-// Header are those of a message's headers that mean something to lapse, named as
-// we write them.
+// Header are the headers of a message that lapse reads, under their canonical names.
 type Header map[string][]string
 
 // Get returns the first value of a header, "" if there is none.
@@ -22,10 +21,9 @@ func (h Header) Get(name string) string {
 
 var lineEnds = strings.NewReplacer("\r", " ", "\n", " ")
 
-// OwnHeaders returns those of a message's headers that mean something to lapse,
-// one value each and named as we write them, nil if there are none. Clients
-// write the names in any case: an If-Match that nobody sees would be a
-// precondition dropped.
+// OwnHeaders returns the headers of a message that lapse reads, one value each under
+// canonical names, nil if there are none. Names match in any case: an overlooked
+// If-Match would drop a precondition.
 func OwnHeaders[H ~map[string][]string](all H) (own Header, fault *Error) {
 	for name, values := range all {
 		name = ownHeader(name)
@@ -46,7 +44,7 @@ func OwnHeaders[H ~map[string][]string](all H) (own Header, fault *Error) {
 	return own, fault
 }
 
-// ownHeader returns how we write a header's name, "" if it is not for us.
+// ownHeader returns a header's canonical name, "" if lapse does not read it.
 func ownHeader(name string) string {
 	name = strings.Trim(name, " \t")
 	for _, own := range [...]string{HeaderMinSeq, HeaderIfMatch, HeaderRequestID} {
@@ -57,20 +55,20 @@ func ownHeader(name string) string {
 	return ""
 }
 
-// SetHeaders gives a mutation what its message's own headers say, each value as
-// it would come back from the log: Go writes no headers with blanks around the
-// value or line ends in it, other clients do.
+// SetHeaders sets a mutation's fields from its message's headers, each value as it
+// would come back from the log: clients other than Go's may write blanks around a
+// value or line ends in it.
 func (m *Mutation) SetHeaders(own Header) {
 	value := func(name string) string { return strings.Trim(lineEnds.Replace(own.Get(name)), " \t") }
 	m.MsgID = value(HeaderRequestID)
 	m.IfMatch = value(HeaderIfMatch)
 	if len(own[HeaderIfMatch]) > 0 && m.IfMatch == "" {
-		m.IfMatch = `""` // an empty one asks for something, which no version is
+		m.IfMatch = `""` // an empty precondition matches no version
 	}
 }
 
-// PublishedMutation reads a mutation as one of those from JetStream, in which
-// nobody waits for the outcome: tail is the end of its subject.
+// PublishedMutation reads a mutation of the mutations stream, which has no reply: tail
+// is the end of its subject.
 func PublishedMutation(seq uint64, tail string, header Header, body []byte) *Mutation {
 	mutation := NewMutation(tail, body)
 	mutation.Cause, mutation.Recorded = seq, true

@@ -9,16 +9,16 @@ import (
 )
 
 // MaxLineBytes is the longest line of a file of mutations or events: the largest
-// document, escaped at the worst, and what is around it.
+// document, all of it escaped, and its envelope.
 const MaxLineBytes = 16 << 20
 
-// ParseMutationLine reads a mutation as simulate takes it, one JSON object
-// with the time at which it happens:
+// ParseMutationLine reads a line of simulate's input, a JSON object with the time of
+// the mutation:
 //
 //	{"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"sessions","id":"a","ifMatch":"12","body":{…}}
 //
-// The mutation keeps line's memory. What is wrong with its names or body is in
-// its Fault; an error is about the line.
+// The mutation keeps line's memory. A fault of its names or body is in its Fault; an
+// error is about the line.
 func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	var when, op, collection, id, ifMatch string
 	var body []byte
@@ -71,22 +71,21 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	return at, m, nil
 }
 
-// eventDepth is how deep a line of the log may nest: as deep as encoding/json
-// goes, since what a body may be is for those who fold it.
+// eventDepth limits the nesting of a line of the log to that of encoding/json: folding
+// checks the body.
 const eventDepth = 10_000
 
 // ParseEventLine reads an event as AppendJSON writes it and refuses what
 // DecodeEvent does. The event keeps line's memory. Members it does not know are
 // ignored.
 //
-// Of an error, seq is the sequence that the line says if it is JSON and says
-// one, else 0.
+// With an error, seq is the sequence in the line, 0 if it is not JSON or has none.
 func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 	e = new(Event)
 	var eventType, collection, id, when, rule, cause string
 	var previous uint64
 	var ttl int64
-	var fault error // the first value that is not what its member wants
+	var fault error // of the first invalid value
 	s := scanner{data: line}
 	if s.peek() != '{' {
 		return 0, nil, s.unexpected("an object")

@@ -2,8 +2,8 @@ package schema
 
 import "github.com/lapsedb/lapse/schema/values"
 
-// CheckPatch checks a JSON Merge Patch sent by a client for the subject's id,
-// before the document that it changes is known.
+// CheckPatch checks a JSON Merge Patch for the subject's id, without the document that
+// it changes.
 func CheckPatch(id DocumentID, patch []byte) *Error {
 	if len(patch) > MaxDocumentBytes {
 		return ErrTooLarge.With("the patch has %d bytes: at most %d are allowed", len(patch), MaxDocumentBytes)
@@ -13,10 +13,9 @@ func CheckPatch(id DocumentID, patch []byte) *Error {
 }
 
 // Patch applies a checked JSON Merge Patch (RFC 7396) to a stored document.
-// System properties in the patch are dropped. A ttl is judged only if the
-// patch names it, so that a document with a ttl from before TTL was turned on
-// can still be changed. Likewise a document that its added id has made larger
-// than MaxDocumentBytes may stay as large as it is.
+// It drops system properties. It checks a ttl only if the patch names it, so that a
+// document with an invalid ttl from before TTL was turned on can be changed. Likewise
+// a document whose added id exceeds MaxDocumentBytes may keep its size.
 func Patch(id DocumentID, body, patch []byte) (Document, *Error) {
 	var c changes
 	p, target := scanner{data: patch}, scanner{data: body}
@@ -47,8 +46,8 @@ func Patch(id DocumentID, body, patch []byte) (Document, *Error) {
 	return d, nil
 }
 
-// changes are the members of one object of a patch. Patch and document are
-// each walked once however deep they nest, since the writer waits meanwhile.
+// changes are the members of one object of a patch. Patch and document are each
+// scanned once, however deep they nest, since the writer waits meanwhile.
 type changes struct {
 	list  []change
 	index map[string]int // by name without escapes
@@ -85,8 +84,8 @@ func (c *changes) read(s *scanner, depth int) error {
 	})
 }
 
-// merge appends the object that target is at, changed, and moves target behind
-// it. Members keep their order; new ones come last.
+// merge appends the object at target's position with the changes, and moves target
+// past it. Members keep their order; new ones come last.
 func (c *changes) merge(dst []byte, target *scanner, depth int) ([]byte, error) {
 	for i := range c.list {
 		c.list[i].used = false // a target with equal names is merged into twice
@@ -114,7 +113,7 @@ func (c *changes) merge(dst []byte, target *scanner, depth int) ([]byte, error) 
 	return c.end(dst), err
 }
 
-// end appends the changes that the target had no member for, and the brace.
+// end appends the changes of members that the target does not have, and the brace.
 func (c *changes) end(dst []byte) []byte {
 	for i := range c.list {
 		if ch := &c.list[i]; !ch.used {
@@ -124,8 +123,7 @@ func (c *changes) end(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// append appends the member that the change makes of nothing, or of something
-// that is not an object.
+// append appends the member of a change whose target is missing or not an object.
 func (ch *change) append(dst, name []byte) []byte {
 	switch {
 	case ch.object != nil:

@@ -8,8 +8,8 @@ type Snapshot struct {
 	Bytes   uint64 `json:"bytes"`   // stored
 	Created int64  `json:"created"` // ms since 1970
 	Format  int    `json:"format"`  // of the projection
-	// Sound says that it was read back and found to be what the log made.
+	// Sound means that it was read back and matches the log.
 	Sound bool `json:"sound"`
-	// Fault says why it is not sound, if that is known.
+	// Fault is why it is not Sound, if known.
 	Fault string `json:"fault,omitempty"`
 }

@@ -1,6 +1,6 @@
 package schema
 
-// What a database and a build are called that have no other name.
+// Default names of a database and of a build.
 const (
 	DefaultDatabase DatabaseName = "main"
 	NoVersionName                = "0.0.0"
@@ -15,59 +15,59 @@ type Status struct {
 	LogTime         int64    `json:"logTime"` // ms since 1970
 	Documents       int64    `json:"documents"`
 	PendingExpiry   int64    `json:"pendingExpiry"` // live documents with a deadline
-	Overdue         int64    `json:"overdue"`       // past it and not yet in the log
+	Overdue         int64    `json:"overdue"`       // expired, without DocumentExpired in the log
 	LatenessMs      Lateness `json:"latenessMs"`
 	MutationsBehind uint64   `json:"mutationsBehind"`
 
-	// LogEnd is the last sequence that the log has, 0 while it does not answer;
-	// Waiting is how many requests wait in this process.
+	// LogEnd is the last sequence in the log, 0 while the log does not answer; Waiting
+	// is the number of queued requests in this process.
 	LogEnd  uint64 `json:"logEnd"`
 	Waiting int    `json:"waiting"`
 
-	// Digest is a hash over the collections and documents and, before a colon,
-	// the last event in it that is not internal: equal for all who folded the
-	// same log so far, also for lapse replay.
+	// Digest is the sequence of the last event that is not internal, a colon, and a hash
+	// of collections and documents: equal after folding the same log, also in lapse
+	// replay.
 	Digest string `json:"digest"`
 
 	Clock Clock `json:"clock"`
 
-	// LatenessObjective is nil where nobody set one.
+	// LatenessObjective is nil if none is set.
 	LatenessObjective *LatenessObjective `json:"latenessObjective,omitempty"`
 }
 
-// Clock is what the process thinks of its machine's clock. While it is suspect
-// nothing expires and writes are refused.
+// Clock describes whether the process trusts its machine's clock. While the clock is
+// suspect nothing expires and writes are refused.
 type Clock struct {
 	Suspect bool   `json:"suspect"`
-	OffByMs int64  `json:"offByMs"`          // ahead of what it should say, if positive
+	OffByMs int64  `json:"offByMs"`          // ahead, if positive
 	ForMs   int64  `json:"forMs,omitempty"`  // since it became suspect
-	Reason  string `json:"reason,omitempty"` // why it is
+	Reason  string `json:"reason,omitempty"` // why it is suspect
 	Refused uint64 `json:"refused"`          // requests, since the start
 }
 
-// Lateness is the log time of DocumentExpired minus the moment the document
-// became due, in ms, over the last minute.
+// Lateness is the log time of DocumentExpired minus the deadline, in ms, over the last
+// minute.
 type Lateness struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
 	Max int64 `json:"max"`
 }
 
-// LatenessShare is how many of the expiries an objective is about.
+// LatenessShare is the share of expiries that an objective covers.
 const LatenessShare = 0.99
 
-// LatenessObjective says how late expiries may be, and what of the last minute's
-// were.
+// LatenessObjective is a limit on lateness, and the expiries of the last minute that
+// exceeded it.
 type LatenessObjective struct {
 	Ms      int64   `json:"ms"`
 	Share   float64 `json:"share"`   // of the expiries that are to be no later than Ms
 	Expired int64   `json:"expired"` // over the last minute
 	Late    int64   `json:"late"`    // of these, later than Ms
-	// OverdueMs is for how long that document has been overdue which has been
-	// longest, to the second; 0 if none is.
+	// OverdueMs is how long the oldest overdue document has been overdue, to the second;
+	// 0 if none is.
 	OverdueMs int64 `json:"overdueMs"`
-	// Kept says that no more were late than may be, and that none is overdue for
-	// longer than Ms.
+	// Kept means that no more than the allowed share were late, and no document is
+	// overdue for longer than Ms.
 	Kept bool `json:"kept"`
 }
 

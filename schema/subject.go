@@ -9,44 +9,44 @@ func (db DatabaseName) prefix() string { return "lapse." + string(db) + "." }
 // LogStream names the stream that is the log.
 func (db DatabaseName) LogStream() string { return "LAPSE_" + string(db) }
 
-// What the names of consumers of the log begin with that do not count towards the
-// limit of clients' consumers.
+// Name prefixes of consumers of the log that do not count towards the limit of
+// clients' consumers.
 const (
-	// ServerConsumer is for those by which lapse itself reads. Clients can
-	// neither make them nor take messages from them.
+	// ServerConsumer is for lapse's own. Clients can neither create them nor read from
+	// them.
 	ServerConsumer = "lapse_server_"
-	// ReaderConsumer is for short-lived ones, which go by themselves when nobody
-	// reads: those of export, watch and audit. They have a limit of their own.
+	// ReaderConsumer is for those of export, watch and audit, which NATS removes when
+	// they are idle. They have a limit of their own.
 	ReaderConsumer = "lapse_reader_"
 )
 
-// MutationStream names the stream that takes mutations.
+// MutationStream names the mutations stream.
 func (db DatabaseName) MutationStream() string { return db.LogStream() + "_MUTATIONS" }
 
-// SnapshotStore is what the names of the object stores start with that each
-// hold one snapshot, in front of its sequence.
+// SnapshotStore is the name prefix of the object stores, one for each snapshot; its
+// sequence follows.
 func (db DatabaseName) SnapshotStore() string { return db.LogStream() + "_SNAPSHOT_" }
 
-// LeaseBucket names the key-value bucket that says who writes.
+// LeaseBucket names the key-value bucket of the writer's lease.
 func (db DatabaseName) LeaseBucket() string { return db.LogStream() + "_LEASE" }
 
-// API is what a request's subject starts with, up to and including the dot.
+// API is the subject prefix of requests, including the dot.
 func (db DatabaseName) API() string { return db.prefix() + "api." }
 
-// Mutations is what a mutation's subject starts with, up to and including the dot.
+// Mutations is the subject prefix of mutations, including the dot.
 func (db DatabaseName) Mutations() string { return db.prefix() + "mutations." }
 
-// Events is what an event's subject starts with, up to and including the dot.
+// Events is the subject prefix of events, including the dot.
 func (db DatabaseName) Events() string { return db.prefix() + "events." }
 
-// Append is what the subjects start with on which the log's stream listens,
-// up to and including the dot; a secret token follows.
+// Append is the prefix of the subjects of the log's stream, including the dot; a
+// secret token follows.
 func (db DatabaseName) Append() string { return db.prefix() + "append." }
 
 // EventTokens is the end of an event's subject: its collection and type.
 func (e *Event) EventTokens() string { return string(e.Collection) + "." + e.Type.String() }
 
-// SplitEventSubject takes the collection and type tokens off an event's subject.
+// SplitEventSubject returns the collection and type tokens of an event's subject.
 func SplitEventSubject(subject string) (collection, eventType string, ok bool) {
 	end := strings.LastIndexByte(subject, '.')
 	if end < 0 {

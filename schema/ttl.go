@@ -25,7 +25,7 @@ const (
 	NoDefault DefaultTTL = -1 // defaultTtl -1: documents expire only by a ttl of their own
 )
 
-// Rule says whose number set a deadline.
+// Rule is the origin of a deadline.
 type Rule uint8
 
 const (
@@ -54,7 +54,7 @@ func parseRule(s string) Rule {
 	return NoRule
 }
 
-// Deadline is the second from which a document does not exist any more, and why.
+// Deadline is the second from which a document has expired, and its origin.
 type Deadline struct {
 	At   int64 // seconds since 1970: _ts + TTL
 	TTL  int32 // seconds applied
@@ -75,10 +75,10 @@ func DeadlineOf(def DefaultTTL, ttl TTL, ts int64) Deadline {
 	return Deadline{}
 }
 
-// Passed tells whether the document is expired at now, in seconds since 1970.
+// Passed reports whether the document has expired at now, in seconds since 1970.
 func (d Deadline) Passed(now int64) bool { return d.Rule != NoRule && d.At <= now }
 
-// Prolonged tells whether documents that expire under d may live longer, or for
+// Prolonged reports whether documents that expire under d may live longer, or for
 // ever, under another default.
 func (d DefaultTTL) Prolonged(to DefaultTTL) bool {
 	switch {
@@ -123,8 +123,8 @@ func parseSeconds(value []byte) (n int32, ok bool) {
 	if err != nil || f != math.Trunc(f) || f != -1 && (f < 1 || f > MaxTTL) {
 		return 0, false
 	}
-	// What only rounds to a legal value is not one. The literal's length
-	// bounds what the exact number takes, now that its size is known.
+	// A number that only rounds to a valid value is invalid. Since its magnitude is
+	// small, the literal's length bounds the memory of the exact number.
 	const longest = 64
 	if len(value) > longest {
 		return 0, false

@@ -1,5 +1,5 @@
-// Package asyncapi reads schema/asyncapi.yaml: what lapse tells programs in other
-// languages about its subjects and messages, in its endpoints' metadata, too.
+// Package asyncapi reads schema/asyncapi.yaml, the description of subjects and messages
+// for other languages, also for the metadata of endpoints.
 package asyncapi
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Description is asyncapi.yaml as far as programs ask for it.
+// Description is the part of asyncapi.yaml that programs use.
 type Description struct {
 	Channels map[string]struct {
 		Address    string // "" of a channel whose address is a reply subject
@@ -40,19 +40,19 @@ type Ref struct {
 	Ref string `json:"$ref"`
 }
 
-// Name is the last part of what r names.
+// Name is the last part of r.
 func (r Ref) Name() string { return r.Ref[strings.LastIndexByte(r.Ref, '/')+1:] }
 
-// Message is what is said about one kind of message.
+// Message describes one kind of message.
 type Message struct {
 	Headers Ref
-	Payload Ref  // "" if the body is empty, or is not looked at
+	Payload Ref  // "" if the body is empty or ignored
 	Empty   bool `json:"x-empty"` // the body may be empty, too
 }
 
 const schemas = "#/components/schemas/"
 
-// Load reads the description. What it returns is shared and must not be changed.
+// Load returns the description. The result is shared: do not change it.
 var Load = sync.OnceValue(func() *Description {
 	var d Description
 	text, err := JSON()

@@ -10,11 +10,11 @@ import (
 // Metadata returns the metadata of a micro endpoint that serves operations:
 //
 //	operations     their names, separated by blanks
-//	<op>.request   the JSON Schema of its body, if it is looked at
+//	<op>.request   the JSON Schema of its body, unless it is ignored
 //	<op>.response  that of the body of its reply, if it has one
 //	error          that of any error
 //
-// Each schema stands by itself, minified and without descriptions.
+// Each schema is self-contained, minified and without descriptions.
 func Metadata(operations ...string) map[string]string {
 	all := allMetadata()
 	metadata := map[string]string{
@@ -48,7 +48,7 @@ var allMetadata = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// selfContained returns a schema with all that it refers to.
+// selfContained returns a schema with its references as definitions.
 func (d *Description) selfContained(ref Ref) string {
 	definitions := make(map[string]any)
 	root := map[string]any{"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -63,8 +63,8 @@ func (d *Description) selfContained(ref Ref) string {
 	return string(text)
 }
 
-// bare copies part of a schema without its descriptions, and what it refers to
-// into definitions.
+// bare copies part of a schema without descriptions, and its references into
+// definitions.
 func (d *Description) bare(part any, definitions map[string]any) any {
 	switch part := part.(type) {
 	case map[string]any:

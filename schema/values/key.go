@@ -13,20 +13,19 @@ const (
 	keyMember = 1 // of an object, before its name; after 00, the end of a string
 )
 
-// AppendKey appends v as a key: keys sort by their bytes as values do, values
-// that are equal have the same key, and no key is the beginning of another.
+// AppendKey appends v as a key: keys sort by their bytes as the values do, equal values
+// have the same key, and no key is a prefix of another.
 //
-// The first byte is the Kind. A number is its float64 with the bits turned so
-// that they sort, and from ±2^53 on the Rest in two bytes. A string is its bytes
-// with 00 as 00 FF, then 00 01. An array is its elements' keys, then 00. An
-// object is 01, name and value for each member by name, then 00.
+// The first byte is the Kind. A number is its float64 in bits that sort, and from ±2^53
+// on the Rest in two bytes. A string is its bytes with 00 as 00 FF, then 00 01. An
+// array is its elements' keys, then 00. An object is 01, name and value for each member
+// by name, then 00.
 func AppendKey(dst []byte, v Value) []byte {
 	dst, _ = AppendKeyPrefix(dst, v, math.MaxInt)
 	return dst
 }
 
-// AppendKeyPrefix is AppendKey for at most limit bytes; whole tells whether
-// they are all of the key.
+// AppendKeyPrefix is AppendKey cut at limit bytes; whole reports that it was not cut.
 func AppendKeyPrefix(dst []byte, v Value, limit int) (key []byte, whole bool) {
 	e := keyWriter{key: dst, end: len(dst) + limit}
 	if limit > math.MaxInt-len(dst) {
@@ -46,8 +45,8 @@ func AppendTextKey(dst, text []byte) []byte {
 	return e.key
 }
 
-// AppendTextPrefixKey appends what the keys of all strings that start with
-// text have in common.
+// AppendTextPrefixKey appends the common prefix of the keys of all strings that start
+// with text.
 func AppendTextPrefixKey(dst, text []byte) []byte {
 	dst = AppendTextKey(dst, text)
 	return dst[:len(dst)-2]
@@ -68,7 +67,7 @@ func AppendRealKey(dst []byte, r Real) []byte {
 	return binary.BigEndian.AppendUint16(dst, uint16(r.Rest)^1<<15)
 }
 
-// keyWriter writes a key, not much further than to end.
+// keyWriter writes a key and stops soon after end.
 type keyWriter struct {
 	key []byte
 	end int
@@ -101,7 +100,7 @@ func (w *keyWriter) value(v Value) {
 }
 
 func (w *keyWriter) text(text []byte) {
-	// A byte makes at least one: what is beyond the end need not be looked at.
+	// A byte of text makes at least one of the key: skip the text beyond the end.
 	if room := max(w.end-len(w.key), 0); len(text) > room {
 		text = text[:room+1]
 	}

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Real is a number on the number line of JSON's: the nearest float64, and by
-// how much an integer of 64 bits differs from it.
+// Real is a JSON number: the nearest float64, and the difference to it of a 64-bit
+// integer.
 type Real struct {
 	Float float64
 	Rest  int16 // 0 unless the number is an integer beyond ±2^53
@@ -49,8 +49,8 @@ func RealOfInteger(magnitude uint64, negative bool) Real {
 	return Real{f, rest}
 }
 
-// Integer returns what a number written in digits alone is, if that fits into
-// 64 bits: its absolute value and sign, negative ones down to -2^63.
+// Integer returns absolute value and sign of a number written in digits only; ok is
+// false if it is another or does not fit into 64 bits (negative ones: below -2^63).
 func (v Value) Integer() (magnitude uint64, negative, ok bool) {
 	digits := v
 	if len(v) > 0 && v[0] == '-' {
@@ -75,7 +75,7 @@ func (v Value) Integer() (magnitude uint64, negative, ok bool) {
 
 // Float returns the float64 nearest to a number, ±Inf beyond them.
 func (v Value) Float() float64 {
-	// ParseFloat does not keep what it is given, but the compiler can't know.
+	// unsafe avoids a copy: ParseFloat does not keep its argument.
 	f, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(v), len(v)), 64)
 	if err != nil && !math.IsInf(f, 0) {
 		return 0

@@ -6,25 +6,25 @@ import (
 	"strconv"
 )
 
-// Paths finds a fixed set of paths in documents, all of them in one pass. It
-// may be used by several goroutines at a time.
+// Paths finds a fixed set of paths in a document in one pass. It is safe for
+// concurrent use.
 type Paths struct {
 	root     node
 	count    int
 	ts, etag []int // slots of the system properties
 }
 
-// node is a place that a path goes through or ends at.
+// node is a token of one or more paths.
 type node struct {
 	children []*node
 	name     string
-	index    int   // that the name is in an array, or -1
+	index    int   // name as an array index, or -1
 	slots    []int // of the paths that end here
-	below    []int // of those that go on
+	below    []int // of the paths through here
 }
 
-// NewPaths returns the Paths for pointers, whose positions are the slots in
-// what Find finds.
+// NewPaths returns the Paths for pointers; their positions are the slots of
+// Found.Values.
 func NewPaths(pointers []Pointer) *Paths {
 	p := &Paths{count: len(pointers)}
 	for slot, pointer := range pointers {
@@ -48,7 +48,7 @@ func NewPaths(pointers []Pointer) *Paths {
 	return p
 }
 
-// child returns the node for a token below n, a new one if need be.
+// child returns the node for a token below n, and creates it if necessary.
 func (n *node) child(token string) *node {
 	i := slices.IndexFunc(n.children, func(c *node) bool { return c.name == token })
 	if i >= 0 {
@@ -62,19 +62,19 @@ func (n *node) child(token string) *node {
 	return c
 }
 
-// Found is what Find found. It may be used again and again.
+// Found is the result of Find. Reuse it to save allocations.
 type Found struct {
-	Values []Value // by slot, missing where there is nothing
+	Values []Value // by slot; Missing if the path is not in the document
 	system []byte  // memory of the system properties
 
-	// Passed, unless it is nil, is called with how many bytes of large objects and
-	// arrays Find has gone past, now and then.
+	// Passed, unless nil, is called while Find skips large objects and arrays, with the
+	// bytes since the last call.
 	Passed func(bytes int)
 }
 
-// Find finds the paths in a document: its body, and its system properties _ts,
-// in seconds, and _etag. What it finds shares the body's memory and is valid
-// until the next call with the same f.
+// Find finds the paths in a document: its body, and its system properties _ts, in
+// seconds, and _etag. The values share the body's memory and are valid until the next
+// call with the same f.
 func (p *Paths) Find(body []byte, ts int64, version uint64, f *Found) {
 	if cap(f.Values) < p.count {
 		f.Values = make([]Value, p.count)
@@ -90,7 +90,7 @@ func (p *Paths) Find(body []byte, ts int64, version uint64, f *Found) {
 		start := len(f.system)
 		f.system = append(strconv.AppendUint(append(f.system, '"'), version, 10), '"')
 		set(f.Values, p.etag, f.system[start:])
-		// Growing may have moved what came before.
+		// append may have moved _ts.
 		set(f.Values, p.ts, f.system[:start])
 	}
 	if start := next(body, 0); len(p.root.children) > 0 && start < len(body) {
@@ -148,8 +148,7 @@ func (n *node) named(raw []byte) *node {
 	return nil
 }
 
-// found notes v as what is at n, instead of what may have been found there
-// under the same name before.
+// found records v as the value at n, in place of an earlier member of the same name.
 func (n *node) found(v Value, f *Found) {
 	set(f.Values, n.slots, v)
 	if len(n.children) == 0 || len(v) == 0 {

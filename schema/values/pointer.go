@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// MaxPointerBytes is the length of the longest JSON pointer taken.
+// MaxPointerBytes limits the length of a JSON pointer.
 const MaxPointerBytes = 255
 
 // Pointer is a JSON pointer (RFC 6901) below the root, as its tokens.
@@ -29,7 +29,7 @@ func ParsePointer(s string) (Pointer, error) {
 	return tokens, nil
 }
 
-// String returns the pointer as it is written.
+// String is the inverse of ParsePointer.
 func (p Pointer) String() string {
 	var b strings.Builder
 	for _, token := range p {
@@ -39,8 +39,7 @@ func (p Pointer) String() string {
 	return b.String()
 }
 
-// Plain tells whether all tokens can only be names of members: none could be
-// an array's index.
+// Plain reports whether no token could be an array index.
 func (p Pointer) Plain() bool {
 	for _, token := range p {
 		if _, ok := index(token); ok {
@@ -50,7 +49,7 @@ func (p Pointer) Plain() bool {
 	return true
 }
 
-// index returns the array index that a token is: digits without leading zeros.
+// index returns a token as an array index: digits without leading zeros.
 func index(token string) (n int, ok bool) {
 	if len(token) == 0 || len(token) > 9 || len(token) > 1 && token[0] == '0' {
 		return 0, false

@@ -1,30 +1,27 @@
-// Package values reads JSON values where they stand: it finds members of a
-// document by path, without decoding what it passes by, compares values, and
-// writes them as keys whose bytes sort in the one order that lapse has over all
-// of JSON:
+// Package values reads JSON in place: it finds members of a document by path without
+// decoding the others, compares values, and writes them as keys whose bytes sort in
+// lapse's order of all JSON values:
 //
 //	missing < null < false < true < numbers < strings < arrays < objects
 //
-// Numbers are on one number line: 1, 1.0 and 1e0 are the same. One written in
-// digits alone is exact within 64 bits, signed or not; any other is the nearest
-// float64. Strings are in the order of their UTF-8 bytes, which is that of
-// their code points; half a surrogate pair is U+FFFD. Arrays are in the order of
-// their elements, objects of their members sorted by name, and in both a
-// beginning comes before the whole. Of a member that is there twice the last one
-// counts, as in most decoders.
+// Numbers compare by value: 1, 1.0 and 1e0 are equal. One written in digits only is
+// exact within 64 bits, signed or unsigned; any other is the nearest float64. Strings
+// sort by their UTF-8 bytes, and so by code points; half a surrogate pair is U+FFFD.
+// Arrays sort by their elements, objects by their members in the order of names, and a
+// prefix before the longer one. The last one of duplicate members counts.
 //
-// All functions want valid JSON in UTF-8, as schema lets it in. From anything
-// else they give an answer of no meaning, but they end and don't panic.
+// All functions need valid JSON in UTF-8, as package schema accepts it. For any other
+// input they return a meaningless result, without panic or endless loop.
 package values
 
-// Value is one JSON value as it is written, without white space around it. An
-// empty one is missing.
+// Value is one JSON value as written, without surrounding white space. An empty one is
+// Missing.
 type Value []byte
 
-// Kind is what a value is, in the order of values.
+// Kind is the type of a value, in the order of values.
 type Kind byte
 
-// Kinds start at 2: keys need smaller bytes for what ends and precedes values.
+// Kinds start at 2: keys use 0 and 1 as delimiters.
 const (
 	Missing Kind = iota + 2
 	Null
@@ -36,7 +33,7 @@ const (
 	Object
 )
 
-// Kind tells what v is by its first byte.
+// Kind returns v's kind by its first byte.
 func (v Value) Kind() Kind {
 	if len(v) == 0 {
 		return Missing
@@ -90,8 +87,8 @@ func (v Value) Members(visit func(name []byte, value Value) bool) {
 	}
 }
 
-// Len returns how many elements an array or members an object has; of a member
-// that is there twice it counts one.
+// Len returns the number of elements of an array, or of distinct member names of an
+// object.
 func (v Value) Len() int {
 	n := 0
 	switch v.Kind() {
