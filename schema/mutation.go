@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Op is what a mutation does.
+// Op is the operation of a mutation.
 type Op uint8
 
 const (
@@ -25,7 +25,7 @@ var opNames = [...]string{"", "collection.create", "collection.replace", "collec
 
 func (op Op) String() string { return opNames[op] }
 
-// OnDocument tells whether op concerns a document, not a whole collection.
+// OnDocument reports whether op is on a document, not on a collection.
 func (op Op) OnDocument() bool { return op >= DocumentCreate }
 
 // ParseOp is the inverse of Op.String; NoOp for anything else.
@@ -38,7 +38,7 @@ func ParseOp(s string) Op {
 	return NoOp
 }
 
-// Mutation is a wish to change a collection or document.
+// Mutation is a proposal to change a collection or document.
 type Mutation struct {
 	Op         Op
 	Collection CollectionName
@@ -50,16 +50,16 @@ type Mutation struct {
 	// Cause is the sequence in the mutations stream, 0 for a request.
 	Cause uint64
 
-	// Recorded says that a refusal is a fact to log as MutationRejected,
-	// since nobody waits for a reply.
+	// Recorded means that a refusal is logged as MutationRejected, since there is no
+	// reply.
 	Recorded bool
 
-	// What Check made of Body.
+	// Body as parsed by Check.
 	Document   Document   // create, replace, upsert
 	Properties Properties // collection create and replace
 
-	// Fault is why the mutation is not well formed, nil if it is. The parts
-	// that could not be read are then as they were written, in Raw.
+	// Fault is why the mutation is malformed, nil if it is not. Raw then has the
+	// malformed parts as written.
 	Fault *Error
 	Raw   RawMutation
 }
@@ -70,8 +70,8 @@ func (m *Mutation) Tail() string {
 	return string(appendTail(nil, m.Op, m.Collection, m.ID))
 }
 
-// AppendMutation appends the Tail of the mutation that made e under its MsgID,
-// or nothing if the log does not say which operation that was.
+// AppendMutation appends the Tail of the mutation with MsgID that made e, or nothing if
+// the log does not have its operation.
 func (e *Event) AppendMutation(dst []byte) []byte {
 	if e.MsgOp == NoOp {
 		return dst
@@ -87,8 +87,8 @@ func appendTail(dst []byte, op Op, collection CollectionName, id DocumentID) []b
 	return dst
 }
 
-// Made reports whether m, or one like it, made e. Where the log does not say
-// e's operation, it has to be one that e can follow from.
+// Made reports whether m, or an equal mutation, made e. If the log does not have the
+// operation, any that can result in e matches.
 func (m *Mutation) Made(e *Event) bool {
 	if m.Collection != e.Collection || m.ID != e.ID {
 		return false
@@ -113,12 +113,12 @@ func (m *Mutation) Made(e *Event) bool {
 	return false
 }
 
-// RawMutation is how an ill-formed mutation named things.
+// RawMutation are the names of a malformed mutation as written.
 type RawMutation struct{ Op, Collection, ID string }
 
-// NewMutation makes a mutation of its names as in a subject: op like
-// "document.upsert", the collection, and the id as one token. What is wrong
-// with them or the body is in the result's Fault.
+// NewMutation makes a mutation from its names in a subject: op like "document.upsert",
+// the collection, and the id as one token. A fault of names or body is in the result's
+// Fault.
 func NewMutation(tail string, body []byte) *Mutation {
 	m := &Mutation{Body: body}
 	tokens := strings.Split(tail, ".")
@@ -155,8 +155,8 @@ func NewMutation(tail string, body []byte) *Mutation {
 	return m.Check()
 }
 
-// NewNamedMutation makes a mutation of names that are not encoded, as in a
-// batch or in a file for simulate.
+// NewNamedMutation makes a mutation from names that are not encoded, as in a batch or a
+// file for simulate.
 func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 	m := &Mutation{Op: ParseOp(op), Body: body}
 	m.Raw = RawMutation{Op: op, Collection: collection, ID: id}
@@ -191,8 +191,8 @@ func (m *Mutation) nameCollection() bool {
 	return true
 }
 
-// Check reads the body as the op wants it, unless a Fault is there already.
-// It is the part of judging that needs no state.
+// Check parses the body for the op, unless there is a Fault. It is the part of deciding
+// that needs no state.
 func (m *Mutation) Check() *Mutation {
 	if m.Fault != nil {
 		return m
@@ -208,15 +208,15 @@ func (m *Mutation) Check() *Mutation {
 	return m
 }
 
-// What a rejection shows at most of a mutation, so that refused ones do not fill
-// the log, in bytes: of its body, as the rejection has it, and of a name.
+// Limits in bytes of body and name in a rejection, so that refused mutations do not fill
+// the log.
 const (
 	maxRejectedBody = 4 << 10
 	maxRejectedName = 1 << 10
 )
 
-// AppendRejection appends the body of the MutationRejected that err makes of m.
-// A large body is left out and its size told.
+// AppendRejection appends the body of the MutationRejected of m with err. It replaces a
+// large body by its size.
 func (m *Mutation) AppendRejection(dst []byte, err *Error) []byte {
 	op, collection, id := m.Op.String(), string(m.Collection), string(m.ID)
 	if m.Op == NoOp {

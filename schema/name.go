@@ -5,21 +5,21 @@ import (
 	"unicode/utf8"
 )
 
-// DatabaseName names one log and what is folded from it. Made by ParseDatabaseName.
+// DatabaseName names one log and its projections. Made by ParseDatabaseName.
 type DatabaseName string
 
 // CollectionName names a set of documents with one TTL policy. Made by ParseCollectionName.
 type CollectionName string
 
-// InvalidCollection stands in the subject of a MutationRejected whose
-// collection name was illegal.
+// InvalidCollection is the collection in the subject of a MutationRejected whose
+// collection name was invalid.
 const InvalidCollection CollectionName = "_invalid"
 
 // InternalCollection is the collection of internal events.
 const InternalCollection CollectionName = "_"
 
 // DocumentID identifies a document within its collection. Made by
-// ParseDocumentID or DecodeID; it is never encoded, Token encodes.
+// ParseDocumentID or DecodeID; it is not encoded, see Token.
 type DocumentID string
 
 // MaxIDBytes is the length of the longest document id, in bytes of UTF-8.
@@ -71,7 +71,7 @@ func ParseDocumentID(s string) (DocumentID, error) {
 	return DocumentID(s), nil
 }
 
-// plain tells whether c stands for itself in an id's subject token.
+// plain reports whether c is itself in an id's subject token.
 func plain(c byte) bool {
 	if isAlphanumeric(c) {
 		return true

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Operations are what may follow lapse.<db>.api. in a subject.
+// Operations are the operations in a subject, after lapse.<db>.api.
 var Operations = [...]string{
 	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
 	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete",
@@ -13,8 +13,7 @@ var Operations = [...]string{
 	"snapshot.create", "snapshot.list", "snapshot.verify",
 }
 
-// SplitOperation takes the operation off the front of a subject's tail; rest is
-// what follows it, without the dot.
+// SplitOperation splits a subject's tail into the operation and the rest after its dot.
 func SplitOperation(tail string) (op, rest string) {
 	op, rest, more := strings.Cut(tail, ".")
 	if more && (op == "collection" || op == "document" || op == "snapshot") {
@@ -24,8 +23,8 @@ func SplitOperation(tail string) (op, rest string) {
 	return op, rest
 }
 
-// OperationIndex returns where an operation stands in Operations, and
-// len(Operations) for an unknown one.
+// OperationIndex returns the index of an operation in Operations, len(Operations) for an
+// unknown one.
 func OperationIndex(op string) int {
 	if i := slices.Index(Operations[:], op); i >= 0 {
 		return i
@@ -33,8 +32,7 @@ func OperationIndex(op string) int {
 	return len(Operations)
 }
 
-// OperationName is the inverse of OperationIndex; "unknown" for any index that is
-// not of Operations.
+// OperationName is the inverse of OperationIndex; "unknown" for any other index.
 func OperationName(i int) string {
 	if i < len(Operations) {
 		return Operations[i]
