@@ -1,10 +1,10 @@
 package schema
 
-// Default names of a database and of a build.
-const (
-	DefaultDatabase DatabaseName = "main"
-	NoVersionName                = "0.0.0"
-)
+// DefaultDatabase is the name of a database without another.
+const DefaultDatabase DatabaseName = "main"
+
+// NoVersionName is the version of a build without one.
+const NoVersionName = "0.0.0"
 
 // Status is the reply to a status request.
 type Status struct {
