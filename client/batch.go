@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// MaxBatch is how many operations a batch may have.
+// MaxBatch is the maximum number of operations in a batch.
 const MaxBatch = 1000
 
 // Batch collects operations on one collection that are sent together:
@@ -38,7 +38,7 @@ func (coll *Collection) Batch() *Batch { return &Batch{coll: coll} }
 // Len returns the number of operations.
 func (b *Batch) Len() int { return len(b.operations) }
 
-// Get adds a read; it sees what the operations before it did.
+// Get adds a read, which sees the effects of the operations before it.
 func (b *Batch) Get(id string) *Batch { return b.add("get", id, nil, nil) }
 
 // Create adds a Create.
@@ -92,12 +92,12 @@ type Result struct {
 // Results are the outcomes of a batch, in the order of its operations.
 type Results []Result
 
-// Err returns the first error, or nil if all succeeded. In an atomic batch that
-// failed it is the error of the operation to blame.
+// Err returns the first error, or nil if all succeeded. For an atomic batch that failed
+// it is the error of the operation that caused the failure.
 func (results Results) Err() error {
 	atomic := slices.ContainsFunc(results, func(r Result) bool { return errors.Is(r.Err, ErrFailedDependency) })
 	for _, r := range results {
-		// A read that found nothing makes no batch fail.
+		// A read of a missing document does not fail the batch.
 		if r.Err != nil && (!atomic || !r.read && !errors.Is(r.Err, ErrFailedDependency)) {
 			return r.Err
 		}
@@ -105,7 +105,7 @@ func (results Results) Err() error {
 	return nil
 }
 
-// Decode returns the document of a result, or the error that it holds.
+// Decode returns the document of a result, or its error.
 func Decode[T any](r Result) (Item[T], error) {
 	if r.Err != nil || r.Body == nil {
 		return Item[T]{}, r.Err
@@ -113,15 +113,14 @@ func Decode[T any](r Result) (Item[T], error) {
 	return itemOf[T](r.Code, r.Body)
 }
 
-// Run sends the batch. Each operation succeeds or fails by itself. The error is
-// that of the batch as a whole, nil when each operation has its own outcome;
-// Results.Err has the first of those.
+// Run sends the batch. Each operation succeeds or fails on its own. Run fails only if the
+// whole batch does; Results.Err returns the first error of an operation.
 func (b *Batch) Run(ctx context.Context, opts ...RequestOption) (Results, error) {
 	return b.run(ctx, false, opts)
 }
 
-// RunAtomic is Run in which either all changes happen or none: when one is
-// refused it has its own error and all the others ErrFailedDependency.
+// RunAtomic is Run, but applies all changes or none: if one is refused it has its own
+// error, and all others have ErrFailedDependency.
 func (b *Batch) RunAtomic(ctx context.Context, opts ...RequestOption) (Results, error) {
 	return b.run(ctx, true, opts)
 }

@@ -12,22 +12,21 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// source is where messages of the log come from.
+// source delivers messages of the log.
 type source interface {
 	// next waits for a message. It fails with ctx's error when ctx is done.
 	next(ctx context.Context) (jetstream.Msg, error)
-	// done says that the message that next returned last is dealt with.
+	// done acknowledges the message that next returned last.
 	done(msg jetstream.Msg) error
-	// close gives back what was not dealt with.
+	// close returns a message that is not acknowledged to the server.
 	close()
 }
 
-// Changes reads the feed: every event of the database, in order, for ever or up
-// to where an Until option says. It survives reconnects; internal events are
-// left out.
+// Changes reads the feed: every event of the database in order, without internal ones,
+// for ever or up to an Until option. It survives reconnects.
 //
-// An error is always the last thing it yields. When ctx is done that is ctx's
-// error. The events are the caller's.
+// An error is the last value that it yields; it is ctx's error once ctx is done. The
+// caller owns the events.
 func (c *Client) Changes(ctx context.Context, opts ...FeedOption) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		var f feed
@@ -40,7 +39,7 @@ func (c *Client) Changes(ctx context.Context, opts ...FeedOption) iter.Seq2[*Eve
 	}
 }
 
-// read gives each event to yield until that returns false, the end or an error.
+// read passes each event to yield until that returns false, the end or an error.
 func (c *Client) read(ctx context.Context, f *feed, yield func(*Event) bool) error {
 	if f.err != nil {
 		return f.err
@@ -53,7 +52,7 @@ func (c *Client) read(ctx context.Context, f *feed, yield func(*Event) bool) err
 		case e == nil:
 			return true, nil
 		case !f.chooses(e):
-			return false, ErrBadRequest.With("the feed got event %d, a %s of %s, which it did not ask for: was the filter of consumer %q changed? Give every choice of events a durable name of its own", seq, e.Type, e.Collection, f.durable)
+			return false, ErrBadRequest.With("the feed received event %d, a %s of %s, which its options exclude: was the filter of consumer %q changed? Use one durable name for each choice of events", seq, e.Type, e.Collection, f.durable)
 		case e.Time < f.fromTime:
 			return true, nil
 		case f.untilTime != 0 && e.Time > f.untilTime:
@@ -63,8 +62,8 @@ func (c *Client) read(ctx context.Context, f *feed, yield func(*Event) bool) err
 	})
 }
 
-// messages gives each message of a feed to visit, with its sequence, until that
-// wants no more, the end or an error.
+// messages passes each message of a feed with its sequence to visit, until that
+// returns false, the end or an error.
 func (c *Client) messages(ctx context.Context, f *feed, visit func(jetstream.Msg, uint64) (more bool, err error)) error {
 	src, pending, end, err := c.open(ctx, f)
 	if err != nil {
@@ -101,9 +100,8 @@ func (c *Client) messages(ctx context.Context, f *feed, visit func(jetstream.Msg
 	return nil
 }
 
-// open begins a feed: its source, how many messages wait in it, and the
-// sequence with which it ends, 0 if none. There is no source if there is
-// nothing to read.
+// open opens a feed. It returns its source, nil if there is nothing to read, the number
+// of pending messages, and the last sequence, 0 for no end.
 func (c *Client) open(ctx context.Context, f *feed) (src source, pending, end uint64, err error) {
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()
@@ -148,8 +146,7 @@ func (c *Client) decode(msg jetstream.Msg, seq uint64) (*Event, error) {
 	return e, nil
 }
 
-// readError prefers the context's own error: when it is done everything else
-// fails too.
+// readError returns the context's error if it is done: everything else fails then, too.
 func (c *Client) readError(ctx context.Context, err error) error {
 	if done := ctx.Err(); done != nil {
 		return done
@@ -162,9 +159,9 @@ func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
 	return c.sequenceBefore(ctx, jetstream.DeliverNewPolicy)
 }
 
-// sequenceBefore returns the sequence before the first that a consumer with
-// this policy would deliver. A client may not ask how far the log goes, but a
-// consumer says where it would begin.
+// sequenceBefore returns the sequence before the first that a consumer with this policy
+// would deliver. Clients lack the permission to read the stream's state, but the
+// info of a consumer contains it.
 func (c *Client) sequenceBefore(ctx context.Context, policy jetstream.DeliverPolicy) (uint64, error) {
 	consumer, err := c.js.CreateConsumer(ctx, c.database.LogStream(), jetstream.ConsumerConfig{
 		Name:              schema.ReaderConsumer + nuid.Next(),

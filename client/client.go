@@ -16,7 +16,7 @@ const (
 	defaultTimeout  = 5 * time.Second
 )
 
-// Client talks to one database. Close it when done.
+// Client is a client of one database, safe for concurrent use. Close it when done.
 type Client struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
@@ -43,11 +43,11 @@ type options struct {
 // Option configures a Client.
 type Option func(*options)
 
-// WithDatabase chooses the database; without it, main.
+// WithDatabase sets the database; the default is main.
 func WithDatabase(name string) Option { return func(o *options) { o.database = name } }
 
-// WithTimeout says how long a request may take whose context has no deadline;
-// without it, 5 s.
+// WithTimeout sets the timeout of requests whose context has no deadline; the default
+// is 5 s.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // WithCreds names the credentials file for Connect; New ignores it.
@@ -59,18 +59,16 @@ func WithNATSOptions(opts ...nats.Option) Option {
 	return func(o *options) { o.nats = append(o.nats, opts...) }
 }
 
-// WithJetStreamDomain names the JetStream domain in which the log is, where it
-// is not the one of the connection.
+// WithJetStreamDomain sets the JetStream domain of the log, if it is not that of the
+// connection.
 func WithJetStreamDomain(domain string) Option { return func(o *options) { o.domain = domain } }
 
-// WithReadYourWrites makes every read see what this client changed or saw
-// before, whichever process answers it. Without it, a read that a standby
-// answers may be a moment behind.
+// WithReadYourWrites makes every read include the earlier writes and reads of this
+// client, whichever process answers. Without it, a read from a standby may lag.
 func WithReadYourWrites() Option { return func(o *options) { o.session = true } }
 
-// Connect connects to the NATS server at address and returns a client that closes
-// the connection with itself. It reconnects for ever; it fails with
-// ErrUnavailable when nobody answers now.
+// Connect connects to the NATS server at address. It fails with ErrUnavailable if no
+// server answers; later the connection reconnects for ever. Close closes it.
 func Connect(address string, opts ...Option) (*Client, error) {
 	o := apply(opts)
 	d := &denials{}
@@ -87,8 +85,7 @@ func Connect(address string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// New returns a client over a connection that stays the caller's. It sends
-// nothing.
+// New returns a client over a connection that the caller owns and closes.
 func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	o := apply(opts)
 	database, err := schema.ParseDatabaseName(o.database)
@@ -124,7 +121,7 @@ func apply(opts []Option) options {
 	return o
 }
 
-// Close closes the connection if Connect made it. Calls under way fail with
+// Close closes a connection that Connect made. Calls in flight then fail with
 // ErrUnavailable.
 func (c *Client) Close() {
 	if c.owned {
@@ -132,8 +129,7 @@ func (c *Client) Close() {
 	}
 }
 
-// Conn returns the client's connection, which stays as much the client's as it
-// was.
+// Conn returns the client's connection; its owner does not change.
 func (c *Client) Conn() *nats.Conn { return c.nc }
 
 // Database returns the name of the client's database.

@@ -8,8 +8,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Collection is a collection that was there when this value was made. It holds
-// no lock on it: calls fail with ErrCollectionNotFound once it is deleted.
+// Collection is a handle of a collection. Calls fail with ErrCollectionNotFound once the
+// collection is deleted.
 type Collection struct {
 	client *Client
 	info   CollectionInfo
@@ -19,7 +19,7 @@ type Collection struct {
 type CollectionInfo struct {
 	Name string
 	Properties
-	// Documents and Bytes count what lives. Only Client.Collection fills them.
+	// Documents and Bytes count the live documents. Only Client.Collection sets them.
 	Documents, Bytes int64
 	TS               int64  // last change of the properties, seconds since 1970
 	ETag             string // version of the properties
@@ -28,8 +28,7 @@ type CollectionInfo struct {
 // Name returns the collection's name.
 func (coll *Collection) Name() string { return coll.info.Name }
 
-// Info returns what the reply said from which this value was made; it asks
-// nobody.
+// Info returns the description from the reply that made this handle, without a request.
 func (coll *Collection) Info() CollectionInfo { return coll.info }
 
 // CreateCollection creates a collection, or fails with ErrCollectionExists.
@@ -37,16 +36,16 @@ func (c *Client) CreateCollection(ctx context.Context, name string, opts ...Prop
 	return c.putCollection(ctx, "collection.create", name, opts)
 }
 
-// ReplaceCollection replaces all properties of a collection: one that no option
-// names gets its default. A new default TTL covers the documents already there,
-// at once; what had expired before stays expired.
+// ReplaceCollection replaces all properties of a collection; without an option a property
+// gets its default. A new default TTL applies to existing documents at once; expired
+// ones stay expired.
 func (c *Client) ReplaceCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
 	return c.putCollection(ctx, "collection.replace", name, opts)
 }
 
-// ChangeCollection is ReplaceCollection for the properties that options name; the
-// others stay as they are. It starts over when another client changes the
-// collection meanwhile, and fails with ErrPreconditionFailed when that goes on.
+// ChangeCollection changes only the properties that options name. It retries if another
+// client changes the collection at the same time, and fails with
+// ErrPreconditionFailed after too many tries.
 func (c *Client) ChangeCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
 	var newer []RequestOption // a standby may be behind what refused the change
 	for try := 1; ; try++ {
@@ -73,7 +72,7 @@ func (c *Client) ChangeCollection(ctx context.Context, name string, opts ...Prop
 	}
 }
 
-// maxChangeTries bounds how often ChangeCollection starts over.
+// maxChangeTries bounds the tries of ChangeCollection.
 const maxChangeTries = 32
 
 func (c *Client) putCollection(ctx context.Context, op, name string, opts []PropertyOption) (*Collection, error) {
@@ -88,7 +87,7 @@ func (c *Client) putCollection(ctx context.Context, op, name string, opts []Prop
 	return c.collectionOf(reply)
 }
 
-// Collection looks a collection up, or fails with ErrCollectionNotFound.
+// Collection returns a collection, or fails with ErrCollectionNotFound.
 func (c *Client) Collection(ctx context.Context, name string) (*Collection, error) {
 	reply, err := c.Do(ctx, "collection.get", name, "", nil)
 	if err != nil {
@@ -97,7 +96,7 @@ func (c *Client) Collection(ctx context.Context, name string) (*Collection, erro
 	return c.collectionOf(reply)
 }
 
-// Collections lists all collections, by name.
+// Collections lists all collections, ordered by name.
 func (c *Client) Collections(ctx context.Context) ([]CollectionInfo, error) {
 	var all []CollectionInfo
 	var body []byte
@@ -138,7 +137,7 @@ func (c *Client) collectionOf(reply *Reply) (*Collection, error) {
 	return coll, nil
 }
 
-// UnmarshalJSON reads a collection as it stands in a reply.
+// UnmarshalJSON decodes a collection of a reply.
 func (info *CollectionInfo) UnmarshalJSON(data []byte) error {
 	var fields struct {
 		ID        string `json:"id"`

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// denials ends calls that NATS refuses to carry. A server says so on the side,
-// without naming the request, and nobody answers; without this a call for a
-// database that isn't there would be told only when its time is up.
+// denials ends calls that the NATS server denies for lack of permissions. The server
+// reports a denial asynchronously, without naming the request; without denials the
+// call would end only with its timeout.
 type denials struct {
 	mu      sync.Mutex
 	waiting map[*waiter]struct{}
@@ -22,8 +22,8 @@ type waiter struct {
 	cancel context.CancelCauseFunc
 }
 
-// guard returns a context that ends with nats.ErrPermissionViolation as its
-// cause when a message to a subject that contains part is refused.
+// guard returns a context that is cancelled with nats.ErrPermissionViolation as its cause
+// when the server denies a subject that contains part.
 func (d *denials) guard(ctx context.Context, part string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &waiter{part, cancel}
@@ -55,11 +55,10 @@ func (d *denials) handle(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// denied returns the error of a call whose guarded context ended because it was
-// refused, else err.
+// denied returns the error of a call whose guarded context ended by a denial, else err.
 func (c *Client) denied(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, nats.ErrPermissionViolation) {
-		return &failure{cause: cause, coded: ErrUnavailable.With("this NATS server does not let this user reach database %q: check the name of the database and the user's permissions", c.database)}
+		return &failure{cause: cause, coded: ErrUnavailable.With("this NATS user has no permission for database %q: check the name of the database and the user's permissions", c.database)}
 	}
 	return err
 }

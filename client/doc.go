@@ -9,7 +9,7 @@
 //	for item, err := range client.Query[Session](ctx, sessions, client.Where("doc.requests > 100", nil)) { … }
 //	for x, err := range client.Expirations[Session](ctx, c, client.Durable("mailer")) { … }
 //
-// Every error has a code: match it with errors.Is against the Err variables of
-// this package, or take it apart with errors.As and *Error. A Client and what
-// it hands out may be used by many goroutines at once.
+// Every error has a code: match it with errors.Is against the Err variables of this
+// package, or inspect it with errors.As and *Error. A Client and its collections are
+// safe for concurrent use.
 package client

@@ -13,14 +13,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// ackWait is how long after a reader vanished another one gets its event.
+// ackWait is the time after which the event of a vanished reader is redelivered.
 const ackWait = 30 * time.Second
 
-// durable is the source of a feed whose position the server remembers.
+// durable is the source of a feed whose position the server stores.
 //
-// One message at a time is on its way: with more, those behind one that was
-// left would be delivered before it. A loop body then costs a round trip more,
-// which is the price of order.
+// Only one message is in flight: with more, messages behind one that is redelivered
+// would come before it. Order costs a round trip for each loop body.
 type durable struct {
 	messages jetstream.MessagesContext
 	flush    func() error
@@ -35,8 +34,8 @@ func (c *Client) openDurable(ctx context.Context, f *feed, after uint64) (source
 	if err != nil {
 		return nil, 0, err
 	}
-	// With one message, the next is asked for only when it is wanted: none is
-	// left on its way when the loop ends.
+	// With one message, the next is pulled only on demand: none is in flight when the
+	// loop ends.
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1))
 	if err != nil {
 		return nil, 0, err
@@ -46,8 +45,8 @@ func (c *Client) openDurable(ctx context.Context, f *feed, after uint64) (source
 	return d, info.NumPending + uint64(info.NumAckPending), nil
 }
 
-// durableConsumer finds the consumer, or makes it. It never changes one that is
-// there: another loop may read from it.
+// durableConsumer returns the consumer, and creates it if it does not exist. It never
+// changes an existing one, from which another loop may read.
 func (c *Client) durableConsumer(ctx context.Context, f *feed, after uint64) (jetstream.Consumer, error) {
 	stream, filters := c.database.LogStream(), f.filters(c.database)
 	consumer, err := c.js.Consumer(ctx, stream, f.durable)
@@ -73,23 +72,23 @@ func (c *Client) durableConsumer(ctx context.Context, f *feed, after uint64) (je
 		}
 	}
 	if errors.Is(err, jetstream.ErrNotPullConsumer) {
-		return nil, ErrBadRequest.With("the consumer %q was made by another program: choose another durable name", f.durable)
+		return nil, ErrBadRequest.With("the consumer %q belongs to another program: choose another durable name", f.durable)
 	}
 	if err != nil {
 		return nil, err
 	}
 	config := consumer.CachedInfo().Config
 	if config.AckPolicy != jetstream.AckExplicitPolicy || config.MaxAckPending != 1 {
-		return nil, ErrBadRequest.With("the consumer %q was made by another program: choose another durable name", f.durable)
+		return nil, ErrBadRequest.With("the consumer %q belongs to another program: choose another durable name", f.durable)
 	}
 	if had := filtersOf(c.database, config); !slices.Equal(had, canonical(c.database, filters)) {
-		return nil, ErrBadRequest.With("the durable %q reads %.500s, and this loop asks for %.500s: choose another durable name, or delete the consumer when no loop reads it any more (nats consumer rm %s %s)",
+		return nil, ErrBadRequest.With("the durable %q reads %.500s, and this loop chooses %.500s: choose another durable name, or delete the consumer if no loop reads it any more (nats consumer rm %s %s)",
 			f.durable, strings.Join(had, " "), strings.Join(filters, " "), stream, f.durable)
 	}
 	return consumer, nil
 }
 
-// filtersOf returns the filters of a consumer, canonical.
+// filtersOf returns the canonical filters of a consumer.
 func filtersOf(db schema.DatabaseName, config jetstream.ConsumerConfig) []string {
 	if len(config.FilterSubjects) > 0 {
 		return canonical(db, config.FilterSubjects)
@@ -97,8 +96,8 @@ func filtersOf(db schema.DatabaseName, config jetstream.ConsumerConfig) []string
 	return canonical(db, []string{cmp.Or(config.FilterSubject, db.Events()+">")})
 }
 
-// canonical writes filters that choose the same events the same way: an event
-// subject has two tokens behind its prefix, so that "orders.>" is "orders.*".
+// canonical maps filters that choose the same events to one form: an event subject has
+// two tokens behind its prefix, so "orders.>" is "orders.*".
 func canonical(db schema.DatabaseName, filters []string) []string {
 	same := make([]string, 0, len(filters))
 	for _, filter := range filters {
@@ -127,8 +126,8 @@ func (d *durable) next(ctx context.Context) (jetstream.Msg, error) {
 	}
 }
 
-// keep tells the server again and again that msg is worked on, so that a body
-// may take as long as it needs and only a vanished reader loses its event.
+// keep reports msg as in progress until it is done, so that a slow body keeps its event
+// and only a vanished reader loses it.
 func (d *durable) keep(msg jetstream.Msg) {
 	stop := make(chan struct{})
 	d.current, d.stop = msg, stop

@@ -13,26 +13,26 @@ import (
 // Error is the coded error that every failed call matches with errors.As.
 type Error = schema.Error
 
-// What a call can fail with, for errors.Is.
+// Errors of calls, for errors.Is.
 var (
 	ErrBadRequest         = schema.ErrBadRequest
 	ErrBadTTL             = schema.ErrBadTTL
 	ErrBadID              = schema.ErrBadID
 	ErrBadQuery           = schema.ErrBadQuery
 	ErrCollectionNotFound = schema.ErrCollectionNotFound
-	ErrDocumentNotFound   = schema.ErrDocumentNotFound // never there, deleted or expired
+	ErrDocumentNotFound   = schema.ErrDocumentNotFound // never created, deleted or expired
 	ErrSnapshotNotFound   = schema.ErrSnapshotNotFound
 	ErrCollectionExists   = schema.ErrCollectionExists
 	ErrDocumentExists     = schema.ErrDocumentExists
-	ErrPreconditionFailed = schema.ErrPreconditionFailed // IfMatch named another version
+	ErrPreconditionFailed = schema.ErrPreconditionFailed // the version is not that of IfMatch
 	ErrTooLarge           = schema.ErrTooLarge
 	ErrFailedDependency   = schema.ErrFailedDependency // refused because another operation of the atomic batch was
 	ErrOverloaded         = schema.ErrOverloaded       // try again later
-	ErrUnavailable        = schema.ErrUnavailable      // nobody serves the database now; a change did not happen
-	ErrTimeout            = schema.ErrTimeout          // no answer in time; a change may have happened, see MsgID
+	ErrUnavailable        = schema.ErrUnavailable      // no process serves the database; a write was not applied
+	ErrTimeout            = schema.ErrTimeout          // no answer in time; a write may have been applied, see MsgID
 )
 
-// failure is a coded error with what led to it, so that errors.Is finds both.
+// failure is a coded error with its cause; errors.Is finds both.
 type failure struct {
 	coded *Error
 	cause error
@@ -41,8 +41,8 @@ type failure struct {
 func (f *failure) Error() string   { return f.coded.Error() }
 func (f *failure) Unwrap() []error { return []error{f.coded, f.cause} }
 
-// transportError turns what NATS says when a request went wrong on its way
-// into a coded error that says what to do. A cancelled context stays itself.
+// transportError maps an error of NATS to a coded error that says what to do. It returns
+// coded errors and context.Canceled unchanged.
 func (c *Client) transportError(err error) error {
 	if _, coded := errors.AsType[*Error](err); coded || errors.Is(err, context.Canceled) {
 		return err
@@ -53,11 +53,11 @@ func (c *Client) transportError(err error) error {
 func (c *Client) codeOf(err error) *Error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return ErrUnavailable.With("nobody takes this for database %q here now: try again if a standby is taking over, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
+		return ErrUnavailable.With("no process serves database %q here now: try again if a standby is taking over, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return ErrTimeout.With("no answer from database %q in time: check that this user may send requests to %s>, and try again", c.database, c.database.API())
 	case errors.Is(err, nats.ErrMaxPayload):
-		return ErrTooLarge.With("the request is larger than the NATS server takes (%d bytes): send less at once", c.nc.MaxPayload())
+		return ErrTooLarge.With("the request exceeds max_payload of the NATS server (%d bytes): send less at once", c.nc.MaxPayload())
 	case errors.Is(err, nats.ErrNoServers):
 		return ErrUnavailable.With("no NATS server answers at %s: start `lapse serve`, or connect to another address", c.url)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
@@ -68,7 +68,7 @@ func (c *Client) codeOf(err error) *Error {
 	return ErrUnavailable.With("NATS: %v", err)
 }
 
-// feedError is transportError for what JetStream says when the feed is read.
+// feedError is transportError for reading the feed, with the errors of JetStream.
 func (c *Client) feedError(err error) error {
 	var refused *jetstream.APIError
 	switch {
@@ -81,10 +81,10 @@ func (c *Client) feedError(err error) error {
 	case errors.Is(err, jetstream.ErrInvalidConsumerName):
 		err = &failure{cause: err, coded: ErrBadRequest.With("the durable name is not legal: use letters, digits, _ and -")}
 	case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound):
-		err = &failure{cause: err, coded: ErrUnavailable.With("the consumer of the feed was deleted: read on from the last sequence")}
+		err = &failure{cause: err, coded: ErrUnavailable.With("the consumer of the feed was deleted: continue from the last sequence")}
 	case errors.Is(err, jetstream.ErrMaximumConsumersLimit):
 		stream := c.database.LogStream()
-		err = &failure{cause: err, coded: ErrUnavailable.With("stream %s has as many consumers as are allowed: remove those that nobody uses (nats consumer ls %s, nats consumer rm), and try again", stream, stream)}
+		err = &failure{cause: err, coded: ErrUnavailable.With("stream %s has reached its limit of consumers: remove unused ones (nats consumer ls %s, nats consumer rm), and try again", stream, stream)}
 	case errors.As(err, &refused) && refused.Code == 400:
 		err = &failure{cause: err, coded: ErrBadRequest.With("JetStream refused to read the feed: %s", refused.Description)}
 	}

@@ -10,22 +10,21 @@ import (
 // Expiration is the end of a document that reached its deadline.
 type Expiration[T any] struct {
 	*Event
-	// Value is the last content of the document, if HasValue: it is missing in
+	// Value is the last content of the document if HasValue, which is false in
 	// collections without previous images.
 	Value    T
 	HasValue bool
 }
 
-// Due returns the moment from which the document did not exist any more. The
-// event came at Event.Time, a little later.
+// Due returns the deadline of the document. The event was appended at Event.Time, a
+// little later.
 func (x Expiration[T]) Due() time.Time { return time.Unix(x.Deadline.At, 0) }
 
-// Expirations is Changes for expired documents, with their last content as a T.
-// With Durable it is a timer that survives everything: each expiry is handled
-// at least once.
+// Expirations is Changes for expired documents, with their last content as a T. With
+// Durable it is a persistent timer: each expiry is handled at least once.
 //
-// A document that does not fit a T comes with an error and the event; the feed
-// goes on behind it if the loop does. Any other error is the last.
+// A document that does not decode into a T is yielded with an error and the event, and
+// the loop may continue. Any other error is the last value.
 func Expirations[T any](ctx context.Context, c *Client, opts ...FeedOption) iter.Seq2[Expiration[T], error] {
 	opts = append(opts[:len(opts):len(opts)], func(f *feed) { f.types = []EventType{DocumentExpired} })
 	return func(yield func(Expiration[T], error) bool) {
@@ -34,7 +33,7 @@ func Expirations[T any](ctx context.Context, c *Client, opts ...FeedOption) iter
 			if err == nil && len(e.Body) > 0 {
 				x.HasValue = true
 				if fault := json.Unmarshal(e.Body, &x.Value); fault != nil {
-					err = misfit(string(e.ID), x.Value, fault)
+					err = mismatch(string(e.ID), x.Value, fault)
 				}
 			}
 			if !yield(x, err) {

@@ -7,7 +7,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// feed is what the options of Changes ask for.
+// feed holds the options of Changes.
 type feed struct {
 	collections []string
 	types       []EventType
@@ -19,13 +19,14 @@ type feed struct {
 	untilTime int64  // ms, 0: none
 	untilNow  bool
 
-	err error // the first option that is wrong
+	err error // of the first invalid option
 }
 
 // FeedOption narrows the feed.
 type FeedOption func(*feed)
 
-// InCollection chooses a collection; give it again for more. Without it, all.
+// InCollection chooses the events of a collection; repeat it for more. The default is
+// all collections.
 func InCollection(name string) FeedOption {
 	return func(f *feed) {
 		if _, err := schema.ParseCollectionName(name); err != nil && name != string(schema.InvalidCollection) {
@@ -35,7 +36,7 @@ func InCollection(name string) FeedOption {
 	}
 }
 
-// OfType chooses event types. Without it, all.
+// OfType chooses event types; the default is all.
 func OfType(types ...EventType) FeedOption {
 	return func(f *feed) {
 		for _, t := range types {
@@ -47,11 +48,11 @@ func OfType(types ...EventType) FeedOption {
 	}
 }
 
-// FromStart begins with the first event of the log. Without it or another
-// From, the feed begins with what happens from now on.
+// FromStart begins with the first event of the log. Without a From option the feed begins
+// with the next event.
 func FromStart() FeedOption { return FromSeq(1) }
 
-// FromSeq begins with the event at log sequence seq, or the next one that fits.
+// FromSeq begins at log sequence seq.
 func FromSeq(seq uint64) FeedOption {
 	return func(f *feed) { f.fromSeq, f.fromTime = max(seq, 1), 0 }
 }
@@ -61,26 +62,24 @@ func FromTime(t time.Time) FeedOption {
 	return func(f *feed) { f.fromSeq, f.fromTime = 0, max(t.UnixMilli(), 1) }
 }
 
-// UntilNow ends the feed with the last event there is when it begins.
+// UntilNow ends the feed with the last event of the log when the feed begins.
 func UntilNow() FeedOption { return func(f *feed) { f.untilNow = true } }
 
-// UntilSeq ends the feed with log sequence seq; unless UntilNow is given too, it
-// waits for it.
+// UntilSeq ends the feed with log sequence seq, and waits for it unless UntilNow is
+// given, too.
 func UntilSeq(seq uint64) FeedOption { return func(f *feed) { f.untilSeq = seq } }
 
 // UntilTime ends the feed before the first event whose log time is after t.
 func UntilTime(t time.Time) FeedOption { return func(f *feed) { f.untilTime = t.UnixMilli() } }
 
-// Durable remembers on the server, under this name, up to where the feed was
-// read: an event counts as read when the loop body has gone on to the next one,
-// and what a body left by break, return or panic is given again. So every event
-// is handled at least once, in order, across restarts; the sequence tells a
-// repeat.
+// Durable stores the position of the feed on the server, under this name. An event is
+// acknowledged when the loop asks for the next one, and redelivered if the body ends by
+// break, return or panic. So every event is handled at least once, in order, across
+// restarts; its sequence identifies a repeat.
 //
-// Where to begin is asked for only the first time the name is used. Of several
-// loops with the same name, in however many processes, one handles an event at
-// a time. They have to choose the same events: a loop that chooses others than
-// those before it fails with ErrBadRequest.
+// A From option applies only to the first use of the name. Loops with the same name, in
+// any number of processes, handle one event at a time. They have to choose the same
+// events: a loop that chooses others fails with ErrBadRequest.
 func Durable(name string) FeedOption {
 	return func(f *feed) {
 		if name == "" {
@@ -102,7 +101,7 @@ func (f *feed) chooses(e *Event) bool {
 		(len(f.collections) == 0 || slices.Contains(f.collections, string(e.Collection)))
 }
 
-// filters are the subjects that the options choose.
+// filters are the subjects of the chosen events.
 func (f *feed) filters(db schema.DatabaseName) []string {
 	if len(f.collections) == 0 && len(f.types) == 0 {
 		return []string{db.Events() + ">"}

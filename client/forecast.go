@@ -8,20 +8,20 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Forecast tells how many documents of a collection come due when.
+// Forecast counts the documents of a collection by when they expire.
 type Forecast = schema.Forecast
 
-// ForecastBucket counts those of one stretch of time.
+// ForecastBucket counts those that expire in one interval.
 type ForecastBucket = schema.ForecastBucket
 
 type forecast struct {
 	request schema.ForecastRequest
 	opts    []RequestOption
-	err     error // the first option that is wrong
+	err     error // of the first invalid option
 }
 
-// ForecastOption says what a forecast is asked for. A RequestOption, such as
-// MinSeq, is one too.
+// ForecastOption is an option of a forecast. Every RequestOption, such as MinSeq, is
+// one.
 type ForecastOption interface{ changeForecast(*forecast) }
 
 type forecastOption func(*forecast)
@@ -30,19 +30,19 @@ func (opt forecastOption) changeForecast(f *forecast) { opt(f) }
 
 func (opt RequestOption) changeForecast(f *forecast) { f.opts = append(f.opts, opt) }
 
-// Within is how far to look ahead, in whole seconds. Without it, a day.
+// Within sets how far to look ahead, in whole seconds; the default is a day.
 func Within(d time.Duration) ForecastOption {
 	return forecastOption(func(f *forecast) { f.request.Next = f.seconds("within", d) })
 }
 
-// InBuckets is what to count in one, in whole seconds. They begin at multiples
-// of it in UTC. Without it, there are about 24.
+// InBuckets sets the size of a bucket, in whole seconds. Buckets begin at multiples of
+// it in UTC. The default is about 24 buckets.
 func InBuckets(d time.Duration) ForecastOption {
 	return forecastOption(func(f *forecast) { f.request.Bucket = f.seconds("in buckets of", d) })
 }
 
-// WhatIf asks what would be so if the collection had another default TTL from
-// now on: DefaultTTL, TTLPerDocument or WithoutTTL. Nothing is changed.
+// WhatIf forecasts under another default TTL: DefaultTTL, TTLPerDocument or WithoutTTL.
+// It changes nothing.
 func WhatIf(ttl PropertyOption) ForecastOption {
 	return forecastOption(func(f *forecast) {
 		p := schema.DefaultProperties()
@@ -66,9 +66,9 @@ func (f *forecast) fail(err error) {
 	}
 }
 
-// Forecast counts the documents of the collection by when they come due, out of
-// the index and without reading them. Any process that serves the database may
-// answer.
+// Forecast counts the documents of the collection by when they expire, from the
+// deadline index, without reading the documents. Any process that serves the database
+// may answer.
 func (coll *Collection) Forecast(ctx context.Context, opts ...ForecastOption) (Forecast, error) {
 	var f forecast
 	for _, opt := range opts {

@@ -10,19 +10,18 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Entry is a message of the log as it stands there.
+// Entry is a message of the log.
 type Entry struct {
 	Seq   uint64
 	Event *Event // nil if the message is no event
 	Fault error  // why it is none
 }
 
-// Log reads the log as it stands, to its end as of now: internal events, which
-// Changes leaves out, and what is no event at all, too. It is for those who
-// check the log; everybody else reads Changes.
+// Log reads every message of the log up to its present end, for audits: unlike Changes it
+// includes internal events and messages that are no events.
 //
-// An error is always the last thing it yields. When ctx is done that is ctx's
-// error. The entries are the caller's.
+// An error is the last value that it yields; it is ctx's error once ctx is done. The
+// caller owns the entries.
 func (c *Client) Log(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		err := c.messages(ctx, &feed{fromSeq: 1, untilNow: true}, func(msg jetstream.Msg, seq uint64) (bool, error) {
@@ -44,8 +43,8 @@ func entryOf(msg jetstream.Msg, seq uint64) Entry {
 	return entry
 }
 
-// LogBounds returns the sequences of the first and the last message of the log;
-// the first is above the last if there are none.
+// LogBounds returns the sequences of the first and the last message of the log; the
+// first is above the last if the log is empty.
 func (c *Client) LogBounds(ctx context.Context) (first, last uint64, err error) {
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()

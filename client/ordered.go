@@ -11,30 +11,27 @@ import (
 )
 
 const (
-	// A consumer that nobody reads is gone after this long.
+	// The server deletes a consumer that nobody has read for this long.
 	inactive = 30 * time.Second
 
-	// What is asked for at once: enough to read fast, little enough that large
-	// documents don't fill the memory.
+	// The size of a pull: enough to read fast, and bounded in memory for large documents.
 	pullMessages = 1000
 	pullBytes    = 16 << 20
 
-	// JetStream finds a time by its own time stamps, which may differ from log
-	// time by the clocks' difference and the time to append. So begin earlier
-	// and leave out what is too old by log time.
+	// JetStream searches by its own timestamps, which differ from log time by the skew of
+	// the clocks and the time to append. So start earlier and skip events by log time.
 	timeSlack = 5 * time.Minute
 )
 
-// ordered is the source of a feed that nobody remembers: an ordered consumer,
-// which begins again behind the last message after every gap.
+// ordered is the source of a feed without a stored position: an ordered consumer, which
+// is recreated behind the last message after every gap.
 type ordered struct {
 	messages jetstream.MessagesContext
 	release  func() bool
 }
 
-// openOrdered also returns how many messages wait. after is the sequence after
-// which to begin if f says nothing else; opening bounds the call and ctx the
-// source.
+// openOrdered returns the source and the number of pending messages. It begins behind
+// sequence after unless f says otherwise. opening bounds the call, ctx the source.
 func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, uint64, error) {
 	config := jetstream.OrderedConsumerConfig{
 		NamePrefix:        schema.ReaderConsumer + nuid.Next(),
@@ -53,14 +50,13 @@ func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64
 	if err != nil {
 		return nil, 0, err
 	}
-	// While it begins again it looks at no context, so it has to be stopped.
+	// It ignores contexts while it is recreated, so it has to be stopped.
 	release := context.AfterFunc(ctx, messages.Stop)
 	return ordered{messages, release}, consumer.CachedInfo().NumPending, nil
 }
 
-// begin is where a new consumer begins. "From now on" is a sequence too: a
-// consumer told to deliver what is new would, made anew after a reconnect,
-// leave out what happened meanwhile.
+// begin returns where a consumer begins. "From now" is a sequence, too: with
+// DeliverNewPolicy, a consumer that is recreated after a reconnect would skip events.
 func (f *feed) begin(after uint64) (jetstream.DeliverPolicy, uint64, *time.Time) {
 	switch {
 	case f.fromTime != 0:

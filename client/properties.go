@@ -6,10 +6,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Properties are what is configured of a collection.
+// Properties are the configuration of a collection.
 type Properties = schema.Properties
 
-// IndexingMode says how secondary indexes follow the documents.
+// IndexingMode is when secondary indexes are updated.
 type IndexingMode = schema.IndexingMode
 
 // Indexing modes. A collection without indexing cannot have a TTL.
@@ -25,13 +25,11 @@ const (
 	NoDefault = schema.NoDefault // documents expire only by a ttl of their own
 )
 
-// PropertyOption sets one property of a collection that is created or replaced.
-// Without any, TTL is off, indexing is consistent without included paths, and
-// events of deletion and expiry carry the last content.
+// PropertyOption sets a property of a collection. By default TTL is off, indexing is
+// consistent without included paths, and delete and expiry events have the last content.
 type PropertyOption func(*Properties) error
 
-// DefaultTTL lets documents live for d, whole seconds, unless they say
-// otherwise.
+// DefaultTTL sets the TTL, in whole seconds, of documents without a ttl of their own.
 func DefaultTTL(d time.Duration) PropertyOption {
 	return func(p *Properties) error {
 		if d < time.Second || d%time.Second != 0 || d/time.Second > schema.MaxTTL {
@@ -42,8 +40,7 @@ func DefaultTTL(d time.Duration) PropertyOption {
 	}
 }
 
-// TTLPerDocument turns TTL on without a default: documents live for ever
-// unless they say otherwise.
+// TTLPerDocument turns TTL on without a default: only documents with a ttl expire.
 func TTLPerDocument() PropertyOption {
 	return func(p *Properties) error { p.DefaultTTL = NoDefault; return nil }
 }
@@ -66,14 +63,13 @@ func IncludePaths(paths ...string) PropertyOption {
 	}
 }
 
-// PreviousImages says whether events of deletion and expiry carry the last
-// content of the document.
+// PreviousImages sets whether delete and expiry events have the last content of the
+// document.
 func PreviousImages(on bool) PropertyOption {
 	return func(p *Properties) error { p.PreviousImages = on; return nil }
 }
 
-// Like takes over all properties of another collection, or those that this one
-// had; give it first.
+// Like copies all properties of another collection. Give it before other options.
 func Like(properties Properties) PropertyOption {
 	return func(p *Properties) error { *p = properties; return nil }
 }

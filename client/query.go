@@ -7,22 +7,19 @@ import (
 	"iter"
 )
 
-// Query yields the documents that the options choose, each as a T: all of them,
-// or up to Limit, read page by page as the loop goes on. Without OrderBy they
-// come in the order of their ids.
+// Query yields the documents that match, decoded into a T: all of them or up to Limit,
+// page by page as the loop needs them. Without OrderBy they are ordered by id.
 //
 //	for item, err := range client.Query[Order](ctx, orders,
 //		client.Where("doc.total > params.min", map[string]any{"min": 100}),
 //		client.OrderBy("/total", client.Desc)) { … }
 //
-// Documents that change while the loop runs may be missed or seen twice;
-// the others come exactly once. A page that the server finds too large is asked
-// for again in smaller ones.
+// Documents that change during the loop may be missed or yielded twice, all others are
+// yielded once. A page that is too large for a reply is requested again in smaller ones.
 //
-// An error is always the last thing it yields. When ctx is done that is ctx's
-// error; a document that does not fit a T is one too, and a T of
-// json.RawMessage takes every document as it came. With Select an item may lack
-// ID, ETag and TS.
+// An error is the last value that it yields; it is ctx's error once ctx is done. A
+// document that does not decode into a T is an error; json.RawMessage takes every
+// document unchanged. With Select an item may lack ID, ETag and TS.
 func Query[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Item[T], error] {
 	return func(yield func(Item[T], error) bool) {
 		for page, err := range QueryPages[T](ctx, coll, opts...) {
@@ -43,18 +40,16 @@ func Query[T any](ctx context.Context, coll *Collection, opts ...QueryOption) it
 	}
 }
 
-// Page is a part of what a query found.
+// Page is one page of the result of a query.
 type Page[T any] struct {
 	Items []Item[T]
 	// Cursor is where the next page begins, for FromCursor; empty on the last.
 	Cursor string
 }
 
-// QueryPages is Query page by page, for those who keep the cursor to go on
-// later.
+// QueryPages is Query page by page, for callers that store the cursor.
 //
-// A page that comes with an error holds the documents before the one that does
-// not fit a T.
+// A page with an error has the documents before the one that does not decode into a T.
 func QueryPages[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Page[T], error] {
 	return func(yield func(Page[T], error) bool) {
 		q, err := newQuery(opts)
@@ -87,11 +82,10 @@ func QueryPages[T any](ctx context.Context, coll *Collection, opts ...QueryOptio
 	}
 }
 
-// QueryPage sends one request: for the first page, or the one that begins at
-// FromCursor. A page with fewer documents than PageSize need not be the last:
-// only its cursor tells.
+// QueryPage requests one page, the first or that at FromCursor. The last page has an
+// empty cursor; one with fewer documents than PageSize need not be the last.
 //
-// It fails with ErrTooLarge when the page is too large: use a smaller PageSize.
+// It fails with ErrTooLarge if the page is too large: use a smaller PageSize.
 func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption) (Page[T], error) {
 	q, err := newQuery(opts)
 	if err != nil {
@@ -100,8 +94,8 @@ func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption
 	return pageOf[T](q.ask(ctx, coll, q.pageSize()))
 }
 
-// Count returns how many documents Where chooses. Of the other options, only
-// Explain and those of requests matter.
+// Count returns the number of documents that match Where. Of the other options it uses
+// only Explain and RequestOptions.
 func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, error) {
 	q, err := newQuery(opts)
 	if err != nil {
@@ -118,7 +112,7 @@ func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, e
 	return *reply.Count, nil
 }
 
-// Plan tells how a query was answered.
+// Plan describes how a query was answered.
 type Plan struct {
 	Index    string   `json:"index"`              // path of the index that was used, empty for none
 	Scanned  int64    `json:"scanned"`            // documents that were looked at
@@ -127,15 +121,15 @@ type Plan struct {
 	Building []string `json:"building,omitempty"` // paths whose index is still being built
 }
 
-// add makes p the plan of all pages up to that of next.
+// add adds the plan of the next page to p.
 func (p *Plan) add(next Plan) {
 	next.Scanned += p.Scanned
 	next.Returned += p.Returned
 	*p = next
 }
 
-// errPageTooLarge is a 413 of the server. One that the client finds itself is
-// about the request, which no smaller page makes smaller.
+// errPageTooLarge is a 413 of the server, for a reply. A 413 of the client is for the
+// request, which a smaller page does not shrink.
 var errPageTooLarge = errors.New("page too large")
 
 type queryReply struct {
@@ -145,7 +139,7 @@ type queryReply struct {
 	Plan      Plan              `json:"plan"`
 }
 
-// ask sends the query for a page of limit documents, 0 for a count.
+// ask requests a page of limit documents, or a count with 0.
 func (q *query) ask(ctx context.Context, coll *Collection, limit int) (*queryReply, error) {
 	q.request.Limit = limit
 	q.request.Explain = q.plan != nil
@@ -185,19 +179,19 @@ func pageOf[T any](reply *queryReply, err error) (Page[T], error) {
 	return page, nil
 }
 
-// goodPages is after how many pages of a smaller size a larger one is tried: a
-// few large documents are not to slow down all that follow.
+// goodPages is the number of pages after which a larger size is tried, so that a few
+// large documents do not slow down all pages after them.
 const goodPages = 4
 
-// pace is how many documents to ask for at once.
+// pace adapts the page size.
 type pace struct{ size, most, good int }
 
 func newPace(most int) pace { return pace{size: most, most: most} }
 
-// slower follows a page of asked documents that was too large.
+// slower shrinks the page size, after a page of asked documents was too large.
 func (p *pace) slower(asked int) { p.size, p.good = asked/2, 0 }
 
-// faster follows a page that was not.
+// faster grows the page size, after a page that was not.
 func (p *pace) faster() {
 	if p.good++; p.good >= goodPages {
 		p.size, p.good = min(2*p.size, p.most), 0

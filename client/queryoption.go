@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 )
 
-// MaxPageSize is how many documents a page may have.
+// MaxPageSize is the maximum number of documents in a page.
 const MaxPageSize = 1000
 
 const defaultPageSize = 100
 
-// query is what the options of Query ask for.
+// query holds the options of Query.
 type query struct {
 	request queryRequest
 	limit   int // documents altogether, 0: all
@@ -38,8 +38,7 @@ type ordering struct {
 	Desc Direction `json:"desc,omitempty"`
 }
 
-// QueryOption says what a query asks for. A RequestOption, such as MinSeq, is
-// one too.
+// QueryOption is an option of a query. Every RequestOption, such as MinSeq, is one.
 type QueryOption interface{ change(*query) }
 
 type queryOption func(*query)
@@ -48,11 +47,11 @@ func (opt queryOption) change(q *query) { opt(q) }
 
 func (opt RequestOption) change(q *query) { q.opts = append(q.opts, opt) }
 
-// Where chooses documents by a CEL expression over doc and params. Without it,
-// all. A comparison with a missing member is false.
+// Where chooses documents by a CEL expression over doc and params; the default is all
+// documents. A comparison with a missing member is false.
 //
-// What comes from outside belongs into params, not into the text of the
-// expression: a map or struct that is encoded as documents are, or nil.
+// Pass untrusted values in params, a map or struct that encodes to a JSON object, or
+// nil; never put them into the text of the expression.
 func Where(expression string, params any) QueryOption {
 	return queryOption(func(q *query) {
 		q.request.Where, q.request.Params = expression, nil
@@ -72,7 +71,7 @@ func Where(expression string, params any) QueryOption {
 	})
 }
 
-// Direction is up or down.
+// Direction is ascending or descending.
 type Direction bool
 
 // Directions of OrderBy.
@@ -81,20 +80,20 @@ const (
 	Desc Direction = true
 )
 
-// OrderBy orders by the value at a JSON pointer such as /total; give it again
-// for what decides among equals, and the id decides at last. Over types the
-// order is missing, null, false, true, numbers, strings, arrays, objects.
+// OrderBy orders by the value at a JSON pointer such as /total. Repeat it to order
+// documents with equal values; the id comes last. The order of types is missing,
+// null, false, true, numbers, strings, arrays, objects.
 func OrderBy(path string, direction Direction) QueryOption {
 	return queryOption(func(q *query) { q.request.OrderBy = append(q.request.OrderBy, ordering{path, direction}) })
 }
 
-// Select keeps only what is at these JSON pointers, in its place. Without it,
+// Select returns only the members at these JSON pointers, in their place; the default is
 // whole documents.
 func Select(paths ...string) QueryOption {
 	return queryOption(func(q *query) { q.request.Select = append(q.request.Select, paths...) })
 }
 
-// Limit ends the query after n documents. Without it, it goes on to the last.
+// Limit ends the query after n documents; the default is no limit.
 func Limit(n int) QueryOption {
 	return queryOption(func(q *query) {
 		if n < 1 {
@@ -104,8 +103,8 @@ func Limit(n int) QueryOption {
 	})
 }
 
-// PageSize is how many documents are asked for at once, up to MaxPageSize.
-// Without it, as many as Limit, else 100.
+// PageSize sets the number of documents in a page, up to MaxPageSize. The default is
+// Limit, or 100 without.
 func PageSize(n int) QueryOption {
 	return queryOption(func(q *query) {
 		if n < 1 || n > MaxPageSize {
@@ -115,14 +114,13 @@ func PageSize(n int) QueryOption {
 	})
 }
 
-// FromCursor goes on where a page of the same query ended; an empty cursor is
-// the beginning.
+// FromCursor continues behind a page of the same query; an empty cursor is the
+// beginning.
 func FromCursor(cursor string) QueryOption {
 	return queryOption(func(q *query) { q.request.Cursor = cursor })
 }
 
-// Explain writes into plan how the query was answered: its counts are sums over
-// the pages so far.
+// Explain sets plan to the plan of the query; its counts are sums over the pages so far.
 func Explain(plan *Plan) QueryOption { return queryOption(func(q *query) { q.plan = plan }) }
 
 func newQuery(opts []QueryOption) (*query, error) {
@@ -142,7 +140,7 @@ func (q *query) fail(err error) {
 	}
 }
 
-// pageSize is how many documents the first page is to have.
+// pageSize is the size of the first page.
 func (q *query) pageSize() int {
 	size := cmp.Or(q.size, min(q.limit, MaxPageSize), defaultPageSize)
 	if q.limit > 0 {

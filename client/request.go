@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Reply is the answer to a request as it came over the wire.
+// Reply is a reply as received.
 type Reply struct {
 	Status int    // 200 to 504
 	Seq    uint64 // log sequence of the state that answered
@@ -24,39 +24,34 @@ type headers struct{ nats.Header }
 // RequestOption changes one request.
 type RequestOption func(headers)
 
-// Apply sets what the option says in the headers of a request, for those who
-// send it by themselves.
+// Apply sets the option in the headers of a request that the caller sends itself.
 func (opt RequestOption) Apply(header nats.Header) { opt(headers{header}) }
 
-// IfMatch lets a replace, upsert, patch or delete happen only while the
-// document, or collection, is at the version that etag names; otherwise it fails
-// with ErrPreconditionFailed, or ErrDocumentNotFound when the document lives no
-// more.
+// IfMatch makes a replace, upsert, patch or delete fail with ErrPreconditionFailed unless
+// the document or collection has this etag, or with ErrDocumentNotFound if the
+// document does not exist any more.
 func IfMatch(etag string) RequestOption {
 	return func(h headers) { h.Set(schema.HeaderIfMatch, etag) }
 }
 
-// MsgID makes a change that is sent again within two minutes count once: after
-// ErrTimeout, send it again with the same id. An id that succeeded for another
-// operation, collection or document fails with ErrBadRequest. It is for single
-// changes, not for batches.
+// MsgID deduplicates a write that is sent again within two minutes: after ErrTimeout,
+// retry with the same id. An id that succeeded for another operation, collection or
+// document fails with ErrBadRequest. It is for single writes, not for batches.
 func MsgID(id string) RequestOption {
 	return func(h headers) { h.Set(schema.HeaderRequestID, id) }
 }
 
-// MinSeq asks for an answer from a state that holds log sequence seq. One that
-// does not within two seconds fails with ErrTimeout.
+// MinSeq waits until the state of the answering process includes log sequence seq, or
+// fails with ErrTimeout after two seconds.
 func MinSeq(seq uint64) RequestOption {
 	return func(h headers) { h.Set(schema.HeaderMinSeq, strconv.FormatUint(seq, 10)) }
 }
 
-// Do sends one request as it is: op is the head of its subject
-// ("document.upsert", "collection.list", "status"), collection and id are left
-// empty where the op takes none. The typed calls of this package are Do with
-// encoding around it.
+// Do sends one request with an encoded body. op is the head of its subject
+// ("document.upsert", "collection.list", "status"); collection and id are empty if the
+// op takes none. The typed calls of this package encode and decode around Do.
 //
-// An answer that is an error comes back as both: a Reply with its Status, and
-// the coded error.
+// For an error reply it returns both, the Reply with its Status and the coded error.
 func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte, opts ...RequestOption) (*Reply, error) {
 	tail, err := subjectTail(op, collection, id)
 	if err != nil {
@@ -84,9 +79,9 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 	return c.parseReply(answer)
 }
 
-// subjectTail is what follows lapse.<db>.api. or lapse.<db>.mutations. It
-// checks the names, since an illegal one would be another subject, on which
-// nobody answers.
+// subjectTail is the part of a subject behind lapse.<db>.api. or lapse.<db>.mutations.
+// It validates the names: an illegal one would make another subject without
+// subscribers.
 func subjectTail(op, collection, id string) (string, error) {
 	switch op {
 	case "collection.list", "status", "snapshot.create", "snapshot.list":
@@ -114,7 +109,7 @@ func (c *Client) parseReply(msg *nats.Msg) (*Reply, error) {
 	}
 	status, err := strconv.Atoi(code)
 	if err != nil {
-		return nil, ErrUnavailable.With("what answered at %s is not lapse: its reply has no %s", msg.Subject, schema.HeaderStatus)
+		return nil, ErrUnavailable.With("the responder at %s is not lapse: its reply has no %s header", msg.Subject, schema.HeaderStatus)
 	}
 	reply := &Reply{Status: status, Body: msg.Data}
 	reply.Seq, _ = strconv.ParseUint(msg.Header.Get(schema.HeaderSeq), 10, 64)
@@ -125,7 +120,7 @@ func (c *Client) parseReply(msg *nats.Msg) (*Reply, error) {
 	return reply, nil
 }
 
-// advance notes the sequence that later reads are to be at.
+// advance records the sequence that later reads have to include.
 func (c *Client) advance(seq uint64) {
 	for c.session {
 		last := c.lastSeq.Load()
@@ -135,8 +130,8 @@ func (c *Client) advance(seq uint64) {
 	}
 }
 
-// parseError reads the error body of a reply or of a batch's operation. What
-// is not one becomes an error of that status all the same.
+// parseError decodes the error of a reply or of an operation of a batch. A malformed body
+// gives an error of that status.
 func parseError(status int, body []byte, fallback string) *Error {
 	var e struct {
 		Error   string `json:"error"`

@@ -7,13 +7,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Status is how the process that answered stands.
+// Status is the status of the process that answered.
 type Status = schema.Status
 
-// LatenessObjective is what status tells of how late expiries may be.
+// LatenessObjective is the state of the lateness objective of expiries.
 type LatenessObjective = schema.LatenessObjective
 
-// Status asks how the database stands. Any process that serves it may answer.
+// Status requests the status of any one process that serves the database.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var status Status
 	reply, err := c.Do(ctx, "status", "", "", nil)
@@ -26,9 +26,9 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return status, nil
 }
 
-// History returns what happened to an id, newest first, earlier lives
-// included, also when the document lives no more; at most limit events, 0 for
-// as many as the server gives. An id that never was is ErrDocumentNotFound.
+// History returns the events of an id, newest first, including earlier documents with the
+// id and deleted or expired ones: at most limit events, or the server's limit with 0.
+// It fails with ErrDocumentNotFound if there are none.
 func History(ctx context.Context, coll *Collection, id string, limit int, opts ...RequestOption) ([]*Event, error) {
 	var body []byte
 	if limit != 0 {

@@ -8,18 +8,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Submit hands a change over without waiting for its outcome, also while
-// nobody serves the database: when Submit returns, it will be judged, once, in
-// the order of submission. op is one of "document.upsert", "collection.create"
-// and so on, as in Do.
+// Submit stores a write durably without waiting for its outcome, even while no process
+// serves the database. It is decided once, in the order of submission. op is
+// "document.upsert", "collection.create" and so on, as in Do.
 //
-// The sequence it returns is the Cause of the event that results, which is a
-// MutationRejected if the change is refused. Of two that come within a tenth of a
-// second under one MsgID JetStream keeps the first, whatever the second is, and
-// both get its sequence.
+// It returns the sequence that is the Cause of the resulting event, a MutationRejected if
+// the write is refused. Of two submissions with one MsgID within a tenth of a second
+// JetStream stores only the first, whatever the second is; both get its sequence.
 func (c *Client) Submit(ctx context.Context, op, collection, id string, value any, opts ...RequestOption) (uint64, error) {
 	if schema.ParseOp(op) == schema.NoOp {
-		return 0, ErrBadRequest.With("%q changes nothing: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)
+		return 0, ErrBadRequest.With("%q is not a write: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)
 	}
 	tail, err := subjectTail(op, collection, id)
 	if err != nil {

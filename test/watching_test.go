@@ -177,7 +177,7 @@ func TestMetricsFlagsRefused(t *testing.T) {
 		{"status --watch 1ms", 2, "--watch 1ms: use 100ms or more, like 2s"},
 		{"status --watch=soon", 2, "--watch soon: use 100ms or more"},
 		{"status 5s", 2, "1 argument(s) given"},
-		{"status --all --database other --server " + taken.URL(), 1, `nobody serves database "other" here`},
+		{"status --all --database other --server " + taken.URL(), 1, `no process serves database "other" here`},
 	} {
 		result := harness.Run(t, nil, strings.Fields(c.args)...).Exits(c.code)
 		if !strings.Contains(result.Stderr, c.says) {
