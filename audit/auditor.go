@@ -17,26 +17,23 @@ import (
 
 // Options of an Auditor. The zero value audits an exported log.
 type Options struct {
-	// Stream says that what is read is the log's stream itself: internal events
-	// are among it, so sequences and causes go up one by one. A stream
-	// that begins above 1 was trimmed, which it says, or begun behind a snapshot.
+	// Stream is for the log's stream itself, with internal events: sequences and causes
+	// rise by one. A stream that begins above 1 was trimmed, or begun after a snapshot.
 	Stream bool
 
-	// Partial says that the beginning is missing: collections and documents
-	// may be there that the log did not create.
+	// Partial is for a log without its beginning: collections and documents may exist
+	// that no event of it created.
 	Partial bool
 
-	// Findings is how many findings of each rule are kept in full; 1000 if 0.
-	// The others are counted.
+	// Findings is how many findings of each rule are kept; 1000 if 0. More are counted.
 	Findings int
 
-	// FS is where the state is while the audit lasts; a new directory in the
-	// machine's temporary one if nil.
+	// FS holds the state during the audit; a new temporary directory if nil.
 	FS vfs.FS
 }
 
-// Auditor audits one log. It is not safe for concurrent use. An error from it is
-// one of its temporary files: the audit is then over.
+// Auditor audits one log. It is not safe for concurrent use. An error is a failure of its
+// temporary files, which ends the audit.
 type Auditor struct {
 	options Options
 	dir     string // to be removed, "" for none
@@ -52,12 +49,12 @@ type Auditor struct {
 	collections  map[schema.CollectionName]*collection
 	incarnations uint64 // given out
 
-	// named are the collections that were mentioned, where the beginning is
-	// missing: others may have been there before.
+	// named are the collections that the log has mentioned. With a missing beginning,
+	// others may exist.
 	named map[schema.CollectionName]bool
 }
 
-// New returns an auditor of a log of which nothing was read yet. Close it.
+// New returns an auditor at the beginning of a log. Close it.
 func New(options Options) (*Auditor, error) {
 	if options.Findings == 0 {
 		options.Findings = 1000
@@ -83,11 +80,11 @@ func New(options Options) (*Auditor, error) {
 // Close removes the state.
 func (a *Auditor) Close() error { return errors.Join(a.state.close(), a.remove()) }
 
-// Failed is sent an error when the temporary files fail, as when the disk is
-// full: what is under way may then never end.
+// Failed receives an error when the temporary files fail, as with a full disk. A call in
+// flight may then never return.
 func (a *Auditor) Failed() <-chan error { return a.state.failed }
 
-// Abandon is Close for an audit that has failed: it waits for nothing.
+// Abandon is Close after Failed: it does not wait.
 func (a *Auditor) Abandon() error { return a.remove() }
 
 func (a *Auditor) remove() error {
@@ -97,7 +94,7 @@ func (a *Auditor) remove() error {
 	return os.RemoveAll(a.dir)
 }
 
-// found reports an offence of the event at seq.
+// found records a finding about the event at seq.
 func (a *Auditor) found(rule Rule, seq uint64, c schema.CollectionName, id schema.DocumentID, format string, args ...any) {
 	a.report.Found[rule]++
 	if len(a.kept[rule]) < a.options.Findings {
@@ -105,14 +102,14 @@ func (a *Auditor) found(rule Rule, seq uint64, c schema.CollectionName, id schem
 	}
 }
 
-// against is found for an event.
+// against records a finding about an event.
 func (a *Auditor) against(rule Rule, e *schema.Event, format string, args ...any) {
 	a.found(rule, e.Seq, e.Collection, e.ID, format, args...)
 }
 
-// Event audits the next event of the log. It keeps nothing of the event.
+// Event audits the next event of the log. The caller keeps the event.
 func (a *Auditor) Event(e *schema.Event) error {
-	a.place(e.Seq)
+	a.position(e.Seq)
 	a.report.Types[e.Type]++
 	if !a.time.any {
 		a.report.FirstTime = e.Time
@@ -143,7 +140,7 @@ func (a *Auditor) Event(e *schema.Event) error {
 	return nil
 }
 
-// internal audits what an internal event says of the log.
+// internal audits an internal event.
 func (a *Auditor) internal(e *schema.Event) {
 	var says struct{ First, Reused uint64 }
 	_ = json.Unmarshal(e.Body, &says) // one that says nothing is empty
@@ -160,14 +157,14 @@ func (a *Auditor) internal(e *schema.Event) {
 	}
 }
 
-// Foreign audits what stands in the log at seq and is no event, and why.
+// Foreign records the message at seq, which is no event because of fault.
 func (a *Auditor) Foreign(seq uint64, why error) {
-	a.place(seq)
+	a.position(seq)
 	a.found(Foreign, seq, "", "", "this is no event of a log: %v", why)
 }
 
-// place audits the place of an event in the log.
-func (a *Auditor) place(seq uint64) {
+// position audits the sequence and time of an event.
+func (a *Auditor) position(seq uint64) {
 	r := &a.report
 	if r.Events++; r.Events == 1 {
 		r.First = seq
@@ -219,7 +216,7 @@ func (a *Auditor) judged(e *schema.Event) {
 	}
 }
 
-// Finish ends the audit of a log that was read to its end.
+// Finish ends the audit at the end of the log, and returns the report.
 func (a *Auditor) Finish() (Report, error) {
 	for _, name := range slices.Sorted(maps.Keys(a.collections)) {
 		c := a.collections[name]

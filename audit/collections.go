@@ -7,29 +7,29 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// collection is one that is there.
+// collection is an existing collection.
 type collection struct {
 	name        schema.CollectionName
 	incarnation uint64
 	created     uint64 // sequence of what created it, 0 if that was not seen
 	documents   int64  // alive
 
-	// known says that policy is what is in force. Where the log's beginning is
-	// missing, or after an event that is no good, it is not known until told.
+	// known reports that policy is in force. It is unknown after a missing beginning
+	// or a faulty event, until the next event with properties.
 	known  bool
 	policy schema.Properties
 	since  int64 // log time, ms, from which its defaultTtl has been in force
 
-	// unseen is the sequence below which versions may be that were not seen, 0
-	// if there are none.
+	// unseen is the sequence below which there may be versions whose events are missing,
+	// 0 for none.
 	unseen uint64
 
-	// assumed says that nothing created it, and doubted that a mutation was
-	// rejected because it was not there; either was told.
+	// assumed: no event created it. doubted: a mutation was rejected because it does not
+	// exist. Both are recorded as findings once.
 	assumed, doubted bool
 
-	// walked are the seconds before which the orders hold nothing that is due:
-	// what stood there is gone, and need not be stepped over again.
+	// walked are the seconds before which the orders have no entries, so that a scan can
+	// skip the deleted ones.
 	walked [2]int64
 }
 
@@ -47,14 +47,14 @@ func (a *Auditor) name(name schema.CollectionName) {
 	}
 }
 
-// before tells whether a collection that is not there may have been there
-// before the log begins, which is no offence.
+// before reports whether a missing collection may have been created before the log
+// begins, which is no finding.
 func (a *Auditor) before(name schema.CollectionName) bool {
 	return !a.report.Complete && !a.named[name]
 }
 
-// collection returns the collection of an event that wants it to be there. One
-// that is not is told once and then assumed.
+// collection returns the collection that an event needs. A missing one is a finding once,
+// and then assumed.
 func (a *Auditor) collection(e *schema.Event) *collection {
 	c := a.collections[e.Collection]
 	if c != nil {
@@ -69,8 +69,8 @@ func (a *Auditor) collection(e *schema.Event) *collection {
 	return a.assume(e)
 }
 
-// assume adds a collection that is not there, with documents that nobody knows,
-// so that what follows from its absence is not told again and again.
+// assume adds a missing collection with unknown documents, so that its absence is one
+// finding and not one for each event.
 func (a *Auditor) assume(e *schema.Event) *collection {
 	a.report.Headless = a.report.Complete
 	c := a.add(e)
@@ -82,7 +82,7 @@ func (a *Auditor) collectionCreated(e *schema.Event) error {
 	unseen := uint64(0)
 	if c := a.collections[e.Collection]; c != nil {
 		if !c.assumed {
-			// Whether the documents are still there nobody can say.
+			// Its documents may or may not exist.
 			a.against(Collection, e, "it is created and was there before, last created at %d", c.created)
 			unseen = e.Seq
 		}
@@ -134,7 +134,7 @@ func (a *Auditor) remover(c *collection) error {
 	return a.state.drop(c.incarnation)
 }
 
-// apply puts the properties that an event carries in force.
+// apply puts the properties of an event in force.
 func (a *Auditor) apply(c *collection, e *schema.Event) {
 	if len(e.Body) == 0 {
 		a.against(Body, e, "it carries no properties")

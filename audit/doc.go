@@ -1,22 +1,19 @@
-// Package audit reads a log from one end to the other and names what in it is
-// against the contract: versions that came due and did not expire, or twice, or
-// too early; documents that live on or come back; chains that are broken; time
-// that goes back.
+// Package audit reads a log from beginning to end and reports violations of the contract:
+// a version that came due and did not expire, or twice, or too early; a document that
+// outlives its expiry or comes back; a broken chain of versions; a time that goes back.
 //
-// It is a second reading of the rules. What it says must not depend on the code
-// it judges, so it shares with the processor how events, documents and
-// properties are written, and nothing of how they are decided, folded or put
-// in order of deadlines.
+// It is a second implementation of the rules, and must not depend on the code that it
+// checks: it shares the encoding of events, documents and properties with the processor,
+// but not how they are decided, folded or ordered by deadline.
 //
-// Collections are held in memory, documents in a Pebble of its own that goes
-// with the audit. Its keys, by numbers of eight bytes, big-endian:
+// Collections are in memory, documents in a temporary Pebble store. Its keys, with
+// numbers of eight bytes, big-endian:
 //
-//	0 incarnation id             what became of the document
-//	1 incarnation deadline id    lives, with a ttl of its own
-//	2 incarnation _ts id         lives, and inherits the collection's
+//	0 incarnation id             the state of the document
+//	1 incarnation deadline id    live documents with a ttl of their own
+//	2 incarnation _ts id         live documents that inherit the collection's ttl
 //
-// The incarnation is a number of the audit's own for what one CollectionCreated
-// made; seconds have their sign bit turned, so that those before 1970 come
-// first. The last two orders say at any moment and under any policy what is
-// due, without a look at documents that are not.
+// The incarnation numbers the collections by their CollectionCreated events. Seconds have
+// their sign bit flipped, so that those before 1970 sort first. From the last two orders
+// the audit finds the due documents under any policy, without scanning the others.
 package audit

@@ -9,8 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// life returns the collection of a document's event and what is known of the
-// document before it.
+// life returns the collection of a document's event, and the document's state before it.
 func (a *Auditor) life(e *schema.Event) (*collection, *life, error) {
 	c := a.collection(e)
 	l, err := a.state.life(c.incarnation, e.ID)
@@ -57,22 +56,20 @@ func (a *Auditor) documentDeleted(e *schema.Event) error {
 	return nil
 }
 
-// onTime audits that a version that is due has expired before e, a later event
-// of its document.
+// onTime audits that a due version has expired before e, a later event of its document.
 func (a *Auditor) onTime(c *collection, l *life, e *schema.Event) {
 	if !c.overdue(l, e.Time) {
 		return
 	}
 	a.lose(c, e.ID, l, e.Type.String(), e.Seq)
 	if e.Type != schema.DocumentCreated {
-		// What else e says of it is judged as if it were alive.
+		// The rest of e is audited as if the document were alive.
 		l.phase = alive
 		c.documents++
 	}
 }
 
-// ends audits that a Replaced or Deleted ends the version that is alive.
-// ok says that it does.
+// ends audits that a Replaced or Deleted ends the live version, and reports whether.
 func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
 	previous := uint64(e.Previous)
 	switch {
@@ -96,8 +93,8 @@ func (p phase) String() string {
 	return [...]string{"never seen", "alive", "due", "deleted", "expired"}[p]
 }
 
-// content audits the body of a new version, which comes after what was before,
-// and notes what it is.
+// content audits the body of a new version against the state before it, and updates the
+// state.
 func (a *Auditor) content(c *collection, before, l *life, e *schema.Event) {
 	l.content = a.hash(e.Body)
 	d, fault := schema.ReadDocument(e.ID, e.Body)
@@ -125,8 +122,8 @@ func (a *Auditor) content(c *collection, before, l *life, e *schema.Event) {
 	}
 }
 
-// compact is a document without insignificant white space, which whatever a log
-// went through may have brought in.
+// compact is a document without insignificant white space, which tools that an export
+// went through may have added.
 func compact(body []byte) []byte {
 	var b bytes.Buffer
 	_ = json.Compact(&b, body)
@@ -162,8 +159,8 @@ type rejection struct {
 	} `json:"mutation"`
 }
 
-// mutationRejected audits a refusal: what it says of a collection or document
-// has to be so, and a document that is due is not there.
+// mutationRejected audits a refusal: its reason has to be true of the collection or
+// document, and a due document does not exist.
 func (a *Auditor) mutationRejected(e *schema.Event) error {
 	var r rejection
 	if err := json.Unmarshal(e.Body, &r); err != nil || r.Mutation == nil || r.Error == "" {

@@ -2,12 +2,12 @@ package audit
 
 import "github.com/lapsedb/lapse/schema"
 
-// grace is for how long, in ms of log time, a version that came due may be
-// without its DocumentExpired at the log's end.
+// grace is how long before the log's end, in ms of log time, a version may have come due
+// without a DocumentExpired.
 const grace = 60_000
 
-// countdown is the contract's table: after how many seconds, and by whose
-// number, a document expires; by none if it does not.
+// countdown is the contract's table: the TTL in seconds and the rule by which a document
+// expires; no rule if it does not.
 func countdown(collection schema.DefaultTTL, document schema.TTL) (seconds int64, by schema.Rule) {
 	if collection == schema.Off {
 		return 0, schema.NoRule
@@ -21,7 +21,7 @@ func countdown(collection schema.DefaultTTL, document schema.TTL) (seconds int64
 	return 0, schema.NoRule
 }
 
-// second is the whole second that a log time, in ms, is in.
+// second is a log time in ms, rounded down to seconds.
 func second(ms int64) int64 {
 	if ms < 0 && ms%1000 != 0 {
 		return ms/1000 - 1
@@ -29,7 +29,7 @@ func second(ms int64) int64 {
 	return ms / 1000
 }
 
-// deadline is the second from which a life is over under the policy in force.
+// deadline is the second of expiry under the policy in force.
 func (c *collection) deadline(l *life) (at, seconds int64, by schema.Rule) {
 	if !c.known {
 		return 0, 0, schema.NoRule
@@ -38,13 +38,13 @@ func (c *collection) deadline(l *life) (at, seconds int64, by schema.Rule) {
 	return l.ts + seconds, seconds, by
 }
 
-// overdue tells whether a life that goes on should have ended by a log time.
+// overdue reports whether a live version should have expired by a log time.
 func (c *collection) overdue(l *life, ms int64) bool {
 	at, _, by := c.deadline(l)
 	return l.phase == alive && by != schema.NoRule && at <= second(ms)
 }
 
-// lose tells that a version has come due and not expired, and counts it out.
+// lose records a version that came due and did not expire.
 func (a *Auditor) lose(c *collection, id schema.DocumentID, l *life, before string, seq uint64) {
 	at, seconds, by := c.deadline(l)
 	a.report.Lost++
@@ -57,8 +57,8 @@ func (a *Auditor) lose(c *collection, id schema.DocumentID, l *life, before stri
 	l.phase, l.ended = lost, seq
 }
 
-// settle audits that all that is due at an event of the collection has expired
-// before it.
+// settle audits that all versions due at an event of the collection have expired before
+// it.
 func (a *Auditor) settle(c *collection, e *schema.Event) error {
 	return a.walk(c, second(e.Time), func(id schema.DocumentID, l *life) {
 		a.lose(c, id, l, e.Type.String(), e.Seq)
@@ -70,8 +70,8 @@ func (a *Auditor) finish(c *collection) error {
 	end := a.report.LastTime
 	return a.walk(c, second(end), func(id schema.DocumentID, l *life) {
 		at, _, _ := c.deadline(l)
-		// What a policy made overdue came due with it. And nobody can have
-		// expired anything while no writer ran.
+		// Versions that a policy made overdue came due with it. And nothing expires
+		// while no writer runs.
 		if came := max(at*1000, c.since, a.resumed); end-came < grace {
 			a.report.Pending++
 			a.report.Documents--
@@ -82,8 +82,8 @@ func (a *Auditor) finish(c *collection) error {
 	})
 }
 
-// walk visits the lives of a collection that are due at a second and go on.
-// visit may change the life.
+// walk visits the live documents of a collection that are due at a second. visit may
+// change them.
 func (a *Auditor) walk(c *collection, now int64, visit func(schema.DocumentID, *life)) error {
 	if !c.known || c.policy.DefaultTTL == schema.Off {
 		return nil
@@ -108,7 +108,7 @@ func (a *Auditor) walk(c *collection, now int64, visit func(schema.DocumentID, *
 	return nil
 }
 
-// enter notes that a life begins in an order.
+// enter adds a document to an order.
 func (c *collection) enter(l *life) {
 	if in, at := l.place(); in != 0 {
 		c.walked[in-byDeadline] = min(c.walked[in-byDeadline], at)

@@ -10,7 +10,7 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 	previous := uint64(e.Previous)
 	switch {
 	case l.phase == lost && l.version == previous:
-		// It comes too late, which was told.
+		// It is too late, which is a finding already.
 		l.phase, l.ended = expired, e.Seq
 	case l.phase == alive && l.version == previous:
 		a.countdown(c, l, e)
@@ -39,11 +39,11 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 	return nil
 }
 
-// countdown audits what an expiry says of a version that was seen.
+// countdown audits the TTL and rule of an expiry of a known version.
 func (a *Auditor) countdown(c *collection, l *life, e *schema.Event) {
 	told, policy := e.Deadline, c.policy.DefaultTTL
 	if !c.known {
-		// As far as it can be told, by what would have to be in force.
+		// The policy is unknown: audit against the one that the event implies.
 		if policy = schema.NoDefault; told.Rule == schema.RuleCollection {
 			policy = schema.DefaultTTL(told.TTL)
 		}
@@ -70,7 +70,7 @@ func (a *Auditor) countdown(c *collection, l *life, e *schema.Event) {
 	}
 }
 
-// unseenExpired audits the same of a version from before the log.
+// unseenExpired does the same for a version from before the log.
 func (a *Auditor) unseenExpired(c *collection, l *life, e *schema.Event) {
 	told := e.Deadline
 	if told.At > second(e.Time) {

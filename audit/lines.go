@@ -9,10 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Lines audits an exported log, an event as JSON a line. What is JSON and says a
-// sequence, and is no event for another reason, is a finding; any other line is
-// an error, which tells its number. progress, if not nil, is called with the
-// bytes of each line.
+// Lines audits an exported log, one event as JSON per line. JSON with a sequence that is
+// no valid event is a finding; any other line is an error with its number. progress, if
+// not nil, is called with the length of each line in bytes.
 func (a *Auditor) Lines(r io.Reader, progress func(bytes int)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 1<<18), schema.MaxLineBytes)
@@ -32,14 +31,14 @@ func (a *Auditor) Lines(r io.Reader, progress func(bytes int)) error {
 			a.Foreign(seq, err)
 			err = nil
 		default:
-			err = fmt.Errorf("line %d is no line of an exported log: %w: give what `lapse export` prints", n, err)
+			err = fmt.Errorf("line %d is no event: %w: give the output of `lapse export`", n, err)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a line is longer than %d bytes, as no line of an exported log is", schema.MaxLineBytes)
+		return fmt.Errorf("a line is longer than %d bytes: give the output of `lapse export`", schema.MaxLineBytes)
 	}
 	return lines.Err()
 }

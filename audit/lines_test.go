@@ -38,9 +38,9 @@ func TestLines(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                       "",
 		"\n" + created + "\n":                    "",
-		created + "hello\n":                      "line 2 is no line of an exported log: byte 0: 'h' found, an object expected",
-		created + `{"seq":3,`:                    "line 2 is no line of an exported log: byte 9: the JSON ends early",
-		`{"at":1}`:                               "line 1 is no line of an exported log: it has no seq",
+		created + "hello\n":                      "line 2 is no event: byte 0: 'h' found, an object expected",
+		created + `{"seq":3,`:                    "line 2 is no event: byte 9: the JSON ends early",
+		`{"at":1}`:                               "line 1 is no event: it has no seq",
 		strings.Repeat("x", schema.MaxLineBytes): "a line is longer than",
 	} {
 		report, err := readLines(t, []byte(text))

@@ -9,33 +9,33 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Rule names what a finding is against. The names are stable.
+// Rule is the rule that a finding violates. The names are stable.
 type Rule string
 
 const (
-	Foreign    Rule = "foreign"    // what stands in the log is no event
+	Foreign    Rule = "foreign"    // a message of the log is no event
 	Sequence   Rule = "sequence"   // sequences rise, in a stream one by one
 	Time       Rule = "time"       // log time never goes back
 	Cause      Rule = "cause"      // mutations are judged once, in their order, and expiries have no cause
-	Collection Rule = "collection" // collections are created, then replaced, then deleted; documents are in one that is there
+	Collection Rule = "collection" // collections are created, then replaced, then deleted; documents are in an existing one
 	Life       Rule = "life"       // documents are created, then replaced, then deleted or expired
 	Previous   Rule = "previous"   // a document's event ends the version before it
 	Missing    Rule = "missing"    // a version came due and has no DocumentExpired
 	Double     Rule = "double"     // it has two
 	Stale      Rule = "stale"      // it was replaced or deleted before it expired
 	Early      Rule = "early"      // it expired before its deadline
-	Never      Rule = "never"      // it expired though nothing said it should
-	Deadline   Rule = "deadline"   // the deadline told is not _ts + ttl
-	TTL        Rule = "ttl"        // the ttl told is not the one in force, or one that is not legal was taken
-	ByRule     Rule = "rule"       // the rule told is not the one in force
-	Body       Rule = "body"       // a body is not what its event has to carry
-	Rejected   Rule = "rejected"   // a mutation was rejected for what was not so
+	Never      Rule = "never"      // it expired without a TTL
+	Deadline   Rule = "deadline"   // the event's deadline is not _ts + ttl
+	TTL        Rule = "ttl"        // the event's ttl is not the one in force, or an illegal ttl was accepted
+	ByRule     Rule = "rule"       // the event's rule is not the one in force
+	Body       Rule = "body"       // the body does not fit its event
+	Rejected   Rule = "rejected"   // a mutation was rejected for a false reason
 )
 
-// Finding is one offence.
+// Finding is one violation of a rule.
 type Finding struct {
-	// Seq is the sequence to look at: of the event that is wrong or, for
-	// Missing, of the version that should have expired.
+	// Seq is the sequence of the faulty event or, for Missing, of the version that
+	// should have expired.
 	Seq        uint64                `json:"seq"`
 	Rule       Rule                  `json:"rule"`
 	Collection schema.CollectionName `json:"collection,omitempty"`
@@ -43,23 +43,23 @@ type Finding struct {
 	Message    string                `json:"message"`
 }
 
-// Report is what an audit found.
+// Report is the result of an audit.
 type Report struct {
-	// Complete says that the log was there from its beginning. Otherwise what
-	// was before First is not judged.
+	// Complete reports that the log has its beginning. Otherwise events before First are
+	// not audited.
 	Complete bool
 
 	First, Last         uint64 // sequences
 	FirstTime, LastTime int64  // log time, ms
-	Events              uint64 // read, messages that are none included
+	Events              uint64 // including messages that are no events
 	Types               map[schema.EventType]uint64
-	Collections         int    // there at the end
-	Documents           int64  // alive at the end, as far as they were seen
+	Collections         int    // existing at the end
+	Documents           int64  // live at the end, of those that the log shows
 	Mutations           uint64 // that are the cause of an event
 
-	// Unexplained are mutations between the first and the last that have no
-	// event here. In a stream they are findings; in an exported log they may be
-	// repeats, whose events are internal and left out.
+	// Unexplained counts mutations between the first and the last without an event. In a
+	// stream they are findings; in an export they may be repeats, whose events are
+	// internal and not exported.
 	Unexplained uint64
 
 	Due     uint64 // versions that came due before the log's end: the sum of
@@ -67,15 +67,15 @@ type Report struct {
 	Pending uint64 // those that came due so late that they may yet,
 	Lost    uint64 // and those that did not, which are Missing
 
-	// Headless says that there were collections that nothing had created, as
-	// in a log whose beginning is missing.
+	// Headless reports that collections existed without being created, as in a log
+	// without its beginning.
 	Headless bool
 
 	Findings []Finding       // the first ones of each rule, by sequence
 	Found    map[Rule]uint64 // how many there are of each rule
 }
 
-// Count returns how many offences there are.
+// Count returns the number of findings, kept or not.
 func (r *Report) Count() (n uint64) {
 	for _, found := range r.Found {
 		n += found
@@ -83,7 +83,7 @@ func (r *Report) Count() (n uint64) {
 	return n
 }
 
-// Rules returns the rules with offences, the most frequent first.
+// Rules returns the violated rules, the most frequent first.
 func (r *Report) Rules() []Rule {
 	rules := make([]Rule, 0, len(r.Found))
 	for rule := range r.Found {
@@ -95,7 +95,7 @@ func (r *Report) Rules() []Rule {
 	return rules
 }
 
-// MarshalJSON writes the report as `lapse audit --json` prints it.
+// MarshalJSON encodes the report as `lapse audit --json` prints it.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	types := make(map[string]uint64, len(r.Types))
 	for t, n := range r.Types {
@@ -134,8 +134,8 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		r.Mutations, r.Unexplained, r.Due, r.Expired, r.Pending, r.Lost, r.Found, findings})
 }
 
-// moment is a log time, in ms, as the log's lines have it.
+// moment formats a log time in ms as in an export.
 func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// clock is a second as messages tell it.
+// clock formats a second for messages.
 func clock(second int64) string { return time.Unix(second, 0).UTC().Format(time.RFC3339) }

@@ -1,8 +1,7 @@
 package audit
 
-// rising watches numbers that should rise. One that does not is told once: if
-// the numbers behind it rise from there, they are taken to be in their place
-// and those before it out of theirs.
+// rising checks that numbers rise. A drop is one finding: the numbers after it are
+// compared with it, not with those before.
 type rising struct {
 	last int64
 	odd  int64 // the last one told, if isOdd
@@ -11,8 +10,7 @@ type rising struct {
 	isOdd bool
 }
 
-// next takes the next number and tells whether it is at least least more than
-// the last one.
+// next reports whether the next number is greater than the last by least or more.
 func (r *rising) next(n, least int64) bool {
 	if !r.any || n >= r.last+least || r.isOdd && n >= r.odd+least {
 		r.last, r.any, r.isOdd = n, true, false

@@ -13,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// life is what is known of a document id.
+// life is the state of a document id.
 type life struct {
 	phase   phase
 	version uint64     // that lives, or that lived last
@@ -34,7 +34,7 @@ const (
 	expired       // by DocumentExpired
 )
 
-// order is one of the two in which living documents may come due.
+// order is one of the two orders in which live documents come due.
 type order uint8
 
 const (
@@ -42,8 +42,8 @@ const (
 	byTimestamp order = 2 // that inherit
 )
 
-// place is where a life stands in the orders; none for one that does not end
-// by itself or ended.
+// place is the position of a document in the orders; none if it does not expire or has
+// ended.
 func (l *life) place() (in order, second int64) {
 	switch {
 	case l.phase != alive || l.ttl == schema.Never:
@@ -54,9 +54,8 @@ func (l *life) place() (in order, second int64) {
 	return byTimestamp, l.ts
 }
 
-// state holds the lives. Those asked for last are in memory, in two generations,
-// and written many at once, so that a document that changes often is read and
-// written seldom.
+// state holds the states of documents. It caches recent ones in two generations and
+// writes in batches, so that documents that change often cost few reads and writes.
 type state struct {
 	db           *pebble.DB
 	failed       chan error       // what goes wrong behind its back, once
@@ -73,8 +72,8 @@ type held struct {
 	now, stored life
 }
 
-// How many lives are kept in memory, some hundred bytes each, and the bytes of
-// keys that are written at once.
+// The number of cached documents, a few hundred bytes each, and the size of a batch of
+// keys in bytes.
 const (
 	generationLives = 1 << 15
 	writtenBytes    = 4 << 20
@@ -115,8 +114,7 @@ func (s *state) fail(err error) {
 
 func (s *state) close() error { return s.db.Close() }
 
-// quiet is a logger for what Pebble would tell: what goes wrong comes back as
-// an error as well.
+// quiet discards Pebble's log: failures are returned as errors, too.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any)  {}
@@ -125,8 +123,7 @@ func (quiet) Fatalf(format string, args ...any) {
 	panic("audit: its temporary files fail")
 }
 
-// life returns what is known of a document, for the caller to change until the
-// next call.
+// life returns the state of a document, which the caller may change until the next call.
 func (s *state) life(incarnation uint64, id schema.DocumentID) (*life, error) {
 	if len(s.young) >= s.generation || s.touchedBytes > writtenBytes {
 		if err := s.flush(); err != nil {
@@ -169,7 +166,7 @@ func (s *state) read(key []byte) (*held, error) {
 	return h, closer.Close()
 }
 
-// flush writes what changed.
+// flush writes the changed states.
 func (s *state) flush() error {
 	batch := s.db.NewBatch()
 	defer batch.Close()
@@ -206,7 +203,7 @@ func (s *state) flush() error {
 	return s.db.Apply(batch, pebble.NoSync)
 }
 
-// drop forgets an incarnation.
+// drop deletes an incarnation.
 func (s *state) drop(incarnation uint64) error {
 	if err := s.flush(); err != nil {
 		return err
@@ -221,8 +218,8 @@ func (s *state) drop(incarnation uint64) error {
 	return nil
 }
 
-// due visits an order's documents from one second through another, by second.
-// The lives may be changed meanwhile.
+// due visits the documents of an order from one second through another, by second. visit
+// may change them.
 func (s *state) due(incarnation uint64, in order, from, through int64, visit func(schema.DocumentID) error) (err error) {
 	if through < from {
 		return nil
@@ -250,7 +247,7 @@ func (s *state) due(incarnation uint64, in order, from, through int64, visit fun
 	return it.Error()
 }
 
-// orderKey is an entry of an order, valid until the next call.
+// orderKey is the key of an entry in an order, valid until the next call.
 func (s *state) orderKey(incarnation string, in order, second int64, id string) []byte {
 	s.key = append(append(s.key[:0], byte(in)), incarnation...)
 	s.key = binary.BigEndian.AppendUint64(s.key, uint64(second)^1<<63)
@@ -268,7 +265,7 @@ func (l *life) append(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(dst, l.content)
 }
 
-// decodeLife reads what append wrote, which nobody else could have.
+// decodeLife decodes the output of append, which is always valid.
 func decodeLife(value []byte) (l life) {
 	l.phase, value = phase(value[0]), value[1:]
 	unsigned := func() uint64 {

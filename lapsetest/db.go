@@ -22,7 +22,7 @@ type DB struct {
 	local *offline.Local
 }
 
-// failer is what a DB needs of a test.
+// failer is the part of testing.TB that a DB uses.
 type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -33,8 +33,7 @@ type Option func(*options) error
 
 type options struct{ at time.Time }
 
-// At says, as in RFC 3339, what the time is at first; without it, midnight UTC
-// of 2000-01-01.
+// At sets the initial time, as in RFC 3339; the default is 2000-01-01T00:00:00Z.
 func At(moment string) Option {
 	return func(o *options) error {
 		at, err := time.Parse(time.RFC3339Nano, moment)
@@ -45,7 +44,7 @@ func At(moment string) Option {
 	}
 }
 
-// AtTime is At for a time.Time, of which milliseconds count.
+// AtTime is At for a time.Time, rounded down to milliseconds.
 func AtTime(at time.Time) Option {
 	return func(o *options) error {
 		if at.UnixMilli() < 0 {
@@ -56,7 +55,7 @@ func AtTime(at time.Time) Option {
 	}
 }
 
-// New returns an empty database, which the test's end closes.
+// New returns an empty database, which is closed at the end of the test.
 func New(t testing.TB, opts ...Option) *DB {
 	t.Helper()
 	db := open(t, opts)
@@ -64,8 +63,8 @@ func New(t testing.TB, opts ...Option) *DB {
 	return db
 }
 
-// Open is New without a test, for examples and programs: where a test would
-// fail, it panics. Close the database when done.
+// Open is New without a test, for examples and programs: it panics where a test would
+// fail. Close the database when done.
 func Open(opts ...Option) *DB { return open(panicker{}, opts) }
 
 type panicker struct{}
@@ -101,8 +100,8 @@ func (db *DB) Close() {
 	db.local = nil
 }
 
-// use calls with while nobody else uses the database, and fails the test if it
-// returns an error or the database is closed.
+// use calls with under the lock, and fails the test if it returns an error or the
+// database is closed.
 func (db *DB) use(with func(*offline.Local) error) {
 	db.t.Helper()
 	if err := db.try(with); err != nil {
@@ -126,33 +125,32 @@ func (db *DB) Now() (now time.Time) {
 	return now
 }
 
-// Advance lets time pass: everything that becomes due until then expires, each
-// document at its second. Milliseconds count, what is below is dropped.
+// Advance moves the clock by a duration, rounded down to milliseconds. Each document that
+// comes due expires at its second.
 func (db *DB) Advance(d time.Duration) {
 	db.t.Helper()
 	db.use(func(l *offline.Local) error { return l.Advance(l.Now() + d.Milliseconds()) })
 }
 
-// AdvanceTo is Advance up to a moment, which may not be over.
+// AdvanceTo is Advance to a moment, which must not be in the past.
 func (db *DB) AdvanceTo(moment time.Time) {
 	db.t.Helper()
 	db.use(func(l *offline.Local) error { return l.Advance(moment.UnixMilli()) })
 }
 
-// Finish lets time pass until nothing is left that expires, and maybe a little
-// more.
+// Finish moves the clock until no document is left that expires.
 func (db *DB) Finish() {
 	db.t.Helper()
 	db.use((*offline.Local).Finish)
 }
 
 // Do sends one request, as client.Client.Do: op is the head of its subject
-// ("document.upsert", "collection.list", "status"), collection and id are left
-// empty where the op takes none. body is JSON text (string, []byte or
-// json.RawMessage), a value that is encoded as JSON, or nil.
+// ("document.upsert", "collection.list", "status"); collection and id are empty if the
+// op takes none. body is JSON text (string, []byte or json.RawMessage), a value to
+// encode as JSON, or nil.
 //
-// An answer that is an error comes back as both: a Reply with its Status, and
-// the coded error, for errors.Is with those of package client.
+// For an error reply it returns both, the Reply with its Status and the coded error, for
+// errors.Is with those of package client.
 func (db *DB) Do(op, collection, id string, body any, opts ...client.RequestOption) (*client.Reply, error) {
 	db.t.Helper()
 	tail, text, header, err := request(op, collection, id, body, opts)
@@ -172,13 +170,12 @@ func (db *DB) Do(op, collection, id string, body any, opts ...client.RequestOpti
 	return reply, nil
 }
 
-// Submit hands a change over as a JetStream message does, whose sender waits for
-// no outcome: what is refused becomes a MutationRejected. It returns the Cause
-// of the event that results.
+// Submit makes a write as client.Client.Submit does, without an outcome: a refused one
+// becomes a MutationRejected. It returns the Cause of the resulting event.
 func (db *DB) Submit(op, collection, id string, body any, opts ...client.RequestOption) (cause uint64) {
 	db.t.Helper()
 	if schema.ParseOp(op) == schema.NoOp {
-		db.t.Fatalf("%q changes nothing: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)
+		db.t.Fatalf("%q is not a write: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)
 	}
 	tail, text, header, err := request(op, collection, id, body, opts)
 	if err != nil {
@@ -191,7 +188,7 @@ func (db *DB) Submit(op, collection, id string, body any, opts ...client.Request
 	return cause
 }
 
-// request makes what Local takes.
+// request builds a request for Local.
 func request(op, collection, id string, body any, opts []client.RequestOption) (tail string, text []byte, header nats.Header, err error) {
 	if text, err = encode(body); err != nil {
 		return "", nil, nil, err

@@ -184,7 +184,7 @@ func TestFails(t *testing.T) {
 		{func(db *lapsetest.DB) { db.Document(".", "x") }, "400 bad_request"},
 		{func(db *lapsetest.DB) { db.Query("c", `{"limit":0}`) }, "limit 0"},
 		{func(db *lapsetest.DB) { db.Count("c", `{`) }, "the query {"},
-		{func(db *lapsetest.DB) { db.Submit("document.get", "c", "a", nil) }, `"document.get" changes nothing`},
+		{func(db *lapsetest.DB) { db.Submit("document.get", "c", "a", nil) }, `"document.get" is not a write`},
 		{func(db *lapsetest.DB) { db.Submit("document.create", "c", "a", make(chan int)) }, "chan int cannot be written as JSON"},
 		{func(db *lapsetest.DB) { db.Advance(-time.Second) }, "the time goes back by 1000 ms"},
 		{func(db *lapsetest.DB) { db.AdvanceTo(db.Now().Add(-time.Millisecond)) }, "the time goes back by 1 ms"},
@@ -193,7 +193,7 @@ func TestFails(t *testing.T) {
 		{func(db *lapsetest.DB) {
 			db.Simulate(strings.NewReader(`{"at":"1999-12-31T23:59:59Z","op":"document.delete","collection":"c","id":"a"}`))
 		}, "line 1: the time goes back by 1000 ms"},
-		{func(db *lapsetest.DB) { db.Load(strings.NewReader(two)) }, "take a new one"},
+		{func(db *lapsetest.DB) { db.Load(strings.NewReader(two)) }, "load into a new one"},
 		{func(db *lapsetest.DB) { db.WantEvents(1, "") }, "1 events more than wanted"},
 		{func(db *lapsetest.DB) { db.WantEvents(2, `{"type":"DocumentCreated"}`) }, "there is no such event"},
 		{func(db *lapsetest.DB) { db.WantEvents(1, `{"type":"DocumentCreated"}`) }, `type is "CollectionCreated"`},

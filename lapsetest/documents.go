@@ -13,7 +13,7 @@ import (
 // Document is a document as in a reply: its Value is all of its JSON.
 type Document = client.Item[json.RawMessage]
 
-// must is Do for what is to succeed.
+// must is Do that fails the test on an error.
 func (db *DB) must(op, collection, id string, body any, opts ...client.RequestOption) *client.Reply {
 	db.t.Helper()
 	reply, err := db.Do(op, collection, id, body, opts...)
@@ -23,7 +23,7 @@ func (db *DB) must(op, collection, id string, body any, opts ...client.RequestOp
 	return reply
 }
 
-// describe adds the name of a coded error, which tests compare with.
+// describe adds the code of an error.
 func describe(err error) string {
 	if coded, ok := errors.AsType[*client.Error](err); ok {
 		return fmt.Sprintf("%v (%d %s)", err, coded.Code, coded.Name)
@@ -31,7 +31,7 @@ func describe(err error) string {
 	return err.Error()
 }
 
-// into reads a reply.
+// into decodes a reply.
 func (db *DB) into(v any, reply *client.Reply) {
 	db.t.Helper()
 	if err := json.Unmarshal(reply.Body, v); err != nil {
@@ -60,8 +60,8 @@ func encode(body any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Properties returns the JSON of the properties that options of package client
-// make; it panics if one of them is not legal.
+// Properties returns properties as JSON from options of package client. It panics if one
+// is invalid.
 //
 //	db.CreateCollection("sessions", lapsetest.Properties(client.DefaultTTL(time.Hour)))
 func Properties(opts ...client.PropertyOption) string {
@@ -95,7 +95,7 @@ func (db *DB) DeleteCollection(name string) {
 	db.must("collection.delete", name, "", nil)
 }
 
-// Collection returns a collection with its counts, if it is there.
+// Collection returns a collection with its counts, and whether it exists.
 func (db *DB) Collection(name string) (info client.CollectionInfo, ok bool) {
 	db.t.Helper()
 	reply, err := db.Do("collection.get", name, "", nil)
@@ -118,26 +118,26 @@ func (db *DB) Collections() []client.CollectionInfo {
 	return list.Collections
 }
 
-// Create stores a document that does not live yet. body is JSON text or a value
+// Create stores a new document. body is JSON text or a value
 // to encode as JSON, here and below.
 func (db *DB) Create(collection, id string, body any, opts ...client.RequestOption) Document {
 	db.t.Helper()
 	return db.write("document.create", collection, id, body, opts)
 }
 
-// Upsert stores a document, whether it lives or not; see Created of the Document.
+// Upsert creates or replaces a document; see Created of the Document.
 func (db *DB) Upsert(collection, id string, body any, opts ...client.RequestOption) Document {
 	db.t.Helper()
 	return db.write("document.upsert", collection, id, body, opts)
 }
 
-// Replace stores a document that lives.
+// Replace replaces an existing document.
 func (db *DB) Replace(collection, id string, body any, opts ...client.RequestOption) Document {
 	db.t.Helper()
 	return db.write("document.replace", collection, id, body, opts)
 }
 
-// Patch applies a JSON Merge Patch (RFC 7396) to a document that lives.
+// Patch applies a JSON Merge Patch (RFC 7396) to an existing document.
 func (db *DB) Patch(collection, id string, patch any, opts ...client.RequestOption) Document {
 	db.t.Helper()
 	return db.write("document.patch", collection, id, patch, opts)
@@ -157,13 +157,13 @@ func (db *DB) document(reply *client.Reply) Document {
 	return d
 }
 
-// Delete deletes a document that lives.
+// Delete deletes an existing document.
 func (db *DB) Delete(collection, id string, opts ...client.RequestOption) {
 	db.t.Helper()
 	db.must("document.delete", collection, id, nil, opts...)
 }
 
-// Document returns a document, if it lives now.
+// Document returns a document, and whether it exists now.
 func (db *DB) Document(collection, id string) (d Document, ok bool) {
 	db.t.Helper()
 	reply, err := db.Do("document.get", collection, id, nil)
@@ -198,7 +198,7 @@ func (db *DB) Batch(collection string, batch any) client.Results {
 	return answer.Results
 }
 
-// query asks a query in the form of a request, JSON or a value to encode as such.
+// query sends a query: the body of a request, as JSON or a value to encode.
 func (db *DB) query(collection string, request any, change map[string]any) (answer struct {
 	Documents []json.RawMessage `json:"documents"`
 	Cursor    string            `json:"cursor"`
@@ -230,8 +230,8 @@ func (db *DB) query(collection string, request any, change map[string]any) (answ
 	return answer
 }
 
-// Query returns a page of the documents that a query finds, {"where":…} as in a
-// request, "" for all. The page has a cursor if there are more.
+// Query returns a page of the documents that match a query, {"where":…} as in a request,
+// "" for all. The page has a cursor if more match.
 func (db *DB) Query(collection string, request any) (page client.Page[json.RawMessage]) {
 	db.t.Helper()
 	answer := db.query(collection, request, nil)
@@ -242,20 +242,20 @@ func (db *DB) Query(collection string, request any) (page client.Page[json.RawMe
 	return page
 }
 
-// Count returns how many documents a query finds, all pages counted.
+// Count returns how many documents match a query, over all pages.
 func (db *DB) Count(collection string, request any) int {
 	db.t.Helper()
 	return db.query(collection, request, map[string]any{"count": true}).Count
 }
 
-// Plan returns how a query is answered: by which index, after looking at how many
-// documents. Indexes are always whole here.
+// Plan returns the plan of a query: its index, and how many documents it scanned. Indexes
+// are always complete here.
 func (db *DB) Plan(collection string, request any) client.Plan {
 	db.t.Helper()
 	return db.query(collection, request, map[string]any{"explain": true}).Plan
 }
 
-// Forecast returns how many documents of a collection come due when,
+// Forecast counts the documents of a collection by when they expire,
 // {"next":…,"bucket":…,"defaultTtl":…} as in a request, "" for the next day.
 func (db *DB) Forecast(collection string, request any) (f client.Forecast) {
 	db.t.Helper()
@@ -263,7 +263,7 @@ func (db *DB) Forecast(collection string, request any) (f client.Forecast) {
 	return f
 }
 
-// Status returns what status says. What depends on NATS is 0.
+// Status returns the status. Members that depend on NATS are 0.
 func (db *DB) Status() (status client.Status) {
 	db.t.Helper()
 	db.into(&status, db.must("status", "", "", nil))

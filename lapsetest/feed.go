@@ -26,9 +26,8 @@ func (db *DB) Seq() (seq uint64) {
 	return seq
 }
 
-// Events returns the events of the log from sequence from on, as subscribers get
-// them; only those of some types, if any are given. They are shared and must not
-// be changed.
+// Events returns the events of the log from sequence from on, without internal ones, of
+// the given types if there are any. The events are shared and must not be changed.
 func (db *DB) Events(from uint64, types ...client.EventType) (events []*client.Event) {
 	db.t.Helper()
 	db.use(func(l *offline.Local) error {
@@ -42,7 +41,7 @@ func (db *DB) Events(from uint64, types ...client.EventType) (events []*client.E
 	return events
 }
 
-// Log returns the whole log as lapse export prints it: an event as JSON a line.
+// Log returns the log as lapse export prints it, one event as JSON per line.
 // The same calls give the same bytes.
 func (db *DB) Log() string {
 	db.t.Helper()
@@ -58,9 +57,8 @@ func Lines(events []*client.Event) string {
 	return string(b)
 }
 
-// History returns what happened to an id, newest first, earlier lives included;
-// nothing if it never was. Like a request without a limit, it ends after 100
-// events.
+// History returns the events of an id, newest first, including earlier documents with the
+// id. Like a request without a limit, it ends after 100 events.
 func (db *DB) History(collection, id string) []*client.Event {
 	db.t.Helper()
 	reply, err := db.Do("history", collection, id, nil)
@@ -76,10 +74,9 @@ func (db *DB) History(collection, id string) []*client.Event {
 	return list.Events
 }
 
-// WantEvents fails the test unless the events from sequence from on are those of
-// want: one JSON object a line, of an event's members in the form of lapse
-// export. Members that are not given may have any value, also within body. No
-// lines want no events.
+// WantEvents fails the test unless the events from sequence from on match want: one JSON
+// object per line with members of an event as lapse export prints them. Missing members
+// match any value, also within body. An empty want matches no events.
 //
 //	db.WantEvents(seq+1, `
 //		{"type":"DocumentExpired","id":"a","body":{"user":"x"}}
@@ -104,7 +101,7 @@ func (db *DB) WantEvents(from uint64, want string) {
 	}
 }
 
-// mismatch tells where an event is not as wanted, "" if it is.
+// mismatch describes the difference of an event from the wanted one, "" for none.
 func mismatch(want string, e *schema.Event) string {
 	w, err := decode([]byte(want))
 	if err != nil {
@@ -123,7 +120,7 @@ func decode(text []byte) (v any, err error) {
 	return v, d.Decode(&v)
 }
 
-// differ tells where got lacks something of want.
+// differ returns the path at which got lacks a value of want.
 func differ(path string, want, got any) string {
 	members, ok := want.(map[string]any)
 	has, both := got.(map[string]any)

@@ -12,8 +12,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// eachLine visits the lines of a file that are not empty. The line is the
-// visitor's.
+// eachLine visits the non-empty lines of a file. The visitor owns the line.
 func eachLine(in io.Reader, visit func(n int, line []byte) (more bool, err error)) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, schema.MaxLineBytes)
@@ -33,13 +32,12 @@ func eachLine(in io.Reader, visit func(n int, line []byte) (more bool, err error
 	return lines.Err()
 }
 
-// Simulate runs mutations as lapse simulate does: one JSON object a line, with
-// times that don't go back, in which nobody waits for an outcome.
+// Simulate runs mutations as lapse simulate does: one JSON object per line, with times
+// that do not go back.
 //
 //	{"at":"2026-01-01T00:00:05Z","op":"document.upsert","collection":"sessions","id":"a","body":{"user":"x"}}
 //
-// The clock then stands at the last of them; Finish lets it run on as lapse
-// simulate does.
+// The clock then stands at the last of them; Finish moves it on as lapse simulate does.
 func (db *DB) Simulate(in io.Reader) {
 	db.t.Helper()
 	db.use(func(l *offline.Local) error {
@@ -55,7 +53,7 @@ func (db *DB) Simulate(in io.Reader) {
 	})
 }
 
-// LoadOption says how far Load goes.
+// LoadOption limits Load.
 type LoadOption func(*load)
 
 type load struct {
@@ -63,17 +61,16 @@ type load struct {
 	time time.Time
 }
 
-// UntilSeq ends Load with a sequence of the log.
+// UntilSeq ends Load with log sequence seq.
 func UntilSeq(seq uint64) LoadOption { return func(l *load) { l.seq = seq } }
 
-// UntilTime ends Load at a moment, which the clock then stands at: documents
-// whose deadline is over by then are not there, also if they had no event yet.
+// UntilTime ends Load at a moment, at which the clock then stands: documents past their
+// deadline do not exist, even if their expiry has no event yet.
 func UntilTime(t time.Time) LoadOption { return func(l *load) { l.time = t } }
 
-// Load takes a log as lapse export and lapse simulate print it into an empty
-// database, up to its end or where an option says. The clock then stands at the
-// last event, and the database is as it was there; the test may go on, and what
-// happens from now on follows in the log, beginning with what was overdue.
+// Load loads a log of lapse export or lapse simulate into an empty database, up to its end
+// or a limit. The clock then stands at the last event. Later events follow in the log,
+// expiries of overdue documents first.
 func (db *DB) Load(log io.Reader, opts ...LoadOption) {
 	db.t.Helper()
 	until := load{seq: math.MaxUint64}
@@ -82,7 +79,7 @@ func (db *DB) Load(log io.Reader, opts ...LoadOption) {
 	}
 	db.use(func(l *offline.Local) error {
 		if len(l.Log()) > 0 {
-			return fmt.Errorf("load into a database that has events: take a new one")
+			return fmt.Errorf("the database has events: load into a new one")
 		}
 		var events []*schema.Event
 		last := uint64(0)
@@ -107,9 +104,9 @@ func (db *DB) Load(log io.Reader, opts ...LoadOption) {
 		if !until.time.IsZero() {
 			now = until.time.UnixMilli()
 		}
-		misfits, err := l.Adopt(now, events)
-		if err == nil && misfits > 0 {
-			err = fmt.Errorf("%d of %d events do not fit what comes before them: is this the whole log from its beginning?", misfits, len(events))
+		mismatches, err := l.Adopt(now, events)
+		if err == nil && mismatches > 0 {
+			err = fmt.Errorf("%d of %d events do not fit the events before them: load the whole log from its beginning", mismatches, len(events))
 		}
 		return err
 	})

@@ -159,11 +159,11 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 		}
 	}
 	if n := replay.Misfits(); n > 0 {
-		misfits := fmt.Errorf("%d of %d events do not fit the events before them and are left out: give the whole log from its beginning; `lapse audit` lists them", n, count)
+		mismatches := fmt.Errorf("%d of %d events do not fit the events before them and are left out: give the whole log from its beginning; `lapse audit` lists them", n, count)
 		if refused != nil {
-			return fmt.Errorf("%w; %w", refused, misfits)
+			return fmt.Errorf("%w; %w", refused, mismatches)
 		}
-		return misfits
+		return mismatches
 	}
 	return refused
 }

@@ -13,19 +13,18 @@ import (
 	"time"
 )
 
-// lifeDays is how long certificates are good for.
+// lifeDays is the validity of certificates in days.
 const lifeDays = 3 * 365
 
-// authority signs certificates. Its key is never written down: who wants one
-// more certificate makes all of them anew, or has an authority already.
+// authority signs certificates. Its key is never stored: for another certificate make all
+// of them again, or use an authority of your own.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// makeCertificates writes two authorities, ca.pem for what clients see and
-// route-ca.pem for what nodes see of each other, and for each node a certificate
-// by each.
+// makeCertificates writes two CA certificates, ca.pem for client connections and
+// route-ca.pem for routes between nodes, and a certificate of each for every node.
 func makeCertificates(f *files, hosts []string) {
 	clients := newAuthority(f, "lapse clients", "ca.pem")
 	routes := newAuthority(f, "lapse routes", "route-ca.pem")

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// files writes files that only their owner may read, until something fails.
+// files writes files with mode 0600, until the first error.
 type files struct {
 	dir string
 	err error
@@ -31,10 +31,10 @@ func (f *files) fail(err error) {
 
 func randomText() string { return rand.Text() }
 
-// nobody is whom containers run as when root makes the keys.
+// nobody is the user of the containers if root makes the keys.
 const nobody = 65532
 
-// owner is whom containers run as, which has to be able to read the keys.
+// owner is the user of the containers, who has to read the keys.
 type owner struct {
 	uid, gid int
 	root     bool
@@ -48,7 +48,7 @@ func chooseOwner() owner {
 	return o
 }
 
-// take makes everything below dir the owner's.
+// take changes the owner of everything below dir.
 func (o owner) take(dir string) error {
 	if !o.root {
 		return nil
@@ -61,8 +61,7 @@ func (o owner) take(dir string) error {
 	})
 }
 
-// makeDataDirs makes the directories that containers keep their data in, those
-// that are not there yet.
+// makeDataDirs makes the missing data directories of the containers.
 func makeDataDirs(dir string, o owner) error {
 	for _, name := range []string{"nats-1", "nats-2", "nats-3", "lapse-1", "lapse-2", "prometheus", "grafana"} {
 		path := filepath.Join(dir, "data", name)

@@ -1,7 +1,6 @@
-// The keys command makes what nats.conf and docker-compose.yml need
-// and nobody else may have: nkeys for the users, certificates for the nodes, and
-// the file of environment variables that says which is which. It overwrites
-// nothing.
+// The keys command makes the secrets of nats.conf and docker-compose.yml: nkeys for the
+// users, certificates for the nodes, and a file of environment variables with the public
+// keys. It overwrites nothing.
 //
 //	go run ./deploy/keys
 package main
@@ -28,12 +27,12 @@ func main() {
 	}
 }
 
-// run makes everything under another name and puts it in place at the end: there
-// is all of it or nothing.
+// run makes everything in a temporary directory and renames it at the end: all or
+// nothing.
 func run(dir string, hosts []string) error {
 	secrets := filepath.Join(dir, "secrets")
 	if _, err := os.Lstat(secrets); err == nil {
-		return fmt.Errorf("%s is there and is not overwritten: whoever has these keys would be locked out; move it away first", secrets)
+		return fmt.Errorf("%s exists and is not overwritten, which would lock out its users: move it away first", secrets)
 	} else if !os.IsNotExist(err) {
 		return err
 	}

@@ -6,15 +6,15 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// users are those of nats.conf.
+// users are the users of nats.conf.
 var users = []string{
 	"processor", "bulk", "gate-log", "operator",
 	"service", "gate-clients", "client", "producer", "auditor",
 	"system",
 }
 
-// makeUsers writes a seed for each user, and returns the environment variables
-// with the public keys.
+// makeUsers writes an nkey seed for each user, and returns the environment variables with
+// the public keys.
 func makeUsers(f *files) (env []string) {
 	for _, user := range users {
 		pair, err := nkeys.CreateUser()

@@ -13,19 +13,18 @@
 //
 // Everything is real but the clock, which begins at midnight UTC of 2000-01-01,
 // stands still while anything runs, and jumps to the next timer when all wait.
-// So a test may wait for a deadline and be sure of the second, and no machine
-// is too slow for it. What is about documents and deadlines only is simpler and
-// faster with package lapsetest, which needs no NATS.
+// So a test can wait for a deadline to the second, on a machine of any speed. Tests of
+// documents and deadlines alone are simpler and faster with package lapsetest, which
+// needs no NATS.
 //
 // # Limits
 //
-// The server listens on no socket, as sockets would keep time from passing:
-// programs under test get a connection or client handed in, and all connections
-// may do everything. Other processes, files that are waited for and network
-// connections of the test's own don't work in a bubble either.
+// The server has no listener, since time stands still while a goroutine waits for a
+// socket: pass a connection or client to the program under test. Connections have all
+// permissions. Other processes and network connections do not work in a bubble either.
 //
-// All goroutines that the test starts have to end before it does, those of
-// connections too: use Connect and Client, which close them.
+// All goroutines of the test have to end before it does, including those of connections:
+// use Connect and Client, which close them.
 //
 // nats.go keeps timers for all its connections in one place, and a timer may
 // not pass into a bubble or out of it. So tests that use this package are not
@@ -34,9 +33,8 @@
 // connection made in TestMain, may use NATS meanwhile. Packages are processes
 // of their own, and run in parallel as usual.
 //
-// Time that passes costs what happens in it: background work of NATS and lapse
-// wakes up every few seconds, so that an hour takes a fraction of a second, a day
-// seconds, and a month minutes.
+// NATS and lapse wake up for background work every few seconds of simulated time: an hour
+// takes a fraction of a second, a day seconds, a month minutes.
 package bubble
 
 import (
@@ -65,7 +63,7 @@ const Database = "main"
 // startTimeout bounds the start of the processor, in the bubble's time.
 const startTimeout = time.Minute
 
-// Server is a lapse in a bubble.
+// Server is a lapse server in a bubble.
 type Server struct {
 	nats      *server.Server
 	dir       string
@@ -75,15 +73,13 @@ type Server struct {
 	processor *processor.Processor // nil while it is stopped
 }
 
-// Test runs a test in a bubble of its own, in which an empty database is served.
-// The t that test gets is that of the bubble, see testing/synctest. What the
-// server logs as a warning or worse is logged by the test.
+// Test runs test in a bubble with a server of an empty database. The t of test is that of
+// the bubble, see testing/synctest. Warnings and errors of the server go to its log.
 func Test(t *testing.T, test func(t *testing.T, s *Server)) {
 	t.Helper()
-	// This is what refuses a test that is parallel.
+	// Setenv refuses a parallel test.
 	t.Setenv("LAPSE_BUBBLE", "1")
-	// NATS keeps one clock for all its stores, which must not be started by a
-	// store that lives in a bubble.
+	// NATS has one clock for all its stores, which a store in a bubble must not start.
 	ats.Register()
 	defer ats.Unregister()
 	forgetTimers()
@@ -103,8 +99,7 @@ func Test(t *testing.T, test func(t *testing.T, s *Server)) {
 	})
 }
 
-// forgetTimers empties every sync.Pool, which takes two collections: nats.go
-// keeps timers in one.
+// forgetTimers empties every sync.Pool by two garbage collections: nats.go pools timers.
 func forgetTimers() {
 	runtime.GC()
 	runtime.GC()
@@ -148,8 +143,7 @@ func (s *Server) connect(t *testing.T) *nats.Conn {
 	return nc
 }
 
-// Connect returns a new connection to the NATS server, which the test's end
-// closes.
+// Connect returns a new connection to the NATS server, closed at the end of the test.
 func (s *Server) Connect(t *testing.T) *nats.Conn {
 	t.Helper()
 	nc := s.connect(t)
@@ -157,8 +151,8 @@ func (s *Server) Connect(t *testing.T) *nats.Conn {
 	return nc
 }
 
-// Client returns a client of the database on a connection of its own, which the
-// test's end closes.
+// Client returns a client of the database on a new connection, closed at the end of the
+// test.
 func (s *Server) Client(t *testing.T, opts ...client.Option) *client.Client {
 	t.Helper()
 	c, err := client.New(s.Connect(t), opts...)
@@ -168,8 +162,8 @@ func (s *Server) Client(t *testing.T, opts ...client.Option) *client.Client {
 	return c
 }
 
-// Stop stops lapse as SIGTERM does, if it runs. NATS goes on: requests find
-// nobody, mutations are kept, the feed is there.
+// Stop stops lapse as SIGTERM does, if it runs. NATS keeps running: requests have no
+// responders, submitted mutations are stored, the feed can be read.
 func (s *Server) Stop(t *testing.T) {
 	t.Helper()
 	if s.processor == nil {
@@ -197,7 +191,7 @@ func (s *Server) Start(t *testing.T) {
 	s.processor = p
 }
 
-// testLog logs what the server says.
+// testLog writes the server's log to the test.
 type testLog struct{ t *testing.T }
 
 func (l testLog) Write(line []byte) (int, error) {
