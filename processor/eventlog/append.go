@@ -43,16 +43,16 @@ func (l *Log) Listen() error {
 		}
 		acks <- Ack{Seq: seq, Err: err, Epoch: epoch}
 	})
-	l.acks = sub
+	l.ackSub = sub
 	return err
 }
 
 // Unlisten drops acknowledgements until the next Listen.
 func (l *Log) Unlisten() error {
-	if l.acks == nil {
+	if l.ackSub == nil {
 		return nil
 	}
-	return l.acks.Unsubscribe()
+	return l.ackSub.Unsubscribe()
 }
 
 // seqDigits is the width of a sequence in an acknowledgement's subject.

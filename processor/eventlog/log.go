@@ -51,7 +51,7 @@ type Log struct {
 
 	// For Append, which only the writer calls.
 	Acks     chan Ack // of Epoch
-	acks     *nats.Subscription
+	ackSub   *nats.Subscription
 	inbox    string // of the epoch's acknowledgements, with the final dot
 	Epoch    int
 	chain    string // prefix of the ids of the epoch's events
