@@ -774,7 +774,7 @@ func TestRestoreRefusedWhileServing(t *testing.T) {
 		m.check(service.CheckNobody(m.ctx(), m.service, "main"))
 		m.start()
 		m.check(service.CheckNobody(m.ctx(), m.service, "other"))
-		if err := service.CheckNobody(m.ctx(), m.service, "main"); err == nil || !strings.Contains(err.Error(), "a lapse serves database main, as the writer: stop all that do") {
+		if err := service.CheckNobody(m.ctx(), m.service, "main"); err == nil || !strings.Contains(err.Error(), "a lapse serves database main, as the writer: stop every lapse") {
 			t.Errorf("it says %v", err)
 		}
 	})

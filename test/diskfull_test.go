@@ -78,7 +78,9 @@ func TestDiskFull(t *testing.T) {
 
 func isFull(t testing.TB, line string) {
 	t.Helper()
-	if !strings.Contains(line, "no space left on device") || !strings.HasSuffix(line, "free some space and start again") {
+	// The streams may take three quarters of the disk: they can reach that first.
+	full := strings.Contains(line, "no space left on device") || strings.Contains(line, "resource limits exceeded")
+	if !full || !strings.HasSuffix(line, "free some space and start again") {
 		t.Errorf("on a full disk it says %q", line)
 	}
 }

@@ -174,8 +174,8 @@ func TestMetricsFlagsRefused(t *testing.T) {
 		{"status --of 127.0.0.1:1 --server nats://x", 2, "--of and --server given: use one of them"},
 		{"status --of 127.0.0.1:1", 1, "no lapse answers at 127.0.0.1:1"},
 		{"status --of " + taken.Addr, 1, "at " + taken.Addr},
-		{"status --watch 1ms", 2, "--watch 1ms: use 100ms or more, like 2s"},
-		{"status --watch=soon", 2, "--watch soon: use 100ms or more"},
+		{"status --watch 1ms", 2, `--watch "1ms": use a duration of 100ms or more`},
+		{"status --watch=soon", 2, `--watch "soon": use a duration of 100ms or more`},
 		{"status 5s", 2, "1 argument(s) given"},
 		{"status --all --database other --server " + taken.URL(), 1, `no process serves database "other" here`},
 	} {
