@@ -249,7 +249,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-var room = regexp.MustCompile("(?m)^\\| \\[([a-z/]+)\\]")
+var room = regexp.MustCompile(`(?m)^\| \[([a-z/]+)\]`)
 
 // TestArchitecture: the page lists every package but those of tests and tools, and
 // each imports only packages above it.

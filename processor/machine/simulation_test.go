@@ -6,22 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
-	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
-
-// storeInMemory returns an empty projection of small files in memory.
-func storeInMemory(t rapid.TB) *projections.Store {
-	t.Helper()
-	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20, NoIndexes: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store
-}
 
 // TestSimulationIsTheMachine runs histories in which everything happens when it
 // is due, once with each event folded at once and checked against the model,
