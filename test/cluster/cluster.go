@@ -3,8 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +40,7 @@ func Start(t testing.TB, logs string) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, addresses := t.TempDir(), freeAddresses(t, 3*Nodes)
+	dir, addresses := t.TempDir(), harness.FreeAddrs(t, 3*Nodes)
 	for i := range c.Nodes {
 		c.Nodes[i] = &Node{t: t, binary: binary, Name: fmt.Sprint("nats-", i),
 			client: addresses[3*i], route: addresses[3*i+1], monitor: addresses[3*i+2]}
@@ -69,23 +67,6 @@ func Start(t testing.TB, logs string) *Cluster {
 	}
 	c.WaitWell()
 	return c
-}
-
-// freeAddresses are addresses on which nobody listens now. They are below the
-// ports that systems give to those who do not care, so that nobody takes that of
-// a node while it does not run.
-func freeAddresses(t testing.TB, n int) (addresses []string) {
-	t.Helper()
-	for tries := 0; len(addresses) < n; tries++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
-		if err == nil {
-			defer l.Close()
-			addresses = append(addresses, l.Addr().String())
-		} else if tries > 1000 {
-			t.Fatal(err)
-		}
-	}
-	return addresses
 }
 
 // Access returns a way to the nodes for clients that share their fate. Nobody

@@ -1,6 +1,8 @@
 package harness
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -41,16 +43,19 @@ func FreeAddr(t testing.TB) string {
 	return FreeAddrs(t, 1)[0]
 }
 
-// FreeAddrs returns n different addresses, each as FreeAddr.
+// FreeAddrs returns n different addresses, each as FreeAddr. They are below the
+// ephemeral ports, so that no connection takes the port of a server that restarts:
+// not even that of a client which, while it reconnects, would connect to itself.
 func FreeAddrs(t testing.TB, n int) (addrs []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for tries := 0; len(addrs) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+		if err == nil {
+			defer l.Close()
+			addrs = append(addrs, l.Addr().String())
+		} else if tries > 1000 {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs
 }

@@ -1,0 +1,89 @@
+package test
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestStoreOfTheReleaseBefore: a store directory that an earlier release left when
+// it was killed is opened as it is: the same log, the same digest, the projection
+// and the snapshot taken as they are.
+func TestStoreOfTheReleaseBefore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	unpack(t, "testdata/release/store.tar.gz", dir)
+	// The log may be years old by now.
+	s := harness.ServeIn(t, filepath.Join(dir, "store"), "--accept-clock")
+	if said := s.Stderr(); strings.Contains(said, "anew") || strings.Contains(said, "damaged") || strings.Contains(said, "lost") {
+		t.Errorf("it does not take the store as it is:\n%s", said)
+	}
+	want, err := os.ReadFile("testdata/release/log.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exported := harness.Run(t, nil, "export", "--until", "22", "--server", s.URL()).OK()
+	if exported != string(want) {
+		t.Errorf("the log is\n%s\nand was\n%s", exported, want)
+	}
+	if digest := harness.Run(t, strings.NewReader(exported), "replay", "-", "--digest").OK(); !strings.Contains(digest, "22:338a2681db0c9062") {
+		t.Errorf("its digest is %s", digest)
+	}
+	nc := dial(t, s)
+	mustAsk(t, nc, 200, "document.get.orders.d1", "")
+	mustAsk(t, nc, 200, "document.get.orders.late", "") // which was not yet in the projection
+	mustAsk(t, nc, 404, "document.get.orders.short", "")
+	mustAsk(t, nc, 200, "query.orders", `{"where":"doc.customer == 'C1'"}`)
+	if r := harness.Run(t, nil, "snapshot", "verify", "20", "--server", s.URL()).OK(); !strings.Contains(r, `"sound":true`) {
+		t.Errorf("its snapshot: %s", r)
+	}
+	mustAsk(t, nc, 201, "document.create.orders.short", `{}`)
+	harness.Run(t, nil, "audit", "--server", s.URL()).OK()
+	s.Stop()
+	s.Restart()
+	mustAsk(t, dial(t, s), 200, "document.get.orders.short", "")
+}
+
+// unpack extracts a compressed tar file below dir.
+func unpack(t *testing.T, name, dir string) {
+	t.Helper()
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(unzipped); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(h.Name))
+		if h.Typeflag == tar.TypeDir {
+			if err := os.MkdirAll(path, 0o750); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
