@@ -45,15 +45,19 @@ var diskErrors = []struct {
 	{syscall.EIO, "see what is wrong with the disk and start again"},
 }
 
-// OfDisk reports whether err means a full or broken disk, not damaged content.
-func OfDisk(err error) bool {
+// DiskAdvice returns advice for the operator if err means a full or broken disk, ""
+// otherwise.
+func DiskAdvice(err error) string {
 	for _, e := range diskErrors {
 		if errors.Is(err, e.err) {
-			return true
+			return e.advice
 		}
 	}
-	return false
+	return ""
 }
+
+// OfDisk reports whether err means a full or broken disk, not damaged content.
+func OfDisk(err error) bool { return DiskAdvice(err) != "" }
 
 // vital reports whether Pebble cannot continue without a file: any file but a table,
 // which it writes again.

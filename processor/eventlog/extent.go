@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -45,7 +46,7 @@ func OpenExtent(fs vfs.FS, dir, identity string) (*extentFile, error) {
 		e.file, err = fs.OpenReadWrite(e.name, vfs.WriteCategoryUnspecified)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot write beside the projection: %w; choose another --store-dir", err)
+		return nil, fmt.Errorf("cannot write beside the projection: %w: %s", err, cmp.Or(projections.DiskAdvice(err), "choose another --store-dir"))
 	}
 	return e, nil
 }

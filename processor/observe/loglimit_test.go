@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ import (
 // end logs how many were dropped. Lines of other kinds are not dropped.
 func TestLogLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out buffer
 		limited := LimitLog(slog.NewTextHandler(&out, nil))
 		logger := slog.New(limited)
 		flood := func(n int) {
@@ -80,4 +81,28 @@ func TestLogTextsAreCut(t *testing.T) {
 			t.Errorf("%s: %d texts say how long they were", name, n)
 		}
 	}
+}
+
+// buffer is a bytes.Buffer that a timer writes to while a test reads it.
+type buffer struct {
+	mu    sync.Mutex
+	bytes bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.String()
+}
+
+func (b *buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes.Reset()
 }
