@@ -34,27 +34,32 @@ func newDisk(fs vfs.FS, dir string) *disk {
 	return &disk{FS: fs, dir: dir, memory: vfs.NewMem(), failed: make(chan struct{})}
 }
 
-// diskErrors are the errors of a full or broken disk, with advice for the operator.
-var diskErrors = []struct {
+// diskFault is an error of a full or broken disk, with advice for the operator.
+type diskFault struct {
 	err    error
 	advice string
-}{
+}
+
+var diskFaults = []diskFault{
 	{syscall.ENOSPC, "free some space and start again"},
 	{syscall.EDQUOT, "free some space and start again"},
 	{syscall.EROFS, "make it writable and start again"},
 	{syscall.EIO, "see what is wrong with the disk and start again"},
 }
 
-// DiskAdvice returns advice for the operator if err means a full or broken disk, ""
-// otherwise.
-func DiskAdvice(err error) string {
-	for _, e := range diskErrors {
-		if errors.Is(err, e.err) {
-			return e.advice
+// diskFaultOf returns the fault that err means, the zero value for none.
+func diskFaultOf(err error) diskFault {
+	for _, f := range diskFaults {
+		if errors.Is(err, f.err) {
+			return f
 		}
 	}
-	return ""
+	return diskFault{}
 }
+
+// DiskAdvice returns advice for the operator if err means a full or broken disk, ""
+// otherwise.
+func DiskAdvice(err error) string { return diskFaultOf(err).advice }
 
 // OfDisk reports whether err means a full or broken disk, not damaged content.
 func OfDisk(err error) bool { return DiskAdvice(err) != "" }
@@ -66,11 +71,9 @@ func vital(name string) bool { return !strings.HasSuffix(name, ".sst") }
 // ends reports whether err, returned by a write, makes the disk unusable: any error
 // does for a vital file. It records the failure.
 func (d *disk) ends(err error, vital bool) bool {
-	for _, e := range diskErrors {
-		if errors.Is(err, e.err) {
-			d.fail(fmt.Errorf("%w: %s", e.err, e.advice))
-			return true
-		}
+	if f := diskFaultOf(err); f.err != nil {
+		d.fail(fmt.Errorf("%w: %s", f.err, f.advice))
+		return true
 	}
 	if err != nil && vital {
 		d.fail(err)
