@@ -1,10 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -121,23 +122,38 @@ func notReady(address string, code int, text []byte) error {
 // httpBytes is more than the largest answer.
 const httpBytes = 1 << 20
 
+// httpGet asks over a connection of its own, without http.Client: when a server speaks
+// first, as NATS does, http.Client prints what it said and loses the error.
 func httpGet(ctx context.Context, address, path string) (code int, body []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
 		return 0, nil, err
 	}
 	request.Header.Set("Accept", "application/json")
-	response, err := http.DefaultClient.Do(request)
+	request.Close = true
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op
-		}
-		return 0, nil, fmt.Errorf("no lapse answers at %s: %w: give the address of its --metrics", address, err)
+		return 0, nil, noLapse(address, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := request.Write(conn); err != nil {
+		return 0, nil, noLapse(address, cmp.Or(ctx.Err(), err))
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	if err := ctx.Err(); err != nil {
+		return 0, nil, noLapse(address, err)
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("the server at %s is not lapse: it does not answer in HTTP; give the address of --metrics", address)
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(response.Body, httpBytes))
 	return response.StatusCode, body, err
+}
+
+func noLapse(address string, err error) error {
+	return fmt.Errorf("no lapse answers at %s: %w: give the address of its --metrics", address, err)
 }
 
 // checkAddress returns a usage error unless address is HOST:PORT.
