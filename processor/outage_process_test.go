@@ -175,6 +175,7 @@ func (p *proxy) stall() { p.each(func(one *pair) { one.stalled.Store(true) }) }
 // TestNATSKilled is TestOutages with processes and sockets: the NATS server is
 // killed under load, or stopped, and connections stall with their buffers full.
 func TestNATSKilled(t *testing.T) {
+	t.Parallel()
 	o := &outage{random: stress.Rand(t), wire: &wire{t: t, dir: t.TempDir(), logs: &logBuffer{}}}
 	o.options = Options{
 		Dir:        filepath.Join(o.dir, "projection"),

@@ -223,6 +223,7 @@ func TestFloodOfReads(t *testing.T) {
 // TestSlowReadersAreDisconnected: who asks and never reads is cut off before it takes all
 // memory, and others are answered meanwhile.
 func TestSlowReadersAreDisconnected(t *testing.T) {
+	t.Parallel()
 	const readers, each = 3, 250 // MiB, more than may wait for all of them
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")

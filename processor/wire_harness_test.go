@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ func TestMain(m *testing.M) {
 	// NATS keeps one clock for all its stores, which must not be started by
 	// one that lives in a synctest bubble.
 	ats.Register()
+	debug.SetGCPercent(400) // each test has a small heap of its own, which would be collected all the time
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
 

@@ -66,7 +66,7 @@ func (b *beats) run(t *testing.T, nc *nats.Conn, node int, request func(node, n 
 		select {
 		case <-b.stop:
 			return
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 		tail, body := request(node, n)
 		one, err := b.ask(nc, tail, body)

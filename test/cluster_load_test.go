@@ -134,7 +134,7 @@ func (h *history) run(x *traffic) {
 	load := &linear.Load{
 		Collection: x.name + "-history", IDs: 12, Clients: 6, Operations: 100_000, TTLs: []int64{0, 0, -1, 1, 1, 2, 3},
 		Seed: x.seed, Retry: patience, Late: true, Ending: x.ending,
-		Pause: func(r *rand.Rand) { nap(r, 15*time.Millisecond) },
+		Pause: func(r *rand.Rand) { nap(r, 30*time.Millisecond) },
 		Dial: func(client int) linear.Ask {
 			nc := x.dial(client)
 			return func(tail, body string, headers ...string) (linear.Reply, error) {
@@ -232,7 +232,7 @@ func (u *upserter) run(x *traffic, writer int) {
 	u.acknowledged = make(map[uint64]int)
 	nc, random := x.dial(writer), rand.New(rand.NewPCG(x.seed, uint64(1000+writer)))
 	for n := 1; x.going(); n++ {
-		nap(random, 10*time.Millisecond)
+		nap(random, 30*time.Millisecond)
 		a, err := tryAskFor(nc, "document.upsert."+x.name+"-load."+upserted(writer, n), fmt.Sprintf(`{"n":%d}`, n), hasty)
 		if err != nil || a.code != 200 && a.code != 201 {
 			u.refused++
@@ -300,12 +300,12 @@ func (f *feeder) run(x *traffic) {
 	}
 	random := rand.New(rand.NewPCG(x.seed, 2000))
 	for n := 1; x.going(); n++ {
-		nap(random, 10*time.Millisecond)
+		nap(random, 30*time.Millisecond)
 		subject := "lapse.main.mutations.document.upsert." + x.name + "-load." + f.id(n)
 		if n%10 == 0 {
 			subject = "lapse.main.mutations.document.create." + x.name + "-none." + f.id(n) // which is refused
 		}
-		for began := time.Now(); ; nap(random, 10*time.Millisecond) {
+		for began := time.Now(); ; nap(random, 30*time.Millisecond) {
 			ack, err := js.Publish(x.t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, n), jetstream.WithMsgID(fmt.Sprint(x.name, n)), jetstream.WithRetryAttempts(0))
 			if err == nil {
 				f.taken[n] = ack.Sequence
@@ -383,7 +383,7 @@ func (p *pairs) run(x *traffic) {
 	defer reader.Wait()
 	reader.Go(func() {
 		collection := x.collection(1)
-		for random := rand.New(rand.NewPCG(x.seed, 3000)); collection != nil && x.going(); nap(random, 10*time.Millisecond) {
+		for random := rand.New(rand.NewPCG(x.seed, 3000)); collection != nil && x.going(); nap(random, 30*time.Millisecond) {
 			least, seq := acknowledged.Load(), at.Load()
 			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
 			page, err := client.QueryPage[half](ctx, collection, client.Where("doc.id == 'left' || doc.id == 'right'", nil), client.MinSeq(seq))
@@ -506,7 +506,7 @@ func (c *counter) run(x *traffic) {
 	}
 	for random := rand.New(rand.NewPCG(x.seed, 4001)); x.going(); nap(random, 20*time.Millisecond) {
 		n := attempted.Add(1)
-		for began := time.Now(); ; nap(random, 10*time.Millisecond) {
+		for began := time.Now(); ; nap(random, 30*time.Millisecond) {
 			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
 			item, err := client.Create(ctx, collection, fmt.Sprint("c", n), document{true}, client.MsgID(fmt.Sprint(x.name, "-c", n)))
 			cancel()
@@ -533,7 +533,7 @@ type staleReader struct {
 func (s *staleReader) run(x *traffic, reader int) {
 	s.seen = make(map[uint64]string)
 	nc, random := x.dial(reader), rand.New(rand.NewPCG(x.seed, uint64(5000+reader)))
-	for ; x.going(); nap(random, 10*time.Millisecond) {
+	for ; x.going(); nap(random, 30*time.Millisecond) {
 		id := upserted(random.IntN(len(x.writers)), random.IntN(20))
 		sent := time.Now()
 		a, err := tryAskFor(nc, "document.get."+x.name+"-load."+id, "", hasty)
