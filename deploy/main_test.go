@@ -3,9 +3,6 @@ package deploy_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/lapsedb/lapse/test/harness"
@@ -15,31 +12,20 @@ import (
 // .env says.
 var (
 	secrets     string
-	environment = map[string]string{}
+	environment map[string]string
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "lapse-deploy-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		secrets, environment, err = harness.MakeKeys(dir)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
-	}
-	defer os.RemoveAll(dir)
-	if out, err := exec.Command("go", "run", "./keys", "-dir", dir).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "keys: %v\n%s", err, out)
-		return 1
-	}
-	secrets = filepath.Join(dir, "secrets")
-	text, err := os.ReadFile(filepath.Join(secrets, ".env"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	for _, line := range harness.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, "=")
-		environment[name] = value
 	}
 	return harness.Main(m)
 }

@@ -2,7 +2,6 @@ package test
 
 import (
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -13,24 +12,6 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
-
-// storeFiles are all files below dir, with what is in them.
-func storeFiles(t testing.TB, dir string) map[string]string {
-	t.Helper()
-	all := make(map[string]string)
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		all[path] = string(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
 
 // TestDamagedStore damages any file of the log, synced, after a clean stop and
 // after a kill, with the projection or without. The start is refused with a line
@@ -58,7 +39,7 @@ func TestDamagedStore(t *testing.T) {
 		from := []string{killed, stopped}[r.IntN(2)]
 		copyDir(t, from, s.Dir)
 		what := damageBlock(t, s.Dir, r) + " in what was " + filepath.Base(from)
-		then := storeFiles(t, s.Dir)
+		then := harness.Files(t, s.Dir)
 		if s.Start() {
 			outcomes["whole"]++
 			if left := export(t, s); len(left) < len(events) {
@@ -68,7 +49,7 @@ func TestDamagedStore(t *testing.T) {
 			continue
 		}
 		outcomes["refused"]++
-		if now := storeFiles(t, s.Dir); !maps.Equal(then, now) {
+		if now := harness.Files(t, s.Dir); !maps.Equal(then, now) {
 			t.Fatalf("%s: it refuses, and has changed files\n%s", what, s.Stderr())
 		}
 		lines := harness.Lines(s.Stderr())

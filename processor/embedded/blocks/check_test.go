@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -119,24 +119,6 @@ func (s *store) copyTo(dir string) {
 	s.check(os.CopyFS(dir, os.DirFS(s.dir)))
 }
 
-// files are all files below dir.
-func files(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	all := make(map[string]string)
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		all[path] = string(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
 func blockFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(streamDir(dir), "msgs", "*.blk"))
@@ -203,9 +185,9 @@ func TestDamages(t *testing.T) {
 		} else if len(before) > 0 {
 			s.check(os.WriteFile(name, damage(random, bytes.Clone(before)), 0o600))
 		}
-		then := files(t, dir)
+		then := harness.Files(t, dir)
 		found, err := Check(streamDir(dir), events, nil)
-		if now := files(t, dir); !maps.Equal(then, now) {
+		if now := harness.Files(t, dir); !maps.Equal(then, now) {
 			t.Fatalf("%s: looking changed the files", kind)
 		}
 		what := fmt.Sprintf("%s in %s of %d files, stopped %t", kind, filepath.Base(name), len(names), dir == stopped)
