@@ -16,10 +16,11 @@ stress: ## the tests that have a long version, at length: hours
 	LAPSE_STRESS=1 go test -timeout 12h ./...
 
 FUZZTIME ?= 1m
-fuzz: ## each fuzz target for FUZZTIME
-	@grep -rlE --include='*_test.go' '^func Fuzz' . | while read -r file; do \
+FUZZIN ?= .
+fuzz: ## each fuzz target below FUZZIN for FUZZTIME
+	@grep -rlE --include='*_test.go' '^func Fuzz' $(FUZZIN) | while read -r file; do \
 	  for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' $$file); do \
-	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$(dirname $$file) || exit 1; \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x ./$$(dirname $$file) || exit 1; \
 	  done; \
 	done
 
