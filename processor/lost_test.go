@@ -32,7 +32,7 @@ func (w *wire) cutLog(last uint64) {
 		if e.Seq > last {
 			return
 		}
-		w.check(log.Append([]projections.Fact{{Event: e}}, false))
+		w.check(log.Append([]projections.Fact{{Event: e}}, eventlog.Single))
 		if a := <-log.Acks; a.Err != nil {
 			w.t.Fatal(a.Err)
 		}

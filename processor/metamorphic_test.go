@@ -266,7 +266,7 @@ func TestMetamorphicReplayFromJetStream(t *testing.T) {
 	w.check(log.Listen())
 	for rest := f.known; len(rest) > 0; {
 		n := min(1+r.IntN(500), len(rest))
-		w.check(log.Append(rest[:n], r.IntN(2) == 0))
+		w.check(log.Append(rest[:n], eventlog.As(r.IntN(3))))
 		if a := <-log.Acks; a.Err != nil || a.Seq != rest[n-1].Seq {
 			t.Fatalf("appended up to %d: %+v", rest[n-1].Seq, a)
 		}

@@ -25,17 +25,17 @@ import (
 // the first one and an atomic batch, asks for a sequence, and does not come in
 // behind a foreign message.
 func TestFenceOfFirst(t *testing.T) {
-	for _, atomic := range []bool{false, true} {
+	for _, as := range []eventlog.As{eventlog.Single, eventlog.Group, eventlog.Atomic} {
 		w := newWire(t)
 		w.stop()
 		log := w.listening()
 		w.intrude("c.Foreign", "")
-		w.check(log.Append([]projections.Fact{event(2), event(3)}, atomic))
+		w.check(log.Append([]projections.Fact{event(2), event(3)}, as))
 		if a := <-log.Acks; a.Err == nil {
-			t.Errorf("atomic=%t: event %d came into the log behind a foreign message", atomic, a.Seq)
+			t.Errorf("%d: event %d came into the log behind a foreign message", as, a.Seq)
 		}
 		if end := w.end(); end != 2 {
-			t.Errorf("atomic=%t: the log ends at %d, want the foreign message at 2", atomic, end)
+			t.Errorf("%d: the log ends at %d, want the foreign message at 2", as, end)
 		}
 	}
 }

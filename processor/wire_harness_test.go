@@ -61,6 +61,7 @@ type wire struct {
 	unchecked bool // whether the server starts whatever its files are like
 
 	shutdown     func()                                   // of the NATS server
+	stage        func(bytes int) (batch string)
 	connect      func(...nats.Option) (*nats.Conn, error) // as a service
 	log, service *nats.Conn
 	client       *nats.Conn // without credentials
@@ -89,7 +90,7 @@ func newWire(t testing.TB, change ...func(*Options)) *wire {
 
 // connections are those of the processor.
 func (w *wire) connections() eventlog.Connections {
-	return eventlog.Connections{Log: w.log, Service: w.service}
+	return eventlog.Connections{Log: w.log, Service: w.service, Stage: w.stage}
 }
 
 func (w *wire) run() {
@@ -109,7 +110,7 @@ func (w *wire) startServer() {
 	s, err := embedded.Start(embedded.Options{StoreDir: w.dir, Listen: "127.0.0.1:0", Database: "main",
 		SyncAlways: w.options.Durability == Fsync, Unchecked: w.unchecked})
 	w.check(err)
-	w.shutdown, w.connect = s.Shutdown, s.ConnectService
+	w.shutdown, w.connect, w.stage = s.Shutdown, s.ConnectService, s.Stage("main")
 	w.log, err = s.ConnectLog()
 	w.check(err)
 	w.service, err = s.ConnectService()

@@ -206,14 +206,14 @@ func TestFence(t *testing.T) {
 	w := newWire(t)
 	w.stop()
 	log := w.listening()
-	w.check(log.Append([]projections.Fact{event(2)}, false))
+	w.check(log.Append([]projections.Fact{event(2)}, eventlog.Single))
 	if a := <-log.Acks; a.Err != nil || a.Seq != 2 {
 		t.Fatalf("the first event: %+v", a)
 	}
 	w.intrude("c.Foreign", "")
-	w.check(log.Append([]projections.Fact{event(3)}, false))
-	w.check(log.Append([]projections.Fact{event(4)}, false))
-	w.check(log.Append([]projections.Fact{event(5), event(6)}, false))
+	w.check(log.Append([]projections.Fact{event(3)}, eventlog.Single))
+	w.check(log.Append([]projections.Fact{event(4)}, eventlog.Single))
+	w.check(log.Append([]projections.Fact{event(5), event(6)}, eventlog.Single))
 	for range 3 {
 		if a := <-log.Acks; a.Err == nil {
 			t.Errorf("event %d came into the log behind a foreign message", a.Seq)

@@ -3,6 +3,8 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -216,6 +218,9 @@ func TestKill(t *testing.T) {
 				time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
 				up += time.Since(began)
 				s.Kill()
+				if r.IntN(2) == 0 {
+					loseMemory(t, s)
+				}
 				for r.IntN(3) == 0 {
 					if code := s.StartAndSignal(time.Duration(r.IntN(300))*time.Millisecond, syscall.SIGKILL); code != -1 {
 						t.Fatalf("it exited with %d:\n%s", code, s.Stderr())
@@ -228,6 +233,22 @@ func TestKill(t *testing.T) {
 			w.verify()
 			s.Stop()
 		})
+	}
+}
+
+// loseMemory removes what a server that is down staged in memory, as a power cut does.
+func loseMemory(t testing.TB, s *harness.Server) {
+	t.Helper()
+	links, err := filepath.Glob(filepath.Join(s.Dir, "jetstream/*/streams/LAPSE_main/batches/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil {
+			if err := os.RemoveAll(to); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

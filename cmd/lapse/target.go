@@ -102,6 +102,7 @@ func (t *target) openEmbedded(f *serveFlags, database schema.DatabaseName, durab
 	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
 		return err
 	}
+	t.Stage = server.Stage(database)
 	return t.keep(&t.Service)(server.ConnectService())
 }
 

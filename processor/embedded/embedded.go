@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,6 +98,8 @@ type Server struct {
 	log  *slog.Logger
 	lock io.Closer
 	gate *openGate
+	// memory is a directory in memory, "" if there is none.
+	memory string
 	// watch keeps clients from taking all memory.
 	watch *watch
 	stop  sync.Once
@@ -188,6 +191,9 @@ func (s *Server) start(o *Options, host string, port int) error {
 		return fmt.Errorf("the NATS server accepts no connections on %s after 10 s: try another --listen", o.Listen)
 	}
 	s.url = clientURL(ns.Addr())
+	if o.SyncAlways {
+		s.memory = openMemory(o.StoreDir)
+	}
 	s.watch = s.startWatch()
 	s.gate, err = s.openGate(o)
 	return err
@@ -226,6 +232,9 @@ func (s *Server) Shutdown() {
 		if s.nats != nil {
 			s.nats.Shutdown()
 			s.nats.WaitForShutdown()
+		}
+		if s.memory != "" {
+			_ = os.RemoveAll(s.memory)
 		}
 		s.lock.Close()
 	})

@@ -100,9 +100,13 @@ func TestStoreIsSynced(t *testing.T) {
 			}
 			return err
 		}
+		writes := []func() error{single, batch}
+		if stage := s.Stage(db); stage != nil {
+			writes = append(writes, func() error { return sendBatch(nc, stage(100), 1, 10, true) })
+		}
 		unsynced := 0
-		for i := range 20 {
-			if err := []func() error{single, batch}[i%2](); err != nil {
+		for i := range 30 {
+			if err := writes[i%len(writes)](); err != nil {
 				t.Fatal(err)
 			}
 			blocks, err := filepath.Glob(filepath.Join(dir, "jetstream", "LAPSE", "streams", "LAPSE_main", "msgs", "*.blk"))

@@ -24,6 +24,33 @@ type Ack struct {
 // MaxGroups is how many appends may be in flight.
 const MaxGroups = 64
 
+// As is how events are appended.
+type As int
+
+const (
+	// Single is one message after the other. Some may get into the log without the
+	// ones after them.
+	Single As = iota
+	// Group is Single with one sync for all of them: at most Options.AtomicBatch.
+	Group
+	// Atomic is all or none, at most Options.AtomicBatch, also after a power cut.
+	Atomic
+)
+
+// Staged reports whether a group costs the log little besides its sync.
+func (l *Log) Staged() bool { return l.stage != nil }
+
+// batch returns the id of the atomic batch that events are appended in, "" if none.
+func (l *Log) batch(as As, bytes int) (id string) {
+	if as == Group && l.Staged() {
+		id = l.stage(bytes)
+	}
+	if id == "" && as != Single {
+		id = nuid.Next()
+	}
+	return id
+}
+
 // MaxAtomic is the NATS server's default limit of an atomic batch, in messages.
 const MaxAtomic = 1000
 
@@ -79,8 +106,7 @@ func readAck(m *nats.Msg, seq uint64) error {
 }
 
 // Append sends events to the log without waiting. Each is fenced by the one before
-// it: the log rejects it unless the writer knows all that precede it. atomic makes
-// the log append all or none, at most Options.AtomicBatch events.
+// it: the log rejects it unless the writer knows all that precede it.
 //
 // Only the last event asks for an acknowledgement, which arrives at Acks with its
 // sequence. Since each event is fenced by the one before it, the last one is in the
@@ -91,20 +117,20 @@ func readAck(m *nats.Msg, seq uint64) error {
 // sequence, and the next one expects that id. An atomic batch cannot expect an id:
 // nothing may be in flight when one is appended. If Alone, nothing may be in flight
 // at any append, and several events are always a batch.
-func (l *Log) Append(facts []projections.Fact, atomic bool) error {
+func (l *Log) Append(facts []projections.Fact, as As) error {
 	m := l.message
 	bytes := 0
-	defer func() { l.Written.Add(uint64(bytes)) }()
-	batch := ""
-	if atomic {
-		batch = nuid.Next()
+	for i := range facts {
+		bytes += len(facts[i].Event.Body)
 	}
+	defer l.Written.Add(uint64(bytes))
+	batch := l.batch(as, bytes)
+	atomic := batch != ""
 	for i := range facts {
 		e := facts[i].Event
 		last := i == len(facts)-1
 		m.Reset(l.prefix + e.EventTokens())
 		m.Data = e.Body
-		bytes += len(e.Body)
 		e.Headers(m.Set)
 		id := l.chain + strconv.FormatUint(e.Seq, 10)
 		m.Set(jetstream.MsgIDHeader, id)

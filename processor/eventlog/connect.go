@@ -29,6 +29,9 @@ type Connections struct {
 	// Service receives requests and replies. It needs permission to publish to inboxes
 	// and $SRV.> only, so that no client can make it publish anywhere else.
 	Service *nats.Conn
+	// Stage has the server stage a batch of so many bytes for the log in memory, and
+	// returns the id for it, or "". nil if the server can't. Used from one goroutine.
+	Stage func(bytes int) (batch string)
 }
 
 // ForBulk returns Bulk, or Log if that is nil.

@@ -62,6 +62,7 @@ type Log struct {
 	// stream for good (nats-server 2.15.2), and a replica that caught up has no last id.
 	Alone   bool
 	message *ReusedMessage
+	stage   func(bytes int) (batch string)
 }
 
 // Config configures a Log.
@@ -95,7 +96,7 @@ func findLog(ctx context.Context, c Connections, o Config, create bool) (*Log, e
 		return nil, err
 	}
 	db := o.Database
-	l := &Log{DB: db, NC: c.Log, JS: js, Bulk: bulk, events: o.Events.EnsureDefaults(), message: NewReusedMessage(), Written: new(atomic.Uint64)}
+	l := &Log{DB: db, NC: c.Log, JS: js, Bulk: bulk, events: o.Events.EnsureDefaults(), message: NewReusedMessage(), Written: new(atomic.Uint64), stage: c.Stage}
 	l.Stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
 		l.Stream, err = CreateLog(ctx, js, db, 1, o.Replicas)

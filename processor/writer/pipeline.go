@@ -24,7 +24,7 @@ type segment struct {
 type group struct {
 	last   uint64 // sequence
 	sent   time.Time
-	batch  bool
+	as     eventlog.As
 	events int
 }
 
@@ -64,14 +64,14 @@ func (t *Term) queue(facts []projections.Fact, atomic bool) {
 // send appends unsent events as far as the in-flight limits allow.
 func (t *Term) send() {
 	for {
-		facts, batch := t.nextGroup()
+		facts, as := t.nextGroup()
 		if len(facts) == 0 {
 			return
 		}
 		last := facts[len(facts)-1].Seq
-		t.groups = append(t.groups, group{last: last, sent: time.Now(), batch: batch, events: len(facts)})
+		t.groups = append(t.groups, group{last: last, sent: time.Now(), as: as, events: len(facts)})
 		// A failed append gets no acknowledgement, and is recovered for that.
-		if err := t.Log.Append(facts, batch); err != nil {
+		if err := t.Log.Append(facts, as); err != nil {
 			t.config.Events(observe.AppendFailed{Seq: last, Err: err})
 		}
 	}
@@ -82,19 +82,29 @@ func (t *Term) send() {
 // is in flight. A small group of single events waits for more events while another
 // is in flight: each costs an acknowledgement and a fold, and a sync where appends
 // are synced. A log that takes one append at a time (Alone) gets one.
-func (t *Term) nextGroup() (facts []projections.Fact, batch bool) {
+func (t *Term) nextGroup() (facts []projections.Fact, as eventlog.As) {
 	if len(t.unsent) == 0 {
-		return nil, false
+		return nil, eventlog.Single
 	}
 	next := &t.unsent[0]
 	n, under := len(next.facts), len(t.groups)
-	sync := t.config.Synced
-	batch = n > 1 && (next.atomic || t.Log.Alone || sync && n >= atomicFrom)
+	sync, from := t.config.Synced, groupFrom
+	if t.Log.Staged() {
+		from = stagedFrom
+	}
+	switch {
+	case n == 1:
+	case next.atomic:
+		as = eventlog.Atomic
+	case t.Log.Alone || sync && n >= from:
+		as = eventlog.Group
+	}
+	batch := as != eventlog.Single
 	switch {
 	case (batch || t.Log.Alone) && under > 0,
-		sync && under > 0 && (under >= fewGroups || t.groups[under-1].batch),
+		sync && under > 0 && (under >= fewGroups || t.groups[under-1].as != eventlog.Single),
 		!sync && under >= fewGroups && n < fullGroup:
-		return nil, false
+		return nil, eventlog.Single
 	case batch:
 		n = min(n, t.config.AtomicBatch)
 	}
@@ -103,7 +113,7 @@ func (t *Term) nextGroup() (facts []projections.Fact, batch bool) {
 		*next = segment{}
 		t.unsent = t.unsent[1:]
 	}
-	return facts, batch
+	return facts, as
 }
 
 // acknowledged handles an acknowledgement, and all that follow it already. It sends
@@ -130,7 +140,7 @@ func (t *Term) acknowledged(ctx context.Context, a eventlog.Ack) error {
 func (t *Term) ack(seq uint64) {
 	for len(t.groups) > 0 && t.groups[0].last <= seq {
 		done := &t.groups[0]
-		t.config.Meter.Acknowledged(done.events, done.batch, t.config.Synced, time.Since(done.sent))
+		t.config.Meter.Acknowledged(done.events, done.as != eventlog.Single, t.config.Synced, time.Since(done.sent))
 		t.groups = t.groups[1:]
 	}
 	t.acked, t.recoveries = seq, 0

@@ -15,15 +15,15 @@ func TestAtomicBatchWaits(t *testing.T) {
 	term := &Term{Writer: New(Config{Synced: true, AtomicBatch: eventlog.MaxAtomic}, &eventlog.Log{}, nil, nil)}
 	term.queue([]projections.Fact{event(2)}, false)
 	term.queue([]projections.Fact{event(3), event(4)}, true)
-	if facts, batch := term.nextGroup(); len(facts) != 1 || batch {
-		t.Errorf("first %d events, batch %t", len(facts), batch)
+	if facts, as := term.nextGroup(); len(facts) != 1 || as != eventlog.Single {
+		t.Errorf("first %d events, as %d", len(facts), as)
 	}
 	term.groups = []group{{last: 2}}
 	if facts, _ := term.nextGroup(); facts != nil {
 		t.Error("the batch is sent while an event is in flight")
 	}
 	term.groups = nil
-	if facts, batch := term.nextGroup(); len(facts) != 2 || !batch || len(term.unsent) != 0 {
-		t.Errorf("then %d events, batch %t, %d segments left", len(facts), batch, len(term.unsent))
+	if facts, as := term.nextGroup(); len(facts) != 2 || as != eventlog.Atomic || len(term.unsent) != 0 {
+		t.Errorf("then %d events, as %d, %d segments left", len(facts), as, len(term.unsent))
 	}
 }

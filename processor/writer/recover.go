@@ -132,7 +132,7 @@ func (t *Term) moveFence(ctx context.Context) error {
 	}
 	e := &schema.Event{Seq: seq, Time: max(cursor.Time, now), Type: schema.WriterStarted,
 		Collection: schema.InternalCollection, Body: body}
-	if err := t.Log.Append([]projections.Fact{{Event: e}}, false); err != nil {
+	if err := t.Log.Append([]projections.Fact{{Event: e}}, eventlog.Single); err != nil {
 		return err
 	}
 	timeout := time.NewTimer(t.ackTimeout())

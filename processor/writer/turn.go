@@ -20,7 +20,8 @@ const (
 	maxReplyBytes  = 64 << 20         // bytes of pending replies; the last batch may exceed it
 	fewGroups      = 1                // appends in flight from which a small group waits for more events
 	fullGroup      = 128              // events from which a group does not wait
-	atomicFrom     = 16               // synced events from which an atomic batch is faster than single appends
+	groupFrom      = 16               // synced events from which a group is faster than single appends
+	stagedFrom     = 3                // as groupFrom, for a log that stages groups in memory
 	AckTimeout     = 10 * time.Second // at most the lease
 	maxGroupBytes  = 4 << 20          // bytes of proposals or events decided in one turn
 	StopTimeout    = 5 * time.Second

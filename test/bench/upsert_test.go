@@ -17,8 +17,8 @@ var upsertGoals = map[processor.Durability]struct {
 	callers map[int]versus.Goal
 	batch   versus.Goal
 }{
-	processor.OS:    {map[int]versus.Goal{1: {}, 256: versus.AtLeast(0.75)}, versus.AtLeast(1.2)},
-	processor.Fsync: {map[int]versus.Goal{1: versus.AtLeast(0.6), 256: versus.AtLeast(8)}, versus.AtLeast(12)},
+	processor.OS:    {map[int]versus.Goal{1: versus.AtLeast(0.6), 16: {}, 64: versus.AtLeast(0.65), 256: versus.AtLeast(0.75)}, versus.AtLeast(1.2)},
+	processor.Fsync: {map[int]versus.Goal{1: versus.AtLeast(0.6), 16: versus.AtLeast(3), 64: versus.AtLeast(6), 256: versus.AtLeast(10)}, versus.AtLeast(15)},
 }
 
 // BenchmarkUpsert stores documents by request, one at a time or a hundred,
@@ -45,7 +45,7 @@ func benchmarkUpsert(b *testing.B, durability processor.Durability) {
 	}
 	redis := startRedis(b, durability == processor.Fsync)
 	goals := upsertGoals[durability]
-	for _, callers := range []int{1, 256} {
+	for _, callers := range []int{1, 16, 64, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			peers := []versus.Peer{{Name: name, Goal: goals.callers[callers], Round: peer.puts(b, callers)}}
 			if redis != nil {

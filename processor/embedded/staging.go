@@ -1,0 +1,110 @@
+package embedded
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// A stream without replicas stages each atomic batch in a file store of its own, which
+// NATS makes, syncs and deletes: that takes several times as long as to sync the batch
+// in the stream. The next start needs it after a crash between the first and the last
+// message of a batch, to append the rest. Where a batch only saves syncs, and need not
+// be appended all or none, it is staged in memory: by a symbolic link in the place where
+// NATS is about to stage it. There it survives a kill; after a power cut the stream ends
+// within the batch, of which nothing was acknowledged.
+type staging struct {
+	links  string   // where NATS stages the batches of a stream
+	memory string   // a directory in memory, of this store alone
+	staged []string // names of links that may be there
+}
+
+// maxStaged is the largest batch, in bytes, that is staged in memory; of two at a time.
+const maxStaged = 8 << 20
+
+// Stage returns what prepares a batch of so many bytes for the database's log and
+// returns its id: "" if it is not to be staged in memory. It is for one goroutine, and
+// nil where there is no file system in memory.
+func (s *Server) Stage(db schema.DatabaseName) func(bytes int) (batch string) {
+	if s.memory == "" {
+		return nil
+	}
+	st := &staging{links: filepath.Join(s.nats.StoreDir(), account, "streams", db.LogStream(), "batches"), memory: s.memory}
+	return st.stage
+}
+
+func (st *staging) stage(bytes int) (batch string) {
+	left := st.staged[:0]
+	for _, name := range st.staged {
+		// NATS removes only the link.
+		if _, err := os.Lstat(filepath.Join(st.links, name)); err == nil {
+			left = append(left, name)
+		} else {
+			_ = os.RemoveAll(filepath.Join(st.memory, name))
+		}
+	}
+	st.staged = left
+	if bytes > maxStaged || len(left) > 1 || !inMemory(st.memory, 2*maxStaged) {
+		return ""
+	}
+	batch = nuid.Next()
+	name := batchName(batch)
+	to, link := filepath.Join(st.memory, name), filepath.Join(st.links, name)
+	err := os.Mkdir(to, 0o700)
+	if err == nil {
+		err = os.Symlink(to, link)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // the first batch since the start
+		if err = os.MkdirAll(st.links, 0o755); err == nil {
+			err = os.Symlink(to, link)
+		}
+	}
+	if err != nil {
+		_ = os.RemoveAll(to)
+		return ""
+	}
+	st.staged = append(st.staged, name)
+	return batch
+}
+
+// batchName is how NATS names the directory of a batch: getHash of nats-server 2.15.
+// With another name the batch would be staged on disk.
+func batchName(batch string) string {
+	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	sum := sha256.Sum256([]byte(batch))
+	name := sum[:8]
+	for i, b := range name {
+		name[i] = digits[int(b)%len(digits)]
+	}
+	return string(name)
+}
+
+// openMemory makes the store's directory in memory anew, when the server has read what
+// an earlier process left there. It returns "" if there is none.
+func openMemory(storeDir string) string {
+	dir := memoryDir(storeDir)
+	if dir == "" || os.RemoveAll(dir) != nil || os.Mkdir(dir, 0o700) != nil {
+		return ""
+	}
+	return dir
+}
+
+// memoryDir names the store's directory in memory, "" if the system has no such thing.
+func memoryDir(storeDir string) string {
+	path, err := filepath.EvalSymlinks(storeDir)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil || !inMemory(sharedMemory, 8*maxStaged) {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(sharedMemory, "lapse-"+hex.EncodeToString(sum[:8]))
+}

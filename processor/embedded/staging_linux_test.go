@@ -1,0 +1,120 @@
+package embedded_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+
+	"github.com/lapsedb/lapse/processor/embedded"
+)
+
+// sendBatch sends the messages from first to last of a batch to the log, the last of
+// which asks for a reply, and returns that.
+func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool) error {
+	for n := first; n <= last; n++ {
+		m := nats.NewMsg(appendTo("orders.DocumentCreated"))
+		m.Data = []byte(`{}`)
+		m.Header.Set(jetstreamext.BatchIDHeader, batch)
+		m.Header.Set(jetstreamext.BatchSeqHeader, strconv.Itoa(n))
+		if n < last {
+			if err := nc.PublishMsg(m); err != nil {
+				return err
+			}
+			continue
+		}
+		if commit {
+			m.Header.Set(jetstreamext.BatchCommitHeader, "1")
+		}
+		reply, err := nc.RequestMsg(m, 10*time.Second)
+		if err != nil {
+			return err
+		}
+		var ack struct{ Error *jetstream.APIError }
+		if len(reply.Data) > 0 && json.Unmarshal(reply.Data, &ack) == nil && ack.Error != nil {
+			return ack.Error
+		}
+	}
+	return nil
+}
+
+// TestStage: what is staged is in memory, nothing of it on disk, and it is gone soon
+// after its commit, after a shutdown and after a start.
+func TestStage(t *testing.T) {
+	t.Parallel()
+	options := embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Database: "main", SyncAlways: true}
+	s, err := embedded.Start(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown()
+	stage := s.Stage("main")
+	if stage == nil {
+		t.Skip("this system has no file system in memory at /dev/shm")
+	}
+	nc, err := s.ConnectLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, _ := jetstream.New(nc)
+	createStreams(t, js)
+	batches := filepath.Join(options.StoreDir, "jetstream", "LAPSE", "streams", "LAPSE_main", "batches")
+	var memory string
+	for round := range 3 {
+		batch := stage(100)
+		if err := sendBatch(nc, batch, 1, 5, false); err != nil {
+			t.Fatal(err)
+		}
+		links, err := os.ReadDir(batches)
+		if err != nil || len(links) != 1 || links[0].Type() != os.ModeSymlink {
+			t.Fatalf("round %d: the server stages in %v (%v), want one link", round, links, err)
+		}
+		to, err := os.Readlink(filepath.Join(batches, links[0].Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if blocks, err := filepath.Glob(filepath.Join(to, "msgs", "*.blk")); err != nil || len(blocks) != 1 {
+			t.Errorf("round %d: %s holds %v (%v), want what is staged", round, to, blocks, err)
+		}
+		memory = filepath.Dir(to)
+		if all, err := os.ReadDir(memory); err != nil || len(all) != 1 {
+			t.Errorf("round %d: %s holds %v (%v), want one batch", round, memory, all, err)
+		}
+		if err := sendBatch(nc, batch, 6, 6, true); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := js.Stream(t.Context(), log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := stream.CachedInfo().State.LastSeq; last != uint64(6*(round+1)) {
+			t.Errorf("round %d: the log ends at %d", round, last)
+		}
+		eventually(t, "the end of the batch", func() bool { left, err := os.ReadDir(batches); return err == nil && len(left) == 0 })
+	}
+	if batch := stage(9 << 20); batch != "" {
+		t.Error("9 MiB are staged in memory")
+	}
+	nc.Close()
+	s.Shutdown()
+	if _, err := os.Stat(memory); !os.IsNotExist(err) {
+		t.Errorf("%s is still there after the shutdown (%v)", memory, err)
+	}
+	if err := os.MkdirAll(filepath.Join(memory, "left by a kill"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = embedded.Start(options); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown()
+	if all, err := os.ReadDir(memory); err != nil || len(all) != 0 {
+		t.Errorf("after a start %s holds %v (%v)", memory, all, err)
+	}
+}

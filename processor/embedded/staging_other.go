@@ -1,0 +1,7 @@
+//go:build !linux
+
+package embedded
+
+const sharedMemory = ""
+
+func inMemory(string, uint64) bool { return false }
