@@ -60,7 +60,7 @@ type wire struct {
 
 	unchecked bool // whether the server starts whatever its files are like
 
-	shutdown     func()                                   // of the NATS server
+	shutdown     func() // of the NATS server
 	stage        func(bytes int) (batch string)
 	connect      func(...nats.Option) (*nats.Conn, error) // as a service
 	log, service *nats.Conn
