@@ -25,7 +25,7 @@ type Client struct {
 	database schema.DatabaseName
 	timeout  time.Duration
 
-	denials *denials
+	denials denials
 
 	session bool          // see WithReadYourWrites
 	lastSeq atomic.Uint64 // highest sequence that an answer was at
@@ -37,7 +37,6 @@ type options struct {
 	domain   string
 	session  bool
 	nats     []nats.Option
-	denials  *denials
 }
 
 // Option configures a Client.
@@ -71,12 +70,12 @@ func WithReadYourWrites() Option { return func(o *options) { o.session = true } 
 // server answers; later the connection reconnects for ever. Close closes it.
 func Connect(address string, opts ...Option) (*Client, error) {
 	o := apply(opts)
-	d := &denials{}
-	nc, err := nats.Connect(address, append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.ErrorHandler(d.handle)}, o.nats...)...)
+	silent := func(*nats.Conn, *nats.Subscription, error) {} // New handles what concerns its calls
+	nc, err := nats.Connect(address, append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.ErrorHandler(silent)}, o.nats...)...)
 	if err != nil {
 		return nil, (&Client{url: redacted(address)}).transportError(err)
 	}
-	c, err := New(nc, append(opts[:len(opts):len(opts)], func(o *options) { o.denials = d })...)
+	c, err := New(nc, opts...)
 	if err != nil {
 		nc.Close()
 		return nil, err
@@ -85,14 +84,16 @@ func Connect(address string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// New returns a client over a connection that the caller owns and closes.
+// New returns a client over a connection that the caller owns and closes. It adds to the
+// connection's error handler, which reports missing permissions: make one client for
+// each connection and database, and set a handler before New.
 func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	o := apply(opts)
 	database, err := schema.ParseDatabaseName(o.database)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, session: o.session, denials: o.denials}
+	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, session: o.session}
 	withTimeout := jetstream.WithDefaultTimeout(o.timeout)
 	if o.domain == "" {
 		c.js, err = jetstream.New(nc, withTimeout)
@@ -102,6 +103,7 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, c.feedError(err)
 	}
+	c.denials.listen(nc)
 	return c, nil
 }
 
@@ -114,7 +116,7 @@ func redacted(address string) string {
 }
 
 func apply(opts []Option) options {
-	o := options{database: defaultDatabase, timeout: defaultTimeout, denials: &denials{}}
+	o := options{database: defaultDatabase, timeout: defaultTimeout}
 	for _, opt := range opts {
 		opt(&o)
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -41,15 +42,25 @@ func (d *denials) guard(ctx context.Context, part string) (context.Context, func
 	}
 }
 
-// handle is the connection's error handler.
-func (d *denials) handle(_ *nats.Conn, _ *nats.Subscription, err error) {
-	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return
-	}
+// listen adds to the error handler of a connection.
+func (d *denials) listen(nc *nats.Conn) {
+	before, inboxes := nc.ErrorHandler(), ` to "`+cmp.Or(nc.Opts.InboxPrefix, "_INBOX")+"."
+	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			d.end(err, strings.Contains(err.Error(), inboxes))
+		}
+		if before != nil {
+			before(nc, sub, err)
+		}
+	})
+}
+
+// end ends the calls that a denial concerns: all of them if it denies their inbox.
+func (d *denials) end(err error, all bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for w := range d.waiting {
-		if strings.Contains(err.Error(), w.part) {
+		if all || strings.Contains(err.Error(), w.part) {
 			w.cancel(err)
 		}
 	}

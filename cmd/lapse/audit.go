@@ -154,10 +154,8 @@ func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Aud
 // report prints a summary for people, and a line for each finding.
 func (out *output) report(r *audit.Report) error {
 	p := palette(out.colour && out.isTerminal(out.stdout))
-	t := out.table()
-	row := func(name, format string, args ...any) {
-		t.AppendRow([]any{p.faint(name), fmt.Sprintf(format, args...)})
-	}
+	t := out.facts(p)
+	row := func(name, format string, args ...any) { t.add(name, fmt.Sprintf(format, args...)) }
 	moment := func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000") }
 	if r.Events == 0 {
 		row("log", "empty")

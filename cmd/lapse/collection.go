@@ -234,7 +234,7 @@ func listCollections(ctx context.Context, conn *connection, out *output) error {
 	if !out.forPeople() {
 		return out.lines(all)
 	}
-	t := out.table("COLLECTION", "DEFAULT TTL", "INDEXING", "PATHS", "PREVIOUS IMAGES")
+	var rows [][]any
 	for _, raw := range all {
 		var info client.CollectionInfo
 		if err := json.Unmarshal(raw, &info); err != nil {
@@ -244,7 +244,8 @@ func listCollections(ctx context.Context, conn *connection, out *output) error {
 		if !info.PreviousImages {
 			images = "no"
 		}
-		t.AppendRow([]any{info.Name, describeTTL(int64(info.DefaultTTL)), string(info.IndexingMode), strings.Join(info.IncludedPaths, " "), images})
+		rows = append(rows, []any{info.Name, describeTTL(int64(info.DefaultTTL)), string(info.IndexingMode), printable(strings.Join(info.IncludedPaths, " ")), images})
 	}
-	return out.render(t)
+	_, err = fmt.Fprint(out.stdout, out.list([]string{"COLLECTION", "DEFAULT TTL", "INDEXING", "PATHS", "PREVIOUS IMAGES"}, rows, 0, 3))
+	return err
 }

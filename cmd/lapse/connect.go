@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/lapsedb/lapse/client"
@@ -19,22 +22,40 @@ const clientPingInterval = 10 * time.Second
 
 // connection holds the flags with which a client command reaches its database.
 type connection struct {
-	server, creds, context, database string
-	timeout                          time.Duration
+	server, context, database string
+	creds, nkey               string
+	ca, cert, key             string
+	timeout                   time.Duration
 }
 
 // connectionHeading is the heading of the connection flags in the help.
 const connectionHeading = "Connection"
 
+// Environment variables of the nats command that name a server. Flags win. The URL wins
+// over that of the context, of which then only the login is used, as there.
+const (
+	serverVariable  = "NATS_URL"
+	contextVariable = "NATS_CONTEXT"
+)
+
 // addFlags adds the flags of all client commands.
 func (c *connection) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.SortFlags = false
-	flags.StringVarP(&c.server, "server", "s", "", "`URL` of the NATS server (default "+nats.DefaultURL+")")
+	flags.StringVarP(&c.server, "server", "s", "", "`URL` of the NATS server (default $"+serverVariable+", or "+nats.DefaultURL+")")
+	flags.StringVar(&c.context, "context", "", "use the URL and login of `NAME`, a context of the nats command, instead of --server (default $"+contextVariable+")")
 	flags.StringVar(&c.creds, "creds", "", "log in with the credentials in `FILE`")
-	flags.StringVar(&c.context, "context", "", "use the URL and login of `NAME`, a context of the nats command, instead of --server")
+	flags.StringVar(&c.nkey, "nkey", "", "log in with the nkey seed in `FILE`")
+	addTLSFlags(flags, &c.ca, &c.cert, &c.key)
 	flags.StringVarP(&c.database, "database", "d", "main", "`NAME` of the database")
 	durationVar(flags, &c.timeout, "timeout", 5*time.Second, 1, "wait at most `DURATION` for a reply")
+}
+
+// addTLSFlags adds the flags of a connection with TLS.
+func addTLSFlags(flags *pflag.FlagSet, ca, cert, key *string) {
+	flags.StringVar(ca, "tls-ca", "", "trust the CA certificates in `FILE`")
+	flags.StringVar(cert, "tls-cert", "", "present the client certificate in `FILE`")
+	flags.StringVar(key, "tls-key", "", "`FILE` with the key of --tls-cert")
 }
 
 // patient sets a longer timeout, unless --timeout is given.
@@ -56,24 +77,34 @@ func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *clie
 }
 
 func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
-	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1), nats.PingInterval(clientPingInterval))
-	if c.creds != "" {
-		opts = append(opts, nats.UserCredentials(c.creds))
+	login, err := c.login()
+	if err != nil {
+		return nil, nil, err
 	}
+	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1), nats.PingInterval(clientPingInterval),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the client reports what concerns its calls
+	opts = append(opts, login...)
 	with := []client.Option{client.WithDatabase(c.database), client.WithTimeout(c.timeout), client.WithNATSOptions(opts...)}
-	if c.context == "" {
-		lapse, err := client.Connect(cmp.Or(c.server, nats.DefaultURL), with...)
+	server, name := c.server, c.context
+	if server == "" && name == "" {
+		server, name = os.Getenv(serverVariable), os.Getenv(contextVariable)
+	}
+	if name == "" {
+		lapse, err := client.Connect(cmp.Or(server, nats.DefaultURL), with...)
 		if err != nil {
 			return nil, nil, err
 		}
 		return lapse, lapse.Close, nil
 	}
-	if c.server != "" {
-		return nil, nil, usageErrorf("--server and --context given: use one of them")
+	if server != "" {
+		opts = append(opts, func(o *nats.Options) error {
+			o.Servers = strings.Split(server, ",")
+			return nil
+		})
 	}
-	nc, settings, err := natscontext.Connect(c.context, opts...)
+	nc, settings, err := natscontext.Connect(name, opts...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("NATS context %q: %w: list the contexts with `nats context ls`", c.context, err)
+		return nil, nil, fmt.Errorf("NATS context %q: %w: list the contexts with `nats context ls`", name, err)
 	}
 	lapse, err := client.New(nc, append(with, client.WithJetStreamDomain(settings.JSDomain))...)
 	if err != nil {
@@ -81,6 +112,48 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 		return nil, nil, err
 	}
 	return lapse, nc.Close, nil
+}
+
+// login returns the options of the login flags, which replace the login of a context.
+func (c *connection) login() (opts []nats.Option, err error) {
+	switch {
+	case c.server != "" && c.context != "":
+		return nil, usageErrorf("--server and --context given: use one of them")
+	case c.creds != "" && c.nkey != "":
+		return nil, usageErrorf("--creds and --nkey given: use one of them")
+	case (c.cert == "") != (c.key == ""):
+		return nil, errHalfCertificate
+	}
+	if c.creds != "" || c.nkey != "" {
+		opts = append(opts, func(o *nats.Options) error {
+			o.User, o.Password, o.Token, o.Nkey, o.UserJWT, o.SignatureCB = "", "", "", "", nil, nil
+			return nil
+		})
+	}
+	if c.creds != "" {
+		opts = append(opts, nats.UserCredentials(c.creds))
+	}
+	if c.nkey != "" {
+		option, err := nats.NkeyOptionFromSeed(c.nkey)
+		if err != nil {
+			return nil, fmt.Errorf("--nkey %s: %w: give a file with the seed of a user", c.nkey, err)
+		}
+		opts = append(opts, option)
+	}
+	return append(opts, tlsOptions(c.ca, c.cert, c.key)...), nil
+}
+
+var errHalfCertificate = usageErrorf("--tls-cert and --tls-key go together: give both")
+
+// tlsOptions are the options of the TLS flags.
+func tlsOptions(ca, cert, key string) (opts []nats.Option) {
+	if ca != "" {
+		opts = append(opts, nats.RootCAs(ca))
+	}
+	if cert != "" {
+		opts = append(opts, nats.ClientCert(cert, key))
+	}
+	return opts
 }
 
 // do connects, sends one request and returns the body of the reply.

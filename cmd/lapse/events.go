@@ -6,7 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -20,7 +21,7 @@ type eventPrinter struct {
 	out    *output
 	people bool
 	colour palette
-	width  int // of the terminal, 0 if there is none
+	width  int // of the terminal
 
 	mu      sync.Mutex
 	w       *bufio.Writer
@@ -32,7 +33,7 @@ type eventPrinter struct {
 func newEventPrinter(out *output) *eventPrinter {
 	p := &eventPrinter{out: out, people: out.forPeople(), colour: out.palette(), w: bufio.NewWriterSize(out.stdout, 1<<16)}
 	if p.people {
-		p.width = out.width(out.stdout)
+		p.width = out.columns()
 	}
 	return p
 }
@@ -85,22 +86,13 @@ func (p *eventPrinter) appendText(dst []byte, e *schema.Event) []byte {
 	if body != "" {
 		body = "  " + body
 	}
-	if p.width > 0 {
-		body = cut(body, p.width-utf8.RuneCountInString(head)-20-utf8.RuneCountInString(what))
+	if room := p.width - textWidth(head) - 20 - textWidth(what); room < 3 {
+		body = ""
+	} else {
+		body = text.Snip(body, room, "…")
 	}
 	dst = append(dst, p.colour.faint(head)...)
 	dst = append(dst, p.colour.eventType(e.Type)...)
 	dst = append(dst, "  "+what...)
 	return append(dst, p.colour.faint(strings.TrimRight(body, " "))...)
-}
-
-// cut shortens s to width characters.
-func cut(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	if width < 3 {
-		return ""
-	}
-	return string([]rune(s)[:width-1]) + "…"
 }

@@ -47,9 +47,7 @@ func (f *externalFlags) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&loginFlag{"creds", f.logins}, "creds", "log in with the credentials in `[CONNECTION=]FILE`; CONNECTION is one of "+strings.Join(connectionNames, ", ")+" (default all)")
 	flags.Var(&loginFlag{"nkey", f.logins}, "nkey", "log in with the nkey seed in `[CONNECTION=]FILE`")
 	flags.Var(&loginFlag{"context", f.logins}, "context", "use the URL and login of a context of the nats command: `[CONNECTION=]NAME`")
-	flags.StringVar(&f.ca, "tls-ca", "", "trust the CA certificates in `FILE`")
-	flags.StringVar(&f.cert, "tls-cert", "", "present the client certificate in `FILE`")
-	flags.StringVar(&f.key, "tls-key", "", "`FILE` with the key of --tls-cert")
+	addTLSFlags(flags, &f.ca, &f.cert, &f.key)
 }
 
 // loginFlag is a repeatable flag that logs in one connection, or all others.
@@ -114,7 +112,7 @@ func (f *externalFlags) check() error {
 	case f.url != "" && f.logins[""].way == "context":
 		return usageErrorf("--nats-url and --context given: use one of them; a context has its own URL")
 	case (f.cert == "") != (f.key == ""):
-		return usageErrorf("--tls-cert and --tls-key go together: give both")
+		return errHalfCertificate
 	case f.named(gateLogConnection) != f.named(gateClientsConnection):
 		return usageErrorf("connections gate-log and gate-clients go together, they are users of two accounts: name both, or neither")
 	}
@@ -148,12 +146,7 @@ func (f *externalFlags) connect(name string, database schema.DatabaseName, logge
 				logger.Info("the connection to NATS is back", "connection", name, "url", nc.ConnectedUrlRedacted())
 			}))
 	}
-	if f.ca != "" {
-		options = append(options, nats.RootCAs(f.ca))
-	}
-	if f.cert != "" {
-		options = append(options, nats.ClientCert(f.cert, f.key))
-	}
+	options = append(options, tlsOptions(f.ca, f.cert, f.key)...)
 	l := f.login(name)
 	var nc *nats.Conn
 	var err error

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
 )
 
 func newForecastCommand(a *app) *cobra.Command {
@@ -33,7 +34,7 @@ multiples of their size.`,
 	out := a.addOutputFlag(cmd)
 	f.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		body, err := f.body(cmd)
+		body, err := f.body(cmd, out.forPeople())
 		if err != nil {
 			return err
 		}
@@ -63,12 +64,17 @@ func (f *forecastFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.next = 24 * time.Hour
 	flags.Var(&durationFlag{to: &f.next, least: time.Second, seconds: true}, "next", "look ahead for `DURATION`")
-	flags.Var(&durationFlag{to: &f.bucket, least: time.Second, seconds: true}, "bucket", "count in buckets of `DURATION` (default about 24 buckets)")
+	flags.Var(&durationFlag{to: &f.bucket, least: time.Second, seconds: true}, "bucket", "count in buckets of `DURATION` (default about 24 buckets, 12 on a terminal)")
 	flags.StringVar(&f.defaultTTL, "default-ttl", "", "assume this default TTL: `SECONDS` or a duration, -1 for none, off to disable TTL")
 }
 
-func (f *forecastFlags) body(cmd *cobra.Command) ([]byte, error) {
+// body is the body of the request. Without --bucket, people get half as many buckets as
+// programs, so that totals and bars fit into 24 rows.
+func (f *forecastFlags) body(cmd *cobra.Command, people bool) ([]byte, error) {
 	given := cmd.Flags().Changed
+	if people && f.bucket == 0 {
+		f.bucket = time.Duration(schema.ForecastRequest{Next: 2 * int64(f.next/time.Second)}.EnsureDefaults().Bucket) * time.Second
+	}
 	members := []string{fmt.Sprintf(`"next":%d`, f.next/time.Second)}
 	if f.bucket > 0 {
 		members = append(members, fmt.Sprintf(`"bucket":%d`, f.bucket/time.Second))
@@ -99,8 +105,8 @@ func (out *output) forecast(f *client.Forecast) error {
 	if f.WhatIf {
 		ttl = p.paint("if it were "+ttl, color.FgYellow)
 	}
-	t := out.table()
-	row := func(name, value string) { t.AppendRow([]any{p.faint(name), value}) }
+	t := out.facts(p)
+	row := t.add
 	row("collection", p.paint(printable(f.Collection), color.Bold))
 	row("default TTL", ttl)
 	row("documents", strconv.FormatInt(f.Documents, 10))
@@ -124,9 +130,6 @@ func showSecond(second int64) string {
 	return time.Unix(second, 0).UTC().Format("2006-01-02 15:04:05 MST")
 }
 
-// unknownWidth is assumed of a terminal that does not report its width.
-const unknownWidth = 80
-
 // chart has a line for each bucket, labelled with its beginning, and one for the end of
 // the last.
 func (out *output) chart(f *client.Forecast) table.Writer {
@@ -139,11 +142,7 @@ func (out *output) chart(f *client.Forecast) table.Writer {
 	}
 	label := labels(f.Bucket)
 	count := strconv.FormatInt(most, 10)
-	width := out.width(out.stdout)
-	if width == 0 {
-		width = unknownWidth
-	}
-	width -= len(labels(f.Bucket)(f.Now)) + columnGap + len(count) + columnGap
+	width := out.columns() - len(labels(f.Bucket)(f.Now)) - columnGap - len(count) - columnGap
 	for _, b := range f.Buckets {
 		t.AppendRow([]any{p.faint(label(b.From)), b.Due, p.paint(bar(b.Due, most, width), color.FgMagenta)})
 	}

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 )
 
@@ -67,6 +70,75 @@ func (out *output) table(titles ...string) table.Writer {
 	t.SuppressTrailingSpaces()
 	return t
 }
+
+// unknownWidth is assumed of a terminal that does not report its width.
+const unknownWidth = 80
+
+// columns is the width of the terminal.
+func (out *output) columns() int { return cmp.Or(out.width(out.stdout), unknownWidth) }
+
+// list renders a table with titles. If a line is wider than the terminal, the flexible
+// columns, given by index, are shortened.
+func (out *output) list(titles []string, rows [][]any, flexible ...int) string {
+	widths := make([]int, len(titles))
+	for i, title := range titles {
+		widths[i] = textWidth(title)
+		for _, row := range rows {
+			widths[i] = max(widths[i], textWidth(fmt.Sprint(row[i])))
+		}
+	}
+	excess := (len(titles)-1)*columnGap - out.columns()
+	for _, w := range widths {
+		excess += w
+	}
+	for ; excess > 0; excess-- {
+		widest := slices.MaxFunc(flexible, func(i, j int) int { return widths[i] - widths[j] })
+		if widths[widest] <= leastWidth {
+			break
+		}
+		widths[widest]--
+	}
+	for _, i := range flexible {
+		titles[i] = text.Snip(titles[i], widths[i], "…")
+		for _, row := range rows {
+			row[i] = text.Snip(fmt.Sprint(row[i]), widths[i], "…")
+		}
+	}
+	t := out.table(titles...)
+	for _, row := range rows {
+		t.AppendRow(row)
+	}
+	return t.Render() + "\n"
+}
+
+// facts is a table of names and values. Long values go over several lines.
+type facts struct {
+	table.Writer
+	names palette
+	width int // of the terminal
+	name  int // width of the longest name
+}
+
+func (out *output) facts(names palette) *facts {
+	return &facts{Writer: out.table(), names: names, width: out.columns()}
+}
+
+func (f *facts) add(name, value string) {
+	f.name = max(f.name, len(name))
+	f.AppendRow(table.Row{f.names.faint(name), value})
+}
+
+// leastValue is the least width of a value before it goes over several lines.
+const leastValue = 30
+
+func (f *facts) Render() string {
+	width := max(f.width-f.name-columnGap, leastValue)
+	f.SetColumnConfigs([]table.ColumnConfig{{Number: 2, WidthMax: width, WidthMaxEnforcer: text.WrapSoft}})
+	return f.Writer.Render()
+}
+
+// textWidth is the width of s in columns of a terminal, without its colours.
+func textWidth(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
 func (out *output) render(t table.Writer) error {
 	_, err := fmt.Fprintln(out.stdout, t.Render())

@@ -26,7 +26,7 @@ const (
 type documentPrinter struct {
 	out     *output
 	people  bool
-	width   int // of the terminal, 0 if unknown
+	width   int // of the terminal
 	printed int // documents given to print
 
 	columns []string       // id first
@@ -42,7 +42,7 @@ type documentRow struct {
 func newDocumentPrinter(out *output) *documentPrinter {
 	p := &documentPrinter{out: out, people: out.forPeople()}
 	if p.people {
-		p.width = out.width(out.stdout)
+		p.width = out.columns()
 	}
 	p.reset()
 	return p
@@ -189,27 +189,23 @@ func (p *documentPrinter) leaveOutID() {
 func (p *documentPrinter) widths() []int {
 	widths := make([]int, len(p.columns))
 	for i, name := range p.columns {
-		widths[i] = text.StringWidth(name)
+		widths[i] = textWidth(name)
 	}
 	for _, r := range p.rows {
 		for i, cell := range r.cells {
-			widths[i] = max(widths[i], text.StringWidth(cell))
+			widths[i] = max(widths[i], textWidth(cell))
 		}
 	}
 	return widths
 }
 
-// fit returns how many columns fit into a line, 0 for an unlimited one, and the maximum
-// width of a column. counted adds the column that counts members without a column; it
+// fit returns how many columns fit into a line and the maximum width of a column. counted adds the column that counts members without a column; it
 // is also there if not all columns are shown.
 func fit(widths []int, counted bool, line int) (shown, most int) {
 	for _, w := range widths {
 		most = max(most, w)
 	}
 	shown = len(widths)
-	if line == 0 {
-		return shown, most
-	}
 	taken := func(most int) int {
 		sum := -columnGap
 		for _, w := range widths[:shown] {

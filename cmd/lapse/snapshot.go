@@ -62,7 +62,8 @@ func newSnapshotListCommand(a *app) *cobra.Command {
 			return out.lines(list)
 		}
 		p := out.palette()
-		t := out.table("SEQUENCE", "LOG TIME", "MADE", "BYTES", "DIGEST", "SOUND")
+		var rows [][]any
+		faults := ""
 		for _, raw := range list {
 			var s schema.Snapshot
 			if err := json.Unmarshal(raw, &s); err != nil {
@@ -70,11 +71,13 @@ func newSnapshotListCommand(a *app) *cobra.Command {
 			}
 			sound := "yes"
 			if !s.Sound {
-				sound = p.paint("no: "+printable(s.Fault), color.FgRed)
+				sound = p.paint("no", color.FgRed)
+				faults += p.paint(fmt.Sprintf("%d: %s", s.Seq, printable(s.Fault)), color.FgRed) + "\n"
 			}
-			t.AppendRow([]any{s.Seq, showMillis(s.LogTime), showMillis(s.Created), s.Bytes, printable(s.Digest), sound})
+			rows = append(rows, []any{s.Seq, showMillis(s.LogTime), showMillis(s.Created), s.Bytes, printable(s.Digest), sound})
 		}
-		return out.render(t)
+		_, err = fmt.Fprint(out.stdout, out.list([]string{"SEQUENCE", "LOG TIME", "MADE", "BYTES", "DIGEST", "SOUND"}, rows, 4)+faults)
+		return err
 	}
 	return cmd
 }
@@ -190,13 +193,14 @@ with serve.`,
   lapse snapshot restore --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --new-log`,
 		Args: arguments(0, 1),
 	}
-	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
+	flags.SortFlags = false
 	flags.StringVar(&f.storeDir, "store-dir", "data", "`DIR` of lapse serve")
 	flags.StringVarP(&f.database, "database", "d", "main", "`NAME` of the database")
 	flags.BoolVar(&f.newLog, "new-log", false, "create a new log after the snapshot if the existing log is lost or ends before it")
-	f.external.addFlags(flags)
 	flags.IntVar(&f.replicas, "replicas", 0, "replicas of a new log: `1|3` (default that of the existing log, or 1)")
+	out := a.addOutputFlag(cmd)
+	addGroup(flags, "External NATS server", f.external.addFlags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		seq, err := snapshotArgument(args)
 		if err != nil {

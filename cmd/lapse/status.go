@@ -112,8 +112,8 @@ func (out *output) status(s client.Status, before *since) []byte {
 		return p.paint(fmt.Sprint(n), color.FgRed)
 	}
 	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
-	t := out.table()
-	row := func(name, value string) { t.AppendRow([]any{p.faint(name), value}) }
+	t := out.facts(p)
+	row := t.add
 	gap := func() { t.AppendRow(table.Row{"", ""}) }
 
 	row("database", p.paint(printable(s.Database), color.Bold))

@@ -5,9 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fatih/color"
@@ -27,37 +27,52 @@ type lapseProcess struct {
 	Requests int    `json:"requests"`
 	Errors   int    `json:"errors"`
 	Started  string `json:"started,omitempty"` // RFC 3339
+	Error    string `json:"error,omitempty"`   // why the numbers are missing
+
+	node string // the same for all services of a process
 }
 
 // quiet is the time without another answer after which all have answered.
 const quiet = 300 * time.Millisecond
 
-// processes asks every process that serves the database.
+// processes asks every process that serves the database. It returns those, too, that do
+// not answer, if they did before.
 func (s *statusSource) processes(ctx context.Context) ([]lapseProcess, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	infos, err := gather[micro.Info](ctx, s.lapse, "$SRV.INFO.lapse", s.conn.timeout)
+	infos, err := gather[micro.Info](ctx, s, "$SRV.INFO.lapse", nil)
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]*lapseProcess)
+	found := make(map[string]*lapseProcess) // by ID of the service
+	nodes := make(map[string]bool)
 	for _, info := range infos {
 		if info.Metadata["database"] == s.lapse.Database() {
-			found[info.ID] = &lapseProcess{ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer")}
+			node := cmp.Or(info.Metadata["node"], info.ID)
+			found[info.ID] = &lapseProcess{ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer"),
+				Error: fmt.Sprintf("no answer within %s", s.conn.timeout), node: node}
+			nodes[node] = true
 		}
 	}
 	if len(found) == 0 {
 		return nil, client.ErrUnavailable.With("no process serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it",
 			s.lapse.Database(), s.lapse.Database())
 	}
-	stats, err := gather[micro.Stats](ctx, s.lapse, "$SRV.STATS.lapse", s.conn.timeout)
-	if err != nil {
+	answered := 0
+	if _, err = gather(ctx, s, "$SRV.STATS.lapse", func(stats *micro.Stats) (all bool) {
+		if p := found[stats.ID]; p != nil {
+			p.read(stats)
+			answered++
+		}
+		return answered == len(found)
+	}); err != nil {
 		return nil, err
 	}
-	for _, one := range stats {
-		if p := found[one.ID]; p != nil {
-			p.read(&one)
+	for _, p := range s.before {
+		if !nodes[p.node] {
+			p.Error = "answers no more"
+			found[p.ID] = &p
 		}
 	}
 	var all []lapseProcess
@@ -67,12 +82,13 @@ func (s *statusSource) processes(ctx context.Context) ([]lapseProcess, error) {
 	slices.SortFunc(all, func(a, b lapseProcess) int {
 		return cmp.Or(cmp.Compare(b.Role, a.Role), cmp.Compare(a.Started, b.Started), cmp.Compare(a.ID, b.ID))
 	})
+	s.before = all
 	return all, nil
 }
 
 // read takes over the statistics of a service.
 func (p *lapseProcess) read(stats *micro.Stats) {
-	p.Started = stats.Started.UTC().Format(time.RFC3339)
+	p.Error, p.Started = "", stats.Started.UTC().Format(time.RFC3339)
 	for _, endpoint := range stats.Endpoints { // each has the same data
 		var said struct {
 			Process struct {
@@ -93,9 +109,21 @@ func (p *lapseProcess) read(stats *micro.Stats) {
 	}
 }
 
-// gather sends a request to all subscribers and returns all answers.
-func gather[T any](ctx context.Context, lapse *client.Client, subject string, timeout time.Duration) (all []T, err error) {
-	nc := lapse.Conn()
+// gather sends a request to all subscribers and returns their answers. It ends when last
+// returns true for an answer, or, if last is nil, when no more come.
+func gather[T any](ctx context.Context, s *statusSource, subject string, last func(*T) bool) (all []T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.conn.timeout)
+	defer cancel()
+	ctx, deny := context.WithCancelCause(ctx)
+	defer deny(nil)
+	nc := s.lapse.Conn()
+	before := nc.ErrorHandler()
+	defer nc.SetErrorHandler(before)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			deny(client.ErrUnavailable.With("this NATS user has no permission to ask all processes: let it publish to %s and receive replies, or leave out --all", subject))
+		}
+	})
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -105,29 +133,42 @@ func gather[T any](ctx context.Context, lapse *client.Client, subject string, ti
 	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
 		return nil, err
 	}
-	wait := timeout // for the first answer
 	for {
-		ctx, cancel := context.WithTimeout(ctx, wait)
-		m, err := sub.NextMsgWithContext(ctx)
-		cancel()
-		if err != nil || len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
-			if len(all) == 0 && err != nil && !isTimeout(err) {
-				return nil, err
+		wait := ctx
+		if len(all) > 0 && last == nil {
+			var cancel context.CancelFunc
+			wait, cancel = context.WithTimeout(ctx, quiet)
+			defer cancel()
+		}
+		m, err := sub.NextMsgWithContext(wait)
+		if err != nil {
+			var denied *client.Error
+			if errors.As(context.Cause(ctx), &denied) {
+				return nil, denied
 			}
+			if isTimeout(err) {
+				err = nil
+			}
+			return all, err
+		}
+		if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
 			return all, nil
 		}
 		var one T
-		if json.Unmarshal(m.Data, &one) == nil {
-			all = append(all, one)
+		if json.Unmarshal(m.Data, &one) != nil {
+			continue
 		}
-		wait = quiet
+		all = append(all, one)
+		if last != nil && last(&one) {
+			return all, nil
+		}
 	}
 }
 
 const noResponders = "503"
 
 func isTimeout(err error) bool {
-	return err == nats.ErrTimeout || err == context.DeadlineExceeded || err == nats.ErrNoResponders
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders)
 }
 
 // processes prints a row for each process.
@@ -144,24 +185,49 @@ func (out *output) processes(all []lapseProcess) ([]byte, error) {
 		return b.Bytes(), nil
 	}
 	p := out.palette()
-	t := out.table("ID", "ROLE", "VERSION", "SEQUENCE", "BEHIND", "WAITING", "REQUESTS", "ERRORS", "SINCE")
+	var rows [][]any
+	var trouble []string
 	latest, writers := uint64(0), 0
 	for _, one := range all {
 		latest = max(latest, one.Seq)
-		if one.Role == "writer" {
+		if one.Role == "writer" && one.Error == "" {
 			writers++
 		}
 	}
 	for _, one := range all {
-		role := printable(one.Role)
-		if one.Role == "writer" {
-			role = p.paint(role, color.Bold)
+		row := []any{printable(one.ID), printable(one.Role), printable(one.Version)}
+		if one.Error == "" {
+			row = append(row, one.Seq, latest-one.Seq, one.Waiting, one.Requests, one.Errors, age(one.Started))
+		} else {
+			row = append(row, "?", "?", "?", "?", "?", "?")
+			trouble = append(trouble, fmt.Sprintf("%s: %s", printable(one.ID), one.Error))
 		}
-		t.AppendRow([]any{printable(one.ID), role, printable(one.Version), one.Seq, latest - one.Seq, one.Waiting, one.Requests, one.Errors, one.Started})
+		rows = append(rows, row)
 	}
-	text := t.Render() + "\n"
+	text := out.list([]string{"ID", "ROLE", "VERSION", "SEQUENCE", "BEHIND", "WAITING", "REQUESTS", "ERRORS", "AGE"}, rows, 0, 2)
 	if writers != 1 {
-		text += p.paint(fmt.Sprintf("%d writers: there should be one", writers), color.FgRed) + "\n"
+		trouble = append(trouble, fmt.Sprintf("%d writers: there should be one", writers))
 	}
-	return []byte(strings.TrimLeft(text, "\n")), nil
+	for _, line := range trouble {
+		text += p.paint(line, color.FgRed) + "\n"
+	}
+	return []byte(text), nil
+}
+
+// age is how long ago a time in RFC 3339 was, in its largest unit.
+func age(since string) string {
+	at, err := time.Parse(time.RFC3339, since)
+	if err != nil {
+		return "?"
+	}
+	switch d := time.Since(at); {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	default:
+		return fmt.Sprintf("%ds", d/time.Second)
+	}
 }

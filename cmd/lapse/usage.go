@@ -29,11 +29,12 @@ type flagGroup struct {
 
 // flagGroups returns the flags of a command by heading, the connection flags last.
 func flagGroups(cmd *cobra.Command) (groups []*flagGroup) {
-	inherited := cmd.InheritedFlags() // also merges them into cmd.Flags()
 	connection := &flagGroup{connectionHeading, newGroup()}
+	for c := cmd; c != nil; c = c.Parent() {
+		c.PersistentFlags().VisitAll(connection.flags.AddFlag)
+	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if inherited.Lookup(f.Name) != nil || cmd.PersistentFlags().Lookup(f.Name) != nil {
-			connection.flags.AddFlag(f)
+		if connection.flags.Lookup(f.Name) != nil {
 			return
 		}
 		heading := "Flags"

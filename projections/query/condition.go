@@ -69,7 +69,7 @@ const maxNodes = 20_000
 func (c *compiler) compile(where string) (*condition, error) {
 	parsed, issues := c.language.Parse(where)
 	if issues.Err() != nil {
-		return nil, issue(issues)
+		return nil, issue(issues, nil)
 	}
 	native := parsed.NativeRep()
 	if err := unusable(native.Expr()); err != nil {
@@ -79,7 +79,7 @@ func (c *compiler) compile(where string) (*condition, error) {
 	loosen(native)
 	checked, issues := c.language.Check(parsed)
 	if issues.Err() != nil {
-		return nil, issue(issues)
+		return nil, issue(issues, native)
 	}
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("it is of type %s: a condition is true or false", t)
@@ -121,11 +121,16 @@ func loosen(native *ast.AST) {
 	}))
 }
 
-// issue returns CEL's first error message, without the source excerpt.
-func issue(issues *cel.Issues) error {
+// issue returns CEL's first error message, without the source excerpt, and with a hint for
+// an unknown name in the expression, if that could be parsed.
+func issue(issues *cel.Issues, parsed *ast.AST) error {
 	first := issues.Errors()[0]
 	message := strings.Join(strings.Fields(first.Message), " ")
 	message, _, _ = strings.Cut(message, " expecting ") // a list of all tokens of the grammar
+	message = strings.TrimSuffix(message, " (in container '')")
+	if name := identifier(parsed, first.ExprID); name != "" && strings.HasPrefix(message, "undeclared reference") {
+		message += fmt.Sprintf(": write doc.%s for a member of the document, params.%s for a parameter, '%s' for a text", name, name, name)
+	}
 	if strings.Contains(message, "recursion") {
 		message = "it nests too deep, or chains too many operators: at most --query-nesting of serve are allowed"
 	}
@@ -133,4 +138,16 @@ func issue(issues *cel.Issues) error {
 		return errors.New(message)
 	}
 	return fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, message)
+}
+
+// identifier returns the name that an expression is, "" if it is something else.
+func identifier(in *ast.AST, id int64) (name string) {
+	if in != nil {
+		ast.PostOrderVisit(in.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+			if e.ID() == id && e.Kind() == ast.IdentKind {
+				name = e.AsIdent()
+			}
+		}))
+	}
+	return name
 }
