@@ -83,6 +83,8 @@ func (s *standin) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		return width
 	}
+	t.Setenv(serverVariable, "")
+	t.Setenv(contextVariable, "")
 	args := split(line)[1:]
 	if !d.HasArg("bare") {
 		args = append(args, "--server", s.server.ClientURL())
@@ -147,15 +149,7 @@ type standin struct {
 
 func newStandin(t *testing.T) *standin {
 	t.Helper()
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Start()
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	if !ns.ReadyForConnections(5 * time.Second) {
-		t.Fatal("the NATS server does not start")
-	}
+	ns := startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	nc, err := nats.Connect(ns.ClientURL())
 	if err != nil {
 		t.Fatal(err)

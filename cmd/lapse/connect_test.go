@@ -2,25 +2,21 @@ package main
 
 import (
 	"bytes"
-	"fmt"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 )
 
 func TestContext(t *testing.T) {
 	s := newStandin(t)
 	s.answer("status", 200, `{"database":"main"}`, false)
-	dir := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", dir)
-	contexts := filepath.Join(dir, "nats", "context")
-	if err := os.MkdirAll(contexts, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(contexts, "here.json"), fmt.Appendf(nil, `{"url":%q}`, s.server.ClientURL()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeContexts(t, map[string]string{"here": s.server.ClientURL()})
 	for name, want := range map[string]string{"here": "{\"database\":\"main\"}\n", "there": "lapse: NATS context \"there\": unknown context \"there\": list the contexts with `nats context ls`\n"} {
 		var out bytes.Buffer
 		newApp(strings.NewReader(""), &out, &out).run(t.Context(), []string{"status", "--context", name})
@@ -35,5 +31,142 @@ func TestVersion(t *testing.T) {
 	code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), []string{"--version"})
 	if code != 0 || out.String() != "lapse "+version+"\n" {
 		t.Errorf("%d %q", code, out.String())
+	}
+}
+
+// TestEnvironment: NATS_URL and NATS_CONTEXT name the server of client commands, flags
+// win, and the URL wins over that of the context.
+func TestEnvironment(t *testing.T) {
+	s := newStandin(t)
+	s.answer("status", 200, `{"database":"main"}`, false)
+	here, nowhere := s.server.ClientURL(), "nats://127.0.0.1:1"
+	writeContexts(t, map[string]string{"here": here, "nowhere": nowhere})
+	for _, test := range []struct {
+		url, context string
+		flags        []string
+		reached      bool
+	}{
+		{here, "", nil, true},
+		{"", "here", nil, true},
+		{nowhere, "", nil, false},
+		{nowhere, "", []string{"--server", here}, true},
+		{nowhere, "", []string{"--context", "here"}, true},
+		{"", "nowhere", []string{"--server", here}, true},
+		{"", "unknown", []string{"--server", here}, true},
+		{here, "nowhere", nil, true},
+		{nowhere, "here", nil, false},
+		{here, "here", []string{"--server", nowhere}, false},
+	} {
+		t.Setenv("NATS_URL", test.url)
+		t.Setenv("NATS_CONTEXT", test.context)
+		var out bytes.Buffer
+		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), append([]string{"status"}, test.flags...))
+		if reached := code == exitDone; reached != test.reached || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("NATS_URL=%s NATS_CONTEXT=%s %v: %s", test.url, test.context, test.flags, out.String())
+		}
+	}
+}
+
+// writeContexts makes contexts of the nats command, by name and URL.
+func writeContexts(t *testing.T, urls map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	contexts := filepath.Join(dir, "nats", "context")
+	if err := os.MkdirAll(contexts, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, url := range urls {
+		if err := os.WriteFile(filepath.Join(contexts, name+".json"), []byte(`{"url":"`+url+`"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLoginFlags: --nkey and --creds log in, also instead of the login of a context.
+func TestLoginFlags(t *testing.T) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, _ := pair.Seed()
+	public, _ := pair.PublicKey()
+	file := filepath.Join(t.TempDir(), "user.nk")
+	if err := os.WriteFile(file, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startNATS(t, &server.Options{Nkeys: []*server.NkeyUser{{Nkey: public}}})
+	writeContexts(t, map[string]string{"wrong": s.ClientURL() + `","user":"some","password":"body`})
+	for _, test := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--server", s.ClientURL(), "--nkey", file}, exitFailed, `no process serves database "main"`}, // it is in
+		{[]string{"--context", "wrong", "--nkey", file}, exitFailed, `no process serves database "main"`},
+		{[]string{"--server", s.ClientURL()}, exitFailed, "refuses these credentials"},
+		{[]string{"--server", s.ClientURL(), "--nkey", file + ".not"}, exitFailed, "give a file with the seed of a user"},
+		{[]string{"--nkey", file, "--creds", file}, exitUsage, "--creds and --nkey given"},
+		{[]string{"--tls-cert", file}, exitUsage, "--tls-cert and --tls-key go together"},
+		{[]string{"--server", s.ClientURL(), "--nkey", file, "--tls-ca", file}, exitFailed, "user.nk"},
+	} {
+		var out bytes.Buffer
+		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), append([]string{"status"}, test.args...))
+		if code != test.code || !strings.Contains(out.String(), test.says) || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("%v: %d %s", test.args, code, out.String())
+		}
+	}
+}
+
+// startNATS starts a NATS server until the test ends.
+func startNATS(t *testing.T, o *server.Options) *server.Server {
+	t.Helper()
+	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the NATS server does not start")
+	}
+	return s
+}
+
+// TestMissingPermission: a command whose user lacks a permission says so at once, by
+// flags and by context.
+func TestMissingPermission(t *testing.T) {
+	user := func(name string, publish, subscribe string) *server.User {
+		deny := func(subject string) *server.SubjectPermission {
+			if subject == "" {
+				return nil
+			}
+			return &server.SubjectPermission{Deny: []string{subject}}
+		}
+		return &server.User{Username: name, Password: name, Permissions: &server.Permissions{Publish: deny(publish), Subscribe: deny(subscribe)}}
+	}
+	s := startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
+		user("requests", "lapse.>", ""), user("inbox", "", "_INBOX.>"), user("log", "$JS.API.>", ""), user("services", "$SRV.>", "")}})
+	urls := map[string]string{}
+	for _, name := range []string{"requests", "inbox", "log", "services"} {
+		urls[name] = strings.Replace(s.ClientURL(), "://", "://"+name+":"+name+"@", 1)
+	}
+	writeContexts(t, urls)
+	for _, test := range []struct{ user, command string }{
+		{"requests", "status"}, {"requests", "document get c a"}, {"requests", "query c"}, {"requests", "collection list"},
+		{"inbox", "status"}, {"inbox", "document get c a"}, {"inbox", "export"}, {"inbox", "status --all"},
+		{"log", "export"}, {"log", "watch"}, {"log", "audit"},
+		{"services", "status --all"},
+	} {
+		for _, where := range [][]string{{"--server", urls[test.user]}, {"--context", test.user}} {
+			var out bytes.Buffer
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			code := newApp(strings.NewReader(""), &out, &out).run(ctx, append(append(strings.Fields(test.command), "--timeout", "1h"), where...))
+			cancel()
+			if text := out.String(); code != exitFailed || !strings.Contains(text, "permission") || strings.Count(text, "\n") != 1 || ctx.Err() == context.DeadlineExceeded {
+				t.Errorf("%s %s %s: %d %s", test.user, test.command, where[0], code, text)
+			}
+		}
 	}
 }
