@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// TestStatusAllNamesTheSilent: `status --all` names the processes that do not answer:
+// those that hang, and with --watch those that answered before. Its table fits 80 columns.
+func TestStatusAllNamesTheSilent(t *testing.T) {
+	s := startNATS(t, &server.Options{})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	identity := func(name string) micro.ServiceIdentity {
+		role := "standby"
+		if strings.HasPrefix(name, "WRITER") {
+			role = "writer"
+		}
+		return micro.ServiceIdentity{Name: "lapse", ID: name, Version: "0.1.0-with-a-long-tail",
+			Metadata: map[string]string{"database": "main", "role": role, "node": name}}
+	}
+	const writer, hangs, ends = "WRITER9012345678901234", "HANGS89012345678901234", "ENDS789012345678901234"
+	var ended atomic.Bool
+	reply := func(m *nats.Msg, value any) {
+		text, err := json.Marshal(value)
+		if err == nil {
+			err = m.Respond(text)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for subject, answer := range map[string]func(*nats.Msg){
+		"$SRV.INFO.lapse": func(m *nats.Msg) {
+			for _, name := range []string{writer, hangs, ends} {
+				if name != ends || !ended.Load() {
+					reply(m, micro.Info{ServiceIdentity: identity(name)})
+				}
+			}
+		},
+		"$SRV.STATS.lapse": func(m *nats.Msg) {
+			reply(m, micro.Stats{ServiceIdentity: identity(writer), Started: time.Now(), Endpoints: []*micro.EndpointStats{{
+				Data: []byte(`{"process":{"seq":123456789,"waiting":100000},"document.get":{"requests":123456789,"errors":1234567}}`)}}})
+			if !ended.Load() {
+				reply(m, micro.Stats{ServiceIdentity: identity(ends), Started: time.Now()})
+			}
+		},
+	} {
+		if _, err := nc.Subscribe(subject, answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var stdout bytes.Buffer
+	a := newApp(strings.NewReader(""), &stdout, &stdout)
+	a.isTerminal, a.colour = func(any) bool { return true }, false
+	source := newStatusSource(&connection{server: s.ClientURL(), database: "main", timeout: 3 * time.Second}, &output{app: a}, &statusFlags{all: true})
+	defer source.close()
+	page := func(want ...string) {
+		t.Helper()
+		text, err := source.page(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if textWidth(strings.TrimSuffix(line, "\n")) > 80 {
+				t.Errorf("wider than 80 columns: %s", line)
+			}
+		}
+		for _, line := range want {
+			if !strings.Contains(string(text), line+"\n") {
+				t.Errorf("no line %q:\n%s", line, text)
+			}
+		}
+	}
+	page(hangs + ": no answer within 3s")
+	ended.Store(true)
+	page(hangs+": no answer within 3s", ends+": answers no more")
+	source.out.json = true
+	lines, err := source.out.processes(source.before)
+	if want := `{"id":"` + hangs + `","version":"0.1.0-with-a-long-tail","role":"standby","seq":0,"waiting":0,"requests":0,"errors":0,"error":"no answer within 3s"}`; err != nil || !strings.Contains(string(lines), want+"\n") {
+		t.Errorf("%v %s", err, lines)
+	}
+}
