@@ -364,6 +364,7 @@ func TestDiscovery(t *testing.T) {
 	w.want(201, "collection.create.c", "")
 	w.want(409, "collection.create.c", "")
 	w.want(400, "frobnicate", "")
+	w.want(504, "collection.list", "", "Lapse-Min-Seq", "1000") // waits 2 s
 	for _, subject := range []string{"$SRV.PING", "$SRV.PING.lapse", "$SRV.INFO", "$SRV.INFO.lapse", "$SRV.STATS", "$SRV.STATS.lapse"} {
 		m, err := w.client.Request(subject, nil, patience)
 		if err != nil {
@@ -375,8 +376,13 @@ func TestDiscovery(t *testing.T) {
 			Version   string `json:"version"`
 			Type      string `json:"type"`
 			Endpoints []struct {
-				Subject string `json:"subject"`
-				Data    map[string]struct{ Requests, Errors int }
+				Subject    string `json:"subject"`
+				Requests   int    `json:"num_requests"`
+				Errors     int    `json:"num_errors"`
+				Last       string `json:"last_error"`
+				Processing int    `json:"processing_time"`
+				Average    int    `json:"average_processing_time"`
+				Data       map[string]struct{ Requests, Errors int }
 			} `json:"endpoints"`
 		}
 		w.check(json.Unmarshal(m.Data, &reply))
@@ -391,6 +397,11 @@ func TestDiscovery(t *testing.T) {
 		}
 		if strings.Contains(subject, "STATS") {
 			if data := reply.Endpoints[0].Data; data["collection.create"].Requests != 2 || data["collection.create"].Errors != 1 || data["unknown"].Errors != 1 {
+				t.Errorf("%s: %s", subject, m.Data)
+			}
+			// Requests are answered after their handler returned: these are those of the replies.
+			if all := reply.Endpoints[0]; all.Requests != 4 || all.Errors != 3 || !strings.HasPrefix(all.Last, "504:") ||
+				time.Duration(all.Processing) < time.Second || all.Average != all.Processing/4 {
 				t.Errorf("%s: %s", subject, m.Data)
 			}
 		}

@@ -5,12 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/micro"
-
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
 // The micro service depends on the role. The writer's has one endpoint for everything,
@@ -37,21 +34,17 @@ func (s *Service) Become(role observe.Role) error {
 	if err != nil {
 		return fmt.Errorf("serve requests: %w", err)
 	}
-	before := s.micro
-	s.micro = next
-	s.subscriptions.Store(int64(len(next.Info().Endpoints) + verbSubscriptions))
+	before := s.endpoints
+	s.endpoints = next
+	s.subscriptions.Store(int64(len(next.subscriptions)))
 	if before != nil {
-		if err := before.Stop(); err != nil && !s.NC.IsClosed() {
+		if err := before.stop(); err != nil && !s.NC.IsClosed() {
 			return fmt.Errorf("stop the endpoints of the last role: %w", err)
 		}
 		s.workers.Go(func() { s.Forget(reconnects) })
 	}
 	return nil
 }
-
-// verbSubscriptions is the number of subscriptions of a service besides its endpoints:
-// PING, INFO and STATS for all services, for its name and for its id.
-const verbSubscriptions = 9
 
 // Forget makes sure that NATS drops the subscriptions of the last role. If the
 // connection reconnects during their drain, nats.go subscribes again and never
@@ -86,49 +79,43 @@ func (s *Service) Role() observe.Role {
 }
 
 // listen subscribes to the endpoints of a role.
-func (s *Service) listen(role observe.Role) (_ micro.Service, err error) {
-	added, err := micro.AddService(s.NC, micro.Config{
-		Name:        "lapse",
-		Version:     s.Config.Version,
-		Description: "documents with a time to live",
-		Metadata: map[string]string{
-			metaDatabase: string(s.Config.Database),
-			metaRole:     string(role),
-			metaLog:      s.Log.Identity(),
-			metaNode:     s.Config.Node,
-		},
-		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
+func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
+	next := s.newEndpoints(map[string]string{
+		metaDatabase: string(s.Config.Database),
+		metaRole:     string(role),
+		metaLog:      s.Log.Identity(),
+		metaNode:     s.Config.Node,
 	})
-	if err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
-			_ = added.Stop()
+			_ = next.stop()
 		}
 	}()
 	if role == observe.Writer {
-		err = s.answer(added, "api", ">", schema.Operations[:]...)
+		err = next.add("api", ">", schema.Operations[:]...)
 	} else {
 		for _, name := range readNames {
 			tail := name + ".>"
 			if name == "status" || name == "collection.list" {
 				tail = name
 			}
-			if err = s.answer(added, strings.ReplaceAll(name, ".", "-"), tail, name); err != nil {
+			if err = next.add(strings.ReplaceAll(name, ".", "-"), tail, name); err != nil {
 				break
 			}
 		}
 	}
+	if err == nil {
+		err = next.announce()
+	}
 	if err == nil && s.NC.IsConnected() {
 		// Wait until NATS has the subscriptions, or has them after a reconnect.
-		if s.micro == nil {
+		if s.endpoints == nil {
 			err = s.NC.FlushTimeout(serveTimeout)
 		} else {
 			_ = s.NC.FlushTimeout(BecomeTimeout)
 		}
 	}
-	return added, err
+	return next, err
 }
 
 // Keys of the metadata of the service.
@@ -138,14 +125,6 @@ const (
 	metaLog      = "log"  // identity of the log
 	metaNode     = "node" // of the process, the same over restarts
 )
-
-// answer adds an endpoint for requests with this subject tail.
-func (s *Service) answer(to micro.Service, name, tail string, operations ...string) error {
-	return to.AddEndpoint(name, micro.HandlerFunc(s.handle),
-		micro.WithEndpointSubject(s.Config.Database.API()+tail),
-		micro.WithEndpointPendingLimits(-1, pendingBytes),
-		micro.WithEndpointMetadata(asyncapi.Metadata(operations...)))
-}
 
 // LeaseTrouble records why the lease cannot be read, nil if it can.
 func (s *Service) LeaseTrouble(err error) {

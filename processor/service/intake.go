@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
@@ -43,21 +43,21 @@ var (
 const replyPrefix = "_INBOX."
 
 // handle queues or refuses one request.
-func (s *Service) handle(m micro.Request) {
-	data := m.Data()
+func (s *Service) handle(m *nats.Msg) {
+	data := m.Data
 	defer s.reading.took(len(data))
-	r := &Request{Service: s, To: m.Reply(), came: time.Now()}
+	r := &Request{Service: s, To: m.Reply, came: time.Now()}
 	if !strings.HasPrefix(r.To, replyPrefix) {
-		s.Config.Events(observe.ReplyRefused{Subject: m.Subject(), Reply: r.To})
+		s.Config.Events(observe.ReplyRefused{Subject: m.Subject, Reply: r.To})
 		return
 	}
 	defer r.recover()
-	r.name = strings.TrimPrefix(m.Subject(), s.Config.Database.API())
+	r.name = strings.TrimPrefix(m.Subject, s.Config.Database.API())
 	r.Op, r.Tail = schema.SplitOperation(r.name)
 	if r.Op != "query" && r.Op != "forecast" {
 		r.NonQueries.Add(1)
 	}
-	headers := m.Headers()
+	headers := m.Header
 	var fault *schema.Error
 	if r.Header, fault = schema.OwnHeaders(headers); fault != nil {
 		r.refuse(fault)
@@ -101,7 +101,7 @@ func takesBody(op string) bool {
 }
 
 // sizeOf returns the size of headers in bytes.
-func sizeOf(headers micro.Headers) (size int64) {
+func sizeOf(headers nats.Header) (size int64) {
 	for name, values := range headers {
 		for _, value := range values {
 			size += int64(len(name) + len(value))

@@ -166,8 +166,9 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 		code = fault.Code
 	}
 	operation := schema.OperationIndex(r.Op)
-	r.Operations.count(operation, code)
-	r.Config.Meter.Answered(operation, time.Since(r.came))
+	took := time.Since(r.came)
+	r.Operations.count(operation, code, fault, took)
+	r.Config.Meter.Answered(operation, took)
 	if code == schema.ErrOverloaded.Code {
 		r.Config.Events(observe.RequestRejected{Operation: r.Op, Code: code, Why: fault.Message})
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -70,10 +69,11 @@ type Service struct {
 	Live      *Liveness
 	Operations
 
-	roles sync.Mutex
-	micro micro.Service // of the role now
-	ended bool          // Stop was called: no further role is served
-	// subscriptions is the number of those of micro, which are all of the connection.
+	roles     sync.Mutex
+	endpoints *endpoints // of the role now
+	ended     bool       // Stop was called: no further role is served
+	started   time.Time
+	// subscriptions is the number of those of endpoints, which are all of the connection.
 	subscriptions atomic.Int64
 	writes        atomic.Bool           // the role is that of the writer
 	trouble       atomic.Pointer[error] // why the lease cannot be read, nil or of nil if it can
@@ -102,7 +102,7 @@ type Service struct {
 
 // Serve starts to answer requests on nc, in a role.
 func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
-	s.NC = nc
+	s.NC, s.started = nc, time.Now().UTC()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.MaxReply = int(nc.MaxPayload()) - schema.HeaderRoom
 	s.changes = make(chan *Request, s.Config.Queue)
@@ -127,7 +127,7 @@ func (s *Service) Stop() error {
 	s.roles.Lock()
 	defer s.roles.Unlock()
 	s.ended = true
-	err := s.micro.Stop()
+	err := s.endpoints.stop()
 	waitUntil(writer.StopTimeout, func() bool { return s.NC.NumSubscriptions() == 0 || s.NC.IsClosed() })
 	waitUntil(writer.StopTimeout, func() bool { return len(s.changes) == 0 && s.Bodies.Len() == 0 })
 	return err

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
@@ -11,29 +12,58 @@ import (
 
 // Operations counts replies by operation and code, for $SRV.STATS and metrics.
 type Operations struct {
-	answers [len(schema.Operations) + 1][len(replyCodes) + 1]atomic.Uint64
+	served [len(schema.Operations) + 1]served
+}
+
+// served is what is known of the replies of one operation.
+type served struct {
+	answers   [len(replyCodes) + 1]atomic.Uint64
+	took      atomic.Int64 // ns from their arrival to their reply
+	lastError atomic.Pointer[replyError]
+}
+
+type replyError struct {
+	at    time.Time
+	fault *schema.Error
 }
 
 // replyCodes are the codes of replies; any other is counted as one more.
 var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 424, 429, 503, 504}
 
-func (o *Operations) count(operation, code int) {
+func (o *Operations) count(operation, code int, fault *schema.Error, took time.Duration) {
 	i := slices.Index(replyCodes[:], code)
 	if i < 0 {
 		i = len(replyCodes)
 	}
-	o.answers[operation][i].Add(1)
+	to := &o.served[operation]
+	to.answers[i].Add(1)
+	to.took.Add(int64(took))
+	if fault != nil {
+		to.lastError.Store(&replyError{at: time.Now(), fault: fault})
+	}
+}
+
+// sum returns the number of replies of an operation, and of errors among them.
+func (o *Operations) sum(operation int) (requests, failed uint64) {
+	for i := range o.served[operation].answers {
+		n := o.served[operation].answers[i].Load()
+		requests += n
+		if i == len(replyCodes) || replyCodes[i] >= 400 {
+			failed += n
+		}
+	}
+	return requests, failed
 }
 
 // All returns the counts.
 func (o *Operations) All() (all []observe.Answered) {
-	for i := range o.answers {
-		for code := range o.answers[i] {
+	for i := range o.served {
+		for code := range o.served[i].answers {
 			name := "other"
 			if code < len(replyCodes) {
 				name = strconv.Itoa(replyCodes[code])
 			}
-			if n := o.answers[i][code].Load(); n > 0 {
+			if n := o.served[i].answers[code].Load(); n > 0 {
 				all = append(all, observe.Answered{Operation: schema.OperationName(i), Code: name, Requests: n})
 			}
 		}
@@ -46,17 +76,14 @@ type operationStats struct {
 	Errors   uint64 `json:"errors"`
 }
 
-// stats is the data of $SRV.STATS: counts by operation, and the state of this process,
-// by which an operator tells several apart.
-func (s *Service) stats() map[string]any {
+// statsData is the data of $SRV.STATS: counts by operation, and the state of this
+// process, by which an operator tells several apart.
+func (s *Service) statsData() map[string]any {
 	all := map[string]any{"process": processStats{Seq: s.Store.Cursor().Seq, Waiting: s.waits()}}
-	for _, a := range s.Operations.All() {
-		n, _ := all[a.Operation].(operationStats)
-		n.Requests += a.Requests
-		if a.Code == "other" || a.Code >= "400" {
-			n.Errors += a.Requests
+	for i := range s.served {
+		if requests, failed := s.Operations.sum(i); requests > 0 {
+			all[schema.OperationName(i)] = operationStats{requests, failed}
 		}
-		all[a.Operation] = n
 	}
 	return all
 }

@@ -1,0 +1,121 @@
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nuid"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/asyncapi"
+)
+
+// endpoints are those of a role: subscriptions to requests, and to $SRV.>, by which NATS
+// finds services (ADR-32). micro.Service would count a request as served, without an
+// error, when its handler returns, which is when it is queued.
+type endpoints struct {
+	*Service
+	info          micro.Info
+	operations    map[string][]string // by name of the endpoint
+	subscriptions []*nats.Subscription
+}
+
+func (s *Service) newEndpoints(metadata map[string]string) *endpoints {
+	return &endpoints{Service: s, operations: make(map[string][]string), info: micro.Info{
+		ServiceIdentity: micro.ServiceIdentity{Name: "lapse", ID: nuid.Next(), Version: s.Config.Version, Metadata: metadata},
+		Type:            micro.InfoResponseType,
+		Description:     "documents with a time to live",
+	}}
+}
+
+// add adds an endpoint for requests with this subject tail.
+func (e *endpoints) add(name, tail string, operations ...string) error {
+	subject := e.Config.Database.API() + tail
+	sub, err := e.NC.QueueSubscribe(subject, micro.DefaultQueueGroup, e.handle)
+	if err != nil {
+		return err
+	}
+	e.subscriptions = append(e.subscriptions, sub)
+	e.operations[name] = operations
+	e.info.Endpoints = append(e.info.Endpoints, micro.EndpointInfo{Name: name, Subject: subject,
+		QueueGroup: micro.DefaultQueueGroup, Metadata: maps.Clone(asyncapi.Metadata(operations...))})
+	return sub.SetPendingLimits(-1, pendingBytes)
+}
+
+// announce answers PING, INFO and STATS of all services, of lapse, and of this one.
+func (e *endpoints) announce() error {
+	for verb, value := range map[micro.Verb]func() any{
+		micro.PingVerb:  func() any { return micro.Ping{ServiceIdentity: e.info.ServiceIdentity, Type: micro.PingResponseType} },
+		micro.InfoVerb:  func() any { return e.info },
+		micro.StatsVerb: func() any { return e.stats() },
+	} {
+		for _, of := range [][2]string{{}, {e.info.Name}, {e.info.Name, e.info.ID}} {
+			subject, err := micro.ControlSubject(verb, of[0], of[1])
+			if err != nil {
+				return err
+			}
+			sub, err := e.NC.Subscribe(subject, func(m *nats.Msg) {
+				text, err := json.Marshal(value())
+				if err == nil {
+					_ = m.Respond(text) // or there is no reply subject, or no connection
+				}
+			})
+			if err != nil {
+				return err
+			}
+			e.subscriptions = append(e.subscriptions, sub)
+		}
+	}
+	return nil
+}
+
+// stop drains the subscriptions.
+func (e *endpoints) stop() error {
+	for _, sub := range e.subscriptions {
+		if err := sub.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
+			return err
+		}
+	}
+	return nil
+}
+
+// stats are those of all requests of this process, in any role, by endpoint.
+func (e *endpoints) stats() micro.Stats {
+	data, err := json.Marshal(e.statsData())
+	if err != nil {
+		data = nil
+	}
+	stats := micro.Stats{ServiceIdentity: e.info.ServiceIdentity, Type: micro.StatsResponseType, Started: e.started, Endpoints: []*micro.EndpointStats{}}
+	for _, info := range e.info.Endpoints {
+		one := &micro.EndpointStats{Name: info.Name, Subject: info.Subject, QueueGroup: info.QueueGroup, Data: data}
+		operations := e.operations[info.Name]
+		all := len(operations) == len(schema.Operations) // and misspelt ones
+		var last replyError
+		for i := range e.served {
+			if !all && !slices.Contains(operations, schema.OperationName(i)) {
+				continue
+			}
+			requests, failed := e.Operations.sum(i)
+			one.NumRequests += int(requests)
+			one.NumErrors += int(failed)
+			one.ProcessingTime += time.Duration(e.served[i].took.Load())
+			if newest := e.served[i].lastError.Load(); newest != nil && newest.at.After(last.at) {
+				last = *newest
+			}
+		}
+		if last.fault != nil {
+			one.LastError = fmt.Sprintf("%d:%s", last.fault.Code, last.fault)
+		}
+		if one.NumRequests > 0 {
+			one.AverageProcessingTime = one.ProcessingTime / time.Duration(one.NumRequests)
+		}
+		stats.Endpoints = append(stats.Endpoints, one)
+	}
+	return stats
+}
