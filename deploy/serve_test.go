@@ -100,6 +100,15 @@ func TestServe(t *testing.T) {
 		return two, one
 	}
 
+	// Connections that begin at different nodes are brought together without a warning.
+	for _, s := range processes {
+		for _, line := range harness.Lines(s.Stderr()) {
+			if strings.Contains(line, "level=WARN") && !strings.Contains(line, "--listen is ignored") { // the harness gives it
+				t.Errorf("a healthy start warns: %s", line)
+			}
+		}
+	}
+
 	// Requests, mutations, reads.
 	eventually(t, "there is a collection", func() bool {
 		as(t, "client", "collection", "create", "orders", "--default-ttl", "1h", "--include-path", "/total")

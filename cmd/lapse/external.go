@@ -135,17 +135,6 @@ func (f *externalFlags) connect(name string, database schema.DatabaseName, logge
 				logger.Warn("nats: "+err.Error(), "connection", name)
 			}
 		}))
-	if name == gateLogConnection || name == gateClientsConnection { // the processor logs those of its own connections
-		options = append(options,
-			nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
-				if !nc.IsClosed() {
-					logger.Warn("the connection to NATS is lost", "connection", name, "err", err)
-				}
-			}),
-			nats.ReconnectHandler(func(nc *nats.Conn) {
-				logger.Info("the connection to NATS is back", "connection", name, "url", nc.ConnectedUrlRedacted())
-			}))
-	}
 	options = append(options, tlsOptions(f.ca, f.cert, f.key)...)
 	l := f.login(name)
 	var nc *nats.Conn

@@ -103,7 +103,7 @@ func mib(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 // addQueryFlags adds the query limits.
 func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
 	o := processor.Options{}.EnsureDefaults()
-	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run at most `N` queries of one client at once, and one more of other clients")
+	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run at most `N` queries of one client at once, and one more of another")
 	setDefault(flags, "query-workers", "half the cores, at least 2")
 	flags.IntVar(&f.queryQueue, "query-queue", o.QueryQueue, "queue at most `N` queries; refuse more with 429")
 	durationVar(flags, &f.query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION` in the queue and running, with 504")

@@ -155,12 +155,41 @@ func (t *target) openGate(f *externalFlags, database schema.DatabaseName, logger
 			return err
 		}
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.closers = append(t.closers, cancel)
+	bringing, brought := context.WithTimeout(ctx, togetherTimeout)
+	defer brought()
+	for name, nc := range map[string]*nats.Conn{gateLogConnection: streams, gateClientsConnection: clients} {
+		eventlog.BringTo(bringing, t.Log, nc)
+		logLosses(nc, logger.With("connection", name))
+	}
 	g, err := gate.Open(clients, streams, database, logger)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	go eventlog.KeepTogether(ctx, t.Log, streams, clients)
-	t.closers = append(t.closers, cancel, g.Close)
+	t.closers = append(t.closers, g.Close)
 	return nil
+}
+
+// togetherTimeout bounds how long a start waits for the connections of a gate to move to
+// the server of the others. They move later, too.
+const togetherTimeout = 5 * time.Second
+
+// logLosses logs when a connection of a gate is lost and back; the processor logs those
+// of its own. A move to the server of the other connections is no loss.
+func logLosses(nc *nats.Conn, logger *slog.Logger) {
+	lost := false // nats.go calls the handlers one after the other
+	nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {
+		if err != nil && !nc.IsClosed() {
+			lost = true
+			logger.Warn("the connection to NATS is lost", "err", err)
+		}
+	})
+	nc.SetReconnectHandler(func(nc *nats.Conn) {
+		if lost {
+			lost = false
+			logger.Info("the connection to NATS is back", "url", nc.ConnectedUrlRedacted())
+		}
+	})
 }
