@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // MaxBatch is the maximum number of operations in a batch.
@@ -16,7 +18,7 @@ const MaxBatch = 1000
 type Batch struct {
 	coll       *Collection
 	operations []operation
-	err        error // the first value that could not be encoded
+	err        error // of the first value or option that is wrong
 }
 
 type operation struct {
@@ -26,11 +28,29 @@ type operation struct {
 	IfMatch string          `json:"ifMatch,omitempty"`
 }
 
-// OperationOption changes one operation of a batch.
-type OperationOption func(*operation)
+// OperationOption is an option of one operation in a batch: OnlyIfMatch, TTL or
+// NeverExpire.
+type OperationOption interface {
+	changeOperation(*operation) error
+}
+
+type onlyIfMatch string
+
+func (etag onlyIfMatch) changeOperation(op *operation) error {
+	op.IfMatch = string(etag)
+	return nil
+}
 
 // OnlyIfMatch is IfMatch for an operation of a batch.
-func OnlyIfMatch(etag string) OperationOption { return func(op *operation) { op.IfMatch = etag } }
+func OnlyIfMatch(etag string) OperationOption { return onlyIfMatch(etag) }
+
+func (opt TTLOption) changeOperation(op *operation) error {
+	ttl, err := opt.seconds()
+	if err == nil {
+		op.Body = schema.WithTTL(op.Body, ttl)
+	}
+	return err
+}
 
 // Batch returns an empty batch.
 func (coll *Collection) Batch() *Batch { return &Batch{coll: coll} }
@@ -42,7 +62,9 @@ func (b *Batch) Len() int { return len(b.operations) }
 func (b *Batch) Get(id string) *Batch { return b.add("get", id, nil, nil) }
 
 // Create adds a Create.
-func (b *Batch) Create(id string, value any) *Batch { return b.add("create", id, value, nil) }
+func (b *Batch) Create(id string, value any, opts ...OperationOption) *Batch {
+	return b.add("create", id, value, opts)
+}
 
 // Upsert adds an Upsert.
 func (b *Batch) Upsert(id string, value any, opts ...OperationOption) *Batch {
@@ -74,7 +96,9 @@ func (b *Batch) add(op, id string, value any, opts []OperationOption) *Batch {
 		o.Body = body
 	}
 	for _, opt := range opts {
-		opt(&o)
+		if err := opt.changeOperation(&o); err != nil && b.err == nil {
+			b.err = err
+		}
 	}
 	b.operations = append(b.operations, o)
 	return b

@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"time"
 
@@ -12,13 +14,29 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// delivery is a message of the log.
+type delivery struct {
+	jetstream.Msg
+	seq   uint64
+	times uint64 // that it was delivered, this one included
+}
+
+func deliveryOf(msg jetstream.Msg) (delivery, error) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return delivery{}, err
+	}
+	return delivery{Msg: msg, seq: meta.Sequence.Stream, times: meta.NumDelivered}, nil
+}
+
 // source delivers messages of the log.
 type source interface {
-	// next waits for a message. It fails with ctx's error when ctx is done.
-	next(ctx context.Context) (jetstream.Msg, error)
-	// done acknowledges the message that next returned last.
-	done(msg jetstream.Msg) error
-	// close returns a message that is not acknowledged to the server.
+	// next waits for a message. It fails with ctx's error when ctx is done, and with io.EOF
+	// if it knows that no message up to the end is left.
+	next(ctx context.Context) (delivery, error)
+	// done acknowledges a message. It is safe for concurrent use.
+	done(delivery) error
+	// close returns all messages that are not acknowledged to the server.
 	close()
 }
 
@@ -33,112 +51,114 @@ func (c *Client) Changes(ctx context.Context, opts ...FeedOption) iter.Seq2[*Eve
 		for _, opt := range opts {
 			opt(&f)
 		}
-		if err := c.read(ctx, &f, func(e *Event) bool { return yield(e, nil) }); err != nil {
+		src, end, err := c.open(ctx, &f)
+		if err == nil && src != nil {
+			defer src.close()
+			err = c.read(ctx, &f, src, end, func(d delivery, e *Event) (bool, error) {
+				if !yield(e, nil) {
+					return false, nil
+				}
+				return true, src.done(d)
+			})
+		}
+		if err != nil {
 			yield(nil, err)
 		}
 	}
 }
 
-// read passes each event to yield until that returns false, the end or an error.
-func (c *Client) read(ctx context.Context, f *feed, yield func(*Event) bool) error {
-	if f.err != nil {
-		return f.err
-	}
-	return c.messages(ctx, f, func(msg jetstream.Msg, seq uint64) (more bool, err error) {
-		e, err := c.decode(msg, seq)
+// read passes each event of a feed to visit, which acknowledges it, until that returns
+// false, the end or an error.
+func (c *Client) read(ctx context.Context, f *feed, src source, end uint64, visit func(delivery, *Event) (more bool, err error)) error {
+	return c.messages(ctx, src, end, func(d delivery) (more bool, err error) {
+		e, err := c.decode(d)
 		switch {
 		case err != nil:
 			return false, err
 		case e == nil:
-			return true, nil
+			return true, src.done(d)
 		case !f.chooses(e):
-			return false, ErrBadRequest.With("the feed received event %d, a %s of %s, which its options exclude: was the filter of consumer %q changed? Use one durable name for each choice of events", seq, e.Type, e.Collection, f.durable)
+			return false, ErrBadRequest.With("the feed received event %d, a %s of %s, which its options exclude: was the filter of consumer %q changed? Use one durable name for each choice of events", e.Seq, e.Type, e.Collection, f.durable)
 		case e.Time < f.fromTime:
-			return true, nil
+			return true, src.done(d)
 		case f.untilTime != 0 && e.Time > f.untilTime:
 			return false, nil
 		}
-		return yield(e), nil
+		return visit(d, EventOf(e))
 	})
 }
 
-// messages passes each message of a feed with its sequence to visit, until that
-// returns false, the end or an error.
-func (c *Client) messages(ctx context.Context, f *feed, visit func(jetstream.Msg, uint64) (more bool, err error)) error {
-	src, pending, end, err := c.open(ctx, f)
-	if err != nil {
-		return c.readError(ctx, err)
-	}
-	if src == nil {
-		return nil
-	}
-	defer src.close()
-	for !f.untilNow || pending > 0 {
-		msg, err := src.next(ctx)
+// messages passes each message of a source to visit, until that returns false, the end or
+// an error.
+func (c *Client) messages(ctx context.Context, src source, end uint64, visit func(delivery) (more bool, err error)) error {
+	for {
+		d, err := src.next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
 			return c.readError(ctx, err)
 		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return c.readError(ctx, err)
-		}
-		seq := meta.Sequence.Stream
-		if end != 0 && seq > end {
+		if end != 0 && d.seq > end {
 			return nil
 		}
-		if more, err := visit(msg, seq); err != nil || !more {
-			return err
-		}
-		if err := src.done(msg); err != nil {
+		if more, err := visit(d); err != nil {
 			return c.readError(ctx, err)
-		}
-		if seq == end {
+		} else if !more || d.seq == end {
 			return nil
 		}
-		pending = meta.NumPending
 	}
-	return nil
 }
 
-// open opens a feed. It returns its source, nil if there is nothing to read, the number
-// of pending messages, and the last sequence, 0 for no end.
-func (c *Client) open(ctx context.Context, f *feed) (src source, pending, end uint64, err error) {
+// open opens a feed. It returns its source, nil if there is nothing to read, and the last
+// sequence, 0 for no end.
+func (c *Client) open(ctx context.Context, f *feed) (src source, end uint64, err error) {
+	if f.err != nil {
+		return nil, 0, f.err
+	}
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()
-	defer func() { err = c.denied(guarded, err) }()
-	end = f.untilSeq
-	var last uint64
-	if f.untilNow || f.durable == "" && f.fromSeq == 0 && f.fromTime == 0 {
-		if last, err = c.lastSequence(guarded); err != nil {
-			return nil, 0, 0, err
-		}
+	if src, end, err = c.openSource(ctx, guarded, f); err != nil {
+		return nil, 0, c.readError(ctx, c.denied(guarded, err))
 	}
+	return src, end, nil
+}
+
+func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, end uint64, err error) {
+	end = f.untilSeq
 	if f.untilNow {
-		if last == 0 {
-			return nil, 0, 0, nil
+		last, err := c.lastChosen(opening, f)
+		if err != nil || last == 0 {
+			return nil, 0, err
 		}
 		if end == 0 || end > last {
 			end = last
 		}
 	}
-	if f.durable != "" {
-		src, pending, err = c.openDurable(guarded, f, last)
-	} else {
-		src, pending, err = c.openOrdered(ctx, guarded, f, last)
+	var last uint64
+	if f.durable == "" && f.fromSeq == 0 && f.fromTime == 0 {
+		if last, err = c.lastSequence(opening); err != nil {
+			return nil, 0, err
+		}
 	}
-	return src, pending, end, err
+	if f.durable != "" {
+		src, err = c.openDurable(ctx, opening, f, end)
+	} else {
+		src, err = c.openOrdered(ctx, opening, f, last)
+	}
+	return src, end, err
 }
 
 // decode returns the event in a message of the log, nil for an internal one.
-func (c *Client) decode(msg jetstream.Msg, seq uint64) (*Event, error) {
-	collection, eventType, ok := schema.SplitEventSubject(msg.Subject())
+func (c *Client) decode(d delivery) (*schema.Event, error) {
+	collection, eventType, ok := schema.SplitEventSubject(d.Subject())
 	if collection == "_" {
 		return nil, nil
 	}
-	var e *Event
-	err := fmt.Errorf("event %d: unexpected subject %q", seq, msg.Subject())
+	var e *schema.Event
+	err := fmt.Errorf("event %d: unexpected subject %q", d.seq, d.Subject())
 	if ok {
-		e, err = schema.DecodeEvent(seq, collection, eventType, msg.Headers().Get, msg.Data())
+		e, err = schema.DecodeEvent(d.seq, collection, eventType, d.Headers().Get, d.Data())
 	}
 	if err != nil {
 		return nil, &failure{coded: ErrUnavailable.With("the log of database %q cannot be read: %v: is the client older than the server?", c.database, err), cause: err}
@@ -156,24 +176,37 @@ func (c *Client) readError(ctx context.Context, err error) error {
 
 // lastSequence returns the sequence of the last event of the log, 0 for none.
 func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
-	return c.sequenceBefore(ctx, jetstream.DeliverNewPolicy)
+	info, err := c.peek(ctx, jetstream.DeliverNewPolicy, []string{c.database.Events() + ">"})
+	if err != nil {
+		return 0, err
+	}
+	return info.Delivered.Stream, nil
 }
 
-// sequenceBefore returns the sequence before the first that a consumer with this policy
-// would deliver. Clients lack the permission to read the stream's state, but the
-// info of a consumer contains it.
-func (c *Client) sequenceBefore(ctx context.Context, policy jetstream.DeliverPolicy) (uint64, error) {
+// lastChosen returns the sequence of the last event that f chooses, 0 for none. It is
+// exact, where the number of pending messages of a consumer lags behind the log.
+func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
+	info, err := c.peek(ctx, jetstream.DeliverLastPolicy, f.filters(c.database))
+	if err != nil || info.NumPending == 0 {
+		return 0, err
+	}
+	return info.Delivered.Stream + 1, nil
+}
+
+// peek returns the state of a new consumer, which contains the position where it begins.
+// Clients may lack the permission to read the state of the stream.
+func (c *Client) peek(ctx context.Context, policy jetstream.DeliverPolicy, filters []string) (*jetstream.ConsumerInfo, error) {
 	consumer, err := c.js.CreateConsumer(ctx, c.database.LogStream(), jetstream.ConsumerConfig{
 		Name:              schema.ReaderConsumer + nuid.Next(),
 		DeliverPolicy:     policy,
-		FilterSubject:     c.database.Events() + ">",
+		FilterSubjects:    filters,
 		AckPolicy:         jetstream.AckNonePolicy,
 		InactiveThreshold: time.Second,
 		MemoryStorage:     true,
 		Replicas:          1,
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return consumer.CachedInfo().Delivered.Stream, nil
+	return consumer.CachedInfo(), nil
 }

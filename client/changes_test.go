@@ -101,7 +101,7 @@ func TestChangesFromNow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got = append(got, string(e.ID)); len(got) == 3 {
+		if got = append(got, e.ID); len(got) == 3 {
 			close(stop)
 			cancel()
 			break
@@ -143,7 +143,7 @@ func TestChangesSurviveReconnects(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if got = append(got, string(e.ID)); len(got) == 1 {
+			if got = append(got, e.ID); len(got) == 1 {
 				if err := nc.ForceReconnect(); err != nil {
 					t.Fatal(err)
 				}

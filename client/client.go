@@ -52,7 +52,7 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // WithCreds names the credentials file for Connect; New ignores it.
 func WithCreds(file string) Option { return WithNATSOptions(nats.UserCredentials(file)) }
 
-// WithNATSOptions adds options for the connection that Connect makes; New
+// WithNATSOptions adds any options of nats.go for the connection that Connect makes; New
 // ignores them.
 func WithNATSOptions(opts ...nats.Option) Option {
 	return func(o *options) { o.nats = append(o.nats, opts...) }
@@ -105,6 +105,14 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	}
 	c.denials.listen(nc)
 	return c, nil
+}
+
+// api returns the prefix of JetStream's subjects.
+func (c *Client) api() string {
+	if domain := c.js.Options().Domain; domain != "" {
+		return "$JS." + domain + ".API."
+	}
+	return "$JS.API."
 }
 
 // redacted returns a server address without its password.

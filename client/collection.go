@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -21,8 +22,8 @@ type CollectionInfo struct {
 	Properties
 	// Documents and Bytes count the live documents. Only Client.Collection sets them.
 	Documents, Bytes int64
-	TS               int64  // last change of the properties, seconds since 1970
-	ETag             string // version of the properties
+	Modified         time.Time // second of the last change of the properties
+	ETag             string    // version of the properties
 }
 
 // Name returns the collection's name.
@@ -153,7 +154,7 @@ func (info *CollectionInfo) UnmarshalJSON(data []byte) error {
 	if fault != nil {
 		return fault
 	}
-	*info = CollectionInfo{Name: fields.ID, Properties: p, Documents: fields.Documents, Bytes: fields.Bytes, TS: fields.TS, ETag: fields.ETag}
+	*info = CollectionInfo{Name: fields.ID, Properties: p, Documents: fields.Documents, Bytes: fields.Bytes, Modified: timeOf(fields.TS), ETag: fields.ETag}
 	return nil
 }
 

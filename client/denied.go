@@ -59,6 +59,9 @@ func (d *denials) listen(nc *nats.Conn) {
 func (d *denials) end(err error, all bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if strings.Contains(err.Error(), unpin) {
+		return // no call waits for it, and earlier releases deny it
+	}
 	for w := range d.waiting {
 		if all || strings.Contains(err.Error(), w.part) {
 			w.cancel(err)

@@ -14,13 +14,11 @@ type Item[T any] struct {
 	ID    string
 	Value T
 	ETag  string // its version: for IfMatch, and the sequence of its event in the feed
-	TS    int64  // last modification, seconds since 1970; its time to live counts from here
+	// Modified is the second of the last modification; the time to live counts from here.
+	Modified time.Time
 	// Created reports whether an upsert created the document rather than replaced it.
 	Created bool
 }
-
-// Modified is TS as a time.
-func (item Item[T]) Modified() time.Time { return time.Unix(item.TS, 0) }
 
 // Get decodes a document into a T; json.RawMessage takes it unchanged. It fails with
 // ErrDocumentNotFound from the document's deadline on.
@@ -28,28 +26,28 @@ func Get[T any](ctx context.Context, coll *Collection, id string, opts ...Reques
 	return request[T](ctx, coll, "document.get", id, nil, opts)
 }
 
-// Create stores a new document, or fails with ErrDocumentExists. A member ttl of value
-// sets its time to live in seconds.
-func Create[T any](ctx context.Context, coll *Collection, id string, value T, opts ...RequestOption) (Item[T], error) {
-	return write[T](ctx, coll, "document.create", id, value, opts)
+// Create stores a new document, or fails with ErrDocumentExists. TTL, or a member ttl of
+// value in seconds, sets its time to live.
+func Create[T any](ctx context.Context, coll *Collection, id string, value T, opts ...WriteOption) (Item[T], error) {
+	return put[T](ctx, coll, "document.create", id, value, opts)
 }
 
 // Upsert creates or replaces a document; see Item.Created.
-func Upsert[T any](ctx context.Context, coll *Collection, id string, value T, opts ...RequestOption) (Item[T], error) {
-	return write[T](ctx, coll, "document.upsert", id, value, opts)
+func Upsert[T any](ctx context.Context, coll *Collection, id string, value T, opts ...WriteOption) (Item[T], error) {
+	return put[T](ctx, coll, "document.upsert", id, value, opts)
 }
 
 // Replace replaces a document, or fails with ErrDocumentNotFound. Its time to live
 // starts again.
-func Replace[T any](ctx context.Context, coll *Collection, id string, value T, opts ...RequestOption) (Item[T], error) {
-	return write[T](ctx, coll, "document.replace", id, value, opts)
+func Replace[T any](ctx context.Context, coll *Collection, id string, value T, opts ...WriteOption) (Item[T], error) {
+	return put[T](ctx, coll, "document.replace", id, value, opts)
 }
 
 // Patch applies a JSON Merge Patch (RFC 7396), in which null removes a member, or fails
 // with ErrDocumentNotFound. The document's time to live starts again. The item has
 // the complete document.
-func Patch[T any](ctx context.Context, coll *Collection, id string, patch any, opts ...RequestOption) (Item[T], error) {
-	return write[T](ctx, coll, "document.patch", id, patch, opts)
+func Patch[T any](ctx context.Context, coll *Collection, id string, patch any, opts ...WriteOption) (Item[T], error) {
+	return put[T](ctx, coll, "document.patch", id, patch, opts)
 }
 
 // Delete deletes a document, or fails with ErrDocumentNotFound.
@@ -58,12 +56,16 @@ func Delete(ctx context.Context, coll *Collection, id string, opts ...RequestOpt
 	return err
 }
 
-func write[T any](ctx context.Context, coll *Collection, op, id string, value any, opts []RequestOption) (Item[T], error) {
+func put[T any](ctx context.Context, coll *Collection, op, id string, value any, opts []WriteOption) (Item[T], error) {
+	w, err := newWrite(opts)
+	if err != nil {
+		return Item[T]{}, err
+	}
 	body, err := encode(value)
 	if err != nil {
 		return Item[T]{}, err
 	}
-	return request[T](ctx, coll, op, id, body, opts)
+	return request[T](ctx, coll, op, id, w.body(body), w.opts)
 }
 
 func request[T any](ctx context.Context, coll *Collection, op, id string, body []byte, opts []RequestOption) (Item[T], error) {
@@ -79,11 +81,19 @@ func itemOf[T any](status int, body []byte) (Item[T], error) {
 	if err != nil {
 		return Item[T]{}, badReply(err)
 	}
-	item := Item[T]{ID: system.ID, TS: system.TS, ETag: system.ETag, Created: status == 201}
+	item := Item[T]{ID: system.ID, Modified: timeOf(system.TS), ETag: system.ETag, Created: status == 201}
 	if err := json.Unmarshal(body, &item.Value); err != nil {
 		return item, mismatch(system.ID, item.Value, err)
 	}
 	return item, nil
+}
+
+// timeOf returns seconds since 1970 as a time, 0 as the zero time: the value is missing.
+func timeOf(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
 }
 
 // mismatch is the error of a document that does not decode into value's type.

@@ -4,64 +4,117 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
 )
 
-// ackWait is the time after which the event of a vanished reader is redelivered.
-const ackWait = 30 * time.Second
+const (
+	defaultAckWait = 5 * time.Second
+
+	// Messages that may wait for acknowledgement, of which a pull asks for half: so the
+	// next pull is answered while the messages of the last one are handled.
+	maxAckPending = 1000
+	maxGroup      = maxAckPending / 2
+
+	// readers is the priority group of all readers of a durable. The server pins one of
+	// them: only that one gets messages.
+	readers = "readers"
+
+	// unpin is the head of a subject of JetStream's API.
+	unpin = "CONSUMER.UNPIN."
+
+	// poll is how often to ask for the state of a consumer that another reader may have.
+	poll = 50 * time.Millisecond
+)
 
 // durable is the source of a feed whose position the server stores.
 //
-// Only one message is in flight: with more, messages behind one that is redelivered
-// would come before it. Order costs a round trip for each loop body.
+// It pulls messages in groups, ahead of the loop, and acknowledges each without waiting.
+// Groups grow from one message while nothing is redelivered, so a message that makes the
+// process crash again and again is soon alone in flight, and the delivery count of no
+// other message grows with its own.
+//
+// Order: the server pins one reader, but a reader that crashed, or lost its pin while it
+// was slow, still has messages. A reader that is pinned therefore hands out none
+// until all that are not acknowledged have come to it.
 type durable struct {
-	messages jetstream.MessagesContext
-	flush    func() error
-	every    time.Duration // how often to say that the body is still at work
+	client   *Client
+	consumer jetstream.Consumer
+	every    time.Duration // how often to report messages as in progress
+	pinned   bool          // false for a consumer of an earlier release, with one message in flight
+	end      uint64
 
-	current jetstream.Msg // given out and not done, or nil
-	stop    chan struct{} // ends the goroutine that keeps current alive
+	cancel  context.CancelFunc
+	stopped sync.WaitGroup
+	wake    chan struct{} // capacity 1, for next: the state has changed
+	space   chan struct{} // capacity 1, for receive: the state has changed
+
+	mu        sync.Mutex
+	ready     []delivery          // received and not handed out, in order
+	unacked   map[uint64]delivery // received and neither acknowledged nor returned, by sequence
+	bytes     int                 // of unacked
+	acks      int                 // messages that left unacked
+	pin       string              // that the last message came with
+	settled   bool                // no other reader has messages
+	confirmed time.Time           // the server knew at that time that we have them
+	err       error               // why receive has ended
 }
 
-func (c *Client) openDurable(ctx context.Context, f *feed, after uint64) (source, uint64, error) {
-	consumer, err := c.durableConsumer(ctx, f, after)
+func (c *Client) openDurable(ctx, opening context.Context, f *feed, end uint64) (source, error) {
+	consumer, err := c.durableConsumer(opening, f)
 	if err != nil {
-		return nil, 0, err
-	}
-	// With one message, the next is pulled only on demand: none is in flight when the
-	// loop ends.
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1))
-	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	info := consumer.CachedInfo()
-	d := &durable{messages: messages, flush: c.nc.Flush, every: info.Config.AckWait / 3}
-	return d, info.NumPending + uint64(info.NumAckPending), nil
+	if f.untilNow && info.AckFloor.Stream >= end {
+		return nil, nil
+	}
+	// Until close, which a loop reaches after its context is done.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d := &durable{
+		client: c, consumer: consumer, every: info.Config.AckWait / 3, cancel: cancel, wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
+		pinned: info.Config.PriorityPolicy == jetstream.PriorityPolicyPinned, unacked: make(map[uint64]delivery), confirmed: time.Now(),
+	}
+	if f.untilNow {
+		d.end = end
+	}
+	d.settled = !d.pinned
+	d.stopped.Go(func() { d.receive(ctx) })
+	d.stopped.Go(func() { d.keep(ctx) })
+	return d, nil
 }
 
 // durableConsumer returns the consumer, and creates it if it does not exist. It never
 // changes an existing one, from which another loop may read.
-func (c *Client) durableConsumer(ctx context.Context, f *feed, after uint64) (jetstream.Consumer, error) {
+func (c *Client) durableConsumer(ctx context.Context, f *feed) (jetstream.Consumer, error) {
 	stream, filters := c.database.LogStream(), f.filters(c.database)
 	consumer, err := c.js.Consumer(ctx, stream, f.durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		if after == 0 && f.fromSeq == 0 && f.fromTime == 0 {
+		var after uint64
+		if f.fromSeq == 0 && f.fromTime == 0 {
 			if after, err = c.lastSequence(ctx); err != nil {
 				return nil, err
 			}
 		}
+		ackWait := cmp.Or(f.ackWait, defaultAckWait)
 		config := jetstream.ConsumerConfig{
 			Durable:        f.durable,
 			FilterSubjects: filters,
 			AckPolicy:      jetstream.AckExplicitPolicy,
 			AckWait:        ackWait,
-			MaxAckPending:  1,
+			MaxAckPending:  maxAckPending,
+			PriorityPolicy: jetstream.PriorityPolicyPinned,
+			PriorityGroups: []string{readers},
+			PinnedTTL:      ackWait,
 		}
 		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
 		if consumer, err = c.js.CreateConsumer(ctx, stream, config); err != nil {
@@ -78,12 +131,17 @@ func (c *Client) durableConsumer(ctx context.Context, f *feed, after uint64) (je
 		return nil, err
 	}
 	config := consumer.CachedInfo().Config
-	if config.AckPolicy != jetstream.AckExplicitPolicy || config.MaxAckPending != 1 {
+	pinned := config.PriorityPolicy == jetstream.PriorityPolicyPinned && slices.Equal(config.PriorityGroups, []string{readers})
+	if config.AckPolicy != jetstream.AckExplicitPolicy || !pinned && (config.MaxAckPending != 1 || config.PriorityPolicy != jetstream.PriorityPolicyNone) {
 		return nil, ErrBadRequest.With("the consumer %q belongs to another program: choose another durable name", f.durable)
 	}
+	remove := "delete the consumer if no loop reads it any more (nats consumer rm " + stream + " " + f.durable + ")"
 	if had := filtersOf(c.database, config); !slices.Equal(had, canonical(c.database, filters)) {
-		return nil, ErrBadRequest.With("the durable %q reads %.500s, and this loop chooses %.500s: choose another durable name, or delete the consumer if no loop reads it any more (nats consumer rm %s %s)",
-			f.durable, strings.Join(had, " "), strings.Join(filters, " "), stream, f.durable)
+		return nil, ErrBadRequest.With("the durable %q reads %.500s, and this loop chooses %.500s: choose another durable name, or %s",
+			f.durable, strings.Join(had, " "), strings.Join(filters, " "), remove)
+	}
+	if f.ackWait != 0 && f.ackWait != config.AckWait {
+		return nil, ErrBadRequest.With("the durable %q has the ack wait %v, and this loop asks for %v: leave the option out, or %s", f.durable, config.AckWait, f.ackWait, remove)
 	}
 	return consumer, nil
 }
@@ -112,50 +170,257 @@ func canonical(db schema.DatabaseName, filters []string) []string {
 	return slices.Compact(same)
 }
 
-func (d *durable) next(ctx context.Context) (jetstream.Msg, error) {
-	for {
-		msg, err := d.messages.Next(jetstream.NextContext(ctx))
-		if errors.Is(err, jetstream.ErrNoHeartbeat) {
-			continue // the server is away; the next pull waits until it is back
+// receive pulls groups of messages until ctx is done or the consumer fails.
+func (d *durable) receive(ctx context.Context) {
+	for size := 1; ; {
+		if !d.waitForSpace(ctx, size) {
+			return
 		}
-		if err != nil {
-			return nil, err
+		received, redelivered, err := d.pull(ctx, size)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrBadRequest), errors.Is(err, nats.ErrConnectionClosed):
+			d.change(func() { d.err = err })
+			return
+		case err != nil: // the server is away, or another reader is pinned
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(poll):
+			}
 		}
-		d.keep(msg)
-		return msg, nil
+		if !d.pinned || redelivered {
+			size = 1
+		} else if received == size {
+			size = min(2*size, maxGroup)
+		}
+		if received == 0 && d.end != 0 {
+			if info, err := d.consumer.Info(ctx); err == nil && info.AckFloor.Stream >= d.end {
+				d.change(func() { d.err = io.EOF })
+				return
+			}
+		}
 	}
 }
 
-// keep reports msg as in progress until it is done, so that a slow body keeps its event
-// and only a vanished reader loses it.
-func (d *durable) keep(msg jetstream.Msg) {
-	stop := make(chan struct{})
-	d.current, d.stop = msg, stop
-	go func() {
-		tick := time.NewTicker(d.every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				_ = msg.InProgress() // if it doesn't arrive the event comes again
-			}
+// pull requests a group and adds its messages as they arrive, until it is complete or the
+// request has expired. It expires in time to keep the reader pinned.
+func (d *durable) pull(ctx context.Context, size int) (received int, redelivered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.every*3/2)
+	defer cancel()
+	opts := []jetstream.FetchOpt{jetstream.FetchContext(ctx), jetstream.FetchMaxBytes(pullBytes)}
+	if d.pinned {
+		opts = append(opts, jetstream.FetchPriorityGroup(readers))
+	}
+	batch, err := d.consumer.Fetch(size, opts...)
+	if err != nil {
+		return 0, false, err
+	}
+	for msg := range batch.Messages() {
+		received++
+		one, err := deliveryOf(msg)
+		if err != nil {
+			return received, redelivered, err
 		}
-	}()
+		redelivered = redelivered || one.times > 1
+		d.add(one)
+	}
+	if err := batch.Error(); !errors.Is(err, context.DeadlineExceeded) {
+		return received, redelivered, err
+	}
+	return received, redelivered, nil
 }
 
-func (d *durable) done(msg jetstream.Msg) error {
-	close(d.stop)
-	d.current = nil
-	return msg.Ack()
+// add adds a message. A message that comes again replaces its earlier delivery.
+func (d *durable) add(one delivery) {
+	pin := one.Headers().Get("Nats-Pin-Id")
+	d.change(func() {
+		if d.pinned && pin != d.pin {
+			d.pin, d.settled = pin, false
+		}
+		earlier, again := d.unacked[one.seq]
+		d.unacked[one.seq] = one
+		d.bytes += len(one.Data()) - dataOf(earlier)
+		at, waits := slices.BinarySearchFunc(d.ready, one.seq, func(one delivery, seq uint64) int { return cmp.Compare(one.seq, seq) })
+		if waits {
+			d.ready[at] = one
+		} else if !again {
+			d.ready = slices.Insert(d.ready, at, one)
+		}
+	})
+}
+
+func dataOf(d delivery) int {
+	if d.Msg == nil {
+		return 0
+	}
+	return len(d.Data())
+}
+
+// change changes the state under the lock and wakes next and waitForSpace.
+func (d *durable) change(state func()) {
+	d.mu.Lock()
+	state()
+	d.mu.Unlock()
+	for _, signal := range []chan struct{}{d.wake, d.space} {
+		select {
+		case signal <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// waitForSpace waits until the next group may be pulled; false when ctx is done.
+func (d *durable) waitForSpace(ctx context.Context, size int) bool {
+	for {
+		d.mu.Lock()
+		// What has to come before the held messages needs no space.
+		space := !d.settled || len(d.unacked) <= size/2 && d.bytes < pullBytes
+		d.mu.Unlock()
+		if space {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-d.space:
+		}
+	}
+}
+
+func (d *durable) next(ctx context.Context) (delivery, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return delivery{}, err
+		}
+		d.mu.Lock()
+		if time.Since(d.confirmed) > 2*d.every {
+			// The server may have given them to another reader meanwhile.
+			for _, one := range d.ready {
+				d.forget(one.seq)
+			}
+			d.ready, d.settled, d.confirmed = nil, !d.pinned, time.Now()
+		}
+		waits, settled, err := len(d.ready) > 0, d.settled, d.err
+		if waits && settled {
+			first := d.ready[0]
+			d.ready = d.ready[1:]
+			d.mu.Unlock()
+			return first, nil
+		}
+		d.mu.Unlock()
+		var again <-chan time.Time
+		switch {
+		case waits:
+			if d.settle(ctx) {
+				continue
+			}
+			again = time.After(poll)
+		case err != nil:
+			return delivery{}, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.wake:
+		case <-again:
+		}
+	}
+}
+
+// settle looks whether all messages that are not acknowledged have come to this reader.
+func (d *durable) settle(ctx context.Context) bool {
+	d.mu.Lock()
+	own, acks, pin := len(d.unacked), d.acks, d.pin
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, d.every)
+	defer cancel()
+	info, err := d.consumer.Info(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil && pin == d.pin && info.NumAckPending <= own-(d.acks-acks) {
+		d.settled = true
+	}
+	return d.settled
+}
+
+// keep reports the messages as in progress, so that a slow body keeps its events and only
+// a vanished reader loses them.
+func (d *durable) keep(ctx context.Context) {
+	tick := time.NewTicker(d.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		at := time.Now()
+		d.mu.Lock()
+		held := slices.Collect(maps.Values(d.unacked))
+		d.mu.Unlock()
+		for _, one := range held {
+			_ = one.InProgress() // if it doesn't arrive the event is redelivered
+		}
+		if len(held) == 0 || d.flush(ctx) == nil {
+			d.mu.Lock()
+			d.confirmed = at
+			d.mu.Unlock()
+		}
+	}
+}
+
+func (d *durable) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.every)
+	defer cancel()
+	return d.client.nc.FlushWithContext(ctx)
+}
+
+func (d *durable) done(one delivery) error {
+	d.change(func() { d.forget(one.seq) })
+	return one.Ack()
+}
+
+// forget removes a message from those that are not acknowledged.
+func (d *durable) forget(seq uint64) {
+	if one, ok := d.unacked[seq]; ok {
+		delete(d.unacked, seq)
+		d.bytes -= dataOf(one)
+		d.acks++
+	}
 }
 
 func (d *durable) close() {
-	d.messages.Stop()
-	if d.current != nil {
-		close(d.stop)
-		_ = d.current.Nak() // at once, instead of after ackWait
+	ctx := context.Background()
+	for deadline := time.Now().Add(d.every); time.Now().Before(deadline); {
+		// A message that the server has sent would be redelivered after the ack wait only.
+		if d.arrived(ctx) {
+			break
+		}
+		select {
+		case <-d.wake:
+		case <-time.After(poll / 10):
+		}
 	}
-	_ = d.flush() // the last acknowledgement too is to be there before the process ends
+	d.cancel()
+	d.stopped.Wait()
+	for _, seq := range slices.Sorted(maps.Keys(d.unacked)) {
+		_ = d.unacked[seq].Nak() // at once, instead of after the ack wait
+	}
+	if d.pin != "" { // else the next reader would wait until the pin expires
+		info := d.consumer.CachedInfo()
+		_ = d.client.nc.PublishRequest(d.client.api()+unpin+info.Stream+"."+info.Name, d.client.nc.NewInbox(), []byte(`{"group":"`+readers+`"}`))
+	}
+	_ = d.flush(ctx) // before the process ends
+}
+
+// arrived reports whether all messages that the server has sent are here.
+func (d *durable) arrived(ctx context.Context) bool {
+	d.mu.Lock()
+	own := len(d.unacked)
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, d.every)
+	defer cancel()
+	info, err := d.consumer.Info(ctx)
+	return err != nil || info.NumAckPending <= own
 }

@@ -1,9 +1,69 @@
 package client
 
-import "github.com/lapsedb/lapse/schema"
+import (
+	"encoding/json"
+	"errors"
+	"time"
 
-// Event is a fact in the log, see the fields of schema.Event.
-type Event = schema.Event
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Event is a fact in the log.
+type Event struct {
+	Seq        uint64    // log sequence, which identifies a repeat
+	Time       time.Time // log time, to the millisecond
+	Type       EventType
+	Collection string
+	ID         string // of document events
+	Previous   string // ETag of the version that it ends: Replaced, Deleted, Expired
+
+	// Of Expired: when the document expired, the time to live, and where that came from.
+	Deadline time.Time
+	TTL      time.Duration
+	Rule     Rule
+
+	Cause uint64 // sequence that Submit returned, 0 for none
+	// Body is the document, the properties of a collection, or the error and mutation of
+	// a MutationRejected.
+	Body json.RawMessage
+
+	source *schema.Event
+}
+
+// EventOf returns an event of package schema as one of this package. They share the body.
+func EventOf(e *schema.Event) *Event {
+	event := &Event{Seq: e.Seq, Time: time.UnixMilli(e.Time).UTC(), Type: e.Type, Collection: string(e.Collection), ID: string(e.ID),
+		Cause: e.Cause, Body: e.Body, source: e}
+	if e.Previous != 0 {
+		event.Previous = e.Previous.String()
+	}
+	if e.Deadline.Rule != schema.NoRule {
+		event.Deadline, event.TTL, event.Rule = timeOf(e.Deadline.At), time.Duration(e.Deadline.TTL)*time.Second, e.Deadline.Rule
+	}
+	return event
+}
+
+// Schema returns the event as package schema has it, nil unless it comes from a feed or
+// from JSON. It must not be changed.
+func (e *Event) Schema() *schema.Event { return e.source }
+
+// MarshalJSON returns the event as lapse export prints it.
+func (e *Event) MarshalJSON() ([]byte, error) {
+	if e.source == nil {
+		return nil, errors.New("client: an Event that the program made has no JSON")
+	}
+	return e.source.AppendJSON(nil), nil
+}
+
+// UnmarshalJSON reads an event as lapse export prints it.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	var source schema.Event
+	if err := source.UnmarshalJSON(data); err != nil {
+		return err
+	}
+	*e = *EventOf(&source)
+	return nil
+}
 
 // EventType is what happened.
 type EventType = schema.EventType
@@ -18,4 +78,14 @@ const (
 	DocumentDeleted    = schema.DocumentDeleted
 	DocumentExpired    = schema.DocumentExpired
 	MutationRejected   = schema.MutationRejected
+)
+
+// Rule is the origin of a deadline.
+type Rule = schema.Rule
+
+// Rules.
+const (
+	NoRule         = schema.NoRule
+	RuleDocument   = schema.RuleDocument   // ttl of the document
+	RuleCollection = schema.RuleCollection // defaultTtl of the collection
 )

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
-	"time"
 )
 
 // Expiration is the end of a document that reached its deadline.
@@ -15,10 +14,6 @@ type Expiration[T any] struct {
 	Value    T
 	HasValue bool
 }
-
-// Due returns the deadline of the document. The event was appended at Event.Time, a
-// little later.
-func (x Expiration[T]) Due() time.Time { return time.Unix(x.Deadline.At, 0) }
 
 // Expirations is Changes for expired documents, with their last content as a T. With
 // Durable it is a persistent timer: each expiry is handled at least once.
@@ -33,7 +28,7 @@ func Expirations[T any](ctx context.Context, c *Client, opts ...FeedOption) iter
 			if err == nil && len(e.Body) > 0 {
 				x.HasValue = true
 				if fault := json.Unmarshal(e.Body, &x.Value); fault != nil {
-					err = mismatch(string(e.ID), x.Value, fault)
+					err = mismatch(e.ID, x.Value, fault)
 				}
 			}
 			if !yield(x, err) {

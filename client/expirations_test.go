@@ -22,7 +22,7 @@ func TestExpirations(t *testing.T) {
 	if len(got) != 3 {
 		t.Fatalf("%+v", got)
 	}
-	if x := got[0]; errs[0] != nil || !x.HasValue || x.Value.Total != 5 || x.ID != "a" || x.Due().Unix() != 100 {
+	if x := got[0]; errs[0] != nil || !x.HasValue || x.Value.Total != 5 || x.ID != "a" || x.Deadline.Unix() != 100 {
 		t.Errorf("a: %+v, %v", x, errs[0])
 	}
 	if x := got[1]; !errors.Is(errs[1], client.ErrBadRequest) || x.ID != "b" {

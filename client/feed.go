@@ -12,6 +12,7 @@ type feed struct {
 	collections []string
 	types       []EventType
 	durable     string
+	ackWait     time.Duration // 0: not said
 
 	fromSeq   uint64 // 0: from now
 	fromTime  int64  // ms, 0: none
@@ -75,17 +76,30 @@ func UntilTime(t time.Time) FeedOption { return func(f *feed) { f.untilTime = t.
 // Durable stores the position of the feed on the server, under this name. An event is
 // acknowledged when the loop asks for the next one, and redelivered if the body ends by
 // break, return or panic. So every event is handled at least once, in order, across
-// restarts; its sequence identifies a repeat.
+// restarts; its sequence identifies a repeat. After a crash the events that were handled
+// last may be redelivered, too.
 //
-// A From option applies only to the first use of the name. Loops with the same name, in
-// any number of processes, handle one event at a time. They have to choose the same
-// events: a loop that chooses others fails with ErrBadRequest.
+// A From option applies only to the first use of the name. Of several loops with the same
+// name, in any number of processes, one reads and the others wait for it to end. They
+// have to choose the same events: a loop that chooses others fails with ErrBadRequest.
 func Durable(name string) FeedOption {
 	return func(f *feed) {
 		if name == "" {
 			f.fail(ErrBadRequest.With("the durable name is empty: use letters, digits, _ and -"))
 		}
 		f.durable = name
+	}
+}
+
+// AckWait sets how long the server waits for the reader of a Durable that has vanished,
+// by a crash or with its network, before another one gets its events: 5 s unless the name
+// was first used with another. A reader that is slow and alive keeps its events.
+func AckWait(d time.Duration) FeedOption {
+	return func(f *feed) {
+		if d < time.Second || d > time.Hour {
+			f.fail(ErrBadRequest.With("ack wait %v: use 1s to 1h", d))
+		}
+		f.ackWait = d
 	}
 }
 
@@ -96,7 +110,7 @@ func (f *feed) fail(err error) {
 }
 
 // chooses reports whether the options choose an event.
-func (f *feed) chooses(e *Event) bool {
+func (f *feed) chooses(e *schema.Event) bool {
 	return (len(f.types) == 0 || slices.Contains(f.types, e.Type)) &&
 		(len(f.collections) == 0 || slices.Contains(f.collections, string(e.Collection)))
 }

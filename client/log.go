@@ -24,23 +24,29 @@ type Entry struct {
 // caller owns the entries.
 func (c *Client) Log(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		err := c.messages(ctx, &feed{fromSeq: 1, untilNow: true}, func(msg jetstream.Msg, seq uint64) (bool, error) {
-			return yield(entryOf(msg, seq), nil), nil
-		})
+		src, end, err := c.open(ctx, &feed{fromSeq: 1, untilNow: true})
+		if err == nil && src != nil {
+			defer src.close()
+			err = c.messages(ctx, src, end, func(d delivery) (bool, error) {
+				return yield(entryOf(d), nil), nil
+			})
+		}
 		if err != nil {
 			yield(Entry{}, err)
 		}
 	}
 }
 
-func entryOf(msg jetstream.Msg, seq uint64) Entry {
-	entry := Entry{Seq: seq}
-	if collection, eventType, ok := schema.SplitEventSubject(msg.Subject()); ok {
-		entry.Event, entry.Fault = schema.DecodeEvent(seq, collection, eventType, msg.Headers().Get, msg.Data())
-	} else {
-		entry.Fault = fmt.Errorf("event %d: unexpected subject %q", seq, msg.Subject())
+func entryOf(d delivery) Entry {
+	collection, eventType, ok := schema.SplitEventSubject(d.Subject())
+	if !ok {
+		return Entry{Seq: d.seq, Fault: fmt.Errorf("event %d: unexpected subject %q", d.seq, d.Subject())}
 	}
-	return entry
+	e, err := schema.DecodeEvent(d.seq, collection, eventType, d.Headers().Get, d.Data())
+	if err != nil {
+		return Entry{Seq: d.seq, Fault: err}
+	}
+	return Entry{Seq: d.seq, Event: EventOf(e)}
 }
 
 // LogBounds returns the sequences of the first and the last message of the log; the
@@ -48,12 +54,12 @@ func entryOf(msg jetstream.Msg, seq uint64) Entry {
 func (c *Client) LogBounds(ctx context.Context) (first, last uint64, err error) {
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()
-	before, err := c.sequenceBefore(guarded, jetstream.DeliverAllPolicy)
+	info, err := c.peek(guarded, jetstream.DeliverAllPolicy, []string{c.database.Events() + ">"})
 	if err == nil {
 		last, err = c.lastSequence(guarded)
 	}
 	if err != nil {
 		return 0, 0, c.readError(ctx, c.denied(guarded, err))
 	}
-	return before + 1, last, nil
+	return info.Delivered.Stream + 1, last, nil
 }

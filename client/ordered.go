@@ -30,9 +30,9 @@ type ordered struct {
 	release  func() bool
 }
 
-// openOrdered returns the source and the number of pending messages. It begins behind
-// sequence after unless f says otherwise. opening bounds the call, ctx the source.
-func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, uint64, error) {
+// openOrdered returns a source that begins behind sequence after unless f says otherwise,
+// nil if there is nothing to read. opening bounds the call, ctx the source.
+func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, error) {
 	config := jetstream.OrderedConsumerConfig{
 		NamePrefix:        schema.ReaderConsumer + nuid.Next(),
 		FilterSubjects:    f.filters(c.database),
@@ -43,16 +43,16 @@ func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64
 		config.MaxResetAttempts = 3 // somebody waits for the end
 	}
 	consumer, err := c.js.OrderedConsumer(opening, c.database.LogStream(), config)
-	if err != nil {
-		return nil, 0, err
+	if err != nil || f.untilNow && consumer.CachedInfo().NumPending == 0 {
+		return nil, err
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes))
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	// It ignores contexts while it is recreated, so it has to be stopped.
 	release := context.AfterFunc(ctx, messages.Stop)
-	return ordered{messages, release}, consumer.CachedInfo().NumPending, nil
+	return ordered{messages, release}, nil
 }
 
 // begin returns where a consumer begins. "From now" is a sequence, too: with
@@ -68,11 +68,15 @@ func (f *feed) begin(after uint64) (jetstream.DeliverPolicy, uint64, *time.Time)
 	return jetstream.DeliverByStartSequencePolicy, after + 1, nil
 }
 
-func (o ordered) next(ctx context.Context) (jetstream.Msg, error) {
-	return o.messages.Next(jetstream.NextContext(ctx))
+func (o ordered) next(ctx context.Context) (delivery, error) {
+	msg, err := o.messages.Next(jetstream.NextContext(ctx))
+	if err != nil {
+		return delivery{}, err
+	}
+	return deliveryOf(msg)
 }
 
-func (o ordered) done(jetstream.Msg) error { return nil }
+func (o ordered) done(delivery) error { return nil }
 
 func (o ordered) close() {
 	o.release()

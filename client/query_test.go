@@ -101,7 +101,7 @@ func TestQuery(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if want := (client.Item[order]{ID: fmt.Sprint(next), Value: order{Total: next}, TS: 5, ETag: fmt.Sprint(next + 10)}); item != want {
+					if want := (client.Item[order]{ID: fmt.Sprint(next), Value: order{Total: next}, Modified: time.Unix(5, 0).UTC(), ETag: fmt.Sprint(next + 10)}); item != want {
 						t.Fatalf("got %+v, want %+v", item, want)
 					}
 					next++

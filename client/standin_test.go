@@ -46,6 +46,7 @@ func newStandin(t *testing.T) *standin {
 				Allow: []string{
 					"lapse.*.api.>", "lapse.*.mutations.>", "$JS.ACK.>", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 					"$JS.API.CONSUMER.CREATE.*.>", "$JS.API.CONSUMER.INFO.*.*", "$JS.API.CONSUMER.DELETE.*.*",
+					"$JS.API.CONSUMER.UNPIN.*.*",
 				},
 			}}},
 		},

@@ -15,7 +15,7 @@ import (
 // It returns the sequence that is the Cause of the resulting event, a MutationRejected if
 // the write is refused. Of two submissions with one MsgID within a tenth of a second
 // JetStream stores only the first, whatever the second is; both get its sequence.
-func (c *Client) Submit(ctx context.Context, op, collection, id string, value any, opts ...RequestOption) (uint64, error) {
+func (c *Client) Submit(ctx context.Context, op, collection, id string, value any, opts ...WriteOption) (uint64, error) {
 	if schema.ParseOp(op) == schema.NoOp {
 		return 0, ErrBadRequest.With("%q is not a write: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)
 	}
@@ -29,8 +29,8 @@ func (c *Client) Submit(ctx context.Context, op, collection, id string, value an
 			return 0, err
 		}
 	}
-	for _, opt := range opts {
-		opt(headers{msg.Header})
+	if msg.Data, err = ApplyWrite(msg.Header, msg.Data, opts...); err != nil {
+		return 0, err
 	}
 	ack, err := c.js.PublishMsg(ctx, msg)
 	if err != nil {

@@ -27,12 +27,12 @@ func Example() {
 	fmt.Println("after an hour:", lives)
 
 	for _, e := range db.Events(0, client.DocumentExpired) {
-		fmt.Println(e.ID, e.Deadline.TTL, string(e.Body))
+		fmt.Println(e.ID, e.TTL, string(e.Body))
 	}
 	// Output:
 	// after 59 minutes: true
 	// after an hour: false
-	// a 3600 {"id":"a","user":"x"}
+	// a 1h0m0s {"id":"a","user":"x"}
 }
 
 // What is refused has the code that a client gets.

@@ -33,7 +33,7 @@ func (db *DB) Events(from uint64, types ...client.EventType) (events []*client.E
 	db.use(func(l *offline.Local) error {
 		for _, e := range l.Log() {
 			if e.Seq >= from && !e.Type.Internal() && (len(types) == 0 || slices.Contains(types, e.Type)) {
-				events = append(events, e)
+				events = append(events, client.EventOf(e))
 			}
 		}
 		return nil
@@ -52,7 +52,7 @@ func (db *DB) Log() string {
 func Lines(events []*client.Event) string {
 	var b []byte
 	for _, e := range events {
-		b = append(e.AppendJSON(b), '\n')
+		b = append(e.Schema().AppendJSON(b), '\n')
 	}
 	return string(b)
 }
@@ -90,7 +90,7 @@ func (db *DB) WantEvents(from uint64, want string) {
 		if i >= len(events) {
 			fault = "there is no such event"
 		} else {
-			fault = mismatch(line, events[i])
+			fault = mismatch(line, events[i].Schema())
 		}
 		if fault != "" {
 			db.t.Fatalf("event %d is not %s: %s\nfrom %d on there are:\n%s", i+1, strings.TrimSpace(line), fault, from, Lines(events))

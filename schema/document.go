@@ -120,6 +120,22 @@ func rebuild(id DocumentID, hasID bool, body []byte) []byte {
 	return append(out, '}')
 }
 
+// WithTTL returns an object with ttl in place of a ttl of its own. It returns what is not
+// an object unchanged.
+func WithTTL(body []byte, ttl TTL) []byte {
+	out := append(make([]byte, 0, len(body)+len(`,"ttl":2147483647`)), '{')
+	_, err := members(body, func(name, value []byte) error {
+		if string(values.Unquote(name)) != "ttl" {
+			out = appendMember(out, name, value)
+		}
+		return nil
+	})
+	if err != nil {
+		return body
+	}
+	return append(strconv.AppendInt(appendName(out, []byte("ttl")), int64(ttl), 10), '}')
+}
+
 // appendMember appends one member to an object that is being written.
 func appendMember(dst, name, value []byte) []byte {
 	return append(appendName(dst, name), value...)

@@ -144,7 +144,7 @@ func (a *app) auditLog(ctx context.Context, conn *connection, auditor *audit.Aud
 		bar.Add(1)
 		if entry.Event == nil {
 			auditor.Foreign(entry.Seq, entry.Fault)
-		} else if err := auditor.Event(entry.Event); err != nil {
+		} else if err := auditor.Event(entry.Event.Schema()); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func newExportCommand(a *app) *cobra.Command {
 		for e, err := range lapse.Changes(cmd.Context(), opts...) {
 			if err == nil {
 				bar.Add(1)
-				err = printer.print(e)
+				err = printer.print(e.Schema())
 			} else if cmd.Context().Err() != nil {
 				err = errors.New("interrupted: the export is incomplete, start it again")
 			}

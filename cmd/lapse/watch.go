@@ -48,7 +48,7 @@ func newWatchCommand(a *app) *cobra.Command {
 		printer := newEventPrinter(out)
 		for e, err := range lapse.Changes(cmd.Context(), opts...) {
 			if err == nil {
-				err = printer.print(e)
+				err = printer.print(e.Schema())
 			} else if cmd.Context().Err() != nil {
 				return printer.flush() // an interrupt is no error
 			}

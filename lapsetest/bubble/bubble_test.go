@@ -63,8 +63,8 @@ func TestDeadline(t *testing.T) {
 			if x.ID == "7" {
 				want = began.Add(50 * time.Minute)
 			}
-			if x.Event.Time != want.UnixMilli() || !x.Due().Equal(want) {
-				t.Errorf("%s expired at %d, want %d", x.ID, x.Event.Time, want.UnixMilli())
+			if !x.Time.Equal(want) || !x.Deadline.Equal(want) {
+				t.Errorf("%s expired at %s, want %s", x.ID, x.Time, want)
 			}
 			n++
 		}
@@ -94,7 +94,7 @@ func TestProgram(t *testing.T) {
 						if err != nil {
 							return
 						}
-						seen = append(seen, string(x.ID))
+						seen = append(seen, x.ID)
 					}
 				}()
 				for round := range 5 {

@@ -125,6 +125,7 @@ func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 		"$JS.API.CONSUMER.NAMES." + log:                 g.call,
 		"$JS.API.CONSUMER.LIST." + log:                  g.call,
 		"$JS.API.CONSUMER.MSG.NEXT." + log + ".*":       g.pull,
+		"$JS.API.CONSUMER.UNPIN." + log + ".*":          g.call,
 		"$JS.ACK." + log + ".>":                         g.acknowledge,
 		"$JS.FC." + log + ".>":                          g.pass,
 	} {

@@ -1,0 +1,170 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Handler handles an event. It fails by an error or a panic.
+type Handler func(ctx context.Context, e *Event) error
+
+// PoisonHandler handles an event instead of a handler that failed with err too often. An
+// error ends Handle; without one the event counts as handled.
+type PoisonHandler func(ctx context.Context, e *Event, err error) error
+
+// HandleOption is an option of Handle. Every FeedOption is one.
+type HandleOption interface{ changeHandle(*handling) }
+
+type handling struct {
+	feed    feed
+	workers int
+	tries   uint64 // 0: without limit
+	poison  PoisonHandler
+}
+
+type handleOption func(*handling)
+
+func (opt handleOption) changeHandle(h *handling) { opt(h) }
+
+func (opt FeedOption) changeHandle(h *handling) { opt(&h.feed) }
+
+// MaxWorkers is the maximum of Workers.
+const MaxWorkers = 1000
+
+// Workers handles the events of up to n documents at the same time; the default is 1. The
+// events of one document are handled in order. An event that is of no document, such as
+// CollectionDeleted, is handled after all events before it and before all after it.
+func Workers(n int) HandleOption {
+	return handleOption(func(h *handling) {
+		if n < 1 || n > MaxWorkers {
+			h.feed.fail(ErrBadRequest.With("%d workers: use 1 to %d", n, MaxWorkers))
+		}
+		h.workers = n
+	})
+}
+
+// Poison gives an event to another handler after its handler has failed n times. With
+// Durable, a crash of the process while the event waited for its acknowledgement counts,
+// too. Without Poison a failing event is tried again for ever, and the later events of
+// its document wait.
+func Poison(n int, handler PoisonHandler) HandleOption {
+	return handleOption(func(h *handling) {
+		if n < 1 || handler == nil {
+			h.feed.fail(ErrBadRequest.With("poison after %d deliveries: use 1 or more, and a handler", n))
+		}
+		h.tries, h.poison = uint64(max(n, 0)), handler
+	})
+}
+
+// Times between tries of a handler that fails: each is twice the last.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// Handle calls handler for each event of a feed, as Changes yields them, and acknowledges
+// the event when it returns nil. An event whose handler fails is tried again after a
+// while, see Poison.
+//
+// Handle returns nil at the end of an Until option, ctx's error once ctx is done, and any
+// other error that ends the feed. It returns after the running handlers have; their
+// context is done when Handle ends.
+func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOption) error {
+	h := handling{workers: 1}
+	for _, opt := range opts {
+		opt.changeHandle(&h)
+	}
+	src, end, err := c.open(ctx, &h.feed)
+	if err != nil || src == nil {
+		return err
+	}
+	defer src.close()
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	type job struct {
+		d delivery
+		e *Event
+	}
+	var workers, busy sync.WaitGroup
+	seed := maphash.MakeSeed()
+	queues := make([]chan job, h.workers)
+	for i := range queues {
+		queues[i] = make(chan job, maxAckPending/h.workers)
+		workers.Go(func() {
+			for j := range queues[i] {
+				if err := h.handle(work, handler, src, j.d, j.e); err != nil {
+					cancel(err)
+				}
+				busy.Done()
+			}
+		})
+	}
+	err = c.read(work, &h.feed, src, end, func(d delivery, e *Event) (bool, error) {
+		if e.ID == "" {
+			busy.Wait()
+		}
+		busy.Add(1)
+		select {
+		case queues[maphash.String(seed, e.Collection+"/"+e.ID)%uint64(h.workers)] <- job{d, e}:
+		case <-work.Done():
+			busy.Done()
+			return false, work.Err()
+		}
+		if e.ID == "" {
+			busy.Wait()
+		}
+		return true, nil
+	})
+	for _, queue := range queues {
+		close(queue)
+	}
+	workers.Wait()
+	if failed := context.Cause(work); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// handle handles one event and acknowledges it.
+func (h *handling) handle(ctx context.Context, handler Handler, src source, d delivery, e *Event) error {
+	err := fmt.Errorf("event %d was delivered %d times, and the process ended before it was handled", e.Seq, d.times-1)
+	retry := firstRetry
+	for try := d.times; h.tries == 0 || try <= h.tries; try++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err = guarded(ctx, handler, e); err == nil {
+			return src.done(d)
+		}
+		if ctx.Err() != nil || try == h.tries { // an error at the end of Handle is none of the event
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry):
+		}
+		retry = min(2*retry, lastRetry)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := h.poison(ctx, e, err); err != nil {
+		return err
+	}
+	return src.done(d)
+}
+
+// guarded returns a panic of the handler as its error.
+func guarded(ctx context.Context, handler Handler, e *Event) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return handler(ctx, e)
+}
