@@ -17,8 +17,9 @@ import (
 // delivery is a message of the log.
 type delivery struct {
 	jetstream.Msg
-	seq   uint64
-	times uint64 // that it was delivered, this one included
+	seq    uint64
+	number uint64 // of deliveries of the consumer, this one included
+	times  uint64 // that it was delivered, this time included
 }
 
 func deliveryOf(msg jetstream.Msg) (delivery, error) {
@@ -26,7 +27,7 @@ func deliveryOf(msg jetstream.Msg) (delivery, error) {
 	if err != nil {
 		return delivery{}, err
 	}
-	return delivery{Msg: msg, seq: meta.Sequence.Stream, times: meta.NumDelivered}, nil
+	return delivery{Msg: msg, seq: meta.Sequence.Stream, number: meta.Sequence.Consumer, times: meta.NumDelivered}, nil
 }
 
 // source delivers messages of the log.
@@ -176,37 +177,41 @@ func (c *Client) readError(ctx context.Context, err error) error {
 
 // lastSequence returns the sequence of the last event of the log, 0 for none.
 func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
-	info, err := c.peek(ctx, jetstream.DeliverNewPolicy, []string{c.database.Events() + ">"})
+	consumer, err := c.peek(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
 	if err != nil {
 		return 0, err
 	}
-	return info.Delivered.Stream, nil
+	c.drop(consumer)
+	return consumer.CachedInfo().Delivered.Stream, nil
 }
 
 // lastChosen returns the sequence of the last event that f chooses, 0 for none. It is
 // exact, where the number of pending messages of a consumer lags behind the log.
 func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
-	info, err := c.peek(ctx, jetstream.DeliverLastPolicy, f.filters(c.database))
-	if err != nil || info.NumPending == 0 {
+	consumer, err := c.peek(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubjects: f.filters(c.database)})
+	if err != nil {
 		return 0, err
 	}
-	return info.Delivered.Stream + 1, nil
+	c.drop(consumer)
+	if consumer.CachedInfo().NumPending == 0 {
+		return 0, nil
+	}
+	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 
-// peek returns the state of a new consumer, which contains the position where it begins.
-// Clients may lack the permission to read the state of the stream.
-func (c *Client) peek(ctx context.Context, policy jetstream.DeliverPolicy, filters []string) (*jetstream.ConsumerInfo, error) {
-	consumer, err := c.js.CreateConsumer(ctx, c.database.LogStream(), jetstream.ConsumerConfig{
-		Name:              schema.ReaderConsumer + nuid.Next(),
-		DeliverPolicy:     policy,
-		FilterSubjects:    filters,
-		AckPolicy:         jetstream.AckNonePolicy,
-		InactiveThreshold: time.Second,
-		MemoryStorage:     true,
-		Replicas:          1,
-	})
-	if err != nil {
-		return nil, err
+// peek creates a short-lived consumer. Its state contains the position where it begins:
+// clients may lack the permission to read the state of the stream.
+func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	config.Name = schema.ReaderConsumer + nuid.Next()
+	if config.FilterSubjects == nil {
+		config.FilterSubjects = []string{c.database.Events() + ">"}
 	}
-	return consumer.CachedInfo(), nil
+	config.AckPolicy, config.InactiveThreshold, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, time.Second, true, 1
+	return c.js.CreateConsumer(ctx, c.database.LogStream(), config)
+}
+
+// drop deletes a consumer of peek, without waiting: all clients together may have few.
+func (c *Client) drop(consumer jetstream.Consumer) {
+	info := consumer.CachedInfo()
+	_ = c.nc.PublishRequest(c.api()+"CONSUMER.DELETE."+info.Stream+"."+info.Name, c.nc.NewInbox(), nil) // else it expires
 }

@@ -44,8 +44,8 @@ const (
 // other message grows with its own.
 //
 // Order: the server pins one reader, but a reader that crashed, or lost its pin while it
-// was slow, still has messages. A reader that is pinned therefore hands out none
-// until all that are not acknowledged have come to it.
+// was slow, still has messages. A reader that is pinned therefore hands out the first
+// message that is not acknowledged, and no other, until it has all of them.
 type durable struct {
 	client   *Client
 	consumer jetstream.Consumer
@@ -65,6 +65,7 @@ type durable struct {
 	acks      int                 // messages that left unacked
 	pin       string              // that the last message came with
 	settled   bool                // no other reader has messages
+	missing   bool                // another reader has messages that come before ready
 	confirmed time.Time           // the server knew at that time that we have them
 	err       error               // why receive has ended
 }
@@ -239,6 +240,7 @@ func (d *durable) add(one delivery) {
 		if d.pinned && pin != d.pin {
 			d.pin, d.settled = pin, false
 		}
+		d.missing = false
 		earlier, again := d.unacked[one.seq]
 		d.unacked[one.seq] = one
 		d.bytes += len(one.Data()) - dataOf(earlier)
@@ -263,11 +265,14 @@ func (d *durable) change(state func()) {
 	d.mu.Lock()
 	state()
 	d.mu.Unlock()
-	for _, signal := range []chan struct{}{d.wake, d.space} {
-		select {
-		case signal <- struct{}{}:
-		default:
-		}
+	signal(d.wake)
+	signal(d.space)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -275,8 +280,8 @@ func (d *durable) change(state func()) {
 func (d *durable) waitForSpace(ctx context.Context, size int) bool {
 	for {
 		d.mu.Lock()
-		// What has to come before the held messages needs no space.
-		space := !d.settled || len(d.unacked) <= size/2 && d.bytes < pullBytes
+		// A message that has to come first needs no space.
+		space := d.missing || len(d.unacked) <= size/2 && d.bytes < pullBytes
 		d.mu.Unlock()
 		if space {
 			return ctx.Err() == nil
@@ -300,21 +305,21 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 			for _, one := range d.ready {
 				d.forget(one.seq)
 			}
-			d.ready, d.settled, d.confirmed = nil, !d.pinned, time.Now()
+			d.ready, d.settled, d.missing, d.confirmed = nil, !d.pinned, false, time.Now()
 		}
-		waits, settled, err := len(d.ready) > 0, d.settled, d.err
-		if waits && settled {
+		if len(d.ready) > 0 && d.settled {
 			first := d.ready[0]
 			d.ready = d.ready[1:]
 			d.mu.Unlock()
 			return first, nil
 		}
+		waits, err := len(d.ready) > 0, d.err
 		d.mu.Unlock()
 		var again <-chan time.Time
 		switch {
 		case waits:
-			if d.settle(ctx) {
-				continue
+			if first, ok := d.first(ctx); ok {
+				return first, nil
 			}
 			again = time.After(poll)
 		case err != nil:
@@ -328,20 +333,56 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 	}
 }
 
-// settle looks whether all messages that are not acknowledged have come to this reader.
-func (d *durable) settle(ctx context.Context) bool {
+// first returns the first message if no message that comes before it is unacknowledged.
+func (d *durable) first(ctx context.Context) (delivery, bool) {
 	d.mu.Lock()
-	own, acks, pin := len(d.unacked), d.acks, d.pin
+	first, own, acks, pin := d.ready[0], len(d.unacked), d.acks, d.pin
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, d.every)
 	defer cancel()
 	info, err := d.consumer.Info(ctx)
+	if err != nil {
+		return delivery{}, false
+	}
+	isFirst := first.seq == info.AckFloor.Stream+1 || first.times == 1 && first.number == info.AckFloor.Consumer+1
+	if !isFirst {
+		// Events that the consumer does not choose may be between.
+		if isFirst, err = d.isNext(ctx, info.AckFloor.Stream, first.seq); err != nil {
+			return delivery{}, false
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err == nil && pin == d.pin && info.NumAckPending <= own-(d.acks-acks) {
-		d.settled = true
+	if pin != d.pin || len(d.ready) == 0 || d.ready[0].seq != first.seq {
+		return delivery{}, false // the state has changed meanwhile
 	}
-	return d.settled
+	d.settled = info.NumAckPending <= own-(d.acks-acks)
+	if isFirst || d.settled {
+		d.missing, d.ready = false, d.ready[1:]
+		return first, true
+	}
+	d.missing = true
+	signal(d.space)
+	return delivery{}, false
+}
+
+// isNext reports whether seq is the first event behind sequence after that the consumer
+// chooses.
+func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
+	consumer, err := d.client.peek(ctx, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
+		FilterSubjects: filtersOf(d.client.database, d.consumer.CachedInfo().Config),
+	})
+	if err != nil {
+		return false, err
+	}
+	defer d.client.drop(consumer)
+	msg, err := consumer.Next(jetstream.FetchContext(ctx))
+	if err != nil {
+		return false, err
+	}
+	next, err := deliveryOf(msg)
+	return next.seq == seq, err
 }
 
 // keep reports the messages as in progress, so that a slow body keeps its events and only
@@ -417,8 +458,11 @@ func (d *durable) close() {
 // arrived reports whether all messages that the server has sent are here.
 func (d *durable) arrived(ctx context.Context) bool {
 	d.mu.Lock()
-	own := len(d.unacked)
+	own, settled := len(d.unacked), d.settled
 	d.mu.Unlock()
+	if !settled {
+		return true // it cannot be told which of them other readers have
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.every)
 	defer cancel()
 	info, err := d.consumer.Info(ctx)

@@ -54,7 +54,7 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-func TestDurableGivesBackWhatPanicked(t *testing.T) {
+func TestDurableRedeliversAfterPanic(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()
 	s.created("orders", "a")
@@ -70,7 +70,7 @@ func TestDurableGivesBackWhatPanicked(t *testing.T) {
 }
 
 // A body that ends after its context was cancelled has handled its event.
-func TestDurableFinishesItsBody(t *testing.T) {
+func TestDurableAcknowledgesBodyAfterCancel(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()
 	s.created("orders", "a")
@@ -93,7 +93,7 @@ func TestDurableFinishesItsBody(t *testing.T) {
 }
 
 // A body may take longer than the server waits for an acknowledgement.
-func TestDurableKeepsWhatItWorksOn(t *testing.T) {
+func TestDurableKeepsEventInProgress(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()
 	name := client.Durable("slow")
@@ -119,7 +119,7 @@ func TestDurableKeepsWhatItWorksOn(t *testing.T) {
 	}
 }
 
-func TestDurableOfAnotherProgram(t *testing.T) {
+func TestDurableRefusesForeignConsumer(t *testing.T) {
 	s := newStandin(t).log()
 	_, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{Durable: "theirs", AckPolicy: jetstream.AckAllPolicy})
 	if err != nil {
@@ -177,7 +177,7 @@ func feed(choice []client.FeedOption, more ...client.FeedOption) []client.FeedOp
 
 // Of two loops under one durable name that choose different events, the later one
 // fails and the earlier one gets all of its own, whichever is first.
-func TestDurableWithAnotherFilter(t *testing.T) {
+func TestDurableFilterMismatch(t *testing.T) {
 	c := serverWithTickets(t)
 	number := 0
 	for first, chosen := range choices {
@@ -212,7 +212,7 @@ func TestDurableWithAnotherFilter(t *testing.T) {
 
 // The order in which a loop names what it chooses is no difference, nor how
 // another program wrote the filter.
-func TestDurableWithTheSameFilter(t *testing.T) {
+func TestDurableEqualFilters(t *testing.T) {
 	c := serverWithTickets(t)
 	types := client.OfType(client.DocumentExpired, client.DocumentCreated)
 	turned := client.OfType(client.DocumentCreated, client.DocumentExpired, client.DocumentCreated)
@@ -244,7 +244,7 @@ func TestDurableWithTheSameFilter(t *testing.T) {
 
 // Of several first loops at the same time, those with the filter of the one that
 // creates the consumer read, and all others fail.
-func TestDurableFirstStarts(t *testing.T) {
+func TestDurableConcurrentFirstUse(t *testing.T) {
 	c := serverWithTickets(t)
 	for round := range 5 {
 		var loops sync.WaitGroup
@@ -282,7 +282,7 @@ func TestDurableFirstStarts(t *testing.T) {
 
 // A loop whose filter another program changes yields nothing that it did not
 // ask for, and leaves it to be read.
-func TestDurableFilterChangedMeanwhile(t *testing.T) {
+func TestDurableFilterChangedWhileReading(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()
 	s.expired("tickets", "a", "")

@@ -151,7 +151,7 @@ func (db *DB) Finish() {
 //
 // For an error reply it returns both, the Reply with its Status and the coded error, for
 // errors.Is with those of package client.
-func (db *DB) Do(op, collection, id string, body any, opts ...client.RequestOption) (*client.Reply, error) {
+func (db *DB) Do(op, collection, id string, body any, opts ...client.WriteOption) (*client.Reply, error) {
 	db.t.Helper()
 	tail, text, header, err := request(op, collection, id, body, opts)
 	if err != nil {
@@ -172,7 +172,7 @@ func (db *DB) Do(op, collection, id string, body any, opts ...client.RequestOpti
 
 // Submit makes a write as client.Client.Submit does, without an outcome: a refused one
 // becomes a MutationRejected. It returns the Cause of the resulting event.
-func (db *DB) Submit(op, collection, id string, body any, opts ...client.RequestOption) (cause uint64) {
+func (db *DB) Submit(op, collection, id string, body any, opts ...client.WriteOption) (cause uint64) {
 	db.t.Helper()
 	if schema.ParseOp(op) == schema.NoOp {
 		db.t.Fatalf("%q is not a write: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)
@@ -189,13 +189,13 @@ func (db *DB) Submit(op, collection, id string, body any, opts ...client.Request
 }
 
 // request builds a request for Local.
-func request(op, collection, id string, body any, opts []client.RequestOption) (tail string, text []byte, header nats.Header, err error) {
+func request(op, collection, id string, body any, opts []client.WriteOption) (tail string, text []byte, header nats.Header, err error) {
 	if text, err = encode(body); err != nil {
 		return "", nil, nil, err
 	}
 	header = nats.Header{}
-	for _, opt := range opts {
-		opt.Apply(header)
+	if text, err = client.ApplyWrite(header, text, opts...); err != nil {
+		return "", nil, nil, err
 	}
 	tail = op
 	if collection != "" {

@@ -117,6 +117,26 @@ func TestEveryCall(t *testing.T) {
 	db.Close()
 }
 
+// TestTTLOption: the options of package client set the ttl, also of a submitted write.
+func TestTTLOption(t *testing.T) {
+	t.Parallel()
+	db := lapsetest.New(t)
+	db.CreateCollection("c", `{"defaultTtl":3600}`)
+	db.Create("c", "brief", `{"ttl":5,"n":1}`, client.TTL(time.Minute))
+	db.Create("c", "kept", `{}`, client.NeverExpire)
+	db.Create("c", "patched", `{}`)
+	db.Patch("c", "patched", `{}`, client.NeverExpire)
+	db.Submit("document.create", "c", "submitted", `{}`, client.TTL(30*time.Second))
+	db.Finish()
+	var got []string
+	for _, e := range db.Events(0, client.DocumentExpired) {
+		got = append(got, fmt.Sprint(e.ID, " ", e.TTL, " ", e.Deadline.Equal(e.Time), " ", string(e.Body)))
+	}
+	if got := strings.Join(got, ", "); got != `submitted 30s true {"id":"submitted","ttl":30}, brief 1m0s true {"id":"brief","n":1,"ttl":60}` {
+		t.Error(got)
+	}
+}
+
 // TestRefused: what Do is told are the codes of the contract, and what goes
 // wrong before it is sent, too.
 func TestRefused(t *testing.T) {
@@ -127,7 +147,7 @@ func TestRefused(t *testing.T) {
 	for _, test := range []struct {
 		op, collection, id string
 		body               any
-		opts               []client.RequestOption
+		opts               []client.WriteOption
 		want               *client.Error
 	}{
 		{"collection.create", "c", "", nil, nil, client.ErrCollectionExists},
@@ -136,12 +156,13 @@ func TestRefused(t *testing.T) {
 		{"document.create", "c", "a", `{}`, nil, client.ErrDocumentExists},
 		{"document.replace", "c", "b", `{}`, nil, client.ErrDocumentNotFound},
 		{"document.upsert", "c", "a", `{"ttl":"x"}`, nil, client.ErrBadTTL},
+		{"document.upsert", "c", "a", `{}`, []client.WriteOption{client.TTL(time.Millisecond)}, client.ErrBadTTL},
 		{"document.upsert", "c", "a", `{"id":"b"}`, nil, client.ErrBadID},
 		{"document.upsert", "c", strings.Repeat("x", 256), `{}`, nil, client.ErrBadID},
 		{"document.upsert", ".", "a", `{}`, nil, client.ErrBadRequest},
-		{"document.upsert", "c", "a", `{}`, []client.RequestOption{client.IfMatch("1")}, client.ErrPreconditionFailed},
+		{"document.upsert", "c", "a", `{}`, []client.WriteOption{client.IfMatch("1")}, client.ErrPreconditionFailed},
 		{"document.upsert", "c", "a", strings.Repeat(" ", 3<<20), nil, client.ErrTooLarge},
-		{"document.get", "c", "a", nil, []client.RequestOption{client.MinSeq(9)}, client.ErrTimeout},
+		{"document.get", "c", "a", nil, []client.WriteOption{client.MinSeq(9)}, client.ErrTimeout},
 		{"query", "c", "", `{"where":"doc."}`, nil, client.ErrBadQuery},
 		{"batch", "c", "", `{}`, nil, client.ErrBadRequest},
 		{"history", "c", "never", nil, nil, client.ErrDocumentNotFound},

@@ -14,7 +14,7 @@ import (
 type Document = client.Item[json.RawMessage]
 
 // must is Do that fails the test on an error.
-func (db *DB) must(op, collection, id string, body any, opts ...client.RequestOption) *client.Reply {
+func (db *DB) must(op, collection, id string, body any, opts ...client.WriteOption) *client.Reply {
 	db.t.Helper()
 	reply, err := db.Do(op, collection, id, body, opts...)
 	if err != nil {
@@ -120,30 +120,30 @@ func (db *DB) Collections() []client.CollectionInfo {
 
 // Create stores a new document. body is JSON text or a value
 // to encode as JSON, here and below.
-func (db *DB) Create(collection, id string, body any, opts ...client.RequestOption) Document {
+func (db *DB) Create(collection, id string, body any, opts ...client.WriteOption) Document {
 	db.t.Helper()
 	return db.write("document.create", collection, id, body, opts)
 }
 
 // Upsert creates or replaces a document; see Created of the Document.
-func (db *DB) Upsert(collection, id string, body any, opts ...client.RequestOption) Document {
+func (db *DB) Upsert(collection, id string, body any, opts ...client.WriteOption) Document {
 	db.t.Helper()
 	return db.write("document.upsert", collection, id, body, opts)
 }
 
 // Replace replaces an existing document.
-func (db *DB) Replace(collection, id string, body any, opts ...client.RequestOption) Document {
+func (db *DB) Replace(collection, id string, body any, opts ...client.WriteOption) Document {
 	db.t.Helper()
 	return db.write("document.replace", collection, id, body, opts)
 }
 
 // Patch applies a JSON Merge Patch (RFC 7396) to an existing document.
-func (db *DB) Patch(collection, id string, patch any, opts ...client.RequestOption) Document {
+func (db *DB) Patch(collection, id string, patch any, opts ...client.WriteOption) Document {
 	db.t.Helper()
 	return db.write("document.patch", collection, id, patch, opts)
 }
 
-func (db *DB) write(op, collection, id string, body any, opts []client.RequestOption) Document {
+func (db *DB) write(op, collection, id string, body any, opts []client.WriteOption) Document {
 	db.t.Helper()
 	return db.document(db.must(op, collection, id, body, opts...))
 }
@@ -158,7 +158,7 @@ func (db *DB) document(reply *client.Reply) Document {
 }
 
 // Delete deletes an existing document.
-func (db *DB) Delete(collection, id string, opts ...client.RequestOption) {
+func (db *DB) Delete(collection, id string, opts ...client.WriteOption) {
 	db.t.Helper()
 	db.must("document.delete", collection, id, nil, opts...)
 }

@@ -1,0 +1,207 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// TestHandleKeepsOrderPerDocument: workers handle different documents at the same time,
+// and the events of each one in order.
+func TestHandleKeepsOrderPerDocument(t *testing.T) {
+	s := newStandin(t).log()
+	const documents, rounds, workers = 8, 12, 4
+	for range rounds {
+		for i := range documents {
+			s.created("orders", fmt.Sprint(i))
+		}
+	}
+	for name, opts := range map[string][]client.HandleOption{"durable": {client.Durable("d")}, "ordered": nil} {
+		var mu sync.Mutex
+		seen := make(map[string][]uint64)
+		running, most := 0, 0
+		together := make(chan struct{}) // closed when two have run at once
+		err := s.client().Handle(t.Context(), func(ctx context.Context, e *client.Event) error {
+			mu.Lock()
+			seen[e.ID] = append(seen[e.ID], e.Seq)
+			if running++; running == 2 && most < 2 {
+				close(together)
+			}
+			most = max(most, running)
+			mu.Unlock()
+			// The first event of a group that grows from one is alone.
+			if e.Seq > documents {
+				select {
+				case <-together:
+				case <-time.After(5 * time.Second):
+					return errors.New("no other worker handles an event")
+				}
+			}
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return nil
+		}, append(opts, client.Workers(workers), client.FromStart(), client.UntilNow(), client.Poison(1, func(_ context.Context, _ *client.Event, err error) error { return err }))...)
+		if err != nil || len(seen) != documents || most > workers {
+			t.Errorf("%s: %d documents, %d at once, %v", name, len(seen), most, err)
+		}
+		for id, seqs := range seen {
+			if len(seqs) != rounds || !slices.IsSorted(seqs) {
+				t.Errorf("%s: document %s: %v", name, id, seqs)
+			}
+		}
+	}
+	if got := read(t, s.client(), 0, client.Durable("d"), client.UntilNow()); got != "" {
+		t.Errorf("handled and not acknowledged: %s", got)
+	}
+}
+
+// TestHandleCollectionEventAlone: an event that is of no document waits for all before it,
+// and all after it wait.
+func TestHandleCollectionEventAlone(t *testing.T) {
+	s := newStandin(t).log()
+	for range 5 {
+		for i := range 5 {
+			s.created("orders", fmt.Sprint(i))
+		}
+		s.happen(schema.Event{Type: schema.CollectionReplaced, Collection: "orders", Body: []byte(`{}`)})
+	}
+	var mu sync.Mutex
+	running, done := 0, 0
+	err := s.client().Handle(t.Context(), func(_ context.Context, e *client.Event) error {
+		mu.Lock()
+		running++
+		if e.ID == "" && (running != 1 || done != int(e.Seq)-1) {
+			t.Errorf("event %d is handled beside %d others, after %d", e.Seq, running-1, done)
+		}
+		mu.Unlock()
+		time.Sleep(time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		running--
+		done++
+		return nil
+	}, client.Workers(4), client.FromStart(), client.UntilNow())
+	if err != nil || done != 30 {
+		t.Errorf("%d handled, %v", done, err)
+	}
+}
+
+// TestHandlePoison: an event whose handler fails or panics each time goes to the other
+// handler after n times and does not come back; the events behind it follow.
+func TestHandlePoison(t *testing.T) {
+	s := newStandin(t).log()
+	for _, id := range []string{"a", "bad", "panics", "b"} {
+		s.created("orders", id)
+	}
+	tries := make(map[string]int)
+	var poisoned []string
+	handler := func(_ context.Context, e *client.Event) error {
+		tries[e.ID]++
+		switch e.ID {
+		case "bad":
+			return errors.New("bad luck")
+		case "panics":
+			panic("at the handler")
+		}
+		return nil
+	}
+	poison := client.Poison(2, func(_ context.Context, e *client.Event, err error) error {
+		line, _, _ := strings.Cut(err.Error(), "\n")
+		poisoned = append(poisoned, e.ID+": "+line)
+		return nil
+	})
+	if err := s.client().Handle(t.Context(), handler, client.Durable("d"), client.FromStart(), client.UntilNow(), poison); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(poisoned, ", "); got != "bad: bad luck, panics: panic: at the handler" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(tries); got != "map[a:1 b:1 bad:2 panics:2]" {
+		t.Error(got)
+	}
+	if got := read(t, s.client(), 0, client.Durable("d"), client.UntilNow()); got != "" {
+		t.Errorf("it comes back: %s", got)
+	}
+}
+
+// TestHandlePoisonCountsDeliveries: an event that ended its reader n times is not handled
+// again, and the event behind it, which was with the readers too, is.
+func TestHandlePoisonCountsDeliveries(t *testing.T) {
+	s := newStandin(t).log()
+	c := s.client()
+	for _, id := range []string{"a", "b", "kills", "c", "d", "e"} {
+		s.created("orders", id)
+	}
+	// Readers that end in the body of "kills", as one does that crashes there.
+	for _, want := range []int{3, 1, 1} {
+		got := read(t, c, want, client.Durable("d"), client.FromStart())
+		if !strings.HasSuffix(got, "3 DocumentCreated orders/kills") {
+			t.Fatal(got)
+		}
+	}
+	var got []string
+	err := c.Handle(t.Context(), func(_ context.Context, e *client.Event) error {
+		got = append(got, e.ID)
+		return nil
+	}, client.Durable("d"), client.UntilNow(), client.Poison(3, func(_ context.Context, e *client.Event, err error) error {
+		got = append(got, fmt.Sprintf("%s: %v", e.ID, err))
+		return nil
+	}))
+	if want := "kills: event 3 was delivered 3 times, and the process ended before it was handled, c, d, e"; err != nil || strings.Join(got, ", ") != want {
+		t.Errorf("got %s, %v, want %s", strings.Join(got, ", "), err, want)
+	}
+}
+
+// TestHandleEnds: Handle ends by its context and by the poison handler; what was not
+// handled then is redelivered, and an error at the end is not the event's.
+func TestHandleEnds(t *testing.T) {
+	s := newStandin(t).log()
+	c := s.client()
+	s.created("orders", "a")
+	s.created("orders", "b")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	none := client.Poison(1, func(context.Context, *client.Event, error) error {
+		t.Error("an event is poison because Handle ends")
+		return nil
+	})
+	err := c.Handle(ctx, func(ctx context.Context, e *client.Event) error {
+		if e.ID == "b" {
+			cancel()
+		}
+		return ctx.Err()
+	}, client.Durable("d"), client.FromStart(), none)
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	broken := errors.New("nowhere to put it")
+	err = c.Handle(t.Context(), func(context.Context, *client.Event) error { return errors.New("no") },
+		client.Durable("d"), client.Poison(1, func(context.Context, *client.Event, error) error { return broken }))
+	if !errors.Is(err, broken) {
+		t.Error(err)
+	}
+	if got := read(t, c, 0, client.Durable("d"), client.UntilNow()); got != "2 DocumentCreated orders/b" {
+		t.Error(got)
+	}
+}
+
+func TestHandleRefuses(t *testing.T) {
+	c := newStandin(t).log().client()
+	for name, opt := range map[string]client.HandleOption{
+		"no workers": client.Workers(0), "too many workers": client.Workers(client.MaxWorkers + 1), "no tries": client.Poison(0, func(context.Context, *client.Event, error) error { return nil }),
+		"no handler": client.Poison(1, nil), "short ack wait": client.AckWait(time.Millisecond), "long ack wait": client.AckWait(2 * time.Hour), "no name": client.Durable(""),
+	} {
+		if err := c.Handle(t.Context(), nil, opt, client.UntilNow()); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
