@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +151,28 @@ func TestReadYourWrites(t *testing.T) {
 		if got := s.last().Header.Get("Lapse-Min-Seq"); got != want {
 			t.Errorf("session %v: Lapse-Min-Seq %q, want %q", session, got, want)
 		}
+	}
+}
+
+// Options of nats.go reach the connection, and its error handler does not replace that of
+// the client.
+func TestNATSOptions(t *testing.T) {
+	s := newStandin(t)
+	told := make(chan error, 10)
+	c, err := client.Connect("", client.WithNATSOptions(nats.InProcessServer(s.server), nats.UserInfo("nobody", "x"), nats.Name("mine"), nats.CustomInboxPrefix("_INBOX.mine"),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err })))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if name, inbox := c.Conn().Opts.Name, c.Conn().NewInbox(); name != "mine" || !strings.HasPrefix(inbox, "_INBOX.mine.") {
+		t.Errorf("name %q, inbox %q", name, inbox)
+	}
+	if _, err := c.Status(t.Context()); !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Errorf("status: %v", err)
+	}
+	if err := <-told; !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Errorf("the handler has %v", err)
 	}
 }
 

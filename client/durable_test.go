@@ -313,3 +313,147 @@ func TestDurableFilterChangedWhileReading(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestDurableOrderAfterCrash: events that a crashed reader had are redelivered after the
+// ack wait, before events that are newer.
+func TestDurableOrderAfterCrash(t *testing.T) {
+	s := newStandin(t).log()
+	for i := range 60 {
+		s.created([]string{"orders", "carts"}[i%2], fmt.Sprint(i))
+	}
+	opts := []client.FeedOption{client.InCollection("orders"), client.Durable("d"), client.AckWait(time.Second), client.FromStart()}
+	nc := s.connect("app")
+	crashing, err := client.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	for e, err := range crashing.Changes(t.Context(), opts...) {
+		if err != nil {
+			break
+		}
+		if last = e.Seq; last == 31 { // in the middle of a group
+			nc.Close()
+		}
+	}
+	s.created("orders", "newer")
+	next := uint64(0)
+	for e, err := range s.client().Changes(t.Context(), append(opts, client.UntilNow())...) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next == 0 && e.Seq > last {
+			t.Errorf("event %d was handled without an acknowledgement and does not come back", last)
+		}
+		if next != 0 && e.Seq != next {
+			t.Errorf("event %d, want %d", e.Seq, next)
+		}
+		if next = e.Seq + 2; e.Seq == 59 {
+			next = 61
+		}
+	}
+	if next != 63 {
+		t.Errorf("the last event is before %d", next)
+	}
+}
+
+// TestDurableOrderWithSlowReader: a reader that is slower than the ack wait loses its pin
+// to another one, which hands out nothing before the slow one has handled its events.
+func TestDurableOrderWithSlowReader(t *testing.T) {
+	s := newStandin(t).log()
+	for i := range 10 {
+		s.created("orders", fmt.Sprint(i))
+	}
+	opts := []client.FeedOption{client.Durable("d"), client.AckWait(time.Second), client.FromStart(), client.UntilSeq(30)}
+	pinned := func() string {
+		consumer, err := s.js.Consumer(t.Context(), "LAPSE_main", "d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return consumer.CachedInfo().PriorityGroups[0].PinnedClientID
+	}
+	var mu sync.Mutex
+	var got []uint64
+	slow := make(chan struct{})
+	var readers sync.WaitGroup
+	readers.Go(func() {
+		for e, err := range s.client().Changes(t.Context(), opts...) {
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			if e.Seq == 5 {
+				close(slow)
+				for first := pinned(); ; time.Sleep(20 * time.Millisecond) {
+					if now := pinned(); now != "" && now != first {
+						break
+					}
+				}
+			}
+			mu.Lock()
+			got = append(got, e.Seq)
+			mu.Unlock()
+		}
+	})
+	<-slow
+	for i := range 20 {
+		s.created("orders", fmt.Sprint("new", i))
+	}
+	readers.Go(func() {
+		for e, err := range s.client().Changes(t.Context(), append(opts, client.UntilNow())...) {
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			mu.Lock()
+			got = append(got, e.Seq)
+			mu.Unlock()
+		}
+	})
+	// The second one ends with the last event, whoever has handled it.
+	ended := make(chan struct{})
+	go func() { readers.Wait(); close(ended) }()
+	last := func() uint64 { mu.Lock(); defer mu.Unlock(); return got[len(got)-1] }
+	for deadline := time.Now().Add(30 * time.Second); last() != 30; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%v", got)
+		}
+	}
+	s.created("orders", "end") // for the one that does not know that all is read
+	<-ended
+	if !slices.IsSorted(got) || len(slices.Compact(got)) != 30 {
+		t.Errorf("handled %v", got)
+	}
+}
+
+// TestDurableOfEarlierRelease: a consumer that an earlier release made is read one event
+// at a time, and an ack wait that it does not have is refused.
+func TestDurableOfEarlierRelease(t *testing.T) {
+	s := newStandin(t).log()
+	s.created("orders", "a")
+	s.created("orders", "b")
+	before := jetstream.ConsumerConfig{Durable: "d", FilterSubjects: []string{"lapse.main.events.>"}, AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: 30 * time.Second, MaxAckPending: 1, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 1}
+	if _, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", before); err != nil {
+		t.Fatal(err)
+	}
+	c := s.client()
+	for _, err := range c.Changes(t.Context(), client.Durable("d"), client.AckWait(time.Second)) {
+		if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "30s") || !strings.Contains(err.Error(), "nats consumer rm LAPSE_main d") {
+			t.Error(err)
+		}
+	}
+	if got := read(t, c, 0, client.Durable("d"), client.AckWait(30*time.Second), client.UntilNow()); got != "1 DocumentCreated orders/a, 2 DocumentCreated orders/b" {
+		t.Error(got)
+	}
+	foreign := before
+	foreign.Durable, foreign.MaxAckPending = "foreign", 5
+	if _, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", foreign); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range c.Changes(t.Context(), client.Durable("foreign")) {
+		if !errors.Is(err, client.ErrBadRequest) {
+			t.Error(err)
+		}
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"log"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/lapsedb/lapse/client"
 )
 
@@ -161,4 +163,99 @@ func ExampleBatch_RunAtomic() {
 		fmt.Println("there was no b, so there is no a")
 	}
 	// Output: there was no b, so there is no a
+}
+
+// Write documents that live for half a minute, and for ever.
+func ExampleTTL() {
+	ctx := context.Background()
+	c, err := client.Connect(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	tokens, err := c.CreateCollection(ctx, "tokens", client.DefaultTTL(time.Hour))
+	if err != nil {
+		log.Fatal(err)
+	}
+	brief, err := client.Upsert(ctx, tokens, "brief", session{}, client.TTL(30*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	kept, err := client.Upsert(ctx, tokens, "kept", session{}, client.NeverExpire)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(brief.Value.TTL, kept.Value.TTL)
+	// Output: 30 -1
+}
+
+// Handle expiries in parallel, those of one document in order, and put aside the event
+// that nobody can handle.
+func ExampleClient_Handle() {
+	ctx := context.Background()
+	c, err := client.Connect(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	letters, err := c.CreateCollection(ctx, "letters")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, id := range []string{"a", "bad", "b"} {
+		if _, err := client.Create(ctx, letters, id, session{}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	send := func(ctx context.Context, e *client.Event) error {
+		if e.ID == "bad" {
+			return errors.New("no address")
+		}
+		return nil
+	}
+	putAside := func(ctx context.Context, e *client.Event, err error) error {
+		fmt.Println(e.ID, "failed:", err)
+		return nil // an error would end Handle, and the event would be redelivered
+	}
+	err = c.Handle(ctx, send,
+		client.InCollection("letters"), client.OfType(client.DocumentCreated), client.FromStart(), client.UntilNow(),
+		client.Durable("sender"), client.Workers(4), client.Poison(2, putAside))
+	fmt.Println(err)
+	// Output:
+	// bad failed: no address
+	// <nil>
+}
+
+// Let another process take over ten seconds after this one has crashed.
+func ExampleAckWait() {
+	ctx := context.Background()
+	c, err := client.Connect(address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.CreateCollection(ctx, "jobs"); err != nil {
+		log.Fatal(err)
+	}
+	for e, err := range c.Changes(ctx, client.InCollection("jobs"), client.FromStart(), client.UntilNow(),
+		client.Durable("worker"), client.AckWait(10*time.Second)) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Type)
+	}
+	// Output: CollectionCreated
+}
+
+// Connect with any options of nats.go.
+func ExampleWithNATSOptions() {
+	c, err := client.Connect(address, client.WithNATSOptions(
+		nats.Name("billing"), nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(20*time.Second)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Println(c.Conn().Opts.Name)
+	// Output: billing
 }
