@@ -181,7 +181,6 @@ func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	c.drop(consumer)
 	return consumer.CachedInfo().Delivered.Stream, nil
 }
 
@@ -192,7 +191,6 @@ func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	c.drop(consumer)
 	if consumer.CachedInfo().NumPending == 0 {
 		return 0, nil
 	}
@@ -200,7 +198,8 @@ func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
 }
 
 // peek creates a short-lived consumer. Its state contains the position where it begins:
-// clients may lack the permission to read the state of the stream.
+// clients may lack the permission to read the state of the stream. It expires: an auditor
+// may not delete it.
 func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	config.Name = schema.ReaderConsumer + nuid.Next()
 	if config.FilterSubjects == nil {
@@ -208,10 +207,4 @@ func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jet
 	}
 	config.AckPolicy, config.InactiveThreshold, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, time.Second, true, 1
 	return c.js.CreateConsumer(ctx, c.database.LogStream(), config)
-}
-
-// drop deletes a consumer of peek, without waiting: all clients together may have few.
-func (c *Client) drop(consumer jetstream.Consumer) {
-	info := consumer.CachedInfo()
-	_ = c.nc.PublishRequest(c.api()+"CONSUMER.DELETE."+info.Stream+"."+info.Name, c.nc.NewInbox(), nil) // else it expires
 }

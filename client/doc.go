@@ -3,11 +3,15 @@
 //
 //	c, err := client.Connect("nats://127.0.0.1:4222")
 //	sessions, err := c.CreateCollection(ctx, "sessions", client.DefaultTTL(30*time.Minute))
-//	item, err := client.Upsert(ctx, sessions, "83.149.9.216", Session{Requests: 1})
+//	item, err := client.Upsert(ctx, sessions, "83.149.9.216", Session{Requests: 1}, client.TTL(time.Minute))
 //	item, err = client.Replace(ctx, sessions, item.ID, next, client.IfMatch(item.ETag))
 //
 //	for item, err := range client.Query[Session](ctx, sessions, client.Where("doc.requests > 100", nil)) { … }
 //	for x, err := range client.Expirations[Session](ctx, c, client.Durable("mailer")) { … }
+//	err = c.Handle(ctx, handle, client.Durable("mailer"), client.Workers(8), client.Poison(5, putAside))
+//
+// An id is a string and a moment a time.Time, in UTC. Forecast and Status are the JSON of
+// the replies, with seconds and milliseconds since 1970 as there.
 //
 // Every error has a code: match it with errors.Is against the Err variables of this
 // package, or inspect it with errors.As and *Error. A Client and its collections are

@@ -177,7 +177,7 @@ func (d *durable) receive(ctx context.Context) {
 		if !d.waitForSpace(ctx, size) {
 			return
 		}
-		received, redelivered, err := d.pull(ctx, size)
+		received, bytes, redelivered, err := d.pull(ctx, size)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -193,8 +193,13 @@ func (d *durable) receive(ctx context.Context) {
 		}
 		if !d.pinned || redelivered {
 			size = 1
-		} else if received == size {
-			size = min(2*size, maxGroup)
+		} else if received > 0 {
+			if received == size {
+				size = min(2*size, maxGroup)
+			}
+			// NATS loses messages of a replicated consumer whose pull has max_bytes: its
+			// status overtakes them.
+			size = max(1, min(size, pullBytes/(1+bytes/received)))
 		}
 		if received == 0 && d.end != 0 {
 			if info, err := d.consumer.Info(ctx); err == nil && info.AckFloor.Stream >= d.end {
@@ -207,30 +212,31 @@ func (d *durable) receive(ctx context.Context) {
 
 // pull requests a group and adds its messages as they arrive, until it is complete or the
 // request has expired. It expires in time to keep the reader pinned.
-func (d *durable) pull(ctx context.Context, size int) (received int, redelivered bool, err error) {
+func (d *durable) pull(ctx context.Context, size int) (received, bytes int, redelivered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.every*3/2)
 	defer cancel()
-	opts := []jetstream.FetchOpt{jetstream.FetchContext(ctx), jetstream.FetchMaxBytes(pullBytes)}
+	opts := []jetstream.FetchOpt{jetstream.FetchContext(ctx)}
 	if d.pinned {
 		opts = append(opts, jetstream.FetchPriorityGroup(readers))
 	}
 	batch, err := d.consumer.Fetch(size, opts...)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
 	for msg := range batch.Messages() {
 		received++
 		one, err := deliveryOf(msg)
 		if err != nil {
-			return received, redelivered, err
+			return received, bytes, redelivered, err
 		}
+		bytes += len(one.Data())
 		redelivered = redelivered || one.times > 1
 		d.add(one)
 	}
-	if err := batch.Error(); !errors.Is(err, context.DeadlineExceeded) {
-		return received, redelivered, err
+	if err = batch.Error(); errors.Is(err, context.DeadlineExceeded) {
+		err = nil
 	}
-	return received, redelivered, nil
+	return received, bytes, redelivered, err
 }
 
 // add adds a message. A message that comes again replaces its earlier delivery.
@@ -376,7 +382,6 @@ func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer d.client.drop(consumer)
 	msg, err := consumer.Next(jetstream.FetchContext(ctx))
 	if err != nil {
 		return false, err

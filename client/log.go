@@ -56,7 +56,6 @@ func (c *Client) LogBounds(ctx context.Context) (first, last uint64, err error) 
 	defer release()
 	consumer, err := c.peek(guarded, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 	if err == nil {
-		c.drop(consumer)
 		last, err = c.lastSequence(guarded)
 	}
 	if err != nil {
