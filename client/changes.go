@@ -191,6 +191,9 @@ func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if f.durable != "" {
+		c.drop(consumer)
+	}
 	if consumer.CachedInfo().NumPending == 0 {
 		return 0, nil
 	}
@@ -198,8 +201,8 @@ func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
 }
 
 // peek creates a short-lived consumer. Its state contains the position where it begins:
-// clients may lack the permission to read the state of the stream. It expires: an auditor
-// may not delete it.
+// clients may lack the permission to read the state of the stream. It expires after a
+// second.
 func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	config.Name = schema.ReaderConsumer + nuid.Next()
 	if config.FilterSubjects == nil {
@@ -207,4 +210,11 @@ func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jet
 	}
 	config.AckPolicy, config.InactiveThreshold, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, time.Second, true, 1
 	return c.js.CreateConsumer(ctx, c.database.LogStream(), config)
+}
+
+// drop deletes a consumer of peek without waiting, since all clients together may have
+// few. It is for readers of durables: an auditor may delete none.
+func (c *Client) drop(consumer jetstream.Consumer) {
+	info := consumer.CachedInfo()
+	_ = c.nc.PublishRequest(c.api()+"CONSUMER.DELETE."+info.Stream+"."+info.Name, c.nc.NewInbox(), nil)
 }

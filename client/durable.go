@@ -382,6 +382,7 @@ func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	defer d.client.drop(consumer)
 	msg, err := consumer.Next(jetstream.FetchContext(ctx))
 	if err != nil {
 		return false, err
