@@ -1,6 +1,9 @@
 package schema
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Subjects and stream names of one database.
 
@@ -54,4 +57,30 @@ func SplitEventSubject(subject string) (collection, eventType string, ok bool) {
 	}
 	start := strings.LastIndexByte(subject[:end], '.')
 	return subject[start+1 : end], subject[end+1:], true
+}
+
+// InboxPrefix starts the reply subjects of clients that choose no prefix of their own.
+const InboxPrefix = "_INBOX."
+
+// notInboxes are first tokens of subjects that are no inbox of a client: those of lapse,
+// and those by which lapse and NATS themselves receive replies. Subjects that begin
+// with $ belong to NATS and its streams.
+var notInboxes = []string{"lapse", "_PROCESSOR", "_BULK", "_SERVICE", "_GATE", "_OPERATOR", "_CLIENTS", "_R_", "_GR_"}
+
+// IsInbox reports whether a reply may be published to a subject that a client names.
+// NATS and lapse publish replies with rights that the client lacks, so a reply must
+// not reach a stream of lapse, a request of lapse or the JetStream API. An inbox has
+// at least two tokens, none of them empty or a wildcard.
+func IsInbox(subject string) bool {
+	if strings.HasPrefix(subject, "$") {
+		return false
+	}
+	n := 0
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" || token == "*" || token == ">" || strings.ContainsAny(token, " \t\r\n\f\x00") || n == 0 && slices.Contains(notInboxes, token) {
+			return false
+		}
+		n++
+	}
+	return n > 1
 }

@@ -39,3 +39,21 @@ func TestEventSubjectsAreSplitAgain(t *testing.T) {
 		t.Error("one token is taken for an event's subject")
 	}
 }
+
+func TestInboxes(t *testing.T) {
+	for _, inbox := range []string{"_INBOX.x", "_INBOX.producer.x.1", "_INBOXES.x", "_MINE.x", "my.inbox.x.1", "lapses.x"} {
+		if !IsInbox(inbox) {
+			t.Errorf("%s is refused", inbox)
+		}
+	}
+	const db DatabaseName = "main"
+	for _, other := range []string{
+		"", ".", "x", "_INBOX", "_INBOX.", ".x", "_INBOX..x", "_INBOX.*", "_INBOX.>", "*.x", ">", "_INBOX.a b", "_INBOX.a\r\nPUB x",
+		"lapse.x", db.API() + "document.get.c.a", db.Mutations() + "document.upsert.c.a", db.Events() + "c.DocumentCreated", db.Append() + "guess.c.DocumentCreated",
+		"$JS.API.INFO", "$JS.ACK.x.y", "$KV.bucket.key", "$O.bucket.C.x", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$MQTT.x", "_R_.x", "_GATE.x", "_CLIENTS._INBOX.x", "_PROCESSOR.x",
+	} {
+		if IsInbox(other) {
+			t.Errorf("%q is taken for an inbox", other)
+		}
+	}
+}

@@ -40,20 +40,19 @@ const (
 	readerLife = 5 * time.Minute
 )
 
-// rule says what clients may put into a field: must is the rest of a sentence
-// that begins with the field's name. A rule without ok takes every value that
-// the server takes.
+// rule limits the values of a field. must is the rest of a sentence that begins with
+// the field's name. A rule without ok allows every value that the server allows.
 type rule struct {
 	must string
 	ok   func(c *server.ConsumerConfig) bool
 }
 
-// rules has a rule for each field of a consumer that clients may use. Any other
-// one, such as direct, must be left out.
+// rules has a rule for each field of a consumer that clients may set. They must leave
+// out any other, such as direct.
 var rules = map[string]rule{
 	"Durable": {atMost(maxName), func(c *server.ConsumerConfig) bool { return len(c.Durable) <= maxName }},
 	"Name": {fmt.Sprint("have ", maxName, " bytes at most, none of them a space or one of . * > / \\, and not begin with ", schema.ServerConsumer), func(c *server.ConsumerConfig) bool {
-		return len(c.Name) <= maxName && !ours(c.Name) && !strings.ContainsAny(c.Name, " \t\r\n\f.*>/\\")
+		return len(c.Name) <= maxName && !isServers(c.Name) && !strings.ContainsAny(c.Name, " \t\r\n\f.*>/\\")
 	}},
 	"Description":     {atMost(maxDescription), func(c *server.ConsumerConfig) bool { return len(c.Description) <= maxDescription }},
 	"Metadata":        {atMost(maxMetadata), func(c *server.ConsumerConfig) bool { return size(c.Metadata) <= maxMetadata }},
@@ -78,18 +77,16 @@ var rules = map[string]rule{
 	"MaxRequestBatch":    {},
 	"MaxRequestExpires":  {},
 	"MaxRequestMaxBytes": {},
-	"DeliverSubject": {"begin with " + inboxes + " and have " + fmt.Sprint(maxName) + " bytes at most", func(c *server.ConsumerConfig) bool {
-		return strings.HasPrefix(c.DeliverSubject, inboxes) && len(c.DeliverSubject) <= maxName
-	}},
-	"DeliverGroup":      {atMost(maxName), func(c *server.ConsumerConfig) bool { return len(c.DeliverGroup) <= maxName }},
-	"Heartbeat":         {},
-	"InactiveThreshold": {},
-	"Replicas":          {},
-	"MemoryStorage":     {},
-	"PauseUntil":        {},
-	"PriorityGroups":    {fmt.Sprint("have ", maxGroups, " groups at most"), func(c *server.ConsumerConfig) bool { return len(c.PriorityGroups) <= maxGroups }},
-	"PriorityPolicy":    {},
-	"PinnedTTL":         {},
+	"DeliverSubject":     {atMost(maxName), func(c *server.ConsumerConfig) bool { return len(c.DeliverSubject) <= maxName }}, // see check
+	"DeliverGroup":       {atMost(maxName), func(c *server.ConsumerConfig) bool { return len(c.DeliverGroup) <= maxName }},
+	"Heartbeat":          {},
+	"InactiveThreshold":  {},
+	"Replicas":           {},
+	"MemoryStorage":      {},
+	"PauseUntil":         {},
+	"PriorityGroups":     {fmt.Sprint("have ", maxGroups, " groups at most"), func(c *server.ConsumerConfig) bool { return len(c.PriorityGroups) <= maxGroups }},
+	"PriorityPolicy":     {},
+	"PinnedTTL":          {},
 }
 
 func atMost(bytes int) string { return fmt.Sprint("have ", bytes, " bytes at most") }
@@ -110,8 +107,8 @@ func size(metadata map[string]string) (bytes int) {
 }
 
 // readCreate reads a request for a consumer with the server's own type. It takes
-// exactly one JSON value: the server reads several, one over the other. What it
-// does not know, a newer server may.
+// exactly one JSON value: the server reads several, one over the other. It refuses
+// unknown fields, which a newer server may know.
 func readCreate(body []byte) (*server.CreateConsumerRequest, error) {
 	r := new(server.CreateConsumerRequest)
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -125,8 +122,10 @@ func readCreate(body []byte) (*server.CreateConsumerRequest, error) {
 	return r, nil
 }
 
-// check returns the error in a consumer's configuration, nil for none.
-func check(c *server.ConsumerConfig) error {
+// check returns the error in a consumer's configuration, nil for none. The client gets
+// replies at an inbox with the given prefix, and may have messages delivered to others
+// with this prefix: not everything that is no subject of lapse is an inbox.
+func check(c *server.ConsumerConfig, prefix string) error {
 	v := reflect.ValueOf(c).Elem()
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
@@ -142,8 +141,11 @@ func check(c *server.ConsumerConfig) error {
 			return fmt.Errorf("%s must %s", tag, one.must)
 		}
 	}
+	deliver := c.DeliverSubject
 	switch {
-	// Nothing else would keep what is not read yet from growing.
+	case deliver != "" && !(schema.IsInbox(deliver) && (strings.HasPrefix(deliver, schema.InboxPrefix) || strings.HasPrefix(deliver, prefix))):
+		return fmt.Errorf("deliver_subject must begin with %s, or with the inbox prefix of the connection", schema.InboxPrefix)
+	// Nothing else would limit the messages that wait for the client.
 	case c.DeliverSubject != "" && c.AckPolicy == server.AckNone && !c.FlowControl:
 		return errors.New("flow_control must be true, with an idle_heartbeat, where ack_policy is none and messages are pushed")
 	case strings.HasPrefix(c.Name, schema.ReaderConsumer) && (c.Durable != "" || c.InactiveThreshold > readerLife):
@@ -157,5 +159,5 @@ func check(c *server.ConsumerConfig) error {
 	return nil
 }
 
-// ours reports whether a consumer is one of lapse's own.
-func ours(name string) bool { return strings.HasPrefix(name, schema.ServerConsumer) }
+// isServers reports whether a consumer is one of lapse's own.
+func isServers(name string) bool { return strings.HasPrefix(name, schema.ServerConsumer) }

@@ -12,13 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// create makes a consumer as rules allow, and never changes one: whoever could
-// change the filter or the deliver_subject of another client's durable would
-// decide what that client misses.
-func (g *Gate) create(m *nats.Msg) {
-	if !strings.HasPrefix(m.Reply, inboxes) {
-		return
-	}
+// create makes a consumer as rules allow, and never changes one: a client that changed
+// the filter or the deliver_subject of another client's durable would make that client
+// miss messages.
+func (g *Gate) create(m *nats.Msg, o operation) {
 	g.creating.Lock()
 	defer g.creating.Unlock()
 	ctx, cancel := context.WithTimeout(g.ctx, callTimeout)
@@ -26,17 +23,18 @@ func (g *Gate) create(m *nats.Msg) {
 	answer, err := g.createConsumer(ctx, m)
 	var refusal *server.ApiError
 	if errors.As(err, &refusal) {
-		g.answer(m, &server.JSApiConsumerCreateResponse{ApiResponse: server.ApiResponse{Type: server.JSApiConsumerCreateResponseType, Error: refusal}})
+		g.answer(m, server.ApiResponse{Type: o.reply, Error: refusal})
 		return
 	}
 	if err == nil {
 		err = g.clients.Publish(m.Reply, answer)
 	}
-	g.unanswered(m, err)
+	if err != nil {
+		g.failCall(m, o, len(answer), err)
+	}
 }
 
-// createConsumer returns JetStream's answer. An error may be an *server.ApiError,
-// which is then the answer.
+// createConsumer returns JetStream's reply. An *server.ApiError is the reply, too.
 func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, err error) {
 	r, err := readCreate(m.Data)
 	if err != nil {
@@ -44,9 +42,10 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, 
 	}
 	c := &r.Config
 	nameConsumer(c, strings.TrimPrefix(m.Subject, "$JS.API.CONSUMER."), g.db.LogStream())
-	if err := check(c); err != nil {
-		return nil, badRequest(err)
+	if err := check(c, inboxPrefix(m.Reply)); err != nil {
+		return nil, notPermitted(err)
 	}
+	c.DeliverSubject = streamsInbox(c.DeliverSubject)
 	if c.Durable == "" && c.InactiveThreshold <= 0 {
 		// As the server has it, which compares without it.
 		c.InactiveThreshold = server.JsDeleteWaitTimeDefault
@@ -72,7 +71,7 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, 
 	asked := c.MaxAckPending
 	c.MaxAckPending = min(asked, maxAckPending)
 	answer, said, err := g.createOnly(ctx, m, r)
-	if err == nil && exists(said) && asked > maxAckPending { // perhaps with what it was given before there was a limit
+	if err == nil && exists(said) && asked > maxAckPending { // it may be older than the limit
 		c.MaxAckPending = asked
 		answer, said, err = g.createOnly(ctx, m, r)
 	}
@@ -80,7 +79,7 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, 
 	case err != nil:
 		return nil, err
 	case said == nil:
-		return answer, nil
+		return clientsReply(answer), nil
 	case exists(said):
 		said.Description += fmt.Sprintf(" with another configuration, and lapse changes none: use another name, or delete it first (nats consumer rm %s %s)", g.db.LogStream(), c.Name)
 	case said.ErrCode == uint16(server.JSMaximumConsumersLimitErr):
@@ -94,8 +93,8 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, 
 	return nil, said
 }
 
-// createOnly has JetStream make a consumer. It fills in defaults, and refuses a
-// consumer that is there and differs.
+// createOnly has JetStream create a consumer. JetStream fills in defaults, and refuses
+// a consumer that exists with another configuration.
 func (g *Gate) createOnly(ctx context.Context, m *nats.Msg, r *server.CreateConsumerRequest) (answer []byte, said *server.ApiError, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -114,18 +113,12 @@ func exists(e *server.ApiError) bool {
 	return e != nil && e.ErrCode == uint16(server.JSConsumerAlreadyExists)
 }
 
-// nameConsumer gives a configuration the name that the server takes it by: where
-// the subject has one, that counts.
+// nameConsumer sets the name that the server will use: that of the subject, if it has
+// one.
 func nameConsumer(c *server.ConsumerConfig, subject, stream string) {
 	if rest, ok := strings.CutPrefix(subject, "DURABLE.CREATE."+stream+"."); ok {
 		c.Name = rest
 	} else if rest, ok := strings.CutPrefix(subject, "CREATE."+stream+"."); ok {
 		c.Name, _, _ = strings.Cut(rest, ".")
 	}
-}
-
-func badRequest(err error) *server.ApiError {
-	e := *server.NewJSBadRequestError()
-	e.Description = err.Error()
-	return &e
 }

@@ -16,26 +16,22 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// inboxes starts the reply and deliver subjects of clients. Nothing in the account of the
-// streams listens there.
-const inboxes = "_INBOX."
-
-// Gate carries the JetStream requests of clients into the account of the
-// streams. JetStream answers, and delivers, to any subject that a request
-// names, so one that names anything but an inbox goes no further.
+// Gate carries the JetStream requests of clients into the account of the streams, and
+// replies to those that clients may not make. JetStream publishes replies and messages
+// to any subject that a request names, so a request that names anything but an inbox
+// goes no further.
 //
-// Every process of a database may have one: they share the requests, and none
-// remembers anything that another needs to know.
+// Every process of a database may have a gate. Gates share the requests and no state.
 type Gate struct {
 	db      schema.DatabaseName
 	clients *nats.Conn
 	streams *nats.Conn
 	logger  *slog.Logger
-	calls   chan struct{} // bounds the calls under way
+	calls   chan struct{} // limits the calls in flight
 	pulled  pulled
 
 	creating sync.Mutex // held while consumers are counted and one is made
-	warned   time.Time  // when it was said last that the server allows too few
+	warned   time.Time  // the last warning that the server allows too few
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc
@@ -43,14 +39,15 @@ type Gate struct {
 	done chan struct{} // closed when nothing is subscribed to any more
 }
 
-// maxCalls bounds the API calls that wait for JetStream at a time, callTimeout
-// each of them. Clients give up after 5 s by themselves.
 const (
-	maxCalls    = 64
-	callTimeout = 5 * time.Second
+	// maxCalls limits the API calls in flight to JetStream.
+	maxCalls = 64
+	// callTimeout limits each of them: clients get an error before their own time-out,
+	// which is 5 s as a rule.
+	callTimeout = 4 * time.Second
 
-	// How many requests of each kind may wait. The rest is dropped, as by JetStream
-	// itself: clients retry.
+	// Limits of the requests of each kind that wait. The rest is dropped, as by
+	// JetStream itself: clients retry.
 	maxPassing      = 64 << 10
 	maxPassingBytes = 16 << 20
 )
@@ -66,8 +63,8 @@ const group = "lapse-gate"
 // is not _INBOX. The connections stay the caller's, to be closed after the gate.
 // While streams is not connected, other gates do the work.
 func Open(clients, streams *nats.Conn, db schema.DatabaseName, logger *slog.Logger) (*Gate, error) {
-	if strings.HasPrefix(streams.NewInbox(), inboxes) {
-		return nil, fmt.Errorf("gate: answers to %s> reach clients: connect to the streams with another inbox prefix", inboxes)
+	if strings.HasPrefix(streams.NewInbox(), schema.InboxPrefix) {
+		return nil, fmt.Errorf("gate: answers to %s> reach clients: connect to the streams with another inbox prefix", schema.InboxPrefix)
 	}
 	g := &Gate{
 		db: db, clients: clients, streams: streams, logger: logger,
@@ -102,7 +99,7 @@ func (g *Gate) Close() {
 	})
 }
 
-// subscribe also returns, with an error, what is to be ended.
+// subscribe returns its subscriptions with an error, too, for unsubscribe.
 func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 	log := g.db.LogStream()
 	add := func(subject, group string, handle nats.MsgHandler) {
@@ -115,23 +112,19 @@ func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 			err = sub.SetPendingLimits(maxPassing, maxPassingBytes)
 		}
 	}
-	for subject, handle := range map[string]nats.MsgHandler{
-		"$JS.API.STREAM.NAMES":                          g.names,
-		"$JS.API.CONSUMER.CREATE." + log:                g.create,
-		"$JS.API.CONSUMER.CREATE." + log + ".>":         g.create,
-		"$JS.API.CONSUMER.DURABLE.CREATE." + log + ".*": g.create,
-		"$JS.API.CONSUMER.INFO." + log + ".*":           g.call,
-		"$JS.API.CONSUMER.DELETE." + log + ".*":         g.delete,
-		"$JS.API.CONSUMER.NAMES." + log:                 g.call,
-		"$JS.API.CONSUMER.LIST." + log:                  g.call,
-		"$JS.API.CONSUMER.MSG.NEXT." + log + ".*":       g.pull,
-		"$JS.API.CONSUMER.UNPIN." + log + ".*":          g.call,
-		"$JS.ACK." + log + ".>":                         g.acknowledge,
-		"$JS.FC." + log + ".>":                          g.pass,
-	} {
-		add(subject, group, handle)
+	for _, o := range operations {
+		add(o.subject, group, func(m *nats.Msg) {
+			if schema.IsInbox(m.Reply) {
+				o.handle(g, m, o)
+			}
+		})
 	}
-	// Another gate may be the one that deletes it.
+	add("$JS.ACK."+log+".>", group, g.acknowledge)
+	add("$JS.FC."+log+".>", group, g.pass)
+	for _, subject := range []string{g.db.Events() + ">", "$KV.>", "$O.>"} {
+		add(subject, group, g.refusePublish)
+	}
+	// Another gate may be the one that deletes a consumer.
 	add("$JS.API.CONSUMER.DELETE."+log+".*", "", func(m *nats.Msg) { g.pulled.forget(lastToken(m.Subject)) })
 	return subs, err
 }
@@ -171,36 +164,43 @@ func (g *Gate) follow(subs []*nats.Subscription) {
 	}
 }
 
-// delete forgets that the consumer was there. Those by which lapse itself reads
-// are not for clients to delete.
-func (g *Gate) delete(m *nats.Msg) {
+// change passes a request that changes or deletes a consumer on, unless lapse itself
+// reads by it.
+func (g *Gate) change(m *nats.Msg, o operation) {
 	name := lastToken(m.Subject)
-	if ours(name) {
-		g.answer(m, &server.JSApiConsumerDeleteResponse{ApiResponse: server.ApiResponse{
-			Type: server.JSApiConsumerDeleteResponseType, Error: badRequest(errOurs)}})
+	if isServers(name) {
+		g.fail(m, o, errServerConsumer)
 		return
 	}
-	g.pulled.forget(name)
-	g.call(m)
+	if strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.DELETE.") {
+		g.pulled.forget(name)
+	}
+	g.call(m, o)
 }
 
-// acknowledge forwards an acknowledgement, which may ask for the next message, too.
+// acknowledge forwards an acknowledgement, which may also request the next message.
 func (g *Gate) acknowledge(m *nats.Msg) {
-	if of, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, "$JS.ACK."+g.db.LogStream()+"."), "."); !ours(of) {
+	if of, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, "$JS.ACK."+g.db.LogStream()+"."), "."); !isServers(of) {
 		g.pass(m)
 	}
 }
 
-// errOurs refuses clients a consumer of lapse.
-var errOurs = errors.New("consumers whose names begin with " + schema.ServerConsumer + " are those by which lapse itself reads")
+// call asks JetStream and hands its reply back. JetStream's API is itself an import of
+// the account, and NATS does not export again what comes out of an import, so the
+// reply cannot go the way that messages go.
+func (g *Gate) call(m *nats.Msg, o operation) {
+	g.later(m, o, func(ctx context.Context) ([]byte, error) {
+		r, err := g.ask(ctx, &nats.Msg{Subject: m.Subject, Header: apiHeader(m), Data: m.Data})
+		if err != nil {
+			return nil, err
+		}
+		return clientsReply(r.Data), nil
+	})
+}
 
-// call asks JetStream and hands its answer back. JetStream's API is itself an
-// import of the account, and what comes out of an import is not exported
-// again, so the answer cannot take the way that messages take.
-func (g *Gate) call(m *nats.Msg) {
-	if !strings.HasPrefix(m.Reply, inboxes) {
-		return
-	}
+// later publishes what reply returns, without making the requests behind m wait. nil
+// stands for no reply.
+func (g *Gate) later(m *nats.Msg, o operation, reply func(context.Context) ([]byte, error)) {
 	select {
 	case g.calls <- struct{}{}:
 	case <-g.ctx.Done():
@@ -210,48 +210,62 @@ func (g *Gate) call(m *nats.Msg) {
 		defer func() { <-g.calls }()
 		ctx, cancel := context.WithTimeout(g.ctx, callTimeout)
 		defer cancel()
-		r, err := g.ask(ctx, &nats.Msg{Subject: m.Subject, Header: apiHeader(m), Data: m.Data})
-		if err == nil {
-			err = g.clients.Publish(m.Reply, r.Data)
+		body, err := reply(ctx)
+		if err == nil && body != nil {
+			err = g.clients.Publish(m.Reply, body)
 		}
-		if errors.Is(err, nats.ErrMaxPayload) {
-			g.answer(m, &server.ApiResponse{Error: badRequest(fmt.Errorf(
-				"the answer has %d bytes, more than a message may have: ask for one consumer at a time, by its name", len(r.Data)))})
-			return
+		if err != nil {
+			g.failCall(m, o, len(body), err)
 		}
-		g.unanswered(m, err)
 	}()
 }
 
-// unanswered logs that a client got no reply.
-func (g *Gate) unanswered(m *nats.Msg, err error) {
-	if err != nil && g.ctx.Err() == nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		g.logger.Warn("no answer to a JetStream request", "subject", m.Subject, "err", err)
+// failCall replies that JetStream gave no reply, or one of size bytes that no message
+// can have.
+func (g *Gate) failCall(m *nats.Msg, o operation, size int, err error) {
+	e := server.NewJSClusterNotAvailError()
+	switch {
+	case g.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
+		return // another gate gets the repeat
+	case errors.Is(err, nats.ErrMaxPayload):
+		e = server.NewJSBadRequestError()
+		e.Description = fmt.Sprintf("the reply has %d bytes, more than a message can have: ask for one consumer by its name, or for fewer subjects", size)
+	case errors.Is(err, nats.ErrNoResponders): // only a consumer itself listens for its reset
+		e = server.NewJSConsumerNotFoundError()
+	default:
+		g.logger.Warn("no reply from JetStream", "subject", m.Subject, "err", err)
 	}
+	g.answer(m, server.ApiResponse{Type: o.reply, Error: e})
 }
 
-// ask sends a request to JetStream and waits for the answer.
+// ask sends a request to JetStream and waits for the reply.
 func (g *Gate) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return g.streams.RequestMsgWithContext(ctx, m)
 }
 
 // pass forwards a message as it is.
 func (g *Gate) pass(m *nats.Msg) {
-	if m.Reply != "" && !strings.HasPrefix(m.Reply, inboxes) {
+	if m.Reply != "" && !schema.IsInbox(m.Reply) {
 		return
 	}
-	err := g.streams.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: m.Reply, Header: apiHeader(m), Data: m.Data})
+	err := g.streams.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: streamsInbox(m.Reply), Header: apiHeader(m), Data: m.Data})
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		g.logger.Warn("a message to JetStream was lost", "subject", m.Subject, "err", err)
 	}
 }
 
+// answer publishes v as JSON to the inbox of a request.
 func (g *Gate) answer(m *nats.Msg, v any) {
-	body, err := json.Marshal(v)
-	if err != nil || !strings.HasPrefix(m.Reply, inboxes) {
-		return
+	if body, err := json.Marshal(v); err == nil {
+		g.publish(&nats.Msg{Subject: m.Reply, Data: body})
 	}
-	g.clients.Publish(m.Reply, body)
+}
+
+// publish sends a message to an inbox.
+func (g *Gate) publish(m *nats.Msg) {
+	if schema.IsInbox(m.Subject) {
+		_ = g.clients.PublishMsg(m) // else the connection is closed
+	}
 }
 
 // apiHeader keeps the one header that the JetStream API asks clients for. The

@@ -12,22 +12,20 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Limits of the consumers of the log. The NATS server has one of its own, 1000
-// unless it is told otherwise, which counts those of lapse, too: without a limit
-// below that, clients could take what lapse reads by.
+// Limits of the consumers of the log. The NATS server's own limit, 1000 by default,
+// counts those of lapse, too: without a lower limit for clients, lapse could not read.
 //
-// A gate lets in one at a time, so several gates exceed a limit by one each at
-// most.
+// A gate creates one at a time, so several gates exceed a limit by one each at most.
 const (
 	maxConsumers = 512
 	maxReaders   = 128 // short-lived ones, see schema.ReaderConsumer
 
-	// neededConsumers is what the NATS server should allow: some more, for those
-	// of lapse.
+	// neededConsumers is the limit that the NATS server needs, with those of lapse.
 	neededConsumers = maxConsumers + maxReaders + 64
 )
 
-// full returns the error if a limit of consumers is reached, nil if not. One that is there already is not counted twice.
+// full returns the error if a limit of consumers is reached, nil if not. A consumer
+// that exists does not count twice.
 func (g *Gate) full(ctx context.Context, name string) (*server.ApiError, error) {
 	clients, readers, err := g.count(ctx)
 	if err != nil {
@@ -62,7 +60,7 @@ func (g *Gate) count(ctx context.Context) (clients, readers int, err error) {
 		}
 		for _, name := range page.Consumers {
 			switch {
-			case ours(name):
+			case isServers(name):
 			case strings.HasPrefix(name, schema.ReaderConsumer):
 				readers++
 			default:

@@ -8,25 +8,27 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
-// pull passes a request for messages on. JetStream sends them to the client's
-// inbox, without a stop here.
+// pull passes a request for messages on. JetStream sends them to the client's inbox,
+// past the gate.
 //
-// A server tells a connection at once when nobody listens where it publishes,
-// but it would tell the gate's, which has no inbox of that name. So the gate
-// looks, beside the request and not before it, whether the consumer is there.
+// NATS reports "no responders" to the connection that published, which is the gate's.
+// So the gate checks, concurrently with the request, whether the consumer exists.
 //
 // An auditor may read from consumers of its own only, so its request is checked first.
 // It could name the inbox of another client, but nobody can guess one, and JetStream
 // delivers nothing to a subject without a listener.
-func (g *Gate) pull(m *nats.Msg) {
-	if !strings.HasPrefix(m.Reply, inboxes) {
-		return
-	}
+func (g *Gate) pull(m *nats.Msg, o operation) {
 	consumer := lastToken(m.Subject)
-	if ours(consumer) {
-		g.refusePull(m, errOurs)
+	switch {
+	case o.stream(m) != g.db.LogStream():
+		g.refuse(m, o)
+		return
+	case isServers(consumer):
+		g.fail(m, o, errServerConsumer)
 		return
 	}
 	audits := isAuditor(m.Reply)
@@ -51,10 +53,10 @@ func (g *Gate) pull(m *nats.Msg) {
 		case err != nil:
 		case info.Error != nil && info.Error.Code == 404:
 			g.pulled.forget(consumer)
-			_ = g.clients.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}})
+			g.publish(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}})
 		case info.Error != nil || !audits:
 		case info.Config.Metadata[madeBy] != auditor:
-			g.refusePull(m, errOthers)
+			g.fail(m, o, errOthers)
 		case !theirs:
 			g.pulled.audited(consumer)
 			g.pass(m)
@@ -62,15 +64,11 @@ func (g *Gate) pull(m *nats.Msg) {
 	}()
 }
 
-func (g *Gate) refusePull(m *nats.Msg, why error) {
-	_ = g.clients.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"409"}, "Description": {why.Error()}}})
-}
-
-// An auditor is who has this prefix for its inboxes, as user auditor of
-// nats.conf may have no other. It takes messages from consumers only that
-// it made itself: those have this in their metadata.
+// An auditor has inboxes with this prefix: user auditor of nats.conf may have no other.
+// It takes messages only from consumers that an auditor created, which have this in
+// their metadata.
 const (
-	auditorInboxes = inboxes + auditor + "."
+	auditorInboxes = schema.InboxPrefix + auditor + "."
 	auditor        = "auditor"
 	madeBy         = "lapse.made_by"
 )
@@ -79,13 +77,12 @@ func isAuditor(reply string) bool { return strings.HasPrefix(reply, auditorInbox
 
 var errOthers = errors.New("the consumer is not an auditor's: an auditor takes messages from its own only")
 
-// pulled remembers which consumers were looked up within the last second, so
-// that a quick reader costs no more than one look-up in that time, and of those
-// which an auditor made.
+// pulled caches the consumers that were looked up within the last second, so that a
+// fast reader costs one look-up in that time, and which of them an auditor created.
 type pulled struct {
 	mu    sync.Mutex
 	since time.Time
-	names map[string]bool // whether an auditor made it
+	names map[string]bool // whether an auditor created it
 }
 
 func (p *pulled) look(name string, now time.Time) (first, audited bool) {

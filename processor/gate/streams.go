@@ -1,0 +1,117 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// stores returns the subjects of the messages in a stream that clients may know of, ""
+// for any other stream.
+func (g *Gate) stores(stream string) string {
+	switch stream {
+	case g.db.LogStream():
+		return g.db.Events() + ">"
+	case g.db.MutationStream():
+		return g.db.Mutations() + ">"
+	}
+	return ""
+}
+
+// streamsOf returns the streams that store a subject, all of them for "". The server
+// cannot tell clients, it would go by the subjects that the log listens on.
+func (g *Gate) streamsOf(subject string) (names []string) {
+	for _, name := range []string{g.db.LogStream(), g.db.MutationStream()} {
+		if subject == "" || server.SubjectsCollide(subject, g.stores(name)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// names replies with the names of streams: client libraries look up the stream of a
+// subject that way.
+func (g *Gate) names(m *nats.Msg, o operation) {
+	names, page := g.page(m)
+	page.Limit = server.JSApiNamesLimit
+	g.answer(m, &server.JSApiStreamNamesResponse{ApiResponse: server.ApiResponse{Type: o.reply}, ApiPaged: page, Streams: names})
+}
+
+// page returns the streams that a request for names or infos asks for.
+func (g *Gate) page(m *nats.Msg) ([]string, server.ApiPaged) {
+	var q server.JSApiStreamNamesRequest // JSApiStreamListRequest has the same fields
+	_ = json.Unmarshal(m.Data, &q)       // an empty request asks for all
+	all := g.streamsOf(q.Subject)
+	return all[min(max(q.Offset, 0), len(all)):], server.ApiPaged{Total: len(all), Offset: q.Offset}
+}
+
+// list replies with the infos of streams.
+func (g *Gate) list(m *nats.Msg, o operation) {
+	g.later(m, o, func(ctx context.Context) ([]byte, error) {
+		names, page := g.page(m)
+		page.Limit = server.JSApiListLimit
+		r := &server.JSApiStreamListResponse{ApiResponse: server.ApiResponse{Type: o.reply}, ApiPaged: page, Streams: []*server.StreamInfo{}}
+		for _, name := range names {
+			one, err := g.streamInfo(ctx, name, nil)
+			if err != nil {
+				return nil, err
+			} else if one.Error != nil {
+				r.Missing = append(r.Missing, name)
+				continue
+			}
+			r.Streams = append(r.Streams, one.StreamInfo)
+		}
+		return json.Marshal(r)
+	})
+}
+
+// stream replies with the info of a stream.
+func (g *Gate) stream(m *nats.Msg, o operation) {
+	name := o.stream(m)
+	if g.stores(name) == "" {
+		g.refuse(m, o)
+		return
+	}
+	g.later(m, o, func(ctx context.Context) ([]byte, error) {
+		r, err := g.streamInfo(ctx, name, m.Data)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(r)
+	})
+}
+
+// streamInfo returns the info of a stream as clients may see it: the subject that the
+// log listens on is a secret, since whoever knows it can have NATS publish there. The
+// server's types also drop fields that they do not know.
+func (g *Gate) streamInfo(ctx context.Context, name string, body []byte) (r server.JSApiStreamInfoResponse, err error) {
+	if err := g.askFor(ctx, "$JS.API.STREAM.INFO."+name, body, &r); err != nil || r.StreamInfo == nil {
+		return r, err
+	}
+	r.Config.Subjects = []string{g.stores(name)}
+	r.Config.SubjectTransform = nil
+	r.Config.RePublish = nil
+	return r, nil
+}
+
+// direct passes a direct get on if the stream allows any: otherwise nobody would reply.
+func (g *Gate) direct(m *nats.Msg, o operation) {
+	if o.stream(m) != g.db.LogStream() {
+		g.refuse(m, o)
+		return
+	}
+	g.later(m, o, func(ctx context.Context) ([]byte, error) {
+		switch r, err := g.streamInfo(ctx, g.db.LogStream(), nil); {
+		case err != nil:
+			return nil, err
+		case r.StreamInfo == nil || !r.Config.AllowDirect:
+			g.fail(m, o, errors.New("the stream has no direct get: use $JS.API.STREAM.MSG.GET, or its consumers"))
+			return nil, nil
+		}
+		g.pass(m)
+		return nil, nil
+	})
+}
