@@ -251,7 +251,7 @@ func TestEveryID(t *testing.T) {
 	}
 }
 
-// TestReplySubjects: a reply goes to an inbox or nowhere.
+// TestReplySubjects: a reply goes to an inbox, with any prefix, or nowhere.
 func TestReplySubjects(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -259,7 +259,7 @@ func TestReplySubjects(t *testing.T) {
 	elsewhere, err := w.log.SubscribeSync("lapse.main.mutations.>")
 	w.check(err)
 	w.check(w.log.Flush())
-	for _, to := range []string{"", "lapse.main.mutations.document.upsert.c.stolen", "lapse.main.api.document.create.c.x", "$SRV.PING", "_INBOXES.x"} {
+	for _, to := range []string{"", "lapse.main.mutations.document.upsert.c.stolen", "lapse.main.api.document.create.c.x", "$SRV.PING", "$JS.API.INFO", "$KV.bucket.key", "_INBOX", "_INBOX.*"} {
 		w.check(w.client.PublishMsg(&nats.Msg{Subject: "lapse.main.api.document.create.c.a", Reply: to, Data: []byte("{}")}))
 	}
 	w.check(w.client.Flush())
@@ -269,6 +269,19 @@ func TestReplySubjects(t *testing.T) {
 	}
 	if m, err := elsewhere.NextMsg(time.Millisecond); err == nil {
 		t.Errorf("the reply came to %s", m.Subject)
+	}
+	for _, prefix := range []string{"_MINE", "my.inbox"} {
+		nc, err := nats.Connect(w.client.ConnectedUrl(), nats.CustomInboxPrefix(prefix))
+		w.check(err)
+		t.Cleanup(nc.Close)
+		if m, err := nc.Request("lapse.main.api.collection.get.c", nil, time.Minute); err != nil || m.Header.Get("Lapse-Status") != "200" {
+			t.Errorf("inbox prefix %s: %+v, %v", prefix, m, err)
+		}
+		js, err := jetstream.New(nc)
+		w.check(err)
+		if _, err := js.Publish(w.ctx(), "lapse.main.mutations.document.upsert.c.mine", []byte("{}")); err != nil {
+			t.Errorf("inbox prefix %s: %v", prefix, err)
+		}
 	}
 }
 

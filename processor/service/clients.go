@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // clients tells clients apart. NATS does not name the sender of a request, but client
@@ -45,7 +47,7 @@ const nuidPrefix = 12
 // clientOf returns the part that the reply subjects of one client share: the inbox
 // without its last token, or the process part of an inbox that is one NUID.
 func clientOf(reply string) string {
-	inbox := strings.TrimPrefix(reply, replyPrefix)
+	inbox := strings.TrimPrefix(reply, schema.InboxPrefix)
 	if end := strings.LastIndexByte(inbox, '.'); end >= 0 {
 		return inbox[:end]
 	}

@@ -35,19 +35,16 @@ var (
 	tooManyQueries   = schema.ErrOverloaded.With("too many queries are waiting: try again later")
 )
 
-// replyPrefix starts the reply subject of every request. A service publishes wherever
-// the reply subject says, so it answers inboxes only. A message without a reply subject
-// is no request either: NATS publishes acknowledgements of mutations, which have none,
-// to the subject that the sender of the mutation named, so a client that may only
-// publish mutations could make requests.
-const replyPrefix = "_INBOX."
-
 // handle queues or refuses one request.
 func (s *Service) handle(m *nats.Msg) {
 	data := m.Data
 	defer s.reading.took(len(data))
 	r := &Request{Service: s, To: m.Reply, came: time.Now()}
-	if !strings.HasPrefix(r.To, replyPrefix) {
+	// The service publishes wherever the reply subject says, so it replies to inboxes
+	// only. A message without one is no request: NATS publishes acknowledgements of
+	// mutations, which have none, to the subject that the sender of the mutation named,
+	// so a client that may only publish mutations could make requests.
+	if !schema.IsInbox(r.To) {
 		s.Config.Events(observe.ReplyRefused{Subject: m.Subject, Reply: r.To})
 		return
 	}
