@@ -240,6 +240,13 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 			t.Fatalf("%s: %+v, %v", ask, m, err)
 		}
 	}
+	readStream(t, nc)
+	auditor := c.through(t, urls, "auditor")
+	for _, ask := range []string{"INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO." + log, "STREAM.MSG.GET." + log, "CONSUMER.INFO." + log + ".none"} {
+		if _, err := auditor.Request("$JS.API."+ask, []byte(`{"last_by_subj":"lapse.main.events.>"}`), patience); err != nil {
+			t.Fatal(ask, err)
+		}
+	}
 	// The oldest API, as libraries of other languages have it.
 	legacy, err := nc.JetStream(nats.UseLegacyDurableConsumers())
 	if err != nil {
@@ -262,11 +269,53 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 	}
 }
 
+// readStream asks for what tools ask for, and for what is not permitted.
+func readStream(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(ctx(t), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := stream.CachedInfo().Config; !slices.Equal(c.Subjects, []string{db.Events() + ">"}) || c.SubjectTransform != nil {
+		t.Errorf("the stream shows %v, %v", c.Subjects, c.SubjectTransform)
+	}
+	if m, err := stream.GetLastMsgForSubject(ctx(t), db.Events()+">"); err != nil || !strings.HasPrefix(m.Subject, db.Events()) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	var names []string
+	for name := range js.StreamNames(ctx(t)).Name() {
+		names = append(names, name)
+	}
+	if !slices.Equal(names, []string{log, muts}) {
+		t.Error(names)
+	}
+	for ask, permitted := range map[string]bool{
+		"STREAM.LIST": true, "STREAM.INFO." + muts: true,
+		"CONSUMER.PAUSE." + log + ".none": true, "CONSUMER.UNPIN." + log + ".none": true, "CONSUMER.RESET." + log + ".none": true,
+		"STREAM.DELETE." + log: false, "STREAM.PURGE." + log: false, "STREAM.INFO.KV_LAPSE_main_LEASE": false, "META.LEADER.STEPDOWN": false,
+	} {
+		m, err := nc.Request("$JS.API."+ask, []byte(`{}`), patience)
+		if err != nil || strings.Contains(string(m.Data), "not permitted") == permitted {
+			t.Errorf("%s: %+v, %v", ask, m, err)
+		}
+	}
+	for _, subject := range []string{db.Events() + "orders.DocumentCreated", "$KV.bucket.key", "$O.bucket.C.x"} {
+		if _, err := js.Publish(ctx(t), subject, nil); err == nil || !strings.Contains(err.Error(), "not permitted") {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+}
+
 // unused are rights that are for what does not happen here.
 var unused = []string{
-	"$JS.FC.*.>",             // TestLargeSnapshot
-	"$JS.FC.LAPSE_main.>",    // where a reader is slow
-	"$JS.API.STREAM.PURGE.*", // where a snapshot fails half-way
+	"$JS.FC.*.>",                                                       // TestLargeSnapshot
+	"$JS.FC.LAPSE_main.>",                                              // where a reader is slow
+	"$JS.API.STREAM.PURGE.*",                                           // where a snapshot fails half-way
+	"$JS.API.DIRECT.GET.LAPSE_main", "$JS.API.DIRECT.GET.LAPSE_main.>", // where an operator allows it
 }
 
 // allUsed checks that no user has rights that it does not use.

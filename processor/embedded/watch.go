@@ -36,10 +36,11 @@ const (
 	// looked at.
 	maxSubscribed    = 128 << 20
 	fewSubscriptions = maxSubscribed / (maxTokens*tokenBytes + 4096*textBytes)
-	// What a token and a byte of text of a subscription take, in two accounts: one
-	// of clients' inboxes is also in that of the streams.
-	tokenBytes = 700
-	textBytes  = 4
+	// Memory for a token and a byte of text of a subscription. NATS keeps three of each:
+	// one in the account of the clients, and one for each import of messages from the
+	// account of the streams.
+	tokenBytes = 1100
+	textBytes  = 6
 )
 
 // How often the watch looks: rarely enough that it takes about a fiftieth of its
