@@ -190,6 +190,13 @@ func (g *Gate) acknowledge(m *nats.Msg) {
 // reply cannot go the way that messages go.
 func (g *Gate) call(m *nats.Msg, o operation) {
 	g.later(m, o, func(ctx context.Context) ([]byte, error) {
+		if o.byConsumer {
+			if there, err := g.exists(ctx, lastToken(m.Subject)); err != nil {
+				return nil, err
+			} else if !there {
+				return json.Marshal(server.ApiResponse{Type: o.reply, Error: server.NewJSConsumerNotFoundError()})
+			}
+		}
 		r, err := g.ask(ctx, &nats.Msg{Subject: m.Subject, Header: apiHeader(m), Data: m.Data})
 		if err != nil {
 			return nil, err
@@ -230,8 +237,6 @@ func (g *Gate) failCall(m *nats.Msg, o operation, size int, err error) {
 	case errors.Is(err, nats.ErrMaxPayload):
 		e = server.NewJSBadRequestError()
 		e.Description = fmt.Sprintf("the reply has %d bytes, more than a message can have: ask for one consumer by its name, or for fewer subjects", size)
-	case errors.Is(err, nats.ErrNoResponders): // only a consumer itself listens for its reset
-		e = server.NewJSConsumerNotFoundError()
 	default:
 		g.logger.Warn("no reply from JetStream", "subject", m.Subject, "err", err)
 	}

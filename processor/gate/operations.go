@@ -16,51 +16,55 @@ type operation struct {
 	subject string // as the server subscribes to it; its first * is the stream
 	reply   string // type of the reply
 	handle  func(g *Gate, m *nats.Msg, o operation)
+
+	// byConsumer is set if the consumer replies itself: nobody does for one that does
+	// not exist.
+	byConsumer bool
 }
 
 // operations has all requests of the JetStream API but $JS.API.INFO, which NATS answers:
 // each gets a reply at once, or the client waits for its time-out.
 var operations = []operation{
-	{server.JSApiStreams, server.JSApiStreamNamesResponseType, (*Gate).names},
-	{server.JSApiStreamList, server.JSApiStreamListResponseType, (*Gate).list},
-	{server.JSApiStreamInfo, server.JSApiStreamInfoResponseType, (*Gate).stream},
-	{server.JSApiMsgGet, server.JSApiMsgGetResponseType, ofLog((*Gate).call)},
-	{server.JSDirectMsgGet, "", (*Gate).direct},
-	{server.JSDirectGetLastBySubject, "", (*Gate).direct},
+	{subject: server.JSApiStreams, reply: server.JSApiStreamNamesResponseType, handle: (*Gate).names},
+	{subject: server.JSApiStreamList, reply: server.JSApiStreamListResponseType, handle: (*Gate).list},
+	{subject: server.JSApiStreamInfo, reply: server.JSApiStreamInfoResponseType, handle: (*Gate).stream},
+	{subject: server.JSApiMsgGet, reply: server.JSApiMsgGetResponseType, handle: ofLog((*Gate).call)},
+	{subject: server.JSDirectMsgGet, handle: (*Gate).direct},
+	{subject: server.JSDirectGetLastBySubject, handle: (*Gate).direct},
 
-	{server.JSApiConsumerCreate, server.JSApiConsumerCreateResponseType, ofLog((*Gate).create)},
-	{server.JSApiConsumerCreateEx, server.JSApiConsumerCreateResponseType, ofLog((*Gate).create)},
-	{server.JSApiDurableCreate, server.JSApiConsumerCreateResponseType, ofLog((*Gate).create)},
-	{server.JSApiConsumers, server.JSApiConsumerNamesResponseType, ofLog((*Gate).call)},
-	{server.JSApiConsumerList, server.JSApiConsumerListResponseType, ofLog((*Gate).call)},
-	{server.JSApiConsumerInfo, server.JSApiConsumerInfoResponseType, ofLog((*Gate).call)},
-	{server.JSApiConsumerDelete, server.JSApiConsumerDeleteResponseType, ofLog((*Gate).change)},
-	{server.JSApiConsumerPause, server.JSApiConsumerPauseResponseType, ofLog((*Gate).change)},
-	{server.JSApiConsumerUnpin, server.JSApiConsumerUnpinResponseType, ofLog((*Gate).change)},
-	{fmt.Sprintf(server.JSApiConsumerResetT, "*", "*"), server.JSApiConsumerResetResponseType, ofLog((*Gate).change)},
-	{fmt.Sprintf(server.JSApiRequestNextT, "*", "*"), "", (*Gate).pull},
+	{subject: server.JSApiConsumerCreate, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
+	{subject: server.JSApiConsumerCreateEx, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
+	{subject: server.JSApiDurableCreate, reply: server.JSApiConsumerCreateResponseType, handle: ofLog((*Gate).create)},
+	{subject: server.JSApiConsumers, reply: server.JSApiConsumerNamesResponseType, handle: ofLog((*Gate).call)},
+	{subject: server.JSApiConsumerList, reply: server.JSApiConsumerListResponseType, handle: ofLog((*Gate).call)},
+	{subject: server.JSApiConsumerInfo, reply: server.JSApiConsumerInfoResponseType, handle: ofLog((*Gate).call)},
+	{subject: server.JSApiConsumerDelete, reply: server.JSApiConsumerDeleteResponseType, handle: ofLog((*Gate).change)},
+	{subject: server.JSApiConsumerPause, reply: server.JSApiConsumerPauseResponseType, handle: ofLog((*Gate).change)},
+	{subject: server.JSApiConsumerUnpin, reply: server.JSApiConsumerUnpinResponseType, handle: ofLog((*Gate).change)},
+	{subject: fmt.Sprintf(server.JSApiConsumerResetT, "*", "*"), reply: server.JSApiConsumerResetResponseType, handle: ofLog((*Gate).change), byConsumer: true},
+	{subject: fmt.Sprintf(server.JSApiRequestNextT, "*", "*"), handle: (*Gate).pull},
 
-	{server.JSApiStreamCreate, server.JSApiStreamCreateResponseType, (*Gate).refuseCreate},
-	{server.JSApiStreamUpdate, server.JSApiStreamUpdateResponseType, (*Gate).refuse},
-	{server.JSApiStreamDelete, server.JSApiStreamDeleteResponseType, (*Gate).refuse},
-	{server.JSApiStreamPurge, server.JSApiStreamPurgeResponseType, (*Gate).refuse},
-	{server.JSApiMsgDelete, server.JSApiMsgDeleteResponseType, (*Gate).refuse},
-	{server.JSApiStreamSnapshot, server.JSApiStreamSnapshotResponseType, (*Gate).refuse},
-	{server.JSApiStreamRestore, server.JSApiStreamRestoreResponseType, (*Gate).refuseCreate},
-	{server.JSApiStreamRemovePeer, server.JSApiStreamRemovePeerResponseType, (*Gate).refuse},
-	{server.JSApiStreamEvacuatePeer, server.JSApiStreamEvacuatePeerResponseType, (*Gate).refuse},
-	{server.JSApiStreamCancelMove, server.JSApiStreamCancelMoveResponseType, (*Gate).refuse},
-	{server.JSApiStreamLeaderStepDown, server.JSApiStreamLeaderStepDownResponseType, (*Gate).refuse},
-	{server.JSApiConsumerLeaderStepDown, server.JSApiConsumerLeaderStepDownResponseType, (*Gate).refuse},
-	{server.JSApiConsumerRemovePeer, server.JSApiConsumerRemovePeerResponseType, (*Gate).refuse},
-	{server.JSApiConsumerEvacuatePeer, server.JSApiConsumerEvacuatePeerResponseType, (*Gate).refuse},
-	{server.JSApiLeaderStepDown, server.JSApiLeaderStepDownResponseType, (*Gate).refuse},
-	{server.JSApiRemoveServer, server.JSApiMetaServerRemoveResponseType, (*Gate).refuse},
-	{server.JSApiEvacuateServer, server.JSApiMetaServerEvacuateResponseType, (*Gate).refuse},
-	{server.JSApiMetaRescue, server.JSApiMetaRescueResponseType, (*Gate).refuse},
-	{server.JSApiAccountPurge, server.JSApiAccountPurgeResponseType, (*Gate).refuse},
-	{server.JSApiServerStreamMove, server.JSApiStreamUpdateResponseType, (*Gate).refuse},
-	{server.JSApiServerStreamCancelMove, server.JSApiStreamUpdateResponseType, (*Gate).refuse},
+	{subject: server.JSApiStreamCreate, reply: server.JSApiStreamCreateResponseType, handle: (*Gate).refuseCreate},
+	{subject: server.JSApiStreamUpdate, reply: server.JSApiStreamUpdateResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiStreamDelete, reply: server.JSApiStreamDeleteResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiStreamPurge, reply: server.JSApiStreamPurgeResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiMsgDelete, reply: server.JSApiMsgDeleteResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiStreamSnapshot, reply: server.JSApiStreamSnapshotResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiStreamRestore, reply: server.JSApiStreamRestoreResponseType, handle: (*Gate).refuseCreate},
+	{subject: server.JSApiStreamRemovePeer, reply: server.JSApiStreamRemovePeerResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiStreamEvacuatePeer, reply: server.JSApiStreamEvacuatePeerResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiStreamCancelMove, reply: server.JSApiStreamCancelMoveResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiStreamLeaderStepDown, reply: server.JSApiStreamLeaderStepDownResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiConsumerLeaderStepDown, reply: server.JSApiConsumerLeaderStepDownResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiConsumerRemovePeer, reply: server.JSApiConsumerRemovePeerResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiConsumerEvacuatePeer, reply: server.JSApiConsumerEvacuatePeerResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiLeaderStepDown, reply: server.JSApiLeaderStepDownResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiRemoveServer, reply: server.JSApiMetaServerRemoveResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiEvacuateServer, reply: server.JSApiMetaServerEvacuateResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiMetaRescue, reply: server.JSApiMetaRescueResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiAccountPurge, reply: server.JSApiAccountPurgeResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiServerStreamMove, reply: server.JSApiStreamUpdateResponseType, handle: (*Gate).refuse},
+	{subject: server.JSApiServerStreamCancelMove, reply: server.JSApiStreamUpdateResponseType, handle: (*Gate).refuse},
 }
 
 // ofLog refuses requests for streams other than the log.
