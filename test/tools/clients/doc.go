@@ -1,0 +1,2 @@
+// Package clients reads the log with the nats command and with nats.js, as users do.
+package clients
