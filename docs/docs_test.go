@@ -165,7 +165,7 @@ var (
 )
 
 // others are flags of other commands than lapse.
-var others = []string{"env-file", "build", "detach", "inbox-prefix", "stream", "tlsca", "replicas"}
+var others = []string{"env-file", "build", "detach", "inbox-prefix", "stream", "tlsca", "replicas", "pull", "filter", "defaults", "last-for"}
 
 // TestNames: what the pages name exists.
 func TestNames(t *testing.T) {

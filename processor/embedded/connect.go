@@ -19,8 +19,8 @@ func (s *Server) ConnectLog(opts ...nats.Option) (*nats.Conn, error) {
 }
 
 // ConnectService connects to the clients' account, to serve requests: it may
-// subscribe to lapse.<db>.api.> and $SRV.>, and publish to _INBOX.> and $SRV.>
-// only, so a reply goes to an inbox or nowhere.
+// subscribe to lapse.<db>.api.> and $SRV.>, and publish to inboxes and $SRV.> only, so
+// a reply goes to an inbox or nowhere.
 //
 // The connection reconnects for ever; options given here come last and win.
 func (s *Server) ConnectService(opts ...nats.Option) (*nats.Conn, error) {

@@ -2,7 +2,7 @@
 //
 // It has two accounts, because permissions alone don't protect a log: NATS
 // publishes on a client's behalf wherever the client's reply subject says,
-// with nobody's permissions, into the account the answering party lives in.
+// with nobody's permissions, into the account of the replier.
 // With one account, a pull request with the reply subject
 // $JS.API.STREAM.DELETE.LAPSE_main deletes the log.
 //
@@ -12,8 +12,12 @@
 //	         so is the connection that serves requests.
 //
 // Little joins the two: mutations go from CLIENTS to LAPSE, and messages of JetStream to
-// _INBOX.> come back. Requests to JetStream pass through the gate, which refuses reply
-// subjects other than inboxes. So whatever a client steers ends among clients.
+// _INBOX.> and _CLIENTS.> come back. Requests to JetStream pass through the gate, which
+// refuses reply subjects other than inboxes. So whatever a client steers ends among
+// clients.
+//
+// JetStream stays off in CLIENTS: accounts share the disk, its syncs and the end of all
+// writes after an error, and a stream publishes without anybody's permissions.
 //
 // It imports gate and schema. Start reading at Start (embedded.go); then
 // accounts.conf.tmpl (who may do what), check.go (damaged files) and watch.go (clients
