@@ -293,8 +293,12 @@ func readStream(t *testing.T, nc *nats.Conn) {
 	if !slices.Equal(names, []string{log, muts}) {
 		t.Error(names)
 	}
+	if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: "reset", InactiveThreshold: time.Hour, AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+		t.Fatal(err)
+	}
 	for ask, permitted := range map[string]bool{
-		"STREAM.LIST": true, "STREAM.INFO." + muts: true,
+		"CONSUMER.RESET." + log + ".reset": true,
+		"STREAM.LIST":                      true, "STREAM.INFO." + muts: true,
 		"CONSUMER.PAUSE." + log + ".none": true, "CONSUMER.UNPIN." + log + ".none": true, "CONSUMER.RESET." + log + ".none": true,
 		"STREAM.DELETE." + log: false, "STREAM.PURGE." + log: false, "STREAM.INFO.KV_LAPSE_main_LEASE": false, "META.LEADER.STEPDOWN": false,
 	} {
