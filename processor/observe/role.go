@@ -61,6 +61,14 @@ type LeaseReachable struct{}
 
 func (e LeaseReachable) Log(to *slog.Logger) { to.Info("the lease is reachable again") }
 
+// PeerHangs reports that another process, which has this id as a service, is connected
+// and does not reply.
+type PeerHangs struct{ ID string }
+
+func (e PeerHangs) Log(to *slog.Logger) {
+	to.Warn("another process hangs: NATS is made to disconnect it", "service", e.ID)
+}
+
 // LeaseReleaseFailed reports that a standby has to wait for the lease to expire.
 type LeaseReleaseFailed struct{ Err error }
 

@@ -34,22 +34,30 @@ func (s *Service) newEndpoints(metadata map[string]string) *endpoints {
 	}}
 }
 
-// add adds an endpoint for requests with this subject tail.
-func (e *endpoints) add(name, tail string, operations ...string) error {
+// queueGroup is that of requests which several processes can answer.
+const queueGroup = micro.DefaultQueueGroup
+
+// add adds an endpoint for requests with this subject tail, in a queue group or "".
+func (e *endpoints) add(name, tail, queue string, handle nats.MsgHandler, operations ...string) error {
 	subject := e.Config.Database.API() + tail
-	sub, err := e.NC.QueueSubscribe(subject, micro.DefaultQueueGroup, e.handle)
+	sub, err := e.NC.QueueSubscribe(subject, queue, handle)
 	if err != nil {
 		return err
 	}
 	e.subscriptions = append(e.subscriptions, sub)
 	e.operations[name] = operations
 	e.info.Endpoints = append(e.info.Endpoints, micro.EndpointInfo{Name: name, Subject: subject,
-		QueueGroup: micro.DefaultQueueGroup, Metadata: maps.Clone(asyncapi.Metadata(operations...))})
+		QueueGroup: queue, Metadata: maps.Clone(asyncapi.Metadata(operations...))})
 	return sub.SetPendingLimits(-1, pendingBytes)
 }
 
 // announce answers PING, INFO and STATS of all services, of lapse, and of this one.
 func (e *endpoints) announce() error {
+	sub, err := e.NC.Subscribe(e.inbox()+"*", e.hear)
+	if err != nil {
+		return err
+	}
+	e.subscriptions = append(e.subscriptions, sub)
 	for verb, value := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return micro.Ping{ServiceIdentity: e.info.ServiceIdentity, Type: micro.PingResponseType} },
 		micro.InfoVerb:  func() any { return e.info },

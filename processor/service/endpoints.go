@@ -14,6 +14,12 @@ import (
 // so that mutations are taken in the order of their arrival, and a misspelt operation
 // gets a 400 rather than "no responders". A standby's has one for each operation that it
 // answers. All are in one queue group: a request goes to one process that can answer it.
+//
+// With standbys, a writer that hangs keeps its subscriptions until NATS notices. A queue
+// group would give it a share of what only its successor can answer. So there the
+// writer's endpoint is in no queue group, it ignores everything once its lease may have
+// expired, which is before anybody else has it, and reads come by endpoints as a
+// standby's.
 
 // readNames are the operations that a standby answers.
 var readNames = [...]string{
@@ -91,16 +97,19 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 			_ = next.stop()
 		}
 	}()
-	if role == observe.Writer {
-		err = next.add("api", ">", schema.Operations[:]...)
-	} else {
+	if role == observe.Writer && s.Lease == nil {
+		err = next.add("api", ">", queueGroup, s.handle, schema.Operations[:]...)
+	} else if role == observe.Writer {
+		err = next.add("api", ">", "", s.handleMutation, schema.Operations[:]...)
+	}
+	if s.Lease != nil || role == observe.Standby {
 		for _, name := range readNames {
 			tail := name + ".>"
-			if name == "status" || name == "collection.list" {
+			if withoutTail(name) {
 				tail = name
 			}
-			if err = next.add(strings.ReplaceAll(name, ".", "-"), tail, name); err != nil {
-				break
+			if err == nil {
+				err = next.add(strings.ReplaceAll(name, ".", "-"), tail, queueGroup, s.handle, name)
 			}
 		}
 	}
@@ -116,6 +125,20 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 		}
 	}
 	return next, err
+}
+
+// withoutTail reports whether an operation is a whole subject.
+func withoutTail(name string) bool { return name == "status" || name == "collection.list" }
+
+// isRead reports whether the endpoints of a standby receive a request.
+func isRead(name string) bool {
+	for _, read := range readNames {
+		tail, ok := strings.CutPrefix(name, read)
+		if ok && (withoutTail(read) && tail == "" || !withoutTail(read) && len(tail) > 1 && tail[0] == '.') {
+			return true
+		}
+	}
+	return false
 }
 
 // Keys of the metadata of the service.

@@ -35,6 +35,15 @@ var (
 	tooManyQueries   = schema.ErrOverloaded.With("too many queries are waiting: try again later")
 )
 
+// handleMutation is handle for the writer's own endpoint beside standbys.
+func (s *Service) handleMutation(m *nats.Msg) {
+	if !s.Lease.Held() || isRead(strings.TrimPrefix(m.Subject, s.Config.Database.API())) {
+		s.reading.took(len(m.Data))
+		return
+	}
+	s.handle(m)
+}
+
 // handle queues or refuses one request.
 func (s *Service) handle(m *nats.Msg) {
 	data := m.Data

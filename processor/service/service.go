@@ -78,6 +78,7 @@ type Service struct {
 	writes        atomic.Bool           // the role is that of the writer
 	trouble       atomic.Pointer[error] // why the lease cannot be read, nil or of nil if it can
 
+	peers   peers
 	changes chan *Request // mutations, in the order of their arrival
 	reading reading
 	Held    atomic.Int64 // bytes of requests without a reply
@@ -112,11 +113,15 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	s.Bodies = s.lane(s.Config.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
 	s.Queries = s.lane(s.Config.QueryQueue, s.Config.QueryWorkers, tooManyQueries)
 	s.workers.Go(s.receive)
+	s.peers.seen = make(map[string]*peer)
 	s.reading.throttle(nc)
 	if err := s.Become(role); err != nil {
 		s.cancel()
 		s.workers.Wait()
 		return err
+	}
+	if s.Lease != nil {
+		s.workers.Go(s.watchPeers)
 	}
 	return nil
 }

@@ -1,0 +1,98 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestFrozenWriter: a writer that stands still stays connected and subscribed, and NATS
+// does not notice for minutes. From the take-over on all mutations are answered, by its
+// successor alone; soon all reads are, since the successor has NATS disconnect it. When
+// it continues, it answers nothing of what was sent to it meanwhile.
+func TestFrozenWriter(t *testing.T) {
+	t.Parallel()
+	options := harness.NATSOptions(t.TempDir())
+	options.WriteDeadline = time.Second
+	ns := harness.StartNATS(t, options)
+	var all []*harness.Server
+	for range 2 {
+		all = append(all, harness.ServeRemote(t, ns.ClientURL(), t.TempDir(), io.Discard, "--lease", lease.String()))
+	}
+	nc := dialURL(t, ns.ClientURL())
+	mustAsk(t, nc, 201, "collection.create.c", `{}`)
+	mustAsk(t, nc, 201, "document.create.c.a", `{}`)
+	// Who takes over has heard of the writer before.
+	heard, err := nc.SubscribeSync("$SRV.PING.lapse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for calls := make(map[string]int); len(calls) < 2 || slices.Min(slices.Collect(maps.Values(calls))) < 2; {
+		call, err := heard.NextMsg(patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls[call.Reply]++
+	}
+	frozen := all[0] // the first one wrote first
+	frozen.Signal(syscall.SIGSTOP)
+	eventually(t, "a take-over", func() bool {
+		_, err := tryAskFor(nc, "document.upsert.c.a", `{}`, 100*time.Millisecond)
+		return err == nil
+	})
+	for n := range 200 {
+		if a, err := tryAskFor(nc, "document.upsert.c.a", fmt.Sprintf(`{"n":%d}`, n), patience); err != nil || a.code != 200 {
+			t.Fatalf("write %d: %d %v", n, a.code, err)
+		}
+	}
+	replies, err := nc.SubscribeSync("_INBOX.once.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writes = 20
+	for n := range writes {
+		if err := nc.PublishRequest(fmt.Sprint("lapse.main.api.document.create.c.d", n), fmt.Sprint("_INBOX.once.", n), []byte(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unanswered := 0
+	eventually(t, "reads that are all answered", func() bool {
+		for range 20 {
+			if _, err := tryAskFor(nc, "document.get.c.a", "", 200*time.Millisecond); err != nil {
+				unanswered++
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("%d reads were not answered", unanswered)
+	frozen.Signal(syscall.SIGCONT)
+	eventually(t, "a writer and a standby", func() bool {
+		roles := make(map[string]int)
+		for range 20 {
+			if a, err := tryAskFor(nc, "status", "", time.Second); err == nil {
+				var s status
+				if json.Unmarshal(a.body, &s) == nil {
+					roles[s.Role]++
+				}
+			}
+		}
+		return roles["writer"] > 0 && roles["standby"] > 0
+	})
+	for range writes {
+		reply, err := replies.NextMsg(patience)
+		if err != nil || reply.Header.Get("Lapse-Status") != "201" {
+			t.Fatalf("%v: %v", reply, err)
+		}
+	}
+	if reply, err := replies.NextMsg(100 * time.Millisecond); err == nil {
+		t.Errorf("a second reply: %s %v", reply.Subject, reply.Header)
+	}
+}
