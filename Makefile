@@ -1,6 +1,6 @@
 # What there is to do here. Everything is plain Go; these are its command lines.
 
-.PHONY: build test race stress fuzz bench bench-quick docs lint ci
+.PHONY: build test race stress fuzz bench bench-quick profile docs lint ci
 
 build: ## the lapse binary, into the current directory
 	go build ./cmd/lapse
@@ -29,6 +29,12 @@ bench: ## lapse beside its peers, into test/bench/table/table.json and docs/benc
 
 bench-quick: ## less of the same, and whether a ratio is worse by a third than it was: minutes
 	go -C test/bench run ./table -quick
+
+WORK ?= upsert-os-256
+PROFILES ?= profiles
+profile: ## profiles of lapse in a benchmark, like WORK=upsert-fsync-64 or mutations, into PROFILES, and the top of each
+	@mkdir -p $(PROFILES) && rm -f $(PROFILES)/*.pprof
+	LAPSE_PROFILES=$(abspath $(PROFILES)) go -C test/bench test -run '^$$' -bench '(?i)$(subst -,/(?i),$(WORK))$$' -benchtime 1x .
 
 docs: ## the generated pages of the manual
 	go test ./docs ./cmd/lapse -run '^Test(Metrics|Flags)Page$$' -update

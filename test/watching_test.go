@@ -167,6 +167,7 @@ func TestMetricsFlagsRefused(t *testing.T) {
 		{"serve --log-format yaml", 2, `--log-format "yaml": use text or json`},
 		{"serve --log-level loud", 2, `--log-level "loud": use debug, info, warn or error`},
 		{"serve --metrics 9090", 2, `--metrics "9090": use HOST:PORT, like 127.0.0.1:9090`},
+		{"serve --debug", 2, "--debug without --metrics"},
 		{"serve --metrics localhost:http", 2, `--metrics "localhost:http": use HOST:PORT`},
 		{"serve --metrics " + taken.Addr + " --store-dir " + t.TempDir(), 1, "cannot serve metrics"},
 		{"status --of here", 2, `--of "here": use HOST:PORT`},

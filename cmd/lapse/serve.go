@@ -26,6 +26,7 @@ type serveFlags struct {
 	query                    query.Limits
 	queryWorkers, queryQueue int
 
+	debug                     bool
 	latenessObjective         time.Duration
 	maxClockStep, maxDowntime time.Duration
 	acceptClock               bool
@@ -87,6 +88,7 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 	addGroup(cmd.Flags(), "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f) })
 	addGroup(cmd.Flags(), "Monitoring and logging", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
+		flags.BoolVar(&f.debug, "debug", false, "serve Go's profiles and execution traces at --metrics, below /debug/pprof/")
 		durationVar(flags, &f.latenessObjective, "lateness-objective", defaults.LatenessObjective, time.Millisecond,
 			"objective: 99 of 100 expiries at most `DURATION` late; status reports whether it is met")
 		f.log.add(flags)
@@ -167,6 +169,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		if err := checkAddress("--metrics", f.metrics); err != nil {
 			return err
 		}
+	} else if f.debug {
+		return usageErrorf("--debug without --metrics: give the address to serve profiles at")
 	}
 	lines, say := f.log.handler(a.stderr)
 	defer lines.Close()
@@ -177,7 +181,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	collectLess()
 	monitor := monitor.NewMonitor(database)
 	if f.metrics != "" {
-		stop, err := serveWatchers(f.metrics, monitor, logger)
+		stop, err := serveWatchers(f.metrics, f.debug, monitor, logger)
 		if err != nil {
 			return err
 		}

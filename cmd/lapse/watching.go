@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
+	"runtime"
 	"strings"
 	"time"
 
@@ -20,8 +22,8 @@ import (
 
 // serveWatchers serves HTTP at HOST:PORT until stop is called: /metrics for
 // Prometheus, /healthz and /readyz for orchestrators and load balancers, /status for
-// people. It serves from before the database is opened.
-func serveWatchers(listen string, monitor *monitor.Monitor, logger *slog.Logger) (stop func(), err error) {
+// people, with debug profiles. It serves from before the database is opened.
+func serveWatchers(listen string, debug bool, monitor *monitor.Monitor, logger *slog.Logger) (stop func(), err error) {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve metrics: %w: choose another --metrics", err)
@@ -29,8 +31,13 @@ func serveWatchers(listen string, monitor *monitor.Monitor, logger *slog.Logger)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(monitor, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	server := &http.Server{Handler: watchers(registry, monitor), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
+	mux := watchers(registry, monitor)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
+	if debug {
+		server.WriteTimeout = maxProfile
+		addProfiles(mux)
+	}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("the metrics server has failed", "err", err)
@@ -43,13 +50,25 @@ func serveWatchers(listen string, monitor *monitor.Monitor, logger *slog.Logger)
 	}, nil
 }
 
+// maxProfile is the longest profile or trace.
+const maxProfile = 5 * time.Minute
+
+// addProfiles adds Go's profiles and execution traces: net/http/pprof.
+func addProfiles(mux *http.ServeMux) {
+	runtime.SetMutexProfileFraction(100)
+	runtime.SetBlockProfileRate(int(100 * time.Microsecond))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+}
+
 // scrapes limits concurrent scrapes; more get 503.
 const scrapes = 4
 
 // statusPatience is the timeout of /status for NATS.
 const statusPatience = 2 * time.Second
 
-func watchers(registry *prometheus.Registry, monitor *monitor.Monitor) http.Handler {
+func watchers(registry *prometheus.Registry, monitor *monitor.Monitor) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {

@@ -40,7 +40,16 @@ type lapse struct {
 
 func startLapse(b *testing.B, durability processor.Durability, args ...string) *lapse {
 	b.Helper()
-	server := harness.Serve(b, append([]string{"--durability", string(durability)}, args...)...)
+	args = append([]string{"--durability", string(durability)}, args...)
+	address := ""
+	if profiles != "" {
+		address = harness.FreeAddr(b)
+		args = append(args, "--metrics", address, "--debug")
+	}
+	server := harness.Serve(b, args...)
+	if address != "" {
+		profile(b, address)
+	}
 	c, err := client.New(versus.Connect(b, server.URL()))
 	if err != nil {
 		b.Fatal(err)
