@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -93,8 +94,29 @@ func (n *Node) Kill() {
 	}
 }
 
-// Freeze stops the node until Thaw. The system keeps its connections.
-func (n *Node) Freeze() { n.signal(syscall.SIGSTOP) }
+// Freeze stops the node until Thaw, and returns when it stands still. The system keeps
+// its connections.
+func (n *Node) Freeze() {
+	n.t.Helper()
+	n.signal(syscall.SIGSTOP)
+	for n.cmd != nil && !stopped(n.cmd.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// stopped reports whether all threads of a process are stopped, by what Linux says;
+// elsewhere true.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		// The state follows the name, which is in brackets and may hold anything.
+		if i := bytes.LastIndexByte(stat, ')'); err == nil && !bytes.HasPrefix(stat[i+1:], []byte(" T")) {
+			return false
+		}
+	}
+	return true
+}
 
 // Thaw lets a frozen node go on.
 func (n *Node) Thaw() { n.signal(syscall.SIGCONT) }
