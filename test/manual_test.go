@@ -63,9 +63,10 @@ func runManual(t *testing.T, blocks [][]string) error {
 		var printed string
 		switch {
 		case commands == "go run ./cmd/lapse serve\n":
-			s = harness.Serve(t)
+			s = harness.Serve(t, "--console", "127.0.0.1:0")
 			shell = newManualShell(t, s)
 			printed = strings.NewReplacer(s.URL(), nats.DefaultURL, s.Dir, "data").Replace(s.Stderr())
+			printed = regexp.MustCompile(`(console: http://127\.0\.0\.1):\d+`).ReplaceAllString(printed, "$1:8280")
 		case strings.HasPrefix(commands, "nats "):
 			if err := shell.nats(commands); err != nil {
 				return err

@@ -158,7 +158,7 @@ func serveHanging(t *testing.T, external bool, match func(call string) bool, ear
 	if external {
 		args = append(args, "--nats-url", h.proxy(t, s.url))
 	} else {
-		args = append(args, "--listen", "127.0.0.1:0")
+		args = append(args, "--listen", "127.0.0.1:0", "--console", "off")
 	}
 	var closed sync.WaitGroup
 	urls := make(chan string, 1)

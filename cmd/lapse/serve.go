@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"path/filepath"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/projections/query"
@@ -37,7 +40,8 @@ type serveFlags struct {
 	lease       time.Duration
 	replicas    int
 
-	log logFlags
+	console consoleFlags
+	log     logFlags
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -58,6 +62,7 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.listenGiven = cmd.Flags().Changed("listen")
+			f.console.given = cmd.Flags().Changed("console")
 			f.external.emptyURL = cmd.Flags().Changed("nats-url") && f.external.url == ""
 			return a.serve(cmd.Context(), f)
 		},
@@ -86,6 +91,7 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 	})
 	addGroup(cmd.Flags(), "Clock", func(flags *pflag.FlagSet) { addClockFlags(flags, &f) })
 	addGroup(cmd.Flags(), "Queries", func(flags *pflag.FlagSet) { addQueryFlags(flags, &f) })
+	addGroup(cmd.Flags(), "Web console, with the embedded NATS server", func(flags *pflag.FlagSet) { f.console.add(flags, ", or off") })
 	addGroup(cmd.Flags(), "Monitoring and logging", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.metrics, "metrics", "", "serve /metrics (Prometheus), /healthz, /readyz and /status at `HOST:PORT` over HTTP")
 		flags.BoolVar(&f.debug, "debug", false, "serve Go's profiles and execution traces at --metrics, below /debug/pprof/")
@@ -142,6 +148,12 @@ func (f *serveFlags) check() error {
 	if err := checkReplicas(f.replicas, f.external.given()); err != nil {
 		return err
 	}
+	if f.external.given() {
+		if f.console.given && f.console.address != "off" {
+			return usageErrorf("--console %s: serve has a console with the embedded NATS server only: run `lapse console` beside it", f.console.address)
+		}
+		f.console.address = "off"
+	}
 	return f.external.check()
 }
 
@@ -187,6 +199,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 		defer stop()
 	}
+	console, err := f.console.open()
+	if err != nil {
+		return err
+	}
+	defer console.close()
 	a.at("opening NATS")
 	target, err := f.open(database, durability, logger)
 	if ctx.Err() != nil {
@@ -262,7 +279,18 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	defer onAcceptClock(p.AcceptClock)()
 	defer widen(p.Seq, p.Requests)()
 	target.warn(logger)
-	say(fmt.Sprintf("ready: database %s at %s, %s", database, target.url, target.kept(p.Role())))
+	ready := fmt.Sprintf("ready: database %s at %s, %s", database, target.url, target.kept(p.Role()))
+	if console.listener != nil {
+		lapse, err := client.Connect(target.url, client.WithDatabase(f.database), client.WithNATSOptions(nats.Name("lapse console")))
+		if err != nil {
+			return errors.Join(err, p.Stop())
+		}
+		defer lapse.Close()
+		defer console.serve(lapse, true, logger)()
+		ready += ", console: " + console.url
+	}
+	say(ready)
+	console.warn(logger)
 	if failure == nil {
 		select {
 		case <-ctx.Done():

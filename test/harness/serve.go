@@ -73,7 +73,7 @@ func (s *Server) PID() int { return s.process.cmd.Process.Pid }
 
 // Args is the command line of the server, without the command's name.
 func (s *Server) Args() []string {
-	where := []string{"--listen", s.Addr}
+	where := []string{"--listen", s.Addr, "--console", "off"}
 	if s.remote != "" {
 		where = []string{"--nats-url", s.remote}
 	}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/console"
+)
+
+// consoleAddress is where a console listens, unless --console says otherwise.
+const consoleAddress = "127.0.0.1:8280"
+
+// leastToken is the least number of bytes of a console's token.
+const leastToken = 16
+
+// consoleFlags say where and for whom the console is.
+type consoleFlags struct {
+	address   string // HOST:PORT, or off
+	given     bool   // --console was given
+	tokenFile string
+	hosts     []string
+}
+
+func (f *consoleFlags) add(flags *pflag.FlagSet, off string) {
+	flags.StringVar(&f.address, "console", consoleAddress, "serve the web console at `HOST:PORT`"+off)
+	flags.StringVar(&f.tokenFile, "console-token-file", "", "ask users of the console for the token in `FILE`; needed on addresses other than loopback")
+	flags.StringSliceVar(&f.hosts, "console-host", nil, "let the console answer under the host `NAME`, too; repeatable")
+}
+
+// consoleServer is a console that listens, or does not: it is off, or its default address
+// is taken.
+type consoleServer struct {
+	listener net.Listener // nil if it does not listen
+	taken    error        // why not
+	url      string       // where a browser finds it
+	hosts    []string
+	token    string
+}
+
+// open listens, so that what is wrong with the flags is told before anything starts. An
+// address that was not asked for may be taken: several lapse run on one machine.
+func (f *consoleFlags) open() (*consoleServer, error) {
+	if f.address == "off" || !console.Built && !f.given {
+		return &consoleServer{}, nil
+	}
+	if !console.Built {
+		return nil, usageErrorf("--console %s: this lapse was built without the console (tag no_console)", f.address)
+	}
+	token, err := f.readToken()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", f.address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = errors.New("another program listens there") // programs look for "ready", which "already" contains
+	}
+	switch {
+	case err != nil && f.given:
+		return nil, fmt.Errorf("cannot serve the console at %s: %w: choose another address with --console HOST:PORT, or --console off", f.address, err)
+	case err != nil:
+		return &consoleServer{taken: err}, nil
+	}
+	host, _, _ := net.SplitHostPort(f.address)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return &consoleServer{
+		listener: listener, token: token, hosts: append([]string{host}, f.hosts...),
+		url: "http://" + net.JoinHostPort(host, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)),
+	}, nil
+}
+
+// close ends a console that is not served yet.
+func (c *consoleServer) close() {
+	if c.listener != nil {
+		c.listener.Close()
+	}
+}
+
+// serve serves the console until stop is called.
+func (c *consoleServer) serve(lapse *client.Client, write bool, logger *slog.Logger) (stop func()) {
+	return console.Serve(c.listener, console.New(lapse, console.Options{Hosts: c.hosts, Token: c.token, Write: write}), logger)
+}
+
+// warn logs why there is no console.
+func (c *consoleServer) warn(logger *slog.Logger) {
+	if c.taken != nil {
+		logger.Warn("the console is off: choose another address with --console HOST:PORT, or --console off", "console", consoleAddress, "err", c.taken)
+	}
+}
+
+// readToken reads the token, which an address that others reach needs.
+func (f *consoleFlags) readToken() (string, error) {
+	if err := checkAddress("--console", f.address); err != nil {
+		return "", usageErrorf("%v; or off", err)
+	}
+	if f.tokenFile == "" {
+		host, _, _ := net.SplitHostPort(f.address)
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return "", usageErrorf("--console %s: others can connect there, so the console needs a token: give --console-token-file FILE, or an address like %s", f.address, consoleAddress)
+		}
+		return "", nil
+	}
+	text, err := os.ReadFile(f.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--console-token-file: %w", err)
+	}
+	text = bytes.TrimSpace(text)
+	if len(text) < leastToken || bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("--console-token-file %s: put one token into it, of at least %d letters and digits", f.tokenFile, leastToken)
+	}
+	return string(text), nil
+}
+
+func newConsoleCommand(a *app) *cobra.Command {
+	var conn connection
+	f := consoleFlags{given: true}
+	var write bool
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Serve the web console of a database",
+		Long: `console serves web pages at 127.0.0.1:8280 until interrupted: status, collections, TTL,
+forecasts, documents and the change feed of any database that the connection flags reach.
+It is read-only without --write. lapse serve has a console of its own.`,
+		Example: `  lapse console --context prod
+  lapse console --server nats://n1:4222 --write --console 127.0.0.1:9000`,
+		Args: arguments(0, 0),
+	}
+	conn.addFlags(cmd)
+	f.add(cmd.Flags(), "")
+	cmd.Flags().BoolVar(&write, "write", false, "permit changes")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.address == "off" {
+			return usageErrorf("--console off: give HOST:PORT, like %s", consoleAddress)
+		}
+		served, err := f.open()
+		if err != nil {
+			return err
+		}
+		defer served.close()
+		lapse, hangUp, err := conn.open(cmd.Context(), a.connectionNotices()...)
+		if err != nil {
+			return err
+		}
+		defer hangUp()
+		defer served.serve(lapse, write, slog.New(slog.NewTextHandler(a.stderr, nil)))()
+		mode := "read-only"
+		if write {
+			mode = "with --write"
+		}
+		_, _ = fmt.Fprintf(a.stderr, "lapse: ready: database %s at %s, %s, console: %s\n", lapse.Database(), lapse.Conn().ConnectedUrlRedacted(), mode, served.url)
+		<-cmd.Context().Done()
+		return nil
+	}
+	return cmd
+}

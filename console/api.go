@@ -1,0 +1,203 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// reads and writes are the operations that the API passes on, as they are in
+// schema/asyncapi.yaml: /api/document.get?collection=orders&id=a.
+var (
+	reads  = []string{"status", "collection.get", "collection.list", "document.get", "query", "forecast", "history"}
+	writes = []string{"collection.create", "collection.replace", "collection.delete",
+		"document.create", "document.replace", "document.upsert", "document.patch", "document.delete"}
+)
+
+func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
+	w.Header().Set("Cache-Control", "no-store")
+	switch op {
+	case "console":
+		h.describe(w)
+	case "processes":
+		h.listProcesses(w)
+	case "log":
+		h.describeLog(w)
+	case "feed":
+		h.feed(w, r)
+	default:
+		h.do(w, r, op)
+	}
+}
+
+// do passes one request on to the database, and its reply back: the code as the HTTP
+// status, the body unchanged.
+func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
+	isWrite := slices.Contains(writes, op)
+	switch {
+	case !isWrite && !slices.Contains(reads, op):
+		refuse(w, http.StatusNotFound, "not_found", "the console has no operation "+strconv.Quote(op))
+		return
+	case isWrite && r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		refuse(w, http.StatusMethodNotAllowed, "bad_request", "send a change as POST")
+		return
+	case isWrite && !h.options.Write:
+		refuse(w, http.StatusForbidden, "read_only", "this console is read-only: start it with --write to change anything")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	if !take(ctx, h.requests) {
+		refuse(w, http.StatusTooManyRequests, "overloaded", "the console has too many requests under way: try again")
+		return
+	}
+	defer func() { <-h.requests }()
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the request exceeds "+strconv.Itoa(maxBody)+" bytes")
+		}
+		return // else the reader has gone
+	}
+	query := r.URL.Query()
+	reply, err := h.client.Do(ctx, op, query.Get("collection"), query.Get("id"), body, passOn(r.Header)...)
+	if reply == nil {
+		refuseError(w, err)
+		return
+	}
+	header := w.Header()
+	header.Set("Lapse-Seq", strconv.FormatUint(reply.Seq, 10))
+	if len(reply.Body) > 0 {
+		header.Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(reply.Status)
+	if reply.Status != http.StatusNoContent {
+		_, _ = w.Write(reply.Body)
+	}
+}
+
+// passOn returns the headers that a request keeps on its way to the database.
+func passOn(header http.Header) (opts []client.RequestOption) {
+	if etag := header.Get("If-Match"); etag != "" {
+		opts = append(opts, client.IfMatch(etag))
+	}
+	if id := header.Get("Nats-Msg-Id"); id != "" {
+		opts = append(opts, client.MsgID(id))
+	}
+	if seq, err := strconv.ParseUint(header.Get("Lapse-Min-Seq"), 10, 64); err == nil {
+		opts = append(opts, client.MinSeq(seq))
+	}
+	return opts
+}
+
+// describe says what this console is.
+func (h *Handler) describe(w http.ResponseWriter) {
+	reply(w, http.StatusOK, struct {
+		Database string `json:"database"`
+		Write    bool   `json:"write"`
+		Now      int64  `json:"now"` // ms since 1970, for countdowns on machines with another clock
+	}{h.client.Database(), h.options.Write, time.Now().UnixMilli()})
+}
+
+// listProcesses lists the processes that serve the database.
+func (h *Handler) listProcesses(w http.ResponseWriter) {
+	list, err := h.processes.get(2*time.Second, h.client.Processes)
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	reply(w, http.StatusOK, map[string]any{"processes": list})
+}
+
+// logBounds is where the log begins and ends.
+type logBounds struct {
+	First uint64 `json:"first"` // above Last if the log is empty
+	Last  uint64 `json:"last"`
+	Time  int64  `json:"time,omitempty"` // log time of the first event, ms
+}
+
+func (h *Handler) describeLog(w http.ResponseWriter) {
+	bounds, err := h.bounds.get(15*time.Second, func(ctx context.Context) (b logBounds, err error) {
+		if b.First, b.Last, err = h.client.LogBounds(ctx); err != nil || b.First > b.Last {
+			return b, err
+		}
+		for e, err := range h.client.Changes(ctx, client.FromSeq(b.First), client.UntilNow()) {
+			if err != nil {
+				return b, err
+			}
+			b.Time = e.Time
+			break
+		}
+		return b, nil
+	})
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	reply(w, http.StatusOK, bounds)
+}
+
+// cached keeps an answer that is expensive to get, so that any number of pages ask for it
+// as often as one.
+type cached[T any] struct {
+	mu    sync.Mutex
+	until time.Time
+	value T
+	err   error
+}
+
+func (c *cached[T]) get(lasts time.Duration, load func(context.Context) (T, error)) (T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Now().After(c.until) {
+		// Not the context of a request: others wait for the answer, too.
+		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
+		defer cancel()
+		c.value, c.err = load(ctx)
+		c.until = time.Now().Add(lasts)
+	}
+	return c.value, c.err
+}
+
+// take takes a place of a semaphore; it reports false when ctx is done before one is free.
+func take(ctx context.Context, semaphore chan struct{}) bool {
+	select {
+	case semaphore <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func reply(w http.ResponseWriter, code int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+// refuse replies with an error in the form that the database's own have.
+func refuse(w http.ResponseWriter, code int, name, message string) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	e := schema.Error{Code: code, Name: name, Message: message}
+	_, _ = w.Write(e.AppendJSON(nil))
+}
+
+func refuseError(w http.ResponseWriter, err error) {
+	coded := schema.AsError(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		coded = client.ErrTimeout.With("the database did not answer in time: try again")
+	}
+	refuse(w, coded.Code, coded.Name, coded.Error())
+}

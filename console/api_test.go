@@ -1,0 +1,381 @@
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/console"
+)
+
+// send sends a request as the console's own page would, unless change alters it.
+func send(t *testing.T, s *httptest.Server, method, path, body string, change func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Origin", s.URL)
+	r.Header.Set("Lapse-Console", "1")
+	if change != nil {
+		change(r)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(text)
+}
+
+// TestBodiesPassUnchanged: a body goes to the database and comes back as it is there,
+// whatever a JSON parser of a browser would make of it.
+func TestBodiesPassUnchanged(t *testing.T) {
+	coll := collection(t)
+	s := start(t, "", console.Options{Write: true})
+	at := func(op, id string) string {
+		return "/api/" + op + "?collection=" + coll.Name() + "&id=" + url.QueryEscape(id)
+	}
+	for _, id := range []string{"a", "..", "a/b?c#d", `<img src=x onerror=alert(1)>"'&`, "\u202egnp.exe", "ü %2F"} {
+		const content = `"big":1e400,"exact":12345678901234567890,"zero":-0.0,"html":"</script><b>"`
+		response, text := send(t, s, "POST", at("document.upsert", id), `{`+content+`}`, nil)
+		if response.StatusCode != 201 || !strings.Contains(text, content) {
+			t.Fatalf("%q: %d %s", id, response.StatusCode, text)
+		}
+		direct, err := lapse.Do(t.Context(), "document.get", coll.Name(), id, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, text = send(t, s, "GET", at("document.get", id), "", nil)
+		if response.StatusCode != 200 || text != string(direct.Body) {
+			t.Errorf("%q: %d %s, want %s", id, response.StatusCode, text, direct.Body)
+		}
+		if got, want := response.Header.Get("Content-Type"), "application/json"; got != want {
+			t.Errorf("Content-Type %q, want %q", got, want)
+		}
+	}
+	_, text := send(t, s, "GET", at("document.get", "a"), "", nil)
+	response, text := send(t, s, "POST", at("document.replace", "a"), text, func(r *http.Request) { r.Header.Set("If-Match", "1") })
+	if response.StatusCode != 412 || !strings.Contains(text, `"error":"precondition_failed"`) {
+		t.Errorf("If-Match of another version: %d %s", response.StatusCode, text)
+	}
+	if response, _ := send(t, s, "POST", at("document.delete", "a"), "", nil); response.StatusCode != 204 || response.Header.Get("Lapse-Seq") == "" {
+		t.Errorf("delete: %d", response.StatusCode)
+	}
+	for path, want := range map[string]int{
+		at("document.get", "a"):                      404,
+		at("document.get", ""):                       400,
+		"/api/document.get?collection=a.b&id=a":      400,
+		"/api/collection.get?collection=none":        404,
+		"/api/status":                                200,
+		"/api/collection.list":                       200,
+		"/api/console":                               200,
+		"/api/processes":                             200,
+		"/api/log":                                   200,
+		"/api/snapshot.create":                       404,
+		"/api/none":                                  404,
+		"/api/document.upsert?collection=a&id=a":     405,
+		"/api/feed?from=yesterday":                   400,
+		"/api/feed?type=Nothing":                     400,
+		"/api/feed?type=WriterStarted":               400,
+		"/api/feed?collection=a.b":                   400,
+		"/api/feed?bodies=-1":                        400,
+		"/nothing":                                   404,
+		"/api/status?x=" + strings.Repeat("x", 9000): 414,
+	} {
+		if response, text := send(t, s, "GET", path, "", nil); response.StatusCode != want {
+			t.Errorf("GET %.60s: %d %s, want %d", path, response.StatusCode, text, want)
+		}
+	}
+	if response, text := send(t, s, "POST", at("document.upsert", "big"), `{"a":"`+strings.Repeat("x", 3<<20)+`"}`, nil); response.StatusCode != 413 || !strings.Contains(text, "too_large") {
+		t.Errorf("3 MiB: %d %s", response.StatusCode, text)
+	}
+	// The largest document there is comes through.
+	if response, text := send(t, s, "POST", at("document.upsert", "large"), `{"a":"`+strings.Repeat("x", 2<<20-8)+`"}`, nil); response.StatusCode != 201 {
+		t.Errorf("2 MiB: %d %.200s", response.StatusCode, text)
+	}
+}
+
+// TestForeignPagesAreRefused: a page of another site can neither read the console by
+// DNS rebinding nor send it a change.
+func TestForeignPagesAreRefused(t *testing.T) {
+	coll := collection(t)
+	s := start(t, "", console.Options{Write: true, Hosts: []string{"console.example"}})
+	address := strings.TrimPrefix(s.URL, "http://")
+	_, port, _ := net.SplitHostPort(address)
+	path := "/api/document.upsert?collection=" + coll.Name() + "&id=a"
+	for name, test := range map[string]struct {
+		change func(*http.Request)
+		want   int
+	}{
+		"own":                  {nil, 201},
+		"rebound host":         {func(r *http.Request) { r.Host = "evil.example:" + port; r.Header.Set("Origin", "http://"+r.Host) }, 403},
+		"host with own inside": {func(r *http.Request) { r.Host = "127.0.0.1.evil.example"; r.Header.Set("Origin", "http://"+r.Host) }, 403},
+		"strange host":         {func(r *http.Request) { r.Host = "a@127.0.0.1"; r.Header.Set("Origin", "http://"+r.Host) }, 403},
+		"no origin":            {func(r *http.Request) { r.Header.Del("Origin") }, 403},
+		"null origin":          {func(r *http.Request) { r.Header.Set("Origin", "null") }, 403},
+		"other origin":         {func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, 403},
+		"other port":           {func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:1") }, 403},
+		"two origins":          {func(r *http.Request) { r.Header.Add("Origin", "http://evil.example") }, 403},
+		"no header":            {func(r *http.Request) { r.Header.Del("Lapse-Console") }, 403},
+		"cross-site":           {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		"localhost":            {func(r *http.Request) { r.Host = "localhost:" + port; r.Header.Set("Origin", "http://"+r.Host) }, 201},
+		"given host by TLS":    {func(r *http.Request) { r.Host = "Console.example"; r.Header.Set("Origin", "https://console.example") }, 201},
+	} {
+		response, text := send(t, s, "POST", path, `{}`, test.change)
+		if response.StatusCode != test.want {
+			t.Errorf("%s: %d %s, want %d", name, response.StatusCode, text, test.want)
+		}
+		// What was refused has changed nothing, and the next one finds nothing.
+		if _, err := lapse.Do(t.Context(), "document.delete", coll.Name(), "a", nil); (err == nil) != (test.want == 201) {
+			t.Errorf("%s: %v after a %d", name, err, response.StatusCode)
+		}
+	}
+	for _, path := range []string{"/", "/api/status", "/api/feed"} {
+		if response, _ := send(t, s, "GET", path, "", func(r *http.Request) { r.Host = "evil.example" }); response.StatusCode != 403 {
+			t.Errorf("GET %s under another name: %d", path, response.StatusCode)
+		}
+	}
+}
+
+func TestPagesHaveStrictHeaders(t *testing.T) {
+	s := start(t, "", console.Options{})
+	response, text := send(t, s, "GET", "/", "", nil)
+	policy := response.Header.Get("Content-Security-Policy")
+	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "'sha256-") {
+		t.Errorf("Content-Security-Policy %q", policy)
+	}
+	if len(response.Header.Values("Set-Cookie")) > 0 || !strings.Contains(text, "importmap") {
+		t.Errorf("%v\n%s", response.Header, text)
+	}
+	for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin"} {
+		if got := response.Header.Get(name); got != want {
+			t.Errorf("%s %q, want %q", name, got, want)
+		}
+	}
+	response, _ = send(t, s, "GET", "/", "", func(r *http.Request) { r.Header.Set("If-None-Match", response.Header.Get("ETag")) })
+	if response.StatusCode != http.StatusNotModified {
+		t.Errorf("with its ETag: %d", response.StatusCode)
+	}
+	response, packed := send(t, s, "GET", "/vendor/preact.js", "", func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
+	if response.Header.Get("Content-Encoding") != "gzip" || response.Header.Get("Content-Type") != "text/javascript; charset=utf-8" {
+		t.Errorf("a module: %v", response.Header)
+	}
+	if _, plain := send(t, s, "GET", "/vendor/preact.js", "", func(r *http.Request) { r.Header.Set("Accept-Encoding", "identity") }); len(plain) <= len(packed) {
+		t.Errorf("%d bytes gzipped, %d plain", len(packed), len(plain))
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	coll := collection(t)
+	s := start(t, "", console.Options{})
+	for _, op := range []string{"collection.create", "collection.replace", "collection.delete", "document.create", "document.replace", "document.upsert", "document.patch", "document.delete"} {
+		response, text := send(t, s, "POST", "/api/"+op+"?collection="+coll.Name()+"&id=a", `{}`, nil)
+		if response.StatusCode != 403 || !strings.Contains(text, `"error":"read_only"`) {
+			t.Errorf("%s: %d %s", op, response.StatusCode, text)
+		}
+	}
+	if response, text := send(t, s, "POST", "/api/query?collection="+coll.Name(), `{"count":true}`, nil); response.StatusCode != 200 || text != `{"count":0}` {
+		t.Errorf("query: %d %s", response.StatusCode, text)
+	}
+}
+
+func TestToken(t *testing.T) {
+	const token = "0123456789abcdef"
+	s := start(t, "", console.Options{Token: token})
+	for _, path := range []string{"/api/status", "/api/console", "/api/feed", "/api/processes", "/api/log"} {
+		for _, given := range []string{"", "Bearer ", "Bearer " + token + "x", "bearer " + token} {
+			if response, _ := send(t, s, "GET", path, "", func(r *http.Request) { r.Header.Set("Authorization", given) }); response.StatusCode != 401 {
+				t.Errorf("%s with %q: %d", path, given, response.StatusCode)
+			}
+		}
+	}
+	if response, _ := send(t, s, "GET", "/api/status", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }); response.StatusCode != 200 {
+		t.Errorf("with the token: %d", response.StatusCode)
+	}
+	if response, _ := send(t, s, "GET", "/", "", nil); response.StatusCode != 200 {
+		t.Errorf("the page that asks for the token: %d", response.StatusCode)
+	}
+}
+
+// events reads a feed.
+type events struct {
+	t      *testing.T
+	lines  *bufio.Scanner
+	cancel context.CancelFunc
+	id     string // of the last event
+}
+
+func follow(t *testing.T, s *httptest.Server, query, lastID string) *events {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	r, _ := http.NewRequestWithContext(ctx, "GET", s.URL+"/api/feed?"+query, nil)
+	if lastID != "" {
+		r.Header.Set("Last-Event-ID", lastID)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); response.Body.Close() })
+	if got := response.Header.Get("Content-Type"); response.StatusCode != 200 || got != "text/event-stream" {
+		t.Fatalf("feed: %d %s", response.StatusCode, got)
+	}
+	e := &events{t: t, lines: bufio.NewScanner(response.Body), cancel: cancel}
+	e.lines.Buffer(nil, 8<<20)
+	return e
+}
+
+// next returns the data of the next event.
+func (e *events) next() string {
+	e.t.Helper()
+	for e.lines.Scan() {
+		if id, ok := strings.CutPrefix(e.lines.Text(), "id: "); ok {
+			e.id = id
+		} else if data, ok := strings.CutPrefix(e.lines.Text(), "data: "); ok {
+			return data
+		}
+	}
+	e.t.Fatalf("the feed ended: %v", e.lines.Err())
+	return ""
+}
+
+func TestFeed(t *testing.T) {
+	coll := collection(t)
+	s := start(t, "", console.Options{})
+	_, before, err := lapse.LogBounds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := "collection=" + coll.Name()
+	live := follow(t, s, only, "")
+	for live.id == "" && live.lines.Scan() { // it has an id before the first event
+		live.id, _ = strings.CutPrefix(live.lines.Text(), "id: ")
+	}
+	if live.id != strconv.FormatUint(before, 10) {
+		t.Errorf("a feed from now begins behind %q, want %d", live.id, before)
+	}
+	put(t, coll, "a", `{"n":1}`)
+	put(t, coll, "b", `{"long":"`+strings.Repeat("x", 100)+`"}`)
+	put(t, coll, "a", `{"n":2}`)
+	if got := live.next(); !strings.Contains(got, `"type":"DocumentCreated"`) || !strings.Contains(got, `"n":1`) {
+		t.Errorf("first: %s", got)
+	}
+	// A break goes on where it was.
+	live.cancel()
+	again := follow(t, s, only+"&bodies=64", live.id)
+	if got := again.next(); !strings.Contains(got, `"id":"b"`) || strings.Contains(got, "xxx") || !strings.Contains(got, `"bodyBytes":`) {
+		t.Errorf("second: %s", got)
+	}
+	if got := again.next(); !strings.Contains(got, `"n":2`) {
+		t.Errorf("third: %s", got)
+	}
+	for query, want := range map[string]string{
+		"&id=b": `"id":"b"`, "&type=DocumentReplaced": `"n":2`, "": `"type":"CollectionCreated"`,
+	} {
+		if got := follow(t, s, only+"&from=1"+query, "").next(); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", query, got)
+		}
+	}
+	if got := follow(t, s, only+"&from="+url.QueryEscape(time.Unix(1, 0).UTC().Format(time.RFC3339)), "").next(); !strings.Contains(got, "CollectionCreated") {
+		t.Errorf("from a time: %s", got)
+	}
+}
+
+// TestFeedsAreBounded: one more feed than there may be is refused, and each that ends
+// makes room.
+func TestFeedsAreBounded(t *testing.T) {
+	s := start(t, "", console.Options{})
+	var last *events
+	for range 8 {
+		last = follow(t, s, "", "")
+	}
+	if response, text := send(t, s, "GET", "/api/feed", "", nil); response.StatusCode != 429 || !strings.Contains(text, "overloaded") {
+		t.Errorf("one too many: %d %s", response.StatusCode, text)
+	}
+	last.cancel()
+	for {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, _ := http.NewRequestWithContext(ctx, "GET", s.URL+"/api/feed", nil)
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		response.Body.Close()
+		if response.StatusCode == 200 {
+			return
+		}
+	}
+}
+
+// TestServeStops: the connection above the limit is served when another ends, and stop
+// ends feeds.
+func TestServeStops(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := console.Serve(listener, console.New(lapse, console.Options{}), slog.New(slog.DiscardHandler))
+	s := &httptest.Server{URL: "http://" + listener.Addr().String()}
+	live := follow(t, s, "", "")
+	var idle []net.Conn
+	for range 63 {
+		c, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, c)
+	}
+	answered := make(chan int, 1)
+	go func() {
+		response, err := http.Get(s.URL + "/api/console")
+		if err != nil {
+			answered <- 0
+			return
+		}
+		response.Body.Close()
+		answered <- response.StatusCode
+	}()
+	for _, c := range idle {
+		c.Close()
+	}
+	if code := <-answered; code != 200 {
+		t.Errorf("one connection above the limit: %d", code)
+	}
+	stop()
+	for live.lines.Scan() {
+	}
+	if _, err := net.Dial("tcp", listener.Addr().String()); err == nil {
+		t.Error("it still listens")
+	}
+}
+
+func TestNoDatabase(t *testing.T) {
+	other, err := client.Connect(lapse.Conn().ConnectedUrl(), client.WithDatabase("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	s := httptest.NewServer(console.New(other, console.Options{}))
+	defer s.Close()
+	for _, path := range []string{"/api/status", "/api/processes", "/api/log", "/api/feed"} {
+		if response, text := send(t, s, "GET", path, "", nil); response.StatusCode != 503 || !strings.Contains(text, `database \"other\"`) {
+			t.Errorf("%s: %d %s", path, response.StatusCode, text)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package console
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// Options configure a console.
+type Options struct {
+	// Hosts are the host names, without a port, under which it answers, besides the
+	// loopback names and the address that the connection came to.
+	Hosts []string
+	// Token is what API requests have to present as `Authorization: Bearer`; empty for
+	// none. Give one wherever others than the user of the machine can connect.
+	Token string
+	// Write permits changes.
+	Write bool
+}
+
+// Limits of a console.
+const (
+	maxFeeds    = 8  // each may hold a pull of the client, 16 MiB
+	maxRequests = 16 // requests to the database at once
+	maxBody     = 3 << 20
+	maxQuery    = 8 << 10 // bytes of a URL
+
+	requestTimeout = 10 * time.Second
+	// writeTimeout bounds each write to a reader: one that takes longer is cut off, and a
+	// feed goes on where it was.
+	writeTimeout = 20 * time.Second
+	heartbeat    = 15 * time.Second
+)
+
+// Handler serves a console.
+type Handler struct {
+	client  *client.Client
+	options Options
+	token   [sha256.Size]byte
+
+	feeds, requests chan struct{} // semaphores
+
+	processes cached[[]client.Process]
+	bounds    cached[logBounds]
+}
+
+// New returns the handler of a console. The client stays the caller's.
+func New(c *client.Client, options Options) *Handler {
+	return &Handler{
+		client: c, options: options, token: sha256.Sum256([]byte(options.Token)),
+		feeds: make(chan struct{}, maxFeeds), requests: make(chan struct{}, maxRequests),
+	}
+}
+
+// csp lets a page run its own modules only. Its hash is that of the import map in
+// index.html, which has to be inline. Trusted types make every way to turn text into
+// HTML an error.
+func csp() string {
+	return "default-src 'none'; script-src 'self'" + importMapSource() + "; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", csp())
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if !h.answersTo(r) {
+		refuse(w, http.StatusForbidden, "forbidden_host", "the console does not answer under the name of this Host header: allow it with --console-host")
+		return
+	}
+	if len(r.RequestURI) > maxQuery {
+		refuse(w, http.StatusRequestURITooLong, "too_large", "the URL is too long")
+		return
+	}
+	if r.URL.Path == "" { // a prefix without its slash: relative URLs need it
+		http.Redirect(w, r, strings.TrimSuffix(r.RequestURI, "?"+r.URL.RawQuery)+"/", http.StatusFound)
+		return
+	}
+	op, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead && !(isAPI && r.Method == http.MethodPost):
+		refuse(w, http.StatusMethodNotAllowed, "bad_request", "the console takes GET, and POST below api/")
+	case !isAPI:
+		serveStatic(w, r)
+	case h.admits(w, r):
+		h.serveAPI(w, r, op)
+	}
+}
+
+// answersTo reports whether the request is to one of the console's own names. A page of
+// another site whose name is made to point here (DNS rebinding) has that site's name.
+func (h *Handler) answersTo(r *http.Request) bool {
+	host := hostname(r.Host)
+	switch host {
+	case "localhost", "127.0.0.1", "::1":
+		return true
+	case "":
+		return false
+	}
+	if slices.ContainsFunc(h.options.Hosts, func(own string) bool { return strings.EqualFold(own, host) }) {
+		return true
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.IP.Equal(net.ParseIP(host))
+}
+
+// hostname returns a Host header without its port, in lower case.
+func hostname(host string) string {
+	u, err := url.Parse("//" + host)
+	if err != nil || u.Host != host || strings.ContainsAny(host, "/@?#") {
+		return ""
+	}
+	return strings.ToLower(u.Hostname())
+}
+
+// admits reports whether a request to the API presents the token, and refuses it if not. A
+// POST has to come from the console's own page: with its Origin and a header that another
+// site cannot send.
+func (h *Handler) admits(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case r.Method == http.MethodPost && !fromOwnPage(r), r.Header.Get("Sec-Fetch-Site") == "cross-site":
+		refuse(w, http.StatusForbidden, "forbidden_origin", "only the console's own page may send this: it needs an Origin that is this host, and the header Lapse-Console: 1")
+	case h.options.Token != "" && !h.presentsToken(r):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="lapse console"`)
+		refuse(w, http.StatusUnauthorized, "unauthorized", "this console needs its token, the content of the file that --console-token-file names")
+	default:
+		return true
+	}
+	return false
+}
+
+func fromOwnPage(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	return r.Header.Get("Lapse-Console") == "1" && len(r.Header.Values("Origin")) == 1 &&
+		(strings.EqualFold(origin, "http://"+r.Host) || strings.EqualFold(origin, "https://"+r.Host))
+}
+
+func (h *Handler) presentsToken(r *http.Request) bool {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	sum := sha256.Sum256([]byte(token))
+	return ok && subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1
+}

@@ -1,0 +1,241 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// flushEvery bounds how long an event waits for more, which are then sent together.
+const flushEvery = 50 * time.Millisecond
+
+// feed sends the change feed as server-sent events: each has an event of the log as JSON,
+// and its sequence as id. A reader that comes back with Last-Event-ID goes on behind it.
+//
+// The query has collection and type, which repeat, id, from (a sequence, a time in
+// RFC 3339, or nothing for now), and bodies: longer bodies are left out for their size in
+// bodyBytes.
+func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
+	select {
+	case h.feeds <- struct{}{}:
+		defer func() { <-h.feeds }()
+	default:
+		refuse(w, http.StatusTooManyRequests, "overloaded", fmt.Sprintf("the console serves at most %d feeds at once: close one", maxFeeds))
+		return
+	}
+	f, opts, err := newFeed(r)
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	if opts, err = h.begin(ctx, f, opts); err != nil {
+		refuseError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy is to pass each event on at once
+	f.out = bufio.NewWriterSize(w, 64<<10)
+	f.flusher = http.NewResponseController(w)
+
+	events := make(chan item) // without a buffer: a slow reader lets JetStream wait
+	go func() {
+		defer close(events)
+		for e, err := range h.client.Changes(ctx, opts...) {
+			select {
+			case events <- item{e, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	f.run(ctx, events)
+	cancel()
+	for range events { // until the reader of the log has ended
+	}
+}
+
+// item is what the feed yields.
+type item struct {
+	event *client.Event
+	err   error
+}
+
+// begin makes the feed begin at a sequence, so that it has an id from the first moment.
+func (h *Handler) begin(ctx context.Context, f *feed, opts []client.FeedOption) ([]client.FeedOption, error) {
+	if f.now {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		_, last, err := h.client.LogBounds(ctx)
+		if err != nil {
+			return nil, err
+		}
+		f.last = last
+	}
+	if !f.from.IsZero() {
+		return append(opts, client.FromTime(f.from)), nil
+	}
+	return append(opts, client.FromSeq(f.last+1)), nil
+}
+
+// feed is one feed of one reader.
+type feed struct {
+	id     string // of the documents; empty for all
+	bodies int    // the longest body that is sent, -1 for any
+	last   uint64 // sequence that the reader has
+	now    bool   // whether it begins with the next event
+	from   time.Time
+
+	out     *bufio.Writer
+	flusher *http.ResponseController
+	buffer  []byte
+}
+
+func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
+	query := r.URL.Query()
+	f := &feed{id: query.Get("id"), bodies: -1}
+	if text := query.Get("bodies"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return nil, nil, client.ErrBadRequest.With("bodies=%.40q: use a number of bytes", text)
+		}
+		f.bodies = int(n)
+	}
+	opts, err := choice(query)
+	if err != nil {
+		return nil, nil, err
+	}
+	from := query.Get("from")
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		if f.last, err = strconv.ParseUint(last, 10, 63); err != nil {
+			return nil, nil, client.ErrBadRequest.With("Last-Event-ID %.40q: use a sequence of the log", last)
+		}
+		return f, opts, nil
+	}
+	if from == "" {
+		f.now = true
+		return f, opts, nil
+	}
+	if seq, err := strconv.ParseUint(from, 10, 63); err == nil {
+		f.last = max(seq, 1) - 1
+		return f, opts, nil
+	}
+	if f.from, err = time.Parse(time.RFC3339, from); err != nil {
+		return nil, nil, client.ErrBadRequest.With("from=%.40q: use a sequence of the log, or a time like 2015-05-17T10:05:03Z", from)
+	}
+	return f, opts, nil
+}
+
+// choice returns the options for the collections and types of a query.
+func choice(query url.Values) (opts []client.FeedOption, _ error) {
+	for _, name := range query["collection"] {
+		if _, err := schema.ParseCollectionName(name); err != nil {
+			return nil, err
+		}
+		opts = append(opts, client.InCollection(name))
+	}
+	for _, name := range query["type"] {
+		t := schema.ParseEventType(name)
+		if t == schema.NoEvent || t.Internal() {
+			return nil, client.ErrBadRequest.With("type=%.40q is no event type that clients read", name)
+		}
+		opts = append(opts, client.OfType(t))
+	}
+	return opts, nil
+}
+
+// run sends events until they end or the reader does.
+func (f *feed) run(ctx context.Context, events <-chan item) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	flush := time.NewTimer(0) // at once: the reader is to see that it is connected
+	defer flush.Stop()
+	waiting := true // for flush
+	f.progress()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case next, more := <-events:
+			if !more {
+				return
+			}
+			if next.err != nil {
+				f.fail(next.err)
+				return
+			}
+			f.last = next.event.Seq
+			if f.id != "" && string(next.event.ID) != f.id {
+				continue
+			}
+			if f.send(next.event) != nil {
+				return
+			}
+			if !waiting {
+				flush.Reset(flushEvery)
+				waiting = true
+			}
+		case <-flush.C:
+			waiting = false
+			if f.flush() != nil {
+				return
+			}
+		case <-beat.C:
+			f.progress()
+			if f.flush() != nil {
+				return
+			}
+		}
+	}
+}
+
+// send writes an event, and waits for a reader that is behind.
+func (f *feed) send(e *client.Event) error {
+	size := len(e.Body)
+	if f.bodies >= 0 && size > f.bodies {
+		short := *e
+		short.Body = nil
+		f.buffer = short.AppendJSON(f.buffer[:0])
+		f.buffer = fmt.Appendf(f.buffer[:len(f.buffer)-1], `,"bodyBytes":%d}`, size)
+	} else {
+		f.buffer = e.AppendJSON(f.buffer[:0])
+	}
+	f.patience()
+	_, err := fmt.Fprintf(f.out, "id: %d\ndata: %s\n\n", e.Seq, f.buffer)
+	if cap(f.buffer) > 1<<20 {
+		f.buffer = nil
+	}
+	return err
+}
+
+// progress tells the reader where to go on, if there was nothing to send.
+func (f *feed) progress() {
+	f.patience()
+	_, _ = fmt.Fprintf(f.out, "id: %d\n\n", f.last)
+}
+
+func (f *feed) fail(err error) {
+	e := schema.AsError(err)
+	f.patience()
+	_, _ = fmt.Fprintf(f.out, "event: fault\ndata: %s\n\n", e.AppendJSON(nil))
+	_ = f.flush()
+}
+
+func (f *feed) flush() error {
+	f.patience()
+	if err := f.out.Flush(); err != nil {
+		return err
+	}
+	return f.flusher.Flush()
+}
+
+// patience lets a write take as long as a slow reader may.
+func (f *feed) patience() { _ = f.flusher.SetWriteDeadline(time.Now().Add(writeTimeout)) }

@@ -1,0 +1,120 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/console"
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/eventlog"
+)
+
+// lapse is a client of a whole lapse, which all tests share.
+var lapse *client.Client
+
+func TestMain(m *testing.M) {
+	stop, err := serve()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	closeBrowser()
+	http.DefaultClient.CloseIdleConnections()
+	stop()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func serve() (stop func(), err error) {
+	dir, err := os.MkdirTemp("", "lapse-console")
+	if err != nil {
+		return nil, err
+	}
+	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	if err != nil {
+		return nil, err
+	}
+	logConn, err := server.ConnectLog()
+	if err != nil {
+		return nil, err
+	}
+	serviceConn, err := server.ConnectService()
+	if err != nil {
+		return nil, err
+	}
+	p, err := processor.Start(context.Background(), eventlog.Connections{Log: logConn, Service: serviceConn}, processor.Options{
+		Dir: filepath.Join(dir, "projection"), Durability: processor.OS, Version: "0.0.0"})
+	if err != nil {
+		return nil, err
+	}
+	if lapse, err = client.Connect(server.URL()); err != nil {
+		return nil, err
+	}
+	return func() {
+		lapse.Close()
+		if err := p.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		logConn.Close()
+		serviceConn.Close()
+		server.Shutdown()
+		_ = os.RemoveAll(dir)
+	}, nil
+}
+
+// start serves a console below a prefix, "" for none.
+func start(t testing.TB, prefix string, options console.Options) *httptest.Server {
+	t.Helper()
+	var handler http.Handler = console.New(lapse, options)
+	if prefix != "" {
+		mux := http.NewServeMux()
+		mux.Handle(prefix+"/", http.StripPrefix(prefix, handler))
+		handler = mux
+	}
+	s := httptest.NewServer(handler)
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s
+}
+
+// collection creates a collection named after the test, and deletes it at its end.
+func collection(t testing.TB, opts ...client.PropertyOption) *client.Collection {
+	t.Helper()
+	name := strings.Map(func(r rune) rune {
+		if r == '/' || r == '#' {
+			return '-'
+		}
+		return r
+	}, t.Name())
+	coll, err := lapse.CreateCollection(t.Context(), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = lapse.DeleteCollection(ctx, name)
+	})
+	return coll
+}
+
+func put(t testing.TB, coll *client.Collection, id, body string) {
+	t.Helper()
+	if _, err := lapse.Do(t.Context(), "document.upsert", coll.Name(), id, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+}

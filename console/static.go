@@ -1,0 +1,107 @@
+//go:build !no_console
+
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+)
+
+// Built reports whether this build has a console; the tag no_console leaves it out.
+const Built = true
+
+//go:embed static
+var embedded embed.FS
+
+// file is a file of the pages as it is sent.
+type file struct {
+	contentType, etag string
+	plain, gzipped    []byte
+}
+
+// files are all files by URL path, and the hash of the import map, made by the first
+// request.
+var files = sync.OnceValues(func() (map[string]*file, string) {
+	all, importMap := map[string]*file{}, ""
+	root, _ := fs.Sub(embedded, "static") // cannot fail, as cannot what follows: it is in the binary
+	_ = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(content)
+		f := &file{contentType: contentType(name), plain: content, etag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+		var b bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
+		_, _ = z.Write(content)
+		_ = z.Close()
+		f.gzipped = b.Bytes()
+		all["/"+name] = f
+		if name == "index.html" {
+			all["/"] = f
+			_, rest, _ := strings.Cut(string(content), `<script type="importmap">`)
+			text, _, _ := strings.Cut(rest, "</script>")
+			hash := sha256.Sum256([]byte(text))
+			importMap = "sha256-" + base64.StdEncoding.EncodeToString(hash[:])
+		}
+		return nil
+	})
+	return all, importMap
+})
+
+// importMapSource lets the policy pass the import map, which has to be inline.
+func importMapSource() string {
+	_, hash := files()
+	return " '" + hash + "'"
+}
+
+// contentType does not depend on the machine's table of types, which may call a script
+// plain text.
+func contentType(name string) string {
+	switch path.Ext(name) {
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css", ".html", ".svg":
+		return mime.TypeByExtension(path.Ext(name))
+	}
+	return "text/plain; charset=utf-8"
+}
+
+func serveStatic(w http.ResponseWriter, r *http.Request) {
+	all, _ := files()
+	f := all[r.URL.Path]
+	if f == nil {
+		refuse(w, http.StatusNotFound, "not_found", "the console has no such page")
+		return
+	}
+	header := w.Header()
+	header.Set("Cache-Control", "no-cache") // ask with the ETag each time
+	header.Set("Vary", "Accept-Encoding")
+	header.Set("ETag", f.etag)
+	if strings.Contains(r.Header.Get("If-None-Match"), f.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	header.Set("Content-Type", f.contentType)
+	content := f.plain
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		content = f.gzipped
+		header.Set("Content-Encoding", "gzip")
+	}
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(content)
+	}
+}

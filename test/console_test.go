@@ -1,0 +1,145 @@
+package test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+var consoleURL = regexp.MustCompile(`, console: (http://127\.0\.0\.1:\d+)\n`)
+
+// askConsole asks a console, and returns the status and the body.
+func askConsole(t *testing.T, url, token string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+// TestServeHasConsole: the line that says ready says where the console is.
+func TestServeHasConsole(t *testing.T) {
+	t.Parallel()
+	s := harness.Serve(t, "--console", "127.0.0.1:0")
+	found := consoleURL.FindStringSubmatch(s.Stderr())
+	if found == nil {
+		t.Fatalf("no console in %q", s.Stderr())
+	}
+	if code, page := askConsole(t, found[1]+"/", ""); code != 200 || !strings.Contains(page, "<title>lapse") {
+		t.Errorf("%d %s", code, page)
+	}
+	if code, text := askConsole(t, found[1]+"/api/console", ""); code != 200 || !strings.Contains(text, `"database":"main","write":true`) {
+		t.Errorf("%d %s", code, text)
+	}
+	address := strings.TrimPrefix(found[1], "http://")
+	r := harness.Run(t, nil, "serve", "--store-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--console", address).Exits(1)
+	if !strings.Contains(r.Stderr, "choose another address with --console") || strings.Contains(r.Stderr, "ready") {
+		t.Errorf("a taken address: %s", r.Stderr)
+	}
+	s.Stop()
+}
+
+// TestServeWithConsoleAddressTaken: a second lapse starts without a console, and says how
+// to give it one.
+func TestServeWithConsoleAddressTaken(t *testing.T) {
+	t.Parallel()
+	if l, err := net.Listen("tcp", "127.0.0.1:8280"); err == nil {
+		defer l.Close()
+	} // else it is taken as it is
+	serve := harness.Command("serve", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir())
+	stderr, err := serve.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stderr)
+	var said []string
+	for range 2 {
+		if lines.Scan() {
+			said = append(said, lines.Text())
+		}
+	}
+	_ = serve.Process.Signal(syscall.SIGTERM)
+	_, _ = io.Copy(io.Discard, stderr)
+	if err := serve.Wait(); err != nil || len(said) != 2 || !strings.HasPrefix(said[0], "lapse: ready: database main at nats://127.0.0.1:") ||
+		strings.Contains(said[0], "console") || !strings.Contains(said[1], "choose another address with --console HOST:PORT") || strings.Contains(said[1], "ready") {
+		t.Errorf("%v: %q", err, said)
+	}
+}
+
+// TestConsoleCommand: lapse console is read-only unless told otherwise, and is not for
+// others without a token.
+func TestConsoleCommand(t *testing.T) {
+	t.Parallel()
+	s := harness.Serve(t)
+	file := filepath.Join(t.TempDir(), "token")
+	const token = "0123456789abcdef"
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := harness.Command("console", "--server", s.URL(), "--console", "127.0.0.1:0", "--console-token-file", file)
+	stderr, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(stderr).ReadString('\n')
+	found := consoleURL.FindStringSubmatch(line)
+	if found == nil || !strings.Contains(line, "ready") || !strings.Contains(line, "read-only") {
+		t.Fatalf("it says %q", line)
+	}
+	if code, text := askConsole(t, found[1]+"/api/console", token); code != 200 || !strings.Contains(text, `"write":false`) {
+		t.Errorf("%d %s", code, text)
+	}
+	if code, _ := askConsole(t, found[1]+"/api/console", ""); code != 401 {
+		t.Errorf("without the token: %d", code)
+	}
+	_ = c.Process.Signal(syscall.SIGTERM)
+	if err := c.Wait(); err != nil {
+		t.Error(err)
+	}
+
+	for want, args := range map[string][]string{
+		"needs a token":         {"--console", "0.0.0.0:0"},
+		"use HOST:PORT":         {"--console", "8280"},
+		"HOST:PORT, like 127":   {"--console", "off"},
+		"at least 16":           {"--console-token-file", os.DevNull},
+		"no such file":          {"--console-token-file", file + "x"},
+		"no NATS server answer": {"--server", "nats://127.0.0.1:1", "--console", "127.0.0.1:0"},
+	} {
+		r := harness.Run(t, nil, append([]string{"console"}, args...)...)
+		if r.Code == 0 || !strings.Contains(r.Stderr, want) || strings.Count(r.Stderr, "\n") != 1 {
+			t.Errorf("console %q: exit %d, %s, want %q", args, r.Code, r.Stderr, want)
+		}
+	}
+	r := harness.Run(t, nil, "serve", "--store-dir", t.TempDir(), "--nats-url", s.URL(), "--console", "127.0.0.1:0").Exits(2)
+	if !strings.Contains(r.Stderr, "lapse console") {
+		t.Errorf("with an external NATS server: %s", r.Stderr)
+	}
+}
