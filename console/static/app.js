@@ -1,0 +1,95 @@
+// The frame of all pages: header, navigation, and which page the address names.
+import {html, render, signal, useState} from './html.js';
+import {needsToken, setToken} from './api.js';
+import {about, fault, start, status, times} from './state.js';
+import {duration, number} from './format.js';
+import {link, Time} from './parts.js';
+import {Overview} from './pages/overview.js';
+import {Collections} from './pages/collections.js';
+import {Collection} from './pages/collection.js';
+import {Forecast} from './pages/forecast.js';
+import {Documents} from './pages/documents.js';
+import {Document} from './pages/document.js';
+import {Feed} from './pages/feed.js';
+
+// route is the address behind #/, in parts, and its query.
+function parse() {
+  const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
+  const parts = path.split('/').map(part => { try { return decodeURIComponent(part); } catch { return part; } });
+  return {parts, query: new URLSearchParams(query), text: location.hash};
+}
+
+const route = signal(parse());
+addEventListener('hashchange', () => {
+  const before = route.peek().parts.join('/');
+  route.value = parse();
+  if (before !== route.peek().parts.join('/')) {
+    scrollTo(0, 0);
+    document.querySelector('main')?.focus({preventScroll: true});
+  }
+});
+
+const pages = [['', 'Overview'], ['collections', 'Collections'], ['forecast', 'Forecast'], ['documents', 'Documents'], ['feed', 'Feed']];
+
+function page({parts: [name, collection, id], query, text}) {
+  switch (name) {
+    case '': return html`<${Overview} />`;
+    case 'collections': return collection ? html`<${Collection} name=${collection} key=${collection} />` : html`<${Collections} />`;
+    case 'forecast': return html`<${Forecast} name=${collection ?? ''} key=${collection} />`;
+    case 'documents': return id ? html`<${Document} name=${collection} id=${id} key=${collection + '/' + id} />` : html`<${Documents} name=${collection ?? ''} query=${query} key=${collection} />`;
+    case 'feed': return html`<${Feed} query=${query} key=${text} />`;
+  }
+  return html`<h1>No such page</h1><p><a href="#/">Overview</a></p>`;
+}
+
+function Clock() {
+  const {clock} = status.value;
+  if (!clock.suspect) return html`<span class="good">right</span>`;
+  return html`<span class="bad" title=${clock.reason}>suspect for ${duration(clock.forMs / 1000)}</span>`;
+}
+
+function Header({current}) {
+  const s = status.value;
+  return html`<header>
+    <a class="skip" href="#main" onClick=${e => { e.preventDefault(); document.querySelector('main').focus(); }}>Skip to the page</a>
+    <div class="bar">
+      <a class="brand" href="#/">lapse</a>
+      <nav aria-label="Pages">${pages.map(([path, title]) => html`
+        <a href=${link(path)} aria-current=${path === current ? 'page' : undefined}>${title}</a>`)}</nav>
+    </div>
+    <dl class="facts">
+      <div><dt>Database</dt><dd>${about.value.database}</dd></div>
+      ${s && html`
+        <div><dt>Role</dt><dd>${s.role}</dd></div>
+        <div><dt>Sequence</dt><dd>${number(s.seq)}</dd></div>
+        <div><dt>Clock</dt><dd><${Clock} /></dd></div>`}
+      ${!about.value.write && about.value.database && html`<div><dt>Access</dt><dd>read-only</dd></div>`}
+      <fieldset class="switch"><legend class="hidden">Times</legend>
+        ${[['utc', 'UTC'], ['local', 'Local'], ['relative', 'Relative']].map(([mode, title]) => html`
+          <label><input type="radio" name="times" checked=${times.value === mode} onChange=${() => { times.value = mode; }} /><span>${title}</span></label>`)}
+      </fieldset>
+    </dl>
+    ${fault.value && html`<p class="fault" role="alert">${fault.value.message}</p>`}
+  </header>`;
+}
+
+function Token() {
+  const [text, setText] = useState('');
+  return html`<main class="token"><h1>This console needs its token</h1>
+    <form onSubmit=${e => { e.preventDefault(); setToken(text); }}>
+      <label class="field">Token
+        <input type="password" autocomplete="off" required value=${text} onInput=${e => setText(e.target.value)} /></label>
+      <button class="primary">Continue</button>
+      <p class="faint">It is the content of the file that <code>--console-token-file</code> names.</p>
+    </form></main>`;
+}
+
+function App() {
+  if (needsToken.value) return html`<${Token} />`;
+  return html`<${Header} current=${route.value.parts[0]} />
+    <main id="main" tabindex="-1">${page(route.value)}</main>`;
+}
+
+document.getElementById('app').replaceChildren();
+render(html`<${App} />`, document.getElementById('app'));
+start();

@@ -1,0 +1,78 @@
+// Charts, drawn by uPlot, which is a script of its own and no module.
+import {html, useEffect, useRef} from './html.js';
+import {clock, now, times} from './state.js';
+import {duration, moment, number} from './format.js';
+
+const uPlot = window.uPlot;
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// usePlot keeps a plot in an element: as wide as it, redrawn when the scheme changes.
+function usePlot(options, data, deps) {
+  const element = useRef(), plot = useRef();
+  useEffect(() => {
+    const width = () => Math.max(160, element.current.clientWidth);
+    const make = () => {
+      plot.current?.destroy();
+      plot.current = new uPlot({width: width(), ...options()}, data, element.current);
+    };
+    make();
+    const resized = new ResizeObserver(() => {
+      if (plot.current.width !== width()) plot.current.setSize({width: width(), height: plot.current.height});
+    });
+    resized.observe(element.current);
+    dark.addEventListener('change', make);
+    return () => {
+      resized.disconnect();
+      dark.removeEventListener('change', make);
+      plot.current.destroy();
+      plot.current = null;
+    };
+  }, deps);
+  useEffect(() => { plot.current?.setData(data); }, [data]);
+  return element;
+}
+
+const axis = () => ({stroke: color('--faint'), grid: {stroke: color('--line'), width: 1}, ticks: {stroke: color('--line'), width: 1}, font: '12px system-ui, sans-serif'});
+
+// Line is a small chart of one value over the last minutes. data is [seconds, values].
+export function Line({title, last, data, show = number}) {
+  const element = usePlot(() => ({
+    height: 110, legend: {show: false}, cursor: {show: false},
+    scales: {x: {time: false, range: (_, from, to) => [Math.min(from, to - 60), to]}, y: {range: (_, least, most) => [0, Math.max(1, most * 1.1)]}},
+    axes: [{...axis(), values: (u, all) => all.map(at => at >= u.data[0].at(-1) ? 'now' : '−' + duration(Math.round(u.data[0].at(-1) - at))), space: 70, size: 26},
+      {...axis(), values: (_, all) => all.map(show), size: 62, space: 30}],
+    series: [{}, {stroke: color('--accent'), fill: color('--accent-soft'), width: 1.5, points: {show: false}}],
+  }), data, []);
+  return html`<figure class="chart"><figcaption>${title} <strong>${last}</strong></figcaption><div ref=${element} role="img" aria-label="${title}: ${last}"></div></figure>`;
+}
+
+// span is a moment on an axis, as long as its step needs.
+function label(at, step, mode) {
+  if (mode === 'relative') return at * 1000 <= clock() ? 'now' : '+' + duration(at - clock() / 1000);
+  const text = moment(at * 1000, mode, now.peek());
+  return step >= 86400 ? text.slice(5, 10) : step >= 60 ? text.slice(11, 16) : text.slice(11, 19);
+}
+
+// Bars is a forecast: documents due by time. onZoom gets the seconds dragged over.
+export function Bars({forecast, most, onZoom, height = 240, title}) {
+  const {buckets} = forecast;
+  const data = [buckets.map(b => b.from), buckets.map(b => b.due)];
+  const mode = times.value;
+  const element = usePlot(() => ({
+    height, legend: {show: false},
+    cursor: {y: false, points: {show: false}, drag: {x: Boolean(onZoom), y: false, setScale: false}},
+    scales: {x: {time: false, range: () => [buckets[0].from, buckets.at(-1).until]}, y: {range: (_, least, top) => [0, Math.max(1, most ?? top)]}},
+    axes: [{...axis(), values: (_, all, __, ___, step) => all.map(at => label(at, step, mode)), incrs: [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2419200, 7257600, 31536000], space: 72, size: 28},
+      {...axis(), values: (_, all) => all.map(n => Number.isInteger(n) ? number(n) : ''), size: 70, space: 30}],
+    series: [{}, {stroke: color('--accent'), fill: color('--accent'), width: 0, points: {show: false}, paths: uPlot.paths.bars({size: [0.9, 60], align: 1})}],
+    hooks: {setSelect: [u => {
+      if (onZoom && u.select.width > 4) {
+        const from = Math.floor(u.posToVal(u.select.left, 'x')), until = Math.ceil(u.posToVal(u.select.left + u.select.width, 'x'));
+        u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
+        onZoom(from, until);
+      }
+    }]},
+  }), data, [forecast, mode, most]);
+  return html`<div ref=${element} class="bars" role="img" aria-label="${title}: ${number(forecast.due)} of ${number(forecast.documents)} documents come due"></div>`;
+}

@@ -1,0 +1,161 @@
+// One collection: its settings. The TTL panel says what a change would do before it is made.
+import {html, useEffect, useRef, useState} from '../html.js';
+import {call} from '../api.js';
+import {about} from '../state.js';
+import {bytes, duration, number, ttl} from '../format.js';
+import {Badge, Confirm, Fault, inUnits, link, Seconds, sizeOf, Time} from '../parts.js';
+import {Bars} from '../chart.js';
+
+const maxTTL = 2147483647;
+
+export function Collection({name}) {
+  const [text, setText] = useState(null);
+  const [error, setError] = useState(null);
+  const load = () => call('collection.get', {collection: name}).then(t => { setText(t); setError(null); }, setError);
+  useEffect(() => { load(); }, []);
+  if (!text) return html`<h1>${name}</h1><${Fault} error=${error} />`;
+  const c = JSON.parse(text);
+  return html`<h1>${name}</h1>
+    <p class="summary"><${Badge} kind=${c.defaultTtl ? 'on' : ''}>TTL ${ttl(c.defaultTtl)}<//>
+      <a href=${link('documents', name)}>${number(c.documents)} documents</a>, ${bytes(c.bytes)} ·
+      <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> ·
+      <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
+    <${Settings} key=${c._etag} collection=${c} onChanged=${load} />
+    ${about.value.write && html`<${Delete} collection=${c} />`}`;
+}
+
+// sentence says what a setting does to the documents that are there.
+export function sentence(f) {
+  const of = `${number(f.atOnce)} of ${number(f.documents)} documents expire at once`;
+  return `${of}; ${number(f.never)} never ${f.never === 1 ? 'does' : 'do'}.`;
+}
+
+function Settings({collection: c, onChanged}) {
+  const write = about.value.write;
+  const had = c.defaultTtl > 0 ? inUnits(c.defaultTtl) : {n: null, unit: 'days'};
+  const [mode, setMode] = useState(c.defaultTtl === undefined || c.defaultTtl === null ? 'off' : c.defaultTtl === -1 ? 'each' : 'on');
+  const [n, setN] = useState(had.n);
+  const [unit, setUnit] = useState(had.unit);
+  const [indexing, setIndexing] = useState(c.indexingPolicy.indexingMode);
+  const [paths, setPaths] = useState(c.indexingPolicy.includedPaths.map(p => p.path).join('\n'));
+  const [images, setImages] = useState(c.previousImages);
+  const [typed, setTyped] = useState('');
+  const [preview, setPreview] = useState(null);
+  const [error, setError] = useState(null);
+  const [saving, setSaving] = useState(false);
+
+  const seconds = n === null ? NaN : n * sizeOf(unit);
+  const wrong = mode === 'on' && !(Number.isInteger(seconds) && seconds >= 1 && seconds <= maxTTL);
+  const next = mode === 'off' ? null : mode === 'each' ? -1 : seconds;
+  const changesTTL = next !== (c.defaultTtl ?? null);
+  const dangerous = changesTTL && preview?.then.atOnce > 0;
+  const ready = !wrong && (!changesTTL || preview?.ttl === next) && (!dangerous || typed === c.id);
+
+  const save = async e => {
+    e.preventDefault();
+    if (!ready || saving) return;
+    setSaving(true);
+    // Properties that this page does not know stay as they are.
+    const {id, _ts, _etag, documents, bytes, ...properties} = c;
+    const body = {...properties, defaultTtl: next, previousImages: images,
+      indexingPolicy: {...c.indexingPolicy, indexingMode: indexing, includedPaths: paths.split('\n').map(p => p.trim()).filter(Boolean).map(path => ({path}))}};
+    try {
+      await call('collection.replace', {collection: c.id, body, etag: c._etag});
+      await onChanged();
+    } catch (fault) {
+      setError(fault.code === 412 ? new Error('Somebody was faster: the collection has changed since you looked at it. Load it again, and check your change.') : fault);
+      setSaving(false);
+    }
+  };
+
+  return html`<form class="card" onSubmit=${save}>
+    <fieldset class="plain"><legend><h2>Time to live</h2></legend>
+      <div class="choices">
+        ${[['off', 'Off', 'Nothing expires.'], ['each', 'On (no default)', 'Only documents with a ttl of their own expire.'], ['on', 'On', 'Documents without a ttl expire this long after their last change:']].map(([value, title, help]) => html`
+          <label class="choice"><input type="radio" name="ttl" value=${value} checked=${mode === value} onChange=${() => setMode(value)} />
+            <span><strong>${title}</strong> <span class="faint">${help}</span></span></label>`)}
+        <div class="choice-more"><${Seconds} label="Time to live" value=${n} unit=${unit} onChange=${(value, u) => { setN(value); setUnit(u); setMode('on'); }} /></div>
+      </div>
+      <p class="fault" role="alert" hidden=${!wrong || n === null}>Use whole seconds from 1 to ${number(maxTTL)}.</p>
+      <${Preview} collection=${c.id} now=${c.defaultTtl ?? null} ttl=${wrong ? undefined : next} onPreview=${setPreview} />
+    </fieldset>
+    <fieldset class="plain" disabled=${!write}><legend><h2>Index and events</h2></legend>
+      <div class="row">
+        <label class="field">Indexing mode
+          <select value=${indexing} onChange=${e => setIndexing(e.target.value)}>
+            ${['consistent', 'lazy', 'none'].map(m => html`<option value=${m}>${m}</option>`)}</select></label>
+        <label class="field grow">Included paths, one a line
+          <textarea rows="2" spellcheck=${false} placeholder="/customerId" value=${paths} onInput=${e => setPaths(e.target.value)}></textarea></label>
+      </div>
+      <label class="check"><input type="checkbox" checked=${images} onChange=${e => setImages(e.target.checked)} /> Delete and expiry events have the last content</label>
+    </fieldset>
+    ${write && dangerous && html`<label class="field warn">Documents will expire at once. Type <strong>${c.id}</strong> to confirm
+      <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>`}
+    <${Fault} error=${error} />
+    ${write && html`<p class="actions"><button class="primary" disabled=${!ready || saving}>Save</button>${' '}
+      <button type="button" onClick=${onChanged}>Load again</button></p>`}
+  </form>`;
+}
+
+const horizons = [['1h', 'hour'], ['24h', '24 hours'], ['7d', '7 days'], ['30d', '30 days'], ['365d', 'year']];
+const previewAfter = 250; // ms, while somebody types
+
+// Preview shows the forecast as it is beside that under another default.
+function Preview({collection, now, ttl: wanted, onPreview}) {
+  const [span, setSpan] = useState('24h');
+  const [shown, setShown] = useState(null);
+  const [error, setError] = useState(null);
+  const latest = useRef();
+  useEffect(() => {
+    const abort = latest.current = new AbortController();
+    onPreview(null);
+    if (wanted === undefined) return;
+    const ask = async () => {
+      try {
+        const [today, then] = await Promise.all([{next: span}, {next: span, defaultTtl: wanted}].map(async body =>
+          JSON.parse(await call('forecast', {collection, body, signal: abort.signal}))));
+        setShown({today, then}); setError(null);
+        onPreview({ttl: wanted, then});
+      } catch (fault) {
+        if (!abort.signal.aborted) setError(fault);
+      }
+    };
+    const timer = setTimeout(ask, shown ? previewAfter : 0);
+    return () => { clearTimeout(timer); abort.abort(); };
+  }, [wanted, span]);
+  if (!shown) return html`<${Fault} error=${error} />`;
+  const {today, then} = shown;
+  const same = wanted === now;
+  const most = Math.max(...today.buckets.map(b => b.due), ...then.buckets.map(b => b.due));
+  return html`<p class="sentence ${then.atOnce > 0 && !same ? 'bad' : ''}" aria-live="polite">${sentence(then)}</p>
+    <label class="field inline">Look ahead
+      <select value=${span} onChange=${e => setSpan(e.target.value)}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
+    <div class=${same ? '' : 'beside'}>
+      <${Half} title="Today, TTL ${ttl(today.defaultTtl)}" f=${today} span=${span} most=${most} />
+      ${!same && html`<${Half} title="New, TTL ${ttl(then.defaultTtl)}" f=${then} span=${span} most=${most} />`}
+    </div>
+    <${Fault} error=${error} />`;
+}
+
+function Half({title, f, span, most}) {
+  const within = horizons.find(([h]) => h === span)[1];
+  return html`<figure><figcaption><strong>${title}</strong>: ${number(f.due)} in the next ${within}, ${number(f.later)} later, ${number(f.never)} never</figcaption>
+    <${Bars} forecast=${f} most=${most} height=${160} title=${title} /></figure>`;
+}
+
+function Delete({collection: c}) {
+  const [typed, setTyped] = useState('');
+  const [error, setError] = useState(null);
+  const remove = async () => {
+    try {
+      await call('collection.delete', {collection: c.id, etag: c._etag});
+      location.hash = '#/collections';
+    } catch (fault) { setError(fault); }
+  };
+  return html`<section class="card"><h2>Delete the collection</h2>
+    <p>Its ${number(c.documents)} documents are deleted with it.</p>
+    <div class="row"><label class="field">Type <strong>${c.id}</strong> to confirm
+      <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>
+    <button type="button" class="danger" disabled=${typed !== c.id} onClick=${remove}>Delete</button></div>
+    <${Fault} error=${error} /></section>`;
+}

@@ -1,0 +1,51 @@
+// Forecast: how many documents come due when.
+import {html, useEffect, useState} from '../html.js';
+import {call} from '../api.js';
+import {number, ttl} from '../format.js';
+import {Fault, link, Picker, Table, Time} from '../parts.js';
+import {Bars} from '../chart.js';
+
+const horizons = [['1h', '1 hour'], ['24h', '24 hours'], ['7d', '7 days'], ['30d', '30 days'], ['365d', '1 year']];
+const zoomedBuckets = 60, mostBuckets = 1900; // a forecast has at most 2,000
+
+// zoomed asks for the buckets between two moments: a forecast begins now.
+async function zoomed(name, {from, until}, signal) {
+  const next = Math.max(1, until - Math.floor(Date.now() / 1000));
+  const bucket = Math.max(1, Math.ceil((until - from) / zoomedBuckets), Math.ceil(next / mostBuckets));
+  const f = JSON.parse(await call('forecast', {collection: name, body: {next, bucket}, signal}));
+  const buckets = f.buckets.filter(b => b.until > from && b.from < until);
+  return {...f, buckets: buckets.length > 0 ? buckets : f.buckets};
+}
+
+export function Forecast({name}) {
+  const [span, setSpan] = useState('24h');
+  const [zoom, setZoom] = useState(null);
+  const [forecast, setForecast] = useState(null);
+  const [error, setError] = useState(null);
+  const [again, setAgain] = useState(0);
+  useEffect(() => {
+    if (!name) return;
+    const abort = new AbortController();
+    const ask = zoom ? zoomed(name, zoom, abort.signal) : call('forecast', {collection: name, body: {next: span}, signal: abort.signal}).then(JSON.parse);
+    ask.then(f => { setForecast(f); setError(null); }, fault => { if (!abort.signal.aborted) setError(fault); });
+    return () => abort.abort();
+  }, [name, span, zoom, again]);
+  const f = forecast;
+  return html`<h1>Forecast</h1>
+    <div class="row">
+      <${Picker} value=${name} onPick=${picked => { location.hash = link('forecast', picked); }} />
+      <label class="field">Look ahead
+        <select value=${span} onChange=${e => { setSpan(e.target.value); setZoom(null); }}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
+      ${name && html`<button type="button" onClick=${() => setAgain(again + 1)}>Refresh</button>`}
+      ${zoom && html`<button type="button" onClick=${() => setZoom(null)}>Whole span</button>`}
+    </div>
+    <${Fault} error=${error} />
+    ${f && html`
+      <p>TTL ${ttl(f.defaultTtl)}. Of ${number(f.documents)} documents, ${number(f.due)} come due before <${Time} ms=${f.until * 1000} />, ${number(f.later)} later, ${number(f.never)} never${f.overdue > 0 ? `; ${number(f.overdue)} are overdue` : ''}.</p>
+      <${Bars} forecast=${f} onZoom=${(from, until) => setZoom({from, until})} title=${name} />
+      <p class="faint">Drag over the bars to zoom.</p>
+      <details><summary>As a table</summary>
+        <${Table} label="Forecast" head=${[['From'], ['Until'], ['Documents', 'n']]}>
+          ${f.buckets.map(b => html`<tr key=${b.from}><td><${Time} ms=${b.from * 1000} /></td><td><${Time} ms=${b.until * 1000} /></td><td class="n">${number(b.due)}</td></tr>`)}
+        <//></details>`}`;
+}

@@ -1,0 +1,103 @@
+// Small parts that several pages use.
+import {html, signal, useLayoutEffect, useRef, useState, useEffect} from './html.js';
+import {call} from './api.js';
+import {show, times} from './state.js';
+import {units} from './format.js';
+
+// Time is a moment in ms, by the switch in the header.
+export function Time({ms, fine}) {
+  const element = useRef();
+  useLayoutEffect(() => show(element.current), [ms, times.value]);
+  return html`<time ref=${element} data-ms=${ms} data-fine=${fine ? '' : undefined} dateTime=${new Date(ms).toISOString()}></time>`;
+}
+
+// Fault is an error where it belongs. It is announced to screen readers.
+export function Fault({error, id}) {
+  return html`<p class="fault" role="alert" id=${id} hidden=${!error}>${error && (error.message ?? String(error))}</p>`;
+}
+
+// Badge is a short state: good, bad or neither.
+export const Badge = ({kind = '', children}) => html`<span class="badge ${kind}">${children}</span>`;
+
+// Table scrolls by itself where it is wider than the screen.
+export const Table = ({label, head, children}) => html`
+  <div class="scroll" role="region" aria-label=${label} tabindex="0"><table>
+    <thead><tr>${head.map(([name, kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>
+    <tbody>${children}</tbody>
+  </table></div>`;
+
+// Seconds is a number with a unit, whose value is in seconds, or null.
+export function Seconds({value, unit, onChange, label, id}) {
+  const size = units.find(([name]) => name === unit)[1];
+  return html`<span class="seconds">
+    <input id=${id} type="number" min="1" step="1" inputmode="numeric" aria-label=${label} value=${value ?? ''}
+      onInput=${e => onChange(e.target.value === '' ? null : Number(e.target.value), unit)} />
+    <select aria-label="${label}: unit" value=${unit} onChange=${e => onChange(value, e.target.value)}>
+      ${units.toReversed().map(([name]) => html`<option value=${name}>${name}</option>`)}
+    </select>
+    ${size > 1 && value ? html`<span class="faint">${(value * size).toLocaleString('en-US')} s</span>` : ''}
+  </span>`;
+}
+
+// inUnits splits seconds into a number and the largest unit that fits.
+export function inUnits(seconds) {
+  const [unit, size] = units.find(([, size]) => seconds % size === 0);
+  return {n: seconds / size, unit};
+}
+
+export const sizeOf = unit => units.find(([name]) => name === unit)[1];
+
+// Confirm is a button that asks once more.
+export function Confirm({children, ask, onYes, disabled}) {
+  const [asked, setAsked] = useState(false);
+  if (!asked) return html`<button type="button" class="danger" disabled=${disabled} onClick=${() => setAsked(true)}>${children}</button>`;
+  return html`<span class="confirm" role="group" aria-label=${ask}>${ask}${' '}
+    <button type="button" class="danger" ref=${focus} onClick=${() => { setAsked(false); onYes(); }}>Yes</button>${' '}
+    <button type="button" onClick=${() => setAsked(false)}>No</button></span>`;
+}
+
+const focus = element => element?.focus();
+
+// collections are the names of all collections, as far as one page of the list has them.
+export const collections = signal(null);
+
+export async function listCollections() {
+  const all = [];
+  let cursor;
+  do {
+    const page = JSON.parse(await call('collection.list', {body: cursor ? {cursor} : ''}));
+    all.push(...page.collections);
+    cursor = page.cursor;
+  } while (cursor && all.length < 10000);
+  collections.value = all;
+  return all;
+}
+
+// Picker chooses a collection.
+export function Picker({value, onPick}) {
+  const [error, setError] = useState(null);
+  useEffect(() => { listCollections().catch(setError); }, []);
+  const all = collections.value;
+  if (!all) return html`<${Fault} error=${error} />`;
+  if (all.length === 0) return html`<p>There is no collection yet. <a href="#/collections">Create one</a>.</p>`;
+  const missing = value && !all.some(c => c.id === value);
+  return html`<label class="field">Collection
+    <select value=${value} onChange=${e => onPick(e.target.value)}>
+      ${!value && html`<option value="">Choose one …</option>`}
+      ${missing && html`<option value=${value}>${value}</option>`}
+      ${all.map(c => html`<option value=${c.id}>${c.id}</option>`)}
+    </select></label>`;
+}
+
+// JSONText shows JSON that may be large: the beginning, and all of it on demand.
+const shownAtOnce = 100000;
+
+export function JSONText({text, label}) {
+  const [all, setAll] = useState(false);
+  const cut = !all && text.length > shownAtOnce;
+  return html`<pre class="json" tabindex="0" role="region" aria-label=${label}>${cut ? text.slice(0, shownAtOnce) : text}</pre>
+    ${cut && html`<button type="button" onClick=${() => setAll(true)}>Show all ${text.length.toLocaleString('en-US')} characters</button>`}`;
+}
+
+// link is the fragment of a page; ids may have any character.
+export const link = (...parts) => '#/' + parts.map(encodeURIComponent).join('/');

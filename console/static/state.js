@@ -1,0 +1,79 @@
+// What all pages share: the status of the database, the clock, and how times are shown.
+import {signal, effect} from './html.js';
+import {get, call, needsToken} from './api.js';
+import {moment} from './format.js';
+
+export const about = signal({database: '', write: false, now: Date.now()});
+export const status = signal(null);
+export const fault = signal(null); // why there is no status
+export const samples = signal([]); // of the status, for the charts, the newest last
+
+// now is the console's clock, by the second.
+export const now = signal(Date.now());
+let offset = 0;
+export const clock = () => Date.now() + offset;
+
+const kept = localStorage.getItem('lapse-times');
+export const times = signal(['utc', 'local', 'relative'].includes(kept) ? kept : 'utc');
+
+// show writes an element's moment into it. The elements are rendered once, and keep up with
+// the clock and the switch by themselves.
+export function show(element) {
+  const at = Number(element.dataset.ms);
+  const text = moment(at, times.peek(), clock(), element.dataset.fine !== undefined);
+  if (element.textContent !== text) element.textContent = text;
+  element.title = moment(at, times.peek() === 'utc' ? 'local' : 'utc', 0, true);
+}
+
+effect(() => {
+  localStorage.setItem('lapse-times', times.value);
+  document.querySelectorAll('time[data-ms]').forEach(show);
+});
+effect(() => {
+  if (now.value && times.value === 'relative') document.querySelectorAll('time[data-ms]').forEach(show);
+});
+
+const keptSamples = 150;
+const pollEvery = 2000;
+
+async function describe() {
+  const began = Date.now();
+  const said = await get('console');
+  offset = said.now - (began + Date.now()) / 2;
+  about.value = said;
+  document.title = `lapse: ${said.database}`;
+}
+
+let described = 0;
+
+async function poll() {
+  if (document.hidden && status.peek()) return;
+  try {
+    if (Date.now() - described > 60000 || fault.peek()) {
+      await describe();
+      described = Date.now();
+    }
+    const s = JSON.parse(await call('status', {fresh: false}));
+    status.value = s;
+    fault.value = null;
+    const all = samples.peek(), before = all.at(-1), at = Date.now() / 1000;
+    const rate = before && s.seq >= before.seq ? (s.seq - before.seq) / (at - before.at) : null;
+    samples.value = [...all.slice(1 - keptSamples), {at, seq: s.seq, rate, p99: s.latenessMs.p99, overdue: s.overdue}];
+  } catch (e) {
+    if (!needsToken.peek()) fault.value = e;
+  }
+}
+
+export function start() {
+  const loop = async () => {
+    if (!needsToken.peek()) await poll();
+    setTimeout(loop, pollEvery);
+  };
+  loop();
+  effect(() => { if (!needsToken.value) poll(); });
+  const tick = () => {
+    now.value = clock();
+    setTimeout(tick, 1000 - clock() % 1000);
+  };
+  tick();
+}
