@@ -1,3 +1,270 @@
 package console_test
 
-func closeBrowser() {}
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience bounds each wait for a condition in a page.
+const patience = 60 * time.Second
+
+// browser is the one browser of the test binary, started by the first test that needs it.
+var browser struct {
+	once   sync.Once
+	ctx    context.Context
+	cancel []context.CancelFunc
+	err    error
+}
+
+func startBrowser() {
+	b := &browser
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		b.err = fmt.Errorf("no browser is installed: apt-get install chromium")
+		return
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-US"), chromedp.Env("TZ=Europe/Berlin"))
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	b.ctx, b.cancel = ctx, []context.CancelFunc{cancel, end}
+	b.err = chromedp.Do(ctx)
+}
+
+func closeBrowser() {
+	if browser.ctx != nil {
+		_ = chromedp.Cancel(browser.ctx)
+	}
+	for _, cancel := range browser.cancel {
+		cancel()
+	}
+}
+
+// tab is a tab of the browser. An error in its console, or a violation of the policy,
+// fails the test.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+	url string // of the console, with its slash
+
+	mu       sync.Mutex
+	expected []string // parts of errors that the test causes
+	errors   []string
+}
+
+// open opens a tab. Without a browser the test is skipped, and fails in CI.
+func open(t *testing.T, s *httptest.Server, prefix string) *tab {
+	t.Helper()
+	browser.once.Do(startBrowser)
+	if browser.err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(browser.err)
+		}
+		t.Skip(browser.err)
+	}
+	ctx, cancel := chromedp.NewContext(browser.ctx)
+	b := &tab{t: t, ctx: ctx, url: s.URL + prefix + "/"}
+	// The first call makes the tab, which ends with the context of that call.
+	if err := errors.Join(chromedp.Do(ctx), chromedp.Listen(ctx, b.hear)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			b.keep()
+		}
+		cancel()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, text := range b.errors {
+			t.Errorf("the browser says: %s", text)
+		}
+	})
+	b.do(command(log.Enable, cdp.Empty{}), chromedp.EmulateViewport(1280, 800))
+	return b
+}
+
+func (b *tab) hear(event any) {
+	text := ""
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		text = e.ExceptionDetails.Text
+		if thrown := e.ExceptionDetails.Exception; thrown != nil {
+			text += " " + thrown.Description
+		}
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			for _, a := range e.Args {
+				text += string(a.Value) + a.Description + " "
+			}
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+			text = e.Entry.Text + " " + e.Entry.URL
+		}
+	}
+	if text == "" {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, part := range b.expected {
+		if strings.Contains(text, part) {
+			return
+		}
+	}
+	b.errors = append(b.errors, text)
+}
+
+// expect takes errors with this text for what the test causes: the browser logs every
+// reply of 400 and above.
+func (b *tab) expect(part string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expected = append(b.expected, part)
+}
+
+// do runs actions, each within patience.
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	for _, action := range actions {
+		if err := chromedp.Do(ctx, action); err != nil {
+			b.t.Fatalf("%v\nthe page has: %.2000s", err, b.text())
+		}
+	}
+}
+
+// command is a command of the browser's protocol.
+func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, c, params)
+		return err
+	})
+}
+
+func (b *tab) width(pixels int64) { b.do(chromedp.EmulateViewport(pixels, 800)) }
+
+// scheme is light or dark.
+func (b *tab) scheme(name string) {
+	b.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}))
+}
+
+// visit goes to a page: the fragment behind #/.
+func (b *tab) visit(fragment string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"#/"+fragment), chromedp.WaitVisible(chromedp.CSS("h1")))
+}
+
+// eval returns the value of an expression.
+func eval[T any](b *tab, expression string, args ...any) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script(expression, args)))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+// script replaces each ? by an argument as JSON.
+func script(expression string, args []any) string {
+	for _, arg := range args {
+		text, _ := json.Marshal(arg)
+		expression = strings.Replace(expression, "?", string(text), 1)
+	}
+	return expression
+}
+
+// until waits for an expression to be true.
+func (b *tab) until(expression string, args ...any) {
+	b.t.Helper()
+	b.do(chromedp.Poll[chromedp.Void](script(expression, args), chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+}
+
+// sees waits until the page has a text.
+func (b *tab) sees(text string) {
+	b.t.Helper()
+	b.until(`document.body.innerText.includes(?)`, text)
+}
+
+// click clicks the first element of a selector whose text contains this, "" for any.
+func (b *tab) click(selector, text string) {
+	b.t.Helper()
+	b.until(`[...document.querySelectorAll(?)].some(e => e.textContent.includes(?) && !e.disabled)`, selector, text)
+	eval[any](b, `[...document.querySelectorAll(?)].find(e => e.textContent.includes(?) && !e.disabled).click()`, selector, text)
+}
+
+// fill types a text over what a field has.
+func (b *tab) fill(selector, text string) {
+	b.t.Helper()
+	b.until(`document.querySelector(?) !== null`, selector)
+	b.do(chromedp.SetValue(chromedp.CSS(selector), ""), chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// pick chooses the option of a select.
+func (b *tab) pick(selector, value string) {
+	b.t.Helper()
+	b.until(`[...(document.querySelector(?)?.options ?? [])].some(o => o.value === ?)`, selector, value)
+	eval[any](b, `(s => { s.value = ?; s.dispatchEvent(new Event('change', {bubbles: true})); })(document.querySelector(?))`, value, selector)
+}
+
+func (b *tab) text() (text string) {
+	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
+	defer cancel()
+	text, _ = chromedp.Run(ctx, chromedp.Evaluate[string](`location.hash + '\n' + document.body.innerText`))
+	return text
+}
+
+// keep keeps a picture of a page whose test failed.
+func (b *tab) keep() {
+	dir := os.Getenv("LAPSE_SCREENSHOTS")
+	if dir == "" {
+		dir = filepath.Join(os.TempDir(), "lapse-console")
+	}
+	path := filepath.Join(dir, strings.ReplaceAll(b.t.Name(), "/", "_")+".png")
+	if b.picture(path) == nil {
+		b.t.Logf("a picture of the page is in %s", path)
+	}
+}
+
+// picture writes a picture of the whole page.
+func (b *tab) picture(path string) error {
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	shot, err := chromedp.Run(ctx, func(ctx context.Context, t *chromedp.Target) (page.CaptureScreenshotResult, error) {
+		return cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: new(true)})
+	})
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(path, shot.Data, 0o644)
+	}
+	return err
+}
