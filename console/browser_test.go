@@ -192,11 +192,11 @@ func eval[T any](b *tab, expression string, args ...any) T {
 	return value
 }
 
-// script replaces each ? by an argument as JSON.
+// script replaces each $? by an argument as JSON.
 func script(expression string, args []any) string {
 	for _, arg := range args {
 		text, _ := json.Marshal(arg)
-		expression = strings.Replace(expression, "?", string(text), 1)
+		expression = strings.Replace(expression, "$?", string(text), 1)
 	}
 	return expression
 }
@@ -210,28 +210,29 @@ func (b *tab) until(expression string, args ...any) {
 // sees waits until the page has a text.
 func (b *tab) sees(text string) {
 	b.t.Helper()
-	b.until(`document.body.innerText.includes(?)`, text)
+	b.until(`document.body.innerText.includes($?)`, text)
 }
 
 // click clicks the first element of a selector whose text contains this, "" for any.
 func (b *tab) click(selector, text string) {
 	b.t.Helper()
-	b.until(`[...document.querySelectorAll(?)].some(e => e.textContent.includes(?) && !e.disabled)`, selector, text)
-	eval[any](b, `[...document.querySelectorAll(?)].find(e => e.textContent.includes(?) && !e.disabled).click()`, selector, text)
+	b.until(`[...document.querySelectorAll($?)].some(e => e.textContent.includes($?) && !e.disabled)`, selector, text)
+	eval[any](b, `void [...document.querySelectorAll($?)].find(e => e.textContent.includes($?) && !e.disabled).click()`, selector, text)
 }
 
 // fill types a text over what a field has.
 func (b *tab) fill(selector, text string) {
 	b.t.Helper()
-	b.until(`document.querySelector(?) !== null`, selector)
-	b.do(chromedp.SetValue(chromedp.CSS(selector), ""), chromedp.SendKeys(chromedp.CSS(selector), text))
+	b.until(`document.querySelector($?) !== null`, selector)
+	eval[any](b, `(e => { e.focus(); e.select(); })(document.querySelector($?))`, selector)
+	b.do(chromedp.KeyEvent(text))
 }
 
 // pick chooses the option of a select.
 func (b *tab) pick(selector, value string) {
 	b.t.Helper()
-	b.until(`[...(document.querySelector(?)?.options ?? [])].some(o => o.value === ?)`, selector, value)
-	eval[any](b, `(s => { s.value = ?; s.dispatchEvent(new Event('change', {bubbles: true})); })(document.querySelector(?))`, value, selector)
+	b.until(`[...(document.querySelector($?)?.options ?? [])].some(o => o.value === $?)`, selector, value)
+	eval[any](b, `(s => { s.value = $?; s.dispatchEvent(new Event('change', {bubbles: true})); })(document.querySelector($?))`, value, selector)
 }
 
 func (b *tab) text() (text string) {

@@ -57,18 +57,19 @@ function Header({current}) {
       <nav aria-label="Pages">${pages.map(([path, title]) => html`
         <a href=${link(path)} aria-current=${path === current ? 'page' : undefined}>${title}</a>`)}</nav>
     </div>
-    <dl class="facts">
+    <div class="bar small"><dl class="facts">
       <div><dt>Database</dt><dd>${about.value.database}</dd></div>
       ${s && html`
         <div><dt>Role</dt><dd>${s.role}</dd></div>
         <div><dt>Sequence</dt><dd>${number(s.seq)}</dd></div>
         <div><dt>Clock</dt><dd><${Clock} /></dd></div>`}
       ${!about.value.write && about.value.database && html`<div><dt>Access</dt><dd>read-only</dd></div>`}
+    </dl>
       <fieldset class="switch"><legend class="hidden">Times</legend>
         ${[['utc', 'UTC'], ['local', 'Local'], ['relative', 'Relative']].map(([mode, title]) => html`
           <label><input type="radio" name="times" checked=${times.value === mode} onChange=${() => { times.value = mode; }} /><span>${title}</span></label>`)}
       </fieldset>
-    </dl>
+    </div>
     ${fault.value && html`<p class="fault" role="alert">${fault.value.message}</p>`}
   </header>`;
 }

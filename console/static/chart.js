@@ -11,21 +11,23 @@ const color = name => getComputedStyle(document.documentElement).getPropertyValu
 function usePlot(options, data, deps) {
   const element = useRef(), plot = useRef();
   useEffect(() => {
-    const width = () => Math.max(160, element.current.clientWidth);
+    const at = element.current;
+    if (!at) return; // it has gone before it was drawn
+    const width = () => Math.max(160, at.clientWidth);
     const make = () => {
       plot.current?.destroy();
-      plot.current = new uPlot({width: width(), ...options()}, data, element.current);
+      plot.current = new uPlot({width: width(), ...options()}, data, at);
     };
     make();
     const resized = new ResizeObserver(() => {
-      if (plot.current.width !== width()) plot.current.setSize({width: width(), height: plot.current.height});
+      if (plot.current && plot.current.width !== width()) plot.current.setSize({width: width(), height: plot.current.height});
     });
-    resized.observe(element.current);
+    resized.observe(at);
     dark.addEventListener('change', make);
     return () => {
       resized.disconnect();
       dark.removeEventListener('change', make);
-      plot.current.destroy();
+      plot.current?.destroy();
       plot.current = null;
     };
   }, deps);
@@ -35,19 +37,19 @@ function usePlot(options, data, deps) {
 
 const axis = () => ({stroke: color('--faint'), grid: {stroke: color('--line'), width: 1}, ticks: {stroke: color('--line'), width: 1}, font: '12px system-ui, sans-serif'});
 
-// Line is a small chart of one value over the last minutes. data is [seconds, values].
+// Line is a small chart of one value over the last minutes. data is [moments in s, values].
 export function Line({title, last, data, show = number}) {
   const element = usePlot(() => ({
     height: 110, legend: {show: false}, cursor: {show: false},
-    scales: {x: {time: false, range: (_, from, to) => [Math.min(from, to - 60), to]}, y: {range: (_, least, most) => [0, Math.max(1, most * 1.1)]}},
-    axes: [{...axis(), values: (u, all) => all.map(at => at >= u.data[0].at(-1) ? 'now' : '−' + duration(Math.round(u.data[0].at(-1) - at))), space: 70, size: 26},
+    scales: {x: {time: false, range: (_, from) => [Math.min(from, -60), 0]}, y: {range: (_, least, most) => [0, Math.max(1, most * 1.1)]}},
+    axes: [{...axis(), values: (_, all) => all.map(at => at === 0 ? 'now' : '−' + duration(-at)), incrs: [10, 20, 30, 60, 120, 300], space: 60, size: 26},
       {...axis(), values: (_, all) => all.map(show), size: 62, space: 30}],
     series: [{}, {stroke: color('--accent'), fill: color('--accent-soft'), width: 1.5, points: {show: false}}],
-  }), data, []);
+  }), [data[0].map(at => at - data[0].at(-1)), data[1]], []);
   return html`<figure class="chart"><figcaption>${title} <strong>${last}</strong></figcaption><div ref=${element} role="img" aria-label="${title}: ${last}"></div></figure>`;
 }
 
-// span is a moment on an axis, as long as its step needs.
+// label is a moment on an axis, as precise as its step needs.
 function label(at, step, mode) {
   if (mode === 'relative') return at * 1000 <= clock() ? 'now' : '+' + duration(at - clock() / 1000);
   const text = moment(at * 1000, mode, now.peek());
@@ -57,15 +59,16 @@ function label(at, step, mode) {
 // Bars is a forecast: documents due by time. onZoom gets the seconds dragged over.
 export function Bars({forecast, most, onZoom, height = 240, title}) {
   const {buckets} = forecast;
-  const data = [buckets.map(b => b.from), buckets.map(b => b.due)];
+  const width = forecast.bucket; // the first and the last may be cut, but bars are of one width
+  const data = [buckets.map((b, i) => i === 0 ? b.until - width : b.from), buckets.map(b => b.due)];
   const mode = times.value;
   const element = usePlot(() => ({
     height, legend: {show: false},
     cursor: {y: false, points: {show: false}, drag: {x: Boolean(onZoom), y: false, setScale: false}},
-    scales: {x: {time: false, range: () => [buckets[0].from, buckets.at(-1).until]}, y: {range: (_, least, top) => [0, Math.max(1, most ?? top)]}},
+    scales: {x: {time: false, range: () => [data[0][0], data[0].at(-1) + width]}, y: {range: (_, least, top) => [0, Math.max(1, 1.05 * (most ?? top))]}},
     axes: [{...axis(), values: (_, all, __, ___, step) => all.map(at => label(at, step, mode)), incrs: [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2419200, 7257600, 31536000], space: 72, size: 28},
       {...axis(), values: (_, all) => all.map(n => Number.isInteger(n) ? number(n) : ''), size: 70, space: 30}],
-    series: [{}, {stroke: color('--accent'), fill: color('--accent'), width: 0, points: {show: false}, paths: uPlot.paths.bars({size: [0.9, 60], align: 1})}],
+    series: [{}, {stroke: color('--accent'), fill: color('--accent'), width: 0, points: {show: false}, paths: uPlot.paths.bars({size: [0.9, 100], align: 1})}],
     hooks: {setSelect: [u => {
       if (onZoom && u.select.width > 4) {
         const from = Math.floor(u.posToVal(u.select.left, 'x')), until = Math.ceil(u.posToVal(u.select.left + u.select.width, 'x'));

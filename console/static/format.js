@@ -4,6 +4,9 @@ const grouped = new Intl.NumberFormat('en-US', {maximumFractionDigits: 1});
 
 export const number = n => grouped.format(n);
 
+// count is a number of things: "1 document", "2,052 documents".
+export const count = (n, thing) => `${number(n)} ${thing}${n === 1 ? '' : 's'}`;
+
 export function bytes(n) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let i = 0;

@@ -2,7 +2,7 @@
 import {html, useEffect, useRef, useState} from '../html.js';
 import {call} from '../api.js';
 import {about} from '../state.js';
-import {bytes, duration, number, ttl} from '../format.js';
+import {bytes, count, number, ttl} from '../format.js';
 import {Badge, Confirm, Fault, inUnits, link, Seconds, sizeOf, Time} from '../parts.js';
 import {Bars} from '../chart.js';
 
@@ -17,16 +17,14 @@ export function Collection({name}) {
   const c = JSON.parse(text);
   return html`<h1>${name}</h1>
     <p class="summary"><${Badge} kind=${c.defaultTtl ? 'on' : ''}>TTL ${ttl(c.defaultTtl)}<//>
-      <a href=${link('documents', name)}>${number(c.documents)} documents</a>, ${bytes(c.bytes)} ·
-      <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> ·
-      <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
+      <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
     <${Settings} key=${c._etag} collection=${c} onChanged=${load} />
     ${about.value.write && html`<${Delete} collection=${c} />`}`;
 }
 
 // sentence says what a setting does to the documents that are there.
 export function sentence(f) {
-  const of = `${number(f.atOnce)} of ${number(f.documents)} documents expire at once`;
+  const of = `${number(f.atOnce)} of ${count(f.documents, 'document')} ${f.atOnce === 1 ? 'expires' : 'expire'} at once`;
   return `${of}; ${number(f.never)} never ${f.never === 1 ? 'does' : 'do'}.`;
 }
 
@@ -153,8 +151,8 @@ function Delete({collection: c}) {
     } catch (fault) { setError(fault); }
   };
   return html`<section class="card"><h2>Delete the collection</h2>
-    <p>Its ${number(c.documents)} documents are deleted with it.</p>
-    <div class="row"><label class="field">Type <strong>${c.id}</strong> to confirm
+    <p>${c.documents === 1 ? 'Its document is' : `Its ${number(c.documents)} documents are`} deleted with it.</p>
+    <div class="row"><label class="field"><span>Type <strong>${c.id}</strong> to confirm</span>
       <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>
     <button type="button" class="danger" disabled=${typed !== c.id} onClick=${remove}>Delete</button></div>
     <${Fault} error=${error} /></section>`;

@@ -8,6 +8,7 @@ import {around, diff} from '../diff.js';
 import {Badge, Confirm, Fault, JSONText, link, Seconds, sizeOf, Time} from '../parts.js';
 
 const maxTTL = 2147483647;
+const historyLimit = 100;
 
 // deadline is when a document expires, in seconds, and which rule says so: the table of
 // docs/ttl.md.
@@ -24,10 +25,9 @@ export function deadline(text, defaultTtl) {
 }
 
 function Countdown({due}) {
-  if (!due.at) return html`<${Badge}>never expires<//> <span class="faint">${due.rule}</span>`;
+  if (!due.at) return html`<${Badge}>never expires<//>${' '}<span class="faint">${due.rule}</span>`;
   const left = due.at - Math.floor(now.value / 1000);
-  return html`<${Badge} kind=${left > 0 ? 'on' : 'bad'}><span class="countdown">${left > 0 ? `expires in ${duration(left)}` : 'expired'}</span><//>
-    <span class="faint">at <${Time} ms=${due.at * 1000} />, by ${due.rule}</span>`;
+  return html`<${Badge} kind=${left > 0 ? 'on' : 'bad'}><span class="countdown">${left > 0 ? `expires in ${duration(left)}` : 'expired'}</span><//>${' '}<span class="faint">at <${Time} ms=${due.at * 1000} />, by ${due.rule}</span>`;
 }
 
 export function Document({name, id}) {
@@ -39,7 +39,7 @@ export function Document({name, id}) {
   const load = async signal => {
     try {
       setCollection(JSON.parse(await call('collection.get', {collection: name, signal})));
-      const [got, past] = await Promise.allSettled([call('document.get', {collection: name, id, signal}), call('history', {collection: name, id, body: {limit: 100}, signal})]);
+      const [got, past] = await Promise.allSettled([call('document.get', {collection: name, id, signal}), call('history', {collection: name, id, body: {limit: historyLimit}, signal})]);
       if (got.status === 'rejected' && got.reason.error !== 'document_not_found') throw got.reason;
       setText(got.status === 'fulfilled' ? got.value : '');
       setHistory(past.status === 'fulfilled' ? elements(member(past.value, 'events')) : []);
@@ -61,7 +61,7 @@ export function Document({name, id}) {
   return html`<nav class="crumbs" aria-label="Path"><a href=${link('documents', name)}>${name}</a></nav>
     <h1><bdi>${id}</bdi></h1>
     <${Fault} error=${error} />
-    ${text === '' && !error && html`<p class="state"><${Badge} kind="bad">${logged || passed ? 'expired' : 'deleted'}<//> Its last content is in the history below.</p>`}
+    ${text === '' && !error && html`<p class="state"><${Badge} kind="bad">${logged || passed ? 'expired' : 'deleted'}<//>${' '}Its last content is in the history below.</p>`}
     ${due && html`<p class="state"><${Countdown} due=${due} /></p>`}
     ${text && html`<${Live} key=${member(text, '_etag')} name=${name} id=${id} text=${text} expired=${passed} onChanged=${() => setChanges(changes + 1)} />`}
     ${history?.length > 0 && html`<${History} events=${history} />`}`;
@@ -119,7 +119,7 @@ function History({events}) {
     return html`<li key=${e.seq} class=${ends.includes(e.type) ? 'end' : ''}>
       <${Event} e=${e} before=${e.type === 'DocumentReplaced' ? older : undefined} open=${i === 0 && ends.includes(e.type)} />
       ${e.type === 'DocumentCreated' && i < all.length - 1 && html`<p class="life">A new life begins here.</p>`}</li>`;
-  })}</ol>`;
+  })}</ol>${all.length === historyLimit && html`<p class="faint">Only the newest ${number(historyLimit)} events are shown.</p>`}`;
 }
 
 function Event({e, before, open: initially}) {

@@ -3,7 +3,7 @@ import {html, useEffect, useRef, useState} from '../html.js';
 import {call} from '../api.js';
 import {about} from '../state.js';
 import {number} from '../format.js';
-import {elements, member} from '../json.js';
+import {content, elements, member} from '../json.js';
 import {Fault, link, Picker, Table, Time} from '../parts.js';
 
 const pageSizes = ['25', '100', '1000'];
@@ -81,7 +81,7 @@ export function Documents({name, query}) {
       onKeyDown=${e => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) run(); }}></textarea>
     <${Fault} id="${id}-fault" error=${field === id ? error : null} /></label>`;
   return html`<h1>Documents</h1>
-    <${Picker} value=${name} onPick=${picked => { location.hash = link('documents', picked); }} />
+    <div class="row"><${Picker} value=${name} onPick=${picked => { location.hash = link('documents', picked); }} /></div>
     ${name && html`
     <form class="card query" onSubmit=${e => { e.preventDefault(); run(); }}>
       <div class="row">${input('where', 'where', 'doc.total > params.min', 2)}${input('params', 'params', '{"min": 100}', 2)}</div>
@@ -91,7 +91,7 @@ export function Documents({name, query}) {
         <label class="check"><input type="checkbox" checked=${explain} onChange=${e => setExplain(e.target.checked)} /> Explain</label>
         <button class="primary">Run</button>
         <button type="button" onClick=${countAll}>Count</button>
-        <span aria-live="polite">${busy ? 'Running…' : count === null ? '' : `${number(count)} documents match`}</span>
+        <span aria-live="polite">${busy ? 'Running…' : count === null ? '' : `${number(count)} ${count === 1 ? 'document matches' : 'documents match'}`}</span>
       </div>
       <${Fault} error=${field === 'form' ? error : null} />
     </form>
@@ -103,7 +103,7 @@ function Result({name, result: {documents, next, plan, cursor, before}, run}) {
   return html`
     ${plan && html`<p class="plan">Index ${plan.index ? html`<code>${plan.index}</code>` : 'none'}, ${number(plan.scanned)} scanned, ${number(plan.returned)} returned</p>`}
     ${documents.length === 0 ? html`<p class="empty">No document matches.</p>` : html`
-      <${Table} label="Documents" head=${[['id'], ['Modified'], ['Document']]}>
+      <${Table} label="Documents" head=${[['id'], ['Modified', 'spare'], ['Document']]}>
         ${documents.map((text, i) => html`<${Row} key=${i + text.length} name=${name} text=${text} />`)}
       <//>`}
     ${(next || before.length > 0) && html`<p class="pager">
@@ -113,11 +113,11 @@ function Result({name, result: {documents, next, plan, cursor, before}, run}) {
 }
 
 function Row({name, text}) {
-  const id = member(text, 'id'), ts = member(text, '_ts');
+  const id = member(text, 'id'), ts = member(text, '_ts'), shown = content(text);
   return html`<tr>
     <td class="id">${id ? html`<a href=${link('documents', name, JSON.parse(id))}><bdi>${JSON.parse(id)}</bdi></a>` : html`<span class="faint">not selected</span>`}</td>
-    <td>${ts && html`<${Time} ms=${Number(ts) * 1000} />`}</td>
-    <td><code class="preview">${text.length > preview ? text.slice(0, preview) + '…' : text}</code></td></tr>`;
+    <td class="spare">${ts && html`<${Time} ms=${Number(ts) * 1000} />`}</td>
+    <td><code class="preview">${shown.length > preview ? shown.slice(0, preview) + '…' : shown}</code></td></tr>`;
 }
 
 function Create({name}) {

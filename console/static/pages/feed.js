@@ -74,7 +74,10 @@ export function Feed({query}) {
       if (queue.current.length > 0 && !frame) frame = requestAnimationFrame(draw);
     }, text => { setFault(text); setWaiting(text !== ''); });
     const timer = setInterval(say, 1000);
-    return () => { abort.abort(); clearInterval(timer); cancelAnimationFrame(frame); if (rows.current && queue.current.length) draw(); };
+    // A page that the browser keeps for "back" would keep its connection, of which there are few.
+    const leave = () => { abort.abort(); setGoing(false); };
+    addEventListener('pagehide', leave);
+    return () => { removeEventListener('pagehide', leave); abort.abort(); clearInterval(timer); cancelAnimationFrame(frame); if (rows.current && queue.current.length) draw(); };
   }, [going]);
 
   const set = change => setForm({...form, ...change});
@@ -98,7 +101,8 @@ export function Feed({query}) {
     </form>
     <div class="scroll feed" role="region" aria-label="Events" tabindex="0"><table>
       <thead><tr><th scope="col" class="n">Sequence</th><th scope="col">Time</th><th scope="col">Type</th><th scope="col">Collection</th><th scope="col">id</th><th scope="col">Content</th></tr></thead>
-      <tbody ref=${rows}></tbody></table></div>`;
+      <tbody ref=${rows}></tbody></table></div>
+    <p class="empty">No event yet.</p>`;
 }
 
 // row makes the row of an event. Everything goes in as text.

@@ -24,11 +24,11 @@ function reasons(s) {
 
 function State() {
   const s = status.value;
-  if (fault.value) return html`<p class="state"><${Badge} kind="bad">Not ready<//> ${fault.value.message}</p>`;
+  if (fault.value) return html`<p class="state"><${Badge} kind="bad">Not ready<//>${' '}${fault.value.message}</p>`;
   if (!s) return html`<p class="loading">Loading…</p>`;
   const why = reasons(s);
-  if (why.length === 0) return html`<p class="state"><${Badge} kind="good">Ready<//> lapse ${s.version}, ${s.role}</p>`;
-  return html`<ul class="state">${why.map(text => html`<li><${Badge} kind="bad">Attention<//> ${text}</li>`)}</ul>`;
+  if (why.length === 0) return html`<p class="state"><${Badge} kind="good">Ready<//>${' '}lapse ${s.version}, ${s.role}</p>`;
+  return html`<ul class="state">${why.map(text => html`<li><${Badge} kind="bad">Attention<//>${' '}${text}</li>`)}</ul>`;
 }
 
 const Figure = ({name, children, note, kind}) => html`<div class="figure"><dt>${name}</dt><dd class=${kind}>${children}</dd><dd class="faint">${note}</dd></div>`;

@@ -1,0 +1,347 @@
+package console_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/console"
+)
+
+// grouped writes a number as the pages do.
+func grouped(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// TestTTLPanel changes a TTL from end to end: the page says what would happen, asks for
+// the name, and it happens.
+func TestTTLPanel(t *testing.T) {
+	coll := collection(t)
+	batch := coll.Batch()
+	for i := range 1000 {
+		body := map[string]any{"n": i}
+		if i%4 == 0 {
+			body["ttl"] = -1
+		}
+		batch.Upsert(fmt.Sprint(i), body)
+	}
+	results, err := batch.Run(t.Context())
+	if err != nil || results.Err() != nil {
+		t.Fatal(err, results.Err())
+	}
+	time.Sleep(1100 * time.Millisecond) // no condition to wait for: the documents have to be a second old
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	b.visit("collections/" + coll.Name())
+	b.sees("0 of 1,000 documents expire at once; 1,000 never do.")
+	b.click("input[value=each]", "")
+	b.sees("New, TTL On (no default)")
+	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
+	b.fill(`input[aria-label="Time to live"]`, "1")
+	forecast, err := coll.Forecast(t.Context(), client.WhatIf(client.DefaultTTL(time.Second)))
+	if err != nil || forecast.AtOnce != 750 {
+		t.Fatalf("%+v, %v", forecast, err)
+	}
+	b.sees(fmt.Sprintf("%s of %s documents expire at once; %s never do.", grouped(forecast.AtOnce), grouped(forecast.Documents), grouped(forecast.Never)))
+	b.until(`document.querySelector('button.primary').disabled`)
+	b.fill(".warn input", "not it")
+	b.until(`document.querySelector('button.primary').disabled`)
+	b.fill(".warn input", coll.Name())
+	b.click("button.primary", "Save")
+	b.until(`document.querySelector('.summary').innerText.includes('TTL On: 1 s')`)
+	if changed, err := lapse.Collection(t.Context(), coll.Name()); err != nil || changed.Info().DefaultTTL != 1 || !changed.Info().PreviousImages {
+		t.Fatalf("%+v, %v", changed.Info(), err)
+	}
+	// Its expiries are in the feed.
+	b.visit("feed?" + url.Values{"collection": {coll.Name()}, "type": {"DocumentExpired"}}.Encode())
+	b.pick("form select", "sequence")
+	b.fill("form input[required]", "1")
+	b.click("button.primary", "Start")
+	b.sees("750 events")
+	if rows := eval[int](b, `document.querySelectorAll('td.expired').length`); rows != 750 {
+		t.Errorf("%d rows", rows)
+	}
+}
+
+// TestSomebodyWasFaster: a change carries the etag of what was looked at.
+func TestSomebodyWasFaster(t *testing.T) {
+	coll := collection(t)
+	put(t, coll, "a", `{"n":1}`)
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	b.expect("412")
+	b.visit("collections/" + coll.Name())
+	b.click("input[value=each]", "")
+	b.sees("New, TTL On (no default)")
+	if _, err := lapse.ChangeCollection(t.Context(), coll.Name(), client.PreviousImages(false)); err != nil {
+		t.Fatal(err)
+	}
+	b.click("button.primary", "Save")
+	b.sees("Somebody was faster")
+	b.click("button", "Load again")
+	b.until(`!document.querySelector('input[type=checkbox]').checked`)
+
+	b.visit("documents/" + coll.Name() + "/a")
+	b.click("button", "Edit")
+	b.fill("textarea", `{"n":2}`)
+	put(t, coll, "a", `{"n":3}`)
+	b.click("button.primary", "Save")
+	b.sees("Somebody was faster")
+	if item, err := client.Get[json.RawMessage](t.Context(), coll, "a"); err != nil || !strings.Contains(string(item.Value), `"n":3`) {
+		t.Errorf("%s, %v", item.Value, err)
+	}
+}
+
+// TestCountdown: a document's page counts down to zero, and then has its expiry and its
+// last content.
+func TestCountdown(t *testing.T) {
+	coll := collection(t, client.TTLPerDocument())
+	put(t, coll, "a", `{"n":1}`)
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	b.expect("404")
+	b.visit("documents/" + coll.Name() + "/a")
+	b.sees("never expires")
+	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
+	b.fill(`input[aria-label="Time to live"]`, "3")
+	b.click("button", "Set")
+	b.until(`/expires in [1-3] s/.test(document.querySelector('.countdown')?.innerText)`)
+	b.until(`document.querySelector('.badge').innerText === 'expired'`)
+	b.until(`document.querySelector('.timeline').innerText.includes('Expired, by the document’s ttl of 3 s')`)
+	b.until(`document.querySelector('.timeline pre').innerText.includes('"n": 1')`)
+	b.click("summary", "Changes")
+	b.until(`[...document.querySelectorAll('.diff .added')].some(e => e.innerText.includes('"ttl": 3'))`)
+}
+
+// TestDocumentsOfAnyContent: nothing in an id or a document is interpreted, and numbers
+// stay what they are.
+func TestDocumentsOfAnyContent(t *testing.T) {
+	coll := collection(t)
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	const markup = `<img src=x onerror="document.title='broken'">'&amp;` + "\u202e%2F/.."
+	put(t, coll, markup, `{"big":1e400,"exact":12345678901234567890,"s":"</pre><script>document.title='broken'</script>","__proto__":{"a":1}}`)
+	var wide strings.Builder
+	for i := range 10000 {
+		fmt.Fprintf(&wide, `,"m%d":%d`, i, i)
+	}
+	put(t, coll, "wide", "{"+wide.String()[1:]+"}")
+	put(t, coll, "large", `{"a":"`+strings.Repeat("<b>", 2<<20/3-10)+`"}`)
+
+	b.visit("documents/" + coll.Name())
+	b.until(`[...document.querySelectorAll('td.id')].some(td => td.innerText === $?)`, markup)
+	b.click("td.id a", markup)
+	b.until(`document.querySelector('h1').innerText === $?`, markup)
+	b.sees(`"big": 1e400`)
+	b.sees(`"exact": 12345678901234567890`)
+	b.sees(`"__proto__": {`)
+	b.click("button", "Edit")
+	eval[any](b, `(e => { e.value = e.value.replace('1e400', '-1e400'); e.dispatchEvent(new Event('input', {bubbles: true})); })(document.querySelector('textarea'))`)
+	b.click("button.primary", "Save")
+	b.sees(`"big": -1e400`)
+	item, err := client.Get[json.RawMessage](t.Context(), coll, markup)
+	if err != nil || !strings.Contains(string(item.Value), `"big":-1e400,"exact":12345678901234567890`) {
+		t.Errorf("%s, %v", item.Value, err)
+	}
+	for id, text := range map[string]string{"wide": `"m9999": 9999`, "large": "Show all"} {
+		b.visit("documents/" + coll.Name() + "/" + id)
+		b.until(`document.querySelector('pre') !== null`)
+		if id == "wide" {
+			b.click("button", "Show all")
+		}
+		b.sees(text)
+	}
+	b.visit("feed?" + url.Values{"collection": {coll.Name()}}.Encode())
+	b.pick("form select", "sequence")
+	b.fill("form input[required]", "1")
+	b.click("button.primary", "Start")
+	b.until(`[...document.querySelectorAll('td.id')].some(td => td.innerText === $?)`, markup)
+	if title := eval[string](b, "document.title"); title != "lapse: main" {
+		t.Errorf("the title is %q", title)
+	}
+}
+
+// TestQueries: pages by cursor, the plan, a count, and a message at its field.
+func TestQueries(t *testing.T) {
+	coll := collection(t, client.IncludePaths("/n"))
+	batch := coll.Batch()
+	for i := range 60 {
+		batch.Upsert(fmt.Sprintf("d%02d", i), map[string]int{"n": i})
+	}
+	if results, err := batch.Run(t.Context()); err != nil || results.Err() != nil {
+		t.Fatal(err, results.Err())
+	}
+	s := start(t, "", console.Options{})
+	b := open(t, s, "")
+	b.expect("400")
+	b.visit("documents/" + coll.Name())
+	b.fill("#where", "doc.n >= params.least")
+	b.fill("#params", `{"least":10}`)
+	b.fill("#orderBy", "/n desc")
+	b.click("label.check input", "")
+	b.click("button.primary", "Run")
+	b.until(`document.querySelector('td.id')?.innerText === 'd59'`)
+	b.sees("Index /n")
+	b.click("button", "Next")
+	b.sees("page 2")
+	b.until(`document.querySelector('td.id').innerText === 'd34'`)
+	b.click("button", "Previous")
+	b.until(`document.querySelector('td.id').innerText === 'd59'`)
+	b.click("button", "Count")
+	b.sees("50 documents match")
+	for field, wrong := range map[string]string{"where": "doc.n >", "params": "5", "orderBy": "n", "select": "n"} {
+		b.fill("#"+field, wrong)
+		b.click("button.primary", "Run")
+		b.until(`document.querySelector($?).innerText !== '' && document.querySelector($?).getAttribute('aria-invalid') === 'true'`, "#"+field+"-fault", "#"+field)
+		b.fill("#"+field, map[string]string{"params": `{"least":10}`}[field]+" ")
+	}
+	if eval[bool](b, `[...document.querySelectorAll('main button')].some(e => e.innerText === 'Create')`) {
+		t.Error("a read-only console offers to create a document")
+	}
+}
+
+// TestFeedPage takes 10,000 events, keeps at most 1,000 rows, and goes on after a pause.
+func TestFeedPage(t *testing.T) {
+	coll := collection(t)
+	s := start(t, "", console.Options{})
+	b := open(t, s, "")
+	b.visit("feed?" + url.Values{"collection": {coll.Name()}}.Encode())
+	b.sees("live")
+	write := func(n int) {
+		for range n / 1000 {
+			batch := coll.Batch()
+			for i := range 1000 {
+				batch.Upsert(fmt.Sprint(i), map[string]int{"n": i})
+			}
+			if results, err := batch.Run(t.Context()); err != nil || results.Err() != nil {
+				t.Fatal(err, results.Err())
+			}
+		}
+	}
+	write(10000)
+	b.sees("10,000 events")
+	b.until(`document.querySelectorAll('.feed tbody tr').length === 1000`)
+	_, last, err := lapse.LogBounds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.until(`document.querySelector('.feed tbody td').innerText === $?`, grouped(int64(last)))
+	b.click("button", "Pause")
+	b.sees("paused")
+	write(1000)
+	if got := eval[string](b, `document.querySelector('.feed tbody td').innerText`); got != grouped(int64(last)) {
+		t.Errorf("a paused feed went on to %s", got)
+	}
+	b.click("button", "Go on")
+	b.sees("11,000 events")
+}
+
+// TestReadOnlyPages: a read-only console shows the effect of a change, and has no button
+// for it.
+func TestReadOnlyPages(t *testing.T) {
+	coll := collection(t)
+	put(t, coll, "a", "{}")
+	s := start(t, "", console.Options{})
+	b := open(t, s, "")
+	for _, fragment := range []string{"collections", "collections/" + coll.Name(), "documents/" + coll.Name() + "/a"} {
+		b.visit(fragment)
+		b.sees("read-only")
+		b.sees(coll.Name())
+		if eval[bool](b, `[...document.querySelectorAll('main button')].some(e => /Save|Delete|Create|Edit|Set/.test(e.innerText))`) {
+			t.Errorf("%s offers a change", fragment)
+		}
+	}
+	b.visit("collections/" + coll.Name())
+	b.click("input[value=each]", "")
+	b.sees("New, TTL On (no default)")
+}
+
+func TestTokenPage(t *testing.T) {
+	s := start(t, "", console.Options{Token: "0123456789abcdef"})
+	b := open(t, s, "")
+	b.expect("401")
+	b.visit("")
+	b.sees("needs its token")
+	b.fill("input", "not it")
+	b.click("button", "Continue")
+	b.until(`document.querySelector('input')?.value === ''`)
+	b.fill("input", "0123456789abcdef")
+	b.click("button", "Continue")
+	b.sees("Processes")
+}
+
+// everyPage are the fragments of all pages, with what each shows once it is complete.
+func everyPage(coll *client.Collection) map[string]string {
+	return map[string]string{
+		"": "Processes", "collections": coll.Name(), "collections/" + coll.Name(): "expire at once",
+		"forecast/" + coll.Name(): "come due", "documents/" + coll.Name(): "Modified", "documents/" + coll.Name() + "/a": "History", "feed": "live",
+	}
+}
+
+// TestNarrowPagesBelowPrefix: all pages work below a prefix, and none is wider than a
+// phone.
+func TestNarrowPagesBelowPrefix(t *testing.T) {
+	coll := collection(t, client.DefaultTTL(time.Hour))
+	put(t, coll, "a", `{"text":"`+strings.Repeat("long", 50)+`"}`)
+	s := start(t, "/some/prefix", console.Options{Write: true})
+	b := open(t, s, "/some/prefix")
+	b.width(360)
+	for fragment, shows := range everyPage(coll) {
+		b.visit(fragment)
+		b.until(`document.body.textContent.includes($?)`, shows)
+		if wide := eval[int](b, `document.documentElement.scrollWidth`); wide > 360 {
+			t.Errorf("#/%s is %d pixels wide", fragment, wide)
+		}
+	}
+	response, _ := send(t, s, "GET", "/some/prefix", "", nil)
+	if got := response.Request.URL.Path; got != "/some/prefix/" {
+		t.Errorf("the prefix without its slash leads to %s", got)
+	}
+}
+
+// TestAccessibility runs axe-core on all pages, light and dark.
+func TestAccessibility(t *testing.T) {
+	axe, err := os.ReadFile(filepath.Join("testdata", "axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	coll := collection(t, client.DefaultTTL(time.Hour))
+	put(t, coll, "a", `{"n":1}`)
+	put(t, coll, "a", `{"n":2}`)
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(scheme)
+		for fragment, shows := range everyPage(coll) {
+			b.visit(fragment)
+			b.until(`document.body.textContent.includes($?)`, shows)
+			eval[any](b, string(axe)+`;0`)
+			// Only colours differ in the dark.
+			eval[any](b, `axe.run(document, matchMedia('(prefers-color-scheme: dark)').matches ? {runOnly: ['color-contrast']} : {}).then(r => { window.found = r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => v.id + ': ' + v.nodes.map(n => n.html.slice(0, 200)).join(' ')); }), 0`)
+			b.until(`window.found !== undefined`)
+			for _, finding := range eval[[]string](b, `window.found`) {
+				t.Errorf("#/%s, %s: %s", fragment, scheme, finding)
+			}
+		}
+	}
+}
+
+// TestFeedEndsWithPage: more pages than there may be feeds show theirs one after another.
+func TestFeedEndsWithPage(t *testing.T) {
+	s := start(t, "", console.Options{})
+	b := open(t, s, "")
+	for range 10 {
+		b.visit("feed")
+		b.sees("live")
+	}
+}
