@@ -244,11 +244,7 @@ func (b *tab) text() (text string) {
 
 // keep keeps a picture of a page whose test failed.
 func (b *tab) keep() {
-	dir := os.Getenv("LAPSE_SCREENSHOTS")
-	if dir == "" {
-		dir = filepath.Join(os.TempDir(), "lapse-console")
-	}
-	path := filepath.Join(dir, strings.ReplaceAll(b.t.Name(), "/", "_")+".png")
+	path := filepath.Join(os.TempDir(), "lapse-console", strings.ReplaceAll(b.t.Name(), "/", "_")+".png")
 	if b.picture(path) == nil {
 		b.t.Logf("a picture of the page is in %s", path)
 	}

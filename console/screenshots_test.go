@@ -1,0 +1,129 @@
+package console_test
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/console"
+)
+
+// hits fills a collection with the requests in testdata. Three of five documents have a
+// ttl of their own, of up to a day.
+func hits(t *testing.T, coll *client.Collection) {
+	t.Helper()
+	file, err := os.Open(filepath.Join("..", "test", "testdata", "hits.ndjson.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(unzipped)
+	for more := true; more; {
+		batch := coll.Batch()
+		for batch.Len() < client.MaxBatch {
+			if more = lines.Scan(); !more {
+				break
+			}
+			var hit struct {
+				ID   string         `json:"id"`
+				Body map[string]any `json:"body"`
+			}
+			if err := json.Unmarshal(lines.Bytes(), &hit); err != nil {
+				t.Fatal(err)
+			}
+			if n, _ := hit.Body["bytes"].(float64); int(n)%5 > 1 {
+				hit.Body["ttl"] = 600 + int(n)%86400
+			}
+			batch.Upsert(hit.ID, hit.Body)
+		}
+		if results, err := batch.Run(t.Context()); err != nil || results.Err() != nil {
+			t.Fatal(err, results.Err())
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestScreenshots writes the pictures of the manual into the directory LAPSE_SCREENSHOTS,
+// and with LAPSE_SCREENSHOTS_ALL each page at two widths in light and dark, to look at.
+func TestScreenshots(t *testing.T) {
+	dir := os.Getenv("LAPSE_SCREENSHOTS")
+	if dir == "" {
+		t.Skip("LAPSE_SCREENSHOTS is not set")
+	}
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	b.expect("404")
+	take := func(name string) {
+		if err := b.picture(filepath.Join(dir, name+".png")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sessions, err := lapse.CreateCollection(t.Context(), "sessions", client.DefaultTTL(30*24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lapse.CreateCollection(t.Context(), "carts", client.TTLPerDocument(), client.IncludePaths("/customer")); err != nil {
+		t.Fatal(err)
+	}
+	b.visit("")
+	b.sees("Processes")
+	hits(t, sessions)
+	put(t, sessions, "cart-1", `{"customer":"C1","total":5}`)
+	put(t, sessions, "cart-1", `{"customer":"C1","total":7,"ttl":1}`)
+	b.until(`document.querySelectorAll('.u-over').length === 3`)
+	b.until(`/10,0\d\d/.test(document.querySelector('.facts').innerText)`)
+	time.Sleep(5 * time.Second) // for the charts
+	b.width(1280)
+	take("overview")
+	b.visit("collections/sessions")
+	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
+	b.fill(`input[aria-label="Time to live"]`, "5")
+	b.sees("Type sessions to confirm")
+	b.until(`document.querySelectorAll('.beside .u-over').length === 2`)
+	take("ttl")
+	b.visit("forecast/sessions")
+	b.sees("come due")
+	take("forecast")
+	b.visit("documents/sessions/cart-1")
+	b.sees("Last content")
+	take("document")
+	b.visit("feed")
+	b.pick("form select", "sequence")
+	b.fill("form input[required]", "9990")
+	b.click("button.primary", "Start")
+	b.sees("DocumentExpired")
+	b.until(`document.querySelectorAll('.feed tbody tr').length > 10`)
+	take("feed")
+	if os.Getenv("LAPSE_SCREENSHOTS_ALL") == "" {
+		return
+	}
+	one, err := lapse.CreateCollection(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, one, "a", `{"n":1}`)
+	for name, fragment := range map[string]string{"overview": "", "collections": "collections", "one": "collections/one", "collection": "collections/sessions", "forecast": "forecast/sessions", "forecast-none": "forecast",
+		"documents": "documents/sessions", "documents-one": "documents/one", "document": "documents/sessions/83.149.9.216", "expired": "documents/sessions/cart-1", "feed": "feed"} {
+		for _, width := range []int64{1280, 360} {
+			for _, scheme := range []string{"light", "dark"} {
+				b.width(width)
+				b.scheme(scheme)
+				b.visit(fragment)
+				time.Sleep(time.Second)
+				take(fmt.Sprintf("%s-%d-%s", name, width, scheme))
+			}
+		}
+	}
+}

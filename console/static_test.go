@@ -1,0 +1,92 @@
+//go:build !no_console
+
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"testing"
+)
+
+// TestVendor: the libraries are what their npm packages have, and each has its licence.
+func TestVendor(t *testing.T) {
+	list, err := embedded.ReadFile("static/vendor/VERSIONS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]string{}
+	for line := range strings.Lines(string(list)) {
+		if fields := strings.Fields(line); len(fields) == 6 && fields[0] != "#" {
+			sums[fields[0]] = fields[5]
+		}
+	}
+	found, err := fs.Glob(embedded, "static/vendor/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, name := range found {
+		content, err := embedded.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := path.Base(name)
+		if base == "VERSIONS" {
+			continue
+		}
+		sum := sha256.Sum256(content)
+		if got := hex.EncodeToString(sum[:]); got != sums[base] {
+			t.Errorf("%s has the sum %s, VERSIONS says %q", base, got, sums[base])
+		}
+		delete(sums, base)
+		if !strings.HasPrefix(base, "LICENSE") {
+			total += len(content)
+		}
+	}
+	for name := range sums {
+		t.Errorf("%s is in VERSIONS only", name)
+	}
+	if total > 100<<10 {
+		t.Errorf("the libraries have %d bytes", total)
+	}
+}
+
+// TestAxe: the checker of accessibility in testdata is that of npm's axe-core 4.14.1.
+func TestAxe(t *testing.T) {
+	content, err := os.ReadFile("testdata/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	if got := hex.EncodeToString(sum[:]); got != axeSum {
+		t.Errorf("its sum is %s", got)
+	}
+}
+
+const axeSum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+
+// TestPagesAreOurs: no page names another site, and none turns text into HTML or code.
+func TestPagesAreOurs(t *testing.T) {
+	err := fs.WalkDir(embedded, "static", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.Contains(name, "/vendor/") {
+			return err
+		}
+		content, err := embedded.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		for _, part := range []string{"https://", `href="/`, `src="/`, "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "dangerouslySetInnerHTML", "eval(", "new Function", "document.cookie"} {
+			if strings.Contains(string(content), part) {
+				t.Errorf("%s has %s", name, part)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
