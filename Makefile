@@ -1,6 +1,6 @@
 # What there is to do here. Everything is plain Go; these are its command lines.
 
-.PHONY: build test race stress fuzz bench bench-quick profile docs lint ci
+.PHONY: build test race stress fuzz bench bench-quick profile docs screenshots lint ci
 
 build: ## the lapse binary, into the current directory
 	go build ./cmd/lapse
@@ -38,6 +38,9 @@ profile: ## profiles of lapse in a benchmark, like WORK=upsert-fsync-64 or mutat
 
 docs: ## the generated pages of the manual
 	go test ./docs ./cmd/lapse -run '^Test(Metrics|Flags)Page$$' -update
+
+screenshots: ## the pictures of docs/console.md; needs chromium
+	LAPSE_SCREENSHOTS=$(CURDIR)/docs/console go test ./console -count 1 -run '^TestScreenshots$$'
 
 lint: ## what CI checks besides the tests
 	gofmt -l .

@@ -52,6 +52,7 @@ func TestTTLPanel(t *testing.T) {
 	if err != nil || forecast.AtOnce != 750 {
 		t.Fatalf("%+v, %v", forecast, err)
 	}
+	b.sees("Documents will expire at once.")
 	b.sees(fmt.Sprintf("%s of %s documents expire at once; %s never do.", grouped(forecast.AtOnce), grouped(forecast.Documents), grouped(forecast.Never)))
 	b.until(`document.querySelector('button.primary').disabled`)
 	b.fill(".warn input", "not it")

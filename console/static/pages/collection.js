@@ -112,10 +112,10 @@ function Preview({collection, now, ttl: wanted, onPreview}) {
       try {
         const [today, then] = await Promise.all([{next: span}, {next: span, defaultTtl: wanted}].map(async body =>
           JSON.parse(await call('forecast', {collection, body, signal: abort.signal}))));
-        setShown({today, then}); setError(null);
+        setShown({today, then, wanted}); setError(null);
         onPreview({ttl: wanted, then});
       } catch (fault) {
-        if (!abort.signal.aborted) setError(fault);
+        if (!abort.signal.aborted) { setShown(null); setError(fault); }
       }
     };
     const timer = setTimeout(ask, shown ? previewAfter : 0);
@@ -123,12 +123,13 @@ function Preview({collection, now, ttl: wanted, onPreview}) {
   }, [wanted, span]);
   if (!shown) return html`<${Fault} error=${error} />`;
   const {today, then} = shown;
-  const same = wanted === now;
+  const stale = shown.wanted !== wanted;
+  const same = shown.wanted === now;
   const most = Math.max(...today.buckets.map(b => b.due), ...then.buckets.map(b => b.due));
-  return html`<p class="sentence ${then.atOnce > 0 && !same ? 'bad' : ''}" aria-live="polite">${sentence(then)}</p>
+  return html`<p class="sentence ${then.atOnce > 0 && !same && !stale ? 'bad' : ''}" aria-live="polite">${stale ? 'Counting…' : sentence(then)}</p>
     <label class="field inline">Look ahead
       <select value=${span} onChange=${e => setSpan(e.target.value)}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
-    <div class=${same ? '' : 'beside'}>
+    <div class="${same ? '' : 'beside'} ${stale ? 'stale' : ''}">
       <${Half} title="Today, TTL ${ttl(today.defaultTtl)}" f=${today} span=${span} most=${most} />
       ${!same && html`<${Half} title="New, TTL ${ttl(then.defaultTtl)}" f=${then} span=${span} most=${most} />`}
     </div>
