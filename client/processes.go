@@ -87,6 +87,8 @@ func (p *Process) read(stats *micro.Stats) {
 
 // gather sends a request to all subscribers and returns all answers.
 func gather[T any](ctx context.Context, c *Client, subject string) (all []T, err error) {
+	guarded, release := c.denials.guard(ctx, subject)
+	defer release()
 	inbox := c.nc.NewInbox()
 	sub, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
@@ -98,12 +100,12 @@ func gather[T any](ctx context.Context, c *Client, subject string) (all []T, err
 	}
 	wait := c.timeout // for the first answer
 	for {
-		ctx, cancel := context.WithTimeout(ctx, wait)
+		ctx, cancel := context.WithTimeout(guarded, wait)
 		m, err := sub.NextMsgWithContext(ctx)
 		cancel()
 		if err != nil || len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
 			if len(all) == 0 && err != nil && !isTimeout(err) {
-				return nil, err
+				return nil, c.denied(guarded, err)
 			}
 			return all, nil
 		}

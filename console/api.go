@@ -135,7 +135,7 @@ func (h *Handler) describeLog(w http.ResponseWriter) {
 			if err != nil {
 				return b, err
 			}
-			b.Time = e.Time
+			b.Time = e.Time.UnixMilli()
 			break
 		}
 		return b, nil

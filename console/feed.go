@@ -173,7 +173,7 @@ func (f *feed) run(ctx context.Context, events <-chan item) {
 				return
 			}
 			f.last = next.event.Seq
-			if f.id != "" && string(next.event.ID) != f.id {
+			if f.id != "" && next.event.ID != f.id {
 				continue
 			}
 			if f.send(next.event) != nil {
@@ -201,12 +201,12 @@ func (f *feed) run(ctx context.Context, events <-chan item) {
 func (f *feed) send(e *client.Event) error {
 	size := len(e.Body)
 	if f.bodies >= 0 && size > f.bodies {
-		short := *e
+		short := *e.Schema()
 		short.Body = nil
 		f.buffer = short.AppendJSON(f.buffer[:0])
 		f.buffer = fmt.Appendf(f.buffer[:len(f.buffer)-1], `,"bodyBytes":%d}`, size)
 	} else {
-		f.buffer = e.AppendJSON(f.buffer[:0])
+		f.buffer = e.Schema().AppendJSON(f.buffer[:0])
 	}
 	f.patience()
 	_, err := fmt.Fprintf(f.out, "id: %d\ndata: %s\n\n", e.Seq, f.buffer)
