@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,6 +23,9 @@ type Process struct {
 	Requests int    `json:"requests"`
 	Errors   int    `json:"errors"`
 	Started  string `json:"started,omitempty"` // RFC 3339
+	Error    string `json:"error,omitempty"`   // why the numbers are missing
+
+	Node string `json:"-"` // the same for all services of a process
 }
 
 // quiet is the time without another answer after which all have answered.
@@ -30,41 +34,48 @@ const quiet = 300 * time.Millisecond
 // Processes asks every process that serves the database, the writer first. It fails with
 // ErrUnavailable if none does.
 func (c *Client) Processes(ctx context.Context) ([]Process, error) {
-	infos, err := gather[micro.Info](ctx, c, "$SRV.INFO.lapse")
+	infos, err := gather[micro.Info](ctx, c, "$SRV.INFO.lapse", nil)
 	if err != nil {
-		return nil, c.transportError(err)
+		return nil, err
 	}
-	found := make(map[string]*Process)
+	found := make(map[string]*Process) // by ID of the service
 	for _, info := range infos {
 		if info.Metadata["database"] == c.Database() {
-			found[info.ID] = &Process{ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer")}
+			found[info.ID] = &Process{ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer"),
+				Error: fmt.Sprintf("no answer within %s", c.timeout), Node: cmp.Or(info.Metadata["node"], info.ID)}
 		}
 	}
 	if len(found) == 0 {
-		return nil, c.codeOf(nats.ErrNoResponders)
+		return nil, ErrUnavailable.With("no process serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
 	}
-	stats, err := gather[micro.Stats](ctx, c, "$SRV.STATS.lapse")
-	if err != nil {
-		return nil, c.transportError(err)
-	}
-	for _, one := range stats {
-		if p := found[one.ID]; p != nil {
-			p.read(&one)
+	answered := 0
+	if _, err = gather(ctx, c, "$SRV.STATS.lapse", func(stats *micro.Stats) (all bool) {
+		if p := found[stats.ID]; p != nil {
+			p.read(stats)
+			answered++
 		}
+		return answered == len(found)
+	}); err != nil {
+		return nil, err
 	}
 	var all []Process
 	for _, p := range found {
 		all = append(all, *p)
 	}
+	SortProcesses(all)
+	return all, nil
+}
+
+// SortProcesses sorts as Processes does: the writer first, then by age.
+func SortProcesses(all []Process) {
 	slices.SortFunc(all, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(b.Role, a.Role), cmp.Compare(a.Started, b.Started), cmp.Compare(a.ID, b.ID))
 	})
-	return all, nil
 }
 
 // read takes over the statistics of a service.
 func (p *Process) read(stats *micro.Stats) {
-	p.Started = stats.Started.UTC().Format(time.RFC3339)
+	p.Error, p.Started = "", stats.Started.UTC().Format(time.RFC3339)
 	for _, endpoint := range stats.Endpoints { // each has the same data
 		var said struct {
 			Process struct {
@@ -85,40 +96,53 @@ func (p *Process) read(stats *micro.Stats) {
 	}
 }
 
-// gather sends a request to all subscribers and returns all answers.
-func gather[T any](ctx context.Context, c *Client, subject string) (all []T, err error) {
-	guarded, release := c.denials.guard(ctx, subject)
+// gather sends a request to all subscribers and returns their answers. It ends when last
+// returns true for an answer, or, if last is nil, when no more come.
+func gather[T any](ctx context.Context, c *Client, subject string, last func(*T) bool) (all []T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	ctx, release := c.denials.guard(ctx, subject)
 	defer release()
 	inbox := c.nc.NewInbox()
 	sub, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
-		return nil, err
+		return nil, c.transportError(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	if err := c.nc.PublishRequest(subject, inbox, nil); err != nil {
-		return nil, err
+		return nil, c.transportError(err)
 	}
-	wait := c.timeout // for the first answer
 	for {
-		ctx, cancel := context.WithTimeout(guarded, wait)
-		m, err := sub.NextMsgWithContext(ctx)
-		cancel()
-		if err != nil || len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
-			if len(all) == 0 && err != nil && !isTimeout(err) {
-				return nil, c.denied(guarded, err)
-			}
+		m, err := next(ctx, sub, len(all) > 0 && last == nil)
+		switch {
+		case errors.Is(context.Cause(ctx), nats.ErrPermissionViolation):
+			return nil, ErrUnavailable.With("this NATS user has no permission to ask all processes: let it publish to %s and receive replies", subject)
+		case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
+			return all, nil
+		case err != nil:
+			return all, c.transportError(err)
+		case len(m.Data) == 0 && m.Header.Get("Status") == noResponders:
 			return all, nil
 		}
 		var one T
-		if json.Unmarshal(m.Data, &one) == nil {
-			all = append(all, one)
+		if json.Unmarshal(m.Data, &one) != nil {
+			continue
 		}
-		wait = quiet
+		all = append(all, one)
+		if last != nil && last(&one) {
+			return all, nil
+		}
 	}
 }
 
-const noResponders = "503"
-
-func isTimeout(err error) bool {
-	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders)
+// next waits for an answer, for the last ones not for long.
+func next(ctx context.Context, sub *nats.Subscription, more bool) (*nats.Msg, error) {
+	if more {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, quiet)
+		defer cancel()
+	}
+	return sub.NextMsgWithContext(ctx)
 }
+
+const noResponders = "503"

@@ -133,6 +133,7 @@ func TestForeignPagesAreRefused(t *testing.T) {
 		"two origins":          {func(r *http.Request) { r.Header.Add("Origin", "http://evil.example") }, 403},
 		"no header":            {func(r *http.Request) { r.Header.Del("Lapse-Console") }, 403},
 		"cross-site":           {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		"same-site":            {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
 		"localhost":            {func(r *http.Request) { r.Host = "localhost:" + port; r.Header.Set("Origin", "http://"+r.Host) }, 201},
 		"given host by TLS":    {func(r *http.Request) { r.Host = "Console.example"; r.Header.Set("Origin", "https://console.example") }, 201},
 	} {

@@ -128,7 +128,7 @@ func hostname(host string) string {
 // site cannot send.
 func (h *Handler) admits(w http.ResponseWriter, r *http.Request) bool {
 	switch {
-	case r.Method == http.MethodPost && !fromOwnPage(r), r.Header.Get("Sec-Fetch-Site") == "cross-site":
+	case r.Method == http.MethodPost && !fromOwnPage(r), fromOtherSite(r):
 		refuse(w, http.StatusForbidden, "forbidden_origin", "only the console's own page may send this: it needs an Origin that is this host, and the header Lapse-Console: 1")
 	case h.options.Token != "" && !h.presentsToken(r):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="lapse console"`)
@@ -137,6 +137,13 @@ func (h *Handler) admits(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	return false
+}
+
+// fromOtherSite reports whether a browser says that the page of another origin asks. It
+// could not read the answer, but hold feeds.
+func fromOtherSite(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site != "" && site != "same-origin" && site != "none"
 }
 
 func fromOwnPage(r *http.Request) bool {

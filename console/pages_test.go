@@ -247,6 +247,32 @@ func TestFeedPage(t *testing.T) {
 	b.sees("11,000 events")
 }
 
+// TestForecastZoom: dragging over the bars shows that time in finer ones.
+func TestForecastZoom(t *testing.T) {
+	coll := collection(t, client.TTLPerDocument())
+	for i := range 10 {
+		put(t, coll, fmt.Sprint(i), fmt.Sprintf(`{"ttl":%d}`, 3600+600*i))
+	}
+	s := start(t, "", console.Options{})
+	b := open(t, s, "")
+	b.visit("forecast/" + coll.Name())
+	b.until(`document.querySelector('.u-over') !== null`)
+	b.sees("10 come due")
+	b.click("summary", "As a table")
+	wide := eval[int](b, `document.querySelectorAll('tbody tr').length`)
+	eval[any](b, `void (over => {
+		const {left, top, width} = over.getBoundingClientRect();
+		const send = (type, share, to = over) => to.dispatchEvent(new MouseEvent(type, {bubbles: true, clientX: left + share * width, clientY: top + 20, movementX: 50, button: 0, view: window}));
+		send('mousedown', 0.02); send('mousemove', 0.2); send('mousemove', 0.22); send('mouseup', 0.22, document);
+	})(document.querySelector('.u-over'))`)
+	b.until(`document.querySelectorAll('tbody tr').length > $?`, wide)
+	if due := eval[int](b, `[...document.querySelectorAll('tbody td.n')].reduce((sum, td) => sum + Number(td.innerText), 0)`); due != 10 {
+		t.Errorf("the zoomed bars have %d documents", due)
+	}
+	b.click("button", "Whole span")
+	b.until(`document.querySelectorAll('tbody tr').length === $?`, wide)
+}
+
 // TestReadOnlyPages: a read-only console shows the effect of a change, and has no button
 // for it.
 func TestReadOnlyPages(t *testing.T) {

@@ -196,7 +196,9 @@ func TestNames(t *testing.T) {
 			// What subjects begin with, or end in an ellipsis, is of several.
 			return strings.HasSuffix(s, ".") || len(conform.Channels(s)) > 0
 		})
-		check("header", headers.FindAllString(text, -1), func(s string) bool { return known.headers[s] || s == "Lapse-Console" || strings.HasPrefix(s, "Nats-Expected-") }) // the console's is of HTTP
+		check("header", headers.FindAllString(text, -1), func(s string) bool {
+			return known.headers[s] || s == "Lapse-Console" || strings.HasPrefix(s, "Nats-Expected-")
+		}) // the console's is of HTTP
 		check("event", events.FindAllString(text, -1), func(s string) bool { _, ok := d.Operations["events."+s]; return ok })
 		check("metric", metrics.FindAllString(text, -1), func(s string) bool {
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {

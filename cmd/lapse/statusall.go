@@ -2,177 +2,40 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/fatih/color"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/client"
 )
 
-// lapseProcess is one process that serves the database, as --json prints it.
-type lapseProcess struct {
-	ID       string `json:"id"`
-	Version  string `json:"version"`
-	Role     string `json:"role"`
-	Seq      uint64 `json:"seq"`
-	Waiting  int    `json:"waiting"`
-	Requests int    `json:"requests"`
-	Errors   int    `json:"errors"`
-	Started  string `json:"started,omitempty"` // RFC 3339
-	Error    string `json:"error,omitempty"`   // why the numbers are missing
-
-	node string // the same for all services of a process
-}
-
-// quiet is the time without another answer after which all have answered.
-const quiet = 300 * time.Millisecond
-
 // processes asks every process that serves the database. It returns those, too, that do
 // not answer, if they did before.
-func (s *statusSource) processes(ctx context.Context) ([]lapseProcess, error) {
+func (s *statusSource) processes(ctx context.Context) ([]client.Process, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	infos, err := gather[micro.Info](ctx, s, "$SRV.INFO.lapse", nil)
+	all, err := s.lapse.Processes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]*lapseProcess) // by ID of the service
-	nodes := make(map[string]bool)
-	for _, info := range infos {
-		if info.Metadata["database"] == s.lapse.Database() {
-			node := cmp.Or(info.Metadata["node"], info.ID)
-			found[info.ID] = &lapseProcess{ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer"),
-				Error: fmt.Sprintf("no answer within %s", s.conn.timeout), node: node}
-			nodes[node] = true
-		}
-	}
-	if len(found) == 0 {
-		return nil, client.ErrUnavailable.With("no process serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it",
-			s.lapse.Database(), s.lapse.Database())
-	}
-	answered := 0
-	if _, err = gather(ctx, s, "$SRV.STATS.lapse", func(stats *micro.Stats) (all bool) {
-		if p := found[stats.ID]; p != nil {
-			p.read(stats)
-			answered++
-		}
-		return answered == len(found)
-	}); err != nil {
-		return nil, err
-	}
 	for _, p := range s.before {
-		if !nodes[p.node] {
+		if !slices.ContainsFunc(all, func(one client.Process) bool { return one.Node == p.Node }) {
 			p.Error = "answers no more"
-			found[p.ID] = &p
+			all = append(all, p)
 		}
 	}
-	var all []lapseProcess
-	for _, p := range found {
-		all = append(all, *p)
-	}
-	slices.SortFunc(all, func(a, b lapseProcess) int {
-		return cmp.Or(cmp.Compare(b.Role, a.Role), cmp.Compare(a.Started, b.Started), cmp.Compare(a.ID, b.ID))
-	})
+	client.SortProcesses(all)
 	s.before = all
 	return all, nil
 }
 
-// read takes over the statistics of a service.
-func (p *lapseProcess) read(stats *micro.Stats) {
-	p.Error, p.Started = "", stats.Started.UTC().Format(time.RFC3339)
-	for _, endpoint := range stats.Endpoints { // each has the same data
-		var said struct {
-			Process struct {
-				Seq     uint64 `json:"seq"`
-				Waiting int    `json:"waiting"`
-			} `json:"process"`
-		}
-		var operations map[string]struct{ Requests, Errors int }
-		if json.Unmarshal(endpoint.Data, &said) != nil || json.Unmarshal(endpoint.Data, &operations) != nil {
-			continue
-		}
-		p.Seq, p.Waiting, p.Requests, p.Errors = said.Process.Seq, said.Process.Waiting, 0, 0
-		for _, n := range operations {
-			p.Requests += n.Requests
-			p.Errors += n.Errors
-		}
-		return
-	}
-}
-
-// gather sends a request to all subscribers and returns their answers. It ends when last
-// returns true for an answer, or, if last is nil, when no more come.
-func gather[T any](ctx context.Context, s *statusSource, subject string, last func(*T) bool) (all []T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.conn.timeout)
-	defer cancel()
-	ctx, deny := context.WithCancelCause(ctx)
-	defer deny(nil)
-	nc := s.lapse.Conn()
-	before := nc.ErrorHandler()
-	defer nc.SetErrorHandler(before)
-	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if errors.Is(err, nats.ErrPermissionViolation) {
-			deny(client.ErrUnavailable.With("this NATS user has no permission to ask all processes: let it publish to %s and receive replies, or leave out --all", subject))
-		}
-	})
-	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
-		return nil, err
-	}
-	for {
-		wait := ctx
-		if len(all) > 0 && last == nil {
-			var cancel context.CancelFunc
-			wait, cancel = context.WithTimeout(ctx, quiet)
-			defer cancel()
-		}
-		m, err := sub.NextMsgWithContext(wait)
-		if err != nil {
-			var denied *client.Error
-			if errors.As(context.Cause(ctx), &denied) {
-				return nil, denied
-			}
-			if isTimeout(err) {
-				err = nil
-			}
-			return all, err
-		}
-		if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
-			return all, nil
-		}
-		var one T
-		if json.Unmarshal(m.Data, &one) != nil {
-			continue
-		}
-		all = append(all, one)
-		if last != nil && last(&one) {
-			return all, nil
-		}
-	}
-}
-
-const noResponders = "503"
-
-func isTimeout(err error) bool {
-	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders)
-}
-
 // processes prints a row for each process.
-func (out *output) processes(all []lapseProcess) ([]byte, error) {
+func (out *output) processes(all []client.Process) ([]byte, error) {
 	if !out.forPeople() {
 		var b bytes.Buffer
 		for _, p := range all {

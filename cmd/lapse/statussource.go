@@ -25,7 +25,7 @@ type statusSource struct {
 
 	lapse  *client.Client
 	hangUp func()
-	before []lapseProcess // of the page before, with --all
+	before []client.Process // of the page before, with --all
 }
 
 func newStatusSource(conn *connection, out *output, f *statusFlags) *statusSource {

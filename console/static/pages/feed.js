@@ -9,11 +9,11 @@ import {Fault, link} from '../parts.js';
 const types = ['DocumentCreated', 'DocumentReplaced', 'DocumentDeleted', 'DocumentExpired', 'CollectionCreated', 'CollectionReplaced', 'CollectionDeleted', 'MutationRejected'];
 const mostRows = 1000, mostBody = 400; // bytes of a body that a row shows
 
-// from is what the feed's begin is called by the console.
+// begin is where the feed begins, as the console takes it. A time without a zone is in UTC.
 function begin(kind, text) {
   if (kind === 'now') return '';
   if (kind === 'sequence') return text.trim();
-  return new Date(text + (text.includes('Z') ? '' : 'Z')).toISOString();
+  return new Date(text.trim() + (/(Z|[+-]\d\d:?\d\d)$/i.test(text.trim()) ? '' : 'Z')).toISOString();
 }
 
 export function Feed({query}) {
