@@ -52,7 +52,7 @@ func TestTTLPanel(t *testing.T) {
 	if err != nil || forecast.AtOnce != 750 {
 		t.Fatalf("%+v, %v", forecast, err)
 	}
-	b.sees("Documents will expire at once.")
+	b.sees("750 documents will expire at once.")
 	b.sees(fmt.Sprintf("%s of %s documents expire at once; %s never do.", grouped(forecast.AtOnce), grouped(forecast.Documents), grouped(forecast.Never)))
 	b.until(`document.querySelector('button.primary').disabled`)
 	b.fill(".warn input", "not it")
@@ -71,6 +71,35 @@ func TestTTLPanel(t *testing.T) {
 	b.sees("750 events")
 	if rows := eval[int](b, `document.querySelectorAll('td.expired').length`); rows != 750 {
 		t.Errorf("%d rows", rows)
+	}
+}
+
+// TestDueSincePreview: documents that come due between the forecast and the change still
+// need the name.
+func TestDueSincePreview(t *testing.T) {
+	coll := collection(t)
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	b.visit("collections/" + coll.Name())
+	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
+	b.fill(`input[aria-label="Time to live"]`, "1")
+	b.sees("New, TTL On: 1 s")
+	b.until(`document.querySelector('.sentence').innerText.startsWith('0 of 0 ') && !document.querySelector('button.primary').disabled`)
+	put(t, coll, "a", "{}")
+	for {
+		forecast, err := coll.Forecast(t.Context(), client.WhatIf(client.DefaultTTL(time.Second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if forecast.AtOnce == 1 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	b.click("button.primary", "Save")
+	b.sees("1 document will expire at once.")
+	if now, err := lapse.Collection(t.Context(), coll.Name()); err != nil || now.Info().DefaultTTL != client.TTLOff {
+		t.Errorf("%+v, %v", now.Info(), err)
 	}
 }
 

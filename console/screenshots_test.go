@@ -90,7 +90,7 @@ func TestScreenshots(t *testing.T) {
 	b.visit("collections/sessions")
 	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
 	b.fill(`input[aria-label="Time to live"]`, "5")
-	b.sees("Documents will expire at once.")
+	b.sees("documents will expire at once.")
 	b.until(`document.querySelectorAll('.beside .u-over').length === 2`)
 	take("ttl")
 	b.visit("forecast/sessions")

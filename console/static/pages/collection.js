@@ -41,6 +41,7 @@ function Settings({collection: c, onChanged}) {
   const [preview, setPreview] = useState(null);
   const [error, setError] = useState(null);
   const [saving, setSaving] = useState(false);
+  const [again, setAgain] = useState(0); // the preview is to be made
 
   const seconds = n === null ? NaN : n * sizeOf(unit);
   const wrong = mode === 'on' && !(Number.isInteger(seconds) && seconds >= 1 && seconds <= maxTTL);
@@ -58,6 +59,15 @@ function Settings({collection: c, onChanged}) {
     const body = {...properties, defaultTtl: next, previousImages: images,
       indexingPolicy: {...c.indexingPolicy, indexingMode: indexing, includedPaths: paths.split('\n').map(p => p.trim()).filter(Boolean).map(path => ({path}))}};
     try {
+      // More may be due by now than when the forecast was shown.
+      if (changesTTL && typed !== c.id) {
+        const then = JSON.parse(await call('forecast', {collection: c.id, body: {defaultTtl: next}}));
+        if (then.atOnce > 0) {
+          setAgain(again + 1);
+          setSaving(false);
+          return;
+        }
+      }
       await call('collection.replace', {collection: c.id, body, etag: c._etag});
       await onChanged();
     } catch (fault) {
@@ -75,7 +85,7 @@ function Settings({collection: c, onChanged}) {
         <div class="choice-more"><${Seconds} label="Time to live" value=${n} unit=${unit} onChange=${(value, u) => { setN(value); setUnit(u); setMode('on'); }} /></div>
       </div>
       <p class="fault" role="alert" hidden=${!wrong || n === null}>Use whole seconds from 1 to ${number(maxTTL)}.</p>
-      <${Preview} collection=${c.id} now=${c.defaultTtl ?? null} ttl=${wrong ? undefined : next} onPreview=${setPreview} />
+      <${Preview} collection=${c.id} now=${c.defaultTtl ?? null} ttl=${wrong ? undefined : next} again=${again} onPreview=${setPreview} />
     </fieldset>
     <fieldset class="plain" disabled=${!write}><legend><h2>Index and events</h2></legend>
       <div class="row">
@@ -87,7 +97,7 @@ function Settings({collection: c, onChanged}) {
       </div>
       <label class="check"><input type="checkbox" checked=${images} onChange=${e => setImages(e.target.checked)} /> Delete and expiry events have the last content</label>
     </fieldset>
-    ${write && dangerous && html`<label class="field warn">Documents will expire at once. Type <strong>${c.id}</strong> to confirm
+    ${write && dangerous && html`<label class="field warn">${count(preview.then.atOnce, 'document')} will expire at once. Type <strong>${c.id}</strong> to confirm
       <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>`}
     <${Fault} error=${error} />
     ${write && html`<p class="actions"><button class="primary" disabled=${!ready || saving}>Save</button>${' '}
@@ -99,7 +109,7 @@ const horizons = [['1h', 'hour'], ['24h', '24 hours'], ['7d', '7 days'], ['30d',
 const previewAfter = 250; // ms, while somebody types
 
 // Preview shows the forecast as it is beside that under another default.
-function Preview({collection, now, ttl: wanted, onPreview}) {
+function Preview({collection, now, ttl: wanted, again, onPreview}) {
   const [span, setSpan] = useState('24h');
   const [shown, setShown] = useState(null);
   const [error, setError] = useState(null);
@@ -120,7 +130,7 @@ function Preview({collection, now, ttl: wanted, onPreview}) {
     };
     const timer = setTimeout(ask, shown ? previewAfter : 0);
     return () => { clearTimeout(timer); abort.abort(); };
-  }, [wanted, span]);
+  }, [wanted, span, again]);
   if (!shown) return html`<${Fault} error=${error} />`;
   const {today, then} = shown;
   const stale = shown.wanted !== wanted;
