@@ -23,6 +23,21 @@ func grouped(n int64) string {
 	return text
 }
 
+// dueAtOnce waits until a default TTL of a second would expire n documents at once.
+func dueAtOnce(t *testing.T, coll *client.Collection, n int64) client.Forecast {
+	t.Helper()
+	for {
+		forecast, err := coll.Forecast(t.Context(), client.WhatIf(client.DefaultTTL(time.Second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if forecast.AtOnce == n {
+			return forecast
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // TestTTLPanel changes a TTL from end to end: the page says what would happen, asks for
 // the name, and it happens.
 func TestTTLPanel(t *testing.T) {
@@ -39,7 +54,6 @@ func TestTTLPanel(t *testing.T) {
 	if err != nil || results.Err() != nil {
 		t.Fatal(err, results.Err())
 	}
-	time.Sleep(1100 * time.Millisecond) // no condition to wait for: the documents have to be a second old
 	s := start(t, "", console.Options{Write: true})
 	b := open(t, s, "")
 	b.visit("collections/" + coll.Name())
@@ -48,10 +62,8 @@ func TestTTLPanel(t *testing.T) {
 	b.sees("New, TTL On (no default)")
 	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
 	b.fill(`input[aria-label="Time to live"]`, "1")
-	forecast, err := coll.Forecast(t.Context(), client.WhatIf(client.DefaultTTL(time.Second)))
-	if err != nil || forecast.AtOnce != 750 {
-		t.Fatalf("%+v, %v", forecast, err)
-	}
+	forecast := dueAtOnce(t, coll, 750)
+	b.pick("label.inline select", "7d") // which counts again
 	b.sees("750 documents will expire at once.")
 	b.sees(fmt.Sprintf("%s of %s documents expire at once; %s never do.", grouped(forecast.AtOnce), grouped(forecast.Documents), grouped(forecast.Never)))
 	b.until(`document.querySelector('button.primary').disabled`)
@@ -86,16 +98,7 @@ func TestDueSincePreview(t *testing.T) {
 	b.sees("New, TTL On: 1 s")
 	b.until(`document.querySelector('.sentence').innerText.startsWith('0 of 0 ') && !document.querySelector('button.primary').disabled`)
 	put(t, coll, "a", "{}")
-	for {
-		forecast, err := coll.Forecast(t.Context(), client.WhatIf(client.DefaultTTL(time.Second)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if forecast.AtOnce == 1 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	dueAtOnce(t, coll, 1)
 	b.click("button.primary", "Save")
 	b.sees("1 document will expire at once.")
 	if now, err := lapse.Collection(t.Context(), coll.Name()); err != nil || now.Info().DefaultTTL != client.TTLOff {
