@@ -30,7 +30,13 @@ func TestLargeSnapshot(t *testing.T) {
 			t.Fatalf("%v %v", m, err)
 		}
 	}
-	made := as(t, "client", "snapshot", "create").OK()
+	// On a busy machine a connection may be lost meanwhile, which is a 503.
+	var made string
+	eventually(t, "a snapshot", func() bool {
+		r := as(t, "client", "snapshot", "create")
+		made = r.Stdout
+		return r.Code == 0
+	})
 	var snapshot struct {
 		Seq   uint64 `json:"seq"`
 		Bytes uint64 `json:"bytes"`

@@ -73,7 +73,7 @@ func (r *Request) alone(work func(context.Context) (schema.Snapshot, int, error)
 			r.refuse(writer.Stopping)
 		case err != nil:
 			r.Config.Events(observe.RequestFailed{Operation: r.Op, Err: err})
-			r.refuse(schema.ErrUnavailable.With("%v", err))
+			r.refuse(schema.ErrUnavailable.With("%v: try again", err))
 		default:
 			r.replyJSON(code, made)
 		}
