@@ -18,6 +18,10 @@ type Item[T any] struct {
 	Modified time.Time
 	// Created reports whether an upsert created the document rather than replaced it.
 	Created bool
+
+	// Lifetime is set by requests for one document. A query sets the Deadline only, and
+	// only with Deadlines.
+	Lifetime
 }
 
 // Get decodes a document into a T; json.RawMessage takes it unchanged. It fails with
@@ -73,7 +77,9 @@ func request[T any](ctx context.Context, coll *Collection, op, id string, body [
 	if err != nil {
 		return Item[T]{}, err
 	}
-	return itemOf[T](reply.Status, reply.Body)
+	item, err := itemOf[T](reply.Status, reply.Body)
+	item.Lifetime = reply.Lifetime
+	return item, err
 }
 
 func itemOf[T any](status int, body []byte) (Item[T], error) {
@@ -82,6 +88,9 @@ func itemOf[T any](status int, body []byte) (Item[T], error) {
 		return Item[T]{}, badReply(err)
 	}
 	item := Item[T]{ID: system.ID, Modified: timeOf(system.TS), ETag: system.ETag, Created: status == 201}
+	if system.Deadline != 0 {
+		item.Deadline = timeOf(system.Deadline)
+	}
 	if err := json.Unmarshal(body, &item.Value); err != nil {
 		return item, mismatch(system.ID, item.Value, err)
 	}

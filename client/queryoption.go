@@ -23,14 +23,15 @@ type query struct {
 }
 
 type queryRequest struct {
-	Where   string          `json:"where,omitempty"`
-	Params  json.RawMessage `json:"params,omitempty"`
-	OrderBy []ordering      `json:"orderBy,omitempty"`
-	Select  []string        `json:"select,omitempty"`
-	Limit   int             `json:"limit,omitempty"`
-	Cursor  string          `json:"cursor,omitempty"`
-	Count   bool            `json:"count,omitempty"`
-	Explain bool            `json:"explain,omitempty"`
+	Where     string          `json:"where,omitempty"`
+	Params    json.RawMessage `json:"params,omitempty"`
+	OrderBy   []ordering      `json:"orderBy,omitempty"`
+	Select    []string        `json:"select,omitempty"`
+	Limit     int             `json:"limit,omitempty"`
+	Cursor    string          `json:"cursor,omitempty"`
+	Count     bool            `json:"count,omitempty"`
+	Explain   bool            `json:"explain,omitempty"`
+	Deadlines bool            `json:"deadlines,omitempty"`
 }
 
 type ordering struct {
@@ -119,6 +120,10 @@ func PageSize(n int) QueryOption {
 func FromCursor(cursor string) QueryOption {
 	return queryOption(func(q *query) { q.request.Cursor = cursor })
 }
+
+// Deadlines sets the Deadline of each Item, and adds the member _deadline, unix seconds or
+// null, to its Value.
+func Deadlines() QueryOption { return queryOption(func(q *query) { q.request.Deadlines = true }) }
 
 // Explain sets plan to the plan of the query; its counts are sums over the pages so far.
 func Explain(plan *Plan) QueryOption { return queryOption(func(q *query) { q.plan = plan }) }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -17,6 +18,24 @@ type Reply struct {
 	Status int    // 200 to 504
 	Seq    uint64 // log sequence of the state that answered
 	Body   []byte
+
+	// Lifetime is that of the document that the reply is about, if it is about one.
+	Lifetime
+}
+
+// Lifetime says when a live document expires, as of the reply.
+type Lifetime struct {
+	Deadline time.Time // zero if it does not expire
+	Rule     string    // what set the deadline: "document" or "collection"
+}
+
+// LifetimeOf decodes the lifetime in the headers of a reply.
+func LifetimeOf(header func(name string) string) (l Lifetime) {
+	read := schema.ReadLifetime(header)
+	if read.Deadline.Rule != schema.NoRule {
+		l = Lifetime{time.Unix(read.Deadline.At, 0), read.Deadline.Rule.String()}
+	}
+	return l
 }
 
 type headers struct{ nats.Header }
@@ -117,6 +136,7 @@ func (c *Client) parseReply(msg *nats.Msg) (*Reply, error) {
 		return reply, parseError(status, msg.Data, msg.Header.Get(micro.ErrorHeader))
 	}
 	c.advance(reply.Seq)
+	reply.Lifetime = LifetimeOf(msg.Header.Get)
 	return reply, nil
 }
 

@@ -163,6 +163,9 @@ func (db *DB) Do(op, collection, id string, body any, opts ...client.WriteOption
 		return err
 	})
 	reply := &client.Reply{Status: o.Code, Seq: o.Seq, Body: o.Body}
+	lifetime := nats.Header{}
+	o.Lifetime.Headers(lifetime.Set)
+	reply.Lifetime = client.LifetimeOf(lifetime.Get)
 	if o.Fault != nil {
 		reply.Body = o.Fault.AppendJSON(nil)
 		return reply, o.Fault

@@ -154,6 +154,9 @@ func (db *DB) document(reply *client.Reply) Document {
 	if err != nil {
 		db.t.Fatalf("%v", err)
 	}
+	if reply.Rule != "" {
+		d.Lifetime = reply.Lifetime
+	}
 	return d
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsedb/lapse/processor/answer"
 	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/processor/offline"
@@ -466,7 +467,7 @@ func TestSeqOfGet(t *testing.T) {
 		answers, err := w.client.SubscribeSync(inbox)
 		w.check(err)
 		w.check(w.client.Flush())
-		(&service.Request{Service: w.processor.service, Op: "document.get", To: inbox}).ReplyDocument(record, before)
+		(&service.Request{Service: w.processor.service, Op: "document.get", To: inbox}).ReplyDocument(answer.Live{Record: record}, before)
 		m, err := answers.NextMsg(patience)
 		w.check(err)
 		r, err := readReply(m)

@@ -293,6 +293,7 @@ type wireReply struct {
 	error   string // by name, "" if it is none
 	message string
 	body    []byte
+	header  nats.Header
 }
 
 func (r wireReply) String() string {
@@ -361,7 +362,7 @@ func readReply(m *nats.Msg) (r wireReply, err error) {
 	if r.seq, err = strconv.ParseUint(m.Header.Get("Lapse-Seq"), 10, 64); err != nil {
 		return fail("has no Lapse-Seq")
 	}
-	r.body = m.Data
+	r.body, r.header = m.Data, m.Header
 	if r.code < 400 {
 		if m.Header.Get("Nats-Service-Error-Code") != "" || m.Header.Get("Nats-Service-Error") != "" {
 			return fail("is no error and has headers of one")

@@ -174,6 +174,8 @@ type System struct {
 	ID   string
 	TS   int64 // s
 	ETag string
+	// Deadline is set in a query that asks for it: unix seconds, 0 for none.
+	Deadline int64
 }
 
 // ReadSystem reads a document of a reply. encoding/json would take a member ID of the
@@ -187,6 +189,8 @@ func ReadSystem(reply []byte) (s System, err error) {
 			s.TS, err = strconv.ParseInt(string(value), 10, 64)
 		case "_etag":
 			s.ETag, err = decodeString(value)
+		case memberDeadline:
+			s.Deadline, _ = strconv.ParseInt(string(value), 10, 64) // a member of the content is anything
 		}
 		return err
 	})

@@ -21,9 +21,10 @@ import (
 // TestCommands runs the files in testdata/commands against a stand-in for the
 // server. Their steps are:
 //
-//	answer SUBJECT-TAIL CODE [next]
+//	answer SUBJECT-TAIL CODE [next] [expires=DURATION]
 //	                            lays out the answer to a request, or the one to
-//	                            the next request of those after it
+//	                            the next request of those after it; the document
+//	                            it is about expires that long from now
 //	asked [all]                 shows the last request, or all of the last command
 //	event                       appends events, one JSON object a line, to the log
 //	run [terminal[=WIDTH]] [stderr] [colour] [lines=N] [bare]
@@ -42,7 +43,14 @@ func TestCommands(t *testing.T) {
 				if err != nil {
 					d.Fatalf(t, "%v", err)
 				}
+				var expires string
+				if d.HasArg("expires") {
+					d.ScanArgs(t, "expires", &expires)
+				}
 				s.answer(d.CmdArgs[0].Key, code, d.Input, d.HasArg("next"))
+				if expires != "" {
+					s.expires(t, d.CmdArgs[0].Key, expires)
+				}
 				return ""
 			case "asked":
 				return s.lastAsked(d.HasArg("all"))
@@ -193,6 +201,19 @@ func (s *standin) answer(tail string, code int, body string, next bool) {
 		s.answers[tail] = nil
 	}
 	s.answers[tail] = append(s.answers[tail], m)
+}
+
+// expires adds a deadline, that long from now, to the last answer laid out for a tail.
+func (s *standin) expires(t *testing.T, tail, span string) {
+	d, err := time.ParseDuration(span)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	header := s.answers[tail][len(s.answers[tail])-1].Header
+	header.Set(schema.HeaderDeadline, strconv.FormatInt(time.Now().Add(d).Unix(), 10))
+	header.Set(schema.HeaderRule, "collection")
 }
 
 func (s *standin) forget() {

@@ -158,14 +158,19 @@ func tlsOptions(ca, cert, key string) (opts []nats.Option) {
 
 // do connects, sends one request and returns the body of the reply.
 func (c *connection) do(ctx context.Context, op, collection, id string, body []byte, opts ...client.RequestOption) ([]byte, error) {
+	reply, err := c.request(ctx, op, collection, id, body, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return reply.Body, nil
+}
+
+// request connects and sends one request.
+func (c *connection) request(ctx context.Context, op, collection, id string, body []byte, opts ...client.RequestOption) (*client.Reply, error) {
 	lapse, hangUp, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer hangUp()
-	reply, err := lapse.Do(ctx, op, collection, id, body, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return reply.Body, nil
+	return lapse.Do(ctx, op, collection, id, body, opts...)
 }

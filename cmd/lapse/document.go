@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -121,13 +124,48 @@ func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 		if minSeq > 0 {
 			opts = append(opts, client.MinSeq(minSeq))
 		}
-		reply, err := conn.do(cmd.Context(), "document.get", args[0], args[1], nil, opts...)
+		reply, err := conn.request(cmd.Context(), "document.get", args[0], args[1], nil, opts...)
 		if err != nil {
 			return err
 		}
-		return out.document(reply)
+		if err := out.document(reply.Body); err != nil {
+			return err
+		}
+		return out.lifetime(reply.Lifetime, time.Now())
 	}
 	return cmd
+}
+
+// lifetime tells a person at a terminal when a document expires, on standard error.
+func (out *output) lifetime(l client.Lifetime, now time.Time) error {
+	if l.Rule == "" || !out.forPeople() {
+		return nil
+	}
+	_, err := fmt.Fprintf(out.stderr, "expires in %s (%s)\n", describeSpan(l.Deadline.Sub(now)), l.Rule)
+	return err
+}
+
+// describeSpan describes a length of time by its two largest units, rounded up to seconds:
+// a document that expires in 0.4 s lives.
+func describeSpan(d time.Duration) string {
+	seconds := max(int64((d+time.Second-1)/time.Second), 0)
+	units := []struct {
+		name    string
+		seconds int64
+	}{{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}}
+	var parts []string
+	for _, unit := range units {
+		if n := seconds / unit.seconds; n > 0 || unit.seconds == 1 && len(parts) == 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, unit.name))
+			seconds %= unit.seconds
+		} else if len(parts) > 0 {
+			break // 1 d and 5 s is 1 d
+		}
+		if len(parts) == 2 {
+			break
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 func newDocumentDeleteCommand(a *app, conn *connection) *cobra.Command {

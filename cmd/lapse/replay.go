@@ -84,7 +84,8 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 			return nil, "", usageErrorf("--get %q: %v", path, err)
 		}
 		all = append(all, func(_ context.Context, replay *offline.Replay, now int64) ([]byte, error) {
-			return replay.Document(now, name, document)
+			body, _, err := replay.Document(now, name, document)
+			return body, err
 		})
 	}
 	if f.queried {

@@ -29,18 +29,32 @@ type expiredFunc func(c *schema.Collection, id schema.DocumentID, record project
 // NoRenewals is the expiredFunc of a state with nothing in flight.
 func NoRenewals(*schema.Collection, schema.DocumentID, projections.Record) error { return nil }
 
+// Live is a live document.
+type Live struct {
+	projections.Record
+	Lifetime schema.Lifetime
+}
+
+// NewLive returns a document with its lifetime under the policy of its collection.
+func NewLive(c *schema.Collection, record projections.Record) Live {
+	return Live{record, schema.Lifetime{Deadline: record.Deadline(c)}}
+}
+
 // LiveDocument returns a document that lives at now, in unix seconds, or the error for the
 // client. The last error is internal, or that of expired.
-func LiveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, expired expiredFunc) (projections.Record, *schema.Error, error) {
+func LiveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, expired expiredFunc) (Live, *schema.Error, error) {
 	c, ok := store.Collection(name)
 	if !ok {
-		return projections.Record{}, schema.NoCollection(name), nil
+		return Live{}, schema.NoCollection(name), nil
 	}
 	record, _, err := store.Document(c, id)
-	if err != nil || Lives(c, record, now) {
-		return record, nil, err
+	if err != nil {
+		return Live{}, nil, err
 	}
-	return projections.Record{}, machine.NoDocument(c, id), expired(c, id, record)
+	if Lives(c, record, now) {
+		return NewLive(c, record), nil, nil
+	}
+	return Live{}, machine.NoDocument(c, id), expired(c, id, record)
 }
 
 // Lives reports whether a record, of Version 0 for none, lives at now, in unix seconds.

@@ -38,15 +38,15 @@ func (r *Reader) Misfits() uint64 { return r.Store.Cursor().Foreign }
 func (r *Reader) Digest() string { return r.Store.Digest().String() }
 
 // Document answers document.get.
-func (r *Reader) Document(now int64, name schema.CollectionName, id schema.DocumentID) ([]byte, error) {
-	record, fault, err := LiveDocument(r.Store, name, id, now/1000, NoRenewals)
+func (r *Reader) Document(now int64, name schema.CollectionName, id schema.DocumentID) (body []byte, lifetime schema.Lifetime, err error) {
+	live, fault, err := LiveDocument(r.Store, name, id, now/1000, NoRenewals)
 	if err != nil {
-		return nil, err
+		return nil, lifetime, err
 	}
 	if fault != nil {
-		return nil, fault
+		return nil, lifetime, fault
 	}
-	return Present(record), nil
+	return Present(live.Record), live.Lifetime, nil
 }
 
 // Collection answers collection.get.

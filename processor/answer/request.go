@@ -66,6 +66,20 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	return code, c.AppendReply(nil), nil
 }
 
+// LifetimeOf returns the lifetime of the version that an event made, zero if it lives no
+// more.
+func LifetimeOf(store *projections.Store, e *schema.Event) (schema.Lifetime, error) {
+	c, ok := store.Collection(e.Collection)
+	if !ok || !e.Type.OnDocument() {
+		return schema.Lifetime{}, nil
+	}
+	record, _, err := store.Document(c, e.ID)
+	if err != nil || uint64(record.Version) != e.Seq {
+		return schema.Lifetime{}, err
+	}
+	return NewLive(c, record).Lifetime, nil
+}
+
 // AddCounts adds the counts of all collections to a status.
 func AddCounts(status *schema.Status, collections []*schema.Collection, count func(*schema.Collection) (projections.Counts, error)) error {
 	for _, c := range collections {

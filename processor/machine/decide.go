@@ -14,6 +14,9 @@ type Outcome struct {
 	Fault *schema.Error // why it was refused, else nil
 	Body  []byte        // of the reply
 
+	// Lifetime is that of the live document that the reply is about, if it is about one.
+	Lifetime schema.Lifetime
+
 	// Seq is the sequence that has to be folded before the reply: of the last event of
 	// the mutation, or of the state that it was judged by.
 	Seq uint64
@@ -310,6 +313,7 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: sum}
 	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, overlaid{projections.Record{Meta: meta, Body: d.Body}, m.seq})
 	o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
+	o.Lifetime.Deadline = meta.Deadline(c)
 	return o
 }
 
@@ -326,6 +330,7 @@ func (m *Machine) Read(now int64, name schema.CollectionName, id schema.Document
 		o.Fault = NoDocument(c, id)
 	} else {
 		o.Code, o.Body = 200, schema.AppendReply(nil, r.Body, r.TS, r.Version)
+		o.Lifetime.Deadline = r.Deadline(c)
 		return o, nil
 	}
 	o.Code = o.Fault.Code

@@ -221,15 +221,20 @@ func (l *Local) answer(tail string, all nats.Header, body []byte) (machine.Outco
 		mutation.SetHeaders(header)
 		o, err := l.mutate(mutation)
 		if err == nil && o.Repeat != 0 {
-			o.Code, o.Body, err = answer.RepeatOf(l.event(o.Repeat))
+			e := l.event(o.Repeat)
+			if o.Code, o.Body, err = answer.RepeatOf(e); err == nil {
+				o.Lifetime, err = answer.LifetimeOf(l.Reader.Store, e)
+			}
 		}
 		return o, err
 	}
 	if op == "batch" {
 		return l.batch(rest, header, body)
 	}
-	answer, err := l.read(op, rest, body)
-	return machine.Outcome{Code: 200, Body: answer}, err
+	o := machine.Outcome{Code: 200}
+	var err error
+	o.Body, err = l.read(op, rest, body, &o.Lifetime)
+	return o, err
 }
 
 func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.Outcome, error) {
@@ -249,8 +254,9 @@ func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.O
 	return machine.Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
 }
 
-// read answers a request that changes nothing.
-func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
+// read answers a request that changes nothing. It sets the lifetime of the document that
+// the reply is about.
+func (l *Local) read(op, tail string, body []byte, lifetime *schema.Lifetime) (reply []byte, err error) {
 	if err := l.Simulation.Flush(); err != nil {
 		return nil, err
 	}
@@ -274,7 +280,8 @@ func (l *Local) read(op, tail string, body []byte) ([]byte, error) {
 			return nil, fault
 		}
 		if op == "document.get" {
-			return reader.Document(l.now, name, id)
+			reply, *lifetime, err = reader.Document(l.now, name, id)
+			return reply, err
 		}
 		events, err := reader.History(name, id, body, l.event)
 		if err != nil {

@@ -57,23 +57,24 @@ func (r *Request) getDocument() {
 		return
 	}
 	before := r.Store.Cursor().Seq
-	record, fault, err := r.document(name, id, r.Live.Now())
+	live, fault, err := r.document(name, id, r.Live.Now())
 	switch {
 	case err != nil:
 		r.failRead(err)
 	case fault != nil:
 		r.refuse(fault)
 	default:
-		r.ReplyDocument(record, before)
+		r.ReplyDocument(live, before)
 	}
 }
 
 // ReplyDocument replies with a document. before is the sequence that was folded before
 // the read: the document is of that state, or newer and of the state at its version.
 // Events folded later are not in it, so Lapse-Seq must not name them.
-func (r *Request) ReplyDocument(record projections.Record, before uint64) {
-	r.claim(max(before, uint64(record.Version)))
-	r.reply(200, nil, answer.Present(record))
+func (r *Request) ReplyDocument(live answer.Live, before uint64) {
+	r.claim(max(before, uint64(live.Version)))
+	r.lifetime = live.Lifetime
+	r.reply(200, nil, answer.Present(live.Record))
 }
 
 // claim sets the Lapse-Seq of the reply. It waits until the cursor has it: a read may be
@@ -108,7 +109,7 @@ func (r *Request) getRecent() bool {
 		r.Seq = before
 		r.refuse(machine.NoDocument(c, id))
 	case answer.Lives(c, record, now):
-		r.ReplyDocument(record, before)
+		r.ReplyDocument(answer.NewLive(c, record), before)
 	default:
 		return false
 	}
@@ -117,7 +118,7 @@ func (r *Request) getRecent() bool {
 
 // document returns a document that lives at now, in unix seconds. Its Body is shared and
 // must not be changed. The error is for failRead.
-func (s *Service) document(name schema.CollectionName, id schema.DocumentID, now int64) (projections.Record, *schema.Error, error) {
+func (s *Service) document(name schema.CollectionName, id schema.DocumentID, now int64) (answer.Live, *schema.Error, error) {
 	return answer.LiveDocument(s.Store, name, id, now, s.Live.Expired)
 }
 
@@ -280,6 +281,9 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 		return
 	}
 	code, body, err := answer.RepeatOf(e)
+	if err == nil {
+		r.lifetime, err = answer.LifetimeOf(r.Store, e)
+	}
 	if err != nil {
 		r.fail(err)
 		return

@@ -19,18 +19,19 @@ import (
 // Request is a request without a reply yet.
 type Request struct {
 	*Service
-	name    string        // the subject after lapse.<db>.api.
-	Op      string        // its operation: "document.get"
-	Tail    string        // the rest of name, without the dot
-	Header  schema.Header // those of lapse
-	data    []byte
-	size    int64  // bytes counted in Service.Held
-	To      string // reply subject
-	Seq     uint64 // of the answering state; 0: that at the time of the reply
-	minSeq  uint64 // its Lapse-Min-Seq
-	Attempt        // earlier runs of a query
-	came    time.Time
-	until   time.Time // deadline of the reply, zero for none
+	name     string        // the subject after lapse.<db>.api.
+	Op       string        // its operation: "document.get"
+	Tail     string        // the rest of name, without the dot
+	Header   schema.Header // those of lapse
+	data     []byte
+	size     int64           // bytes counted in Service.Held
+	To       string          // reply subject
+	Seq      uint64          // of the answering state; 0: that at the time of the reply
+	minSeq   uint64          // its Lapse-Min-Seq
+	lifetime schema.Lifetime // of the document that the reply is about
+	Attempt                  // earlier runs of a query
+	came     time.Time
+	until    time.Time // deadline of the reply, zero for none
 }
 
 // Begin dispatches a request once its Lapse-Min-Seq is folded.
@@ -149,6 +150,7 @@ func (r *Request) submit(p *writer.Proposal) {
 			r.later(func() { r.repeat(p.Mutation, o.Repeat) })
 			return
 		}
+		r.lifetime = o.Lifetime
 		r.reply(o.Code, o.Fault, o.Body)
 	}
 	if !r.Writer.Submit(p) {
@@ -190,6 +192,8 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 		m.Set(micro.ErrorCodeHeader, strconv.Itoa(code))
 		m.Set(micro.ErrorHeader, fault.Error())
 		m.Data = fault.AppendJSON(nil)
+	} else {
+		r.lifetime.Headers(m.Set)
 	}
 	if err := r.NC.PublishMsg(&m.Msg); err != nil {
 		r.Config.Events(observe.ReplyFailed{Operation: r.Op, Err: err})

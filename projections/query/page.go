@@ -44,6 +44,9 @@ func (p *page) add(record projections.Record, at position) error {
 		p.run.worked(len(record.Body))
 		p.body = sel.appendTo(p.body, p.run.whole)
 	}
+	if p.run.request.deadlines {
+		p.body = schema.AddDeadline(p.body, row.start, row.deadline)
+	}
 	p.run.worked(len(record.Body))
 	row.end = len(p.body)
 	p.rows = append(p.rows, row)

@@ -24,14 +24,15 @@ const (
 
 // request is a client's query.
 type request struct {
-	where   string // "" takes every document
-	params  values.Value
-	orderBy []order
-	sel     *selection
-	limit   int
-	cursor  string
-	count   bool
-	explain bool
+	where     string // "" takes every document
+	params    values.Value
+	orderBy   []order
+	sel       *selection
+	limit     int
+	cursor    string
+	count     bool
+	explain   bool
+	deadlines bool // adds the member _deadline
 }
 
 // order is one part of an orderBy.
@@ -67,7 +68,7 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 		}
 		err := r.parseMember(string(name), value)
 		if errors.Is(err, errUnknownMember) {
-			fault = schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count and explain", name)
+			fault = schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count, explain and deadlines", name)
 		} else if err != nil {
 			fault = schema.ErrBadRequest.With("%s %s: %v", name, schema.Shown(value), err)
 		}
@@ -110,6 +111,8 @@ func (r *request) parseMember(name string, value values.Value) (err error) {
 		r.count, err = parseBool(value)
 	case "explain":
 		r.explain, err = parseBool(value)
+	case "deadlines":
+		r.deadlines, err = parseBool(value)
 	default:
 		return errUnknownMember
 	}

@@ -1,0 +1,59 @@
+package schema
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+// Lifetime is what the headers of a reply say about one live document. The zero value is
+// that of a document that does not expire, and of a reply about none.
+type Lifetime struct {
+	Deadline Deadline
+}
+
+// Headers calls set with each header of l.
+func (l *Lifetime) Headers(set func(name, value string)) {
+	if l.Deadline.Rule != NoRule {
+		set(HeaderDeadline, strconv.FormatInt(l.Deadline.At, 10))
+		set(HeaderRule, l.Deadline.Rule.String())
+	}
+}
+
+// ReadLifetime reads the headers of a reply; what is malformed counts as absent.
+func ReadLifetime(header func(string) string) (l Lifetime) {
+	if at, err := strconv.ParseInt(header(HeaderDeadline), 10, 64); err == nil {
+		l.Deadline = Deadline{At: at, Rule: parseRule(header(HeaderRule))}
+	}
+	return l
+}
+
+const memberDeadline = "_deadline"
+
+// AddDeadline adds the member _deadline to the object that begins at start in dst: unix
+// seconds, or null. A member of that name in the content gives way.
+func AddDeadline(dst []byte, start int, d Deadline) []byte {
+	if object := dst[start:]; bytes.Contains(object, []byte(memberDeadline)) || bytes.Contains(object, []byte(`\u`)) {
+		dst = append(dst[:start], withoutDeadline(object)...)
+	}
+	dst = append(dst[:len(dst)-1], `,"`+memberDeadline+`":`...)
+	if len(dst)-start == len(`{,"`+memberDeadline+`":`) {
+		dst = append(dst[:start+1], dst[start+2:]...) // it is the only member
+	}
+	if d.Rule == NoRule {
+		return append(dst, "null}"...)
+	}
+	return append(strconv.AppendInt(dst, d.At, 10), '}')
+}
+
+func withoutDeadline(object []byte) []byte {
+	out := append(make([]byte, 0, len(object)), '{')
+	_, _ = members(object, func(name, value []byte) error {
+		if string(values.Unquote(name)) != memberDeadline {
+			out = appendMember(out, name, value)
+		}
+		return nil
+	})
+	return append(out, '}')
+}
