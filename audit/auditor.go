@@ -128,6 +128,8 @@ func (a *Auditor) Event(e *schema.Event) error {
 		return a.collectionDeleted(e)
 	case schema.DocumentCreated, schema.DocumentReplaced:
 		return a.documentPut(e)
+	case schema.DocumentTouched:
+		return a.documentTouched(e)
 	case schema.DocumentDeleted:
 		return a.documentDeleted(e)
 	case schema.DocumentExpired:

@@ -39,6 +39,22 @@ func (a *Auditor) documentPut(e *schema.Event) error {
 	return nil
 }
 
+// documentTouched audits a new version of the same content. Of a version from before the
+// log the content is not known, and so when it expires.
+func (a *Auditor) documentTouched(e *schema.Event) error {
+	c, l, err := a.life(e)
+	if err != nil {
+		return err
+	}
+	a.onTime(c, l, e)
+	ends := a.ends(c, l, e)
+	if l.phase == alive || ends {
+		l.version, l.ts = e.Seq, second(e.Time)
+		c.enter(l)
+	}
+	return nil
+}
+
 func (a *Auditor) documentDeleted(e *schema.Event) error {
 	c, l, err := a.life(e)
 	if err != nil {
@@ -69,7 +85,7 @@ func (a *Auditor) onTime(c *collection, l *life, e *schema.Event) {
 	}
 }
 
-// ends audits that a Replaced or Deleted ends the live version, and reports whether.
+// ends audits that a Replaced, Touched or Deleted ends the live version, and reports whether.
 func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
 	previous := uint64(e.Previous)
 	switch {
@@ -77,7 +93,7 @@ func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
 		return true
 	case l.phase == alive:
 		a.against(Previous, e, "it says that it ends version %d, alive is version %d", previous, l.version)
-	case l.phase == unseen && previous < c.unseen:
+	case c.precedes(l, previous):
 		return true
 	case l.phase == unseen:
 		a.against(Life, e, "there was no such document")
@@ -87,6 +103,12 @@ func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
 		a.against(Life, e, "the document was not alive, version %d was %s at %d", l.version, l.phase, l.ended)
 	}
 	return false
+}
+
+// precedes reports whether a version may be of content from before the log: it is from
+// there, or a touch of one that is.
+func (c *collection) precedes(l *life, version uint64) bool {
+	return l.phase == unseen && (l.version == 0 && version < c.unseen || l.version != 0 && l.version == version)
 }
 
 func (p phase) String() string {

@@ -18,7 +18,7 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 		a.report.Expired++
 		c.documents--
 		l.phase, l.ended = expired, e.Seq
-	case l.phase == unseen && previous < c.unseen:
+	case c.precedes(l, previous):
 		a.unseenExpired(c, l, e)
 		a.image(c, l, e)
 		a.report.Expired++

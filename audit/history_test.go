@@ -75,6 +75,8 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 			op = "collection.create"
 		case 4, 5, 6:
 			op = "document.delete"
+		case 13, 14, 15, 16:
+			op = "document.touch"
 		case 7, 8:
 			op = "document.create"
 		case 9:
@@ -86,7 +88,9 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 		}
 		if op[0] == 'd' {
 			id = pick("a", "b", "c", "d", "e/ü", "a b")
-			body = fmt.Sprintf(`{"n":%d%s}`, r.IntN(5), pick("", "", `,"ttl":null`, `,"ttl":-1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":5`, `,"ttl":70`, `,"ttl":0`, `,"ttl":"x"`))
+			if op != "document.touch" {
+				body = fmt.Sprintf(`{"n":%d%s}`, r.IntN(5), pick("", "", `,"ttl":null`, `,"ttl":-1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":5`, `,"ttl":70`, `,"ttl":0`, `,"ttl":"x"`))
+			}
 		} else {
 			body = fmt.Sprintf(`{"defaultTtl":%s,"previousImages":%s}`, pick("null", "-1", "-1", "1", "2", "3", "60", "100"), pick("true", "true", "false"))
 		}

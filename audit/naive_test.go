@@ -117,10 +117,20 @@ func latest(log []schema.Event, collection schema.CollectionName, id schema.Docu
 
 // living is latest if that is a version.
 func living(log []schema.Event, collection schema.CollectionName, id schema.DocumentID) *schema.Event {
-	if e := latest(log, collection, id); e != nil && (e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced) {
-		return e
+	e := latest(log, collection, id)
+	if e == nil || e.Type == schema.DocumentDeleted || e.Type == schema.DocumentExpired {
+		return nil
 	}
-	return nil
+	if e.Type == schema.DocumentTouched {
+		touched := *e
+		for _, before := range slices.Backward(log) {
+			if before.Collection == collection && before.ID == id && (before.Type == schema.DocumentCreated || before.Type == schema.DocumentReplaced) {
+				touched.Body = before.Body // that of the content
+				return &touched
+			}
+		}
+	}
+	return e
 }
 
 // ttlOf is a version's own ttl: nil to inherit, and what is not legal counts so.
@@ -251,7 +261,7 @@ func naiveRejection(log []schema.Event, e schema.Event) Rule {
 // change or the end of its collection, and long before the log's end.
 func naiveDue(log []schema.Event) (Rule, uint64) {
 	for v, version := range log {
-		if version.Type != schema.DocumentCreated && version.Type != schema.DocumentReplaced {
+		if version.Type != schema.DocumentCreated && version.Type != schema.DocumentReplaced && version.Type != schema.DocumentTouched {
 			continue
 		}
 		for i := v + 1; i < len(log); i++ {

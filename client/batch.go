@@ -86,6 +86,11 @@ func (b *Batch) Delete(id string, opts ...OperationOption) *Batch {
 	return b.add("delete", id, nil, opts)
 }
 
+// Touch adds a Touch. Its Result has no content: decode it into a struct without members.
+func (b *Batch) Touch(id string, opts ...OperationOption) *Batch {
+	return b.add("touch", id, nil, opts)
+}
+
 func (b *Batch) add(op, id string, value any, opts []OperationOption) *Batch {
 	o := operation{Op: op, ID: id}
 	if value != nil {

@@ -60,6 +60,27 @@ func Delete(ctx context.Context, coll *Collection, id string, opts ...RequestOpt
 	return err
 }
 
+// Touched is a new version of unchanged content.
+type Touched struct {
+	ETag     string
+	Modified time.Time
+	Lifetime
+}
+
+// Touch starts the document's time to live again without sending or logging its content,
+// or fails with ErrDocumentNotFound.
+func Touch(ctx context.Context, coll *Collection, id string, opts ...RequestOption) (Touched, error) {
+	reply, err := coll.client.Do(ctx, "document.touch", coll.info.Name, id, nil, opts...)
+	if err != nil {
+		return Touched{}, err
+	}
+	system, err := schema.ReadSystem(reply.Body)
+	if err != nil {
+		return Touched{}, badReply(err)
+	}
+	return Touched{ETag: system.ETag, Modified: timeOf(system.TS), Lifetime: reply.Lifetime}, nil
+}
+
 func put[T any](ctx context.Context, coll *Collection, op, id string, value any, opts []WriteOption) (Item[T], error) {
 	w, err := newWrite(opts)
 	if err != nil {

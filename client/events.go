@@ -77,6 +77,7 @@ const (
 	DocumentReplaced   = schema.DocumentReplaced
 	DocumentDeleted    = schema.DocumentDeleted
 	DocumentExpired    = schema.DocumentExpired
+	DocumentTouched    = schema.DocumentTouched // a new version of the same content: no body
 	MutationRejected   = schema.MutationRejected
 )
 

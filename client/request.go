@@ -26,14 +26,14 @@ type Reply struct {
 // Lifetime says when a live document expires, as of the reply.
 type Lifetime struct {
 	Deadline time.Time // zero if it does not expire
-	Rule     string    // what set the deadline: "document" or "collection"
+	Rule     Rule      // what set the deadline; NoRule if it does not expire
 }
 
 // LifetimeOf decodes the lifetime in the headers of a reply.
 func LifetimeOf(header func(name string) string) (l Lifetime) {
 	read := schema.ReadLifetime(header)
 	if read.Deadline.Rule != schema.NoRule {
-		l = Lifetime{time.Unix(read.Deadline.At, 0), read.Deadline.Rule.String()}
+		l = Lifetime{timeOf(read.Deadline.At), read.Deadline.Rule}
 	}
 	return l
 }

@@ -154,7 +154,7 @@ func (db *DB) document(reply *client.Reply) Document {
 	if err != nil {
 		db.t.Fatalf("%v", err)
 	}
-	if reply.Rule != "" {
+	if reply.Rule != client.NoRule {
 		d.Lifetime = reply.Lifetime
 	}
 	return d
@@ -164,6 +164,14 @@ func (db *DB) document(reply *client.Reply) Document {
 func (db *DB) Delete(collection, id string, opts ...client.WriteOption) {
 	db.t.Helper()
 	db.must("document.delete", collection, id, nil, opts...)
+}
+
+// Touch starts the time to live of an existing document again.
+func (db *DB) Touch(collection, id string, opts ...client.WriteOption) client.Touched {
+	db.t.Helper()
+	reply := db.must("document.touch", collection, id, nil, opts...)
+	d := db.document(reply)
+	return client.Touched{ETag: d.ETag, Modified: d.Modified, Lifetime: reply.Lifetime}
 }
 
 // Document returns a document, and whether it exists now.

@@ -29,6 +29,7 @@ func TestDeadlineHeaders(t *testing.T) {
 		due(w.want(201, "document.create.c.a", `{}`), 100, "collection")
 		due(w.want(200, "document.get.c.a", ``), 100, "collection")
 		due(w.want(200, "document.replace.c.a", `{"ttl":30}`), 30, "document")
+		due(w.want(200, "document.touch.c.a", ``), 30, "document")
 		due(w.want(200, "document.patch.c.a", `{"ttl":-1}`), 0, "")
 		due(w.want(200, "document.upsert.c.a", `{}`, "Nats-Msg-Id", "m"), 100, "collection")
 		due(w.want(200, "document.upsert.c.a", `{}`, "Nats-Msg-Id", "m"), 100, "collection")

@@ -157,15 +157,27 @@ func rejectDoctored(t *testing.T, random *rand.Rand, operations []linear.Operati
 // when its old deadline passes before the log has the renewal. Who asks for it
 // waits; who asks for another does not.
 func TestRenewalInFlight(t *testing.T) {
+	for tail, body := range renewals {
+		t.Run(tail, func(t *testing.T) { renewalInFlight(t, tail, body) })
+	}
+}
+
+// renewals are requests after which document a of collection c outlives its deadline.
+var renewals = map[string]string{
+	"document.upsert.c.a": `{"n":1}`,
+	"document.touch.c.a":  ``,
+}
+
+func renewalInFlight(t *testing.T, tail, body string) {
 	inBubble(t, func(w *wire) {
 		const ttl = 15
 		w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
-		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{"n":1}`))
 		w.want(201, "document.create.c.b", `{}`)
 		sleepUntil(ts+ttl-1, 990)
 		w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
 		renewed := make(chan wireReply, 1)
-		go func() { renewed <- w.ask("document.upsert.c.a", `{"n":1}`) }()
+		go func() { renewed <- w.ask(tail, body) }()
 		sleepUntil(ts+ttl, 0)
 		began := time.Now()
 		w.want(404, "document.get.c.b", "")

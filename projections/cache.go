@@ -97,6 +97,9 @@ func (c *documentCache) forget(documents map[string]Record) {
 // bodies, which may be small parts of a large message.
 func (c *documentCache) put(documents map[string]Record) {
 	for key, r := range documents {
+		if r.Version != 0 && r.Body == nil {
+			continue // touched: the content is only in Pebble
+		}
 		r.Body = bytes.Clone(r.Body)
 		s := &c.shards[maphash.String(c.seed, key)%cacheShards]
 		s.mu.Lock()

@@ -211,7 +211,7 @@ func (f *fold) apply(fact *Fact) (fits bool, err error) {
 			return false, nil
 		}
 		return true, f.bury(c)
-	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired:
+	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired, schema.DocumentTouched:
 		if c == nil {
 			return false, nil
 		}
@@ -296,7 +296,7 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	if exists == (e.Type == schema.DocumentCreated) || exists && prior.Version != e.Previous {
 		return false, nil
 	}
-	now, fits := after(fact)
+	now, fits := after(fact, prior)
 	if !fits {
 		return false, nil
 	}
@@ -312,10 +312,10 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	if exists {
 		st.add(c.Incarnation, e.ID, prior, -1)
 	}
+	record := Record{Meta: now}
 	if now.Version != 0 {
 		st.add(c.Incarnation, e.ID, now, 1)
-		f.value = appendRecord(f.value[:0], now, e.Body)
-		err = f.batch.Set(f.key, f.value, nil)
+		record.Body, err = f.put(fact, prior, now)
 	} else {
 		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
 		err = errors.Join(f.batch.Delete(f.key, nil), f.batch.Set(f.key2, nil, nil))
@@ -324,12 +324,24 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 		return false, err
 	}
 	f.stats[c.Incarnation] = st
-	record := Record{Meta: now}
-	if now.Version != 0 {
-		record.Body = e.Body
-	}
 	f.documents[string(f.key)] = record
 	return true, nil
+}
+
+// put writes a document after the fact, and returns its content: nil after a touch if
+// that is only in Pebble. f.key is its key.
+func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
+	if body = fact.Body; fact.Type == schema.DocumentTouched {
+		if body, err = f.touchedBody(fact, prior); err != nil {
+			return nil, err
+		}
+		if body == nil || len(body) > touchWhole && !writesWhole(fact.Seq) {
+			f.value = appendTouch(f.value[:0], now)
+			return body, f.batch.Merge(f.key, f.value, nil)
+		}
+	}
+	f.value = appendRecord(f.value[:0], now, body)
+	return body, f.batch.Set(f.key, f.value, nil)
 }
 
 // setQueue moves a document from its old queue to its new one.
@@ -353,8 +365,11 @@ func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now M
 }
 
 // after returns the document's Meta after the fact, Version 0 if it ended.
-func after(fact *Fact) (now Meta, fits bool) {
+func after(fact *Fact, prior Meta) (now Meta, fits bool) {
 	e := fact.Event
+	if e.Type == schema.DocumentTouched {
+		return prior.Touched(e), true
+	}
 	if e.Type != schema.DocumentCreated && e.Type != schema.DocumentReplaced {
 		return Meta{}, true
 	}

@@ -116,11 +116,16 @@ func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now M
 	x.before.reset()
 	x.now.reset()
 	if prior.Version != 0 {
-		if err := f.priorBody(fact, prior, func(body []byte) { x.before.add(set, false, body, prior) }); err != nil {
+		if err := f.priorBody(fact, prior, func(body []byte) {
+			x.before.add(set, false, body, prior)
+			if fact.Type == schema.DocumentTouched {
+				x.now.add(set, false, body, now)
+			}
+		}); err != nil {
 			return err
 		}
 	}
-	if now.Version != 0 {
+	if now.Version != 0 && fact.Type != schema.DocumentTouched {
 		x.now.add(set, false, fact.Body, now)
 	}
 	return x.replace(f.batch, incarnation, fact.ID, now)
@@ -129,7 +134,7 @@ func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now M
 // priorBody calls visit with the content before the fact, from the cheapest source.
 // It is valid only during the call.
 func (f *fold) priorBody(fact *Fact, prior Meta, visit func(body []byte)) error {
-	if r, ok := f.documents[string(f.key)]; ok {
+	if r, ok := f.documents[string(f.key)]; ok && r.Body != nil {
 		visit(r.Body)
 		return nil
 	}

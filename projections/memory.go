@@ -158,7 +158,7 @@ func (m *Memory) fold(fact *Fact) error {
 
 func (m *Memory) apply(fact *Fact) error {
 	e := fact.Event
-	if e.Type >= schema.MutationRejected {
+	if !e.Type.OnDocument() && e.Type > schema.CollectionDeleted {
 		return nil // only the cursor moves
 	}
 	c := m.collections[e.Collection]
@@ -192,8 +192,8 @@ func (c *memoryCollection) set(e *schema.Event, incarnation uint64) error {
 // fold applies an event on a document.
 func (c *memoryCollection) fold(fact *Fact) error {
 	e := fact.Event
-	now, _ := after(fact) // which parses nothing of a Known fact
 	d := c.documents[e.ID]
+	now, _ := after(fact, fact.Prior) // which parses nothing of a Known fact
 	if (d == nil) != (e.Type == schema.DocumentCreated) || d != nil && d.Version != e.Previous {
 		return fmt.Errorf("%s of %q ends version %d, which the document does not have", e.Type, string(e.ID), e.Previous)
 	}
@@ -218,7 +218,10 @@ func (c *memoryCollection) fold(fact *Fact) error {
 		d = &memoryDocument{id: schema.DocumentID(strings.Clone(string(e.ID)))}
 		c.documents[d.id] = d
 	}
-	d.Record = Record{Meta: now, Body: append(d.Body[:0], e.Body...)}
+	d.Meta = now
+	if e.Type != schema.DocumentTouched {
+		d.Body = append(d.Body[:0], e.Body...)
+	}
 	if waits && !stays {
 		c.waiting[to.Order].add(second, d)
 	}

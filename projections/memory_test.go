@@ -96,7 +96,7 @@ func (b *both) document(t *rapid.T) {
 	e := &schema.Event{Type: schema.DocumentCreated, Collection: name, ID: schema.DocumentID(id), Previous: prior.Version}
 	fact := Fact{Event: e, Known: true, Incarnation: incarnation, Prior: prior}
 	if prior.Version != 0 {
-		e.Type = rapid.SampledFrom([]schema.EventType{schema.DocumentReplaced, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired}).Draw(t, "type")
+		e.Type = rapid.SampledFrom([]schema.EventType{schema.DocumentReplaced, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired, schema.DocumentTouched, schema.DocumentTouched}).Draw(t, "type")
 	}
 	if e.Type == schema.DocumentCreated || e.Type == schema.DocumentReplaced {
 		size := rapid.OneOf(rapid.IntRange(0, 100), rapid.SampledFrom([]int{1000, 5000, 300_000})).Draw(t, "size")
@@ -104,8 +104,11 @@ func (b *both) document(t *rapid.T) {
 		fact.TTL = rapid.SampledFrom([]schema.TTL{schema.Inherit, schema.Never, 1, 5, schema.MaxTTL}).Draw(t, "ttl")
 		fact.Sum = SumOf(e.Body)
 	}
+	if e.Type == schema.DocumentTouched {
+		fact.TTL, fact.Sum = prior.TTL, prior.Sum
+	}
 	b.add(fact)
-	b.known[key], _ = after(&fact)
+	b.known[key], _ = after(&fact, prior)
 }
 
 // other is what only moves the cursor.
@@ -241,7 +244,7 @@ func TestMemoryBucketsShrink(t *testing.T) {
 		if err := m.Fold([]Fact{fact}); err != nil {
 			t.Fatal(err)
 		}
-		now, _ := after(&fact)
+		now, _ := after(&fact, prior)
 		return now
 	}
 	fold(schema.Event{Type: schema.CollectionCreated, Body: []byte(`{"defaultTtl":-1}`)}, 0, Meta{})

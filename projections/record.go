@@ -27,6 +27,12 @@ func (m Meta) Deadline(c *schema.Collection) schema.Deadline {
 	return schema.DeadlineOf(c.DefaultTTL, m.TTL, m.TS)
 }
 
+// Touched returns the Meta after a DocumentTouched.
+func (m Meta) Touched(e *schema.Event) Meta {
+	m.Version, m.TS = schema.Version(e.Seq), e.Time/1000
+	return m
+}
+
 // Record is a document as the projection holds it.
 type Record struct {
 	Meta

@@ -116,6 +116,7 @@ func Open(dir string, o Options) (*Store, error) {
 		ReadOnly:                    o.ReadOnly,
 		DisableWAL:                  true, // the log is the log
 		FormatMajorVersion:          pebble.FormatNewest,
+		Merger:                      merger,
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,

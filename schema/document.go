@@ -159,6 +159,12 @@ func AppendReply(dst, body []byte, ts int64, version Version) []byte {
 	return appendSystem(dst, ts, version)
 }
 
+// AppendVersion appends the reply about a version without its content.
+func AppendVersion(dst []byte, id DocumentID, ts int64, version Version) []byte {
+	dst = AppendString(append(dst, `{"id":`...), string(id))
+	return appendSystem(append(dst, ','), ts, version)
+}
+
 // appendSystem ends an object with the system properties.
 func appendSystem(dst []byte, ts int64, version Version) []byte {
 	dst = append(dst, `"_ts":`...)

@@ -3,6 +3,7 @@ package schema
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,29 +36,32 @@ const (
 	LogTrimmed       // the log was trimmed at its beginning
 	WriterPresent    // a writer was idle for long
 	WriterResumed    // a writer resumed after it could decide nothing
+
+	// Later types come last: the number of a type is part of the hash of a log.
+	DocumentTouched
 )
 
 var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
 	"DocumentCreated", "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "MutationRejected",
 	"WriterStarted", "MutationRepeated", "LogPadded", "LogTrimmed",
-	"WriterPresent", "WriterResumed"}
+	"WriterPresent", "WriterResumed", "DocumentTouched"}
+
+// EventTypes is the number of types, NoEvent included.
+const EventTypes = len(eventNames)
 
 func (t EventType) String() string { return eventNames[t] }
 
 // OnDocument reports whether t is an event of a document.
-func (t EventType) OnDocument() bool { return t >= DocumentCreated && t <= DocumentExpired }
+func (t EventType) OnDocument() bool {
+	return t >= DocumentCreated && t <= DocumentExpired || t >= DocumentTouched
+}
 
 // Internal reports whether t is an internal event, which readers ignore.
-func (t EventType) Internal() bool { return t >= WriterStarted }
+func (t EventType) Internal() bool { return t >= WriterStarted && t <= WriterResumed }
 
 // ParseEventType is the inverse of EventType.String; NoEvent for anything else.
 func ParseEventType(s string) EventType {
-	for t := CollectionCreated; t <= WriterResumed; t++ {
-		if eventNames[t] == s {
-			return t
-		}
-	}
-	return NoEvent
+	return EventType(max(slices.Index(eventNames[:], s), 0))
 }
 
 // Event is a fact in the log.
@@ -67,7 +71,7 @@ type Event struct {
 	Type       EventType
 	Collection CollectionName
 	ID         DocumentID // of document events
-	Previous   Version    // version it ends: Replaced, Deleted, Expired
+	Previous   Version    // version it ends: Replaced, Deleted, Expired, Touched
 	Deadline   Deadline   // of Expired
 	Cause      uint64     // sequence in the mutations stream, 0 for none
 	MsgID      string     // Nats-Msg-Id of its mutation, "" for none
@@ -186,7 +190,7 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 
 // ends reports whether an event of type t ends a version.
 func (t EventType) ends() bool {
-	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired
+	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired || t == DocumentTouched
 }
 
 // The log times that RFC 3339 can write, in ms: the years 0 to 9999.
@@ -224,6 +228,9 @@ func (e *Event) check() error {
 	body := e.Body
 	if len(body) == 0 && (e.Type == DocumentCreated || e.Type == DocumentReplaced || e.Type == MutationRejected) {
 		return wrong("%s without a body", e.Type)
+	}
+	if len(body) > 0 && e.Type == DocumentTouched {
+		return wrong("%s with a body", e.Type)
 	}
 	if len(body) > 0 && (len(body) < 2 || body[0] != '{' || body[len(body)-1] != '}') {
 		return wrong("the body is not an object")

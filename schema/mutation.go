@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,10 +19,15 @@ const (
 	DocumentUpsert
 	DocumentPatch
 	DocumentDelete
+	DocumentTouch
 )
 
 var opNames = [...]string{"", "collection.create", "collection.replace", "collection.delete",
-	"document.create", "document.replace", "document.upsert", "document.patch", "document.delete"}
+	"document.create", "document.replace", "document.upsert", "document.patch", "document.delete",
+	"document.touch"}
+
+// Ops is the number of operations, NoOp included.
+const Ops = len(opNames)
 
 func (op Op) String() string { return opNames[op] }
 
@@ -30,12 +36,7 @@ func (op Op) OnDocument() bool { return op >= DocumentCreate }
 
 // ParseOp is the inverse of Op.String; NoOp for anything else.
 func ParseOp(s string) Op {
-	for op := CollectionCreate; op <= DocumentDelete; op++ {
-		if opNames[op] == s {
-			return op
-		}
-	}
-	return NoOp
+	return Op(max(slices.Index(opNames[:], s), 0))
 }
 
 // Mutation is a proposal to change a collection or document.
@@ -178,7 +179,7 @@ func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 }
 
 func unknownOp(op string) *Error {
-	return ErrBadRequest.With("unknown operation %.80q: use collection.create, collection.replace, collection.delete or document.create, document.replace, document.upsert, document.patch, document.delete", op)
+	return ErrBadRequest.With("unknown operation %.80q: use one of %s", op, strings.Join(opNames[1:], ", "))
 }
 
 func (m *Mutation) nameCollection() bool {
@@ -204,8 +205,22 @@ func (m *Mutation) Check() *Mutation {
 		m.Document, m.Fault = ParseDocument(m.ID, m.Body)
 	case DocumentPatch:
 		m.Fault = CheckPatch(m.ID, m.Body)
+	case DocumentTouch:
+		m.Fault = checkNoContent(m.Op, m.Body)
 	}
 	return m
+}
+
+// checkNoContent refuses a body other than {}.
+func checkNoContent(op Op, body []byte) *Error {
+	if len(body) == 0 {
+		return nil
+	}
+	empty := true
+	if _, err := members(body, func(_, _ []byte) error { empty = false; return nil }); err != nil || !empty {
+		return ErrBadRequest.With("%s takes no content, its body is %s: leave it empty", op, Shown(body))
+	}
+	return nil
 }
 
 // Limits in bytes of body and name in a rejection, so that refused mutations do not fill

@@ -8,7 +8,7 @@ import (
 // Operations are the operations in a subject, after lapse.<db>.api.
 var Operations = [...]string{
 	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
-	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete",
+	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete", "document.touch",
 	"batch", "query", "forecast", "history", "status",
 	"snapshot.create", "snapshot.list", "snapshot.verify",
 }

@@ -21,6 +21,7 @@ func newDocumentCommand(a *app) *cobra.Command {
 		newDocumentPutCommand(a, &conn, "upsert", "Create or replace a document"),
 		newDocumentPutCommand(a, &conn, "patch", "Change members of a document (JSON Merge Patch; null removes)"),
 		newDocumentDeleteCommand(a, &conn),
+		newDocumentTouchCommand(a, &conn),
 	)
 	conn.addFlags(cmd)
 	return cmd
@@ -128,20 +129,19 @@ func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := out.document(reply.Body); err != nil {
-			return err
-		}
-		return out.lifetime(reply.Lifetime, time.Now())
+		return out.live(reply)
 	}
 	return cmd
 }
 
-// lifetime tells a person at a terminal when a document expires, on standard error.
-func (out *output) lifetime(l client.Lifetime, now time.Time) error {
-	if l.Rule == "" || !out.forPeople() {
-		return nil
+// live prints the reply about one live document, and tells a person at a terminal when it
+// expires, on standard error.
+func (out *output) live(reply *client.Reply) error {
+	err := out.document(reply.Body)
+	if err != nil || reply.Rule == client.NoRule || !out.forPeople() {
+		return err
 	}
-	_, err := fmt.Fprintf(out.stderr, "expires in %s (%s)\n", describeSpan(l.Deadline.Sub(now)), l.Rule)
+	_, err = fmt.Fprintf(out.stderr, "expires in %s (%s)\n", describeSpan(time.Until(reply.Deadline)), reply.Rule)
 	return err
 }
 
@@ -175,6 +175,21 @@ func newDocumentDeleteCommand(a *app, conn *connection) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		_, err := conn.do(cmd.Context(), "document.delete", args[0], args[1], nil, change.options(cmd)...)
 		return err
+	}
+	return cmd
+}
+
+func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {
+	var change changeFlags
+	cmd := &cobra.Command{Use: "touch COLL ID", Short: "Start the time to live of a document again", Args: arguments(2, 2)}
+	out := a.addOutputFlag(cmd)
+	change.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		reply, err := conn.request(cmd.Context(), "document.touch", args[0], args[1], nil, change.options(cmd)...)
+		if err != nil {
+			return err
+		}
+		return out.live(reply)
 	}
 	return cmd
 }

@@ -33,7 +33,7 @@ func (p palette) eventType(t schema.EventType) string {
 	switch t {
 	case schema.DocumentCreated:
 		return p.paint(text, color.FgGreen)
-	case schema.DocumentReplaced:
+	case schema.DocumentReplaced, schema.DocumentTouched:
 		return p.paint(text, color.FgCyan)
 	case schema.DocumentDeleted:
 		return p.paint(text, color.FgYellow)

@@ -52,6 +52,8 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 		code = 201
 	case schema.DocumentReplaced, schema.CollectionReplaced:
 		code = 200
+	case schema.DocumentTouched:
+		return 200, schema.AppendVersion(nil, e.ID, e.Time/1000, schema.Version(e.Seq)), nil
 	default:
 		return 204, nil, nil
 	}

@@ -262,6 +262,9 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 		m.deleteDocument(c, mu, prior)
 		return Outcome{Code: 204}, nil
 	}
+	if mu.Op == schema.DocumentTouch {
+		return m.touchDocument(c, mu, prior.Meta), nil
+	}
 	d := mu.Document
 	if mu.Op == schema.DocumentPatch {
 		var fault *schema.Error
@@ -295,6 +298,19 @@ func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prio
 		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: m.image(c, prior.Body)}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta})
 	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, overlaid{seq: m.seq})
+}
+
+// touchDocument gives a document a new version of the same content, which it does not
+// read.
+func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Meta) Outcome {
+	e := &schema.Event{Type: schema.DocumentTouched, Collection: c.Name, ID: mu.ID,
+		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
+	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
+	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
+	d := overlaid{m.Overlay.documents[key].Record, m.seq} // with the content, if that is pending
+	d.Meta = prior.Touched(e)
+	m.Overlay.setDocument(key, d)
+	return Outcome{Code: 200, Body: schema.AppendVersion(nil, mu.ID, d.TS, d.Version), Lifetime: schema.Lifetime{Deadline: d.Deadline(c)}}
 }
 
 func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record) Outcome {

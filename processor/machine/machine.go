@@ -223,6 +223,13 @@ func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.
 // document is meta with the content.
 func (m *Machine) document(c *schema.Collection, id schema.DocumentID) (projections.Record, error) {
 	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
+		if d.Version != 0 && d.Body == nil { // a pending touch of folded content
+			r, _, err := m.Store.Document(c, id)
+			if err != nil {
+				return projections.Record{}, err
+			}
+			d.Body = r.Body
+		}
 		m.read += len(d.Body)
 		return d.Record, nil
 	}

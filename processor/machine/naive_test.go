@@ -199,6 +199,14 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body))}
 		return nil
 	}
+	if e.Type == schema.DocumentTouched {
+		if len(e.Body) > 0 {
+			return wrong("a touch has no body")
+		}
+		d.version, d.ts = e.Seq, e.Time/1000
+		c.documents[id] = d
+		return nil
+	}
 	if c.images() != (len(e.Body) > 0) || c.images() && !reflect.DeepEqual(parsed(e.Body), d.content) {
 		return wrong("previousImages is %t, the content was %v", c.images(), d.content)
 	}
@@ -256,6 +264,7 @@ type verdict struct {
 	repeat  uint64         // the event of which it is a repeat
 	event   string         // that follows from it, besides expiries
 	content map[string]any // of the document or collection afterwards
+	touched bool           // content is that of the reply, and the event has none
 }
 
 func no(code int, name string) verdict { return verdict{code: code, name: name} }
@@ -267,7 +276,11 @@ func (n *naive) judge(w *intent, time int64) verdict {
 	wellFormed := json.Unmarshal([]byte(w.body), &body) == nil
 	content, isObject := body.(map[string]any)
 	deletes := w.op == "document.delete" || w.op == "collection.delete"
-	if !deletes && (!wellFormed || !isObject) && (w.onDocument() || w.body != "") {
+	if w.op == "document.touch" {
+		if w.body != "" && (!wellFormed || !isObject || len(content) > 0) {
+			return no(400, "bad_request")
+		}
+	} else if !deletes && (!wellFormed || !isObject) && (w.onDocument() || w.body != "") {
 		return no(400, "bad_request")
 	}
 	if w.onDocument() {
@@ -340,6 +353,9 @@ func (n *naive) judgeDocument(w *intent, sent map[string]any, now int64) verdict
 	}
 	if w.op == "document.delete" {
 		return verdict{code: 204, event: "DocumentDeleted"}
+	}
+	if w.op == "document.touch" {
+		return verdict{code: 200, event: "DocumentTouched", content: map[string]any{"id": w.id}, touched: true}
 	}
 	content := maps.Clone(sent)
 	for _, name := range []string{"_ts", "_etag", "_rid", "_self", "_attachments"} {

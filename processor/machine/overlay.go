@@ -24,7 +24,8 @@ type DocumentKey struct {
 	ID          schema.DocumentID
 }
 
-// overlaid is a document after a pending event; Version is 0 if it ended.
+// overlaid is a document after a pending event; Version is 0 if it ended. Body is nil
+// after a touch of content that the projection has.
 type overlaid struct {
 	projections.Record
 	seq uint64

@@ -21,7 +21,7 @@ import (
 //
 //	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false]
 //	collection get orders
-//	create|replace|upsert|patch|delete orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
+//	create|replace|upsert|patch|delete|touch orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
 //	mutation create|… orders/a …   the same from the mutations stream: nobody waits for the answer
 //	get orders/a
 //	batch orders [atomic]          with an operation a line, as above but without the collection
@@ -104,7 +104,7 @@ func (s *scenario) command(d *datadriven.TestData, command string, args []datadr
 			return s.getCollection(args[1].Key)
 		}
 		return s.decide(newMutation("collection."+args[0].Key, args[1].Key, "", args[2:]))
-	case "create", "replace", "upsert", "patch", "delete":
+	case "create", "replace", "upsert", "patch", "delete", "touch":
 		collection, id, _ := strings.Cut(args[0].Key, "/")
 		return s.decide(newMutation("document."+command, collection, id, args[1:]))
 	case "mutation":

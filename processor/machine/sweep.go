@@ -84,7 +84,7 @@ func (m *Machine) folded(fact *projections.Fact) error {
 		}
 	case schema.CollectionDeleted:
 		m.disarm(fact.Collection) // a new one of that name is armed when folded
-	case schema.DocumentCreated, schema.DocumentReplaced:
+	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched:
 		c, ok := m.Store.Collection(fact.Collection)
 		if !ok {
 			return nil

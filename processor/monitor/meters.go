@@ -14,9 +14,9 @@ import (
 // beforehand, so that each count takes nanoseconds.
 type meters struct {
 	mutations       *prometheus.CounterVec
-	succeeded       [schema.DocumentDelete + 1][2]prometheus.Counter // of mutations, by op and source
+	succeeded       [schema.Ops][2]prometheus.Counter // of mutations, by op and source
 	batchOperations prometheus.Counter
-	events          [schema.WriterResumed + 1]prometheus.Counter
+	events          [schema.EventTypes]prometheus.Counter
 	expiries        map[schema.Rule]prometheus.Counter
 	lateness        prometheus.Histogram
 	appends         [2]prometheus.Histogram // durations of single appends and atomic batches

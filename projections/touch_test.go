@@ -1,0 +1,133 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// TestTouches: whether content is in the cache or not, small or large, indexed or not, in
+// memtables or compacted files, a touched document has its last content with the version
+// and _ts of its last touch. So do its entries in the expiry order and in indexes.
+func TestTouches(t *testing.T) {
+	fs := vfs.NewMem()
+	s := openIn(t, fs)
+	reopen := func() {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = openIn(t, fs) // with an empty cache
+	}
+	l := &logbook{now: 1000}
+	large := strings.Repeat("x", 3*touchWhole)
+	bodies := map[string]string{"small": `{"id":"small","n":1}`, "large": `{"id":"large","n":1,"x":"` + large + `"}`}
+	last := map[string]schema.Version{}
+	for _, name := range []string{"plain", "indexed"} {
+		properties := `{"defaultTtl":100}`
+		if name == "indexed" {
+			properties = `{"defaultTtl":100,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`
+		}
+		l.collection(schema.CollectionCreated, name, properties)
+		for id, body := range bodies {
+			last[name+"/"+id] = l.created(name, id, body)
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		for path, version := range last {
+			name, id, _ := strings.Cut(path, "/")
+			r, ok, err := s.Document(collection(t, s, name), schema.DocumentID(id))
+			if err != nil || !ok || r.Version != version || r.TS != l.facts[version-1].Time/1000 || string(r.Body) != bodies[id] {
+				t.Fatalf("%s: %s is %t %v %+v with %d bytes, want version %d", when, path, ok, err, r.Meta, len(r.Body), version)
+			}
+		}
+		if d, err := s.Verify(context.Background()); err != nil || d != s.Digest() {
+			t.Fatalf("%s: %v, the digest is %s and %s", when, err, d, s.Digest())
+		}
+	}
+	for round := range 200 {
+		l.now++
+		for path := range last {
+			name, id, _ := strings.Cut(path, "/")
+			last[path] = l.document(schema.DocumentTouched, name, id, last[path], "")
+		}
+		if round%3 == 0 || round == 50 || round == 160 {
+			catchUp(t, s, l)
+			check(fmt.Sprint("round ", round))
+		}
+		switch round {
+		case 10, 150:
+			reopen()
+		case 50, 160:
+			if err := s.Compact(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			check("compacted")
+		case 100:
+			reopen()
+			bodies["large"] = `{"id":"large","n":2}`
+			for _, name := range []string{"plain", "indexed"} {
+				last[name+"/large"] = l.document(schema.DocumentReplaced, name, "large", last[name+"/large"], bodies["large"])
+			}
+		}
+	}
+	catchUp(t, s, l)
+	reopen()
+	check("at the end")
+	for path, version := range last {
+		name, id, _ := strings.Cut(path, "/")
+		l.document(schema.DocumentDeleted, name, id, version, "")
+	}
+	catchUp(t, s, l)
+	if n := s.stats[collection(t, s, "plain").Incarnation]; n.documents != 0 {
+		t.Errorf("%d documents are left", n.documents)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFormatBefore: a projection of format 3 opens as it is and is of this format from the
+// next fold on; one of another format is refused.
+func TestFormatBefore(t *testing.T) {
+	fs := vfs.NewMem()
+	l := &logbook{now: 1000}
+	l.collection(schema.CollectionCreated, "c", `{"defaultTtl":100}`)
+	a := l.created("c", "a", `{"id":"a"}`)
+	s := openIn(t, fs)
+	catchUp(t, s, l)
+	write := func(format int) {
+		t.Helper()
+		cursor := s.Cursor()
+		cursor.Format = format
+		if err := s.db.Set([]byte{keyCursor}, cursor.encode(), pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(3)
+	s = openIn(t, fs)
+	if got := read(t, s, "c", "a"); got != `{"id":"a"}` {
+		t.Errorf("the document of format 3 is %s", got)
+	}
+	l.document(schema.DocumentTouched, "c", "a", a, "")
+	catchUp(t, s, l)
+	var onDisk string
+	if err := s.document([]byte{keyCursor}, func(value []byte) error { onDisk = string(value); return nil }); err != nil || !strings.Contains(onDisk, `"format":4`) {
+		t.Errorf("after a fold the cursor is %s, %v", onDisk, err)
+	}
+	write(2)
+	if s, err := Open("projection", Options{FS: fs}); err == nil {
+		t.Error("format 2 opens")
+		_ = s.Close()
+	}
+}
