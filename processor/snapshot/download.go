@@ -42,11 +42,13 @@ func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, one s
 		return fmt.Errorf("read snapshot %d: %w", one.Seq, err)
 	}
 	cursor, digest, err := look(ctx, s.fs, dir)
+	want := one.cursor
+	want.Format = cursor.Format // the format before is read as this one
 	switch {
 	case err != nil:
 		return fmt.Errorf("snapshot %d: %w", one.Seq, err)
-	case cursor != one.cursor || cursor.Stream != one.stream:
-		return fmt.Errorf("snapshot %d holds %+v, and should hold %+v", one.Seq, cursor, one.cursor)
+	case cursor != want || cursor.Stream != one.stream:
+		return fmt.Errorf("snapshot %d holds %+v, and should hold %+v", one.Seq, cursor, want)
 	case digest.String() != one.Digest:
 		return fmt.Errorf("snapshot %d has the digest %s, and should have %s", one.Seq, digest, one.Digest)
 	}
