@@ -63,7 +63,7 @@ func TestDoctoredLogs(t *testing.T) {
 			}
 		}
 	}
-	for _, rule := range []Rule{Foreign, Sequence, Time, Cause, Collection, Life, Previous, Missing, Double, Stale, Early, Deadline, TTL, ByRule, Body, Rejected} {
+	for _, rule := range []Rule{Foreign, Sequence, Time, Cause, Collection, Life, Previous, Missing, Double, Stale, Early, Deadline, TTL, ByRule, Body, Restored, Rejected} {
 		if seen[rule] == 0 {
 			t.Errorf("nothing was spoilt that is against %s", rule)
 		}
@@ -82,6 +82,9 @@ func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Even
 			}
 		}
 	}
+	if j := slices.IndexFunc(log, func(l schema.Event) bool { return l.Restored != 0 }); j >= 0 && r.IntN(6) == 0 {
+		i = j
+	}
 	e := &log[i]
 	what = fmt.Sprintf("%d %s: ", e.Seq, e.Type)
 	expired, document := e.Type == schema.DocumentExpired, e.Type.OnDocument()
@@ -92,6 +95,10 @@ func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Even
 	recreated := slices.ContainsFunc(log[i+1:], func(l schema.Event) bool {
 		return l.Collection == e.Collection && l.Type == schema.CollectionCreated
 	})
+	if e.Restored != 0 && r.IntN(2) == 0 {
+		e.Restored = schema.Version(1 + r.Uint64N(e.Seq+3))
+		return what + fmt.Sprintf("restored %d", e.Restored), log, false
+	}
 	switch r.IntN(14) {
 	case 0:
 		sure = document && later && !recreated

@@ -35,8 +35,27 @@ func (a *Auditor) documentPut(e *schema.Event) error {
 	before := *l
 	*l = life{phase: alive, version: e.Seq, ts: second(e.Time)}
 	a.content(c, &before, l, e)
+	if e.Restored != 0 {
+		a.restored(c, &before, l, e)
+	}
 	c.enter(l)
 	return nil
+}
+
+// restored audits a DocumentCreated by a restore: there was such a version, and if it was
+// the last one, this is its content. Of earlier ones no content is kept.
+func (a *Auditor) restored(c *collection, before, l *life, e *schema.Event) {
+	version := uint64(e.Restored)
+	switch {
+	case version >= e.Seq:
+		a.against(Restored, e, "it says that it restores version %d, which is not before it", version)
+	case before.phase == unseen && version >= max(c.created, c.unseen):
+		a.against(Restored, e, "it says that it restores version %d, and there was no such document", version)
+	case before.phase != unseen && version > before.version:
+		a.against(Restored, e, "it says that it restores version %d, the last one was %d", version, before.version)
+	case before.phase != unseen && version == before.version && before.content != 0 && l.content != before.content:
+		a.against(Restored, e, "it does not carry the content of version %d", version)
+	}
 }
 
 // documentTouched audits a new version of the same content. Of a version from before the
@@ -47,6 +66,9 @@ func (a *Auditor) documentTouched(e *schema.Event) error {
 		return err
 	}
 	a.onTime(c, l, e)
+	if len(e.Body) > 0 {
+		a.against(Body, e, "it carries a body, and a touch has none")
+	}
 	ends := a.ends(c, l, e)
 	if l.phase == alive || ends {
 		l.version, l.ts = e.Seq, second(e.Time)

@@ -31,7 +31,29 @@ func newSimulation(t testing.TB) *simulation {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Machine.History = simulationHistory{s}
 	return s
+}
+
+// simulationHistory is machine.History.
+type simulationHistory struct{ *simulation }
+
+func (h simulationHistory) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {
+	for i := len(h.log) - 1; i >= 0; i-- {
+		if e := &h.log[i]; e.Type.OnDocument() && e.Collection == name && e.ID == id {
+			return e.Seq, nil
+		}
+	}
+	return 0, nil
+}
+
+func (h simulationHistory) Event(seq uint64) (*schema.Event, error) {
+	for i := range h.log {
+		if h.log[i].Seq == seq {
+			return &h.log[i], nil
+		}
+	}
+	return nil, nil
 }
 
 // mutate lets a mutation of the mutations stream happen at a time in ms.
@@ -77,6 +99,8 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 			op = "document.delete"
 		case 13, 14, 15, 16:
 			op = "document.touch"
+		case 17, 18, 19, 20:
+			op = "document.restore"
 		case 7, 8:
 			op = "document.create"
 		case 9:
@@ -88,7 +112,11 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 		}
 		if op[0] == 'd' {
 			id = pick("a", "b", "c", "d", "e/ü", "a b")
-			if op != "document.touch" {
+			switch {
+			case op == "document.touch":
+			case op == "document.restore":
+				body = pick("", "", fmt.Sprintf(`{"version":"%d"}`, r.IntN(i+2)))
+			default:
 				body = fmt.Sprintf(`{"n":%d%s}`, r.IntN(5), pick("", "", `,"ttl":null`, `,"ttl":-1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":5`, `,"ttl":70`, `,"ttl":0`, `,"ttl":"x"`))
 			}
 		} else {

@@ -124,11 +124,18 @@ func living(log []schema.Event, collection schema.CollectionName, id schema.Docu
 	if e.Type == schema.DocumentTouched {
 		touched := *e
 		for _, before := range slices.Backward(log) {
-			if before.Collection == collection && before.ID == id && (before.Type == schema.DocumentCreated || before.Type == schema.DocumentReplaced) {
+			if before.Collection != collection || before.ID != id || !before.Type.OnDocument() {
+				continue
+			}
+			if before.Type == schema.DocumentDeleted || before.Type == schema.DocumentExpired {
+				return nil // a touch brings nothing back
+			}
+			if before.Type != schema.DocumentTouched {
 				touched.Body = before.Body // that of the content
 				return &touched
 			}
 		}
+		return nil
 	}
 	return e
 }
@@ -187,6 +194,31 @@ func naiveDocument(log []schema.Event, e schema.Event) Rule {
 		kept := was != nil && e.Type == schema.DocumentReplaced && rawTTL(was) == rawTTL(&e)
 		if !legal && p.DefaultTTL != 0 && !kept {
 			return TTL
+		}
+	}
+	if e.Type == schema.DocumentTouched && len(e.Body) > 0 {
+		return Body
+	}
+	if e.Restored != 0 {
+		last := latest(log, e.Collection, e.ID)
+		version := uint64(0)
+		if last != nil && was == nil {
+			version = uint64(last.Previous)
+		}
+		created := uint64(0)
+		for _, b := range log {
+			if b.Collection == e.Collection && b.Type == schema.CollectionCreated {
+				created = b.Seq
+			}
+		}
+		switch restored := uint64(e.Restored); {
+		case restored >= e.Seq, last == nil && restored >= created, was == nil && last != nil && restored > version:
+			return Restored
+		case last != nil && was == nil && restored == version:
+			content := living(log[:slices.IndexFunc(log, func(l schema.Event) bool { return l.Seq == last.Seq })], e.Collection, e.ID)
+			if content != nil && string(content.Body) != string(e.Body) {
+				return Restored
+			}
 		}
 	}
 	if e.Type == schema.DocumentExpired {

@@ -29,6 +29,7 @@ const (
 	TTL        Rule = "ttl"        // the event's ttl is not the one in force, or an illegal ttl was accepted
 	ByRule     Rule = "rule"       // the event's rule is not the one in force
 	Body       Rule = "body"       // the body does not fit its event
+	Restored   Rule = "restored"   // a restored document is not of the version that it names
 	Rejected   Rule = "rejected"   // a mutation was rejected for a false reason
 )
 

@@ -91,6 +91,11 @@ func (b *Batch) Touch(id string, opts ...OperationOption) *Batch {
 	return b.add("touch", id, nil, opts)
 }
 
+// Restore adds a Restore.
+func (b *Batch) Restore(id, version string, opts ...OperationOption) *Batch {
+	return b.add("restore", id, restore{version}, opts)
+}
+
 func (b *Batch) add(op, id string, value any, opts []OperationOption) *Batch {
 	o := operation{Op: op, ID: id}
 	if value != nil {

@@ -81,6 +81,22 @@ func Touch(ctx context.Context, coll *Collection, id string, opts ...RequestOpti
 	return Touched{ETag: system.ETag, Modified: timeOf(system.TS), Lifetime: reply.Lifetime}, nil
 }
 
+// Restore creates the document again that expired or was deleted: with the content of the
+// version, an ETag of its history, or of its last one if version is empty. Its ttl is as it
+// was and counts from now. It fails with ErrDocumentExists, and with ErrVersionNotFound if
+// there was no such version or the log has its content no more.
+func Restore[T any](ctx context.Context, coll *Collection, id, version string, opts ...RequestOption) (Item[T], error) {
+	body, err := encode(restore{version})
+	if err != nil {
+		return Item[T]{}, err
+	}
+	return request[T](ctx, coll, "document.restore", id, body, opts)
+}
+
+type restore struct {
+	Version string `json:"version,omitempty"`
+}
+
 func put[T any](ctx context.Context, coll *Collection, op, id string, value any, opts []WriteOption) (Item[T], error) {
 	w, err := newWrite(opts)
 	if err != nil {

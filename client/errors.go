@@ -21,6 +21,7 @@ var (
 	ErrBadQuery           = schema.ErrBadQuery
 	ErrCollectionNotFound = schema.ErrCollectionNotFound
 	ErrDocumentNotFound   = schema.ErrDocumentNotFound // never created, deleted or expired
+	ErrVersionNotFound    = schema.ErrVersionNotFound  // the log does not have its content
 	ErrSnapshotNotFound   = schema.ErrSnapshotNotFound
 	ErrCollectionExists   = schema.ErrCollectionExists
 	ErrDocumentExists     = schema.ErrDocumentExists

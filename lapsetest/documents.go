@@ -174,6 +174,17 @@ func (db *DB) Touch(collection, id string, opts ...client.WriteOption) client.To
 	return client.Touched{ETag: d.ETag, Modified: d.Modified, Lifetime: reply.Lifetime}
 }
 
+// Restore creates a document again that expired or was deleted, from the version, an ETag, or
+// from its last one if that is empty.
+func (db *DB) Restore(collection, id, version string, opts ...client.WriteOption) Document {
+	db.t.Helper()
+	body := map[string]string{}
+	if version != "" {
+		body["version"] = version
+	}
+	return db.write("document.restore", collection, id, body, opts)
+}
+
 // Document returns a document, and whether it exists now.
 func (db *DB) Document(collection, id string) (d Document, ok bool) {
 	db.t.Helper()

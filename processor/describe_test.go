@@ -95,6 +95,7 @@ func TestEventsAreDescribed(t *testing.T) {
 	w.judged(w.publish("document.upsert.c.b", `{"ttl":0}`))
 	w.judged(w.publish("document.upsert.*.b", `{}`))
 	w.eventually("expired", func() bool { return w.ask("status", "").has(t, "pendingExpiry", 1) })
+	w.want(201, "document.restore.c.a%20b", ``)
 	w.want(204, "collection.delete.c", ``)
 
 	js, err := jetstream.New(w.client)

@@ -35,6 +35,8 @@ func TestDeadlineHeaders(t *testing.T) {
 		due(w.want(200, "document.upsert.c.a", `{}`, "Nats-Msg-Id", "m"), 100, "collection")
 		due(w.want(201, "document.upsert.c.b", `{"ttl":7}`), 7, "document")
 		due(w.want(200, "document.get.c.b", ``, "Lapse-Min-Seq", "1"), 7, "document")
+		w.want(204, "document.delete.c.b", ``)
+		due(w.want(201, "document.restore.c.b", ``), 7, "document")
 		for _, tail := range []string{"collection.get.c", "query.c", "history.c.a", "status"} {
 			if got := w.want(200, tail, ``).lifetime(); got != [2]string{} {
 				t.Errorf("%s: %v", tail, got)

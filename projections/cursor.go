@@ -51,6 +51,9 @@ func Chain(before uint64, e *schema.Event) uint64 {
 		uint64(len(e.Collection)), uint64(len(e.ID)), uint64(len(e.MsgID))} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
+	if e.Restored != 0 { // the hash of earlier logs stays
+		b = binary.BigEndian.AppendUint64(b, uint64(e.Restored))
+	}
 	var h xxhash.Digest
 	h.Reset()
 	h.Write(b)

@@ -8,6 +8,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// LastOf returns the sequence of the last event of a document that Lives knows, 0 if there
+// is none.
+func (s *Store) LastOf(name schema.CollectionName, id schema.DocumentID) (seq uint64, err error) {
+	lives, err := s.Lives(name, id, 1)
+	if len(lives) > 0 {
+		seq = lives[0]
+	}
+	return seq, err
+}
+
 // Lives returns the sequence of the last event of each incarnation of a document,
 // newest first, at most limit: the live one, those that ended, and those that ended
 // with their collection. Lapse-Previous leads from there to earlier events.

@@ -115,9 +115,9 @@ func parseOperation(collection string, raw []byte) Operation {
 		op = new(string)
 	}
 	switch *op {
-	case "get", "create", "replace", "upsert", "patch", "delete", "touch":
+	case "get", "create", "replace", "upsert", "patch", "delete", "touch", "restore":
 	default:
-		return Operation{Fault: ErrBadRequest.With("unknown operation %.40q: use get, create, replace, upsert, patch, delete or touch", *op)}
+		return Operation{Fault: ErrBadRequest.With("unknown operation %.40q: use get, create, replace, upsert, patch, delete, touch or restore", *op)}
 	}
 	if id == nil {
 		return Operation{Reads: *op == "get", Fault: ErrBadID.With("the operation has no id")}

@@ -23,6 +23,7 @@ var (
 	ErrBadQuery           = &Error{Code: 400, Name: "bad_query"}
 	ErrCollectionNotFound = &Error{Code: 404, Name: "collection_not_found"}
 	ErrDocumentNotFound   = &Error{Code: 404, Name: "document_not_found"}
+	ErrVersionNotFound    = &Error{Code: 404, Name: "version_not_found"}
 	ErrSnapshotNotFound   = &Error{Code: 404, Name: "snapshot_not_found"}
 	ErrCollectionExists   = &Error{Code: 409, Name: "collection_exists"}
 	ErrDocumentExists     = &Error{Code: 409, Name: "document_exists"}

@@ -73,6 +73,7 @@ type Event struct {
 	ID         DocumentID // of document events
 	Previous   Version    // version it ends: Replaced, Deleted, Expired, Touched
 	Deadline   Deadline   // of Expired
+	Restored   Version    // of Created: whose content it is, 0 unless by a restore
 	Cause      uint64     // sequence in the mutations stream, 0 for none
 	MsgID      string     // Nats-Msg-Id of its mutation, "" for none
 	MsgOp      Op         // of that mutation, NoOp for none and in logs of older versions
@@ -91,6 +92,7 @@ const (
 	HeaderDeadline = "Lapse-Deadline"
 	HeaderTTL      = "Lapse-Ttl"
 	HeaderRule     = "Lapse-Rule"
+	HeaderRestored = "Lapse-Restored"
 	HeaderCause    = "Lapse-Cause"
 	// HeaderMsgID is a mutation's Nats-Msg-Id in the log. Under NATS' own name JetStream
 	// would deduplicate by its clock, not by log time.
@@ -123,6 +125,9 @@ func (e *Event) Headers(set func(name, value string)) {
 		set(HeaderDeadline, strconv.FormatInt(e.Deadline.At, 10))
 		set(HeaderTTL, strconv.FormatInt(int64(e.Deadline.TTL), 10))
 		set(HeaderRule, e.Deadline.Rule.String())
+	}
+	if e.Restored != 0 {
+		set(HeaderRestored, e.Restored.String())
 	}
 	if e.Cause != 0 {
 		set(HeaderCause, causePrefix+strconv.FormatUint(e.Cause, 10))
@@ -169,6 +174,9 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 	if e.Type == DocumentExpired {
 		e.Deadline = Deadline{At: number(HeaderDeadline, 64), TTL: int32(number(HeaderTTL, 32)), Rule: parseRule(header(HeaderRule))}
 	}
+	if restored := header(HeaderRestored); restored != "" && e.Type == DocumentCreated {
+		e.Restored = Version(number(HeaderRestored, 64))
+	}
 	if cause := header(HeaderCause); cause != "" {
 		n, err := parseCause(cause)
 		if err != nil {
@@ -198,6 +206,11 @@ const (
 	minTime = -62167219200000
 	MaxTime = 253402300799999
 )
+
+// MakesVersion reports whether an event of type t is a version of its document.
+func (t EventType) MakesVersion() bool {
+	return t == DocumentCreated || t == DocumentReplaced || t == DocumentTouched
+}
 
 // check returns why e is not a valid event, or nil.
 func (e *Event) check() error {
@@ -276,6 +289,10 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"rule":"`...)
 		dst = append(dst, e.Deadline.Rule.String()...)
 		dst = append(dst, '"')
+	}
+	if e.Restored != 0 {
+		dst = append(dst, `,"restored":`...)
+		dst = strconv.AppendUint(dst, uint64(e.Restored), 10)
 	}
 	if e.Cause != 0 {
 		dst = append(dst, `,"cause":"`+causePrefix...)

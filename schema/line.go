@@ -83,7 +83,7 @@ const eventDepth = 10_000
 func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 	e = new(Event)
 	var eventType, collection, id, when, rule, cause string
-	var previous uint64
+	var previous, restored uint64
 	var ttl int64
 	var fault error // of the first invalid value
 	s := scanner{data: line}
@@ -110,6 +110,8 @@ func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 			text = &id
 		case "previous":
 			previous, number = parseUint(value)
+		case "restored":
+			restored, number = parseUint(value)
 		case "deadline":
 			e.Deadline.At, number = parseInt(value, 64)
 		case "ttl":
@@ -163,6 +165,9 @@ func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 	}
 	if e.Type.ends() {
 		e.Previous = Version(previous)
+	}
+	if e.Type == DocumentCreated {
+		e.Restored = Version(restored)
 	}
 	if e.Type == DocumentExpired {
 		e.Deadline.TTL, e.Deadline.Rule = int32(ttl), parseRule(rule)

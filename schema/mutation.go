@@ -1,9 +1,13 @@
 package schema
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // Op is the operation of a mutation.
@@ -20,11 +24,12 @@ const (
 	DocumentPatch
 	DocumentDelete
 	DocumentTouch
+	DocumentRestore
 )
 
 var opNames = [...]string{"", "collection.create", "collection.replace", "collection.delete",
 	"document.create", "document.replace", "document.upsert", "document.patch", "document.delete",
-	"document.touch"}
+	"document.touch", "document.restore"}
 
 // Ops is the number of operations, NoOp included.
 const Ops = len(opNames)
@@ -58,6 +63,7 @@ type Mutation struct {
 	// Body as parsed by Check.
 	Document   Document   // create, replace, upsert
 	Properties Properties // collection create and replace
+	Version    string     // restore: "" for the last one
 
 	// Fault is why the mutation is malformed, nil if it is not. Raw then has the
 	// malformed parts as written.
@@ -207,6 +213,8 @@ func (m *Mutation) Check() *Mutation {
 		m.Fault = CheckPatch(m.ID, m.Body)
 	case DocumentTouch:
 		m.Fault = checkNoContent(m.Op, m.Body)
+	case DocumentRestore:
+		m.Version, m.Fault = parseRestore(m.Body)
 	}
 	return m
 }
@@ -221,6 +229,32 @@ func checkNoContent(op Op, body []byte) *Error {
 		return ErrBadRequest.With("%s takes no content, its body is %s: leave it empty", op, Shown(body))
 	}
 	return nil
+}
+
+// parseRestore returns the version that the body of a restore names, "" for none.
+func parseRestore(body []byte) (version string, fault *Error) {
+	if len(body) == 0 {
+		return "", nil
+	}
+	_, err := members(body, func(name, value []byte) (err error) {
+		if string(values.Unquote(name)) != "version" {
+			return fmt.Errorf("unknown member %.40q", name)
+		}
+		if version != "" {
+			return errors.New("the member version comes twice")
+		}
+		if string(value) == "null" {
+			return nil
+		}
+		if version, err = decodeString(value); err == nil && version == "" {
+			err = errors.New("the version is empty")
+		}
+		return err
+	})
+	if err != nil {
+		return "", ErrBadRequest.With(`the body of document.restore is not {"version":"<etag>"} or empty: %v`, err)
+	}
+	return version, nil
 }
 
 // Limits in bytes of body and name in a rejection, so that refused mutations do not fill

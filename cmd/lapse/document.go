@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
 )
 
 func newDocumentCommand(a *app) *cobra.Command {
@@ -22,6 +23,7 @@ func newDocumentCommand(a *app) *cobra.Command {
 		newDocumentPutCommand(a, &conn, "patch", "Change members of a document (JSON Merge Patch; null removes)"),
 		newDocumentDeleteCommand(a, &conn),
 		newDocumentTouchCommand(a, &conn),
+		newDocumentRestoreCommand(a, &conn),
 	)
 	conn.addFlags(cmd)
 	return cmd
@@ -31,7 +33,7 @@ func newDocumentCommand(a *app) *cobra.Command {
 type changeFlags struct{ ifMatch, msgID string }
 
 func (f *changeFlags) addFlags(cmd *cobra.Command) {
-	if cmd.Name() != "create" {
+	if cmd.Name() != "create" && cmd.Name() != "restore" {
 		cmd.Flags().StringVar(&f.ifMatch, "if-match", "", "only if the document still has `ETAG`")
 	}
 	cmd.Flags().StringVar(&f.msgID, "msg-id", "", "apply requests with the same `ID` once within two minutes")
@@ -186,6 +188,33 @@ func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {
 	change.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		reply, err := conn.request(cmd.Context(), "document.touch", args[0], args[1], nil, change.options(cmd)...)
+		if err != nil {
+			return err
+		}
+		return out.live(reply)
+	}
+	return cmd
+}
+
+func newDocumentRestoreCommand(a *app, conn *connection) *cobra.Command {
+	var change changeFlags
+	var version string
+	cmd := &cobra.Command{
+		Use:   "restore COLL ID",
+		Short: "Bring back a document that expired or was deleted",
+		Long: `restore creates the document again with its last content, or that of --version, as a new
+event of the log. Its ttl is as it was and counts from now. lapse history shows the versions.`,
+		Args: arguments(2, 2),
+	}
+	out := a.addOutputFlag(cmd)
+	change.addFlags(cmd)
+	cmd.Flags().StringVar(&version, "version", "", "the version to restore, an `ETAG`")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var body []byte
+		if version != "" {
+			body = append(schema.AppendString([]byte(`{"version":`), version), '}')
+		}
+		reply, err := conn.request(cmd.Context(), "document.restore", args[0], args[1], body, change.options(cmd)...)
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ year 9999: documents that expire later stay.`,
 }
 
 func (a *app) simulate(args []string, until time.Time) error {
-	in, size := a.stdin, int64(-1)
+	in, size, restores := a.stdin, int64(-1), true
 	if len(args) == 1 && args[0] != "-" {
 		file, err := os.Open(args[0])
 		if err != nil {
@@ -52,14 +52,19 @@ func (a *app) simulate(args []string, until time.Time) error {
 		defer file.Close()
 		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
 			size = info.Size()
+			// Without a restore, memory and disk do not grow with the log.
+			if restores, err = mentions(file, "restore"); err != nil {
+				return err
+			}
 		}
 		in = file
 	}
 	out := newEventWriter(a.stdout)
-	simulation, err := machine.NewSimulation(out.Event)
+	simulation, closeHistory, err := newSimulation(out.Event, restores)
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
+	defer closeHistory()
 	bar := newProgress(a.stderr, "simulate", size)
 	defer bar.Done()
 	err = simulate(simulation, in, until, bar)
@@ -68,6 +73,23 @@ func (a *app) simulate(args []string, until time.Time) error {
 		return failed
 	}
 	return err
+}
+
+// newSimulation returns a simulation, with the history that restores need.
+func newSimulation(emit func(*schema.Event) error, restores bool) (s *machine.Simulation, closeHistory func(), err error) {
+	if !restores {
+		s, err = machine.NewSimulation(emit)
+		return s, func() {}, err
+	}
+	history, err := newSpool(emit)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s, err = machine.NewSimulation(history.add); err != nil {
+		return nil, nil, errors.Join(err, history.close())
+	}
+	s.Machine.History = history
+	return s, func() { _ = history.close() }, nil
 }
 
 // simulate runs the mutations of a file. Reading, deciding and writing overlap.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -178,5 +180,38 @@ func TestSimulateLastYear(t *testing.T) {
 	}
 	if code, said := simulated(t, strings.NewReader(createC), io.Discard, "--until", "9999-12-31T23:00:00-01:00"); code != exitUsage {
 		t.Errorf("code %d, it says %q", code, said)
+	}
+}
+
+// TestSimulateRestores: simulate has the content of former versions, from a file and from
+// standard input.
+func TestSimulateRestores(t *testing.T) {
+	input := `{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}
+{"at":"2015-05-17T10:05:03Z","op":"document.create","collection":"c","id":"a","body":{"n":1}}
+{"at":"2015-05-17T10:05:03Z","op":"document.touch","collection":"c","id":"a"}
+{"at":"2015-05-17T10:07:03Z","op":"document.restore","collection":"c","id":"a"}
+{"at":"2015-05-17T10:07:03Z","op":"document.delete","collection":"c","id":"a"}
+{"at":"2015-05-17T10:07:03Z","op":"document.restore","collection":"c","id":"a","body":{"version":"2"}}
+{"at":"2015-05-17T10:07:03Z","op":"document.restore","collection":"c","id":"b"}
+`
+	file := filepath.Join(t.TempDir(), "in.jsonl")
+	if err := os.WriteFile(file, []byte(input), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"simulate", file}, {"simulate"}} {
+		var out, errs bytes.Buffer
+		a := newApp(strings.NewReader(input), &out, &errs)
+		if code := a.run(t.Context(), args); code != 0 {
+			t.Fatalf("%v: exit %d: %s", args, code, errs.String())
+		}
+		var restored []string
+		for line := range strings.Lines(out.String()) {
+			if _, after, ok := strings.Cut(line, `"id":"a","restored":`); ok {
+				restored = append(restored, strings.TrimSpace(after))
+			}
+		}
+		if want := []string{`3,"body":{"id":"a","n":1}}`, `2,"body":{"id":"a","n":1}}`}; !slices.Equal(restored, want) {
+			t.Errorf("%v restores %q, want %q, in\n%s", args, restored, want, out.String())
+		}
 	}
 }

@@ -239,18 +239,19 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 		return Outcome{}, err
 	}
 	lives := prior.Version != 0
+	creates := mu.Op == schema.DocumentCreate || mu.Op == schema.DocumentRestore
 	if lives && prior.Deadline(c).Passed(m.now()) {
 		lives = false
 		// DocumentExpired comes before any later event of the document, even a rejection.
-		if mu.Recorded || mu.Op == schema.DocumentCreate || mu.Op == schema.DocumentUpsert && mu.IfMatch == "" {
+		if mu.Recorded || creates || mu.Op == schema.DocumentUpsert && mu.IfMatch == "" {
 			m.expire(c, mu.ID, prior)
 			prior = projections.Record{}
 		}
 	}
 	switch {
-	case mu.Op == schema.DocumentCreate && lives:
+	case creates && lives:
 		return refused(schema.ErrDocumentExists.With("there is a document %q in %s: change it with document.replace or document.upsert", string(mu.ID), c.Name))
-	case mu.Op == schema.DocumentCreate:
+	case creates:
 	case !lives && (mu.Op != schema.DocumentUpsert || mu.IfMatch != ""):
 		return refused(NoDocument(c, mu.ID))
 	case lives:
@@ -275,10 +276,20 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 			return refused(fault)
 		}
 	}
+	var restored schema.Version
+	if mu.Op == schema.DocumentRestore {
+		var fault *schema.Error
+		if d, restored, fault = m.former(c, mu); fault == nil {
+			fault = m.checkSize(len(d.Body))
+		}
+		if fault != nil {
+			return refused(fault)
+		}
+	}
 	if fault := d.TTLError(); fault != nil && c.DefaultTTL != schema.Off {
 		return refused(fault)
 	}
-	return m.putDocument(c, mu, d, prior), nil
+	return m.putDocument(c, mu, d, prior, restored), nil
 }
 
 // prior returns the document before the mutation, with its content only if needed.
@@ -313,9 +324,9 @@ func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior
 	return Outcome{Code: 200, Body: schema.AppendVersion(nil, mu.ID, d.TS, d.Version), Lifetime: schema.Lifetime{Deadline: d.Deadline(c)}}
 }
 
-func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record) Outcome {
+func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record, restored schema.Version) Outcome {
 	e := &schema.Event{Type: schema.DocumentCreated, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: d.Body}
+		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: d.Body, Restored: restored}
 	o := Outcome{Code: 201}
 	if prior.Version != 0 {
 		e.Type = schema.DocumentReplaced

@@ -32,6 +32,9 @@ type Machine struct {
 	// message of the NATS server.
 	largest int
 
+	// History is for restores, which fail without.
+	History History
+
 	seq  uint64 // of the last event decided
 	time int64  // log time up to which it has decided, ms
 
@@ -57,6 +60,15 @@ type Projection interface {
 	Repeated(msgID string, now int64) (r projections.Repeat, ok bool, err error)
 	Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (next int64, more bool, err error)
 	Fold([]projections.Fact) error
+}
+
+// History is the log behind a Projection.
+type History interface {
+	// Last returns the sequence of an event of the last life of an id, from which
+	// Previous leads to its versions; 0 if there is none.
+	Last(schema.CollectionName, schema.DocumentID) (uint64, error)
+	// Event returns the event of a sequence; nil if the log does not have it.
+	Event(seq uint64) (*schema.Event, error)
 }
 
 // NewMachine returns a machine over a store whose cursor is at the end of the log.

@@ -104,6 +104,7 @@ func (h *history) open() {
 	var err error
 	h.machine, err = NewMachine(h.store)
 	h.must(err)
+	h.machine.History = testHistory{h.store, &h.log}
 	h.must(h.machine.Adopt(bare(h.log[h.store.Cursor().Seq:])))
 	h.restarted()
 }
@@ -408,7 +409,7 @@ func (h *history) blame(wishes []*intent) int {
 
 // blamedVerdict is the verdict on the last wish if those before it happened.
 func (h *history) blamedVerdict(wishes []*intent) verdict {
-	would := &naive{collections: maps.Clone(h.decided.collections)}
+	would := &naive{collections: maps.Clone(h.decided.collections), last: maps.Clone(h.decided.last), versions: h.decided.versions}
 	last := wishes[len(wishes)-1]
 	if c := would.collections[last.collection]; c != nil {
 		copied := *c
@@ -426,10 +427,13 @@ func (h *history) blamedVerdict(wishes []*intent) verdict {
 		case v.touched:
 			d := would.collections[w.collection].documents[w.id]
 			d.version, d.ts = 1<<60+uint64(i), time/1000
+			would.kept(w.collection, w.id, d.version, d.content)
 			would.collections[w.collection].documents[w.id] = d
 		case v.content == nil:
+			would.end(w.collection, w.id, would.collections[w.collection].documents[w.id].version)
 			delete(would.collections[w.collection].documents, w.id)
 		default: // at a version that nobody can have named
+			would.kept(w.collection, w.id, 1<<60+uint64(i), v.content)
 			would.collections[w.collection].documents[w.id] = naiveDocument{version: 1<<60 + uint64(i), ts: time / 1000, content: v.content}
 		}
 	}
@@ -760,13 +764,24 @@ func ifMatch(t *rapid.T, version uint64) string {
 func (h *history) documentWish(t *rapid.T, collection string) *intent {
 	w := &intent{collection: collection, id: rapid.SampledFrom(documentIDs).Draw(t, "id")}
 	w.op = rapid.SampledFrom([]string{"document.create", "document.create", "document.replace", "document.upsert",
-		"document.upsert", "document.patch", "document.patch", "document.delete", "document.touch", "document.touch"}).Draw(t, "op")
+		"document.upsert", "document.patch", "document.patch", "document.delete", "document.touch", "document.touch", "document.restore", "document.restore"}).Draw(t, "op")
 	var version uint64
 	if c := h.decided.collections[collection]; c != nil {
 		version = c.documents[w.id].version
 	}
 	w.ifMatch = ifMatch(t, version)
 	if w.op == "document.delete" || w.op == "document.touch" && rapid.IntRange(0, 9).Draw(t, "content") > 0 {
+		return w
+	}
+	if w.op == "document.restore" {
+		versions := []string{"", "", "", "1", "x", "01"}
+		for version := range h.decided.versions[collection+"/"+w.id] {
+			versions = append(versions, fmt.Sprint(version))
+		}
+		slices.Sort(versions)
+		if version := rapid.SampledFrom(versions).Draw(t, "version"); version != "" {
+			w.body = jsonOf(map[string]any{"version": version})
+		}
 		return w
 	}
 	if rapid.IntRange(0, 29).Draw(t, "malformed") == 0 {

@@ -23,6 +23,46 @@ type naive struct {
 	collections map[string]*naiveCollection
 	messages    map[string]naiveMessage
 	ended       map[string][]uint64 // by collection/id: the last event of each life
+
+	// By collection/id: the content of every version, and the last one that ended.
+	versions map[string]map[uint64]map[string]any
+	last     map[string]naiveEnd
+}
+
+type naiveEnd struct {
+	version uint64
+	content bool // the log has it with its end
+}
+
+// kept says that a version has a content.
+func (n *naive) kept(name, id string, version uint64, content map[string]any) {
+	before := n.versions[name+"/"+id]
+	n.versions = maps.Clone(n.versions)
+	n.versions[name+"/"+id] = maps.Clone(before)
+	if before == nil {
+		n.versions[name+"/"+id] = map[uint64]map[string]any{}
+	}
+	n.versions[name+"/"+id][version] = content
+}
+
+// end says that a version was the last one of its life, with an event of its own.
+func (n *naive) end(name, id string, version uint64) {
+	n.last[name+"/"+id] = naiveEnd{version, n.collections[name].images()}
+}
+
+// former is the content of the version that a restore names; ok is false for none.
+func (n *naive) former(name, id string, sent map[string]any) (content map[string]any, version uint64, ok bool) {
+	key := name + "/" + id
+	if named, _ := sent["version"].(string); named != "" {
+		for version, content := range n.versions[key] {
+			if fmt.Sprint(version) == named {
+				return content, version, true
+			}
+		}
+		return nil, 0, false
+	}
+	end, ok := n.last[key]
+	return n.versions[key][end.version], end.version, ok && end.content
 }
 
 type naiveCollection struct {
@@ -46,7 +86,8 @@ type naiveMessage struct {
 }
 
 func newNaive() *naive {
-	return &naive{collections: map[string]*naiveCollection{}, messages: map[string]naiveMessage{}, ended: map[string][]uint64{}}
+	return &naive{collections: map[string]*naiveCollection{}, messages: map[string]naiveMessage{}, ended: map[string][]uint64{},
+		versions: map[string]map[uint64]map[string]any{}, last: map[string]naiveEnd{}}
 }
 
 // naiveOf is what a log makes.
@@ -170,6 +211,7 @@ func (n *naive) apply(e *schema.Event) error {
 		}
 		for id, d := range c.documents {
 			n.ended[name+"/"+id] = append(n.ended[name+"/"+id], d.version)
+			n.last[name+"/"+id] = naiveEnd{d.version, true}
 		}
 		delete(n.collections, name)
 	default:
@@ -196,6 +238,10 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 		if content["id"] != id {
 			return wrong("the body has no id")
 		}
+		if former := n.versions[name+"/"+id][uint64(e.Restored)]; e.Restored != 0 && !reflect.DeepEqual(content, former) {
+			return wrong("version %d was %v", e.Restored, former)
+		}
+		n.kept(name, id, e.Seq, content)
 		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body))}
 		return nil
 	}
@@ -205,12 +251,14 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 		}
 		d.version, d.ts = e.Seq, e.Time/1000
 		c.documents[id] = d
+		n.kept(name, id, e.Seq, d.content)
 		return nil
 	}
 	if c.images() != (len(e.Body) > 0) || c.images() && !reflect.DeepEqual(parsed(e.Body), d.content) {
 		return wrong("previousImages is %t, the content was %v", c.images(), d.content)
 	}
 	delete(c.documents, id)
+	n.end(name, id, d.version)
 	n.ended[name+"/"+id] = append(n.ended[name+"/"+id], e.Seq)
 	return nil
 }
@@ -225,7 +273,7 @@ func (n *naive) rejected(e *schema.Event, wrong func(string, ...any) error) erro
 	if err := json.Unmarshal(e.Body, &r); err != nil {
 		return wrong("%v", err)
 	}
-	looked := slices.Contains([]string{"document_not_found", "document_exists", "precondition_failed", "bad_ttl"}, r.Error)
+	looked := slices.Contains([]string{"document_not_found", "document_exists", "precondition_failed", "bad_ttl", "version_not_found"}, r.Error)
 	if c := n.collections[r.Mutation.Collection]; looked && c != nil {
 		if d, ok := c.documents[r.Mutation.ID]; ok && c.due(d, e.Time/1000) {
 			return wrong("the document has expired before that")
@@ -278,6 +326,15 @@ func (n *naive) judge(w *intent, time int64) verdict {
 	deletes := w.op == "document.delete" || w.op == "collection.delete"
 	if w.op == "document.touch" {
 		if w.body != "" && (!wellFormed || !isObject || len(content) > 0) {
+			return no(400, "bad_request")
+		}
+	} else if w.op == "document.restore" {
+		for name, value := range content {
+			if _, text := value.(string); name != "version" || !text {
+				return no(400, "bad_request")
+			}
+		}
+		if w.body != "" && (!wellFormed || !isObject) {
 			return no(400, "bad_request")
 		}
 	} else if !deletes && (!wellFormed || !isObject) && (w.onDocument() || w.body != "") {
@@ -343,9 +400,9 @@ func (n *naive) judgeDocument(w *intent, sent map[string]any, now int64) verdict
 	d, lives := c.documents[w.id]
 	lives = lives && !c.due(d, now)
 	switch {
-	case w.op == "document.create" && lives:
+	case (w.op == "document.create" || w.op == "document.restore") && lives:
 		return no(409, "document_exists")
-	case w.op == "document.create" || w.op == "document.upsert" && !lives && w.ifMatch == "":
+	case w.op == "document.create" || w.op == "document.restore" || w.op == "document.upsert" && !lives && w.ifMatch == "":
 	case !lives:
 		return no(404, "document_not_found")
 	case w.ifMatch != "" && w.ifMatch != "*" && w.ifMatch != fmt.Sprint(d.version):
@@ -356,6 +413,20 @@ func (n *naive) judgeDocument(w *intent, sent map[string]any, now int64) verdict
 	}
 	if w.op == "document.touch" {
 		return verdict{code: 200, event: "DocumentTouched", content: map[string]any{"id": w.id}, touched: true}
+	}
+	if w.op == "document.restore" {
+		if d.version != 0 { // it has expired, and that is logged first
+			n = &naive{collections: n.collections, versions: n.versions, last: maps.Clone(n.last)}
+			n.end(w.collection, w.id, d.version)
+		}
+		content, _, ok := n.former(w.collection, w.id, sent)
+		if !ok {
+			return no(404, "version_not_found")
+		}
+		if ttl := content["ttl"]; c.on() && ttl != nil && !legalTTL(ttl) {
+			return no(400, "bad_ttl")
+		}
+		return verdict{code: 201, event: "DocumentCreated", content: content}
 	}
 	content := maps.Clone(sent)
 	for _, name := range []string{"_ts", "_etag", "_rid", "_self", "_attachments"} {

@@ -21,7 +21,7 @@ import (
 //
 //	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false]
 //	collection get orders
-//	create|replace|upsert|patch|delete|touch orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
+//	create|replace|upsert|patch|delete|touch|restore orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
 //	mutation create|… orders/a …   the same from the mutations stream: nobody waits for the answer
 //	get orders/a
 //	batch orders [atomic]          with an operation a line, as above but without the collection
@@ -69,6 +69,24 @@ func (s *scenario) open() {
 	s.check(err)
 	s.machine, err = NewMachine(s.store)
 	s.check(err)
+	s.machine.History = testHistory{s.store, &s.log}
+}
+
+// testHistory is the History of a log in memory.
+type testHistory struct {
+	store *projections.Store
+	log   *[]*schema.Event
+}
+
+func (h testHistory) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {
+	return h.store.LastOf(name, id)
+}
+
+func (h testHistory) Event(seq uint64) (*schema.Event, error) {
+	if seq > uint64(len(*h.log)) {
+		return nil, nil
+	}
+	return (*h.log)[seq-1], nil
 }
 
 // commit appends what is pending to the log, up to sequence upto, and folds it.
@@ -104,7 +122,7 @@ func (s *scenario) command(d *datadriven.TestData, command string, args []datadr
 			return s.getCollection(args[1].Key)
 		}
 		return s.decide(newMutation("collection."+args[0].Key, args[1].Key, "", args[2:]))
-	case "create", "replace", "upsert", "patch", "delete", "touch":
+	case "create", "replace", "upsert", "patch", "delete", "touch", "restore":
 		collection, id, _ := strings.Cut(args[0].Key, "/")
 		return s.decide(newMutation("document."+command, collection, id, args[1:]))
 	case "mutation":

@@ -19,11 +19,14 @@ func TestSimulationIsTheMachine(t *testing.T) {
 		h := newHistory(t)
 		defer h.close()
 		var simulated []byte
+		var log eventList
 		simulation, err := NewSimulation(func(e *schema.Event) error {
+			log = append(log, e)
 			simulated = append(e.AppendJSON(simulated), '\n')
 			return nil
 		})
 		h.must(err)
+		simulation.Machine.History = &log
 		for range rapid.IntRange(0, 40).Draw(t, "changes") {
 			h.advance(t, h.now+rapid.SampledFrom([]int64{0, 0, 1, 500, 1000, 2000, 3000, 20_000}).Draw(t, "ms"))
 			for _, c := range h.decided.collections {
@@ -51,6 +54,25 @@ func TestSimulationIsTheMachine(t *testing.T) {
 			t.Fatalf("simulated:\n%s\ndriven:\n%s", simulated, driven)
 		}
 	})
+}
+
+// eventList is the History of a simulation.
+type eventList []*schema.Event
+
+func (l *eventList) Last(name schema.CollectionName, id schema.DocumentID) (seq uint64, err error) {
+	for _, e := range *l {
+		if e.Type.OnDocument() && e.Collection == name && e.ID == id {
+			seq = e.Seq
+		}
+	}
+	return seq, nil
+}
+
+func (l *eventList) Event(seq uint64) (*schema.Event, error) {
+	if seq > uint64(len(*l)) {
+		return nil, nil
+	}
+	return (*l)[seq-1], nil
 }
 
 // FuzzSimulation wants of any mutations, a line each, a log that says what the

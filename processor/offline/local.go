@@ -61,8 +61,18 @@ func NewLocal(now int64) (*Local, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	l.Simulation.Machine.History = localHistory{l}
 	return l, nil
 }
+
+// localHistory is machine.History.
+type localHistory struct{ *Local }
+
+func (h localHistory) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {
+	return h.Reader.Store.LastOf(name, id)
+}
+
+func (h localHistory) Event(seq uint64) (*schema.Event, error) { return h.event(seq), nil }
 
 // unused reports whether nothing has happened yet. The first mutation or adopted event
 // may then set the clock back.

@@ -57,6 +57,7 @@ func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 		return nil, err
 	}
 	t.Machine.LimitBodies(w.config.Largest)
+	t.Machine.History = history{w}
 	t.looked = t.Machine.Time()
 	return t, nil
 }
