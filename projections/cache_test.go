@@ -68,7 +68,7 @@ func TestDocumentCacheCounts(t *testing.T) {
 func TestDocumentCacheKeepsWhatIsAskedFor(t *testing.T) {
 	c := newDocumentCache(cacheShards * 10 * cacheOverhead)
 	put := func(key string) {
-		change := map[string]Record{key: {Meta: Meta{Version: 1}}}
+		change := map[string]Record{key: {Meta: Meta{Version: 1}, Body: []byte{}}}
 		c.forget(change)
 		c.put(change)
 	}
