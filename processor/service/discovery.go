@@ -103,10 +103,10 @@ func (e *endpoints) stats() micro.Stats {
 	for _, info := range e.info.Endpoints {
 		one := &micro.EndpointStats{Name: info.Name, Subject: info.Subject, QueueGroup: info.QueueGroup, Data: data}
 		operations := e.operations[info.Name]
-		all := len(operations) == len(schema.Operations) // and misspelt ones
 		var last replyError
 		for i := range e.served {
-			if !all && !slices.Contains(operations, schema.OperationName(i)) {
+			misspelt := i == len(schema.Operations) && info.Name == "api"
+			if !misspelt && !slices.Contains(operations, schema.OperationName(i)) {
 				continue
 			}
 			requests, failed := e.Operations.sum(i)

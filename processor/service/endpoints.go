@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,7 +101,8 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 	if role == observe.Writer && s.Lease == nil {
 		err = next.add("api", ">", queueGroup, s.handle, schema.Operations[:]...)
 	} else if role == observe.Writer {
-		err = next.add("api", ">", "", s.handleMutation, schema.Operations[:]...)
+		read := func(name string) bool { return slices.Contains(readNames[:], name) }
+		err = next.add("api", ">", "", s.handleMutation, slices.DeleteFunc(slices.Clone(schema.Operations[:]), read)...)
 	}
 	if s.Lease != nil || role == observe.Standby {
 		for _, name := range readNames {
