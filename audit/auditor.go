@@ -130,6 +130,8 @@ func (a *Auditor) Event(e *schema.Event) error {
 		return a.documentPut(e)
 	case schema.DocumentTouched:
 		return a.documentTouched(e)
+	case schema.DocumentHeld, schema.DocumentReleased:
+		return a.documentHeld(e)
 	case schema.DocumentDeleted:
 		return a.documentDeleted(e)
 	case schema.DocumentExpired:

@@ -13,6 +13,7 @@ type collection struct {
 	incarnation uint64
 	created     uint64 // sequence of what created it, 0 if that was not seen
 	documents   int64  // alive
+	held        int64  // of these
 
 	// known reports that policy is in force. It is unknown after a missing beginning
 	// or a faulty event, until the next event with properties.
@@ -113,6 +114,9 @@ func (a *Auditor) collectionDeleted(e *schema.Event) error {
 		}
 		a.name(e.Collection)
 		return nil
+	}
+	if c.held > 0 {
+		a.against(DeletedHeld, e, "%d documents of it were held", c.held)
 	}
 	before, known := c.policy, c.known
 	a.apply(c, e)

@@ -224,6 +224,9 @@ func renumber(log []schema.Event) []schema.Event {
 		if n, ok := to[uint64(log[i].Previous)]; ok && log[i].Previous != 0 {
 			log[i].Previous = schema.Version(n)
 		}
+		if n, ok := to[uint64(log[i].Restored)]; ok && log[i].Restored != 0 {
+			log[i].Restored = schema.Version(n)
+		}
 	}
 	return log
 }

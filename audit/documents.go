@@ -33,7 +33,11 @@ func (a *Auditor) documentPut(e *schema.Event) error {
 	}
 	c.documents++
 	before := *l
-	*l = life{phase: alive, version: e.Seq, ts: second(e.Time)}
+	held := l.phase == alive && l.held // a write leaves a document held
+	if l.held && !held {
+		c.held--
+	}
+	*l = life{phase: alive, version: e.Seq, ts: second(e.Time), held: held}
 	a.content(c, &before, l, e)
 	if e.Restored != 0 {
 		a.restored(c, &before, l, e)
@@ -56,6 +60,34 @@ func (a *Auditor) restored(c *collection, before, l *life, e *schema.Event) {
 	case before.phase != unseen && version == before.version && before.content != 0 && l.content != before.content:
 		a.against(Restored, e, "it does not carry the content of version %d", version)
 	}
+}
+
+// documentHeld audits DocumentHeld and DocumentReleased.
+func (a *Auditor) documentHeld(e *schema.Event) error {
+	c, l, err := a.life(e)
+	if err != nil {
+		return err
+	}
+	a.onTime(c, l, e)
+	hold := e.Type == schema.DocumentHeld
+	switch ends := a.ends(c, l, e); {
+	case l.phase == unseen && ends:
+		return nil // whether it was held is not known
+	case l.phase != alive:
+		return nil
+	case !hold && !l.held:
+		a.against(Life, e, "version %d was not held", l.version)
+		return nil
+	}
+	if hold && !l.held {
+		c.held++
+	} else if !hold {
+		c.held--
+		l.freed = e.Time
+	}
+	l.held = hold
+	c.enter(l)
+	return nil
 }
 
 // documentTouched audits a new version of the same content. Of a version from before the
@@ -89,6 +121,11 @@ func (a *Auditor) documentDeleted(e *schema.Event) error {
 	if l.phase == alive {
 		c.documents--
 	}
+	if l.held {
+		a.against(DeletedHeld, e, "version %d is held", l.version)
+		l.held = false
+		c.held--
+	}
 	l.phase, l.ended = deleted, e.Seq
 	l.version = max(l.version, uint64(e.Previous))
 	return nil
@@ -114,7 +151,7 @@ func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
 	case l.phase == alive && l.version == previous:
 		return true
 	case l.phase == alive:
-		a.against(Previous, e, "it says that it ends version %d, alive is version %d", previous, l.version)
+		a.against(Previous, e, "it names version %d, alive is version %d", previous, l.version)
 	case c.precedes(l, previous):
 		return true
 	case l.phase == unseen:

@@ -34,6 +34,9 @@ func (c *collection) deadline(l *life) (at, seconds int64, by schema.Rule) {
 	if !c.known {
 		return 0, 0, schema.NoRule
 	}
+	if l.held {
+		return l.ts, 0, schema.NoRule
+	}
 	seconds, by = countdown(c.policy.DefaultTTL, l.ttl)
 	return l.ts + seconds, seconds, by
 }
@@ -72,7 +75,7 @@ func (a *Auditor) finish(c *collection) error {
 		at, _, _ := c.deadline(l)
 		// Versions that a policy made overdue came due with it. And nothing expires
 		// while no writer runs.
-		if came := max(at*1000, c.since, a.resumed); end-came < grace {
+		if came := max(at*1000, c.since, l.freed, a.resumed); end-came < grace {
 			a.report.Pending++
 			a.report.Documents--
 			return

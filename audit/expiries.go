@@ -13,6 +13,11 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 		// It is too late, which is a finding already.
 		l.phase, l.ended = expired, e.Seq
 	case l.phase == alive && l.version == previous:
+		if l.held {
+			a.against(ExpiredHeld, e, "version %d is held", l.version)
+			l.held = false
+			c.held--
+		}
 		a.countdown(c, l, e)
 		a.image(c, l, e)
 		a.report.Expired++

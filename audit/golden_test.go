@@ -134,6 +134,7 @@ func spread(log []schema.Event) []schema.Event {
 	for i := range log {
 		log[i].Seq *= 10
 		log[i].Previous *= 10
+		log[i].Restored *= 10
 	}
 	return log
 }
@@ -205,6 +206,8 @@ func spoil(t *testing.T, log []schema.Event, words []string) []schema.Event {
 				e.ID = schema.DocumentID(value)
 			case "previous":
 				e.Previous = schema.Version(n)
+			case "restored":
+				e.Restored = schema.Version(n)
 			case "deadline":
 				e.Deadline.At = beginning/1000 + n
 			case "ttl":

@@ -108,7 +108,7 @@ func latest(log []schema.Event, collection schema.CollectionName, id schema.Docu
 		if e.Collection == collection && e.Type == schema.CollectionCreated {
 			return nil
 		}
-		if e.Collection == collection && e.Type.OnDocument() && e.ID == id {
+		if e.Collection == collection && e.Type.OnDocument() && e.ID == id && e.Type != schema.DocumentHeld && e.Type != schema.DocumentReleased {
 			return &log[i]
 		}
 	}
@@ -124,7 +124,7 @@ func living(log []schema.Event, collection schema.CollectionName, id schema.Docu
 	if e.Type == schema.DocumentTouched {
 		touched := *e
 		for _, before := range slices.Backward(log) {
-			if before.Collection != collection || before.ID != id || !before.Type.OnDocument() {
+			if before.Collection != collection || before.ID != id || !before.Type.OnDocument() || before.Type == schema.DocumentHeld || before.Type == schema.DocumentReleased {
 				continue
 			}
 			if before.Type == schema.DocumentDeleted || before.Type == schema.DocumentExpired {

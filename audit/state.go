@@ -21,7 +21,9 @@ type life struct {
 	ttl     schema.TTL // its own
 	content uint64     // hash of its body
 	illegal uint64     // hash of a ttl that is not legal, taken while TTL was off; 0 for none
-	ended   uint64     // sequence of what ended it; while it lives 0
+	held    bool
+	freed   int64  // log time, ms, of its last release
+	ended   uint64 // sequence of what ended it; while it lives 0
 }
 
 type phase uint8
@@ -33,6 +35,9 @@ const (
 	deleted       // by DocumentDeleted
 	expired       // by DocumentExpired
 )
+
+// heldPhase is added to the phase of a held document where it is written.
+const heldPhase = 0x80
 
 // order is one of the two orders in which live documents come due.
 type order uint8
@@ -46,7 +51,7 @@ const (
 // ended.
 func (l *life) place() (in order, second int64) {
 	switch {
-	case l.phase != alive || l.ttl == schema.Never:
+	case l.phase != alive || l.ttl == schema.Never || l.held:
 		return 0, 0
 	case l.ttl > 0:
 		return byDeadline, l.ts + int64(l.ttl)
@@ -257,6 +262,10 @@ func (s *state) orderKey(incarnation string, in order, second int64, id string) 
 
 func (l *life) append(dst []byte) []byte {
 	dst = append(dst, byte(l.phase))
+	if l.held {
+		dst[len(dst)-1] |= heldPhase
+	}
+	dst = binary.AppendVarint(dst, l.freed)
 	dst = binary.AppendUvarint(dst, l.version)
 	dst = binary.AppendVarint(dst, l.ts)
 	dst = binary.AppendVarint(dst, int64(l.ttl))
@@ -267,7 +276,7 @@ func (l *life) append(dst []byte) []byte {
 
 // decodeLife decodes the output of append, which is always valid.
 func decodeLife(value []byte) (l life) {
-	l.phase, value = phase(value[0]), value[1:]
+	l.phase, l.held, value = phase(value[0]&^heldPhase), value[0]&heldPhase != 0, value[1:]
 	unsigned := func() uint64 {
 		n, size := binary.Uvarint(value)
 		value = value[size:]
@@ -278,6 +287,7 @@ func decodeLife(value []byte) (l life) {
 		value = value[size:]
 		return n
 	}
+	l.freed = signed()
 	l.version, l.ts, l.ttl, l.ended, l.illegal = unsigned(), signed(), schema.TTL(signed()), unsigned(), unsigned()
 	l.content = binary.BigEndian.Uint64(value)
 	return l

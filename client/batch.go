@@ -96,6 +96,16 @@ func (b *Batch) Restore(id, version string, opts ...OperationOption) *Batch {
 	return b.add("restore", id, restore{version}, opts)
 }
 
+// Hold adds a Hold. Its Result has no content, as that of Touch.
+func (b *Batch) Hold(id, reason string, opts ...OperationOption) *Batch {
+	return b.add("hold", id, hold{reason}, opts)
+}
+
+// Release adds a Release. Its Result has no content, as that of Touch.
+func (b *Batch) Release(id string, opts ...OperationOption) *Batch {
+	return b.add("release", id, nil, opts)
+}
+
 func (b *Batch) add(op, id string, value any, opts []OperationOption) *Batch {
 	o := operation{Op: op, ID: id}
 	if value != nil {

@@ -22,6 +22,7 @@ type CollectionInfo struct {
 	Properties
 	// Documents and Bytes count the live documents. Only Client.Collection sets them.
 	Documents, Bytes int64
+	Held             int64     // of these, held; only Client.Collection sets it
 	Modified         time.Time // second of the last change of the properties
 	ETag             string    // version of the properties
 }
@@ -144,6 +145,7 @@ func (info *CollectionInfo) UnmarshalJSON(data []byte) error {
 		ID        string `json:"id"`
 		Documents int64  `json:"documents"`
 		Bytes     int64  `json:"bytes"`
+		Held      int64  `json:"held"`
 		TS        int64  `json:"_ts"`
 		ETag      string `json:"_etag"`
 	}
@@ -154,7 +156,7 @@ func (info *CollectionInfo) UnmarshalJSON(data []byte) error {
 	if fault != nil {
 		return fault
 	}
-	*info = CollectionInfo{Name: fields.ID, Properties: p, Documents: fields.Documents, Bytes: fields.Bytes, Modified: timeOf(fields.TS), ETag: fields.ETag}
+	*info = CollectionInfo{Name: fields.ID, Properties: p, Documents: fields.Documents, Bytes: fields.Bytes, Held: fields.Held, Modified: timeOf(fields.TS), ETag: fields.ETag}
 	return nil
 }
 

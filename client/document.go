@@ -97,6 +97,28 @@ type restore struct {
 	Version string `json:"version,omitempty"`
 }
 
+// Hold holds a document, with a reason that may be empty: until Release it does not expire
+// and cannot be deleted. Holding it again changes the reason.
+func Hold(ctx context.Context, coll *Collection, id, reason string, opts ...RequestOption) error {
+	body, err := encode(hold{reason})
+	if err != nil {
+		return err
+	}
+	_, err = coll.client.Do(ctx, "document.hold", coll.info.Name, id, body, opts...)
+	return err
+}
+
+type hold struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// Release ends the hold of a document, or fails with ErrNotHeld. Its deadline is what it
+// would be without the hold: a document whose deadline passed meanwhile expires at once.
+func Release(ctx context.Context, coll *Collection, id string, opts ...RequestOption) error {
+	_, err := coll.client.Do(ctx, "document.release", coll.info.Name, id, nil, opts...)
+	return err
+}
+
 func put[T any](ctx context.Context, coll *Collection, op, id string, value any, opts []WriteOption) (Item[T], error) {
 	w, err := newWrite(opts)
 	if err != nil {

@@ -25,6 +25,8 @@ var (
 	ErrSnapshotNotFound   = schema.ErrSnapshotNotFound
 	ErrCollectionExists   = schema.ErrCollectionExists
 	ErrDocumentExists     = schema.ErrDocumentExists
+	ErrDocumentHeld       = schema.ErrDocumentHeld // release it first
+	ErrNotHeld            = schema.ErrNotHeld
 	ErrPreconditionFailed = schema.ErrPreconditionFailed // the version is not that of IfMatch
 	ErrTooLarge           = schema.ErrTooLarge
 	ErrFailedDependency   = schema.ErrFailedDependency // refused because another operation of the atomic batch was

@@ -78,6 +78,8 @@ const (
 	DocumentDeleted    = schema.DocumentDeleted
 	DocumentExpired    = schema.DocumentExpired
 	DocumentTouched    = schema.DocumentTouched // a new version of the same content: no body
+	DocumentHeld       = schema.DocumentHeld
+	DocumentReleased   = schema.DocumentReleased
 	MutationRejected   = schema.MutationRejected
 )
 

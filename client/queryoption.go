@@ -31,6 +31,7 @@ type queryRequest struct {
 	Cursor    string          `json:"cursor,omitempty"`
 	Count     bool            `json:"count,omitempty"`
 	Explain   bool            `json:"explain,omitempty"`
+	Held      bool            `json:"held,omitempty"`
 	Deadlines bool            `json:"deadlines,omitempty"`
 }
 
@@ -120,6 +121,9 @@ func PageSize(n int) QueryOption {
 func FromCursor(cursor string) QueryOption {
 	return queryOption(func(q *query) { q.request.Cursor = cursor })
 }
+
+// Held chooses only held documents.
+func Held() QueryOption { return queryOption(func(q *query) { q.request.Held = true }) }
 
 // Deadlines sets the Deadline of each Item, and adds the member _deadline, unix seconds or
 // null, to its Value.

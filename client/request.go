@@ -27,13 +27,16 @@ type Reply struct {
 type Lifetime struct {
 	Deadline time.Time // zero if it does not expire
 	Rule     Rule      // what set the deadline; NoRule if it does not expire
+	Held     bool      // until its release it does not expire and cannot be deleted
+	Reason   string    // of the hold
 }
 
 // LifetimeOf decodes the lifetime in the headers of a reply.
-func LifetimeOf(header func(name string) string) (l Lifetime) {
-	read := schema.ReadLifetime(header)
+func LifetimeOf(header nats.Header) (l Lifetime) {
+	read := schema.ReadLifetime(schema.Header(header))
+	l.Held, l.Reason = read.Held, read.Reason
 	if read.Deadline.Rule != schema.NoRule {
-		l = Lifetime{timeOf(read.Deadline.At), read.Deadline.Rule}
+		l.Deadline, l.Rule = timeOf(read.Deadline.At), read.Deadline.Rule
 	}
 	return l
 }
@@ -136,7 +139,7 @@ func (c *Client) parseReply(msg *nats.Msg) (*Reply, error) {
 		return reply, parseError(status, msg.Data, msg.Header.Get(micro.ErrorHeader))
 	}
 	c.advance(reply.Seq)
-	reply.Lifetime = LifetimeOf(msg.Header.Get)
+	reply.Lifetime = LifetimeOf(msg.Header)
 	return reply, nil
 }
 

@@ -165,7 +165,7 @@ func (db *DB) Do(op, collection, id string, body any, opts ...client.WriteOption
 	reply := &client.Reply{Status: o.Code, Seq: o.Seq, Body: o.Body}
 	lifetime := nats.Header{}
 	o.Lifetime.Headers(lifetime.Set)
-	reply.Lifetime = client.LifetimeOf(lifetime.Get)
+	reply.Lifetime = client.LifetimeOf(lifetime)
 	if o.Fault != nil {
 		reply.Body = o.Fault.AppendJSON(nil)
 		return reply, o.Fault

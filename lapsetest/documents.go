@@ -154,7 +154,7 @@ func (db *DB) document(reply *client.Reply) Document {
 	if err != nil {
 		db.t.Fatalf("%v", err)
 	}
-	if reply.Rule != client.NoRule {
+	if reply.Rule != client.NoRule || reply.Held {
 		d.Lifetime = reply.Lifetime
 	}
 	return d
@@ -183,6 +183,18 @@ func (db *DB) Restore(collection, id, version string, opts ...client.WriteOption
 		body["version"] = version
 	}
 	return db.write("document.restore", collection, id, body, opts)
+}
+
+// Hold holds an existing document, with a reason that may be empty.
+func (db *DB) Hold(collection, id, reason string, opts ...client.WriteOption) {
+	db.t.Helper()
+	db.must("document.hold", collection, id, map[string]string{"reason": reason}, opts...)
+}
+
+// Release ends the hold of a document.
+func (db *DB) Release(collection, id string, opts ...client.WriteOption) {
+	db.t.Helper()
+	db.must("document.release", collection, id, nil, opts...)
 }
 
 // Document returns a document, and whether it exists now.

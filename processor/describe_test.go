@@ -87,6 +87,8 @@ func TestEventsAreDescribed(t *testing.T) {
 	w.want(201, "document.upsert.c.a%20b", `{"ttl":2000}`)
 	w.want(200, "document.patch.c.a%20b", `{"n":1}`)
 	w.want(200, "document.touch.c.a%20b", ``)
+	w.want(200, "document.hold.c.a%20b", `{"reason":"x"}`)
+	w.want(200, "document.release.c.a%20b", ``)
 	w.want(204, "document.delete.c.a%20b", ``)
 	w.want(200, "collection.replace.c", `{"defaultTtl":1,"previousImages":false}`)
 	w.want(201, "document.create.c.a", `{}`)

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // lifetime is what the headers of a reply say about the document.
@@ -49,6 +51,42 @@ func TestDeadlineHeaders(t *testing.T) {
 		due(w.want(200, "document.get.c.a", ``), 50, "collection")
 		w.want(200, "collection.replace.c", `{}`)
 		due(w.want(200, "document.get.c.a", ``), 0, "")
+	})
+}
+
+// TestHoldHeaders: replies about a held document have its reason, which fits a header, and
+// no deadline; after the release they have the deadline that it would have had.
+func TestHoldHeaders(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
+		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
+		held := func(r wireReply, want string) {
+			t.Helper()
+			if got := r.header["Lapse-Hold"]; len(got) != 1 || got[0] != want || r.lifetime() != [2]string{} {
+				t.Errorf("%s has %q and %v, want %q", r, got, r.lifetime(), want)
+			}
+		}
+		held(w.want(200, "document.hold.c.a", ``, "Nats-Msg-Id", "m"), "")
+		held(w.want(200, "document.hold.c.a", ``, "Nats-Msg-Id", "m"), "")
+		held(w.want(200, "document.hold.c.a", `{"reason":"a\r\nb: ü"}`), "a  b: ü")
+		sleepUntil(ts+200, 0)
+		held(w.want(200, "document.get.c.a", ``), "a  b: ü")
+		held(w.want(200, "document.get.c.a", ``, "Lapse-Min-Seq", "1"), "a  b: ü")
+		held(w.want(200, "document.patch.c.a", `{"n":1}`), "a  b: ü")
+		w.restart()
+		held(w.want(200, "document.touch.c.a", ``), "a  b: ü")
+		sleepUntil(ts+250, 0)
+		r := w.want(200, "document.release.c.a", ``)
+		if r.lifetime() != [2]string{strconv.FormatInt(ts+300, 10), "collection"} || r.header.Get("Lapse-Hold") != "" {
+			t.Errorf("released: %v", r.header)
+		}
+		w.refused(409, "not_held", "document.release.c.a", ``)
+		w.want(200, "document.hold.c.a", ``)
+		sleepUntil(ts+400, 0)
+		w.want(200, "document.release.c.a", ``)
+		w.refused(404, "document_not_found", "document.get.c.a", ``)
+		w.eventually("expired", func() bool { return w.events()[len(w.events())-1].Type == schema.DocumentExpired })
+		w.refused(400, "bad_request", "document.hold.c.a", `{"reason":"`+strings.Repeat("x", 1025)+`"}`)
 	})
 }
 

@@ -166,6 +166,7 @@ func TestRenewalInFlight(t *testing.T) {
 var renewals = map[string]string{
 	"document.upsert.c.a": `{"n":1}`,
 	"document.touch.c.a":  ``,
+	"document.hold.c.a":   ``,
 }
 
 func renewalInFlight(t *testing.T, tail, body string) {

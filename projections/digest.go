@@ -25,10 +25,13 @@ func (d Digest) String() string { return fmt.Sprintf("%d:%016x", d.Seq, d.Sum) }
 // and Micciancio, "A New Paradigm for Collision-Free Hashing: Incrementality at
 // Reduced Cost", Eurocrypt 1997.
 func documentSum(incarnation uint64, id schema.DocumentID, m Meta) uint64 {
-	var buf [5*8 + 255]byte
+	var buf [6*8 + 255]byte
 	b := binary.BigEndian.AppendUint64(buf[:0], incarnation)
 	for _, n := range [...]uint64{uint64(m.Version), uint64(m.TS), uint64(m.TTL), m.Sum} {
 		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	if m.Held { // others have the sum of format 3
+		b = binary.BigEndian.AppendUint64(b, heldTTL)
 	}
 	return xxhash.Sum64(append(b, id...))
 }

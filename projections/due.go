@@ -26,6 +26,7 @@ type Queue struct {
 // its _ts if it inherits. ok is false if it expires under no policy.
 func QueueOf(c *schema.Collection, m Meta) (q Queue, second int64, ok bool) {
 	switch {
+	case m.Held:
 	case m.TTL > 0:
 		return Queue{c.Incarnation, ByDeadline}, m.TS + int64(m.TTL), true
 	case m.TTL == schema.Inherit:
@@ -121,6 +122,7 @@ type Counts struct {
 	Documents, Bytes int64 // live
 	Pending          int64 // live with a deadline
 	Overdue          int64 // past their deadline and not yet expired in the log
+	Held             int64 // that neither expire nor can be deleted
 	Oldest           int64 // the earliest deadline of an overdue one, 0 if there is none
 }
 
@@ -149,7 +151,7 @@ func (m moment) count(c *schema.Collection, now int64) (Counts, error) {
 	if !ok || err != nil {
 		return Counts{}, err
 	}
-	n := Counts{Documents: st.documents, Bytes: st.bytes}
+	n := Counts{Documents: st.documents, Bytes: st.bytes, Held: st.held}
 	if c.DefaultTTL == schema.Off {
 		return n, nil
 	}

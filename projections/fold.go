@@ -211,7 +211,8 @@ func (f *fold) apply(fact *Fact) (fits bool, err error) {
 			return false, nil
 		}
 		return true, f.bury(c)
-	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired, schema.DocumentTouched:
+	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentDeleted, schema.DocumentExpired, schema.DocumentTouched,
+		schema.DocumentHeld, schema.DocumentReleased:
 		if c == nil {
 			return false, nil
 		}
@@ -265,6 +266,11 @@ func (f *fold) bury(c *schema.Collection) error {
 	if st.documents == 0 {
 		return nil
 	}
+	if st.held > 0 { // which a writer refuses
+		if err := f.deletePrefix(holdKey(nil, c.Incarnation, "")); err != nil {
+			return err
+		}
+	}
 	f.key = queueKey(f.key[:0], Queue{Incarnation: c.Incarnation, Order: ByDeadline})
 	prefix := f.key[:len(f.key)-1]
 	if err := f.batch.DeleteRange(prefix, successor(prefix), nil); err != nil {
@@ -297,7 +303,7 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 		return false, nil
 	}
 	now, fits := after(fact, prior)
-	if !fits {
+	if !fits || e.Type == schema.DocumentReleased && !prior.Held {
 		return false, nil
 	}
 	if err := f.setQueue(c, e.ID, prior, now); err != nil {
@@ -311,6 +317,9 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	st := f.statsOf(c.Incarnation)
 	if exists {
 		st.add(c.Incarnation, e.ID, prior, -1)
+	}
+	if err := f.setHold(c, e, prior, now); err != nil {
+		return false, err
 	}
 	record := Record{Meta: now}
 	if now.Version != 0 {
@@ -331,7 +340,12 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 // put writes a document after the fact, and returns its content: nil after a touch if
 // that is only in Pebble. f.key is its key.
 func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
-	if body = fact.Body; fact.Type == schema.DocumentTouched {
+	switch body = fact.Body; fact.Type {
+	case schema.DocumentHeld, schema.DocumentReleased:
+		if err = f.priorBody(fact, prior, func(content []byte) { body = append([]byte{}, content...) }); err != nil {
+			return nil, err
+		}
+	case schema.DocumentTouched:
 		if body, err = f.touchedBody(fact, prior); err != nil {
 			return nil, err
 		}
@@ -342,6 +356,24 @@ func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
 	}
 	f.value = appendRecord(f.value[:0], now, body)
 	return body, f.batch.Set(f.key, f.value, nil)
+}
+
+// setHold writes or deletes the reason of a hold, and for history the event.
+func (f *fold) setHold(c *schema.Collection, e *schema.Event, prior, now Meta) error {
+	if e.Type == schema.DocumentHeld || e.Type == schema.DocumentReleased {
+		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
+		if err := f.batch.Set(f.key2, nil, nil); err != nil {
+			return err
+		}
+	}
+	f.key2 = holdKey(f.key2[:0], c.Incarnation, e.ID)
+	switch {
+	case e.Type == schema.DocumentHeld:
+		return f.batch.Set(f.key2, []byte(schema.ReadReason(e.Body)), nil)
+	case prior.Held && !now.Held:
+		return f.batch.Delete(f.key2, nil)
+	}
+	return nil
 }
 
 // setQueue moves a document from its old queue to its new one.
@@ -367,8 +399,12 @@ func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now M
 // after returns the document's Meta after the fact, Version 0 if it ended.
 func after(fact *Fact, prior Meta) (now Meta, fits bool) {
 	e := fact.Event
-	if e.Type == schema.DocumentTouched {
+	switch e.Type {
+	case schema.DocumentTouched:
 		return prior.Touched(e), true
+	case schema.DocumentHeld, schema.DocumentReleased:
+		now, now.Held = prior, e.Type == schema.DocumentHeld
+		return now, true
 	}
 	if e.Type != schema.DocumentCreated && e.Type != schema.DocumentReplaced {
 		return Meta{}, true
@@ -381,7 +417,7 @@ func after(fact *Fact, prior Meta) (now Meta, fits bool) {
 		}
 		ttl, sum = d.TTL, SumOf(e.Body)
 	}
-	return Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body)), Sum: sum}, true
+	return Meta{Version: schema.Version(e.Seq), TS: e.Time / 1000, TTL: ttl, Size: int64(len(e.Body)), Sum: sum, Held: prior.Held}, true
 }
 
 // prior returns the document's Meta before the fact, Version 0 if there was

@@ -118,18 +118,21 @@ func (f *fold) index(incarnation uint64, set *indexSet, fact *Fact, prior, now M
 	if prior.Version != 0 {
 		if err := f.priorBody(fact, prior, func(body []byte) {
 			x.before.add(set, false, body, prior)
-			if fact.Type == schema.DocumentTouched {
+			if keepsContent(fact.Type) {
 				x.now.add(set, false, body, now)
 			}
 		}); err != nil {
 			return err
 		}
 	}
-	if now.Version != 0 && fact.Type != schema.DocumentTouched {
+	if now.Version != 0 && !keepsContent(fact.Type) {
 		x.now.add(set, false, fact.Body, now)
 	}
 	return x.replace(f.batch, incarnation, fact.ID, now)
 }
+
+// keepsContent reports whether an event of type t leaves the content as it is.
+func keepsContent(t schema.EventType) bool { return t >= schema.DocumentTouched }
 
 // priorBody calls visit with the content before the fact, from the cheapest source.
 // It is valid only during the call.

@@ -82,7 +82,7 @@ type IndexEntry struct {
 func appendEntryMeta(dst []byte, m Meta) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Version))
 	dst = binary.AppendUvarint(dst, uint64(m.TS))
-	return binary.AppendVarint(dst, int64(m.TTL))
+	return binary.AppendVarint(dst, m.writtenTTL())
 }
 
 // appendEntryHead appends the beginning of an entry's value: the length of the
@@ -104,12 +104,13 @@ func decodeIndexEntry(key, value []byte) (e IndexEntry, err error) {
 	}
 	version, b := binary.Uvarint(value[a:])
 	ts, c := binary.Uvarint(value[a+max(b, 0):])
-	ttl, d := binary.Varint(value[a+max(b, 0)+max(c, 0):])
+	written, d := binary.Varint(value[a+max(b, 0)+max(c, 0):])
 	if b <= 0 || c <= 0 || d <= 0 {
 		return e, fmt.Errorf("projection: malformed index entry %x", key)
 	}
+	ttl, held := readTTL(written)
 	return IndexEntry{
 		Key: key[:length:length], Whole: head&1 == 1, ID: key[length:],
-		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: schema.TTL(ttl)},
+		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: ttl, Held: held},
 	}, nil
 }

@@ -21,6 +21,7 @@ const (
 	keyIndex       = 'V'
 	keyMark        = 'L'
 	keyIndexed     = 'R'
+	keyHold        = 'G'
 	keyNothing     = 'Z'
 )
 
@@ -34,6 +35,10 @@ func statsKey(dst []byte, incarnation uint64) []byte {
 
 func documentKey(dst []byte, incarnation uint64, id schema.DocumentID) []byte {
 	return append(binary.BigEndian.AppendUint64(append(dst, keyDocument), incarnation), id...)
+}
+
+func holdKey(dst []byte, incarnation uint64, id schema.DocumentID) []byte {
+	return append(binary.BigEndian.AppendUint64(append(dst, keyHold), incarnation), id...)
 }
 
 // documentKeyBytes is the length of the longest document key.

@@ -33,13 +33,15 @@ type memoryCollection struct {
 	*schema.Collection // replaced, never changed
 	documents          map[schema.DocumentID]*memoryDocument
 	waiting            [2]waiting // by Order
+	held               int64
 }
 
 // memoryDocument is a document that exists.
 type memoryDocument struct {
 	Record
 	id     schema.DocumentID
-	queued int // its index in its bucket of waiting, if it is in one
+	reason string // of its hold
+	queued int    // its index in its bucket of waiting, if it is in one
 }
 
 // NewMemory returns an empty projection.
@@ -90,6 +92,22 @@ func (m *Memory) Document(c *schema.Collection, id schema.DocumentID) (r Record,
 		return r, true, nil
 	}
 	return Record{}, false, nil
+}
+
+// Reason is Store.Reason.
+func (m *Memory) Reason(c *schema.Collection, id schema.DocumentID) (string, error) {
+	if in := m.incarnations[c.Incarnation]; in != nil && in.documents[id] != nil {
+		return in.documents[id].reason, nil
+	}
+	return "", nil
+}
+
+// Held is Store.Held.
+func (m *Memory) Held(c *schema.Collection) int64 {
+	if in := m.incarnations[c.Incarnation]; in != nil {
+		return in.held
+	}
+	return 0
 }
 
 // Lookup returns a Lookup of a collection.
@@ -210,6 +228,12 @@ func (c *memoryCollection) fold(fact *Fact) error {
 	if waited && !stays {
 		c.waiting[from.Order].remove(before, d)
 	}
+	if d != nil && d.Held {
+		c.held--
+	}
+	if now.Held {
+		c.held++
+	}
 	if now.Version == 0 {
 		delete(c.documents, e.ID)
 		return nil
@@ -219,7 +243,10 @@ func (c *memoryCollection) fold(fact *Fact) error {
 		c.documents[d.id] = d
 	}
 	d.Meta = now
-	if e.Type != schema.DocumentTouched {
+	if e.Type == schema.DocumentHeld {
+		d.reason = schema.ReadReason(e.Body)
+	}
+	if !keepsContent(e.Type) {
 		d.Body = append(d.Body[:0], e.Body...)
 	}
 	if waits && !stays {

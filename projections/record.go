@@ -17,6 +17,7 @@ type Meta struct {
 	TTL     schema.TTL
 	Size    int64  // bytes of JSON
 	Sum     uint64 // SumOf the JSON
+	Held    bool   // it has no deadline and cannot be deleted
 }
 
 // SumOf returns the hash of a document's JSON for the digest.
@@ -24,7 +25,28 @@ func SumOf(body []byte) uint64 { return xxhash.Sum64(body) }
 
 // Deadline applies the collection's policy to the document.
 func (m Meta) Deadline(c *schema.Collection) schema.Deadline {
+	if m.Held {
+		return schema.Deadline{}
+	}
 	return schema.DeadlineOf(c.DefaultTTL, m.TTL, m.TS)
+}
+
+// heldTTL is added to the ttl of a held document where a Meta is written.
+const heldTTL = 1 << 40
+
+func (m Meta) writtenTTL() int64 {
+	if m.Held {
+		return int64(m.TTL) + heldTTL
+	}
+	return int64(m.TTL)
+}
+
+// readTTL is the inverse of writtenTTL.
+func readTTL(written int64) (ttl schema.TTL, held bool) {
+	if written > heldTTL/2 {
+		return schema.TTL(written - heldTTL), true
+	}
+	return schema.TTL(written), false
 }
 
 // Touched returns the Meta after a DocumentTouched.
@@ -42,7 +64,7 @@ type Record struct {
 func appendRecord(dst []byte, m Meta, body []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Version))
 	dst = binary.AppendUvarint(dst, uint64(m.TS))
-	dst = binary.AppendVarint(dst, int64(m.TTL))
+	dst = binary.AppendVarint(dst, m.writtenTTL())
 	dst = binary.BigEndian.AppendUint64(dst, m.Sum)
 	return append(dst, body...)
 }
@@ -51,13 +73,14 @@ func appendRecord(dst []byte, m Meta, body []byte) []byte {
 func decodeRecord(value []byte) (Record, error) {
 	version, a := binary.Uvarint(value)
 	ts, b := binary.Uvarint(value[max(a, 0):])
-	ttl, c := binary.Varint(value[max(a, 0)+max(b, 0):])
+	written, c := binary.Varint(value[max(a, 0)+max(b, 0):])
 	if a <= 0 || b <= 0 || c <= 0 || len(value) < a+b+c+8 {
 		return Record{}, fmt.Errorf("projection: malformed document value %x", value[:min(len(value), 32)])
 	}
 	sum, body := binary.BigEndian.Uint64(value[a+b+c:]), value[a+b+c+8:]
+	ttl, held := readTTL(written)
 	return Record{
-		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: schema.TTL(ttl), Size: int64(len(body)), Sum: sum},
+		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: ttl, Size: int64(len(body)), Sum: sum, Held: held},
 		Body: body,
 	}, nil
 }
@@ -91,7 +114,8 @@ func decodeCollection(name schema.CollectionName, value []byte) (*schema.Collect
 
 // stats are the counts of one collection as folded, overdue documents included.
 type stats struct {
-	documents, bytes, own, inherited int64
+	documents, bytes, own, inherited int64 // own and inherited: with a deadline, if TTL is on
+	held                             int64
 	sum                              uint64 // of the documents, see digest.go
 }
 
@@ -101,6 +125,8 @@ func (s *stats) add(incarnation uint64, id schema.DocumentID, m Meta, sign int64
 	s.bytes += sign * m.Size
 	s.sum += uint64(sign) * documentSum(incarnation, id, m)
 	switch {
+	case m.Held:
+		s.held += sign
 	case m.TTL > 0:
 		s.own += sign
 	case m.TTL == schema.Inherit:
@@ -113,7 +139,11 @@ func (s stats) encode() []byte {
 	for _, n := range []int64{s.documents, s.bytes, s.own, s.inherited} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
-	return binary.BigEndian.AppendUint64(b, s.sum)
+	b = binary.BigEndian.AppendUint64(b, s.sum)
+	if s.held == 0 {
+		return b // as in format 3
+	}
+	return binary.AppendUvarint(b, uint64(s.held))
 }
 
 func decodeStats(value []byte) (s stats, err error) {
@@ -123,6 +153,13 @@ func decodeStats(value []byte) (s stats, err error) {
 			return s, fmt.Errorf("projection: malformed counts %x", value)
 		}
 		*n, value = int64(u), value[size:]
+	}
+	if len(value) > 8 {
+		held, size := binary.Uvarint(value[8:])
+		if size != len(value)-8 {
+			return s, fmt.Errorf("projection: malformed counts, %x at the end", value)
+		}
+		s.held, value = int64(held), value[:8]
 	}
 	if len(value) != 8 {
 		return s, fmt.Errorf("projection: malformed counts, %x at the end", value)

@@ -115,9 +115,9 @@ func parseOperation(collection string, raw []byte) Operation {
 		op = new(string)
 	}
 	switch *op {
-	case "get", "create", "replace", "upsert", "patch", "delete", "touch", "restore":
+	case "get", "create", "replace", "upsert", "patch", "delete", "touch", "restore", "hold", "release":
 	default:
-		return Operation{Fault: ErrBadRequest.With("unknown operation %.40q: use get, create, replace, upsert, patch, delete, touch or restore", *op)}
+		return Operation{Fault: ErrBadRequest.With("unknown operation %.40q: use get, create, replace, upsert, patch, delete, touch, restore, hold or release", *op)}
 	}
 	if id == nil {
 		return Operation{Reads: *op == "get", Fault: ErrBadID.With("the operation has no id")}

@@ -78,7 +78,7 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 				fault = ErrBadRequest.With("the properties say id %s and the subject %q: make them the same or leave the id out", Shown(value), string(collection))
 				return fault
 			}
-		case "_ts", "_etag", "_rid", "_self", "documents", "bytes":
+		case "_ts", "_etag", "_rid", "_self", "documents", "bytes", "held":
 		default:
 			fault = ErrBadRequest.With("unknown collection property %.80q: use defaultTtl, indexingPolicy and previousImages", name)
 			return fault
@@ -208,12 +208,15 @@ func (c *Collection) AppendReply(dst []byte) []byte {
 	return appendSystem(append(c.appendReplyFields(dst), ','), c.Time/1000, c.Version)
 }
 
-// AppendReplyWithSize is AppendReply with the number and bytes of its live documents.
-func (c *Collection) AppendReplyWithSize(dst []byte, documents, size int64) []byte {
+// AppendReplyWithSize is AppendReply with the number and bytes of its live documents, and
+// how many of them are held.
+func (c *Collection) AppendReplyWithSize(dst []byte, documents, size, held int64) []byte {
 	dst = append(c.appendReplyFields(dst), `,"documents":`...)
 	dst = strconv.AppendInt(dst, documents, 10)
 	dst = append(dst, `,"bytes":`...)
 	dst = strconv.AppendInt(dst, size, 10)
+	dst = append(dst, `,"held":`...)
+	dst = strconv.AppendInt(dst, held, 10)
 	return appendSystem(append(dst, ','), c.Time/1000, c.Version)
 }
 

@@ -165,7 +165,7 @@ func TestPropertiesAreReadBack(t *testing.T) {
 			Time:       rapid.Int64Min(0).Draw(t, "time"),
 			Properties: anyProperties().Draw(t, "properties"),
 		}
-		for _, text := range [][]byte{c.AppendJSON(nil), c.AppendReply(nil), c.AppendReplyWithSize(nil, 3, 400)} {
+		for _, text := range [][]byte{c.AppendJSON(nil), c.AppendReply(nil), c.AppendReplyWithSize(nil, 3, 400, 1)} {
 			back, fault := ParseProperties(c.Name, text)
 			if fault != nil || !reflect.DeepEqual(back, c.Properties) {
 				t.Fatalf("%s is read as %+v, %v", text, back, fault)
@@ -182,7 +182,7 @@ func TestCollectionJSON(t *testing.T) {
 	for _, test := range []struct{ name, got, want string }{
 		{"properties", string(c.AppendJSON(nil)), `{` + fields + `}`},
 		{"reply", string(c.AppendReply(nil)), `{"id":"orders",` + fields + `,"_ts":12,"_etag":"7"}`},
-		{"reply with size", string(c.AppendReplyWithSize(nil, 3, 400)), `{"id":"orders",` + fields + `,"documents":3,"bytes":400,"_ts":12,"_etag":"7"}`},
+		{"reply with size", string(c.AppendReplyWithSize(nil, 3, 400, 1)), `{"id":"orders",` + fields + `,"documents":3,"bytes":400,"held":1,"_ts":12,"_etag":"7"}`},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, test.got, test.want)

@@ -27,8 +27,10 @@ var (
 	ErrSnapshotNotFound   = &Error{Code: 404, Name: "snapshot_not_found"}
 	ErrCollectionExists   = &Error{Code: 409, Name: "collection_exists"}
 	ErrDocumentExists     = &Error{Code: 409, Name: "document_exists"}
+	ErrNotHeld            = &Error{Code: 409, Name: "not_held"}
 	ErrPreconditionFailed = &Error{Code: 412, Name: "precondition_failed"}
 	ErrTooLarge           = &Error{Code: 413, Name: "too_large"}
+	ErrDocumentHeld       = &Error{Code: 423, Name: "document_held"}
 	ErrFailedDependency   = &Error{Code: 424, Name: "failed_dependency"}
 	ErrOverloaded         = &Error{Code: 429, Name: "overloaded"}
 	ErrUnavailable        = &Error{Code: 503, Name: "unavailable"}

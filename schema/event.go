@@ -39,12 +39,15 @@ const (
 
 	// Later types come last: the number of a type is part of the hash of a log.
 	DocumentTouched
+	DocumentHeld
+	DocumentReleased
 )
 
 var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
 	"DocumentCreated", "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "MutationRejected",
 	"WriterStarted", "MutationRepeated", "LogPadded", "LogTrimmed",
-	"WriterPresent", "WriterResumed", "DocumentTouched"}
+	"WriterPresent", "WriterResumed", "DocumentTouched",
+	"DocumentHeld", "DocumentReleased"}
 
 // EventTypes is the number of types, NoEvent included.
 const EventTypes = len(eventNames)
@@ -71,7 +74,7 @@ type Event struct {
 	Type       EventType
 	Collection CollectionName
 	ID         DocumentID // of document events
-	Previous   Version    // version it ends: Replaced, Deleted, Expired, Touched
+	Previous   Version    // version it ends: Replaced, Deleted, Expired, Touched; it is about: Held, Released
 	Deadline   Deadline   // of Expired
 	Restored   Version    // of Created: whose content it is, 0 unless by a restore
 	Cause      uint64     // sequence in the mutations stream, 0 for none
@@ -93,6 +96,7 @@ const (
 	HeaderTTL      = "Lapse-Ttl"
 	HeaderRule     = "Lapse-Rule"
 	HeaderRestored = "Lapse-Restored"
+	HeaderHold     = "Lapse-Hold"
 	HeaderCause    = "Lapse-Cause"
 	// HeaderMsgID is a mutation's Nats-Msg-Id in the log. Under NATS' own name JetStream
 	// would deduplicate by its clock, not by log time.
@@ -164,7 +168,7 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 		}
 		e.ID = id
 	}
-	if e.Type.ends() {
+	if e.Type.hasPrevious() {
 		version, err := strconv.ParseUint(header(HeaderPrevious), 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("event %d: header %s: %.80q is not a version", seq, HeaderPrevious, header(HeaderPrevious))
@@ -196,9 +200,9 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 	return e, nil
 }
 
-// ends reports whether an event of type t ends a version.
-func (t EventType) ends() bool {
-	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired || t == DocumentTouched
+// hasPrevious reports whether an event of type t ends a version, or is about one.
+func (t EventType) hasPrevious() bool {
+	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired || t >= DocumentTouched
 }
 
 // The log times that RFC 3339 can write, in ms: the years 0 to 9999.
@@ -231,7 +235,7 @@ func (e *Event) check() error {
 			return wrong("%w", err)
 		}
 	}
-	if e.Type.ends() && e.Previous == 0 {
+	if e.Type.hasPrevious() && e.Previous == 0 {
 		return wrong("%s ends no version", e.Type)
 	}
 	if e.Type == DocumentExpired && (e.Deadline.Rule == NoRule || e.Deadline.TTL < 1) {
@@ -239,7 +243,7 @@ func (e *Event) check() error {
 	}
 	// Folding checks the rest of the body.
 	body := e.Body
-	if len(body) == 0 && (e.Type == DocumentCreated || e.Type == DocumentReplaced || e.Type == MutationRejected) {
+	if len(body) == 0 && (e.Type == DocumentCreated || e.Type == DocumentReplaced || e.Type == MutationRejected || e.Type == DocumentHeld || e.Type == DocumentReleased) {
 		return wrong("%s without a body", e.Type)
 	}
 	if len(body) > 0 && e.Type == DocumentTouched {

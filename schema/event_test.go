@@ -172,7 +172,7 @@ func anyEvent() *rapid.Generator[Event] {
 		if e.Type.OnDocument() {
 			e.ID = anyID().Draw(t, "id")
 		}
-		if e.Type.ends() {
+		if e.Type.hasPrevious() {
 			e.Previous = Version(rapid.Uint64Min(1).Draw(t, "previous"))
 		}
 		if e.Type == DocumentExpired {

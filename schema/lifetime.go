@@ -11,6 +11,8 @@ import (
 // that of a document that does not expire, and of a reply about none.
 type Lifetime struct {
 	Deadline Deadline
+	Held     bool
+	Reason   string // of the hold, may be empty
 }
 
 // Headers calls set with each header of l.
@@ -19,14 +21,43 @@ func (l *Lifetime) Headers(set func(name, value string)) {
 		set(HeaderDeadline, strconv.FormatInt(l.Deadline.At, 10))
 		set(HeaderRule, l.Deadline.Rule.String())
 	}
+	if l.Held {
+		set(HeaderHold, lineEnds.Replace(l.Reason))
+	}
 }
 
 // ReadLifetime reads the headers of a reply; what is malformed counts as absent.
-func ReadLifetime(header func(string) string) (l Lifetime) {
-	if at, err := strconv.ParseInt(header(HeaderDeadline), 10, 64); err == nil {
-		l.Deadline = Deadline{At: at, Rule: parseRule(header(HeaderRule))}
+func ReadLifetime(header Header) (l Lifetime) {
+	if at, err := strconv.ParseInt(header.Get(HeaderDeadline), 10, 64); err == nil {
+		l.Deadline = Deadline{At: at, Rule: parseRule(header.Get(HeaderRule))}
 	}
+	l.Held, l.Reason = len(header[HeaderHold]) > 0, header.Get(HeaderHold)
 	return l
+}
+
+// AppendReason appends the body of a DocumentHeld or DocumentReleased.
+func AppendReason(dst []byte, reason string) []byte {
+	if reason == "" {
+		return append(dst, "{}"...)
+	}
+	return append(AppendString(append(dst, `{"reason":`...), reason), '}')
+}
+
+// ReadReason reads the body of a DocumentHeld; a faulty one has no reason.
+func ReadReason(body []byte) string {
+	reason, _ := parseMember(DocumentHold, body, "reason")
+	return reason
+}
+
+// AppendHeld appends the reply to a hold.
+func AppendHeld(dst []byte, id DocumentID, reason string) []byte {
+	dst = AppendString(append(dst, `{"id":`...), string(id))
+	return append(AppendString(append(dst, `,"held":true,"reason":`...), reason), '}')
+}
+
+// AppendReleased appends the reply to a release.
+func AppendReleased(dst []byte, id DocumentID) []byte {
+	return append(AppendString(append(dst, `{"id":`...), string(id)), `,"held":false}`...)
 }
 
 const memberDeadline = "_deadline"

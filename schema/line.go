@@ -163,7 +163,7 @@ func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 			return fail(err)
 		}
 	}
-	if e.Type.ends() {
+	if e.Type.hasPrevious() {
 		e.Previous = Version(previous)
 	}
 	if e.Type == DocumentCreated {

@@ -1,7 +1,7 @@
 package schema
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,11 +25,13 @@ const (
 	DocumentDelete
 	DocumentTouch
 	DocumentRestore
+	DocumentHold
+	DocumentRelease
 )
 
 var opNames = [...]string{"", "collection.create", "collection.replace", "collection.delete",
 	"document.create", "document.replace", "document.upsert", "document.patch", "document.delete",
-	"document.touch", "document.restore"}
+	"document.touch", "document.restore", "document.hold", "document.release"}
 
 // Ops is the number of operations, NoOp included.
 const Ops = len(opNames)
@@ -64,6 +66,7 @@ type Mutation struct {
 	Document   Document   // create, replace, upsert
 	Properties Properties // collection create and replace
 	Version    string     // restore: "" for the last one
+	Reason     string     // hold
 
 	// Fault is why the mutation is malformed, nil if it is not. Raw then has the
 	// malformed parts as written.
@@ -211,10 +214,16 @@ func (m *Mutation) Check() *Mutation {
 		m.Document, m.Fault = ParseDocument(m.ID, m.Body)
 	case DocumentPatch:
 		m.Fault = CheckPatch(m.ID, m.Body)
-	case DocumentTouch:
+	case DocumentTouch, DocumentRelease:
 		m.Fault = checkNoContent(m.Op, m.Body)
 	case DocumentRestore:
-		m.Version, m.Fault = parseRestore(m.Body)
+		if m.Version, m.Fault = parseMember(m.Op, m.Body, "version"); m.Fault == nil && m.Version == "" && bytes.Contains(m.Body, []byte(`""`)) {
+			m.Fault = ErrBadRequest.With("the version is empty: leave it out for the last one")
+		}
+	case DocumentHold:
+		if m.Reason, m.Fault = parseMember(m.Op, m.Body, "reason"); len(m.Reason) > MaxReasonBytes {
+			m.Fault = ErrBadRequest.With("the reason has %d bytes: at most %d are allowed", len(m.Reason), MaxReasonBytes)
+		}
 	}
 	return m
 }
@@ -231,30 +240,31 @@ func checkNoContent(op Op, body []byte) *Error {
 	return nil
 }
 
-// parseRestore returns the version that the body of a restore names, "" for none.
-func parseRestore(body []byte) (version string, fault *Error) {
+// MaxReasonBytes is the size of the longest reason of a hold.
+const MaxReasonBytes = 1024
+
+// parseMember returns the text of the only member that a body may have, "" if it has none.
+func parseMember(op Op, body []byte, member string) (text string, fault *Error) {
 	if len(body) == 0 {
 		return "", nil
 	}
+	seen := false
 	_, err := members(body, func(name, value []byte) (err error) {
-		if string(values.Unquote(name)) != "version" {
+		switch {
+		case string(values.Unquote(name)) != member:
 			return fmt.Errorf("unknown member %.40q", name)
+		case seen:
+			return fmt.Errorf("the member %s comes twice", member)
 		}
-		if version != "" {
-			return errors.New("the member version comes twice")
-		}
-		if string(value) == "null" {
-			return nil
-		}
-		if version, err = decodeString(value); err == nil && version == "" {
-			err = errors.New("the version is empty")
+		if seen = true; string(value) != "null" {
+			text, err = decodeString(value)
 		}
 		return err
 	})
 	if err != nil {
-		return "", ErrBadRequest.With(`the body of document.restore is not {"version":"<etag>"} or empty: %v`, err)
+		return "", ErrBadRequest.With(`the body of %s is not {"%s":"…"} or empty: %v`, op, member, err)
 	}
-	return version, nil
+	return text, nil
 }
 
 // Limits in bytes of body and name in a rejection, so that refused mutations do not fill

@@ -9,7 +9,7 @@ import (
 var Operations = [...]string{
 	"collection.create", "collection.get", "collection.replace", "collection.delete", "collection.list",
 	"document.create", "document.get", "document.replace", "document.upsert", "document.patch", "document.delete", "document.touch",
-	"document.restore",
+	"document.restore", "document.hold", "document.release",
 	"batch", "query", "forecast", "history", "status",
 	"snapshot.create", "snapshot.list", "snapshot.verify",
 }

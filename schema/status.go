@@ -15,6 +15,7 @@ type Status struct {
 	LogTime         int64    `json:"logTime"` // ms since 1970
 	Documents       int64    `json:"documents"`
 	PendingExpiry   int64    `json:"pendingExpiry"` // live documents with a deadline
+	Held            int64    `json:"held"`          // that neither expire nor can be deleted
 	Overdue         int64    `json:"overdue"`       // expired, without DocumentExpired in the log
 	LatenessMs      Lateness `json:"latenessMs"`
 	MutationsBehind uint64   `json:"mutationsBehind"`

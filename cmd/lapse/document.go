@@ -24,6 +24,8 @@ func newDocumentCommand(a *app) *cobra.Command {
 		newDocumentDeleteCommand(a, &conn),
 		newDocumentTouchCommand(a, &conn),
 		newDocumentRestoreCommand(a, &conn),
+		newDocumentHoldCommand(a, &conn),
+		newDocumentReleaseCommand(a, &conn),
 	)
 	conn.addFlags(cmd)
 	return cmd
@@ -140,8 +142,15 @@ func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 // expires, on standard error.
 func (out *output) live(reply *client.Reply) error {
 	err := out.document(reply.Body)
-	if err != nil || reply.Rule == client.NoRule || !out.forPeople() {
+	if err != nil || !out.forPeople() {
 		return err
+	}
+	if reply.Held {
+		_, err := fmt.Fprintln(out.stderr, strings.TrimSuffix("held: "+printable(reply.Reason), ": "))
+		return err
+	}
+	if reply.Rule == client.NoRule {
+		return nil
 	}
 	_, err = fmt.Fprintf(out.stderr, "expires in %s (%s)\n", describeSpan(time.Until(reply.Deadline)), reply.Rule)
 	return err
@@ -215,6 +224,47 @@ event of the log. Its ttl is as it was and counts from now. lapse history shows 
 			body = append(schema.AppendString([]byte(`{"version":`), version), '}')
 		}
 		reply, err := conn.request(cmd.Context(), "document.restore", args[0], args[1], body, change.options(cmd)...)
+		if err != nil {
+			return err
+		}
+		return out.live(reply)
+	}
+	return cmd
+}
+
+func newDocumentHoldCommand(a *app, conn *connection) *cobra.Command {
+	var change changeFlags
+	var reason string
+	cmd := &cobra.Command{
+		Use:     "hold COLL ID",
+		Short:   "Keep a document from expiring and from being deleted, until release",
+		Example: `  lapse document hold orders SO05 --reason 'case 4711'`,
+		Args:    arguments(2, 2),
+	}
+	out := a.addOutputFlag(cmd)
+	change.addFlags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, as `TEXT`; holding again changes it")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var body []byte
+		if reason != "" {
+			body = schema.AppendReason(nil, reason)
+		}
+		reply, err := conn.do(cmd.Context(), "document.hold", args[0], args[1], body, change.options(cmd)...)
+		if err != nil {
+			return err
+		}
+		return out.document(reply)
+	}
+	return cmd
+}
+
+func newDocumentReleaseCommand(a *app, conn *connection) *cobra.Command {
+	var change changeFlags
+	cmd := &cobra.Command{Use: "release COLL ID", Short: "End the hold of a document", Args: arguments(2, 2)}
+	out := a.addOutputFlag(cmd)
+	change.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		reply, err := conn.request(cmd.Context(), "document.release", args[0], args[1], nil, change.options(cmd)...)
 		if err != nil {
 			return err
 		}

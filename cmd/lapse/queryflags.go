@@ -18,7 +18,7 @@ type queryFlags struct {
 	limit                      int
 	minSeq                     uint64
 	all, count, explain        bool
-	deadlines                  bool
+	deadlines, held            bool
 }
 
 func (f *queryFlags) addFlags(cmd *cobra.Command) {
@@ -33,6 +33,7 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&f.all, "all", false, "all documents instead of --limit")
 	flags.StringVar(&f.cursor, "cursor", "", "continue the same query at `CURSOR`")
 	flags.BoolVar(&f.count, "count", false, "print only the number of documents")
+	flags.BoolVar(&f.held, "held", false, "only held documents")
 	flags.BoolVar(&f.deadlines, "deadlines", false, "add the member _deadline, unix seconds or null")
 	flags.BoolVar(&f.explain, "explain", false, "print the plan and cursor on standard error")
 	flags.Uint64Var(&f.minSeq, "min-seq", 0, "wait until the state includes log sequence `SEQ`")
@@ -85,6 +86,9 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 		return nil, usageErrorf("--limit %d: give 1 or more, or --all", f.limit)
 	default:
 		opts = append(opts, client.Limit(f.limit))
+	}
+	if f.held {
+		opts = append(opts, client.Held())
 	}
 	if f.deadlines {
 		opts = append(opts, client.Deadlines())

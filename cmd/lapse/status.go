@@ -125,6 +125,9 @@ func (out *output) status(s client.Status, before *since) []byte {
 	row("clock", clock)
 	gap()
 	row("documents", fmt.Sprint(s.Documents))
+	if s.Held > 0 {
+		row("held", fmt.Sprint(s.Held))
+	}
 	row("pending expiry", fmt.Sprint(s.PendingExpiry))
 	row("overdue", alarm(s.Overdue))
 	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))

@@ -36,8 +36,12 @@ type Live struct {
 }
 
 // NewLive returns a document with its lifetime under the policy of its collection.
-func NewLive(c *schema.Collection, record projections.Record) Live {
-	return Live{record, schema.Lifetime{Deadline: record.Deadline(c)}}
+func NewLive(store *projections.Store, c *schema.Collection, id schema.DocumentID, record projections.Record) (live Live, err error) {
+	live = Live{record, schema.Lifetime{Deadline: record.Deadline(c), Held: record.Held}}
+	if record.Held {
+		live.Lifetime.Reason, err = store.Reason(c, id)
+	}
+	return live, err
 }
 
 // LiveDocument returns a document that lives at now, in unix seconds, or the error for the
@@ -52,7 +56,8 @@ func LiveDocument(store *projections.Store, name schema.CollectionName, id schem
 		return Live{}, nil, err
 	}
 	if Lives(c, record, now) {
-		return NewLive(c, record), nil, nil
+		live, err := NewLive(store, c, id, record)
+		return live, nil, err
 	}
 	return Live{}, machine.NoDocument(c, id), expired(c, id, record)
 }

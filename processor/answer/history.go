@@ -3,6 +3,7 @@ package answer
 import (
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -46,15 +47,19 @@ func ParseHistory(data []byte) (limit int, fault *schema.Error) {
 }
 
 // FollowLives visits the events of an id, newest first and at most limit, until visit
-// returns an error; lives are the last sequences of its lives.
+// returns an error; lives are the sequences from which Previous leads to all of them.
 func FollowLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Event, error)) error {
-	for _, seq := range lives {
-		for ; seq != 0 && limit > 0; limit-- {
-			e, err := visit(seq)
-			if err != nil {
-				return err
-			}
-			seq = uint64(e.Previous)
+	next := slices.Clone(lives)
+	slices.Sort(next)
+	for ; len(next) > 0 && limit > 0; limit-- {
+		last := len(next) - 1
+		e, err := visit(next[last])
+		if err != nil {
+			return err
+		}
+		next = next[:last]
+		if at, known := slices.BinarySearch(next, uint64(e.Previous)); e.Previous != 0 && !known {
+			next = slices.Insert(next, at, uint64(e.Previous))
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func (r *Reader) Collection(now int64, name schema.CollectionName) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	return c.AppendReplyWithSize(nil, n.Documents, n.Bytes), nil
+	return c.AppendReplyWithSize(nil, n.Documents, n.Bytes, n.Held), nil
 }
 
 // Collections answers collection.list.

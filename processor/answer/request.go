@@ -52,6 +52,10 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 		code = 201
 	case schema.DocumentReplaced, schema.CollectionReplaced:
 		code = 200
+	case schema.DocumentHeld:
+		return 200, schema.AppendHeld(nil, e.ID, schema.ReadReason(e.Body)), nil
+	case schema.DocumentReleased:
+		return 200, schema.AppendReleased(nil, e.ID), nil
 	case schema.DocumentTouched:
 		return 200, schema.AppendVersion(nil, e.ID, e.Time/1000, schema.Version(e.Seq)), nil
 	default:
@@ -68,7 +72,7 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	return code, c.AppendReply(nil), nil
 }
 
-// LifetimeOf returns the lifetime of the version that an event made, zero if it lives no
+// LifetimeOf returns the lifetime of the version that an event made or is about, zero if it lives no
 // more.
 func LifetimeOf(store *projections.Store, e *schema.Event) (schema.Lifetime, error) {
 	c, ok := store.Collection(e.Collection)
@@ -76,10 +80,15 @@ func LifetimeOf(store *projections.Store, e *schema.Event) (schema.Lifetime, err
 		return schema.Lifetime{}, nil
 	}
 	record, _, err := store.Document(c, e.ID)
-	if err != nil || uint64(record.Version) != e.Seq {
+	made := schema.Version(e.Seq)
+	if !e.Type.MakesVersion() {
+		made = e.Previous
+	}
+	if err != nil || record.Version == 0 || record.Version != made {
 		return schema.Lifetime{}, err
 	}
-	return NewLive(c, record).Lifetime, nil
+	live, err := NewLive(store, c, e.ID, record)
+	return live.Lifetime, err
 }
 
 // AddCounts adds the counts of all collections to a status.
@@ -91,6 +100,7 @@ func AddCounts(status *schema.Status, collections []*schema.Collection, count fu
 		}
 		status.Documents += n.Documents
 		status.PendingExpiry += n.Pending
+		status.Held += n.Held
 		status.Overdue += n.Overdue
 	}
 	return nil

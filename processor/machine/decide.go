@@ -198,6 +198,11 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	if len(m.pending) > 0 {
 		return Outcome{Again: true}, nil
 	}
+	if mu.Op == schema.CollectionDelete {
+		if n := m.Store.Held(c); n > 0 {
+			return refused(schema.ErrDocumentHeld.With("%d documents of %s are held: release them first", n, c.Name))
+		}
+	}
 	more, err := m.expireAll(c, sweepAtOnce)
 	if err != nil || more {
 		return Outcome{Again: true}, err
@@ -259,12 +264,22 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 			return refused(fault)
 		}
 	}
-	if mu.Op == schema.DocumentDelete {
+	switch mu.Op {
+	case schema.DocumentDelete:
+		if prior.Held {
+			return refused(schema.ErrDocumentHeld.With("document %q in %s is held: release it first", string(mu.ID), c.Name))
+		}
 		m.deleteDocument(c, mu, prior)
 		return Outcome{Code: 204}, nil
-	}
-	if mu.Op == schema.DocumentTouch {
-		return m.touchDocument(c, mu, prior.Meta), nil
+	case schema.DocumentRelease:
+		if !prior.Held {
+			return refused(schema.ErrNotHeld.With("document %q in %s is not held", string(mu.ID), c.Name))
+		}
+		return m.hold(c, mu, prior.Meta)
+	case schema.DocumentHold:
+		return m.hold(c, mu, prior.Meta)
+	case schema.DocumentTouch:
+		return m.touchDocument(c, mu, prior.Meta)
 	}
 	d := mu.Document
 	if mu.Op == schema.DocumentPatch {
@@ -289,7 +304,7 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	if fault := d.TTLError(); fault != nil && c.DefaultTTL != schema.Off {
 		return refused(fault)
 	}
-	return m.putDocument(c, mu, d, prior, restored), nil
+	return m.putDocument(c, mu, d, prior, restored)
 }
 
 // prior returns the document before the mutation, with its content only if needed.
@@ -313,18 +328,26 @@ func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prio
 
 // touchDocument gives a document a new version of the same content, which it does not
 // read.
-func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Meta) Outcome {
+func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Meta) (Outcome, error) {
+	reason, err := m.reason(c, mu.ID, prior)
+	if err != nil {
+		return Outcome{}, err
+	}
 	e := &schema.Event{Type: schema.DocumentTouched, Collection: c.Name, ID: mu.ID,
 		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
 	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
-	d := overlaid{m.Overlay.documents[key].Record, m.seq} // with the content, if that is pending
+	d := overlaid{m.Overlay.documents[key].Record, m.seq, reason} // with the content, if that is pending
 	d.Meta = prior.Touched(e)
 	m.Overlay.setDocument(key, d)
-	return Outcome{Code: 200, Body: schema.AppendVersion(nil, mu.ID, d.TS, d.Version), Lifetime: schema.Lifetime{Deadline: d.Deadline(c)}}
+	return Outcome{Code: 200, Body: schema.AppendVersion(nil, mu.ID, d.TS, d.Version), Lifetime: d.lifetime(c)}, nil
 }
 
-func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record, restored schema.Version) Outcome {
+func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record, restored schema.Version) (Outcome, error) {
+	reason, err := m.reason(c, mu.ID, prior.Meta)
+	if err != nil {
+		return Outcome{}, err
+	}
 	e := &schema.Event{Type: schema.DocumentCreated, Collection: c.Name, ID: mu.ID,
 		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: d.Body, Restored: restored}
 	o := Outcome{Code: 201}
@@ -337,11 +360,12 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 	}
 	sum := projections.SumOf(d.Body)
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta, TTL: d.TTL, Sum: sum})
-	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: sum}
-	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, overlaid{projections.Record{Meta: meta, Body: d.Body}, m.seq})
+	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: sum, Held: prior.Held}
+	now := overlaid{projections.Record{Meta: meta, Body: d.Body}, m.seq, reason}
+	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, now)
 	o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
-	o.Lifetime.Deadline = meta.Deadline(c)
-	return o
+	o.Lifetime = now.lifetime(c)
+	return o, nil
 }
 
 // Read answers document.get, pending events included, at now in ms.
@@ -357,7 +381,11 @@ func (m *Machine) Read(now int64, name schema.CollectionName, id schema.Document
 		o.Fault = NoDocument(c, id)
 	} else {
 		o.Code, o.Body = 200, schema.AppendReply(nil, r.Body, r.TS, r.Version)
-		o.Lifetime.Deadline = r.Deadline(c)
+		reason, err := m.reason(c, id, r.Meta)
+		if err != nil {
+			return Outcome{}, err
+		}
+		o.Lifetime = overlaid{Record: r, reason: reason}.lifetime(c)
 		return o, nil
 	}
 	o.Code = o.Fault.Code

@@ -57,6 +57,8 @@ type Projection interface {
 	Meta(*schema.Collection, schema.DocumentID) (projections.Meta, bool, error)
 	Document(*schema.Collection, schema.DocumentID) (projections.Record, bool, error)
 	Lookup(*schema.Collection) projections.Lookup
+	Reason(*schema.Collection, schema.DocumentID) (string, error)
+	Held(*schema.Collection) int64
 	Repeated(msgID string, now int64) (r projections.Repeat, ok bool, err error)
 	Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (next int64, more bool, err error)
 	Fold([]projections.Fact) error

@@ -273,7 +273,7 @@ func (h *history) follows(w *intent, v verdict, events []*schema.Event) []*schem
 	if e.Cause != w.cause || v.repeat == 0 && (e.MsgID != w.msgID || w.msgID != "" && e.MsgOp.String() != w.op || string(e.Collection) != w.collection || string(e.ID) != w.id) {
 		h.t.Fatalf("%+v follows from %+v", e, w)
 	}
-	if v.content != nil && !v.touched && !reflect.DeepEqual(parsed(e.Body), v.content) {
+	if v.content != nil && !v.touched && !v.noted && !reflect.DeepEqual(parsed(e.Body), v.content) {
 		h.t.Fatalf("the content is %s, should be %v", e.Body, v.content)
 	}
 	h.logged(e)
@@ -302,6 +302,9 @@ func (h *history) replied(v verdict, body []byte) {
 	var want map[string]any
 	if v.content != nil {
 		want = reply(v.content, h.time/1000, h.decided.seq)
+		if v.noted {
+			want = v.content
+		}
 		if strings.HasPrefix(v.event, "Collection") {
 			want["id"] = parsed(body)["id"]
 		}
@@ -424,6 +427,10 @@ func (h *history) blamedVerdict(wishes []*intent) verdict {
 		switch v := would.judge(w, time); {
 		case v.code >= 400:
 			return v
+		case v.noted:
+			d := would.collections[w.collection].documents[w.id]
+			d.held = v.event == "DocumentHeld"
+			would.collections[w.collection].documents[w.id] = d
 		case v.touched:
 			d := would.collections[w.collection].documents[w.id]
 			d.version, d.ts = 1<<60+uint64(i), time/1000
@@ -434,7 +441,7 @@ func (h *history) blamedVerdict(wishes []*intent) verdict {
 			delete(would.collections[w.collection].documents, w.id)
 		default: // at a version that nobody can have named
 			would.kept(w.collection, w.id, 1<<60+uint64(i), v.content)
-			would.collections[w.collection].documents[w.id] = naiveDocument{version: 1<<60 + uint64(i), ts: time / 1000, content: v.content}
+			would.collections[w.collection].documents[w.id] = naiveDocument{version: 1<<60 + uint64(i), ts: time / 1000, content: v.content, held: would.collections[w.collection].documents[w.id].held}
 		}
 	}
 	return would.judge(last, time)
@@ -483,7 +490,7 @@ func (h *history) eachSettled(visit func(name, id string, c *naiveCollection, d 
 			continue
 		}
 		for id, d := range c.documents {
-			if now, ok := decided.documents[id]; ok && now.version == d.version {
+			if now, ok := decided.documents[id]; ok && now.version == d.version && now.held == d.held {
 				visit(name, id, c, d)
 			}
 		}
@@ -593,6 +600,11 @@ func (h *history) compare(s *projections.Store, n *naive) {
 		h.must(err)
 		var should projections.Counts
 		should.Documents, should.Bytes, should.Pending, should.Overdue, should.Oldest = want.counts(now)
+		for _, d := range want.documents {
+			if d.held {
+				should.Held++
+			}
+		}
 		if should.Oldest == want.ts && counts.Oldest == want.ts+1 {
 			should.Oldest++ // since the whole second after a change of policy
 		}
@@ -764,13 +776,17 @@ func ifMatch(t *rapid.T, version uint64) string {
 func (h *history) documentWish(t *rapid.T, collection string) *intent {
 	w := &intent{collection: collection, id: rapid.SampledFrom(documentIDs).Draw(t, "id")}
 	w.op = rapid.SampledFrom([]string{"document.create", "document.create", "document.replace", "document.upsert",
-		"document.upsert", "document.patch", "document.patch", "document.delete", "document.touch", "document.touch", "document.restore", "document.restore"}).Draw(t, "op")
+		"document.upsert", "document.patch", "document.patch", "document.delete", "document.touch", "document.touch", "document.restore", "document.restore", "document.hold", "document.release", "document.release"}).Draw(t, "op")
 	var version uint64
 	if c := h.decided.collections[collection]; c != nil {
 		version = c.documents[w.id].version
 	}
 	w.ifMatch = ifMatch(t, version)
-	if w.op == "document.delete" || w.op == "document.touch" && rapid.IntRange(0, 9).Draw(t, "content") > 0 {
+	if w.op == "document.hold" {
+		w.body = rapid.SampledFrom([]string{"", "{}", `{"reason":"x"}`, `{"reason":"y"}`, `{"reason":5}`, `{"why":"x"}`, "["}).Draw(t, "reason")
+		return w
+	}
+	if w.op == "document.delete" || (w.op == "document.touch" || w.op == "document.release") && rapid.IntRange(0, 9).Draw(t, "content") > 0 {
 		return w
 	}
 	if w.op == "document.restore" {

@@ -77,6 +77,8 @@ type naiveDocument struct {
 	ts      int64
 	content map[string]any
 	size    int64
+	held    bool
+	reason  any // of the hold, nil for none
 }
 
 type naiveMessage struct {
@@ -112,7 +114,7 @@ func legalTTL(v any) bool {
 
 // deadline is the TTL table.
 func (c *naiveCollection) deadline(d naiveDocument) (at, ttl int64, rule string, ok bool) {
-	if !c.on() {
+	if !c.on() || d.held {
 		return 0, 0, "", false
 	}
 	if own := d.content["ttl"]; legalTTL(own) {
@@ -210,6 +212,9 @@ func (n *naive) apply(e *schema.Event) error {
 			return wrong("the properties were %v", c.properties)
 		}
 		for id, d := range c.documents {
+			if d.held {
+				return wrong("%s is held", id)
+			}
 			n.ended[name+"/"+id] = append(n.ended[name+"/"+id], d.version)
 			n.last[name+"/"+id] = naiveEnd{d.version, true}
 		}
@@ -222,6 +227,16 @@ func (n *naive) apply(e *schema.Event) error {
 
 func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Event, wrong func(string, ...any) error) error {
 	d, exists := c.documents[id]
+	if e.Type == schema.DocumentHeld || e.Type == schema.DocumentReleased {
+		reason := parsed(e.Body)["reason"]
+		if !exists || c.due(d, e.Time/1000) || uint64(e.Previous) != d.version || e.Type == schema.DocumentReleased && (!d.held || d.reason != reason) {
+			return wrong("the document is %+v", d)
+		}
+		d.held, d.reason = e.Type == schema.DocumentHeld, reason
+		c.documents[id] = d
+		n.ended[name+"/"+id] = append(n.ended[name+"/"+id], e.Seq)
+		return nil
+	}
 	if exists == (e.Type == schema.DocumentCreated) || uint64(e.Previous) != d.version {
 		return wrong("the version before it is %d", d.version)
 	}
@@ -242,7 +257,7 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 			return wrong("version %d was %v", e.Restored, former)
 		}
 		n.kept(name, id, e.Seq, content)
-		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body))}
+		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body)), d.held, d.reason}
 		return nil
 	}
 	if e.Type == schema.DocumentTouched {
@@ -253,6 +268,9 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 		c.documents[id] = d
 		n.kept(name, id, e.Seq, d.content)
 		return nil
+	}
+	if d.held {
+		return wrong("the document is held")
 	}
 	if c.images() != (len(e.Body) > 0) || c.images() && !reflect.DeepEqual(parsed(e.Body), d.content) {
 		return wrong("previousImages is %t, the content was %v", c.images(), d.content)
@@ -273,7 +291,7 @@ func (n *naive) rejected(e *schema.Event, wrong func(string, ...any) error) erro
 	if err := json.Unmarshal(e.Body, &r); err != nil {
 		return wrong("%v", err)
 	}
-	looked := slices.Contains([]string{"document_not_found", "document_exists", "precondition_failed", "bad_ttl", "version_not_found"}, r.Error)
+	looked := slices.Contains([]string{"document_not_found", "document_exists", "precondition_failed", "bad_ttl", "version_not_found", "document_held", "not_held"}, r.Error)
 	if c := n.collections[r.Mutation.Collection]; looked && c != nil {
 		if d, ok := c.documents[r.Mutation.ID]; ok && c.due(d, e.Time/1000) {
 			return wrong("the document has expired before that")
@@ -312,6 +330,7 @@ type verdict struct {
 	repeat  uint64         // the event of which it is a repeat
 	event   string         // that follows from it, besides expiries
 	content map[string]any // of the document or collection afterwards
+	noted   bool           // the same, and the version stays
 	touched bool           // content is that of the reply, and the event has none
 }
 
@@ -324,7 +343,13 @@ func (n *naive) judge(w *intent, time int64) verdict {
 	wellFormed := json.Unmarshal([]byte(w.body), &body) == nil
 	content, isObject := body.(map[string]any)
 	deletes := w.op == "document.delete" || w.op == "collection.delete"
-	if w.op == "document.touch" {
+	if w.op == "document.hold" {
+		if reason, has := content["reason"]; w.body != "" && (!wellFormed || !isObject || len(content) > 1 || len(content) == 1 && !has) {
+			return no(400, "bad_request")
+		} else if _, text := reason.(string); has && !text {
+			return no(400, "bad_request")
+		}
+	} else if w.op == "document.touch" || w.op == "document.release" {
 		if w.body != "" && (!wellFormed || !isObject || len(content) > 0) {
 			return no(400, "bad_request")
 		}
@@ -376,6 +401,8 @@ func (n *naive) judge(w *intent, time int64) verdict {
 		return no(404, "collection_not_found")
 	case w.ifMatch != "" && w.ifMatch != "*" && w.ifMatch != fmt.Sprint(c.version):
 		return no(412, "precondition_failed")
+	case w.op == "collection.delete" && slices.ContainsFunc(slices.Collect(maps.Values(c.documents)), func(d naiveDocument) bool { return d.held }):
+		return no(423, "document_held")
 	case w.op == "collection.replace":
 		return verdict{code: 200, event: "CollectionReplaced", content: content}
 	}
@@ -407,6 +434,17 @@ func (n *naive) judgeDocument(w *intent, sent map[string]any, now int64) verdict
 		return no(404, "document_not_found")
 	case w.ifMatch != "" && w.ifMatch != "*" && w.ifMatch != fmt.Sprint(d.version):
 		return no(412, "precondition_failed")
+	}
+	switch {
+	case w.op == "document.delete" && d.held:
+		return no(423, "document_held")
+	case w.op == "document.release" && !d.held:
+		return no(409, "not_held")
+	case w.op == "document.hold":
+		reason, _ := sent["reason"].(string)
+		return verdict{code: 200, event: "DocumentHeld", content: map[string]any{"id": w.id, "held": true, "reason": reason}, noted: true}
+	case w.op == "document.release":
+		return verdict{code: 200, event: "DocumentReleased", content: map[string]any{"id": w.id, "held": false}, noted: true}
 	}
 	if w.op == "document.delete" {
 		return verdict{code: 204, event: "DocumentDeleted"}

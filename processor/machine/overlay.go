@@ -28,7 +28,8 @@ type DocumentKey struct {
 // after a touch of content that the projection has.
 type overlaid struct {
 	projections.Record
-	seq uint64
+	seq    uint64
+	reason string // of a hold that is pending, or was when this event was decided
 }
 
 type overlaidCollection struct {

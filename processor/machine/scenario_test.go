@@ -21,7 +21,8 @@ import (
 //
 //	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false]
 //	collection get orders
-//	create|replace|upsert|patch|delete|touch|restore orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
+//	create|replace|upsert|patch|delete|touch|restore|keep|release orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
+//	                               (keep is document.hold)
 //	mutation create|… orders/a …   the same from the mutations stream: nobody waits for the answer
 //	get orders/a
 //	batch orders [atomic]          with an operation a line, as above but without the collection
@@ -122,11 +123,12 @@ func (s *scenario) command(d *datadriven.TestData, command string, args []datadr
 			return s.getCollection(args[1].Key)
 		}
 		return s.decide(newMutation("collection."+args[0].Key, args[1].Key, "", args[2:]))
-	case "create", "replace", "upsert", "patch", "delete", "touch", "restore":
+	case "create", "replace", "upsert", "patch", "delete", "touch", "restore", "keep", "release":
+		command = strings.Replace(command, "keep", "hold", 1) // hold is about the log
 		collection, id, _ := strings.Cut(args[0].Key, "/")
 		return s.decide(newMutation("document."+command, collection, id, args[1:]))
 	case "mutation":
-		name := "document." + args[0].Key
+		name := "document." + strings.Replace(args[0].Key, "keep", "hold", 1)
 		if args[0].Key == "collection" {
 			args = args[1:]
 			name = "collection." + args[0].Key
@@ -261,7 +263,7 @@ func (s *scenario) getCollection(name string) string {
 	c := s.folded(name)
 	n, err := s.store.Count(c, s.now/1000)
 	s.check(err)
-	return string(c.AppendReplyWithSize(nil, n.Documents, n.Bytes))
+	return string(c.AppendReplyWithSize(nil, n.Documents, n.Bytes, n.Held))
 }
 
 func (s *scenario) batch(collection string, atomic bool, input string) string {

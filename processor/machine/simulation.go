@@ -173,10 +173,9 @@ func (s *Simulation) Look() {
 		switch fact.Type {
 		case schema.CollectionCreated, schema.CollectionReplaced, schema.CollectionDeleted:
 			s.soonest = math.MinInt64 // a change of policy may make anything due
-		case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched:
+		case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched, schema.DocumentReleased:
 			c := s.Machine.Collection(fact.Collection)
-			meta := projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL}
-			if d := meta.Deadline(c); d.Rule != schema.NoRule {
+			if d := waitingMeta(fact).Deadline(c); d.Rule != schema.NoRule {
 				s.soonest = min(s.soonest, d.At)
 			}
 		}

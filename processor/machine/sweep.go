@@ -84,12 +84,12 @@ func (m *Machine) folded(fact *projections.Fact) error {
 		}
 	case schema.CollectionDeleted:
 		m.disarm(fact.Collection) // a new one of that name is armed when folded
-	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched:
+	case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched, schema.DocumentReleased:
 		c, ok := m.Store.Collection(fact.Collection)
 		if !ok {
 			return nil
 		}
-		in, second, waits := projections.QueueOf(c, projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL})
+		in, second, waits := projections.QueueOf(c, waitingMeta(fact))
 		if !waits {
 			return nil
 		}
@@ -109,6 +109,14 @@ func (m *Machine) folded(fact *projections.Fact) error {
 		m.rearm(q, at)
 	}
 	return nil
+}
+
+// waitingMeta returns what of the Meta after a fact says when the document is due.
+func waitingMeta(fact *projections.Fact) projections.Meta {
+	if fact.Type == schema.DocumentReleased {
+		return projections.Meta{TS: fact.Prior.TS, TTL: fact.TTL}
+	}
+	return projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL, Held: fact.Prior.Held}
 }
 
 // NextDue returns the earliest second at which a folded document may be due. It may be

@@ -118,7 +118,7 @@ func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record pr
 		return unsettledCollection(c, 0)
 	}
 	meta, _, err := l.Store.Meta(c, id)
-	if err == nil && meta.Version != 0 && meta.Version != record.Version {
+	if err == nil && meta.Version != 0 && (meta.Version != record.Version || meta.Held && !record.Held) {
 		err = &unsettled{c.Name, key, 0}
 	}
 	return err

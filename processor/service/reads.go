@@ -109,7 +109,11 @@ func (r *Request) getRecent() bool {
 		r.Seq = before
 		r.refuse(machine.NoDocument(c, id))
 	case answer.Lives(c, record, now):
-		r.ReplyDocument(answer.NewLive(c, record), before)
+		live, err := answer.NewLive(r.Store, c, id, record)
+		if err != nil {
+			return false // and a worker tells
+		}
+		r.ReplyDocument(live, before)
 	default:
 		return false
 	}
@@ -162,7 +166,7 @@ func (r *Request) getCollection() {
 		r.failRead(err)
 		return
 	}
-	r.reply(200, nil, c.AppendReplyWithSize(nil, n.Documents, n.Bytes))
+	r.reply(200, nil, c.AppendReplyWithSize(nil, n.Documents, n.Bytes, n.Held))
 }
 
 // noTail refuses a request with tokens after its operation, and reports whether it has

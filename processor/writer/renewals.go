@@ -54,7 +54,7 @@ func (r *Renewals) note(m *machine.Machine, first int) {
 		}
 		one := renewal{machine.DocumentKey{Incarnation: c.Incarnation, ID: fact.ID}, fact.Seq, math.MinInt64, 0}
 		switch fact.Type {
-		case schema.DocumentReplaced, schema.DocumentTouched:
+		case schema.DocumentReplaced, schema.DocumentTouched, schema.DocumentHeld:
 			deadline := fact.Prior.Deadline(c)
 			if deadline.Rule == schema.NoRule {
 				continue

@@ -37,6 +37,9 @@ func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 			part(nil)
 		}
 	}
+	if r.held {
+		part([]byte("held"))
+	}
 	part(payload)
 	return h.Sum(nil)[:cursorCode]
 }

@@ -32,6 +32,7 @@ type request struct {
 	cursor    string
 	count     bool
 	explain   bool
+	held      bool // held documents only
 	deadlines bool // adds the member _deadline
 }
 
@@ -68,7 +69,7 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 		}
 		err := r.parseMember(string(name), value)
 		if errors.Is(err, errUnknownMember) {
-			fault = schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count, explain and deadlines", name)
+			fault = schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count, explain, deadlines and held", name)
 		} else if err != nil {
 			fault = schema.ErrBadRequest.With("%s %s: %v", name, schema.Shown(value), err)
 		}
@@ -111,6 +112,8 @@ func (r *request) parseMember(name string, value values.Value) (err error) {
 		r.count, err = parseBool(value)
 	case "explain":
 		r.explain, err = parseBool(value)
+	case "held":
+		r.held, err = parseBool(value)
 	case "deadlines":
 		r.deadlines, err = parseBool(value)
 	default:

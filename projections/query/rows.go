@@ -43,6 +43,9 @@ var errAhead = errors.New("enough was looked at")
 // each visits the live documents that match, after run.after if the access is in the
 // query's order, until visit returns false.
 func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error)) error {
+	if r.request.held {
+		return r.eachHeld(after, visit)
+	}
 	if a.ids != nil {
 		return r.eachNamed(a.ids, after, visit)
 	}
@@ -75,6 +78,39 @@ func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)
 			continue
 		}
 		c.id = documents.ID()
+		if more, err := visit(c); !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachHeld is each for held documents, by id.
+func (r *run) eachHeld(after *position, visit func(*candidate) (bool, error)) (err error) {
+	var from schema.DocumentID
+	if after != nil {
+		from = schema.DocumentID(after.id)
+	}
+	held := r.view.Held(from)
+	defer func() { err = errors.Join(err, held.Close()) }()
+	c := &candidate{run: r, read: true}
+	for ok := held.First(); ok; ok = held.Next() {
+		if err := r.step(); err != nil {
+			return err
+		}
+		var there bool
+		if c.found, there, err = r.view.Document(held.ID()); err != nil {
+			return err
+		} else if there {
+			there, err = r.matches(c.found)
+		}
+		if err != nil {
+			return err
+		}
+		if !there {
+			continue
+		}
+		c.id = held.ID()
 		if more, err := visit(c); !more || err != nil {
 			return err
 		}

@@ -94,6 +94,13 @@ func (r *run) answer() ([]byte, error) {
 		return r.answerCount()
 	}
 	r.sorter = newSorter(r.request.orderBy, r.worked)
+	if r.request.held {
+		p, err := r.page(&access{scan: true})
+		if err != nil {
+			return nil, err
+		}
+		return r.finish(p)
+	}
 	narrow, ordered, err := r.planner.plan()
 	if err != nil {
 		return nil, err
@@ -210,20 +217,22 @@ func (r *run) stream(a *access) (*page, error) {
 // answerCount counts the documents that match.
 func (r *run) answerCount() ([]byte, error) {
 	n := 0
-	if r.where == nil {
+	if r.where == nil && !r.request.held {
 		counts, err := r.view.Count(r.now)
 		if err != nil {
 			return nil, err
 		}
 		n = int(counts.Documents)
 	} else {
-		narrow, _, err := r.planner.plan()
-		if err != nil {
-			return nil, err
-		}
-		a, err := r.planner.choose(narrow, nil, 1)
-		if err != nil {
-			return nil, err
+		a := &access{scan: true}
+		if !r.request.held {
+			narrow, _, err := r.planner.plan()
+			if err != nil {
+				return nil, err
+			}
+			if a, err = r.planner.choose(narrow, nil, 1); err != nil {
+				return nil, err
+			}
 		}
 		r.access = a
 		if err := r.each(a, nil, func(*candidate) (bool, error) { n++; return true, nil }); err != nil {

@@ -1,0 +1,33 @@
+package projections
+
+import (
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Reason returns the reason of the hold of a document, "" if it has none or is not held.
+func (s *Store) Reason(c *schema.Collection, id schema.DocumentID) (reason string, err error) {
+	var buf [documentKeyBytes]byte
+	err = s.document(holdKey(buf[:0], c.Incarnation, id), func(value []byte) error {
+		reason = string(value)
+		return nil
+	})
+	return reason, err
+}
+
+// Held returns the number of held documents of a collection.
+func (s *Store) Held(c *schema.Collection) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.stats[c.Incarnation].held
+}
+
+// Held iterates over the ids of held documents after the given one, all if it is empty, as
+// Documents does over documents.
+func (v *View) Held(after schema.DocumentID) *Documents {
+	prefix := holdKey(nil, v.collection.Incarnation, "")
+	lower := append(prefix[:len(prefix):len(prefix)], after...)
+	if after != "" {
+		lower = append(lower, 0)
+	}
+	return &Documents{rows{view: v, prefix: prefix, lower: lower, upper: successor(prefix)}}
+}
