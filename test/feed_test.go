@@ -156,6 +156,7 @@ type status struct {
 	LogTime       int64  `json:"logTime"`
 	Documents     int64  `json:"documents"`
 	PendingExpiry int64  `json:"pendingExpiry"`
+	Held          int64  `json:"held"`
 	Overdue       int64  `json:"overdue"`
 	LatenessMs    struct {
 		P50 int64 `json:"p50"`
