@@ -94,14 +94,14 @@ func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption
 	return pageOf[T](q.ask(ctx, coll, q.pageSize()))
 }
 
-// Count returns the number of documents that match Where and Held. Of the other options it uses
+// Count returns the number of documents that match Where, Held and Due. Of the other options it uses
 // only Explain and RequestOptions.
 func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, error) {
 	q, err := newQuery(opts)
 	if err != nil {
 		return 0, err
 	}
-	q.request = queryRequest{Where: q.request.Where, Params: q.request.Params, Held: q.request.Held, Count: true}
+	q.request = queryRequest{Where: q.request.Where, Params: q.request.Params, Held: q.request.Held, Due: q.request.Due, Count: true}
 	reply, err := q.ask(ctx, coll, 0)
 	if err != nil {
 		return 0, err

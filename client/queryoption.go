@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
+	"time"
 )
 
 // MaxPageSize is the maximum number of documents in a page.
@@ -32,6 +34,7 @@ type queryRequest struct {
 	Count     bool            `json:"count,omitempty"`
 	Explain   bool            `json:"explain,omitempty"`
 	Held      bool            `json:"held,omitempty"`
+	Due       *dueRequest     `json:"due,omitempty"`
 	Deadlines bool            `json:"deadlines,omitempty"`
 }
 
@@ -124,6 +127,36 @@ func FromCursor(cursor string) QueryOption {
 
 // Held chooses only held documents.
 func Held() QueryOption { return queryOption(func(q *query) { q.request.Held = true }) }
+
+type dueRequest struct {
+	From  *int64 `json:"from,omitempty"`
+	Until any    `json:"until,omitempty"`
+}
+
+// Due chooses documents with a deadline in [from, until), in the order of deadline and id,
+// and sets the Deadline of each Item. A zero time is no bound. It does not go with OrderBy.
+func Due(from, until time.Time) QueryOption {
+	return queryOption(func(q *query) {
+		q.request.Due = &dueRequest{}
+		if !from.IsZero() {
+			second := from.Unix()
+			q.request.Due.From = &second
+		}
+		if !until.IsZero() {
+			q.request.Due.Until = until.Unix()
+		}
+	})
+}
+
+// DueWithin is Due for the documents that expire within d from now, by the server's clock.
+func DueWithin(d time.Duration) QueryOption {
+	return queryOption(func(q *query) {
+		q.request.Due = &dueRequest{Until: fmt.Sprintf("%ds", int64(d/time.Second))}
+		if d < time.Second {
+			q.fail(ErrBadQuery.With("due within %s: use a second or more", d))
+		}
+	})
+}
 
 // Deadlines sets the Deadline of each Item, and adds the member _deadline, unix seconds or
 // null, to its Value.

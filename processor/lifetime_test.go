@@ -1,9 +1,14 @@
 package processor
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -110,4 +115,96 @@ func TestDeadlinesInQueries(t *testing.T) {
 		}
 	}
 	w.refused(400, "bad_request", "query.c", `{"deadlines":1}`)
+}
+
+// TestDueQueries: what comes due is there in the order of deadline and id, whichever rule
+// sets the deadline, page by page, and nothing that has no deadline or has passed it.
+func TestDueQueries(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
+		type entry struct {
+			ID       string
+			Deadline int64 `json:"_deadline"`
+		}
+		var want []entry
+		var first int64
+		for n := range 60 {
+			id := fmt.Sprintf("d%02d", n*37%60)
+			ttl := []string{"", `,"ttl":-1`, fmt.Sprintf(`,"ttl":%d`, 90+n%13), `,"ttl":1`}[n%4]
+			ts := w.tsOf(w.want(201, "document.create.c."+id, fmt.Sprintf(`{"n":%d%s}`, n, ttl)))
+			switch n % 4 {
+			case 0:
+				want = append(want, entry{id, ts + 100})
+			case 2:
+				want = append(want, entry{id, ts + int64(90+n%13)})
+			}
+			if first == 0 {
+				first = ts
+			}
+			if n%7 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		w.want(200, "document.hold.c."+want[3].ID, ``)
+		want = slices.Delete(want, 3, 4)
+		sleepUntil(first+30, 0)
+		slices.SortFunc(want, func(a, b entry) int {
+			return cmp.Or(cmp.Compare(a.Deadline, b.Deadline), strings.Compare(a.ID, b.ID))
+		})
+		page := func(query string) (documents []entry, cursor, plan string) {
+			t.Helper()
+			var reply struct {
+				Documents []entry
+				Cursor    string
+				Plan      struct{ Index string }
+			}
+			w.check(json.Unmarshal(w.want(200, "query.c", query).body, &reply))
+			return reply.Documents, reply.Cursor, reply.Plan.Index
+		}
+		for _, limit := range []int{1, 7, 1000} {
+			var got []entry
+			for cursor := ""; ; {
+				documents, next, plan := page(fmt.Sprintf(`{"due":{},"select":["/id"],"limit":%d,"cursor":%q,"explain":true}`, limit, cursor))
+				got = append(got, documents...)
+				if cursor = next; plan != "expiry" {
+					t.Fatalf("the index is %q", plan)
+				}
+				if cursor == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("pages of %d:\n%v, want\n%v", limit, got, want)
+			}
+		}
+		middle := want[len(want)/2].Deadline
+		from := slices.IndexFunc(want, func(e entry) bool { return e.Deadline >= middle })
+		for query, part := range map[string][]entry{
+			fmt.Sprintf(`{"due":{"until":%d}}`, middle):                             want[:from],
+			fmt.Sprintf(`{"due":{"until":"%ds"}}`, middle-(first+30)):               want[:from],
+			fmt.Sprintf(`{"due":{"from":%d}}`, middle):                              want[from:],
+			fmt.Sprintf(`{"due":{"from":%d,"until":%d}}`, want[0].Deadline, middle): want[:from],
+			fmt.Sprintf(`{"due":{"from":%d,"until":%d}}`, middle, middle):           nil,
+			`{"due":{},"held":true}`:                                                nil,
+			`{"due":{"from":null},"where":"doc.id == 'd00'"}`:                       want[slices.IndexFunc(want, func(e entry) bool { return e.ID == "d00" }):][:1],
+		} {
+			if got, _, _ := page(query); !slices.Equal(got, part) {
+				t.Errorf("%s:\n%v, want\n%v", query, got, part)
+			}
+			count := strings.Replace(query, "{", `{"count":true,`, 1)
+			if got := string(w.want(200, "query.c", count).body); got != fmt.Sprintf(`{"count":%d}`, len(part)) {
+				t.Errorf("%s: %s, want %d", count, got, len(part))
+			}
+		}
+		for _, query := range []string{`{"due":5}`, `{"due":{"from":"x"}}`, `{"due":{"until":1.5}}`, `{"due":{"to":1}}`,
+			`{"due":{},"orderBy":[{"path":"/n"}]}`, `{"due":{"from":1,"from":2}}`} {
+			w.refused(400, "bad_request", "query.c", query)
+		}
+		_, cursor, _ := page(`{"due":{},"limit":1}`)
+		w.refused(400, "bad_query", "query.c", fmt.Sprintf(`{"due":{"from":1},"cursor":%q}`, cursor))
+		w.want(200, "collection.replace.c", `{}`)
+		if got, _, _ := page(`{"due":{}}`); len(got) > 0 {
+			t.Errorf("with TTL off there is %v", got)
+		}
+	})
 }

@@ -31,6 +31,28 @@ terminal in words. If there is a cursor, --cursor continues there.`,
   lapse query orders --all > orders.jsonl`,
 		Args: arguments(1, 1),
 	}
+	runQuery(a, cmd, &conn, &f)
+	return cmd
+}
+
+func newDueCommand(a *app) *cobra.Command {
+	var conn connection
+	var f queryFlags
+	cmd := &cobra.Command{
+		Use:   "due COLL",
+		Short: "Show the documents that expire soon",
+		Long: `due prints the documents of a collection that expire soon, the first ones first, each with
+the member _deadline, unix seconds. It reads the expiry index, not the whole collection.`,
+		Example: `  lapse due sessions --next 1h
+  lapse due orders --next 7d --where 'doc.total > 100' --count`,
+		Args: arguments(1, 1),
+	}
+	runQuery(a, cmd, &conn, &f)
+	return cmd
+}
+
+// runQuery gives a command the flags of a query, and runs it.
+func runQuery(a *app, cmd *cobra.Command, conn *connection, f *queryFlags) {
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
 	f.addFlags(cmd)
@@ -53,7 +75,6 @@ terminal in words. If there is a cursor, --cursor continues there.`,
 		}
 		return out.query(cmd.Context(), coll, opts, f.explain)
 	}
-	return cmd
 }
 
 // count prints the number of matching documents.

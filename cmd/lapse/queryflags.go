@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ type queryFlags struct {
 	minSeq                     uint64
 	all, count, explain        bool
 	deadlines, held            bool
+	next                       time.Duration // of due, 0 of query
 }
 
 func (f *queryFlags) addFlags(cmd *cobra.Command) {
@@ -27,14 +29,19 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVarP(&f.where, "where", "w", "", "only documents that match this `CEL` expression")
 	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME to VALUE, JSON or else a string: `NAME=VALUE`; repeatable")
 	flags.StringVar(&f.params, "params", "", "params as a `JSON` object")
-	flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by `PATH`, or by -PATH for descending; repeatable")
+	if cmd.Name() == "due" {
+		f.next = 24 * time.Hour
+		flags.Var(&durationFlag{to: &f.next, least: time.Second, seconds: true}, "next", "documents that expire within `DURATION`")
+	} else {
+		flags.BoolVar(&f.held, "held", false, "only held documents")
+		flags.BoolVar(&f.deadlines, "deadlines", false, "add the member _deadline, unix seconds or null")
+		flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by `PATH`, or by -PATH for descending; repeatable")
+	}
 	flags.StringSliceVar(&f.selections, "select", nil, "print only `PATH`; repeatable")
 	flags.IntVarP(&f.limit, "limit", "n", 100, "at most `N` documents")
 	flags.BoolVar(&f.all, "all", false, "all documents instead of --limit")
 	flags.StringVar(&f.cursor, "cursor", "", "continue the same query at `CURSOR`")
 	flags.BoolVar(&f.count, "count", false, "print only the number of documents")
-	flags.BoolVar(&f.held, "held", false, "only held documents")
-	flags.BoolVar(&f.deadlines, "deadlines", false, "add the member _deadline, unix seconds or null")
 	flags.BoolVar(&f.explain, "explain", false, "print the plan and cursor on standard error")
 	flags.Uint64Var(&f.minSeq, "min-seq", 0, "wait until the state includes log sequence `SEQ`")
 }
@@ -86,6 +93,9 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 		return nil, usageErrorf("--limit %d: give 1 or more, or --all", f.limit)
 	default:
 		opts = append(opts, client.Limit(f.limit))
+	}
+	if f.next > 0 {
+		opts = append(opts, client.DueWithin(f.next))
 	}
 	if f.held {
 		opts = append(opts, client.Held())

@@ -37,6 +37,9 @@ func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 			part(nil)
 		}
 	}
+	if r.due != nil {
+		part(append([]byte("due"), r.due.text...))
+	}
 	if r.held {
 		part([]byte("held"))
 	}

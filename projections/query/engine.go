@@ -175,9 +175,12 @@ func (l Limits) explain(err error) error {
 // appendPlan appends the plan, for a request with explain.
 func (r *run) appendPlan(dst []byte, returned int) []byte {
 	dst = append(dst, `,"plan":{"index":`...)
-	if r.access == nil || r.access.scan {
+	switch {
+	case r.request.due != nil:
+		dst = append(dst, `"expiry"`...)
+	case r.access == nil || r.access.scan:
 		dst = append(dst, "null"...)
-	} else {
+	default:
 		dst = schema.AppendString(dst, r.access.index.Path)
 	}
 	dst = append(dst, `,"scanned":`...)

@@ -33,10 +33,14 @@ type request struct {
 	count     bool
 	explain   bool
 	held      bool // held documents only
+	due       *due // documents with a deadline only, in that order
 	deadlines bool // adds the member _deadline
 }
 
 // order is one part of an orderBy.
+// special reports whether the request has an order of its own, which needs no planner.
+func (r *request) special() bool { return r.held || r.due != nil }
+
 type order struct {
 	path values.Pointer
 	desc bool
@@ -69,7 +73,7 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 		}
 		err := r.parseMember(string(name), value)
 		if errors.Is(err, errUnknownMember) {
-			fault = schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count, explain, deadlines and held", name)
+			fault = schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count, explain, deadlines, due and held", name)
 		} else if err != nil {
 			fault = schema.ErrBadRequest.With("%s %s: %v", name, schema.Shown(value), err)
 		}
@@ -78,6 +82,10 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 	if fault == nil && r.count && r.cursor != "" {
 		fault = schema.ErrBadRequest.With("count with a cursor: a count is of all pages, leave the cursor out")
 	}
+	if fault == nil && r.due != nil && len(r.orderBy) > 0 {
+		fault = schema.ErrBadRequest.With("due with orderBy: what comes due is ordered by deadline and id, leave orderBy out")
+	}
+	r.deadlines = r.deadlines || r.due != nil
 	return r, fault
 }
 
@@ -112,6 +120,8 @@ func (r *request) parseMember(name string, value values.Value) (err error) {
 		r.count, err = parseBool(value)
 	case "explain":
 		r.explain, err = parseBool(value)
+	case "due":
+		r.due, err = parseDue(value)
 	case "held":
 		r.held, err = parseBool(value)
 	case "deadlines":

@@ -13,7 +13,8 @@ type candidate struct {
 	run   *run
 	id    []byte
 	found projections.Record
-	read  bool // found is there
+	read  bool   // found is there
+	key   []byte // of its position, if the request is for what comes due
 }
 
 // record returns the document; ok is false if it does not exist.
@@ -43,7 +44,12 @@ var errAhead = errors.New("enough was looked at")
 // each visits the live documents that match, after run.after if the access is in the
 // query's order, until visit returns false.
 func (r *run) each(a *access, after *position, visit func(*candidate) (bool, error)) error {
-	if r.request.held {
+	switch {
+	case r.request.due != nil && r.request.held:
+		return nil // a held document has no deadline
+	case r.request.due != nil:
+		return r.eachDue(after, visit)
+	case r.request.held:
 		return r.eachHeld(after, visit)
 	}
 	if a.ids != nil {

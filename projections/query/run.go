@@ -94,7 +94,7 @@ func (r *run) answer() ([]byte, error) {
 		return r.answerCount()
 	}
 	r.sorter = newSorter(r.request.orderBy, r.worked)
-	if r.request.held {
+	if r.request.special() {
 		p, err := r.page(&access{scan: true})
 		if err != nil {
 			return nil, err
@@ -193,7 +193,7 @@ func (r *run) stream(a *access) (*page, error) {
 		if !ok || err != nil {
 			return true, err
 		}
-		at := position{id: c.id}
+		at := position{key: c.key, id: c.id}
 		if a.ordered {
 			if at.key, err = r.sorter.of(record); err != nil {
 				return false, err
@@ -217,7 +217,7 @@ func (r *run) stream(a *access) (*page, error) {
 // answerCount counts the documents that match.
 func (r *run) answerCount() ([]byte, error) {
 	n := 0
-	if r.where == nil && !r.request.held {
+	if r.where == nil && !r.request.special() {
 		counts, err := r.view.Count(r.now)
 		if err != nil {
 			return nil, err
@@ -225,7 +225,7 @@ func (r *run) answerCount() ([]byte, error) {
 		n = int(counts.Documents)
 	} else {
 		a := &access{scan: true}
-		if !r.request.held {
+		if !r.request.special() {
 			narrow, _, err := r.planner.plan()
 			if err != nil {
 				return nil, err

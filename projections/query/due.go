@@ -1,0 +1,115 @@
+package query
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/values"
+)
+
+// due is the part of a request that asks for documents by their deadline.
+type due struct {
+	from, until moment
+	text        values.Value // as written, for the cursor
+}
+
+// moment is a unix second, or a length of time from now.
+type moment struct {
+	given, relative bool
+	seconds         int64
+}
+
+func (m moment) at(now, otherwise int64) int64 {
+	switch {
+	case !m.given:
+		return otherwise
+	case m.relative:
+		return now + m.seconds
+	}
+	return m.seconds
+}
+
+func parseDue(value values.Value) (*due, error) {
+	if value.Kind() != values.Object {
+		return nil, errors.New(`use an object like {"from":1431857103,"until":"24h"}`)
+	}
+	d := &due{text: value}
+	var err error
+	value.Members(func(name []byte, v values.Value) bool {
+		into := map[string]*moment{"from": &d.from, "until": &d.until}[string(name)]
+		switch {
+		case into == nil:
+			err = fmt.Errorf("unknown member %.40q, use from and until", name)
+		case into.given:
+			err = fmt.Errorf("the member %s comes twice", name)
+		case v.Kind() == values.Null:
+		default:
+			*into, err = parseMoment(v)
+		}
+		return err == nil
+	})
+	return d, err
+}
+
+func parseMoment(v values.Value) (moment, error) {
+	switch v.Kind() {
+	case values.Number:
+		if n := v.Float(); n == math.Trunc(n) && math.Abs(n) <= 1<<53 {
+			return moment{given: true, seconds: int64(n)}, nil
+		}
+	case values.String:
+		if n, err := schema.ParseSpan(string(v.Text())); err == nil {
+			return moment{given: true, relative: true, seconds: n}, nil
+		}
+	}
+	return moment{}, errors.New(`use unix seconds, or a length of time from now like "90s", "24h" or "30d"`)
+}
+
+// eachDue is each for documents by deadline and id. Their position has the deadline as key.
+func (r *run) eachDue(after *position, visit func(*candidate) (bool, error)) (err error) {
+	// What is due by now does not live.
+	from := max(r.request.due.from.at(r.now, 0), r.now+1)
+	until := r.request.due.until.at(r.now, math.MaxInt64)
+	var id schema.DocumentID
+	if after != nil {
+		if len(after.key) != 8 {
+			return errCursor
+		}
+		if at := int64(binary.BigEndian.Uint64(after.key)); at >= from {
+			from, id = at, schema.DocumentID(after.id)
+		}
+	}
+	entries := r.view.Due(from, id, until)
+	defer func() { err = errors.Join(err, entries.Close()) }()
+	c := &candidate{run: r}
+	for entries.Next() {
+		if err := r.step(); err != nil {
+			return err
+		}
+		c.id, c.read = entries.ID(), false
+		c.key = binary.BigEndian.AppendUint64(c.key[:0], uint64(entries.Deadline()))
+		if r.where != nil || !r.request.count {
+			record, ok, err := r.view.Document(c.id)
+			if err != nil {
+				return err
+			}
+			if ok {
+				ok, err = r.matches(record)
+			}
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			c.found, c.read = record, true
+		}
+		if more, err := visit(c); !more || err != nil {
+			return err
+		}
+	}
+	return entries.Error()
+}
