@@ -91,6 +91,11 @@ func TestHoldHeaders(t *testing.T) {
 		w.want(200, "document.release.c.a", ``)
 		w.refused(404, "document_not_found", "document.get.c.a", ``)
 		w.eventually("expired", func() bool { return w.events()[len(w.events())-1].Type == schema.DocumentExpired })
+		var status schema.Status
+		w.check(json.Unmarshal(w.want(200, "status", ``).body, &status))
+		if status.LatenessMs.Max > 1000 || status.Held != 0 {
+			t.Errorf("a document that was overdue when it was released: %+v, %d held", status.LatenessMs, status.Held)
+		}
 		w.refused(400, "bad_request", "document.hold.c.a", `{"reason":"`+strings.Repeat("x", 1025)+`"}`)
 	})
 }

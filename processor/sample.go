@@ -54,6 +54,7 @@ func (p *Processor) CountDocuments() (counts monitor.DocumentCounts, err error) 
 		counts.Documents += n.Documents
 		counts.Bytes += n.Bytes
 		counts.Pending += n.Pending
+		counts.Held += n.Held
 		counts.Overdue += n.Overdue
 	}
 	return counts, nil

@@ -29,6 +29,7 @@ var (
 	metricCatchUp   = describe("catch_up_ratio", "Share of the log folded by the start, from 0 to 1.")
 	metricDocuments = describe("documents", "Number of live documents.")
 	metricBytes     = describe("documents_bytes", "Size of live documents in bytes.")
+	metricOnHold    = describe("documents_held", "Live documents that neither expire nor can be deleted.")
 	metricPending   = describe("documents_pending_expiry", "Live documents with a deadline.")
 	metricOverdue   = describe("documents_overdue", "Documents past their deadline whose expiry is not yet in the log.")
 	metricNumber    = describe("collections", "Number of collections.")
@@ -283,6 +284,7 @@ func (m *Monitor) collectDocuments(s sending, from Source) {
 	s.gauge(metricNumber, float64(m.counts.Collections))
 	s.gauge(metricDocuments, float64(m.counts.Documents))
 	s.gauge(metricBytes, float64(m.counts.Bytes))
+	s.gauge(metricOnHold, float64(m.counts.Held))
 	s.gauge(metricPending, float64(m.counts.Pending))
 	s.gauge(metricOverdue, float64(m.counts.Overdue))
 }

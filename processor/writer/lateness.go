@@ -6,6 +6,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -15,6 +16,10 @@ type lateness struct {
 	mu      sync.Mutex
 	windows *hdrhistogram.WindowedHistogram
 	window  int64 // the current window's number
+
+	// freed are the log times, ms, of releases: a document may be overdue when it is
+	// released, and is not late for that.
+	freed map[freedKey]int64
 
 	// The objective needs exact counts, in the same windows.
 	objective int64 // ms
@@ -32,6 +37,39 @@ const (
 
 func newLateness(objective time.Duration) *lateness {
 	return &lateness{windows: hdrhistogram.NewWindowed(latenessWindows, 0, latenessMaxMs, 2), objective: objective.Milliseconds()}
+}
+
+// freedKey names a released document.
+type freedKey struct {
+	collection schema.CollectionName
+	id         schema.DocumentID
+}
+
+// mostFreed is the number of releases that are remembered.
+const mostFreed = 1 << 14
+
+// release remembers a DocumentReleased until its document expires.
+func (l *lateness) release(fact *projections.Fact) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.freed == nil || len(l.freed) >= mostFreed {
+		l.freed = make(map[freedKey]int64)
+	}
+	l.freed[freedKey{fact.Collection, fact.ID}] = fact.Time
+}
+
+// released returns the log time, ms, of the release of a document that has expired, 0 if it
+// is not remembered, and forgets it.
+func (l *lateness) released(fact *projections.Fact) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.freed) == 0 {
+		return 0
+	}
+	key := freedKey{fact.Collection, fact.ID}
+	at := l.freed[key]
+	delete(l.freed, key)
+	return at
 }
 
 // record adds an expiry at log time now that was late by so many ms.

@@ -164,10 +164,15 @@ func (w *Writer) Lateness(now, oldest int64) (schema.Lateness, *schema.LatenessO
 // Observe records the lateness of an expiry in the log. own: this process appended
 // it, and counts it in its metrics.
 func (w *Writer) Observe(fact *projections.Fact, own bool) {
-	if fact.Type != schema.DocumentExpired {
+	switch fact.Type {
+	case schema.DocumentReleased:
+		w.lateness.release(fact)
+		return
+	case schema.DocumentExpired:
+	default:
 		return
 	}
-	due := fact.Deadline.At * 1000
+	due := max(fact.Deadline.At*1000, w.lateness.released(fact)) // a release made it due
 	if c, ok := w.store.Collection(fact.Collection); ok {
 		due = max(due, c.Time) // a new policy made it due
 	}
