@@ -48,9 +48,9 @@ func Workers(n int) HandleOption {
 }
 
 // Poison gives an event to another handler after its handler has failed n times. With
-// Durable, a crash of the process while the event waited for its acknowledgement counts,
-// too. Without Poison a failing event is tried again for ever, and the later events of
-// its document wait.
+// Durable, a crash of the process counts too, while the event was the first without an
+// acknowledgement. Without Poison a failing event is tried again for ever, and the later
+// events of its document wait.
 func Poison(n int, handler PoisonHandler) HandleOption {
 	return handleOption(func(h *handling) {
 		if n < 1 || handler == nil {
@@ -87,8 +87,9 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 	defer cancel(nil)
 
 	type job struct {
-		d delivery
-		e *Event
+		d     delivery
+		e     *Event
+		tried uint64 // before, as far as that is known
 	}
 	var workers, busy sync.WaitGroup
 	seed := maphash.MakeSeed()
@@ -97,20 +98,27 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 		queues[i] = make(chan job, maxAckPending/h.workers)
 		workers.Go(func() {
 			for j := range queues[i] {
-				if err := h.handle(work, handler, src, j.d, j.e); err != nil {
+				if err := h.handle(work, handler, src, j.d, j.e, j.tried); err != nil {
 					cancel(err)
 				}
 				busy.Done()
 			}
 		})
 	}
+	first := true
 	err = c.read(work, &h.feed, src, end, func(d delivery, e *Event) (bool, error) {
+		// A process that crashed did so in the first event without acknowledgement, or
+		// soon will have. Those behind it were delivered with it, and not handled.
+		tried := uint64(0)
+		if first {
+			tried, first = d.times-1, false
+		}
 		if e.ID == "" {
 			busy.Wait()
 		}
 		busy.Add(1)
 		select {
-		case queues[maphash.String(seed, e.Collection+"/"+e.ID)%uint64(h.workers)] <- job{d, e}:
+		case queues[maphash.String(seed, e.Collection+"/"+e.ID)%uint64(h.workers)] <- job{d, e, tried}:
 		case <-work.Done():
 			busy.Done()
 			return false, work.Err()
@@ -130,11 +138,11 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 	return err
 }
 
-// handle handles one event and acknowledges it.
-func (h *handling) handle(ctx context.Context, handler Handler, src source, d delivery, e *Event) error {
-	err := fmt.Errorf("event %d was delivered %d times, and the process ended before it was handled", e.Seq, d.times-1)
+// handle handles one event, which was tried before, and acknowledges it.
+func (h *handling) handle(ctx context.Context, handler Handler, src source, d delivery, e *Event, tried uint64) error {
+	err := fmt.Errorf("event %d was delivered %d times, and the process ended before it was handled", e.Seq, tried)
 	retry := firstRetry
-	for try := d.times; h.tries == 0 || try <= h.tries; try++ {
+	for try := tried + 1; h.tries == 0 || try <= h.tries; try++ {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

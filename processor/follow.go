@@ -20,8 +20,8 @@ import (
 // a retry does not mend.
 func (p *Processor) follow(ctx context.Context) error {
 	retry := eventlog.TryForever(ctx)
-	var shorter time.Time // since when the log ends before the cursor
-	var since time.Time   // when the log became unreachable, zero while it is reachable
+	var other time.Time // since when the log ends before the cursor, or is another one
+	var since time.Time // when the log became unreachable, zero while it is reachable
 	reached := func() {
 		if !since.IsZero() {
 			p.options.Events(observe.LogReachable{After: time.Since(since)})
@@ -35,22 +35,23 @@ func (p *Processor) follow(ctx context.Context) error {
 		}
 		folded := p.store.Cursor().Seq
 		if last < folded {
-			if shorter.IsZero() {
-				shorter = time.Now()
+			err = eventlog.LostEnd(p.log.DB, last, folded)
+		} else if why, fault := snapshot.Mismatch(ctx, p.log, p.store.Cursor()); fault != nil {
+			return fault
+		} else if why != "" && folded > 0 { // it may have grown since
+			err = fmt.Errorf("stream %s is no longer the log that was folded (%s): restart lapse, and it rebuilds the projection", p.log.DB.LogStream(), why)
+		}
+		if err != nil {
+			// A NATS server that was cut off answers from what it has, for a moment.
+			if other.IsZero() {
+				other = time.Now()
 			}
-			err := eventlog.LostEnd(p.log.DB, last, folded)
-			if time.Since(shorter) > eventlog.TruncationDelay {
+			if time.Since(other) > eventlog.TruncationDelay {
 				return backoff.Permanent(err)
 			}
 			return err
 		}
-		shorter = time.Time{}
-		// It may have lost its end, or be another one, and have grown since.
-		if why, err := snapshot.Mismatch(ctx, p.log, p.store.Cursor()); err != nil {
-			return err
-		} else if why != "" && folded > 0 {
-			return backoff.Permanent(fmt.Errorf("stream %s is no longer the log that was folded (%s): restart lapse, and it rebuilds the projection", p.log.DB.LogStream(), why))
-		}
+		other = time.Time{}
 		err = p.log.OrTrimmed(ctx, p.followFrom(ctx, folded+1, reached))
 		if p.store.Cursor().Seq > folded {
 			retry.Reset()
