@@ -6,8 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 // maxConnections limits a server's connections; more wait to be accepted.
@@ -29,8 +30,7 @@ func Serve(listener net.Listener, handler http.Handler, logger *slog.Logger) (st
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		limited := &limitedListener{Listener: listener, places: make(chan struct{}, maxConnections), closed: make(chan struct{})}
-		if err := server.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(netutil.LimitListener(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("the console has failed", "err", err)
 		}
 	}()
@@ -43,41 +43,4 @@ func Serve(listener net.Listener, handler http.Handler, logger *slog.Logger) (st
 		}
 		<-ended
 	}
-}
-
-// limitedListener accepts a connection only when it has a place for it.
-type limitedListener struct {
-	net.Listener
-	places chan struct{}
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (l *limitedListener) Accept() (net.Conn, error) {
-	select {
-	case l.places <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.places })}, nil
-}
-
-func (l *limitedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type limitedConn struct {
-	net.Conn
-	release func()
-}
-
-func (c *limitedConn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
 }

@@ -134,13 +134,8 @@ func withoutTail(name string) bool { return name == "status" || name == "collect
 
 // isRead reports whether the endpoints of a standby receive a request.
 func isRead(name string) bool {
-	for _, read := range readNames {
-		tail, ok := strings.CutPrefix(name, read)
-		if ok && (withoutTail(read) && tail == "" || !withoutTail(read) && len(tail) > 1 && tail[0] == '.') {
-			return true
-		}
-	}
-	return false
+	op, tail := schema.SplitOperation(name)
+	return slices.Contains(readNames[:], op) && withoutTail(op) == (tail == "")
 }
 
 // Keys of the metadata of the service.

@@ -98,6 +98,5 @@ func (s *Service) callPeers(e *endpoints) {
 	ask(lapse, "all")
 }
 
-// inbox is where replies of peers arrive, with another token. The connection may
-// subscribe and publish below $SRV. and to requests only.
-func (e *endpoints) inbox() string { return micro.APIPrefix + ".REPLY." + e.info.ID + "." }
+// inbox is where replies of peers arrive, with another token.
+func (e *endpoints) inbox() string { return peerInbox + e.info.ID + "." }

@@ -13,6 +13,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// peerInbox begins the subjects of replies between processes: the connection may
+// subscribe and publish below $SRV. and to requests only.
+const peerInbox = micro.APIPrefix + ".REPLY."
+
 // othersTimeout is how long to wait for replies of other processes, which take
 // milliseconds.
 const othersTimeout = 300 * time.Millisecond
@@ -39,9 +43,7 @@ func CheckNobody(ctx context.Context, nc *nats.Conn, db schema.DatabaseName) err
 // askOthers calls check with the info of each process that serves a database, until
 // the first error.
 func askOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, check func(micro.Info) error) error {
-	// The permissions let this connection subscribe below $SRV. only, and its peers
-	// publish there.
-	inbox := micro.APIPrefix + ".REPLY." + nuid.Next()
+	inbox := peerInbox + nuid.Next()
 	replies := make(chan *nats.Msg, 64)
 	sub, err := nc.ChanSubscribe(inbox, replies)
 	if err != nil {

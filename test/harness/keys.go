@@ -6,11 +6,30 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 )
 
-// MakeKeys runs the keys command into dir, and returns the directory with the keys and
+// MainWithKeys is Main with a directory of keys, and what its .env says, which it hands
+// to use before the tests.
+func MainWithKeys(m *testing.M, use func(secrets string, environment map[string]string)) int {
+	dir, err := os.MkdirTemp("", "lapse-keys-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		var secrets string
+		var environment map[string]string
+		secrets, environment, err = makeKeys(dir)
+		use(secrets, environment)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return Main(m)
+}
+
+// makeKeys runs the keys command into dir, and returns the directory with the keys and
 // what its .env says.
-func MakeKeys(dir string) (secrets string, environment map[string]string, err error) {
+func makeKeys(dir string) (secrets string, environment map[string]string, err error) {
 	if out, err := exec.Command("go", "run", module+"/deploy/keys", "-dir", dir).CombinedOutput(); err != nil {
 		return "", nil, fmt.Errorf("keys: %w\n%s", err, out)
 	}

@@ -3,7 +3,6 @@
 package compose
 
 import (
-	"fmt"
 	"os"
 	"testing"
 
@@ -17,17 +16,6 @@ var (
 	environment map[string]string
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "lapse-compose-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		secrets, environment, err = harness.MakeKeys(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return harness.Main(m)
+func TestMain(m *testing.M) {
+	os.Exit(harness.MainWithKeys(m, func(dir string, said map[string]string) { secrets, environment = dir, said }))
 }
