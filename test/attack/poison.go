@@ -177,7 +177,7 @@ func (s Source) Event() Message {
 		case 1:
 			m.Headers[h.name] = []string{Of(s, h.wrong...)}
 		case 2:
-			m.Headers[h.name] = []string{s.mutate(Of(s, ids...))}
+			m.Headers[h.name] = []string{s.header(Of(s, ids...))}
 		default:
 			if len(h.right) > 0 {
 				m.Headers[h.name] = []string{Of(s, h.right...)}
@@ -197,10 +197,16 @@ func (s Source) headers() map[string][]string {
 		name := Of(s, headerNames...)
 		all[name] = append(all[name], Of(s, headers[name]...))
 		if s.IntN(5) == 0 {
-			all[name] = append(all[name], s.mutate(all[name][0]))
+			all[name] = append(all[name], s.header(all[name][0]))
 		}
 	}
 	return all
+}
+
+// header changes the value of a header. JetStream takes 64 KiB of headers with a message.
+func (s Source) header(value string) string {
+	value = s.mutate(value)
+	return value[:min(len(value), 8000)]
 }
 
 // Bytes is one of the examples, or what became of it.
@@ -229,7 +235,7 @@ func (s Source) Bytes(examples ...string) string {
 	return b
 }
 
-// mutate changes text in one place.
+// mutate changes text in one place. It never grows beyond 1 MiB.
 func (s Source) mutate(text string) string {
 	b := []byte(text)
 	from := s.IntN(len(b) + 1)
@@ -263,7 +269,8 @@ func (s Source) mutate(text string) string {
 			part = string(b[at:min(len(b), at+8)])
 		}
 	}
-	return text[:from] + part + text[to:]
+	text = text[:from] + part + text[to:]
+	return text[:min(len(text), 1<<20)]
 }
 
 // Subject makes s the end of a subject that a NATS client can send: no blanks,
