@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -113,27 +111,15 @@ func storeSized(b *testing.B, k kept, size, documents int) (taken, float64) {
 // body, without what JetStream adds in its file.
 func (l *lapse) eventSize(b *testing.B, kind string) float64 {
 	b.Helper()
-	nc := versus.Connect(b, l.URL())
-	inbox := nats.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	stream, err := versus.JetStream(b, versus.Connect(b, l.URL())).Stream(b.Context(), "LAPSE_main")
 	if err != nil {
 		b.Fatal(err)
 	}
-	body, err := json.Marshal(map[string]any{"stream_name": "LAPSE_main", "config": map[string]any{
-		"deliver_policy": "last", "ack_policy": "none", "replay_policy": "instant", "deliver_subject": inbox,
-		"filter_subject": schema.DatabaseName("main").Events() + "*." + kind}})
+	m, err := stream.GetLastMsgForSubject(b.Context(), schema.DatabaseName("main").Events()+"sessions."+kind)
 	if err != nil {
 		b.Fatal(err)
 	}
-	reply, err := nc.Request("$JS.API.CONSUMER.CREATE.LAPSE_main", body, timeout)
-	if err != nil || strings.Contains(string(reply.Data), `"error"`) {
-		b.Fatalf("%s, %v", reply.Data, err)
-	}
-	m, err := sub.NextMsg(timeout)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return float64(m.Size() - len(m.Reply))
+	return float64((&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}).Size())
 }
 
 // expiryCosts reports what the expiry of a document takes in the log.
