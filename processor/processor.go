@@ -331,7 +331,7 @@ func (p *Processor) Role() observe.Role { return p.service.Role() }
 func (p *Processor) Seq() uint64 { return p.store.Cursor().Seq }
 
 // Requests returns the number of requests so far, queries and forecasts left out.
-func (p *Processor) Requests() uint64 { return p.service.NonQueries.Load() }
+func (p *Processor) Requests() uint64 { return p.service.Writer.Requests.Load() }
 
 // Status returns the body of a status reply.
 func (p *Processor) Status(ctx context.Context) (schema.Status, error) { return p.service.Status(ctx) }

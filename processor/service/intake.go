@@ -61,7 +61,7 @@ func (s *Service) handle(m *nats.Msg) {
 	r.name = strings.TrimPrefix(m.Subject, s.Config.Database.API())
 	r.Op, r.Tail = schema.SplitOperation(r.name)
 	if r.Op != "query" && r.Op != "forecast" {
-		r.NonQueries.Add(1)
+		r.Writer.Requests.Add(1)
 	}
 	headers := m.Header
 	var fault *schema.Error

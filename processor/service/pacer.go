@@ -20,7 +20,7 @@ const longestPause = 20 * time.Millisecond
 // since. If requests other than queries, or events to fold, came since the last call, it
 // pauses for so many times as long, or until ctx ends, and lets them go first.
 func (s *Service) Pacer(times time.Duration) (pace func(ctx context.Context, worked time.Duration)) {
-	urgent := func() uint64 { return s.NonQueries.Load() + s.Store.Cursor().Seq }
+	urgent := func() uint64 { return s.Writer.Requests.Load() + s.Store.Cursor().Seq }
 	last := urgent()
 	return func(ctx context.Context, worked time.Duration) {
 		before := last

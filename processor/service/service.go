@@ -91,14 +91,13 @@ type Service struct {
 	Bodies  *Lane // large bodies, to parse
 	Queries *Lane
 
-	Engine     *query.Engine
-	NonQueries atomic.Uint64 // requests but queries and forecasts
-	Waiting    atomic.Int64  // requests that wait for a sequence or a renewal
-	workers    sync.WaitGroup
-	ctx        context.Context // ends when the service does
-	cancel     context.CancelFunc
-	MaxReply   int       // bytes of a reply's body
-	replies    sync.Pool // of *eventlog.ReusedMessage
+	Engine   *query.Engine
+	Waiting  atomic.Int64 // requests that wait for a sequence or a renewal
+	workers  sync.WaitGroup
+	ctx      context.Context // ends when the service does
+	cancel   context.CancelFunc
+	MaxReply int       // bytes of a reply's body
+	replies  sync.Pool // of *eventlog.ReusedMessage
 }
 
 // Serve starts to answer requests on nc, in a role.

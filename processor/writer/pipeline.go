@@ -160,11 +160,13 @@ func (t *Term) commit() error {
 		t.config.Meter.Stored(&fact)
 		t.Observe(&fact, true)
 	}
-	began := time.Now()
+	began, before := time.Now(), t.Machine.Folded()
 	if err := t.Machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)
 	}
-	t.config.Meter.Folded(time.Since(began))
+	ended := time.Now()
+	t.config.Meter.Folded(ended.Sub(began))
+	t.share.fold(ended, before, seq)
 	t.Log.Note(t.store.Cursor())
 	t.Renewals.folded(seq, t.Clock.Second(0), int64(t.config.QueryTime/time.Second)+1)
 	t.replyFolded()

@@ -31,6 +31,8 @@ type Term struct {
 	recoveries     int         // since the last acknowledgement
 	shorter        time.Time   // since when the log ends before the cursor; zero if it does not
 	batches        bool        // the last proposals decided were batches
+	proposals      uint64      // decided, those deferred each time
+	share          share       // of expiries
 	looked         int64       // log time, ms, of the last look for due documents
 }
 

@@ -12,8 +12,6 @@ import (
 // Limits of one turn and of what is in flight to the log.
 const (
 	TurnRequests   = 512      // proposals decided in one turn
-	TurnExpiries   = 256      // expiries decided in a turn with proposals
-	IdleExpiries   = 2048     // expiries decided in a turn without
 	maxInFlight    = 8192     // events; well below the limit of JetStream's queue
 	maxFlightBytes = 16 << 20 // bytes of their bodies; the last batch may exceed it
 	maxReplies     = 4 * maxInFlight
@@ -94,7 +92,7 @@ func (t *Term) untilNext() time.Duration {
 	}
 	if at, ok := t.Machine.NextDue(); ok {
 		if t.Machine.Time() >= at*1000 {
-			return 0
+			return max(min(wait, t.expiriesWait(time.Now())), 0)
 		}
 		wait = min(wait, t.Clock.Until(at))
 	}
@@ -114,18 +112,19 @@ func (t *Term) turn() error {
 		t.Clock.Refused.Add(uint64(t.refuseRetries(fault) + t.refuse(fault)))
 		return nil
 	}
-	deferred := t.phase == deferring
+	deferred, drained := t.phase == deferring, t.phase == draining
 	t.phase = deciding
 	t.resume(now)
 	// Expiries come first, so that whatever a new policy made overdue expires right
 	// after it, but no more of them than requests can wait for.
-	share := IdleExpiries
-	if len(t.retry) > 0 || len(t.Proposals) > 0 || len(t.Mutations) > 0 {
-		share = TurnExpiries
-	}
-	if !deferred {
-		if _, err := t.Machine.Expire(now, share); err != nil {
+	if at := time.Now(); !deferred && (drained || t.expiriesWait(at) == 0) {
+		before := t.Machine.Seq()
+		more, err := t.Machine.Expire(now, t.share.limit(at))
+		if err != nil {
 			return err
+		}
+		if last := t.Machine.Seq(); last > before {
+			t.share.decided(at, last, more)
 		}
 	}
 	requests, bytes := 0, 0
@@ -146,6 +145,11 @@ func (t *Term) turn() error {
 	t.append()
 	t.replyFolded()
 	return nil
+}
+
+// expiriesWait returns how long expiries leave the time to clients.
+func (t *Term) expiriesWait(now time.Time) time.Duration {
+	return t.share.wait(now, t.Requests.Load()+t.proposals, t.Machine.Folded())
 }
 
 // next returns the next proposal, nil if none is queued: first one to retry, then
@@ -169,6 +173,7 @@ func (t *Term) next() *Proposal {
 
 // decide decides one proposal and returns roughly its size in bytes.
 func (t *Term) decide(p *Proposal) (bytes int, err error) {
+	t.proposals++
 	before := t.Machine.PendingBytes()
 	atomic := p.Batch != nil && p.Batch.Atomic
 	if atomic {

@@ -51,6 +51,7 @@ type Writer struct {
 	Proposals chan *Proposal        // from requests
 	Mutations chan *schema.Mutation // from the mutations stream
 	Term      atomic.Pointer[Term]  // nil while another process writes
+	Requests  atomic.Uint64         // that came, but queries and forecasts; expiries leave time for them
 
 	lateness *lateness
 	Renewals Renewals

@@ -1,0 +1,56 @@
+package writer
+
+import (
+	"testing"
+	"time"
+)
+
+// TestShare: expiries take everything while nobody asks. While somebody does they come
+// in small groups, one at a time, and rest for as long as the last one took; and the
+// less of either, the longer more is due than was decided.
+func TestShare(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	var s share
+	const half = (TurnExpiries + IdleExpiries) / 2
+	waits := func(asks, folded uint64, want time.Duration, limit int) {
+		t.Helper()
+		if got := s.wait(now, asks, folded).Round(time.Millisecond); got != want {
+			t.Errorf("a wait of %s, want %s", got, want)
+		}
+		if got := s.limit(now); got != limit {
+			t.Errorf("a limit of %d, want %d", got, limit)
+		}
+	}
+	waits(0, 0, 0, IdleExpiries)
+	s.decided(now, 100, true)
+	waits(0, 0, 0, IdleExpiries) // though none of them is folded
+
+	waits(1, 0, askedFor, TurnExpiries)
+	now = now.Add(4 * time.Millisecond)
+	s.fold(now, 0, 50)
+	waits(2, 50, askedFor, TurnExpiries)
+	s.fold(now, 50, 100)
+	waits(3, 100, 4*time.Millisecond, TurnExpiries)
+	now = now.Add(4 * time.Millisecond)
+	waits(3, 100, 0, TurnExpiries)
+	now = now.Add(askedFor)
+	waits(3, 100, 0, IdleExpiries) // nobody asks any more
+
+	now = now.Add(shareFor / 2)
+	waits(4, 100, 0, half)
+	s.decided(now, 200, true)
+	now = now.Add(4 * time.Millisecond)
+	waits(5, 100, askedFor, half)
+	s.fold(now, 100, 200)
+	if got := s.wait(now, 6, 200); got < time.Millisecond || got > 2*time.Millisecond {
+		t.Errorf("a wait of %s where half a minute is behind, and 4 ms were taken", got)
+	}
+	now = now.Add(shareFor / 2)
+	s.decided(now, 300, true)
+	waits(7, 200, 0, IdleExpiries) // a minute behind
+
+	s.decided(now, 400, false) // all that was due
+	waits(8, 200, askedFor, TurnExpiries)
+	s.fold(now, 200, 400)
+	waits(9, 400, 0, TurnExpiries)
+}
