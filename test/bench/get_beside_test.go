@@ -23,6 +23,9 @@ func BenchmarkGetBeside(b *testing.B) {
 	}
 }
 
+// besideGoal is how many times as long the slowest of 100 gets may take, by callers.
+var besideGoal = map[int]versus.Goal{1: versus.AtMost(5), 64: versus.AtMost(3)}
+
 const (
 	besideDocuments = 20_000
 	besideUpserting = 256
@@ -34,7 +37,7 @@ const (
 )
 
 // upsertForever is 256 callers that upsert, each one document after the other.
-func upsertForever(url string, ready func()) error {
+func upsertForever(url string, ready func(string)) error {
 	failed := make(chan error)
 	for range connections {
 		nc, err := nats.Connect(url)
@@ -52,7 +55,7 @@ func upsertForever(url string, ready func()) error {
 			}()
 		}
 	}
-	ready()
+	ready(url)
 	return <-failed
 }
 
@@ -114,5 +117,5 @@ func benchmarkGetBeside(b *testing.B, callers int) {
 	b.ReportMetric(float64(upserted)/busy.Seconds(), "upserts/s")
 	b.ReportMetric(float64(expired)/busy.Seconds(), "expiries/s")
 	versus.ReportP99(b, fmt.Sprintf("p99 of `get` beside %d callers that upsert, and expiries, %s", besideUpserting, countCallers(callers)),
-		versus.AtMost(3), loud.P99s(), quiet.P99s())
+		besideGoal[callers], loud.P99s(), quiet.P99s())
 }

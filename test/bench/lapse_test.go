@@ -28,7 +28,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	versus.Main(versus.Roles{upserter: upsertForever})
+	versus.Main(versus.Roles{upserter: upsertForever, twoAccounts: serveTwoAccounts})
 	os.Exit(harness.Main(m))
 }
 

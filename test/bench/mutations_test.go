@@ -2,10 +2,14 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -23,7 +27,8 @@ const (
 
 // BenchmarkMutations publishes upserts as JetStream messages, until lapse has
 // judged and folded the last of them, against publishing the same messages to a
-// stream that does nothing with them. Half of them are new documents, half
+// stream that does nothing with them: through two accounts, as to lapse, which is
+// what lapse itself costs, and in one. Half of them are new documents, half
 // replace one.
 func BenchmarkMutations(b *testing.B) {
 	messages := versus.Size(1_000_000, 50_000)
@@ -31,35 +36,79 @@ func BenchmarkMutations(b *testing.B) {
 	l.create(b, "orders", client.DefaultTTL(day))
 	ours := startUpserter(b, l.URL())
 
-	server := versus.StartNATS(b, false)
-	theirs := startUpserter(b, server.URL)
-	if _, err := theirs.js.CreateStream(context.Background(), jetstream.StreamConfig{
-		Name:       "LAPSE_main_MUTATIONS", // configured as lapse does
-		Subjects:   []string{mutations + ">"},
-		Storage:    jetstream.FileStorage,
-		DenyDelete: true,
-		Replicas:   1,
-		Duplicates: 100 * time.Millisecond,
-	}); err != nil {
-		b.Fatal(err)
+	border := versus.StartRole(b, twoAccounts, b.TempDir())
+	one := versus.StartNATS(b, false)
+	beside := []*mutator{startUpserter(b, border.URL), startUpserter(b, one.URL)}
+	streams := []jetstream.Stream{
+		mutationsStream(b, versus.JetStream(b, versus.Connect(b, border.URL, nats.UserInfo(storing, storing)))),
+		mutationsStream(b, beside[1].js),
+	}
+	publish := func(peer int, server *versus.Process) versus.Side {
+		return func() versus.Rate { return beside[peer].round(messages, server.PID, func() {}) }
 	}
 	versus.Run(b, millions(messages)+" upserts as messages, published to folded",
 		func() versus.Rate { return ours.round(messages, l.PID(), func() { l.judged(b) }) },
-		versus.Peer{Name: "JetStream publish, async", Goal: versus.AtLeast(0.45),
-			Round: func() versus.Rate { return theirs.round(messages, server.PID, func() {}) }})
+		versus.Peer{Name: "JetStream publish through two accounts, async", Goal: versus.AtLeast(0.45), Round: publish(0, border)},
+		versus.Peer{Name: "JetStream publish, async", Round: publish(1, one)})
 
 	l.holds(b, ours.documents)
 	created, replaced := l.events(b, "orders", "DocumentCreated"), l.events(b, "orders", "DocumentReplaced")
 	if created != ours.documents || created+replaced != ours.published || l.events(b, "orders", "MutationRejected") > 0 {
 		b.Fatalf("of %d mutations %d created a document and %d replaced one, want %d", ours.published, created, replaced, ours.documents)
 	}
-	stream, err := theirs.js.Stream(context.Background(), "LAPSE_main_MUTATIONS")
+	for i, stream := range streams {
+		info, err := stream.Info(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if stored := info.State.Msgs; stored != uint64(beside[i].published) {
+			b.Fatalf("a bare stream has %d of %d messages", stored, beside[i].published)
+		}
+	}
+}
+
+// mutationsStream creates a stream for mutations as lapse configures it.
+func mutationsStream(b *testing.B, js jetstream.JetStream) jetstream.Stream {
+	b.Helper()
+	stream, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
+		Name:       "LAPSE_main_MUTATIONS",
+		Subjects:   []string{mutations + ">"},
+		Storage:    jetstream.FileStorage,
+		DenyDelete: true,
+		Replicas:   1,
+		Duplicates: 100 * time.Millisecond,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	if stored := stream.CachedInfo().State.Msgs; stored != uint64(theirs.published) {
-		b.Fatalf("the bare stream has %d of %d messages", stored, theirs.published)
+	return stream
+}
+
+const (
+	// twoAccounts is the role of a NATS server whose clients publish into the account
+	// of the user storing.
+	twoAccounts = "accounts"
+	storing     = "storing"
+)
+
+// serveTwoAccounts runs that server, with its store in dir.
+func serveTwoAccounts(dir string, ready func(url string)) error {
+	file := filepath.Join(dir, "nats.conf")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `
+		listen: "127.0.0.1:-1"
+		jetstream { store_dir: %q }
+		no_auth_user: client
+		accounts {
+			STORE { jetstream: enabled, users: [{user: %s, password: %[2]s}], exports: [{service: "%[3]s>"}] }
+			CLIENTS { users: [{user: client, password: client}], imports: [{service: {account: STORE, subject: "%[3]s>"}}] }
+		}`, dir, storing, mutations), 0o600); err != nil {
+		return err
 	}
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		return err
+	}
+	return versus.Serve(options, func(url string) error { ready(url); return nil })
 }
 
 // mutator publishes upserts in rounds.

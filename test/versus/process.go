@@ -28,8 +28,9 @@ type Process struct {
 const role = "LAPSE_BENCH_ROLE"
 
 // Roles are what a test binary may be started as besides the peers here, by name.
-// A role works until it is killed, or returns an error; it calls ready once.
-type Roles map[string]func(argument string, ready func()) error
+// A role works until it is killed, or returns an error; it calls ready once, with the
+// URL of its Process.
+type Roles map[string]func(argument string, ready func(url string)) error
 
 // Main makes a test binary the peer that it was started as, if it was. TestMain
 // calls it first.
@@ -41,7 +42,7 @@ func Main(roles Roles) {
 	name, argument, _ := strings.Cut(what, " ")
 	err := error(nil)
 	if other := roles[name]; other != nil {
-		err = other(argument, func() { fmt.Println(argument) })
+		err = other(argument, func(url string) { fmt.Println(url) })
 	} else {
 		err = play(what)
 	}
@@ -124,6 +125,23 @@ func play(what string) error {
 	if args[0] == "nats" {
 		options = serverOptions(args[2], args[1] == "true")
 	}
+	return Serve(options, func(url string) error {
+		if args[0] == "echo" {
+			nc, err := nats.Connect(url)
+			if err != nil {
+				return err
+			}
+			if err := echo(nc); err != nil {
+				return err
+			}
+		}
+		fmt.Println(url)
+		return nil
+	})
+}
+
+// Serve runs a NATS server until the process is told to end.
+func Serve(options *server.Options, ready func(url string) error) error {
 	s, err := server.NewServer(options)
 	if err != nil {
 		return err
@@ -132,16 +150,9 @@ func play(what string) error {
 	if !s.ReadyForConnections(time.Minute) {
 		return fmt.Errorf("the NATS server accepts no connections")
 	}
-	if args[0] == "echo" {
-		nc, err := nats.Connect(s.ClientURL())
-		if err != nil {
-			return err
-		}
-		if err := echo(nc); err != nil {
-			return err
-		}
+	if err := ready(s.ClientURL()); err != nil {
+		return err
 	}
-	fmt.Println(s.ClientURL())
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM, os.Interrupt)
 	<-ended

@@ -25,9 +25,9 @@ func serverOptions(dir string, syncAlways bool) *server.Options {
 }
 
 // Connect returns a connection to a server until the benchmark ends.
-func Connect(tb testing.TB, url string) *nats.Conn {
+func Connect(tb testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -16,7 +16,11 @@ type Row struct {
 	Lapse float64 // median
 	Other float64 `json:",omitempty"` // the peer's
 	Ratio float64 `json:",omitempty"` // of Lapse to Other, by the median of rounds
-	Goal  Goal    `json:",omitzero"`
+	// Microseconds of processor time for each operation, of the callers and the
+	// process that serves them; 0 where it is not measured.
+	LapseCPU float64 `json:",omitempty"`
+	OtherCPU float64 `json:",omitempty"`
+	Goal     Goal    `json:",omitzero"`
 
 	Benchmark string // that gives the row, as testing names it; Report fills it in
 }

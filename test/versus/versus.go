@@ -104,7 +104,8 @@ func Compare(b *testing.B, work, suffix string, lapse []Rate, p Peer, theirs []R
 	b.ReportMetric(slices.Min(ratios), metric("ratio-min"+suffix))
 	b.ReportMetric(Median(cpuRatios), metric("cpu-ratio"+suffix))
 	Report(b, Row{Work: work, Peer: p.Name, Unit: "/s", Goal: p.Goal,
-		Lapse: median(lapse, perSecond), Other: median(theirs, perSecond), Ratio: Median(ratios)})
+		Lapse: median(lapse, perSecond), Other: median(theirs, perSecond), Ratio: Median(ratios),
+		LapseCPU: 1e6 / median(lapse, perCPUSecond), OtherCPU: 1e6 / median(theirs, perCPUSecond)})
 }
 
 // Alternate lets sides work for so many rounds, each time beginning with another

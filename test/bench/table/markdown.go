@@ -44,7 +44,7 @@ const missed = "✗"
 func (t table) markdown() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s. %s. %s: the goal is missed.\n\n", t.dates(), t.Machine, missed)
-	text.WriteString("| work | lapse | peer | ratio | goal |\n|---|---|---|---|---|\n")
+	text.WriteString("| work | lapse | peer | ratio | goal | processor time |\n|---|---|---|---|---|---|\n")
 	for i, r := range t.Rows {
 		work, lapse := r.Work, number(r.Lapse)+r.Unit
 		if i > 0 && t.Rows[i-1].Work == r.Work {
@@ -64,7 +64,7 @@ func (t table) markdown() string {
 				ratio = strconv.FormatFloat(r.Ratio, 'g', digits, 64)
 			}
 		}
-		for _, cell := range []string{work, lapse, peer, ratio, r.goalText()} {
+		for _, cell := range []string{work, lapse, peer, ratio, r.goalText(), r.processor()} {
 			text.WriteString("| ")
 			if cell != "" {
 				text.WriteString(strings.ReplaceAll(cell, "|", `\|`) + " ")
@@ -73,6 +73,14 @@ func (t table) markdown() string {
 		text.WriteString("|\n")
 	}
 	return text.String()
+}
+
+// processor is the processor time of an operation, lapse and peer.
+func (r row) processor() string {
+	if r.LapseCPU == 0 {
+		return ""
+	}
+	return number(r.LapseCPU) + " · " + number(r.OtherCPU) + " µs"
 }
 
 // dates is when the rows were measured.

@@ -105,7 +105,9 @@ func parseRows(text []byte, pkg, date string) (rows []row, err error) {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("%w: %s", err, lines.Bytes())
 		}
-		r.Lapse, r.Other, r.Ratio = round(r.Lapse, 4), round(r.Other, 4), round(r.Ratio, 4)
+		for _, figure := range []*float64{&r.Lapse, &r.Other, &r.Ratio, &r.LapseCPU, &r.OtherCPU} {
+			*figure = round(*figure, 4)
+		}
 		rows = append(rows, r)
 	}
 	return rows, lines.Err()
