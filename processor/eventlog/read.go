@@ -163,27 +163,40 @@ const (
 )
 
 // CatchUp folds the log from the store's cursor through sequence through. It calls
-// progress, if not nil, with the last sequence folded, after each fold.
+// progress, if not nil, with the last sequence folded, after each fold, from a goroutine
+// of its own.
 func (l *Log) CatchUp(ctx context.Context, store *projections.Store, through uint64, progress func(seq uint64)) error {
-	facts := make([]projections.Fact, 0, FoldAtOnce)
-	bytes := 0
+	// The next facts are read and decoded while those before them are folded.
+	read, folded := make([]projections.Fact, 0, FoldAtOnce), make([]projections.Fact, 0, FoldAtOnce)
+	done := make(chan error, 1)
+	done <- nil
 	fold := func() error {
-		if err := store.Fold(facts); err != nil {
+		if err := <-done; err != nil {
+			done <- err
 			return err
 		}
-		if progress != nil && len(facts) > 0 {
-			progress(facts[len(facts)-1].Seq)
-		}
-		clear(facts)
-		facts, bytes = facts[:0], 0
+		clear(folded)
+		read, folded = folded[:0], read
+		go func() {
+			err := store.Fold(folded)
+			if err == nil && progress != nil && len(folded) > 0 {
+				progress(folded[len(folded)-1].Seq)
+			}
+			done <- err
+		}()
 		return nil
 	}
+	bytes := 0
 	err := l.ReadPatiently(ctx, store.Cursor().Seq+1, through, func(e *schema.Event) error {
-		facts = append(facts, projections.Fact{Event: e})
-		if bytes += len(e.Body); !e.More && (len(facts) >= FoldAtOnce || bytes > FoldAtBytes) {
+		read = append(read, projections.Fact{Event: e})
+		if bytes += len(e.Body); !e.More && (len(read) >= FoldAtOnce || bytes > FoldAtBytes) {
+			bytes = 0
 			return fold()
 		}
 		return nil
 	})
-	return errors.Join(err, fold())
+	if failed := fold(); failed != nil {
+		return failed
+	}
+	return errors.Join(err, <-done)
 }
