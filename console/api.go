@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,7 +21,8 @@ import (
 var (
 	reads  = []string{"status", "collection.get", "collection.list", "document.get", "query", "forecast", "history"}
 	writes = []string{"collection.create", "collection.replace", "collection.delete",
-		"document.create", "document.replace", "document.upsert", "document.patch", "document.delete"}
+		"document.create", "document.replace", "document.upsert", "document.patch", "document.delete",
+		"document.touch", "document.hold", "document.release", "document.restore"}
 )
 
 func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
@@ -76,13 +78,26 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 		return
 	}
 	header := w.Header()
-	header.Set("Lapse-Seq", strconv.FormatUint(reply.Seq, 10))
+	header.Set(schema.HeaderSeq, strconv.FormatUint(reply.Seq, 10))
+	setLifetime(header, reply.Lifetime)
 	if len(reply.Body) > 0 {
 		header.Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(reply.Status)
 	if reply.Status != http.StatusNoContent {
 		_, _ = w.Write(reply.Body)
+	}
+}
+
+// setLifetime sets the headers of a reply about one live document. The reason of a hold is
+// percent-encoded: in HTTP, a header has no bytes beyond ASCII.
+func setLifetime(header http.Header, l client.Lifetime) {
+	if l.Rule != client.NoRule {
+		header.Set(schema.HeaderDeadline, strconv.FormatInt(l.Deadline.Unix(), 10))
+		header.Set(schema.HeaderRule, l.Rule.String())
+	}
+	if l.Held {
+		header.Set(schema.HeaderHold, url.PathEscape(l.Reason))
 	}
 }
 

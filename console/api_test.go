@@ -110,6 +110,57 @@ func TestBodiesPassUnchanged(t *testing.T) {
 	}
 }
 
+// TestLifetimeInHeaders: a reply about a live document says when it expires and whether it
+// is held, and touch, hold, release and restore are passed on.
+func TestLifetimeInHeaders(t *testing.T) {
+	coll := collection(t, client.DefaultTTL(time.Hour))
+	s := start(t, "", console.Options{Write: true})
+	for _, step := range []struct {
+		op, body, ifMatch string
+		code              int
+		rule, hold        string // "-" for no header
+	}{
+		{"document.create", `{"n":1}`, "", 201, "collection", "-"},
+		{"document.get", "", "", 200, "collection", "-"},
+		{"document.touch", "", "", 200, "collection", "-"},
+		{"document.touch", `{"n":1}`, "", 400, "-", "-"},
+		{"document.touch", "", "1", 412, "-", "-"},
+		{"document.patch", `{"ttl":60}`, "", 200, "document", "-"},
+		{"document.release", "", "", 409, "-", "-"},
+		{"document.hold", "", "", 200, "-", ""},
+		{"document.hold", `{"reason":"für case 47/11, „urgent“"}`, "", 200, "-", "für case 47/11, „urgent“"},
+		{"document.hold", `{"reason":"` + strings.Repeat("x", 1025) + `"}`, "", 400, "-", "-"},
+		{"document.get", "", "", 200, "-", "für case 47/11, „urgent“"},
+		{"document.delete", "", "", 423, "-", "-"},
+		{"document.release", "", "1", 412, "-", "-"},
+		{"document.release", "", "", 200, "document", "-"},
+		{"document.restore", "", "", 409, "-", "-"},
+		{"document.delete", "", "", 204, "-", "-"},
+		{"document.restore", `{"version":"1"}`, "", 404, "-", "-"},
+		{"document.restore", "", "", 201, "document", "-"},
+	} {
+		response, text := send(t, s, "POST", "/api/"+step.op+"?id=a&collection="+coll.Name(), step.body, func(r *http.Request) {
+			if step.ifMatch != "" {
+				r.Header.Set("If-Match", step.ifMatch)
+			}
+		})
+		rule, hold := "-", "-"
+		if got := response.Header.Values("Lapse-Rule"); len(got) > 0 {
+			rule = got[0]
+		}
+		if got := response.Header.Values("Lapse-Hold"); len(got) > 0 {
+			hold, _ = url.PathUnescape(got[0])
+		}
+		if response.StatusCode != step.code || rule != step.rule || hold != step.hold {
+			t.Errorf("%s %s: %d, rule %s, hold %q, want %d, %s, %q\n%s", step.op, step.body, response.StatusCode, rule, hold, step.code, step.rule, step.hold, text)
+		}
+		deadline, err := strconv.ParseInt(response.Header.Get("Lapse-Deadline"), 10, 64)
+		if (err == nil) != (rule != "-") || err == nil && time.Until(time.Unix(deadline, 0)) > time.Hour {
+			t.Errorf("%s: Lapse-Deadline %q", step.op, response.Header.Get("Lapse-Deadline"))
+		}
+	}
+}
+
 // TestForeignPagesAreRefused: a page of another site can neither read the console by
 // DNS rebinding nor send it a change.
 func TestForeignPagesAreRefused(t *testing.T) {
@@ -184,7 +235,8 @@ func TestPagesHaveStrictHeaders(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	coll := collection(t)
 	s := start(t, "", console.Options{})
-	for _, op := range []string{"collection.create", "collection.replace", "collection.delete", "document.create", "document.replace", "document.upsert", "document.patch", "document.delete"} {
+	for _, op := range []string{"collection.create", "collection.replace", "collection.delete", "document.create", "document.replace", "document.upsert", "document.patch", "document.delete",
+		"document.touch", "document.hold", "document.release", "document.restore"} {
 		response, text := send(t, s, "POST", "/api/"+op+"?collection="+coll.Name()+"&id=a", `{}`, nil)
 		if response.StatusCode != 403 || !strings.Contains(text, `"error":"read_only"`) {
 			t.Errorf("%s: %d %s", op, response.StatusCode, text)
