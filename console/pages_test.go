@@ -305,18 +305,146 @@ func TestForecastZoom(t *testing.T) {
 	b.until(`document.querySelectorAll('tbody tr').length === $?`, wide)
 }
 
+// TestDueList: a click on a bar of the forecast, and its number in the table, lead to the
+// documents due then, the first ones first, page by page.
+func TestDueList(t *testing.T) {
+	coll := collection(t, client.DefaultTTL(12*time.Hour))
+	batch := coll.Batch()
+	for i := range 30 {
+		batch.Upsert(fmt.Sprintf("d%02d", i), map[string]any{"n": i}, client.TTL(4*time.Hour-time.Duration(i)*time.Second))
+	}
+	batch.Upsert("inherits", map[string]any{})
+	batch.Upsert("held", map[string]any{})
+	batch.Hold("held", "")
+	if results, err := batch.Run(t.Context()); err != nil || results.Err() != nil {
+		t.Fatal(err, results.Err())
+	}
+	s := start(t, "", console.Options{})
+	b := open(t, s, "")
+	b.expect("400")
+	b.visit("forecast/" + coll.Name())
+	b.until(`document.querySelector('.u-over') !== null`)
+	bar := func(share float64, types ...string) {
+		eval[any](b, `void (over => {
+			const {left, top, width} = over.getBoundingClientRect();
+			for (const type of $?) over.dispatchEvent(new MouseEvent(type, {bubbles: true, clientX: left + $? * width, clientY: top + 20, movementX: 50, button: 0, view: window}));
+		})(document.querySelector('.u-over'))`, types, share)
+	}
+	// Empty bars lead nowhere.
+	bar(0.9, "mousemove", "mousedown", "mouseup", "click")
+	if hash := eval[string](b, `location.hash`); !strings.HasPrefix(hash, "#/forecast/") {
+		t.Fatalf("a click beside the bars leads to %s", hash)
+	}
+	// The bars are of an hour each, and the 30 documents in one or two of them.
+	share := 3.5 / 24
+	bar(share, "mousemove")
+	if !eval[bool](b, `document.querySelector('.u-over').title.includes(' document')`) {
+		share = 4.5 / 24
+	}
+	bar(share, "mousemove", "mousedown", "mouseup", "click")
+	b.until(`/^#.documents.*from=\d+&until=\d+$/.test(location.hash)`)
+	b.until(`/^in [34] h/.test(document.querySelector('td .left')?.innerText) && document.querySelector('td.spare').innerText === 'document'`)
+
+	b.visit("documents/" + coll.Name())
+	b.pick("form select", "due")
+	b.fill("#until", "yesterday")
+	b.click("button.primary", "Run")
+	b.until(`document.querySelector('#due-fault').innerText.includes('"24h"')`)
+	b.fill("#until", "24h")
+	b.click("button.primary", "Run")
+	b.until(`document.querySelector('td.id')?.innerText === 'd29'`)
+	b.click("button", "Next")
+	b.until(`[...document.querySelectorAll('tbody tr')].map(tr => tr.cells[0].innerText + ' ' + tr.cells[2].innerText).join() === 'd04 document,d03 document,d02 document,d01 document,d00 document,inherits collection'`)
+	b.click("button", "Count")
+	b.sees("31 documents match")
+	b.pick("form select", "held")
+	b.click("button.primary", "Run")
+	b.until(`[...document.querySelectorAll('td.id')].map(td => td.innerText).join() === 'held'`)
+
+	b.visit("forecast/" + coll.Name())
+	b.click("summary", "As a table")
+	b.click("tbody a", "1")
+	b.until(`document.querySelector('td.id') !== null`)
+}
+
+// TestHoldAndRestore: a held document has no countdown and cannot be deleted; released, it
+// expires if it is overdue; what expired is restored, also an earlier version.
+func TestHoldAndRestore(t *testing.T) {
+	coll := collection(t, client.TTLPerDocument())
+	put(t, coll, "a", `{"n":1}`)
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	b.expect("404")
+	b.expect("412")
+	b.visit("documents/" + coll.Name() + "/a")
+	badge := func(text string) {
+		t.Helper()
+		b.until(`document.querySelector('.state .badge')?.innerText === $?`, text)
+	}
+	badge("never expires")
+	b.click("button", "Touch")
+	b.until(`document.querySelector('.timeline').innerText.includes('Touched')`)
+	put(t, coll, "a", `{"n":1}`)
+	b.click("button", "Touch")
+	b.sees("Somebody was faster")
+	// A hold is for the document, whatever its version.
+	b.fill(".reason", "case <4711>")
+	b.click("button", "Hold")
+	badge("held")
+	b.until(`document.querySelector('.state').innerText.includes('case <4711>') && document.querySelector('.timeline').innerText.includes('Held: case <4711>')`)
+	b.until(`[...document.querySelectorAll('button')].find(e => e.innerText === 'Delete').disabled`)
+	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
+	b.fill(`input[aria-label="Time to live"]`, "1")
+	b.click("button", "Set")
+	b.sees("overdue since")
+	if eval[bool](b, `document.querySelector('.countdown') !== null`) {
+		t.Error("a held document has a countdown")
+	}
+	held, err := client.Get[json.RawMessage](t.Context(), coll, "a")
+	if err != nil || !held.Held || held.Reason != "case <4711>" {
+		t.Fatalf("%+v, %v", held, err)
+	}
+
+	b.visit("collections/" + coll.Name())
+	b.click(".summary a", "1 held")
+	b.until(`document.querySelector('td.id')?.innerText === 'a'`)
+	b.visit("collections/" + coll.Name())
+	b.sees("It cannot be deleted before its 1 held document is released.")
+
+	b.visit("documents/" + coll.Name() + "/a")
+	b.click("button", "Release")
+	b.sees("It expires at once.")
+	b.click("button", "Yes")
+	badge("expired")
+	b.click("button", "Restore")
+	b.until(`document.querySelector('.timeline').innerText.includes('Created, restored from version')`)
+	badge("expired")
+	b.until(`document.querySelector('.timeline li').innerText.startsWith('Expired')`)
+	eval[any](b, `void [...document.querySelectorAll('summary')].filter(e => e.innerText === 'Content').at(-1).click()`)
+	b.click("button", "Restore this version")
+	badge("never expires")
+	if item, err := client.Get[json.RawMessage](t.Context(), coll, "a"); err != nil || strings.Contains(string(item.Value), "ttl") {
+		t.Errorf("%s, %v", item.Value, err)
+	}
+}
+
 // TestReadOnlyPages: a read-only console shows the effect of a change, and has no button
 // for it.
 func TestReadOnlyPages(t *testing.T) {
 	coll := collection(t)
 	put(t, coll, "a", "{}")
+	put(t, coll, "deleted", "{}")
+	if err := client.Delete(t.Context(), coll, "deleted"); err != nil {
+		t.Fatal(err)
+	}
 	s := start(t, "", console.Options{})
 	b := open(t, s, "")
-	for _, fragment := range []string{"collections", "collections/" + coll.Name(), "documents/" + coll.Name() + "/a"} {
+	b.expect("404")
+	for fragment, shows := range map[string]string{"collections": coll.Name(), "collections/" + coll.Name(): "expire at once", "documents/" + coll.Name() + "/a": "Created", "documents/" + coll.Name() + "/deleted": "Last content"} {
 		b.visit(fragment)
 		b.sees("read-only")
-		b.sees(coll.Name())
-		if eval[bool](b, `[...document.querySelectorAll('main button')].some(e => /Save|Delete|Create|Edit|Set/.test(e.innerText))`) {
+		b.sees(shows)
+		if eval[bool](b, `[...document.querySelectorAll('main button')].some(e => /Save|Delete|Create|Edit|Set|Touch|Hold|Release|Restore/.test(e.innerText))`) {
 			t.Errorf("%s offers a change", fragment)
 		}
 	}

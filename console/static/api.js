@@ -46,7 +46,11 @@ export async function get(path, signal) {
 }
 
 // call sends an operation, and returns the text of the reply.
-export async function call(op, {collection = '', id = '', body = '', etag, fresh, signal} = {}) {
+export const call = async (op, options) => (await ask(op, options)).text;
+
+// ask returns also what the reply says about the life of its document: the deadline in
+// seconds and its rule, or neither, and the reason of its hold, null if it is not held.
+export async function ask(op, {collection = '', id = '', body = '', etag, fresh, signal} = {}) {
   const headers = {'Lapse-Console': '1'};
   if (etag) headers['If-Match'] = etag;
   if (minSeq && !etag && fresh !== false) headers['Lapse-Min-Seq'] = String(minSeq);
@@ -56,7 +60,9 @@ export async function call(op, {collection = '', id = '', body = '', etag, fresh
   const response = await send(`${op}?${query}`, {method: 'POST', headers, signal, body: typeof body === 'string' ? body : JSON.stringify(body)});
   const text = await response.text();
   if (!reads.has(op)) minSeq = Math.max(minSeq, Number(response.headers.get('Lapse-Seq')));
-  return text;
+  const {headers: said} = response;
+  const at = said.get('Lapse-Deadline'), hold = said.get('Lapse-Hold');
+  return {text, life: {at: at === null ? undefined : Number(at), rule: said.get('Lapse-Rule'), hold: hold === null ? null : decodeURIComponent(hold)}};
 }
 
 const reads = new Set(['status', 'collection.get', 'collection.list', 'document.get', 'query', 'forecast', 'history']);

@@ -36,7 +36,7 @@ function page({parts: [name, collection, id], query, text}) {
     case '': return html`<${Overview} />`;
     case 'collections': return collection ? html`<${Collection} name=${collection} key=${collection} />` : html`<${Collections} />`;
     case 'forecast': return html`<${Forecast} name=${collection ?? ''} key=${collection} />`;
-    case 'documents': return id ? html`<${Document} name=${collection} id=${id} key=${collection + '/' + id} />` : html`<${Documents} name=${collection ?? ''} query=${query} key=${collection} />`;
+    case 'documents': return id ? html`<${Document} name=${collection} id=${id} key=${collection + '/' + id} />` : html`<${Documents} name=${collection ?? ''} query=${query} key=${text} />`;
     case 'feed': return html`<${Feed} query=${query} key=${text} />`;
   }
   return html`<h1>No such page</h1><p><a href="#/">Overview</a></p>`;

@@ -1,7 +1,7 @@
 // Charts, drawn by uPlot, which is a script of its own and no module.
 import {html, useEffect, useRef} from './html.js';
 import {clock, now, times} from './state.js';
-import {duration, moment, number} from './format.js';
+import {count, duration, moment, number} from './format.js';
 
 const uPlot = window.uPlot;
 const dark = matchMedia('(prefers-color-scheme: dark)');
@@ -56,12 +56,17 @@ function label(at, step, mode) {
   return step >= 86400 ? text.slice(5, 10) : step >= 60 ? text.slice(11, 16) : text.slice(11, 19);
 }
 
-// Bars is a forecast: documents due by time. onZoom gets the seconds dragged over.
-export function Bars({forecast, most, onZoom, height = 240, title}) {
+// Bars is a forecast: documents due by time. onZoom gets the seconds dragged over, onPick
+// the bucket that is clicked.
+export function Bars({forecast, most, onZoom, onPick, height = 240, title}) {
   const {buckets} = forecast;
   const width = forecast.bucket; // the first and the last may be cut, but bars are of one width
   const data = [buckets.map((b, i) => i === 0 ? b.until - width : b.from), buckets.map(b => b.due)];
   const mode = times.value;
+  const under = u => { // the pointer
+    const at = u.posToVal(u.cursor.left, 'x');
+    return u.cursor.left >= 0 && buckets.find((b, i) => b.due > 0 && data[0][i] <= at && at < data[0][i] + width);
+  };
   const element = usePlot(() => ({
     height, legend: {show: false},
     cursor: {y: false, points: {show: false}, drag: {x: Boolean(onZoom), y: false, setScale: false}},
@@ -69,13 +74,21 @@ export function Bars({forecast, most, onZoom, height = 240, title}) {
     axes: [{...axis(), values: (_, all, __, ___, step) => all.map(at => label(at, step, mode)), incrs: [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2419200, 7257600, 31536000], space: 72, size: 28},
       {...axis(), values: (_, all) => all.map(n => Number.isInteger(n) ? number(n) : ''), size: 70, space: 30}],
     series: [{}, {stroke: color('--accent'), fill: color('--accent'), width: 0, points: {show: false}, paths: uPlot.paths.bars({size: [0.9, 100], align: 1})}],
-    hooks: {setSelect: [u => {
+    hooks: {
+      ready: [u => { if (onPick) u.over.addEventListener('click', () => { const bucket = under(u); if (bucket) onPick(bucket); }); }],
+      setCursor: [u => {
+        const bucket = under(u);
+        u.over.title = bucket ? `${moment(bucket.from * 1000, mode, clock())}: ${count(bucket.due, 'document')}` : '';
+        u.over.style.cursor = bucket && onPick ? 'pointer' : '';
+      }],
+      setSelect: [u => {
       if (onZoom && u.select.width > 4) {
         const from = Math.floor(u.posToVal(u.select.left, 'x')), until = Math.ceil(u.posToVal(u.select.left + u.select.width, 'x'));
         u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
         onZoom(from, until);
       }
-    }]},
+    }],
+    },
   }), data, [forecast, mode, most]);
   return html`<div ref=${element} class="bars" role="img" aria-label="${title}: ${number(forecast.due)} of ${number(forecast.documents)} documents come due"></div>`;
 }

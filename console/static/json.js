@@ -90,6 +90,12 @@ export function pretty(text) {
 const system = ['_ts', '_etag'];
 
 // content returns a document without what lapse adds.
-export function content(text) {
-  return object(members(text).filter(([name]) => !system.includes(name)));
+export function content(text, more = []) {
+  return object(members(text).filter(([name]) => !system.includes(name) && !more.includes(name)));
+}
+
+// ownTTL is the ttl of a document as it counts while TTL is on, undefined if it has none.
+export function ownTTL(text) {
+  const value = member(text, 'ttl'), n = Number(value);
+  return value?.[0] !== '"' && Number.isInteger(n) && (n === -1 || n >= 1 && n <= 2147483647) ? n : undefined;
 }

@@ -11,6 +11,13 @@ export function Time({ms, fine}) {
   return html`<time ref=${element} data-ms=${ms} data-fine=${fine ? '' : undefined} dateTime=${new Date(ms).toISOString()}></time>`;
 }
 
+// Left is how long it is until a moment in ms.
+export function Left({ms}) {
+  const element = useRef();
+  useLayoutEffect(() => show(element.current), [ms]);
+  return html`<time ref=${element} class="left" data-ms=${ms} data-left="" dateTime=${new Date(ms).toISOString()}></time>`;
+}
+
 // Fault is an error where it belongs. It is announced to screen readers.
 export function Fault({error, id}) {
   return html`<p class="fault" role="alert" id=${id} hidden=${!error}>${error && (error.message ?? String(error))}</p>`;

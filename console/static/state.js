@@ -1,7 +1,7 @@
 // What all pages share: the status of the database, the clock, and how times are shown.
 import {signal, effect} from './html.js';
 import {get, call, needsToken} from './api.js';
-import {moment} from './format.js';
+import {duration, moment} from './format.js';
 
 export const about = signal({database: '', write: false, now: Date.now()});
 export const status = signal(null);
@@ -20,7 +20,9 @@ export const times = signal(['utc', 'local', 'relative'].includes(kept) ? kept :
 // the clock and the switch by themselves.
 export function show(element) {
   const at = Number(element.dataset.ms);
-  const text = moment(at, times.peek(), clock(), element.dataset.fine !== undefined);
+  const left = Math.floor(at / 1000) - Math.floor(clock() / 1000);
+  const text = element.dataset.left === undefined ? moment(at, times.peek(), clock(), element.dataset.fine !== undefined)
+    : left > 0 ? `in ${duration(left)}` : 'expired';
   if (element.textContent !== text) element.textContent = text;
   element.title = moment(at, times.peek() === 'utc' ? 'local' : 'utc', 0, true);
 }
@@ -30,7 +32,7 @@ effect(() => {
   document.querySelectorAll('time[data-ms]').forEach(show);
 });
 effect(() => {
-  if (now.value && times.value === 'relative') document.querySelectorAll('time[data-ms]').forEach(show);
+  if (now.value) document.querySelectorAll(times.value === 'relative' ? 'time[data-ms]' : 'time[data-left]').forEach(show);
 });
 
 const keptSamples = 150;

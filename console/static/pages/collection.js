@@ -17,7 +17,7 @@ export function Collection({name}) {
   const c = JSON.parse(text);
   return html`<h1>${name}</h1>
     <p class="summary"><${Badge} kind=${c.defaultTtl ? 'on' : ''}>TTL ${ttl(c.defaultTtl)}<//>
-      <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
+      <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${c.held > 0 && html`<a href="${link('documents', name)}?held=true">${number(c.held)} held</a>, `}${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
     <${Settings} key=${c._etag} collection=${c} onChanged=${load} />
     ${about.value.write && html`<${Delete} collection=${c} />`}`;
 }
@@ -162,9 +162,10 @@ function Delete({collection: c}) {
     } catch (fault) { setError(fault); }
   };
   return html`<section class="card"><h2>Delete the collection</h2>
-    <p>${c.documents === 1 ? 'Its document is' : `Its ${number(c.documents)} documents are`} deleted with it.</p>
+    <p>${c.held > 0 ? `It cannot be deleted before its ${count(c.held, 'held document')} ${c.held === 1 ? 'is' : 'are'} released.`
+      : c.documents === 1 ? 'Its document is deleted with it.' : `Its ${number(c.documents)} documents are deleted with it.`}</p>
     <div class="row"><label class="field"><span>Type <strong>${c.id}</strong> to confirm</span>
       <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>
-    <button type="button" class="danger" disabled=${typed !== c.id} onClick=${remove}>Delete</button></div>
+    <button type="button" class="danger" disabled=${typed !== c.id || c.held > 0} onClick=${remove}>Delete</button></div>
     <${Fault} error=${error} /></section>`;
 }

@@ -1,37 +1,40 @@
 // One document: its content, when it expires, and its history across lives.
 import {html, useEffect, useState} from '../html.js';
-import {call} from '../api.js';
+import {ask, call} from '../api.js';
 import {about, now, status} from '../state.js';
 import {duration, number} from '../format.js';
-import {content, member, members, elements, pretty} from '../json.js';
+import {content, member, members, elements, ownTTL, pretty} from '../json.js';
 import {around, diff} from '../diff.js';
 import {Badge, Confirm, Fault, JSONText, link, Seconds, sizeOf, Time} from '../parts.js';
 
-const maxTTL = 2147483647;
 const historyLimit = 100;
 
-// deadline is when a document expires, in seconds, and which rule says so: the table of
-// docs/ttl.md.
-export function deadline(text, defaultTtl) {
-  const own = member(text, 'ttl'), ts = Number(member(text, '_ts'));
-  if (defaultTtl === null || defaultTtl === undefined) return {rule: 'TTL of the collection is off'};
-  const n = own === undefined ? NaN : Number(own);
-  if (own?.[0] !== '"' && Number.isInteger(n) && own !== 'null') {
-    if (n === -1) return {rule: 'ttl -1 of the document'};
-    if (n >= 1 && n <= maxTTL) return {at: ts + n, rule: `ttl of the document, ${duration(n)}`};
-  }
-  if (defaultTtl === -1) return {rule: 'the collection has no default'};
-  return {at: ts + defaultTtl, rule: `default of the collection, ${duration(defaultTtl)}`};
+// afterRelease is the deadline that a held document gets back, in seconds, undefined for none.
+function afterRelease(text, defaultTtl) {
+  const n = defaultTtl === null ? -1 : ownTTL(text) ?? defaultTtl;
+  return n === -1 ? undefined : Number(member(text, '_ts')) + n;
 }
 
-function Countdown({due}) {
-  if (!due.at) return html`<${Badge}>never expires<//>${' '}<span class="faint">${due.rule}</span>`;
-  const left = due.at - Math.floor(now.value / 1000);
-  return html`<${Badge} kind=${left > 0 ? 'on' : 'bad'}><span class="countdown">${left > 0 ? `expires in ${duration(left)}` : 'expired'}</span><//>${' '}<span class="faint">at <${Time} ms=${due.at * 1000} />, by ${due.rule}</span>`;
+const rules = {document: 'ttl of the document', collection: 'default of the collection'};
+
+// State says whether a document is held, expires or never does.
+function State({text, life, after: at, defaultTtl}) {
+  const current = Math.floor(now.value / 1000);
+  if (life.hold !== null) {
+    return html`<${Badge} kind="held">held<//>${' '}${life.hold && html`<bdi>${life.hold}</bdi>${' '}`}<span class="faint">${
+      at === undefined ? 'never expires, released or not' : at <= current ? html`overdue since <${Time} ms=${at * 1000} />: expires at once when released`
+        : html`expires at <${Time} ms=${at * 1000} /> if released before`}</span>`;
+  }
+  if (life.at === undefined) {
+    const why = defaultTtl === null ? 'TTL of the collection is off' : defaultTtl === -1 && ownTTL(text) === undefined ? 'the collection has no default' : 'ttl -1 of the document';
+    return html`<${Badge}>never expires<//>${' '}<span class="faint">${why}</span>`;
+  }
+  const left = life.at - current;
+  return html`<${Badge} kind=${left > 0 ? 'on' : 'bad'}><span class="countdown">${left > 0 ? `expires in ${duration(left)}` : 'expired'}</span><//>${' '}<span class="faint">at <${Time} ms=${life.at * 1000} />, by ${rules[life.rule]}, ${duration(life.at - Number(member(text, '_ts')))}</span>`;
 }
 
 export function Document({name, id}) {
-  const [text, setText] = useState(null); // null until it is there, '' if it does not live
+  const [live, setLive] = useState(null); // {text, life}; once it does not live, '' and what its life was, if that is known
   const [collection, setCollection] = useState(null);
   const [history, setHistory] = useState(null);
   const [error, setError] = useState(null);
@@ -39,51 +42,61 @@ export function Document({name, id}) {
   const load = async signal => {
     try {
       setCollection(JSON.parse(await call('collection.get', {collection: name, signal})));
-      const [got, past] = await Promise.allSettled([call('document.get', {collection: name, id, signal}), call('history', {collection: name, id, body: {limit: historyLimit}, signal})]);
+      const [got, past] = await Promise.allSettled([ask('document.get', {collection: name, id, signal}), call('history', {collection: name, id, body: {limit: historyLimit}, signal})]);
       if (got.status === 'rejected' && got.reason.error !== 'document_not_found') throw got.reason;
-      setText(got.status === 'fulfilled' ? got.value : '');
-      setHistory(past.status === 'fulfilled' ? elements(member(past.value, 'events')) : []);
+      setLive(before => got.status === 'fulfilled' ? got.value : {text: '', life: before?.life});
+      setHistory(past.status === 'fulfilled' ? elements(member(past.value, 'events')).map(event) : []);
       setError(got.status === 'rejected' && past.status === 'rejected' ? got.reason : null);
     } catch (fault) {
       if (!signal?.aborted) setError(fault);
     }
   };
-  const due = text && collection ? deadline(text, collection.defaultTtl) : null;
-  const passed = due?.at !== undefined && due.at <= Math.floor(now.value / 1000);
-  const logged = history?.[0] && member(history[0], 'type') === '"DocumentExpired"';
+  const text = live?.text;
+  const current = Math.floor(now.value / 1000);
+  const passed = live?.life?.at <= current;
+  const last = history?.find(e => e.type !== 'MutationRejected');
   // Once it is due, the page waits for the event that says so.
+  const ended = text === '' && ends.includes(last?.type);
+  const awaited = !ended && (passed || text === '' && Boolean(last));
   useEffect(() => {
     const abort = new AbortController();
-    const wait = passed && !logged ? 500 : 0;
-    const timer = setTimeout(() => load(abort.signal), wait);
+    const timer = setTimeout(() => load(abort.signal), awaited ? 500 : 0);
     return () => { clearTimeout(timer); abort.abort(); };
-  }, [changes, passed, passed && !logged ? status.value?.seq : 0]);
+  }, [changes, awaited, awaited ? status.value?.seq : 0]);
+  const after = text && collection && afterRelease(text, collection.defaultTtl ?? null);
+  const changed = () => setChanges(changes + 1);
+  const write = about.value.write;
   return html`<nav class="crumbs" aria-label="Path"><a href=${link('documents', name)}>${name}</a></nav>
     <h1><bdi>${id}</bdi></h1>
     <${Fault} error=${error} />
-    ${text === '' && !error && html`<p class="state"><${Badge} kind="bad">${logged || passed ? 'expired' : 'deleted'}<//>${' '}Its last content is in the history below.</p>`}
-    ${due && html`<p class="state"><${Countdown} due=${due} /></p>`}
-    ${text && html`<${Live} key=${member(text, '_etag')} name=${name} id=${id} text=${text} expired=${passed} onChanged=${() => setChanges(changes + 1)} />`}
-    ${history?.length > 0 && html`<${History} events=${history} />`}`;
+    ${text === '' && last && html`<p class="state"><${Badge} kind="bad">${ended ? words[last.type].toLowerCase() : passed ? 'expired' : 'does not exist'}<//></p>
+      ${write && ended && last.body && html`<${Restore} name=${name} id=${id} onChanged=${changed}>Restore<//>`}`}
+    ${text && collection && html`<p class="state"><${State} text=${text} life=${live.life} after=${after} defaultTtl=${collection.defaultTtl ?? null} /></p>
+      <${Live} key=${member(text, '_etag')} name=${name} id=${id} text=${text} hold=${live.life.hold} releasable=${!(after <= current)} expired=${passed} onChanged=${changed} />`}
+    ${history?.length > 0 && html`<${History} events=${history} restore=${write && text === '' && {name, id, onChanged: changed}} />`}`;
 }
 
-function Live({name, id, text, expired, onChanged}) {
+// failure is a fault as the page says it.
+const failure = fault => fault.code === 412 ? new Error('Somebody was faster: the document has changed since you looked at it. Load it again, and repeat your change.') : fault;
+
+function Live({name, id, text, hold, releasable, expired, onChanged}) {
   const etag = JSON.parse(member(text, '_etag'));
   const [draft, setDraft] = useState(null);
   const [n, setN] = useState(null);
   const [unit, setUnit] = useState('hours');
+  const [reason, setReason] = useState('');
   const [error, setError] = useState(null);
-  const change = async (op, body) => {
+  // A change is of the version that is shown. A hold is not: it is for the document,
+  // whoever writes it meanwhile.
+  const change = async (op, body = '') => {
     try {
-      await call(op, {collection: name, id, body, etag});
-      setError(null);
+      await call(op, {collection: name, id, body, etag: op === 'document.hold' ? undefined : etag});
+      setError(null); setReason('');
       onChanged();
-    } catch (fault) {
-      setError(fault.code === 412 ? new Error('Somebody was faster: the document has changed since you looked at it. Load it again, and repeat your change.') : fault);
-    }
+    } catch (fault) { setError(failure(fault)); }
   };
   const shown = pretty(content(text));
-  const write = about.value.write && !expired;
+  const write = about.value.write && !expired, held = hold !== null;
   return html`
     <p class="faint">version ${etag}, modified <${Time} ms=${Number(member(text, '_ts')) * 1000} />, ${number(new Blob([text]).size)} bytes · <a href="#/feed?${new URLSearchParams({collection: name, id})}">Feed</a></p>
     ${draft === null ? html`<${JSONText} text=${shown} label="Content" />` : html`
@@ -94,41 +107,74 @@ function Live({name, id, text, expired, onChanged}) {
         ? html`<button type="button" onClick=${() => setDraft(shown)}>Edit</button>`
         : html`<button type="button" class="primary" onClick=${() => change('document.replace', draft)}>Save</button><button type="button" onClick=${() => setDraft(null)}>Cancel</button>`}
       <button type="button" onClick=${onChanged}>Load again</button>
-      <${Confirm} ask="Delete this document?" onYes=${() => change('document.delete', '')}>Delete<//>
+      <${Confirm} ask="Delete this document?" disabled=${held} onYes=${() => change('document.delete')}>Delete<//>
     </div>
-    <fieldset class="row actions"><legend>Time to live</legend>
+    <div class="row stretch"><fieldset class="row actions" disabled=${draft !== null}><legend>Time to live</legend>
       <${Seconds} label="Time to live" value=${n} unit=${unit} onChange=${(value, u) => { setN(value); setUnit(u); }} />
       <button type="button" disabled=${!n} onClick=${() => change('document.patch', {ttl: n * sizeOf(unit)})}>Set</button>
       <button type="button" onClick=${() => change('document.patch', {ttl: -1})}>Never</button>
       <button type="button" onClick=${() => change('document.patch', {ttl: null})}>Inherit</button>
-    </fieldset>`}`;
+      <button type="button" title="Start the countdown again" onClick=${() => change('document.touch')}>Touch</button>
+    </fieldset>
+    <fieldset class="row actions"><legend>Hold</legend>
+      <input class="reason" aria-label="Reason of the hold" placeholder="reason, optional" maxlength="1024" autocomplete="off" value=${reason} onInput=${e => setReason(e.target.value)} />
+      <button type="button" title="It neither expires nor can be deleted until its release" onClick=${() => change('document.hold', reason && {reason})}>${held ? 'Change the reason' : 'Hold'}</button>
+      ${held && html`<${Confirm} ask=${releasable ? 'Release it?' : 'It expires at once. Release it?'} onYes=${() => change('document.release')}>Release<//>`}
+    </fieldset></div>`}`;
 }
 
-const words = {DocumentCreated: 'Created', DocumentReplaced: 'Replaced', DocumentDeleted: 'Deleted', DocumentExpired: 'Expired', MutationRejected: 'Rejected'};
-const ends = ['DocumentDeleted', 'DocumentExpired'];
+// Restore is a button that brings back a version, or the last one.
+function Restore({name, id, version, onChanged, children}) {
+  const [error, setError] = useState(null);
+  const restore = async () => {
+    try {
+      await call('document.restore', {collection: name, id, body: version ? {version: String(version)} : ''});
+      onChanged();
+    } catch (fault) { setError(fault); }
+  };
+  return html`<button type="button" onClick=${restore}>${children}</button><${Fault} error=${error} />`;
+}
+
+const words = {DocumentCreated: 'Created', DocumentReplaced: 'Replaced', DocumentTouched: 'Touched', DocumentDeleted: 'Deleted', DocumentExpired: 'Expired',
+  DocumentHeld: 'Held', DocumentReleased: 'Released', MutationRejected: 'Rejected'};
+const ends = ['DocumentDeleted', 'DocumentExpired'], versions = ['DocumentCreated', 'DocumentReplaced'];
+
+// event is an event of the history; its body stays as text.
+function event(text) {
+  const e = Object.fromEntries(members(text));
+  for (const name of Object.keys(e)) if (name !== 'body') e[name] = JSON.parse(e[name]);
+  return e;
+}
 
 // History is a timeline, newest first. Each version is compared with the one before it.
-function History({events}) {
-  const all = events.map(text => {
-    const e = Object.fromEntries(members(text));
-    for (const name of Object.keys(e)) if (name !== 'body') e[name] = JSON.parse(e[name]);
-    return e;
-  });
-  return html`<h2>History</h2><ol class="timeline">${all.map((e, i) => {
-    const older = all.slice(i + 1).find(o => o.type.startsWith('Document') && o.body);
+// restore is set while the document does not live.
+function History({events, restore}) {
+  return html`<h2>History</h2><ol class="timeline">${events.map((e, i) => {
+    const older = events.slice(i + 1).find(o => versions.includes(o.type));
     return html`<li key=${e.seq} class=${ends.includes(e.type) ? 'end' : ''}>
-      <${Event} e=${e} before=${e.type === 'DocumentReplaced' ? older : undefined} open=${i === 0 && ends.includes(e.type)} />
-      ${e.type === 'DocumentCreated' && i < all.length - 1 && html`<p class="life">A new life begins here.</p>`}</li>`;
-  })}</ol>${all.length === historyLimit && html`<p class="faint">Only the newest ${number(historyLimit)} events are shown.</p>`}`;
+      <${Event} e=${e} before=${e.type === 'DocumentReplaced' ? older : undefined} open=${i === 0 && ends.includes(e.type)} restore=${restore} />
+      ${e.type === 'DocumentCreated' && i < events.length - 1 && html`<p class="life">A new life begins here.</p>`}</li>`;
+  })}</ol>${events.length === historyLimit && html`<p class="faint">Only the newest ${number(historyLimit)} events are shown.</p>`}`;
 }
 
-function Event({e, before, open: initially}) {
+// note is what an event says besides its type.
+function note(e) {
+  switch (e.type) {
+    case 'DocumentExpired': return html`, by the ${e.rule}’s ttl of ${duration(e.ttl)}`;
+    case 'DocumentCreated': return e.restored && `, restored from version ${e.restored}`;
+    case 'DocumentHeld': case 'DocumentReleased': return JSON.parse(e.body).reason && html`: <bdi>${JSON.parse(e.body).reason}</bdi>`;
+    case 'MutationRejected': return html`: ${JSON.parse(e.body).message}`;
+  }
+}
+
+function Event({e, before, open: initially, restore}) {
   const [open, setOpen] = useState(initially);
-  const note = e.type === 'DocumentExpired' ? html`, by the ${e.rule}’s ttl of ${duration(e.ttl)}` : e.type === 'MutationRejected' ? html`: ${JSON.parse(e.body).message}` : '';
-  return html`<p><strong>${words[e.type] ?? e.type}</strong>${note} <span class="faint"><${Time} ms=${Date.parse(e.time)} fine />, sequence ${number(e.seq)}</span></p>
-    ${e.body && e.type !== 'MutationRejected' && html`<details open=${open} onToggle=${event => setOpen(event.target.open)}>
-      <summary>${before ? 'Changes' : ends.includes(e.type) ? 'Last content' : 'Content'}</summary>
+  const isVersion = versions.includes(e.type);
+  return html`<p><strong>${words[e.type] ?? e.type}</strong>${note(e)} <span class="faint"><${Time} ms=${Date.parse(e.time)} fine />, sequence ${number(e.seq)}</span></p>
+    ${e.body && (isVersion || ends.includes(e.type)) && html`<details open=${open} onToggle=${event => setOpen(event.target.open)}>
+      <summary>${before ? 'Changes' : isVersion ? 'Content' : 'Last content'}</summary>
       ${open && (before ? html`<${Diff} before=${before.body} after=${e.body} />` : html`<${JSONText} text=${pretty(content(e.body))} label="Content at sequence ${e.seq}" />`)}
+      ${open && restore && isVersion && html`<${Restore} ...${restore} version=${e.seq}>Restore this version<//>`}
     </details>`}`;
 }
 

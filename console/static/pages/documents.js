@@ -1,13 +1,18 @@
 // Documents: queries, page by page.
 import {html, useEffect, useRef, useState} from '../html.js';
 import {call} from '../api.js';
-import {about} from '../state.js';
+import {about, times} from '../state.js';
 import {number} from '../format.js';
-import {content, elements, member} from '../json.js';
-import {Fault, link, Picker, Table, Time} from '../parts.js';
+import {content, elements, member, ownTTL} from '../json.js';
+import {Fault, Left, link, Picker, Table, Time} from '../parts.js';
 
 const pageSizes = ['25', '100', '1000'];
 const preview = 240; // characters of a document in the list
+
+// lists are the choices of documents; seconds is an end of what is due as a number, undefined
+// for a length of time from now.
+const lists = [['all', 'all documents'], ['due', 'what comes due'], ['held', 'held documents']];
+const seconds = text => /^\d+$/.test(text.trim()) ? Number(text) : undefined;
 
 // body is the request for what the form says. params stay as typed: they are JSON.
 function body(form, more) {
@@ -16,7 +21,9 @@ function body(form, more) {
   if (form.where.trim()) add('where', JSON.stringify(form.where));
   if (form.params.trim()) add('params', form.params);
   const list = text => text.split(',').map(part => part.trim()).filter(Boolean);
-  if (form.orderBy.trim()) {
+  if (form.list === 'due') add('due', Object.fromEntries([['from', form.from.trim()], ['until', form.until.trim()]].filter(([, at]) => at).map(([end, at]) => [end, seconds(at) ?? at])));
+  if (form.list === 'held') add('held', true);
+  if (form.list !== 'due' && form.orderBy.trim()) {
     add('orderBy', list(form.orderBy).map(part => {
       const [, path, direction] = part.match(/^(.*?)(?:\s+(asc|desc))?$/i);
       return direction?.toLowerCase() === 'desc' ? {path, desc: true} : {path};
@@ -31,12 +38,13 @@ function body(form, more) {
 function fieldOf(error) {
   if (!error) return '';
   if (error instanceof SyntaxError) return 'params';
-  return ['params', 'orderBy', 'select', 'where'].find(name => error.message.startsWith(name)) ?? (error.error === 'bad_query' ? 'where' : 'form');
+  return ['params', 'orderBy', 'select', 'where', 'due'].find(name => error.message.startsWith(name)) ?? (error.error === 'bad_query' ? 'where' : 'form');
 }
 
 export function Documents({name, query}) {
-  const form0 = Object.fromEntries(['where', 'params', 'orderBy', 'select'].map(field => [field, query.get(field) ?? '']));
-  const [form, setForm] = useState(form0);
+  const [form, setForm] = useState({
+    ...Object.fromEntries(['where', 'params', 'orderBy', 'select', 'from', 'until'].map(field => [field, query.get(field) ?? ''])),
+    list: query.has('from') || query.has('until') ? 'due' : query.has('held') ? 'held' : 'all'});
   const [limit, setLimit] = useState('25');
   const [explain, setExplain] = useState(false);
   const [result, setResult] = useState(null);
@@ -63,11 +71,10 @@ export function Documents({name, query}) {
     const text = await call('query', {collection: name, signal, body: body(form, {limit, explain, ...(cursor ? {cursor: JSON.stringify(cursor)} : {})})});
     const next = member(text, 'cursor');
     const plan = member(text, 'plan');
-    setResult({documents: elements(member(text, 'documents')), next: next && JSON.parse(next), plan: plan && JSON.parse(plan), cursor, before});
+    setResult({list: form.list, documents: elements(member(text, 'documents')), next: next && JSON.parse(next), plan: plan && JSON.parse(plan), cursor, before});
   });
   const countAll = () => start(async signal => {
-    const {where, params} = form;
-    setCount(JSON.parse(await call('query', {collection: name, signal, body: body({where, params, orderBy: '', select: ''}, {count: true})})).count);
+    setCount(JSON.parse(await call('query', {collection: name, signal, body: body({...form, orderBy: '', select: ''}, {count: true})})).count);
   });
   useEffect(() => {
     if (name) run();
@@ -75,17 +82,25 @@ export function Documents({name, query}) {
   }, []);
 
   const field = fieldOf(error);
+  const set = change => { setForm({...form, ...change}); setCount(null); };
   const input = (id, title, placeholder, rows) => html`<label class="field grow">${title}
     <textarea id=${id} rows=${rows} spellcheck=${false} placeholder=${placeholder} value=${form[id]} aria-invalid=${field === id} aria-describedby="${id}-fault"
-      onInput=${e => { setForm({...form, [id]: e.target.value}); setCount(null); }}
+      onInput=${e => set({[id]: e.target.value})}
       onKeyDown=${e => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) run(); }}></textarea>
     <${Fault} id="${id}-fault" error=${field === id ? error : null} /></label>`;
   return html`<h1>Documents</h1>
     <div class="row"><${Picker} value=${name} onPick=${picked => { location.hash = link('documents', picked); }} /></div>
     ${name && html`
     <form class="card query" onSubmit=${e => { e.preventDefault(); run(); }}>
+      <div class="row">
+        <label class="field">Show <select value=${form.list} onChange=${e => set({list: e.target.value})}>${lists.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
+        ${form.list === 'due' && [['from', 'Due from', 'now'], ['until', 'until', '24h']].map(([end, title, placeholder]) => html`
+          <label class="field">${title} <input id=${end} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${form[end]} aria-describedby="due-fault" onInput=${e => set({[end]: e.target.value})} />
+            ${seconds(form[end]) && html`<span><${Time} ms=${seconds(form[end]) * 1000} /></span>`}</label>`)}
+      </div>
+      <${Fault} id="due-fault" error=${field === 'due' ? error : null} />
       <div class="row">${input('where', 'where', 'doc.total > params.min', 2)}${input('params', 'params', '{"min": 100}', 2)}</div>
-      <div class="row">${input('orderBy', 'orderBy', '/total desc, /customer', 1)}${input('select', 'select', '/id, /total', 1)}</div>
+      <div class="row">${form.list !== 'due' && input('orderBy', 'orderBy', '/total desc, /customer', 1)}${input('select', 'select', '/id, /total', 1)}</div>
       <div class="row actions">
         <label class="field inline">Page <select value=${limit} onChange=${e => setLimit(e.target.value)}>${pageSizes.map(n => html`<option value=${n}>${number(Number(n))}</option>`)}</select></label>
         <label class="check"><input type="checkbox" checked=${explain} onChange=${e => setExplain(e.target.checked)} /> Explain</label>
@@ -99,12 +114,12 @@ export function Documents({name, query}) {
     ${about.value.write && html`<${Create} name=${name} />`}`}`;
 }
 
-function Result({name, result: {documents, next, plan, cursor, before}, run}) {
+function Result({name, result: {list, documents, next, plan, cursor, before}, run}) {
   return html`
     ${plan && html`<p class="plan">Index ${plan.index ? html`<code>${plan.index}</code>` : 'none'}, ${number(plan.scanned)} scanned, ${number(plan.returned)} returned</p>`}
     ${documents.length === 0 ? html`<p class="empty">No document matches.</p>` : html`
-      <${Table} label="Documents" head=${[['id'], ['Modified', 'spare'], ['Document']]}>
-        ${documents.map((text, i) => html`<${Row} key=${i + text.length} name=${name} text=${text} />`)}
+      <${Table} label="Documents" head=${list === 'due' ? [['id'], ['Deadline'], ['ttl of', 'spare'], ['Document']] : [['id'], ['Modified', 'spare'], ['Document']]}>
+        ${documents.map((text, i) => html`<${Row} key=${i + text.length} name=${name} text=${text} due=${list === 'due'} />`)}
       <//>`}
     ${(next || before.length > 0) && html`<p class="pager">
       <button disabled=${before.length === 0} onClick=${() => run(before.at(-1), before.slice(0, -1))}>Previous</button>
@@ -112,11 +127,13 @@ function Result({name, result: {documents, next, plan, cursor, before}, run}) {
       <button disabled=${!next} onClick=${() => run(next, [...before, cursor])}>Next</button></p>`}`;
 }
 
-function Row({name, text}) {
-  const id = member(text, 'id'), ts = member(text, '_ts'), shown = content(text);
+function Row({name, text, due}) {
+  const id = member(text, 'id'), ts = member(text, '_ts'), at = due && Number(member(text, '_deadline')) * 1000;
+  const shown = content(text, due ? ['_deadline'] : []);
   return html`<tr>
     <td class="id">${id ? html`<a href=${link('documents', name, JSON.parse(id))}><bdi>${JSON.parse(id)}</bdi></a>` : html`<span class="faint">not selected</span>`}</td>
-    <td class="spare">${ts && html`<${Time} ms=${Number(ts) * 1000} />`}</td>
+    ${due ? html`<td>${times.value !== 'relative' && html`<${Time} ms=${at} /><br />`}<${Left} ms=${at} /></td><td class="spare">${ownTTL(text) ? 'document' : 'collection'}</td>`
+      : html`<td class="spare">${ts && html`<${Time} ms=${Number(ts) * 1000} />`}</td>`}
     <td><code class="preview">${shown.length > preview ? shown.slice(0, preview) + '…' : shown}</code></td></tr>`;
 }
 

@@ -8,6 +8,9 @@ import {Bars} from '../chart.js';
 const horizons = [['1h', '1 hour'], ['24h', '24 hours'], ['7d', '7 days'], ['30d', '30 days'], ['365d', '1 year']];
 const zoomedBuckets = 60, mostBuckets = 1900; // a forecast has at most 2,000
 
+// due is the address of the documents that come due in a bucket.
+const due = (name, {from, until}) => `${link('documents', name)}?from=${from}&until=${until}`;
+
 // zoomed asks for the buckets between two moments: a forecast begins now.
 async function zoomed(name, {from, until}, signal) {
   const next = Math.max(1, until - Math.floor(Date.now() / 1000));
@@ -42,10 +45,10 @@ export function Forecast({name}) {
     <${Fault} error=${error} />
     ${f && html`
       <p>TTL ${ttl(f.defaultTtl)}. Of ${number(f.documents)} documents, ${number(f.due)} come due before <${Time} ms=${f.until * 1000} />, ${number(f.later)} later, ${number(f.never)} never${f.overdue > 0 ? `; ${number(f.overdue)} are overdue` : ''}.</p>
-      <${Bars} forecast=${f} onZoom=${(from, until) => setZoom({from, until})} title=${name} />
-      <p class="faint">Drag over the bars to zoom.</p>
+      <${Bars} forecast=${f} onZoom=${(from, until) => setZoom({from, until})} onPick=${b => { location.hash = due(name, b); }} title=${name} />
+      <p class="faint">Click a bar for its documents, drag over the bars to zoom.</p>
       <details><summary>As a table</summary>
         <${Table} label="Forecast" head=${[['From'], ['Until'], ['Documents', 'n']]}>
-          ${f.buckets.map(b => html`<tr key=${b.from}><td><${Time} ms=${b.from * 1000} /></td><td><${Time} ms=${b.until * 1000} /></td><td class="n">${number(b.due)}</td></tr>`)}
+          ${f.buckets.map(b => html`<tr key=${b.from}><td><${Time} ms=${b.from * 1000} /></td><td><${Time} ms=${b.until * 1000} /></td><td class="n">${b.due > 0 ? html`<a href=${due(name, b)}>${number(b.due)}</a>` : 0}</td></tr>`)}
         <//></details>`}`;
 }

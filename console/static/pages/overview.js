@@ -38,7 +38,7 @@ function Figures({log}) {
   if (!s) return '';
   const o = s.latenessObjective;
   return html`<dl class="figures">
-    <${Figure} name="Documents" note="live">${number(s.documents)}<//>
+    <${Figure} name="Documents" note=${s.held ? `live, ${number(s.held)} held` : 'live'}>${number(s.documents)}<//>
     <${Figure} name="Pending expiry" note="have a deadline">${number(s.pendingExpiry)}<//>
     <${Figure} name="Overdue" note="past it, not yet in the log" kind=${s.overdue ? 'bad' : ''}>${number(s.overdue)}<//>
     <${Figure} name="Lateness, p99" note="p50 ${ms(s.latenessMs.p50)}, max ${ms(s.latenessMs.max)}, last minute">${ms(s.latenessMs.p99)}<//>
