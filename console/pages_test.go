@@ -409,7 +409,7 @@ func TestHoldAndRestore(t *testing.T) {
 	b.click(".summary a", "1 held")
 	b.until(`document.querySelector('td.id')?.innerText === 'a'`)
 	b.visit("collections/" + coll.Name())
-	b.sees("It cannot be deleted before its 1 held document is released.")
+	b.sees("1 document is held: release it first.")
 
 	b.visit("documents/" + coll.Name() + "/a")
 	b.click("button", "Release")

@@ -73,7 +73,7 @@ export function Bars({forecast, most, onZoom, onPick, height = 240, title}) {
     scales: {x: {time: false, range: () => [data[0][0], data[0].at(-1) + width]}, y: {range: (_, least, top) => [0, Math.max(1, 1.05 * (most ?? top))]}},
     axes: [{...axis(), values: (_, all, __, ___, step) => all.map(at => label(at, step, mode)), incrs: [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2419200, 7257600, 31536000], space: 72, size: 28},
       {...axis(), values: (_, all) => all.map(n => Number.isInteger(n) ? number(n) : ''), size: 70, space: 30}],
-    series: [{}, {stroke: color('--accent'), fill: color('--accent'), width: 0, points: {show: false}, paths: uPlot.paths.bars({size: [0.9, 100], align: 1})}],
+    series: [{}, {stroke: color('--accent'), fill: color('--accent'), width: 0, points: {show: false}, paths: uPlot.paths.bars({size: [1, 100], gap: 2, align: 1})}],
     hooks: {
       ready: [u => { if (onPick) u.over.addEventListener('click', () => { const bucket = under(u); if (bucket) onPick(bucket); }); }],
       setCursor: [u => {

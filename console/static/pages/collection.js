@@ -24,7 +24,7 @@ export function Collection({name}) {
 
 // sentence says what a setting does to the documents that are there.
 export function sentence(f) {
-  const of = `${number(f.atOnce)} of ${count(f.documents, 'document')} ${f.atOnce === 1 ? 'expires' : 'expire'} at once`;
+  const of = `${number(f.atOnce)} of ${count(f.documents, 'document')} ${f.atOnce === 1 || f.documents === 1 ? 'expires' : 'expire'} at once`;
   return `${of}; ${number(f.never)} never ${f.never === 1 ? 'does' : 'do'}.`;
 }
 
@@ -162,10 +162,10 @@ function Delete({collection: c}) {
     } catch (fault) { setError(fault); }
   };
   return html`<section class="card"><h2>Delete the collection</h2>
-    <p>${c.held > 0 ? `It cannot be deleted before its ${count(c.held, 'held document')} ${c.held === 1 ? 'is' : 'are'} released.`
-      : c.documents === 1 ? 'Its document is deleted with it.' : `Its ${number(c.documents)} documents are deleted with it.`}</p>
+    ${c.held > 0 ? html`<p>${count(c.held, 'document')} ${c.held === 1 ? 'is' : 'are'} held: release ${c.held === 1 ? 'it' : 'them'} first.</p>` : html`
+    <p>${c.documents === 1 ? 'Its document is' : `Its ${number(c.documents)} documents are`} deleted with it.</p>
     <div class="row"><label class="field"><span>Type <strong>${c.id}</strong> to confirm</span>
       <input autocomplete="off" spellcheck=${false} value=${typed} onInput=${e => setTyped(e.target.value)} /></label>
-    <button type="button" class="danger" disabled=${typed !== c.id || c.held > 0} onClick=${remove}>Delete</button></div>
+    <button type="button" class="danger" disabled=${typed !== c.id} onClick=${remove}>Delete</button></div>`}
     <${Fault} error=${error} /></section>`;
 }

@@ -22,8 +22,8 @@ function State({text, life, after: at, defaultTtl}) {
   const current = Math.floor(now.value / 1000);
   if (life.hold !== null) {
     return html`<${Badge} kind="held">held<//>${' '}${life.hold && html`<bdi>${life.hold}</bdi>${' '}`}<span class="faint">${
-      at === undefined ? 'never expires, released or not' : at <= current ? html`overdue since <${Time} ms=${at * 1000} />: expires at once when released`
-        : html`expires at <${Time} ms=${at * 1000} /> if released before`}</span>`;
+      at === undefined ? 'it never expires anyway' : at <= current ? html`overdue since <${Time} ms=${at * 1000} />: if released, it expires at once`
+        : html`if released, it expires at <${Time} ms=${at * 1000} />`}</span>`;
   }
   if (life.at === undefined) {
     const why = defaultTtl === null ? 'TTL of the collection is off' : defaultTtl === -1 && ownTTL(text) === undefined ? 'the collection has no default' : 'ttl -1 of the document';

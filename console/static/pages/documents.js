@@ -92,10 +92,10 @@ export function Documents({name, query}) {
     <div class="row"><${Picker} value=${name} onPick=${picked => { location.hash = link('documents', picked); }} /></div>
     ${name && html`
     <form class="card query" onSubmit=${e => { e.preventDefault(); run(); }}>
-      <div class="row">
+      <div class="row top">
         <label class="field">Show <select value=${form.list} onChange=${e => set({list: e.target.value})}>${lists.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
-        ${form.list === 'due' && [['from', 'Due from', 'now'], ['until', 'until', '24h']].map(([end, title, placeholder]) => html`
-          <label class="field">${title} <input id=${end} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${form[end]} aria-describedby="due-fault" onInput=${e => set({[end]: e.target.value})} />
+        ${form.list === 'due' && [['from', 'Due from', 'now'], ['until', 'Until', '24h']].map(([end, title, placeholder]) => html`
+          <label class="field half">${title} <input id=${end} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${form[end]} aria-describedby="due-fault" onInput=${e => set({[end]: e.target.value})} />
             ${seconds(form[end]) && html`<span><${Time} ms=${seconds(form[end]) * 1000} /></span>`}</label>`)}
       </div>
       <${Fault} id="due-fault" error=${field === 'due' ? error : null} />
@@ -132,7 +132,7 @@ function Row({name, text, due}) {
   const shown = content(text, due ? ['_deadline'] : []);
   return html`<tr>
     <td class="id">${id ? html`<a href=${link('documents', name, JSON.parse(id))}><bdi>${JSON.parse(id)}</bdi></a>` : html`<span class="faint">not selected</span>`}</td>
-    ${due ? html`<td>${times.value !== 'relative' && html`<${Time} ms=${at} /><br />`}<${Left} ms=${at} /></td><td class="spare">${ownTTL(text) ? 'document' : 'collection'}</td>`
+    ${due ? html`<td><${Left} ms=${at} />${times.value !== 'relative' && html`<${Time} ms=${at} />`}</td><td class="spare">${ownTTL(text) ? 'document' : 'collection'}</td>`
       : html`<td class="spare">${ts && html`<${Time} ms=${Number(ts) * 1000} />`}</td>`}
     <td><code class="preview">${shown.length > preview ? shown.slice(0, preview) + '…' : shown}</code></td></tr>`;
 }

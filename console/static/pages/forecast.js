@@ -37,16 +37,16 @@ export function Forecast({name}) {
   return html`<h1>Forecast</h1>
     <div class="row">
       <${Picker} value=${name} onPick=${picked => { location.hash = link('forecast', picked); }} />
-      <label class="field">Look ahead
+      ${name && html`<label class="field">Look ahead
         <select value=${span} onChange=${e => { setSpan(e.target.value); setZoom(null); }}>${horizons.map(([h, title]) => html`<option value=${h}>${title}</option>`)}</select></label>
-      ${name && html`<button type="button" onClick=${() => setAgain(again + 1)}>Refresh</button>`}
+        <button type="button" onClick=${() => setAgain(again + 1)}>Refresh</button>`}
       ${zoom && html`<button type="button" onClick=${() => setZoom(null)}>Whole span</button>`}
     </div>
     <${Fault} error=${error} />
     ${f && html`
       <p>TTL ${ttl(f.defaultTtl)}. Of ${number(f.documents)} documents, ${number(f.due)} come due before <${Time} ms=${f.until * 1000} />, ${number(f.later)} later, ${number(f.never)} never${f.overdue > 0 ? `; ${number(f.overdue)} are overdue` : ''}.</p>
       <${Bars} forecast=${f} onZoom=${(from, until) => setZoom({from, until})} onPick=${b => { location.hash = due(name, b); }} title=${name} />
-      <p class="faint">Click a bar for its documents, drag over the bars to zoom.</p>
+      ${f.due > 0 && html`<p class="faint">Click a bar for its documents, drag over the bars to zoom.</p>`}
       <details><summary>As a table</summary>
         <${Table} label="Forecast" head=${[['From'], ['Until'], ['Documents', 'n']]}>
           ${f.buckets.map(b => html`<tr key=${b.from}><td><${Time} ms=${b.from * 1000} /></td><td><${Time} ms=${b.until * 1000} /></td><td class="n">${b.due > 0 ? html`<a href=${due(name, b)}>${number(b.due)}</a>` : 0}</td></tr>`)}
