@@ -2,7 +2,9 @@ package console_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -372,6 +374,56 @@ func TestFeedsAreBounded(t *testing.T) {
 		response.Body.Close()
 		if response.StatusCode == 200 {
 			return
+		}
+	}
+}
+
+// TestSlowReaderIsCutOff: a reader that takes nothing loses its connection, which frees its
+// place and the memory that it held, and goes on where it was.
+func TestSlowReaderIsCutOff(t *testing.T) {
+	coll := collection(t)
+	const events = 8
+	for i := range events { // far more than the buffers of a connection hold
+		put(t, coll, strconv.Itoa(i), `{"a":"`+strings.Repeat("x", 1<<20)+`"}`)
+	}
+	h := console.New(lapse, console.Options{})
+	h.SetWriteTimeout(50 * time.Millisecond)
+	cutOff := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		close(cutOff)
+	}))
+	defer s.Close()
+	slow, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	if err := slow.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	query := "collection=" + coll.Name() + "&type=DocumentCreated&from=1"
+	if _, err := io.WriteString(slow, "GET /api/feed?"+query+" HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-cutOff
+	// It has the beginning of the feed, up to within an event.
+	received, _ := io.ReadAll(slow)
+	whole := received[:bytes.LastIndex(received, []byte("\n\n"))+1]
+	n := bytes.Count(whole, []byte("\ndata: "))
+	if n == events {
+		t.Fatal("a connection holds the whole feed")
+	}
+	last := ""
+	for line := range strings.Lines(string(whole)) {
+		if id, ok := strings.CutPrefix(line, "id: "); ok {
+			last = strings.TrimSpace(id)
+		}
+	}
+	again := follow(t, start(t, "", console.Options{}), query, last)
+	for i := n; i < events; i++ {
+		if got := again.next(); !strings.Contains(got, fmt.Sprintf(`"id":"%d"`, i)) {
+			t.Fatalf("event %d: %.200s", i, got)
 		}
 	}
 }

@@ -33,10 +33,8 @@ const (
 	maxQuery    = 8 << 10 // bytes of a URL
 
 	requestTimeout = 10 * time.Second
-	// writeTimeout bounds each write to a reader: one that takes longer is cut off, and a
-	// feed goes on where it was.
-	writeTimeout = 20 * time.Second
-	heartbeat    = 15 * time.Second
+	writeTimeout   = 20 * time.Second
+	heartbeat      = 15 * time.Second
 )
 
 // Handler serves a console.
@@ -47,6 +45,10 @@ type Handler struct {
 
 	feeds, requests chan struct{} // semaphores
 
+	// writeTimeout bounds each write to the reader of a feed: one that takes longer is cut
+	// off, and goes on where it was.
+	writeTimeout time.Duration
+
 	processes cached[[]client.Process]
 	bounds    cached[logBounds]
 }
@@ -55,7 +57,7 @@ type Handler struct {
 func New(c *client.Client, options Options) *Handler {
 	return &Handler{
 		client: c, options: options, token: sha256.Sum256([]byte(options.Token)),
-		feeds: make(chan struct{}, maxFeeds), requests: make(chan struct{}, maxRequests),
+		feeds: make(chan struct{}, maxFeeds), requests: make(chan struct{}, maxRequests), writeTimeout: writeTimeout,
 	}
 }
 

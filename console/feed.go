@@ -45,6 +45,7 @@ func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy is to pass each event on at once
 	f.out = bufio.NewWriterSize(w, 64<<10)
 	f.flusher = http.NewResponseController(w)
+	f.writeTimeout = h.writeTimeout
 
 	events := make(chan item) // without a buffer: a slow reader lets JetStream wait
 	go func() {
@@ -94,9 +95,10 @@ type feed struct {
 	now    bool   // whether it begins with the next event
 	from   time.Time
 
-	out     *bufio.Writer
-	flusher *http.ResponseController
-	buffer  []byte
+	out          *bufio.Writer
+	flusher      *http.ResponseController
+	writeTimeout time.Duration
+	buffer       []byte
 }
 
 func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
@@ -238,4 +240,4 @@ func (f *feed) flush() error {
 }
 
 // patience lets a write take as long as a slow reader may.
-func (f *feed) patience() { _ = f.flusher.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+func (f *feed) patience() { _ = f.flusher.SetWriteDeadline(time.Now().Add(f.writeTimeout)) }

@@ -21,7 +21,7 @@ const rules = {document: 'ttl of the document', collection: 'default of the coll
 function State({text, life, after: at, defaultTtl}) {
   const current = Math.floor(now.value / 1000);
   if (life.hold !== null) {
-    return html`<${Badge} kind="held">held<//>${' '}${life.hold && html`<bdi>${life.hold}</bdi>${' '}`}<span class="faint">${
+    return html`<${Badge} kind="held">held<//>${' '}${life.hold && html`<bdi>${life.hold}</bdi> · `}<span class="faint">${
       at === undefined ? 'it never expires anyway' : at <= current ? html`overdue since <${Time} ms=${at * 1000} />: if released, it expires at once`
         : html`if released, it expires at <${Time} ms=${at * 1000} />`}</span>`;
   }
