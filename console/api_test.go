@@ -389,11 +389,10 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	h := console.New(lapse, console.Options{})
 	h.SetWriteTimeout(50 * time.Millisecond)
 	cutOff := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := host(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
 		close(cutOff)
 	}))
-	defer s.Close()
 	slow, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)

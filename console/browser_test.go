@@ -48,6 +48,7 @@ func startBrowser() {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.Flag("renderer-process-limit", "1"), // tests run one by one
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-US"), chromedp.Env("TZ=Europe/Berlin"))
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -174,8 +175,25 @@ func (b *tab) scheme(name string) {
 	b.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}))
 }
 
-// visit goes to a page: the fragment behind #/.
+// visit goes to a page: the fragment behind #/. Once the console is loaded, it goes as a link
+// does.
 func (b *tab) visit(fragment string) {
+	b.t.Helper()
+	follows := eval[bool](b, `(hash => {
+		if (location.hash === hash || !document.querySelector('main h1')) return false;
+		document.querySelectorAll('h1').forEach(e => { e.dataset.former = ''; });
+		location.hash = hash;
+		return true;
+	})($?)`, "#/"+fragment)
+	if !follows {
+		b.load(fragment)
+		return
+	}
+	b.until(`document.querySelector('h1:not([data-former])') !== null`)
+}
+
+// load loads the console anew.
+func (b *tab) load(fragment string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"#/"+fragment), chromedp.WaitVisible(chromedp.CSS("h1")))
 }

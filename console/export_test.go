@@ -4,3 +4,6 @@ import "time"
 
 // SetWriteTimeout shortens the time after which a slow reader is cut off.
 func (h *Handler) SetWriteTimeout(d time.Duration) { h.writeTimeout = d }
+
+// SetMaxFeeds lowers the number of feeds at once.
+func (h *Handler) SetMaxFeeds(n int) { h.feeds = make(chan struct{}, n) }

@@ -86,6 +86,12 @@ func start(t testing.TB, prefix string, options console.Options) *httptest.Serve
 		mux.Handle(prefix+"/", http.StripPrefix(prefix, handler))
 		handler = mux
 	}
+	return host(t, handler)
+}
+
+// host serves a handler until the end of the test.
+func host(t testing.TB, handler http.Handler) *httptest.Server {
+	t.Helper()
 	s := httptest.NewServer(handler)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s
