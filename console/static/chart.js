@@ -49,6 +49,12 @@ export function Line({title, last, data, show = number}) {
   return html`<figure class="chart"><figcaption>${title} <strong>${last}</strong></figcaption><div ref=${element} role="img" aria-label="${title}: ${last}"></div></figure>`;
 }
 
+// horizons are how far a forecast looks ahead, with its buckets.
+export const horizons = [['1h', 'hour', '2m'], ['24h', '24 hours', '1h'], ['7d', '7 days', '6h'], ['30d', '30 days', '1d'], ['365d', 'year', '7d']];
+
+// ahead is the part of a forecast request that asks for a horizon.
+export const ahead = span => ({next: span, bucket: horizons.find(([h]) => h === span)[2]});
+
 // label is a moment on an axis, as precise as its step needs.
 function label(at, step, mode) {
   if (mode === 'relative') return at * 1000 <= clock() ? 'now' : '+' + duration(at - clock() / 1000);
@@ -85,7 +91,8 @@ export function Bars({forecast, most, onZoom, onPick, height = 240, title}) {
       if (onZoom && u.select.width > 4) {
         const from = Math.floor(u.posToVal(u.select.left, 'x')), until = Math.ceil(u.posToVal(u.select.left + u.select.width, 'x'));
         u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
-        onZoom(from, until);
+        const [first] = buckets; // its bar begins before now
+        onZoom(Math.max(from, first.from), until > first.from ? until : first.until);
       }
     }],
     },

@@ -4,7 +4,7 @@ import {call} from '../api.js';
 import {about} from '../state.js';
 import {bytes, count, number, ttl} from '../format.js';
 import {Badge, Confirm, Fault, inUnits, link, Seconds, sizeOf, Time} from '../parts.js';
-import {Bars} from '../chart.js';
+import {ahead, Bars, horizons} from '../chart.js';
 
 const maxTTL = 2147483647;
 
@@ -105,7 +105,6 @@ function Settings({collection: c, onChanged}) {
   </form>`;
 }
 
-const horizons = [['1h', 'hour'], ['24h', '24 hours'], ['7d', '7 days'], ['30d', '30 days'], ['365d', 'year']];
 const previewAfter = 250; // ms, while somebody types
 
 // Preview shows the forecast as it is beside that under another default.
@@ -120,7 +119,7 @@ function Preview({collection, now, ttl: wanted, again, onPreview}) {
     if (wanted === undefined) return;
     const ask = async () => {
       try {
-        const [today, then] = await Promise.all([{next: span}, {next: span, defaultTtl: wanted}].map(async body =>
+        const [today, then] = await Promise.all([ahead(span), {...ahead(span), defaultTtl: wanted}].map(async body =>
           JSON.parse(await call('forecast', {collection, body, signal: abort.signal}))));
         setShown({today, then, wanted}); setError(null);
         onPreview({ttl: wanted, then});

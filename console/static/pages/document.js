@@ -119,7 +119,7 @@ function Live({name, id, text, hold, releasable, expired, onChanged}) {
     <fieldset class="row actions"><legend>Hold</legend>
       <input class="reason" aria-label="Reason of the hold" placeholder="reason, optional" maxlength="1024" autocomplete="off" value=${reason} onInput=${e => setReason(e.target.value)} />
       <button type="button" title="It neither expires nor can be deleted until its release" onClick=${() => change('document.hold', reason && {reason})}>${held ? 'Change the reason' : 'Hold'}</button>
-      ${held && html`<${Confirm} ask=${releasable ? 'Release it?' : 'It expires at once. Release it?'} onYes=${() => change('document.release')}>Release<//>`}
+      ${held && html`<${Confirm} ask=${releasable ? 'Release it?' : 'Release it and let it expire?'} onYes=${() => change('document.release')}>Release<//>`}
     </fieldset></div>`}`;
 }
 

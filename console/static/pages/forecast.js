@@ -3,9 +3,8 @@ import {html, useEffect, useState} from '../html.js';
 import {call} from '../api.js';
 import {number, ttl} from '../format.js';
 import {Fault, link, Picker, Table, Time} from '../parts.js';
-import {Bars} from '../chart.js';
+import {ahead, Bars, horizons} from '../chart.js';
 
-const horizons = [['1h', '1 hour'], ['24h', '24 hours'], ['7d', '7 days'], ['30d', '30 days'], ['365d', '1 year']];
 const zoomedBuckets = 60, mostBuckets = 1900; // a forecast has at most 2,000
 
 // due is the address of the documents that come due in a bucket.
@@ -29,7 +28,7 @@ export function Forecast({name}) {
   useEffect(() => {
     if (!name) return;
     const abort = new AbortController();
-    const ask = zoom ? zoomed(name, zoom, abort.signal) : call('forecast', {collection: name, body: {next: span}, signal: abort.signal}).then(JSON.parse);
+    const ask = zoom ? zoomed(name, zoom, abort.signal) : call('forecast', {collection: name, body: ahead(span), signal: abort.signal}).then(JSON.parse);
     ask.then(f => { setForecast(f); setError(null); }, fault => { if (!abort.signal.aborted) setError(fault); });
     return () => abort.abort();
   }, [name, span, zoom, again]);
