@@ -263,17 +263,17 @@ func (b *tab) text() (text string) {
 // keep keeps a picture of a page whose test failed.
 func (b *tab) keep() {
 	path := filepath.Join(os.TempDir(), "lapse-console", strings.ReplaceAll(b.t.Name(), "/", "_")+".png")
-	if b.picture(path) == nil {
+	if b.picture(path, true) == nil {
 		b.t.Logf("a picture of the page is in %s", path)
 	}
 }
 
-// picture writes a picture of the whole page.
-func (b *tab) picture(path string) error {
+// picture writes a picture of the whole page, or of what the window shows.
+func (b *tab) picture(path string, whole bool) error {
 	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
 	defer cancel()
 	shot, err := chromedp.Run(ctx, func(ctx context.Context, t *chromedp.Target) (page.CaptureScreenshotResult, error) {
-		return cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: new(true)})
+		return cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &whole})
 	})
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
