@@ -12,6 +12,7 @@ import (
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // TestMain runs a whole lapse for the examples, which are what users copy: the
@@ -36,7 +37,7 @@ func serve(stop *func()) error {
 	if err != nil {
 		return err
 	}
-	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
 	if err != nil {
 		return err
 	}

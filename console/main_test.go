@@ -18,6 +18,7 @@ import (
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // lapse is a client of a whole lapse, which all tests share.
@@ -45,7 +46,7 @@ func serve() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/gate"
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/attack"
 )
 
@@ -81,7 +82,7 @@ func (c *cluster) openGates(t *testing.T) {
 			t.Cleanup(nc.Close)
 			return nc
 		}
-		g, err := gate.Open(at("gate-clients"), at("gate-log"), db, slog.New(slog.DiscardHandler))
+		g, err := gate.Open(at("gate-clients"), at("gate-log"), []schema.DatabaseName{db}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ import (
 func startBench(b *testing.B) (*Processor, *embedded.Server) {
 	b.Helper()
 	dir := b.TempDir()
-	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:-1", Database: "main"})
+	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{"main"}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,8 +3,10 @@ package processor
 import (
 	"log/slog"
 	"runtime"
+	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/processor/clock"
@@ -107,6 +109,29 @@ type Options struct {
 	Progress func(done, total uint64)
 	// Version is the semantic version in status; 0.0.0 if empty.
 	Version string
+
+	held *atomic.Int64 // bytes of requests of all databases in the process, see Shared
+}
+
+// Least sizes of what n databases share.
+const (
+	leastMemTable  = 4 << 20
+	leastDocuments = 1 << 20
+)
+
+// Shared returns o, which has its defaults, for each of n databases that one process
+// serves: they share the block cache and the limit of request bytes, and divide
+// memtables and recent documents. Call release after the last of them has stopped.
+func (o Options) Shared(n int) (_ Options, release func()) {
+	if n == 1 {
+		return o, func() {}
+	}
+	o.held = new(atomic.Int64)
+	cache := pebble.NewCache(o.Projection.CacheBytes)
+	o.Projection.Cache = cache
+	o.Projection.MemTableBytes = max(o.Projection.MemTableBytes/uint64(n), leastMemTable)
+	o.Projection.DocumentBytes = max(o.Projection.DocumentBytes/int64(n), leastDocuments)
+	return o, cache.Unref
 }
 
 // EnsureDefaults returns o with its zero values filled in.
@@ -131,6 +156,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.Workers == 0 {
 		o.Workers = 16
+	}
+	if o.held == nil {
+		o.held = new(atomic.Int64)
 	}
 	o.Projection = o.Projection.EnsureDefaults()
 	o.Query = o.Query.EnsureDefaults()
@@ -192,7 +220,7 @@ func (o Options) forSnapshots() snapshot.Config {
 
 func (o Options) forService() service.Config {
 	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor,
-		Queue: o.Queue, Workers: o.Workers, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
+		Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 
 func (o Options) forLease(leave func()) lease.Config {

@@ -59,7 +59,7 @@ const minPayload = 64 << 10
 func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor, err error) {
 	o = o.EnsureDefaults().watched()
 	o.Monitor.At("bringing the connections together")
-	for _, nc := range c.Others() {
+	for _, nc := range c.Followers() {
 		eventlog.BringTo(ctx, c.Log, nc)
 	}
 	o.Monitor.Version, o.Monitor.Objective = o.Version, o.LatenessObjective
@@ -225,7 +225,7 @@ func catchUp(ctx context.Context, log *eventlog.Log, store *projections.Store, o
 
 // run starts the background work; first is the term that has begun, nil for a standby.
 func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scrub) {
-	p.running.Go(func() { eventlog.KeepTogether(p.writing, c.Log, c.Others()...) })
+	p.running.Go(func() { eventlog.KeepTogether(p.writing, c.Log, c.Followers()...) })
 	p.running.Go(func() { p.options.Monitor.Watch(p.writing) })
 	p.running.Go(func() { p.index(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })

@@ -107,7 +107,7 @@ func (w *wire) run() {
 
 func (w *wire) startServer() {
 	w.t.Helper()
-	s, err := embedded.Start(embedded.Options{StoreDir: w.dir, Listen: "127.0.0.1:0", Database: "main",
+	s, err := embedded.Start(embedded.Options{StoreDir: w.dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"},
 		SyncAlways: w.options.Durability == Fsync, Unchecked: w.unchecked})
 	w.check(err)
 	w.shutdown, w.connect, w.stage = s.Shutdown, s.ConnectService, s.Stage("main")

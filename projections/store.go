@@ -20,6 +20,9 @@ type Options struct {
 	// CacheBytes is the size of Pebble's block cache; 512 MiB if 0. Pebble's
 	// own default of 8 MB costs half the speed at a million documents.
 	CacheBytes int64
+	// Cache is the block cache, which several stores can share; one of CacheBytes for
+	// this store alone if nil.
+	Cache *pebble.Cache
 	// DocumentBytes bounds the cache of recently changed documents; 24 MiB if 0.
 	DocumentBytes int64
 	// MemTableBytes is folded between two flushes, and folded again after a crash; 32
@@ -107,8 +110,11 @@ func Open(dir string, o Options) (*Store, error) {
 	if _, err := o.FS.Stat(damage.mark); err == nil {
 		return nil, fmt.Errorf("projection in %s: it was found damaged, or is not whole", dir)
 	}
-	cache := pebble.NewCache(o.CacheBytes)
-	defer cache.Unref()
+	cache := o.Cache
+	if cache == nil {
+		cache = pebble.NewCache(o.CacheBytes)
+		defer cache.Unref()
+	}
 	disk := newDisk(o.FS, dir)
 	options := &pebble.Options{
 		FS:                          disk,

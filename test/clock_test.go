@@ -20,6 +20,7 @@ import (
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -160,7 +161,7 @@ func writeAt(t *testing.T, dir string, ahead time.Duration) {
 			t.Fatal(err)
 		}
 	}
-	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
 	check(err)
 	defer server.Shutdown()
 	logConn, err := server.ConnectLog()

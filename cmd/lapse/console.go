@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -89,7 +92,53 @@ func (c *consoleServer) close() {
 
 // serve serves the console until stop is called.
 func (c *consoleServer) serve(lapse *client.Client, write bool, logger *slog.Logger) (stop func()) {
-	return console.Serve(c.listener, console.New(lapse, console.Options{Hosts: c.hosts, Token: c.token, Write: write}), logger)
+	return console.Serve(c.listener, console.New(lapse, c.options(write)), logger)
+}
+
+func (c *consoleServer) options(write bool) console.Options {
+	return console.Options{Hosts: c.hosts, Token: c.token, Write: write}
+}
+
+// serveEach serves a console for each database at /NAME/, or at / for the only one, until
+// end is called.
+func (c *consoleServer) serveEach(t *target, logger *slog.Logger) (end func(), err error) {
+	first, err := client.Connect(t.url, client.WithDatabase(string(t.databases[0])), client.WithNATSOptions(nats.Name("lapse console")))
+	if err != nil {
+		return nil, err
+	}
+	if len(t.databases) == 1 {
+		stop := c.serve(first, true, logger)
+		return func() { stop(); first.Close() }, nil
+	}
+	pages := consolePages{first: first.Database(), of: make(map[string]http.Handler)}
+	for _, name := range t.databases {
+		lapse, err := client.New(first.Conn(), client.WithDatabase(string(name)))
+		if err != nil {
+			first.Close()
+			return nil, err
+		}
+		pages.of[string(name)] = console.New(lapse, c.options(true))
+	}
+	stop := console.Serve(c.listener, pages, logger)
+	return func() { stop(); first.Close() }, nil
+}
+
+// consolePages are the consoles of several databases. What is below none of them is
+// redirected to the first.
+type consolePages struct {
+	first string
+	of    map[string]http.Handler
+}
+
+func (p consolePages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if page, there := p.of[name]; there {
+		http.StripPrefix("/"+name, page).ServeHTTP(w, r)
+		return
+	}
+	to := r.Clone(r.Context()) // a console redirects its prefix, under its own host names
+	to.URL.Path, to.URL.RawQuery, to.RequestURI = "", "", "/"+p.first
+	p.of[p.first].ServeHTTP(w, to)
 }
 
 // warn logs why there is no console.

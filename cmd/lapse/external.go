@@ -125,10 +125,10 @@ func (f *externalFlags) check() error {
 	return nil
 }
 
-// connect makes one of the connections.
+// connect makes one of the connections, of a database or "" for several.
 func (f *externalFlags) connect(name string, database schema.DatabaseName, logger *slog.Logger) (*nats.Conn, error) {
 	options := append(eventlog.ConnectOptions(),
-		nats.Name(fmt.Sprintf("lapse %s %s", database, name)),
+		nats.Name(strings.Join(slices.DeleteFunc([]string{"lapse", string(database), name}, func(s string) bool { return s == "" }), " ")),
 		nats.CustomInboxPrefix(inboxPrefix(name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if !errors.Is(err, nats.ErrSlowConsumer) { // such a consumer reads again what it missed

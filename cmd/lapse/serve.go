@@ -6,18 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"path/filepath"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/projections/query"
-	"github.com/lapsedb/lapse/schema"
 )
 
 // serveFlags are the flags of serve.
@@ -48,15 +43,19 @@ func newServeCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve a database, with an embedded or external NATS server",
+		Short: "Serve databases, with an embedded or external NATS server",
 		Long: `serve starts a NATS server with JetStream and serves a database on it. All files are
 below the store directory. SIGTERM or Ctrl-C stops it cleanly, within 25 s at most; a
 second one kills it at once.
+
+With several databases, one that fails does not end the others: serve says so in one
+line, starts it again later, and exits with 1 if it is not served at the end.
 
 With --nats-url or --context it uses an external NATS server, which stores the streams;
 the store directory is then only a cache. Any number of processes may serve a database:
 the writer holds the lease, the standbys answer reads and take over when it stops.`,
 		Example: `  lapse serve
+  lapse serve --database tenant-a,tenant-b
   lapse serve --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --store-dir /var/lib/lapse
   lapse serve --nats-url tls://n1 --tls-ca ca.pem --nkey log=processor.nk --nkey bulk=bulk.nk --nkey service=service.nk`,
 		Args: arguments(0, 0),
@@ -69,7 +68,7 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 	}
 	defaults := processor.Options{}.EnsureDefaults()
 	addGroup(cmd.Flags(), "Server", func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.database, "database", "main", "`NAME` of the database")
+		flags.StringVar(&f.database, "database", "main", "`NAME`[,NAME…] of the databases, or * for all that the NATS server has at the start")
 		flags.StringVar(&f.storeDir, "store-dir", "data", "store all files below `DIR`, which only one process at a time may use")
 		flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials")
 		choiceVar(flags, &f.durability, "durability", string(processor.Fsync), "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
@@ -169,9 +168,9 @@ func checkReplicas(n int, external bool) error {
 }
 
 func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
-	database, err := schema.ParseDatabaseName(f.database)
+	databases, err := parseDatabases(f.database)
 	if err != nil {
-		return usageErrorf("--database: %v", err)
+		return err
 	}
 	durability := processor.Durability(f.durability)
 	if err := f.check(); err != nil {
@@ -191,9 +190,12 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		a.complaints.Store(logger)
 	}
 	collectLess()
-	monitor := monitor.NewMonitor(database)
+	monitors := new(monitors)
+	if databases != nil {
+		monitors.set(databases)
+	}
 	if f.metrics != "" {
-		stop, err := serveWatchers(f.metrics, f.debug, monitor, logger)
+		stop, err := serveWatchers(f.metrics, f.debug, monitors, logger)
 		if err != nil {
 			return err
 		}
@@ -205,7 +207,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer console.close()
 	a.at("opening NATS")
-	target, err := f.open(database, durability, logger)
+	target, err := f.open(databases, durability, logger)
 	if ctx.Err() != nil {
 		say(stoppedEarly)
 		if err != nil {
@@ -225,13 +227,12 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if ctx.Err() != nil {
 		return nil
 	}
-	var bar *progress
+	if databases == nil {
+		monitors.set(target.databases)
+	}
 	options := processor.Options{
-		Database:   database,
-		Dir:        projectionDir(f.storeDir, database),
 		Durability: durability,
 		Logger:     logger,
-		Monitor:    monitor,
 		Version:    semver(),
 
 		Retain: f.retain, SnapshotEvery: f.snapshotEvery, LatenessObjective: f.latenessObjective,
@@ -239,54 +240,65 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		Lease: target.lease, Node: target.node, Replicas: f.replicas,
 
 		Clock: machineClock(), SameClock: target.embedded, AtomicBatch: target.atomicBatch,
-		Boot: bootID(), ClockFile: filepath.Join(f.storeDir, "clock"),
+		Boot:         bootID(),
 		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
 
 		AcceptLostEnd: f.acceptLostEnd || target.embedded && durability == processor.OS,
 
 		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,
-
-		Progress: func(done, total uint64) {
+	}
+	var bar *progress
+	if len(target.databases) == 1 {
+		options.Progress = func(done, total uint64) {
 			if bar == nil {
 				bar = newProgress(a.stderr, "fold the log", int64(total))
 			}
 			bar.Set(int64(done))
-		},
+		}
 	}
 	options.Projection.CacheBytes = f.cacheBytes
 	options = options.EnsureDefaults()
-	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes)
 	if a.opened != nil {
 		a.opened(target, &options)
 	}
-	a.does(monitor.Doing)
+	options, release := options.Shared(len(target.databases))
+	defer release()
+	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes*uint64(len(target.databases)))
+	h := &host{all: target.hosted(options, monitors.all()), say: say, fail: a.complain, logger: logger, lost: make(chan error, 1)}
+	a.does(h.doing)
 	starting, end := endWith(ctx, target.failed)
-	p, err := processor.Start(starting, target.Connections, options)
+	h.start(starting)
 	failure := end()
 	if bar != nil {
 		bar.Done()
 	}
-	if err != nil {
-		if ctx.Err() != nil {
+	if h.serving.Load() == 0 {
+		switch {
+		case ctx.Err() != nil:
 			say(stoppedEarly)
 			return nil
-		}
-		if failure != nil {
+		case failure != nil:
 			return failure
+		case len(h.all) == 1:
+			return h.all[0].failure
 		}
-		return err
+		return errors.New("no database can be served: see the lines above")
 	}
-	defer onAcceptClock(p.AcceptClock)()
-	defer widen(p.Seq, p.Requests)()
+	defer onAcceptClock(func() { h.each((*processor.Processor).AcceptClock) })()
+	defer widen(h.sum((*processor.Processor).Seq), h.sum((*processor.Processor).Requests))()
 	target.warn(logger)
-	ready := fmt.Sprintf("ready: database %s at %s, %s", database, target.url, target.kept(p.Role()))
+	serving, stop := context.WithCancel(context.Background())
+	defer stop()
+	kept := make(chan error, 1)
+	go func() { kept <- h.keep(serving) }()
+	ready := target.ready(h.all)
 	if console.listener != nil {
-		lapse, err := client.Connect(target.url, client.WithDatabase(f.database), client.WithNATSOptions(nats.Name("lapse console")))
+		end, err := console.serveEach(target, logger)
 		if err != nil {
-			return errors.Join(err, p.Stop())
+			stop()
+			return errors.Join(err, <-kept)
 		}
-		defer lapse.Close()
-		defer console.serve(lapse, true, logger)()
+		defer end()
 		ready += ", console: " + console.url
 	}
 	say(ready)
@@ -294,13 +306,19 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if failure == nil {
 		select {
 		case <-ctx.Done():
-			return p.Stop()
-		case failure = <-p.Failed():
+			stop()
+			return <-kept
+		case failure = <-h.lost:
 		case failure = <-target.failed:
 		}
 	}
 	a.end(failure)
-	if err := p.Stop(); err != nil {
+	stop()
+	err = <-kept
+	if len(h.all) > 1 && h.serving.Load() == 0 {
+		return err
+	}
+	if err != nil && err != failure {
 		logger.Warn("the processor did not stop cleanly", "err", err)
 	}
 	return failure

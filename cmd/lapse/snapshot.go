@@ -241,17 +241,21 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 	lines := observe.LimitLog(slog.NewTextHandler(a.stderr, nil))
 	defer lines.Close()
 	logger := slog.New(lines)
-	target := &target{storeDir: f.storeDir}
+	target := &target{storeDir: f.storeDir, databases: []schema.DatabaseName{database}}
 	defer target.close()
 	if f.external.given() {
-		err = target.openConnections(&f.external, database, logger)
+		err = target.openConnections(&f.external, logger)
 	} else {
 		err = target.openStore(database, logger, f.newLog)
 	}
 	if err != nil {
 		return schema.Snapshot{}, err
 	}
-	return processor.RestoreSnapshot(ctx, target.Connections, processor.Options{
+	connections := target.Connections
+	if f.external.given() {
+		connections = target.of(0)
+	}
+	return processor.RestoreSnapshot(ctx, connections, processor.Options{
 		Database: database, Dir: projectionDir(f.storeDir, database), Logger: logger, Replicas: f.replicas}, seq, f.newLog)
 }
 
@@ -261,7 +265,7 @@ func (t *target) openStore(database schema.DatabaseName, logger *slog.Logger, ne
 	if _, err := os.Stat(filepath.Join(t.storeDir, "jetstream")); err != nil {
 		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir or --nats-url of serve", t.storeDir)
 	}
-	server, err := embedded.Start(embedded.Options{StoreDir: t.storeDir, Listen: "127.0.0.1:0", Database: database, SyncAlways: true, Unchecked: newLog, Logger: logger})
+	server, err := embedded.Start(embedded.Options{StoreDir: t.storeDir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{database}, SyncAlways: true, Unchecked: newLog, Logger: logger})
 	if err != nil {
 		return err
 	}

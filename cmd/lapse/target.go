@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,6 +15,7 @@ import (
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/gate"
+	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -21,14 +23,18 @@ import (
 // target is the NATS server that has the streams, embedded or external, with the
 // connections of lapse to it.
 type target struct {
-	eventlog.Connections
-	url         string
-	storeDir    string
-	embedded    bool
-	atomicBatch int // see processor.Options, as are these
-	lease       time.Duration
-	node        string
-	failed      <-chan error // receives the error that ends an embedded server; nil for an external one
+	eventlog.Connections // without Service and Stage, which each database has for itself
+	databases            []schema.DatabaseName
+	services             []*nats.Conn                                     // of each database
+	stage                func(schema.DatabaseName) func(bytes int) string // nil without
+	damage               func(schema.DatabaseName) error                  // of the streams; nil without
+	url                  string
+	storeDir             string
+	embedded             bool
+	atomicBatch          int // see processor.Options, as are these
+	lease                time.Duration
+	node                 string
+	failed               <-chan error // receives the error that ends an embedded server; nil for an external one
 
 	closers []func()
 }
@@ -39,7 +45,7 @@ const wantedPayload = 4 << 20
 
 // warn logs a max_payload that is too small for the largest documents.
 func (t *target) warn(logger *slog.Logger) {
-	if payload := min(t.Log.MaxPayload(), t.Service.MaxPayload()); payload < wantedPayload {
+	if payload := min(t.Log.MaxPayload(), t.services[0].MaxPayload()); payload < wantedPayload {
 		logger.Warn("max_payload of the NATS server is too small for documents of 2 MiB: set it to 4MB", "max_payload", payload)
 	}
 }
@@ -51,17 +57,68 @@ func (t *target) close() {
 	}
 }
 
-// kept describes the store directory and the role, for the ready line.
-func (t *target) kept(role observe.Role) string {
-	if t.embedded {
-		return "kept in " + t.storeDir
+// of returns the connections of the i-th database.
+func (t *target) of(i int) eventlog.Connections {
+	c := t.Connections
+	c.Service, c.Shared = t.services[i], len(t.databases) > 1
+	if t.stage != nil {
+		c.Stage = t.stage(t.databases[i])
 	}
-	return fmt.Sprintf("as the %s, projection in %s", role, t.storeDir)
+	return c
 }
 
-// open opens the NATS server that the flags name.
-func (f *serveFlags) open(database schema.DatabaseName, durability processor.Durability, logger *slog.Logger) (_ *target, err error) {
-	t := &target{storeDir: f.storeDir}
+// hosted returns the processors to start, with the options that they have in common.
+func (t *target) hosted(o processor.Options, monitors []*monitor.Monitor) (all []*hosted) {
+	logger := o.Logger
+	for i, name := range t.databases {
+		o.Database, o.Dir, o.Monitor = name, projectionDir(t.storeDir, name), monitors[i]
+		o.ClockFile = clockFile(t.storeDir, i, name)
+		if len(t.databases) > 1 {
+			o.Logger = logger.With("database", string(name))
+		}
+		one := &hosted{name: name, connections: t.of(i), options: o}
+		if t.damage != nil {
+			one.damage = t.damage(name)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// ready is the line that says what is served, where, and in which roles.
+func (t *target) ready(all []*hosted) string {
+	var served []string
+	var role observe.Role
+	for _, one := range all {
+		p := one.running.Load()
+		if p == nil {
+			continue
+		}
+		role = p.Role()
+		if t.embedded || len(all) == 1 {
+			served = append(served, string(one.name))
+		} else {
+			served = append(served, fmt.Sprintf("%s (%s)", one.name, role))
+		}
+	}
+	databases, names := "database", strings.Join(served, ", ")
+	if len(all) > 1 {
+		databases = "databases"
+	}
+	kept := fmt.Sprintf("as the %s, projection in %s", role, t.storeDir)
+	switch {
+	case t.embedded:
+		kept = "kept in " + t.storeDir
+	case len(all) > 1:
+		kept = "projections in " + t.storeDir
+	}
+	return fmt.Sprintf("ready: %s %s at %s, %s", databases, names, t.url, kept)
+}
+
+// open opens the NATS server that the flags name, for these databases, or for all that
+// it has if there are none.
+func (f *serveFlags) open(databases []schema.DatabaseName, durability processor.Durability, logger *slog.Logger) (_ *target, err error) {
+	t := &target{storeDir: f.storeDir, databases: databases}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -72,21 +129,26 @@ func (f *serveFlags) open(database schema.DatabaseName, durability processor.Dur
 			logger.Warn("--listen is ignored: it is for the embedded NATS server, and --nats-url or --context is given", "listen", f.listen)
 		}
 		t.lease = f.lease
-		return t, t.openExternal(&f.external, database, logger)
+		return t, t.openExternal(&f.external, logger)
 	}
-	return t, t.openEmbedded(f, database, durability, logger)
+	return t, t.openEmbedded(f, durability, logger)
 }
 
-func (t *target) openEmbedded(f *serveFlags, database schema.DatabaseName, durability processor.Durability, logger *slog.Logger) error {
+func (t *target) openEmbedded(f *serveFlags, durability processor.Durability, logger *slog.Logger) (err error) {
+	if t.databases == nil {
+		if t.databases, err = storedDatabases(f.storeDir); err != nil {
+			return err
+		}
+	}
 	server, err := embedded.Start(embedded.Options{
 		StoreDir:   f.storeDir,
 		Listen:     f.listen,
-		Database:   database,
+		Databases:  t.databases,
 		SyncAlways: durability == processor.Fsync,
 		Logger:     logger,
 
 		AcceptLostEnd: f.acceptLostEnd,
-		Known: func(prefix string) embedded.Extent {
+		Known: func(database schema.DatabaseName, prefix string) embedded.Extent {
 			extent := eventlog.ReadExtent(projectionDir(f.storeDir, database), prefix)
 			return embedded.Extent{Seq: extent.Seq, Judged: extent.Judged, By: "what was acknowledged"}
 		},
@@ -102,8 +164,20 @@ func (t *target) openEmbedded(f *serveFlags, database schema.DatabaseName, durab
 	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
 		return err
 	}
-	t.Stage = server.Stage(database)
-	return t.keep(&t.Service)(server.ConnectService())
+	t.stage, t.damage = server.Stage, server.Damage
+	return t.openServices(func(schema.DatabaseName) (*nats.Conn, error) { return server.ConnectService() })
+}
+
+// openServices opens a connection for the requests of each database: while a processor
+// reads no more of its connection, the requests of the others have to arrive.
+func (t *target) openServices(connect func(schema.DatabaseName) (*nats.Conn, error)) error {
+	t.services = make([]*nats.Conn, len(t.databases))
+	for i, name := range t.databases {
+		if err := t.keep(&t.services[i])(connect(name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keep stores a new connection in *as, and closes it in close.
@@ -117,15 +191,24 @@ func (t *target) keep(as **nats.Conn) func(*nats.Conn, error) error {
 	}
 }
 
-func (t *target) openExternal(f *externalFlags, database schema.DatabaseName, logger *slog.Logger) error {
-	if err := t.openConnections(f, database, logger); err != nil {
+func (t *target) openExternal(f *externalFlags, logger *slog.Logger) error {
+	if err := t.openConnections(f, logger); err != nil {
 		return err
 	}
-	return t.openGate(f, database, logger)
+	if len(t.databases) > 1 { // else the processor does
+		ctx, cancel := context.WithCancel(context.Background())
+		t.closers = append(t.closers, cancel)
+		bringing, brought := context.WithTimeout(ctx, togetherTimeout)
+		eventlog.BringTo(bringing, t.Log, t.Bulk)
+		brought()
+		go eventlog.KeepTogether(ctx, t.Log, t.Bulk)
+	}
+	return t.openGate(f, logger)
 }
 
-// openConnections locks the store directory and opens the connections of a processor.
-func (t *target) openConnections(f *externalFlags, database schema.DatabaseName, logger *slog.Logger) (err error) {
+// openConnections locks the store directory and opens the connections of processors. If
+// no databases are named, those that the server has are.
+func (t *target) openConnections(f *externalFlags, logger *slog.Logger) (err error) {
 	var lock io.Closer
 	if lock, err = embedded.LockStore(t.storeDir); err != nil {
 		return err
@@ -134,24 +217,39 @@ func (t *target) openConnections(f *externalFlags, database schema.DatabaseName,
 	if t.node, err = nodeName(t.storeDir); err != nil {
 		return err
 	}
-	for name, as := range map[string]**nats.Conn{logConnection: &t.Log, bulkConnection: &t.Bulk, serviceConnection: &t.Service} {
-		if err := t.keep(as)(f.connect(name, database, logger)); err != nil {
+	for name, as := range map[string]**nats.Conn{logConnection: &t.Log, bulkConnection: &t.Bulk} {
+		if err := t.keep(as)(f.connect(name, t.sharedBy(), logger)); err != nil {
 			return err
 		}
 	}
 	t.url = t.Log.ConnectedUrlRedacted()
-	return nil
+	if t.databases == nil {
+		if t.databases, err = remoteDatabases(t.Log); err != nil {
+			return err
+		}
+	}
+	return t.openServices(func(database schema.DatabaseName) (*nats.Conn, error) {
+		return f.connect(serviceConnection, database, logger)
+	})
+}
+
+// sharedBy names in connections the database that uses them, "" for several.
+func (t *target) sharedBy() schema.DatabaseName {
+	if len(t.databases) == 1 {
+		return t.databases[0]
+	}
+	return ""
 }
 
 // openGate opens a gate if flags name its two connections. Clients without
 // permissions on the streams read the log through it.
-func (t *target) openGate(f *externalFlags, database schema.DatabaseName, logger *slog.Logger) error {
+func (t *target) openGate(f *externalFlags, logger *slog.Logger) error {
 	if !f.named(gateLogConnection) && !f.named(gateClientsConnection) {
 		return nil
 	}
 	var streams, clients *nats.Conn
 	for name, as := range map[string]**nats.Conn{gateLogConnection: &streams, gateClientsConnection: &clients} {
-		if err := t.keep(as)(f.connect(name, database, logger)); err != nil {
+		if err := t.keep(as)(f.connect(name, t.sharedBy(), logger)); err != nil {
 			return err
 		}
 	}
@@ -163,7 +261,7 @@ func (t *target) openGate(f *externalFlags, database schema.DatabaseName, logger
 		eventlog.BringTo(bringing, t.Log, nc)
 		logLosses(nc, logger.With("connection", name))
 	}
-	g, err := gate.Open(clients, streams, database, logger)
+	g, err := gate.Open(clients, streams, t.databases, logger)
 	if err != nil {
 		return err
 	}
@@ -172,7 +270,7 @@ func (t *target) openGate(f *externalFlags, database schema.DatabaseName, logger
 	return nil
 }
 
-// togetherTimeout bounds how long a start waits for the connections of a gate to move to
+// togetherTimeout bounds how long a start waits for connections to move to
 // the server of the others. They move later, too.
 const togetherTimeout = 5 * time.Second
 

@@ -23,15 +23,15 @@ import (
 // serveWatchers serves HTTP at HOST:PORT until stop is called: /metrics for
 // Prometheus, /healthz and /readyz for orchestrators and load balancers, /status for
 // people, with debug profiles. It serves from before the database is opened.
-func serveWatchers(listen string, debug bool, monitor *monitor.Monitor, logger *slog.Logger) (stop func(), err error) {
+func serveWatchers(listen string, debug bool, monitors *monitors, logger *slog.Logger) (stop func(), err error) {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve metrics: %w: choose another --metrics", err)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(monitor, collectors.NewGoCollector(),
+	registry.MustRegister(monitors, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := watchers(registry, monitor)
+	mux := watchers(registry, monitors)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
 	if debug {
@@ -68,28 +68,53 @@ const scrapes = 4
 // statusPatience is the timeout of /status for NATS.
 const statusPatience = 2 * time.Second
 
-func watchers(registry *prometheus.Registry, monitor *monitor.Monitor) *http.ServeMux {
+func watchers(registry *prometheus.Registry, monitors *monitors) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		var reasons []string
-		if err := monitor.Live(); err != nil {
-			reasons = []string{err.Error()}
-		}
-		replyHealth(w, r, reasons)
+	handle := func(path string, reply func(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			some, named, none := monitors.of(r)
+			if none {
+				http.Error(w, "this process does not serve that database", http.StatusNotFound)
+				return
+			}
+			reply(w, r, some, named)
+		})
+	}
+	handle("/healthz", func(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool) {
+		replyHealth(w, r, live(some, named))
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { replyHealth(w, r, monitor.Ready()) })
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), statusPatience)
-		defer cancel()
-		status, err := monitor.Status(ctx)
-		if err != nil {
-			replyHealth(w, r, append(monitor.Ready(), err.Error()))
+	handle("/readyz", func(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool) {
+		if len(some) == 0 {
+			replyHealth(w, r, []string{"starting"})
 			return
 		}
-		replyJSON(w, http.StatusOK, status)
+		replyHealth(w, r, ready(some, named))
 	})
+	handle("/status", replyStatus)
 	return mux
+}
+
+// replyStatus replies with the status of each database that is served, or with 503 if
+// none is.
+func replyStatus(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool) {
+	ctx, cancel := context.WithTimeout(r.Context(), statusPatience)
+	defer cancel()
+	var all []any
+	var reasons []string
+	for _, one := range some {
+		status, err := one.Status(ctx)
+		if err != nil {
+			reasons = append(reasons, about(one, named, err.Error()))
+			continue
+		}
+		all = append(all, status)
+	}
+	if len(all) == 0 {
+		replyHealth(w, r, append(ready(some, named), reasons...))
+		return
+	}
+	replyJSON(w, http.StatusOK, all...)
 }
 
 // readiness is the JSON form of /healthz and /readyz.
@@ -119,9 +144,13 @@ func replyHealth(w http.ResponseWriter, r *http.Request, reasons []string) {
 	}
 }
 
-func replyJSON(w http.ResponseWriter, code int, value any) {
+// replyJSON replies with a line for each value.
+func replyJSON(w http.ResponseWriter, code int, values ...any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(value)
+	lines := json.NewEncoder(w)
+	for _, value := range values {
+		_ = lines.Encode(value)
+	}
 }

@@ -34,13 +34,12 @@ func newCredentials() credentials {
 }
 
 // accountsConfig is the part of a NATS configuration that says who may do what.
-func accountsConfig(db schema.DatabaseName, who credentials) string {
+func accountsConfig(dbs []schema.DatabaseName, who credentials) string {
 	var b strings.Builder
 	err := accountsTemplate.Execute(&b, struct {
-		DB  schema.DatabaseName
-		Log string
-		Who credentials
-	}{db, db.LogStream(), who})
+		Databases []schema.DatabaseName
+		Who       credentials
+	}{dbs, who})
 	if err != nil {
 		panic(err) // the template and its data are both ours
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lapsedb/lapse/processor/embedded/blocks"
@@ -24,9 +25,10 @@ type Extent struct {
 
 // checkFiles looks at the files of all logs and mutations streams, before the
 // server may open them: it would cut them off where they are damaged. An error is
-// one line, and nothing was changed then.
-func (o *Options) checkFiles() error {
-	streams := filepath.Join(o.StoreDir, "jetstream", account, "streams")
+// one line, and nothing was changed then. With several databases, what is wrong with a
+// stream is in aside, and the server does not open the stream.
+func (o *Options) checkFiles(aside *aside) error {
+	streams := streamsDir(o.StoreDir)
 	entries, err := os.ReadDir(streams)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -48,6 +50,12 @@ func (o *Options) checkFiles() error {
 		}
 		stream, err := blocks.Check(filepath.Join(streams, e.Name()), events, known)
 		last, err := o.judge(stream, err, !isMutations, db)
+		if err != nil && len(o.Databases) > 1 {
+			if err := aside.put(e.Name(), db, err); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -85,8 +93,8 @@ func (o *Options) judge(stream *blocks.Stream, err error, isLog bool, db schema.
 		return 0, fmt.Errorf("cannot check the files of stream: %w", err)
 	}
 	extent := Extent{Seq: max(last, stream.Indexed), By: "its index when the server stopped"}
-	if isLog && db == o.Database && o.Known != nil {
-		if known := o.Known(strings.TrimSuffix(stream.Subject, ">")); known.Seq > extent.Seq || known.Seq == extent.Seq && known.Judged > 0 {
+	if isLog && slices.Contains(o.Databases, db) && o.Known != nil {
+		if known := o.Known(db, strings.TrimSuffix(stream.Subject, ">")); known.Seq > extent.Seq || known.Seq == extent.Seq && known.Judged > 0 {
 			extent = known
 		}
 	}

@@ -330,7 +330,7 @@ func TestStoreWithManyConsumers(t *testing.T) {
 	f.log.Close()
 	f.service.Close()
 	f.Shutdown()
-	again, err := embedded.Start(embedded.Options{StoreDir: f.dir, Listen: "127.0.0.1:-1", Database: db})
+	again, err := embedded.Start(embedded.Options{StoreDir: f.dir, Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ const startTimeout = 5 * time.Minute
 // endTimeout is how long a server that did not start may take to end.
 const endTimeout = 10 * time.Second
 
-// Options say what to start. StoreDir and Database are required.
+// Options say what to start. StoreDir and Databases are required.
 type Options struct {
 	// StoreDir is created when missing. JetStream lives in StoreDir/jetstream,
 	// the lock that keeps a second process out is StoreDir/lock.
@@ -55,8 +55,9 @@ type Options struct {
 	// 0 or -1 takes any free one.
 	Listen string
 
-	// Database is the one that clients may reach.
-	Database schema.DatabaseName
+	// Databases are those that clients may reach. With more than one, a damaged log
+	// does not keep the others from starting: see Damage.
+	Databases []schema.DatabaseName
 
 	// SyncAlways makes JetStream sync every write to disk before it
 	// acknowledges it. Otherwise it syncs every two minutes: what was
@@ -68,9 +69,9 @@ type Options struct {
 	// SyncAlways, which lets a power cut take the end, only damage.
 	AcceptLostEnd bool
 
-	// Known tells how far the log is known to have gone whose stream listens
-	// below prefix; nil if nobody knows.
-	Known func(prefix string) Extent
+	// Known tells how far the log of a database is known to have gone whose stream
+	// listens below prefix; nil if nobody knows.
+	Known func(db schema.DatabaseName, prefix string) Extent
 
 	// Unchecked opens the streams as they are, for the log to be begun anew.
 	Unchecked bool
@@ -100,6 +101,7 @@ type Server struct {
 	gate *openGate
 	// memory is a directory in memory, "" if there is none.
 	memory string
+	aside  *aside
 	// watch keeps clients from taking all memory.
 	watch *watch
 	stop  sync.Once
@@ -111,8 +113,8 @@ type Server struct {
 // read back. An error is one line that says what to do.
 func Start(o Options) (*Server, error) {
 	o.EnsureDefaults()
-	if o.StoreDir == "" || o.Database == "" {
-		return nil, errors.New("embedded: store directory and database must be given")
+	if o.StoreDir == "" || len(o.Databases) == 0 {
+		return nil, errors.New("embedded: store directory and databases must be given")
 	}
 	host, port, err := splitListen(o.Listen)
 	if err != nil {
@@ -122,12 +124,15 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !o.Unchecked {
-		if err := o.checkFiles(); err != nil {
-			return nil, errors.Join(err, lock.Close())
-		}
+	aside := &aside{storeDir: o.StoreDir, of: make(map[schema.DatabaseName]error)}
+	err = aside.putBack()
+	if err == nil && !o.Unchecked {
+		err = o.checkFiles(aside)
 	}
-	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, failed: make(chan error, 1)}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, aside: aside, failed: make(chan error, 1)}
 	if err := s.start(&o, host, port); err != nil {
 		// One that hangs must not keep the error from being told.
 		ended := make(chan struct{})
@@ -143,7 +148,7 @@ func Start(o Options) (*Server, error) {
 
 func (s *Server) start(o *Options, host string, port int) error {
 	so := &server.Options{
-		ServerName:         "lapse-" + string(o.Database),
+		ServerName:         "lapse-" + string(o.Databases[0]),
 		Host:               host,
 		Port:               port,
 		MaxPayload:         maxPayload,
@@ -161,7 +166,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		NoSigs:             true, // signals are the command's business
 		NoLog:              true, // what there is to say goes through o.Logger
 	}
-	if err := so.ProcessConfigString(accountsConfig(o.Database, s.who)); err != nil {
+	if err := so.ProcessConfigString(accountsConfig(o.Databases, s.who)); err != nil {
 		return fmt.Errorf("embedded: accounts: %w", err)
 	}
 	ns, err := server.NewServer(so)
@@ -198,6 +203,10 @@ func (s *Server) start(o *Options, host string, port int) error {
 	s.gate, err = s.openGate(o)
 	return err
 }
+
+// Damage returns why the log of a database, or its mutations, were not opened, nil if
+// they were. Only a server of several databases starts with damage.
+func (s *Server) Damage(db schema.DatabaseName) error { return s.aside.of[db] }
 
 // URL is where clients connect: the address with a host they can dial.
 func (s *Server) URL() string { return s.url }
@@ -236,6 +245,7 @@ func (s *Server) Shutdown() {
 		if s.memory != "" {
 			_ = os.RemoveAll(s.memory)
 		}
+		_ = s.aside.putBack() // else the next start does
 		s.lock.Close()
 	})
 }

@@ -25,7 +25,7 @@ func (s *Server) openGate(o *Options) (_ *openGate, err error) {
 	if g.clients, err = s.connect(userGateClients, s.who.GateClients, "_GATE", nil); err != nil {
 		return nil, err
 	}
-	g.Gate, err = gate.Open(g.clients, g.streams, o.Database, o.Logger)
+	g.Gate, err = gate.Open(g.clients, g.streams, o.Databases, o.Logger)
 	return g, err
 }
 

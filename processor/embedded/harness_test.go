@@ -64,7 +64,7 @@ func newServer(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{dir: t.TempDir()}
 	var err error
-	if f.Server, err = embedded.Start(embedded.Options{StoreDir: f.dir, Listen: "127.0.0.1:-1", Database: db}); err != nil {
+	if f.Server, err = embedded.Start(embedded.Options{StoreDir: f.dir, Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Shutdown)

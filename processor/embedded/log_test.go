@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // sources is a slog.Handler that counts lines by the place that logs them.
@@ -31,7 +32,7 @@ func TestClientLogLines(t *testing.T) {
 	t.Parallel()
 	const clients, violations = 8, 50
 	seen := &sources{lines: make(map[uintptr][]string)}
-	s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Database: "main", Logger: slog.New(seen.handler())})
+	s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, Logger: slog.New(seen.handler())})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // sendBatch sends the messages from first to last of a batch to the log, the last of
@@ -48,7 +49,7 @@ func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool) error 
 // after its commit, after a shutdown and after a start.
 func TestStage(t *testing.T) {
 	t.Parallel()
-	options := embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Database: "main", SyncAlways: true}
+	options := embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: true}
 	s, err := embedded.Start(options)
 	if err != nil {
 		t.Fatal(err)

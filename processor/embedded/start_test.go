@@ -14,12 +14,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
 )
 
 func TestSecondProcessOnTheSameStore(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	_, err := embedded.Start(embedded.Options{StoreDir: s.dir, Listen: "127.0.0.1:0", Database: "main"})
+	_, err := embedded.Start(embedded.Options{StoreDir: s.dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
 	wantLine(t, err, "another process uses the store directory", s.dir, "--store-dir")
 }
 
@@ -30,14 +31,14 @@ func TestOccupiedPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: l.Addr().String(), Database: "main"})
+	_, err = embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: l.Addr().String(), Databases: []schema.DatabaseName{"main"}})
 	wantLine(t, err, l.Addr().String(), "--listen")
 }
 
 func TestListenThatIsNone(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"4222", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
-		_, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Database: "main"})
+		_, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Databases: []schema.DatabaseName{"main"}})
 		wantLine(t, err, listen, "--listen HOST:PORT")
 	}
 }
@@ -48,14 +49,14 @@ func TestStoreThatCannotBeWritten(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := embedded.Start(embedded.Options{StoreDir: filepath.Join(file, "data"), Listen: "127.0.0.1:0", Database: "main"})
+	_, err := embedded.Start(embedded.Options{StoreDir: filepath.Join(file, "data"), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
 	wantLine(t, err, file, "--store-dir")
 
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "lock"), 0o700); err != nil { // no file can be made there
 		t.Fatal(err)
 	}
-	_, err = embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	_, err = embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
 	wantLine(t, err, "cannot write to the store directory", dir, "--store-dir")
 
 	if os.Geteuid() == 0 {
@@ -65,7 +66,7 @@ func TestStoreThatCannotBeWritten(t *testing.T) {
 	if err := os.Chmod(dir, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	_, err = embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main"})
+	_, err = embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
 	wantLine(t, err, dir, "--store-dir")
 }
 
@@ -81,7 +82,7 @@ func TestRestartKeepsTheData(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		var out bytes.Buffer
 		o := embedded.Options{
-			StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Database: "main", SyncAlways: sync,
+			StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: sync,
 			Logger: slog.New(slog.NewTextHandler(&out, nil)),
 		}
 		for n := range uint64(3) {
@@ -113,7 +114,7 @@ func TestRestartKeepsTheData(t *testing.T) {
 func TestURLCanBeDialled(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"127.0.0.1:-1", "0.0.0.0:0", ":0", "localhost:0"} {
-		s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Database: "main"})
+		s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Databases: []schema.DatabaseName{"main"}})
 		if err != nil {
 			t.Fatal(listen, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
 )
 
 var touched byte
@@ -70,7 +71,7 @@ func TestStoreIsSynced(t *testing.T) {
 	t.Parallel()
 	for _, always := range []bool{false, true} {
 		dir := t.TempDir()
-		s, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Database: "main", SyncAlways: always})
+		s, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: always})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,8 @@ const (
 // Connections are a processor's connections to NATS, each with only the permissions
 // of its task. The caller closes them, after Stop.
 type Connections struct {
+	// Log and Bulk may serve several databases, see Shared.
+	//
 	// Log appends events and receives the acknowledgements, renews the lease, and
 	// creates and trims the streams.
 	Log *nats.Conn
@@ -29,6 +31,9 @@ type Connections struct {
 	// Service receives requests and replies. It needs permission to publish to inboxes
 	// and $SRV.> only, so that no client can make it publish anywhere else.
 	Service *nats.Conn
+	// Shared is set if Log and Bulk serve other databases, too. The caller keeps them
+	// together then.
+	Shared bool
 	// Stage has the server stage a batch of so many bytes for the log in memory, and
 	// returns the id for it, or "". nil if the server can't. Used from one goroutine.
 	Stage func(bytes int) (batch string)
@@ -40,6 +45,14 @@ func (c Connections) ForBulk() *nats.Conn { return cmp.Or(c.Bulk, c.Log) }
 // Others returns the connections other than Log.
 func (c Connections) Others() []*nats.Conn {
 	return slices.DeleteFunc([]*nats.Conn{c.Bulk, c.Service}, func(nc *nats.Conn) bool { return nc == nil || nc == c.Log })
+}
+
+// Followers returns the connections that the processor has to keep with Log.
+func (c Connections) Followers() []*nats.Conn {
+	if c.Shared {
+		return []*nats.Conn{c.Service}
+	}
+	return c.Others()
 }
 
 // Leave reconnects all connections, to another server if they know one. Those that

@@ -20,7 +20,7 @@ func (g *Gate) create(m *nats.Msg, o operation) {
 	defer g.creating.Unlock()
 	ctx, cancel := context.WithTimeout(g.ctx, callTimeout)
 	defer cancel()
-	answer, err := g.createConsumer(ctx, m)
+	answer, err := g.createConsumer(ctx, m, o.stream(m))
 	var refusal *server.ApiError
 	if errors.As(err, &refusal) {
 		g.answer(m, server.ApiResponse{Type: o.reply, Error: refusal})
@@ -34,14 +34,14 @@ func (g *Gate) create(m *nats.Msg, o operation) {
 	}
 }
 
-// createConsumer returns JetStream's reply. An *server.ApiError is the reply, too.
-func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, err error) {
+// createConsumer returns JetStream's reply for a consumer of a log. An *server.ApiError is the reply, too.
+func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (answer []byte, err error) {
 	r, err := readCreate(m.Data)
 	if err != nil {
 		return nil, server.NewJSInvalidJSONError(err)
 	}
 	c := &r.Config
-	nameConsumer(c, strings.TrimPrefix(m.Subject, "$JS.API.CONSUMER."), g.db.LogStream())
+	nameConsumer(c, strings.TrimPrefix(m.Subject, "$JS.API.CONSUMER."), log)
 	if err := check(c, inboxPrefix(m.Reply)); err != nil {
 		return nil, notPermitted(err)
 	}
@@ -57,12 +57,12 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, 
 		c.Metadata[madeBy] = auditor
 	}
 	if r.Action == server.ActionUpdate {
-		if there, err := g.exists(ctx, c.Name); err != nil {
+		if there, err := g.exists(ctx, log, c.Name); err != nil {
 			return nil, err
 		} else if !there {
 			return nil, server.NewJSConsumerDoesNotExistError()
 		}
-	} else if refusal, err := g.full(ctx, c.Name); err != nil {
+	} else if refusal, err := g.full(ctx, log, c.Name); err != nil {
 		return nil, err
 	} else if refusal != nil {
 		return nil, refusal
@@ -81,13 +81,13 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg) (answer []byte, 
 	case said == nil:
 		return clientsReply(answer), nil
 	case exists(said):
-		said.Description += fmt.Sprintf(" with another configuration, and lapse changes none: use another name, or delete it first (nats consumer rm %s %s)", g.db.LogStream(), c.Name)
+		said.Description += fmt.Sprintf(" with another configuration, and lapse changes none: use another name, or delete it first (nats consumer rm %s %s)", log, c.Name)
 	case said.ErrCode == uint16(server.JSMaximumConsumersLimitErr):
-		said.Description += fmt.Sprintf(": the NATS server allows %s fewer than lapse: remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm), or raise max_consumers there", g.db.LogStream())
+		said.Description += fmt.Sprintf(": the NATS server allows %s fewer than lapse: remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm), or raise max_consumers there", log)
 		if now := time.Now(); now.Sub(g.warned) > time.Minute {
 			g.warned = now
 			g.logger.Warn("the NATS server allows fewer consumers of the log than lapse: raise max_consumers there, or remove those that nobody uses",
-				"stream", g.db.LogStream(), "needed", neededConsumers)
+				"stream", log, "needed", neededConsumers)
 		}
 	}
 	return nil, said

@@ -21,9 +21,10 @@ import (
 // to any subject that a request names, so a request that names anything but an inbox
 // goes no further.
 //
-// Every process of a database may have a gate. Gates share the requests and no state.
+// Every process of an account's databases may have a gate. Gates share the requests and no
+// state, so all gates of an account have the same databases.
 type Gate struct {
-	db      schema.DatabaseName
+	dbs     []schema.DatabaseName
 	clients *nats.Conn
 	streams *nats.Conn
 	logger  *slog.Logger
@@ -58,16 +59,16 @@ const openAgain = 5 * time.Second
 // group is the queue group in which gates share the requests.
 const group = "lapse-gate"
 
-// Open opens a gate to the log of db: clients is logged in to the account of
+// Open opens a gate to the logs of databases: clients is logged in to the account of
 // the clients, streams to that of the streams, each with an inbox prefix that
 // is not _INBOX. The connections stay the caller's, to be closed after the gate.
 // While streams is not connected, other gates do the work.
-func Open(clients, streams *nats.Conn, db schema.DatabaseName, logger *slog.Logger) (*Gate, error) {
+func Open(clients, streams *nats.Conn, dbs []schema.DatabaseName, logger *slog.Logger) (*Gate, error) {
 	if strings.HasPrefix(streams.NewInbox(), schema.InboxPrefix) {
 		return nil, fmt.Errorf("gate: answers to %s> reach clients: connect to the streams with another inbox prefix", schema.InboxPrefix)
 	}
 	g := &Gate{
-		db: db, clients: clients, streams: streams, logger: logger,
+		dbs: dbs, clients: clients, streams: streams, logger: logger,
 		calls: make(chan struct{}, maxCalls), done: make(chan struct{}),
 	}
 	g.ctx, g.end = context.WithCancel(context.Background())
@@ -101,7 +102,6 @@ func (g *Gate) Close() {
 
 // subscribe returns its subscriptions with an error, too, for unsubscribe.
 func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
-	log := g.db.LogStream()
 	add := func(subject, group string, handle nats.MsgHandler) {
 		if err != nil {
 			return
@@ -119,13 +119,17 @@ func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 			}
 		})
 	}
-	add("$JS.ACK."+log+".>", group, g.acknowledge)
-	add("$JS.FC."+log+".>", group, g.pass)
-	for _, subject := range []string{g.db.Events() + ">", "$KV.>", "$O.>"} {
+	for _, db := range g.dbs {
+		log := db.LogStream()
+		add("$JS.ACK."+log+".>", group, g.acknowledge)
+		add("$JS.FC."+log+".>", group, g.pass)
+		add(db.Events()+">", group, g.refusePublish)
+		// Another gate may be the one that deletes a consumer.
+		add("$JS.API.CONSUMER.DELETE."+log+".*", "", func(m *nats.Msg) { g.pulled.forget(consumerOf(m)) })
+	}
+	for _, subject := range []string{"$KV.>", "$O.>"} {
 		add(subject, group, g.refusePublish)
 	}
-	// Another gate may be the one that deletes a consumer.
-	add("$JS.API.CONSUMER.DELETE."+log+".*", "", func(m *nats.Msg) { g.pulled.forget(lastToken(m.Subject)) })
 	return subs, err
 }
 
@@ -167,20 +171,20 @@ func (g *Gate) follow(subs []*nats.Subscription) {
 // change passes a request that changes or deletes a consumer on, unless lapse itself
 // reads by it.
 func (g *Gate) change(m *nats.Msg, o operation) {
-	name := lastToken(m.Subject)
-	if isServers(name) {
+	if isServers(lastToken(m.Subject)) {
 		g.fail(m, o, errServerConsumer)
 		return
 	}
 	if strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.DELETE.") {
-		g.pulled.forget(name)
+		g.pulled.forget(consumerOf(m))
 	}
 	g.call(m, o)
 }
 
 // acknowledge forwards an acknowledgement, which may also request the next message.
 func (g *Gate) acknowledge(m *nats.Msg) {
-	if of, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, "$JS.ACK."+g.db.LogStream()+"."), "."); !isServers(of) {
+	_, rest, _ := strings.Cut(strings.TrimPrefix(m.Subject, "$JS.ACK."), ".") // without the stream
+	if !isServers(rest) {
 		g.pass(m)
 	}
 }
@@ -191,7 +195,7 @@ func (g *Gate) acknowledge(m *nats.Msg) {
 func (g *Gate) call(m *nats.Msg, o operation) {
 	g.later(m, o, func(ctx context.Context) ([]byte, error) {
 		if o.byConsumer {
-			if there, err := g.exists(ctx, lastToken(m.Subject)); err != nil {
+			if there, err := g.exists(ctx, o.stream(m), lastToken(m.Subject)); err != nil {
 				return nil, err
 			} else if !there {
 				return json.Marshal(server.ApiResponse{Type: o.reply, Error: server.NewJSConsumerNotFoundError()})

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lapsedb/lapse/processor/gate"
+	"github.com/lapsedb/lapse/schema"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,7 +69,7 @@ func connect(t *testing.T, s *server.Server, user string, opts ...nats.Option) *
 func open(t *testing.T, s *server.Server, opts ...nats.Option) (*gate.Gate, *nats.Conn) {
 	t.Helper()
 	streams := connect(t, s, "streams", append(opts, nats.CustomInboxPrefix("_GATE"))...)
-	g, err := gate.Open(connect(t, s, "clients"), streams, "main", slog.New(slog.DiscardHandler))
+	g, err := gate.Open(connect(t, s, "clients"), streams, []schema.DatabaseName{"main"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func ctx(t *testing.T) context.Context {
 // An answer to _INBOX.> would be read by clients.
 func TestInboxesOfClientsAreRefused(t *testing.T) {
 	s := newServer(t)
-	_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams"), "main", slog.New(slog.DiscardHandler))
+	_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams"), []schema.DatabaseName{"main"}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "inbox prefix") {
 		t.Error(err)
 	}

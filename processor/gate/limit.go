@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Limits of the consumers of the log. The NATS server's own limit, 1000 by default,
+// Limits of the consumers of a log. The NATS server's own limit, 1000 by default,
 // counts those of lapse, too: without a lower limit for clients, lapse could not read.
 //
 // A gate creates one at a time, so several gates exceed a limit by one each at most.
@@ -26,8 +26,8 @@ const (
 
 // full returns the error if a limit of consumers is reached, nil if not. A consumer
 // that exists does not count twice.
-func (g *Gate) full(ctx context.Context, name string) (*server.ApiError, error) {
-	clients, readers, err := g.count(ctx)
+func (g *Gate) full(ctx context.Context, log, name string) (*server.ApiError, error) {
+	clients, readers, err := g.count(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -38,20 +38,20 @@ func (g *Gate) full(ctx context.Context, name string) (*server.ApiError, error) 
 	if n < limit {
 		return nil, nil
 	}
-	if there, err := g.exists(ctx, name); there || err != nil {
+	if there, err := g.exists(ctx, log, name); there || err != nil {
 		return nil, err
 	}
 	e := *server.NewJSMaximumConsumersLimitError()
 	e.Description = fmt.Sprintf("%s: %s has %d %s, and %d are allowed: remove those that nobody uses (nats consumer ls %[2]s, nats consumer rm), "+
-		"use one durable for each application, and give others an inactive_threshold", e.Description, g.db.LogStream(), n, of, limit)
+		"use one durable for each application, and give others an inactive_threshold", e.Description, log, n, of, limit)
 	return &e, nil
 }
 
-// count counts the consumers of the log except lapse's own.
-func (g *Gate) count(ctx context.Context) (clients, readers int, err error) {
+// count counts the consumers of a log except lapse's own.
+func (g *Gate) count(ctx context.Context, log string) (clients, readers int, err error) {
 	for seen := 0; ; {
 		var page server.JSApiConsumerNamesResponse
-		err := g.askFor(ctx, "$JS.API.CONSUMER.NAMES."+g.db.LogStream(), fmt.Appendf(nil, `{"offset":%d}`, seen), &page)
+		err := g.askFor(ctx, "$JS.API.CONSUMER.NAMES."+log, fmt.Appendf(nil, `{"offset":%d}`, seen), &page)
 		if err == nil && page.Error != nil {
 			err = page.Error
 		}
@@ -73,17 +73,17 @@ func (g *Gate) count(ctx context.Context) (clients, readers int, err error) {
 	}
 }
 
-// exists reports whether the log has a consumer.
-func (g *Gate) exists(ctx context.Context, name string) (bool, error) {
+// exists reports whether a log has a consumer.
+func (g *Gate) exists(ctx context.Context, log, name string) (bool, error) {
 	if name == "" {
 		return false, nil
 	}
-	info, err := g.info(ctx, name)
+	info, err := g.info(ctx, log, name)
 	return err == nil && info.Error == nil, err
 }
 
-func (g *Gate) info(ctx context.Context, name string) (info server.JSApiConsumerInfoResponse, err error) {
-	err = g.askFor(ctx, "$JS.API.CONSUMER.INFO."+g.db.LogStream()+"."+name, nil, &info)
+func (g *Gate) info(ctx context.Context, log, name string) (info server.JSApiConsumerInfoResponse, err error) {
+	err = g.askFor(ctx, "$JS.API.CONSUMER.INFO."+log+"."+name, nil, &info)
 	return info, err
 }
 

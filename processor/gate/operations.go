@@ -67,10 +67,10 @@ var operations = []operation{
 	{subject: server.JSApiServerStreamCancelMove, reply: server.JSApiStreamUpdateResponseType, handle: (*Gate).refuse},
 }
 
-// ofLog refuses requests for streams other than the log.
+// ofLog refuses requests for streams other than a log.
 func ofLog(handle func(*Gate, *nats.Msg, operation)) func(*Gate, *nats.Msg, operation) {
 	return func(g *Gate, m *nats.Msg, o operation) {
-		if o.stream(m) != g.db.LogStream() {
+		if !g.isLog(o.stream(m)) {
 			g.refuse(m, o)
 			return
 		}
@@ -90,13 +90,17 @@ func (o operation) stream(m *nats.Msg) string {
 
 // refuse replies that clients may not do this.
 func (g *Gate) refuse(m *nats.Msg, o operation) {
-	switch stream := o.stream(m); {
-	case stream == g.db.MutationStream():
-		g.fail(m, o, fmt.Errorf("clients may publish to stream %s and see its state, and read %s", stream, g.db.LogStream()))
-	case stream != g.db.LogStream() && stream != "":
-		g.fail(m, o, fmt.Errorf("there is no stream %s for clients: they may read stream %s; %s", stream, g.db.LogStream(), elsewhere))
+	stream := o.stream(m)
+	db, there := g.databaseOf(stream)
+	switch {
+	case there && stream == db.MutationStream():
+		g.fail(m, o, fmt.Errorf("clients may publish to stream %s and see its state, and read %s", stream, db.LogStream()))
+	case there:
+		g.fail(m, o, fmt.Errorf("clients may read stream %s, and not change streams, their replicas or servers", stream))
+	case stream != "":
+		g.fail(m, o, fmt.Errorf("there is no stream %s for clients: they may read stream %s; %s", stream, g.logs(), elsewhere))
 	default:
-		g.fail(m, o, fmt.Errorf("clients may read stream %s, and not change streams, their replicas or servers", g.db.LogStream()))
+		g.fail(m, o, fmt.Errorf("clients may read stream %s, and not change streams, their replicas or servers", g.logs()))
 	}
 }
 
@@ -111,8 +115,10 @@ const elsewhere = "for streams, key-value buckets and object stores of your own 
 // refusePublish replies to a message that was meant for a stream.
 func (g *Gate) refusePublish(m *nats.Msg) {
 	why := "no stream stores this subject; " + elsewhere
-	if strings.HasPrefix(m.Subject, g.db.Events()) {
-		why = fmt.Sprintf("only lapse publishes events: publish a mutation to %s…", g.db.Mutations())
+	for _, db := range g.dbs {
+		if strings.HasPrefix(m.Subject, db.Events()) {
+			why = fmt.Sprintf("only lapse publishes events: publish a mutation to %s…", db.Mutations())
+		}
 	}
 	g.answer(m, server.JSPubAckResponse{Error: notPermitted(errors.New(why))})
 }

@@ -22,12 +22,12 @@ import (
 // It could name the inbox of another client, but nobody can guess one, and JetStream
 // delivers nothing to a subject without a listener.
 func (g *Gate) pull(m *nats.Msg, o operation) {
-	consumer := lastToken(m.Subject)
+	name, consumer := lastToken(m.Subject), consumerOf(m)
 	switch {
-	case o.stream(m) != g.db.LogStream():
+	case !g.isLog(o.stream(m)):
 		g.refuse(m, o)
 		return
-	case isServers(consumer):
+	case isServers(name):
 		g.fail(m, o, errServerConsumer)
 		return
 	}
@@ -48,7 +48,7 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 		defer func() { <-g.calls }()
 		ctx, cancel := context.WithTimeout(g.ctx, callTimeout)
 		defer cancel()
-		info, err := g.info(ctx, consumer)
+		info, err := g.info(ctx, o.stream(m), name)
 		switch {
 		case err != nil:
 		case info.Error != nil && info.Error.Code == 404:
@@ -82,7 +82,7 @@ var errOthers = errors.New("the consumer is not an auditor's: an auditor takes m
 type pulled struct {
 	mu    sync.Mutex
 	since time.Time
-	names map[string]bool // whether an auditor created it
+	names map[string]bool // by stream and consumer: whether an auditor created it
 }
 
 func (p *pulled) look(name string, now time.Time) (first, audited bool) {
@@ -110,4 +110,10 @@ func (p *pulled) forget(name string) {
 
 func lastToken(subject string) string {
 	return subject[strings.LastIndexByte(subject, '.')+1:]
+}
+
+// consumerOf returns stream.consumer, the end of a request's subject.
+func consumerOf(m *nats.Msg) string {
+	stream := m.Subject[:strings.LastIndexByte(m.Subject, '.')]
+	return m.Subject[strings.LastIndexByte(stream, '.')+1:]
 }

@@ -4,29 +4,63 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // stores returns the subjects of the messages in a stream that clients may know of, ""
 // for any other stream.
 func (g *Gate) stores(stream string) string {
-	switch stream {
-	case g.db.LogStream():
-		return g.db.Events() + ">"
-	case g.db.MutationStream():
-		return g.db.Mutations() + ">"
+	switch db, there := g.databaseOf(stream); {
+	case !there:
+		return ""
+	case stream == db.LogStream():
+		return db.Events() + ">"
+	default:
+		return db.Mutations() + ">"
 	}
-	return ""
+}
+
+// databaseOf returns the database whose log or mutations a stream has.
+func (g *Gate) databaseOf(stream string) (_ schema.DatabaseName, there bool) {
+	for _, db := range g.dbs {
+		if stream == db.LogStream() || stream == db.MutationStream() {
+			return db, true
+		}
+	}
+	return "", false
+}
+
+// isLog reports whether a stream is the log of a database.
+func (g *Gate) isLog(stream string) bool {
+	db, there := g.databaseOf(stream)
+	return there && stream == db.LogStream()
+}
+
+// logs names the logs, in a message.
+func (g *Gate) logs() string {
+	if len(g.dbs) > 3 {
+		return "LAPSE_<database>"
+	}
+	names := make([]string, len(g.dbs))
+	for i, db := range g.dbs {
+		names[i] = db.LogStream()
+	}
+	return strings.Join(names, " or ")
 }
 
 // streamsOf returns the streams that store a subject, all of them for "". The server
 // cannot tell clients, it would go by the subjects that the log listens on.
 func (g *Gate) streamsOf(subject string) (names []string) {
-	for _, name := range []string{g.db.LogStream(), g.db.MutationStream()} {
-		if subject == "" || server.SubjectsCollide(subject, g.stores(name)) {
-			names = append(names, name)
+	for _, db := range g.dbs {
+		for _, name := range []string{db.LogStream(), db.MutationStream()} {
+			if subject == "" || server.SubjectsCollide(subject, g.stores(name)) {
+				names = append(names, name)
+			}
 		}
 	}
 	return names
@@ -35,24 +69,23 @@ func (g *Gate) streamsOf(subject string) (names []string) {
 // names replies with the names of streams: client libraries look up the stream of a
 // subject that way.
 func (g *Gate) names(m *nats.Msg, o operation) {
-	names, page := g.page(m)
-	page.Limit = server.JSApiNamesLimit
+	names, page := g.page(m, server.JSApiNamesLimit)
 	g.answer(m, &server.JSApiStreamNamesResponse{ApiResponse: server.ApiResponse{Type: o.reply}, ApiPaged: page, Streams: names})
 }
 
-// page returns the streams that a request for names or infos asks for.
-func (g *Gate) page(m *nats.Msg) ([]string, server.ApiPaged) {
+// page returns the streams that a request for names or infos asks for, up to a limit.
+func (g *Gate) page(m *nats.Msg, limit int) ([]string, server.ApiPaged) {
 	var q server.JSApiStreamNamesRequest // JSApiStreamListRequest has the same fields
 	_ = json.Unmarshal(m.Data, &q)       // an empty request asks for all
 	all := g.streamsOf(q.Subject)
-	return all[min(max(q.Offset, 0), len(all)):], server.ApiPaged{Total: len(all), Offset: q.Offset}
+	from := min(max(q.Offset, 0), len(all))
+	return all[from:min(from+limit, len(all))], server.ApiPaged{Total: len(all), Offset: q.Offset, Limit: limit}
 }
 
 // list replies with the infos of streams.
 func (g *Gate) list(m *nats.Msg, o operation) {
 	g.later(m, o, func(ctx context.Context) ([]byte, error) {
-		names, page := g.page(m)
-		page.Limit = server.JSApiListLimit
+		names, page := g.page(m, server.JSApiListLimit)
 		r := &server.JSApiStreamListResponse{ApiResponse: server.ApiResponse{Type: o.reply}, ApiPaged: page, Streams: []*server.StreamInfo{}}
 		for _, name := range names {
 			one, err := g.streamInfo(ctx, name, nil)
@@ -99,12 +132,12 @@ func (g *Gate) streamInfo(ctx context.Context, name string, body []byte) (r serv
 
 // direct passes a direct get on if the stream allows any: otherwise nobody would reply.
 func (g *Gate) direct(m *nats.Msg, o operation) {
-	if o.stream(m) != g.db.LogStream() {
+	if !g.isLog(o.stream(m)) {
 		g.refuse(m, o)
 		return
 	}
 	g.later(m, o, func(ctx context.Context) ([]byte, error) {
-		switch r, err := g.streamInfo(ctx, g.db.LogStream(), nil); {
+		switch r, err := g.streamInfo(ctx, o.stream(m), nil); {
 		case err != nil:
 			return nil, err
 		case r.StreamInfo == nil || !r.Config.AllowDirect:

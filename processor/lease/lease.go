@@ -249,7 +249,8 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var missing time.Duration // since when there is no bucket; 0 if there is one
-	heard := l.elapsed()      // when JetStream replied last
+	heard := l.elapsed()      // when JetStream replied last, or the connection was new
+	reconnects := l.js.Conn().Stats().Reconnects
 	for {
 		select {
 		case m := <-changes:
@@ -275,8 +276,10 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 		}
 		problem(err)
 		// A server that is partitioned from its cluster keeps its clients, without
-		// JetStream.
-		if now := l.elapsed(); err == nil {
+		// JetStream. Another database of this process may have left it already.
+		moved := l.js.Conn().Stats().Reconnects != reconnects
+		reconnects = l.js.Conn().Stats().Reconnects
+		if now := l.elapsed(); err == nil || moved {
 			heard = now
 		} else if now-heard > leaveAfter*l.ttl {
 			l.leave()

@@ -141,7 +141,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	}
 	m.mu.Unlock()
 	for _, role := range []observe.Role{observe.Writer, observe.Standby} {
-		s.flag(metricRole, state.role == role, string(role))
+		s.flag(metricRole, state.role == role && state.failed == nil, string(role))
 	}
 	s.counted(&state)
 	s.count(metricSlow, m.slowed.Load())

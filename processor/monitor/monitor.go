@@ -88,6 +88,9 @@ func NewMonitor(database schema.DatabaseName) *Monitor {
 	}
 }
 
+// Database returns the name of the processor's database.
+func (m *Monitor) Database() schema.DatabaseName { return m.database }
+
 // Doing returns the current step of the start or stop: the one that hangs if it does not
 // end.
 func (m *Monitor) Doing() string {
@@ -253,7 +256,8 @@ func (m *Monitor) use() (from Source, done func()) {
 	return m.running, m.using.RUnlock
 }
 
-// Watch emits ConnectionLost and ConnectionBack, until ctx ends.
+// Watch emits ConnectionLost and ConnectionBack, until ctx ends. Its handlers stay on the
+// connections, since those of other databases may call them.
 func (m *Monitor) Watch(ctx context.Context) {
 	m.mu.Lock()
 	connections := maps.Clone(m.state.connections)
@@ -270,7 +274,6 @@ func (m *Monitor) Watch(ctx context.Context) {
 				before(nc, err)
 			}
 		})
-		defer c.nc.SetDisconnectErrHandler(before)
 		watching.Go(func() { m.watchOne(ctx, name, c.nc, losses) })
 	}
 	watching.Wait()
@@ -363,6 +366,8 @@ func (m *Monitor) Ready() (reasons []string) {
 	p, done := m.use()
 	defer done()
 	switch {
+	case p == nil && state.failed != nil: // other databases go on
+		return reasons
 	case state.ended != "":
 		say("%s", state.ended)
 		return reasons

@@ -16,7 +16,7 @@ import (
 
 // Limits of requests without a reply.
 const (
-	// MaxHeldBytes limits the bytes of their bodies. While they are decided they may
+	// MaxHeldBytes limits the bytes of their bodies, in all databases of the process. While they are decided they may
 	// take three times as much.
 	MaxHeldBytes = 128 << 20
 	// SmallRequest is the size in bytes up to which a request counts no bytes, so that
@@ -82,7 +82,7 @@ func (s *Service) handle(m *nats.Msg) {
 	}
 	if r.size <= SmallRequest {
 		r.size = 0
-	} else if r.Held.Add(r.size) > MaxHeldBytes {
+	} else if r.Held.Add(r.size); r.Config.AllHeld.Add(r.size) > MaxHeldBytes {
 		r.refuse(tooManyBytes)
 		return
 	}

@@ -175,6 +175,7 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 		r.Config.Events(observe.RequestRejected{Operation: r.Op, Code: code, Why: fault.Message})
 	}
 	r.Held.Add(-r.size)
+	r.Config.AllHeld.Add(-r.size)
 	r.size, r.data = 0, nil
 	m, _ := r.replies.Get().(*eventlog.ReusedMessage)
 	if m == nil {

@@ -42,6 +42,7 @@ type Config struct {
 	Meter    Meter
 	Queue    int // proposals and reads that may wait, each
 	Workers  int
+	AllHeld  *atomic.Int64 // Held of all services in the process
 	Query    query.Limits
 
 	QueryWorkers, QueryQueue int

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapsedb/lapse/processor/monitor"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// monitors are those of the databases of a process. There are none until their names are
+// known.
+type monitors struct {
+	known atomic.Pointer[[]*monitor.Monitor]
+}
+
+func (m *monitors) set(names []schema.DatabaseName) {
+	all := make([]*monitor.Monitor, len(names))
+	for i, name := range names {
+		all[i] = monitor.NewMonitor(name)
+	}
+	m.known.Store(&all)
+}
+
+func (m *monitors) all() []*monitor.Monitor {
+	if known := m.known.Load(); known != nil {
+		return *known
+	}
+	return nil
+}
+
+// of returns the monitors that a request is about: with ?database=NAME one of several.
+// named is whether replies have to say which. none is set if there is no such database.
+func (m *monitors) of(r *http.Request) (some []*monitor.Monitor, named, none bool) {
+	all, name := m.all(), r.URL.Query().Get("database")
+	if len(all) == 1 || name == "" {
+		return all, len(all) > 1, false
+	}
+	for _, one := range all {
+		if string(one.Database()) == name {
+			return []*monitor.Monitor{one}, false, false
+		}
+	}
+	return nil, false, true
+}
+
+// live returns why the process should be restarted. Nothing, if one database is well: a
+// restart would interrupt it.
+func live(some []*monitor.Monitor, named bool) (reasons []string) {
+	for _, one := range some {
+		err := one.Live()
+		if err == nil {
+			return nil
+		}
+		reasons = append(reasons, about(one, named, err.Error()))
+	}
+	return reasons
+}
+
+// ready returns why some databases are not ready.
+func ready(some []*monitor.Monitor, named bool) (reasons []string) {
+	for _, one := range some {
+		for _, reason := range one.Ready() {
+			reasons = append(reasons, about(one, named, reason))
+		}
+	}
+	return reasons
+}
+
+func about(one *monitor.Monitor, named bool, reason string) string {
+	if !named {
+		return reason
+	}
+	return "database " + string(one.Database()) + ": " + reason
+}
+
+// Describe implements prometheus.Collector: the metrics are checked when they are
+// collected, since the databases may not be known before.
+func (m *monitors) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m *monitors) Collect(metrics chan<- prometheus.Metric) {
+	var collecting sync.WaitGroup
+	for _, one := range m.all() {
+		collecting.Go(func() { one.Collect(metrics) })
+	}
+	collecting.Wait()
+}
