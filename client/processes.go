@@ -13,8 +13,9 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// Process is one process that serves the database.
+// Process is one process that serves a database.
 type Process struct {
+	Database string `json:"database,omitempty"` // of AllProcesses
 	ID       string `json:"id"`
 	Version  string `json:"version"`
 	Role     string `json:"role"` // "writer" or "standby"
@@ -25,7 +26,7 @@ type Process struct {
 	Started  string `json:"started,omitempty"` // RFC 3339
 	Error    string `json:"error,omitempty"`   // why the numbers are missing
 
-	Node string `json:"-"` // the same for all services of a process
+	Node string `json:"-"` // the same for all databases of a process, and over restarts
 }
 
 // quiet is the time without another answer after which all have answered.
@@ -34,19 +35,41 @@ const quiet = 300 * time.Millisecond
 // Processes asks every process that serves the database, the writer first. It fails with
 // ErrUnavailable if none does.
 func (c *Client) Processes(ctx context.Context) ([]Process, error) {
+	all, err := c.processes(ctx, func(database string) bool { return database == c.Database() })
+	if err == nil && len(all) == 0 {
+		err = ErrUnavailable.With("no process serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
+	}
+	for i := range all {
+		all[i].Database = ""
+	}
+	return all, err
+}
+
+// AllProcesses is Processes for all databases that this NATS user reaches. A process that
+// serves several is listed once for each.
+func (c *Client) AllProcesses(ctx context.Context) ([]Process, error) {
+	all, err := c.processes(ctx, func(string) bool { return true })
+	if err == nil && len(all) == 0 {
+		err = ErrUnavailable.With("no process serves a database here: start `lapse serve`, or connect to the NATS server and account that has it")
+	}
+	return all, err
+}
+
+// processes returns the sorted processes of some databases.
+func (c *Client) processes(ctx context.Context, of func(database string) bool) ([]Process, error) {
 	infos, err := gather[micro.Info](ctx, c, "$SRV.INFO.lapse", nil)
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[string]*Process) // by ID of the service
 	for _, info := range infos {
-		if info.Metadata["database"] == c.Database() {
-			found[info.ID] = &Process{ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer"),
+		if database := info.Metadata["database"]; of(database) {
+			found[info.ID] = &Process{Database: database, ID: info.ID, Version: info.Version, Role: cmp.Or(info.Metadata["role"], "writer"),
 				Error: fmt.Sprintf("no answer within %s", c.timeout), Node: cmp.Or(info.Metadata["node"], info.ID)}
 		}
 	}
 	if len(found) == 0 {
-		return nil, ErrUnavailable.With("no process serves database %q here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
+		return nil, nil
 	}
 	answered := 0
 	if _, err = gather(ctx, c, "$SRV.STATS.lapse", func(stats *micro.Stats) (all bool) {
@@ -66,10 +89,10 @@ func (c *Client) Processes(ctx context.Context) ([]Process, error) {
 	return all, nil
 }
 
-// SortProcesses sorts as Processes does: the writer first, then by age.
+// SortProcesses sorts as AllProcesses does: by database, the writer first, then by age.
 func SortProcesses(all []Process) {
 	slices.SortFunc(all, func(a, b Process) int {
-		return cmp.Or(cmp.Compare(b.Role, a.Role), cmp.Compare(a.Started, b.Started), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Database, b.Database), cmp.Compare(b.Role, a.Role), cmp.Compare(a.Started, b.Started), cmp.Compare(a.ID, b.ID))
 	})
 }
 

@@ -33,18 +33,18 @@ func (m *monitors) all() []*monitor.Monitor {
 }
 
 // of returns the monitors that a request is about: with ?database=NAME one of several.
-// named is whether replies have to say which. none is set if there is no such database.
-func (m *monitors) of(r *http.Request) (some []*monitor.Monitor, named, none bool) {
+// named is whether replies have to say which.
+func (m *monitors) of(r *http.Request) (some []*monitor.Monitor, named bool) {
 	all, name := m.all(), r.URL.Query().Get("database")
 	if len(all) == 1 || name == "" {
-		return all, len(all) > 1, false
+		return all, len(all) > 1
 	}
 	for _, one := range all {
 		if string(one.Database()) == name {
-			return []*monitor.Monitor{one}, false, false
+			return []*monitor.Monitor{one}, false
 		}
 	}
-	return nil, false, true
+	return nil, false
 }
 
 // live returns why the process should be restarted. Nothing, if one database is well: a

@@ -14,9 +14,11 @@ import (
 
 // statusFlags are the flags of status.
 type statusFlags struct {
-	of    string
-	all   bool
-	watch time.Duration // 0 without --watch
+	of  string
+	all bool
+
+	databases bool          // --database was not given, so --all shows those of all databases
+	watch     time.Duration // 0 without --watch
 }
 
 // watchInterval is the interval of --watch without a value.
@@ -28,9 +30,11 @@ func newStatusCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the status of a database or process",
-		Long: `status asks any process that serves the database, with --all every process. With --of
-it asks one process at its --metrics address over HTTP, without NATS, as a healthcheck:
-if that process is not ready, it prints the reason and exits with 1.`,
+		Long: `status asks any process that serves the database, with --all every process, of all
+databases unless --database is given. With --of it asks one process at its --metrics
+address over HTTP, without NATS, as a healthcheck: if that process is not ready, it
+prints the reason and exits with 1. If the process serves several databases, that is
+about all of them, or the one of --database.`,
 		Example: `  lapse status --watch
   lapse status --all --watch 10s
   lapse status --of 127.0.0.1:9090`,
@@ -49,13 +53,14 @@ if that process is not ready, it prints the reason and exits with 1.`,
 	out := a.addOutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.of, "of", "", "ask the process with --metrics `HOST:PORT`")
-	flags.BoolVar(&f.all, "all", false, "show every process of the database, one a line")
+	flags.BoolVar(&f.all, "all", false, "show every process, one a line")
 	flags.VarP(&durationFlag{to: &f.watch, least: 100 * time.Millisecond}, "watch", "w", "repeat every `INTERVAL` until interrupted (2s without a value)")
 	flags.Lookup("watch").NoOptDefVal = watchInterval.String()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(cmd); err != nil {
 			return err
 		}
+		f.databases = !cmd.Flags().Changed("database")
 		source := newStatusSource(&conn, out, &f)
 		defer source.close()
 		if f.watch > 0 {

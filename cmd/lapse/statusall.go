@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fatih/color"
@@ -13,18 +15,22 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// processes asks every process that serves the database. It returns those, too, that do
+// processes asks every process that serves the database, or all databases. It returns those, too, that do
 // not answer, if they did before.
 func (s *statusSource) processes(ctx context.Context) ([]client.Process, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	all, err := s.lapse.Processes(ctx)
+	ask := s.lapse.Processes
+	if s.f.databases {
+		ask = s.lapse.AllProcesses
+	}
+	all, err := ask(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range s.before {
-		if !slices.ContainsFunc(all, func(one client.Process) bool { return one.Node == p.Node }) {
+		if !slices.ContainsFunc(all, func(one client.Process) bool { return one.Node == p.Node && one.Database == p.Database }) {
 			p.Error = "answers no more"
 			all = append(all, p)
 		}
@@ -34,8 +40,15 @@ func (s *statusSource) processes(ctx context.Context) ([]client.Process, error) 
 	return all, nil
 }
 
-// processes prints a row for each process.
+// processes prints a row for each process, with its database if there are several.
 func (out *output) processes(all []client.Process) ([]byte, error) {
+	all = slices.Clone(all)
+	several := all[0].Database != all[len(all)-1].Database // they are sorted
+	for i := range all {
+		if !several {
+			all[i].Database = ""
+		}
+	}
 	if !out.forPeople() {
 		var b bytes.Buffer
 		for _, p := range all {
@@ -50,26 +63,40 @@ func (out *output) processes(all []client.Process) ([]byte, error) {
 	p := out.palette()
 	var rows [][]any
 	var trouble []string
-	latest, writers := uint64(0), 0
+	latest, writers := map[string]uint64{}, map[string]int{} // by database
 	for _, one := range all {
-		latest = max(latest, one.Seq)
+		latest[one.Database] = max(latest[one.Database], one.Seq)
+		writers[one.Database] += 0
 		if one.Role == "writer" && one.Error == "" {
-			writers++
+			writers[one.Database]++
 		}
+	}
+	titles, left := []string{"ID", "ROLE", "VERSION", "SEQUENCE", "BEHIND", "WAITING", "REQUESTS", "ERRORS", "AGE"}, []int{0, 2}
+	if several {
+		titles, left = append([]string{"DATABASE"}, titles...), []int{0, 1, 3}
 	}
 	for _, one := range all {
 		row := []any{printable(one.ID), printable(one.Role), printable(one.Version)}
+		if several {
+			row = append([]any{printable(one.Database)}, row...)
+		}
 		if one.Error == "" {
-			row = append(row, one.Seq, latest-one.Seq, one.Waiting, one.Requests, one.Errors, age(one.Started))
+			row = append(row, one.Seq, latest[one.Database]-one.Seq, one.Waiting, one.Requests, one.Errors, age(one.Started))
 		} else {
 			row = append(row, "?", "?", "?", "?", "?", "?")
-			trouble = append(trouble, fmt.Sprintf("%s: %s", printable(one.ID), one.Error))
+			trouble = append(trouble, fmt.Sprintf("%s: %s", printable(strings.TrimPrefix(one.Database+" "+one.ID, " ")), one.Error))
 		}
 		rows = append(rows, row)
 	}
-	text := out.list([]string{"ID", "ROLE", "VERSION", "SEQUENCE", "BEHIND", "WAITING", "REQUESTS", "ERRORS", "AGE"}, rows, 0, 2)
-	if writers != 1 {
-		trouble = append(trouble, fmt.Sprintf("%d writers: there should be one", writers))
+	text := out.list(titles, rows, left...)
+	for _, database := range slices.Sorted(maps.Keys(writers)) {
+		if n := writers[database]; n != 1 {
+			of := ""
+			if several {
+				of = " of database " + printable(database)
+			}
+			trouble = append(trouble, fmt.Sprintf("%d writers%s: there should be one", n, of))
+		}
 	}
 	for _, line := range trouble {
 		text += p.paint(line, color.FgRed) + "\n"

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -51,15 +52,25 @@ func (s *statusSource) page(ctx context.Context, before *since) ([]byte, error) 
 	if !s.out.forPeople() {
 		return append(bytes.TrimSpace(reply), '\n'), nil
 	}
-	status, err := readStatus(reply)
-	if err != nil {
-		return nil, err
+	var pages []byte
+	for line := range bytes.Lines(bytes.TrimSpace(reply)) { // of several databases with --of
+		status, err := readStatus(line)
+		if err != nil {
+			return nil, err
+		}
+		if pages != nil {
+			pages = append(pages, '\n')
+		}
+		earlier := before
+		if before != nil && before.status.Database != status.Database {
+			earlier = nil
+		}
+		pages = append(pages, s.out.status(status, earlier)...)
+		if before != nil {
+			*before = since{at: time.Now(), status: status}
+		}
 	}
-	page := s.out.status(status, before)
-	if before != nil {
-		*before = since{at: time.Now(), status: status}
-	}
-	return page, nil
+	return pages, nil
 }
 
 // connect connects once.
@@ -77,7 +88,11 @@ func (s *statusSource) connect(ctx context.Context) error {
 // status returns the status as received.
 func (s *statusSource) status(ctx context.Context) ([]byte, error) {
 	if s.f.of != "" {
-		return statusOf(ctx, s.f.of, s.conn.timeout)
+		query := ""
+		if !s.f.databases {
+			query = "?database=" + url.QueryEscape(s.conn.database)
+		}
+		return statusOf(ctx, s.f.of, query, s.conn.timeout)
 	}
 	if err := s.connect(ctx); err != nil {
 		return nil, err
@@ -89,19 +104,19 @@ func (s *statusSource) status(ctx context.Context) ([]byte, error) {
 	return reply.Body, nil
 }
 
-// statusOf asks the process with a --metrics address. It fails with the reasons if the
+// statusOf asks the process with a --metrics address. query may name a database. It fails with the reasons if the
 // process is not ready.
-func statusOf(ctx context.Context, address string, timeout time.Duration) ([]byte, error) {
+func statusOf(ctx context.Context, address, query string, timeout time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	code, text, err := httpGet(ctx, address, "/readyz")
+	code, text, err := httpGet(ctx, address, "/readyz"+query)
 	if err != nil {
 		return nil, err
 	}
 	if code != http.StatusOK {
 		return nil, notReady(address, code, text)
 	}
-	code, text, err = httpGet(ctx, address, "/status")
+	code, text, err = httpGet(ctx, address, "/status"+query)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func TestStatusOfAnotherServer(t *testing.T) {
 			if name == "says nothing" {
 				timeout = 100 * time.Millisecond
 			}
-			_, err = statusOf(t.Context(), listener.Addr().String(), timeout)
+			_, err = statusOf(t.Context(), listener.Addr().String(), "", timeout)
 			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error is %v, want a line with %q", err, c.says)
 			}

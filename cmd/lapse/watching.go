@@ -73,9 +73,9 @@ func watchers(registry *prometheus.Registry, monitors *monitors) *http.ServeMux 
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	handle := func(path string, reply func(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool)) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			some, named, none := monitors.of(r)
-			if none {
-				http.Error(w, "this process does not serve that database", http.StatusNotFound)
+			some, named := monitors.of(r)
+			if len(some) == 0 && path != "/healthz" {
+				replyHealth(w, r, []string{"the database is not served here, or its name is not known yet"})
 				return
 			}
 			reply(w, r, some, named)
@@ -85,10 +85,6 @@ func watchers(registry *prometheus.Registry, monitors *monitors) *http.ServeMux 
 		replyHealth(w, r, live(some, named))
 	})
 	handle("/readyz", func(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool) {
-		if len(some) == 0 {
-			replyHealth(w, r, []string{"starting"})
-			return
-		}
 		replyHealth(w, r, ready(some, named))
 	})
 	handle("/status", replyStatus)

@@ -1,0 +1,353 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// askOf is ask for a database.
+func askOf(t testing.TB, nc *nats.Conn, db, tail, body string) answer {
+	t.Helper()
+	m, err := nc.Request("lapse."+db+".api."+tail, []byte(body), 20*time.Second)
+	if err != nil {
+		t.Fatalf("%s of %s: %v", tail, db, err)
+	}
+	a, err := readAnswer(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// mustAskOf is mustAsk for a database.
+func mustAskOf(t testing.TB, nc *nats.Conn, code int, db, tail, body string) {
+	t.Helper()
+	if a := askOf(t, nc, db, tail, body); a.code != code {
+		t.Fatalf("%s of %s: %d %s, want %d", tail, db, a.code, a.body, code)
+	}
+}
+
+// use writes a document that expires and one that stays, by request and as a mutation,
+// and waits for the expiry, in each database.
+func use(t testing.TB, nc *nats.Conn, round string, dbs ...string) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, db := range dbs {
+		if a := askOf(t, nc, db, "collection.create.c", ""); a.code != 201 && a.code != 409 {
+			t.Fatalf("%s: %d %s", db, a.code, a.body)
+		}
+		mustAskOf(t, nc, 200, db, "collection.replace.c", `{"defaultTtl":-1}`)
+		mustAskOf(t, nc, 201, db, "document.create.c.stays-"+round, fmt.Sprintf(`{"of":%q}`, db))
+		if _, err := js.Publish(t.Context(), "lapse."+db+".mutations.document.upsert.c.goes-"+round, fmt.Appendf(nil, `{"of":%q,"ttl":1}`, db)); err != nil {
+			t.Fatal(db, err)
+		}
+	}
+	for _, db := range dbs {
+		eventually(t, "the document of "+db+" expires", func() bool {
+			a := askOf(t, nc, db, "history.c.goes-"+round, "")
+			return a.code == 200 && strings.Contains(string(a.body), `"DocumentExpired"`)
+		})
+	}
+}
+
+// isWhole checks that a database has its own documents, each round once, and no finding.
+func isWhole(t testing.TB, s *harness.Server, db string, rounds ...string) {
+	t.Helper()
+	s.Run("audit", "--database", db).OK()
+	counts := map[string]int{}
+	for _, line := range harness.Lines(s.Run("export", "--database", db).OK()) {
+		var e struct {
+			Type, ID string
+			Body     struct{ Of string }
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(e.Type, "Document") {
+			counts[e.Type+" "+e.ID]++
+			if e.Body.Of != db {
+				t.Errorf("%s has an event of another database: %s", db, line)
+			}
+		}
+	}
+	want := map[string]int{}
+	for _, round := range rounds {
+		for _, what := range []string{"DocumentCreated stays-", "DocumentCreated goes-", "DocumentExpired goes-"} {
+			want[what+round] = 1
+		}
+	}
+	if !maps.Equal(counts, want) {
+		t.Errorf("%s has events %v, want %v", db, counts, want)
+	}
+}
+
+// TestDatabases serves three databases in one process, one of which was there before: each
+// has its own documents and expiries, across a kill and clean stops.
+func TestDatabases(t *testing.T) {
+	t.Parallel()
+	metrics := harness.FreeAddr(t)
+	s := harness.Serve(t, "--database", "a")
+	use(t, dial(t, s), "1", "a")
+	s.Stop()
+	if got, want := namesIn(t, s.Dir), []string{"clock", "jetstream", "lock", "projection"}; !slices.Equal(got, want) {
+		t.Errorf("one database has files %v, want %v", got, want)
+	}
+
+	s.With("--database", "a,b,c", "--metrics", metrics)
+	s.Restart()
+	if want := "lapse: ready: databases a, b, c at " + s.URL() + ", kept in " + s.Dir + "\n"; !strings.Contains(s.Stderr(), want) {
+		t.Errorf("it says\n%s, want %q", s.Stderr(), want)
+	}
+	nc := dial(t, s)
+	use(t, nc, "2", "a", "b", "c")
+	use(t, nc, "3", "a", "b", "c")
+	s.Kill()
+	s.Restart()
+	use(t, nc, "4", "a", "b", "c")
+	isWhole(t, s, "a", "1", "2", "3", "4")
+	isWhole(t, s, "b", "2", "3", "4")
+	isWhole(t, s, "c", "2", "3", "4")
+
+	// Everything tells them apart.
+	if _, text := get(t, metrics, "/metrics", ""); strings.Count(text, "\nlapse_ready{") != 3 || !strings.Contains(text, `lapse_expiries_total{database="b",rule="document"} 1`) {
+		t.Errorf("the metrics are\n%s", text)
+	}
+	if _, text := get(t, metrics, "/status", ""); strings.Count(text, "\n") != 3 || !strings.Contains(text, `"database":"c"`) {
+		t.Errorf("the statuses are\n%s", text)
+	}
+	if _, text := get(t, metrics, "/status?database=b", ""); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"database":"b"`) {
+		t.Errorf("the status of b is\n%s", text)
+	}
+	if code, text := get(t, metrics, "/readyz", ""); code != 200 || text != "ok\n" {
+		t.Errorf("readyz is %d %s", code, text)
+	}
+	if lines := harness.Lines(s.Run("status", "--all").OK()); len(lines) != 3 || !strings.Contains(lines[1], `{"database":"b","id":"`) {
+		t.Errorf("status --all is\n%s", lines)
+	}
+	if lines := harness.Lines(s.Run("status", "--all", "--database", "b").OK()); len(lines) != 1 || !strings.HasPrefix(lines[0], `{"id":"`) {
+		t.Errorf("status --all of b is\n%s", lines)
+	}
+	r := harness.Run(t, nil, "status", "--of", metrics, "--database", "c")
+	if !strings.Contains(r.OK(), `"database":"c"`) {
+		t.Errorf("the status of c is %s", r.Stdout)
+	}
+	r = harness.Run(t, nil, "status", "--of", metrics, "--database", "d").Exits(1)
+	if !strings.Contains(r.Stderr, "is not served here") {
+		t.Errorf("the status of d is %s", r.Stderr)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var streams []string
+	for name := range js.StreamNames(t.Context()).Name() {
+		streams = append(streams, name)
+	}
+	if want := []string{"LAPSE_a", "LAPSE_a_MUTATIONS", "LAPSE_b", "LAPSE_b_MUTATIONS", "LAPSE_c", "LAPSE_c_MUTATIONS"}; !slices.Equal(streams, want) {
+		t.Errorf("clients see streams %v, want %v", streams, want)
+	}
+	s.Stop()
+
+	// Each may be served alone, all by a star, and a as ever.
+	s.With("--database", "b")
+	s.Restart()
+	isWhole(t, s, "b", "2", "3", "4")
+	s.Stop()
+	s.With("--database", "*")
+	s.Restart()
+	use(t, dial(t, s), "5", "a", "b", "c")
+	isWhole(t, s, "c", "2", "3", "4", "5")
+	s.Interrupt()
+	if got, want := namesIn(t, s.Dir), []string{"checked", "clock", "clock-b", "clock-c", "jetstream", "lock", "projection"}; !slices.Equal(got, want) {
+		t.Errorf("three databases have files %v, want %v", got, want)
+	}
+}
+
+func namesIn(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestDatabaseLists: lists that cannot be served are wrong usage.
+func TestDatabaseLists(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string]string{
+		"a,,b":    "a name is missing",
+		",":       "a name is missing",
+		"a,":      "a name is missing",
+		"":        "--database",
+		"a,b,a":   "a is there twice",
+		"*,a":     "use * alone",
+		"a,*":     "use * alone",
+		"a,B":     "--database",
+		"a, b":    "--database",
+		"a,b_c":   "--database",
+		"*":       "there is no database in",
+		"a,../b":  "--database",
+		"main,**": "--database",
+	} {
+		refuses(t, 2, want, "--database", list, "--listen", "127.0.0.1:0")
+	}
+	refuses(t, 2, "there is no database in the NATS server at", "--database", "*", "--nats-url", startNATS(t, nil))
+}
+
+// TestDatabaseFails: a damaged log and a projection that cannot be written keep only their
+// own databases from being served.
+func TestDatabaseFails(t *testing.T) {
+	t.Parallel()
+	metrics := harness.FreeAddr(t)
+	s := harness.Serve(t, "--database", "a,b,c", "--metrics", metrics)
+	nc := dial(t, s)
+	use(t, nc, "1", "a", "b", "c")
+	s.Stop()
+	log := filepath.Join(s.Dir, "jetstream", "LAPSE", "streams", "LAPSE_b")
+	blocks, err := filepath.Glob(filepath.Join(log, "msgs", "*.blk"))
+	if err != nil || len(blocks) != 1 {
+		t.Fatal(blocks, err)
+	}
+	block := blocks[0]
+	sound, err := os.ReadFile(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := slices.Clone(sound)
+	damaged[len(damaged)/2] ^= 1
+	put(t, block, damaged)
+	then := harness.Files(t, log)
+	extent := filepath.Join(s.Dir, "projection", "c.extent")
+	remove(t, extent)
+	put(t, filepath.Join(extent, "file"), []byte("where a file belongs"))
+
+	s.Restart()
+	lines := harness.Lines(s.Stderr())
+	for _, want := range []string{"lapse: database b is not served: ", "lapse: database c is not served: "} {
+		if n := len(slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.HasPrefix(line, want) })); n != 1 {
+			t.Errorf("it says %d times %q:\n%s", n, want, s.Stderr())
+		}
+	}
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "lapse: ready: databases a at ") {
+		t.Errorf("it says %q", last)
+	}
+	use(t, nc, "2", "a")
+	code, text := get(t, metrics, "/readyz", "")
+	if code != 503 || !strings.Contains(text, "database b: failed: ") || !strings.Contains(text, ".blk") || !strings.Contains(text, "database c: failed: ") || strings.Contains(text, "database a") {
+		t.Errorf("readyz is %d\n%s", code, text)
+	}
+	if code, text := get(t, metrics, "/readyz?database=a", ""); code != 200 {
+		t.Errorf("readyz of a is %d\n%s", code, text)
+	}
+	if code, text := get(t, metrics, "/healthz", ""); code != 200 {
+		t.Errorf("healthz is %d, and a restart would interrupt a: %s", code, text)
+	}
+	_, text = get(t, metrics, "/metrics", "")
+	for _, want := range []string{`lapse_ready{database="a"} 1`, `lapse_ready{database="b"} 0`, `lapse_ready{database="c"} 0`, `lapse_role{database="a",role="writer"} 1`, `lapse_role{database="b",role="writer"} 0`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("the metrics have no line %s", want)
+		}
+	}
+	if _, err := nc.Request("lapse.b.api.status", nil, time.Second); err == nil {
+		t.Error("b answers")
+	}
+
+	// What can be mended meanwhile is served again, with all that it had.
+	remove(t, extent)
+	eventually(t, "c is served again", func() bool { return strings.Contains(s.Stderr(), "lapse: database c is served again\n") })
+	use(t, nc, "2", "c")
+	s.Terminate()
+	if last := s.Fails(); !strings.HasPrefix(last, "lapse: database b is not served: ") || !strings.Contains(last, "nothing was changed") || strings.Contains(last, "database c") {
+		t.Errorf("it ends with %q", last)
+	}
+	if now := harness.Files(t, log); !maps.Equal(then, now) {
+		t.Error("the damaged log has changed")
+	}
+
+	// After a kill, too, it is where it was.
+	s.Restart()
+	s.Kill()
+	s.With("--database", "b")
+	if s.Start() {
+		t.Error("b alone is served with a damaged log")
+	}
+	if now := harness.Files(t, log); !maps.Equal(then, now) {
+		t.Error("the damaged log has changed")
+	}
+	put(t, block, sound)
+	s.With("--database", "a,b,c", "--metrics", metrics)
+	s.Restart()
+	use(t, nc, "3", "a", "b", "c")
+	isWhole(t, s, "a", "1", "2", "3")
+	isWhole(t, s, "b", "1", "3")
+	isWhole(t, s, "c", "1", "2", "3")
+	s.Stop()
+}
+
+func put(t testing.TB, path string, text []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoDatabaseServed: a process without a database that can be served ends.
+func TestNoDatabaseServed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "projection"), []byte("not a directory"))
+	r := harness.Run(t, nil, "serve", "--store-dir", dir, "--listen", "127.0.0.1:0", "--console", "off", "--database", "a,b")
+	lines := harness.Lines(r.Stderr)
+	if r.Code != 1 || lines[len(lines)-1] != "lapse: no database can be served: see the lines above" {
+		t.Errorf("it ends with %d and\n%s", r.Code, r.Stderr)
+	}
+}
+
+// TestDatabaseDiskFull: a database whose projection has a disk of its own, which fills up,
+// fails alone, and is served again when there is space.
+func TestDatabaseDiskFull(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	projection := filepath.Join(dir, "projection", "b")
+	harness.SmallDisk(t, projection, 48<<20)
+	s := harness.ServeIn(t, dir, "--database", "a,b", "--durability", "os")
+	nc := dial(t, s)
+	use(t, nc, "1", "a", "b")
+	full := ballast{t, filepath.Join(projection, "ballast")}
+	full.fill()
+	large := fmt.Sprintf(`{"p":%q}`, strings.Repeat("x", 1<<20))
+	for n := 0; !strings.Contains(s.Stderr(), "lapse: database b is not served: "); n++ { // what is written fits in memory for a while
+		_, _ = nc.Request(fmt.Sprintf("lapse.b.api.document.upsert.c.large%d", n%4), []byte(large), time.Second)
+		if n == 200 {
+			t.Fatalf("b is served on a full disk:\n%s", s.Stderr())
+		}
+	}
+	use(t, nc, "2", "a")
+	full.drop()
+	eventually(t, "b is served again", func() bool { return strings.Contains(s.Stderr(), "lapse: database b is served again\n") })
+	use(t, nc, "3", "a", "b")
+	s.Run("audit", "--database", "b").OK()
+	s.Stop()
+}
