@@ -325,17 +325,26 @@ func TestNoDatabaseServed(t *testing.T) {
 	}
 }
 
-// TestDatabaseDiskFull: a database whose projection has a disk of its own, which fills up,
-// fails alone, and is served again when there is space.
+// TestDatabaseDiskFull: a database whose projection is on a disk of its own, which fills
+// up, fails alone while it is served, and is served again when there is space.
 func TestDatabaseDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	projection := filepath.Join(dir, "projection", "b")
-	harness.SmallDisk(t, projection, 48<<20)
+	disk, projections := filepath.Join(dir, "disk"), filepath.Join(dir, "projection")
+	harness.SmallDisk(t, disk, 48<<20)
+	if err := os.Mkdir(projections, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(disk, "b"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(disk, "b"), filepath.Join(projections, "b")); err != nil {
+		t.Fatal(err)
+	}
 	s := harness.ServeIn(t, dir, "--database", "a,b", "--durability", "os")
 	nc := dial(t, s)
 	use(t, nc, "1", "a", "b")
-	full := ballast{t, filepath.Join(projection, "ballast")}
+	full := ballast{t, filepath.Join(disk, "ballast")}
 	full.fill()
 	large := fmt.Sprintf(`{"p":%q}`, strings.Repeat("x", 1<<20))
 	for n := 0; !strings.Contains(s.Stderr(), "lapse: database b is not served: "); n++ { // what is written fits in memory for a while
