@@ -360,3 +360,71 @@ func TestDatabaseDiskFull(t *testing.T) {
 	s.Run("audit", "--database", "b").OK()
 	s.Stop()
 }
+
+// TestDatabasesExternal: two processes serve the databases of a NATS. One that loses the
+// lease of a database, or reaches its log no more, goes on with the others; one that dies
+// is replaced.
+func TestDatabasesExternal(t *testing.T) {
+	t.Parallel()
+	url := startNATS(t, nil)
+	one := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "a,b,c", "--lease", "2s")
+	if !strings.Contains(one.Stderr(), "lapse: ready: databases a (writer), b (writer), c (writer) at "+url+", projections in "+one.Dir+"\n") {
+		t.Errorf("it says\n%s", one.Stderr())
+	}
+	nc := dial(t, one)
+	use(t, nc, "1", "a", "b", "c")
+	js := admin(t, url)
+	role := func(db string) (role string) {
+		for _, line := range harness.Lines(one.Run("status", "--all").Stdout) {
+			var p struct{ Database, Role, Node string }
+			if err := json.Unmarshal([]byte(line), &p); err != nil {
+				t.Fatal(err)
+			}
+			if p.Database == db {
+				role += p.Role + " "
+			}
+		}
+		return role
+	}
+
+	// Somebody else takes the lease of b.
+	bucket, err := js.KeyValue(t.Context(), "LAPSE_b_LEASE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bucket.Put(t.Context(), "writer", []byte(`{"node":"x","host":"y","term":"z"}`)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it stands by for b", func() bool { return role("b") == "standby " })
+	use(t, nc, "2", "a", "c")
+	if role("a") != "writer " || role("c") != "writer " {
+		t.Error("a lost lease of b is also that of a or c")
+	}
+	if err := bucket.Delete(t.Context(), "writer"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it writes b", func() bool { return role("b") == "writer " })
+	use(t, nc, "2", "b")
+
+	two := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "*", "--lease", "2s")
+	if !strings.Contains(two.Stderr(), "lapse: ready: databases a (standby), b (standby), c (standby) at ") {
+		t.Errorf("it says\n%s", two.Stderr())
+	}
+	one.Kill()
+	eventually(t, "the other one writes", func() bool { return strings.Count(two.Stderr(), "role=writer") == 3 })
+	use(t, nc, "3", "a", "b", "c")
+
+	// The log of c is gone.
+	if err := js.DeleteStream(t.Context(), "LAPSE_c"); err != nil {
+		t.Fatal(err)
+	}
+	use(t, nc, "4", "a", "b")
+	if a := askOf(t, nc, "c", "document.upsert.c.x", "{}"); a.code != 503 && a.code != 504 {
+		t.Errorf("without its log, c says %d %s", a.code, a.body)
+	}
+	use(t, nc, "5", "a", "b")
+	for _, db := range []string{"a", "b"} {
+		isWhole(t, two, db, "1", "2", "3", "4", "5")
+	}
+	two.Stop()
+}
