@@ -42,8 +42,11 @@ type cluster struct {
 // between the nodes from the environment of the process.
 var processEnvironment sync.Mutex
 
-// nodeOptions reads nats.conf as the node of a name does.
-func nodeOptions(name, listen, route, store string, routes []string) (*server.Options, error) {
+// natsConf is the shipped configuration of a node.
+const natsConf = "../nats.conf"
+
+// nodeOptions reads nats.conf, or a changed one, as the node of a name does.
+func nodeOptions(config, name, listen, route, store string, routes []string) (*server.Options, error) {
 	all := maps.Clone(environment)
 	for variable, file := range map[string]string{"NATS_CERT": "cert.pem", "NATS_KEY": "key.pem", "NATS_ROUTE_CERT": "route-cert.pem", "NATS_ROUTE_KEY": "route-key.pem"} {
 		all[variable] = filepath.Join(secrets, name, file)
@@ -61,18 +64,24 @@ func nodeOptions(name, listen, route, store string, routes []string) (*server.Op
 		}
 		defer os.Unsetenv(variable)
 	}
-	return server.ProcessConfigFile("../nats.conf")
+	return server.ProcessConfigFile(config)
 }
 
 // startCluster starts nodes 1 to n of three and waits for JetStream if they are
 // enough for that.
 func startCluster(t *testing.T, n int) *cluster {
 	t.Helper()
+	return startClusterWith(t, natsConf, n)
+}
+
+// startClusterWith is startCluster with another nats.conf.
+func startClusterWith(t *testing.T, config string, n int) *cluster {
+	t.Helper()
 	c := &cluster{}
 	addrs := harness.FreeAddrs(t, 3+n)
 	routes := addrs[:3]
 	for i, addr := range addrs[3:] {
-		o, err := nodeOptions(fmt.Sprint("nats-", i+1), addr, routes[i], filepath.Join(t.TempDir(), "store"), routes)
+		o, err := nodeOptions(config, fmt.Sprint("nats-", i+1), addr, routes[i], filepath.Join(t.TempDir(), "store"), routes)
 		if err != nil {
 			t.Fatal(err)
 		}
