@@ -108,10 +108,20 @@ func TestDatabases(t *testing.T) {
 		t.Errorf("one database has files %v, want %v", got, want)
 	}
 
-	s.With("--database", "a,b,c", "--metrics", metrics)
+	s.With("--database", "a,b,c", "--metrics", metrics, "--console", "127.0.0.1:0")
 	s.Restart()
-	if want := "lapse: ready: databases a, b, c at " + s.URL() + ", kept in " + s.Dir + "\n"; !strings.Contains(s.Stderr(), want) {
-		t.Errorf("it says\n%s, want %q", s.Stderr(), want)
+	want := "lapse: ready: databases a, b, c at " + s.URL() + ", kept in " + s.Dir + ", console: "
+	_, console, said := strings.Cut(strings.TrimSpace(s.Stderr()), want)
+	if !said {
+		t.Fatalf("it says\n%s, want %q", s.Stderr(), want)
+	}
+	for path, database := range map[string]string{"/b/api/status": "b", "/c/api/status": "c"} {
+		if code, text := askConsole(t, console+path, ""); code != 200 || !strings.Contains(text, `"database":"`+database+`"`) {
+			t.Errorf("the console at %s: %d %s", path, code, text)
+		}
+	}
+	if code, text := askConsole(t, console, ""); code != 200 || !strings.Contains(text, "<html") {
+		t.Errorf("the console is %d %s", code, text)
 	}
 	nc := dial(t, s)
 	use(t, nc, "2", "a", "b", "c")
@@ -207,6 +217,11 @@ func TestDatabaseLists(t *testing.T) {
 		"*":       "there is no database in",
 		"a,../b":  "--database",
 		"main,**": "--database",
+		strings.Join(slices.Collect(func(yield func(string) bool) {
+			for i := range 129 {
+				yield(fmt.Sprint("t", i))
+			}
+		}), ","): "129 databases: serve at most 128",
 	} {
 		refuses(t, 2, want, "--database", list, "--listen", "127.0.0.1:0")
 	}

@@ -20,6 +20,18 @@ import (
 // allDatabases stands for every database of a NATS server.
 const allDatabases = "*"
 
+// maxDatabases is the most in one process: a page of streams that clients list has 256,
+// and the gate may have 2048 subscriptions, of which it needs four for each database.
+const maxDatabases = 128
+
+// checkCount returns a usage error for too many databases.
+func checkCount(names []schema.DatabaseName) error {
+	if len(names) > maxDatabases {
+		return usageErrorf("--database: %d databases: serve at most %d in one process", len(names), maxDatabases)
+	}
+	return nil
+}
+
 // parseDatabases reads NAME[,NAME…]; it returns nil for allDatabases.
 func parseDatabases(text string) (names []schema.DatabaseName, err error) {
 	if text == allDatabases {
@@ -39,7 +51,7 @@ func parseDatabases(text string) (names []schema.DatabaseName, err error) {
 		}
 		names = append(names, name)
 	}
-	return names, nil
+	return names, checkCount(names)
 }
 
 // databasesOf returns the sorted databases whose logs are among streams, or a usage error
@@ -55,7 +67,8 @@ func databasesOf(streams []string, where string) (names []schema.DatabaseName, e
 		return nil, usageErrorf("--database *: there is no database in %s yet: name the ones to create", where)
 	}
 	slices.Sort(names)
-	return slices.Compact(names), nil
+	names = slices.Compact(names)
+	return names, checkCount(names)
 }
 
 // storedDatabases returns the databases of an embedded server.

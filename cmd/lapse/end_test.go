@@ -138,6 +138,12 @@ type served struct {
 // the end of the test they go on, and it is waited for.
 func serveHanging(t *testing.T, external bool, match func(call string) bool, earlier ...*served) *served {
 	t.Helper()
+	return serveHangingWith(t, nil, external, match, earlier...)
+}
+
+// serveHangingWith is serveHanging with more arguments.
+func serveHangingWith(t *testing.T, more []string, external bool, match func(call string) bool, earlier ...*served) *served {
+	t.Helper()
 	h := &hang{match: match, hanging: make(chan struct{}), released: make(chan struct{})}
 	s := &served{hang: h, t: t, stderr: &lines{h: h}, code: make(chan int, 1), late: make(chan time.Time)}
 	if len(earlier) > 0 {
@@ -145,7 +151,7 @@ func serveHanging(t *testing.T, external bool, match func(call string) bool, ear
 	} else {
 		s.dir = t.TempDir()
 	}
-	args := []string{"serve", "--store-dir", s.dir, "--durability", "os", "--retain", "1s", "--snapshot-every", "1s"}
+	args := append([]string{"serve", "--store-dir", s.dir, "--durability", "os", "--retain", "1s", "--snapshot-every", "1s"}, more...)
 	if external && s.url == "" {
 		ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoLog: true, NoSigs: true})
 		if err != nil {
@@ -354,6 +360,21 @@ func TestSignalWhileServingHangs(t *testing.T) {
 				t.Errorf("it ends with %d: %s", code, last)
 			}
 		})
+	}
+}
+
+// One database that hangs does not keep the others from ending, and the last line names it.
+func TestSignalWhileOneDatabaseHangs(t *testing.T) {
+	t.Setenv("GOGC", "100") // which serve sets for the whole process otherwise
+	const hung = "closing the projection (database other)"
+	s := serveHangingWith(t, []string{"--database", "main,other,third"}, false, nil)
+	s.request("collection.create.c", `{"defaultTtl":1}`)
+	s.arm(func(call string) bool {
+		return strings.Contains((*s.app.doing.Load())(), hung) && has("file ", "projection/other")(call)
+	})
+	s.end()
+	if code, last := s.ends(hung); code != 1 || last != still(hung) {
+		t.Errorf("it ends with %d: %s", code, last)
 	}
 }
 

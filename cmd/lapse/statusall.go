@@ -40,7 +40,8 @@ func (s *statusSource) processes(ctx context.Context) ([]client.Process, error) 
 	return all, nil
 }
 
-// processes prints a row for each process, with its database if there are several.
+// processes prints a row for each process; if there are several databases, with its
+// database instead of its version.
 func (out *output) processes(all []client.Process) ([]byte, error) {
 	all = slices.Clone(all)
 	several := all[0].Database != all[len(all)-1].Database // they are sorted
@@ -71,14 +72,14 @@ func (out *output) processes(all []client.Process) ([]byte, error) {
 			writers[one.Database]++
 		}
 	}
-	titles, left := []string{"ID", "ROLE", "VERSION", "SEQUENCE", "BEHIND", "WAITING", "REQUESTS", "ERRORS", "AGE"}, []int{0, 2}
+	titles := []string{"ID", "ROLE", "VERSION", "SEQUENCE", "BEHIND", "WAITING", "REQUESTS", "ERRORS", "AGE"}
 	if several {
-		titles, left = append([]string{"DATABASE"}, titles...), []int{0, 1, 3}
+		titles[2] = "DATABASE"
 	}
 	for _, one := range all {
 		row := []any{printable(one.ID), printable(one.Role), printable(one.Version)}
 		if several {
-			row = append([]any{printable(one.Database)}, row...)
+			row[2] = printable(one.Database)
 		}
 		if one.Error == "" {
 			row = append(row, one.Seq, latest[one.Database]-one.Seq, one.Waiting, one.Requests, one.Errors, age(one.Started))
@@ -88,7 +89,7 @@ func (out *output) processes(all []client.Process) ([]byte, error) {
 		}
 		rows = append(rows, row)
 	}
-	text := out.list(titles, rows, left...)
+	text := out.list(titles, rows, 0, 2)
 	for _, database := range slices.Sorted(maps.Keys(writers)) {
 		if n := writers[database]; n != 1 {
 			of := ""

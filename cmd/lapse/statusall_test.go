@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/client"
 )
 
 // TestStatusAllNamesTheSilent: `status --all` names the processes that do not answer:
@@ -93,5 +95,35 @@ func TestStatusAllNamesTheSilent(t *testing.T) {
 	lines, err := source.out.processes(source.before)
 	if want := `{"id":"` + hangs + `","version":"0.1.0-with-a-long-tail","role":"standby","seq":0,"waiting":0,"requests":0,"errors":0,"error":"no answer within 3s"}`; err != nil || !strings.Contains(string(lines), want+"\n") {
 		t.Errorf("%v %s", err, lines)
+	}
+}
+
+// TestStatusAllOfDatabases: with several databases each row has its own, and each should
+// have one writer.
+func TestStatusAllOfDatabases(t *testing.T) {
+	a := newApp(strings.NewReader(""), nil, nil)
+	a.isTerminal, a.colour = func(any) bool { return true }, false
+	all := []client.Process{
+		{Database: "a", ID: "WRITER9012345678901234", Role: "writer", Version: "0.1.0", Seq: 7},
+		{Database: "a", ID: "BEHIND9012345678901234", Role: "standby", Version: "0.1.0", Seq: 5},
+		{Database: "a-tenant-with-the-longest-name-1", ID: "SILENT9012345678901234", Role: "standby", Version: "0.1.0", Error: "no answer within 3s"},
+	}
+	text, err := (&output{app: a}).processes(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	for i, want := range []string{"DATABASE", "a", "a", "a-ten"} {
+		if fields := strings.Fields(lines[i]); len(fields) < 3 || !strings.HasPrefix(fields[2], want[:min(len(want), 4)]) {
+			t.Errorf("line %d is %q, want %q in the third column", i, lines[i], want)
+		}
+	}
+	for _, want := range []string{"a-tenant-with-the-longest-name-1 SILENT9012345678901234: no answer within 3s\n", "\n0 writers of database a-tenant-with-the-longest-name-1: there should be one\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no line %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "of database a:") {
+		t.Errorf("database a has a writer:\n%s", text)
 	}
 }

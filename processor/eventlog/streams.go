@@ -103,7 +103,8 @@ func UntilOpen(ctx context.Context, c Connections, open func(context.Context) er
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
 		defer cancel()
 		err := open(try)
-		if denied := c.Log.LastError(); err != nil && errors.Is(denied, nats.ErrPermissionViolation) {
+		// On a shared connection the denial may be about another database.
+		if denied := c.Log.LastError(); err != nil && !c.Shared && errors.Is(denied, nats.ErrPermissionViolation) {
 			return backoff.Permanent(fmt.Errorf("the user that lapse is at %s lacks rights (%w): give it those of the users processor and bulk in nats.conf", c.Log.ConnectedUrlRedacted(), denied))
 		}
 		if err != nil && (ctx.Err() != nil || !Transient(err) && !errors.Is(err, jetstream.ErrStreamNotFound)) {
