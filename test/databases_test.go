@@ -160,6 +160,9 @@ func TestDatabases(t *testing.T) {
 	if !strings.Contains(r.Stderr, "is not served here") {
 		t.Errorf("the status of d is %s", r.Stderr)
 	}
+	if m, err := nc.Request("$SRV.PING.lapse.b", nil, 20*time.Second); err != nil || !strings.Contains(string(m.Data), `"database":"b"`) {
+		t.Errorf("discovery of b: %v %v", m, err)
+	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

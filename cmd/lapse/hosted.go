@@ -37,6 +37,7 @@ type host struct {
 	fail   func(problem string) // the same, about a failure
 	logger *slog.Logger
 
+	starts  chan struct{} // limits them
 	serving atomic.Int64
 	lost    chan error // receives the failure that leaves no database
 }
@@ -47,6 +48,10 @@ const (
 	leastPause = time.Second
 	mostPause  = time.Minute
 )
+
+// startsAtOnce bounds the databases that start at the same time: each holds up to 40 MiB
+// of events while it folds.
+const startsAtOnce = 8
 
 // start starts all databases, and returns when each is served or has failed.
 func (h *host) start(ctx context.Context) {
@@ -62,7 +67,9 @@ func (h *host) startOne(ctx context.Context, one *hosted) (started bool) {
 		h.failed(one, one.damage)
 		return false
 	}
+	h.starts <- struct{}{}
 	p, err := processor.Start(ctx, one.connections, one.options)
+	<-h.starts
 	if err == nil {
 		one.failure = nil
 		h.serving.Add(1)

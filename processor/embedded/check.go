@@ -51,6 +51,9 @@ func (o *Options) checkFiles(aside *aside) error {
 		stream, err := blocks.Check(filepath.Join(streams, e.Name()), events, known)
 		last, err := o.judge(stream, err, !isMutations, db)
 		if err != nil && len(o.Databases) > 1 {
+			if !slices.Contains(o.Databases, db) {
+				o.Logger.Warn("a damaged stream of another database is not opened", "stream", e.Name(), "err", err)
+			}
 			if err := aside.put(e.Name(), db, err); err != nil {
 				return err
 			}

@@ -51,7 +51,8 @@ func (e *endpoints) add(name, tail, queue string, handle nats.MsgHandler, operat
 	return sub.SetPendingLimits(-1, pendingBytes)
 }
 
-// announce answers PING, INFO and STATS of all services, of lapse, and of this one.
+// announce answers PING, INFO and STATS of all services, of lapse, of this one, and of
+// those of its database.
 func (e *endpoints) announce() error {
 	sub, err := e.NC.Subscribe(e.inbox()+"*", e.hear)
 	if err != nil {
@@ -63,7 +64,7 @@ func (e *endpoints) announce() error {
 		micro.InfoVerb:  func() any { return e.info },
 		micro.StatsVerb: func() any { return e.stats() },
 	} {
-		for _, of := range [][2]string{{}, {e.info.Name}, {e.info.Name, e.info.ID}} {
+		for _, of := range [][2]string{{}, {e.info.Name}, {e.info.Name, e.info.ID}, {e.info.Name, string(e.Config.Database)}} {
 			subject, err := micro.ControlSubject(verb, of[0], of[1])
 			if err != nil {
 				return err

@@ -95,7 +95,7 @@ func (s *Service) callPeers(e *endpoints) {
 			_ = s.NC.Publish(lapse+"."+id, fill)
 		}
 	}
-	ask(lapse, "all")
+	ask(lapse+"."+string(s.Config.Database), "all") // a process may serve many databases
 }
 
 // inbox is where replies of peers arrive, with another token.

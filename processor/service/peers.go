@@ -44,7 +44,7 @@ func CheckNobody(ctx context.Context, nc *nats.Conn, db schema.DatabaseName) err
 // the first error.
 func askOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, check func(micro.Info) error) error {
 	inbox := peerInbox + nuid.Next()
-	replies := make(chan *nats.Msg, 64)
+	replies := make(chan *nats.Msg, 1024) // processes times databases
 	sub, err := nc.ChanSubscribe(inbox, replies)
 	if err != nil {
 		return fmt.Errorf("ask for other processes: %w", err)
