@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,10 +31,9 @@ type hosted struct {
 
 // host is all databases of the process.
 type host struct {
-	all    []*hosted
-	say    func(line string)    // a line for the operator
-	fail   func(problem string) // the same, about a failure
-	logger *slog.Logger
+	all  []*hosted
+	say  func(line string)    // a line for the operator
+	fail func(problem string) // the same, about a failure
 
 	starts  chan struct{} // limits them
 	serving atomic.Int64

@@ -264,7 +264,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	options, release := options.Shared(len(target.databases))
 	defer release()
 	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes*uint64(len(target.databases)))
-	h := &host{all: target.hosted(options, monitors.all()), say: say, fail: a.complain, logger: logger, lost: make(chan error, 1), starts: make(chan struct{}, startsAtOnce)}
+	h := &host{all: target.hosted(options, monitors.all()), say: say, fail: a.complain, lost: make(chan error, 1), starts: make(chan struct{}, startsAtOnce)}
 	a.does(h.doing)
 	starting, end := endWith(ctx, target.failed)
 	h.start(starting)
