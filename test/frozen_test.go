@@ -30,7 +30,7 @@ func TestFrozenWriter(t *testing.T) {
 	mustAsk(t, nc, 201, "collection.create.c", `{}`)
 	mustAsk(t, nc, 201, "document.create.c.a", `{}`)
 	// Who takes over has heard of the writer before.
-	heard, err := nc.SubscribeSync("$SRV.PING.lapse")
+	heard, err := nc.SubscribeSync("$SRV.PING.lapse.main")
 	if err != nil {
 		t.Fatal(err)
 	}
