@@ -76,10 +76,10 @@ func TestOverloaded(t *testing.T) {
 	})
 	w.want(200, "document.get.c.a", "")
 
-	w.processor.service.Held.Add(service.MaxHeldBytes)
+	w.processor.service.Config.AllHeld.Add(service.MaxHeldBytes)
 	w.refused(429, "overloaded", "document.upsert.c.a", `{"x":"`+strings.Repeat("x", service.SmallRequest)+`"}`)
 	w.want(200, "document.upsert.c.a", "{}")
-	w.processor.service.Held.Add(-service.MaxHeldBytes)
+	w.processor.service.Config.AllHeld.Add(-service.MaxHeldBytes)
 	w.processor.service.Waiting.Add(service.MaxWaiting)
 	w.refused(429, "overloaded", "document.get.c.a", "", "Lapse-Min-Seq", "1000000")
 	w.processor.service.Waiting.Add(-service.MaxWaiting)
