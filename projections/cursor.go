@@ -9,9 +9,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// formatVersion is the version of KEYS.md. Open takes the one before as well, whose keys
-// and values are all legal in this one, and refuses any other.
-const formatVersion = 4
+// formatVersion is the version of KEYS.md. Open takes those from oldestFormat on as well,
+// whose keys and values are all legal in this one, and refuses any other.
+const (
+	formatVersion = 5
+	oldestFormat  = 3
+)
 
 // Cursor says which log was folded and how far. It is written in the batch of the
 // state that it describes.
@@ -73,7 +76,7 @@ func decodeCursor(value []byte) (c Cursor, err error) {
 	if err := json.Unmarshal(value, &c); err != nil {
 		return c, fmt.Errorf("projection: cursor: %w", err)
 	}
-	if c.Format != formatVersion && c.Format != formatVersion-1 {
+	if c.Format < oldestFormat || c.Format > formatVersion {
 		return c, fmt.Errorf("projection: format %d on disk, this version writes %d", c.Format, formatVersion)
 	}
 	c.Format = formatVersion // the next fold writes it

@@ -92,10 +92,10 @@ func TestVerify(t *testing.T) {
 			if err := s.db.Delete(key, pebble.NoSync); err != nil {
 				return err
 			}
-			return s.db.Set(expiryKey(nil, Queue{1, ByDeadline}, 1004, "b"), appendEntryValue(nil, r.Meta), pebble.NoSync)
+			return s.db.Set(expiryKey(nil, Queue{1, ByDeadline}, 1004, "b"), appendEntryValue(nil, r.Meta, nil), pebble.NoSync)
 		},
 		"a countdown of nothing": func(s *Store) error {
-			return s.db.Set(expiryKey(nil, Queue{1, ByTimestamp}, 1000, "x"), appendEntryValue(nil, Meta{Version: 7}), pebble.NoSync)
+			return s.db.Set(expiryKey(nil, Queue{1, ByTimestamp}, 1000, "x"), appendEntryValue(nil, Meta{Version: 7}, nil), pebble.NoSync)
 		},
 		"the counts": func(s *Store) error {
 			st := s.stats[1]

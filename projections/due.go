@@ -62,6 +62,7 @@ type Entry struct {
 	Second int64
 	ID     schema.DocumentID
 	Meta   Meta
+	Warned []int64 // the deadlines of this version that it was warned of
 }
 
 // Before reports whether e comes before other in their queue.
@@ -96,10 +97,11 @@ func (s *Store) Scan(q Queue, after Entry, last int64, visit func(Entry) bool) (
 	return next, more, errors.Join(it.Error(), it.Close())
 }
 
-func appendEntryValue(dst []byte, m Meta) []byte {
+func appendEntryValue(dst []byte, m Meta, warned []int64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Size))
 	dst = binary.AppendUvarint(dst, uint64(m.Version))
 	dst = binary.AppendVarint(dst, int64(m.TTL))
+	dst = appendWarned(dst, warned)
 	return binary.BigEndian.AppendUint64(dst, m.Sum)
 }
 
@@ -108,9 +110,10 @@ func decodeEntry(order Order, key, value []byte) Entry {
 	e := Entry{Second: int64(binary.BigEndian.Uint64(second)), ID: schema.DocumentID(id)}
 	size, a := binary.Uvarint(value)
 	version, b := binary.Uvarint(value[a:])
-	ttl, _ := binary.Varint(value[a+b:])
+	ttl, n := binary.Varint(value[a+b:])
 	sum := binary.BigEndian.Uint64(value[len(value)-8:])
 	e.Meta = Meta{Version: schema.Version(version), TS: e.Second, TTL: schema.TTL(ttl), Size: int64(size), Sum: sum}
+	e.Warned = readWarned(value[a+b+n : len(value)-8])
 	if order == ByDeadline {
 		e.Meta.TS -= ttl
 	}

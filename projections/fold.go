@@ -27,6 +27,7 @@ type Fact struct {
 	Prior       Meta
 	TTL         schema.TTL
 	Sum         uint64
+	Warned      []int64 // of a DocumentExpiring: the deadlines it was warned of before
 }
 
 // stepBytes is about how many bytes a fold writes in one step. Index entries may be
@@ -129,7 +130,8 @@ type fold struct {
 	// Changes by the facts so far; they take precedence over the store.
 	collections map[schema.CollectionName]*schema.Collection // nil: deleted
 	stats       map[uint64]stats
-	documents   map[string]Record // by document key, Version 0: ended
+	documents   map[string]Record   // by document key, Version 0: ended
+	warned      map[string]warnings // by document key, of held, released and warned ones
 	indexes     map[uint64]*indexSet
 	marked      map[uint64]bool // incarnations with marks of this fold
 	buried      []uint64
@@ -217,6 +219,11 @@ func (f *fold) apply(fact *Fact) (fits bool, err error) {
 			return false, nil
 		}
 		return f.document(c, fact)
+	case schema.DocumentExpiring:
+		if c == nil {
+			return false, nil
+		}
+		return f.warn(c, fact)
 	}
 	return true, nil // MutationRejected and internal events move the cursor only
 }
@@ -306,7 +313,14 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	if !fits || e.Type == schema.DocumentReleased && !prior.Held {
 		return false, nil
 	}
-	if err := f.setQueue(c, e.ID, prior, now); err != nil {
+	var warned []int64
+	if e.Type == schema.DocumentHeld || e.Type == schema.DocumentReleased {
+		if warned, err = f.warnedOf(c, e.ID, prior); err != nil {
+			return false, err
+		}
+		f.setWarned(prior.Version, warned)
+	}
+	if err := f.setQueue(c, e.ID, prior, now, warned); err != nil {
 		return false, err
 	}
 	if set := f.indexesOf(c.Incarnation); len(set.Indexes) > 0 {
@@ -318,7 +332,7 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	if exists {
 		st.add(c.Incarnation, e.ID, prior, -1)
 	}
-	if err := f.setHold(c, e, prior, now); err != nil {
+	if err := f.setHold(c, e, prior, now, warned); err != nil {
 		return false, err
 	}
 	record := Record{Meta: now}
@@ -359,7 +373,7 @@ func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
 }
 
 // setHold writes or deletes the reason of a hold, and for history the event.
-func (f *fold) setHold(c *schema.Collection, e *schema.Event, prior, now Meta) error {
+func (f *fold) setHold(c *schema.Collection, e *schema.Event, prior, now Meta, warned []int64) error {
 	if e.Type == schema.DocumentHeld || e.Type == schema.DocumentReleased {
 		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
 		if err := f.batch.Set(f.key2, nil, nil); err != nil {
@@ -369,15 +383,17 @@ func (f *fold) setHold(c *schema.Collection, e *schema.Event, prior, now Meta) e
 	f.key2 = holdKey(f.key2[:0], c.Incarnation, e.ID)
 	switch {
 	case e.Type == schema.DocumentHeld:
-		return f.batch.Set(f.key2, []byte(schema.ReadReason(e.Body)), nil)
+		f.value = appendHold(f.value[:0], warnings{prior.Version, warned}, schema.ReadReason(e.Body))
+		return f.batch.Set(f.key2, f.value, nil)
 	case prior.Held && !now.Held:
 		return f.batch.Delete(f.key2, nil)
 	}
 	return nil
 }
 
-// setQueue moves a document from its old queue to its new one.
-func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now Meta) error {
+// setQueue moves a document from its old queue to its new one; warned are the deadlines
+// that the new version was warned of.
+func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now Meta, warned []int64) error {
 	from, before, waited := QueueOf(c, prior)
 	waited = waited && prior.Version != 0
 	to, second, waits := QueueOf(c, now)
@@ -392,7 +408,7 @@ func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now M
 		return nil
 	}
 	f.key2 = expiryKey(f.key2[:0], to, second, id)
-	f.value = appendEntryValue(f.value[:0], now)
+	f.value = appendEntryValue(f.value[:0], now, warned)
 	return f.batch.Set(f.key2, f.value, nil)
 }
 

@@ -8,8 +8,8 @@ import (
 func (s *Store) Reason(c *schema.Collection, id schema.DocumentID) (reason string, err error) {
 	var buf [documentKeyBytes]byte
 	err = s.document(holdKey(buf[:0], c.Incarnation, id), func(value []byte) error {
-		reason = string(value)
-		return nil
+		_, _, reason, err = decodeHold(value)
+		return err
 	})
 	return reason, err
 }

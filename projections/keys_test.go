@@ -3,6 +3,7 @@ package projections
 import (
 	"bytes"
 	"cmp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,8 +67,8 @@ func TestKeyOrder(t *testing.T) {
 		if got := bytes.Compare(message(a), message(b)); got != want {
 			t.Errorf("message times of %+v and %+v compare %d, want %d", a, b, got, want)
 		}
-		e := decodeEntry(a.order, expiry(a), appendEntryValue(nil, Meta{Size: 7, Version: 9, TTL: 3}))
-		if e.Second != a.second || string(e.ID) != a.id || e.Meta.Size != 7 || e.Meta.Version != 9 || e.Meta.TTL != 3 {
+		e := decodeEntry(a.order, expiry(a), appendEntryValue(nil, Meta{Size: 7, Version: 9, TTL: 3, Sum: 5}, []int64{300, a.second}))
+		if e.Meta.Sum != 5 || !slices.Equal(e.Warned, []int64{300, a.second}) || e.Second != a.second || string(e.ID) != a.id || e.Meta.Size != 7 || e.Meta.Version != 9 || e.Meta.TTL != 3 {
 			t.Errorf("%+v is read back as %+v", a, e)
 		}
 	})

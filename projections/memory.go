@@ -40,8 +40,9 @@ type memoryCollection struct {
 type memoryDocument struct {
 	Record
 	id     schema.DocumentID
-	reason string // of its hold
-	queued int    // its index in its bucket of waiting, if it is in one
+	reason string  // of its hold
+	warned []int64 // deadlines of this version
+	queued int     // its index in its bucket of waiting, if it is in one
 }
 
 // NewMemory returns an empty projection.
@@ -211,6 +212,10 @@ func (c *memoryCollection) set(e *schema.Event, incarnation uint64) error {
 func (c *memoryCollection) fold(fact *Fact) error {
 	e := fact.Event
 	d := c.documents[e.ID]
+	if e.Type == schema.DocumentExpiring && d != nil && d.Version == e.Previous {
+		d.warned = append(d.warned, e.Deadline.At)
+		return nil
+	}
 	now, _ := after(fact, fact.Prior) // which parses nothing of a Known fact
 	if (d == nil) != (e.Type == schema.DocumentCreated) || d != nil && d.Version != e.Previous {
 		return fmt.Errorf("%s of %q ends version %d, which the document does not have", e.Type, string(e.ID), e.Previous)
@@ -241,6 +246,9 @@ func (c *memoryCollection) fold(fact *Fact) error {
 	if d == nil {
 		d = &memoryDocument{id: schema.DocumentID(strings.Clone(string(e.ID)))}
 		c.documents[d.id] = d
+	}
+	if now.Version != d.Version {
+		d.warned = nil
 	}
 	d.Meta = now
 	if e.Type == schema.DocumentHeld {

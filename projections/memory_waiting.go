@@ -107,7 +107,7 @@ func (w *waiting) scan(after Entry, last int64, visit func(Entry) bool) (next in
 		}
 		b.sort()
 		for _, d := range b.documents {
-			if waits(d) && !visit(Entry{Second: second, ID: d.id, Meta: d.Meta}) {
+			if waits(d) && !visit(Entry{Second: second, ID: d.id, Meta: d.Meta, Warned: d.warned}) {
 				return 0, false
 			}
 		}

@@ -94,11 +94,12 @@ type collectionRecord struct {
 	IndexingMode   schema.IndexingMode `json:"indexingMode"`
 	IncludedPaths  []string            `json:"includedPaths,omitempty"`
 	PreviousImages bool                `json:"previousImages"`
+	WarnBefore     int32               `json:"warnBefore,omitempty"`
 }
 
 func encodeCollection(c *schema.Collection) []byte {
 	value, _ := json.Marshal(collectionRecord{c.Incarnation, c.Version, c.Time,
-		c.DefaultTTL, c.IndexingMode, c.IncludedPaths, c.PreviousImages})
+		c.DefaultTTL, c.IndexingMode, c.IncludedPaths, c.PreviousImages, c.WarnBefore})
 	return value
 }
 
@@ -109,7 +110,7 @@ func decodeCollection(name schema.CollectionName, value []byte) (*schema.Collect
 	}
 	return &schema.Collection{Name: name, Incarnation: r.Incarnation, Version: r.Version, Time: r.Time,
 		Properties: schema.Properties{DefaultTTL: r.DefaultTTL, IndexingMode: r.IndexingMode,
-			IncludedPaths: r.IncludedPaths, PreviousImages: r.PreviousImages}}, nil
+			IncludedPaths: r.IncludedPaths, PreviousImages: r.PreviousImages, WarnBefore: r.WarnBefore}}, nil
 }
 
 // stats are the counts of one collection as folded, overdue documents included.

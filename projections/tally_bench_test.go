@@ -32,7 +32,7 @@ func BenchmarkTally(b *testing.B) {
 			second := start + int64(i)*seconds/int64(documents)
 			m := Meta{Version: schema.Version(i), TTL: schema.Inherit, Size: 200, Sum: uint64(i) * 0x9e3779b97f4a7c15}
 			id := schema.DocumentID(fmt.Sprintf("order-%09d", i*7919%documents))
-			_ = batch.Set(expiryKey(nil, Queue{incarnation, ByTimestamp}, second, id), appendEntryValue(nil, m), nil)
+			_ = batch.Set(expiryKey(nil, Queue{incarnation, ByTimestamp}, second, id), appendEntryValue(nil, m, nil), nil)
 			if batch.Len() > 1<<20 || i == documents-1 {
 				if err := batch.Commit(pebble.NoSync); err != nil {
 					b.Fatal(err)

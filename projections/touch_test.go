@@ -94,8 +94,8 @@ func TestTouches(t *testing.T) {
 	}
 }
 
-// TestFormatBefore: a projection of format 3 opens as it is and is of this format from the
-// next fold on; one of another format is refused.
+// TestFormatBefore: a projection of format 3 or 4 opens as it is, with its holds, and is of
+// this format from the next fold on; one of another format is refused.
 func TestFormatBefore(t *testing.T) {
 	fs := vfs.NewMem()
 	l := &logbook{now: 1000}
@@ -114,16 +114,23 @@ func TestFormatBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(3)
-	s = openIn(t, fs)
-	if got := read(t, s, "c", "a"); got != `{"id":"a"}` {
-		t.Errorf("the document of format 3 is %s", got)
-	}
-	l.document(schema.DocumentTouched, "c", "a", a, "")
-	catchUp(t, s, l)
-	var onDisk string
-	if err := s.document([]byte{keyCursor}, func(value []byte) error { onDisk = string(value); return nil }); err != nil || !strings.Contains(onDisk, `"format":4`) {
-		t.Errorf("after a fold the cursor is %s, %v", onDisk, err)
+	for _, format := range []int{3, 4} {
+		write(format)
+		s = openIn(t, fs)
+		if got := read(t, s, "c", "a"); got != `{"id":"a"}` {
+			t.Errorf("the document of format %d is %s", format, got)
+		}
+		c := collection(t, s, "c")
+		if reason, err := s.Reason(c, "a"); format == 4 && reason != "in suit" || err != nil {
+			t.Errorf("format 4 held it for %q, %v", reason, err)
+		}
+		a = l.document(schema.DocumentTouched, "c", "a", a, "")
+		l.document(schema.DocumentHeld, "c", "a", a, `{"reason":"in suit"}`)
+		catchUp(t, s, l)
+		var onDisk string
+		if err := s.document([]byte{keyCursor}, func(value []byte) error { onDisk = string(value); return nil }); err != nil || !strings.Contains(onDisk, `"format":5`) {
+			t.Errorf("after a fold the cursor is %s, %v", onDisk, err)
+		}
 	}
 	write(2)
 	if s, err := Open("projection", Options{FS: fs}); err == nil {

@@ -26,7 +26,8 @@ type Properties struct {
 	DefaultTTL     DefaultTTL
 	IndexingMode   IndexingMode
 	IncludedPaths  []string // JSON pointers
-	PreviousImages bool     // whether Deleted and Expired carry the last content
+	PreviousImages bool     // whether Deleted, Expired and Expiring carry the content
+	WarnBefore     int32    // seconds from a DocumentExpiring to its deadline, 0 for none
 }
 
 // DefaultProperties are those of a collection created with an empty body.
@@ -73,6 +74,10 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 				fault = ErrBadRequest.With("previousImages %s: use true or false", Shown(value))
 				return fault
 			}
+		case "warnBefore":
+			if p.WarnBefore, fault = parseWarnBefore(value); fault != nil {
+				return fault
+			}
 		case "id":
 			if !isString(value, string(collection)) {
 				fault = ErrBadRequest.With("the properties say id %s and the subject %q: make them the same or leave the id out", Shown(value), string(collection))
@@ -80,7 +85,7 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 			}
 		case "_ts", "_etag", "_rid", "_self", "documents", "bytes", "held":
 		default:
-			fault = ErrBadRequest.With("unknown collection property %.80q: use defaultTtl, indexingPolicy and previousImages", name)
+			fault = ErrBadRequest.With("unknown collection property %.80q: use defaultTtl, indexingPolicy, previousImages and warnBefore", name)
 			return fault
 		}
 		return nil
@@ -166,7 +171,8 @@ func (p *Properties) parseIncludedPaths(value []byte) *Error {
 	return nil
 }
 
-// AppendJSON appends the properties, all of them, as a JSON object.
+// AppendJSON appends the properties as a JSON object: all of them, but warnBefore only if
+// it is set, since earlier versions refuse it.
 func (p *Properties) AppendJSON(dst []byte) []byte {
 	return append(p.appendFields(append(dst, '{')), '}')
 }
@@ -184,7 +190,11 @@ func (p *Properties) appendFields(dst []byte) []byte {
 		dst = append(AppendString(dst, path), '}')
 	}
 	dst = append(dst, `]},"previousImages":`...)
-	return strconv.AppendBool(dst, p.PreviousImages)
+	dst = strconv.AppendBool(dst, p.PreviousImages)
+	if p.WarnBefore != 0 {
+		dst = strconv.AppendInt(append(dst, `,"warnBefore":`...), int64(p.WarnBefore), 10)
+	}
+	return dst
 }
 
 // NoCollection is the error of a request for a collection that does not exist.

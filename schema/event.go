@@ -41,13 +41,14 @@ const (
 	DocumentTouched
 	DocumentHeld
 	DocumentReleased
+	DocumentExpiring
 )
 
 var eventNames = [...]string{"", "CollectionCreated", "CollectionReplaced", "CollectionDeleted",
 	"DocumentCreated", "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "MutationRejected",
 	"WriterStarted", "MutationRepeated", "LogPadded", "LogTrimmed",
 	"WriterPresent", "WriterResumed", "DocumentTouched",
-	"DocumentHeld", "DocumentReleased"}
+	"DocumentHeld", "DocumentReleased", "DocumentExpiring"}
 
 // EventTypes is the number of types, NoEvent included.
 const EventTypes = len(eventNames)
@@ -74,8 +75,8 @@ type Event struct {
 	Type       EventType
 	Collection CollectionName
 	ID         DocumentID // of document events
-	Previous   Version    // version it ends: Replaced, Deleted, Expired, Touched; it is about: Held, Released
-	Deadline   Deadline   // of Expired
+	Previous   Version    // version it ends: Replaced, Deleted, Expired, Touched; it is about: Held, Released, Expiring
+	Deadline   Deadline   // of Expired, Expiring
 	Restored   Version    // of Created: whose content it is, 0 unless by a restore
 	Cause      uint64     // sequence in the mutations stream, 0 for none
 	MsgID      string     // Nats-Msg-Id of its mutation, "" for none
@@ -125,7 +126,7 @@ func (e *Event) Headers(set func(name, value string)) {
 	if e.Previous != 0 {
 		set(HeaderPrevious, e.Previous.String())
 	}
-	if e.Type == DocumentExpired {
+	if e.Type.HasDeadline() {
 		set(HeaderDeadline, strconv.FormatInt(e.Deadline.At, 10))
 		set(HeaderTTL, strconv.FormatInt(int64(e.Deadline.TTL), 10))
 		set(HeaderRule, e.Deadline.Rule.String())
@@ -175,7 +176,7 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 		}
 		e.Previous = Version(version)
 	}
-	if e.Type == DocumentExpired {
+	if e.Type.HasDeadline() {
 		e.Deadline = Deadline{At: number(HeaderDeadline, 64), TTL: int32(number(HeaderTTL, 32)), Rule: parseRule(header(HeaderRule))}
 	}
 	if restored := header(HeaderRestored); restored != "" && e.Type == DocumentCreated {
@@ -204,6 +205,9 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 func (t EventType) hasPrevious() bool {
 	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired || t >= DocumentTouched
 }
+
+// HasDeadline reports whether an event of type t names the deadline that it is about.
+func (t EventType) HasDeadline() bool { return t == DocumentExpired || t == DocumentExpiring }
 
 // The log times that RFC 3339 can write, in ms: the years 0 to 9999.
 const (
@@ -238,7 +242,7 @@ func (e *Event) check() error {
 	if e.Type.hasPrevious() && e.Previous == 0 {
 		return wrong("%s ends no version", e.Type)
 	}
-	if e.Type == DocumentExpired && (e.Deadline.Rule == NoRule || e.Deadline.TTL < 1) {
+	if e.Type.HasDeadline() && (e.Deadline.Rule == NoRule || e.Deadline.TTL < 1) {
 		return wrong("%s after %d seconds by no rule", e.Type, e.Deadline.TTL)
 	}
 	// Folding checks the rest of the body.
@@ -285,7 +289,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"previous":`...)
 		dst = strconv.AppendUint(dst, uint64(e.Previous), 10)
 	}
-	if e.Type == DocumentExpired {
+	if e.Type.HasDeadline() {
 		dst = append(dst, `,"deadline":`...)
 		dst = strconv.AppendInt(dst, e.Deadline.At, 10)
 		dst = append(dst, `,"ttl":`...)

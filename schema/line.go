@@ -169,7 +169,7 @@ func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 	if e.Type == DocumentCreated {
 		e.Restored = Version(restored)
 	}
-	if e.Type == DocumentExpired {
+	if e.Type.HasDeadline() {
 		e.Deadline.TTL, e.Deadline.Rule = int32(ttl), parseRule(rule)
 	} else {
 		e.Deadline = Deadline{}

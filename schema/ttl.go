@@ -99,6 +99,15 @@ func parseDefaultTTL(value []byte) (DefaultTTL, *Error) {
 	return DefaultTTL(n), nil
 }
 
+// parseWarnBefore reads a JSON value as a warnBefore, 0 for none.
+func parseWarnBefore(value []byte) (int32, *Error) {
+	n, ok := parseSeconds(value)
+	if !ok || n < 0 {
+		return 0, ErrBadTTL.With("warnBefore %s: use a whole number of seconds from 1 to %d, or null for no warnings", Shown(value), MaxTTL)
+	}
+	return n, nil
+}
+
 func (d DefaultTTL) appendJSON(dst []byte) []byte {
 	if d == Off {
 		return append(dst, "null"...)

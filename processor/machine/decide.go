@@ -193,8 +193,8 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	if fault := checkMatch(mu.IfMatch, c.Version); fault != nil {
 		return refused(fault)
 	}
-	// Due documents expire before the policy changes, under the old one. The expiry
-	// queues hold only folded documents, so nothing may be pending.
+	// Due documents expire before the policy changes, and are warned of, under the old one.
+	// The expiry queues hold only folded documents, so nothing may be pending.
 	if len(m.pending) > 0 {
 		return Outcome{Again: true}, nil
 	}
@@ -337,7 +337,7 @@ func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior
 		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
 	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
-	d := overlaid{m.Overlay.documents[key].Record, m.seq, reason} // with the content, if that is pending
+	d := overlaid{Record: m.Overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
 	d.Meta = prior.Touched(e)
 	m.Overlay.setDocument(key, d)
 	return Outcome{Code: 200, Body: schema.AppendVersion(nil, mu.ID, d.TS, d.Version), Lifetime: d.lifetime(c)}, nil
@@ -361,7 +361,7 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 	sum := projections.SumOf(d.Body)
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta, TTL: d.TTL, Sum: sum})
 	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: sum, Held: prior.Held}
-	now := overlaid{projections.Record{Meta: meta, Body: d.Body}, m.seq, reason}
+	now := overlaid{Record: projections.Record{Meta: meta, Body: d.Body}, seq: m.seq, reason: reason}
 	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, now)
 	o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
 	o.Lifetime = now.lifetime(c)

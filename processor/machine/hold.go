@@ -23,7 +23,7 @@ func (m *Machine) hold(c *schema.Collection, mu *schema.Mutation, prior projecti
 	e.Body = schema.AppendReason(nil, reason)
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
 	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
-	d := overlaid{m.Overlay.documents[key].Record, m.seq, reason} // with the content, if that is pending
+	d := overlaid{Record: m.Overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
 	d.Meta = now
 	m.Overlay.setDocument(key, d)
 	o.Lifetime = d.lifetime(c)

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -217,7 +218,7 @@ func (h *history) decide(w *intent) {
 		}
 		// Only what is due in the collection may come of it for now.
 		for _, e := range events {
-			if w.onDocument() || e.Type != schema.DocumentExpired || string(e.Collection) != w.collection {
+			if w.onDocument() || !e.Type.HasDeadline() || string(e.Collection) != w.collection {
 				h.t.Fatalf("%s, to be decided again, made %s", w.op, e.Type)
 			}
 		}
@@ -260,8 +261,8 @@ func (h *history) came(w *intent, v verdict, o Outcome, events []*schema.Event) 
 // follows checks that the events, after expiries, are what the verdict says,
 // and returns those that come after that.
 func (h *history) follows(w *intent, v verdict, events []*schema.Event) []*schema.Event {
-	for len(events) > 0 && events[0].Type == schema.DocumentExpired && string(events[0].Collection) == w.collection &&
-		(!w.onDocument() || string(events[0].ID) == w.id) {
+	for len(events) > 0 && string(events[0].Collection) == w.collection && (!w.onDocument() && events[0].Type.HasDeadline() ||
+		events[0].Type == schema.DocumentExpired && string(events[0].ID) == w.id) {
 		h.logged(events[0])
 		events = events[1:]
 	}
@@ -467,8 +468,11 @@ func (h *history) sweep(t *rapid.T) {
 	more, err := h.machine.Expire(h.now, limit)
 	h.must(err)
 	events := h.called()
-	if len(events) > limit || slices.ContainsFunc(events, func(e *schema.Event) bool { return e.Type != schema.DocumentExpired }) {
+	if len(events) > limit || slices.ContainsFunc(events, func(e *schema.Event) bool { return !e.Type.HasDeadline() }) {
 		t.Fatalf("a sweep of at most %d decided %v", limit, events)
+	}
+	if !slices.IsSortedFunc(events, func(a, b *schema.Event) int { return cmp.Compare(a.Type, b.Type) }) {
+		t.Fatal("a sweep warns before it expires")
 	}
 	h.logged(events...)
 	if more {
@@ -477,6 +481,9 @@ func (h *history) sweep(t *rapid.T) {
 	h.eachSettled(func(name, id string, c *naiveCollection, d naiveDocument) {
 		if c.due(d, h.time/1000) {
 			t.Fatalf("%s/%s is still there after the sweep", name, id)
+		}
+		if c.toWarn(h.decided.collections[name].documents[id], h.time/1000) {
+			t.Fatalf("%s/%s was not warned of", name, id)
 		}
 	})
 }
@@ -570,6 +577,9 @@ func (h *history) check(t *rapid.T) {
 		if at, _, _, ok := c.deadline(d); ok && (!has || soonest > at) {
 			t.Fatalf("%s/%s is due at %d, the sweep says %d %t", name, id, at, soonest, has)
 		}
+		if soonest > h.time/1000 && c.toWarn(h.decided.collections[name].documents[id], soonest-1) {
+			t.Fatalf("%s/%s is to be warned of, the sweep says %d", name, id, soonest)
+		}
 	})
 }
 
@@ -624,6 +634,19 @@ func (h *history) compareDocument(s *projections.Store, c *schema.Collection, wa
 	if ok != exists || uint64(r.Version) != d.version || r.TS != d.ts || !reflect.DeepEqual(parsed(r.Body), d.content) {
 		h.t.Fatalf("%s/%s is %+v, should be %+v", c.Name, id, r, d)
 	}
+	var warned []int64
+	if in, second, waits := projections.QueueOf(c, r.Meta); ok && waits {
+		_, _, err = s.Scan(in, projections.Entry{Second: second}, second, func(e projections.Entry) bool {
+			if string(e.ID) == id {
+				warned = e.Warned
+			}
+			return true
+		})
+		h.must(err)
+		if !slices.Equal(warned, d.warned) {
+			h.t.Fatalf("%s/%s was warned of %v, should be of %v", c.Name, id, warned, d.warned)
+		}
+	}
 	at, _, _, expires := want.deadline(d)
 	if deadline := r.Deadline(c); exists && (deadline.Rule != schema.NoRule) != expires || exists && expires && deadline.At != at {
 		h.t.Fatalf("%s/%s is due at %+v, should be at %d %t", c.Name, id, deadline, at, expires)
@@ -637,8 +660,8 @@ func (h *history) finish(t *rapid.T) {
 	h.expireAll(t)
 	for _, c := range h.decided.collections {
 		for id, d := range c.documents {
-			if c.due(d, h.time/1000) {
-				t.Fatalf("%s is due and did not expire", id)
+			if c.due(d, h.time/1000) || c.toWarn(d, h.time/1000) {
+				t.Fatalf("%s is due and did not expire, or was not warned of", id)
 			}
 		}
 	}
@@ -679,8 +702,12 @@ func (h *history) advance(t *rapid.T, to int64) {
 		}
 		h.now = max(h.now, second*1000)
 		for _, e := range h.expireAll(t) {
-			if e.Deadline.At != h.now/1000 {
-				t.Fatalf("what was due at %d expired at %d", e.Deadline.At, h.now/1000)
+			at := e.Deadline.At
+			if e.Type == schema.DocumentExpiring {
+				at -= int64(h.decided.collections[string(e.Collection)].properties["warnBefore"].(float64))
+			}
+			if at != h.now/1000 {
+				t.Fatalf("%s was due at %d and came at %d", e.Type, at, h.now/1000)
 			}
 		}
 	}
@@ -751,6 +778,9 @@ func (h *history) collectionWish(t *rapid.T, collection string) *intent {
 	}
 	if rapid.Bool().Draw(t, "no images") {
 		body["previousImages"] = false
+	}
+	if before := rapid.SampledFrom([]any{nil, nil, 1, 2, 4, 30, 3.0, 0, -1, "5"}).Draw(t, "warnBefore"); before != nil {
+		body["warnBefore"] = before
 	}
 	if mode := rapid.SampledFrom([]string{"", "", "", "lazy", "none"}).Draw(t, "indexingMode"); mode != "" {
 		body["indexingPolicy"] = map[string]any{"indexingMode": mode}

@@ -78,7 +78,8 @@ type naiveDocument struct {
 	content map[string]any
 	size    int64
 	held    bool
-	reason  any // of the hold, nil for none
+	reason  any     // of the hold, nil for none
+	warned  []int64 // deadlines of this version
 }
 
 type naiveMessage struct {
@@ -128,6 +129,14 @@ func (c *naiveCollection) deadline(d naiveDocument) (at, ttl int64, rule string,
 func (c *naiveCollection) due(d naiveDocument, now int64) bool {
 	at, _, _, ok := c.deadline(d)
 	return ok && at <= now
+}
+
+// toWarn tells whether a warning of a document is due at a second; every way
+// to a new version forgets what was warned of.
+func (c *naiveCollection) toWarn(d naiveDocument, now int64) bool {
+	at, _, _, ok := c.deadline(d)
+	before, warns := c.properties["warnBefore"].(float64)
+	return ok && warns && at-int64(before) <= now && now < at && !slices.Contains(d.warned, at)
 }
 
 // counts are documents, bytes, pending and overdue at a second, and since when
@@ -227,6 +236,19 @@ func (n *naive) apply(e *schema.Event) error {
 
 func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Event, wrong func(string, ...any) error) error {
 	d, exists := c.documents[id]
+	if e.Type == schema.DocumentExpiring {
+		at, ttl, rule, _ := c.deadline(d)
+		if !exists || uint64(e.Previous) != d.version || !c.toWarn(d, e.Time/1000) || e.Deadline.At != at || int64(e.Deadline.TTL) != ttl || e.Deadline.Rule.String() != rule {
+			return wrong("the document is %+v, due at %d", d, at)
+		}
+		if c.images() != (len(e.Body) > 0) || c.images() && !reflect.DeepEqual(parsed(e.Body), d.content) {
+			return wrong("previousImages is %t, the content is %v", c.images(), d.content)
+		}
+		d.warned = append(slices.Clip(d.warned), at)
+		c.documents[id] = d
+		n.ended[name+"/"+id] = append(n.ended[name+"/"+id], e.Seq)
+		return nil
+	}
 	if e.Type == schema.DocumentHeld || e.Type == schema.DocumentReleased {
 		reason := parsed(e.Body)["reason"]
 		if !exists || c.due(d, e.Time/1000) || uint64(e.Previous) != d.version || e.Type == schema.DocumentReleased && (!d.held || d.reason != reason) {
@@ -257,14 +279,14 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 			return wrong("version %d was %v", e.Restored, former)
 		}
 		n.kept(name, id, e.Seq, content)
-		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body)), d.held, d.reason}
+		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body)), d.held, d.reason, nil}
 		return nil
 	}
 	if e.Type == schema.DocumentTouched {
 		if len(e.Body) > 0 {
 			return wrong("a touch has no body")
 		}
-		d.version, d.ts = e.Seq, e.Time/1000
+		d.version, d.ts, d.warned = e.Seq, e.Time/1000, nil
 		c.documents[id] = d
 		n.kept(name, id, e.Seq, d.content)
 		return nil
@@ -373,6 +395,9 @@ func (n *naive) judge(w *intent, time int64) verdict {
 		if ttl := content["defaultTtl"]; ttl != nil && !legalTTL(ttl) {
 			return no(400, "bad_ttl")
 		}
+		if before := content["warnBefore"]; before != nil && (!legalTTL(before) || before == -1.0) {
+			return no(400, "bad_ttl")
+		}
 		content = usual(content)
 		if content["defaultTtl"] != nil && content["indexingPolicy"].(map[string]any)["indexingMode"] == "none" {
 			return no(400, "bad_request")
@@ -416,7 +441,11 @@ func usual(sent map[string]any) map[string]any {
 		maps.Copy(policy, given)
 	}
 	images := sent["previousImages"] != false
-	return map[string]any{"defaultTtl": sent["defaultTtl"], "indexingPolicy": policy, "previousImages": images}
+	all := map[string]any{"defaultTtl": sent["defaultTtl"], "indexingPolicy": policy, "previousImages": images}
+	if before := sent["warnBefore"]; before != nil {
+		all["warnBefore"] = before
+	}
+	return all
 }
 
 func (n *naive) judgeDocument(w *intent, sent map[string]any, now int64) verdict {

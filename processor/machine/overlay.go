@@ -25,11 +25,12 @@ type DocumentKey struct {
 }
 
 // overlaid is a document after a pending event; Version is 0 if it ended. Body is nil
-// after a touch of content that the projection has.
+// after a touch of content that the projection has, and after a warning.
 type overlaid struct {
 	projections.Record
 	seq    uint64
 	reason string // of a hold that is pending, or was when this event was decided
+	warned bool   // by that event, and otherwise as folded
 }
 
 type overlaidCollection struct {

@@ -19,7 +19,7 @@ import (
 // machine, with a clock that starts at second 1000 and moves only by "advance".
 // Every command is appended and folded at once, unless it is on hold.
 //
-//	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false]
+//	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false] [warnBefore=3]
 //	collection get orders
 //	create|replace|upsert|patch|delete|touch|restore|keep|release orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
 //	                               (keep is document.hold)
@@ -212,7 +212,7 @@ func newMutation(op, collection, id string, args []datadriven.CmdArg) *schema.Mu
 			ifMatch = value
 		case "msg-id":
 			msgID = value
-		case "defaultTtl", "previousImages":
+		case "defaultTtl", "previousImages", "warnBefore":
 			properties[arg.Key] = json.RawMessage(value)
 		case "indexingMode":
 			properties["indexingPolicy"] = json.RawMessage(fmt.Sprintf(`{"indexingMode":%q}`, value))

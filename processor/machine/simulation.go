@@ -14,8 +14,8 @@ type Simulation struct {
 	Machine *Machine
 	emit    func(*schema.Event) error
 
-	// soonest is the earliest second at which a pending document may be due; the machine
-	// knows the folded ones.
+	// soonest is the earliest second at which a pending document may be due, or its warning;
+	// the machine knows the folded ones.
 	soonest int64
 	seen    int // pending events that are in soonest
 }
@@ -176,7 +176,7 @@ func (s *Simulation) Look() {
 		case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched, schema.DocumentReleased:
 			c := s.Machine.Collection(fact.Collection)
 			if d := waitingMeta(fact).Deadline(c); d.Rule != schema.NoRule {
-				s.soonest = min(s.soonest, d.At)
+				s.soonest = min(s.soonest, d.At-int64(c.WarnBefore))
 			}
 		}
 	}

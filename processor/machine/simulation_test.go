@@ -31,8 +31,8 @@ func TestSimulationIsTheMachine(t *testing.T) {
 			h.advance(t, h.now+rapid.SampledFrom([]int64{0, 0, 1, 500, 1000, 2000, 3000, 20_000}).Draw(t, "ms"))
 			for _, c := range h.decided.collections {
 				for id, d := range c.documents {
-					if c.due(d, h.now/1000) {
-						t.Fatalf("%s is due and did not expire before the next change", id)
+					if c.due(d, h.now/1000) || c.toWarn(d, h.now/1000) {
+						t.Fatalf("%s is due and did not expire before the next change, or was not warned of", id)
 					}
 				}
 			}
@@ -84,7 +84,9 @@ func FuzzSimulation(f *testing.F) {
 {"at":"2015-05-17T10:05:08Z","op":"collection.replace","collection":"c","body":{"defaultTtl":1}}
 {"at":"2015-05-17T10:05:20Z","op":"document.create","collection":"c","id":"a","ifMatch":"2","body":{}}
 {"at":"2015-05-17T10:05:20Z","op":"document.delete","collection":"c","id":"a"}
-{"at":"2015-05-17T10:06:20Z","op":"collection.delete","collection":"c"}`))
+{"at":"2015-05-17T10:06:20Z","op":"collection.delete","collection":"c"}
+{"at":"2015-05-17T10:06:20Z","op":"collection.create","collection":"c","body":{"defaultTtl":60,"warnBefore":9}}
+{"at":"2015-05-17T10:06:21Z","op":"document.create","collection":"c","id":"a","body":{}}`))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		if len(input) > 64<<10 {
 			return

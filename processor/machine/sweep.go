@@ -16,23 +16,35 @@ type sweep struct {
 	wheel  *expiry.Wheel[*queue]
 	queues map[schema.CollectionName]*queues
 
-	// due are the queues that fired and are not walked to their end.
-	due []dueQueue
+	// due are the queues that fired and are not walked to their end, by kind.
+	due [kinds][]dueQueue
 }
 
-// queues are the expiry queues of a collection, by their order.
-type queues [2]queue
+// kind is what a walk of a queue emits. Both walk the same entries of the expiry index,
+// warnings ahead of expiries by warnBefore.
+type kind int
+
+const (
+	expiries kind = iota
+	warnings
+	kinds
+)
+
+// queues are the expiry queues of a collection, by kind and order.
+type queues [kinds][2]queue
 
 type queue struct {
 	projections.Queue
+	kind       kind
 	collection schema.CollectionName
 
-	// timer is armed at the second of the first entry; a walk finds the next one.
+	// timer is armed at the second at which the first entry is due; a walk finds the next
+	// one.
 	timer expiry.Timer[*queue]
 
 	// position is the last entry walked. The next walk goes on from there, past
-	// tombstones and most entries whose DocumentExpired is pending. An entry folded
-	// before the position moves it back.
+	// tombstones and most entries whose event is pending. An entry folded before the
+	// position moves it back.
 	position projections.Entry
 }
 
@@ -41,37 +53,75 @@ type dueQueue struct {
 	at int64
 }
 
-// arm arms both queues of a collection by their first entries and its policy.
+// lead returns how many seconds before its deadline an entry is due in queues of a kind;
+// ok is false if none are.
+func lead(c *schema.Collection, k kind) (seconds int64, ok bool) {
+	if k == expiries {
+		return 0, true
+	}
+	return int64(c.WarnBefore), c.WarnBefore > 0
+}
+
+// dueAt returns the second at which an entry of q is due; ok is false if it never is.
+func (q *queue) dueAt(c *schema.Collection, second int64) (at int64, ok bool) {
+	before, ok := lead(c, q.kind)
+	if !ok {
+		return 0, false
+	}
+	at, ok = projections.DueAt(c, q.Order, second)
+	return at - before, ok
+}
+
+// arm arms the queues of a collection by their first entries and its policy.
 func (m *Machine) arm(c *schema.Collection) error {
 	m.disarm(c.Name)
-	both := new(queues)
-	m.sweep.queues[c.Name] = both
-	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
-		q := &both[order]
-		q.Queue = projections.Queue{Incarnation: c.Incarnation, Order: order}
-		q.collection = c.Name
-		q.timer.Value = q
-		first, any, err := m.Store.Scan(q.Queue, projections.Entry{}, -1, nil)
-		if err != nil {
-			return err
-		}
-		if at, ok := projections.DueAt(c, order, first); any && ok {
-			m.sweep.wheel.Set(&q.timer, at)
+	all := new(queues)
+	m.sweep.queues[c.Name] = all
+	for k := range all {
+		for order := range all[k] {
+			q := &all[k][order]
+			q.Queue = projections.Queue{Incarnation: c.Incarnation, Order: projections.Order(order)}
+			q.kind, q.collection, q.timer.Value = kind(k), c.Name, q
+			if _, ok := lead(c, q.kind); !ok {
+				continue
+			}
+			m.skipOverdue(c, q)
+			first, any, err := m.Store.Scan(q.Queue, q.position, -1, nil)
+			if err != nil {
+				return err
+			}
+			if at, ok := q.dueAt(c, first); any && ok {
+				m.sweep.wheel.Set(&q.timer, at)
+			}
 		}
 	}
 	return nil
 }
 
-// disarm drops the queues of a collection, if any.
-func (m *Machine) disarm(name schema.CollectionName) {
-	both := m.sweep.queues[name]
-	if both == nil {
+// skipOverdue moves the position of a queue of warnings past what is due to expire, which
+// is not warned of any more.
+func (m *Machine) skipOverdue(c *schema.Collection, q *queue) {
+	if q.kind != warnings {
 		return
 	}
-	for i := range both {
-		m.sweep.wheel.Remove(&both[i].timer)
+	last, _ := projections.LastDue(c, q.Order, m.now())
+	if first := (projections.Entry{Second: last + 1}); q.position.Before(first) {
+		q.position = first
 	}
-	m.sweep.due = slices.DeleteFunc(m.sweep.due, func(d dueQueue) bool { return d.collection == name })
+}
+
+// disarm drops the queues of a collection, if any.
+func (m *Machine) disarm(name schema.CollectionName) {
+	all := m.sweep.queues[name]
+	if all == nil {
+		return
+	}
+	for k := range all {
+		for i := range all[k] {
+			m.sweep.wheel.Remove(&all[k][i].timer)
+		}
+		m.sweep.due[k] = slices.DeleteFunc(m.sweep.due[k], func(d dueQueue) bool { return d.collection == name })
+	}
 	delete(m.sweep.queues, name)
 }
 
@@ -93,20 +143,22 @@ func (m *Machine) folded(fact *projections.Fact) error {
 		if !waits {
 			return nil
 		}
-		at, expires := projections.DueAt(c, in.Order, second)
-		if !expires {
-			return nil
-		}
-		both := m.sweep.queues[c.Name]
-		if both == nil || both[in.Order].Queue != in {
+		all := m.sweep.queues[c.Name]
+		if all == nil || all[expiries][in.Order].Queue != in {
 			return nil // c is newer than the event, and armed when its own is folded
 		}
-		q := &both[in.Order]
-		// While the event was pending the sweep may have walked past its place.
-		if !q.position.Before(projections.Entry{Second: second, ID: fact.ID}) {
-			q.position = projections.Entry{Second: second}
+		for k := range all {
+			q := &all[k][in.Order]
+			at, due := q.dueAt(c, second)
+			if !due {
+				continue
+			}
+			// While the event was pending the sweep may have walked past its place.
+			if !q.position.Before(projections.Entry{Second: second, ID: fact.ID}) {
+				q.position = projections.Entry{Second: second}
+			}
+			m.rearm(q, at)
 		}
-		m.rearm(q, at)
 	}
 	return nil
 }
@@ -119,71 +171,94 @@ func waitingMeta(fact *projections.Fact) projections.Meta {
 	return projections.Meta{TS: fact.Time / 1000, TTL: fact.TTL, Held: fact.Prior.Held}
 }
 
-// NextDue returns the earliest second at which a folded document may be due. It may be
-// early, never late.
+// NextDue returns the earliest second at which a folded document may be due, or its
+// warning. It may be early, never late.
 func (m *Machine) NextDue() (second int64, ok bool) {
 	second, ok = m.sweep.wheel.Next()
-	for _, d := range m.sweep.due {
-		if !ok || d.at < second {
-			second, ok = d.at, true
+	for _, due := range m.sweep.due {
+		for _, d := range due {
+			if !ok || d.at < second {
+				second, ok = d.at, true
+			}
 		}
 	}
 	return second, ok
 }
 
-// expiryBytes is the size up to which an expiry counts as one of a limit; a larger one
-// counts as several.
+// expiryBytes is the size up to which an expiry or warning counts as one of a limit; a
+// larger one counts as several.
 const expiryBytes = 8 << 10
 
 // Expire decides up to limit expiries of folded documents that are due at now, in ms,
-// queue by queue and in each by deadline. Large ones count as several, but one is always
-// decided. more reports whether others are due.
+// queue by queue and in each by deadline; then warnings likewise. Large ones count as
+// several, but one is always decided. more reports whether others are due.
 func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	m.stamp(now)
 	s := &m.sweep
-	before := len(s.due)
+	var before [kinds]int
+	for k := range s.due {
+		before[k] = len(s.due[k])
+	}
 	s.wheel.Advance(m.now(), func(t *expiry.Timer[*queue], at int64) {
-		s.due = append(s.due, dueQueue{t.Value, at})
+		k := t.Value.kind
+		s.due[k] = append(s.due[k], dueQueue{t.Value, at})
 	})
-	// Queues of one second are walked in the order of their keys, so that the
-	// log does not depend on the order in which they were armed.
-	slices.SortFunc(s.due[before:], func(a, b dueQueue) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Order, b.Order))
-	})
-	done := 0
-	defer func() { s.due = slices.Delete(s.due, 0, done) }()
-	for ; done < len(s.due); done++ {
-		q := s.due[done].queue
-		c := m.Collection(q.collection)
-		if c == nil || c.Incarnation != q.Incarnation {
-			continue // deleted; if that is pending, folding it disarms the queue
+	for k := range s.due {
+		// Queues of one second are walked in the order of their keys, so that the
+		// log does not depend on the order in which they were armed.
+		slices.SortFunc(s.due[k][before[k]:], func(a, b dueQueue) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Order, b.Order))
+		})
+	}
+	for k := range s.due {
+		n, more, err := m.walkDue(kind(k), limit)
+		if more || err != nil {
+			return more, err
 		}
-		n, next, err := m.walk(c, q, limit)
-		if err != nil {
-			return false, err
-		}
-		if limit -= n; next == dueNow {
-			return true, nil
-		}
-		m.rearm(q, next)
+		limit -= n
 	}
 	return false, nil
 }
 
-// expireAll is Expire for one collection, at the current log time.
-func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err error) {
-	both := m.sweep.queues[c.Name]
-	for i := range both {
-		q := &both[i]
-		n, next, err := m.walk(c, q, limit)
-		if err != nil {
-			return false, err
+// walkDue walks the due queues of a kind.
+func (m *Machine) walkDue(k kind, limit int) (decided int, more bool, err error) {
+	s := &m.sweep
+	done := 0
+	defer func() { s.due[k] = slices.Delete(s.due[k], 0, done) }()
+	for ; done < len(s.due[k]); done++ {
+		q := s.due[k][done].queue
+		c := m.Collection(q.collection)
+		if c == nil || c.Incarnation != q.Incarnation {
+			continue // deleted; if that is pending, folding it disarms the queue
 		}
-		if limit -= n; next == dueNow {
-			m.sweep.wheel.Set(&q.timer, m.now())
-			return true, nil
+		n, next, err := m.walk(c, q, limit-decided)
+		if err != nil {
+			return 0, false, err
+		}
+		if decided += n; next == dueNow {
+			return decided, true, nil
 		}
 		m.rearm(q, next)
+	}
+	return decided, false, nil
+}
+
+// expireAll is Expire for one collection, at the current log time.
+func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err error) {
+	all := m.sweep.queues[c.Name]
+	for k := range all {
+		for i := range all[k] {
+			q := &all[k][i]
+			n, next, err := m.walk(c, q, limit)
+			if err != nil {
+				return false, err
+			}
+			if limit -= n; next == dueNow {
+				m.sweep.wheel.Set(&q.timer, m.now())
+				return true, nil
+			}
+			m.rearm(q, next)
+		}
 	}
 	return false, nil
 }
@@ -200,27 +275,38 @@ func (m *Machine) rearm(q *queue, next int64) {
 	}
 }
 
-// walk decides expiries of one queue from its position on. n is their count, which the
-// last one may take beyond limit. next is the second at which the queue is due again,
-// dueNow if limit was reached first, or never.
+// skipsPerWarning is how many entries that were warned of before cost as much as a warning.
+const skipsPerWarning = 16
+
+// walk decides expiries or warnings of one queue from its position on. n is their count,
+// which the last one may take beyond limit. next is the second at which the queue is due
+// again, dueNow if limit was reached first, or never.
 func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next int64, err error) {
 	last, ok := projections.LastDue(c, q.Order, m.now())
-	if !ok {
+	before, due := lead(c, q.kind)
+	if !ok || !due {
 		return 0, never, nil
+	}
+	m.skipOverdue(c, q)
+	decide := m.expireEntry
+	if q.kind == warnings {
+		decide = m.warnEntry
 	}
 	documents := m.Store.Lookup(c)
 	defer func() { err = errors.Join(err, documents.Close()) }()
-	second, more, scanErr := m.Store.Scan(q.Queue, q.position, last, func(entry projections.Entry) bool {
-		if n >= limit {
+	skipped := 0
+	second, more, scanErr := m.Store.Scan(q.Queue, q.position, last+before, func(entry projections.Entry) bool {
+		if n+skipped/skipsPerWarning >= limit {
 			next = dueNow
 			return false
 		}
 		q.position = entry
-		before := m.bytes
-		var expired bool
-		expired, err = m.expireEntry(c, entry, documents)
-		if expired {
-			n += 1 + (m.bytes-before)/expiryBytes
+		bytes := m.bytes
+		var decided bool
+		if decided, err = decide(c, entry, documents); decided {
+			n += 1 + (m.bytes-bytes)/expiryBytes
+		} else {
+			skipped++
 		}
 		return err == nil
 	})
@@ -228,27 +314,52 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 		err = scanErr
 	}
 	if more {
-		next, _ = projections.DueAt(c, q.Order, second)
+		next, _ = q.dueAt(c, second)
 	}
-	return n, next, err
+	return n + skipped/skipsPerWarning, next, err
 }
 
 // expireEntry expires the document of a due entry, unless a pending event has ended that
 // version.
 func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry, documents projections.Lookup) (bool, error) {
-	if _, pending := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: entry.ID}]; pending {
+	if d, pending := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: entry.ID}]; pending && !d.warned {
 		return false, nil
 	}
-	var body []byte
-	if c.PreviousImages {
-		r, ok, err := documents.Document(entry.ID)
-		if err != nil || !ok {
-			return false, err
-		}
-		body = r.Body
+	body, ok, err := m.entryBody(c, entry, documents)
+	if !ok || err != nil {
+		return false, err
 	}
 	m.expire(c, entry.ID, projections.Record{Meta: entry.Meta, Body: body})
 	return true, nil
+}
+
+// warnEntry warns of the deadline of an entry, unless that was done or a pending event has
+// ended that version.
+func (m *Machine) warnEntry(c *schema.Collection, entry projections.Entry, documents projections.Lookup) (bool, error) {
+	key := DocumentKey{Incarnation: c.Incarnation, ID: entry.ID}
+	deadline := entry.Meta.Deadline(c)
+	if _, pending := m.Overlay.documents[key]; pending || slices.Contains(entry.Warned, deadline.At) {
+		return false, nil
+	}
+	body, ok, err := m.entryBody(c, entry, documents)
+	if !ok || err != nil {
+		return false, err
+	}
+	e := &schema.Event{Type: schema.DocumentExpiring, Collection: c.Name, ID: entry.ID,
+		Previous: entry.Meta.Version, Deadline: deadline, Body: m.image(c, body)}
+	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: entry.Meta, Warned: entry.Warned})
+	m.Overlay.setDocument(key, overlaid{Record: projections.Record{Meta: entry.Meta}, seq: m.seq, warned: true})
+	return true, nil
+}
+
+// entryBody returns the content of the document of an entry, nil if events have none; ok is
+// false if there is no such document.
+func (m *Machine) entryBody(c *schema.Collection, entry projections.Entry, documents projections.Lookup) (body []byte, ok bool, err error) {
+	if !c.PreviousImages {
+		return nil, true, nil
+	}
+	r, ok, err := documents.Document(entry.ID)
+	return r.Body, ok, err
 }
 
 // expire emits the DocumentExpired of a version that is due.
