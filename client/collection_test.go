@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,14 @@ func TestCollections(t *testing.T) {
 		}
 		if _, err := c.ReplaceCollection(ctx, "orders", test.opts...); err != nil {
 			t.Error(err)
+		}
+	}
+	if _, err := c.CreateCollection(ctx, "orders", client.DefaultTTL(time.Hour), client.WarnBefore(10*time.Minute)); err != nil || !strings.HasSuffix(string(s.last().Data), `"warnBefore":600}`) {
+		t.Errorf("%v: %s", err, s.last().Data)
+	}
+	for _, before := range []time.Duration{-time.Second, 1500 * time.Millisecond, 1 << 62} {
+		if _, err := c.CreateCollection(ctx, "orders", client.WarnBefore(before)); !errors.Is(err, client.ErrBadTTL) {
+			t.Errorf("%v: %v", before, err)
 		}
 	}
 	for _, ttl := range []time.Duration{0, -time.Second, 1500 * time.Millisecond} {

@@ -15,9 +15,10 @@ type Event struct {
 	Type       EventType
 	Collection string
 	ID         string // of document events
-	Previous   string // ETag of the version that it ends: Replaced, Deleted, Expired
+	Previous   string // ETag of the version that it ends: Replaced, Deleted, Expired, Touched; or is about
 
-	// Of Expired: when the document expired, the time to live, and where that came from.
+	// Of Expired and Expiring: when the document expires, the time to live, and where that
+	// came from.
 	Deadline time.Time
 	TTL      time.Duration
 	Rule     Rule
@@ -80,6 +81,7 @@ const (
 	DocumentTouched    = schema.DocumentTouched // a new version of the same content: no body
 	DocumentHeld       = schema.DocumentHeld
 	DocumentReleased   = schema.DocumentReleased
+	DocumentExpiring   = schema.DocumentExpiring // a warning before DocumentExpired, see WarnBefore
 	MutationRejected   = schema.MutationRejected
 )
 

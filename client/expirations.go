@@ -6,10 +6,10 @@ import (
 	"iter"
 )
 
-// Expiration is the end of a document that reached its deadline.
+// Expiration is the end of a document that reached its deadline, or the warning before.
 type Expiration[T any] struct {
 	*Event
-	// Value is the last content of the document if HasValue, which is false in
+	// Value is the content of the document if HasValue, which is false in
 	// collections without previous images.
 	Value    T
 	HasValue bool
@@ -21,7 +21,17 @@ type Expiration[T any] struct {
 // A document that does not decode into a T is yielded with an error and the event, and
 // the loop may continue. Any other error is the last value.
 func Expirations[T any](ctx context.Context, c *Client, opts ...FeedOption) iter.Seq2[Expiration[T], error] {
-	opts = append(opts[:len(opts):len(opts)], func(f *feed) { f.types = []EventType{DocumentExpired} })
+	return expirations[T](ctx, c, DocumentExpired, opts)
+}
+
+// Warnings is Expirations for documents that are to expire at Deadline: each gets one
+// DocumentExpiring, in collections with WarnBefore.
+func Warnings[T any](ctx context.Context, c *Client, opts ...FeedOption) iter.Seq2[Expiration[T], error] {
+	return expirations[T](ctx, c, DocumentExpiring, opts)
+}
+
+func expirations[T any](ctx context.Context, c *Client, t EventType, opts []FeedOption) iter.Seq2[Expiration[T], error] {
+	opts = append(opts[:len(opts):len(opts)], func(f *feed) { f.types = []EventType{t} })
 	return func(yield func(Expiration[T], error) bool) {
 		for e, err := range c.Changes(ctx, opts...) {
 			x := Expiration[T]{Event: e}

@@ -2,9 +2,12 @@ package client_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
 )
 
 func TestExpirations(t *testing.T) {
@@ -30,6 +33,19 @@ func TestExpirations(t *testing.T) {
 	}
 	if x := got[2]; errs[2] != nil || x.HasValue || x.ID != "c" {
 		t.Errorf("c: %+v, %v", x, errs[2])
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	s := newStandin(t).log()
+	s.deadline(schema.DocumentExpiring, "trials", "a", `{"id":"a","total":5}`)
+	s.expired("trials", "a", `{"id":"a","total":5}`)
+	var got []string
+	for x, err := range client.Warnings[order](t.Context(), s.client(), client.FromStart(), client.UntilNow()) {
+		got = append(got, fmt.Sprint(x.Type, x.Value.Total, x.Deadline.Unix(), err))
+	}
+	if !slices.Equal(got, []string{"DocumentExpiring 5 100 <nil>"}) {
+		t.Errorf("%q", got)
 	}
 }
 

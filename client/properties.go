@@ -63,7 +63,19 @@ func IncludePaths(paths ...string) PropertyOption {
 	}
 }
 
-// PreviousImages sets whether delete and expiry events have the last content of the
+// WarnBefore asks for a DocumentExpiring so long before each deadline, in whole seconds; 0
+// asks for none.
+func WarnBefore(d time.Duration) PropertyOption {
+	return func(p *Properties) error {
+		if d < 0 || d%time.Second != 0 || d/time.Second > schema.MaxTTL {
+			return ErrBadTTL.With("warn before %v: use whole seconds from 1 to %d, or 0 for no warnings", d, schema.MaxTTL)
+		}
+		p.WarnBefore = int32(d / time.Second)
+		return nil
+	}
+}
+
+// PreviousImages sets whether delete, expiry and warning events have the last content of the
 // document.
 func PreviousImages(on bool) PropertyOption {
 	return func(p *Properties) error { p.PreviousImages = on; return nil }

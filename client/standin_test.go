@@ -194,7 +194,12 @@ func (s *standin) created(collection, id string) {
 
 func (s *standin) expired(collection, id, body string) {
 	s.t.Helper()
-	s.happen(schema.Event{Type: schema.DocumentExpired, Collection: schema.CollectionName(collection), ID: schema.DocumentID(id), Previous: 1,
+	s.deadline(schema.DocumentExpired, collection, id, body)
+}
+
+func (s *standin) deadline(t schema.EventType, collection, id, body string) {
+	s.t.Helper()
+	s.happen(schema.Event{Type: t, Collection: schema.CollectionName(collection), ID: schema.DocumentID(id), Previous: 1,
 		Deadline: schema.Deadline{At: 100, TTL: 5, Rule: schema.RuleDocument}, Body: []byte(body)})
 }
 

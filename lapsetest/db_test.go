@@ -388,3 +388,21 @@ func TestManual(t *testing.T) {
 		t.Errorf("the log is\n%s", got)
 	}
 }
+
+// TestWarnBefore: a warning comes at its second, also right after a write that leaves less.
+func TestWarnBefore(t *testing.T) {
+	t.Parallel()
+	db := lapsetest.New(t)
+	db.CreateCollection("trials", `{"defaultTtl":100,"warnBefore":30}`)
+	seq := db.Seq()
+	db.Create("trials", "a", `{"n":1}`)
+	db.Create("trials", "b", `{"ttl":20}`)
+	db.Advance(69 * time.Second)
+	db.WantEvents(seq+1, `
+		{"type":"DocumentCreated","id":"a"}
+		{"type":"DocumentCreated","id":"b"}
+		{"type":"DocumentExpiring","id":"b","ttl":20,"rule":"document"}
+		{"type":"DocumentExpired","id":"b"}`)
+	db.Advance(time.Second)
+	db.WantEvents(seq+5, `{"type":"DocumentExpiring","id":"a","ttl":100,"rule":"collection","body":{"n":1}}`)
+}

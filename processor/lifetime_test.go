@@ -213,3 +213,92 @@ func TestDueQueries(t *testing.T) {
 		}
 	})
 }
+
+func etagOf(r wireReply) string {
+	var document struct {
+		Etag string `json:"_etag"`
+	}
+	_ = json.Unmarshal(r.body, &document) // "" for none
+	return document.Etag
+}
+
+// TestWarnings: a DocumentExpiring comes when warnBefore is left, once, whatever stops in
+// between and with the projection lost; a process that was down warns of what still lives.
+func TestWarnings(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		told := func(id string) (told []string) {
+			for _, e := range w.events() {
+				if e.Type.HasDeadline() && string(e.ID) == id {
+					told = append(told, fmt.Sprintf("%s %d of %d", strings.TrimPrefix(e.Type.String(), "Document"), e.Deadline.At, e.Previous))
+				}
+			}
+			return told
+		}
+		want := func(id string, events ...string) {
+			t.Helper()
+			w.eventually(fmt.Sprintf("%s has %v", id, events), func() bool { return slices.Equal(told(id), events) })
+		}
+		expiring := func(deadline int64, r wireReply) string {
+			return fmt.Sprintf("Expiring %d of %s", deadline, etagOf(r))
+		}
+		expired := func(deadline int64, r wireReply) string {
+			return strings.Replace(expiring(deadline, r), "Expiring", "Expired", 1)
+		}
+		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
+		a := w.want(201, "document.create.c.a", `{"n":1}`)
+		ts := w.tsOf(a)
+		w.want(200, "collection.replace.c", `{"defaultTtl":100,"warnBefore":40}`)
+		sleepUntil(ts+59, 900)
+		want("a")
+		sleepUntil(ts+60, 500)
+		want("a", expiring(ts+100, a))
+		if got := w.want(200, "document.get.c.a", ``); etagOf(got) != etagOf(a) || w.tsOf(got) != ts {
+			t.Errorf("after its warning it is %s", got)
+		}
+		w.restart()
+		w.stop()
+		w.removeProjection()
+		w.start()
+		w.want(200, "collection.replace.c", `{"defaultTtl":100,"warnBefore":60}`)
+		b := w.want(201, "document.create.c.b", `{"ttl":30}`) // right after the write
+		want("b", expiring(w.tsOf(b)+30, b))
+		want("a", expiring(ts+100, a))
+
+		// The deadline moves.
+		w.want(200, "collection.replace.c", `{"defaultTtl":101,"warnBefore":60}`)
+		want("a", expiring(ts+100, a), expiring(ts+101, a))
+		seq := w.publish("collection.replace.c", `{"defaultTtl":100,"warnBefore":2147483647}`)
+		w.judged(seq)
+		w.want(200, "document.hold.c.a", ``)
+		w.restart()
+		w.want(200, "document.release.c.a", ``)
+		c := w.want(201, "document.create.c.c", `{}`)
+		want("c", expiring(w.tsOf(c)+100, c))
+		want("a", expiring(ts+100, a), expiring(ts+101, a))
+		history := w.want(200, "history.c.a", ``)
+		if n := strings.Count(string(history.body), `"type":"DocumentExpiring"`); n != 2 {
+			t.Errorf("the history has %d warnings: %s", n, history.body)
+		}
+
+		// Down until the warning, and until the deadline, have passed.
+		w.want(200, "collection.replace.c", `{"defaultTtl":100,"warnBefore":10}`)
+		d := w.want(201, "document.create.c.d", `{"ttl":200}`)
+		e := w.want(201, "document.create.c.e", `{"ttl":150}`)
+		w.stop()
+		sleepUntil(w.tsOf(d)+195, 0)
+		w.start()
+		want("d", expiring(w.tsOf(d)+200, d))
+		want("e", expired(w.tsOf(e)+150, e))
+		sleepUntil(w.tsOf(d)+200, 900)
+		want("d", expiring(w.tsOf(d)+200, d), expired(w.tsOf(d)+200, d))
+		want("a", expiring(ts+100, a), expiring(ts+101, a), expired(ts+100, a))
+		live := w.content()
+		w.stop()
+		w.removeProjection()
+		w.start()
+		w.want(200, "status", ``)
+		if anew := w.content(); live != anew {
+			t.Errorf("the projection has\n%s\nand folded anew\n%s", live, anew)
+		}
+	})
+}

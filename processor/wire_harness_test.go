@@ -474,7 +474,7 @@ func (w *wire) content() string {
 		for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
 			_, _, err := store.Scan(projections.Queue{Incarnation: c.Incarnation, Order: order}, projections.Entry{}, math.MaxInt64, func(e projections.Entry) bool {
 				r, ok, err := store.Document(c, e.ID)
-				fmt.Fprintf(&b, "%d %d %s %+v %s %v %v\n", order, e.Second, e.ID, r.Meta, r.Body, ok, err)
+				fmt.Fprintf(&b, "%d %d %s %v %+v %s %v %v\n", order, e.Second, e.ID, e.Warned, r.Meta, r.Body, ok, err)
 				return true
 			})
 			w.check(err)

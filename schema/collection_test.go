@@ -42,6 +42,8 @@ func TestParseProperties(t *testing.T) {
 			with(func(p *Properties) { p.IncludedPaths = []string{"/" + strings.Repeat("a", 254)} })},
 		{"previousImages false", `{"previousImages":false}`, with(func(p *Properties) { p.PreviousImages = false })},
 		{"previousImages true", `{"previousImages":true}`, DefaultProperties()},
+		{"warnBefore", `{"warnBefore":600.0}`, with(func(p *Properties) { p.WarnBefore = 600 })},
+		{"warnBefore null", `{"warnBefore":null}`, DefaultProperties()},
 		{"a reply sent back", `{"id":"orders","defaultTtl":5,"_ts":1,"_etag":"7","_rid":"","_self":"","documents":3,"bytes":4}`, with(func(p *Properties) { p.DefaultTTL = 5 })},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -80,6 +82,12 @@ func TestParsePropertiesRefuses(t *testing.T) {
 		{"id null", `{"id":null}`, ErrBadRequest, "null"},
 		{"previousImages a string", `{"previousImages":"true"}`, ErrBadRequest, "previousImages"},
 		{"previousImages a number", `{"previousImages":1}`, ErrBadRequest, "previousImages"},
+		{"warnBefore 0", `{"warnBefore":0}`, ErrBadTTL, "from 1 to 2147483647"},
+		{"warnBefore -1", `{"warnBefore":-1}`, ErrBadTTL, "warnBefore -1"},
+		{"warnBefore too long", `{"warnBefore":2147483648}`, ErrBadTTL, "warnBefore"},
+		{"warnBefore a string", `{"warnBefore":"5"}`, ErrBadTTL, "warnBefore"},
+		{"warnBefore false", `{"warnBefore":false}`, ErrBadTTL, "warnBefore"},
+		{"warnBefore twice", `{"warnBefore":5,"warnBefore":5}`, ErrBadRequest, "twice"},
 		{"policy a list", `{"indexingPolicy":[]}`, ErrBadRequest, "indexingPolicy"},
 		{"policy a string", `{"indexingPolicy":"none"}`, ErrBadRequest, "indexingPolicy"},
 		{"an unknown name in the policy", `{"indexingPolicy":{"excludedPaths":[]}}`, ErrBadRequest, `"excludedPaths"`},
@@ -139,6 +147,7 @@ func anyProperties() *rapid.Generator[Properties] {
 		p := Properties{
 			IndexingMode:   rapid.SampledFrom([]IndexingMode{Consistent, Lazy, None}).Draw(t, "mode"),
 			PreviousImages: rapid.Bool().Draw(t, "previousImages"),
+			WarnBefore:     rapid.Int32Range(0, MaxTTL).Draw(t, "warnBefore"),
 		}
 		if p.IndexingMode != None {
 			p.DefaultTTL = DefaultTTL(rapid.Int32Range(-1, MaxTTL).Draw(t, "defaultTtl"))
@@ -176,9 +185,9 @@ func TestPropertiesAreReadBack(t *testing.T) {
 
 func TestCollectionJSON(t *testing.T) {
 	c := Collection{Name: "orders", Version: 7, Time: 12_999, Properties: Properties{
-		DefaultTTL: 3600, IndexingMode: Lazy, IncludedPaths: []string{"/customerId", `/a"b`},
+		DefaultTTL: 3600, IndexingMode: Lazy, IncludedPaths: []string{"/customerId", `/a"b`}, WarnBefore: 600,
 	}}
-	const fields = `"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/customerId"},{"path":"/a\"b"}]},"previousImages":false`
+	const fields = `"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/customerId"},{"path":"/a\"b"}]},"previousImages":false,"warnBefore":600`
 	for _, test := range []struct{ name, got, want string }{
 		{"properties", string(c.AppendJSON(nil)), `{` + fields + `}`},
 		{"reply", string(c.AppendReply(nil)), `{"id":"orders",` + fields + `,"_ts":12,"_etag":"7"}`},

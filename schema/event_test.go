@@ -75,6 +75,11 @@ var samples = []struct {
 		`{"seq":8,"time":"9999-12-31T23:59:59.999Z","type":"DocumentExpired","collection":"orders","id":"a","previous":6,"deadline":253402300799,"ttl":2147483647,"rule":"collection"}`,
 	},
 	{
+		Event{Seq: 9, Time: 1_431_857_104_000, Type: DocumentExpiring, Collection: "orders", ID: "a", Previous: 6, Deadline: Deadline{At: 1_431_857_105, TTL: 30, Rule: RuleDocument}, Body: []byte(`{"id":"a"}`)},
+		map[string]string{"Lapse-Time": "1431857104000", "Lapse-Id": "a", "Lapse-Previous": "6", "Lapse-Deadline": "1431857105", "Lapse-Ttl": "30", "Lapse-Rule": "document"},
+		`{"seq":9,"time":"2015-05-17T10:05:04.000Z","type":"DocumentExpiring","collection":"orders","id":"a","previous":6,"deadline":1431857105,"ttl":30,"rule":"document","body":{"id":"a"}}`,
+	},
+	{
 		Event{Seq: 9, Time: 1_431_857_105_000, Type: MutationRejected, Collection: InvalidCollection, Cause: 9, Body: []byte(`{"code":400}`)},
 		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Cause": "mutations/9"},
 		`{"seq":9,"time":"2015-05-17T10:05:05.000Z","type":"MutationRejected","collection":"_invalid","cause":"mutations/9","body":{"code":400}}`,

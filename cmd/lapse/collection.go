@@ -23,8 +23,8 @@ func newCollectionCommand(a *app) *cobra.Command {
 JSON replaces all properties: what it does not name gets its default.
 A new default TTL covers the documents already there, at once.
 
-The defaults are --default-ttl off, --indexing-mode consistent, --include-path none
-and --previous-images; '{}' resets all properties.`),
+The defaults are --default-ttl off, --indexing-mode consistent, --include-path none,
+--previous-images and --warn-before off; '{}' resets all properties.`),
 		newCollectionDeleteCommand(a, &conn),
 		newCollectionListCommand(a, &conn),
 	)
@@ -123,6 +123,7 @@ func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, n
 // propertyFlags are the flags for properties of a collection.
 type propertyFlags struct {
 	defaultTTL, indexingMode string
+	warnBefore               string
 	includePaths             []string
 	previousImages           bool
 }
@@ -133,7 +134,8 @@ func (p *propertyFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&p.defaultTTL, "default-ttl", "", "default TTL: `SECONDS` or a duration, -1 for none, off to disable TTL")
 	flags.StringVar(&p.indexingMode, "indexing-mode", "", "update indexes with each write, later, or have none: `consistent|lazy|none`")
 	flags.StringArrayVar(&p.includePaths, "include-path", nil, "index the values at this JSON `POINTER`, like /customerId; repeat for more, or none for no index")
-	flags.BoolVar(&p.previousImages, "previous-images", true, "include the last content in delete and expiry events")
+	flags.BoolVar(&p.previousImages, "previous-images", true, "include the content in delete, expiry and warning events")
+	flags.StringVar(&p.warnBefore, "warn-before", "", "log a DocumentExpiring so long before each deadline: `SECONDS` or a duration, off for none")
 }
 
 // change sets the properties that flags name.
@@ -169,6 +171,13 @@ func (p *propertyFlags) change(cmd *cobra.Command, properties map[string]any) er
 	}
 	if given("previous-images") {
 		properties["previousImages"] = p.previousImages
+	}
+	if given("warn-before") {
+		before, err := parseSeconds("--warn-before", p.warnBefore, "seconds, off,")
+		if err != nil {
+			return err
+		}
+		properties["warnBefore"] = json.RawMessage(before)
 	}
 	return nil
 }
@@ -244,7 +253,11 @@ func listCollections(ctx context.Context, conn *connection, out *output) error {
 		if !info.PreviousImages {
 			images = "no"
 		}
-		rows = append(rows, []any{info.Name, describeTTL(int64(info.DefaultTTL)), string(info.IndexingMode), printable(strings.Join(info.IncludedPaths, " ")), images})
+		ttl := describeTTL(int64(info.DefaultTTL))
+		if info.WarnBefore > 0 {
+			ttl += ", warns " + describeTTL(int64(info.WarnBefore)) + " before"
+		}
+		rows = append(rows, []any{info.Name, ttl, string(info.IndexingMode), printable(strings.Join(info.IncludedPaths, " ")), images})
 	}
 	_, err = fmt.Fprint(out.stdout, out.list([]string{"COLLECTION", "DEFAULT TTL", "INDEXING", "PATHS", "PREVIOUS IMAGES"}, rows, 0, 3))
 	return err

@@ -62,11 +62,16 @@ func (p position) until() client.FeedOption {
 // parseTTL returns a TTL as JSON: off, never, a duration, or any number, which the
 // server validates.
 func parseTTL(flag, s string) (string, error) {
-	switch s {
-	case "off", "null":
-		return "null", nil
-	case "never":
+	if s == "never" {
 		return "-1", nil
+	}
+	return parseSeconds(flag, s, "seconds, -1,")
+}
+
+// parseSeconds is parseTTL without never; legal says what a flag takes beside a duration.
+func parseSeconds(flag, s, legal string) (string, error) {
+	if s == "off" || s == "null" {
+		return "null", nil
 	}
 	if _, err := strconv.ParseFloat(s, 64); err == nil && json.Valid([]byte(s)) {
 		return s, nil
@@ -74,5 +79,5 @@ func parseTTL(flag, s string) (string, error) {
 	if d, err := parseDuration(s); err == nil && d%time.Second == 0 {
 		return strconv.FormatInt(int64(d/time.Second), 10), nil
 	}
-	return "", usageErrorf("%s %q: use seconds, -1, or a duration in whole seconds, like "+durations, flag, s)
+	return "", usageErrorf("%s %q: use %s or a duration in whole seconds, like "+durations, flag, s, legal)
 }

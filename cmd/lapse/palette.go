@@ -35,7 +35,7 @@ func (p palette) eventType(t schema.EventType) string {
 		return p.paint(text, color.FgGreen)
 	case schema.DocumentReplaced, schema.DocumentTouched:
 		return p.paint(text, color.FgCyan)
-	case schema.DocumentDeleted, schema.DocumentHeld, schema.DocumentReleased:
+	case schema.DocumentExpiring, schema.DocumentDeleted, schema.DocumentHeld, schema.DocumentReleased:
 		return p.paint(text, color.FgYellow)
 	case schema.DocumentExpired:
 		return p.paint(text, color.FgMagenta)
