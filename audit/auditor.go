@@ -45,6 +45,8 @@ type Auditor struct {
 	sequence, time, cause rising
 	begins                uint64 // where the log begins by what it says itself
 	resumed               int64  // log time, ms, at which a writer started last, or went on
+	late                  int64  // log time, ms, of the last expiry or warning that came late
+	active                activity
 
 	collections  map[schema.CollectionName]*collection
 	incarnations uint64 // given out
@@ -118,6 +120,7 @@ func (a *Auditor) Event(e *schema.Event) error {
 		a.against(Time, e, "log time goes back, from %s to %s", moment(a.report.LastTime), moment(e.Time))
 	}
 	a.report.LastTime = e.Time
+	a.active.at(e.Time)
 	a.judged(e)
 	switch e.Type {
 	case schema.CollectionCreated:
@@ -136,6 +139,8 @@ func (a *Auditor) Event(e *schema.Event) error {
 		return a.documentDeleted(e)
 	case schema.DocumentExpired:
 		return a.documentExpired(e)
+	case schema.DocumentExpiring:
+		return a.documentExpiring(e)
 	case schema.MutationRejected:
 		return a.mutationRejected(e)
 	case schema.WriterStarted, schema.WriterResumed, schema.LogTrimmed:
@@ -191,8 +196,8 @@ func (a *Auditor) judged(e *schema.Event) {
 	if e.Cause == 0 {
 		return
 	}
-	if e.Type == schema.DocumentExpired {
-		a.against(Cause, e, "mutation %d is told as the cause of an expiry, which has none", e.Cause)
+	if e.Type.HasDeadline() {
+		a.against(Cause, e, "mutation %d is told as the cause of an expiry or warning, which has none", e.Cause)
 		return
 	}
 	a.report.Mutations++

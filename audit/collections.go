@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"errors"
 	"math"
 	"slices"
 
@@ -20,6 +21,7 @@ type collection struct {
 	known  bool
 	policy schema.Properties
 	since  int64 // log time, ms, from which its defaultTtl has been in force
+	warns  int64 // the same of its warnBefore
 
 	// unseen is the sequence below which there may be versions whose events are missing,
 	// 0 for none.
@@ -36,7 +38,7 @@ type collection struct {
 
 func (a *Auditor) add(e *schema.Event) *collection {
 	a.incarnations++
-	c := &collection{name: e.Collection, incarnation: a.incarnations, since: e.Time, walked: [2]int64{math.MinInt64, math.MinInt64}}
+	c := &collection{name: e.Collection, incarnation: a.incarnations, since: e.Time, warns: e.Time, walked: [2]int64{math.MinInt64, math.MinInt64}}
 	a.collections[c.name] = c
 	a.name(c.name)
 	return c
@@ -102,6 +104,11 @@ func (a *Auditor) collectionReplaced(e *schema.Event) error {
 	if err := a.settle(c, e); err != nil {
 		return err
 	}
+	if policy, fault := schema.ParseProperties(c.name, e.Body); fault != nil || policy.DefaultTTL != c.policy.DefaultTTL || policy.WarnBefore != c.policy.WarnBefore {
+		if err := a.settleWarnings(c, e.Time, closedGrace); err != nil {
+			return err
+		}
+	}
 	a.apply(c, e)
 	return nil
 }
@@ -126,7 +133,7 @@ func (a *Auditor) collectionDeleted(e *schema.Event) error {
 	if known {
 		c.policy, c.known = before, true
 	}
-	if err := a.settle(c, e); err != nil {
+	if err := errors.Join(a.settle(c, e), a.settleWarnings(c, e.Time, closedGrace)); err != nil {
 		return err
 	}
 	return a.remover(c)
@@ -154,10 +161,13 @@ func (a *Auditor) apply(c *collection, e *schema.Event) {
 	if !c.known || c.policy.DefaultTTL != policy.DefaultTTL {
 		c.since = e.Time
 	}
+	if !c.known || c.policy.WarnBefore != policy.WarnBefore {
+		c.warns = e.Time
+	}
 	c.policy, c.known = policy, true
 }
 
 func sameProperties(a, b schema.Properties) bool {
 	return a.DefaultTTL == b.DefaultTTL && a.IndexingMode == b.IndexingMode &&
-		a.PreviousImages == b.PreviousImages && slices.Equal(a.IncludedPaths, b.IncludedPaths)
+		a.PreviousImages == b.PreviousImages && a.WarnBefore == b.WarnBefore && slices.Equal(a.IncludedPaths, b.IncludedPaths)
 }

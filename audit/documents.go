@@ -32,6 +32,7 @@ func (a *Auditor) documentPut(e *schema.Event) error {
 		c.documents--
 	}
 	c.documents++
+	a.unwarned(c, e.ID, l, e.Time, closedGrace)
 	before := *l
 	held := l.phase == alive && l.held // a write leaves a document held
 	if l.held && !held {
@@ -80,6 +81,7 @@ func (a *Auditor) documentHeld(e *schema.Event) error {
 		return nil
 	}
 	if hold && !l.held {
+		a.unwarned(c, e.ID, l, e.Time, closedGrace)
 		c.held++
 	} else if !hold {
 		c.held--
@@ -103,7 +105,8 @@ func (a *Auditor) documentTouched(e *schema.Event) error {
 	}
 	ends := a.ends(c, l, e)
 	if l.phase == alive || ends {
-		l.version, l.ts = e.Seq, second(e.Time)
+		a.unwarned(c, e.ID, l, e.Time, closedGrace)
+		l.version, l.ts, l.warned = e.Seq, second(e.Time), ""
 		c.enter(l)
 	}
 	return nil
@@ -119,6 +122,7 @@ func (a *Auditor) documentDeleted(e *schema.Event) error {
 		a.image(c, l, e)
 	}
 	if l.phase == alive {
+		a.unwarned(c, e.ID, l, e.Time, closedGrace)
 		c.documents--
 	}
 	if l.held {
@@ -213,7 +217,7 @@ func compact(body []byte) []byte {
 
 func (a *Auditor) hash(body []byte) uint64 { return maphash.Bytes(a.seed, body) }
 
-// image audits the body of an event that ended version l.version.
+// image audits the body of an event that ended version l.version, or warned of its end.
 func (a *Auditor) image(c *collection, l *life, e *schema.Event) {
 	switch {
 	case len(e.Body) == 0 && c.known && c.policy.PreviousImages:

@@ -71,6 +71,9 @@ func (a *Auditor) settle(c *collection, e *schema.Event) error {
 // finish audits a collection at the log's end.
 func (a *Auditor) finish(c *collection) error {
 	end := a.report.LastTime
+	if err := a.settleWarnings(c, end, openGrace); err != nil {
+		return err
+	}
 	return a.walk(c, second(end), func(id schema.DocumentID, l *life) {
 		at, _, _ := c.deadline(l)
 		// Versions that a policy made overdue came due with it. And nothing expires

@@ -18,6 +18,7 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 			l.held = false
 			c.held--
 		}
+		a.unwarnedExpired(c, l, e)
 		a.countdown(c, l, e)
 		a.image(c, l, e)
 		a.report.Expired++
@@ -65,7 +66,12 @@ func (a *Auditor) countdown(c *collection, l *life, e *schema.Event) {
 	case at > now:
 		a.against(Early, e, "version %d expired at %s, and was to live until %s (%d s by %s)", l.version, clock(now), clock(at), seconds, by)
 	}
-	switch {
+	a.told(l, e, at, seconds, by)
+}
+
+// told audits the deadline that an event names.
+func (a *Auditor) told(l *life, e *schema.Event, at, seconds int64, by schema.Rule) {
+	switch told := e.Deadline; {
 	case told.Rule != by:
 		a.against(ByRule, e, "it says by %s, it is %d s by %s", told.Rule, seconds, by)
 	case int64(told.TTL) != seconds:

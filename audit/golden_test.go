@@ -118,7 +118,7 @@ func shown(log []schema.Event) string {
 		if e.Previous != 0 {
 			fmt.Fprintf(&b, " previous=%d", e.Previous)
 		}
-		if e.Type == schema.DocumentExpired {
+		if e.Type.HasDeadline() {
 			fmt.Fprintf(&b, " deadline=%d ttl=%d rule=%s", e.Deadline.At-beginning/1000, e.Deadline.TTL, e.Deadline.Rule)
 		}
 		if e.Cause != 0 {

@@ -120,7 +120,8 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 				body = fmt.Sprintf(`{"n":%d%s}`, r.IntN(5), pick("", "", `,"ttl":null`, `,"ttl":-1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":5`, `,"ttl":70`, `,"ttl":0`, `,"ttl":"x"`))
 			}
 		} else {
-			body = fmt.Sprintf(`{"defaultTtl":%s,"previousImages":%s}`, pick("null", "-1", "-1", "1", "2", "3", "60", "100"), pick("true", "true", "false"))
+			body = fmt.Sprintf(`{"defaultTtl":%s,"previousImages":%s,"warnBefore":%s}`, pick("null", "-1", "-1", "1", "2", "3", "60", "100"), pick("true", "true", "false"),
+				pick("null", "null", "1", "2", "40", "90"))
 		}
 		mutation := schema.NewNamedMutation(op, collection, id, []byte(body))
 		mutation.IfMatch = pick("", "", "", "", "", "", "", "", "", "", "*", "3")

@@ -31,7 +31,7 @@ func naive(log []schema.Event, stream bool) (Rule, uint64) {
 		if e.Cause == 0 {
 			continue
 		}
-		if e.Type == schema.DocumentExpired || e.Cause <= cause || stream && e.Cause != cause+1 {
+		if e.Type.HasDeadline() || e.Cause <= cause || stream && e.Cause != cause+1 {
 			return Cause, e.Seq
 		}
 		cause = e.Cause
@@ -81,7 +81,7 @@ func naive(log []schema.Event, stream bool) (Rule, uint64) {
 			}
 		}
 	}
-	return "", 0
+	return naiveUnwarned(log)
 }
 
 // properties are those of a collection behind a log, nil if it is not there.
@@ -108,7 +108,7 @@ func latest(log []schema.Event, collection schema.CollectionName, id schema.Docu
 		if e.Collection == collection && e.Type == schema.CollectionCreated {
 			return nil
 		}
-		if e.Collection == collection && e.Type.OnDocument() && e.ID == id && e.Type != schema.DocumentHeld && e.Type != schema.DocumentReleased {
+		if e.Collection == collection && e.Type.OnDocument() && e.ID == id && e.Type < schema.DocumentHeld {
 			return &log[i]
 		}
 	}
@@ -124,7 +124,7 @@ func living(log []schema.Event, collection schema.CollectionName, id schema.Docu
 	if e.Type == schema.DocumentTouched {
 		touched := *e
 		for _, before := range slices.Backward(log) {
-			if before.Collection != collection || before.ID != id || !before.Type.OnDocument() || before.Type == schema.DocumentHeld || before.Type == schema.DocumentReleased {
+			if before.Collection != collection || before.ID != id || !before.Type.OnDocument() || before.Type >= schema.DocumentHeld {
 				continue
 			}
 			if before.Type == schema.DocumentDeleted || before.Type == schema.DocumentExpired {
@@ -257,7 +257,25 @@ func naiveDocument(log []schema.Event, e schema.Event) Rule {
 			return Previous
 		}
 	}
-	if e.Type == schema.DocumentExpired || e.Type == schema.DocumentDeleted {
+	if e.Type == schema.DocumentExpiring {
+		seconds, by := wait(p, was)
+		at := was.Time/1000 + seconds
+		switch {
+		case by == 0:
+			return Never
+		case p.WarnBefore == 0 || at-int64(p.WarnBefore) > e.Time/1000:
+			return EarlyWarn
+		case isWarned(log, was, at):
+			return WarnedTwice
+		case by != e.Deadline.Rule:
+			return ByRule
+		case seconds != int64(e.Deadline.TTL):
+			return TTL
+		case at != e.Deadline.At:
+			return Deadline
+		}
+	}
+	if e.Type.HasDeadline() || e.Type == schema.DocumentDeleted {
 		if p.PreviousImages && string(e.Body) != string(was.Body) || !p.PreviousImages && len(e.Body) > 0 {
 			return Body
 		}
@@ -322,13 +340,116 @@ func naiveDue(log []schema.Event) (Rule, uint64) {
 
 // policySince is since when the collection has had the defaultTtl it has.
 func policySince(log []schema.Event, name schema.CollectionName) (since int64) {
+	return sinceSame(log, name, func(a, b *schema.Properties) bool { return a.DefaultTTL == b.DefaultTTL })
+}
+
+// sinceSame is since when the properties of a collection have been the same in what counts.
+func sinceSame(log []schema.Event, name schema.CollectionName, same func(a, b *schema.Properties) bool) (since int64) {
 	var now *schema.Properties
 	for i, e := range log {
+		if e.Collection != name || e.Type > schema.CollectionDeleted {
+			continue
+		}
 		p := properties(log[:i+1], name)
-		if e.Collection == name && p != nil && (now == nil || now.DefaultTTL != p.DefaultTTL) {
+		if p != nil && (now == nil || !same(now, p)) {
 			since = e.Time
 		}
 		now = p
 	}
 	return since
+}
+
+// warningsSince is since when a collection's warnings come when they do.
+func warningsSince(log []schema.Event, name schema.CollectionName) int64 {
+	return sinceSame(log, name, func(a, b *schema.Properties) bool {
+		return a.DefaultTTL == b.DefaultTTL && a.WarnBefore == b.WarnBefore
+	})
+}
+
+// isWarned tells whether a version has been warned of a deadline.
+func isWarned(log []schema.Event, version *schema.Event, at int64) bool {
+	return slices.ContainsFunc(log, func(e schema.Event) bool {
+		return e.Type == schema.DocumentExpiring && e.Collection == version.Collection && e.ID == version.ID && uint64(e.Previous) == version.Seq && e.Deadline.At == at
+	})
+}
+
+// lateBefore is, for each place in a log, when the last expiry or warning before
+// it came that was late by a second.
+func lateBefore(log []schema.Event) []int64 {
+	late := make([]int64, len(log)+1)
+	for i, e := range log {
+		late[i+1] = late[i]
+		if !e.Type.HasDeadline() {
+			continue
+		}
+		was := living(log[:i], e.Collection, e.ID)
+		due := max(e.Deadline.At*1000, policySince(log[:i], e.Collection))
+		if e.Type == schema.DocumentExpiring {
+			due = max((e.Deadline.At-int64(properties(log[:i], e.Collection).WarnBefore))*1000, was.Time/1000*1000, warningsSince(log[:i], e.Collection))
+		}
+		if e.Time-due >= 1000 {
+			late[i+1] = e.Time
+		}
+	}
+	return late
+}
+
+// naiveUnwarned finds a version whose deadline went by, or away, without a
+// warning that lapse could have given: at another event of its document, a
+// change or the end of its collection, or the end of the log.
+func naiveUnwarned(log []schema.Event) (Rule, uint64) {
+	late := lateBefore(log)
+	for v, version := range log {
+		if !version.Type.MakesVersion() {
+			continue
+		}
+		for i := v + 1; i <= len(log); i++ {
+			l := living(log[:i], version.Collection, version.ID)
+			if l == nil || l.Seq != version.Seq || properties(log[:i], version.Collection) == nil {
+				break
+			}
+			p, now, grace, expires := properties(log[:i], version.Collection), log[len(log)-1].Time, int64(0), false
+			if i < len(log) {
+				e := log[i]
+				now = e.Time
+				expires = e.Type == schema.DocumentExpired
+				ofDocument := e.Type.OnDocument() && e.Type < schema.DocumentHeld && e.ID == version.ID
+				if e.Collection != version.Collection || !ofDocument && e.Type > schema.CollectionDeleted {
+					continue
+				}
+				if next := properties(log[:i+1], version.Collection); !ofDocument && next != nil && next.DefaultTTL == p.DefaultTTL && next.WarnBefore == p.WarnBefore {
+					continue
+				}
+			}
+			seconds, by := wait(p, l)
+			at := l.Time/1000 + seconds
+			if by == 0 || p.WarnBefore == 0 || isWarned(log[:i], l, at) {
+				continue
+			}
+			from := max((at-int64(p.WarnBefore))*1000, l.Time/1000*1000, warningsSince(log[:i], version.Collection), late[i])
+			left := at*1000 - from
+			if grace = min(5_000, left/2); i == len(log) {
+				grace = 60_000
+			}
+			if left <= 0 {
+				continue
+			}
+			if now < at*1000 && from+grace <= now {
+				return Unwarned, version.Seq
+			}
+			if !expires {
+				continue
+			}
+			last := int64(0)
+			for _, e := range log[:i] {
+				if e.Time < at*1000 {
+					last = e.Time
+				}
+			}
+			if from+grace <= last || now < at*1000+1000 && left >= 10_000 {
+				return Unwarned, version.Seq
+			}
+		}
+	}
+	return "", 0
 }

@@ -13,32 +13,35 @@ import (
 type Rule string
 
 const (
-	Foreign     Rule = "foreign"      // a message of the log is no event
-	Sequence    Rule = "sequence"     // sequences rise, in a stream one by one
-	Time        Rule = "time"         // log time never goes back
-	Cause       Rule = "cause"        // mutations are judged once, in their order, and expiries have no cause
-	Collection  Rule = "collection"   // collections are created, then replaced, then deleted; documents are in an existing one
-	Life        Rule = "life"         // documents are created, then replaced, then deleted or expired
-	Previous    Rule = "previous"     // a document's event ends the version before it
-	Missing     Rule = "missing"      // a version came due and has no DocumentExpired
-	Double      Rule = "double"       // it has two
-	Stale       Rule = "stale"        // it was replaced or deleted before it expired
-	Early       Rule = "early"        // it expired before its deadline
-	Never       Rule = "never"        // it expired without a TTL
-	Deadline    Rule = "deadline"     // the event's deadline is not _ts + ttl
-	TTL         Rule = "ttl"          // the event's ttl is not the one in force, or an illegal ttl was accepted
-	ByRule      Rule = "rule"         // the event's rule is not the one in force
-	Body        Rule = "body"         // the body does not fit its event
-	Restored    Rule = "restored"     // a restored document is not of the version that it names
-	ExpiredHeld Rule = "expired-held" // a held document expired
-	DeletedHeld Rule = "deleted-held" // a held document was deleted, or its collection
-	Rejected    Rule = "rejected"     // a mutation was rejected for a false reason
+	Foreign     Rule = "foreign"       // a message of the log is no event
+	Sequence    Rule = "sequence"      // sequences rise, in a stream one by one
+	Time        Rule = "time"          // log time never goes back
+	Cause       Rule = "cause"         // mutations are judged once, in their order, and expiries have no cause
+	Collection  Rule = "collection"    // collections are created, then replaced, then deleted; documents are in an existing one
+	Life        Rule = "life"          // documents are created, then replaced, then deleted or expired
+	Previous    Rule = "previous"      // a document's event ends the version before it
+	Missing     Rule = "missing"       // a version came due and has no DocumentExpired
+	Double      Rule = "double"        // it has two
+	Stale       Rule = "stale"         // it was replaced or deleted before it expired
+	Early       Rule = "early"         // it expired before its deadline
+	Never       Rule = "never"         // it expired without a TTL
+	Deadline    Rule = "deadline"      // the event's deadline is not _ts + ttl
+	TTL         Rule = "ttl"           // the event's ttl is not the one in force, or an illegal ttl was accepted
+	ByRule      Rule = "rule"          // the event's rule is not the one in force
+	Body        Rule = "body"          // the body does not fit its event
+	Restored    Rule = "restored"      // a restored document is not of the version that it names
+	ExpiredHeld Rule = "expired-held"  // a held document expired
+	DeletedHeld Rule = "deleted-held"  // a held document was deleted, or its collection
+	Unwarned    Rule = "unwarned"      // a deadline has no DocumentExpiring, although there was time for one
+	WarnedTwice Rule = "warned-twice"  // it has two
+	EarlyWarn   Rule = "early-warning" // a DocumentExpiring came before its time, or without one
+	Rejected    Rule = "rejected"      // a mutation was rejected for a false reason
 )
 
 // Finding is one violation of a rule.
 type Finding struct {
-	// Seq is the sequence of the faulty event or, for Missing, of the version that
-	// should have expired.
+	// Seq is the sequence of the faulty event or, for Missing and Unwarned, of the version
+	// that should have it.
 	Seq        uint64                `json:"seq"`
 	Rule       Rule                  `json:"rule"`
 	Collection schema.CollectionName `json:"collection,omitempty"`

@@ -24,6 +24,7 @@ type life struct {
 	held    bool
 	freed   int64  // log time, ms, of its last release
 	ended   uint64 // sequence of what ended it; while it lives 0
+	warned  string // deadlines of the version that it was warned of, 8 bytes each
 }
 
 type phase uint8
@@ -271,7 +272,8 @@ func (l *life) append(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, int64(l.ttl))
 	dst = binary.AppendUvarint(dst, l.ended)
 	dst = binary.AppendUvarint(dst, l.illegal)
-	return binary.BigEndian.AppendUint64(dst, l.content)
+	dst = binary.BigEndian.AppendUint64(dst, l.content)
+	return append(dst, l.warned...)
 }
 
 // decodeLife decodes the output of append, which is always valid.
@@ -289,6 +291,6 @@ func decodeLife(value []byte) (l life) {
 	}
 	l.freed = signed()
 	l.version, l.ts, l.ttl, l.ended, l.illegal = unsigned(), signed(), schema.TTL(signed()), unsigned(), unsigned()
-	l.content = binary.BigEndian.Uint64(value)
+	l.content, l.warned = binary.BigEndian.Uint64(value), string(value[8:])
 	return l
 }
