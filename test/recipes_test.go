@@ -40,7 +40,7 @@ var (
 	jsCalls     = regexp.MustCompile("(?:await |return )(?:lapse|exactlyOnce)\\([`\"]([^`\"]+)[`\"]")
 	pythonCalls = regexp.MustCompile(`(?:await |return )(?:lapse|exactly_once)\("([^"]+)"( \+ token\()?`)
 	headerNames = regexp.MustCompile(`\b(If-Match|Lapse-[A-Z][A-Za-z-]*[a-z]|Nats-Msg-Id)\b`)
-	eventTypes  = regexp.MustCompile(`\b((?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Rejected))\b`)
+	eventTypes  = regexp.MustCompile(`\b((?:Collection|Document|Mutation)(?:Created|Replaced|Deleted|Expired|Expiring|Rejected))\b`)
 	errorNames  = regexp.MustCompile(`"error":"([a-z_]+)"|→ \d{3} ([a-z_]+)`)
 )
 

@@ -25,7 +25,8 @@ func newAuditCommand(a *app) *cobra.Command {
 		Short: "Check a log: every due expiry, no other, in order",
 		Long: `audit reads the log of a database, or from FILE one that ` + "`lapse export`" + ` printed, and
 checks that every version that came due has exactly one DocumentExpired, that no other
-version has one, and that each is right; that documents and collections are created,
+version has one, and that each is right; that warnings came once and when they were due;
+that documents and collections are created,
 changed and deleted in a possible order, each event ending the version before it; that
 log time never goes back; and that each mutation is judged once.
 

@@ -15,6 +15,17 @@ import (
 // documents that inherit it, and of one with few, in turns. A change moves the
 // deadlines of all of them; none comes due by it.
 func BenchmarkDefaultTTL(b *testing.B) {
+	benchmarkPolicy(b, "change of `defaultTtl` with %s documents that inherit it", `{"defaultTtl":%d}`, int(day/time.Second))
+}
+
+// BenchmarkWarnBefore does the same with warnBefore: all warnings come at another time,
+// none at once.
+func BenchmarkWarnBefore(b *testing.B) {
+	benchmarkPolicy(b, "change of `warnBefore` with %s documents", fmt.Sprintf(`{"defaultTtl":%d,"warnBefore":%%d}`, day/time.Second), 60)
+}
+
+// benchmarkPolicy changes a property from seconds up.
+func benchmarkPolicy(b *testing.B, work, properties string, seconds int) {
 	const few, changes = 100, 200
 	many := versus.Size(1_000_000, 50_000)
 	l := startLapse(b, processor.OS)
@@ -22,9 +33,8 @@ func BenchmarkDefaultTTL(b *testing.B) {
 	fill(b, l, "many", many)
 	load(b, l.create(b, "few", client.DefaultTTL(day)), 0, few, versus.Document)
 	nc := versus.Connect(b, l.URL())
-	ttl := int(day / time.Second)
 	change := func(collection string) float64 {
-		body := fmt.Appendf(nil, `{"defaultTtl":%d}`, ttl)
+		body := fmt.Appendf(nil, properties, seconds)
 		began := time.Now()
 		if _, err := request(nc, "lapse.main.api.collection.replace."+collection, body, read); err != nil {
 			b.Fatal(err)
@@ -36,7 +46,7 @@ func BenchmarkDefaultTTL(b *testing.B) {
 		for range 1 + versus.Rounds {
 			var these, those []float64
 			for range changes {
-				ttl++
+				seconds++
 				those = append(those, change("few"))
 				these = append(these, change("many"))
 			}
@@ -44,7 +54,7 @@ func BenchmarkDefaultTTL(b *testing.B) {
 			ratios = append(ratios, versus.Median(these)/versus.Median(those))
 		}
 	}
-	row := versus.Row{Work: "change of `defaultTtl` with " + millions(many) + " documents that inherit it", Peer: "the same with 100",
+	row := versus.Row{Work: fmt.Sprintf(work, millions(many)), Peer: "the same with 100",
 		Unit: " ms", Goal: versus.AtMost(1.5),
 		Lapse: versus.Median(tookMany[1:]), Other: versus.Median(tookFew[1:]), Ratio: versus.Median(ratios[1:])}
 	b.ReportMetric(0, "ns/op")
@@ -54,10 +64,10 @@ func BenchmarkDefaultTTL(b *testing.B) {
 	versus.Report(b, row)
 
 	l.waiting(b, many+few)
-	if n := l.events(b, "many", "DocumentExpired") + l.events(b, "few", "DocumentExpired"); n > 0 {
-		b.Fatalf("%d documents expired", n)
+	if n := l.events(b, "*", "DocumentExpired") + l.events(b, "*", "DocumentExpiring"); n > 0 {
+		b.Fatalf("%d documents expired or were warned of", n)
 	}
-	ttl = -1
+	properties, seconds = `{"defaultTtl":%d}`, -1
 	change("many")
 	l.waiting(b, few)
 }

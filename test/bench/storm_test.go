@@ -32,10 +32,12 @@ var stormRounds = versus.Size(3, 2)
 // rate is how many expire a second, from then until the last DocumentExpired is
 // in the log, against the keys of a NATS KV bucket that marks what expired.
 // Every round has servers of its own, which nobody asks for anything but how far
-// they are. readers asks for the documents meanwhile, from their second on in
+// they are. warnings is the same with a warning of each document before, against
+// one without. readers asks for the documents meanwhile, from their second on in
 // vain. beside gets documents that stay, during a storm and before it.
 func BenchmarkStorm(b *testing.B) {
 	b.Run("rate", benchmarkStormRate)
+	b.Run("warnings", benchmarkStormWarnings)
 	b.Run("readers", benchmarkStormReaders)
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("beside/callers=%d", callers), func(b *testing.B) { benchmarkStormBeside(b, callers) })
@@ -85,6 +87,7 @@ type storm struct {
 	*lapse
 	due      time.Time
 	versions []version
+	warned   uint64 // sequence of the last warning
 }
 
 const stormCollection = "storm"
@@ -105,15 +108,21 @@ func dueAfter(rate int) time.Time {
 // They are due in settled or more.
 func startStorm(b *testing.B, prepare func(*lapse), opts ...client.PropertyOption) *storm {
 	b.Helper()
+	return startStormLater(b, 0, prepare, opts...)
+}
+
+// startStormLater is startStorm with that much more time until the documents are due.
+func startStormLater(b *testing.B, later time.Duration, prepare func(*lapse), opts ...client.PropertyOption) *storm {
+	b.Helper()
 	for _, rate := range stormLoads {
 		s := &storm{lapse: startLapse(b, processor.OS)}
 		if prepare != nil {
 			prepare(s.lapse)
 		}
 		s.create(b, stormCollection, append(opts, client.TTLPerDocument())...)
-		s.due = dueAfter(rate)
+		s.due = dueAfter(rate).Add(later)
 		var ok bool
-		if s.versions, ok = storeDue(b, s.lapse, stormCollection, stormDocuments, s.due.Unix()); ok && time.Until(s.due) > settled {
+		if s.versions, ok = storeDue(b, s.lapse, stormCollection, stormDocuments, s.due.Unix()); ok && time.Until(s.due) > settled+later {
 			return s
 		}
 		s.end()
@@ -128,7 +137,7 @@ func (s *storm) waitUntilDue() { time.Sleep(time.Until(s.due)) }
 // at the sequence in the reply: to answer how many are overdue, lapse would look
 // at each of them, again and again.
 func (s *storm) waitUntilPast() error {
-	stored := uint64(0)
+	stored := s.warned
 	for _, v := range s.versions {
 		stored = max(stored, v.seq)
 	}

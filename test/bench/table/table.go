@@ -98,7 +98,7 @@ func (t *tables) encode() ([]byte, error) {
 // begin with. Others come last, as they ran.
 var order = []string{
 	"Get", "BatchGet", "Upsert", "Cluster", "Mutations",
-	"Storm", "Lateness", "GetBeside", "DefaultTTL",
+	"Storm", "Lateness", "GetBeside", "DefaultTTL", "WarnBefore",
 	"Append", "CatchUp", "Restart", "Memory", "MillionPending", "Disk", "Simulate", "WheelAgainstHeap",
 	"Query", "QueryIngest", "QueryBeside",
 }

@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// warningTime is how long before their deadline the documents of a storm are warned of, at
+// least.
+var warningTime = versus.Size(40*time.Second, 4*time.Second)
+
+// benchmarkStormWarnings turns warnings on when all documents are stored: each is warned of
+// at once, and expires at its deadline. The rate is that of expiries in the time that both
+// take, from the change to the last warning and from the deadline to the last expiry.
+func benchmarkStormWarnings(b *testing.B) {
+	storm := func(later time.Duration) versus.Side {
+		return func() versus.Rate {
+			s := startStormLater(b, later, nil)
+			defer s.end()
+			took, clock := time.Duration(0), versus.Start(s.PID())
+			if later > 0 {
+				took = s.warn(b)
+				b.ReportMetric(float64(stormDocuments)/took.Seconds(), "warnings/s")
+			}
+			s.waitUntilDue()
+			if err := s.waitUntilPast(); err != nil {
+				b.Fatal(err)
+			}
+			rate := clock.Stop(stormDocuments)
+			rate.PerSecond = float64(stormDocuments) / (took + s.took(b)).Seconds()
+			return rate
+		}
+	}
+	rates := versus.Alternate(b, stormRounds, false, storm(warningTime), storm(0))
+	versus.ReportRates(b, "lapse-ops", "", rates[0])
+	versus.Compare(b, stormed("each warned of before; expiries in the time that both took"), "", rates[0], versus.Peer{Name: "without warnings", Goal: versus.AtLeast(0.45)}, rates[1])
+}
+
+// warn turns warnings on and returns how long it took until the log had the last one. It
+// reads them all, and fails unless there is one for each version.
+func (s *storm) warn(b *testing.B) time.Duration {
+	b.Helper()
+	began := time.Now()
+	coll, err := s.client.ChangeCollection(context.Background(), stormCollection, client.WarnBefore(24*time.Hour))
+	if err != nil {
+		b.Fatal(err)
+	}
+	changed, err := strconv.ParseUint(coll.Info().ETag, 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.warned = changed + uint64(stormDocuments)
+	for seq := uint64(0); seq < s.warned; time.Sleep(stormPoll) {
+		reply, err := s.client.Do(context.Background(), "document.get", stormCollection, versus.ID(0), nil)
+		if err != nil {
+			b.Fatalf("before all documents were warned of: %v", err)
+		}
+		seq = reply.Seq
+	}
+	var last time.Time
+	seen := make(map[string]bool, stormDocuments)
+	readAll(b, s.URL(), "LAPSE_main", "lapse.main.events."+stormCollection+".DocumentExpiring", func(m jetstream.Msg, stored time.Time) error {
+		id := m.Headers().Get(schema.HeaderID)
+		if seen[id] || m.Headers().Get(schema.HeaderDeadline) != fmt.Sprint(s.due.Unix()) {
+			return fmt.Errorf("a second warning, or of another deadline: %v", m.Headers())
+		}
+		seen[id], last = true, stored
+		return nil
+	})
+	if len(seen) != stormDocuments {
+		b.Fatalf("%d documents of %d were warned of", len(seen), stormDocuments)
+	}
+	return last.Sub(began)
+}
