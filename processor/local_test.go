@@ -59,7 +59,8 @@ func drawRequest(random *rand.Rand) (r drawnRequest) {
 	}
 	properties := draw(random, ``, `{}`, `{"defaultTtl":3}`, `{"defaultTtl":40,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`,
 		`{"defaultTtl":-1,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`, `{"defaultTtl":0}`,
-		`{"indexingPolicy":{"indexingMode":"none"}}`, `{"defaultTtl":40,"previousImages":false}`)
+		`{"indexingPolicy":{"indexingMode":"none"}}`, `{"defaultTtl":40,"previousImages":false}`,
+		`{"defaultTtl":40,"warnBefore":30}`, `{"defaultTtl":3,"warnBefore":9,"previousImages":false}`, `{"warnBefore":0}`)
 	switch random.IntN(30) {
 	case 0, 1, 2:
 		r.tail, r.body = "collection.create."+c, properties

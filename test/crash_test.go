@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -186,6 +187,9 @@ func (w *writers) verify() {
 	}
 	replays(t, w.s, nc)
 	w.s.Run("audit").OK()
+	if warns := bytes.Contains(mustAsk(t, nc, 200, "collection.get.load", "").body, []byte("warnBefore")); warns && counts["DocumentExpiring"] == 0 {
+		t.Errorf("%v: nothing was warned of", counts)
+	}
 	t.Logf("%d acknowledged, %d mutations, refused %v, %v", w.count(), len(w.causes), w.refusals, counts)
 }
 
@@ -203,12 +207,13 @@ func replays(t testing.TB, s *harness.Server, nc *nats.Conn) {
 // every third time while it starts, too.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	for _, durability := range []string{"fsync", "os"} {
+	for i, durability := range []string{"fsync", "os"} {
 		t.Run(durability, func(t *testing.T) {
 			t.Parallel()
 			r := stress.Rand(t)
 			s := harness.Serve(t, "--durability", durability)
-			mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d}`, writerTTL))
+			// Warnings come before a second is left, or with each write.
+			mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d,"warnBefore":%d}`, writerTTL, 1+i))
 			w := startWriters(t, s, 8)
 			var up time.Duration
 			for range stress.Pick(3, 20) {

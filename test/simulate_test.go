@@ -118,6 +118,7 @@ func checkLog(t testing.TB, events []event) {
 	t.Helper()
 	type key struct{ collection, id string }
 	version := make(map[key]event)
+	warned := make(map[key]event) // the last warning of each
 	var before event
 	for _, e := range events {
 		if e.Seq <= before.Seq || e.Time.Before(before.Time) {
@@ -133,7 +134,7 @@ func checkLog(t testing.TB, events []event) {
 			}
 			version[k] = e
 			continue
-		case "DocumentReplaced", "DocumentDeleted", "DocumentExpired":
+		case "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "DocumentExpiring":
 		default:
 			continue
 		}
@@ -144,16 +145,23 @@ func checkLog(t testing.TB, events []event) {
 		case "DocumentReplaced":
 			version[k] = e
 			continue
-		case "DocumentExpired":
+		case "DocumentExpired", "DocumentExpiring":
 			if e.Deadline != live.Time.Unix()+e.TTL {
 				t.Fatalf("event %d: deadline %d of a version of %d with ttl %d", e.Seq, e.Deadline, live.Time.Unix(), e.TTL)
 			}
-			if e.Time.Unix() < e.Deadline {
+			if twice := warned[k]; e.Type == "DocumentExpiring" && (e.Time.Unix() >= e.Deadline || twice.Previous == e.Previous && twice.Deadline == e.Deadline) {
+				t.Fatalf("event %d warns of deadline %d of %v at %s, before at %d", e.Seq, e.Deadline, k, e.Time, twice.Seq)
+			}
+			if e.Type == "DocumentExpired" && e.Time.Unix() < e.Deadline {
 				t.Fatalf("event %d expires %v at %s, before its deadline %d", e.Seq, k, e.Time, e.Deadline)
 			}
 		}
 		if string(e.Body) != string(live.Body) {
 			t.Fatalf("event %d ends %v with %s, its last content is %s", e.Seq, k, e.Body, live.Body)
+		}
+		if e.Type == "DocumentExpiring" {
+			warned[k] = e
+			continue
 		}
 		delete(version, k)
 	}
