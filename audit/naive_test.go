@@ -385,7 +385,7 @@ func lateBefore(log []schema.Event) []int64 {
 		was := living(log[:i], e.Collection, e.ID)
 		due := max(e.Deadline.At*1000, policySince(log[:i], e.Collection))
 		if e.Type == schema.DocumentExpiring {
-			due = max((e.Deadline.At-int64(properties(log[:i], e.Collection).WarnBefore))*1000, was.Time/1000*1000, warningsSince(log[:i], e.Collection))
+			due = max((e.Deadline.At-int64(properties(log[:i], e.Collection).WarnBefore))*1000, was.Time/1000*1000+999, warningsSince(log[:i], e.Collection))
 		}
 		if e.Time-due >= 1000 {
 			late[i+1] = e.Time
@@ -426,9 +426,9 @@ func naiveUnwarned(log []schema.Event) (Rule, uint64) {
 			if by == 0 || p.WarnBefore == 0 || isWarned(log[:i], l, at) {
 				continue
 			}
-			from := max((at-int64(p.WarnBefore))*1000, l.Time/1000*1000, warningsSince(log[:i], version.Collection), late[i])
+			from := max((at-int64(p.WarnBefore))*1000, l.Time/1000*1000+999, warningsSince(log[:i], version.Collection), late[i])
 			left := at*1000 - from
-			if grace = min(5_000, left/2); i == len(log) {
+			if grace = max(1_000, min(5_000, left/2)); i == len(log) {
 				grace = 60_000
 			}
 			if left <= 0 {

@@ -12,7 +12,7 @@ import (
 
 // closedGrace is the grace in ms of a warning that cannot come any more, which had so much
 // time left; openGrace is that of one that may yet come.
-func closedGrace(left int64) int64 { return min(5_000, left/2) }
+func closedGrace(left int64) int64 { return max(1_000, min(5_000, left/2)) }
 func openGrace(int64) int64        { return grace }
 
 // An expiry or warning is late from lateFrom on, in ms: lapse was down, or has more to do
@@ -72,9 +72,10 @@ func (l *life) warnedOf(at int64) bool {
 	return false
 }
 
-// warningDue returns the log time, ms, from which a warning of a deadline was due.
+// warningDue returns the log time, ms, from which a warning of a deadline was due, at the
+// latest: of a version only the second is kept.
 func (a *Auditor) warningDue(c *collection, l *life, at int64) int64 {
-	return max((at-int64(c.policy.WarnBefore))*1000, l.ts*1000, c.since, c.warns, l.freed, a.resumed)
+	return max((at-int64(c.policy.WarnBefore))*1000, l.ts*1000+999, c.since, c.warns, l.freed, a.resumed)
 }
 
 // lateness notes when e, which was due at a log time in ms, came late.

@@ -70,7 +70,7 @@ func (x *traffic) create(collection string, ttl int64) {
 	x.t.Helper()
 	nc := x.dial(0)
 	eventually(x.t, "collection "+collection, func() bool {
-		a, err := tryAskWith(nc, "collection.create."+collection, fmt.Sprintf(`{"defaultTtl":%d}`, ttl), hasty, "Nats-Msg-Id", collection)
+		a, err := tryAskWith(nc, "collection.create."+collection, fmt.Sprintf(`{"defaultTtl":%d,"warnBefore":1}`, ttl), hasty, "Nats-Msg-Id", collection)
 		return err == nil && a.code == 201
 	})
 }

@@ -48,7 +48,7 @@ func Command(args ...string) *exec.Cmd { return exec.Command(binary, args...) }
 func (r Result) Exits(code int) Result {
 	r.t.Helper()
 	if r.Code != code {
-		r.t.Fatalf("%s: exit %d, want %d\n%s", r.line, r.Code, code, r.Stderr)
+		r.t.Fatalf("%s: exit %d, want %d\n%s%.4000s", r.line, r.Code, code, r.Stderr, r.Stdout)
 	}
 	if code != 0 && (strings.Count(r.Stderr, "\n") != 1 || !strings.HasSuffix(r.Stderr, "\n")) {
 		r.t.Fatalf("%s: exit %d with\n%s\nwant one line", r.line, code, r.Stderr)
