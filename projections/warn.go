@@ -105,14 +105,12 @@ func (f *fold) warnedOf(c *schema.Collection, id schema.DocumentID, prior Meta) 
 	if w, ok := f.warned[string(f.key)]; ok && w.version == prior.Version {
 		return w.deadlines, nil
 	}
-	if _, changed := f.documents[string(f.key)]; changed {
-		return nil, nil // it is a version of this fold
-	}
+	// What the store has may be of a version before, which a write has replaced.
 	if prior.Held {
 		f.key2 = holdKey(f.key2[:0], c.Incarnation, id)
 		err = f.store.document(f.key2, func(value []byte) error {
 			version, warned, _, err := decodeHold(value)
-			if version == prior.Version { // else of one before, which a write replaced
+			if version == prior.Version {
 				deadlines = warned
 			}
 			return err
@@ -125,7 +123,9 @@ func (f *fold) warnedOf(c *schema.Collection, id schema.DocumentID, prior Meta) 
 	}
 	f.key2 = expiryKey(f.key2[:0], queue, second, id)
 	err = f.store.document(f.key2, func(value []byte) error {
-		deadlines = decodeEntry(queue.Order, f.key2, value).Warned
+		if e := decodeEntry(queue.Order, f.key2, value); e.Meta.Version == prior.Version {
+			deadlines = e.Warned
+		}
 		return nil
 	})
 	return deadlines, err

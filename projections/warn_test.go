@@ -51,6 +51,11 @@ func TestWarned(t *testing.T) {
 	after()
 	expiring(a, 1003)
 	after(1003)
+	a = l.document(schema.DocumentTouched, "c", "a", a, "") // in the same second
+	after()
+	l.document(schema.DocumentHeld, "c", "a", a, `{}`)
+	l.document(schema.DocumentReleased, "c", "a", a, `{}`)
+	after()
 	for step := 1; step <= len(l.facts); step++ {
 		fs := vfs.NewMem()
 		s := openIn(t, fs)
