@@ -90,7 +90,7 @@ func TestEventsAreDescribed(t *testing.T) {
 	w.want(200, "document.hold.c.a%20b", `{"reason":"x"}`)
 	w.want(200, "document.release.c.a%20b", ``)
 	w.want(204, "document.delete.c.a%20b", ``)
-	w.want(200, "collection.replace.c", `{"defaultTtl":1,"previousImages":false}`)
+	w.want(200, "collection.replace.c", `{"defaultTtl":1,"previousImages":false,"warnBefore":1500}`)
 	w.want(201, "document.create.c.a", `{}`)
 	w.want(200, "batch.c", `{"atomic":true,"operations":[{"op":"upsert","id":"x","body":{}},{"op":"upsert","id":"y","body":{}}]}`)
 	w.judged(w.publish("document.upsert.c.b", `{"ttl":1000}`))
@@ -98,6 +98,7 @@ func TestEventsAreDescribed(t *testing.T) {
 	w.judged(w.publish("document.upsert.*.b", `{}`))
 	w.eventually("expired", func() bool { return w.ask("status", "").has(t, "pendingExpiry", 1) })
 	w.want(201, "document.restore.c.a%20b", ``)
+	w.eventually("warned", func() bool { return countOf(w.events(), schema.DocumentExpiring) >= 2 })
 	w.want(204, "collection.delete.c", ``)
 
 	js, err := jetstream.New(w.client)
