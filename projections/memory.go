@@ -103,6 +103,14 @@ func (m *Memory) Reason(c *schema.Collection, id schema.DocumentID) (string, err
 	return "", nil
 }
 
+// Warned is Store.Warned.
+func (m *Memory) Warned(c *schema.Collection, id schema.DocumentID, meta Meta) ([]int64, error) {
+	if in := m.incarnations[c.Incarnation]; in != nil && in.documents[id] != nil && in.documents[id].Version == meta.Version {
+		return in.documents[id].warned, nil
+	}
+	return nil, nil
+}
+
 // Held is Store.Held.
 func (m *Memory) Held(c *schema.Collection) int64 {
 	if in := m.incarnations[c.Incarnation]; in != nil {

@@ -105,25 +105,29 @@ func (f *fold) warnedOf(c *schema.Collection, id schema.DocumentID, prior Meta) 
 	if w, ok := f.warned[string(f.key)]; ok && w.version == prior.Version {
 		return w.deadlines, nil
 	}
-	// What the store has may be of a version before, which a write has replaced.
-	if prior.Held {
-		f.key2 = holdKey(f.key2[:0], c.Incarnation, id)
-		err = f.store.document(f.key2, func(value []byte) error {
+	return f.store.Warned(c, id, prior)
+}
+
+// Warned returns the deadlines that a document was warned of; m is its Meta. What is there
+// may be of a version before, which a write has replaced.
+func (s *Store) Warned(c *schema.Collection, id schema.DocumentID, m Meta) (deadlines []int64, err error) {
+	if m.Held {
+		err = s.document(holdKey(nil, c.Incarnation, id), func(value []byte) error {
 			version, warned, _, err := decodeHold(value)
-			if version == prior.Version {
+			if version == m.Version {
 				deadlines = warned
 			}
 			return err
 		})
 		return deadlines, err
 	}
-	queue, second, waits := QueueOf(c, prior)
+	queue, second, waits := QueueOf(c, m)
 	if !waits {
 		return nil, nil
 	}
-	f.key2 = expiryKey(f.key2[:0], queue, second, id)
-	err = f.store.document(f.key2, func(value []byte) error {
-		if e := decodeEntry(queue.Order, f.key2, value); e.Meta.Version == prior.Version {
+	key := expiryKey(nil, queue, second, id)
+	err = s.document(key, func(value []byte) error {
+		if e := decodeEntry(queue.Order, key, value); e.Meta.Version == m.Version {
 			deadlines = e.Warned
 		}
 		return nil

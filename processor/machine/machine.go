@@ -59,6 +59,7 @@ type Projection interface {
 	Lookup(*schema.Collection) projections.Lookup
 	Reason(*schema.Collection, schema.DocumentID) (string, error)
 	Held(*schema.Collection) int64
+	Warned(*schema.Collection, schema.DocumentID, projections.Meta) ([]int64, error)
 	Repeated(msgID string, now int64) (r projections.Repeat, ok bool, err error)
 	Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (next int64, more bool, err error)
 	Fold([]projections.Fact) error

@@ -44,8 +44,35 @@ type queue struct {
 
 	// position is the last entry walked. The next walk goes on from there, past
 	// tombstones and most entries whose event is pending. An entry folded before the
-	// position moves it back.
+	// position moves it back, in a queue of expiries: there are few. With warnings, each
+	// write with a ttl below warnBefore is one, and what was warned of stays in the queue.
+	// So they are listed in late.
 	position projections.Entry
+	late     []lateEntry
+}
+
+// lateEntry is a version to be warned of whose entry the walk has passed.
+type lateEntry struct {
+	id       schema.DocumentID
+	version  schema.Version
+	released bool // by a DocumentReleased: it may have been warned of
+}
+
+// mostLate is the number of late entries beyond which the whole queue is walked again.
+const mostLate = 1 << 14
+
+// back has an entry walked that was folded before the position.
+func (q *queue) back(fact *projections.Fact, second int64) {
+	switch {
+	case q.kind == expiries:
+		q.position = projections.Entry{Second: second}
+	case len(q.late) == mostLate:
+		q.position, q.late = projections.Entry{}, nil
+	case fact.Type == schema.DocumentReleased:
+		q.late = append(q.late, lateEntry{fact.ID, fact.Prior.Version, true})
+	default:
+		q.late = append(q.late, lateEntry{fact.ID, schema.Version(fact.Seq), false})
+	}
 }
 
 type dueQueue struct {
@@ -155,7 +182,7 @@ func (m *Machine) folded(fact *projections.Fact) error {
 			}
 			// While the event was pending the sweep may have walked past its place.
 			if !q.position.Before(projections.Entry{Second: second, ID: fact.ID}) {
-				q.position = projections.Entry{Second: second}
+				q.back(fact, second)
 			}
 			m.rearm(q, at)
 		}
@@ -275,8 +302,9 @@ func (m *Machine) rearm(q *queue, next int64) {
 	}
 }
 
-// skipsPerWarning is how many entries that were warned of before cost as much as a warning.
-const skipsPerWarning = 16
+// skipsPerEvent is how many entries without an event, such as those that were warned of
+// before, count as one of a limit.
+const skipsPerEvent = 16
 
 // walk decides expiries or warnings of one queue from its position on. n is their count,
 // which the last one may take beyond limit. next is the second at which the queue is due
@@ -287,7 +315,6 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 	if !ok || !due {
 		return 0, never, nil
 	}
-	m.skipOverdue(c, q)
 	decide := m.expireEntry
 	if q.kind == warnings {
 		decide = m.warnEntry
@@ -295,19 +322,36 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 	documents := m.Store.Lookup(c)
 	defer func() { err = errors.Join(err, documents.Close()) }()
 	skipped := 0
+	count := func(decided bool, bytes int) {
+		if decided {
+			n += 1 + (m.bytes-bytes)/expiryBytes
+		} else if skipped++; skipped%skipsPerEvent == 0 {
+			n++
+		}
+	}
+	for ; len(q.late) > 0; q.late = q.late[1:] {
+		if n >= limit {
+			return n, dueNow, nil
+		}
+		bytes := m.bytes
+		decided, err := m.warnLate(c, q.late[0], documents)
+		if err != nil {
+			return 0, 0, err
+		}
+		count(decided, bytes)
+	}
+	q.late = nil
+	m.skipOverdue(c, q)
 	second, more, scanErr := m.Store.Scan(q.Queue, q.position, last+before, func(entry projections.Entry) bool {
-		if n+skipped/skipsPerWarning >= limit {
+		if n >= limit {
 			next = dueNow
 			return false
 		}
 		q.position = entry
 		bytes := m.bytes
 		var decided bool
-		if decided, err = decide(c, entry, documents); decided {
-			n += 1 + (m.bytes-bytes)/expiryBytes
-		} else {
-			skipped++
-		}
+		decided, err = decide(c, entry, documents)
+		count(decided, bytes)
 		return err == nil
 	})
 	if err == nil {
@@ -316,7 +360,7 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 	if more {
 		next, _ = q.dueAt(c, second)
 	}
-	return n + skipped/skipsPerWarning, next, err
+	return n, next, err
 }
 
 // expireEntry expires the document of a due entry, unless a pending event has ended that
@@ -350,6 +394,26 @@ func (m *Machine) warnEntry(c *schema.Collection, entry projections.Entry, docum
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: entry.Meta, Warned: entry.Warned})
 	m.Overlay.setDocument(key, overlaid{Record: projections.Record{Meta: entry.Meta}, seq: m.seq, warned: true})
 	return true, nil
+}
+
+// warnLate is warnEntry for a late entry, unless another event has ended that version or
+// moved its deadline since.
+func (m *Machine) warnLate(c *schema.Collection, late lateEntry, documents projections.Lookup) (bool, error) {
+	meta, ok, err := m.Store.Meta(c, late.id)
+	if err != nil || !ok || meta.Version != late.version {
+		return false, err
+	}
+	deadline := meta.Deadline(c)
+	if deadline.Rule == schema.NoRule || deadline.Passed(m.now()) || deadline.At-int64(c.WarnBefore) > m.now() {
+		return false, nil
+	}
+	entry := projections.Entry{ID: late.id, Meta: meta}
+	if late.released {
+		if entry.Warned, err = m.Store.Warned(c, late.id, meta); err != nil {
+			return false, err
+		}
+	}
+	return m.warnEntry(c, entry, documents)
 }
 
 // entryBody returns the content of the document of an entry, nil if events have none; ok is

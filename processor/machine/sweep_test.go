@@ -180,3 +180,69 @@ func TestTooManyCollections(t *testing.T) {
 		t.Errorf("by message: %+v, %v, %d events", o, err, len(events))
 	}
 }
+
+// visits counts the entries that scans visit.
+type visits struct {
+	Projection
+	entries int
+}
+
+func (v *visits) Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (int64, bool, error) {
+	return v.Projection.Scan(q, after, last, func(e projections.Entry) bool {
+		v.entries++
+		return visit(e)
+	})
+}
+
+// TestWarningsBehind: documents that are to be warned of right after the write cost no walk
+// over those that were warned of before, even where there are more than are listed.
+func TestWarningsBehind(t *testing.T) {
+	m := fresh(t)
+	decideNow(t, m, 1000, schema.NewNamedMutation("collection.replace", "orders", "", []byte(`{"defaultTtl":10000,"warnBefore":9000}`)))
+	sweepAll := func(second int64) (warned int) {
+		t.Helper()
+		for more := true; more; {
+			var err error
+			if more, err = m.Expire(second*1000, 256); err != nil {
+				t.Fatal(err)
+			}
+			warned += len(m.Take())
+			if err := m.Commit(m.Seq()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return warned
+	}
+	write := func(second int64, from, to int, body string) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if _, err := m.Decide(second*1000, schema.NewNamedMutation("document.upsert", "orders", fmt.Sprint(i), []byte(body))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.Take()
+		if err := m.Commit(m.Seq()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waiting = 5000
+	write(1000, 0, waiting, `{"ttl":9500}`)
+	if n := sweepAll(1500); n != waiting {
+		t.Fatalf("%d warnings of %d documents", n, waiting)
+	}
+	counted := &visits{Projection: m.Store}
+	m.Store = counted
+	for i := range 50 {
+		write(1500, waiting+i, waiting+i+1, `{"ttl":50}`)
+		if n := sweepAll(1500); n != 1 {
+			t.Fatalf("%d warnings of a document with little time left", n)
+		}
+	}
+	if counted.entries > 50 {
+		t.Errorf("50 warnings visited %d entries", counted.entries)
+	}
+	write(1500, waiting, waiting+mostLate+100, `{"ttl":60}`)
+	if n := sweepAll(1500); n != mostLate+100 {
+		t.Errorf("%d warnings of %d documents at once", n, mostLate+100)
+	}
+}
