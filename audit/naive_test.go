@@ -446,7 +446,7 @@ func naiveUnwarned(log []schema.Event) (Rule, uint64) {
 					last = e.Time
 				}
 			}
-			if from+grace <= last || now < at*1000+1000 && left >= 10_000 {
+			if from+grace <= last || now < at*1000+500 && left >= 3_000 {
 				return Unwarned, version.Seq
 			}
 		}

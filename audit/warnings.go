@@ -16,11 +16,12 @@ func closedGrace(left int64) int64 { return max(1_000, min(5_000, left/2)) }
 func openGrace(int64) int64        { return grace }
 
 // An expiry or warning is late from lateFrom on, in ms: lapse was down, or has more to do
-// than it can. An expiry that is not shows that lapse ran before it, if the warning was due
-// surelyUp before.
+// than it can. An expiry that is on time, before onTime, shows that lapse ran before it, if
+// the warning was due surelyUp before.
 const (
 	lateFrom = 1000
-	surelyUp = 10_000
+	onTime   = 500
+	surelyUp = 3_000
 )
 
 // documentExpiring audits a warning.
@@ -113,8 +114,8 @@ func (a *Auditor) unwarnedExpired(c *collection, l *life, e *schema.Event) {
 	}
 	if from, deadline, ok := a.toWarn(c, l); ok {
 		last := a.active.before(deadline)
-		onTime := e.Time >= deadline && e.Time-deadline < lateFrom
-		if from+closedGrace(deadline-from) <= last || onTime && deadline-from >= surelyUp {
+		prompt := e.Time >= deadline && e.Time-deadline < onTime
+		if from+closedGrace(deadline-from) <= last || prompt && deadline-from >= surelyUp {
 			a.foundUnwarned(c, e.ID, l, deadline)
 		}
 	}
