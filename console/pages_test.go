@@ -87,6 +87,56 @@ func TestTTLPanel(t *testing.T) {
 	}
 }
 
+// TestWarningTime: the panel sets the warning time and takes it away, refuses what is no
+// time, and its warnings are in the history and the feed.
+func TestWarningTime(t *testing.T) {
+	coll := collection(t, client.TTLPerDocument())
+	s := start(t, "", console.Options{Write: true})
+	b := open(t, s, "")
+	b.visit("collections/" + coll.Name())
+	b.fill(`input[aria-label="Warn before"]`, "1.5")
+	b.pick(`select[aria-label="Warn before: unit"]`, "seconds")
+	b.sees("Warn before: use whole seconds from 1 to 2,147,483,647.")
+	b.until(`document.querySelector('button.primary').disabled`)
+	b.fill(`input[aria-label="Warn before"]`, "10")
+	b.pick(`select[aria-label="Warn before: unit"]`, "minutes")
+	b.click("button.primary", "Save")
+	warns := func(want bool) {
+		t.Helper()
+		for {
+			reply, err := lapse.Do(t.Context(), "collection.get", coll.Name(), "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(reply.Body), `"warnBefore":600`) == want {
+				return
+			}
+			if text := eval[string](b, `document.querySelector('form .fault:not([hidden])')?.innerText ?? ''`); text != "" {
+				t.Fatalf("the page says %q, the collection is %s", text, reply.Body)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	warns(true)
+	put(t, coll, "a", `{"ttl":300}`)
+	b.visit("documents/" + coll.Name() + "/a")
+	b.until(`/expires in (5 min|4 min)/.test(document.querySelector('.countdown')?.innerText)`)
+	for !eval[bool](b, `document.querySelector('.timeline').innerText.includes('Warned, expires at')`) {
+		b.click("button", "Load again")
+	}
+	b.visit("feed?" + url.Values{"collection": {coll.Name()}, "type": {"DocumentExpiring"}}.Encode())
+	b.pick("form select", "sequence")
+	b.fill("form input[required]", "1")
+	b.click("button.primary", "Start")
+	b.sees("document ttl 5 min")
+
+	b.visit("collections/" + coll.Name())
+	b.until(`document.querySelector('input[aria-label="Warn before"]')?.value === '10'`)
+	eval[any](b, `(e => { e.value = ''; e.dispatchEvent(new Event('input', {bubbles: true})); })(document.querySelector('input[aria-label="Warn before"]'))`)
+	b.click("button.primary", "Save")
+	warns(false)
+}
+
 // TestDueSincePreview: documents that come due between the forecast and the change still
 // need the name.
 func TestDueSincePreview(t *testing.T) {

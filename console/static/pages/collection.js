@@ -34,6 +34,9 @@ function Settings({collection: c, onChanged}) {
   const [mode, setMode] = useState(c.defaultTtl === undefined || c.defaultTtl === null ? 'off' : c.defaultTtl === -1 ? 'each' : 'on');
   const [n, setN] = useState(had.n);
   const [unit, setUnit] = useState(had.unit);
+  const warned = c.warnBefore ? inUnits(c.warnBefore) : {n: null, unit: 'minutes'};
+  const [warnN, setWarnN] = useState(warned.n);
+  const [warnUnit, setWarnUnit] = useState(warned.unit);
   const [indexing, setIndexing] = useState(c.indexingPolicy.indexingMode);
   const [paths, setPaths] = useState(c.indexingPolicy.includedPaths.map(p => p.path).join('\n'));
   const [images, setImages] = useState(c.previousImages);
@@ -44,11 +47,14 @@ function Settings({collection: c, onChanged}) {
   const [again, setAgain] = useState(0); // the preview is to be made
 
   const seconds = n === null ? NaN : n * sizeOf(unit);
-  const wrong = mode === 'on' && !(Number.isInteger(seconds) && seconds >= 1 && seconds <= maxTTL);
+  const legal = n => Number.isInteger(n) && n >= 1 && n <= maxTTL;
+  const wrong = mode === 'on' && !legal(seconds);
+  const warnBefore = warnN === null ? null : warnN * sizeOf(warnUnit);
+  const wrongWarning = warnBefore !== null && !legal(warnBefore);
   const next = mode === 'off' ? null : mode === 'each' ? -1 : seconds;
   const changesTTL = next !== (c.defaultTtl ?? null);
   const dangerous = changesTTL && preview?.then.atOnce > 0;
-  const ready = !wrong && (!changesTTL || preview?.ttl === next) && (!dangerous || typed === c.id);
+  const ready = !wrong && !wrongWarning && (!changesTTL || preview?.ttl === next) && (!dangerous || typed === c.id);
 
   const save = async e => {
     e.preventDefault();
@@ -56,6 +62,7 @@ function Settings({collection: c, onChanged}) {
     setSaving(true);
     // Properties that this page does not know stay as they are.
     const {id, _ts, _etag, documents, bytes, ...properties} = c;
+    if (warnBefore !== (c.warnBefore ?? null)) properties.warnBefore = warnBefore;
     const body = {...properties, defaultTtl: next, previousImages: images,
       indexingPolicy: {...c.indexingPolicy, indexingMode: indexing, includedPaths: paths.split('\n').map(p => p.trim()).filter(Boolean).map(path => ({path}))}};
     try {
@@ -84,6 +91,9 @@ function Settings({collection: c, onChanged}) {
             <span><strong>${title}</strong> <span class="faint">${help}</span></span></label>`)}
         <div class="choice-more"><${Seconds} label="Time to live" value=${n} unit=${unit} onChange=${(value, u) => { setN(value); setUnit(u); setMode('on'); }} /></div>
       </div>
+      <fieldset class="plain warning" disabled=${!write}><strong>Warn before the deadline</strong> <span class="faint">with DocumentExpiring; empty for no warning:</span>
+        <div class="choice-more"><${Seconds} label="Warn before" value=${warnN} unit=${warnUnit} onChange=${(value, u) => { setWarnN(value); setWarnUnit(u); }} /></div></fieldset>
+      <p class="fault" role="alert" hidden=${!wrongWarning}>Warn before: use whole seconds from 1 to ${number(maxTTL)}.</p>
       <p class="fault" role="alert" hidden=${!wrong || n === null}>Use whole seconds from 1 to ${number(maxTTL)}.</p>
       <${Preview} collection=${c.id} now=${c.defaultTtl ?? null} ttl=${wrong ? undefined : next} again=${again} onPreview=${setPreview} />
     </fieldset>

@@ -135,7 +135,8 @@ function Restore({name, id, version, onChanged, children}) {
   return html`<button type="button" onClick=${restore}>${children}</button><${Fault} error=${error} />`;
 }
 
-const words = {DocumentCreated: 'Created', DocumentReplaced: 'Replaced', DocumentTouched: 'Touched', DocumentDeleted: 'Deleted', DocumentExpiring: 'Warned', DocumentExpired: 'Expired',
+const words = {DocumentCreated: 'Created', DocumentReplaced: 'Replaced', DocumentTouched: 'Touched', DocumentDeleted: 'Deleted',
+  DocumentExpiring: 'Warned', DocumentExpired: 'Expired',
   DocumentHeld: 'Held', DocumentReleased: 'Released', MutationRejected: 'Rejected'};
 const ends = ['DocumentDeleted', 'DocumentExpired'], versions = ['DocumentCreated', 'DocumentReplaced'];
 
@@ -160,7 +161,7 @@ function History({events, restore}) {
 // note is what an event says besides its type.
 function note(e) {
   switch (e.type) {
-    case 'DocumentExpiring': return html` of its deadline, <${Time} ms=${e.deadline * 1000} />`;
+    case 'DocumentExpiring': return html`, expires at <${Time} ms=${e.deadline * 1000} />`;
     case 'DocumentExpired': return html`, by the ${e.rule}’s ttl of ${duration(e.ttl)}`;
     case 'DocumentCreated': return e.restored && `, restored from version ${e.restored}`;
     case 'DocumentHeld': case 'DocumentReleased': return JSON.parse(e.body).reason && html`: <bdi>${JSON.parse(e.body).reason}</bdi>`;

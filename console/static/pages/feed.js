@@ -135,7 +135,7 @@ function row(text) {
   cell(id === undefined ? '' : anchor(link('documents', collection, id), id), 'id');
   const code = document.createElement('code');
   code.className = 'preview';
-  code.textContent = (type === 'DocumentExpired' ? `${value('rule')} ttl ${duration(value('ttl'))} ` : '') + (raw.body ?? (raw.bodyBytes ? `${number(value('bodyBytes'))} bytes` : ''));
+  code.textContent = (raw.rule ? `${value('rule')} ttl ${duration(value('ttl'))} ` : '') + (raw.body ?? (raw.bodyBytes ? `${number(value('bodyBytes'))} bytes` : ''));
   cell(code);
   return tr;
 }
