@@ -80,6 +80,7 @@ export async function follow(query, last, signal, onEvents, onState) {
       let rest = '';
       for (;;) {
         const {done, value} = await reader.read();
+        if (signal.aborted) return; // what came then is read again, if at all
         if (done) break;
         const blocks = (rest + value).split('\n\n');
         rest = blocks.pop();

@@ -22,20 +22,24 @@ export function Feed({query}) {
   const [fault, setFault] = useState('');
   const [waiting, setWaiting] = useState(true);
   const rows = useRef(), counted = useRef();
-  const position = useRef(''), queue = useRef([]), received = useRef(0), lately = useRef([]);
+  const position = useRef(''), begun = useRef(false), queue = useRef([]), received = useRef(0), lately = useRef([]);
 
   const restart = () => {
-    position.current = '';
-    queue.current = [];
-    received.current = 0;
-    lately.current = [];
-    rows.current.replaceChildren();
+    begun.current = false;
     setGoing(false);
     setTimeout(() => setGoing(true));
   };
 
   useEffect(() => {
     if (!going) return;
+    if (!begun.current) { // not in restart: until here the feed before it goes on
+      begun.current = true;
+      position.current = '';
+      queue.current = [];
+      received.current = 0;
+      lately.current = [];
+      rows.current.replaceChildren();
+    }
     let q;
     try {
       q = new URLSearchParams({bodies: String(mostBody)});
