@@ -46,8 +46,15 @@ func cost[K string | []byte](key K, r Record) int64 {
 	return int64(len(key)+len(r.Body)) + cacheOverhead
 }
 
-// get returns a document; its Body is shared: do not change it.
+// get returns a document with its content; its Body is shared: do not change it.
 func (c *documentCache) get(key []byte) (Record, bool) {
+	r, ok := c.meta(key)
+	return r, ok && (r.Version == 0 || r.Body != nil)
+}
+
+// meta is get that also returns a touched document whose content is only in Pebble, with
+// a nil Body.
+func (c *documentCache) meta(key []byte) (Record, bool) {
 	s := &c.shards[maphash.Bytes(c.seed, key)%cacheShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,9 +104,6 @@ func (c *documentCache) forget(documents map[string]Record) {
 // bodies, which may be small parts of a large message.
 func (c *documentCache) put(documents map[string]Record) {
 	for key, r := range documents {
-		if r.Version != 0 && r.Body == nil {
-			continue // touched: the content is only in Pebble
-		}
 		r.Body = bytes.Clone(r.Body)
 		s := &c.shards[maphash.String(c.seed, key)%cacheShards]
 		s.mu.Lock()

@@ -94,7 +94,7 @@ func (s *Store) Meta(c *schema.Collection, id schema.DocumentID) (m Meta, ok boo
 }
 
 func (s *Store) meta(key []byte) (m Meta, ok bool, err error) {
-	if r, ok := s.cache.get(key); ok {
+	if r, ok := s.cache.meta(key); ok {
 		return r.Meta, r.Version != 0, nil
 	}
 	err = s.document(key, func(value []byte) error {

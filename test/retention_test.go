@@ -42,7 +42,8 @@ func filesWith(t testing.TB, dir, text string) (paths []string) {
 }
 
 // TestRetentionOnDisk: what expired is in no file of the store directory when
-// the retention has passed, wherever it came from; what lives is.
+// the retention has passed, wherever it came from; what lives is, also what is held
+// although it was due before the log begins.
 func TestRetentionOnDisk(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--durability", "os", "--retain", "2s")
@@ -53,6 +54,8 @@ func TestRetentionOnDisk(t *testing.T) {
 	}
 	const marker = "7Yk2QvXw0LmZ4TbN"
 	mustAsk(t, nc, 201, "collection.create.c", `{"defaultTtl":1,"indexingPolicy":{"includedPaths":[{"path":"/secret"}]}}`)
+	const held = `{"atomic":true,"operations":[{"op":"create","id":"held","body":{"n":2}},{"op":"hold","id":"held","body":{"reason":"case 7"}}]}`
+	mustAsk(t, nc, 200, "batch.c", held)
 	for i := range 100 {
 		body := fmt.Sprintf(`{"n":%d,"secret":%q}`, i, marker)
 		mustAsk(t, nc, 201, fmt.Sprintf("document.create.c.r%d", i), body)
@@ -85,6 +88,15 @@ func TestRetentionOnDisk(t *testing.T) {
 	if now := askDigest(t, s); now != digest {
 		t.Errorf("from the snapshot the digest is %s, was %s", now, digest)
 	}
+	if got := mustAsk(t, nc, 200, "document.get.c.held", ""); !strings.Contains(string(got.body), `"n":2`) {
+		t.Errorf("the held document is %s", got.body)
+	}
+	mustAsk(t, nc, 423, "document.delete.c.held", "")
+	mustAsk(t, nc, 200, "document.release.c.held", "")
+	eventually(t, "the released document expires", func() bool {
+		return strings.Contains(s.Run("export").OK(), `"type":"DocumentExpired","collection":"c","id":"held"`)
+	})
+	mustAsk(t, nc, 404, "document.get.c.held", "")
 	s.Stop()
 }
 

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func BenchmarkQuery(b *testing.B) {
 	warm(b, l)
 	b.Run("equality", func(b *testing.B) { benchmarkEquality(b, l) })
 	b.Run("count", func(b *testing.B) { benchmarkCount(b, l) })
+	b.Run("due", func(b *testing.B) { benchmarkDue(b, l) })
 	b.Run("small", func(b *testing.B) {
 		s := loadOrders(b, small)
 		warm(b, s)
@@ -111,6 +113,27 @@ func benchmarkEquality(b *testing.B, l *loaded) {
 				return l.byID(caller, l.random(n))
 			})})
 	})
+}
+
+// benchmarkDue reads pages of what comes due, against pages of as many by an index of the
+// same size.
+func benchmarkDue(b *testing.B, l *loaded) {
+	const page = 100
+	pages := func(query string) versus.Side {
+		return (&versus.Callers{N: 1, For: queryRound, Process: l.PID(), Each: page, Do: func(caller, _ int) error {
+			reply, err := l.query(caller, query)
+			if err != nil {
+				return err
+			}
+			if found := bytes.Count(reply, []byte(`"_etag":`)); found != page {
+				return fmt.Errorf("a page of %d documents, want %d", found, page)
+			}
+			return nil
+		}}).Round(b)
+	}
+	versus.Run(b, fmt.Sprintf("query for a page of %d of %s documents that come due, documents", page, l.orders),
+		pages(`{"due":{},"limit":100}`), versus.Peer{Name: "a page by an index", Goal: versus.AtLeast(0.5),
+			Round: pages(`{"where":"doc.total > 0.0","orderBy":[{"path":"/total"}],"limit":100}`)})
 }
 
 // scanOnce is a round of one query that looks at every order; what is counted

@@ -97,7 +97,7 @@ func (t *tables) encode() ([]byte, error) {
 // order is that of the table: as the benchmarks are named, without what they all
 // begin with. Others come last, as they ran.
 var order = []string{
-	"Get", "BatchGet", "Upsert", "Cluster", "Mutations",
+	"Get", "BatchGet", "Upsert", "Touch", "Cluster", "Mutations",
 	"Storm", "Lateness", "GetBeside", "DefaultTTL", "WarnBefore",
 	"Append", "CatchUp", "Restart", "Memory", "MillionPending", "Disk", "Simulate", "WheelAgainstHeap",
 	"Query", "QueryIngest", "QueryBeside",

@@ -1,0 +1,31 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/versus"
+)
+
+// BenchmarkTouch renews documents of 500 bytes by touch, against upserts of 20 bytes.
+func BenchmarkTouch(b *testing.B) {
+	l := startLapse(b, processor.OS)
+	load(b, l.create(b, "sessions", client.DefaultTTL(time.Hour)), 0, upserted, func(n int) []byte { return sizedDocument(n, 500, "") })
+	l.create(b, "small", client.DefaultTTL(time.Hour))
+	conns := versus.Connections(b, l.URL(), connections)
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			renew := func(op, collection, body string) versus.Side {
+				return (&versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
+					_, err := request(conns[caller%connections], subject(op, collection, versus.Spread(n, upserted)), []byte(body), written)
+					return err
+				}}).Round(b)
+			}
+			versus.Run(b, fmt.Sprintf("`touch` by request, 500 bytes, %s, `os`", countCallers(callers)), renew("touch", "sessions", ""),
+				versus.Peer{Name: "lapse, `upsert` of 20 bytes", Goal: versus.AtLeast(1), Round: renew("upsert", "small", `{"visits":123456789}`)})
+		})
+	}
+}
