@@ -158,7 +158,7 @@ func (h *history) ask(x *traffic, nc *nats.Conn, tail, body string, headers []st
 	a, err := tryAskWith(nc, tail, body, hasty, headers...)
 	if errors.Is(err, nats.ErrNoResponders) {
 		time.Sleep(20 * time.Millisecond)
-		return linear.Reply{Code: 503}, nil // nobody has heard of it
+		return linear.Reply{Code: 503, Unheard: true}, nil
 	}
 	if err == nil {
 		raise(&h.told, a.seq)

@@ -33,11 +33,12 @@ export const Table = ({label, head, children}) => html`
     <tbody>${children}</tbody>
   </table></div>`;
 
-// Seconds is a number with a unit, whose value is in seconds, or null.
+// Seconds is a number with a unit, whose value is in seconds, or null. The field keeps what
+// is typed: a render between "1." and "5", of which the first is no number, would undo it.
 export function Seconds({value, unit, onChange, label, id}) {
   const size = units.find(([name]) => name === unit)[1];
   return html`<span class="seconds">
-    <input id=${id} type="number" min="1" step="1" inputmode="numeric" aria-label=${label} value=${value ?? ''}
+    <input id=${id} type="number" min="1" step="1" inputmode="numeric" aria-label=${label} defaultValue=${value ?? ''}
       onInput=${e => onChange(e.target.value === '' ? null : Number(e.target.value), unit)} />
     <select aria-label="${label}: unit" value=${unit} onChange=${e => onChange(value, e.target.value)}>
       ${units.toReversed().map(([name]) => html`<option value=${name}>${name}</option>`)}

@@ -20,6 +20,8 @@ type Reply struct {
 	Code int
 	Seq  uint64 // 0 if it may be before an earlier one
 	Body []byte
+
+	Unheard bool // nobody got the request; of several processes, one that refuses may not be the only one
 }
 
 // Load is what clients do to a collection.
@@ -141,6 +143,8 @@ func (r *run) do(ask Ask, o *Operation, msgID string, inBatch bool) (told, unsur
 		switch {
 		case err != nil || reply.Code == 504:
 			unsure = o.Kind != Get
+		case reply.Code == 503 && r.Late && !reply.Unheard:
+			unsure = o.Kind != Get // two writers for a moment: one refuses, the other may try
 		case reply.Code == 503 || reply.Code == 429:
 			// It was not even tried, this time.
 		default:
