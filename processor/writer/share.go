@@ -55,9 +55,12 @@ func (s *share) limit(now time.Time) int {
 	return TurnExpiries + int(s.part(now)*(IdleExpiries-TurnExpiries))
 }
 
-// decided notes that expiries up to a sequence were decided, and whether more are due.
-func (s *share) decided(now time.Time, last uint64, more bool) {
-	s.began, s.last = now, last
+// decided notes what a turn decided: the sequence before and after its expiries, which are
+// the same without any, and whether more are due.
+func (s *share) decided(now time.Time, before, last uint64, more bool) {
+	if last > before {
+		s.began, s.last = now, last
+	}
 	switch {
 	case !more:
 		s.behind = time.Time{}

@@ -22,7 +22,7 @@ func TestShare(t *testing.T) {
 		}
 	}
 	waits(0, 0, 0, IdleExpiries)
-	s.decided(now, 100, true)
+	s.decided(now, 0, 100, true)
 	waits(0, 0, 0, IdleExpiries) // though none of them is folded
 
 	waits(1, 0, askedFor, TurnExpiries)
@@ -38,7 +38,7 @@ func TestShare(t *testing.T) {
 
 	now = now.Add(shareFor / 2)
 	waits(4, 100, 0, half)
-	s.decided(now, 200, true)
+	s.decided(now, 100, 200, true)
 	now = now.Add(4 * time.Millisecond)
 	waits(5, 100, askedFor, half)
 	s.fold(now, 100, 200)
@@ -46,11 +46,16 @@ func TestShare(t *testing.T) {
 		t.Errorf("a wait of %s where half a minute is behind, and 4 ms were taken", got)
 	}
 	now = now.Add(shareFor / 2)
-	s.decided(now, 300, true)
+	s.decided(now, 200, 300, true)
 	waits(7, 200, 0, IdleExpiries) // a minute behind
 
-	s.decided(now, 400, false) // all that was due
+	s.decided(now, 300, 400, false) // all that was due
 	waits(8, 200, askedFor, TurnExpiries)
 	s.fold(now, 200, 400)
 	waits(9, 400, 0, TurnExpiries)
+
+	s.decided(now, 400, 500, true)
+	now = now.Add(shareFor)
+	s.decided(now, 500, 500, false) // the others were renewed
+	waits(10, 500, 0, TurnExpiries)
 }

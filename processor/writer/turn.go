@@ -123,9 +123,7 @@ func (t *Term) turn() error {
 		if err != nil {
 			return err
 		}
-		if last := t.Machine.Seq(); last > before {
-			t.share.decided(at, last, more)
-		}
+		t.share.decided(at, before, t.Machine.Seq(), more)
 	}
 	requests, bytes := 0, 0
 	for requests < TurnRequests && bytes < maxGroupBytes && !t.full() {
