@@ -119,6 +119,18 @@ func collection(t testing.TB, opts ...client.PropertyOption) *client.Collection 
 	return coll
 }
 
+// run runs a batch of which everything has to succeed.
+func run(t testing.TB, batch *client.Batch) {
+	t.Helper()
+	results, err := batch.Run(t.Context())
+	if err == nil {
+		err = results.Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func put(t testing.TB, coll *client.Collection, id, body string) {
 	t.Helper()
 	if _, err := lapse.Do(t.Context(), "document.upsert", coll.Name(), id, []byte(body)); err != nil {

@@ -51,10 +51,7 @@ func TestTTLPanel(t *testing.T) {
 		}
 		batch.Upsert(fmt.Sprint(i), body)
 	}
-	results, err := batch.Run(t.Context())
-	if err != nil || results.Err() != nil {
-		t.Fatal(err, results.Err())
-	}
+	run(t, batch)
 	s := start(t, "", console.Options{Write: true})
 	b := open(t, s, "")
 	b.visit("collections/" + coll.Name())
@@ -262,9 +259,7 @@ func TestQueries(t *testing.T) {
 	for i := range 60 {
 		batch.Upsert(fmt.Sprintf("d%02d", i), map[string]int{"n": i})
 	}
-	if results, err := batch.Run(t.Context()); err != nil || results.Err() != nil {
-		t.Fatal(err, results.Err())
-	}
+	run(t, batch)
 	s := start(t, "", console.Options{})
 	b := open(t, s, "")
 	b.expect("400")
@@ -307,9 +302,7 @@ func TestFeedPage(t *testing.T) {
 			for i := range 1000 {
 				batch.Upsert(fmt.Sprint(i), map[string]int{"n": i})
 			}
-			if results, err := batch.Run(t.Context()); err != nil || results.Err() != nil {
-				t.Fatal(err, results.Err())
-			}
+			run(t, batch)
 		}
 	}
 	write(10000)
@@ -376,9 +369,7 @@ func TestDueList(t *testing.T) {
 	batch.Upsert("inherits", map[string]any{})
 	batch.Upsert("held", map[string]any{})
 	batch.Hold("held", "")
-	if results, err := batch.Run(t.Context()); err != nil || results.Err() != nil {
-		t.Fatal(err, results.Err())
-	}
+	run(t, batch)
 	s := start(t, "", console.Options{})
 	b := open(t, s, "")
 	b.expect("400")

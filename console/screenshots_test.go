@@ -46,9 +46,7 @@ func hits(t *testing.T, coll *client.Collection) {
 			}
 			batch.Upsert(hit.ID, hit.Body)
 		}
-		if results, err := batch.Run(t.Context()); err != nil || results.Err() != nil {
-			t.Fatal(err, results.Err())
-		}
+		run(t, batch)
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,18 @@ const (
 )
 
 // MutationStream names the mutations stream.
-func (db DatabaseName) MutationStream() string { return db.LogStream() + "_MUTATIONS" }
+func (db DatabaseName) MutationStream() string { return db.LogStream() + mutationSuffix }
+
+const mutationSuffix = "_MUTATIONS"
+
+// ParseStream is the inverse of LogStream and MutationStream. ok is false for the name of
+// any other stream.
+func ParseStream(name string) (db DatabaseName, mutations, ok bool) {
+	text, ok := strings.CutPrefix(name, DatabaseName("").LogStream())
+	text, mutations = strings.CutSuffix(text, mutationSuffix)
+	db, err := ParseDatabaseName(text)
+	return db, mutations, ok && err == nil
+}
 
 // SnapshotStore is the name prefix of the object stores, one for each snapshot; its
 // sequence follows.

@@ -18,6 +18,26 @@ func TestNamesOfADatabase(t *testing.T) {
 	}
 }
 
+func TestParseStream(t *testing.T) {
+	for name, want := range map[string]struct {
+		db            DatabaseName
+		mutations, ok bool
+	}{
+		"LAPSE_a-1":           {"a-1", false, true},
+		"LAPSE_a-1_MUTATIONS": {"a-1", true, true},
+		"LAPSE_":              {},
+		"LAPSE__MUTATIONS":    {},
+		"LAPSE_a_LEASE":       {},
+		"KV_LAPSE_a":          {},
+		"a_MUTATIONS":         {},
+	} {
+		db, mutations, ok := ParseStream(name)
+		if ok != want.ok || ok && (db != want.db || mutations != want.mutations) {
+			t.Errorf("%s is of database %q, mutations %t, %t", name, db, mutations, ok)
+		}
+	}
+}
+
 func TestEventSubjectsAreSplitAgain(t *testing.T) {
 	for _, test := range []struct {
 		event              Event

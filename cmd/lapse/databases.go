@@ -58,8 +58,7 @@ func parseDatabases(text string) (names []schema.DatabaseName, err error) {
 // if there is none in where.
 func databasesOf(streams []string, where string) (names []schema.DatabaseName, err error) {
 	for _, stream := range streams {
-		text, isLog := strings.CutPrefix(stream, schema.DatabaseName("").LogStream())
-		if name, err := schema.ParseDatabaseName(text); isLog && err == nil {
+		if name, mutations, ok := schema.ParseStream(stream); ok && !mutations {
 			names = append(names, name)
 		}
 	}

@@ -128,7 +128,7 @@ func (f *externalFlags) check() error {
 // connect makes one of the connections, of a database or "" for several.
 func (f *externalFlags) connect(name string, database schema.DatabaseName, logger *slog.Logger) (*nats.Conn, error) {
 	options := append(eventlog.ConnectOptions(),
-		nats.Name(strings.Join(slices.DeleteFunc([]string{"lapse", string(database), name}, func(s string) bool { return s == "" }), " ")),
+		nats.Name(strings.Join(strings.Fields("lapse "+string(database)+" "+name), " ")),
 		nats.CustomInboxPrefix(inboxPrefix(name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if !errors.Is(err, nats.ErrSlowConsumer) { // such a consumer reads again what it missed

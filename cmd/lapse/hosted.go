@@ -85,8 +85,12 @@ func (h *host) failed(one *hosted, err error) {
 	one.options.Monitor.Listener()(observe.Failed{Err: err})
 	if text := sentence(err); len(h.all) > 1 && text != one.told {
 		one.told = text
-		h.fail(fmt.Sprintf("database %s is not served: %s", one.name, text))
+		h.fail(one.notServed(err))
 	}
+}
+
+func (one *hosted) notServed(err error) string {
+	return fmt.Sprintf("database %s is not served: %s", one.name, sentence(err))
 }
 
 // keep serves the databases that have started, and starts others again, until ctx ends.
@@ -107,7 +111,7 @@ func (h *host) keep(ctx context.Context) error {
 	var left []string
 	for i, err := range errs {
 		if err != nil {
-			left = append(left, fmt.Sprintf("database %s is not served: %s", h.all[i].name, sentence(err)))
+			left = append(left, h.all[i].notServed(err))
 		}
 	}
 	if left == nil {

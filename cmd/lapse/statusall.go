@@ -15,8 +15,8 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// processes asks every process that serves the database, or all databases. It returns those, too, that do
-// not answer, if they did before.
+// processes asks every process that serves the database, or all databases. It returns
+// those, too, that do not answer, if they did before.
 func (s *statusSource) processes(ctx context.Context) ([]client.Process, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, err

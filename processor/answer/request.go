@@ -72,8 +72,8 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	return code, c.AppendReply(nil), nil
 }
 
-// LifetimeOf returns the lifetime of the version that an event made or is about, zero if it lives no
-// more.
+// LifetimeOf returns the lifetime of the version that an event made or is about, zero if
+// it lives no more.
 func LifetimeOf(store *projections.Store, e *schema.Event) (schema.Lifetime, error) {
 	c, ok := store.Collection(e.Collection)
 	if !ok || !e.Type.OnDocument() {

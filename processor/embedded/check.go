@@ -38,10 +38,8 @@ func (o *Options) checkFiles(aside *aside) error {
 	known := blocks.OpenKnown(filepath.Join(o.StoreDir, "checked"))
 	skips := make(map[*blocks.Stream]uint64)
 	for _, e := range entries {
-		text, isLog := strings.CutPrefix(e.Name(), "LAPSE_")
-		text, isMutations := strings.CutSuffix(text, "_MUTATIONS")
-		db, err := schema.ParseDatabaseName(text)
-		if !isLog || err != nil {
+		db, isMutations, ok := schema.ParseStream(e.Name())
+		if !ok {
 			continue
 		}
 		events := db.Events()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -27,12 +28,8 @@ func (g *Gate) stores(stream string) string {
 
 // databaseOf returns the database whose log or mutations a stream has.
 func (g *Gate) databaseOf(stream string) (_ schema.DatabaseName, there bool) {
-	for _, db := range g.dbs {
-		if stream == db.LogStream() || stream == db.MutationStream() {
-			return db, true
-		}
-	}
-	return "", false
+	db, _, ok := schema.ParseStream(stream)
+	return db, ok && slices.Contains(g.dbs, db)
 }
 
 // isLog reports whether a stream is the log of a database.

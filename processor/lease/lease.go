@@ -277,9 +277,9 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 		problem(err)
 		// A server that is partitioned from its cluster keeps its clients, without
 		// JetStream. Another database of this process may have left it already.
-		moved := l.js.Conn().Stats().Reconnects != reconnects
+		before := reconnects
 		reconnects = l.js.Conn().Stats().Reconnects
-		if now := l.elapsed(); err == nil || moved {
+		if now := l.elapsed(); err == nil || reconnects != before {
 			heard = now
 		} else if now-heard > leaveAfter*l.ttl {
 			l.leave()
