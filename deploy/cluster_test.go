@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,6 +112,14 @@ func startClusterWith(t *testing.T, config string, n int) *cluster {
 		defer cancel()
 		_, err := js.AccountInfo(ctx)
 		return err == nil
+	})
+	eventually(t, "the leader knows that every node is there", func() bool {
+		for _, s := range c.nodes {
+			if known, err := s.Jsz(nil); err == nil && s.JetStreamIsLeader() && known.Meta != nil && len(known.Meta.Replicas) == n-1 {
+				return !slices.ContainsFunc(known.Meta.Replicas, func(p *server.PeerInfo) bool { return p.Offline || !p.Current })
+			}
+		}
+		return false
 	})
 	return c
 }

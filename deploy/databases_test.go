@@ -48,6 +48,7 @@ func withDatabase(t *testing.T, second string) (path string) {
 // TestServeDatabases: one process serves two databases with the users of nats.conf, which
 // gives each user the same rights on both.
 func TestServeDatabases(t *testing.T) {
+	t.Parallel()
 	c := startClusterWith(t, withDatabase(t, "other"), 3)
 	contexts(t, c.urls)
 	s := harness.Serve(t, serveArgs(c.urls, "--database", "main,other", "--retain", "1h", "--snapshot-every", "1s")...)

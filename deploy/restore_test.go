@@ -18,6 +18,7 @@ import (
 // that lapse has there: into a store directory beside a lapse that serves, and
 // when the log is lost with a new one.
 func TestSnapshotRestore(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	contexts(t, c.urls)
 	one, two := harness.Serve(t, serveArgs(c.urls)...), harness.Serve(t, serveArgs(c.urls)...)

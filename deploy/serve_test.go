@@ -33,12 +33,10 @@ func connectionArgs(urls []string) []string {
 	return args
 }
 
-// contexts makes NATS contexts for client commands, named as their users.
+// contexts makes NATS contexts for the client commands of a test.
 func contexts(t *testing.T, urls []string) {
 	t.Helper()
-	home := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", home)
-	dir := filepath.Join(home, "nats", "context")
+	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -50,16 +48,22 @@ func contexts(t *testing.T, urls []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, user+".json"), text, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, contextOf(t, user)+".json"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// contextOf is the name of a user's context in a test.
+func contextOf(t *testing.T, user string) string {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	return user + "-" + test
+}
+
 // as runs a command as a user.
 func as(t *testing.T, user string, args ...string) harness.Result {
 	t.Helper()
-	return harness.Run(t, nil, append(args, "--context", user, "--timeout", "20s")...)
+	return harness.Run(t, nil, append(args, "--context", contextOf(t, user), "--timeout", "20s")...)
 }
 
 // done runs a command as a user until it succeeds: on a busy machine, lapse may
@@ -84,6 +88,7 @@ func writes(s *harness.Server) bool {
 // Two processes of lapse do all that they do with the rights that they have, and
 // their clients with theirs. Nothing is refused, and what is granted is used.
 func TestServe(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	tap := &tap{}
 	urls := tap.open(t, c)
@@ -351,6 +356,7 @@ func allUsed(t *testing.T, tap *tap) {
 // The producer hands in mutations and nothing else, wherever it has them
 // acknowledged.
 func TestProducerOnlyHandsInMutations(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	contexts(t, c.urls)
 	harness.Serve(t, serveArgs(c.urls)...)

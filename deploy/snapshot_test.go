@@ -13,6 +13,7 @@ import (
 // TestLargeSnapshot makes a snapshot of more than a reader is sent without flow
 // control, and reads it back, with the rights that lapse has in the cluster.
 func TestLargeSnapshot(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	contexts(t, c.urls)
 	s := harness.Serve(t, serveArgs(c.urls)...)

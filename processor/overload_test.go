@@ -15,7 +15,6 @@ import (
 
 	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/processor/service"
-	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -218,57 +217,6 @@ func TestFloodOfReads(t *testing.T) {
 		}
 		w.idle()
 	}, func(o *Options) { o.Queue, o.QueryQueue, o.Workers, o.QueryWorkers = places, places, 2, 2 })
-}
-
-// TestSlowReadersAreDisconnected: who asks and never reads is cut off before it takes all
-// memory, and others are answered meanwhile.
-func TestSlowReadersAreDisconnected(t *testing.T) {
-	t.Parallel()
-	const readers, each = 3, 250 // MiB, more than may wait for all of them
-	w := newWire(t)
-	w.want(201, "collection.create.c", "")
-	w.want(201, "document.create.c.large", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
-	w.want(201, "document.create.c.a", "{}")
-	before := heap()
-	var blocked sync.WaitGroup
-	for range readers {
-		c, err := attack.Dial(w.client.ConnectedAddr())
-		w.check(err)
-		t.Cleanup(func() { c.Close() })
-		blocked.Go(func() {
-			for end := time.Now().Add(3 * patience); time.Now().Before(end); {
-				subject := "lapse.main.api.document.get.c.large"
-				if c.Sent() >= each {
-					subject = "$SRV.NOBODY"
-					time.Sleep(10 * time.Millisecond)
-				}
-				if c.Send(subject, nil) != nil || c.Flush() != nil {
-					return // cut off
-				}
-			}
-			t.Errorf("it did not read %d replies and is still there", each)
-		})
-	}
-	done := make(chan struct{})
-	go func() { blocked.Wait(); close(done) }()
-	served, most := 0, int64(0)
-	for ; ; served++ {
-		w.want(200, "document.get.c.a", "")
-		time.Sleep(2 * time.Millisecond) // leave the processors to the readers
-		if served%50 == 0 {
-			most = max(most, heap()-before)
-		}
-		select {
-		case <-done:
-			t.Logf("%d requests answered meanwhile, the heap %d MiB larger at most", served, most>>20)
-			if most > readers*256<<20+256<<20 { // what NATS lets each have, if the watch comes late
-				t.Errorf("the heap is %d MiB larger", most>>20)
-			}
-			w.want(200, "document.get.c.large", "")
-			return
-		default:
-		}
-	}
 }
 
 // TestMutationsQueuedWhileDown: however many mutations wait at the start, few of

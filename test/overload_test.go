@@ -164,9 +164,9 @@ func TestFloods(t *testing.T) {
 	s.Run("document", "upsert", "orders", "a", `{"total":1}`)
 	s.RunInput(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`, "document", "upsert", "orders", "large", "-")
 	for name, request := range floods() {
-		f := flooding{connections: 4, requests: stress.Pick(1_000, 500_000), request: request}
+		f := flooding{connections: 4, requests: stress.Pick(500, 500_000), request: request}
 		if strings.HasPrefix(name, "large") {
-			f.requests, f.window = stress.Pick(4, 200), 20
+			f.requests, f.window = stress.Pick(2, 200), 20
 		}
 		all := f.run(t, s.URL())
 		t.Logf("%s: %s; memory %s", name, all, s.Memory())
@@ -176,7 +176,7 @@ func TestFloods(t *testing.T) {
 		s.Run("document", "get", "orders", "a")
 	}
 	for name, hoard := range hoards {
-		for range stress.Pick(10, 60) {
+		for range stress.Pick(6, 60) {
 			c, err := attack.Dial(s.URL())
 			if err != nil {
 				t.Fatal(name, err)
@@ -192,6 +192,54 @@ func TestFloods(t *testing.T) {
 	}
 	if most := s.Memory().Most; most > mostMemory {
 		t.Errorf("it took %d MiB", most>>20)
+	}
+}
+
+// TestSlowReadersAreDisconnected: who asks and never reads is cut off before it takes all
+// memory, and others are answered meanwhile.
+func TestSlowReadersAreDisconnected(t *testing.T) {
+	t.Parallel()
+	const readers, each = 3, 250 // MiB, more than may wait for all of them
+	s := harness.Serve(t, append(smallCaches, "--durability", "os")...)
+	nc := dial(t, s)
+	mustAsk(t, nc, 201, "collection.create.c", "")
+	mustAsk(t, nc, 201, "document.create.c.large", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
+	mustAsk(t, nc, 201, "document.create.c.a", "{}")
+	var blocked sync.WaitGroup
+	for range readers {
+		c, err := attack.Dial(s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		blocked.Go(func() {
+			for end := time.Now().Add(3 * patience); time.Now().Before(end); {
+				subject := "lapse.main.api.document.get.c.large"
+				if c.Sent() >= each {
+					subject = "$SRV.NOBODY"
+					time.Sleep(10 * time.Millisecond)
+				}
+				if c.Send(subject, nil) != nil || c.Flush() != nil {
+					return // cut off
+				}
+			}
+			t.Errorf("it did not read %d replies and is still there", each)
+		})
+	}
+	done := make(chan struct{})
+	go func() { blocked.Wait(); close(done) }()
+	for served := 1; ; served++ {
+		mustAsk(t, nc, 200, "document.get.c.a", "")
+		select {
+		case <-done:
+			t.Logf("%d requests answered meanwhile; memory %s", served, s.Memory())
+			if most := s.Memory().Most; most > mostMemory {
+				t.Errorf("it took %d MiB", most>>20)
+			}
+			mustAsk(t, nc, 200, "document.get.c.large", "")
+			return
+		case <-time.After(5 * time.Millisecond): // leave the processors to the readers
+		}
 	}
 }
 

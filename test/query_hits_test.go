@@ -15,6 +15,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // hitDocument is a hit as a document of its own. Its id is its line number,
@@ -525,6 +526,9 @@ func TestQueryHits(t *testing.T) {
 	}
 	for _, collection := range collections {
 		for _, w := range ways(t, s) {
+			if w.name == "command" && collection != "consistent" && !stress.Long() {
+				continue // a process for each page; it knows nothing of indexes
+			}
 			t.Run(collection+"/"+w.name, func(t *testing.T) {
 				for i, q := range questions {
 					t.Run(q.name, func(t *testing.T) {

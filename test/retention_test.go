@@ -147,7 +147,7 @@ func TestKillWhileTrimming(t *testing.T) {
 	}
 	count := func() int { mu.Lock(); defer mu.Unlock(); return total }
 	trimmed := 0
-	for range stress.Pick(4, 60) {
+	for range stress.Pick(2, 60) {
 		before := count()
 		eventually(t, "some writes", func() bool { return count() > before+50 })
 		time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond)

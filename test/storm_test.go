@@ -156,12 +156,12 @@ func (x *storm) expired(nc *nats.Conn) {
 // TestStorm has very many documents come due in one second and kills the server
 // when 30 % and when 70 % of the expiries are in the log: each expires once.
 func TestStorm(t *testing.T) {
-	documents := stress.Pick(20_000, 1_000_000)
+	documents := stress.Pick(10_000, 1_000_000)
 	r := stress.Rand(t)
 	s := harness.Serve(t, "--durability", "os")
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.storm", `{"defaultTtl":-1}`)
-	x := &storm{t: t, versions: make([]uint64, documents), due: time.Now().Unix() + int64(stress.Pick(6, 120))}
+	x := &storm{t: t, versions: make([]uint64, documents), due: time.Now().Unix() + int64(stress.Pick(4, 120))}
 	x.load(nc)
 	end := askStatus(t, nc).Seq
 	early := time.Until(time.Unix(x.due, 0))

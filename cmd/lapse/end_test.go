@@ -261,7 +261,7 @@ func (s *served) request(tail, body string) {
 // waits for NATS, and with 1 and a line that says what did not end where nobody can
 // be asked to give up.
 func TestSignalWhileStartHangs(t *testing.T) {
-	t.Setenv("GOGC", "100") // which serve sets for the whole process otherwise
+	t.Parallel()
 	for name, c := range map[string]struct {
 		external, again bool // again is over what another one left, without its projection
 		hangs           func(string) bool
@@ -311,7 +311,7 @@ func TestSignalWhileStartHangs(t *testing.T) {
 // waits for NATS, with 1 if it had to leave anything undone, and with 1 and a line
 // that says what did not end where nobody can be asked to give up.
 func TestSignalWhileServingHangs(t *testing.T) {
-	t.Setenv("GOGC", "100") // which serve sets for the whole process otherwise
+	t.Parallel()
 	const snapshots = "waiting for the writer and for snapshots"
 	for name, c := range map[string]struct {
 		external bool
@@ -365,7 +365,7 @@ func TestSignalWhileServingHangs(t *testing.T) {
 
 // One database that hangs does not keep the others from ending, and the last line names it.
 func TestSignalWhileOneDatabaseHangs(t *testing.T) {
-	t.Setenv("GOGC", "100") // which serve sets for the whole process otherwise
+	t.Parallel()
 	const hung = "closing the projection (database other)"
 	s := serveHangingWith(t, []string{"--database", "main,other,third"}, false, nil)
 	s.request("collection.create.c", `{"defaultTtl":1}`)
@@ -380,6 +380,7 @@ func TestSignalWhileOneDatabaseHangs(t *testing.T) {
 
 // That nobody reads what serve prints keeps no signal from ending it.
 func TestSignalWhileNobodyReads(t *testing.T) {
+	t.Parallel()
 	s := serveHanging(t, false, has("stderr lapse: ready"))
 	if code, _ := s.ends("serving"); code != 1 {
 		t.Errorf("it ends with %d", code)

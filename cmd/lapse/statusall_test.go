@@ -18,6 +18,7 @@ import (
 // TestStatusAllNamesTheSilent: `status --all` names the processes that do not answer:
 // those that hang, and with --watch those that answered before. Its table fits 80 columns.
 func TestStatusAllNamesTheSilent(t *testing.T) {
+	t.Parallel()
 	s := startNATS(t, &server.Options{})
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {

@@ -22,29 +22,30 @@ func TestMain(m *testing.M) {
 
 // TestCluster: what is done to a cluster here is what its clients see.
 func TestCluster(t *testing.T) {
-	c := Start(t, t.TempDir())
-	nc := c.Connect()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Replicas: Nodes}); err != nil {
-		t.Fatal(err)
-	}
-	put := func(js jetstream.JetStream) error {
-		_, err := js.Publish(t.Context(), "s", nil, jetstream.WithRetryAttempts(1))
-		return err
-	}
-	for i, do := range []struct {
+	for _, do := range []struct {
 		name string
-		bad  func(node int)
+		bad  func(c *Cluster, node int)
 	}{
-		{"killed", func(node int) { c.Nodes[node].Kill() }},
-		{"frozen", func(node int) { c.Nodes[node].Freeze() }},
-		{"cut", func(node int) { c.Cut(node, Closed, false) }},
-		{"stalled", func(node int) { c.Cut(node, Stalled, false) }},
+		{"killed", func(c *Cluster, node int) { c.Nodes[node].Kill() }},
+		{"frozen", func(c *Cluster, node int) { c.Nodes[node].Freeze() }},
+		{"cut", func(c *Cluster, node int) { c.Cut(node, Closed, false) }},
+		{"stalled", func(c *Cluster, node int) { c.Cut(node, Stalled, false) }},
 	} {
 		t.Run(do.name, func(t *testing.T) {
+			t.Parallel()
+			c := Start(t, t.TempDir())
+			nc := c.Connect()
+			js, err := jetstream.New(nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Replicas: Nodes}); err != nil {
+				t.Fatal(err)
+			}
+			put := func(js jetstream.JetStream) error {
+				_, err := js.Publish(t.Context(), "s", nil, jetstream.WithRetryAttempts(1))
+				return err
+			}
 			leader := c.wait(nc, func(leader int) bool { return leader >= 0 })
 			// One client each at the leader and beside it, without a way out.
 			var sides [2]jetstream.JetStream
@@ -57,12 +58,15 @@ func TestCluster(t *testing.T) {
 				if sides[i], err = jetstream.New(nc, jetstream.WithDefaultTimeout(time.Second)); err != nil {
 					t.Fatal(err)
 				}
-				if err := put(sides[i]); err != nil {
-					t.Fatal(err)
+				// A node hears of the stream's subject after the stream is there.
+				for began := time.Now(); put(sides[i]) != nil; {
+					if time.Since(began) > patience {
+						t.Fatal("it takes no message while all is well")
+					}
 				}
 			}
 			began := time.Now()
-			do.bad(leader)
+			do.bad(c, leader)
 			if err := put(sides[0]); err == nil {
 				t.Error("the node that is alone takes messages")
 			}
@@ -71,7 +75,7 @@ func TestCluster(t *testing.T) {
 			if err := put(sides[1]); err != nil {
 				t.Errorf("the others take none: %v", err)
 			}
-			t.Logf("%d: the others took over within %s", i, time.Since(began))
+			t.Logf("the others took over within %s", time.Since(began))
 			c.Heal()
 			c.WaitWell()
 			for time.Since(began) < patience && put(sides[0]) != nil {

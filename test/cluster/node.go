@@ -153,12 +153,17 @@ func (n *Node) ask(page string, into any) error {
 	return err
 }
 
-// metaLeader is the node that the node takes for the leader of JetStream.
+// metaLeader is the node that the node takes for the leader of JetStream. The leader
+// itself has to know that the others are there.
 func (n *Node) metaLeader() (string, error) {
 	var page struct {
 		Meta struct {
 			Leader string `json:"leader"`
 			Size   int    `json:"cluster_size"`
+			Others []struct {
+				Name    string `json:"name"`
+				Offline bool   `json:"offline"`
+			} `json:"replicas"`
 		} `json:"meta_cluster"`
 	}
 	if err := n.ask("/jsz", &page); err != nil {
@@ -166,6 +171,11 @@ func (n *Node) metaLeader() (string, error) {
 	}
 	if page.Meta.Size != Nodes {
 		return "", fmt.Errorf("%s sees %d nodes", n.Name, page.Meta.Size)
+	}
+	for _, other := range page.Meta.Others {
+		if other.Offline && page.Meta.Leader == n.Name {
+			return "", fmt.Errorf("%s misses %s", n.Name, other.Name)
+		}
 	}
 	return page.Meta.Leader, nil
 }

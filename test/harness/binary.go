@@ -21,25 +21,29 @@ const (
 // binary is the path of the lapse command, set by Main.
 var binary string
 
-// Main builds lapse, runs the tests and returns their exit code. Most of these
-// tests wait for processes and timers, so more of them run in parallel than
-// there are processors, unless -parallel says otherwise.
+// Main builds lapse, runs the tests side by side and returns their exit code.
 func Main(m *testing.M) int {
 	var err error
-	if binary, err = Build(module + "/cmd/lapse"); err != nil {
+	if binary, err = Build(module + "/cmd/lapse"); err == nil {
+		err = SideBySide()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "harness:", err)
 		return 1
 	}
-	parallel := false
-	flag.Parse()
-	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
-	if !parallel {
-		if err := flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))); err != nil {
-			fmt.Fprintln(os.Stderr, "harness:", err)
-			return 1
-		}
-	}
 	return m.Run()
+}
+
+// SideBySide is for packages whose parallel tests mostly wait: more of them run at
+// once than there are processors, unless -parallel says otherwise.
+func SideBySide() error {
+	said := false
+	flag.Parse()
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if said {
+		return nil
+	}
+	return flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 }
 
 // Build builds a command with the versions of lapse's go.mod and returns its
