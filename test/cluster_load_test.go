@@ -19,6 +19,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/linear"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // hasty is how long the clients of a cluster wait for an answer.
@@ -117,8 +118,11 @@ func bySequence(events []event) map[uint64]event {
 	return log
 }
 
-// nap waits a little, up to twice d, as one with nothing else to do.
-func nap(r *rand.Rand, d time.Duration) { time.Sleep(time.Duration(r.Int64N(int64(2 * d)))) }
+// nap waits a little, up to twice d, as one with nothing else to do; twice as long in a
+// short run, which has other tests beside it.
+func nap(r *rand.Rand, d time.Duration) {
+	time.Sleep(time.Duration(r.Int64N(int64(2 * d * stress.Pick[time.Duration](2, 1)))))
+}
 
 // history is clients of package linear. They read at the latest sequence that
 // anyone of them was told, which makes reads linearizable wherever they are
