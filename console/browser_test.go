@@ -48,7 +48,7 @@ func startBrowser() {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.Flag("renderer-process-limit", "1"), // tests run one by one
+		chromedp.Flag("renderer-process-limit", "2"), // as many as are good for two cores
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-US"), chromedp.Env("TZ=Europe/Berlin"))
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -104,7 +104,9 @@ func open(t *testing.T, s *httptest.Server, prefix string) *tab {
 			t.Errorf("the browser says: %s", text)
 		}
 	})
-	b.do(command(log.Enable, cdp.Empty{}), chromedp.EmulateViewport(1280, 800))
+	// Each tab behaves as if it were in front.
+	focus := command(emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	b.do(command(log.Enable, cdp.Empty{}), focus, chromedp.EmulateViewport(1280, 800))
 	return b
 }
 

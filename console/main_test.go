@@ -19,6 +19,7 @@ import (
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // lapse is a client of a whole lapse, which all tests share.
@@ -26,6 +27,9 @@ var lapse *client.Client
 
 func TestMain(m *testing.M) {
 	stop, err := serve()
+	if err == nil {
+		err = harness.SideBySide()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

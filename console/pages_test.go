@@ -42,6 +42,7 @@ func dueAtOnce(t *testing.T, coll *client.Collection, n int64) client.Forecast {
 // TestTTLPanel changes a TTL from end to end: the page says what would happen, asks for
 // the name, and it happens.
 func TestTTLPanel(t *testing.T) {
+	t.Parallel()
 	coll := collection(t)
 	batch := coll.Batch()
 	for i := range 1000 {
@@ -87,6 +88,7 @@ func TestTTLPanel(t *testing.T) {
 // TestWarningTime: the panel sets the warning time and takes it away, refuses what is no
 // time, and its warnings are in the history and the feed.
 func TestWarningTime(t *testing.T) {
+	t.Parallel()
 	coll := collection(t, client.TTLPerDocument())
 	s := start(t, "", console.Options{Write: true})
 	b := open(t, s, "")
@@ -137,6 +139,7 @@ func TestWarningTime(t *testing.T) {
 // TestDueSincePreview: documents that come due between the forecast and the change still
 // need the name.
 func TestDueSincePreview(t *testing.T) {
+	t.Parallel()
 	coll := collection(t)
 	s := start(t, "", console.Options{Write: true})
 	b := open(t, s, "")
@@ -156,6 +159,7 @@ func TestDueSincePreview(t *testing.T) {
 
 // TestSomebodyWasFaster: a change carries the etag of what was looked at.
 func TestSomebodyWasFaster(t *testing.T) {
+	t.Parallel()
 	coll := collection(t)
 	put(t, coll, "a", `{"n":1}`)
 	s := start(t, "", console.Options{Write: true})
@@ -186,6 +190,7 @@ func TestSomebodyWasFaster(t *testing.T) {
 // TestCountdown: a document's page counts down to zero, and then has its expiry and its
 // last content.
 func TestCountdown(t *testing.T) {
+	t.Parallel()
 	coll := collection(t, client.TTLPerDocument())
 	put(t, coll, "a", `{"n":1}`)
 	s := start(t, "", console.Options{Write: true})
@@ -207,6 +212,7 @@ func TestCountdown(t *testing.T) {
 // TestDocumentsOfAnyContent: nothing in an id or a document is interpreted, and numbers
 // stay what they are.
 func TestDocumentsOfAnyContent(t *testing.T) {
+	t.Parallel()
 	coll := collection(t)
 	s := start(t, "", console.Options{Write: true})
 	b := open(t, s, "")
@@ -254,6 +260,7 @@ func TestDocumentsOfAnyContent(t *testing.T) {
 
 // TestQueries: pages by cursor, the plan, a count, and a message at its field.
 func TestQueries(t *testing.T) {
+	t.Parallel()
 	coll := collection(t, client.IncludePaths("/n"))
 	batch := coll.Batch()
 	for i := range 60 {
@@ -325,6 +332,7 @@ func TestFeedPage(t *testing.T) {
 
 // TestForecastZoom: dragging over the bars shows that time in finer ones.
 func TestForecastZoom(t *testing.T) {
+	t.Parallel()
 	coll := collection(t, client.TTLPerDocument())
 	for i := range 10 {
 		put(t, coll, fmt.Sprint(i), fmt.Sprintf(`{"ttl":%d}`, 3600+600*i))
@@ -361,6 +369,7 @@ func TestForecastZoom(t *testing.T) {
 // TestDueList: a click on a bar of the forecast, and its number in the table, lead to the
 // documents due then, the first ones first, page by page.
 func TestDueList(t *testing.T) {
+	t.Parallel()
 	coll := collection(t, client.DefaultTTL(12*time.Hour))
 	batch := coll.Batch()
 	for i := range 30 {
@@ -421,6 +430,7 @@ func TestDueList(t *testing.T) {
 // TestHoldAndRestore: a held document has no countdown and cannot be deleted; released, it
 // expires if it is overdue; what expired is restored, also an earlier version.
 func TestHoldAndRestore(t *testing.T) {
+	t.Parallel()
 	coll := collection(t, client.TTLPerDocument())
 	put(t, coll, "a", `{"n":1}`)
 	s := start(t, "", console.Options{Write: true})
@@ -482,6 +492,7 @@ func TestHoldAndRestore(t *testing.T) {
 // TestReadOnlyPages: a read-only console shows the effect of a change, and has no button
 // for it.
 func TestReadOnlyPages(t *testing.T) {
+	t.Parallel()
 	coll := collection(t)
 	put(t, coll, "a", "{}")
 	put(t, coll, "deleted", "{}")
@@ -505,6 +516,7 @@ func TestReadOnlyPages(t *testing.T) {
 }
 
 func TestTokenPage(t *testing.T) {
+	t.Parallel()
 	s := start(t, "", console.Options{Token: "0123456789abcdef"})
 	b := open(t, s, "")
 	b.expect("401")
@@ -542,6 +554,7 @@ func fill(t *testing.T, coll *client.Collection) {
 // TestNarrowPagesBelowPrefix: all pages work below a prefix, and none is wider than a
 // phone.
 func TestNarrowPagesBelowPrefix(t *testing.T) {
+	t.Parallel()
 	coll := collection(t, client.DefaultTTL(time.Hour))
 	fill(t, coll)
 	s := start(t, "/some/prefix", console.Options{Write: true})
@@ -563,6 +576,7 @@ func TestNarrowPagesBelowPrefix(t *testing.T) {
 
 // TestAccessibility runs axe-core on all pages, light and dark.
 func TestAccessibility(t *testing.T) {
+	t.Parallel()
 	axe, err := os.ReadFile(filepath.Join("testdata", "axe.min.js"))
 	if err != nil {
 		t.Fatal(err)
@@ -593,6 +607,7 @@ func TestAccessibility(t *testing.T) {
 
 // TestFeedEndsWithPage: more pages than there may be feeds show theirs one after another.
 func TestFeedEndsWithPage(t *testing.T) {
+	t.Parallel()
 	h := console.New(lapse, console.Options{})
 	h.SetMaxFeeds(2)
 	b := open(t, host(t, h), "")

@@ -1,5 +1,5 @@
 // Feed: events as they come. Rows are made once and never drawn again.
-import {html, useEffect, useRef, useState} from '../html.js';
+import {html, useLayoutEffect, useRef, useState} from '../html.js';
 import {follow} from '../api.js';
 import {show} from '../state.js';
 import {number, duration} from '../format.js';
@@ -30,7 +30,8 @@ export function Feed({query}) {
     setTimeout(() => setGoing(true));
   };
 
-  useEffect(() => {
+  // Not useEffect: that ends after its page is gone, and what comes meanwhile has no place.
+  useLayoutEffect(() => {
     if (!going) return;
     if (!begun.current) { // not in restart: until here the feed before it goes on
       begun.current = true;
