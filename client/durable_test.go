@@ -55,6 +55,7 @@ func TestDurable(t *testing.T) {
 }
 
 func TestDurableRedeliversAfterPanic(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	c := s.client()
 	s.created("orders", "a")
@@ -71,6 +72,7 @@ func TestDurableRedeliversAfterPanic(t *testing.T) {
 
 // A body that ends after its context was cancelled has handled its event.
 func TestDurableAcknowledgesBodyAfterCancel(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	c := s.client()
 	s.created("orders", "a")
@@ -94,6 +96,7 @@ func TestDurableAcknowledgesBodyAfterCancel(t *testing.T) {
 
 // A body may take longer than the server waits for an acknowledgement.
 func TestDurableKeepsEventInProgress(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	c := s.client()
 	name := client.Durable("slow")
@@ -120,6 +123,7 @@ func TestDurableKeepsEventInProgress(t *testing.T) {
 }
 
 func TestDurableRefusesForeignConsumer(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	_, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{Durable: "theirs", AckPolicy: jetstream.AckAllPolicy})
 	if err != nil {
@@ -178,6 +182,7 @@ func feed(choice []client.FeedOption, more ...client.FeedOption) []client.FeedOp
 // Of two loops under one durable name that choose different events, the later one
 // fails and the earlier one gets all of its own, whichever is first.
 func TestDurableFilterMismatch(t *testing.T) {
+	t.Parallel()
 	c := serverWithTickets(t)
 	number := 0
 	for first, chosen := range choices {
@@ -213,6 +218,7 @@ func TestDurableFilterMismatch(t *testing.T) {
 // The order in which a loop names what it chooses is no difference, nor how
 // another program wrote the filter.
 func TestDurableEqualFilters(t *testing.T) {
+	t.Parallel()
 	c := serverWithTickets(t)
 	types := client.OfType(client.DocumentExpired, client.DocumentCreated)
 	turned := client.OfType(client.DocumentCreated, client.DocumentExpired, client.DocumentCreated)
@@ -245,6 +251,7 @@ func TestDurableEqualFilters(t *testing.T) {
 // Of several first loops at the same time, those with the filter of the one that
 // creates the consumer read, and all others fail.
 func TestDurableConcurrentFirstUse(t *testing.T) {
+	t.Parallel()
 	c := serverWithTickets(t)
 	for round := range 5 {
 		var loops sync.WaitGroup
@@ -283,6 +290,7 @@ func TestDurableConcurrentFirstUse(t *testing.T) {
 // A loop whose filter another program changes yields nothing that it did not
 // ask for, and leaves it to be read.
 func TestDurableFilterChangedWhileReading(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	c := s.client()
 	s.expired("tickets", "a", "")
@@ -317,6 +325,7 @@ func TestDurableFilterChangedWhileReading(t *testing.T) {
 // TestDurableOrderAfterCrash: events that a crashed reader had are redelivered after the
 // ack wait, before events that are newer.
 func TestDurableOrderAfterCrash(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	for i := range 60 {
 		s.created([]string{"orders", "carts"}[i%2], fmt.Sprint(i))
@@ -360,6 +369,7 @@ func TestDurableOrderAfterCrash(t *testing.T) {
 // TestDurableOrderWithSlowReader: a reader that is slower than the ack wait loses its pin
 // to another one, which hands out nothing before the slow one has handled its events.
 func TestDurableOrderWithSlowReader(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	for i := range 10 {
 		s.created("orders", fmt.Sprint(i))
@@ -429,6 +439,7 @@ func TestDurableOrderWithSlowReader(t *testing.T) {
 // TestDurableOfEarlierRelease: a consumer that an earlier release made is read one event
 // at a time, and an ack wait that it does not have is refused.
 func TestDurableOfEarlierRelease(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	s.created("orders", "a")
 	s.created("orders", "b")

@@ -43,7 +43,7 @@ func SideBySide() error {
 	if said {
 		return nil
 	}
-	return flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+	return flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
 }
 
 // Build builds a command with the versions of lapse's go.mod and returns its
