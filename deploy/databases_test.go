@@ -75,7 +75,7 @@ func TestServeDatabases(t *testing.T) {
 	s.Stop()
 	for _, line := range harness.Lines(s.Stderr()) {
 		refuseViolation(t, line)
-		if strings.Contains(line, "level=WARN") && !strings.Contains(line, "--listen is ignored") {
+		if warns(line) {
 			t.Errorf("it warns: %s", line)
 		}
 	}

@@ -23,11 +23,11 @@ func TestSnapshotRestore(t *testing.T) {
 	contexts(t, c.urls)
 	one, two := harness.Serve(t, serveArgs(c.urls)...), harness.Serve(t, serveArgs(c.urls)...)
 	eventually(t, "one of them writes", func() bool { return writes(one) != writes(two) })
-	as(t, "client", "collection", "create", "orders", "--default-ttl", "1h").OK()
+	done(t, "client", "collection", "create", "orders", "--default-ttl", "1h")
 	for n := range 10 {
-		as(t, "client", "document", "upsert", "orders", fmt.Sprint("d", n), fmt.Sprintf(`{"n":%d}`, n)).OK()
+		done(t, "client", "document", "upsert", "orders", fmt.Sprint("d", n), fmt.Sprintf(`{"n":%d}`, n))
 	}
-	as(t, "client", "snapshot", "create").OK()
+	done(t, "client", "snapshot", "create")
 	digest := digestOf(t)
 
 	restore := func(s *harness.Server, args ...string) harness.Result {
@@ -69,8 +69,8 @@ func TestSnapshotRestore(t *testing.T) {
 	if now := digestOf(t); now != digest {
 		t.Errorf("with a new log the digest is %s, was %s", now, digest)
 	}
-	as(t, "client", "document", "upsert", "orders", "d0", `{"n":100}`).OK()
-	as(t, "auditor", "audit").OK()
+	done(t, "client", "document", "upsert", "orders", "d0", `{"n":100}`)
+	done(t, "auditor", "audit")
 	for _, line := range c.violations() {
 		t.Error(line)
 	}
@@ -80,7 +80,7 @@ func TestSnapshotRestore(t *testing.T) {
 func digestOf(t *testing.T) string {
 	t.Helper()
 	var status struct{ Digest string }
-	if err := json.Unmarshal([]byte(as(t, "client", "status", "--json").OK()), &status); err != nil || status.Digest == "" {
+	if err := json.Unmarshal([]byte(done(t, "client", "status", "--json")), &status); err != nil || status.Digest == "" {
 		t.Fatalf("%+v, %v", status, err)
 	}
 	return status.Digest

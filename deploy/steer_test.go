@@ -48,9 +48,10 @@ func newFixture(t *testing.T) *fixture {
 	}, {
 		Name: muts, Subjects: []string{db.Mutations() + ">"}, Replicas: 3,
 	}} {
-		if _, err := processor.CreateStream(ctx(t), config); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "the stream "+config.Name, func() bool { // on a busy machine nodes lose each other
+			_, err := processor.CreateStream(ctx(t), config)
+			return err == nil
+		})
 	}
 	for n := range 4 {
 		m := nats.NewMsg(appendTo + "orders.DocumentCreated")
@@ -62,9 +63,10 @@ func newFixture(t *testing.T) *fixture {
 		}
 	}
 	for stream, name := range map[string]string{muts: "writer", log: "standby"} {
-		if _, err := f.js.CreateConsumer(ctx(t), stream, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "the consumer "+name, func() bool {
+			_, err := f.js.CreateConsumer(ctx(t), stream, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
+			return err == nil
+		})
 	}
 	f.openGates(t)
 	f.before = f.state(t)

@@ -57,7 +57,7 @@ func BenchmarkRestart(b *testing.B) {
 		name, metric string
 		goal         versus.Goal
 	}{
-		{"bare NATS server opening the log", "log", versus.AtMost(1.5)},
+		{"bare NATS server opening the log", "log", versus.AtMost(1.2)},
 		{"NATS KV with as many keys", "kv", versus.AtMost(0.7)},
 	} {
 		theirs := took[i+1]

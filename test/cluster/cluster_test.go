@@ -39,8 +39,14 @@ func TestCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Replicas: Nodes}); err != nil {
-				t.Fatal(err)
+			create := func() error { // again, since on a busy machine nodes lose each other
+				_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Replicas: Nodes})
+				return err
+			}
+			for began := time.Now(); create() != nil; time.Sleep(20 * time.Millisecond) {
+				if time.Since(began) > patience {
+					t.Fatal(create())
+				}
 			}
 			put := func(js jetstream.JetStream) error {
 				_, err := js.Publish(t.Context(), "s", nil, jetstream.WithRetryAttempts(1))
