@@ -25,8 +25,8 @@ type Options struct {
 	Cache *pebble.Cache
 	// DocumentBytes bounds the cache of recently changed documents; 24 MiB if 0.
 	DocumentBytes int64
-	// MemTableBytes is folded between two flushes, and folded again after a crash; 32
-	// MiB if 0.
+	// MemTableBytes is folded between two flushes, and folded again after a crash, which
+	// takes most of the time of such a start; 8 MiB if 0.
 	MemTableBytes uint64
 	// NoIndexes keeps no secondary indexes, whatever the indexing policies: for a
 	// projection without queries.
@@ -47,7 +47,7 @@ func (o Options) EnsureDefaults() Options {
 		o.DocumentBytes = 24 << 20
 	}
 	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 32 << 20
+		o.MemTableBytes = 8 << 20
 	}
 	return o
 }
@@ -127,7 +127,7 @@ func Open(dir string, o Options) (*Store, error) {
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
-		LBaseMaxBytes:               256 << 20,
+		LBaseMaxBytes:               8 * int64(o.MemTableBytes),
 		TargetFileSizes:             fileSizes,
 		MaxManifestFileSize:         manifestBytes,
 		Logger:                      quiet{},

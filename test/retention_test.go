@@ -76,7 +76,7 @@ func TestRetentionOnDisk(t *testing.T) {
 		return len(where) == 0
 	})
 	mustAsk(t, nc, 200, "document.get.c.keeps", "")
-	s.Run("snapshot", "verify").OK()
+	snapshot(t, s, "verify")
 	digest := askDigest(t, s)
 	s.Stop()
 	if err := os.RemoveAll(filepath.Join(s.Dir, "projection")); err != nil {
@@ -174,17 +174,8 @@ func TestKillWhileTrimming(t *testing.T) {
 	}
 	eventually(t, "all that expires has", func() bool { return askStatus(t, nc).PendingExpiry+askStatus(t, nc).Overdue == 0 })
 	digest := askDigest(t, s)
-	// The retention makes one each second, and there is one at a time.
-	for _, command := range []string{"create", "verify"} {
-		eventually(t, "snapshot "+command, func() bool {
-			r := s.Run("snapshot", command)
-			if strings.Contains(r.Stderr, "429 overloaded") {
-				return false
-			}
-			r.OK()
-			return true
-		})
-	}
+	snapshot(t, s, "create")
+	snapshot(t, s, "verify")
 	s.Stop()
 	if err := os.RemoveAll(filepath.Join(s.Dir, "projection")); err != nil {
 		t.Fatal(err)
@@ -194,6 +185,20 @@ func TestKillWhileTrimming(t *testing.T) {
 		t.Errorf("anew the digest is %s, was %s", now, digest)
 	}
 	s.Stop()
+}
+
+// snapshot makes or verifies a snapshot of a server whose retention does so each second:
+// there is one at a time.
+func snapshot(t *testing.T, s *harness.Server, command string) {
+	t.Helper()
+	eventually(t, "snapshot "+command, func() bool {
+		r := s.Run("snapshot", command)
+		if strings.Contains(r.Stderr, "429 overloaded") {
+			return false
+		}
+		r.OK()
+		return true
+	})
 }
 
 // TestSnapshotRestore loses the log, and goes on behind a snapshot.
