@@ -1,13 +1,16 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lapsedb/lapse/processor/embedded/blocks"
 	"github.com/lapsedb/lapse/schema"
@@ -27,32 +30,22 @@ type Extent struct {
 // server may open them: it would cut them off where they are damaged. An error is
 // one line, and nothing was changed then. With several databases, what is wrong with a
 // stream is in aside, and the server does not open the stream.
-func (o *Options) checkFiles(aside *aside) error {
-	streams := streamsDir(o.StoreDir)
-	entries, err := os.ReadDir(streams)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("cannot read %s: %w", streams, err)
+func (o *Options) checkFiles(aside *aside, known *blocks.Known) error {
+	streams, err := o.streams()
+	if err != nil || len(streams) == 0 {
+		return err
 	}
-	known := blocks.OpenKnown(filepath.Join(o.StoreDir, "checked"))
 	skips := make(map[*blocks.Stream]uint64)
-	for _, e := range entries {
-		db, isMutations, ok := schema.ParseStream(e.Name())
-		if !ok {
-			continue
-		}
-		events := db.Events()
-		if isMutations {
-			events = ""
-		}
-		stream, err := blocks.Check(filepath.Join(streams, e.Name()), events, known)
+	for _, dir := range slices.Sorted(maps.Keys(streams)) {
+		name := filepath.Base(dir)
+		db, isMutations, _ := schema.ParseStream(name)
+		stream, err := blocks.Check(dir, streams[dir], known)
 		last, err := o.judge(stream, err, !isMutations, db)
 		if err != nil && len(o.Databases) > 1 {
 			if !slices.Contains(o.Databases, db) {
-				o.Logger.Warn("a damaged stream of another database is not opened", "stream", e.Name(), "err", err)
+				o.Logger.Warn("a damaged stream of another database is not opened", "stream", name, "err", err)
 			}
-			if err := aside.put(e.Name(), db, err); err != nil {
+			if err := aside.put(name, db, err); err != nil {
 				return err
 			}
 			continue
@@ -74,6 +67,49 @@ func (o *Options) checkFiles(aside *aside) error {
 		o.Logger.Warn("the next start reads all files of the log again", "err", err)
 	}
 	return nil
+}
+
+// streams returns the directories of all logs and mutations streams, and how the subjects
+// of a log's events begin.
+func (o *Options) streams() (events map[string]string, err error) {
+	dir := streamsDir(o.StoreDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot read %s: %w", dir, err)
+	}
+	events = make(map[string]string)
+	for _, e := range entries {
+		if db, isMutations, ok := schema.ParseStream(e.Name()); ok && isMutations {
+			events[filepath.Join(dir, e.Name())] = ""
+		} else if ok {
+			events[filepath.Join(dir, e.Name())] = db.Events()
+		}
+	}
+	return events, nil
+}
+
+// lookInterval is how often the server looks for files that have become full.
+const lookInterval = 30 * time.Second
+
+// keepChecked reads files that have become full, in time that is left, until ctx ends: a
+// start after months has to read no more than one after a minute.
+func (o *Options) keepChecked(ctx context.Context, known *blocks.Known) {
+	next := time.NewTicker(lookInterval)
+	defer next.Stop()
+	for {
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			return
+		}
+		streams, err := o.streams()
+		if err == nil {
+			err = known.Look(ctx, streams)
+		}
+		if err != nil && ctx.Err() == nil {
+			o.Logger.Warn("the next start reads more files of the log", "err", err)
+		}
+	}
 }
 
 // judge reports whether lapse may go on with a stream as it was found, and the last

@@ -1,12 +1,14 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/lapsedb/lapse/processor/embedded/blocks"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -102,6 +105,9 @@ type Server struct {
 	// memory is a directory in memory, "" if there is none.
 	memory string
 	aside  *aside
+	// looking is for keepChecked.
+	looking    sync.WaitGroup
+	endLooking context.CancelFunc
 	// watch keeps clients from taking all memory.
 	watch *watch
 	stop  sync.Once
@@ -125,14 +131,18 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	aside := &aside{storeDir: o.StoreDir, of: make(map[schema.DatabaseName]error)}
+	known := blocks.OpenKnown(filepath.Join(o.StoreDir, "checked"))
 	err = aside.putBack()
 	if err == nil && !o.Unchecked {
-		err = o.checkFiles(aside)
+		err = o.checkFiles(aside, known)
 	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, aside: aside, failed: make(chan error, 1)}
+	looking, end := context.WithCancel(context.Background())
+	s.endLooking = end
+	s.looking.Go(func() { o.keepChecked(looking, known) })
 	if err := s.start(&o, host, port); err != nil {
 		// One that hangs must not keep the error from being told.
 		ended := make(chan struct{})
@@ -232,6 +242,8 @@ func (s *Server) Failed() <-chan error { return s.failed }
 // before.
 func (s *Server) Shutdown() {
 	s.stop.Do(func() {
+		s.endLooking()
+		s.looking.Wait()
 		if s.watch != nil {
 			s.watch.end()
 		}

@@ -20,8 +20,9 @@ import (
 // BenchmarkRestart kills a database with very many documents and says how long
 // it takes from the start of the process to the first right answer of a get,
 // against a bare NATS server that opens the same streams, and one that holds as
-// many keys and was killed, too. Every start is on a new copy of what the kill
-// left, so each has the same to recover, in the page cache.
+// many keys and was killed, too. Every start has to recover what the kill left, in the
+// page cache. NATS gets a new copy each time. lapse reads the log's files while it runs
+// and knows them by their inodes: it starts in place, on the projection that the kill left.
 func BenchmarkRestart(b *testing.B) {
 	documents := versus.Size(5_000_000, 100_000)
 	l := startLapse(b, processor.OS)
@@ -31,14 +32,17 @@ func BenchmarkRestart(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	time.Sleep(versus.Size(time.Minute, 0)) // within which lapse reads the files that are full
 	l.Kill()
+	checked, _ := filepath.Glob(filepath.Join(l.Dir, "checked")) // none before a file is full
+	left := copied(b, append(checked, filepath.Join(l.Dir, "projection"))...)
 	dir := b.TempDir()
 	server := versus.StartNATSIn(b, dir, false)
 	fillKV(b, server.URL, documents, 0)
 	server.Kill()
 
 	sides := []func() time.Duration{
-		func() time.Duration { return restartLapse(b, l.Dir, documents) },
+		func() time.Duration { return restartLapse(b, l.Dir, left, documents) },
 		func() time.Duration { return openLog(b, l.Dir, last) },
 		func() time.Duration { return restartKV(b, dir, documents) },
 	}
@@ -72,10 +76,12 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-// restartLapse starts lapse on a copy of a store directory.
-func restartLapse(b *testing.B, killed string, documents int) time.Duration {
+// restartLapse starts lapse in its store directory, with the files that the kill left.
+func restartLapse(b *testing.B, dir, left string, documents int) time.Duration {
 	b.Helper()
-	dir := copied(b, killed+"/.")
+	gone(b, filepath.Join(dir, "projection"))
+	gone(b, filepath.Join(dir, "checked"))
+	copyInto(b, dir, left+"/.")
 	began := time.Now()
 	l := &lapse{Server: harness.ServeIn(b, dir, "--durability", string(processor.OS))}
 	nc := versus.Connect(b, l.URL())
@@ -101,7 +107,6 @@ func restartLapse(b *testing.B, killed string, documents int) time.Duration {
 	}
 	l.waiting(b, documents)
 	l.Kill()
-	gone(b, dir)
 	return took
 }
 
@@ -126,7 +131,7 @@ func openLog(b *testing.B, killed string, last uint64) time.Duration {
 		b.Fatal(err)
 	}
 	took := time.Since(began)
-	if state := stream.CachedInfo().State; state.LastSeq != last || !strings.HasPrefix(event.Subject, "lapse.main.events.") {
+	if state := stream.CachedInfo().State; state.LastSeq < last || !strings.HasPrefix(event.Subject, "lapse.main.events.") {
 		b.Fatalf("the log ends at %d with %s, want %d", state.LastSeq, event.Subject, last)
 	}
 	server.Kill()
@@ -163,20 +168,25 @@ func restartKV(b *testing.B, killed string, documents int) time.Duration {
 	return took
 }
 
-// copied returns a new directory that has a copy of another one in it, or of
-// what is in that, written to the disk so that nothing of it is left to do.
-func copied(b *testing.B, from string) string {
+// copied returns a new directory with copies, written to the disk so that nothing of them
+// is left to do.
+func copied(b *testing.B, from ...string) string {
 	b.Helper()
 	dir := b.TempDir()
+	copyInto(b, dir, from...)
+	return dir
+}
+
+func copyInto(b *testing.B, dir string, from ...string) {
+	b.Helper()
 	for _, command := range [][]string{
-		{"cp", "-r", "--reflink=auto", from, dir},
+		append(append([]string{"cp", "-r", "--reflink=auto"}, from...), dir),
 		{"sync", "-f", dir},
 	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			b.Fatal(fmt.Errorf("%v: %w\n%s", command, err, out))
 		}
 	}
-	return dir
 }
 
 // gone removes a directory at once: the disk need not hold them all.

@@ -88,17 +88,30 @@ func messages(dir string) string {
 	return filepath.Join(dir, "msgs")
 }
 
-// read reads all files, some at a time.
-func (c *check) read(known *Known) error {
+// names returns the files' names in their order.
+func (c *check) names() (names []string, err error) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return nil, err
 	}
-	var names []string
 	for _, e := range entries {
 		if _, ok := indexOf(e.Name()); ok {
 			names = append(names, e.Name())
 		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		first, _ := indexOf(a)
+		second, _ := indexOf(b)
+		return cmp.Compare(first, second)
+	})
+	return names, nil
+}
+
+// read reads all files, some at a time.
+func (c *check) read(known *Known) error {
+	names, err := c.names()
+	if err != nil {
+		return err
 	}
 	c.files = make([]*summary, len(names))
 	faults := make([]error, len(names))
@@ -113,11 +126,7 @@ func (c *check) read(known *Known) error {
 		})
 	}
 	reading.Wait()
-	if err := errors.Join(faults...); err != nil {
-		return err
-	}
-	slices.SortFunc(c.files, func(a, b *summary) int { return cmp.Compare(a.Index, b.Index) })
-	return nil
+	return errors.Join(faults...)
 }
 
 // meta reads what the stream is. The server passes over a stream of which that

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -151,7 +152,8 @@ func TestSkip(t *testing.T) {
 	whole(t, s.dir, events, "gone on")
 }
 
-// TestKnownFiles: a file is read once, and again when it has changed.
+// TestKnownFiles: a file is read once, at the start or when it is full, and again when it has
+// changed.
 func TestKnownFiles(t *testing.T) {
 	t.Parallel()
 	random := stress.Rand(t)
@@ -185,6 +187,33 @@ func TestKnownFiles(t *testing.T) {
 	var damage *Damage
 	if _, _, err := look(); !errors.As(err, &damage) || damage.File != file {
 		t.Errorf("of a damaged file is said: %v", err)
+	}
+	// While the server runs, Look reads what has become full.
+	s = newStore(t)
+	for range 12 {
+		s.append("c.DocumentCreated", randomBytes(random, 2<<20))
+	}
+	known = OpenKnown(name)
+	settled := func() int {
+		s.check(known.Look(t.Context(), map[string]string{streamDir(s.dir): events}))
+		return len(known.now)
+	}
+	if n := settled(); n != 0 {
+		t.Errorf("%d files that have just changed are known", n)
+	}
+	for _, file := range blockFiles(t, s.dir) {
+		s.check(os.Chtimes(file, time.Time{}, time.Now().Add(-time.Minute)))
+	}
+	if n, want := settled(), len(blockFiles(t, s.dir))-1; n != want || want < 2 {
+		t.Errorf("%d files are known, want all %d but the last one", n, want)
+	}
+	for _, one := range known.now {
+		one.Judged = 1 << 40
+	}
+	s.check(known.Save())
+	s.stop()
+	if again, _, err := look(); err != nil || again.Judged != 1<<40 {
+		t.Errorf("files are read again that were full: %+v (%v)", again, err)
 	}
 	text, err := os.ReadFile(name)
 	s.check(err)

@@ -2,12 +2,14 @@ package blocks
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // Known has what was found in files before, so that those which have not changed
@@ -18,6 +20,7 @@ type Known struct {
 
 	mu       sync.Mutex
 	was, now map[string]*summary // by path
+	read     int                 // files
 }
 
 // knownFormat is that of the file, and of what is found in others.
@@ -72,6 +75,10 @@ func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 		s.bad = -1
 	} else if s, err = c.summarize(name, index); err != nil {
 		return nil, err
+	} else {
+		k.mu.Lock()
+		k.read++
+		k.mu.Unlock()
 	}
 	if s.bad < 0 {
 		s.Stamp = stamp
@@ -80,4 +87,43 @@ func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 		k.mu.Unlock()
 	}
 	return s, nil
+}
+
+// settled is how long ago a file has changed that nobody adds to any more.
+const settled = 10 * time.Second
+
+// lookShare is the part of its time that Look reads in.
+const lookShare = 10
+
+// Look reads the files that have become full since they were last looked at, of streams
+// by their directories, and saves what it found: the next Check reads the others only.
+// The values are events as for Check. A server may use the files meanwhile.
+func (k *Known) Look(ctx context.Context, streams map[string]string) error {
+	k.was, k.now = k.now, make(map[string]*summary) // without those that are gone
+	before := k.read
+	for dir, events := range streams {
+		c := &check{dir: messages(dir), stream: filepath.Base(dir), events: events}
+		names, err := c.names()
+		if err != nil {
+			return err
+		}
+		for _, name := range names[:max(len(names)-1, 0)] { // the server adds to the last one
+			info, err := os.Stat(filepath.Join(c.dir, name))
+			if err != nil || time.Since(info.ModTime()) < settled {
+				continue
+			}
+			began := time.Now()
+			index, _ := indexOf(name)
+			_, _ = k.summary(c, name, index) // one that is gone or damaged is for Check
+			select {
+			case <-time.After((lookShare - 1) * time.Since(began)):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	if k.read == before {
+		return nil
+	}
+	return k.Save()
 }
