@@ -62,6 +62,7 @@ type wire struct {
 
 	shutdown     func() // of the NATS server
 	stage        func(bytes int) (batch string)
+	checked      bool                                     // what lapse is told of the log's files
 	connect      func(...nats.Option) (*nats.Conn, error) // as a service
 	log, service *nats.Conn
 	client       *nats.Conn // without credentials
@@ -90,7 +91,7 @@ func newWire(t testing.TB, change ...func(*Options)) *wire {
 
 // connections are those of the processor.
 func (w *wire) connections() eventlog.Connections {
-	return eventlog.Connections{Log: w.log, Service: w.service, Stage: w.stage}
+	return eventlog.Connections{Log: w.log, Service: w.service, Stage: w.stage, Checked: w.checked}
 }
 
 func (w *wire) run() {

@@ -62,7 +62,7 @@ func (t *target) of(i int) eventlog.Connections {
 	c := t.Connections
 	c.Service, c.Shared = t.services[i], len(t.databases) > 1
 	if t.stage != nil {
-		c.Stage = t.stage(t.databases[i])
+		c.Stage, c.Checked = t.stage(t.databases[i]), true // by the embedded server
 	}
 	return c
 }

@@ -37,6 +37,9 @@ type Connections struct {
 	// Stage has the server stage a batch of so many bytes for the log in memory, and
 	// returns the id for it, or "". nil if the server can't. Used from one goroutine.
 	Stage func(bytes int) (batch string)
+	// Checked is set if all files of the log were read, and found sound, before the
+	// server opened them.
+	Checked bool
 }
 
 // ForBulk returns Bulk, or Log if that is nil.

@@ -63,6 +63,7 @@ type Log struct {
 	Alone   bool
 	message *ReusedMessage
 	stage   func(bytes int) (batch string)
+	checked bool
 }
 
 // Config configures a Log.
@@ -96,7 +97,7 @@ func findLog(ctx context.Context, c Connections, o Config, create bool) (*Log, e
 		return nil, err
 	}
 	db := o.Database
-	l := &Log{DB: db, NC: c.Log, JS: js, Bulk: bulk, events: o.Events.EnsureDefaults(), message: NewReusedMessage(), Written: new(atomic.Uint64), stage: c.Stage}
+	l := &Log{DB: db, NC: c.Log, JS: js, Bulk: bulk, events: o.Events.EnsureDefaults(), message: NewReusedMessage(), Written: new(atomic.Uint64), stage: c.Stage, checked: c.Checked}
 	l.Stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
 		l.Stream, err = CreateLog(ctx, js, db, 1, o.Replicas)

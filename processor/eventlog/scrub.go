@@ -14,7 +14,9 @@ import (
 // Scrub reads the part of the log that is folded already, to find damage: NATS checks
 // a message's checksum only when it reads it. It reads the newest part before lapse
 // serves, and the older part while it serves. Events that are not folded yet belong to
-// the newest part, and folding reads them.
+// the newest part, and folding reads them. Of a log whose files were checked, what is
+// folded belongs to the older part, unless all of it is new enough to be compared with
+// the projection.
 type Scrub struct {
 	log    *Log
 	cursor projections.Cursor
@@ -39,6 +41,9 @@ func NewScrub(ctx context.Context, l *Log, cursor projections.Cursor) (*Scrub, e
 		events := info.State.Msgs * ScrubBytes / info.State.Bytes
 		end := max(info.State.LastSeq, cursor.Seq)
 		s.From = max(s.First, min(end-min(events, end), cursor.Seq+1))
+		if l.checked {
+			s.From = max(s.First, cursor.Seq+1)
+		}
 	}
 	return s, nil
 }
