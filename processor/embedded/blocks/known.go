@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,11 +109,16 @@ func (k *Known) Look(ctx context.Context, streams map[string]string) error {
 			return err
 		}
 		for _, name := range names[:max(len(names)-1, 0)] { // the server adds to the last one
-			info, err := os.Stat(filepath.Join(c.dir, name))
+			path := filepath.Join(c.dir, name)
+			info, err := os.Stat(path)
 			if err != nil || time.Since(info.ModTime()) < settled {
 				continue
 			}
 			began := time.Now()
+			// What is read in memory has to be on the disk after a power cut, too.
+			if was := k.was[c.stream+"/"+name]; (was == nil || was.Stamp != stampOf(info)) && syncFile(path) != nil {
+				continue
+			}
 			index, _ := indexOf(name)
 			_, _ = k.summary(c, name, index) // one that is gone or damaged is for Check
 			select {
@@ -126,4 +132,12 @@ func (k *Known) Look(ctx context.Context, streams map[string]string) error {
 		return nil
 	}
 	return k.Save()
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
