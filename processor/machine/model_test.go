@@ -497,7 +497,7 @@ func (h *history) eachSettled(visit func(name, id string, c *naiveCollection, d 
 			continue
 		}
 		for id, d := range c.documents {
-			if now, ok := decided.documents[id]; ok && now.version == d.version && now.held == d.held {
+			if now, ok := decided.documents[id]; ok && now.version == d.version && now.changed == d.changed {
 				visit(name, id, c, d)
 			}
 		}

@@ -80,6 +80,7 @@ type naiveDocument struct {
 	held    bool
 	reason  any     // of the hold, nil for none
 	warned  []int64 // deadlines of this version
+	changed uint64  // by this event, a hold or a release too
 }
 
 type naiveMessage struct {
@@ -254,7 +255,7 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 		if !exists || c.due(d, e.Time/1000) || uint64(e.Previous) != d.version || e.Type == schema.DocumentReleased && (!d.held || d.reason != reason) {
 			return wrong("the document is %+v", d)
 		}
-		d.held, d.reason = e.Type == schema.DocumentHeld, reason
+		d.held, d.reason, d.changed = e.Type == schema.DocumentHeld, reason, e.Seq
 		c.documents[id] = d
 		n.ended[name+"/"+id] = append(n.ended[name+"/"+id], e.Seq)
 		return nil
@@ -279,7 +280,7 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 			return wrong("version %d was %v", e.Restored, former)
 		}
 		n.kept(name, id, e.Seq, content)
-		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body)), d.held, d.reason, nil}
+		c.documents[id] = naiveDocument{e.Seq, e.Time / 1000, content, int64(len(e.Body)), d.held, d.reason, nil, e.Seq}
 		return nil
 	}
 	if e.Type == schema.DocumentTouched {
