@@ -25,8 +25,8 @@ type Options struct {
 	Cache *pebble.Cache
 	// DocumentBytes bounds the cache of recently changed documents; 24 MiB if 0.
 	DocumentBytes int64
-	// MemTableBytes is folded between two flushes, and folded again after a crash, which
-	// takes most of the time of such a start; 8 MiB if 0.
+	// MemTableBytes is folded between two flushes, and folded again by the start after a
+	// crash; 8 MiB if 0.
 	MemTableBytes uint64
 	// NoIndexes keeps no secondary indexes, whatever the indexing policies: for a
 	// projection without queries.

@@ -105,9 +105,8 @@ type Server struct {
 	// memory is a directory in memory, "" if there is none.
 	memory string
 	aside  *aside
-	// looking is for keepChecked.
-	looking    sync.WaitGroup
-	endLooking context.CancelFunc
+	// endLooking ends keepChecked.
+	endLooking func()
 	// watch keeps clients from taking all memory.
 	watch *watch
 	stop  sync.Once
@@ -141,8 +140,9 @@ func Start(o Options) (*Server, error) {
 	}
 	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, aside: aside, failed: make(chan error, 1)}
 	looking, end := context.WithCancel(context.Background())
-	s.endLooking = end
-	s.looking.Go(func() { o.keepChecked(looking, known) })
+	var ended sync.WaitGroup
+	ended.Go(func() { o.keepChecked(looking, known) })
+	s.endLooking = func() { end(); ended.Wait() }
 	if err := s.start(&o, host, port); err != nil {
 		// One that hangs must not keep the error from being told.
 		ended := make(chan struct{})
@@ -243,7 +243,6 @@ func (s *Server) Failed() <-chan error { return s.failed }
 func (s *Server) Shutdown() {
 	s.stop.Do(func() {
 		s.endLooking()
-		s.looking.Wait()
 		if s.watch != nil {
 			s.watch.end()
 		}

@@ -39,15 +39,10 @@ func TestCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			create := func() error { // again, since on a busy machine nodes lose each other
+			eventually(t, func() error { // on a busy machine nodes lose each other
 				_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Replicas: Nodes})
 				return err
-			}
-			for began := time.Now(); create() != nil; time.Sleep(20 * time.Millisecond) {
-				if time.Since(began) > patience {
-					t.Fatal(create())
-				}
-			}
+			})
 			put := func(js jetstream.JetStream) error {
 				_, err := js.Publish(t.Context(), "s", nil, jetstream.WithRetryAttempts(1))
 				return err
@@ -65,11 +60,7 @@ func TestCluster(t *testing.T) {
 					t.Fatal(err)
 				}
 				// A node hears of the stream's subject after the stream is there.
-				for began := time.Now(); put(sides[i]) != nil; {
-					if time.Since(began) > patience {
-						t.Fatal("it takes no message while all is well")
-					}
-				}
+				eventually(t, func() error { return put(sides[i]) })
 			}
 			began := time.Now()
 			do.bad(c, leader)
@@ -90,6 +81,20 @@ func TestCluster(t *testing.T) {
 				t.Errorf("the node that was alone takes none: %v", err)
 			}
 		})
+	}
+}
+
+// eventually does something until it works, and fails the test with the last error.
+func eventually(t *testing.T, do func() error) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		err := do()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > patience {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -88,41 +88,36 @@ func messages(dir string) string {
 	return filepath.Join(dir, "msgs")
 }
 
-// names returns the files' names in their order.
-func (c *check) names() (names []string, err error) {
+// indexes returns the numbers of the files in their order.
+func (c *check) indexes() (all []uint32, err error) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if _, ok := indexOf(e.Name()); ok {
-			names = append(names, e.Name())
+		if index, ok := indexOf(e.Name()); ok {
+			all = append(all, index)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int {
-		first, _ := indexOf(a)
-		second, _ := indexOf(b)
-		return cmp.Compare(first, second)
-	})
-	return names, nil
+	slices.Sort(all)
+	return all, nil
 }
 
 // read reads all files, some at a time.
 func (c *check) read(known *Known) error {
-	names, err := c.names()
+	indexes, err := c.indexes()
 	if err != nil {
 		return err
 	}
-	c.files = make([]*summary, len(names))
-	faults := make([]error, len(names))
+	c.files = make([]*summary, len(indexes))
+	faults := make([]error, len(indexes))
 	var reading sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, name := range names {
+	for i, index := range indexes {
 		slots <- struct{}{}
 		reading.Go(func() {
 			defer func() { <-slots }()
-			index, _ := indexOf(name)
-			c.files[i], faults[i] = known.summary(c, name, index)
+			c.files[i], faults[i] = known.summary(c, fileName(index), index)
 		})
 	}
 	reading.Wait()

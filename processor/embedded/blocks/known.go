@@ -21,7 +21,6 @@ type Known struct {
 
 	mu       sync.Mutex
 	was, now map[string]*summary // by path
-	read     int                 // files
 }
 
 // knownFormat is that of the file, and of what is found in others.
@@ -76,10 +75,6 @@ func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 		s.bad = -1
 	} else if s, err = c.summarize(name, index); err != nil {
 		return nil, err
-	} else {
-		k.mu.Lock()
-		k.read++
-		k.mu.Unlock()
 	}
 	if s.bad < 0 {
 		s.Stamp = stamp
@@ -100,27 +95,37 @@ const lookShare = 10
 // by their directories, and saves what it found: the next Check reads the others only.
 // The values are events as for Check. A server may use the files meanwhile.
 func (k *Known) Look(ctx context.Context, streams map[string]string) error {
-	k.was, k.now = k.now, make(map[string]*summary) // without those that are gone
-	before := k.read
+	found, read := make(map[string]*summary), false // without those that are gone
 	for dir, events := range streams {
 		c := &check{dir: messages(dir), stream: filepath.Base(dir), events: events}
-		names, err := c.names()
+		indexes, err := c.indexes()
 		if err != nil {
 			return err
 		}
-		for _, name := range names[:max(len(names)-1, 0)] { // the server adds to the last one
-			path := filepath.Join(c.dir, name)
+		for _, index := range indexes[:max(len(indexes)-1, 0)] { // the server adds to the last one
+			name := fileName(index)
+			path, key := filepath.Join(c.dir, name), c.stream+"/"+name
 			info, err := os.Stat(path)
-			if err != nil || time.Since(info.ModTime()) < settled {
+			if err != nil {
+				continue
+			}
+			stamp := stampOf(info)
+			if s := k.now[key]; s != nil && s.Stamp == stamp {
+				found[key] = s
+				continue
+			}
+			if time.Since(info.ModTime()) < settled {
 				continue
 			}
 			began := time.Now()
-			// What is read in memory has to be on the disk after a power cut, too.
-			if was := k.was[c.stream+"/"+name]; (was == nil || was.Stamp != stampOf(info)) && syncFile(path) != nil {
-				continue
+			// What is read in memory has to be on the disk after a power cut, too. A file
+			// that is gone or damaged is for Check.
+			if syncFile(path) == nil {
+				if s, err := c.summarize(name, index); err == nil && s.bad < 0 {
+					s.Stamp = stamp
+					found[key], read = s, true
+				}
 			}
-			index, _ := indexOf(name)
-			_, _ = k.summary(c, name, index) // one that is gone or damaged is for Check
 			select {
 			case <-time.After((lookShare - 1) * time.Since(began)):
 			case <-ctx.Done():
@@ -128,7 +133,8 @@ func (k *Known) Look(ctx context.Context, streams map[string]string) error {
 			}
 		}
 	}
-	if k.read == before {
+	k.now = found
+	if !read {
 		return nil
 	}
 	return k.Save()
