@@ -114,12 +114,11 @@ func startClusterWith(t *testing.T, config string, n int) *cluster {
 		return err == nil
 	})
 	eventually(t, "the leader knows that every node is there", func() bool {
-		for _, s := range c.nodes {
-			if known, err := s.Jsz(nil); err == nil && s.JetStreamIsLeader() && known.Meta != nil && len(known.Meta.Replicas) == n-1 {
-				return !slices.ContainsFunc(known.Meta.Replicas, func(p *server.PeerInfo) bool { return p.Offline || !p.Current })
-			}
-		}
-		return false
+		return slices.ContainsFunc(c.nodes, func(s *server.Server) bool {
+			known, err := s.Jsz(nil)
+			return err == nil && len(s.JetStreamClusterPeers()) == n && // none but for the leader
+				!slices.ContainsFunc(known.Meta.Replicas, func(p *server.PeerInfo) bool { return !p.Current })
+		})
 	})
 	return c
 }

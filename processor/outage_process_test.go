@@ -18,6 +18,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -52,7 +53,7 @@ func serveNATS(dir string) {
 type natsProcess struct {
 	t     testing.TB
 	dir   string
-	port  int
+	port  string
 	cmd   *exec.Cmd
 	stdin io.Closer
 }
@@ -60,7 +61,7 @@ type natsProcess struct {
 func (p *natsProcess) start() {
 	p.t.Helper()
 	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), natsVariable+"="+p.dir, fmt.Sprintf("%s_PORT=%d", natsVariable, p.port))
+	p.cmd.Env = append(os.Environ(), natsVariable+"="+p.dir, fmt.Sprintf("%s_PORT=%s", natsVariable, p.port))
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
@@ -183,20 +184,18 @@ func TestNATSKilled(t *testing.T) {
 		Projection: projections.Options{CacheBytes: 1 << 20, MemTableBytes: 1 << 20},
 		Logger:     slog.New(slog.NewTextHandler(o.wire.logs, nil)),
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	o.check(err)
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	address := harness.FreeAddr(t)
+	_, port, _ := net.SplitHostPort(address)
 	process := &natsProcess{t: t, dir: o.dir, port: port}
 	process.start()
 	o.shutdown = process.stop
-	logs, services := newProxy(t, l.Addr().String()), newProxy(t, l.Addr().String())
-	connect := func(to net.Addr) *nats.Conn {
-		nc, err := nats.Connect("nats://"+to.String(), append(eventlog.ConnectOptions(), nats.PingInterval(time.Second), nats.FlusherTimeout(time.Second))...)
+	logs, services := newProxy(t, address), newProxy(t, address)
+	connect := func(to string) *nats.Conn {
+		nc, err := nats.Connect("nats://"+to, append(eventlog.ConnectOptions(), nats.PingInterval(time.Second), nats.FlusherTimeout(time.Second))...)
 		o.check(err)
 		return nc
 	}
-	o.log, o.service, o.client = connect(logs.listener.Addr()), connect(services.listener.Addr()), connect(l.Addr())
+	o.log, o.service, o.client = connect(logs.listener.Addr().String()), connect(services.listener.Addr().String()), connect(address)
 	o.run()
 	o.want(201, "collection.create.load", `{"defaultTtl":3600}`)
 	load := o.startLoad(6, 10*time.Millisecond)

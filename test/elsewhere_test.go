@@ -98,12 +98,7 @@ func TestExternalNATSUsage(t *testing.T) {
 // TestExternalNATSUnreachable: who cannot connect is told why.
 func TestExternalNATSUnreachable(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := "nats://" + free.Addr().String()
-	free.Close()
+	nobody := "nats://" + harness.FreeAddr(t)
 	refuses(t, 1, "no NATS server answers at "+nobody, "--nats-url", nobody)
 	refuses(t, 1, "no NATS server answers at nats://127.0.0.1:", "--nats-url", strings.Replace(nobody, "nats://", "nats://me:secret@", 1))
 	refuses(t, 1, "unknown context", "--context", "there-is-none")

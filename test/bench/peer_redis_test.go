@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -39,13 +40,8 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 	if fsync {
 		sync = "always"
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	address := free.Addr().String()
+	address := harness.FreeAddr(b)
 	_, port, _ := net.SplitHostPort(address)
-	_ = free.Close()
 	dir := b.TempDir()
 	said, err := os.Create(filepath.Join(dir, "redis.log"))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,26 +37,59 @@ func StartNATS(t testing.TB, options *server.Options) *server.Server {
 	return s
 }
 
-// FreeAddr returns a HOST:PORT of 127.0.0.1 on which nobody listens now.
-// Another process may take it first; whoever listens there then fails clearly.
+// FreeAddr returns a HOST:PORT of 127.0.0.1 on which nobody listens now, and which no
+// other test is given.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	return FreeAddrs(t, 1)[0]
 }
 
-// FreeAddrs returns n different addresses, each as FreeAddr. They are below the
-// ephemeral ports, so that no connection takes the port of a server that restarts:
-// not even that of a client which, while it reconnects, would connect to itself.
+// Ports of FreeAddrs are below the ephemeral ports, so that no connection takes the port
+// of a server that restarts: not even that of a client which, while it reconnects, would
+// connect to itself. A process takes a block of them, which it shows to others by
+// listening on the first.
+const firstPort, portBlocks, portBlock = 10_000, 22, 1_000
+
+var ports struct {
+	sync.Mutex
+	block      net.Listener // nil before the first
+	next, left int
+}
+
+// FreeAddrs returns n different addresses, each as FreeAddr.
 func FreeAddrs(t testing.TB, n int) (addrs []string) {
 	t.Helper()
-	for tries := 0; len(addrs) < n; tries++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
-		if err == nil {
-			defer l.Close()
+	ports.Lock()
+	defer ports.Unlock()
+	for len(addrs) < n {
+		if ports.left == 0 {
+			nextBlock(t)
+		}
+		ports.next, ports.left = ports.next+1, ports.left-1
+		if l, err := listen(ports.next); err == nil {
 			addrs = append(addrs, l.Addr().String())
-		} else if tries > 1000 {
-			t.Fatal(err)
+			l.Close()
 		}
 	}
 	return addrs
+}
+
+func nextBlock(t testing.TB) {
+	t.Helper()
+	if ports.block != nil {
+		ports.block.Close()
+	}
+	for _, block := range rand.Perm(portBlocks) {
+		first := firstPort + block*portBlock
+		var err error
+		if ports.block, err = listen(first); err == nil {
+			ports.next, ports.left = first, portBlock-1
+			return
+		}
+	}
+	t.Fatal("other tests have taken all ports")
+}
+
+func listen(port int) (net.Listener, error) {
+	return net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 }
