@@ -125,7 +125,7 @@ func Open(dir string, o Options) (*Store, error) {
 		Merger:                      merger,
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       8, // Pebble begins at half of it
 		L0StopWritesThreshold:       24,
 		LBaseMaxBytes:               8 * int64(o.MemTableBytes),
 		TargetFileSizes:             fileSizes,
@@ -133,6 +133,9 @@ func Open(dir string, o Options) (*Store, error) {
 		Logger:                      quiet{},
 		EventListener:               &pebble.EventListener{DataCorruption: damage.report},
 	}
+	// When many documents expire, every memtable is full of tombstones. A compaction for
+	// each would rewrite whatever it is keyed between, and take half of the time.
+	options.Experimental.TombstoneDenseCompactionThreshold = -1
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		options.Levels[i].BlockSize = blockBytes
