@@ -228,6 +228,7 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 	p.running.Go(func() { eventlog.KeepTogether(p.writing, c.Log, c.Followers()...) })
 	p.running.Go(func() { p.options.Monitor.Watch(p.writing) })
 	p.running.Go(func() { p.index(p.writing) })
+	p.running.Go(func() { p.store.KeepFlushed(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })
 	p.running.Go(func() { p.retention.Run(p.reading) })
 	serverTime := p.log.ServerTime

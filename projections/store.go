@@ -2,10 +2,12 @@ package projections
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -25,8 +27,8 @@ type Options struct {
 	Cache *pebble.Cache
 	// DocumentBytes bounds the cache of recently changed documents; 24 MiB if 0.
 	DocumentBytes int64
-	// MemTableBytes is folded between two flushes, and folded again by the start after a
-	// crash; 8 MiB if 0.
+	// MemTableBytes is folded between two flushes, at most, and folded again by the start
+	// after a crash; 32 MiB if 0. With 8 MiB, storms take half as long again.
 	MemTableBytes uint64
 	// NoIndexes keeps no secondary indexes, whatever the indexing policies: for a
 	// projection without queries.
@@ -47,7 +49,7 @@ func (o Options) EnsureDefaults() Options {
 		o.DocumentBytes = 24 << 20
 	}
 	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 8 << 20
+		o.MemTableBytes = 32 << 20
 	}
 	return o
 }
@@ -246,6 +248,37 @@ func (s *Store) write(commit func() error, change func()) error {
 		change()
 	}
 	return err
+}
+
+// flushInterval is how often KeepFlushed looks.
+const flushInterval = time.Minute
+
+// KeepFlushed writes to disk every minute what was folded, until ctx ends: what is in
+// memory is folded again by the start after a crash.
+func (s *Store) KeepFlushed(ctx context.Context) {
+	next := time.NewTicker(flushInterval)
+	defer next.Stop()
+	for flushed := uint64(0); ; {
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			return
+		}
+		seq := s.Cursor().Seq
+		if seq == flushed {
+			continue
+		}
+		done, err := s.db.AsyncFlush()
+		if err != nil {
+			continue // a full disk, of which Fold tells
+		}
+		select {
+		case <-done:
+			flushed = seq
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Rebind continues the projection with another log, which must begin after the cursor.
