@@ -228,7 +228,7 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 	p.running.Go(func() { eventlog.KeepTogether(p.writing, c.Log, c.Followers()...) })
 	p.running.Go(func() { p.options.Monitor.Watch(p.writing) })
 	p.running.Go(func() { p.index(p.writing) })
-	p.running.Go(func() { p.store.KeepFlushed(p.writing) })
+	p.running.Go(func() { p.keepFlushed(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })
 	p.running.Go(func() { p.retention.Run(p.reading) })
 	serverTime := p.log.ServerTime
@@ -246,6 +246,27 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 		}
 	})
 	p.running.Go(func() { p.roles(first) })
+}
+
+// flushInterval bounds what a start folds again after a crash, as the size of memtables
+// does.
+const flushInterval = time.Minute
+
+// keepFlushed has what was folded written to disk, until ctx ends.
+func (p *Processor) keepFlushed(ctx context.Context) {
+	next := time.NewTicker(flushInterval)
+	defer next.Stop()
+	for flushed := uint64(0); ; {
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			return
+		}
+		// Of a full disk Fold tells.
+		if seq := p.store.Cursor().Seq; seq != flushed && p.store.Flush(ctx) == nil {
+			flushed = seq
+		}
+	}
 }
 
 // indexSlice is the number of documents indexed between two pauses.

@@ -7,10 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -151,32 +148,26 @@ func (p prefixes) check(t testing.TB, s *Store) {
 	}
 }
 
-// TestKeepFlushed loses what is not on disk a minute after the last event was folded, which
-// is nothing.
-func TestKeepFlushed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		disk := vfs.NewCrashableMem()
-		s, l := openIn(t, disk), &logbook{now: 1000}
-		defer s.Close()
-		var keeping sync.WaitGroup
-		ctx, end := context.WithCancel(t.Context())
-		keeping.Go(func() { s.KeepFlushed(ctx) })
-		l.collection(schema.CollectionCreated, "orders", `{}`)
-		for _, id := range []string{"a", "b"} {
-			l.created("orders", id, `{"id":"`+id+`"}`)
-			catchUp(t, s, l)
-			time.Sleep(flushInterval + time.Second)
-			left := openIn(t, disk.CrashClone(vfs.CrashCloneCfg{}))
-			if got, want := left.Cursor(), s.Cursor(); got != want {
-				t.Errorf("the start after a crash begins at %+v, want %+v", got, want)
-			}
-			if err := left.Close(); err != nil {
-				t.Error(err)
-			}
+// TestFlush cuts the power after a flush, and nothing is lost.
+func TestFlush(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	s, l := openIn(t, disk), &logbook{now: 1000}
+	defer s.Close()
+	l.collection(schema.CollectionCreated, "orders", `{}`)
+	for _, id := range []string{"a", "b"} {
+		l.created("orders", id, `{"id":"`+id+`"}`)
+		catchUp(t, s, l)
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		end()
-		keeping.Wait()
-	})
+		left := openIn(t, disk.CrashClone(vfs.CrashCloneCfg{}))
+		if got, want := left.Cursor(), s.Cursor(); got != want {
+			t.Errorf("the start after a crash begins at %+v, want %+v", got, want)
+		}
+		if err := left.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestFlips changes one bit of one file of a projection. It is noticed when the

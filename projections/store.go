@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -250,34 +249,18 @@ func (s *Store) write(commit func() error, change func()) error {
 	return err
 }
 
-// flushInterval is how often KeepFlushed looks.
-const flushInterval = time.Minute
-
-// KeepFlushed writes to disk every minute what was folded, until ctx ends: what is in
-// memory is folded again by the start after a crash.
-func (s *Store) KeepFlushed(ctx context.Context) {
-	next := time.NewTicker(flushInterval)
-	defer next.Stop()
-	for flushed := uint64(0); ; {
-		select {
-		case <-next.C:
-		case <-ctx.Done():
-			return
-		}
-		seq := s.Cursor().Seq
-		if seq == flushed {
-			continue
-		}
-		done, err := s.db.AsyncFlush()
-		if err != nil {
-			continue // a full disk, of which Fold tells
-		}
-		select {
-		case <-done:
-			flushed = seq
-		case <-ctx.Done():
-			return
-		}
+// Flush writes to disk what was folded, unless ctx ends first: what is in memory is folded
+// again by the start after a crash.
+func (s *Store) Flush(ctx context.Context) error {
+	done, err := s.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
