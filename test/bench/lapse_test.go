@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
@@ -64,6 +65,16 @@ func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption)
 		b.Fatal(err)
 	}
 	return c
+}
+
+// logStream returns the stream that is the log.
+func (l *lapse) logStream(b *testing.B) jetstream.Stream {
+	b.Helper()
+	stream, err := versus.JetStream(b, versus.Connect(b, l.URL())).Stream(context.Background(), "LAPSE_main")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return stream
 }
 
 // subject is that of a request about document n.

@@ -111,11 +111,7 @@ func storeSized(b *testing.B, k kept, size, documents int) (taken, float64) {
 // body, without what JetStream adds in its file.
 func (l *lapse) eventSize(b *testing.B, kind string) float64 {
 	b.Helper()
-	stream, err := versus.JetStream(b, versus.Connect(b, l.URL())).Stream(b.Context(), "LAPSE_main")
-	if err != nil {
-		b.Fatal(err)
-	}
-	m, err := stream.GetLastMsgForSubject(b.Context(), schema.DatabaseName("main").Events()+"sessions."+kind)
+	m, err := l.logStream(b).GetLastMsgForSubject(b.Context(), schema.DatabaseName("main").Events()+"sessions."+kind)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
@@ -50,7 +51,7 @@ func benchmarkStormRate(b *testing.B) {
 			defer s.end()
 			s.waitUntilDue()
 			clock := versus.Start(s.PID())
-			if err := s.waitUntilPast(b); err != nil {
+			if err := s.waitUntilPast(); err != nil {
 				b.Fatal(err)
 			}
 			rate := clock.Stop(stormDocuments)
@@ -85,6 +86,7 @@ func thousands(n int) string {
 type storm struct {
 	*lapse
 	due      time.Time
+	log      jetstream.Stream
 	versions []version
 	warned   uint64 // sequence of the last warning
 }
@@ -115,6 +117,7 @@ func startStormLater(b *testing.B, later time.Duration, prepare func(*lapse), op
 	b.Helper()
 	for _, rate := range stormLoads {
 		s := &storm{lapse: startLapse(b, processor.OS)}
+		s.log = s.logStream(b)
 		if prepare != nil {
 			prepare(s.lapse)
 		}
@@ -134,17 +137,13 @@ func (s *storm) waitUntilDue() { time.Sleep(time.Until(s.due)) }
 
 // waitUntilPast returns when all have expired. It asks NATS how long the log is, and not
 // lapse, which would leave time for those who ask.
-func (s *storm) waitUntilPast(b *testing.B) error {
-	stream, err := versus.JetStream(b, versus.Connect(b, s.URL())).Stream(context.Background(), "LAPSE_main")
-	if err != nil {
-		return err
-	}
+func (s *storm) waitUntilPast() error {
 	stored := s.warned
 	for _, v := range s.versions {
 		stored = max(stored, v.seq)
 	}
 	for time.Since(s.due) < 10*timeout {
-		info, err := stream.Info(context.Background())
+		info, err := s.log.Info(context.Background())
 		if err != nil {
 			return err
 		}
@@ -227,7 +226,7 @@ func benchmarkStormReaders(b *testing.B) {
 			})
 		}
 		s.waitUntilDue()
-		err := s.waitUntilPast(b)
+		err := s.waitUntilPast()
 		past.Store(true)
 		readers.Wait()
 		if err != nil {
@@ -268,7 +267,7 @@ func benchmarkStormBeside(b *testing.B, callers int) {
 		past.Store(false)
 		var err error
 		go func() {
-			err = s.waitUntilPast(b)
+			err = s.waitUntilPast()
 			past.Store(true)
 		}()
 		rate := besideRound()

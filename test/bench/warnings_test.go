@@ -32,7 +32,7 @@ func benchmarkStormWarnings(b *testing.B) {
 				began = s.warn(b)
 			}
 			s.waitUntilDue()
-			if err := s.waitUntilPast(b); err != nil {
+			if err := s.waitUntilPast(); err != nil {
 				b.Fatal(err)
 			}
 			rate := clock.Stop(stormDocuments)
