@@ -64,14 +64,15 @@ func (s *storm) warn(b *testing.B) (began time.Time) {
 		b.Fatal(err)
 	}
 	s.warned = changed + uint64(stormDocuments)
-	for seq := uint64(0); seq < s.warned; time.Sleep(stormPoll) {
-		reply, err := s.client.Do(context.Background(), "document.get", stormCollection, versus.ID(0), nil)
+	for ; ; time.Sleep(stormPoll) {
+		info, err := s.log.Info(context.Background())
 		if err != nil {
 			b.Fatalf("before all documents were warned of: %v", err)
 		}
-		seq = reply.Seq
+		if info.State.LastSeq >= s.warned {
+			return began
+		}
 	}
-	return began
 }
 
 // lastWarning returns when NATS stored the last warning. It reads them all, and fails
