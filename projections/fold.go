@@ -61,6 +61,8 @@ func (s *Store) fold(facts []Fact) (folded int, err error) {
 	f := &fold{
 		store:       s,
 		batch:       s.db.NewBatch(),
+		queues:      s.db.NewBatch(),
+		history:     s.db.NewBatch(),
 		cursor:      s.Cursor(),
 		collections: make(map[schema.CollectionName]*schema.Collection),
 		stats:       make(map[uint64]stats),
@@ -69,6 +71,8 @@ func (s *Store) fold(facts []Fact) (folded int, err error) {
 		marked:      make(map[uint64]bool),
 	}
 	defer f.batch.Close()
+	defer f.queues.Close()
+	defer f.history.Close()
 	defer s.indexer.clear()
 	if err := f.forget(2 * len(facts)); err != nil {
 		return 0, err
@@ -123,9 +127,13 @@ func (f *fold) publish() {
 
 // fold is one step of Fold.
 type fold struct {
-	store  *Store
-	batch  *pebble.Batch
-	cursor Cursor
+	store *Store
+	batch *pebble.Batch
+	// The keys of queues and history come in order more often than not, which a memtable
+	// takes at half the cost while no other keys are between them. They are appended to
+	// batch.
+	queues, history *pebble.Batch
+	cursor          Cursor
 
 	// Changes by the facts so far; they take precedence over the store.
 	collections map[schema.CollectionName]*schema.Collection // nil: deleted
@@ -139,9 +147,9 @@ type fold struct {
 	key, key2, value []byte // scratch
 }
 
-// finish adds cursor and counts to the batch.
+// finish adds the other batches, cursor and counts to the batch.
 func (f *fold) finish() error {
-	if err := f.store.indexer.flush(f.batch); err != nil {
+	if err := errors.Join(f.batch.Apply(f.queues, nil), f.batch.Apply(f.history, nil), f.store.indexer.flush(f.batch)); err != nil {
 		return err
 	}
 	for incarnation, st := range f.stats {
@@ -280,7 +288,7 @@ func (f *fold) bury(c *schema.Collection) error {
 	}
 	f.key = queueKey(f.key[:0], Queue{Incarnation: c.Incarnation, Order: ByDeadline})
 	prefix := f.key[:len(f.key)-1]
-	if err := f.batch.DeleteRange(prefix, successor(prefix), nil); err != nil {
+	if err := f.queues.DeleteRange(prefix, successor(prefix), nil); err != nil {
 		return err
 	}
 	f.key = binary.BigEndian.AppendUint64(buriedPrefix(f.key[:0], c.Name), c.Incarnation)
@@ -341,7 +349,7 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 		record.Body, err = f.put(fact, prior, now)
 	} else {
 		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
-		err = errors.Join(f.batch.Delete(f.key, nil), f.batch.Set(f.key2, nil, nil))
+		err = errors.Join(f.batch.Delete(f.key, nil), f.history.Set(f.key2, nil, nil))
 	}
 	if err != nil {
 		return false, err
@@ -376,7 +384,7 @@ func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
 func (f *fold) setHold(c *schema.Collection, e *schema.Event, prior, now Meta, warned []int64) error {
 	if e.Type == schema.DocumentHeld || e.Type == schema.DocumentReleased {
 		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
-		if err := f.batch.Set(f.key2, nil, nil); err != nil {
+		if err := f.history.Set(f.key2, nil, nil); err != nil {
 			return err
 		}
 	}
@@ -400,7 +408,7 @@ func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now M
 	waits = waits && now.Version != 0
 	if waited && !(waits && from == to && before == second) {
 		f.key2 = expiryKey(f.key2[:0], from, before, id)
-		if err := f.batch.Delete(f.key2, nil); err != nil {
+		if err := f.queues.Delete(f.key2, nil); err != nil {
 			return err
 		}
 	}
@@ -409,7 +417,7 @@ func (f *fold) setQueue(c *schema.Collection, id schema.DocumentID, prior, now M
 	}
 	f.key2 = expiryKey(f.key2[:0], to, second, id)
 	f.value = appendEntryValue(f.value[:0], now, warned)
-	return f.batch.Set(f.key2, f.value, nil)
+	return f.queues.Set(f.key2, f.value, nil)
 }
 
 // after returns the document's Meta after the fact, Version 0 if it ended.

@@ -86,9 +86,9 @@ func (f *fold) warn(c *schema.Collection, fact *Fact) (fits bool, err error) {
 	f.setWarned(prior.Version, warned)
 	f.key2 = expiryKey(f.key2[:0], queue, second, e.ID)
 	f.value = appendEntryValue(f.value[:0], prior, warned)
-	err = f.batch.Set(f.key2, f.value, nil)
+	err = f.queues.Set(f.key2, f.value, nil)
 	f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)
-	return true, errors.Join(err, f.batch.Set(f.key2, nil, nil))
+	return true, errors.Join(err, f.history.Set(f.key2, nil, nil))
 }
 
 // setWarned notes what the facts so far leave of a document; f.key is its key.
