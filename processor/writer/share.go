@@ -9,7 +9,7 @@ import "time"
 // the larger their share, so that a storm ends.
 const (
 	TurnExpiries = 256                   // expiries decided in a turn while clients ask
-	IdleExpiries = 2048                  // expiries decided in a turn otherwise
+	IdleExpiries = 1024                  // expiries decided in a turn otherwise
 	askedFor     = 20 * time.Millisecond // after a request, clients ask
 	shareFor     = time.Minute           // of more being due, after which expiries take all again
 )
