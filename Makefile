@@ -24,7 +24,7 @@ fuzz: ## each fuzz target below FUZZIN for FUZZTIME
 	  done; \
 	done
 
-bench: ## lapse beside its peers, into test/bench/table/table.json and docs/benchmarks.md: an hour and a half
+bench: ## lapse beside its peers, into test/bench/table/table.json and docs/benchmarks.md: about an hour
 	go -C test/bench run ./table
 
 bench-quick: ## less of the same, and whether a ratio is worse by a third than it was: minutes

@@ -51,37 +51,32 @@ func serveNATS(dir string) {
 // natsProcess is a NATS server in a process of its own, on the same directory
 // and port each time.
 type natsProcess struct {
+	*harness.Process
 	t     testing.TB
 	dir   string
 	port  string
-	cmd   *exec.Cmd
 	stdin io.Closer
 }
 
 func (p *natsProcess) start() {
 	p.t.Helper()
-	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), natsVariable+"="+p.dir, fmt.Sprintf("%s_PORT=%s", natsVariable, p.port))
-	p.cmd.Stderr = os.Stderr
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), natsVariable+"="+p.dir, fmt.Sprintf("%s_PORT=%s", natsVariable, p.port))
+	cmd.Stderr = os.Stderr
 	var err error
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+	if p.stdin, err = cmd.StdinPipe(); err != nil {
 		p.t.Fatal(err)
 	}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
-		p.t.Fatalf("the NATS server does not start: %v", err)
+	p.Process = harness.StartProcess(p.t, cmd, nil)
+	select {
+	case <-p.Ready:
+	case <-p.Ended:
+		p.t.Fatalf("the NATS server does not start: %s", p.ProcessState)
 	}
 }
 
-// kill ends it with SIGKILL, stop in order.
-func (p *natsProcess) kill() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() }
-func (p *natsProcess) stop() { _ = p.stdin.Close(); _ = p.cmd.Wait() }
+// stop ends it in order.
+func (p *natsProcess) stop() { _ = p.stdin.Close(); <-p.Ended }
 
 // proxy lets connections through to another port, until told otherwise.
 type proxy struct {
@@ -211,7 +206,7 @@ func TestNATSKilled(t *testing.T) {
 			}
 			load.probe("connections stalled", i)
 		case fault > 0:
-			process.kill()
+			process.Kill()
 			process.start()
 			load.probe("the server was killed", i)
 		default:

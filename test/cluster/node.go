@@ -12,6 +12,8 @@ import (
 	"testing"
 	"text/template"
 	"time"
+
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // Node is one nats-server of a cluster.
@@ -25,8 +27,7 @@ type Node struct {
 	route   string
 	monitor string
 
-	cmd   *exec.Cmd     // nil while it is to be dead
-	ended chan struct{} // closed when cmd has ended
+	process *harness.Process // nil while it is to be dead
 }
 
 // configuration of a node. Whoever is told of a node by another is told an
@@ -69,28 +70,19 @@ func (n *Node) configure(dir, logs, nowhere string, routes []string) {
 // Start starts the node, if it does not run, and waits for nothing.
 func (n *Node) Start() {
 	n.t.Helper()
-	if n.cmd != nil {
+	if n.process != nil {
 		return
 	}
-	n.cmd = exec.Command(n.binary, "-c", n.config)
-	n.cmd.Stdout, n.cmd.Stderr = os.Stderr, os.Stderr // its log is in a file
-	if err := n.cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	cmd, ended := n.cmd, make(chan struct{})
-	n.ended = ended
-	go func() {
-		_ = cmd.Wait()
-		close(ended)
-	}()
+	cmd := exec.Command(n.binary, "-c", n.config)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr // its log is in a file
+	n.process = harness.StartProcess(n.t, cmd, nil)
 }
 
 // Kill ends the node with SIGKILL, if it runs, frozen or not.
 func (n *Node) Kill() {
-	if n.cmd != nil {
-		_ = n.cmd.Process.Kill()
-		<-n.ended
-		n.cmd = nil
+	if n.process != nil {
+		n.process.Kill()
+		n.process = nil
 	}
 }
 
@@ -99,7 +91,7 @@ func (n *Node) Kill() {
 func (n *Node) Freeze() {
 	n.t.Helper()
 	n.signal(syscall.SIGSTOP)
-	for n.cmd != nil && !stopped(n.cmd.Process.Pid) {
+	for n.process != nil && !stopped(n.process.Process.Pid) {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -123,10 +115,10 @@ func (n *Node) Thaw() { n.signal(syscall.SIGCONT) }
 
 func (n *Node) signal(s os.Signal) {
 	n.t.Helper()
-	if n.cmd == nil {
+	if n.process == nil {
 		return
 	}
-	if err := n.cmd.Process.Signal(s); err != nil {
+	if err := n.process.Process.Signal(s); err != nil {
 		n.t.Fatalf("%s to %s: %v", s, n.Name, err)
 	}
 }
@@ -134,8 +126,8 @@ func (n *Node) signal(s os.Signal) {
 // ask reads a page of the node's monitoring.
 func (n *Node) ask(page string, into any) error {
 	select {
-	case <-n.ended:
-		return fmt.Errorf("%s has ended: %s", n.Name, n.cmd.ProcessState)
+	case <-n.process.Ended:
+		return fmt.Errorf("%s has ended: %s", n.Name, n.process.ProcessState)
 	default:
 	}
 	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -8,29 +8,16 @@ import (
 	"time"
 )
 
-// ServeIn is Serve with a store directory that is there already.
-func ServeIn(t testing.TB, dir string, args ...string) *Server {
-	t.Helper()
-	s := &Server{t: t, Dir: dir, Addr: FreeAddr(t), args: args}
-	t.Cleanup(func() {
-		if s.process != nil {
-			s.Kill()
-		}
-	})
-	s.Restart()
-	return s
-}
-
 // Terminate sends SIGTERM.
 func (s *Server) Terminate() {
 	s.t.Helper()
-	if err := s.process.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 // Ended is closed when the server has ended.
-func (s *Server) Ended() <-chan struct{} { return s.process.ended }
+func (s *Server) Ended() <-chan struct{} { return s.process.Ended }
 
 // Fails waits for the server to end with code 1 and returns the last line that
 // it printed, which says why.
@@ -38,13 +25,13 @@ func (s *Server) Fails() string {
 	s.t.Helper()
 	p := s.process
 	select {
-	case <-p.ended:
-	case <-time.After(stopTimeout):
-		s.t.Fatalf("serve did not end within %s:\n%s", stopTimeout, p.text())
+	case <-p.Ended:
+	case <-time.After(processTimeout):
+		s.t.Fatalf("serve did not end within %s:\n%s", processTimeout, p.Said())
 	}
-	lines := Lines(p.text())
-	if code := p.cmd.ProcessState.ExitCode(); code != 1 || len(lines) == 0 || !strings.HasPrefix(lines[len(lines)-1], "lapse: ") {
-		s.t.Fatalf("serve exited with %d, want 1 and a line that says why:\n%s", code, p.text())
+	lines := Lines(p.Said())
+	if code := p.ProcessState.ExitCode(); code != 1 || len(lines) == 0 || !strings.HasPrefix(lines[len(lines)-1], "lapse: ") {
+		s.t.Fatalf("serve exited with %d, want 1 and a line that says why:\n%s", code, p.Said())
 	}
 	return lines[len(lines)-1]
 }

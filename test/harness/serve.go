@@ -1,24 +1,15 @@
 package harness
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
-)
-
-// How long a server may take to start and to stop before a test gives up. They
-// are far above what either takes, for machines that do much else.
-const (
-	startTimeout = 60 * time.Second
-	stopTimeout  = 30 * time.Second
 )
 
 // Server is a `lapse serve` on a store directory and port of its own. It may
@@ -32,26 +23,33 @@ type Server struct {
 	remote string    // --nats-url instead of --listen, if not empty
 	log    io.Writer // takes what all its processes print, if not nil
 
-	process *process
-}
-
-// process is one run of lapse serve.
-type process struct {
-	cmd   *exec.Cmd
-	log   io.Writer
-	ready chan struct{} // closed by the line with "ready"
-	ended chan struct{} // closed when it is gone and stderr read to its end
-
-	mu     sync.Mutex
-	stderr strings.Builder
+	process *Process
 }
 
 // Serve starts a server and returns when it is ready. args are those of lapse
 // serve besides --store-dir and --listen.
 func Serve(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, Dir: t.TempDir(), Addr: FreeAddr(t), args: args}
-	t.Cleanup(func() {
+	return ServeIn(t, t.TempDir(), args...)
+}
+
+// ServeIn is Serve with a store directory that is there already.
+func ServeIn(t testing.TB, dir string, args ...string) *Server {
+	t.Helper()
+	return (&Server{t: t, Dir: dir, Addr: FreeAddr(t), args: args}).serve()
+}
+
+// ServeRemote is ServeIn on a NATS that is there already, at url: dir has the projection.
+// What it prints goes to log, too, with all of its starts.
+func ServeRemote(t testing.TB, url, dir string, log io.Writer, args ...string) *Server {
+	t.Helper()
+	return (&Server{t: t, Dir: dir, remote: url, log: log, args: args}).serve()
+}
+
+// serve starts the server, until the end of the test.
+func (s *Server) serve() *Server {
+	s.t.Helper()
+	s.t.Cleanup(func() {
 		if s.process != nil {
 			s.Kill()
 		}
@@ -69,7 +67,7 @@ func (s *Server) URL() string {
 }
 
 // PID is the process that the server is now.
-func (s *Server) PID() int { return s.process.cmd.Process.Pid }
+func (s *Server) PID() int { return s.process.Process.Pid }
 
 // Args is the command line of the server, without the command's name.
 func (s *Server) Args() []string {
@@ -85,7 +83,7 @@ func (s *Server) Args() []string {
 func (s *Server) Restart() {
 	s.t.Helper()
 	if !s.Start() {
-		s.t.Fatalf("serve ended with %d before it was ready:\n%s", s.process.cmd.ProcessState.ExitCode(), s.Stderr())
+		s.t.Fatalf("serve ended with %d before it was ready:\n%s", s.process.ProcessState.ExitCode(), s.Stderr())
 	}
 }
 
@@ -95,65 +93,28 @@ func (s *Server) Start() (ready bool) {
 	s.t.Helper()
 	p := s.start()
 	select {
-	case <-p.ready:
+	case <-p.Ready:
 		return true
-	case <-p.ended:
-		if code := p.cmd.ProcessState.ExitCode(); code != 1 {
-			s.t.Fatalf("serve ended with %d before it was ready:\n%s", code, p.text())
+	case <-p.Ended:
+		if code := p.ProcessState.ExitCode(); code != 1 {
+			s.t.Fatalf("serve ended with %d before it was ready:\n%s", code, p.Said())
 		}
-	case <-time.After(startTimeout):
-		s.t.Fatalf("serve was not ready within %s:\n%s", startTimeout, p.text())
+	case <-time.After(processTimeout):
+		s.t.Fatalf("serve was not ready within %s:\n%s", processTimeout, p.Said())
 	}
 	return false
 }
 
-func (s *Server) start() *process {
+func (s *Server) start() *Process {
 	s.t.Helper()
-	p := &process{cmd: exec.Command(binary, s.Args()...), log: s.log, ready: make(chan struct{}), ended: make(chan struct{})}
-	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	s.process = p
-	go func() {
-		defer close(p.ended)
-		p.read(stderr)
-		_ = p.cmd.Wait() // its code is in ProcessState
-	}()
-	return p
-}
-
-func (p *process) read(stderr io.Reader) {
-	ready := p.ready
-	for lines := bufio.NewReader(stderr); ; {
-		line, err := lines.ReadString('\n')
-		p.mu.Lock()
-		p.stderr.WriteString(line)
-		p.mu.Unlock()
-		if p.log != nil {
-			_, _ = io.WriteString(p.log, line)
-		}
-		if ready != nil && strings.Contains(line, "ready") {
-			close(ready)
-			ready = nil
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (p *process) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stderr.String()
+	cmd := exec.Command(binary, s.Args()...)
+	cmd.Stdout = io.Discard
+	s.process = StartProcess(s.t, cmd, s.log)
+	return s.process
 }
 
 // Stderr is what the server has printed since its last start.
-func (s *Server) Stderr() string { return s.process.text() }
+func (s *Server) Stderr() string { return s.process.Said() }
 
 // Stop ends the server with SIGTERM and returns how long that took. It fails
 // the test unless the server exits with 0.
@@ -168,8 +129,8 @@ func (s *Server) With(args ...string) { s.args = args }
 // Signal sends the server a signal that does not end it.
 func (s *Server) Signal(signal os.Signal) {
 	s.t.Helper()
-	if err := s.process.cmd.Process.Signal(signal); err != nil {
-		s.t.Fatalf("%s to serve: %v\n%s", signal, err, s.process.text())
+	if err := s.process.Process.Signal(signal); err != nil {
+		s.t.Fatalf("%s to serve: %v\n%s", signal, err, s.process.Said())
 	}
 }
 
@@ -180,29 +141,13 @@ func (s *Server) Interrupt() time.Duration {
 }
 
 // Kill ends the server with SIGKILL, if it has not ended yet.
-func (s *Server) Kill() {
-	s.t.Helper()
-	select {
-	case <-s.process.ended:
-	default:
-		s.end(os.Kill, -1)
-	}
-}
+func (s *Server) Kill() { s.process.Kill() }
 
 func (s *Server) end(signal os.Signal, code int) time.Duration {
 	s.t.Helper()
-	p, began := s.process, time.Now()
-	if err := p.cmd.Process.Signal(signal); err != nil {
-		s.t.Fatalf("%s to serve: %v\n%s", signal, err, p.text())
-	}
-	select {
-	case <-p.ended:
-	case <-time.After(stopTimeout):
-		_ = p.cmd.Process.Kill()
-		s.t.Fatalf("serve did not end within %s of %s:\n%s", stopTimeout, signal, p.text())
-	}
-	if got := p.cmd.ProcessState.ExitCode(); got != code {
-		s.t.Fatalf("serve exited with %d after %s, want %d:\n%s", got, signal, code, p.text())
+	began := time.Now()
+	if got := s.process.End(signal); got != code {
+		s.t.Fatalf("serve exited with %d after %s, want %d:\n%s", got, signal, code, s.Stderr())
 	}
 	return time.Since(began)
 }
@@ -226,16 +171,7 @@ func (s *Server) String() string { return fmt.Sprintf("serve at %s in %s", s.Add
 // ready by then or not, and returns the exit code, -1 if the signal ended it.
 func (s *Server) StartAndSignal(after time.Duration, signal os.Signal) int {
 	s.t.Helper()
-	s.start()
+	p := s.start()
 	time.Sleep(after)
-	if err := s.process.cmd.Process.Signal(signal); err != nil {
-		s.t.Fatal(err)
-	}
-	select {
-	case <-s.process.ended:
-	case <-time.After(stopTimeout):
-		s.Kill()
-		s.t.Fatalf("serve did not end within %s of %s:\n%s", stopTimeout, signal, s.process.text())
-	}
-	return s.process.cmd.ProcessState.ExitCode()
+	return p.End(signal)
 }

@@ -1,7 +1,6 @@
 package versus
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,13 +14,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // Process is a peer in a process of its own.
 type Process struct {
 	PID int
 	URL string
-	cmd *exec.Cmd
+	run *harness.Process
 }
 
 // role is how a test binary knows that it is to be a peer.
@@ -42,7 +43,7 @@ func Main(roles Roles) {
 	name, argument, _ := strings.Cut(what, " ")
 	err := error(nil)
 	if other := roles[name]; other != nil {
-		err = other(argument, func(url string) { fmt.Println(url) })
+		err = other(argument, func(url string) { fmt.Println("ready", url) })
 	} else {
 		err = play(what)
 	}
@@ -85,37 +86,30 @@ func StartRole(tb testing.TB, name, argument string) *Process {
 }
 
 // Kill ends the process at once and waits for its end.
-func (p *Process) Kill() { _ = p.Stop() }
+func (p *Process) Kill() { p.run.Kill() }
 
 // Stop is Kill for a process that should not have ended before by itself.
 func (p *Process) Stop() error {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
-	if p.cmd.ProcessState != nil && p.cmd.ProcessState.Exited() {
-		return fmt.Errorf("%s", p.cmd.ProcessState)
+	p.Kill()
+	if p.run.ProcessState.Exited() {
+		return fmt.Errorf("%s", p.run.ProcessState)
 	}
 	return nil
 }
 
 func start(tb testing.TB, what string) *Process {
 	tb.Helper()
-	p := &Process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), role+"="+what)
-	p.cmd.Stderr = os.Stderr
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), role+"="+what)
+	cmd.Stderr = os.Stderr
+	run := harness.StartProcess(tb, cmd, nil)
+	tb.Cleanup(run.Kill)
+	select {
+	case <-run.Ready:
+	case <-run.Ended:
+		tb.Fatalf("%s: %s", what, run.ProcessState)
 	}
-	if err := p.cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(p.Kill)
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		tb.Fatalf("%s: %v", what, err)
-	}
-	p.PID, p.URL = p.cmd.Process.Pid, strings.TrimSpace(line)
-	return p
+	return &Process{run.Process.Pid, strings.TrimSpace(strings.TrimPrefix(run.Said(), "ready")), run}
 }
 
 func play(what string) error {
@@ -135,7 +129,7 @@ func play(what string) error {
 				return err
 			}
 		}
-		fmt.Println(url)
+		fmt.Println("ready", url)
 		return nil
 	})
 }

@@ -62,10 +62,10 @@ func TestBackup(t *testing.T) {
 	m.mutate(t, "document.upsert.orders.later", `{}`)
 	do(t, lapse, "document.upsert", "last", `{}`)
 	for _, p := range lapses {
-		p.end(syscall.SIGTERM) // the projection is on disk then, with all that is lost
+		p.End(syscall.SIGTERM) // the projection is on disk then, with all that is lost
 	}
 	for _, p := range nodes {
-		p.end(os.Kill)
+		p.End(os.Kill)
 	}
 	for _, name := range nodeNames {
 		if err := os.RemoveAll(m.storeOf(t, name)); err != nil {
@@ -157,7 +157,7 @@ func TestRollingRestart(t *testing.T) {
 // restart ends a process as an operator does, and starts it again.
 func (m *machine) restart(t *testing.T, p *process, signal os.Signal) *process {
 	t.Helper()
-	if code := p.end(signal); code != 0 {
+	if code := p.End(signal); code != 0 {
 		t.Errorf("%s ended with %d", p.name, code)
 	}
 	return m.start(t, p.name)

@@ -1,14 +1,12 @@
 package compose
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -96,25 +94,20 @@ func (m *machine) start(t *testing.T, name string) *process {
 	if args[0] == "nats-server" {
 		binary, args = m.nats, args[1:]
 	}
-	p := &process{name: name, ended: make(chan struct{})}
-	p.cmd = exec.Command(binary)
+	cmd := exec.Command(binary)
 	for _, arg := range args {
-		p.cmd.Args = append(p.cmd.Args, m.here(service, arg))
+		cmd.Args = append(cmd.Args, m.here(service, arg))
 	}
-	p.cmd.Env = []string{}
+	cmd.Env = []string{}
 	for variable, value := range service.Environment {
-		p.cmd.Env = append(p.cmd.Env, variable+"="+m.here(service, *value))
+		cmd.Env = append(cmd.Env, variable+"="+m.here(service, *value))
 	}
-	p.cmd.Dir = t.TempDir()
-	p.cmd.Stderr, p.cmd.Stdout = p, p
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { defer close(p.ended); _ = p.cmd.Wait() }()
+	cmd.Dir = t.TempDir()
+	p := &process{name, harness.StartProcess(t, cmd, nil)}
 	t.Cleanup(func() {
-		p.end(os.Kill)
+		p.Kill()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", name, p.said())
+			t.Logf("%s said:\n%s", name, p.Said())
 		}
 	})
 	return p
@@ -122,31 +115,8 @@ func (m *machine) start(t *testing.T, name string) *process {
 
 // process is a service that runs.
 type process struct {
-	name  string
-	cmd   *exec.Cmd
-	ended chan struct{}
-
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(b)
-}
-
-func (p *process) said() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()
-}
-
-// end sends a signal and returns the exit code.
-func (p *process) end(signal os.Signal) int {
-	_ = p.cmd.Process.Signal(signal) // else it has ended
-	<-p.ended
-	return p.cmd.ProcessState.ExitCode()
+	name string
+	*harness.Process
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {
@@ -181,7 +151,7 @@ func TestProcesses(t *testing.T) {
 	do("document.get", "a", "")
 
 	ended := writer(lapses)
-	ended.end(os.Kill)
+	ended.End(os.Kill)
 	do("document.upsert", "b", `{"total":2}`)
 	do("document.get", "a", "")
 
@@ -189,12 +159,12 @@ func TestProcesses(t *testing.T) {
 		if p == ended {
 			continue
 		}
-		if code := p.end(syscall.SIGTERM); code != 0 {
+		if code := p.End(syscall.SIGTERM); code != 0 {
 			t.Errorf("%s ended with %d", p.name, code)
 		}
 	}
 	for _, p := range nodes {
-		if said := p.said(); strings.Contains(said, "Violation") {
+		if said := p.Said(); strings.Contains(said, "Violation") {
 			t.Errorf("%s: %s", p.name, said)
 		}
 	}
@@ -244,13 +214,13 @@ func (m *machine) startLapses(t *testing.T) (lapses []*process) {
 
 func (p *process) ready(t *testing.T) {
 	t.Helper()
-	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.said(), "lapse: ready: ") })
+	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.Said(), "lapse: ready: ") })
 }
 
 // writer is the one that said last that it is, nil if none did.
 func writer(lapses []*process) (found *process) {
 	for _, p := range lapses {
-		text := p.said()
+		text := p.Said()
 		if max(strings.LastIndex(text, "as the writer"), strings.LastIndex(text, "role=writer"), strings.LastIndex(text, `"role":"writer"`)) > strings.LastIndex(text, "as the standby") {
 			found = p
 		}

@@ -1,0 +1,89 @@
+package harness
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// processTimeout is how long a program may take to start and to end before a test gives
+// up: far more than either takes, for machines that do much else.
+const processTimeout = time.Minute
+
+// Process is a program that a test started, and has to end.
+type Process struct {
+	*exec.Cmd
+	Ready chan struct{} // closed when it has printed "ready"
+	Ended chan struct{} // closed when it has ended, and all that it printed is kept
+
+	log   io.Writer
+	ready sync.Once
+	mu    sync.Mutex
+	text  strings.Builder
+}
+
+// StartProcess starts a program. What it prints is kept, but for what cmd sends
+// elsewhere, and goes to log, too, if that is not nil.
+func StartProcess(t testing.TB, cmd *exec.Cmd, log io.Writer) *Process {
+	t.Helper()
+	p := &Process{Cmd: cmd, log: log, Ready: make(chan struct{}), Ended: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = p
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = p
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.Ended)
+		_ = cmd.Wait() // its code is in ProcessState
+	}()
+	return p
+}
+
+// Write keeps what the program prints.
+func (p *Process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text.Write(b)
+	if p.log != nil {
+		_, _ = p.log.Write(b)
+	}
+	const ready = "ready"
+	if from := max(p.text.Len()-len(b)-len(ready), 0); strings.Contains(p.text.String()[from:], ready) {
+		p.ready.Do(func() { close(p.Ready) })
+	}
+	return len(b), nil
+}
+
+// Said is what the program has printed.
+func (p *Process) Said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// End sends a signal, if the program has not ended, and returns its exit code, -1 if the
+// signal ended it. A program that does not end in time is killed, and -2 returned.
+func (p *Process) End(signal os.Signal) (code int) {
+	_ = p.Process.Signal(signal)
+	select {
+	case <-p.Ended:
+		return p.ProcessState.ExitCode()
+	case <-time.After(processTimeout):
+		p.Kill()
+		return -2
+	}
+}
+
+// Kill ends the program at once, if it has not ended.
+func (p *Process) Kill() {
+	_ = p.Process.Kill()
+	<-p.Ended
+}
