@@ -129,6 +129,7 @@ func TestChangesEndWithTheirContext(t *testing.T) {
 }
 
 func TestChangesSurviveReconnects(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	s.created("orders", "a")
 	nc := s.connect("app")

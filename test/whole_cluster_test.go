@@ -1,5 +1,8 @@
 package test
 
+// Of tests that run side by side, go test begins with the last one that is declared. So
+// the longest is in the last file.
+
 import (
 	"fmt"
 	"slices"
