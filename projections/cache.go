@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"bytes"
 	"hash/maphash"
 	"sync"
 )
@@ -100,11 +99,9 @@ func (c *documentCache) forget(documents map[string]Record) {
 	}
 }
 
-// put adds documents, removed by forget, as they are now in Pebble. It copies the
-// bodies, which may be small parts of a large message.
+// put adds documents, removed by forget, as they are now in Pebble. It keeps the bodies.
 func (c *documentCache) put(documents map[string]Record) {
 	for key, r := range documents {
-		r.Body = bytes.Clone(r.Body)
 		s := &c.shards[maphash.String(c.seed, key)%cacheShards]
 		s.mu.Lock()
 		c.add(s, key, r)

@@ -362,7 +362,9 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 // put writes a document after the fact, and returns its content: nil after a touch if
 // that is only in Pebble. f.key is its key.
 func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
-	switch body = fact.Body; fact.Type {
+	switch fact.Type {
+	default:
+		body = bytes.Clone(fact.Body) // which may be a small part of a large message
 	case schema.DocumentHeld, schema.DocumentReleased:
 		if err = f.priorBody(fact, prior, func(content []byte) { body = append([]byte{}, content...) }); err != nil {
 			return nil, err
