@@ -11,9 +11,7 @@ import (
 // Terminate sends SIGTERM.
 func (s *Server) Terminate() {
 	s.t.Helper()
-	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
-		s.t.Fatal(err)
-	}
+	s.Signal(syscall.SIGTERM)
 }
 
 // Ended is closed when the server has ended.

@@ -69,10 +69,15 @@ func (p *Process) Said() string {
 	return p.text.String()
 }
 
-// End sends a signal, if the program has not ended, and returns its exit code, -1 if the
-// signal ended it. A program that does not end in time is killed, and -2 returned.
+// End sends a signal, if the program has not ended, and returns its exit code.
 func (p *Process) End(signal os.Signal) (code int) {
 	_ = p.Process.Signal(signal)
+	return p.code()
+}
+
+// code waits for the end of the program and returns its exit code, -1 if a signal ended
+// it. A program that does not end in time is killed, and -2 returned.
+func (p *Process) code() int {
 	select {
 	case <-p.Ended:
 		return p.ProcessState.ExitCode()

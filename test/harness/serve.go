@@ -126,7 +126,7 @@ func (s *Server) Stop() time.Duration {
 // With sets the arguments of lapse serve for the next start, as Serve does.
 func (s *Server) With(args ...string) { s.args = args }
 
-// Signal sends the server a signal that does not end it.
+// Signal sends the server a signal; it has to run.
 func (s *Server) Signal(signal os.Signal) {
 	s.t.Helper()
 	if err := s.process.Process.Signal(signal); err != nil {
@@ -141,12 +141,20 @@ func (s *Server) Interrupt() time.Duration {
 }
 
 // Kill ends the server with SIGKILL, if it has not ended yet.
-func (s *Server) Kill() { s.process.Kill() }
+func (s *Server) Kill() {
+	s.t.Helper()
+	select {
+	case <-s.process.Ended:
+	default:
+		s.end(os.Kill, -1)
+	}
+}
 
 func (s *Server) end(signal os.Signal, code int) time.Duration {
 	s.t.Helper()
 	began := time.Now()
-	if got := s.process.End(signal); got != code {
+	s.Signal(signal)
+	if got := s.process.code(); got != code {
 		s.t.Fatalf("serve exited with %d after %s, want %d:\n%s", got, signal, code, s.Stderr())
 	}
 	return time.Since(began)
@@ -171,7 +179,8 @@ func (s *Server) String() string { return fmt.Sprintf("serve at %s in %s", s.Add
 // ready by then or not, and returns the exit code, -1 if the signal ended it.
 func (s *Server) StartAndSignal(after time.Duration, signal os.Signal) int {
 	s.t.Helper()
-	p := s.start()
+	s.start()
 	time.Sleep(after)
-	return p.End(signal)
+	s.Signal(signal)
+	return s.process.code()
 }
