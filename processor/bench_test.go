@@ -138,5 +138,5 @@ func BenchmarkCatchUp(b *testing.B) {
 			b.Fatal(err)
 		}
 		return rate
-	}, versus.Peer{Name: "ordered consumer", Goal: versus.AtLeast(0.6), Round: func() versus.Rate { return peer.round(through) }})
+	}, versus.Peer{Name: "ordered consumer", Goal: versus.AtLeast(0.65), Round: func() versus.Rate { return peer.round(through) }})
 }

@@ -41,13 +41,19 @@ type lapse struct {
 
 func startLapse(b *testing.B, durability processor.Durability, args ...string) *lapse {
 	b.Helper()
-	args = append([]string{"--durability", string(durability)}, args...)
+	return startProfiled(b, func(args ...string) *harness.Server { return harness.Serve(b, args...) },
+		append(args, "--durability", string(durability))...)
+}
+
+// startProfiled is what serve starts, profiled where profiles are asked for.
+func startProfiled(b *testing.B, serve func(args ...string) *harness.Server, args ...string) *lapse {
+	b.Helper()
 	address := ""
 	if profiles != "" {
 		address = harness.FreeAddr(b)
 		args = append(args, "--metrics", address, "--debug")
 	}
-	server := harness.Serve(b, args...)
+	server := serve(args...)
 	if address != "" {
 		profile(b, address)
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -32,8 +33,9 @@ type Cluster struct {
 type Access struct{ gates [Nodes]*Gate }
 
 // Start starts a cluster and returns when it is well. The nodes write their
-// logs into a directory, and end with the test.
-func Start(t testing.TB, logs string) *Cluster {
+// logs into a directory, and end with the test. With syncAlways each node syncs what
+// it writes before it acknowledges.
+func Start(t testing.TB, logs string, syncAlways bool) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
 	binary, err := harness.Build(harness.NATSServer)
@@ -60,7 +62,7 @@ func Start(t testing.TB, logs string) *Cluster {
 				routes = append(routes, c.routes[i][j].Addr())
 			}
 		}
-		n.configure(dir, logs, nowhere.Addr(), routes)
+		n.configure(dir, logs, nowhere.Addr(), routes, syncAlways)
 	}
 	for _, n := range c.Nodes {
 		n.Start()
@@ -195,4 +197,21 @@ func (c *Cluster) Leader(nc *nats.Conn, stream string) int {
 		}
 	}
 	return -1
+}
+
+// Lead moves the lead of a stream to a node.
+func (c *Cluster) Lead(nc *nats.Conn, node int, stream string) error {
+	why := errors.New("no answer")
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if c.Leader(nc, stream) == node {
+			return nil
+		}
+		// It fails while an election is under way.
+		m, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.Nodes[node].Name), time.Second)
+		if err == nil {
+			err = fmt.Errorf("%s", m.Data)
+		}
+		why = err
+	}
+	return fmt.Errorf("%s does not lead %s within %s: %w", c.Nodes[node].Name, stream, patience, why)
 }

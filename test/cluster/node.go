@@ -38,7 +38,7 @@ listen: "{{.Client}}"
 http: "{{.Monitor}}"
 max_payload: 4MB
 log_file: "{{.Log}}"
-jetstream { store_dir: "{{.Store}}" }
+jetstream { store_dir: "{{.Store}}"{{if .SyncAlways}}, sync_interval: always{{end}} }
 cluster {
   name: lapse
   listen: "{{.Route}}"
@@ -48,7 +48,7 @@ cluster {
 }
 `))
 
-func (n *Node) configure(dir, logs, nowhere string, routes []string) {
+func (n *Node) configure(dir, logs, nowhere string, routes []string, syncAlways bool) {
 	n.t.Helper()
 	n.config = filepath.Join(dir, n.Name+".conf")
 	f, err := os.Create(n.config)
@@ -56,7 +56,7 @@ func (n *Node) configure(dir, logs, nowhere string, routes []string) {
 		n.t.Fatal(err)
 	}
 	err = configuration.Execute(f, map[string]any{
-		"Name": n.Name, "Client": n.client, "Route": n.route, "Monitor": n.monitor, "Routes": routes, "Nowhere": nowhere,
+		"Name": n.Name, "Client": n.client, "Route": n.route, "Monitor": n.monitor, "Routes": routes, "Nowhere": nowhere, "SyncAlways": syncAlways,
 		"Store": filepath.Join(dir, n.Name), "Log": filepath.Join(logs, n.Name+".log"),
 	})
 	if err == nil {
