@@ -58,7 +58,7 @@ func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
 			t.Error(err)
 		}
 	})
-	s := &scene{t: t, random: random, logs: logs, nats: cluster.Start(t, logs, false)}
+	s := &scene{t: t, random: random, logs: logs, nats: cluster.Start(t, logs, cluster.Options{})}
 	s.control, s.clients = s.nats.Connect(), s.nats.Access()
 	if s.js, err = jetstream.New(s.control); err != nil {
 		t.Fatal(err)

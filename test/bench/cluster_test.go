@@ -28,8 +28,8 @@ func BenchmarkCluster(b *testing.B) {
 }
 
 func benchmarkCluster(b *testing.B, durability processor.Durability) {
-	servers := cluster.Start(b, b.TempDir(), durability == processor.Fsync)
-	url := servers.Access().NodeURL(0)
+	servers := cluster.Start(b, b.TempDir(), cluster.Options{SyncAlways: durability == processor.Fsync, Ungated: true})
+	url := servers.Nodes[0].URL()
 	log, err := os.Create(b.TempDir() + "/lapse.log")
 	if err != nil {
 		b.Fatal(err)

@@ -32,10 +32,15 @@ type Cluster struct {
 // Access is the way of some clients to the nodes, with gates of its own.
 type Access struct{ gates [Nodes]*Gate }
 
+// Options say how the nodes are, for benchmarks.
+type Options struct {
+	SyncAlways bool // each syncs what it writes before it acknowledges
+	Ungated    bool // they connect to each other directly, so Cut cuts only clients off
+}
+
 // Start starts a cluster and returns when it is well. The nodes write their
-// logs into a directory, and end with the test. With syncAlways each node syncs what
-// it writes before it acknowledges.
-func Start(t testing.TB, logs string, syncAlways bool) *Cluster {
+// logs into a directory, and end with the test.
+func Start(t testing.TB, logs string, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
 	binary, err := harness.Build(harness.NATSServer)
@@ -59,10 +64,14 @@ func Start(t testing.TB, logs string, syncAlways bool) *Cluster {
 		for j, to := range c.Nodes {
 			if i != j {
 				c.routes[i][j] = NewGate(t, to.route)
-				routes = append(routes, c.routes[i][j].Addr())
+				if o.Ungated {
+					routes = append(routes, to.route)
+				} else {
+					routes = append(routes, c.routes[i][j].Addr())
+				}
 			}
 		}
-		n.configure(dir, logs, nowhere.Addr(), routes, syncAlways)
+		n.configure(dir, logs, nowhere.Addr(), routes, o.SyncAlways)
 	}
 	for _, n := range c.Nodes {
 		n.Start()
@@ -169,7 +178,7 @@ func (c *Cluster) Connect() *nats.Conn {
 	c.t.Helper()
 	var urls []string
 	for _, n := range c.Nodes {
-		urls = append(urls, "nats://"+n.client)
+		urls = append(urls, n.URL())
 	}
 	nc, err := nats.Connect(strings.Join(urls, ","), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	if err != nil {

@@ -33,7 +33,7 @@ func TestCluster(t *testing.T) {
 	} {
 		t.Run(do.name, func(t *testing.T) {
 			t.Parallel()
-			c := Start(t, t.TempDir(), false)
+			c := Start(t, t.TempDir(), Options{})
 			nc := c.Connect()
 			js, err := jetstream.New(nc)
 			if err != nil {

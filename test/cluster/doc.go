@@ -3,7 +3,7 @@
 // started again on its store, and gates between all of them, and before each
 // client, that can be shut. Nothing here knows of lapse.
 //
-//	c := cluster.Start(t, t.TempDir(), false)
+//	c := cluster.Start(t, t.TempDir(), cluster.Options{})
 //	a := c.Access()
 //	nc, err := nats.Connect(a.URL())
 //	c.Nodes[1].Kill()

@@ -78,6 +78,9 @@ func (n *Node) Start() {
 	n.process = harness.StartProcess(n.t, cmd, nil)
 }
 
+// URL is where to connect past all gates.
+func (n *Node) URL() string { return "nats://" + n.client }
+
 // Kill ends the node with SIGKILL, if it runs, frozen or not.
 func (n *Node) Kill() {
 	if n.process != nil {
