@@ -17,6 +17,7 @@ import (
 )
 
 func TestDurable(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).log()
 	c := s.client()
 	for _, id := range []string{"a", "b", "c", "d"} {

@@ -219,6 +219,7 @@ func TestCount(t *testing.T) {
 
 // An error is the last thing that is yielded, behind all that came before it.
 func TestQueryErrors(t *testing.T) {
+	t.Parallel()
 	s := newStandin(t).serve()
 	c := s.client(client.WithTimeout(time.Second))
 	coll := s.collection(c)

@@ -13,6 +13,7 @@ import (
 // TestReconnectAfterAuthRefusal: a user that the server does not know for a while comes
 // back.
 func TestReconnectAfterAuthRefusal(t *testing.T) {
+	t.Parallel()
 	options := func(password string) *server.Options {
 		return &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, Username: "lapse", Password: password, NoSigs: true, NoLog: true}
 	}

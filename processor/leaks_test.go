@@ -179,7 +179,7 @@ const historyBytes = 96
 func TestCyclesLeaveNothing(t *testing.T) {
 	stress.OneGoroutine(t)
 	const round = 500
-	total := stress.Pick(20_000, 1_000_000)
+	total := stress.Pick(10_000, 1_000_000)
 	work := map[string]func(c *cycles, n int){
 		"documents": func(c *cycles, n int) {
 			for i := range round {
@@ -261,7 +261,7 @@ func TestCyclesLeaveNothing(t *testing.T) {
 // TestCyclesOfRequests is the same for a whole processor and the NATS server
 // beside it.
 func TestCyclesOfRequests(t *testing.T) {
-	total := stress.Pick(20_000, 1_000_000)
+	total := stress.Pick(10_000, 1_000_000)
 	dir := t.TempDir()
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.sessions", `{"defaultTtl":1,"indexingPolicy":{"includedPaths":[{"path":"/user"}]}}`)

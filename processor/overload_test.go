@@ -82,7 +82,7 @@ func (c *crowd) wait() map[int]int {
 // room for waits, and the rest is told so before any time passes.
 func TestFlood(t *testing.T) {
 	const places = 500
-	requests := stress.Pick(5_000, 100_000)
+	requests := stress.Pick(2_500, 100_000)
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
 		release := w.holdWriter()
@@ -223,7 +223,7 @@ func TestFloodOfReads(t *testing.T) {
 // them are in memory at a time, and requests are answered before the last of
 // them.
 func TestMutationsQueuedWhileDown(t *testing.T) {
-	mutations := stress.Pick(20_000, 1_000_000)
+	mutations := stress.Pick(10_000, 1_000_000)
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
 	w.want(201, "document.create.c.a", "{}")

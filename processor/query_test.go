@@ -81,6 +81,7 @@ func TestQueryOnTheSecond(t *testing.T) {
 // TestQueryAfterWrite: what was acknowledged is in the next answer, and with
 // Lapse-Min-Seq in that of any state.
 func TestQueryAfterWrite(t *testing.T) {
+	t.Parallel()
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
 	for i := range 50 {

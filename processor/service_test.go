@@ -374,6 +374,7 @@ func TestSteeredAcknowledgements(t *testing.T) {
 
 // TestDiscovery: the service is found, and tells what was asked of it.
 func TestDiscovery(t *testing.T) {
+	t.Parallel()
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
 	w.want(409, "collection.create.c", "")

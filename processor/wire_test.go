@@ -32,6 +32,7 @@ import (
 // document of n bytes as sent, depth=n one that nests n deep, hex=… any bytes;
 // times=n repeats the body's line as the operations of a batch.
 func TestWire(t *testing.T) {
+	t.Parallel()
 	datadriven.Walk(t, "testdata/wire", func(t *testing.T, path string) {
 		s := &conversation{clock: newWrongClock()}
 		s.wire = newWire(t, func(o *Options) { o.Clock, o.SameClock = s.clock.read, true })
@@ -247,7 +248,7 @@ func TestBatchCodes(t *testing.T) {
 	random := stress.Rand(t)
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
-	for round := range stress.Pick(150, 5000) {
+	for round := range stress.Pick(80, 5000) {
 		// Some have only a few kinds, or only what is ill-formed.
 		some := random.Perm(len(kinds))[:1+random.IntN(len(kinds))]
 		if random.IntN(3) == 0 {

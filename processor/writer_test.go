@@ -277,6 +277,7 @@ func TestForeignMessages(t *testing.T) {
 // TestLostConnections: under load the log's connection breaks again and again,
 // with what is on its way, and acknowledgements are lost.
 func TestLostConnections(t *testing.T) {
+	t.Parallel()
 	for _, durability := range []Durability{OS, Fsync} {
 		t.Run(string(durability), func(t *testing.T) {
 			w := newWire(t, func(o *Options) { o.Durability = durability })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -15,7 +16,8 @@ import (
 )
 
 // lapse starts on a log with more consumers of clients than any NATS server
-// allows by default, reads it, and lets its operators read it.
+// allows by default, reads it, and lets its operators read it. All are listed and
+// can be removed, and no more are made.
 func TestStartWithManyConsumers(t *testing.T) {
 	t.Parallel()
 	const many = 1050
@@ -35,11 +37,18 @@ func TestStartWithManyConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	js, _ := jetstream.New(nc)
-	for n := range many {
-		if _, err := js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{Durable: fmt.Sprint("deploy-", n)}); err != nil {
-			t.Fatal(err)
-		}
+	var all sync.WaitGroup
+	for maker := range 10 { // as each waits for the disk
+		all.Go(func() {
+			for n := maker; n < many; n += 10 {
+				if _, err := js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{Durable: fmt.Sprint("deploy-", n)}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
 	}
+	all.Wait()
 	nc.Close()
 	ns.Shutdown()
 	ns.WaitForShutdown()
@@ -57,7 +66,8 @@ func TestStartWithManyConsumers(t *testing.T) {
 	client := dial(t, s)
 	for _, one := range []struct{ subject, body, want string }{
 		{"NAMES.LAPSE_main", `{"offset":1024}`, "deploy-"},
-		{"CREATE.LAPSE_main.more", `{"stream_name":"LAPSE_main","config":{"durable_name":"more"}}`, fmt.Sprintf("has %d consumers of clients, and 512 are allowed", many)},
+		{"LIST.LAPSE_main", `{"offset":1024}`, `"durable_name":"deploy-`},
+		{"CREATE.LAPSE_main.more", `{"stream_name":"LAPSE_main","config":{"durable_name":"more"}}`, fmt.Sprintf("has %d consumers of clients, and 512 are allowed: remove those that nobody uses (nats consumer ls LAPSE_main, nats consumer rm)", many)},
 		{"DELETE.LAPSE_main.deploy-0", ``, `"success":true`},
 	} {
 		m, err := client.Request("$JS.API.CONSUMER."+one.subject, []byte(one.body), patience)

@@ -164,7 +164,7 @@ func TestFloods(t *testing.T) {
 	s.Run("document", "upsert", "orders", "a", `{"total":1}`)
 	s.RunInput(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`, "document", "upsert", "orders", "large", "-")
 	for name, request := range floods() {
-		f := flooding{connections: 4, requests: stress.Pick(500, 500_000), request: request}
+		f := flooding{connections: 4, requests: stress.Pick(200, 500_000), request: request}
 		if strings.HasPrefix(name, "large") {
 			f.requests, f.window = stress.Pick(2, 200), 20
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -314,70 +313,6 @@ func namesOf(t *testing.T, js jetstream.JetStream) (names []string) {
 		total, names = page.Total, append(names, page.Consumers...)
 	}
 	return names
-}
-
-// A store may have more consumers than clients may make now. It is served, they
-// can be listed and removed, and who reads for a while can read.
-func TestStoreWithManyConsumers(t *testing.T) {
-	t.Parallel()
-	const many, limit = 1100, 512
-	f := newServer(t)
-	for n := range many {
-		if _, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: fmt.Sprint("old", n)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f.log.Close()
-	f.service.Close()
-	f.Shutdown()
-	again, err := embedded.Start(embedded.Options{StoreDir: f.dir, Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(again.Shutdown)
-	own, err := again.ConnectLog()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(own.Close)
-	nc, err := nats.Connect(again.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, _ := jetstream.New(nc)
-	lapse, _ := jetstream.New(own)
-	if _, err := lapse.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: schema.ServerConsumer + "x"}); err != nil {
-		t.Errorf("lapse cannot read: %v", err)
-	}
-	if names := namesOf(t, js); len(names) != many+1 {
-		t.Errorf("%d of %d consumers are listed", len(names), many+1)
-	}
-	m, err := nc.Request("$JS.API.CONSUMER.LIST."+log, []byte(`{"offset":1024}`), patience)
-	if err != nil || !strings.Contains(string(m.Data), `"total":1101`) {
-		t.Errorf("%+v, %v", m, err)
-	}
-	if _, err := js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{NamePrefix: schema.ReaderConsumer + "x"}); err != nil {
-		t.Errorf("who reads for a while is refused: %v", err)
-	}
-	create := func() string {
-		m, err := nc.Request("$JS.API.CONSUMER.CREATE."+log+".new", fmt.Appendf(nil, `{"stream_name":%q,"config":{"durable_name":"new"}}`, log), patience)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(m.Data)
-	}
-	if said := create(); !strings.Contains(said, `"err_code":10026`) || !strings.Contains(said, "1100") || !strings.Contains(said, "512 are allowed") || !strings.Contains(said, "nats consumer rm") {
-		t.Errorf("the limit says %s", said)
-	}
-	for n := range many - limit + 1 {
-		if err := js.DeleteConsumer(ctx(t), log, fmt.Sprint("old", n)); err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	if said := create(); strings.Contains(said, "error") {
-		t.Errorf("there is room, and it says %s", said)
-	}
 }
 
 // Clients take nothing from the consumers by which lapse itself reads.

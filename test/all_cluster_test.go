@@ -1,7 +1,7 @@
 package test
 
-// Of tests that run side by side, go test begins with the last one that is declared. So
-// the longest is in the last file.
+// Of tests that run side by side, the first one declared is among the first to begin. So
+// the longest is in the first file that has such tests.
 
 import (
 	"fmt"
