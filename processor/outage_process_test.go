@@ -194,7 +194,7 @@ func TestNATSKilled(t *testing.T) {
 	o.run()
 	o.want(201, "collection.create.load", `{"defaultTtl":3600}`)
 	load := o.startLoad(6, 10*time.Millisecond)
-	for i := range stress.Pick(5, 100) {
+	for i := range stress.Pick(4, 100) {
 		time.Sleep(time.Duration(100+o.random.IntN(200)) * time.Millisecond) // of load
 		switch fault := o.random.IntN(3); {
 		case i%10 == 1:

@@ -35,7 +35,7 @@ func TestDamagedStore(t *testing.T) {
 
 	outcomes := make(map[string]int)
 	s.Dir = filepath.Join(dirs, "damaged")
-	for range stress.Pick(8, 300) {
+	for range stress.Pick(5, 300) {
 		from := []string{killed, stopped}[r.IntN(2)]
 		copyDir(t, from, s.Dir)
 		what := damageBlock(t, s.Dir, r) + " in what was " + filepath.Base(from)

@@ -229,7 +229,8 @@ func TestLostTail(t *testing.T) {
 	s.Dir = filepath.Join(dirs, "damaged")
 	outcomes := make(map[string]int)
 	for range stress.Pick(1, 30) {
-		for _, d := range damages {
+		r.Shuffle(len(damages), func(i, j int) { damages[i], damages[j] = damages[j], damages[i] })
+		for _, d := range damages[:stress.Pick(len(damages)/2, len(damages))] {
 			from, projection := []string{stopped, stopped, killed}[r.IntN(3)], r.IntN(4)
 			what := fmt.Sprintf("%s; %s, projection %d", d.name, filepath.Base(from), projection)
 			copyDir(t, from, s.Dir)
