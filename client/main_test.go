@@ -13,13 +13,18 @@ import (
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // TestMain runs a whole lapse for the examples, which are what users copy: the
 // other tests have a stand-in that can be made to misbehave.
 func TestMain(m *testing.M) {
 	var stop func()
-	if err := serve(&stop); err != nil {
+	err := harness.SideBySide()
+	if err == nil {
+		err = serve(&stop)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
