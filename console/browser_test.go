@@ -221,10 +221,12 @@ func script(expression string, args []any) string {
 	return expression
 }
 
-// until waits for an expression to be true.
+// until waits for an expression to be true, which it is not while elements that it uses
+// are missing.
 func (b *tab) until(expression string, args ...any) {
 	b.t.Helper()
-	b.do(chromedp.Poll[chromedp.Void](script(expression, args), chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	expression = "(() => { try { return " + script(expression, args) + " } catch (e) { if (e instanceof TypeError) return false; throw e } })()"
+	b.do(chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 }
 
 // sees waits until the page has a text.

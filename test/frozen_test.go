@@ -25,7 +25,7 @@ func TestFrozenWriter(t *testing.T) {
 	var all []*harness.Server
 	for range 2 {
 		// A lease that is not lost on a busy machine: who may have lost it does not reply.
-		all = append(all, harness.ServeRemote(t, ns.ClientURL(), t.TempDir(), io.Discard, "--lease", "6s"))
+		all = append(all, harness.ServeRemote(t, ns.ClientURL(), t.TempDir(), io.Discard, "--lease", "12s"))
 	}
 	nc := dialURL(t, ns.ClientURL())
 	mustAsk(t, nc, 201, "collection.create.c", `{}`)
