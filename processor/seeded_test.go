@@ -121,14 +121,24 @@ func TestTrimKeepsMutations(t *testing.T) {
 		for range 3 {
 			w.judged(w.publish("collection.create.c", `{}`))
 		}
-		s := w.processor.retention.Mutations
-		w.check(s.Trim(w.ctx(), 2))
-		info, err := s.Stream.Info(w.ctx())
+		r, done, ctx := w.processor.retention, make(chan error), w.ctx()
+		r.Snapshots.Making.Lock() // where a round waits that has asked the writer for all it needs
+		go func() { done <- r.Round(ctx) }()
+		time.Sleep(time.Second)
+		release := w.holdWriter()
+		defer release()
+		unjudged := w.publish("document.create.c.a", `{}`)
+		r.Snapshots.Making.Unlock()
+		w.check(<-done)
+		info, err := r.Mutations.Stream.Info(ctx)
 		w.check(err)
-		if state := info.State; state.FirstSeq != 3 || state.LastSeq != 3 {
-			t.Errorf("mutations %d to %d are left, want the third", state.FirstSeq, state.LastSeq)
+		if state := info.State; state.FirstSeq != unjudged || state.LastSeq != unjudged {
+			t.Errorf("mutations %d to %d are left, want %d", state.FirstSeq, state.LastSeq, unjudged)
 		}
-	})
+		release()
+		w.judged(unjudged)
+		w.want(200, "document.get.c.a", "")
+	}, retaining(time.Hour, time.Hour))
 }
 
 // TestAtomicBatchIsOne: the log gets the events of an atomic batch as one, or

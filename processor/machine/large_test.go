@@ -165,18 +165,21 @@ func TestRejectionWaitsForLog(t *testing.T) {
 	}
 }
 
-// TestEarlierEntryIsDueEarlier: a queue that is armed goes off for an entry
-// that comes before all others.
+// TestEarlierEntryIsDueEarlier: a queue that is armed, of expiries or of warnings, goes
+// off for an entry that comes before all others.
 func TestEarlierEntryIsDueEarlier(t *testing.T) {
-	m := fresh(t)
-	for id, ttl := range []int64{100, 50, 70, 5} {
-		_, _ = decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(id), fmt.Appendf(nil, `{"ttl":%d}`, ttl)))
-		want := 1000 + ttl
-		if id == 2 {
-			want = 1050
-		}
-		if second, ok := m.NextDue(); !ok || second != want {
-			t.Errorf("after a ttl of %d something is due at %d %t, want %d", ttl, second, ok, want)
+	for properties, before := range map[string]int64{`{"defaultTtl":10}`: 0, `{"defaultTtl":10,"warnBefore":3}`: 3} {
+		m := fresh(t)
+		decideNow(t, m, 1000, schema.NewNamedMutation("collection.replace", "orders", "", []byte(properties)))
+		for id, ttl := range []int64{100, 50, 70, 5} {
+			_, _ = decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(id), fmt.Appendf(nil, `{"ttl":%d}`, ttl)))
+			want := 1000 + ttl - before
+			if id == 2 {
+				want = 1050 - before
+			}
+			if second, ok := m.NextDue(); !ok || second != want {
+				t.Errorf("%s, after a ttl of %d something is due at %d %t, want %d", properties, ttl, second, ok, want)
+			}
 		}
 	}
 }
