@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"math"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -16,15 +17,15 @@ import (
 func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, first uint64, err error) {
 	results := make([]schema.OperationResult, len(b.Operations))
 	budget := NewBudget(size, len(results))
-	budget.until, budget.read = m.bytes+MaxBatchBytes, m.read+MaxBatchBytes
+	budget.until, budget.read, budget.last = m.bytes+MaxBatchBytes, m.read+MaxBatchBytes, math.MaxUint64
 	first = m.seq + 1
 	if !b.Atomic {
 		if _, err := m.decideOperations(now, b, results, budget, false); err != nil {
 			return Outcome{}, 0, err
 		}
 	} else {
-		// Due targets expire first and apart from the batch, so that it has no more
-		// events than operations.
+		// Due targets expire first and apart from the batch. What it releases may be
+		// due, and expires within it.
 		more, err := m.expireTargets(now, b)
 		if err != nil {
 			return Outcome{}, 0, err
@@ -33,7 +34,7 @@ func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, 
 		if more {
 			return Outcome{Again: true}, first, nil
 		}
-		budget.until = m.bytes + MaxBatchBytes
+		budget.until, budget.last = m.bytes+MaxBatchBytes, m.seq+schema.MaxOperations
 		blamed := -1
 		m.attempt(func() bool {
 			blamed, err = m.decideOperations(now, b, results, budget, true)
@@ -59,9 +60,10 @@ const MaxBatchBytes = 64 << 20
 // budget is what a batch may still use. The reply keeps smallResult bytes for each
 // result, so that an error always fits.
 type budget struct {
-	left  int // bytes of the reply
-	until int // limit of Machine.bytes
-	read  int // limit of Machine.read
+	left  int    // bytes of the reply
+	until int    // limit of Machine.bytes
+	read  int    // limit of Machine.read
+	last  uint64 // sequence that no event may exceed
 }
 
 // NewBudget returns the budget of a reply of so many bytes with so many results.
@@ -137,6 +139,9 @@ func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operati
 		}
 		if m.bytes > budget.until {
 			return schema.ErrTooLarge.With("the events of the batch would have more than %d bytes: use smaller batches", MaxBatchBytes)
+		}
+		if m.seq > budget.last { // as a stream takes so many as one
+			return schema.ErrTooLarge.With("the atomic batch would have more than %d events: use smaller batches", schema.MaxOperations)
 		}
 		return err
 	})

@@ -70,6 +70,27 @@ func TestLargeEventsOfBatch(t *testing.T) {
 	}
 }
 
+// What an atomic batch releases may be due, and expires within it. It has no more events
+// than a stream takes as one, or is refused.
+func TestEventsOfAtomicBatch(t *testing.T) {
+	const held = schema.MaxOperations / 2
+	m := fresh(t)
+	var operations []string
+	for i := range held {
+		id := fmt.Sprint(i)
+		decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", id, []byte(`{}`)))
+		decideNow(t, m, 1000, schema.NewNamedMutation("document.hold", "orders", id, nil))
+		operations = append(operations, fmt.Sprintf(`{"op":"release","id":%q},{"op":"create","id":%[1]q,"body":{}}`, id))
+	}
+	if codes := decideBatch(t, m, 1010, true, operations); codes[413] != 1 || codes[424] != 2*held-1 || m.Pending() > 0 {
+		t.Errorf("%v, %d events pending", codes, m.Pending())
+	}
+	const most = schema.MaxOperations / 3
+	if codes := decideBatch(t, m, 1010, true, operations[:most]); codes[200] != most || codes[201] != most || m.Pending() != 3*most {
+		t.Errorf("%v, %d events pending", codes, m.Pending())
+	}
+}
+
 // The same of what an atomic batch finds expired, which it may not refuse.
 func TestLargeTargetsExpire(t *testing.T) {
 	stress.OneGoroutine(t)
@@ -97,6 +118,12 @@ func deleteAll(t *testing.T, m *Machine, second int64, atomic bool) (codes map[i
 	for i := range largeDocuments {
 		operations = append(operations, fmt.Sprintf(`{"op":"delete","id":"%d"}`, i))
 	}
+	return decideBatch(t, m, second, atomic, operations)
+}
+
+// decideBatch returns how many results have which code, nil if it is to be decided again.
+func decideBatch(t *testing.T, m *Machine, second int64, atomic bool, operations []string) (codes map[int]int) {
+	t.Helper()
 	b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, strings.Join(operations, ",")))
 	if fault != nil {
 		t.Fatal(fault)
