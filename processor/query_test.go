@@ -43,7 +43,7 @@ func (w *wire) query(collection, members string, headers ...string) (a queryRepl
 // to expire.
 func TestQueryOnTheSecond(t *testing.T) {
 	inBubble(t, func(w *wire) {
-		queries := []string{``, `,"where":"doc.n == 1"`, `,"where":"doc.n >= 0"`, `,"where":"doc.m == 1"`, `,"orderBy":[{"path":"/n","desc":true}]`, `,"orderBy":[{"path":"/m"}]`, `,"where":"1 in doc.l"`}
+		queries := []string{``, `,"where":"doc.n == 1"`, `,"where":"doc.n >= 0"`, `,"where":"doc.m == 1"`, `,"orderBy":[{"path":"/n","desc":true}]`, `,"orderBy":[{"path":"/m"}]`, `,"where":"1 in doc.l"`, `,"due":{}`}
 		var ts int64
 		for _, mode := range []string{"consistent", "lazy"} {
 			w.want(201, "collection.create."+mode, `{"defaultTtl":10,"indexingPolicy":{"indexingMode":"`+mode+`","includedPaths":[{"path":"/n"},{"path":"/l"}]}}`)
