@@ -82,6 +82,9 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	starting, started := context.WithCancel(t.ctx)
 	defer started()
 	defer context.AfterFunc(ctx, started)()
+	if ctx.Err() != nil {
+		started() // at once; AfterFunc takes a moment
+	}
 	deciding, err := p.writer.Begin(starting)
 	if err != nil {
 		return nil, err
