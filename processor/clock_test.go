@@ -301,6 +301,7 @@ func TestClockAtStart(t *testing.T) {
 		{"a minute behind", -time.Minute, 0},
 		{"ten minutes behind", -10 * time.Minute, 9 * time.Minute},
 		{"ten years behind", -10 * Year, -1},
+		{"ten years behind, the projection lost", -10 * Year, -1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var c *wrongClock
@@ -311,6 +312,9 @@ func TestClockAtStart(t *testing.T) {
 				w.judged(last)
 				seq := w.end()
 				w.stop()
+				if strings.Contains(test.name, "lost") {
+					w.check(w.options.Projection.FS.RemoveAll(w.options.Dir))
+				}
 				last = w.publish("document.upsert.c.n", `{}`)
 				c.step(test.off)
 				w.start()

@@ -190,6 +190,15 @@ func TestRejectionWaitsForLog(t *testing.T) {
 	if o, err := m.Decide(1000_000, other); err != nil || o.Code != 409 || o.Seq != made.Seq {
 		t.Errorf("refused because of event %d it is %+v (%v)", made.Seq, o, err)
 	}
+	for _, atomic := range []bool{true, false} {
+		b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[{"op":"create","id":"a","body":{}}]}`, atomic))
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		if o, _, err := m.DecideBatch(1000_000, b, 1<<20); err != nil || o.Seq != made.Seq {
+			t.Errorf("refused because of event %d the batch is %+v (%v)", made.Seq, o, err)
+		}
+	}
 }
 
 // TestEarlierEntryIsDueEarlier: a queue that is armed, of expiries or of warnings, goes
