@@ -278,6 +278,77 @@ func TestPruneAndCompact(t *testing.T) {
 	}
 }
 
+// TestCompactReachesAllFiles: Compact rewrites what holds ended documents, also where
+// nothing else would: in the lowest files, most of which lives.
+func TestCompactReachesAllFiles(t *testing.T) {
+	fs := vfs.NewMem()
+	s, l := openIn(t, fs), &logbook{now: 1000}
+	defer s.Close()
+	random := rand.New(rand.NewPCG(1, 2))
+	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":100}`)
+	const n, every = 2500, 500
+	contents := make([]string, n)
+	versions := make([]schema.Version, n)
+	for i := range n {
+		noise := make([]byte, 500)
+		for j := range noise {
+			noise[j] = byte(random.Uint32())
+		}
+		contents[i] = fmt.Sprintf("%x", noise)
+		versions[i] = l.created("orders", fmt.Sprint(i), fmt.Sprintf(`{"n":%q}`, contents[i]))
+	}
+	catchUp(t, s, l)
+	if err := s.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.now += 100
+	for i := 0; i < n; i += every {
+		l.document(schema.DocumentExpired, "orders", fmt.Sprint(i), versions[i], "")
+	}
+	catchUp(t, s, l)
+	found := func() (n int) {
+		names, err := fs.List("projection")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			file, err := fs.Open(fs.PathJoin("projection", name))
+			if err != nil { // Pebble has removed it
+				continue
+			}
+			content, err := io.ReadAll(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = file.Close()
+			for i := 0; i < len(contents); i += every {
+				// Some of it, as Snappy leaves no text whole.
+				for at := 0; at < 960; at += 40 {
+					if bytes.Contains(content, []byte(contents[i][at:at+24])) {
+						n++
+						break
+					}
+				}
+			}
+		}
+		return n
+	}
+	if found() == 0 {
+		t.Fatal("there was nothing to find before either")
+	}
+	if _, err := s.Prune(t.Context(), s.Cursor().Seq+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); found() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) { // for Pebble removes files in the background
+			t.Fatalf("%d ended documents are still there", found())
+		}
+	}
+}
+
 // Compacting ends with its context, and while others fold.
 func TestCompactWhileFolding(t *testing.T) {
 	s, l := open(t), someLog()
