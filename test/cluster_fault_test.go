@@ -131,7 +131,7 @@ func (s *scene) endWriter() time.Time {
 
 func (s *scene) freezeWriter() time.Time {
 	w := s.writer()
-	w.Signal(syscall.SIGSTOP)
+	w.Freeze()
 	frozen := time.Now()
 	s.writes.after(s.t, frozen)
 	time.Sleep(time.Until(frozen.Add(stress.Pick(2*lease+lease/2, 30*time.Second))))
@@ -361,7 +361,7 @@ func (s *scene) rogue() time.Time {
 	}
 	for range 3 {
 		w := s.writer()
-		w.Signal(syscall.SIGSTOP)
+		w.Freeze()
 		p, err := start(lease/2, 0)
 		w.Signal(syscall.SIGCONT)
 		if err != nil {

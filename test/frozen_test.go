@@ -25,7 +25,7 @@ func TestFrozenWriter(t *testing.T) {
 	var all []*harness.Server
 	for range 2 {
 		// A lease that is not lost on a busy machine: who may have lost it does not reply.
-		all = append(all, harness.ServeRemote(t, ns.ClientURL(), t.TempDir(), io.Discard, "--lease", "12s"))
+		all = append(all, harness.ServeRemote(t, ns.ClientURL(), t.TempDir(), io.Discard, "--lease", "6s"))
 	}
 	nc := dialURL(t, ns.ClientURL())
 	mustAsk(t, nc, 201, "collection.create.c", `{}`)
@@ -43,7 +43,7 @@ func TestFrozenWriter(t *testing.T) {
 		calls[call.Reply]++
 	}
 	frozen := all[0] // the first one wrote first
-	frozen.Signal(syscall.SIGSTOP)
+	frozen.Freeze()
 	eventually(t, "a take-over", func() bool {
 		_, err := tryAskFor(nc, "document.upsert.c.a", `{}`, 100*time.Millisecond)
 		return err == nil

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -93,24 +92,12 @@ func (n *Node) Kill() {
 // its connections.
 func (n *Node) Freeze() {
 	n.t.Helper()
-	n.signal(syscall.SIGSTOP)
-	for n.process != nil && !stopped(n.process.Process.Pid) {
-		time.Sleep(time.Millisecond)
+	if n.process == nil {
+		return
 	}
-}
-
-// stopped reports whether all threads of a process are stopped, by what Linux says;
-// elsewhere true.
-func stopped(pid int) bool {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, path := range threads {
-		stat, err := os.ReadFile(path)
-		// The state follows the name, which is in brackets and may hold anything.
-		if i := bytes.LastIndexByte(stat, ')'); err == nil && !bytes.HasPrefix(stat[i+1:], []byte(" T")) {
-			return false
-		}
+	if err := n.process.Freeze(); err != nil {
+		n.t.Fatalf("freeze %s: %v", n.Name, err)
 	}
-	return true
 }
 
 // Thaw lets a frozen node go on.

@@ -1,11 +1,15 @@
 package harness
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -85,6 +89,34 @@ func (p *Process) code() int {
 		p.Kill()
 		return -2
 	}
+}
+
+// Freeze stops the program until it gets SIGCONT, and returns when it stands still. The
+// system keeps its connections.
+func (p *Process) Freeze() error {
+	err := p.Process.Signal(syscall.SIGSTOP)
+	for err == nil && !stopped(p.Process.Pid) {
+		select {
+		case <-p.Ended:
+			return os.ErrProcessDone
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return err
+}
+
+// stopped reports whether all threads of a process are stopped, by what Linux says;
+// elsewhere true.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		// The state follows the name, which is in brackets and may hold anything.
+		if i := bytes.LastIndexByte(stat, ')'); err == nil && !bytes.HasPrefix(stat[i+1:], []byte(" T")) {
+			return false
+		}
+	}
+	return true
 }
 
 // Kill ends the program at once, if it has not ended.

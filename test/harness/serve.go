@@ -126,6 +126,14 @@ func (s *Server) Stop() time.Duration {
 // With sets the arguments of lapse serve for the next start, as Serve does.
 func (s *Server) With(args ...string) { s.args = args }
 
+// Freeze stops the server until it gets SIGCONT, and returns when it stands still.
+func (s *Server) Freeze() {
+	s.t.Helper()
+	if err := s.process.Freeze(); err != nil {
+		s.t.Fatalf("freeze serve: %v\n%s", err, s.process.Said())
+	}
+}
+
 // Signal sends the server a signal; it has to run.
 func (s *Server) Signal(signal os.Signal) {
 	s.t.Helper()
