@@ -205,22 +205,7 @@ func TestPruneAndCompact(t *testing.T) {
 	l.collection(schema.CollectionDeleted, "carts", `{}`)
 	catchUp(t, s, l)
 	found := func() (places []string) {
-		names, err := fs.List("projection")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range names {
-			file, err := fs.Open(fs.PathJoin("projection", name))
-			if errors.Is(err, os.ErrNotExist) {
-				continue
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			content, err := io.ReadAll(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = file.Close()
+		for name, content := range filesOf(t, fs) {
 			for i := range 2*n + 1 {
 				// Snappy leaves the half that no other marker has.
 				if half := []byte(marker(i))[10:]; bytes.Contains(content, half) {
@@ -278,6 +263,30 @@ func TestPruneAndCompact(t *testing.T) {
 	}
 }
 
+// filesOf returns the contents of the projection's files by their names, but for those
+// that Pebble removes meanwhile.
+func filesOf(t *testing.T, fs vfs.FS) map[string][]byte {
+	t.Helper()
+	names, err := fs.List("projection")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string][]byte)
+	for _, name := range names {
+		file, err := fs.Open(fs.PathJoin("projection", name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if files[name], err = io.ReadAll(file); err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+	}
+	return files
+}
+
 // TestCompactReachesAllFiles: Compact rewrites what holds ended documents, also where
 // nothing else would: in the lowest files, most of which lives.
 func TestCompactReachesAllFiles(t *testing.T) {
@@ -307,20 +316,7 @@ func TestCompactReachesAllFiles(t *testing.T) {
 	}
 	catchUp(t, s, l)
 	found := func() (n int) {
-		names, err := fs.List("projection")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range names {
-			file, err := fs.Open(fs.PathJoin("projection", name))
-			if err != nil { // Pebble has removed it
-				continue
-			}
-			content, err := io.ReadAll(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = file.Close()
+		for _, content := range filesOf(t, fs) {
 			for i := 0; i < len(contents); i += every {
 				// Some of it, as Snappy leaves no text whole.
 				for at := 0; at < 960; at += 40 {

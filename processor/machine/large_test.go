@@ -121,14 +121,20 @@ func deleteAll(t *testing.T, m *Machine, second int64, atomic bool) (codes map[i
 	return decideBatch(t, m, second, atomic, operations)
 }
 
-// decideBatch returns how many results have which code, nil if it is to be decided again.
-func decideBatch(t *testing.T, m *Machine, second int64, atomic bool, operations []string) (codes map[int]int) {
+// parseBatch returns a batch of operations in orders.
+func parseBatch(t *testing.T, atomic bool, operations string) *schema.Batch {
 	t.Helper()
-	b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, strings.Join(operations, ",")))
+	b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, operations))
 	if fault != nil {
 		t.Fatal(fault)
 	}
-	o, _, err := m.DecideBatch(second*1000, b, 1<<20)
+	return b
+}
+
+// decideBatch returns how many results have which code, nil if it is to be decided again.
+func decideBatch(t *testing.T, m *Machine, second int64, atomic bool, operations []string) (codes map[int]int) {
+	t.Helper()
+	o, _, err := m.DecideBatch(second*1000, parseBatch(t, atomic, strings.Join(operations, ",")), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,10 +161,7 @@ func TestBatchOfLargeDocuments(t *testing.T) {
 		for _, atomic := range []bool{false, true} {
 			before := m.read
 			operations := strings.Repeat(operation+",", 400) + operation
-			b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[%s]}`, atomic, operations))
-			if fault != nil {
-				t.Fatal(fault)
-			}
+			b := parseBatch(t, atomic, operations)
 			o, _, err := m.DecideBatch(1001_000, b, 4<<20)
 			if err != nil || o.Code != 200 || len(o.Body) > 4<<20 {
 				t.Fatalf("%d with %d bytes, %v", o.Code, len(o.Body), err)
@@ -191,10 +194,7 @@ func TestRejectionWaitsForLog(t *testing.T) {
 		t.Errorf("refused because of event %d it is %+v (%v)", made.Seq, o, err)
 	}
 	for _, atomic := range []bool{true, false} {
-		b, fault := schema.ParseBatch("orders", fmt.Appendf(nil, `{"atomic":%t,"operations":[{"op":"create","id":"a","body":{}}]}`, atomic))
-		if fault != nil {
-			t.Fatal(fault)
-		}
+		b := parseBatch(t, atomic, `{"op":"create","id":"a","body":{}}`)
 		if o, _, err := m.DecideBatch(1000_000, b, 1<<20); err != nil || o.Seq != made.Seq {
 			t.Errorf("refused because of event %d the batch is %+v (%v)", made.Seq, o, err)
 		}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -209,18 +208,13 @@ func (c *Cluster) Leader(nc *nats.Conn, stream string) int {
 }
 
 // Lead moves the lead of a stream to a node.
-func (c *Cluster) Lead(nc *nats.Conn, node int, stream string) error {
-	why := errors.New("no answer")
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if c.Leader(nc, stream) == node {
-			return nil
-		}
+func (c *Cluster) Lead(nc *nats.Conn, node int, stream string) {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); c.Leader(nc, stream) != node; time.Sleep(50 * time.Millisecond) {
 		// It fails while an election is under way.
 		m, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.Nodes[node].Name), time.Second)
-		if err == nil {
-			err = fmt.Errorf("%s", m.Data)
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s does not lead %s within %s: %v, %v", c.Nodes[node].Name, stream, patience, m, err)
 		}
-		why = err
 	}
-	return fmt.Errorf("%s does not lead %s within %s: %w", c.Nodes[node].Name, stream, patience, why)
 }
