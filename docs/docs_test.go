@@ -4,6 +4,7 @@
 package docs
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -68,6 +69,7 @@ var (
 	inlineLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	definition = regexp.MustCompile(`(?m)^\[([^\]]+)\]: (\S+)$`)
 	reference  = regexp.MustCompile(`\]\[([^\]]+)\]`)
+	fileLink   = regexp.MustCompile(`\[([\w/]+\.go)\](?:\[([^\]]+)\]|\(([^)\s]+)\))`)
 	heading    = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	notInSlug  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
@@ -88,16 +90,17 @@ func anchors(page string) map[string]bool {
 	return found
 }
 
-// TestLinks: every relative link and anchor of every page resolves.
+// TestLinks: every relative link and anchor of every page resolves, and a link that is
+// named after a Go file goes there.
 func TestLinks(t *testing.T) {
 	all := pages(t)
 	links := 0
 	for name, text := range all {
 		prose := fenced.ReplaceAllString(text, "")
-		defined := map[string]bool{}
+		defined := map[string]string{}
 		var targets []string
 		for _, d := range definition.FindAllStringSubmatch(prose, -1) {
-			defined[d[1]] = true
+			defined[d[1]] = d[2]
 			targets = append(targets, d[2])
 		}
 		prose = codeSpan.ReplaceAllString(prose, "`")
@@ -105,8 +108,13 @@ func TestLinks(t *testing.T) {
 			targets = append(targets, l[1])
 		}
 		for _, r := range reference.FindAllStringSubmatch(prose, -1) {
-			if !defined[r[1]] {
+			if defined[r[1]] == "" {
 				t.Errorf("%s: [%s] is not defined", name, r[1])
+			}
+		}
+		for _, l := range fileLink.FindAllStringSubmatch(prose, -1) {
+			if target := cmp.Or(l[3], defined[l[2]]); !strings.HasSuffix(target, "/"+l[1]) {
+				t.Errorf("%s: [%s] goes to %s", name, l[1], target)
 			}
 		}
 		for _, target := range targets {

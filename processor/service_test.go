@@ -123,6 +123,51 @@ func TestPanic(t *testing.T) {
 	w.want(200, "document.get.c.a", "")
 }
 
+// TestPanicAside: a request that panics outside a queue is answered, too: where it
+// arrives, after its Lapse-Min-Seq, and around a snapshot.
+func TestPanicAside(t *testing.T) {
+	var armed atomic.Bool
+	w := newWire(t, func(o *Options) {
+		o.Queue, o.Workers = 1, 1
+		o.Events = func(e observe.Event) {
+			switch e.(type) {
+			case observe.RequestRejected, observe.SnapshotRemoved:
+				if armed.CompareAndSwap(true, false) {
+					panic("a listener panics")
+				}
+			}
+		}
+	})
+	w.want(201, "collection.create.c", "")
+	serving := w.processor.service
+
+	armed.Store(true)
+	serving.Config.AllHeld.Add(service.MaxHeldBytes)
+	w.refused(503, "unavailable", "document.upsert.c.a", `{"x":"`+strings.Repeat("x", service.SmallRequest)+`"}`)
+	serving.Config.AllHeld.Add(-service.MaxHeldBytes)
+
+	replied := make(chan wireReply)
+	go func() { replied <- w.ask("document.get.c.unknown", "", "Lapse-Min-Seq", fmt.Sprint(w.end()+1)) }()
+	w.eventually("the request waits", func() bool { return serving.Waiting.Load() == 1 })
+	let := make(chan struct{})
+	occupy(serving.Gets, 2, let)
+	serving.Gets.Put(&service.Request{Service: serving}, func() {})
+	armed.Store(true)
+	w.want(201, "document.create.c.a", "{}")
+	if r := <-replied; r.code != 503 {
+		t.Errorf("the reply is %s", r)
+	}
+	close(let)
+
+	for range snapshot.KeepSnapshots {
+		w.want(201, "snapshot.create", "")
+		w.want(200, "document.upsert.c.a", "{}")
+	}
+	armed.Store(true)
+	w.refused(503, "unavailable", "snapshot.create", "") // since it removes the oldest
+	w.want(201, "snapshot.create", "")
+}
+
 // TestReplyTooLarge: a reply that no message can carry is a 413, and what it
 // would have told of is not done.
 func TestReplyTooLarge(t *testing.T) {

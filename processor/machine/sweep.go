@@ -270,7 +270,8 @@ func (m *Machine) walkDue(k kind, limit int) (decided int, more bool, err error)
 	return decided, false, nil
 }
 
-// expireAll is Expire for one collection, at the current log time.
+// expireAll is Expire for one collection, at the current log time. Its timers stay: they
+// fire at what it walked or earlier.
 func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err error) {
 	all := m.sweep.queues[c.Name]
 	for k := range all {
@@ -281,10 +282,8 @@ func (m *Machine) expireAll(c *schema.Collection, limit int) (more bool, err err
 				return false, err
 			}
 			if limit -= n; next == dueNow {
-				m.sweep.wheel.Set(&q.timer, m.now())
 				return true, nil
 			}
-			m.rearm(q, next)
 		}
 	}
 	return false, nil

@@ -267,7 +267,6 @@ func (s *Service) awaitRenewals(ctx context.Context) {
 // repeat answers a mutation whose Nats-Msg-Id succeeded before with the outcome of that
 // one, from its event in the log.
 func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
-	defer r.recover()
 	ctx, cancel := context.WithTimeout(r.ctx, StatusTimeout)
 	defer cancel()
 	e, err := r.Log.Event(ctx, seq)
