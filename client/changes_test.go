@@ -16,7 +16,7 @@ import (
 // events or its end.
 func read(t *testing.T, c *client.Client, limit int, opts ...client.FeedOption) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var got []string
 	for e, err := range c.Changes(ctx, opts...) {
@@ -82,7 +82,7 @@ func TestChanges(t *testing.T) {
 func TestChangesFromNow(t *testing.T) {
 	s := newStandin(t).log()
 	s.created("orders", "before")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var got []string
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -138,7 +138,7 @@ func TestChangesSurviveReconnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, opts := range map[string][]client.FeedOption{"ordered": nil, "durable": {client.Durable("d"), client.AckWait(time.Second)}} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		var got []string
 		for e, err := range c.Changes(ctx, append(opts, client.FromStart())...) {
 			if err != nil {

@@ -102,20 +102,20 @@ func TestDurableKeepsEventInProgress(t *testing.T) {
 	c := s.client()
 	name := client.Durable("slow")
 	consumer, err := s.js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{
-		Durable: "slow", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1, AckWait: 150 * time.Millisecond,
+		Durable: "slow", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1, AckWait: time.Second,
 		FilterSubjects: []string{"lapse.main.events.>"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.created("orders", "a")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, err := range c.Changes(ctx, name, client.UntilNow()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(2500 * time.Millisecond)
 		info, err := consumer.Info(ctx)
 		if err != nil || info.NumRedelivered != 0 || info.NumAckPending != 1 {
 			t.Errorf("%+v, %v", info, err)

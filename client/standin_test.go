@@ -35,6 +35,9 @@ type standin struct {
 // status 0 there is none.
 type answer func(body []byte) (int, string)
 
+// patience is how long a test waits for what should come soon.
+const patience = time.Minute
+
 func newStandin(t *testing.T) *standin {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{

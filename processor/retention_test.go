@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -248,6 +250,31 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 			}
 			return nil
 		}))
+	})
+}
+
+// TestSnapshotCancelled: wherever a snapshot is cancelled, no goroutine of it stays, or
+// the bubble would not end.
+func TestSnapshotCancelled(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", `{}`)
+		for moment := range 600 {
+			w.want(201, "document.create.c."+strconv.Itoa(moment), `{}`)
+			ctx, cancel := context.WithCancel(w.ctx())
+			done := make(chan error)
+			go func() {
+				_, err := w.processor.retention.Snapshots.Create(ctx)
+				done <- err
+			}()
+			for range 4 * moment {
+				runtime.Gosched()
+			}
+			cancel()
+			if <-done == nil {
+				t.Fatal("it was made all the same")
+			}
+		}
+		w.want(201, "snapshot.create", "")
 	})
 }
 

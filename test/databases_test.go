@@ -20,7 +20,7 @@ import (
 // askOf is ask for a database.
 func askOf(t testing.TB, nc *nats.Conn, db, tail, body string) answer {
 	t.Helper()
-	m, err := nc.Request("lapse."+db+".api."+tail, []byte(body), 20*time.Second)
+	m, err := nc.Request("lapse."+db+".api."+tail, []byte(body), patience)
 	if err != nil {
 		t.Fatalf("%s of %s: %v", tail, db, err)
 	}
@@ -160,7 +160,7 @@ func TestDatabases(t *testing.T) {
 	if !strings.Contains(r.Stderr, "is not served here") {
 		t.Errorf("the status of d is %s", r.Stderr)
 	}
-	if m, err := nc.Request("$SRV.PING.lapse.b", nil, 20*time.Second); err != nil || !strings.Contains(string(m.Data), `"database":"b"`) {
+	if m, err := nc.Request("$SRV.PING.lapse.b", nil, patience); err != nil || !strings.Contains(string(m.Data), `"database":"b"`) {
 		t.Errorf("discovery of b: %v %v", m, err)
 	}
 	js, err := jetstream.New(nc)

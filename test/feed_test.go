@@ -117,7 +117,7 @@ func ask(t testing.TB, nc *nats.Conn, tail, body string) answer {
 }
 
 func tryAsk(nc *nats.Conn, tail, body string) (answer, error) {
-	return tryAskFor(nc, tail, body, 20*time.Second)
+	return tryAskFor(nc, tail, body, patience)
 }
 
 func tryAskFor(nc *nats.Conn, tail, body string, timeout time.Duration) (answer, error) {

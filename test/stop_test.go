@@ -341,7 +341,7 @@ func TestStopAnswers(t *testing.T) {
 	codes := make(map[string]string)
 	counts := make(map[string]int)
 	for len(codes) < requests {
-		m, err := answers.NextMsg(time.Second)
+		m, err := answers.NextMsg(patience)
 		if err != nil {
 			t.Fatalf("%d of %d requests were answered, with %v", len(codes), requests, counts)
 		}

@@ -69,7 +69,7 @@ func TestCommands(t *testing.T) {
 }
 
 func (s *standin) run(t *testing.T, d *datadriven.TestData) string {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	line, stdin, _ := strings.Cut(d.Input, "\n")
 	var stderr bytes.Buffer

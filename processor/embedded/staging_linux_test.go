@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -33,7 +32,7 @@ func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool) error 
 		if commit {
 			m.Header.Set(jetstreamext.BatchCommitHeader, "1")
 		}
-		reply, err := nc.RequestMsg(m, 10*time.Second)
+		reply, err := nc.RequestMsg(m, patience)
 		if err != nil {
 			return err
 		}

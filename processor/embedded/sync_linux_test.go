@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -81,7 +80,7 @@ func TestStoreIsSynced(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		js, _ := jetstream.New(nc)
 		createStreams(t, js)

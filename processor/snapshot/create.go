@@ -88,8 +88,12 @@ func (s *Store) fill(ctx context.Context, store jetstream.ObjectStore, one *stor
 	r, w := io.Pipe()
 	var writing sync.WaitGroup
 	writing.Go(func() { w.CloseWithError(projections.WriteArchive(w, s.fs, checkpoint)) })
-	putting, cancel := context.WithCancel(ctx)
+	putting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		time.Sleep(uploadPause)
+		cancel()
+	})()
 	info, err := store.Put(putting, meta, &Upload{Ctx: ctx, Store: store, From: r, abandon: cancel})
 	_ = r.Close()
 	writing.Wait()

@@ -23,6 +23,8 @@ type Upload struct {
 
 const (
 	uploadAhead = 32 << 20
+	// uploadPause is between two looks at what is stored, and before the end of Put: nats.go
+	// may have just started a goroutine, which waits for ever if Put ends before it runs.
 	uploadPause = 5 * time.Millisecond
 
 	uploadTimeout = 10 * time.Second
@@ -30,7 +32,11 @@ const (
 
 func (u *Upload) Read(chunk []byte) (n int, err error) {
 	defer func() {
-		if err != nil && u.abandon != nil {
+		if err == nil {
+			return
+		}
+		time.Sleep(uploadPause)
+		if u.abandon != nil {
 			time.AfterFunc(stallTimeout, u.abandon)
 		}
 	}()
@@ -43,9 +49,6 @@ func (u *Upload) Read(chunk []byte) (n int, err error) {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = nil // the next call returns io.EOF
 	case errors.Is(err, io.EOF):
-		// nats.go has just started a goroutine that it stops when all is sent. If it
-		// stops it before it runs, it waits for ever.
-		time.Sleep(uploadPause)
 		if lost := u.await(0); lost != nil {
 			err = lost
 		}
