@@ -72,13 +72,25 @@ func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
 		}
 	})
 	s.waitRoles()
-	mustAsk(t, s.control, 201, "collection.create.beat", `{"defaultTtl":-1}`)
-	made := mustAsk(t, s.control, 201, "document.create.beat.read", "{}").seq
+	s.create("collection.create.beat", `{"defaultTtl":-1}`)
+	made := s.create("document.create.beat.read", "{}")
 	s.writes = startBeats(t, "writes", s.clients, made, func(node, n int) (string, string) {
 		return fmt.Sprintf("document.upsert.beat.write%d", node), fmt.Sprintf(`{"n":%d}`, n)
 	})
 	s.reads = startBeats(t, "reads", s.clients, made, func(int, int) (string, string) { return "document.get.beat.read", "" })
 	return s
+}
+
+// create sends a mutation until it is answered, since on a busy machine the lease may
+// change hands, and returns its sequence.
+func (s *scene) create(tail, body string) (seq uint64) {
+	s.t.Helper()
+	eventually(s.t, tail, func() bool {
+		a, err := tryAskWith(s.control, tail, body, 5*time.Second, "Nats-Msg-Id", tail)
+		seq = a.seq
+		return err == nil && a.code == 201
+	})
+	return seq
 }
 
 // dump has every processor write what its goroutines do into its log, and end.
