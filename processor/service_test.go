@@ -127,7 +127,36 @@ func TestPanic(t *testing.T) {
 // arrives, after its Lapse-Min-Seq, and around a snapshot.
 func TestPanicAside(t *testing.T) {
 	var armed atomic.Bool
-	w := newWire(t, func(o *Options) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		serving := w.processor.service
+
+		armed.Store(true)
+		serving.Config.AllHeld.Add(service.MaxHeldBytes)
+		w.refused(503, "unavailable", "document.upsert.c.a", `{"x":"`+strings.Repeat("x", service.SmallRequest)+`"}`)
+		serving.Config.AllHeld.Add(-service.MaxHeldBytes)
+
+		replied := make(chan wireReply)
+		go func() { replied <- w.ask("document.get.c.unknown", "", "Lapse-Min-Seq", fmt.Sprint(w.end()+1)) }()
+		synctest.Wait()
+		let := make(chan struct{})
+		occupy(serving.Gets, 2, let)
+		serving.Gets.Put(&service.Request{Service: serving}, func() {})
+		armed.Store(true)
+		w.want(201, "document.create.c.a", "{}")
+		if r := <-replied; r.code != 503 {
+			t.Errorf("the reply is %s", r)
+		}
+		close(let)
+
+		for range snapshot.KeepSnapshots {
+			w.want(201, "snapshot.create", "")
+			w.want(200, "document.upsert.c.a", "{}")
+		}
+		armed.Store(true)
+		w.refused(503, "unavailable", "snapshot.create", "") // since it removes the oldest
+		w.want(201, "snapshot.create", "")
+	}, func(o *Options) {
 		o.Queue, o.Workers = 1, 1
 		o.Events = func(e observe.Event) {
 			switch e.(type) {
@@ -138,34 +167,6 @@ func TestPanicAside(t *testing.T) {
 			}
 		}
 	})
-	w.want(201, "collection.create.c", "")
-	serving := w.processor.service
-
-	armed.Store(true)
-	serving.Config.AllHeld.Add(service.MaxHeldBytes)
-	w.refused(503, "unavailable", "document.upsert.c.a", `{"x":"`+strings.Repeat("x", service.SmallRequest)+`"}`)
-	serving.Config.AllHeld.Add(-service.MaxHeldBytes)
-
-	replied := make(chan wireReply)
-	go func() { replied <- w.ask("document.get.c.unknown", "", "Lapse-Min-Seq", fmt.Sprint(w.end()+1)) }()
-	w.eventually("the request waits", func() bool { return serving.Waiting.Load() == 1 })
-	let := make(chan struct{})
-	occupy(serving.Gets, 2, let)
-	serving.Gets.Put(&service.Request{Service: serving}, func() {})
-	armed.Store(true)
-	w.want(201, "document.create.c.a", "{}")
-	if r := <-replied; r.code != 503 {
-		t.Errorf("the reply is %s", r)
-	}
-	close(let)
-
-	for range snapshot.KeepSnapshots {
-		w.want(201, "snapshot.create", "")
-		w.want(200, "document.upsert.c.a", "{}")
-	}
-	armed.Store(true)
-	w.refused(503, "unavailable", "snapshot.create", "") // since it removes the oldest
-	w.want(201, "snapshot.create", "")
 }
 
 // TestReplyTooLarge: a reply that no message can carry is a 413, and what it
