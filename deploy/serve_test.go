@@ -21,7 +21,7 @@ import (
 
 // serveArgs are those of a lapse process with the users of nats.conf.
 func serveArgs(urls []string, more ...string) []string {
-	return append(append(connectionArgs(urls), "--replicas", "3", "--lease", "2s"), more...)
+	return append(append(connectionArgs(urls), "--replicas", "3", "--lease", "10s"), more...)
 }
 
 // connectionArgs are those by which lapse connects as these users.
@@ -82,7 +82,7 @@ func done(t *testing.T, user string, args ...string) (stdout string) {
 // a busy machine, where NATS may be without a leader for a moment.
 func warns(line string) bool {
 	return strings.Contains(line, "level=WARN") && !strings.Contains(line, "--listen is ignored") &&
-		!strings.Contains(line, "slow operation") && !strings.Contains(line, "unreachable")
+		!strings.Contains(line, "slow operation") && !strings.Contains(line, "unreachable") && !strings.Contains(line, "no acknowledgement within")
 }
 
 // writes tells whether a process said last that it is the writer.
@@ -100,7 +100,7 @@ func TestServe(t *testing.T) {
 	tap := &tap{}
 	urls := tap.open(t, c)
 	contexts(t, urls)
-	args := serveArgs(urls, "--retain", "1s", "--snapshot-every", "1s")
+	args := serveArgs(urls, "--lease", "2s", "--retain", "1s", "--snapshot-every", "1s")
 	one, two := harness.Serve(t, args...), harness.Serve(t, args...)
 	processes := []*harness.Server{one, two}
 	writer := func() (writer, standby *harness.Server) {

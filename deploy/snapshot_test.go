@@ -20,7 +20,7 @@ func TestLargeSnapshot(t *testing.T) {
 	contexts(t, c.urls)
 	s := harness.Serve(t, serveArgs(c.urls)...)
 	eventually(t, "it writes", func() bool { return writes(s) })
-	as(t, "client", "collection", "create", "orders").OK()
+	done(t, "client", "collection", "create", "orders")
 	random := rand.New(rand.NewPCG(1, 2))
 	noise := make([]byte, 1<<20)
 	nc := c.connect(t, "client")

@@ -385,7 +385,8 @@ func TestDatabaseDiskFull(t *testing.T) {
 func TestDatabasesExternal(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t, nil)
-	one := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "a,b,c", "--lease", "2s")
+	// A lease that is not lost on a busy machine.
+	one := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "a,b,c", "--lease", "6s")
 	if !strings.Contains(one.Stderr(), "lapse: ready: databases a (writer), b (writer), c (writer) at "+url+", projections in "+one.Dir+"\n") {
 		t.Errorf("it says\n%s", one.Stderr())
 	}
@@ -424,7 +425,7 @@ func TestDatabasesExternal(t *testing.T) {
 	eventually(t, "it writes b", func() bool { return role("b") == "writer " })
 	use(t, nc, "2", "b")
 
-	two := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "*", "--lease", "2s")
+	two := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "*", "--lease", "6s")
 	if !strings.Contains(two.Stderr(), "lapse: ready: databases a (standby), b (standby), c (standby) at ") {
 		t.Errorf("it says\n%s", two.Stderr())
 	}
