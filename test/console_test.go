@@ -67,27 +67,34 @@ func TestServeWithConsoleAddressTaken(t *testing.T) {
 	t.Parallel()
 	if l, err := net.Listen("tcp", "127.0.0.1:8280"); err == nil {
 		defer l.Close()
-	} // else it is taken as it is
-	serve := harness.Command("serve", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir())
-	stderr, err := serve.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := serve.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(stderr)
+	} // else it is taken as it is, by somebody who may leave it at any time
 	var said []string
-	for range 2 {
-		if lines.Scan() {
-			said = append(said, lines.Text())
+	eventually(t, "the address is taken", func() bool {
+		serve := harness.Command("serve", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir())
+		stderr, err := serve.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	_ = serve.Process.Signal(syscall.SIGTERM)
-	_, _ = io.Copy(io.Discard, stderr)
-	if err := serve.Wait(); err != nil || len(said) != 2 || !strings.HasPrefix(said[0], "lapse: ready: database main at nats://127.0.0.1:") ||
-		strings.Contains(said[0], "console") || !strings.Contains(said[1], "choose another address with --console HOST:PORT") || strings.Contains(said[1], "ready") {
-		t.Errorf("%v: %q", err, said)
+		if err := serve.Start(); err != nil {
+			t.Fatal(err)
+		}
+		said = nil
+		lines := bufio.NewScanner(stderr)
+		for len(said) < 2 && lines.Scan() {
+			if said = append(said, lines.Text()); strings.Contains(said[0], "console") {
+				break
+			}
+		}
+		_ = serve.Process.Signal(syscall.SIGTERM)
+		_, _ = io.Copy(io.Discard, stderr)
+		if err := serve.Wait(); err != nil {
+			t.Errorf("%v: %q", err, said)
+		}
+		return len(said) == 2
+	})
+	if !strings.HasPrefix(said[0], "lapse: ready: database main at nats://127.0.0.1:") ||
+		!strings.Contains(said[1], "choose another address with --console HOST:PORT") || strings.Contains(said[1], "ready") {
+		t.Errorf("%q", said)
 	}
 }
 
