@@ -269,8 +269,11 @@ func TestAuditorReadsItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range 4 {
-		if _, err := own.Next(jetstream.FetchMaxWait(patience)); err != nil {
+	for n := 0; n < 4; {
+		_, err := own.Next(jetstream.FetchMaxWait(patience))
+		if err == nil {
+			n++
+		} else if !errors.Is(err, jetstream.ErrNoHeartbeat) { // which is late on a busy machine
 			t.Fatal(n, err)
 		}
 	}
