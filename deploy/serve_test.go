@@ -82,7 +82,7 @@ func done(t *testing.T, user string, args ...string) (stdout string) {
 // a busy machine, where NATS may be without a leader for a moment.
 func warns(line string) bool {
 	return strings.Contains(line, "level=WARN") && !strings.Contains(line, "--listen is ignored") &&
-		!strings.Contains(line, "slow operation") && !strings.Contains(line, "unreachable") && !strings.Contains(line, "no acknowledgement within")
+		!strings.Contains(line, "slow operation") && !strings.Contains(line, "unreachable")
 }
 
 // writes tells whether a process said last that it is the writer.

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,8 @@ import (
 )
 
 // TestOneClientStarvesNobody: while one client floods a class of reads that take
-// long, every read of another one is answered before most of the flood's, and whatever the flood has is answered, too.
+// long, reads of another one are answered before more than a few of the flood's, and
+// whatever the flood has is answered, too.
 func TestOneClientStarvesNobody(t *testing.T) {
 	const places, workers, versions = 40, 2, 200
 	inBubble(t, func(w *wire) {
@@ -45,16 +47,17 @@ func TestOneClientStarvesNobody(t *testing.T) {
 			}
 			answered := func() int { return c.answered()[200] }
 			close(let)
-			most := 0
+			var before []int // of the flood's, for each read
 			for _, read := range flood.reads {
-				before := answered()
+				began := answered()
 				w.want(200, read[0], read[1])
-				most = max(most, answered()-before)
+				before = append(before, answered()-began)
 			}
-			// Without shares it would be all of the flood, with them it is one or two, or
-			// more while a busy machine runs the flood's workers and nobody else.
-			if left := flood.lane.Len(); left == 0 || most > places*3/4 {
-				t.Errorf("%s: %d of the flood went before one read of another client, %d are left", flood.tail, most, left)
+			// Without shares it would be all of the flood. A busy machine may run the flood's
+			// workers and nobody else during one read.
+			slices.Sort(before)
+			if left := flood.lane.Len(); left == 0 || before[len(before)-2] > places/4 || before[len(before)-1] > places*3/4 {
+				t.Errorf("%s: so many of the flood went before one read of another client: %d; %d are left", flood.tail, before, left)
 			}
 			// Where all places were taken, another client's read took one of them.
 			if all := c.wait(); all[200] < places-len(flood.reads) || all[200]+all[429] != c.sent {

@@ -90,7 +90,7 @@ func (s *Store) fill(ctx context.Context, store jetstream.ObjectStore, one *stor
 	writing.Go(func() { w.CloseWithError(projections.WriteArchive(w, s.fs, checkpoint)) })
 	putting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() {
+	defer context.AfterFunc(ctx, func() { // see uploadPause
 		time.Sleep(uploadPause)
 		cancel()
 	})()
