@@ -128,6 +128,7 @@ type served struct {
 	dir    string
 	url    string // for clients
 	app    *app
+	target *target            // once it is ready
 	end    context.CancelFunc // as a signal does
 	late   chan time.Time     // says that the time to end has passed
 	code   chan int
@@ -167,7 +168,7 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 		args = append(args, "--listen", "127.0.0.1:0", "--console", "off")
 	}
 	var closed sync.WaitGroup
-	urls := make(chan string, 1)
+	opened := make(chan *target, 1)
 	a := newApp(strings.NewReader(""), io.Discard, s.stderr)
 	s.app, a.after = a, func(time.Duration) <-chan time.Time { return s.late }
 	a.opened = func(p *target, o *processor.Options) {
@@ -178,7 +179,7 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 			h.call(fmt.Sprintf("file %v %s", op.Kind, op.Path))
 			return nil
 		}))
-		urls <- p.url
+		opened <- p
 	}
 	var ctx context.Context
 	ctx, s.end = context.WithCancel(t.Context())
@@ -189,8 +190,8 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 		closed.Wait()
 	})
 	if match == nil {
-		if url := <-urls; !external {
-			s.url = url
+		if s.target = <-opened; !external {
+			s.url = s.target.url
 		}
 		for !strings.Contains(s.stderr.String(), "lapse: ready") {
 			time.Sleep(time.Millisecond)
@@ -221,9 +222,13 @@ func (s *served) ends(still string) (code int, last string) {
 	if still != "" {
 		close(s.late)
 	}
-	code = <-s.code
+	return <-s.code, s.last()
+}
+
+// last is the last line that serve has printed.
+func (s *served) last() string {
 	all := strings.Split(strings.TrimSuffix(s.stderr.String(), "\n"), "\n")
-	return code, all[len(all)-1]
+	return all[len(all)-1]
 }
 
 // has is a call in which all of some texts are.

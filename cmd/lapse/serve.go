@@ -266,7 +266,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	limitHeap(f.cacheBytes, 4*options.Projection.MemTableBytes*uint64(len(target.databases)))
 	h := &host{all: target.hosted(options, monitors.all()), say: say, fail: a.complain, lost: make(chan error, 1), starts: make(chan struct{}, startsAtOnce)}
 	a.does(h.doing)
-	starting, end := endWith(ctx, target.failed)
+	starting, end := target.whileOpen(ctx)
 	h.start(starting)
 	failure := end()
 	if bar != nil {
@@ -280,7 +280,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		case failure != nil:
 			return failure
 		case len(h.all) == 1:
-			return h.all[0].failure
+			return target.cause(h.all[0].failure)
 		}
 		return errors.New("no database can be served: see the lines above")
 	}
@@ -303,22 +303,25 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	say(ready)
 	console.warn(logger)
+	var lost error
 	if failure == nil {
 		select {
 		case <-ctx.Done():
 			stop()
 			return <-kept
-		case failure = <-h.lost:
+		case lost = <-h.lost:
+			failure = target.cause(lost)
 		case failure = <-target.failed:
+		case failure = <-target.closed:
 		}
 	}
 	a.end(failure)
 	stop()
 	err = <-kept
-	if len(h.all) > 1 && h.serving.Load() == 0 {
+	if failure == lost && len(h.all) > 1 && h.serving.Load() == 0 {
 		return err
 	}
-	if err != nil && err != failure {
+	if err != nil && err != lost {
 		logger.Warn("the processor did not stop cleanly", "err", err)
 	}
 	return failure
@@ -326,20 +329,3 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 
 // stoppedEarly is the last line of serve when a signal ends it before it is ready.
 const stoppedEarly = "stopped while starting"
-
-// endWith returns a context that a value from failed cancels. end stops this, and
-// returns the value.
-func endWith(ctx context.Context, failed <-chan error) (_ context.Context, end func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	said := make(chan error, 1)
-	go func() {
-		defer close(said)
-		select {
-		case err := <-failed:
-			said <- err
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() error { cancel(); return <-said }
-}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type target struct {
 	node                 string
 	failed               <-chan error // receives the error that ends an embedded server; nil for an external one
 
+	kept    []*nats.Conn
+	closed  chan error // receives why one of them is closed for good
 	closers []func()
 }
 
@@ -118,7 +121,7 @@ func (t *target) ready(all []*hosted) string {
 // open opens the NATS server that the flags name, for these databases, or for all that
 // it has if there are none.
 func (f *serveFlags) open(databases []schema.DatabaseName, durability processor.Durability, logger *slog.Logger) (_ *target, err error) {
-	t := &target{storeDir: f.storeDir, databases: databases}
+	t := &target{storeDir: f.storeDir, databases: databases, closed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -180,15 +183,59 @@ func (t *target) openServices(connect func(schema.DatabaseName) (*nats.Conn, err
 	return nil
 }
 
-// keep stores a new connection in *as, and closes it in close.
+// keep stores a new connection in *as, watches it, and closes it in close.
 func (t *target) keep(as **nats.Conn) func(*nats.Conn, error) error {
 	return func(nc *nats.Conn, err error) error {
-		if err == nil {
-			*as = nc
-			t.closers = append(t.closers, nc.Close)
+		if err != nil {
+			return err
 		}
-		return err
+		*as = nc
+		t.kept = append(t.kept, nc)
+		t.closers = append(t.closers, nc.Close)
+		nc.SetClosedHandler(func(nc *nats.Conn) {
+			select {
+			case t.closed <- closedForGood(nc):
+			default: // one ends serve
+			}
+		})
+		return t.cause(nil) // the handler may have come too late
 	}
+}
+
+// cause is err, or why a connection is closed for good if one is: nats.go reconnects
+// after most errors, but not after each.
+func (t *target) cause(err error) error {
+	for _, nc := range t.kept {
+		if nc.IsClosed() {
+			return closedForGood(nc)
+		}
+	}
+	return err
+}
+
+func closedForGood(nc *nats.Conn) error {
+	why := cmp.Or(nc.LastError(), nats.ErrConnectionClosed)
+	return fmt.Errorf("NATS closed the connection %q for good: %w: see the log of the NATS server, and start lapse again", nc.Opts.Name, why)
+}
+
+// whileOpen returns a context that ends when the embedded server fails or a connection
+// is closed for good. end stops this, and returns the error.
+func (t *target) whileOpen(ctx context.Context) (_ context.Context, end func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	said := make(chan error, 1)
+	go func() {
+		defer close(said)
+		select {
+		case err := <-t.failed:
+			said <- err
+			cancel()
+		case err := <-t.closed:
+			said <- err
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() error { cancel(); return <-said }
 }
 
 func (t *target) openExternal(f *externalFlags, logger *slog.Logger) error {
