@@ -139,8 +139,9 @@ func (c *Cluster) Heal() {
 	}
 }
 
-// WaitWell waits until all nodes have found each other and their streams are in
-// step.
+// WaitWell waits until all nodes have found each other, their streams are in step, and
+// they agree on who leads each: a node that was cut off makes the leader step down
+// within seconds.
 func (c *Cluster) WaitWell() {
 	c.t.Helper()
 	var why error
@@ -155,19 +156,21 @@ func (c *Cluster) WaitWell() {
 }
 
 func (c *Cluster) well() error {
-	leader := ""
+	agreed := map[string]string{}
 	for _, n := range c.Nodes {
 		if err := n.ask("/healthz", nil); err != nil {
 			return err
 		}
-		l, err := n.metaLeader()
+		leaders, err := n.leaders()
 		if err != nil {
 			return err
 		}
-		if l == "" || leader != "" && l != leader {
-			return fmt.Errorf("%s takes %q for the leader, and not %q", n.Name, l, leader)
+		for stream, leader := range leaders {
+			if other, ok := agreed[stream]; leader == "" || ok && leader != other {
+				return fmt.Errorf("%s takes %q for the leader of %q, and not %q", n.Name, leader, stream, other)
+			}
+			agreed[stream] = leader
 		}
-		leader = l
 	}
 	return nil
 }

@@ -135,29 +135,44 @@ func (n *Node) ask(page string, into any) error {
 	return err
 }
 
-// metaLeader is the node that the node takes for the leader of JetStream. The leader
-// itself has to know that the others are there.
-func (n *Node) metaLeader() (string, error) {
+// leaders are the nodes that the node takes for the leaders of JetStream, "", and of
+// each stream. The leader of JetStream itself has to know that the others are there.
+func (n *Node) leaders() (map[string]string, error) {
+	type group struct {
+		Leader string `json:"leader"`
+	}
 	var page struct {
 		Meta struct {
-			Leader string `json:"leader"`
-			Size   int    `json:"cluster_size"`
+			group
+			Size   int `json:"cluster_size"`
 			Others []struct {
 				Name    string `json:"name"`
 				Offline bool   `json:"offline"`
 			} `json:"replicas"`
 		} `json:"meta_cluster"`
+		Accounts []struct {
+			Streams []struct {
+				Name    string `json:"name"`
+				Cluster group  `json:"cluster"`
+			} `json:"stream_detail"`
+		} `json:"account_details"`
 	}
-	if err := n.ask("/jsz", &page); err != nil {
-		return "", err
+	if err := n.ask("/jsz?streams=1", &page); err != nil {
+		return nil, err
 	}
 	if page.Meta.Size != Nodes {
-		return "", fmt.Errorf("%s sees %d nodes", n.Name, page.Meta.Size)
+		return nil, fmt.Errorf("%s sees %d nodes", n.Name, page.Meta.Size)
 	}
 	for _, other := range page.Meta.Others {
 		if other.Offline && page.Meta.Leader == n.Name {
-			return "", fmt.Errorf("%s misses %s", n.Name, other.Name)
+			return nil, fmt.Errorf("%s misses %s", n.Name, other.Name)
 		}
 	}
-	return page.Meta.Leader, nil
+	all := map[string]string{"": page.Meta.Leader}
+	for _, account := range page.Accounts { // there is one
+		for _, stream := range account.Streams {
+			all[stream.Name] = stream.Cluster.Leader
+		}
+	}
+	return all, nil
 }
