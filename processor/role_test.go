@@ -418,6 +418,21 @@ func TestNoRequestsToDemotedWriter(t *testing.T) {
 	}
 }
 
+// TestServiceConnectionLostWhileStarting: a start whose connection for requests is lost
+// while it subscribes goes on after the reconnect.
+func TestServiceConnectionLostWhileStarting(t *testing.T) {
+	inCrew(t, 1, func(c *crew) {
+		a := c.members[0]
+		a.services.cut()
+		lost := time.AfterFunc(time.Second, a.services.mend)
+		a.start()
+		if lost.Stop() {
+			t.Fatal("it serves before NATS has its subscriptions")
+		}
+		a.want(201, "collection.create.c", "")
+	})
+}
+
 // TestLeaseRemoved: whoever removes the lease, or all of its bucket, harms nothing.
 func TestLeaseRemoved(t *testing.T) {
 	for what, remove := range map[string]func(context.Context, jetstream.JetStream) error{

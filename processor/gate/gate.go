@@ -76,6 +76,9 @@ func Open(clients, streams *nats.Conn, dbs []schema.DatabaseName, logger *slog.L
 	if err == nil {
 		err = clients.Flush()
 	}
+	for errors.Is(err, nats.ErrConnectionClosed) && !clients.IsClosed() { // lost meanwhile, and it reconnects
+		err = clients.Flush()
+	}
 	if err != nil {
 		g.end()
 		unsubscribe(subs)

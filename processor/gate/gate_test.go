@@ -122,6 +122,38 @@ type dialer func(network, address string) (net.Conn, error)
 
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
+// losing is a connection that is lost when it says PING and is to be lost.
+type losing struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (c losing) Write(p []byte) (int, error) {
+	if strings.HasSuffix(string(p), "PING\r\n") && c.lose.Swap(false) {
+		return 0, c.Close()
+	}
+	return c.Conn.Write(p)
+}
+
+// A gate that loses its clients while it opens goes on after the reconnect.
+func TestClientsLostWhileOpening(t *testing.T) {
+	s := newServer(t)
+	var lose atomic.Bool
+	clients := connect(t, s, "clients", nats.ReconnectWait(10*time.Millisecond), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
+		c, err := net.Dial(network, address)
+		return losing{c, &lose}, err
+	})))
+	lose.Store(true)
+	g, err := gate.Open(clients, connect(t, s, "streams", nats.CustomInboxPrefix("_GATE")), []schema.DatabaseName{"main"}, slog.New(slog.DiscardHandler))
+	if err != nil || lose.Load() {
+		t.Fatal(err, lose.Load())
+	}
+	t.Cleanup(g.Close)
+	if _, err := connect(t, s, "clients").Request("$JS.API.STREAM.NAMES", nil, 30*time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
 // A gate that has lost the streams leaves the work to others, and comes back.
 func TestStreamsAway(t *testing.T) {
 	s := newServer(t)

@@ -1,10 +1,13 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/observe"
@@ -121,12 +124,23 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 	if err == nil && s.NC.IsConnected() {
 		// Wait until NATS has the subscriptions, or has them after a reconnect.
 		if s.endpoints == nil {
-			err = s.NC.FlushTimeout(serveTimeout)
+			err = flush(s.NC)
 		} else {
 			_ = s.NC.FlushTimeout(BecomeTimeout)
 		}
 	}
 	return next, err
+}
+
+// flush waits until NATS has what was sent before. FlushTimeout fails with
+// ErrConnectionClosed if the connection is lost meanwhile, too, although it reconnects.
+func flush(nc *nats.Conn) error {
+	for {
+		err := nc.FlushTimeout(serveTimeout)
+		if !errors.Is(err, nats.ErrConnectionClosed) || nc.IsClosed() {
+			return err
+		}
+	}
 }
 
 // withoutTail reports whether an operation is a whole subject.
