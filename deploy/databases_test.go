@@ -73,12 +73,8 @@ func TestServeDatabases(t *testing.T) {
 		return strings.Contains(s.Stderr(), `msg="snapshot made and verified" database=main`) && strings.Contains(s.Stderr(), `msg="snapshot made and verified" database=other`)
 	})
 	s.Stop()
-	for _, line := range harness.Lines(s.Stderr()) {
-		refuseViolation(t, line)
-		if warns(line) {
-			t.Errorf("it warns: %s", line)
-		}
-	}
+	refuse(t, s, violates)
+	refuse(t, s, warns)
 	for _, line := range c.violations() {
 		t.Error(line)
 	}

@@ -269,8 +269,13 @@ func TestDatabaseFails(t *testing.T) {
 		t.Errorf("it says %q", last)
 	}
 	use(t, nc, "2", "a")
-	code, text := get(t, metrics, "/readyz", "")
-	if code != 503 || !strings.Contains(text, "database b: failed: ") || !strings.Contains(text, ".blk") || !strings.Contains(text, "database c: failed: ") || strings.Contains(text, "database a") {
+	var code int
+	var text string
+	eventually(t, "c has failed, and is not being started again", func() bool {
+		code, text = get(t, metrics, "/readyz", "")
+		return strings.Contains(text, "database c: failed: ")
+	})
+	if code != 503 || !strings.Contains(text, "database b: failed: ") || !strings.Contains(text, ".blk") || strings.Contains(text, "database a") {
 		t.Errorf("readyz is %d\n%s", code, text)
 	}
 	if code, text := get(t, metrics, "/readyz?database=a", ""); code != 200 {
