@@ -451,12 +451,17 @@ func (d *durable) close() {
 	}
 	d.cancel()
 	d.stopped.Wait()
+	if d.pin != "" {
+		// Else the next reader would wait until the pin expires. Pulls of the old pin are
+		// answered no more then: jetstream closes a batch before it unsubscribes, so one of
+		// them could get the messages that are returned below, and lose them.
+		ctx, cancel := context.WithTimeout(ctx, d.every)
+		info := d.consumer.CachedInfo()
+		_, _ = d.client.nc.RequestWithContext(ctx, d.client.api()+unpin+info.Stream+"."+info.Name, []byte(`{"group":"`+readers+`"}`))
+		cancel()
+	}
 	for _, seq := range slices.Sorted(maps.Keys(d.unacked)) {
 		_ = d.unacked[seq].Nak() // at once, instead of after the ack wait
-	}
-	if d.pin != "" { // else the next reader would wait until the pin expires
-		info := d.consumer.CachedInfo()
-		_ = d.client.nc.PublishRequest(d.client.api()+unpin+info.Stream+"."+info.Name, d.client.nc.NewInbox(), []byte(`{"group":"`+readers+`"}`))
 	}
 	_ = d.flush(ctx) // before the process ends
 }
