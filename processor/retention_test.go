@@ -766,7 +766,7 @@ func TestStopWhileVerifying(t *testing.T) {
 // A server whose messages are small takes padding all the same.
 func TestRetentionInSmallMessages(t *testing.T) {
 	w := newWire(t, retaining(time.Second, time.Hour))
-	w.want(201, "collection.create.c", `{"defaultTtl":1}`)
+	w.want(201, "collection.create.c", "")
 	w.want(201, "document.create.c.a", "{}")
 	w.check(w.processor.retention.Pad(w.ctx()))
 	cursor := w.processor.store.Cursor()
