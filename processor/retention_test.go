@@ -763,6 +763,27 @@ func TestStopWhileVerifying(t *testing.T) {
 	})
 }
 
+// A snapshot that was never finished has no age that the next round could be due by.
+func TestUnfinishedSnapshotHasNoAge(t *testing.T) {
+	inBubble(t, func(w *wire) {
+		w.want(201, "collection.create.c", "")
+		w.want(201, "snapshot.create", "")
+		js, err := jetstream.New(w.log)
+		w.check(err)
+		_, err = js.CreateObjectStore(w.ctx(), jetstream.ObjectStoreConfig{Bucket: "LAPSE_main_SNAPSHOT_1000"})
+		w.check(err)
+		time.Sleep(20 * time.Minute)
+		w.want(201, "document.create.c.a", "{}")
+		w.restart()
+		for _, made := range []int64{0, 1} {
+			time.Sleep(30 * time.Minute)
+			if n := w.processor.retention.Made.Load(); n != made {
+				t.Errorf("%d snapshots are made, want %d", n, made)
+			}
+		}
+	}, retaining(0, time.Hour))
+}
+
 // A server whose messages are small takes padding all the same.
 func TestRetentionInSmallMessages(t *testing.T) {
 	w := newWire(t, retaining(time.Second, time.Hour))

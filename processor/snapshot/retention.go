@@ -79,15 +79,17 @@ func (k *Retention) Run(ctx context.Context) {
 	}
 }
 
-// first returns the wait for the first round, from the age of the newest snapshot: a
-// process that restarts often makes snapshots too.
+// first returns the wait for the first round, from the age of the newest sound snapshot:
+// a process that restarts often makes snapshots too. An unfinished one has no age.
 func (k *Retention) first(ctx context.Context) time.Duration {
-	list, err := k.Snapshots.List(ctx)
-	if err != nil || len(list) == 0 {
+	if list, err := k.Snapshots.List(ctx); err == nil {
+		k.setNewest(list)
+	}
+	newest := k.Newest.Load()
+	if newest == nil {
 		return k.Config.SnapshotEvery
 	}
-	k.setNewest(list)
-	age := time.Since(time.UnixMilli(list[0].Created))
+	age := time.Since(time.UnixMilli(newest.Created))
 	return min(max(k.Config.SnapshotEvery-age, 0), k.Config.SnapshotEvery)
 }
 
