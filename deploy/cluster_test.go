@@ -136,7 +136,7 @@ func login(t *testing.T, user string) []nats.Option {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := []nats.Option{key, nats.RootCAs(filepath.Join(secrets, "ca.pem")), nats.Name(user), nats.MaxReconnects(-1),
+	options := []nats.Option{key, nats.RootCAs(filepath.Join(secrets, "ca.pem")), nats.Name(user), nats.MaxReconnects(-1), nats.Timeout(patience),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 	if prefix := inboxes[user]; prefix != "" {
 		options = append(options, nats.CustomInboxPrefix(prefix))
