@@ -763,6 +763,50 @@ func TestStopWhileVerifying(t *testing.T) {
 	})
 }
 
+// amid does something before the n-th note of retention.
+type amid struct {
+	noter
+	n  int
+	do func()
+}
+
+type noter interface {
+	Note(ctx context.Context, t schema.EventType, body []byte) error
+	Writing() bool
+}
+
+func (a *amid) Note(ctx context.Context, t schema.EventType, body []byte) error {
+	if a.n--; a.n == 0 {
+		a.do()
+	}
+	return a.noter.Note(ctx, t, body)
+}
+
+// A fact that comes amid the padding may be in the file that the padding begins, so the
+// log is padded once more.
+func TestFactAmidPadding(t *testing.T) {
+	for name, n := range map[string]int{"in the middle": 10, "before the last note": 18} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *wire) {
+				r := w.processor.retention
+				r.Noter = &amid{r.Noter, n, func() { w.want(201, "document.create.c.a", "{}") }}
+				w.want(201, "collection.create.c", "")
+				for round, padded := range []bool{true, true, false} {
+					before := w.end()
+					w.check(r.Pad(w.ctx()))
+					if end := w.end(); (end > before) != padded {
+						t.Errorf("round %d appends %d events", round, end-before)
+					}
+					time.Sleep(time.Hour)
+				}
+				if cursor := w.processor.store.Cursor(); cursor.Padded != cursor.Seq || cursor.Last > cursor.Seq-18 {
+					t.Errorf("the padding ends at %d, after the fact at %d: %+v", cursor.Padded, cursor.Last, cursor)
+				}
+			}, retaining(4*time.Hour, 24*time.Hour))
+		})
+	}
+}
+
 // A snapshot that was never finished has no age that the next round could be due by.
 func TestUnfinishedSnapshotHasNoAge(t *testing.T) {
 	inBubble(t, func(w *wire) {

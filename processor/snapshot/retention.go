@@ -35,6 +35,7 @@ type Retention struct {
 	dirty       bool   // something was pruned since
 	padded      int64  // when the log was padded last, Unix ms
 	filled      uint64 // bytes appended by then
+	unpadded    uint64 // the cursor before that: facts behind it may be in the new file
 	Stale       bool   // the newest snapshot may hold what was pruned since
 
 	Trimmed atomic.Uint64                   // the log's first sequence, as of the last prune
@@ -297,7 +298,7 @@ func (k *Retention) filePeriod() int64 { return k.Config.Retain.Milliseconds() /
 // in a file that is not full.
 func (k *Retention) Pad(ctx context.Context) error {
 	cursor := k.Store.Cursor()
-	if cursor.Last <= cursor.Padded {
+	if cursor.Last <= cursor.Padded && (k.unpadded == 0 || cursor.Last <= k.unpadded) {
 		return nil
 	}
 	now := k.Clock.Millis()
@@ -312,11 +313,14 @@ func (k *Retention) Pad(ctx context.Context) error {
 	size := padSize(k.Log.NC.MaxPayload())
 	padding := strings.Repeat(".", size)
 	for left := PadBytes / size; left >= 0; left-- {
+		if left == 0 && k.Store.Cursor().Last > cursor.Last {
+			break // a fact came between, maybe into the new file: a later round pads for it
+		}
 		if err := k.Noter.Note(ctx, schema.LogPadded, fmt.Appendf(nil, `{"left":%d,"padding":"%s"}`, left, padding)); err != nil {
 			return fmt.Errorf("pad the log: %w", err)
 		}
 	}
-	k.padded, k.filled = now, k.Log.Written.Load()
+	k.padded, k.filled, k.unpadded = now, k.Log.Written.Load(), cursor.Seq
 	k.Config.Events(observe.LogPadded{Bytes: size * (PadBytes/size + 1)})
 	return nil
 }
