@@ -62,14 +62,32 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", name, err)
 	}
-	info := s.Stream.CachedInfo()
-	if err := checkMutations(info.Config, db, replicas); err != nil {
+	if err := checkMutations(s.Stream.CachedInfo().Config, db, replicas); err != nil {
 		return nil, err
 	}
-	if info.State.LastSeq < judged {
-		return nil, fmt.Errorf("stream %s ends at %d and the log has judged it up to %d: it has lost its end; restore it, or remove it to start anew behind %d", name, info.State.LastSeq, judged, judged)
-	}
 	return s, nil
+}
+
+// CheckEnd returns an error if the stream ends before sequence judged. That of a cluster
+// may have a new leader that has not applied all that it holds: CheckEnd waits for it.
+func (s *Mutations) CheckEnd(ctx context.Context, judged uint64) error {
+	for began := time.Now(); ; {
+		info := s.Stream.CachedInfo()
+		if info.State.LastSeq >= judged {
+			return nil
+		}
+		if info.Config.Replicas == 1 || time.Since(began) > TruncationDelay {
+			return fmt.Errorf("stream %s ends at %d and the log has judged it up to %d: it has lost its end; restore it, or remove it to start anew behind %d", s.DB.MutationStream(), info.State.LastSeq, judged, judged)
+		}
+		select {
+		case <-time.After(ResumeInterval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if _, err := s.Stream.Info(ctx); err != nil && !Transient(err) {
+			return fmt.Errorf("stream %s: %w", s.DB.MutationStream(), err)
+		}
+	}
 }
 
 // CheckBeginning returns an error if mutations behind sequence judged are missing: only

@@ -1,0 +1,59 @@
+package eventlog
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+// applying is a stream whose leader applies one more message for each time it is asked.
+type applying struct {
+	jetstream.Stream
+	info jetstream.StreamInfo
+}
+
+func (a *applying) CachedInfo() *jetstream.StreamInfo { return &a.info }
+
+func (a *applying) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	a.info.State.LastSeq++
+	if a.info.State.LastSeq%2 == 0 {
+		return nil, jetstream.ErrNoStreamResponse // it has no leader for a moment
+	}
+	return &a.info, nil
+}
+
+// A new leader of the mutations is waited for, and a stream that has lost its end is not
+// waited for for long.
+func TestMutationsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		judged   uint64
+		replicas int
+		lost     bool
+		within   time.Duration
+	}{
+		"all is there":  {judged: 1, replicas: 3},
+		"is applied":    {judged: 20, replicas: 3, within: TruncationDelay},
+		"is lost":       {judged: 1e6, replicas: 3, lost: true, within: TruncationDelay + 2*ResumeInterval},
+		"has no others": {judged: 2, replicas: 1, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stream := &applying{info: jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: c.replicas}, State: jetstream.StreamState{LastSeq: 1}}}
+				began := time.Now()
+				err := (&Mutations{DB: schema.DatabaseName("main"), Stream: stream}).CheckEnd(t.Context(), c.judged)
+				if lost := err != nil && strings.Contains(err.Error(), "it has lost its end"); lost != c.lost || err != nil && !c.lost {
+					t.Errorf("it says %v", err)
+				}
+				if took := time.Since(began); took > c.within {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
