@@ -225,15 +225,15 @@ func (t *target) whileOpen(ctx context.Context) (_ context.Context, end func() e
 	said := make(chan error, 1)
 	go func() {
 		defer close(said)
+		var err error
 		select {
-		case err := <-t.failed:
-			said <- err
-			cancel()
-		case err := <-t.closed:
-			said <- err
-			cancel()
+		case err = <-t.failed:
+		case err = <-t.closed:
 		case <-ctx.Done():
+			return
 		}
+		said <- err
+		cancel()
 	}()
 	return ctx, func() error { cancel(); return <-said }
 }
