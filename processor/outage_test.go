@@ -75,6 +75,10 @@ func (n *network) each(do func(*faultyConn)) {
 type faultyConn struct {
 	net.Conn
 	deaf, mute atomic.Bool // hears nothing, says nothing
+
+	mu      sync.Mutex
+	delayed bool   // what it says is kept
+	kept    []byte // until arrive
 }
 
 func (c *faultyConn) Read(p []byte) (n int, err error) {
@@ -90,7 +94,21 @@ func (c *faultyConn) Write(p []byte) (int, error) {
 	if c.mute.Load() {
 		return len(p), nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.delayed {
+		c.kept = append(c.kept, p...)
+		return len(p), nil
+	}
 	return c.Conn.Write(p)
+}
+
+// arrive has what was delayed arrive, and delays nothing more.
+func (c *faultyConn) arrive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, _ = c.Conn.Write(c.kept)
+	c.delayed, c.kept = false, nil
 }
 
 // outage is a processor, in a bubble, that stays up while its NATS server and

@@ -141,7 +141,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 		p.lease = lease.New(log.JS, o.forLease(c.Leave))
 	}
 	p.service = &service.Service{Config: o.forService(), Store: store, Log: log, Mutations: mutations, Writer: w, Retention: p.retention, Clock: clock, Lease: p.lease}
-	p.service.Live = &service.Liveness{Store: store, Log: log, Clock: clock, Renewals: &w.Renewals, OnlyWriter: p.service.OnlyWriter}
+	p.service.Live = &service.Liveness{Store: store, Log: log, Clock: clock, Renewals: &w.Renewals, OnlyWriter: p.service.OnlyWriter, AskWriter: p.service.AskWriter}
 	p.service.Engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),

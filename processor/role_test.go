@@ -55,7 +55,12 @@ func inCrew(t *testing.T, members int, test func(*crew)) {
 		so := &server.Options{DontListen: true, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoSigs: true, NoLog: true}
 		config := "accounts {\nLOG { jetstream: enabled, users: [ { user: log, password: x } ] }\n"
 		for i := range members {
-			config += fmt.Sprintf("M%d { users: [ { user: m%d, password: x } ] }\n", i, i)
+			// All can ask the first one, as the writer.
+			asks := `exports: [ { service: "$SRV.SETTLED.>" } ]`
+			if i > 0 {
+				asks = `imports: [ { service: { account: M0, subject: "$SRV.SETTLED.>" } } ]`
+			}
+			config += fmt.Sprintf("M%d { users: [ { user: m%d, password: x } ], %s }\n", i, i, asks)
 		}
 		if err := so.ProcessConfigString(config + "}"); err != nil {
 			t.Fatal(err)
@@ -138,6 +143,23 @@ func (m *member) away() bool {
 // silence is how often connections are tried: a cut lasts some seconds before they
 // are made again.
 const silence = 5 * time.Second
+
+// delay has what the member says to the streams arrive later.
+func (m *member) delay() (arrive func()) {
+	m.logs.mu.Lock()
+	defer m.logs.mu.Unlock()
+	conns := slices.Clone(m.logs.conns)
+	for _, c := range conns {
+		c.mu.Lock()
+		c.delayed = true
+		c.mu.Unlock()
+	}
+	return func() {
+		for _, c := range conns {
+			c.arrive()
+		}
+	}
+}
 
 // cut has nothing pass between the member and the streams, until mend.
 func (m *member) cut() { m.logs.cut() }
@@ -576,6 +598,58 @@ func TestStandbyCertain(t *testing.T) {
 		}
 		a.mend()
 		time.Sleep(testLease) // until it knows what the log has of what it appended
+	})
+}
+
+// TestStandbyRenewalOnItsWay: the end of the log is no proof that nothing is on its way
+// there. A standby asks the writer.
+func TestStandbyRenewalOnItsWay(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", `{"defaultTtl":10}`)
+		ts := a.tsOf(a.want(201, "document.create.c.renewed", `{}`))
+		a.want(201, "document.create.c.gone", `{}`)
+		b.has(a)
+		sleepUntil(ts+9, 800)
+		arrive := a.delay()
+		renewed := make(chan wireReply, 1)
+		go func() { renewed <- a.ask("document.upsert.c.renewed", `{"n":2}`) }()
+		sleepUntil(ts+10, 1)
+		replies := make(map[string]chan wireReply)
+		for _, tail := range []string{"document.get.c.renewed", "document.get.c.gone", "query.c", "collection.get.c"} {
+			reply := make(chan wireReply, 1)
+			replies[tail] = reply
+			go func() { reply <- b.ask(tail, "") }()
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for tail, reply := range replies {
+			if len(reply) > 0 {
+				t.Errorf("%s, while the renewal is on its way: %s", tail, <-reply)
+			}
+		}
+		arrive()
+		if t.Failed() {
+			return
+		}
+		if r := <-renewed; r.code != 200 {
+			t.Errorf("the renewal: %s", r)
+		}
+		for tail, want := range map[string]struct {
+			code int
+			body string
+		}{
+			"document.get.c.renewed": {200, `"n":2`},
+			"document.get.c.gone":    {404, ``},
+			"query.c":                {200, `"n":2`},
+			"collection.get.c":       {200, `"documents":1,`},
+		} {
+			if r := <-replies[tail]; r.code != want.code || !strings.Contains(string(r.body), want.body) {
+				t.Errorf("%s: %s, want %d and %s", tail, r, want.code, want.body)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		c.agree()
 	})
 }
 

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -265,17 +266,19 @@ func (s *scene) standby() *lapse {
 }
 
 // streams are those of the database.
-func (s *scene) streams() []string {
+func (s *scene) streams() (names []string) {
 	s.t.Helper()
-	var names []string
-	list := s.js.StreamNames(s.t.Context())
-	for name := range list.Name() {
-		if strings.HasPrefix(name, "LAPSE_main") || strings.HasPrefix(name, "KV_LAPSE_main") {
-			names = append(names, name)
+	eventually(s.t, "a list of the streams", func() bool { // from the leader, which may be a new one
+		ctx, cancel := context.WithTimeout(s.t.Context(), hasty)
+		defer cancel()
+		names = nil
+		list := s.js.StreamNames(ctx)
+		for name := range list.Name() {
+			if strings.HasPrefix(name, "LAPSE_main") || strings.HasPrefix(name, "KV_LAPSE_main") {
+				names = append(names, name)
+			}
 		}
-	}
-	if err := list.Err(); err != nil || len(names) == 0 {
-		s.t.Fatalf("the streams are %v: %v", names, err)
-	}
+		return list.Err() == nil && len(names) > 0
+	})
 	return names
 }

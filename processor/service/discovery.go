@@ -54,11 +54,9 @@ func (e *endpoints) add(name, tail, queue string, handle nats.MsgHandler, operat
 // announce answers PING, INFO and STATS of all services, of lapse, of this one, and of
 // those of its database.
 func (e *endpoints) announce() error {
-	sub, err := e.NC.Subscribe(e.inbox()+"*", e.hear)
-	if err != nil {
+	if err := e.subscribe(e.inbox()+"*", e.hear); err != nil {
 		return err
 	}
-	e.subscriptions = append(e.subscriptions, sub)
 	for verb, value := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return micro.Ping{ServiceIdentity: e.info.ServiceIdentity, Type: micro.PingResponseType} },
 		micro.InfoVerb:  func() any { return e.info },
@@ -69,7 +67,7 @@ func (e *endpoints) announce() error {
 			if err != nil {
 				return err
 			}
-			sub, err := e.NC.Subscribe(subject, func(m *nats.Msg) {
+			err = e.subscribe(subject, func(m *nats.Msg) {
 				text, err := json.Marshal(value())
 				if err == nil {
 					_ = m.Respond(text) // or there is no reply subject, or no connection
@@ -78,10 +76,17 @@ func (e *endpoints) announce() error {
 			if err != nil {
 				return err
 			}
-			e.subscriptions = append(e.subscriptions, sub)
 		}
 	}
 	return nil
+}
+
+func (e *endpoints) subscribe(subject string, handle nats.MsgHandler) error {
+	sub, err := e.NC.Subscribe(subject, handle)
+	if err == nil {
+		e.subscriptions = append(e.subscriptions, sub)
+	}
+	return err
 }
 
 // stop drains the subscriptions.

@@ -39,6 +39,9 @@ func (s *Service) Become(role observe.Role) error {
 		return nil
 	}
 	s.writes.Store(role == observe.Writer)
+	if role == observe.Standby {
+		s.Writer.Renewals.Clear()
+	}
 	reconnects := s.NC.Stats().Reconnects
 	next, err := s.listen(role)
 	if err != nil {
@@ -106,6 +109,9 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 	} else if role == observe.Writer {
 		read := func(name string) bool { return slices.Contains(readNames[:], name) }
 		err = next.add("api", ">", "", s.handleMutation, slices.DeleteFunc(slices.Clone(schema.Operations[:]), read)...)
+		if err == nil {
+			err = next.subscribe(s.settledSubject(), s.vouch)
+		}
 	}
 	if s.Lease != nil || role == observe.Standby {
 		for _, name := range readNames {

@@ -35,9 +35,13 @@ import (
 // A standby does not. But log time does not go back: once it has folded an event at
 // second S, it has folded every renewal decided before S. Its state is settled up to S. As a rule the
 // DocumentExpired follows its deadline by milliseconds and settles it. If nothing comes
-// within expiryGrace, the standby asks where the log ends now, folds up to there, and is
-// settled up to the second at which it asked. A former writer whose lease has run out is
-// a standby in this sense, whatever it still holds in its table.
+// within expiryGrace, the standby asks the writer, which names the second before the
+// earliest deadline in its table, at most its own, and its sequence (vouch). Once it has
+// folded that sequence, the standby is settled up to that second. The end of the log
+// would prove nothing: a renewal may be on its way there. But if no writer answers for
+// ownGrace, the standby relies on it, and may miss a renewal by a writer that is gone which
+// the log takes later. A former writer whose lease has run out is a standby in this
+// sense, whatever it still holds in its table.
 //
 // A point read compares the version again after the proof: a renewal may have been
 // folded between the read and the proof. A query reads for longer. The writer keeps
@@ -52,9 +56,12 @@ type Liveness struct {
 	// OnlyWriter reports whether no other process can write now, so that Renewals has
 	// every renewal in flight.
 	OnlyWriter func() bool
+	// AskWriter asks the writer up to where it has settled the state. It takes at most
+	// expiryGrace.
+	AskWriter func(context.Context) (Settlement, error)
 
-	settled atomic.Int64 // unix second up to which reads of the log's end settled the state
-	ends    singleflight[struct{}, struct{}]
+	settled atomic.Int64 // unix second up to which the writer, or the log's end, settled the state
+	asks    singleflight[struct{}, bool]
 	counts  singleflight[uint64, tally]
 }
 
@@ -105,11 +112,13 @@ func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record pr
 		return nil
 	}
 	key := machine.DocumentKey{Incarnation: c.Incarnation, ID: id}
-	if !l.OnlyWriter() {
+	of, inFlight := l.Renewals.Find(key) // before OnlyWriter: a former writer clears the table
+	switch {
+	case !l.OnlyWriter():
 		if at := record.Deadline(c).At; at > l.settledUpTo() {
 			return &unsettled{c.Name, key, at}
 		}
-	} else if of, ok := l.Renewals.Find(key); ok {
+	case inFlight:
 		return &unsettled{c.Name, of, 0}
 	}
 	// A renewal may have been folded since the record was read.
@@ -127,10 +136,8 @@ func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record pr
 // complete returns an *unsettled error if a state of a collection at sequence seq,
 // judged by second now, may lack a renewal.
 func (l *Liveness) complete(c *schema.Collection, seq uint64, now int64) error {
-	missed, err := false, error(nil)
-	if l.OnlyWriter() {
-		missed = l.Renewals.Missed(c.Incarnation, seq, now)
-	} else {
+	missed, err := l.Renewals.Missed(c.Incarnation, seq, now), error(nil) // before OnlyWriter, as in Expired
+	if !l.OnlyWriter() {
 		missed, err = l.unsettledDue(c, now)
 	}
 	if missed {
@@ -260,39 +267,59 @@ func (l *Liveness) horizon() horizon {
 // the horizon.
 func (h horizon) missed(seq uint64, now int64) bool { return h.settled < now && h.seq != seq }
 
-// expiryGrace is how long a standby waits for events to settle a second before it
-// asks for the end of the log; longer than an append takes.
-const expiryGrace = 250 * time.Millisecond
+// Waits of a standby.
+const (
+	expiryGrace = 250 * time.Millisecond // for an event to settle a second, before it asks the writer
+	ownGrace    = 4 * expiryGrace        // for a writer to answer, before it relies on the end of the log
+)
 
 // settle waits until the state is settled up to a second that the clock has reached.
 // The error is that of ctx or of the log.
 func (l *Liveness) settle(ctx context.Context, second int64) error {
-	grace, cancel := context.WithTimeout(ctx, expiryGrace)
-	defer cancel()
-	for l.settledUpTo() < second && grace.Err() == nil {
-		_ = l.Store.Wait(grace, l.Store.Cursor().Seq+1)
-	}
-	if l.settledUpTo() >= second {
-		return nil
-	}
-	second = max(second, l.Now())
-	// Shared by all who ask: each asks after its second, and each result is newer.
-	if _, err := l.ends.do(ctx, struct{}{}, func() (struct{}, error) { return struct{}{}, l.foldToEnd(ctx) }); err != nil {
-		return err
-	}
-	for before := l.settled.Load(); before < second && !l.settled.CompareAndSwap(before, second); {
-		before = l.settled.Load()
+	for heard := time.Now(); l.settledUpTo() < second; {
+		grace, cancel := context.WithTimeout(ctx, expiryGrace)
+		for l.settledUpTo() < second && grace.Err() == nil {
+			_ = l.Store.Wait(grace, l.Store.Cursor().Seq+1)
+		}
+		cancel()
+		if l.settledUpTo() >= second {
+			return nil
+		}
+		// Shared by all who ask: each asks after its second, and each result is newer.
+		answered, err := l.asks.do(ctx, struct{}{}, func() (bool, error) { return l.ask(ctx, heard.Add(ownGrace)) })
+		if err != nil {
+			return err
+		}
+		if answered {
+			heard = time.Now()
+		}
 	}
 	return nil
 }
 
-// foldToEnd waits until everything that is in the log now is folded.
-func (l *Liveness) foldToEnd(ctx context.Context) error {
-	last, err := l.Log.Last(ctx)
-	if err != nil {
-		return err
+// ask settles the state as far as the writer vouches, and reports whether it answered. If
+// it does not, and the moment has come to go on alone, the end of the log settles it up
+// to now. The error is that of ctx or of the log.
+func (l *Liveness) ask(ctx context.Context, alone time.Time) (answered bool, err error) {
+	state := Settlement{Second: l.Now()}
+	vouched, err := l.AskWriter(ctx)
+	switch answered = err == nil; {
+	case answered:
+		state = vouched
+	case time.Now().Before(alone):
+		return false, ctx.Err()
+	default:
+		if state.Seq, err = l.Log.Last(ctx); err != nil {
+			return false, err
+		}
 	}
-	return l.Store.Wait(ctx, last)
+	if err := l.Store.Wait(ctx, state.Seq); err != nil {
+		return answered, err
+	}
+	for before := l.settled.Load(); before < state.Second && !l.settled.CompareAndSwap(before, state.Second); {
+		before = l.settled.Load()
+	}
+	return answered, nil
 }
 
 // unsettledDue reports whether a collection has documents whose deadline passed

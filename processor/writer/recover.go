@@ -173,7 +173,7 @@ func (t *Term) recover(ctx context.Context, cause error) error {
 	t.config.Events(observe.AppendRecovered{Acked: acked, Decided: len(again), Took: time.Since(began)})
 	t.groups, t.unsent = nil, nil
 	t.recoveries++
-	t.Renewals.clear()
+	t.Renewals.Clear()
 	t.pause(ctx)
 	err = t.Machine.Abort()
 	t.looked = t.Machine.Time() // of the WriterStarted, which notes the gap in time

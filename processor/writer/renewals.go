@@ -106,9 +106,9 @@ func (r *Renewals) folded(seq uint64, now, seconds int64) {
 	r.wake()
 }
 
-// clear empties the table after a recovery or a term: renewals that are in the log are
-// folded, the others did not happen.
-func (r *Renewals) clear() {
+// Clear empties the table once the fence has moved, and renewals are folded or did not
+// happen, or when readers no longer take this process for the writer.
+func (r *Renewals) Clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.last)
@@ -145,6 +145,19 @@ func (r *Renewals) Wait(ctx context.Context, key machine.DocumentKey) error {
 // now, in a collection, or in any if incarnation is 0. The error is that of ctx.
 func (r *Renewals) Settle(ctx context.Context, incarnation uint64, now int64) error {
 	return r.until(ctx, func() bool { return !lapsed(r.all, incarnation, 0, now) })
+}
+
+// Settled returns the latest second, at most now, up to which no deadline passes that a
+// renewal in flight moved.
+func (r *Renewals) Settled(now int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.all {
+		if at := r.all[i].at; at <= now {
+			now = max(at, math.MinInt64+1) - 1
+		}
+	}
+	return now
 }
 
 // Missed reports whether a state at sequence seq, judged by second now, lacks a renewal

@@ -173,5 +173,4 @@ func (t *Term) Leave() {
 	t.abandon(NotWriter)
 	t.pendingReplies, t.retry = nil, nil
 	t.refuse(NotWriter)
-	t.Renewals.clear()
 }
