@@ -107,11 +107,16 @@ func tryAskWith(nc *nats.Conn, tail, body string, timeout time.Duration, headers
 	return readAnswer(reply)
 }
 
-// wholeLog reads the log up to an event that is written for that.
+// wholeLog reads the log up to an event that is written for that, if need be by the next
+// writer.
 func wholeLog(t *testing.T, nc *nats.Conn) []event {
 	t.Helper()
-	name := fmt.Sprint("end", time.Now().UnixNano())
-	end := mustAsk(t, nc, 201, "collection.create."+name, "").seq
+	name, end := fmt.Sprint("end", time.Now().UnixNano()), uint64(0)
+	eventually(t, "collection "+name, func() bool {
+		a, err := tryAskWith(nc, "collection.create."+name, "", hasty, "Nats-Msg-Id", name)
+		end = a.seq
+		return err == nil && a.code == 201
+	})
 	return readFeed(t, nc, "*", func(events []event) bool {
 		return len(events) > 0 && events[len(events)-1].Seq >= end
 	})
