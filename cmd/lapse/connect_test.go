@@ -3,9 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,4 +173,43 @@ func TestMissingPermission(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSilentServer: a start waits for a server that accepts connections and is too busy to
+// say anything, for longer than nats.go does.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t, &server.Options{})
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var proxy sync.WaitGroup
+	defer proxy.Wait()
+	defer busy.Close()
+	proxy.Go(func() {
+		for silent := true; ; silent = false {
+			conn, err := busy.Accept()
+			if err != nil {
+				return
+			}
+			if silent {
+				defer conn.Close()
+				continue
+			}
+			through, err := net.Dial("tcp", strings.TrimPrefix(s.ClientURL(), "nats://"))
+			if err != nil {
+				conn.Close()
+				return
+			}
+			proxy.Go(func() { defer through.Close(); _, _ = io.Copy(through, conn) })
+			proxy.Go(func() { defer conn.Close(); _, _ = io.Copy(conn, through) })
+		}
+	})
+	f := &externalFlags{url: busy.Addr().String()}
+	nc, err := f.connect(logConnection, "main", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
 }

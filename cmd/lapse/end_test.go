@@ -190,11 +190,20 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 		closed.Wait()
 	})
 	if match == nil {
-		if s.target = <-opened; !external {
+		select {
+		case s.target = <-opened:
+		case code := <-s.code:
+			t.Fatalf("it has ended with %d before it opened anything:\n%s", code, s.stderr)
+		}
+		if !external {
 			s.url = s.target.url
 		}
 		for !strings.Contains(s.stderr.String(), "lapse: ready") {
-			time.Sleep(time.Millisecond)
+			select {
+			case code := <-s.code:
+				t.Fatalf("it has ended with %d before it was ready:\n%s", code, s.stderr)
+			case <-time.After(time.Millisecond):
+			}
 		}
 	}
 	return s

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
@@ -136,9 +138,22 @@ func (f *externalFlags) connect(name string, database schema.DatabaseName, logge
 			}
 		}))
 	options = append(options, tlsOptions(f.ca, f.cert, f.key)...)
+	for began := time.Now(); ; {
+		nc, err := f.dial(name, options)
+		op, ok := errors.AsType[*net.OpError](err)
+		if silent := ok && op.Op == "read" && op.Timeout(); !silent || time.Since(began) > silenceTimeout {
+			return nc, err
+		}
+	}
+}
+
+// silenceTimeout is how long a server that accepts connections may say nothing. nats.go
+// gives it 2 s, so that a connection that is lost comes to the next server soon. On a busy
+// machine a start may need more.
+const silenceTimeout = 8 * time.Second
+
+func (f *externalFlags) dial(name string, options []nats.Option) (nc *nats.Conn, err error) {
 	l := f.login(name)
-	var nc *nats.Conn
-	var err error
 	switch l.way {
 	case "context":
 		var settings natscontext.Settings
