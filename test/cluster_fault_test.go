@@ -281,9 +281,10 @@ func (s *scene) partitionWriter() time.Time {
 }
 
 func (s *scene) deleteLease() time.Time {
-	if err := s.js.DeleteKeyValue(s.t.Context(), "LAPSE_main_LEASE"); err != nil {
-		s.t.Fatal(err)
-	}
+	eventually(s.t, "the end of the bucket", func() bool {
+		err := s.js.DeleteKeyValue(s.t.Context(), "LAPSE_main_LEASE")
+		return err == nil || errors.Is(err, jetstream.ErrBucketNotFound)
+	})
 	deleted := time.Now()
 	s.leaseBucket()
 	return deleted
@@ -320,9 +321,10 @@ func (s *scene) passLease() time.Time {
 		return string(second) != string(first)
 	})
 	for i := range 8 {
-		if _, err := kv.Put(s.t.Context(), "writer", [][]byte{first, second}[i%2]); err != nil {
-			s.t.Fatal(err)
-		}
+		eventually(s.t, "a lease that is passed on", func() bool {
+			_, err := kv.Put(s.t.Context(), "writer", [][]byte{first, second}[i%2])
+			return err == nil
+		})
 		time.Sleep(time.Duration(s.random.Int64N(int64(lease / 2))))
 	}
 	return time.Now()

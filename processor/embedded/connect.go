@@ -35,6 +35,7 @@ func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nat
 		nats.Name("lapse " + user),
 		nats.UserInfo(user, password),
 		nats.CustomInboxPrefix(inbox),
+		nats.Timeout(10 * time.Second), // there is no other server, and a busy machine takes more than 2 s
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
