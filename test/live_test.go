@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,8 +48,13 @@ func TestLiveSessions(t *testing.T) {
 			t.Parallel()
 			nc := dial(t, s)
 			mustAsk(t, nc, 201, "collection.create."+test.collection, `{"defaultTtl":-1}`)
+			var complete atomic.Bool
+			var watch sync.WaitGroup
+			defer watch.Wait()
+			watch.Go(func() { watchEnd(t, nc, test.collection, byAddress[len(byAddress)-40:], &complete) })
 			test.write(t, nc, test.collection, byAddress)
-			watchEnd(t, nc, test.collection, byAddress[len(byAddress)-40:])
+			complete.Store(true)
+			watch.Wait()
 			checkLives(t, readFeed(t, nc, test.collection, allEnded(written)), byAddress)
 			collection := mustAsk(t, nc, 200, "collection.get."+test.collection, "")
 			if !strings.Contains(string(collection.body), `"documents":0,"bytes":0`) {
@@ -168,37 +174,43 @@ func writeMutations(t testing.TB, nc *nats.Conn, collection string, groups [][]h
 	eventually(t, "all mutations judged", func() bool { return askStatus(t, nc).MutationsBehind == 0 })
 }
 
-// watchEnd asks for some documents again and again: a request that was sent at
-// or after the deadline's second finds nothing, one that was answered before
-// it finds the document.
-func watchEnd(t testing.TB, nc *nats.Conn, collection string, groups [][]hit) {
-	t.Helper()
+// watchEnd asks for some documents again and again, while they are written and until
+// their end: a request that was sent at or after the deadline's second finds nothing, one
+// that was answered before it finds the document.
+func watchEnd(t testing.TB, nc *nats.Conn, collection string, groups [][]hit, complete *atomic.Bool) {
 	deadlines := make(map[string]int64)
 	seen := 0
 	for ended := make(map[string]bool); len(ended) < len(groups); time.Sleep(5 * time.Millisecond) {
+		if t.Failed() {
+			return
+		}
 		for _, group := range groups {
 			id := group[0].ID
 			if ended[id] {
 				continue
 			}
-			sent := time.Now()
-			a := ask(t, nc, "document.get."+collection+"."+token(id), "")
+			wasWritten, sent := complete.Load(), time.Now()
+			a, err := tryAsk(nc, "document.get."+collection+"."+token(id), "")
 			answered := time.Now()
 			deadline, known := deadlines[id]
 			switch {
 			case a.code == 404:
-				ended[id] = true
+				if known || wasWritten {
+					ended[id] = true
+				}
 				if known && answered.Unix() < deadline {
 					t.Errorf("%s was gone at %s, before its deadline %d", id, answered, deadline)
 				}
 			case a.code != 200:
-				t.Fatalf("get %s: %d %s", id, a.code, a.body)
+				t.Errorf("get %s: %d %s %v", id, a.code, a.body, err)
+				return
 			default:
 				var document struct {
 					TS int64 `json:"_ts"`
 				}
 				if err := json.Unmarshal(a.body, &document); err != nil {
-					t.Fatal(err)
+					t.Error(err)
+					return
 				}
 				seen++
 				deadlines[id] = document.TS + liveTTL
