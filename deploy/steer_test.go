@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,24 +49,20 @@ func newFixture(t *testing.T) *fixture {
 	}, {
 		Name: muts, Subjects: []string{db.Mutations() + ">"}, Replicas: 3,
 	}} {
-		eventually(t, "the stream "+config.Name, func() bool { // on a busy machine nodes lose each other
-			_, err := processor.CreateStream(ctx(t), config)
-			return err == nil
-		})
+		repeat(t, func(ctx context.Context) error { _, err := processor.CreateStream(ctx, config); return err })
 	}
 	for n := range 4 {
 		m := nats.NewMsg(appendTo + "orders.DocumentCreated")
 		m.Header.Set("Lapse-Time", fmt.Sprint(1000+n))
 		m.Header.Set("Nats-Expected-Stream", log)
+		m.Header.Set("Nats-Msg-Id", fmt.Sprint(n))
 		m.Data = fmt.Appendf(nil, `{"n":%d}`, n)
-		if _, err := processor.PublishMsg(ctx(t), m); err != nil {
-			t.Fatal(err)
-		}
+		repeat(t, func(ctx context.Context) error { _, err := processor.PublishMsg(ctx, m); return err })
 	}
 	for stream, name := range map[string]string{muts: "writer", log: "standby"} {
-		eventually(t, "the consumer "+name, func() bool {
-			_, err := f.js.CreateConsumer(ctx(t), stream, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
-			return err == nil
+		repeat(t, func(ctx context.Context) error {
+			_, err := f.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
+			return err
 		})
 	}
 	f.openGates(t)
@@ -93,46 +90,56 @@ func (c *cluster) openGates(t *testing.T) {
 }
 
 // state is everything that nobody here may change.
-func (f *fixture) state(t *testing.T) string {
+func (f *fixture) state(t *testing.T) (state string) {
 	t.Helper()
+	repeat(t, func(ctx context.Context) (err error) { state, err = f.readState(ctx); return err })
+	return state
+}
+
+func (f *fixture) readState(ctx context.Context) (string, error) {
 	var b bytes.Buffer
-	l := f.js.ListStreams(ctx(t))
+	l := f.js.ListStreams(ctx)
+	streams := 0
 	for si := range l.Info() {
 		cfg, _ := json.Marshal(si.Config)
 		fmt.Fprintf(&b, "%s %s %s\n", si.Config.Name, si.Created, cfg)
+		streams++
 	}
-	if l.Err() != nil {
-		t.Fatal(l.Err())
+	if l.Err() != nil || streams < 2 { // a new metadata leader lists none at first
+		return "", fmt.Errorf("%d streams are listed: %v", streams, l.Err())
 	}
-	s, err := f.js.Stream(ctx(t), log)
+	s, err := f.js.Stream(ctx, log)
 	if err != nil {
-		t.Fatalf("the log is gone: %v", err)
+		return "", fmt.Errorf("the log: %w", err)
 	}
 	st := s.CachedInfo().State
 	fmt.Fprintf(&b, "%d..%d\n", st.FirstSeq, st.LastSeq)
 	for seq := st.FirstSeq; seq <= st.LastSeq; seq++ {
-		m, err := s.GetMsg(ctx(t), seq)
+		m, err := s.GetMsg(ctx, seq)
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			t.Fatal(err)
+			return "", err
 		} else if err == nil {
 			fmt.Fprintf(&b, "%d %s %v %s\n", seq, m.Subject, m.Header, m.Data)
 		}
 	}
 	for stream, name := range map[string]string{muts: "writer", log: "standby"} {
-		if _, err := f.js.Consumer(ctx(t), stream, name); err != nil {
-			t.Fatalf("%s of %s: %v", name, stream, err)
+		if _, err := f.js.Consumer(ctx, stream, name); err != nil {
+			return "", fmt.Errorf("%s of %s: %w", name, stream, err)
 		}
 	}
-	return b.String()
+	return b.String(), nil
 }
 
-func (f *fixture) mutations(t *testing.T) uint64 {
+func (f *fixture) mutations(t *testing.T) (last uint64) {
 	t.Helper()
-	s, err := f.js.Stream(ctx(t), muts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.CachedInfo().State.LastSeq
+	repeat(t, func(ctx context.Context) error {
+		s, err := f.js.Stream(ctx, muts)
+		if err == nil {
+			last = s.CachedInfo().State.LastSeq
+		}
+		return err
+	})
+	return last
 }
 
 // Every user of the clients' account has something published in reply, in every
@@ -169,16 +176,25 @@ func TestSteeredReplies(t *testing.T) {
 		for _, target := range targets {
 			if user != "producer" {
 				for name, policy := range map[string]jetstream.DeliverPolicy{"everything": jetstream.DeliverAllPolicy, "emptied": jetstream.DeliverNewPolicy} {
-					_ = f.js.DeleteConsumer(ctx(t), log, name) // which the auditor may not
-					if _, err := js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: policy}); err != nil {
-						t.Fatal(user, err)
-					}
+					repeat(t, func(ctx context.Context) error {
+						_ = f.js.DeleteConsumer(ctx, log, name) // which the auditor may not
+						_, err := js.CreateConsumer(ctx, log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: policy})
+						if err != nil {
+							err = fmt.Errorf("%s: %w", user, err)
+						}
+						return err
+					})
 				}
 			}
+			var mutation *nats.Msg
 			for _, r := range attack.Requests(db) {
-				m := &nats.Msg{Subject: r.Subject, Reply: target, Data: r.Data}
-				if !strings.HasPrefix(r.Subject, db.Mutations()) {
-					m.Header = nats.Header{"Nats-Expected-Stream": {log}, "Nats-Request-Info": {`{"acc":"LAPSE"}`}}
+				m := &nats.Msg{Subject: r.Subject, Reply: target, Data: r.Data, Header: nats.Header{}}
+				if strings.HasPrefix(r.Subject, db.Mutations()) {
+					m.Header.Set("Nats-Msg-Id", fmt.Sprint(sent))
+					mutation = m
+				} else {
+					m.Header.Set("Nats-Expected-Stream", log)
+					m.Header.Set("Nats-Request-Info", `{"acc":"LAPSE"}`)
 				}
 				if err := nc.PublishMsg(m); err != nil {
 					t.Fatal(err)
@@ -191,7 +207,9 @@ func TestSteeredReplies(t *testing.T) {
 			// counts all the same: numbers are those since the beginning.
 			if user != "auditor" {
 				sent++
-				eventually(t, target+": the mutation is there", func() bool { return f.mutations(t) >= sent })
+				eventually(t, target+": the mutation is there", func() bool {
+					return f.mutations(t) >= sent || nc.PublishMsg(mutation) != nil // again: a stream without a leader takes none
+				})
 			}
 			if now := f.state(t); now != f.before {
 				t.Fatalf("%s, %s: changed from\n%s\nto\n%s", user, target, f.before, now)
@@ -217,10 +235,7 @@ func TestSteeredPushConsumers(t *testing.T) {
 			if strings.HasSuffix(subject, "push") {
 				name = `"name":"push","durable_name":"push",`
 			}
-			m, err := nc.Request(subject, fmt.Appendf(nil, `{"stream_name":%q,"config":{%s"ack_policy":"none","idle_heartbeat":100000000,"deliver_subject":%q}}`, log, name, target), patience)
-			if err != nil {
-				t.Fatal(subject, err)
-			}
+			m := request(t, nc, subject, fmt.Sprintf(`{"stream_name":%q,"config":{%s"ack_policy":"none","idle_heartbeat":100000000,"deliver_subject":%q}}`, log, name, target))
 			if !strings.Contains(string(m.Data), `"error"`) {
 				t.Errorf("%s to %s: %s", subject, target, m.Data)
 			}
