@@ -312,6 +312,7 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 				d.forget(one.seq)
 			}
 			d.ready, d.settled, d.missing, d.confirmed = nil, !d.pinned, false, time.Now()
+			signal(d.space)
 		}
 		if len(d.ready) > 0 && d.settled {
 			first := d.ready[0]

@@ -1,0 +1,28 @@
+package client
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDurableGoesOnAfterStall: a reader of a durable that heard nothing from the server
+// for long drops the messages that it has, and pulls again.
+func TestDurableGoesOnAfterStall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := delivery{seq: 1}
+		d := &durable{
+			every: time.Second, wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
+			ready: []delivery{one}, unacked: map[uint64]delivery{1: one}, confirmed: time.Now(),
+		}
+		pulls := false
+		go func() { pulls = d.waitForSpace(t.Context(), 1) }()
+		time.Sleep(2*d.every + time.Millisecond)
+		go func() { _, _ = d.next(t.Context()) }()
+		synctest.Wait()
+		if !pulls {
+			t.Error("it waits for space, and has no message")
+		}
+	})
+}
