@@ -94,7 +94,7 @@ func TestRetentionOnDisk(t *testing.T) {
 	mustAsk(t, nc, 423, "document.delete.c.held", "")
 	mustAsk(t, nc, 200, "document.release.c.held", "")
 	eventually(t, "the released document expires", func() bool {
-		return strings.Contains(s.Run("export").OK(), `"type":"DocumentExpired","collection":"c","id":"held"`)
+		return strings.Contains(string(mustAsk(t, nc, 200, "history.c.held", "").body), `"DocumentExpired"`)
 	})
 	mustAsk(t, nc, 404, "document.get.c.held", "")
 	s.Stop()
