@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 // only once the work has taken a second. Its methods are safe for concurrent use.
 type progress struct {
 	bar   *progressbar.ProgressBar // nil if standard error is no terminal
+	mu    sync.Mutex               // for bar, whose Set64 adds a difference that it has read before
 	show  *lateWriter
 	done  atomic.Int64
 	shown atomic.Int64 // next value of done at which to update the bar
@@ -59,14 +61,20 @@ func (p *progress) Set(n int64) {
 func (p *progress) at(n int64) {
 	next := p.shown.Load()
 	if n >= next && p.shown.CompareAndSwap(next, n+64) {
-		_ = p.bar.Set64(n)
+		p.set(n)
 	}
+}
+
+func (p *progress) set(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.bar.Set64(n)
 }
 
 // Done removes the bar.
 func (p *progress) Done() {
 	if p.bar != nil && p.show.wrote.Load() {
-		_ = p.bar.Set64(p.done.Load())
+		p.set(p.done.Load())
 		_ = p.bar.Finish()
 	}
 }
