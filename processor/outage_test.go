@@ -230,6 +230,26 @@ func TestOutages(t *testing.T) {
 	}
 }
 
+// TestStartAsksAgain: a start goes on although a request that it sends after the first
+// ones gets no answer.
+func TestStartAsksAgain(t *testing.T) {
+	inOutage(t, OS, func(o *outage) {
+		o.want(201, "collection.create.c", `{}`)
+		o.stop()
+		// Having opened the streams it looks for others, and then reads the log.
+		looks, err := o.client.Subscribe("$SRV.INFO.lapse", func(*nats.Msg) {
+			o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) // until its pings get no answer
+		})
+		o.check(err)
+		o.processor, err = Start(o.t.Context(), o.connections(), o.options)
+		o.check(err)
+		if n, _ := looks.Delivered(); n == 0 {
+			o.t.Error("nothing went wrong")
+		}
+		o.want(200, "collection.get.c", "")
+	})
+}
+
 // fate is what became of a write as far as its client knows.
 type fate int
 

@@ -81,7 +81,8 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	if err := service.CheckOthers(ctx, c.Service, o.Database, log.Identity()); err != nil {
 		return nil, err
 	}
-	if err := log.Check(ctx); err != nil {
+	// Without the timeout of an attempt: the log may be long.
+	if err := eventlog.UntilOpen(ctx, c, func(context.Context) error { return log.Check(ctx) }); err != nil {
 		return nil, err
 	}
 	o.Monitor.At("opening the projection")
@@ -89,7 +90,12 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 		return nil, err
 	}
 	snapshots := snapshot.NewStore(log.Bulk, log, o.forSnapshots())
-	store, scrub, err := openCaughtUp(ctx, log, snapshots, o)
+	var store *projections.Store
+	var scrub *eventlog.Scrub
+	err = eventlog.UntilOpen(ctx, c, func(context.Context) (err error) {
+		store, scrub, err = openCaughtUp(ctx, log, snapshots, o)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
