@@ -688,6 +688,7 @@ func (r *clockRun) run(steps int) {
 		time.Sleep(time.Duration(r.random.Int64N(int64(5 * time.Second))))
 	}
 	// It is right again, and what is due expires.
+	r.observe(began)
 	r.clock.set(0)
 	time.Sleep(2 * time.Second)
 	r.judged(r.last)
