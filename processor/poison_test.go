@@ -46,12 +46,21 @@ func (w *wire) works() {
 // refold wants the log to give the same again.
 func (w *wire) refold() {
 	w.t.Helper()
-	before := w.content()
-	w.stop()
-	w.removeProjection()
-	w.start()
-	if w.content() != before {
-		w.t.Error("folded anew it is something else")
+	for {
+		seq, before := w.processor.store.Cursor().Seq, w.content()
+		w.stop()
+		w.removeProjection()
+		w.start()
+		after := w.content()
+		if after == before {
+			break
+		}
+		// Some were drawn that live for a second or two: what became of them meanwhile is
+		// in the log, and soon none is left.
+		if w.summary(seq) == "" {
+			w.t.Errorf("folded anew it is\n%.10000s, before\n%.10000s", after, before)
+			break
+		}
 	}
 	w.works()
 }
