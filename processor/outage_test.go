@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -247,6 +248,37 @@ func TestStartAsksAgain(t *testing.T) {
 			o.t.Error("nothing went wrong")
 		}
 		o.want(200, "collection.get.c", "")
+	})
+}
+
+// TestRestoreAsksAgain: a restore with a new log goes on although the replies to the
+// creation of its streams are lost.
+func TestRestoreAsksAgain(t *testing.T) {
+	inOutage(t, OS, func(o *outage) {
+		o.want(201, "collection.create.c", `{}`)
+		o.want(201, "document.create.c.a", `{}`)
+		digest, seq := o.processor.store.Digest(), o.processor.Seq()
+		o.want(201, "snapshot.create", "")
+		o.stop()
+		js, err := jetstream.New(o.client)
+		o.check(err)
+		o.check(js.DeleteStream(o.ctx(), "LAPSE_main"))
+		var lost []string
+		_, err = o.client.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(m *nats.Msg) {
+			if stream := m.Subject[strings.LastIndex(m.Subject, ".")+1:]; !slices.Contains(lost, stream) {
+				lost = append(lost, stream)
+				o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) // until its pings get no answer
+			}
+		})
+		o.check(err)
+		snapshot, err := RestoreSnapshot(o.t.Context(), o.connections(), o.options, 0, true)
+		o.check(err)
+		if snapshot.Seq != seq || snapshot.Digest != digest.String() || len(lost) != 2 {
+			o.t.Errorf("it restored %+v, and was at %d with digest %s; the replies of %v were lost", snapshot, seq, digest, lost)
+		}
+		o.start()
+		o.want(200, "document.get.c.a", "")
+		o.want(201, "document.create.c.b", "{}")
 	})
 }
 

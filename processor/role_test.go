@@ -120,6 +120,7 @@ func (m *member) becomes(role observe.Role) time.Duration {
 			m.t.Fatalf("it is not the %s after %s\n%s", role, patience, m.wire.logs)
 		}
 	}
+	synctest.Wait() // until requests of the role come to it
 	return time.Since(began)
 }
 

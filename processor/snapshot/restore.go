@@ -119,12 +119,16 @@ func (s *Store) replaceLog(ctx context.Context, c eventlog.Connections, snapshot
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return snapshot, err
 	}
-	if _, err := eventlog.CreateLog(ctx, js, s.db, snapshot.Seq+1, o.Replicas); err != nil {
-		return snapshot, fmt.Errorf("stream %s: %w", s.db.LogStream(), err)
-	}
-	log, err := eventlog.Open(ctx, c, o.Config)
+	var log *eventlog.Log
+	err = eventlog.UntilOpen(ctx, c, func(context.Context) error {
+		_, err := eventlog.CreateLog(ctx, js, s.db, snapshot.Seq+1, o.Replicas)
+		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by a request whose reply was lost
+			log, err = eventlog.Open(ctx, c, o.Config)
+		}
+		return err
+	})
 	if err != nil {
-		return snapshot, err
+		return snapshot, fmt.Errorf("stream %s: %w", s.db.LogStream(), err)
 	}
 	defer log.Close()
 	store, err := projections.Open(s.dir, o.Projection)
@@ -136,6 +140,9 @@ func (s *Store) replaceLog(ctx context.Context, c eventlog.Connections, snapshot
 	}
 	// Retention removes the snapshots of the old log when it makes the next ones.
 	s.log, s.Store = log, store
-	snapshot, err = s.Create(ctx)
+	err = eventlog.UntilOpen(ctx, c, func(context.Context) (err error) {
+		snapshot, err = s.Create(ctx)
+		return err
+	})
 	return snapshot, errors.Join(err, store.Close())
 }
