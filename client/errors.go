@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"net"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -54,7 +55,10 @@ func (c *Client) transportError(err error) error {
 }
 
 func (c *Client) codeOf(err error) *Error {
+	failed, connecting := errors.AsType[*net.OpError](err)
 	switch {
+	case connecting && failed.Timeout():
+		return ErrUnavailable.With("the NATS server at %s does not answer in time: try again, or connect to another address", c.url)
 	case errors.Is(err, nats.ErrNoResponders):
 		return ErrUnavailable.With("no process serves database %q here now: try again if a standby is taking over, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):

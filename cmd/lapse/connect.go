@@ -89,8 +89,9 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	if server == "" && name == "" {
 		server, name = os.Getenv(serverVariable), os.Getenv(contextVariable)
 	}
+	patience := min(c.timeout, silenceTimeout)
 	if name == "" {
-		lapse, err := client.Connect(cmp.Or(server, nats.DefaultURL), with...)
+		lapse, err := insist(patience, func() (*client.Client, error) { return client.Connect(cmp.Or(server, nats.DefaultURL), with...) })
 		if err != nil {
 			return nil, nil, err
 		}
@@ -102,7 +103,11 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 			return nil
 		})
 	}
-	nc, settings, err := natscontext.Connect(name, opts...)
+	var settings natscontext.Settings
+	nc, err := insist(patience, func() (nc *nats.Conn, err error) {
+		nc, settings, err = natscontext.Connect(name, opts...)
+		return nc, err
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS context %q: %w: list the contexts with `nats context ls`", name, err)
 	}

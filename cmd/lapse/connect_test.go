@@ -175,8 +175,8 @@ func TestMissingPermission(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a start waits for a server that accepts connections and is too busy to
-// say anything, for longer than nats.go does.
+// TestSilentServer: a start and a command wait for a server that accepts connections and is
+// too busy to say anything, for longer than nats.go does.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t, &server.Options{})
@@ -188,7 +188,7 @@ func TestSilentServer(t *testing.T) {
 	defer proxy.Wait()
 	defer busy.Close()
 	proxy.Go(func() {
-		for silent := true; ; silent = false {
+		for silent := true; ; silent = !silent {
 			conn, err := busy.Accept()
 			if err != nil {
 				return
@@ -212,4 +212,10 @@ func TestSilentServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc.Close()
+	c := connection{server: busy.Addr().String(), database: "main", timeout: time.Minute}
+	_, hangUp, err := c.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hangUp()
 }

@@ -138,18 +138,23 @@ func (f *externalFlags) connect(name string, database schema.DatabaseName, logge
 			}
 		}))
 	options = append(options, tlsOptions(f.ca, f.cert, f.key)...)
+	return insist(silenceTimeout, func() (*nats.Conn, error) { return f.dial(name, options) })
+}
+
+// insist connects again, for limit, while the server says nothing. nats.go gives it 2 s,
+// so that a connection that is lost comes to the next server soon; a busy machine may
+// need more.
+func insist[T any](limit time.Duration, connect func() (T, error)) (T, error) {
 	for began := time.Now(); ; {
-		nc, err := f.dial(name, options)
+		made, err := connect()
 		op, ok := errors.AsType[*net.OpError](err)
-		if silent := ok && op.Op == "read" && op.Timeout(); !silent || time.Since(began) > silenceTimeout {
-			return nc, err
+		if silent := ok && op.Timeout(); !silent || time.Since(began) > limit {
+			return made, err
 		}
 	}
 }
 
-// silenceTimeout is how long a server that accepts connections may say nothing. nats.go
-// gives it 2 s, so that a connection that is lost comes to the next server soon. On a busy
-// machine a start may need more.
+// silenceTimeout is how long a server may say nothing.
 const silenceTimeout = 8 * time.Second
 
 func (f *externalFlags) dial(name string, options []nats.Option) (nc *nats.Conn, err error) {

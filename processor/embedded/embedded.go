@@ -164,6 +164,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		MaxPayload:         maxPayload,
 		MaxPending:         maxPending,
 		WriteTimeout:       server.WriteTimeoutPolicyRetry, // who takes a little is not cut off
+		AuthTimeout:        authTimeout.Seconds(),
 		MaxConn:            maxConnections,
 		MaxSubs:            maxSubscriptions,
 		MaxSubTokens:       maxTokens,

@@ -27,6 +27,9 @@ const (
 	maxUnserved = maxPending / 5 * 4
 	// maxConnections bounds what else connections take, each some 100 KiB.
 	maxConnections = 4096
+	// authTimeout is how long a connection may take to log in. NATS gives it 2 s, which
+	// clients on a busy machine exceed.
+	authTimeout = 10 * time.Second
 	// maxSubscriptions is for each connection, maxTokens for the subject of one:
 	// a token costs the server as much as the rest of a subscription.
 	maxSubscriptions = 2048
