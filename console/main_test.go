@@ -67,7 +67,8 @@ func serve() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if lapse, err = client.Connect(server.URL()); err != nil {
+	// When all tests start a browser, which is not in memory yet, others wait for the disk.
+	if lapse, err = client.Connect(server.URL(), client.WithTimeout(30*time.Second)); err != nil {
 		return nil, err
 	}
 	return func() {

@@ -35,6 +35,7 @@ type traffic struct {
 	ending chan struct{}
 	end    sync.Once
 	wg     sync.WaitGroup
+	begin  uint64 // a processor that is as far has the collections
 
 	history history
 	writers [4]upserter
@@ -50,7 +51,7 @@ func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node i
 	x := &traffic{t: t, name: name, seed: random.Uint64(), dial: dial, ending: make(chan struct{})}
 	x.history.defaultTTL = []int64{-1, 1, 2}[random.IntN(3)]
 	for collection, ttl := range map[string]int64{"-history": x.history.defaultTTL, "-load": writerTTL, "-keep": -1} {
-		x.create(name+collection, ttl)
+		x.begin = max(x.begin, x.create(name+collection, ttl))
 	}
 	x.wg.Go(func() { x.history.run(x) })
 	for i := range x.writers {
@@ -66,14 +67,16 @@ func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node i
 	return x
 }
 
-// create makes a collection, however often it takes.
-func (x *traffic) create(collection string, ttl int64) {
+// create makes a collection, however often it takes, and returns the sequence of that.
+func (x *traffic) create(collection string, ttl int64) (seq uint64) {
 	x.t.Helper()
 	nc := x.dial(0)
 	eventually(x.t, "collection "+collection, func() bool {
 		a, err := tryAskWith(nc, "collection.create."+collection, fmt.Sprintf(`{"defaultTtl":%d,"warnBefore":1}`, ttl), hasty, "Nats-Msg-Id", collection)
+		seq = a.seq
 		return err == nil && a.code == 201
 	})
+	return seq
 }
 
 func (x *traffic) going() bool {
@@ -384,6 +387,7 @@ func (p *pairs) run(x *traffic) {
 	var at atomic.Uint64 // the version of what is acknowledged
 	var unknown sync.Map // each n that was not, and may come at any time
 	var reader sync.WaitGroup
+	at.Store(x.begin)
 	defer reader.Wait()
 	reader.Go(func() {
 		collection := x.collection(1)
@@ -482,6 +486,7 @@ func (c *counter) run(x *traffic) {
 	var attempted, acknowledged atomic.Int64
 	var at atomic.Uint64
 	var reader sync.WaitGroup
+	at.Store(x.begin)
 	defer reader.Wait()
 	reader.Go(func() {
 		collection := x.collection(0)
