@@ -246,7 +246,7 @@ func TestCredentialsRequired(t *testing.T) {
 	for _, opts := range [][]nats.Option{
 		{ca}, {ca, nats.UserInfo("client", "client")}, {ca, nats.Token("client")}, {ca, nats.UserInfo(environment["NKEY_CLIENT"], "")},
 	} {
-		nc, err := nats.Connect(c.urls[0], opts...)
+		nc, err := nats.Connect(c.urls[0], append(opts, nats.Timeout(patience))...)
 		if err == nil {
 			nc.Close()
 		}

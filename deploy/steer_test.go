@@ -18,6 +18,7 @@ import (
 	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/attack"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 const secret = "K7Q2ZD5W3MBVX4TAHC6RNE"
@@ -73,14 +74,7 @@ func newFixture(t *testing.T) *fixture {
 func (c *cluster) openGates(t *testing.T) {
 	t.Helper()
 	for _, url := range c.urls {
-		at := func(user string) *nats.Conn {
-			nc, err := nats.Connect(url, login(t, user)...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(nc.Close)
-			return nc
-		}
+		at := func(user string) *nats.Conn { return harness.Dial(t, url, login(t, user)...) }
 		g, err := gate.Open(at("gate-clients"), at("gate-log"), []schema.DatabaseName{db}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

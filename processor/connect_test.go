@@ -23,7 +23,7 @@ func TestReconnectAfterAuthRefusal(t *testing.T) {
 	}
 	s.Start()
 	defer func() { s.Shutdown(); s.WaitForShutdown() }()
-	nc, err := nats.Connect(s.ClientURL(), append(eventlog.ConnectOptions(), nats.UserInfo("lapse", "x"))...)
+	nc, err := nats.Connect(s.ClientURL(), append(eventlog.ConnectOptions(), nats.UserInfo("lapse", "x"), nats.Timeout(patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}

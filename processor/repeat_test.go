@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -91,10 +92,7 @@ func TestRepeatAtOnce(t *testing.T) {
 			const clients = 32
 			var conns []*nats.Conn
 			for range clients {
-				nc, err := nats.Connect(w.client.ConnectedUrl())
-				w.check(err)
-				t.Cleanup(nc.Close)
-				conns = append(conns, nc)
+				conns = append(conns, harness.Dial(t, w.client.ConnectedUrl()))
 			}
 			w.want(201, "collection.create.c", `{}`)
 			for round := range stress.Pick(20, 2000) {

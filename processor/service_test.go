@@ -25,6 +25,7 @@ import (
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/attack"
+	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
@@ -318,9 +319,7 @@ func TestReplySubjects(t *testing.T) {
 		t.Errorf("the reply came to %s", m.Subject)
 	}
 	for _, prefix := range []string{"_MINE", "my.inbox"} {
-		nc, err := nats.Connect(w.client.ConnectedUrl(), nats.CustomInboxPrefix(prefix))
-		w.check(err)
-		t.Cleanup(nc.Close)
+		nc := harness.Dial(t, w.client.ConnectedUrl(), nats.CustomInboxPrefix(prefix))
 		if m, err := nc.Request("lapse.main.api.collection.get.c", nil, time.Minute); err != nil || m.Header.Get("Lapse-Status") != "200" {
 			t.Errorf("inbox prefix %s: %+v, %v", prefix, m, err)
 		}

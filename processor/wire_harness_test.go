@@ -116,7 +116,7 @@ func (w *wire) startServer() {
 	w.check(err)
 	w.service, err = s.ConnectService()
 	w.check(err)
-	w.client, err = nats.Connect(s.URL())
+	w.client, err = nats.Connect(s.URL(), nats.Timeout(patience))
 	w.check(err)
 }
 

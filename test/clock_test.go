@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -176,8 +174,7 @@ func writeAt(t *testing.T, dir string, ahead time.Duration) {
 		Clock: func() (time.Time, time.Duration) { return time.Now().Add(ahead), time.Since(began) },
 	})
 	check(err)
-	nc, err := nats.Connect(server.URL())
-	check(err)
+	nc := harness.Dial(t, server.URL())
 	defer nc.Close()
 	collection := "orders"
 	if ahead < 0 {

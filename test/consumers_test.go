@@ -32,11 +32,8 @@ func TestStartWithManyConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := harness.StartNATS(t, o)
-	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("a", "a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	js, _ := jetstream.New(nc)
+	nc := harness.Dial(t, ns.ClientURL(), nats.UserInfo("a", "a"))
+	js, _ := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	var all sync.WaitGroup
 	for maker := range 10 { // as each waits for the disk
 		all.Go(func() {

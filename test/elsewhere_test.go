@@ -32,12 +32,7 @@ func startNATS(t *testing.T, change func(*server.Options)) string {
 // admin is JetStream as its operator sees it.
 func admin(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(url, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(harness.Dial(t, url, opts...))
 	if err != nil {
 		t.Fatal(err)
 	}

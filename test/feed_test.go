@@ -21,12 +21,7 @@ const patience = 60 * time.Second
 // dial connects to a server as any client does, without credentials.
 func dial(t testing.TB, s *harness.Server) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(s.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	return nc
+	return harness.Dial(t, s.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0))
 }
 
 // readFeed reads the events of one collection, "*" for all, from the log's

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // TestCommands runs the files in testdata/commands against a stand-in for the
@@ -158,16 +159,13 @@ type standin struct {
 func newStandin(t *testing.T) *standin {
 	t.Helper()
 	ns := startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-	nc, err := nats.Connect(ns.ClientURL())
+	nc := harness.Dial(t, ns.ClientURL())
+	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(nc.Close)
-	s := &standin{server: ns, answers: map[string][]*nats.Msg{}}
-	if s.js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})
+	s := &standin{server: ns, js: js, answers: map[string][]*nats.Msg{}}
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // hang has calls hang that a test names, from when it is armed until the test ends.
@@ -260,10 +260,7 @@ func still(doing string) string {
 // request makes a request of a serve that is ready.
 func (s *served) request(tail, body string) {
 	s.t.Helper()
-	nc, err := nats.Connect(s.url)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	nc := harness.Dial(s.t, s.url)
 	defer nc.Close()
 	reply, err := nc.Request("lapse.main.api."+tail, []byte(body), time.Minute)
 	if err != nil || reply.Header.Get("Lapse-Status") > "299" {
@@ -350,11 +347,7 @@ func TestSignalWhileServingHangs(t *testing.T) {
 			t.Parallel()
 			s := serveHanging(t, c.external, nil)
 			s.request("collection.create.c", `{"defaultTtl":1}`)
-			nc, err := nats.Connect(s.url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
+			nc := harness.Dial(t, s.url)
 			if strings.HasPrefix(name, "close ") {
 				s.arm(func(call string) bool { return (*s.app.doing.Load())() == c.still && c.hangs(call) })
 				s.end()

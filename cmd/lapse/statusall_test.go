@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // TestStatusAllNamesTheSilent: `status --all` names the processes that do not answer:
@@ -21,11 +22,7 @@ import (
 func TestStatusAllNamesTheSilent(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t, &server.Options{})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := harness.Dial(t, s.ClientURL())
 	identity := func(name string) micro.ServiceIdentity {
 		role := "standby"
 		if strings.HasPrefix(name, "WRITER") {

@@ -104,7 +104,7 @@ var quiet = nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 
 // dial connects without credentials.
 func (f *fixture) dial(opts ...nats.Option) (*nats.Conn, error) {
-	return nats.Connect(f.URL(), append([]nats.Option{quiet}, opts...)...)
+	return nats.Connect(f.URL(), append([]nats.Option{quiet, nats.Timeout(patience)}, opts...)...)
 }
 
 func createStreams(t *testing.T, js jetstream.JetStream) {

@@ -118,7 +118,7 @@ func TestURLCanBeDialled(t *testing.T) {
 		if err != nil {
 			t.Fatal(listen, err)
 		}
-		nc, err := nats.Connect(s.URL())
+		nc, err := nats.Connect(s.URL(), nats.Timeout(patience))
 		if err != nil {
 			t.Fatal(listen, s.URL(), err)
 		}

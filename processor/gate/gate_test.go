@@ -18,6 +18,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor/gate"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,12 +58,7 @@ func newServer(t *testing.T) *server.Server {
 
 func connect(t *testing.T, s *server.Server, user string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(s.ClientURL(), append([]nats.Option{nats.UserInfo(user, user), nats.Name(user), nats.MaxReconnects(-1)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	return nc
+	return harness.Dial(t, s.ClientURL(), append([]nats.Option{nats.UserInfo(user, user), nats.Name(user), nats.MaxReconnects(-1)}, opts...)...)
 }
 
 // open opens a gate and returns its connection to the streams, too.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 )
 
 // maxPayload is the max_payload of the NATS server inside lapse.
@@ -35,6 +36,18 @@ func StartNATS(t testing.TB, options *server.Options) *server.Server {
 		t.Fatal("the NATS server accepts no connections within a minute")
 	}
 	return s
+}
+
+// Dial connects to a NATS server until the test ends, also to one that takes up to a
+// minute to answer, as may happen beside other work.
+func Dial(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, append([]nats.Option{nats.Timeout(time.Minute)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
 }
 
 // FreeAddr returns a HOST:PORT of 127.0.0.1 on which nobody listens now, and which no
