@@ -435,7 +435,9 @@ func TestDatabasesExternal(t *testing.T) {
 		t.Errorf("it says\n%s", two.Stderr())
 	}
 	one.Kill()
-	eventually(t, "the other one writes", func() bool { return strings.Count(two.Stderr(), "role=writer") == 3 })
+	eventually(t, "the other one writes", func() bool {
+		return role("a")+role("b")+role("c") == "writer writer writer " && strings.Count(two.Stderr(), "role=writer") == 3
+	})
 	use(t, nc, "3", "a", "b", "c")
 
 	// The log of c is gone.
