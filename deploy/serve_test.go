@@ -104,13 +104,6 @@ func TestServe(t *testing.T) {
 	args := serveArgs(urls, "--retain", "1s", "--snapshot-every", "1s")
 	one, two := harness.Serve(t, args...), harness.Serve(t, args...)
 	processes := []*harness.Server{one, two}
-	defer func() {
-		for _, s := range processes {
-			if t.Failed() {
-				t.Logf("%s says\n%s", s.Dir, s.Stderr())
-			}
-		}
-	}()
 	writer := func() (writer, standby *harness.Server) {
 		t.Helper()
 		eventually(t, "one writes and the other stands by", func() bool { return writes(one) != writes(two) })

@@ -46,12 +46,17 @@ func ServeRemote(t testing.TB, url, dir string, log io.Writer, args ...string) *
 	return (&Server{t: t, Dir: dir, remote: url, log: log, args: args}).serve()
 }
 
-// serve starts the server, until the end of the test.
+// serve starts the server, until the end of the test. What it printed is in the output of
+// a test that fails.
 func (s *Server) serve() *Server {
 	s.t.Helper()
 	s.t.Cleanup(func() {
-		if s.process != nil {
-			s.Kill()
+		if s.process == nil {
+			return
+		}
+		s.Kill()
+		if s.t.Failed() {
+			s.t.Logf("%s said\n%s", s, s.Stderr())
 		}
 	})
 	s.Restart()
