@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
+
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 func TestContext(t *testing.T) {
@@ -126,16 +128,7 @@ func TestLoginFlags(t *testing.T) {
 func startNATS(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()
 	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the NATS server does not start")
-	}
-	return s
+	return harness.StartNATS(t, o)
 }
 
 // TestMissingPermission: a command whose user lacks a permission says so at once, by
