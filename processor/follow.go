@@ -39,6 +39,9 @@ func (p *Processor) follow(ctx context.Context) error {
 		} else if why, fault := snapshot.Mismatch(ctx, p.log, p.store.Cursor()); fault != nil {
 			return fault
 		} else if why != "" && folded > 0 { // it may have grown since
+			if trimmed := p.log.Trimmed(ctx, folded+1); trimmed != nil {
+				return backoff.Permanent(trimmed)
+			}
 			err = fmt.Errorf("stream %s is no longer the log that was folded (%s): restart lapse, and it rebuilds the projection", p.log.DB.LogStream(), why)
 		}
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -96,4 +97,53 @@ func TestFrozenWriter(t *testing.T) {
 	if reply, err := replies.NextMsg(100 * time.Millisecond); err == nil {
 		t.Errorf("a second reply: %s %v", reply.Subject, reply.Header)
 	}
+}
+
+// TestFrozenStandby: what a standby would have folded next may be trimmed when it
+// continues. It begins with a snapshot, without a restart of the process, and takes over
+// if the writer is dead by then.
+func TestFrozenStandby(t *testing.T) {
+	t.Parallel()
+	url := startNATS(t, nil)
+	var all []*harness.Server
+	for range 2 {
+		all = append(all, harness.ServeRemote(t, url, t.TempDir(), io.Discard, "--lease", "6s", "--retain", "1s", "--snapshot-every", "1s"))
+	}
+	nc := dialURL(t, url)
+	mustAsk(t, nc, 201, "collection.create.c", `{}`)
+	log, err := admin(t, url).Stream(t.Context(), "LAPSE_main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, end := range []func(*harness.Server){func(*harness.Server) {}, (*harness.Server).Kill} {
+		writer, standby := all[0], all[1]
+		standby.Freeze()
+		for name := range log.ConsumerNames(t.Context()).Name() { // to which NATS would send what is trimmed
+			if err := log.DeleteConsumer(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		info, err := log.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := info.State.LastSeq + 1 // at most
+		eventually(t, "the log is trimmed", func() bool {
+			_, _ = tryAskFor(nc, fmt.Sprint("document.upsert.c.", n), `{}`, time.Second) // what is frozen may be asked, too
+			info, err = log.Info(t.Context())
+			return err == nil && info.State.FirstSeq > next
+		})
+		end(writer)
+		standby.Signal(syscall.SIGCONT)
+		eventually(t, "it begins with a snapshot", func() bool {
+			return strings.Count(standby.Stderr(), "begins with a snapshot") > n
+		})
+		eventually(t, "it answers", func() bool {
+			return standby.Run("document", "get", "c", fmt.Sprint(n)).Code == 0
+		})
+	}
+	eventually(t, "it writes", func() bool {
+		a, err := tryAskFor(nc, "document.upsert.c.last", `{}`, time.Second)
+		return err == nil && a.code < 300
+	})
 }

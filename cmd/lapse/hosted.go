@@ -16,7 +16,8 @@ import (
 )
 
 // hosted is one database of the process. It is started again after a failure if there
-// are others, which a restart of the process would interrupt.
+// are others, which a restart of the process would interrupt, or if it can begin with a
+// snapshot.
 type hosted struct {
 	name        schema.DatabaseName
 	connections eventlog.Connections
@@ -89,6 +90,19 @@ func (h *host) failed(one *hosted, err error) {
 	}
 }
 
+// gone counts a database that is no longer served because of err.
+func (h *host) gone(err error) {
+	if h.serving.Add(-1) == 0 {
+		h.lost <- err
+	}
+}
+
+func (one *hosted) stop(p *processor.Processor) {
+	if err := p.Stop(); err != nil {
+		one.options.Logger.Warn("the processor did not stop cleanly", "err", err)
+	}
+}
+
 func (one *hosted) notServed(err error) string {
 	return fmt.Sprintf("database %s is not served: %s", one.name, sentence(err))
 }
@@ -129,13 +143,18 @@ func (h *host) keepOne(ctx context.Context, one *hosted) error {
 			case <-ctx.Done():
 				return p.Stop()
 			case err := <-p.Failed():
-				h.failed(one, err)
 				one.running.Store(nil)
-				if h.serving.Add(-1) == 0 {
-					h.lost <- err
-				}
-				if err := p.Stop(); err != nil {
-					one.options.Logger.Warn("the processor did not stop cleanly", "err", err)
+				if errors.Is(err, eventlog.ErrTrimmed) {
+					one.stop(p)
+					if h.startOne(ctx, one) { // with a snapshot
+						h.serving.Add(-1) // for p
+						continue
+					}
+					h.gone(one.failure)
+				} else {
+					h.failed(one, err)
+					h.gone(err)
+					one.stop(p)
 				}
 			}
 			if time.Since(began) > mostPause {

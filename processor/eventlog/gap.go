@@ -147,13 +147,21 @@ var ErrTrimmed = errors.New("the log was trimmed meanwhile")
 // another process, has trimmed the log meanwhile.
 func (l *Log) OrTrimmed(ctx context.Context, err error) error {
 	var gap *gapError
-	if !errors.As(err, &gap) {
-		return err
+	if errors.As(err, &gap) {
+		if trimmed := l.Trimmed(ctx, gap.First); trimmed != nil {
+			return trimmed
+		}
 	}
-	if first, _, boundsErr := l.Bounds(ctx); boundsErr != nil || first <= gap.First {
-		return err
+	return err
+}
+
+// Trimmed returns an ErrTrimmed if the log begins behind sequence next, which is to be
+// read, and nil if it does not or cannot be asked.
+func (l *Log) Trimmed(ctx context.Context, next uint64) error {
+	if first, _, err := l.Bounds(ctx); err != nil || first <= next {
+		return nil
 	}
-	return fmt.Errorf("%w: event %d, which comes next here, is trimmed; start again, to begin with a snapshot", ErrTrimmed, gap.First)
+	return fmt.Errorf("%w: event %d, which comes next here, is trimmed; start again, to begin with a snapshot", ErrTrimmed, next)
 }
 
 // Started is the body of a WriterStarted.
