@@ -162,7 +162,7 @@ func TestChangesSurviveReconnects(t *testing.T) {
 
 func TestChangesErrors(t *testing.T) {
 	s := newStandin(t)
-	c := s.client(client.WithTimeout(time.Second))
+	c := s.client()
 	one := func(opts ...client.FeedOption) (got error) {
 		for e, err := range c.Changes(t.Context(), opts...) {
 			if e != nil || got != nil {
@@ -188,7 +188,7 @@ func TestChangesErrors(t *testing.T) {
 		}
 	}
 	s.log()
-	if _, err := s.nc.Request("lapse.main.events.orders.DocumentCreated", []byte("no event"), time.Second); err != nil {
+	if _, err := s.nc.Request("lapse.main.events.orders.DocumentCreated", []byte("no event"), patience); err != nil {
 		t.Fatal(err)
 	}
 	if err := one(client.FromStart()); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "event 1") {

@@ -41,7 +41,7 @@ func TestHandleKeepsOrderPerDocument(t *testing.T) {
 			if e.Seq > documents {
 				select {
 				case <-together:
-				case <-time.After(5 * time.Second):
+				case <-time.After(patience):
 					return errors.New("no other worker handles an event")
 				}
 			}

@@ -221,7 +221,7 @@ func TestCount(t *testing.T) {
 func TestQueryErrors(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).serve()
-	c := s.client(client.WithTimeout(time.Second))
+	c := s.client(client.WithTimeout(5 * time.Second)) // one answer does not come
 	coll := s.collection(c)
 	run := func(opts ...client.QueryOption) (n int, last error) {
 		for item, err := range client.Query[order](t.Context(), coll, opts...) {

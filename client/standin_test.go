@@ -59,7 +59,7 @@ func newStandin(t *testing.T) *standin {
 	}
 	ns.Start()
 	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	if !ns.ReadyForConnections(5 * time.Second) {
+	if !ns.ReadyForConnections(patience) {
 		t.Fatal("the NATS server does not start")
 	}
 	s := &standin{t: t, server: ns, answers: map[string]answer{}}
@@ -72,7 +72,7 @@ func newStandin(t *testing.T) *standin {
 
 func (s *standin) connect(user string) *nats.Conn {
 	s.t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s.server), nats.UserInfo(user, "x"), nats.MaxReconnects(-1),
+	nc, err := nats.Connect("", nats.InProcessServer(s.server), nats.UserInfo(user, "x"), nats.Timeout(patience), nats.MaxReconnects(-1),
 		nats.ReconnectWait(10*time.Millisecond), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			s.t.Logf("%s: %v", user, err)
 		}))
@@ -83,10 +83,10 @@ func (s *standin) connect(user string) *nats.Conn {
 	return nc
 }
 
-// client connects as the user app.
+// client connects as the user app; a busy machine has time to answer.
 func (s *standin) client(opts ...client.Option) *client.Client {
 	s.t.Helper()
-	c, err := client.New(s.connect("app"), opts...)
+	c, err := client.New(s.connect("app"), append([]client.Option{client.WithTimeout(patience)}, opts...)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -329,13 +329,13 @@ func testConsumersOfLapse(t *testing.T, f *fixture) {
 		"$JS.API.CONSUMER.DELETE." + log + "." + name:            "400",
 		"$JS.ACK." + log + "." + name + ".1.1.1.1700000000000.3": "",
 	} {
-		m, err := f.client.Request(subject, []byte("+NXT"), time.Second)
 		if answer == "" {
-			if err == nil {
+			if m, err := f.client.Request(subject, []byte("+NXT"), time.Second); err == nil {
 				t.Errorf("%s: %s %v", subject, m.Data, m.Header)
 			}
 			continue
 		}
+		m, err := f.client.Request(subject, []byte("+NXT"), patience)
 		if err != nil || !strings.Contains(m.Header.Get("Status")+string(m.Data), answer) {
 			t.Errorf("%s: %+v, %v", subject, m, err)
 		}
