@@ -405,6 +405,54 @@ func TestTwoWriters(t *testing.T) {
 	})
 }
 
+// TestRequestOfEarlierTerm: a request that came to a writer whose term ended is not
+// decided when that process writes again. The writer in between may have got it, too,
+// and applied it.
+func TestRequestOfEarlierTerm(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		a.want(201, "collection.create.c", "")
+		b.has(a)
+		js, err := jetstream.New(a.log)
+		a.check(err)
+		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
+		a.check(err)
+		give := func(m *member) { // the key says that it has the lease
+			value, err := json.Marshal(m.processor.lease.Mine)
+			m.check(err)
+			_, err = kv.Put(m.ctx(), lease.Key, value)
+			m.check(err)
+			m.becomes(observe.Writer)
+		}
+		give(b)
+		// It waits for the event by which this process becomes the writer again: b's was
+		// the next one.
+		request := nats.NewMsg("lapse.main.api.document.create.c.a")
+		request.Data = []byte(`{}`)
+		request.Header.Set("Lapse-Min-Seq", fmt.Sprint(a.processor.Seq()+2))
+		reply := make(chan *nats.Msg, 1)
+		go func() {
+			m, err := a.client.RequestMsg(request, patience)
+			a.check(err)
+			reply <- m
+		}()
+		synctest.Wait()
+		if a.processor.Role() != observe.Writer {
+			t.Fatal("it knows already that it does not write")
+		}
+		a.away() // the log tells it
+		a.becomes(observe.Standby)
+		give(a)
+		if m := <-reply; m.Header.Get("Lapse-Status") != "503" {
+			t.Errorf("the reply is %v %s", m.Header, m.Data)
+		}
+		b.becomes(observe.Standby)
+		a.want(404, "document.get.c.a", "")
+		c.agree()
+	})
+}
+
 // TestNoRequestsToDemotedWriter: the service of a writer whose connections are lost
 // while it becomes a standby is known no more when they are back. Nobody would
 // answer who is asked as a writer then.

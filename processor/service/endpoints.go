@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -23,7 +24,9 @@ import (
 // group would give it a share of what only its successor can answer. So there the
 // writer's endpoint is in no queue group, it ignores everything once its lease may have
 // expired, which is before anybody else has it, and reads come by endpoints as a
-// standby's.
+// standby's. If the lease misleads two processes, both get each request. The fence ends
+// one's term, and no later term of that process decides what came to this endpoint: the
+// other one may have applied it.
 
 // readNames are the operations that a standby answers.
 var readNames = [...]string{
@@ -108,7 +111,11 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 		err = next.add("api", ">", queueGroup, s.handle, schema.Operations[:]...)
 	} else if role == observe.Writer {
 		read := func(name string) bool { return slices.Contains(readNames[:], name) }
-		err = next.add("api", ">", "", s.handleMutation, slices.DeleteFunc(slices.Clone(schema.Operations[:]), read)...)
+		term := s.Writer.Term.Load()
+		if term == nil {
+			term = new(writer.Term) // it has ended already
+		}
+		err = next.add("api", ">", "", func(m *nats.Msg) { s.handleMutation(m, term) }, slices.DeleteFunc(slices.Clone(schema.Operations[:]), read)...)
 		if err == nil {
 			err = next.subscribe(s.settledSubject(), s.vouch)
 		}

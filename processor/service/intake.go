@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -35,20 +36,23 @@ var (
 	tooManyQueries   = schema.ErrOverloaded.With("too many queries are waiting: try again later")
 )
 
-// handleMutation is handle for the writer's own endpoint beside standbys.
-func (s *Service) handleMutation(m *nats.Msg) {
+// handleMutation is handle for the writer's own endpoint beside standbys, in a term.
+func (s *Service) handleMutation(m *nats.Msg, term *writer.Term) {
 	if !s.Lease.Held() || isRead(strings.TrimPrefix(m.Subject, s.Config.Database.API())) {
 		s.reading.took(len(m.Data))
 		return
 	}
-	s.handle(m)
+	s.handleIn(term, m)
 }
 
 // handle queues or refuses one request.
-func (s *Service) handle(m *nats.Msg) {
+func (s *Service) handle(m *nats.Msg) { s.handleIn(nil, m) }
+
+// handleIn is handle for a request that only this term may decide; any if it is nil.
+func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 	data := m.Data
 	defer s.reading.took(len(data))
-	r := &Request{Service: s, To: m.Reply, came: time.Now()}
+	r := &Request{Service: s, To: m.Reply, term: term, came: time.Now()}
 	// The service publishes wherever the reply subject says, so it replies to inboxes
 	// only. A message without one is no request: NATS publishes acknowledgements of
 	// mutations, which have none, to the subject that the sender of the mutation named,

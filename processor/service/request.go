@@ -26,6 +26,7 @@ type Request struct {
 	data     []byte
 	size     int64           // bytes counted in Service.Held
 	To       string          // reply subject
+	term     *writer.Term    // the only one that may decide it; nil for any
 	Seq      uint64          // of the answering state; 0: that at the time of the reply
 	minSeq   uint64          // its Lapse-Min-Seq
 	lifetime schema.Lifetime // of the document that the reply is about
@@ -145,6 +146,7 @@ func (r *Request) later(answer func()) {
 
 // submit queues a proposal for the writer; its outcome is the reply.
 func (r *Request) submit(p *writer.Proposal) {
+	p.Term = r.term
 	p.Done = func(o machine.Outcome) {
 		if o.Repeat != 0 {
 			r.later(func() { r.repeat(p.Mutation, o.Repeat) })

@@ -171,6 +171,10 @@ func (t *Term) next() *Proposal {
 
 // decide decides one proposal and returns roughly its size in bytes.
 func (t *Term) decide(p *Proposal) (bytes int, err error) {
+	if p.Term != nil && p.Term != t {
+		p.reply(machine.Outcome{Code: NotWriter.Code, Fault: NotWriter})
+		return 0, nil
+	}
 	t.proposals++
 	before := t.Machine.PendingBytes()
 	atomic := p.Batch != nil && p.Batch.Atomic

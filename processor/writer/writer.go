@@ -28,6 +28,7 @@ type Proposal struct {
 	Batch    *schema.Batch
 	MaxReply int           // maximum reply size of a batch in bytes
 	Internal *schema.Event // its type and body
+	Term     *Term         // the only one that may decide it; nil for any
 
 	// Done receives the outcome once it is durable and folded. It runs on the writer's
 	// goroutine and must not block. nil for a mutation of the stream.
