@@ -130,6 +130,25 @@ func (m *member) has(other *member) {
 	m.check(m.processor.store.Wait(m.ctx(), other.processor.Seq()))
 }
 
+// leases is the bucket of the lease.
+func (m *member) leases() jetstream.KeyValue {
+	m.t.Helper()
+	js, err := jetstream.New(m.log)
+	m.check(err)
+	kv, err := js.KeyValue(m.ctx(), "LAPSE_main_LEASE")
+	m.check(err)
+	return kv
+}
+
+// isGivenLease makes the key say that the member has the lease, which therefore takes over.
+func (m *member) isGivenLease() {
+	m.t.Helper()
+	value, err := json.Marshal(m.processor.lease.Mine)
+	m.check(err)
+	_, err = m.leases().Put(m.ctx(), lease.Key, value)
+	m.check(err)
+}
+
 // away tells whether nobody answers what changes something: nobody takes it, or a
 // writer whose lease may have expired, which ignores it.
 func (m *member) away() bool {
@@ -373,15 +392,7 @@ func TestTwoWriters(t *testing.T) {
 		a, b := c.members[0], c.members[1]
 		a.want(201, "collection.create.c", `{"defaultTtl":3}`)
 		b.has(a)
-		// The key says that the standby has it, which therefore takes over.
-		value, err := json.Marshal(b.processor.lease.Mine)
-		a.check(err)
-		js, err := jetstream.New(a.log)
-		a.check(err)
-		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
-		a.check(err)
-		_, err = kv.Put(a.ctx(), lease.Key, value)
-		a.check(err)
+		b.isGivenLease()
 		for b.processor.Role() != observe.Writer || a.processor.Role() != observe.Writer {
 			time.Sleep(time.Millisecond) // for a moment both are
 			if b.processor.Role() == observe.Writer && a.processor.Role() == observe.Standby {
@@ -414,18 +425,8 @@ func TestRequestOfEarlierTerm(t *testing.T) {
 		a, b := c.members[0], c.members[1]
 		a.want(201, "collection.create.c", "")
 		b.has(a)
-		js, err := jetstream.New(a.log)
-		a.check(err)
-		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
-		a.check(err)
-		give := func(m *member) { // the key says that it has the lease
-			value, err := json.Marshal(m.processor.lease.Mine)
-			m.check(err)
-			_, err = kv.Put(m.ctx(), lease.Key, value)
-			m.check(err)
-			m.becomes(observe.Writer)
-		}
-		give(b)
+		b.isGivenLease()
+		b.becomes(observe.Writer)
 		// It waits for the event by which this process becomes the writer again: b's was
 		// the next one.
 		request := nats.NewMsg("lapse.main.api.document.create.c.a")
@@ -443,7 +444,8 @@ func TestRequestOfEarlierTerm(t *testing.T) {
 		}
 		a.away() // the log tells it
 		a.becomes(observe.Standby)
-		give(a)
+		a.isGivenLease()
+		a.becomes(observe.Writer)
 		if m := <-reply; m.Header.Get("Lapse-Status") != "503" {
 			t.Errorf("the reply is %v %s", m.Header, m.Data)
 		}
@@ -564,11 +566,7 @@ func TestLeaseOfOneThatWas(t *testing.T) {
 		value, err := json.Marshal(killed.Mine)
 		a.check(err)
 		a.stop()
-		js, err := jetstream.New(other.log)
-		a.check(err)
-		kv, err := js.KeyValue(a.ctx(), "LAPSE_main_LEASE")
-		a.check(err)
-		_, err = kv.Create(a.ctx(), lease.Key, value, jetstream.KeyTTL(testLease))
+		_, err = other.leases().Create(a.ctx(), lease.Key, value, jetstream.KeyTTL(testLease))
 		a.check(err)
 		other.start()
 		if other.processor.Role() != observe.Standby {

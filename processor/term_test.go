@@ -204,11 +204,7 @@ func TestLogConnectionClosed(t *testing.T) {
 // gaveLeaseUp fails the test if anybody has the lease.
 func (m *member) gaveLeaseUp() {
 	m.t.Helper()
-	js, err := jetstream.New(m.log)
-	m.check(err)
-	kv, err := js.KeyValue(m.ctx(), "LAPSE_main_LEASE")
-	m.check(err)
-	if e, err := kv.Get(m.ctx(), lease.Key); !errors.Is(err, jetstream.ErrKeyNotFound) {
+	if e, err := m.leases().Get(m.ctx(), lease.Key); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		m.t.Errorf("the lease stays: %v %v", e, err)
 	}
 }
