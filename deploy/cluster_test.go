@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -155,12 +156,17 @@ func (c *cluster) log() string {
 	return strings.Join(c.said, "\n")
 }
 
+// auditorsReader matches the refusal to delete a reader's consumer.
+var auditorsReader = regexp.MustCompile(`"\$JS\.API\.CONSUMER\.DELETE\.LAPSE_\w+\.` + schema.ReaderConsumer)
+
 // violations are what the servers said of permissions.
 func (c *cluster) violations() (found []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, line := range c.said {
-		if strings.Contains(line, "Violation") {
+		// An auditor may delete no consumer. nats.go tries with that of a reader which it
+		// makes anew, as it does where a busy machine is silent for a while.
+		if strings.Contains(line, "Violation") && !auditorsReader.MatchString(line) {
 			found = append(found, line)
 		}
 	}

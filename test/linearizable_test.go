@@ -37,8 +37,12 @@ func linearizable(t *testing.T, s *harness.Server, collection string, random *ra
 	t.Helper()
 	defaultTTL := []int64{-1, 1, 2}[random.IntN(3)]
 	mustAsk(t, dial(t, s), 201, "collection.create."+collection, fmt.Sprintf(`{"defaultTtl":%d}`, defaultTTL))
+	clients := make([]*nats.Conn, 8)
+	for i := range clients {
+		clients[i] = dial(t, s) // before it is killed
+	}
 	load := &linear.Load{
-		Collection: collection, IDs: 10, Clients: 8, Operations: 300, TTLs: []int64{0, 0, -1, 1, 1, 2},
+		Collection: collection, IDs: 10, Clients: len(clients), Operations: 300, TTLs: []int64{0, 0, -1, 1, 1, 2},
 		Seed: random.Uint64(), Retry: patience,
 		Pause: func(r *rand.Rand) {
 			switch r.IntN(100) {
@@ -49,7 +53,7 @@ func linearizable(t *testing.T, s *harness.Server, collection string, random *ra
 				time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
 			}
 		},
-		Dial: func(int) linear.Ask { return askerOf(dial(t, s)) },
+		Dial: func(client int) linear.Ask { return askerOf(clients[client]) },
 	}
 	var operations []linear.Operation
 	done := make(chan error)
