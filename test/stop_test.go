@@ -42,9 +42,11 @@ func startWriters(t testing.TB, s *harness.Server, n int) *writers {
 	w := &writers{t: t, s: s, ending: make(chan struct{}), acknowledged: make(map[string][]int),
 		attempted: make(map[string]int), causes: make(map[uint64]string), refusals: make(map[int]int)}
 	for i := range n {
-		w.wg.Go(func() { w.write(i) })
+		nc := dial(t, s) // before it is killed
+		w.wg.Go(func() { w.write(nc, i) })
 	}
-	w.wg.Go(w.publish)
+	nc := dial(t, s)
+	w.wg.Go(func() { w.publish(nc) })
 	return w
 }
 
@@ -57,8 +59,7 @@ func (w *writers) going() bool {
 	}
 }
 
-func (w *writers) write(writer int) {
-	nc := dial(w.t, w.s)
+func (w *writers) write(nc *nats.Conn, writer int) {
 	for n := 1; w.going(); n++ {
 		id := fmt.Sprintf("w%d-%d", writer, n%20)
 		w.mu.Lock()
@@ -84,8 +85,7 @@ func (w *writers) write(writer int) {
 	}
 }
 
-func (w *writers) publish() {
-	nc := dial(w.t, w.s)
+func (w *writers) publish(nc *nats.Conn) {
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Second))
 	if err != nil {
 		w.t.Error(err)
