@@ -15,6 +15,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // standin is a NATS server with a log stream in it and answers to requests
@@ -40,7 +41,7 @@ const patience = time.Minute
 
 func newStandin(t *testing.T) *standin {
 	t.Helper()
-	ns, err := server.NewServer(&server.Options{
+	ns := harness.StartNATS(t, &server.Options{
 		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
 		Users: []*server.User{
 			{Username: "lapse", Password: "x"},
@@ -54,16 +55,9 @@ func newStandin(t *testing.T) *standin {
 			}}},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Start()
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	if !ns.ReadyForConnections(patience) {
-		t.Fatal("the NATS server does not start")
-	}
 	s := &standin{t: t, server: ns, answers: map[string]answer{}}
 	s.nc = s.connect("lapse")
+	var err error
 	if s.js, err = jetstream.New(s.nc); err != nil {
 		t.Fatal(err)
 	}

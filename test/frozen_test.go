@@ -108,10 +108,10 @@ func TestFrozenWriter(t *testing.T) {
 func TestFrozenStandby(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t, nil)
-	var all []*harness.Server
-	for range 2 {
-		all = append(all, harness.ServeRemote(t, url, t.TempDir(), io.Discard, "--lease", "6s", "--retain", "1s", "--snapshot-every", "1s"))
+	serve := func() *harness.Server {
+		return harness.ServeRemote(t, url, t.TempDir(), nil, "--lease", "6s", "--retain", "1s", "--snapshot-every", "1s")
 	}
+	writer, standby := serve(), serve() // the first one writes
 	nc := dialURL(t, url)
 	mustAsk(t, nc, 201, "collection.create.c", `{}`)
 	log, err := admin(t, url).Stream(t.Context(), "LAPSE_main")
@@ -119,7 +119,6 @@ func TestFrozenStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, end := range []func(*harness.Server){func(*harness.Server) {}, (*harness.Server).Kill} {
-		writer, standby := all[0], all[1]
 		standby.Freeze()
 		for name := range log.ConsumerNames(t.Context()).Name() { // to which NATS would send what is trimmed
 			if err := log.DeleteConsumer(t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
