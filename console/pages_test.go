@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/console"
 )
 
-// grouped writes a number as the pages do.
+// grouped formats a number as the pages do.
 func grouped(n int64) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -24,7 +24,7 @@ func grouped(n int64) string {
 	return text
 }
 
-// dueAtOnce waits until a default TTL of a second would expire n documents at once.
+// dueAtOnce waits until a default TTL of one second would expire n documents at once.
 func dueAtOnce(t *testing.T, coll *client.Collection, n int64) client.Forecast {
 	t.Helper()
 	for {
@@ -39,8 +39,8 @@ func dueAtOnce(t *testing.T, coll *client.Collection, n int64) client.Forecast {
 	}
 }
 
-// TestTTLPanel changes a TTL from end to end: the page says what would happen, asks for
-// the name, and it happens.
+// TestTTLPanel: the page shows the effect of a new TTL, asks for the collection's name,
+// and saving has that effect.
 func TestTTLPanel(t *testing.T) {
 	t.Parallel()
 	coll := collection(t)
@@ -62,7 +62,7 @@ func TestTTLPanel(t *testing.T) {
 	b.pick(`select[aria-label="Time to live: unit"]`, "seconds")
 	b.fill(`input[aria-label="Time to live"]`, "1")
 	forecast := dueAtOnce(t, coll, 750)
-	b.pick("label.inline select", "7d") // which counts again
+	b.pick("label.inline select", "7d") // triggers a new count
 	b.sees("750 documents will expire at once.")
 	b.sees(fmt.Sprintf("%s of %s documents expire at once; %s never do.", grouped(forecast.AtOnce), grouped(forecast.Documents), grouped(forecast.Never)))
 	b.until(`document.querySelector('button.primary').disabled`)
@@ -74,10 +74,12 @@ func TestTTLPanel(t *testing.T) {
 	if changed, err := lapse.Collection(t.Context(), coll.Name()); err != nil || changed.Info().DefaultTTL != 1 || !changed.Info().PreviousImages {
 		t.Fatalf("%+v, %v", changed.Info(), err)
 	}
-	// Its expiries are in the feed.
+	// The expiries are in the feed.
 	b.visit("feed?" + url.Values{"collection": {coll.Name()}, "type": {"DocumentExpired"}}.Encode())
 	b.pick("form select", "sequence")
 	b.fill("form input[required]", "1")
+	// The browser draws late: events count once their rows are there.
+	eval[any](b, `void (window.requestAnimationFrame = draw => setTimeout(draw, 1500))`)
 	b.click("button.primary", "Start")
 	b.sees("750 events")
 	if rows := eval[int](b, `document.querySelectorAll('td.expired').length`); rows != 750 {
@@ -85,8 +87,8 @@ func TestTTLPanel(t *testing.T) {
 	}
 }
 
-// TestWarningTime: the panel sets the warning time and takes it away, refuses what is no
-// time, and its warnings are in the history and the feed.
+// TestWarningTime: the panel sets and removes the warning time and refuses an invalid
+// one; the warnings appear in the history and the feed.
 func TestWarningTime(t *testing.T) {
 	t.Parallel()
 	coll := collection(t, client.TTLPerDocument())
@@ -136,8 +138,8 @@ func TestWarningTime(t *testing.T) {
 	warns(false)
 }
 
-// TestDueSincePreview: documents that come due between the forecast and the change still
-// need the name.
+// TestDueSincePreview: if documents come due between the forecast and the change, the
+// page still asks for the collection's name.
 func TestDueSincePreview(t *testing.T) {
 	t.Parallel()
 	coll := collection(t)
@@ -157,7 +159,7 @@ func TestDueSincePreview(t *testing.T) {
 	}
 }
 
-// TestSomebodyWasFaster: a change carries the etag of what was looked at.
+// TestSomebodyWasFaster: a change is refused if the displayed version is outdated.
 func TestSomebodyWasFaster(t *testing.T) {
 	t.Parallel()
 	coll := collection(t)
@@ -187,7 +189,7 @@ func TestSomebodyWasFaster(t *testing.T) {
 	}
 }
 
-// TestCountdown: a document's page counts down to zero, and then has its expiry and its
+// TestCountdown: a document's page counts down to zero, then shows its expiry and its
 // last content.
 func TestCountdown(t *testing.T) {
 	t.Parallel()
@@ -214,8 +216,8 @@ func TestCountdown(t *testing.T) {
 	b.until(`[...document.querySelectorAll('.diff .added')].some(e => e.innerText.includes('"ttl": 2'))`)
 }
 
-// TestDocumentsOfAnyContent: nothing in an id or a document is interpreted, and numbers
-// stay what they are.
+// TestDocumentsOfAnyContent: the pages interpret nothing in an id or a document, and
+// numbers stay exact.
 func TestDocumentsOfAnyContent(t *testing.T) {
 	t.Parallel()
 	coll := collection(t)
@@ -263,7 +265,7 @@ func TestDocumentsOfAnyContent(t *testing.T) {
 	}
 }
 
-// TestQueries: pages by cursor, the plan, a count, and a message at its field.
+// TestQueries: the page has cursor paging, the plan, a count, and errors at their fields.
 func TestQueries(t *testing.T) {
 	t.Parallel()
 	coll := collection(t, client.IncludePaths("/n"))
@@ -301,7 +303,8 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestFeedPage takes 10,000 events, keeps at most 1,000 rows, and goes on after a pause.
+// TestFeedPage: the page takes 10,000 events, keeps at most 1,000 rows, and resumes after
+// a pause.
 func TestFeedPage(t *testing.T) {
 	coll := collection(t)
 	s := start(t, "", console.Options{})
@@ -335,7 +338,7 @@ func TestFeedPage(t *testing.T) {
 	b.sees("11,000 events")
 }
 
-// TestForecastZoom: dragging over the bars shows that time in finer ones.
+// TestForecastZoom: dragging over the bars shows that range in finer bars.
 func TestForecastZoom(t *testing.T) {
 	t.Parallel()
 	coll := collection(t, client.TTLPerDocument())
@@ -363,7 +366,7 @@ func TestForecastZoom(t *testing.T) {
 	}
 	b.click("button", "Whole span")
 	b.until(`document.querySelectorAll('tbody tr').length === $?`, wide)
-	// Of a year, the first bar has most of its width before now.
+	// In a range of one year, most of the first bar lies before now.
 	b.pick("main label:nth-of-type(2) select", "365d")
 	b.until(`document.querySelectorAll('tbody tr').length > 0 && document.querySelectorAll('tbody tr').length !== $?`, wide)
 	year := eval[string](b, `document.querySelector('tbody').innerText`)
@@ -371,8 +374,8 @@ func TestForecastZoom(t *testing.T) {
 	b.until(`document.querySelector('tbody').innerText !== $? && document.querySelectorAll('tbody tr').length > 1`, year)
 }
 
-// TestDueList: a click on a bar of the forecast, and its number in the table, lead to the
-// documents due then, the first ones first, page by page.
+// TestDueList: a click on a bar of the forecast, or on its number in the table, lists the
+// documents due then, by deadline, page by page.
 func TestDueList(t *testing.T) {
 	t.Parallel()
 	coll := collection(t, client.DefaultTTL(12*time.Hour))
@@ -395,12 +398,12 @@ func TestDueList(t *testing.T) {
 			for (const type of $?) over.dispatchEvent(new MouseEvent(type, {bubbles: true, clientX: left + $? * width, clientY: top + 20, movementX: 50, button: 0, view: window}));
 		})(document.querySelector('.u-over'))`, types, share)
 	}
-	// Empty bars lead nowhere.
+	// A click on an empty bar has no effect.
 	bar(0.9, "mousemove", "mousedown", "mouseup", "click")
 	if hash := eval[string](b, `location.hash`); !strings.HasPrefix(hash, "#/forecast/") {
 		t.Fatalf("a click beside the bars leads to %s", hash)
 	}
-	// The bars are of an hour each, and the 30 documents in one or two of them.
+	// A bar is one hour wide, so the 30 documents are in one or two bars.
 	share := 3.5 / 24
 	bar(share, "mousemove")
 	if !eval[bool](b, `document.querySelector('.u-over').title.includes(' document')`) {
@@ -432,8 +435,8 @@ func TestDueList(t *testing.T) {
 	b.until(`document.querySelector('td.id') !== null`)
 }
 
-// TestHoldAndRestore: a held document has no countdown and cannot be deleted; released, it
-// expires if it is overdue; what expired is restored, also an earlier version.
+// TestHoldAndRestore: a held document has no countdown and cannot be deleted. A release
+// expires it if it is overdue. Expired documents and earlier versions can be restored.
 func TestHoldAndRestore(t *testing.T) {
 	t.Parallel()
 	coll := collection(t, client.TTLPerDocument())
@@ -453,7 +456,7 @@ func TestHoldAndRestore(t *testing.T) {
 	put(t, coll, "a", `{"n":1}`)
 	b.click("button", "Touch")
 	b.sees("Somebody was faster")
-	// A hold is for the document, whatever its version.
+	// A hold applies to the document, whatever its version.
 	b.fill(".reason", "case <4711>")
 	b.click("button", "Hold")
 	badge("held")
@@ -494,8 +497,8 @@ func TestHoldAndRestore(t *testing.T) {
 	}
 }
 
-// TestReadOnlyPages: a read-only console shows the effect of a change, and has no button
-// for it.
+// TestReadOnlyPages: a read-only console shows the effect of a change, but has no button
+// to make it.
 func TestReadOnlyPages(t *testing.T) {
 	t.Parallel()
 	coll := collection(t)
@@ -535,7 +538,7 @@ func TestTokenPage(t *testing.T) {
 	b.sees("Processes")
 }
 
-// everyPage are the fragments of all pages, with what each shows once it is complete.
+// everyPage returns the fragments of all pages, each with a text of the complete page.
 func everyPage(coll *client.Collection) map[string]string {
 	return map[string]string{
 		"": "Processes", "collections": coll.Name(), "collections/" + coll.Name(): "at once",
@@ -544,7 +547,7 @@ func everyPage(coll *client.Collection) map[string]string {
 	}
 }
 
-// fill puts the documents of everyPage into a collection.
+// fill writes the documents of everyPage into a collection.
 func fill(t *testing.T, coll *client.Collection) {
 	t.Helper()
 	put(t, coll, "a", `{"n":1}`)
@@ -556,8 +559,7 @@ func fill(t *testing.T, coll *client.Collection) {
 	}
 }
 
-// TestNarrowPagesBelowPrefix: all pages work below a prefix, and none is wider than a
-// phone.
+// TestNarrowPagesBelowPrefix: all pages work below a prefix and fit the width of a phone.
 func TestNarrowPagesBelowPrefix(t *testing.T) {
 	t.Parallel()
 	coll := collection(t, client.DefaultTTL(time.Hour))
@@ -579,7 +581,7 @@ func TestNarrowPagesBelowPrefix(t *testing.T) {
 	}
 }
 
-// TestAccessibility runs axe-core on all pages, light and dark.
+// TestAccessibility: axe-core finds no serious violation on any page, light or dark.
 func TestAccessibility(t *testing.T) {
 	t.Parallel()
 	axe, err := os.ReadFile(filepath.Join("testdata", "axe.min.js"))
@@ -600,7 +602,7 @@ func TestAccessibility(t *testing.T) {
 		}
 		for _, scheme := range []string{"light", "dark"} {
 			b.scheme(scheme)
-			// Only colours differ in the dark.
+			// In the dark scheme only colours differ.
 			eval[any](b, `delete window.found, axe.run(document, matchMedia('(prefers-color-scheme: dark)').matches ? {runOnly: ['color-contrast']} : {}).then(r => { window.found = r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => v.id + ': ' + v.nodes.map(n => n.html.slice(0, 200)).join(' ')); }), 0`)
 			b.until(`window.found !== undefined`)
 			for _, finding := range eval[[]string](b, `window.found`) {
@@ -610,7 +612,8 @@ func TestAccessibility(t *testing.T) {
 	}
 }
 
-// TestFeedEndsWithPage: more pages than there may be feeds show theirs one after another.
+// TestFeedEndsWithPage: leaving a page ends its feed, so more pages than the feed limit
+// work one after another.
 func TestFeedEndsWithPage(t *testing.T) {
 	t.Parallel()
 	h := console.New(lapse, console.Options{})

@@ -20,16 +20,16 @@ type Batch struct {
 
 // Operation is one operation of a batch.
 type Operation struct {
-	Reads    bool       // it is a get,
-	Get      DocumentID // of this document
+	Reads    bool       // the operation is a get
+	Get      DocumentID // the document to get
 	Mutation *Mutation  // nil for a get
-	Fault    *Error     // why it is malformed, nil if it is not
+	Fault    *Error     // why it is malformed, or nil
 }
 
 // OperationResult is the outcome of an operation.
 type OperationResult struct {
-	Code  int    // of the outcome; ignored if there is a Fault
-	Fault *Error // why it was refused, else nil
+	Code  int    // status of the outcome; ignored if there is a Fault
+	Fault *Error // why it was refused, or nil
 	Body  []byte // the document, if any
 }
 
@@ -76,15 +76,15 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 	return b, nil
 }
 
-// envelopeDepth limits the nesting of a message that holds documents. It exceeds that
-// of documents and envelope, so that a document too deep is the fault of its
-// operation only.
+// envelopeDepth limits the nesting of a message that holds documents. It exceeds the
+// depth of a legal document and its envelope, so a document nested too deep faults only
+// its operation.
 const envelopeDepth = 8 * MaxDepth
 
 func parseOperation(collection string, raw []byte) Operation {
 	texts := map[string]*string{"op": nil, "id": nil, "ifMatch": nil}
 	var body []byte
-	var wrong error // the first; a later member may say that this is a get
+	var wrong error // the first one; reading continues, since op may follow and say get
 	_, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
 		member := string(values.Unquote(name))
 		into, known := texts[member]

@@ -27,8 +27,8 @@ func TestParseBatch(t *testing.T) {
 	}
 }
 
-// What is wrong with the envelope is the batch's fault, what is wrong with an
-// operation its own: the next one is taken.
+// TestParseBatchFaults: a malformed envelope refuses the batch, a malformed operation
+// only itself: the next one is accepted.
 func TestParseBatchFaults(t *testing.T) {
 	many := `{"operations":[` + strings.Repeat(`{"op":"get","id":"a"},`, MaxOperations) + `{"op":"get","id":"a"}]}`
 	for _, envelope := range []string{``, `[]`, `{}`, `{"operations":null}`, `{"operations":{}}`, `{"Operations":[]}`,

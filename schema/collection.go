@@ -12,8 +12,8 @@ import (
 type IndexingMode string
 
 const (
-	Consistent IndexingMode = "consistent" // with the document
-	Lazy       IndexingMode = "lazy"       // in the background
+	Consistent IndexingMode = "consistent" // updated with the document
+	Lazy       IndexingMode = "lazy"       // updated in the background
 	None       IndexingMode = "none"       // no secondary index, and no TTL
 )
 
@@ -30,7 +30,7 @@ type Properties struct {
 	WarnBefore     int32    // seconds from a DocumentExpiring to its deadline, 0 for none
 }
 
-// DefaultProperties are those of a collection created with an empty body.
+// DefaultProperties returns the properties of a collection created with an empty body.
 func DefaultProperties() Properties {
 	return Properties{IndexingMode: Consistent, PreviousImages: true}
 }

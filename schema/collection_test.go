@@ -131,8 +131,8 @@ func TestParsePropertiesRefuses(t *testing.T) {
 	}
 }
 
-// The message of a refused mutation is in the log, and the same input must
-// give the same log: of two faults it is always the first that counts.
+// TestParsePropertiesAlwaysNamesTheSameFault: of two faults the first is reported. The
+// message of a refused mutation is in the log, and the same input must give the same log.
 func TestParsePropertiesAlwaysNamesTheSameFault(t *testing.T) {
 	sent := []byte(`{"indexingPolicy":{"a":1,"includedPaths":5,"indexingMode":5,"b":1}}`)
 	for range 50 {
@@ -165,7 +165,7 @@ func anyProperties() *rapid.Generator[Properties] {
 	})
 }
 
-// What a reply or an event says of a collection is what made it.
+// TestPropertiesAreReadBack: the properties in a reply or event are the collection's.
 func TestPropertiesAreReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Collection{

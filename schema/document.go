@@ -13,7 +13,7 @@ const MaxDocumentBytes = 2 << 20
 // system properties, otherwise as the client wrote it.
 type Document struct {
 	Body []byte
-	TTL  TTL // of the member ttl; Inherit if it is absent or invalid
+	TTL  TTL // value of the member ttl; Inherit if absent or invalid
 	// BadTTL is the JSON of an invalid ttl, else nil. It is an error only while the
 	// collection's TTL is on.
 	BadTTL []byte
@@ -39,8 +39,8 @@ func ParseDocument(id DocumentID, raw []byte) (Document, *Error) {
 	return ReadDocument(id, raw)
 }
 
-// ReadDocument is ParseDocument without the size limit, for events of the log: an id
-// that was added may exceed it.
+// ReadDocument is ParseDocument without the size limit, for events of the log: a
+// document may exceed the limit by its added id.
 func ReadDocument(id DocumentID, raw []byte) (Document, *Error) {
 	d, hasID, dropped, err := parse(id, raw, "document")
 	if err != nil {
@@ -120,7 +120,7 @@ func rebuild(id DocumentID, hasID bool, body []byte) []byte {
 	return append(out, '}')
 }
 
-// WithTTL returns an object with ttl in place of a ttl of its own. It returns what is not
+// WithTTL returns the object body with its ttl set or replaced. It returns anything but
 // an object unchanged.
 func WithTTL(body []byte, ttl TTL) []byte {
 	out := append(make([]byte, 0, len(body)+len(`,"ttl":2147483647`)), '{')
@@ -174,18 +174,18 @@ func appendSystem(dst []byte, ts int64, version Version) []byte {
 	return append(dst, '"', '}')
 }
 
-// System are the id and system properties of a document in a reply, zero where they
-// were not selected.
+// System holds the id and system properties of a document in a reply; those not selected
+// are zero.
 type System struct {
 	ID   string
-	TS   int64 // s
+	TS   int64 // unix seconds
 	ETag string
 	// Deadline is set in a query that asks for it: unix seconds, 0 for none.
 	Deadline int64
 }
 
-// ReadSystem reads a document of a reply. encoding/json would take a member ID of the
-// content for the id.
+// ReadSystem reads the System of a document in a reply. encoding/json would read a
+// content member ID as the id.
 func ReadSystem(reply []byte) (s System, err error) {
 	_, err = membersTo(envelopeDepth, reply, func(name, value []byte) (err error) {
 		switch string(values.Unquote(name)) {
@@ -196,7 +196,7 @@ func ReadSystem(reply []byte) (s System, err error) {
 		case "_etag":
 			s.ETag, err = decodeString(value)
 		case memberDeadline:
-			s.Deadline, _ = strconv.ParseInt(string(value), 10, 64) // a member of the content is anything
+			s.Deadline, _ = strconv.ParseInt(string(value), 10, 64) // the content may have any _deadline
 		}
 		return err
 	})

@@ -9,13 +9,12 @@ import (
 	"testing"
 )
 
-// order is a document of the usual size, 200 bytes, in which nothing has to
-// change.
+// order is a document of the usual size, 200 bytes, that is stored unchanged.
 const order = `{"id":"SO05","customerId":"C1","total":105.25,"lines":[{"sku":"A-17","quantity":2,"price":40.5},{"sku":"B-02","quantity":1,"price":24.25}],"shipped":false,"note":"at the door","tags":["a"],"ttl":3600}`
 
 func TestParseDocument(t *testing.T) {
 	for _, test := range []struct {
-		name, sent, stored string // of the document a
+		name, sent, stored string // the id is a
 	}{
 		{"nothing to change", `{"id":"a","total":5}`, `{"id":"a","total":5}`},
 		{"id is added in front", `{"total":5}`, `{"id":"a","total":5}`},
@@ -116,7 +115,7 @@ func TestParseDocumentDepth(t *testing.T) {
 	}
 }
 
-// ofSize is a document without an id of exactly size bytes.
+// ofSize returns a document without an id of exactly size bytes.
 func ofSize(size int) []byte {
 	return []byte(`{"b":"` + strings.Repeat("x", size-len(`{"b":""}`)) + `"}`)
 }
@@ -133,17 +132,17 @@ func TestParseDocumentSize(t *testing.T) {
 			}
 			continue
 		}
-		// The limit is on what was sent: the id comes on top.
+		// The limit applies to the document as sent; the added id may exceed it.
 		if fault != nil || len(d.Body) != test.size+len(`"id":"a",`) {
 			t.Fatalf("%d bytes: %d stored, %v", test.size, len(d.Body), fault)
 		}
-		// Whoever folds the log must be able to read that again.
+		// Folding must be able to read the stored document.
 		back, fault := ReadDocument("a", d.Body)
 		if fault != nil || !bytes.Equal(back.Body, d.Body) {
 			t.Fatalf("%d bytes can't be read back: %v", test.size, fault)
 		}
 	}
-	// White space counts as sent, even if it is about to be removed.
+	// The limit counts white space, even if it is about to be removed.
 	if _, fault := ParseDocument("a", bytes.Repeat([]byte(" "), MaxDocumentBytes+1)); !errors.Is(fault, ErrTooLarge) {
 		t.Errorf("white space: %v, want too_large", fault)
 	}
@@ -177,7 +176,7 @@ func TestParseDocumentTTL(t *testing.T) {
 	}
 }
 
-// The message ends up in a header and in one line on standard error.
+// TestTTLErrorIsOneShortLine: the message fits a header and one line of standard error.
 func TestTTLErrorIsOneShortLine(t *testing.T) {
 	d, _ := ParseDocument("a", []byte("{\"ttl\":[\n"+strings.Repeat("1,\n", 1000)+"1]}"))
 	err := d.TTLError()
@@ -207,7 +206,7 @@ func TestAppendReply(t *testing.T) {
 	}
 }
 
-// A reply sent back as it is stores the same document.
+// TestAppendReplyIsReadBack: a reply sent back unchanged stores the same document.
 func TestAppendReplyIsReadBack(t *testing.T) {
 	stored, _ := ParseDocument("SO05", []byte(order))
 	back, fault := ParseDocument("SO05", AppendReply(nil, stored.Body, 12, 7))
@@ -300,7 +299,8 @@ func BenchmarkParseDocument(b *testing.B) {
 	}
 }
 
-// Most documents need no change, and each passes here: that must not allocate.
+// TestParseDocumentDoesNotAllocate: parsing a document that needs no change allocates
+// nothing. Every document passes here, and most need no change.
 func TestParseDocumentDoesNotAllocate(t *testing.T) {
 	sent := []byte(order)
 	if got := testing.AllocsPerRun(100, func() { _, _ = ParseDocument("SO05", sent) }); got != 0 {

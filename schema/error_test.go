@@ -9,8 +9,8 @@ import (
 )
 
 var sentinels = []*Error{ErrBadRequest, ErrBadTTL, ErrBadID, ErrBadQuery, ErrCollectionNotFound,
-	ErrDocumentNotFound, ErrCollectionExists, ErrDocumentExists, ErrPreconditionFailed, ErrTooLarge,
-	ErrFailedDependency, ErrOverloaded, ErrUnavailable, ErrTimeout}
+	ErrDocumentNotFound, ErrVersionNotFound, ErrSnapshotNotFound, ErrCollectionExists, ErrDocumentExists,
+	ErrNotHeld, ErrPreconditionFailed, ErrTooLarge, ErrDocumentHeld, ErrFailedDependency, ErrOverloaded, ErrUnavailable, ErrTimeout}
 
 func TestErrorsAreToldApartByName(t *testing.T) {
 	for _, sentinel := range sentinels {
@@ -26,7 +26,8 @@ func TestErrorsAreToldApartByName(t *testing.T) {
 	}
 }
 
-// With must not write to the sentinel, which all goroutines share.
+// TestWithLeavesTheSentinelAlone: With does not write to the sentinel, which all
+// goroutines share.
 func TestWithLeavesTheSentinelAlone(t *testing.T) {
 	if got := ErrBadID.With("first"); got == ErrBadID || ErrBadID.Message != "" {
 		t.Fatalf("the sentinel says %q", ErrBadID.Message)

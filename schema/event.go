@@ -31,13 +31,13 @@ const (
 
 	// Internal events, to be ignored by readers.
 	WriterStarted    // a new writer moved the fence
-	MutationRepeated // a mutation was a repeat of an earlier Nats-Msg-Id
+	MutationRepeated // a mutation repeated an earlier Nats-Msg-Id
 	LogPadded        // padding, so that the store begins a new file
 	LogTrimmed       // the log was trimmed at its beginning
 	WriterPresent    // a writer was idle for long
 	WriterResumed    // a writer resumed after it could decide nothing
 
-	// Later types come last: the number of a type is part of the hash of a log.
+	// Append new types at the end: the number of a type is part of the hash of a log.
 	DocumentTouched
 	DocumentHeld
 	DocumentReleased
@@ -77,10 +77,10 @@ type Event struct {
 	ID         DocumentID // of document events
 	Previous   Version    // version it ends: Replaced, Deleted, Expired, Touched; it is about: Held, Released, Expiring
 	Deadline   Deadline   // of Expired, Expiring
-	Restored   Version    // of Created: whose content it is, 0 unless by a restore
+	Restored   Version    // Created by a restore: version whose content it has, else 0
 	Cause      uint64     // sequence in the mutations stream, 0 for none
 	MsgID      string     // Nats-Msg-Id of its mutation, "" for none
-	MsgOp      Op         // of that mutation, NoOp for none and in logs of older versions
+	MsgOp      Op         // its operation; NoOp for none and in logs of older versions
 	Body       []byte
 
 	// More means that the next event is of the same atomic batch: no read sees the state
@@ -111,7 +111,7 @@ const (
 	HeaderMinSeq  = "Lapse-Min-Seq"
 	HeaderIfMatch = "If-Match"
 
-	// HeaderRequestID is the request header by which a retried mutation is applied once.
+	// HeaderRequestID is the request header that deduplicates retries of a mutation.
 	HeaderRequestID = "Nats-Msg-Id"
 
 	causePrefix = "mutations/"
@@ -206,16 +206,16 @@ func (t EventType) hasPrevious() bool {
 	return t == DocumentReplaced || t == DocumentDeleted || t == DocumentExpired || t >= DocumentTouched
 }
 
-// HasDeadline reports whether an event of type t names the deadline that it is about.
+// HasDeadline reports whether an event of type t has a Deadline.
 func (t EventType) HasDeadline() bool { return t == DocumentExpired || t == DocumentExpiring }
 
-// The log times that RFC 3339 can write, in ms: the years 0 to 9999.
+// Range of log times that RFC 3339 can express, in ms: the years 0 to 9999.
 const (
 	minTime = -62167219200000
 	MaxTime = 253402300799999
 )
 
-// MakesVersion reports whether an event of type t is a version of its document.
+// MakesVersion reports whether an event of type t creates a version of its document.
 func (t EventType) MakesVersion() bool {
 	return t == DocumentCreated || t == DocumentReplaced || t == DocumentTouched
 }
@@ -314,8 +314,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendTime appends a time in ms in timeFormat. time.AppendFormat took half of the
-// time of AppendJSON.
+// appendTime appends a time in ms in timeFormat. It replaces time.AppendFormat, which
+// took half of the time of AppendJSON.
 func appendTime(dst []byte, ms int64) []byte {
 	t := time.UnixMilli(ms).UTC()
 	year, month, day := t.Date()

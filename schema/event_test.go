@@ -10,13 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
+const lastEventType = EventType(len(eventNames) - 1)
+
 func TestEventTypeNames(t *testing.T) {
-	for kind := CollectionCreated; kind <= WriterResumed; kind++ {
+	for kind := CollectionCreated; kind <= lastEventType; kind++ {
 		if back := ParseEventType(kind.String()); back != kind {
 			t.Errorf("%s is read as %s", kind, back)
 		}
 		onDocument := strings.HasPrefix(kind.String(), "Document")
-		if kind.OnDocument() != onDocument || kind.Internal() != (kind >= WriterStarted) {
+		if kind.OnDocument() != onDocument || kind.Internal() != (kind >= WriterStarted && kind <= WriterResumed) {
 			t.Errorf("%s: on a document %v, internal %v", kind, kind.OnDocument(), kind.Internal())
 		}
 	}
@@ -27,8 +29,8 @@ func TestEventTypeNames(t *testing.T) {
 	}
 }
 
-// samples is an event of each type, with the headers and the line that
-// subscribers and export have of it. They are the outside contract.
+// samples are events of each type, with their headers and JSON line, as subscribers and
+// export receive them: the external contract.
 var samples = []struct {
 	event   Event
 	headers map[string]string
@@ -114,6 +116,21 @@ var samples = []struct {
 		map[string]string{"Lapse-Time": "1431857105000"},
 		`{"seq":15,"time":"2015-05-17T10:05:05.000Z","type":"WriterResumed","collection":"_"}`,
 	},
+	{
+		Event{Seq: 16, Time: 1_431_857_105_000, Type: DocumentTouched, Collection: "orders", ID: "a", Previous: 6},
+		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Id": "a", "Lapse-Previous": "6"},
+		`{"seq":16,"time":"2015-05-17T10:05:05.000Z","type":"DocumentTouched","collection":"orders","id":"a","previous":6}`,
+	},
+	{
+		Event{Seq: 17, Time: 1_431_857_105_000, Type: DocumentHeld, Collection: "orders", ID: "a", Previous: 6, Body: []byte(`{"reason":"case 7"}`)},
+		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Id": "a", "Lapse-Previous": "6"},
+		`{"seq":17,"time":"2015-05-17T10:05:05.000Z","type":"DocumentHeld","collection":"orders","id":"a","previous":6,"body":{"reason":"case 7"}}`,
+	},
+	{
+		Event{Seq: 18, Time: 1_431_857_105_000, Type: DocumentReleased, Collection: "orders", ID: "a", Previous: 6, Body: []byte(`{}`)},
+		map[string]string{"Lapse-Time": "1431857105000", "Lapse-Id": "a", "Lapse-Previous": "6"},
+		`{"seq":18,"time":"2015-05-17T10:05:05.000Z","type":"DocumentReleased","collection":"orders","id":"a","previous":6,"body":{}}`,
+	},
 }
 
 func headersOf(e *Event) map[string]string {
@@ -122,7 +139,7 @@ func headersOf(e *Event) map[string]string {
 	return headers
 }
 
-// throughLog is e as a reader of the log gets it.
+// throughLog returns e as a reader of the log decodes it.
 func throughLog(e *Event) (*Event, error) {
 	headers := headersOf(e)
 	collection, eventType, _ := SplitEventSubject("lapse.main.events." + e.EventTokens())
@@ -153,7 +170,7 @@ func TestEventFormats(t *testing.T) {
 			}
 		})
 	}
-	for kind := CollectionCreated; kind <= WriterResumed; kind++ {
+	for kind := CollectionCreated; kind <= lastEventType; kind++ {
 		if !seen[kind] {
 			t.Errorf("no sample of %s", kind)
 		}
@@ -165,7 +182,7 @@ func anyEvent() *rapid.Generator[Event] {
 		e := Event{
 			Seq:        rapid.Uint64Min(1).Draw(t, "seq"),
 			Time:       rapid.Int64Range(minTime, MaxTime).Draw(t, "time"),
-			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(WriterResumed)).Draw(t, "type")),
+			Type:       EventType(rapid.IntRange(int(CollectionCreated), int(lastEventType)).Draw(t, "type")),
 			Collection: CollectionName(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,63}`).Draw(t, "collection")),
 			Cause:      rapid.Uint64().Draw(t, "cause"),
 		}
@@ -180,14 +197,20 @@ func anyEvent() *rapid.Generator[Event] {
 		if e.Type.hasPrevious() {
 			e.Previous = Version(rapid.Uint64Min(1).Draw(t, "previous"))
 		}
-		if e.Type == DocumentExpired {
+		if e.Type.HasDeadline() {
 			e.Deadline = Deadline{
 				At:   rapid.Int64().Draw(t, "deadline"),
 				TTL:  rapid.Int32Range(1, MaxTTL).Draw(t, "ttl"),
 				Rule: rapid.SampledFrom([]Rule{RuleDocument, RuleCollection}).Draw(t, "rule"),
 			}
 		}
-		if (e.Type != DocumentDeleted && e.Type != DocumentExpired && !e.Type.Internal()) || rapid.Bool().Draw(t, "image") {
+		if e.Type == DocumentCreated && rapid.Bool().Draw(t, "restored") {
+			e.Restored = Version(rapid.Uint64Min(1).Draw(t, "version"))
+		}
+		if e.Type == DocumentTouched {
+			return e // it has no body
+		}
+		if (e.Type != DocumentDeleted && !e.Type.HasDeadline() && !e.Type.Internal()) || rapid.Bool().Draw(t, "image") {
 			e.Body = append(AppendString([]byte(`{"id":`), rapid.String().Draw(t, "text")), '}')
 		}
 		return e
@@ -219,7 +242,7 @@ func TestEveryEventSurvivesItsLine(t *testing.T) {
 	})
 }
 
-// legal are the headers of an expiry; each case spoils one of them.
+// legal returns the headers of a DocumentExpired; each test case spoils one of them.
 func legal() map[string]string {
 	return map[string]string{"Lapse-Time": "1000", "Lapse-Id": "a", "Lapse-Previous": "6", "Lapse-Deadline": "1", "Lapse-Ttl": "30", "Lapse-Rule": "document", "Lapse-Cause": "mutations/4"}
 }
@@ -280,7 +303,7 @@ func TestDecodeEventRefuses(t *testing.T) {
 			}
 		})
 	}
-	// None of which is refused for another reason:
+	// The unspoilt headers are accepted, so no case is refused for another reason.
 	headers := legal()
 	if _, err := DecodeEvent(7, "orders", expired, func(name string) string { return headers[name] }, nil); err != nil {
 		t.Fatal(err)
@@ -326,7 +349,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is taken for an event can be written and read again, whole.
+		// A decoded event survives encoding and decoding.
 		again, err := throughLog(e)
 		if err != nil || !reflect.DeepEqual(again, e) {
 			t.Fatalf("%+v became %+v, %v", e, again, err)
@@ -361,8 +384,8 @@ func FuzzUnmarshalEvent(f *testing.F) {
 	})
 }
 
-// TestAppendTime: a time is written as the format says, also where no event can
-// be.
+// TestAppendTime: appendTime agrees with time.Format, also for times outside the range
+// of events.
 func TestAppendTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.OneOf(

@@ -26,13 +26,13 @@ const week = 7 * 24 * 3600 // seconds
 var forecastBuckets = []int64{1, 5, 10, 30, 60, 5 * 60, 10 * 60, 30 * 60, 3600, 3 * 3600, 6 * 3600, 12 * 3600,
 	24 * 3600, week, 4 * week, 13 * week, 52 * week}
 
-// chosenBuckets is about the number of buckets of default size.
+// chosenBuckets is the approximate number of buckets if the request gives no size.
 const chosenBuckets = 24
 
 // ForecastRequest asks how many documents of a collection come due when.
 type ForecastRequest struct {
 	Next   int64 // seconds to look ahead; 0 for a day
-	Bucket int64 // seconds of one bucket; 0 for a default by Next
+	Bucket int64 // bucket size in seconds; 0 for a default by Next
 	// WhatIf asks for the forecast if the collection's default were DefaultTTL from now
 	// on.
 	WhatIf     bool
@@ -124,7 +124,7 @@ func (r ForecastRequest) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// buckets returns the largest number of buckets; Buckets returns them for a time.
+// buckets returns the largest number of buckets that Buckets can return.
 func (r ForecastRequest) buckets() int64 { return (r.Next+r.Bucket-1)/r.Bucket + 1 }
 
 // Buckets returns the beginnings of the buckets of a forecast at now, in seconds, and
@@ -190,16 +190,16 @@ func ParseSpan(text string) (seconds int64, err error) {
 // 1970.
 type Forecast struct {
 	Collection string `json:"collection"`
-	// DefaultTTL is the default of the forecast, nil if TTL is off: that of the
-	// collection, or that of the request.
+	// DefaultTTL is the default that the forecast assumes, of the collection or of the
+	// request; nil if TTL is off.
 	DefaultTTL *DefaultTTL `json:"defaultTtl"`
 	WhatIf     bool        `json:"whatIf"` // DefaultTTL is that of the request
 	Now        int64       `json:"now"`    // the second of the forecast
 	Documents  int64       `json:"documents"`
-	// Overdue have expired, and their DocumentExpired is not yet in the log: no new
-	// default revives them.
+	// Overdue counts expired documents whose DocumentExpired is not yet in the log: no
+	// new default revives them.
 	Overdue int64 `json:"overdue"`
-	// AtOnce would expire at once under the default of the request.
+	// AtOnce counts documents that would expire at once under the request's default.
 	AtOnce int64 `json:"atOnce"`
 	Due    int64 `json:"due"`   // before Until
 	Later  int64 `json:"later"` // from Until on

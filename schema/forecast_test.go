@@ -102,7 +102,7 @@ func drawForecast(t *rapid.T) ForecastRequest {
 	return r
 }
 
-// What is written is read back.
+// TestForecastRequestRoundTrip: ParseForecast reads the body that AppendJSON writes.
 func TestForecastRequestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawForecast(t)
@@ -112,8 +112,8 @@ func TestForecastRequestRoundTrip(t *testing.T) {
 	})
 }
 
-// Buckets cover what was asked for, without gaps, and begin at multiples of their
-// size: weeks, as the calendar has them, on Mondays.
+// TestForecastBuckets: buckets cover the requested time without gaps and begin at
+// multiples of their size: weeks, as in the calendar, on Mondays.
 func TestForecastBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawForecast(t).EnsureDefaults()

@@ -8,7 +8,7 @@ const (
 	SystemRoom = 1024 // of a reply's body, for system properties and envelope
 )
 
-// Header are the headers of a message that lapse reads, under their canonical names.
+// Header holds the headers of a message that lapse reads, by canonical name.
 type Header map[string][]string
 
 // Get returns the first value of a header, "" if there is none.
@@ -22,8 +22,8 @@ func (h Header) Get(name string) string {
 var lineEnds = strings.NewReplacer("\r", " ", "\n", " ")
 
 // OwnHeaders returns the headers of a message that lapse reads, one value each under
-// canonical names, nil if there are none. Names match in any case: an overlooked
-// If-Match would drop a precondition.
+// canonical names, nil if there are none. Names match in any case: a missed If-Match
+// would drop a precondition.
 func OwnHeaders[H ~map[string][]string](all H) (own Header, fault *Error) {
 	for name, values := range all {
 		name = ownHeader(name)
@@ -55,9 +55,9 @@ func ownHeader(name string) string {
 	return ""
 }
 
-// SetHeaders sets a mutation's fields from its message's headers, each value as it
-// would come back from the log: clients other than Go's may write blanks around a
-// value or line ends in it.
+// SetHeaders sets MsgID and IfMatch from the message's headers, each value as the log
+// would return it: clients other than Go's may send blanks around a value or line ends
+// in it.
 func (m *Mutation) SetHeaders(own Header) {
 	value := func(name string) string { return strings.Trim(lineEnds.Replace(own.Get(name)), " \t") }
 	m.MsgID = value(HeaderRequestID)

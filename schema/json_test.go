@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// jsonSeeds are texts on both sides of every rule of the grammar.
+// jsonSeeds are valid and invalid texts for every rule of the grammar.
 var jsonSeeds = []string{
 	`{}`, `[]`, `""`, `0`, `-0`, `-1.5e+10`, `1E-2`, `true`, `false`, `null`, " \t\r\n[ ] \n",
 	`{"a":[1,{"b":null}],"a":"\ud83d\ude00\/\b\f\n\r\t\"\\"}`, `"\ud800"`, `"é€😀"`, "\"\x7f\"",
@@ -22,7 +22,7 @@ var jsonSeeds = []string{
 	"[1]\u00a0", "/*c*/{}", `{"a":1}//`,
 }
 
-// nested tells how deep valid JSON nests, by counting brackets.
+// nested returns the nesting depth of valid JSON, by counting brackets.
 func nested(data []byte) (deepest int) {
 	depth, inString := 0, false
 	for i := 0; i < len(data); i++ {
@@ -82,7 +82,7 @@ func TestDepthLimit(t *testing.T) {
 	} {
 		for depth, legal := range map[int]bool{127: true, 128: true, 129: false} {
 			per := nested([]byte(shape.open))
-			// Of "both" an odd depth is one array more inside.
+			// An odd depth of "both" needs one more array inside.
 			inner := strings.Repeat("[", depth%per) + strings.Repeat("]", depth%per)
 			if inner == "" {
 				inner = "0"
@@ -96,14 +96,14 @@ func TestDepthLimit(t *testing.T) {
 			}
 		}
 	}
-	// Empty ones count like any other, and brackets in strings don't.
+	// Empty arrays count towards the depth, brackets in strings do not.
 	if ValidJSON([]byte(strings.Repeat("[", 129) + strings.Repeat("]", 129))) {
 		t.Error("129 empty arrays are accepted")
 	}
 	if !ValidJSON([]byte(`"` + strings.Repeat("[", 500) + `"`)) {
 		t.Error("brackets in a string count")
 	}
-	// Far beyond the limit must be refused without walking down.
+	// Text far beyond the limit is refused without recursion to its full depth.
 	if ValidJSON(bytes.Repeat([]byte("["), MaxDocumentBytes)) {
 		t.Error("2 MiB of brackets are accepted")
 	}
@@ -146,7 +146,7 @@ func TestMembersAreVisitedAsWritten(t *testing.T) {
 	}
 }
 
-// Trailing white space counts too: it is what a shell's echo adds.
+// TestMembersSeeTrailingSpace: trailing white space counts too; a shell's echo adds it.
 func TestMembersSeeTrailingSpace(t *testing.T) {
 	for text, want := range map[string]bool{`{}`: false, "{}\n": true, " {}": true, "{ }": true, `{"a b":" "}`: false} {
 		spaces, err := members([]byte(text), func(name, value []byte) error { return nil })
@@ -164,7 +164,7 @@ func TestAppendStringReadsBack(t *testing.T) {
 		if err := json.Unmarshal(quoted, &back); err != nil {
 			t.Fatalf("%q became %s: %v", s, quoted, err)
 		}
-		// Ranging over a string replaces each byte that is not UTF-8.
+		// The conversion to runes replaces each byte that is not UTF-8.
 		if want := string([]rune(s)); back != want {
 			t.Fatalf("%q became %s, that is %q", s, quoted, back)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// Lifetime is what the headers of a reply say about one live document. The zero value is
-// that of a document that does not expire, and of a reply about none.
+// Lifetime is the deadline and hold of one live document, as in the headers of a reply.
+// It is zero for a document that does not expire, and in a reply about no document.
 type Lifetime struct {
 	Deadline Deadline
 	Held     bool
@@ -26,7 +26,7 @@ func (l *Lifetime) Headers(set func(name, value string)) {
 	}
 }
 
-// ReadLifetime reads the headers of a reply; what is malformed counts as absent.
+// ReadLifetime reads the headers of a reply; a malformed header counts as absent.
 func ReadLifetime(header Header) (l Lifetime) {
 	if at, err := strconv.ParseInt(header.Get(HeaderDeadline), 10, 64); err == nil {
 		l.Deadline = Deadline{At: at, Rule: parseRule(header.Get(HeaderRule))}
@@ -43,7 +43,7 @@ func AppendReason(dst []byte, reason string) []byte {
 	return append(AppendString(append(dst, `{"reason":`...), reason), '}')
 }
 
-// ReadReason reads the body of a DocumentHeld; a faulty one has no reason.
+// ReadReason returns the reason in the body of a DocumentHeld, "" if it is malformed.
 func ReadReason(body []byte) string {
 	reason, _ := parseMember(DocumentHold, body, "reason")
 	return reason
@@ -63,7 +63,7 @@ func AppendReleased(dst []byte, id DocumentID) []byte {
 const memberDeadline = "_deadline"
 
 // AddDeadline adds the member _deadline to the object that begins at start in dst: unix
-// seconds, or null. A member of that name in the content gives way.
+// seconds, or null. It replaces a member of that name in the content.
 func AddDeadline(dst []byte, start int, d Deadline) []byte {
 	if object := dst[start:]; bytes.Contains(object, []byte(memberDeadline)) || bytes.Contains(object, []byte(`\u`)) {
 		dst = append(dst[:start], withoutDeadline(object)...)

@@ -38,15 +38,15 @@ func TestParseMutationLineFaults(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", line, err, want)
 		}
 	}
-	// A line that is one, with a mutation that is none, is judged like any other.
+	// A valid line with a malformed mutation returns the mutation with its Fault.
 	_, m, err := ParseMutationLine([]byte(`{"at":"2015-05-17T10:05:03Z","op":"document.frob","collection":"a b"}`))
 	if err != nil || m.Fault == nil || m.Fault.Code != 400 {
 		t.Errorf("got %v, %v", err, m)
 	}
 }
 
-// What is wrong with a line that is JSON is told with its sequence, so that a
-// reader can go on behind it.
+// TestParseEventLineFaults: the error of a line that is JSON comes with the line's
+// sequence, so that a reader can continue behind it.
 func TestParseEventLineFaults(t *testing.T) {
 	const head = `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"a","previous":6`
 	for line, want := range map[string]struct {

@@ -74,8 +74,8 @@ type Mutation struct {
 	Raw   RawMutation
 }
 
-// Tail is the end of a well-formed mutation's subject: its operation,
-// collection and id.
+// Tail returns the end of a well-formed mutation's subject: its operation, collection
+// and id.
 func (m *Mutation) Tail() string {
 	return string(appendTail(nil, m.Op, m.Collection, m.ID))
 }
@@ -123,7 +123,7 @@ func (m *Mutation) Made(e *Event) bool {
 	return false
 }
 
-// RawMutation are the names of a malformed mutation as written.
+// RawMutation holds the names of a malformed mutation as written.
 type RawMutation struct{ Op, Collection, ID string }
 
 // NewMutation makes a mutation from its names in a subject: op like "document.upsert",
@@ -149,7 +149,7 @@ func NewMutation(tail string, body []byte) *Mutation {
 		m.Raw.ID = strings.Join(rest[1:], ".")
 	}
 	if m.Op == NoOp {
-		m.nameCollection() // so that the rejection is told where it belongs
+		m.nameCollection() // the rejection is logged under this collection
 		m.Fault = unknownOp(m.Raw.Op)
 		return m
 	}
@@ -171,7 +171,7 @@ func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 	m := &Mutation{Op: ParseOp(op), Body: body}
 	m.Raw = RawMutation{Op: op, Collection: collection, ID: id}
 	if m.Op == NoOp {
-		m.nameCollection() // so that the rejection is told where it belongs
+		m.nameCollection() // the rejection is logged under this collection
 		m.Fault = unknownOp(op)
 		return m
 	}
@@ -228,7 +228,7 @@ func (m *Mutation) Check() *Mutation {
 	return m
 }
 
-// checkNoContent refuses a body other than {}.
+// checkNoContent refuses a body that is neither empty nor {}.
 func checkNoContent(op Op, body []byte) *Error {
 	if len(body) == 0 {
 		return nil
@@ -305,7 +305,7 @@ func (m *Mutation) AppendRejection(dst []byte, err *Error) []byte {
 		if ValidJSON(m.Body) {
 			dst = append(dst, compact(m.Body)...)
 		} else {
-			dst = AppendString(dst, string(m.Body)) // it can't be shown as it is
+			dst = AppendString(dst, string(m.Body)) // not valid JSON: show it as a string
 		}
 	}
 	if n := len(dst) - mark; n == 0 || n > len(`,"body":`)+maxRejectedBody {
@@ -314,7 +314,7 @@ func (m *Mutation) AppendRejection(dst []byte, err *Error) []byte {
 	return append(dst, '}', '}')
 }
 
-// appendRejectedName appends a name as a JSON string, cut if no legal one is as long.
+// appendRejectedName appends a name as a JSON string, cut if it exceeds any legal name.
 func appendRejectedName(dst []byte, name string) []byte {
 	if len(name) > maxRejectedName {
 		name = strings.ToValidUTF8(name[:maxRejectedName], "") + "…"

@@ -10,7 +10,7 @@ import (
 )
 
 func TestOpNames(t *testing.T) {
-	for op := CollectionCreate; op <= DocumentDelete; op++ {
+	for op := CollectionCreate; op < Op(Ops); op++ {
 		if back := ParseOp(op.String()); back != op {
 			t.Errorf("%s is read as %s", op, back)
 		}
@@ -40,7 +40,7 @@ func TestNewMutation(t *testing.T) {
 		{"document.upsert.orders.83%2E149%2e9", `{"ttl":5}`, DocumentUpsert, "83.149.9"},
 		{"document.patch.orders.SO05", `{"total":null}`, DocumentPatch, "SO05"},
 		{"document.delete.orders.SO05", ``, DocumentDelete, "SO05"},
-		// A body that means nothing is not looked at.
+		// A delete ignores its body.
 		{"document.delete.orders.SO05", "\xff", DocumentDelete, "SO05"},
 		{"collection.delete.orders", "\xff", CollectionDelete, ""},
 	} {
@@ -64,7 +64,7 @@ func TestNewMutationReadsTheBody(t *testing.T) {
 	if m := NewMutation("collection.create.orders", []byte(`{"defaultTtl":5}`)); m.Properties.DefaultTTL != 5 || m.Properties.IndexingMode != Consistent {
 		t.Errorf("properties: %+v", m.Properties)
 	}
-	// A ttl is judged last, and only if the collection's TTL is on.
+	// A bad ttl is no Fault: it is checked last, and only if the collection's TTL is on.
 	if m := NewMutation("document.upsert.orders.a", []byte(`{"ttl":"x"}`)); m.Fault != nil || !errors.Is(m.Document.TTLError(), ErrBadTTL) {
 		t.Errorf("bad ttl: %v, %v", m.Fault, m.Document.TTLError())
 	}
@@ -74,7 +74,7 @@ func TestNewMutationFaults(t *testing.T) {
 	for _, test := range []struct {
 		name, tail, body string
 		want             *Error
-		rejection        string // what the log then says of the mutation
+		rejection        string // the mutation in the logged rejection
 	}{
 		{"nothing", "", ``, ErrBadRequest, `{"op":"","collection":""}`},
 		{"one token", "document", ``, ErrBadRequest, `{"op":"document","collection":""}`},
@@ -139,13 +139,13 @@ func TestNewNamedMutationFaults(t *testing.T) {
 			}
 		})
 	}
-	// Here names are not encoded: nothing is an escape.
+	// Names are not encoded here, so % begins no escape.
 	if m := NewNamedMutation("document.delete", "orders", "100%2E.*", nil); m.Fault != nil || m.ID != "100%2E.*" {
 		t.Errorf("got %q, %v", m.ID, m.Fault)
 	}
 }
 
-// slack is room for an error and the names in a rejection.
+// slack is the allowed size of the error and the names in a rejection.
 const slack = 4 << 10
 
 func TestAppendRejection(t *testing.T) {
@@ -172,7 +172,7 @@ func TestAppendRejection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := NewMutation("document.replace.orders.a", test.body)
-			// What is before it in the buffer must not count.
+			// The size limit must not count the prefix in the buffer.
 			prefix := text(100)
 			got := m.AppendRejection(prefix, ErrDocumentNotFound.With("no document"))[len(prefix):]
 			if !json.Valid(got) || len(got) > maxRejectedBody+slack {

@@ -71,7 +71,7 @@ func ParseDocumentID(s string) (DocumentID, error) {
 	return DocumentID(s), nil
 }
 
-// plain reports whether c is itself in an id's subject token.
+// plain reports whether c stays unescaped in an id's subject token.
 func plain(c byte) bool {
 	if isAlphanumeric(c) {
 		return true

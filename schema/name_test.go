@@ -95,8 +95,8 @@ func TestDocumentID(t *testing.T) {
 	}
 }
 
-// The control characters are those of Unicode's category Cc, as its tables
-// have them.
+// TestDocumentIDControlCharacters: ids exclude exactly the control characters of
+// Unicode's category Cc, by Unicode's tables.
 func TestDocumentIDControlCharacters(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if !utf8.ValidRune(r) {
@@ -127,7 +127,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Exactly the bytes of the contract's set stand for themselves.
+// TestTokenPlainBytes: exactly the bytes of the contract's set stay unescaped.
 func TestTokenPlainBytes(t *testing.T) {
 	const set = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=:@~"
 	for c := byte(0x20); c < 0x7f; c++ {
@@ -191,8 +191,8 @@ func TestDecodeID(t *testing.T) {
 	}
 }
 
-// A refused name is quoted in a message that goes into the log, so it must not
-// make the message as large as itself.
+// TestRefusedNamesMakeShortMessages: the message that quotes a refused name stays short
+// however long the name is, since it is logged.
 func TestRefusedNamesMakeShortMessages(t *testing.T) {
 	long := strings.Repeat("\x00", 1<<20)
 	for _, parse := range []func(string) error{
@@ -208,7 +208,7 @@ func TestRefusedNamesMakeShortMessages(t *testing.T) {
 	}
 }
 
-// anyID draws legal ids, rich in the bytes that subjects and JSON treat apart.
+// anyID draws legal ids, rich in the bytes that are special in subjects or JSON.
 func anyID() *rapid.Generator[DocumentID] {
 	r := rapid.OneOf(rapid.RuneFrom([]rune(`ab0_-=:@~.*> %/\"'<&`+"\u00a0€😀\uFFFD")), rapid.Rune())
 	return rapid.Map(rapid.StringOfN(r, 1, -1, MaxIDBytes), func(s string) DocumentID { return DocumentID(s) }).
@@ -225,7 +225,7 @@ func TestEveryIDSurvivesItsToken(t *testing.T) {
 			}
 		}
 		for _, spelling := range []string{token, strings.ToLower(token)} {
-			// Lower case changes the letters of the id, too, unless all are escapes.
+			// Lower case also changes unescaped letters: skip ids with upper case.
 			if spelling != token && strings.ToLower(string(id)) != string(id) {
 				continue
 			}

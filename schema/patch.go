@@ -15,7 +15,7 @@ func CheckPatch(id DocumentID, patch []byte) *Error {
 // Patch applies a checked JSON Merge Patch (RFC 7396) to a stored document.
 // It drops system properties. It checks a ttl only if the patch names it, so that a
 // document with an invalid ttl from before TTL was turned on can be changed. Likewise
-// a document whose added id exceeds MaxDocumentBytes may keep its size.
+// a document that exceeds MaxDocumentBytes by its added id may keep its size.
 func Patch(id DocumentID, body, patch []byte) (Document, *Error) {
 	var c changes
 	p, target := scanner{data: patch}, scanner{data: body}
@@ -55,8 +55,8 @@ type changes struct {
 
 type change struct {
 	name, value []byte   // as written
-	object      *changes // of a value that is an object
-	used        bool     // the target had it
+	object      *changes // the changes in a value that is an object
+	used        bool     // the target has this member
 }
 
 // read reads the object that s is at.
@@ -88,7 +88,7 @@ func (c *changes) read(s *scanner, depth int) error {
 // past it. Members keep their order; new ones come last.
 func (c *changes) merge(dst []byte, target *scanner, depth int) ([]byte, error) {
 	for i := range c.list {
-		c.list[i].used = false // a target with equal names is merged into twice
+		c.list[i].used = false // equal names in the target: merge runs once for each
 	}
 	if target.peek() != '{' {
 		return dst, target.unexpected("an object")

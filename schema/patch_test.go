@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The vectors of RFC 7396 appendix A, inside the member v: a patch of the top
-// level is an object here, and so is a document.
+// TestPatchVectors: the vectors of RFC 7396 appendix A, inside the member v, since here
+// patch and document are objects.
 func TestPatchVectors(t *testing.T) {
 	for _, test := range []struct{ original, patch, result string }{
 		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
@@ -39,7 +39,7 @@ func TestPatchVectors(t *testing.T) {
 			if fault != nil || string(d.Body) != string(inside(test.result)) {
 				t.Errorf("got %s, %v, want %s", d.Body, fault, test.result)
 			}
-			// And at the top, where both are objects.
+			// The same at the top level, if both are objects.
 			if test.original[0] == '{' && test.patch[0] == '{' {
 				target := []byte(strings.Replace(`{"id":"a",`+test.original[1:], ",}", "}", 1))
 				want := strings.Replace(`{"id":"a",`+test.result[1:], ",}", "}", 1)
@@ -112,7 +112,8 @@ func TestCheckPatchRefuses(t *testing.T) {
 	}
 }
 
-// Patch is for checked patches; one that is not gets an error all the same.
+// TestPatchOfWhatIsNotJSON: a malformed patch or document is an error, though Patch
+// expects a checked patch.
 func TestPatchOfWhatIsNotJSON(t *testing.T) {
 	for _, test := range []struct{ body, patch string }{
 		{`{"id":"a"}`, ``}, {`{"id":"a"}`, `[]`}, {`{"id":"a"}`, `{"b":`}, {`{"id":"a"}`, `{}}`},
@@ -140,7 +141,7 @@ func TestPatchTTL(t *testing.T) {
 		{"made bad", `{"id":"a","ttl":30}`, `{"ttl":0}`, Inherit, true},
 		{"made an object", `{"id":"a","ttl":30}`, `{"ttl":{}}`, Inherit, true},
 		{"made bad under an escaped name", `{"id":"a"}`, `{"\u0074tl":0}`, Inherit, true},
-		// From a time when TTL was off: not this patch's fault.
+		// The ttl was stored while TTL was off; this patch does not name it.
 		{"bad before and not named", `{"id":"a","ttl":"x"}`, `{"b":1}`, Inherit, false},
 		{"bad before and named again", `{"id":"a","ttl":"x"}`, `{"ttl":"x"}`, Inherit, true},
 		{"an object before, changed inside", `{"id":"a","ttl":{"x":1}}`, `{"ttl":{"x":2}}`, Inherit, true},
@@ -169,7 +170,7 @@ func TestPatchSize(t *testing.T) {
 		{"grows to just over", MaxDocumentBytes + 1 - growth, `{"c":1}`, false},
 		{"grows by dropped members only", MaxDocumentBytes, `{"_ts":1}`, true},
 		{"shrinks", MaxDocumentBytes, `{"b":"x"}`, true},
-		// A document sent with 2 MiB and without an id is larger as it is stored.
+		// A document of 2 MiB sent without an id is stored with one, and larger.
 		{"stays over", MaxDocumentBytes + 9, `{}`, true},
 		{"shrinks and stays over", MaxDocumentBytes + 9, `{"id":"a","d":null}`, true},
 		{"grows further over", MaxDocumentBytes + 9, `{"c":1}`, false},
@@ -183,8 +184,8 @@ func TestPatchSize(t *testing.T) {
 	}
 }
 
-// The writer waits for a patch. One that nests as deep as it may must not be
-// walked once per level.
+// TestDeepPatchTakesNoLongerThanAFlatOne: a patch nested to the limit is not scanned once
+// per level, since the writer waits for it.
 func TestDeepPatchTakesNoLongerThanAFlatOne(t *testing.T) {
 	measure := func(levels int) time.Duration {
 		text := `{"id":"a","b":` + strings.Repeat(`{"b":`, levels) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", levels+1)
@@ -198,8 +199,8 @@ func TestDeepPatchTakesNoLongerThanAFlatOne(t *testing.T) {
 		}
 		return best
 	}
-	// The best of five and a factor of 8 leave room for a busy machine; walking
-	// it per level took 24 times as long.
+	// The best of five and a factor of 8 tolerate a busy machine; scanning once per
+	// level took 24 times as long.
 	flat, deep := measure(1), measure(126)
 	if deep > 8*flat {
 		t.Fatalf("1 MiB in 1 level took %v, in 126 levels %v", flat, deep)

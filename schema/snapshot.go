@@ -2,8 +2,8 @@ package schema
 
 // Snapshot is a copy of the projection in a JetStream object store.
 type Snapshot struct {
-	Seq     uint64 `json:"seq"`     // the last sequence of the log in it; its name
-	LogTime int64  `json:"logTime"` // there, ms since 1970
+	Seq     uint64 `json:"seq"`     // last log sequence in the snapshot; its name
+	LogTime int64  `json:"logTime"` // at Seq, ms since 1970
 	Digest  string `json:"digest"`  // of the state, as in Status
 	Bytes   uint64 `json:"bytes"`   // stored
 	Created int64  `json:"created"` // ms since 1970

@@ -1,9 +1,9 @@
 package schema
 
-// DefaultDatabase is the name of a database without another.
+// DefaultDatabase is the name of a database if none is given.
 const DefaultDatabase DatabaseName = "main"
 
-// NoVersionName is the version of a build without one.
+// NoVersionName is the version of a build that has no version.
 const NoVersionName = "0.0.0"
 
 // Status is the reply to a status request.
@@ -15,7 +15,7 @@ type Status struct {
 	LogTime         int64    `json:"logTime"` // ms since 1970
 	Documents       int64    `json:"documents"`
 	PendingExpiry   int64    `json:"pendingExpiry"` // live documents with a deadline
-	Held            int64    `json:"held"`          // that neither expire nor can be deleted
+	Held            int64    `json:"held"`          // neither expire nor can be deleted
 	Overdue         int64    `json:"overdue"`       // expired, without DocumentExpired in the log
 	LatenessMs      Lateness `json:"latenessMs"`
 	MutationsBehind uint64   `json:"mutationsBehind"`
@@ -61,7 +61,7 @@ const LatenessShare = 0.99
 // exceeded it.
 type LatenessObjective struct {
 	Ms      int64   `json:"ms"`
-	Share   float64 `json:"share"`   // of the expiries that are to be no later than Ms
+	Share   float64 `json:"share"`   // of expiries that must be no later than Ms
 	Expired int64   `json:"expired"` // over the last minute
 	Late    int64   `json:"late"`    // of these, later than Ms
 	// OverdueMs is how long the oldest overdue document has been overdue, to the second;

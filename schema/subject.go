@@ -9,17 +9,17 @@ import (
 
 func (db DatabaseName) prefix() string { return "lapse." + string(db) + "." }
 
-// LogStream names the stream that is the log.
+// LogStream names the log's stream.
 func (db DatabaseName) LogStream() string { return "LAPSE_" + string(db) }
 
 // Name prefixes of consumers of the log that do not count towards the limit of
 // clients' consumers.
 const (
-	// ServerConsumer is for lapse's own. Clients can neither create them nor read from
-	// them.
+	// ServerConsumer is for lapse's own consumers. Clients can neither create them nor
+	// read from them.
 	ServerConsumer = "lapse_server_"
-	// ReaderConsumer is for those of export, watch and audit, which NATS removes when
-	// they are idle. They have a limit of their own.
+	// ReaderConsumer is for the consumers of export, watch and audit, which NATS removes
+	// when they are idle. They have a limit of their own.
 	ReaderConsumer = "lapse_reader_"
 )
 
@@ -37,27 +37,27 @@ func ParseStream(name string) (db DatabaseName, mutations, ok bool) {
 	return db, mutations, ok && err == nil
 }
 
-// SnapshotStore is the name prefix of the object stores, one for each snapshot; its
-// sequence follows.
+// SnapshotStore returns the name prefix of the object stores, one for each snapshot; the
+// snapshot's sequence follows.
 func (db DatabaseName) SnapshotStore() string { return db.LogStream() + "_SNAPSHOT_" }
 
 // LeaseBucket names the key-value bucket of the writer's lease.
 func (db DatabaseName) LeaseBucket() string { return db.LogStream() + "_LEASE" }
 
-// API is the subject prefix of requests, including the dot.
+// API returns the subject prefix of requests, including the dot.
 func (db DatabaseName) API() string { return db.prefix() + "api." }
 
-// Mutations is the subject prefix of mutations, including the dot.
+// Mutations returns the subject prefix of mutations, including the dot.
 func (db DatabaseName) Mutations() string { return db.prefix() + "mutations." }
 
-// Events is the subject prefix of events, including the dot.
+// Events returns the subject prefix of events, including the dot.
 func (db DatabaseName) Events() string { return db.prefix() + "events." }
 
-// Append is the prefix of the subjects of the log's stream, including the dot; a
+// Append returns the prefix of the subjects of the log's stream, including the dot; a
 // secret token follows.
 func (db DatabaseName) Append() string { return db.prefix() + "append." }
 
-// EventTokens is the end of an event's subject: its collection and type.
+// EventTokens returns the end of an event's subject: its collection and type.
 func (e *Event) EventTokens() string { return string(e.Collection) + "." + e.Type.String() }
 
 // SplitEventSubject returns the collection and type tokens of an event's subject.
@@ -73,9 +73,9 @@ func SplitEventSubject(subject string) (collection, eventType string, ok bool) {
 // InboxPrefix starts the reply subjects of clients that choose no prefix of their own.
 const InboxPrefix = "_INBOX."
 
-// notInboxes are first tokens of subjects that are no inbox of a client: those of lapse,
-// and those by which lapse and NATS themselves receive replies. Subjects that begin
-// with $ belong to NATS and its streams.
+// notInboxes are first tokens of subjects that are not a client's inbox: those of lapse,
+// and those on which lapse and NATS themselves receive replies. Subjects that begin with
+// $ belong to NATS and its streams.
 var notInboxes = []string{"lapse", "_PROCESSOR", "_BULK", "_SERVICE", "_GATE", "_OPERATOR", "_CLIENTS", "_R_", "_GR_"}
 
 // IsInbox reports whether a reply may be published to a subject that a client names.

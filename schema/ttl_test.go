@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The nine cells of the contract's TTL table.
+// TestDeadlineOf: the nine cells of the contract's TTL table.
 func TestDeadlineOf(t *testing.T) {
 	const ts, m, n = 1_000, 30, 3_600
 	never := Deadline{}
@@ -61,7 +61,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestProlonged compares with the deadlines themselves.
+// TestProlonged: Prolonged agrees with the deadlines under both defaults.
 func TestProlonged(t *testing.T) {
 	defaults := []DefaultTTL{Off, NoDefault, 1, 5, 6}
 	for _, from := range defaults {
@@ -89,7 +89,7 @@ func TestRuleNames(t *testing.T) {
 	}
 }
 
-// spellings are JSON values and what they mean as a ttl or defaultTtl.
+// spellings are JSON values and their meaning as a ttl or defaultTtl.
 var spellings = []struct {
 	json  string
 	want  int32
@@ -120,7 +120,7 @@ var spellings = []struct {
 	{"-1.5", 0, false},
 	{"2147483647.5", 0, false},
 	{"2147483648", 0, false},
-	{"4294967297", 0, false}, // 1 in 32 bits
+	{"4294967297", 0, false}, // 1 modulo 2^32
 	{"18446744073709551617", 0, false},
 	{"-2147483648", 0, false},
 	{"1e400", 0, false},

@@ -10,7 +10,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// meters count what happens too often for an EventListener. Their children are looked up
+// meters count events too frequent for an EventListener. Their children are looked up
 // beforehand, so that each count takes nanoseconds.
 type meters struct {
 	mutations       *prometheus.CounterVec
@@ -36,7 +36,7 @@ var (
 	sizeBuckets     = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000}
 )
 
-// native makes a histogram native, too, with buckets that grow by a tenth.
+// native also makes the histogram native, with buckets that grow by a tenth.
 func native(o prometheus.HistogramOpts) prometheus.HistogramOpts {
 	o.NativeHistogramBucketFactor = 1.1
 	o.NativeHistogramMaxBucketNumber = 160
@@ -88,7 +88,8 @@ func newMeters(labels prometheus.Labels) *meters {
 	return m
 }
 
-// Beat implements writer.Meter: the writer's loop runs, with so many events in flight.
+// Beat implements writer.Meter: it records that the writer's loop runs, and the number of
+// events in flight.
 func (m *Monitor) Beat(pending int) {
 	m.beaten.Store(time.Now().UnixNano())
 	m.pending.Store(int64(pending))
@@ -182,7 +183,7 @@ const slowAfter = time.Second
 
 // takesTime are the operations that are slow by nature, by schema.OperationIndex.
 var takesTime = func() (slow [len(schema.Operations) + 1]bool) {
-	for _, op := range []string{"query", "snapshot.create", "snapshot.verify"} {
+	for _, op := range []string{"query", "forecast", "snapshot.create", "snapshot.verify"} {
 		slow[schema.OperationIndex(op)] = true
 	}
 	return slow

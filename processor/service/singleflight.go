@@ -9,29 +9,29 @@ import (
 )
 
 // singleflight lets concurrent callers with the same key share one run of the same
-// work. That run begins after each of them called, so nobody gets a result older than
-// the call. The zero value is ready.
+// work. That run begins after each of them called, so no caller gets a result older
+// than its call. The zero value is ready.
 type singleflight[K comparable, V any] struct {
 	mu      sync.Mutex
 	flights map[K]*flight[V]
 }
 
-// flight is the runs of one key.
+// flight has the runs of one key.
 type flight[V any] struct {
 	callers int
 	working chan struct{} // holds a value during a run
 	next    *result[V]    // of the run that has not begun, nil if nobody waits for one
 }
 
-// result is that of one run.
+// result is the result of one run.
 type result[V any] struct {
 	done  chan struct{} // closed when the run has ended
 	value V
 	err   error
 }
 
-// do returns the result of a run of work; the error may be that of ctx while another
-// caller runs it.
+// do returns the result of a run of work. The error may be that of ctx if another caller
+// runs it.
 func (s *singleflight[K, V]) do(ctx context.Context, key K, work func() (V, error)) (V, error) {
 	s.mu.Lock()
 	q := s.flights[key]
@@ -59,7 +59,8 @@ func (s *singleflight[K, V]) do(ctx context.Context, key K, work func() (V, erro
 	if !first {
 		select {
 		case <-r.done:
-			if errors.Is(r.err, context.DeadlineExceeded) && ctx.Err() == nil {
+			ended := errors.Is(r.err, context.DeadlineExceeded) || errors.Is(r.err, context.Canceled)
+			if ended && ctx.Err() == nil {
 				return s.do(ctx, key, work) // the caller that ran it had less time
 			}
 			return r.value, r.err
@@ -68,12 +69,16 @@ func (s *singleflight[K, V]) do(ctx context.Context, key K, work func() (V, erro
 			return none, ctx.Err()
 		}
 	}
-	q.working <- struct{}{}
-	defer func() { <-q.working }()
+	select {
+	case q.working <- struct{}{}:
+		defer func() { <-q.working }()
+	case <-ctx.Done():
+		work = func() (none V, err error) { return none, ctx.Err() }
+	}
 	s.mu.Lock()
 	q.next = nil
 	s.mu.Unlock()
-	r.err = machine.ErrPanic // unless it returns
+	r.err = machine.ErrPanic // if work panics
 	defer close(r.done)
 	r.value, r.err = work()
 	return r.value, r.err

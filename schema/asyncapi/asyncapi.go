@@ -1,5 +1,5 @@
-// Package asyncapi reads schema/asyncapi.yaml, the description of subjects and messages
-// for other languages, also for the metadata of endpoints.
+// Package asyncapi reads schema/asyncapi.yaml, which describes subjects and messages for
+// other languages and provides the metadata of endpoints.
 package asyncapi
 
 import (
@@ -16,7 +16,7 @@ import (
 // Description is the part of asyncapi.yaml that programs use.
 type Description struct {
 	Channels map[string]struct {
-		Address    string // "" of a channel whose address is a reply subject
+		Address    string // "" if the address is a reply subject
 		Parameters map[string]any
 		Messages   map[string]Ref
 	}
@@ -31,7 +31,7 @@ type Description struct {
 	}
 	Components struct {
 		Messages map[string]Message
-		Schemas  map[string]any // JSON Schema, as encoding/json has it
+		Schemas  map[string]any // JSON Schema, as decoded by encoding/json
 	}
 }
 
@@ -40,7 +40,7 @@ type Ref struct {
 	Ref string `json:"$ref"`
 }
 
-// Name is the last part of r.
+// Name returns the last part of r.
 func (r Ref) Name() string { return r.Ref[strings.LastIndexByte(r.Ref, '/')+1:] }
 
 // Message describes one kind of message.

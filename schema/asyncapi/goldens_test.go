@@ -13,15 +13,16 @@ import (
 	"github.com/lapsedb/lapse/test/conform"
 )
 
-// What goldens leave out because it differs from run to run, or is as usual.
+// Goldens write T for times, which differ from run to run, and leave out collection
+// properties that have their default.
 var (
 	someTime   = regexp.MustCompile(`"time":T\b`)
 	someSecond = regexp.MustCompile(`"_ts":T\b`)
 	collection = regexp.MustCompile(`("type":"Collection[A-Za-z]+",.*"body":)(\{.*\})\}$`)
 )
 
-// TestGoldens: every event that a golden or a test's log holds is as it is
-// described. What wire goldens hold besides is checked where it is recorded.
+// TestGoldens: every event in a golden or in a test's log conforms to its description.
+// Other messages of wire goldens are checked where they are recorded.
 func TestGoldens(t *testing.T) {
 	files, lines := 0, 0
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
@@ -45,7 +46,7 @@ func TestGoldens(t *testing.T) {
 			}
 			event := whole(t, line)
 			if _, _, err := schema.ParseEventLine([]byte(event)); err != nil {
-				continue // a test of what is no event, or a snapshot
+				continue // an invalid event of a test, or a snapshot
 			}
 			lines++
 			if err := conform.Schema("Event", []byte(event)); err != nil {
@@ -65,7 +66,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// whole puts back what a golden leaves out of an event.
+// whole restores the values that a golden leaves out of an event.
 func whole(t *testing.T, line string) string {
 	t.Helper()
 	line = someTime.ReplaceAllString(line, `"time":"2026-01-01T00:00:00.000Z"`)

@@ -11,8 +11,8 @@ import (
 //
 //	operations     their names, separated by blanks
 //	<op>.request   the JSON Schema of its body, unless it is ignored
-//	<op>.response  that of the body of its reply, if it has one
-//	error          that of any error
+//	<op>.response  the JSON Schema of its reply's body, if it has one
+//	error          the JSON Schema of any error
 //
 // Each schema is self-contained, minified and without descriptions.
 func Metadata(operations ...string) map[string]string {
@@ -63,8 +63,8 @@ func (d *Description) selfContained(ref Ref) string {
 	return string(text)
 }
 
-// bare copies part of a schema without descriptions, and its references into
-// definitions.
+// bare copies part of a schema without descriptions, and adds the schemas that it
+// references to definitions.
 func (d *Description) bare(part any, definitions map[string]any) any {
 	switch part := part.(type) {
 	case map[string]any:

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/test/conform"
 )
 
-// TestStrict: the schemas take what is right and refuse what is nearly so.
+// TestStrict: the schemas accept valid bodies and refuse almost valid ones.
 func TestStrict(t *testing.T) {
 	for _, test := range []struct {
 		schema    string
@@ -100,7 +100,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestStrictMessages does the same with headers.
+// TestStrictMessages: the same for messages with headers.
 func TestStrictMessages(t *testing.T) {
 	header := func(pairs ...string) map[string][]string {
 		h := make(map[string][]string)
@@ -145,8 +145,8 @@ func TestStrictMessages(t *testing.T) {
 	}
 }
 
-// TestMetadata: what endpoints carry stands by itself and says the same as what
-// it was made of; it is small enough for $SRV.INFO.
+// TestMetadata: the schemas in endpoint metadata are self-contained and agree with their
+// source; together they are small enough for $SRV.INFO.
 func TestMetadata(t *testing.T) {
 	var operations []string
 	for name := range asyncapi.Load().Operations {

@@ -40,7 +40,7 @@ func texts(list any) (texts []string) {
 	return texts
 }
 
-// names are those of all operations that begin with prefix, without it.
+// names returns the rest of the name of each operation that begins with prefix.
 func names(prefix string) (names []string) {
 	for name := range asyncapi.Load().Operations {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
@@ -60,7 +60,7 @@ func same(t *testing.T, what string, described, there []string) {
 	}
 }
 
-// TestEventTypes: no event without a description, and none described that is not.
+// TestEventTypes: asyncapi.yaml describes exactly the event types that exist.
 func TestEventTypes(t *testing.T) {
 	var events, internal []string
 	for e := schema.CollectionCreated; ; e++ {
@@ -90,7 +90,7 @@ func TestEventTypes(t *testing.T) {
 	}
 	same(t, "internal events", d.Components.Parameters.InternalType.Enum, internal)
 
-	// As JSON, each is one of Event's.
+	// The schema Event lists each type.
 	var lines []string
 	for _, one := range at(t, "Event", "oneOf").([]any) {
 		kind := at(t, strings.TrimPrefix(one.(map[string]any)["$ref"].(string), "#/components/schemas/"), "properties", "type").(map[string]any)
@@ -103,7 +103,7 @@ func TestEventTypes(t *testing.T) {
 	same(t, "events as JSON", lines, events)
 }
 
-// eventName is the name of an event type, "" behind the last one.
+// eventName returns the name of an event type, "" past the last one.
 func eventName(e schema.EventType) (name string) {
 	defer func() { _ = recover() }()
 	return e.String()
@@ -123,7 +123,7 @@ func TestMutationsAreDescribed(t *testing.T) {
 	}
 }
 
-// TestErrors: every code has exactly its names.
+// TestErrors: asyncapi.yaml lists exactly the errors of schema, each with its code.
 func TestErrors(t *testing.T) {
 	described := make(map[string]string)
 	var codes []string
@@ -149,8 +149,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// codedErrors finds the errors that schema declares, name by code, in its source:
-// no list can lack one.
+// codedErrors returns the code of each error that schema declares, by name. It reads the
+// source, so it cannot miss one.
 func codedErrors(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../error.go", nil, 0)
@@ -178,7 +178,7 @@ func codedErrors(t *testing.T) map[string]string {
 	return codes
 }
 
-// TestTypes: what Go marshals has the members that are described, all of them.
+// TestTypes: asyncapi.yaml describes exactly the members that Go marshals.
 func TestTypes(t *testing.T) {
 	for name, value := range map[string]any{
 		"Status":            schema.Status{},
@@ -203,7 +203,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// checkType checks that what is described of a member is what Go has.
+// checkType checks that a member's described type is that of its Go field.
 func checkType(t *testing.T, what string, kind reflect.Type, described map[string]any) {
 	t.Helper()
 	if kind.Kind() == reflect.Pointer {
@@ -230,7 +230,7 @@ func checkType(t *testing.T, what string, kind reflect.Type, described map[strin
 	}
 }
 
-// TestHeaders: an event has the headers that are described and no others.
+// TestHeaders: an event has exactly the described headers.
 func TestHeaders(t *testing.T) {
 	d := asyncapi.Load()
 	for _, name := range names("events.") {
@@ -254,7 +254,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestLimits: the numbers are those of the code.
+// TestLimits: the described limits are those of the code.
 func TestLimits(t *testing.T) {
 	number := func(n int) float64 { return float64(n) }
 	for _, limit := range []struct {

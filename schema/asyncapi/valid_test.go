@@ -14,7 +14,7 @@ import (
 	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
-// document is asyncapi.yaml as the official schema and the references see it.
+// document returns asyncapi.yaml decoded for jsonschema.
 func document(t *testing.T) any {
 	t.Helper()
 	text, err := asyncapi.JSON()
@@ -54,8 +54,8 @@ func official(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// TestValid checks the description against AsyncAPI's own schema, and that this
-// would notice something.
+// TestValid: the description conforms to AsyncAPI's own schema, which refuses spoilt
+// copies.
 func TestValid(t *testing.T) {
 	s := official(t)
 	if err := s.Validate(document(t)); err != nil {
@@ -80,8 +80,8 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// TestReferences checks what that schema can't: everything that is referred to
-// is there, and everything that is there is referred to.
+// TestReferences: every reference resolves, and every component is referenced. AsyncAPI's
+// schema cannot check that.
 func TestReferences(t *testing.T) {
 	all := document(t).(map[string]any)
 	used := make(map[string]bool)
@@ -133,7 +133,7 @@ func resolve(all any, ref string) error {
 	return nil
 }
 
-// TestOperations checks that operations, channels and messages go together.
+// TestOperations: operations, channels and messages match.
 func TestOperations(t *testing.T) {
 	d := asyncapi.Load()
 	for name, operation := range d.Operations {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Bytes of a key that are no Kind.
+// Delimiters in a key, different from every Kind.
 const (
-	keyEnd    = 0 // of an array or object; in a string, escaped as 00 FF
-	keyMember = 1 // of an object, before its name; after 00, the end of a string
+	keyEnd    = 0 // end of an array or object; in a string, escaped as 00 FF
+	keyMember = 1 // before a member's name; after 00, the end of a string
 )
 
 // AppendKey appends v as a key: keys sort by their bytes as the values do, equal values

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Real is a JSON number: the nearest float64, and the difference to it of a 64-bit
-// integer.
+// Real is a JSON number: the nearest float64 and, for a 64-bit integer, the difference
+// to it.
 type Real struct {
 	Float float64
 	Rest  int16 // 0 unless the number is an integer beyond ±2^53
@@ -25,18 +25,17 @@ func (r Real) Compare(s Real) int {
 	return 1
 }
 
-// RealOf returns a float, which must be a number, as a Real.
+// RealOf returns f, which must not be NaN, as a Real.
 func RealOf(f float64) Real {
 	return Real{Float: f + 0} // -0 is 0
 }
 
-// RealOfInteger returns an integer, given by its absolute value and its sign,
-// as a Real.
+// RealOfInteger returns an integer, given by absolute value and sign, as a Real.
 func RealOfInteger(magnitude uint64, negative bool) Real {
 	f := float64(magnitude)
 	var rest int16
 	if magnitude > 1<<53 {
-		// For a float of 2^64 the difference is right too, modulo 2^64.
+		// If f is 2^64, the difference to 0 is right too, modulo 2^64.
 		nearest := uint64(0)
 		if f < 1<<64 {
 			nearest = uint64(f)
@@ -50,7 +49,7 @@ func RealOfInteger(magnitude uint64, negative bool) Real {
 }
 
 // Integer returns absolute value and sign of a number written in digits only; ok is
-// false if it is another or does not fit into 64 bits (negative ones: below -2^63).
+// false for any other number and beyond 64 bits (negative ones: below -2^63).
 func (v Value) Integer() (magnitude uint64, negative, ok bool) {
 	digits := v
 	if len(v) > 0 && v[0] == '-' {
@@ -73,7 +72,7 @@ func (v Value) Integer() (magnitude uint64, negative, ok bool) {
 	return magnitude, negative, !negative || magnitude <= 1<<63
 }
 
-// Float returns the float64 nearest to a number, ±Inf beyond them.
+// Float returns the float64 nearest to a number, ±Inf beyond their range.
 func (v Value) Float() float64 {
 	// unsafe avoids a copy: ParseFloat does not keep its argument.
 	f, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(v), len(v)), 64)
@@ -83,7 +82,7 @@ func (v Value) Float() float64 {
 	return f
 }
 
-// Real returns the number that v is.
+// Real returns the number v as a Real.
 func (v Value) Real() Real {
 	if magnitude, negative, ok := v.Integer(); ok {
 		return RealOfInteger(magnitude, negative)

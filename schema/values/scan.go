@@ -60,7 +60,8 @@ func skipString(data []byte, i int) int {
 	}
 }
 
-// passedAtMost is the number of bytes between two calls of passed.
+// passedAtMost is the number of bytes between two calls of passed; more if a long string
+// crosses them.
 const passedAtMost = 16 << 10
 
 // skipNested returns the position after the object or array at i.

@@ -102,8 +102,7 @@ func (v Value) Len() int {
 	return n
 }
 
-// Text returns the string that v is, without its escapes. It shares v's memory
-// if there are none.
+// Text returns the decoded string v. It shares v's memory if v has no escapes.
 func (v Value) Text() []byte {
 	if v.Kind() != String || len(v) < 2 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ascending are values in their order; those on one line are equal.
+// ascending lists values in ascending order; those on one line are equal.
 var ascending = [][]string{
 	{""},
 	{"null"},
@@ -116,7 +116,7 @@ func TestKeyPrefix(t *testing.T) {
 	}
 }
 
-// exact is the number line by other means.
+// exact returns a number as a big.Float, an independent reference for Real.
 func exact(text string) *big.Float {
 	f := new(big.Float).SetPrec(200)
 	if n, ok := new(big.Int).SetString(text, 10); ok && (n.IsInt64() || n.IsUint64()) {
@@ -244,8 +244,8 @@ func decode(t testing.TB, data []byte) (v any) {
 	return v
 }
 
-// FuzzValues holds what is found and visited against encoding/json, and wants
-// no panic and no endless loop from anything.
+// FuzzValues: Find, Elements and Members agree with encoding/json, and no input causes a
+// panic or an endless loop.
 func FuzzValues(f *testing.F) {
 	for _, equals := range ascending {
 		f.Add([]byte(equals[0]), "/a")

@@ -66,7 +66,7 @@ export function Feed({query}) {
       const now = performance.now();
       lately.current = lately.current.filter(([at]) => at > now - 1000);
       const rate = lately.current.reduce((sum, [, n]) => sum + n, 0);
-      counted.current.textContent = `${number(received.current)} events` + (rate > 20 ? `, ${number(rate)} per second` : '') + (received.current > mostRows ? `, the newest ${number(mostRows)} shown` : '');
+      counted.current.textContent = `${number(received.current - queue.current.length)} events` + (rate > 20 ? `, ${number(rate)} per second` : '') + (received.current > mostRows ? `, the newest ${number(mostRows)} shown` : '');
     };
     setWaiting(true);
     follow(q, position.current, abort.signal, (events, last) => {
