@@ -17,46 +17,46 @@ import (
 
 // Options of an Auditor. The zero value audits an exported log.
 type Options struct {
-	// Stream is for the log's stream itself, with internal events: sequences and causes
+	// Stream is set for the log's own stream, with internal events: sequences and causes
 	// rise by one. A stream that begins above 1 was trimmed, or begun after a snapshot.
 	Stream bool
 
-	// Partial is for a log without its beginning: collections and documents may exist
+	// Partial is set for a log without its beginning: collections and documents may exist
 	// that no event of it created.
 	Partial bool
 
-	// Findings is how many findings of each rule are kept; 1000 if 0. More are counted.
+	// Findings is the number of findings kept per rule; 1000 if 0. More are only counted.
 	Findings int
 
-	// FS holds the state during the audit; a new temporary directory if nil.
+	// FS holds the temporary state of the audit; a new temporary directory if nil.
 	FS vfs.FS
 }
 
-// Auditor audits one log. It is not safe for concurrent use. An error is a failure of its
-// temporary files, which ends the audit.
+// Auditor audits one log. It is not safe for concurrent use. Its methods return an error
+// if the temporary files fail, which ends the audit.
 type Auditor struct {
 	options Options
-	dir     string // to be removed, "" for none
+	dir     string // temporary directory to remove, "" for none
 	state   *state
 	seed    maphash.Seed
 	report  Report
 	kept    map[Rule][]Finding
 
 	sequence, time, cause rising
-	begins                uint64 // where the log begins by what it says itself
-	resumed               int64  // log time, ms, at which a writer started last, or went on
-	late                  int64  // log time, ms, of the last expiry or warning that came late
+	begins                uint64 // first sequence of the log according to its own events
+	resumed               int64  // log time, ms, of the last start or resumption of a writer
+	late                  int64  // log time, ms, of the last late expiry or warning
 	active                activity
 
 	collections  map[schema.CollectionName]*collection
-	incarnations uint64 // given out
+	incarnations uint64 // number of the last one assigned
 
-	// named are the collections that the log has mentioned. With a missing beginning,
-	// others may exist.
+	// named are the collections that the log has mentioned. If the log lacks its
+	// beginning, others may exist.
 	named map[schema.CollectionName]bool
 }
 
-// New returns an auditor at the beginning of a log. Close it.
+// New returns an auditor at the beginning of a log. Close it when done.
 func New(options Options) (*Auditor, error) {
 	if options.Findings == 0 {
 		options.Findings = 1000
@@ -79,10 +79,10 @@ func New(options Options) (*Auditor, error) {
 	return a, nil
 }
 
-// Close removes the state.
+// Close removes the temporary state.
 func (a *Auditor) Close() error { return errors.Join(a.state.close(), a.remove()) }
 
-// Failed receives an error when the temporary files fail, as with a full disk. A call in
+// Failed receives an error when the temporary files fail, as on a full disk. A call in
 // flight may then never return.
 func (a *Auditor) Failed() <-chan error { return a.state.failed }
 
@@ -109,7 +109,7 @@ func (a *Auditor) against(rule Rule, e *schema.Event, format string, args ...any
 	a.found(rule, e.Seq, e.Collection, e.ID, format, args...)
 }
 
-// Event audits the next event of the log. The caller keeps the event.
+// Event audits the next event of the log. The caller keeps ownership of the event.
 func (a *Auditor) Event(e *schema.Event) error {
 	a.position(e.Seq)
 	a.report.Types[e.Type]++
@@ -152,27 +152,27 @@ func (a *Auditor) Event(e *schema.Event) error {
 // internal audits an internal event.
 func (a *Auditor) internal(e *schema.Event) {
 	var says struct{ First, Reused uint64 }
-	_ = json.Unmarshal(e.Body, &says) // one that says nothing is empty
+	_ = json.Unmarshal(e.Body, &says) // without a body, the fields are 0
 	if e.Type == schema.LogTrimmed {
 		a.begins = max(a.begins, says.First)
 		return
 	}
 	a.resumed = e.Time
 	if e.Seq == a.report.First {
-		a.begins = max(a.begins, e.Seq) // it was begun behind a snapshot
+		a.begins = max(a.begins, e.Seq) // the stream was begun after a snapshot
 	}
 	if says.Reused >= e.Seq {
 		a.against(Sequence, e, "the log has lost its end: other events had sequences %d to %d before", e.Seq, says.Reused)
 	}
 }
 
-// Foreign records the message at seq, which is no event because of fault.
+// Foreign records the message at seq, which is no event for the reason why.
 func (a *Auditor) Foreign(seq uint64, why error) {
 	a.position(seq)
 	a.found(Foreign, seq, "", "", "this is no event of a log: %v", why)
 }
 
-// position audits the sequence and time of an event.
+// position audits the sequence of an event or foreign message.
 func (a *Auditor) position(seq uint64) {
 	r := &a.report
 	if r.Events++; r.Events == 1 {
@@ -191,7 +191,7 @@ func (a *Auditor) position(seq uint64) {
 	r.Last = max(r.Last, seq)
 }
 
-// judged audits the mutation that caused an event.
+// judged audits the cause of an event: the sequence of its mutation.
 func (a *Auditor) judged(e *schema.Event) {
 	if e.Cause == 0 {
 		return

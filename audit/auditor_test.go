@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// auditOf audits events, with next to nothing of the state in memory.
+// auditOf audits events with almost no state cached in memory.
 func auditOf(t testing.TB, options Options, events []schema.Event) Report {
 	t.Helper()
 	options.FS = vfs.NewMem()
@@ -28,7 +28,7 @@ func auditOf(t testing.TB, options Options, events []schema.Event) Report {
 		} else if err := a.Event(&e); err != nil {
 			t.Fatal(err)
 		}
-		clear(e.Body) // which the auditor must not keep
+		clear(e.Body) // the auditor must not keep the body
 	}
 	report, err := a.Finish()
 	if err != nil {
@@ -54,8 +54,8 @@ func wantClean(t testing.TB, what string, log []schema.Event, r Report) {
 	t.FailNow()
 }
 
-// TestGoodLogs: there is nothing against the log of any history, whole, cut off
-// anywhere, or without its beginning, as a stream or exported.
+// TestGoodLogs: the log of any history has no findings, whole, cut off anywhere, or
+// without its beginning, as a stream or exported.
 func TestGoodLogs(t *testing.T) {
 	r := stress.Rand(t)
 	for range stress.Pick(150, 20_000) {
@@ -81,8 +81,8 @@ func TestGoodLogs(t *testing.T) {
 	}
 }
 
-// TestBeginning: a stream that begins later than 1 says why, or has lost what was
-// before.
+// TestBeginning: a stream that begins above 1 is a finding unless an event says why, by a
+// trim or a snapshot.
 func TestBeginning(t *testing.T) {
 	event := func(seq uint64, kind schema.EventType, body string) schema.Event {
 		return schema.Event{Seq: seq, Time: beginning, Type: kind, Collection: schema.InternalCollection, Body: []byte(body)}
@@ -104,8 +104,8 @@ func TestBeginning(t *testing.T) {
 	}
 }
 
-// TestResumed: what came due while no writer could expire it is not missing just
-// after one started or went on; that one is there is no reason.
+// TestResumed: a version that came due while no writer ran is not missing just after a
+// writer started or resumed; a WriterPresent does not excuse it.
 func TestResumed(t *testing.T) {
 	for last, missing := range map[schema.EventType]uint64{
 		schema.WriterStarted: 0, schema.WriterResumed: 0, schema.WriterPresent: 1, schema.LogPadded: 1,

@@ -12,27 +12,27 @@ import (
 type collection struct {
 	name        schema.CollectionName
 	incarnation uint64
-	created     uint64 // sequence of what created it, 0 if that was not seen
-	documents   int64  // alive
-	held        int64  // of these
+	created     uint64 // sequence of its CollectionCreated, 0 if not seen
+	documents   int64  // number of live documents
+	held        int64  // number of held ones among them
 
-	// known reports that policy is in force. It is unknown after a missing beginning
-	// or a faulty event, until the next event with properties.
+	// known reports whether policy is known. It is unknown after a missing beginning or a
+	// faulty event, until the next event with properties.
 	known  bool
 	policy schema.Properties
-	since  int64 // log time, ms, from which its defaultTtl has been in force
-	warns  int64 // the same of its warnBefore
+	since  int64 // log time, ms, since which defaultTtl is in force
+	warns  int64 // the same for warnBefore
 
-	// unseen is the sequence below which there may be versions whose events are missing,
-	// 0 for none.
+	// unseen is the sequence below which versions may exist whose events are missing, 0
+	// for none.
 	unseen uint64
 
-	// assumed: no event created it. doubted: a mutation was rejected because it does not
-	// exist. Both are recorded as findings once.
+	// assumed: no event created the collection. doubted: a mutation was rejected because
+	// the collection does not exist. Each is one finding only.
 	assumed, doubted bool
 
-	// walked are the seconds before which the orders have no entries, so that a scan can
-	// skip the deleted ones.
+	// walked are the seconds before which the orders have no entries, so that a scan
+	// skips deleted entries.
 	walked [2]int64
 }
 
@@ -50,14 +50,14 @@ func (a *Auditor) name(name schema.CollectionName) {
 	}
 }
 
-// before reports whether a missing collection may have been created before the log
-// begins, which is no finding.
+// before reports whether a missing collection may have been created before the beginning
+// of the log, which is no finding.
 func (a *Auditor) before(name schema.CollectionName) bool {
 	return !a.report.Complete && !a.named[name]
 }
 
-// collection returns the collection that an event needs. A missing one is a finding once,
-// and then assumed.
+// collection returns the collection of an event. A missing one is one finding, and is
+// then assumed to exist.
 func (a *Auditor) collection(e *schema.Event) *collection {
 	c := a.collections[e.Collection]
 	if c != nil {
@@ -73,7 +73,7 @@ func (a *Auditor) collection(e *schema.Event) *collection {
 }
 
 // assume adds a missing collection with unknown documents, so that its absence is one
-// finding and not one for each event.
+// finding, not one per event.
 func (a *Auditor) assume(e *schema.Event) *collection {
 	a.report.Headless = a.report.Complete
 	c := a.add(e)
@@ -85,7 +85,7 @@ func (a *Auditor) collectionCreated(e *schema.Event) error {
 	unseen := uint64(0)
 	if c := a.collections[e.Collection]; c != nil {
 		if !c.assumed {
-			// Its documents may or may not exist.
+			// Documents of the earlier incarnation may or may not exist.
 			a.against(Collection, e, "it is created and was there before, last created at %d", c.created)
 			unseen = e.Seq
 		}
@@ -139,7 +139,7 @@ func (a *Auditor) collectionDeleted(e *schema.Event) error {
 	return a.remover(c)
 }
 
-// remover forgets a collection with its documents.
+// remover removes a collection with its documents.
 func (a *Auditor) remover(c *collection) error {
 	delete(a.collections, c.name)
 	return a.state.drop(c.incarnation)

@@ -4,7 +4,7 @@
 //
 // It is a second implementation of the rules, and must not depend on the code that it
 // checks: it shares the encoding of events, documents and properties with the processor,
-// but not how they are decided, folded or ordered by deadline.
+// but not the code that decides, folds, or orders by deadline.
 //
 // Collections are in memory, documents in a temporary Pebble store. Its keys, with
 // numbers of eight bytes, big-endian:

@@ -12,9 +12,9 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestDoctoredLogs spoils one thing in the log of a random history. Where the
-// naive audit finds the log no good, or the thing cannot go unseen, there is a
-// finding; where it finds nothing, there is none.
+// TestDoctoredLogs spoils one thing in the log of a random history. The audit has a
+// finding if the naive audit has one or the fault cannot go unseen, and none if the naive
+// audit has none.
 func TestDoctoredLogs(t *testing.T) {
 	r := stress.Rand(t)
 	seen := make(map[Rule]int)
@@ -29,7 +29,7 @@ func TestDoctoredLogs(t *testing.T) {
 				continue
 			}
 			what, spoilt, sure := doctor(r, log)
-			many := strings.Contains(what, "CollectionCreated") || strings.Contains(what, "CollectionReplaced") // a policy is about much
+			many := strings.Contains(what, "CollectionCreated") || strings.Contains(what, "CollectionReplaced") // a changed policy affects many events
 			report := auditOf(t, Options{Stream: stream}, spoilt)
 			rule, at := naive(spoilt, stream)
 			fail := func(format string, args ...any) {
@@ -44,11 +44,11 @@ func TestDoctoredLogs(t *testing.T) {
 			}
 			switch {
 			case stream && spoilt[0].Seq != 1:
-				// The naive audit knows no logs without a beginning.
+				// The naive audit needs a log with its beginning.
 			case rule == "" && report.Count() > 0:
 				fail("there are findings")
 			case rule == Collection && report.Found[Rejected] > 0:
-				// A rejection told it first.
+				// The rejection was reported first, so the collection is assumed.
 			case rule != "" && report.Found[rule] == 0:
 				fail("no finding that says %s (%d)", rule, at)
 			case rule != "" && !slices.ContainsFunc(report.Findings, func(f Finding) bool { return f.Seq == at || f.Rule == Missing }):
@@ -71,10 +71,10 @@ func TestDoctoredLogs(t *testing.T) {
 	t.Log(seen)
 }
 
-// doctor spoils one thing and says what. sure tells that it cannot go unseen.
+// doctor spoils one thing and describes it. sure reports whether it cannot go unseen.
 func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Event, sure bool) {
 	i := r.IntN(len(log))
-	if r.IntN(3) > 0 { // rather something that expired
+	if r.IntN(3) > 0 { // prefer expiries and warnings
 		for range 20 {
 			if j := r.IntN(len(log)); log[j].Type.HasDeadline() {
 				i = j
@@ -88,7 +88,7 @@ func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Even
 	e := &log[i]
 	what = fmt.Sprintf("%d %s: ", e.Seq, e.Type)
 	expired, document := e.Type.HasDeadline(), e.Type.OnDocument()
-	// later tells whether the document, or collection, has an event behind it.
+	// later reports whether the document or collection has a later event.
 	later := slices.ContainsFunc(log[i+1:], func(l schema.Event) bool {
 		return l.Collection == e.Collection && l.Type == schema.CollectionCreated || e.Type != schema.MutationRejected && l.Collection == e.Collection && l.ID == e.ID && l.Type.OnDocument() == document && l.Type != schema.MutationRejected
 	})
@@ -101,7 +101,7 @@ func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Even
 	}
 	switch r.IntN(14) {
 	case 0:
-		sure = document && later && !recreated && e.Type != schema.DocumentExpiring // which may go unseen
+		sure = document && later && !recreated && e.Type != schema.DocumentExpiring // a missing warning may be invisible
 		return what + "dropped", slices.Delete(log, i, i+1), sure
 	case 1:
 		return what + "twice", slices.Insert(log, i, *e), true
@@ -116,7 +116,7 @@ func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Even
 		e.Time -= d
 		return fmt.Sprintf("%stime %d ms less", what, d), log, sure
 	case 4:
-		// Moved up, with a new sequence and time; a stream has no room for that.
+		// Moved up, with a new time, and renumbered, as a stream has no free sequences.
 		j := r.IntN(i + 1)
 		moved := *e
 		if j > 0 {
@@ -125,7 +125,7 @@ func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Even
 		log = slices.Insert(slices.Delete(log, i, i+1), j, moved)
 		return fmt.Sprintf("%smoved to place %d", what, j), renumber(log), false
 	case 5:
-		// Once more at another place.
+		// Copied to a later place.
 		j := i + 1 + r.IntN(len(log)-i)
 		again := *e
 		again.Cause = 0
@@ -210,8 +210,8 @@ func doctor(r *rand.Rand, log []schema.Event) (what string, spoilt []schema.Even
 	return "nothing", log, false
 }
 
-// renumber gives events the sequences of their places, and what they end the
-// new ones of those.
+// renumber numbers events by their places, and updates the sequences of the versions that
+// they end or restore.
 func renumber(log []schema.Event) []schema.Event {
 	to := make(map[uint64]uint64)
 	for i, e := range log {

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// life returns the collection of a document's event, and the document's state before it.
+// life returns the collection of a document event, and the document's state before it.
 func (a *Auditor) life(e *schema.Event) (*collection, *life, error) {
 	c := a.collection(e)
 	l, err := a.state.life(c.incarnation, e.ID)
@@ -34,7 +34,7 @@ func (a *Auditor) documentPut(e *schema.Event) error {
 	c.documents++
 	a.unwarned(c, e.ID, l, e.Time, closedGrace)
 	before := *l
-	held := l.phase == alive && l.held // a write leaves a document held
+	held := l.phase == alive && l.held // a write does not end a hold
 	if l.held && !held {
 		c.held--
 	}
@@ -47,8 +47,8 @@ func (a *Auditor) documentPut(e *schema.Event) error {
 	return nil
 }
 
-// restored audits a DocumentCreated by a restore: there was such a version, and if it was
-// the last one, this is its content. Of earlier ones no content is kept.
+// restored audits a DocumentCreated by a restore: its version existed, and if it was the
+// last one, the content is equal. The content of earlier versions is not kept.
 func (a *Auditor) restored(c *collection, before, l *life, e *schema.Event) {
 	version := uint64(e.Restored)
 	switch {
@@ -73,7 +73,7 @@ func (a *Auditor) documentHeld(e *schema.Event) error {
 	hold := e.Type == schema.DocumentHeld
 	switch ends := a.ends(c, l, e); {
 	case l.phase == unseen && ends:
-		return nil // whether it was held is not known
+		return nil // unknown whether it was held
 	case l.phase != alive:
 		return nil
 	case !hold && !l.held:
@@ -92,8 +92,8 @@ func (a *Auditor) documentHeld(e *schema.Event) error {
 	return nil
 }
 
-// documentTouched audits a new version of the same content. Of a version from before the
-// log the content is not known, and so when it expires.
+// documentTouched audits a new version of the same content. For a version from before the
+// log the content is unknown, and so is the deadline.
 func (a *Auditor) documentTouched(e *schema.Event) error {
 	c, l, err := a.life(e)
 	if err != nil {
@@ -135,7 +135,7 @@ func (a *Auditor) documentDeleted(e *schema.Event) error {
 	return nil
 }
 
-// onTime audits that a due version has expired before e, a later event of its document.
+// onTime audits that a due version expired before e, a later event of its document.
 func (a *Auditor) onTime(c *collection, l *life, e *schema.Event) {
 	if !c.overdue(l, e.Time) {
 		return
@@ -148,7 +148,7 @@ func (a *Auditor) onTime(c *collection, l *life, e *schema.Event) {
 	}
 }
 
-// ends audits that a Replaced, Touched or Deleted ends the live version, and reports whether.
+// ends audits whether e ends or names the live version, and reports the result.
 func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
 	previous := uint64(e.Previous)
 	switch {
@@ -168,8 +168,8 @@ func (a *Auditor) ends(c *collection, l *life, e *schema.Event) (ok bool) {
 	return false
 }
 
-// precedes reports whether a version may be of content from before the log: it is from
-// there, or a touch of one that is.
+// precedes reports whether the content of a version may be from before the log: it is a
+// version from there, or a touch of one.
 func (c *collection) precedes(l *life, version uint64) bool {
 	return l.phase == unseen && (l.version == 0 && version < c.unseen || l.version != 0 && l.version == version)
 }
@@ -207,8 +207,8 @@ func (a *Auditor) content(c *collection, before, l *life, e *schema.Event) {
 	}
 }
 
-// compact is a document without insignificant white space, which tools that an export
-// went through may have added.
+// compact returns a document without insignificant white space, which tools may have
+// added to an export.
 func compact(body []byte) []byte {
 	var b bytes.Buffer
 	_ = json.Compact(&b, body)
@@ -217,7 +217,7 @@ func compact(body []byte) []byte {
 
 func (a *Auditor) hash(body []byte) uint64 { return maphash.Bytes(a.seed, body) }
 
-// image audits the body of an event that ended version l.version, or warned of its end.
+// image audits the body of an event that ends version l.version or warns of its end.
 func (a *Auditor) image(c *collection, l *life, e *schema.Event) {
 	switch {
 	case len(e.Body) == 0 && c.known && c.policy.PreviousImages:
@@ -244,7 +244,7 @@ type rejection struct {
 	} `json:"mutation"`
 }
 
-// mutationRejected audits a refusal: its reason has to be true of the collection or
+// mutationRejected audits a rejection: its reason must hold for the collection or
 // document, and a due document does not exist.
 func (a *Auditor) mutationRejected(e *schema.Event) error {
 	var r rejection

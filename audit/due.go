@@ -2,12 +2,12 @@ package audit
 
 import "github.com/lapsedb/lapse/schema"
 
-// grace is how long before the log's end, in ms of log time, a version may have come due
-// without a DocumentExpired.
+// grace is the time before the log's end, in ms of log time, in which a version may come
+// due and not yet have a DocumentExpired.
 const grace = 60_000
 
-// countdown is the contract's table: the TTL in seconds and the rule by which a document
-// expires; no rule if it does not.
+// countdown implements the contract's table: it returns the TTL in seconds and the rule
+// of its expiry; NoRule if the document does not expire.
 func countdown(collection schema.DefaultTTL, document schema.TTL) (seconds int64, by schema.Rule) {
 	if collection == schema.Off {
 		return 0, schema.NoRule
@@ -21,7 +21,7 @@ func countdown(collection schema.DefaultTTL, document schema.TTL) (seconds int64
 	return 0, schema.NoRule
 }
 
-// second is a log time in ms, rounded down to seconds.
+// second returns a log time in ms, rounded down to seconds.
 func second(ms int64) int64 {
 	if ms < 0 && ms%1000 != 0 {
 		return ms/1000 - 1
@@ -29,7 +29,7 @@ func second(ms int64) int64 {
 	return ms / 1000
 }
 
-// deadline is the second of expiry under the policy in force.
+// deadline returns the second of expiry under the policy in force.
 func (c *collection) deadline(l *life) (at, seconds int64, by schema.Rule) {
 	if !c.known {
 		return 0, 0, schema.NoRule
@@ -60,8 +60,8 @@ func (a *Auditor) lose(c *collection, id schema.DocumentID, l *life, before stri
 	l.phase, l.ended = lost, seq
 }
 
-// settle audits that all versions due at an event of the collection have expired before
-// it.
+// settle audits that all versions that are due at an event of the collection expired
+// before it.
 func (a *Auditor) settle(c *collection, e *schema.Event) error {
 	return a.walk(c, second(e.Time), func(id schema.DocumentID, l *life) {
 		a.lose(c, id, l, e.Type.String(), e.Seq)
@@ -76,8 +76,8 @@ func (a *Auditor) finish(c *collection) error {
 	}
 	return a.walk(c, second(end), func(id schema.DocumentID, l *life) {
 		at, _, _ := c.deadline(l)
-		// Versions that a policy made overdue came due with it. And nothing expires
-		// while no writer runs.
+		// A version that a policy change made overdue came due at the change. And nothing
+		// expires while no writer runs.
 		if came := max(at*1000, c.since, l.freed, a.resumed); end-came < grace {
 			a.report.Pending++
 			a.report.Documents--
@@ -114,7 +114,7 @@ func (a *Auditor) walk(c *collection, now int64, visit func(schema.DocumentID, *
 	return nil
 }
 
-// enter adds a document to an order.
+// enter lowers walked, so that a scan includes the document's entry in its order.
 func (c *collection) enter(l *life) {
 	if in, at := l.place(); in != 0 {
 		c.walked[in-byDeadline] = min(c.walked[in-byDeadline], at)

@@ -10,7 +10,7 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 	previous := uint64(e.Previous)
 	switch {
 	case l.phase == lost && l.version == previous:
-		// It is too late, which is a finding already.
+		// It is too late: its absence is a finding already.
 		l.phase, l.ended = expired, e.Seq
 	case l.phase == alive && l.version == previous:
 		if l.held {
@@ -49,7 +49,7 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 func (a *Auditor) countdown(c *collection, l *life, e *schema.Event) {
 	told, policy := e.Deadline, c.policy.DefaultTTL
 	if !c.known {
-		// The policy is unknown: audit against the one that the event implies.
+		// The policy is unknown: use the one that the event implies.
 		if policy = schema.NoDefault; told.Rule == schema.RuleCollection {
 			policy = schema.DefaultTTL(told.TTL)
 		}
@@ -81,7 +81,7 @@ func (a *Auditor) told(l *life, e *schema.Event, at, seconds int64, by schema.Ru
 	}
 }
 
-// unseenExpired does the same for a version from before the log.
+// unseenExpired audits the expiry of a version from before the log.
 func (a *Auditor) unseenExpired(c *collection, l *life, e *schema.Event) {
 	told := e.Deadline
 	if told.At > second(e.Time) {

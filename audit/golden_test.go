@@ -15,22 +15,22 @@ import (
 
 // TestGolden runs the files in testdata. Their steps are:
 //
-//	mutations [until=SECONDS]  lets mutations happen, `SECONDS op collection[/id]
-//	                           body` a line, and shows the log; until is where
-//	                           the clock stops, else nothing is left pending
-//	audit [stream] [partial]   spoils that log as the lines say and shows what
-//	                           the audit finds; each audit has the log anew
+//	mutations [until=SECONDS]  applies mutations, `SECONDS op collection[/id] body`
+//	                           a line, and prints the log; the clock stops at
+//	                           until, or else when nothing is pending
+//	audit [stream] [partial]   spoils a copy of that log as the lines say and
+//	                           prints the findings
 //
-// Sequences of the log are tens, so that there is room between them, unless it
-// is a stream. The lines of audit are
+// Sequences of the log are multiplied by ten, which leaves room for insertions,
+// unless it is a stream. The lines of audit are
 //
-//	drop SEQ           takes an event out
-//	copy SEQ to NEW    puts it in once more, with another sequence
-//	move SEQ to NEW    puts it elsewhere
-//	swap SEQ SEQ       changes places
+//	drop SEQ           removes an event
+//	copy SEQ to NEW    inserts it again, with another sequence
+//	move SEQ to NEW    moves it to another sequence
+//	swap SEQ SEQ       swaps two events
 //	set SEQ NAME=VALUE ...
-//	foreign SEQ        puts in what is no event
-//	from SEQ, to SEQ   cuts off what is before, or behind
+//	foreign SEQ        inserts a message that is no event
+//	from SEQ, to SEQ   removes the events before, or after
 func TestGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata/golden", func(t *testing.T, path string) {
 		var log []schema.Event
@@ -107,7 +107,7 @@ func simulated(t *testing.T, d *datadriven.TestData) []schema.Event {
 	return s.log
 }
 
-// shown is a log in short: times in seconds from the beginning.
+// shown formats a log in short: times in seconds from the beginning.
 func shown(log []schema.Event) string {
 	var b strings.Builder
 	for _, e := range log {

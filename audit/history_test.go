@@ -10,7 +10,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// simulation runs mutations through lapse itself and keeps the log.
+// simulation runs mutations through the processor's machine and keeps the log.
 type simulation struct {
 	t testing.TB
 	*machine.Simulation
@@ -35,7 +35,7 @@ func newSimulation(t testing.TB) *simulation {
 	return s
 }
 
-// simulationHistory is machine.History.
+// simulationHistory implements machine.History.
 type simulationHistory struct{ *simulation }
 
 func (h simulationHistory) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {
@@ -56,7 +56,7 @@ func (h simulationHistory) Event(seq uint64) (*schema.Event, error) {
 	return nil, nil
 }
 
-// mutate lets a mutation of the mutations stream happen at a time in ms.
+// mutate applies a mutation of the mutations stream at a time in ms.
 func (s *simulation) mutate(at int64, mutation *schema.Mutation) {
 	s.t.Helper()
 	s.causes++
@@ -66,8 +66,8 @@ func (s *simulation) mutate(at int64, mutation *schema.Mutation) {
 	}
 }
 
-// history is the log of a random history of few names and short times: changes
-// of policy, collections and documents that come back, rejections, repeats.
+// history returns the log of a random history with few names and short times: policy
+// changes, recreated collections and documents, rejections, repeats.
 func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 	t.Helper()
 	s := newSimulation(t)
@@ -78,7 +78,7 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 		case 0, 1:
 			at += r.Int64N(3000)
 		case 2:
-			at += r.Int64N(120_000) // more than the grace
+			at += r.Int64N(120_000) // exceeds the grace
 		case 3, 4, 5:
 			at += r.Int64N(300)
 		}
@@ -142,7 +142,7 @@ func history(t testing.TB, r *rand.Rand, mutations int) []schema.Event {
 	return s.log
 }
 
-// exported is what lapse export prints of a log.
+// exported returns the events that lapse export prints of a log.
 func exported(log []schema.Event) (events []schema.Event) {
 	for _, e := range log {
 		if !e.Type.Internal() {

@@ -30,8 +30,8 @@ func readLines(t testing.TB, text []byte) (Report, error) {
 	return report, nil
 }
 
-// TestLines: what is no line of a log is told with its number, what is one and
-// no event is a finding.
+// TestLines: a line without a readable sequence is an error with its number; a line with
+// one that is no valid event is a finding.
 func TestLines(t *testing.T) {
 	const created = `{"seq":2,"time":"2015-05-17T10:05:00.000Z","type":"CollectionCreated","collection":"orders","body":{"defaultTtl":30}}` + "\n"
 	const strange = `{"seq":3,"time":"2015-05-17T10:05:00.000Z","type":"DocumentExpired","collection":"orders","id":"a","previous":2,"deadline":1,"ttl":1,"rule":"none"}` + "\n"
@@ -54,7 +54,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestFindingsAreBounded: of each rule some are kept, the others counted.
+// TestFindingsAreBounded: the audit keeps some findings of each rule and counts the rest.
 func TestFindingsAreBounded(t *testing.T) {
 	log := history(t, stress.Rand(t), 50)
 	a, err := New(Options{FS: vfs.NewMem(), Findings: 3})
@@ -81,9 +81,9 @@ func TestFindingsAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzLines: whatever a file holds, the audit ends with a report or an error.
+// FuzzLines: for any input, the audit ends with a report or an error.
 func FuzzLines(f *testing.F) {
-	r := rand.New(rand.NewPCG(1, 2)) // the same in each of the fuzzer's processes
+	r := rand.New(rand.NewPCG(1, 2)) // the same seeds in each fuzzing process
 	for range 5 {
 		var text []byte
 		for _, e := range exported(history(f, r, 30)) {

@@ -9,11 +9,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// naive is the contract's rules about a whole log, each a loop of its own over
-// all of its events, with no thought of speed or memory. It returns the first
-// rule that it finds broken, "" for none.
+// naive checks the contract's rules over a whole log, each in a loop of its own over all
+// events, without regard to speed or memory. It returns the first violated rule and its
+// sequence, "" for none.
 //
-// It wants logs with their beginning.
+// The log must have its beginning.
 func naive(log []schema.Event, stream bool) (Rule, uint64) {
 	for i, e := range log {
 		if e.Type == schema.NoEvent {
@@ -65,7 +65,7 @@ func naive(log []schema.Event, stream bool) (Rule, uint64) {
 			}
 		}
 	}
-	// A version told to be missing excuses what comes of it.
+	// A missing expiry comes first, since it excuses its consequences.
 	if rule, at := naiveDue(log); rule != "" {
 		return rule, at
 	}
@@ -84,7 +84,7 @@ func naive(log []schema.Event, stream bool) (Rule, uint64) {
 	return naiveUnwarned(log)
 }
 
-// properties are those of a collection behind a log, nil if it is not there.
+// properties returns the properties of a collection after a log, nil if it is missing.
 func properties(log []schema.Event, name schema.CollectionName) *schema.Properties {
 	for _, e := range slices.Backward(log) {
 		if e.Collection != name {
@@ -101,8 +101,8 @@ func properties(log []schema.Event, name schema.CollectionName) *schema.Properti
 	return nil
 }
 
-// latest is the last event of a document behind a log in the collection that is
-// there, nil if there is none.
+// latest returns the last event of a document in the present incarnation of the
+// collection, nil if there is none.
 func latest(log []schema.Event, collection schema.CollectionName, id schema.DocumentID) *schema.Event {
 	for i, e := range slices.Backward(log) {
 		if e.Collection == collection && e.Type == schema.CollectionCreated {
@@ -115,7 +115,7 @@ func latest(log []schema.Event, collection schema.CollectionName, id schema.Docu
 	return nil
 }
 
-// living is latest if that is a version.
+// living returns latest if it is a live version, else nil.
 func living(log []schema.Event, collection schema.CollectionName, id schema.DocumentID) *schema.Event {
 	e := latest(log, collection, id)
 	if e == nil || e.Type == schema.DocumentDeleted || e.Type == schema.DocumentExpired {
@@ -128,10 +128,10 @@ func living(log []schema.Event, collection schema.CollectionName, id schema.Docu
 				continue
 			}
 			if before.Type == schema.DocumentDeleted || before.Type == schema.DocumentExpired {
-				return nil // a touch brings nothing back
+				return nil // a touch does not revive a document
 			}
 			if before.Type != schema.DocumentTouched {
-				touched.Body = before.Body // that of the content
+				touched.Body = before.Body // the body of the touched version
 				return &touched
 			}
 		}
@@ -140,7 +140,7 @@ func living(log []schema.Event, collection schema.CollectionName, id schema.Docu
 	return e
 }
 
-// ttlOf is a version's own ttl: nil to inherit, and what is not legal counts so.
+// ttlOf returns a version's own ttl: nil if it inherits; an illegal ttl inherits.
 func ttlOf(e *schema.Event) (ttl *float64, legal bool) {
 	var body struct {
 		TTL any `json:"ttl"`
@@ -158,7 +158,7 @@ func ttlOf(e *schema.Event) (ttl *float64, legal bool) {
 	return &n, true
 }
 
-// rawTTL is a version's ttl as written.
+// rawTTL returns a version's ttl as written.
 func rawTTL(e *schema.Event) string {
 	var body struct {
 		TTL json.RawMessage `json:"ttl"`
@@ -167,7 +167,7 @@ func rawTTL(e *schema.Event) string {
 	return string(body.TTL)
 }
 
-// wait is how many seconds a version lives, 0 for ever, and by which rule.
+// wait returns the seconds that a version lives, 0 for ever, and the rule.
 func wait(p *schema.Properties, e *schema.Event) (int64, schema.Rule) {
 	ttl, _ := ttlOf(e)
 	switch {
@@ -181,7 +181,7 @@ func wait(p *schema.Properties, e *schema.Event) (int64, schema.Rule) {
 	return 0, 0
 }
 
-// isDue tells whether a version is due at a log time.
+// isDue reports whether a version is due at a log time.
 func isDue(p *schema.Properties, e *schema.Event, ms int64) bool {
 	seconds, by := wait(p, e)
 	return by != 0 && e.Time/1000+seconds <= ms/1000
@@ -307,8 +307,8 @@ func naiveRejection(log []schema.Event, e schema.Event) Rule {
 	return ""
 }
 
-// naiveDue finds a version that is due, and alive, where it must not be: at a
-// change or the end of its collection, and long before the log's end.
+// naiveDue finds a live version that should have expired: it was due at a change or the
+// end of its collection, or long before the log's end.
 func naiveDue(log []schema.Event) (Rule, uint64) {
 	for v, version := range log {
 		if version.Type != schema.DocumentCreated && version.Type != schema.DocumentReplaced && version.Type != schema.DocumentTouched {
@@ -338,12 +338,12 @@ func naiveDue(log []schema.Event) (Rule, uint64) {
 	return "", 0
 }
 
-// policySince is since when the collection has had the defaultTtl it has.
+// policySince returns the log time since which the present defaultTtl is in force.
 func policySince(log []schema.Event, name schema.CollectionName) (since int64) {
 	return sinceSame(log, name, func(a, b *schema.Properties) bool { return a.DefaultTTL == b.DefaultTTL })
 }
 
-// sinceSame is since when the properties of a collection have been the same in what counts.
+// sinceSame returns the log time since which same holds for a collection's properties.
 func sinceSame(log []schema.Event, name schema.CollectionName, same func(a, b *schema.Properties) bool) (since int64) {
 	var now *schema.Properties
 	for i, e := range log {
@@ -359,22 +359,23 @@ func sinceSame(log []schema.Event, name schema.CollectionName, same func(a, b *s
 	return since
 }
 
-// warningsSince is since when a collection's warnings come when they do.
+// warningsSince returns the log time since which the present defaultTtl and warnBefore
+// are in force.
 func warningsSince(log []schema.Event, name schema.CollectionName) int64 {
 	return sinceSame(log, name, func(a, b *schema.Properties) bool {
 		return a.DefaultTTL == b.DefaultTTL && a.WarnBefore == b.WarnBefore
 	})
 }
 
-// isWarned tells whether a version has been warned of a deadline.
+// isWarned reports whether a version has a warning of a deadline.
 func isWarned(log []schema.Event, version *schema.Event, at int64) bool {
 	return slices.ContainsFunc(log, func(e schema.Event) bool {
 		return e.Type == schema.DocumentExpiring && e.Collection == version.Collection && e.ID == version.ID && uint64(e.Previous) == version.Seq && e.Deadline.At == at
 	})
 }
 
-// lateBefore is, for each place in a log, when the last expiry or warning before
-// it came that was late by a second.
+// lateBefore returns, for each place in a log, the time of the last expiry or warning
+// before it that was late by a second or more.
 func lateBefore(log []schema.Event) []int64 {
 	late := make([]int64, len(log)+1)
 	for i, e := range log {
@@ -394,9 +395,9 @@ func lateBefore(log []schema.Event) []int64 {
 	return late
 }
 
-// naiveUnwarned finds a version whose deadline went by, or away, without a
-// warning that lapse could have given: at another event of its document, a
-// change or the end of its collection, or the end of the log.
+// naiveUnwarned finds a version whose deadline passed or was cancelled without a warning,
+// though lapse had time for one. It looks at the other events of its document, changes
+// and the end of its collection, and the end of the log.
 func naiveUnwarned(log []schema.Event) (Rule, uint64) {
 	late := lateBefore(log)
 	for v, version := range log {

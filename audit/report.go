@@ -15,33 +15,33 @@ type Rule string
 const (
 	Foreign     Rule = "foreign"       // a message of the log is no event
 	Sequence    Rule = "sequence"      // sequences rise, in a stream one by one
-	Time        Rule = "time"          // log time never goes back
-	Cause       Rule = "cause"         // mutations are judged once, in their order, and expiries have no cause
-	Collection  Rule = "collection"    // collections are created, then replaced, then deleted; documents are in an existing one
+	Time        Rule = "time"          // log time never decreases
+	Cause       Rule = "cause"         // mutations are decided once, in order, and expiries have no cause
+	Collection  Rule = "collection"    // collections are created, then replaced, then deleted; documents need an existing one
 	Life        Rule = "life"          // documents are created, then replaced, then deleted or expired
 	Previous    Rule = "previous"      // a document's event ends the version before it
 	Missing     Rule = "missing"       // a version came due and has no DocumentExpired
-	Double      Rule = "double"        // it has two
-	Stale       Rule = "stale"         // it was replaced or deleted before it expired
-	Early       Rule = "early"         // it expired before its deadline
-	Never       Rule = "never"         // it expired without a TTL
+	Double      Rule = "double"        // a version has two DocumentExpired
+	Stale       Rule = "stale"         // a version expired after it was replaced or deleted
+	Early       Rule = "early"         // a version expired before its deadline
+	Never       Rule = "never"         // a version without a TTL expired, or was warned of
 	Deadline    Rule = "deadline"      // the event's deadline is not _ts + ttl
 	TTL         Rule = "ttl"           // the event's ttl is not the one in force, or an illegal ttl was accepted
 	ByRule      Rule = "rule"          // the event's rule is not the one in force
 	Body        Rule = "body"          // the body does not fit its event
-	Restored    Rule = "restored"      // a restored document is not of the version that it names
+	Restored    Rule = "restored"      // a restored document does not match the version that it names
 	ExpiredHeld Rule = "expired-held"  // a held document expired
-	DeletedHeld Rule = "deleted-held"  // a held document was deleted, or its collection
+	DeletedHeld Rule = "deleted-held"  // a held document or its collection was deleted
 	Unwarned    Rule = "unwarned"      // a deadline has no DocumentExpiring, although there was time for one
-	WarnedTwice Rule = "warned-twice"  // it has two
-	EarlyWarn   Rule = "early-warning" // a DocumentExpiring came before its time, or without one
+	WarnedTwice Rule = "warned-twice"  // a deadline has two DocumentExpiring
+	EarlyWarn   Rule = "early-warning" // a DocumentExpiring came before its time, without warnBefore, or during a hold
 	Rejected    Rule = "rejected"      // a mutation was rejected for a false reason
 )
 
 // Finding is one violation of a rule.
 type Finding struct {
 	// Seq is the sequence of the faulty event or, for Missing and Unwarned, of the version
-	// that should have it.
+	// that lacks the event.
 	Seq        uint64                `json:"seq"`
 	Rule       Rule                  `json:"rule"`
 	Collection schema.CollectionName `json:"collection,omitempty"`
@@ -51,17 +51,17 @@ type Finding struct {
 
 // Report is the result of an audit.
 type Report struct {
-	// Complete reports that the log has its beginning. Otherwise events before First are
-	// not audited.
+	// Complete reports whether the log has its beginning. Otherwise events before First
+	// are not audited.
 	Complete bool
 
 	First, Last         uint64 // sequences
 	FirstTime, LastTime int64  // log time, ms
 	Events              uint64 // including messages that are no events
 	Types               map[schema.EventType]uint64
-	Collections         int    // existing at the end
-	Documents           int64  // live at the end, of those that the log shows
-	Mutations           uint64 // that are the cause of an event
+	Collections         int    // number at the end
+	Documents           int64  // live at the end, as far as the log shows them
+	Mutations           uint64 // mutations that are the cause of an event
 
 	// Unexplained counts mutations between the first and the last without an event. In a
 	// stream they are findings; in an export they may be repeats, whose events are
@@ -70,15 +70,15 @@ type Report struct {
 
 	Due     uint64 // versions that came due before the log's end: the sum of
 	Expired uint64 // those that expired,
-	Pending uint64 // those that came due so late that they may yet,
-	Lost    uint64 // and those that did not, which are Missing
+	Pending uint64 // those that came due so late that they may still expire,
+	Lost    uint64 // and those that did not expire, which are Missing
 
-	// Headless reports that collections existed without being created, as in a log
-	// without its beginning.
+	// Headless reports that a log which should be complete has collections that no event
+	// created, as in a log without its beginning.
 	Headless bool
 
-	Findings []Finding       // the first ones of each rule, by sequence
-	Found    map[Rule]uint64 // how many there are of each rule
+	Findings []Finding       // the first of each rule, sorted by sequence
+	Found    map[Rule]uint64 // number of findings per rule
 }
 
 // Count returns the number of findings, kept or not.
@@ -115,7 +115,7 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	}
 	findings := r.Findings
 	if findings == nil {
-		findings = []Finding{} // a list all the same
+		findings = []Finding{} // encodes as [], not null
 	}
 	return json.Marshal(struct {
 		OK          bool              `json:"ok"`

@@ -1,16 +1,16 @@
 package audit
 
-// rising checks that numbers rise. A drop is one finding: the numbers after it are
-// compared with it, not with those before.
+// rising checks that numbers rise. A drop is one finding: later numbers are compared with
+// the number after the drop, not with those before it.
 type rising struct {
 	last int64
-	odd  int64 // the last one told, if isOdd
+	odd  int64 // the number of the last finding, if isOdd
 	any  bool
 
 	isOdd bool
 }
 
-// next reports whether the next number is greater than the last by least or more.
+// next reports whether the next number exceeds the last by at least least.
 func (r *rising) next(n, least int64) bool {
 	if !r.any || n >= r.last+least || r.isOdd && n >= r.odd+least {
 		r.last, r.any, r.isOdd = n, true, false

@@ -16,40 +16,40 @@ import (
 // life is the state of a document id.
 type life struct {
 	phase   phase
-	version uint64     // that lives, or that lived last
+	version uint64     // the live one, or the last one that lived
 	ts      int64      // its _ts, in seconds
 	ttl     schema.TTL // its own
 	content uint64     // hash of its body
-	illegal uint64     // hash of a ttl that is not legal, taken while TTL was off; 0 for none
+	illegal uint64     // hash of an illegal ttl, accepted while TTL was off; 0 for none
 	held    bool
 	freed   int64  // log time, ms, of its last release
-	ended   uint64 // sequence of what ended it; while it lives 0
-	warned  string // deadlines of the version that it was warned of, 8 bytes each
+	ended   uint64 // sequence of the event that ended it; 0 while it lives
+	warned  string // deadlines that the version was warned of, 8 bytes each
 }
 
 type phase uint8
 
 const (
 	unseen  phase = iota
-	alive         // there, or due and not yet found missing
-	lost          // due, and told to be missing its DocumentExpired
+	alive         // exists, or is due and not yet found missing
+	lost          // due without a DocumentExpired, and reported as missing
 	deleted       // by DocumentDeleted
 	expired       // by DocumentExpired
 )
 
-// heldPhase is added to the phase of a held document where it is written.
+// heldPhase is the bit that marks a held document in its encoded phase.
 const heldPhase = 0x80
 
-// order is one of the two orders in which live documents come due.
+// order is one of the two indexes by which live documents come due.
 type order uint8
 
 const (
-	byDeadline  order = 1 // with a ttl of their own
-	byTimestamp order = 2 // that inherit
+	byDeadline  order = 1 // documents with a ttl of their own
+	byTimestamp order = 2 // documents that inherit
 )
 
-// place is the position of a document in the orders; none if it does not expire or has
-// ended.
+// place returns the position of a document in the orders; none if it does not expire or
+// has ended.
 func (l *life) place() (in order, second int64) {
 	switch {
 	case l.phase != alive || l.ttl == schema.Never || l.held:
@@ -61,14 +61,14 @@ func (l *life) place() (in order, second int64) {
 }
 
 // state holds the states of documents. It caches recent ones in two generations and
-// writes in batches, so that documents that change often cost few reads and writes.
+// writes in batches, so that frequently changed documents cost few reads and writes.
 type state struct {
 	db           *pebble.DB
-	failed       chan error       // what goes wrong behind its back, once
+	failed       chan error       // receives one failure of Pebble's background work
 	young, old   map[string]*held // by incarnation and id
-	touched      []*held          // that may have changed since they were written
-	touchedBytes int              // of their keys
-	generation   int              // how many lives a generation may have
+	touched      []*held          // returned for change since the last flush
+	touchedBytes int              // size of their keys
+	generation   int              // maximum number of documents in a generation
 	key, value   []byte           // scratch
 }
 
@@ -86,14 +86,14 @@ const (
 )
 
 func openState(dir string, fs vfs.FS) (*state, error) {
-	cache := pebble.NewCache(128 << 20) // memtables are part of it
+	cache := pebble.NewCache(128 << 20) // includes the memtables
 	defer cache.Unref()
 	s := &state{young: make(map[string]*held), generation: generationLives, failed: make(chan error, 1)}
 	options := &pebble.Options{
 		EventListener:               &pebble.EventListener{BackgroundError: s.fail, DataCorruption: func(info pebble.DataCorruptionInfo) { s.fail(info.Details) }},
 		FS:                          fs,
 		Cache:                       cache,
-		DisableWAL:                  true, // what is lost with the process is of no use without it
+		DisableWAL:                  true, // a crash ends the audit, so its state need not survive
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                16 << 20,
 		MemTableStopWritesThreshold: 3,
@@ -104,7 +104,7 @@ func openState(dir string, fs vfs.FS) (*state, error) {
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		options.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
-		options.Levels[i].IndexBlockSize = 1 << 20 // one a file, so that a lookup goes through one
+		options.Levels[i].IndexBlockSize = 1 << 20 // one index block per file, so a lookup reads one
 	}
 	var err error
 	s.db, err = pebble.Open(dir, options)
@@ -209,7 +209,7 @@ func (s *state) flush() error {
 	return s.db.Apply(batch, pebble.NoSync)
 }
 
-// drop deletes an incarnation.
+// drop deletes the documents of an incarnation.
 func (s *state) drop(incarnation uint64) error {
 	if err := s.flush(); err != nil {
 		return err
@@ -224,8 +224,8 @@ func (s *state) drop(incarnation uint64) error {
 	return nil
 }
 
-// due visits the documents of an order from one second through another, by second. visit
-// may change them.
+// due visits the documents of an order from second from through second through, ordered
+// by second. visit may change them.
 func (s *state) due(incarnation uint64, in order, from, through int64, visit func(schema.DocumentID) error) (err error) {
 	if through < from {
 		return nil
@@ -253,7 +253,7 @@ func (s *state) due(incarnation uint64, in order, from, through int64, visit fun
 	return it.Error()
 }
 
-// orderKey is the key of an entry in an order, valid until the next call.
+// orderKey returns the key of an entry in an order, valid until the next call.
 func (s *state) orderKey(incarnation string, in order, second int64, id string) []byte {
 	s.key = append(append(s.key[:0], byte(in)), incarnation...)
 	s.key = binary.BigEndian.AppendUint64(s.key, uint64(second)^1<<63)

@@ -12,8 +12,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestFullDisk: when nothing can be written any more, that is told, though
-// Pebble would wait for better days.
+// TestFullDisk: Failed reports a full disk, although Pebble would retry for ever.
 func TestFullDisk(t *testing.T) {
 	var full errorfs.Toggle
 	full.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {

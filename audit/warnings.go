@@ -6,18 +6,18 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// A deadline without a warning is a finding only if lapse can have given it: the log has an
-// event between the moment at which the warning was due, or what came late before shows
-// lapse catch up, and the deadline, and the grace has passed by then.
+// A missing warning is a finding only if lapse had time for it. The log must have an
+// event before the deadline and at least the grace after the warning was due. If a late
+// event shows that lapse was catching up, the grace begins there.
 
-// closedGrace is the grace in ms of a warning that cannot come any more, which had so much
-// time left; openGrace is that of one that may yet come.
+// closedGrace is the grace in ms of a warning that can no longer come; left is the time
+// that it had until the deadline. openGrace is that of a warning that may still come.
 func closedGrace(left int64) int64 { return max(1_000, min(5_000, left/2)) }
 func openGrace(int64) int64        { return grace }
 
-// An expiry or warning is late from lateFrom on, in ms: lapse was down, or has more to do
-// than it can. An expiry that is on time, before onTime, shows that lapse ran before it, if
-// the warning was due surelyUp before.
+// Lateness of an expiry or warning, in ms. From lateFrom on it is late: lapse was down or
+// overloaded. An expiry less than onTime late shows that lapse ran before it, and should
+// have warned if the warning was due surelyUp or more before the deadline.
 const (
 	lateFrom = 1000
 	onTime   = 500
@@ -73,21 +73,21 @@ func (l *life) warnedOf(at int64) bool {
 	return false
 }
 
-// warningDue returns the log time, ms, from which a warning of a deadline was due, at the
-// latest: of a version only the second is kept.
+// warningDue returns the log time, ms, at which a warning of a deadline was due at the
+// latest: the audit keeps only the second of a version.
 func (a *Auditor) warningDue(c *collection, l *life, at int64) int64 {
 	return max((at-int64(c.policy.WarnBefore))*1000, l.ts*1000+999, c.since, c.warns, l.freed, a.resumed)
 }
 
-// lateness notes when e, which was due at a log time in ms, came late.
+// lateness records e as late if it came lateFrom or more after its due log time, in ms.
 func (a *Auditor) lateness(e *schema.Event, due int64) {
 	if e.Time-due >= lateFrom {
 		a.late = e.Time
 	}
 }
 
-// toWarn returns the deadline, ms, of a live version that has no warning of it, and from
-// when on that could come; ok is false if there is none.
+// toWarn returns the deadline of a live version without a warning of it, and the time
+// from which a warning was possible, both in ms; ok is false if no warning is missing.
 func (a *Auditor) toWarn(c *collection, l *life) (from, deadline int64, ok bool) {
 	at, _, by := c.deadline(l)
 	if l.phase != alive || by == schema.NoRule || c.policy.WarnBefore == 0 || l.warnedOf(at) {
@@ -97,8 +97,8 @@ func (a *Auditor) toWarn(c *collection, l *life) (from, deadline int64, ok bool)
 	return from, deadline, from < deadline
 }
 
-// unwarned audits a version whose deadline, if it has not passed at a log time in ms, goes
-// with the event there.
+// unwarned audits a version whose deadline is after log time now, in ms, when an event
+// cancels that deadline or the log ends.
 func (a *Auditor) unwarned(c *collection, id schema.DocumentID, l *life, now int64, grace func(left int64) int64) {
 	from, deadline, ok := a.toWarn(c, l)
 	if ok && now < deadline && from+grace(deadline-from) <= now {
@@ -124,11 +124,11 @@ func (a *Auditor) unwarnedExpired(c *collection, l *life, e *schema.Event) {
 
 func (a *Auditor) foundUnwarned(c *collection, id schema.DocumentID, l *life, deadline int64) {
 	a.found(Unwarned, l.version, c.name, id, "this version was to be warned of its deadline %s from %d s before on, and has no DocumentExpiring", clock(deadline/1000), c.policy.WarnBefore)
-	l.warn(deadline / 1000) // it is found once
+	l.warn(deadline / 1000) // one finding only
 }
 
-// settleWarnings audits the live documents of a collection whose warnings are due at a log
-// time in ms, when their deadlines change or the log ends.
+// settleWarnings audits the live documents of a collection whose warnings are due at log
+// time now, in ms, when their deadlines change or the log ends.
 func (a *Auditor) settleWarnings(c *collection, now int64, grace func(left int64) int64) error {
 	if !c.known || c.policy.WarnBefore == 0 || c.policy.DefaultTTL == schema.Off {
 		return nil
@@ -155,13 +155,13 @@ func (a *Auditor) settleWarnings(c *collection, now int64, grace func(left int64
 	return nil
 }
 
-// activity is the last event of each of the last seconds that have one.
+// activity holds the time of the last event of each recent second that has one.
 type activity struct {
 	times [128]int64 // log times, ms, rising; a ring
 	next  int
 }
 
-// at notes an event at a log time in ms.
+// at records an event at a log time in ms.
 func (v *activity) at(time int64) {
 	last := &v.times[(v.next+len(v.times)-1)%len(v.times)]
 	if second(*last) == second(time) {
@@ -172,8 +172,8 @@ func (v *activity) at(time int64) {
 	v.next = (v.next + 1) % len(v.times)
 }
 
-// before returns the time of the last event before a log time, in ms; 0 if that is too long
-// ago.
+// before returns the time of the last recorded event before a log time, in ms; 0 if it is
+// too long ago.
 func (v *activity) before(time int64) (last int64) {
 	for _, t := range v.times {
 		if t < time {

@@ -18,7 +18,7 @@ const MaxBatch = 1000
 type Batch struct {
 	coll       *Collection
 	operations []operation
-	err        error // of the first value or option that is wrong
+	err        error // of the first invalid value or option
 }
 
 type operation struct {

@@ -12,11 +12,11 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// measured counts the runs of BenchmarkDurable, which have a collection each.
+// measured counts the runs of BenchmarkDurable; each has its own collection.
 var measured int
 
-// BenchmarkDurable reads the same events with Durable and with a durable of nats.go, both
-// through lapse serve, in turns. ratio is the speed of the first by that of the second.
+// BenchmarkDurable reads the same events from lapse serve alternately with Durable and
+// with a durable of nats.go. ratio is the speed of Durable divided by that of nats.go.
 func BenchmarkDurable(b *testing.B) {
 	const events = 20_000
 	c, err := client.Connect(address)
@@ -73,7 +73,7 @@ func readDurable(b *testing.B, c *client.Client, coll, name string, events int) 
 	}
 }
 
-// readPlain reads as the manual of nats.go does: a callback that acknowledges each message.
+// readPlain reads as the nats.go manual does: a callback acknowledges each message.
 func readPlain(b *testing.B, nc *nats.Conn, coll, name string, events int) {
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 type delivery struct {
 	jetstream.Msg
 	seq    uint64
-	number uint64 // of deliveries of the consumer, this one included
-	times  uint64 // that it was delivered, this time included
+	number uint64 // of the delivery, counted by the consumer
+	times  uint64 // deliveries of this message, this one included
 }
 
 func deliveryOf(msg jetstream.Msg) (delivery, error) {
@@ -33,11 +33,11 @@ func deliveryOf(msg jetstream.Msg) (delivery, error) {
 // source delivers messages of the log.
 type source interface {
 	// next waits for a message. It fails with ctx's error when ctx is done, and with io.EOF
-	// if it knows that no message up to the end is left.
+	// when it knows that the feed has no more messages before its end.
 	next(ctx context.Context) (delivery, error)
 	// done acknowledges a message. It is safe for concurrent use.
 	done(delivery) error
-	// close returns all messages that are not acknowledged to the server.
+	// close returns all unacknowledged messages to the server.
 	close()
 }
 
@@ -68,8 +68,8 @@ func (c *Client) Changes(ctx context.Context, opts ...FeedOption) iter.Seq2[*Eve
 	}
 }
 
-// read passes each event of a feed to visit, which acknowledges it, until that returns
-// false, the end or an error.
+// read passes each event of a feed to visit, which acknowledges it. It ends when visit
+// returns false, at the feed's end, or on an error.
 func (c *Client) read(ctx context.Context, f *feed, src source, end uint64, visit func(delivery, *Event) (more bool, err error)) error {
 	return c.messages(ctx, src, end, func(d delivery) (more bool, err error) {
 		e, err := c.decode(d)
@@ -89,8 +89,8 @@ func (c *Client) read(ctx context.Context, f *feed, src source, end uint64, visi
 	})
 }
 
-// messages passes each message of a source to visit, until that returns false, the end or
-// an error.
+// messages passes each message of a source to visit, until visit returns false, the end
+// or an error.
 func (c *Client) messages(ctx context.Context, src source, end uint64, visit func(delivery) (more bool, err error)) error {
 	for {
 		d, err := src.next(ctx)
@@ -111,7 +111,7 @@ func (c *Client) messages(ctx context.Context, src source, end uint64, visit fun
 	}
 }
 
-// open opens a feed. It returns its source, nil if there is nothing to read, and the last
+// open opens a feed. It returns its source, nil if the feed is empty, and its last
 // sequence, 0 for no end.
 func (c *Client) open(ctx context.Context, f *feed) (src source, end uint64, err error) {
 	if f.err != nil {
@@ -167,7 +167,7 @@ func (c *Client) decode(d delivery) (*schema.Event, error) {
 	return e, nil
 }
 
-// readError returns the context's error if it is done: everything else fails then, too.
+// readError returns ctx's error if ctx is done, since it is the cause of any other error.
 func (c *Client) readError(ctx context.Context, err error) error {
 	if done := ctx.Err(); done != nil {
 		return done
@@ -185,7 +185,7 @@ func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
 }
 
 // lastChosen returns the sequence of the last event that f chooses, 0 for none. It is
-// exact, where the number of pending messages of a consumer lags behind the log.
+// exact; the pending count of a consumer lags behind the log.
 func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
 	consumer, err := c.peek(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubjects: f.filters(c.database)})
 	if err != nil {
@@ -200,8 +200,8 @@ func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
 	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 
-// peek creates a short-lived consumer. Its state contains the position where it begins:
-// clients may lack the permission to read the state of the stream. It expires after a
+// peek creates a short-lived consumer, whose state contains its start position: clients
+// may lack the permission to read the state of the stream. The consumer expires after a
 // second.
 func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	config.Name = schema.ReaderConsumer + nuid.Next()
@@ -212,8 +212,8 @@ func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jet
 	return c.js.CreateConsumer(ctx, c.database.LogStream(), config)
 }
 
-// drop deletes a consumer of peek without waiting, since all clients together may have
-// few. It is for readers of durables: an auditor may delete none.
+// drop deletes a consumer of peek without waiting, because all clients share a small
+// consumer limit. Only readers of durables call it: an auditor may not delete consumers.
 func (c *Client) drop(consumer jetstream.Consumer) {
 	info := consumer.CachedInfo()
 	_ = c.nc.PublishRequest(c.api()+"CONSUMER.DELETE."+info.Stream+"."+info.Name, c.nc.NewInbox(), nil)

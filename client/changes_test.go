@@ -12,8 +12,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// read collects what a feed yields, as "seq Type collection/id", up to limit
-// events or its end.
+// read returns the events of a feed as "seq Type collection/id", up to limit events or
+// the end of the feed.
 func read(t *testing.T, c *client.Client, limit int, opts ...client.FeedOption) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -86,7 +86,7 @@ func TestChangesFromNow(t *testing.T) {
 	defer cancel()
 	var got []string
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // until the feed has begun nothing that happens counts, so go on
+	go func() { // keep writing: the feed omits events from before its start
 		defer close(stopped)
 		for i := 0; ; i++ {
 			select {

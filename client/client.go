@@ -28,7 +28,7 @@ type Client struct {
 	denials denials
 
 	session bool          // see WithReadYourWrites
-	lastSeq atomic.Uint64 // highest sequence that an answer was at
+	lastSeq atomic.Uint64 // highest sequence in a reply
 }
 
 type options struct {
@@ -58,8 +58,8 @@ func WithNATSOptions(opts ...nats.Option) Option {
 	return func(o *options) { o.nats = append(o.nats, opts...) }
 }
 
-// WithJetStreamDomain sets the JetStream domain of the log, if it is not that of the
-// connection.
+// WithJetStreamDomain sets the JetStream domain of the log, if it differs from that of
+// the connection.
 func WithJetStreamDomain(domain string) Option { return func(o *options) { o.domain = domain } }
 
 // WithReadYourWrites makes every read include the earlier writes and reads of this
@@ -70,7 +70,7 @@ func WithReadYourWrites() Option { return func(o *options) { o.session = true } 
 // server answers; later the connection reconnects for ever. Close closes it.
 func Connect(address string, opts ...Option) (*Client, error) {
 	o := apply(opts)
-	silent := func(*nats.Conn, *nats.Subscription, error) {} // New handles what concerns its calls
+	silent := func(*nats.Conn, *nats.Subscription, error) {} // New adds a handler for denials of the client's own calls
 	nc, err := nats.Connect(address, append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.ErrorHandler(silent)}, o.nats...)...)
 	if err != nil {
 		return nil, (&Client{url: redacted(address)}).transportError(err)

@@ -23,7 +23,7 @@ type CollectionInfo struct {
 	// Documents and Bytes count the live documents. Only Client.Collection sets them.
 	Documents, Bytes int64
 	Held             int64     // of these, held; only Client.Collection sets it
-	Modified         time.Time // second of the last change of the properties
+	Modified         time.Time // second of the last property change
 	ETag             string    // version of the properties
 }
 
@@ -49,7 +49,7 @@ func (c *Client) ReplaceCollection(ctx context.Context, name string, opts ...Pro
 // client changes the collection at the same time, and fails with
 // ErrPreconditionFailed after too many tries.
 func (c *Client) ChangeCollection(ctx context.Context, name string, opts ...PropertyOption) (*Collection, error) {
-	var newer []RequestOption // a standby may be behind what refused the change
+	var newer []RequestOption // a standby may lag behind the change that caused the mismatch
 	for try := 1; ; try++ {
 		reply, err := c.Do(ctx, "collection.get", name, "", nil, newer...)
 		if err != nil {

@@ -98,7 +98,8 @@ func TestStatusAndHistory(t *testing.T) {
 	}
 }
 
-// ChangeCollection keeps what no option names, also of a concurrent change.
+// TestChangeCollection: ChangeCollection keeps properties that no option names, even when
+// another client changes them concurrently.
 func TestChangeCollection(t *testing.T) {
 	c, err := client.Connect(address)
 	if err != nil {
@@ -127,7 +128,7 @@ func TestChangeCollection(t *testing.T) {
 	if got := after.Info().Properties; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	// A change is for the version that was looked at.
+	// IfMatch with an outdated etag is refused.
 	_, err = c.Do(ctx, "collection.replace", "changed", "", nil, client.IfMatch(before.Info().ETag))
 	if !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error(err)

@@ -11,8 +11,8 @@ import (
 )
 
 // denials ends calls that the NATS server denies for lack of permissions. The server
-// reports a denial asynchronously, without naming the request; without denials the
-// call would end only with its timeout.
+// reports a denial asynchronously, without naming the request, so the call would
+// otherwise run into its timeout.
 type denials struct {
 	mu      sync.Mutex
 	waiting map[*waiter]struct{}
@@ -42,7 +42,7 @@ func (d *denials) guard(ctx context.Context, part string) (context.Context, func
 	}
 }
 
-// listen adds to the error handler of a connection.
+// listen adds denials to the error handler of a connection.
 func (d *denials) listen(nc *nats.Conn) {
 	before, inboxes := nc.ErrorHandler(), ` to "`+cmp.Or(nc.Opts.InboxPrefix, "_INBOX")+"."
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -55,12 +55,12 @@ func (d *denials) listen(nc *nats.Conn) {
 	})
 }
 
-// end ends the calls that a denial concerns: all of them if it denies their inbox.
+// end ends the calls that a denial affects: all of them if it denies their inbox.
 func (d *denials) end(err error, all bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if strings.Contains(err.Error(), unpin) {
-		return // no call waits for it, and earlier releases deny it
+		return // no call waits for an unpin, and servers of earlier releases deny it
 	}
 	for w := range d.waiting {
 		if all || strings.Contains(err.Error(), w.part) {
@@ -69,7 +69,7 @@ func (d *denials) end(err error, all bool) {
 	}
 }
 
-// denied returns the error of a call whose guarded context ended by a denial, else err.
+// denied returns the denial that ended the guarded context of a call, else err.
 func (c *Client) denied(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, nats.ErrPermissionViolation) {
 		return &failure{cause: cause, coded: ErrUnavailable.With("this NATS user has no permission for database %q: check the name of the database and the user's permissions", c.database)}

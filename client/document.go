@@ -81,10 +81,10 @@ func Touch(ctx context.Context, coll *Collection, id string, opts ...RequestOpti
 	return Touched{ETag: system.ETag, Modified: timeOf(system.TS), Lifetime: reply.Lifetime}, nil
 }
 
-// Restore creates the document again that expired or was deleted: with the content of the
-// version, an ETag of its history, or of its last one if version is empty. Its ttl is as it
-// was and counts from now. It fails with ErrDocumentExists, and with ErrVersionNotFound if
-// there was no such version or the log has its content no more.
+// Restore creates an expired or deleted document again, with the content of version, an
+// ETag of its history, or of its last version if version is empty. Its ttl is unchanged
+// and counts from now. It fails with ErrDocumentExists, and with ErrVersionNotFound if
+// the version never existed or the log no longer has its content.
 func Restore[T any](ctx context.Context, coll *Collection, id, version string, opts ...RequestOption) (Item[T], error) {
 	body, err := encode(restore{version})
 	if err != nil {
@@ -98,7 +98,7 @@ type restore struct {
 }
 
 // Hold holds a document, with a reason that may be empty: until Release it does not expire
-// and cannot be deleted. Holding it again changes the reason.
+// and cannot be deleted. A second Hold changes the reason.
 func Hold(ctx context.Context, coll *Collection, id, reason string, opts ...RequestOption) error {
 	body, err := encode(hold{reason})
 	if err != nil {
@@ -112,8 +112,8 @@ type hold struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Release ends the hold of a document, or fails with ErrNotHeld. Its deadline is what it
-// would be without the hold: a document whose deadline passed meanwhile expires at once.
+// Release ends the hold of a document, or fails with ErrNotHeld. The deadline is the same
+// as without the hold: a document whose deadline passed meanwhile expires at once.
 func Release(ctx context.Context, coll *Collection, id string, opts ...RequestOption) error {
 	_, err := coll.client.Do(ctx, "document.release", coll.info.Name, id, nil, opts...)
 	return err
@@ -156,7 +156,7 @@ func itemOf[T any](status int, body []byte) (Item[T], error) {
 	return item, nil
 }
 
-// timeOf returns seconds since 1970 as a time, 0 as the zero time: the value is missing.
+// timeOf returns seconds since 1970 as a time; 0 means missing and gives the zero time.
 func timeOf(seconds int64) time.Time {
 	if seconds == 0 {
 		return time.Time{}
@@ -164,7 +164,7 @@ func timeOf(seconds int64) time.Time {
 	return time.Unix(seconds, 0).UTC()
 }
 
-// mismatch is the error of a document that does not decode into value's type.
+// mismatch returns the error of a document that does not decode into value's type.
 func mismatch(id string, value any, err error) error {
 	return &failure{coded: ErrBadRequest.With("document %q does not fit a %T: %v", id, value, err), cause: err}
 }

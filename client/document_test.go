@@ -49,7 +49,7 @@ func TestDocuments(t *testing.T) {
 	if err != nil || string(raw.Value) != `{"id":"a","total":1,"_ts":2,"_etag":"3"}` {
 		t.Errorf("raw: %s, %v", raw.Value, err)
 	}
-	// Members that differ from ours by their case are content.
+	// Members whose names match reserved ones except for case are content.
 	s.answer("document.get.orders.b", 200, `{"id":"b","ID":5,"_TS":"x","_Etag":"no","_ts":2,"_etag":"3"}`)
 	if item, err := client.Get[json.RawMessage](ctx, coll, "b"); err != nil || item.ID != "b" || item.Modified.Unix() != 2 || item.ETag != "3" {
 		t.Errorf("got %+v, %v", item, err)
@@ -129,7 +129,7 @@ func TestErrors(t *testing.T) {
 		err.Error() != "no NATS server answers at nats://u:xxxxx@127.0.0.1:1: start `lapse serve`, or connect to another address" {
 		t.Errorf("no server: %v", err)
 	}
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts, the kernel does
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, the test never does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +164,8 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
-// Options of nats.go reach the connection, and its error handler does not replace that of
-// the client.
+// TestNATSOptions: options of nats.go reach the connection, and a user's error handler
+// does not replace the client's.
 func TestNATSOptions(t *testing.T) {
 	s := newStandin(t)
 	told := make(chan error, 10)
@@ -186,7 +186,7 @@ func TestNATSOptions(t *testing.T) {
 	}
 }
 
-// A database that the server keeps from this user is known at once.
+// TestDenied: calls to a database without permission fail at once, not by timeout.
 func TestDenied(t *testing.T) {
 	s := newStandin(t)
 	for _, name := range []string{"main", "other"} {

@@ -20,37 +20,38 @@ import (
 const (
 	defaultAckWait = 5 * time.Second
 
-	// Messages that may wait for acknowledgement, of which a pull asks for half: so the
-	// next pull is answered while the messages of the last one are handled.
+	// maxAckPending is the limit of unacknowledged messages. A pull requests at most
+	// half: the next pull is answered while the messages of the last one are handled.
 	maxAckPending = 1000
 	maxGroup      = maxAckPending / 2
 
 	// readers is the priority group of all readers of a durable. The server pins one of
-	// them: only that one gets messages.
+	// them, and only the pinned reader gets messages.
 	readers = "readers"
 
-	// unpin is the head of a subject of JetStream's API.
+	// unpin is the prefix of a JetStream API subject.
 	unpin = "CONSUMER.UNPIN."
 
-	// poll is how often to ask for the state of a consumer that another reader may have.
+	// poll is the interval of requests for the state of a consumer that another reader
+	// may use.
 	poll = 50 * time.Millisecond
 )
 
 // durable is the source of a feed whose position the server stores.
 //
 // It pulls messages in groups, ahead of the loop, and acknowledges each without waiting.
-// Groups grow from one message while nothing is redelivered, so a message that makes the
-// process crash again and again is soon alone in flight, and the delivery count of no
-// other message grows with its own.
+// Groups grow from one message while nothing is redelivered. So a message that crashes
+// the process again and again is soon alone in flight, and only its own delivery count
+// grows.
 //
 // Order: the server pins one reader, but a reader that crashed, or lost its pin while it
-// was slow, still has messages. A reader that is pinned therefore hands out the first
-// message that is not acknowledged, and no other, until it has all of them.
+// was slow, still has messages. A newly pinned reader therefore hands out only the first
+// unacknowledged message, until it has all of them.
 type durable struct {
 	client   *Client
 	consumer jetstream.Consumer
-	every    time.Duration // how often to report messages as in progress
-	pinned   bool          // false for a consumer of an earlier release, with one message in flight
+	every    time.Duration // interval of in-progress reports
+	pinned   bool          // false for a consumer of an earlier release, which allows one message in flight
 	end      uint64
 
 	cancel  context.CancelFunc
@@ -59,14 +60,14 @@ type durable struct {
 	space   chan struct{} // capacity 1, for receive: the state has changed
 
 	mu        sync.Mutex
-	ready     []delivery          // received and not handed out, in order
+	ready     []delivery          // received and not yet handed out, in order
 	unacked   map[uint64]delivery // received and neither acknowledged nor returned, by sequence
 	bytes     int                 // of unacked
-	acks      int                 // messages that left unacked
-	pin       string              // that the last message came with
-	settled   bool                // no other reader has messages
+	acks      int                 // messages removed from unacked
+	pin       string              // pin ID of the last message
+	settled   bool                // no other reader has unacknowledged messages
 	missing   bool                // another reader has messages that come before ready
-	confirmed time.Time           // the server knew at that time that we have them
+	confirmed time.Time           // last time at which the server knew that this reader has its messages
 	err       error               // why receive has ended
 }
 
@@ -79,7 +80,7 @@ func (c *Client) openDurable(ctx, opening context.Context, f *feed, end uint64) 
 	if f.untilNow && info.AckFloor.Stream >= end {
 		return nil, nil
 	}
-	// Until close, which a loop reaches after its context is done.
+	// Ends in close, which a loop reaches after its context is done.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d := &durable{
 		client: c, consumer: consumer, every: info.Config.AckWait / 3, cancel: cancel, wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
@@ -95,7 +96,7 @@ func (c *Client) openDurable(ctx, opening context.Context, f *feed, end uint64) 
 }
 
 // durableConsumer returns the consumer, and creates it if it does not exist. It never
-// changes an existing one, from which another loop may read.
+// changes an existing one, since another loop may read from it.
 func (c *Client) durableConsumer(ctx context.Context, f *feed) (jetstream.Consumer, error) {
 	stream, filters := c.database.LogStream(), f.filters(c.database)
 	consumer, err := c.js.Consumer(ctx, stream, f.durable)
@@ -184,7 +185,7 @@ func (d *durable) receive(ctx context.Context) {
 		case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrBadRequest), errors.Is(err, nats.ErrConnectionClosed):
 			d.change(func() { d.err = err })
 			return
-		case err != nil: // the server is away, or another reader is pinned
+		case err != nil: // the server is unreachable, or another reader is pinned
 			select {
 			case <-ctx.Done():
 				return
@@ -211,7 +212,7 @@ func (d *durable) receive(ctx context.Context) {
 }
 
 // pull requests a group and adds its messages as they arrive, until it is complete or the
-// request has expired. It expires in time to keep the reader pinned.
+// request expires, early enough to keep the reader pinned.
 func (d *durable) pull(ctx context.Context, size int) (received, bytes int, redelivered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.every*3/2)
 	defer cancel()
@@ -239,7 +240,7 @@ func (d *durable) pull(ctx context.Context, size int) (received, bytes int, rede
 	return received, bytes, redelivered, err
 }
 
-// add adds a message. A message that comes again replaces its earlier delivery.
+// add adds a message. A redelivery replaces the earlier delivery.
 func (d *durable) add(one delivery) {
 	pin := one.Headers().Get("Nats-Pin-Id")
 	d.change(func() {
@@ -286,7 +287,7 @@ func signal(c chan struct{}) {
 func (d *durable) waitForSpace(ctx context.Context, size int) bool {
 	for {
 		d.mu.Lock()
-		// A message that has to come first needs no space.
+		// A missing message that precedes ready needs no space.
 		space := d.missing || len(d.unacked) <= size/2 && d.bytes < pullBytes
 		d.mu.Unlock()
 		if space {
@@ -307,7 +308,7 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 		}
 		d.mu.Lock()
 		if time.Since(d.confirmed) > 2*d.every {
-			// The server may have given them to another reader meanwhile.
+			// The server may have redelivered these messages to another reader meanwhile.
 			for _, one := range d.ready {
 				d.forget(one.seq)
 			}
@@ -340,7 +341,7 @@ func (d *durable) next(ctx context.Context) (delivery, error) {
 	}
 }
 
-// first returns the first message if no message that comes before it is unacknowledged.
+// first returns the first ready message if no message before it is unacknowledged.
 func (d *durable) first(ctx context.Context) (delivery, bool) {
 	d.mu.Lock()
 	first, own, acks, pin := d.ready[0], len(d.unacked), d.acks, d.pin
@@ -353,7 +354,7 @@ func (d *durable) first(ctx context.Context) (delivery, bool) {
 	}
 	isFirst := first.seq == info.AckFloor.Stream+1 || first.times == 1 && first.number == info.AckFloor.Consumer+1
 	if !isFirst {
-		// Events that the consumer does not choose may be between.
+		// The gap may consist of events that the consumer does not choose.
 		if isFirst, err = d.isNext(ctx, info.AckFloor.Stream, first.seq); err != nil {
 			return delivery{}, false
 		}
@@ -361,7 +362,7 @@ func (d *durable) first(ctx context.Context) (delivery, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if pin != d.pin || len(d.ready) == 0 || d.ready[0].seq != first.seq {
-		return delivery{}, false // the state has changed meanwhile
+		return delivery{}, false // the state has changed during the request
 	}
 	d.settled = info.NumAckPending <= own-(d.acks-acks)
 	if isFirst || d.settled {
@@ -373,7 +374,7 @@ func (d *durable) first(ctx context.Context) (delivery, bool) {
 	return delivery{}, false
 }
 
-// isNext reports whether seq is the first event behind sequence after that the consumer
+// isNext reports whether seq is the first event after sequence after that the consumer
 // chooses.
 func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
 	consumer, err := d.client.peek(ctx, jetstream.ConsumerConfig{
@@ -392,8 +393,8 @@ func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
 	return next.seq == seq, err
 }
 
-// keep reports the messages as in progress, so that a slow body keeps its events and only
-// a vanished reader loses them.
+// keep reports the messages as in progress: a slow loop body keeps its events, and only a
+// vanished reader loses them.
 func (d *durable) keep(ctx context.Context) {
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
@@ -408,7 +409,7 @@ func (d *durable) keep(ctx context.Context) {
 		held := slices.Collect(maps.Values(d.unacked))
 		d.mu.Unlock()
 		for _, one := range held {
-			_ = one.InProgress() // if it doesn't arrive the event is redelivered
+			_ = one.InProgress() // if the report is lost, the server redelivers the event
 		}
 		if len(held) == 0 || d.flush(ctx) == nil {
 			d.mu.Lock()
@@ -429,7 +430,7 @@ func (d *durable) done(one delivery) error {
 	return one.Ack()
 }
 
-// forget removes a message from those that are not acknowledged.
+// forget removes a message from unacked.
 func (d *durable) forget(seq uint64) {
 	if one, ok := d.unacked[seq]; ok {
 		delete(d.unacked, seq)
@@ -441,7 +442,7 @@ func (d *durable) forget(seq uint64) {
 func (d *durable) close() {
 	ctx := context.Background()
 	for deadline := time.Now().Add(d.every); time.Now().Before(deadline); {
-		// A message that the server has sent would be redelivered after the ack wait only.
+		// The server redelivers a message in transit only after the ack wait.
 		if d.arrived(ctx) {
 			break
 		}
@@ -453,27 +454,27 @@ func (d *durable) close() {
 	d.cancel()
 	d.stopped.Wait()
 	if d.pin != "" {
-		// Else the next reader would wait until the pin expires. Pulls of the old pin are
-		// answered no more then: jetstream closes a batch before it unsubscribes, so one of
-		// them could get the messages that are returned below, and lose them.
+		// Without the unpin, the next reader would wait until the pin expires. It also
+		// ends pulls of the old pin: jetstream closes a batch before it unsubscribes, so
+		// such a pull could receive the messages returned below, and lose them.
 		ctx, cancel := context.WithTimeout(ctx, d.every)
 		info := d.consumer.CachedInfo()
 		_, _ = d.client.nc.RequestWithContext(ctx, d.client.api()+unpin+info.Stream+"."+info.Name, []byte(`{"group":"`+readers+`"}`))
 		cancel()
 	}
 	for _, seq := range slices.Sorted(maps.Keys(d.unacked)) {
-		_ = d.unacked[seq].Nak() // at once, instead of after the ack wait
+		_ = d.unacked[seq].Nak() // redelivered at once, not after the ack wait
 	}
 	_ = d.flush(ctx) // before the process ends
 }
 
-// arrived reports whether all messages that the server has sent are here.
+// arrived reports whether all messages that the server has sent have been received.
 func (d *durable) arrived(ctx context.Context) bool {
 	d.mu.Lock()
 	own, settled := len(d.unacked), d.settled
 	d.mu.Unlock()
 	if !settled {
-		return true // it cannot be told which of them other readers have
+		return true // pending messages may belong to other readers
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.every)
 	defer cancel()

@@ -27,13 +27,13 @@ func TestDurable(t *testing.T) {
 	name := client.Durable("mailer")
 	const a, b, c_, d = "1 DocumentCreated orders/a", "2 DocumentCreated orders/b", "3 DocumentCreated orders/c", "4 DocumentCreated orders/d"
 
-	// Left in the body of b: b comes again, at once and before c.
+	// The loop breaks in the body of b, so b is redelivered at once, before c.
 	for range 2 {
 		if got := read(t, c, 2, name, client.FromStart()); got != a+", "+b && got != b+", "+c_ {
 			t.Error(got)
 		}
 	}
-	// Where to begin counts only the first time.
+	// A From option applies only to the first use of the name.
 	if got := read(t, c, 0, name, client.FromStart(), client.UntilNow()); got != c_+", "+d {
 		t.Error(got)
 	}
@@ -45,7 +45,7 @@ func TestDurable(t *testing.T) {
 	if got := read(t, c, 0, name, client.UntilNow()); got != "6 DocumentCreated orders/e, 7 DocumentExpired orders/a" {
 		t.Error(got)
 	}
-	// A durable first used now begins now.
+	// Without a From option, a new durable begins with the next event.
 	if got := read(t, c, 0, client.Durable("new"), client.UntilNow()); got != "" {
 		t.Error(got)
 	}
@@ -71,7 +71,8 @@ func TestDurableRedeliversAfterPanic(t *testing.T) {
 	}
 }
 
-// A body that ends after its context was cancelled has handled its event.
+// TestDurableAcknowledgesBodyAfterCancel: an event counts as handled when its loop body
+// ends after its context was cancelled.
 func TestDurableAcknowledgesBodyAfterCancel(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).log()
@@ -95,7 +96,8 @@ func TestDurableAcknowledgesBodyAfterCancel(t *testing.T) {
 	}
 }
 
-// A body may take longer than the server waits for an acknowledgement.
+// TestDurableKeepsEventInProgress: a loop body may take longer than the ack wait without
+// a redelivery.
 func TestDurableKeepsEventInProgress(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).log()
@@ -137,7 +139,7 @@ func TestDurableRefusesForeignConsumer(t *testing.T) {
 	}
 }
 
-// choices of events that differ.
+// choices are feeds with different filters.
 var (
 	tickets, seats = client.InCollection("tickets"), client.InCollection("seats")
 
@@ -159,7 +161,7 @@ func serverWithTickets(t *testing.T) *client.Client {
 	t.Cleanup(c.Close)
 	for _, name := range []string{"tickets", "seats"} {
 		coll, err := c.CreateCollection(t.Context(), name, client.DefaultTTL(time.Second))
-		// If it is there, another test creates its documents, maybe right now.
+		// If the collection exists, another test creates its documents, maybe right now.
 		if err == nil {
 			for _, id := range []string{"a", "b"} {
 				if _, err := client.Create(t.Context(), coll, id, session{}); err != nil {
@@ -178,8 +180,8 @@ func feed(choice []client.FeedOption, more ...client.FeedOption) []client.FeedOp
 	return slices.Concat(choice, more, []client.FeedOption{client.FromStart(), client.UntilNow()})
 }
 
-// Of two loops under one durable name that choose different events, the later one
-// fails and the earlier one gets all of its own, whichever is first.
+// TestDurableFilterMismatch: of two loops with one durable name and different filters,
+// the later one fails and the earlier one gets all its events, in either order.
 func TestDurableFilterMismatch(t *testing.T) {
 	t.Parallel()
 	c := serverWithTickets(t)
@@ -214,15 +216,15 @@ func TestDurableFilterMismatch(t *testing.T) {
 	}
 }
 
-// The order in which a loop names what it chooses is no difference, nor how
-// another program wrote the filter.
+// TestDurableEqualFilters: filters are equal whatever the order of the options and the
+// notation that another program used.
 func TestDurableEqualFilters(t *testing.T) {
 	t.Parallel()
 	c := serverWithTickets(t)
 	types := client.OfType(client.DocumentExpired, client.DocumentCreated)
 	turned := client.OfType(client.DocumentCreated, client.DocumentExpired, client.DocumentCreated)
 	want := read(t, c, 1, feed(nil, tickets, seats, types)...)
-	for range 2 { // the event is given back
+	for range 2 { // the break returns the event to the server
 		for _, choice := range [][]client.FeedOption{{tickets, seats, types}, {seats, tickets, turned, seats}} {
 			if got := read(t, c, 1, feed(choice, client.Durable("either"))...); got != want {
 				t.Errorf("got %s, want %s", got, want)
@@ -247,8 +249,8 @@ func TestDurableEqualFilters(t *testing.T) {
 	}
 }
 
-// Of several first loops at the same time, those with the filter of the one that
-// creates the consumer read, and all others fail.
+// TestDurableConcurrentFirstUse: when several loops use a new name at once, those with
+// the same filter as the creator of the consumer read, and all others fail.
 func TestDurableConcurrentFirstUse(t *testing.T) {
 	t.Parallel()
 	c := serverWithTickets(t)
@@ -286,8 +288,8 @@ func TestDurableConcurrentFirstUse(t *testing.T) {
 	}
 }
 
-// A loop whose filter another program changes yields nothing that it did not
-// ask for, and leaves it to be read.
+// TestDurableFilterChangedWhileReading: when another program changes the filter, the loop
+// yields no event outside its own filter, and leaves such events unacknowledged.
 func TestDurableFilterChangedWhileReading(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).log()
@@ -321,8 +323,8 @@ func TestDurableFilterChangedWhileReading(t *testing.T) {
 	}
 }
 
-// TestDurableOrderAfterCrash: events that a crashed reader had are redelivered after the
-// ack wait, before events that are newer.
+// TestDurableOrderAfterCrash: events of a crashed reader are redelivered after the ack
+// wait, before newer events.
 func TestDurableOrderAfterCrash(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).log()
@@ -365,8 +367,8 @@ func TestDurableOrderAfterCrash(t *testing.T) {
 	}
 }
 
-// TestDurableOrderWithSlowReader: a reader that is slower than the ack wait loses its pin
-// to another one, which hands out nothing before the slow one has handled its events.
+// TestDurableOrderWithSlowReader: a reader slower than the ack wait loses its pin to
+// another one, which hands out nothing until the slow one has handled its events.
 func TestDurableOrderWithSlowReader(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).log()
@@ -419,7 +421,7 @@ func TestDurableOrderWithSlowReader(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	// The second one ends with the last event, whoever has handled it.
+	// The second reader ends with the last event, whichever reader has handled it.
 	ended := make(chan struct{})
 	go func() { readers.Wait(); close(ended) }()
 	last := func() uint64 { mu.Lock(); defer mu.Unlock(); return got[len(got)-1] }
@@ -428,15 +430,15 @@ func TestDurableOrderWithSlowReader(t *testing.T) {
 			t.Fatalf("%v", got)
 		}
 	}
-	s.created("orders", "end") // for the one that does not know that all is read
+	s.created("orders", "end") // ends the reader that did not get event 30
 	<-ended
 	if !slices.IsSorted(got) || len(slices.Compact(got)) != 30 {
 		t.Errorf("handled %v", got)
 	}
 }
 
-// TestDurableOfEarlierRelease: a consumer that an earlier release made is read one event
-// at a time, and an ack wait that it does not have is refused.
+// TestDurableOfEarlierRelease: a consumer of an earlier release is read one event at a
+// time, and an AckWait option that differs from its ack wait is refused.
 func TestDurableOfEarlierRelease(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).log()

@@ -22,7 +22,7 @@ var (
 	ErrBadQuery           = schema.ErrBadQuery
 	ErrCollectionNotFound = schema.ErrCollectionNotFound
 	ErrDocumentNotFound   = schema.ErrDocumentNotFound // never created, deleted or expired
-	ErrVersionNotFound    = schema.ErrVersionNotFound  // the log does not have its content
+	ErrVersionNotFound    = schema.ErrVersionNotFound  // no such version, or the log no longer has its content
 	ErrSnapshotNotFound   = schema.ErrSnapshotNotFound
 	ErrCollectionExists   = schema.ErrCollectionExists
 	ErrDocumentExists     = schema.ErrDocumentExists
@@ -30,7 +30,7 @@ var (
 	ErrNotHeld            = schema.ErrNotHeld
 	ErrPreconditionFailed = schema.ErrPreconditionFailed // the version is not that of IfMatch
 	ErrTooLarge           = schema.ErrTooLarge
-	ErrFailedDependency   = schema.ErrFailedDependency // refused because another operation of the atomic batch was
+	ErrFailedDependency   = schema.ErrFailedDependency // refused because another operation of the atomic batch was refused
 	ErrOverloaded         = schema.ErrOverloaded       // try again later
 	ErrUnavailable        = schema.ErrUnavailable      // no process serves the database; a write was not applied
 	ErrTimeout            = schema.ErrTimeout          // no answer in time; a write may have been applied, see MsgID
@@ -75,7 +75,7 @@ func (c *Client) codeOf(err error) *Error {
 	return ErrUnavailable.With("NATS: %v", err)
 }
 
-// feedError is transportError for reading the feed, with the errors of JetStream.
+// feedError maps errors of JetStream to coded errors, and all others as transportError.
 func (c *Client) feedError(err error) error {
 	var refused *jetstream.APIError
 	switch {

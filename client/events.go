@@ -15,15 +15,15 @@ type Event struct {
 	Type       EventType
 	Collection string
 	ID         string // of document events
-	Previous   string // ETag of the version that it ends: Replaced, Deleted, Expired, Touched; or is about
+	Previous   string // ETag of the version that the event ends (Replaced, Deleted, Expired, Touched) or is about
 
-	// Of Expired and Expiring: when the document expires, the time to live, and where that
-	// came from.
+	// Of Expired and Expiring: when the document expires, its time to live, and the rule
+	// that set it.
 	Deadline time.Time
 	TTL      time.Duration
 	Rule     Rule
 
-	Cause uint64 // sequence that Submit returned, 0 for none
+	Cause uint64 // sequence returned by Submit, 0 for none
 	// Body is the document, the properties of a collection, or the error and mutation of
 	// a MutationRejected.
 	Body json.RawMessage
@@ -44,8 +44,8 @@ func EventOf(e *schema.Event) *Event {
 	return event
 }
 
-// Schema returns the event as package schema has it, nil unless it comes from a feed or
-// from JSON. It must not be changed.
+// Schema returns the event in the form of package schema, nil unless it comes from a feed
+// or from JSON. It must not be changed.
 func (e *Event) Schema() *schema.Event { return e.source }
 
 // MarshalJSON returns the event as lapse export prints it.
@@ -66,7 +66,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// EventType is what happened.
+// EventType is the type of an event.
 type EventType = schema.EventType
 
 // Event types.

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// address is where lapse serves: the tests start it on a port of its own.
+// address is the NATS address of lapse: the tests start it on a port of its own.
 var address = "nats://127.0.0.1:4222"
 
 type session struct {
@@ -37,7 +37,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// Change it, if nobody else did meanwhile. It now lives for half an hour more.
+	// Replace it, unless another client changed it. It lives half an hour from now.
 	next := session{Requests: item.Value.Requests + 1}
 	_, err = client.Replace(ctx, sessions, item.ID, next, client.IfMatch(item.ETag))
 	if errors.Is(err, client.ErrPreconditionFailed) {
@@ -48,7 +48,7 @@ func Example() {
 	// Output: 2 <nil>
 }
 
-// Hand every expired session to somebody, at least once, across restarts.
+// Process every expired session at least once, across restarts.
 func ExampleExpirations() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -70,7 +70,7 @@ func ExampleExpirations() {
 			log.Fatal(err)
 		}
 		fmt.Printf("%s left after %d requests\n", x.ID, x.Value.Requests)
-		break // a program would go on for ever
+		break // a program would continue for ever
 	}
 	// Output: 66.249.73.185 left after 3 requests
 }
@@ -105,7 +105,7 @@ func ExampleClient_Changes() {
 	// DocumentCreated {"id":"b","requests":0}
 }
 
-// Find documents by what is in them, the busiest first.
+// Find documents by their content, the busiest first.
 func ExampleQuery() {
 	ctx := context.Background()
 	c, err := client.Connect(address)
@@ -189,8 +189,8 @@ func ExampleTTL() {
 	// Output: 30 -1
 }
 
-// Handle expiries in parallel, those of one document in order, and put aside the event
-// that nobody can handle.
+// Handle events in parallel, those of one document in order, and put aside an event whose
+// handler keeps failing.
 func ExampleClient_Handle() {
 	ctx := context.Background()
 	c, err := client.Connect(address)

@@ -24,7 +24,7 @@ func Expirations[T any](ctx context.Context, c *Client, opts ...FeedOption) iter
 	return expirations[T](ctx, c, DocumentExpired, opts)
 }
 
-// Warnings is Expirations for documents that are to expire at Deadline: each gets one
+// Warnings is Expirations for documents before they expire at Deadline: each gets one
 // DocumentExpiring, in collections with WarnBefore.
 func Warnings[T any](ctx context.Context, c *Client, opts ...FeedOption) iter.Seq2[Expiration[T], error] {
 	return expirations[T](ctx, c, DocumentExpiring, opts)

@@ -12,7 +12,7 @@ type feed struct {
 	collections []string
 	types       []EventType
 	durable     string
-	ackWait     time.Duration // 0: not said
+	ackWait     time.Duration // 0: not set
 
 	fromSeq   uint64 // 0: from now
 	fromTime  int64  // ms, 0: none
@@ -91,9 +91,9 @@ func Durable(name string) FeedOption {
 	}
 }
 
-// AckWait sets how long the server waits for the reader of a Durable that has vanished,
-// by a crash or with its network, before another one gets its events: 5 s unless the name
-// was first used with another. A reader that is slow and alive keeps its events.
+// AckWait sets how long the server waits for a vanished reader of a Durable, after a
+// crash or a network failure, before another one gets its events. It is 5 s unless the
+// first use of the name set another. A reader that is slow and alive keeps its events.
 func AckWait(d time.Duration) FeedOption {
 	return func(f *feed) {
 		if d < time.Second || d > time.Hour {
@@ -115,7 +115,7 @@ func (f *feed) chooses(e *schema.Event) bool {
 		(len(f.collections) == 0 || slices.Contains(f.collections, string(e.Collection)))
 }
 
-// filters are the subjects of the chosen events.
+// filters returns the subjects of the chosen events.
 func (f *feed) filters(db schema.DatabaseName) []string {
 	if len(f.collections) == 0 && len(f.types) == 0 {
 		return []string{db.Events() + ">"}
@@ -137,5 +137,5 @@ func (f *feed) filters(db schema.DatabaseName) []string {
 		}
 	}
 	slices.Sort(subjects)
-	return slices.Compact(subjects) // JetStream refuses filters that overlap
+	return slices.Compact(subjects) // JetStream refuses overlapping filters
 }

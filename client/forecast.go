@@ -8,10 +8,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Forecast counts the documents of a collection by when they expire.
+// Forecast counts the documents of a collection by the time at which they expire.
 type Forecast = schema.Forecast
 
-// ForecastBucket counts those that expire in one interval.
+// ForecastBucket counts the documents that expire in one interval.
 type ForecastBucket = schema.ForecastBucket
 
 type forecast struct {
@@ -66,9 +66,9 @@ func (f *forecast) fail(err error) {
 	}
 }
 
-// Forecast counts the documents of the collection by when they expire, from the
-// deadline index, without reading the documents. Any process that serves the database
-// may answer.
+// Forecast counts the documents of the collection by the time at which they expire. It
+// reads the deadline index, not the documents. Any process that serves the database may
+// answer.
 func (coll *Collection) Forecast(ctx context.Context, opts ...ForecastOption) (Forecast, error) {
 	var f forecast
 	for _, opt := range opts {

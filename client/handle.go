@@ -12,8 +12,8 @@ import (
 // Handler handles an event. It fails by an error or a panic.
 type Handler func(ctx context.Context, e *Event) error
 
-// PoisonHandler handles an event instead of a handler that failed with err too often. An
-// error ends Handle; without one the event counts as handled.
+// PoisonHandler handles an event whose handler failed too often, the last time with err.
+// If it returns an error, Handle ends; else the event counts as handled.
 type PoisonHandler func(ctx context.Context, e *Event, err error) error
 
 // HandleOption is an option of Handle. Every FeedOption is one.
@@ -22,7 +22,7 @@ type HandleOption interface{ changeHandle(*handling) }
 type handling struct {
 	feed    feed
 	workers int
-	tries   uint64 // 0: without limit
+	tries   uint64 // 0: no limit
 	poison  PoisonHandler
 }
 
@@ -36,7 +36,7 @@ func (opt FeedOption) changeHandle(h *handling) { opt(&h.feed) }
 const MaxWorkers = 1000
 
 // Workers handles the events of up to n documents at the same time; the default is 1. The
-// events of one document are handled in order. An event that is of no document, such as
+// events of one document are handled in order. An event without a document, such as
 // CollectionDeleted, is handled after all events before it and before all after it.
 func Workers(n int) HandleOption {
 	return handleOption(func(h *handling) {
@@ -47,10 +47,10 @@ func Workers(n int) HandleOption {
 	})
 }
 
-// Poison gives an event to another handler after its handler has failed n times. With
-// Durable, a crash of the process counts too, while the event was the first without an
-// acknowledgement. Without Poison a failing event is tried again for ever, and the later
-// events of its document wait.
+// Poison passes an event to another handler after its handler has failed n times. With
+// Durable, a crash of the process counts as a failure of the first unacknowledged event.
+// Without Poison a failing event is retried for ever, and later events of its document
+// wait.
 func Poison(n int, handler PoisonHandler) HandleOption {
 	return handleOption(func(h *handling) {
 		if n < 1 || handler == nil {
@@ -60,15 +60,15 @@ func Poison(n int, handler PoisonHandler) HandleOption {
 	})
 }
 
-// Times between tries of a handler that fails: each is twice the last.
+// Delays between retries of a failing handler: each is twice the last.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 10 * time.Second
 )
 
 // Handle calls handler for each event of a feed, as Changes yields them, and acknowledges
-// the event when it returns nil. An event whose handler fails is tried again after a
-// while, see Poison.
+// the event when handler returns nil. It retries an event whose handler fails after a
+// delay, see Poison.
 //
 // Handle returns nil at the end of an Until option, ctx's error once ctx is done, and any
 // other error that ends the feed. It returns after the running handlers have; their
@@ -89,7 +89,7 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 	type job struct {
 		d     delivery
 		e     *Event
-		tried uint64 // before, as far as that is known
+		tried uint64 // known number of earlier tries
 	}
 	var workers, busy sync.WaitGroup
 	seed := maphash.MakeSeed()
@@ -107,8 +107,8 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 	}
 	first := true
 	err = c.read(work, &h.feed, src, end, func(d delivery, e *Event) (bool, error) {
-		// A process that crashed did so in the first event without acknowledgement, or
-		// soon will have. Those behind it were delivered with it, and not handled.
+		// Deliveries count as tries of the first event only: it crashed the process, or
+		// the crashing event soon is first. Those behind it were only delivered with it.
 		tried := uint64(0)
 		if first {
 			tried, first = d.times-1, false
@@ -138,7 +138,7 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 	return err
 }
 
-// handle handles one event, which was tried before, and acknowledges it.
+// handle handles one event, after tried earlier tries, and acknowledges it.
 func (h *handling) handle(ctx context.Context, handler Handler, src source, d delivery, e *Event, tried uint64) error {
 	err := fmt.Errorf("event %d was delivered %d times, and the process ended before it was handled", e.Seq, tried)
 	retry := firstRetry
@@ -149,7 +149,7 @@ func (h *handling) handle(ctx context.Context, handler Handler, src source, d de
 		if err = guarded(ctx, handler, e); err == nil {
 			return src.done(d)
 		}
-		if ctx.Err() != nil || try == h.tries { // an error at the end of Handle is none of the event
+		if ctx.Err() != nil || try == h.tries { // an error caused by the end of Handle is no failure of the event
 			continue
 		}
 		select {
@@ -167,7 +167,7 @@ func (h *handling) handle(ctx context.Context, handler Handler, src source, d de
 	return src.done(d)
 }
 
-// guarded returns a panic of the handler as its error.
+// guarded calls the handler and returns its panic as an error.
 func guarded(ctx context.Context, handler Handler, e *Event) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestHandleKeepsOrderPerDocument: workers handle different documents at the same time,
-// and the events of each one in order.
+// and the events of each document in order.
 func TestHandleKeepsOrderPerDocument(t *testing.T) {
 	s := newStandin(t).log()
 	const documents, rounds, workers = 8, 12, 4
@@ -28,7 +28,7 @@ func TestHandleKeepsOrderPerDocument(t *testing.T) {
 		var mu sync.Mutex
 		seen := make(map[string][]uint64)
 		running, most := 0, 0
-		together := make(chan struct{}) // closed when two have run at once
+		together := make(chan struct{}) // closed when two workers have run at once
 		err := s.client().Handle(t.Context(), func(ctx context.Context, e *client.Event) error {
 			mu.Lock()
 			seen[e.ID] = append(seen[e.ID], e.Seq)
@@ -37,7 +37,7 @@ func TestHandleKeepsOrderPerDocument(t *testing.T) {
 			}
 			most = max(most, running)
 			mu.Unlock()
-			// The first event of a group that grows from one is alone.
+			// Pulls grow from one event, so the first events may be alone in flight.
 			if e.Seq > documents {
 				select {
 				case <-together:
@@ -64,8 +64,8 @@ func TestHandleKeepsOrderPerDocument(t *testing.T) {
 	}
 }
 
-// TestHandleCollectionEventAlone: an event that is of no document waits for all before it,
-// and all after it wait.
+// TestHandleCollectionEventAlone: an event without a document waits for all events before
+// it, and all after it wait for it.
 func TestHandleCollectionEventAlone(t *testing.T) {
 	s := newStandin(t).log()
 	for range 5 {
@@ -95,8 +95,8 @@ func TestHandleCollectionEventAlone(t *testing.T) {
 	}
 }
 
-// TestHandlePoison: an event whose handler fails or panics each time goes to the other
-// handler after n times and does not come back; the events behind it follow.
+// TestHandlePoison: an event whose handler fails or panics n times is passed to the
+// poison handler and not redelivered; the events behind it are handled.
 func TestHandlePoison(t *testing.T) {
 	s := newStandin(t).log()
 	for _, id := range []string{"a", "bad", "panics", "b"} {
@@ -133,15 +133,15 @@ func TestHandlePoison(t *testing.T) {
 	}
 }
 
-// TestHandlePoisonCountsDeliveries: an event that ended its reader n times is not handled
-// again, and the event behind it, which was with the readers too, is.
+// TestHandlePoisonCountsDeliveries: an event during which n readers ended is not handled
+// again; the event behind it, which those readers had too, is handled.
 func TestHandlePoisonCountsDeliveries(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()
 	for _, id := range []string{"a", "b", "kills", "c", "d", "e"} {
 		s.created("orders", id)
 	}
-	// Readers that end in the body of "kills", as one does that crashes there.
+	// Each reader ends in the body of "kills", as in a crash.
 	for _, want := range []int{3, 1, 1} {
 		got := read(t, c, want, client.Durable("d"), client.FromStart())
 		if !strings.HasSuffix(got, "3 DocumentCreated orders/kills") {
@@ -161,8 +161,8 @@ func TestHandlePoisonCountsDeliveries(t *testing.T) {
 	}
 }
 
-// TestHandleEnds: Handle ends by its context and by the poison handler; what was not
-// handled then is redelivered, and an error at the end is not the event's.
+// TestHandleEnds: a done context or an error of the poison handler ends Handle; unhandled
+// events are redelivered, and an error caused by the end is no failure of the event.
 func TestHandleEnds(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()

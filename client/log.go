@@ -14,7 +14,7 @@ import (
 type Entry struct {
 	Seq   uint64
 	Event *Event // nil if the message is no event
-	Fault error  // why it is none
+	Fault error  // why the message is no event
 }
 
 // Log reads every message of the log up to its present end, for audits: unlike Changes it

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestLog: the log as it stands has internal events and foreign messages, too,
-// and begins where it does.
+// TestLog: Log and LogBounds include internal events and foreign messages, and begin at
+// the first message that the stream still has.
 func TestLog(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()

@@ -16,8 +16,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestMain runs a whole lapse for the examples, which are what users copy: the
-// other tests have a stand-in that can be made to misbehave.
+// TestMain runs a whole lapse for the examples, since users copy them. The other tests
+// use a stand-in that can misbehave.
 func TestMain(m *testing.M) {
 	var stop func()
 	err := harness.SideBySide()

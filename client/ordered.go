@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// The server deletes a consumer that nobody has read for this long.
+	// inactive is the time without a reader after which the server deletes a consumer.
 	inactive = 30 * time.Second
 
-	// The size of a pull: enough to read fast, and bounded in memory for large documents.
+	// Limits of a pull: enough to read fast, and bounded in memory for large documents.
 	pullMessages = 1000
 	pullBytes    = 16 << 20
 
-	// JetStream searches by its own timestamps, which differ from log time by the skew of
-	// the clocks and the time to append. So start earlier and skip events by log time.
+	// timeSlack: JetStream searches by its own timestamps, which differ from log time by
+	// clock skew and the duration of an append. So start earlier and skip by log time.
 	timeSlack = 5 * time.Minute
 )
 
 // ordered is the source of a feed without a stored position: an ordered consumer, which
-// is recreated behind the last message after every gap.
+// nats.go recreates behind the last message after every gap.
 type ordered struct {
 	messages jetstream.MessagesContext
 	release  func() bool
 }
 
-// openOrdered returns a source that begins behind sequence after unless f says otherwise,
-// nil if there is nothing to read. opening bounds the call, ctx the source.
+// openOrdered returns a source that begins after sequence after, unless f has a From
+// option; nil if the feed is empty. opening bounds the call, ctx the source.
 func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, error) {
 	config := jetstream.OrderedConsumerConfig{
 		NamePrefix:        schema.ReaderConsumer + nuid.Next(),
@@ -40,7 +40,7 @@ func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64
 	}
 	config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
 	if f.untilNow {
-		config.MaxResetAttempts = 3 // somebody waits for the end
+		config.MaxResetAttempts = 3 // the caller waits for the end
 	}
 	consumer, err := c.js.OrderedConsumer(opening, c.database.LogStream(), config)
 	if err != nil || f.untilNow && consumer.CachedInfo().NumPending == 0 {
@@ -50,12 +50,12 @@ func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64
 	if err != nil {
 		return nil, err
 	}
-	// It ignores contexts while it is recreated, so it has to be stopped.
+	// The iterator ignores contexts while it is recreated, so stop it.
 	release := context.AfterFunc(ctx, messages.Stop)
 	return ordered{messages, release}, nil
 }
 
-// begin returns where a consumer begins. "From now" is a sequence, too: with
+// begin returns the start of a consumer. "From now" is a sequence, too: with
 // DeliverNewPolicy, a consumer that is recreated after a reconnect would skip events.
 func (f *feed) begin(after uint64) (jetstream.DeliverPolicy, uint64, *time.Time) {
 	switch {

@@ -15,7 +15,7 @@ import (
 
 // Process is one process that serves a database.
 type Process struct {
-	Database string `json:"database,omitempty"` // of AllProcesses
+	Database string `json:"database,omitempty"` // set by AllProcesses only
 	ID       string `json:"id"`
 	Version  string `json:"version"`
 	Role     string `json:"role"` // "writer" or "standby"
@@ -26,14 +26,14 @@ type Process struct {
 	Started  string `json:"started,omitempty"` // RFC 3339
 	Error    string `json:"error,omitempty"`   // why the numbers are missing
 
-	Node string `json:"-"` // the same for all databases of a process, and over restarts
+	Node string `json:"-"` // the same for all databases of a process, and across restarts
 }
 
-// quiet is the time without another answer after which all have answered.
+// quiet is the time without a reply after which the list counts as complete.
 const quiet = 300 * time.Millisecond
 
-// Processes asks every process that serves the database, the writer first. It fails with
-// ErrUnavailable if none does.
+// Processes returns every process that serves the database, the writer first. It fails
+// with ErrUnavailable if there is none.
 func (c *Client) Processes(ctx context.Context) ([]Process, error) {
 	all, err := c.processes(ctx, func(database string) bool { return database == c.Database() })
 	if err == nil && len(all) == 0 {
@@ -46,7 +46,7 @@ func (c *Client) Processes(ctx context.Context) ([]Process, error) {
 }
 
 // AllProcesses is Processes for all databases that this NATS user reaches. A process that
-// serves several is listed once for each.
+// serves several databases is listed once for each.
 func (c *Client) AllProcesses(ctx context.Context) ([]Process, error) {
 	all, err := c.processes(ctx, func(string) bool { return true })
 	if err == nil && len(all) == 0 {
@@ -96,7 +96,7 @@ func SortProcesses(all []Process) {
 	})
 }
 
-// read takes over the statistics of a service.
+// read sets the fields that come from the statistics of a service.
 func (p *Process) read(stats *micro.Stats) {
 	p.Error, p.Started = "", stats.Started.UTC().Format(time.RFC3339)
 	for _, endpoint := range stats.Endpoints { // each has the same data
@@ -119,8 +119,8 @@ func (p *Process) read(stats *micro.Stats) {
 	}
 }
 
-// gather sends a request to all subscribers and returns their answers. It ends when last
-// returns true for an answer, or, if last is nil, when no more come.
+// gather sends a request to all subscribers and returns their replies. It ends when last
+// returns true for a reply or, if last is nil, when no reply has come for the time quiet.
 func gather[T any](ctx context.Context, c *Client, subject string, last func(*T) bool) (all []T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -158,7 +158,7 @@ func gather[T any](ctx context.Context, c *Client, subject string, last func(*T)
 	}
 }
 
-// next waits for an answer, for the last ones not for long.
+// next waits for a reply: for the time quiet if more is set, else until ctx is done.
 func next(ctx context.Context, sub *nats.Subscription, more bool) (*nats.Msg, error) {
 	if more {
 		var cancel context.CancelFunc

@@ -9,7 +9,7 @@ import (
 // Properties are the configuration of a collection.
 type Properties = schema.Properties
 
-// IndexingMode is when secondary indexes are updated.
+// IndexingMode says when secondary indexes are updated.
 type IndexingMode = schema.IndexingMode
 
 // Indexing modes. A collection without indexing cannot have a TTL.
@@ -21,7 +21,7 @@ const (
 
 // Values of Properties.DefaultTTL that are not seconds.
 const (
-	TTLOff    = schema.Off       // nothing expires, ttl in a document means nothing
+	TTLOff    = schema.Off       // nothing expires; a ttl in a document has no effect
 	NoDefault = schema.NoDefault // documents expire only by a ttl of their own
 )
 
@@ -63,8 +63,8 @@ func IncludePaths(paths ...string) PropertyOption {
 	}
 }
 
-// WarnBefore asks for a DocumentExpiring so long before each deadline, in whole seconds; 0
-// asks for none.
+// WarnBefore sets how long before each deadline to append a DocumentExpiring, in whole
+// seconds; 0 turns warnings off.
 func WarnBefore(d time.Duration) PropertyOption {
 	return func(p *Properties) error {
 		if d < 0 || d%time.Second != 0 || d/time.Second > schema.MaxTTL {

@@ -19,7 +19,7 @@ import (
 //
 // An error is the last value that it yields; it is ctx's error once ctx is done. A
 // document that does not decode into a T is an error; json.RawMessage takes every
-// document unchanged. With Select an item may lack ID, ETag and TS.
+// document unchanged. With Select an item may lack ID, ETag and Modified.
 func Query[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Item[T], error] {
 	return func(yield func(Item[T], error) bool) {
 		for page, err := range QueryPages[T](ctx, coll, opts...) {
@@ -43,13 +43,14 @@ func Query[T any](ctx context.Context, coll *Collection, opts ...QueryOption) it
 // Page is one page of the result of a query.
 type Page[T any] struct {
 	Items []Item[T]
-	// Cursor is where the next page begins, for FromCursor; empty on the last.
+	// Cursor is the start of the next page, for FromCursor; empty on the last page.
 	Cursor string
 }
 
 // QueryPages is Query page by page, for callers that store the cursor.
 //
-// A page with an error has the documents before the one that does not decode into a T.
+// If a document does not decode into a T, its page comes with an error and the documents
+// before it.
 func QueryPages[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Page[T], error] {
 	return func(yield func(Page[T], error) bool) {
 		q, err := newQuery(opts)
@@ -70,7 +71,7 @@ func QueryPages[T any](ctx context.Context, coll *Collection, opts ...QueryOptio
 			}
 			page, err := pageOf[T](reply, err)
 			if done := ctx.Err(); err != nil && done != nil {
-				err = done // when it is done everything else fails too
+				err = done // once ctx is done, it is the cause of any other error
 			}
 			left -= len(page.Items)
 			if !yield(page, err) || err != nil || page.Cursor == "" || q.limit > 0 && left <= 0 {
@@ -94,8 +95,8 @@ func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption
 	return pageOf[T](q.ask(ctx, coll, q.pageSize()))
 }
 
-// Count returns the number of documents that match Where, Held and Due. Of the other options it uses
-// only Explain and RequestOptions.
+// Count returns the number of documents that match Where, Held and Due. Of the other
+// options it uses only Explain and RequestOptions.
 func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, error) {
 	q, err := newQuery(opts)
 	if err != nil {
@@ -112,12 +113,12 @@ func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, e
 	return *reply.Count, nil
 }
 
-// Plan describes how a query was answered.
+// Plan describes how the server answered a query.
 type Plan struct {
-	Index    string   `json:"index"`              // path of the index that was used, empty for none
-	Scanned  int64    `json:"scanned"`            // documents that were looked at
-	Returned int64    `json:"returned"`           // documents that were found
-	Behind   *uint64  `json:"behind,omitempty"`   // log sequences that the index is behind, nil unless it is a lazy one
+	Index    string   `json:"index"`              // path of the index used, empty for none
+	Scanned  int64    `json:"scanned"`            // documents read
+	Returned int64    `json:"returned"`           // documents that matched
+	Behind   *uint64  `json:"behind,omitempty"`   // log sequences that a lazy index is behind, nil for others
 	Building []string `json:"building,omitempty"` // paths whose index is still being built
 }
 
@@ -128,8 +129,8 @@ func (p *Plan) add(next Plan) {
 	*p = next
 }
 
-// errPageTooLarge is a 413 of the server, for a reply. A 413 of the client is for the
-// request, which a smaller page does not shrink.
+// errPageTooLarge is the server's 413 for a reply. The client's own 413 is for a request,
+// which a smaller page does not shrink.
 var errPageTooLarge = errors.New("page too large")
 
 type queryReply struct {
@@ -179,8 +180,8 @@ func pageOf[T any](reply *queryReply, err error) (Page[T], error) {
 	return page, nil
 }
 
-// goodPages is the number of pages after which a larger size is tried, so that a few
-// large documents do not slow down all pages after them.
+// goodPages is the number of pages after which Query tries a larger page size, so that a
+// few large documents do not slow down all later pages.
 const goodPages = 4
 
 // pace adapts the page size.
@@ -191,7 +192,7 @@ func newPace(most int) pace { return pace{size: most, most: most} }
 // slower shrinks the page size, after a page of asked documents was too large.
 func (p *pace) slower(asked int) { p.size, p.good = asked/2, 0 }
 
-// faster grows the page size, after a page that was not.
+// faster counts a page that was not too large, and doubles the size every goodPages.
 func (p *pace) faster() {
 	if p.good++; p.good >= goodPages {
 		p.size, p.good = min(2*p.size, p.most), 0

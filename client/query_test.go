@@ -15,9 +15,8 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// shelf answers queries over n orders whose ids and totals count up from 0. Its
-// cursor is the number of the next one, and a page that would hold more than
-// fits is refused.
+// shelf answers queries over n orders whose ids and totals count up from 0. Its cursor is
+// the number of the next order. It refuses a page for which fits returns false.
 type shelf struct {
 	n    int
 	fits func(from, limit int) bool
@@ -87,7 +86,7 @@ func TestQuery(t *testing.T) {
 		"halving":          {fits: func(_, limit int) bool { return limit < 60 }, want: 230, limits: []int{100, 50, 50, 50, 50, 100, 50}},
 		"halving below a limit": {opts: []client.QueryOption{client.Limit(12), client.PageSize(10)},
 			fits: func(_, limit int) bool { return limit < 4 }, want: 12, limits: []int{10, 5, 2, 2, 2, 2, 4, 2, 2}},
-		// One large document in the middle does not slow down the rest.
+		// One large document in the middle does not slow down the later pages.
 		"a large one": {opts: []client.QueryOption{client.PageSize(32)}, fits: func(from, limit int) bool { return from > 3 || from+limit <= 3 || limit == 1 }, want: 230,
 			limits: []int{32, 16, 8, 4, 2, 2, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32, 32}},
 	} {
@@ -95,7 +94,7 @@ func TestQuery(t *testing.T) {
 			s := newStandin(t).serve()
 			coll := s.collection(s.client())
 			s.respond("query.orders", shelf{230, test.fits}.answer)
-			for range 2 { // a loop over the same query begins again
+			for range 2 { // a second loop over the same query starts from the beginning
 				next := test.from
 				for item, err := range client.Query[order](t.Context(), coll, test.opts...) {
 					if err != nil {
@@ -149,7 +148,7 @@ func TestQueryRequest(t *testing.T) {
 		}
 	}
 
-	// Options of requests go along, to every page.
+	// Every page request carries the RequestOptions.
 	s.respond("query.orders", shelf{n: 3}.answer)
 	for _, err := range client.Query[order](t.Context(), coll, client.PageSize(2), client.MinSeq(8)) {
 		if err != nil {
@@ -188,7 +187,7 @@ func TestQueryPages(t *testing.T) {
 		string(page.Items[2].Value) != `{"id":"2","total":2,"_ts":5,"_etag":"12"}` {
 		t.Errorf("%+v, %+v, %v", page, plan, err)
 	}
-	// A page of its own is not made smaller behind the caller's back.
+	// QueryPage does not reduce the page size by itself.
 	s.respond("query.orders", shelf{5, func(_, limit int) bool { return limit == 1 }}.answer)
 	if _, err := client.QueryPage[order](t.Context(), coll); !errors.Is(err, client.ErrTooLarge) || err.Error() != "the page is too large: use a smaller limit" {
 		t.Error(err)
@@ -217,11 +216,11 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// An error is the last thing that is yielded, behind all that came before it.
+// TestQueryErrors: an error is the last value yielded, after all documents before it.
 func TestQueryErrors(t *testing.T) {
 	t.Parallel()
 	s := newStandin(t).serve()
-	c := s.client(client.WithTimeout(5 * time.Second)) // one answer does not come
+	c := s.client(client.WithTimeout(5 * time.Second)) // bounds the wait for the missing reply
 	coll := s.collection(c)
 	run := func(opts ...client.QueryOption) (n int, last error) {
 		for item, err := range client.Query[order](t.Context(), coll, opts...) {
@@ -264,7 +263,7 @@ func TestQueryErrors(t *testing.T) {
 		t.Errorf("asked for %v: only what is too large is asked for again, once with 1", got)
 	}
 
-	// What is wrong with an option is said without asking anybody.
+	// An invalid option fails without a request.
 	before := len(s.bodies("query.orders"))
 	for name, opt := range map[string]client.QueryOption{
 		"limit":           client.Limit(0),
@@ -285,7 +284,7 @@ func TestQueryErrors(t *testing.T) {
 	if _, err := run(client.Where("true", map[string]any{"f": func() {}})); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("not to be encoded: %v", err)
 	}
-	// That the request is too large is no reason to ask for less.
+	// A request that is too large is not retried with a smaller page.
 	if _, err := run(client.Where("true", map[string]any{"s": string(make([]byte, 2<<20))})); !errors.Is(err, client.ErrTooLarge) {
 		t.Errorf("too large for NATS: %v", err)
 	}
@@ -310,7 +309,7 @@ func TestQueryStops(t *testing.T) {
 		t.Errorf("asked for %v", got)
 	}
 
-	// A cancelled context ends it within a page.
+	// A cancelled context ends the loop within a page.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var n int
@@ -326,7 +325,7 @@ func TestQueryStops(t *testing.T) {
 	if n != 2 || !errors.Is(last, context.Canceled) {
 		t.Errorf("%d, %v", n, last)
 	}
-	// And while an answer is waited for.
+	// A deadline ends the loop while it waits for a reply.
 	s.answer("query.orders", 0, "")
 	late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -16,12 +16,12 @@ const defaultPageSize = 100
 // query holds the options of Query.
 type query struct {
 	request queryRequest
-	limit   int // documents altogether, 0: all
-	size    int // of a page, 0: not said
+	limit   int // documents in total, 0: all
+	size    int // documents per page, 0: not set
 	opts    []RequestOption
 	plan    *Plan
 
-	err error // the first option that is wrong
+	err error // of the first invalid option
 }
 
 type queryRequest struct {
@@ -43,7 +43,7 @@ type ordering struct {
 	Desc Direction `json:"desc,omitempty"`
 }
 
-// QueryOption is an option of a query. Every RequestOption, such as MinSeq, is one.
+// QueryOption is an option of a query. Every RequestOption, such as MinSeq, is one too.
 type QueryOption interface{ change(*query) }
 
 type queryOption func(*query)
@@ -119,8 +119,7 @@ func PageSize(n int) QueryOption {
 	})
 }
 
-// FromCursor continues behind a page of the same query; an empty cursor is the
-// beginning.
+// FromCursor continues after a page of the same query; an empty cursor is the beginning.
 func FromCursor(cursor string) QueryOption {
 	return queryOption(func(q *query) { q.request.Cursor = cursor })
 }
@@ -133,8 +132,8 @@ type dueRequest struct {
 	Until any    `json:"until,omitempty"`
 }
 
-// Due chooses documents with a deadline in [from, until), in the order of deadline and id,
-// and sets the Deadline of each Item. A zero time is no bound. It does not go with OrderBy.
+// Due chooses documents with a deadline in [from, until), ordered by deadline and id, and
+// sets the Deadline of each Item. A zero time is no bound. It excludes OrderBy.
 func Due(from, until time.Time) QueryOption {
 	return queryOption(func(q *query) {
 		q.request.Due = &dueRequest{}
@@ -182,7 +181,7 @@ func (q *query) fail(err error) {
 	}
 }
 
-// pageSize is the size of the first page.
+// pageSize returns the size of the first page.
 func (q *query) pageSize() int {
 	size := cmp.Or(q.size, min(q.limit, MaxPageSize), defaultPageSize)
 	if q.limit > 0 {

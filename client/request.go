@@ -19,14 +19,14 @@ type Reply struct {
 	Seq    uint64 // log sequence of the state that answered
 	Body   []byte
 
-	// Lifetime is that of the document that the reply is about, if it is about one.
+	// Lifetime is set if the reply is about one document.
 	Lifetime
 }
 
 // Lifetime says when a live document expires, as of the reply.
 type Lifetime struct {
 	Deadline time.Time // zero if it does not expire
-	Rule     Rule      // what set the deadline; NoRule if it does not expire
+	Rule     Rule      // origin of the deadline; NoRule if it does not expire
 	Held     bool      // until its release it does not expire and cannot be deleted
 	Reason   string    // of the hold
 }
@@ -101,9 +101,9 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 	return c.parseReply(answer)
 }
 
-// subjectTail is the part of a subject behind lapse.<db>.api. or lapse.<db>.mutations.
-// It validates the names: an illegal one would make another subject without
-// subscribers.
+// subjectTail returns the part of a subject behind lapse.<db>.api. or
+// lapse.<db>.mutations. It validates the names: an illegal one would give a subject
+// without subscribers.
 func subjectTail(op, collection, id string) (string, error) {
 	switch op {
 	case "collection.list", "status", "snapshot.create", "snapshot.list":
@@ -126,7 +126,7 @@ func subjectTail(op, collection, id string) (string, error) {
 
 func (c *Client) parseReply(msg *nats.Msg) (*Reply, error) {
 	code := msg.Header.Get(schema.HeaderStatus)
-	if code == "" { // refused before lapse saw it, by the service framework
+	if code == "" { // refused by the service framework, before lapse received it
 		code = msg.Header.Get(micro.ErrorCodeHeader)
 	}
 	status, err := strconv.Atoi(code)
@@ -143,7 +143,7 @@ func (c *Client) parseReply(msg *nats.Msg) (*Reply, error) {
 	return reply, nil
 }
 
-// advance records the sequence that later reads have to include.
+// advance records the sequence that later reads must include.
 func (c *Client) advance(seq uint64) {
 	for c.session {
 		last := c.lastSeq.Load()
@@ -153,8 +153,8 @@ func (c *Client) advance(seq uint64) {
 	}
 }
 
-// parseError decodes the error of a reply or of an operation of a batch. A malformed body
-// gives an error of that status.
+// parseError decodes the error of a reply or of a batch operation. A malformed body gives
+// an error with that status.
 func parseError(status int, body []byte, fallback string) *Error {
 	var e struct {
 		Error   string `json:"error"`

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestDurableGoesOnAfterStall: a reader of a durable that heard nothing from the server
-// for long drops the messages that it has, and pulls again.
+// TestDurableGoesOnAfterStall: a reader of a durable without contact to the server for
+// long drops its messages and pulls again.
 func TestDurableGoesOnAfterStall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// standin is a NATS server with a log stream in it and answers to requests
-// that the test has laid out. A user "app" may do what the contract lets a
-// client do with the log: create and read consumers, not ask for the stream.
+// standin is a NATS server with a log stream and the replies that the test prepares. The
+// contract limits its user "app" to creating and reading consumers of the log; it cannot
+// read the state of the stream.
 type standin struct {
 	t      *testing.T
 	server *server.Server
@@ -32,11 +32,11 @@ type standin struct {
 	asked   []*nats.Msg
 }
 
-// answer returns the status and body of the reply to a request's body; with
-// status 0 there is none.
+// answer returns the status and body of the reply to a request's body. Status 0 means no
+// reply.
 type answer func(body []byte) (int, string)
 
-// patience is how long a test waits for what should come soon.
+// patience is the timeout of waits that should be short.
 const patience = time.Minute
 
 func newStandin(t *testing.T) *standin {
@@ -77,7 +77,7 @@ func (s *standin) connect(user string) *nats.Conn {
 	return nc
 }
 
-// client connects as the user app; a busy machine has time to answer.
+// client connects as the user app, with a timeout that suffices on a busy machine.
 func (s *standin) client(opts ...client.Option) *client.Client {
 	s.t.Helper()
 	c, err := client.New(s.connect("app"), append([]client.Option{client.WithTimeout(patience)}, opts...)...)
@@ -100,7 +100,7 @@ func (s *standin) serve() *standin {
 			status, body = a(m.Data)
 		}
 		if status == 0 {
-			return // says nothing
+			return // no reply
 		}
 		r := nats.NewMsg(m.Reply)
 		r.Header.Set(schema.HeaderStatus, strconv.Itoa(status))
@@ -139,7 +139,7 @@ func (s *standin) bodies(tail string) (bodies []string) {
 	return bodies
 }
 
-// last returns the last request.
+// last returns the most recent request.
 func (s *standin) last() *nats.Msg {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *standin) collection(c *client.Client) *client.Collection {
 	return coll
 }
 
-// log makes the stream that is the log.
+// log creates the streams of the log and of the mutations.
 func (s *standin) log() *standin {
 	s.t.Helper()
 	_, err := s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}})

@@ -16,7 +16,7 @@ type WriteOption interface{ changeWrite(*write) }
 type write struct {
 	opts []RequestOption
 	ttl  schema.TTL
-	err  error // the first option that is wrong
+	err  error // of the first invalid option
 }
 
 func (opt RequestOption) changeWrite(w *write) { w.opts = append(w.opts, opt) }
@@ -25,8 +25,8 @@ func (opt RequestOption) changeWrite(w *write) { w.opts = append(w.opts, opt) }
 // batch.
 type TTLOption time.Duration
 
-// NeverExpire lets the document live until it is deleted, whatever the default of its
-// collection.
+// NeverExpire lets the document live until it is deleted, whatever the collection's
+// default.
 const NeverExpire TTLOption = math.MinInt64
 
 // TTL sets the time to live of the document, in whole seconds, counted from this write. It
@@ -61,7 +61,7 @@ func newWrite(opts []WriteOption) (write, error) {
 	return w, w.err
 }
 
-// body returns an encoded value with the ttl of the options.
+// body returns an encoded value with the ttl option applied.
 func (w *write) body(value []byte) []byte {
 	if w.ttl == schema.Inherit {
 		return value

@@ -41,7 +41,7 @@ func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
 	}
 }
 
-// do passes one request on to the database, and its reply back: the code as the HTTP
+// do sends one request to the database and returns its reply: the code as the HTTP
 // status, the body unchanged.
 func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	isWrite := slices.Contains(writes, op)
@@ -69,7 +69,7 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the request exceeds "+strconv.Itoa(maxBody)+" bytes")
 		}
-		return // else the reader has gone
+		return // any other error: the browser has disconnected
 	}
 	query := r.URL.Query()
 	reply, err := h.client.Do(ctx, op, query.Get("collection"), query.Get("id"), body, passOn(r.Header)...)
@@ -90,7 +90,7 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 }
 
 // setLifetime sets the headers of a reply about one live document. The reason of a hold is
-// percent-encoded: in HTTP, a header has no bytes beyond ASCII.
+// percent-encoded, since an HTTP header is ASCII only.
 func setLifetime(header http.Header, l client.Lifetime) {
 	if l.Rule != client.NoRule {
 		header.Set(schema.HeaderDeadline, strconv.FormatInt(l.Deadline.Unix(), 10))
@@ -101,7 +101,7 @@ func setLifetime(header http.Header, l client.Lifetime) {
 	}
 }
 
-// passOn returns the headers that a request keeps on its way to the database.
+// passOn returns the headers of a request that the console forwards to the database.
 func passOn(header http.Header) (opts []client.RequestOption) {
 	if etag := header.Get("If-Match"); etag != "" {
 		opts = append(opts, client.IfMatch(etag))
@@ -115,7 +115,7 @@ func passOn(header http.Header) (opts []client.RequestOption) {
 	return opts
 }
 
-// describe says what this console is.
+// describe replies with the database, the write permission and the time.
 func (h *Handler) describe(w http.ResponseWriter) {
 	reply(w, http.StatusOK, struct {
 		Database string `json:"database"`
@@ -134,7 +134,7 @@ func (h *Handler) listProcesses(w http.ResponseWriter) {
 	reply(w, http.StatusOK, map[string]any{"processes": list})
 }
 
-// logBounds is where the log begins and ends.
+// logBounds are the bounds of the log.
 type logBounds struct {
 	First uint64 `json:"first"` // above Last if the log is empty
 	Last  uint64 `json:"last"`
@@ -162,8 +162,8 @@ func (h *Handler) describeLog(w http.ResponseWriter) {
 	reply(w, http.StatusOK, bounds)
 }
 
-// cached keeps an answer that is expensive to get, so that any number of pages ask for it
-// as often as one.
+// cached keeps an answer that is expensive to load, so that the load rate does not depend
+// on the number of open pages.
 type cached[T any] struct {
 	mu    sync.Mutex
 	until time.Time
@@ -175,7 +175,7 @@ func (c *cached[T]) get(lasts time.Duration, load func(context.Context) (T, erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Now().After(c.until) {
-		// Not the context of a request: others wait for the answer, too.
+		// Not the context of a request: other requests wait for the answer, too.
 		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
 		defer cancel()
 		c.value, c.err = load(ctx)
@@ -184,7 +184,7 @@ func (c *cached[T]) get(lasts time.Duration, load func(context.Context) (T, erro
 	return c.value, c.err
 }
 
-// take takes a place of a semaphore; it reports false when ctx is done before one is free.
+// take takes a slot of a semaphore. It reports false if ctx is done first.
 func take(ctx context.Context, semaphore chan struct{}) bool {
 	select {
 	case semaphore <- struct{}{}:
@@ -200,7 +200,7 @@ func reply(w http.ResponseWriter, code int, value any) {
 	_ = json.NewEncoder(w).Encode(value)
 }
 
-// refuse replies with an error in the form that the database's own have.
+// refuse replies with an error in the format of the database's own errors.
 func refuse(w http.ResponseWriter, code int, name, message string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")

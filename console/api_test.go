@@ -20,7 +20,7 @@ import (
 	"github.com/lapsedb/lapse/console"
 )
 
-// send sends a request as the console's own page would, unless change alters it.
+// send sends a request as the console's own page does, unless change alters it.
 func send(t *testing.T, s *httptest.Server, method, path, body string, change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -44,8 +44,8 @@ func send(t *testing.T, s *httptest.Server, method, path, body string, change fu
 	return response, string(text)
 }
 
-// TestBodiesPassUnchanged: a body goes to the database and comes back as it is there,
-// whatever a JSON parser of a browser would make of it.
+// TestBodiesPassUnchanged: a body reaches the database and returns byte for byte, even
+// where a browser's JSON parser would change it.
 func TestBodiesPassUnchanged(t *testing.T) {
 	coll := collection(t)
 	s := start(t, "", console.Options{Write: true})
@@ -106,14 +106,14 @@ func TestBodiesPassUnchanged(t *testing.T) {
 	if response, text := send(t, s, "POST", at("document.upsert", "big"), `{"a":"`+strings.Repeat("x", 3<<20)+`"}`, nil); response.StatusCode != 413 || !strings.Contains(text, "too_large") {
 		t.Errorf("3 MiB: %d %s", response.StatusCode, text)
 	}
-	// The largest document there is comes through.
+	// A document of the maximum size passes.
 	if response, text := send(t, s, "POST", at("document.upsert", "large"), `{"a":"`+strings.Repeat("x", 2<<20-8)+`"}`, nil); response.StatusCode != 201 {
 		t.Errorf("2 MiB: %d %.200s", response.StatusCode, text)
 	}
 }
 
-// TestLifetimeInHeaders: a reply about a live document says when it expires and whether it
-// is held, and touch, hold, release and restore are passed on.
+// TestLifetimeInHeaders: a reply about a live document has its deadline and hold; the
+// console forwards touch, hold, release and restore.
 func TestLifetimeInHeaders(t *testing.T) {
 	coll := collection(t, client.DefaultTTL(time.Hour))
 	s := start(t, "", console.Options{Write: true})
@@ -194,7 +194,7 @@ func TestForeignPagesAreRefused(t *testing.T) {
 		if response.StatusCode != test.want {
 			t.Errorf("%s: %d %s, want %d", name, response.StatusCode, text, test.want)
 		}
-		// What was refused has changed nothing, and the next one finds nothing.
+		// A refused request changed nothing; the deletion also resets the next case.
 		if _, err := lapse.Do(t.Context(), "document.delete", coll.Name(), "a", nil); (err == nil) != (test.want == 201) {
 			t.Errorf("%s: %v after a %d", name, err, response.StatusCode)
 		}
@@ -330,7 +330,7 @@ func TestFeed(t *testing.T) {
 	if got := live.next(); !strings.Contains(got, `"type":"DocumentCreated"`) || !strings.Contains(got, `"n":1`) {
 		t.Errorf("first: %s", got)
 	}
-	// A break goes on where it was.
+	// A reader resumes after a disconnect.
 	live.cancel()
 	again := follow(t, s, only+"&bodies=64", live.id)
 	if got := again.next(); !strings.Contains(got, `"id":"b"`) || strings.Contains(got, "xxx") || !strings.Contains(got, `"bodyBytes":`) {
@@ -351,8 +351,8 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// TestFeedsAreBounded: one more feed than there may be is refused, and each that ends
-// makes room.
+// TestFeedsAreBounded: the console refuses a feed above the limit; a feed that ends frees
+// its slot.
 func TestFeedsAreBounded(t *testing.T) {
 	s := start(t, "", console.Options{})
 	var last *events
@@ -378,12 +378,12 @@ func TestFeedsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSlowReaderIsCutOff: a reader that takes nothing loses its connection, which frees its
-// place and the memory that it held, and goes on where it was.
+// TestSlowReaderIsCutOff: a reader that receives nothing loses its connection, which
+// frees its slot and memory; it can resume where it was.
 func TestSlowReaderIsCutOff(t *testing.T) {
 	coll := collection(t)
 	const events = 8
-	for i := range events { // far more than the buffers of a connection hold
+	for i := range events { // far more than a connection buffers
 		put(t, coll, strconv.Itoa(i), `{"a":"`+strings.Repeat("x", 1<<20)+`"}`)
 	}
 	h := console.New(lapse, console.Options{})
@@ -406,7 +406,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-cutOff
-	// It has the beginning of the feed, up to within an event.
+	// The reader has the beginning of the feed, possibly with a partial last event.
 	received, _ := io.ReadAll(slow)
 	whole := received[:bytes.LastIndex(received, []byte("\n\n"))+1]
 	n := bytes.Count(whole, []byte("\ndata: "))
@@ -427,7 +427,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	}
 }
 
-// TestServeStops: the connection above the limit is served when another ends, and stop
+// TestServeStops: a connection above the limit is served when another one ends, and stop
 // ends feeds.
 func TestServeStops(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -48,7 +48,7 @@ func startBrowser() {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.Flag("renderer-process-limit", "2"), // as many as are good for two cores
+		chromedp.Flag("renderer-process-limit", "2"), // as many as suit two cores
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-US"), chromedp.Env("TZ=Europe/Berlin"))
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -65,19 +65,19 @@ func closeBrowser() {
 	}
 }
 
-// tab is a tab of the browser. An error in its console, or a violation of the policy,
-// fails the test.
+// tab is a browser tab. An error in its console, or a violation of the content security
+// policy, fails the test.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
-	url string // of the console, with its slash
+	url string // of the console, with a trailing slash
 
 	mu       sync.Mutex
 	expected []string // parts of errors that the test causes
 	errors   []string
 }
 
-// open opens a tab. Without a browser the test is skipped, and fails in CI.
+// open opens a tab. Without a browser it skips the test, or fails it in CI.
 func open(t *testing.T, s *httptest.Server, prefix string) *tab {
 	t.Helper()
 	browser.once.Do(startBrowser)
@@ -89,10 +89,10 @@ func open(t *testing.T, s *httptest.Server, prefix string) *tab {
 	}
 	ctx, cancel := chromedp.NewContext(browser.ctx)
 	b := &tab{t: t, ctx: ctx, url: s.URL + prefix + "/"}
-	// A page asks for the status again and again. On a machine that stands still lapse says
-	// that it could not find out in time, and the next time it can.
+	// A page polls the status. On a stalled machine lapse replies that it could not find
+	// out in time; the next poll succeeds.
 	b.expect("503 (Service Unavailable) " + b.url + "api/status")
-	// The first call makes the tab, which ends with the context of that call.
+	// The first call creates the tab, which ends with the context of that call.
 	if err := errors.Join(chromedp.Do(ctx), chromedp.Listen(ctx, b.hear)); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func open(t *testing.T, s *httptest.Server, prefix string) *tab {
 			t.Errorf("the browser says: %s", text)
 		}
 	})
-	// Each tab behaves as if it were in front.
+	// Each tab behaves as if it had the focus.
 	focus := command(emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	b.do(command(log.Enable, cdp.Empty{}), focus, chromedp.EmulateViewport(1280, 800))
 	return b
@@ -145,7 +145,7 @@ func (b *tab) hear(event any) {
 	b.errors = append(b.errors, text)
 }
 
-// expect takes errors with this text for what the test causes: the browser logs every
+// expect allows errors with this text, which the test causes: the browser logs every
 // reply of 400 and above.
 func (b *tab) expect(part string) {
 	b.mu.Lock()
@@ -153,7 +153,7 @@ func (b *tab) expect(part string) {
 	b.expected = append(b.expected, part)
 }
 
-// do runs actions, each within patience.
+// do runs actions, all of them together within patience.
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -165,7 +165,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// command is a command of the browser's protocol.
+// command returns a command of the browser's protocol as an action.
 func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, c, params)
@@ -175,13 +175,13 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 
 func (b *tab) width(pixels int64) { b.do(chromedp.EmulateViewport(pixels, 800)) }
 
-// scheme is light or dark.
+// scheme sets the colour scheme, light or dark.
 func (b *tab) scheme(name string) {
 	b.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}))
 }
 
-// visit goes to a page: the fragment behind #/. Once the console is loaded, it goes as a link
-// does.
+// visit opens a page by its fragment behind #/. If the console is loaded, it follows the
+// fragment as a link does.
 func (b *tab) visit(fragment string) {
 	b.t.Helper()
 	follows := eval[bool](b, `(hash => {
@@ -197,7 +197,7 @@ func (b *tab) visit(fragment string) {
 	b.until(`document.querySelector('h1:not([data-former])') !== null`)
 }
 
-// load loads the console anew.
+// load reloads the console at a fragment.
 func (b *tab) load(fragment string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(b.url+"#/"+fragment), chromedp.WaitVisible(chromedp.CSS("h1")))
@@ -224,28 +224,28 @@ func script(expression string, args []any) string {
 	return expression
 }
 
-// until waits for an expression to be true, which it is not while elements that it uses
-// are missing.
+// until waits for an expression to be true. It counts as false while elements that it
+// uses are missing.
 func (b *tab) until(expression string, args ...any) {
 	b.t.Helper()
 	expression = "(() => { try { return " + script(expression, args) + " } catch (e) { if (e instanceof TypeError) return false; throw e } })()"
 	b.do(chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 }
 
-// sees waits until the page has a text.
+// sees waits until the page contains a text.
 func (b *tab) sees(text string) {
 	b.t.Helper()
 	b.until(`document.body.innerText.includes($?)`, text)
 }
 
-// click clicks the first element of a selector whose text contains this, "" for any.
+// click clicks the first enabled element of a selector that contains text, "" for any.
 func (b *tab) click(selector, text string) {
 	b.t.Helper()
 	b.until(`[...document.querySelectorAll($?)].some(e => e.textContent.includes($?) && !e.disabled)`, selector, text)
 	eval[any](b, `void [...document.querySelectorAll($?)].find(e => e.textContent.includes($?) && !e.disabled).click()`, selector, text)
 }
 
-// fill types a text over what a field has.
+// fill types a text over the content of a field.
 func (b *tab) fill(selector, text string) {
 	b.t.Helper()
 	b.until(`document.querySelector($?) !== null`, selector)
@@ -267,7 +267,7 @@ func (b *tab) text() (text string) {
 	return text
 }
 
-// keep keeps a picture of a page whose test failed.
+// keep saves a picture of the page of a failed test.
 func (b *tab) keep() {
 	path := filepath.Join(os.TempDir(), "lapse-console", strings.ReplaceAll(b.t.Name(), "/", "_")+".png")
 	if b.picture(path, true) == nil {
@@ -275,7 +275,7 @@ func (b *tab) keep() {
 	}
 }
 
-// picture writes a picture of the whole page, or of what the window shows.
+// picture writes a picture of the whole page, or of its visible part.
 func (b *tab) picture(path string, whole bool) error {
 	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
 	defer cancel()

@@ -15,11 +15,11 @@ import (
 
 // Options configure a console.
 type Options struct {
-	// Hosts are the host names, without a port, under which it answers, besides the
-	// loopback names and the address that the connection came to.
+	// Hosts are the host names, without a port, that the console accepts in a Host
+	// header, besides the loopback names and the address that received the connection.
 	Hosts []string
-	// Token is what API requests have to present as `Authorization: Bearer`; empty for
-	// none. Give one wherever others than the user of the machine can connect.
+	// Token is the token that API requests must present as `Authorization: Bearer`; empty
+	// for none. Set one wherever other users than that of the machine can connect.
 	Token string
 	// Write permits changes.
 	Write bool
@@ -27,7 +27,7 @@ type Options struct {
 
 // Limits of a console.
 const (
-	maxFeeds    = 8  // each may hold a pull of the client, 16 MiB
+	maxFeeds    = 8  // each may have a client pull of 16 MiB
 	maxRequests = 16 // requests to the database at once
 	maxBody     = 3 << 20
 	maxQuery    = 8 << 10 // bytes of a URL
@@ -45,15 +45,15 @@ type Handler struct {
 
 	feeds, requests chan struct{} // semaphores
 
-	// writeTimeout bounds each write to the reader of a feed: one that takes longer is cut
-	// off, and goes on where it was.
+	// writeTimeout bounds each write to the reader of a feed. A slower reader is
+	// disconnected and can resume where it was.
 	writeTimeout time.Duration
 
 	processes cached[[]client.Process]
 	bounds    cached[logBounds]
 }
 
-// New returns the handler of a console. The client stays the caller's.
+// New returns the handler of a console. The caller keeps ownership of the client.
 func New(c *client.Client, options Options) *Handler {
 	return &Handler{
 		client: c, options: options, token: sha256.Sum256([]byte(options.Token)),
@@ -61,9 +61,9 @@ func New(c *client.Client, options Options) *Handler {
 	}
 }
 
-// csp lets a page run its own modules only. Its hash is that of the import map in
-// index.html, which has to be inline. Trusted types make every way to turn text into
-// HTML an error.
+// csp returns the content security policy. A page can run only its own modules and the
+// import map in index.html, which has to be inline and is allowed by its hash. Trusted
+// types make every way to turn text into HTML an error.
 func csp() string {
 	return "default-src 'none'; script-src 'self'" + importMapSource() + "; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -84,7 +84,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusRequestURITooLong, "too_large", "the URL is too long")
 		return
 	}
-	if r.URL.Path == "" { // a prefix without its slash: relative URLs need it
+	if r.URL.Path == "" { // a prefix without its slash: relative URLs need the slash
 		http.Redirect(w, r, strings.TrimSuffix(r.RequestURI, "?"+r.URL.RawQuery)+"/", http.StatusFound)
 		return
 	}
@@ -99,8 +99,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answersTo reports whether the request is to one of the console's own names. A page of
-// another site whose name is made to point here (DNS rebinding) has that site's name.
+// answersTo reports whether the Host header is one of the console's own names. With DNS
+// rebinding, a page of another site has that site's name.
 func (h *Handler) answersTo(r *http.Request) bool {
 	host := hostname(r.Host)
 	switch host {
@@ -126,7 +126,7 @@ func hostname(host string) string {
 }
 
 // admits reports whether a request to the API presents the token, and refuses it if not. A
-// POST has to come from the console's own page: with its Origin and a header that another
+// POST must come from the console's own page: with its Origin and a header that another
 // site cannot send.
 func (h *Handler) admits(w http.ResponseWriter, r *http.Request) bool {
 	switch {
@@ -141,8 +141,8 @@ func (h *Handler) admits(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// fromOtherSite reports whether a browser says that the page of another origin asks. It
-// could not read the answer, but hold feeds.
+// fromOtherSite reports whether the browser says that the page is of another origin. Such
+// a page could not read the reply, but could occupy feeds.
 func fromOtherSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site != "" && site != "same-origin" && site != "none"

@@ -1,5 +1,5 @@
 // Package console is the web console of a database: its pages, and the HTTP API that they
-// use. It knows the database through package client alone, so it can do nothing that a
+// use. It accesses the database only through package client, so it can do nothing that a
 // NATS client could not.
 //
 // New returns a handler that works under any prefix (http.StripPrefix). Serve serves it

@@ -13,15 +13,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// flushEvery bounds how long an event waits for more, which are then sent together.
+// flushEvery is the maximum delay of an event: events within it are sent together.
 const flushEvery = 50 * time.Millisecond
 
 // feed sends the change feed as server-sent events: each has an event of the log as JSON,
-// and its sequence as id. A reader that comes back with Last-Event-ID goes on behind it.
+// and its sequence as id. A reader that reconnects with Last-Event-ID continues after it.
 //
-// The query has collection and type, which repeat, id, from (a sequence, a time in
-// RFC 3339, or nothing for now), and bodies: longer bodies are left out for their size in
-// bodyBytes.
+// Parameters: collection and type, which repeat; id; from (a sequence, a time in RFC
+// 3339, or nothing for now); and bodies, the maximum body size: a longer body is replaced
+// by its size in bodyBytes.
 func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 	select {
 	case h.feeds <- struct{}{}:
@@ -42,12 +42,12 @@ func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy is to pass each event on at once
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not buffer events
 	f.out = bufio.NewWriterSize(w, 64<<10)
 	f.flusher = http.NewResponseController(w)
 	f.writeTimeout = h.writeTimeout
 
-	events := make(chan item) // without a buffer: a slow reader lets JetStream wait
+	events := make(chan item) // unbuffered: a slow reader slows down the reads from JetStream
 	go func() {
 		defer close(events)
 		for e, err := range h.client.Changes(ctx, opts...) {
@@ -60,17 +60,17 @@ func (h *Handler) feed(w http.ResponseWriter, r *http.Request) {
 	}()
 	f.run(ctx, events)
 	cancel()
-	for range events { // until the reader of the log has ended
+	for range events { // wait until the reader of the log has ended
 	}
 }
 
-// item is what the feed yields.
+// item is an event or error of the feed.
 type item struct {
 	event *client.Event
 	err   error
 }
 
-// begin makes the feed begin at a sequence, so that it has an id from the first moment.
+// begin sets the first sequence, so that the feed has an id before its first event.
 func (h *Handler) begin(ctx context.Context, f *feed, opts []client.FeedOption) ([]client.FeedOption, error) {
 	if f.now {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -89,9 +89,9 @@ func (h *Handler) begin(ctx context.Context, f *feed, opts []client.FeedOption) 
 
 // feed is one feed of one reader.
 type feed struct {
-	id     string // of the documents; empty for all
-	bodies int    // the longest body that is sent, -1 for any
-	last   uint64 // sequence that the reader has
+	id     string // document id; empty for all
+	bodies int    // size of the longest body sent, -1 for no limit
+	last   uint64 // sequence sent last
 	now    bool   // whether it begins with the next event
 	from   time.Time
 
@@ -136,7 +136,7 @@ func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
 	return f, opts, nil
 }
 
-// choice returns the options for the collections and types of a query.
+// choice returns the options for the collections and types in a URL query.
 func choice(query url.Values) (opts []client.FeedOption, _ error) {
 	for _, name := range query["collection"] {
 		if _, err := schema.ParseCollectionName(name); err != nil {
@@ -154,13 +154,13 @@ func choice(query url.Values) (opts []client.FeedOption, _ error) {
 	return opts, nil
 }
 
-// run sends events until they end or the reader does.
+// run sends events until they end, a write fails, or ctx is done.
 func (f *feed) run(ctx context.Context, events <-chan item) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	flush := time.NewTimer(0) // at once: the reader is to see that it is connected
+	flush := time.NewTimer(0) // flush at once: the reader shall see that it is connected
 	defer flush.Stop()
-	waiting := true // for flush
+	waiting := true // flush is armed
 	f.progress()
 	for {
 		select {
@@ -199,7 +199,7 @@ func (f *feed) run(ctx context.Context, events <-chan item) {
 	}
 }
 
-// send writes an event, and waits for a reader that is behind.
+// send writes an event, and blocks while the reader is behind.
 func (f *feed) send(e *client.Event) error {
 	size := len(e.Body)
 	if f.bodies >= 0 && size > f.bodies {
@@ -218,7 +218,7 @@ func (f *feed) send(e *client.Event) error {
 	return err
 }
 
-// progress tells the reader where to go on, if there was nothing to send.
+// progress sends the sequence to resume from, which advances without matching events too.
 func (f *feed) progress() {
 	f.patience()
 	_, _ = fmt.Fprintf(f.out, "id: %d\n\n", f.last)
@@ -239,5 +239,5 @@ func (f *feed) flush() error {
 	return f.flusher.Flush()
 }
 
-// patience lets a write take as long as a slow reader may.
+// patience extends the deadline of the next write by the write timeout.
 func (f *feed) patience() { _ = f.flusher.SetWriteDeadline(time.Now().Add(f.writeTimeout)) }

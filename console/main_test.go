@@ -22,7 +22,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// lapse is a client of a whole lapse, which all tests share.
+// lapse is a client of a complete lapse, which all tests share.
 var lapse *client.Client
 
 func TestMain(m *testing.M) {
@@ -67,7 +67,7 @@ func serve() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	// When all tests start a browser, which is not in memory yet, others wait for the disk.
+	// While a browser starts that is not in memory yet, others wait for the disk.
 	if lapse, err = client.Connect(server.URL(), client.WithTimeout(30*time.Second)); err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func collection(t testing.TB, opts ...client.PropertyOption) *client.Collection 
 	return coll
 }
 
-// run runs a batch of which everything has to succeed.
+// run runs a batch and fails the test unless every operation succeeds.
 func run(t testing.TB, batch *client.Batch) {
 	t.Helper()
 	results, err := batch.Run(t.Context())

@@ -14,8 +14,8 @@ import (
 	"github.com/lapsedb/lapse/console"
 )
 
-// hits fills a collection with the requests in testdata. Three of five documents have a
-// ttl of their own, of up to a day.
+// hits fills a collection with the requests in testdata. Three of five documents have
+// their own ttl, of up to a day.
 func hits(t *testing.T, coll *client.Collection) {
 	t.Helper()
 	file, err := os.Open(filepath.Join("..", "test", "testdata", "hits.ndjson.gz"))
@@ -53,8 +53,8 @@ func hits(t *testing.T, coll *client.Collection) {
 	}
 }
 
-// TestScreenshots writes the pictures of the manual into the directory LAPSE_SCREENSHOTS,
-// and with LAPSE_SCREENSHOTS_ALL each page at two widths in light and dark, to look at.
+// TestScreenshots writes the pictures of the manual into the directory LAPSE_SCREENSHOTS;
+// with LAPSE_SCREENSHOTS_ALL also each page at two widths, light and dark, to look at.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("LAPSE_SCREENSHOTS")
 	if dir == "" {
@@ -82,7 +82,7 @@ func TestScreenshots(t *testing.T) {
 	put(t, sessions, "cart-1", `{"customer":"C1","total":7,"ttl":1}`)
 	b.until(`document.querySelectorAll('.u-over').length === 3`)
 	b.until(`/10,0\d\d/.test(document.querySelector('.facts').innerText)`)
-	time.Sleep(5 * time.Second) // for the charts
+	time.Sleep(5 * time.Second) // the charts need data
 	b.width(1280)
 	take("overview")
 	b.visit("collections/sessions")

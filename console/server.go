@@ -11,17 +11,17 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// maxConnections limits a server's connections; more wait to be accepted.
+// maxConnections limits a server's connections; further ones wait to be accepted.
 const maxConnections = 64
 
-// Serve serves a console until stop is called, which cuts off its feeds.
+// Serve serves a console until stop is called, which also ends its feeds.
 func Serve(listener net.Listener, handler http.Handler, logger *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: requestTimeout,
 		ReadTimeout:       3 * requestTimeout,
-		WriteTimeout:      3 * requestTimeout, // a feed has its own
+		WriteTimeout:      3 * requestTimeout, // a feed sets its own
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },

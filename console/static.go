@@ -17,23 +17,23 @@ import (
 	"sync"
 )
 
-// Built reports whether this build has a console; the tag no_console leaves it out.
+// Built reports whether this build has a console; the build tag no_console omits it.
 const Built = true
 
 //go:embed static
 var embedded embed.FS
 
-// file is a file of the pages as it is sent.
+// file is a file of the pages, ready to send.
 type file struct {
 	contentType, etag string
 	plain, gzipped    []byte
 }
 
-// files are all files by URL path, and the hash of the import map, made by the first
-// request.
+// files returns all files by URL path, and the hash of the import map. The first call
+// computes them.
 var files = sync.OnceValues(func() (map[string]*file, string) {
 	all, importMap := map[string]*file{}, ""
-	root, _ := fs.Sub(embedded, "static") // cannot fail, as cannot what follows: it is in the binary
+	root, _ := fs.Sub(embedded, "static") // neither this nor the reads below can fail: the files are in the binary
 	_ = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -62,14 +62,15 @@ var files = sync.OnceValues(func() (map[string]*file, string) {
 	return all, importMap
 })
 
-// importMapSource lets the policy pass the import map, which has to be inline.
+// importMapSource returns the policy source that allows the import map, which has to be
+// inline.
 func importMapSource() string {
 	_, hash := files()
 	return " '" + hash + "'"
 }
 
-// contentType does not depend on the machine's table of types, which may call a script
-// plain text.
+// contentType returns the content type of a file. That of scripts is fixed: the machine's
+// table of types may call them plain text.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".js":
@@ -88,7 +89,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	header := w.Header()
-	header.Set("Cache-Control", "no-cache") // ask with the ETag each time
+	header.Set("Cache-Control", "no-cache") // revalidate with the ETag each time
 	header.Set("Vary", "Accept-Encoding")
 	header.Set("ETag", f.etag)
 	if strings.Contains(r.Header.Get("If-None-Match"), f.etag) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestVendor: the libraries are what their npm packages have, and each has its licence.
+// TestVendor: the libraries and licences have the checksums of their npm packages.
 func TestVendor(t *testing.T) {
 	list, err := embedded.ReadFile("static/vendor/VERSIONS")
 	if err != nil {
@@ -55,7 +55,7 @@ func TestVendor(t *testing.T) {
 	}
 }
 
-// TestAxe: the checker of accessibility in testdata is that of npm's axe-core 4.14.1.
+// TestAxe: the accessibility checker in testdata is that of npm's axe-core 4.14.1.
 func TestAxe(t *testing.T) {
 	content, err := os.ReadFile("testdata/axe.min.js")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestAxe(t *testing.T) {
 
 const axeSum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 
-// TestPagesAreOurs: no page names another site, and none turns text into HTML or code.
+// TestPagesAreOurs: no page refers to another site or turns text into HTML or code.
 func TestPagesAreOurs(t *testing.T) {
 	err := fs.WalkDir(embedded, "static", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.Contains(name, "/vendor/") {

@@ -28,10 +28,10 @@ const (
 	muts = "LAPSE_main_MUTATIONS"
 )
 
-// patience is how long a test waits for what has to come.
+// patience bounds the wait for each condition of a test.
 const patience = 60 * time.Second
 
-// cluster is nodes that run with nats.conf, in this process.
+// cluster is a set of nodes that run with nats.conf, in this process.
 type cluster struct {
 	nodes []*server.Server
 	urls  []string
@@ -40,14 +40,14 @@ type cluster struct {
 	said []string // warnings and errors
 }
 
-// processEnvironment is locked while nats.conf is read, which takes what differs
-// between the nodes from the environment of the process.
+// processEnvironment is locked while nats.conf is read, since it takes the differences
+// between nodes from the environment of the process.
 var processEnvironment sync.Mutex
 
 // natsConf is the shipped configuration of a node.
 const natsConf = "../nats.conf"
 
-// nodeOptions reads nats.conf, or a changed one, as the node of a name does.
+// nodeOptions reads nats.conf, or a changed one, with the environment of a node.
 func nodeOptions(config, name, listen, route, store string, routes []string) (*server.Options, error) {
 	all := maps.Clone(environment)
 	for variable, file := range map[string]string{"NATS_CERT": "cert.pem", "NATS_KEY": "key.pem", "NATS_ROUTE_CERT": "route-cert.pem", "NATS_ROUTE_KEY": "route-key.pem"} {
@@ -69,8 +69,7 @@ func nodeOptions(config, name, listen, route, store string, routes []string) (*s
 	return server.ProcessConfigFile(config)
 }
 
-// startCluster starts nodes 1 to n of three and waits for JetStream if they are
-// enough for that.
+// startCluster starts nodes 1 to n of three and waits for JetStream if n is a majority.
 func startCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	return startClusterWith(t, natsConf, n)
@@ -112,20 +111,20 @@ func startClusterWith(t *testing.T, config string, n int) *cluster {
 	eventually(t, "the leader knows that every node is there", func() bool {
 		return slices.ContainsFunc(c.nodes, func(s *server.Server) bool {
 			known, err := s.Jsz(nil)
-			return err == nil && len(s.JetStreamClusterPeers()) == n && // none but for the leader
+			return err == nil && len(s.JetStreamClusterPeers()) == n && // empty except on the leader
 				!slices.ContainsFunc(known.Meta.Replicas, func(p *server.PeerInfo) bool { return !p.Current })
 		})
 	})
 	return c
 }
 
-// inboxes are the inbox prefixes of the users, _INBOX without one.
+// inboxes maps users to their inbox prefixes; others have _INBOX.
 var inboxes = map[string]string{
 	"processor": "_PROCESSOR", "bulk": "_BULK", "gate-log": "_GATE", "gate-clients": "_GATE", "service": "_SERVICE",
 	"operator": "_OPERATOR", "producer": "_INBOX.producer", "auditor": "_INBOX.auditor",
 }
 
-// login are the options of a connection as a user.
+// login returns the connection options of a user.
 func login(t *testing.T, user string) []nats.Option {
 	t.Helper()
 	key, err := nats.NkeyOptionFromSeed(filepath.Join(secrets, "nkeys", user+".nk"))
@@ -159,13 +158,13 @@ func (c *cluster) log() string {
 // auditorsReader matches the refusal to delete a reader's consumer.
 var auditorsReader = regexp.MustCompile(`"\$JS\.API\.CONSUMER\.DELETE\.LAPSE_\w+\.` + schema.ReaderConsumer)
 
-// violations are what the servers said of permissions.
+// violations returns the log lines of the servers about permission violations.
 func (c *cluster) violations() (found []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, line := range c.said {
-		// An auditor may delete no consumer. nats.go tries with that of a reader which it
-		// makes anew, as it does where a busy machine is silent for a while.
+		// An auditor may delete no consumer. nats.go tries to delete the old one when it
+		// recreates a reader's, as it does after a busy machine was silent for a while.
 		if strings.Contains(line, "Violation") && !auditorsReader.MatchString(line) {
 			found = append(found, line)
 		}
@@ -173,7 +172,7 @@ func (c *cluster) violations() (found []string) {
 	return found
 }
 
-// recorder keeps what a server says.
+// recorder keeps the warnings and errors of a server.
 type recorder struct{ c *cluster }
 
 func (r *recorder) add(format string, args []any) {
@@ -197,8 +196,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// repeat does something until it succeeds: what is on its way while a busy machine loses a
-// connection gets no reply.
+// repeat repeats do until it succeeds: requests in flight get no reply when a busy
+// machine loses a connection.
 func repeat(t *testing.T, do func(context.Context) error) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -214,7 +213,8 @@ func repeat(t *testing.T, do func(context.Context) error) {
 	}
 }
 
-// The nodes find each other and keep three copies, and go on without one.
+// TestCluster: the nodes connect to each other, keep three copies, and serve without one
+// node.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -244,7 +244,8 @@ func TestCluster(t *testing.T) {
 	repeat(t, func(ctx context.Context) error { return stream.Purge(ctx) }) // two nodes of three are enough
 }
 
-// Nobody gets in without a key, nor without TLS, and no client as a node.
+// TestCredentialsRequired: a node refuses clients without a key. Its certificate is valid
+// only with ca.pem, and the certificates of routes have another authority.
 func TestCredentialsRequired(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)

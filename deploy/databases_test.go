@@ -16,11 +16,11 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// subjectOfMain is a subject, in quotes, in which the database is named.
+// subjectOfMain matches a quoted subject that names the database.
 var subjectOfMain = regexp.MustCompile(`"[^"]*(LAPSE_|lapse\.)main[^"]*"`)
 
 // withDatabase returns nats.conf for main and a second database, as its head says: each
-// subject is there for both, and the export and the import of the mutations.
+// subject exists for both, as do the export and the import of the mutations.
 func withDatabase(t *testing.T, second string) (path string) {
 	t.Helper()
 	text, err := os.ReadFile(natsConf)
@@ -47,7 +47,7 @@ func withDatabase(t *testing.T, second string) (path string) {
 }
 
 // TestServeDatabases: one process serves two databases with the users of nats.conf, which
-// gives each user the same rights on both.
+// has the same rights on both for each user.
 func TestServeDatabases(t *testing.T) {
 	t.Parallel()
 	c := startClusterWith(t, withDatabase(t, "other"), 3)

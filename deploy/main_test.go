@@ -7,8 +7,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// secrets is the directory that the keys command made, and environment what its
-// .env says.
+// secrets is the directory that the keys command made, and environment holds the
+// variables of its .env.
 var (
 	secrets     string
 	environment map[string]string
@@ -17,6 +17,6 @@ var (
 func TestMain(m *testing.M) {
 	os.Exit(harness.MainWithKeys(m, func(dir string, said map[string]string) {
 		secrets, environment = dir, said
-		_ = os.Setenv("XDG_CONFIG_HOME", dir) // of the commands that tests run; see contexts
+		_ = os.Setenv("XDG_CONFIG_HOME", dir) // for the commands that tests run; see contexts
 	}))
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Names of users that have rights in common.
+// Users with common rights.
 var (
 	everybody = []string{"processor", "bulk", "gate-log", "operator", "service", "gate-clients", "client", "producer", "auditor"}
 	readers   = []string{"client", "auditor"}
 	pullers   = []string{"bulk", "gate-log", "operator", "client", "auditor"}
 )
 
-// mayPublish has the users that may publish to each subject. NATS refuses the others.
-// What clients publish to JetStream, $KV, $O and the subjects of events goes to the gate.
+// mayPublish lists the users that may publish to each subject. NATS refuses the others.
+// The gate receives all that clients publish to JetStream, $KV, $O and event subjects.
 var mayPublish = map[string][]string{
 	// The log.
 	"lapse.main.append.secret.orders.DocumentCreated": {"processor"},
@@ -85,7 +85,7 @@ var mayPublish = map[string][]string{
 	"$JS.API.STREAM.LEADER.STEPDOWN.LAPSE_main":       {"operator", "client"},
 	"$JS.API.DIRECT.GET.LAPSE_main":                   {"operator", "client", "gate-log"},
 	"$JS.API.DIRECT.GET.KV_LAPSE_main_LEASE.$KV.x":    {"processor", "operator", "client"},
-	"$JS.API.META.LEADER.STEPDOWN":                    {"operator", "client"}, // answered in the system's account only
+	"$JS.API.META.LEADER.STEPDOWN":                    {"operator", "client"}, // answered in the system account only
 	"$JS.API.SERVER.REMOVE":                           {"operator", "client"}, // likewise
 	"$O.LAPSE_main_SNAPSHOT_7.C.x":                    {"bulk", "client"},
 	"$O.LAPSE_main_SNAPSHOT_7.M.x":                    {"bulk", "client"},
@@ -125,7 +125,7 @@ var mayPublish = map[string][]string{
 	"_SERVICE.x":        nil,
 	"_OPERATOR.x":       nil,
 
-	// The servers, and the rest of the world.
+	// The servers, and all other subjects.
 	"$SYS.REQ.SERVER.PING":   nil,
 	"$SYS.REQ.USER.INFO":     nil,
 	"$SYS.ACCOUNT.LAPSE.x":   nil,
@@ -169,8 +169,8 @@ var maySubscribe = map[string][]string{
 	"_GR_.>":            nil,
 }
 
-// Every user tries every subject. Of one node of three there is no JetStream, so
-// nothing comes of what is allowed.
+// TestPermissions: each user may use exactly the subjects listed for it. One node of
+// three has no JetStream, so permitted requests have no effect.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
@@ -185,7 +185,7 @@ func TestPermissions(t *testing.T) {
 				if err := nc.Flush(); err != nil {
 					t.Fatal(subject, err)
 				}
-				// The server said so before it answered Flush.
+				// The server sends the error before its reply to Flush.
 				want := !slices.Contains(allowed, user)
 				said := nc.LastError()
 				is := said != nil && strings.Contains(said.Error(), fmt.Sprintf("Permissions Violation for %s to %q", what, subject))
@@ -209,7 +209,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// The client's _INBOX.> does not show it what others are answered that have
+// TestInboxesAreKeptApart: the client's _INBOX.> does not receive replies to users with
 // inboxes of their own.
 func TestInboxesAreKeptApart(t *testing.T) {
 	t.Parallel()
@@ -235,8 +235,8 @@ func TestInboxesAreKeptApart(t *testing.T) {
 	}
 }
 
-// An auditor reads with consumers of its own, and neither changes nor takes
-// messages from those of others.
+// TestAuditorReadsItsOwn: an auditor reads with its own consumers, and can neither change
+// those of others nor take their messages.
 func TestAuditorReadsItsOwn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -264,7 +264,7 @@ func TestAuditorReadsItsOwn(t *testing.T) {
 		return nil
 	})
 	const next = "$JS.API.CONSUMER.MSG.NEXT." + log + "."
-	for range 6 { // so that each gate is likely to have it
+	for range 6 { // so that every gate is likely to get one
 		if m := request(t, nc, next+"billing", `{"batch":4,"expires":1000000000}`); m.Header.Get("Status") != "409" {
 			t.Errorf("messages of another's consumer: %+v", m)
 		}
@@ -281,7 +281,7 @@ func TestAuditorReadsItsOwn(t *testing.T) {
 		_, err := own.Next(jetstream.FetchMaxWait(patience))
 		if err == nil {
 			n++
-		} else if !errors.Is(err, jetstream.ErrNoHeartbeat) { // which is late on a busy machine
+		} else if !errors.Is(err, jetstream.ErrNoHeartbeat) { // heartbeats are late on a busy machine
 			t.Fatal(n, err)
 		}
 	}

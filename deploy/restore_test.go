@@ -16,9 +16,9 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestSnapshotRestore restores snapshots that the cluster keeps, with the rights
-// that lapse has there: into a store directory beside a lapse that serves, and
-// when the log is lost with a new one.
+// TestSnapshotRestore: with the rights of lapse, snapshots of a cluster can be restored
+// into a store directory beside a lapse that serves, and with a new log after the loss of
+// the old one.
 func TestSnapshotRestore(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -52,7 +52,7 @@ func TestSnapshotRestore(t *testing.T) {
 		t.Errorf("it does not take what was restored:\n%s", two.Stderr())
 	}
 
-	// The log is gone, and the snapshot is not.
+	// The log is lost, the snapshot is not.
 	one.Stop()
 	two.Stop()
 	js, err := jetstream.New(c.connect(t, "operator"))
@@ -63,7 +63,7 @@ func TestSnapshotRestore(t *testing.T) {
 		if err := js.DeleteStream(ctx, log); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err
 		}
-		return nil // by a request whose answer got lost
+		return nil // deleted by a request whose reply was lost
 	})
 	if r := restore(one).Exits(1); !strings.Contains(r.Stderr, "--new-log") {
 		t.Errorf("without the log: %s", r.Stderr)
@@ -81,7 +81,7 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 }
 
-// digestOf is the digest that whoever answers has.
+// digestOf returns the digest of whichever process answers.
 func digestOf(t *testing.T) string {
 	t.Helper()
 	var status struct{ Digest string }

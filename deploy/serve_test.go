@@ -20,12 +20,12 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// serveArgs are those of a lapse process with the users of nats.conf.
+// serveArgs returns the arguments of a lapse process with the users of nats.conf.
 func serveArgs(urls []string, more ...string) []string {
 	return append(append(connectionArgs(urls), "--replicas", "3", "--lease", "10s"), more...)
 }
 
-// connectionArgs are those by which lapse connects as these users.
+// connectionArgs returns the arguments with which lapse connects as these users.
 func connectionArgs(urls []string) []string {
 	args := []string{"--nats-url", strings.Join(urls, ","), "--tls-ca", filepath.Join(secrets, "ca.pem")}
 	for connection, user := range map[string]string{"log": "processor", "bulk": "bulk", "service": "service", "gate-log": "gate-log", "gate-clients": "gate-clients"} {
@@ -34,7 +34,7 @@ func connectionArgs(urls []string) []string {
 	return args
 }
 
-// contexts makes NATS contexts for the client commands of a test.
+// contexts writes NATS contexts for the client commands of a test.
 func contexts(t *testing.T, urls []string) {
 	t.Helper()
 	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context")
@@ -55,7 +55,7 @@ func contexts(t *testing.T, urls []string) {
 	}
 }
 
-// contextOf is the name of a user's context in a test.
+// contextOf returns the name of a user's context in a test.
 func contextOf(t *testing.T, user string) string {
 	test, _, _ := strings.Cut(t.Name(), "/")
 	return user + "-" + test
@@ -79,24 +79,24 @@ func done(t *testing.T, user string, args ...string) (stdout string) {
 	return stdout
 }
 
-// warns tells whether a line of a process warns, but of what the harness gives it and of
-// a busy machine, where NATS may be without a leader for a moment or leave pings
-// unanswered ("stale").
+// warns reports whether a log line is a warning. It ignores those due to the harness and
+// to a busy machine, where NATS may briefly have no leader or leave pings unanswered
+// ("stale").
 func warns(line string) bool {
 	return strings.Contains(line, "level=WARN") && !strings.Contains(line, "--listen is ignored") &&
 		!strings.Contains(line, "slow operation") && !strings.Contains(line, "unreachable") &&
 		!strings.Contains(line, "nats: stale connection")
 }
 
-// writes tells whether a process said last that it is the writer.
+// writes reports whether the last role that a process logged is the writer.
 func writes(s *harness.Server) bool {
 	text := s.Stderr()
 	writer := max(strings.LastIndex(text, "as the writer"), strings.LastIndex(text, "role=writer"))
 	return writer > max(strings.LastIndex(text, "as the standby"), strings.LastIndex(text, "role=standby"))
 }
 
-// Two processes of lapse do all that they do with the rights that they have, and
-// their clients with theirs. Nothing is refused, and what is granted is used.
+// TestServe: with their rights, two lapse processes can do all that they do, and so can
+// their clients. NATS refuses nothing, and every right is used.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -115,7 +115,7 @@ func TestServe(t *testing.T) {
 		return two, one
 	}
 
-	// Connections that begin at different nodes are brought together without a warning.
+	// Connections that begin at different nodes move together without a warning.
 	for _, s := range processes {
 		refuse(t, s, warns)
 	}
@@ -152,8 +152,8 @@ func TestServe(t *testing.T) {
 	}
 	readFeed(t, c, urls)
 
-	// Take-overs, by death and by hand-over. Each time both get to write. A busy machine
-	// loses short leases, too.
+	// Take-overs, after a kill and after a hand-over: each process becomes the writer. A
+	// busy machine loses short leases, too.
 	args = append(args, "--lease", "2s")
 	for _, s := range processes {
 		s.Stop()
@@ -172,7 +172,7 @@ func TestServe(t *testing.T) {
 	w, _ := writer()
 	eventually(t, "the log is trimmed, from a snapshot on", func() bool { return strings.Contains(w.Stderr(), "log trimmed") })
 	eventually(t, "a snapshot is removed", func() bool { return strings.Contains(w.Stderr(), "snapshot removed") })
-	// One that begins with nothing begins with a snapshot.
+	// A process with an empty store directory begins with a snapshot.
 	fresh := harness.Serve(t, args...)
 	if !strings.Contains(fresh.Stderr(), "begins with a snapshot") {
 		t.Errorf("it began with the log:\n%s", fresh.Stderr())
@@ -187,10 +187,10 @@ func TestServe(t *testing.T) {
 	allUsed(t, tap)
 }
 
-// violates tells whether a process was refused something.
+// violates reports whether a log line is about a permission violation.
 func violates(line string) bool { return strings.Contains(strings.ToLower(line), "violation") }
 
-// refuse fails the test for each such line of a process.
+// refuse fails the test for each log line of a process that matches.
 func refuse(t *testing.T, s *harness.Server, such func(line string) bool) {
 	t.Helper()
 	for _, line := range harness.Lines(s.Stderr()) {
@@ -212,7 +212,7 @@ func request(t *testing.T, nc *nats.Conn, subject, body string) (m *nats.Msg) {
 	return m
 }
 
-// through connects by way of the taps.
+// through connects by the taps at urls.
 func (c *cluster) through(t *testing.T, urls []string, user string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(strings.Join(urls, ","), login(t, user)...)
@@ -223,7 +223,7 @@ func (c *cluster) through(t *testing.T, urls []string, user string) *nats.Conn {
 	return nc
 }
 
-// readFeed reads the feed in the ways that there are.
+// readFeed reads the feed by every API.
 func readFeed(t *testing.T, c *cluster, urls []string) {
 	t.Helper()
 	nc := c.through(t, urls, "client")
@@ -231,14 +231,14 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is read is trimmed soon, so there is always more.
+	// Events are trimmed soon after they are read, so keep writing.
 	writing, stop := context.WithCancel(t.Context())
 	var writer sync.WaitGroup
 	defer writer.Wait()
 	defer stop()
 	writer.Go(func() {
 		for writing.Err() == nil {
-			_, _ = lapse.Do(writing, "document.upsert", "orders", "more", []byte(`{}`)) // or the next one
+			_, _ = lapse.Do(writing, "document.upsert", "orders", "more", []byte(`{}`)) // an error does not matter: more follow
 			select {
 			case <-writing.Done():
 			case <-time.After(50 * time.Millisecond):
@@ -283,7 +283,7 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 	for _, ask := range []string{"INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO." + log, "STREAM.MSG.GET." + log, "CONSUMER.INFO." + log + ".none"} {
 		request(t, auditor, "$JS.API."+ask, `{"last_by_subj":"lapse.main.events.>"}`)
 	}
-	// The oldest API, as libraries of other languages have it.
+	// The oldest API, as in client libraries of other languages.
 	legacy, err := nc.JetStream(nats.UseLegacyDurableConsumers())
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +303,7 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 	request(t, nc, "$SRV.PING.lapse", "")
 }
 
-// readStream asks for what tools ask for, and for what is not permitted.
+// readStream sends the requests of tools, and requests that are not permitted.
 func readStream(t *testing.T, nc *nats.Conn) {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -323,7 +323,7 @@ func readStream(t *testing.T, nc *nats.Conn) {
 		return err
 	})
 	var names []string
-	repeat(t, func(ctx context.Context) error { // a new metadata leader lists none at first
+	repeat(t, func(ctx context.Context) error { // a new metadata leader lists no streams at first
 		names = nil
 		list := js.StreamNames(ctx)
 		for name := range list.Name() {
@@ -363,15 +363,15 @@ func readStream(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// unused are rights that are for what does not happen here.
+// unused lists rights for cases that TestServe does not cause.
 var unused = []string{
 	"$JS.FC.*.>",                                                       // TestLargeSnapshot
-	"$JS.FC.LAPSE_main.>",                                              // where a reader is slow
-	"$JS.API.STREAM.PURGE.*",                                           // where a snapshot fails half-way
-	"$JS.API.DIRECT.GET.LAPSE_main", "$JS.API.DIRECT.GET.LAPSE_main.>", // where an operator allows it
+	"$JS.FC.LAPSE_main.>",                                              // a slow reader
+	"$JS.API.STREAM.PURGE.*",                                           // a snapshot that fails half-way
+	"$JS.API.DIRECT.GET.LAPSE_main", "$JS.API.DIRECT.GET.LAPSE_main.>", // direct gets, if an operator permits them
 }
 
-// allUsed checks that no user has rights that it does not use.
+// allUsed checks that each user uses all its rights.
 func allUsed(t *testing.T, tap *tap) {
 	t.Helper()
 	const anyPort = "127.0.0.1:-1"
@@ -382,7 +382,7 @@ func allUsed(t *testing.T, tap *tap) {
 	for _, user := range o.Nkeys {
 		name := userOf(user.Nkey)
 		if name == "operator" || user.Permissions == nil {
-			continue // not there
+			continue // does not take part, or has no list of permissions
 		}
 		for _, right := range user.Permissions.Publish.Allow {
 			if !slices.Contains(unused, right) && !tap.used(tap.published, name, right) {
@@ -397,8 +397,8 @@ func allUsed(t *testing.T, tap *tap) {
 	}
 }
 
-// The producer hands in mutations and nothing else, wherever it has them
-// acknowledged.
+// TestProducerOnlyHandsInMutations: a producer can publish mutations and nothing else,
+// whatever reply subject its messages have for the acknowledgement.
 func TestProducerOnlyHandsInMutations(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -418,7 +418,7 @@ func TestProducerOnlyHandsInMutations(t *testing.T) {
 		}
 		sent++
 	}
-	// The last acknowledgement is behind the others, at an inbox of its own.
+	// The last acknowledgement follows the others, at an inbox of its own.
 	js, err := jetstream.New(producer)
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestLargeSnapshot makes a snapshot of more than a reader is sent without flow
-// control, and reads it back, with the rights that lapse has in the cluster.
+// TestLargeSnapshot: with the rights of lapse in the cluster, it makes and reads back a
+// snapshot larger than NATS sends a reader without flow control.
 func TestLargeSnapshot(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -29,7 +29,7 @@ func TestLargeSnapshot(t *testing.T) {
 			noise[i] = byte('0' + random.IntN(75))
 		}
 		body := fmt.Appendf(nil, `{"noise":%s}`, quoted(t, noise))
-		// On a busy machine a connection, or the lease, may be lost meanwhile.
+		// A busy machine may lose a connection, or the lease, meanwhile.
 		eventually(t, "a large document", func() bool {
 			m, err := nc.Request(fmt.Sprintf("lapse.main.api.document.upsert.orders.d%d", n), body, 5*time.Second)
 			return err == nil && slices.Contains([]string{"201", "200"}, m.Header.Get("Lapse-Status")) // 200 if it was stored, and the reply lost

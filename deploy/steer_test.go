@@ -23,11 +23,11 @@ import (
 
 const secret = "K7Q2ZD5W3MBVX4TAHC6RNE"
 
-// fixture is a cluster with the two streams, some events in the log, and on each
-// node a gate.
+// fixture is a cluster with the two streams, some events in the log, and a gate on each
+// node.
 type fixture struct {
 	*cluster
-	js      jetstream.JetStream // the operator's
+	js      jetstream.JetStream // of the operator
 	service *nats.Conn
 	before  string
 }
@@ -83,7 +83,7 @@ func (c *cluster) openGates(t *testing.T) {
 	}
 }
 
-// state is everything that nobody here may change.
+// state returns all state that the users of these tests may not change.
 func (f *fixture) state(t *testing.T) (state string) {
 	t.Helper()
 	repeat(t, func(ctx context.Context) (err error) { state, err = f.readState(ctx); return err })
@@ -99,7 +99,7 @@ func (f *fixture) readState(ctx context.Context) (string, error) {
 		fmt.Fprintf(&b, "%s %s %s\n", si.Config.Name, si.Created, cfg)
 		streams++
 	}
-	if l.Err() != nil || streams < 2 { // a new metadata leader lists none at first
+	if l.Err() != nil || streams < 2 { // a new metadata leader lists no streams at first
 		return "", fmt.Errorf("%d streams are listed: %v", streams, l.Err())
 	}
 	s, err := f.js.Stream(ctx, log)
@@ -136,8 +136,8 @@ func (f *fixture) mutations(t *testing.T) (last uint64) {
 	return last
 }
 
-// Every user of the clients' account has something published in reply, in every
-// way, to every target. The streams are as they were.
+// TestSteeredReplies: all users of the clients' account send requests of every kind with
+// every target as reply subject. The streams stay unchanged.
 func TestSteeredReplies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -160,7 +160,7 @@ func TestSteeredReplies(t *testing.T) {
 		targets = targets[:5]
 	}
 	var sent uint64
-	var asked int32 // how often the service may have been asked
+	var asked int32 // maximum number of requests to the service so far
 	for _, user := range []string{"client", "producer", "auditor"} {
 		nc := f.connect(t, user)
 		js, err := jetstream.New(nc)
@@ -171,7 +171,7 @@ func TestSteeredReplies(t *testing.T) {
 			if user != "producer" {
 				for name, policy := range map[string]jetstream.DeliverPolicy{"everything": jetstream.DeliverAllPolicy, "emptied": jetstream.DeliverNewPolicy} {
 					repeat(t, func(ctx context.Context) error {
-						_ = f.js.DeleteConsumer(ctx, log, name) // which the auditor may not
+						_ = f.js.DeleteConsumer(ctx, log, name) // as the operator: the auditor may not
 						_, err := js.CreateConsumer(ctx, log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: policy})
 						if err != nil {
 							err = fmt.Errorf("%s: %w", user, err)
@@ -197,12 +197,12 @@ func TestSteeredReplies(t *testing.T) {
 			if err := nc.Flush(); err != nil {
 				t.Fatal(err)
 			}
-			// What should not happen cannot be waited for. When it comes late it
-			// counts all the same: numbers are those since the beginning.
+			// The absence of an effect cannot be waited for. A late one still counts,
+			// since the numbers are totals.
 			if user != "auditor" {
 				sent++
 				eventually(t, target+": the mutation is there", func() bool {
-					return f.mutations(t) >= sent || nc.PublishMsg(mutation) != nil // again: a stream without a leader takes none
+					return f.mutations(t) >= sent || nc.PublishMsg(mutation) != nil // repeated: a stream without a leader stores nothing
 				})
 			}
 			if now := f.state(t); now != f.before {
@@ -218,7 +218,8 @@ func TestSteeredReplies(t *testing.T) {
 	}
 }
 
-// A push consumer delivers where its creator says. The gates take inboxes.
+// TestSteeredPushConsumers: a push consumer delivers to a subject that its creator
+// chooses, so the gates refuse all targets but inboxes.
 func TestSteeredPushConsumers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

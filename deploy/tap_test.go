@@ -15,14 +15,14 @@ import (
 	"testing"
 )
 
-// tap stands between clients and a node, and notes who publishes where.
+// tap is a proxy between clients and a node that records who uses which subject.
 type tap struct {
 	mu        sync.Mutex
 	published map[string]map[string]bool // by user and subject
 	listened  map[string]map[string]bool
 }
 
-// open returns the URLs of a tap for each node.
+// open starts a tap for each node and returns their URLs.
 func (tp *tap) open(t *testing.T, c *cluster) (urls []string) {
 	t.Helper()
 	tp.published, tp.listened = map[string]map[string]bool{}, map[string]map[string]bool{}
@@ -58,7 +58,7 @@ func (tp *tap) open(t *testing.T, c *cluster) (urls []string) {
 						return
 					}
 					defer node.Close()
-					// Both sides begin with a line in the clear.
+					// A connection begins with the INFO line, before TLS.
 					info, err := bufio.NewReader(node).ReadString('\n')
 					if err != nil {
 						return
@@ -85,7 +85,7 @@ func (tp *tap) open(t *testing.T, c *cluster) (urls []string) {
 	return urls
 }
 
-// carry hands on what a client says.
+// carry forwards a client's protocol lines to the node, and records them.
 func (tp *tap) carry(node io.Writer, client *bufio.Reader) error {
 	user := ""
 	for {
@@ -129,7 +129,7 @@ func (tp *tap) note(where map[string]map[string]bool, user, subject string) {
 	where[user][subject] = true
 }
 
-// userOf is the user with a public nkey.
+// userOf returns the user with a public nkey.
 func userOf(nkey string) string {
 	for name, value := range environment {
 		if value == nkey {
@@ -139,7 +139,7 @@ func userOf(nkey string) string {
 	return "nobody"
 }
 
-// used tells whether any subject of a user is one that a right is for.
+// used reports whether a user used any subject that a right covers.
 func (tp *tap) used(where map[string]map[string]bool, user, right string) bool {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package docs tests the manual: what it links to and names exists, its Go
-// compiles, and its generated pages are up to date. Package test runs its shell
-// blocks.
+// Package docs tests the manual: its links and names resolve, its Go compiles, and its
+// generated pages are up to date. Package test runs its shell blocks.
 package docs
 
 import (
@@ -27,7 +26,7 @@ var update = flag.Bool("update", false, "write the generated pages")
 
 const root = ".."
 
-// pages returns the text of every page below the root, by its path from there.
+// pages returns the text of every page below the root, by its path relative to the root.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -90,8 +89,8 @@ func anchors(page string) map[string]bool {
 	return found
 }
 
-// TestLinks: every relative link and anchor of every page resolves, and a link that is
-// named after a Go file goes there.
+// TestLinks: every relative link and anchor of every page resolves, and a link whose text
+// is a Go file points to that file.
 func TestLinks(t *testing.T) {
 	all := pages(t)
 	links := 0
@@ -172,10 +171,10 @@ var (
 	declared   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w*)\(`)
 )
 
-// others are flags of other commands than lapse.
+// others are flags of commands other than lapse.
 var others = []string{"env-file", "build", "detach", "inbox-prefix", "stream", "tlsca", "replicas", "pull", "filter", "defaults", "last-for"}
 
-// TestNames: what the pages name exists.
+// TestNames: every subject, header, event, metric, test and flag in the pages exists.
 func TestNames(t *testing.T) {
 	all := pages(t)
 	d := asyncapi.Load()
@@ -201,18 +200,18 @@ func TestNames(t *testing.T) {
 			}
 		}
 		check("subject", subjects.FindAllString(text, -1), func(s string) bool {
-			// What subjects begin with, or end in an ellipsis, is of several.
+			// A prefix, or a subject with an ellipsis, stands for several subjects.
 			return strings.HasSuffix(s, ".") || len(conform.Channels(s)) > 0
 		})
 		check("header", headers.FindAllString(text, -1), func(s string) bool {
 			return known.headers[s] || s == "Lapse-Console" || strings.HasPrefix(s, "Nats-Expected-")
-		}) // the console's is of HTTP
+		}) // Lapse-Console is an HTTP header
 		check("event", events.FindAllString(text, -1), func(s string) bool { _, ok := d.Operations["events."+s]; return ok })
 		check("metric", metrics.FindAllString(text, -1), func(s string) bool {
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 				s = strings.TrimSuffix(s, suffix)
 			}
-			// Consumers have names like metrics.
+			// Consumer names look like metric names.
 			return known.metrics[s] || s+"_" == schema.ReaderConsumer || s+"_" == schema.ServerConsumer
 		})
 		check("test", tests.FindAllString(goBlock.ReplaceAllString(text, ""), -1), func(s string) bool { return known.tests[s] })
@@ -229,7 +228,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestReference: the reference of requests names every operation and error.
+// TestReference: docs/requests.md names every operation and error.
 func TestReference(t *testing.T) {
 	page := pages(t)["docs/requests.md"]
 	d := asyncapi.Load()
@@ -261,8 +260,8 @@ func TestReference(t *testing.T) {
 
 var room = regexp.MustCompile(`(?m)^\| \[([a-z/]+)\]`)
 
-// TestArchitecture: the page lists every package but those of tests and tools, and
-// each imports only packages above it.
+// TestArchitecture: docs/architecture.md lists every package but those of tests and
+// tools, and each imports only packages above it.
 func TestArchitecture(t *testing.T) {
 	_, section, _ := strings.Cut(pages(t)["docs/architecture.md"], "## Rooms\n")
 	above := map[string]int{}
@@ -294,14 +293,14 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// message is what lapse says, in the first cell of a row; in it an ellipsis, N and
-// M stand for what differs.
+// firstCell matches quoted messages of lapse in the first cell of a row. differs matches
+// their variable parts: an ellipsis, N and M.
 var (
 	firstCell = regexp.MustCompile("(?m)^\\| (`.*?`) \\|")
 	differs   = regexp.MustCompile(`…|\b[NM]\b`)
 )
 
-// TestMessages: what the page on trouble quotes is what the code says.
+// TestMessages: the code contains every message that docs/troubleshooting.md quotes.
 func TestMessages(t *testing.T) {
 	_, section, _ := strings.Cut(pages(t)["docs/troubleshooting.md"], "## Messages of `serve`\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -330,7 +329,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestREADME: it is short, and its figures are those of the benchmarks.
+// TestREADME: README.md has at most 900 words, and its figures are in docs/benchmarks.md.
 func TestREADME(t *testing.T) {
 	all := pages(t)
 	if n := len(strings.Fields(all["README.md"])); n > 900 {
@@ -359,7 +358,7 @@ func set(names []string) map[string]bool {
 	return all
 }
 
-// testNames are the tests, fuzz targets and benchmarks of all modules.
+// testNames returns the names of the tests, fuzz targets and benchmarks of all modules.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -391,7 +390,7 @@ func sources(t *testing.T) map[string]string {
 	return all
 }
 
-// generated compares a generated page with what it should be, or writes it.
+// generated compares a generated page with the wanted text, or writes it with -update.
 func generated(t *testing.T, name, want string) {
 	t.Helper()
 	if *update {

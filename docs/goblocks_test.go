@@ -18,7 +18,7 @@ import (
 
 const module = "github.com/lapsedb/lapse/"
 
-// packages are what Go blocks may use without importing it.
+// packages are those that Go blocks may use without importing them.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "time": "time", "testing": "testing",
 	"client": module + "client", "lapsetest": module + "lapsetest", "bubble": module + "lapsetest/bubble",
@@ -26,8 +26,8 @@ var packages = map[string]string{
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// TestGoBlocks: Go blocks compile. One without a package clause gets one, and
-// imports for the packages it uses.
+// TestGoBlocks: Go blocks compile. A block without a package clause gets one, and imports
+// for the packages it uses.
 func TestGoBlocks(t *testing.T) {
 	blocks := 0
 	files := token.NewFileSet()
@@ -45,7 +45,7 @@ func TestGoBlocks(t *testing.T) {
 				continue
 			}
 			config := types.Config{Importer: imported, Error: func(err error) { t.Error(err) }}
-			_, _ = config.Check("p", files, []*ast.File{file}, nil) // Error has what is wrong
+			_, _ = config.Check("p", files, []*ast.File{file}, nil) // config.Error reports the errors
 		}
 	}
 	if blocks < 4 {
@@ -53,7 +53,7 @@ func TestGoBlocks(t *testing.T) {
 	}
 }
 
-// imports are those of the packages that a block uses.
+// imports returns the import clauses for the packages that a block uses.
 func imports(source string) (clause string) {
 	for name, path := range packages {
 		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(source) {
@@ -63,7 +63,7 @@ func imports(source string) (clause string) {
 	return clause
 }
 
-// exports finds what the compiler knows of a package.
+// exports returns a function that opens the compiler's export data of a package.
 func exports(t *testing.T) func(path string) (io.ReadCloser, error) {
 	t.Helper()
 	var paths []string

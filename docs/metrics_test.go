@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/processor/monitor"
 )
 
-// desc is what a prometheus.Desc tells of itself.
+// desc matches the output of prometheus.Desc.String.
 var desc = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "[^"]*", constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}\}$`)
 
 // TestMetricsPage: docs/metrics.md lists the metrics with their help.

@@ -79,8 +79,8 @@ func (w *Wheel[V]) collect(now tick) {
 		if !ok || start > now {
 			break
 		}
-		// Nothing is filed before start, so time may go there at once; the slots
-		// of this level and above stay right, and this one's entries get finer.
+		// No entry is before start, so the time can jump there. Slots of this level and
+		// above stay right; this slot's entries move to lower levels.
 		w.now = start
 		if slot := w.vacate(level, digit); level > 0 {
 			w.cascade(slot, level)
@@ -91,8 +91,8 @@ func (w *Wheel[V]) collect(now tick) {
 	w.now = now // for the same reason
 }
 
-// collectInbox collects timers set at seconds that had passed, and those that a
-// panic left over; neither are after the wheel's time.
+// collectInbox files the inbox into slots, and collects its timers that are due and those
+// that a panic left over; all collected are at or before the wheel's time.
 func (w *Wheel[V]) collectInbox() {
 	if len(w.firing) == 0 && w.inbox.first == nil {
 		return
@@ -128,9 +128,9 @@ func (w *Wheel[V]) collectSecond(slot *list[V]) {
 // cascade distributes a slot over the levels below. The wheel stands at the slot's
 // first second.
 //
-// On the way to level 0, at most a minute early, it reads the timers: all cache
-// misses of a minute at once cost less, and most seconds without timers left are
-// dropped before Next returns them.
+// From level 1, at most a minute early, it reads the timers: the cache misses of a
+// minute cost less together, and most seconds without timers left are dropped before
+// Next returns them.
 func (w *Wheel[V]) cascade(slot *list[V], level int) {
 	for batch := range w.take(slot) {
 		if level > 1 {

@@ -13,7 +13,7 @@ func log() (fire func(string, int64), notes *strings.Builder) {
 }
 
 func TestAdvanceOrder(t *testing.T) {
-	// Each second's keys are set at times that put them on different levels.
+	// The steps of Advance, some to the edges of slots, must not change the order.
 	for _, steps := range [][]int64{{10_000}, {100, 10_000}, {63, 64, 4095, 4096, 4999, 5000, 10_000}} {
 		w := newKeyed(start)
 		fire, notes := log()
@@ -83,10 +83,10 @@ func TestFireMaySetAndRemove(t *testing.T) {
 		if at, _ := w.Next(); at != start+1 {
 			t.Errorf("Next within fire: %d", at)
 		}
-		w.Set("a", start+3)  // passed: in the next call
-		w.Remove("b")        // not at all
+		w.Set("a", start+3)  // passed: fires in the next call
+		w.Remove("b")        // does not fire
 		w.Set("c", start+11) // not yet
-		w.Set("d", start+3)  // passed, though its turn was to come
+		w.Set("d", start+3)  // passed: fires in the next call, though due in this one
 		w.Set("f", start+10) // passed just now
 		if at, _ := w.Next(); at != start+3 {
 			t.Errorf("Next within fire: %d", at)

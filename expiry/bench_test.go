@@ -125,8 +125,8 @@ func newHeapItems(n int) []heapItem {
 	return items
 }
 
-// BenchmarkWheelAgainstHeap does the same work with one and the other in turn
-// and compares medians.
+// BenchmarkWheelAgainstHeap runs the same work on wheel and heap in turn and compares
+// the medians.
 func BenchmarkWheelAgainstHeap(b *testing.B) {
 	for _, test := range []struct {
 		name, work string
@@ -160,7 +160,7 @@ func BenchmarkWheelAgainstHeap(b *testing.B) {
 	}
 }
 
-// median returns the round that took the middle time in all.
+// median returns the round with the median total time.
 func median(rounds []phases) phases {
 	slices.SortFunc(rounds, func(a, b phases) int { return cmp.Compare(a.total(), b.total()) })
 	return rounds[len(rounds)/2]
@@ -174,7 +174,7 @@ func BenchmarkWheel(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/million, "ns/timer")
 }
 
-// BenchmarkMemory reports what an armed timer takes, its own memory included.
+// BenchmarkMemory reports the bytes of an armed timer, the Timer itself included.
 func BenchmarkMemory(b *testing.B) {
 	l := newLoad(million, day, .9)
 	report := func(b *testing.B, make func() (set func(timer int, at int64), keep any)) {

@@ -2,14 +2,14 @@ package expiry
 
 import "container/heap"
 
-// heapTimers is what the wheel is measured against: container/heap as in that
-// package's own example of a priority queue, the owner holding the item.
+// heapTimers is the wheel's peer in benchmarks: container/heap as in that package's
+// example of a priority queue; the owner holds the item.
 type heapTimers struct{ items heapItems }
 
 type heapItem struct {
 	value *int
 	at    int64
-	index int // in the heap, -1 if it is not there
+	index int // in the heap, or -1
 }
 
 func (h *heapTimers) Set(it *heapItem, at int64) {

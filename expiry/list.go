@@ -6,7 +6,7 @@ import "iter"
 // timer is a cache miss.
 type entry[V any] struct {
 	timer *Timer[V]
-	key   uint64 // the Timer.filed this is, or in Wheel.firing the Timer.set
+	key   uint64 // Timer.filed when the entry was made; in Wheel.firing, Timer.set
 }
 
 // current reports whether e is the entry of an armed timer.

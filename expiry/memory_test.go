@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// room counts the chunks of a wheel, and the entries in its free chunks.
+// room returns the number of chunks of a wheel, free ones included, and of entries that
+// free chunks, firing and scratch retain.
 func room[V any](w *Wheel[V]) (chunks, retained int) {
 	chunks = w.chunks
 	for c := w.free; c != nil; c = c.next {
@@ -53,7 +54,8 @@ func TestMemoryStaysFlat(t *testing.T) {
 	}
 }
 
-// Moving and removing timers, again and again, must not accumulate entries.
+// TestStaleEntriesAreBounded: repeatedly moving and removing timers does not accumulate
+// entries.
 func TestStaleEntriesAreBounded(t *testing.T) {
 	const n = 1000
 	most := (2*n+levels*digits*chunkSize)/chunkSize + 1

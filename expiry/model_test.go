@@ -28,7 +28,7 @@ func (m *model) Set(key string, at int64) {
 	m.armed[key] = armed{at, m.sets}
 }
 
-// first returns the key to fire first of those set by the call upTo or before.
+// first returns the next key to fire among those set by the call upTo or before.
 func (m *model) first(upTo int) (key string, first armed, ok bool) {
 	for k, a := range m.armed {
 		if a.set <= upTo && (!ok || a.at < first.at || a.at == first.at && a.set < first.set) {
@@ -124,7 +124,7 @@ func TestWheelAgainstModel(t *testing.T) {
 	})
 }
 
-// check looks for broken lists and bitmaps and for timers that are not in them.
+// check fails on broken lists and bitmaps, and on armed timers that are not in them.
 func check(t interface{ Fatalf(string, ...any) }, w keyed) {
 	filed := map[*Timer[string]]bool{}
 	chunks := 0

@@ -15,7 +15,7 @@ func (w *Wheel[V]) renew() {
 		for batch := range w.take(l) {
 			for _, e := range batch {
 				if e.current() {
-					e.timer.filed = 0 // it may have another of the same second
+					e.timer.filed = 0 // drops another entry of the same second
 					timers = append(timers, e.timer)
 				}
 			}

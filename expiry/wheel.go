@@ -2,7 +2,7 @@ package expiry
 
 import "math"
 
-// Timer fires at one second. Its owner holds it, so that the wheel looks nothing up.
+// Timer fires at one second. Its owner holds it, so the wheel needs no lookup.
 // The zero Timer is not armed.
 //
 // A timer belongs to the wheel that first set it, and must not be copied afterwards.
@@ -10,8 +10,8 @@ type Timer[V any] struct {
 	Value V // the owner's, for fire
 
 	at    tick   // when it fires, if armed
-	filed tick   // where its entry in the wheel is, never after at; or 0
-	set   uint64 // which call of Set armed it; 0 if it is not armed
+	filed tick   // second of its entry in the wheel, never after at; 0 for none
+	set   uint64 // number of the call of Set that armed it; 0 if it is not armed
 }
 
 // At returns the second at which the timer is armed.
@@ -27,8 +27,8 @@ func (t *Timer[V]) At() (at int64, ok bool) {
 //
 // Measured at a million timers with a pointer as Value, a timer takes 32 bytes and
 // its entry 16; container/heap takes 24 and 9. An empty wheel takes 23 KB. Stale
-// entries of moved and removed timers stay until their second; besides 1.4 MB there
-// are never more than armed timers. Memory of fired timers is reused, not freed.
+// entries of moved and removed timers stay until their second; they are at most as many
+// as the armed timers, plus 1.4 MB. Memory of fired timers is reused, not freed.
 //
 // Set and Remove take constant time, amortised, and At and Len constant time.
 // A Wheel is not safe for concurrent use.
@@ -103,4 +103,4 @@ type tick uint64
 func tickOf(second int64) tick { return max(1, tick(second)^1<<63) }
 func (t tick) second() int64   { return int64(t ^ 1<<63) }
 
-const never tick = math.MaxUint64 // or the last second there is
+const never tick = math.MaxUint64 // also the last second there is

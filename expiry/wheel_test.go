@@ -13,7 +13,7 @@ func TestSet(t *testing.T) {
 		name   string
 		set    []int64 // the same key, one after the other
 		to     []int64 // Advance, one after the other
-		fires  int     // which of them fires, or -1
+		fires  int     // index of the Advance that fires, or -1
 		wantAt int64
 	}{
 		{"in time", []int64{start + 5}, []int64{start + 4, start + 5}, 1, start + 5},

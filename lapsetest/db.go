@@ -22,7 +22,7 @@ type DB struct {
 	local *offline.Local
 }
 
-// failer is the part of testing.TB that a DB uses.
+// failer is the subset of testing.TB that a DB uses.
 type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -100,7 +100,7 @@ func (db *DB) Close() {
 	db.local = nil
 }
 
-// use calls with under the lock, and fails the test if it returns an error or the
+// use calls with under the lock. It fails the test if with returns an error or the
 // database is closed.
 func (db *DB) use(with func(*offline.Local) error) {
 	db.t.Helper()
@@ -138,7 +138,7 @@ func (db *DB) AdvanceTo(moment time.Time) {
 	db.use(func(l *offline.Local) error { return l.Advance(moment.UnixMilli()) })
 }
 
-// Finish moves the clock until no document is left that expires.
+// Finish moves the clock until every document that can expire has expired.
 func (db *DB) Finish() {
 	db.t.Helper()
 	db.use((*offline.Local).Finish)

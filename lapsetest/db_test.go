@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestSession is the test in the package's documentation.
+// TestSession runs the example of the package documentation.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	db := lapsetest.New(t, lapsetest.At("2026-01-01T00:00:00Z"))
@@ -39,7 +39,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestEveryCall takes each call once.
+// TestEveryCall calls each method at least once.
 func TestEveryCall(t *testing.T) {
 	t.Parallel()
 	db := lapsetest.New(t, lapsetest.AtTime(time.UnixMilli(1_767_225_600_250)))
@@ -137,8 +137,8 @@ func TestTTLOption(t *testing.T) {
 	}
 }
 
-// TestRefused: what Do is told are the codes of the contract, and what goes
-// wrong before it is sent, too.
+// TestRefused: Do returns the error codes of the contract, also for errors before a
+// request is sent.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	db := lapsetest.New(t)
@@ -180,7 +180,7 @@ func TestRefused(t *testing.T) {
 	db.WantEvents(3, "")
 }
 
-// recorder is a test that fails without ending the real one.
+// recorder records a failure without failing the real test.
 type recorder struct {
 	testing.TB
 	said string
@@ -192,7 +192,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// TestFails: what goes wrong fails the test with a line that says why.
+// TestFails: an error fails the test with a message that names the cause.
 func TestFails(t *testing.T) {
 	t.Parallel()
 	const two = `{"seq":2,"time":"2015-05-17T10:05:00.000Z","type":"CollectionCreated","collection":"sessions","body":{}}`
@@ -272,8 +272,8 @@ func fails(t *testing.T, do func(r *recorder)) *recorder {
 	return r
 }
 
-// TestSameBytes: the hits of a web server, run twice and at once, give the same
-// log, and loading that the same database.
+// TestSameBytes: the same mutations, run in four databases at once, give the same log and
+// digest; loading that log gives the same database.
 func TestSameBytes(t *testing.T) {
 	t.Parallel()
 	var mutations strings.Builder
@@ -318,7 +318,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestShared: goroutines may share a database, and in a bubble nothing waits.
+// TestShared: goroutines may share a database, and in a bubble no call takes time.
 func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := lapsetest.New(t)
@@ -369,7 +369,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestManual: a golden file is just bytes.
+// TestManual: the log is equal to a golden file byte for byte.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	want, err := os.ReadFile("testdata/renewal.jsonl")
@@ -389,7 +389,8 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// TestWarnBefore: a warning comes at its second, also right after a write that leaves less.
+// TestWarnBefore: a warning comes at its second, and at once after a write that leaves
+// less time.
 func TestWarnBefore(t *testing.T) {
 	t.Parallel()
 	db := lapsetest.New(t)

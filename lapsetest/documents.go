@@ -13,7 +13,7 @@ import (
 // Document is a document as in a reply: its Value is all of its JSON.
 type Document = client.Item[json.RawMessage]
 
-// must is Do that fails the test on an error.
+// must is Do, but fails the test on an error.
 func (db *DB) must(op, collection, id string, body any, opts ...client.WriteOption) *client.Reply {
 	db.t.Helper()
 	reply, err := db.Do(op, collection, id, body, opts...)
@@ -23,7 +23,7 @@ func (db *DB) must(op, collection, id string, body any, opts ...client.WriteOpti
 	return reply
 }
 
-// describe adds the code of an error.
+// describe returns the text of an error with its code.
 func describe(err error) string {
 	if coded, ok := errors.AsType[*client.Error](err); ok {
 		return fmt.Sprintf("%v (%d %s)", err, coded.Code, coded.Name)
@@ -39,7 +39,7 @@ func (db *DB) into(v any, reply *client.Reply) {
 	}
 }
 
-// encode returns JSON text as it is and anything else as JSON.
+// encode returns JSON text unchanged and any other value as JSON.
 func encode(body any) ([]byte, error) {
 	switch body := body.(type) {
 	case nil:
@@ -166,7 +166,7 @@ func (db *DB) Delete(collection, id string, opts ...client.WriteOption) {
 	db.must("document.delete", collection, id, nil, opts...)
 }
 
-// Touch starts the time to live of an existing document again.
+// Touch restarts the time to live of an existing document.
 func (db *DB) Touch(collection, id string, opts ...client.WriteOption) client.Touched {
 	db.t.Helper()
 	reply := db.must("document.touch", collection, id, nil, opts...)
@@ -174,8 +174,8 @@ func (db *DB) Touch(collection, id string, opts ...client.WriteOption) client.To
 	return client.Touched{ETag: d.ETag, Modified: d.Modified, Lifetime: reply.Lifetime}
 }
 
-// Restore creates a document again that expired or was deleted, from the version, an ETag, or
-// from its last one if that is empty.
+// Restore creates an expired or deleted document again, from the version, an ETag, or
+// from its last version if that is empty.
 func (db *DB) Restore(collection, id, version string, opts ...client.WriteOption) Document {
 	db.t.Helper()
 	body := map[string]string{}
@@ -209,8 +209,8 @@ func (db *DB) Document(collection, id string) (d Document, ok bool) {
 	return db.document(reply), true
 }
 
-// Batch sends a batch, {"operations":[…],"atomic":…} as in a request. Each result
-// has its own code, and error if it was refused.
+// Batch sends a batch, {"operations":[…],"atomic":…} as in a request. Each result has its
+// own code, and an error if it was refused.
 func (db *DB) Batch(collection string, batch any) client.Results {
 	db.t.Helper()
 	var answer struct {
@@ -289,7 +289,7 @@ func (db *DB) Plan(collection string, request any) client.Plan {
 	return db.query(collection, request, map[string]any{"explain": true}).Plan
 }
 
-// Forecast counts the documents of a collection by when they expire,
+// Forecast counts the documents of a collection by the time at which they expire,
 // {"next":…,"bucket":…,"defaultTtl":…} as in a request, "" for the next day.
 func (db *DB) Forecast(collection string, request any) (f client.Forecast) {
 	db.t.Helper()

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/lapsetest"
 )
 
-// In a test it is lapsetest.New(t), which fails the test and closes by itself.
+// A test uses lapsetest.New(t), which fails the test and closes by itself.
 func Example() {
 	db := lapsetest.Open(lapsetest.At("2026-01-01T00:00:00Z"))
 	defer db.Close()
@@ -35,7 +35,7 @@ func Example() {
 	// a 1h0m0s {"id":"a","user":"x"}
 }
 
-// What is refused has the code that a client gets.
+// A refused request returns the error code that a client gets.
 func ExampleDB_Do() {
 	db := lapsetest.Open()
 	defer db.Close()
@@ -52,7 +52,7 @@ func ExampleDB_Do() {
 	// true
 }
 
-// A history from a file, as lapse simulate takes it, and what becomes of it.
+// Run a history from a file, in the format of lapse simulate, and read its outcome.
 func ExampleDB_Simulate() {
 	db := lapsetest.Open()
 	defer db.Close()
@@ -69,8 +69,8 @@ func ExampleDB_Simulate() {
 	// 10:55:03 pending: 0
 }
 
-// The log of a server, which lapse export printed, as of a moment: the first
-// session had expired by then and had no event yet.
+// Load the log of a server, which lapse export printed, up to a moment: the first session
+// had expired by then, but had no event yet.
 func ExampleDB_Load() {
 	log := `{"seq":2,"time":"2015-05-17T10:05:00.000Z","type":"CollectionCreated","collection":"sessions","body":{"defaultTtl":30}}
 {"seq":3,"time":"2015-05-17T10:05:03.250Z","type":"DocumentCreated","collection":"sessions","id":"a","body":{"id":"a","requests":1}}
@@ -85,7 +85,7 @@ func ExampleDB_Load() {
 	}
 	fmt.Println(db.Seq(), db.Digest())
 
-	// The test may go on from there.
+	// The test may continue from there.
 	db.Advance(7 * time.Second)
 	_, _ = os.Stdout.WriteString(lapsetest.Lines(db.Events(5)))
 	// Output:
@@ -113,8 +113,8 @@ func ExampleDB_Query() {
 	// 2 /customer
 }
 
-// A mutation that a client left with JetStream: nobody waits for its outcome, and
-// the log tells it.
+// Submit a mutation through JetStream: the client does not wait for its outcome, which
+// the log records.
 func ExampleDB_Submit() {
 	db := lapsetest.Open()
 	defer db.Close()

@@ -120,7 +120,7 @@ func decode(text []byte) (v any, err error) {
 	return v, d.Decode(&v)
 }
 
-// differ returns the path at which got lacks a value of want.
+// differ describes the first value of want that got lacks, with its path, "" for none.
 func differ(path string, want, got any) string {
 	members, ok := want.(map[string]any)
 	has, both := got.(map[string]any)

@@ -16,8 +16,8 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// startBench serves a database with a collection bench, whose documents live
-// for an hour, on a server of its own.
+// startBench serves a database on a server of its own, with a collection bench whose
+// documents live for an hour.
 func startBench(b *testing.B) (*Processor, *embedded.Server) {
 	b.Helper()
 	dir := b.TempDir()
@@ -50,12 +50,12 @@ func benchConn(b *testing.B, connect func(...nats.Option) (*nats.Conn, error)) *
 	return nc
 }
 
-// feed has the writer decide mutations, append what follows and fold it, and
-// returns when it has told the last outcome.
+// feed passes mutations to the writer, which decides, appends and folds them. It returns
+// after the last outcome.
 func feed(b *testing.B, p *Processor, mutations []*schema.Mutation) {
 	b.Helper()
 	refused, told, left := 0, make(chan struct{}), len(mutations)
-	done := func(o machine.Outcome) { // from the writer's goroutine
+	done := func(o machine.Outcome) { // called on the writer's goroutine
 		if o.Fault != nil {
 			refused++
 		}
@@ -90,9 +90,9 @@ func upserts(from, to int) []*schema.Mutation {
 	return mutations
 }
 
-// BenchmarkAppend decides upserts, appends the events to the log and folds
-// them, without the requests around it, against bare asynchronous publishing of
-// messages like those events to a stream like the log.
+// BenchmarkAppend decides upserts, appends their events and folds them, without the
+// requests. The peer is plain asynchronous publishing of the same messages to a stream
+// configured like the log.
 func BenchmarkAppend(b *testing.B) {
 	const round = 50_000
 	p, _ := startBench(b)
@@ -107,8 +107,8 @@ func BenchmarkAppend(b *testing.B) {
 	}, versus.Peer{Name: "async JetStream publish of the same messages", Goal: versus.AtLeast(0.65), Round: func() versus.Rate { return peer.round(round) }})
 }
 
-// BenchmarkCatchUp folds a log into an empty projection, against a bare ordered
-// consumer that reads the same log.
+// BenchmarkCatchUp folds a log into an empty projection. The peer is a plain ordered
+// consumer of the same log.
 func BenchmarkCatchUp(b *testing.B) {
 	events := versus.Size(1_000_000, 100_000)
 	p, server := startBench(b)

@@ -13,26 +13,25 @@ import (
 
 const Year = 365 * 24 * time.Hour
 
-// wrongClock is a clock that a test sets; the time of the test itself is the
-// right one.
+// wrongClock is a clock that a test sets; the test's own time is the right one.
 type wrongClock struct {
 	began time.Time
 
 	mu      sync.Mutex
-	off     time.Duration // that it is ahead
-	rate    float64       // that it gains
-	since   time.Time     // of the rate
-	stands  time.Time     // what it says while it stands still, else zero
-	pausing time.Time     // when the machine was suspended, else zero
-	paused  time.Duration // that it has not seen passing
-	reading int           // how often it was read
+	off     time.Duration // offset ahead of the right time
+	rate    float64       // seconds that it gains per second
+	since   time.Time     // start of rate
+	stands  time.Time     // the frozen time; zero if the clock runs
+	pausing time.Time     // start of the machine's suspension; zero if it is not suspended
+	paused  time.Duration // time suspended, which elapsed time leaves out
+	reading int           // number of reads
 }
 
 func newWrongClock() *wrongClock {
 	return &wrongClock{began: time.Now(), since: time.Now()}
 }
 
-// read is the Clock.
+// read implements clock.Clock.
 func (c *wrongClock) read() (time.Time, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +39,7 @@ func (c *wrongClock) read() (time.Time, time.Duration) {
 	return c.wall(), c.now().Sub(c.began) - c.paused
 }
 
-// now is the right time, as far as the machine sees it passing.
+// now returns the right time, or the start of the suspension while suspended.
 func (c *wrongClock) now() time.Time {
 	if !c.pausing.IsZero() {
 		return c.pausing
@@ -56,27 +55,27 @@ func (c *wrongClock) wall() time.Time {
 	return now.Add(c.off + time.Duration(c.rate*float64(now.Sub(c.since))))
 }
 
-// readings is how often it was read.
+// readings returns the number of reads.
 func (c *wrongClock) readings() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reading
 }
 
-// ahead is how far it is ahead.
+// ahead returns the clock's offset from the right time.
 func (c *wrongClock) ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Until(c.wall())
 }
 
-// set sets it ahead of the right time.
+// set sets the clock to an offset from the right time.
 func (c *wrongClock) set(ahead time.Duration) { c.change(ahead, 0) }
 
-// step sets it by some amount.
+// step moves the clock by an amount.
 func (c *wrongClock) step(by time.Duration) { c.change(c.ahead()+by, 0) }
 
-// drift has it gain so much for each second.
+// drift makes the clock gain rate seconds per second.
 func (c *wrongClock) drift(rate float64) { c.change(c.ahead(), rate) }
 
 func (c *wrongClock) change(ahead time.Duration, rate float64) {
@@ -85,15 +84,14 @@ func (c *wrongClock) change(ahead time.Duration, rate float64) {
 	c.off, c.rate, c.since, c.stands = ahead, rate, time.Now(), time.Time{}
 }
 
-// freeze has it stand still.
+// freeze stops the clock.
 func (c *wrongClock) freeze() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stands = c.wall()
 }
 
-// pause has the machine's clocks stand still for some time, as while it is
-// suspended.
+// pause stops both of the machine's clocks for d, as a suspension does.
 func (c *wrongClock) pause(d time.Duration) {
 	c.mu.Lock()
 	c.pausing = time.Now()
@@ -106,8 +104,7 @@ func (c *wrongClock) pause(d time.Duration) {
 	c.paused += d
 }
 
-// withClock gives the processor a clock that can be wrong, and says that the
-// NATS server has the same one.
+// withClock gives the processor a wrongClock, shared with the NATS server.
 func withClock(c **wrongClock) func(*Options) {
 	return func(o *Options) {
 		*c = newWrongClock()
@@ -115,20 +112,20 @@ func withClock(c **wrongClock) func(*Options) {
 	}
 }
 
-// status is what the processor says of itself.
+// status returns the processor's status.
 func (w *wire) status() (s schema.Status) {
 	w.t.Helper()
 	w.check(json.Unmarshal(w.want(200, "status", "").body, &s))
 	return s
 }
 
-// stored is an event, and when the log got it by the right clock.
+// stored is an event and the right time at which the log stored it.
 type stored struct {
 	*schema.Event
 	at time.Time
 }
 
-// timeline reads the whole log with its times.
+// timeline reads the whole log.
 func (w *wire) timeline() (events []stored) {
 	w.t.Helper()
 	log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})

@@ -16,9 +16,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestClockSet: a clock that is set by too much expires nothing and hides
-// nothing, whichever way it goes; writes are refused and mutations wait; and
-// all goes on when it is right again.
+// TestClockSet: while the clock is far off in either direction, nothing expires or
+// disappears, writes are refused and mutations wait. All resumes when it is right again.
 func TestClockSet(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -32,7 +31,7 @@ func TestClockSet(t *testing.T) {
 		{"a day and back again and again", func(w *wire, c *wrongClock) {
 			for range 1000 {
 				c.set(24 * time.Hour)
-				w.status() // which looks at the clock
+				w.status() // checks the clock
 				time.Sleep(50 * time.Millisecond)
 				c.set(0)
 				w.status()
@@ -67,12 +66,12 @@ func TestClockSet(t *testing.T) {
 				}
 				w.refused(503, "unavailable", "batch.c", `{"operations":[{"op":"upsert","id":"a","body":{}}]}`)
 				last := uint64(0)
-				for i := range 600 { // more than the writer would have read
+				for i := range 600 { // more than the writer reads ahead
 					last = w.publish(fmt.Sprintf("document.upsert.c.m%d", i), `{"ttl":-1}`)
 				}
 				sleepUntil(ts+999, 0)
 				w.want(200, "document.get.c.299", "")
-				time.Sleep(75 * time.Second) // for a clock that stood still, time has
+				time.Sleep(75 * time.Second) // longer, for the clock that stood still
 				w.want(404, "document.get.c.0", "")
 				w.want(404, "document.get.c.299", "")
 				w.want(200, "document.get.c.later", "")
@@ -107,9 +106,8 @@ func TestClockSet(t *testing.T) {
 	}
 }
 
-// wantTimeline checks the log: no document expired twice or with less than its
-// time to live by the right clock, but for early; what was published was judged
-// once, in order.
+// wantTimeline checks the log: no document version ends twice, none expires earlier than
+// its ttl by the right clock minus early, and mutations are judged once, in order.
 func (w *wire) wantTimeline(early time.Duration) (events []stored) {
 	w.t.Helper()
 	events = w.timeline()
@@ -154,8 +152,8 @@ func (w *wire) wantTimeline(early time.Duration) (events []stored) {
 	return events
 }
 
-// TestClockFollowed: small steps are followed and writes go on; time stands
-// still when the clock is set back.
+// TestClockFollowed: small steps are followed and writes continue; log time stands still
+// after the clock is set back.
 func TestClockFollowed(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -174,7 +172,7 @@ func TestClockFollowed(t *testing.T) {
 			if s := w.status(); s.Clock.Suspect {
 				t.Errorf("after a step of %s the clock is %+v", by, s.Clock)
 			}
-			// Gone on the second, by the clock that is followed.
+			// It expires on the second, by the followed clock.
 			time.Sleep(time.Unix(got+99, 0).Sub(time.Now().Add(c.ahead())))
 			w.want(200, "document.get.c.a", "")
 			time.Sleep(time.Unix(got+100, 0).Sub(time.Now().Add(c.ahead())) - time.Nanosecond)
@@ -186,8 +184,8 @@ func TestClockFollowed(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockNotUndone: what was gone before the clock was set back does not
-// live again, even where its expiry is not in the log.
+// TestClockNotUndone: a document that had expired before the clock was set back stays
+// expired, even if the log lacks its expiry.
 func TestClockNotUndone(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -205,8 +203,7 @@ func TestClockNotUndone(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockFrozen: a clock that stands still for less than a minute makes no
-// work.
+// TestClockFrozen: a clock that stands still for less than a minute makes no busy loop.
 func TestClockFrozen(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -226,8 +223,8 @@ func TestClockFrozen(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockStandingShort: time stands still just before something is due, since
-// the clock was set back, and that makes no work either.
+// TestClockStandingShort: no busy loop either if the clock is set back just before a
+// deadline, so that time stands still there.
 func TestClockStandingShort(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -247,13 +244,13 @@ func TestClockStandingShort(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockAccepted: an operator may say that the clock is right.
+// TestClockAccepted: an operator can accept the clock.
 func TestClockAccepted(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
 		w.want(201, "document.create.c.a", `{}`)
-		w.processor.AcceptClock() // which changes nothing
+		w.processor.AcceptClock() // no effect
 		c.set(10 * Year)
 		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
 		w.want(200, "document.get.c.a", "")
@@ -288,12 +285,12 @@ func TestClockAccepted(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockAtStart: the clock is compared with the log's end.
+// TestClockAtStart: a start compares the clock with the log's end.
 func TestClockAtStart(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		off  time.Duration // of the clock at the start from the log's end
-		long time.Duration // that it takes until writes are taken; never if negative
+		off  time.Duration // the clock's offset from the log's end at the start
+		long time.Duration // time until writes are accepted; never if negative
 	}{
 		{"downtime", 719 * time.Hour, 0},
 		{"more downtime", 721 * time.Hour, -1},
@@ -351,7 +348,7 @@ func TestClockAtStart(t *testing.T) {
 					t.Errorf("the clock is wrong and the log says %s", s)
 				}
 
-				// The clock is set right, which it was when the log ended.
+				// The clock is set back to what it was when the log ended.
 				c.set(0)
 				time.Sleep(2 * time.Second)
 				w.want(201, "document.upsert.c.b", `{}`)
@@ -394,8 +391,7 @@ func TestClockAtStart(t *testing.T) {
 	}
 }
 
-// TestClockOfNothing: where nothing can expire, the log may be as old as it
-// likes.
+// TestClockOfNothing: without anything that can expire, a log of any age is accepted.
 func TestClockOfNothing(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -406,13 +402,13 @@ func TestClockOfNothing(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockOfServer: a NATS server with a clock of its own is a witness.
+// TestClockOfServer: the clock is compared with that of a NATS server that has its own.
 func TestClockOfServer(t *testing.T) {
 	var c *wrongClock
 	other := func(o *Options) { o.SameClock = false }
 
-	// The machine slept without noticing; when its clock is set, an operator has
-	// to say that this is right.
+	// The machine slept without noticing. After its clock is set, an operator has to
+	// accept it.
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":1000}`)
 		w.want(201, "document.create.c.a", `{}`)
@@ -442,7 +438,7 @@ func TestClockOfServer(t *testing.T) {
 		w.want(201, "document.upsert.c.b", `{}`)
 	}, withClock(&c), other)
 
-	// Where the server has the same clock it shows nothing.
+	// A server with the same clock reveals nothing.
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
 		c.pause(2 * time.Hour)
@@ -456,7 +452,7 @@ func TestClockOfServer(t *testing.T) {
 		w.want(200, "document.upsert.c.b", `{}`)
 	}, withClock(&c))
 
-	// It is asked at the start, too.
+	// A start compares, too.
 	inBubble(t, func(w *wire) {
 		w.refused(503, "unavailable", "collection.create.c", `{}`)
 		c.set(0)
@@ -470,10 +466,10 @@ func TestClockOfServer(t *testing.T) {
 	}, withClock(&c), other, func(*Options) { c.set(10 * Year) })
 }
 
-// TestClockAgreed: a step of the clock is not believed when the NATS server's clock
-// makes the same, as that of the same machine does; nor after a restart, nor by a
-// set clock at a restart. To lapse, a machine whose clocks stood still and are then
-// set is one whose clock is set ahead together with the server's.
+// TestClockAgreed: a step of the clock is not believed even if the NATS server's clock,
+// on the same machine, makes the same step, whether lapse runs, is restarted after it, or
+// is down. To lapse, a machine whose clocks stood still and are then set looks like one
+// whose clock is set ahead together with the server's.
 func TestClockAgreed(t *testing.T) {
 	for _, ahead := range []time.Duration{2 * time.Minute, 20 * time.Minute} {
 		for _, how := range []string{"while it runs", "before a restart", "while it is down", "while it starts the first time after a boot"} {
@@ -484,7 +480,7 @@ func TestClockAgreed(t *testing.T) {
 					for i := range 20 {
 						w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
 					}
-					time.Sleep(30 * time.Second) // so that the server's clock is heard
+					time.Sleep(30 * time.Second) // for a comparison with the server's clock
 					if how == "while it is down" {
 						w.stop()
 					}
@@ -498,7 +494,7 @@ func TestClockAgreed(t *testing.T) {
 						w.stop()
 						w.options.Boot = "second"
 						w.start()
-						if s := w.status(); s.Clock.Suspect { // there is nothing to know it by
+						if s := w.status(); s.Clock.Suspect { // a new boot leaves nothing to compare with
 							t.Errorf("the status is %+v", s)
 						}
 						return
@@ -506,7 +502,7 @@ func TestClockAgreed(t *testing.T) {
 						w.start()
 					}
 					seq := w.end()
-					time.Sleep(50 * time.Second) // server readings agree all the time
+					time.Sleep(50 * time.Second) // all comparisons with the server agree
 					w.refused(503, "unavailable", "document.upsert.c.0", `{}`)
 					s := w.status()
 					if off := time.Duration(s.Clock.OffByMs) * time.Millisecond; !s.Clock.Suspect || s.Documents != 20 || (off-ahead).Abs() > 2*time.Second {
@@ -517,7 +513,7 @@ func TestClockAgreed(t *testing.T) {
 					}
 					w.processor.AcceptClock()
 					w.eventually("all have expired", func() bool { return w.status().Documents == 0 && w.status().Overdue == 0 })
-					w.restart() // which remembers what was accepted
+					w.restart() // keeps the acceptance
 					w.want(201, "document.create.c.0", `{}`)
 				}, withClock(&c), func(o *Options) { o.SameClock, o.Boot, o.ClockFile = false, "first", "clock" })
 			})
@@ -525,8 +521,8 @@ func TestClockAgreed(t *testing.T) {
 	}
 }
 
-// TestClockTakeOver: a standby whose clock was set ahead does not become believed
-// by becoming the writer, whether somebody looked at its clock before or not.
+// TestClockTakeOver: a standby whose clock was set ahead stays in doubt as the writer,
+// whether or not its clock was checked before the step.
 func TestClockTakeOver(t *testing.T) {
 	for _, looked := range []bool{true, false} {
 		inCrew(t, 2, func(c *crew) {
@@ -558,8 +554,8 @@ func TestClockTakeOver(t *testing.T) {
 	}
 }
 
-// TestClockWhileOutOfReach: the clock goes wrong while the log does not answer;
-// what was under way comes out all the same.
+// TestClockWhileOutOfReach: if the clock goes wrong while the log is unreachable, pending
+// mutations are still judged once it is right again.
 func TestClockWhileOutOfReach(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -584,7 +580,7 @@ func TestClockWhileOutOfReach(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockTrimsNothing: a clock that is ahead makes nothing old.
+// TestClockTrimsNothing: retention trims nothing while the clock is ahead.
 func TestClockTrimsNothing(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -612,7 +608,7 @@ func TestClockTrimsNothing(t *testing.T) {
 	}, withClock(&c), retaining(time.Hour, time.Minute))
 }
 
-// TestClockMetrics: metrics say how the clock stands.
+// TestClockMetrics: metrics report doubt, offset and refusals.
 func TestClockMetrics(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -644,12 +640,12 @@ func TestClockMetrics(t *testing.T) {
 		want(1, -3600, 1)
 		c.set(30 * time.Second)
 		time.Sleep(2 * time.Second)
-		want(0, 29, 1) // a 60th of the two seconds is forgiven
+		want(0, 29, 1) // in two seconds, a 60th of them is followed
 	}, withClock(&c))
 }
 
-// TestClockAtRandom writes while the clock does what a clock may do, and then
-// checks every event by the right one.
+// TestClockAtRandom writes while the clock steps, freezes and drifts, and then checks
+// every event against the right clock.
 func TestClockAtRandom(t *testing.T) {
 	random := stress.Rand(t)
 	for _, kind := range []string{"set far", "set near", "anything"} {
@@ -670,10 +666,10 @@ type clockRun struct {
 	clock  *wrongClock
 	random *rand.Rand
 	kind   string
-	told   map[string]bool // what was written, as n in a document: whether it was acknowledged
-	last   uint64          // mutation published
+	told   map[string]bool // by n in the document: whether the write was acknowledged
+	last   uint64          // sequence of the last mutation published
 
-	// least and most the clock was ahead where it could be followed.
+	// least and most are the extreme offsets while the clock could be followed.
 	least, most time.Duration
 }
 
@@ -687,7 +683,7 @@ func (r *clockRun) run(steps int) {
 		r.write(i)
 		time.Sleep(time.Duration(r.random.Int64N(int64(5 * time.Second))))
 	}
-	// It is right again, and what is due expires.
+	// The clock is right again; due documents expire.
 	r.observe(began)
 	r.clock.set(0)
 	time.Sleep(2 * time.Second)
@@ -701,7 +697,7 @@ func (r *clockRun) run(steps int) {
 	limit := time.Minute + time.Since(began)/clock.FollowRate
 	early := r.most - r.least
 	if early > 0 {
-		early += time.Second // deadlines are whole seconds, of either clock
+		early += time.Second // deadlines are whole seconds of either clock
 	}
 	for _, e := range r.wantTimeline(early) {
 		if off := time.UnixMilli(e.Time).Sub(e.at); off > r.most || off < r.least-time.Second || off > limit {
@@ -723,7 +719,7 @@ func (r *clockRun) run(steps int) {
 	}
 }
 
-// observe notes how far the clock is ahead, where that can be followed.
+// observe records the clock's offset if it can be followed.
 func (r *clockRun) observe(began time.Time) {
 	limit := time.Minute + time.Since(began)/clock.FollowRate
 	ahead := r.clock.ahead()
@@ -734,7 +730,7 @@ func (r *clockRun) observe(began time.Time) {
 	r.least, r.most = min(r.least, ahead), max(r.most, ahead)
 }
 
-// move does something to the clock.
+// move sometimes sets, freezes or drifts the clock.
 func (r *clockRun) move() {
 	kind := r.kind
 	if kind == "anything" {
@@ -756,7 +752,7 @@ func (r *clockRun) move() {
 	}
 }
 
-// write writes something, and looks at what it wrote.
+// write writes a document and reads it back, or publishes it as a mutation.
 func (r *clockRun) write(i int) {
 	n := fmt.Sprint(i)
 	body := fmt.Sprintf(`{"n":%q,"ttl":%d}`, n, 1+r.random.IntN(100))

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCollectionPages: however many collections there are, collection.list gives
-// all of them, once and by name, in pages that a message can hold.
+// TestCollectionPages: collection.list returns every collection once, in order of name,
+// in pages that fit a message.
 func TestCollectionPages(t *testing.T) {
 	const collections = 40
 	var paths []string
@@ -59,7 +59,7 @@ func TestCollectionPages(t *testing.T) {
 				t.Errorf("%q: %d pages have %d collections of %d", limit, pages+1, len(got), collections)
 			}
 		}
-		// Of a cursor whose collection has gone meanwhile, too.
+		// A cursor works after its collection is deleted.
 		w.want(204, "collection.delete.c19", "")
 		if names, cursor := list(`{"cursor":"c19","limit":2}`); !slices.Equal(names, []string{"c20", "c21"}) || cursor != "c21" {
 			t.Errorf("after c19 come %q, %q", names, cursor)

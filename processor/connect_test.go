@@ -10,8 +10,8 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 )
 
-// TestReconnectAfterAuthRefusal: a user that the server does not know for a while comes
-// back.
+// TestReconnectAfterAuthRefusal: a connection whose user the server refuses for a while
+// reconnects afterwards.
 func TestReconnectAfterAuthRefusal(t *testing.T) {
 	t.Parallel()
 	options := func(password string) *server.Options {
@@ -36,7 +36,7 @@ func TestReconnectAfterAuthRefusal(t *testing.T) {
 	}
 	reload("y")
 	await(func() bool { return !nc.IsConnected() })
-	time.Sleep(2 * time.Second) // in which it is refused more than once
+	time.Sleep(2 * time.Second) // for several refusals
 	reload("x")
 	await(nc.IsConnected)
 	if !nc.IsConnected() {

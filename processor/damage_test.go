@@ -20,8 +20,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// damages are what can become of the file in which JetStream keeps the messages of
-// a snapshot: its archive is the first one, what is said of it the last.
+// damages are kinds of damage to the message file of a snapshot, which begins with the
+// archive and ends with the metadata.
 var damages = map[string]func([]byte) []byte{
 	"a bit of the archive":     flipAt(func(n int) int { return n / 4 }),
 	"a bit of a length":        flipAt(func(n int) int { return 1 }),
@@ -39,8 +39,8 @@ func flipAt(place func(size int) int) func([]byte) []byte {
 	return func(b []byte) []byte { b[place(len(b))] ^= 1; return b }
 }
 
-// snapshotFile is where JetStream keeps the messages of a snapshot, or anything
-// else below its stream.
+// snapshotFile returns the path of a file of a snapshot's stream; msgs/1.blk holds the
+// messages.
 func (w *wire) snapshotFile(seq uint64, name string) string {
 	w.t.Helper()
 	files, err := filepath.Glob(filepath.Join(w.dir, "jetstream/*/streams", fmt.Sprintf("OBJ_LAPSE_main_SNAPSHOT_%d", seq), name))
@@ -76,7 +76,7 @@ func (w *wire) withSnapshots() (newest, older uint64) {
 		body, err := json.Marshal(map[string]string{"x": string(noise)})
 		w.check(err)
 		w.want(201, fmt.Sprintf("document.create.c.d%d", i), string(body))
-		if i > 0 { // before the newest snapshot, which is to be of the log's end
+		if i > 0 { // the newest snapshot is to be of the log's end
 			w.check(w.processor.retention.Noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, w.snapshotList()[0].Seq)))
 		}
 		w.want(201, "snapshot.create", "")
@@ -86,16 +86,16 @@ func (w *wire) withSnapshots() (newest, older uint64) {
 	return list[0].Seq, list[1].Seq
 }
 
-// Whatever becomes of the file of the newest snapshot, a start without a projection
-// takes the older one and says which one it passes over; that one is listed as not
-// sound, and goes when another is made.
+// TestStartWithDamagedSnapshot: if the newest snapshot is damaged, a start without a
+// projection takes the older one and logs which it skips. The damaged one is listed as
+// not sound and removed when another is made.
 func TestStartWithDamagedSnapshot(t *testing.T) {
 	type file struct {
 		name   string
 		damage func([]byte) []byte
 	}
 	files := map[string]file{
-		"a bit of meta.inf": {"meta.inf", flipAt(func(n int) int { return n / 2 })}, // the server passes over the stream
+		"a bit of meta.inf": {"meta.inf", flipAt(func(n int) int { return n / 2 })}, // the server skips the stream
 		"no meta.inf":       {"meta.inf", nil},
 	}
 	for name, damage := range damages {
@@ -133,7 +133,7 @@ func TestStartWithDamagedSnapshot(t *testing.T) {
 	}
 }
 
-// verifies asks whether a snapshot is sound.
+// verifies checks the verdict of snapshot.verify.
 func (w *wire) verifies(seq uint64, sound bool) {
 	w.t.Helper()
 	got := w.want(200, fmt.Sprintf("snapshot.verify.%d", seq), "")
@@ -142,11 +142,11 @@ func (w *wire) verifies(seq uint64, sound bool) {
 	}
 }
 
-// A snapshot that lacks any of its messages is found by verifying it, and replaced
-// by making one where the log ends still, whether it was verified or not; neither
-// keeps the next request from the snapshots. Nothing is trimmed on its word.
+// TestDamagedSnapshotIsReplaced: verification finds a snapshot that lacks a message.
+// Creating a snapshot at the same log end replaces it, verified or not. Neither blocks
+// later snapshot requests, and nothing is trimmed on its account.
 func TestDamagedSnapshotIsReplaced(t *testing.T) {
-	// Its last message is the description, which has replaced the one before it.
+	// The last message is the metadata, which has replaced the one before it.
 	for what, messages := range map[string]func(last uint64) (from, to uint64){
 		"the first chunk": func(uint64) (uint64, uint64) { return 1, 1 },
 		"the last chunk":  func(last uint64) (uint64, uint64) { return last - 2, last - 2 },
@@ -182,7 +182,8 @@ func TestDamagedSnapshotIsReplaced(t *testing.T) {
 	}
 }
 
-// A disk that has no room to unpack a snapshot does not make it a bad one.
+// TestVerifyWithoutRoom: a snapshot is not called damaged when the disk is too full to
+// unpack it.
 func TestVerifyWithoutRoom(t *testing.T) {
 	var full atomic.Bool
 	inBubble(t, func(w *wire) {
@@ -201,8 +202,8 @@ func TestVerifyWithoutRoom(t *testing.T) {
 	})
 }
 
-// A stop does not wait for a snapshot that cannot be read, nor for a round that
-// waits for a client to be done with one.
+// TestStopWhileReadingStalls: a stop does not wait for an unreadable snapshot, nor for a
+// round of retention that waits for a client's snapshot request.
 func TestStopWhileReadingStalls(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		started := time.Now()

@@ -18,8 +18,8 @@ import (
 	"github.com/lapsedb/lapse/test/conform"
 )
 
-// TestOperationsAreDescribed: no operation of the service without a description,
-// and none described that there is not.
+// TestOperationsAreDescribed: schema/asyncapi.yaml describes exactly the service's
+// operations.
 func TestOperationsAreDescribed(t *testing.T) {
 	var described []string
 	for name := range asyncapi.Load().Operations {
@@ -33,15 +33,15 @@ func TestOperationsAreDescribed(t *testing.T) {
 	}
 }
 
-// described tells whether a reply is as schema/asyncapi.yaml says, and what it
-// answers, too: a request that was understood has to be as it is described.
+// described returns an error unless a reply conforms to schema/asyncapi.yaml and, if it
+// reports success, the request does, too.
 func (w *wire) described(tail string, request, reply *nats.Msg) error {
 	operation, _ := schema.SplitOperation(tail)
 	if !slices.Contains(schema.Operations[:], operation) {
-		operation = "status" // the error is the same
+		operation = "status" // has the same error schema
 	}
 	if len(reply.Data) > 1<<20 {
-		return nil // which would take seconds
+		return nil // takes seconds
 	}
 	err := conform.Reply(operation, reply.Header, reply.Data)
 	if err != nil {
@@ -53,18 +53,18 @@ func (w *wire) described(tail string, request, reply *nats.Msg) error {
 		return nil
 	}
 	if operation == "batch" && bytes.Contains(reply.Data, []byte(`{"code":4`)) {
-		return nil // what was wrong with an operation is told by its result
+		return nil // the result of an invalid operation reports it
 	}
 	return conform.Request(operation, request.Header, request.Data)
 }
 
-// beyond are refusals of what a JSON Schema of headers and body cannot see: the
-// subject, the collection's policy, CEL, a member that comes twice, what
-// JSON decoders let pass, another query's cursor, what an id was used for, arithmetic.
+// beyond matches refusals that a JSON Schema of headers and body cannot express: of the
+// subject, the collection's policy, CEL, a duplicate member, input that JSON decoders
+// accept, another query's cursor, an id used before, arithmetic.
 var beyond = regexp.MustCompile(`^(collection name|the id|ttl |where: |the cursor)|takes (one name|nothing) after it|and the subject "| twice$|which is for reads by id only|not UTF-8|nested too deep|^next .* in buckets of |^Nats-Msg-Id .* was used for `)
 
-// refusedToo checks that a request that was refused is none that is described,
-// unless what is wrong with it is not for a schema to say.
+// refusedToo checks that a request refused with 400 violates schema/asyncapi.yaml, too,
+// unless no schema can express the fault.
 func (w *wire) refusedToo(t *testing.T, where, tail, body string, headers []string, r wireReply) {
 	t.Helper()
 	h := make(map[string][]string)
@@ -80,7 +80,8 @@ func (w *wire) refusedToo(t *testing.T, where, tail, body string, headers []stri
 	}
 }
 
-// TestEventsAreDescribed reads the log as a client does: messages of a consumer.
+// TestEventsAreDescribed: every event in the log, read as a client's consumer reads it,
+// conforms to schema/asyncapi.yaml.
 func TestEventsAreDescribed(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"defaultTtl":1}`, "Nats-Msg-Id", "m")
@@ -128,7 +129,7 @@ func TestEventsAreDescribed(t *testing.T) {
 	}
 }
 
-// has tells whether a reply has the number n in a member.
+// has reports whether a reply's member equals n.
 func (r wireReply) has(t *testing.T, member string, n float64) bool {
 	t.Helper()
 	var body map[string]any
@@ -138,8 +139,8 @@ func (r wireReply) has(t *testing.T, member string, n float64) bool {
 	return body[member] == n
 }
 
-// TestInfo asks the micro service what it is, as clients in other languages do:
-// the schemas stand by themselves, tell right from wrong, and are not too much.
+// TestInfo: the schemas in the micro service's INFO, which clients in other languages
+// use, are self-contained, accept valid requests only, and stay small.
 func TestInfo(t *testing.T) {
 	w := newWire(t)
 	m, err := w.client.Request("$SRV.INFO.lapse", nil, patience)
@@ -162,8 +163,8 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// endpointsAreDescribed checks that each endpoint has a schema of all that it
-// serves, and returns what that is. size is that of the whole INFO.
+// endpointsAreDescribed checks that each endpoint has the schemas of all operations that
+// it serves, and returns those operations. size is that of the whole INFO.
 func endpointsAreDescribed(t *testing.T, info *micro.Info, size int) (operations []string) {
 	t.Helper()
 	if size > 64<<10 {
@@ -189,7 +190,7 @@ func endpointsAreDescribed(t *testing.T, info *micro.Info, size int) (operations
 	return operations
 }
 
-// compile compiles a schema that refers to nothing outside.
+// compile compiles a schema without external references.
 func compile(t *testing.T, name, text string) *jsonschema.Schema {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))

@@ -16,9 +16,9 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestProjectionDiskFull: when the projection's disk is full the processor
-// fails with a line that says so, answers what it still gets, and stops; with
-// space again it goes on, and what was acknowledged is there.
+// TestProjectionDiskFull: on a full projection disk the processor fails with an error of
+// one line, answers what it still receives, and stops. With space again it resumes and
+// has every acknowledged write.
 func TestProjectionDiskFull(t *testing.T) {
 	rng := stress.Rand(t)
 	var left atomic.Int64 // operations until the disk is full
@@ -53,7 +53,7 @@ func TestProjectionDiskFull(t *testing.T) {
 				w.start()
 				left.Store(rng.Int64N(100))
 			} else {
-				w.processor = p // that was enough to start
+				w.processor = p // the space was enough to start
 			}
 		} else {
 			left.Store(rng.Int64N(100))
@@ -86,7 +86,7 @@ func TestProjectionDiskFull(t *testing.T) {
 	w.refoldInMemory()
 }
 
-// refoldInMemory is removeProjection and a start for one in memory.
+// refoldInMemory restarts with an empty projection in memory and compares the content.
 func (w *wire) refoldInMemory() {
 	w.t.Helper()
 	before := w.content()

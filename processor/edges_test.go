@@ -18,8 +18,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// edge is a limit of the contract: what has one less of something than that, as
-// much, and one more.
+// edge is a limit of the contract, with the reply codes just below it, at it and just
+// above it.
 type edge struct {
 	name  string
 	limit int
@@ -27,25 +27,25 @@ type edge struct {
 	body  func(n int) string
 	head  func(n int) []string
 	codes [3]int
-	error string // of those that are refused
+	error string // of refusals; any if empty
 }
 
 func fixed(s string) func(int) string { return func(int) string { return s } }
 
-// sized is a document of n bytes.
+// sized returns a document of n bytes.
 func sized(n int) string { return `{"p":"` + strings.Repeat("x", n-len(`{"p":""}`)) + `"}` }
 
-// nested is a document that nests n deep.
+// nested returns a document that nests n deep.
 func nested(n int) string {
 	return `{"p":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + `}`
 }
 
-// padded is s with blanks behind it, n bytes in all.
+// padded returns s padded with blanks to n bytes.
 func padded(s string) func(n int) string {
 	return func(n int) string { return s + strings.Repeat(" ", n-len(s)) }
 }
 
-// listed is n times what item makes of 0 to n-1, in a list.
+// listed formats a list of n items.
 func listed(format string, item func(i int) string) func(n int) string {
 	return func(n int) string {
 		items := make([]string, n)
@@ -60,7 +60,7 @@ func path(i int) string { return fmt.Sprintf(`"/p%d"`, i) }
 
 func pathObject(i int) string { return `{"path":` + path(i) + `}` }
 
-// edges are those of requests. What they change, they change once each.
+// edges are the limits of requests.
 var edges = []edge{
 	{"bytes of a document", schema.MaxDocumentBytes, fixed("document.create.c.size"), sized, nil, [3]int{201, 409, 413}, ""},
 	{"bytes of a document", schema.MaxDocumentBytes, fixed("document.replace.c.a"), sized, nil, [3]int{200, 200, 413}, "too_large"},
@@ -118,8 +118,8 @@ var edges = []edge{
 	}, nil, [3]int{200, 200, 400}, "bad_query"},
 }
 
-// TestPayloadEdges asks for what is just within a limit, at it, and beyond. A
-// refusal changes nothing, and the next request is served.
+// TestPayloadEdges: requests just below, at and just above each limit get the right code.
+// A refusal changes nothing, and the next request is served.
 func TestPayloadEdges(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
@@ -138,7 +138,7 @@ func TestPayloadEdges(t *testing.T) {
 			if r.code != code || e.error != "" && code >= 400 && r.error != e.error {
 				t.Errorf("%s (%s), %d: %.300s, want %d %s", e.name, e.tail(1), n, r, code, e.error)
 			}
-			// What had the shortest ttl may expire meanwhile.
+			// The document with the shortest ttl may expire meanwhile.
 			if after := w.end(); r.code >= 400 && after != before && w.summary(before) != "DocumentExpired(ttl)" {
 				t.Errorf("%s, %d: %.300s, and the log went on with %s", e.name, n, r, w.summary(before))
 			}
@@ -155,8 +155,8 @@ func TestPayloadEdges(t *testing.T) {
 	}
 }
 
-// TestMinSeqEdges: the next sequence is waited for, and so is the last that
-// there can be; what is beyond is no number.
+// TestMinSeqEdges: a read waits for the next sequence, and for the largest one; larger
+// numbers are refused.
 func TestMinSeqEdges(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
@@ -178,8 +178,8 @@ func TestMinSeqEdges(t *testing.T) {
 	})
 }
 
-// TestMessageEdges: the largest message that the server takes is answered, and
-// a larger one is the client library's to refuse.
+// TestMessageEdges: the largest message that the server accepts gets a reply; the client
+// library refuses a larger one.
 func TestMessageEdges(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -197,12 +197,12 @@ func TestMessageEdges(t *testing.T) {
 			t.Errorf("%s of %d bytes: %v", tail, payload+1, err)
 		}
 	}
-	// The same in headers.
+	// The same for headers.
 	w.want(200, "document.get.c.a", "", "X-Other", strings.Repeat("x", payload-100))
 	w.want(400, "document.get.c.a", "", "Lapse-Min-Seq", strings.Repeat("1", payload-100))
 	w.want(412, "document.upsert.c.a", "{}", "If-Match", strings.Repeat("1", payload-100))
 	w.want(400, "document.upsert.c.a", "{}", "Nats-Msg-Id", strings.Repeat("1", payload-100))
-	// And mutations: each is judged.
+	// The same for mutations: each is judged.
 	before := w.end()
 	bodies := []string{strings.Repeat("[", payload), strings.Repeat("\x01", payload-1), strings.Repeat("\x01", schema.MaxDocumentBytes),
 		`"` + strings.Repeat("\x02", schema.MaxDocumentBytes-2) + `"`, sized(schema.MaxDocumentBytes), sized(schema.MaxDocumentBytes + 1),
@@ -218,9 +218,9 @@ func TestMessageEdges(t *testing.T) {
 	w.want(200, "document.upsert.c.a", "{}")
 }
 
-// TestSmallMaxPayload: on a server whose messages hold less than what a document
-// may have, what does not fit is a 413 or a MutationRejected; it keeps nobody
-// waiting, and what is done is told.
+// TestSmallMaxPayload: if max_payload is below the document limit, anything that does not
+// fit is a 413 or a MutationRejected. It delays nothing else, and every change that was
+// made is reported.
 func TestSmallMaxPayload(t *testing.T) {
 	for _, payload := range stress.Pick([]int{64 << 10}, []int{64 << 10, 1 << 20}) {
 		t.Run(strconv.Itoa(payload), func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestSmallMaxPayload(t *testing.T) {
 				most := payload - schema.HeaderRoom - schema.SystemRoom
 				room := payload - schema.HeaderRoom
 
-				// Documents, with the longest headers that their events can have.
+				// Documents whose events have the longest headers.
 				id := strings.Repeat("%2E", 255)
 				stored := func(n int) string { return sized(n - len(`"id":"",`) - 255) }
 				for i, code := range []int{201, 200, 413} {
@@ -244,14 +244,14 @@ func TestSmallMaxPayload(t *testing.T) {
 				w.want(200, "history.c."+id, `{"limit":1}`)
 				w.want(204, "document.delete.c."+id, "")
 
-				// What a patch makes of it.
+				// The result of a patch.
 				w.want(201, "document.create.c.p", `{"q":"`+strings.Repeat("q", most/2)+`"}`)
 				base := len(`{"id":"p","q":"","p":""}`) + most/2
 				for i, code := range []int{200, 200, 413} {
 					w.want(code, "document.patch.c.p", `{"p":"`+strings.Repeat("p", most-base-1+i)+`"}`)
 				}
 
-				// Mutations: an event each.
+				// Mutations: one event each.
 				before := w.end()
 				w.publish("document.upsert.c.m", sized(most-len(`"id":"m",`)))
 				w.publish("document.upsert.c.m", sized(most+1-len(`"id":"m",`)))
@@ -274,7 +274,7 @@ func TestSmallMaxPayload(t *testing.T) {
 					}
 				}
 
-				// Replies of two documents: the last one that fits.
+				// Replies with two documents: the last that fits.
 				w.want(201, "collection.create.two", "")
 				for i, code := range []int{200, 200, 413} {
 					// {"documents":[{"id":"x","p":"…","_ts":…,"_etag":"…"},{…}]}
@@ -311,7 +311,7 @@ func TestSmallMaxPayload(t *testing.T) {
 					t.Errorf("collections and lists of them come out with %v", codes)
 				}
 
-				// A batch of a thousand, the replies of which are too many.
+				// A batch of a thousand operations, whose results may not fit a reply.
 				operation := func(i int) string { return fmt.Sprintf(`{"op":"upsert","id":"%d"}`, i) }
 				before = w.end()
 				r := w.ask("batch.c", listed(`{"operations":[%s]}`, operation)(1000))
@@ -319,7 +319,7 @@ func TestSmallMaxPayload(t *testing.T) {
 					t.Errorf("a thousand operations: %.100s, and the log went from %d to %d", r, before, w.end())
 				}
 
-				// What is due expires.
+				// Due documents expire.
 				ttl := func(n int) string {
 					return `{"ttl":5,"p":"` + strings.Repeat("x", n-len(`{"ttl":5,"p":""}`)-len(`"id":"",`)-255) + `"}`
 				}
@@ -337,7 +337,7 @@ func TestSmallMaxPayload(t *testing.T) {
 	}
 }
 
-// rejectionOf is the body of the MutationRejected that a mutation comes out as.
+// rejectionOf returns the body of the MutationRejected for a mutation.
 func (w *wire) rejectionOf(tail, body string) []byte {
 	w.t.Helper()
 	before := w.end()
@@ -351,8 +351,8 @@ func (w *wire) rejectionOf(tail, body string) []byte {
 	return nil
 }
 
-// TestMaxPayloadLowered: documents from before a server took less than they have
-// end all the same, without their content.
+// TestMaxPayloadLowered: documents larger than a lowered max_payload can still be deleted
+// and expire, in events without their content.
 func TestMaxPayloadLowered(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
@@ -390,7 +390,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 	})
 }
 
-// TestLongestNames: everything at its longest, in one subject.
+// TestLongestNames: a database, collection and id of maximum length fit one subject.
 func TestLongestNames(t *testing.T) {
 	for _, n := range []int{31, 32} {
 		db := strings.Repeat("d", n)
@@ -420,8 +420,8 @@ func TestLongestNames(t *testing.T) {
 	}
 }
 
-// TestRejectionIsBounded: a mutation that is refused takes a few KiB of the log,
-// whatever its body and names have.
+// TestRejectionIsBounded: a rejected mutation takes a few KiB of the log, whatever its
+// body and names are.
 func TestRejectionIsBounded(t *testing.T) {
 	w := newWire(t)
 	before, bytes := w.end(), w.stream("LAPSE_main").CachedInfo().State.Bytes

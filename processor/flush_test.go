@@ -10,8 +10,8 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// TestKeepFlushed: a start after a crash folds nothing again that is older than a minute,
-// and what is on disk is not flushed again.
+// TestKeepFlushed: a start after a crash folds only the last minute again, and flushed
+// state is not flushed twice.
 func TestKeepFlushed(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	inBubble(t, func(w *wire) {

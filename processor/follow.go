@@ -17,10 +17,10 @@ import (
 )
 
 // follow folds the log of a standby as it grows, until ctx ends. It returns an error that
-// a retry does not mend.
+// a retry cannot fix.
 func (p *Processor) follow(ctx context.Context) error {
 	retry := eventlog.TryForever(ctx)
-	var other time.Time // since when the log ends before the cursor, or is another one
+	var other time.Time // since when the log has been a different one, or has ended before the cursor
 	var since time.Time // when the log became unreachable, zero while it is reachable
 	reached := func() {
 		if !since.IsZero() {
@@ -45,7 +45,7 @@ func (p *Processor) follow(ctx context.Context) error {
 			err = fmt.Errorf("stream %s is no longer the log that was folded (%s): restart lapse, and it rebuilds the projection", p.log.DB.LogStream(), why)
 		}
 		if err != nil {
-			// A NATS server that was cut off answers from what it has, for a moment.
+			// A NATS server that was cut off answers from its old state for a moment.
 			if other.IsZero() {
 				other = time.Now()
 			}
@@ -75,12 +75,12 @@ func (p *Processor) follow(ctx context.Context) error {
 	return err
 }
 
-// errFold is a failure of the projection.
+// errFold marks a failure of the projection.
 var errFold = errors.New("fold the log")
 
-// followFrom is one attempt of follow; it returns only with an error. It folds in groups,
-// and an atomic batch at once: readers see all of it or none, as at the writer. reached
-// is called when the log answers.
+// followFrom is one attempt of follow and returns only with an error. It folds in groups,
+// and an atomic batch in one, so that readers see all or none of it, as on the writer. It
+// calls reached when the log answers.
 func (p *Processor) followFrom(ctx context.Context, from uint64, reached func()) error {
 	facts := make([]projections.Fact, 0, eventlog.FoldAtOnce)
 	bytes := 0

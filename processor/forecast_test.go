@@ -19,8 +19,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// history draws what happens to a collection of few documents, with TTL off, on
-// without a default, and with one; what is no ttl while it is off stays.
+// drawHistory draws the history of a collection of few documents, with TTL off, on
+// without a default, and with a default. Invalid ttl values written while TTL is off
+// stay.
 func drawHistory(t *rapid.T, l *offline.Local) {
 	request := func(tail, body string) {
 		if _, err := l.Request(tail, nil, []byte(body)); err != nil {
@@ -57,7 +58,7 @@ func drawForecast(t *rapid.T) (body string, ask schema.ForecastRequest) {
 	return string(ask.AppendJSON(nil)), ask
 }
 
-// naiveForecast reads the log, and judges each document by itself.
+// naiveForecast reads the log and judges each document on its own.
 func naiveForecast(log []*schema.Event, now int64, ask schema.ForecastRequest) schema.Forecast {
 	type version struct {
 		ts  int64
@@ -134,9 +135,8 @@ func naiveForecast(log []*schema.Event, now int64, ask schema.ForecastRequest) s
 	return f
 }
 
-// TestForecastIsNaive: a forecast is what counting the documents one by one
-// gives, under the policy that is and under any other, when all that is due has
-// expired and when nothing has for a while.
+// TestForecastIsNaive: a forecast equals the count of documents one by one, under the
+// present policy and any other, whether or not due documents have expired yet.
 func TestForecastIsNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, err := offline.NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
@@ -160,8 +160,8 @@ func TestForecastIsNaive(t *testing.T) {
 	})
 }
 
-// TestForecastComesTrue: what a forecast says of another default is what happens
-// when the collection gets it and nothing else does.
+// TestForecastComesTrue: a forecast for another default predicts exactly what expires if
+// the collection gets that default and nothing else changes.
 func TestForecastComesTrue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, err := offline.NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
@@ -237,15 +237,15 @@ func mustCollection(t *rapid.T, l *offline.Local, name schema.CollectionName) *s
 	return c
 }
 
-// forecast asks for one.
+// forecast requests a forecast.
 func (w *wire) forecast(collection, body string) (f schema.Forecast) {
 	w.t.Helper()
 	w.check(json.Unmarshal(w.want(200, "forecast."+collection, body).body, &f))
 	return f
 }
 
-// TestForecastOnTheSecond: a document is due until its deadline and overdue from
-// then on, also while the writer has other things to do than to expire.
+// TestForecastOnTheSecond: a document is due until its deadline and overdue from then on,
+// even while the writer is too busy to expire it.
 func TestForecastOnTheSecond(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
@@ -269,8 +269,8 @@ func TestForecastOnTheSecond(t *testing.T) {
 	})
 }
 
-// TestForecastWaitsForRenewals: a document that was written before its deadline
-// is not told to be overdue because the log has not taken it yet.
+// TestForecastWaitsForRenewals: a document renewed before its deadline is not counted as
+// overdue while the renewal is in flight.
 func TestForecastWaitsForRenewals(t *testing.T) {
 	for change, body := range map[string]string{"document.upsert.c.a": `{"n":1}`, "collection.replace.c": `{"defaultTtl":1000}`} {
 		inBubble(t, func(w *wire) {
@@ -278,7 +278,7 @@ func TestForecastWaitsForRenewals(t *testing.T) {
 			w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
 			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
+			w.check(w.processor.writer.Log.Unlisten()) // acknowledgements are lost
 			changed := make(chan wireReply, 1)
 			go func() { changed <- w.ask(change, body) }()
 			sleepUntil(ts+ttl, 0)
@@ -294,8 +294,8 @@ func TestForecastWaitsForRenewals(t *testing.T) {
 	}
 }
 
-// TestForecastLimits: what takes too long, or goes through too much, is told so,
-// and what finds no worker is told at once.
+// TestForecastLimits: a forecast that takes too long or scans too many documents is
+// refused, and one without a free worker or queue place at once.
 func TestForecastLimits(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
@@ -328,8 +328,8 @@ func TestForecastLimits(t *testing.T) {
 	})
 }
 
-// TestForecastByStandby: whoever of two is asked says the same, also when a
-// deadline has passed and the writer has not come to it.
+// TestForecastByStandby: writer and standby give the same forecast, even after a deadline
+// whose expiry the writer has not appended yet.
 func TestForecastByStandby(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		o := w.options
@@ -366,7 +366,7 @@ func TestForecastByStandby(t *testing.T) {
 	}, func(o *Options) { o.Lease, o.Node = 5*time.Second, "writer" })
 }
 
-// forecasts returns how many forecasts a processor has answered.
+// forecasts returns the number of forecasts that a processor has answered.
 func forecasts(p *Processor) (n uint64) {
 	for _, a := range p.service.Operations.All() {
 		if a.Operation == "forecast" {

@@ -18,23 +18,22 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// frozenEvents is how many events the frozen log has at least, frozenSeed what
-// it is made of.
+// frozenEvents is the minimum length of the frozen log, frozenSeed its random seed.
 const (
 	frozenEvents = 10_000
 	frozenSeed   = 4
 )
 
-// frozen is a log that is the same in every run and every version, with what its
+// frozen is a log that is the same in every run and version, with the facts that its
 // writer knew of each event.
 type frozen struct {
 	known []projections.Fact
-	ids   map[schema.CollectionName][]schema.DocumentID // all there ever were
+	ids   map[schema.CollectionName][]schema.DocumentID // all that ever existed
 	hash  string                                        // of the whole log
 	time  int64                                         // at its end, ms
 }
 
-// bare is the log as it is read back.
+// bare returns the log as a reader decodes it, without the writer's knowledge.
 func (f *frozen) bare() []projections.Fact {
 	facts := make([]projections.Fact, len(f.known))
 	for i := range facts {
@@ -45,8 +44,8 @@ func (f *frozen) bare() []projections.Fact {
 
 var frozenLog = sync.OnceValues(makeFrozenLog)
 
-// makeFrozenLog simulates some collections whose policies change, that end and
-// are made again, and mutations of all kinds, a third of which are refused.
+// makeFrozenLog simulates several collections whose policies change and which are deleted
+// and created again, with mutations of all kinds, a third of which are refused.
 func makeFrozenLog() (*frozen, error) {
 	f := &frozen{ids: make(map[schema.CollectionName][]schema.DocumentID)}
 	hash := sha256.New()
@@ -99,8 +98,8 @@ func makeFrozenLog() (*frozen, error) {
 	return f, nil
 }
 
-// frozenRepeat makes a mutation whose Nats-Msg-Id is remembered the one that it
-// was used for: the log was frozen when any other counted as its repeat, too.
+// frozenRepeat turns a mutation with a remembered Nats-Msg-Id into the one that first
+// used the id: when the log was frozen, any mutation counted as its repeat.
 func frozenRepeat(s *machine.Simulation, at int64, mu *schema.Mutation) error {
 	if mu.Fault != nil || mu.MsgID == "" {
 		return nil
@@ -115,7 +114,7 @@ func frozenRepeat(s *machine.Simulation, at int64, mu *schema.Mutation) error {
 	return nil
 }
 
-// frozenBatch is Mutate for a batch.
+// frozenBatch draws a batch and decides it.
 func frozenBatch(s *machine.Simulation, at int64, d frozenDraw) error {
 	if err := s.Advance(at); err != nil {
 		return err
@@ -142,7 +141,7 @@ func frozenBatch(s *machine.Simulation, at int64, d frozenDraw) error {
 	return err
 }
 
-// frozenDraw draws what clients do.
+// frozenDraw draws random client operations.
 type frozenDraw struct{ *rand.Rand }
 
 func (d frozenDraw) pick(from ...string) string { return from[d.IntN(len(from))] }
@@ -221,7 +220,7 @@ var rewriteFrozen = flag.Bool("rewrite-frozen", false, "write what the frozen lo
 
 const frozenFile = "testdata/frozen.txt"
 
-// frozenValue returns what testdata/frozen.txt has for a name.
+// frozenValue returns the value of a name in testdata/frozen.txt.
 func frozenValue(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(frozenFile)
@@ -236,8 +235,8 @@ func frozenValue(t testing.TB, name string) string {
 	return ""
 }
 
-// TestFrozenDigest folds the frozen log and compares its digest with the one
-// that this format version has had ever since.
+// TestFrozenDigest: folding the frozen log gives the digest that testdata/frozen.txt
+// records for this format version.
 func TestFrozenDigest(t *testing.T) {
 	f, err := frozenLog()
 	if err != nil {
@@ -282,7 +281,7 @@ func rewriteFrozenFile(t testing.TB, log, format, digest string) {
 	}
 }
 
-// The frozen log has something of everything, or it says little.
+// TestFrozenLogHasEverything: the frozen log has enough events of every type.
 func TestFrozenLogHasEverything(t *testing.T) {
 	f, err := frozenLog()
 	if err != nil {
@@ -312,8 +311,8 @@ func TestFrozenLogHasEverything(t *testing.T) {
 	}
 }
 
-// dump writes all that a projection says, but for its indexes: of every document
-// and life there ever was, and of the message ids that are remembered.
+// dump writes the whole state of a projection except its indexes, including all
+// incarnations of every document and the remembered message ids.
 func (f *frozen) dump(t testing.TB, w io.Writer, s *projections.Store) {
 	t.Helper()
 	check := func(err error) {
@@ -365,7 +364,7 @@ func (f *frozen) dump(t testing.TB, w io.Writer, s *projections.Store) {
 	}
 }
 
-// dumpIndexes writes what all indexes hold.
+// dumpIndexes writes the entries of all indexes.
 func dumpIndexes(t testing.TB, w io.Writer, s *projections.Store) {
 	t.Helper()
 	for _, c := range s.Collections() {

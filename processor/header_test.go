@@ -12,8 +12,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestBlanksInHeaders: a Nats-Msg-Id that no Go client would write is the same
-// one after it has been in the log.
+// TestBlanksInHeaders: a Nats-Msg-Id with blanks or CRs, which no Go client writes,
+// identifies the same mutation after a restart and a refold.
 func TestBlanksInHeaders(t *testing.T) {
 	for _, id := range []string{"x  ", "\t x", "x\ry", "x\r"} {
 		w := newWire(t)
@@ -46,12 +46,12 @@ func TestBlanksInHeaders(t *testing.T) {
 		w.stop()
 		w.removeProjection()
 		w.start()
-		upsert() // the repeat has the code of the first
+		upsert() // a repeat gets the code of the first
 	}
 }
 
-// TestHeaderNames: our headers count in any case, by request and to the stream of
-// mutations. What comes twice has to say the same.
+// TestHeaderNames: our headers are case-insensitive, in requests and published mutations.
+// Duplicates must have the same value.
 func TestHeaderNames(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -123,8 +123,8 @@ func TestHeaderNames(t *testing.T) {
 	w.want(200, "document.get.c.a", "")
 }
 
-// TestHeadersOfNoClient: a mutation whose headers NATS cannot read is refused, as
-// nobody knows what they ask for.
+// TestHeadersOfNoClient: a mutation whose headers NATS cannot parse is rejected, since
+// they may hold a condition.
 func TestHeadersOfNoClient(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")

@@ -22,7 +22,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// use is what a process holds on to.
+// use is the resource use of the process.
 type use struct {
 	heap       int64 // live
 	goroutines int
@@ -33,14 +33,14 @@ func used() (u use) {
 	settle()
 	u.heap, u.goroutines = heap(), runtime.NumGoroutine()
 	open, err := os.ReadDir("/proc/self/fd")
-	if err == nil { // else this is no Linux
+	if err == nil { // Linux only
 		u.files = len(open)
 	}
 	return u
 }
 
-// flat checks that no more is used than before, but for what comes and goes, of
-// which the heap may have so many bytes.
+// flat checks that resource use has not grown, within a tolerance; bytes is that of the
+// heap.
 func flat(t *testing.T, before, after use, bytes int64) {
 	t.Helper()
 	t.Logf("before %+v, after %+v", before, after)
@@ -49,7 +49,7 @@ func flat(t *testing.T, before, after use, bytes int64) {
 	}
 }
 
-// directory is how many bytes the files below dir have. Files may go meanwhile.
+// directory returns the total size of the files below dir. Files may vanish meanwhile.
 func directory(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
@@ -70,7 +70,7 @@ func directory(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// cycles is a machine whose documents come and go, no NATS around it.
+// cycles is a machine whose documents come and expire, without NATS.
 type cycles struct {
 	*waiting
 	t   *testing.T
@@ -94,7 +94,7 @@ func (c *cycles) open() {
 	}
 }
 
-// mutate decides a mutation that has to succeed.
+// mutate decides a mutation, which must succeed.
 func (c *cycles) mutate(tail, body, msgID string) {
 	c.t.Helper()
 	mutation := schema.NewMutation(tail, []byte(body))
@@ -111,7 +111,7 @@ func (c *cycles) mutate(tail, body, msgID string) {
 	}
 }
 
-// pass lets time pass and expires what is due then.
+// pass advances the time and expires due documents.
 func (c *cycles) pass(seconds int64) {
 	c.t.Helper()
 	c.fold()
@@ -125,17 +125,17 @@ func (c *cycles) pass(seconds int64) {
 	}
 }
 
-// quiet waits until every message id is forgotten, with nothing else to do.
+// quiet waits until every message id is forgotten, with no other work.
 func (c *cycles) quiet() {
 	c.pass(projections.RepeatWindow/1000 + 60)
-	for i := range 1000 { // each event has a few forgotten
+	for i := range 1000 { // each event forgets a few ids
 		c.mutate(fmt.Sprintf("document.create.orders.quiet-%d", i), `{"ttl":1}`, "")
 	}
 	c.pass(2)
 }
 
-// keys counts what the projection holds, by the first byte of its keys, and
-// starts the machine again over it.
+// keys counts the keys of the projection by their first byte, and reopens projection and
+// machine.
 func (c *cycles) keys() map[string]int {
 	c.t.Helper()
 	if err := c.store.Close(); err != nil {
@@ -160,7 +160,7 @@ func (c *cycles) keys() map[string]int {
 	return counts
 }
 
-// silent drops what Pebble says.
+// silent discards Pebble's log lines.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
@@ -169,13 +169,13 @@ func (silent) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// historyBytes is what an ended life may take in the files of the projection:
-// its H key, and some of what compaction has not got to yet.
+// historyBytes bounds the file bytes of the projection per ended incarnation: its H key,
+// and a share of data not compacted yet.
 const historyBytes = 96
 
-// TestCyclesLeaveNothing: documents that come and expire leave nothing but a
-// place in the history of their id, be they new ones or old ones, with indexes
-// or a Nats-Msg-Id; and collections that come and go, no more than that.
+// TestCyclesLeaveNothing: documents that expire leave only an entry in their id's
+// history, whether ids are new or reused, with indexes or a Nats-Msg-Id. Collections that
+// are created and deleted leave no more than that.
 func TestCyclesLeaveNothing(t *testing.T) {
 	stress.OneGoroutine(t)
 	const round = 500
@@ -258,8 +258,8 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestCyclesOfRequests is the same for a whole processor and the NATS server
-// beside it.
+// TestCyclesOfRequests is TestCyclesLeaveNothing for a whole processor and its NATS
+// server.
 func TestCyclesOfRequests(t *testing.T) {
 	total := stress.Pick(10_000, 1_000_000)
 	dir := t.TempDir()

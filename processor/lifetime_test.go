@@ -13,13 +13,13 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// lifetime is what the headers of a reply say about the document.
+// lifetime returns the deadline and rule in the headers of a reply.
 func (r wireReply) lifetime() [2]string {
 	return [2]string{r.header.Get("Lapse-Deadline"), r.header.Get("Lapse-Rule")}
 }
 
-// TestDeadlineHeaders: each reply about one live document has its deadline and rule, by
-// the TTL table, and no other reply has.
+// TestDeadlineHeaders: a reply about one live document carries its deadline and rule, by
+// the TTL table; no other reply does.
 func TestDeadlineHeaders(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		due := func(r wireReply, seconds int64, rule string) {
@@ -59,8 +59,8 @@ func TestDeadlineHeaders(t *testing.T) {
 	})
 }
 
-// TestHoldHeaders: replies about a held document have its reason, which fits a header, and
-// no deadline; after the release they have the deadline that it would have had.
+// TestHoldHeaders: replies about a held document carry the reason, made fit for a header,
+// and no deadline; after the release they carry the deadline as if it had not been held.
 func TestHoldHeaders(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
@@ -100,8 +100,8 @@ func TestHoldHeaders(t *testing.T) {
 	})
 }
 
-// TestDeadlinesInQueries: _deadline is there on request, whatever select says, and gives
-// way to no member of the content.
+// TestDeadlinesInQueries: a query returns _deadline on request, whatever select says,
+// even if the content has a member of that name.
 func TestDeadlinesInQueries(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
@@ -122,8 +122,8 @@ func TestDeadlinesInQueries(t *testing.T) {
 	w.refused(400, "bad_request", "query.c", `{"deadlines":1}`)
 }
 
-// TestDueQueries: what comes due is there in the order of deadline and id, whichever rule
-// sets the deadline, page by page, and nothing that has no deadline or has passed it.
+// TestDueQueries: a due query pages through documents in order of deadline and id, by
+// either rule, and leaves out those without a deadline or past it.
 func TestDueQueries(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
@@ -222,8 +222,9 @@ func etagOf(r wireReply) string {
 	return document.Etag
 }
 
-// TestWarnings: a DocumentExpiring comes when warnBefore is left, once, whatever stops in
-// between and with the projection lost; a process that was down warns of what still lives.
+// TestWarnings: one DocumentExpiring is appended when warnBefore is left, despite
+// restarts and a lost projection; after downtime, only documents still live are warned
+// of.
 func TestWarnings(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		told := func(id string) (told []string) {
@@ -264,7 +265,7 @@ func TestWarnings(t *testing.T) {
 		want("b", expiring(w.tsOf(b)+30, b))
 		want("a", expiring(ts+100, a))
 
-		// The deadline moves.
+		// A moved deadline gets a new warning.
 		w.want(200, "collection.replace.c", `{"defaultTtl":101,"warnBefore":60}`)
 		want("a", expiring(ts+100, a), expiring(ts+101, a))
 		seq := w.publish("collection.replace.c", `{"defaultTtl":100,"warnBefore":2147483647}`)
@@ -280,7 +281,7 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("the history has %d warnings: %s", n, history.body)
 		}
 
-		// Down until the warning, and until the deadline, have passed.
+		// Down past the warning of one document and the deadline of another.
 		w.want(200, "collection.replace.c", `{"defaultTtl":100,"warnBefore":10}`)
 		d := w.want(201, "document.create.c.d", `{"ttl":200}`)
 		e := w.want(201, "document.create.c.e", `{"ttl":150}`)

@@ -20,7 +20,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// asker asks as a client of a history.
+// asker returns the client function of a recorded history.
 func (w *wire) asker(timeout time.Duration) linear.Ask {
 	return func(tail, body string, headers ...string) (linear.Reply, error) {
 		m := nats.NewMsg("lapse.main.api." + tail)
@@ -37,7 +37,7 @@ func (w *wire) asker(timeout time.Duration) linear.Ask {
 	}
 }
 
-// aroundSeconds pauses so that much happens just before, on and just after a
+// aroundSeconds pauses so that many operations fall just before, on and just after a
 // second.
 func aroundSeconds(r *rand.Rand) {
 	pause := time.Duration(r.IntN(300)) * time.Millisecond
@@ -48,9 +48,8 @@ func aroundSeconds(r *rand.Rand) {
 	time.Sleep(pause)
 }
 
-// TestLinearizable: what many clients at once do to few documents that expire
-// is as if it were done one after the other. In a bubble the second at which
-// something happened is known to the millisecond.
+// TestLinearizable: concurrent operations of many clients on few expiring documents are
+// linearizable. In a bubble the time of each is known to the millisecond.
 func TestLinearizable(t *testing.T) {
 	random := stress.Rand(t)
 	inBubble(t, func(w *wire) {
@@ -75,8 +74,8 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// rejectDoctored changes one answer of a history that is as it should be, in
-// every way that matters: each has to be noticed.
+// rejectDoctored falsifies one reply of a valid history, in every way that matters, and
+// checks that linear.Check rejects it.
 func rejectDoctored(t *testing.T, random *rand.Rand, operations []linear.Operation, defaultTTL int64) {
 	t.Helper()
 	slices.SortFunc(operations, func(a, b linear.Operation) int { return int(a.Call - b.Call) })
@@ -86,7 +85,7 @@ func rejectDoctored(t *testing.T, random *rand.Rand, operations []linear.Operati
 		doctor func(o *linear.Operation, before []linear.Operation) bool
 	}{
 		{"a stale read", func(o *linear.Operation, before []linear.Operation) bool {
-			// Of what had been replaced or had ended when the get began.
+			// A version that was replaced or had ended before the get began.
 			for i := len(before) - 1; i >= 0; i-- {
 				if b := before[i]; o.Kind == linear.Get && b.ID == o.ID && b.Version != 0 && b.Version != o.Version && b.Return < o.Call {
 					for _, end := range before[i+1:] {
@@ -116,7 +115,7 @@ func rejectDoctored(t *testing.T, random *rand.Rand, operations []linear.Operati
 		}},
 		{"a document lost", func(o *linear.Operation, before []linear.Operation) bool {
 			if o.Kind == linear.Patch && o.Code == 200 && o.Called.Unix() == o.TS {
-				// Once more under other names: what was there is gone.
+				// The patch becomes a get that does not find the document.
 				o.Kind, o.Code, o.Version, o.TS, o.Content = linear.Get, 404, 0, 0, linear.Content{}
 				return true
 			}
@@ -146,23 +145,23 @@ func rejectDoctored(t *testing.T, random *rand.Rand, operations []linear.Operati
 				passed++
 			}
 		}
-		// What happened at the same moment may well have happened otherwise.
+		// Concurrent operations may be consistent with the falsified reply, too.
 		if passed > tried/4 {
 			t.Errorf("%s passes %d times of %d", d.name, passed, tried)
 		}
 	}
 }
 
-// TestRenewalInFlight: a document that was renewed in time is gone for nobody
-// when its old deadline passes before the log has the renewal. Who asks for it
-// waits; who asks for another does not.
+// TestRenewalInFlight: a document renewed before its deadline never reads as expired,
+// even if the renewal is still in flight at the deadline: its reads wait. Reads of other
+// documents do not.
 func TestRenewalInFlight(t *testing.T) {
 	for tail, body := range renewals {
 		t.Run(tail, func(t *testing.T) { renewalInFlight(t, tail, body) })
 	}
 }
 
-// renewals are requests after which document a of collection c outlives its deadline.
+// renewals are requests that let document a of collection c outlive its deadline.
 var renewals = map[string]string{
 	"document.upsert.c.a": `{"n":1}`,
 	"document.touch.c.a":  ``,
@@ -176,7 +175,7 @@ func renewalInFlight(t *testing.T, tail, body string) {
 		ts := w.tsOf(w.want(201, "document.create.c.a", `{"n":1}`))
 		w.want(201, "document.create.c.b", `{}`)
 		sleepUntil(ts+ttl-1, 990)
-		w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
+		w.check(w.processor.writer.Log.Unlisten()) // acknowledgements are lost
 		renewed := make(chan wireReply, 1)
 		go func() { renewed <- w.ask(tail, body) }()
 		sleepUntil(ts+ttl, 0)
@@ -217,8 +216,8 @@ func (w *wire) noRenewals() {
 	}
 }
 
-// TestPolicyUnderWay: what a change of policy keeps is gone for nobody when its
-// old deadline passes before the log has the change.
+// TestPolicyUnderWay: a document whose life a change of policy extends never reads as
+// expired, even if the change is still in flight at the old deadline.
 func TestPolicyUnderWay(t *testing.T) {
 	for policy, code := range map[string]int{`{}`: 200, `{"defaultTtl":-1}`: 200, `{"defaultTtl":1000}`: 200, `{"defaultTtl":15}`: 404, `{"defaultTtl":5}`: 404} {
 		inBubble(t, func(w *wire) {
@@ -227,7 +226,7 @@ func TestPolicyUnderWay(t *testing.T) {
 			created := w.want(201, "document.create.c.a", `{}`)
 			ts := w.tsOf(created)
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
+			w.check(w.processor.writer.Log.Unlisten()) // acknowledgements are lost
 			replaced := make(chan wireReply, 1)
 			go func() { replaced <- w.ask("collection.replace.c", policy) }()
 			sleepUntil(ts+ttl, 0)
@@ -256,8 +255,8 @@ func TestPolicyUnderWay(t *testing.T) {
 	}
 }
 
-// TestRenewalUnderWayAmongOthers: what goes over a whole collection waits for
-// its renewals, too, and for no others. How the database is is told all the same.
+// TestRenewalUnderWayAmongOthers: operations over a whole collection wait for its
+// renewals in flight, but not for those of other collections; status is answered anyway.
 func TestRenewalUnderWayAmongOthers(t *testing.T) {
 	for change, body := range map[string]string{"document.upsert.c.a": `{"n":1}`, "collection.replace.c": `{}`} {
 		inBubble(t, func(w *wire) {
@@ -266,7 +265,7 @@ func TestRenewalUnderWayAmongOthers(t *testing.T) {
 			w.want(201, "collection.create.other", "")
 			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
 			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.Log.Unlisten()) // what the log says is lost
+			w.check(w.processor.writer.Log.Unlisten()) // acknowledgements are lost
 			changed := make(chan wireReply, 1)
 			go func() { changed <- w.ask(change, body) }()
 			sleepUntil(ts+ttl, 0)

@@ -18,8 +18,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// plain is a reply without what differs between any two databases, and what only
-// a service is asked to keep.
+// plain formats a reply without cursor and version, which differ between any two
+// databases, and without latenessObjective, which only a service has.
 func plain(r wireReply) string {
 	text := regexp.MustCompile(`"cursor":"[^"]*"|"version":"[^"]*"`).ReplaceAllString(r.String(), `"":""`)
 	text = regexp.MustCompile(`,"latenessObjective":{[^}]*}`).ReplaceAllString(text, "")
@@ -34,7 +34,7 @@ func lines(events []*schema.Event) string {
 	return string(b)
 }
 
-// drawnRequest is one of TestLocalIsTheService.
+// drawnRequest is a random request of TestLocalIsTheService.
 type drawnRequest struct {
 	submit     bool
 	tail, body string
@@ -118,8 +118,8 @@ func drawRequest(random *rand.Rand) (r drawnRequest) {
 	return r
 }
 
-// TestLocalAdopts: a log that is adopted, or replayed, up to any of its events or
-// moments is as it was then.
+// TestLocalAdopts: a Local that adopts a log up to any event and moment answers as the
+// original did then; a replay has the same digest and answers.
 func TestLocalAdopts(t *testing.T) {
 	const start = 1_000_000_000_000
 	whole, err := offline.NewLocal(start)
@@ -156,7 +156,7 @@ func TestLocalAdopts(t *testing.T) {
 		var log []*schema.Event
 		for _, e := range whole.Log() {
 			if e.Seq <= m.seq {
-				var read schema.Event // as from a file
+				var read schema.Event // decoded, as from a file
 				must(t, read.UnmarshalJSON(e.AppendJSON(nil)))
 				log = append(log, &read)
 			}
@@ -192,7 +192,7 @@ func TestLocalAdopts(t *testing.T) {
 	}
 }
 
-// TestLocalKeepsNoInput: what a request came in may be used again.
+// TestLocalKeepsNoInput: the caller may reuse the bytes of a request.
 func TestLocalKeepsNoInput(t *testing.T) {
 	l, err := offline.NewLocal(0)
 	must(t, err)
@@ -218,7 +218,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestLocalLastYear: no clock that is moved makes an event that cannot be written.
+// TestLocalLastYear: a time past the year 9999, whose events could not be written, is
+// refused.
 func TestLocalLastYear(t *testing.T) {
 	l, err := offline.NewLocal(schema.MaxTime - 5000)
 	if err != nil {
@@ -247,7 +248,7 @@ func TestLocalLastYear(t *testing.T) {
 	}
 }
 
-// TestForecastLimitsOfLocal: a forecast ends with its time, and with its context.
+// TestForecastLimitsOfLocal: a forecast ends at its time limit, and with its context.
 func TestForecastLimitsOfLocal(t *testing.T) {
 	l, err := offline.NewLocal(0)
 	must(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// cutLog puts the log in its place as it was up to sequence last.
+// cutLog stops the processor and replaces the log by its events up to sequence last.
 func (w *wire) cutLog(last uint64) {
 	w.t.Helper()
 	events := w.everything()
@@ -39,7 +39,7 @@ func (w *wire) cutLog(last uint64) {
 	}
 }
 
-// refuses starts the processor, which must not start, and returns why.
+// refuses checks that a start fails, and returns its error.
 func (w *wire) refuses() string {
 	w.t.Helper()
 	p, err := Start(w.ctx(), w.connections(), w.options)
@@ -50,10 +50,9 @@ func (w *wire) refuses() string {
 	return err.Error()
 }
 
-// TestLostEnd: a log that ends before what was acknowledged is refused, whatever
-// of the projection is left, until somebody says that it may. Then the log says
-// which sequences are used again, and the operator is told how many mutations are
-// judged again.
+// TestLostEnd: a log that ends before an acknowledged event is refused, with or without
+// the projection, until the operator accepts it. Then the log records which sequences are
+// reused, and a log line tells how many mutations are judged again.
 func TestLostEnd(t *testing.T) {
 	for _, projection := range []bool{true, false} {
 		t.Run(fmt.Sprintf("projection %t", projection), func(t *testing.T) {
@@ -90,13 +89,12 @@ func TestLostEnd(t *testing.T) {
 			w.judged(3)
 			w.stop()
 			w.options.AcceptLostEnd = false
-			w.start() // what was accepted is not asked again
+			w.start() // the loss stays accepted
 		})
 	}
 }
 
-// TestLostBeginning: a log that begins later than retention has trimmed it is
-// refused, and so are mutations.
+// TestLostBeginning: a log that begins later than retention has trimmed it is refused.
 func TestLostBeginning(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
@@ -111,7 +109,7 @@ func TestLostBeginning(t *testing.T) {
 	}
 }
 
-// TestLostMutations: mutations that are gone before they were judged.
+// TestLostMutations: a start is refused if mutations were lost before they were judged.
 func TestLostMutations(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)

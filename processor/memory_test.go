@@ -13,9 +13,9 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// waiting is a machine with documents that wait for their deadline, no NATS
-// around it. Its projection is on disk, with caches too small to hide what the
-// machine keeps of the documents, or to be mistaken for it.
+// waiting is a machine with documents that wait for their deadline, without NATS. Its
+// projection is on disk, with caches too small to hide the machine's own memory, or to be
+// mistaken for it.
 type waiting struct {
 	tb          testing.TB
 	dir         string
@@ -79,8 +79,8 @@ func (w *waiting) fold() {
 	}
 }
 
-// fill stores so many more documents, half of them with a ttl of their own, so that they
-// wait in both queues of every collection and for a thousand different seconds.
+// fill stores documents, half of them with a ttl of their own, so that they wait in both
+// queues of every collection and for a thousand different seconds.
 func (w *waiting) fill(documents int) {
 	for n := w.documents; n < w.documents+documents; n++ {
 		ttl := ""
@@ -93,22 +93,22 @@ func (w *waiting) fill(documents int) {
 	w.fold()
 }
 
-// heap is what is alive on the heap. Pebble's block cache and memtables are
-// not in it where Go calls C: they are allocated there.
+// heap returns the live bytes of the Go heap. With cgo, Pebble's block cache and
+// memtables are not in it: C allocates them.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers and pools let go of
+	runtime.GC() // released by finalizers and pools
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// cost is what all documents add to the heap: while they come, and to that of a
-// machine that is started over them, and how much of the latter is the
-// machine's own, the rest being Pebble's.
+// cost is the growth of the heap by all documents, in bytes: live after they were stored,
+// restarted after a restart; machine is the machine's share of restarted, the rest is
+// Pebble's.
 type cost struct{ live, restarted, machine int64 }
 
-// cost stores so many more documents.
+// cost stores documents and measures.
 func (w *waiting) cost(documents int) (c cost) {
 	w.fill(documents)
 	settle()
@@ -127,8 +127,8 @@ func (w *waiting) cost(documents int) (c cost) {
 	return c
 }
 
-// settle waits until the heap hardly changes: Pebble has ended the flushes and
-// compactions, which hold memory of their own.
+// settle waits until the heap is stable: Pebble's flushes and compactions, which hold
+// memory, have ended.
 func settle() {
 	for last, tries := heap(), 0; tries < 100; tries++ {
 		time.Sleep(200 * time.Millisecond)
@@ -140,9 +140,9 @@ func settle() {
 	}
 }
 
-// BenchmarkMillionPending says what a million documents that wait for their
-// deadline, in 1,000 collections, add to the heap, in MiB, and what each of as
-// many more does, in bytes: by then the caches, whose size is fixed, are full.
+// BenchmarkMillionPending reports the heap growth by a million documents that wait for
+// their deadline, in 1,000 collections, in MiB, and that by each of as many more, in
+// bytes: by then the caches, whose size is fixed, are full.
 func BenchmarkMillionPending(b *testing.B) {
 	const collections, mib = 1_000, 1 << 20
 	documents := versus.Size(1_000_000, 100_000)
@@ -160,9 +160,8 @@ func BenchmarkMillionPending(b *testing.B) {
 	versus.Report(b, versus.Row{Work: "heap growth for each document waiting to expire", Unit: " bytes", Lapse: growth, Goal: versus.AtMost(4)})
 }
 
-// TestPendingDocumentsTakeNoHeap holds the machine to what makes a million
-// documents possible: what it keeps in memory grows with the collections, not
-// with the documents that wait in them.
+// TestPendingDocumentsTakeNoHeap: the machine's memory grows with the collections, not
+// with the documents that wait in them. That makes a million documents possible.
 func TestPendingDocumentsTakeNoHeap(t *testing.T) {
 	const collections = 100
 	few := startWaiting(t, collections, 1<<20).cost(2 * collections)

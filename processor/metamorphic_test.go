@@ -19,18 +19,18 @@ import (
 
 // variant is one way to fold a log.
 type variant struct {
-	Fold       int  // events folded at a time, at most
-	Even       bool // always that many
-	Known      bool // with what the writer knew, or as read back
+	Fold       int  // maximum number of events per fold
+	Even       bool // every fold has that many
+	Known      bool // with the writer's facts, else as read back
 	NoIndexes  bool
-	Beside     bool // index and read in goroutines of their own meanwhile
+	Beside     bool // index and read concurrently
 	MemTable   uint64
 	Cache      int64
 	Documents  int64 // bytes of the document cache
 	Processors int
 
-	// Out of 1000 folds, how many are followed by a crash or a clean restart,
-	// and how much of what was not synced a crash leaves.
+	// Folds in 1000 that are followed by a crash or a clean restart, and the percentage
+	// of unsynced data that survives a crash.
 	Crash, Restart int
 	Unsynced       int
 }
@@ -46,14 +46,14 @@ func drawVariant(r *rand.Rand) variant {
 	}
 }
 
-// replayStore is a projection that a test ends and opens again.
+// replayStore is a projection that a test crashes, closes and reopens.
 type replayStore struct {
 	*projections.Store
 	t       testing.TB
 	fs      *vfs.MemFS
 	options projections.Options
 
-	stop   chan struct{} // of what runs beside the folds; nil if nothing does
+	stop   chan struct{} // ends concurrent goroutines; nil if there are none
 	beside sync.WaitGroup
 }
 
@@ -100,7 +100,7 @@ func (s *replayStore) crash(unsynced int, r *rand.Rand) {
 	s.open()
 }
 
-// runBeside indexes and reads until close.
+// runBeside indexes and reads concurrently until close.
 func (s *replayStore) runBeside() {
 	stop, store := make(chan struct{}), s.Store
 	s.stop = stop
@@ -140,10 +140,10 @@ func (s *replayStore) indexAll() {
 	}
 }
 
-// state is all that a log makes of a projection.
+// state is the state of a projection after folding a log.
 type state struct {
 	digest         projections.Digest
-	state, indexes string // hashes of what is said
+	state, indexes string // hashes of the dumps
 }
 
 func (f *frozen) stateOf(t testing.TB, s *projections.Store, indexes bool) (of state) {
@@ -163,7 +163,7 @@ func (f *frozen) stateOf(t testing.TB, s *projections.Store, indexes bool) (of s
 	return of
 }
 
-// foldAs folds the whole log as a variant says.
+// foldAs folds the whole log according to a variant.
 func (f *frozen) foldAs(t testing.TB, v variant, r *rand.Rand) (of state, ends int) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(v.Processors))
@@ -175,7 +175,7 @@ func (f *frozen) foldAs(t testing.TB, v variant, r *rand.Rand) (of state, ends i
 	if v.Beside {
 		s.runBeside()
 	}
-	// A crash may undo all of it, so there is a bound.
+	// A crash may undo everything, so crashes are bounded.
 	for ends = 0; s.Cursor().Seq < uint64(len(facts)); {
 		rest := facts[s.Cursor().Seq:]
 		n := min(v.Fold, len(rest))
@@ -213,10 +213,9 @@ func (f *frozen) foldAs(t testing.TB, v variant, r *rand.Rand) (of state, ends i
 	return of, ends
 }
 
-// TestMetamorphicReplay folds the frozen log in many ways. Whatever the size of
-// the folds, of memtables and of caches, whatever the crashes and the number of
-// processors, with and without indexes or what the writer knew: one digest and
-// one state come out of it.
+// TestMetamorphicReplay: folding the frozen log gives one digest and one state, whatever
+// the size of folds, memtables and caches, the crashes and the number of processors, with
+// or without indexes and the writer's facts.
 func TestMetamorphicReplay(t *testing.T) {
 	f, err := frozenLog()
 	if err != nil {
@@ -239,9 +238,8 @@ func TestMetamorphicReplay(t *testing.T) {
 	t.Logf("%v, with %d crashes and restarts", want.digest, ends)
 }
 
-// TestMetamorphicReplayFromJetStream writes the frozen log into an embedded
-// server and folds it from there, the server and the projection ended and
-// started again on the way.
+// TestMetamorphicReplayFromJetStream: folding the frozen log from an embedded server
+// gives the same state, with restarts of the server and the projection on the way.
 func TestMetamorphicReplayFromJetStream(t *testing.T) {
 	f, err := frozenLog()
 	if err != nil {

@@ -57,7 +57,7 @@ func (m metrics) want(t testing.TB, want metrics) {
 	}
 }
 
-// TestMetrics: what happens is counted, and named as Prometheus wants it.
+// TestMetrics: metrics count operations, events, expiries, requests and batches.
 func TestMetrics(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		m := w.processor.options.Monitor
@@ -123,8 +123,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestMetricsLint: names, units and help are as Prometheus wants them, before
-// the start and with everything there is.
+// TestMetricsLint: names, units and help pass promlint, before the start and with all
+// metrics present.
 func TestMetricsLint(t *testing.T) {
 	lint := func(when string, m *monitor.Monitor) {
 		t.Helper()

@@ -10,8 +10,8 @@ import (
 	"github.com/lapsedb/lapse/processor/writer"
 )
 
-// wantReady waits until Ready says a line with each of these, or nothing if
-// there are none.
+// wantReady waits until Ready returns lines with all parts, or none if there are no
+// parts.
 func wantReady(w *wire, why string, parts ...string) {
 	w.t.Helper()
 	var said string
@@ -32,7 +32,7 @@ func wantReady(w *wire, why string, parts ...string) {
 	}
 }
 
-// TestReady: what keeps requests from being served is said, as long as it lasts.
+// TestReady: Ready reports what keeps requests from being served, as long as it lasts.
 func TestReady(t *testing.T) {
 	inOutage(t, OS, func(o *outage) {
 		wantReady(o.wire, "it is ready at the start")
@@ -57,7 +57,7 @@ func TestReady(t *testing.T) {
 			}
 		}
 
-		// Only the log is away: what is under way does not come to an end.
+		// Only the log is unreachable: events in flight are not acknowledged.
 		ns := o.logs.server
 		o.logs.use(nil)
 		o.logs.each(func(c *faultyConn) { c.mute.Store(true); c.deaf.Store(true) })
@@ -86,7 +86,7 @@ func TestReadyClock(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestLive: a writer that does nothing any more is not alive.
+// TestLive: a writer that makes no progress is not alive.
 func TestLive(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		m := w.processor.options.Monitor
@@ -119,8 +119,7 @@ func TestLive(t *testing.T) {
 	})
 }
 
-// TestReadyWhileFolding: while the log is folded at the start, how far that is is
-// said.
+// TestReadyWhileFolding: Ready reports the progress of the catch-up at the start.
 func TestReadyWhileFolding(t *testing.T) {
 	var while []string
 	var m *monitor.Monitor

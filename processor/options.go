@@ -43,7 +43,7 @@ type Options struct {
 	// With Fsync, events are appended in atomic batches once there are enough to share
 	// a sync.
 	Durability Durability
-	// AtomicBatch is the most messages of an atomic batch of the NATS server; 1000, its
+	// AtomicBatch is the NATS server's limit of messages in an atomic batch; 1000, its
 	// default, if 0.
 	AtomicBatch int
 	// Lease is the lease TTL in whole seconds: a standby takes over when the writer has
@@ -113,7 +113,7 @@ type Options struct {
 	held *atomic.Int64 // bytes of requests of all databases in the process, see Shared
 }
 
-// Least sizes of what n databases share.
+// Minimum sizes of each of n databases' share.
 const (
 	leastMemTable  = 4 << 20
 	leastDocuments = 1 << 20
@@ -203,7 +203,7 @@ func (o Options) watched() Options {
 	return o
 }
 
-// The share of each room.
+// The options of each room.
 
 func (o Options) forEventlog() eventlog.Config {
 	return eventlog.Config{Database: o.Database, Replicas: o.Replicas, Events: o.Events}

@@ -22,12 +22,12 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// natsVariable makes the test's own binary a NATS server on a directory and a
-// port, in a process that can be killed.
+// natsVariable makes the test binary a NATS server for a directory and a port, in a
+// process that can be killed.
 const natsVariable = "LAPSE_TEST_NATS"
 
-// serveNATS is that process. It ends with its standard input, so that it does
-// not outlive the test.
+// serveNATS runs that server. It ends when standard input closes, so that it does not
+// outlive the test.
 func serveNATS(dir string) {
 	var port int
 	if _, err := fmt.Sscan(os.Getenv(natsVariable+"_PORT"), &port); err != nil {
@@ -48,8 +48,8 @@ func serveNATS(dir string) {
 	ns.WaitForShutdown()
 }
 
-// natsProcess is a NATS server in a process of its own, on the same directory
-// and port each time.
+// natsProcess is a NATS server in its own process, on the same directory and port after
+// each start.
 type natsProcess struct {
 	*harness.Process
 	t     testing.TB
@@ -75,10 +75,10 @@ func (p *natsProcess) start() {
 	}
 }
 
-// stop ends it in order.
+// stop shuts the server down in order.
 func (p *natsProcess) stop() { _ = p.stdin.Close(); <-p.Ended }
 
-// proxy lets connections through to another port, until told otherwise.
+// proxy forwards connections to another port, until they are stalled or closed.
 type proxy struct {
 	listener net.Listener
 	to       string
@@ -88,10 +88,10 @@ type proxy struct {
 	pairs []*pair
 }
 
-// pair is a connection through the proxy: its two ends.
+// pair is a proxied connection: its two ends.
 type pair struct {
 	ends    [2]net.Conn
-	stalled atomic.Bool   // nothing is read from either end any more, nor closed
+	stalled atomic.Bool   // forward nothing more, close neither end
 	free    chan struct{} // closed with the pair
 	once    sync.Once
 }
@@ -139,8 +139,8 @@ func (p *pair) close() {
 	})
 }
 
-// forward copies from one end to the other while it may. One that is stalled
-// stays open until the test's end, as if nobody had told it.
+// forward copies from one end to the other. A stalled connection stays open until the end
+// of the test, and neither end learns of it.
 func (p *pair) forward(from, to net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {

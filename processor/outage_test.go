@@ -28,9 +28,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// network is what lies between the connections of one user and a server that
-// comes and goes. What goes wrong on a connection stays so until it is closed;
-// the next one is good.
+// network is between the connections of one user and a server that comes and goes. A
+// fault of a connection lasts until the connection is closed; the next one is good.
 type network struct {
 	mu     sync.Mutex
 	server *server.Server // nil while there is none
@@ -53,15 +52,14 @@ func (n *network) InProcessConn() (net.Conn, error) {
 	return faulty, nil
 }
 
-// use has the next connections go to s.
+// use makes new connections go to s.
 func (n *network) use(s *server.Server) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.server = s
 }
 
-// each does something to the connections there are, which are no longer the
-// network's then.
+// each calls do for the present connections, and forgets them.
 func (n *network) each(do func(*faultyConn)) {
 	n.mu.Lock()
 	conns := n.conns
@@ -72,13 +70,13 @@ func (n *network) each(do func(*faultyConn)) {
 	}
 }
 
-// faultyConn is a connection of which an end may be dead, with nobody told.
+// faultyConn is a connection that can be dead in one direction, unnoticed by both ends.
 type faultyConn struct {
 	net.Conn
-	deaf, mute atomic.Bool // hears nothing, says nothing
+	deaf, mute atomic.Bool // drop what is received, drop what is sent
 
 	mu      sync.Mutex
-	delayed bool   // what it says is kept
+	delayed bool   // hold back what is sent
 	kept    []byte // until arrive
 }
 
@@ -104,7 +102,7 @@ func (c *faultyConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// arrive has what was delayed arrive, and delays nothing more.
+// arrive sends what was held back, and ends the delay.
 func (c *faultyConn) arrive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,14 +110,13 @@ func (c *faultyConn) arrive() {
 	c.delayed, c.kept = false, nil
 }
 
-// outage is a processor, in a bubble, that stays up while its NATS server and
-// its connections do not.
+// outage is a processor, in a bubble, that keeps running while its NATS server and its
+// connections fail.
 type outage struct {
 	*wire
 	random *rand.Rand
 	store  string
-	// The networks of the connections for the log, for requests, and of the
-	// clients.
+	// Networks of the log connection, the service connection and the clients.
 	logs, services, clients network
 }
 
@@ -160,7 +157,7 @@ func (o *outage) startServer() {
 	o.shutdown = func() { ns.Shutdown(); ns.WaitForShutdown() }
 }
 
-// fault is something that goes wrong while the processor is up.
+// fault is a failure while the processor runs.
 type fault struct {
 	name  string
 	begin func(*outage)
@@ -190,7 +187,7 @@ var faults = []fault{
 	}},
 }
 
-// restartServer has no server for a while.
+// restartServer stops the server and starts it again after away.
 func (o *outage) restartServer(away time.Duration) {
 	for _, n := range []*network{&o.logs, &o.services, &o.clients} {
 		n.use(nil)
@@ -200,21 +197,20 @@ func (o *outage) restartServer(away time.Duration) {
 	o.startServer()
 }
 
-// recovery is how long after the end of a fault a write may still fail: a
-// connection is given up, made again, and the log read.
+// recovery is the longest time after a fault until writes succeed again: the connection
+// is given up and made again, and the log is read.
 const recovery = 40 * time.Second
 
-// TestOutages: under load the NATS server goes and comes again, connections
-// break or are half open, and acknowledgements are lost. The processor goes on
-// by itself, and every write that was acknowledged is in the log once, no other
-// one twice.
+// TestOutages: under load the NATS server restarts, connections break or are half open,
+// and acknowledgements are lost. The processor recovers on its own: the log has every
+// acknowledged write once, and no other write twice.
 func TestOutages(t *testing.T) {
 	for _, durability := range []Durability{OS, Fsync} {
 		t.Run(string(durability), func(t *testing.T) {
 			inOutage(t, durability, func(o *outage) {
 				o.want(201, "collection.create.load", `{"defaultTtl":60}`)
 				l := o.startLoad(6, 300*time.Millisecond)
-				// Each fault, and server restarts most of all.
+				// Each fault; in long runs then server restarts.
 				kinds := o.random.Perm(len(faults))
 				for i := range stress.Pick(len(faults)+3, 100+5*len(faults)) {
 					f := faults[0]
@@ -231,15 +227,15 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// TestStartAsksAgain: a start goes on although a request that it sends after the first
-// ones gets no answer.
+// TestStartAsksAgain: a start succeeds although a request after its first ones gets no
+// reply.
 func TestStartAsksAgain(t *testing.T) {
 	inOutage(t, OS, func(o *outage) {
 		o.want(201, "collection.create.c", `{}`)
 		o.stop()
-		// Having opened the streams it looks for others, and then reads the log.
+		// A start opens the streams, looks for other processors, then reads the log.
 		looks, err := o.client.Subscribe("$SRV.INFO.lapse", func(*nats.Msg) {
-			o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) // until its pings get no answer
+			o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) // until pings time out
 		})
 		o.check(err)
 		o.processor, err = Start(o.t.Context(), o.connections(), o.options)
@@ -251,7 +247,7 @@ func TestStartAsksAgain(t *testing.T) {
 	})
 }
 
-// TestRestoreAsksAgain: a restore with a new log goes on although the replies to the
+// TestRestoreAsksAgain: a restore with a new log succeeds although the replies to the
 // creation of its streams are lost.
 func TestRestoreAsksAgain(t *testing.T) {
 	inOutage(t, OS, func(o *outage) {
@@ -267,7 +263,7 @@ func TestRestoreAsksAgain(t *testing.T) {
 		_, err = o.client.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(m *nats.Msg) {
 			if stream := m.Subject[strings.LastIndex(m.Subject, ".")+1:]; !slices.Contains(lost, stream) {
 				lost = append(lost, stream)
-				o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) // until its pings get no answer
+				o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) // until pings time out
 			}
 		})
 		o.check(err)
@@ -282,11 +278,11 @@ func TestRestoreAsksAgain(t *testing.T) {
 	})
 }
 
-// fate is what became of a write as far as its client knows.
+// fate is the outcome of a write as its client knows it.
 type fate int
 
 const (
-	unsure fate = iota // it may be done or not
+	unsure fate = iota // may or may not be applied
 	done
 	refusedFate
 )
@@ -304,8 +300,8 @@ type outageLoad struct {
 	fates map[string]fate
 }
 
-// startLoad writes into the collection load from many sides, each of which
-// pauses after a write, up to a bound.
+// startLoad starts concurrent writers to the collection load. Each pauses for up to pause
+// before a write.
 func (o *outage) startLoad(writers int, pause time.Duration) *outageLoad {
 	l := &outageLoad{outage: o, pause: pause, fates: make(map[string]fate)}
 	for i := range writers {
@@ -317,7 +313,7 @@ func (o *outage) startLoad(writers int, pause time.Duration) *outageLoad {
 	return l
 }
 
-// probe waits until a write succeeds again, and no longer than it may take.
+// probe waits until a write succeeds again, for recovery at most.
 func (l *outageLoad) probe(fault string, i int) {
 	l.t.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -335,7 +331,7 @@ func (l *outageLoad) probe(fault string, i int) {
 	}
 }
 
-// finish ends the load and checks what came of it.
+// finish ends the load and verifies the log.
 func (l *outageLoad) finish() {
 	l.t.Helper()
 	l.ending.Store(true)
@@ -350,8 +346,8 @@ func (l *outageLoad) note(n string, f fate) {
 	l.fates[n] = f
 }
 
-// request writes, every second time under a Nats-Msg-Id and again until it is
-// known to be done.
+// request writes; half of the writes have a Nats-Msg-Id and are retried until they
+// succeed.
 func (l *outageLoad) request(writer int, random *rand.Rand) {
 	ask := l.asker(2 * time.Second)
 	for i := 0; !l.ending.Load(); i++ {
@@ -379,7 +375,7 @@ func (l *outageLoad) request(writer int, random *rand.Rand) {
 			if f == done || headers == nil {
 				break
 			}
-			if time.Since(first) > 110*time.Second { // the id is remembered for two minutes
+			if time.Since(first) > 110*time.Second { // ids are remembered for two minutes
 				l.t.Errorf("write %s came to nothing in %s", n, time.Since(first))
 				break
 			}
@@ -388,8 +384,7 @@ func (l *outageLoad) request(writer int, random *rand.Rand) {
 	}
 }
 
-// publish writes by way of the stream of mutations, again and again until it
-// has taken each.
+// publish publishes mutations, and retries each until the stream acknowledges it.
 func (l *outageLoad) publish(random *rand.Rand) {
 	js, err := jetstream.New(l.client)
 	if err != nil {
@@ -415,8 +410,8 @@ func (l *outageLoad) publish(random *rand.Rand) {
 	}
 }
 
-// verify compares what the clients were told with the log, and the state with
-// what the log makes of nothing.
+// verify compares the log with the clients' knowledge, and the projection with one folded
+// from scratch.
 func (l *outageLoad) verify() {
 	l.t.Helper()
 	mutations := l.stream("LAPSE_main_MUTATIONS").CachedInfo().State.LastSeq
@@ -483,7 +478,7 @@ func (l *outageLoad) verify() {
 	l.stop()
 	l.check(l.options.EnsureDefaults().Projection.FS.RemoveAll(l.options.Dir))
 	l.start()
-	if after := l.content(); after != before && l.end() == end+1 { // its own start, and no expiry
+	if after := l.content(); after != before && l.end() == end+1 { // only a WriterStarted, no expiry
 		l.t.Errorf("folded anew it is\n%s, before\n%s", after, before)
 	}
 }

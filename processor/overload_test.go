@@ -18,8 +18,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// crowd is requests that are sent without waiting for their replies, each of
-// which must come once.
+// crowd sends requests without waiting for replies; each must get exactly one.
 type crowd struct {
 	w     *wire
 	inbox string
@@ -78,8 +77,8 @@ func (c *crowd) wait() map[int]int {
 	return c.answered()
 }
 
-// TestFlood: of a flood that the writer has no time for, as much as there is
-// room for waits, and the rest is told so before any time passes.
+// TestFlood: if requests flood a busy writer, as many as the queue holds wait, and the
+// rest are refused before any time passes.
 func TestFlood(t *testing.T) {
 	const places = 500
 	requests := stress.Pick(2_500, 100_000)
@@ -107,7 +106,7 @@ func TestFlood(t *testing.T) {
 	}, func(o *Options) { o.Queue = places })
 }
 
-// idle checks that nothing is held on to once everything is answered.
+// idle checks that no request bytes are held once everything is answered.
 func (w *wire) idle() {
 	w.t.Helper()
 	release := w.holdWriter()
@@ -117,8 +116,8 @@ func (w *wire) idle() {
 	}
 }
 
-// TestFloodOfBytes: bodies are bounded by their bytes, and small requests have
-// their places all the same.
+// TestFloodOfBytes: request bodies are bounded by bytes, and small requests still find
+// room.
 func TestFloodOfBytes(t *testing.T) {
 	const size, fit = 1 << 20, service.MaxHeldBytes >> 20
 	inBubble(t, func(w *wire) {
@@ -146,7 +145,7 @@ func TestFloodOfBytes(t *testing.T) {
 		if held := w.processor.service.Held.Load(); held > service.MaxHeldBytes+8<<20 {
 			t.Errorf("%d bytes are held", held)
 		}
-		// A body, and the document that was made of it.
+		// A body, and the document made of it.
 		if more := heap() - before; more > 3*service.MaxHeldBytes {
 			t.Errorf("the heap is %d MiB larger", more>>20)
 		}
@@ -165,20 +164,20 @@ func TestFloodOfBytes(t *testing.T) {
 	})
 }
 
-// occupy keeps workers of a lane busy, as clients of their own would, until let.
+// occupy keeps workers of a lane busy, with one client for each, until let closes.
 func occupy(l *service.Lane, workers int, let <-chan struct{}) {
 	for n := range workers {
 		r := &service.Request{To: fmt.Sprintf("_INBOX.client%d.x", n)}
 		known, working := make(chan struct{}), make(chan struct{})
-		l.Put(r, func() { close(known) }) // the first request of a client is a newcomer's
+		l.Put(r, func() { close(known) }) // a client's first request counts as a newcomer's
 		<-known
 		l.Put(r, func() { close(working); <-let })
 		<-working
 	}
 }
 
-// TestFloodOfReads: what goes through much keeps no get waiting, and a flood of
-// either is told so at once.
+// TestFloodOfReads: a flood of one class of reads is refused at once beyond its queue,
+// and delays neither a get nor a write.
 func TestFloodOfReads(t *testing.T) {
 	const places = 100
 	inBubble(t, func(w *wire) {
@@ -219,9 +218,8 @@ func TestFloodOfReads(t *testing.T) {
 	}, func(o *Options) { o.Queue, o.QueryQueue, o.Workers, o.QueryWorkers = places, places, 2, 2 })
 }
 
-// TestMutationsQueuedWhileDown: however many mutations wait at the start, few of
-// them are in memory at a time, and requests are answered before the last of
-// them.
+// TestMutationsQueuedWhileDown: however many mutations wait at the start, few of them are
+// in memory at a time, and requests are answered before the last mutation.
 func TestMutationsQueuedWhileDown(t *testing.T) {
 	mutations := stress.Pick(10_000, 1_000_000)
 	w := newWire(t)
@@ -263,7 +261,8 @@ func TestMutationsQueuedWhileDown(t *testing.T) {
 	}
 }
 
-// TestBatchOfLargeGets is the same for one that only reads.
+// TestBatchOfLargeGets: a batch of gets is bounded by the size of its reply, and by
+// machine.MaxBatchBytes of documents.
 func TestBatchOfLargeGets(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")

@@ -11,8 +11,8 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// consumer reads a stream with an ordered consumer and only touches what it
-// reads. Of the ways there are, a callback is the fastest.
+// consumer reads a stream with an ordered consumer and only touches each message. A
+// callback is the fastest way to do so.
 type consumer struct {
 	b      *testing.B
 	js     jetstream.JetStream

@@ -16,9 +16,9 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// publisher publishes asynchronously what the writer would append, subjects,
-// headers and bodies, to a stream configured as the log is, but with no fence
-// and nothing to decide or fold. The messages are made beforehand.
+// publisher publishes asynchronously the subjects, headers and bodies that the writer
+// would append, to a stream configured like the log, but without fence, decisions and
+// folds. It makes the messages beforehand.
 type publisher struct {
 	b      *testing.B
 	js     jetstream.JetStream
@@ -28,8 +28,8 @@ type publisher struct {
 	next   int
 }
 
-// publishAhead is how many messages may wait for their acknowledgement: more
-// make publishing no faster, fewer make it slower.
+// publishAhead is the limit of unacknowledged messages: a higher one makes publishing no
+// faster, a lower one slower.
 const publishAhead = 4096
 
 func startPublisher(b *testing.B) *publisher {
@@ -51,7 +51,7 @@ func startPublisher(b *testing.B) *publisher {
 	return p
 }
 
-// messages are what the writer would append for mutations.
+// messages returns the messages that the writer would append for mutations.
 func (p *publisher) messages(mutations []*schema.Mutation) []*nats.Msg {
 	messages := make([]*nats.Msg, 0, len(mutations))
 	for _, mu := range mutations {
@@ -77,7 +77,7 @@ func (p *publisher) fold() {
 	}
 }
 
-// round publishes n messages, up to the last acknowledgement.
+// round publishes n messages and waits for all acknowledgements.
 func (p *publisher) round(n int) versus.Rate {
 	messages := p.messages(upserts(p.next, p.next+n))
 	p.next += n

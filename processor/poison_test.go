@@ -16,11 +16,10 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// poisonGroup is how many messages are sent before it is looked what became of
-// them.
+// poisonGroup is the number of messages sent before their outcome is checked.
 const poisonGroup = 50
 
-// poisoned is a wire with something there to be poisoned.
+// poisoned returns a wire with collections to attack, and the source of attacks.
 func poisoned(t *testing.T) (*wire, attack.Source) {
 	t.Helper()
 	source := attack.Source{Rand: stress.Rand(t)}
@@ -30,10 +29,10 @@ func poisoned(t *testing.T) (*wire, attack.Source) {
 	return w, source
 }
 
-// works wants good requests of all kinds to be served.
+// works checks that valid requests of all kinds are served.
 func (w *wire) works() {
 	w.t.Helper()
-	w.ask("collection.create.c", `{"defaultTtl":3600}`) // which may be gone
+	w.ask("collection.create.c", `{"defaultTtl":3600}`) // an attack may have deleted it
 	w.want(201, "document.create.sound.s", `{"n":1}`)
 	w.want(200, "document.get.sound.s", "")
 	w.want(200, "query.sound", `{"where":"doc.n == 1","limit":1}`)
@@ -43,7 +42,7 @@ func (w *wire) works() {
 	w.want(200, "status", "")
 }
 
-// refold wants the log to give the same again.
+// refold checks that folding the log again gives the same content.
 func (w *wire) refold() {
 	w.t.Helper()
 	for {
@@ -55,8 +54,8 @@ func (w *wire) refold() {
 		if after == before {
 			break
 		}
-		// Some were drawn that live for a second or two: what became of them meanwhile is
-		// in the log, and soon none is left.
+		// Some documents live only for a second or two. Their expiries are in the log,
+		// and soon none is left.
 		if w.summary(seq) == "" {
 			w.t.Errorf("folded anew it is\n%.10000s, before\n%.10000s", after, before)
 			break
@@ -65,8 +64,8 @@ func (w *wire) refold() {
 	w.works()
 }
 
-// TestPoisonRequests: whatever is asked, one answer comes, with a code, and the
-// next one is served.
+// TestPoisonRequests: every request gets exactly one reply with a code, and the next one
+// is served.
 func TestPoisonRequests(t *testing.T) {
 	w, source := poisoned(t)
 	codes := make(map[int]int)
@@ -112,8 +111,8 @@ func TestPoisonRequests(t *testing.T) {
 	w.refold()
 }
 
-// TestPoisonMutations: whatever is published, each is judged once and in order,
-// and the next request is served.
+// TestPoisonMutations: every published mutation is judged once, in order, and the next
+// request is served.
 func TestPoisonMutations(t *testing.T) {
 	w, source := poisoned(t)
 	js, err := jetstream.New(w.client)
@@ -130,7 +129,7 @@ func TestPoisonMutations(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: %v", m, err)
 			}
-			if ack.Duplicate { // which is JetStream's to say, within a tenth of a second
+			if ack.Duplicate { // JetStream deduplicates within a tenth of a second
 				continue
 			}
 			last = ack.Sequence
@@ -161,8 +160,8 @@ func TestPoisonMutations(t *testing.T) {
 	w.refold()
 }
 
-// TestPoisonLog: whatever comes into the log, the writer goes on behind it, and
-// folding the log gives the same again.
+// TestPoisonLog: the writer continues behind any foreign message in the log, and folding
+// the log again gives the same content.
 func TestPoisonLog(t *testing.T) {
 	w, source := poisoned(t)
 	for range stress.Pick(6, 200) {
@@ -180,7 +179,8 @@ func TestPoisonLog(t *testing.T) {
 	w.refold()
 }
 
-// TestPoisonHeaders: header lines that no client library writes.
+// TestPoisonHeaders: header lines that no client library writes get a reply, and
+// mutations with them are judged.
 func TestPoisonHeaders(t *testing.T) {
 	w, source := poisoned(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.client.ConnectedUrl(), "nats://"))
@@ -188,7 +188,7 @@ func TestPoisonHeaders(t *testing.T) {
 	defer conn.Close()
 	_, err = fmt.Fprint(conn, "CONNECT {\"verbose\":false,\"headers\":true}\r\n")
 	w.check(err)
-	go func() { _, _ = io.Copy(io.Discard, conn) }() // what the server says to it
+	go func() { _, _ = io.Copy(io.Discard, conn) }() // discard what the server sends
 	inbox := w.client.NewInbox()
 	answers, err := w.client.SubscribeSync(inbox)
 	w.check(err)
@@ -218,7 +218,7 @@ func TestPoisonHeaders(t *testing.T) {
 		_, err = fmt.Fprintf(conn, "HPUB lapse.main.mutations.%s %d %d\r\n%s%s\r\n", op, len(line), len(line)+len(body), line, body)
 		w.check(err)
 	}
-	// Those that JetStream has taken are all judged.
+	// Every mutation that JetStream has stored is judged.
 	w.works()
 	w.eventually("all judged", func() bool {
 		last := w.stream("LAPSE_main_MUTATIONS").CachedInfo().State.LastSeq
@@ -236,8 +236,7 @@ func TestPoisonHeaders(t *testing.T) {
 	w.refold()
 }
 
-// FuzzRequest wants one answer to any request, with a code that is no fault of
-// lapse.
+// FuzzRequest: any request gets one reply, with a code below 500.
 func FuzzRequest(f *testing.F) {
 	source := attack.Source{Rand: rand.New(rand.NewPCG(1, 0))} // the same seeds in every process
 	for range 200 {

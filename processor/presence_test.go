@@ -24,8 +24,8 @@ func (w *wire) kinds(t schema.EventType) (n int) {
 	return n
 }
 
-// TestIdleIsNoDowntime: a database in which nothing happened for longer than a
-// clock is believed takes writes after a restart, in order or not.
+// TestIdleIsNoDowntime: a database that was idle for longer than MaxDowntime accepts
+// writes after a restart, whether the stop was in order or not.
 func TestIdleIsNoDowntime(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
@@ -42,7 +42,7 @@ func TestIdleIsNoDowntime(t *testing.T) {
 				time.Sleep(time.Duration(i) * 59 * time.Minute)
 				w.start()
 			} else {
-				w.log.Close() // so that it can say nothing more
+				w.log.Close() // so that it can append nothing more
 				_ = w.processor.Stop()
 				w.processor = nil
 				w.restartInside(4 << 20)
@@ -52,8 +52,8 @@ func TestIdleIsNoDowntime(t *testing.T) {
 	}, func(o *Options) { o.MaxDowntime, o.SameClock = time.Hour, true })
 }
 
-// TestResumed: a writer that could not expire anything for a while says so when
-// it goes on, so that an audit just then knows why.
+// TestResumed: a writer that could not expire for a while appends WriterResumed before it
+// continues, so that an audit at that point knows the reason.
 func TestResumed(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -83,7 +83,7 @@ func TestResumed(t *testing.T) {
 				t.Errorf("with %d events: %+v", end, report)
 			}
 		}
-		// A short while, and a long one without anything due, change nothing.
+		// A short doubt, and a long time with nothing due, append none.
 		c.set(10 * Year)
 		time.Sleep(writer.ResumedAfter - 5*time.Second)
 		c.set(0)

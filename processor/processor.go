@@ -257,11 +257,11 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 	p.running.Go(func() { p.roles(first) })
 }
 
-// flushInterval bounds what a start folds again after a crash, as the size of memtables
+// flushInterval bounds what a start after a crash folds again, as the size of memtables
 // does.
 const flushInterval = time.Minute
 
-// keepFlushed has what was folded written to disk, until ctx ends.
+// keepFlushed flushes the projection to disk every flushInterval, until ctx ends.
 func (p *Processor) keepFlushed(ctx context.Context) {
 	next := time.NewTicker(flushInterval)
 	defer next.Stop()
@@ -271,7 +271,7 @@ func (p *Processor) keepFlushed(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		// Of a full disk Fold tells.
+		// Fold reports a full disk.
 		if seq := p.store.Cursor().Seq; seq != flushed && p.store.Flush(ctx) == nil {
 			flushed = seq
 		}
@@ -325,8 +325,8 @@ func (p *Processor) fail(err error) {
 	}
 }
 
-// Failed receives the error that makes the processor unable to go on, if there is one. It
-// decides no mutations then: stop it and start another.
+// Failed receives the error, if any, that keeps the processor from continuing. It then
+// decides no mutations: stop it and start another.
 func (p *Processor) Failed() <-chan error { return p.failed }
 
 // AcceptClock trusts the machine's clock as it is.

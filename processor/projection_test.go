@@ -14,9 +14,9 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestProjectionsAreAlike drives two machines through one random history, over a
-// projection in files and over one in plain memory: late commits, aborts and
-// small steps of the sweep, too. What they decide is the same, byte for byte.
+// TestProjectionsAreAlike: a machine over Pebble and one over memory decide the same,
+// byte for byte, in one random history with late commits, aborts and small steps of the
+// sweep.
 func TestProjectionsAreAlike(t *testing.T) {
 	store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20, NoIndexes: true})
 	if err != nil {
@@ -34,7 +34,7 @@ func TestProjectionsAreAlike(t *testing.T) {
 	for events := uint64(stress.Pick(5000, 200_000)); a.machines[0].Seq() < events; {
 		a.step()
 	}
-	a.now += 1 << 40 // all that expires
+	a.now += 1 << 40 // past every deadline
 	for more := true; more; {
 		a.all()
 		more = a.expire(1000)
@@ -54,8 +54,7 @@ type alike struct {
 	expired, rejected int
 }
 
-// both calls a machine, then the other, and compares what it said and what came
-// of it.
+// both calls one machine, then the other, and compares results and states.
 func (a *alike) both(call func(*machine.Machine) (said string, err error)) string {
 	a.t.Helper()
 	var all [2]string
@@ -74,7 +73,7 @@ func (a *alike) both(call func(*machine.Machine) (said string, err error)) strin
 	return all[0]
 }
 
-// take hands out what is pending, and compares it.
+// take takes the pending events of both machines and compares them.
 func (a *alike) take() {
 	of, in := a.machines[0].Take(), a.machines[1].Take()
 	if len(of) != len(in) {
@@ -93,13 +92,13 @@ func (a *alike) take() {
 	}
 }
 
-// commit commits some of what was taken.
+// commit commits n of the taken events.
 func (a *alike) commit(n int) {
 	seq := a.machines[0].Folded() + uint64(n)
 	a.both(func(m *machine.Machine) (string, error) { return "", m.Commit(seq) })
 }
 
-// all takes and commits all.
+// all takes and commits all events.
 func (a *alike) all() {
 	a.take()
 	a.commit(len(a.machines[0].Taken()))
@@ -136,7 +135,7 @@ func (a *alike) step() {
 			mu.Recorded, mu.Cause = true, a.cause
 		}
 		a.decide(mu)
-	case n < 61: // many of one second
+	case n < 61: // many in one second
 		collection, ttl := a.collection(), a.pick("null", "3")
 		for range 200 {
 			id := fmt.Sprint("many", a.IntN(1000))

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestStatusHeaders: a mutation that looks like what JetStream itself says to
-// a consumer is judged like any other, and so is what comes behind it. In the
-// log the same is foreign.
+// TestStatusHeaders: a mutation that looks like a JetStream status message to a consumer
+// is judged like any other, and so are those behind it. In the log it is foreign.
 func TestStatusHeaders(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")

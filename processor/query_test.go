@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// answer is the reply to a query with explain.
+// queryReply is the reply to a query with explain.
 type queryReply struct {
 	Documents []struct {
 		ID string `json:"id"`
@@ -31,16 +31,15 @@ func (a queryReply) ids() string {
 	return strings.Join(ids, " ")
 }
 
-// query asks with explain; members are the rest of the query.
+// query sends a query with explain; members are its other members.
 func (w *wire) query(collection, members string, headers ...string) (a queryReply) {
 	w.t.Helper()
 	w.check(json.Unmarshal(w.want(200, "query."+collection, `{"explain":true`+members+`}`, headers...).body, &a))
 	return a
 }
 
-// TestQueryOnTheSecond asks a millisecond before a deadline and on it, in every
-// mode and by every kind of plan, while the writer has other things to do than
-// to expire.
+// TestQueryOnTheSecond: a document is found a millisecond before its deadline and not on
+// it, in every mode and by every kind of plan, while the writer is too busy to expire.
 func TestQueryOnTheSecond(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		queries := []string{``, `,"where":"doc.n == 1"`, `,"where":"doc.n >= 0"`, `,"where":"doc.m == 1"`, `,"orderBy":[{"path":"/n","desc":true}]`, `,"orderBy":[{"path":"/m"}]`, `,"where":"1 in doc.l"`, `,"due":{}`}
@@ -78,8 +77,8 @@ func TestQueryOnTheSecond(t *testing.T) {
 	})
 }
 
-// TestQueryAfterWrite: what was acknowledged is in the next answer, and with
-// Lapse-Min-Seq in that of any state.
+// TestQueryAfterWrite: the next query sees an acknowledged write. Lapse-Min-Seq waits for
+// a sequence, or times out.
 func TestQueryAfterWrite(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -103,9 +102,9 @@ func TestQueryAfterWrite(t *testing.T) {
 	w.refused(504, "timeout", "query.c", `{}`, "Lapse-Min-Seq", fmt.Sprint(r.seq+1000))
 }
 
-// TestPathsChangeWhileServing changes the paths of a filled collection, in all
-// modes, while documents change: every answer is right, and in the end the
-// index is used, after a restart in between, too.
+// TestPathsChangeWhileServing: while the indexed paths of a filled collection and its
+// documents change, in all modes, every count is right. In the end the index is used,
+// even after a restart in between.
 func TestPathsChangeWhileServing(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
@@ -127,7 +126,7 @@ func TestPathsChangeWhileServing(t *testing.T) {
 		w.want(200, "collection.replace.c", `{"defaultTtl":-1,"indexingPolicy":{`+policy+`}}`)
 		lazy := strings.Contains(policy, "lazy")
 		for asked := 0; ; asked++ {
-			// One document more leaves n == 5 for n == -1.
+			// Move another document from n == 5 to n == -1.
 			if moved < documents/100 {
 				w.want(200, fmt.Sprintf("document.replace.c.d%04d", moved*100+5), `{"n":-1}`)
 				moved++
@@ -157,8 +156,8 @@ func TestPathsChangeWhileServing(t *testing.T) {
 	}
 }
 
-// TestLazyAfterWrite: with Lapse-Min-Seq the answer is whole, however far the
-// indexes are behind.
+// TestLazyAfterWrite: with Lapse-Min-Seq the result is complete, however far lazy indexes
+// are behind.
 func TestLazyAfterWrite(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`)
@@ -199,8 +198,8 @@ func TestQueryByID(t *testing.T) {
 	}
 }
 
-// TestQueryWaitsNoLonger: a query that waits for a worker is told so at its time,
-// and one for which there is no room to wait at once.
+// TestQueryWaitsNoLonger: a query that waits for a worker gets a 504 at its time limit,
+// and a 429 at once if the queue is full.
 func TestQueryWaitsNoLonger(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", ``)

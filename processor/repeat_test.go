@@ -17,9 +17,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestRepeatWindow: a Nats-Msg-Id is remembered for two minutes of log time, to
-// the millisecond, and then not; by requests and the stream of mutations, after
-// a restart, and when the projection was folded anew.
+// TestRepeatWindow: a Nats-Msg-Id is remembered for exactly two minutes of log time, to
+// the millisecond: in requests and published mutations, after a restart and a refold.
 func TestRepeatWindow(t *testing.T) {
 	for _, between := range []string{"nothing", "restart", "rebuild", "other writes"} {
 		for _, first := range []string{"request", "publish"} {
@@ -64,7 +63,7 @@ func testRepeatWindow(w *wire, between, first, again string) {
 		w.check(w.options.Projection.FS.RemoveAll(w.options.Dir))
 		w.start()
 	case "other writes":
-		// Which is when ids are forgotten.
+		// Other writes forget old ids.
 		for i := range 600 {
 			time.Sleep(time.Until(start.Add(time.Duration(i) * 199 * time.Millisecond)))
 			w.want(200+min(1, max(0, 1-i)), "document.upsert.c.other", `{}`, "Nats-Msg-Id", fmt.Sprint("other", i))
@@ -82,8 +81,8 @@ func testRepeatWindow(w *wire, between, first, again string) {
 	}
 }
 
-// TestRepeatAtOnce: of a mutation that many clients send at the same time under
-// one id, by requests and to the stream, one happens, and all are told the same.
+// TestRepeatAtOnce: if many clients send one mutation at once under one id, as requests
+// and published, it is applied once, and all get the same reply.
 func TestRepeatAtOnce(t *testing.T) {
 	random := stress.Rand(t)
 	for _, durability := range []Durability{OS, Fsync} {
@@ -164,8 +163,8 @@ func (w *wire) repeatAtOnce(random *rand.Rand, conns []*nats.Conn, round int) {
 	}
 }
 
-// TestRepeatOddIDs: any bytes that a header can hold are an id, and different
-// ones are different.
+// TestRepeatOddIDs: any bytes that a header can hold are an id; ids differ if their bytes
+// do.
 func TestRepeatOddIDs(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
@@ -209,19 +208,19 @@ func TestRepeatOddIDs(t *testing.T) {
 		}
 	}
 
-	// None at all, however it is written.
+	// An empty or blank header is no id.
 	for _, none := range []string{"", " ", "\t ", "   "} {
 		w.want(201, "document.create.c.none", `{}`, "Nats-Msg-Id", none)
 		w.want(409, "document.create.c.none", `{}`, "Nats-Msg-Id", none)
 		w.want(204, "document.delete.c.none", "")
 	}
-	// Blanks around one do not count.
+	// Surrounding blanks do not count.
 	w.want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", " blank\t")
 	w.want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", "blank")
 }
 
-// TestRepeatRefusedByStream: a mutation of the stream that was refused is judged
-// again under its id, once JetStream lets it by.
+// TestRepeatRefusedByStream: a published mutation that was rejected is judged again under
+// its id, once JetStream's deduplication lets it pass.
 func TestRepeatRefusedByStream(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -248,8 +247,8 @@ func TestRepeatRefusedByStream(t *testing.T) {
 	})
 }
 
-// TestRepeatOfWhatIsTrimmed: a repeat does nothing also when the log has not
-// kept what the first one did, and says so.
+// TestRepeatOfWhatIsTrimmed: a repeat whose first event was trimmed from the log does
+// nothing, and its reply says so.
 func TestRepeatOfWhatIsTrimmed(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
@@ -263,13 +262,13 @@ func TestRepeatOfWhatIsTrimmed(t *testing.T) {
 	w.want(404, "document.get.c.a", "")
 }
 
-// TestRepeatOfAnother: a Nats-Msg-Id that succeeded for one operation on one
-// collection or document is refused for every other, by request and to the
-// stream, while the event is pending, after a restart, and when the projection
-// was folded anew. What it succeeded for is repeated, with any body.
+// TestRepeatOfAnother: a Nats-Msg-Id that succeeded for one operation on one collection
+// or document is refused for every other: in requests and published mutations, while the
+// event is pending, after a restart and a refold. The same operation is a repeat, with
+// any body.
 func TestRepeatOfAnother(t *testing.T) {
 	w := newWire(t)
-	// Each succeeds in its turn, with its place in the list as its id.
+	// Each succeeds in turn, with its index as its id.
 	tails := []string{"collection.create.c", "document.create.c.a", "document.upsert.c.a", "document.replace.c.a",
 		"document.patch.c.a", "document.upsert.c.a%2Eb", "collection.create.d", "document.upsert.d.a",
 		"collection.replace.d", "document.delete.d.a", "document.upsert.d.a", "collection.delete.d"}
@@ -304,7 +303,7 @@ func TestRepeatOfAnother(t *testing.T) {
 
 	before, last := w.end(), uint64(0)
 	for i := range tails {
-		// In lower case JetStream does not see it, and drops none that come at once.
+		// JetStream ignores the header in lower case, so it deduplicates none of them.
 		last = w.publish("document.upsert.c.lost", "{}", "nats-msg-id", fmt.Sprint(i))
 	}
 	w.judged(last)
@@ -314,8 +313,8 @@ func TestRepeatOfAnother(t *testing.T) {
 	w.want(404, "document.get.c.lost", "")
 }
 
-// TestRepeatOfAnotherPending: the same of mutations that come together, the
-// first of which is not in the log yet.
+// TestRepeatOfAnotherPending: the same for concurrent mutations, while the first is not
+// in the log yet.
 func TestRepeatOfAnotherPending(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -345,8 +344,8 @@ func TestRepeatOfAnotherPending(t *testing.T) {
 	}
 }
 
-// TestRepeatOfOlderLog: events that an older version wrote do not say of which
-// operation they are. What cannot have made them is refused, the rest repeated.
+// TestRepeatOfOlderLog: events of an older version do not record their operation. An
+// operation that cannot have made the event is refused, any other is a repeat.
 func TestRepeatOfOlderLog(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")

@@ -26,13 +26,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// retaining is a processor with a short memory.
+// retaining sets the retention and the interval of snapshots.
 func retaining(retain, every time.Duration) func(*Options) {
 	return func(o *Options) { o.Retain, o.SnapshotEvery = retain, every }
 }
 
-// files returns all files of the wire: JetStream's, the projection's, and what
-// is in the archives of snapshots.
+// files returns all files of JetStream, the projection and the archives of snapshots.
 func (w *wire) files() map[string][]byte {
 	w.t.Helper()
 	all := make(map[string][]byte)
@@ -80,7 +79,7 @@ func (w *wire) filesOf(from vfs.FS, dir string, all map[string][]byte) {
 		}
 		file, err := from.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // Pebble removes what it replaced in the background
+			continue // Pebble removes replaced files in the background
 		}
 		w.check(err)
 		content, err := io.ReadAll(file)
@@ -90,7 +89,7 @@ func (w *wire) filesOf(from vfs.FS, dir string, all map[string][]byte) {
 	}
 }
 
-// holding returns which files have a text.
+// holding returns the files that contain a text.
 func (w *wire) holding(text string) (paths []string) {
 	w.t.Helper()
 	for path, content := range w.files() {
@@ -101,9 +100,9 @@ func (w *wire) holding(text string) (paths []string) {
 	return paths
 }
 
-// What expired, or was deleted, replaced or refused, is in no file after the
-// retention, whether much happens meanwhile or nothing; and what lives is there,
-// also for those that begin with an empty disk.
+// TestRetention: content that expired, was deleted, replaced or rejected is in no file
+// after the retention, on a busy database and an idle one. Live documents stay, even for
+// a start with an empty disk.
 func TestRetention(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		t.Run(fmt.Sprintf("busy=%t", busy), func(t *testing.T) {
@@ -138,8 +137,7 @@ func TestRetention(t *testing.T) {
 				if len(w.history("c", "expires")) != 2 {
 					t.Error("history has ended before the retention")
 				}
-				// The retention, a quarter of it until the next file, and two
-				// rounds.
+				// The retention, a quarter of it until the next file, and two rounds.
 				pass(70 * time.Minute)
 				if where := w.holding(secret); len(where) > 0 {
 					t.Fatalf("the secret is in %v\n%s", where, w.logs)
@@ -169,7 +167,7 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// history is the log's account of one id.
+// history returns the events of one id.
 func (w *wire) history(collection, id string) []*schema.Event {
 	w.t.Helper()
 	events, err := w.processor.service.History(w.ctx(), schema.CollectionName(collection), schema.DocumentID(id), 100)
@@ -177,7 +175,7 @@ func (w *wire) history(collection, id string) []*schema.Event {
 	return events
 }
 
-// A log in which nothing happens is trimmed once, and no more is written to it.
+// TestIdleLogIsTrimmedOnce: an idle log is trimmed once, and nothing more is appended.
 func TestIdleLogIsTrimmedOnce(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":60}`)
@@ -204,7 +202,8 @@ func (w *wire) snapshotList() []schema.Snapshot {
 	return list
 }
 
-// What a repeat is answered with stays for as long as it may be asked for.
+// TestRepeatsBeyondRetention: the reply to a repeat is kept as long as the id is
+// remembered.
 func TestRepeatsBeyondRetention(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -222,7 +221,8 @@ func TestRepeatsBeyondRetention(t *testing.T) {
 	}, retaining(10*time.Second, 5*time.Second))
 }
 
-// As long as no snapshot can be verified, the log is kept whole.
+// TestNoTrimmingWithoutSnapshot: the log is not trimmed while no snapshot can be
+// verified.
 func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 	full := errors.New("no space for that")
 	var failing atomic.Bool
@@ -253,8 +253,8 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 	})
 }
 
-// TestSnapshotCancelled: wherever a snapshot is cancelled, no goroutine of it stays, or
-// the bubble would not end.
+// TestSnapshotCancelled: wherever a snapshot is cancelled, all its goroutines end, or the
+// bubble would not.
 func TestSnapshotCancelled(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -278,7 +278,7 @@ func TestSnapshotCancelled(t *testing.T) {
 	})
 }
 
-// damageObject changes bytes of a snapshot's object where JetStream keeps it.
+// damageObject changes the stored object of a snapshot.
 func (w *wire) damageObject(seq uint64, change func(jetstream.ObjectStore)) {
 	w.t.Helper()
 	s := w.processor.retention.Snapshots
@@ -287,7 +287,7 @@ func (w *wire) damageObject(seq uint64, change func(jetstream.ObjectStore)) {
 	change(store)
 }
 
-// putObject puts any bytes in the place of a snapshot, with what was said of it.
+// putObject replaces the content of a snapshot and keeps its metadata.
 func (w *wire) putObject(seq uint64, content []byte) {
 	w.t.Helper()
 	w.damageObject(seq, func(store jetstream.ObjectStore) {
@@ -298,22 +298,22 @@ func (w *wire) putObject(seq uint64, content []byte) {
 	})
 }
 
-// trim has the log begin at first, as retention does.
+// trim trims the log to begin at first, as retention does.
 func (w *wire) trim(first uint64) {
 	w.t.Helper()
 	w.check(w.processor.retention.Noter.Note(w.ctx(), schema.LogTrimmed, fmt.Appendf(nil, `{"first":%d}`, first)))
 	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(first)))
 }
 
-// The newest snapshot that is sound is taken; one that is not is passed over,
-// and without any the log is folded from its beginning, if it still has it.
+// TestStartFromSnapshot: a start takes the newest sound snapshot and skips damaged ones.
+// Without any it folds the log from its beginning, if that is still there.
 func TestStartFromSnapshot(t *testing.T) {
 	const rounds = 2
 	good := func(*wire, uint64) {}
 	poison := func(w *wire, seq uint64) { w.putObject(seq, []byte("any bytes")) }
 	for name, c := range map[string]struct {
 		damage  [rounds]func(*wire, uint64) // newest first
-		from    int                         // which of them it begins with; rounds for the log
+		from    int                         // index of the snapshot it begins with; rounds for the log
 		trimmed bool
 	}{
 		"all sound":         {damage: [rounds]func(*wire, uint64){good, good}, from: 0},
@@ -404,7 +404,8 @@ func TestStartFromSnapshot(t *testing.T) {
 	}
 }
 
-// A projection whose place in the log was trimmed begins with a snapshot, too.
+// TestProjectionBehindTheLog: a projection whose cursor was trimmed from the log begins
+// with a snapshot, too.
 func TestProjectionBehindTheLog(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
@@ -465,12 +466,12 @@ func TestSnapshotRequests(t *testing.T) {
 		t.Errorf("%v are kept, the log ends at %d", list, w.end())
 	}
 	seq = fmt.Sprint(w.snapshotList()[0].Seq)
-	// One is being made or verified at a time.
+	// Only one is made or verified at a time.
 	w.processor.retention.Snapshots.Making.Lock()
 	w.refused(429, "overloaded", "snapshot.create", "")
 	w.refused(429, "overloaded", "snapshot.verify."+seq, "")
 	w.processor.retention.Snapshots.Making.Unlock()
-	// Clients cannot reach the object stores but through these.
+	// Clients reach the object stores only through these requests.
 	js, err := jetstream.New(w.client)
 	w.check(err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -480,8 +481,8 @@ func TestSnapshotRequests(t *testing.T) {
 	}
 }
 
-// An operator puts a snapshot in the place of the projection, and where the log
-// is lost begins a new one behind it.
+// TestRestoreSnapshot: an operator replaces the projection by a snapshot and, if the log
+// is lost, begins a new one behind it.
 func TestRestoreSnapshot(t *testing.T) {
 	begin := func(t *testing.T) (w *wire, seq uint64, content string) {
 		w = newWire(t)
@@ -550,7 +551,7 @@ func TestRestoreSnapshot(t *testing.T) {
 			t.Errorf("the new log goes on at %d, want behind %d", r.seq, seq)
 		}
 		w.judged(w.publish("document.create.c.published", "{}"))
-		// It is a log like any other, with a snapshot of its own.
+		// The new log is like any other, and has its own snapshot.
 		content = w.content()
 		w.stop()
 		w.removeProjection()
@@ -594,7 +595,7 @@ func TestRestoreSnapshot(t *testing.T) {
 	})
 }
 
-// projectionFiles is what is in the directory of the projection.
+// projectionFiles returns the content of the projection's directory.
 func (w *wire) projectionFiles() string {
 	w.t.Helper()
 	all := make(map[string][]byte)
@@ -602,8 +603,8 @@ func (w *wire) projectionFiles() string {
 	return fmt.Sprint(all)
 }
 
-// However slow the disk is that a snapshot is read back to, it is made, and
-// restored.
+// TestSlowSnapshot: a snapshot is made and restored, however slow the disk is that it is
+// read back to.
 func TestSlowSnapshot(t *testing.T) {
 	var slow atomic.Bool
 	mem := vfs.NewMem()
@@ -642,7 +643,7 @@ func TestSlowSnapshot(t *testing.T) {
 	})
 }
 
-// A snapshot of which nothing can be learnt now is not taken for a bad one.
+// TestSnapshotsOutOfReach: a snapshot that cannot be read now is not called damaged.
 func TestSnapshotsOutOfReach(t *testing.T) {
 	w := newWire(t, retaining(time.Hour, time.Hour))
 	w.want(201, "collection.create.c", `{}`)
@@ -650,7 +651,7 @@ func TestSnapshotsOutOfReach(t *testing.T) {
 	k := w.processor.retention
 	reach := k.Snapshots.JS
 	reaches := func(js jetstream.JetStream) {
-		k.Snapshots.Making.Lock() // which the request may hold until after its reply
+		k.Snapshots.Making.Lock() // the request may hold it until after its reply
 		k.Snapshots.JS = js
 		k.Snapshots.Making.Unlock()
 	}
@@ -664,7 +665,7 @@ func TestSnapshotsOutOfReach(t *testing.T) {
 	}
 }
 
-// unreadable is a JetStream whose objects nobody can read about.
+// unreadable is a JetStream whose object metadata cannot be read.
 type unreadable struct{ jetstream.JetStream }
 
 func (o unreadable) ObjectStore(ctx context.Context, bucket string) (jetstream.ObjectStore, error) {
@@ -678,8 +679,8 @@ func (silentObjects) GetInfo(context.Context, string, ...jetstream.GetObjectInfo
 	return nil, nats.ErrTimeout
 }
 
-// A snapshot of a stretch that the log has lost is none to trim below, nor is it
-// thrown away as long as an operator may want it.
+// TestSnapshotBeyondTheLog: the log is not trimmed below a snapshot of events that it has
+// lost, but the snapshot is kept as long as an operator may want it.
 func TestSnapshotBeyondTheLog(t *testing.T) {
 	w := newWire(t, retaining(time.Hour, time.Hour))
 	w.want(201, "collection.create.c", `{}`)
@@ -692,13 +693,13 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 	}
 	w.want(201, "snapshot.create", "")
 	late := w.snapshotList()[0].Seq
-	w.cutLog(end) // as it was after the first
+	w.cutLog(end) // as it was after the first snapshot
 	if why := w.refuses(); !strings.Contains(why, "--accept-lost-end") {
 		t.Fatalf("it says %s", why)
 	}
 	w.options.AcceptLostEnd = true
 	w.start()
-	w.options.AcceptLostEnd = false // what was accepted is not asked again
+	w.options.AcceptLostEnd = false // the loss stays accepted
 	if list := w.snapshotList(); len(list) != 2 || list[0].Seq != late || list[0].Sound || list[0].Fault == "" || list[1].Seq != early || !list[1].Sound {
 		t.Fatalf("there are %+v", list)
 	}
@@ -717,7 +718,7 @@ func TestSnapshotBeyondTheLog(t *testing.T) {
 	}
 }
 
-// What turns out damaged when it is verified is no longer trusted.
+// TestVerifyIsRemembered: a snapshot that fails verification is no longer trusted.
 func TestVerifyIsRemembered(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
@@ -738,7 +739,7 @@ func TestVerifyIsRemembered(t *testing.T) {
 	}
 }
 
-// A stop does not wait until all documents are counted.
+// TestStopWhileVerifying: a stop does not wait until all documents are counted.
 func TestStopWhileVerifying(t *testing.T) {
 	var slow atomic.Bool
 	inBubble(t, func(w *wire) {
@@ -763,7 +764,7 @@ func TestStopWhileVerifying(t *testing.T) {
 	})
 }
 
-// amid does something before the n-th note of retention.
+// amid calls do before the n-th note of retention.
 type amid struct {
 	noter
 	n  int
@@ -782,8 +783,8 @@ func (a *amid) Note(ctx context.Context, t schema.EventType, body []byte) error 
 	return a.noter.Note(ctx, t, body)
 }
 
-// A fact that comes amid the padding may be in the file that the padding begins, so the
-// log is padded once more.
+// TestFactAmidPadding: a fact appended during the padding may be in the file that the
+// padding begins, so the log is padded once more.
 func TestFactAmidPadding(t *testing.T) {
 	for name, n := range map[string]int{"in the middle": 10, "before the last note": 18} {
 		t.Run(name, func(t *testing.T) {
@@ -807,7 +808,8 @@ func TestFactAmidPadding(t *testing.T) {
 	}
 }
 
-// A snapshot that was never finished has no age that the next round could be due by.
+// TestUnfinishedSnapshotHasNoAge: an unfinished snapshot does not count for the time of
+// the next round.
 func TestUnfinishedSnapshotHasNoAge(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
@@ -828,7 +830,7 @@ func TestUnfinishedSnapshotHasNoAge(t *testing.T) {
 	}, retaining(0, time.Hour))
 }
 
-// A server whose messages are small takes padding all the same.
+// TestRetentionInSmallMessages: padding works with a small max_payload.
 func TestRetentionInSmallMessages(t *testing.T) {
 	w := newWire(t, retaining(time.Second, time.Hour))
 	w.want(201, "collection.create.c", "")
@@ -843,7 +845,7 @@ func TestRetentionInSmallMessages(t *testing.T) {
 	}
 }
 
-// FirstSince finds its way over messages that are no events.
+// TestFirstSince: FirstSince searches correctly over foreign messages.
 func TestFirstSince(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
@@ -867,7 +869,7 @@ func TestFirstSince(t *testing.T) {
 				want = events[i].Seq
 			}
 			got, err := w.processor.log.FirstSince(w.ctx(), at)
-			// Foreign messages before the first may go with it or not.
+			// Foreign messages just before the first event may be included.
 			for got < want && events[got-1].Type == schema.NoEvent {
 				got++
 			}

@@ -29,23 +29,22 @@ import (
 
 const testLease = 5 * time.Second
 
-// crew are several processors of one database, in a bubble, behind one NATS
-// server. Each serves requests in an account of its own, so that a test can say
-// which one is asked.
+// crew are several processors of one database, in a bubble, behind one NATS server. Each
+// serves requests in its own account, so that a test chooses whom to ask.
 type crew struct {
 	t       *testing.T
 	server  *server.Server
 	members []*member
 }
 
-// member is one of them, with a client that asks it.
+// member is a processor of a crew, with a client for it.
 type member struct {
 	*wire
 	logs     network // between it and the streams
 	services network // between it and its clients
 }
 
-// inCrew runs test with members of which none has started.
+// inCrew runs test with members that have not started.
 func inCrew(t *testing.T, members int, test func(*crew)) {
 	t.Helper()
 	forgetTimers()
@@ -55,7 +54,7 @@ func inCrew(t *testing.T, members int, test func(*crew)) {
 		so := &server.Options{DontListen: true, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoSigs: true, NoLog: true}
 		config := "accounts {\nLOG { jetstream: enabled, users: [ { user: log, password: x } ] }\n"
 		for i := range members {
-			// All can ask the first one, as the writer.
+			// All can ask the first one, the writer.
 			asks := `exports: [ { service: "$SRV.SETTLED.>" } ]`
 			if i > 0 {
 				asks = `imports: [ { service: { account: M0, subject: "$SRV.SETTLED.>" } } ]`
@@ -111,7 +110,7 @@ func (c *crew) start() {
 	}
 }
 
-// becomes waits until the member has a role, and returns how long it took.
+// becomes waits until the member has a role, and returns the time it took.
 func (m *member) becomes(role observe.Role) time.Duration {
 	m.t.Helper()
 	began := time.Now()
@@ -120,17 +119,17 @@ func (m *member) becomes(role observe.Role) time.Duration {
 			m.t.Fatalf("it is not the %s after %s\n%s", role, patience, m.wire.logs)
 		}
 	}
-	synctest.Wait() // until requests of the role come to it
+	synctest.Wait() // until it receives the role's requests
 	return time.Since(began)
 }
 
-// has waits until the member has folded what another has.
+// has waits until the member has folded all that another has.
 func (m *member) has(other *member) {
 	m.t.Helper()
 	m.check(m.processor.store.Wait(m.ctx(), other.processor.Seq()))
 }
 
-// leases is the bucket of the lease.
+// leases returns the KV bucket of the lease.
 func (m *member) leases() jetstream.KeyValue {
 	m.t.Helper()
 	js, err := jetstream.New(m.log)
@@ -140,7 +139,7 @@ func (m *member) leases() jetstream.KeyValue {
 	return kv
 }
 
-// isGivenLease makes the key say that the member has the lease, which therefore takes over.
+// isGivenLease makes the member the holder in the lease key, so that it takes over.
 func (m *member) isGivenLease() {
 	m.t.Helper()
 	value, err := json.Marshal(m.processor.lease.Mine)
@@ -149,8 +148,8 @@ func (m *member) isGivenLease() {
 	m.check(err)
 }
 
-// away tells whether nobody answers what changes something: nobody takes it, or a
-// writer whose lease may have expired, which ignores it.
+// away reports whether a write gets no reply: nobody receives it, or a writer whose lease
+// may have expired ignores it.
 func (m *member) away() bool {
 	m.t.Helper()
 	_, err := m.client.Request("lapse.main.api.document.upsert.c.probe", []byte(`{}`), time.Second)
@@ -160,11 +159,11 @@ func (m *member) away() bool {
 	return err != nil
 }
 
-// silence is how often connections are tried: a cut lasts some seconds before they
-// are made again.
+// silence is the ping interval of connections: after a cut, some seconds pass before they
+// reconnect.
 const silence = 5 * time.Second
 
-// delay has what the member says to the streams arrive later.
+// delay holds back what the member sends to the streams, until arrive.
 func (m *member) delay() (arrive func()) {
 	m.logs.mu.Lock()
 	defer m.logs.mu.Unlock()
@@ -181,7 +180,7 @@ func (m *member) delay() (arrive func()) {
 	}
 }
 
-// cut has nothing pass between the member and the streams, until mend.
+// cut blocks both directions between the member and the streams, until mend.
 func (m *member) cut() { m.logs.cut() }
 
 func (m *member) mend() { m.logs.mend() }
@@ -199,8 +198,8 @@ func (n *network) mend() {
 	n.each(func(c *faultyConn) { _ = c.Close() })
 }
 
-// agree fails the test unless the log has what has to be in any log: it is as an
-// audit wants it, in that each version ends once.
+// agree checks the log as an audit does: each version ends once, and nothing expires
+// early. All projections must have the same digest.
 func (c *crew) agree() {
 	c.t.Helper()
 	var running []*member
@@ -233,8 +232,7 @@ func (c *crew) agree() {
 	}
 }
 
-// TestStandby: a standby answers those who read, of the state that they ask for,
-// and nobody else.
+// TestStandby: a standby answers reads, of the sequence that they ask for, and no writes.
 func TestStandby(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -274,7 +272,7 @@ func TestStandby(t *testing.T) {
 	})
 }
 
-// TestStandbyEndpoints: the service says what it is, and what it answers.
+// TestStandbyEndpoints: the service's metadata and endpoints match its role.
 func TestStandbyEndpoints(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -304,7 +302,7 @@ func TestStandbyEndpoints(t *testing.T) {
 	})
 }
 
-// TestHandOver: a writer that stops hands over at once.
+// TestHandOver: a stopping writer releases the lease, so a standby takes over at once.
 func TestHandOver(t *testing.T) {
 	inCrew(t, 3, func(c *crew) {
 		c.start()
@@ -344,8 +342,8 @@ func countOf(events []*schema.Event, of schema.EventType) (n int) {
 	return n
 }
 
-// TestTakeOver: a writer of which nothing is heard is replaced when its lease is
-// over, and cannot write any more. When it is heard again it is a standby.
+// TestTakeOver: a standby takes over from a silent writer when the lease expires, and the
+// old writer can no longer append. When it reconnects it becomes a standby.
 func TestTakeOver(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -360,7 +358,7 @@ func TestTakeOver(t *testing.T) {
 		b.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
 		b.refused(400, "bad_request", "document.create.c.b", `{}`, "Nats-Msg-Id", "m")
 		b.want(201, "document.create.c.b", `{"by":"b"}`)
-		// Whoever still asks the old one is told that it cannot.
+		// The old writer refuses writes.
 		if !a.away() {
 			if r := a.ask("document.upsert.c.x", `{"by":"a"}`); r.code != 503 && r.code != 504 {
 				t.Errorf("one that was cut off says %s", r)
@@ -384,8 +382,8 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-// TestTwoWriters: of two that are both certain to be the writer the log takes one.
-// The other steps down, without having been told by anything but the log.
+// TestTwoWriters: if two processes both believe to be the writer, the log accepts only
+// one. The other steps down by the refusal of the log alone.
 func TestTwoWriters(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -394,7 +392,7 @@ func TestTwoWriters(t *testing.T) {
 		b.has(a)
 		b.isGivenLease()
 		for b.processor.Role() != observe.Writer || a.processor.Role() != observe.Writer {
-			time.Sleep(time.Millisecond) // for a moment both are
+			time.Sleep(time.Millisecond) // both are for a moment
 			if b.processor.Role() == observe.Writer && a.processor.Role() == observe.Standby {
 				break
 			}
@@ -416,9 +414,8 @@ func TestTwoWriters(t *testing.T) {
 	})
 }
 
-// TestRequestOfEarlierTerm: a request that came to a writer whose term ended is not
-// decided when that process writes again. The writer in between may have got it, too,
-// and applied it.
+// TestRequestOfEarlierTerm: a request received in an ended term is not decided in a later
+// term of the same process. The writer in between may have received and applied it, too.
 func TestRequestOfEarlierTerm(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -427,8 +424,8 @@ func TestRequestOfEarlierTerm(t *testing.T) {
 		b.has(a)
 		b.isGivenLease()
 		b.becomes(observe.Writer)
-		// It waits for the event by which this process becomes the writer again: b's was
-		// the next one.
+		// It waits for the event with which this process becomes the writer again: b's
+		// was the next one.
 		request := nats.NewMsg("lapse.main.api.document.create.c.a")
 		request.Data = []byte(`{}`)
 		request.Header.Set("Lapse-Min-Seq", fmt.Sprint(a.processor.Seq()+2))
@@ -442,7 +439,7 @@ func TestRequestOfEarlierTerm(t *testing.T) {
 		if a.processor.Role() != observe.Writer {
 			t.Fatal("it knows already that it does not write")
 		}
-		a.away() // the log tells it
+		a.away() // the log refuses the append
 		a.becomes(observe.Standby)
 		a.isGivenLease()
 		a.becomes(observe.Writer)
@@ -455,9 +452,9 @@ func TestRequestOfEarlierTerm(t *testing.T) {
 	})
 }
 
-// TestNoRequestsToDemotedWriter: the service of a writer whose connections are lost
-// while it becomes a standby is known no more when they are back. Nobody would
-// answer who is asked as a writer then.
+// TestNoRequestsToDemotedWriter: if a writer loses its connections while it becomes a
+// standby, a reconnect does not restore its writer endpoints. Nobody would answer their
+// requests.
 func TestNoRequestsToDemotedWriter(t *testing.T) {
 	for how, lose := range map[string]func(*network){
 		"silent": (*network).cut,
@@ -472,7 +469,7 @@ func TestNoRequestsToDemotedWriter(t *testing.T) {
 				lose(&a.services)
 				b.becomes(observe.Writer)
 				a.becomes(observe.Standby)
-				time.Sleep(2 * service.BecomeTimeout) // it drains, and nothing is heard of that
+				time.Sleep(2 * service.BecomeTimeout) // it drains, which NATS does not learn
 				a.services.mend()
 				a.services.use(c.server)
 				a.mend()
@@ -491,8 +488,8 @@ func TestNoRequestsToDemotedWriter(t *testing.T) {
 	}
 }
 
-// TestServiceConnectionLostWhileStarting: a start whose connection for requests is lost
-// while it subscribes goes on after the reconnect.
+// TestServiceConnectionLostWhileStarting: a start that loses the service connection while
+// it subscribes succeeds after the reconnect.
 func TestServiceConnectionLostWhileStarting(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
@@ -506,7 +503,7 @@ func TestServiceConnectionLostWhileStarting(t *testing.T) {
 	})
 }
 
-// TestLeaseRemoved: whoever removes the lease, or all of its bucket, harms nothing.
+// TestLeaseRemoved: removing the lease key or its bucket does no harm.
 func TestLeaseRemoved(t *testing.T) {
 	for what, remove := range map[string]func(context.Context, jetstream.JetStream) error{
 		"the key": func(ctx context.Context, js jetstream.JetStream) error {
@@ -531,7 +528,7 @@ func TestLeaseRemoved(t *testing.T) {
 				time.Sleep(time.Second)
 				for _, m := range c.members {
 					if m.processor.Role() == observe.Writer {
-						// It may have lost the lease, and know that now or after this.
+						// It may have lost the lease, and notice that now or later.
 						_, _ = m.client.Request(fmt.Sprintf("lapse.main.api.document.create.c.d%d", time.Now().UnixNano()), []byte(`{}`), time.Second)
 						break
 					}
@@ -554,14 +551,14 @@ func TestLeaseRemoved(t *testing.T) {
 	}
 }
 
-// TestLeaseOfOneThatWas: a lapse that starts again, after a kill, need not wait
-// for the lease that it had.
+// TestLeaseOfOneThatWas: after a kill, a restarted process does not wait for its own
+// lease to expire.
 func TestLeaseOfOneThatWas(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		a, other := c.members[0], c.members[1]
 		a.start()
 		a.want(201, "collection.create.c", `{}`)
-		// As if it had been killed: the lease stays.
+		// As after a kill: the lease stays.
 		killed := a.processor.lease
 		value, err := json.Marshal(killed.Mine)
 		a.check(err)
@@ -580,8 +577,8 @@ func TestLeaseOfOneThatWas(t *testing.T) {
 	})
 }
 
-// TestStandbyCertain: what is overdue at a standby has gone if its expiry is
-// folded, or if nobody can have renewed it; not if its renewal is on the way.
+// TestStandbyCertain: a standby reports an overdue document as gone if its expiry is
+// folded or nobody can have renewed it, and waits if a renewal is on its way.
 func TestStandbyCertain(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -590,8 +587,8 @@ func TestStandbyCertain(t *testing.T) {
 		ts := a.tsOf(a.want(201, "document.create.c.renewed", `{}`))
 		a.want(201, "document.create.c.gone", `{}`)
 		b.has(a)
-		// The standby hears nothing more of the log for a while, but not for so long
-		// that it looks for another server.
+		// The log connection of the standby is silent for a while, but not long enough
+		// for it to look for another server.
 		sleepUntil(ts+5, 0)
 		b.cut()
 		sleepUntil(ts+9, 900)
@@ -624,7 +621,7 @@ func TestStandbyCertain(t *testing.T) {
 				t.Errorf("%s: %s", r.tail, r)
 			}
 		}
-		// When nobody writes any more, the standby says what has gone all the same.
+		// Without a writer, the standby still knows what has expired.
 		b.has(a)
 		ts = a.tsOf(a.want(201, "document.create.c.last", `{"ttl":2}`))
 		a.want(204, "document.delete.c.renewed", "")
@@ -644,12 +641,12 @@ func TestStandbyCertain(t *testing.T) {
 			t.Error("somebody writes already")
 		}
 		a.mend()
-		time.Sleep(testLease) // until it knows what the log has of what it appended
+		time.Sleep(testLease) // until it has recovered its appends from the log
 	})
 }
 
-// TestStandbyRenewalOnItsWay: the end of the log is no proof that nothing is on its way
-// there. A standby asks the writer.
+// TestStandbyRenewalOnItsWay: a standby asks the writer for renewals in flight, since the
+// end of the log does not rule them out.
 func TestStandbyRenewalOnItsWay(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -700,8 +697,8 @@ func TestStandbyRenewalOnItsWay(t *testing.T) {
 	})
 }
 
-// TestStandbyReconnectKeepsFence: what happened to the connections of a standby is no reason
-// to doubt what it appends when it is the writer.
+// TestStandbyReconnectKeepsFence: reconnects of a standby do not make it doubt its
+// appends as the writer.
 func TestStandbyReconnectKeepsFence(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -711,7 +708,7 @@ func TestStandbyReconnectKeepsFence(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		a.want(201, "collection.create.c", `{"defaultTtl":1}`)
-		a.want(201, "document.create.c.due", `{}`) // when nobody writes, so that there is something to append at once
+		a.want(201, "document.create.c.due", `{}`) // due without a writer, so the next one appends at once
 		b.has(a)
 		a.cut()
 		b.becomes(observe.Writer)
@@ -722,8 +719,8 @@ func TestStandbyReconnectKeepsFence(t *testing.T) {
 	})
 }
 
-// TestStandbyReadBefore: what a standby read before a renewal was folded does not
-// make it say that the document has gone.
+// TestStandbyReadBefore: a standby re-checks for a renewal, folded after its read, before
+// it reports a document as gone.
 func TestStandbyReadBefore(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -756,8 +753,8 @@ func TestStandbyReadBefore(t *testing.T) {
 	})
 }
 
-// TestStandbyKeepsUp: what was trimmed goes from a standby's projection, too, and
-// one that is started anew begins with a snapshot.
+// TestStandbyKeepsUp: a standby trims its history with the log, and a new standby begins
+// with a snapshot.
 func TestStandbyKeepsUp(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		for _, m := range c.members {
@@ -789,7 +786,8 @@ func TestStandbyKeepsUp(t *testing.T) {
 	})
 }
 
-// TestStreamsAreChecked: what is in the way is told in a line, and left as it is.
+// TestStreamsAreChecked: a start refuses an unfit stream or bucket with an error of one
+// line, and changes nothing.
 func TestStreamsAreChecked(t *testing.T) {
 	ok := func(db schema.DatabaseName) jetstream.StreamConfig {
 		return eventlog.LogConfig(db, db.Append()+"secret.")
@@ -867,7 +865,7 @@ func TestStreamsAreChecked(t *testing.T) {
 	}
 }
 
-// streams says how all streams are configured.
+// streams formats the configuration and last sequence of all streams.
 func (m *member) streams(js jetstream.JetStream) string {
 	m.t.Helper()
 	var all []string
@@ -882,13 +880,13 @@ func (m *member) streams(js jetstream.JetStream) string {
 	return strings.Join(all, "\n")
 }
 
-// TestOtherDatabase: of two databases with one name, that answer the same
-// clients, the second does not start.
+// TestOtherDatabase: a second database with the same name and the same clients does not
+// start.
 func TestOtherDatabase(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		a, b := c.members[0], c.members[1]
 		a.start()
-		// The other has its streams elsewhere: here, in another store.
+		// The other one's streams are on another server.
 		so := &server.Options{DontListen: true, JetStream: true, StoreDir: filepath.Join(t.TempDir(), "other"), NoSigs: true, NoLog: true}
 		other, err := server.NewServer(so)
 		a.check(err)
@@ -907,7 +905,7 @@ func TestOtherDatabase(t *testing.T) {
 	})
 }
 
-// TestRestoreRefusedWhileServing: the log is not taken away from those who serve it.
+// TestRestoreRefusedWhileServing: the log of a database that is served is not replaced.
 func TestRestoreRefusedWhileServing(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		m := c.members[0]
@@ -920,8 +918,8 @@ func TestRestoreRefusedWhileServing(t *testing.T) {
 	})
 }
 
-// TestLeave: a standby whose server of NATS has no JetStream for it, as one has
-// that is cut off from its cluster, goes to another one.
+// TestLeave: a standby whose NATS server has no JetStream, such as one cut off from its
+// cluster, reconnects to another server.
 func TestLeave(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -930,7 +928,7 @@ func TestLeave(t *testing.T) {
 		b.has(a)
 		before := b.log.Stats().Reconnects
 		b.cut()
-		// Pings would notice after 15 s, which they do not where only JetStream is away.
+		// Pings would notice this cut after 15 s, but not one of JetStream alone.
 		time.Sleep(5 * time.Second)
 		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 1})
 		time.Sleep(8 * time.Second)

@@ -14,8 +14,8 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// TestScrub damages an event that is folded: it is found in the newest part of
-// the log before lapse serves, in an older part while it does.
+// TestScrub: damage to a folded event is found before lapse serves if it is in the newest
+// part of the log, and while lapse serves if in an older part.
 func TestScrub(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -37,7 +37,7 @@ func TestScrub(t *testing.T) {
 	}
 	b[at] ^= 1
 	w.check(os.WriteFile(blocks[0], b, 0o600))
-	w.unchecked = true // as if the disk had done it since
+	w.unchecked = true // as if damaged after the server's check
 	w.startServer()
 	if p, err := Start(w.ctx(), w.connections(), w.options); err == nil {
 		w.check(p.Stop())

@@ -21,9 +21,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestFenceOfFirst: what has no event of the same epoch before it to ask for,
-// the first one and an atomic batch, asks for a sequence, and does not come in
-// behind a foreign message.
+// TestFenceOfFirst: an append that cannot name an earlier event of its epoch, the first
+// one or an atomic batch, names a sequence, and is refused behind a foreign message.
 func TestFenceOfFirst(t *testing.T) {
 	for _, as := range []eventlog.As{eventlog.Single, eventlog.Group, eventlog.Atomic} {
 		w := newWire(t)
@@ -40,9 +39,8 @@ func TestFenceOfFirst(t *testing.T) {
 	}
 }
 
-// TestTrimKeepsWhatSnapshotsNeed: the log is trimmed below the oldest snapshot
-// that is sound and not further, however old what follows is; one that is not
-// sound holds nothing.
+// TestTrimKeepsWhatSnapshotsNeed: the log is trimmed up to the oldest sound snapshot and
+// no further, however old the later events are. A damaged snapshot holds nothing back.
 func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -75,8 +73,8 @@ func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
 	}, retaining(time.Hour, 1000*time.Hour))
 }
 
-// TestNoSnapshotOfCorruptProjection: a projection whose documents are not what its digest
-// says becomes no snapshot.
+// TestNoSnapshotOfCorruptProjection: no snapshot is made of a projection whose documents
+// do not match its digest.
 func TestNoSnapshotOfCorruptProjection(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -87,7 +85,7 @@ func TestNoSnapshotOfCorruptProjection(t *testing.T) {
 		w.check(err)
 		e := &schema.Event{Seq: store.Cursor().Seq + 1, Time: store.Cursor().Time, Type: schema.DocumentReplaced,
 			Collection: "c", ID: "a", Previous: before.Version, Body: []byte(`{"id":"a","n":1}`)}
-		before.Size++ // what is known of it is wrong
+		before.Size++ // wrong metadata
 		w.check(store.Fold([]projections.Fact{{Event: e, Known: true, Incarnation: c.Incarnation, Prior: before, Sum: projections.SumOf(e.Body)}}))
 		if made, err := w.processor.retention.Snapshots.Create(w.ctx()); err == nil || !strings.Contains(err.Error(), "not sound") {
 			t.Errorf("made was %+v (%v)", made, err)
@@ -98,8 +96,7 @@ func TestNoSnapshotOfCorruptProjection(t *testing.T) {
 	})
 }
 
-// TestSnapshotBelowTheLog: from a snapshot that the log has gone on without,
-// nothing begins.
+// TestSnapshotBelowTheLog: a start refuses a snapshot that ends before the log begins.
 func TestSnapshotBelowTheLog(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
@@ -115,14 +112,14 @@ func TestSnapshotBelowTheLog(t *testing.T) {
 	}
 }
 
-// TestTrimKeepsMutations: of the mutations those go that were judged.
+// TestTrimKeepsMutations: only judged mutations are trimmed.
 func TestTrimKeepsMutations(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		for range 3 {
 			w.judged(w.publish("collection.create.c", `{}`))
 		}
 		r, done, ctx := w.processor.retention, make(chan error), w.ctx()
-		r.Snapshots.Making.Lock() // where a round waits that has asked the writer for all it needs
+		r.Snapshots.Making.Lock() // a round waits here after it has asked the writer for all it needs
 		go func() { done <- r.Round(ctx) }()
 		time.Sleep(time.Second)
 		release := w.holdWriter()
@@ -141,8 +138,8 @@ func TestTrimKeepsMutations(t *testing.T) {
 	}, retaining(time.Hour, time.Hour))
 }
 
-// TestAtomicBatchIsOne: the log gets the events of an atomic batch as one, or
-// none of them, and those of another batch one by one.
+// TestAtomicBatchIsOne: the log stores the events of an atomic batch all or none, and
+// those of another batch one by one.
 func TestAtomicBatchIsOne(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -162,8 +159,8 @@ func TestAtomicBatchIsOne(t *testing.T) {
 	})
 }
 
-// TestMutationsBegunAnew: where the stream of mutations was removed, the next
-// one goes on behind those that the log has judged.
+// TestMutationsBegunAnew: if the stream of mutations was removed, the new one continues
+// behind the last judged sequence.
 func TestMutationsBegunAnew(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.judged(w.publish("collection.create.c", `{}`))
@@ -180,10 +177,10 @@ func TestMutationsBegunAnew(t *testing.T) {
 	})
 }
 
-// TestPanicOnArrival: a request that panics where all come in is answered, too.
+// TestPanicOnArrival: a request whose handler panics on arrival gets a reply, too.
 func TestPanicOnArrival(t *testing.T) {
 	w := newWire(t)
-	broken := &service.Service{Config: w.options.EnsureDefaults().watched().forService(), NC: w.service, MaxReply: 1000} // it has no projection
+	broken := &service.Service{Config: w.options.EnsureDefaults().watched().forService(), NC: w.service, MaxReply: 1000} // without a projection
 	inbox := w.client.NewInbox()
 	sub, err := w.client.SubscribeSync(inbox)
 	w.check(err)
@@ -197,8 +194,8 @@ func TestPanicOnArrival(t *testing.T) {
 	}
 }
 
-// TestScrubComparesTheWhole: a log whose last event is the one that was folded
-// may be another one before that.
+// TestScrubComparesTheWhole: a scrub compares the hash of the whole log, since a log with
+// the same last event may differ before it.
 func TestScrubComparesTheWhole(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -216,8 +213,8 @@ func TestScrubComparesTheWhole(t *testing.T) {
 	})
 }
 
-// TestTrimmedWhileRead: what retention drops while it is read is no hole. A start
-// begins again with what there is then, who follows is told to.
+// TestTrimmedWhileRead: events trimmed during a read are no gap. The reader gets
+// ErrTrimmed, upon which a start begins again and a standby has to be restarted.
 func TestTrimmedWhileRead(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -225,7 +222,7 @@ func TestTrimmedWhileRead(t *testing.T) {
 			w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`)
 		}
 		log, cursor := w.processor.log, w.processor.store.Cursor()
-		s, err := eventlog.NewScrub(w.ctx(), log, cursor) // which has seen all of it
+		s, err := eventlog.NewScrub(w.ctx(), log, cursor) // before the trim
 		w.check(err)
 		w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(6)))
 		w.check(s.Newest(w.ctx()))
@@ -250,7 +247,7 @@ func TestTrimmedWhileRead(t *testing.T) {
 	})
 }
 
-// TestUntrustedClockStopsRetention: while the clock is not believed no snapshot is made.
+// TestUntrustedClockStopsRetention: no snapshot is made while the clock is in doubt.
 func TestUntrustedClockStopsRetention(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
@@ -267,8 +264,8 @@ func TestUntrustedClockStopsRetention(t *testing.T) {
 	}, withClock(&c), retaining(time.Hour, 1000*time.Hour))
 }
 
-// TestHolesAtStart: a hole is found before anything is read, and where it is
-// the log's end the log ends before it.
+// TestHolesAtStart: a gap is found before anything is read. If nothing follows the gap,
+// the log ends before it.
 func TestHolesAtStart(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		js, err := jetstream.New(w.log)
@@ -298,15 +295,15 @@ func TestHolesAtStart(t *testing.T) {
 	})
 }
 
-// TestOldPartIsScrubbed: of a log that is longer than what is read before lapse
-// serves, the rest is read while it does.
+// TestOldPartIsScrubbed: the part of a long log that is not read before lapse serves is
+// read while it does.
 func TestOldPartIsScrubbed(t *testing.T) {
 	t.Run("an old part", func(t *testing.T) { scrubbed(t, false) })
 	t.Run("a new part, of checked files", func(t *testing.T) { scrubbed(t, true) })
 }
 
-// scrubbed damages one of the first events of a long log, or one of the last of a log
-// whose files were checked.
+// scrubbed damages one of the first events of a long log or, if its files were checked,
+// one of the last.
 func scrubbed(t *testing.T, checked bool) {
 	w := newWire(t)
 	w.checked = checked
@@ -321,7 +318,7 @@ func scrubbed(t *testing.T, checked bool) {
 	}
 	if checked {
 		something()
-		w.ask("document.upsert.c.large", large) // the last one folded is looked at anyway
+		w.ask("document.upsert.c.large", large) // the last folded event is read anyway
 	}
 	w.stop()
 	w.client.Close()
@@ -343,7 +340,7 @@ func scrubbed(t *testing.T, checked bool) {
 	if damaged != 1 || len(blocks) < 2 {
 		t.Fatalf("the document is in %d of %v", damaged, blocks)
 	}
-	w.unchecked = true // as if the disk had done it since
+	w.unchecked = true // as if damaged after the server's check
 	w.startServer()
 	w.start()
 	told := func() bool { return strings.Contains(w.logs.String(), "an old part of the log cannot be read") }

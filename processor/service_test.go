@@ -29,8 +29,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestOverloaded: what there is no room for is told so at once, and what is
-// waiting is answered all the same.
+// TestOverloaded: a request that does not fit a full queue is refused at once, and queued
+// ones are still answered.
 func TestOverloaded(t *testing.T) {
 	w := newWire(t, func(o *Options) { o.Queue, o.Workers = 1, 1 })
 	w.want(201, "collection.create.c", "")
@@ -68,7 +68,7 @@ func TestOverloaded(t *testing.T) {
 		occupy(lane, 2, let)
 		lane.Put(&service.Request{Service: w.processor.service}, func() {})
 	}
-	w.want(404, "document.get.c.a", "") // that it ended is in memory and needs no worker
+	w.want(404, "document.get.c.a", "") // its end is known in memory, so it needs no worker
 	overloaded("the readers' queue is full", "document.get.c.unknown", "collection.get.c", "collection.list", "history.c.a", "status", "batch.c")
 	w.want(201, "document.upsert.c.a", "{}")
 	release()
@@ -87,13 +87,13 @@ func TestOverloaded(t *testing.T) {
 	w.want(201, "document.create.c.b", "{}")
 }
 
-// TestPanic: a request that panics is answered, and the next one too.
+// TestPanic: a request that panics gets a reply, and so does the next one.
 func TestPanic(t *testing.T) {
 	w := newWire(t, func(o *Options) { o.Workers = 1 })
 	w.want(201, "collection.create.c", "")
 	w.want(201, "document.create.c.a", "{}")
 
-	// What panics is brought about on the goroutine that is going to.
+	// The cause of each panic is set up on the goroutine that will panic.
 	serving, deciding := w.processor.service, w.processor.writer.Term.Load().Machine
 	reader := func(do func()) {
 		done := make(chan struct{})
@@ -124,8 +124,8 @@ func TestPanic(t *testing.T) {
 	w.want(200, "document.get.c.a", "")
 }
 
-// TestPanicAside: a request that panics outside a queue is answered, too: where it
-// arrives, after its Lapse-Min-Seq, and around a snapshot.
+// TestPanicAside: a request that panics outside a queue gets a reply, too: on arrival,
+// after its Lapse-Min-Seq, and around a snapshot.
 func TestPanicAside(t *testing.T) {
 	var armed atomic.Bool
 	inBubble(t, func(w *wire) {
@@ -155,7 +155,7 @@ func TestPanicAside(t *testing.T) {
 			w.want(200, "document.upsert.c.a", "{}")
 		}
 		armed.Store(true)
-		w.refused(503, "unavailable", "snapshot.create", "") // since it removes the oldest
+		w.refused(503, "unavailable", "snapshot.create", "") // removes the oldest
 		w.want(201, "snapshot.create", "")
 	}, func(o *Options) {
 		o.Queue, o.Workers = 1, 1
@@ -170,8 +170,8 @@ func TestPanicAside(t *testing.T) {
 	})
 }
 
-// TestReplyTooLarge: a reply that no message can carry is a 413, and what it
-// would have told of is not done.
+// TestReplyTooLarge: a reply too large for a message is a 413, and the change that it
+// would report is not made.
 func TestReplyTooLarge(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -204,7 +204,7 @@ func TestReplyTooLarge(t *testing.T) {
 		}
 	}
 
-	// A patch that says little and answers much.
+	// Small patches with large results.
 	before := w.end()
 	patch := `{"op":"patch","id":"a","body":{"q":null}},{"op":"patch","id":"b","body":{"q":null}}`
 	if got := fmt.Sprint(codes(w.want(200, "batch.c", `{"atomic":true,"operations":[`+patch+`]}`))); got != "[424 413]" || w.end() != before {
@@ -214,8 +214,8 @@ func TestReplyTooLarge(t *testing.T) {
 		t.Errorf("a batch has the codes %s, and the log goes from %d to %d", got, before, w.end())
 	}
 
-	// Around the largest request that there may be: what is refused is not
-	// done, what is done is told.
+	// Near the largest request: refused operations change nothing, and applied ones are
+	// reported.
 	for _, size := range []int{2_090_000, 2_094_800, 2_095_000, 2_095_100, 2_096_900} {
 		document := `{"p":"` + strings.Repeat("y", size-8) + `"}`
 		batch := `{"operations":[{"op":"upsert","id":"y","body":` + document + `},{"op":"upsert","id":"z","body":` + document + `}]}`
@@ -235,7 +235,8 @@ func TestReplyTooLarge(t *testing.T) {
 	}
 }
 
-// TestEveryID: every byte there is, in an id and raw in a subject.
+// TestEveryID: an id may have any printable character, escaped in the subject. Raw bytes
+// that need escaping are refused.
 func TestEveryID(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -280,8 +281,7 @@ func TestEveryID(t *testing.T) {
 			w.want(404, "document.get.c.x"+c, "")
 			continue
 		}
-		// An empty token is for the client library to refuse, and a raw byte
-		// in any place for lapse.
+		// The client library refuses an empty token, lapse a raw byte anywhere.
 		for _, tail := range []string{"document.create.c.x" + c + "y", "document.get.c." + c, "document.delete.c.x" + c, "history.c." + c + "x"} {
 			if b == '.' && !strings.HasSuffix(tail, "y") {
 				continue
@@ -299,7 +299,8 @@ func TestEveryID(t *testing.T) {
 	}
 }
 
-// TestReplySubjects: a reply goes to an inbox, with any prefix, or nowhere.
+// TestReplySubjects: a request is served only if its reply subject is an inbox, with any
+// prefix.
 func TestReplySubjects(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -331,9 +332,9 @@ func TestReplySubjects(t *testing.T) {
 	}
 }
 
-// TestSteeredAcknowledgements: NATS acknowledges a mutation at whatever subject
-// its sender names, and nothing comes of that wherever anybody listens: who hands
-// in mutations does nothing else.
+// TestSteeredAcknowledgements: NATS acknowledges a mutation at any subject that its
+// sender names. That has no effect whoever listens there: publishing mutations permits
+// nothing else.
 func TestSteeredAcknowledgements(t *testing.T) {
 	var ignored atomic.Int64
 	w := newWire(t, func(o *Options) {
@@ -349,7 +350,7 @@ func TestSteeredAcknowledgements(t *testing.T) {
 	w.check(err)
 	reader, err := js.CreateConsumer(w.ctx(), "LAPSE_main", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour})
 	w.check(err)
-	_, err = reader.Next() // which stays unacknowledged
+	_, err = reader.Next() // stays unacknowledged
 	w.check(err)
 
 	var targets []string
@@ -362,10 +363,10 @@ func TestSteeredAcknowledgements(t *testing.T) {
 	for _, verb := range []string{"PING", "INFO", "STATS"} {
 		targets = append(targets, "$SRV."+verb, "$SRV."+verb+".lapse")
 	}
-	for _, m := range attack.Requests("main") { // what gates and streams listen to
+	for _, m := range attack.Requests("main") { // subjects of gates and streams
 		targets = append(targets, strings.ReplaceAll(m.Subject, "everything", "reader"))
 	}
-	targets = slices.DeleteFunc(targets, func(to string) bool { return strings.HasPrefix(to, "$JS.ACK.") }) // NATS refuses those as replies
+	targets = slices.DeleteFunc(targets, func(to string) bool { return strings.HasPrefix(to, "$JS.ACK.") }) // NATS refuses these reply subjects
 	targets = append(targets, "$JS.API.CONSUMER.DELETE.LAPSE_main.reader", "$JS.API.CONSUMER.INFO.LAPSE_main.reader")
 	targets = append(targets, attack.Targets("main", "guess")[5:]...)
 
@@ -378,7 +379,7 @@ func TestSteeredAcknowledgements(t *testing.T) {
 			Consumers []string `json:"consumers"`
 		}
 		w.check(json.Unmarshal(names.Data, &there))
-		// lapse's own come and go, as it reads the log.
+		// lapse's own consumers come and go as it reads the log.
 		clients := slices.DeleteFunc(there.Consumers, func(name string) bool { return strings.HasPrefix(name, schema.ServerConsumer) })
 		return fmt.Sprintln(info.Config.Name, info.Delivered.Stream, info.AckFloor.Stream, info.NumAckPending, info.NumWaiting, info.NumRedelivered, clients)
 	}
@@ -417,7 +418,8 @@ func TestSteeredAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestDiscovery: the service is found, and tells what was asked of it.
+// TestDiscovery: the service answers PING, INFO and STATS, and counts requests and
+// errors.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -459,7 +461,7 @@ func TestDiscovery(t *testing.T) {
 			if data := reply.Endpoints[0].Data; data["collection.create"].Requests != 2 || data["collection.create"].Errors != 1 || data["unknown"].Errors != 1 {
 				t.Errorf("%s: %s", subject, m.Data)
 			}
-			// Requests are answered after their handler returned: these are those of the replies.
+			// Handlers return before the reply: these are the numbers of the replies.
 			if all := reply.Endpoints[0]; all.Requests != 4 || all.Errors != 3 || !strings.HasPrefix(all.Last, "504:") ||
 				time.Duration(all.Processing) < time.Second || all.Average != all.Processing/4 {
 				t.Errorf("%s: %s", subject, m.Data)
@@ -468,8 +470,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// TestReadYourWrites: a reply's Lapse-Seq names a state in which what it tells
-// of is visible, to any client.
+// TestReadYourWrites: a write is visible to any client at the Lapse-Seq of its reply.
 func TestReadYourWrites(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -492,8 +493,8 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
-// TestSeqOfGet: a document is told with the sequence of a state in which it was
-// so, whatever was folded between reading and telling.
+// TestSeqOfGet: the Lapse-Seq of a get is a sequence at which the document was as in the
+// reply, whatever was folded between the read and the reply.
 func TestSeqOfGet(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -524,8 +525,8 @@ func TestSeqOfGet(t *testing.T) {
 	}
 }
 
-// TestLogOutOfReach: while the log cannot be written every request is answered
-// all the same, and nothing of what was refused is done later.
+// TestLogOutOfReach: while the log cannot be written every request gets a reply, and
+// refused writes are not applied later.
 func TestLogOutOfReach(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
@@ -563,7 +564,7 @@ func TestLogOutOfReach(t *testing.T) {
 	})
 }
 
-// TestStopOutOfReach: a stop waits for no log that cannot be written.
+// TestStopOutOfReach: a stop does not wait for a log that cannot be written.
 func TestStopOutOfReach(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
@@ -573,7 +574,7 @@ func TestStopOutOfReach(t *testing.T) {
 		time.Sleep(time.Second)
 		last := w.publish("document.create.c.m", `{}`)
 		w.stop()
-		if r := <-answered; r.code != 504 { // nobody knows
+		if r := <-answered; r.code != 504 { // the outcome is unknown
 			t.Errorf("the write under way came out with %s", r)
 		}
 		unfill()
@@ -583,8 +584,8 @@ func TestStopOutOfReach(t *testing.T) {
 	})
 }
 
-// TestRefusedAgainAndAgain: a log that takes the fence and not the event is not
-// filled with fences, and nobody waits for it for ever.
+// TestRefusedAgainAndAgain: a log that accepts the fence but not the event is not filled
+// with fences, and no request waits for ever.
 func TestRefusedAgainAndAgain(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
@@ -609,8 +610,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// TestProjectionInUse: a projection that another processor has open is left
-// alone.
+// TestProjectionInUse: a projection that another processor has open is left alone.
 func TestProjectionInUse(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
@@ -626,8 +626,8 @@ func TestProjectionInUse(t *testing.T) {
 	w.want(200, "document.get.c.a", "")
 }
 
-// TestLocalIsTheService asks a Local and a processor behind NATS the same, at the
-// same times: every reply is the same, and so are the logs.
+// TestLocalIsTheService: a Local and a processor behind NATS, asked the same at the same
+// times, give the same replies and the same log.
 func TestLocalIsTheService(t *testing.T) {
 	for range stress.Pick(2, 40) {
 		random := stress.Rand(t)
@@ -635,10 +635,10 @@ func TestLocalIsTheService(t *testing.T) {
 			local, err := offline.NewLocal(time.Now().UnixMilli())
 			w.check(err)
 			defer func() { w.check(local.Close()) }()
-			_, err = local.Adopt(time.Now().UnixMilli(), w.everything()) // its WriterStarted
+			_, err = local.Adopt(time.Now().UnixMilli(), w.everything()) // a WriterStarted
 			w.check(err)
 			for i := range stress.Pick(400, 4000) {
-				synctest.Wait() // what is due is done
+				synctest.Wait() // all due work is done
 				if d := draw(random, 0, 0, 0, 1, 250, 999, 1000, 3000, 40_000, 200_000); d > 0 {
 					time.Sleep(time.Duration(d) * time.Millisecond)
 					synctest.Wait()
@@ -646,7 +646,7 @@ func TestLocalIsTheService(t *testing.T) {
 				w.check(local.Advance(time.Now().UnixMilli()))
 				r := drawRequest(random)
 				if r.submit {
-					// Within so much JetStream itself drops one with the same Nats-Msg-Id.
+					// JetStream deduplicates a Nats-Msg-Id within this time.
 					time.Sleep(100 * time.Millisecond)
 					synctest.Wait()
 					w.check(local.Advance(time.Now().UnixMilli()))

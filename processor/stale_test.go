@@ -15,8 +15,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// expiries knows the versions that a log has had, and makes DocumentExpired that
-// are stale: again, late, early or of what was replaced, deleted or never there.
+// expiries tracks the versions in a log, and makes stale DocumentExpired: repeated, late,
+// early, or of a version replaced, deleted or never there.
 type expiries struct {
 	r    *rand.Rand
 	past []*schema.Event           // on documents
@@ -29,7 +29,7 @@ func newExpiries(r *rand.Rand) *expiries {
 
 func liveKey(e *schema.Event) string { return string(e.Collection) + "/" + string(e.ID) }
 
-// saw takes an event of the log in.
+// saw records an event of the log.
 func (x *expiries) saw(e *schema.Event) {
 	switch e.Type {
 	case schema.CollectionDeleted:
@@ -48,11 +48,11 @@ func (x *expiries) saw(e *schema.Event) {
 	}
 }
 
-// stale returns a DocumentExpired that fits nothing now.
+// stale returns a DocumentExpired that matches no live version.
 func (x *expiries) stale(seq uint64, now int64) *schema.Event {
 	for len(x.past) > 0 {
 		of := x.past[x.r.IntN(len(x.past))]
-		if x.r.IntN(3) == 0 { // of late
+		if x.r.IntN(3) == 0 { // a recent event
 			of = x.past[max(0, len(x.past)-1-x.r.IntN(20))]
 		}
 		e := &schema.Event{Type: schema.DocumentExpired, Collection: of.Collection, ID: of.ID, Body: of.Body,
@@ -61,10 +61,10 @@ func (x *expiries) stale(seq uint64, now int64) *schema.Event {
 		case 0:
 			e.Previous = of.Previous
 		case 1:
-			e.Previous = schema.Version(seq + x.r.Uint64N(100)) // to come
+			e.Previous = schema.Version(seq + x.r.Uint64N(100)) // a later version
 		}
 		if of.Type == schema.DocumentExpired && x.r.IntN(2) == 0 {
-			copied := *of // word by word
+			copied := *of // an exact copy
 			e = &copied
 		}
 		if live, lives := x.live[liveKey(e)]; e.Previous == 0 || lives && e.Previous == live {
@@ -81,8 +81,8 @@ func (x *expiries) stale(seq uint64, now int64) *schema.Event {
 	return nil
 }
 
-// TestStaleExpiriesFolded puts stale expiries all over the frozen log. What
-// comes of it is what comes of the log without them, and their number.
+// TestStaleExpiriesFolded: stale expiries all over the frozen log change nothing in the
+// projection but the count of foreign messages.
 func TestStaleExpiriesFolded(t *testing.T) {
 	f, err := frozenLog()
 	if err != nil {
@@ -90,7 +90,7 @@ func TestStaleExpiriesFolded(t *testing.T) {
 	}
 	r := stress.Rand(t)
 	for range stress.Pick(1, 20) {
-		// The log's events are far enough from each other for others between.
+		// Sequences are spread, so that stale expiries fit between.
 		const apart = 10
 		var clean, soiled []projections.Fact
 		x, stale := newExpiries(r), uint64(0)
@@ -133,7 +133,7 @@ func TestStaleExpiriesFolded(t *testing.T) {
 	}
 }
 
-// difference is the first line in which two texts differ.
+// difference returns the first line in which two texts differ.
 func difference(a, b string) string {
 	one, other := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range min(len(one), len(other)) {
@@ -144,14 +144,13 @@ func difference(a, b string) string {
 	return fmt.Sprintf("%d lines and %d", len(one), len(other))
 }
 
-// TestStaleExpiriesAdopted runs two databases side by side with the same
-// mutations. Into the log of one come stale expiries, into that of the other, at
-// the same places, messages that are no events at all: both decide, expire and
-// hold the same.
+// TestStaleExpiriesAdopted: stale expiries in the log are like foreign messages. Two
+// databases get the same mutations, and at the same places stale expiries or messages
+// that are no events: both decide, expire and hold the same.
 func TestStaleExpiriesAdopted(t *testing.T) {
 	r := stress.Rand(t)
 	x := newExpiries(r)
-	var told [2]strings.Builder // what each said and logged since the last look
+	var told [2]strings.Builder // outcomes and events since the last comparison
 	var both [2]*machine.Simulation
 	var stores [2]*projections.Store
 	for i := range both {

@@ -14,9 +14,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// slowReplies is the meter of a service that needs a while for each reply of an
-// operation. The while is one of the bubble, so a busy machine has no say in whose turn
-// it is.
+// slowReplies is the meter of a service that delays each reply of one operation. The
+// delay is in the bubble's time, so a busy machine does not change the order.
 type slowReplies struct {
 	service.Meter
 	operation int
@@ -29,9 +28,9 @@ func (s slowReplies) Answered(operation int, took time.Duration) {
 	s.Meter.Answered(operation, took)
 }
 
-// TestOneClientStarvesNobody: while one client floods a class of reads that take
-// long, reads of another one are answered before more than a few of the flood's, and
-// whatever the flood has is answered, too.
+// TestOneClientStarvesNobody: while one client floods a class of slow reads, another
+// client's read is answered before more than a few of the flood. The queued flood is
+// answered, too.
 func TestOneClientStarvesNobody(t *testing.T) {
 	const places, workers = 40, 2
 	inBubble(t, func(w *wire) {
@@ -50,7 +49,7 @@ func TestOneClientStarvesNobody(t *testing.T) {
 			{s.Queries, "query.c", [][2]string{{"query.c", ""}, {"forecast.c", ""}, {"document.get.c.a", ""}, {"history.c.a", ""}}},
 		} {
 			let := make(chan struct{})
-			occupy(flood.lane, workers+1, let) // until all of the flood is there
+			occupy(flood.lane, workers+1, let) // until the whole flood has arrived
 			c := w.newCrowd()
 			for range 10 * places {
 				c.ask(flood.tail, nil)
@@ -64,8 +63,8 @@ func TestOneClientStarvesNobody(t *testing.T) {
 			answered := func() int { return c.answered()[200] }
 			close(let)
 			for _, read := range flood.reads {
-				// A read waits while the one that loses its place is told so, and while it is
-				// replied to if it is slow itself. Without shares it waits for the whole flood.
+				// A read waits for the 429 of the read that it displaces and, if slow,
+				// for its own reply. Without shares it would wait for the whole flood.
 				began := answered()
 				w.want(200, read[0], read[1])
 				if before := answered() - began; before > 2*workers {
@@ -75,7 +74,7 @@ func TestOneClientStarvesNobody(t *testing.T) {
 			if flood.lane.Len() == 0 {
 				t.Errorf("%s: none of the flood is left", flood.tail)
 			}
-			// Where all places were taken, another client's read took one of them.
+			// Another client's read displaces one of the flood if the queue is full.
 			if all := c.wait(); all[200] < places-len(flood.reads) || all[200]+all[429] != c.sent {
 				t.Errorf("%s: at the end %v", flood.tail, all)
 			}
@@ -85,8 +84,8 @@ func TestOneClientStarvesNobody(t *testing.T) {
 	}, func(o *Options) { o.Queue, o.QueryQueue, o.Workers, o.QueryWorkers = places, places, workers, workers })
 }
 
-// TestReadsEndInTime: a read that waits is told so at its time, not when its turn
-// comes, and the time counts from its arrival.
+// TestReadsEndInTime: a waiting read gets a 504 at its time limit, counted from its
+// arrival, not when its turn comes.
 func TestReadsEndInTime(t *testing.T) {
 	const queryTime = 3 * time.Second
 	large := `{"operations":[{"op":"get","id":"` + strings.Repeat("x", service.LargeBody) + `"}]}`
@@ -123,7 +122,7 @@ func TestReadsEndInTime(t *testing.T) {
 		for range 50 {
 			c.ask("status", nil)
 		}
-		// What waits for the log first has no more time.
+		// Waiting for the log counts, too.
 		synctest.Wait()
 		ask("document.get.c.unknown", "", nats.Header{"Lapse-Min-Seq": {fmt.Sprint(w.end() + 1)}}, service.RequestTimeout)
 		time.Sleep(time.Second)

@@ -18,8 +18,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestTermThatDoesNotBegin: whoever took the lease and could not begin to write is
-// a standby all the same, and keeps nobody waiting.
+// TestTermThatDoesNotBegin: a process that took the lease but could not begin its term
+// stays a standby, and blocks nobody.
 func TestTermThatDoesNotBegin(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
@@ -37,7 +37,8 @@ func TestTermThatDoesNotBegin(t *testing.T) {
 	})
 }
 
-// TestStartFails: nothing stays of a processor that cannot serve.
+// TestStartFails: a processor that cannot serve leaves nothing behind and releases the
+// lease.
 func TestStartFails(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
@@ -57,7 +58,7 @@ func TestStartFails(t *testing.T) {
 	})
 }
 
-// TestRoleAfterStop: a role that comes while a processor stops is not served.
+// TestRoleAfterStop: a role change during a stop subscribes nothing.
 func TestRoleAfterStop(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
@@ -71,8 +72,8 @@ func TestRoleAfterStop(t *testing.T) {
 	})
 }
 
-// TestForgetEnds: NATS is made to forget once, also if the connection is made again
-// by others after each time.
+// TestForgetEnds: Forget reconnects once, even if something else reconnects after each
+// time.
 func TestForgetEnds(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
@@ -94,7 +95,7 @@ func TestForgetEnds(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			s.Forget(before + 7) // as if it had reconnected meanwhile
+			s.Forget(before + 7) // as if it had reconnected during the drain
 		}()
 		select {
 		case <-ended:
@@ -109,7 +110,7 @@ func TestForgetEnds(t *testing.T) {
 	})
 }
 
-// TestStopSaysWhatIsLeft: a stop that leaves something undone says so.
+// TestStopSaysWhatIsLeft: a stop that leaves work undone returns an error.
 func TestStopSaysWhatIsLeft(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
@@ -128,21 +129,21 @@ func TestStopSaysWhatIsLeft(t *testing.T) {
 	})
 }
 
-// TestReleaseAfterRenewal: a lease that was renewed last without an answer is
-// given up all the same.
+// TestReleaseAfterRenewal: the lease is released even if the last renewal got no reply.
 func TestReleaseAfterRenewal(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
 		a.start()
 		time.Sleep(testLease)
 		synctest.Wait()
-		a.processor.lease.Revision-- // as before the last one
+		a.processor.lease.Revision-- // as before the last renewal
 		a.stop()
 		a.gaveLeaseUp()
 	})
 }
 
-// TestLeaseOutOfReach: a bucket that does not answer is nobody else's.
+// TestLeaseOutOfReach: a timeout of the lease bucket is transient, and does not mean that
+// the bucket belongs to something else.
 func TestLeaseOutOfReach(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
@@ -156,8 +157,8 @@ func TestLeaseOutOfReach(t *testing.T) {
 	})
 }
 
-// TestQueryOverRoles: what a writer did not look for, since nobody else could
-// write, the standby that it has become does.
+// TestQueryOverRoles: a query that began at the only writer, without a standby's checks,
+// runs again with them if the process has become a standby.
 func TestQueryOverRoles(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
@@ -182,8 +183,8 @@ func TestQueryOverRoles(t *testing.T) {
 	})
 }
 
-// TestLogConnectionClosed: whoever cannot find out who should write says so,
-// rather than stay a standby for ever.
+// TestLogConnectionClosed: a process that cannot read the lease any more fails, rather
+// than stay a standby for ever.
 func TestLogConnectionClosed(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
@@ -201,7 +202,7 @@ func TestLogConnectionClosed(t *testing.T) {
 	})
 }
 
-// gaveLeaseUp fails the test if anybody has the lease.
+// gaveLeaseUp checks that nobody holds the lease.
 func (m *member) gaveLeaseUp() {
 	m.t.Helper()
 	if e, err := m.leases().Get(m.ctx(), lease.Key); !errors.Is(err, jetstream.ErrKeyNotFound) {

@@ -12,8 +12,8 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 )
 
-// TestConnectionsMeetAtOneServer: connections go where the first one goes, if they know that
-// server, whichever of them is lost.
+// TestConnectionsMeetAtOneServer: connections follow the first one to its server, if they
+// know that server, whichever of them is lost.
 func TestConnectionsMeetAtOneServer(t *testing.T) {
 	var urls []string
 	servers := make(map[string]*server.Server) // by URL

@@ -40,29 +40,29 @@ func TestMain(m *testing.M) {
 		serveNATS(dir)
 		return
 	}
-	// NATS keeps one clock for all its stores, which must not be started by
-	// one that lives in a synctest bubble.
+	// NATS has one clock for all its stores; a store in a synctest bubble must not start
+	// it.
 	ats.Register()
-	debug.SetGCPercent(400) // each test has a small heap of its own, which would be collected all the time
+	debug.SetGCPercent(400) // each test's small heap would be collected all the time
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for an expected event.
 const patience = 30 * time.Second
 
-// wire is a processor in this process behind an embedded server, and a client
-// that knows nothing but the contract.
+// wire is a processor in this process behind an embedded server, and a client that knows
+// only the contract.
 type wire struct {
 	t       testing.TB
 	dir     string
 	options Options
 	logs    *logBuffer
 
-	unchecked bool // whether the server starts whatever its files are like
+	unchecked bool // the server starts without checking its files
 
 	shutdown     func() // of the NATS server
 	stage        func(bytes int) (batch string)
-	checked      bool                                     // what lapse is told of the log's files
+	checked      bool                                     // see eventlog.Connections
 	connect      func(...nats.Option) (*nats.Conn, error) // as a service
 	log, service *nats.Conn
 	client       *nats.Conn // without credentials
@@ -89,7 +89,7 @@ func newWire(t testing.TB, change ...func(*Options)) *wire {
 	return w
 }
 
-// connections are those of the processor.
+// connections returns the processor's connections.
 func (w *wire) connections() eventlog.Connections {
 	return eventlog.Connections{Log: w.log, Service: w.service, Stage: w.stage, Checked: w.checked}
 }
@@ -120,10 +120,10 @@ func (w *wire) startServer() {
 	w.check(err)
 }
 
-// inBubble runs test against a processor in a synctest bubble: time stands
-// still while anything runs and jumps to the next timer when nothing does, so a
-// test may wait for minutes and be sure of the second. Sockets would keep time
-// from passing, so the server there has none, and with that no accounts.
+// inBubble runs test against a processor in a synctest bubble: time stands still while
+// anything runs and jumps to the next timer when nothing does. So a test may wait for
+// minutes and still know the exact second. Sockets would keep time from passing, so the
+// server has none, and therefore no accounts.
 func inBubble(t *testing.T, test func(*wire), change ...func(*Options)) {
 	t.Helper()
 	forgetTimers()
@@ -146,8 +146,8 @@ func inBubble(t *testing.T, test func(*wire), change ...func(*Options)) {
 	})
 }
 
-// startInside starts a server without sockets, whose messages hold payload
-// bytes, and connects to it.
+// startInside starts a server without sockets, with a max_payload of payload bytes, and
+// connects to it.
 func (w *wire) startInside(payload int32) {
 	w.t.Helper()
 	ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: w.dir,
@@ -161,8 +161,7 @@ func (w *wire) startInside(payload int32) {
 	}
 }
 
-// restartInside is restart for a server that from now on takes messages of
-// payload bytes.
+// restartInside restarts server and processor, with a max_payload of payload bytes.
 func (w *wire) restartInside(payload int32, meanwhile ...func()) {
 	w.t.Helper()
 	w.stop()
@@ -184,25 +183,22 @@ func forgetTimers() {
 	runtime.GC()
 }
 
-// sleepUntil sleeps until some ms after the start of a second; in a bubble
-// that is when it wakes up, too.
+// sleepUntil sleeps until ms after the start of a second, in a bubble exactly.
 func sleepUntil(second int64, ms int) {
 	time.Sleep(time.Until(time.Unix(second, int64(ms)*1e6)))
 }
 
-// holdWriter keeps the writer from doing anything until release is called, as
-// if it had much else to do.
+// holdWriter blocks the writer until release is called, as if it were busy.
 func (w *wire) holdWriter() (release func()) {
 	held, let := make(chan struct{}), make(chan struct{})
 	w.processor.writer.Proposals <- &writer.Proposal{
-		Mutation: schema.NewMutation("document.get", nil), // which is no mutation and changes nothing
+		Mutation: schema.NewMutation("document.get", nil), // no mutation; changes nothing
 		Done:     func(machine.Outcome) { close(held); <-let },
 	}
 	<-held
 	return sync.OnceFunc(func() { close(let) })
 }
 
-// start starts the processor.
 func (w *wire) start() {
 	w.t.Helper()
 	var err error
@@ -226,7 +222,7 @@ func (w *wire) stop() {
 	}
 }
 
-// restart stops the processor and starts another one on what is there.
+// restart stops the processor and starts another on the same data.
 func (w *wire) restart() {
 	w.t.Helper()
 	w.stop()
@@ -256,7 +252,7 @@ func (w *wire) stream(name string) jetstream.Stream {
 	return s
 }
 
-// end is the last sequence in the log.
+// end returns the last sequence in the log.
 func (w *wire) end() uint64 {
 	w.t.Helper()
 	return w.stream("LAPSE_main").CachedInfo().State.LastSeq
@@ -273,7 +269,7 @@ func (w *wire) events() (events []*schema.Event) {
 	return events
 }
 
-// everything reads every message of the log; what is no event has NoEvent.
+// everything reads every message of the log; a foreign one has the type NoEvent.
 func (w *wire) everything() (events []*schema.Event) {
 	w.t.Helper()
 	log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})
@@ -287,11 +283,11 @@ func (w *wire) everything() (events []*schema.Event) {
 	return events
 }
 
-// wireReply is a reply to a request, its headers read and checked.
+// wireReply is a parsed and checked reply to a request.
 type wireReply struct {
 	code    int
 	seq     uint64
-	error   string // by name, "" if it is none
+	error   string // name; "" if it is none
 	message string
 	body    []byte
 	header  nats.Header
@@ -327,7 +323,7 @@ func (w *wire) ask(tail, body string, headers ...string) wireReply {
 	return r
 }
 
-// want is ask for a request that has to come out with code.
+// want sends a request whose reply must have a code.
 func (w *wire) want(code int, tail, body string, headers ...string) wireReply {
 	w.t.Helper()
 	r := w.ask(tail, body, headers...)
@@ -337,8 +333,8 @@ func (w *wire) want(code int, tail, body string, headers ...string) wireReply {
 	return r
 }
 
-// refused is ask for a request that has to come out with an error and to
-// change nothing: the log holds every change, so it may not get longer.
+// refused sends a request that must fail and change nothing: the log, which holds every
+// change, must not grow.
 func (w *wire) refused(code int, name, tail, body string, headers ...string) wireReply {
 	w.t.Helper()
 	before := w.end()
@@ -352,7 +348,7 @@ func (w *wire) refused(code int, name, tail, body string, headers ...string) wir
 	return r
 }
 
-// readReply checks what the contract says of every reply.
+// readReply parses a reply and checks the rules that the contract has for all replies.
 func readReply(m *nats.Msg) (r wireReply, err error) {
 	fail := func(format string, args ...any) (wireReply, error) {
 		return r, fmt.Errorf("the reply %v %.500q %s", m.Header, m.Data, fmt.Sprintf(format, args...))
@@ -406,7 +402,7 @@ func (w *wire) publish(tail, body string, headers ...string) uint64 {
 	return ack.Sequence
 }
 
-// judged waits until a mutation of the stream is judged.
+// judged waits until a published mutation is judged.
 func (w *wire) judged(seq uint64) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("mutation %d judged", seq), func() bool {
@@ -414,7 +410,7 @@ func (w *wire) judged(seq uint64) {
 	})
 }
 
-// eventually polls until done says so.
+// eventually polls until done returns true, and fails the test after patience.
 func (w *wire) eventually(what string, done func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(2 * time.Millisecond) {
@@ -424,14 +420,14 @@ func (w *wire) eventually(what string, done func() bool) {
 	}
 }
 
-// await waits until done, or for patience.
+// await waits until done returns true, for patience at most.
 func await(done func() bool) {
 	for deadline := time.Now().Add(patience); !done() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// intrude publishes into the log what the processor did not decide.
+// intrude publishes a message into the log that the processor did not decide.
 func (w *wire) intrude(tail, body string, headers ...string) uint64 {
 	w.t.Helper()
 	prefix := strings.TrimSuffix(w.stream("LAPSE_main").CachedInfo().Config.Subjects[0], ">")
@@ -447,8 +443,7 @@ func (w *wire) intrude(tail, body string, headers ...string) uint64 {
 	return ack.Sequence
 }
 
-// fillLog makes the log refuse every append, as a full disk does, until unfill
-// is called.
+// fillLog makes the log refuse every append, like a full disk, until unfill is called.
 func (w *wire) fillLog() (unfill func()) {
 	w.t.Helper()
 	js, err := jetstream.New(w.log)
@@ -465,7 +460,7 @@ func (w *wire) fillLog() (unfill func()) {
 	}
 }
 
-// content is all documents and collections, as the projection has them.
+// content formats all documents and collections of the projection.
 func (w *wire) content() string {
 	w.t.Helper()
 	var b strings.Builder
@@ -487,7 +482,7 @@ func (w *wire) content() string {
 	return b.String()
 }
 
-// logBuffer holds what was logged.
+// logBuffer collects log lines.
 type logBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -505,13 +500,13 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// idToken is an id as in a subject, by other code than lapse's: bytes that a
-// URL has to escape, and those that a subject has to on top.
+// idToken escapes an id for a subject, independently of lapse's code: it escapes what a
+// URL requires, and then what a subject does.
 func idToken(id string) string {
 	return strings.NewReplacer("+", "%20", ".", "%2E", "*", "%2A").Replace(url.QueryEscape(id))
 }
 
-// removeProjection loses the projection while no processor runs.
+// removeProjection removes the projection while no processor runs.
 func (w *wire) removeProjection() {
 	w.t.Helper()
 	w.check(os.RemoveAll(w.options.Dir))

@@ -17,20 +17,20 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestWire holds conversations with a running server, as in testdata/wire. Every
-// reply is checked for what the contract says of all of them, and every refusal
-// for having left the log alone. The steps are:
+// TestWire runs the conversations in testdata/wire with a server. Every reply must obey
+// the rules for all replies, and no refusal may change the log. The steps are:
 //
-//	request [Header=value …] [body=…]   a subject after lapse.main.api., and a body on the lines after it
-//	publish [Header=value …] [body=…]   a mutation after lapse.main.mutations., judged before the next step
-//	log                                 the events since the last log
-//	restart                             the processor stops and starts
-//	rebuild                             it loses its projection in between
-//	clock to=D                          its clock is set ahead of the right time, and it notices
+//	request [Header=value …] [arg]  a subject after lapse.main.api., then lines of body
+//	publish [Header=value …] [arg]  a subject after lapse.main.mutations., then lines of
+//	                                body; judged before the next step
+//	log                             the events since the last log
+//	restart                         the processor stops and starts
+//	rebuild                         the same, with the projection removed in between
+//	clock to=D                      set the clock ahead of the right time, until noticed
 //
-// What is long or not to be written down is asked for by body=: size=n is a
-// document of n bytes as sent, depth=n one that nests n deep, hex=… any bytes;
-// times=n repeats the body's line as the operations of a batch.
+// An arg makes a body that is long or cannot be written down: size=n is a document of n
+// bytes as sent, depth=n one that nests n deep, hex=… any bytes; times=n repeats the
+// body's line as the operations of a batch.
 func TestWire(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata/wire", func(t *testing.T, path string) {
@@ -43,7 +43,7 @@ func TestWire(t *testing.T) {
 type conversation struct {
 	*wire
 	clock *wrongClock
-	told  uint64 // of the log
+	told  uint64 // last sequence shown by log
 }
 
 func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
@@ -90,7 +90,7 @@ func (s *conversation) step(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-// setClock sets the clock and waits until the processor sees how it stands now.
+// setClock sets the clock and waits until the processor has noticed.
 func (s *conversation) setClock(ahead time.Duration) {
 	s.clock.set(ahead)
 	s.eventually("the clock is looked at", func() bool {
@@ -122,7 +122,7 @@ func makeBody(t *testing.T, how, value, line string) string {
 	}
 }
 
-// What differs from run to run, and what is usual of a collection.
+// Text that differs from run to run, and the defaults of a collection.
 var (
 	times      = regexp.MustCompile(`"_ts":\d{10}\b`)
 	stamps     = regexp.MustCompile(`"(time|logTime|offByMs|digest|now|from|until)":("[^"]+"|-?\d+)`)
@@ -146,7 +146,7 @@ func showReply(r wireReply) string {
 	if r.code == 204 {
 		return "204\n"
 	}
-	// A batch's or history's answer is shown a line for each of its own.
+	// Show one line per result of a batch or event of a history.
 	var list struct{ Results, Events []json.RawMessage }
 	if json.Unmarshal(r.body, &list) == nil && list.Results != nil || list.Events != nil {
 		var b strings.Builder
@@ -174,9 +174,9 @@ func (s *conversation) newEvents() string {
 	return b.String()
 }
 
-// TestObjectiveInStatus: status tells when nothing expires that should, from the
-// deadline on or, where a policy made it due, from then; and afterwards that it
-// was late.
+// TestObjectiveInStatus: status reports missed expiries while they are overdue, counted
+// from the deadline or from the policy that made them due, and afterwards that they were
+// late.
 func TestObjectiveInStatus(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		objective := func() schema.LatenessObjective {
@@ -216,10 +216,10 @@ func TestObjectiveInStatus(t *testing.T) {
 	}, func(o *Options) { o.LatenessObjective = 3 * time.Second })
 }
 
-// TestBatchCodes: whatever mix of operations a batch has, fine, refused,
-// ill-formed and gets, each has its code. In an atomic one that fails that is the
-// first to blame, every other mutation is a 424, and nothing happens; gets are
-// answered. Each operation has a document of its own, so that none meddles.
+// TestBatchCodes: each operation of a batch has its own code, for any mix of valid,
+// refused and ill-formed ones and gets. If an atomic batch fails, the first culprit has
+// its code, every other mutation is a 424, and nothing changes; gets are answered. Each
+// operation has its own document, so that none affects another.
 func TestBatchCodes(t *testing.T) {
 	kinds := []struct {
 		operation string
@@ -249,7 +249,7 @@ func TestBatchCodes(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
 	for round := range stress.Pick(80, 5000) {
-		// Some have only a few kinds, or only what is ill-formed.
+		// Some batches have only a few kinds, or only gets and ill-formed operations.
 		some := random.Perm(len(kinds))[:1+random.IntN(len(kinds))]
 		if random.IntN(3) == 0 {
 			some = slices.DeleteFunc(some, func(k int) bool { return !kinds[k].reads && kinds[k].code != 400 })

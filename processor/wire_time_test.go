@@ -13,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// tsOf is the _ts of a document in a reply.
+// tsOf returns the _ts of the document in a reply.
 func (w *wire) tsOf(r wireReply) int64 {
 	w.t.Helper()
 	var document struct {
@@ -23,7 +23,7 @@ func (w *wire) tsOf(r wireReply) int64 {
 	return document.TS
 }
 
-// summary is the log since sequence after, an event a word or two.
+// summary returns the types, and ids, of the events after a sequence.
 func (w *wire) summary(after uint64) string {
 	w.t.Helper()
 	var words []string
@@ -47,8 +47,8 @@ func (w *wire) wantSummary(after uint64, want string) {
 	}
 }
 
-// TestTable is the contract's table of section 2, each cell looked at a
-// millisecond before the deadline and on it.
+// TestTable: each cell of the TTL table in section 2 of the contract holds, a millisecond
+// before the deadline and on it.
 func TestTable(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		type cell struct {
@@ -118,8 +118,8 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// TestExpiredForEveryRequest: from its deadline on a document does not exist,
-// also while the writer has other things to do than to expire it.
+// TestExpiredForEveryRequest: a document does not exist from its deadline on, even while
+// the writer is too busy to expire it.
 func TestExpiredForEveryRequest(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
@@ -149,7 +149,7 @@ func TestExpiredForEveryRequest(t *testing.T) {
 		if w.end() != before {
 			t.Error("something was logged while the writer was held")
 		}
-		// What is asked now is decided before the sweep has had its turn.
+		// Requests sent now are decided before the sweep has its turn.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -182,7 +182,7 @@ func TestExpiredForEveryRequest(t *testing.T) {
 	})
 }
 
-// TestRenewal: any write starts the countdown again, a refused one does not.
+// TestRenewal: any write renews the deadline, a refused one does not.
 func TestRenewal(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
@@ -204,8 +204,8 @@ func TestRenewal(t *testing.T) {
 	})
 }
 
-// TestDefaultChanges: a new default covers what is there at once; what was due
-// before is expired before, under the old one, and never comes back.
+// TestDefaultChanges: a new default applies to existing documents at once. Documents due
+// before the change expire before it, under the old default, and never come back.
 func TestDefaultChanges(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -222,7 +222,7 @@ func TestDefaultChanges(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		w.wantSummary(seq, "CollectionReplaced DocumentExpired(odd) DocumentExpired(old)")
 
-		// Up, and off, while something has just become due.
+		// Raised, then switched off, just after a deadline.
 		seq = w.end()
 		sleepUntil(start+49, 999)
 		release := w.holdWriter()
@@ -248,7 +248,7 @@ func TestDefaultChanges(t *testing.T) {
 		w.want(404, "document.get.c.own", "")
 		w.wantSummary(seq, "DocumentExpired(own) CollectionReplaced")
 
-		// The same before the collection goes.
+		// The same for the deletion of the collection.
 		w.want(200, "collection.replace.c", `{"defaultTtl":5}`)
 		last := w.tsOf(w.want(201, "document.create.c.last", `{}`))
 		seq = w.end()
@@ -264,8 +264,8 @@ func TestDefaultChanges(t *testing.T) {
 	})
 }
 
-// TestMutationAfterDeadline: a mutation from the stream finds an expired
-// document as a request does, and the log has the expiry before its rejection.
+// TestMutationAfterDeadline: a published mutation finds an expired document as a request
+// does, and the log has the expiry before the rejection.
 func TestMutationAfterDeadline(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
@@ -284,8 +284,8 @@ func TestMutationAfterDeadline(t *testing.T) {
 	})
 }
 
-// TestOverdueByPolicy: what a new policy makes overdue expires right after it,
-// before anything that was already waiting.
+// TestOverdueByPolicy: documents that a new policy makes overdue expire right after it,
+// before any mutation that was already waiting.
 func TestOverdueByPolicy(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
@@ -351,7 +351,7 @@ func TestMinSeq(t *testing.T) {
 	})
 }
 
-// TestDowntime: what became due while nothing ran is gone for the first
+// TestDowntime: a document that became due during a downtime is gone for the first
 // request, and expires once.
 func TestDowntime(t *testing.T) {
 	inBubble(t, func(w *wire) {
@@ -384,7 +384,7 @@ func TestDowntime(t *testing.T) {
 	})
 }
 
-// TestLateness: status says how late expiries were over the last minute.
+// TestLateness: status reports the lateness of expiries over the last minute.
 func TestLateness(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
@@ -420,7 +420,7 @@ func TestLateness(t *testing.T) {
 			t.Errorf("a minute later the status is %+v", s)
 		}
 
-		// mutationsBehind, while the writer has other things to do.
+		// mutationsBehind, while the writer is busy.
 		release = w.holdWriter()
 		last := uint64(0)
 		for range 100 {
@@ -437,8 +437,8 @@ func TestLateness(t *testing.T) {
 	})
 }
 
-// However much is due, a change of policy, which everybody else waits for, is
-// decided as soon as nothing is pending.
+// TestPolicyChangeDoesNotWaitForOthers: however much is due, a change of policy, which
+// all other mutations wait for, is decided as soon as nothing is pending.
 func TestPolicyChangeDoesNotWaitForOthers(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.sessions", `{"defaultTtl":60}`)

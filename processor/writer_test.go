@@ -20,17 +20,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// load writes from many sides at once until stop is called, which checks that
-// the log has everything that was acknowledged, once, and nothing that was
-// refused.
+// load writes concurrently until stop is called, which checks that the log has every
+// acknowledged write once, and no refused one.
 type load struct {
 	*wire
 	ending chan struct{}
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	told   map[string]bool // what was written, as n in a document, and whether that was acknowledged
-	causes uint64          // mutations published
+	told   map[string]bool // by n in the document: whether the write was acknowledged
+	causes uint64          // sequence of the last mutation published
 }
 
 func (w *wire) load(writers int) *load {
@@ -46,8 +45,8 @@ func (w *wire) load(writers int) *load {
 	return l
 }
 
-// note keeps whether the log has to have write n; one that was refused has to
-// be missing, and is not noted.
+// note records whether the log must have write n, or only may have it. A refused write
+// must be missing and is not noted.
 func (l *load) note(n string, acknowledged bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +94,7 @@ func (l *load) request(writer int) {
 			case r.code < 300:
 				l.note(name, true)
 			case r.code == 504 || r.code == 503 && strings.Contains(r.message, "some operations were done"):
-				l.note(name, false) // it may be there or not
+				l.note(name, false) // may or may not be applied
 			case r.code != 503 && r.code != 429:
 				l.t.Errorf("write %s: %s", n, r)
 			}
@@ -184,7 +183,7 @@ func (l *load) verify() {
 	l.t.Logf("%d of %d writes acknowledged", acknowledged, len(l.told))
 }
 
-// listening opens the log, beside no processor, to append to.
+// listening opens the log for appends, without a processor.
 func (w *wire) listening() *eventlog.Log {
 	w.t.Helper()
 	log, err := eventlog.Open(w.ctx(), w.connections(), eventlog.Config{Database: "main"})
@@ -194,14 +193,13 @@ func (w *wire) listening() *eventlog.Log {
 	return log
 }
 
-// event is one to append at a sequence.
+// event returns a fact to append at a sequence.
 func event(seq uint64) projections.Fact {
 	return projections.Fact{Event: &schema.Event{Seq: seq, Time: 1, Type: schema.CollectionCreated, Collection: "c"}}
 }
 
-// TestFence: what is on its way when a foreign message takes the place of an
-// event comes into the log no more, not even what asks for that very place to
-// be the last one.
+// TestFence: if a foreign message takes the sequence of an event, the log refuses all
+// appends in flight, even one whose predecessor would have had that sequence.
 func TestFence(t *testing.T) {
 	w := newWire(t)
 	w.stop()
@@ -224,8 +222,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestForeignMessages: what others bring into the log is skipped, counted and
-// reported, and costs nobody a write.
+// TestForeignMessages: foreign messages in the log are skipped, counted and reported, and
+// fail no write.
 func TestForeignMessages(t *testing.T) {
 	for _, durability := range []Durability{OS, Fsync} {
 		t.Run(string(durability), func(t *testing.T) {
@@ -251,7 +249,7 @@ func TestForeignMessages(t *testing.T) {
 			close(l.ending)
 			l.wg.Wait()
 			w.judged(l.causes)
-			w.want(201, "document.create.load.last", "{}") // behind the last foreign one
+			w.want(201, "document.create.load.last", "{}") // behind the last foreign message
 			if n := w.processor.store.Cursor().Foreign; n != uint64(len(foreign)) {
 				t.Errorf("%d foreign messages were counted, want %d\n%s", n, len(foreign), w.logs)
 			}
@@ -274,8 +272,8 @@ func TestForeignMessages(t *testing.T) {
 	}
 }
 
-// TestLostConnections: under load the log's connection breaks again and again,
-// with what is on its way, and acknowledgements are lost.
+// TestLostConnections: no write is lost or doubled if the log connection breaks again and
+// again under load, with events in flight and acknowledgements lost.
 func TestLostConnections(t *testing.T) {
 	t.Parallel()
 	for _, durability := range []Durability{OS, Fsync} {
@@ -290,7 +288,7 @@ func TestLostConnections(t *testing.T) {
 					n := fmt.Sprintf("alive%d-%d", i, try)
 					try++
 					r := w.ask("document.create.load."+n, fmt.Sprintf(`{"n":%q}`, n))
-					if r.code != 201 && r.code != 503 && r.code != 504 { // a busy machine's log may be out of reach for longer than a reply waits
+					if r.code != 201 && r.code != 503 && r.code != 504 { // on a busy machine the log may be unreachable for longer than a reply waits
 						t.Fatal(n, r)
 					}
 					if r.code != 503 {
@@ -316,8 +314,8 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
-// TestLostAcknowledgements: events that are in the log and whose
-// acknowledgement never came are found there, not written again.
+// TestLostAcknowledgements: events in the log whose acknowledgement was lost are found
+// there, not appended again.
 func TestLostAcknowledgements(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":3600}`)
@@ -354,8 +352,8 @@ func TestLostAcknowledgements(t *testing.T) {
 	})
 }
 
-// TestProjectionIsACache: whatever happens to the projection while nobody
-// runs, what is served afterwards is what the log says.
+// TestProjectionIsACache: whatever happens to the projection files while no processor
+// runs, the next one serves the content of the log.
 func TestProjectionIsACache(t *testing.T) {
 	w := newWire(t, func(o *Options) { o.Projection.MemTableBytes = 64 << 10 })
 	w.want(201, "collection.create.c", `{"defaultTtl":3600}`)
@@ -403,7 +401,7 @@ func TestProjectionIsACache(t *testing.T) {
 	for _, damage := range []struct {
 		name string
 		do   func()
-		seen bool // the projection cannot be used
+		seen bool // the projection is unusable
 	}{
 		{"none", func() {}, false},
 		{"removed", w.removeProjection, false},
@@ -435,8 +433,8 @@ func TestProjectionIsACache(t *testing.T) {
 	}
 }
 
-// TestProjectionOfAnotherLog: a projection that belongs to another log, or to
-// one that went back, is noticed.
+// TestProjectionOfAnotherLog: a start detects a projection of another log, or of a log
+// that went back.
 func TestProjectionOfAnotherLog(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
@@ -445,7 +443,7 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	js, err := jetstream.New(w.log)
 	w.check(err)
 
-	// The log is gone: the projection may be all that is left of it.
+	// The log is gone: the projection may be its only trace.
 	w.stop()
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	for range 2 {
@@ -453,7 +451,7 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 			t.Fatalf("it starts with %v", err)
 		}
 	}
-	// In its place comes another one.
+	// Another log takes its place.
 	kept := filepath.Join(w.dir, "kept")
 	w.check(os.Rename(w.options.Dir, kept))
 	w.start()
@@ -469,7 +467,7 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	w.want(201, "collection.create.c", `{}`)
 	w.want(201, "document.create.c.new", `{}`)
 
-	// The log lost its end, and went on from there with other events.
+	// The log lost its end and continued with other events.
 	w.logs.reset()
 	w.stop()
 	config := w.stream("LAPSE_main").CachedInfo().Config
@@ -511,7 +509,7 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	w.want(200, "document.get.c.another", "")
 	w.stop()
 
-	// The stream of mutations may be new as well: its sequences go on.
+	// The stream of mutations may be new, too: its sequences continue.
 	w.start()
 	first := w.publish("document.create.c.m1", `{}`)
 	w.judged(first)
@@ -525,7 +523,7 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	}
 	w.want(200, "document.get.c.m2", "")
 
-	// A stream of that name that is no log is left alone.
+	// A stream of that name that is not a log is left alone.
 	w.stop()
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	_, err = js.CreateStream(w.ctx(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"else.>"}})
@@ -538,9 +536,8 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	}
 }
 
-// TestLogTruncatedWhileRunning: a log that comes back shorter than it was ends the
-// processor, which would serve what is nowhere; another one starts on what is
-// left.
+// TestLogTruncatedWhileRunning: a log that comes back shorter ends the processor, which
+// would serve events that the log lacks. Another processor starts on the rest.
 func TestLogTruncatedWhileRunning(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
@@ -556,7 +553,7 @@ func TestLogTruncatedWhileRunning(t *testing.T) {
 			e.Headers(func(name, value string) { headers = append(headers, name, value) })
 			w.intrude(e.EventTokens(), string(e.Body), headers...)
 		}
-		w.want(504, "document.create.c.b", `{}`) // nobody can tell
+		w.want(504, "document.create.c.b", `{}`) // the outcome is unknown
 		if err := w.processor.Stop(); err == nil || !strings.Contains(err.Error(), "ends at 2 and was at 3") {
 			t.Errorf("it ended with %v", err)
 		}
@@ -567,8 +564,8 @@ func TestLogTruncatedWhileRunning(t *testing.T) {
 	})
 }
 
-// TestSecondWriter: of two processors over one log the one that started last
-// writes, and the other one ends instead of fighting.
+// TestSecondWriter: of two processors over one log the last one started writes, and the
+// other one ends instead of fighting.
 func TestSecondWriter(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
@@ -580,7 +577,7 @@ func TestSecondWriter(t *testing.T) {
 	w.service, service = service, w.service
 	w.start()
 	second := w.processor
-	// Whoever is asked, the answer is true.
+	// Whichever processor is asked, its reply is true.
 	for i := range 20 {
 		r := w.ask(fmt.Sprintf("document.create.c.%d", i), "{}")
 		if r.code != 201 && r.code != 503 {

@@ -78,7 +78,6 @@ func (c *documentCache) add(s *cacheShard, key string, r Record) {
 	}
 }
 
-// drop removes a document.
 func (s *cacheShard) drop(key string) {
 	if r, ok := s.young[key]; ok {
 		s.bytes[0] -= cost(key, r)

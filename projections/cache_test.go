@@ -8,8 +8,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// What is looked up without Pebble is what Pebble has, whether it still fits
-// or not, and whether a document lives or has ended.
+// TestDocumentCache: reads through the cache return what Pebble has, for live and ended
+// documents, whether all fit into the cache or not.
 func TestDocumentCache(t *testing.T) {
 	const documents = 100
 	l := &logbook{now: 1000}
@@ -45,7 +45,7 @@ func TestDocumentCache(t *testing.T) {
 	}
 }
 
-// Changing a document over and over counts its bytes once.
+// TestDocumentCacheCounts: repeated changes of a document count its bytes once.
 func TestDocumentCacheCounts(t *testing.T) {
 	c := newDocumentCache(1 << 20)
 	for n := range 100 {
@@ -59,7 +59,8 @@ func TestDocumentCacheCounts(t *testing.T) {
 	}
 }
 
-// No memory of the message that a document came in is held on to.
+// TestDocumentCacheHasItsOwnMemory: a cached body does not retain the memory of the
+// message that it came in.
 func TestDocumentCacheHasItsOwnMemory(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)
@@ -73,7 +74,8 @@ func TestDocumentCacheHasItsOwnMemory(t *testing.T) {
 	}
 }
 
-// What is asked for stays while what is not goes.
+// TestDocumentCacheKeepsWhatIsAskedFor: a document that is read stays, one that is not
+// is evicted.
 func TestDocumentCacheKeepsWhatIsAskedFor(t *testing.T) {
 	c := newDocumentCache(cacheShards * 10 * cacheOverhead)
 	put := func(key string) {
@@ -94,7 +96,7 @@ func TestDocumentCacheKeepsWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// kept counts documents and bytes, and the bytes anew.
+// kept returns the number of documents and their bytes, and verifies the byte counters.
 func (c *documentCache) kept() (documents int, bytes int64) {
 	for i := range c.shards {
 		s := &c.shards[i]

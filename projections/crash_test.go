@@ -16,10 +16,9 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestCrashAtEveryFold cuts the power behind every fold of a log, with none,
-// half and all of what was not synced left. Whatever is left is the state of the
-// log up to the cursor that is left, and folding on from there gives what it
-// gives without a crash.
+// TestCrashAtEveryFold cuts the power after every fold of a log, keeping none, half or
+// all of the unsynced data. The projection is then the state of the log up to its
+// cursor, and folding the rest gives the same result as without a crash.
 func TestCrashAtEveryFold(t *testing.T) {
 	crashes, lost, torn := stress.Pick(60, 1000), 0, 0
 	random := stress.Rand(t)
@@ -34,7 +33,7 @@ func TestCrashAtEveryFold(t *testing.T) {
 				t.Fatal(err)
 			}
 			if random.IntN(4) == 0 {
-				if _, err := s.db.AsyncFlush(); err != nil { // which the crash comes in the middle of
+				if _, err := s.db.AsyncFlush(); err != nil { // the crash interrupts it
 					t.Fatal(err)
 				}
 			}
@@ -69,9 +68,8 @@ func TestCrashAtEveryFold(t *testing.T) {
 	}
 }
 
-// crashLog is a log of a few collections whose documents are large enough to
-// fill memtables, all of it with message ids, indexes and events that do not
-// fit.
+// crashLog returns a log of two collections whose documents are large enough to fill
+// memtables, with message ids, an index, and events that do not fit.
 func crashLog(random *rand.Rand, events int) *logbook {
 	l := &logbook{now: 1000}
 	versions := make(map[string]schema.Version)
@@ -113,7 +111,7 @@ func crashLog(random *rand.Rand, events int) *logbook {
 	return l
 }
 
-// prefixes are what a log makes, by its length.
+// prefixes holds the state after each prefix of a log, by the prefix's length.
 type prefixes []struct {
 	contents map[string]string
 	cursor   Cursor
@@ -130,13 +128,13 @@ func foldPrefixes(t testing.TB, l *logbook) prefixes {
 				t.Fatal(err)
 			}
 		}
-		// When message ids are forgotten depends on the folds.
+		// The time when message ids are forgotten depends on the folds.
 		p[i].contents, p[i].cursor = contents(t, s, "IJ"), s.Cursor()
 	}
 	return p
 }
 
-// check fails the test unless a projection is the log's up to its cursor.
+// check fails the test unless the projection is the state of the log up to its cursor.
 func (p prefixes) check(t testing.TB, s *Store) {
 	t.Helper()
 	cursor := s.Cursor()
@@ -149,7 +147,7 @@ func (p prefixes) check(t testing.TB, s *Store) {
 	}
 }
 
-// TestFlush cuts the power after a flush, and nothing is lost.
+// TestFlush: a power cut after a flush loses nothing.
 func TestFlush(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	s, l := openIn(t, disk), &logbook{now: 1000}
@@ -171,9 +169,8 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestFlips changes one bit of one file of a projection. It is noticed when the
-// projection is opened or when it is read, or what is left is the log's up to the
-// cursor.
+// TestFlips changes one bit of one file of a projection. Open or a read reports it, or
+// the projection is still the state of the log up to its cursor.
 func TestFlips(t *testing.T) {
 	random := stress.Rand(t)
 	l := crashLog(random, 1000)

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// formatVersion is the version of KEYS.md. Open takes those from oldestFormat on as well,
+// formatVersion is the version of KEYS.md. Open also accepts those since oldestFormat,
 // whose keys and values are all legal in this one, and refuses any other.
 const (
 	formatVersion = 5
@@ -35,8 +35,8 @@ type Cursor struct {
 	// with the log's last event, Check verifies that this is the log that was folded.
 	Hash   uint64 `json:"hash,string"`
 	Before uint64 `json:"before,string"`
-	// Foreign counts messages of the log that are no events, and events that
-	// contradict earlier ones. They change nothing.
+	// Foreign counts messages of the log that are not events, and events that
+	// contradict earlier ones. They change nothing but the cursor.
 	Foreign uint64 `json:"foreign"`
 }
 
@@ -54,7 +54,7 @@ func Chain(before uint64, e *schema.Event) uint64 {
 		uint64(len(e.Collection)), uint64(len(e.ID)), uint64(len(e.MsgID))} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	if e.Restored != 0 { // the hash of earlier logs stays
+	if e.Restored != 0 { // only if set: older logs keep their hash
 		b = binary.BigEndian.AppendUint64(b, uint64(e.Restored))
 	}
 	var h xxhash.Digest

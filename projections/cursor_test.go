@@ -9,8 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// A log that lost its tail uses sequence numbers again: the cursor has to tell
-// the event it folded from any other at its sequence.
+// TestCursorCheck: a log that lost its tail reuses sequence numbers, so the cursor
+// distinguishes the event it folded from any other at the same sequence.
 func TestCursorCheck(t *testing.T) {
 	folded := schema.Event{Type: schema.DocumentExpired, Collection: "orders", ID: "ab", Previous: 2, Cause: 7, MsgID: "c",
 		Deadline: schema.Deadline{At: 1000, TTL: 5, Rule: schema.RuleDocument}, Body: []byte(`{"id":"ab","ttl":5}`)}
@@ -45,13 +45,13 @@ func TestCursorCheck(t *testing.T) {
 			t.Errorf("another %s is not noticed", name)
 		}
 	}
-	// The same event after another past is another one, too.
+	// The same event after a different history does not match either.
 	if other := (Cursor{Seq: 3, Hash: cursor.Hash, Before: cursor.Before + 1}); other.Check(l.facts[2].Event) {
 		t.Error("another past is not noticed")
 	}
 }
 
-// Identify is kept from the first fold on.
+// TestCursorNamesItsLog: the name that Identify sets is stored from the first fold on.
 func TestCursorNamesItsLog(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
@@ -68,7 +68,7 @@ func TestCursorNamesItsLog(t *testing.T) {
 	}
 }
 
-// What another version wrote, or nobody, is refused and not guessed at.
+// TestOpenRefusesWhatItCannotRead: Open refuses another format and malformed values.
 func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 	for name, spoil := range map[string]func(*pebble.Batch) error{
 		"another format": func(b *pebble.Batch) error {

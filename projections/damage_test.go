@@ -9,8 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// A projection whose bytes have changed on disk ends no process: reads fail, it
-// says so, and it is not opened again.
+// TestDamage: a projection with corrupt files does not end the process: reads fail,
+// Damaged reports it, and Open refuses the projection afterwards.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	options := Options{CacheBytes: 1 << 20, DocumentBytes: 1}
@@ -36,7 +36,7 @@ func TestDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The last bytes say where the index is; without them it does not open.
+		// The last bytes locate the index; without them the file does not open.
 		for i := range len(b) / 2 {
 			b[i] ^= 1
 		}

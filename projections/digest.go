@@ -30,7 +30,7 @@ func documentSum(incarnation uint64, id schema.DocumentID, m Meta) uint64 {
 	for _, n := range [...]uint64{uint64(m.Version), uint64(m.TS), uint64(m.TTL), m.Sum} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	if m.Held { // others have the sum of format 3
+	if m.Held { // others keep their sum of format 3
 		b = binary.BigEndian.AppendUint64(b, heldTTL)
 	}
 	return xxhash.Sum64(append(b, id...))
@@ -54,7 +54,7 @@ func digestOf(cursor Cursor, collections []*schema.Collection, counts map[uint64
 		b = append(b, encodeCollection(c)...)
 		b = binary.BigEndian.AppendUint64(b, uint64(st.documents))
 		b = binary.BigEndian.AppendUint64(b, st.sum)
-		_, _ = h.Write(b) // which returns no error
+		_, _ = h.Write(b) // never fails
 	}
 	return Digest{Seq: cursor.Last, Sum: h.Sum64()}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Each of these logs ends in another state, and some only in what an event says
-// or when it came: all digests differ.
+// TestDigestsOfOtherStatesDiffer: logs that end in different states have different
+// digests, also if only the content or time of an event differs.
 func TestDigestsOfOtherStatesDiffer(t *testing.T) {
 	seen := make(map[uint64]string)
 	for name, change := range map[string]func(*logbook){
@@ -47,7 +47,8 @@ func TestDigestsOfOtherStatesDiffer(t *testing.T) {
 	}
 }
 
-// Internal events are not in what is exported, so they do not count.
+// TestDigestLeavesOutInternalEvents: internal events do not count, since exports lack
+// them.
 func TestDigestLeavesOutInternalEvents(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
@@ -66,7 +67,7 @@ func TestDigestText(t *testing.T) {
 	}
 }
 
-// What is on disk and contradicts something else is found.
+// TestVerify: Verify finds each contradiction between entries on disk.
 func TestVerify(t *testing.T) {
 	orders := &schema.Collection{Incarnation: 1}
 	for name, damage := range map[string]func(*Store) error{

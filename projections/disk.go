@@ -88,7 +88,7 @@ func (d *disk) fail(err error) {
 	defer d.mu.Unlock()
 	if d.err == nil {
 		d.err = fmt.Errorf("projection in %s: %w", d.dir, err)
-		_ = d.memory.MkdirAll(d.dir, 0o700) // it is memory
+		_ = d.memory.MkdirAll(d.dir, 0o700) // cannot fail: it is in memory
 		close(d.failed)
 	}
 }
@@ -105,7 +105,6 @@ func (d *disk) failure() error {
 	}
 }
 
-// open opens the database.
 func (d *disk) open(o *pebble.Options) (*pebble.DB, error) {
 	db, err := pebble.Open(d.dir, o)
 	if failure := d.failure(); failure != nil {
@@ -133,5 +132,6 @@ func (d *disk) close(db *pebble.DB) error {
 // is written, and reads go on.
 func (s *Store) Failed() <-chan struct{} { return s.disk.failed }
 
-// Failure returns why, in one line with advice for the operator; nil before.
+// Failure returns why the disk failed, in one line with advice for the operator; nil
+// before.
 func (s *Store) Failure() error { return s.disk.failure() }

@@ -112,7 +112,7 @@ type writtenFile struct {
 	name string
 }
 
-// result is the error that Pebble sees when a write returns err.
+// result returns the error that Pebble sees when a write returns err.
 func (f *writtenFile) result(err error) error {
 	if err != nil && f.disk.ends(err, vital(f.name)) && vital(f.name) {
 		return nil

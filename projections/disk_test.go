@@ -18,10 +18,10 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestDiskFull fills the disk at operation i of a history of folds, index work
-// and restarts, for all i, or some. Whatever failed says so, once nothing
-// hangs; and what is there afterwards is the state of the log up to the cursor,
-// from where folding goes on.
+// TestDiskFull fills the disk at operation i of a history of folds, index work and
+// restarts, for all i, or for some. Nothing hangs, and the failed call reports the full
+// disk. What is left is the state of the log up to the cursor, and folding continues
+// from there.
 func TestDiskFull(t *testing.T) {
 	rng := stress.Rand(t)
 	log := longLog(rng)
@@ -55,7 +55,7 @@ func TestDiskFull(t *testing.T) {
 			err != nil && (!strings.HasSuffix(err.Error(), "free some space and start again") || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("operation %d (%s): it says %q", i, full.what(), err)
 		}
-		unsynced := []int{100, 100, 50, 0}[rng.IntN(4)] // with a power cut on top it may be lost
+		unsynced := []int{100, 100, 50, 0}[rng.IntN(4)] // below 100: a power cut, too
 		left := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(rng.Uint64(), 0))})
 		switch err := goesOn(left, log); {
 		case errors.Is(err, errUnusable) && unsynced < 100:
@@ -67,7 +67,7 @@ func TestDiskFull(t *testing.T) {
 	t.Logf("full at %d of %d operations, %d times with a power cut that lost the projection", len(at), operations, lost)
 }
 
-// longLog is a log that a small projection flushes and compacts many times.
+// longLog returns a log that a small projection flushes and compacts many times.
 func longLog(rng *rand.Rand) *logbook {
 	l := &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":600,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
@@ -95,8 +95,8 @@ func smallOptions(fs vfs.FS) Options {
 	return Options{FS: fs, CacheBytes: 1 << 20, MemTableBytes: 64 << 10}
 }
 
-// foldAll folds the log in steps, with index work and restarts in between, and
-// returns what ended it.
+// foldAll folds the log in steps, with index work and restarts in between, and returns
+// the error that ended it.
 func foldAll(fs vfs.FS, l *logbook, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s, err := Open("projection", smallOptions(fs))
@@ -127,10 +127,10 @@ func foldAll(fs vfs.FS, l *logbook, seed uint64) error {
 	return s.Close()
 }
 
-// errUnusable is what is folded anew.
+// errUnusable means that the projection must be folded again from the start.
 var errUnusable = errors.New("it does not open again")
 
-// goesOn compares what is left with the log, and folds the rest.
+// goesOn compares the remaining projection with the log, and folds the rest.
 func goesOn(fs vfs.FS, l *logbook) error {
 	s, err := Open("projection", smallOptions(fs))
 	if err != nil {
@@ -151,7 +151,7 @@ func goesOn(fs vfs.FS, l *logbook) error {
 	if err := prefix.Fold(l.facts[:s.Cursor().Seq]); err != nil {
 		return err
 	}
-	if err := same("PVLR"); err != nil { // indexes are built at their own pace
+	if err := same("PVLR"); err != nil { // index work proceeds at its own pace
 		return err
 	}
 	for _, store := range []*Store{s, prefix} {
@@ -167,7 +167,7 @@ func goesOn(fs vfs.FS, l *logbook) error {
 	return same("")
 }
 
-// visible is all keys and values, but for those whose first byte is in without.
+// visible returns all keys and values, except those whose first byte is in without.
 func visible(s *Store, without string) map[string]string {
 	all := make(map[string]string)
 	if err := s.scan(nil, func(key, value []byte) error {
@@ -181,13 +181,13 @@ func visible(s *Store, without string) map[string]string {
 	return all
 }
 
-// fullFS is a disk that is full from one operation on, which may be a write of
-// which half is done.
+// fullFS is a disk that is full from one operation on. If that is a write, half of it
+// is done.
 type fullFS struct {
 	vfs.FS
 	from       int64
 	operations atomic.Int64
-	first      atomic.Value // what the first refused operation was
+	first      atomic.Value // a string: the first refused operation
 }
 
 func (f *fullFS) what() string {
@@ -208,7 +208,7 @@ func (f *fullFS) full(what, path string) error {
 	return &syscallError{what}
 }
 
-// syscallError is what the machine's file system says.
+// syscallError is the error of the machine's file system.
 type syscallError struct{ what string }
 
 func (e *syscallError) Error() string { return e.what + ": " + syscall.ENOSPC.Error() }

@@ -125,8 +125,8 @@ type Counts struct {
 	Documents, Bytes int64 // live
 	Pending          int64 // live with a deadline
 	Overdue          int64 // past their deadline and not yet expired in the log
-	Held             int64 // that neither expire nor can be deleted
-	Oldest           int64 // the earliest deadline of an overdue one, 0 if there is none
+	Held             int64 // held documents, which neither expire nor can be deleted
+	Oldest           int64 // earliest deadline of an overdue document, 0 if there is none
 }
 
 // Count returns the counts of a collection at now, in seconds since 1970. It visits
@@ -189,8 +189,8 @@ func (m moment) count(c *schema.Collection, now int64) (Counts, error) {
 	return n, nil
 }
 
-// overdueSince records the first overdue entry of a queue. One that a new policy
-// made overdue is so since that policy.
+// overdueSince records the first overdue entry of a queue. An entry that a new policy
+// made overdue counts as overdue since that policy.
 func (n *Counts) overdueSince(c *schema.Collection, order Order, key []byte) {
 	second := int64(binary.BigEndian.Uint64(key[queueKeyBytes:]))
 	at, _ := DueAt(c, order, second)

@@ -24,9 +24,9 @@ func scan(t rapid.TB, s *Store, q Queue, after Entry) (entries []Entry) {
 	return entries
 }
 
-// A queue is walked in order of its seconds and, within one, of the bytes of
-// the ids; from any entry on, or from a place where there is none, nothing is
-// left out and nothing comes twice.
+// TestScan: Scan visits a queue in order of second and, within a second, of the bytes of
+// the id. From any entry, or from a position between entries, it visits each entry
+// after it exactly once.
 func TestScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &logbook{now: 1000}
@@ -87,7 +87,7 @@ func TestScanStops(t *testing.T) {
 	}
 }
 
-// One entry, three policies.
+// TestDueAt: one entry under three policies.
 func TestDueAt(t *testing.T) {
 	for _, test := range []struct {
 		policy     schema.DefaultTTL

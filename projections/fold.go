@@ -281,7 +281,7 @@ func (f *fold) bury(c *schema.Collection) error {
 	if st.documents == 0 {
 		return nil
 	}
-	if st.held > 0 { // which a writer refuses
+	if st.held > 0 { // a writer refuses to delete such a collection
 		if err := f.deletePrefix(holdKey(nil, c.Incarnation, "")); err != nil {
 			return err
 		}
@@ -364,7 +364,7 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
 	switch fact.Type {
 	default:
-		body = bytes.Clone(fact.Body) // which may be a small part of a large message
+		body = bytes.Clone(fact.Body) // Body may be a small part of a large message
 	case schema.DocumentHeld, schema.DocumentReleased:
 		if err = f.priorBody(fact, prior, func(content []byte) { body = append([]byte{}, content...) }); err != nil {
 			return nil, err
@@ -382,7 +382,7 @@ func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
 	return body, f.batch.Set(f.key, f.value, nil)
 }
 
-// setHold writes or deletes the reason of a hold, and for history the event.
+// setHold writes or deletes the reason of a hold, and adds the event to the history.
 func (f *fold) setHold(c *schema.Collection, e *schema.Event, prior, now Meta, warned []int64) error {
 	if e.Type == schema.DocumentHeld || e.Type == schema.DocumentReleased {
 		f.key2 = historyKey(f.key2[:0], c.Name, e.ID, e.Seq)

@@ -70,8 +70,8 @@ func TestFoldCollections(t *testing.T) {
 	}
 }
 
-// A collection that was deleted leaves no documents to read, no countdowns and
-// no counts to the one that is created under its name.
+// TestFoldCollectionCreatedAgain: a deleted collection leaves no readable documents,
+// expiry entries or counts to a new one of its name.
 func TestFoldCollectionCreatedAgain(t *testing.T) {
 	for _, together := range []bool{true, false} {
 		s, l := open(t), &logbook{now: 1000}
@@ -109,8 +109,8 @@ func TestFoldCollectionCreatedAgain(t *testing.T) {
 	}
 }
 
-// Events that contradict what came before, and messages that are no events,
-// are counted and change nothing but the cursor.
+// TestFoldMisfits: events that contradict earlier ones, and messages that are not
+// events, are counted and change nothing but the cursor.
 func TestFoldMisfits(t *testing.T) {
 	base := func() *logbook {
 		l := &logbook{now: 1000}
@@ -155,7 +155,7 @@ func TestFoldMisfits(t *testing.T) {
 			if now := s.Cursor(); now.Seq != cursor.Seq+1 || now.Foreign != cursor.Foreign+1 || now.Hash == cursor.Hash || now.Before != cursor.Hash {
 				t.Errorf("the cursor was %+v and is %+v", cursor, now)
 			}
-			// What comes after it folds as if it had not been.
+			// Later events fold as if it did not exist.
 			l.document(schema.DocumentReplaced, "orders", "a", 3, `{"id":"a","n":3}`)
 			catchUp(t, s, l)
 			if got := read(t, s, "orders", "a"); got != `{"id":"a","n":3}` {
@@ -165,7 +165,7 @@ func TestFoldMisfits(t *testing.T) {
 	}
 }
 
-// Events that are about no document move the cursor, and the mutations with it.
+// TestFoldRejections: events without a document move the cursor, including Mutations.
 func TestFoldRejections(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.write(schema.Event{Type: schema.MutationRejected, Collection: schema.InvalidCollection, Cause: 4, MsgID: "m", Body: []byte(`{}`)})
@@ -195,8 +195,8 @@ func TestFoldRefusesWhatIsFolded(t *testing.T) {
 	}
 }
 
-// A document of the largest size that was sent without its id is larger than
-// that in the log.
+// TestFoldLargestDocument: a document of the maximum size that is sent without its id is
+// larger in the log, and folds.
 func TestFoldLargestDocument(t *testing.T) {
 	const id = "a"
 	sent := `{"x":"` + strings.Repeat("x", schema.MaxDocumentBytes-8) + `"}`
@@ -213,8 +213,8 @@ func TestFoldLargestDocument(t *testing.T) {
 	}
 }
 
-// randomLog is any log of a few names: most events fit, some do not. It keeps
-// its own account of which.
+// randomLog returns a log over a few names: most events fit, some do not. foreign is its
+// own count of those.
 func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
 	type doc struct {
 		Meta
@@ -292,9 +292,9 @@ func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
 	return l, known, foreign
 }
 
-// However a log is cut into folds, and whether or not who wrote it says what it
-// knew: the same bytes come out of it. Only when message ids are forgotten
-// depends on the folds, so these are left out.
+// TestFoldIsAFunctionOfTheLog: a log folds to the same bytes however it is cut into
+// folds, and with or without Known facts. Message ids are excluded, since when they are
+// forgotten depends on the folds.
 func TestFoldIsAFunctionOfTheLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, known, foreign := randomLog(t)

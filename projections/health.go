@@ -2,8 +2,8 @@ package projections
 
 // Health describes Pebble and its disk.
 type Health struct {
-	Bytes                  uint64 // of its files
-	Available, Total       uint64 // bytes of the disk that they are on; 0 if it does not say
+	Bytes                  uint64 // of Pebble's files
+	Available, Total       uint64 // bytes of the disk that holds the files; 0 if unknown
 	CompactionDebt         uint64 // estimated compaction debt in bytes
 	ReadAmplification      int    // sorted runs that a lookup may read
 	L0Files, L0Sublevels   int64
@@ -14,7 +14,8 @@ type Health struct {
 	CompactedBytes         uint64 // read and written by compactions
 }
 
-// Health takes well under a millisecond. Do not call it after Close.
+// Health returns the state of Pebble and its disk in well under a millisecond. Do not
+// call it after Close.
 func (s *Store) Health() Health {
 	m := s.db.Metrics()
 	h := Health{

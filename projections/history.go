@@ -18,9 +18,10 @@ func (s *Store) LastOf(name schema.CollectionName, id schema.DocumentID) (seq ui
 	return seq, err
 }
 
-// Lives returns the sequence of the last event of each incarnation of a document,
-// newest first, at most limit: the live one, those that ended, and those that ended
-// with their collection. Lapse-Previous leads from there to earlier events.
+// Lives returns, newest first and at most limit, the sequence of the last event of each
+// incarnation of a document: the live one, those that ended, and those that ended with
+// their collection. Lapse-Previous leads from there to earlier events. It includes each
+// DocumentHeld, DocumentReleased and DocumentExpiring.
 func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
 	var ends []uint64
 	now := func(incarnation uint64) error {

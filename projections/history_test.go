@@ -7,8 +7,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Every way in which a life can end, over two incarnations of the collection;
-// the neighbours' ids begin with the one asked for.
+// TestLives: every end of an incarnation, over two incarnations of the collection. Ids
+// and names of the neighbours begin with those asked for.
 func TestLives(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	lives := func(id schema.DocumentID, limit int, want string) {
@@ -52,7 +52,8 @@ func TestLives(t *testing.T) {
 	lives("b", 10, "[]")
 }
 
-// Pruning stops at the sequence where the log begins, which it still has.
+// TestPruneToTheSequence: Prune keeps the event at the given sequence, where the log
+// begins.
 func TestPruneToTheSequence(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)

@@ -10,16 +10,14 @@ import (
 
 const benchPaths = `{"path":"/customer"},{"path":"/total"},{"path":"/tags"}`
 
-// benchBody is a document of some 200 bytes. In another version the total is
-// another one.
+// benchBody returns a document of some 200 bytes, whose total differs between versions.
 func benchBody(id schema.DocumentID, i, version int) []byte {
 	return fmt.Appendf(nil, `{"id":%q,"customer":"C%05d","total":%d.5,"status":"open","tags":["t%d","u%d"],"address":{"street":"Hauptstraße 17","city":"Salzburg","zip":"5020"},"note":"leave it with the neighbours"}`,
 		id, i*7919%50000, (i*31+version)%1000, i%50, i%7)
 }
 
-// orders writes the events of a collection whose documents are created and then
-// replaced, again and again, in the order of no key. It knows what a writer
-// knows.
+// orders produces the events of a collection whose documents are created and then
+// replaced repeatedly, in no order of keys. Its facts are Known, as a writer's.
 type orders struct {
 	seq   uint64
 	metas []Meta
@@ -71,8 +69,8 @@ func benchOrders(b *testing.B, documents int, mode, paths string) (*Store, *orde
 	return s, &orders{seq: 1, metas: make([]Meta, documents)}
 }
 
-// BenchmarkFold folds what a writer knows of into a collection without and with
-// secondary indexes: all that is replaced lately, and what is not in memory.
+// BenchmarkFold folds Known facts into a collection without and with secondary indexes:
+// of new documents, of documents no longer in memory, and of recently replaced ones.
 func BenchmarkFold(b *testing.B) {
 	const documents = 200_000
 	for _, paths := range []struct{ name, mode, included string }{
@@ -100,9 +98,8 @@ func BenchmarkFold(b *testing.B) {
 	}
 }
 
-// BenchmarkView reads what was folded, most of it from tables: all entries and
-// documents, as fast as it goes, and documents one by one in the order of an
-// index.
+// BenchmarkView reads a collection, most of it from tables: all entries and documents
+// in sequence, and documents one by one in the order of an index.
 func BenchmarkView(b *testing.B) {
 	const documents = 200_000
 	s, o := benchOrders(b, documents, "consistent", benchPaths)
@@ -192,7 +189,7 @@ func BenchmarkView(b *testing.B) {
 	})
 }
 
-// BenchmarkIndex builds three indexes of documents that are there.
+// BenchmarkIndex builds three indexes of existing documents.
 func BenchmarkIndex(b *testing.B) {
 	const documents = 100_000
 	for _, mode := range []string{"consistent", "lazy"} {

@@ -165,8 +165,8 @@ func (w *slice) full() bool {
 	return w.left <= 0 || w.bytes+w.batch.Len()+len(w.store.indexer.memory) >= sliceBytes
 }
 
-// build writes entries for the next documents, and in the same batch how far it got.
-// Fold updates the entries of changed documents, so one pass over all suffices.
+// build writes entries for the next documents, and in the same batch its progress. Fold
+// updates the entries of changed documents, so one pass over all suffices.
 func (w *slice) build() error {
 	at, started := "", false
 	for _, x := range w.set.Indexes {
@@ -184,7 +184,7 @@ func (w *slice) build() error {
 		return err
 	}
 	more := it.First()
-	// At least one, so that the build ends whatever the bounds.
+	// At least one document, so that the build ends whatever the limits.
 	for first := true; more && (first || !w.full()); first = false {
 		r, err := decodeRecord(it.Value())
 		if err == nil {

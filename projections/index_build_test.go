@@ -32,8 +32,8 @@ func definitions(t testing.TB, s *Store, name string) *indexSet {
 	return set
 }
 
-// An index that is new to a filled collection is built in slices, while the
-// documents change; one of an empty collection is there at once.
+// TestIndexIsBuilt: a new index of a non-empty collection is built in slices, while the
+// documents change; one of an empty collection is complete at once.
 func TestIndexIsBuilt(t *testing.T) {
 	for _, mode := range []schema.IndexingMode{schema.Consistent, schema.Lazy} {
 		s, l := open(t), &logbook{now: 1000}
@@ -75,7 +75,7 @@ func TestIndexIsBuilt(t *testing.T) {
 		default:
 			t.Error("nobody is told of the rest of the work")
 		}
-		// On both sides of where it is.
+		// Documents before and after the position of the build.
 		l.document(schema.DocumentReplaced, "orders", "03", versions["03"], `{"id":"03","m":7}`)
 		l.document(schema.DocumentDeleted, "orders", "04", versions["04"], `{"id":"04","n":"what it never was"}`)
 		l.document(schema.DocumentReplaced, "orders", "13", versions["13"], `{"id":"13","m":7}`)
@@ -97,7 +97,7 @@ func TestIndexIsBuilt(t *testing.T) {
 	}
 }
 
-// Large documents make slices shorter.
+// TestIndexSliceIsBoundedInBytes: large documents make slices shorter.
 func TestIndexSliceIsBoundedInBytes(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)
@@ -113,7 +113,8 @@ func TestIndexSliceIsBoundedInBytes(t *testing.T) {
 	checkIndexes(t, s, true)
 }
 
-// A change of policy that is not one of indexes leaves them alone.
+// TestPolicyWithoutIndexes: a change of policy that keeps mode and paths of indexing
+// leaves the indexes alone.
 func TestPolicyWithoutIndexes(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n", "/m"))
@@ -148,7 +149,7 @@ func TestPolicyWithoutIndexes(t *testing.T) {
 	}
 }
 
-// A path or mode that comes back gets an index of another number.
+// TestIndexNumbersAreUsedOnce: a path or mode that comes back gets a new index number.
 func TestIndexNumbersAreUsedOnce(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n"))
@@ -172,7 +173,8 @@ func TestIndexNumbersAreUsedOnce(t *testing.T) {
 	checkIndexes(t, s, true)
 }
 
-// What Open finds to do it says, and work is shared between collections.
+// TestIndexWorkAfterOpen: Open announces unfinished index work, and collections share
+// the slices.
 func TestIndexWorkAfterOpen(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
@@ -222,8 +224,8 @@ func TestIndexWorkAfterOpen(t *testing.T) {
 	}
 }
 
-// A projection without indexes has none, whatever the policy; opened with them
-// it gets them when the policy changes next.
+// TestNoIndexes: a projection opened with NoIndexes keeps none, whatever the policy.
+// Opened without it later, it gets them at the next change of the policy (not tested).
 func TestNoIndexes(t *testing.T) {
 	s, err := Open("projection", Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, NoIndexes: true})
 	if err != nil {

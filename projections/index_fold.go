@@ -32,7 +32,7 @@ func (f *fold) setIndexes(c *schema.Collection) error {
 	if err != nil || set == before {
 		return err
 	}
-	// What waits must not come after its range is gone.
+	// Buffered writes must come before the deletion of their range.
 	if err := f.store.indexer.flush(f.batch); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (f *fold) buryIndexes(incarnation uint64) error {
 	if set.Next == 0 {
 		return nil
 	}
-	// What waits must not come after its range is gone.
+	// Buffered writes must come before the deletion of their range.
 	if err := f.store.indexer.flush(f.batch); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func indexNumberKey(dst []byte, incarnation uint64, number uint32) []byte {
 	return binary.BigEndian.AppendUint32(dst, number)
 }
 
-// Lengths of what indexSpaceKey appends, and of what of it is the collection.
+// Lengths of the prefix that indexSpaceKey appends, and of its collection part.
 const (
 	indexCollectionBytes = 1 + 8
 	indexSpaceBytes      = indexCollectionBytes + 4 + 1

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// indexedPaths are what random collections index, and pieces of what is there
-// in random documents.
+// indexedPaths are the paths that random collections index: members of random documents
+// and parts of these.
 var indexedPaths = []string{"/n", "/s", "/tags", "/o", "/o/k", "/tags/0", "/_ts", "/_etag"}
 
 func randomBody(t *rapid.T, id string) string {
@@ -37,8 +37,8 @@ func randomBody(t *rapid.T, id string) string {
 	return b.String() + "}"
 }
 
-// randomIndexLog is a log of two collections whose documents and policies
-// change, all of it fitting.
+// randomIndexLog returns a log of two collections with changes of documents and
+// policies, all of which fit.
 func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
 	l := &logbook{now: 1000}
 	incarnations := map[string]uint64{}
@@ -93,8 +93,8 @@ func randomIndexLog(t *rapid.T, events int) (*logbook, []Fact) {
 	return l, known
 }
 
-// naiveEntries are the entries that a document should have in an index: full
-// keys and values.
+// naiveEntries returns the entries that a document should have in an index, as full keys
+// and values.
 func naiveEntries(incarnation uint64, x indexDefinition, id string, r Record) map[string]string {
 	all := map[string]string{}
 	add := func(space byte, key []byte) {
@@ -148,8 +148,8 @@ func withFirst(all map[string]string, first byte) map[string]string {
 	return some
 }
 
-// checkIndexes compares all there is of indexes with what the documents say:
-// at any time what is consistent and complete, and with settled everything.
+// checkIndexes compares all index data with the documents: those entries that are
+// consistent and complete at any time, and everything if settled.
 func checkIndexes(t rapid.TB, s *Store, settled bool) {
 	t.Helper()
 	all := contents(t, s, "HXIJE")
@@ -256,8 +256,8 @@ func drain(t rapid.TB, s *Store, limit int) (slices int) {
 	return slices
 }
 
-// Whatever is folded, and however slices of index work come in between, the
-// entries are those that the documents should have.
+// TestIndexesFollowDocuments: whatever is folded, and however slices of index work come
+// in between, the entries are those that the documents should have.
 func TestIndexesFollowDocuments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, facts := randomIndexLog(t, rapid.IntRange(0, 60).Draw(t, "events"))
@@ -288,9 +288,9 @@ func TestIndexesFollowDocuments(t *testing.T) {
 	})
 }
 
-// TestIndexCrash cuts the power after folds and slices, again and again. What
-// is left is right as far as it goes, knows what is left to do, and ends as if
-// nothing had happened.
+// TestIndexCrash cuts the power after folds and slices, repeatedly. The remaining
+// entries are correct as far as they go, the remaining work is known, and the result is
+// that without crashes.
 func TestIndexCrash(t *testing.T) {
 	lost := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -341,7 +341,7 @@ func TestIndexCrash(t *testing.T) {
 		defer straight.Close()
 		catchUp(t, straight, l)
 		drain(t, straight, 1000)
-		// The lists of lazy indexes may name entries that are gone.
+		// The lists of lazy indexes may name entries that no longer exist.
 		got, want := contents(t, s, "IJR"), contents(t, straight, "IJR")
 		if !maps.Equal(got, want) {
 			t.Fatalf("after crashes: %q\nwithout: %q", got, want)
@@ -352,8 +352,8 @@ func TestIndexCrash(t *testing.T) {
 	}
 }
 
-// TestLargeFold folds what makes many times its size of index entries: in
-// steps, since Pebble takes no batch of any size.
+// TestLargeFold: a fold whose index entries are many times its size takes several
+// steps, since Pebble limits the size of a batch.
 func TestLargeFold(t *testing.T) {
 	var paths, members []string
 	for i := range 64 {

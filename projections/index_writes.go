@@ -89,7 +89,7 @@ func (x *indexer) key(incarnation uint64, key []byte, id schema.DocumentID) {
 	x.writes = append(x.writes, w)
 }
 
-// flush moves the writes to the batch, of each entry only the last.
+// flush moves the writes to the batch, only the last one of each entry.
 func (x *indexer) flush(batch *pebble.Batch) error {
 	defer x.clear()
 	key := func(w *indexWrite) []byte { return x.memory[w.start:w.mid] }

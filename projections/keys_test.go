@@ -25,12 +25,12 @@ func legalName() *rapid.Generator[schema.CollectionName] {
 	return rapid.Map(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,3}`), func(s string) schema.CollectionName { return schema.CollectionName(s) })
 }
 
-// Times and sequences are small and large, and next to each other.
+// number draws small, large and adjacent numbers, for times and sequences.
 func number() *rapid.Generator[int64] {
 	return rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(254, 258), rapid.Int64Range(0, 1<<62))
 }
 
-// Bytes of keys are in the order of what they stand for.
+// TestKeyOrder: keys sort by bytes as what they encode.
 func TestKeyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type place struct {
@@ -74,7 +74,7 @@ func TestKeyOrder(t *testing.T) {
 	})
 }
 
-// What is scanned for one name and id holds nothing of another.
+// TestKeyPrefixes: a scan for one name and id includes no key of another.
 func TestKeyPrefixes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, other := legalName().Draw(t, "name"), legalName().Draw(t, "other name")
@@ -108,7 +108,7 @@ func TestKeyPrefixes(t *testing.T) {
 	})
 }
 
-// successor is the least key that is after all with the prefix.
+// TestSuccessor: [prefix, successor(prefix)) holds exactly the keys with the prefix.
 func TestSuccessor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prefix := rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 0xfe, 0xff}), 1, 4).Draw(t, "prefix")

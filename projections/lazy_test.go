@@ -7,7 +7,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// found returns the ids that an index has for a value or member, in JSON.
+// found returns the ids of an index's entries for a value or member, given in JSON.
 func found(t testing.TB, v *View, path string, space Space, value string) (ids string) {
 	t.Helper()
 	for _, x := range v.Indexes() {
@@ -32,8 +32,8 @@ func found(t testing.TB, v *View, path string, space Space, value string) (ids s
 	return ""
 }
 
-// A lazy index stays as it was until its turn comes, and says how far behind
-// that is.
+// TestLazy: a lazy index stays as it was until a slice updates it, and Behind reports
+// its lag.
 func TestLazy(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", policy(schema.Lazy, "/n", "/tags"))
@@ -71,7 +71,7 @@ func TestLazy(t *testing.T) {
 	l.document(schema.DocumentDeleted, "orders", "b", b, ``)
 	a = l.document(schema.DocumentReplaced, "orders", "a", a, `{"id":"a","n":1,"tags":["z"]}`)
 	check("changed", 3, "a b c ", "a b ")
-	// a is indexed as it is, not as it was.
+	// The slice indexes the current version of a, not the marked one.
 	index(1)
 	check("first indexed", 2, "a b c ", "b ")
 	index(1)
@@ -99,7 +99,8 @@ func TestLazy(t *testing.T) {
 	}
 }
 
-// Neither changes nor building keep the other waiting for ever.
+// TestLazyBuildingAndChanges: neither changes nor the build of an index starve the
+// other.
 func TestLazyBuildingAndChanges(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// logbook writes a log for tests, event by event. Its clock stands still until
-// it is moved.
+// logbook writes a log for tests, event by event. Its clock moves only if a test sets
+// it.
 type logbook struct {
 	now   int64 // seconds since 1970
 	facts []Fact
@@ -47,7 +47,7 @@ func openIn(t rapid.TB, fs vfs.FS) *Store {
 	return s
 }
 
-// open opens a projection in memory for the time of the test.
+// open opens a projection in memory and closes it at the end of the test.
 func open(t testing.TB) *Store {
 	t.Helper()
 	s := openIn(t, vfs.NewMem())
@@ -59,7 +59,7 @@ func open(t testing.TB) *Store {
 	return s
 }
 
-// catchUp folds what s lacks of the log, as one step.
+// catchUp folds the events of the log that s lacks, in one call.
 func catchUp(t rapid.TB, s *Store, l *logbook) {
 	t.Helper()
 	if err := s.Fold(l.since(s.Cursor().Seq)); err != nil {
@@ -86,8 +86,7 @@ func read(t rapid.TB, s *Store, name, id string) string {
 	return string(r.Body)
 }
 
-// contents returns every key and value, but for those whose first byte is in
-// without.
+// contents returns every key and value, except those whose first byte is in without.
 func contents(t rapid.TB, s *Store, without string) map[string]string {
 	t.Helper()
 	it, err := s.db.NewIter(nil)

@@ -27,7 +27,7 @@ type lookup struct {
 	store       *Store
 	incarnation uint64
 	key         []byte           // of the document to find
-	it          *pebble.Iterator // nil until one is not in memory
+	it          *pebble.Iterator // nil until a document is not in the cache
 }
 
 func (l *lookup) Document(id schema.DocumentID) (Record, bool, error) {

@@ -9,15 +9,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Memory is the projection of a simulation, in plain maps: what the machine reads
-// to decide and expire, without queries, history, digest and files. A simulation
-// on a Store takes five times as long. It is not safe for concurrent use.
+// Memory is the projection of a simulation, in plain maps: it has the reads that the
+// machine needs to decide and expire, but no queries, history, digest and files. A
+// simulation on a Store takes five times as long. It is not safe for concurrent use.
 type Memory struct {
 	cursor       Cursor
 	collections  map[schema.CollectionName]*memoryCollection
-	incarnations map[uint64]*memoryCollection // the same
+	incarnations map[uint64]*memoryCollection // the same collections
 
-	// messages are events by Nats-Msg-Id; remembered is the same in the order of
+	// messages are events by Nats-Msg-Id; remembered holds the same in the order of
 	// their log time.
 	messages   map[string]Repeat
 	remembered []rememberedMessage
@@ -147,8 +147,8 @@ func (m *Memory) Scan(q Queue, after Entry, last int64, visit func(Entry) bool) 
 	return next, more, nil
 }
 
-// Fold applies facts, in log order and after the cursor. They have to be Known.
-// An error says that the machine did not decide them; the Memory is then unusable.
+// Fold applies facts, in log order and after the cursor. All must be Known. An error
+// means that the machine did not decide them; the Memory is then unusable.
 func (m *Memory) Fold(facts []Fact) error {
 	m.forget()
 	for i := range facts {
@@ -224,7 +224,7 @@ func (c *memoryCollection) fold(fact *Fact) error {
 		d.warned = append(d.warned, e.Deadline.At)
 		return nil
 	}
-	now, _ := after(fact, fact.Prior) // which parses nothing of a Known fact
+	now, _ := after(fact, fact.Prior) // does not parse a Known fact
 	if (d == nil) != (e.Type == schema.DocumentCreated) || d != nil && d.Version != e.Previous {
 		return fmt.Errorf("%s of %q ends version %d, which the document does not have", e.Type, string(e.ID), e.Previous)
 	}

@@ -12,8 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMemoryIsTheStore folds random facts into a Store and into a Memory, and
-// asks both all that a machine asks.
+// TestMemoryIsTheStore: after the same random facts, a Memory and a Store return the
+// same cursor, collections, documents, repeats and scans. Holds, warnings and Lookup are
+// not compared.
 func TestMemoryIsTheStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := &both{t: t, store: openIn(t, vfs.NewMem()), memory: NewMemory(), now: 1000_000, known: make(map[string]Meta)}
@@ -48,7 +49,7 @@ type both struct {
 	seq    uint64
 	facts  []Fact // to be folded
 
-	collections map[schema.CollectionName]uint64 // their incarnations, with what is to be folded
+	collections map[schema.CollectionName]uint64 // incarnations, with b.facts
 	known       map[string]Meta                  // documents, likewise
 }
 
@@ -111,7 +112,7 @@ func (b *both) document(t *rapid.T) {
 	b.known[key], _ = after(&fact, prior)
 }
 
-// other is what only moves the cursor.
+// other adds an event that only moves the cursor.
 func (b *both) other(t *rapid.T) {
 	e := &schema.Event{Type: schema.MutationRejected, Collection: "orders", Body: []byte(`{}`), Cause: rapid.Uint64Range(0, 9).Draw(t, "cause")}
 	if rapid.Bool().Draw(t, "internal") {
@@ -132,7 +133,7 @@ func (b *both) fold() {
 	b.facts = nil
 }
 
-// same fails the test unless both said the same.
+// same fails the test unless both answers are equal.
 func (b *both) same(what, store, memory any) {
 	if want, got := fmt.Sprintf("%+v", store), fmt.Sprintf("%+v", memory); got != want {
 		b.t.Fatalf("%v: the store says\n%.1000s\nthe memory\n%.1000s", what, want, got)
@@ -185,7 +186,7 @@ func (b *both) compare() {
 	}
 }
 
-// scan walks a queue, from some place to another, or until it has enough.
+// scan compares scans of all queues, between random positions, some ended by visit.
 func (b *both) scan(t *rapid.T) {
 	for _, c := range b.store.Collections() {
 		for _, order := range []Order{ByDeadline, ByTimestamp} {
@@ -209,7 +210,7 @@ func (b *both) scan(t *rapid.T) {
 	}
 }
 
-// TestMemoryRefuses: what no machine has decided just so.
+// TestMemoryRefuses: Fold fails for facts that the machine cannot have decided.
 func TestMemoryRefuses(t *testing.T) {
 	created := func(seq uint64, name schema.CollectionName) Fact {
 		return Fact{Event: &schema.Event{Seq: seq, Type: schema.CollectionCreated, Collection: name, Body: []byte(`{}`)}, Known: true}
@@ -232,8 +233,8 @@ func TestMemoryRefuses(t *testing.T) {
 	}
 }
 
-// TestMemoryBucketsShrink: documents that leave a bucket early, and buckets that
-// become empty, keep no memory, however far off their second is.
+// TestMemoryBucketsShrink: documents that leave a bucket early, and buckets that become
+// empty, keep no memory, however far off their second is.
 func TestMemoryBucketsShrink(t *testing.T) {
 	m := NewMemory()
 	seq := uint64(0)

@@ -13,13 +13,13 @@ import (
 // leave it before.
 type waiting struct {
 	buckets map[int64]*bucket
-	seconds secondHeap // of all buckets, and of some that have been removed
+	seconds secondHeap // of all buckets, and of some removed ones
 }
 
 // bucket holds the documents of one second.
 type bucket struct {
-	documents []*memoryDocument // nil: it has left
-	count     int               // of those that have not left
+	documents []*memoryDocument // nil: the document has left
+	count     int               // of documents that have not left
 	sorted    bool              // by ID
 }
 
@@ -55,7 +55,7 @@ func (w *waiting) remove(second int64, d *memoryDocument) {
 	}
 }
 
-// squeeze drops the places of documents that have left.
+// squeeze drops the slots of documents that have left.
 func (b *bucket) squeeze() {
 	b.documents = slices.Clone(slices.DeleteFunc(b.documents, func(d *memoryDocument) bool { return d == nil }))
 	b.number()

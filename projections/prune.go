@@ -130,7 +130,7 @@ func (s *Store) RepeatsFrom(now int64) (seq uint64, ok bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	// The first of a second is not the first by its id.
+	// Within a second, entries are in order of id, not of sequence.
 	for valid, last := it.First(), int64(-1); valid && err == nil; valid = it.Next() {
 		second, id := int64(binary.BigEndian.Uint64(it.Key()[1:])), string(it.Key()[1+8:])
 		if ok && second != last {

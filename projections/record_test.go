@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What is written is read back, and what is cut short is an error.
+// TestRecords: encoded records decode to the same, and truncated ones to an error.
 func TestRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		body := rapid.SliceOf(rapid.Byte()).Draw(t, "body")

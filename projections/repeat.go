@@ -12,7 +12,7 @@ import (
 // mutation is remembered.
 const RepeatWindow = 2 * 60 * 1000
 
-// remember keeps the Nats-Msg-Id of a mutation with the event it made.
+// remember stores the Nats-Msg-Id of a mutation with its event.
 func (f *fold) remember(e *schema.Event) error {
 	f.value = binary.BigEndian.AppendUint64(f.value[:0], e.Seq)
 	f.value = binary.BigEndian.AppendUint64(f.value, uint64(e.Time))
@@ -25,8 +25,8 @@ func (f *fold) remember(e *schema.Event) error {
 	return f.batch.Set(f.key, nil, nil)
 }
 
-// forget drops message ids past the window at the cursor, before the fold's events:
-// at most so many, which is more than the fold adds.
+// forget drops at most the given number of message ids that are past their window at
+// the cursor, before the fold's events. The caller passes more than the fold adds.
 func (f *fold) forget(most int) error {
 	last := (f.cursor.Time - RepeatWindow) / 1000
 	if last <= f.store.forgotten {

@@ -34,8 +34,7 @@ func TestRepeatedWithinTheWindow(t *testing.T) {
 		}
 		s = openIn(t, fs)
 	}
-	// An id that is used again counts from there, also when its first use is
-	// forgotten.
+	// A reused id counts from its last use, also when its first use is forgotten.
 	l.now = 1130
 	l.write(schema.Event{Type: schema.CollectionCreated, Collection: "carts", MsgID: "m1", Body: []byte(`{}`)})
 	for l.now = 1131; l.now < 1250; l.now++ {
@@ -47,7 +46,8 @@ func TestRepeatedWithinTheWindow(t *testing.T) {
 	expect("m2", 1249_999, 0)
 }
 
-// The window is in milliseconds, forgetting goes by whole seconds: never early.
+// TestRepeatedToTheMillisecond: the window is in milliseconds, and forgetting in whole
+// seconds is never early.
 func TestRepeatedToTheMillisecond(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.write(schema.Event{Type: schema.CollectionCreated, Collection: "orders", MsgID: "m", Body: []byte(`{}`)})
@@ -67,8 +67,8 @@ func TestRepeatedToTheMillisecond(t *testing.T) {
 	}
 }
 
-// What is past the window goes, however many there were: the projection does
-// not grow with the number of message ids ever seen.
+// TestRepeatForgets: folds drop all ids past the window, however many, so the projection
+// does not grow with the number of message ids ever used.
 func TestRepeatForgets(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
@@ -80,7 +80,7 @@ func TestRepeatForgets(t *testing.T) {
 	for l.now < 1600 {
 		l.now++
 		for i := range perSecond {
-			// m0 is used all the time, the others once.
+			// m0 is used every second, the others once.
 			id := "m0"
 			if i > 0 {
 				id = fmt.Sprint("m", l.now, "-", i)
@@ -89,7 +89,7 @@ func TestRepeatForgets(t *testing.T) {
 		}
 		catchUp(t, s, l)
 		if l.now == 1300 {
-			// Where to go on forgetting is not kept over a restart.
+			// The position of forgetting is not kept over a restart.
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -102,8 +102,8 @@ func TestRepeatForgets(t *testing.T) {
 	if r, ok, err := s.Repeated("m0", l.now*1000); !ok || r.Seq != uint64(len(l.facts)-perSecond+1) || err != nil {
 		t.Errorf("m0 repeats %v %t (%v)", r, ok, err)
 	}
-	// A pause, and then a few folds: a backlog is worked off, never more of it
-	// in one fold than twice what it adds.
+	// After a pause, a few folds drop the backlog: each at most two ids per
+	// fact.
 	l.now = 5000
 	for range 400 {
 		l.collection(schema.CollectionReplaced, "orders", `{}`)

@@ -35,7 +35,8 @@ func snapshotOf(t testing.TB, s *Store, fs vfs.FS) []byte {
 	return archive.Bytes()
 }
 
-// someLog is a log with something of each kind in it.
+// someLog returns a log of created and replaced documents, a deleted collection and an
+// index.
 func someLog() *logbook {
 	l := &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":100,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
@@ -54,7 +55,7 @@ func someLog() *logbook {
 	return l
 }
 
-// What was copied while folding went on is the state at its own cursor, and
+// TestSnapshot: a copy is the state at its own cursor, whatever is folded after it, and
 // the rest of the log folds onto it.
 func TestSnapshot(t *testing.T) {
 	fs, l := vfs.NewMem(), someLog()
@@ -90,8 +91,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// An archive that is not what was written is refused, wherever it was changed,
-// and what it leaves behind is not opened.
+// TestDamagedArchives: ReadArchive refuses an archive that was changed anywhere, and
+// Open refuses the directory that it leaves behind.
 func TestDamagedArchives(t *testing.T) {
 	fs, l := vfs.NewMem(), someLog()
 	s := openIn(t, fs)
@@ -135,7 +136,7 @@ func TestDamagedArchives(t *testing.T) {
 					}
 					continue
 				}
-				// What Zstandard ignores may differ.
+				// A change in bytes that Zstandard ignores is not detected.
 				c, err := Open("copy", Options{FS: fs, CacheBytes: 1 << 20})
 				if err != nil {
 					t.Fatalf("it was read without an error, and is none: %v", err)
@@ -175,8 +176,8 @@ func FuzzReadArchive(f *testing.F) {
 	})
 }
 
-// What ended and is no more in the log is in no file any more: neither content
-// nor ids.
+// TestPruneAndCompact: after Prune and Compact, no file has content or ids of documents
+// that ended and are no longer in the log.
 func TestPruneAndCompact(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
@@ -207,7 +208,7 @@ func TestPruneAndCompact(t *testing.T) {
 	found := func() (places []string) {
 		for name, content := range filesOf(t, fs) {
 			for i := range 2*n + 1 {
-				// Snappy leaves the half that no other marker has.
+				// Snappy keeps the half of a marker that no other marker has.
 				if half := []byte(marker(i))[10:]; bytes.Contains(content, half) {
 					places = append(places, fmt.Sprintf("%s: %s", name, half))
 				}
@@ -228,7 +229,7 @@ func TestPruneAndCompact(t *testing.T) {
 		t.Fatal("there was nothing to find before either")
 	}
 	last := s.Cursor().Seq
-	// As long as the log has the events, history needs them.
+	// While the log has the events, history needs them.
 	for _, first := range []uint64{1, 3 + n} {
 		if pruned, err := s.Prune(context.Background(), first); pruned || err != nil {
 			t.Errorf("something was pruned below %d (%v)", first, err)
@@ -263,8 +264,8 @@ func TestPruneAndCompact(t *testing.T) {
 	}
 }
 
-// filesOf returns the contents of the projection's files by their names, but for those
-// that Pebble removes meanwhile.
+// filesOf returns the contents of the projection's files by name, except those that
+// Pebble removes meanwhile.
 func filesOf(t *testing.T, fs vfs.FS) map[string][]byte {
 	t.Helper()
 	names, err := fs.List("projection")
@@ -287,8 +288,8 @@ func filesOf(t *testing.T, fs vfs.FS) map[string][]byte {
 	return files
 }
 
-// TestCompactReachesAllFiles: Compact rewrites what holds ended documents, also where
-// nothing else would: in the lowest files, most of which lives.
+// TestCompactReachesAllFiles: Compact also rewrites ended documents in the lowest files,
+// where most documents live and nothing else would rewrite them.
 func TestCompactReachesAllFiles(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
@@ -318,7 +319,7 @@ func TestCompactReachesAllFiles(t *testing.T) {
 	found := func() (n int) {
 		for _, content := range filesOf(t, fs) {
 			for i := 0; i < len(contents); i += every {
-				// Some of it, as Snappy leaves no text whole.
+				// Search for parts, since Snappy keeps no text in one piece.
 				for at := 0; at < 960; at += 40 {
 					if bytes.Contains(content, []byte(contents[i][at:at+24])) {
 						n++
@@ -339,13 +340,13 @@ func TestCompactReachesAllFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(10 * time.Second); found() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) { // for Pebble removes files in the background
+		if time.Now().After(end) { // Pebble removes files in the background
 			t.Fatalf("%d ended documents are still there", found())
 		}
 	}
 }
 
-// Compacting ends with its context, and while others fold.
+// TestCompactWhileFolding: Compact ends with its context, and finishes while others fold.
 func TestCompactWhileFolding(t *testing.T) {
 	s, l := open(t), someLog()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -401,7 +402,7 @@ func TestRepeatsFrom(t *testing.T) {
 	want(1180_000, 4)
 	want(1239_999, 4)
 	want(1240_000, 0)
-	// In one second, the first by sequence and not by id.
+	// Within a second, the first is that by sequence, not by id.
 	l.now = 2000
 	for i, id := range []string{"b", "c", "a"} {
 		l.write(schema.Event{Type: schema.DocumentCreated, Collection: "orders", ID: schema.DocumentID("x" + id), MsgID: id, Body: fmt.Appendf(nil, `{"id":"x%s","n":%d}`, id, i)})
@@ -410,7 +411,7 @@ func TestRepeatsFrom(t *testing.T) {
 	want(2000_000, 5)
 }
 
-// Where nothing is folded any more, message ids are forgotten all the same.
+// TestForget: Forget drops message ids although nothing is folded any more.
 func TestForget(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)

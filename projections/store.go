@@ -26,8 +26,8 @@ type Options struct {
 	Cache *pebble.Cache
 	// DocumentBytes bounds the cache of recently changed documents; 24 MiB if 0.
 	DocumentBytes int64
-	// MemTableBytes is folded between two flushes, at most, and folded again by the start
-	// after a crash; 32 MiB if 0. With 8 MiB, storms take half as long again.
+	// MemTableBytes is the most that is folded between two flushes, and that the start
+	// after a crash folds again; 32 MiB if 0. With 8 MiB, storms take half as long again.
 	MemTableBytes uint64
 	// NoIndexes keeps no secondary indexes, whatever the indexing policies: for a
 	// projection without queries.
@@ -70,11 +70,11 @@ type Store struct {
 	// there and skips tombstones.
 	forgotten int64
 	busy      map[uint64]bool // incarnations with work for Index
-	served    uint64          // the last one that had its turn
+	served    uint64          // the last incarnation that had its turn
 	indexer   indexer
 
-	// mu guards the fields below, which change only with a fold or a slice of index
-	// work; those need no lock to read them.
+	// mu guards the fields below. Only a fold or a slice of index work changes them, and
+	// both may read them without mu.
 	mu          sync.RWMutex
 	writing     bool // a batch is being written: Pebble may be ahead of the fields below
 	cursor      Cursor
@@ -87,7 +87,7 @@ type Store struct {
 	folded  chan struct{} // closed by the next fold; nil without waiters
 }
 
-// Files are large, so that a query all over a collection reads few of them. A file's
+// Files are large, so that a query over a whole collection reads few of them. A file's
 // index is one block, which saves a block per lookup.
 var fileSizes = [7]int64{16 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20, 64 << 20}
 
@@ -121,7 +121,7 @@ func Open(dir string, o Options) (*Store, error) {
 		FS:                          disk,
 		Cache:                       cache,
 		ReadOnly:                    o.ReadOnly,
-		DisableWAL:                  true, // the log is the log
+		DisableWAL:                  true, // the event log is the write-ahead log
 		FormatMajorVersion:          pebble.FormatNewest,
 		Merger:                      merger,
 		MemTableSize:                o.MemTableBytes,
@@ -135,7 +135,7 @@ func Open(dir string, o Options) (*Store, error) {
 		EventListener:               &pebble.EventListener{DataCorruption: damage.report},
 	}
 	// When many documents expire, every memtable is full of tombstones. A compaction for
-	// each would rewrite whatever it is keyed between, and take half of the time.
+	// each would rewrite everything between its keys, and take half of the time.
 	options.Experimental.TombstoneDenseCompactionThreshold = -1
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
@@ -249,8 +249,8 @@ func (s *Store) write(commit func() error, change func()) error {
 	return err
 }
 
-// Flush writes to disk what was folded, unless ctx ends first: what is in memory is folded
-// again by the start after a crash.
+// Flush writes the folded state to disk, unless ctx ends first. After a crash, the start
+// folds again what was only in memory.
 func (s *Store) Flush(ctx context.Context) error {
 	done, err := s.db.AsyncFlush()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// There is no write-ahead log, so Close has to flush.
+// TestReopenLosesNothing: Close flushes, since there is no write-ahead log.
 func TestReopenLosesNothing(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
@@ -38,9 +38,9 @@ func TestReopenLosesNothing(t *testing.T) {
 	}
 }
 
-// TestCrash cuts the power at some moment of some history. What is left is the
-// state of the log up to the cursor, whatever the cursor, and folding goes on
-// from there.
+// TestCrash cuts the power at a random moment of a random log. What is left is the
+// state of the log up to the cursor, wherever that is, and folding continues from
+// there.
 func TestCrash(t *testing.T) {
 	lost := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -103,8 +103,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// Readers see a fold as a whole or not at all, at any time and without a race.
-// Each fold here makes two documents and ends two, one of each expiry order.
+// TestReadWhileFolding: readers see a fold as a whole or not at all, without a race.
+// Each fold here creates two documents and ends two, one of each expiry order.
 func TestReadWhileFolding(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)

@@ -9,9 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// BenchmarkTally counts very many entries of an expiry order in buckets of an
-// hour: a day of a month, where what comes later need not be looked at; all of
-// them, the first half overdue; and all of them within the day.
+// BenchmarkTally counts very many entries of an expiry order in buckets of an hour: one
+// day of a month, where the later entries need not be read; all entries, the first half
+// overdue; and all entries within the day.
 func BenchmarkTally(b *testing.B) {
 	const hour, start = 3600, 1_800_000_000
 	documents := 10_000_000

@@ -12,8 +12,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Counts of parts are those of a scan, wherever the parts end and whichever of
-// them is not looked at, in memory and on disk, and of the view's position.
+// TestTally: the counts of parts are those of a scan at the view's position, in memory
+// and on disk, wherever the parts end and whichever part is not read.
 func TestTally(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &logbook{now: 1000}
@@ -74,7 +74,8 @@ func TestTally(t *testing.T) {
 	})
 }
 
-// The part with most of the documents is not looked at, whichever it is.
+// TestTallySkipsTheLargest: Tally does not read the part with the most documents,
+// whichever it is.
 func TestTallySkipsTheLargest(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)

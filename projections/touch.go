@@ -17,8 +17,8 @@ import (
 const touchWhole = 128
 
 // writesWhole reports whether a touch writes the document whatever its size: one in 8
-// does, so that a read puts together few operands. Multiplying first leaves no pattern of
-// sequences out.
+// does, so that a read merges few operands. The multiplication makes that hold for any
+// pattern of sequences.
 func writesWhole(seq uint64) bool { return seq*0x9E3779B97F4A7C15>>61 == 0 }
 
 // touchedBody returns the content of a touched document if it is in memory or the document
@@ -62,8 +62,8 @@ func headBytes(value []byte) (n int, err error) {
 	return n, nil
 }
 
-// merger has the name of Pebble's own: the files of format 3 name that one, and have no
-// operands.
+// merger has the name of Pebble's default merger, since files of format 3 name that one;
+// they have no operands.
 var merger = &pebble.Merger{
 	Name: pebble.DefaultMerger.Name,
 	Merge: func(_, value []byte) (pebble.ValueMerger, error) {
@@ -75,7 +75,7 @@ var merger = &pebble.Merger{
 // touches merges the operands of one document.
 type touches struct {
 	head     []byte // of the newest operand, with its mark; nil if there is none
-	document []byte // nil if it was not met
+	document []byte // nil if it is not among the merged values
 }
 
 func (t *touches) MergeOlder(value []byte) error {

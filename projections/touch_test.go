@@ -94,8 +94,8 @@ func TestTouches(t *testing.T) {
 	}
 }
 
-// TestFormatBefore: a projection of format 3 or 4 opens as it is, with its holds, and is of
-// this format from the next fold on; one of another format is refused.
+// TestFormatBefore: a projection of format 3 or 4 opens as it is, with its holds, and has
+// the current format from the next fold on. Open refuses other formats.
 func TestFormatBefore(t *testing.T) {
 	fs := vfs.NewMem()
 	l := &logbook{now: 1000}

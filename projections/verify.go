@@ -11,7 +11,7 @@ import (
 
 // Verify reads all documents and both expiry orders as of the call and returns their
 // digest. It fails if a content does not match its hash, a document its entry in the
-// expiry order, or the total the counts, and with ctx.
+// expiry order, or the totals the counts, and if ctx ends.
 func (s *Store) Verify(ctx context.Context) (Digest, error) {
 	m, err := s.moment()
 	if err != nil {
@@ -48,7 +48,7 @@ func (m moment) verify(ctx context.Context) (Digest, error) {
 	return digestOf(cursor, collections, counts), nil
 }
 
-// verifyCollection returns the counts of a collection by counting.
+// verifyCollection counts a collection's documents and returns the counts.
 func (m moment) verifyCollection(ctx context.Context, c *schema.Collection) (counted stats, err error) {
 	var waiting, queued uint64 // sums of the documents that may expire: by document, by entry
 	prefix := documentKey(nil, c.Incarnation, "")

@@ -63,7 +63,7 @@ func (d *Documents) Record() (Record, error) {
 // Error returns why the iterator could not move.
 func (d *Documents) Error() error { return d.rows.error() }
 
-// Close ends the iterator, also after an error, and returns that.
+// Close closes the iterator and returns the error that ended it, if any.
 func (d *Documents) Close() error { return d.rows.close() }
 
 // rows iterates over the keys of a View with a prefix.

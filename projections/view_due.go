@@ -26,7 +26,8 @@ type dueSide struct {
 }
 
 // Due returns an iterator over the documents with a deadline in [from, until), unix
-// seconds, that come after an id at from; all of them if that is empty.
+// seconds. Of those due at from it returns only ids after the given one, all if that is
+// empty.
 func (v *View) Due(from int64, after schema.DocumentID, until int64) *Due {
 	d := &Due{}
 	for _, order := range []Order{ByDeadline, ByTimestamp} {
@@ -50,7 +51,7 @@ func (v *View) Due(from int64, after schema.DocumentID, until int64) *Due {
 	return d
 }
 
-// read notes where a side is after a move.
+// read stores whether and where a side is after a move.
 func (s *dueSide) read(moved bool) {
 	if s.valid = moved; moved {
 		s.deadline = int64(binary.BigEndian.Uint64(s.rows.it.Key()[queueKeyBytes:])) + s.later
@@ -90,7 +91,7 @@ func (d *Due) Error() (err error) {
 	return err
 }
 
-// Close ends the iterator, also after an error, and returns that.
+// Close closes the iterator and returns the error that ended it, if any.
 func (d *Due) Close() (err error) {
 	for i := range d.sides {
 		err = errors.Join(err, d.sides[i].rows.close())

@@ -73,5 +73,5 @@ func (e *Entries) Entry() (IndexEntry, error) {
 // Error returns why the iterator could not move.
 func (e *Entries) Error() error { return e.rows.error() }
 
-// Close ends the iterator, also after an error, and returns that.
+// Close closes the iterator and returns the error that ended it, if any.
 func (e *Entries) Close() error { return e.rows.close() }

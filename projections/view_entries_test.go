@@ -17,8 +17,8 @@ import (
 
 func valueKey(v string) []byte { return values.AppendKey(nil, values.Value(v)) }
 
-// Entries in a range are those of the documents whose value is in it, in order,
-// from either end and from anywhere between.
+// TestEntries: a range has the entries of the documents whose values are in it, in
+// order, from either end and from any entry.
 func TestEntries(t *testing.T) {
 	long := strings.Repeat("x", MaxValueKeyBytes)
 	all := []string{"", "null", "false", "true", "-1", "0", "2", "2.5", `""`, `"a"`, `"ab"`, `"b"`, `"` + long + `"`, `"` + long + `y"`,
@@ -69,7 +69,7 @@ func TestEntries(t *testing.T) {
 		cut := func(key []byte) []byte { return key[:min(len(key), MaxValueKeyBytes)] }
 		var in []row
 		for _, r := range rows {
-			// Of what was cut where the bound would be, all is in.
+			// A cut bound includes all keys that equal its cut.
 			if bytes.Compare(r.key, cut(lower)) >= 0 && (upper == nil || bytes.Compare(r.key, upper) < 0) {
 				in = append(in, r)
 			}
@@ -107,7 +107,8 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// A bound that is longer than keys are takes in what it may cut through.
+// TestEntriesLongBounds: a bound longer than keys includes all entries that equal its
+// cut.
 func TestEntriesLongBounds(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n"))
@@ -138,8 +139,8 @@ func TestEntriesLongBounds(t *testing.T) {
 	}
 }
 
-// What `x in doc.path` finds: elements of arrays and names of members, and a
-// place to look for documents with too many.
+// TestMemberEntries: entries for `x in doc.path` are the elements of arrays and the names
+// of members, and one entry for each document with too many.
 func TestMemberEntries(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/tags"))
@@ -176,8 +177,8 @@ func TestMemberEntries(t *testing.T) {
 	}
 }
 
-// A view is at one position while folds go on: documents, entries and counts
-// fit each other. Every fold gives both documents the same new content.
+// TestViewWhileFolding: documents, entries and counts of a view have one position while
+// folds go on. Every fold gives both documents the same new content.
 func TestViewWhileFolding(t *testing.T) {
 	for _, mode := range []schema.IndexingMode{schema.Consistent, schema.Lazy} {
 		s, l := open(t), &logbook{now: 1000}

@@ -16,8 +16,8 @@ func view(t testing.TB, s *Store, name schema.CollectionName) *View {
 	return v
 }
 
-// A view stays where it was, whatever is folded: documents, policy, and the
-// collection itself.
+// TestViewStays: a view keeps its position whatever is folded: changes of documents, of
+// the policy, and the collection's deletion.
 func TestViewStays(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
@@ -55,7 +55,7 @@ func TestViewStays(t *testing.T) {
 	}
 }
 
-// ids returns the ids that an iterator goes over, and closes it.
+// ids returns the ids of an iterator's documents, and closes it.
 func ids(t testing.TB, d *Documents) (all string) {
 	t.Helper()
 	for ok := d.First(); ok; ok = d.Next() {

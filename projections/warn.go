@@ -36,7 +36,8 @@ func readWarned(value []byte) (deadlines []int64) {
 	return deadlines
 }
 
-// warnedMark begins the value of a hold with warnings. No reason does: it is no UTF-8.
+// warnedMark begins the value of a hold with warnings. No reason begins with it, since
+// it is not UTF-8.
 const warnedMark = 0xff
 
 func appendHold(dst []byte, w warnings, reason string) []byte {
@@ -91,7 +92,8 @@ func (f *fold) warn(c *schema.Collection, fact *Fact) (fits bool, err error) {
 	return true, errors.Join(err, f.history.Set(f.key2, nil, nil))
 }
 
-// setWarned notes what the facts so far leave of a document; f.key is its key.
+// setWarned records the deadlines that a version was warned of after the facts so far;
+// f.key is the document's key.
 func (f *fold) setWarned(version schema.Version, deadlines []int64) {
 	if f.warned == nil {
 		f.warned = make(map[string]warnings)
@@ -108,8 +110,8 @@ func (f *fold) warnedOf(c *schema.Collection, id schema.DocumentID, prior Meta) 
 	return f.store.Warned(c, id, prior)
 }
 
-// Warned returns the deadlines that a document was warned of; m is its Meta. What is there
-// may be of a version before, which a write has replaced.
+// Warned returns the deadlines that a document was warned of; m is its Meta. It ignores
+// stored deadlines of an earlier version, which a write has replaced.
 func (s *Store) Warned(c *schema.Collection, id schema.DocumentID, m Meta) (deadlines []int64, err error) {
 	if m.Held {
 		err = s.document(holdKey(nil, c.Incarnation, id), func(value []byte) error {

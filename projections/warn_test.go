@@ -9,9 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestWarned: in whatever steps the log is folded, a version keeps the deadlines that it was
-// warned of while it is held and when it is released, until a write. A warning that
-// contradicts that changes nothing.
+// TestWarned: however the log is cut into folds, a version keeps the deadlines that it
+// was warned of, also while it is held and when it is released, until a write. A warning
+// that contradicts that changes nothing.
 func TestWarned(t *testing.T) {
 	l := &logbook{now: 1000}
 	expiring := func(version schema.Version, deadline int64) {
@@ -65,7 +65,7 @@ func TestWarned(t *testing.T) {
 				t.Fatal(err)
 			}
 			from = to
-			if step == 1 { // with nothing in memory
+			if step == 1 { // with an empty cache
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}

@@ -1,7 +1,7 @@
 package test
 
-// Of tests that run side by side, the first one declared is among the first to begin. So
-// the longest is in the first file that has such tests.
+// Among parallel tests, those declared first begin first. So the longest one is in the
+// first file that has any.
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestCluster: three NATS servers, three processors, and each in turn killed,
-// frozen, cut off and misled, while clients read and write. The order of faults is
-// drawn; a short run has a quarter of them.
+// TestCluster: three NATS servers and three processors lose nothing while each in turn is
+// killed, frozen, cut off and misled, and clients read and write. The order of faults is
+// random; a short run has a quarter of them.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	for i := range stress.Pick(1, 5) {
@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// round has faults happen under load, and then looks at everything.
+// round inflicts faults under load, and then verifies everything.
 func (s *scene) round(name string, faults []fault) {
 	t := s.t
 	t.Helper()

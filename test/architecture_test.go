@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// Dependencies point one way: each package may import these of ours, and none
-// whose path has an element that begins with one of not. The rooms of processor
-// are in the order of the flow: each may import those above it.
+// Dependencies point one way: each package may import the packages of lapse in ours, and
+// none whose path has an element that begins with one of not. The rooms of processor are
+// in the order of the flow: each may import those above it.
 var architecture = map[string]struct{ ours, not []string }{
 	"schema":            {ours: []string{"schema/values"}, not: []string{"nats-io", "pebble"}},
 	"schema/asyncapi":   {ours: []string{"schema"}, not: []string{"nats-io", "pebble"}},
@@ -88,7 +88,8 @@ func TestDependenciesPointOneWay(t *testing.T) {
 	}
 }
 
-// TestMachineIsPure: the state machine starts no goroutine and asks no clock.
+// TestMachineIsPure: the state machine has no goroutines and no channels. That it imports
+// no clock is part of TestDependenciesPointOneWay.
 func TestMachineIsPure(t *testing.T) {
 	files, err := filepath.Glob("../processor/machine/*.go")
 	if err != nil || len(files) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// auditReport is what the test reads of `lapse audit --json`.
+// auditReport is the part of the output of `lapse audit --json` that the test reads.
 type auditReport struct {
 	OK       bool              `json:"ok"`
 	Complete bool              `json:"complete"`
@@ -31,7 +31,7 @@ type auditReport struct {
 	} `json:"findings"`
 }
 
-// audited runs `lapse audit --json`, which has to end with code.
+// audited parses the output of `lapse audit --json`, which must end with code.
 func audited(t testing.TB, r harness.Result, code int) (report auditReport) {
 	t.Helper()
 	if r.Code == code && code == 0 && r.Stderr != "" {
@@ -46,8 +46,8 @@ func audited(t testing.TB, r harness.Result, code int) (report auditReport) {
 	return report
 }
 
-// TestAudit: the log of a server that was killed is as it has to be, live and
-// exported; one in which something was changed is not.
+// TestAudit: the log of a server that was killed passes the audit, live and exported; a
+// log with a changed event does not.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -62,7 +62,7 @@ func TestAudit(t *testing.T) {
 	s.Kill()
 	s.Restart()
 	nc := dial(t, s)
-	// Not by audits, of which a second allows few: each has its consumers.
+	// Poll status, since few audits are allowed per second: each has its consumers.
 	expired := func() bool { return askStatus(t, nc).PendingExpiry+askStatus(t, nc).Overdue == 0 }
 	eventually(t, "everything expired", expired)
 	s.Run("document", "create", "orders", "o1", `{"n":2}`).OK()
@@ -115,7 +115,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditSimulated: what simulate prints is as it has to be.
+// TestAuditSimulated: the output of simulate passes the audit.
 func TestAuditSimulated(t *testing.T) {
 	t.Parallel()
 	_, lines := readHits(t)

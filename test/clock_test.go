@@ -22,8 +22,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestClock starts the server on logs that end in the future and long ago: it
-// does not believe its clock until it is told to.
+// TestClock: a server whose log ends in the future, or long ago, does not trust its clock
+// until the operator accepts it.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
@@ -59,7 +59,7 @@ func TestClock(t *testing.T) {
 	eventually(t, "the signal is answered", func() bool { return strings.Contains(s.Stderr(), "nothing to accept") })
 	s.Stop()
 
-	// Somebody's clock was an hour ahead.
+	// An earlier writer's clock was an hour ahead.
 	writeAt(t, s.Dir, time.Hour)
 	s.Restart()
 	suspect(true)
@@ -73,7 +73,7 @@ func TestClock(t *testing.T) {
 	s.Signal(syscall.SIGUSR1)
 	eventually(t, "the clock is accepted", func() bool { return s.Run("document", "upsert", "orders", "b", `{}`).Code == 0 })
 	suspect(false)
-	s.Run("document", "get", "orders", "late").OK() // time stands still
+	s.Run("document", "get", "orders", "late").OK() // log time stands still
 	s.Stop()
 
 	s.With("--durability", "os", "--max-clock-step", "2h")
@@ -102,9 +102,9 @@ func TestClock(t *testing.T) {
 	s.Stop()
 }
 
-// TestClockSetWhileDown: a clock that is two hours ahead of what it should say by
-// the time since the machine's boot is not believed by a process that starts, until
-// it is told to. The test moves what the clock should say, and not the clock.
+// TestClockSetWhileDown: a process that starts does not trust a clock two hours ahead of
+// the time expected from the machine's boot, until the operator accepts it. The test
+// moves the expected time, not the clock.
 func TestClockSetWhileDown(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--durability", "os")
@@ -149,8 +149,8 @@ func TestClockSetWhileDown(t *testing.T) {
 	}
 }
 
-// writeAt writes a document into the store of a server that does not run, by a
-// clock that is ahead.
+// writeAt writes a document into the store of a server that is down, with a clock that is
+// ahead by that much.
 func writeAt(t *testing.T, dir string, ahead time.Duration) {
 	t.Helper()
 	check := func(err error) {

@@ -13,15 +13,15 @@ import (
 	"github.com/lapsedb/lapse/test/cluster"
 )
 
-// beats are clients that do one thing all the time, three of them, each at one
-// NATS node and no other, and the moments at which one of them could.
+// beats are three clients, each on one NATS node and no other, that repeat one request,
+// and the moments at which one of them succeeded.
 type beats struct {
 	what string
-	made string // sequence that made what they ask for, which a standby may not have yet
+	made string // Lapse-Min-Seq: that of the document, which a standby may not have yet
 	wg   sync.WaitGroup
 	stop chan struct{}
 
-	pause sync.RWMutex // who holds it keeps them from asking
+	pause sync.RWMutex // a holder of the write lock pauses them
 
 	mu   sync.Mutex
 	done []beat
@@ -33,8 +33,7 @@ type beat struct {
 	version        uint64 // of the document
 }
 
-// startBeats asks for tail and body of a client, which has to come out with 200
-// or 201, until the end of the test.
+// startBeats repeats request, which must succeed with 200 or 201, until the test ends.
 func startBeats(t *testing.T, what string, access *cluster.Access, made uint64, request func(node, n int) (tail, body string)) *beats {
 	t.Helper()
 	b := &beats{what: what, made: strconv.FormatUint(made, 10), stop: make(chan struct{})}
@@ -49,7 +48,7 @@ func startBeats(t *testing.T, what string, access *cluster.Access, made uint64, 
 	return b
 }
 
-// dialURL connects as clients do that are to find out soon when a node is away.
+// dialURL connects with short timeouts, so that the client soon notices a dead node.
 func dialURL(t *testing.T, url string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0),
@@ -83,7 +82,8 @@ func (b *beats) run(t *testing.T, nc *nats.Conn, node int, request func(node, n 
 	}
 }
 
-// ask asks once. The beat has no version if nobody answered, or could.
+// ask sends one request. The beat has no version if it was not answered, or with 429, 503
+// or 504.
 func (b *beats) ask(nc *nats.Conn, tail, body string) (one beat, err error) {
 	b.pause.RLock()
 	defer b.pause.RUnlock()
@@ -105,7 +105,7 @@ func (b *beats) ask(nc *nats.Conn, tail, body string) (one beat, err error) {
 	return one, err
 }
 
-// verify looks for the writes that were acknowledged in the log.
+// verify checks that the log has the acknowledged writes.
 func (b *beats) verify(t *testing.T, log map[uint64]event) {
 	t.Helper()
 	b.mu.Lock()
@@ -117,8 +117,8 @@ func (b *beats) verify(t *testing.T, log map[uint64]event) {
 	}
 }
 
-// after waits for one that began after a moment, and returns how long it took
-// from there.
+// after waits for a beat that began after a moment, and returns the time from that moment
+// to its reply.
 func (b *beats) after(t *testing.T, moment time.Time) time.Duration {
 	t.Helper()
 	var took time.Duration
@@ -135,7 +135,7 @@ func (b *beats) after(t *testing.T, moment time.Time) time.Duration {
 	return took
 }
 
-// longest is how long nobody could from a moment to now, and since when.
+// longest returns the longest gap between beats from a moment to now, and its start.
 func (b *beats) longest(from time.Time) (longest time.Duration, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,28 +18,27 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// fault is something that happens to a scene. It ends when it is over and
-// writes come through again.
+// fault is a fault of a scene. do returns when the fault is over and writes succeed
+// again.
 type fault struct {
 	name string
-	do   func(s *scene) time.Time // returns since when writes have to come
-	most time.Duration            // that the contract lets writes be away; 0 if it says nothing
-	nats bool                     // a node of NATS may be one that says nothing any more
+	do   func(s *scene) time.Time // returns the moment from which writes must succeed
+	most time.Duration            // longest gap in writes by the contract; 0 if it sets none
+	nats bool                     // a node of NATS may be silent
 }
 
-// allowance is how many times over a machine that does much else may be.
+// allowance multiplies the limits, for busy machines.
 const allowance = 5
 
-// How long reads may be away: until who asks goes to another processor, or until
-// the processors have noticed that a node says nothing any more, which all of them
-// may be connected to.
+// Longest gap in reads: until the client turns to another processor, or until the
+// processors have noticed that a node is silent, to which all of them may be connected.
 const (
 	unread     = time.Second
 	unreadNATS = 3 * time.Second
 )
 
-// awayNATS bounds how long writes may be away for want of a NATS leader. NATS
-// elects one within 10 s or so, and lapse asks again for the lease after that.
+// awayNATS bounds a gap in writes without a NATS leader. NATS elects one within about
+// 10 s, and lapse asks again for the lease after that.
 const awayNATS = 45 * time.Second
 
 var faults = []fault{
@@ -61,7 +60,7 @@ var faults = []fault{
 	{"somebody writes without a lease", (*scene).rogue, 0, false},
 }
 
-// inflict has a fault happen and measures.
+// inflict causes a fault and measures the gaps in reads and writes.
 func (s *scene) inflict(f fault) {
 	s.t.Helper()
 	s.note("%s", f.name)
@@ -81,7 +80,7 @@ func (s *scene) inflict(f fault) {
 	s.waitRoles()
 }
 
-// checkAway measures how long something was away for all since a fault began.
+// checkAway checks the longest gap in beats of all clients since a fault began.
 func (s *scene) checkAway(f fault, b *beats, began time.Time, most time.Duration) {
 	s.t.Helper()
 	away, since := b.longest(began)
@@ -91,7 +90,7 @@ func (s *scene) checkAway(f fault, b *beats, began time.Time, most time.Duration
 	}
 }
 
-// forget removes the projection of a processor that does not run.
+// forget removes the projection of a processor that is down.
 func (s *scene) forget(p *lapse) {
 	s.t.Helper()
 	if err := os.RemoveAll(filepath.Join(p.Dir, "projection")); err != nil {
@@ -150,7 +149,7 @@ func (s *scene) cutWriter() time.Time {
 	return cut
 }
 
-// bad is one of the ways in which a gate can fail.
+// bad returns a random way for a gate to fail.
 func (s *scene) bad() cluster.State {
 	return []cluster.State{cluster.Closed, cluster.Stalled}[s.random.IntN(2)]
 }
@@ -163,7 +162,7 @@ func (s *scene) newStandby() time.Time {
 	return time.Now()
 }
 
-// leader is the node that leads one of the streams, mostly the log's.
+// leader returns the node that leads one of the streams, mostly the log.
 func (s *scene) leader() (node int) {
 	s.t.Helper()
 	stream := "LAPSE_main"
@@ -179,7 +178,7 @@ func (s *scene) killLeader() time.Time {
 	return s.without(s.leader(), (*cluster.Node).Kill, (*cluster.Node).Start)
 }
 
-// without has clients go on while a node of NATS does nothing.
+// without keeps clients going while a node of NATS is stopped.
 func (s *scene) without(node int, stop, begin func(*cluster.Node)) time.Time {
 	stop(s.nats.Nodes[node])
 	stopped := time.Now()
@@ -200,8 +199,7 @@ func (s *scene) killBoth() time.Time {
 	return killed
 }
 
-// goOn lets clients go on with what is left, in a test that takes its time for
-// longer.
+// goOn lets clients continue with what is left, longer in a stress run.
 func (s *scene) goOn() {
 	time.Sleep(lease + time.Duration(s.random.Int64N(int64(stress.Pick(lease, 4*lease)))))
 }
@@ -231,21 +229,20 @@ func (s *scene) partition() time.Time {
 	return cut
 }
 
-// freezeTheirs freezes the node of the log's leader when no processor is connected
-// to another one.
+// freezeTheirs freezes the node of the log's leader, with all processors connected to it.
 func (s *scene) freezeTheirs() time.Time {
 	node := s.leader()
 	for _, p := range s.processors {
 		p.setOthers(node, cluster.Closed)
 	}
-	time.Sleep(lease / 4) // they connect to what is left
+	time.Sleep(lease / 4) // they reconnect to the only open node
 	for _, p := range s.processors {
 		p.setOthers(node, cluster.Open)
 	}
 	return s.without(node, (*cluster.Node).Freeze, (*cluster.Node).Thaw)
 }
 
-// setOthers changes the gates of a processor to all nodes but one.
+// setOthers sets a processor's gates to all nodes but one.
 func (p *lapse) setOthers(node int, to cluster.State) {
 	for other := range cluster.Nodes {
 		if other != node {
@@ -254,19 +251,19 @@ func (p *lapse) setOthers(node int, to cluster.State) {
 	}
 }
 
-// keepOff has no processor but one connected to a node. A client of NATS stays with
-// a node that has lost the others, so if all were there, nobody could take over.
+// keepOff disconnects all processors but one from a node. A NATS client stays with a node
+// that has lost the others, so with all of them there, none could take over.
 func (s *scene) keepOff(node int, but *lapse) {
 	for _, p := range s.processors {
 		if p != but {
 			p.access.SetNode(node, cluster.Closed)
 		}
 	}
-	time.Sleep(lease / 4) // they connect to what is left
+	time.Sleep(lease / 4) // they reconnect to the other nodes
 }
 
-// partitionWriter leaves the writer alone with one node of NATS, which the others
-// do without, and some of the clients.
+// partitionWriter partitions the writer and some of the clients, with one node of NATS,
+// from the other nodes.
 func (s *scene) partitionWriter() time.Time {
 	w, node, how := s.writer(), s.random.IntN(cluster.Nodes), s.bad()
 	w.setOthers(node, cluster.Closed)
@@ -290,7 +287,7 @@ func (s *scene) deleteLease() time.Time {
 	return deleted
 }
 
-// leaseBucket waits until there is one, with a lease in it.
+// leaseBucket waits until the lease bucket exists and has a lease.
 func (s *scene) leaseBucket() (kv jetstream.KeyValue, name []byte) {
 	s.t.Helper()
 	eventually(s.t, "a lease", func() bool {
@@ -307,13 +304,13 @@ func (s *scene) leaseBucket() (kv jetstream.KeyValue, name []byte) {
 	return kv, name
 }
 
-// passLease writes the names of two processors into the lease in turn, so that
-// the one takes itself for the writer while the other still does.
+// passLease writes the names of two processors into the lease in turn, so that both
+// believe for a while to be the writer.
 func (s *scene) passLease() time.Time {
 	kv, first := s.leaseBucket()
 	second := first
 	eventually(s.t, "another writer", func() bool {
-		if err := kv.Delete(s.t.Context(), "writer"); err != nil { // who does not have it takes it
+		if err := kv.Delete(s.t.Context(), "writer"); err != nil { // another processor takes it
 			return false
 		}
 		time.Sleep(lease / 4)
@@ -330,10 +327,9 @@ func (s *scene) passLease() time.Time {
 	return time.Now()
 }
 
-// rogue has a processor write that does not know of the lease. It can begin while
-// the writer stands still, for less than a lease: then both are certain. The first
-// append of one ends what the other was about to do, which then reads what it did
-// not know.
+// rogue runs a processor that writes without regard to the lease. It starts while the
+// writer is frozen, for less than a lease: then both believe to be the writer. The first
+// append of one fences off the other's next, and the other reads the events it missed.
 func (s *scene) rogue() time.Time {
 	log, err := os.OpenFile(filepath.Join(s.logs, "rogue.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -355,7 +351,7 @@ func (s *scene) rogue() time.Time {
 		options.Lease = lease
 		return processor.Start(ctx, eventlog.Connections{Log: connections[0], Service: connections[1]}, options)
 	}
-	// As a standby first, which has folded the log then.
+	// First as a standby, so that it has folded the log.
 	if p, err := start(patience, lease); err != nil {
 		s.t.Fatal(err)
 	} else if err := p.Stop(); err != nil {

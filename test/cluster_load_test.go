@@ -22,20 +22,20 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// hasty is how long the clients of a cluster wait for an answer.
+// hasty is the request timeout of the clients of a cluster.
 const hasty = time.Second
 
-// traffic is what clients do to collections of their own while things fail,
-// and what they were told.
+// traffic is the load of clients on collections of their own during faults, with the
+// replies that they got.
 type traffic struct {
 	t      *testing.T
-	name   string // of the collections begins with this
+	name   string // prefix of the collections
 	seed   uint64
 	dial   func(node int) *nats.Conn
 	ending chan struct{}
 	end    sync.Once
 	wg     sync.WaitGroup
-	begin  uint64 // a processor that is as far has the collections
+	begin  uint64 // from this sequence on a processor has the collections
 
 	history history
 	writers [4]upserter
@@ -45,7 +45,7 @@ type traffic struct {
 	reads   [6]staleReader
 }
 
-// startTraffic makes the collections, and has everybody begin.
+// startTraffic creates the collections, and starts all clients.
 func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node int) *nats.Conn) *traffic {
 	t.Helper()
 	x := &traffic{t: t, name: name, seed: random.Uint64(), dial: dial, ending: make(chan struct{})}
@@ -67,7 +67,7 @@ func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node i
 	return x
 }
 
-// create makes a collection, however often it takes, and returns the sequence of that.
+// create retries until the collection is created, and returns the sequence of that event.
 func (x *traffic) create(collection string, ttl int64) (seq uint64) {
 	x.t.Helper()
 	nc := x.dial(0)
@@ -88,13 +88,13 @@ func (x *traffic) going() bool {
 	}
 }
 
-// stop waits until all have their last answer.
+// stop ends all clients and waits for their last replies.
 func (x *traffic) stop() {
 	x.end.Do(func() { close(x.ending) })
 	x.wg.Wait()
 }
 
-// verify compares what clients were told with the log.
+// verify compares the replies with the log.
 func (x *traffic) verify(events []event) {
 	x.t.Helper()
 	log := bySequence(events)
@@ -121,16 +121,15 @@ func bySequence(events []event) map[uint64]event {
 	return log
 }
 
-// nap waits a little, up to twice d, as one with nothing else to do; twice as long in a
-// short run, which has other tests beside it.
+// nap sleeps for a random time of up to twice d, like an idle client; up to four times d
+// in a short run, which has other tests beside it.
 func nap(r *rand.Rand, d time.Duration) {
 	time.Sleep(time.Duration(r.Int64N(int64(2 * d * stress.Pick[time.Duration](2, 1)))))
 }
 
-// history is clients of package linear. They read at the latest sequence that
-// anyone of them was told, which makes reads linearizable wherever they are
-// answered. Only half of the changes ask for it: they have to be judged by the
-// latest state anyway.
+// history runs the clients of package linear. They read at the latest sequence that any
+// of them was told, which makes reads linearizable on every processor. Only half of the
+// changes ask for it: a change is decided by the latest state anyway.
 type history struct {
 	defaultTTL int64
 	told       atomic.Uint64 // the highest Lapse-Seq
@@ -178,7 +177,7 @@ func (h *history) ask(x *traffic, nc *nats.Conn, tail, body string, headers []st
 	return linear.Reply{Code: a.code, Seq: a.seq, Body: a.body}, err
 }
 
-// raise makes a number at least so high.
+// raise sets a number to seq, unless it is higher.
 func raise(to *atomic.Uint64, seq uint64) {
 	for {
 		now := to.Load()
@@ -220,14 +219,14 @@ func (h *history) verify(x *traffic, log map[uint64]event) {
 	}
 }
 
-// upserter writes documents of its own, one after the other, each write once.
+// upserter writes documents of its own, one at a time, each write once.
 type upserter struct {
 	acknowledged map[uint64]int // by version, the n that was written
 	refused      int
 }
 
-// upserted is the document of a write. Most are written again soon, every
-// seventh only once, and expires.
+// upserted returns the document of write n. Most documents are written again soon; every
+// seventh write is the only one of its document, which expires.
 func upserted(writer, n int) string {
 	if n%7 != 0 {
 		n %= 20
@@ -283,17 +282,17 @@ func (u *upserter) verify(x *traffic, writer int, log map[uint64]event) {
 	}
 }
 
-// numberIn is the member n of a document, 0 if there is none.
+// numberIn returns the member n of a document, 0 if there is none.
 func numberIn(document []byte) int {
 	var d struct{ N int }
 	_ = json.Unmarshal(document, &d)
 	return d.N
 }
 
-// feeder publishes mutations to their stream, each until it is taken. What was
-// sent more than once is in the stream once or more often, and is judged as one.
+// feeder publishes mutations to their stream, each until it is acknowledged. One that was
+// sent more than once is in the stream once or more often, but is applied only once.
 type feeder struct {
-	taken map[int]uint64 // by n, the sequence that the stream said
+	taken map[int]uint64 // by n, the acknowledged sequence
 }
 
 func (f *feeder) id(n int) string { return fmt.Sprintf("m-%d", n%20) }
@@ -310,7 +309,7 @@ func (f *feeder) run(x *traffic) {
 		nap(random, 30*time.Millisecond)
 		subject := "lapse.main.mutations.document.upsert." + x.name + "-load." + f.id(n)
 		if n%10 == 0 {
-			subject = "lapse.main.mutations.document.create." + x.name + "-none." + f.id(n) // which is refused
+			subject = "lapse.main.mutations.document.create." + x.name + "-none." + f.id(n) // rejected
 		}
 		for began := time.Now(); ; nap(random, 30*time.Millisecond) {
 			ack, err := js.Publish(x.t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, n), jetstream.WithMsgID(fmt.Sprint(x.name, n)), jetstream.WithRetryAttempts(0))
@@ -329,7 +328,7 @@ func (f *feeder) run(x *traffic) {
 func (f *feeder) verify(x *traffic, events []event) {
 	x.t.Helper()
 	var last uint64
-	judged := make(map[int]uint64) // by n, the first of its causes
+	judged := make(map[int]uint64) // by n, its first cause
 	for _, e := range events {
 		if e.Cause == "" {
 			continue
@@ -372,8 +371,8 @@ func (f *feeder) verify(x *traffic, events []event) {
 	}
 }
 
-// pairs writes the same into two documents at once, and looks whether others
-// see it so.
+// pairs writes the same content into two documents atomically, and checks that readers
+// never see them differ.
 type pairs struct {
 	last, seen int
 }
@@ -384,8 +383,8 @@ type half struct {
 
 func (p *pairs) run(x *traffic) {
 	var attempted, acknowledged atomic.Int64
-	var at atomic.Uint64 // the version of what is acknowledged
-	var unknown sync.Map // each n that was not, and may come at any time
+	var at atomic.Uint64 // version of the acknowledged pair
+	var unknown sync.Map // each n without an acknowledgement, which may appear at any time
 	var reader sync.WaitGroup
 	at.Store(x.begin)
 	defer reader.Wait()
@@ -442,7 +441,7 @@ func (p *pairs) run(x *traffic) {
 			x.t.Errorf("pair %d: %v: %v", n, err, broken)
 			return
 		}
-		// In this order, so that who reads them has a version that is late enough.
+		// In this order, so that a reader of both has a version that is high enough.
 		at.Store(version)
 		acknowledged.Store(int64(n))
 		unknown.Delete(int64(n))
@@ -450,8 +449,8 @@ func (p *pairs) run(x *traffic) {
 	}
 }
 
-// collection opens the one that keeps what is in it, with package client. It is
-// nil if that took too long.
+// collection opens the collection whose documents stay, with package client. It returns
+// nil after patience.
 func (x *traffic) collection(node int) *client.Collection {
 	c, err := client.New(x.dial(node))
 	if err != nil {
@@ -472,12 +471,12 @@ func (x *traffic) collection(node int) *client.Collection {
 	}
 }
 
-// away tells whether an error says only that nobody is there to answer.
+// away reports whether an error only says that no processor could answer.
 func (x *traffic) away(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrOverloaded)
 }
 
-// counter creates documents that stay, each until it is there, and counts them.
+// counter creates documents that stay, each until it is acknowledged, and counts them.
 type counter struct {
 	last, seen int
 }
@@ -534,9 +533,9 @@ func (c *counter) run(x *traffic) {
 	}
 }
 
-// staleReader reads what the writers write, from any state that there was.
+// staleReader reads the writers' documents, at any state that ever was.
 type staleReader struct {
-	seen map[uint64]string // by version, document and content
+	seen map[uint64]string // by version: document and content
 }
 
 func (s *staleReader) run(x *traffic, reader int) {

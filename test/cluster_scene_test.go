@@ -19,7 +19,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// lease is that of the processors of a cluster.
+// lease is the lease TTL of the processors of a cluster.
 const lease = 2 * time.Second
 
 // scene is a database on a NATS cluster.
@@ -28,7 +28,7 @@ type scene struct {
 	random  *rand.Rand
 	logs    string // directory
 	nats    *cluster.Cluster
-	control *nats.Conn // which no fault touches
+	control *nats.Conn // no fault affects it
 	js      jetstream.JetStream
 
 	processors []*lapse
@@ -44,8 +44,8 @@ type lapse struct {
 	access *cluster.Access
 }
 
-// startScene starts a NATS cluster and so many processors. Their logs are kept
-// if the test fails.
+// startScene starts a NATS cluster and that many processors. It keeps their logs if the
+// test fails.
 func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
 	t.Helper()
 	logs, err := os.MkdirTemp("", "lapse-cluster-")
@@ -82,7 +82,7 @@ func startScene(t *testing.T, random *rand.Rand, processors int) *scene {
 	return s
 }
 
-// create sends a mutation until it is answered, since on a busy machine the lease may
+// create retries a mutation until it succeeds, since on a busy machine the lease may
 // change hands, and returns its sequence.
 func (s *scene) create(tail, body string) (seq uint64) {
 	s.t.Helper()
@@ -94,7 +94,7 @@ func (s *scene) create(tail, body string) (seq uint64) {
 	return seq
 }
 
-// dump has every processor write what its goroutines do into its log, and end.
+// dump makes every processor log its goroutines, and end.
 func (s *scene) dump() {
 	for _, p := range s.processors {
 		process, err := os.FindProcess(p.PID())
@@ -121,20 +121,19 @@ func (s *scene) start(name string, node int, args ...string) *lapse {
 	return &lapse{harness.ServeRemote(s.t, access.URL(node%cluster.Nodes), s.t.TempDir(), log, args...), name, access}
 }
 
-// note writes a line into the test's output, with the time, which is that of
-// the logs.
+// note logs a line to the test's output, with the same clock as the logs.
 func (s *scene) note(format string, args ...any) {
 	s.t.Helper()
 	s.t.Logf("%s "+format, append([]any{time.Now().UTC().Format("15:04:05.000")}, args...)...)
 }
 
-// service is what a processor tells of itself as a micro service.
+// service is the micro service info of a processor.
 type service struct {
 	ID       string            `json:"id"`
 	Metadata map[string]string `json:"metadata"`
 }
 
-// services asks all processors that hear it for themselves.
+// services returns the info of all processors that answer.
 func (s *scene) services() (all []service) {
 	s.t.Helper()
 	inbox := s.control.NewInbox()
@@ -148,7 +147,7 @@ func (s *scene) services() (all []service) {
 	}
 	for len(all) < len(s.processors) {
 		m, err := answers.NextMsg(500 * time.Millisecond)
-		if err != nil || len(m.Data) == 0 { // nobody else
+		if err != nil || len(m.Data) == 0 { // no more answers, or no responders
 			break
 		}
 		var one service
@@ -160,7 +159,7 @@ func (s *scene) services() (all []service) {
 	return all
 }
 
-// waitRoles waits until all processors are there, one of them the writer.
+// waitRoles waits until all processors answer, one as the writer, the others as standbys.
 func (s *scene) waitRoles() {
 	s.t.Helper()
 	var all []service
@@ -179,8 +178,8 @@ func (s *scene) waitRoles() {
 	})
 }
 
-// settle waits until every processor has the same state, in which nothing is
-// left to be done, and returns it.
+// settle waits until every processor has the same state, with nothing pending, and
+// returns it.
 func (s *scene) settle() (settled status) {
 	s.t.Helper()
 	failures := make(map[string]int)
@@ -198,8 +197,8 @@ func (s *scene) settle() (settled status) {
 	return settled
 }
 
-// oneState asks often enough to be sure that each processor has answered, and
-// says how their answers differ. Which one answers is by chance.
+// oneState asks for status often enough that each processor has answered, as a random one
+// answers each time, and returns how their answers differ.
 func (s *scene) oneState() (first status, why string) {
 	s.t.Helper()
 	for i := range 60 {
@@ -225,7 +224,7 @@ func (s *scene) oneState() (first status, why string) {
 	return first, ""
 }
 
-// node is what the processor calls itself.
+// node returns the processor's name for itself.
 func (p *lapse) node(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.Dir, "node"))
@@ -235,7 +234,7 @@ func (p *lapse) node(t *testing.T) string {
 	return strings.TrimSpace(string(text))
 }
 
-// writer waits until there is one, and no more, and returns it.
+// writer waits until there is exactly one writer, and returns it.
 func (s *scene) writer() (w *lapse) {
 	s.t.Helper()
 	eventually(s.t, "a writer", func() bool {
@@ -254,7 +253,7 @@ func (s *scene) writer() (w *lapse) {
 	return w
 }
 
-// standby is any processor that is not the writer.
+// standby returns a random processor that is not the writer.
 func (s *scene) standby() *lapse {
 	s.t.Helper()
 	w := s.writer()
@@ -265,10 +264,10 @@ func (s *scene) standby() *lapse {
 	}
 }
 
-// streams are those of the database.
+// streams returns the names of the database's streams.
 func (s *scene) streams() (names []string) {
 	s.t.Helper()
-	eventually(s.t, "a list of the streams", func() bool { // from the leader, which may be a new one
+	eventually(s.t, "a list of the streams", func() bool { // by the JetStream leader, which may be new
 		ctx, cancel := context.WithTimeout(s.t.Context(), hasty)
 		defer cancel()
 		names = nil

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestTour takes every command once through a server.
+// TestTour runs every command once against a server.
 func TestTour(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -69,7 +69,7 @@ func TestTour(t *testing.T) {
 	refusal(t, s.Run("document", "upsert", "-", "x", `{}`), "bad_request")
 	refusal(t, s.Run("document", "get", "orders", strings.Repeat("x", 256)), "bad_id")
 
-	// A document goes, and its history stays.
+	// A document expires, and its history stays.
 	wantMembers(s.Run("document", "patch", "orders", "a b.*", `{"ttl":1}`).OK(), map[string]any{"total": 7, "ttl": 1})
 	eventually(t, "the document expired", func() bool {
 		return s.Run("document", "get", "orders", "a b.*").Code == 1 && strings.Contains(s.Run("history", "orders", "a b.*").OK(), "DocumentExpired")
@@ -107,7 +107,7 @@ func TestTour(t *testing.T) {
 	}
 }
 
-// refusal wants a command to end with 1 and a line that names the error.
+// refusal checks that a command ended with 1 and one line that names the error.
 func refusal(t testing.TB, r harness.Result, name string) {
 	t.Helper()
 	if r.Exits(1); !strings.Contains(r.Stderr, name) || r.Stdout != "" {
@@ -123,8 +123,8 @@ func typesOf(events []event) string {
 	return strings.Join(types, " ")
 }
 
-// TestWatch: a watch shows what happens from now on or from anywhere, lives
-// through a restart of the server, and ends by Ctrl-C with 0.
+// TestWatch: a watch shows events from now or from any point on, survives a restart of
+// the server, and ends by Ctrl-C with 0.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -175,8 +175,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestUsage: wrong usage is told in one line and exit 2, and nobody at the
-// other end in one line and exit 1.
+// TestUsage: wrong usage prints one line and exits with 2; a missing server or file
+// prints one line and exits with 1.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
@@ -244,7 +244,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestDatabase: a server has the database it was given, and no other.
+// TestDatabase: a server serves the database that --database names, and no other.
 func TestDatabase(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--database", "shop-2")
@@ -255,8 +255,8 @@ func TestDatabase(t *testing.T) {
 	s.Run("status").Exits(1)
 }
 
-// TestChangeCollection: a flag of `collection replace` changes its property and
-// no other, also while others change theirs.
+// TestChangeCollection: a flag of `collection replace` changes its property and no other,
+// also while other commands change theirs.
 func TestChangeCollection(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)

@@ -17,7 +17,7 @@ import (
 
 var consoleURL = regexp.MustCompile(`, console: (http://127\.0\.0\.1:\d+)\n`)
 
-// askConsole asks a console, and returns the status and the body.
+// askConsole sends a GET to a console, and returns the status and the body.
 func askConsole(t *testing.T, url, token string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
@@ -39,7 +39,7 @@ func askConsole(t *testing.T, url, token string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// TestServeHasConsole: the line that says ready says where the console is.
+// TestServeHasConsole: the ready line has the console's URL.
 func TestServeHasConsole(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--console", "127.0.0.1:0")
@@ -61,13 +61,13 @@ func TestServeHasConsole(t *testing.T) {
 	s.Stop()
 }
 
-// TestServeWithConsoleAddressTaken: a second lapse starts without a console, and says how
-// to give it one.
+// TestServeWithConsoleAddressTaken: if the default console address is taken, lapse starts
+// without a console, and names the flag that gives it one.
 func TestServeWithConsoleAddressTaken(t *testing.T) {
 	t.Parallel()
 	if l, err := net.Listen("tcp", "127.0.0.1:8280"); err == nil {
 		defer l.Close()
-	} // else it is taken as it is, by somebody who may leave it at any time
+	} // else another process has it, and may leave it at any time
 	var said []string
 	eventually(t, "the address is taken", func() bool {
 		serve := harness.Command("serve", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir())
@@ -98,8 +98,8 @@ func TestServeWithConsoleAddressTaken(t *testing.T) {
 	}
 }
 
-// TestConsoleCommand: lapse console is read-only unless told otherwise, and is not for
-// others without a token.
+// TestConsoleCommand: lapse console is read-only by default, and requires a token unless
+// it listens on a local address.
 func TestConsoleCommand(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// lapse starts on a log with more consumers of clients than any NATS server
-// allows by default, reads it, and lets its operators read it. All are listed and
-// can be removed, and no more are made.
+// TestStartWithManyConsumers: lapse starts on a log with more consumers of clients than a
+// NATS server allows by default, reads it, and lets its operators read it. Clients can
+// list and remove all of them, and add none.
 func TestStartWithManyConsumers(t *testing.T) {
 	t.Parallel()
 	const many = 1050
@@ -35,7 +35,7 @@ func TestStartWithManyConsumers(t *testing.T) {
 	nc := harness.Dial(t, ns.ClientURL(), nats.UserInfo("a", "a"))
 	js, _ := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	var all sync.WaitGroup
-	for maker := range 10 { // as each waits for the disk
+	for maker := range 10 { // each create waits for the disk
 		all.Go(func() {
 			for n := maker; n < many; n += 10 {
 				if _, err := js.CreateConsumer(t.Context(), "LAPSE_main", jetstream.ConsumerConfig{Durable: fmt.Sprint("deploy-", n)}); err != nil {
@@ -50,7 +50,7 @@ func TestStartWithManyConsumers(t *testing.T) {
 	ns.Shutdown()
 	ns.WaitForShutdown()
 
-	remove(t, filepath.Join(s.Dir, "projection")) // so that it has to read the log
+	remove(t, filepath.Join(s.Dir, "projection")) // so that it must read the log
 	s.Restart()
 	if r := s.Run("document", "get", "orders", "a"); r.Code != 0 {
 		t.Errorf("%+v", r)

@@ -13,10 +13,10 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestDamagedStore damages any file of the log, synced, after a clean stop and
-// after a kill, with the projection or without. The start is refused with a line
-// that says what to do, and has changed no file; or everything acknowledged is
-// there. With --accept-lost-end what is left is served, and audit finds that.
+// TestDamagedStore: with any file of a synced log damaged, after a clean stop or a kill,
+// either the start is refused with a line that says what to do, and changes no file; or
+// everything acknowledged is there. With --accept-lost-end the rest is served, and audit
+// finds the loss.
 func TestDamagedStore(t *testing.T) {
 	t.Parallel()
 	r := stress.Rand(t)
@@ -74,13 +74,13 @@ func TestDamagedStore(t *testing.T) {
 		}
 		s.Kill()
 		s.With()
-		s.Restart() // what was accepted is not asked again
+		s.Restart() // an accepted loss is not asked about again
 		s.Kill()
 	}
 	t.Log(outcomes)
 }
 
-// damageBlock damages one file of the log.
+// damageBlock damages a random file of the log and returns a description.
 func damageBlock(t testing.TB, dir string, r *rand.Rand) string {
 	files, err := filepath.Glob(filepath.Join(streamDir(t, dir), "msgs/*.blk"))
 	if err != nil || len(files) < 2 {

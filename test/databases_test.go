@@ -17,7 +17,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// askOf is ask for a database.
+// askOf is ask for any database.
 func askOf(t testing.TB, nc *nats.Conn, db, tail, body string) answer {
 	t.Helper()
 	m, err := nc.Request("lapse."+db+".api."+tail, []byte(body), patience)
@@ -31,7 +31,7 @@ func askOf(t testing.TB, nc *nats.Conn, db, tail, body string) answer {
 	return a
 }
 
-// mustAskOf is mustAsk for a database.
+// mustAskOf is mustAsk for any database.
 func mustAskOf(t testing.TB, nc *nats.Conn, code int, db, tail, body string) {
 	t.Helper()
 	if a := askOf(t, nc, db, tail, body); a.code != code {
@@ -39,8 +39,8 @@ func mustAskOf(t testing.TB, nc *nats.Conn, code int, db, tail, body string) {
 	}
 }
 
-// use writes a document that expires and one that stays, by request and as a mutation,
-// and waits for the expiry, in each database.
+// use writes, in each database, a document that stays, by request, and one that expires,
+// as a mutation, and waits for the expiry.
 func use(t testing.TB, nc *nats.Conn, round string, dbs ...string) {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -65,7 +65,8 @@ func use(t testing.TB, nc *nats.Conn, round string, dbs ...string) {
 	}
 }
 
-// isWhole checks that a database has its own documents, each round once, and no finding.
+// isWhole checks that a database has exactly its own documents, each round once, and
+// passes the audit.
 func isWhole(t testing.TB, s *harness.Server, db string, rounds ...string) {
 	t.Helper()
 	s.Run("audit", "--database", db).OK()
@@ -96,8 +97,8 @@ func isWhole(t testing.TB, s *harness.Server, db string, rounds ...string) {
 	}
 }
 
-// TestDatabases serves three databases in one process, one of which was there before: each
-// has its own documents and expiries, across a kill and clean stops.
+// TestDatabases: one process serves three databases, one of them older. Each has its own
+// documents and expiries, across a kill and clean stops.
 func TestDatabases(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
@@ -133,7 +134,7 @@ func TestDatabases(t *testing.T) {
 	isWhole(t, s, "b", "2", "3", "4")
 	isWhole(t, s, "c", "2", "3", "4")
 
-	// Everything tells them apart.
+	// Metrics, status, discovery and streams tell the databases apart.
 	if _, text := get(t, metrics, "/metrics", ""); strings.Count(text, "\nlapse_ready{") != 3 || !strings.Contains(text, `lapse_expiries_total{database="b",rule="document"} 1`) {
 		t.Errorf("the metrics are\n%s", text)
 	}
@@ -176,7 +177,7 @@ func TestDatabases(t *testing.T) {
 	}
 	s.Stop()
 
-	// Each may be served alone, all by a star, and a as ever.
+	// One may be served alone, and all with "*"; a keeps its file names.
 	s.With("--database", "b")
 	s.Restart()
 	isWhole(t, s, "b", "2", "3", "4")
@@ -203,7 +204,7 @@ func namesIn(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// TestDatabaseLists: lists that cannot be served are wrong usage.
+// TestDatabaseLists: invalid lists of databases are wrong usage.
 func TestDatabaseLists(t *testing.T) {
 	t.Parallel()
 	for list, want := range map[string]string{
@@ -231,8 +232,8 @@ func TestDatabaseLists(t *testing.T) {
 	refuses(t, 2, "there is no database in the NATS server at", "--database", "*", "--nats-url", startNATS(t, nil))
 }
 
-// TestDatabaseFails: a damaged log and a projection that cannot be written keep only their
-// own databases from being served.
+// TestDatabaseFails: a damaged log, or a projection that cannot be written, stops only
+// its own database from being served.
 func TestDatabaseFails(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
@@ -294,7 +295,7 @@ func TestDatabaseFails(t *testing.T) {
 		t.Error("b answers")
 	}
 
-	// What can be mended meanwhile is served again, with all that it had.
+	// A database that is repaired meanwhile is served again, with all its documents.
 	remove(t, extent)
 	eventually(t, "c is served again", func() bool { return strings.Contains(s.Stderr(), "lapse: database c is served again\n") })
 	use(t, nc, "2", "c")
@@ -306,7 +307,7 @@ func TestDatabaseFails(t *testing.T) {
 		t.Error("the damaged log has changed")
 	}
 
-	// After a kill, too, it is where it was.
+	// A kill, too, leaves the damaged log as it was.
 	s.Restart()
 	s.Kill()
 	s.With("--database", "b")
@@ -336,7 +337,7 @@ func put(t testing.TB, path string, text []byte) {
 	}
 }
 
-// TestNoDatabaseServed: a process without a database that can be served ends.
+// TestNoDatabaseServed: a process that can serve no database ends.
 func TestNoDatabaseServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -348,8 +349,8 @@ func TestNoDatabaseServed(t *testing.T) {
 	}
 }
 
-// TestDatabaseDiskFull: a database whose projection is on a disk of its own, which fills
-// up, fails alone while it is served, and is served again when there is space.
+// TestDatabaseDiskFull: a database whose projection is on a full disk of its own fails
+// alone while the process serves, and is served again when there is space.
 func TestDatabaseDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -370,7 +371,7 @@ func TestDatabaseDiskFull(t *testing.T) {
 	full := ballast{t, filepath.Join(disk, "ballast")}
 	full.fill()
 	large := fmt.Sprintf(`{"p":%q}`, strings.Repeat("x", 1<<20))
-	for n := 0; !strings.Contains(s.Stderr(), "lapse: database b is not served: "); n++ { // what is written fits in memory for a while
+	for n := 0; !strings.Contains(s.Stderr(), "lapse: database b is not served: "); n++ { // at first, writes fit in memory
 		_, _ = nc.Request(fmt.Sprintf("lapse.b.api.document.upsert.c.large%d", n%4), []byte(large), time.Second)
 		if n == 200 {
 			t.Fatalf("b is served on a full disk:\n%s", s.Stderr())
@@ -384,13 +385,13 @@ func TestDatabaseDiskFull(t *testing.T) {
 	s.Stop()
 }
 
-// TestDatabasesExternal: two processes serve the databases of a NATS. One that loses the
-// lease of a database, or reaches its log no more, goes on with the others; one that dies
-// is replaced.
+// TestDatabasesExternal: two processes serve the databases of one NATS server. A process
+// that loses the lease of a database, or its log, continues with the others; one that
+// dies is replaced.
 func TestDatabasesExternal(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t, nil)
-	// A lease that is not lost on a busy machine.
+	// A lease long enough not to be lost on a busy machine.
 	one := harness.ServeRemote(t, url, t.TempDir(), nil, "--database", "a,b,c", "--lease", "6s")
 	if !strings.Contains(one.Stderr(), "lapse: ready: databases a (writer), b (writer), c (writer) at "+url+", projections in "+one.Dir+"\n") {
 		t.Errorf("it says\n%s", one.Stderr())
@@ -410,7 +411,7 @@ func TestDatabasesExternal(t *testing.T) {
 		return roles
 	}
 
-	// Somebody else takes the lease of b.
+	// Another process takes the lease of b.
 	bucket, err := js.KeyValue(t.Context(), "LAPSE_b_LEASE")
 	if err != nil {
 		t.Fatal(err)
@@ -439,7 +440,7 @@ func TestDatabasesExternal(t *testing.T) {
 	})
 	use(t, nc, "3", "a", "b", "c")
 
-	// The log of c is gone.
+	// The log of c is deleted.
 	if err := js.DeleteStream(t.Context(), "LAPSE_c"); err != nil {
 		t.Fatal(err)
 	}

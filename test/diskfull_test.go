@@ -14,7 +14,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// ballast fills a disk with what is not lapse's, up to its last byte.
+// ballast fills a disk up to its last byte with a file that is not lapse's.
 type ballast struct {
 	t    testing.TB
 	file string
@@ -43,9 +43,9 @@ func (b ballast) drop() {
 	}
 }
 
-// TestDiskFull fills the disk under load, at random moments. The server ends
-// with a line that says so, and goes on when there is space again: what was
-// acknowledged is there, once.
+// TestDiskFull: when the disk fills up under load, at random moments, the server ends
+// with a line that says so. It starts again when there is space, with every acknowledged
+// write, once.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	for _, durability := range []string{"fsync", "os"} {
@@ -62,8 +62,8 @@ func TestDiskFull(t *testing.T) {
 				eventually(t, "some writes", func() bool { return w.count() > before+more })
 				b.fill()
 				isFull(t, s.Fails())
-				if rng.IntN(2) == 0 { // somebody starts it too early
-					s.Start() // what is left of a page may do for that, and not for more
+				if rng.IntN(2) == 0 { // restart too early
+					s.Start() // may become ready in the rest of a page, but no more
 					isFull(t, s.Fails())
 				}
 				b.drop()
@@ -78,15 +78,15 @@ func TestDiskFull(t *testing.T) {
 
 func isFull(t testing.TB, line string) {
 	t.Helper()
-	// The streams may take three quarters of the disk: they can reach that first.
+	// The streams may use three quarters of the disk, and can reach that limit first.
 	full := strings.Contains(line, "no space left on device") || strings.Contains(line, "resource limits exceeded")
 	if !full || !strings.HasSuffix(line, "free some space and start again") {
 		t.Errorf("on a full disk it says %q", line)
 	}
 }
 
-// TestProjectionDiskFull: the disk that is full has nothing but the projection,
-// which is written when the server ends, or starts.
+// TestProjectionDiskFull: the full disk has only the projection, which is written when
+// the server stops or starts.
 func TestProjectionDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -101,7 +101,7 @@ func TestProjectionDiskFull(t *testing.T) {
 		mustAsk(t, nc, 201, fmt.Sprintf("document.create.c.%d", i), fmt.Sprintf(`{"p":"%x"}`, make([]byte, 300)))
 	}
 	b.fill()
-	for i := range 10 { // which still fit in memory
+	for i := range 10 { // still fit in memory
 		mustAsk(t, nc, 201, fmt.Sprintf("document.create.c.late%d", i), "{}")
 	}
 	s.Terminate()

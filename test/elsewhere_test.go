@@ -19,7 +19,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// startNATS starts a NATS server that is not lapse's, in this process.
+// startNATS starts an external NATS server, in this process.
 func startNATS(t *testing.T, change func(*server.Options)) string {
 	t.Helper()
 	o := harness.NATSOptions(t.TempDir())
@@ -29,7 +29,7 @@ func startNATS(t *testing.T, change func(*server.Options)) string {
 	return harness.StartNATS(t, o).ClientURL()
 }
 
-// admin is JetStream as its operator sees it.
+// admin returns JetStream for the operator of a NATS server.
 func admin(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(harness.Dial(t, url, opts...))
@@ -39,7 +39,7 @@ func admin(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
 	return js
 }
 
-// streamsOf says which streams there are, and how they are configured.
+// streamsOf returns the streams with their configurations and last sequences, as text.
 func streamsOf(t *testing.T, js jetstream.JetStream) string {
 	t.Helper()
 	var all []string
@@ -58,8 +58,7 @@ func streamsOf(t *testing.T, js jetstream.JetStream) string {
 	return strings.Join(all, "\n")
 }
 
-// refuses runs serve, which has to end with a code and a line that says what is
-// wanted.
+// refuses runs serve, which must end with code and a line that contains want.
 func refuses(t *testing.T, code int, want string, args ...string) {
 	t.Helper()
 	r := harness.Run(t, nil, append([]string{"serve", "--store-dir", t.TempDir()}, args...)...).Exits(code)
@@ -68,7 +67,7 @@ func refuses(t *testing.T, code int, want string, args ...string) {
 	}
 }
 
-// TestExternalNATSUsage: flags that do not go together are wrong usage.
+// TestExternalNATSUsage: conflicting flags and bad values are wrong usage.
 func TestExternalNATSUsage(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct{ want, args string }{
@@ -90,7 +89,7 @@ func TestExternalNATSUsage(t *testing.T) {
 	}
 }
 
-// TestExternalNATSUnreachable: who cannot connect is told why.
+// TestExternalNATSUnreachable: a connection that fails prints the reason.
 func TestExternalNATSUnreachable(t *testing.T) {
 	t.Parallel()
 	nobody := "nats://" + harness.FreeAddr(t)
@@ -119,8 +118,8 @@ func TestExternalNATSUnreachable(t *testing.T) {
 	refuses(t, 1, "nkeys not supported by the server", "--nats-url", locked, "--nkey", file)
 }
 
-// TestExternalNATSMisconfigured: a NATS that lacks what lapse needs, or has something in its
-// place, is left as it is.
+// TestExternalNATSMisconfigured: an external NATS that lacks a requirement of lapse, or
+// has a conflicting stream, is left unchanged.
 func TestExternalNATSMisconfigured(t *testing.T) {
 	t.Parallel()
 	old := fakeNATS(t, "2.10.22")
@@ -144,7 +143,7 @@ func TestExternalNATSMisconfigured(t *testing.T) {
 		t.Errorf("changed to %s", after)
 	}
 
-	// The server in a lapse serve is no place for another.
+	// The embedded server of another lapse serve cannot be the external one.
 	other := harness.Serve(t)
 	r := harness.Run(t, nil, "serve", "--store-dir", t.TempDir(), "--nats-url", other.URL())
 	if r.Code != 1 || !strings.Contains(r.Stderr, "lacks rights") {
@@ -155,7 +154,7 @@ func TestExternalNATSMisconfigured(t *testing.T) {
 	refuses(t, 1, "max_payload", "--nats-url", small)
 }
 
-// fakeNATS says that it is a server of a version, and nothing else.
+// fakeNATS announces a NATS server of a version, and answers nothing but PING.
 func fakeNATS(t *testing.T, version string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -183,9 +182,9 @@ func fakeNATS(t *testing.T, version string) string {
 	return "nats://" + l.Addr().String()
 }
 
-// TestExternalNATS: with a NATS elsewhere lapse does what it does with its own: the
-// streams are there, the store directory holds what can be made anew, and a
-// second process of one store directory is refused.
+// TestExternalNATS: with an external NATS lapse works as with its own: the streams exist,
+// the store directory has only what can be rebuilt, and a second process on the same
+// store directory is refused.
 func TestExternalNATS(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t, nil)
@@ -197,7 +196,7 @@ func TestExternalNATS(t *testing.T) {
 	s.Run("collection", "create", "c", "--default-ttl", "60").OK()
 	s.Run("document", "create", "c", "a", `{"n":1}`).OK()
 	refuses(t, 1, "another process uses the store directory", "--nats-url", url, "--store-dir", dir)
-	// Killed, it need not wait for the lease that it had.
+	// After a kill it need not wait for its own lease.
 	s.Kill()
 	s.Restart()
 	if !strings.Contains(s.Stderr(), "as the writer") {
@@ -216,8 +215,7 @@ func TestExternalNATS(t *testing.T) {
 	s.Run("audit").OK()
 }
 
-// TestExternalNATSContext: a NATS context, as the nats command knows it, says all
-// that there is to say.
+// TestExternalNATSContext: a context of the nats command is enough to connect.
 func TestExternalNATSContext(t *testing.T) {
 	url := startNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
 	home := t.TempDir()

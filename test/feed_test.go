@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// patience is how long a test waits for what has to come.
+// patience bounds how long a test waits for an expected event.
 const patience = 60 * time.Second
 
 // dial connects to a server as any client does, without credentials.
@@ -26,7 +26,7 @@ func dial(t testing.TB, s *harness.Server) *nats.Conn {
 
 // readFeed reads the events of one collection, "*" for all, from the log's
 // beginning, with a JetStream consumer and nothing of lapse. It ends when
-// enough says so of those read so far.
+// enough returns true for the events so far.
 func readFeed(t testing.TB, nc *nats.Conn, collection string, enough func([]event) bool) (events []event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -132,7 +132,7 @@ func readAnswer(m *nats.Msg) (answer, error) {
 	return answer{code, seq, m.Data}, err
 }
 
-// mustAsk is ask for a request that has to come out with code.
+// mustAsk is ask for a request that must be answered with code.
 func mustAsk(t testing.TB, nc *nats.Conn, code int, tail, body string) answer {
 	t.Helper()
 	a := ask(t, nc, tail, body)
@@ -190,7 +190,7 @@ func askStatus(t testing.TB, nc *nats.Conn) (s status) {
 	return s
 }
 
-// eventually polls until done says so.
+// eventually polls until done returns true.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {

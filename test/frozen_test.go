@@ -17,10 +17,10 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestFrozenWriter: a writer that stands still stays connected and subscribed, and NATS
-// does not notice for minutes. From the take-over on all mutations are answered, by its
-// successor alone; soon all reads are, since the successor has NATS disconnect it. When
-// it continues, it answers nothing of what was sent to it meanwhile.
+// TestFrozenWriter: a frozen writer stays connected and subscribed, and NATS does not
+// notice for minutes. From the take-over on its successor alone answers all mutations;
+// soon all reads are answered too, since the successor makes NATS disconnect the frozen
+// writer. When that continues, it answers no request that was sent meanwhile.
 func TestFrozenWriter(t *testing.T) {
 	t.Parallel()
 	options := harness.NATSOptions(t.TempDir())
@@ -28,13 +28,13 @@ func TestFrozenWriter(t *testing.T) {
 	ns := harness.StartNATS(t, options)
 	var all []*harness.Server
 	for range 2 {
-		// A lease that is not lost on a busy machine: who may have lost it does not reply.
+		// Long enough for a busy machine: a writer unsure of its lease does not reply.
 		all = append(all, harness.ServeRemote(t, ns.ClientURL(), t.TempDir(), io.Discard, "--lease", "6s"))
 	}
 	nc := dialURL(t, ns.ClientURL())
 	mustAsk(t, nc, 201, "collection.create.c", `{}`)
 	mustAsk(t, nc, 201, "document.create.c.a", `{}`)
-	// Who takes over has heard of the writer before.
+	// The successor must know the writer before it is frozen.
 	heard, err := nc.SubscribeSync("$SRV.PING.lapse.main")
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestFrozenWriter(t *testing.T) {
 		}
 		calls[call.Reply]++
 	}
-	frozen := all[0] // the first one wrote first
+	frozen := all[0] // the first one is the first writer
 	frozen.Freeze()
 	eventually(t, "a take-over", func() bool {
 		_, err := tryAskFor(nc, "document.upsert.c.a", `{}`, 100*time.Millisecond)
@@ -102,16 +102,16 @@ func TestFrozenWriter(t *testing.T) {
 	}
 }
 
-// TestFrozenStandby: what a standby would have folded next may be trimmed when it
-// continues. It begins with a snapshot, without a restart of the process, and takes over
-// if the writer is dead by then.
+// TestFrozenStandby: the events that a frozen standby would fold next may be trimmed when
+// it continues. It then begins with a snapshot, without a restart of the process, and
+// takes over if the writer is dead by then.
 func TestFrozenStandby(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t, nil)
 	serve := func() *harness.Server {
 		return harness.ServeRemote(t, url, t.TempDir(), nil, "--lease", "6s", "--retain", "1s", "--snapshot-every", "1s")
 	}
-	writer, standby := serve(), serve() // the first one writes
+	writer, standby := serve(), serve() // the first one is the writer
 	nc := dialURL(t, url)
 	mustAsk(t, nc, 201, "collection.create.c", `{}`)
 	log, err := admin(t, url).Stream(t.Context(), "LAPSE_main")
@@ -120,7 +120,7 @@ func TestFrozenStandby(t *testing.T) {
 	}
 	for n, end := range []func(*harness.Server){func(*harness.Server) {}, (*harness.Server).Kill} {
 		standby.Freeze()
-		for name := range log.ConsumerNames(t.Context()).Name() { // to which NATS would send what is trimmed
+		for name := range log.ConsumerNames(t.Context()).Name() { // to which NATS would send events that are then trimmed
 			if err := log.DeleteConsumer(t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 				t.Fatal(err)
 			}
@@ -131,7 +131,7 @@ func TestFrozenStandby(t *testing.T) {
 		}
 		next := info.State.LastSeq + 1 // at most
 		eventually(t, "the log is trimmed", func() bool {
-			_, _ = tryAskFor(nc, fmt.Sprint("document.upsert.c.", n), `{}`, time.Second) // what is frozen may be asked, too
+			_, _ = tryAskFor(nc, fmt.Sprint("document.upsert.c.", n), `{}`, time.Second) // the frozen standby may get it
 			info, err = log.Info(t.Context())
 			return err == nil && info.State.FirstSeq > next
 		})

@@ -44,8 +44,7 @@ func readHits(t testing.TB) (hits []hit, lines []byte) {
 	return hits, all.Bytes()
 }
 
-// compact is a JSON document as lapse stores it: as it was sent, without the
-// white space.
+// compact returns a JSON document as lapse stores it: as sent, without white space.
 func compact(t testing.TB, body []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -55,8 +54,8 @@ func compact(t testing.TB, body []byte) []byte {
 	return b.Bytes()
 }
 
-// session is a time in which an address was never quiet for as long as its
-// time to live.
+// session is a period in which no gap between the hits of an address was as long as its
+// TTL.
 type session struct {
 	id       string
 	hits     int
@@ -64,8 +63,8 @@ type session struct {
 	last     string
 }
 
-// sessionsOf finds the sessions in the hits, by their gaps alone. Nothing of
-// lapse is used, so that it can be measured against this.
+// sessionsOf finds the sessions in the hits, by their gaps alone. It uses nothing of
+// lapse, so that tests can compare lapse with it.
 func sessionsOf(hits []hit, ttl int64) (sessions []session) {
 	open := make(map[string]*session)
 	for _, h := range hits {

@@ -13,10 +13,10 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestLinearizable: what eight clients do to ten documents with ttls of a second
-// or two, while the server is killed and started again, is as if it were done
-// one after the other. Half of the changes are sent again under their
-// Nats-Msg-Id when no answer came, the others may have happened or not.
+// TestLinearizable: operations of eight clients on ten documents with TTLs of a second or
+// two, while the server is killed and restarted, are linearizable. Half of the changes
+// are retried under their Nats-Msg-Id without a reply; the others may have happened or
+// not.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, durability := range []string{"fsync", "os"} {
@@ -89,7 +89,7 @@ func linearizable(t *testing.T, s *harness.Server, collection string, random *ra
 	}
 }
 
-// askerOf asks as a client of a history.
+// askerOf returns the Ask of a client.
 func askerOf(nc *nats.Conn) linear.Ask {
 	return func(tail, body string, headers ...string) (linear.Reply, error) {
 		a, err := tryAskWith(nc, tail, body, time.Second, headers...)
@@ -111,7 +111,7 @@ func tryAskWith(nc *nats.Conn, tail, body string, timeout time.Duration, headers
 	return readAnswer(reply)
 }
 
-// wholeLog reads the log up to an event that is written for that, if need be by the next
+// wholeLog reads the log up to an event that it appends for that, if need be by the next
 // writer.
 func wholeLog(t *testing.T, nc *nats.Conn) []event {
 	t.Helper()

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	liveTTL   = 5    // seconds that every hit lives
-	addresses = 1753 // that there are in the hits
+	liveTTL   = 5    // TTL of every hit, in seconds
+	addresses = 1753 // number of addresses in the hits
 )
 
-// TestLiveSessions writes the hits into a running server in all three ways
-// that there are, and follows every address to its end.
+// TestLiveSessions: hits written to a running server by requests, batches and mutations
+// are all in the log, and the document of every address expires once.
 func TestLiveSessions(t *testing.T) {
 	t.Parallel()
 	hits, _ := readHits(t)
@@ -69,9 +69,9 @@ func TestLiveSessions(t *testing.T) {
 	})
 }
 
-// groupHits puts the hits of each address together, in their order, with the
-// member ttl in their documents. Between two hits of an address there is then
-// no more than the time that writing one takes.
+// groupHits groups the hits by address, in their order, and adds the member ttl to their
+// documents. Between two hits of an address there is then no more than the time that one
+// write takes.
 func groupHits(hits []hit) (groups [][]hit) {
 	index := make(map[string]int)
 	for _, h := range hits {
@@ -87,7 +87,7 @@ func groupHits(hits []hit) (groups [][]hit) {
 	return groups
 }
 
-// token is an id as in a subject.
+// token returns an id as a subject has it.
 func token(id string) string { return strings.ReplaceAll(id, ".", "%2E") }
 
 func writeRequests(t testing.TB, nc *nats.Conn, collection string, groups [][]hit) {
@@ -174,9 +174,9 @@ func writeMutations(t testing.TB, nc *nats.Conn, collection string, groups [][]h
 	eventually(t, "all mutations judged", func() bool { return askStatus(t, nc).MutationsBehind == 0 })
 }
 
-// watchEnd asks for some documents again and again, while they are written and until
-// their end: a request that was sent at or after the deadline's second finds nothing, one
-// that was answered before it finds the document.
+// watchEnd polls some documents while they are written and until they expire: a request
+// sent at or after the second of the deadline finds nothing, one answered before it finds
+// the document.
 func watchEnd(t testing.TB, nc *nats.Conn, collection string, groups [][]hit, complete *atomic.Bool) {
 	deadlines := make(map[string]int64)
 	seen := 0
@@ -225,7 +225,7 @@ func watchEnd(t testing.TB, nc *nats.Conn, collection string, groups [][]hit, co
 	}
 }
 
-// allEnded waits for so many writes, and the end of every document written.
+// allEnded returns a condition: that many writes, and every written document expired.
 func allEnded(writes int) func([]event) bool {
 	written, living, looked := 0, 0, 0
 	return func(events []event) bool {
@@ -244,8 +244,8 @@ func allEnded(writes int) func([]event) bool {
 	}
 }
 
-// checkLives fails the test unless the log tells of each address what was
-// written of it, in order, and that it ended once, with its last content.
+// checkLives fails the test unless the log has all writes of each address, in order, and
+// its expiry, once, with its last content.
 func checkLives(t testing.TB, events []event, groups [][]hit) {
 	t.Helper()
 	checkLog(t, events)
@@ -280,8 +280,8 @@ func checkLives(t testing.TB, events []event, groups [][]hit) {
 		}
 		lives += expired[id]
 	}
-	// A machine that stands still for liveTTL between two writes of an address
-	// makes two lives of one; checkLog has seen that the gap was there.
+	// On a machine that stalls for liveTTL between two writes of an address, its document
+	// expires in between; checkLog has seen that the gap was there.
 	if lives != len(groups) || len(expired) != len(groups) {
 		t.Logf("%d addresses expired %d times", len(expired), lives)
 	}

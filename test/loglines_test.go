@@ -10,9 +10,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestClientLogLines: what a client can have said over and over fills no disk, and
-// every line of it that is left out is counted, the last ones when the process
-// ends.
+// TestClientLogLines: log lines that a client can cause are rate limited, so that they
+// fill no disk. Every omitted line is counted, the last ones when the process ends.
 func TestClientLogLines(t *testing.T) {
 	t.Parallel()
 	const each = 20_000

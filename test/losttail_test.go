@@ -19,7 +19,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// The log as NATS keeps it below a store directory.
+// The files of the log, as NATS keeps them below a store directory.
 
 func streamDir(t testing.TB, dir string) string {
 	t.Helper()
@@ -34,7 +34,7 @@ func indexFile(t testing.TB, dir string) string {
 	return filepath.Join(streamDir(t, dir), "msgs/index.db")
 }
 
-// block returns the first file with messages, or the last one.
+// block returns the first or the last file of messages.
 func block(t testing.TB, dir string, last bool) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(streamDir(t, dir), "msgs/*.blk"))
@@ -64,7 +64,7 @@ func remove(t testing.TB, path string) {
 	}
 }
 
-// flip changes one bit of a file.
+// flip flips one random bit of a file.
 func flip(t testing.TB, path string, random *rand.Rand) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -92,8 +92,8 @@ func cut(t testing.TB, path string, random *rand.Rand) {
 	}
 }
 
-// fill writes documents, about 40 KB each, so that a few hundred of them make
-// more than one block.
+// fill writes documents of about 40 KB each, so that a few hundred of them fill more than
+// one block.
 func fill(t testing.TB, nc *nats.Conn, random *rand.Rand, writes int) {
 	t.Helper()
 	for i := range writes {
@@ -113,7 +113,7 @@ func export(t testing.TB, s *harness.Server) []event {
 	return parseEvents(t, s.Run("export").OK())
 }
 
-// living are the documents that a log makes, with their versions.
+// living returns the live documents after the events of a log, with their versions.
 func living(events []event) map[string]string {
 	documents := make(map[string]string)
 	for _, e := range events {
@@ -127,7 +127,7 @@ func living(events []event) map[string]string {
 	return documents
 }
 
-// served are the documents that a server has.
+// served returns the documents of a server, with their versions.
 func served(t testing.TB, nc *nats.Conn) map[string]string {
 	t.Helper()
 	documents := make(map[string]string)
@@ -149,19 +149,18 @@ func served(t testing.TB, nc *nats.Conn) map[string]string {
 	return documents
 }
 
-// damage is something done to a store directory while nobody serves it.
+// damage is a change to the store directory of a server that is down.
 type damage struct {
 	name string
 	do   func(t testing.TB, dir string)
-	// hidden says that nothing but a projection can tell that events are gone.
+	// hidden says that only a projection can show that events are lost.
 	hidden bool
 }
 
-// TestLostTail damages the log in every way that files can be damaged, after a
-// clean stop and after a kill, with the projection there, of an earlier time,
-// and gone. lapse then refuses to serve, says so and tells what to do; or it
-// serves what the log that is there makes, says that something is missing if it
-// is, and goes on behind it.
+// TestLostTail: with a log damaged in any way, after a clean stop or a kill, with the
+// projection current, older or removed, lapse either refuses to serve, and says why and
+// what to do; or it serves what is left of the log, reports a loss if there is one, and
+// appends after it.
 func TestLostTail(t *testing.T) {
 	t.Parallel()
 	r := stress.Rand(t)
@@ -211,7 +210,7 @@ func TestLostTail(t *testing.T) {
 		{name: "no first block", do: func(t testing.TB, dir string) { remove(t, block(t, dir, false)) }, hidden: true},
 		{name: "no index", do: func(t testing.TB, dir string) { remove(t, indexFile(t, dir)) }},
 		{name: "bit in the index", do: func(t testing.TB, dir string) {
-			if _, err := os.Stat(indexFile(t, dir)); err == nil { // there may be none after a kill
+			if _, err := os.Stat(indexFile(t, dir)); err == nil { // after a kill there may be none
 				flip(t, indexFile(t, dir), r)
 			}
 		}},
@@ -261,7 +260,7 @@ func TestLostTail(t *testing.T) {
 					t.Fatalf("%s: event %d is one that never was", what, e.Seq)
 				}
 			}
-			// One that has lost its beginning makes what it made.
+			// Without its beginning, a log may still serve the documents of the whole.
 			if !maps.Equal(documents, living(left)) && (len(left) == 0 || left[0].Seq == 1 || !maps.Equal(documents, living(whole))) {
 				t.Fatalf("%s: %d documents are served, the log makes %d\n%s", what, len(documents), len(living(left)), s.Stderr())
 			}
@@ -282,7 +281,7 @@ func TestLostTail(t *testing.T) {
 	t.Logf("%d events; %v", len(events), outcomes)
 }
 
-// writesOn writes on into a log that was damaged, and starts once more.
+// writesOn appends to a log that was damaged, kills the server, and starts it again.
 func writesOn(t testing.TB, s *harness.Server, nc *nats.Conn, what string, left []event, back func()) {
 	t.Helper()
 	a := ask(t, nc, "collection.create.more", "")

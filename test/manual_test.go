@@ -16,12 +16,12 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// shellBlock is a block of a page with commands, and the block after it that
-// says what they print, if there is one.
+// shellBlock is a block of commands on a page, with the block after it that has their
+// output, if any.
 var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
 
-// manualTries is how often a page may be tried: its documents live for seconds,
-// in which a busy machine may not get from one command to the next.
+// manualTries bounds the attempts at a page: its documents live for seconds, too short
+// for a busy machine to get from one command to the next.
 const manualTries = 3
 
 // TestManualRuns: the commands of README and quickstart print what the pages say.
@@ -85,7 +85,7 @@ func runManual(t *testing.T, blocks [][]string) error {
 	return nil
 }
 
-// matches tells whether text is as a page says, where an ellipsis is any text.
+// matches reports whether text is what a page says, where an ellipsis is any text.
 func matches(said, text string) bool {
 	parts := strings.Split(strings.TrimSpace(said), "…")
 	for i := range parts {
@@ -94,8 +94,8 @@ func matches(said, text string) bool {
 	return regexp.MustCompile(`(?s)^` + strings.Join(parts, ".*") + `$`).MatchString(strings.TrimSpace(text))
 }
 
-// manualShell runs shell blocks in a directory where ./lapse asks a server, and
-// go builds nothing, since that was done.
+// manualShell runs shell blocks in a directory where ./lapse is a client of a server, and
+// go build does nothing, since lapse is already built.
 type manualShell struct {
 	t   *testing.T
 	dir string
@@ -114,7 +114,7 @@ func newManualShell(t *testing.T, s *harness.Server) manualShell {
 	return manualShell{t, dir, &fakeCLI{T: t, nc: dial(t, s)}}
 }
 
-// run runs commands and returns all that they print.
+// run runs commands and returns their output.
 func (m manualShell) run(commands string) (printed string, err error) {
 	cmd := exec.CommandContext(m.t.Context(), "sh", "-e", "-c", commands)
 	cmd.Dir = m.dir
@@ -127,7 +127,7 @@ func (m manualShell) run(commands string) (printed string, err error) {
 	return out.String(), nil
 }
 
-// nats does what the nats CLI would do.
+// nats runs commands of the nats CLI without it.
 func (m manualShell) nats(commands string) (err error) {
 	for line := range strings.Lines(commands) {
 		said := expectation.FindStringSubmatch(line)

@@ -20,14 +20,15 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// mostMemory is what lapse may take with small caches, whatever clients do.
+// mostMemory bounds the memory of lapse with small caches, whatever clients do.
 const mostMemory = 2 << 30
 
-// smallCaches are flags of serve that leave the memory to what clients do.
+// smallCaches are flags of serve that limit caches, so that the load of clients decides
+// the memory.
 var smallCaches = []string{"--cache-bytes", "67108864"}
 
-// flooded is what came of a flood: how many replies had which code, and how long
-// those took that were refused.
+// flooded is the result of a flood: the number of replies by code, and the latency of the
+// refused requests.
 type flooded struct {
 	sent    int
 	codes   map[int]int
@@ -44,15 +45,15 @@ func (f flooded) String() string {
 	return b.String()
 }
 
-// flooding is how to flood: so many requests on each connection, as fast as they
-// go. At most window of them wait for their reply, all of them if it is 0.
+// flooding describes a flood: the number of requests on each connection, sent as fast as
+// possible. At most window of them wait for their replies; 0 means all.
 type flooding struct {
 	connections, requests, window int
 	request                       func(n int) (subject string, body []byte)
 }
 
-// run returns when each request has its reply, and fails the test if one has
-// none or two.
+// run returns when each request has its reply, and fails the test if one has no reply or
+// two.
 func (f flooding) run(t *testing.T, url string) flooded {
 	t.Helper()
 	var (
@@ -103,7 +104,7 @@ func (f flooding) run(t *testing.T, url string) flooded {
 			defer close(ended)
 			codes, refused, seen := make(map[int]int), []time.Duration(nil), make([]bool, f.requests)
 			for n := range f.requests {
-				_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // rather than for ever
+				_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // not for ever
 				r, err := c.Read()
 				if err != nil {
 					t.Errorf("after %d of %d replies: %v", n, f.requests, err)
@@ -130,7 +131,7 @@ func (f flooding) run(t *testing.T, url string) flooded {
 	return all
 }
 
-// floods are requests that cost little, or much, or hold on to much.
+// floods are requests that are cheap, or expensive, or large.
 func floods() map[string]func(n int) (subject string, body []byte) {
 	large := []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`)
 	gets := []byte(`{"operations":[` + strings.TrimSuffix(strings.Repeat(`{"op":"get","id":"large"},`, 1000), ",") + `]}`)
@@ -156,8 +157,8 @@ func floods() map[string]func(n int) (subject string, body []byte) {
 	}
 }
 
-// TestFloods: whatever is asked as fast as it goes, each request has one reply,
-// memory is bounded, and the next client is served.
+// TestFloods: under a flood of any kind of request each one has one reply, memory is
+// bounded, and the next client is served.
 func TestFloods(t *testing.T) {
 	s := harness.Serve(t, append(smallCaches, "--durability", "os")...)
 	s.Run("collection", "create", "orders", "--default-ttl", "1h")
@@ -182,9 +183,9 @@ func TestFloods(t *testing.T) {
 				t.Fatal(name, err)
 			}
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // rather than for ever
+			_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // not for ever
 			if err := hoard(c); err == nil {
-				_ = c.Ping() // or it was cut off
+				_ = c.Ping() // an error means that it was cut off
 			}
 		}
 		t.Logf("%s: memory %s", name, s.Memory())
@@ -195,11 +196,11 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestSlowReadersAreDisconnected: who asks and never reads is cut off before it takes all
-// memory, and others are answered meanwhile.
+// TestSlowReadersAreDisconnected: a client that never reads its replies is cut off before
+// they take all memory, and others are answered meanwhile.
 func TestSlowReadersAreDisconnected(t *testing.T) {
 	t.Parallel()
-	const readers, each = 3, 250 // MiB, more than may wait for all of them
+	const readers, each = 3, 250 // MiB each, more than may wait for all of them
 	s := harness.Serve(t, append(smallCaches, "--durability", "os")...)
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.c", "")
@@ -243,8 +244,8 @@ func TestSlowReadersAreDisconnected(t *testing.T) {
 	}
 }
 
-// hoards are what one connection has the server keep without a request to lapse:
-// as much as it takes.
+// hoards make the server keep as much memory for one connection as it allows, without a
+// request to lapse.
 var hoards = map[string]func(c *attack.Client) error{
 	"subscriptions": func(c *attack.Client) (err error) {
 		for n := 0; n < 16384 && err == nil; n++ {
@@ -270,7 +271,7 @@ var hoards = map[string]func(c *attack.Client) error{
 	"pull requests":                pulls,
 }
 
-// consumers makes consumers of the log, each with a name of its own.
+// consumers creates consumers of the log, each with a name of its own.
 func consumers(config string) func(c *attack.Client) error {
 	return func(c *attack.Client) (err error) {
 		for n := 0; n < 100 && err == nil; n++ {
@@ -282,7 +283,7 @@ func consumers(config string) func(c *attack.Client) error {
 	}
 }
 
-// pulls has a consumer wait for more messages than there are, over and over.
+// pulls sends many pull requests to a consumer, each for more messages than there are.
 func pulls(c *attack.Client) (err error) {
 	name := nuid.Next()
 	err = c.Send("$JS.API.CONSUMER.CREATE.LAPSE_main."+name,
@@ -293,9 +294,9 @@ func pulls(c *attack.Client) (err error) {
 	return err
 }
 
-// TestOverloadRefusedFast says how long it takes to be refused while half as many
-// requests again as there are places for wait for their replies, of queries
-// sixteen times as many.
+// TestOverloadRefusedFast measures the latency of a refusal while one and a half times as
+// many requests as there are places wait for their replies; sixteen times as many for
+// queries.
 func TestOverloadRefusedFast(t *testing.T) {
 	if !stress.Long() {
 		t.Skip("it only measures")
@@ -305,14 +306,14 @@ func TestOverloadRefusedFast(t *testing.T) {
 	for _, name := range []string{"upsert", "query", "status"} {
 		f := flooding{connections: 4, requests: 100_000, window: 3072, request: floods()[name]}
 		if name == "query" {
-			f.window = 256 // there are few places for those
+			f.window = 256 // queries have few places
 		}
 		t.Logf("%s: %s", name, f.run(t, s.URL()))
 	}
 }
 
-// TestBacklog: a server that starts before a million mutations takes no more
-// memory for that, and answers meanwhile.
+// TestBacklog: a server that starts with a backlog of a million mutations takes no more
+// memory for it, and answers meanwhile.
 func TestBacklog(t *testing.T) {
 	if !stress.Long() {
 		t.Skip("there is one without a process, in processor")

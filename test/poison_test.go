@@ -14,9 +14,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestPoison sends a real server whatever there is: each request has one answer
-// with a code, each mutation is judged once, and it goes on serving, also after
-// it was killed.
+// TestPoison: to random malformed input, each request has one reply with a code, each
+// mutation is judged once, and the server keeps serving, also after a kill.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	source := attack.Source{Rand: stress.Rand(t)}
@@ -78,8 +77,8 @@ func TestPoison(t *testing.T) {
 	s.Stop()
 }
 
-// TestLargestMessages: what is as large as the server takes has an answer, and
-// what is larger ends a connection and no more.
+// TestLargestMessages: a message of the largest size is answered; a larger one fails, and
+// harms nothing else.
 func TestLargestMessages(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)

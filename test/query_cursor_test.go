@@ -15,8 +15,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// cursorQueries are queries whose pages come in different ways: by id, by an
-// index, by its order, and sorted.
+// cursorQueries are queries with different plans: by id, by an index, by the order of an
+// index, and sorted.
 var cursorQueries = []map[string]any{
 	{},
 	{"where": "doc.m <= params.most", "params": map[string]any{"most": 900}},
@@ -27,7 +27,7 @@ var cursorQueries = []map[string]any{
 	{"where": "doc.n < 800", "orderBy": []ordering{{"/m", true}}},
 }
 
-// with returns a query with other members.
+// with returns a copy of a query with members added or replaced.
 func with(q map[string]any, members map[string]any) map[string]any {
 	q = maps.Clone(q)
 	maps.Copy(q, members)
@@ -57,9 +57,9 @@ func firstPage(t testing.TB, nc *nats.Conn, collection string, q map[string]any)
 	return idsOf(t, reply.Documents), reply.Cursor
 }
 
-// TestQueryCursorLasts: a cursor is good after a restart, after kill -9, when
-// the projection is folded again, and when the collection gets other indexes;
-// limit and select may be others on the next page.
+// TestQueryCursorLasts: a cursor stays valid after a restart, after kill -9, after the
+// projection is folded again, and with other indexes; limit and select may differ on the
+// next page.
 func TestQueryCursorLasts(t *testing.T) {
 	t.Parallel()
 	s, nc := limitedServer(t, "--query-time=1m")
@@ -125,8 +125,7 @@ func TestQueryCursorLasts(t *testing.T) {
 	}
 }
 
-// TestQueryCursorRefused: a cursor is good for its own query only, and none can
-// be made.
+// TestQueryCursorRefused: a cursor is valid for its own query only, and cannot be forged.
 func TestQueryCursorRefused(t *testing.T) {
 	t.Parallel()
 	_, nc := limitedServer(t, "--query-time=1m")
@@ -173,7 +172,8 @@ func TestQueryCursorRefused(t *testing.T) {
 			}
 		}
 	}
-	// The same documents in a collection of the same name are others.
+	// A new collection of the same name does not accept the cursors, even with the same
+	// documents.
 	mustAsk(t, nc, 204, "collection.delete.c", "")
 	for i, q := range cursorQueries {
 		refused(t, nc, "c", marshal(t, with(q, map[string]any{"cursor": cursors[i]})), 404, "collection_not_found")
@@ -186,15 +186,15 @@ func TestQueryCursorRefused(t *testing.T) {
 	for i, q := range cursorQueries {
 		refuse("c", q, cursors[i])
 	}
-	// Neither is there another database's.
+	// Nor does the same collection of another database.
 	_, elsewhere := limitedServer(t)
 	for i, q := range cursorQueries {
 		refused(t, elsewhere, "c", marshal(t, with(q, map[string]any{"cursor": cursors[i]})), 400, "bad_query")
 	}
 }
 
-// TestQueryCursorGoesOn: what does not change comes exactly once, whatever
-// happens between the pages to other documents, those at the cursor too.
+// TestQueryCursorGoesOn: unchanged documents are returned exactly once, whatever happens
+// between pages to other documents, even to those at the cursor.
 func TestQueryCursorGoesOn(t *testing.T) {
 	t.Parallel()
 	s, _ := limitedServer(t, "--query-time=1m")
@@ -225,8 +225,8 @@ func goesOn(t *testing.T, nc *nats.Conn, mode string) {
 			if cursor = reply.Cursor; cursor == "" {
 				break
 			}
-			// The last document of the page goes, the one before it changes its
-			// place in every order, and new ones come all over.
+			// Delete the last document of the page, move the one before it in every
+			// order, and add new ones all over.
 			last, before := ids[len(ids)-1], ids[len(ids)-2]
 			touched[last], touched[before] = true, true
 			mustAsk(t, nc, 204, "document.delete."+collection+"."+last, "")

@@ -25,13 +25,13 @@ type hitDocument struct {
 	members map[string]any
 }
 
-// text returns a member that is a string, empty if there is none.
+// text returns a string member, empty if there is none.
 func (d hitDocument) text(name string) string {
 	s, _ := d.members[name].(string)
 	return s
 }
 
-// number returns a member that is a number; ok is false if it is none.
+// number returns a number member; ok is false if there is none.
 func (d hitDocument) number(name string) (n float64, ok bool) {
 	n, ok = d.members[name].(float64)
 	return n, ok
@@ -42,9 +42,8 @@ func (d hitDocument) status() int {
 	return int(n)
 }
 
-// hitDocuments returns the hits in the order of ids. An answer without a body
-// has no size, as web servers log it: "-" if there never is one, and no member
-// otherwise.
+// hitDocuments returns the hits in the order of ids. A reply without a body has no size,
+// as web servers log it: "-" if its status never has a body, else no member.
 func hitDocuments(t testing.TB) (documents []hitDocument) {
 	t.Helper()
 	hits, _ := readHits(t)
@@ -66,13 +65,12 @@ func hitDocuments(t testing.TB) (documents []hitDocument) {
 	return documents
 }
 
-// indexed is the indexing policy of what is asked for below.
+// indexed returns the indexing policy for the queries below.
 func indexed(mode string) string {
 	return `"indexingPolicy":{"indexingMode":"` + mode + `","includedPaths":[{"path":"/status"},{"path":"/bytes"},{"path":"/agent"},{"path":"/client"},{"path":"/referrer"}]}`
 }
 
-// load upserts documents in batches and returns the seconds of their last
-// change, by id.
+// load upserts documents in batches and returns their _ts in seconds, by id.
 func load(t testing.TB, nc *nats.Conn, collection string, documents []hitDocument) map[string]int64 {
 	t.Helper()
 	written := make(map[string]int64)
@@ -120,31 +118,31 @@ func unmarshal(t testing.TB, text []byte, v any) {
 	}
 }
 
-// ordering is a part of an orderBy.
+// ordering is one key of an orderBy.
 type ordering struct {
 	Path string `json:"path"`
 	Desc bool   `json:"desc"`
 }
 
-// question is a query with what is known of its answer.
+// question is a query with the expectations for its result and its plan.
 type question struct {
 	name    string
 	where   string
 	params  map[string]any
 	orderBy []ordering
-	sel     []string // names of members
+	sel     []string // member names to select
 	limit   int      // 0 for all
-	page    int      // 0 for one of 1000
+	page    int      // page size; 0 for 1000
 
 	takes func(hitDocument) bool
-	// index is the one that has to be used where there is one, "-" if there is
-	// none for it, "" if it does not matter; looked is how many documents it
-	// leads to.
+	// index is the index that must be used in a collection with indexes: "-" for none, ""
+	// if it does not matter. looked is the number of documents scanned through it, 0 if
+	// unchecked.
 	index  string
 	looked int
 }
 
-// answers computes what comes out, in plain Go.
+// answers computes the expected result, in plain Go.
 func (q *question) answers(t testing.TB, documents []hitDocument) (answers []string) {
 	t.Helper()
 	var taken []hitDocument
@@ -153,7 +151,7 @@ func (q *question) answers(t testing.TB, documents []hitDocument) (answers []str
 			taken = append(taken, d)
 		}
 	}
-	slices.SortStableFunc(taken, func(a, b hitDocument) int { // stable: ids decide at last
+	slices.SortStableFunc(taken, func(a, b hitDocument) int { // stable: ids break ties
 		for _, o := range q.orderBy {
 			c := compareMembers(a.members[o.Path[1:]], b.members[o.Path[1:]])
 			if o.Desc {
@@ -178,7 +176,7 @@ func (q *question) answers(t testing.TB, documents []hitDocument) (answers []str
 	return answers
 }
 
-// compareMembers is the order over those JSON types that the hits have.
+// compareMembers orders the JSON types that occur in the hits.
 func compareMembers(a, b any) int {
 	rank := func(v any) int {
 		switch v.(type) {
@@ -198,7 +196,7 @@ func compareMembers(a, b any) int {
 	return strings.Compare(a.(string), b.(string))
 }
 
-// plan is what explain tells.
+// plan is the output of explain.
 type plan struct {
 	Index    *string  `json:"index"`
 	Scanned  int      `json:"scanned"`
@@ -207,7 +205,7 @@ type plan struct {
 	Building []string `json:"building"`
 }
 
-// path is the index that was used, "-" for none.
+// path returns the index that was used, "-" for none.
 func (p plan) path() string {
 	if p.Index == nil {
 		return "-"
@@ -215,8 +213,8 @@ func (p plan) path() string {
 	return *p.Index
 }
 
-// outcome is an answer to a question, with the plan of its last page and the
-// documents looked at for all of them.
+// outcome is the result of a question, with the plan of its last page and the number of
+// documents scanned for all pages.
 type outcome struct {
 	documents []string
 	plan      plan
@@ -224,8 +222,8 @@ type outcome struct {
 	scanned   int
 }
 
-// bare is a document without what lapse adds to it, its members in the order of
-// their names, as they were sent.
+// bare returns a document as it was sent, without what lapse adds to it, its members
+// sorted by name.
 func bare(t testing.TB, document []byte) string {
 	t.Helper()
 	if !bytes.Contains(document, []byte(`"_ts"`)) {
@@ -238,7 +236,7 @@ func bare(t testing.TB, document []byte) string {
 	return marshal(t, members)
 }
 
-// way is how a question reaches the server.
+// way is an interface for queries: request, command or client.
 type way struct {
 	name  string
 	ask   func(t testing.TB, collection string, q *question) outcome
@@ -273,14 +271,14 @@ type queryReply struct {
 	Plan      plan              `json:"plan"`
 }
 
-// query sends a query that has to come out.
+// query sends a query that must succeed.
 func query(t testing.TB, nc *nats.Conn, collection string, request map[string]any) (reply queryReply) {
 	t.Helper()
 	unmarshal(t, mustAsk(t, nc, 200, "query."+collection, marshal(t, request)).body, &reply)
 	return reply
 }
 
-// request is the body of a question, without its limit.
+// request returns the body of a question, without its limit.
 func (q *question) request() map[string]any {
 	request := map[string]any{"explain": true}
 	if q.where != "" {
@@ -315,7 +313,7 @@ func (q *question) byRequest(t testing.TB, nc *nats.Conn, collection string) (o 
 	}
 }
 
-// nextLimit is how many documents to ask for when so many are there.
+// nextLimit returns the limit for the next page, given the number of documents so far.
 func (q *question) nextLimit(have int) int {
 	n := cmp.Or(q.page, 1000)
 	if q.limit > 0 {
@@ -324,7 +322,7 @@ func (q *question) nextLimit(have int) int {
 	return n
 }
 
-// more takes a page, and returns whether it was the last one.
+// more adds a page to the outcome, and reports whether it was the last one.
 func (q *question) more(o *outcome, documents []json.RawMessage, p plan, cursor string, t testing.TB) (done bool) {
 	t.Helper()
 	for _, d := range documents {
@@ -351,7 +349,7 @@ func (q *question) arguments(t testing.TB, collection string) []string {
 	for _, o := range q.orderBy {
 		path := o.Path
 		if o.Desc {
-			path = "-" + path[1:] // both ways of writing it
+			path = "-" + path[1:] // the command accepts both forms
 		}
 		args = append(args, "--order-by="+path)
 	}
@@ -411,7 +409,7 @@ func (q *question) options(p *client.Plan) []client.QueryOption {
 	return append(opts, client.PageSize(cmp.Or(q.page, 1000)))
 }
 
-// planOf is the client's plan as explain writes it.
+// planOf returns the client's plan in the form of explain.
 func planOf(p client.Plan) plan {
 	out := plan{Scanned: int(p.Scanned), Returned: int(p.Returned), Building: p.Building}
 	if p.Index != "" {
@@ -484,7 +482,7 @@ func (q *question) countByClient(t testing.TB, c *client.Client, collection stri
 	return int(n), planOf(p)
 }
 
-// awaitIndex waits until an index is used, and has all that was written.
+// awaitIndex waits until an index is used and contains all writes.
 func awaitIndex(t testing.TB, nc *nats.Conn, collection string, q question) {
 	t.Helper()
 	eventually(t, "the index of "+collection+" is there", func() bool {
@@ -496,12 +494,12 @@ func awaitIndex(t testing.TB, nc *nats.Conn, collection string, q question) {
 	})
 }
 
-// TestQueryHits asks a web server's log what its owner would, with every kind
-// of index and in every way to ask, and computes the same from the file.
+// TestQueryHits: queries over a web server's log, with every kind of index and by
+// request, command and client, return the same as plain Go over its file.
 func TestQueryHits(t *testing.T) {
 	t.Parallel()
 	documents := hitDocuments(t)
-	// Slow machines are no reason to fail.
+	// A time limit that slow machines keep.
 	s := harness.Serve(t, "--durability", "os", "--query-time", "1m")
 	nc := dial(t, s)
 	notFound := question{where: "doc.status == 404"}
@@ -527,7 +525,7 @@ func TestQueryHits(t *testing.T) {
 	for _, collection := range collections {
 		for _, w := range ways(t, s) {
 			if w.name == "command" && collection != "consistent" && !stress.Long() {
-				continue // a process for each page; it knows nothing of indexes
+				continue // slow, a process per page; the command does not depend on indexes
 			}
 			t.Run(collection+"/"+w.name, func(t *testing.T) {
 				for i, q := range questions {
@@ -545,7 +543,7 @@ func TestQueryHits(t *testing.T) {
 	s.Stop()
 }
 
-// hitQuestions are asked of every collection.
+// hitQuestions returns the questions for every collection.
 func hitQuestions(documents []hitDocument) []question {
 	is := func(codes ...int) func(hitDocument) bool {
 		return func(d hitDocument) bool { return slices.Contains(codes, d.status()) }
@@ -553,7 +551,7 @@ func hitQuestions(documents []hitDocument) []question {
 	both := func(a, b func(hitDocument) bool) func(hitDocument) bool {
 		return func(d hitDocument) bool { return a(d) && b(d) }
 	}
-	// how many documents an index leads to
+	// looked returns the number of documents that an index leads to.
 	looked := func(takes func(hitDocument) bool) (n int) {
 		for _, d := range documents {
 			if takes(d) {
@@ -619,8 +617,8 @@ func sameAnswers(t testing.TB, got, want []string) {
 	}
 }
 
-// checkPlan looks at what explain says: which index was used, and that no more
-// was looked at than there was reason to.
+// checkPlan checks the output of explain: which index was used, and that no more
+// documents were scanned than needed.
 func checkPlan(t testing.TB, collection string, q *question, got outcome, all int) {
 	t.Helper()
 	p := got.plan
@@ -671,7 +669,7 @@ func countStatuses(t *testing.T, w way, collection string, documents []hitDocume
 	}
 }
 
-// lostClients reads who got a 404 from the file's lines.
+// lostClients returns the clients with a 404, from the file's lines.
 func lostClients(t *testing.T) map[string]bool {
 	hits, _ := readHits(t)
 	clients := make(map[string]bool)
@@ -686,7 +684,7 @@ func lostClients(t *testing.T) map[string]bool {
 	return clients
 }
 
-// distinctClients asks who got a 404 in pages of different sizes.
+// distinctClients queries the clients with a 404 in pages of different sizes.
 func distinctClients(t *testing.T, w way, collection string, want map[string]bool) {
 	pages := []int{17, 1000}
 	if w.name == "command" {
@@ -705,8 +703,8 @@ func distinctClients(t *testing.T, w way, collection string, want map[string]boo
 	}
 }
 
-// TestQueryCrawlerExpires asks for everything from one crawler while half of it
-// expires: what is due by then is in no answer, and all else is in every one.
+// TestQueryCrawlerExpires: while half of a crawler's documents expire, queries return no
+// document past its deadline, and all others.
 func TestQueryCrawlerExpires(t *testing.T) {
 	t.Parallel()
 	var documents, half []hitDocument
@@ -734,7 +732,8 @@ func TestQueryCrawlerExpires(t *testing.T) {
 			if collection != "plain" {
 				awaitIndex(t, nc, collection, question{where: "doc.status == 404"})
 			}
-			// On a machine that stands still all may be gone before it was seen.
+			// On a machine that stalls, all may expire before the first query: retry with
+			// a longer TTL.
 			for ttl := 2; ; ttl *= 2 {
 				w := expiryWatch{collection: collection, members: make(map[string]string), deadlines: make(map[string]int64)}
 				for _, d := range documents {
@@ -773,17 +772,17 @@ func TestQueryCrawlerExpires(t *testing.T) {
 	})
 }
 
-// expiryWatch follows the documents of one crawler to their end.
+// expiryWatch queries the documents of one crawler until they expire.
 type expiryWatch struct {
 	collection string
-	members    map[string]string // what each document is, by id
-	deadlines  map[string]int64  // of those that have one
-	seen, over bool              // whether some with a deadline were there, and all of them are gone
+	members    map[string]string // content by id
+	deadlines  map[string]int64  // by id, where there is one
+	seen, over bool              // whether documents with a deadline were seen, and whether all of them are gone
 }
 
 const crawler = "doc.agent.contains('Googlebot') && doc.status > 0" // an index on the status leads to all
 
-// look asks for a page that holds all, for small pages, and for the count.
+// look queries all in one page, then in small pages, and then the count.
 func (w *expiryWatch) look(t testing.TB, nc *nats.Conn, c *client.Client) {
 	t.Helper()
 	q := question{where: crawler, page: 100}
@@ -793,7 +792,7 @@ func (w *expiryWatch) look(t testing.TB, nc *nats.Conn, c *client.Client) {
 	for _, d := range reply.Documents {
 		documents = append(documents, bare(t, d))
 	}
-	// Of a lazy index that is behind, only what has ended counts.
+	// With a lazy index that is behind, documents with a deadline may be missing early.
 	current := reply.Plan.Behind == nil || *reply.Plan.Behind == 0
 	short := w.check(t, documents, sent, time.Now().Unix(), current)
 	w.seen = w.seen || short > 0
@@ -801,7 +800,7 @@ func (w *expiryWatch) look(t testing.TB, nc *nats.Conn, c *client.Client) {
 
 	sent = time.Now().Unix()
 	o := q.byClient(t, c, w.collection)
-	w.check(t, o.documents, sent, time.Now().Unix(), false) // what is due changes between the pages
+	w.check(t, o.documents, sent, time.Now().Unix(), false) // documents come due between pages
 
 	sent = time.Now().Unix()
 	counted := query(t, nc, w.collection, map[string]any{"where": crawler, "count": true, "explain": true})
@@ -823,8 +822,8 @@ func (w *expiryWatch) look(t testing.TB, nc *nats.Conn, c *client.Client) {
 	}
 }
 
-// check looks at the answer to a question that was asked and answered in these
-// seconds. It returns how many documents with a deadline are in it.
+// check checks the result of a query that was sent and answered in these seconds. It
+// returns the number of documents with a deadline in it.
 func (w *expiryWatch) check(t testing.TB, documents []string, sent, answered int64, current bool) (short int) {
 	t.Helper()
 	there := make(map[string]bool)

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	limited = 1000 // documents of limitedServer
-	// looping takes 10^9 steps for each document: no machine comes to its end,
-	// if --query-cost lets it.
+	limited = 1000 // number of documents of limitedServer
+	// looping takes 10^9 steps for each document: no machine finishes it, if --query-cost
+	// allows it.
 	looping = `doc.ns.all(a, doc.ns.all(b, doc.ns.all(c, doc.ns.all(d, doc.ns.all(e, doc.ns.all(f, doc.ns.all(g, doc.ns.all(h, doc.ns.all(i,
 		a + b + c + d + e + f + g + h + i >= 0)))))))))`
 	costly = "--query-cost=1000000000000000"
 )
 
-// limitedServer starts a server with limits and gives it the collection c.
+// limitedServer starts a server with the given limits and fills the collection c.
 func limitedServer(t testing.TB, args ...string) (*harness.Server, *nats.Conn) {
 	t.Helper()
 	s := harness.Serve(t, append([]string{"--durability", "os"}, args...)...)
@@ -56,8 +56,8 @@ func idsOf(t testing.TB, documents []json.RawMessage) (ids []string) {
 	return ids
 }
 
-// refused wants a query to be refused with a code and name of the contract, and
-// a message that says more.
+// refused checks that a query is refused with a code and name of the contract, and a
+// message.
 func refused(t testing.TB, nc *nats.Conn, collection, body string, code int, name string) {
 	t.Helper()
 	a := mustAsk(t, nc, code, "query."+collection, body)
@@ -71,7 +71,7 @@ func refused(t testing.TB, nc *nats.Conn, collection, body string, code int, nam
 	}
 }
 
-// stillServes wants the server to go on with everything else.
+// stillServes checks that the server answers other requests.
 func stillServes(t testing.TB, nc *nats.Conn) {
 	t.Helper()
 	mustAsk(t, nc, 200, "document.get.c.d0007", "")
@@ -81,18 +81,18 @@ func stillServes(t testing.TB, nc *nats.Conn) {
 	}
 }
 
-// TestQueryLimits sets each limit of serve so low that a query goes over it,
-// and asks another that does not.
+// TestQueryLimits: with each limit of serve set low, queries beyond it are refused, and
+// others are answered.
 func TestQueryLimits(t *testing.T) {
 	t.Parallel()
 	or := func(n int) string { return "doc.n == 7" + strings.Repeat(" || doc.n == 7", n) }
 	where := func(condition string) string { return marshal(t, map[string]any{"where": condition, "limit": 1}) }
 	for _, test := range []struct {
 		args  []string
-		over  []string // queries that go over it
+		over  []string // queries beyond the limit
 		code  int
 		error string
-		fits  []string // and others that don't
+		fits  []string // queries within it
 	}{
 		{[]string{"--query-scanned=50"},
 			[]string{`{"where":"doc.m < 0"}`, `{"where":"doc.m < 0","count":true}`, `{"orderBy":[{"path":"/m"}]}`, `{"where":"doc.n >= 0","count":true}`},
@@ -144,7 +144,7 @@ func TestQueryLimits(t *testing.T) {
 	}
 }
 
-// TestQueryLimitsByPages: what is too much at once comes page by page.
+// TestQueryLimitsByPages: a result beyond a limit can be read page by page.
 func TestQueryLimitsByPages(t *testing.T) {
 	t.Parallel()
 	for _, arg := range []string{"--query-scanned=50", "--query-bytes=3000", "--query-sort-bytes=2000"} {
@@ -177,7 +177,7 @@ func TestQueryLimitsByPages(t *testing.T) {
 	}
 }
 
-// clientOn returns a client over a connection that waits as long as the tests.
+// clientOn returns a client with the timeout of the tests.
 func clientOn(t testing.TB, nc *nats.Conn) *client.Client {
 	t.Helper()
 	c, err := client.New(nc, client.WithTimeout(patience))
@@ -187,7 +187,7 @@ func clientOn(t testing.TB, nc *nats.Conn) *client.Client {
 	return c
 }
 
-// TestQueryTimeIsReported: the client and the command say which limit it was.
+// TestQueryTimeIsReported: the client and the command report that the query timed out.
 func TestQueryTimeIsReported(t *testing.T) {
 	t.Parallel()
 	s, nc := limitedServer(t, "--query-time=100ms", costly)
@@ -207,8 +207,8 @@ func TestQueryTimeIsReported(t *testing.T) {
 	}
 }
 
-// replies sends requests at once, to subjects after lapse.main.api., and
-// returns their answers as they come.
+// replies sends requests without waiting, to subjects below lapse.main.api., and returns
+// their replies in order of arrival.
 type replies struct {
 	inbox string
 	nc    *nats.Conn
@@ -235,7 +235,7 @@ func (r *replies) send(t testing.TB, name, tail, body string) {
 	}
 }
 
-// next waits for the next answer and returns the name and code of it.
+// next waits for the next reply and returns its name and code.
 func (r *replies) next(t testing.TB) (name, code string) {
 	t.Helper()
 	m, err := r.sub.NextMsg(patience)
@@ -251,7 +251,7 @@ func TestQueryQueue(t *testing.T) {
 	t.Parallel()
 	s, nc := limitedServer(t, "--query-workers=1", "--query-queue=1", "--query-time=1s", costly)
 	loop := marshal(t, map[string]any{"where": looping})
-	for range 2 { // the second time shows that nothing is left of the first
+	for range 2 { // twice, as the first round must leave nothing behind
 		r := newReplies(t, nc)
 		const sent = 20
 		for i := range sent {
@@ -271,8 +271,8 @@ func TestQueryQueue(t *testing.T) {
 	s.Stop()
 }
 
-// TestQueryWorkers: behind one worker queries wait, two don't let a short one
-// wait for a long one.
+// TestQueryWorkers: with one worker queries wait; with two, a short query does not wait
+// for a long one.
 func TestQueryWorkers(t *testing.T) {
 	t.Parallel()
 	loop := marshal(t, map[string]any{"where": looping})
@@ -282,8 +282,8 @@ func TestQueryWorkers(t *testing.T) {
 		r := newReplies(t, nc)
 		r.send(t, "long", "query.c", loop)
 		r.send(t, "short", "query.c", `{"limit":5}`)
-		// The time of the one that waits runs, too, so it may be over at once with
-		// that of the other, or there is just enough of it left.
+		// The time limit includes the wait, so the short query may time out with the long
+		// one, or have just enough time left.
 		codes := make(map[string]string)
 		for range 2 {
 			name, code := r.next(t)
@@ -302,7 +302,7 @@ func TestQueryWorkers(t *testing.T) {
 		if name, code := r.next(t); name != "short" || code != "200" {
 			t.Errorf("the first answer is %s to the %s one", code, name)
 		}
-		// SIGTERM doesn't wait for the other, and it is answered.
+		// SIGTERM doesn't wait for the long query, which is answered.
 		s.Stop()
 		if name, code := r.next(t); name != "long" || code != "503" {
 			t.Errorf("at the end the answer is %s to the %s one, want 503", code, name)
@@ -310,7 +310,7 @@ func TestQueryWorkers(t *testing.T) {
 	})
 }
 
-// TestQueryLimitUsage: limits that allow nothing, or are none, are wrong usage.
+// TestQueryLimitUsage: limits that allow nothing, or are malformed, are wrong usage.
 func TestQueryLimitUsage(t *testing.T) {
 	t.Parallel()
 	values := map[string][]string{"--query-time": {"0", "0s", "-1s", "5", "x", ""}}
@@ -323,7 +323,7 @@ func TestQueryLimitUsage(t *testing.T) {
 			t.Errorf("serve --help does not mention %s", flag)
 		}
 		for _, value := range wrong {
-			// Should it start after all, then not on a store of anybody.
+			// Should it start after all, then not on anybody's store.
 			r := harness.Run(t, nil, "serve", "--store-dir", "/dev/null/data", flag+"="+value).Exits(2)
 			if !strings.Contains(r.Stderr, flag) {
 				t.Errorf("%s=%s: it says %q, which does not name the flag", flag, value, r.Stderr)

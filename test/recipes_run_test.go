@@ -12,11 +12,11 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// recipeTimeout is how long a program of the page may take.
+// recipeTimeout bounds the run of a program of the page.
 const recipeTimeout = 2 * time.Minute
 
-// TestRecipesRun runs the programs of docs/recipes.md against a server, each
-// where what it takes is installed: node and its packages (NODE_PATH names the
+// TestRecipesRun: the programs of docs/recipes.md print what the page says. Each runs
+// where its requirements are installed: node and its packages (NODE_PATH names the
 // node_modules that has them), python3 and nats-py (PYTHONPATH may help), nats.
 func TestRecipesRun(t *testing.T) {
 	t.Parallel()
@@ -56,8 +56,8 @@ func TestRecipesRun(t *testing.T) {
 	}
 }
 
-// topLevelAwait runs a program as python3 -m asyncio would, as far as it is
-// Python at all with "-" in place of a server to run against.
+// topLevelAwait runs a program like python3 -m asyncio; with "-" as an argument, in place
+// of a server to run against, it only compiles it.
 const topLevelAwait = `
 import ast, asyncio, inspect, sys
 code = compile(open(sys.argv[1]).read(), sys.argv[1], "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -69,7 +69,7 @@ if sys.argv[2:] != ["-"]:
     asyncio.run(main())
 `
 
-// TestRecipesAreWellFormed has the languages' own tools read the programs.
+// TestRecipesAreWellFormed: the tools of each language accept the programs.
 func TestRecipesAreWellFormed(t *testing.T) {
 	t.Parallel()
 	for _, language := range []struct{ name, file, tool, check string }{

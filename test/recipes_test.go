@@ -17,7 +17,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// recipes returns docs/recipes.md and its blocks of a language as one program.
+// recipes returns docs/recipes.md, and its blocks of a language as one program.
 func recipes(t *testing.T, language string) (page, program string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/recipes.md")
@@ -33,7 +33,7 @@ func recipes(t *testing.T, language string) (page, program string) {
 	return string(text), program
 }
 
-// Where a recipe has an id or the like that its program knows.
+// TestRecipesSayWhatIs puts X where the program of a recipe fills in an id or the like.
 var (
 	subjects    = regexp.MustCompile(`lapse\.main\.[a-z][A-Za-z0-9_.%*>-]+`)
 	templates   = regexp.MustCompile(`\$\{token\([^)]*\)\}`)
@@ -68,7 +68,7 @@ func TestRecipesSayWhatIs(t *testing.T) {
 	}
 	for _, subject := range named {
 		if strings.HasSuffix(subject, ".api.") || strings.HasSuffix(subject, ".events.") {
-			continue // what subjects begin with
+			continue // a prefix of subjects
 		}
 		if len(conform.Channels(subject)) == 0 {
 			t.Errorf("asyncapi.yaml has no channel for %s", subject)
@@ -105,11 +105,11 @@ func TestRecipesSayWhatIs(t *testing.T) {
 	}
 }
 
-// expectation is what a line of a recipe says is printed.
+// expectation is the output that a line of a recipe promises.
 var expectation = regexp.MustCompile(`(?m)(?:#|//) → (.*)$`)
 
-// TestRecipesOfCLI does what the recipes for the nats CLI do, without it: sends
-// what it would send, and compares what comes back with what the page says.
+// TestRecipesOfCLI: the requests of the recipes for the nats CLI, sent without it, return
+// what the page says.
 func TestRecipesOfCLI(t *testing.T) {
 	t.Parallel()
 	_, script := recipes(t, "sh")
@@ -131,7 +131,7 @@ func TestRecipesOfCLI(t *testing.T) {
 	}
 }
 
-// split takes a command line of plain and 'quoted' words apart.
+// split splits a command line into plain and 'quoted' words.
 func split(t *testing.T, line string) (words []string) {
 	t.Helper()
 	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
@@ -149,7 +149,7 @@ func split(t *testing.T, line string) (words []string) {
 	return words
 }
 
-// fakeCLI does what the nats CLI does of which the recipes make use.
+// fakeCLI does what the nats CLI does, as far as the recipes need it.
 type fakeCLI struct {
 	*testing.T
 	nc *nats.Conn
@@ -159,7 +159,7 @@ func (c *fakeCLI) run(words []string) (printed string) {
 	c.Helper()
 	switch command := strings.Join(words[:2], " "); {
 	case words[0] == "sleep":
-		return "" // what is waited for here is waited for as long as it takes
+		return "" // next waits for messages as long as it takes
 	case command == "nats req" || command == "nats pub":
 		return c.send(words[1], words[2:])
 	case command == "nats consumer" && len(words) == 5 && words[2] == "next":
@@ -211,11 +211,11 @@ func (c *fakeCLI) send(how string, words []string) string {
 	return show(answer.Header) + string(answer.Data)
 }
 
-// described checks what is sent against asyncapi.yaml.
+// described checks a message to send against asyncapi.yaml.
 func (c *fakeCLI) described(m *nats.Msg) {
 	c.Helper()
 	if strings.HasPrefix(m.Subject, "$") {
-		return // JetStream's
+		return // a request to JetStream
 	}
 	channels := conform.Channels(m.Subject)
 	if len(channels) != 1 {
@@ -267,7 +267,7 @@ func show(headers nats.Header) string {
 	return b.String()
 }
 
-// checkPrinted checks that a program printed what its page says, in that order.
+// checkPrinted checks that a program printed the output on its page, in that order.
 func checkPrinted(t *testing.T, program, printed string) {
 	t.Helper()
 	said := expectation.FindAllStringSubmatch(program, -1)
@@ -284,7 +284,7 @@ func checkPrinted(t *testing.T, program, printed string) {
 	}
 }
 
-// TestRecipesAreAlike: JavaScript and Python say and do as much.
+// TestRecipesAreAlike: the JavaScript and Python recipes have equally many outputs.
 func TestRecipesAreAlike(t *testing.T) {
 	t.Parallel()
 	var counts []int

@@ -13,9 +13,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestStoreOfTheReleaseBefore: a store directory that an earlier release left when
-// it was killed is opened as it is: the same log, the same digest, the projection
-// and the snapshot taken as they are.
+// TestStoreOfTheReleaseBefore: lapse opens a store directory that an earlier release
+// left after a kill as it is: same log, same digest, its projection, its snapshot.
 func TestStoreOfTheReleaseBefore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -38,7 +37,7 @@ func TestStoreOfTheReleaseBefore(t *testing.T) {
 	}
 	nc := dial(t, s)
 	mustAsk(t, nc, 200, "document.get.orders.d1", "")
-	mustAsk(t, nc, 200, "document.get.orders.late", "") // which was not yet in the projection
+	mustAsk(t, nc, 200, "document.get.orders.late", "") // not yet in the projection
 	mustAsk(t, nc, 404, "document.get.orders.short", "")
 	mustAsk(t, nc, 200, "query.orders", `{"where":"doc.customer == 'C1'"}`)
 	if r := harness.Run(t, nil, "snapshot", "verify", "20", "--server", s.URL()).OK(); !strings.Contains(r, `"sound":true`) {

@@ -19,11 +19,10 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestRepeatOverKills: clients that send each mutation again under its
-// Nats-Msg-Id until an answer comes are told what they would be if none had
-// ever been lost, while the server is killed, and loses its projection. Each
-// client has documents and a collection of its own, so it knows what it has to
-// be told, and the log what has to be in it.
+// TestRepeatOverKills: clients that retry each mutation under its Nats-Msg-Id get the
+// same replies as if none had been lost, while the server is killed and loses its
+// projection. Each client has documents and a collection of its own, so the test knows
+// every reply, and every event of the log.
 func TestRepeatOverKills(t *testing.T) {
 	t.Parallel()
 	random := stress.Rand(t)
@@ -91,8 +90,8 @@ func TestRepeatOverKills(t *testing.T) {
 	s.Stop()
 }
 
-// repeater is a client that takes a document and a collection through life after
-// life.
+// repeater is a client that creates, changes and deletes a document and a collection,
+// again and again.
 type repeater struct {
 	t      *testing.T
 	name   string
@@ -117,11 +116,11 @@ func (c *repeater) life() {
 	c.do(204, "collection.delete."+own, "")
 }
 
-// do sends a mutation until its outcome is known, and then sometimes again.
+// do sends a mutation until its outcome is known, and sometimes once more.
 func (c *repeater) do(code int, tail, body string) {
 	id := fmt.Sprintf("%s %d %s", c.name, c.lives, tail)
 	if c.random.IntN(4) == 0 {
-		// First by the stream, which may have it or not.
+		// First publish it to the stream, which may store it or not.
 		c.sent++
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 		m := nats.NewMsg("lapse.main.mutations." + tail)
@@ -143,7 +142,7 @@ func (c *repeater) until(code int, tail, body, id string) answer {
 		c.sent++
 		timeout := time.Second
 		if c.random.IntN(4) == 0 {
-			timeout = time.Duration(c.random.IntN(3000)) * time.Microsecond // too short for most
+			timeout = time.Duration(c.random.IntN(3000)) * time.Microsecond // too short for most replies
 		}
 		a, err := tryAskWith(c.nc, tail, body, timeout, "Nats-Msg-Id", id)
 		switch {

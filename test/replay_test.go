@@ -14,18 +14,18 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// moment is what a server answered, and when.
+// moment is the replies of a server at a moment.
 type moment struct {
-	at            time.Time // in the second of which all was answered
-	seq           uint64    // of the state that answered
-	steady, brief string    // queries
+	at            time.Time // all replies came within this second
+	seq           uint64    // of the state of all replies
+	steady, brief string    // replies to queries
 	document      string
 	digest        string
 }
 
 const orderedQuery = `{"where":"doc.n >= params.n","params":{"n":0},"orderBy":[{"path":"/n","desc":true}],"limit":1000}`
 
-// takeMoment asks a server; ok is false if it was not all of one second and state.
+// takeMoment asks a server; ok is false unless all replies are of one second and state.
 func takeMoment(t testing.TB, s *harness.Server, id string) (m moment, ok bool) {
 	t.Helper()
 	nc := dial(t, s)
@@ -43,8 +43,8 @@ func takeMoment(t testing.TB, s *harness.Server, id string) (m moment, ok bool) 
 	return m, steady.seq == brief.seq && brief.seq == document.seq && seq == strconv.FormatUint(m.seq, 10) && time.Now().Unix() == m.at.Unix()
 }
 
-// TestReplay: a replay of the export tells what the server told then, of every
-// sequence and moment, and the digest of a log is one, whoever folds it.
+// TestReplay: a replay of the export gives the server's replies at every sequence and
+// moment, and the digest of a log is the same, whoever folds it.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -59,14 +59,14 @@ func TestReplay(t *testing.T) {
 		code := ask(t, nc, fmt.Sprintf("document.upsert.steady.%d", i%5), fmt.Sprintf(`{"n":%d}`, i)).code
 		if m, ok := takeMoment(t, s, fmt.Sprint(max(0, i-7))); ok && code/100 == 2 {
 			moments = append(moments, m)
-		} else if code := ask(t, nc, fmt.Sprintf("document.delete.brief.%d", i), "").code; code != 204 && code != 404 { // to create it again
+		} else if code := ask(t, nc, fmt.Sprintf("document.delete.brief.%d", i), "").code; code != 204 && code != 404 { // so that it can be created again
 			t.Fatalf("document.delete.brief.%d: %d, want 204, or 404 once it has expired", i, code)
 		}
 		time.Sleep(100 * time.Millisecond)
 		return len(moments) >= 20 && moments[len(moments)-1].document == ""
 	})
 	s.Stop()
-	s.Restart() // which the log notes, and no export
+	s.Restart() // appends an internal event, which no export has
 	log := s.Run("export").OK()
 	lines := harness.Lines(log)
 	file := filepath.Join(t.TempDir(), "log.jsonl")
@@ -79,7 +79,7 @@ func TestReplay(t *testing.T) {
 		if want := m.steady + "\n" + m.digest + "\n"; got != want {
 			t.Errorf("until %d\n%s, want\n%s", m.seq, got, want)
 		}
-		// The state of then, and the documents that lived at that moment of it.
+		// The state at that sequence, and its documents that were live at that moment.
 		var head strings.Builder
 		for j, e := range parseEvents(t, log) {
 			if e.Seq <= m.seq {
@@ -97,7 +97,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 
-	// One digest: of the log replayed, folded again by a server, and loaded.
+	// The digest is the same after a replay, a rebuild by a server, and a load.
 	eventually(t, "all that was due expired", func() bool { return askStatus(t, nc).PendingExpiry+askStatus(t, nc).Overdue == 0 })
 	want := askStatus(t, dial(t, s)).Digest
 	log = s.Run("export").OK()
@@ -119,8 +119,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayOfSimulation: at any moment of the log that simulate prints, the
-// sessions that are open live, and lapsetest makes the same of the same hits.
+// TestReplayOfSimulation: at any moment of the log that simulate prints, the open
+// sessions are live, and lapsetest makes the same log of the same hits.
 func TestReplayOfSimulation(t *testing.T) {
 	t.Parallel()
 	hits, file := readHits(t)
@@ -129,7 +129,7 @@ func TestReplayOfSimulation(t *testing.T) {
 	log := harness.Run(t, bytes.NewReader(input), "simulate", "-").OK()
 	for i := 0; i < len(hits); i += len(hits) / 12 {
 		at := hits[i].At
-		open := make(map[string]bool) // whose latest hit until then is less than half an hour old
+		open := make(map[string]bool) // latest hit so far is less than half an hour old
 		last := make(map[string]int64)
 		for _, h := range hits {
 			if !h.At.After(at) {
@@ -157,8 +157,8 @@ func TestReplayOfSimulation(t *testing.T) {
 	}
 }
 
-// TestReplayInterrupted: Ctrl-C ends a replay that waits for its input, or that
-// is in the middle of it, and no file is left behind.
+// TestReplayInterrupted: Ctrl-C ends a replay while it waits for input or reads it, and
+// leaves no file behind.
 func TestReplayInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// filesWith returns which files below dir have a text.
+// filesWith returns the files below dir that contain a text.
 func filesWith(t testing.TB, dir, text string) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -41,9 +41,9 @@ func filesWith(t testing.TB, dir, text string) (paths []string) {
 	return paths
 }
 
-// TestRetentionOnDisk: what expired is in no file of the store directory when
-// the retention has passed, wherever it came from; what lives is, also what is held
-// although it was due before the log begins.
+// TestRetentionOnDisk: once the retention has passed, no file of the store directory
+// contains expired documents, from whatever source. Live ones stay, also one on hold that
+// was due before the log begins.
 func TestRetentionOnDisk(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--durability", "os", "--retain", "2s")
@@ -110,8 +110,8 @@ func askDigest(t testing.TB, s *harness.Server) string {
 	return digest
 }
 
-// TestKillWhileTrimming kills the server while it makes snapshots and trims the
-// log, loses the projection now and then, and every acknowledged write is there.
+// TestKillWhileTrimming: a server that is killed while it makes snapshots and trims the
+// log, and loses the projection now and then, keeps every acknowledged write.
 func TestKillWhileTrimming(t *testing.T) {
 	t.Parallel()
 	random := stress.Rand(t)
@@ -120,7 +120,7 @@ func TestKillWhileTrimming(t *testing.T) {
 	const writers = 4
 	var (
 		mu     sync.Mutex
-		last   [writers]int // acknowledged
+		last   [writers]int // last acknowledged n
 		total  int
 		wg     sync.WaitGroup
 		ending = make(chan struct{})
@@ -134,7 +134,7 @@ func TestKillWhileTrimming(t *testing.T) {
 					return
 				default:
 				}
-				// What expires makes the log worth trimming.
+				// Expired documents make the log worth trimming.
 				_, _ = tryAskFor(nc, fmt.Sprintf("document.upsert.c.x%d", w), `{"ttl":1}`, time.Second)
 				a, err := tryAskFor(nc, fmt.Sprintf("document.upsert.c.w%d", w), fmt.Sprintf(`{"n":%d}`, n), time.Second)
 				if err == nil && (a.code == 200 || a.code == 201) {
@@ -163,7 +163,7 @@ func TestKillWhileTrimming(t *testing.T) {
 	close(ending)
 	wg.Wait()
 	if trimmed == 0 {
-		t.Log("the log was never trimmed before a kill") // the machine was too busy to try anything
+		t.Log("the log was never trimmed before a kill") // the machine was too busy
 	}
 	nc := dial(t, s)
 	for w, n := range last {
@@ -187,8 +187,8 @@ func TestKillWhileTrimming(t *testing.T) {
 	s.Stop()
 }
 
-// snapshot makes or verifies a snapshot of a server whose retention does so each second:
-// there is one at a time.
+// snapshot makes or verifies a snapshot. It retries, since the server's own retention may
+// do so each second, and only one runs at a time.
 func snapshot(t *testing.T, s *harness.Server, command string) {
 	t.Helper()
 	eventually(t, "snapshot "+command, func() bool {
@@ -201,7 +201,7 @@ func snapshot(t *testing.T, s *harness.Server, command string) {
 	})
 }
 
-// TestSnapshotRestore loses the log, and goes on behind a snapshot.
+// TestSnapshotRestore: after the loss of the log, lapse continues from a snapshot.
 func TestSnapshotRestore(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--durability", "os")

@@ -13,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// event is a line of the log as the contract has it.
+// event is a line of the log, as in the contract.
 type event struct {
 	Seq        uint64          `json:"seq"`
 	Time       time.Time       `json:"time"`
@@ -50,13 +50,13 @@ func countTypes(events []event) map[string]int {
 	return counts
 }
 
-// sessionsInput is the hits behind a line that makes their collection.
+// sessionsInput returns the hits after a line that creates their collection.
 func sessionsInput(lines []byte, ttl int64) []byte {
 	create := fmt.Sprintf(`{"at":"2015-05-17T00:00:00Z","op":"collection.create","collection":"sessions","body":{"defaultTtl":%d}}`+"\n", ttl)
 	return append([]byte(create), lines...)
 }
 
-// TestSimulateHalfHourSessions has the numbers that were counted by hand.
+// TestSimulateHalfHourSessions: the numbers of events are those counted by hand.
 func TestSimulateHalfHourSessions(t *testing.T) {
 	t.Parallel()
 	_, lines := readHits(t)
@@ -71,8 +71,8 @@ func TestSimulateHalfHourSessions(t *testing.T) {
 	}
 }
 
-// TestSimulateSessions compares every expiry with what the gaps between hits
-// say, for times to live from seconds to longer than the log.
+// TestSimulateSessions: every expiry follows from the gaps between hits, for TTLs from a
+// second to longer than the log.
 func TestSimulateSessions(t *testing.T) {
 	t.Parallel()
 	hits, lines := readHits(t)
@@ -112,8 +112,8 @@ func TestSimulateSessions(t *testing.T) {
 	}
 }
 
-// checkLog fails the test unless events are a log: the rules of the contract's
-// section 2 that need no knowledge of what was asked.
+// checkLog fails the test unless events obey the rules of the contract's section 2 that
+// do not depend on the requests.
 func checkLog(t testing.TB, events []event) {
 	t.Helper()
 	type key struct{ collection, id string }
@@ -200,8 +200,8 @@ func TestSimulateUntil(t *testing.T) {
 	}
 }
 
-// TestSimulateMalformed: what is no mutation line ends the run with its number,
-// after what came before it; what is one and cannot be done is an event.
+// TestSimulateMalformed: a malformed line ends the run with its number, after the events
+// of the lines before it; a well-formed line that cannot be applied becomes an event.
 func TestSimulateMalformed(t *testing.T) {
 	t.Parallel()
 	const create = `{"at":"2015-05-17T10:00:00Z","op":"collection.create","collection":"c"}` + "\n"

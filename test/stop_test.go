@@ -19,8 +19,8 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// writers write into the collection load until stop, each its own documents,
-// and remember what was acknowledged. They live through restarts.
+// writers write into the collection load until stop, across restarts, each its own
+// documents, and record which writes were acknowledged.
 type writers struct {
 	t      testing.TB
 	s      *harness.Server
@@ -28,7 +28,7 @@ type writers struct {
 	wg     sync.WaitGroup
 
 	mu           sync.Mutex
-	acknowledged map[string][]int  // by document, each n that was
+	acknowledged map[string][]int  // by document, each acknowledged n
 	attempted    map[string]int    // the last n that was sent
 	causes       map[uint64]string // document and n of each mutation published
 	refusals     map[int]int       // by code
@@ -65,12 +65,12 @@ func (w *writers) write(nc *nats.Conn, writer int) {
 		w.mu.Lock()
 		w.attempted[id] = n
 		w.mu.Unlock()
-		// The answer of one that was killed never comes.
+		// A server that is killed never replies.
 		a, err := tryAskFor(nc, "document.upsert.load."+id, fmt.Sprintf(`{"n":%d}`, n), time.Second)
 		w.mu.Lock()
 		switch {
 		case err != nil:
-			// Whether the write is there is not known.
+			// The write may or may not have been applied.
 			w.refusals[0]++
 		case a.code == 200 || a.code == 201:
 			w.acknowledged[id] = append(w.acknowledged[id], n)
@@ -109,15 +109,15 @@ func (w *writers) stop() {
 	w.wg.Wait()
 }
 
-// count is how many writes were acknowledged so far.
+// count returns the number of writes acknowledged so far.
 func (w *writers) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.done
 }
 
-// verify reads the log to where every document has ended, and looks for what
-// was acknowledged.
+// verify waits until every document has expired, and checks that the log has all
+// acknowledged writes.
 func (w *writers) verify() {
 	t := w.t
 	t.Helper()
@@ -193,8 +193,8 @@ func (w *writers) verify() {
 	t.Logf("%d acknowledged, %d mutations, refused %v, %v", w.count(), len(w.causes), w.refusals, counts)
 }
 
-// replays fails the test unless the log, exported and folded from its beginning,
-// gives the state that the server has.
+// replays fails the test unless the exported log, folded from its beginning, gives the
+// server's state.
 func replays(t testing.TB, s *harness.Server, nc *nats.Conn) {
 	t.Helper()
 	log := s.Run("export").OK()
@@ -203,8 +203,8 @@ func replays(t testing.TB, s *harness.Server, nc *nats.Conn) {
 	}
 }
 
-// TestKill ends the server in the middle of everything, again and again, and
-// every third time while it starts, too.
+// TestKill: a server that is killed again and again under load, every third time during a
+// start, too, loses no acknowledged write.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	for i, durability := range []string{"fsync", "os"} {
@@ -212,7 +212,7 @@ func TestKill(t *testing.T) {
 			t.Parallel()
 			r := stress.Rand(t)
 			s := harness.Serve(t, "--durability", durability)
-			// Warnings come before a second is left, or with each write.
+			// Warnings come one second before the deadline, or with each write.
 			mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d,"warnBefore":%d}`, writerTTL, 1+i))
 			w := startWriters(t, s, 8)
 			var up time.Duration
@@ -241,7 +241,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// loseMemory removes what a server that is down staged in memory, as a power cut does.
+// loseMemory removes the in-memory staging of a server that is down, as a power cut does.
 func loseMemory(t testing.TB, s *harness.Server) {
 	t.Helper()
 	links, err := filepath.Glob(filepath.Join(s.Dir, "jetstream/*/streams/LAPSE_main/batches/*"))
@@ -257,8 +257,8 @@ func loseMemory(t testing.TB, s *harness.Server) {
 	}
 }
 
-// TestKillWhileExpiring ends the server while thousands of documents expire:
-// each does so once.
+// TestKillWhileExpiring: a server that is killed while thousands of documents expire
+// expires each of them once.
 func TestKillWhileExpiring(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -288,8 +288,8 @@ func TestKillWhileExpiring(t *testing.T) {
 	s.Stop()
 }
 
-// TestStopUnderLoad: SIGTERM and Ctrl-C end the server soon, with every request
-// that it took answered.
+// TestStopUnderLoad: SIGTERM and Ctrl-C end the server soon, after it has answered every
+// request that it took.
 func TestStopUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, durability := range []string{"fsync", "os"} {
@@ -312,8 +312,7 @@ func TestStopUnderLoad(t *testing.T) {
 	}
 }
 
-// TestStopAnswers: every request that the server has when SIGTERM comes is
-// answered, and the answer is true.
+// TestStopAnswers: on SIGTERM the server answers every request that it has, truthfully.
 func TestStopAnswers(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -347,7 +346,7 @@ func TestStopAnswers(t *testing.T) {
 		}
 		code := m.Header.Get("Lapse-Status")
 		if code == "200" {
-			code = "201" // of a batch, whose operation was done
+			code = "201" // a batch with one operation, which was done
 			if !strings.Contains(string(m.Data), `"code":201`) {
 				t.Errorf("a batch was answered with %s", m.Data)
 			}
@@ -367,9 +366,9 @@ func TestStopAnswers(t *testing.T) {
 	}
 }
 
-// TestMutationsWhileDown: what was published while no processor could see it
-// is judged when one starts. The embedded server goes with its processor, so it
-// is killed as soon as it has said that it has them.
+// TestMutationsWhileDown: mutations published without a processor are judged when one
+// starts. The embedded server ends with its processor, so the test kills it as soon as
+// it has acknowledged them.
 func TestMutationsWhileDown(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -408,7 +407,7 @@ func TestMutationsWhileDown(t *testing.T) {
 	}
 }
 
-// TestSecondServe: one store and one port are for one server.
+// TestSecondServe: a store directory and a port belong to one server at a time.
 func TestSecondServe(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -420,12 +419,12 @@ func TestSecondServe(t *testing.T) {
 	if !strings.Contains(r.Stderr, s.Addr) {
 		t.Errorf("it says %q", r.Stderr)
 	}
-	s.Run("status").OK() // the first one goes on
+	s.Run("status").OK() // the first one still serves
 	s.Stop()
-	s.Restart() // and its lock went with it
+	s.Restart() // its lock ended with it
 }
 
-// TestSignalsWhileStarting: a signal that comes before it serves ends it, too.
+// TestSignalsWhileStarting: a signal ends a server that is still starting, too.
 func TestSignalsWhileStarting(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)

@@ -18,17 +18,15 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// storm is a collection whose documents, named 0 and on, are all due in one
-// second.
+// storm is a collection whose documents, named 0, 1, ..., are all due in the same second.
 type storm struct {
 	t        testing.TB
-	due      int64    // seconds
+	due      int64    // deadline in seconds
 	versions []uint64 // of the documents
 }
 
-// load writes the documents, and those of a batch again whose ttl counted from
-// another second than was meant. On a machine that is too slow for that, some
-// are due later.
+// load writes the documents, and repeats a batch whose ttl counted from an unexpected
+// second. On a machine that is too slow for that, some documents are due later.
 func (x *storm) load(nc *nats.Conn) {
 	const batch = 1000
 	work := make(chan int)
@@ -48,7 +46,7 @@ func (x *storm) load(nc *nats.Conn) {
 	wg.Wait()
 }
 
-// write upserts documents; again says that some are due at another second.
+// write upserts documents; again says that some are due in another second.
 func (x *storm) write(nc *nats.Conn, first, end int) (again bool) {
 	ttl := max(1, x.due-time.Now().Unix())
 	var b strings.Builder
@@ -80,7 +78,7 @@ func (x *storm) write(nc *nats.Conn, first, end int) (again bool) {
 	return again
 }
 
-// watch asks for documents until ctx ends: from their second on there are none.
+// watch queries documents until ctx ends, and checks that none is left from x.due on.
 func (x *storm) watch(ctx context.Context, nc *nats.Conn, r *rand.Rand) (asked int) {
 	for ; ctx.Err() == nil; asked++ {
 		tail, body, none := fmt.Sprintf("document.get.storm.%d", r.IntN(len(x.versions))), "", ""
@@ -95,7 +93,7 @@ func (x *storm) watch(ctx context.Context, nc *nats.Conn, r *rand.Rand) (asked i
 		over := time.Now().Unix() >= x.due
 		a, err := tryAskFor(nc, tail, body, time.Second)
 		if err != nil || !over {
-			time.Sleep(time.Millisecond) // it was killed, or it is not yet time
+			time.Sleep(time.Millisecond) // the server was killed, or nothing is due yet
 			continue
 		}
 		if none == "" && a.code != 404 && a.code < 500 || none != "" && a.code == 200 && !strings.Contains(string(a.body), none) {
@@ -106,7 +104,7 @@ func (x *storm) watch(ctx context.Context, nc *nats.Conn, r *rand.Rand) (asked i
 	return asked
 }
 
-// expired reads all expiries of the log, without keeping them.
+// expired checks all expiries of the log, without keeping them.
 func (x *storm) expired(nc *nats.Conn) {
 	t := x.t
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
@@ -153,8 +151,8 @@ func (x *storm) expired(nc *nats.Conn) {
 	}
 }
 
-// TestStorm has very many documents come due in one second and kills the server
-// when 30 % and when 70 % of the expiries are in the log: each expires once.
+// TestStorm: very many documents are due in the same second, and the server is killed
+// when 30 % and when 70 % of the expiries are in the log: each document expires once.
 func TestStorm(t *testing.T) {
 	documents := stress.Pick(10_000, 1_000_000)
 	r := stress.Rand(t)

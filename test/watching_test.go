@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// get asks one of the addresses of --metrics.
+// get sends a GET to the address of --metrics.
 func get(t *testing.T, address, path, accept string) (code int, body string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, "http://"+address+path, nil)
@@ -35,7 +35,8 @@ func get(t *testing.T, address, path, accept string) (code int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// TestMetricsAddress asks a real server what those ask who watch it.
+// TestMetricsAddress: a real server answers the health, metrics and status requests of
+// its monitoring.
 func TestMetricsAddress(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
@@ -77,7 +78,7 @@ func TestMetricsAddress(t *testing.T) {
 		t.Errorf("the processes are %s: %v", all, err)
 	}
 
-	// One that is not ready is no healthy container.
+	// status --of, the health check of a container, fails on a server that is not ready.
 	s.Stop()
 	writeAt(t, s.Dir, time.Hour)
 	s.Restart()
@@ -100,7 +101,8 @@ func TestMetricsAddress(t *testing.T) {
 	}
 }
 
-// TestStatusWatch: --watch goes on when nobody answers, says so, and ends well.
+// TestStatusWatch: --watch continues, with a message, while no server answers, and Ctrl-C
+// ends it with 0.
 func TestStatusWatch(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--durability", "os")
@@ -130,7 +132,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// TestLogFormat: as JSON every line is, and a level leaves out what is below it.
+// TestLogFormat: with json every line is JSON, and a level omits the levels below it.
 func TestLogFormat(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--durability", "os", "--log-format", "json", "--log-level", "debug")
@@ -155,7 +157,7 @@ func TestLogFormat(t *testing.T) {
 	}
 }
 
-// TestMetricsFlagsRefused: what is wrong with the flags is said in a line.
+// TestMetricsFlagsRefused: wrong flags are refused with one line that says why.
 func TestMetricsFlagsRefused(t *testing.T) {
 	t.Parallel()
 	taken := harness.Serve(t, "--durability", "os")
@@ -187,7 +189,7 @@ func TestMetricsFlagsRefused(t *testing.T) {
 	}
 }
 
-// synced is what a process prints while a test looks at it.
+// synced collects the output of a process while a test reads it.
 type synced struct {
 	mu sync.Mutex
 	b  bytes.Buffer

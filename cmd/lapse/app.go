@@ -139,7 +139,7 @@ func usageErrorf(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// sentence is an error on one line, with the status and error code of the request.
+// sentence formats an error on one line, with the status and error code of the request.
 func sentence(err error) string {
 	text := printable(strings.ReplaceAll(err.Error(), "\n", " "))
 	var coded *schema.Error

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot is the time since boot, including sleep.
+// sinceBoot returns the time since boot, including sleep.
 func sinceBoot() (time.Duration, bool) {
 	id := int32(unix.CLOCK_MONOTONIC_RAW) // counts sleep on Darwin
 	if runtime.GOOS == "linux" {

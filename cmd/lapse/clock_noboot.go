@@ -4,5 +4,5 @@ package main
 
 import "time"
 
-// sinceBoot is not known.
+// sinceBoot returns false: the time since boot is unknown here.
 func sinceBoot() (time.Duration, bool) { return 0, false }

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A connection that NATS closes for good ends serve with one line, whichever it is: a
-// lapse without it would keep the lease and answer nobody.
+// TestConnectionClosedForGood: if NATS closes any connection for good, serve ends with
+// one line. Without that connection lapse would keep the lease and answer nothing.
 func TestConnectionClosedForGood(t *testing.T) {
 	t.Parallel()
 	all := map[string]func(*target) *nats.Conn{
@@ -25,7 +25,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 					t.Parallel()
 					s := serveHangingWith(t, []string{"--database", databases}, where == "external", nil)
 					nc := all[connection](s.target)
-					// nats.go does not reconnect after the server's error about this.
+					// nats.go does not reconnect after the server's error for this.
 					if err := nc.Publish(strings.Repeat("a", 5000), nil); err != nil {
 						t.Fatal(err)
 					}
@@ -44,7 +44,7 @@ func TestConnectionClosedForGood(t *testing.T) {
 	}
 }
 
-// closed is the line with which serve ends.
+// closed returns the last line of serve.
 func closed(nc *nats.Conn) string {
 	return fmt.Sprintf("lapse: NATS closed the connection %q for good: nats: maximum control line exceeded: see the log of the NATS server, and start lapse again", nc.Opts.Name)
 }

@@ -23,17 +23,17 @@ import (
 // server. Their steps are:
 //
 //	answer SUBJECT-TAIL CODE [next] [expires=DURATION]
-//	                            lays out the answer to a request, or the one to
-//	                            the next request of those after it; the document
-//	                            it is about expires that long from now
+//	                            sets the reply to a request, or with next queues
+//	                            a reply to the request after it; its document
+//	                            expires DURATION from now
 //	asked [all]                 shows the last request, or all of the last command
 //	event                       appends events, one JSON object a line, to the log
 //	run [terminal[=WIDTH]] [stderr] [colour] [lines=N] [bare]
 //	                            runs the command line in the first line of the
 //	                            input, with the rest as standard input, and
-//	                            interrupts it after N lines; a person sits at
-//	                            standard error only if it says so; bare names no
-//	                            server
+//	                            interrupts it after N lines; standard error is
+//	                            a terminal only with stderr; bare adds no
+//	                            --server
 func TestCommands(t *testing.T) {
 	datadriven.Walk(t, "testdata/commands", func(t *testing.T, path string) {
 		s := newStandin(t)
@@ -146,13 +146,13 @@ func (w *interrupter) String() string {
 	return w.b.String()
 }
 
-// standin is a NATS server that holds a log and answers what is laid out.
+// standin is a NATS server that holds a log and sends prepared replies.
 type standin struct {
 	server *server.Server
 	js     jetstream.JetStream
 
 	mu      sync.Mutex
-	answers map[string][]*nats.Msg // the last one is for ever
+	answers map[string][]*nats.Msg // by subject tail; the last one repeats
 	asked   []*nats.Msg
 }
 
@@ -201,7 +201,7 @@ func (s *standin) answer(tail string, code int, body string, next bool) {
 	s.answers[tail] = append(s.answers[tail], m)
 }
 
-// expires adds a deadline, that long from now, to the last answer laid out for a tail.
+// expires sets the deadline of the last reply for a tail to span from now.
 func (s *standin) expires(t *testing.T, tail, span string) {
 	d, err := time.ParseDuration(span)
 	if err != nil {

@@ -31,8 +31,8 @@ type connection struct {
 // connectionHeading is the heading of the connection flags in the help.
 const connectionHeading = "Connection"
 
-// Environment variables of the nats command that name a server. Flags win. The URL wins
-// over that of the context, of which then only the login is used, as there.
+// Environment variables of the nats command that name a server. Flags override them. The
+// URL overrides that of the context, leaving only its login in use, as in that command.
 const (
 	serverVariable  = "NATS_URL"
 	contextVariable = "NATS_CONTEXT"
@@ -82,7 +82,7 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 		return nil, nil, err
 	}
 	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1), nats.PingInterval(clientPingInterval),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the client reports what concerns its calls
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the client reports errors of its calls
 	opts = append(opts, login...)
 	with := []client.Option{client.WithDatabase(c.database), client.WithTimeout(c.timeout), client.WithNATSOptions(opts...)}
 	server, name := c.server, c.context
@@ -150,7 +150,7 @@ func (c *connection) login() (opts []nats.Option, err error) {
 
 var errHalfCertificate = usageErrorf("--tls-cert and --tls-key go together: give both")
 
-// tlsOptions are the options of the TLS flags.
+// tlsOptions returns the options of the TLS flags.
 func tlsOptions(ca, cert, key string) (opts []nats.Option) {
 	if ca != "" {
 		opts = append(opts, nats.RootCAs(ca))

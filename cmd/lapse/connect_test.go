@@ -41,7 +41,7 @@ func TestVersion(t *testing.T) {
 }
 
 // TestEnvironment: NATS_URL and NATS_CONTEXT name the server of client commands, flags
-// win, and the URL wins over that of the context.
+// override them, and the URL overrides that of the context.
 func TestEnvironment(t *testing.T) {
 	s := newStandin(t)
 	s.answer("status", 200, `{"database":"main"}`, false)
@@ -108,7 +108,7 @@ func TestLoginFlags(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"--server", s.ClientURL(), "--nkey", file}, exitFailed, `no process serves database "main"`}, // it is in
+		{[]string{"--server", s.ClientURL(), "--nkey", file}, exitFailed, `no process serves database "main"`}, // the login succeeded
 		{[]string{"--context", "wrong", "--nkey", file}, exitFailed, `no process serves database "main"`},
 		{[]string{"--server", s.ClientURL()}, exitFailed, "refuses these credentials"},
 		{[]string{"--server", s.ClientURL(), "--nkey", file + ".not"}, exitFailed, "give a file with the seed of a user"},
@@ -131,7 +131,7 @@ func startNATS(t *testing.T, o *server.Options) *server.Server {
 	return harness.StartNATS(t, o)
 }
 
-// TestMissingPermission: a command whose user lacks a permission says so at once, by
+// TestMissingPermission: a command whose user lacks a permission reports that at once, by
 // flags and by context.
 func TestMissingPermission(t *testing.T) {
 	user := func(name string, publish, subscribe string) *server.User {
@@ -168,8 +168,8 @@ func TestMissingPermission(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a start and a command wait for a server that accepts connections and is
-// too busy to say anything, for longer than nats.go does.
+// TestSilentServer: serve and commands wait longer than nats.go does for a server that
+// accepts connections and is too busy to send anything.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t, &server.Options{})

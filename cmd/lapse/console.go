@@ -20,13 +20,13 @@ import (
 	"github.com/lapsedb/lapse/console"
 )
 
-// consoleAddress is where a console listens, unless --console says otherwise.
+// consoleAddress is the default of --console.
 const consoleAddress = "127.0.0.1:8280"
 
-// leastToken is the least number of bytes of a console's token.
+// leastToken is the minimum length of a console token, in bytes.
 const leastToken = 16
 
-// consoleFlags say where and for whom the console is.
+// consoleFlags are the flags of the console: address, token and host names.
 type consoleFlags struct {
 	address   string // HOST:PORT, or off
 	given     bool   // --console was given
@@ -40,18 +40,18 @@ func (f *consoleFlags) add(flags *pflag.FlagSet, off string) {
 	flags.StringSliceVar(&f.hosts, "console-host", nil, "let the console answer under the host `NAME`, too; repeatable")
 }
 
-// consoleServer is a console that listens, or does not: it is off, or its default address
-// is taken.
+// consoleServer is a console. It does not listen if it is off or its default address is
+// in use.
 type consoleServer struct {
 	listener net.Listener // nil if it does not listen
-	taken    error        // why not
-	url      string       // where a browser finds it
+	taken    error        // why it does not listen; nil if it is off
+	url      string       // for a browser
 	hosts    []string
 	token    string
 }
 
-// open listens, so that what is wrong with the flags is told before anything starts. An
-// address that was not asked for may be taken: several lapse run on one machine.
+// open listens, so that flag errors are reported before anything starts. It tolerates
+// that the default address is in use: several lapse run on one machine.
 func (f *consoleFlags) open() (*consoleServer, error) {
 	if f.address == "off" || !console.Built && !f.given {
 		return &consoleServer{}, nil
@@ -123,8 +123,8 @@ func (c *consoleServer) serveEach(t *target, logger *slog.Logger) (end func(), e
 	return func() { stop(); first.Close() }, nil
 }
 
-// consolePages are the consoles of several databases. What is below none of them is
-// redirected to the first.
+// consolePages serves the consoles of several databases and redirects all other paths to
+// the first.
 type consolePages struct {
 	first string
 	of    map[string]http.Handler
@@ -136,7 +136,7 @@ func (p consolePages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.StripPrefix("/"+name, page).ServeHTTP(w, r)
 		return
 	}
-	to := r.Clone(r.Context()) // a console redirects its prefix, under its own host names
+	to := r.Clone(r.Context()) // the console redirects PREFIX to PREFIX/, for its own host names only
 	to.URL.Path, to.URL.RawQuery, to.RequestURI = "", "", "/"+p.first
 	p.of[p.first].ServeHTTP(w, to)
 }
@@ -148,7 +148,7 @@ func (c *consoleServer) warn(logger *slog.Logger) {
 	}
 }
 
-// readToken reads the token, which an address that others reach needs.
+// readToken reads the token, which is required unless the address is loopback.
 func (f *consoleFlags) readToken() (string, error) {
 	if err := checkAddress("--console", f.address); err != nil {
 		return "", usageErrorf("%v; or off", err)

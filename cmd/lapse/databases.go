@@ -20,8 +20,8 @@ import (
 // allDatabases stands for every database of a NATS server.
 const allDatabases = "*"
 
-// maxDatabases is the most in one process: a page of streams that clients list has 256,
-// and the gate may have 2048 subscriptions, of which it needs four for each database.
+// maxDatabases is the limit for one process: clients list streams in pages of 256, and
+// the gate may have 2048 subscriptions, of which it needs four for each database.
 const maxDatabases = 128
 
 // checkCount returns a usage error for too many databases.
@@ -107,8 +107,8 @@ func remoteDatabases(nc *nats.Conn) ([]schema.DatabaseName, error) {
 	return databasesOf(streams, "the NATS server at "+nc.ConnectedUrlRedacted())
 }
 
-// clockFile is where the clock of the i-th database is remembered. The content is about
-// the machine, so it does not matter which database is the first.
+// clockFile returns the file that stores the clock of the i-th database. The content is
+// about the machine, so it does not matter which database is the first.
 func clockFile(storeDir string, i int, name schema.DatabaseName) string {
 	if i == 0 {
 		return filepath.Join(storeDir, "clock")

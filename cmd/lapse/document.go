@@ -138,8 +138,8 @@ func newDocumentGetCommand(a *app, conn *connection) *cobra.Command {
 	return cmd
 }
 
-// live prints the reply about one live document, and tells a person at a terminal when it
-// expires, on standard error.
+// live prints the reply about one live document and, if a person sits at the terminal,
+// its expiry on standard error.
 func (out *output) live(reply *client.Reply) error {
 	err := out.document(reply.Body)
 	if err != nil || !out.forPeople() {

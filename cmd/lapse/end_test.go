@@ -21,11 +21,11 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// hang has calls hang that a test names, from when it is armed until the test ends.
+// hang blocks the calls that match, from arming until the end of the test.
 type hang struct {
 	mu       sync.Mutex
 	match    func(call string) bool // nil while it is not armed
-	hanging  chan struct{}          // closed by the first call that hangs
+	hanging  chan struct{}          // closed by the first call that blocks
 	released chan struct{}
 }
 
@@ -35,7 +35,7 @@ func (h *hang) arm(match func(call string) bool) {
 	h.match = match
 }
 
-// call returns when the call may go on, and whether it hung.
+// call blocks while the call has to hang, and reports whether it did.
 func (h *hang) call(what string) (hung bool) {
 	h.mu.Lock()
 	hung = h.match != nil && h.match(what)
@@ -53,14 +53,14 @@ func (h *hang) call(what string) (hung bool) {
 	return hung
 }
 
-// release has all calls go on.
+// release unblocks all calls.
 func (h *hang) release() {
 	h.arm(nil)
 	close(h.released)
 }
 
-// proxy passes on what goes between lapse and a NATS server. A connection on which
-// lapse says what hangs says no more.
+// proxy forwards data between lapse and a NATS server. A connection stops at the first
+// data that match.
 func (h *hang) proxy(t *testing.T, to string) (url string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -92,7 +92,7 @@ func (h *hang) pass(from, to net.Conn) {
 	for {
 		n, err := from.Read(buf)
 		if h.call("nats " + string(buf[:n])) {
-			return // nobody waits for it any more
+			return // the test has ended
 		}
 		if _, writeErr := to.Write(buf[:n]); err != nil || writeErr != nil {
 			return
@@ -129,14 +129,14 @@ type served struct {
 	url    string // for clients
 	app    *app
 	target *target            // once it is ready
-	end    context.CancelFunc // as a signal does
-	late   chan time.Time     // says that the time to end has passed
+	end    context.CancelFunc // like a signal
+	late   chan time.Time     // closed when stopTimeout has passed
 	code   chan int
 }
 
-// serveHanging starts one, with an external NATS server if asked, where an earlier
-// one was if there is any. Its calls hang from the beginning if match is not nil. At
-// the end of the test they go on, and it is waited for.
+// serveHanging starts serve, with an external NATS server if asked, on the store and
+// server of an earlier one if given. If match is not nil, calls hang from the beginning.
+// At the end of the test they go on, and serve is waited for.
 func serveHanging(t *testing.T, external bool, match func(call string) bool, earlier ...*served) *served {
 	t.Helper()
 	return serveHangingWith(t, nil, external, match, earlier...)
@@ -173,7 +173,7 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 	s.app, a.after = a, func(time.Duration) <-chan time.Time { return s.late }
 	a.opened = func(p *target, o *processor.Options) {
 		closed.Add(1)
-		// The last one goes first.
+		// Closers run in reverse order.
 		p.closers = append([]func(){closed.Done}, append(p.closers, func() { h.call("close NATS") })...)
 		o.Projection.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			h.call(fmt.Sprintf("file %v %s", op.Kind, op.Path))
@@ -209,8 +209,8 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 	return s
 }
 
-// ends sends the signal once something hangs, lets the time to end pass when serve
-// does what is still, and returns the exit code and the last line.
+// ends sends the signal once a call hangs. If still is not empty, it lets stopTimeout
+// pass once serve is doing that. It returns the exit code and the last line.
 func (s *served) ends(still string) (code int, last string) {
 	s.t.Helper()
 	select {
@@ -234,13 +234,13 @@ func (s *served) ends(still string) (code int, last string) {
 	return <-s.code, s.last()
 }
 
-// last is the last line that serve has printed.
+// last returns the last line that serve has printed.
 func (s *served) last() string {
 	all := strings.Split(strings.TrimSuffix(s.stderr.String(), "\n"), "\n")
 	return all[len(all)-1]
 }
 
-// has is a call in which all of some texts are.
+// has matches calls that contain all texts.
 func has(texts ...string) func(call string) bool {
 	return func(call string) bool {
 		for _, text := range texts {
@@ -252,12 +252,12 @@ func has(texts ...string) func(call string) bool {
 	}
 }
 
-// still is the line with which serve ends that cannot end.
+// still returns the last line of a serve that did not end in time.
 func still(doing string) string {
 	return fmt.Sprintf("lapse: did not end within %s (context canceled): it is still %s", stopTimeout, doing)
 }
 
-// request makes a request of a serve that is ready.
+// request sends a request to a ready serve.
 func (s *served) request(tail, body string) {
 	s.t.Helper()
 	nc := harness.Dial(s.t, s.url)
@@ -268,15 +268,15 @@ func (s *served) request(tail, body string) {
 	}
 }
 
-// Whatever hangs while serve starts, a signal ends it: at once and with 0 where it
-// waits for NATS, and with 1 and a line that says what did not end where nobody can
-// be asked to give up.
+// TestSignalWhileStartHangs: a signal ends serve, whatever hangs while it starts: at
+// once and with 0 if it waits for NATS, else with 1 and a line that says what did not
+// end, since a blocked file operation cannot be cancelled.
 func TestSignalWhileStartHangs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		external, again bool // again is over what another one left, without its projection
+		external, again bool // again starts on the store of another one, without its projection
 		hangs           func(string) bool
-		still           string // doing that, or "" if it ends by itself
+		still           string // the activity that does not end, "" if serve ends by itself
 	}{
 		"connect":             {true, false, has("nats CONNECT"), ""},
 		"open the streams":    {true, false, has("$JS.API.INFO"), ""},
@@ -318,19 +318,19 @@ func TestSignalWhileStartHangs(t *testing.T) {
 	}
 }
 
-// Whatever hangs while serve serves or ends, a signal ends it: by itself where it
-// waits for NATS, with 1 if it had to leave anything undone, and with 1 and a line
-// that says what did not end where nobody can be asked to give up.
+// TestSignalWhileServingHangs: a signal ends serve, whatever hangs while it serves or
+// ends: by itself if it waits for NATS, with 1 if it left anything undone; else with 1
+// and a line that says what did not end.
 func TestSignalWhileServingHangs(t *testing.T) {
 	t.Parallel()
 	const snapshots = "waiting for the writer and for snapshots"
-	// Where the connection hangs that appends, an event may have been on its way.
+	// If the connection for appends hangs, an event may be in flight.
 	undone := map[string]bool{"NATS": true, "trim the log": true}
 	for name, c := range map[string]struct {
 		external bool
 		hangs    func(string) bool
-		last     string // line; "" if it ends with 0
-		still    string // doing that, or "" if it ends by itself
+		last     string // prefix of the last line; "" if it ends with 0
+		still    string // the activity that does not end, "" if serve ends by itself
 	}{
 		"NATS":                 {true, has("nats "), "", ""},
 		"append":               {true, has(".append."), "lapse: stopping: ", ""},
@@ -375,7 +375,8 @@ func TestSignalWhileServingHangs(t *testing.T) {
 	}
 }
 
-// One database that hangs does not keep the others from ending, and the last line names it.
+// TestSignalWhileOneDatabaseHangs: one database that hangs does not keep the others from
+// ending, and the last line names it.
 func TestSignalWhileOneDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	const hung = "closing the projection (database other)"
@@ -390,7 +391,7 @@ func TestSignalWhileOneDatabaseHangs(t *testing.T) {
 	}
 }
 
-// That nobody reads what serve prints keeps no signal from ending it.
+// TestSignalWhileNobodyReads: a signal ends serve even if nobody reads its output.
 func TestSignalWhileNobodyReads(t *testing.T) {
 	t.Parallel()
 	s := serveHanging(t, false, has("stderr lapse: ready"))

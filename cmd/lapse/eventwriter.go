@@ -11,10 +11,10 @@ type eventWriter struct {
 	batch   []*schema.Event
 	batches chan []*schema.Event
 	done    chan struct{} // closed when the goroutine has ended
-	err     error         // of writing, valid then
+	err     error         // first write error; valid once done is closed
 }
 
-// eventBatch is the size of a batch in events, and eventWriteBytes about that of a write.
+// eventBatch is the size of a batch in events, eventWriteBytes the rough size of a write.
 const (
 	eventBatch      = 512
 	eventWriteBytes = 64 << 10
@@ -46,8 +46,8 @@ func (w *eventWriter) run(out io.Writer) error {
 	return err
 }
 
-// Event queues an event, which is written by Close at the latest and must not be
-// changed. An error is that of an earlier write.
+// Event queues an event, which the caller must not change afterwards. Close writes it at
+// the latest. An error is that of an earlier write.
 func (w *eventWriter) Event(e *schema.Event) error {
 	if w.batch == nil {
 		w.batch = make([]*schema.Event, 0, eventBatch)

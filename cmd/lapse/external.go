@@ -25,12 +25,12 @@ import (
 type externalFlags struct {
 	url           string
 	emptyURL      bool             // --nats-url was given without a URL
-	logins        map[string]login // by connection; "" is for those that are not named
+	logins        map[string]login // by connection; "" for connections that are not named
 	ca, cert, key string
 }
 
-// login is how a connection logs in.
-type login struct{ way, value string } // way is the name of the flag; "" is without credentials
+// login is the login of a connection.
+type login struct{ way, value string } // way is the name of the flag, "" without credentials
 
 // Connections of lapse. Each can be a NATS user with permissions of its own.
 const (
@@ -80,7 +80,7 @@ func (f *loginFlag) Set(text string) error {
 func (*loginFlag) String() string { return "" }
 func (*loginFlag) Type() string   { return "login" }
 
-// login returns how a connection logs in.
+// login returns the login of a connection.
 func (f *externalFlags) login(connection string) login {
 	if l, ok := f.logins[connection]; ok {
 		return l
@@ -127,13 +127,13 @@ func (f *externalFlags) check() error {
 	return nil
 }
 
-// connect makes one of the connections, of a database or "" for several.
+// connect opens a named connection for a database, or for several if database is "".
 func (f *externalFlags) connect(name string, database schema.DatabaseName, logger *slog.Logger) (*nats.Conn, error) {
 	options := append(eventlog.ConnectOptions(),
 		nats.Name(strings.Join(strings.Fields("lapse "+string(database)+" "+name), " ")),
 		nats.CustomInboxPrefix(inboxPrefix(name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if !errors.Is(err, nats.ErrSlowConsumer) { // such a consumer reads again what it missed
+			if !errors.Is(err, nats.ErrSlowConsumer) { // a slow consumer rereads the messages that it missed
 				logger.Warn("nats: "+err.Error(), "connection", name)
 			}
 		}))
@@ -141,9 +141,8 @@ func (f *externalFlags) connect(name string, database schema.DatabaseName, logge
 	return insist(silenceTimeout, func() (*nats.Conn, error) { return f.dial(name, options) })
 }
 
-// insist connects again, for limit, while the server says nothing. nats.go gives it 2 s,
-// so that a connection that is lost comes to the next server soon; a busy machine may
-// need more.
+// insist retries connect for limit while the server is silent. nats.go waits 2 s, so that
+// a lost connection soon tries the next server; a busy machine may need more.
 func insist[T any](limit time.Duration, connect func() (T, error)) (T, error) {
 	for began := time.Now(); ; {
 		made, err := connect()
@@ -154,7 +153,7 @@ func insist[T any](limit time.Duration, connect func() (T, error)) (T, error) {
 	}
 }
 
-// silenceTimeout is how long a server may say nothing.
+// silenceTimeout bounds the wait for a silent server.
 const silenceTimeout = 8 * time.Second
 
 func (f *externalFlags) dial(name string, options []nats.Option) (nc *nats.Conn, err error) {
@@ -183,8 +182,8 @@ func (f *externalFlags) dial(name string, options []nats.Option) (nc *nats.Conn,
 	return nc, nil
 }
 
-// inboxPrefix is the prefix of a connection's reply subjects. The default _INBOX. may
-// be exported from the account of the streams to clients; the other names show an
+// inboxPrefix returns the prefix of a connection's reply subjects. The default _INBOX.
+// may be exported from the account of the streams to clients; the other names show an
 // operator which connection subscribes.
 func inboxPrefix(name string) string {
 	prefix := "_PROCESSOR."
@@ -215,7 +214,7 @@ func (f *externalFlags) connectError(name string, l login, err error) error {
 	return fmt.Errorf("cannot connect to %s for %s, which %s: %w: see --nats-url, --creds, --nkey and --context", where, name, with, err)
 }
 
-// redactedURLs are URLs without passwords.
+// redactedURLs returns the URLs without user names and passwords.
 func redactedURLs(urls string) string {
 	all := strings.Split(urls, ",")
 	for i, one := range all {

@@ -44,7 +44,7 @@ func (f *durationFlag) Set(text string) error {
 	return nil
 }
 
-// use says which values the flag takes.
+// use describes the legal values of the flag.
 func (f *durationFlag) use() string {
 	limits := "above 0"
 	switch {
@@ -88,7 +88,7 @@ func parseDuration(text string) (time.Duration, error) {
 		if strings.HasSuffix(part, "w") {
 			hours *= 7
 		}
-		n, _ := strconv.ParseUint(part[:len(part)-1], 10, 32) // beyond 32 bits it is the greatest, which ParseDuration refuses
+		n, _ := strconv.ParseUint(part[:len(part)-1], 10, 32) // above 32 bits n is the maximum, which ParseDuration refuses
 		return fmt.Sprintf("%dh", n*uint64(hours))
 	}))
 }
@@ -129,10 +129,10 @@ func (f *choiceFlag) Set(text string) error {
 
 func (f *choiceFlag) String() string { return *f.to }
 
-// Type is what the help shows as the value.
+// Type returns the words, which the help shows as the value.
 func (f *choiceFlag) Type() string { return strings.Join(f.words, "|") }
 
-// oneOf is "a, b or c".
+// oneOf formats words as "a, b or c".
 func oneOf(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]

@@ -22,7 +22,7 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// A duration reads back as it is shown.
+// TestShowDuration: parseDuration reads back every shown duration.
 func TestShowDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", time.Second: "1s", 90 * time.Second: "1m30s", time.Minute: "1m", time.Hour: "1h", 90 * time.Minute: "1h30m",

@@ -68,8 +68,8 @@ func (f *forecastFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.defaultTTL, "default-ttl", "", "assume this default TTL: `SECONDS` or a duration, -1 for none, off to disable TTL")
 }
 
-// body is the body of the request. Without --bucket, people get half as many buckets as
-// programs, so that totals and bars fit into 24 rows.
+// body returns the body of the request. Without --bucket, people get half as many buckets
+// as programs, so that totals and bars fit into 24 rows.
 func (f *forecastFlags) body(cmd *cobra.Command, people bool) ([]byte, error) {
 	given := cmd.Flags().Changed
 	if people && f.bucket == 0 {
@@ -130,8 +130,8 @@ func showSecond(second int64) string {
 	return time.Unix(second, 0).UTC().Format("2006-01-02 15:04:05 MST")
 }
 
-// chart has a line for each bucket, labelled with its beginning, and one for the end of
-// the last.
+// chart returns a table with a line for each bucket, labelled with its beginning, and one
+// for the end of the last.
 func (out *output) chart(f *client.Forecast) table.Writer {
 	p := out.palette()
 	t := out.table()

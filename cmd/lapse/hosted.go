@@ -15,18 +15,18 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// hosted is one database of the process. It is started again after a failure if there
-// are others, which a restart of the process would interrupt, or if it can begin with a
+// hosted is one database of the process. After a failure it is restarted if the process
+// has others, which a restart of the process would interrupt, or if it can begin with a
 // snapshot.
 type hosted struct {
 	name        schema.DatabaseName
 	connections eventlog.Connections
 	options     processor.Options
-	damage      error // of its streams: it cannot be started
+	damage      error // damaged streams, which prevent its start
 
 	running atomic.Pointer[processor.Processor] // nil while it is not served
 	stopped atomic.Bool
-	failure error // why it is not served; of the goroutine that starts and keeps it
+	failure error // why it is not served; owned by the goroutine that starts and keeps it
 	told    string
 }
 
@@ -34,15 +34,15 @@ type hosted struct {
 type host struct {
 	all  []*hosted
 	say  func(line string)    // a line for the operator
-	fail func(problem string) // the same, about a failure
+	fail func(problem string) // a failure for the operator
 
-	starts  chan struct{} // limits them
+	starts  chan struct{} // limits concurrent starts
 	serving atomic.Int64
-	lost    chan error // receives the failure that leaves no database
+	lost    chan error // receives the failure of the last database that was served
 }
 
-// A failed database is started again after a pause, which doubles. It begins anew after
-// the database has been served for longer than the longest.
+// A failed database is restarted after a pause, which doubles. It is reset once the
+// database has been served for longer than mostPause.
 const (
 	leastPause = time.Second
 	mostPause  = time.Minute
@@ -79,8 +79,8 @@ func (h *host) startOne(ctx context.Context, one *hosted) (started bool) {
 	return err == nil
 }
 
-// failed records a failure, and says it unless it was the last one said or is the only
-// database: the end of the command says that.
+// failed records a failure. It prints it unless it was the last one printed or the
+// database is the only one, whose failure the end of the command prints.
 func (h *host) failed(one *hosted, err error) {
 	one.failure = err
 	one.options.Monitor.Listener()(observe.Failed{Err: err})
@@ -146,8 +146,8 @@ func (h *host) keepOne(ctx context.Context, one *hosted) error {
 				one.running.Store(nil)
 				if errors.Is(err, eventlog.ErrTrimmed) {
 					one.stop(p)
-					if h.startOne(ctx, one) { // with a snapshot
-						h.serving.Add(-1) // for p
+					if h.startOne(ctx, one) { // begins with a snapshot
+						h.serving.Add(-1) // startOne has counted the database again
 						continue
 					}
 					h.gone(one.failure)
@@ -178,7 +178,7 @@ func (h *host) keepOne(ctx context.Context, one *hosted) error {
 	}
 }
 
-// doing says what databases that have not stopped do.
+// doing describes the activity of the databases that have not stopped.
 func (h *host) doing() string {
 	if len(h.all) == 1 {
 		return h.all[0].options.Monitor.Doing()

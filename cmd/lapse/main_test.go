@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = os.Setenv("GOGC", "100") // which serve sets for the whole process otherwise
+	_ = os.Setenv("GOGC", "100") // keeps serve from setting it for the whole process
 	if err := harness.SideBySide(); err != nil {
 		panic(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// monitors are those of the databases of a process. There are none until their names are
-// known.
+// monitors holds one monitor for each database of the process. It is empty until their
+// names are known.
 type monitors struct {
 	known atomic.Pointer[[]*monitor.Monitor]
 }
@@ -32,8 +32,8 @@ func (m *monitors) all() []*monitor.Monitor {
 	return nil
 }
 
-// of returns the monitors that a request is about: with ?database=NAME one of several.
-// named is whether replies have to say which.
+// of returns the monitors that a request selects: all, or one of several with
+// ?database=NAME. named reports whether replies must name the database.
 func (m *monitors) of(r *http.Request) (some []*monitor.Monitor, named bool) {
 	all, name := m.all(), r.URL.Query().Get("database")
 	if len(all) == 1 || name == "" {
@@ -47,8 +47,8 @@ func (m *monitors) of(r *http.Request) (some []*monitor.Monitor, named bool) {
 	return nil, false
 }
 
-// live returns why the process should be restarted. Nothing, if one database is well: a
-// restart would interrupt it.
+// live returns the reasons to restart the process: none if one database is live, which a
+// restart would interrupt.
 func live(some []*monitor.Monitor, named bool) (reasons []string) {
 	for _, one := range some {
 		err := one.Live()

@@ -74,7 +74,7 @@ func (out *output) table(titles ...string) table.Writer {
 // unknownWidth is assumed of a terminal that does not report its width.
 const unknownWidth = 80
 
-// columns is the width of the terminal.
+// columns returns the width of the terminal.
 func (out *output) columns() int { return cmp.Or(out.width(out.stdout), unknownWidth) }
 
 // list renders a table with titles. If a line is wider than the terminal, the flexible
@@ -111,7 +111,7 @@ func (out *output) list(titles []string, rows [][]any, flexible ...int) string {
 	return t.Render() + "\n"
 }
 
-// facts is a table of names and values. Long values go over several lines.
+// facts is a table of names and values. Long values wrap.
 type facts struct {
 	table.Writer
 	names palette
@@ -128,7 +128,7 @@ func (f *facts) add(name, value string) {
 	f.AppendRow(table.Row{f.names.faint(name), value})
 }
 
-// leastValue is the least width of a value before it goes over several lines.
+// leastValue is the minimum width of the column of values.
 const leastValue = 30
 
 func (f *facts) Render() string {
@@ -137,7 +137,7 @@ func (f *facts) Render() string {
 	return f.Writer.Render()
 }
 
-// textWidth is the width of s in columns of a terminal, without its colours.
+// textWidth returns the width of s in columns of a terminal, without its colours.
 func textWidth(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
 func (out *output) render(t table.Writer) error {

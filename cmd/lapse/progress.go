@@ -13,7 +13,7 @@ import (
 // only once the work has taken a second. Its methods are safe for concurrent use.
 type progress struct {
 	bar   *progressbar.ProgressBar // nil if standard error is no terminal
-	mu    sync.Mutex               // for bar, whose Set64 adds a difference that it has read before
+	mu    sync.Mutex               // guards bar: Set64 reads the state and then adds the difference
 	show  *lateWriter
 	done  atomic.Int64
 	shown atomic.Int64 // next value of done at which to update the bar

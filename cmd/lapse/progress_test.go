@@ -24,7 +24,7 @@ func TestProgress(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		time.Sleep(120 * time.Millisecond) // the bar draws itself no more often
+		time.Sleep(120 * time.Millisecond) // above the interval between two drawings of the bar
 		p.Set(900)
 		p.Done()
 	}

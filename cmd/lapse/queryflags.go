@@ -20,7 +20,7 @@ type queryFlags struct {
 	minSeq                     uint64
 	all, count, explain        bool
 	deadlines, held            bool
-	next                       time.Duration // of due, 0 of query
+	next                       time.Duration // of due; 0 for query
 }
 
 func (f *queryFlags) addFlags(cmd *cobra.Command) {

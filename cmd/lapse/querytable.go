@@ -115,7 +115,7 @@ func (p *documentPrinter) column(name string) (int, bool) {
 	return column, ok
 }
 
-// plain is a JSON string without quotes, and any other value as JSON.
+// plain returns a JSON string without quotes, and any other value as JSON.
 func plain(value json.RawMessage) (s string) {
 	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
 		return string(value)
@@ -185,7 +185,7 @@ func (p *documentPrinter) leaveOutID() {
 	}
 }
 
-// widths are the natural widths of the columns.
+// widths returns the natural widths of the columns.
 func (p *documentPrinter) widths() []int {
 	widths := make([]int, len(p.columns))
 	for i, name := range p.columns {
@@ -199,8 +199,9 @@ func (p *documentPrinter) widths() []int {
 	return widths
 }
 
-// fit returns how many columns fit into a line and the maximum width of a column. counted adds the column that counts members without a column; it
-// is also there if not all columns are shown.
+// fit returns how many columns fit into a line and the maximum width of a column. counted
+// adds the column that counts members without a column; it is also there if not all
+// columns are shown.
 func fit(widths []int, counted bool, line int) (shown, most int) {
 	for _, w := range widths {
 		most = max(most, w)

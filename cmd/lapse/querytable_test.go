@@ -32,8 +32,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// Any number of documents with any number of members each is printed in tables
-// of bounded size.
+// TestDocumentPrinterIsBounded: tables have a bounded size, whatever the number of
+// documents and of their members.
 func TestDocumentPrinterIsBounded(t *testing.T) {
 	var members []string
 	for i := range mostColumns + 10 {

@@ -45,7 +45,7 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// group is a command that only has subcommands.
+// group returns a command that only has subcommands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -85,5 +85,5 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// useLine is the usage line of cmd without [flags].
+// useLine returns the usage line of cmd without [flags].
 func useLine(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }

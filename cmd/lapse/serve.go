@@ -211,7 +211,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if ctx.Err() != nil {
 		say(stoppedEarly)
 		if err != nil {
-			return nil // the error is most likely the signal's
+			return nil // the signal most likely caused the error
 		}
 	}
 	if err != nil {

@@ -68,7 +68,7 @@ func (a *app) simulate(args []string, until time.Time) error {
 	bar := newProgress(a.stderr, "simulate", size)
 	defer bar.Done()
 	err = simulate(simulation, in, until, bar)
-	// A failed write has precedence: it is no fault of a line.
+	// A failed write takes precedence: no line is at fault.
 	if failed := out.Close(); failed != nil {
 		return failed
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// simulated runs simulate on an input and returns what it printed and said.
+// simulated runs simulate on an input and returns its exit code and standard error.
 func simulated(t *testing.T, in io.Reader, out io.Writer, args ...string) (code int, said string) {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -24,7 +24,7 @@ func simulated(t *testing.T, in io.Reader, out io.Writer, args ...string) (code 
 
 const createC = `{"at":"2015-05-17T10:00:00Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}` + "\n"
 
-// upserts are lines that each happen a ms later, from line first on.
+// upserts returns lines 1 ms apart, numbered from first.
 func upserts(first, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -34,8 +34,8 @@ func upserts(first, n int) string {
 	return b.String()
 }
 
-// TestSimulateInPieces: however the input comes, the log is the same, a faulty
-// line is named, and what is before it is printed.
+// TestSimulateInPieces: the log does not depend on the size of reads. A faulty line is
+// named, and the events before it are printed.
 func TestSimulateInPieces(t *testing.T) {
 	before := createC + upserts(2, 1500)
 	for _, test := range []struct {
@@ -53,7 +53,7 @@ func TestSimulateInPieces(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for _, piece := range []int{100, 10_000, 1 << 30} {
 				if piece == 100 && len(test.after) > 1<<20 {
-					continue // each piece has the whole line looked at again
+					continue // each read scans the whole line again
 				}
 				var out bytes.Buffer
 				in := &pieces{rest: []byte(before + test.after), size: piece}
@@ -66,11 +66,11 @@ func TestSimulateInPieces(t *testing.T) {
 	}
 }
 
-// pieces is read piece by piece.
+// pieces is a reader that returns at most size bytes at a time.
 type pieces struct {
 	rest []byte
 	size int
-	end  error // nil: io.EOF
+	end  error // error at the end; nil for io.EOF
 }
 
 func (p *pieces) Read(b []byte) (int, error) {
@@ -85,7 +85,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestSimulateUntilLine: what comes after the time is not looked at.
+// TestSimulateUntilLine: lines after --until are not parsed.
 func TestSimulateUntilLine(t *testing.T) {
 	var out bytes.Buffer
 	code, said := simulated(t, strings.NewReader(createC+upserts(2, 2000)+"poison\n"), &out, "--until", "2015-05-17T10:00:01Z")
@@ -94,8 +94,8 @@ func TestSimulateUntilLine(t *testing.T) {
 	}
 }
 
-// TestSimulateSilentInput: a faulty line is told although the input has no end
-// and nothing comes behind it.
+// TestSimulateSilentInput: a faulty line is reported even if the input stays open and
+// nothing follows.
 func TestSimulateSilentInput(t *testing.T) {
 	for name, line := range map[string]string{"no line": "poison\n", "back in time": upserts(1, 1)} {
 		in, more := io.Pipe()
@@ -104,12 +104,12 @@ func TestSimulateSilentInput(t *testing.T) {
 		if code, said := simulated(t, in, &out); code != exitFailed || !strings.Contains(said, "line 5") || strings.Count(out.String(), "\n") != 4 {
 			t.Errorf("%s: code %d, it says %q after\n%s", name, code, said, &out)
 		}
-		_ = in.Close() // what reads it is left behind until then
+		_ = in.Close() // ends the pending read of the goroutine left behind
 	}
 }
 
-// TestSimulateFails: an input or output that fails says so, and nothing is left
-// behind that waits for it.
+// TestSimulateFails: a failed read or write is reported, and no goroutine keeps waiting
+// for it.
 func TestSimulateFails(t *testing.T) {
 	broken := errors.New("the disk is gone")
 	var out bytes.Buffer
@@ -129,8 +129,8 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestSimulateLastYear: the clock ends with the year 9999. What is due by then
-// expires, what is due later stays pending, and replay and audit take every line.
+// TestSimulateLastYear: the clock ends with the year 9999. Documents due by then expire,
+// later ones stay pending, and replay and audit accept every line.
 func TestSimulateLastYear(t *testing.T) {
 	const create = `{"at":"9999-12-31T23:59:50Z","op":"collection.create","collection":"c","body":{"defaultTtl":%d}}` + "\n"
 	upsert := func(at, id, body string) string {
@@ -183,8 +183,8 @@ func TestSimulateLastYear(t *testing.T) {
 	}
 }
 
-// TestSimulateRestores: simulate has the content of former versions, from a file and from
-// standard input.
+// TestSimulateRestores: simulate restores the content of former versions, from a file and
+// from standard input.
 func TestSimulateRestores(t *testing.T) {
 	input := `{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}
 {"at":"2015-05-17T10:05:03Z","op":"document.create","collection":"c","id":"a","body":{"n":1}}

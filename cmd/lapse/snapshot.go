@@ -153,7 +153,7 @@ compares them with its digest. It ends with 1 if the snapshot is not sound.`,
 	return cmd
 }
 
-// snapshotArgument is the sequence of a snapshot, 0 if none is given.
+// snapshotArgument returns the sequence of a snapshot, 0 if none is given.
 func snapshotArgument(args []string) (seq uint64, err error) {
 	if len(args) == 0 {
 		return 0, nil
@@ -273,7 +273,7 @@ func (t *target) openStore(database schema.DatabaseName, logger *slog.Logger, ne
 	return t.keep(&t.Log)(server.ConnectLog())
 }
 
-// projectionDir is the directory of a database's projection.
+// projectionDir returns the directory of a database's projection.
 func projectionDir(storeDir string, database schema.DatabaseName) string {
 	return filepath.Join(storeDir, "projection", string(database))
 }

@@ -17,7 +17,7 @@ type spool struct {
 	file    *os.File
 	out     *bufio.Writer
 	next    func(*schema.Event) error
-	ends    []int64           // of the events in the file, by sequence
+	ends    []int64           // end offsets of the events in the file, by sequence
 	last    map[string]uint64 // by collection, 00 and id
 	scratch []byte
 }

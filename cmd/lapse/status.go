@@ -17,7 +17,7 @@ type statusFlags struct {
 	of  string
 	all bool
 
-	databases bool          // --database was not given, so --all shows those of all databases
+	databases bool          // --database was not given: --all shows the processes of all databases
 	watch     time.Duration // 0 without --watch
 }
 
@@ -98,7 +98,7 @@ type since struct {
 	status client.Status
 }
 
-// rate is the growth of a number per second, "" if unknown.
+// rate returns the growth of a number per second, "" if unknown.
 func (s *since) rate(now time.Time, before, after uint64) string {
 	passed := now.Sub(s.at).Seconds()
 	if passed <= 0 || after < before {
@@ -107,7 +107,7 @@ func (s *since) rate(now time.Time, before, after uint64) string {
 	return fmt.Sprintf(", %.0f/s", float64(after-before)/passed)
 }
 
-// status is a page for people. Numbers that should be 0 are red if they are not.
+// status renders a page for people. Numbers that should be 0 are red if they are not.
 func (out *output) status(s client.Status, before *since) []byte {
 	p := out.palette()
 	alarm := func(n int64) string {

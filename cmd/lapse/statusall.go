@@ -15,8 +15,8 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// processes asks every process that serves the database, or all databases. It returns
-// those, too, that do not answer, if they did before.
+// processes asks every process that serves the database, or all databases. Processes of
+// the previous page that are missing now are returned with an error.
 func (s *statusSource) processes(ctx context.Context) ([]client.Process, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (out *output) processes(all []client.Process) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// age is how long ago a time in RFC 3339 was, in its largest unit.
+// age returns how long ago a time in RFC 3339 was, in its largest unit.
 func age(since string) string {
 	at, err := time.Parse(time.RFC3339, since)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 )
 
 // TestStatusAllNamesTheSilent: `status --all` names the processes that do not answer:
-// those that hang, and with --watch those that answered before. Its table fits 80 columns.
+// those that hang, and with --watch those that answered before. Its table fits in 80
+// columns.
 func TestStatusAllNamesTheSilent(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t, &server.Options{})
@@ -74,7 +75,7 @@ func TestStatusAllNamesTheSilent(t *testing.T) {
 		t.Helper()
 		text, err := source.page(t.Context(), nil)
 		for end := time.Now().Add(time.Minute); errors.Is(err, client.ErrUnavailable) && time.Now().Before(end); {
-			text, err = source.page(t.Context(), nil) // the machine may have stood still for 3s
+			text, err = source.page(t.Context(), nil) // the machine may have paused for 3s
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -100,8 +101,8 @@ func TestStatusAllNamesTheSilent(t *testing.T) {
 	}
 }
 
-// TestStatusAllOfDatabases: with several databases each row has its own, and each should
-// have one writer.
+// TestStatusAllOfDatabases: with several databases each row names its own, and each
+// database should have one writer.
 func TestStatusAllOfDatabases(t *testing.T) {
 	a := newApp(strings.NewReader(""), nil, nil)
 	a.isTerminal, a.colour = func(any) bool { return true }, false

@@ -104,8 +104,8 @@ func (s *statusSource) status(ctx context.Context) ([]byte, error) {
 	return reply.Body, nil
 }
 
-// statusOf asks the process with a --metrics address. query may name a database. It fails with the reasons if the
-// process is not ready.
+// statusOf asks the process with a --metrics address. query may name a database. It
+// fails with the reasons if the process is not ready.
 func statusOf(ctx context.Context, address, query string, timeout time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func statusOf(ctx context.Context, address, query string, timeout time.Duration)
 	return text, nil
 }
 
-// notReady is an error with the reasons why a process is not ready.
+// notReady returns an error with the reasons why a process is not ready.
 func notReady(address string, code int, text []byte) error {
 	var said readiness
 	if json.Unmarshal(text, &said) != nil || len(said.Reasons) == 0 {
@@ -135,11 +135,11 @@ func notReady(address string, code int, text []byte) error {
 	return fmt.Errorf("the lapse at %s is not ready: %s", address, strings.Join(said.Reasons, "; "))
 }
 
-// httpBytes is more than the largest answer.
+// httpBytes bounds a response; the largest one is smaller.
 const httpBytes = 1 << 20
 
-// httpGet asks over a connection of its own, without http.Client: when a server speaks
-// first, as NATS does, http.Client prints what it said and loses the error.
+// httpGet sends a GET over a connection of its own, without http.Client: when a server
+// speaks first, as NATS does, http.Client prints its text and loses the error.
 func httpGet(ctx context.Context, address, path string) (code int, body []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestStatusOfAnotherServer: a server that is not lapse's, whether it speaks first, as
-// NATS does, or says nothing, is an error that says so.
+// TestStatusOfAnotherServer: a server other than lapse gives an error that says so,
+// whether it speaks first, as NATS does, or stays silent.
 func TestStatusOfAnotherServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		serve func(net.Conn)

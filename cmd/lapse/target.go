@@ -24,21 +24,21 @@ import (
 // target is the NATS server that has the streams, embedded or external, with the
 // connections of lapse to it.
 type target struct {
-	eventlog.Connections // without Service and Stage, which each database has for itself
+	eventlog.Connections // without Service and Stage, which are per database
 	databases            []schema.DatabaseName
-	services             []*nats.Conn                                     // of each database
-	stage                func(schema.DatabaseName) func(bytes int) string // nil without
-	damage               func(schema.DatabaseName) error                  // of the streams; nil without
+	services             []*nats.Conn                                     // one for each database
+	stage                func(schema.DatabaseName) func(bytes int) string // nil for an external server
+	damage               func(schema.DatabaseName) error                  // damage of the streams; nil for an external server
 	url                  string
 	storeDir             string
 	embedded             bool
-	atomicBatch          int // see processor.Options, as are these
+	atomicBatch          int // see processor.Options, also for lease and node
 	lease                time.Duration
 	node                 string
 	failed               <-chan error // receives the error that ends an embedded server; nil for an external one
 
 	kept    []*nats.Conn
-	closed  chan error // receives why one of them is closed for good
+	closed  chan error // receives why a kept connection is closed for good
 	closers []func()
 }
 
@@ -65,7 +65,7 @@ func (t *target) of(i int) eventlog.Connections {
 	c := t.Connections
 	c.Service, c.Shared = t.services[i], len(t.databases) > 1
 	if t.stage != nil {
-		c.Stage, c.Checked = t.stage(t.databases[i]), true // by the embedded server
+		c.Stage, c.Checked = t.stage(t.databases[i]), true // the embedded server has checked the files
 	}
 	return c
 }
@@ -88,7 +88,7 @@ func (t *target) hosted(o processor.Options, monitors []*monitor.Monitor) (all [
 	return all
 }
 
-// ready is the line that says what is served, where, and in which roles.
+// ready returns the line that says what is served, where, and in which roles.
 func (t *target) ready(all []*hosted) string {
 	var served []string
 	var role observe.Role
@@ -119,7 +119,7 @@ func (t *target) ready(all []*hosted) string {
 }
 
 // open opens the NATS server that the flags name, for these databases, or for all that
-// it has if there are none.
+// the server has if databases is nil.
 func (f *serveFlags) open(databases []schema.DatabaseName, durability processor.Durability, logger *slog.Logger) (_ *target, err error) {
 	t := &target{storeDir: f.storeDir, databases: databases, closed: make(chan error, 1)}
 	defer func() {
@@ -171,8 +171,8 @@ func (t *target) openEmbedded(f *serveFlags, durability processor.Durability, lo
 	return t.openServices(func(schema.DatabaseName) (*nats.Conn, error) { return server.ConnectService() })
 }
 
-// openServices opens a connection for the requests of each database: while a processor
-// reads no more of its connection, the requests of the others have to arrive.
+// openServices opens a request connection for each database, so that a processor that
+// stops reading its own does not block the requests of the others.
 func (t *target) openServices(connect func(schema.DatabaseName) (*nats.Conn, error)) error {
 	t.services = make([]*nats.Conn, len(t.databases))
 	for i, name := range t.databases {
@@ -195,15 +195,15 @@ func (t *target) keep(as **nats.Conn) func(*nats.Conn, error) error {
 		nc.SetClosedHandler(func(nc *nats.Conn) {
 			select {
 			case t.closed <- closedForGood(nc):
-			default: // one ends serve
+			default: // one error is enough to end serve
 			}
 		})
-		return t.cause(nil) // the handler may have come too late
+		return t.cause(nil) // nc may have closed before its handler was set
 	}
 }
 
-// cause is err, or why a connection is closed for good if one is: nats.go reconnects
-// after most errors, but not after each.
+// cause returns why a connection is closed for good, if one is, else err: nats.go
+// reconnects after most errors, but not after each.
 func (t *target) cause(err error) error {
 	for _, nc := range t.kept {
 		if nc.IsClosed() {
@@ -219,7 +219,7 @@ func closedForGood(nc *nats.Conn) error {
 }
 
 // whileOpen returns a context that ends when the embedded server fails or a connection
-// is closed for good. end stops this, and returns the error.
+// is closed for good. end stops the watch and returns the error.
 func (t *target) whileOpen(ctx context.Context) (_ context.Context, end func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	said := make(chan error, 1)
@@ -242,7 +242,7 @@ func (t *target) openExternal(f *externalFlags, logger *slog.Logger) error {
 	if err := t.openConnections(f, logger); err != nil {
 		return err
 	}
-	if len(t.databases) > 1 { // else the processor does
+	if len(t.databases) > 1 { // for a single one the processor does it
 		ctx, cancel := context.WithCancel(context.Background())
 		t.closers = append(t.closers, cancel)
 		bringing, brought := context.WithTimeout(ctx, togetherTimeout)
@@ -254,7 +254,7 @@ func (t *target) openExternal(f *externalFlags, logger *slog.Logger) error {
 }
 
 // openConnections locks the store directory and opens the connections of processors. If
-// no databases are named, those that the server has are.
+// no databases are named, it takes those of the server.
 func (t *target) openConnections(f *externalFlags, logger *slog.Logger) (err error) {
 	var lock io.Closer
 	if lock, err = embedded.LockStore(t.storeDir); err != nil {
@@ -280,7 +280,7 @@ func (t *target) openConnections(f *externalFlags, logger *slog.Logger) (err err
 	})
 }
 
-// sharedBy names in connections the database that uses them, "" for several.
+// sharedBy returns the database for the names of shared connections, "" for several.
 func (t *target) sharedBy() schema.DatabaseName {
 	if len(t.databases) == 1 {
 		return t.databases[0]
@@ -321,8 +321,8 @@ func (t *target) openGate(f *externalFlags, logger *slog.Logger) error {
 // the server of the others. They move later, too.
 const togetherTimeout = 5 * time.Second
 
-// logLosses logs when a connection of a gate is lost and back; the processor logs those
-// of its own. A move to the server of the other connections is no loss.
+// logLosses logs when a gate's connection is lost and when it is back; the processor logs
+// those of its own. A move to the server of the other connections is no loss.
 func logLosses(nc *nats.Conn, logger *slog.Logger) {
 	lost := false // nats.go calls the handlers one after the other
 	nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {

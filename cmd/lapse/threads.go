@@ -9,12 +9,12 @@ import (
 // A file write blocks one of Go's processors (P) until the kernel returns. On two
 // cores, while a million documents expired, the p99 of a get was 32 ms, and 8 ms
 // with four times as many Ps. But more Ps make reads alone 3 % slower and expiries
-// alone a fifth. So GOMAXPROCS is raised only while lapse both writes and is asked.
+// alone a fifth. So GOMAXPROCS is raised only while lapse writes and gets requests.
 const (
-	writingThreads  = 4                      // factor
-	writingEvents   = 100                    // in one interval, at least,
-	writingRequests = 10                     // and requests
-	writingFor      = 20                     // intervals below that, after which GOMAXPROCS is restored
+	writingThreads  = 4                      // factor for GOMAXPROCS
+	writingEvents   = 100                    // minimum in one interval, with
+	writingRequests = 10                     // minimum in the same interval
+	writingFor      = 20                     // intervals below either, after which GOMAXPROCS is restored
 	writingLook     = 100 * time.Millisecond // the interval
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// There are more processors for Go while events and requests come, fewer when they
-// have not come for a while, and as many as before at the end.
+// TestWiden: GOMAXPROCS rises while both events and requests arrive, falls after a quiet
+// time, and is restored at the end.
 func TestWiden(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	few := runtime.GOMAXPROCS(0)
@@ -29,7 +29,7 @@ func TestWiden(t *testing.T) {
 				t.Errorf("after %d times %d events there are %d processors, want %d", intervals, events, got, want)
 			}
 		}
-		time.Sleep(writingLook / 2) // between the looks
+		time.Sleep(writingLook / 2) // between two ticks
 		after(writingEvents-1, 5, few)
 		requests--
 		after(writingEvents, 5, few)

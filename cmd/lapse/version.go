@@ -19,7 +19,7 @@ func buildVersion() string {
 
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
-// semver is version in the form that NATS services require.
+// semver returns version in the form that NATS services require.
 func semver() string {
 	if v := strings.TrimPrefix(version, "v"); semantic.MatchString(v) {
 		return v

@@ -31,10 +31,10 @@ func (f *files) fail(err error) {
 
 func randomText() string { return rand.Text() }
 
-// nobody is the user of the containers if root makes the keys.
+// nobody is the user and group of the containers if root makes the keys.
 const nobody = 65532
 
-// owner is the user of the containers, who has to read the keys.
+// owner is the user of the containers, which must be able to read the keys.
 type owner struct {
 	uid, gid int
 	root     bool
@@ -42,7 +42,7 @@ type owner struct {
 
 func chooseOwner() owner {
 	o := owner{uid: os.Getuid(), gid: os.Getgid()}
-	if o.uid <= 0 { // or a system without
+	if o.uid <= 0 { // or a system without user ids
 		o = owner{uid: nobody, gid: nobody, root: o.uid == 0}
 	}
 	return o

@@ -1,4 +1,4 @@
-// The keys command makes the secrets of nats.conf and docker-compose.yml: nkeys for the
+// Command keys makes the secrets of nats.conf and docker-compose.yml: nkeys for the
 // users, certificates for the nodes, and a file of environment variables with the public
 // keys. It overwrites nothing.
 //
@@ -36,7 +36,7 @@ func run(dir string, hosts []string) error {
 	} else if !os.IsNotExist(err) {
 		return err
 	}
-	made, err := os.MkdirTemp(dir, "secrets.*.tmp") // for its owner only
+	made, err := os.MkdirTemp(dir, "secrets.*.tmp") // accessible to its owner only
 	if err != nil {
 		return fmt.Errorf("cannot write below %s: %w; choose another -dir", dir, err)
 	}

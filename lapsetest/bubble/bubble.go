@@ -73,13 +73,13 @@ type Server struct {
 	processor *processor.Processor // nil while it is stopped
 }
 
-// Test runs test in a bubble with a server of an empty database. The t of test is that of
-// the bubble, see testing/synctest. Warnings and errors of the server go to its log.
+// Test runs test in a bubble with a server of an empty database. test gets the bubble's
+// t, see testing/synctest; the server logs its warnings and errors to it.
 func Test(t *testing.T, test func(t *testing.T, s *Server)) {
 	t.Helper()
-	// Setenv refuses a parallel test.
+	// Setenv panics in a parallel test.
 	t.Setenv("LAPSE_BUBBLE", "1")
-	// NATS has one clock for all its stores, which a store in a bubble must not start.
+	// All NATS stores share one clock, which a store in a bubble must not start.
 	ats.Register()
 	defer ats.Unregister()
 	forgetTimers()
@@ -93,7 +93,7 @@ func Test(t *testing.T, test func(t *testing.T, s *Server)) {
 			Projection: projections.Options{FS: vfs.NewMem(), CacheBytes: 8 << 20, MemTableBytes: 4 << 20},
 			Logger:     slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		}
-		t.Cleanup(func() { s.shutdown(t) }) // after everything that is cleaned up by test
+		t.Cleanup(func() { s.shutdown(t) }) // runs after all cleanups of test
 		s.start(t)
 		test(t, s)
 	})

@@ -28,7 +28,7 @@ type session struct {
 	TTL      int `json:"ttl,omitempty"`
 }
 
-// TestDeadline waits for half an hour of documents, twice each.
+// TestDeadline: documents expire exactly half an hour after their last write.
 func TestDeadline(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
 		c, ctx := s.Client(t), t.Context()
@@ -74,8 +74,8 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// TestProgram runs what a user's program may be: a consumer that follows the
-// expiries while a writer goes on, with all that the client has.
+// TestProgram runs a typical user program with all features of the client: a consumer
+// follows the expiries while a writer continues.
 func TestProgram(t *testing.T) {
 	for i := range stress.Pick(2, 200) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestProgram(t *testing.T) {
 						s.Start(t)
 					}
 				}
-				// Ways of NATS that keep timers.
+				// Calls of nats.go that keep timers.
 				raw := s.Connect(t)
 				_, err = raw.Request("lapse.main.api.status", nil, 5*time.Second)
 				check(t, err)
@@ -141,7 +141,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestParallel: a test that is parallel is told so.
+// TestParallel: Test panics in a parallel test, with a message that names t.Parallel.
 func TestParallel(t *testing.T) {
 	t.Run("parallel", func(t *testing.T) {
 		t.Parallel()
@@ -154,8 +154,8 @@ func TestParallel(t *testing.T) {
 	})
 }
 
-// TestOutside: what uses NATS before and after a bubble, outside of it, is not
-// disturbed, nor disturbs it.
+// TestOutside: NATS connections outside a bubble, used before and after it, and the
+// bubble do not disturb each other.
 func TestOutside(t *testing.T) {
 	ns, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
 	check(t, err)
@@ -176,8 +176,8 @@ func TestOutside(t *testing.T) {
 	keepTimers(nc)
 }
 
-// TestFailing: a test that fails in the middle, with everything under way, ends
-// as any that fails.
+// TestFailing: a test that fails while calls are in flight ends like any failing test,
+// without a panic or leak.
 func TestFailing(t *testing.T) {
 	if os.Getenv("LAPSE_BUBBLE_FAILS") != "" {
 		bubble.Test(t, func(t *testing.T, s *bubble.Server) {

@@ -45,8 +45,8 @@ func ListCollections(all []*schema.Collection, request []byte, most int) ([]byte
 	return appendCollections(nil, all, limit, most), nil
 }
 
-// appendCollections appends a page of collections, and with the name of its last
-// one a cursor if there are more: after so many, or where a message is full.
+// appendCollections appends a page of collections: at most limit, and as many as fit
+// into most bytes. If there are more, it adds a cursor with the name of the last one.
 func appendCollections(dst []byte, collections []*schema.Collection, limit, most int) []byte {
 	const cursorBytes = len(`],"cursor":""}`) + 64 // with the longest name
 	dst = append(dst, `{"collections":[`...)

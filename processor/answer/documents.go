@@ -44,8 +44,8 @@ func NewLive(store *projections.Store, c *schema.Collection, id schema.DocumentI
 	return live, err
 }
 
-// LiveDocument returns a document that lives at now, in unix seconds, or the error for the
-// client. The last error is internal, or that of expired.
+// LiveDocument returns a document that lives at now, in unix seconds, or the error for
+// the client. The last error is internal, or that of expired.
 func LiveDocument(store *projections.Store, name schema.CollectionName, id schema.DocumentID, now int64, expired expiredFunc) (Live, *schema.Error, error) {
 	c, ok := store.Collection(name)
 	if !ok {
@@ -62,12 +62,12 @@ func LiveDocument(store *projections.Store, name schema.CollectionName, id schem
 	return Live{}, machine.NoDocument(c, id), expired(c, id, record)
 }
 
-// Lives reports whether a record, of Version 0 for none, lives at now, in unix seconds.
+// Lives reports whether a record lives at now, in unix seconds; Version 0 is no document.
 func Lives(c *schema.Collection, record projections.Record, now int64) bool {
 	return record.Version != 0 && !record.Deadline(c).Passed(now)
 }
 
-// Present returns a live document as clients see it.
+// Present returns a live document in the form that clients receive.
 func Present(record projections.Record) []byte {
 	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // forecastEntries is the number of expiry index entries that count as one document of the
-// scan limit: they are that much cheaper.
+// scan limit, since an entry is that much cheaper.
 const forecastEntries = 10
 
 // forecastSlice is how long a forecast works between two pauses.
@@ -25,7 +25,7 @@ type Forecaster struct {
 	Limits  query.Limits
 	Pace    func(ctx context.Context, worked time.Duration) // nil to work without a pause
 	ctx     context.Context
-	began   time.Time // of the slice
+	began   time.Time // start of the slice
 	entries int       // counted
 }
 
@@ -54,8 +54,8 @@ func (f *Forecaster) Answer(ctx context.Context, store *projections.Store, name 
 	return reply, err
 }
 
-// count counts the documents of a collection by their deadlines, in both expiry orders,
-// each on a scale of its own.
+// count counts the documents of a collection by their deadlines, in both expiry orders.
+// Each order has bounds of its own.
 func (f *Forecaster) count(v *projections.View, now int64, ask schema.ForecastRequest) (*schema.Forecast, error) {
 	is := v.Collection()
 	would := *is
@@ -66,7 +66,7 @@ func (f *Forecaster) count(v *projections.View, now int64, ask schema.ForecastRe
 	answer := newForecast(&would, bounds, ask)
 	waiting := int64(0)
 	for _, order := range []projections.Order{projections.ByDeadline, projections.ByTimestamp} {
-		// Due documents expire under the present policy, whatever it becomes.
+		// Overdue documents expire under the present policy, whatever WhatIf asks.
 		ends := []int64{0}
 		if last, ok := projections.LastDue(is, order, now); ok {
 			ends[0] = max(last+1, 0)
@@ -117,7 +117,7 @@ func newForecast(c *schema.Collection, bounds []int64, ask schema.ForecastReques
 	return f
 }
 
-// step adds to the entries counted, and pauses now and then.
+// step adds to the entries counted, and pauses after each forecastSlice.
 func (f *Forecaster) step(entries int) error {
 	if f.entries += entries; f.entries/forecastEntries > f.Limits.Scanned {
 		return errForecastEntries

@@ -20,9 +20,9 @@ func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, 
 	return b, fault
 }
 
-// ReadBatch answers a batch of gets from one state, whose sequence it returns. now returns
-// the unix second by which to judge deadlines, bytes is the maximum reply, and expired is
-// called for each document whose deadline has passed.
+// ReadBatch answers a batch of gets from one state and returns the state's sequence. now
+// returns the unix second by which to judge deadlines, bytes is the maximum reply, and
+// expired is called for each document whose deadline has passed.
 func ReadBatch(ctx context.Context, store *projections.Store, b *schema.Batch, now func() int64, bytes int, expired expiredFunc) (results []schema.OperationResult, seq uint64, err error) {
 	v, ok, err := store.View(b.Collection)
 	if err != nil {

@@ -65,7 +65,7 @@ func FollowLives(lives []uint64, limit int, visit func(seq uint64) (*schema.Even
 	return nil
 }
 
-// NeverWas is the error of a history without events.
+// NeverWas returns the error for a history without events.
 func NeverWas(name schema.CollectionName, id schema.DocumentID) *schema.Error {
 	return schema.ErrDocumentNotFound.With("the log knows of no document %q in %s", string(id), name)
 }

@@ -2,7 +2,7 @@ package answer
 
 import "github.com/lapsedb/lapse/schema"
 
-// MaxQueryBytes is the largest query in bytes, since many may wait.
+// MaxQueryBytes is the maximum size of a query in bytes, since many may wait.
 const MaxQueryBytes = 1 << 20
 
 // CheckQuery checks the size of a query.
@@ -13,6 +13,6 @@ func CheckQuery(body []byte) *schema.Error {
 	return nil
 }
 
-// SecondFunc returns the unix second by which to judge deadlines in a state at a log time,
-// in ms.
+// SecondFunc returns the unix second by which to judge deadlines in a state with that log
+// time, in ms.
 type SecondFunc = func(logTime int64) int64

@@ -1,5 +1,5 @@
-// Package answer makes replies from a projection, without NATS or a clock: what package
-// service and package offline have in common.
+// Package answer makes replies from a projection, without NATS or a clock, for packages
+// service and offline.
 //
 // It imports machine, projections, projections/query and schema. Start reading at
 // Reader, which answers every read; the other files are named after operations.
@@ -15,9 +15,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Reader answers reads from the folded state, at a time that the caller names, in ms since
-// 1970. It uses no clock and no NATS. An error is a *schema.Error if the request is to
-// blame.
+// Reader answers reads from the folded state, at a time that the caller passes, in ms
+// since 1970. It uses no clock and no NATS. An error is a *schema.Error if the request is
+// invalid.
 type Reader struct {
 	Store  *projections.Store
 	Limits query.Limits

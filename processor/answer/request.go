@@ -8,12 +8,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// What online and offline replies have in common.
+// Parts of replies that packages service and offline share.
 
 // MinSeqTimeout is how long a request waits for its Lapse-Min-Seq, or for a renewal.
 const MinSeqTimeout = 2 * time.Second
 
-// UnknownOperation is the error of an operation that does not exist.
+// UnknownOperation returns the error for an operation that does not exist.
 func UnknownOperation(op string) *schema.Error {
 	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, schema.Operations)
 }
@@ -35,12 +35,12 @@ func ParseMinSeq(text string) (uint64, *schema.Error) {
 	return seq, nil
 }
 
-// MinSeqLate is the error of a Lapse-Min-Seq that was not reached in time.
+// MinSeqLate returns the error for a Lapse-Min-Seq that was not reached in time.
 func MinSeqLate(seq uint64) *schema.Error {
 	return schema.ErrTimeout.With("sequence %d was not reached within %s", seq, MinSeqTimeout)
 }
 
-// TooLargeBody is the error of a reply larger than a message; both in bytes.
+// TooLargeBody returns the error for a reply that exceeds a message; both in bytes.
 func TooLargeBody(bytes, most int) *schema.Error {
 	return schema.ErrTooLarge.With("the reply has %d bytes and a message at most %d: ask for less at a time", bytes, most)
 }
@@ -73,7 +73,7 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 }
 
 // LifetimeOf returns the lifetime of the version that an event made or is about, zero if
-// it lives no more.
+// that version is no longer the current one.
 func LifetimeOf(store *projections.Store, e *schema.Event) (schema.Lifetime, error) {
 	c, ok := store.Collection(e.Collection)
 	if !ok || !e.Type.OnDocument() {

@@ -111,8 +111,8 @@ func newGuard(maxStep, maxDowntime time.Duration, origin time.Time, end int64, u
 	return g
 }
 
-// begin has the next readings compared with the log's end too, in Unix ms, 0 if it
-// is empty; a doubt by elapsed time stays. An accepted clock is not compared.
+// begin compares the next readings with the log's end, too, in Unix ms, 0 if it is empty.
+// A doubt by elapsed time stays. An accepted clock is not compared.
 func (g *guard) begin(end int64, unbounded bool, elapsed time.Duration) {
 	g.end, g.unbounded = time.UnixMilli(end), unbounded || end == 0
 	g.begun, g.began = g.overridden, elapsed

@@ -115,17 +115,17 @@ func TestGuardAtRandom(t *testing.T) {
 			}
 			right := noon.Add(elapsed)
 			switch random.IntN(8) {
-			case 0, 1: // a server that has its time from where we have it
+			case 0, 1: // a server with the same time source
 				g.hear(right.Add(off), elapsed, time.Millisecond)
 			case 2:
 				g.hear(right, elapsed, time.Second)
-			case 3: // other writers have seen to the log
+			case 3: // other writers have extended the log
 				end := last
 				if right.After(end) && random.IntN(2) == 0 {
 					end = right
 				}
 				g.begin(end.UnixMilli(), false, elapsed)
-			case 4: // the log ends with the last that was stamped
+			case 4: // a restart: the log ends with the last timestamp
 				g = newGuard(step, 30*24*time.Hour, g.origin, last.UnixMilli(), random.IntN(2) == 0, elapsed)
 			}
 			g.check(right.Add(off), elapsed)

@@ -23,8 +23,8 @@ const (
 	userGateClients = "gate_clients"
 )
 
-// credentials are the passwords of one run. They are never written down. The
-// client user needs one too, which nobody knows: it is who gives none.
+// credentials are the passwords of one run, which are never stored. The client user, the
+// one for connections without credentials, needs a password too, which nobody knows.
 type credentials struct {
 	Processor, GateLog, Client, Service, GateClients string
 }
@@ -33,7 +33,7 @@ func newCredentials() credentials {
 	return credentials{rand.Text(), rand.Text(), rand.Text(), rand.Text(), rand.Text()}
 }
 
-// accountsConfig is the part of a NATS configuration that says who may do what.
+// accountsConfig returns the accounts, users and permissions as NATS configuration.
 func accountsConfig(dbs []schema.DatabaseName, who credentials) string {
 	var b strings.Builder
 	err := accountsTemplate.Execute(&b, struct {

@@ -10,22 +10,22 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// aside keeps damaged streams from the server while it runs with the others: it would
-// cut them off where they are damaged. Their directories are moved to StoreDir/damaged
-// and back again when the server ends, or before the next one starts.
+// aside hides damaged streams from the server while it serves the others: it would
+// truncate them at the damage. Their directories are moved to StoreDir/damaged, and back
+// when the server ends or before the next one starts.
 type aside struct {
 	storeDir string
-	of       map[schema.DatabaseName]error // why, the first reason
+	of       map[schema.DatabaseName]error // the first reason, by database
 }
 
 func (a *aside) dir() string { return filepath.Join(a.storeDir, "damaged") }
 
-// StreamDirs are the directories in which there is one for each stream.
+// StreamDirs returns the directories that contain the directories of streams.
 func StreamDirs(storeDir string) []string {
 	return []string{streamsDir(storeDir), (&aside{storeDir: storeDir}).dir()}
 }
 
-// streamsDir is where the server keeps the streams.
+// streamsDir returns the directory in which the server keeps the streams.
 func streamsDir(storeDir string) string {
 	return filepath.Join(storeDir, "jetstream", account, "streams")
 }

@@ -16,20 +16,20 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// account is the one of accounts.conf.tmpl in which the streams live.
+// account is the account of accounts.conf.tmpl that has the streams.
 const account = "LAPSE"
 
-// Extent is how far a log went, by something that is not the log.
+// Extent is how far a log is known to have gone, from a source other than the log.
 type Extent struct {
 	Seq    uint64 // the last event
-	Judged uint64 // the last mutation that was judged by then
-	By     string // says what tells so
+	Judged uint64 // the last mutation judged by then
+	By     string // names the source
 }
 
-// checkFiles looks at the files of all logs and mutations streams, before the
-// server may open them: it would cut them off where they are damaged. An error is
-// one line, and nothing was changed then. With several databases, what is wrong with a
-// stream is in aside, and the server does not open the stream.
+// checkFiles checks the files of all logs and mutations streams before the server opens
+// them: it would truncate them at damage. An error is one line; nothing was changed then.
+// With several databases, a damaged stream goes into aside and the server does not open
+// it.
 func (o *Options) checkFiles(aside *aside, known *blocks.Known) error {
 	streams, err := o.streams()
 	if err != nil || len(streams) == 0 {
@@ -69,8 +69,8 @@ func (o *Options) checkFiles(aside *aside, known *blocks.Known) error {
 	return nil
 }
 
-// streams returns the directories of all logs and mutations streams, and how the subjects
-// of a log's events begin.
+// streams returns the directories of all logs and mutations streams, each with the
+// subject prefix of a log's events.
 func (o *Options) streams() (events map[string]string, err error) {
 	dir := streamsDir(o.StoreDir)
 	entries, err := os.ReadDir(dir)
@@ -91,8 +91,8 @@ func (o *Options) streams() (events map[string]string, err error) {
 // lookInterval is how often the server looks for files that have become full.
 const lookInterval = 30 * time.Second
 
-// keepChecked reads files that have become full, in time that is left, until ctx ends: a
-// start after months has to read no more than one after a minute.
+// keepChecked checks files that have become full, in the background, until ctx ends: so a
+// start after months reads no more than one after a minute.
 func (o *Options) keepChecked(ctx context.Context, known *blocks.Known) {
 	next := time.NewTicker(lookInterval)
 	defer next.Stop()
@@ -112,8 +112,8 @@ func (o *Options) keepChecked(ctx context.Context, known *blocks.Known) {
 	}
 }
 
-// judge reports whether lapse may go on with a stream as it was found, and the last
-// sequence that it is known to have had.
+// judge returns the last sequence that a stream is known to have had, or an error if
+// lapse may not continue with the stream as found.
 func (o *Options) judge(stream *blocks.Stream, err error, isLog bool, db schema.DatabaseName) (last uint64, _ error) {
 	const restore = "restore the store directory from a copy"
 	var damage *blocks.Damage
@@ -142,7 +142,7 @@ func (o *Options) judge(stream *blocks.Stream, err error, isLog bool, db schema.
 	case stream.Last == 0 && o.SyncAlways:
 		return 0, fmt.Errorf("%w begin a new log behind the newest snapshot with `lapse snapshot restore --new-log`", refused)
 	case stream.Last == 0:
-		return 0, nil // of which the processor has to know
+		return 0, nil // the processor has to handle an empty stream
 	case o.SyncAlways && !o.AcceptLostEnd && isLog && extent.Judged > stream.Judged:
 		return 0, fmt.Errorf("%w go on without what is lost with --accept-lost-end: %d mutations that were judged there are then judged again", refused, extent.Judged-stream.Judged)
 	case o.SyncAlways && !o.AcceptLostEnd:

@@ -9,9 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ConnectLog connects to the account that has the streams, with all rights in
-// it. Inboxes have a prefix of their own, since what is sent to _INBOX.> there
-// reaches clients.
+// ConnectLog connects to the account that has the streams, with all rights in it. Its
+// inboxes have their own prefix, since messages to _INBOX.> there reach clients.
 //
 // The connection reconnects for ever; options given here come last and win.
 func (s *Server) ConnectLog(opts ...nats.Option) (*nats.Conn, error) {
@@ -29,8 +28,8 @@ func (s *Server) ConnectService(opts ...nats.Option) (*nats.Conn, error) {
 
 func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(s.url, append([]nats.Option{
-		// Pipes carry as many messages a second as loopback TCP, and one that
-		// is waited for in half the time (13 against 29 us for an append).
+		// Pipes carry as many messages a second as loopback TCP, with half the
+		// latency of a request (13 against 29 us for an append).
 		nats.InProcessServer(&inProcess{Server: s.nats}),
 		nats.Name("lapse " + user),
 		nats.UserInfo(user, password),
@@ -40,7 +39,7 @@ func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nat
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			// A consumer of ours that was slow is told again what it missed.
+			// A slow consumer of ours gets again what it missed.
 			if !errors.Is(err, nats.ErrSlowConsumer) {
 				s.log.Warn("nats: "+err.Error(), "user", user)
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// refusedConfigs are what a client may not ask of a consumer, and the field that
-// the error names.
+// refusedConfigs are consumer configurations that clients may not request, with the
+// field that the error names.
 var refusedConfigs = map[string]string{
 	`"direct":true,"deliver_subject":"_INBOX.x","ack_policy":"none","flow_control":true,"idle_heartbeat":1000000000`:   "direct",
 	`"sourcing":true,"deliver_subject":"_INBOX.x","ack_policy":"none","flow_control":true,"idle_heartbeat":1000000000`: "sourcing",
@@ -51,7 +51,8 @@ func list(n int, item func(int) string) string {
 	return strings.Join(items, ",")
 }
 
-// A consumer has the fields that it may have, within bounds.
+// TestRefusedConsumers: the gate refuses consumers with other fields than the permitted
+// ones, or with values out of bounds.
 func TestRefusedConsumers(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
@@ -82,7 +83,7 @@ func TestRefusedConsumers(t *testing.T) {
 	}
 }
 
-// consumers counts those of the log.
+// consumers returns the number of consumers of the log.
 func (f *fixture) consumers(t *testing.T) int {
 	t.Helper()
 	s, err := f.js.Stream(ctx(t), log)
@@ -92,7 +93,8 @@ func (f *fixture) consumers(t *testing.T) int {
 	return s.CachedInfo().State.Consumers
 }
 
-// What applications and tools ask for, they get: made, made again, and found.
+// TestOrdinaryConsumers: consumers as applications and tools request them can be created,
+// created again unchanged, and looked up.
 func TestOrdinaryConsumers(t *testing.T) { newServers(t, testOrdinaryConsumers) }
 
 func testOrdinaryConsumers(t *testing.T, f *fixture) {
@@ -157,7 +159,7 @@ func testOrdinaryConsumers(t *testing.T, f *fixture) {
 	}
 }
 
-// Nobody changes a consumer, by any of the ways to ask for one.
+// TestConsumersAreNotChanged: no client can change a consumer, by any kind of request.
 func TestConsumersAreNotChanged(t *testing.T) { newServers(t, testConsumersAreNotChanged) }
 
 func testConsumersAreNotChanged(t *testing.T, f *fixture) {
@@ -211,7 +213,8 @@ func testConsumersAreNotChanged(t *testing.T, f *fixture) {
 	}
 }
 
-// A consumer of before there were rules is found with what it has.
+// TestConsumersOfBefore: a consumer from before there were limits is found with its
+// configuration.
 func TestConsumersOfBefore(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
@@ -227,8 +230,8 @@ func TestConsumersOfBefore(t *testing.T) {
 	}
 }
 
-// Clients' consumers have a limit well below that of the server, whoever makes
-// them through whichever gate. Readers that go by themselves have their own.
+// TestLimitOfConsumers: clients' consumers have a limit well below the server's, over all
+// clients and gates. Short-lived readers have a limit of their own.
 func TestLimitOfConsumers(t *testing.T) {
 	t.Parallel()
 	const limit, readers = 512, 128
@@ -278,7 +281,7 @@ func TestLimitOfConsumers(t *testing.T) {
 		}
 	}
 
-	// What is there is found by making it again, and lapse reads on.
+	// At the limit, creating an existing consumer finds it, and lapse can read on.
 	js, _ := jetstream.New(f.client)
 	if _, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "app-0-1"}); err != nil {
 		t.Error(err)
@@ -315,7 +318,8 @@ func namesOf(t *testing.T, js jetstream.JetStream) (names []string) {
 	return names
 }
 
-// Clients take nothing from the consumers by which lapse itself reads.
+// TestConsumersOfLapse: clients get no messages from the consumers by which lapse itself
+// reads, and cannot delete or acknowledge them.
 func TestConsumersOfLapse(t *testing.T) { newServers(t, testConsumersOfLapse) }
 
 func testConsumersOfLapse(t *testing.T, f *fixture) {
@@ -345,8 +349,8 @@ func testConsumersOfLapse(t *testing.T, f *fixture) {
 	}
 }
 
-// Who has the inboxes of an auditor takes messages from its own consumers only,
-// whatever inbox it names.
+// TestAuditorsPull: a client with the inboxes of an auditor gets messages only from its
+// own consumers, whatever inbox it names.
 func TestAuditorsPull(t *testing.T) { newServers(t, testAuditorsPull) }
 
 func testAuditorsPull(t *testing.T, f *fixture) {

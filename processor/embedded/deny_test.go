@@ -13,8 +13,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// What a client may not publish is refused, whatever is in it: by the gate with an error
-// of JetStream where the gate listens, by NATS otherwise.
+// TestRefusedPublishes: a publish that is not permitted is refused, whatever its content:
+// by the gate with a JetStream error where the gate listens, by NATS otherwise.
 func TestRefusedPublishes(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
@@ -137,8 +137,8 @@ func TestRefusedPublishes(t *testing.T) {
 	}
 }
 
-// Whatever a client subscribes to, it sees nobody's requests, no mutation, no
-// append and no reply to the processor.
+// TestInboxesArePrivate: no subscription of a client receives requests of others,
+// mutations, appends or replies to the processor.
 func TestInboxesArePrivate(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
@@ -202,7 +202,7 @@ func TestInboxesArePrivate(t *testing.T) {
 	}
 }
 
-// The connection that serves requests may answer and no more.
+// TestServiceIsBound: the connection that serves requests may reply, and nothing else.
 func TestServiceIsBound(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
@@ -227,7 +227,7 @@ func TestServiceIsBound(t *testing.T) {
 	}
 }
 
-// Users are known by their passwords only, and nobody is let in with a guess.
+// TestGuessedCredentialsRefused: a user needs its password, and guesses are refused.
 func TestGuessedCredentialsRefused(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)

@@ -13,8 +13,8 @@
 //
 // Little joins the two: mutations go from CLIENTS to LAPSE, and messages of JetStream to
 // _INBOX.> and _CLIENTS.> come back. Requests to JetStream pass through the gate, which
-// refuses reply subjects other than inboxes. So whatever a client steers ends among
-// clients.
+// refuses reply subjects other than inboxes. So a message that a client steers can only
+// reach clients.
 //
 // JetStream stays off in CLIENTS: accounts share the disk, its syncs and the end of all
 // writes after an error, and a stream publishes without anybody's permissions.

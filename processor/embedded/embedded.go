@@ -25,58 +25,58 @@ import (
 // and its last content beside it.
 const maxPayload = 4 << 20
 
-// maxPending is how much may wait to be sent to one client before it is cut
-// off: many replies of the largest size, which NATS' own 64 MiB are not.
+// maxPending limits the bytes pending for one client before it is cut off: many replies
+// of the largest size, for which NATS' own 64 MiB are not enough.
 const maxPending = 640 << 20
 
-// maxMemory bounds JetStream's memory storage. Nothing of lapse is stored
-// there; a consumer's state may be.
+// maxMemory bounds JetStream's memory storage. lapse stores nothing there, but a
+// consumer's state may be there.
 const maxMemory = 256 << 20
 
-// AtomicBatch is the size of the largest atomic batch that the server takes. Each
-// costs it 2 ms besides what is in it.
+// AtomicBatch limits the messages of an atomic batch. A batch costs the server 2 ms
+// besides its messages.
 const AtomicBatch = 4096
 
-// startTimeout is how long a start may take. Most of it goes into reading back
-// the streams, which takes seconds for a hundred gigabytes.
+// startTimeout limits a start. Most of it is reading back the streams, which takes
+// seconds for a hundred gigabytes.
 const startTimeout = 5 * time.Minute
 
-// endTimeout is how long a server that did not start may take to end.
+// endTimeout limits the shutdown of a server that did not start.
 const endTimeout = 10 * time.Second
 
 // Options say what to start. StoreDir and Databases are required.
 type Options struct {
-	// StoreDir is created when missing. JetStream lives in StoreDir/jetstream,
-	// the lock that keeps a second process out is StoreDir/lock.
+	// StoreDir is created if missing. JetStream is in StoreDir/jetstream;
+	// StoreDir/lock is the lock that keeps a second process out.
 	//
-	// The streams may take three quarters of the disk: of what is free at the
-	// start and what they already hold. The rest is for the projection. When
-	// it is used up, appends are refused and what is there stays readable.
+	// The streams may take three quarters of the disk: of the free space at the start
+	// plus their own size. The rest is for the projection. When their share is used
+	// up, appends are refused and the streams stay readable.
 	StoreDir string
 
 	// Listen is HOST:PORT of the client port, 127.0.0.1:4222 when empty. Port
 	// 0 or -1 takes any free one.
 	Listen string
 
-	// Databases are those that clients may reach. With more than one, a damaged log
-	// does not keep the others from starting: see Damage.
+	// Databases are those that clients may reach. With more than one, the others
+	// start despite a damaged log: see Damage.
 	Databases []schema.DatabaseName
 
-	// SyncAlways makes JetStream sync every write to disk before it
-	// acknowledges it. Otherwise it syncs every two minutes: what was
-	// acknowledged survives the process, not a power cut.
+	// SyncAlways makes JetStream sync every write to disk before it acknowledges it.
+	// Otherwise it syncs every two minutes: acknowledged writes survive the process,
+	// not a power cut.
 	SyncAlways bool
 
-	// AcceptLostEnd lets a log be shorter than it is known to have been, and cuts
-	// it off where its last file is damaged. Without, Start refuses that; without
-	// SyncAlways, which lets a power cut take the end, only damage.
+	// AcceptLostEnd accepts a log that is shorter than it is known to have been, and
+	// truncates it at damage in its last file. Without it Start refuses both; without
+	// SyncAlways, when a power cut may take the end, only damage.
 	AcceptLostEnd bool
 
-	// Known tells how far the log of a database is known to have gone whose stream
-	// listens below prefix; nil if nobody knows.
+	// Known returns how far the log of a database, whose stream listens below prefix,
+	// is known to have gone. It may be nil.
 	Known func(db schema.DatabaseName, prefix string) Extent
 
-	// Unchecked opens the streams as they are, for the log to be begun anew.
+	// Unchecked opens the streams without checking their files, to begin a new log.
 	Unchecked bool
 
 	// Logger gets the server's warnings and errors; nil discards them.
@@ -144,7 +144,7 @@ func Start(o Options) (*Server, error) {
 	ended.Go(func() { o.keepChecked(looking, known) })
 	s.endLooking = func() { end(); ended.Wait() }
 	if err := s.start(&o, host, port); err != nil {
-		// One that hangs must not keep the error from being told.
+		// A shutdown that hangs must not hold back the error.
 		ended := make(chan struct{})
 		go func() { defer close(ended); s.Shutdown() }()
 		select {
@@ -163,7 +163,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		Port:               port,
 		MaxPayload:         maxPayload,
 		MaxPending:         maxPending,
-		WriteTimeout:       server.WriteTimeoutPolicyRetry, // who takes a little is not cut off
+		WriteTimeout:       server.WriteTimeoutPolicyRetry, // slow readers are kept
 		AuthTimeout:        authTimeout.Seconds(),
 		MaxConn:            maxConnections,
 		MaxSubs:            maxSubscriptions,
@@ -172,10 +172,10 @@ func (s *Server) start(o *Options, host string, port int) error {
 		StoreDir:           o.StoreDir,
 		JetStreamMaxMemory: maxMemory,
 		SyncAlways:         o.SyncAlways,
-		JetStreamLimits:    server.JSLimitOpts{MaxBatchSize: AtomicBatch, DefaultMaxConsumers: -1}, // the gate bounds those of clients
+		JetStreamLimits:    server.JSLimitOpts{MaxBatchSize: AtomicBatch, DefaultMaxConsumers: -1}, // the gate limits those of clients
 		NoSublistCache:     true,
 		NoSigs:             true, // signals are the command's business
-		NoLog:              true, // what there is to say goes through o.Logger
+		NoLog:              true, // o.Logger gets the log lines
 	}
 	if err := so.ProcessConfigString(accountsConfig(o.Databases, s.who)); err != nil {
 		return fmt.Errorf("embedded: accounts: %w", err)
@@ -188,8 +188,8 @@ func (s *Server) start(o *Options, host string, port int) error {
 	ns.SetLogger(&logger{to: o.Logger, fatal: fatal, failed: func(why string) { s.fail(o.StoreDir, why) }}, false, false)
 	s.nats = ns
 
-	// Start returns early on a fatal error, having told the logger. Otherwise
-	// it returns when the streams are read back and clients are accepted.
+	// Start returns early on a fatal error, after it has logged it. Otherwise it
+	// returns when the streams are read back and clients are accepted.
 	done := make(chan struct{})
 	go func() { ns.Start(); close(done) }()
 	select {
@@ -219,7 +219,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 // they were. Only a server of several databases starts with damage.
 func (s *Server) Damage(db schema.DatabaseName) error { return s.aside.of[db] }
 
-// URL is where clients connect: the address with a host they can dial.
+// URL returns the address for clients, with a host that they can dial.
 func (s *Server) URL() string { return s.url }
 
 // fail keeps the first failure.
@@ -238,9 +238,8 @@ func (s *Server) fail(dir, why string) {
 // writes, as on a full disk. They accept them again after a restart on a sound disk.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Shutdown ends the server and blocks until everything is on disk. The
-// connections made by ConnectLog and ConnectService are the caller's to close,
-// before.
+// Shutdown ends the server and blocks until everything is on disk. The caller closes
+// the connections made by ConnectLog and ConnectService before.
 func (s *Server) Shutdown() {
 	s.stop.Do(func() {
 		s.endLooking()
@@ -262,8 +261,8 @@ func (s *Server) Shutdown() {
 	})
 }
 
-// clientURL is a URL for an address listened on. One that stands for every
-// interface cannot be dialled everywhere, the loopback one can.
+// clientURL returns a URL for a listening address. The address of all interfaces cannot
+// be dialled everywhere, so the loopback address replaces it.
 func clientURL(a net.Addr) string {
 	t := a.(*net.TCPAddr)
 	host := t.IP.String()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFailureSaysWhatToDo: a line tells what happened and what to do.
+// TestFailureSaysWhatToDo: the error names the cause and what to do.
 func TestFailureSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	for cause, advice := range map[error]string{

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// allEvents is what newServer puts into the log.
+// allEvents are the subjects of the events that newServer appends.
 var allEvents = []string{
 	"lapse.main.events.orders.DocumentCreated",
 	"lapse.main.events.orders.DocumentReplaced",
@@ -31,7 +31,7 @@ func testOrderedConsumer(t *testing.T, f *fixture) {
 		t.Fatalf("got %+v, %v", m, err)
 	}
 
-	// The long-running form goes on over the loss of its consumer.
+	// Consume continues when its consumer is lost.
 	c, err = js.OrderedConsumer(ctx(t), log, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func testOrderedConsumer(t *testing.T, f *fixture) {
 	s, _ := f.js.Stream(ctx(t), log)
 	l := s.ConsumerNames(ctx(t))
 	for name := range l.Name() {
-		// That of the first form is deleted by nats.go, at some time.
+		// nats.go deletes the consumer of Next, at some time.
 		if err := s.DeleteConsumer(ctx(t), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func testDurablePullConsumer(t *testing.T, f *fixture) {
 		t.Fatal(got, b.Error())
 	}
 
-	// Another process of the same subscriber goes on where this one stopped.
+	// Another process of the same subscriber continues where this one stopped.
 	if c, err = js.Consumer(ctx(t), log, "reader"); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func testDurablePullConsumer(t *testing.T, f *fixture) {
 	if _, err := js.Consumer(ctx(t), log, "reader"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		t.Fatal(err)
 	}
-	// Pulling from what isn't there is answered at once.
+	// A pull from a missing consumer is answered at once.
 	start := time.Now()
 	if m, err := c.Next(jetstream.FetchMaxWait(2 * patience)); err == nil || time.Since(start) > patience {
 		t.Fatalf("got %+v, %v after %s", m, err, time.Since(start))
@@ -154,8 +154,8 @@ func testLegacySubscribe(t *testing.T, f *fixture) {
 	})
 }
 
-// More than one window of flow control and many batches, with every event once
-// and in order.
+// TestLongFeed: over several windows of flow control and many batches, every event
+// arrives once and in order.
 func TestLongFeed(t *testing.T) { newServers(t, testLongFeed) }
 
 func testLongFeed(t *testing.T, f *fixture) {

@@ -6,7 +6,7 @@ import (
 	"github.com/lapsedb/lapse/processor/gate"
 )
 
-// openGate is the gate with the connections it goes by.
+// openGate is a gate with its connections.
 type openGate struct {
 	*gate.Gate
 	streams, clients *nats.Conn

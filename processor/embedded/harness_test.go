@@ -98,8 +98,7 @@ func newServer(t *testing.T) *fixture {
 	return f
 }
 
-// quiet keeps what the server refuses, which is what the tests are about, from
-// being printed.
+// quiet keeps refusals by the server, which the tests provoke, from being printed.
 var quiet = nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 
 // dial connects without credentials.
@@ -127,8 +126,8 @@ func createStreams(t *testing.T, js jetstream.JetStream) {
 	}
 }
 
-// state is everything a client must not change: which streams there are, their
-// configurations, and what is in the log, byte by byte.
+// state returns everything that a client must not change: the streams, their
+// configurations, and the content of the log, byte by byte.
 func (f *fixture) state(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -158,8 +157,8 @@ func (f *fixture) state(t *testing.T) string {
 	return b.String()
 }
 
-// untouched fails the test if an attack had an effect, waiting long enough for
-// one that works by detours.
+// untouched fails the test if an attack had an effect. It waits long enough for an
+// indirect one.
 func (f *fixture) untouched(t *testing.T) {
 	t.Helper()
 	f.client.Flush()
@@ -171,7 +170,7 @@ func (f *fixture) untouched(t *testing.T) {
 	}
 }
 
-// eventually waits for what has to come.
+// eventually waits until done, or fails the test after patience.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
@@ -181,7 +180,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// mutations is how many messages the mutation stream has.
+// mutations returns the last sequence of the mutations stream.
 func (f *fixture) mutations(t *testing.T) uint64 {
 	t.Helper()
 	s, err := f.js.Stream(ctx(t), muts)

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ErrListenAddress is an Options.Listen that is no address.
+// ErrListenAddress means that Options.Listen is not an address.
 var ErrListenAddress = errors.New("give --listen HOST:PORT, such as 127.0.0.1:4222")
 
 // splitListen takes HOST:PORT apart. An empty host is every interface.
@@ -30,8 +30,8 @@ func splitListen(listen string) (host string, port int, err error) {
 	if port <= 0 {
 		return host, server.RANDOM_PORT, nil
 	}
-	// Starting takes a while and writes to the store, so a port that is taken
-	// is found out now. Who takes it in between is caught by startError.
+	// A start takes a while and writes to the store, so check the port first.
+	// startError reports a port that is taken in between.
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return "", 0, listenError(listen, err)
@@ -58,8 +58,8 @@ func lockStore(dir string) (io.Closer, error) {
 	return lock, nil
 }
 
-// LockStore makes a store directory and takes the lock on it that one process at
-// a time can have. The lock goes with the process, however it ends.
+// LockStore creates a store directory and takes its lock, which one process at a time
+// can hold. The lock ends with the process, however that ends.
 func LockStore(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("cannot make the store directory %s: %w; choose another one with --store-dir", dir, err)
@@ -76,7 +76,7 @@ func LockStore(dir string) (io.Closer, error) {
 	}
 }
 
-// startError says what the server's last words mean to whoever started it.
+// startError explains the server's fatal error to the operator.
 func startError(o *Options, why string) error {
 	if strings.HasPrefix(why, "Error listening on port") {
 		return listenError(o.Listen, errors.New(why))

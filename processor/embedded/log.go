@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// logger passes the server's warnings and errors on. Its notices are dropped:
-// they are its own story, and one of them has the word that `lapse serve` keeps
-// for the moment it serves.
+// logger passes on the server's warnings and errors. It drops notices: they concern only
+// NATS, and one has the word with which `lapse serve` reports that it serves.
 type logger struct {
 	to     *slog.Logger
 	fatal  chan<- string    // the first fatal error; the server returns from Start after it
-	failed func(why string) // told why JetStream has stopped taking what is written
+	failed func(why string) // called with the reason when JetStream stops taking writes
 }
 
 func (l *logger) Noticef(string, ...any) {}
@@ -23,7 +22,7 @@ func (l *logger) Debugf(string, ...any)  {}
 func (l *logger) Tracef(string, ...any)  {}
 
 func (l *logger) Warnf(format string, v ...any) {
-	// The passwords are ours, made at this start and gone with it.
+	// The passwords are ours, generated for this run only.
 	if strings.HasPrefix(format, "Plaintext passwords detected") {
 		return
 	}
@@ -33,8 +32,8 @@ func (l *logger) Warnf(format string, v ...any) {
 func (l *logger) Errorf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	l.log(slog.LevelError, text)
-	// What the server says of a client begins with its address and has its name,
-	// which may be any of these words, in the format.
+	// In a line about a client, the format begins with its address and has its name,
+	// which may be any of these words.
 	if !strings.HasPrefix(format, "JetStream ") {
 		return
 	}
@@ -45,8 +44,8 @@ func (l *logger) Errorf(format string, v ...any) {
 	}
 }
 
-// log writes a line as if the place in the server that has it to say did, so that
-// a handler can tell lines of one kind from others by their source.
+// log writes a line whose source is the line of the server's code that logs, so that a
+// handler can tell kinds of lines apart by their source.
 func (l *logger) log(level slog.Level, text string) {
 	h := l.to.Handler()
 	if ctx := context.Background(); h.Enabled(ctx, level) {
@@ -54,7 +53,7 @@ func (l *logger) log(level slog.Level, text string) {
 	}
 }
 
-// source is the place in the server that called a function of its to log.
+// source returns the place in the server that called one of its logging functions.
 func source() uintptr {
 	var callers [16]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
@@ -67,8 +66,7 @@ func source() uintptr {
 	}
 }
 
-// isLogging reports whether a function of the server only passes on what is to be
-// logged.
+// isLogging reports whether a function of the server only passes on a line to log.
 func isLogging(name string) bool {
 	for _, part := range []string{"executeLogCall", "Error", "Warn", "warn"} {
 		if strings.Contains(name, ")."+part) || strings.Contains(name, "Limit"+part) || strings.Contains(name, "Format"+part) {
@@ -78,13 +76,12 @@ func isLogging(name string) bool {
 	return false
 }
 
-// writeErrors are the server's words for a stream, or all of JetStream, that is
-// only read from then on, until the server starts again: it answers publishers
-// nothing, and has no other way to say so.
+// writeErrors are the server's words for a stream, or all of JetStream, that is read-only
+// until the server restarts. It does not reply to publishers then, and reports it nowhere
+// else.
 var writeErrors = []string{"critical write error", "will be DISABLED", resourceLimits}
 
-// resourceLimits are its words when the streams have all of the disk that they
-// may take.
+// resourceLimits are its words when the streams have used up their share of the disk.
 const resourceLimits = "resource limits exceeded for server"
 
 func (l *logger) Fatalf(format string, v ...any) {

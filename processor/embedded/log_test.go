@@ -15,7 +15,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// sources is a slog.Handler that counts lines by the place that logs them.
+// sources has a slog.Handler that collects lines by the place that logs them.
 type sources struct {
 	mu    sync.Mutex
 	lines map[uintptr][]string
@@ -25,9 +25,8 @@ func (s *sources) handler() slog.Handler {
 	return &sourced{Handler: slog.NewTextHandler(&bytes.Buffer{}, nil), to: s}
 }
 
-// TestClientLogLines: however a client varies what it does and how it is called,
-// a handler can tell that the lines are of one kind; and no name of a client is
-// taken for an error of the disk.
+// TestClientLogLines: lines of one kind have one source, whatever clients do and are
+// called, and no client's name is taken for a disk error.
 func TestClientLogLines(t *testing.T) {
 	t.Parallel()
 	const clients, violations = 8, 50

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// inProcess connects to the server without the kernel between. The server's
-// own in-process connections are pipes without a buffer: who publishes waits
-// until the server has read and parsed it. These have one on the way in.
+// inProcess connects to the server without the kernel. The server's own in-process
+// connections are pipes without a buffer: a publisher waits until the server has read
+// and parsed its message. These have a buffer for writes to the server.
 type inProcess struct {
 	*server.Server
 	wait atomic.Pointer[func()]
@@ -28,11 +28,11 @@ func (s *inProcess) InProcessConn() (net.Conn, error) {
 	return b, nil
 }
 
-// Throttle has the connection call wait each time before it reads on. A server
-// whose messages are not read lets those wait who send them.
+// Throttle makes the connection call wait before each read. If messages are not read,
+// the server makes their senders wait.
 func (s *inProcess) Throttle(wait func()) { s.wait.Store(&wait) }
 
-// maxBuffered is how many bytes may wait before a write does.
+// maxBuffered is the number of unsent bytes beyond which a write blocks.
 const maxBuffered = 1 << 20
 
 // bufferedConn is a connection whose writes return before they are read.
@@ -78,7 +78,7 @@ func (b *bufferedConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes what is waiting and closes the connection, after it returned.
+// Close returns at once. The connection closes after the unsent bytes are written.
 func (b *bufferedConn) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,13 +87,13 @@ func (b *bufferedConn) Close() error {
 	return nil
 }
 
-// SetWriteDeadline does nothing: a write waits for memory only.
+// SetWriteDeadline does nothing: a write waits only for space in the buffer.
 func (b *bufferedConn) SetWriteDeadline(time.Time) error { return nil }
 
 // SetDeadline is SetReadDeadline.
 func (b *bufferedConn) SetDeadline(t time.Time) error { return b.Conn.SetReadDeadline(t) }
 
-// forward writes what is waiting until the connection is closed.
+// forward writes buffered bytes until the connection is closed.
 func (b *bufferedConn) forward() {
 	defer b.Conn.Close()
 	var spare []byte

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What is written arrives, whole and in order, also what was written before a
-// close; and writers wait when too much is waiting.
+// TestBufferedConn: written bytes arrive complete and in order, also those written before
+// a close, and writers wait while too much is buffered.
 func TestBufferedConn(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()
@@ -43,7 +43,7 @@ func TestBufferedConn(t *testing.T) {
 	}
 }
 
-// A writer learns that nobody reads any more.
+// TestBufferedConnBroken: a write fails when the other end is closed.
 func TestBufferedConnBroken(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Clients read the stream by all ordinary means, with any inbox prefix.
+// TestReadStream: clients read the stream by all ordinary means, with any inbox prefix.
 func TestReadStream(t *testing.T) { newServers(t, testReadStream) }
 
 func testReadStream(t *testing.T, f *fixture) {
@@ -144,7 +144,7 @@ func readByLegacy(t *testing.T, nc *nats.Conn) {
 			t.Fatal(name, err)
 		}
 		want(t, got, allEvents...)
-		// The client finds its inbox as it named it.
+		// The info has the inbox as the client named it.
 		if info, err := sub.ConsumerInfo(); err != nil || info.Config.DeliverSubject != sub.Subject {
 			t.Errorf("%s: %+v, %v", name, info, err)
 		}
@@ -164,7 +164,8 @@ func readByLegacy(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// A consumer delivers to the inbox prefix of the connection that creates it.
+// TestDeliverSubjects: a consumer can deliver only to _INBOX.> and to the inbox prefix of
+// the connection that creates it.
 func TestDeliverSubjects(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)

@@ -72,7 +72,7 @@ func TestService(t *testing.T) {
 			}
 		}
 	}
-	// With nobody there a client hears it at once.
+	// Without a responder the request fails at once.
 	if _, err := f.client.Request("$SRV.PING.nobody", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
 		t.Fatal(err)
 	}

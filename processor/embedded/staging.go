@@ -14,10 +14,10 @@ import (
 )
 
 // A stream without replicas stages each atomic batch in a file store of its own, which
-// NATS makes, syncs and deletes: that takes several times as long as to sync the batch
-// in the stream. The next start needs it after a crash between the first and the last
-// message of a batch, to append the rest. Where a batch only saves syncs, and need not
-// be appended all or none, it is staged in memory: by a symbolic link in the place where
+// NATS creates, syncs and deletes: several times the cost of syncing the batch in the
+// stream. After a crash between the first and the last message of a batch, the next start
+// needs the staged batch to append the rest. A batch that only saves syncs, and need not
+// be appended all or none, is staged in memory: by a symbolic link at the place where
 // NATS is about to stage it. There it survives a kill; after a power cut the stream ends
 // within the batch, of which nothing was acknowledged.
 type staging struct {
@@ -26,12 +26,12 @@ type staging struct {
 	staged []string // names of links that may be there
 }
 
-// maxStaged is the largest batch, in bytes, that is staged in memory; of two at a time.
+// maxStaged limits a batch that is staged in memory, in bytes; at most two at a time are.
 const maxStaged = 8 << 20
 
-// Stage returns what prepares a batch of so many bytes for the database's log and
-// returns its id: "" if it is not to be staged in memory. It is for one goroutine, and
-// nil where there is no file system in memory.
+// Stage returns a function that prepares a batch of the given bytes for the database's
+// log and returns its id, "" if the batch is not staged in memory. The function is for
+// one goroutine; it is nil if there is no file system in memory.
 func (s *Server) Stage(db schema.DatabaseName) func(bytes int) (batch string) {
 	if s.memory == "" {
 		return nil
@@ -74,7 +74,7 @@ func (st *staging) stage(bytes int) (batch string) {
 	return batch
 }
 
-// batchName is how NATS names the directory of a batch: getHash of nats-server 2.15.
+// batchName returns NATS' name for the directory of a batch: getHash of nats-server 2.15.
 // With another name the batch would be staged on disk.
 func batchName(batch string) string {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -86,8 +86,8 @@ func batchName(batch string) string {
 	return string(name)
 }
 
-// openMemory makes the store's directory in memory anew, when the server has read what
-// an earlier process left there. It returns "" if there is none.
+// openMemory recreates the store's directory in memory, after the server has read what an
+// earlier process left there. It returns "" if it cannot.
 func openMemory(storeDir string) string {
 	dir := memoryDir(storeDir)
 	if dir == "" || os.RemoveAll(dir) != nil || os.Mkdir(dir, 0o700) != nil {
@@ -96,7 +96,8 @@ func openMemory(storeDir string) string {
 	return dir
 }
 
-// memoryDir names the store's directory in memory, "" if the system has no such thing.
+// memoryDir returns the path of the store's directory in memory, "" if the system has no
+// file system in memory with enough space.
 func memoryDir(storeDir string) string {
 	path, err := filepath.EvalSymlinks(storeDir)
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// sendBatch sends the messages from first to last of a batch to the log, the last of
-// which asks for a reply, and returns that.
+// sendBatch sends the messages first to last of a batch to the log. The last one requests
+// a reply, whose error it returns.
 func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool) error {
 	for n := first; n <= last; n++ {
 		m := nats.NewMsg(appendTo("orders.DocumentCreated"))
@@ -44,8 +44,8 @@ func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool) error 
 	return nil
 }
 
-// TestStage: what is staged is in memory, nothing of it on disk, and it is gone soon
-// after its commit, after a shutdown and after a start.
+// TestStage: a staged batch is in memory and not on disk, and is removed soon after its
+// commit, at a shutdown and at a start.
 func TestStage(t *testing.T) {
 	t.Parallel()
 	options := embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: true}

@@ -12,7 +12,8 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
-// A push consumer delivers where its creator says. The gate takes inboxes.
+// TestSteeredPushConsumer: a push consumer delivers to the subject that its creator
+// names, so the gate accepts only inboxes.
 func TestSteeredPushConsumer(t *testing.T) { newServers(t, testSteeredPushConsumer) }
 
 func testSteeredPushConsumer(t *testing.T, f *fixture) {
@@ -62,8 +63,8 @@ func testSteeredPushConsumer(t *testing.T, f *fixture) {
 	}
 }
 
-// What the gate cannot read goes no further. The server would read on after the
-// end of the JSON, and add what comes next to what came before.
+// TestUnreadableConsumerRequest: the gate refuses a request that it cannot parse. The
+// server would read on after the end of the JSON, and merge the values.
 func TestUnreadableConsumerRequest(t *testing.T) { newServers(t, testUnreadableConsumerRequest) }
 
 func testUnreadableConsumerRequest(t *testing.T, f *fixture) {
@@ -84,10 +85,10 @@ func testUnreadableConsumerRequest(t *testing.T, f *fixture) {
 	f.untouched(t)
 }
 
-// Should a copy of an event reach the mutation stream all the same, it must
-// not be judged: each would make an event, whose copy arrives next, and so on
-// for ever. Nats-Expected-Stream, which the processor puts on every append,
-// stays on the stored event, so JetStream itself refuses the copy.
+// TestMutationStreamRefusesEvents: a copy of an event in the mutations stream must not be
+// judged: it would make an event, whose copy arrives next, and so on for ever. The
+// processor sets Nats-Expected-Stream on every append. It stays on the stored event, so
+// JetStream itself refuses the copy.
 func TestMutationStreamRefusesEvents(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)

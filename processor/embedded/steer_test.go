@@ -12,10 +12,11 @@ import (
 	"github.com/lapsedb/lapse/test/attack"
 )
 
-// targets are where clients must have nothing published.
+// targets are subjects to which clients must not make NATS publish.
 var targets = attack.Targets(db, secret)
 
-// Every way of having something published in reply, with every target.
+// TestSteeredReplies tries every request that makes NATS publish a reply, with every
+// target as reply subject: the log stays as it is, and only sent mutations are stored.
 func TestSteeredReplies(t *testing.T) { newServers(t, testSteeredReplies) }
 
 func testSteeredReplies(t *testing.T, f *fixture) {
@@ -61,7 +62,7 @@ func testSteeredReplies(t *testing.T, f *fixture) {
 				t.Fatal(err)
 			}
 		}
-		// What is wrong may come later: it counts all the same, at the end.
+		// A late effect counts, too: later rounds compare the totals.
 		eventually(t, target+": the mutation is there", func() bool { return f.mutations(t) > uint64(sent) })
 		f.untouched(t)
 		for stream, name := range map[string]string{muts: "writer", log: "standby"} {
@@ -72,16 +73,16 @@ func testSteeredReplies(t *testing.T, f *fixture) {
 		if got := f.mutations(t); got != uint64(sent)+1 {
 			t.Fatalf("%s: %d mutations for %d that were sent", target, got, sent+1)
 		}
-		// What reaches the service can only have come from the clients' own
-		// account: acknowledgements, never events.
+		// Only messages of the clients' own account can reach the service:
+		// acknowledgements, never events.
 		if got := served.Load(); got > 3*int32(sent+1) {
 			t.Errorf("%s: %d requests served for %d that were sent", target, got, sent+1)
 		}
 	}
 }
 
-// The server publishes the trace of a message wherever the message says, if
-// its sender may publish there.
+// TestSteeredTraces: the server publishes the trace of a message to the subject that the
+// message names, but only if its sender may publish there.
 func TestSteeredTraces(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)

@@ -20,8 +20,8 @@ import (
 
 var touched byte
 
-// dirty returns how many KiB of a file are in memory and not yet on disk, by
-// what the kernel says of a mapping of it.
+// dirty returns how many KiB of a file are in memory and not yet on disk, from what the
+// kernel reports for a mapping of it.
 func dirty(t *testing.T, path string) (kib int) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -64,8 +64,8 @@ func dirty(t *testing.T, path string) (kib int) {
 	return kib
 }
 
-// With SyncAlways, what is acknowledged is on disk by then. Without, it is not:
-// so the test would notice.
+// TestStoreIsSynced: with SyncAlways, acknowledged writes are on disk. Without it they
+// are not, which shows that the test would notice.
 func TestStoreIsSynced(t *testing.T) {
 	t.Parallel()
 	for _, always := range []bool{false, true} {

@@ -9,34 +9,31 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// NATS bounds what waits to be sent to one connection, not to all of them. And
-// close to that bound it lets whoever sends there wait, which here is the
-// service: for one client that reads nothing, all others would wait. So a watch
-// cuts off such a client before. It also bounds subscriptions, of which NATS
-// bounds those of one connection only, and their number, not their size.
+// NATS limits the bytes pending for one connection, not for all of them. Close to that
+// limit it makes their senders wait, here the service: for one client that reads nothing,
+// all others would wait. So a watch disconnects such a client before. It also limits
+// subscriptions: NATS limits only their number per connection, not their total or size.
 
 // Limits of the memory that clients take.
 const (
 	// maxUnread is the most bytes pending for all clients: below three quarters of
 	// maxPending, where senders begin to wait.
 	maxUnread = maxPending / 4
-	// maxUnserved is what may wait for one of our own connections. It is above
-	// three quarters of maxPending, where those who send too much begin to wait,
-	// and below where the server cuts the connection off, and with it all
-	// requests.
+	// maxUnserved limits the bytes pending for one of our own connections. It is above
+	// three quarters of maxPending, where heavy senders begin to wait, and below the
+	// limit at which the server cuts the connection off, and with it all requests.
 	maxUnserved = maxPending / 5 * 4
-	// maxConnections bounds what else connections take, each some 100 KiB.
+	// maxConnections bounds the other memory of connections, some 100 KiB each.
 	maxConnections = 4096
 	// authTimeout is how long a connection may take to log in. NATS gives it 2 s, which
 	// clients on a busy machine exceed.
 	authTimeout = 10 * time.Second
-	// maxSubscriptions is for each connection, maxTokens for the subject of one:
-	// a token costs the server as much as the rest of a subscription.
+	// maxSubscriptions is for each connection, maxTokens for each subject: a token costs
+	// the server as much as the rest of a subscription.
 	maxSubscriptions = 2048
 	maxTokens        = 8
-	// maxSubscribed is what the subscriptions of all clients may take. As long as
-	// there are fewer than fewSubscriptions, they cannot take more, and are not
-	// looked at.
+	// maxSubscribed limits the memory of all clients' subscriptions. Up to
+	// fewSubscriptions they cannot exceed it, and the watch does not measure them.
 	maxSubscribed    = 128 << 20
 	fewSubscriptions = maxSubscribed / (maxTokens*tokenBytes + 4096*textBytes)
 	// Memory for a token and a byte of text of a subscription. NATS keeps three of each:
@@ -46,15 +43,14 @@ const (
 	textBytes  = 6
 )
 
-// How often the watch looks: rarely enough that it takes about a fiftieth of its
-// time at most.
+// Intervals of the watch: looking takes about a fiftieth of its time at most.
 const (
 	watchInterval = 100 * time.Millisecond
 	watchShare    = 50
 	watchPause    = time.Second // at most
 
-	// Where much waits, it may be few of these until the server cuts off
-	// whomever it waits for.
+	// When much is pending, the server may be few of these intervals from cutting off
+	// the connection that it is pending for.
 	watchClosely      = 10 * time.Millisecond
 	watchCloselyShare = 4
 )
@@ -149,8 +145,8 @@ func (w *watch) look() (much bool) {
 	return unserved > maxUnserved/4 || unread > maxUnread/2 || subscriptions > fewSubscriptions && added > 0
 }
 
-// lookAtSubscriptions cuts off clients whose subscriptions take most, until the
-// rest does not take too much.
+// lookAtSubscriptions cuts off the clients with the largest subscriptions until the rest
+// is within maxSubscribed.
 func (w *watch) lookAtSubscriptions() {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, SubscriptionsDetail: true, Limit: 2 * maxConnections})
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/lapsedb/lapse/test/attack"
 )
 
-// While a service has no time to read, those who send more and more are cut off
-// before the service is: what others asked it is there when it goes on.
+// TestSenderIsCutOff: while a service has no time to read, clients that send too much are
+// cut off before the service is. It then answers the requests of the others.
 func TestSenderIsCutOff(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
@@ -36,8 +36,8 @@ func TestSenderIsCutOff(t *testing.T) {
 	busy := make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(busy) })
 	t.Cleanup(goOn)
-	// It takes a little now and then: one that takes nothing for 10 s, which is not
-	// long where all of this is slow, NATS cuts off itself.
+	// Read a little now and then: NATS itself cuts off a connection that reads nothing
+	// for 10 s, which is not long on a slow machine.
 	f.service.Opts.InProcessServer.(interface{ Throttle(func()) }).Throttle(func() {
 		select {
 		case <-busy:
@@ -73,8 +73,8 @@ func TestSenderIsCutOff(t *testing.T) {
 	}
 }
 
-// However clients subscribe, what they have subscribed to takes so much memory and
-// no more, and those who subscribe to little keep what they have.
+// TestSubscribersAreCutOff: however clients subscribe, the memory of subscriptions is
+// bounded, and clients with few subscriptions keep theirs.
 func TestSubscribersAreCutOff(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3900)
@@ -130,7 +130,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A client is told what it may not subscribe to, and keeps the rest.
+// TestSubscriptionLimits: a client gets an error for a subscription beyond the limits,
+// and keeps the others.
 func TestSubscriptionLimits(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
@@ -176,5 +177,5 @@ func TestSubscriptionLimits(t *testing.T) {
 	}
 }
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for an expected event.
 const patience = 30 * time.Second

@@ -17,19 +17,19 @@ import (
 // Ack is the acknowledgement of the append that ends with Seq.
 type Ack struct {
 	Seq   uint64
-	Err   error // the append failed, or may have
+	Err   error // the append failed, or may have failed
 	Epoch int   // of the append
 }
 
-// MaxGroups is how many appends may be in flight.
+// MaxGroups is the maximum number of appends in flight.
 const MaxGroups = 64
 
-// As is how events are appended.
+// As is the way in which events are appended.
 type As int
 
 const (
-	// Single is one message after the other. Some may get into the log without the
-	// ones after them.
+	// Single appends one message after the other. The log may have some of them and lack
+	// the later ones.
 	Single As = iota
 	// Group is Single with one sync for all of them: at most Options.AtomicBatch.
 	Group
@@ -40,7 +40,7 @@ const (
 // Staged reports whether a group costs the log little besides its sync.
 func (l *Log) Staged() bool { return l.stage != nil }
 
-// batch returns the id of the atomic batch that events are appended in, "" if none.
+// batch returns the id of the atomic batch in which to append events, "" for none.
 func (l *Log) batch(as As, bytes int) (id string) {
 	if as == Group && l.Staged() {
 		id = l.stage(bytes)

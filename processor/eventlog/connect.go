@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A connection to an external NATS server that is silent, or accepts nothing, is
-// closed after these: a server that hangs, or loses its power or network, does not close
+// Timeouts after which a connection to an external NATS server that is silent, or accepts
+// nothing, is closed: a server that hangs, or loses its power or network, does not close
 // it. Until then the processor cannot reply, so they stay below the usual lease TTL.
 const (
 	pingInterval = time.Second
@@ -26,18 +26,18 @@ type Connections struct {
 	// creates and trims the streams.
 	Log *nats.Conn
 	// Bulk reads the log, mutations and snapshots, and writes snapshots: large
-	// transfers that would delay appends. Log if nil.
+	// transfers that would delay appends. If nil, Log is used.
 	Bulk *nats.Conn
 	// Service receives requests and replies. It needs permission to publish to inboxes
 	// and $SRV.> only, so that no client can make it publish anywhere else.
 	Service *nats.Conn
-	// Shared is set if Log and Bulk serve other databases, too. The caller keeps them
-	// together then.
+	// Shared is set if Log and Bulk serve other databases, too. Then the caller keeps
+	// them on one server.
 	Shared bool
-	// Stage has the server stage a batch of so many bytes for the log in memory, and
-	// returns the id for it, or "". nil if the server can't. Used from one goroutine.
+	// Stage asks the server to stage a batch of that many bytes for the log in memory,
+	// and returns its id, or "". nil if the server cannot. Called from one goroutine.
 	Stage func(bytes int) (batch string)
-	// Checked is set if all files of the log were read, and found sound, before the
+	// Checked is set if all files of the log were read and found undamaged before the
 	// server opened them.
 	Checked bool
 }
@@ -50,7 +50,7 @@ func (c Connections) Others() []*nats.Conn {
 	return slices.DeleteFunc([]*nats.Conn{c.Bulk, c.Service}, func(nc *nats.Conn) bool { return nc == nil || nc == c.Log })
 }
 
-// Followers returns the connections that the processor has to keep with Log.
+// Followers returns the connections that the processor keeps on the server of Log.
 func (c Connections) Followers() []*nats.Conn {
 	if c.Shared {
 		return []*nats.Conn{c.Service}
@@ -58,16 +58,16 @@ func (c Connections) Followers() []*nats.Conn {
 	return c.Others()
 }
 
-// Leave reconnects all connections, to another server if they know one. Those that
-// are reconnecting already try at once.
+// Leave reconnects all connections, to another server if they know one. Connections
+// that are already reconnecting retry at once.
 func (c Connections) Leave() {
 	for _, nc := range append(c.Others(), c.Log) {
 		_ = nc.ForceReconnect() // fails only if it is closed
 	}
 }
 
-// ConnectOptions are the options for connections to an external server that are
-// given to Start. They reconnect for ever, even if refused meanwhile, and notice a
+// ConnectOptions returns the options for connections to an external server that are
+// passed to Start. They reconnect for ever, even if refused meanwhile, and notice a
 // half-open connection within 3 s while little is written.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{

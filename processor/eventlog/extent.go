@@ -13,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// Extent is how far a log went.
+// Extent is the end of a log.
 type Extent struct {
 	Seq    uint64 // the last event
 	Judged uint64 // the last mutation judged by then
@@ -30,7 +30,7 @@ type extentFile struct {
 	log  [16]byte // identity
 }
 
-// extentBytes: sequence, mutation, identity of the log, checksum.
+// extentBytes is the size of sequence, mutation, identity of the log and checksum.
 const extentBytes = 8 + 8 + 16 + 8
 
 func extentName(dir string) string { return dir + ".extent" }

@@ -15,19 +15,19 @@ import (
 
 // Gap is a range of sequences, both included, that the log lacks and NATS knows it
 // had. lapse removes no single events, so they were lost: files were damaged, or a
-// power cut lost what was not synced.
+// power cut lost unsynced events.
 //
-// Events behind a gap cannot be folded: the state would be one that never was. A gap
-// at the end only shortens the log. The next writer records it in its WriterStarted,
-// as Lost, which makes it accepted: no event behind it was decided on the lost ones.
+// Events behind a gap cannot be folded: that state never existed. A gap at the end only
+// shortens the log. The next writer records it in its WriterStarted, as Lost, which
+// makes it accepted: no event behind it was decided on the lost ones.
 type Gap struct{ First, Last uint64 }
 
 // ErrGap means that the log has a gap with events behind it.
 var ErrGap = errors.New("the log has a gap")
 
-// Check looks for gaps and damage, and returns an ErrGap or a lost beginning. It
-// keeps a gap at the end in End. NATS knows what is missing: it reads the log's files
-// when they do not end as it left them.
+// Check checks the log for gaps and damage. It returns an ErrGap, or an error if the log
+// has lost its beginning, and stores a gap at the end in End. NATS knows which messages
+// are missing: it reads the log's files if they do not end as it left them.
 func (l *Log) Check(ctx context.Context) error {
 	info, err := l.Stream.Info(ctx, jetstream.WithDeletedDetails(true))
 	if err != nil {
@@ -35,7 +35,7 @@ func (l *Log) Check(ctx context.Context) error {
 	}
 	state := info.State
 	if state.Msgs == 0 {
-		state.Deleted = nil // NATS lists sequence 0 then
+		state.Deleted = nil // NATS lists sequence 0 for an empty stream
 	}
 	if err := l.checkBeginning(ctx, info); err != nil {
 		return err
@@ -89,8 +89,8 @@ func (l *Log) checkBeginning(ctx context.Context, info *jetstream.StreamInfo) er
 		l.DB.LogStream(), first, max(trimmed.First, info.Config.FirstSeq, 1)-1)
 }
 
-// ReportLost emits what the log has lost at its end, and how many mutations behind
-// sequence judged are judged again.
+// ReportLost emits the range of events that the log has lost at its end, and the number
+// of mutations beyond sequence judged that are judged again.
 func (l *Log) ReportLost(judged uint64) {
 	if l.Lost.Last == 0 {
 		return
@@ -127,7 +127,7 @@ func (l *Log) Contiguous(next uint64, visit func(*schema.Event) error) func(*sch
 
 func (l *Log) damaged(gap Gap) error { return &gapError{gap, l.DB.LogStream()} }
 
-// gapError is an ErrGap with its place.
+// gapError is an ErrGap with the range and the stream.
 type gapError struct {
 	Gap
 	stream string
@@ -155,8 +155,8 @@ func (l *Log) OrTrimmed(ctx context.Context, err error) error {
 	return err
 }
 
-// Trimmed returns an ErrTrimmed if the log begins behind sequence next, which is to be
-// read, and nil if it does not or cannot be asked.
+// Trimmed returns an ErrTrimmed if the log begins behind next, the next sequence to read,
+// and nil if it does not, or if its bounds cannot be read.
 func (l *Log) Trimmed(ctx context.Context, next uint64) error {
 	if first, _, err := l.Bounds(ctx); err != nil || first <= next {
 		return nil
@@ -188,11 +188,11 @@ func StartedBy(e *schema.Event) string { return readStarted(e).Writer }
 // there is none.
 func startedBehind(e *schema.Event) uint64 { return readStarted(e).Lost }
 
-// TruncationDelay is how long a log must be shorter than what was folded of it before
-// that is an error: a stream's new leader may not have applied all that it holds.
+// TruncationDelay is how long a stream may end before the sequence already folded or
+// judged until that is an error: its new leader may not have applied all that it holds.
 const TruncationDelay = 15 * time.Second
 
-// LostEnd returns the error of a log that ends at last and was folded further.
+// LostEnd returns the error for a log that ends at last but was folded up to folded.
 func LostEnd(db schema.DatabaseName, last, folded uint64) error {
 	return fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again with --accept-lost-end on what is left", db.LogStream(), last, folded)
 }

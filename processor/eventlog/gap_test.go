@@ -9,7 +9,7 @@ import (
 )
 
 // TestAcceptedGap: a gap is accepted if the WriterStarted behind it records it,
-// wherever in the gap reading begins; any other gap is an error.
+// wherever in the gap a read begins; any other gap is an error.
 func TestAcceptedGap(t *testing.T) {
 	l := &Log{DB: "main"}
 	event := func(seq, lost uint64) *schema.Event {

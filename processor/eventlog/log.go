@@ -39,15 +39,15 @@ type Log struct {
 	// it also identifies the log.
 	prefix string
 
-	// End is the gap at the end of the log when it was checked.
+	// End is the gap at the end of the log at the time of Check.
 	End Gap
 	// Lost is the range of events that the log has lost at its end, and Judged the last
-	// mutation that was judged there.
+	// mutation judged by the end of that range.
 	Lost   Gap
 	Judged uint64
 	Extent *extentFile
 
-	Written *atomic.Uint64 // bytes of the bodies that this process appended
+	Written *atomic.Uint64 // bytes of event bodies appended by this process
 
 	// For Append, which only the writer calls.
 	Acks     chan Ack // of Epoch
@@ -69,8 +69,8 @@ type Log struct {
 // Config configures a Log.
 type Config struct {
 	Database schema.DatabaseName
-	// Replicas of the streams that are created. An existing stream has to have as many,
-	// or any number if 0.
+	// Replicas of the streams that are created. An existing stream must have as many;
+	// 0 allows any number.
 	Replicas int
 	// Events receives foreign messages and damage; may be nil.
 	Events observe.EventListener

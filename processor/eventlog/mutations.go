@@ -15,9 +15,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Mutations is the JetStream stream of published mutations. The log records which of
-// them are judged, in Lapse-Cause, and so does the projection's cursor: there is
-// nothing to acknowledge, and no second place that could disagree.
+// Mutations is the JetStream stream of published mutations. Lapse-Cause in the log, and
+// the projection's cursor, record which of them are judged: there is nothing to
+// acknowledge, and no second record that could disagree.
 type Mutations struct {
 	DB     schema.DatabaseName
 	Bulk   jetstream.JetStream // reads
@@ -51,7 +51,7 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 			MaxMsgs:     -1,
 			MaxBytes:    -1,
 			Replicas:    max(replicas, 1),
-			// The log refers to mutations by sequence: none is used twice.
+			// The log refers to mutations by sequence, so none may be used twice.
 			FirstSeq:   judged + 1,
 			Duplicates: duplicateWindow,
 		})
@@ -68,8 +68,8 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 	return s, nil
 }
 
-// CheckEnd returns an error if the stream ends before sequence judged. That of a cluster
-// may have a new leader that has not applied all that it holds: CheckEnd waits for it.
+// CheckEnd returns an error if the stream ends before sequence judged. In a cluster it
+// waits first: a new leader may not have applied all that it holds.
 func (s *Mutations) CheckEnd(ctx context.Context, judged uint64) error {
 	for began := time.Now(); ; {
 		info := s.Stream.CachedInfo()

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// applying is a stream whose leader applies one more message for each time it is asked.
+// applying is a stream whose leader applies one more message at each call of Info.
 type applying struct {
 	jetstream.Stream
 	info jetstream.StreamInfo
@@ -23,13 +23,13 @@ func (a *applying) CachedInfo() *jetstream.StreamInfo { return &a.info }
 func (a *applying) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
 	a.info.State.LastSeq++
 	if a.info.State.LastSeq%2 == 0 {
-		return nil, jetstream.ErrNoStreamResponse // it has no leader for a moment
+		return nil, jetstream.ErrNoStreamResponse // no leader for a moment
 	}
 	return &a.info, nil
 }
 
-// A new leader of the mutations is waited for, and a stream that has lost its end is not
-// waited for for long.
+// TestMutationsEnd: CheckEnd waits for a new leader to apply the end of the mutations
+// stream, but reports a lost end soon after TruncationDelay, or at once without replicas.
 func TestMutationsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		judged   uint64

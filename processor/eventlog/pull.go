@@ -15,34 +15,34 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Puller reads a stream in order, as an ordered consumer of nats.go does. That one
-// takes an empty message with a header Status for a status of JetStream and drops it,
-// again and again, so that it never reads past it; but publishers choose headers. A
-// Puller tells a message by its acknowledgement subject, which only JetStream sets.
+// Puller reads a stream in order, like an ordered consumer of nats.go. But nats.go treats
+// an empty message with a Status header, which publishers can set, as a status of
+// JetStream: it drops the message again and again and never reads past it. A Puller
+// recognizes a message by its acknowledgement subject, which only JetStream sets.
 type Puller struct {
 	JS     jetstream.JetStream
 	Stream string
 
-	// Idle, if not nil, is called when all received messages are visited.
+	// Idle, if not nil, is called when all received messages have been visited.
 	Idle func() error
 
 	// Impatient fails within leaderPatience if no consumer can be created, for callers
 	// that retry.
 	Impatient bool
 
-	// Messages and Bytes bound what is requested before it is visited; half is requested
-	// at a time.
+	// Messages and Bytes limit what is requested and not yet visited; one request asks
+	// for half.
 	Messages, Bytes int
 
-	Began func() // called, if not nil, when there is a consumer
+	Began func() // called, if not nil, once a consumer is created
 }
 
 const (
 	pullExpires   = 30 * time.Second
 	pullHeartbeat = 2 * time.Second
 	pullSilence   = 2*pullHeartbeat + time.Second // without a heartbeat: the consumer is lost
-	// leaderPatience is the timeout of a request that is retried: a stream without a
-	// leader does not reply at all.
+	// leaderPatience is the timeout of a retried request: a stream without a leader does
+	// not reply at all.
 	leaderPatience = time.Second
 	consumerTTL    = 5 * time.Minute // without a pull
 	ackPrefix      = "$JS.ACK."
@@ -57,7 +57,7 @@ type pullRequest struct {
 }
 
 // Read visits the messages from sequence from on, as they arrive, until visit returns
-// an error or ctx ends. It always returns an error: that one, or its own.
+// an error or ctx ends. It always returns an error: theirs, or its own.
 func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m *nats.Msg) error) error {
 	creating := ctx
 	if p.Impatient {
@@ -87,7 +87,7 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 	}
 	name := consumer.CachedInfo().Name
 	nc := p.JS.Conn()
-	// Without waiting: an abandoned consumer expires.
+	// Without waiting for the reply: an abandoned consumer expires.
 	defer func() { _ = nc.Publish("$JS.API.CONSUMER.DELETE."+p.Stream+"."+name, nil) }()
 	inbox := nc.NewInbox()
 	messages := make(chan *nats.Msg, 2*p.Messages)
@@ -152,8 +152,8 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 	}
 }
 
-// pullEnded reads a status of a pull request: how many of its messages will not
-// arrive. An error means that the consumer cannot continue.
+// pullEnded returns the number of messages of a pull request that will not arrive,
+// according to its status. An error means that the consumer cannot continue.
 func pullEnded(m *nats.Msg) (left int, err error) {
 	switch status := m.Header.Get("Status"); status {
 	case "100": // heartbeat

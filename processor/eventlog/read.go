@@ -166,7 +166,7 @@ const (
 // progress, if not nil, with the last sequence folded, after each fold, from a goroutine
 // of its own.
 func (l *Log) CatchUp(ctx context.Context, store *projections.Store, through uint64, progress func(seq uint64)) error {
-	// The next facts are read and decoded while those before them are folded.
+	// Read and decode the next facts while the previous ones are folded.
 	read, folded := make([]projections.Fact, 0, FoldAtOnce), make([]projections.Fact, 0, FoldAtOnce)
 	done := make(chan error, 1)
 	done <- nil

@@ -11,17 +11,16 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Scrub reads the part of the log that is folded already, to find damage: NATS checks
-// a message's checksum only when it reads it. It reads the newest part before lapse
-// serves, and the older part while it serves. Events that are not folded yet belong to
-// the newest part, and folding reads them. Of a log whose files were checked, what is
-// folded belongs to the older part, unless all of it is new enough to be compared with
-// the projection.
+// Scrub reads the folded part of the log to find damage: NATS checks a message's checksum
+// only when it reads it. It reads the newest part before lapse serves, and the older part
+// while it serves. Events that are not folded yet belong to the newest part, and folding
+// reads them. If the log's files were checked, all folded events belong to the older
+// part, unless the whole log is small enough to be compared with the projection.
 type Scrub struct {
 	log    *Log
 	cursor projections.Cursor
 	First  uint64 // of the log
-	From   uint64 // where the newest part begins
+	From   uint64 // first sequence of the newest part
 }
 
 // ScrubBytes is the approximate size of the newest part.
@@ -77,8 +76,8 @@ func (s *Scrub) Newest(ctx context.Context) error {
 // scrubAtOnce is how many events are read between two calls of pace.
 const scrubAtOnce = 20_000
 
-// Rest reads the older part. After each step it calls pace with the step's duration, to
-// leave others their share. Retention may trim the part meanwhile.
+// Rest reads the older part. After each step it calls pace with the step's duration, so
+// that other work gets its share. Retention may trim the part meanwhile.
 func (s *Scrub) Rest(ctx context.Context, pace func(context.Context, time.Duration)) error {
 	for at := s.First; at < s.From; {
 		began := time.Now()

@@ -81,8 +81,8 @@ func checkStream(config jetstream.StreamConfig, replicas int) error {
 
 // Versions of the NATS server.
 const (
-	// oldestServer is the first with atomic batches; without them the events of a
-	// mutation batch, or of one sync, could be stored in part.
+	// oldestServer is the first with atomic batches. Without them the log could store
+	// the events of a mutation batch, or of one sync, in part.
 	oldestServer = "v2.12.0"
 	// oldestLevel is its JetStream API level, for the other servers of the cluster.
 	oldestLevel = 2
@@ -136,9 +136,9 @@ func Transient(err error) bool {
 	return errors.As(err, &api) && slices.Contains(transientCodes, api.ErrorCode)
 }
 
-// transientCodes are JetStream's for a cluster that lacks servers: incomplete results,
-// no suitable peers, not assigned, not available, not the leader, and insufficient
-// resources, which includes peers.
+// transientCodes are JetStream's codes for a cluster that lacks servers: incomplete
+// results, no suitable peers, not assigned, not available, not the leader, and
+// insufficient resources, which includes peers.
 var transientCodes = []jetstream.ErrorCode{10004, 10005, 10007, 10008, 10009, 10023}
 
 // CheckVersion returns an error if the server that nc is connected to is too old.

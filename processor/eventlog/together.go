@@ -12,7 +12,7 @@ import (
 // KeepTogether moves connections to the NATS server that lead is connected to, until
 // ctx ends. A server that is partitioned from its cluster keeps its clients: if only
 // others were connected there, the processor would be a writer that no client reaches.
-// Together they all work or all fail, and lead notices. A connection that does not
+// On one server they all work or all fail, and lead notices. A connection that does not
 // know lead's server stays.
 func KeepTogether(ctx context.Context, lead *nats.Conn, others ...*nats.Conn) {
 	var keeping sync.WaitGroup

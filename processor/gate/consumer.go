@@ -26,9 +26,9 @@ const (
 	maxGroups      = 8
 	maxWaiting     = server.JSWaitQueueDefaultMax
 
-	// maxAckPending is what may wait for acknowledgement, as the server has it by
-	// default: it keeps each in memory. nats.go asks for mostAckPending where its
-	// user says nothing, so more is taken for this and not refused.
+	// maxAckPending limits the messages waiting for acknowledgement. It is the server's
+	// default: the server keeps each in memory. nats.go asks for mostAckPending if its
+	// user sets nothing, so up to that is accepted, and counts as maxAckPending.
 	maxAckPending  = server.JsDefaultMaxAckPending
 	mostAckPending = 64 << 10
 

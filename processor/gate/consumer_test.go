@@ -12,8 +12,8 @@ import (
 // these kinds count towards no limit of the server.
 var refused = []string{"Direct", "Sourcing"}
 
-// A new version of the server may have fields that nobody here has thought of.
-// Until somebody does, check refuses them.
+// TestEveryFieldHasARule: each consumer field of the server has a rule or is refused.
+// Until a field of a new server version has one, check refuses it.
 func TestEveryFieldHasARule(t *testing.T) {
 	all := reflect.VisibleFields(reflect.TypeFor[server.ConsumerConfig]())
 	for _, field := range all {

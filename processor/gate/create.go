@@ -34,7 +34,8 @@ func (g *Gate) create(m *nats.Msg, o operation) {
 	}
 }
 
-// createConsumer returns JetStream's reply for a consumer of a log. An *server.ApiError is the reply, too.
+// createConsumer returns JetStream's reply for a consumer of a log. A *server.ApiError is
+// the reply, too.
 func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (answer []byte, err error) {
 	r, err := readCreate(m.Data)
 	if err != nil {
@@ -47,7 +48,7 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 	}
 	c.DeliverSubject = streamsInbox(c.DeliverSubject)
 	if c.Durable == "" && c.InactiveThreshold <= 0 {
-		// As the server has it, which compares without it.
+		// The server stores this default, but compares a request without it.
 		c.InactiveThreshold = server.JsDeleteWaitTimeDefault
 	}
 	if isAuditor(m.Reply) {

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const log = "LAPSE_main"
 
-// newServer starts a server with the two accounts and an empty log. What the
-// gate keeps out is tried in package embedded.
+// newServer starts a server with the two accounts and an empty log. Package embedded
+// tests what the gate refuses.
 func newServer(t *testing.T) *server.Server {
 	t.Helper()
 	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, StoreDir: t.TempDir(), JetStream: true, NoSigs: true, NoLog: true}
@@ -79,7 +79,8 @@ func ctx(t *testing.T) context.Context {
 	return c
 }
 
-// An answer to _INBOX.> would be read by clients.
+// TestInboxesOfClientsAreRefused: Open refuses a streams connection with inboxes below
+// _INBOX.>, where clients could read the replies.
 func TestInboxesOfClientsAreRefused(t *testing.T) {
 	s := newServer(t)
 	_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams"), []schema.DatabaseName{"main"}, slog.New(slog.DiscardHandler))
@@ -88,7 +89,7 @@ func TestInboxesOfClientsAreRefused(t *testing.T) {
 	}
 }
 
-// A gate that was closed answers nothing, and its connections stay.
+// TestClose: a closed gate answers nothing, and its connections stay open.
 func TestClose(t *testing.T) {
 	s := newServer(t)
 	client := connect(t, s, "clients")
@@ -118,7 +119,7 @@ type dialer func(network, address string) (net.Conn, error)
 
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
-// losing is a connection that is lost when it says PING and is to be lost.
+// losing is a connection that closes at its next PING if lose is set.
 type losing struct {
 	net.Conn
 	lose *atomic.Bool
@@ -131,7 +132,8 @@ func (c losing) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A gate that loses its clients while it opens goes on after the reconnect.
+// TestClientsLostWhileOpening: a gate that loses the connection to its clients while it
+// opens works after the reconnect.
 func TestClientsLostWhileOpening(t *testing.T) {
 	s := newServer(t)
 	var lose atomic.Bool
@@ -150,7 +152,8 @@ func TestClientsLostWhileOpening(t *testing.T) {
 	}
 }
 
-// A gate that has lost the streams leaves the work to others, and comes back.
+// TestStreamsAway: a gate without a connection to the streams leaves the requests to
+// other gates, and takes them again after the reconnect.
 func TestStreamsAway(t *testing.T) {
 	s := newServer(t)
 	client := connect(t, s, "clients")
@@ -175,7 +178,7 @@ func TestStreamsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	shut := func() bool {
-		// One that was on its way when the gate shut is never answered.
+		// A request in flight when the gate shut is never answered.
 		_, err := client.Request("$JS.API.CONSUMER.LIST."+log, nil, 200*time.Millisecond)
 		return errors.Is(err, nats.ErrNoResponders)
 	}
@@ -197,8 +200,8 @@ func TestStreamsAway(t *testing.T) {
 	}
 }
 
-// Which consumers were looked up each gate remembers for itself. One that
-// another gate deleted is not taken to be there.
+// TestDeletedByAnotherGate: each gate caches the consumers that it looked up, and forgets
+// one that another gate deletes.
 func TestDeletedByAnotherGate(t *testing.T) {
 	s := newServer(t)
 	client := connect(t, s, "clients")

@@ -50,8 +50,8 @@ func (g *Gate) logs() string {
 	return strings.Join(names, " or ")
 }
 
-// streamsOf returns the streams that store a subject, all of them for "". The server
-// cannot tell clients, it would go by the subjects that the log listens on.
+// streamsOf returns the streams that store a subject, all of them for "". The server's
+// own answer would go by the subjects that the log listens on.
 func (g *Gate) streamsOf(subject string) (names []string) {
 	for _, db := range g.dbs {
 		for _, name := range []string{db.LogStream(), db.MutationStream()} {

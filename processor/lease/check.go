@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Check returns an error if the lease's bucket exists and is not a lease of lapse.
+// Check returns an error if the lease's bucket exists and is not one of lapse.
 func Check(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, replicas int) error {
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -32,7 +32,7 @@ type Lease struct {
 	leave    func()
 
 	Revision uint64       // of the key, while the lease is held
-	until    atomic.Int64 // when the lease expires at the earliest, as elapsed in ns
+	until    atomic.Int64 // earliest expiry of the lease, as elapsed in ns
 }
 
 // holder is the value of the key.
@@ -49,7 +49,7 @@ const (
 	Key = "writer"
 
 	renewals   = 3                // per TTL
-	leaveAfter = 2                // TTLs without a reply of JetStream until another server is tried
+	leaveAfter = 2                // TTLs without a reply of JetStream after which a standby tries another server
 	markerTTL  = 10 * time.Minute // of JetStream's delete marker
 	minPoll    = 50 * time.Millisecond
 )
@@ -62,7 +62,7 @@ type Config struct {
 	Database schema.DatabaseName
 	TTL      time.Duration        // whole seconds
 	Replicas int                  // of the bucket, if it is created
-	Node     string               // names the process over restarts
+	Node     string               // name of the process, the same over restarts
 	Elapsed  func() time.Duration // a monotonic clock
 	Leave    func()               // moves the process's connections to other NATS servers
 }
@@ -107,8 +107,8 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 }
 
 // Acquire takes the lease if it is free, or returns ErrHeld. It creates the bucket if
-// there is none. back also takes the lease from an earlier process of this node: that
-// one is dead, since this one has its files.
+// there is none. back also takes the lease from an earlier process of this node, which
+// is dead, since this process has its files.
 func (l *Lease) Acquire(ctx context.Context, back bool) error {
 	kv, err := l.open(ctx)
 	if err != nil {
@@ -167,15 +167,15 @@ func (l *Lease) renew(ctx context.Context) error {
 	if err = l.put(try, l.elapsed(), value); err == nil {
 		return nil
 	}
-	// An earlier renewal may have been stored without its acknowledgement arriving; or
-	// the bucket was removed, and nothing replies.
+	// An earlier renewal may be stored although its acknowledgement was lost; or the
+	// bucket was removed, and nothing replies.
 	again, cancel := context.WithTimeout(ctx, patience/2)
 	defer cancel()
 	return l.Acquire(again, false)
 }
 
-// put replaces the value at Revision. It publishes as KeyValue does, which has no TTL
-// for an update.
+// put replaces the value at Revision. It publishes the update itself, as KeyValue does,
+// because KeyValue has no TTL for one.
 func (l *Lease) put(ctx context.Context, began time.Duration, value []byte) error {
 	ack, err := l.js.PublishMsg(ctx, &nats.Msg{Subject: l.subject(), Data: value},
 		jetstream.WithExpectLastSequencePerSubject(l.Revision), jetstream.WithMsgTTL(l.ttl), jetstream.WithRetryAttempts(0))
@@ -187,7 +187,7 @@ func (l *Lease) put(ctx context.Context, began time.Duration, value []byte) erro
 	return nil
 }
 
-// hold starts the TTL when the request was sent; JetStream starts it later.
+// hold starts the TTL at began, when the request was sent; JetStream starts it later.
 func (l *Lease) hold(began time.Duration) { l.until.Store(int64(began + l.ttl)) }
 
 // Held reports whether the lease cannot have expired.
@@ -196,7 +196,7 @@ func (l *Lease) Held() bool { return l.left() > 0 }
 // left returns the time until the lease can expire.
 func (l *Lease) left() time.Duration { return time.Duration(l.until.Load()) - l.elapsed() }
 
-// taken reports whether the key has another revision than expected.
+// taken reports whether the error is that the key has another revision than expected.
 func taken(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, jetstream.ErrKeyExists) ||
@@ -249,7 +249,7 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var missing time.Duration // since when there is no bucket; 0 if there is one
-	heard := l.elapsed()      // when JetStream replied last, or the connection was new
+	heard := l.elapsed()      // time of JetStream's last reply, or of the last reconnect
 	reconnects := l.js.Conn().Stats().Reconnects
 	for {
 		select {
@@ -276,7 +276,7 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 		}
 		problem(err)
 		// A server that is partitioned from its cluster keeps its clients, without
-		// JetStream. Another database of this process may have left it already.
+		// JetStream. Another database of this process may have caused a reconnect.
 		before := reconnects
 		reconnects = l.js.Conn().Stats().Reconnects
 		if now := l.elapsed(); err == nil || reconnects != before {

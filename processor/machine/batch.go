@@ -57,8 +57,8 @@ func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, 
 // queue of a stream, 128 MiB; small patches of large documents occupy the writer.
 const MaxBatchBytes = 64 << 20
 
-// budget is what a batch may still use. The reply keeps smallResult bytes for each
-// result, so that an error always fits.
+// budget holds the remaining limits of a batch. The reply reserves smallResult bytes for
+// each result, so that an error always fits.
 type budget struct {
 	left  int    // bytes of the reply
 	until int    // limit of Machine.bytes
@@ -66,12 +66,12 @@ type budget struct {
 	last  uint64 // sequence that no event may exceed
 }
 
-// NewBudget returns the budget of a reply of so many bytes with so many results.
+// NewBudget returns the budget of a reply with a limit in bytes and a number of results.
 func NewBudget(bytes, results int) budget { return budget{left: bytes - (results+1)*smallResult} }
 
 const (
 	smallResult    = 160 // a result without content, or with an error of the batch
-	bytesPerResult = 32  // at least what a result has around its body
+	bytesPerResult = 32  // upper bound of the bytes around a result's body
 )
 
 // after returns the bytes left after a result, negative if it does not fit.
@@ -140,7 +140,7 @@ func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operati
 		if m.bytes > budget.until {
 			return schema.ErrTooLarge.With("the events of the batch would have more than %d bytes: use smaller batches", MaxBatchBytes)
 		}
-		if m.seq > budget.last { // as a stream takes so many as one
+		if m.seq > budget.last { // a stream's limit for one atomic batch
 			return schema.ErrTooLarge.With("the atomic batch would have more than %d events: use smaller batches", schema.MaxOperations)
 		}
 		return err
@@ -213,7 +213,7 @@ func (m *Machine) failAll(now int64, b *schema.Batch, results []schema.Operation
 	return nil
 }
 
-// DependsOn is the result of a mutation in an atomic batch in which another failed.
+// DependsOn returns the result of a mutation in an atomic batch in which another failed.
 func DependsOn(blamed int) schema.OperationResult {
 	return schema.OperationResult{Fault: schema.ErrFailedDependency.With("operation %d of the atomic batch was refused, so nothing was done", blamed)}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// However little room there is and however much is asked for: the reply keeps
-// to it, and what it calls too large has not happened.
+// TestBatchReplyFits: the reply stays within any size limit for any operations, and an
+// operation refused as too large changes nothing.
 func TestBatchReplyFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		store, err := projections.Open("projection", projections.Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, MemTableBytes: 1 << 20})
@@ -29,7 +29,7 @@ func TestBatchReplyFits(t *testing.T) {
 		if _, err := m.Decide(1000_000, schema.NewNamedMutation("collection.create", "orders", "", nil)); err != nil {
 			t.Fatal(err)
 		}
-		// An id whose every byte takes four in an error message.
+		// Each byte of the long ids takes four in an error message.
 		ids := []string{"a", strings.Repeat(`"`, schema.MaxIDBytes), strings.Repeat(`\`, schema.MaxIDBytes)}
 		var operations []map[string]any
 		for range rapid.IntRange(0, 50).Draw(t, "operations") {
@@ -79,7 +79,7 @@ func TestBatchReplyFits(t *testing.T) {
 	})
 }
 
-// The places that are kept for results are large enough for what goes there.
+// TestSmallResults: smallResult is enough for each result that it is reserved for.
 func TestSmallResults(t *testing.T) {
 	for _, r := range []schema.OperationResult{
 		{Code: 204},

@@ -14,7 +14,7 @@ type Outcome struct {
 	Fault *schema.Error // why it was refused, else nil
 	Body  []byte        // of the reply
 
-	// Lifetime is that of the live document that the reply is about, if it is about one.
+	// Lifetime is the deadline and hold of the live document in the reply, if any.
 	Lifetime schema.Lifetime
 
 	// Seq is the sequence that has to be folded before the reply: of the last event of
@@ -157,13 +157,13 @@ func (m *Machine) Repeated(id string) (r projections.Repeat, ok bool, err error)
 	return m.Store.Repeated(id, m.time)
 }
 
-// UsedBefore is the error of a mutation whose Nats-Msg-Id succeeded for another one. The
-// outcome of that one would make its client believe that this one was applied.
+// UsedBefore returns the error of a mutation whose Nats-Msg-Id succeeded for another one.
+// With the outcome of that one, its client would believe that this one was applied.
 func UsedBefore(mu *schema.Mutation, other string) *schema.Error {
 	return schema.ErrBadRequest.With("%s %.80q was used for %s, and this is %s: use an id of its own for each mutation", schema.HeaderRequestID, mu.MsgID, other, mu.Tail())
 }
 
-// NoDocument is the error of a document that does not live.
+// NoDocument returns the error for a document that does not exist or has expired.
 func NoDocument(c *schema.Collection, id schema.DocumentID) *schema.Error {
 	return schema.ErrDocumentNotFound.With("there is no document %q in %s", string(id), c.Name)
 }
@@ -193,8 +193,8 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	if fault := checkMatch(mu.IfMatch, c.Version); fault != nil {
 		return refused(fault)
 	}
-	// Due documents expire before the policy changes, and are warned of, under the old one.
-	// The expiry queues hold only folded documents, so nothing may be pending.
+	// Due documents expire, and due warnings are emitted, under the old policy, before it
+	// changes. The expiry queues hold only folded documents, so nothing may be pending.
 	if len(m.pending) > 0 {
 		return Outcome{Again: true}, nil
 	}
@@ -392,8 +392,8 @@ func (m *Machine) Read(now int64, name schema.CollectionName, id schema.Document
 	return o, nil
 }
 
-// MaxCollections is the most collections of a database: a start, status and metrics walk
-// all of them, which takes milliseconds up to there.
+// MaxCollections limits the collections of a database: a start, status and metrics walk
+// all of them, which takes milliseconds at this limit.
 const MaxCollections = 10_000
 
 // checkCollections returns the error of a mutation that would exceed MaxCollections. A

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// largeDocuments is how many documents of megabytes take more than a batch may.
+// largeDocuments is a number of 1 MiB documents that exceeds MaxBatchBytes.
 const largeDocuments = MaxBatchBytes>>20 + 8
 
 // large returns a machine with documents of 1 MiB in orders, which live ten
@@ -26,8 +26,8 @@ func large(t *testing.T, documents int) *Machine {
 	return m
 }
 
-// What is handed to the log at a time is bounded in bytes, too: a stream queues
-// only so much, and refuses what comes on top.
+// TestLargeExpiries: one round of expiries is bounded in bytes, too: a stream's queue is
+// limited, and the stream refuses more.
 func TestLargeExpiries(t *testing.T) {
 	stress.OneGoroutine(t)
 	const documents, limit = 20, 4 << 20 / expiryBytes
@@ -54,8 +54,8 @@ func TestLargeExpiries(t *testing.T) {
 	}
 }
 
-// Small operations can make large events: those that are too much for one batch
-// are refused, and all of an atomic one.
+// TestLargeEventsOfBatch: small operations can make large events. Those that exceed the
+// limit of one batch are refused, and with them all of an atomic batch.
 func TestLargeEventsOfBatch(t *testing.T) {
 	stress.OneGoroutine(t)
 	m := large(t, largeDocuments)
@@ -70,8 +70,9 @@ func TestLargeEventsOfBatch(t *testing.T) {
 	}
 }
 
-// What an atomic batch releases may be due, and expires within it. It has no more events
-// than a stream takes as one, or is refused.
+// TestEventsOfAtomicBatch: a document that an atomic batch releases may be due, and
+// expires within the batch. A batch with more events than a stream takes as one is
+// refused.
 func TestEventsOfAtomicBatch(t *testing.T) {
 	const held = schema.MaxOperations / 2
 	m := fresh(t)
@@ -91,7 +92,8 @@ func TestEventsOfAtomicBatch(t *testing.T) {
 	}
 }
 
-// The same of what an atomic batch finds expired, which it may not refuse.
+// TestLargeTargetsExpire: an atomic batch that finds many large targets expired is
+// decided again after they are folded, and not refused.
 func TestLargeTargetsExpire(t *testing.T) {
 	stress.OneGoroutine(t)
 	m := large(t, largeDocuments)
@@ -110,8 +112,8 @@ func TestLargeTargetsExpire(t *testing.T) {
 	}
 }
 
-// deleteAll decides a batch that deletes all large documents and returns how
-// many results have each code, nil if it is to be decided again.
+// deleteAll decides a batch that deletes all large documents and returns the number of
+// results by code, nil if it has to be decided again.
 func deleteAll(t *testing.T, m *Machine, second int64, atomic bool) (codes map[int]int) {
 	t.Helper()
 	var operations []string
@@ -131,7 +133,7 @@ func parseBatch(t *testing.T, atomic bool, operations string) *schema.Batch {
 	return b
 }
 
-// decideBatch returns how many results have which code, nil if it is to be decided again.
+// decideBatch returns the number of results by code, nil if it has to be decided again.
 func decideBatch(t *testing.T, m *Machine, second int64, atomic bool, operations []string) (codes map[int]int) {
 	t.Helper()
 	o, _, err := m.DecideBatch(second*1000, parseBatch(t, atomic, strings.Join(operations, ",")), 1<<20)
@@ -152,8 +154,8 @@ func decideBatch(t *testing.T, m *Machine, second int64, atomic bool, operations
 	return codes
 }
 
-// TestBatchOfLargeDocuments: a batch reads so many bytes and no more, whatever
-// becomes of its operations.
+// TestBatchOfLargeDocuments: the bytes that a batch reads are limited, whatever the
+// outcome of its operations.
 func TestBatchOfLargeDocuments(t *testing.T) {
 	m := fresh(t)
 	decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`)))
@@ -176,8 +178,8 @@ func TestBatchOfLargeDocuments(t *testing.T) {
 	}
 }
 
-// TestRejectionWaitsForLog: what is refused, or a repeat, because of a pending event
-// is told when the log has that.
+// TestRejectionWaitsForLog: a rejection or repeat because of a pending event has the
+// sequence of that event, so its reply waits until the log has it.
 func TestRejectionWaitsForLog(t *testing.T) {
 	m := fresh(t)
 	create := schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`))
@@ -201,8 +203,8 @@ func TestRejectionWaitsForLog(t *testing.T) {
 	}
 }
 
-// TestEarlierEntryIsDueEarlier: a queue that is armed, of expiries or of warnings, goes
-// off for an entry that comes before all others.
+// TestEarlierEntryIsDueEarlier: an armed queue, of expiries or of warnings, fires for an
+// entry that comes before all others.
 func TestEarlierEntryIsDueEarlier(t *testing.T) {
 	for properties, before := range map[string]int64{`{"defaultTtl":10}`: 0, `{"defaultTtl":10,"warnBefore":3}`: 3} {
 		m := fresh(t)

@@ -28,11 +28,11 @@ import (
 type Machine struct {
 	Store Projection
 
-	// largest is the maximum size of an event body in bytes, 0 for any: that of a
-	// message of the NATS server.
+	// largest limits an event body, in bytes, to what a message of the NATS server can
+	// carry; 0 for no limit.
 	largest int
 
-	// History is for restores, which fail without.
+	// History reads the log for restores, which fail without it.
 	History History
 
 	seq  uint64 // of the last event decided
@@ -80,8 +80,8 @@ func NewMachine(store Projection) (*Machine, error) {
 	return m, m.restart()
 }
 
-// LimitBodies refuses mutations whose event would have a larger body, in bytes, than a
-// message of the NATS server may have. 0 is any size.
+// LimitBodies rejects mutations whose event body would exceed bytes, the largest that a
+// message of the NATS server can carry. 0 is no limit.
 func (m *Machine) LimitBodies(bytes int) { m.largest = bytes }
 
 // restart forgets everything but the store.
@@ -235,7 +235,7 @@ func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.
 	return meta, err
 }
 
-// document is meta with the content.
+// document returns the same document as meta, with its content.
 func (m *Machine) document(c *schema.Collection, id schema.DocumentID) (projections.Record, error) {
 	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
 		if d.Version != 0 && d.Body == nil { // a pending touch of folded content

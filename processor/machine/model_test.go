@@ -21,12 +21,12 @@ import (
 )
 
 // TestHistories runs random histories through the state machine and compares
-// each step with the naive model: what is answered, what is logged, what can be
-// read, and when something is due. Few names and short times make collisions
-// common. The log is what the machine's driver makes it: late, cut short by an
-// abort or a crash, folded in pieces by a follower that knows nothing else.
+// each step with the naive model: replies, events, reads and due times. Few names
+// and short times make collisions common. The log is as the machine's driver makes
+// it: late, cut short by an abort or a crash, folded in pieces by a follower that
+// knows nothing else.
 //
-//	go test ./processor -run Histories -rapid.checks=10000 -rapid.steps=100
+//	go test ./processor/machine -run Histories -rapid.checks=10000 -rapid.steps=100
 func TestHistories(t *testing.T) {
 	stress.OneGoroutine(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -58,7 +58,7 @@ var (
 	documentIDs     = []string{"a", "b", "ü/1"}
 )
 
-// history is a machine with its driver, and what the model says of both.
+// history is a machine with its driver, and the model's state for both.
 type history struct {
 	t        *rapid.T
 	fs       *vfs.MemFS
@@ -67,7 +67,7 @@ type history struct {
 	follower *projections.Store
 
 	now  int64 // of the driver's clock, ms; it may go back
-	time int64 // log time has to be
+	time int64 // expected log time
 
 	decided *naive          // pending events included
 	pending []*schema.Event // decided and not folded,
@@ -99,7 +99,7 @@ func (h *history) openStore(fs vfs.FS) *projections.Store {
 	return store
 }
 
-// open opens what the file system has and folds what the log has beyond it.
+// open opens the store in the file system and folds the events of the log beyond it.
 func (h *history) open() {
 	h.store = h.openStore(h.fs)
 	var err error
@@ -110,7 +110,7 @@ func (h *history) open() {
 	h.restarted()
 }
 
-// restarted says that the machine knows the log and nothing else.
+// restarted resets the model to a machine that knows only the log.
 func (h *history) restarted() {
 	h.pending, h.taken = nil, 0
 	var err error
@@ -121,7 +121,7 @@ func (h *history) restarted() {
 	h.time = h.folded.time
 }
 
-// bare are events as they come from the log.
+// bare returns events as they come from the log.
 func bare(events []*schema.Event) []projections.Fact {
 	facts := make([]projections.Fact, len(events))
 	for i := range events {
@@ -131,8 +131,8 @@ func bare(events []*schema.Event) []projections.Fact {
 	return facts
 }
 
-// called follows a call of the machine: log time is where the clock is, unless
-// that is back, and the new events are right. It returns them.
+// called checks the machine after a call: log time follows the clock unless that went
+// back, and the new events are stamped with it. It returns them.
 func (h *history) called() []*schema.Event {
 	h.time = max(h.time, h.now)
 	for _, fact := range h.machine.pending[len(h.pending):] {
@@ -148,7 +148,7 @@ func (h *history) called() []*schema.Event {
 	return h.pending[h.decided.seq-h.folded.seq:]
 }
 
-// logged makes events, which follow from something, part of what is decided.
+// logged applies checked events to the decided state.
 func (h *history) logged(events ...*schema.Event) {
 	for _, e := range events {
 		h.t.Logf("    %d at %d %s %s/%s", e.Seq, e.Time, e.Type, e.Collection, e.ID)
@@ -158,7 +158,7 @@ func (h *history) logged(events ...*schema.Event) {
 	}
 }
 
-// take hands out what is pending, to be appended to the log.
+// take takes the pending events, to be appended to the log.
 func (h *history) take() {
 	facts := h.machine.Take()
 	if len(facts) != len(h.pending)-h.taken {
@@ -172,7 +172,7 @@ func (h *history) take() {
 	h.taken = len(h.pending)
 }
 
-// acknowledge says that the log has the first n of what is pending.
+// acknowledge appends the first n pending events to the log.
 func (h *history) acknowledge(n int) {
 	for _, e := range h.pending[:n] {
 		h.log = append(h.log, e)
@@ -216,7 +216,7 @@ func (h *history) decide(w *intent) {
 			h.came(w, v, o, events)
 			return
 		}
-		// Only what is due in the collection may come of it for now.
+		// Until it is decided, only due entries of the collection may make events.
 		for _, e := range events {
 			if w.onDocument() || !e.Type.HasDeadline() || string(e.Collection) != w.collection {
 				h.t.Fatalf("%s, to be decided again, made %s", w.op, e.Type)
@@ -229,7 +229,7 @@ func (h *history) decide(w *intent) {
 	h.t.Fatal("decided again and again")
 }
 
-// came compares what came of a wish with the verdict.
+// came compares the outcome and the events of a mutation with the verdict.
 func (h *history) came(w *intent, v verdict, o Outcome, events []*schema.Event) {
 	if o.Seq != h.machine.Seq() {
 		h.t.Fatalf("the answer is of %d, decided is up to %d", o.Seq, h.machine.Seq())
@@ -258,8 +258,8 @@ func (h *history) came(w *intent, v verdict, o Outcome, events []*schema.Event) 
 	h.replied(v, o.Body)
 }
 
-// follows checks that the events, after expiries, are what the verdict says,
-// and returns those that come after that.
+// follows checks that the events, after expiries, are those of the verdict, and
+// returns the rest.
 func (h *history) follows(w *intent, v verdict, events []*schema.Event) []*schema.Event {
 	for len(events) > 0 && string(events[0].Collection) == w.collection && (!w.onDocument() && events[0].Type.HasDeadline() ||
 		events[0].Type == schema.DocumentExpired && string(events[0].ID) == w.id) {
@@ -298,7 +298,7 @@ func (h *history) answered(v verdict, code int, fault *schema.Error, events []*s
 	}
 }
 
-// replied compares the body of a reply; what it is about is the last decided.
+// replied compares the body of a reply with the verdict; its version is the last decided.
 func (h *history) replied(v verdict, body []byte) {
 	var want map[string]any
 	if v.content != nil {
@@ -413,7 +413,7 @@ func (h *history) blame(wishes []*intent) int {
 	return -1
 }
 
-// blamedVerdict is the verdict on the last wish if those before it happened.
+// blamedVerdict returns the verdict on the last mutation if those before it are applied.
 func (h *history) blamedVerdict(wishes []*intent) verdict {
 	would := &naive{collections: maps.Clone(h.decided.collections), last: maps.Clone(h.decided.last), versions: h.decided.versions}
 	last := wishes[len(wishes)-1]
@@ -442,7 +442,7 @@ func (h *history) blamedVerdict(wishes []*intent) verdict {
 		case v.content == nil:
 			would.end(w.collection, w.id, would.collections[w.collection].documents[w.id].version)
 			delete(would.collections[w.collection].documents, w.id)
-		default: // at a version that nobody can have named
+		default: // at a version that no client can have named
 			would.kept(w.collection, w.id, 1<<60+uint64(i), v.content)
 			would.collections[w.collection].documents[w.id] = naiveDocument{version: 1<<60 + uint64(i), ts: time / 1000, content: v.content, held: would.collections[w.collection].documents[w.id].held}
 		}
@@ -490,8 +490,8 @@ func (h *history) sweep(t *rapid.T) {
 	})
 }
 
-// eachSettled visits the folded documents of which nothing is pending: those
-// that the sweep has to know.
+// eachSettled visits the folded documents without pending events: the sweep has to
+// know those.
 func (h *history) eachSettled(visit func(name, id string, c *naiveCollection, d naiveDocument)) {
 	for name, c := range h.folded.collections {
 		decided := h.decided.collections[name]
@@ -506,8 +506,8 @@ func (h *history) eachSettled(visit func(name, id string, c *naiveCollection, d 
 	}
 }
 
-// end is what makes a machine forget all but the log. It is rare, since it
-// also makes it forget what it has got wrong.
+// end makes the machine forget everything but the log. It is rare, since the machine
+// then also forgets its errors.
 func (h *history) end(t *rapid.T) {
 	switch rapid.IntRange(0, 9).Draw(t, "end") {
 	case 0:
@@ -530,8 +530,8 @@ func (h *history) commit(t *rapid.T) {
 	}
 }
 
-// abort says that the log took the first of what was handed out, or nothing,
-// and that the answer did not arrive.
+// abort appends the first of the taken events, or none, to the log, and loses the
+// acknowledgement.
 func (h *history) abort(t *rapid.T) {
 	h.acknowledge(rapid.IntRange(0, h.taken).Draw(t, "first"))
 	h.must(h.machine.Abort())
@@ -556,13 +556,13 @@ func (h *history) crash(t *rapid.T) {
 	h.open()
 }
 
-// follow lets the follower fold some of what it lacks.
+// follow makes the follower fold some of the events that it lacks.
 func (h *history) follow(t *rapid.T) {
 	lacks := h.log[h.follower.Cursor().Seq:]
 	h.must(h.follower.Fold(bare(lacks[:rapid.IntRange(0, len(lacks)).Draw(t, "first")])))
 }
 
-// check compares all that can be asked with the model.
+// check compares all reads of the machine with the model.
 func (h *history) check(t *rapid.T) {
 	h.t = t
 	for _, name := range collectionNames {
@@ -585,7 +585,7 @@ func (h *history) check(t *rapid.T) {
 	})
 }
 
-// compare asks a store for all it has.
+// compare compares all content of a store with the model.
 func (h *history) compare(s *projections.Store, n *naive) {
 	cursor := s.Cursor()
 	if cursor.Seq != n.seq || cursor.Time != n.time || cursor.Mutations != n.mutations || cursor.Foreign != 0 {
@@ -655,8 +655,8 @@ func (h *history) compareDocument(s *projections.Store, c *schema.Collection, wa
 	}
 }
 
-// finish lets the clock run until nothing is due any more, and compares what
-// remains with what the log alone says.
+// finish advances the clock until nothing is due any more, and compares the rest with
+// a store folded from the log alone.
 func (h *history) finish(t *rapid.T) {
 	h.now = max(h.now, h.time)
 	h.expireAll(t)
@@ -694,8 +694,8 @@ func (h *history) finish(t *rapid.T) {
 	}
 }
 
-// advance lets the clock run to a moment, through all that is due until then.
-// What is due now must have expired.
+// advance advances the clock to a time, through everything due until then. What is due
+// now must have expired.
 func (h *history) advance(t *rapid.T, to int64) {
 	for range 1000 {
 		second, ok := h.machine.NextDue()
@@ -718,7 +718,7 @@ func (h *history) advance(t *rapid.T, to int64) {
 	}
 }
 
-// expireAll sweeps and commits until nothing is due, and returns what expired.
+// expireAll sweeps and commits until nothing is due, and returns the events.
 func (h *history) expireAll(t *rapid.T) (expired []*schema.Event) {
 	for more := true; more; {
 		h.take()
@@ -734,7 +734,7 @@ func (h *history) expireAll(t *rapid.T) (expired []*schema.Event) {
 	return expired
 }
 
-// What clients wish.
+// Random mutations.
 
 func (h *history) wish(t *rapid.T) *intent {
 	collection := rapid.SampledFrom(collectionNames).Draw(t, "collection")
@@ -799,7 +799,7 @@ func jsonOf(v any) string {
 	return string(b)
 }
 
-// ifMatch is mostly absent, else right or wrong.
+// ifMatch returns mostly "", else a right or wrong version.
 func ifMatch(t *rapid.T, version uint64) string {
 	right := fmt.Sprint(version)
 	return rapid.SampledFrom([]string{"", "", "", "", right, right, "1", "*", "0" + right}).Draw(t, "ifMatch")

@@ -12,10 +12,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// naive is the contract's sections 2, 3 and 5 written down a second time, as
-// plainly as maps and loops can: what is in the log, what that makes of a wish,
-// and what is wrong with an event. It shares no code with what it judges, and
-// looks at every document for every question.
+// naive is a second implementation of the contract's sections 2, 3 and 5, with plain
+// maps and loops: the state after a log, the verdict on a mutation, and the error in an
+// event. It shares no code with the machine, and looks at every document for every
+// question.
 type naive struct {
 	seq         uint64
 	time        int64 // log time of the last event, ms
@@ -31,10 +31,10 @@ type naive struct {
 
 type naiveEnd struct {
 	version uint64
-	content bool // the log has it with its end
+	content bool // the event that ended it carries the content
 }
 
-// kept says that a version has a content.
+// kept stores the content of a version.
 func (n *naive) kept(name, id string, version uint64, content map[string]any) {
 	before := n.versions[name+"/"+id]
 	n.versions = maps.Clone(n.versions)
@@ -45,12 +45,12 @@ func (n *naive) kept(name, id string, version uint64, content map[string]any) {
 	n.versions[name+"/"+id][version] = content
 }
 
-// end says that a version was the last one of its life, with an event of its own.
+// end notes the last version of a life that an event of its own ended.
 func (n *naive) end(name, id string, version uint64) {
 	n.last[name+"/"+id] = naiveEnd{version, n.collections[name].images()}
 }
 
-// former is the content of the version that a restore names; ok is false for none.
+// former returns the content of the version that a restore names; ok is false for none.
 func (n *naive) former(name, id string, sent map[string]any) (content map[string]any, version uint64, ok bool) {
 	key := name + "/" + id
 	if named, _ := sent["version"].(string); named != "" {
@@ -79,8 +79,8 @@ type naiveDocument struct {
 	size    int64
 	held    bool
 	reason  any     // of the hold, nil for none
-	warned  []int64 // deadlines of this version
-	changed uint64  // by this event, a hold or a release too
+	warned  []int64 // deadlines of this version that were warned of
+	changed uint64  // sequence of the last create, replace, hold or release
 }
 
 type naiveMessage struct {
@@ -94,7 +94,7 @@ func newNaive() *naive {
 		versions: map[string]map[uint64]map[string]any{}, last: map[string]naiveEnd{}}
 }
 
-// naiveOf is what a log makes.
+// naiveOf returns the state after a log.
 func naiveOf(log []*schema.Event) (*naive, error) {
 	n := newNaive()
 	for _, e := range log {
@@ -108,13 +108,13 @@ func naiveOf(log []*schema.Event) (*naive, error) {
 func (c *naiveCollection) on() bool     { return c.properties["defaultTtl"] != nil }
 func (c *naiveCollection) images() bool { return c.properties["previousImages"] == true }
 
-// legalTTL is "-1, or n in 1…2147483647"; 5.0 is 5.
+// legalTTL reports whether v is -1 or an integer in 1…2147483647; 5.0 is 5.
 func legalTTL(v any) bool {
 	f, ok := v.(float64)
 	return ok && (f == -1 || f >= 1 && f <= 2147483647 && f == math.Trunc(f))
 }
 
-// deadline is the TTL table.
+// deadline computes the deadline by the TTL table.
 func (c *naiveCollection) deadline(d naiveDocument) (at, ttl int64, rule string, ok bool) {
 	if !c.on() || d.held {
 		return 0, 0, "", false
@@ -132,16 +132,16 @@ func (c *naiveCollection) due(d naiveDocument, now int64) bool {
 	return ok && at <= now
 }
 
-// toWarn tells whether a warning of a document is due at a second; every way
-// to a new version forgets what was warned of.
+// toWarn reports whether a warning of a document is due at a second. Each new version
+// clears warned.
 func (c *naiveCollection) toWarn(d naiveDocument, now int64) bool {
 	at, _, _, ok := c.deadline(d)
 	before, warns := c.properties["warnBefore"].(float64)
 	return ok && warns && at-int64(before) <= now && now < at && !slices.Contains(d.warned, at)
 }
 
-// counts are documents, bytes, pending and overdue at a second, and since when
-// the oldest of those is.
+// counts returns documents, bytes, pending and overdue at a second, and the time since
+// which the oldest overdue one is due.
 func (c *naiveCollection) counts(now int64) (documents, bytes, pending, overdue, oldest int64) {
 	for _, d := range c.documents {
 		if c.due(d, now) {
@@ -169,7 +169,7 @@ func parsed(body []byte) map[string]any {
 	return m
 }
 
-// apply makes an event part of the log, or says why it may not be.
+// apply appends an event to the log, or returns why it is wrong.
 func (n *naive) apply(e *schema.Event) error {
 	wrong := func(format string, args ...any) error {
 		line, _ := e.MarshalJSON()
@@ -304,8 +304,8 @@ func (n *naive) applyDocument(c *naiveCollection, name, id string, e *schema.Eve
 	return nil
 }
 
-// rejected checks that a rejection which had to look at its document comes
-// after the expiry of that.
+// rejected checks that a rejection that depends on the document comes after the
+// document's expiry.
 func (n *naive) rejected(e *schema.Event, wrong func(string, ...any) error) error {
 	var r struct {
 		Error    string
@@ -323,7 +323,7 @@ func (n *naive) rejected(e *schema.Event, wrong func(string, ...any) error) erro
 	return nil
 }
 
-// lives are the last events of each life of an id, newest first.
+// lives returns the last events of each life of an id, newest first.
 func (n *naive) lives(name, id string) []uint64 {
 	ends := slices.Clone(n.ended[name+"/"+id])
 	if c := n.collections[name]; c != nil {
@@ -335,7 +335,7 @@ func (n *naive) lives(name, id string) []uint64 {
 	return ends
 }
 
-// intent is a mutation as a client words it.
+// intent is a mutation as a client sends it.
 type intent struct {
 	op, collection, id string // op as in "document.upsert"
 	body               string
@@ -346,21 +346,21 @@ type intent struct {
 
 func (w *intent) onDocument() bool { return w.op[0] == 'd' }
 
-// verdict is what has to become of a wish.
+// verdict is the expected outcome of a mutation.
 type verdict struct {
 	code    int
 	name    string         // of the error
-	repeat  uint64         // the event of which it is a repeat
-	event   string         // that follows from it, besides expiries
+	repeat  uint64         // sequence of the event that it repeats
+	event   string         // name of the event, besides expiries
 	content map[string]any // of the document or collection afterwards
-	noted   bool           // the same, and the version stays
+	noted   bool           // content is that of the reply, and the version stays
 	touched bool           // content is that of the reply, and the event has none
 }
 
 func no(code int, name string) verdict { return verdict{code: code, name: name} }
 
-// judge tells what has to become of a wish at a log time in ms, by the order
-// of the checks in section 3.
+// judge returns the expected outcome of a mutation at a log time in ms, by the order of
+// the checks in section 3.
 func (n *naive) judge(w *intent, time int64) verdict {
 	var body any
 	wellFormed := json.Unmarshal([]byte(w.body), &body) == nil
@@ -435,7 +435,7 @@ func (n *naive) judge(w *intent, time int64) verdict {
 	return verdict{code: 204, event: "CollectionDeleted"}
 }
 
-// usual fills in what properties leave out.
+// usual returns properties with the defaults filled in.
 func usual(sent map[string]any) map[string]any {
 	policy := map[string]any{"indexingMode": "consistent", "includedPaths": []any{}}
 	if given, ok := sent["indexingPolicy"].(map[string]any); ok {
@@ -483,7 +483,7 @@ func (n *naive) judgeDocument(w *intent, sent map[string]any, now int64) verdict
 		return verdict{code: 200, event: "DocumentTouched", content: map[string]any{"id": w.id}, touched: true}
 	}
 	if w.op == "document.restore" {
-		if d.version != 0 { // it has expired, and that is logged first
+		if d.version != 0 { // it has expired, which is logged first
 			n = &naive{collections: n.collections, versions: n.versions, last: maps.Clone(n.last)}
 			n.end(w.collection, w.id, d.version)
 		}
@@ -505,7 +505,7 @@ func (n *naive) judgeDocument(w *intent, sent map[string]any, now int64) verdict
 		content = merged(d.content, content).(map[string]any)
 	}
 	content["id"] = w.id
-	// What was stored while TTL was off may stay until somebody writes it anew.
+	// A ttl stored while TTL was off may stay until a write sets it again.
 	if ttl := content["ttl"]; c.on() && ttl != nil && !legalTTL(ttl) && names {
 		return no(400, "bad_ttl")
 	}
@@ -534,7 +534,7 @@ func merged(target, patch any) any {
 	return result
 }
 
-// read is what a get has to answer: nil for 404.
+// read returns the expected body of a get, nil for 404.
 func (n *naive) read(name, id string, now int64) map[string]any {
 	c := n.collections[name]
 	if c == nil {
@@ -547,7 +547,7 @@ func (n *naive) read(name, id string, now int64) map[string]any {
 	return reply(d.content, d.ts, d.version)
 }
 
-// reply is content with the system properties.
+// reply returns content with the system properties.
 func reply(content map[string]any, ts int64, version uint64) map[string]any {
 	r := maps.Clone(content)
 	r["_ts"], r["_etag"] = float64(ts), fmt.Sprint(version)

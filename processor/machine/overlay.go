@@ -5,8 +5,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// overlay is the state that pending events make, looked up before the projection. Each
-// entry names its event and is dropped when that one is folded.
+// overlay holds the state after pending events; lookups try it before the projection.
+// Each entry names its event and is dropped when that event is folded.
 type overlay struct {
 	documents   map[DocumentKey]overlaid
 	collections map[schema.CollectionName]overlaidCollection
@@ -30,7 +30,7 @@ type overlaid struct {
 	projections.Record
 	seq    uint64
 	reason string // of a hold that is pending, or was when this event was decided
-	warned bool   // by that event, and otherwise as folded
+	warned bool   // the event is a warning: otherwise the document is as folded
 }
 
 type overlaidCollection struct {

@@ -8,12 +8,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// maxTouches is how many touches of a version the search for its content goes back: it
-// reads them one by one.
+// maxTouches limits how many touches of a version the search for its content reads, one
+// by one.
 const maxTouches = 1000
 
-// former returns the content that a restore brings back, and its version. Without one in
-// the mutation it is the last of the last life, as the event carries it that ended it.
+// former returns the content that a restore brings back, and its version. If the mutation
+// names none, it is the last version of the last life, from the event that ended it.
 func (m *Machine) former(c *schema.Collection, mu *schema.Mutation) (d schema.Document, version schema.Version, fault *schema.Error) {
 	e, fault := m.formerEvent(c, mu)
 	if fault != nil {
@@ -75,7 +75,7 @@ func (m *Machine) lastPending(name schema.CollectionName, id schema.DocumentID) 
 	return 0
 }
 
-// contentBefore returns the content of the version that e, which carries none, is about.
+// contentBefore returns the content of the version that e refers to; e carries none.
 func (m *Machine) contentBefore(c *schema.Collection, mu *schema.Mutation, e *schema.Event) ([]byte, *schema.Error) {
 	for range maxTouches {
 		before, fault := m.event(uint64(e.Previous))

@@ -15,26 +15,26 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestScenarios runs the stories of testdata/scenarios against the state
+// TestScenarios runs the scenarios in testdata/scenarios against the state
 // machine, with a clock that starts at second 1000 and moves only by "advance".
-// Every command is appended and folded at once, unless it is on hold.
+// Events are appended and folded after every command, unless on hold.
 //
 //	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false] [warnBefore=3]
 //	collection get orders
 //	create|replace|upsert|patch|delete|touch|restore|keep|release orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
 //	                               (keep is document.hold)
-//	mutation create|… orders/a …   the same from the mutations stream: nobody waits for the answer
+//	mutation create|… orders/a …   the same from the mutations stream, without a reply
 //	get orders/a
-//	batch orders [atomic]          with an operation a line, as above but without the collection
-//	advance 30s [unswept]          the clock goes through what is due, or over it
-//	expire [limit=1]               what is due now
-//	log                            the events since the last log
-//	status orders                  counts, as folded
-//	lives orders/a                 the last event of each life
-//	hold, commit [upto=5]          what follows hold stays pending until commit
-//	abort                          what is pending never reached the log
-//	restart                        the projection is closed and opened again
-//	rebuild                        the projection is lost and folded from the log
+//	batch orders [atomic]          an operation per line, as above without the collection
+//	advance 30s [unswept]          moves the clock, and sweeps on the way unless unswept
+//	expire [limit=1]               sweeps what is due now
+//	log                            prints the events since the last log
+//	status orders                  prints the counts, as folded
+//	lives orders/a                 prints the last event of each life
+//	hold, commit [upto=5]          events after hold stay pending until commit
+//	abort                          pending events never reached the log
+//	restart                        closes and reopens the projection
+//	rebuild                        loses the projection and folds it from the log
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := &scenario{t: t, fs: vfs.NewMem(), now: 1000_000}
@@ -53,7 +53,7 @@ type scenario struct {
 	now    int64 // ms
 	hold   bool
 	log    []*schema.Event
-	told   int    // how much of the log was shown
+	told   int    // number of events of log that were shown
 	causes uint64 // mutations so far
 }
 
@@ -90,7 +90,7 @@ func (h testHistory) Event(seq uint64) (*schema.Event, error) {
 	return (*h.log)[seq-1], nil
 }
 
-// commit appends what is pending to the log, up to sequence upto, and folds it.
+// commit appends the pending events up to sequence upto to the log and folds them.
 func (s *scenario) commit(upto uint64) {
 	for _, fact := range s.machine.pending {
 		if fact.Seq <= upto {
@@ -110,7 +110,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	return strings.NewReplacer(usualIndexing, "", usualImages, "").Replace(out)
 }
 
-// What most collections are, which is left out.
+// Properties of most collections, which run leaves out.
 const (
 	usualIndexing = `,"indexingPolicy":{"indexingMode":"consistent","includedPaths":[]}`
 	usualImages   = `,"previousImages":true`
@@ -240,7 +240,7 @@ func (s *scenario) decide(mu *schema.Mutation) string {
 	}
 }
 
-// shown is an outcome as a reader sees it.
+// shown formats an outcome.
 func shown(o Outcome) string {
 	switch {
 	case o.Repeat != 0:
@@ -315,8 +315,8 @@ func (s *scenario) batch(collection string, atomic bool, input string) string {
 	return out.String()
 }
 
-// advance moves the clock to the moment to. On the way everything that is due
-// happens when it is due, unless nobody sweeps.
+// advance moves the clock to a time. On the way it sweeps everything when it is due,
+// except with unswept.
 func (s *scenario) advance(to int64, unswept bool) {
 	for !unswept {
 		second, ok := s.machine.NextDue()
@@ -338,7 +338,7 @@ func (s *scenario) advance(to int64, unswept bool) {
 
 func seconds(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', -1, 64) }
 
-// news shows the events since it was last asked, pending ones with a mark.
+// news returns the events since the last call, pending ones with a mark.
 func (s *scenario) news() string {
 	var out strings.Builder
 	told := func(e *schema.Event, mark string) {

@@ -20,8 +20,8 @@ type Simulation struct {
 	seen    int // pending events that are in soonest
 }
 
-// SimulationPending is the number of pending events, and simulationBytes the size of
-// their bodies, from which they are folded although nothing is due.
+// SimulationPending and simulationBytes limit the number and the body bytes of pending
+// events: at either limit they are folded although nothing is due.
 const (
 	SimulationPending = 1024
 	simulationBytes   = 16 << 20

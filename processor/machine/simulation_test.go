@@ -11,9 +11,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestSimulationIsTheMachine runs histories in which everything happens when it
-// is due, once with each event folded at once and checked against the model,
-// and once as simulate does it: the bytes are the same.
+// TestSimulationIsTheMachine runs histories in which everything is swept when it is due,
+// once with each event folded at once and checked against the model, and once as
+// simulate does it: the logs are identical in bytes.
 func TestSimulationIsTheMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
@@ -40,7 +40,7 @@ func TestSimulationIsTheMachine(t *testing.T) {
 			h.decide(w)
 			h.take()
 			h.commitFirst(len(h.pending))
-			h.expireAll(t) // what a new policy makes due is due at once
+			h.expireAll(t) // documents that a new policy makes due are due at once
 			_, err := simulation.Mutate(h.now, w.mutation())
 			h.must(err)
 		}
@@ -75,8 +75,7 @@ func (l *eventList) Event(seq uint64) (*schema.Event, error) {
 	return (*l)[seq-1], nil
 }
 
-// FuzzSimulation wants of any mutations, a line each, a log that says what the
-// naive model understands.
+// FuzzSimulation: any mutations, one per line, make a log that the naive model accepts.
 func FuzzSimulation(f *testing.F) {
 	f.Add([]byte(`{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}
 {"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"c","id":"a","body":{"ttl":5}}

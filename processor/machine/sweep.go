@@ -42,11 +42,11 @@ type queue struct {
 	// one.
 	timer expiry.Timer[*queue]
 
-	// position is the last entry walked. The next walk goes on from there, past
-	// tombstones and most entries whose event is pending. An entry folded before the
-	// position moves it back, in a queue of expiries: there are few. With warnings, each
-	// write with a ttl below warnBefore is one, and what was warned of stays in the queue.
-	// So they are listed in late.
+	// position is the last entry walked. The next walk continues there, past tombstones
+	// and most entries whose event is pending. In a queue of expiries, an entry folded
+	// before the position moves it back: there are few. In a queue of warnings, each
+	// write with a ttl below warnBefore folds one, and warned entries stay in the queue,
+	// so late lists them instead.
 	position projections.Entry
 	late     []lateEntry
 }
@@ -61,7 +61,7 @@ type lateEntry struct {
 // mostLate is the number of late entries beyond which the whole queue is walked again.
 const mostLate = 1 << 14
 
-// back has an entry walked that was folded before the position.
+// back makes the next walk visit an entry that was folded before the position.
 func (q *queue) back(fact *projections.Fact, second int64) {
 	switch {
 	case q.kind == expiries:
@@ -125,8 +125,8 @@ func (m *Machine) arm(c *schema.Collection) error {
 	return nil
 }
 
-// skipOverdue moves the position of a queue of warnings past what is due to expire, which
-// is not warned of any more.
+// skipOverdue moves the position of a queue of warnings past entries whose deadline has
+// passed: they get no warning any more.
 func (m *Machine) skipOverdue(c *schema.Collection, q *queue) {
 	if q.kind != warnings {
 		return
@@ -190,7 +190,7 @@ func (m *Machine) folded(fact *projections.Fact) error {
 	return nil
 }
 
-// waitingMeta returns what of the Meta after a fact says when the document is due.
+// waitingMeta returns those fields of the Meta after a fact that decide the deadline.
 func waitingMeta(fact *projections.Fact) projections.Meta {
 	if fact.Type == schema.DocumentReleased {
 		return projections.Meta{TS: fact.Prior.TS, TTL: fact.TTL}
@@ -301,8 +301,8 @@ func (m *Machine) rearm(q *queue, next int64) {
 	}
 }
 
-// skipsPerEvent is how many entries without an event, such as those that were warned of
-// before, count as one of a limit.
+// skipsPerEvent is the number of entries without an event, such as those that were warned
+// of before, that count as one event towards a limit.
 const skipsPerEvent = 16
 
 // walk decides expiries or warnings of one queue from its position on. n is their count,

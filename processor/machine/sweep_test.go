@@ -31,8 +31,8 @@ func fresh(t *testing.T) *Machine {
 	return m
 }
 
-// decideNow decides until something is decided, and commits it all. It returns
-// the events.
+// decideNow decides a mutation, as often as it has to be decided again, and commits all
+// events. It returns them.
 func decideNow(t *testing.T, m *Machine, second int64, mu *schema.Mutation) (o Outcome, events []*schema.Event) {
 	t.Helper()
 	for again := true; again; {
@@ -51,8 +51,8 @@ func decideNow(t *testing.T, m *Machine, second int64, mu *schema.Mutation) (o O
 	return o, events
 }
 
-// More is due than one decision expires: a change of policy waits for all of
-// it, in steps that the log can take, and comes last.
+// TestPolicyChangeWithManyDue: when more documents are due than one decision expires, a
+// change of policy waits until all have expired, in steps that the log can take.
 func TestPolicyChangeWithManyDue(t *testing.T) {
 	const documents = 2*sweepAtOnce + 10
 	for _, op := range []string{"collection.replace", "collection.delete"} {
@@ -85,7 +85,7 @@ func TestPolicyChangeWithManyDue(t *testing.T) {
 	}
 }
 
-// If the change is given up half way, the rest still expires.
+// TestPolicyChangeGivenUp: if the change is given up half way, the rest still expires.
 func TestPolicyChangeGivenUp(t *testing.T) {
 	m := fresh(t)
 	for i := range sweepAtOnce + 10 {
@@ -108,7 +108,8 @@ func TestPolicyChangeGivenUp(t *testing.T) {
 	}
 }
 
-// A panic in deciding is the mutation's own: nothing of it stays.
+// TestPanicChangesNothing: a panic while deciding fails only that mutation and changes
+// nothing.
 func TestPanicChangesNothing(t *testing.T) {
 	m := fresh(t)
 	_, _ = decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{}`)))
@@ -134,10 +135,10 @@ func TestPanicChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTooManyCollections: a database takes so many collections, by request or by
-// message, and one less makes room for one more. What is pending counts.
+// TestTooManyCollections: the number of collections is limited, by request and by
+// message, pending ones included; a deletion makes room for another.
 func TestTooManyCollections(t *testing.T) {
-	m := fresh(t) // which has one
+	m := fresh(t) // has one collection
 	there := len(m.Store.Collections())
 	decide := func(op, name string, code int) {
 		t.Helper()
@@ -194,8 +195,8 @@ func (v *visits) Scan(q projections.Queue, after projections.Entry, last int64, 
 	})
 }
 
-// TestWarningsBehind: documents that are to be warned of right after the write cost no walk
-// over those that were warned of before, even where there are more than are listed.
+// TestWarningsBehind: warnings that are due right after the write cost no walk over the
+// entries warned of before, even if there are more than late can list.
 func TestWarningsBehind(t *testing.T) {
 	m := fresh(t)
 	decideNow(t, m, 1000, schema.NewNamedMutation("collection.replace", "orders", "", []byte(`{"defaultTtl":10000,"warnBefore":9000}`)))

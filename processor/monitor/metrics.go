@@ -14,7 +14,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Metrics that are read from the process at each scrape.
+// Metrics computed at each scrape.
 var (
 	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go.", "version", "go_version")
 	metricReady = describe("ready", "Whether the process is ready; /readyz has the reasons if not.")
@@ -104,7 +104,7 @@ func (m *Monitor) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// sending sends those metrics.
+// sending sends the metrics of a scrape.
 type sending struct {
 	to       chan<- prometheus.Metric
 	database string
@@ -246,19 +246,19 @@ func (s sending) snapshots(now *SnapshotSample) {
 	s.gauge(metricSnapBytes, float64(newest.Bytes))
 }
 
-// sampler caches what is expensive to look up.
+// sampler caches values that are expensive to get.
 type sampler struct {
 	sampling sync.Mutex
 	counts   tallies
 
-	lookedAt    time.Time // when NATS was asked for ends
+	lookedAt    time.Time // when NATS was last asked for ends
 	ends        StreamEnds
-	known       bool   // ends is the answer of NATS
-	target      uint64 // an end of the log that was not folded at targetSince, 0 for none
+	known       bool   // ends is valid: NATS replied
+	target      uint64 // end of the log not yet folded at targetSince, 0 for none
 	targetSince time.Time
 }
 
-// tallies are the counts of all collections at a time.
+// tallies are the counts of all collections at one time.
 type tallies struct {
 	DocumentCounts
 	at   time.Time
@@ -266,10 +266,10 @@ type tallies struct {
 	ok   bool
 }
 
-// countShare: documents are counted for at most 1/countShare of the time.
+// countShare limits the counting of documents to 1/countShare of the time.
 const countShare = 50
 
-// collectDocuments sends the counts of documents, which may be of a while ago.
+// collectDocuments sends the counts of documents, which may be cached.
 func (m *Monitor) collectDocuments(s sending, from Source) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
@@ -321,7 +321,7 @@ func (m *Monitor) collectLog(s sending, from Source, now *Sample) {
 	s.gauge(metricLagTime, m.behind(cursor.Seq).Seconds())
 }
 
-// behind returns for how long the log has been known to have events not yet folded.
+// behind returns how long the log has been known to have unfolded events.
 func (m *Monitor) behind(folded uint64) time.Duration {
 	if folded >= m.target {
 		m.target = 0

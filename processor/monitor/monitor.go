@@ -1,9 +1,9 @@
-// Package monitor tells an operator how a processor is: metrics, liveness, readiness and
-// status.
+// Package monitor reports the state of a processor to an operator: metrics, liveness,
+// readiness and status.
 //
 // It imports observe, projections and schema; the processor reaches it as a Source. Start
-// reading at Monitor; metrics.go has the metrics read at a scrape, meters.go those counted
-// as things happen.
+// reading at Monitor; metrics.go has the metrics computed at a scrape, meters.go those
+// counted as events happen.
 package monitor
 
 import (
@@ -26,23 +26,23 @@ import (
 )
 
 // Monitor reports whether a processor is alive and ready, and its metrics. It is made
-// before the processor and passed to it as Options.Monitor, so it also reports how far
-// the start has come. Its methods may be called from any goroutine; Live and Ready use
-// only what they were told, and never block.
+// before the processor and passed to it as Options.Monitor, so it also reports the
+// progress of the start. Its methods may be called from any goroutine; Live and Ready use
+// only state in memory, without I/O.
 type Monitor struct {
 	database  schema.DatabaseName
 	Version   string        // set when the processor starts
 	Objective time.Duration // likewise
 	*meters
 
-	beaten   atomic.Int64 // when the writer's loop last went round, ns since 1970
+	beaten   atomic.Int64 // last Beat of the writer's loop, ns since 1970
 	pending  atomic.Int64 // events in flight
 	slowed   atomic.Uint64
 	refusing atomic.Bool // the log accepts the fence and nothing else
 	tell     atomic.Pointer[observe.EventListener]
 	doing    atomic.Value // string
 
-	using   sync.RWMutex // read-locked while the source is in use, so that it ends after
+	using   sync.RWMutex // read-locked while the source is in use: Stopped waits for that
 	running Source       // nil while the processor does not serve
 
 	mu    sync.Mutex
@@ -50,7 +50,7 @@ type Monitor struct {
 	sampler
 }
 
-// health is what the events told the Monitor.
+// health is the state that the Monitor has from events.
 type health struct {
 	began       time.Time
 	progress    observe.CatchingUp
@@ -66,7 +66,7 @@ type health struct {
 	counts      eventCounts
 }
 
-// eventCounts count events of an EventListener.
+// eventCounts has counts of events of an EventListener.
 type eventCounts struct {
 	roleChanges, fenceMoves, appendFailures, logOutages, clockDoubts uint64
 	snapshotsUseless, projectionsRemade, requestFailures             uint64
@@ -91,8 +91,8 @@ func NewMonitor(database schema.DatabaseName) *Monitor {
 // Database returns the name of the processor's database.
 func (m *Monitor) Database() schema.DatabaseName { return m.database }
 
-// Doing returns the current step of the start or stop: the one that hangs if it does not
-// end.
+// Doing returns the current step of the start or stop: the step that hangs if the start
+// or stop does not end.
 func (m *Monitor) Doing() string {
 	doing, _ := m.doing.Load().(string)
 	return cmp.Or(doing, "starting")
@@ -101,23 +101,23 @@ func (m *Monitor) Doing() string {
 // At sets the step that Doing returns.
 func (m *Monitor) At(doing string) { m.doing.Store(doing) }
 
-// Source is what a Monitor asks while a processor serves. Its methods may be called from
+// Source has the state of a processor while it serves. Its methods may be called from
 // any goroutine.
 type Source interface {
-	// Sample returns what the process knows by itself, without I/O.
+	// Sample returns the state known to the process, without I/O.
 	Sample() Sample
 	// Health asks Pebble and the file system.
 	Health() projections.Health
 	// Ends asks NATS where the log and the mutations end.
 	Ends(ctx context.Context) (StreamEnds, error)
-	// CountDocuments counts the documents of all collections. That may take
-	// seconds while many are overdue.
+	// CountDocuments counts the documents of all collections. It may take seconds
+	// while many are overdue.
 	CountDocuments() (DocumentCounts, error)
 	// Status returns the body of a status reply.
 	Status(ctx context.Context) (schema.Status, error)
 }
 
-// Sample is what a process knows of itself at a time.
+// Sample is the state of a process at one time.
 type Sample struct {
 	Cursor    projections.Cursor
 	Appended  uint64 // bytes of event bodies appended by this process
@@ -145,7 +145,8 @@ type DocumentCounts struct {
 	projections.Counts
 }
 
-// say returns the listener of the processor that has started, if any.
+// say returns the event listener of the last started processor; one that does nothing if
+// none has started.
 func (m *Monitor) say() observe.EventListener {
 	if all := m.tell.Load(); all != nil {
 		return *all
@@ -153,7 +154,7 @@ func (m *Monitor) say() observe.EventListener {
 	return func(observe.Event) {}
 }
 
-// Listener keeps what health and metrics need.
+// Listener returns a listener that records the events that health and metrics need.
 func (m *Monitor) Listener() observe.EventListener {
 	return func(e observe.Event) {
 		m.mu.Lock()
@@ -214,8 +215,8 @@ func (m *Monitor) Listener() observe.EventListener {
 	}
 }
 
-// Starting says that a processor is on its way that tells events, over these
-// connections, by name; nil ones are left out.
+// Starting records that a processor starts, its event listener, and its connections by
+// name; nil ones are left out.
 func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.Conn) {
 	m.tell.Store(&events)
 	m.mu.Lock()
@@ -229,21 +230,22 @@ func (m *Monitor) Starting(events observe.EventListener, over map[string]*nats.C
 	m.state.caughtUp, m.state.ended, m.state.failed, m.state.progress = false, "", nil, observe.CatchingUp{}
 }
 
-// Serving is called when the processor serves.
+// Serving records the source of a processor that now serves.
 func (m *Monitor) Serving(from Source) {
 	m.using.Lock()
 	defer m.using.Unlock()
 	m.running = from
 }
 
-// Stopping is called when it begins to stop.
+// Stopping records that the processor begins to stop.
 func (m *Monitor) Stopping() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.ended = "stopping"
 }
 
-// Stopped is called when it serves no more. It returns once the source is not in use.
+// Stopped records that the processor no longer serves. It returns once the source is not
+// in use.
 func (m *Monitor) Stopped() {
 	m.using.Lock()
 	defer m.using.Unlock()
@@ -256,8 +258,8 @@ func (m *Monitor) use() (from Source, done func()) {
 	return m.running, m.using.RUnlock
 }
 
-// Watch emits ConnectionLost and ConnectionBack, until ctx ends. Its handlers stay on the
-// connections, since those of other databases may call them.
+// Watch emits ConnectionLost and ConnectionBack until ctx ends. Its handlers stay on the
+// connections, since the handlers of other databases may call them.
 func (m *Monitor) Watch(ctx context.Context) {
 	m.mu.Lock()
 	connections := maps.Clone(m.state.connections)
@@ -279,14 +281,14 @@ func (m *Monitor) Watch(ctx context.Context) {
 	watching.Wait()
 }
 
-// looksAgain is how often a connection is checked without a signal: nats.go drops
-// signals that nobody takes at once.
+// looksAgain is the interval at which a connection is checked without a signal: nats.go
+// drops signals that are not received at once.
 const looksAgain = 5 * time.Second
 
-// errGivenUp is the reason of a loss for which nats.go has none.
+// errGivenUp is the reason of a loss for which nats.go gives none.
 var errGivenUp = errors.New("given up, to look for another server")
 
-// watchOne is Watch of one connection; losses has the reasons of its losses.
+// watchOne is Watch for one connection; losses receives the reasons of its losses.
 func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, losses <-chan error) {
 	changes := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changes)
@@ -294,7 +296,7 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 	defer ticks.Stop()
 	var lost time.Time
 	var err error
-	signalled := false // it was lost, and may be back already
+	signalled := false // there was a loss, even if it is connected again
 	for {
 		connected := nc.IsConnected()
 		if lost.IsZero() && (signalled || !connected) {
@@ -317,11 +319,11 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 	}
 }
 
-// HungAfter is how long one turn of the writer may take. Everything that it waits for
-// times out earlier.
+// HungAfter is the maximum duration of one turn of the writer. Everything that it waits
+// for times out earlier.
 const HungAfter = time.Minute
 
-// Live returns why the process should be restarted, nil if it should not.
+// Live returns the reason why the process should be restarted, nil if there is none.
 func (m *Monitor) Live() error {
 	m.mu.Lock()
 	failed, role := m.state.failed, m.state.role
@@ -344,7 +346,8 @@ func (m *Monitor) Live() error {
 	return nil
 }
 
-// Ready returns why the process is not ready, in lines for an operator; none if it is.
+// Ready returns the reasons why the process is not ready, in lines for an operator; none
+// if it is ready.
 func (m *Monitor) Ready() (reasons []string) {
 	say := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	if err := m.Live(); err != nil {

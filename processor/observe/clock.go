@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ClockDoubted reports that the machine's clock is not believed: nothing expires
-// and writes are rejected. Off is how far it is ahead of the expected time.
+// ClockDoubted reports that the machine's clock is not trusted: nothing expires and
+// writes are rejected. Off is how far it is ahead of the expected time.
 type ClockDoubted struct {
 	Why string
 	Off time.Duration
@@ -17,8 +17,8 @@ func (e ClockDoubted) Log(to *slog.Logger) {
 		"why", e.Why, "off", e.Off)
 }
 
-// ClockBelieved ends ClockDoubted after After. Refused counts the requests
-// rejected for the clock since the start.
+// ClockBelieved ends ClockDoubted, which lasted After. Refused counts the requests
+// rejected because of the clock since the start.
 type ClockBelieved struct {
 	After   time.Duration
 	Refused uint64
@@ -30,7 +30,7 @@ func (e ClockBelieved) Log(to *slog.Logger) {
 
 // ClockAccepted reports that an operator accepted the clock at Wall, Off from the
 // expected time. Still is how long time stands still until the clock catches up;
-// Needless says that the clock was believed already.
+// Needless means that the clock was trusted already.
 type ClockAccepted struct {
 	Wall     time.Time
 	Off      time.Duration

@@ -26,7 +26,7 @@ func TestEventListener(t *testing.T) {
 	}
 }
 
-// TestLoggingEventListener: an event is a line with its fields.
+// TestLoggingEventListener: an event is logged as one line with its fields.
 func TestLoggingEventListener(t *testing.T) {
 	var logs bytes.Buffer
 	withoutTime := func(_ []string, a slog.Attr) slog.Attr {

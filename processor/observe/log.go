@@ -8,7 +8,7 @@ import (
 
 // AppendFailed reports that events could not be sent, or that the log rejected or
 // did not acknowledge them. Seq is the last sequence that could not be sent; 0 if
-// the writer reads the log again to learn what it has.
+// the writer reads the log again to find out which events it has.
 type AppendFailed struct {
 	Seq uint64
 	Err error
@@ -34,9 +34,8 @@ func (e AppendRecovered) Log(to *slog.Logger) {
 	to.Info("appends work again", "acked", e.Acked, "decided again", e.Decided, "took", brief(e.Took))
 }
 
-// LogUnreachable reports a failed attempt to read the log, and for the writer to
-// move its fence. Role is that of the processor, Again the time until the next
-// attempt.
+// LogUnreachable reports a failed attempt to read the log or, for the writer, to move
+// the fence. Role is that of the processor, Again the time until the next attempt.
 type LogUnreachable struct {
 	Role  Role
 	Err   error
@@ -60,7 +59,7 @@ func (e LogReachable) Log(to *slog.Logger) {
 }
 
 // AppendsRejected reports that the log accepts the fence and rejects the appends
-// behind it, Times in a row.
+// after it, Times in a row.
 type AppendsRejected struct {
 	Times int
 	Again time.Duration // until the next attempt
@@ -104,7 +103,7 @@ func (e ForeignMessage) Log(to *slog.Logger) {
 	to.Warn("foreign message in the log skipped", args...)
 }
 
-// ForeignMessages reports at the start how many the log has, if any.
+// ForeignMessages reports at the start how many foreign messages the log has, if any.
 type ForeignMessages struct{ Messages uint64 }
 
 func (e ForeignMessages) Log(to *slog.Logger) {
@@ -128,8 +127,8 @@ func (e LogDamaged) Log(to *slog.Logger) {
 	to.Error(e.Text, append(args, "first", e.First, "last", e.Last)...)
 }
 
-// LogScrubbed reports that the older part of the log was read to check it. Err
-// says why it could not be; Lost that the events no longer exist.
+// LogScrubbed reports the scrub of the older part of the log. Err is why that part
+// cannot be read; Lost means that its events no longer exist.
 type LogScrubbed struct {
 	Events uint64
 	Took   time.Duration

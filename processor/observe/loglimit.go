@@ -12,7 +12,7 @@ import (
 // Limits of the log. A client can cause log lines as fast as it can send; they must not
 // fill the disk of the store.
 const (
-	// logLines is how many lines of one kind are written per logInterval.
+	// logLines is the number of lines of one kind written per logInterval.
 	logLines    = 20
 	logInterval = 10 * time.Second
 	// logText bounds each text of a line, in bytes: clients choose subjects and names.

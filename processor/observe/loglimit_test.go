@@ -43,7 +43,7 @@ func TestLogLimit(t *testing.T) {
 		if out.String() != "" {
 			t.Errorf("nothing was logged, and it writes %s", out.String())
 		}
-		flood(logLines + 1) // few enough for all of them
+		flood(logLines + 1) // one over the limit: none is lost
 		time.Sleep(logInterval)
 		synctest.Wait()
 		if text := out.String(); strings.Count(text, "\n") != logLines+1 || strings.Contains(text, "more") {

@@ -13,7 +13,7 @@ type CatchingUp struct{ Seq, End uint64 }
 
 func (e CatchingUp) Log(to *slog.Logger) { to.Debug("folding the log", "seq", e.Seq, "end", e.End) }
 
-// CaughtUp ends CatchingUp: the log is folded up to Seq, Events of it now.
+// CaughtUp ends CatchingUp: the log is folded up to Seq, the last Events of it now.
 type CaughtUp struct {
 	Seq, Events uint64
 	Took        time.Duration

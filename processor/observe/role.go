@@ -48,8 +48,7 @@ func (e FenceMoved) Log(to *slog.Logger) {
 	to.Debug("the fence moved", "seq", e.Seq, "took", brief(e.Took))
 }
 
-// LeaseUnreachable reports that a standby cannot read the lease, so it cannot
-// take over; LeaseReachable that it can again.
+// LeaseUnreachable reports that a standby cannot read the lease, so it cannot take over.
 type LeaseUnreachable struct{ Err error }
 
 func (e LeaseUnreachable) Log(to *slog.Logger) {
@@ -61,15 +60,15 @@ type LeaseReachable struct{}
 
 func (e LeaseReachable) Log(to *slog.Logger) { to.Info("the lease is reachable again") }
 
-// PeerHangs reports that another process, which has this id as a service, is connected
-// and does not reply.
+// PeerHangs reports that another process, a service with this id, is connected and does
+// not reply.
 type PeerHangs struct{ ID string }
 
 func (e PeerHangs) Log(to *slog.Logger) {
 	to.Warn("another process hangs: NATS is made to disconnect it", "service", e.ID)
 }
 
-// LeaseReleaseFailed reports that a standby has to wait for the lease to expire.
+// LeaseReleaseFailed reports that a standby must wait until the lease expires.
 type LeaseReleaseFailed struct{ Err error }
 
 func (e LeaseReleaseFailed) Log(to *slog.Logger) {

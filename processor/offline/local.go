@@ -1,5 +1,5 @@
-// Package offline is a database without NATS: Local is a whole one in memory, with a
-// clock that its caller moves (lapsetest, lapse simulate), Replay folds a recorded log
+// Package offline is a database without NATS. Local is a whole one in memory, with a
+// clock that its caller moves (lapsetest, lapse simulate). Replay folds a recorded log
 // (lapse replay).
 //
 // It imports machine, answer and projections. Start reading at Local.Request.
@@ -25,8 +25,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Local is a database in memory that answers requests as the service does, through the
-// same deciding, folding and expiring, without NATS and with a clock that only its
+// Local is a database in memory that answers requests as the service does. It decides,
+// folds and expires with the same code, without NATS and with a clock that only its
 // caller moves. It has no goroutines and is not safe for concurrent use. An error of its
 // methods is internal; the error of a request is in its Outcome.
 type Local struct {
@@ -34,9 +34,9 @@ type Local struct {
 	Reader     answer.Reader   // of the folded state
 	now        int64           // ms
 	log        []*schema.Event // internal events included
-	submitted  uint64          // mutations
-	// adopted: the last events came from another log. What is overdue at their end stays
-	// so until a mutation or a move of the clock.
+	submitted  uint64          // last sequence of the mutations stream
+	// adopted: the last events came from another log. Documents overdue at their end
+	// expire only at the next mutation or move of the clock.
 	adopted bool
 }
 
@@ -50,7 +50,7 @@ func NewLocal(now int64) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The limits of serve, apart from the one that depends on the machine's speed.
+	// The limits of serve, except the time limit, which depends on the machine's speed.
 	l.Reader = answer.Reader{Store: store, Limits: query.Limits{Time: replayLimits.Time}}
 	l.Simulation, err = machine.NewSimulationOver(store, func(e *schema.Event) error {
 		copied := *e
@@ -65,7 +65,7 @@ func NewLocal(now int64) (*Local, error) {
 	return l, nil
 }
 
-// localHistory is machine.History.
+// localHistory implements machine.History.
 type localHistory struct{ *Local }
 
 func (h localHistory) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {
@@ -112,7 +112,7 @@ func (l *Local) Advance(to int64) error {
 	return l.settle()
 }
 
-// settle expires what is due and adds all pending events to the log.
+// settle expires due documents and adds all pending events to the log.
 func (l *Local) settle() error {
 	if err := l.Simulation.Advance(l.now); err != nil {
 		return err
@@ -132,11 +132,11 @@ func (l *Local) Finish() error {
 	return nil
 }
 
-// Adopt appends events of another log, which have to follow the last one of this log, and
-// moves the clock to now, in ms, or to the last of them if that is later; before
-// anything has happened that may be back. What is due by then, and has no event yet,
-// expires with the next mutation or move of the clock. mismatches is the number of
-// events that did not fit.
+// Adopt appends events of another log, which must follow the last one of this log. It
+// moves the clock to now, in ms, or to the last event if that is later; an unused
+// database may move it back. Documents that are due by then, without an event for it,
+// expire with the next mutation or move of the clock. mismatches is the number of events
+// that did not match the state.
 func (l *Local) Adopt(now int64, events []*schema.Event) (mismatches int, err error) {
 	if l.unused() {
 		l.now = 0
@@ -154,8 +154,8 @@ func (l *Local) Adopt(now int64, events []*schema.Event) (mismatches int, err er
 	return int(l.Reader.Misfits() - before), nil
 }
 
-// Submit judges a mutation as one of the mutations stream: tail is the subject after
-// lapse.<db>.mutations. It returns the sequence that is the Cause of the resulting
+// Submit judges a mutation as if it came from the mutations stream: tail is the subject
+// after lapse.<db>.mutations. It returns the sequence that is the Cause of the resulting
 // event.
 func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64, err error) {
 	l.submitted++
@@ -163,14 +163,14 @@ func (l *Local) Submit(tail string, header nats.Header, body []byte) (seq uint64
 	return l.submitted, err
 }
 
-// Apply moves the clock to a time, in ms, and judges a mutation there; before anything has
-// happened that may be back. The Local owns the mutation from then on.
+// Apply moves the clock to a time, in ms, and judges a mutation there; an unused database
+// may move it back. The Local owns the mutation from then on.
 func (l *Local) Apply(at int64, mutation *schema.Mutation) (machine.Outcome, error) {
 	if at < l.now && !l.unused() {
 		return machine.Outcome{}, fmt.Errorf("the time goes back by %d ms", l.now-at)
 	}
 	if at > schema.MaxTime {
-		return machine.Outcome{}, l.Simulation.Advance(at) // which says why not
+		return machine.Outcome{}, l.Simulation.Advance(at) // fails and says why
 	}
 	l.now = at
 	return l.mutate(mutation)
@@ -312,7 +312,7 @@ func (l *Local) read(op, tail string, body []byte, lifetime *schema.Lifetime) (r
 		if fault := answer.CheckQuery(body); fault != nil {
 			return nil, fault
 		}
-		// serve builds indexes in the background; here they are complete at once.
+		// serve builds indexes in the background; here they are completed at once.
 		for more := true; more; {
 			if more, err = l.Reader.Store.Index(math.MaxInt32); err != nil {
 				return nil, err

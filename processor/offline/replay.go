@@ -10,8 +10,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Replay folds a log that another process decided, and answers reads of a moment in it. It
-// expires nothing: a Reader leaves out documents whose deadline has passed, with or
+// Replay folds a log that another process decided, and answers reads of a moment in it.
+// It expires nothing: a Reader omits documents whose deadline has passed, with or
 // without their DocumentExpired.
 type Replay struct {
 	answer.Reader
@@ -27,8 +27,8 @@ var replayLimits = query.Limits{
 	Time:      1000 * time.Hour,
 }
 
-// replayFold is the most events folded at once, and replayBytes the size of their bodies
-// from which they are folded.
+// replayFold is the maximum number of events folded at once, and replayBytes the size of
+// their bodies from which they are folded.
 const (
 	replayFold  = 4096
 	replayBytes = 16 << 20
@@ -49,8 +49,8 @@ func NewReplay(dir string) (*Replay, error) {
 	return &Replay{Reader: answer.Reader{Store: store, Limits: replayLimits}}, nil
 }
 
-// Add adds the next event of the log, which the Replay owns from then on. It is folded at
-// the latest in Fold.
+// Add adds the next event of the log, which the Replay owns from then on. The event is
+// folded in Fold at the latest.
 func (r *Replay) Add(e *schema.Event) error {
 	r.facts = append(r.facts, projections.Fact{Event: e})
 	r.bytes += len(e.Body)

@@ -22,7 +22,7 @@ type reading struct {
 	nc       *nats.Conn
 	messages atomic.Uint64 // handled
 	bytes    atomic.Uint64
-	// The rest came for other subscriptions ($SRV.>), or was headers.
+	// Messages and bytes of other subscriptions ($SRV.>), and bytes of headers.
 	otherMessages, otherBytes atomic.Int64
 }
 
@@ -31,7 +31,7 @@ func (r *reading) took(bytes int) {
 	r.messages.Add(1)
 }
 
-// throttled is a connection that can be made to wait before each read.
+// throttled is a connection that can call wait before each read.
 type throttled interface{ Throttle(wait func()) }
 
 // throttle limits how far the connection reads ahead.
@@ -42,8 +42,8 @@ func (r *reading) throttle(nc *nats.Conn) {
 	}
 }
 
-// ahead returns how much of what came is neither handled nor in others. If less than
-// others is left, some of that was handled after all, and others is corrected.
+// ahead returns how much of came is neither handled nor in others. If less than others
+// remains, some of that was handled after all, and others is corrected.
 func ahead(came, took uint64, others *atomic.Int64) int64 {
 	left := max(0, int64(came-took)) // it may have been handled since came was read
 	if others.Load() > left {
@@ -52,7 +52,7 @@ func ahead(came, took uint64, others *atomic.Int64) int64 {
 	return left - others.Load()
 }
 
-// wait waits until the connection is within the limits, which it is as a rule.
+// wait waits until the connection is within the limits, which it normally is.
 func (r *reading) wait() {
 	for {
 		messages, bytes := atomic.LoadUint64(&r.nc.InMsgs), atomic.LoadUint64(&r.nc.InBytes)
@@ -63,7 +63,7 @@ func (r *reading) wait() {
 		}
 		time.Sleep(time.Millisecond)
 		if r.messages.Load() == took {
-			// handle takes nothing: all of it was for other subscriptions.
+			// handle takes no messages: all of them were for other subscriptions.
 			r.otherMessages.Add(waiting)
 			r.otherBytes.Add(size)
 			return

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestReadingAhead: a connection waits while much of what it read is not taken,
-// and not for what others took.
+// TestReadingAhead: a connection waits while it is too far ahead of handle; messages of
+// other subscriptions do not count.
 func TestReadingAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &reading{nc: &nats.Conn{}}
@@ -22,7 +22,7 @@ func TestReadingAhead(t *testing.T) {
 		if d := waited(); d != 0 {
 			t.Errorf("it waited %s for what it may read ahead", d)
 		}
-		// Ten too many, taken by and by.
+		// Ten over the limit, handled one after another.
 		r.nc.InMsgs += 10
 		go func() {
 			for range 20 {
@@ -34,7 +34,7 @@ func TestReadingAhead(t *testing.T) {
 			t.Errorf("it waited %s for ten messages to be taken", d)
 		}
 		time.Sleep(time.Second)
-		// The rest went elsewhere, as what nobody takes shows.
+		// The rest is for other subscriptions: nobody handles it.
 		r.nc.InMsgs += 10 * aheadMessages
 		r.nc.InBytes += 10 * aheadBytes
 		if d := waited(); d != time.Millisecond {
@@ -50,8 +50,8 @@ func TestReadingAhead(t *testing.T) {
 		if d := waited(); d != time.Millisecond {
 			t.Errorf("it waited %s for a byte", d)
 		}
-		// What nobody took for a while is taken after all: less is left then than
-		// was thought to be for others.
+		// Messages counted as other are handled after all: fewer remain than were
+		// attributed to other subscriptions.
 		r.took(aheadBytes)
 		for range 5 * aheadMessages {
 			r.took(0)
@@ -59,7 +59,7 @@ func TestReadingAhead(t *testing.T) {
 		if d := waited(); d != 0 {
 			t.Errorf("it waited %s after more was taken than was there to be", d)
 		}
-		// More is taken than had come when that was looked at.
+		// More is handled than had arrived when the counters were read.
 		r.took(2 * int(r.nc.InBytes))
 		if d := waited(); d != 0 {
 			t.Errorf("it waited %s for less than nothing", d)

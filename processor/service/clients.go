@@ -8,19 +8,19 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// clients tells clients apart. NATS does not name the sender of a request, but client
-// libraries subscribe to one inbox per connection, and end their reply subjects with a
-// token per request. Inboxes that were not used lately are one client together, so an
-// inbox of its own for each request gains a client nothing.
+// clients identifies clients by inbox. NATS does not name the sender of a request, but
+// client libraries subscribe to one inbox per connection, and end their reply subjects
+// with a token per request. Inboxes not used recently share one client, so a client
+// gains nothing from a new inbox for each request.
 type clients struct {
 	known *lru.TwoQueueCache[string, struct{}]
 }
 
-// knownClients is the number of inboxes remembered: that of the connections which the
+// knownClients is the number of inboxes remembered: as many as the connections that the
 // embedded server accepts.
 const knownClients = 4096
 
-// newcomers is the client of the inboxes that were not used lately.
+// newcomers is the client of all inboxes not used recently.
 const newcomers = ""
 
 func newClients() *clients {

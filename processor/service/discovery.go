@@ -16,7 +16,7 @@ import (
 	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
-// endpoints are those of a role: subscriptions to requests, and to $SRV.>, by which NATS
+// endpoints are the subscriptions of one role: to requests, and to $SRV.>, by which NATS
 // finds services (ADR-32). micro.Service would count a request as served, without an
 // error, when its handler returns, which is when it is queued.
 type endpoints struct {
@@ -34,7 +34,7 @@ func (s *Service) newEndpoints(metadata map[string]string) *endpoints {
 	}}
 }
 
-// queueGroup is that of requests which several processes can answer.
+// queueGroup is the queue group of requests that several processes can answer.
 const queueGroup = micro.DefaultQueueGroup
 
 // add adds an endpoint for requests with this subject tail, in a queue group or "".
@@ -51,8 +51,8 @@ func (e *endpoints) add(name, tail, queue string, handle nats.MsgHandler, operat
 	return sub.SetPendingLimits(-1, pendingBytes)
 }
 
-// announce answers PING, INFO and STATS of all services, of lapse, of this one, and of
-// those of its database.
+// announce subscribes to PING, INFO and STATS of all services, of lapse, of this
+// process, and of the processes of its database, and answers them.
 func (e *endpoints) announce() error {
 	if err := e.subscribe(e.inbox()+"*", e.hear); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (e *endpoints) stop() error {
 	return nil
 }
 
-// stats are those of all requests of this process, in any role, by endpoint.
+// stats returns the statistics of all requests of this process, in any role, by endpoint.
 func (e *endpoints) stats() micro.Stats {
 	data, err := json.Marshal(e.statsData())
 	if err != nil {

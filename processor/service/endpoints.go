@@ -20,13 +20,13 @@ import (
 // gets a 400 rather than "no responders". A standby's has one for each operation that it
 // answers. All are in one queue group: a request goes to one process that can answer it.
 //
-// With standbys, a writer that hangs keeps its subscriptions until NATS notices. A queue
-// group would give it a share of what only its successor can answer. So there the
-// writer's endpoint is in no queue group, it ignores everything once its lease may have
-// expired, which is before anybody else has it, and reads come by endpoints as a
-// standby's. If the lease misleads two processes, both get each request. The fence ends
-// one's term, and no later term of that process decides what came to this endpoint: the
-// other one may have applied it.
+// With standbys, a writer that hangs keeps its subscriptions until NATS notices. In a
+// queue group it would receive a share of the requests that only its successor can
+// answer. So with standbys the writer's endpoint is in no queue group. It ignores
+// everything once its lease may have expired, which is before another process has it.
+// Reads arrive at endpoints like a standby's. If the lease misleads two processes, both
+// get each request. The fence ends the term of one of them, and no later term of that
+// process decides requests of this endpoint: the other process may have applied them.
 
 // readNames are the operations that a standby answers.
 var readNames = [...]string{
@@ -34,7 +34,7 @@ var readNames = [...]string{
 }
 
 // Become serves the endpoints of a role. It subscribes to the new ones before it drains
-// the old ones, so that no read finds nobody.
+// the old ones, so that every read has a responder.
 func (s *Service) Become(role observe.Role) error {
 	s.roles.Lock()
 	defer s.roles.Unlock()
@@ -64,11 +64,11 @@ func (s *Service) Become(role observe.Role) error {
 
 // Forget makes sure that NATS drops the subscriptions of the last role. If the
 // connection reconnects during their drain, nats.go subscribes again and never
-// unsubscribes: a share of the requests would go nowhere for ever. In that case it
+// unsubscribes: a share of the requests would be lost for ever. In that case it
 // reconnects once more, after the drain. reconnects is the number of reconnects before
 // the drain.
 func (s *Service) Forget(reconnects uint64) {
-	drained := false // and reconnects counts from then
+	drained := false // once true, reconnects is the count at the end of the drain
 	for s.ctx.Err() == nil && !s.NC.IsClosed() {
 		flushed := s.NC.FlushTimeout(serveTimeout) == nil
 		now := s.NC.Stats().Reconnects
@@ -135,7 +135,7 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 		err = next.announce()
 	}
 	if err == nil && s.NC.IsConnected() {
-		// Wait until NATS has the subscriptions, or has them after a reconnect.
+		// Wait until NATS has the subscriptions, or gets them at a reconnect.
 		if s.endpoints == nil {
 			err = flush(s.NC)
 		} else {
@@ -145,8 +145,8 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 	return next, err
 }
 
-// flush waits until NATS has what was sent before. FlushTimeout fails with
-// ErrConnectionClosed if the connection is lost meanwhile, too, although it reconnects.
+// flush waits until NATS has received everything sent before. FlushTimeout also fails
+// with ErrConnectionClosed if the connection is lost meanwhile and reconnects.
 func flush(nc *nats.Conn) error {
 	for {
 		err := nc.FlushTimeout(serveTimeout)
@@ -156,7 +156,7 @@ func flush(nc *nats.Conn) error {
 	}
 }
 
-// withoutTail reports whether an operation is a whole subject.
+// withoutTail reports whether an operation has no tail in its subject.
 func withoutTail(name string) bool { return name == "status" || name == "collection.list" }
 
 // isRead reports whether the endpoints of a standby receive a request.

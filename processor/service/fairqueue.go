@@ -6,11 +6,11 @@ import (
 )
 
 // fairQueue is a queue with a line for each client. Takers get the first item of each
-// line in turn, so an item waits for one item of each other client, however many those
-// have queued. Items of one client stay in order.
+// line in turn, so an item waits for at most one item of each other client, however many
+// those have queued. Items of one client stay in order.
 //
-// The last idle taker serves only clients of which no item is being served, so one
-// client cannot occupy all takers.
+// The last idle taker serves only clients with no item being served, so one client
+// cannot occupy all takers.
 type fairQueue[T any] struct {
 	places int // capacity: items of all clients that may wait
 
@@ -37,8 +37,8 @@ func newFairQueue[T any](places int) *fairQueue[T] {
 }
 
 // put adds an item of a client. If the queue is full, the client with the most waiting
-// loses its newest item to a client with fewer. put returns the item that lost its
-// place, with ok false, if any.
+// items loses its newest to a client with fewer. put returns the refused item, with ok
+// false, if any.
 func (f *fairQueue[T]) put(client string, item T) (refused T, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,7 +143,7 @@ func (f *fairQueue[T]) forget(l *line[T]) {
 	}
 }
 
-// drop removes and returns the waiting items for which match is true.
+// drop removes and returns the waiting items that match.
 func (f *fairQueue[T]) drop(match func(T) bool) (dropped []T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestFairTurns: however much one client has queued, another one's item is the
-// next but one, and the items of each stay in their order.
+// TestFairTurns: however much one client has queued, the item of another client is next
+// but one, and the items of each client stay in order.
 func TestFairTurns(t *testing.T) {
 	f := newFairQueue[string](1000)
 	for n := range 500 {
@@ -36,8 +36,8 @@ func TestFairTurns(t *testing.T) {
 	}
 }
 
-// TestFairKeepsATaker: one client never occupies the last taker, and of those
-// that wait the one of which nothing is served goes first.
+// TestFairKeepsATaker: one client never occupies the last taker, which serves the first
+// waiting client with no item being served.
 func TestFairKeepsATaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFairQueue[chan string](100)
@@ -94,8 +94,8 @@ func TestFairKeepsATaker(t *testing.T) {
 	})
 }
 
-// TestFairPlaces: one client may have all places, and loses them to others up to
-// an equal share.
+// TestFairPlaces: one client may fill the queue, and loses places to other clients until
+// the shares are equal.
 func TestFairPlaces(t *testing.T) {
 	f := newFairQueue[string](12)
 	refused := make(map[string]int)
@@ -121,7 +121,7 @@ func TestFairPlaces(t *testing.T) {
 	want(8+6+2, 20-6+2, 21-4)
 }
 
-// TestFairDrop: what is dropped is not served, the rest is.
+// TestFairDrop: dropped items are not served, the others stay.
 func TestFairDrop(t *testing.T) {
 	f := newFairQueue[int](100)
 	for n := range 20 {
@@ -138,8 +138,8 @@ func TestFairDrop(t *testing.T) {
 	}
 }
 
-// TestFairAtOnce: with many at work at a time every item comes out once, and no
-// taker sleeps over one that it could serve.
+// TestFairAtOnce: under concurrent use every item comes out once, and no taker sleeps
+// while there is an item it could serve.
 func TestFairAtOnce(t *testing.T) {
 	const putters, each = 8, 2000
 	f := newFairQueue[[2]int](300)
@@ -172,7 +172,7 @@ func TestFairAtOnce(t *testing.T) {
 		})
 	}
 	putting.Wait()
-	left.Wait() // for ever if a wake-up is lost
+	left.Wait() // blocks for ever if a wake-up is lost
 	f.close()
 	takers.Wait()
 	if len(out) != putters*each || len(f.clients) != 0 || f.idle != 0 {
@@ -180,8 +180,8 @@ func TestFairAtOnce(t *testing.T) {
 	}
 }
 
-// TestClients: connections are told apart by their inboxes, and inboxes that are
-// made up for each request are one client, whatever they take from the others.
+// TestClients: an inbox identifies a connection, and all inboxes made up for single
+// requests are one client, which does not evict known clients.
 func TestClients(t *testing.T) {
 	for _, same := range [][2]string{
 		{"_INBOX.jTvsWN4Gb9X3kPp2dYbGcQ.aaaaaaaa", "_INBOX.jTvsWN4Gb9X3kPp2dYbGcQ.bbbbbbbb"},
@@ -216,7 +216,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// BenchmarkFair is what it costs to hand an item to a taker, against a channel.
+// BenchmarkFair compares the cost of handing an item to a taker with that of a channel.
 func BenchmarkFair(b *testing.B) {
 	b.Run("fair", func(b *testing.B) {
 		f, c := newFairQueue[int](8192), newClients()

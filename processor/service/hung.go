@@ -12,10 +12,10 @@ import (
 	"github.com/lapsedb/lapse/processor/observe"
 )
 
-// A process that hangs stays in the queue group, and gets its share of all reads, until
-// NATS has sent it two pings in vain: after minutes by default. NATS notices sooner if it
-// cannot write to the connection, for as long as its write_deadline. So the writer, which
-// misses the process, sends it as much as the buffers of the connection hold.
+// A process that hangs stays in the queue group and receives its share of all reads
+// until it has missed two pings of NATS: minutes by default. NATS notices sooner if a
+// write to the connection blocks for its write_deadline. So the writer sends a process
+// that no longer replies enough messages to fill the buffers of the connection.
 const (
 	callInterval = time.Second
 	hungAfter    = 4 * callInterval
@@ -30,8 +30,8 @@ type peers struct {
 }
 
 type peer struct {
-	last  time.Time // when it replied
-	asked bool      // by its own name since, whether it is still connected
+	last  time.Time // time of its last reply
+	asked bool      // asked by id, since then, whether it is still connected
 }
 
 // hear handles a reply to a call, at the inbox of these endpoints: its last token is the
@@ -41,7 +41,7 @@ func (e *endpoints) hear(m *nats.Msg) {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
 	if m.Header.Get("Status") != "" {
-		delete(s.peers.seen, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) // it is gone
+		delete(s.peers.seen, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) // no responders: it has disconnected
 		return
 	}
 	var ping micro.Ping
@@ -50,13 +50,13 @@ func (e *endpoints) hear(m *nats.Msg) {
 	}
 }
 
-// watchPeers calls the other processes, and disconnects those that hang while this one is
-// the writer.
+// watchPeers calls the other processes. While this one is the writer, it disconnects
+// those that hang.
 func (s *Service) watchPeers() {
 	call := time.NewTicker(callInterval)
 	defer call.Stop()
 	for {
-		if s.roles.TryLock() { // or the role changes
+		if s.roles.TryLock() { // fails while the role changes
 			e := s.endpoints
 			s.roles.Unlock()
 			if s.NC.IsConnected() {
@@ -98,5 +98,5 @@ func (s *Service) callPeers(e *endpoints) {
 	ask(lapse+"."+string(s.Config.Database), "all") // a process may serve many databases
 }
 
-// inbox is where replies of peers arrive, with another token.
+// inbox returns the prefix of the subjects at which replies of peers arrive.
 func (e *endpoints) inbox() string { return peerInbox + e.info.ID + "." }

@@ -12,23 +12,23 @@ import (
 )
 
 // Requests arrive on one goroutine of nats.go, which queues without a limit the messages
-// that it cannot hand over. So handle only finds a request a place in a queue, or
-// refuses it; from there to its reply, requests are limited in number and bytes.
+// that it cannot hand over. So handle only queues or refuses a request; from there to
+// its reply, requests are limited in number and bytes.
 
 // Limits of requests without a reply.
 const (
-	// MaxHeldBytes limits the bytes of their bodies, in all databases of the process. While they are decided they may
-	// take three times as much.
+	// MaxHeldBytes limits the bytes of their bodies, in all databases of the process.
+	// While they are decided they may take three times as much.
 	MaxHeldBytes = 128 << 20
-	// SmallRequest is the size in bytes up to which a request counts no bytes, so that
+	// SmallRequest is the size in bytes up to which a request is not counted, so that
 	// large bodies cannot keep small requests out.
 	SmallRequest = 4 << 10
-	// LargeBody is the size in bytes from which a worker parses the body, which takes
-	// 0.1 ms, so that other requests do not wait for that.
+	// LargeBody is the size in bytes from which a worker parses the body: that takes
+	// 0.1 ms, which other requests need not wait for.
 	LargeBody = 16 << 10
 )
 
-// Replies to requests for which there is no place.
+// Replies to requests that find a limit reached.
 var (
 	tooManyRequests  = schema.ErrOverloaded.With("too many requests are waiting: try again later")
 	tooManyBytes     = schema.ErrOverloaded.With("too many bytes of requests are waiting: try again later")
@@ -36,7 +36,7 @@ var (
 	tooManyQueries   = schema.ErrOverloaded.With("too many queries are waiting: try again later")
 )
 
-// handleMutation is handle for the writer's own endpoint beside standbys, in a term.
+// handleMutation is handle for the writer's own endpoint when there are standbys.
 func (s *Service) handleMutation(m *nats.Msg, term *writer.Term) {
 	if !s.Lease.Held() || isRead(strings.TrimPrefix(m.Subject, s.Config.Database.API())) {
 		s.reading.took(len(m.Data))
@@ -48,15 +48,15 @@ func (s *Service) handleMutation(m *nats.Msg, term *writer.Term) {
 // handle queues or refuses one request.
 func (s *Service) handle(m *nats.Msg) { s.handleIn(nil, m) }
 
-// handleIn is handle for a request that only this term may decide; any if it is nil.
+// handleIn is handle for a request that only this term may decide; nil allows any term.
 func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 	data := m.Data
 	defer s.reading.took(len(data))
 	r := &Request{Service: s, To: m.Reply, term: term, came: time.Now()}
-	// The service publishes wherever the reply subject says, so it replies to inboxes
-	// only. A message without one is no request: NATS publishes acknowledgements of
-	// mutations, which have none, to the subject that the sender of the mutation named,
-	// so a client that may only publish mutations could make requests.
+	// The service publishes to any reply subject it is given, so it replies to inboxes
+	// only. A message without one is no request. NATS publishes acknowledgements of
+	// mutations, which have no reply subject, to the subject that the mutation's sender
+	// named, so a client that may only publish mutations could make requests.
 	if !schema.IsInbox(r.To) {
 		s.Config.Events(observe.ReplyRefused{Subject: m.Subject, Reply: r.To})
 		return

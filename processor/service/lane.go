@@ -13,17 +13,17 @@ import (
 type Lane struct {
 	jobs    *fairQueue[job]
 	clients *clients
-	full    *schema.Error // refuses requests for which there is no place
+	full    *schema.Error // the refusal when the queue is full
 	armed   atomic.Bool   // a timer is set for expire
 }
 
-// job is a request and how a worker answers it.
+// job is a request and the function with which a worker answers it.
 type job struct {
 	*Request
 	do func()
 }
 
-// lane starts workers, and one more that only a client without a worker may occupy.
+// lane starts a lane with workers, and one more that serves only a client without one.
 func (s *Service) lane(places, workers int, full *schema.Error) *Lane {
 	l := &Lane{jobs: newFairQueue[job](places), clients: s.clients, full: full}
 	context.AfterFunc(s.ctx, l.jobs.close)
@@ -33,7 +33,7 @@ func (s *Service) lane(places, workers int, full *schema.Error) *Lane {
 	return l
 }
 
-// Put queues a request, for a worker to call do. If there is no place, it refuses this
+// Put queues a request, for a worker to call do. If the queue is full, it refuses this
 // request or one of a client that has more waiting.
 func (l *Lane) Put(r *Request, do func()) {
 	refused, ok := l.jobs.put(l.clients.of(r.To), job{r, do})
@@ -58,7 +58,7 @@ func (j job) answer() {
 // Len returns the number of waiting requests.
 func (l *Lane) Len() int { return l.jobs.len() }
 
-// lateEvery is the least time between two searches for requests past their deadline.
+// lateEvery is the minimum interval between searches for requests past their deadline.
 const lateEvery = 10 * time.Millisecond
 
 // arm sets the timer for a deadline, unless it is set. The requests of a lane have the
@@ -100,7 +100,7 @@ func (r *Request) context(timeout time.Duration) (context.Context, context.Cance
 	return context.WithDeadline(r.ctx, until)
 }
 
-// tooLate refuses a request past its deadline.
+// tooLate returns the refusal of a request past its deadline.
 func (r *Request) tooLate() *schema.Error {
 	return schema.ErrTimeout.With("%s passed before there was time for the %s: try again later, or ask for less", r.until.Sub(r.came), r.Op)
 }
@@ -109,7 +109,7 @@ func (r *Request) tooLate() *schema.Error {
 const RequestTimeout = 5 * time.Second
 
 // timeLimit returns the time limit of a request from its arrival; 0 for mutations and
-// for the making of snapshots.
+// for making and verifying snapshots.
 func (s *Service) timeLimit(op string) time.Duration {
 	switch op {
 	case "query", "forecast":

@@ -21,33 +21,33 @@ import (
 // read may miss a live document, or find an expired one.
 //
 // One rule: a read that judges deadlines by second T is right if every renewal decided
-// before T is folded in the state that it reads. A read that cannot show that is
-// *unsettled: it waits until it can and runs again, or gets a 504. A version whose deadline
-// has not passed needs no proof: no client was told of a write still in flight. How a
-// process proves the rule depends on its role.
+// before T is folded in the state that it reads. A read that cannot prove that is
+// *unsettled: it waits until it can and runs again, or gets a 504. A version whose
+// deadline has not passed needs no proof: no client has a reply to a write still in
+// flight. How a process proves the rule depends on its role.
 //
 // The only writer (OnlyWriter) knows every renewal in flight, from writer.Renewals. The
 // writer holds its lock from before it reads the clock until the renewal is in the
-// table, so a reader whose clock has reached a deadline, and who finds no renewal,
+// table. So a reader whose clock has reached a deadline, and who finds no renewal,
 // missed none. A read waits for the renewal of the one document that it is about, or
 // for those of its collection whose old deadline has passed.
 //
-// A standby does not. But log time does not go back: once it has folded an event at
-// second S, it has folded every renewal decided before S. Its state is settled up to S. As a rule the
-// DocumentExpired follows its deadline by milliseconds and settles it. If nothing comes
-// within expiryGrace, the standby asks the writer, which names the second before the
-// earliest deadline in its table, at most its own, and its sequence (vouch). Once it has
-// folded that sequence, the standby is settled up to that second. The end of the log
-// would prove nothing: a renewal may be on its way there. But if no writer answers for
-// ownGrace, the standby relies on it, and may miss a renewal by a writer that is gone which
-// the log takes later. A former writer whose lease has run out is a standby in this
-// sense, whatever it still holds in its table.
+// A standby does not know them. But log time does not go back: once it has folded an
+// event at second S, it has folded every renewal decided before S, and its state is
+// settled up to S. As a rule the DocumentExpired follows its deadline by milliseconds
+// and settles it. If no event arrives within expiryGrace, the standby asks the writer.
+// The writer names its sequence and the second before the earliest deadline in its
+// table, at most its own second (vouch). Once the standby has folded that sequence, it
+// is settled up to that second. The end of the log would prove nothing: a renewal may be
+// on its way there. But if no writer answers for ownGrace, the standby relies on it, and
+// may miss a renewal of a dead writer that the log takes later. A former writer whose
+// lease has expired is a standby in this sense, whatever its table still holds.
 //
 // A point read compares the version again after the proof: a renewal may have been
 // folded between the read and the proof. A query reads for longer. The writer keeps
 // folded renewals for the time limit of a query; a standby notes, before the query, up
-// to where it is settled (horizon). A query that may have missed one runs again, once,
-// by a second that is settled: it could miss another for ever.
+// to which second it is settled (horizon). A query that may have missed one runs again,
+// only once, by a settled second: otherwise it could miss another for ever.
 type Liveness struct {
 	Store    *projections.Store
 	Log      *eventlog.Log
@@ -56,8 +56,7 @@ type Liveness struct {
 	// OnlyWriter reports whether no other process can write now, so that Renewals has
 	// every renewal in flight.
 	OnlyWriter func() bool
-	// AskWriter asks the writer up to where it has settled the state. It takes at most
-	// expiryGrace.
+	// AskWriter asks the writer for its Settlement. It takes at most expiryGrace.
 	AskWriter func(context.Context) (Settlement, error)
 
 	settled atomic.Int64 // unix second up to which the writer, or the log's end, settled the state
@@ -73,7 +72,7 @@ func (l *Liveness) Now() int64 { return l.Clock.Second(l.Store.Cursor().Time) }
 type unsettled struct {
 	name schema.CollectionName
 	key  machine.DocumentKey // without an id: of the whole collection
-	now  int64               // wait for all renewals whose deadline passed at this second; 0: for that of key
+	now  int64               // wait for all renewals whose old deadline has passed at this second; 0: for that of key
 }
 
 func (e *unsettled) Error() string { return "a renewal is in flight" }
@@ -89,7 +88,7 @@ func (e *unsettled) wait(ctx context.Context, l *Liveness) error {
 	return l.settle(ctx, e.now)
 }
 
-// timeout is the reply to a read that waited too long.
+// timeout returns the reply to a read that waited too long.
 func (e *unsettled) timeout() *schema.Error {
 	of := fmt.Sprintf("document %q", string(e.key.ID))
 	if e.key.ID == "" {
@@ -98,7 +97,7 @@ func (e *unsettled) timeout() *schema.Error {
 	return schema.ErrTimeout.With("the last change of %s was not acknowledged by the log within %s: try again", of, answer.MinSeqTimeout)
 }
 
-// unsettledCollection is the error of a read about a whole collection; now is as in
+// unsettledCollection returns the error of a read about a whole collection; now is as in
 // unsettled.
 func unsettledCollection(c *schema.Collection, now int64) *unsettled {
 	return &unsettled{c.Name, writer.OfCollection(c.Incarnation), now}
@@ -106,7 +105,7 @@ func unsettledCollection(c *schema.Collection, now int64) *unsettled {
 
 // Expired returns nil if a document, whose deadline has passed in the record read, has
 // expired; an *unsettled error if it was, or may have been, renewed before. A record
-// without a version is of no document, which needs no proof.
+// without a version belongs to no document and needs no proof.
 func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record projections.Record) error {
 	if record.Version == 0 {
 		return nil
@@ -158,7 +157,7 @@ func (l *Liveness) Count(ctx context.Context, c *schema.Collection) (tally, erro
 	return l.counts.do(ctx, c.Incarnation, func() (tally, error) {
 		before, now := l.horizon(), l.Now()
 		incomplete := l.complete(c, l.Store.Cursor().Seq, now)
-		// By the collection as it is now: some of the callers may have seen that.
+		// Use the collection as it is now: some callers may have seen that version.
 		if latest, ok := l.Store.Collection(c.Name); ok && latest.Incarnation == c.Incarnation {
 			c = latest
 		}
@@ -170,14 +169,14 @@ func (l *Liveness) Count(ctx context.Context, c *schema.Collection) (tally, erro
 	})
 }
 
-// Attempt is what earlier runs of one query settled.
+// Attempt is the state that the runs of one query share.
 type Attempt struct {
-	again   bool  // it ran again for a renewal that it had missed
+	again   bool  // it ran again because it had missed a renewal
 	settled int64 // unix second up to which it waited for the state to settle, 0 if it did not
 }
 
-// Begin returns by which second a query over a collection judges deadlines, and
-// confirm, which returns an *unsettled error if the query, which read the state at
+// Begin returns the second by which a query over a collection judges deadlines, and
+// confirm. confirm returns an *unsettled error if the query, which read the state at
 // sequence seq, has to run again.
 func (l *Liveness) Begin(name schema.CollectionName, a *Attempt) (second answer.SecondFunc, confirm func(seq uint64) error, err error) {
 	if l.OnlyWriter() {
@@ -198,7 +197,7 @@ func (l *Liveness) Begin(name schema.CollectionName, a *Attempt) (second answer.
 	}, nil
 }
 
-// confirmWriter is confirm of a query that began at the only writer. It makes the
+// confirmWriter is the confirm of a query that began at the only writer. It makes the
 // query run again once for a folded renewal, and once if another process can write
 // now.
 func (l *Liveness) confirmWriter(name schema.CollectionName, seq uint64, a *Attempt) error {
@@ -223,8 +222,8 @@ func (l *Liveness) confirmWriter(name schema.CollectionName, seq uint64, a *Atte
 	return err
 }
 
-// standbySecond returns the second by which a query of a standby judges deadlines:
-// now, or an *unsettled error. After that wait it is the second that was waited for.
+// standbySecond returns the second by which a query of a standby judges deadlines: now,
+// or an *unsettled error. After the wait it returns the second that was waited for.
 func (l *Liveness) standbySecond(name schema.CollectionName, a *Attempt) (now int64, err error) {
 	now = l.Now()
 	if a.settled != 0 {
@@ -252,7 +251,7 @@ func (l *Liveness) settledUpTo() int64 {
 	return max(l.settled.Load(), l.Store.Cursor().Time/1000)
 }
 
-// horizon is up to where a standby was settled before it read.
+// horizon is the sequence and second up to which a standby was settled before it read.
 type horizon struct {
 	seq     uint64
 	settled int64
@@ -262,9 +261,9 @@ func (l *Liveness) horizon() horizon {
 	return horizon{l.Store.Cursor().Seq, l.settledUpTo()} // in this order: settled holds at seq or later
 }
 
-// missed reports whether a read of the state at sequence seq, judged by second now,
-// may take for expired a document that was due, and renewed, in events folded after
-// the horizon.
+// missed reports whether a read of the state at sequence seq, judged by second now, may
+// treat as expired a document that was due and was renewed in events folded after the
+// horizon.
 func (h horizon) missed(seq uint64, now int64) bool { return h.settled < now && h.seq != seq }
 
 // Waits of a standby.
@@ -285,7 +284,7 @@ func (l *Liveness) settle(ctx context.Context, second int64) error {
 		if l.settledUpTo() >= second {
 			return nil
 		}
-		// Shared by all who ask: each asks after its second, and each result is newer.
+		// Callers share one request: each run begins after its callers asked.
 		answered, err := l.asks.do(ctx, struct{}{}, func() (bool, error) { return l.ask(ctx, heard.Add(ownGrace)) })
 		if err != nil {
 			return err
@@ -297,8 +296,8 @@ func (l *Liveness) settle(ctx context.Context, second int64) error {
 	return nil
 }
 
-// ask settles the state as far as the writer vouches, and reports whether it answered. If
-// it does not, and the moment has come to go on alone, the end of the log settles it up
+// ask settles the state as far as the writer vouches, and reports whether it answered.
+// If it does not, and the time alone has come, the end of the log settles the state up
 // to now. The error is that of ctx or of the log.
 func (l *Liveness) ask(ctx context.Context, alone time.Time) (answered bool, err error) {
 	state := Settlement{Second: l.Now()}

@@ -2,8 +2,8 @@ package service
 
 import "testing"
 
-// TestHorizon: a standby's query may have missed a renewal if events were folded after
-// the horizon, and only where it judges by a second beyond it.
+// TestHorizon: a standby's query may have missed a renewal only if events were folded
+// after the horizon and it judges by a second beyond the horizon.
 func TestHorizon(t *testing.T) {
 	h := horizon{seq: 7, settled: 100}
 	for _, test := range []struct {

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Pauses of background work while there are requests, as multiples of the time it
-// worked: of a query, for each that may run beside it, and of the index build, which
-// has to keep up with the writer.
+// Pauses of background work while requests arrive, as multiples of the time worked: of a
+// query, per query worker, and of the index build, which has to keep up with the writer.
 const (
 	QueryPause = 4
 	IndexPause = 1
@@ -16,9 +15,9 @@ const (
 // longestPause limits one pause.
 const longestPause = 20 * time.Millisecond
 
-// Pacer returns a function for long work to call now and then, with the time it worked
-// since. If requests other than queries, or events to fold, came since the last call, it
-// pauses for so many times as long, or until ctx ends, and lets them go first.
+// Pacer returns a function for long work to call repeatedly, with the time worked since
+// the last call. If requests other than queries, or events to fold, arrived since then,
+// it pauses for times that long, or until ctx ends, so that they go first.
 func (s *Service) Pacer(times time.Duration) (pace func(ctx context.Context, worked time.Duration)) {
 	urgent := func() uint64 { return s.Writer.Requests.Load() + s.Store.Cursor().Seq }
 	last := urgent()

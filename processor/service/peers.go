@@ -59,7 +59,7 @@ func askOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, check
 		select {
 		case m := <-replies:
 			if m.Header.Get("Status") != "" {
-				return nil // nobody
+				return nil // no responders
 			}
 			var info micro.Info
 			if err := json.Unmarshal(m.Data, &info); err != nil || info.Metadata[metaDatabase] != string(db) {

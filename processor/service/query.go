@@ -45,7 +45,7 @@ type waitingQuery struct {
 	ask  askFunc
 }
 
-// askFunc answers a query; its error is a *schema.Error if the request is to blame.
+// askFunc answers a query; its error is a *schema.Error if the request is invalid.
 type askFunc func(ctx context.Context, w *waitingQuery, second answer.SecondFunc) (query.Reply, error)
 
 func (w *waitingQuery) answer() {

@@ -69,27 +69,27 @@ func (r *Request) getDocument() {
 }
 
 // ReplyDocument replies with a document. before is the sequence that was folded before
-// the read: the document is of that state, or newer and of the state at its version.
-// Events folded later are not in it, so Lapse-Seq must not name them.
+// the read: the document is of that state, or newer and of the state at its version. It
+// lacks events folded later, so Lapse-Seq must not name them.
 func (r *Request) ReplyDocument(live answer.Live, before uint64) {
 	r.claim(max(before, uint64(live.Version)))
 	r.lifetime = live.Lifetime
 	r.reply(200, nil, answer.Present(live.Record))
 }
 
-// claim sets the Lapse-Seq of the reply. It waits until the cursor has it: a read may be
-// ahead of the cursor for a moment, and a later request must not get an earlier state.
+// claim sets the Lapse-Seq of the reply. It waits until the cursor reaches it: a read may
+// be ahead of the cursor briefly, and a later request must not get an earlier state.
 func (r *Request) claim(seq uint64) {
 	r.Seq = seq
 	if r.Store.Cursor().Seq < seq {
 		ctx, cancel := context.WithTimeout(r.ctx, answer.MinSeqTimeout)
 		defer cancel()
-		_ = r.Store.Wait(ctx, seq) // which fails only at the end of the process
+		_ = r.Store.Wait(ctx, seq) // fails only on the timeout or at the end of the process
 	}
 }
 
 // getRecent answers document.get if the document is in memory, as recent changes are,
-// and the answer needs no wait. It reports whether it did.
+// and the answer needs no wait. It reports whether it answered.
 func (r *Request) getRecent() bool {
 	name, id, fault := answer.DocumentName(r.Tail)
 	if fault != nil {
@@ -111,7 +111,7 @@ func (r *Request) getRecent() bool {
 	case answer.Lives(c, record, now):
 		live, err := answer.NewLive(r.Store, c, id, record)
 		if err != nil {
-			return false // and a worker tells
+			return false // a worker reports the error
 		}
 		r.ReplyDocument(live, before)
 	default:
@@ -126,7 +126,7 @@ func (s *Service) document(name schema.CollectionName, id schema.DocumentID, now
 	return answer.LiveDocument(s.Store, name, id, now, s.Live.Expired)
 }
 
-// failRead is fail for a read that may be *unsettled: that one runs again once the
+// failRead is fail for a read that may be *unsettled: such a read runs again once the
 // renewal is folded.
 func (r *Request) failRead(err error) {
 	var unsettled *unsettled
@@ -169,8 +169,8 @@ func (r *Request) getCollection() {
 	r.reply(200, nil, c.AppendReplyWithSize(nil, n.Documents, n.Bytes, n.Held))
 }
 
-// noTail refuses a request with tokens after its operation, and reports whether it has
-// none.
+// noTail reports whether the request has no tokens after its operation, and refuses it
+// otherwise.
 func (r *Request) noTail() bool {
 	fault := answer.CheckNoTail(r.Op, r.Tail)
 	if fault != nil {
@@ -187,7 +187,7 @@ func (r *Request) batch() {
 		return
 	}
 	if b.Mutates() {
-		r.Seq = 0 // a later state answers
+		r.Seq = 0 // the state of the reply will be a later one
 		r.submit(&writer.Proposal{Batch: b, MaxReply: r.MaxReply})
 		return
 	}
@@ -257,15 +257,16 @@ func (s *Service) Status(ctx context.Context) (schema.Status, error) {
 }
 
 // awaitRenewals waits until renewals whose old deadline has passed are folded, so that
-// the counts have them, but not for long: status must answer without the log, too.
+// the counts include them. It gives up at half of StatusTimeout: status must answer
+// without the log, too.
 func (s *Service) awaitRenewals(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StatusTimeout/2)
 	defer cancel()
 	_ = s.Writer.Renewals.Settle(ctx, 0, s.Live.Now())
 }
 
-// repeat answers a mutation whose Nats-Msg-Id succeeded before with the outcome of that
-// one, from its event in the log.
+// repeat answers a mutation whose Nats-Msg-Id succeeded before with the earlier outcome,
+// from its event in the log.
 func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 	ctx, cancel := context.WithTimeout(r.ctx, StatusTimeout)
 	defer cancel()
@@ -278,7 +279,7 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 		r.fail(err)
 		return
 	}
-	// A projection folded by an older version does not know the mutation of an id.
+	// A projection of an older version does not record the mutation of an id.
 	if !mutation.Made(e) {
 		r.refuse(machine.UsedBefore(mutation, fmt.Sprintf("event %d, %s of %s %q", seq, e.Type, e.Collection, string(e.ID))))
 		return
@@ -349,7 +350,7 @@ func (r *Request) history() {
 
 // History returns the latest events of an id, newest first and at most limit. The
 // projection has the last event of each life, and Lapse-Previous leads back from there,
-// so no more of the log is read than is returned.
+// so it reads only the events that it returns.
 //
 // It returns schema.ErrTooLarge once the events exceed a reply.
 func (s *Service) History(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
@@ -371,7 +372,7 @@ func (s *Service) History(ctx context.Context, name schema.CollectionName, id sc
 		return e, nil
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return events, nil // trimmed from here on
+		return events, nil // the older events are trimmed
 	} else if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Request is a request without a reply yet.
+// Request is a request that has no reply yet.
 type Request struct {
 	*Service
 	name     string        // the subject after lapse.<db>.api.
@@ -26,7 +26,7 @@ type Request struct {
 	data     []byte
 	size     int64           // bytes counted in Service.Held
 	To       string          // reply subject
-	term     *writer.Term    // the only one that may decide it; nil for any
+	term     *writer.Term    // the only term that may decide it; nil for any
 	Seq      uint64          // of the answering state; 0: that at the time of the reply
 	minSeq   uint64          // its Lapse-Min-Seq
 	lifetime schema.Lifetime // of the document that the reply is about
@@ -114,7 +114,7 @@ func (r *Request) dispatch() {
 	case r.Op == "snapshot.verify":
 		r.snapshotVerify()
 		return
-	case r.Op == "document.get" && r.Header != nil && r.getRecent(): // without headers it was tried on arrival
+	case r.Op == "document.get" && r.Header != nil && r.getRecent(): // without headers, handleIn has tried it
 		return
 	}
 	if read, ok := r.read(); ok {
@@ -162,7 +162,7 @@ func (r *Request) submit(p *writer.Proposal) {
 
 func (r *Request) refuse(fault *schema.Error) { r.reply(fault.Code, fault, nil) }
 
-// reply publishes the reply with its headers. A body larger than a message may be
+// reply publishes the reply with its headers. A body that exceeds the maximum message
 // becomes a 413.
 func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 	if fault == nil && len(body) > r.MaxReply {

@@ -72,12 +72,12 @@ type Service struct {
 
 	roles     sync.Mutex
 	endpoints *endpoints // of the role now
-	ended     bool       // Stop was called: no further role is served
+	ended     bool       // Stop was called: Become does nothing
 	started   time.Time
-	// subscriptions is the number of those of endpoints, which are all of the connection.
+	// subscriptions is the number of those in endpoints: all of the connection.
 	subscriptions atomic.Int64
 	writes        atomic.Bool           // the role is that of the writer
-	trouble       atomic.Pointer[error] // why the lease cannot be read, nil or of nil if it can
+	trouble       atomic.Pointer[error] // error of reading the lease; nil, or a pointer to nil, if there is none
 
 	peers   peers
 	changes chan *Request // mutations, in the order of their arrival
@@ -126,8 +126,8 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	return nil
 }
 
-// Stop unsubscribes. Requests that have arrived are answered, by the writer as long as
-// it runs, the rest in Finish.
+// Stop unsubscribes. The writer answers requests that have arrived as long as it runs;
+// Finish answers the rest.
 func (s *Service) Stop() error {
 	s.roles.Lock()
 	defer s.roles.Unlock()

@@ -9,23 +9,23 @@ import (
 	"github.com/nats-io/nuid"
 )
 
-// Settlement is up to which second a state is settled: see Liveness.
+// Settlement is a state and the second up to which it is settled: see Liveness.
 type Settlement struct {
 	Second int64  `json:"second"` // unix
 	Seq    uint64 `json:"seq"`    // of the state
 }
 
-// settledSubject is where standbys ask the writer for its settlement.
+// settledSubject returns the subject at which standbys ask the writer for its settlement.
 func (s *Service) settledSubject() string {
 	return micro.APIPrefix + ".SETTLED.lapse." + string(s.Config.Database)
 }
 
-// AskWriter asks the writer up to where it has settled the state. It takes at most
-// expiryGrace, and fails if no process answers as the writer.
+// AskWriter asks the writer for its settlement. It takes at most expiryGrace, and fails
+// if no process answers as the writer.
 func (s *Service) AskWriter(ctx context.Context) (state Settlement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, expiryGrace)
 	defer cancel()
-	inbox := peerInbox + nuid.Next() // which nobody else knows
+	inbox := peerInbox + nuid.Next() // unknown to other clients
 	sub, err := s.NC.SubscribeSync(inbox)
 	if err != nil {
 		return state, err
@@ -36,14 +36,14 @@ func (s *Service) AskWriter(ctx context.Context) (state Settlement, err error) {
 	}
 	m, err := sub.NextMsgWithContext(ctx)
 	if err == nil {
-		err = json.Unmarshal(m.Data, &state) // there is no data if nobody is there
+		err = json.Unmarshal(m.Data, &state) // fails on "no responders", which has no data
 	}
 	return state, err
 }
 
-// vouch answers AskWriter, or says nothing if another process may write.
+// vouch answers AskWriter, or does not reply if another process may write.
 func (s *Service) vouch(m *nats.Msg) {
-	// In this order: what leaves the table is folded.
+	// The cursor is read last: a renewal that has left the table is folded in it.
 	second := s.Writer.Renewals.Settled(s.Live.Now())
 	text, err := json.Marshal(Settlement{second, s.Store.Cursor().Seq})
 	if err == nil && s.OnlyWriter() {

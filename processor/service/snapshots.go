@@ -80,7 +80,7 @@ func (r *Request) alone(work func(context.Context) (schema.Snapshot, int, error)
 	})
 }
 
-// holding does the work with the lock on snapshots, and unlocks before the reply.
+// holding does the work while Making is locked, and unlocks it before the reply.
 func (r *Request) holding(work func(context.Context) (schema.Snapshot, int, error)) (schema.Snapshot, int, error) {
 	defer r.Retention.Snapshots.Making.Unlock()
 	return work(r.ctx)

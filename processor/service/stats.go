@@ -15,10 +15,10 @@ type Operations struct {
 	served [len(schema.Operations) + 1]served
 }
 
-// served is what is known of the replies of one operation.
+// served counts the replies of one operation.
 type served struct {
 	answers   [len(replyCodes) + 1]atomic.Uint64
-	took      atomic.Int64 // ns from their arrival to their reply
+	took      atomic.Int64 // ns from arrival to reply, summed
 	lastError atomic.Pointer[replyError]
 }
 
@@ -27,7 +27,7 @@ type replyError struct {
 	fault *schema.Error
 }
 
-// replyCodes are the codes of replies; any other is counted as one more.
+// replyCodes are the codes counted separately; all others share one count.
 var replyCodes = [...]int{200, 201, 204, 400, 404, 409, 412, 413, 424, 429, 503, 504}
 
 func (o *Operations) count(operation, code int, fault *schema.Error, took time.Duration) {
@@ -76,8 +76,8 @@ type operationStats struct {
 	Errors   uint64 `json:"errors"`
 }
 
-// statsData is the data of $SRV.STATS: counts by operation, and the state of this
-// process, by which an operator tells several apart.
+// statsData returns the data of $SRV.STATS: counts by operation, and the state of this
+// process, by which an operator distinguishes several processes.
 func (s *Service) statsData() map[string]any {
 	all := map[string]any{"process": processStats{Seq: s.Store.Cursor().Seq, Waiting: s.waits()}}
 	for i := range s.served {

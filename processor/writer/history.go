@@ -10,7 +10,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// historyTimeout bounds a read of the log for a restore: the writer waits for it.
+// historyTimeout limits a read of the log for a restore: it blocks the writer.
 const historyTimeout = time.Second
 
 // history is machine.History: restores are rare, so the writer itself reads the log.

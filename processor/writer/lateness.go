@@ -15,16 +15,16 @@ import (
 type lateness struct {
 	mu      sync.Mutex
 	windows *hdrhistogram.WindowedHistogram
-	window  int64 // the current window's number
+	window  int64 // number of the current window
 
-	// freed are the log times, ms, of releases: a document may be overdue when it is
-	// released, and is not late for that.
+	// freed has the log times of releases, in ms. A document may be overdue when it is
+	// released, and that does not count as late.
 	freed map[freedKey]int64
 
 	// The objective needs exact counts, in the same windows.
 	objective int64 // ms
 	counts    [latenessWindows]latenessCount
-	count     int // the current one of counts
+	count     int // index of the current one in counts
 }
 
 type latenessCount struct{ expired, late int64 }
@@ -45,7 +45,7 @@ type freedKey struct {
 	id         schema.DocumentID
 }
 
-// mostFreed is the number of releases that are remembered.
+// mostFreed is the maximum number of releases remembered.
 const mostFreed = 1 << 14
 
 // release remembers a DocumentReleased until its document expires.
@@ -58,8 +58,8 @@ func (l *lateness) release(fact *projections.Fact) {
 	l.freed[freedKey{fact.Collection, fact.ID}] = fact.Time
 }
 
-// released returns the log time, ms, of the release of a document that has expired, 0 if it
-// is not remembered, and forgets it.
+// released returns the log time, in ms, of the release of a document that has expired,
+// and forgets it; 0 if it is not remembered.
 func (l *lateness) released(fact *projections.Fact) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *lateness) released(fact *projections.Fact) int64 {
 	return at
 }
 
-// record adds an expiry at log time now that was late by so many ms.
+// record adds an expiry at log time now with a lateness of late, both in ms.
 func (l *lateness) record(now, late int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

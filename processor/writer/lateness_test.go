@@ -7,8 +7,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// The objective is about the expiries of a minute, each counted exactly, and
-// about what is overdue.
+// TestLatenessObjective: the objective covers the expiries of the last minute, counted
+// exactly, and overdue documents.
 func TestLatenessObjective(t *testing.T) {
 	const start = 1_000_000_000_000
 	l := newLateness(1500 * time.Millisecond)

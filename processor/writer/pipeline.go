@@ -11,10 +11,10 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// Events go from unsent, by way of groups in flight to the log, into the
-// projection; only then are their proposals replied to.
+// Events move from unsent, through groups in flight to the log, into the projection;
+// only then are their proposals replied to.
 
-// segment is consecutive events to append.
+// segment is a run of consecutive events to append.
 type segment struct {
 	facts  []projections.Fact
 	atomic bool // all or none
@@ -29,7 +29,7 @@ type group struct {
 }
 
 // appendAtomic appends the events from sequence first on as one atomic batch, and
-// those before it apart from it.
+// earlier ones separately.
 func (t *Term) appendAtomic(first uint64) {
 	facts := t.Machine.Take()
 	n := 0
@@ -41,7 +41,7 @@ func (t *Term) appendAtomic(first uint64) {
 	t.send()
 }
 
-// append queues the decided events and sends what may be sent.
+// append queues the decided events and sends as the limits allow.
 func (t *Term) append() {
 	t.queue(t.Machine.Take(), false)
 	t.send()
@@ -57,7 +57,7 @@ func (t *Term) queue(facts []projections.Fact, atomic bool) {
 		last.facts = append(last.facts, facts...)
 		return
 	}
-	// Clipped: the array behind it is the machine's.
+	// Clipped: the machine owns the array behind it.
 	t.unsent = append(t.unsent, segment{slices.Clip(facts), atomic})
 }
 
@@ -70,7 +70,7 @@ func (t *Term) send() {
 		}
 		last := facts[len(facts)-1].Seq
 		t.groups = append(t.groups, group{last: last, sent: time.Now(), as: as, events: len(facts)})
-		// A failed append gets no acknowledgement, and is recovered for that.
+		// A failed append gets no acknowledgement, which triggers recovery.
 		if err := t.Log.Append(facts, as); err != nil {
 			t.config.Events(observe.AppendFailed{Seq: last, Err: err})
 		}
@@ -116,7 +116,7 @@ func (t *Term) nextGroup() (facts []projections.Fact, as eventlog.As) {
 	return facts, as
 }
 
-// acknowledged handles an acknowledgement, and all that follow it already. It sends
+// acknowledged handles an acknowledgement, and all others that have arrived. It sends
 // more before commit folds, so that the log need not wait for the fold.
 func (t *Term) acknowledged(ctx context.Context, a eventlog.Ack) error {
 	if a.Epoch != t.Log.Epoch {

@@ -8,8 +8,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestAtomicBatchWaits: an atomic batch, which is fenced by its sequence alone, is
-// sent when nothing is in flight, be it so large that another group would be.
+// TestAtomicBatchWaits: an atomic batch is fenced by its sequence alone, so it is sent
+// only when nothing is in flight, even if it is as large as a full group.
 func TestAtomicBatchWaits(t *testing.T) {
 	event := func(seq uint64) projections.Fact { return projections.Fact{Event: &schema.Event{Seq: seq}} }
 	for _, synced := range []bool{true, false} {

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// ResumedAfter is the pause from which a writer notes that it resumed; well below
-	// the delay that an audit allows expiries.
+	// ResumedAfter is the shortest pause after which a writer notes that it resumed; well
+	// below the lateness of expiries that an audit allows.
 	ResumedAfter = 20 * time.Second
-	// minPresence is the least age of the log's end at which a running writer notes its
-	// presence, stopPresence the most at which one that stops does.
+	// minPresence is the minimum age of the log's end at which a running writer notes
+	// its presence. stopPresence is the maximum age at which a stopping writer does.
 	minPresence  = time.Minute
 	stopPresence = 5 * time.Minute
 )

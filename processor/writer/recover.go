@@ -111,7 +111,7 @@ func same(a, b *schema.Event) bool {
 		a.Previous == b.Previous && a.Cause == b.Cause && bytes.Equal(a.Body, b.Body)
 }
 
-// moveFence appends a WriterStarted at the cursor, or behind the gap there. The
+// moveFence appends a WriterStarted after the cursor, or after the gap there. The
 // append fails if that is not the end of the log.
 func (t *Term) moveFence(ctx context.Context) error {
 	cursor := t.store.Cursor()
@@ -156,7 +156,7 @@ func (t *Term) moveFence(ctx context.Context) error {
 }
 
 // recover finds out, after an append failed or timed out, which pending events are in
-// the log. Their proposals are replied to; the others are decided again.
+// the log. It replies to their proposals; the others are decided again.
 func (t *Term) recover(ctx context.Context, cause error) error {
 	began := time.Now()
 	t.config.Events(observe.AppendFailed{Err: cause})
@@ -176,7 +176,7 @@ func (t *Term) recover(ctx context.Context, cause error) error {
 	t.Renewals.Clear()
 	t.pause(ctx)
 	err = t.Machine.Abort()
-	t.looked = t.Machine.Time() // of the WriterStarted, which notes the gap in time
+	t.looked = t.Machine.Time() // of the WriterStarted, which records the pause
 	return err
 }
 
@@ -196,8 +196,8 @@ func (t *Term) pause(ctx context.Context) {
 	}
 }
 
-// settle replies to the proposals whose events are in the log, which has those up to
-// sequence acked, and returns the others, to be decided again.
+// settle replies to the proposals whose events the log has, those up to sequence acked.
+// It returns the others, to be decided again.
 func (t *Term) settle(acked uint64) (again []*Proposal) {
 	for _, d := range t.pendingReplies {
 		switch {
@@ -215,9 +215,9 @@ func (t *Term) settle(acked uint64) (again []*Proposal) {
 	return again
 }
 
-// abandon replies to requests rather than have them wait for an unreachable log: 504
-// to those in flight, which may be applied or not and are not decided again, and
-// fault to those that wait to be decided. Mutations of the stream stay.
+// abandon replies to requests so that they do not wait for an unreachable log. Those in
+// flight get a 504: they may be applied or not, and are not decided again. Those that
+// wait to be decided get fault. Mutations of the stream stay.
 func (t *Term) abandon(fault *schema.Error) {
 	unknown := schema.ErrTimeout.With("no acknowledgement from the log in time: the write may or may not have been applied; read the document before you retry")
 	t.pendingReplies = slices.DeleteFunc(t.pendingReplies, func(d decided) bool {
@@ -230,8 +230,8 @@ func (t *Term) abandon(fault *schema.Error) {
 	t.refuseRetries(fault)
 }
 
-// refuseRetries replies fault to the requests that wait in retry, and returns their
-// number. Mutations of the stream stay.
+// refuseRetries replies fault to the requests in retry and returns their number.
+// Mutations of the stream stay.
 func (t *Term) refuseRetries(fault *schema.Error) int {
 	before := len(t.retry)
 	t.retry = slices.DeleteFunc(t.retry, func(one *Proposal) bool {

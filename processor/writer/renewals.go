@@ -10,11 +10,11 @@ import (
 )
 
 // Renewals is the table of renewals in flight: writes before the deadline of a
-// document whose new version is not folded yet. Once that deadline passes the
-// projection takes the document for expired, and it is not. A new policy that
-// prolongs the documents of a collection renews them all.
+// document whose new version is not folded yet. Once that deadline passes, the document
+// is expired in the projection but not in fact. A new policy that prolongs the documents
+// of a collection renews them all.
 //
-// The protocol by which readers use the table is service.Liveness.
+// service.Liveness describes the protocol by which readers use the table.
 //
 // mu is held from before the writer reads the clock until the renewals of its
 // decision are in the table. So a reader whose clock has reached a deadline and who
@@ -23,10 +23,10 @@ type Renewals struct {
 	mu      sync.Mutex
 	last    map[machine.DocumentKey]uint64 // sequence of the newest one in flight
 	all     []renewal                      // in flight, by sequence
-	changed chan struct{}                  // closed when renewals leave; nil if nobody waits
+	changed chan struct{}                  // closed when renewals are removed; nil if nobody waits
 
-	// recent holds folded renewals whose old deadline may pass while a query runs that
-	// reads an earlier state.
+	// recent has folded renewals whose old deadline may pass during a query that reads
+	// an earlier state.
 	recent []renewal
 }
 
@@ -61,7 +61,7 @@ func (r *Renewals) note(m *machine.Machine, first int) {
 			}
 			one.at = deadline.At
 		case schema.CollectionReplaced:
-			// The term drains after it, so the projection has the policy before.
+			// The term drains after it, so the projection has the previous policy.
 			if before, ok := m.Store.Collection(c.Name); !ok || !before.DefaultTTL.Prolonged(c.DefaultTTL) {
 				continue
 			}
@@ -106,8 +106,8 @@ func (r *Renewals) folded(seq uint64, now, seconds int64) {
 	r.wake()
 }
 
-// Clear empties the table once the fence has moved, and renewals are folded or did not
-// happen, or when readers no longer take this process for the writer.
+// Clear empties the table after the fence has moved, since renewals are then folded or
+// did not happen, or when readers no longer treat this process as the writer.
 func (r *Renewals) Clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,8 +147,8 @@ func (r *Renewals) Settle(ctx context.Context, incarnation uint64, now int64) er
 	return r.until(ctx, func() bool { return !lapsed(r.all, incarnation, 0, now) })
 }
 
-// Settled returns the latest second, at most now, up to which no deadline passes that a
-// renewal in flight moved.
+// Settled returns the latest second, at most now, before every old deadline of a
+// renewal in flight.
 func (r *Renewals) Settled(now int64) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,8 +161,8 @@ func (r *Renewals) Settled(now int64) int64 {
 }
 
 // Missed reports whether a state at sequence seq, judged by second now, lacks a renewal
-// of a document of a collection: one beyond seq, folded or not, whose old deadline has
-// passed. It knows folded ones for the time limit of a query.
+// in a collection: one beyond seq, folded or not, whose old deadline has passed. It
+// knows folded ones for the time limit of a query.
 func (r *Renewals) Missed(incarnation, seq uint64, now int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

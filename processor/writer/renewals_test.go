@@ -6,8 +6,8 @@ import (
 	"github.com/lapsedb/lapse/processor/machine"
 )
 
-// TestRenewalsFolded: a renewal that is folded stays known for as long as a query may
-// run that began before.
+// TestRenewalsFolded: a folded renewal stays known for the time limit of a query, which
+// may have begun before the fold.
 func TestRenewalsFolded(t *testing.T) {
 	const incarnation, seq, at, seconds = 1, 5, 10, 6
 	key := machine.DocumentKey{Incarnation: incarnation, ID: "a"}

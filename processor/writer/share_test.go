@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestShare: expiries take everything while nobody asks. While somebody does they come
-// in small groups, one at a time, and rest for as long as the last one took; and the
-// less of either, the longer more is due than was decided.
+// TestShare: expiries take all the time while no client sends requests. Otherwise they
+// come in small groups, one at a time, and rest for as long as the last one took. Both
+// limits relax the longer more has been due than was decided.
 func TestShare(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	var s share
@@ -34,7 +34,7 @@ func TestShare(t *testing.T) {
 	now = now.Add(4 * time.Millisecond)
 	waits(3, 100, 0, TurnExpiries)
 	now = now.Add(askedFor)
-	waits(3, 100, 0, IdleExpiries) // nobody asks any more
+	waits(3, 100, 0, IdleExpiries) // no client sends requests any more
 
 	now = now.Add(shareFor / 2)
 	waits(4, 100, 0, half)
@@ -49,7 +49,7 @@ func TestShare(t *testing.T) {
 	s.decided(now, 200, 300, true)
 	waits(7, 200, 0, IdleExpiries) // a minute behind
 
-	s.decided(now, 300, 400, false) // all that was due
+	s.decided(now, 300, 400, false) // all due ones were decided
 	waits(8, 200, askedFor, TurnExpiries)
 	s.fold(now, 200, 400)
 	waits(9, 400, 0, TurnExpiries)

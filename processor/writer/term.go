@@ -12,10 +12,10 @@ import (
 	"github.com/lapsedb/lapse/processor/observe"
 )
 
-// Term is one time as the writer: from Begin, which fences off earlier writers, to
-// the end of Run. Each is made anew and never used again. One goroutine, in Run,
-// decides; its events are in flight to the log while it decides more. Once the log
-// acknowledges them they are folded, and the replies sent.
+// Term is one period as the writer: from Begin, which fences off earlier writers, to
+// the end of Run. It is never reused. One goroutine, in Run, decides; its events are in
+// flight to the log while it decides more. Once the log acknowledges them, it folds them
+// and sends the replies.
 type Term struct {
 	*Writer
 	name    string // in WriterStarted
@@ -31,7 +31,7 @@ type Term struct {
 	recoveries     int         // since the last acknowledgement
 	shorter        time.Time   // since when the log ends before the cursor; zero if it does not
 	batches        bool        // the last proposals decided were batches
-	proposals      uint64      // decided, those deferred each time
+	proposals      uint64      // decided; deferred ones count each time
 	share          share       // of expiries
 	looked         int64       // log time, ms, of the last look for due documents
 }
@@ -43,11 +43,11 @@ type decided struct {
 	outcome machine.Outcome
 }
 
-// Begin begins a term: it reads the log to its end and moves the fence there. When
-// it returns no earlier writer can append.
+// Begin begins a term: it reads the log to its end and moves the fence there. After
+// that no earlier writer can append.
 func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 	t := &Term{Writer: w, name: nuid.Next()}
-	w.refuse(NotWriter) // that came too late for the last term
+	w.refuse(NotWriter) // submitted too late for the last term
 	w.Term.Store(t)
 	if _, err := t.fence(ctx, nil); err != nil {
 		t.Leave()
@@ -70,7 +70,7 @@ func (t *Term) Run(ctx context.Context) (err error) {
 	defer t.Leave()
 	defer func() {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = nil // it ended while the log was out of reach
+			err = nil // the term ended while the log was unreachable
 		}
 	}()
 	timer := time.NewTimer(0)
@@ -120,8 +120,8 @@ func (t *Term) Run(ctx context.Context) (err error) {
 	}
 }
 
-// ackTimeout is how long an acknowledgement may take before the term reads the log
-// to recover. It is at most the lease: then a standby takes over.
+// ackTimeout returns how long an acknowledgement may take before the term reads the log
+// to recover. It is at most the lease TTL, after which a standby takes over.
 func (t *Term) ackTimeout() time.Duration {
 	if t.config.Lease > 0 {
 		return min(AckTimeout, t.config.Lease)

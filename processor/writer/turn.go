@@ -20,12 +20,12 @@ const (
 	fullGroup      = 128              // events from which a group does not wait
 	groupFrom      = 16               // synced events from which a group is faster than single appends
 	stagedFrom     = 3                // as groupFrom, for a log that stages groups in memory
-	AckTimeout     = 10 * time.Second // at most the lease
+	AckTimeout     = 10 * time.Second // at most the lease TTL
 	maxGroupBytes  = 4 << 20          // bytes of proposals or events decided in one turn
 	StopTimeout    = 5 * time.Second
 	MaxRecoveries  = 3 // in a row without an acknowledgement, before the writer slows down
 	MaxPause       = 10 * time.Second
-	clockCheck     = time.Second     // timers miss a clock step and the sleep of the machine
+	clockCheck     = time.Second     // timers do not notice a clock step or the machine's sleep
 	abandonAfter   = 2 * time.Second // of an unreachable log, before waiting requests are answered
 )
 
@@ -57,8 +57,8 @@ const (
 	doubting
 )
 
-// full reports whether the in-flight limits are reached, or the phase waits for
-// nothing to be in flight.
+// full reports whether the in-flight limits are reached, or the phase waits until
+// nothing is in flight.
 func (t *Term) full() bool {
 	waits := t.phase == draining || t.phase == deferring
 	return waits && t.Machine.Pending() > 0 || len(t.groups) >= eventlog.MaxGroups ||
@@ -67,8 +67,8 @@ func (t *Term) full() bool {
 }
 
 // gathering reports whether to hold queued proposals until the append in flight is
-// acknowledged, so that they share one append. Synced appends take long enough to
-// decide meanwhile, and a few batches are events enough.
+// acknowledged, so that they share one append. It is false for synced appends, which take
+// long enough to decide meanwhile, and for batches: a few have events enough.
 func (t *Term) gathering() bool {
 	return !t.config.Synced && !t.batches && len(t.groups) >= fewGroups && len(t.Proposals)+len(t.Mutations) < fullGroup
 }
@@ -99,8 +99,8 @@ func (t *Term) untilNext() time.Duration {
 	return max(wait, 0)
 }
 
-// turn expires what is due, decides what is queued, both up to a limit, and
-// appends the events.
+// turn expires due documents, decides queued proposals, both up to a limit, and appends
+// the events.
 func (t *Term) turn() error {
 	if t.full() {
 		return nil
@@ -145,7 +145,7 @@ func (t *Term) turn() error {
 	return nil
 }
 
-// expiriesWait returns how long expiries leave the time to clients.
+// expiriesWait returns how long expiries wait to leave time for requests.
 func (t *Term) expiriesWait(now time.Time) time.Duration {
 	return t.share.wait(now, t.Requests.Load()+t.proposals, t.Machine.Folded())
 }
@@ -169,7 +169,7 @@ func (t *Term) next() *Proposal {
 	}
 }
 
-// decide decides one proposal and returns roughly its size in bytes.
+// decide decides one proposal and returns its approximate size in bytes.
 func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	if p.Term != nil && p.Term != t {
 		p.reply(machine.Outcome{Code: NotWriter.Code, Fault: NotWriter})

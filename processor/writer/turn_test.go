@@ -12,8 +12,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestPendingRepliesLimited: pending replies are limited in number and bytes, also
-// those without an event.
+// TestPendingRepliesLimited: pending replies, including those without an event, are
+// limited in number and bytes.
 func TestPendingRepliesLimited(t *testing.T) {
 	for _, term := range []*Term{
 		{Machine: idle(t), replyBytes: maxReplyBytes},
@@ -39,7 +39,8 @@ func idle(t *testing.T) *machine.Machine {
 	return m
 }
 
-// TestReplyBytesReturn: every way in which a pending reply ends gives its bytes back.
+// TestReplyBytesReturn: replyBytes no longer counts a pending reply after recovery or
+// abandon.
 func TestReplyBytesReturn(t *testing.T) {
 	for name, end := range map[string]func(*Term){
 		"recovered": func(term *Term) { term.settle(0) },
@@ -54,7 +55,7 @@ func TestReplyBytesReturn(t *testing.T) {
 }
 
 // TestPhases: a proposal that cannot be decided on top of events in flight is decided
-// first once there are none, and one after a new policy waits for its expiries.
+// first once there are none; one after a new policy waits for the policy's expiries.
 func TestPhases(t *testing.T) {
 	events := observe.EventListener(nil).EnsureDefaults()
 	w := New(Config{Meter: noMeter{}, Synced: true, MaxDowntime: time.Hour, Events: events}, &eventlog.Log{}, nil,

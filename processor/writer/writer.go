@@ -1,6 +1,6 @@
-// Package writer is the one loop that writes: it takes proposals from a queue, has the
+// Package writer is the one loop that writes: it takes proposals from a queue, lets the
 // machine decide them, appends the events to the log, and after the acknowledgement folds
-// them and replies. It also expires what is due.
+// them and replies. It also expires due documents.
 //
 // It imports machine, eventlog, clock and observe. Start reading at Writer (the queues)
 // and Term (term.go); then turn.go (a turn, and the phases of a term), pipeline.go (from
@@ -28,7 +28,7 @@ type Proposal struct {
 	Batch    *schema.Batch
 	MaxReply int           // maximum reply size of a batch in bytes
 	Internal *schema.Event // its type and body
-	Term     *Term         // the only one that may decide it; nil for any
+	Term     *Term         // the only term that may decide it; nil for any
 
 	// Done receives the outcome once it is durable and folded. It runs on the writer's
 	// goroutine and must not block. nil for a mutation of the stream.
@@ -52,7 +52,7 @@ type Writer struct {
 	Proposals chan *Proposal        // from requests
 	Mutations chan *schema.Mutation // from the mutations stream
 	Term      atomic.Pointer[Term]  // nil while another process writes
-	Requests  atomic.Uint64         // that came, but queries and forecasts; expiries leave time for them
+	Requests  atomic.Uint64         // received, except queries and forecasts; expiries leave time for them
 
 	lateness *lateness
 	Renewals Renewals
@@ -63,7 +63,7 @@ type Config struct {
 	Events observe.EventListener
 	Meter  Meter
 	// Synced: the log syncs before it acknowledges. Events are then appended in atomic
-	// batches as soon as there are enough to share a sync.
+	// batches once there are enough to share a sync.
 	Synced bool
 	// AtomicBatch is the most events of an atomic batch.
 	AtomicBatch int
@@ -71,8 +71,8 @@ type Config struct {
 	Lease time.Duration
 	// MaxDowntime is the age of the log's end from which a start doubts the clock.
 	MaxDowntime time.Duration
-	// QueryTime is the time limit of queries: folded renewals are remembered for as
-	// long, since a query that began before may have missed them.
+	// QueryTime is the time limit of queries. Folded renewals are remembered for as
+	// long: a query that began before may have missed them.
 	QueryTime time.Duration
 	// Largest is the maximum size of an event body in bytes.
 	Largest int
@@ -85,7 +85,7 @@ type Config struct {
 // Meter counts the work of the writer. Its methods run on the writer's goroutine and
 // must not block.
 type Meter interface {
-	// Beat is called in each turn, with how many events are in flight.
+	// Beat is called in each turn, with the number of events in flight.
 	Beat(pending int)
 	// Replied is called for each mutation or batch whose outcome is durable; both
 	// are nil for an internal event.
@@ -106,8 +106,8 @@ func New(c Config, log *eventlog.Log, store *projections.Store, clock *clock.Tim
 // Writing reports whether the writer has a term, so that no other process decides.
 func (w *Writer) Writing() bool { return w.Term.Load() != nil }
 
-// Submit queues a proposal and reports whether the queue had room. Without a term it
-// is refused with NotWriter.
+// Submit queues a proposal and reports whether the queue had a free place. Without a
+// term it refuses the proposal with NotWriter.
 func (w *Writer) Submit(p *Proposal) bool {
 	select {
 	case w.Proposals <- p:
@@ -163,8 +163,8 @@ func (w *Writer) Lateness(now, oldest int64) (schema.Lateness, *schema.LatenessO
 	return w.lateness.at(now), w.lateness.kept(now, oldest)
 }
 
-// Observe records the lateness of an expiry in the log. own: this process appended
-// it, and counts it in its metrics.
+// Observe records the lateness of an expiry in the log. If own, this process appended
+// it and counts it in its metrics.
 func (w *Writer) Observe(fact *projections.Fact, own bool) {
 	switch fact.Type {
 	case schema.DocumentReleased:
@@ -184,7 +184,7 @@ func (w *Writer) Observe(fact *projections.Fact, own bool) {
 	}
 }
 
-// Replies to proposals that come after the end of a term, and to other requests when
+// Replies to proposals submitted after the end of a term, and to other requests when
 // the process stops.
 var (
 	NotWriter = schema.ErrUnavailable.With("this process is stopping, or no longer the writer: try again")

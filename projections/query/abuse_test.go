@@ -11,8 +11,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestAbuse asks what would take hours or all memory. Each is refused or has an
-// answer, and none comes near a minute, which no machine is too slow for.
+// TestAbuse: queries that would take hours or all memory are refused or answered, all in
+// less than a minute, which is enough for any machine.
 func TestAbuse(t *testing.T) {
 	long := strings.Repeat("a", 1_000_000)
 	list := "[" + strings.Repeat("1,", 20_000) + "1]"
@@ -63,7 +63,7 @@ func TestAbuse(t *testing.T) {
 	}
 }
 
-// TestLongSortKeys: what a cursor could not hold is refused.
+// TestLongSortKeys: a sort key too long for a cursor is refused.
 func TestLongSortKeys(t *testing.T) {
 	l := collectionOf(t, `{}`, `"a":`+"["+strings.Repeat("1,", 100_000)+"1]", `"a":1`)
 	engine := newEngine(t, query.Limits{})
@@ -72,8 +72,8 @@ func TestLongSortKeys(t *testing.T) {
 	}
 }
 
-// TestRangeThatLooksLikeOneKey: the bound of a range may be shorter than a key
-// and stand for many.
+// TestRangeThatLooksLikeOneKey: a bound may be shorter than a key, so [b, KeyAfter(b))
+// may hold many keys.
 func TestRangeThatLooksLikeOneKey(t *testing.T) {
 	const first = 4503599627370752
 	var documents []string

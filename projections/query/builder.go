@@ -7,12 +7,12 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// builder makes predicates of an expression.
+// builder turns an expression into predicates.
 type builder struct {
 	*compiler
 	info      *ast.SourceInfo
 	slots     *slots // of paths below doc
-	params    *slots // of those below params that CEL asks for
+	params    *slots // of paths below params that CEL reads
 	constants []constantSource
 	lastID    int64
 }

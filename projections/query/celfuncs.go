@@ -26,7 +26,7 @@ const (
 	fnRange    = "@range"    // (doc, v): the list or map that a macro iterates over
 )
 
-// relationFunctions are the comparison operators and what they become.
+// relationFunctions maps comparison operators to the functions that replace them.
 var relationFunctions = map[string]struct {
 	name     string
 	relation relation
@@ -51,7 +51,7 @@ var arithmeticFunctions = map[string]struct {
 	operators.Modulo:   {"@mod", modulo},
 }
 
-// via returns an operator that the left operand's type has, or not.
+// via returns apply as an operator that fails if the left operand's type is not a T.
 func via[T any](apply func(T, ref.Val) ref.Val) func(a, b ref.Val) ref.Val {
 	return func(a, b ref.Val) ref.Val {
 		if x, ok := a.(T); ok {
@@ -61,7 +61,7 @@ func via[T any](apply func(T, ref.Val) ref.Val) func(a, b ref.Val) ref.Val {
 	}
 }
 
-// modulo is that of integers, and of doubles, for which CEL has none.
+// modulo is % for integers and also for doubles, for which CEL has none.
 func modulo(a, b ref.Val) ref.Val {
 	x, ok := a.(types.Double)
 	y, also := b.(types.Double)
@@ -71,11 +71,11 @@ func modulo(a, b ref.Val) ref.Val {
 	return via(traits.Modder.Modulo)(a, b)
 }
 
-// maxTextBytes bounds a string that + makes: an expression could double one
-// again and again.
+// maxTextBytes bounds the result of + on strings and bytes: an expression could double
+// one repeatedly.
 const maxTextBytes = 4 << 20
 
-// functions declares them all to CEL.
+// functions returns the declarations of all these functions for CEL.
 func functions() (options []cel.EnvOption) {
 	binary := func(name string, nonStrict bool, f func(a, b ref.Val) ref.Val) {
 		overload := []cel.OverloadOpt{cel.BinaryBinding(f)}
@@ -119,7 +119,7 @@ func functions() (options []cel.EnvOption) {
 	return options
 }
 
-// countedList is a list that counts a macro's steps over its elements as work.
+// countedList is a list that reports each step of a macro over its elements as work.
 type countedList struct {
 	traits.Lister
 	worked func(bytes int)
@@ -156,8 +156,8 @@ func related(r relation, a, b ref.Val) bool {
 	return false
 }
 
-// arithmetic applies an operator to two numbers of different types as to doubles, and
-// leaves all other operands to CEL.
+// arithmetic applies an operator. It converts two numbers of different types to doubles
+// first, and leaves all other operands to CEL.
 func arithmetic(apply func(a, b ref.Val) ref.Val, a, b ref.Val) ref.Val {
 	if a.Type() != b.Type() && isNumber(a) && isNumber(b) {
 		a, b = a.ConvertToType(types.DoubleType), b.ConvertToType(types.DoubleType)
@@ -215,11 +215,11 @@ func (callCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 
 	left := maxElements
 	switch function {
 	case overloads.Matches:
-		// In the worst case each step of the expression is tried at each byte.
+		// In the worst case each step of the regular expression is tried at each byte.
 		weight := textBytes(args[0]) * textBytes(args[1]) / 100
 		left -= min(weight, maxElements)
 	case fnPath, fnParam, fnPresent, fnTrue, fnRange, overloads.Size, operators.Index:
-		// What they give is there, or is made once for a document.
+		// Their results exist already, or are made once per document.
 	default:
 		for _, arg := range args {
 			weigh(arg, &left)

@@ -84,8 +84,8 @@ func (a adapter) value(v values.Value) ref.Val {
 	return types.NewDynamicMap(a, members)
 }
 
-// number returns a number as CEL has it: an integer of 64 bits if it is
-// written as one, else a double.
+// number returns a number for CEL: an integer of 64 bits if it is written as one, else a
+// double.
 func number(v values.Value) ref.Val {
 	magnitude, negative, ok := v.Integer()
 	switch {
@@ -129,12 +129,12 @@ func operandOfResult(v ref.Val) (o operand, ok bool) {
 	return operand{kind: values.Missing}, types.IsUnknownOrError(v)
 }
 
-// maxElements bounds the elements of lists and maps that one comparison reads. A list
-// of one list again and again may have more than fit into memory.
+// maxElements bounds the elements of lists and maps that one comparison reads: a list
+// that contains one list many times may have more elements than fit into memory.
 const maxElements = 1 << 20
 
-// resultsEqual is == on results of CEL. It compares numbers of all types, also in
-// lists and maps, and fails only beyond maxElements.
+// resultsEqual is == on results of CEL. It compares numbers of all types, also in lists
+// and maps, and cancels the evaluation only beyond maxElements.
 func resultsEqual(a, b ref.Val) bool {
 	left := maxElements
 	return equalWithin(a, b, &left)

@@ -25,7 +25,7 @@ type condition struct {
 	constants []constantSource
 }
 
-// compiler makes conditions.
+// compiler compiles conditions.
 type compiler struct {
 	language *cel.Env // of conditions
 	machine  *cel.Env // of rewritten conditions
@@ -62,7 +62,7 @@ func newCompiler(l Limits) (*compiler, error) {
 // maxRegexProgram bounds a regular expression, in instructions.
 const maxRegexProgram = 250
 
-// maxNodes bounds an expression, its macros written out.
+// maxNodes bounds an expression after macro expansion.
 const maxNodes = 20_000
 
 // compile compiles a condition. The error names the fault on one line.
@@ -140,7 +140,7 @@ func issue(issues *cel.Issues, parsed *ast.AST) error {
 	return fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, message)
 }
 
-// identifier returns the name that an expression is, "" if it is something else.
+// identifier returns the name if the expression is an identifier, else "".
 func identifier(in *ast.AST, id int64) (name string) {
 	if in != nil {
 		ast.PostOrderVisit(in.Expr(), ast.NewExprVisitor(func(e ast.Expr) {

@@ -21,7 +21,7 @@ type constantSource struct {
 type constant struct {
 	operand
 	members []operand       // of a list
-	keys    map[string]bool // of the members, where they are many
+	keys    map[string]bool // of the members, beyond fewMembers
 	broken  bool            // a member of the list is missing, so the list contains nothing
 }
 
@@ -117,7 +117,7 @@ func (c *condition) bind(params values.Value) []constant {
 				bound[i].add(operandOf(element))
 				return true
 			})
-			v.Members(func(name []byte, _ values.Value) bool { // in a map are its names
+			v.Members(func(name []byte, _ values.Value) bool { // a map's members are its names
 				bound[i].add(operand{kind: values.String, text: name})
 				return true
 			})
@@ -136,14 +136,14 @@ func (s *constantSource) resolve(params values.Value) operand {
 	return operandOf(find(params, s.path))
 }
 
-// find returns what is at a path below v, an object.
+// find returns the value at a path below v, an object.
 func find(v values.Value, path []string) values.Value {
 	for _, step := range path {
 		parent := v
 		v = nil
 		parent.Members(func(name []byte, value values.Value) bool {
 			if string(name) == step {
-				v = value // the last one of a name counts
+				v = value // the last member of a name counts
 			}
 			return true
 		})

@@ -19,7 +19,8 @@ const (
 // sealer makes and checks cursors.
 type sealer struct{ secret []byte }
 
-// code covers everything that decides which documents a query returns in which order.
+// code authenticates everything that decides which documents a query returns in which
+// order.
 func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 	h := hmac.New(sha256.New, s.secret)
 	part := func(b []byte) {
@@ -53,7 +54,8 @@ func (s sealer) seal(incarnation uint64, r *request, p position) string {
 	return base64.RawURLEncoding.EncodeToString(append(s.code(incarnation, r, payload), payload...))
 }
 
-// open returns the position of a cursor that was made for this query.
+// open returns the position of the request's cursor; ok is false if the cursor is not of
+// this query.
 func (s sealer) open(incarnation uint64, r *request) (p position, ok bool) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(r.cursor)
 	if err != nil || base64.RawURLEncoding.EncodedLen(len(data)) != len(r.cursor) || len(data) <= cursorCode || data[cursorCode] != cursorVersion {

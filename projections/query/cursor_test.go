@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzCursor wants that no text is a cursor but those that seal makes, and of
-// any bytes behind a right code that they are read without harm.
+// FuzzCursor: open accepts only texts that seal makes, and reads any payload with a valid
+// code without harm.
 func FuzzCursor(f *testing.F) {
 	s := sealer{[]byte("secret")}
 	r := &request{where: "doc.n > 1", orderBy: []order{{path: []string{"n"}}}}

@@ -16,7 +16,7 @@ type due struct {
 	text        values.Value // as written, for the cursor
 }
 
-// moment is a unix second, or a length of time from now.
+// moment is a unix second, or a duration from now.
 type moment struct {
 	given, relative bool
 	seconds         int64
@@ -68,9 +68,10 @@ func parseMoment(v values.Value) (moment, error) {
 	return moment{}, errors.New(`use unix seconds, or a length of time from now like "90s", "24h" or "30d"`)
 }
 
-// eachDue is each for documents by deadline and id. Their position has the deadline as key.
+// eachDue is each for a request by deadline: it visits by deadline and id, and the key of
+// a position is the deadline.
 func (r *run) eachDue(after *position, visit func(*candidate) (bool, error)) (err error) {
-	// What is due by now does not live.
+	// Documents due by now are expired.
 	from := max(r.request.due.from.at(r.now, 0), r.now+1)
 	until := r.request.due.until.at(r.now, math.MaxInt64)
 	var id schema.DocumentID

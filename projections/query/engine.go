@@ -35,7 +35,7 @@ type Engine struct {
 // Options of an Engine.
 type Options struct {
 	Limits
-	// Secret authenticates cursors: those made with another one are refused.
+	// Secret authenticates cursors: a cursor made with another secret is refused.
 	Secret []byte
 	// Pacer returns a function for each query, called after about every sliceTime of
 	// work with the time worked since the last call. It may delay the query in favour
@@ -60,7 +60,7 @@ func New(o Options) (*Engine, error) {
 // Reply is the answer to a query.
 type Reply struct {
 	Body []byte // JSON
-	Seq  uint64 // of the state that it describes
+	Seq  uint64 // sequence of the state that Body describes
 }
 
 // Ask is one query to an Engine.
@@ -140,7 +140,7 @@ func (e *Engine) condition(where string) (*condition, *schema.Error) {
 	return c, nil
 }
 
-// Errors of a run that exceeds a limit.
+// Errors of a run that exceeds a limit or has a cursor of another query.
 var (
 	errScanned   = errors.New("too much was looked at")
 	errSortBytes = errors.New("sorting takes too much memory")
@@ -149,7 +149,8 @@ var (
 	errCursor    = errors.New("the cursor is not of this query")
 )
 
-// explain returns their *schema.Error, which says what the client can do.
+// explain returns the *schema.Error of an exceeded limit or a wrong cursor, with advice
+// for the client, and any other error as it is.
 func (l Limits) explain(err error) error {
 	switch {
 	case errors.Is(err, errCursor):

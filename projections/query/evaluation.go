@@ -16,9 +16,9 @@ import (
 type evaluation struct {
 	*condition
 	constants []constant
-	ctx       context.Context // ends when the query has to
+	ctx       context.Context // ends when the query must end
 	err       error           // why the last test failed
-	parts     uint            // of conditions that were tested
+	parts     uint            // condition parts tested so far
 
 	body    []byte
 	ts      int64
@@ -97,7 +97,7 @@ func (e *evaluation) param(slot int) ref.Val {
 	return e.args[slot]
 }
 
-// document returns the whole document as clients see it.
+// document returns the whole document as clients see it, converted for CEL.
 func (e *evaluation) document() ref.Val {
 	if e.whole == nil {
 		e.whole = e.adapter.value(schema.AppendReply(nil, e.body, e.ts, e.version))

@@ -11,8 +11,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// FuzzCondition wants of any text that it is refused or is a condition with an
-// answer, the same with an index and without.
+// FuzzCondition: any text is refused or is a condition with an answer, which is the same
+// with and without an index.
 func FuzzCondition(f *testing.F) {
 	for _, row := range naiveTable {
 		f.Add(row.cel)
@@ -43,7 +43,7 @@ func FuzzCondition(f *testing.F) {
 	})
 }
 
-// FuzzRequest wants of any body a fault or a reply that is JSON.
+// FuzzRequest: any body gets an error or a JSON reply.
 func FuzzRequest(f *testing.F) {
 	l := hundred(f, "x")
 	engine := newEngine(f, query.Limits{Cost: 10_000, Time: time.Minute})

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// collectionOf returns a ledger with documents, d0, d1, …, which are members
+// collectionOf returns a ledger with documents d0, d1, …; each is given as its members
 // without an id.
 func collectionOf(t testing.TB, properties string, documents ...string) *ledger {
 	t.Helper()
@@ -32,7 +32,7 @@ func (l *ledger) put(t schema.EventType, id, members string, previous uint64) ui
 	return l.write(schema.Event{Type: t, Collection: things, ID: schema.DocumentID(id), Previous: schema.Version(previous), Body: []byte(body)})
 }
 
-// TestTable asks the table of the naive reference over again.
+// TestTable: the engine gives the results of the naive reference's table.
 func TestTable(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
 	for i, row := range naiveTable {
@@ -53,7 +53,7 @@ func TestConditions(t *testing.T) {
 	l := collectionOf(t, `{}`, `"n":1.5,"s":"a","l":[1,"b",{"x":2}],"m":{"k":null}`)
 	engine := newEngine(t, query.Limits{})
 	for where, want := range map[string]bool{
-		// Numbers of JSON are one type, in arithmetic too.
+		// JSON numbers are one type, in arithmetic too.
 		"doc.n * 2 == 3":                       true,
 		"doc.n + 1 == 2.5":                     true,
 		"(doc.n + 1) * 1.5 > 3":                true,
@@ -66,7 +66,7 @@ func TestConditions(t *testing.T) {
 		"doc.n / 0 == 1":                       false,
 		"9223372036854775807 + int(doc.n) > 0": false, // overflows
 
-		// What fails is false wherever it stands.
+		// An expression that fails is false wherever it stands.
 		"(doc.x == 1) == false":                 true,
 		"[doc.x == 1, true].exists(b, b)":       true,
 		"(doc.x > 1 ? 'yes' : 'no') == 'no'":    true,
@@ -113,8 +113,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestWrongConditions wants one line that says what is wrong, and none of our
-// inner names.
+// TestWrongConditions: an error is one line that states the fault and contains none of
+// our internal names.
 func TestWrongConditions(t *testing.T) {
 	l := collectionOf(t, `{}`)
 	engine := newEngine(t, query.Limits{})

@@ -2,7 +2,7 @@ package query
 
 import "time"
 
-// Limits of queries. Each is a default where it is 0.
+// Limits of queries. A field that is 0 has its default.
 type Limits struct {
 	// Scanned limits the documents and index entries that one query reads; 5,000,000.
 	Scanned int

@@ -12,7 +12,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// hundred is a collection of d0 to d99 with n from 0 on, indexed, and text s.
+// hundred returns a collection of d0 to d99 with the indexed member n from 0 on, and
+// text as s.
 func hundred(t testing.TB, text string) *ledger {
 	var documents []string
 	for i := range 100 {
@@ -28,7 +29,7 @@ func TestLimits(t *testing.T) {
 		name   string
 		limits query.Limits
 		body   string
-		want   error // nil: it is within
+		want   error // nil: within the limits
 	}{
 		{"scan", query.Limits{Scanned: 100}, `{"where":"doc.m == 100"}`, nil},
 		{"scan", query.Limits{Scanned: 99}, `{"where":"doc.m == 100"}`, schema.ErrTooLarge},
@@ -44,7 +45,7 @@ func TestLimits(t *testing.T) {
 		{"page", query.Limits{Bytes: 100_000}, `{}`, schema.ErrTooLarge},
 		{"page", query.Limits{Bytes: 100_000}, `{"limit":10}`, nil},
 		{"page", query.Limits{Bytes: 100_000}, `{"select":["/id"]}`, nil},
-		{"page of large documents", query.Limits{Bytes: 100_000, SortBytes: 2000}, `{"select":["/id"]}`, nil}, // nothing is sorted
+		{"page of large documents", query.Limits{Bytes: 100_000, SortBytes: 2000}, `{"select":["/id"]}`, nil}, // needs no sort
 		{"params", query.Limits{}, `{"where":"doc.n in params.l || doc.n in params.l","params":{"l":[` + strings.Repeat("1,", 100_000) + `1]}}`, nil},
 		{"params", query.Limits{}, `{"where":"doc.n in params.l","params":{"l":[` + strings.Repeat("1,", 200_000) + `1]}}`, schema.ErrBadRequest},
 		{"cursor in the page", query.Limits{Bytes: 100}, `{"limit":1,"select":["/id"],"orderBy":[{"path":"/s"}]}`, schema.ErrTooLarge},
@@ -76,8 +77,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestFullPageIsKept wants a page that is full before a limit is met, though it
-// cannot be told then whether there is more.
+// TestFullPageIsKept: a page that is full before a limit is exceeded is returned, though
+// it is then unknown whether more follows.
 func TestFullPageIsKept(t *testing.T) {
 	l := hundred(t, "")
 	engine := newEngine(t, query.Limits{Scanned: 30})

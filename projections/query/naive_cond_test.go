@@ -28,19 +28,19 @@ type naiveNode interface {
 	prec() int
 }
 
-// naiveCond is what is true or else false.
+// naiveCond is a node that is true or false.
 type naiveCond interface {
 	naiveNode
 	holds(env naiveEnv) bool
 }
 
-// naiveExpr is what has a value, or fails: a field is missing, a sum overflows.
+// naiveExpr is a node that has a value or fails: a field is missing, a sum overflows.
 type naiveExpr interface {
 	naiveNode
 	value(env naiveEnv) (v any, ok bool)
 }
 
-// How strongly CEL's operators bind.
+// Precedence of CEL's operators, ascending.
 const (
 	naiveIfPrec = iota
 	naiveOrPrec
@@ -52,7 +52,7 @@ const (
 	naivePrimary
 )
 
-// naiveIn renders a node where at least prec is needed.
+// naiveIn renders a node, in parentheses if its precedence is below prec.
 func naiveIn(n naiveNode, prec int) string {
 	if n.prec() < prec {
 		return "(" + n.CEL() + ")"
@@ -60,13 +60,13 @@ func naiveIn(n naiveNode, prec int) string {
 	return n.CEL()
 }
 
-// naiveStep goes from a value to one inside it: to a member, Name, to an
-// element, [Index], or to what the parameter Param names, a string or integer.
+// naiveStep goes from a value to one inside it: to the member Name, to the element
+// Index, or to the member or element that the parameter Name holds, by Kind.
 type naiveStep struct {
 	Kind   naiveStepKind
 	Name   string // of the member, or of the parameter
 	Index  int
-	Quoted bool // write ['name'] although .name would do
+	Quoted bool // write ['name'] even if .name is possible
 }
 
 type naiveStepKind int
@@ -77,13 +77,13 @@ const (
 	naiveToParam
 )
 
-// naivePath is doc.a[0]['b'], params.x, or an element of a macro and below.
+// naivePath is doc.a[0]['b'], params.x, or a path below a macro's element.
 type naivePath struct {
 	Root  string
 	Steps []naiveStep
 }
 
-// naivePathOf takes a string for a member and an int for an element.
+// naivePathOf returns a path; a string is a member, an int an element.
 func naivePathOf(root string, steps ...any) naivePath {
 	p := naivePath{Root: root}
 	for _, step := range steps {
@@ -110,7 +110,7 @@ var (
 	}
 )
 
-// plain tells whether the step can be written with a dot.
+// plain reports whether the step can be written with a dot.
 func (s naiveStep) plain() bool {
 	return s.Kind == naiveToMember && naiveIdentifier.MatchString(s.Name) && !slices.Contains(naiveReserved, s.Name)
 }
@@ -214,7 +214,7 @@ func naiveLiteral(v any) string {
 		case n.int == nil && math.IsInf(n.float, 0):
 			panic("CEL has no literal for " + v.String())
 		case n.int == nil && !strings.ContainsAny(v.String(), ".eE"):
-			return v.String() + ".0" // digits beyond the integers
+			return v.String() + ".0" // an integer beyond those of CEL
 		case n.int != nil && !n.int.IsInt64():
 			return v.String() + "u"
 		}
@@ -233,7 +233,7 @@ func naiveLiteral(v any) string {
 	panic(fmt.Sprintf("a value of type %T", v))
 }
 
-// naiveList is a list of expressions. It fails if one of them does.
+// naiveList is a list of expressions. It fails if one of them fails.
 type naiveList []naiveExpr
 
 func (l naiveList) prec() int { return naivePrimary }
@@ -258,8 +258,8 @@ func (l naiveList) value(env naiveEnv) (any, bool) {
 	return list, true
 }
 
-// naiveArith is L Op R with + - * / %. CEL's checker wants the literals in one
-// tree, and in what it is compared with, to be of one type.
+// naiveArith is L Op R with + - * / %. CEL's checker requires one type for all literals
+// in a tree and in the expression that it is compared with.
 type naiveArith struct {
 	L  naiveExpr
 	Op string
@@ -368,7 +368,7 @@ func (s naiveSize) value(env naiveEnv) (any, bool) {
 	return nil, false
 }
 
-// naiveChoice is If ? Then : Else with values.
+// naiveChoice is If ? Then : Else of values.
 type naiveChoice struct {
 	If         naiveCond
 	Then, Else naiveExpr
@@ -389,7 +389,7 @@ func (c naiveChoice) value(env naiveEnv) (any, bool) {
 	return c.Else.value(env)
 }
 
-// naiveRange returns what a macro runs over: elements, or keys as sorted.
+// naiveRange returns what a macro iterates over: elements, or sorted keys.
 func naiveRange(x naiveExpr, env naiveEnv) (elements []any, ok bool) {
 	v, ok := x.value(env)
 	if !ok {
@@ -407,8 +407,7 @@ func naiveRange(x naiveExpr, env naiveEnv) (elements []any, ok bool) {
 	return nil, false
 }
 
-// naiveFilter is Range.filter(Var, Pred). Of a map it takes keys, in no order
-// that could be relied on.
+// naiveFilter is Range.filter(Var, Pred). Of a map it keeps keys, in no order to rely on.
 type naiveFilter struct {
 	Range naiveExpr
 	Var   string
@@ -652,7 +651,7 @@ func (n naiveNot) prec() int               { return naiveNotPrec }
 func (n naiveNot) CEL() string             { return "!" + naiveIn(n.C, naiveNotPrec) }
 func (n naiveNot) holds(env naiveEnv) bool { return !n.C.holds(env) }
 
-// naiveIf is If ? Then : Else with conditions.
+// naiveIf is If ? Then : Else of conditions.
 type naiveIf struct{ If, Then, Else naiveCond }
 
 func (i naiveIf) prec() int   { return naiveIfPrec }
@@ -665,7 +664,7 @@ func (i naiveIf) holds(env naiveEnv) bool {
 	return i.Else.holds(env)
 }
 
-// naiveParen is (C), where no parentheses are needed.
+// naiveParen is (C), even where no parentheses are needed.
 type naiveParen struct{ C naiveCond }
 
 func (p naiveParen) prec() int               { return naivePrimary }

@@ -10,11 +10,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naiveScope is what is known where a part of a condition is drawn: the
-// variables with samples of what they hold.
+// naiveScope has the variables where a part of a condition is drawn, with samples of
+// their values.
 type naiveScope struct {
 	samples map[string][]any
-	vars    []string // of the macros around, the innermost last
+	vars    []string // of the enclosing macros, the innermost last
 }
 
 func newNaiveScope(docs []naiveDoc) naiveScope {
@@ -25,7 +25,7 @@ func newNaiveScope(docs []naiveDoc) naiveScope {
 	return s
 }
 
-// within is the scope of a macro over x.
+// within returns the scope inside a macro over x, and the macro's variable.
 func (s naiveScope) within(x naivePath) (naiveScope, string) {
 	name := fmt.Sprint("e", len(s.vars))
 	inner := naiveScope{samples: maps.Clone(s.samples), vars: append(slices.Clone(s.vars), name)}
@@ -43,7 +43,7 @@ func (s naiveScope) params() any {
 	return nil
 }
 
-// sample returns what x is in some document, if there is one with it.
+// sample returns the value of x in some document, and whether any has one.
 func (s naiveScope) sample(t *rapid.T, x naivePath) (any, bool) {
 	var there []any
 	for _, root := range s.samples[x.Root] {
@@ -54,14 +54,14 @@ func (s naiveScope) sample(t *rapid.T, x naivePath) (any, bool) {
 	if len(there) == 0 {
 		return nil, false
 	}
-	// What comes from one document most of the time makes conjunctions match.
+	// Prefer values of one document, so that conjunctions match.
 	if rapid.Bool().Draw(t, "first") {
 		return there[0], true
 	}
 	return there[rapid.IntRange(0, len(there)-1).Draw(t, "sample")], true
 }
 
-// Paths into documents, those that match most first.
+// Paths into documents, most frequent matches first.
 var (
 	naivePaths = []naivePath{
 		naiveDocPath("a"), naiveDocPath("b"), naiveDocPath("c"), naiveDocPath("n"), naiveDocPath("nested", "x"), naiveDocPath("flag"),
@@ -84,8 +84,8 @@ var (
 	naiveOperators  = []string{"==", "==", "<", ">", "<=", ">=", "!="}
 )
 
-// path draws a path that is dynamic to CEL's checker, of an element if there
-// are any around.
+// path draws a path that is dynamic to CEL's checker, mostly below an element if there
+// are enclosing macros.
 func (s naiveScope) path(t *rapid.T) naivePath {
 	if len(s.vars) > 0 && !naiveOneIn(t, 5) {
 		root := rapid.SampledFrom(s.vars).Draw(t, "var")
@@ -94,7 +94,7 @@ func (s naiveScope) path(t *rapid.T) naivePath {
 	return rapid.SampledFrom(naivePaths).Draw(t, "path")
 }
 
-// constant draws a constant of any type, most often what x is somewhere.
+// constant draws a constant of any type, mostly the value of x in some document.
 func (s naiveScope) constant(t *rapid.T, x naivePath) naiveLit {
 	if !naiveOneIn(t, 4) {
 		if v, ok := s.sample(t, x); ok && naiveFinite(v) {
@@ -105,7 +105,7 @@ func (s naiveScope) constant(t *rapid.T, x naivePath) naiveLit {
 		Filter(func(v string) bool { return naiveFinite(naiveDecode([]byte(v))) }).Draw(t, "constant"))
 }
 
-// naiveFinite tells whether CEL has a literal for the value.
+// naiveFinite reports whether CEL has a literal for the value.
 func naiveFinite(v any) bool {
 	return !bytes.Contains(naiveJSON(v), []byte("1e999"))
 }
@@ -141,8 +141,8 @@ func (s naiveScope) cond(t *rapid.T, depth int) naiveCond {
 	return s.leaf(t, depth)
 }
 
-// likely draws a condition that likely holds for the first document, for what
-// is true only if all of its parts are.
+// likely draws a condition that probably holds for the first document, for a condition
+// that is true only if all of its parts are.
 func (s naiveScope) likely(t *rapid.T, depth int) naiveCond {
 	c := s.cond(t, depth)
 	for range 4 {
@@ -208,10 +208,10 @@ func (s naiveScope) leaf(t *rapid.T, depth int) naiveCond {
 	return naiveEitherWay(t, x, op, c)
 }
 
-// naiveOrders tells whether CEL's checker takes a constant for < and the like.
+// naiveOrders reports whether CEL's checker accepts a constant for < and the like.
 func naiveOrders(c naiveLit) bool { return !strings.ContainsAny(string(c[:1]), "n[{") }
 
-// naiveEitherWay writes a comparison from left to right or from right to left.
+// naiveEitherWay returns a comparison with its sides in either order.
 func naiveEitherWay(t *rapid.T, x naiveExpr, op string, y naiveExpr) naiveCond {
 	if naiveOneIn(t, 3) {
 		return naiveCmp{y, strings.NewReplacer("<", ">", ">", "<").Replace(op), x}
@@ -313,7 +313,7 @@ func (s naiveScope) sum(t *rapid.T) naiveCond {
 			}
 			return naiveArith{x, "+", literal()}
 		}
-		// There is no % of two floats in CEL's checker.
+		// CEL's checker has no % of two floats.
 		ops := []string{"+", "-", "*", "/", "%"}
 		if kind == "float" {
 			ops = ops[:4]
@@ -328,14 +328,14 @@ func (s naiveScope) sum(t *rapid.T) naiveCond {
 		}
 		draw := rapid.SampledFrom(terms)
 		x := naiveArith{draw.Draw(t, "left")(), rapid.SampledFrom(ops).Draw(t, "op"), draw.Draw(t, "right")()}
-		if cel := x.CEL(); !strings.Contains(cel, "doc.") && !strings.Contains(cel, "params.") { // literals only: would be computed by the checker, if at all
+		if cel := x.CEL(); !strings.Contains(cel, "doc.") && !strings.Contains(cel, "params.") { // literals only: the checker would compute it, if at all
 			x.L = naiveDocPath("n")
 		}
 		return x
 	}
 	x, op := tree(1), rapid.SampledFrom(naiveOperators).Draw(t, "op")
 	switch rapid.SampledFrom([]string{"value", "value", "literal", "param", "path"}).Draw(t, "with") {
-	case "value": // what it is in some document
+	case "value": // the value of x in some document
 		var there []naiveExpr
 		for _, doc := range s.samples["doc"] {
 			v, ok := x.value(naiveEnv{"doc": doc, "params": s.params()})

@@ -27,7 +27,7 @@ func (c naiveCase) query() naiveResult {
 	return naiveQuery(c.Docs, c.Policy.DefaultTTL, c.Now, c.Cond, c.Params, c.OrderBy, c.Select, c.Limit)
 }
 
-// String is the case as a test that fails shows it.
+// String returns the case as a failing test shows it.
 func (c naiveCase) String() string {
 	var b strings.Builder
 	where := ""
@@ -41,7 +41,7 @@ func (c naiveCase) String() string {
 	return b.String()
 }
 
-// naivePolicy are the properties of a collection that a query depends on.
+// naivePolicy has the properties of a collection that a query depends on.
 type naivePolicy struct {
 	DefaultTTL int64 // seconds, naiveNever, or 0 for off
 	Mode       string
@@ -63,12 +63,12 @@ func drawNaiveCase(t *rapid.T, maxDocs int) naiveCase {
 	return c
 }
 
-// naiveOneIn is true once in n times.
+// naiveOneIn draws true once in n times.
 func naiveOneIn(t *rapid.T, n int) bool {
 	return rapid.SampledFrom(append(make([]bool, n-1), true)).Draw(t, fmt.Sprint("one in ", n))
 }
 
-// naiveIndexed are paths worth an index, those that conditions name most first.
+// naiveIndexed are the paths to index, most used in conditions first.
 var naiveIndexed = []string{
 	"/a", "/b", "/c", "/n", "/nested/x", "/nested", "/tags", "/tags/0", "/items/0/qty", "/items/0/sku",
 	"/a-b", "/a.b", "/a~1b~0c", "/flag", "/nested/0", "/nested/x/0", "/_ts", "/_etag", "/id", "/ttl", "/zzz",
@@ -89,7 +89,7 @@ func drawNaivePolicy(t *rapid.T) naivePolicy {
 	return p
 }
 
-// Scalars as JSON. What is common comes first and is drawn far more often.
+// Scalars as JSON. Those in naiveCommon are drawn far more often.
 var (
 	naiveCommon = []string{`1`, `2`, `0`, `"x"`, `true`, `1.0`, `null`, `"y"`, `-1`, `false`, `"xy"`, `""`}
 
@@ -102,7 +102,7 @@ var (
 		`"` + naiveLong + `"`, `"` + naiveLong + `a"`, `"` + naiveLong + `b"`, `"` + naiveLong + `a\u0000"`, `"` + naiveLong + naiveLong + `"`,
 	}
 
-	// naiveNumbers are those that arithmetic takes.
+	// naiveNumbers are the numbers for which arithmetic is defined.
 	naiveNumbers = []string{
 		`1`, `2`, `0`, `1.0`, `3`, `-1`, `1.5`, `0.5`, `-0.0`, `-0`, `2.0`, `10e-1`, `1E+2`, `100`, `0.1`, `5`,
 		`9007199254740991`, `9007199254740992`, `9007199254740993`, `9007199254740992.0`, `9007199254740994`, `-9007199254740993`, `-9007199254740992.0`,
@@ -110,15 +110,15 @@ var (
 		`1e300`, `-1e300`, `1e308`, `5e-324`, `1e-400`, `18446744073709551616`, `-9223372036854775809`, `123456789012345678901234567890`,
 	}
 
-	// naiveWild are the numbers that are only compared: it is left open what
-	// arithmetic makes of them.
+	// naiveWild are numbers that are only compared: the rules leave arithmetic on them
+	// open.
 	naiveWild = []string{
 		`9223372036854775808`, `18446744073709551615`, `18446744073709551614`, `18446744073709551615.0`, `9223372036854775808.0`,
 		`-9223372036854775808`, `-9.223372036854775808e18`, `1e999`, `-1e999`, `9223372036854775809`,
 	}
 )
 
-// drawNaiveScalar draws a scalar as JSON. If tame, arithmetic takes it.
+// drawNaiveScalar draws a scalar as JSON; a tame one has no number of naiveWild.
 func drawNaiveScalar(t *rapid.T, tame bool) string {
 	kind := rapid.SampledFrom([]string{"common", "common", "common", "common", "common", "string", "number", "wild"}).Draw(t, "kind")
 	switch {
@@ -169,8 +169,8 @@ var naiveIDs = []string{
 	"😀", "\uffff", "\u20ac", "a\u00a0", "<b>", "SO05", "SO06", "zz", "~", strings.Repeat("i", 255), strings.Repeat("i", 254), strings.Repeat("i", 254) + "j",
 }
 
-// drawNaiveDocs draws at most maxDocs (and 30) documents, some of them expired
-// under most policies.
+// drawNaiveDocs draws at most maxDocs documents, and at most 30; some are expired under
+// most policies.
 func drawNaiveDocs(t *rapid.T, maxDocs int) []naiveDoc {
 	maxDocs = min(maxDocs, 30)
 	minDocs := rapid.SampledFrom([]int{0, 3, maxDocs / 2, maxDocs * 3 / 4}).Draw(t, "minDocs")
@@ -187,7 +187,7 @@ func drawNaiveDocs(t *rapid.T, maxDocs int) []naiveDoc {
 func drawNaiveDoc(t *rapid.T, id string, version uint64) naiveDoc {
 	d := naiveDoc{ID: id, Version: version, TS: naiveNow - rapid.Int64Range(0, 15).Draw(t, "age")}
 	var members []string
-	// add appends a member most of the time, rarely behind one of the same name.
+	// add appends a member most of the time, rarely after another of the same name.
 	add := func(name string, value func() string) {
 		if naiveOneIn(t, 5) {
 			return
@@ -269,8 +269,8 @@ func drawNaiveDoc(t *rapid.T, id string, version uint64) naiveDoc {
 	return d
 }
 
-// drawNaiveParams draws p, q (anything, often out of a document), n (a number
-// for arithmetic), s (a string), i (a small integer), k (a name), re, list, obj.
+// drawNaiveParams draws p, q (any value, often of a document), n (a number for
+// arithmetic), s (a string), i (a small integer), k (a name), re, list, obj.
 func drawNaiveParams(t *rapid.T, docs []naiveDoc) []byte {
 	scope := newNaiveScope(docs)
 	value := func() string {
@@ -307,8 +307,8 @@ func naiveJSON(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// naivePointers are paths for orderBy and select, also numeric tokens where the
-// parent is an object and names where it is an array.
+// naivePointers are paths for orderBy and select, with numeric tokens also for objects
+// and names also for arrays.
 var naivePointers = []string{
 	"/a", "/b", "/c", "/n", "/nested", "/nested/x", "/nested/y", "/tags", "/tags/0", "/tags/1", "/items", "/items/0", "/items/1", "/items/0/qty", "/items/1/qty",
 	"/items/1/sku", "/items/0/sku", "/id", "/_ts", "/_etag", "/a-b", "/a.b", "/a~1b~0c", "/flag", "/ttl", "/zzz", "/zzz/0", "/nested/0", "/nested/x/0", "/a/0", "/a/x",

@@ -12,15 +12,15 @@ import (
 // naiveTableParams are the params of naiveTable.
 const naiveTableParams = `{"min":2,"s":"x","k":"a","i":0,"nil":null,"list":[1,"x",null,[1]],"big":9223372036854775808,"bad":"("}`
 
-// naiveTable are conditions, what they are in CEL and what they are for a
-// document, d at _ts 1700000000 with the _etag 12, as the rules say.
+// naiveTable has conditions, their CEL, and their results by the rules for the document
+// d with _ts 1700000000 and _etag 12.
 var naiveTable = []struct {
 	cond naiveCond
 	cel  string
 	doc  string // without its id
 	want bool
 }{
-	// What is missing makes a comparison false, and its negation true.
+	// A missing value makes a comparison false, and its negation true.
 	{naiveCmp{naiveDocPath("a"), "==", naiveLit(`5`)}, `doc.a == 5`, `"a":5`, true},
 	{naiveCmp{naiveDocPath("a"), "==", naiveLit(`5`)}, `doc.a == 5`, `"b":5`, false},
 	{naiveCmp{naiveDocPath("a"), "!=", naiveLit(`5`)}, `doc.a != 5`, `"b":5`, false},
@@ -146,7 +146,7 @@ var naiveTable = []struct {
 	{naiveNot{naiveParen{naiveMacro{naiveParamPath("none"), "exists", "t", naiveBare{naiveLit(`true`)}}}}, `!(params.none.exists(t, true))`, ``, true},
 }
 
-// naiveTableDoc makes the document of a row.
+// naiveTableDoc returns the document of a row.
 func naiveTableDoc(members string) naiveDoc {
 	if members != "" {
 		members = "," + members
@@ -168,7 +168,7 @@ func TestNaiveMatches(t *testing.T) {
 func TestNaiveLive(t *testing.T) {
 	for _, test := range []struct {
 		defaultTTL, ttl int64
-		until           int64 // seconds after _ts, 0: for ever
+		until           int64 // seconds after _ts, 0: forever
 	}{
 		{0, 0, 0}, {0, naiveNever, 0}, {0, 5, 0},
 		{naiveNever, 0, 0}, {naiveNever, naiveNever, 0}, {naiveNever, 5, 5},
@@ -183,7 +183,7 @@ func TestNaiveLive(t *testing.T) {
 	}
 }
 
-// naiveSorted are values in the order over types, equal ones in one line.
+// naiveSorted are values in the order over types, equal ones on one line.
 var naiveSorted = [][]string{
 	{""}, {`null`}, {`false`}, {`true`},
 	{`-1e999`, `-2e308`}, {`-9223372036854775809`, `-9223372036854775808`}, {`-1`}, {`0`, `-0`, `-0.0`, `1e-400`}, {`5e-324`}, {`0.1`}, {`1`, `1.0`, `10e-1`},
@@ -296,8 +296,8 @@ func TestNaiveSame(t *testing.T) {
 	}
 }
 
-// TestNaiveDraws looks at what is drawn: bodies hold what the document says,
-// nothing is asked that the rules leave open, and conditions select.
+// TestNaiveDraws: drawn bodies match their documents, no condition depends on what the
+// rules leave open, and conditions match some documents but not all.
 func TestNaiveDraws(t *testing.T) {
 	draw := rapid.Custom(func(t *rapid.T) naiveCase { return drawNaiveCase(t, 12) })
 	var all, live, matched, some, cases int

@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// The naive reference is section 6 of the contract, and the part of section 2
-// that decides which documents there are, written down a second time as plainly
-// as maps and loops can. It shares no code with what it judges, knows neither
-// plans nor indexes, and looks at every document for every question.
+// The naive reference is a second implementation of section 6 of the contract, and of
+// the part of section 2 that decides which documents are live, as plain as maps and
+// loops can be. It shares no code with the engine, has no plans or indexes, and reads
+// every document for every query.
 
-// naiveDoc is a document as it is stored: Body is compact JSON that has the id
-// and no system properties.
+// naiveDoc is a stored document: Body is compact JSON with the id and without system
+// properties.
 type naiveDoc struct {
 	ID      string
 	Body    []byte
 	TS      int64  // seconds
 	Version uint64 // _etag is its decimal string
-	// TTL is what the member ttl of the body says: seconds, naiveNever, or 0 if
-	// it is absent, null or not a legal ttl.
+	// TTL is the body's member ttl: seconds, naiveNever, or 0 if it is absent, null or
+	// not a legal ttl.
 	TTL int64
 }
 
@@ -39,16 +39,16 @@ type naiveOrder struct {
 	Desc bool   `json:"desc,omitempty"`
 }
 
-// naiveResult is a page, and how many documents there are without a limit.
+// naiveResult is a page, and the number of documents without a limit.
 type naiveResult struct {
 	IDs       []string
-	Documents [][]byte // what the reply holds, in the order of IDs
+	Documents [][]byte // as in the reply, in the order of IDs
 	Total     int
 }
 
-// naiveQuery answers a query at second now. defaultTTL is seconds, naiveNever,
-// or 0 if TTL is off. A nil cond takes every document, an empty sel leaves
-// documents whole, a limit of 0 or less is none.
+// naiveQuery answers a query at second now. defaultTTL is seconds, naiveNever, or 0 if
+// TTL is off. A nil cond matches every document, an empty sel selects whole documents,
+// and a limit of 0 or less is none.
 func naiveQuery(docs []naiveDoc, defaultTTL, now int64, cond naiveCond, params []byte, orderBy []naiveOrder, sel []string, limit int) naiveResult {
 	var found []naiveDoc
 	for _, d := range docs {
@@ -68,8 +68,8 @@ func naiveQuery(docs []naiveDoc, defaultTTL, now int64, cond naiveCond, params [
 	return result
 }
 
-// naiveMatches tells whether cond is true for the document, live or not, and
-// params, a JSON object or nothing.
+// naiveMatches reports whether cond is true for the document, live or expired, and
+// params, a JSON object or empty.
 func naiveMatches(cond naiveCond, d naiveDoc, params []byte) bool {
 	env := naiveEnv{"doc": d.content(), "params": map[string]any{}}
 	if len(params) > 0 {
@@ -78,7 +78,7 @@ func naiveMatches(cond naiveCond, d naiveDoc, params []byte) bool {
 	return cond.holds(env)
 }
 
-// live is the table of section 2.
+// live reports whether the document is live at now, by the table of section 2.
 func (d naiveDoc) live(defaultTTL, now int64) bool {
 	if defaultTTL == 0 || d.TTL == naiveNever || d.TTL == 0 && defaultTTL == naiveNever {
 		return true
@@ -90,16 +90,16 @@ func (d naiveDoc) live(defaultTTL, now int64) bool {
 	return d.TS+ttl > now
 }
 
-// reply is the whole document as clients see it.
+// reply returns the whole document as clients see it.
 func (d naiveDoc) reply() []byte {
 	body := strings.TrimSuffix(string(d.Body), "}")
 	return fmt.Appendf(nil, `%s,"_ts":%d,"_etag":"%d"}`, body, d.TS, d.Version)
 }
 
-// content is the whole document as conditions and orders see it.
+// content returns the whole document as conditions and orders see it.
 func (d naiveDoc) content() map[string]any { return naiveDecode(d.reply()).(map[string]any) }
 
-// naiveDecode decodes valid JSON, panics on other.
+// naiveDecode decodes JSON; it panics if that is invalid.
 func naiveDecode(data []byte) any {
 	var v any
 	decoder := json.NewDecoder(bytes.NewReader(data))
@@ -122,7 +122,7 @@ type naiveNumber struct {
 func naiveInt(n int64) naiveNumber     { return naiveNumber{int: big.NewInt(n)} }
 func naiveFloat(f float64) naiveNumber { return naiveNumber{float: f} }
 
-// naiveNumberOf takes a number out of a decoded value. What is computed is a
+// naiveNumberOf returns the number of a decoded value, or of a computed one, which is a
 // naiveNumber already.
 func naiveNumberOf(v any) (n naiveNumber, ok bool) {
 	switch v := v.(type) {
@@ -143,7 +143,7 @@ func naiveNumberOf(v any) (n naiveNumber, ok bool) {
 
 func (n naiveNumber) isNaN() bool { return n.int == nil && math.IsNaN(n.float) }
 
-// compare places numbers that are not NaN on the number line, exactly.
+// compare compares numbers exactly; neither may be NaN.
 func (n naiveNumber) compare(m naiveNumber) int {
 	exact := func(n naiveNumber) *big.Float {
 		if n.int != nil {
@@ -154,7 +154,7 @@ func (n naiveNumber) compare(m naiveNumber) int {
 	return exact(n).Cmp(exact(m))
 }
 
-// naiveEqual is == of two values that are there.
+// naiveEqual is == of two values that are not missing.
 func naiveEqual(a, b any) bool {
 	if n, ok := naiveNumberOf(a); ok {
 		m, ok := naiveNumberOf(b)
@@ -187,10 +187,10 @@ func naiveEqual(a, b any) bool {
 	panic(fmt.Sprintf("a value of type %T", a))
 }
 
-// naiveMissing is what an order finds where there is nothing.
+// naiveMissing is the value at a path that does not exist, for orders.
 type naiveMissing struct{}
 
-// naiveRank is the order over types.
+// naiveRank returns the rank of a value's type in the order over types.
 func naiveRank(v any) int {
 	switch v := v.(type) {
 	case naiveMissing:
@@ -214,7 +214,7 @@ func naiveRank(v any) int {
 	panic(fmt.Sprintf("a value of type %T", v))
 }
 
-// naiveCompare is the order over all values.
+// naiveCompare compares any two values in the order over all values.
 func naiveCompare(a, b any) int {
 	if c := cmp.Compare(naiveRank(a), naiveRank(b)); c != 0 {
 		return c
@@ -236,7 +236,7 @@ func naiveCompare(a, b any) int {
 	return 0
 }
 
-// naiveMember is a member of an object, for where members have an order.
+// naiveMember is a member of an object in which members have an order.
 type naiveMember struct {
 	name  string
 	value any
@@ -252,7 +252,7 @@ func naiveMembers(object map[string]any) []naiveMember {
 	return members
 }
 
-// naiveCompareDocs is the order of a query.
+// naiveCompareDocs compares documents in the order of a query.
 func naiveCompareDocs(a, b naiveDoc, orderBy []naiveOrder) int {
 	for _, by := range orderBy {
 		c := naiveCompare(naiveAt(a.content(), by.Path), naiveAt(b.content(), by.Path))
@@ -266,7 +266,7 @@ func naiveCompareDocs(a, b naiveDoc, orderBy []naiveOrder) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
-// naiveAt returns what a JSON pointer addresses, or naiveMissing.
+// naiveAt returns the value that a JSON pointer addresses, or naiveMissing.
 func naiveAt(v any, pointer string) any {
 	for _, token := range naiveTokens(pointer) {
 		switch parent := v.(type) {
@@ -289,7 +289,7 @@ func naiveAt(v any, pointer string) any {
 	return v
 }
 
-// naiveTokens are the unescaped tokens of a JSON pointer.
+// naiveTokens returns the unescaped tokens of a JSON pointer.
 func naiveTokens(pointer string) []string {
 	if pointer == "" {
 		return nil
@@ -310,8 +310,8 @@ func naiveIndex(token string) (int, bool) {
 // naiveObject is an object whose members keep their order.
 type naiveObject []naiveMember
 
-// naiveOrdered decodes JSON into naiveObject, []any and leaves. Of members with
-// one name the last is there.
+// naiveOrdered decodes JSON into naiveObject, []any and leaves. Of members with the same
+// name it keeps the last.
 func naiveOrdered(data []byte) any {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -366,7 +366,7 @@ func naiveEncode(v any) []byte {
 	return data
 }
 
-// render is the document as a reply with select holds it.
+// render returns the document as in a reply with select.
 func (d naiveDoc) render(sel []string) []byte {
 	if len(sel) == 0 {
 		return d.reply()
@@ -382,7 +382,7 @@ func (d naiveDoc) render(sel []string) []byte {
 	return naiveEncode(kept)
 }
 
-// naiveSelect returns of v what the paths name, and whether that is anything.
+// naiveSelect returns the parts of v that the paths select, and whether there are any.
 func naiveSelect(v any, paths [][]string) (any, bool) {
 	for _, path := range paths {
 		if len(path) == 0 {
@@ -418,15 +418,15 @@ func naiveSelect(v any, paths [][]string) (any, bool) {
 	return nil, false
 }
 
-// naiveSameJSON tells whether two JSON texts have the same decoded value:
-// numbers by value, members in any order.
+// naiveSameJSON reports whether two JSON texts have the same decoded value: numbers by
+// value, members in any order.
 func naiveSameJSON(a, b []byte) bool {
 	return json.Valid(a) && json.Valid(b) && naiveEqual(naiveDecode(a), naiveDecode(b))
 }
 
-// naiveSameText is naiveSameJSON and more: members in the same order, numbers
-// in the same notation. Only white space and the escapes of strings may differ.
-// What it makes of the order of repeated names is not part of the rules.
+// naiveSameText is naiveSameJSON that also compares the order of members and the
+// notation of numbers. Only white space and the escapes of strings may differ. Its
+// treatment of the order of repeated names is not part of the rules.
 func naiveSameText(a, b []byte) bool {
 	return json.Valid(a) && json.Valid(b) && reflect.DeepEqual(naiveOrdered(a), naiveOrdered(b))
 }

@@ -43,7 +43,8 @@ func (o *operand) appendKey(dst []byte) []byte {
 
 func isBool(k values.Kind) bool { return k == values.False || k == values.True }
 
-// equal tells whether o and p are the same value. Missing is equal to nothing.
+// equal reports whether o and p are the same value. Missing equals nothing, not even
+// Missing.
 func (o *operand) equal(p *operand) bool {
 	if o.kind != p.kind {
 		return false
@@ -107,7 +108,7 @@ const (
 	greaterOrEqual
 )
 
-// flipped is the relation with its sides exchanged.
+// flipped returns the relation with its sides exchanged.
 func (r relation) flipped() relation {
 	switch r {
 	case less:

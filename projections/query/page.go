@@ -12,7 +12,7 @@ type page struct {
 	body []byte // up to the last document
 	rows []pageRow
 	last position // of the last row, once the page is full
-	more bool     // whether there may be another page
+	more bool     // another page may follow
 }
 
 // pageRow is the position of a document in the body.

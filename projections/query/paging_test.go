@@ -23,8 +23,8 @@ func id(document []byte) string {
 	return d.ID
 }
 
-// plans are queries that read a collection with an index on /n in each of the
-// ways there are. All match every document that has not n -1.
+// plans are queries that read a collection with an index on /n, one for each kind of
+// access. All match every document whose n is not -1.
 var plans = []string{
 	`"where":"doc.n >= 0"`,
 	`"where":"doc.n != -1"`,
@@ -36,8 +36,8 @@ var plans = []string{
 	`"where":"'t' in doc.t && doc.n != -1"`,
 }
 
-// TestPagesHaveEverythingOnce reads page after page while other documents come,
-// change and go: those that stay as they are come once each.
+// TestPagesHaveEverythingOnce: while other documents are created, replaced and deleted
+// between pages, each unchanged document is on exactly one page.
 func TestPagesHaveEverythingOnce(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,8 +113,8 @@ func count(all []string, one string) (n int) {
 	return n
 }
 
-// TestExpiryWhilePaging moves the clock between pages, and while a page is being
-// made: nothing is on any page from its second on, though no sweep ever comes.
+// TestExpiryWhilePaging moves the clock between pages and while a page is made: no page
+// has a document from its deadline on, though no sweep expires any.
 func TestExpiryWhilePaging(t *testing.T) {
 	for _, mode := range []string{"consistent", "lazy"} {
 		for _, plan := range plans {
@@ -198,7 +198,7 @@ func TestCursors(t *testing.T) {
 		_, _, err := ask(engine, l.store, naiveNow, `{`+rest+`,"cursor":"`+cursor+`"}`)
 		return err
 	}
-	// What does not change which documents come in which order may change.
+	// A query may change in what does not affect which documents come in which order.
 	for _, same := range []string{
 		rest,
 		`"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/m","desc":false}],"limit":7,"explain":true,"select":["/id"]`,
@@ -210,7 +210,7 @@ func TestCursors(t *testing.T) {
 	}
 	for _, other := range []string{
 		`"where":"doc.n >= params.n","params":{"n":3},"orderBy":[{"path":"/m"}]`,
-		`"where":"doc.n > params.n","params":{"n":3.0},"orderBy":[{"path":"/m"}]`, // which arithmetic tells apart
+		`"where":"doc.n > params.n","params":{"n":3.0},"orderBy":[{"path":"/m"}]`, // arithmetic distinguishes them
 		`"where":"doc.n > params.n","params":{"n":4},"orderBy":[{"path":"/m"}]`,
 		`"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/m","desc":true}]`,
 		`"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/n"}]`,
@@ -220,7 +220,7 @@ func TestCursors(t *testing.T) {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
-	// No byte of it may change, none be missing or more.
+	// A cursor with a changed, missing or additional byte is refused.
 	for i := range first.Cursor {
 		for _, c := range "Aa_" {
 			changed := first.Cursor[:i] + string(c) + first.Cursor[i+1:]
@@ -242,7 +242,7 @@ func TestCursors(t *testing.T) {
 	if _, _, err := ask(other, l.store, naiveNow, `{`+rest+`,"cursor":"`+first.Cursor+`"}`); !errors.Is(err, schema.ErrBadQuery) {
 		t.Errorf("a cursor of another secret: %v", err)
 	}
-	// Another engine with the same secret is the same after a restart.
+	// Another engine with the same secret, as after a restart, accepts the cursor.
 	if _, _, err := ask(newEngine(t, query.Limits{}), l.store, naiveNow, `{`+rest+`,"cursor":"`+first.Cursor+`"}`); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}

@@ -19,9 +19,9 @@ type access struct {
 	used  int    // parts of the condition that made the spans
 	// exact: a document matches if one of its whole entries is in the spans.
 	exact bool
-	// single: all entries have the same key, so that they come by id.
+	// single: all entries have the same key, so they are in the order of the ids.
 	single bool
-	// ordered: the entries come in the order that the query asks for.
+	// ordered: the entries are in the query's order.
 	ordered, desc bool
 }
 
@@ -210,8 +210,8 @@ func (p *planner) choose(narrow []*access, ordered *access, limit int) (*access,
 	case len(narrow) == 1 && (ordered == nil || ordered == narrow[0]):
 		return narrow[0], nil
 	}
-	// With n of N documents in a range, walking the order instead looks at
-	// about limit·N/n of them until a page is full: as many as n at this bound.
+	// With n of N documents in a range, a walk in the query's order instead reads about
+	// limit·N/n of them until a page is full: as many as n at this bound.
 	bound := int(math.Sqrt(float64(limit) * float64(p.view.Len())))
 	bound = min(max(bound, minProbe), maxProbe)
 	best, fewest := narrow[0], bound

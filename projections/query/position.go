@@ -76,7 +76,7 @@ func (s *sorter) of(r projections.Record) ([]byte, error) {
 	return s.key, nil
 }
 
-// turn inverts all bits, and with them the order.
+// turn inverts all bits of a key, and so its order.
 func turn(key []byte) {
 	for i := range key {
 		key[i] = ^key[i]

@@ -110,7 +110,7 @@ type truth struct{ slot int }
 
 func (p truth) test(e *evaluation) bool { return e.value(p.slot).Kind() == values.True }
 
-// textTest is doc.path.startsWith(constant) and its like.
+// textTest is doc.path.startsWith(constant), endsWith or the like.
 type textTest struct {
 	slot     int
 	function textFunction

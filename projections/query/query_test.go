@@ -42,7 +42,7 @@ func (l *ledger) close() {
 	}
 }
 
-// write folds an event, whose Seq is the next one unless it is given.
+// write folds an event with its Seq, or the next one if that is 0.
 func (l *ledger) write(e schema.Event) uint64 {
 	l.t.Helper()
 	l.seq = max(l.seq+1, e.Seq)
@@ -101,7 +101,7 @@ func ask(engine *query.Engine, store *projections.Store, now int64, body string)
 	return p, reply.Seq, json.Unmarshal(reply.Body, &p)
 }
 
-// body is the request for a case, limit 0 being as many as there may be.
+// body returns the request for a case; a limit of 0 sends none.
 func (c naiveCase) body(limit int, cursor string, count bool) string {
 	m := map[string]any{"explain": true}
 	if c.Cond != nil {
@@ -134,9 +134,9 @@ func (c naiveCase) body(limit int, cursor string, count bool) string {
 	return string(b)
 }
 
-// check asks the case's query, page by page, and its count, and compares the
-// answers with the naive ones. A lazy index that is behind may leave documents
-// out, but not return a wrong one.
+// check runs the case's query page by page, and its count, and compares the replies with
+// the naive results. A lazy index that is behind may leave documents out, but not return
+// a wrong one.
 func (c naiveCase) check(engine *query.Engine, store *projections.Store) error {
 	if c.Policy.Mode == "none" {
 		_, _, err := ask(engine, store, c.Now, c.body(0, "", false))
@@ -173,7 +173,7 @@ func (c naiveCase) check(engine *query.Engine, store *projections.Store) error {
 		}
 	}
 	if behind {
-		// What is there comes in the right order, with nothing else between.
+		// The documents found are in the right order, with no others between.
 		left := got
 		for _, document := range want.Documents {
 			if len(left) > 0 && naiveSameText(left[0], document) {
@@ -204,7 +204,7 @@ func (c naiveCase) check(engine *query.Engine, store *projections.Store) error {
 	return nil
 }
 
-// TestLanguage holds conditions, orders, selections and pages against the naive
+// TestLanguage compares conditions, orders, selections and pages with the naive
 // reference, without indexes.
 func TestLanguage(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
@@ -225,9 +225,9 @@ func TestLanguage(t *testing.T) {
 	})
 }
 
-// TestHistories asks while documents come, change, expire and go, while their
-// expiry lags, paths and modes change and indexes are being built. Whatever the
-// plan, the answer is the naive one at that position of the log.
+// TestHistories queries while documents are created, replaced, expired and deleted,
+// expiry lags, paths and modes change, and indexes are built. Whatever the plan, the
+// result is the naive one at that position of the log.
 func TestHistories(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -253,7 +253,7 @@ type history struct {
 	*ledger
 	t      *rapid.T
 	policy naivePolicy
-	docs   map[string]naiveDoc // expired ones until they are swept
+	docs   map[string]naiveDoc // including expired ones until they are swept
 }
 
 func (h *history) step(engine *query.Engine) {
@@ -298,7 +298,7 @@ func (h *history) step(engine *query.Engine) {
 	}
 }
 
-// end ends one of the documents that may end in this way.
+// end ends a random one of the documents that may end in this way, or none.
 func (h *history) end(t schema.EventType, may func(naiveDoc) bool) {
 	for _, id := range slices.Sorted(maps.Keys(h.docs)) {
 		d := h.docs[id]

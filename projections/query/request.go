@@ -37,10 +37,10 @@ type request struct {
 	deadlines bool // adds the member _deadline
 }
 
-// order is one part of an orderBy.
 // special reports whether the request has an order of its own, which needs no planner.
 func (r *request) special() bool { return r.held || r.due != nil }
 
+// order is one part of an orderBy.
 type order struct {
 	path values.Pointer
 	desc bool

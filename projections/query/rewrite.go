@@ -35,7 +35,7 @@ func (w *rewriter) call(function string, args ...ast.Expr) ast.Expr {
 	return w.NewCall(w.id(), function, args...)
 }
 
-// isTrue rewrites an operand of a logical operator.
+// isTrue rewrites an operand of a logical operator, so that anything but true is false.
 func (w *rewriter) isTrue(e ast.Expr) ast.Expr { return w.call(fnTrue, e) }
 
 func (w *rewriter) path(function string, path []string) ast.Expr {
@@ -172,10 +172,10 @@ func presencePath(e ast.Expr) ([]string, bool) {
 	return append(path, e.AsSelect().FieldName()), ok
 }
 
-// unusable returns an error for what CEL would take and lapse does not: a
-// variable of a macro that hides doc or params, which paths would not notice,
-// and a map whose keys are not written out. Of {x: x}, {y: y} and so on the type
-// doubles with each, and with it the time to check it.
+// unusable returns an error for a valid CEL expression that lapse refuses: a macro
+// variable named doc or params, since paths would ignore that it hides these, and a map
+// with keys that are not literals. In {x: x}, {y: y} and so on each map doubles the type,
+// and with it the time to check it.
 func unusable(e ast.Expr) (err error) {
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
 		switch e.Kind() {

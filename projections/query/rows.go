@@ -13,8 +13,8 @@ type candidate struct {
 	run   *run
 	id    []byte
 	found projections.Record
-	read  bool   // found is there
-	key   []byte // of its position, if the request is for what comes due
+	read  bool   // found is valid
+	key   []byte // of its position, for a request by deadline
 }
 
 // record returns the document; ok is false if it does not exist.
@@ -91,7 +91,7 @@ func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)
 	return nil
 }
 
-// eachHeld is each for held documents, by id.
+// eachHeld is each for held documents, in the order of their ids.
 func (r *run) eachHeld(after *position, visit func(*candidate) (bool, error)) (err error) {
 	var from schema.DocumentID
 	if after != nil {
@@ -124,7 +124,7 @@ func (r *run) eachHeld(after *position, visit func(*candidate) (bool, error)) (e
 	return nil
 }
 
-// eachNamed visits documents by ascending ids.
+// eachNamed is each for the documents with the given ids, which ascend.
 func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (bool, error)) error {
 	c := &candidate{run: r, read: true}
 	for _, id := range ids {
@@ -155,7 +155,7 @@ func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (b
 	return nil
 }
 
-// eachEntry visits the documents of index entries.
+// eachEntry is each for the documents of index entries.
 func (r *run) eachEntry(a *access, after *position, visit func(*candidate) (bool, error)) error {
 	if a.ordered && after != nil && len(after.key) > projections.MaxValueKeyBytes {
 		return errCutKey

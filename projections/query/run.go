@@ -111,7 +111,7 @@ func (r *run) answer() ([]byte, error) {
 	}
 	p, err := r.page(chosen)
 	if errors.Is(err, errCutKey) {
-		// The order of values with cut keys is only in the documents.
+		// Only the documents have the order of values with cut keys.
 		ordered.ordered, r.enough = false, 0
 		if chosen, err = r.planner.choose(narrow, nil, r.request.limit); err != nil {
 			return nil, err

@@ -42,7 +42,7 @@ func relationSpans(r relation, o *operand) (spans []span, ok bool) {
 	case isBool(o.kind):
 		first, last = values.False, values.True
 	case o.kind != values.Number && o.kind != values.String:
-		return nil, true // o has no order, so no value is in relation to it
+		return nil, true // o has no order, so no value is in relation r to it
 	}
 	s := span{lower: []byte{byte(first)}, upper: []byte{byte(last) + 1}}
 	key := o.appendKey(nil)

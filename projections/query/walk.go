@@ -26,7 +26,7 @@ func (w *walker) entries(visit visitEntry) error {
 			s = w.access.spans[len(w.access.spans)-1-i]
 		}
 		if err := w.ctx.Err(); err != nil {
-			return err // spans may be many, and empty
+			return err // checked per span, since spans may be many and empty
 		}
 		more, err := w.span(s, visit)
 		if !more || err != nil {
@@ -51,7 +51,7 @@ func (w *walker) span(s span, visit visitEntry) (more bool, err error) {
 	}
 }
 
-// beyond moves to the first entry after the one of key and w.after's id.
+// beyond moves to the first entry after that of key and the id of w.after.
 func (w *walker) beyond(entries *projections.Entries, key []byte) bool {
 	return entries.SeekGE(cut(key), append(bytes.Clone(w.after.id), 0))
 }
@@ -78,7 +78,7 @@ func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more b
 	} else {
 		key = cut(bytes.Clone(w.after.key))
 		turn(key)
-		// The rest of the key in which the last page ended.
+		// Finish the key in which the last page ended.
 		more, err := w.sameKey(entries, w.beyond(entries, key), key, visit)
 		if !more || err != nil {
 			return false, err

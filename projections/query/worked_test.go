@@ -9,8 +9,8 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// TestWorkedWithinOneDocument: whatever goes through a large document, or computes
-// much on it, says so all along, so that it can make way before its end.
+// TestWorkedWithinOneDocument: an evaluation that reads a large document, or computes
+// much on it, reports its work throughout, so that it can yield before the end.
 func TestWorkedWithinOneDocument(t *testing.T) {
 	const elements = 20_000
 	var list strings.Builder
@@ -60,5 +60,5 @@ func TestWorkedWithinOneDocument(t *testing.T) {
 	}
 }
 
-// passedOften is how many bytes may go by without a call.
+// passedOften is the largest number of bytes between two calls.
 const passedOften = sliceBytes / 2

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nuid"
 )
 
-// Client is a raw NATS connection that sends requests without waiting for
-// replies, and reads replies when it is told to, or never. One goroutine may send while another reads.
+// Client is a raw NATS connection that sends requests without waiting for replies, and
+// reads replies only in Read. One goroutine may send while another reads.
 type Client struct {
 	conn  net.Conn
 	out   *bufio.Writer
@@ -54,7 +54,7 @@ func (c *Client) until(line string) error {
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Send sends request number Sent, which may stay in memory until Flush.
+// Send sends request number Sent. It may be buffered until Flush.
 func (c *Client) Send(subject string, body []byte) error {
 	if err := c.publish(subject, c.inbox+strconv.Itoa(c.sent), body); err != nil {
 		return err
@@ -80,13 +80,13 @@ func (c *Client) publish(subject, reply string, body []byte) error {
 	return err
 }
 
-// Subscribe subscribes once more, to what nobody sends to.
+// Subscribe adds a subscription, to a subject that gets no messages.
 func (c *Client) Subscribe(subject string, sid int) error {
 	_, err := fmt.Fprintf(c.out, "SUB %s %d\r\n", subject, sid)
 	return err
 }
 
-// Ping returns when the server has read what was sent.
+// Ping returns when the server has read all that was sent.
 func (c *Client) Ping() error {
 	fmt.Fprint(c.out, "PING\r\n")
 	if err := c.out.Flush(); err != nil {
@@ -95,24 +95,24 @@ func (c *Client) Ping() error {
 	return c.until("PONG")
 }
 
-// Sent is how many requests were sent.
+// Sent returns the number of requests sent.
 func (c *Client) Sent() int { return c.sent }
 
-// Flush writes what is in memory.
+// Flush writes buffered requests to the connection.
 func (c *Client) Flush() error { return c.out.Flush() }
 
-// SetDeadline makes reading and writing fail from then on.
+// SetDeadline sets the time from which reads and writes fail.
 func (c *Client) SetDeadline(t time.Time) error { return c.conn.SetDeadline(t) }
 
-// Reply is what came back.
+// Reply is a reply to a request.
 type Reply struct {
 	N    int    // the request's number
 	Code int    // Lapse-Status; 0 if there is none
 	Body []byte // valid until the next Read
 }
 
-// Read reads the next reply. It returns io.EOF, or another error of the
-// connection, when the server has ended it.
+// Read reads the next reply. It returns io.EOF, or another error of the connection, when
+// the server has closed it.
 func (c *Client) Read() (r Reply, err error) {
 	for {
 		line, err := c.in.ReadSlice('\n')

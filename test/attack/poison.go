@@ -78,8 +78,8 @@ var headers = map[string][]string{
 var headerNames = []string{"If-Match", "If-Match", "Lapse-Min-Seq", "Nats-Msg-Id", "Nats-Msg-Id", "Status", "Description", "Nats-Service-Error", "Nats-Service-Error-Code",
 	"Lapse-Status", "Lapse-Seq", "Lapse-Time", "Lapse-Id", "Lapse-Cause", "Lapse-Msg-Id", "X", "if-match"}
 
-// eventHeaders are those of an event. None of them is so right that the log
-// could not go on behind it: a time far ahead, or a cause that is yet to come.
+// eventHeaders are the headers of an event, with right and wrong values. None is valid
+// and yet blocks later events: a time far ahead, or a cause that is yet to come.
 var eventHeaders = []struct {
 	name         string
 	right, wrong []string
@@ -95,7 +95,7 @@ var eventHeaders = []struct {
 	{"Status", nil, []string{"100", "404", "409"}},
 }
 
-// name is that of a collection, or none.
+// name draws the name of a collection, often an invalid one.
 func (s Source) name() string {
 	if s.IntN(5) > 0 {
 		return "c"
@@ -103,7 +103,7 @@ func (s Source) name() string {
 	return Of(s, names...)
 }
 
-// id is one as in a subject, or none.
+// id draws an id as in a subject, often an invalid one.
 func (s Source) id() string {
 	if s.IntN(4) > 0 {
 		return Of(s, "a", "b")
@@ -111,7 +111,7 @@ func (s Source) id() string {
 	return Of(s, ids...)
 }
 
-// Request is a request, whose subject's tail follows lapse.<db>.api.
+// Request draws a request; its Tail follows lapse.<db>.api. in the subject.
 func (s Source) Request() Message {
 	if s.IntN(3) > 0 {
 		op := Of(s, reads...)
@@ -120,7 +120,7 @@ func (s Source) Request() Message {
 	return s.Mutation()
 }
 
-// Mutation is a mutation, whose subject's tail follows lapse.<db>.mutations.
+// Mutation draws a mutation; its Tail follows lapse.<db>.mutations. in the subject.
 func (s Source) Mutation() Message { return s.message(Of(s, mutations...)) }
 
 func (s Source) message(op string) Message {
@@ -158,15 +158,15 @@ func (s Source) message(op string) Message {
 		m.Tail += "." + Of(s, odd...)
 	case 3:
 		m.Tail = s.mutate(m.Tail)
-	case 4: // what is meant for another operation
+	case 4: // a body for another operation
 		m.Body = s.Bytes(Of(s, documents, properties, batches, queries, forecasts, histories)...)
 	}
 	m.Tail = Subject(m.Tail)
 	return m
 }
 
-// Event is a message in the place of an event: its tail is a collection and a
-// type. What it says of time and of causes is never both well formed and wrong.
+// Event draws a message for the subject of an event: its Tail is a collection and a type.
+// Its time and its causes are never both well formed and wrong.
 func (s Source) Event() Message {
 	m := Message{Headers: make(map[string][]string), Body: s.Bytes(Of(s, documents[:4], documents, properties)...)}
 	m.Tail = s.name() + "." + Of(s, "CollectionCreated", "CollectionReplaced", "CollectionDeleted", "DocumentCreated", "DocumentCreated", "DocumentReplaced", "DocumentReplaced", "DocumentDeleted", "DocumentExpired",
@@ -209,20 +209,20 @@ func (s Source) header(value string) string {
 	return value[:min(len(value), 8000)]
 }
 
-// Bytes is one of the examples, or what became of it.
+// Bytes draws one of the examples, unchanged, mutated or replaced.
 func (s Source) Bytes(examples ...string) string {
 	b := Of(s, examples...)
 	switch s.IntN(32) {
-	case 0: // no more like it
+	case 0: // random bytes
 		noise := make([]byte, s.IntN(200))
 		for i := range noise {
 			noise[i] = byte(s.Uint32())
 		}
 		return string(noise)
-	case 1: // deep
+	case 1: // deeply nested
 		n := Of(s, 120, 127, 128, 129, 1000, 50_000)
 		return `{"p":` + strings.Repeat(Of(s, "[", `{"p":`), n) + b
-	case 2: // in something else
+	case 2: // wrapped
 		return fmt.Sprintf(Of(s, `{"p":%s}`, `[%s]`, `{"operations":[{"op":"upsert","id":"a","body":%s}]}`, `{"params":%s}`), b)
 	case 3: // long
 		return `{"p":"` + strings.Repeat(Of(s, "x", "é", `\u0001`, `\"`, "\x01", "\xff"), 1+s.IntN(20_000)) + `"}`
@@ -245,13 +245,13 @@ func (s Source) mutate(text string) string {
 	}
 	part := string(b[from:to])
 	switch s.IntN(8) {
-	case 0: // left out
+	case 0: // drop it
 		part = ""
-	case 1: // twice, or often
+	case 1: // repeat it, twice or often
 		part = strings.Repeat(part, Of(s, 2, 2, 3, 50))
-	case 2: // the end
+	case 2: // drop all from here on
 		return text[:from]
-	case 3: // a bit
+	case 3: // flip a bit
 		if len(part) > 0 {
 			flipped := []byte(part)
 			flipped[0] ^= 1 << s.IntN(8)
@@ -263,7 +263,7 @@ func (s Source) mutate(text string) string {
 		part = Of(s, "-", "0", "00", "1e999", "-1e-999", "9223372036854775808", "0x10", "1_0", ".5", "5.", "NaN", "null", "true", "[]", "{}", `""`)
 	case 6:
 		part += Of(s, documents...)
-	case 7: // from elsewhere in it
+	case 7: // copy from elsewhere in text
 		if len(b) > 0 {
 			at := s.IntN(len(b))
 			part = string(b[at:min(len(b), at+8)])

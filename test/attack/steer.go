@@ -8,10 +8,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Targets are the subjects that a client would have NATS publish to, that it may
-// not publish to itself, or where the publishing would feed on itself. secret is
-// that of the log's stream, which the attacker is given: not to know it is the
-// last line of defence, not the only one.
+// Targets returns subjects that a client would like NATS to publish to: it may not
+// publish to them itself, or the publishing would feed on itself. secret is that of the
+// log's stream. The attacker gets it: its secrecy is the last line of defence, not the
+// only one.
 func Targets(db schema.DatabaseName, secret string) []string {
 	log, mutations := db.LogStream(), db.MutationStream()
 	return []string{
@@ -33,9 +33,9 @@ func Targets(db schema.DatabaseName, secret string) []string {
 	}
 }
 
-// Requests are what is answered, or would be if it were let through, at the
-// subject that a client puts into Reply. There should be consumers everything,
-// emptied and standby of the log.
+// Requests returns requests that are answered, or would be if they were let through, at
+// the subject that a client puts into Reply. The log should have the consumers
+// everything, emptied and standby.
 func Requests(db schema.DatabaseName) (requests []nats.Msg) {
 	log, mutations := db.LogStream(), db.MutationStream()
 	add := func(subject, body string) {
@@ -67,7 +67,7 @@ func Requests(db schema.DatabaseName) (requests []nats.Msg) {
 		add("$JS.ACK."+log+".everything.1.1.1.1700000000000000000.3", ack)
 	}
 	add("$JS.FC."+log+".everything.x", ``)
-	// Those that are refused anyway.
+	// These are refused anyway.
 	add("$JS.API.STREAM.INFO."+log, ``)
 	add("$JS.API.STREAM.MSG.GET."+log, `{"seq":1}`)
 	add("$JS.API.DIRECT.GET."+log, `{"seq":1}`)

@@ -16,11 +16,11 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// BenchmarkCluster stores documents by request where three NATS servers keep the
-// log, each event on all of them, against NATS KV with as many replicas on the
-// same servers, and as many callers, keys and bytes. All of it on one machine: the
-// network between the servers is not in it. All connect to the server that leads both
-// streams; elsewhere each way there is longer, by chance for one more than the other.
+// BenchmarkCluster stores documents by request with the log on three NATS servers, each
+// event on all of them. The peer is NATS KV with as many replicas on the same servers,
+// and as many callers, keys and bytes. All run on one machine, so the network between
+// the servers is not measured. All connect to the server that leads both streams; from
+// another one each way is longer, by chance for one side more than the other.
 func BenchmarkCluster(b *testing.B) {
 	for _, durability := range []processor.Durability{processor.OS, processor.Fsync} {
 		b.Run(string(durability), func(b *testing.B) { benchmarkCluster(b, durability) })
@@ -61,8 +61,8 @@ func benchmarkCluster(b *testing.B, durability processor.Durability) {
 	})
 }
 
-// clusterKV is a bucket that all three servers keep. Until the one that places it has
-// heard from the others it refuses.
+// clusterKV creates a bucket with three replicas. The metadata leader refuses until it
+// has heard from the other servers.
 func clusterKV(b *testing.B, url string) *kv {
 	b.Helper()
 	k := &kv{}

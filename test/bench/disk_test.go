@@ -15,17 +15,17 @@ import (
 
 const (
 	retain = 2 * time.Second
-	// diskRest is how long nothing may change on the disk for it to be at rest:
-	// several rounds of the retention.
+	// diskRest is how long the disk must be unchanged to count as at rest: several
+	// rounds of the retention.
 	diskRest = 4 * retain
 	// diskTimeout bounds the wait for that.
 	diskTimeout = 3 * time.Minute
 )
 
-// BenchmarkDisk says what very many documents leave on the disk, in the log, the
-// projection and all else, when all have expired and the retention has passed,
-// against a database that never had one. Most of either is the padding of the
-// log that makes JetStream drop its last file, 480 KiB at most.
+// BenchmarkDisk measures the disk space of the log, the projection and all else after
+// very many documents have expired and the retention has passed, against a database that
+// never had one. Most of either is the padding of the log that makes JetStream drop its
+// last file, 480 KiB at most.
 func BenchmarkDisk(b *testing.B) {
 	documents := versus.Size(1_000_000, 50_000)
 	var full, after, empty int64
@@ -44,8 +44,8 @@ func BenchmarkDisk(b *testing.B) {
 	versus.Report(b, row)
 }
 
-// expired stores documents, lets all of them expire and returns what was on the
-// disk at first, and what is when it is at rest.
+// expired stores documents, lets all of them expire and returns the disk usage before,
+// and after when the disk is at rest.
 func expired(b *testing.B, documents int) (full, after int64) {
 	b.Helper()
 	l := startLapse(b, processor.OS, "--retain", retain.String())
@@ -74,7 +74,7 @@ func expired(b *testing.B, documents int) (full, after int64) {
 	return full, after
 }
 
-// onDisk is what a directory takes on the disk, as du counts it.
+// onDisk returns the disk usage of a directory, as du counts it.
 func onDisk(b *testing.B, dir string) (bytes int64) {
 	b.Helper()
 	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {

@@ -20,8 +20,8 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// version is a document as it was last stored: the sequence of its event, and
-// the second from which it does not exist any more.
+// version is a stored version of a document: the sequence of its event, and the second
+// from which it no longer exists.
 type version struct {
 	seq uint64
 	due int64
@@ -34,12 +34,12 @@ type expiry struct {
 	stored  time.Time // by NATS
 }
 
-// late is how long after it was due the log had it.
+// late returns the time from the deadline until NATS stored the event.
 func (e expiry) late() time.Duration { return e.stored.Sub(e.due) }
 
-// expiries reads all DocumentExpired of a collection from the log. There has to
-// be exactly one for each version, of document first and those that follow, and
-// none before the version is due.
+// expiries reads all DocumentExpired of a collection from the log. It fails unless there
+// is exactly one for each version, none of them before its deadline. versions are those
+// of document first and the following ones.
 func expiries(b *testing.B, l *lapse, collection string, first int, versions []version) []expiry {
 	b.Helper()
 	subject := "lapse.main.events." + collection + ".DocumentExpired"
@@ -77,8 +77,7 @@ func expiries(b *testing.B, l *lapse, collection string, first int, versions []v
 	return all
 }
 
-// documentNumber returns the number of a document by its id, which needs no
-// escapes.
+// documentNumber returns the number of a document with an id that needs no escapes.
 func documentNumber(id string) (int, error) {
 	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
 	if err == nil && versus.ID(n) != id {
@@ -87,8 +86,8 @@ func documentNumber(id string) (int, error) {
 	return n, err
 }
 
-// readAll reads what is in a stream by now. do gets each message and when it was
-// stored.
+// readAll reads the present messages of a stream. do gets each with the time at which it
+// was stored.
 func readAll(b *testing.B, url, stream, subject string, do func(m jetstream.Msg, stored time.Time) error) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*timeout)
@@ -126,7 +125,7 @@ func readAll(b *testing.B, url, stream, subject string, do func(m jetstream.Msg,
 }
 
 // storeDue upserts documents that are all due at one second, and returns their
-// versions. ok is false if there was not the time for it.
+// versions. ok is false if the time did not suffice.
 func storeDue(b *testing.B, l *lapse, collection string, documents int, due int64) (versions []version, ok bool) {
 	b.Helper()
 	versions = make([]version, documents)
@@ -149,8 +148,7 @@ func storeDue(b *testing.B, l *lapse, collection string, documents int, due int6
 	return versions, !late.Load()
 }
 
-// inBatches calls do for parts of what is between from and to, by several
-// callers at once.
+// inBatches calls do for parts of the range from..to, by several callers at once.
 func inBatches(b *testing.B, url string, from, to int, do func(nc *nats.Conn, from, to int) error) {
 	b.Helper()
 	conns := versus.Connections(b, url, connections)
@@ -182,8 +180,8 @@ func inBatches(b *testing.B, url string, from, to int, do func(nc *nats.Conn, fr
 	}
 }
 
-// storeBatch upserts as many documents as there are versions, beginning with
-// document first, by one request, each with a ttl of its own unless that is 0.
+// storeBatch upserts one document for each version, from document first on, by one
+// request. Each has a ttl of its own unless that is 0.
 func storeBatch(nc *nats.Conn, collection string, first int, versions []version, ttl func(n int) time.Duration) error {
 	var body batchBody
 	for i := range versions {
@@ -221,7 +219,7 @@ func storeBatch(nc *nats.Conn, collection string, first int, versions []version,
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
-// unexpired is how many documents have a deadline and no DocumentExpired.
+// unexpired returns the number of documents with a deadline and no DocumentExpired.
 func unexpired(l *lapse) (int64, error) {
 	status, err := l.client.Status(context.Background())
 	return status.PendingExpiry + status.Overdue, err

@@ -14,16 +14,16 @@ import (
 
 // BenchmarkGetBeside gets documents by request while 256 callers upsert others as
 // fast as they can and 20,000 documents expire, against the same gets with
-// nobody else there. p99-ratio is what the slowest of 100 takes
-// then, to what it takes alone. Who upserts has a process of its own: the gets
-// wait for lapse, and not in their client for other callers of it.
+// no other load. p99-ratio is the p99 under load divided by the p99 without.
+// The upserts come from a process of their own, so that gets wait for lapse
+// and not for other callers of their client.
 func BenchmarkGetBeside(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { benchmarkGetBeside(b, callers) })
 	}
 }
 
-// besideGoal is how many times as long the slowest of 100 gets may take, by callers.
+// besideGoal is the limit of the p99 of gets relative to no load, by callers.
 var besideGoal = map[int]versus.Goal{1: versus.AtMost(5), 64: versus.AtMost(3)}
 
 const (
@@ -32,11 +32,11 @@ const (
 	besideExpiring  = 20_000 // when a round begins
 
 	besideWritten = "written"
-	// upserter is the role of who upserts.
+	// upserter is the role of the process that upserts.
 	upserter = "upserter"
 )
 
-// upsertForever is 256 callers that upsert, each one document after the other.
+// upsertForever runs 256 callers, each of which upserts one document after the other.
 func upsertForever(url string, ready func(string)) error {
 	failed := make(chan error)
 	for range connections {
@@ -110,7 +110,7 @@ func benchmarkGetBeside(b *testing.B, callers int) {
 		upserted += int64(after.Seq-before.Seq) - gone
 		return rate
 	}, func() versus.Rate {
-		// The rest of what is due, and of what was asked for.
+		// Let the rest of the due documents expire and of the requests be answered.
 		versus.Settle(timeout, l.PID())
 		return quietRound()
 	})

@@ -39,11 +39,10 @@ func (s *stored) get(caller, n int) error {
 	return err
 }
 
-// BenchmarkGet reads documents by request, against a service that sends back a
-// body of the size of the reply, and against NATS KV. The service is asked on as
-// many subjects as there are documents, since looking up who listens to a
-// subject is a good part of what a request costs a NATS server. Redis, where there
-// is one, shows what another protocol would cost.
+// BenchmarkGet reads documents by request, against a service that echoes a body of the
+// size of the reply, and against NATS KV. The service has as many subjects as there are
+// documents, since the lookup of a subject's subscribers is a good part of the cost of a
+// request in a NATS server. Redis, if installed, shows the cost of another protocol.
 func BenchmarkGet(b *testing.B) {
 	const documents = 20_000
 	s := startStored(b, documents)
@@ -93,8 +92,8 @@ func countCallers(n int) string {
 	return fmt.Sprintf("%d callers", n)
 }
 
-// BenchmarkBatchGet reads a hundred documents a request, against one at a time
-// of NATS KV.
+// BenchmarkBatchGet reads a hundred documents per request, against NATS KV reading one
+// at a time.
 func BenchmarkBatchGet(b *testing.B) {
 	const documents, callers, batch = 20_000, 64, 100
 	s := startStored(b, documents)

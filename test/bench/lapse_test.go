@@ -22,9 +22,9 @@ import (
 var roundTime = versus.Size(time.Second, 300*time.Millisecond)
 
 const (
-	// connections that the callers of one side share
+	// connections is the number that the callers of one side share.
 	connections = 4
-	// timeout is what any one thing may take that is not the thing measured.
+	// timeout bounds each step that is not measured.
 	timeout = 30 * time.Second
 )
 
@@ -45,7 +45,7 @@ func startLapse(b *testing.B, durability processor.Durability, args ...string) *
 		append(args, "--durability", string(durability))...)
 }
 
-// startProfiled is what serve starts, profiled where profiles are asked for.
+// startProfiled starts lapse with serve, profiled if profiles are asked for.
 func startProfiled(b *testing.B, serve func(args ...string) *harness.Server, args ...string) *lapse {
 	b.Helper()
 	address := ""
@@ -73,7 +73,7 @@ func (l *lapse) create(b *testing.B, name string, opts ...client.PropertyOption)
 	return c
 }
 
-// logStream returns the stream that is the log.
+// logStream returns the stream of the log.
 func (l *lapse) logStream(b *testing.B) jetstream.Stream {
 	b.Helper()
 	stream, err := versus.JetStream(b, versus.Connect(b, l.URL())).Stream(context.Background(), "LAPSE_main")
@@ -83,7 +83,7 @@ func (l *lapse) logStream(b *testing.B) jetstream.Stream {
 	return stream
 }
 
-// subject is that of a request about document n.
+// subject returns the subject of a request about document n.
 func subject(op, collection string, n int) string {
 	return "lapse.main.api.document." + op + "." + collection + "." + schema.DocumentID(versus.ID(n)).Token()
 }

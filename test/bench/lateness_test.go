@@ -17,9 +17,9 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// How many others wait while probes expire, one after the other. Peers are asked
-// only in full, and not with the most, which takes NATS KV gigabytes and Redis
-// longer than anybody waits.
+// Numbers of other documents that wait while probes expire, one step after the other.
+// Peers run only in full, and not with the largest numbers, which take gigabytes in NATS
+// KV and too long in Redis.
 var (
 	latenessWaiting = versus.Size([]int{0, 10_000, 100_000, 1_000_000, 10_000_000}, []int{0, 10_000, 100_000})
 	latenessOfPeers = versus.Size([]int{0, 10_000, 100_000}, nil)
@@ -30,23 +30,23 @@ const (
 	probeBatch = 25
 	// probesFrom is the number of the first probe. Others begin at 0.
 	probesFrom = 90_000_000
-	// othersTTL is for how long others wait.
+	// othersTTL is the ttl of others.
 	othersTTL = 24 * time.Hour
-	// lost is how late a probe is at least that nobody heard of.
+	// lost is the least lateness of a probe whose expiry was not notified.
 	lost = time.Minute
 )
 
-// probesOver is the time over which probes are stored, so that they are due at
-// any part of many seconds.
+// probesOver is the time over which probes are stored, so that their deadlines spread
+// over all parts of many seconds.
 var probesOver = versus.Size(10*time.Second, 3*time.Second)
 
-// probeTTL is the ttl of probe n.
+// probeTTL returns the ttl of probe n.
 func probeTTL(n int) time.Duration { return time.Duration(1+n%3) * time.Second }
 
-// BenchmarkLateness says how long after their deadline 1,000 documents with a
-// ttl of 1 to 3 s have expired while many others wait: the time at which NATS
-// stored DocumentExpired, minus the deadline. logged is log time minus deadline.
-// The others are in the same collection, half of them with a ttl of their own.
+// BenchmarkLateness measures how late 1,000 documents with a ttl of 1 to 3 s expire while
+// many others wait: the time at which NATS stored DocumentExpired, minus the deadline.
+// logged is log time minus deadline. The others are in the same collection, half of them
+// with a ttl of their own.
 func BenchmarkLateness(b *testing.B) {
 	var ours, logged, keys, redis [][]time.Duration
 	for b.Loop() {
@@ -88,8 +88,8 @@ func BenchmarkLateness(b *testing.B) {
 	}
 }
 
-// latenessOfDocuments returns how late each probe expired while so many others
-// waited, by when it was stored and by log time.
+// latenessOfDocuments returns the lateness of each probe, by the time at which it was
+// stored and by log time, for each number of waiting documents.
 func latenessOfDocuments(b *testing.B, waiting []int) (stored, logged [][]time.Duration) {
 	b.Helper()
 	const collection = "orders"
@@ -129,7 +129,7 @@ func latenessOfDocuments(b *testing.B, waiting []int) (stored, logged [][]time.D
 	return stored, logged
 }
 
-// before is how many others were waiting in the step before.
+// before returns how many others were waiting in the previous step.
 func before(waiting []int, step int) int {
 	if step == 0 {
 		return 0
@@ -137,7 +137,7 @@ func before(waiting []int, step int) int {
 	return waiting[step-1]
 }
 
-// storeProbes calls store for the first of each batch of probes, over a time.
+// storeProbes calls store for the first of each batch of probes, spread over probesOver.
 func storeProbes(b *testing.B, store func(from int) error) {
 	b.Helper()
 	began := time.Now()
@@ -149,7 +149,7 @@ func storeProbes(b *testing.B, store func(from int) error) {
 	}
 }
 
-// latenessOfMarkers returns how late the markers of keys with a TTL were stored.
+// latenessOfMarkers returns the lateness of the markers of keys with a TTL.
 func latenessOfMarkers(b *testing.B, waiting []int) (stored [][]time.Duration) {
 	b.Helper()
 	if len(waiting) == 0 {
@@ -161,7 +161,7 @@ func latenessOfMarkers(b *testing.B, waiting []int) (stored [][]time.Duration) {
 	for step, others := range waiting {
 		k.put(b, before(waiting, step), others, func(int) time.Duration { return othersTTL })
 		versus.Settle(lost, k.PID)
-		// Who watches the keys learns when each was stored and when its marker was.
+		// The consumer gets the times at which each key and its marker were stored.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*lost)
 		subject := fmt.Sprintf("%sprobe%d.", markersPrefix, step)
 		ordered, err := js.OrderedConsumer(ctx, k.stream.CachedInfo().Config.Name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject + ">"}})
@@ -196,7 +196,7 @@ func latenessOfMarkers(b *testing.B, waiting []int) (stored [][]time.Duration) {
 	return stored
 }
 
-// watchMarkers reads probes and their markers, and returns how late these are.
+// watchMarkers reads probes and their markers, and returns the lateness of the markers.
 func watchMarkers(ctx context.Context, messages jetstream.MessagesContext, subject string) (late []time.Duration, err error) {
 	due := make(map[string]time.Time, probes)
 	for len(late) < probes {
@@ -226,8 +226,8 @@ func watchMarkers(ctx context.Context, messages jetstream.MessagesContext, subje
 	return late, nil
 }
 
-// latenessOfRedis returns how late clients were notified that keys have expired.
-// One that they did not hear of within a minute counts as that late.
+// latenessOfRedis returns the lateness of the notifications that keys have expired.
+// A key without one within a minute counts as that late.
 func latenessOfRedis(b *testing.B, waiting []int) (heard [][]time.Duration) {
 	b.Helper()
 	if len(waiting) == 0 {
@@ -268,7 +268,7 @@ func latenessOfRedis(b *testing.B, waiting []int) (heard [][]time.Duration) {
 				select {
 				case m := <-notified:
 					mu.Lock()
-					if at, ok := due[m.Payload]; ok { // not of the step before
+					if at, ok := due[m.Payload]; ok { // not from the previous step
 						late = append(late, time.Since(at))
 						delete(due, m.Payload)
 					}

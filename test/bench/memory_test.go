@@ -14,12 +14,12 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// memoryRest is how long a process has to give back what it needed to load.
+// memoryRest is the time in which a process can return the memory needed for loading.
 const memoryRest = 5 * time.Second
 
-// BenchmarkMemory says how much memory a process has resident in which very many
-// documents wait to expire, against a NATS server that holds them as keys with a
-// TTL each. The one is gone when the other starts.
+// BenchmarkMemory measures the resident memory of a process in which very many documents
+// wait to expire, against a NATS server that holds them as keys with a TTL each. Only one
+// of them runs at a time.
 func BenchmarkMemory(b *testing.B) {
 	documents := versus.Size(10_000_000, 200_000)
 	var ours, theirs harness.Memory
@@ -52,8 +52,8 @@ func BenchmarkMemory(b *testing.B) {
 
 func megabytes(n int64) float64 { return float64(n) / 1e6 }
 
-// fillKV stores the first so many documents as keys with a TTL each, or none if
-// it is 0, as KeyValue does, but without waiting for each of them.
+// fillKV stores the first documents as keys, as KeyValue does, but without waiting for
+// each of them. Each key has a TTL, unless ttl is 0.
 func fillKV(b *testing.B, url string, documents int, ttl time.Duration) {
 	b.Helper()
 	nc := versus.Connect(b, url)

@@ -20,16 +20,15 @@ import (
 
 const (
 	mutations = "lapse.main.mutations."
-	// foldedPoll is how often it is asked whether everything is folded: what
-	// lies between shows in no round of seconds.
+	// foldedPoll is the interval at which judged polls the status, too short to
+	// matter in a round of seconds.
 	foldedPoll = 50 * time.Millisecond
 )
 
-// BenchmarkMutations publishes upserts as JetStream messages, until lapse has
-// judged and folded the last of them, against publishing the same messages to a
-// stream that does nothing with them: through two accounts, as to lapse, which is
-// what lapse itself costs, and in one. Half of them are new documents, half
-// replace one.
+// BenchmarkMutations publishes upserts as JetStream messages, until lapse has judged and
+// folded the last of them. The peer publishes the same messages to a stream without
+// lapse: through two accounts, as to lapse, which shows the cost of lapse itself, and in
+// one. Half of the upserts create a document, half replace one.
 func BenchmarkMutations(b *testing.B) {
 	messages := versus.Size(1_000_000, 50_000)
 	l := startLapse(b, processor.OS)
@@ -91,7 +90,7 @@ const (
 	storing     = "storing"
 )
 
-// serveTwoAccounts runs that server, with its store in dir.
+// serveTwoAccounts runs the server of role twoAccounts, with its store in dir.
 func serveTwoAccounts(dir string, ready func(url string)) error {
 	file := filepath.Join(dir, "nats.conf")
 	if err := os.WriteFile(file, fmt.Appendf(nil, `
@@ -139,8 +138,8 @@ func (u *mutator) upserts(n int) []*nats.Msg {
 	return all
 }
 
-// round publishes n upserts to a process and returns the rate when they are done
-// there.
+// round publishes n upserts and returns the rate until done returns. process is the
+// server whose processor time counts.
 func (u *mutator) round(n, process int, done func()) versus.Rate {
 	all := u.upserts(n)
 	clock := versus.Start(process)
@@ -152,8 +151,8 @@ func (u *mutator) round(n, process int, done func()) versus.Rate {
 	return clock.Stop(n)
 }
 
-// judged returns when lapse has judged all that was published, and folded what
-// came of it.
+// judged waits until lapse has judged all published mutations and folded the resulting
+// events.
 func (l *lapse) judged(b *testing.B) {
 	b.Helper()
 	for {

@@ -12,17 +12,17 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// orders is a set of documents that are the same in every run and for every
-// peer. There are so many of them, and each customer has perCustomer.
+// orders is a set of documents that are the same in every run and for every peer. Its
+// value is their number; each customer has perCustomer of them.
 type orders int
 
 const (
 	perCustomer = 10
-	// revisions is how many contents an order can have, one after the other.
+	// revisions is the maximum number of successive contents of an order.
 	revisions = 1 << 20
 )
 
-// The words that orders are made of. A status comes as often as it is here.
+// The words that orders are made of. The frequency of a status is that in its list.
 var (
 	statuses = []string{"open", "paid", "paid", "packed", "shipped", "shipped", "delivered", "delivered", "delivered",
 		"delivered", "delivered", "delivered", "delivered", "delivered", "delivered", "delivered", "returned", "cancelled"}
@@ -42,7 +42,7 @@ func (all orders) String() string {
 	return text
 }
 
-// order is what a benchmark has to know about an order without reading it.
+// order has the fields that a benchmark checks without reading the document.
 type order struct {
 	customer string
 	status   string
@@ -50,25 +50,25 @@ type order struct {
 	weight   float64 // kg; 1 of 200 is above 25
 }
 
-// heavy is the condition of the scans: few orders meet it, and no index knows of
-// any part of it.
+// heavyWhere is the condition of the scans: few orders meet it, and no index covers any
+// part of it.
 const heavyWhere = "doc.status == 'open' && doc.weight > 25.0"
 
 func (o order) isHeavy() bool { return o.status == "open" && o.weight > 25 }
 
-// sizable is a condition that most orders meet and an index answers.
+// sizableWhere is a condition that most orders meet and an index answers.
 const sizableWhere = "doc.total > 100"
 
 func (o order) isSizable() bool { return o.total > 100 }
 
-// customers is how many there are.
+// customers returns the number of customers.
 func (all orders) customers() int { return int(all) / perCustomer }
 
-// customer names customer c.
+// customer returns the name of customer c.
 func customer(c int) string { return fmt.Sprintf("C%08d", c) }
 
-// of returns the numbers of the orders of customer c. They are far apart, as
-// those of one customer are who comes again.
+// of returns the numbers of the orders of customer c. They are far apart, like those of a
+// returning customer.
 func (all orders) of(c int) (numbers [perCustomer]int) {
 	for i := range numbers {
 		numbers[i] = c + i*all.customers()
@@ -76,13 +76,13 @@ func (all orders) of(c int) (numbers [perCustomer]int) {
 	return numbers
 }
 
-// random returns the customer that operation n is about.
+// random returns the customer of operation n.
 func (all orders) random(n int) int {
 	return int(rand.NewPCG(1, uint64(n)).Uint64() % uint64(all.customers()))
 }
 
-// append appends order n to dst, as JSON of 200 to 500 bytes. Another revision
-// is the order later: its customer stays, what else there is changes.
+// append appends order n to dst, as JSON of 200 to 500 bytes. Another revision keeps id
+// and customer and draws the other values anew.
 func (all orders) append(dst []byte, n, revision int) ([]byte, order) {
 	rnd := rand.New(rand.NewPCG(2, uint64(n*revisions+revision)))
 	pick := func(from []string) string { return from[rnd.IntN(len(from))] }
@@ -111,7 +111,7 @@ func (all orders) append(dst []byte, n, revision int) ([]byte, order) {
 	return append(dst, `"}`...), o
 }
 
-// tally counts what the benchmarks' conditions have to find.
+// tally counts the orders that meet the benchmarks' conditions.
 type tally struct{ heavy, sizable atomic.Int64 }
 
 func (t *tally) add(o order) {
@@ -123,7 +123,7 @@ func (t *tally) add(o order) {
 	}
 }
 
-// TestOrders: the documents are what the benchmarks say of them.
+// TestOrders: the documents have the properties that the benchmarks rely on.
 func TestOrders(t *testing.T) {
 	const all = orders(20_000)
 	var found tally

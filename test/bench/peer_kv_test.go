@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// kv is a NATS KV bucket on disk, once for each connection, on a server in a
+// kv is a NATS KV bucket on disk, opened once for each connection, on a server in a
 // process of its own.
 type kv struct {
 	*versus.Process
@@ -37,7 +37,7 @@ func startKV(b *testing.B, syncAlways bool) *kv {
 	return k
 }
 
-// put stores document n as an upsert does.
+// put stores document n, the counterpart of an upsert.
 func (k *kv) put(caller, n int) error {
 	_, err := k.buckets[caller%connections].Put(context.Background(), versus.ID(n), versus.Document(n))
 	return err

@@ -16,8 +16,8 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// kvMarkers is what NATS KV has for expiry: a bucket whose keys have a TTL each,
-// and which stores a marker when one is gone.
+// kvMarkers names the peer for expiry: a NATS KV bucket whose keys have a TTL each, which
+// stores a marker when a key has expired.
 const kvMarkers = "NATS KV TTL markers"
 
 // markers is such a bucket, on a server in a process of its own.
@@ -50,9 +50,8 @@ func startMarkers(b *testing.B) *markers {
 	return &markers{server, dir, stream}
 }
 
-// put stores keys from to to as Create with a TTL does, but for the revision
-// that it expects, and without waiting for each. ttl is asked for when a key is
-// sent.
+// put stores keys from to to as Create with a TTL does, but without its expected revision
+// and without waiting for each. It calls ttl when it sends a key.
 func (k *markers) put(b *testing.B, from, to int, ttl func(n int) time.Duration) {
 	b.Helper()
 	inBatches(b, k.URL, from, to, func(nc *nats.Conn, from, to int) error {
@@ -89,8 +88,8 @@ func (k *markers) state() (jetstream.StreamState, error) {
 	return info.State, nil
 }
 
-// marked reads all markers and calls do with the keys' numbers and when the
-// markers were stored.
+// marked reads all markers and calls do with the number of the key and the time at which
+// the marker was stored.
 func (k *markers) marked(b *testing.B, do func(n int, stored time.Time) error) {
 	b.Helper()
 	readAll(b, k.URL, "KV_"+markersBucket, markersPrefix+">", func(m jetstream.Msg, stored time.Time) error {
@@ -105,9 +104,9 @@ func (k *markers) marked(b *testing.B, do func(n int, stored time.Time) error) {
 	})
 }
 
-// stormOfKeys lets as many keys come due in one second as documents do. NATS
-// counts a TTL from the nanosecond at which the key was stored, so they are due
-// within half a second of its beginning.
+// stormOfKeys lets stormDocuments keys expire in about one second. NATS counts a TTL from
+// the nanosecond at which the key was stored, so they are due within half a second of the
+// beginning of that second.
 func stormOfKeys(b *testing.B) versus.Rate {
 	b.Helper()
 	for _, rate := range stormLoads {
@@ -125,10 +124,9 @@ func stormOfKeys(b *testing.B) versus.Rate {
 	return versus.Rate{}
 }
 
-// storm measures until every key has its marker. Where NATS stores a second one,
-// as it does for keys that wait for longer than two seconds, the first one
-// counts: the time is that of the last marker, or that at which the last key was
-// seen to be gone if that was before.
+// storm measures until every key has its marker. NATS stores a second marker for keys
+// that wait for longer than two seconds. So the end is the time of the last marker, or
+// the time at which the last key was seen to be gone, if that was before.
 func (k *markers) storm(b *testing.B, due time.Time) versus.Rate {
 	b.Helper()
 	defer k.end()
@@ -143,7 +141,7 @@ func (k *markers) storm(b *testing.B, due time.Time) versus.Rate {
 			b.Fatal(err)
 		}
 		if state.FirstSeq > uint64(stormDocuments) {
-			break // keys were removed as markers were stored
+			break // each key is removed once its marker is stored
 		}
 		if time.Since(due) > 10*timeout {
 			b.Fatalf("not all keys expired within %s: %+v", 10*timeout, state)

@@ -20,15 +20,15 @@ import (
 type redisPeer struct {
 	PID    int
 	client *redis.Client
-	// pipeline sends what callers ask at the same time in one go, as nats.go
-	// does: with 64 callers that is three times as fast as a connection each.
-	// A single caller is faster without.
+	// pipeline coalesces concurrent commands of callers, as nats.go does: with 64
+	// callers that is three times as fast as a connection each. A single caller is
+	// faster without.
 	pipeline *redis.AutoPipeliner
 }
 
-// startRedis starts the redis-server that is on the PATH, until the benchmark
-// ends, or returns nil and says so if there is none. Its file is synced before
-// each acknowledgement, or once a second.
+// startRedis starts the redis-server on the PATH, until the end of the benchmark. If
+// there is none, it logs that and returns nil. The append-only file is synced before each
+// acknowledgement with fsync, else once a second.
 func startRedis(b *testing.B, fsync bool) *redisPeer {
 	b.Helper()
 	binary, err := exec.LookPath("redis-server")
@@ -47,7 +47,7 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer said.Close() // the process has it too
+	defer said.Close() // the process has its own descriptor
 	cmd := exec.Command(binary, "--bind", "127.0.0.1", "--port", port, "--dir", dir,
 		"--appendonly", "yes", "--appendfsync", sync, "--save", "")
 	cmd.Stdout, cmd.Stderr = said, said
@@ -56,7 +56,7 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 	}
 	client := redis.NewClient(&redis.Options{
 		Addr: address, ReadTimeout: timeout, WriteTimeout: timeout,
-		MaxRetries: -1, // what fails ends the benchmark
+		MaxRetries: -1, // an error ends the benchmark
 	})
 	b.Cleanup(func() {
 		_ = client.Close()
@@ -80,7 +80,7 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 	return &redisPeer{cmd.Process.Pid, client, pipeline}
 }
 
-// by is how so many callers at a time ask Redis.
+// by returns the client for this number of concurrent callers.
 func (r *redisPeer) by(callers int) redis.StringCmdable {
 	if callers == 1 {
 		return r.client
@@ -88,12 +88,12 @@ func (r *redisPeer) by(callers int) redis.StringCmdable {
 	return r.pipeline
 }
 
-// put stores document n for as long as the collections here keep theirs.
+// put stores document n with the TTL of the collections in these benchmarks.
 func (r *redisPeer) put(callers, n int) error {
 	return r.by(callers).Set(context.Background(), versus.ID(n), versus.Document(n), time.Hour).Err()
 }
 
-// get fails for a document that is not there.
+// get reads document n and fails if it does not exist.
 func (r *redisPeer) get(callers, n int) error {
 	return r.by(callers).Get(context.Background(), versus.ID(n)).Err()
 }

@@ -11,29 +11,28 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// sqlite is an SQLite database on disk with orders in it, in this process. Each
-// caller has a connection of its own and statements that are prepared.
+// sqlite is an SQLite database of orders on disk, in this process. Each caller has a
+// connection and prepared statements of its own.
 type sqlite struct {
 	orders     int
 	ofCustomer []*sql.Stmt
 	heavy      *sql.Stmt
 }
 
-// The table is a plain one: WITHOUT ROWID would save the second tree for the
-// ids, but ten documents by the index took up to a third longer and the scan as
-// long.
+// The table has a rowid: WITHOUT ROWID would save the second tree for the ids, but ten
+// documents by the index took up to a third longer and the scan as long.
 const (
 	sqliteTable = `CREATE TABLE docs(id TEXT PRIMARY KEY, doc TEXT NOT NULL)`
 	sqliteIndex = `CREATE INDEX docs_customer ON docs(json_extract(doc, '$.customer'))`
-	// lapse answers in the order of the ids. Ten are sorted at once; for the
-	// scan, + keeps SQLite from reading by the index on them, which is slower.
+	// lapse replies in the order of the ids. Ten are sorted quickly; in the scan, +
+	// keeps SQLite from reading by the index on the ids, which is slower.
 	sqliteOfCustomer = `SELECT doc FROM docs WHERE json_extract(doc, '$.customer') = ? ORDER BY id`
 	sqliteHeavy      = `SELECT doc FROM docs WHERE json_extract(doc, '$.status') = 'open'
 		AND json_extract(doc, '$.weight') > 25.0 ORDER BY +id`
 )
 
 // sqlitePragmas give each connection a cache as large as that of Pebble, and
-// files read from mapped memory. How it syncs matters to the loading only.
+// memory-mapped files. The sync mode affects only the loading.
 var sqlitePragmas = []string{
 	"journal_mode = WAL", "synchronous = NORMAL", "cache_size = -131072", "mmap_size = 4294967296", "temp_store = MEMORY",
 }
@@ -115,7 +114,7 @@ func (s *sqlite) scan() (scanned, found int, err error) {
 	return s.orders, found, err
 }
 
-// read reads all rows that a statement finds, documents and all.
+// read reads all rows of a statement, with their documents, and returns their number.
 func (s *sqlite) read(statement *sql.Stmt, params ...any) (found int, err error) {
 	rows, err := statement.Query(params...)
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// BenchmarkDefaultTTL changes the defaultTtl of a collection with very many
-// documents that inherit it, and of one with few, in turns. A change moves the
-// deadlines of all of them; none comes due by it.
+// BenchmarkDefaultTTL changes the defaultTtl of a collection with very many documents
+// that inherit it, and of one with few, in turns. A change moves all their deadlines and
+// makes none due.
 func BenchmarkDefaultTTL(b *testing.B) {
 	benchmarkPolicy(b, "change of `defaultTtl` with %s documents that inherit it", `{"defaultTtl":%d}`, int(day/time.Second))
 }
 
-// BenchmarkWarnBefore does the same with warnBefore: all warnings come at another time,
-// none at once.
+// BenchmarkWarnBefore does the same with warnBefore: a change moves all warnings and
+// makes none due.
 func BenchmarkWarnBefore(b *testing.B) {
 	benchmarkPolicy(b, "change of `warnBefore` with %s documents", fmt.Sprintf(`{"defaultTtl":%d,"warnBefore":%%d}`, day/time.Second), 60)
 }
 
-// benchmarkPolicy changes a property from seconds up.
+// benchmarkPolicy changes a property again and again, from seconds up.
 func benchmarkPolicy(b *testing.B, work, properties string, seconds int) {
 	const few, changes = 100, 200
 	many := versus.Size(1_000_000, 50_000)
@@ -72,7 +72,8 @@ func benchmarkPolicy(b *testing.B, work, properties string, seconds int) {
 	l.waiting(b, few)
 }
 
-// waiting fails the benchmark unless so many documents wait for a deadline.
+// waiting fails the benchmark unless this number of documents waits for a deadline and
+// none is overdue.
 func (l *lapse) waiting(b *testing.B, documents int) {
 	b.Helper()
 	status, err := l.client.Status(context.Background())

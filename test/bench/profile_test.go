@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// profiles is where profiles of lapse go, if anywhere: make profile sets it.
+// profiles is the directory for profiles of lapse, "" for none: make profile sets it.
 var profiles = os.Getenv("LAPSE_PROFILES")
 
 // profile writes CPU profiles of a lapse process, one after the other until the end of
-// the benchmark, then those of allocations, mutexes and blocking, and prints what is at
-// the top of each.
+// the benchmark, then those of allocations, mutexes and blocking, and prints the top of
+// each.
 func profile(b *testing.B, address string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -42,7 +42,7 @@ func profile(b *testing.B, address string) {
 		if len(parts) > 0 {
 			top(b, parts...)
 		}
-		// Allocations are in the profile from the second collection on.
+		// A profile includes allocations after the second garbage collection.
 		for _, what := range []string{"heap?gc=1", "heap?gc=1", "allocs", "mutex", "block"} {
 			path := filepath.Join(profiles, strings.TrimSuffix(what, "?gc=1")+".pprof")
 			if err := fetch(context.Background(), address, what, path); err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// publishAhead is how many messages may wait for their acknowledgement.
+// publishAhead is the maximum number of messages in flight.
 const publishAhead = 4096
 
-// publisher publishes to JetStream and looks at the acknowledgements later.
+// publisher publishes to JetStream and checks the acknowledgements later.
 type publisher struct {
 	b      *testing.B
 	js     jetstream.JetStream
@@ -34,7 +34,7 @@ func (p *publisher) publish(m *nats.Msg) {
 	}
 }
 
-// wait returns when all that was published is acknowledged.
+// wait waits until all published messages are acknowledged.
 func (p *publisher) wait() {
 	p.b.Helper()
 	<-p.js.PublishAsyncComplete()

@@ -9,9 +9,9 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// BenchmarkQueryBeside gets and upserts orders by request while queries look at
-// all of them, without end and more at a time than there are workers for, against
-// the same with nobody else there.
+// BenchmarkQueryBeside gets and upserts orders by request during an endless load of
+// queries that scan all of them, more at a time than there are workers, against the same
+// without that load.
 func BenchmarkQueryBeside(b *testing.B) {
 	const callers = 64
 	all := versus.Size[orders](50_000, 20_000)
@@ -39,8 +39,7 @@ func BenchmarkQueryBeside(b *testing.B) {
 	})
 }
 
-// beside measures what callers do while scans run as lapse, and the same
-// without them as its peer.
+// beside measures callers while scans run, as lapse, and without scans, as its peer.
 func beside(b *testing.B, what string, conns []*nats.Conn, work func() *versus.Callers) {
 	const scans = 24
 	var (
@@ -62,7 +61,7 @@ func beside(b *testing.B, what string, conns []*nats.Conn, work func() *versus.C
 	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	b.ReportMetric(milliseconds(loud.P99()), "lapse-p99-ms")
 	b.ReportMetric(milliseconds(quiet.P99()), "peer-p99-ms")
-	if !versus.Quick { // whose rounds are too short for that
+	if !versus.Quick { // its rounds are too short for a p99
 		versus.Report(b, versus.Row{Work: what + ", p99", Peer: "without them", Unit: " ms",
 			Lapse: milliseconds(loud.P99()), Other: milliseconds(quiet.P99()), Ratio: float64(loud.P99()) / float64(quiet.P99())})
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // BenchmarkQueryIngest stores orders in a collection with three included paths,
-// against one with none, in batches that keep the writer busy. Every second
-// order is new, the others replace one whose indexed values were different.
+// against one with none, in batches that keep the writer busy. Every second order is
+// new; the others replace one that had different indexed values.
 func BenchmarkQueryIngest(b *testing.B) {
 	indexed := startOrders(b, "/customer", "/status", "/total")
 	plain := startOrders(b)

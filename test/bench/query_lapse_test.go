@@ -17,7 +17,7 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// ordersCollection is where orders are kept.
+// ordersCollection is the collection of the orders.
 const ordersCollection = "orders"
 
 // loaded is a database with orders.
@@ -28,9 +28,9 @@ type loaded struct {
 	conns []*nats.Conn
 }
 
-// startOrders starts a database without orders, whose collection includes
-// paths. Orders live for a day, so queries have deadlines to look at, and none
-// passes meanwhile.
+// startOrders starts a database without orders, whose collection includes paths. Orders
+// live for a day, so that queries have deadlines to check, none of which passes during
+// the benchmark.
 func startOrders(b *testing.B, paths ...string) *loaded {
 	b.Helper()
 	l := &loaded{lapse: startLapse(b, processor.OS)}
@@ -39,8 +39,8 @@ func startOrders(b *testing.B, paths ...string) *loaded {
 	return l
 }
 
-// loadOrders starts a database and stores all orders in it. It fails at once if
-// that database answers no queries.
+// loadOrders starts a database and stores all orders in it. It fails at once if the
+// database does not answer queries.
 func loadOrders(b *testing.B, all orders) *loaded {
 	b.Helper()
 	l := startOrders(b, "/customer", "/total")
@@ -63,8 +63,8 @@ func loadOrders(b *testing.B, all orders) *loaded {
 	return l
 }
 
-// batchBody is a batch request being written. The client's Batch would encode
-// each document anew, on the machine that is measured.
+// batchBody is the body of a batch request. The client's Batch would encode each document
+// anew, on the machine that is measured.
 type batchBody struct{ text []byte }
 
 func (w *batchBody) next(op string, n int) {
@@ -96,9 +96,8 @@ func (w *batchBody) upsert(all orders, n, revision int) (o order) {
 
 func (w *batchBody) end() []byte { return append(w.text, `]}`...) }
 
-// write sends so many batches, one after the other by each caller, and checks
-// that every operation succeeded. batch returns the body of batch i and how many
-// operations it has.
+// write sends batches, one at a time for each caller, and checks that every operation
+// succeeded. batch returns the body of batch i and its number of operations.
 func (l *loaded) write(callers, batches int, batch func(i int) (body []byte, operations int)) error {
 	var (
 		working sync.WaitGroup
@@ -130,8 +129,8 @@ func (l *loaded) write(callers, batches int, batch func(i int) (body []byte, ope
 	return nil
 }
 
-// documents counts the documents in a reply, without parsing it: what a caller
-// does shares the machine with what is measured. No order has these bytes.
+// documents counts the documents in a reply without parsing it, since callers share the
+// machine with the server that is measured. No order contains these bytes.
 func documents(reply []byte) int { return bytes.Count(reply, []byte(`"_etag":"`)) }
 
 // request sends a request about the orders.
@@ -143,7 +142,7 @@ func (l *loaded) request(caller int, op string, body []byte) ([]byte, error) {
 	return reply.Data, nil
 }
 
-// byID fetches the orders of customer c as who knows their ids does.
+// byID fetches the orders of customer c by their ids.
 func (l *loaded) byID(caller, c int) (int, error) {
 	var body batchBody
 	for _, n := range l.of(c) {
@@ -153,13 +152,13 @@ func (l *loaded) byID(caller, c int) (int, error) {
 	return documents(reply), err
 }
 
-// query asks by request.
+// query sends a query by request.
 func (l *loaded) query(caller int, body string) ([]byte, error) {
 	return l.request(caller, "query", []byte(body))
 }
 
-// check fails the benchmark unless queries by customer find the customer's
-// orders, by the index.
+// check fails the benchmark unless queries by customer find the orders of that customer,
+// by the index.
 func (l *loaded) check(b *testing.B) {
 	b.Helper()
 	for c := 0; c < l.customers(); c += 1 + l.customers()/10 {
@@ -187,8 +186,8 @@ func (l *loaded) check(b *testing.B) {
 	}
 }
 
-// scanners keep queries on the way that look at every document, until they are
-// stopped. One that is refused, as too many queries wait, is sent again.
+// scanners keep queries that scan every document in flight until they are stopped. A
+// query that is refused (429) or timed out (504) is sent again.
 type scanners struct {
 	working      sync.WaitGroup
 	done         atomic.Bool
@@ -196,10 +195,10 @@ type scanners struct {
 	failed       atomic.Pointer[error]
 }
 
-// pauseRefused is how long a scanner waits that was told to try again later.
+// pauseRefused is the pause of a scanner before it sends again.
 const pauseRefused = 10 * time.Millisecond
 
-// scan keeps so many queries on the way, over connections of their own.
+// scan starts n scanners, on connections of their own.
 func (s *scanners) scan(conns []*nats.Conn, n int) {
 	s.done.Store(false)
 	for i := range n {
@@ -231,7 +230,7 @@ func (s *scanners) once(nc *nats.Conn) error {
 	return nil
 }
 
-// stop returns when no query is on the way any more.
+// stop waits until no query is in flight.
 func (s *scanners) stop() error {
 	s.done.Store(true)
 	s.working.Wait()

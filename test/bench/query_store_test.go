@@ -13,30 +13,30 @@ import (
 	"github.com/lapsedb/lapse/projections/query"
 )
 
-// store is what has orders and can be asked for them, by several callers.
+// store holds orders and answers queries about them, from several callers.
 type store interface {
-	// customer fetches the orders of a customer and returns how many came.
+	// customer fetches the orders of a customer and returns their number.
 	customer(caller int, name string) (found int, err error)
-	// scan fetches the orders that meet heavyWhere, looking at all of them.
+	// scan scans all orders and fetches those that meet heavyWhere.
 	scan() (scanned, found int, err error)
 }
 
-// lapseStore is lapse as a store: a way to have the body of a query answered.
+// lapseStore is lapse as a store: a function that answers the body of a query.
 type lapseStore func(caller int, body string) (reply []byte, err error)
 
-// ways to ask lapse are measured beside SQLite in this order. name is that of
-// the benchmarks.
+// ways are the ways to query lapse, in the order in which they are measured beside
+// SQLite. name is that of the benchmarks.
 var ways = []struct {
 	name string
-	open func(b *testing.B, l *loaded) (ask lapseStore, process int) // that answers, 0 is this one
+	open func(b *testing.B, l *loaded) (ask lapseStore, process int) // PID of the process that answers, 0 for this one
 }{
 	{"requests", func(_ *testing.B, l *loaded) (lapseStore, int) { return l.query, l.PID() }},
-	{"in-process", inProcess}, // the last, as it ends the others
+	{"in-process", inProcess}, // the last one, since it stops lapse
 }
 
-// inProcess asks the engine that answers the requests, as SQLite is asked: by a
-// function call. It takes the projection from the processor, so nobody else can
-// ask from then on.
+// inProcess queries the engine behind the requests by a function call, as SQLite is
+// queried. It stops the processor and opens its projection, so other ways fail from then
+// on.
 func inProcess(b *testing.B, l *loaded) (lapseStore, int) {
 	l.Stop()
 	projection, err := projections.Open(filepath.Join(l.Dir, "projection", "main"), projections.Options{})
@@ -88,8 +88,7 @@ func (ask lapseStore) explain(body string) (reply explained, err error) {
 	return reply, err
 }
 
-// heavyQuery has a limit above what there is to find, so that it looks at
-// everything.
+// heavyQuery has a limit above the number of matches, so that it scans everything.
 var heavyQuery = fmt.Sprintf(`{"where":%q,"limit":1000,"explain":true}`, heavyWhere)
 
 func (ask lapseStore) scan() (scanned, found int, err error) {
@@ -105,7 +104,7 @@ func (ask lapseStore) scan() (scanned, found int, err error) {
 
 var sizableQuery = fmt.Sprintf(`{"where":%q,"count":true,"explain":true}`, sizableWhere)
 
-// count counts by an index.
+// count counts the sizable orders by an index.
 func (ask lapseStore) count() (int, error) {
 	reply, err := ask.explain(sizableQuery)
 	if err == nil && (reply.Plan.Index == nil || *reply.Plan.Index != "/total") {

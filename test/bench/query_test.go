@@ -9,15 +9,15 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// queryRound is how long callers ask in one round. It is short, as there are
-// many benchmarks on the one large set of orders.
+// queryRound is the time for which callers query in one round. It is short, since many
+// benchmarks share the one large set of orders.
 var queryRound = versus.Size(500*time.Millisecond, 200*time.Millisecond)
 
-// manyCallers ask where one caller would leave the machine idle.
+// manyCallers is used where one caller would leave the machine idle.
 const manyCallers = 16
 
-// sizes returns how many orders a large and a small database have. -short is
-// for trying the benchmarks, not for figures.
+// sizes returns the numbers of orders of a large and a small database. -short is for
+// trying the benchmarks, not for figures.
 func sizes() (large, small orders) {
 	if testing.Short() {
 		return 20_000, 2_000
@@ -25,7 +25,7 @@ func sizes() (large, small orders) {
 	return versus.Size[orders](1_000_000, 100_000), versus.Size[orders](10_000, 1_000)
 }
 
-// BenchmarkQuery asks a database with a million orders, loaded once.
+// BenchmarkQuery queries a database with a million orders, loaded once.
 func BenchmarkQuery(b *testing.B) {
 	large, small := sizes()
 	l := loadOrders(b, large)
@@ -65,13 +65,13 @@ func BenchmarkQuery(b *testing.B) {
 	})
 }
 
-// queryWork is what the table calls a query by an index.
+// queryWork names a query by an index in the table.
 func queryWork(all orders, way string, callers int) string {
 	return fmt.Sprintf("query for %d of %s documents by an index, %s, %s", perCustomer, all, way, countCallers(callers))
 }
 
-// warm reads all orders once, so that they are where a database in use has
-// them: a round is too short to bring a million there one by one.
+// warm reads all orders once, so that they are cached as in a database in use: a round is
+// too short to read a million one by one.
 func warm(b *testing.B, l *loaded) {
 	if _, _, err := lapseStore(l.query).scan(); err != nil {
 		b.Fatal(err)
@@ -85,8 +85,8 @@ func byCallers(b *testing.B, run func(b *testing.B, callers int)) {
 	}
 }
 
-// askCustomers fetches the orders of random customers. process is the one that
-// answers, 0 if it is this one, also below.
+// askCustomers fetches the orders of random customers. process is the PID of the process
+// that answers, 0 for this one, also below.
 func askCustomers(b *testing.B, process, callers int, all orders, from store) versus.Side {
 	return fetchCustomers(b, process, callers, func(caller, n int) (int, error) {
 		return from.customer(caller, customer(all.random(n)))
@@ -104,8 +104,8 @@ func fetchCustomers(b *testing.B, process, callers int, fetch func(caller, n int
 	return side.Round(b)
 }
 
-// benchmarkEquality queries the orders of a customer by the index, against a
-// batch that gets the same ones by their ids.
+// benchmarkEquality queries the orders of a customer by the index, against a batch that
+// gets the same orders by their ids.
 func benchmarkEquality(b *testing.B, l *loaded) {
 	byCallers(b, func(b *testing.B, callers int) {
 		versus.Run(b, queryWork(l.orders, "requests", callers), askCustomers(b, l.PID(), callers, l.orders, lapseStore(l.query)),
@@ -115,8 +115,8 @@ func benchmarkEquality(b *testing.B, l *loaded) {
 	})
 }
 
-// benchmarkDue reads pages of what comes due, against pages of as many by an index of the
-// same size.
+// benchmarkDue reads pages of documents by deadline, against pages of the same size by an
+// index of the same size.
 func benchmarkDue(b *testing.B, l *loaded) {
 	const page = 100
 	pages := func(query string) versus.Side {
@@ -136,8 +136,7 @@ func benchmarkDue(b *testing.B, l *loaded) {
 			Round: pages(`{"where":"doc.total > 0.0","orderBy":[{"path":"/total"}],"limit":100}`)})
 }
 
-// scanOnce is a round of one query that looks at every order; what is counted
-// are orders.
+// scanOnce measures one query that scans every order, and counts orders.
 func scanOnce(b *testing.B, process, want int, from store) versus.Side {
 	return func() versus.Rate {
 		clock := versus.Start(process)
@@ -153,7 +152,7 @@ func scanOnce(b *testing.B, process, want int, from store) versus.Side {
 	}
 }
 
-// benchmarkCount counts most orders by a range of an index.
+// benchmarkCount counts the sizable orders, most of all, by a range of an index.
 func benchmarkCount(b *testing.B, l *loaded) {
 	versus.Alone(b, fmt.Sprintf("`count` of a range of an index, %s documents", l.orders), "entries", versus.Goal{}, func() versus.Rate {
 		clock := versus.Start(l.PID())

@@ -17,12 +17,12 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// BenchmarkRestart kills a database with very many documents and says how long
-// it takes from the start of the process to the first right answer of a get,
-// against a bare NATS server that opens the same streams, and one that holds as
-// many keys and was killed, too. Every start has to recover what the kill left, in the
-// page cache. NATS gets a new copy each time. lapse reads the log's files while it runs
-// and knows them by their inodes: it starts in place, on the projection that the kill left.
+// BenchmarkRestart kills a database with very many documents and measures the time from
+// the start of the process to the first right reply to a get. The peers are a bare NATS
+// server that opens the same streams, and a killed one that holds as many keys. Every
+// start has to recover the state that the kill left, in the page cache. NATS gets a new
+// copy each time. lapse reads the log's files while it runs and knows them by their
+// inodes: it starts in place, on the projection that the kill left.
 func BenchmarkRestart(b *testing.B) {
 	documents := versus.Size(5_000_000, 100_000)
 	l := startLapse(b, processor.OS)
@@ -32,7 +32,7 @@ func BenchmarkRestart(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(versus.Size(time.Minute, 0)) // within which lapse reads the files that are full
+	time.Sleep(versus.Size(time.Minute, 0)) // lapse reads the full files in this time
 	l.Kill()
 	checked, _ := filepath.Glob(filepath.Join(l.Dir, "checked")) // none before a file is full
 	left := copied(b, append(checked, filepath.Join(l.Dir, "projection"))...)
@@ -110,8 +110,8 @@ func restartLapse(b *testing.B, dir, left string, documents int) time.Duration {
 	return took
 }
 
-// openLog starts a bare NATS server on a copy of lapse's streams, as those of
-// the account that everybody is in.
+// openLog starts a bare NATS server on a copy of lapse's streams, as streams of the
+// global account.
 func openLog(b *testing.B, killed string, last uint64) time.Duration {
 	b.Helper()
 	dir := copied(b, killed+"/jetstream")
@@ -168,8 +168,8 @@ func restartKV(b *testing.B, killed string, documents int) time.Duration {
 	return took
 }
 
-// copied returns a new directory with copies, written to the disk so that nothing of them
-// is left to do.
+// copied returns a new directory with copies, synced so that no writeback of them is
+// pending.
 func copied(b *testing.B, from ...string) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -189,7 +189,7 @@ func copyInto(b *testing.B, dir string, from ...string) {
 	}
 }
 
-// gone removes a directory at once: the disk need not hold them all.
+// gone removes a directory at once, to save disk space.
 func gone(b *testing.B, dir string) {
 	b.Helper()
 	if err := os.RemoveAll(dir); err != nil {

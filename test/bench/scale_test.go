@@ -9,11 +9,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// day is how long documents live where none is to expire.
+// day is the TTL of documents that must not expire.
 const day = 24 * time.Hour
 
-// fill upserts the first so many documents, in batches of the largest size, over
-// several connections, and checks that every one was stored.
+// fill upserts the first documents, in batches of the largest size, over several
+// connections, and checks that every one was stored.
 func fill(b *testing.B, l *lapse, collection string, documents int) {
 	b.Helper()
 	inBatches(b, l.URL(), 0, documents, func(nc *nats.Conn, from, to int) error {
@@ -26,7 +26,7 @@ func fill(b *testing.B, l *lapse, collection string, documents int) {
 	l.holds(b, documents)
 }
 
-// holds fails the benchmark unless so many documents live.
+// holds fails the benchmark unless the database has this number of documents.
 func (l *lapse) holds(b *testing.B, documents int) {
 	b.Helper()
 	status, err := l.client.Status(context.Background())
@@ -38,7 +38,7 @@ func (l *lapse) holds(b *testing.B, documents int) {
 	}
 }
 
-// millions is a number as a table has it.
+// millions formats a number for the table.
 func millions(n int) string {
 	switch {
 	case n%1_000_000 == 0:

@@ -17,14 +17,14 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// A simulation begins at start, with a collection of sessions of half an hour.
+// A simulation begins at start, with a collection of sessions with a TTL of half an hour.
 var (
 	start          = time.Date(2015, 5, 17, 0, 0, 0, 0, time.UTC)
 	createSessions = `{"at":"2015-05-17T00:00:00Z","op":"collection.create","collection":"sessions","body":{"defaultTtl":1800}}` + "\n"
 )
 
-// BenchmarkSimulate runs the command `lapse simulate`, from its start to its
-// end, reading a file, and prints into nothing.
+// BenchmarkSimulate runs the command `lapse simulate` on a file, from its start to its
+// end, and discards the output.
 func BenchmarkSimulate(b *testing.B) {
 	b.Run("sessions", func(b *testing.B) {
 		checkSessions(b)
@@ -54,9 +54,9 @@ func BenchmarkSimulate(b *testing.B) {
 	})
 }
 
-// writeSessions writes mutations for 83 minutes, 2,000 a second where there are
-// 10,000,000, each of a session drawn at random: so each is renewed every 33
-// minutes on average, and often expires before.
+// writeSessions writes mutations for 83 minutes, 2,000 a second if there are 10,000,000,
+// each for a session drawn at random. So each session is renewed every 33 minutes on
+// average, and often expires before.
 func writeSessions(w io.Writer, mutations int) error {
 	const took = 10_000_000 * time.Second / 2_000
 	every, sessions := took/time.Duration(mutations), mutations*2/5
@@ -72,8 +72,8 @@ func writeSessions(w io.Writer, mutations int) error {
 	return nil
 }
 
-// simulate reports the median of so many runs over an input, by the clock and
-// by the processor time used, and returns the former.
+// simulate runs an input several times. It reports the medians of the rates by wall clock
+// and by processor time, and returns the former.
 func simulate(b *testing.B, rounds, mutations int, input func(io.Writer) error) float64 {
 	name := writeFile(b, input)
 	var rates, cpuRates []float64
@@ -97,8 +97,8 @@ func simulate(b *testing.B, rounds, mutations int, input func(io.Writer) error) 
 	return versus.Median(rates)
 }
 
-// checkSessions fails the benchmark unless every mutation of a short input has
-// its event, and every session expires as often as it was created.
+// checkSessions fails the benchmark unless a short input has one event for each mutation,
+// and as many expiries as creations.
 func checkSessions(b *testing.B) {
 	b.Helper()
 	const mutations = 50_000
@@ -113,8 +113,8 @@ func checkSessions(b *testing.B) {
 	}
 }
 
-// writeFile returns the name of a file with the collection of sessions, and
-// mutations.
+// writeFile writes a file with the collection of sessions and mutations, and returns its
+// name.
 func writeFile(b *testing.B, mutations func(io.Writer) error) string {
 	b.Helper()
 	file, err := os.Create(filepath.Join(b.TempDir(), "mutations.ndjson"))

@@ -14,23 +14,22 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// documentSizes are in bytes of JSON as sent.
+// documentSizes are sizes in bytes of JSON as sent.
 var documentSizes = []int{200, 500, 1000, 4000}
 
-// A kept collection is one of those whose documents are sized.
+// kept is a collection whose documents are measured.
 type kept struct {
 	name    string
-	members string // of each document, besides what fills it up
+	members string // of each document, besides the filler
 	opts    []client.PropertyOption
 
 	durability processor.Durability
 }
 
-// BenchmarkSizing says what a document costs: in the log when it is created and
-// when it expires, and in the projection while it lives. Files are counted as du
-// does, after a stop, which flushes the projection; each figure is the difference
-// to a database that has the collection and no document. lapse runs for each of
-// them anew.
+// BenchmarkSizing measures the disk space of a document: in the log when it is created
+// and when it expires, and in the projection while it lives. Files are counted as du
+// does, after a stop, which flushes the projection. Each figure is the difference to a
+// database that has the collection and no document. lapse is started anew for each.
 func BenchmarkSizing(b *testing.B) {
 	documents := versus.Size(100_000, 20_000)
 	day := client.DefaultTTL(day)
@@ -60,8 +59,8 @@ func BenchmarkSizing(b *testing.B) {
 	}
 }
 
-// sizedDocument is a document of size bytes, most of it text that is not the same
-// in any two of them.
+// sizedDocument returns a document of size bytes, most of it text that differs between
+// any two documents.
 func sizedDocument(n, size int, members string) []byte {
 	text := fmt.Appendf(nil, `{"id":%q,%s"customer":"C%05d","note":""}`, versus.ID(n), members, n%10_000)
 	const letters = "abcdefghijklmnopqrstuvwxyz012345"
@@ -75,7 +74,7 @@ func sizedDocument(n, size int, members string) []byte {
 	return append(append(text[:len(text)-2], filler...), `"}`...)
 }
 
-// costs stores documents and reports what each takes.
+// costs stores documents and reports the bytes for each.
 func costs(b *testing.B, k kept, size, documents int) {
 	b.Helper()
 	empty, _ := storeSized(b, k, size, 0)
@@ -84,15 +83,15 @@ func costs(b *testing.B, k kept, size, documents int) {
 	report(b, per(func(t taken) int64 { return t.log }), messages, per(func(t taken) int64 { return t.projection }))
 }
 
-// taken is what files take on the disk, in bytes.
+// taken is disk space in bytes.
 type taken struct{ log, projection int64 }
 
 func onDisks(b *testing.B, l *lapse) taken {
 	return taken{onDisk(b, filepath.Join(l.Dir, "jetstream")), onDisk(b, filepath.Join(l.Dir, "projection"))}
 }
 
-// storeSized stores documents and returns what is on the disk when lapse has stopped,
-// and what JetStream counts for each.
+// storeSized stores documents and returns the disk usage after a stop of lapse, and the
+// message size of one.
 func storeSized(b *testing.B, k kept, size, documents int) (taken, float64) {
 	b.Helper()
 	l := startLapse(b, k.durability)
@@ -107,7 +106,7 @@ func storeSized(b *testing.B, k kept, size, documents int) (taken, float64) {
 	return onDisks(b, l), message
 }
 
-// eventSize is what an event of a type takes as NATS sends it: subject, headers and
+// eventSize returns the size of an event of a type as NATS sends it: subject, headers and
 // body, without what JetStream adds in its file.
 func (l *lapse) eventSize(b *testing.B, kind string) float64 {
 	b.Helper()
@@ -118,7 +117,7 @@ func (l *lapse) eventSize(b *testing.B, kind string) float64 {
 	return float64((&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}).Size())
 }
 
-// expiryCosts reports what the expiry of a document takes in the log.
+// expiryCosts reports the bytes that the expiry of a document adds to the log.
 func expiryCosts(b *testing.B, size, documents int, images bool) {
 	b.Helper()
 	l := startLapse(b, processor.OS)
@@ -151,7 +150,7 @@ func expiryCosts(b *testing.B, size, documents int, images bool) {
 	report(b, per(after.log-before.log), message, per(after.projection-before.projection))
 }
 
-// report reports bytes on the disk for each document, and those of its message.
+// report reports the disk bytes for each document, and the size of its message.
 func report(b *testing.B, log, message, projection float64) {
 	b.Helper()
 	b.ReportMetric(0, "ns/op")

@@ -20,21 +20,21 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// stormDocuments are due in one second.
+// stormDocuments is the number of documents due in one second.
 var stormDocuments = versus.Size(1_000_000, 50_000)
 
-// stormRounds is how often a storm is measured: three times where others have
-// five rounds, since a round takes minutes.
+// stormRounds is the number of rounds of a storm: three where other benchmarks have five,
+// since a round takes minutes.
 var stormRounds = versus.Size(3, 2)
 
-// BenchmarkStorm lets documents come due in one second.
+// BenchmarkStorm makes many documents due in one second.
 //
-// rate is how many expire a second, from then until the last DocumentExpired is
-// in the log, against the keys of a NATS KV bucket that marks what expired.
-// Every round has servers of its own, which nobody asks for anything but how far
-// they are. warnings is the same with a warning of each document before, against
-// one without. readers asks for the documents meanwhile, from their second on in
-// vain. beside gets documents that stay, during a storm and before it.
+// rate is the number of expiries a second, from the deadline until the last
+// DocumentExpired is in the log, against the keys of a NATS KV bucket with TTL markers.
+// Every round has servers of its own, which get no requests except for their progress.
+// warnings is the same with a warning of each document before, against one without.
+// readers requests the documents meanwhile; from their deadline on, none may be found.
+// beside gets documents that stay, during a storm and before it.
 func BenchmarkStorm(b *testing.B) {
 	b.Run("rate", benchmarkStormRate)
 	b.Run("warnings", benchmarkStormWarnings)
@@ -69,12 +69,12 @@ func benchmarkStormRate(b *testing.B) {
 	versus.Compare(b, work+", `previousImages: false`", bare, rates[1], versus.Peer{Name: kvMarkers, Goal: versus.AtLeast(1.8)}, rates[2])
 }
 
-// stormed names a row.
+// stormed names a row of the table.
 func stormed(what string) string {
 	return fmt.Sprintf("%s documents due in one second, %s", thousands(stormDocuments), what)
 }
 
-// thousands is n as people write it.
+// thousands formats n with commas between thousands.
 func thousands(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)
@@ -93,26 +93,26 @@ type storm struct {
 
 const stormCollection = "storm"
 
-// settled is how long a server is left alone, at least, before documents are due.
+// settled is the minimum time without load before documents are due.
 var settled = versus.Size(2*time.Second, 3*time.Second/2)
 
-// stormLoads are how many documents a second may be stored before they are due.
-// The first that there is the time for is taken.
+// stormLoads are the rates assumed for storing, in documents a second. The first one that
+// leaves enough time before the deadline is taken.
 var stormLoads = []int{60_000, 30_000, 15_000, 5_000}
 
-// dueAfter is when documents are to be due that are stored at such a rate.
+// dueAfter returns the deadline of documents that are stored at a rate.
 func dueAfter(rate int) time.Time {
 	return time.Now().Add(settled + time.Second + time.Duration(stormDocuments/rate)*time.Second).Truncate(time.Second)
 }
 
-// startStorm stores the documents, after what prepare does, if there is one.
-// They are due in settled or more.
+// startStorm calls prepare, unless it is nil, and stores the documents, which are due in
+// settled or later.
 func startStorm(b *testing.B, prepare func(*lapse), opts ...client.PropertyOption) *storm {
 	b.Helper()
 	return startStormLater(b, 0, prepare, opts...)
 }
 
-// startStormLater is startStorm with that much more time until the documents are due.
+// startStormLater is startStorm with later more time until the deadline.
 func startStormLater(b *testing.B, later time.Duration, prepare func(*lapse), opts ...client.PropertyOption) *storm {
 	b.Helper()
 	for _, rate := range stormLoads {
@@ -135,8 +135,8 @@ func startStormLater(b *testing.B, later time.Duration, prepare func(*lapse), op
 
 func (s *storm) waitUntilDue() { time.Sleep(time.Until(s.due)) }
 
-// waitUntilPast returns when all have expired. It asks NATS how long the log is, and not
-// lapse, which would leave time for those who ask.
+// waitUntilPast waits until all documents have expired. It polls the length of the log at
+// NATS, not lapse, whose expiries would wait to leave time for requests.
 func (s *storm) waitUntilPast() error {
 	stored := s.warned
 	for _, v := range s.versions {
@@ -148,7 +148,7 @@ func (s *storm) waitUntilPast() error {
 			return err
 		}
 		if info.State.LastSeq >= stored+uint64(stormDocuments) {
-			// Others may have added to the log.
+			// The log may also have grown by other events.
 			if left, err := unexpired(s.lapse); err != nil || left == 0 {
 				return err
 			}
@@ -158,27 +158,26 @@ func (s *storm) waitUntilPast() error {
 	return fmt.Errorf("not all expired within %s", 10*timeout)
 }
 
-// stormPoll is how often servers are asked how far they are.
+// stormPoll is the interval between two polls of the progress.
 const stormPoll = 50 * time.Millisecond
 
-// took is from when the documents were due until the log had the last
-// DocumentExpired, by the time at which NATS stored it. It reads them all, and
-// fails unless there is one for each version, none of them early.
+// took returns the time from the deadline until NATS stored the last DocumentExpired. It
+// reads them all, and fails unless there is one for each version, none of them early.
 func (s *storm) took(b *testing.B) time.Duration {
 	b.Helper()
 	all := expiries(b, s.lapse, stormCollection, 0, s.versions)
 	return all[len(all)-1].late()
 }
 
-// end removes the database.
+// end kills lapse and removes the database.
 func (s *storm) end() {
 	s.Kill()
 	_ = os.RemoveAll(s.Dir)
 }
 
-// benchmarkStormReaders asks for documents by get, query, count and as the
-// collection's size, before they are due and while they expire. From their
-// second on, nothing may show one.
+// benchmarkStormReaders reads documents by get, query, count and the size of the
+// collection, before they are due and while they expire. From their deadline on, no reply
+// may show one.
 func benchmarkStormReaders(b *testing.B) {
 	asks := []struct {
 		tail, body  string
@@ -243,8 +242,7 @@ func benchmarkStormReaders(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// benchmarkStormBeside gets documents that stay while others expire, and just
-// before.
+// benchmarkStormBeside gets documents that stay while others expire, and shortly before.
 func benchmarkStormBeside(b *testing.B, callers int) {
 	const documents = 20_000
 	var conns []*nats.Conn

@@ -10,7 +10,7 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// BenchmarkTouch renews documents of 500 bytes by touch, against upserts of 20 bytes.
+// BenchmarkTouch touches documents of 500 bytes, against upserts of 20 bytes.
 func BenchmarkTouch(b *testing.B) {
 	l := startLapse(b, processor.OS)
 	load(b, l.create(b, "sessions", client.DefaultTTL(time.Hour)), 0, upserted, func(n int) []byte { return sizedDocument(n, 500, "") })

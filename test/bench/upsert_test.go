@@ -12,7 +12,7 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// How much more than KV's Put upserts are to reach.
+// upsertGoals are the goals for the rate of upserts relative to KV's Put.
 var upsertGoals = map[processor.Durability]struct {
 	callers map[int]versus.Goal
 	batch   versus.Goal
@@ -21,16 +21,16 @@ var upsertGoals = map[processor.Durability]struct {
 	processor.Fsync: {map[int]versus.Goal{1: versus.AtLeast(0.6), 16: versus.AtLeast(3), 64: versus.AtLeast(6), 256: versus.AtLeast(10)}, versus.AtLeast(15)},
 }
 
-// BenchmarkUpsert stores documents by request, one at a time or a hundred,
-// against NATS KV with as many callers, keys and bytes, and as durable, and against
-// Redis where there is one.
+// BenchmarkUpsert stores documents by request, one at a time or a hundred, against NATS
+// KV with as many callers, keys and bytes and the same durability, and against Redis if
+// it is installed.
 func BenchmarkUpsert(b *testing.B) {
 	for _, durability := range []processor.Durability{processor.OS, processor.Fsync} {
 		b.Run(string(durability), func(b *testing.B) { benchmarkUpsert(b, durability) })
 	}
 }
 
-// What is stored: so many documents, again and again, or so many of them a batch.
+// upserted is the number of distinct documents, upsertBatch that of documents in a batch.
 const upserted, upsertBatch = 20_000, 100
 
 func benchmarkUpsert(b *testing.B, durability processor.Durability) {
@@ -64,7 +64,7 @@ func benchmarkUpsert(b *testing.B, durability processor.Durability) {
 	})
 }
 
-// upserts has callers store documents in orders by request.
+// upserts returns a side whose callers upsert documents in orders by request.
 func (l *lapse) upserts(b *testing.B, conns []*nats.Conn, callers int) versus.Side {
 	return (&versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
 		n = versus.Spread(n, upserted)
@@ -73,7 +73,7 @@ func (l *lapse) upserts(b *testing.B, conns []*nats.Conn, callers int) versus.Si
 	}}).Round(b)
 }
 
-// batches is upserts in batches.
+// batches returns a side whose callers upsert in batches.
 func (l *lapse) batches(b *testing.B, conns []*nats.Conn, callers int) versus.Side {
 	return (&versus.Callers{N: callers, For: roundTime, Process: l.PID(), Each: upsertBatch, Do: func(caller, n int) error {
 		var body batchBody
@@ -84,7 +84,7 @@ func (l *lapse) batches(b *testing.B, conns []*nats.Conn, callers int) versus.Si
 	}}).Round(b)
 }
 
-// puts has callers put the same documents.
+// puts returns a side whose callers put the same documents.
 func (k *kv) puts(b *testing.B, callers int) versus.Side {
 	of := 0
 	if k.Process != nil {
@@ -95,7 +95,7 @@ func (k *kv) puts(b *testing.B, callers int) versus.Side {
 	}}).Round(b)
 }
 
-// askBatch sends a batch of n operations, all of which have to succeed.
+// askBatch sends a batch of n operations and fails unless all succeed.
 func askBatch(nc *nats.Conn, collection string, body []byte, n int) error {
 	reply, err := request(nc, "lapse.main.api.batch."+collection, body, read)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// warningTime is how long before their deadline the documents of a storm are warned of, at
-// least.
+// warningTime is the minimum time from the warnings of a storm to the deadline.
 var warningTime = versus.Size(40*time.Second, 4*time.Second)
 
-// benchmarkStormWarnings turns warnings on when all documents are stored: each is warned of
-// at once, and expires at its deadline. The rate is that of expiries in the time that both
-// take, from the change to the last warning and from the deadline to the last expiry.
+// benchmarkStormWarnings turns warnings on when all documents are stored: each gets a
+// warning at once, and expires at its deadline. The rate is that of expiries in the sum
+// of two times: from the change to the last warning and from the deadline to the last
+// expiry.
 func benchmarkStormWarnings(b *testing.B) {
 	storm := func(later time.Duration) versus.Side {
 		return func() versus.Rate {
@@ -51,7 +51,8 @@ func benchmarkStormWarnings(b *testing.B) {
 	versus.Compare(b, stormed("each warned of before; expiries in the time that both took"), "", rates[0], versus.Peer{Name: "without warnings", Goal: versus.AtLeast(0.45)}, rates[1])
 }
 
-// warn turns warnings on and returns when, as soon as all were given.
+// warn turns warnings on, waits until all are in the log and returns the time of the
+// change.
 func (s *storm) warn(b *testing.B) (began time.Time) {
 	b.Helper()
 	began = time.Now()
@@ -75,8 +76,8 @@ func (s *storm) warn(b *testing.B) (began time.Time) {
 	}
 }
 
-// lastWarning returns when NATS stored the last warning. It reads them all, and fails
-// unless there is one for each version.
+// lastWarning returns the time at which NATS stored the last warning. It reads them all,
+// and fails unless there is one for each version.
 func (s *storm) lastWarning(b *testing.B) (last time.Time) {
 	b.Helper()
 	seen := make(map[string]bool, stormDocuments)

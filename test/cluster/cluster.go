@@ -13,10 +13,10 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// Nodes is how many there are.
+// Nodes is the number of nodes of a cluster.
 const Nodes = 3
 
-// patience bounds what a cluster may take to be well; it takes seconds.
+// patience bounds how long a cluster may take to be healthy; it takes seconds.
 const patience = 90 * time.Second
 
 // Cluster is a NATS cluster of three nodes.
@@ -28,17 +28,17 @@ type Cluster struct {
 	accesses []*Access
 }
 
-// Access is the way of some clients to the nodes, with gates of its own.
+// Access is the path of some clients to the nodes, with gates of its own.
 type Access struct{ gates [Nodes]*Gate }
 
-// Options say how the nodes are, for benchmarks.
+// Options configure the nodes, for benchmarks.
 type Options struct {
-	SyncAlways bool // each syncs what it writes before it acknowledges
-	Ungated    bool // they connect to each other directly, so Cut cuts only clients off
+	SyncAlways bool // each node syncs before it acknowledges
+	Ungated    bool // nodes connect to each other directly, so Cut cuts only clients off
 }
 
-// Start starts a cluster and returns when it is well. The nodes write their
-// logs into a directory, and end with the test.
+// Start starts a cluster and returns when it is healthy. The nodes write their logs into
+// the directory logs, and end with the test.
 func Start(t testing.TB, logs string, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
@@ -79,8 +79,8 @@ func Start(t testing.TB, logs string, o Options) *Cluster {
 	return c
 }
 
-// Access returns a way to the nodes for clients that share their fate. Nobody
-// may Cut meanwhile.
+// Access returns a path to the nodes, for clients that are cut off together. It must not
+// run concurrently with Cut.
 func (c *Cluster) Access() *Access {
 	c.t.Helper()
 	a := &Access{}
@@ -91,7 +91,7 @@ func (c *Cluster) Access() *Access {
 	return a
 }
 
-// URL is where to connect: a node in particular first, then the others.
+// URL returns the URLs to connect to: that of node first at first, then the others.
 func (a *Access) URL(first int) string {
 	var urls []string
 	for i := range a.gates {
@@ -100,17 +100,17 @@ func (a *Access) URL(first int) string {
 	return strings.Join(urls, ",")
 }
 
-// NodeURL is where to connect to one node and no other.
+// NodeURL returns the URL of one node alone.
 func (a *Access) NodeURL(node int) string { return "nats://" + a.gates[node].Addr() }
 
-// Set changes all gates.
+// Set sets the state of all gates.
 func (a *Access) Set(s State) {
 	for _, g := range a.gates {
 		g.Set(s)
 	}
 }
 
-// SetNode changes the gate to one node.
+// SetNode sets the state of the gate to one node.
 func (a *Access) SetNode(node int, s State) { a.gates[node].Set(s) }
 
 // Cut partitions one node from the others and, if clients is true, from all
@@ -129,7 +129,7 @@ func (c *Cluster) Cut(node int, s State, clients bool) {
 	}
 }
 
-// Heal undoes all that was done: every node runs and every gate is open.
+// Heal undoes every fault: all nodes run and all gates are open.
 func (c *Cluster) Heal() {
 	c.t.Helper()
 	for i, n := range c.Nodes {
@@ -139,9 +139,9 @@ func (c *Cluster) Heal() {
 	}
 }
 
-// WaitWell waits until all nodes have found each other, their streams are in step, and
-// they agree on who leads each: a node that was cut off makes the leader step down
-// within seconds.
+// WaitWell waits until all nodes see each other, their streams are in sync, and they
+// agree on the leader of each: a node that was cut off makes the leader step down within
+// seconds.
 func (c *Cluster) WaitWell() {
 	c.t.Helper()
 	var why error
@@ -175,7 +175,7 @@ func (c *Cluster) well() error {
 	return nil
 }
 
-// Connect connects past all gates, for those who look after things.
+// Connect returns a connection past all gates, to control the cluster.
 func (c *Cluster) Connect() *nats.Conn {
 	c.t.Helper()
 	var urls []string
@@ -190,7 +190,7 @@ func (c *Cluster) Connect() *nats.Conn {
 	return nc
 }
 
-// Leader is the node that leads a stream, -1 if there is none now.
+// Leader returns the node that leads a stream, -1 if there is none now.
 func (c *Cluster) Leader(nc *nats.Conn, stream string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -214,7 +214,7 @@ func (c *Cluster) Leader(nc *nats.Conn, stream string) int {
 func (c *Cluster) Lead(nc *nats.Conn, node int, stream string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); c.Leader(nc, stream) != node; time.Sleep(50 * time.Millisecond) {
-		// It fails while an election is under way.
+		// The request fails during an election.
 		m, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.Nodes[node].Name), time.Second)
 		if time.Now().After(deadline) {
 			c.t.Fatalf("%s does not lead %s within %s: %v, %v", c.Nodes[node].Name, stream, patience, m, err)

@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestCluster: what is done to a cluster here is what its clients see.
+// TestCluster: a leader that is killed, frozen or partitioned takes no messages, the
+// others take over, and after Heal it takes messages again.
 func TestCluster(t *testing.T) {
 	for _, do := range []struct {
 		name string
@@ -48,7 +49,7 @@ func TestCluster(t *testing.T) {
 				return err
 			}
 			leader := c.wait(nc, func(leader int) bool { return leader >= 0 })
-			// One client each at the leader and beside it, without a way out.
+			// One client connects to the leader only, one to another node only.
 			var sides [2]jetstream.JetStream
 			for i := range sides {
 				nc, err := nats.Connect(c.Access().NodeURL((leader+i)%Nodes), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
@@ -59,7 +60,7 @@ func TestCluster(t *testing.T) {
 				if sides[i], err = jetstream.New(nc, jetstream.WithDefaultTimeout(time.Second)); err != nil {
 					t.Fatal(err)
 				}
-				// A node hears of the stream's subject after the stream is there.
+				// A node learns the stream's subject some time after the stream exists.
 				eventually(t, func() error { return put(sides[i]) })
 			}
 			began := time.Now()
@@ -84,7 +85,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// eventually does something until it works, and fails the test with the last error.
+// eventually retries do until it succeeds, and fails the test with the last error.
 func eventually(t *testing.T, do func() error) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {

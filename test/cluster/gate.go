@@ -7,16 +7,15 @@ import (
 	"testing"
 )
 
-// State says what a gate does with connections.
+// State is how a gate treats connections.
 type State int
 
 const (
 	Open State = iota
-	// Closed ends the connections that there are and each new one, as a host
-	// does that says no.
+	// Closed closes all connections and each new one, like a host that refuses them.
 	Closed
-	// Stalled lets nothing through and ends nothing, as a network does that
-	// loses all: who writes waits, and what was under way arrives later.
+	// Stalled forwards nothing and closes nothing, like a network that loses all packets:
+	// writers block, and data in flight arrives later.
 	Stalled
 )
 
@@ -32,10 +31,10 @@ type Gate struct {
 	changed sync.Cond
 	state   State
 	ended   bool
-	ends    map[net.Conn]bool // of all connections, both
+	ends    map[net.Conn]bool // both ends of each connection
 }
 
-// NewGate returns an open gate to an address, until the test's end.
+// NewGate returns a gate to an address, open at first, until the test ends.
 func NewGate(t testing.TB, to string) *Gate {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,10 +55,10 @@ func NewGate(t testing.TB, to string) *Gate {
 	return g
 }
 
-// Addr is where the gate listens.
+// Addr returns the address of the gate.
 func (g *Gate) Addr() string { return g.listener.Addr().String() }
 
-// Set changes what the gate does.
+// Set sets the state of the gate.
 func (g *Gate) Set(s State) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,7 +71,7 @@ func (g *Gate) Set(s State) {
 	}
 }
 
-// pass waits while the gate is stalled, and says whether it is open then.
+// pass waits while the gate is stalled, and reports whether it is open then.
 func (g *Gate) pass() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,7 +91,7 @@ func (g *Gate) accept() {
 	}
 }
 
-// serve forwards what comes in on a connection, and what comes back.
+// serve forwards a connection in both directions.
 func (g *Gate) serve(near net.Conn) {
 	defer g.drop(near)
 	if !g.keep(near) || !g.pass() {
@@ -112,7 +111,7 @@ func (g *Gate) serve(near net.Conn) {
 	back.Wait()
 }
 
-// keep notes a connection, unless the gate is closed.
+// keep registers a connection, and reports whether the gate is not closed.
 func (g *Gate) keep(c net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -144,7 +143,7 @@ func (g *Gate) forward(to, from net.Conn) {
 		}
 		if err != nil {
 			if err == io.EOF {
-				g.pass() // that it ended comes through no sooner than what it sent
+				g.pass() // the end of a connection arrives no sooner than its data
 			}
 			return
 		}

@@ -26,11 +26,11 @@ type Node struct {
 	route   string
 	monitor string
 
-	process *harness.Process // nil while it is to be dead
+	process *harness.Process // nil before Start and after Kill
 }
 
-// configuration of a node. Whoever is told of a node by another is told an
-// address at which nobody is, so that all routes go through our gates.
+// configuration of a node. It advertises an address that refuses connections, so that all
+// routes go through our gates.
 var configuration = template.Must(template.New("").Parse(`
 server_name: {{.Name}}
 listen: "{{.Client}}"
@@ -66,7 +66,7 @@ func (n *Node) configure(dir, logs, nowhere string, routes []string, syncAlways 
 	}
 }
 
-// Start starts the node, if it does not run, and waits for nothing.
+// Start starts the node unless it runs, without waiting for it to be ready.
 func (n *Node) Start() {
 	n.t.Helper()
 	if n.process != nil {
@@ -77,7 +77,7 @@ func (n *Node) Start() {
 	n.process = harness.StartProcess(n.t, cmd, nil)
 }
 
-// URL is where to connect past all gates.
+// URL returns the URL of the node past all gates.
 func (n *Node) URL() string { return "nats://" + n.client }
 
 // Kill ends the node with SIGKILL, if it runs, frozen or not.
@@ -88,8 +88,8 @@ func (n *Node) Kill() {
 	}
 }
 
-// Freeze stops the node until Thaw, and returns when it stands still. The system keeps
-// its connections.
+// Freeze stops the node until Thaw, and returns when it has stopped. The system keeps its
+// connections.
 func (n *Node) Freeze() {
 	n.t.Helper()
 	if n.process == nil {
@@ -100,7 +100,7 @@ func (n *Node) Freeze() {
 	}
 }
 
-// Thaw lets a frozen node go on.
+// Thaw continues a frozen node.
 func (n *Node) Thaw() { n.signal(syscall.SIGCONT) }
 
 func (n *Node) signal(s os.Signal) {
@@ -113,7 +113,7 @@ func (n *Node) signal(s os.Signal) {
 	}
 }
 
-// ask reads a page of the node's monitoring.
+// ask reads a monitoring page of the node.
 func (n *Node) ask(page string, into any) error {
 	select {
 	case <-n.process.Ended:
@@ -135,8 +135,8 @@ func (n *Node) ask(page string, into any) error {
 	return err
 }
 
-// leaders are the nodes that the node takes for the leaders of JetStream, "", and of
-// each stream. The leader of JetStream itself has to know that the others are there.
+// leaders returns the leaders of JetStream, under "", and of each stream, as this node
+// sees them. It fails if this node leads JetStream and another node is offline.
 func (n *Node) leaders() (map[string]string, error) {
 	type group struct {
 		Leader string `json:"leader"`

@@ -1,4 +1,4 @@
-// Package conform tells whether messages are as schema/asyncapi.yaml says.
+// Package conform checks messages against schema/asyncapi.yaml.
 package conform
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
-// described is what the compiled schemas go by.
+// described is the description of the messages, with a compiler for its schemas.
 type described struct {
 	*asyncapi.Description
 	compiler *jsonschema.Compiler
-	mu       sync.Mutex // the compiler's
+	mu       sync.Mutex // guards compiler
 }
 
 const location = "urn:lapse"
@@ -37,7 +37,7 @@ var load = sync.OnceValues(func() (*described, error) {
 	return d, d.compiler.AddResource(location, all)
 })
 
-// Schema tells whether a JSON value is as the schema of this name says.
+// Schema checks a JSON value against the schema of this name.
 func Schema(name string, body []byte) error {
 	d, err := load()
 	if err != nil {
@@ -66,7 +66,7 @@ func (d *described) check(name string, value any) error {
 	return nil
 }
 
-// message tells whether headers and body are those of the message of this name.
+// message checks headers and body against the message of this name.
 func (d *described) message(name string, header map[string][]string, body []byte) error {
 	m, ok := d.Components.Messages[name]
 	if !ok {
@@ -78,7 +78,7 @@ func (d *described) message(name string, header map[string][]string, body []byte
 			if len(value) != 1 {
 				return fmt.Errorf("%d values of the header %s", len(value), name)
 			}
-			values[name] = strings.TrimSpace(value[0]) // as who reads it does
+			values[name] = strings.TrimSpace(value[0]) // as its readers do
 		}
 		if err := d.check(m.Headers.Name(), values); err != nil {
 			return err
@@ -93,13 +93,13 @@ func (d *described) message(name string, header map[string][]string, body []byte
 	return Schema(m.Payload.Name(), body)
 }
 
-// Request tells whether a request is as it is described. The body of one that
-// takes none is not looked at, as lapse doesn't.
+// Request checks a request against its description. Like lapse, it ignores the body of a
+// request that takes none.
 func Request(operation string, header map[string][]string, body []byte) error {
 	return sent(operation+".request", header, body)
 }
 
-// Mutation tells whether a message for the stream of mutations is as it is described.
+// Mutation checks a message for the mutations stream against its description.
 func Mutation(operation string, header map[string][]string, body []byte) error {
 	return sent(operation+".mutation", header, body)
 }
@@ -115,7 +115,7 @@ func sent(name string, header map[string][]string, body []byte) error {
 	return d.message(name, header, body)
 }
 
-// Reply tells whether a reply is as it is described: an error if it says so.
+// Reply checks a reply against its description, or as an error if its status is one.
 func Reply(operation string, header map[string][]string, body []byte) error {
 	d, err := load()
 	if err != nil {
@@ -128,7 +128,7 @@ func Reply(operation string, header map[string][]string, body []byte) error {
 	return d.message(name, header, body)
 }
 
-// Event tells whether a message of the log is as it is described, by its subject.
+// Event checks a message of the log against its description, found by its subject.
 func Event(subject string, header map[string][]string, body []byte) error {
 	d, err := load()
 	if err != nil {
@@ -140,13 +140,13 @@ func Event(subject string, header map[string][]string, body []byte) error {
 	}
 	name := d.Channels[channels[0]].Messages["event"].Name()
 	if name == "internal" {
-		body = nil // whatever it is
+		body = nil // any body is allowed
 	}
 	return d.message(name, header, body)
 }
 
-// Channels names the channels that a subject belongs to, or one with the
-// wildcards of NATS in it may match.
+// Channels returns the names of the channels that a subject matches. The subject may have
+// NATS wildcards.
 func Channels(subject string) (names []string) {
 	d, err := load()
 	if err != nil {

@@ -34,8 +34,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// SideBySide is for packages whose parallel tests mostly wait: more of them run at
-// once than there are processors, unless -parallel says otherwise.
+// SideBySide raises -parallel, unless it is given, above the number of processors: for
+// packages whose parallel tests mostly wait.
 func SideBySide() error {
 	said := false
 	flag.Parse()

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// commandTimeout bounds what a command may take that is to end by itself.
+// commandTimeout bounds a command that should end by itself, and each wait for a line.
 const commandTimeout = 60 * time.Second
 
-// Result is how a command ended.
+// Result is the exit code and output of a command.
 type Result struct {
 	t      testing.TB
 	line   string
@@ -40,11 +40,11 @@ func Run(t testing.TB, stdin io.Reader, args ...string) Result {
 	return r
 }
 
-// Command is a lapse command for a test that starts and ends it by itself.
+// Command returns a lapse command for a test that starts and ends it itself.
 func Command(args ...string) *exec.Cmd { return exec.Command(binary, args...) }
 
-// Exits fails the test unless the command ended with code and, if that is not
-// 0, said why in one line.
+// Exits fails the test unless the command ended with code and, if code is not 0, wrote
+// one line to stderr.
 func (r Result) Exits(code int) Result {
 	r.t.Helper()
 	if r.Code != code {
@@ -56,8 +56,7 @@ func (r Result) Exits(code int) Result {
 	return r
 }
 
-// OK fails the test unless the command ended with 0. It returns what was
-// printed.
+// OK fails the test unless the command ended with 0. It returns stdout.
 func (r Result) OK() string {
 	r.t.Helper()
 	return r.Exits(0).Stdout

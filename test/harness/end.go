@@ -14,7 +14,7 @@ func (s *Server) Terminate() {
 	s.Signal(syscall.SIGTERM)
 }
 
-// Ended is closed when the server has ended.
+// Ended returns a channel that is closed when the server has ended.
 func (s *Server) Ended() <-chan struct{} { return s.process.Ended }
 
 // Fails waits for the server to end with code 1 and returns the last line that
@@ -34,8 +34,8 @@ func (s *Server) Fails() string {
 	return lines[len(lines)-1]
 }
 
-// SmallDisk mounts an empty disk of some bytes at dir, which is made, for the
-// time of the test. The test is skipped where that is not allowed.
+// SmallDisk creates dir and mounts an empty disk of that many bytes there until the test
+// ends. It skips the test where mounting is not allowed.
 func SmallDisk(t testing.TB, dir string, bytes int) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o750); err != nil {

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Follower is a client command that goes on until it is interrupted, such as
-// watch.
+// Follower is a client command that runs until it is interrupted, such as watch.
 type Follower struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -56,8 +55,8 @@ func (f *Follower) Line() string {
 	return ""
 }
 
-// Interrupt sends Ctrl-C and returns how the command ended, with what it had
-// printed beyond the lines read.
+// Interrupt sends Ctrl-C and returns the result of the command, with the output that
+// Line has not read.
 func (f *Follower) Interrupt() Result {
 	f.t.Helper()
 	if err := f.cmd.Process.Signal(os.Interrupt); err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// MainWithKeys is Main with a directory of keys, and what its .env says, which it hands
-// to use before the tests.
+// MainWithKeys is Main with a directory of keys. Before the tests it passes that
+// directory and the variables of its .env to use.
 func MainWithKeys(m *testing.M, use func(secrets string, environment map[string]string)) int {
 	dir, err := os.MkdirTemp("", "lapse-keys-")
 	if err == nil {
@@ -27,8 +27,8 @@ func MainWithKeys(m *testing.M, use func(secrets string, environment map[string]
 	return Main(m)
 }
 
-// makeKeys runs the keys command into dir, and returns the directory with the keys and
-// what its .env says.
+// makeKeys runs the keys command into dir, and returns the directory of the keys and the
+// variables of its .env.
 func makeKeys(dir string) (secrets string, environment map[string]string, err error) {
 	if out, err := exec.Command("go", "run", module+"/deploy/keys", "-dir", dir).CombinedOutput(); err != nil {
 		return "", nil, fmt.Errorf("keys: %w\n%s", err, out)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Memory is what the server's process holds in memory now, and the most that it
-// ever did, in bytes; Linux only.
+// Memory returns the resident memory of the server process and its peak, in bytes. Linux
+// only.
 func (s *Server) Memory() Memory {
 	s.t.Helper()
 	return MemoryOf(s.t, s.PID())
@@ -37,7 +37,7 @@ func MemoryOf(t testing.TB, pid int) (m Memory) {
 	return m
 }
 
-// Memory is resident memory, in bytes.
+// Memory is the resident memory of a process and its peak, in bytes.
 type Memory struct{ Now, Most int64 }
 
 func (m Memory) String() string { return fmt.Sprintf("%d MiB, at most %d MiB", m.Now>>20, m.Most>>20) }

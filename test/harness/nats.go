@@ -15,8 +15,8 @@ import (
 // maxPayload is the max_payload of the NATS server inside lapse.
 const maxPayload = 4 << 20
 
-// NATSOptions are the options of a NATS server with JetStream in dir, as inside
-// lapse: on a free port of 127.0.0.1, without logs and signal handlers.
+// NATSOptions returns options for a NATS server with JetStream in dir, as inside lapse:
+// on a free port of 127.0.0.1, without logs and signal handlers.
 func NATSOptions(dir string) *server.Options {
 	return &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir,
 		MaxPayload: maxPayload, NoLog: true, NoSigs: true}
@@ -38,8 +38,8 @@ func StartNATS(t testing.TB, options *server.Options) *server.Server {
 	return s
 }
 
-// Dial connects to a NATS server until the test ends, also to one that takes up to a
-// minute to answer, as may happen beside other work.
+// Dial connects to a NATS server until the test ends. It allows the server a minute to
+// answer, for busy machines.
 func Dial(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append([]nats.Option{nats.Timeout(time.Minute)}, opts...)...)
@@ -50,17 +50,16 @@ func Dial(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// FreeAddr returns a HOST:PORT of 127.0.0.1 on which nobody listens now, and which no
-// other test is given.
+// FreeAddr returns a HOST:PORT of 127.0.0.1 on which nobody listens now. No other test
+// gets the same.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	return FreeAddrs(t, 1)[0]
 }
 
-// Ports of FreeAddrs are below the ephemeral ports, so that no connection takes the port
+// FreeAddrs takes ports below the ephemeral range, so that no connection takes the port
 // of a server that restarts: not even that of a client which, while it reconnects, would
-// connect to itself. A process takes a block of them, which it shows to others by
-// listening on the first.
+// connect to itself. A process reserves a block of ports by listening on the first.
 const firstPort, portBlocks, portBlock = 10_000, 22, 1_000
 
 var ports struct {

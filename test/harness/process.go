@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// processTimeout is how long a program may take to start and to end before a test gives
-// up: far more than either takes, for machines that do much else.
+// processTimeout bounds the start and the end of a program: far more than either takes,
+// for busy machines.
 const processTimeout = time.Minute
 
-// Process is a program that a test started, and has to end.
+// Process is a program that a test started, and must end.
 type Process struct {
 	*exec.Cmd
 	Ready chan struct{} // closed when it has printed "ready"
-	Ended chan struct{} // closed when it has ended, and all that it printed is kept
+	Ended chan struct{} // closed when it has ended and all its output is kept
 
 	log   io.Writer
 	ready sync.Once
@@ -30,8 +30,8 @@ type Process struct {
 	text  strings.Builder
 }
 
-// StartProcess starts a program. What it prints is kept, but for what cmd sends
-// elsewhere, and goes to log, too, if that is not nil.
+// StartProcess starts a program. It keeps the output that cmd does not redirect, and
+// copies it to log, unless that is nil.
 func StartProcess(t testing.TB, cmd *exec.Cmd, log io.Writer) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, log: log, Ready: make(chan struct{}), Ended: make(chan struct{})}
@@ -46,7 +46,7 @@ func StartProcess(t testing.TB, cmd *exec.Cmd, log io.Writer) *Process {
 	}
 	go func() {
 		defer close(p.Ended)
-		_ = cmd.Wait() // its code is in ProcessState
+		_ = cmd.Wait() // the exit code is in ProcessState
 	}()
 	return p
 }
@@ -66,7 +66,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Said is what the program has printed.
+// Said returns the kept output of the program.
 func (p *Process) Said() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,8 +91,8 @@ func (p *Process) code() int {
 	}
 }
 
-// Freeze stops the program until it gets SIGCONT, and returns when it stands still. The
-// system keeps its connections.
+// Freeze stops the program until SIGCONT, and returns when it has stopped. The system
+// keeps its connections.
 func (p *Process) Freeze() error {
 	err := p.Process.Signal(syscall.SIGSTOP)
 	for err == nil && !stopped(p.Process.Pid) {
@@ -105,8 +105,8 @@ func (p *Process) Freeze() error {
 	return err
 }
 
-// stopped reports whether all threads of a process are stopped, by what Linux says;
-// elsewhere true.
+// stopped reports whether all threads of a process are stopped, according to /proc.
+// Without /proc it returns true.
 func stopped(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, path := range threads {

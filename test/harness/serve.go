@@ -21,7 +21,7 @@ type Server struct {
 	args []string
 
 	remote string    // --nats-url instead of --listen, if not empty
-	log    io.Writer // takes what all its processes print, if not nil
+	log    io.Writer // gets the stderr of all its processes, if not nil
 
 	process *Process
 }
@@ -33,21 +33,21 @@ func Serve(t testing.TB, args ...string) *Server {
 	return ServeIn(t, t.TempDir(), args...)
 }
 
-// ServeIn is Serve with a store directory that is there already.
+// ServeIn is Serve with an existing store directory.
 func ServeIn(t testing.TB, dir string, args ...string) *Server {
 	t.Helper()
 	return (&Server{t: t, Dir: dir, Addr: FreeAddr(t), args: args}).serve()
 }
 
-// ServeRemote is ServeIn on a NATS that is there already, at url: dir has the projection.
-// What it prints goes to log, too, with all of its starts.
+// ServeRemote is ServeIn on an existing NATS server, at url: dir has the projection. The
+// stderr of all starts also goes to log.
 func ServeRemote(t testing.TB, url, dir string, log io.Writer, args ...string) *Server {
 	t.Helper()
 	return (&Server{t: t, Dir: dir, remote: url, log: log, args: args}).serve()
 }
 
-// serve starts the server, until the end of the test. What it printed is in the output of
-// a test that fails.
+// serve starts the server until the test ends. A test that fails logs the stderr of the
+// last start.
 func (s *Server) serve() *Server {
 	s.t.Helper()
 	s.t.Cleanup(func() {
@@ -63,7 +63,7 @@ func (s *Server) serve() *Server {
 	return s
 }
 
-// URL is where clients connect.
+// URL returns the URL for clients.
 func (s *Server) URL() string {
 	if s.remote != "" {
 		return s.remote
@@ -71,10 +71,10 @@ func (s *Server) URL() string {
 	return "nats://" + s.Addr
 }
 
-// PID is the process that the server is now.
+// PID returns the ID of the server's current process.
 func (s *Server) PID() int { return s.process.Process.Pid }
 
-// Args is the command line of the server, without the command's name.
+// Args returns the command line of the server, without the command's name.
 func (s *Server) Args() []string {
 	where := []string{"--listen", s.Addr, "--console", "off"}
 	if s.remote != "" {
@@ -92,8 +92,8 @@ func (s *Server) Restart() {
 	}
 }
 
-// Start is Restart for a server that may refuse: it returns whether the server
-// is ready. One that ends by itself has to do so with exit code 1.
+// Start is Restart for a server that may refuse to start: it reports whether the server
+// is ready. A server that ends by itself must exit with 1.
 func (s *Server) Start() (ready bool) {
 	s.t.Helper()
 	p := s.start()
@@ -118,7 +118,7 @@ func (s *Server) start() *Process {
 	return s.process
 }
 
-// Stderr is what the server has printed since its last start.
+// Stderr returns the stderr of the server since its last start.
 func (s *Server) Stderr() string { return s.process.Said() }
 
 // Stop ends the server with SIGTERM and returns how long that took. It fails
@@ -131,7 +131,7 @@ func (s *Server) Stop() time.Duration {
 // With sets the arguments of lapse serve for the next start, as Serve does.
 func (s *Server) With(args ...string) { s.args = args }
 
-// Freeze stops the server until it gets SIGCONT, and returns when it stands still.
+// Freeze stops the server until SIGCONT, and returns when it has stopped.
 func (s *Server) Freeze() {
 	s.t.Helper()
 	if err := s.process.Freeze(); err != nil {
@@ -139,7 +139,7 @@ func (s *Server) Freeze() {
 	}
 }
 
-// Signal sends the server a signal; it has to run.
+// Signal sends a signal to the server, which must run.
 func (s *Server) Signal(signal os.Signal) {
 	s.t.Helper()
 	if err := s.process.Process.Signal(signal); err != nil {

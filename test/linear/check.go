@@ -13,11 +13,11 @@ import (
 // patience bounds the search for an order of the operations on one document.
 const patience = time.Minute
 
-// Check returns an error that tells why operations on one collection, in any
-// order, are not linearizable, if they are not. The documents must not have
-// existed before. defaultTTL is the collection's: -1 or seconds.
+// Check returns an error that says why operations on one collection, in any order, are
+// not linearizable, or nil if they are. The documents must not have existed before.
+// defaultTTL is the collection's: -1 or seconds.
 //
-// It also checks that no Lapse-Seq is before one that was told earlier, but for
+// It also checks that no reply has a lower Lapse-Seq than an earlier reply, except for
 // those that are 0.
 func Check(operations []Operation, defaultTTL int64) error {
 	if err := checkSequences(operations); err != nil {
@@ -54,8 +54,8 @@ func Check(operations []Operation, defaultTTL int64) error {
 	return nil
 }
 
-// checkSequences: what was told after another answer came is of a state that is
-// not before that one's.
+// checkSequences checks that an operation that was called after another returned has a
+// Lapse-Seq at least as high, and that no reply has a version above its own Lapse-Seq.
 func checkSequences(operations []Operation) error {
 	type moment struct {
 		at     int64
@@ -86,8 +86,8 @@ func checkSequences(operations []Operation) error {
 	return nil
 }
 
-// resolve fills in what became of writes that nobody was told of, where
-// somebody has seen it.
+// resolve fills in the outcome of writes without a reply, where another operation has
+// seen it.
 func resolve(operations []Operation) ([]Operation, error) {
 	seen := make(map[int]*Operation)
 	for i := range operations {
@@ -110,7 +110,7 @@ func resolve(operations []Operation) ([]Operation, error) {
 	return resolved, nil
 }
 
-// explain shows where the longest order that there is does not go on.
+// explain shows where the longest partial order ends.
 func explain(operations []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, partial := range info.PartialLinearizationsOperations() {

@@ -26,7 +26,7 @@ func (p *past) do(kind Kind, code int, change ...func(*Operation)) *past {
 	return p
 }
 
-// late says that the operation before was asked for more than once.
+// late adds the possible late effect of an earlier request of the previous operation.
 func (p *past) late() *past {
 	p.operations = append(p.operations, p.operations[len(p.operations)-1].late())
 	return p
@@ -34,7 +34,7 @@ func (p *past) late() *past {
 
 func (p *past) at(second int64) *past { p.second = second; return p }
 
-// wrote is a write of n, told as version n; of a patch that base.
+// wrote makes an operation a write of n, replied to with version n; a patch has no Base.
 func wrote(n int, ts int64) func(*Operation) {
 	return func(o *Operation) {
 		o.Write = Content{N: n}
@@ -58,7 +58,7 @@ func living(ttl int64) func(*Operation) {
 	}
 }
 
-// saw is a get of the document that n wrote.
+// saw makes an operation a get of the document that n wrote.
 func saw(n int, ts, ttl int64) func(*Operation) {
 	return func(o *Operation) { o.Content, o.Version, o.TS = Content{n, n, ttl}, uint64(n), ts }
 }
@@ -72,7 +72,7 @@ func took(moments, seconds int64) func(*Operation) {
 }
 func unknown(o *Operation) { o.Result = Result{} }
 
-// TestCheck: what lapse may do passes, and what it must never do does not.
+// TestCheck: histories that lapse may produce pass, and those that it must not do not.
 func TestCheck(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -145,7 +145,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSettle: what a log has and what it has not is no longer unknown.
+// TestSettle: the log decides the outcome of unacknowledged writes.
 func TestSettle(t *testing.T) {
 	p := new(past).do(Create, 201, wrote(2, 0), unknown).do(Upsert, 200, wrote(3, 0), unknown).do(Delete, 0).do(Get, 404)
 	settled := Settle(p.operations, map[int]Result{3: {Content: Content{N: 3, Base: 3}, Version: 3}})
@@ -157,7 +157,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestCheckSequences: Lapse-Seq never goes back from one answer to the next.
+// TestCheckSequences: Lapse-Seq never decreases from one reply to the next.
 func TestCheckSequences(t *testing.T) {
 	sequences := func(seqs ...uint64) []Operation {
 		p := new(past)

@@ -18,36 +18,35 @@ type Ask func(tail, body string, headers ...string) (Reply, error)
 // Reply is a reply to a request.
 type Reply struct {
 	Code int
-	Seq  uint64 // 0 if it may be before an earlier one
+	Seq  uint64 // 0 if it may be below an earlier one
 	Body []byte
 
-	Unheard bool // nobody got the request; of several processes, one that refuses may not be the only one
+	Unheard bool // no responders; any other 503 may come from one of several processes that got it
 }
 
-// Load is what clients do to a collection.
+// Load describes the operations of clients on a collection.
 type Load struct {
-	Collection string // which is there, and not used by anybody else
-	IDs        int    // documents
+	Collection string // must exist, without other users
+	IDs        int    // number of documents
 	Clients    int
 	Operations int     // of each client, at most
-	TTLs       []int64 // that are written: seconds, -1 or 0 for none
+	TTLs       []int64 // TTLs to write: seconds, -1 or 0 for none
 	Seed       uint64
 	// Ending, if not nil, ends the load once it is closed.
 	Ending <-chan struct{}
 	// Pause waits between two operations of a client.
 	Pause func(*rand.Rand)
-	// Retry is how long an operation under a Nats-Msg-Id is tried again, when
-	// no reply came or one that says nothing of the outcome. The other
-	// operations are tried once.
+	// Retry is how long to retry an operation under a Nats-Msg-Id without a reply, or
+	// with one that leaves the outcome open. Other operations are tried once.
 	Retry time.Duration
-	// Late says that a request which was given up may arrive after one that was
-	// sent later, as it may where servers pass requests on.
+	// Late says that a request that timed out may arrive after a later one, as it may
+	// where servers forward requests.
 	Late bool
-	// Dial returns how a client asks.
+	// Dial returns the Ask of a client.
 	Dial func(client int) Ask
 }
 
-// Run has the clients do all at the same time and returns what came of it.
+// Run runs all clients at the same time and returns their operations.
 func (l *Load) Run() ([]Operation, error) {
 	r := &run{Load: l, seen: make([]atomic.Uint64, l.IDs)}
 	all := make([][]Operation, l.Clients)
@@ -72,7 +71,7 @@ type run struct {
 	*Load
 	moments atomic.Int64
 	writes  atomic.Int64
-	seen    []atomic.Uint64 // by document, a version that somebody was told
+	seen    []atomic.Uint64 // by document, a version from a reply
 }
 
 func (r *run) client(client int) (done []Operation, err error) {
@@ -127,8 +126,8 @@ func (r *run) ended() bool {
 	}
 }
 
-// do asks until the outcome is told, or once. unsure says that there is a request
-// which may have changed something, and got no answer.
+// do sends an operation once, or with msgID until its outcome is known. unsure says that
+// a request without a reply may have changed something.
 func (r *run) do(ask Ask, o *Operation, msgID string, inBatch bool) (told, unsure bool, err error) {
 	tail, body, headers := r.request(o)
 	if msgID != "" {
@@ -146,7 +145,7 @@ func (r *run) do(ask Ask, o *Operation, msgID string, inBatch bool) (told, unsur
 		case reply.Code == 503 && r.Late && !reply.Unheard:
 			unsure = o.Kind != Get // two writers for a moment: one refuses, the other may try
 		case reply.Code == 503 || reply.Code == 429:
-			// It was not even tried, this time.
+			// Not even tried, this time.
 		default:
 			o.Return, o.Returned = r.moments.Add(1), time.Now()
 			return true, unsure, o.told(reply, headers == nil && tail == "batch."+r.Collection)
@@ -159,7 +158,7 @@ func (r *run) do(ask Ask, o *Operation, msgID string, inBatch bool) (told, unsur
 	}
 }
 
-// request is an operation as a request.
+// request returns the request of an operation.
 func (r *run) request(o *Operation) (tail, body string, headers []string) {
 	tail = fmt.Sprintf("document.%s.%s.%s", o.Kind, r.Collection, o.ID)
 	if o.IfMatch != 0 {
@@ -182,7 +181,7 @@ func (o *Operation) document() string {
 	return fmt.Sprintf(`{"n":%d,"base":%d%s}`, o.Write.N, o.Write.Base, ttl)
 }
 
-// batchOf is an operation as a batch of one.
+// batchOf returns the body of a batch of one operation.
 func batchOf(o *Operation, body string) string {
 	more := ""
 	if body != "" {
@@ -194,7 +193,7 @@ func batchOf(o *Operation, body string) string {
 	return fmt.Sprintf(`{"operations":[{"op":"%s","id":"%s"%s}],"atomic":%t}`, o.Kind, o.ID, more, o.Call%2 == 0)
 }
 
-// told notes a reply that says what came of the operation.
+// told records the outcome from a reply.
 func (o *Operation) told(r Reply, batch bool) error {
 	o.Result = Result{Code: r.Code, Seq: r.Seq}
 	body := r.Body

@@ -2,22 +2,21 @@ package linear
 
 import "math"
 
-// state is a document as the model has it, between two operations.
+// state is the model of a document between two operations.
 type state struct {
 	Lives   bool
-	Content        // as the next three if it lives
-	Version uint64 // 0: nobody was told
-	TS      int64  // of the version; if that is 0, it is this or later
+	Content        // set if it lives, like Version and TS
+	Version uint64 // 0 if no reply had it
+	TS      int64  // of Version; a lower bound if Version is 0
 
-	// What the document's later versions have to be beyond.
+	// Bounds for later versions: above lastVersion, not before lastTS.
 	lastVersion uint64
 	lastTS      int64
 }
 
 const never = math.MaxInt64
 
-// deadline is when the document expires, in seconds; if the version is not
-// known, not before then.
+// deadline returns when the document expires, in seconds; a lower bound if Version is 0.
 func (s state) deadline(defaultTTL int64) int64 {
 	ttl := s.TTL
 	if ttl == 0 {
@@ -29,12 +28,11 @@ func (s state) deadline(defaultTTL int64) int64 {
 	return s.TS + ttl
 }
 
-// gone is the document after it ended.
+// gone returns the state after the document ended.
 func (s state) gone() state { return state{lastVersion: s.lastVersion, lastTS: s.lastTS} }
 
-// step returns what a document may be after an operation came out as it did;
-// nothing if it cannot have come out so. defaultTTL is the collection's, -1 or
-// seconds.
+// step returns the possible states after an operation with its result; none if that
+// result is impossible. defaultTTL is the collection's, -1 or seconds.
 func step(s state, o *Operation, defaultTTL int64) (next []state) {
 	if !unclear(o) {
 		return told(s, o, defaultTTL)
@@ -46,11 +44,11 @@ func step(s state, o *Operation, defaultTTL int64) (next []state) {
 	return next
 }
 
-// unclear tells whether nobody knows if the operation happened.
+// unclear reports whether the outcome of the operation is unknown.
 func unclear(o *Operation) bool { return o.Code == 0 && o.Version == 0 }
 
-// earliest and latest bound the second at which an operation was judged. What
-// it wrote says it.
+// earliest and latest bound the second at which an operation was decided. The _ts of a
+// known write is that second.
 func earliest(o *Operation) int64 {
 	if writes(o) {
 		return o.TS
@@ -68,10 +66,10 @@ func latest(o *Operation) int64 {
 	return o.Returned.Unix()
 }
 
-// writes tells whether the operation is known to have made a version.
+// writes reports whether the operation is known to have made a version.
 func writes(o *Operation) bool { return o.Version != 0 && o.Kind != Get }
 
-// mayLive and mayBeGone tell how an operation may find the document.
+// mayLive and mayBeGone report whether an operation may find the document live, or gone.
 func mayLive(s state, o *Operation, defaultTTL int64) bool {
 	return s.Lives && (s.Version == 0 || earliest(o) < s.deadline(defaultTTL))
 }
@@ -80,7 +78,7 @@ func mayBeGone(s state, o *Operation, defaultTTL int64) bool {
 	return !s.Lives || latest(o) >= s.deadline(defaultTTL)
 }
 
-// told is step for an operation whose outcome is known.
+// told is step for an operation with a known outcome.
 func told(s state, o *Operation, defaultTTL int64) []state {
 	switch o.Code {
 	case 404:
@@ -108,7 +106,7 @@ func told(s state, o *Operation, defaultTTL int64) []state {
 	return done(s, o, defaultTTL)
 }
 
-// done is what is after a mutation that happened, told or not.
+// done returns the possible states after a mutation that happened, replied to or not.
 func done(s state, o *Operation, defaultTTL int64) (next []state) {
 	if writes(o) && (o.Version <= s.lastVersion || o.TS < s.lastTS || o.TS < o.Called.Unix() || o.Code != 0 && o.TS > o.Returned.Unix()) {
 		return nil
@@ -127,7 +125,7 @@ func done(s state, o *Operation, defaultTTL int64) (next []state) {
 	return next
 }
 
-// written is the document after a write that happened to it.
+// written returns the state after a write that happened; none if its reply differs.
 func written(s state, o *Operation) []state {
 	n := s
 	n.Lives = true

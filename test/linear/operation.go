@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind is what an operation does.
+// Kind is the type of an operation.
 type Kind string
 
 const (
@@ -18,35 +18,34 @@ const (
 	Delete  Kind = "delete"
 )
 
-// Content is what a document holds. Every write has an N of its own, so that
-// what is read says who wrote it; a patch leaves Base as it was, and TTL too
-// if it names none.
+// Content is the content of a document. Every write has its own N, so that a read shows
+// which write it sees; a patch leaves Base as it was, and TTL too if it names none.
 type Content struct {
 	N    int   `json:"n"`
 	Base int   `json:"base"`
 	TTL  int64 `json:"ttl,omitempty"` // seconds, -1 for never, 0 to inherit
 }
 
-// Result is what a client was told.
+// Result is the content of a reply.
 type Result struct {
-	Code    int    // 0 if nobody knows the outcome
+	Code    int    // 0 if the outcome is unknown
 	Content        // of the document in the reply, where there is one
 	Version uint64 // its _etag
 	TS      int64  // its _ts, s
 	Seq     uint64 // Lapse-Seq
 }
 
-// Operation is one thing that a client did.
+// Operation is one operation of a client.
 type Operation struct {
 	Client  int
 	ID      string
 	Kind    Kind
-	Write   Content // what create, replace, upsert and patch write; the latter no Base
+	Write   Content // written by create, replace, upsert and patch; a patch has no Base
 	IfMatch uint64  // 0 for none
 
-	// Called and Returned are read from the clock that the server has, too,
-	// before the first and after the last attempt. Call and Return number the
-	// same moments among those of all operations.
+	// Called and Returned are times before the first and after the last attempt, by the
+	// clock that the server uses, too. Call and Return number the same moments among
+	// those of all operations.
 	Called, Returned time.Time
 	Call, Return     int64
 
@@ -54,20 +53,19 @@ type Operation struct {
 	Result
 }
 
-// refused tells whether the operation came out as one that changes nothing.
+// refused reports whether the reply is an error, so that this operation changed nothing.
 func (o *Operation) refused() bool { return o.Code >= 400 }
 
-// late is what an earlier request of a refused operation may do yet, which under
-// its Nats-Msg-Id is done once at most.
+// late returns the possible late effect of an earlier request of a refused operation. Its
+// Nats-Msg-Id allows at most one.
 func (o *Operation) late() Operation {
 	l := *o
 	l.Result = Result{}
 	return l
 }
 
-// Settle fills in what a log says of writes of which nobody was told: written are
-// the versions that it has, by N. Those that it does not have did not happen, and
-// are left out.
+// Settle fills in the outcome of writes without a reply from a log: written are its
+// versions, by N. Writes that it lacks did not happen, and are left out.
 func Settle(operations []Operation, written map[int]Result) (settled []Operation) {
 	for _, o := range operations {
 		if o.Code == 0 && o.Kind != Get && o.Kind != Delete {

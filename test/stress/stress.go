@@ -3,8 +3,8 @@
 //
 //	make stress
 //
-// which sets LAPSE_STRESS. What such a test draws at random comes of a seed that
-// its failure tells; LAPSE_SEED repeats it.
+// which sets LAPSE_STRESS. Random choices of such a test come from a seed that a failure
+// prints; LAPSE_SEED repeats it.
 package stress
 
 import (
@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// Long tells whether tests are to take their time.
+// Long reports whether LAPSE_STRESS asks for long tests.
 func Long() bool { return os.Getenv("LAPSE_STRESS") != "" }
 
-// Pick returns what a test does much of: quick, or long with LAPSE_STRESS.
+// Pick returns the amount of work for a test: quick, or long with LAPSE_STRESS.
 func Pick[T any](quick, long T) T {
 	if Long() {
 		return long
@@ -25,8 +25,8 @@ func Pick[T any](quick, long T) T {
 	return quick
 }
 
-// OneGoroutine skips a test under the race detector, which finds nothing in what
-// one goroutine does and makes much work ten times as slow. It runs without.
+// OneGoroutine skips a test with one goroutine under the race detector, which finds
+// nothing there and makes much work ten times as slow. It runs without.
 func OneGoroutine(t testing.TB) {
 	t.Helper()
 	if raced {
@@ -34,8 +34,8 @@ func OneGoroutine(t testing.TB) {
 	}
 }
 
-// Seed returns the seed of a test: that of LAPSE_SEED, or another each time. A
-// test that fails says which it was.
+// Seed returns the seed of a test: LAPSE_SEED, or a random one. A test that fails logs
+// its seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -53,7 +53,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Rand returns a source of random numbers that begins with Seed.
+// Rand returns a source of random numbers, seeded with Seed.
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t), 0))

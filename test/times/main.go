@@ -1,7 +1,6 @@
-// Command times reads what go test -json prints, prints it as go test does without
-// -v, and appends a line for each test to the file that its argument names: its
-// seconds, package and name, or "skip", package and name. It fails if a package
-// failed.
+// Command times reads the output of go test -json, prints it as go test does without -v,
+// and appends a line for each test to the file that its argument names: its seconds,
+// package and name, or "skip", package and name. It fails if a package failed.
 package main
 
 import (
@@ -32,7 +31,7 @@ func main() {
 
 func report(in io.Reader, out, times io.Writer) error {
 	failed := 0
-	output := make(map[string]string) // of the tests that run, with their subtests
+	output := make(map[string]string) // of running tests, with their subtests
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -44,7 +43,7 @@ func report(in io.Reader, out, times io.Writer) error {
 		}
 		var e event
 		if json.Unmarshal(line, &e) != nil {
-			if _, err := out.Write(line); err != nil { // the compiler's
+			if _, err := out.Write(line); err != nil { // output of the compiler
 				return err
 			}
 			continue
@@ -64,7 +63,7 @@ func report(in io.Reader, out, times io.Writer) error {
 			if name == "" {
 				if e.Action == "fail" {
 					failed++
-					for one, text := range output { // of a package that ended in the middle of them
+					for one, text := range output { // of tests that ran when the package ended
 						if strings.HasPrefix(one, key) {
 							fmt.Fprint(out, text)
 						}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestReport: output of failed tests only, one line for each test, and a failure
-// of any package is one of the command.
+// TestReport: it prints the output of failed tests only, writes one line for each test,
+// and fails if a package fails.
 func TestReport(t *testing.T) {
 	const in = `{"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA/x","Output":"quiet\n"}

@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// Callers are goroutines that each do one operation after the other, as
-// clients do that wait for their replies.
+// Callers are goroutines that each do one operation at a time, like clients that wait
+// for their replies.
 type Callers struct {
-	// N is how many there are.
+	// N is the number of goroutines.
 	N int
-	// For is how long a round takes.
+	// For is the duration of a round.
 	For time.Duration
-	// Until ends a round before that, if it is not nil and returns true.
+	// Until ends a round early, if it is not nil and returns true.
 	Until func() bool
-	// Process is the one that serves them, 0 if it is this one.
+	// Process is the PID of the server, 0 if that is this process.
 	Process int
 	// Do does operation n, counted over all callers and rounds, as the given
 	// caller.
 	Do func(caller, n int) error
 
-	// Each is how many things one operation is; 0 is one.
+	// Each is the number of things that one operation does; 0 means one.
 	Each int
 
 	done atomic.Int64
 	p99  []time.Duration // of each round
 }
 
-// Round is a Side of Run: it lets all callers work and returns the rate. An
+// Round returns a Side for Run that lets all callers work and returns their rate. An
 // operation that fails ends the benchmark.
 func (c *Callers) Round(b *testing.B) Side {
 	return func() Rate {
@@ -65,11 +65,11 @@ func (c *Callers) Round(b *testing.B) Side {
 	}
 }
 
-// P99 returns what 99 of 100 operations took at most, as the median over the
-// rounds, of which the first one of Run does not count.
+// P99 returns the p99 latency of an operation: the median over the rounds, without the
+// first one of Run, which does not count.
 func (c *Callers) P99() time.Duration { return Median(c.p99[1:]) }
 
-// P99s returns the same of each round, also of the first.
+// P99s returns the p99 latency of each round, including the first.
 func (c *Callers) P99s() []time.Duration { return c.p99 }
 
 func (c *Callers) processes() []int {

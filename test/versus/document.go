@@ -2,10 +2,10 @@ package versus
 
 import "fmt"
 
-// ID names document n.
+// ID returns the id of document n.
 func ID(n int) string { return fmt.Sprintf("order-%08d", n) }
 
-// Document is the content of document n: JSON of about 200 bytes.
+// Document returns the content of document n: JSON of about 200 bytes.
 func Document(n int) []byte { return DocumentWith(n, "") }
 
 // DocumentWith is Document with more members, such as `"ttl":5,`.
@@ -15,7 +15,7 @@ func DocumentWith(n int, members string) []byte {
 		ID(n), members, n%10_000, n%900, n%100, 1+n%9, n%9973, 1+n%5, n%7919)
 }
 
-// Spread turns the count of an operation into the number of one of so many
-// documents: each is written as often as any other, neighbours one after the
-// other. documents must not be a multiple of 7919.
+// Spread maps the count of an operation to a document number below documents: each is
+// used equally often, and consecutive operations are 7919 apart, modulo documents.
+// documents must not be a multiple of 7919.
 func Spread(n, documents int) int { return n * 7919 % documents }

@@ -25,16 +25,16 @@ type Process struct {
 	run *harness.Process
 }
 
-// role is how a test binary knows that it is to be a peer.
+// role is the environment variable with the role of a test binary that is a peer.
 const role = "LAPSE_BENCH_ROLE"
 
-// Roles are what a test binary may be started as besides the peers here, by name.
-// A role works until it is killed, or returns an error; it calls ready once, with the
-// URL of its Process.
+// Roles are further roles of a test binary, besides the peers here, by name. A role
+// works until it is killed, or returns an error; it calls ready once, with the URL of
+// its Process.
 type Roles map[string]func(argument string, ready func(url string)) error
 
-// Main makes a test binary the peer that it was started as, if it was. TestMain
-// calls it first.
+// Main runs the test binary in the role it was started with, and exits; without a role
+// it returns. TestMain calls it first.
 func Main(roles Roles) {
 	what := os.Getenv(role)
 	if what == "" {
@@ -61,25 +61,24 @@ func StartNATS(tb testing.TB, syncAlways bool) *Process {
 	return StartNATSIn(tb, tb.TempDir(), syncAlways)
 }
 
-// StartNATSIn is StartNATS with a store directory that may be there already. It
-// returns when the server takes requests of JetStream.
+// StartNATSIn is StartNATS with a store directory that may already exist. It returns
+// when the server takes JetStream requests.
 func StartNATSIn(tb testing.TB, dir string, syncAlways bool) *Process {
 	tb.Helper()
 	return start(tb, fmt.Sprintf("nats %t %s", syncAlways, dir))
 }
 
-// EchoSubject is where the echo service listens, and on all that it begins.
+// EchoSubject is the subject of the echo service, which also serves all below it.
 const EchoSubject = "bench.echo"
 
-// StartEcho starts what any NATS service costs at least: a server, and in the
-// same process a service that sends the body back.
+// StartEcho starts the minimum of any NATS service: a server, and in the same process a
+// service that sends the body back.
 func StartEcho(tb testing.TB) *Process {
 	tb.Helper()
 	return start(tb, "echo")
 }
 
-// StartRole starts this test binary in one of its Roles, and returns when it is
-// ready.
+// StartRole starts this test binary in one of its Roles, and returns when it is ready.
 func StartRole(tb testing.TB, name, argument string) *Process {
 	tb.Helper()
 	return start(tb, name+" "+argument)
@@ -88,7 +87,7 @@ func StartRole(tb testing.TB, name, argument string) *Process {
 // Kill ends the process at once and waits for its end.
 func (p *Process) Kill() { p.run.Kill() }
 
-// Stop is Kill for a process that should not have ended before by itself.
+// Stop is Kill, with an error if the process had already exited by itself.
 func (p *Process) Stop() error {
 	p.Kill()
 	if p.run.ProcessState.Exited() {
@@ -134,7 +133,7 @@ func play(what string) error {
 	})
 }
 
-// Serve runs a NATS server until the process is told to end.
+// Serve runs a NATS server until SIGTERM or an interrupt.
 func Serve(options *server.Options, ready func(url string) error) error {
 	s, err := server.NewServer(options)
 	if err != nil {
@@ -169,8 +168,8 @@ func echo(nc *nats.Conn) error {
 	return nc.Flush()
 }
 
-// Settle waits until processes, and this one, have nothing left to do: until they
-// used less than a tenth of a processor for a second, or the limit has passed.
+// Settle waits until this process and the given ones are idle: until they used less than
+// a tenth of a processor for a second, or the limit has passed.
 func Settle(limit time.Duration, processes ...int) {
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		before := cpu(processes)
@@ -181,12 +180,12 @@ func Settle(limit time.Duration, processes ...int) {
 	}
 }
 
-// clockTicks is in which /proc counts processor time: 100 a second on every
-// Linux that Go runs on.
+// clockTicks is the unit of processor time in /proc: 100 a second on every Linux that Go
+// runs on.
 const clockTicks = time.Second / 100
 
-// cpu is the processor time that this process and others have used. Where there
-// is no /proc it is that of this process alone.
+// cpu returns the processor time used by this process and the given ones. Without /proc
+// it counts this process alone.
 func cpu(processes []int) (used time.Duration) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err == nil {

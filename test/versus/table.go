@@ -7,38 +7,37 @@ import (
 	"testing"
 )
 
-// Row is a line of the table that `make bench` makes: how lapse does some work,
-// and a peer the same.
+// Row is a line of the table of `make bench`: how lapse and a peer do the same work.
 type Row struct {
-	Work  string  // what is done; with Peer it names the row
-	Peer  string  `json:",omitempty"` // "" if there is none to compare with
-	Unit  string  `json:",omitempty"` // of Lapse and Other, behind the number: "/s", " ms"
+	Work  string  // the work; Work and Peer are the key of the row
+	Peer  string  `json:",omitempty"` // "" without a peer
+	Unit  string  `json:",omitempty"` // of Lapse and Other, printed after the number: "/s", " ms"
 	Lapse float64 // median
 	Other float64 `json:",omitempty"` // the peer's
-	Ratio float64 `json:",omitempty"` // of Lapse to Other, by the median of rounds
+	Ratio float64 `json:",omitempty"` // Lapse to Other: median over the rounds
 	// Microseconds of processor time for each operation, of the callers and the
 	// process that serves them; 0 where it is not measured.
 	LapseCPU float64 `json:",omitempty"`
 	OtherCPU float64 `json:",omitempty"`
 	Goal     Goal    `json:",omitzero"`
 
-	Benchmark string // that gives the row, as testing names it; Report fills it in
+	Benchmark string // name of the benchmark, from testing; Report sets it
 }
 
-// Goal is what a row is to reach, by Ratio or, without a peer, by Lapse. The
-// zero value is none.
+// Goal is the target of a row, for Ratio or, without a peer, for Lapse. The zero value is
+// no target.
 type Goal struct {
 	Least float64 `json:",omitempty"`
 	Most  float64 `json:",omitempty"`
 }
 
-// AtLeast is the goal of what should be large.
+// AtLeast returns a goal for a value that should be large.
 func AtLeast(value float64) Goal { return Goal{Least: value} }
 
-// AtMost is the goal of what should be small.
+// AtMost returns a goal for a value that should be small.
 func AtMost(value float64) Goal { return Goal{Most: value} }
 
-// TableEnv names the file to which rows are appended, one as JSON a line.
+// TableEnv names the file to which Report appends rows, as lines of JSON.
 const TableEnv = "LAPSE_BENCH_TABLE"
 
 // Report adds a row to the table, if one is being made.
@@ -66,5 +65,5 @@ func Report(b *testing.B, r Row) {
 	}
 }
 
-// metric makes a name that testing takes.
+// metric returns name in a form that testing accepts.
 func metric(name string) string { return strings.Join(strings.Fields(name), "-") }

@@ -1,6 +1,6 @@
-// Package versus compares two ways of doing something on a machine that is
-// never quite still: in alternating rounds, so that what disturbs one disturbs
-// the other, and by medians. It knows NATS and nothing of lapse.
+// Package versus compares two implementations on a machine that is never quite idle: in
+// alternating rounds, so that a disturbance hits both, and by medians. It knows NATS and
+// nothing of lapse.
 package versus
 
 import (
@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// Quick tells whether benchmarks are to be short: `make bench-quick` compares
-// what they give with what short ones gave before.
+// Quick reports whether benchmarks are short: `make bench-quick` compares their results
+// with those of earlier short ones.
 var Quick = os.Getenv(QuickEnv) != ""
 
 // QuickEnv is set for short benchmarks.
 const QuickEnv = "LAPSE_BENCH_QUICK"
 
-// Size returns how much of something a benchmark is to do: quick where it is to
-// be short.
+// Size returns the amount of work for a benchmark: quick if Quick is set, else full.
 func Size[T any](full, quick T) T {
 	if Quick {
 		return quick
@@ -27,16 +26,16 @@ func Size[T any](full, quick T) T {
 	return full
 }
 
-// Rounds is how often each side of a comparison is measured.
+// Rounds is the number of measured rounds for each side of a comparison.
 var Rounds = Size(5, 3)
 
 // A Side does one round of its work.
 type Side func() Rate
 
-// Rate is how fast a round was.
+// Rate is the speed of a round.
 type Rate struct {
 	PerSecond    float64 // operations
-	PerCPUSecond float64 // the same by what the processes used of all processors
+	PerCPUSecond float64 // operations per second of processor time of the processes
 }
 
 // Clock measures a round, or the part of it that counts.
@@ -46,8 +45,8 @@ type Clock struct {
 	processes []int
 }
 
-// Start starts a clock. Processor time is that of this process and of the
-// processes given, whose children do not count.
+// Start starts a clock. It counts the processor time of this process and of the given
+// ones, without their children.
 func Start(processes ...int) Clock { return Clock{time.Now(), cpu(processes), processes} }
 
 // Stop returns the rate of n operations since the clock's start.
@@ -56,19 +55,18 @@ func (c Clock) Stop(n int) Rate {
 	return Rate{float64(n) / took.Seconds(), float64(n) / (cpu(c.processes) - c.used).Seconds()}
 }
 
-// Peer is what lapse is compared with.
+// Peer is an alternative to lapse in a comparison.
 type Peer struct {
-	Name  string // as the table has it
+	Name  string // in the table
 	Goal  Goal
 	Round Side
 }
 
-// Run measures lapse and its peers in rounds, each time beginning with another
-// of them, after a round each that does not count. A row of the table for each
-// peer says what the medians of both are and what the one is to the other, by
-// the median of rounds. It reports the same as metrics, ratio-min being the
-// worst round, and cpu-ratio the ratio by processor time: that leaves out what
-// waits, and what others do on the machine.
+// Run measures lapse and its peers in rounds, each beginning with another side, after one
+// round each that does not count. For each peer it adds a row to the table: both medians,
+// and the median ratio over the rounds. It reports the same as metrics: ratio-min is the
+// worst round, cpu-ratio the ratio by processor time, which leaves out waiting and other
+// load on the machine.
 func Run(b *testing.B, work string, lapse Side, peers ...Peer) {
 	b.Helper()
 	sides := []Side{lapse}
@@ -86,8 +84,8 @@ func Run(b *testing.B, work string, lapse Side, peers ...Peer) {
 	}
 }
 
-// ReportRates reports the medians of rates as unit/s and, by processor time,
-// unit/cpu-s, with suffix behind.
+// ReportRates reports the medians of rates as unit/s and, by processor time, unit/cpu-s,
+// each followed by suffix.
 func ReportRates(b *testing.B, unit, suffix string, rates []Rate) {
 	b.Helper()
 	b.ReportMetric(median(rates, perSecond), metric(unit+"/s"+suffix))
@@ -108,9 +106,9 @@ func Compare(b *testing.B, work, suffix string, lapse []Rate, p Peer, theirs []R
 		LapseCPU: 1e6 / median(lapse, perCPUSecond), OtherCPU: 1e6 / median(theirs, perCPUSecond)})
 }
 
-// Alternate lets sides work for so many rounds, each time beginning with another
-// of them, and returns the rates of each. With warm, a round each that is not
-// among them goes before.
+// Alternate runs sides for that many rounds, each beginning with another side, and
+// returns the rates of each side. With warm, a round of each goes before, which does not
+// count.
 //
 // This process runs with the garbage collector set as `lapse serve` sets it.
 func Alternate(b *testing.B, rounds int, warm bool, sides ...Side) [][]Rate {
@@ -153,9 +151,8 @@ func ratios(ours, theirs []Rate, of func(Rate) float64) []float64 {
 	return ratios
 }
 
-// ReportP99 adds a row that says how long the slowest of 100 operations of lapse
-// take, beside something else, to what they take when it is quiet, given those
-// of each round. It reports the same as metrics.
+// ReportP99 adds a row that compares the p99 latency of lapse beside other work with that
+// when it is quiet, given those of each round. It reports the same as metrics.
 func ReportP99(b *testing.B, work string, goal Goal, beside, quiet []time.Duration) {
 	b.Helper()
 	quotients := make([]float64, len(beside))
@@ -170,12 +167,12 @@ func ReportP99(b *testing.B, work string, goal Goal, beside, quiet []time.Durati
 	Report(b, row)
 }
 
-// Milliseconds is d as metrics and rows have it.
+// Milliseconds returns d in milliseconds, the unit of metrics and rows.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Alone measures what has no peer: a round that does not count, then Rounds. It
-// reports the medians as unit/s and, by processor time, unit/cpu-s. The goal is
-// one of that rate.
+// Alone measures a side without a peer: a round that does not count, then Rounds. It
+// reports the medians as unit/s and, by processor time, unit/cpu-s. The goal is for
+// unit/s.
 func Alone(b *testing.B, work, unit string, goal Goal, side Side) {
 	b.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(300))
@@ -191,11 +188,10 @@ func Alone(b *testing.B, work, unit string, goal Goal, side Side) {
 	Report(b, Row{Work: work, Unit: " " + unit + "/s", Goal: goal, Lapse: median(rates, perSecond)})
 }
 
-// Median returns the middle one of values, which are not empty.
+// Median returns the median of values, which must not be empty.
 func Median[T ~float64 | ~int64](values []T) T { return Quantile(values, 0.5) }
 
-// Quantile returns the value that the part q of values, which are not empty,
-// is not above.
+// Quantile returns the q-quantile of values, which must not be empty.
 func Quantile[T ~float64 | ~int64](values []T, q float64) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]

@@ -17,21 +17,21 @@ import (
 // Stream is what the files of a stream hold.
 type Stream struct {
 	Name    string
-	Subject string // that it listens on, the first one
-	// Last is the last sequence that is used: that of a message, of a tombstone,
-	// or before the first one of a stream that was begun later.
+	Subject string // the first one that it listens on
+	// Last is the last used sequence: that of a message, of a tombstone, or the one
+	// before the first of a stream that began later.
 	Last    uint64
-	Indexed uint64 // the last sequence when index.db was written, 0 if nobody knows
-	Judged  uint64 // the last mutation that an event was made of
+	Indexed uint64 // the last sequence when index.db was written, 0 if unknown
+	Judged  uint64 // the last mutation that has an event
 	Torn    string // the file that ends in a record cut short, "" for none
 
-	File string // the last one
+	File string // path of the last one
 
 	dir  string // of its messages
 	next uint32 // number of a new file
 }
 
-// Damage is what neither a kill, nor a power cut, nor retention leaves.
+// Damage is an error that neither a kill, nor a power cut, nor retention leaves.
 type Damage struct {
 	File, What string
 	// End says that the damage is in the last file, beyond sequence After: all
@@ -42,23 +42,23 @@ type Damage struct {
 
 func (d *Damage) Error() string { return fmt.Sprintf("%s: %s", d.File, d.What) }
 
-// check is the look at one stream.
+// check is the check of one stream.
 type check struct {
 	dir, stream, events string
 	config              config
 	files               []*summary
 }
 
-// config is what meta.inf says of a stream, as far as it matters.
+// config has the fields of a stream's meta.inf that matter here.
 type config struct {
 	Subjects    []string `json:"subjects"`
 	FirstSeq    uint64   `json:"first_seq"`
 	Compression string   `json:"compression"`
 }
 
-// Check reads the files of the stream in dir. events starts the subjects of a
-// log's events; it is "" for a stream that is no log. With *Damage comes what is
-// sound. known, which may be nil, has what was found before.
+// Check reads the files of the stream in dir. events is the prefix of the subjects of a
+// log's events, "" for a stream that is no log. With a *Damage it also returns what is
+// sound. known, which may be nil, caches what was found before.
 func Check(dir, events string, known *Known) (*Stream, error) {
 	c := &check{dir: messages(dir), stream: filepath.Base(dir), events: events}
 	s := &Stream{Name: c.stream, File: c.dir, dir: c.dir, next: 1}
@@ -79,8 +79,8 @@ func Check(dir, events string, known *Known) (*Stream, error) {
 	return s, err
 }
 
-// messages is where the messages of a stream are: a purge of all of them that was
-// killed is completed by the server.
+// messages returns the directory of a stream's messages. After a kill during a purge of
+// all of them it is the new directory, with which the server completes the purge.
 func messages(dir string) string {
 	if found, _ := filepath.Glob(filepath.Join(dir, "__new_msgs__", "*.blk")); len(found) > 0 {
 		return filepath.Join(dir, "__new_msgs__")
@@ -103,7 +103,7 @@ func (c *check) indexes() (all []uint32, err error) {
 	return all, nil
 }
 
-// read reads all files, some at a time.
+// read reads all files, GOMAXPROCS at a time.
 func (c *check) read(known *Known) error {
 	indexes, err := c.indexes()
 	if err != nil {
@@ -124,8 +124,8 @@ func (c *check) read(known *Known) error {
 	return errors.Join(faults...)
 }
 
-// meta reads what the stream is. The server passes over a stream of which that
-// cannot be read, as if there were none.
+// meta reads the stream's configuration. The server ignores a stream whose configuration
+// it cannot read, as if there were none.
 func (c *check) meta(dir string) error {
 	name := filepath.Join(dir, "meta.inf")
 	text, err := os.ReadFile(name)
@@ -134,7 +134,7 @@ func (c *check) meta(dir string) error {
 	_, _ = h.Write(text)
 	if err != nil || sumErr != nil || hex.EncodeToString(h.Sum(nil)) != string(sum) || json.Unmarshal(text, &c.config) != nil {
 		if !slices.ContainsFunc(c.files, func(s *summary) bool { return s.First > 0 || s.bad >= 0 }) {
-			return nil // it was being made
+			return nil // it was being created
 		}
 		return &Damage{File: name, What: "it or meta.sum is damaged"}
 	}
@@ -144,7 +144,7 @@ func (c *check) meta(dir string) error {
 	return nil
 }
 
-// order finds damaged records, and sequences that are missing.
+// order finds damaged records and missing sequences.
 func (c *check) order(s *Stream) error {
 	indexed, messages := indexed(c.dir, c.stream)
 	s.Indexed = indexed
@@ -159,7 +159,7 @@ func (c *check) order(s *Stream) error {
 	if removed = merge(removed); len(removed) > 0 {
 		s.Last = max(s.Last, removed[len(removed)-1].Last)
 	}
-	last := uint64(0) // message read
+	last := uint64(0) // last message read
 	for i, f := range c.files {
 		name := filepath.Join(c.dir, fileName(f.Index))
 		gaps := f.Gaps
@@ -171,7 +171,7 @@ func (c *check) order(s *Stream) error {
 			gaps = append([]span{{last + 1, f.First - 1}}, gaps...)
 		}
 		for _, gap := range gaps {
-			// The server marks only the last one of what mutations have lost.
+			// In a gap of mutations the server marks only the last one.
 			if gap.Last < begin || covered(removed, gap) || !isLog && covered(removed, span{gap.Last, gap.Last}) {
 				continue
 			}
@@ -209,7 +209,7 @@ func (c *check) order(s *Stream) error {
 	return nil
 }
 
-// merge returns spans in their order, those that touch as one.
+// merge sorts spans and joins those that touch.
 func merge(spans []span) (merged []span) {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.First, b.First) })
 	for _, s := range spans {
@@ -222,7 +222,7 @@ func merge(spans []span) (merged []span) {
 	return merged
 }
 
-// covered tells whether merged spans hold all of one.
+// covered reports whether merged spans contain all of one.
 func covered(merged []span, one span) bool {
 	i, _ := slices.BinarySearchFunc(merged, one.First, func(s span, seq uint64) int { return cmp.Compare(s.Last, seq) })
 	return i < len(merged) && merged[i].First <= one.First && one.Last <= merged[i].Last

@@ -81,7 +81,7 @@ func (s *store) append(tail string, body []byte) {
 	s.sent = append(s.sent, body)
 }
 
-// fill appends n events, of which some make a file of their own.
+// fill appends n events, a third of them large, so that they need several files.
 func (s *store) fill(random *rand.Rand, n int) {
 	for range n {
 		size := random.IntN(1000)
@@ -128,7 +128,7 @@ func blockFiles(t *testing.T, dir string) []string {
 	return names
 }
 
-// damages are what disks, and those who restore files, do.
+// damages are what disks, and operators who restore files, do to a file.
 var damages = map[string]func(random *rand.Rand, b []byte) []byte{
 	"bit": func(random *rand.Rand, b []byte) []byte {
 		b[random.IntN(len(b))] ^= 1 << random.IntN(8)
@@ -149,9 +149,8 @@ var damages = map[string]func(random *rand.Rand, b []byte) []byte{
 	"gone":  nil,
 }
 
-// TestDamages damages one file of a log, of which the last sequence is known,
-// after a clean stop and after a kill. Then nothing is said to be whole that is
-// not, and nothing is changed.
+// TestDamages damages one file of a log whose last sequence is known, after a clean stop
+// and after a kill. Check reports no log as whole that is not, and changes nothing.
 func TestDamages(t *testing.T) {
 	t.Parallel()
 	random := stress.Rand(t)
@@ -221,7 +220,7 @@ func firstOf(s *store) uint64 {
 	return info.CachedInfo().State.FirstSeq
 }
 
-// holds tells whether all that was sent can be read.
+// holds fails the test unless all events that were sent can be read.
 func (s *store) holds(what string, first uint64) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)

@@ -10,29 +10,29 @@ import (
 	"strings"
 )
 
-// span are sequences, both ends included.
+// span is a range of sequences, both ends included.
 type span struct{ First, Last uint64 }
 
-// summary is what one file holds.
+// summary describes the content of one file.
 type summary struct {
 	Index uint32
 	Stamp string // of the file as it was read
 
 	Records     int    // sound ones
 	First, Last uint64 // messages, 0 if there is none
-	Lost        uint64 // what the first message says of the gap before it
+	Lost        uint64 // where the gap before the first message begins, by that message
 	Gaps        []span // between messages, which nothing in the file explains
 	Removed     []span // by tombstones, or erased
-	Trimmed     uint64 // the highest sequence at which the log says it was to begin
-	Judged      uint64 // the last mutation that an event was made of
+	Trimmed     uint64 // the highest first sequence of a LogTrimmed
+	Judged      uint64 // the last mutation that has an event
 
-	bad    int64  // where there is no sound record, -1 if there is none
-	behind uint64 // the last sound message behind that, 0 if there is nothing sound
-	sound  bool   // whether there is any sound record behind that
+	bad    int64  // offset of the first damaged record, -1 for none
+	behind uint64 // the last sound message behind bad, 0 for none
+	sound  bool   // whether there is a sound record behind bad
 	torn   bool   // see reader.torn
 }
 
-// noteOf are the parts of the bodies of internal events that matter here.
+// noteOf has the fields of internal events that matter here.
 type noteOf struct {
 	Lost  uint64 `json:"lost"`  // of a WriterStarted: where the gap before it begins
 	First uint64 `json:"first"` // of a LogTrimmed: where the log is to begin
@@ -63,7 +63,7 @@ func (c *check) summarize(name string, index uint32) (*summary, error) {
 	return s, nil
 }
 
-// damaged looks at what is behind the last sound record that was read.
+// damaged notes the damage at offset and searches for sound records behind it.
 func (c *check) damaged(s *summary, r *reader, offset int) error {
 	s.bad, s.torn = int64(offset), r.torn(offset)
 	for {
@@ -120,7 +120,7 @@ func (s *summary) remove(seq uint64) {
 	s.Removed = append(s.Removed, span{seq, seq})
 }
 
-// indexOf reads the number of a file with messages.
+// indexOf returns the number in the name of a file with messages.
 func indexOf(name string) (index uint32, ok bool) {
 	digits, ok := strings.CutSuffix(name, ".blk")
 	n, err := strconv.ParseUint(digits, 10, 32)

@@ -12,8 +12,8 @@ const (
 	indexMagic = 11
 )
 
-// indexed returns the last sequence by index.db, and how many messages there
-// were; zeros if there is no index that can be read, as after a kill.
+// indexed returns the last sequence and the number of messages by index.db; zeros if
+// there is no index that can be read, as after a kill.
 func indexed(dir, stream string) (last, messages uint64) {
 	buf, err := os.ReadFile(filepath.Join(dir, indexFile))
 	if err != nil || len(buf) < 32 {
@@ -38,6 +38,6 @@ func indexed(dir, stream string) (last, messages uint64) {
 	messages = next()
 	next() // bytes
 	next() // the first sequence
-	next() // its time, as long as a signed one
+	next() // its time, a signed number of the same length
 	return next(), messages
 }

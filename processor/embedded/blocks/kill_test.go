@@ -14,7 +14,7 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// whole tells whether a stream is found sound, and returns it.
+// whole fails the test unless a stream is found sound, and returns it.
 func whole(t *testing.T, dir, events, what string) *Stream {
 	t.Helper()
 	found, err := Check(streamDir(dir), events, nil)
@@ -24,7 +24,7 @@ func whole(t *testing.T, dir, events, what string) *Stream {
 	return found
 }
 
-// TestKilled: what a kill leaves is no damage: of a trim, of a purge, of a write.
+// TestKilled: what a kill leaves of a trim, a purge or a write is not damage.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	random := stress.Rand(t)
@@ -42,7 +42,7 @@ func TestKilled(t *testing.T) {
 	for _, name := range blockFiles(t, s.dir) {
 		left[filepath.Base(name)] = true
 	}
-	for _, name := range blockFilesInOrder(t, before) { // the server removes them so
+	for _, name := range blockFilesInOrder(t, before) { // the server's order of removal
 		if left[filepath.Base(name)] {
 			break
 		}
@@ -97,8 +97,8 @@ func blockFilesInOrder(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestPurged: a stream of which all was purged, as mutations are, at every step
-// of that, goes on behind.
+// TestPurged: a stream that is purged completely, as mutations are, is sound at every
+// step of the purge and keeps its last sequence.
 func TestPurged(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -129,7 +129,7 @@ func TestPurged(t *testing.T) {
 	whole(t, before, "", "renamed")
 }
 
-// TestSkip: the server goes on behind the sequences that are not to be used again.
+// TestSkip: the server continues behind the sequences that must not be used again.
 func TestSkip(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -188,7 +188,7 @@ func TestKnownFiles(t *testing.T) {
 	if _, _, err := look(); !errors.As(err, &damage) || damage.File != file {
 		t.Errorf("of a damaged file is said: %v", err)
 	}
-	// While the server runs, Look reads what has become full.
+	// While the server runs, Look reads files that have become full.
 	s = newStore(t)
 	for range 12 {
 		s.append("c.DocumentCreated", randomBytes(random, 2<<20))

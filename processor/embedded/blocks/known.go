@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// Known has what was found in files before, so that those which have not changed
-// need not be read again. It is a cache: whoever removes its file has all of them
-// read.
+// Known caches what was found in files, so that unchanged files need not be read again.
+// If its file is removed, Check reads all of them.
 type Known struct {
 	name string
 
@@ -23,11 +22,10 @@ type Known struct {
 	was, now map[string]*summary // by path
 }
 
-// knownFormat is that of the file, and of what is found in others.
+// knownFormat is the version of the cache file and of the summaries in it.
 const knownFormat = "lapse blocks 1"
 
-// OpenKnown reads what was found before; nothing if the file is not as it was
-// written.
+// OpenKnown reads the cache file. The cache is empty if the file is missing or damaged.
 func OpenKnown(name string) *Known {
 	k := &Known{name: name, now: make(map[string]*summary)}
 	text, err := os.ReadFile(name)
@@ -44,7 +42,7 @@ func knownSum(text []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Save writes down what was found.
+// Save writes the cache file.
 func (k *Known) Save() error {
 	text, err := json.Marshal(k.now)
 	if err != nil {
@@ -57,7 +55,7 @@ func (k *Known) Save() error {
 	return os.Rename(temporary, k.name)
 }
 
-// summary returns what a file holds, read now or before.
+// summary returns the summary of a file, from the cache if the file is unchanged.
 func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 	if k == nil {
 		return c.summarize(name, index)
@@ -85,17 +83,17 @@ func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 	return s, nil
 }
 
-// settled is how long ago a file has changed that nobody adds to any more.
+// settled is how long a full file must be unchanged before Look reads it.
 const settled = 10 * time.Second
 
-// lookShare is the part of its time that Look reads in.
+// lookShare bounds the time that Look reads: one part in so many.
 const lookShare = 10
 
-// Look reads the files that have become full since they were last looked at, of streams
-// by their directories, and saves what it found: the next Check reads the others only.
-// The values are events as for Check. A server may use the files meanwhile.
+// Look reads the files that have become full since the last Look, and saves what it
+// found: the next Check reads only the others. The keys of streams are directories, the
+// values events as for Check. A server may use the files meanwhile.
 func (k *Known) Look(ctx context.Context, streams map[string]string) error {
-	found, read := make(map[string]*summary), false // without those that are gone
+	found, read := make(map[string]*summary), false // without removed files
 	for dir, events := range streams {
 		c := &check{dir: messages(dir), stream: filepath.Base(dir), events: events}
 		indexes, err := c.indexes()
@@ -118,8 +116,8 @@ func (k *Known) Look(ctx context.Context, streams map[string]string) error {
 				continue
 			}
 			began := time.Now()
-			// What is read in memory has to be on the disk after a power cut, too. A file
-			// that is gone or damaged is for Check.
+			// Data read from the page cache must survive a power cut, too. Check handles
+			// a file that is gone or damaged.
 			if syncFile(path) == nil {
 				if s, err := c.summarize(name, index); err == nil && s.bad < 0 {
 					s.Stamp = stamp

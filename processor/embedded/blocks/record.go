@@ -21,7 +21,7 @@ const (
 	tombstoneBit = 1 << 62
 )
 
-// record is one of a file. Its slices are the file's.
+// record is one record of a file. Its slices point into the file's buffer.
 type record struct {
 	bytes        int
 	seq          uint64
@@ -51,7 +51,7 @@ func newReader(stream string, index uint32, buf []byte, events string) *reader {
 	return &reader{buf: buf, hash: newHash(fmt.Sprintf("%s-%d", stream, index)), events: events}
 }
 
-// at reads the record at an offset, and tells whether there is a sound one.
+// at reads the record at an offset, and reports whether there is a sound one.
 func (r *reader) at(offset int) (one record, sound bool) {
 	if len(r.buf)-offset < smallestRecord {
 		return one, false
@@ -60,7 +60,7 @@ func (r *reader) at(offset int) (one record, sound bool) {
 	return r.sized(offset, int(length&^headerBit), length&headerBit != 0)
 }
 
-// sized is at where the record has so many bytes.
+// sized is at for a record of length bytes.
 func (r *reader) sized(offset, length int, hasHeader bool) (one record, sound bool) {
 	rest := r.buf[offset:]
 	if length < smallestRecord || length > largestRecord || length > len(rest) {
@@ -97,15 +97,14 @@ func (r *reader) isEvent(one *record) bool {
 	return r.events != "" && bytes.HasPrefix(one.subject, []byte(r.events))
 }
 
-// wellFormed tells whether the length of a header is right, which no checksum
-// does.
+// wellFormed reports whether the length of a header is right, which no checksum covers.
 func wellFormed(header []byte) bool {
 	end := []byte("\r\n\r\n")
 	return len(header) == 0 || bytes.Index(header, end) == len(header)-len(end)
 }
 
-// next finds the first sound record beyond an offset at which there is none. It
-// has a sequence beyond last.
+// next finds the first sound record beyond an offset at which there is none: a tombstone,
+// or a message with a sequence beyond last.
 func (r *reader) next(offset int, last uint64) (at int, found bool) {
 	for at = offset + 1; len(r.buf)-at >= smallestRecord; at++ {
 		length := binary.LittleEndian.Uint32(r.buf[at:])
@@ -119,13 +118,13 @@ func (r *reader) next(offset int, last uint64) (at int, found bool) {
 	return 0, false
 }
 
-// sector is the least that a disk writes at a time, or does not.
+// sector is the unit that a disk writes completely or not at all.
 const sector = 512
 
-// torn tells whether what is behind the last sound record, with nothing sound
-// behind it, can be what a kill or a power cut leaves of a write: it ends too
-// early, or sectors were not written. Otherwise a record is there from its
-// beginning to its end, and is not what was written.
+// torn reports whether the bytes from offset on, behind the last sound record and with
+// none behind them, can be what a kill or a power cut leaves of a write: the record ends
+// too early, or sectors were not written. Otherwise a complete record is there that is
+// not what was written.
 func (r *reader) torn(offset int) bool {
 	rest := r.buf[offset:]
 	if len(rest) < smallestRecord {
@@ -140,7 +139,7 @@ func (r *reader) torn(offset int) bool {
 	}
 	for _, hasHeader := range []bool{false, true} {
 		if _, sound := r.sized(offset, len(rest), hasHeader); sound {
-			return false // but for its length
+			return false // sound but for its length
 		}
 	}
 	length := binary.LittleEndian.Uint32(rest) &^ headerBit

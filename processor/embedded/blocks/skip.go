@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Skip has the stream go on behind sequence last: a tombstone there, in a file
-// of its own, is how NATS remembers sequences that are not to be used again. It
-// is the one thing here that changes something.
+// Skip makes the stream continue behind sequence last. It writes a tombstone for last
+// into a new file: so NATS remembers sequences that must not be used again. Nothing else
+// in this package changes a stream.
 func (s *Stream) Skip(last uint64) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// stampOf changes when a file does.
+// stampOf returns a stamp that changes when the file does.
 func stampOf(info os.FileInfo) string {
 	stamp := fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano())
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {

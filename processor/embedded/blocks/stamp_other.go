@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// stampOf changes when a file does.
+// stampOf returns a stamp that changes when the file does.
 func stampOf(info os.FileInfo) string {
 	return fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano())
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// value is what goals and comparisons are about.
+// value returns the value that goals and comparisons use.
 func (r row) value() float64 {
 	if r.Peer != "" {
 		return r.Ratio
@@ -14,7 +14,7 @@ func (r row) value() float64 {
 	return r.Lapse
 }
 
-// figure is value as text.
+// figure formats value.
 func (r row) figure() string {
 	if r.Peer != "" {
 		return formatRatio(r.Ratio)
@@ -22,14 +22,14 @@ func (r row) figure() string {
 	return number(r.Lapse) + r.Unit
 }
 
-// reached tells whether a value meets the row's goal.
+// reached reports whether a value meets the row's goal.
 func (r row) reached(value float64) bool {
 	return (r.Goal.Least == 0 || value >= r.Goal.Least) && (r.Goal.Most == 0 || value <= r.Goal.Most)
 }
 
-// comparable tells whether the value means something on another day: ratios do,
-// and by themselves counts and sizes that have a goal. Times and rates are those
-// of the machine and its mood.
+// comparable reports whether the value can be compared with that of another day. Ratios
+// can; without a peer, only counts and sizes that have a goal. Times and rates depend on
+// the machine and its present state.
 func (r row) comparable() bool {
 	if r.Peer != "" {
 		return true
@@ -41,17 +41,17 @@ func (r row) comparable() bool {
 	return r.Goal.Least != 0 || r.Goal.Most != 0
 }
 
-// smallIsGood tells in which direction a row is better: as its goal says, and
-// without one, as rates or as what something takes.
+// smallIsGood reports whether smaller values are better: as the goal says, and without
+// one for all units but rates.
 func (r row) smallIsGood() bool {
 	return r.Goal.Most != 0 || r.Goal.Least == 0 && !strings.HasSuffix(r.Unit, "/s")
 }
 
-// change is a row as it was and as it is.
+// change is a row before and now.
 type change struct{ was, now row }
 
-// worse tells whether it is so by more than a third. A count or size by itself may
-// be close to nothing, where a third is nothing too: it has to miss its goal.
+// worse reports whether the value is worse by more than a third. A row without a peer
+// must also miss its goal: a count or size may be almost 0, and so a third of it.
 func (c change) worse() bool {
 	if c.now.Peer == "" && c.now.reached(c.now.value()) {
 		return false
@@ -66,15 +66,15 @@ func (c change) String() string {
 	return fmt.Sprintf("%s: %s, was %s", c.now, c.now.figure(), c.was.figure())
 }
 
-// comparison is what became of rows.
+// comparison is the result of comparing rows.
 type comparison struct {
 	compared       int
 	worse          []change
 	missing, fresh []row
 }
 
-// compare compares rows with those that were kept. None is missing unless all
-// were to be measured, or its benchmark gave others.
+// compare compares rows with the kept ones. A kept row is missing if all rows were to be
+// measured, or its benchmark gave other rows.
 func compare(was, now []row, whole bool) (found comparison) {
 	for _, r := range was {
 		if !slices.ContainsFunc(now, r.same) && (whole || slices.ContainsFunc(now, r.sameBenchmark)) {

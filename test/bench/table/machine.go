@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// machine is on what, and with which versions, benchmarks ran.
+// machine is the hardware and the versions with which benchmarks ran.
 type machine struct {
 	Cores  int
 	CPU    string `json:",omitempty"`
@@ -43,8 +43,8 @@ func thisMachine() (machine, error) {
 		return machine{}, fmt.Errorf("go list -m: %w", err)
 	}
 	modules := strings.Fields(string(versions))
-	cpus, _ := os.ReadFile("/proc/cpuinfo")                        // there may be none
-	redis, _ := exec.Command("redis-server", "--version").Output() // nor this
+	cpus, _ := os.ReadFile("/proc/cpuinfo")                        // optional
+	redis, _ := exec.Command("redis-server", "--version").Output() // optional, too
 	return machine{
 		Cores:  runtime.NumCPU(),
 		CPU:    first(cpuName, cpus),

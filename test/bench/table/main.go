@@ -1,6 +1,6 @@
-// Command table runs the benchmarks that compare lapse with something, keeps what
-// they give in table.json and shows it in docs/benchmarks.md; or it compares with what
-// was kept. From the root of the repository:
+// Command table runs the benchmarks that report rows, stores the rows in table.json and
+// shows them in docs/benchmarks.md; or it compares them with the stored ones. From the
+// root of the repository:
 //
 //	go -C test/bench run ./table                 # make bench
 //	go -C test/bench run ./table -run 'Upsert/os'
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Where things are, seen from test/bench.
+// Paths relative to test/bench.
 const (
 	tablesFile = "table/table.json"
 	pageFile   = "../../docs/benchmarks.md"
@@ -84,8 +84,8 @@ func (o options) do() error {
 	return errors.Join(failed, err)
 }
 
-// compare tells what has become worse, which is an error, what is new, and what
-// is not there any more. What seems worse is measured once more by itself.
+// compare prints new and missing rows, and returns an error if any is worse. A benchmark
+// with rows that seem worse is measured once more by itself.
 func (o options) compare(was, rows []row) error {
 	found := compare(was, rows, o.run == ".")
 	for _, r := range found.fresh {

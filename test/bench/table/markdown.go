@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// docs/benchmarks.md has the table between these.
+// Marks around the table in docs/benchmarks.md.
 const (
 	beginMark = "<!-- bench -->\n"
 	endMark   = "<!-- /bench -->"
@@ -26,7 +26,7 @@ func writeTable(name string, t table) error {
 	return os.WriteFile(name, []byte(spliced), 0o666)
 }
 
-// splice puts content between the marks.
+// splice replaces the text between the marks by content.
 func splice(text, content string) (string, error) {
 	before, rest, ok := strings.Cut(text, beginMark)
 	_, after, ended := strings.Cut(rest, endMark)
@@ -36,11 +36,11 @@ func splice(text, content string) (string, error) {
 	return before + beginMark + content + endMark + after, nil
 }
 
-// missed stands behind a goal that is not reached.
+// missed marks a goal that is not reached.
 const missed = "✗"
 
-// markdown is the table and a line above it. What is as in the row above is left
-// out.
+// markdown formats the table and a line above it. Cells for work and lapse that repeat
+// the row above stay empty.
 func (t table) markdown() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s. %s. %s: the goal is missed.\n\n", t.dates(), t.Machine, missed)
@@ -56,10 +56,10 @@ func (t table) markdown() string {
 		peer, ratio := r.Peer, ""
 		if r.Peer != "" {
 			peer, ratio = number(r.Other)+r.Unit+", "+r.Peer, formatRatio(r.Ratio)
-			if r.Other == 0 && r.Lapse == 0 { // the row is about the ratio
+			if r.Other == 0 && r.Lapse == 0 { // the row has only a ratio
 				lapse, peer = "", r.Peer
 			}
-			// A ratio must not look like its goal and miss it.
+			// Add digits if the rounded ratio is on the other side of the goal.
 			for digits := 3; r.reached(r.Ratio) != r.reached(parse(ratio)) && digits < 6; digits++ {
 				ratio = strconv.FormatFloat(r.Ratio, 'g', digits, 64)
 			}
@@ -75,7 +75,7 @@ func (t table) markdown() string {
 	return text.String()
 }
 
-// processor is the processor time of an operation, lapse and peer.
+// processor formats the processor time of an operation, for lapse and peer.
 func (r row) processor() string {
 	if r.LapseCPU == 0 {
 		return ""
@@ -83,7 +83,7 @@ func (r row) processor() string {
 	return number(r.LapseCPU) + " · " + number(r.OtherCPU) + " µs"
 }
 
-// dates is when the rows were measured.
+// dates formats the first and the last date at which rows were measured.
 func (t table) dates() string {
 	if len(t.Rows) == 0 {
 		return ""
@@ -118,7 +118,7 @@ func (r row) goalText() string {
 	return text
 }
 
-// number writes three digits that count, as in 121,000 or 0.12.
+// number formats three significant digits, as in 121,000 or 0.12.
 func number(v float64) string {
 	v = round(v, 3)
 	text := strconv.FormatFloat(v, 'f', -1, 64)
@@ -136,7 +136,7 @@ func number(v float64) string {
 	return sign + whole + fraction
 }
 
-// formatRatio writes hundredths where they say something.
+// formatRatio formats a ratio with fewer decimals the greater it is.
 func formatRatio(v float64) string {
 	digits := 0
 	switch {
@@ -150,7 +150,7 @@ func formatRatio(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// round keeps so many digits.
+// round keeps this number of significant digits.
 func round(v float64, digits int) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v
@@ -161,7 +161,7 @@ func round(v float64, digits int) float64 {
 func parse(text string) float64 {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		panic(err) // it was written here
+		panic(err) // text was formatted here
 	}
 	return v
 }

@@ -18,7 +18,7 @@ import (
 
 // suite is a package with benchmarks that have rows.
 type suite struct {
-	dir, pkg string // where to run go test, and on what
+	dir, pkg string // working directory of go test, and its package argument
 	skip     string // a regexp of benchmarks that have no rows
 }
 
@@ -28,14 +28,14 @@ var suites = []suite{
 	{dir: "../..", pkg: "./expiry", skip: "^Benchmark(Wheel|Memory)$"},
 }
 
-// What the benchmarks of a package may take.
+// Time limits for the benchmarks of a package.
 const (
 	fullTimeout  = 6 * time.Hour
 	quickTimeout = 10 * time.Minute
 )
 
-// measure runs benchmarks and returns the rows of those that worked, whatever
-// became of others.
+// measure runs benchmarks and returns the rows of those that succeeded, even if others
+// failed.
 func (o options) measure(run string) (rows []row, failed error) {
 	for _, s := range suites {
 		more, err := s.measure(run, o.quick)
@@ -58,7 +58,7 @@ func (r row) measureAgain(quick bool) ([]row, error) {
 	return nil, fmt.Errorf("no package %s", r.Package)
 }
 
-// exactly is the regexp for -bench of one benchmark.
+// exactly returns the regexp for -bench that matches one benchmark.
 func exactly(benchmark string) string {
 	elements := strings.Split(benchmark, "/")
 	for i, e := range elements {
@@ -67,7 +67,7 @@ func exactly(benchmark string) string {
 	return strings.Join(elements, "/")
 }
 
-// measure runs the benchmarks of the package and shows what they print.
+// measure runs the benchmarks of the package and passes on their output.
 func (s suite) measure(run string, quick bool) ([]row, error) {
 	temp, err := os.MkdirTemp("", "lapse-table")
 	if err != nil {
@@ -97,7 +97,7 @@ func (s suite) measure(run string, quick bool) ([]row, error) {
 	return rows, errors.Join(failed, err)
 }
 
-// parseRows reads what benchmarks reported.
+// parseRows parses the rows that benchmarks reported.
 func parseRows(text []byte, pkg, date string) (rows []row, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {

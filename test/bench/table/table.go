@@ -11,17 +11,17 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// row is a versus.Row and where it comes from.
+// row is a versus.Row and its origin.
 type row struct {
 	versus.Row
-	Package string // that has the benchmark, as go test wants it
+	Package string // of the benchmark, as an argument of go test
 	Date    string
 }
 
-// same tells whether two rows are of the same work and peer.
+// same reports whether two rows have the same work and peer.
 func (r row) same(other row) bool { return r.Work == other.Work && r.Peer == other.Peer }
 
-// sameBenchmark tells whether one run gives both rows.
+// sameBenchmark reports whether one benchmark gives both rows.
 func (r row) sameBenchmark(other row) bool {
 	return r.Package == other.Package && r.Benchmark == other.Benchmark
 }
@@ -33,14 +33,14 @@ func (r row) String() string {
 	return r.Work + ", beside " + r.Peer
 }
 
-// table is what one kind of run gave.
+// table is the result of one kind of run.
 type table struct {
 	Machine machine
 	Rows    []row
 }
 
-// tables is what table.json holds: short benchmarks have smaller sizes, so their
-// figures are other ones.
+// tables is the content of table.json. Quick benchmarks have smaller sizes, so their
+// figures differ.
 type tables struct{ Full, Quick table }
 
 func (t *tables) of(quick bool) *table {
@@ -94,8 +94,8 @@ func (t *tables) encode() ([]byte, error) {
 	return text.Bytes(), failed
 }
 
-// order is that of the table: as the benchmarks are named, without what they all
-// begin with. Others come last, as they ran.
+// order is the order of the table, by names of benchmarks without their common prefix.
+// Others come last, in the order in which they ran.
 var order = []string{
 	"Get", "BatchGet", "Upsert", "Touch", "Cluster", "Mutations",
 	"Storm", "Lateness", "GetBeside", "DefaultTTL", "WarnBefore",
@@ -111,9 +111,8 @@ func (r row) rank() int {
 	return len(order)
 }
 
-// merge returns the rows that are to be kept, and which ones go: if everything
-// was measured, those that did not come; otherwise those whose benchmark gave
-// others.
+// merge returns the rows to keep and the rows to drop. If all were measured, it drops the
+// rows that are missing now; else those whose benchmark gave other rows.
 func merge(was, now []row, whole bool) (merged, gone []row) {
 	for _, r := range was {
 		switch i := slices.IndexFunc(now, r.same); {
@@ -130,7 +129,7 @@ func merge(was, now []row, whole bool) (merged, gone []row) {
 			merged = append(merged, r)
 		}
 	}
-	// What is the same work goes together.
+	// Rows of the same work are adjacent.
 	first := make(map[string]int)
 	for i, r := range slices.Backward(merged) {
 		first[r.Work] = i

@@ -13,7 +13,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden file")
 
-// get returns a row that is as good as its peer.
+// get returns a row with the ratio of lapse to its peer.
 func get(benchmark, peer string, ratio float64) row {
 	return row{Package: ".", Date: "2026-11-20", Row: versus.Row{
 		Work: "`get`", Peer: peer, Unit: "/s", Lapse: 100_000 * ratio, Other: 100_000, Ratio: ratio,
@@ -27,7 +27,7 @@ func alone(benchmark, unit string, value float64, goal versus.Goal) row {
 	}}
 }
 
-// TestGolden: rows as benchmarks report them become the table that is shown.
+// TestGolden: reported rows become the table in the golden file.
 func TestGolden(t *testing.T) {
 	const golden = "testdata/table.md"
 	text, err := os.ReadFile("testdata/rows.jsonl")
@@ -82,7 +82,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// TestPage: `make bench` finds its place on the page.
+// TestPage: docs/benchmarks.md has the marks for `make bench`.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../" + pageFile)
 	if err != nil {
@@ -93,7 +93,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestTablesFile: what is kept is written as it was read.
+// TestTablesFile: reading and writing table.json does not change it.
 func TestTablesFile(t *testing.T) {
 	const name = "table.json"
 	kept, err := readTables(name)

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
-// patience is far above what a command takes. Its own time-out is longer, so that a
-// request without a reply fails the test.
+// patience is far above the duration of a command. The command's own timeout is longer,
+// so that a request without a reply fails the test.
 const patience = 30 * time.Second
 
 // serve starts lapse with a collection and three documents.
@@ -29,8 +29,8 @@ func serve(t *testing.T) *harness.Server {
 	return s
 }
 
-// TestNatsCommand runs the nats command on the log. A word after the arguments is in
-// its output.
+// TestNatsCommand runs the nats command on the log. Its output contains the word after
+// the arguments.
 func TestNatsCommand(t *testing.T) {
 	nats := filepath.Join(t.TempDir(), "nats")
 	if out, err := exec.Command("go", "-C", filepath.Join("..", "nats"), "build", "-o", nats, "github.com/nats-io/natscli/nats").CombinedOutput(); err != nil {

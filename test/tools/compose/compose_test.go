@@ -23,7 +23,7 @@ func load(t *testing.T, variables ...string) (*types.Project, error) {
 	return options.LoadProject(t.Context())
 }
 
-// variables are what the keys command writes.
+// variables returns the variables that the keys command writes.
 func variables(t *testing.T) (all []string) {
 	t.Helper()
 	for name, value := range environment {
@@ -32,15 +32,15 @@ func variables(t *testing.T) (all []string) {
 	return all
 }
 
-// Whoever forgets the keys is told to make them.
+// TestWithoutKeys: without keys, the error names the command that makes them.
 func TestWithoutKeys(t *testing.T) {
 	if _, err := load(t); err == nil || !strings.Contains(err.Error(), "go run ./deploy/keys") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Every container can do no more than it has to, and is reached from this machine
-// only.
+// TestContained: every container has only the rights it needs, and its ports are bound to
+// loopback.
 func TestContained(t *testing.T) {
 	project, err := load(t, variables(t)...)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// instructions are those of the Dockerfile, continued lines joined.
+// instructions returns the instructions of the Dockerfile, with continued lines joined.
 func instructions(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deploy, "Dockerfile"))
@@ -26,7 +26,7 @@ func instructions(t *testing.T) []string {
 	return all
 }
 
-// instruction is the last one that begins like this.
+// instruction returns the last instruction with this prefix.
 func instruction(t *testing.T, start string) string {
 	t.Helper()
 	found := ""
@@ -41,7 +41,7 @@ func instruction(t *testing.T, start string) string {
 	return found
 }
 
-// build makes the binary as the Dockerfile does.
+// build builds the binary as the Dockerfile does.
 func build(t *testing.T) string {
 	t.Helper()
 	line := ""
@@ -63,7 +63,8 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// On scratch there is nobody to load libraries, and no shell.
+// TestImageNeedsNothing: the image needs neither shared libraries nor a shell, which
+// scratch does not have.
 func TestImageNeedsNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the image is for Linux")

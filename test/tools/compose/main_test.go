@@ -1,5 +1,5 @@
 // Package compose tests docker-compose.yml and the Dockerfile: it reads them as
-// docker does and runs their services as plain processes.
+// docker does and runs the services as plain processes.
 package compose
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// secrets is the directory that the keys command made, and environment what its
-// .env says.
+// secrets is the directory that the keys command made, and environment holds the
+// variables of its .env.
 var (
 	secrets     string
 	environment map[string]string

@@ -21,12 +21,12 @@ import (
 	"github.com/lapsedb/lapse/client"
 )
 
-// streams are those that a backup has to have.
+// streams are the streams that a backup must include.
 var streams = []string{"LAPSE_main", "LAPSE_main_MUTATIONS"}
 
-// TestBackup backs the streams up as docs/operations.md says, while lapse serves, loses
-// all nodes and their disks, and restores. lapse goes on with what was backed up,
-// beside projections that have more, and judges no mutation again.
+// TestBackup: streams backed up as in docs/operations.md, while lapse serves, can be
+// restored after the loss of all nodes and their disks. lapse continues from the backup
+// and judges no mutation twice.
 func TestBackup(t *testing.T) {
 	m := newMachine(t)
 	nodes, lapses := m.startNodes(t), m.startLapses(t)
@@ -57,12 +57,12 @@ func TestBackup(t *testing.T) {
 		}
 	}
 
-	// What comes after it is lost.
+	// Writes after the backup are lost.
 	do(t, lapse, "document.upsert", "late", `{}`)
 	m.mutate(t, "document.upsert.orders.later", `{}`)
 	do(t, lapse, "document.upsert", "last", `{}`)
 	for _, p := range lapses {
-		p.End(syscall.SIGTERM) // the projection is on disk then, with all that is lost
+		p.End(syscall.SIGTERM) // flushes the projection, with the writes that are lost
 	}
 	for _, p := range nodes {
 		p.End(os.Kill)
@@ -85,7 +85,7 @@ func TestBackup(t *testing.T) {
 			return err == nil
 		})
 	}
-	// lapse refuses a log that is older than what it knows of it, as the projection does.
+	// lapse refuses a log that is older than its projection.
 	for _, p := range lapses {
 		if err := os.RemoveAll(m.projectionOf(t, p.name)); err != nil {
 			t.Fatal(err)
@@ -106,8 +106,8 @@ func TestBackup(t *testing.T) {
 	m.run(t, "audit")
 }
 
-// TestRollingRestart restarts everything, one after the other in the order of the
-// docs/operations.md, while a client writes. All that it was told is there at the end.
+// TestRollingRestart: a restart of all processes, one after the other in the order of
+// docs/operations.md, loses no acknowledged write of a client.
 func TestRollingRestart(t *testing.T) {
 	m := newMachine(t)
 	nodes, lapses := m.startNodes(t), m.startLapses(t)
@@ -154,7 +154,7 @@ func TestRollingRestart(t *testing.T) {
 	m.run(t, "audit")
 }
 
-// restart ends a process as an operator does, and starts it again.
+// restart stops a process with a signal, as an operator does, and starts it again.
 func (m *machine) restart(t *testing.T, p *process, signal os.Signal) *process {
 	t.Helper()
 	if code := p.End(signal); code != 0 {
@@ -163,7 +163,7 @@ func (m *machine) restart(t *testing.T, p *process, signal os.Signal) *process {
 	return m.start(t, p.name)
 }
 
-// do has a request done, however often that takes.
+// do repeats a request until it succeeds.
 func do(t *testing.T, lapse *client.Client, op, id, body string) {
 	t.Helper()
 	eventually(t, op+" "+id+" is done", func() bool {
@@ -172,7 +172,7 @@ func do(t *testing.T, lapse *client.Client, op, id, body string) {
 	})
 }
 
-// mutate hands in a mutation by the stream.
+// mutate publishes a mutation to the mutations stream.
 func (m *machine) mutate(t *testing.T, tail, body string) {
 	t.Helper()
 	nc, err := nats.Connect(m.urls(), append(login(t, "producer"), nats.CustomInboxPrefix("_INBOX.producer"))...)
@@ -190,7 +190,7 @@ func (m *machine) mutate(t *testing.T, tail, body string) {
 	})
 }
 
-// operator looks after the streams.
+// operator returns a manager of the streams, with the rights of the operator.
 func (m *machine) operator(t *testing.T) *jsm.Manager {
 	t.Helper()
 	nc, err := nats.Connect(m.urls(), append(login(t, "operator"), nats.CustomInboxPrefix("_OPERATOR"))...)
@@ -205,19 +205,19 @@ func (m *machine) operator(t *testing.T) *jsm.Manager {
 	return manager
 }
 
-// storeOf is where a node keeps its streams.
+// storeOf returns the directory in which a node stores its streams.
 func (m *machine) storeOf(t *testing.T, node string) string {
 	t.Helper()
 	return m.dirOf(t, node, *m.project.Services[node].Environment["NATS_STORE"])
 }
 
-// projectionOf is where a lapse keeps its projection.
+// projectionOf returns the directory of a lapse process's projection.
 func (m *machine) projectionOf(t *testing.T, lapse string) string {
 	t.Helper()
 	return m.dirOf(t, lapse, "/data/projection")
 }
 
-// dirOf is where a path of a service is on this machine.
+// dirOf returns the directory on this machine for a path of a service.
 func (m *machine) dirOf(t *testing.T, name, path string) string {
 	t.Helper()
 	service := m.project.Services[name]
@@ -229,7 +229,7 @@ func (m *machine) dirOf(t *testing.T, name, path string) string {
 	return dir
 }
 
-// run runs a client command, which has to succeed, as the auditor.
+// run runs a client command as the auditor, and fails the test if it fails.
 func (m *machine) run(t *testing.T, args ...string) string {
 	t.Helper()
 	home := t.TempDir()

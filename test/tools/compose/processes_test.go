@@ -18,15 +18,15 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// patience is how long a test waits for what has to come.
+// patience bounds the wait for each condition of a test.
 const patience = 90 * time.Second
 
-// machine stands in for the containers' network and files: a service is a process
-// here, its addresses and paths are others.
+// machine replaces the network and files of the containers: each service is a process
+// here, with other addresses and paths.
 type machine struct {
 	project *types.Project
 	data    string
-	addrs   map[string]string // of NAME:PORT
+	addrs   map[string]string // by NAME:PORT
 	nats    string            // the binaries
 	lapse   string
 }
@@ -51,7 +51,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// here says what something in a container of a service is called here.
+// here replaces the addresses and paths of a service's container by those here.
 func (m *machine) here(service types.ServiceConfig, text string) string {
 	for address, here := range m.addrs {
 		name, port, _ := strings.Cut(address, ":")
@@ -72,7 +72,7 @@ func (m *machine) here(service types.ServiceConfig, text string) string {
 	return text
 }
 
-// source is where what is mounted is for this test.
+// source returns the path here of a mounted file or directory.
 func (m *machine) source(path string) string {
 	path = filepath.ToSlash(path)
 	if _, below, ok := strings.Cut(path, "/deploy/secrets/"); ok {
@@ -113,7 +113,7 @@ func (m *machine) start(t *testing.T, name string) *process {
 	return p
 }
 
-// process is a service that runs.
+// process is a running service.
 type process struct {
 	name string
 	*harness.Process
@@ -128,9 +128,9 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// The command lines and environments of the compose file, as plain processes,
-// come up as a cluster of three with two lapse processes, serve, are healthy, and
-// one takes over from the other.
+// TestProcesses: the commands and environments of the compose file, run as plain
+// processes, form a cluster of three with two lapse processes, which serve, are healthy,
+// and take over from each other.
 func TestProcesses(t *testing.T) {
 	m := newMachine(t)
 	nodes, lapses := m.startNodes(t), m.startLapses(t)
@@ -217,7 +217,8 @@ func (p *process) ready(t *testing.T) {
 	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.Said(), "lapse: ready: ") })
 }
 
-// writer is the one that said last that it is, nil if none did.
+// writer returns a process that has logged the writer role since it was last ready as the
+// standby, nil if there is none.
 func writer(lapses []*process) (found *process) {
 	for _, p := range lapses {
 		text := p.Said()
@@ -248,7 +249,7 @@ func (m *machine) healthy(t *testing.T, p *process) {
 	})
 }
 
-// client is an application.
+// client connects as an application.
 func (m *machine) client(t *testing.T) *client.Client {
 	t.Helper()
 	lapse, err := client.Connect(m.urls(), client.WithTimeout(5*time.Second), client.WithNATSOptions(login(t, "client")...))
@@ -259,7 +260,7 @@ func (m *machine) client(t *testing.T) *client.Client {
 	return lapse
 }
 
-// urls are where the nodes take clients.
+// urls returns the client URLs of the nodes.
 func (m *machine) urls() string {
 	var urls []string
 	for _, name := range nodeNames {
@@ -268,7 +269,7 @@ func (m *machine) urls() string {
 	return strings.Join(urls, ",")
 }
 
-// login is how a user connects.
+// login returns the connection options of a user.
 func login(t *testing.T, user string) []nats.Option {
 	t.Helper()
 	key, err := nats.NkeyOptionFromSeed(filepath.Join(secrets, "nkeys", user+".nk"))

@@ -1,3 +1,3 @@
-// Package generators holds the test that AsyncAPI's own parser and generator take
+// Package generators tests that AsyncAPI's own parser and generator accept
 // schema/asyncapi.yaml.
 package generators

@@ -60,8 +60,8 @@ func TestGenerators(t *testing.T) {
 const installTimeout = 3 * time.Minute
 
 // install installs the packages of package.json, once for each user and version of that
-// file, and returns the directory of the modules. It skips the test where that is not
-// possible.
+// file, and returns the directory of the modules. It skips the test if they cannot be
+// installed.
 func install(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{"node", "npm"} {
@@ -97,11 +97,11 @@ func install(t *testing.T) string {
 	defer cancel()
 	npm := exec.CommandContext(ctx, "npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--no-package-lock", "--fetch-retries=1")
 	npm.Dir = making
-	npm.WaitDelay = time.Second // what it started may keep the output open
+	npm.WaitDelay = time.Second // child processes may keep the output open
 	if out, err := npm.CombinedOutput(); err != nil {
 		t.Skipf("npm cannot install the packages (%v): %s", err, bytes.TrimSpace(out[max(0, len(out)-400):]))
 	}
-	// Another run may have been first: then its modules are used.
+	// A concurrent run may have been first: then its modules are used.
 	if err := os.Rename(making, dir); err != nil {
 		if _, err := os.Stat(modules); err != nil {
 			t.Fatal(err)

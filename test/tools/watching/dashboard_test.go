@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDashboard: the dashboard is JSON, its expressions are PromQL over metrics
-// that there are, and no panel lies on another.
+// TestDashboard: the dashboard is JSON, its expressions are PromQL over exported metrics,
+// and its panels do not overlap.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("../../../deploy/grafana/lapse.json")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestDashboard(t *testing.T) {
 	exported := exported(t)
 	check := func(where, expr string) {
 		t.Helper()
-		// What Grafana puts in.
+		// Grafana replaces these variables.
 		for variable, value := range map[string]string{"$__rate_interval": "1m", "$database": "main", "$instance": ".*"} {
 			expr = strings.ReplaceAll(expr, variable, value)
 		}

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
-// exported are the names of what lapse serve exports, as a scrape has them.
+// exported returns the names of the metrics that lapse serve exports, from a scrape.
 func exported(t *testing.T) map[string]bool {
 	t.Helper()
 	metrics := harness.FreeAddr(t)

@@ -23,7 +23,7 @@ const rulesFile = "../../../deploy/prometheus/rules.yml"
 
 var promQL = parser.NewParser(parser.Options{})
 
-// rules are those of the file, the groups made one.
+// rules returns the rules of all groups in the file.
 func rules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
@@ -44,8 +44,8 @@ func rules(t *testing.T) []rulefmt.Rule {
 	return all
 }
 
-// TestRules: the file of alert rules is one, each alert says how bad it is, what
-// is wrong and what to do, and names metrics that there are.
+// TestRules: the file of alert rules is valid. Each alert has a severity, a summary and a
+// description, and its expression uses exported metrics only.
 func TestRules(t *testing.T) {
 	exported := exported(t)
 	all := rules(t)
@@ -101,8 +101,8 @@ func metricsIn(t *testing.T, text string) (names []string) {
 	return names
 }
 
-// two is the load of two processes, a writer and a standby, that are well.
-// Series are sampled every 15 s, as PromQL's tests write them.
+// two holds the series of two healthy processes, a writer and a standby. They are sampled
+// every 15 s, in the notation of PromQL's tests.
 const two = `load 15s
   lapse_role{database="main",instance="a",role="writer"} 1x400
   lapse_role{database="main",instance="b",role="writer"} 0x400
@@ -133,14 +133,14 @@ const two = `load 15s
   lapse_expiry_lateness_objective_seconds{database="main",instance="b"} 1x400
 `
 
-// TestAlerts: nothing fires while all is well, and each alert when what it is
-// about has happened. How long that has to last (for:) is left out.
+// TestAlerts: no alert fires while all is well, and each fires on its condition. The
+// duration of the condition (for:) is not tested.
 func TestAlerts(t *testing.T) {
 	cases := []struct {
 		name  string
-		alert string // that fires, and no other but those in also
+		alert string // that fires, alone or with those in also
 		also  []string
-		// replace puts series in the place of those of two that begin as they do.
+		// replace holds series that replace those of two with the same name and labels.
 		replace []string
 	}{
 		{name: "all is well"},
@@ -195,7 +195,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// load is two with some series replaced.
+// load returns two with some series replaced.
 func load(t *testing.T, replace []string) string {
 	t.Helper()
 	lines := strings.Split(two, "\n")
@@ -242,7 +242,7 @@ func firing(t *testing.T, all []rulefmt.Rule, series string) (names []string) {
 	return names
 }
 
-// TestLateRecord: the recorded lateness is what the histogram says.
+// TestLateRecord: the recording rule computes the p99 lateness of the histogram.
 func TestLateRecord(t *testing.T) {
 	var expr string
 	for _, r := range rules(t) {
@@ -272,7 +272,7 @@ func TestLateRecord(t *testing.T) {
 	}
 }
 
-// TestPrometheusConfig: the configuration is one, and has the file of rules beside
+// TestPrometheusConfig: the configuration is valid and includes the file of rules beside
 // it.
 func TestPrometheusConfig(t *testing.T) {
 	c, err := config.LoadFile("../../../deploy/prometheus/prometheus.yml", false, slog.New(slog.DiscardHandler))
