@@ -111,6 +111,11 @@ func TestChangeCollection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if err := c.DeleteCollection(ctx, "changed"); err != nil {
+			t.Error(err)
+		}
+	}()
 	var changes sync.WaitGroup
 	for _, change := range []client.PropertyOption{client.TTLPerDocument(), client.Indexing(client.Consistent), client.IncludePaths("/b"), client.PreviousImages(true)} {
 		changes.Go(func() {

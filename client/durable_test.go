@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/client"
 )
@@ -185,15 +186,13 @@ func feed(choice []client.FeedOption, more ...client.FeedOption) []client.FeedOp
 func TestDurableFilterMismatch(t *testing.T) {
 	t.Parallel()
 	c := serverWithTickets(t)
-	number := 0
 	for first, chosen := range choices {
 		want := read(t, c, 0, feed(chosen)...)
 		for second, other := range choices {
 			if first == second {
 				continue
 			}
-			number++
-			durable := fmt.Sprint("boxoffice", number)
+			durable := "boxoffice-" + nuid.Next()
 			var got []string
 			for e, err := range c.Changes(t.Context(), feed(chosen, client.Durable(durable))...) {
 				if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nuid"
 	"go.uber.org/goleak"
 
 	"github.com/lapsedb/lapse/client"
@@ -103,15 +104,12 @@ func host(t testing.TB, handler http.Handler) *httptest.Server {
 	return s
 }
 
-// collection creates a collection named after the test, and deletes it at its end.
+// collection creates a collection and deletes it at the end of the test. Its name is as
+// long as allowed, and new, so that no earlier run of the test is in its history.
 func collection(t testing.TB, opts ...client.PropertyOption) *client.Collection {
 	t.Helper()
-	name := strings.Map(func(r rune) rune {
-		if r == '/' || r == '#' {
-			return '-'
-		}
-		return r
-	}, t.Name())
+	test := strings.NewReplacer("/", "", "#", "").Replace(t.Name())
+	name := (nuid.Next() + test + strings.Repeat("_", 64))[:64]
 	coll, err := lapse.CreateCollection(t.Context(), name, opts...)
 	if err != nil {
 		t.Fatal(err)

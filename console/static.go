@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 	"strings"
@@ -69,14 +68,18 @@ func importMapSource() string {
 	return " '" + hash + "'"
 }
 
-// contentType returns the content type of a file. That of scripts is fixed: the machine's
-// table of types may call them plain text.
+// contentType returns the content type of a file. It does not use package mime: the
+// machine's table of types may differ.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".js":
 		return "text/javascript; charset=utf-8"
-	case ".css", ".html", ".svg":
-		return mime.TypeByExtension(path.Ext(name))
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
 	}
 	return "text/plain; charset=utf-8"
 }

@@ -175,6 +175,7 @@ func TestMetricsFlagsRefused(t *testing.T) {
 		{"status --of here", 2, `--of "here": use HOST:PORT`},
 		{"status --of 127.0.0.1:1 --all", 2, "--of and --all given: use one of them"},
 		{"status --of 127.0.0.1:1 --server nats://x", 2, "--of and --server given: use one of them"},
+		{"status --of 127.0.0.1:1 --nkey x.nk", 2, "--of and --nkey given: use one of them"},
 		{"status --of 127.0.0.1:1", 1, "no lapse answers at 127.0.0.1:1"},
 		{"status --of " + taken.Addr, 1, "at " + taken.Addr},
 		{"status --watch 1ms", 2, `--watch "1ms": use a duration of 100ms or more`},

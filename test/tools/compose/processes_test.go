@@ -217,12 +217,14 @@ func (p *process) ready(t *testing.T) {
 	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.Said(), "lapse: ready: ") })
 }
 
-// writer returns a process that has logged the writer role since it was last ready as the
-// standby, nil if there is none.
+// writer returns a process that logged the writer as its last role, nil if there is none.
 func writer(lapses []*process) (found *process) {
 	for _, p := range lapses {
-		text := p.Said()
-		if max(strings.LastIndex(text, "as the writer"), strings.LastIndex(text, "role=writer"), strings.LastIndex(text, `"role":"writer"`)) > strings.LastIndex(text, "as the standby") {
+		last := func(role string) int {
+			text := p.Said()
+			return max(strings.LastIndex(text, "as the "+role), strings.LastIndex(text, "role="+role), strings.LastIndex(text, `"role":"`+role+`"`))
+		}
+		if last("writer") > last("standby") {
 			found = p
 		}
 	}
