@@ -54,9 +54,9 @@ func wantClean(t testing.TB, what string, log []schema.Event, r Report) {
 	t.FailNow()
 }
 
-// TestGoodLogs: the log of any history has no findings, whole, cut off anywhere, or
+// TestValidLogs: the log of any history has no findings, whole, cut off anywhere, or
 // without its beginning, as a stream or exported.
-func TestGoodLogs(t *testing.T) {
+func TestValidLogs(t *testing.T) {
 	r := stress.Rand(t)
 	for range stress.Pick(150, 20_000) {
 		log := history(t, r, 10+r.IntN(150))
@@ -81,9 +81,9 @@ func TestGoodLogs(t *testing.T) {
 	}
 }
 
-// TestBeginning: a stream that begins above 1 is a finding unless an event says why, by a
+// TestMissingBeginning: a stream that begins above 1 is a finding unless an event says why, by a
 // trim or a snapshot.
-func TestBeginning(t *testing.T) {
+func TestMissingBeginning(t *testing.T) {
 	event := func(seq uint64, kind schema.EventType, body string) schema.Event {
 		return schema.Event{Seq: seq, Time: beginning, Type: kind, Collection: schema.InternalCollection, Body: []byte(body)}
 	}
@@ -104,9 +104,9 @@ func TestBeginning(t *testing.T) {
 	}
 }
 
-// TestResumed: a version that came due while no writer ran is not missing just after a
+// TestDueWithoutWriter: a version that came due while no writer ran is not missing just after a
 // writer started or resumed; a WriterPresent does not excuse it.
-func TestResumed(t *testing.T) {
+func TestDueWithoutWriter(t *testing.T) {
 	for last, missing := range map[schema.EventType]uint64{
 		schema.WriterStarted: 0, schema.WriterResumed: 0, schema.WriterPresent: 1, schema.LogPadded: 1,
 	} {

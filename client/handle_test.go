@@ -194,7 +194,7 @@ func TestHandleEnds(t *testing.T) {
 	}
 }
 
-func TestHandleRefuses(t *testing.T) {
+func TestHandleBadOptions(t *testing.T) {
 	c := newStandin(t).log().client()
 	for name, opt := range map[string]client.HandleOption{
 		"no workers": client.Workers(0), "too many workers": client.Workers(client.MaxWorkers + 1), "no tries": client.Poison(0, func(context.Context, *client.Event, error) error { return nil }),

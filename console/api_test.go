@@ -163,9 +163,9 @@ func TestLifetimeInHeaders(t *testing.T) {
 	}
 }
 
-// TestForeignPagesAreRefused: a page of another site can neither read the console by
+// TestCrossSiteRequestsRefused: a page of another site can neither read the console by
 // DNS rebinding nor send it a change.
-func TestForeignPagesAreRefused(t *testing.T) {
+func TestCrossSiteRequestsRefused(t *testing.T) {
 	coll := collection(t)
 	s := start(t, "", console.Options{Write: true, Hosts: []string{"console.example"}})
 	address := strings.TrimPrefix(s.URL, "http://")
@@ -469,7 +469,7 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
-func TestNoDatabase(t *testing.T) {
+func TestDatabaseNotServed(t *testing.T) {
 	other, err := client.Connect(lapse.Conn().ConnectedUrl(), client.WithDatabase("other"))
 	if err != nil {
 		t.Fatal(err)

@@ -159,8 +159,8 @@ func TestDueSincePreview(t *testing.T) {
 	}
 }
 
-// TestSomebodyWasFaster: a change is refused if the displayed version is outdated.
-func TestSomebodyWasFaster(t *testing.T) {
+// TestStaleETagRefused: a change is refused if the displayed version is outdated.
+func TestStaleETagRefused(t *testing.T) {
 	t.Parallel()
 	coll := collection(t)
 	put(t, coll, "a", `{"n":1}`)
@@ -216,9 +216,9 @@ func TestCountdown(t *testing.T) {
 	b.until(`[...document.querySelectorAll('.diff .added')].some(e => e.innerText.includes('"ttl": 2'))`)
 }
 
-// TestDocumentsOfAnyContent: the pages interpret nothing in an id or a document, and
+// TestContentNotInterpreted: the pages interpret nothing in an id or a document, and
 // numbers stay exact.
-func TestDocumentsOfAnyContent(t *testing.T) {
+func TestContentNotInterpreted(t *testing.T) {
 	t.Parallel()
 	coll := collection(t)
 	s := start(t, "", console.Options{Write: true})

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestVendor: the libraries and licences have the checksums of their npm packages.
-func TestVendor(t *testing.T) {
+// TestVendorChecksums: the libraries and licences have the checksums of their npm packages.
+func TestVendorChecksums(t *testing.T) {
 	list, err := embedded.ReadFile("static/vendor/VERSIONS")
 	if err != nil {
 		t.Fatal(err)
@@ -55,8 +55,8 @@ func TestVendor(t *testing.T) {
 	}
 }
 
-// TestAxe: the accessibility checker in testdata is that of npm's axe-core 4.14.1.
-func TestAxe(t *testing.T) {
+// TestAxeChecksum: the accessibility checker in testdata is that of npm's axe-core 4.14.1.
+func TestAxeChecksum(t *testing.T) {
 	content, err := os.ReadFile("testdata/axe.min.js")
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +69,8 @@ func TestAxe(t *testing.T) {
 
 const axeSum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 
-// TestPagesAreOurs: no page refers to another site or turns text into HTML or code.
-func TestPagesAreOurs(t *testing.T) {
+// TestPagesSelfContained: no page refers to another site or turns text into HTML or code.
+func TestPagesSelfContained(t *testing.T) {
 	err := fs.WalkDir(embedded, "static", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.Contains(name, "/vendor/") {
 			return err

@@ -209,9 +209,9 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestInboxesAreKeptApart: the client's _INBOX.> does not receive replies to users with
+// TestInboxIsolation: the client's _INBOX.> does not receive replies to users with
 // inboxes of their own.
-func TestInboxesAreKeptApart(t *testing.T) {
+func TestInboxIsolation(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
 	client, service := c.connect(t, "client"), c.connect(t, "service")
@@ -235,9 +235,9 @@ func TestInboxesAreKeptApart(t *testing.T) {
 	}
 }
 
-// TestAuditorReadsItsOwn: an auditor reads with its own consumers, and can neither change
+// TestAuditorConsumerIsolation: an auditor reads with its own consumers, and can neither change
 // those of others nor take their messages.
-func TestAuditorReadsItsOwn(t *testing.T) {
+func TestAuditorConsumerIsolation(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	app, err := jetstream.New(f.connect(t, "client"))

@@ -397,9 +397,9 @@ func allUsed(t *testing.T, tap *tap) {
 	}
 }
 
-// TestProducerOnlyHandsInMutations: a producer can publish mutations and nothing else,
+// TestProducerPublishesMutationsOnly: a producer can publish mutations and nothing else,
 // whatever reply subject its messages have for the acknowledgement.
-func TestProducerOnlyHandsInMutations(t *testing.T) {
+func TestProducerPublishesMutationsOnly(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	contexts(t, c.urls)

@@ -37,7 +37,7 @@ func TestAdvanceOrder(t *testing.T) {
 	}
 }
 
-func TestAdvanceOrderOfSetsFarAndNear(t *testing.T) {
+func TestAdvanceOrderAcrossLevels(t *testing.T) {
 	w := newKeyed(start)
 	fire, notes := log()
 	for i, now := range []int64{0, 1000, 4900, 4990, 4999} {

@@ -137,9 +137,9 @@ func TestTTLOption(t *testing.T) {
 	}
 }
 
-// TestRefused: Do returns the error codes of the contract, also for errors before a
+// TestErrorCodes: Do returns the error codes of the contract, also for errors before a
 // request is sent.
-func TestRefused(t *testing.T) {
+func TestErrorCodes(t *testing.T) {
 	t.Parallel()
 	db := lapsetest.New(t)
 	db.CreateCollection("c", `{"defaultTtl":10}`)
@@ -192,8 +192,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// TestFails: an error fails the test with a message that names the cause.
-func TestFails(t *testing.T) {
+// TestErrorFailsTest: an error fails the test with a message that names the cause.
+func TestErrorFailsTest(t *testing.T) {
 	t.Parallel()
 	const two = `{"seq":2,"time":"2015-05-17T10:05:00.000Z","type":"CollectionCreated","collection":"sessions","body":{}}`
 	for _, test := range []struct {
@@ -272,9 +272,9 @@ func fails(t *testing.T, do func(r *recorder)) *recorder {
 	return r
 }
 
-// TestSameBytes: the same mutations, run in four databases at once, give the same log and
+// TestDeterministicLog: the same mutations, run in four databases at once, give the same log and
 // digest; loading that log gives the same database.
-func TestSameBytes(t *testing.T) {
+func TestDeterministicLog(t *testing.T) {
 	t.Parallel()
 	var mutations strings.Builder
 	mutations.WriteString(`{"at":"2015-05-17T10:05:00Z","op":"collection.create","collection":"sessions","body":{"defaultTtl":30}}` + "\n")
@@ -318,8 +318,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestShared: goroutines may share a database, and in a bubble no call takes time.
-func TestShared(t *testing.T) {
+// TestConcurrentUse: goroutines may share a database, and in a bubble no call takes time.
+func TestConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := lapsetest.New(t)
 		db.CreateCollection("c", `{"defaultTtl":1}`)
@@ -344,8 +344,8 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce: databases in bubbles and outside do not disturb each other.
-func TestManyAtOnce(t *testing.T) {
+// TestParallelDatabases: databases in bubbles and outside do not disturb each other.
+func TestParallelDatabases(t *testing.T) {
 	for i := range stress.Pick(16, 1000) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
@@ -369,8 +369,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestManual: the log is equal to a golden file byte for byte.
-func TestManual(t *testing.T) {
+// TestGoldenLog: the log is equal to a golden file byte for byte.
+func TestGoldenLog(t *testing.T) {
 	t.Parallel()
 	want, err := os.ReadFile("testdata/renewal.jsonl")
 	if err != nil {

@@ -223,9 +223,9 @@ func TestClockFrozen(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockStandingShort: no busy loop either if the clock is set back just before a
+// TestClockSetBackBeforeDeadline: no busy loop either if the clock is set back just before a
 // deadline, so that time stands still there.
-func TestClockStandingShort(t *testing.T) {
+func TestClockSetBackBeforeDeadline(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
@@ -391,8 +391,8 @@ func TestClockAtStart(t *testing.T) {
 	}
 }
 
-// TestClockOfNothing: without anything that can expire, a log of any age is accepted.
-func TestClockOfNothing(t *testing.T) {
+// TestClockWithoutExpiry: without anything that can expire, a log of any age is accepted.
+func TestClockWithoutExpiry(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
 		w.stop()
@@ -402,8 +402,8 @@ func TestClockOfNothing(t *testing.T) {
 	}, withClock(&c))
 }
 
-// TestClockOfServer: the clock is compared with that of a NATS server that has its own.
-func TestClockOfServer(t *testing.T) {
+// TestClockComparedWithServer: the clock is compared with that of a NATS server that has its own.
+func TestClockComparedWithServer(t *testing.T) {
 	var c *wrongClock
 	other := func(o *Options) { o.SameClock = false }
 
@@ -466,11 +466,11 @@ func TestClockOfServer(t *testing.T) {
 	}, withClock(&c), other, func(*Options) { c.set(10 * Year) })
 }
 
-// TestClockAgreed: a step of the clock is not believed even if the NATS server's clock,
+// TestClockStepsWithServer: a step of the clock is not believed even if the NATS server's clock,
 // on the same machine, makes the same step, whether lapse runs, is restarted after it, or
 // is down. To lapse, a machine whose clocks stood still and are then set looks like one
 // whose clock is set ahead together with the server's.
-func TestClockAgreed(t *testing.T) {
+func TestClockStepsWithServer(t *testing.T) {
 	for _, ahead := range []time.Duration{2 * time.Minute, 20 * time.Minute} {
 		for _, how := range []string{"while it runs", "before a restart", "while it is down", "while it starts the first time after a boot"} {
 			t.Run(fmt.Sprint(ahead, " ", how), func(t *testing.T) {
@@ -554,9 +554,9 @@ func TestClockTakeOver(t *testing.T) {
 	}
 }
 
-// TestClockWhileOutOfReach: if the clock goes wrong while the log is unreachable, pending
+// TestClockWrongWhileLogUnreachable: if the clock goes wrong while the log is unreachable, pending
 // mutations are still judged once it is right again.
-func TestClockWhileOutOfReach(t *testing.T) {
+func TestClockWrongWhileLogUnreachable(t *testing.T) {
 	var c *wrongClock
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":100}`)

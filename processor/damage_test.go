@@ -182,9 +182,9 @@ func TestDamagedSnapshotIsReplaced(t *testing.T) {
 	}
 }
 
-// TestVerifyWithoutRoom: a snapshot is not called damaged when the disk is too full to
+// TestVerifySnapshotDiskFull: a snapshot is not called damaged when the disk is too full to
 // unpack it.
-func TestVerifyWithoutRoom(t *testing.T) {
+func TestVerifySnapshotDiskFull(t *testing.T) {
 	var full atomic.Bool
 	inBubble(t, func(w *wire) {
 		newest, _ := w.withSnapshots()

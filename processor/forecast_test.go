@@ -135,9 +135,9 @@ func naiveForecast(log []*schema.Event, now int64, ask schema.ForecastRequest) s
 	return f
 }
 
-// TestForecastIsNaive: a forecast equals the count of documents one by one, under the
+// TestForecastMatchesNaiveCount: a forecast equals the count of documents one by one, under the
 // present policy and any other, whether or not due documents have expired yet.
-func TestForecastIsNaive(t *testing.T) {
+func TestForecastMatchesNaiveCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, err := offline.NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
 		if err != nil {

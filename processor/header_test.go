@@ -123,9 +123,9 @@ func TestHeaderNames(t *testing.T) {
 	w.want(200, "document.get.c.a", "")
 }
 
-// TestHeadersOfNoClient: a mutation whose headers NATS cannot parse is rejected, since
+// TestUnparsableHeadersRejected: a mutation whose headers NATS cannot parse is rejected, since
 // they may hold a condition.
-func TestHeadersOfNoClient(t *testing.T) {
+func TestUnparsableHeadersRejected(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.client.ConnectedUrl(), "nats://"))

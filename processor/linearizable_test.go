@@ -216,9 +216,9 @@ func (w *wire) noRenewals() {
 	}
 }
 
-// TestPolicyUnderWay: a document whose life a change of policy extends never reads as
+// TestPolicyChangeInFlight: a document whose life a change of policy extends never reads as
 // expired, even if the change is still in flight at the old deadline.
-func TestPolicyUnderWay(t *testing.T) {
+func TestPolicyChangeInFlight(t *testing.T) {
 	for policy, code := range map[string]int{`{}`: 200, `{"defaultTtl":-1}`: 200, `{"defaultTtl":1000}`: 200, `{"defaultTtl":15}`: 404, `{"defaultTtl":5}`: 404} {
 		inBubble(t, func(w *wire) {
 			const ttl = 15
@@ -255,9 +255,9 @@ func TestPolicyUnderWay(t *testing.T) {
 	}
 }
 
-// TestRenewalUnderWayAmongOthers: operations over a whole collection wait for its
+// TestCollectionReadsWaitForRenewal: operations over a whole collection wait for its
 // renewals in flight, but not for those of other collections; status is answered anyway.
-func TestRenewalUnderWayAmongOthers(t *testing.T) {
+func TestCollectionReadsWaitForRenewal(t *testing.T) {
 	for change, body := range map[string]string{"document.upsert.c.a": `{"n":1}`, "collection.replace.c": `{}`} {
 		inBubble(t, func(w *wire) {
 			const ttl = 15

@@ -227,9 +227,9 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// TestStartAsksAgain: a start succeeds although a request after its first ones gets no
+// TestStartRetriesLostReply: a start succeeds although a request after its first ones gets no
 // reply.
-func TestStartAsksAgain(t *testing.T) {
+func TestStartRetriesLostReply(t *testing.T) {
 	inOutage(t, OS, func(o *outage) {
 		o.want(201, "collection.create.c", `{}`)
 		o.stop()
@@ -247,9 +247,9 @@ func TestStartAsksAgain(t *testing.T) {
 	})
 }
 
-// TestRestoreAsksAgain: a restore with a new log succeeds although the replies to the
+// TestRestoreRetriesLostReply: a restore with a new log succeeds although the replies to the
 // creation of its streams are lost.
-func TestRestoreAsksAgain(t *testing.T) {
+func TestRestoreRetriesLostReply(t *testing.T) {
 	inOutage(t, OS, func(o *outage) {
 		o.want(201, "collection.create.c", `{}`)
 		o.want(201, "document.create.c.a", `{}`)

@@ -198,9 +198,9 @@ func TestQueryByID(t *testing.T) {
 	}
 }
 
-// TestQueryWaitsNoLonger: a query that waits for a worker gets a 504 at its time limit,
+// TestQueryQueueLimits: a query that waits for a worker gets a 504 at its time limit,
 // and a 429 at once if the queue is full.
-func TestQueryWaitsNoLonger(t *testing.T) {
+func TestQueryQueueLimits(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", ``)
 		end := make(chan struct{})

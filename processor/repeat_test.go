@@ -247,9 +247,9 @@ func TestRepeatRefusedByStream(t *testing.T) {
 	})
 }
 
-// TestRepeatOfWhatIsTrimmed: a repeat whose first event was trimmed from the log does
+// TestRepeatOfTrimmedEvent: a repeat whose first event was trimmed from the log does
 // nothing, and its reply says so.
-func TestRepeatOfWhatIsTrimmed(t *testing.T) {
+func TestRepeatOfTrimmedEvent(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{}`)
 	r := w.want(201, "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
@@ -262,11 +262,11 @@ func TestRepeatOfWhatIsTrimmed(t *testing.T) {
 	w.want(404, "document.get.c.a", "")
 }
 
-// TestRepeatOfAnother: a Nats-Msg-Id that succeeded for one operation on one collection
+// TestMsgIDReusedForOtherOperation: a Nats-Msg-Id that succeeded for one operation on one collection
 // or document is refused for every other: in requests and published mutations, while the
 // event is pending, after a restart and a refold. The same operation is a repeat, with
 // any body.
-func TestRepeatOfAnother(t *testing.T) {
+func TestMsgIDReusedForOtherOperation(t *testing.T) {
 	w := newWire(t)
 	// Each succeeds in turn, with its index as its id.
 	tails := []string{"collection.create.c", "document.create.c.a", "document.upsert.c.a", "document.replace.c.a",
@@ -313,9 +313,9 @@ func TestRepeatOfAnother(t *testing.T) {
 	w.want(404, "document.get.c.lost", "")
 }
 
-// TestRepeatOfAnotherPending: the same for concurrent mutations, while the first is not
+// TestMsgIDReusedWhilePending: the same for concurrent mutations, while the first is not
 // in the log yet.
-func TestRepeatOfAnotherPending(t *testing.T) {
+func TestMsgIDReusedWhilePending(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", "")
 	for round := range 20 {

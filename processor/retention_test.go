@@ -643,8 +643,8 @@ func TestSlowSnapshot(t *testing.T) {
 	})
 }
 
-// TestSnapshotsOutOfReach: a snapshot that cannot be read now is not called damaged.
-func TestSnapshotsOutOfReach(t *testing.T) {
+// TestSnapshotsUnreachable: a snapshot that cannot be read now is not called damaged.
+func TestSnapshotsUnreachable(t *testing.T) {
 	w := newWire(t, retaining(time.Hour, time.Hour))
 	w.want(201, "collection.create.c", `{}`)
 	w.want(201, "snapshot.create", "")
@@ -679,9 +679,9 @@ func (silentObjects) GetInfo(context.Context, string, ...jetstream.GetObjectInfo
 	return nil, nats.ErrTimeout
 }
 
-// TestSnapshotBeyondTheLog: the log is not trimmed below a snapshot of events that it has
+// TestSnapshotOfLostEvents: the log is not trimmed below a snapshot of events that it has
 // lost, but the snapshot is kept as long as an operator may want it.
-func TestSnapshotBeyondTheLog(t *testing.T) {
+func TestSnapshotOfLostEvents(t *testing.T) {
 	w := newWire(t, retaining(time.Hour, time.Hour))
 	w.want(201, "collection.create.c", `{}`)
 	w.want(201, "document.create.c.a", `{}`)
@@ -783,9 +783,9 @@ func (a *amid) Note(ctx context.Context, t schema.EventType, body []byte) error 
 	return a.noter.Note(ctx, t, body)
 }
 
-// TestFactAmidPadding: a fact appended during the padding may be in the file that the
+// TestFactDuringPadding: a fact appended during the padding may be in the file that the
 // padding begins, so the log is padded once more.
-func TestFactAmidPadding(t *testing.T) {
+func TestFactDuringPadding(t *testing.T) {
 	for name, n := range map[string]int{"in the middle": 10, "before the last note": 18} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *wire) {

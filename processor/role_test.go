@@ -551,9 +551,9 @@ func TestLeaseRemoved(t *testing.T) {
 	}
 }
 
-// TestLeaseOfOneThatWas: after a kill, a restarted process does not wait for its own
+// TestRestartReusesOwnLease: after a kill, a restarted process does not wait for its own
 // lease to expire.
-func TestLeaseOfOneThatWas(t *testing.T) {
+func TestRestartReusesOwnLease(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		a, other := c.members[0], c.members[1]
 		a.start()
@@ -577,9 +577,9 @@ func TestLeaseOfOneThatWas(t *testing.T) {
 	})
 }
 
-// TestStandbyCertain: a standby reports an overdue document as gone if its expiry is
+// TestStandbyWaitsForRenewal: a standby reports an overdue document as gone if its expiry is
 // folded or nobody can have renewed it, and waits if a renewal is on its way.
-func TestStandbyCertain(t *testing.T) {
+func TestStandbyWaitsForRenewal(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
 		a, b := c.members[0], c.members[1]
@@ -645,9 +645,9 @@ func TestStandbyCertain(t *testing.T) {
 	})
 }
 
-// TestStandbyRenewalOnItsWay: a standby asks the writer for renewals in flight, since the
+// TestStandbyAsksWriterForRenewals: a standby asks the writer for renewals in flight, since the
 // end of the log does not rule them out.
-func TestStandbyRenewalOnItsWay(t *testing.T) {
+func TestStandbyAsksWriterForRenewals(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
 		a, b := c.members[0], c.members[1]
@@ -719,9 +719,9 @@ func TestStandbyReconnectKeepsFence(t *testing.T) {
 	})
 }
 
-// TestStandbyReadBefore: a standby re-checks for a renewal, folded after its read, before
+// TestStandbyRechecksRenewal: a standby re-checks for a renewal, folded after its read, before
 // it reports a document as gone.
-func TestStandbyReadBefore(t *testing.T) {
+func TestStandbyRechecksRenewal(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
 		a, b := c.members[0], c.members[1]
@@ -918,9 +918,9 @@ func TestRestoreRefusedWhileServing(t *testing.T) {
 	})
 }
 
-// TestLeave: a standby whose NATS server has no JetStream, such as one cut off from its
+// TestStandbyLeavesServerWithoutJetStream: a standby whose NATS server has no JetStream, such as one cut off from its
 // cluster, reconnects to another server.
-func TestLeave(t *testing.T) {
+func TestStandbyLeavesServerWithoutJetStream(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
 		a, b := c.members[0], c.members[1]

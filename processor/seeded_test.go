@@ -21,9 +21,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestFenceOfFirst: an append that cannot name an earlier event of its epoch, the first
+// TestFenceOfFirstAppend: an append that cannot name an earlier event of its epoch, the first
 // one or an atomic batch, names a sequence, and is refused behind a foreign message.
-func TestFenceOfFirst(t *testing.T) {
+func TestFenceOfFirstAppend(t *testing.T) {
 	for _, as := range []eventlog.As{eventlog.Single, eventlog.Group, eventlog.Atomic} {
 		w := newWire(t)
 		w.stop()
@@ -159,9 +159,9 @@ func TestAtomicBatchIsOne(t *testing.T) {
 	})
 }
 
-// TestMutationsBegunAnew: if the stream of mutations was removed, the new one continues
+// TestMutationStreamRecreated: if the stream of mutations was removed, the new one continues
 // behind the last judged sequence.
-func TestMutationsBegunAnew(t *testing.T) {
+func TestMutationStreamRecreated(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.judged(w.publish("collection.create.c", `{}`))
 		w.judged(w.publish("document.create.c.a", `{}`))
@@ -194,9 +194,9 @@ func TestPanicOnArrival(t *testing.T) {
 	}
 }
 
-// TestScrubComparesTheWhole: a scrub compares the hash of the whole log, since a log with
+// TestScrubComparesLogHash: a scrub compares the hash of the whole log, since a log with
 // the same last event may differ before it.
-func TestScrubComparesTheWhole(t *testing.T) {
+func TestScrubComparesLogHash(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
 		cursor := w.processor.store.Cursor()
@@ -264,9 +264,9 @@ func TestUntrustedClockStopsRetention(t *testing.T) {
 	}, withClock(&c), retaining(time.Hour, 1000*time.Hour))
 }
 
-// TestHolesAtStart: a gap is found before anything is read. If nothing follows the gap,
+// TestGapsAtStart: a gap is found before anything is read. If nothing follows the gap,
 // the log ends before it.
-func TestHolesAtStart(t *testing.T) {
+func TestGapsAtStart(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		js, err := jetstream.New(w.log)
 		w.check(err)

@@ -124,9 +124,9 @@ func TestPanic(t *testing.T) {
 	w.want(200, "document.get.c.a", "")
 }
 
-// TestPanicAside: a request that panics outside a queue gets a reply, too: on arrival,
+// TestPanicOutsideQueue: a request that panics outside a queue gets a reply, too: on arrival,
 // after its Lapse-Min-Seq, and around a snapshot.
-func TestPanicAside(t *testing.T) {
+func TestPanicOutsideQueue(t *testing.T) {
 	var armed atomic.Bool
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
@@ -332,10 +332,10 @@ func TestReplySubjects(t *testing.T) {
 	}
 }
 
-// TestSteeredAcknowledgements: NATS acknowledges a mutation at any subject that its
+// TestAcknowledgementToAnySubject: NATS acknowledges a mutation at any subject that its
 // sender names. That has no effect whoever listens there: publishing mutations permits
 // nothing else.
-func TestSteeredAcknowledgements(t *testing.T) {
+func TestAcknowledgementToAnySubject(t *testing.T) {
 	var ignored atomic.Int64
 	w := newWire(t, func(o *Options) {
 		o.Events = func(e observe.Event) {
@@ -525,9 +525,9 @@ func TestSeqOfGet(t *testing.T) {
 	}
 }
 
-// TestLogOutOfReach: while the log cannot be written every request gets a reply, and
+// TestLogUnreachable: while the log cannot be written every request gets a reply, and
 // refused writes are not applied later.
-func TestLogOutOfReach(t *testing.T) {
+func TestLogUnreachable(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
 		ts := w.tsOf(w.want(201, "document.create.c.a", `{"ttl":60}`))
@@ -564,8 +564,8 @@ func TestLogOutOfReach(t *testing.T) {
 	})
 }
 
-// TestStopOutOfReach: a stop does not wait for a log that cannot be written.
-func TestStopOutOfReach(t *testing.T) {
+// TestStopWhileLogUnreachable: a stop does not wait for a log that cannot be written.
+func TestStopWhileLogUnreachable(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
 		unfill := w.fillLog()
@@ -584,9 +584,9 @@ func TestStopOutOfReach(t *testing.T) {
 	})
 }
 
-// TestRefusedAgainAndAgain: a log that accepts the fence but not the event is not filled
+// TestAppendRefusedBoundsFences: a log that accepts the fence but not the event is not filled
 // with fences, and no request waits for ever.
-func TestRefusedAgainAndAgain(t *testing.T) {
+func TestAppendRefusedBoundsFences(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
 		limit := func(bytes int32) {

@@ -143,8 +143,8 @@ func TestReadsEndInTime(t *testing.T) {
 	})
 }
 
-// TestReadsForNobody: a read without a reply subject costs no worker.
-func TestReadsForNobody(t *testing.T) {
+// TestReadsWithoutReplySubject: a read without a reply subject costs no worker.
+func TestReadsWithoutReplySubject(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", "")
 		let := make(chan struct{})

@@ -18,9 +18,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestTermThatDoesNotBegin: a process that took the lease but could not begin its term
+// TestTermFailsToBegin: a process that took the lease but could not begin its term
 // stays a standby, and blocks nobody.
-func TestTermThatDoesNotBegin(t *testing.T) {
+func TestTermFailsToBegin(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		c.start()
 		b := c.members[1]
@@ -72,9 +72,9 @@ func TestRoleAfterStop(t *testing.T) {
 	})
 }
 
-// TestForgetEnds: Forget reconnects once, even if something else reconnects after each
+// TestForgetReconnectsOnce: Forget reconnects once, even if something else reconnects after each
 // time.
-func TestForgetEnds(t *testing.T) {
+func TestForgetReconnectsOnce(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
 		a.start()
@@ -110,8 +110,8 @@ func TestForgetEnds(t *testing.T) {
 	})
 }
 
-// TestStopSaysWhatIsLeft: a stop that leaves work undone returns an error.
-func TestStopSaysWhatIsLeft(t *testing.T) {
+// TestStopReportsUnfinishedWork: a stop that leaves work undone returns an error.
+func TestStopReportsUnfinishedWork(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
 		a.start()
@@ -142,9 +142,9 @@ func TestReleaseAfterRenewal(t *testing.T) {
 	})
 }
 
-// TestLeaseOutOfReach: a timeout of the lease bucket is transient, and does not mean that
+// TestLeaseTimeoutIsTransient: a timeout of the lease bucket is transient, and does not mean that
 // the bucket belongs to something else.
-func TestLeaseOutOfReach(t *testing.T) {
+func TestLeaseTimeoutIsTransient(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
 		a.start()
@@ -157,9 +157,9 @@ func TestLeaseOutOfReach(t *testing.T) {
 	})
 }
 
-// TestQueryOverRoles: a query that began at the only writer, without a standby's checks,
+// TestQueryAcrossDemotion: a query that began at the only writer, without a standby's checks,
 // runs again with them if the process has become a standby.
-func TestQueryOverRoles(t *testing.T) {
+func TestQueryAcrossDemotion(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		a := c.members[0]
 		a.start()

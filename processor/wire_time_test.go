@@ -47,9 +47,9 @@ func (w *wire) wantSummary(after uint64, want string) {
 	}
 }
 
-// TestTable: each cell of the TTL table in section 2 of the contract holds, a millisecond
+// TestTTLTable: each cell of the TTL table in section 2 of the contract holds, a millisecond
 // before the deadline and on it.
-func TestTable(t *testing.T) {
+func TestTTLTable(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		type cell struct {
 			collection, id string

@@ -59,9 +59,9 @@ func TestDocumentCacheCounts(t *testing.T) {
 	}
 }
 
-// TestDocumentCacheHasItsOwnMemory: a cached body does not retain the memory of the
+// TestDocumentCacheOwnsItsBodies: a cached body does not retain the memory of the
 // message that it came in.
-func TestDocumentCacheHasItsOwnMemory(t *testing.T) {
+func TestDocumentCacheOwnsItsBodies(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)
 	l.created("orders", "a", `{"id":"a"}`+strings.Repeat(" ", 1000))
@@ -74,9 +74,9 @@ func TestDocumentCacheHasItsOwnMemory(t *testing.T) {
 	}
 }
 
-// TestDocumentCacheKeepsWhatIsAskedFor: a document that is read stays, one that is not
+// TestDocumentCacheKeepsReadDocuments: a document that is read stays, one that is not
 // is evicted.
-func TestDocumentCacheKeepsWhatIsAskedFor(t *testing.T) {
+func TestDocumentCacheKeepsReadDocuments(t *testing.T) {
 	c := newDocumentCache(cacheShards * 10 * cacheOverhead)
 	put := func(key string) {
 		change := map[string]Record{key: {Meta: Meta{Version: 1}, Body: []byte{}}}

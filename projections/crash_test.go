@@ -169,9 +169,9 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestFlips changes one bit of one file of a projection. Open or a read reports it, or
+// TestBitFlips changes one bit of one file of a projection. Open or a read reports it, or
 // the projection is still the state of the log up to its cursor.
-func TestFlips(t *testing.T) {
+func TestBitFlips(t *testing.T) {
 	random := stress.Rand(t)
 	l := crashLog(random, 1000)
 	prefixes := foldPrefixes(t, l)

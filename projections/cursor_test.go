@@ -51,8 +51,8 @@ func TestCursorCheck(t *testing.T) {
 	}
 }
 
-// TestCursorNamesItsLog: the name that Identify sets is stored from the first fold on.
-func TestCursorNamesItsLog(t *testing.T) {
+// TestIdentifyIsStored: the name that Identify sets is stored from the first fold on.
+func TestIdentifyIsStored(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
 	s.Identify("LAPSE_main, made at noon")
@@ -68,8 +68,8 @@ func TestCursorNamesItsLog(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesWhatItCannotRead: Open refuses another format and malformed values.
-func TestOpenRefusesWhatItCannotRead(t *testing.T) {
+// TestOpenRefusesUnreadable: Open refuses another format and malformed values.
+func TestOpenRefusesUnreadable(t *testing.T) {
 	for name, spoil := range map[string]func(*pebble.Batch) error{
 		"another format": func(b *pebble.Batch) error {
 			return b.Set([]byte{keyCursor}, []byte(`{"format":1,"hash":"0","before":"0"}`), nil)

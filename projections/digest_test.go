@@ -9,9 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestDigestsOfOtherStatesDiffer: logs that end in different states have different
+// TestDigestsDifferByState: logs that end in different states have different
 // digests, also if only the content or time of an event differs.
-func TestDigestsOfOtherStatesDiffer(t *testing.T) {
+func TestDigestsDifferByState(t *testing.T) {
 	seen := make(map[uint64]string)
 	for name, change := range map[string]func(*logbook){
 		"as it is":            func(*logbook) {},
@@ -47,9 +47,9 @@ func TestDigestsOfOtherStatesDiffer(t *testing.T) {
 	}
 }
 
-// TestDigestLeavesOutInternalEvents: internal events do not count, since exports lack
+// TestDigestIgnoresInternalEvents: internal events do not count, since exports lack
 // them.
-func TestDigestLeavesOutInternalEvents(t *testing.T) {
+func TestDigestIgnoresInternalEvents(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
 	catchUp(t, s, l)

@@ -109,9 +109,9 @@ func TestFoldCollectionCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestFoldMisfits: events that contradict earlier ones, and messages that are not
+// TestFoldMismatchedEvents: events that contradict earlier ones, and messages that are not
 // events, are counted and change nothing but the cursor.
-func TestFoldMisfits(t *testing.T) {
+func TestFoldMismatchedEvents(t *testing.T) {
 	base := func() *logbook {
 		l := &logbook{now: 1000}
 		l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
@@ -180,7 +180,7 @@ func TestFoldRejections(t *testing.T) {
 	}
 }
 
-func TestFoldRefusesWhatIsFolded(t *testing.T) {
+func TestFoldRefusesFoldedEvents(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)
 	l.collection(schema.CollectionCreated, "carts", `{}`)
@@ -292,10 +292,10 @@ func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
 	return l, known, foreign
 }
 
-// TestFoldIsAFunctionOfTheLog: a log folds to the same bytes however it is cut into
+// TestFoldIsDeterministic: a log folds to the same bytes however it is cut into
 // folds, and with or without Known facts. Message ids are excluded, since when they are
 // forgotten depends on the folds.
-func TestFoldIsAFunctionOfTheLog(t *testing.T) {
+func TestFoldIsDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, known, foreign := randomLog(t)
 		fold := func(facts []Fact, most int) (map[string]string, Cursor, Digest) {

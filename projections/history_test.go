@@ -52,9 +52,9 @@ func TestLives(t *testing.T) {
 	lives("b", 10, "[]")
 }
 
-// TestPruneToTheSequence: Prune keeps the event at the given sequence, where the log
+// TestPruneKeepsFirstSequence: Prune keeps the event at the given sequence, where the log
 // begins.
-func TestPruneToTheSequence(t *testing.T) {
+func TestPruneKeepsFirstSequence(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{}`)
 	v := l.created("orders", "a", `{"id":"a"}`)

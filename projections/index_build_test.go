@@ -32,9 +32,9 @@ func definitions(t testing.TB, s *Store, name string) *indexSet {
 	return set
 }
 
-// TestIndexIsBuilt: a new index of a non-empty collection is built in slices, while the
+// TestIndexBuild: a new index of a non-empty collection is built in slices, while the
 // documents change; one of an empty collection is complete at once.
-func TestIndexIsBuilt(t *testing.T) {
+func TestIndexBuild(t *testing.T) {
 	for _, mode := range []schema.IndexingMode{schema.Consistent, schema.Lazy} {
 		s, l := open(t), &logbook{now: 1000}
 		l.collection(schema.CollectionCreated, "orders", policy(mode, "/n"))
@@ -113,9 +113,9 @@ func TestIndexSliceIsBoundedInBytes(t *testing.T) {
 	checkIndexes(t, s, true)
 }
 
-// TestPolicyWithoutIndexes: a change of policy that keeps mode and paths of indexing
+// TestPolicyChangeKeepsIndexes: a change of policy that keeps mode and paths of indexing
 // leaves the indexes alone.
-func TestPolicyWithoutIndexes(t *testing.T) {
+func TestPolicyChangeKeepsIndexes(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n", "/m"))
 	l.created("orders", "a", `{"id":"a","n":1}`)

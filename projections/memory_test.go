@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMemoryIsTheStore: after the same random facts, a Memory and a Store return the
+// TestMemoryMatchesStore: after the same random facts, a Memory and a Store return the
 // same cursor, collections, documents, repeats and scans. Holds, warnings and Lookup are
 // not compared.
-func TestMemoryIsTheStore(t *testing.T) {
+func TestMemoryMatchesStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := &both{t: t, store: openIn(t, vfs.NewMem()), memory: NewMemory(), now: 1000_000, known: make(map[string]Meta)}
 		defer b.store.Close()
@@ -210,8 +210,8 @@ func (b *both) scan(t *rapid.T) {
 	}
 }
 
-// TestMemoryRefuses: Fold fails for facts that the machine cannot have decided.
-func TestMemoryRefuses(t *testing.T) {
+// TestMemoryRefusesUndecided: Fold fails for facts that the machine cannot have decided.
+func TestMemoryRefusesUndecided(t *testing.T) {
 	created := func(seq uint64, name schema.CollectionName) Fact {
 		return Fact{Event: &schema.Event{Seq: seq, Type: schema.CollectionCreated, Collection: name, Body: []byte(`{}`)}, Known: true}
 	}

@@ -46,9 +46,9 @@ func TestRepeatedWithinTheWindow(t *testing.T) {
 	expect("m2", 1249_999, 0)
 }
 
-// TestRepeatedToTheMillisecond: the window is in milliseconds, and forgetting in whole
+// TestRepeatWindowInMilliseconds: the window is in milliseconds, and forgetting in whole
 // seconds is never early.
-func TestRepeatedToTheMillisecond(t *testing.T) {
+func TestRepeatWindowInMilliseconds(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.write(schema.Event{Type: schema.CollectionCreated, Collection: "orders", MsgID: "m", Body: []byte(`{}`)})
 	l.facts[0].Time = 1000_900
@@ -67,9 +67,9 @@ func TestRepeatedToTheMillisecond(t *testing.T) {
 	}
 }
 
-// TestRepeatForgets: folds drop all ids past the window, however many, so the projection
+// TestFoldForgetsMessageIDs: folds drop all ids past the window, however many, so the projection
 // does not grow with the number of message ids ever used.
-func TestRepeatForgets(t *testing.T) {
+func TestFoldForgetsMessageIDs(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
 	defer func() { s.Close() }()

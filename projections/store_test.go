@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReopenLosesNothing: Close flushes, since there is no write-ahead log.
-func TestReopenLosesNothing(t *testing.T) {
+// TestCloseFlushes: Close flushes, since there is no write-ahead log.
+func TestCloseFlushes(t *testing.T) {
 	fs := vfs.NewMem()
 	s, l := openIn(t, fs), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)

@@ -94,9 +94,9 @@ func TestTouches(t *testing.T) {
 	}
 }
 
-// TestFormatBefore: a projection of format 3 or 4 opens as it is, with its holds, and has
+// TestOlderFormatsOpen: a projection of format 3 or 4 opens as it is, with its holds, and has
 // the current format from the next fold on. Open refuses other formats.
-func TestFormatBefore(t *testing.T) {
+func TestOlderFormatsOpen(t *testing.T) {
 	fs := vfs.NewMem()
 	l := &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "c", `{"defaultTtl":100}`)

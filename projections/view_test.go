@@ -16,9 +16,9 @@ func view(t testing.TB, s *Store, name schema.CollectionName) *View {
 	return v
 }
 
-// TestViewStays: a view keeps its position whatever is folded: changes of documents, of
+// TestViewKeepsPosition: a view keeps its position whatever is folded: changes of documents, of
 // the policy, and the collection's deletion.
-func TestViewStays(t *testing.T) {
+func TestViewKeepsPosition(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	l.collection(schema.CollectionCreated, "orders", `{"defaultTtl":10}`)
 	l.collection(schema.CollectionCreated, "other", `{}`)

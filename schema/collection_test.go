@@ -131,9 +131,9 @@ func TestParsePropertiesRefuses(t *testing.T) {
 	}
 }
 
-// TestParsePropertiesAlwaysNamesTheSameFault: of two faults the first is reported. The
+// TestParsePropertiesFaultIsDeterministic: of two faults the first is reported. The
 // message of a refused mutation is in the log, and the same input must give the same log.
-func TestParsePropertiesAlwaysNamesTheSameFault(t *testing.T) {
+func TestParsePropertiesFaultIsDeterministic(t *testing.T) {
 	sent := []byte(`{"indexingPolicy":{"a":1,"includedPaths":5,"indexingMode":5,"b":1}}`)
 	for range 50 {
 		if _, fault := ParseProperties("orders", sent); !strings.Contains(fault.Message, `"a"`) {

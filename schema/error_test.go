@@ -12,7 +12,7 @@ var sentinels = []*Error{ErrBadRequest, ErrBadTTL, ErrBadID, ErrBadQuery, ErrCol
 	ErrDocumentNotFound, ErrVersionNotFound, ErrSnapshotNotFound, ErrCollectionExists, ErrDocumentExists,
 	ErrNotHeld, ErrPreconditionFailed, ErrTooLarge, ErrDocumentHeld, ErrFailedDependency, ErrOverloaded, ErrUnavailable, ErrTimeout}
 
-func TestErrorsAreToldApartByName(t *testing.T) {
+func TestErrorIsComparesNames(t *testing.T) {
 	for _, sentinel := range sentinels {
 		wrapped := fmt.Errorf("while judging: %w", sentinel.With("document %q", "a"))
 		for _, other := range sentinels {
@@ -26,9 +26,9 @@ func TestErrorsAreToldApartByName(t *testing.T) {
 	}
 }
 
-// TestWithLeavesTheSentinelAlone: With does not write to the sentinel, which all
+// TestWithCopiesSentinel: With does not write to the sentinel, which all
 // goroutines share.
-func TestWithLeavesTheSentinelAlone(t *testing.T) {
+func TestWithCopiesSentinel(t *testing.T) {
 	if got := ErrBadID.With("first"); got == ErrBadID || ErrBadID.Message != "" {
 		t.Fatalf("the sentinel says %q", ErrBadID.Message)
 	}

@@ -109,7 +109,7 @@ func TestDepthLimit(t *testing.T) {
 	}
 }
 
-func TestScannerSaysWhereAndWhat(t *testing.T) {
+func TestScannerErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                 "byte 0: the JSON ends early, an object expected",
 		`[]`:               `byte 0: '[' found, an object expected`,

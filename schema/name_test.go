@@ -191,9 +191,9 @@ func TestDecodeID(t *testing.T) {
 	}
 }
 
-// TestRefusedNamesMakeShortMessages: the message that quotes a refused name stays short
+// TestInvalidNameErrorIsShort: the message that quotes a refused name stays short
 // however long the name is, since it is logged.
-func TestRefusedNamesMakeShortMessages(t *testing.T) {
+func TestInvalidNameErrorIsShort(t *testing.T) {
 	long := strings.Repeat("\x00", 1<<20)
 	for _, parse := range []func(string) error{
 		func(s string) error { _, err := ParseDatabaseName(s); return err },

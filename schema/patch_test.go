@@ -112,9 +112,9 @@ func TestCheckPatchRefuses(t *testing.T) {
 	}
 }
 
-// TestPatchOfWhatIsNotJSON: a malformed patch or document is an error, though Patch
+// TestPatchMalformed: a malformed patch or document is an error, though Patch
 // expects a checked patch.
-func TestPatchOfWhatIsNotJSON(t *testing.T) {
+func TestPatchMalformed(t *testing.T) {
 	for _, test := range []struct{ body, patch string }{
 		{`{"id":"a"}`, ``}, {`{"id":"a"}`, `[]`}, {`{"id":"a"}`, `{"b":`}, {`{"id":"a"}`, `{}}`},
 		{``, `{}`}, {`{"b"`, `{}`}, {`[]`, `{}`}, {`{"id":"a"}x`, `{}`}, {"{\"id\":\"a\",\"b\":\"\xff\"}", `{}`},
@@ -184,9 +184,9 @@ func TestPatchSize(t *testing.T) {
 	}
 }
 
-// TestDeepPatchTakesNoLongerThanAFlatOne: a patch nested to the limit is not scanned once
+// TestDeepPatchIsLinear: a patch nested to the limit is not scanned once
 // per level, since the writer waits for it.
-func TestDeepPatchTakesNoLongerThanAFlatOne(t *testing.T) {
+func TestDeepPatchIsLinear(t *testing.T) {
 	measure := func(levels int) time.Duration {
 		text := `{"id":"a","b":` + strings.Repeat(`{"b":`, levels) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", levels+1)
 		best := time.Hour

@@ -2,7 +2,7 @@ package schema
 
 import "testing"
 
-func TestNamesOfADatabase(t *testing.T) {
+func TestDatabaseSubjectsAndStreams(t *testing.T) {
 	const db DatabaseName = "main"
 	for got, want := range map[string]string{
 		db.LogStream():      "LAPSE_main",
@@ -38,7 +38,7 @@ func TestParseStream(t *testing.T) {
 	}
 }
 
-func TestEventSubjectsAreSplitAgain(t *testing.T) {
+func TestSplitEventSubject(t *testing.T) {
 	for _, test := range []struct {
 		event              Event
 		collection, tokens string
@@ -60,7 +60,7 @@ func TestEventSubjectsAreSplitAgain(t *testing.T) {
 	}
 }
 
-func TestInboxes(t *testing.T) {
+func TestIsInbox(t *testing.T) {
 	for _, inbox := range []string{"_INBOX.x", "_INBOX.producer.x.1", "_INBOXES.x", "_MINE.x", "my.inbox.x.1", "lapses.x"} {
 		if !IsInbox(inbox) {
 			t.Errorf("%s is refused", inbox)

@@ -22,9 +22,9 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestClock: a server whose log ends in the future, or long ago, does not trust its clock
+// TestSuspectClockAtStart: a server whose log ends in the future, or long ago, does not trust its clock
 // until the operator accepts it.
-func TestClock(t *testing.T) {
+func TestSuspectClockAtStart(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
 	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)

@@ -12,8 +12,8 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestTour runs every command once against a server.
-func TestTour(t *testing.T) {
+// TestEveryCommand runs every command once against a server.
+func TestEveryCommand(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
 	object := func(text string) map[string]any {
@@ -244,8 +244,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestDatabase: a server serves the database that --database names, and no other.
-func TestDatabase(t *testing.T) {
+// TestDatabaseFlag: a server serves the database that --database names, and no other.
+func TestDatabaseFlag(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t, "--database", "shop-2")
 	s.Run("collection", "create", "c", "--database", "shop-2").OK()
@@ -255,9 +255,9 @@ func TestDatabase(t *testing.T) {
 	s.Run("status").Exits(1)
 }
 
-// TestChangeCollection: a flag of `collection replace` changes its property and no other,
+// TestCollectionReplaceFlags: a flag of `collection replace` changes its property and no other,
 // also while other commands change theirs.
-func TestChangeCollection(t *testing.T) {
+func TestCollectionReplaceFlags(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
 	const properties = `{"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/a"},{"path":"/b"}]},"previousImages":false}`

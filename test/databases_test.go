@@ -204,8 +204,8 @@ func namesIn(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// TestDatabaseLists: invalid lists of databases are wrong usage.
-func TestDatabaseLists(t *testing.T) {
+// TestDatabaseListInvalid: invalid lists of databases are wrong usage.
+func TestDatabaseListInvalid(t *testing.T) {
 	t.Parallel()
 	for list, want := range map[string]string{
 		"a,,b":    "a name is missing",
@@ -232,9 +232,9 @@ func TestDatabaseLists(t *testing.T) {
 	refuses(t, 2, "there is no database in the NATS server at", "--database", "*", "--nats-url", startNATS(t, nil))
 }
 
-// TestDatabaseFails: a damaged log, or a projection that cannot be written, stops only
+// TestDatabaseFailureIsolated: a damaged log, or a projection that cannot be written, stops only
 // its own database from being served.
-func TestDatabaseFails(t *testing.T) {
+func TestDatabaseFailureIsolated(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
 	s := harness.Serve(t, "--database", "a,b,c", "--metrics", metrics)

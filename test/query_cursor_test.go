@@ -57,10 +57,10 @@ func firstPage(t testing.TB, nc *nats.Conn, collection string, q map[string]any)
 	return idsOf(t, reply.Documents), reply.Cursor
 }
 
-// TestQueryCursorLasts: a cursor stays valid after a restart, after kill -9, after the
+// TestQueryCursorSurvivesRestart: a cursor stays valid after a restart, after kill -9, after the
 // projection is folded again, and with other indexes; limit and select may differ on the
 // next page.
-func TestQueryCursorLasts(t *testing.T) {
+func TestQueryCursorSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	s, nc := limitedServer(t, "--query-time=1m")
 	type page struct {
@@ -193,9 +193,9 @@ func TestQueryCursorRefused(t *testing.T) {
 	}
 }
 
-// TestQueryCursorGoesOn: unchanged documents are returned exactly once, whatever happens
+// TestQueryCursorUnderChanges: unchanged documents are returned exactly once, whatever happens
 // between pages to other documents, even to those at the cursor.
-func TestQueryCursorGoesOn(t *testing.T) {
+func TestQueryCursorUnderChanges(t *testing.T) {
 	t.Parallel()
 	s, _ := limitedServer(t, "--query-time=1m")
 	for _, mode := range []string{"consistent", "lazy"} {

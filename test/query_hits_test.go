@@ -703,9 +703,9 @@ func distinctClients(t *testing.T, w way, collection string, want map[string]boo
 	}
 }
 
-// TestQueryCrawlerExpires: while half of a crawler's documents expire, queries return no
+// TestQueryDuringExpiry: while half of a crawler's documents expire, queries return no
 // document past its deadline, and all others.
-func TestQueryCrawlerExpires(t *testing.T) {
+func TestQueryDuringExpiry(t *testing.T) {
 	t.Parallel()
 	var documents, half []hitDocument
 	for _, d := range hitDocuments(t) {

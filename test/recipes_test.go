@@ -33,7 +33,7 @@ func recipes(t *testing.T, language string) (page, program string) {
 	return string(text), program
 }
 
-// TestRecipesSayWhatIs puts X where the program of a recipe fills in an id or the like.
+// TestRecipesMatchAsyncAPI puts X where the program of a recipe fills in an id or the like.
 var (
 	subjects    = regexp.MustCompile(`lapse\.main\.[a-z][A-Za-z0-9_.%*>-]+`)
 	templates   = regexp.MustCompile(`\$\{token\([^)]*\)\}`)
@@ -44,9 +44,9 @@ var (
 	errorNames  = regexp.MustCompile(`"error":"([a-z_]+)"|→ \d{3} ([a-z_]+)`)
 )
 
-// TestRecipesSayWhatIs: every subject, header, event and error on the page is
+// TestRecipesMatchAsyncAPI: every subject, header, event and error on the page is
 // described in asyncapi.yaml.
-func TestRecipesSayWhatIs(t *testing.T) {
+func TestRecipesMatchAsyncAPI(t *testing.T) {
 	t.Parallel()
 	page, _ := recipes(t, "sh")
 	_, js := recipes(t, "js")
@@ -284,8 +284,8 @@ func checkPrinted(t *testing.T, program, printed string) {
 	}
 }
 
-// TestRecipesAreAlike: the JavaScript and Python recipes have equally many outputs.
-func TestRecipesAreAlike(t *testing.T) {
+// TestRecipesSameOutputs: the JavaScript and Python recipes have equally many outputs.
+func TestRecipesSameOutputs(t *testing.T) {
 	t.Parallel()
 	var counts []int
 	for _, language := range []string{"js", "python"} {

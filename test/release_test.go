@@ -13,9 +13,9 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestStoreOfTheReleaseBefore: lapse opens a store directory that an earlier release
+// TestStoreOfPreviousRelease: lapse opens a store directory that an earlier release
 // left after a kill as it is: same log, same digest, its projection, its snapshot.
-func TestStoreOfTheReleaseBefore(t *testing.T) {
+func TestStoreOfPreviousRelease(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	unpack(t, "testdata/release/store.tar.gz", dir)

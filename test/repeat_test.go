@@ -19,11 +19,11 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// TestRepeatOverKills: clients that retry each mutation under its Nats-Msg-Id get the
+// TestRetriesAcrossKills: clients that retry each mutation under its Nats-Msg-Id get the
 // same replies as if none had been lost, while the server is killed and loses its
 // projection. Each client has documents and a collection of its own, so the test knows
 // every reply, and every event of the log.
-func TestRepeatOverKills(t *testing.T) {
+func TestRetriesAcrossKills(t *testing.T) {
 	t.Parallel()
 	random := stress.Rand(t)
 	s := harness.Serve(t, "--durability", []string{"fsync", "os"}[random.IntN(2)])

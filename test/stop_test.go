@@ -312,8 +312,8 @@ func TestStopUnderLoad(t *testing.T) {
 	}
 }
 
-// TestStopAnswers: on SIGTERM the server answers every request that it has, truthfully.
-func TestStopAnswers(t *testing.T) {
+// TestStopAnswersPendingRequests: on SIGTERM the server answers every request that it has, truthfully.
+func TestStopAnswersPendingRequests(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
 	nc := dial(t, s)
@@ -407,8 +407,8 @@ func TestMutationsWhileDown(t *testing.T) {
 	}
 }
 
-// TestSecondServe: a store directory and a port belong to one server at a time.
-func TestSecondServe(t *testing.T) {
+// TestSecondServeRefused: a store directory and a port belong to one server at a time.
+func TestSecondServeRefused(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
 	r := harness.Run(t, nil, "serve", "--store-dir", s.Dir, "--listen", "127.0.0.1:0").Exits(1)

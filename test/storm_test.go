@@ -151,9 +151,9 @@ func (x *storm) expired(nc *nats.Conn) {
 	}
 }
 
-// TestStorm: very many documents are due in the same second, and the server is killed
+// TestExpiryStorm: very many documents are due in the same second, and the server is killed
 // when 30 % and when 70 % of the expiries are in the log: each document expires once.
-func TestStorm(t *testing.T) {
+func TestExpiryStorm(t *testing.T) {
 	documents := stress.Pick(10_000, 1_000_000)
 	r := stress.Rand(t)
 	s := harness.Serve(t, "--durability", "os")

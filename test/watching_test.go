@@ -35,9 +35,9 @@ func get(t *testing.T, address, path, accept string) (code int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// TestMetricsAddress: a real server answers the health, metrics and status requests of
+// TestMetricsEndpoints: a real server answers the health, metrics and status requests of
 // its monitoring.
-func TestMetricsAddress(t *testing.T) {
+func TestMetricsEndpoints(t *testing.T) {
 	t.Parallel()
 	metrics := harness.FreeAddr(t)
 	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)

@@ -391,8 +391,8 @@ func TestSignalWhileOneDatabaseHangs(t *testing.T) {
 	}
 }
 
-// TestSignalWhileNobodyReads: a signal ends serve even if nobody reads its output.
-func TestSignalWhileNobodyReads(t *testing.T) {
+// TestSignalWhileStderrBlocks: a signal ends serve even if nobody reads its output.
+func TestSignalWhileStderrBlocks(t *testing.T) {
 	t.Parallel()
 	s := serveHanging(t, false, has("stderr lapse: ready"))
 	if code, _ := s.ends("serving"); code != 1 {

@@ -34,9 +34,9 @@ func upserts(first, n int) string {
 	return b.String()
 }
 
-// TestSimulateInPieces: the log does not depend on the size of reads. A faulty line is
+// TestSimulateReadSizes: the log does not depend on the size of reads. A faulty line is
 // named, and the events before it are printed.
-func TestSimulateInPieces(t *testing.T) {
+func TestSimulateReadSizes(t *testing.T) {
 	before := createC + upserts(2, 1500)
 	for _, test := range []struct {
 		name, after, said string
@@ -85,8 +85,8 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestSimulateUntilLine: lines after --until are not parsed.
-func TestSimulateUntilLine(t *testing.T) {
+// TestSimulateUntilStopsParsing: lines after --until are not parsed.
+func TestSimulateUntilStopsParsing(t *testing.T) {
 	var out bytes.Buffer
 	code, said := simulated(t, strings.NewReader(createC+upserts(2, 2000)+"poison\n"), &out, "--until", "2015-05-17T10:00:01Z")
 	if events := strings.Count(out.String(), "\n"); code != exitDone || events != 1000 {
@@ -94,9 +94,9 @@ func TestSimulateUntilLine(t *testing.T) {
 	}
 }
 
-// TestSimulateSilentInput: a faulty line is reported even if the input stays open and
+// TestSimulateReportsErrorBeforeEOF: a faulty line is reported even if the input stays open and
 // nothing follows.
-func TestSimulateSilentInput(t *testing.T) {
+func TestSimulateReportsErrorBeforeEOF(t *testing.T) {
 	for name, line := range map[string]string{"no line": "poison\n", "back in time": upserts(1, 1)} {
 		in, more := io.Pipe()
 		go func() { _, _ = io.WriteString(more, createC+upserts(2, 3)+line) }()
@@ -108,9 +108,9 @@ func TestSimulateSilentInput(t *testing.T) {
 	}
 }
 
-// TestSimulateFails: a failed read or write is reported, and no goroutine keeps waiting
+// TestSimulateIOErrors: a failed read or write is reported, and no goroutine keeps waiting
 // for it.
-func TestSimulateFails(t *testing.T) {
+func TestSimulateIOErrors(t *testing.T) {
 	broken := errors.New("the disk is gone")
 	var out bytes.Buffer
 	in := &pieces{rest: []byte(createC + upserts(2, 1000)), size: 1 << 20, end: broken}

@@ -17,10 +17,10 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// TestStatusAllNamesTheSilent: `status --all` names the processes that do not answer:
+// TestStatusAllNamesUnresponsive: `status --all` names the processes that do not answer:
 // those that hang, and with --watch those that answered before. Its table fits in 80
 // columns.
-func TestStatusAllNamesTheSilent(t *testing.T) {
+func TestStatusAllNamesUnresponsive(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t, &server.Options{})
 	nc := harness.Dial(t, s.ClientURL())

@@ -141,8 +141,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestParallel: Test panics in a parallel test, with a message that names t.Parallel.
-func TestParallel(t *testing.T) {
+// TestParallelTestRefused: Test panics in a parallel test, with a message that names t.Parallel.
+func TestParallelTestRefused(t *testing.T) {
 	t.Run("parallel", func(t *testing.T) {
 		t.Parallel()
 		defer func() {
@@ -154,9 +154,9 @@ func TestParallel(t *testing.T) {
 	})
 }
 
-// TestOutside: NATS connections outside a bubble, used before and after it, and the
+// TestNATSOutsideBubble: NATS connections outside a bubble, used before and after it, and the
 // bubble do not disturb each other.
-func TestOutside(t *testing.T) {
+func TestNATSOutsideBubble(t *testing.T) {
 	ns, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
 	check(t, err)
 	ns.Start()
@@ -176,9 +176,9 @@ func TestOutside(t *testing.T) {
 	keepTimers(nc)
 }
 
-// TestFailing: a test that fails while calls are in flight ends like any failing test,
+// TestFailingTestEnds: a test that fails while calls are in flight ends like any failing test,
 // without a panic or leak.
-func TestFailing(t *testing.T) {
+func TestFailingTestEnds(t *testing.T) {
 	if os.Getenv("LAPSE_BUBBLE_FAILS") != "" {
 		bubble.Test(t, func(t *testing.T, s *bubble.Server) {
 			c := s.Client(t)
@@ -194,7 +194,7 @@ func TestFailing(t *testing.T) {
 		})
 		return
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestFailing$", "-test.timeout=1m")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestFailingTestEnds$", "-test.timeout=1m")
 	cmd.Env = append(os.Environ(), "LAPSE_BUBBLE_FAILS=1")
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "on purpose") || strings.Contains(string(out), "panic") || strings.Contains(string(out), "leaked") {

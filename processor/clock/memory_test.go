@@ -14,9 +14,9 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// TestMemoryIsOfOneBoot: a stored origin is valid for the same boot only, a damaged
+// TestStoredOriginPerBoot: a stored origin is valid for the same boot only, a damaged
 // file is ignored, and a failed write is an error.
-func TestMemoryIsOfOneBoot(t *testing.T) {
+func TestStoredOriginPerBoot(t *testing.T) {
 	fs := vfs.NewMem()
 	ofBoot := func(boot string) *memory { return &memory{fs: fs, path: "clock", boot: boot} }
 	origin := time.Unix(1_000_000, 0)

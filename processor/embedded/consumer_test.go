@@ -213,9 +213,9 @@ func testConsumersAreNotChanged(t *testing.T, f *fixture) {
 	}
 }
 
-// TestConsumersOfBefore: a consumer from before there were limits is found with its
+// TestConsumerOlderThanLimits: a consumer from before there were limits is found with its
 // configuration.
-func TestConsumersOfBefore(t *testing.T) {
+func TestConsumerOlderThanLimits(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
 	js, _ := jetstream.New(f.client)
@@ -318,11 +318,11 @@ func namesOf(t *testing.T, js jetstream.JetStream) (names []string) {
 	return names
 }
 
-// TestConsumersOfLapse: clients get no messages from the consumers by which lapse itself
+// TestServerConsumersProtected: clients get no messages from the consumers by which lapse itself
 // reads, and cannot delete or acknowledge them.
-func TestConsumersOfLapse(t *testing.T) { newServers(t, testConsumersOfLapse) }
+func TestServerConsumersProtected(t *testing.T) { newServers(t, testServerConsumersProtected) }
 
-func testConsumersOfLapse(t *testing.T, f *fixture) {
+func testServerConsumersProtected(t *testing.T, f *fixture) {
 	const name = schema.ServerConsumer + "x"
 	c, err := f.js.CreateConsumer(ctx(t), log, jetstream.ConsumerConfig{Name: name, InactiveThreshold: time.Hour})
 	if err != nil {
@@ -349,11 +349,11 @@ func testConsumersOfLapse(t *testing.T, f *fixture) {
 	}
 }
 
-// TestAuditorsPull: a client with the inboxes of an auditor gets messages only from its
+// TestAuditorPullsOnlyOwnConsumers: a client with the inboxes of an auditor gets messages only from its
 // own consumers, whatever inbox it names.
-func TestAuditorsPull(t *testing.T) { newServers(t, testAuditorsPull) }
+func TestAuditorPullsOnlyOwnConsumers(t *testing.T) { newServers(t, testAuditorPullsOnlyOwnConsumers) }
 
-func testAuditorsPull(t *testing.T, f *fixture) {
+func testAuditorPullsOnlyOwnConsumers(t *testing.T, f *fixture) {
 	js, _ := jetstream.New(f.client)
 	c := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy}
 	billing, err := js.CreateConsumer(ctx(t), log, c)

@@ -202,8 +202,8 @@ func TestInboxesArePrivate(t *testing.T) {
 	}
 }
 
-// TestServiceIsBound: the connection that serves requests may reply, and nothing else.
-func TestServiceIsBound(t *testing.T) {
+// TestServiceConnectionPermissions: the connection that serves requests may reply, and nothing else.
+func TestServiceConnectionPermissions(t *testing.T) {
 	t.Parallel()
 	f := newServer(t)
 	refused := make(chan error, 64)

@@ -43,8 +43,8 @@ func TestBufferedConn(t *testing.T) {
 	}
 }
 
-// TestBufferedConnBroken: a write fails when the other end is closed.
-func TestBufferedConnBroken(t *testing.T) {
+// TestBufferedConnPeerClosed: a write fails when the other end is closed.
+func TestBufferedConnPeerClosed(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()
 	c := newBufferedConn(near)

@@ -35,7 +35,7 @@ func TestOccupiedPort(t *testing.T) {
 	wantLine(t, err, l.Addr().String(), "--listen")
 }
 
-func TestListenThatIsNone(t *testing.T) {
+func TestInvalidListenAddress(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"4222", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
 		_, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: listen, Databases: []schema.DatabaseName{"main"}})
@@ -43,7 +43,7 @@ func TestListenThatIsNone(t *testing.T) {
 	}
 }
 
-func TestStoreThatCannotBeWritten(t *testing.T) {
+func TestUnwritableStoreDir(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

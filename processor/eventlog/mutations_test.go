@@ -28,9 +28,9 @@ func (a *applying) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream
 	return &a.info, nil
 }
 
-// TestMutationsEnd: CheckEnd waits for a new leader to apply the end of the mutations
+// TestMutationsCheckEnd: CheckEnd waits for a new leader to apply the end of the mutations
 // stream, but reports a lost end soon after TruncationDelay, or at once without replicas.
-func TestMutationsEnd(t *testing.T) {
+func TestMutationsCheckEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		judged   uint64
 		replicas int

@@ -79,9 +79,9 @@ func ctx(t *testing.T) context.Context {
 	return c
 }
 
-// TestInboxesOfClientsAreRefused: Open refuses a streams connection with inboxes below
+// TestOpenRefusesClientInboxPrefix: Open refuses a streams connection with inboxes below
 // _INBOX.>, where clients could read the replies.
-func TestInboxesOfClientsAreRefused(t *testing.T) {
+func TestOpenRefusesClientInboxPrefix(t *testing.T) {
 	s := newServer(t)
 	_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams"), []schema.DatabaseName{"main"}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "inbox prefix") {
@@ -152,9 +152,9 @@ func TestClientsLostWhileOpening(t *testing.T) {
 	}
 }
 
-// TestStreamsAway: a gate without a connection to the streams leaves the requests to
+// TestGateWithoutStreamsConnection: a gate without a connection to the streams leaves the requests to
 // other gates, and takes them again after the reconnect.
-func TestStreamsAway(t *testing.T) {
+func TestGateWithoutStreamsConnection(t *testing.T) {
 	s := newServer(t)
 	client := connect(t, s, "clients")
 	var away atomic.Bool

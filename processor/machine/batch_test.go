@@ -79,8 +79,8 @@ func TestBatchReplyFits(t *testing.T) {
 	})
 }
 
-// TestSmallResults: smallResult is enough for each result that it is reserved for.
-func TestSmallResults(t *testing.T) {
+// TestSmallResultReserve: smallResult is enough for each result that it is reserved for.
+func TestSmallResultReserve(t *testing.T) {
 	for _, r := range []schema.OperationResult{
 		{Code: 204},
 		{Fault: tooLargeReply()},

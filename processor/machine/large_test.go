@@ -92,9 +92,9 @@ func TestEventsOfAtomicBatch(t *testing.T) {
 	}
 }
 
-// TestLargeTargetsExpire: an atomic batch that finds many large targets expired is
+// TestAtomicBatchManyExpiredTargets: an atomic batch that finds many large targets expired is
 // decided again after they are folded, and not refused.
-func TestLargeTargetsExpire(t *testing.T) {
+func TestAtomicBatchManyExpiredTargets(t *testing.T) {
 	stress.OneGoroutine(t)
 	m := large(t, largeDocuments)
 	if codes := deleteAll(t, m, 1010, true); codes != nil {
@@ -203,9 +203,9 @@ func TestRejectionWaitsForLog(t *testing.T) {
 	}
 }
 
-// TestEarlierEntryIsDueEarlier: an armed queue, of expiries or of warnings, fires for an
+// TestEarlierEntryRearmsQueue: an armed queue, of expiries or of warnings, fires for an
 // entry that comes before all others.
-func TestEarlierEntryIsDueEarlier(t *testing.T) {
+func TestEarlierEntryRearmsQueue(t *testing.T) {
 	for properties, before := range map[string]int64{`{"defaultTtl":10}`: 0, `{"defaultTtl":10,"warnBefore":3}`: 3} {
 		m := fresh(t)
 		decideNow(t, m, 1000, schema.NewNamedMutation("collection.replace", "orders", "", []byte(properties)))

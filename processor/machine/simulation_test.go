@@ -11,10 +11,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestSimulationIsTheMachine runs histories in which everything is swept when it is due,
+// TestSimulationMatchesMachine runs histories in which everything is swept when it is due,
 // once with each event folded at once and checked against the model, and once as
 // simulate does it: the logs are identical in bytes.
-func TestSimulationIsTheMachine(t *testing.T) {
+func TestSimulationMatchesMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
 		defer h.close()

@@ -85,8 +85,8 @@ func TestPolicyChangeWithManyDue(t *testing.T) {
 	}
 }
 
-// TestPolicyChangeGivenUp: if the change is given up half way, the rest still expires.
-func TestPolicyChangeGivenUp(t *testing.T) {
+// TestAbandonedPolicyChangeExpiresRest: if the change is given up half way, the rest still expires.
+func TestAbandonedPolicyChangeExpiresRest(t *testing.T) {
 	m := fresh(t)
 	for i := range sweepAtOnce + 10 {
 		if _, err := m.Decide(1000_000, schema.NewNamedMutation("document.create", "orders", fmt.Sprint(i), []byte(`{}`))); err != nil {
@@ -195,9 +195,9 @@ func (v *visits) Scan(q projections.Queue, after projections.Entry, last int64, 
 	})
 }
 
-// TestWarningsBehind: warnings that are due right after the write cost no walk over the
+// TestLateWarningsSkipQueueWalk: warnings that are due right after the write cost no walk over the
 // entries warned of before, even if there are more than late can list.
-func TestWarningsBehind(t *testing.T) {
+func TestLateWarningsSkipQueueWalk(t *testing.T) {
 	m := fresh(t)
 	decideNow(t, m, 1000, schema.NewNamedMutation("collection.replace", "orders", "", []byte(`{"defaultTtl":10000,"warnBefore":9000}`)))
 	sweepAll := func(second int64) (warned int) {

@@ -25,8 +25,8 @@ func (s *slow) CountDocuments() (DocumentCounts, error) {
 	return DocumentCounts{}, nil
 }
 
-// TestDocumentsCountedSeldom: counting documents takes at most 1/countShare of the time.
-func TestDocumentsCountedSeldom(t *testing.T) {
+// TestDocumentCountsRateLimited: counting documents takes at most 1/countShare of the time.
+func TestDocumentCountsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, source := NewMonitor("main"), &slow{}
 		m.Serving(source)

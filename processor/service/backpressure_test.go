@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestReadingAhead: a connection waits while it is too far ahead of handle; messages of
+// TestReadAheadLimited: a connection waits while it is too far ahead of handle; messages of
 // other subscriptions do not count.
-func TestReadingAhead(t *testing.T) {
+func TestReadAheadLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &reading{nc: &nats.Conn{}}
 		waited := func() time.Duration {

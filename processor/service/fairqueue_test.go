@@ -36,9 +36,9 @@ func TestFairTurns(t *testing.T) {
 	}
 }
 
-// TestFairKeepsATaker: one client never occupies the last taker, which serves the first
+// TestFairReservesLastTaker: one client never occupies the last taker, which serves the first
 // waiting client with no item being served.
-func TestFairKeepsATaker(t *testing.T) {
+func TestFairReservesLastTaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFairQueue[chan string](100)
 		var takers sync.WaitGroup
@@ -94,9 +94,9 @@ func TestFairKeepsATaker(t *testing.T) {
 	})
 }
 
-// TestFairPlaces: one client may fill the queue, and loses places to other clients until
+// TestFairCapacity: one client may fill the queue, and loses places to other clients until
 // the shares are equal.
-func TestFairPlaces(t *testing.T) {
+func TestFairCapacity(t *testing.T) {
 	f := newFairQueue[string](12)
 	refused := make(map[string]int)
 	put := func(client string, items int) {
@@ -138,9 +138,9 @@ func TestFairDrop(t *testing.T) {
 	}
 }
 
-// TestFairAtOnce: under concurrent use every item comes out once, and no taker sleeps
+// TestFairConcurrent: under concurrent use every item comes out once, and no taker sleeps
 // while there is an item it could serve.
-func TestFairAtOnce(t *testing.T) {
+func TestFairConcurrent(t *testing.T) {
 	const putters, each = 8, 2000
 	f := newFairQueue[[2]int](300)
 	var takers, putting sync.WaitGroup
@@ -180,9 +180,9 @@ func TestFairAtOnce(t *testing.T) {
 	}
 }
 
-// TestClients: an inbox identifies a connection, and all inboxes made up for single
+// TestClientsByInbox: an inbox identifies a connection, and all inboxes made up for single
 // requests are one client, which does not evict known clients.
-func TestClients(t *testing.T) {
+func TestClientsByInbox(t *testing.T) {
 	for _, same := range [][2]string{
 		{"_INBOX.jTvsWN4Gb9X3kPp2dYbGcQ.aaaaaaaa", "_INBOX.jTvsWN4Gb9X3kPp2dYbGcQ.bbbbbbbb"},
 		{"_INBOX.producer.jTvsWN4Gb9X3kPp2dYbGcQ.a", "_INBOX.producer.jTvsWN4Gb9X3kPp2dYbGcQ.b"},

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// TestShare: expiries take all the time while no client sends requests. Otherwise they
+// TestExpiryShare: expiries take all the time while no client sends requests. Otherwise they
 // come in small groups, one at a time, and rest for as long as the last one took. Both
 // limits relax the longer more has been due than was decided.
-func TestShare(t *testing.T) {
+func TestExpiryShare(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	var s share
 	const half = (TurnExpiries + IdleExpiries) / 2

@@ -39,9 +39,9 @@ func idle(t *testing.T) *machine.Machine {
 	return m
 }
 
-// TestReplyBytesReturn: replyBytes no longer counts a pending reply after recovery or
+// TestReplyBytesReleased: replyBytes no longer counts a pending reply after recovery or
 // abandon.
-func TestReplyBytesReturn(t *testing.T) {
+func TestReplyBytesReleased(t *testing.T) {
 	for name, end := range map[string]func(*Term){
 		"recovered": func(term *Term) { term.settle(0) },
 		"abandoned": func(term *Term) { term.abandon(outOfReach) },

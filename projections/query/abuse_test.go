@@ -72,9 +72,9 @@ func TestLongSortKeys(t *testing.T) {
 	}
 }
 
-// TestRangeThatLooksLikeOneKey: a bound may be shorter than a key, so [b, KeyAfter(b))
+// TestRangeBoundShorterThanKey: a bound may be shorter than a key, so [b, KeyAfter(b))
 // may hold many keys.
-func TestRangeThatLooksLikeOneKey(t *testing.T) {
+func TestRangeBoundShorterThanKey(t *testing.T) {
 	const first = 4503599627370752
 	var documents []string
 	for i := range 6 {

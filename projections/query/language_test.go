@@ -32,8 +32,8 @@ func (l *ledger) put(t schema.EventType, id, members string, previous uint64) ui
 	return l.write(schema.Event{Type: t, Collection: things, ID: schema.DocumentID(id), Previous: schema.Version(previous), Body: []byte(body)})
 }
 
-// TestTable: the engine gives the results of the naive reference's table.
-func TestTable(t *testing.T) {
+// TestNaiveTable: the engine gives the results of the naive reference's table.
+func TestNaiveTable(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
 	for i, row := range naiveTable {
 		d := naiveTableDoc(row.doc)
@@ -113,9 +113,9 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestWrongConditions: an error is one line that states the fault and contains none of
+// TestInvalidConditions: an error is one line that states the fault and contains none of
 // our internal names.
-func TestWrongConditions(t *testing.T) {
+func TestInvalidConditions(t *testing.T) {
 	l := collectionOf(t, `{}`)
 	engine := newEngine(t, query.Limits{})
 	for where, want := range map[string]string{

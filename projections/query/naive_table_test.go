@@ -296,9 +296,9 @@ func TestNaiveSame(t *testing.T) {
 	}
 }
 
-// TestNaiveDraws: drawn bodies match their documents, no condition depends on what the
+// TestNaiveGenerator: drawn bodies match their documents, no condition depends on what the
 // rules leave open, and conditions match some documents but not all.
-func TestNaiveDraws(t *testing.T) {
+func TestNaiveGenerator(t *testing.T) {
 	draw := rapid.Custom(func(t *rapid.T) naiveCase { return drawNaiveCase(t, 12) })
 	var all, live, matched, some, cases int
 	for seed := range 600 {

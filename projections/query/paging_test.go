@@ -36,9 +36,9 @@ var plans = []string{
 	`"where":"'t' in doc.t && doc.n != -1"`,
 }
 
-// TestPagesHaveEverythingOnce: while other documents are created, replaced and deleted
+// TestEachDocumentOnOnePage: while other documents are created, replaced and deleted
 // between pages, each unchanged document is on exactly one page.
-func TestPagesHaveEverythingOnce(t *testing.T) {
+func TestEachDocumentOnOnePage(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLedger(t)

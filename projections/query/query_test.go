@@ -204,9 +204,9 @@ func (c naiveCase) check(engine *query.Engine, store *projections.Store) error {
 	return nil
 }
 
-// TestLanguage compares conditions, orders, selections and pages with the naive
+// TestQueriesMatchNaive compares conditions, orders, selections and pages with the naive
 // reference, without indexes.
-func TestLanguage(t *testing.T) {
+func TestQueriesMatchNaive(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawNaiveCase(t, 30)
@@ -225,10 +225,10 @@ func TestLanguage(t *testing.T) {
 	})
 }
 
-// TestHistories queries while documents are created, replaced, expired and deleted,
+// TestQueriesMatchNaiveWhileWriting queries while documents are created, replaced, expired and deleted,
 // expiry lags, paths and modes change, and indexes are built. Whatever the plan, the
 // result is the naive one at that position of the log.
-func TestHistories(t *testing.T) {
+func TestQueriesMatchNaiveWhileWriting(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLedger(t)

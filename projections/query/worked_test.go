@@ -9,9 +9,9 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// TestWorkedWithinOneDocument: an evaluation that reads a large document, or computes
+// TestWorkReportedWithinDocument: an evaluation that reads a large document, or computes
 // much on it, reports its work throughout, so that it can yield before the end.
-func TestWorkedWithinOneDocument(t *testing.T) {
+func TestWorkReportedWithinDocument(t *testing.T) {
 	const elements = 20_000
 	var list strings.Builder
 	for n := range elements {

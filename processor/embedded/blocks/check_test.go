@@ -149,9 +149,9 @@ var damages = map[string]func(random *rand.Rand, b []byte) []byte{
 	"gone":  nil,
 }
 
-// TestDamages damages one file of a log whose last sequence is known, after a clean stop
+// TestCheckFindsDamage damages one file of a log whose last sequence is known, after a clean stop
 // and after a kill. Check reports no log as whole that is not, and changes nothing.
-func TestDamages(t *testing.T) {
+func TestCheckFindsDamage(t *testing.T) {
 	t.Parallel()
 	random := stress.Rand(t)
 	s := newStore(t)

@@ -24,8 +24,8 @@ func whole(t *testing.T, dir, events, what string) *Stream {
 	return found
 }
 
-// TestKilled: what a kill leaves of a trim, a purge or a write is not damage.
-func TestKilled(t *testing.T) {
+// TestKillIsNotDamage: what a kill leaves of a trim, a purge or a write is not damage.
+func TestKillIsNotDamage(t *testing.T) {
 	t.Parallel()
 	random := stress.Rand(t)
 	s := newStore(t)
@@ -97,9 +97,9 @@ func blockFilesInOrder(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestPurged: a stream that is purged completely, as mutations are, is sound at every
+// TestKilledPurge: a stream that is purged completely, as mutations are, is sound at every
 // step of the purge and keeps its last sequence.
-func TestPurged(t *testing.T) {
+func TestKilledPurge(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	for range 5 {

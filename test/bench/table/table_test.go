@@ -187,7 +187,7 @@ func TestWorse(t *testing.T) {
 	}
 }
 
-func TestCompareTellsMissingAndNew(t *testing.T) {
+func TestCompareReportsMissingAndNew(t *testing.T) {
 	echo, kv, redis, other := get("Get", "echo", 1), get("Get", "KV", 1), get("Get", "Redis", 1), alone("Append", "/s", 5, versus.Goal{})
 	found := compare([]row{echo, kv, other}, []row{kv, redis}, false)
 	if brief(found.missing) != "echo=1" || brief(found.fresh) != "Redis=1" || found.compared != 1 {

@@ -39,9 +39,9 @@ func TestWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestContained: every container has only the rights it needs, and its ports are bound to
+// TestContainersHardened: every container has only the rights it needs, and its ports are bound to
 // loopback.
-func TestContained(t *testing.T) {
+func TestContainersHardened(t *testing.T) {
 	project, err := load(t, variables(t)...)
 	if err != nil {
 		t.Fatal(err)

@@ -63,9 +63,9 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// TestImageNeedsNothing: the image needs neither shared libraries nor a shell, which
+// TestImageIsStatic: the image needs neither shared libraries nor a shell, which
 // scratch does not have.
-func TestImageNeedsNothing(t *testing.T) {
+func TestImageIsStatic(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the image is for Linux")
 	}

@@ -128,10 +128,10 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestProcesses: the commands and environments of the compose file, run as plain
+// TestComposeCluster: the commands and environments of the compose file, run as plain
 // processes, form a cluster of three with two lapse processes, which serve, are healthy,
 // and take over from each other.
-func TestProcesses(t *testing.T) {
+func TestComposeCluster(t *testing.T) {
 	m := newMachine(t)
 	nodes, lapses := m.startNodes(t), m.startLapses(t)
 	for _, p := range lapses {

@@ -242,8 +242,8 @@ func firing(t *testing.T, all []rulefmt.Rule, series string) (names []string) {
 	return names
 }
 
-// TestLateRecord: the recording rule computes the p99 lateness of the histogram.
-func TestLateRecord(t *testing.T) {
+// TestLatenessRecordingRule: the recording rule computes the p99 lateness of the histogram.
+func TestLatenessRecordingRule(t *testing.T) {
 	var expr string
 	for _, r := range rules(t) {
 		if r.Record == "lapse:expiry_lateness_seconds:p99_5m" {
