@@ -26,6 +26,21 @@ func (s *Server) ConnectService(opts ...nats.Option) (*nats.Conn, error) {
 	return s.connect(userService, s.who.Service, "_SERVICE."+rand.Text(), opts)
 }
 
+// openReplies makes NATS subscribe to the replies that cross from the streams' account to
+// that of clients. NATS does so at the first request that crosses, and loses the replies
+// to concurrent ones: the publishers of mutations would get no acknowledgement.
+func (s *Server) openReplies() error {
+	nc, err := s.connect(userClient, s.who.Client, nats.InboxPrefix+rand.Text(), nil)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	if _, err := nc.Request("$JS.API.INFO", nil, 10*time.Second); err != nil {
+		return fmt.Errorf("the embedded NATS server does not answer: %w: start again", err)
+	}
+	return nil
+}
+
 func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(s.url, append([]nats.Option{
 		// Pipes carry as many messages a second as loopback TCP, with half the

@@ -207,6 +207,9 @@ func (s *Server) start(o *Options, host string, port int) error {
 		return fmt.Errorf("the NATS server accepts no connections on %s after 10 s: try another --listen", o.Listen)
 	}
 	s.url = clientURL(ns.Addr())
+	if err := s.openReplies(); err != nil {
+		return err
+	}
 	if o.SyncAlways {
 		s.memory = openMemory(o.StoreDir)
 	}

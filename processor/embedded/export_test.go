@@ -1,6 +1,10 @@
 package embedded
 
-import "github.com/lapsedb/lapse/schema"
+import (
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/lapsedb/lapse/schema"
+)
 
 // OpenGate opens one more gate, as another process of the same database would.
 func (s *Server) OpenGate() (end func(), err error) {
@@ -9,4 +13,16 @@ func (s *Server) OpenGate() (end func(), err error) {
 		return nil, err
 	}
 	return g.close, nil
+}
+
+// Subscriptions returns the subjects to which an account subscribes, NATS itself included.
+func (s *Server) Subscriptions(account string) (subjects []string, err error) {
+	all, err := s.nats.Subsz(&server.SubszOptions{Subscriptions: true, Account: account})
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all.Subs {
+		subjects = append(subjects, one.Subject)
+	}
+	return subjects, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,5 +143,20 @@ func wantLine(t *testing.T, err error, parts ...string) {
 	}
 	if strings.Contains(err.Error(), "\n") {
 		t.Errorf("more than one line: %q", err)
+	}
+}
+
+// TestRepliesCrossAccounts: when the server is ready, NATS has subscribed to the replies
+// that cross accounts. Else it loses the acknowledgements of concurrent first mutations.
+func TestRepliesCrossAccounts(t *testing.T) {
+	t.Parallel()
+	s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:-1", Databases: []schema.DatabaseName{db}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	subjects, err := s.Subscriptions("LAPSE")
+	if err != nil || !slices.ContainsFunc(subjects, func(subject string) bool { return strings.HasPrefix(subject, "_R_.") }) {
+		t.Errorf("%v, %v", subjects, err)
 	}
 }
