@@ -161,6 +161,13 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 		}
 		return n
 	}
+	version := func(name string) Version {
+		n, err := strconv.ParseUint(header(name), 10, 64)
+		if err != nil && fault == nil {
+			fault = fmt.Errorf("event %d: header %s: %.80q is not a version", seq, name, header(name))
+		}
+		return Version(n)
+	}
 	e.Time = number(HeaderTime, 64)
 	if e.Type.OnDocument() {
 		id, err := DecodeID(header(HeaderID))
@@ -170,17 +177,13 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 		e.ID = id
 	}
 	if e.Type.hasPrevious() {
-		version, err := strconv.ParseUint(header(HeaderPrevious), 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("event %d: header %s: %.80q is not a version", seq, HeaderPrevious, header(HeaderPrevious))
-		}
-		e.Previous = Version(version)
+		e.Previous = version(HeaderPrevious)
 	}
 	if e.Type.HasDeadline() {
 		e.Deadline = Deadline{At: number(HeaderDeadline, 64), TTL: int32(number(HeaderTTL, 32)), Rule: parseRule(header(HeaderRule))}
 	}
-	if restored := header(HeaderRestored); restored != "" && e.Type == DocumentCreated {
-		e.Restored = Version(number(HeaderRestored, 64))
+	if header(HeaderRestored) != "" && e.Type == DocumentCreated {
+		e.Restored = version(HeaderRestored)
 	}
 	if cause := header(HeaderCause); cause != "" {
 		n, err := parseCause(cause)

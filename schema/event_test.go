@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -282,6 +283,7 @@ func TestDecodeEventRefuses(t *testing.T) {
 		{name: "cause 0", header: "Lapse-Cause", value: "mutations/0"},
 		{name: "negative cause", header: "Lapse-Cause", value: "mutations/-4"},
 		{name: "another cause", header: "Lapse-Cause", value: "requests/4"},
+		{name: "a negative version restored", eventType: "DocumentCreated", header: "Lapse-Restored", value: "-4", body: "{}"},
 		{name: "no document in Created", collection: "orders", eventType: "DocumentCreated"},
 		{name: "no document in Replaced", collection: "orders", eventType: "DocumentReplaced"},
 		{name: "no body in Rejected", collection: "orders", eventType: "MutationRejected"},
@@ -295,7 +297,7 @@ func TestDecodeEventRefuses(t *testing.T) {
 			collection, eventType := test.collection, test.eventType
 			if test.header != "" {
 				headers[test.header] = test.value
-				collection, eventType = "orders", expired
+				collection, eventType = "orders", cmp.Or(eventType, expired)
 			}
 			e, err := DecodeEvent(7, collection, eventType, func(name string) string { return headers[name] }, []byte(test.body))
 			if err == nil || e != nil || !strings.HasPrefix(err.Error(), "event 7: ") {
