@@ -76,7 +76,7 @@ func TestServeDatabases(t *testing.T) {
 	})
 	s.Stop()
 	refuse(t, s, violates)
-	refuse(t, s, warns)
+	refuse(t, s, warns(s))
 	for _, line := range c.violations() {
 		t.Error(line)
 	}
