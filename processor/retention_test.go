@@ -648,35 +648,63 @@ func TestSnapshotsUnreachable(t *testing.T) {
 	w := newWire(t, retaining(time.Hour, time.Hour))
 	w.want(201, "collection.create.c", `{}`)
 	w.want(201, "snapshot.create", "")
-	k := w.processor.retention
-	reach := k.Snapshots.JS
-	reaches := func(js jetstream.JetStream) {
-		k.Snapshots.Making.Lock() // the request may hold it until after its reply
-		k.Snapshots.JS = js
-		k.Snapshots.Making.Unlock()
-	}
-	reaches(unreadable{reach})
-	if err := k.Round(w.ctx()); !errors.Is(err, nats.ErrTimeout) {
+	readable := w.failObjectInfo(nats.ErrTimeout)
+	if err := w.processor.retention.Round(w.ctx()); !errors.Is(err, nats.ErrTimeout) {
 		t.Errorf("the round ends with %v", err)
 	}
-	reaches(reach)
+	readable()
 	if list := w.snapshotList(); len(list) != 1 || !list[0].Sound {
 		t.Errorf("there are %v", list)
 	}
 }
 
+// TestSnapshotBehindReplica: a snapshot just made stays, although a replica of its stream
+// that lags behind does not know that it is finished.
+func TestSnapshotBehindReplica(t *testing.T) {
+	w := newWire(t, retaining(time.Hour, time.Hour))
+	w.want(201, "collection.create.c", `{}`)
+	w.want(201, "snapshot.create", "")
+	for range 3 {
+		latest := w.failObjectInfo(jetstream.ErrObjectNotFound)
+		w.want(201, "snapshot.create", "")
+		latest()
+		if list := w.snapshotList(); len(list) != 1 || !list[0].Sound {
+			t.Errorf("there are %v", list)
+		}
+	}
+}
+
+// failObjectInfo makes reads of the metadata of snapshots fail, until succeed.
+func (w *wire) failObjectInfo(err error) (succeed func()) {
+	store := w.processor.retention.Snapshots
+	js := store.JS
+	set := func(js jetstream.JetStream) {
+		store.Making.Lock() // a request may hold it until after its reply
+		store.JS = js
+		store.Making.Unlock()
+	}
+	set(unreadable{js, err})
+	return func() { set(js) }
+}
+
 // unreadable is a JetStream whose object metadata cannot be read.
-type unreadable struct{ jetstream.JetStream }
+type unreadable struct {
+	jetstream.JetStream
+	err error
+}
 
 func (o unreadable) ObjectStore(ctx context.Context, bucket string) (jetstream.ObjectStore, error) {
 	store, err := o.JetStream.ObjectStore(ctx, bucket)
-	return silentObjects{store}, err
+	return unreadableObjects{store, o.err}, err
 }
 
-type silentObjects struct{ jetstream.ObjectStore }
+type unreadableObjects struct {
+	jetstream.ObjectStore
+	err error
+}
 
-func (silentObjects) GetInfo(context.Context, string, ...jetstream.GetObjectInfoOpt) (*jetstream.ObjectInfo, error) {
-	return nil, nats.ErrTimeout
+func (o unreadableObjects) GetInfo(context.Context, string, ...jetstream.GetObjectInfoOpt) (*jetstream.ObjectInfo, error) {
+	return nil, o.err
 }
 
 // TestSnapshotOfLostEvents: the log is not trimmed below a snapshot of events that it has

@@ -66,7 +66,7 @@ func TestTrimKeepsWhatSnapshotsNeed(t *testing.T) {
 			info.Metadata[snapshot.MetaSnapshot] = strings.Replace(info.Metadata[snapshot.MetaSnapshot], `"sound":true`, `"sound":false`, 1)
 			w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
 		})
-		if kept, err := k.Drop(w.ctx()); err != nil || len(kept) != 1 || kept[0].Seq != list[1].Seq {
+		if kept, err := k.Drop(w.ctx(), schema.Snapshot{}); err != nil || len(kept) != 1 || kept[0].Seq != list[1].Seq {
 			t.Errorf("of %v, the first not sound, %v are kept (%v)", list, kept, err)
 		}
 		trim(list[:1], list[0].Seq)

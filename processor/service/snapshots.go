@@ -37,7 +37,7 @@ func (r *Request) snapshotCreate() {
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
 		snapshot, err := r.Retention.Snapshots.Create(ctx)
 		if err == nil {
-			_, err = r.Retention.Drop(ctx)
+			_, err = r.Retention.Drop(ctx, snapshot)
 		}
 		return snapshot, 201, err
 	})

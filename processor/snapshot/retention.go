@@ -153,28 +153,34 @@ func (k *Retention) Refresh(ctx context.Context) (sound []schema.Snapshot, err e
 		}
 		fresh = again.Sound
 	}
+	var made schema.Snapshot
 	if cursor.Last > 0 && !fresh {
 		began := time.Now()
-		snapshot, err := k.Snapshots.Create(ctx)
-		if err != nil {
+		if made, err = k.Snapshots.Create(ctx); err != nil {
 			return nil, err
 		}
 		k.Stale = false
 		k.Made.Add(1)
-		k.Config.Events(observe.SnapshotMade{Snapshot: snapshot, Took: time.Since(began)})
+		k.Config.Events(observe.SnapshotMade{Snapshot: made, Took: time.Since(began)})
 	}
-	return k.Drop(ctx)
+	return k.Drop(ctx, made)
 }
 
 // Drop removes snapshots: the unfinished and damaged ones, all but the newest two sound
 // ones, and all but the newest sound one if they are older than the retention. Those
 // that do not match the log, behind which an operator may want to create another log,
-// are kept by the same rule. It returns the sound ones left, newest first. The caller
-// holds Snapshots.Making.
-func (k *Retention) Drop(ctx context.Context) (kept []schema.Snapshot, err error) {
+// are kept by the same rule. It returns the sound ones left, newest first. made is the
+// snapshot just made, the zero value for none: metadata comes from any replica of its
+// stream, which may not have the latest yet. The caller holds Snapshots.Making.
+func (k *Retention) Drop(ctx context.Context, made schema.Snapshot) (kept []schema.Snapshot, err error) {
 	all, err := k.Snapshots.readable(ctx)
 	if err != nil {
 		return nil, err
+	}
+	for i := range all {
+		if made.Sound && all[i].Seq == made.Seq {
+			all[i].Snapshot = made
+		}
 	}
 	// The sound ones first: they decide which of the others stay.
 	slices.SortStableFunc(all, func(a, b storedSnapshot) int {
