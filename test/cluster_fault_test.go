@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -64,20 +65,35 @@ var faults = []fault{
 func (s *scene) inflict(f fault) {
 	s.t.Helper()
 	s.note("%s", f.name)
-	began := time.Now()
+	lost := s.lostByStandbys()
+	before, began := lost(), time.Now()
 	s.writes.after(s.t, f.do(s))
 	s.reads.after(s.t, time.Now())
 	most, unread := allowance*f.most, allowance*unread
 	if f.most == 0 {
 		most = awayNATS
 	}
-	if f.nats {
+	if f.nats || lost() > before { // a busy machine may silence a node, too
 		unread = allowance * unreadNATS
 	}
 	s.checkAway(f, s.writes, began, most)
 	s.checkAway(f, s.reads, began, unread)
 	s.nats.WaitWell()
 	s.waitRoles()
+}
+
+// lostByStandbys returns a function that counts the connections to NATS lost by processors
+// other than the present writer, on which most faults are inflicted.
+func (s *scene) lostByStandbys() func() int {
+	w := s.writer()
+	return func() (n int) {
+		for _, p := range s.processors {
+			if p != w {
+				n += strings.Count(p.Stderr(), "the connection to NATS is lost")
+			}
+		}
+		return n
+	}
 }
 
 // checkAway checks the longest gap in beats of all clients since a fault began.
