@@ -137,7 +137,7 @@ func TestChangesSurviveReconnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, opts := range map[string][]client.FeedOption{"ordered": nil, "durable": {client.Durable("d"), client.AckWait(time.Second)}} {
+	for name, opts := range map[string][]client.FeedOption{"ordered": nil, "durable": {client.Durable("d"), client.AckWait(longAckWait)}} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		var got []string
 		for e, err := range c.Changes(ctx, append(opts, client.FromStart())...) {

@@ -334,7 +334,7 @@ func TestDurableOrderAfterCrash(t *testing.T) {
 	for i := range 60 {
 		s.created([]string{"orders", "carts"}[i%2], fmt.Sprint(i))
 	}
-	opts := []client.FeedOption{client.InCollection("orders"), client.Durable("d"), client.AckWait(time.Second), client.FromStart()}
+	opts := []client.FeedOption{client.InCollection("orders"), client.Durable("d"), client.AckWait(longAckWait), client.FromStart()}
 	nc := s.connect("app")
 	crashing, err := client.New(nc)
 	if err != nil {
