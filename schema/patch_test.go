@@ -187,24 +187,24 @@ func TestPatchSize(t *testing.T) {
 // TestDeepPatchIsLinear: a patch nested to the limit is not scanned once
 // per level, since the writer waits for it.
 func TestDeepPatchIsLinear(t *testing.T) {
-	measure := func(levels int) time.Duration {
-		text := `{"id":"a","b":` + strings.Repeat(`{"b":`, levels) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", levels+1)
-		best := time.Hour
-		for range 5 {
-			start := time.Now()
-			if _, fault := Patch("a", []byte(text), []byte(text)); fault != nil {
-				t.Fatal(fault)
-			}
-			best = min(best, time.Since(start))
+	patch := func(levels int) time.Duration {
+		text := []byte(`{"id":"a","b":` + strings.Repeat(`{"b":`, levels) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", levels+1))
+		start := time.Now()
+		if _, fault := Patch("a", text, text); fault != nil {
+			t.Fatal(fault)
 		}
-		return best
+		return time.Since(start)
 	}
-	// The best of five and a factor of 8 tolerate a busy machine; scanning once per
-	// level took 24 times as long.
-	flat, deep := measure(1), measure(126)
-	if deep > 8*flat {
-		t.Fatalf("1 MiB in 1 level took %v, in 126 levels %v", flat, deep)
+	// Scanning once per level takes over 20 times as long, however often it is tried. Other work
+	// on the machine disturbs single tries, of both.
+	flat, deep := time.Hour, time.Hour
+	for range 50 {
+		flat, deep = min(flat, patch(1)), min(deep, patch(126))
+		if deep < 8*flat {
+			return
+		}
 	}
+	t.Errorf("1 MiB in 1 level takes %v, in 126 levels %v", flat, deep)
 }
 
 // mergePatch is the pseudocode of RFC 7396 section 2.
