@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -63,10 +61,7 @@ func (f *consoleFlags) open() (*consoleServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", f.address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		err = errors.New("another program listens there") // programs look for "ready", which "already" contains
-	}
+	listener, err := listenHTTP(f.address)
 	switch {
 	case err != nil && f.given:
 		return nil, fmt.Errorf("cannot serve the console at %s: %w: choose another address with --console HOST:PORT, or --console off", f.address, err)

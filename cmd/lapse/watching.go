@@ -11,6 +11,7 @@ import (
 	"net/http/pprof"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,9 +25,9 @@ import (
 // Prometheus, /healthz and /readyz for orchestrators and load balancers, /status for
 // people, with debug profiles. It serves from before the database is opened.
 func serveWatchers(listen string, debug bool, monitors *monitors, logger *slog.Logger) (stop func(), err error) {
-	listener, err := net.Listen("tcp", listen)
+	listener, err := listenHTTP(listen)
 	if err != nil {
-		return nil, fmt.Errorf("cannot serve metrics: %w: choose another --metrics", err)
+		return nil, fmt.Errorf("cannot serve metrics at %s: %w: choose another address with --metrics HOST:PORT", listen, err)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(monitors, collectors.NewGoCollector(),
@@ -48,6 +49,16 @@ func serveWatchers(listen string, debug bool, monitors *monitors, logger *slog.L
 		defer cancel()
 		_ = server.Shutdown(ctx)
 	}, nil
+}
+
+// listenHTTP listens at HOST:PORT. Its error for an address in use has no "already":
+// programs that wait for "ready" would find it there.
+func listenHTTP(address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = errors.New("another program listens there")
+	}
+	return listener, err
 }
 
 // maxProfile is the longest profile or trace.

@@ -78,9 +78,13 @@ func FreeAddrs(t testing.TB, n int) (addrs []string) {
 			nextBlock(t)
 		}
 		ports.next, ports.left = ports.next+1, ports.left-1
-		if l, err := listen(ports.next); err == nil {
-			addrs = append(addrs, l.Addr().String())
-			l.Close()
+		// Listening to find out would keep the port in use for a moment longer: a process
+		// that starts now has the listener, too, until it executes its program.
+		address := fmt.Sprintf("127.0.0.1:%d", ports.next)
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+		} else {
+			addrs = append(addrs, address)
 		}
 	}
 	return addrs
@@ -94,14 +98,10 @@ func nextBlock(t testing.TB) {
 	for _, block := range rand.Perm(portBlocks) {
 		first := firstPort + block*portBlock
 		var err error
-		if ports.block, err = listen(first); err == nil {
+		if ports.block, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first)); err == nil {
 			ports.next, ports.left = first, portBlock-1
 			return
 		}
 	}
 	t.Fatal("other tests have taken all ports")
-}
-
-func listen(port int) (net.Listener, error) {
-	return net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,16 +19,18 @@ import (
 // for busy machines.
 const processTimeout = time.Minute
 
+var ready = regexp.MustCompile(`\bready\b`)
+
 // Process is a program that a test started, and must end.
 type Process struct {
 	*exec.Cmd
-	Ready chan struct{} // closed when it has printed "ready"
+	Ready chan struct{} // closed when it has printed the word "ready"
 	Ended chan struct{} // closed when it has ended and all its output is kept
 
 	log   io.Writer
-	ready sync.Once
 	mu    sync.Mutex
 	text  strings.Builder
+	ready bool
 }
 
 // StartProcess starts a program. It keeps the output that cmd does not redirect, and
@@ -59,9 +62,9 @@ func (p *Process) Write(b []byte) (int, error) {
 	if p.log != nil {
 		_, _ = p.log.Write(b)
 	}
-	const ready = "ready"
-	if from := max(p.text.Len()-len(b)-len(ready), 0); strings.Contains(p.text.String()[from:], ready) {
-		p.ready.Do(func() { close(p.Ready) })
+	if !p.ready && ready.MatchString(p.text.String()) {
+		p.ready = true
+		close(p.Ready)
 	}
 	return len(b), nil
 }
