@@ -276,9 +276,16 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 		"CONSUMER.NAMES." + log: "", "CONSUMER.LIST." + log: "", "STREAM.NAMES": "",
 		"CONSUMER.CREATE." + log: `{"stream_name":"LAPSE_main","config":{"ack_policy":"none"}}`,
 	} {
-		if m := request(t, nc, "$JS.API."+ask, body); strings.Contains(string(m.Data), `"error"`) {
-			t.Fatalf("%s: %+v", ask, m)
-		}
+		repeat(t, func(ctx context.Context) error {
+			m, err := nc.RequestWithContext(ctx, "$JS.API."+ask, []byte(body))
+			if err == nil && strings.Contains(string(m.Data), `"error"`) {
+				err = errors.New(string(m.Data))
+			}
+			if err != nil {
+				err = fmt.Errorf("%s: %w", ask, err)
+			}
+			return err
+		})
 	}
 	readStream(t, nc)
 	auditor := c.through(t, urls, "auditor")
@@ -291,10 +298,11 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 		t.Fatal(err)
 	}
 	for _, opts := range [][]nats.SubOpt{{}, {nats.Durable("old")}, {nats.EnableFlowControl(), nats.IdleHeartbeat(100e6)}} {
-		sub, err := legacy.SubscribeSync(db.Events()+">", append(opts, nats.BindStream(log))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		var sub *nats.Subscription
+		repeat(t, func(context.Context) (err error) {
+			sub, err = legacy.SubscribeSync(db.Events()+">", append(opts, nats.BindStream(log))...)
+			return err
+		})
 		if _, err := sub.NextMsg(patience); err != nil {
 			t.Fatal(err)
 		}

@@ -44,8 +44,9 @@ const (
 	// maxCalls limits the API calls in flight to JetStream.
 	maxCalls = 64
 	// callTimeout limits each of them: clients get an error before their own time-out,
-	// which is 5 s as a rule.
-	callTimeout = 4 * time.Second
+	// which is 5 s as a rule. It is longer than the 4 s for which a cluster waits for
+	// each node before it lists the consumers that it knows of.
+	callTimeout = 4500 * time.Millisecond
 
 	// Limits of the requests of each kind that wait. The rest is dropped, as by
 	// JetStream itself: clients retry.
