@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ type network struct {
 	mu     sync.Mutex
 	server *server.Server // nil while there is none
 	conns  []*faultyConn
+	before func(sent []byte) // called before anything is sent, if not nil
 }
 
 // InProcessConn implements nats.InProcessConnProvider.
@@ -47,7 +49,7 @@ func (n *network) InProcessConn() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	faulty := &faultyConn{Conn: c}
+	faulty := &faultyConn{Conn: c, network: n}
 	n.conns = append(n.conns, faulty)
 	return faulty, nil
 }
@@ -57,6 +59,13 @@ func (n *network) use(s *server.Server) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.server = s
+}
+
+// intercept calls before ahead of everything that is sent.
+func (n *network) intercept(before func(sent []byte)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.before = before
 }
 
 // each calls do for the present connections, and forgets them.
@@ -73,6 +82,7 @@ func (n *network) each(do func(*faultyConn)) {
 // faultyConn is a connection that can be dead in one direction, unnoticed by both ends.
 type faultyConn struct {
 	net.Conn
+	network    *network
 	deaf, mute atomic.Bool // drop what is received, drop what is sent
 
 	mu      sync.Mutex
@@ -90,6 +100,12 @@ func (c *faultyConn) Read(p []byte) (n int, err error) {
 }
 
 func (c *faultyConn) Write(p []byte) (int, error) {
+	c.network.mu.Lock()
+	before := c.network.before
+	c.network.mu.Unlock()
+	if before != nil {
+		before(p)
+	}
 	if c.mute.Load() {
 		return len(p), nil
 	}
@@ -187,6 +203,30 @@ var faults = []fault{
 	}},
 }
 
+// losesReplies loses the replies to the first request of each kind that is sent to n: the
+// connections of the log receive nothing from then on, until pings time out. lost counts
+// the kinds that were sent.
+func (o *outage) losesReplies(n *network, requests ...string) (lost func() int) {
+	var mu sync.Mutex
+	left := slices.Clone(requests)
+	n.intercept(func(sent []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		left = slices.DeleteFunc(left, func(request string) bool {
+			is := bytes.Contains(sent, []byte(request))
+			if is {
+				o.logs.each(func(c *faultyConn) { c.deaf.Store(true) })
+			}
+			return is
+		})
+	})
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(requests) - len(left)
+	}
+}
+
 // restartServer stops the server and starts it again after away.
 func (o *outage) restartServer(away time.Duration) {
 	for _, n := range []*network{&o.logs, &o.services, &o.clients} {
@@ -234,13 +274,11 @@ func TestStartRetriesLostReply(t *testing.T) {
 		o.want(201, "collection.create.c", `{}`)
 		o.stop()
 		// A start opens the streams, looks for other processors, then reads the log.
-		looks, err := o.client.Subscribe("$SRV.INFO.lapse", func(*nats.Msg) {
-			o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) // until pings time out
-		})
-		o.check(err)
+		lost := o.losesReplies(&o.services, "$SRV.INFO.lapse ")
+		var err error
 		o.processor, err = Start(o.t.Context(), o.connections(), o.options)
 		o.check(err)
-		if n, _ := looks.Delivered(); n == 0 {
+		if lost() == 0 {
 			o.t.Error("nothing went wrong")
 		}
 		o.want(200, "collection.get.c", "")
@@ -248,7 +286,7 @@ func TestStartRetriesLostReply(t *testing.T) {
 }
 
 // TestRestoreRetriesLostReply: a restore with a new log succeeds although the replies to the
-// creation of its streams are lost.
+// creation of the log and of its snapshot are lost.
 func TestRestoreRetriesLostReply(t *testing.T) {
 	inOutage(t, OS, func(o *outage) {
 		o.want(201, "collection.create.c", `{}`)
@@ -259,18 +297,11 @@ func TestRestoreRetriesLostReply(t *testing.T) {
 		js, err := jetstream.New(o.client)
 		o.check(err)
 		o.check(js.DeleteStream(o.ctx(), "LAPSE_main"))
-		var lost []string
-		_, err = o.client.Subscribe("$JS.EVENT.ADVISORY.STREAM.CREATED.*", func(m *nats.Msg) {
-			if stream := m.Subject[strings.LastIndex(m.Subject, ".")+1:]; !slices.Contains(lost, stream) {
-				lost = append(lost, stream)
-				o.logs.each(func(c *faultyConn) { c.deaf.Store(true) }) // until pings time out
-			}
-		})
-		o.check(err)
+		lost := o.losesReplies(&o.logs, "$JS.API.STREAM.CREATE.LAPSE_main ", "$JS.API.STREAM.CREATE.OBJ_LAPSE_main_SNAPSHOT_3 ")
 		snapshot, err := RestoreSnapshot(o.t.Context(), o.connections(), o.options, 0, true)
 		o.check(err)
-		if snapshot.Seq != seq || snapshot.Digest != digest.String() || len(lost) != 2 {
-			o.t.Errorf("it restored %+v, and was at %d with digest %s; the replies of %v were lost", snapshot, seq, digest, lost)
+		if snapshot.Seq != seq || snapshot.Digest != digest.String() || lost() != 2 {
+			o.t.Errorf("it restored %+v, and was at %d with digest %s; the replies of %d requests were lost", snapshot, seq, digest, lost())
 		}
 		o.start()
 		o.want(200, "document.get.c.a", "")
