@@ -88,7 +88,7 @@ func (b *beats) ask(nc *nats.Conn, tail, body string) (one beat, err error) {
 	b.pause.RLock()
 	defer b.pause.RUnlock()
 	one.sent = time.Now()
-	a, err := tryAskWith(nc, tail, body, 300*time.Millisecond, "Lapse-Min-Seq", b.made)
+	a, err := tryAskWith(nc, tail, body, hasty, "Lapse-Min-Seq", b.made)
 	one.answered = time.Now()
 	switch {
 	case err != nil || a.code == 503 || a.code == 504 || a.code == 429:
