@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -202,11 +203,16 @@ func refuse(t *testing.T, s *harness.Server, such func(line string) bool) {
 	}
 }
 
-// request repeats a request until there is a reply.
+// request repeats a request until there is a reply, other than that JetStream is
+// temporarily unavailable.
 func request(t *testing.T, nc *nats.Conn, subject, body string) (m *nats.Msg) {
 	t.Helper()
 	repeat(t, func(ctx context.Context) (err error) {
-		if m, err = nc.RequestWithContext(ctx, subject, []byte(body)); err != nil {
+		m, err = nc.RequestWithContext(ctx, subject, []byte(body))
+		if err == nil && strings.Contains(string(m.Data), fmt.Sprintf(`"err_code":%d`, server.JSClusterNotAvailErr)) {
+			err = errors.New(string(m.Data))
+		}
+		if err != nil {
 			err = fmt.Errorf("%s: %w", subject, err)
 		}
 		return err
@@ -276,16 +282,9 @@ func readFeed(t *testing.T, c *cluster, urls []string) {
 		"CONSUMER.NAMES." + log: "", "CONSUMER.LIST." + log: "", "STREAM.NAMES": "",
 		"CONSUMER.CREATE." + log: `{"stream_name":"LAPSE_main","config":{"ack_policy":"none"}}`,
 	} {
-		repeat(t, func(ctx context.Context) error {
-			m, err := nc.RequestWithContext(ctx, "$JS.API."+ask, []byte(body))
-			if err == nil && strings.Contains(string(m.Data), `"error"`) {
-				err = errors.New(string(m.Data))
-			}
-			if err != nil {
-				err = fmt.Errorf("%s: %w", ask, err)
-			}
-			return err
-		})
+		if m := request(t, nc, "$JS.API."+ask, body); strings.Contains(string(m.Data), `"error"`) {
+			t.Fatalf("%s: %s", ask, m.Data)
+		}
 	}
 	readStream(t, nc)
 	auditor := c.through(t, urls, "auditor")

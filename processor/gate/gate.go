@@ -45,7 +45,7 @@ const (
 	maxCalls = 64
 	// callTimeout limits each of them: clients get an error before their own time-out,
 	// which is 5 s as a rule. It is longer than the 4 s for which a cluster waits for
-	// each node before it lists the consumers that it knows of.
+	// nodes that do not reply before it lists the consumers of the others.
 	callTimeout = 4500 * time.Millisecond
 
 	// Limits of the requests of each kind that wait. The rest is dropped, as by
