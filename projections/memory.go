@@ -21,6 +21,8 @@ type Memory struct {
 	// their log time.
 	messages   map[string]Repeat
 	remembered []rememberedMessage
+
+	steps int // see Steps
 }
 
 type rememberedMessage struct {
@@ -42,7 +44,7 @@ type memoryDocument struct {
 	id     schema.DocumentID
 	reason string  // of its hold
 	warned []int64 // deadlines of this version
-	queued int     // its index in its bucket of waiting, if it is in one
+	queued int     // its index in its bucket of waiting, or inSorted
 }
 
 // NewMemory returns an empty projection.
@@ -147,6 +149,10 @@ func (m *Memory) Scan(q Queue, after Entry, last int64, visit func(Entry) bool) 
 	return next, more, nil
 }
 
+// Steps returns how many entries and comparisons the expiry orders have taken so far:
+// their cost, which unlike a time is the same on every machine.
+func (m *Memory) Steps() int { return m.steps }
+
 // Fold applies facts, in log order and after the cursor. All must be Known. An error
 // means that the machine did not decide them; the Memory is then unusable.
 func (m *Memory) Fold(facts []Fact) error {
@@ -195,6 +201,9 @@ func (m *Memory) apply(fact *Fact) error {
 	switch e.Type {
 	case schema.CollectionCreated:
 		c = &memoryCollection{documents: make(map[schema.DocumentID]*memoryDocument)}
+		for order := range c.waiting {
+			c.waiting[order] = newWaiting(&m.steps)
+		}
 		m.collections[e.Collection], m.incarnations[e.Seq] = c, c
 		return c.set(e, e.Seq)
 	case schema.CollectionReplaced:

@@ -4,31 +4,59 @@ import (
 	"cmp"
 	"container/heap"
 	"maps"
-	"math"
 	"slices"
+
+	"github.com/RaduBerinde/btreemap"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
-// waiting is one expiry order of a collection: a bucket of documents for each
-// second. A bucket is sorted only when a scan reaches its second; most documents
-// leave it before.
+// waiting is one expiry order of a collection. A document is sorted only when a scan
+// reaches its second; until then it is in the bucket of that second, which most leave
+// before.
 type waiting struct {
-	buckets map[int64]*bucket
-	seconds secondHeap // of all buckets, and of some removed ones
+	reached int64                                      // the last second that a scan asked for
+	sorted  *btreemap.BTreeMap[place, *memoryDocument] // up to reached
+	buckets map[int64]*bucket                          // later ones
+	seconds secondHeap                                 // of all buckets, and of some removed ones
+	steps   *int                                       // see Memory.Steps
 }
 
-// bucket holds the documents of one second.
+// place is the key of a document in its expiry order.
+type place struct {
+	second int64
+	id     schema.DocumentID
+}
+
+// bucket holds the documents of one second, in no order.
 type bucket struct {
 	documents []*memoryDocument // nil: the document has left
 	count     int               // of documents that have not left
-	sorted    bool              // by ID
+}
+
+// inSorted is the index of a document that is in no bucket.
+const inSorted = -1
+
+// degree of the tree: a node has at most twice as many documents.
+const degree = 32
+
+func newWaiting(steps *int) waiting {
+	return waiting{steps: steps, buckets: make(map[int64]*bucket), sorted: btreemap.New[place, *memoryDocument](degree, func(a, b place) int {
+		*steps++
+		if a.second != b.second {
+			return cmp.Compare(a.second, b.second)
+		}
+		return cmp.Compare(a.id, b.id)
+	})}
 }
 
 func (w *waiting) add(second int64, d *memoryDocument) {
+	if second <= w.reached {
+		w.sort(second, d)
+		return
+	}
 	b := w.buckets[second]
 	if b == nil {
-		if w.buckets == nil {
-			w.buckets = make(map[int64]*bucket)
-		}
 		b = new(bucket)
 		w.buckets[second] = b
 		heap.Push(&w.seconds, second)
@@ -36,10 +64,18 @@ func (w *waiting) add(second int64, d *memoryDocument) {
 	d.queued = len(b.documents)
 	b.documents = append(b.documents, d)
 	b.count++
-	b.sorted = false
+}
+
+func (w *waiting) sort(second int64, d *memoryDocument) {
+	d.queued = inSorted
+	w.sorted.ReplaceOrInsert(place{second, d.id}, d)
 }
 
 func (w *waiting) remove(second int64, d *memoryDocument) {
+	if d.queued == inSorted {
+		w.sorted.Delete(place{second, d.id})
+		return
+	}
 	b := w.buckets[second]
 	b.documents[d.queued] = nil
 	b.count--
@@ -58,61 +94,56 @@ func (w *waiting) remove(second int64, d *memoryDocument) {
 // squeeze drops the slots of documents that have left.
 func (b *bucket) squeeze() {
 	b.documents = slices.Clone(slices.DeleteFunc(b.documents, func(d *memoryDocument) bool { return d == nil }))
-	b.number()
-}
-
-func (b *bucket) number() {
 	for i, d := range b.documents {
 		d.queued = i
 	}
 }
 
-func (b *bucket) sort() {
-	if b.sorted {
-		return
+// reach sorts the documents up to a second.
+func (w *waiting) reach(second int64) {
+	w.reached = max(w.reached, second)
+	for len(w.seconds) > 0 && w.seconds[0] <= w.reached {
+		*w.steps++
+		first := heap.Pop(&w.seconds).(int64)
+		b := w.buckets[first]
+		if b == nil {
+			continue // it was removed
+		}
+		delete(w.buckets, first)
+		for _, d := range b.documents {
+			*w.steps++
+			if d != nil {
+				w.sort(first, d)
+			}
+		}
 	}
-	b.squeeze()
-	slices.SortFunc(b.documents, func(a, b *memoryDocument) int { return cmp.Compare(a.id, b.id) })
-	b.number()
-	b.sorted = true
+}
+
+// first returns the first second with a bucket.
+func (w *waiting) first() (second int64, ok bool) {
+	for len(w.seconds) > 0 && w.buckets[w.seconds[0]] == nil {
+		*w.steps++
+		heap.Pop(&w.seconds)
+	}
+	if len(w.seconds) == 0 {
+		return 0, false
+	}
+	return w.seconds[0], true
 }
 
 // scan is Memory.Scan for one expiry order.
 func (w *waiting) scan(after Entry, last int64, visit func(Entry) bool) (next int64, more bool) {
-	var scanned []int64 // seconds to put back
-	defer func() {
-		for _, second := range scanned {
-			heap.Push(&w.seconds, second)
+	w.reach(max(last, after.Second))
+	for at, d := range w.sorted.Ascend(btreemap.GT(place{after.Second, after.ID}), btreemap.Max[place]()) {
+		if at.second > last {
+			return at.second, true
 		}
-	}()
-	for previous := int64(math.MinInt64); len(w.seconds) > 0; {
-		second := heap.Pop(&w.seconds).(int64)
-		b := w.buckets[second]
-		if b == nil || second == previous {
-			continue // the bucket was removed, or removed and made again
-		}
-		previous = second
-		scanned = append(scanned, second)
-		if second < after.Second {
-			continue
-		}
-		waits := func(d *memoryDocument) bool {
-			return d != nil && (second > after.Second || d.id > after.ID)
-		}
-		if second > last {
-			if slices.ContainsFunc(b.documents, waits) {
-				return second, true
-			}
-			continue
-		}
-		b.sort()
-		for _, d := range b.documents {
-			if waits(d) && !visit(Entry{Second: second, ID: d.id, Meta: d.Meta, Warned: d.warned}) {
-				return 0, false
-			}
+		*w.steps++
+		if !visit(Entry{Second: at.second, ID: d.id, Meta: d.Meta, Warned: d.warned}) {
+			return 0, false
 		}
 	}
-	return 0, false
+	return w.first()
 }
 
 // secondHeap is a min-heap of seconds since 1970.
