@@ -43,6 +43,15 @@ var costShapes = []costShape{
 			return schema.NewNamedMutation(op, "c", id(i/4), nil)
 		}
 	}},
+	{"policies that move no deadline", func(i int, id func(int) string, body, warnBefore string) *schema.Mutation {
+		switch {
+		case i%4 != 3:
+			return costWrite(id(i), body)
+		case body == `{}`:
+			return costPolicy("collection.replace", "c", 600, warnBefore)
+		}
+		return costPolicy("collection.replace", "c", 600+i, warnBefore)
+	}},
 	{"collections", func(i int, id func(int) string, body, warnBefore string) *schema.Mutation {
 		name := fmt.Sprint("c", i/2)
 		if i%2 == 0 {

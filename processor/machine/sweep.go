@@ -37,6 +37,7 @@ type queue struct {
 	projections.Queue
 	kind       kind
 	collection schema.CollectionName
+	policy     policy // by which it is armed
 
 	// timer is armed at the second at which the first entry is due; a walk finds the next
 	// one.
@@ -75,6 +76,22 @@ func (q *queue) back(fact *projections.Fact, second int64) {
 	}
 }
 
+// policy is what decides when the entries of a queue are due, at after their second less
+// lead; the zero policy is never.
+type policy struct {
+	at, lead int64
+	due      bool
+}
+
+func (q *queue) policyOf(c *schema.Collection) policy {
+	at, expires := projections.DueAt(c, q.Order, 0)
+	before, due := lead(c, q.kind)
+	if !expires || !due {
+		return policy{}
+	}
+	return policy{at, before, true}
+}
+
 type dueQueue struct {
 	*queue
 	at int64
@@ -99,30 +116,50 @@ func (q *queue) dueAt(c *schema.Collection, second int64) (at int64, ok bool) {
 	return at - before, ok
 }
 
-// arm arms the queues of a collection by their first entries and its policy.
+// arm arms the queues of a collection by their first entries and its policy. Queues whose
+// entries are due when they were before stay as they are.
 func (m *Machine) arm(c *schema.Collection) error {
-	m.disarm(c.Name)
-	all := new(queues)
-	m.sweep.queues[c.Name] = all
+	all := m.sweep.queues[c.Name]
+	if all == nil || all[expiries][0].Incarnation != c.Incarnation {
+		m.disarm(c.Name)
+		all = new(queues)
+		m.sweep.queues[c.Name] = all
+		for k := range all {
+			for order := range all[k] {
+				q := &all[k][order]
+				q.Queue = projections.Queue{Incarnation: c.Incarnation, Order: projections.Order(order)}
+				q.kind, q.collection, q.timer.Value = kind(k), c.Name, q
+			}
+		}
+	}
 	for k := range all {
 		for order := range all[k] {
 			q := &all[k][order]
-			q.Queue = projections.Queue{Incarnation: c.Incarnation, Order: projections.Order(order)}
-			q.kind, q.collection, q.timer.Value = kind(k), c.Name, q
-			if _, ok := lead(c, q.kind); !ok {
-				continue
-			}
-			m.skipOverdue(c, q)
-			first, any, err := m.Store.Scan(q.Queue, q.position, -1, nil)
-			if err != nil {
-				return err
-			}
-			if at, ok := q.dueAt(c, first); any && ok {
-				m.sweep.wheel.Set(&q.timer, at)
+			if p := q.policyOf(c); q.policy != p {
+				q.policy = p
+				if err := m.armQueue(c, q); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// armQueue arms a queue whose policy has changed.
+func (m *Machine) armQueue(c *schema.Collection, q *queue) error {
+	m.disarmQueue(q)
+	q.position, q.late = projections.Entry{}, nil
+	if !q.policy.due {
+		return nil
+	}
+	m.skipOverdue(c, q)
+	first, any, err := m.Store.Scan(q.Queue, q.position, -1, nil)
+	if any && err == nil {
+		at, _ := q.dueAt(c, first)
+		m.sweep.wheel.Set(&q.timer, at)
+	}
+	return err
 }
 
 // skipOverdue moves the position of a queue of warnings past entries whose deadline has
@@ -145,11 +182,16 @@ func (m *Machine) disarm(name schema.CollectionName) {
 	}
 	for k := range all {
 		for i := range all[k] {
-			m.sweep.wheel.Remove(&all[k][i].timer)
+			m.disarmQueue(&all[k][i])
 		}
-		m.sweep.due[k] = slices.DeleteFunc(m.sweep.due[k], func(d dueQueue) bool { return d.collection == name })
 	}
 	delete(m.sweep.queues, name)
+}
+
+func (m *Machine) disarmQueue(q *queue) {
+	m.sweep.wheel.Remove(&q.timer)
+	due := &m.sweep.due[q.kind]
+	*due = slices.DeleteFunc(*due, func(d dueQueue) bool { return d.queue == q })
 }
 
 // folded updates the wheel for a folded event.
