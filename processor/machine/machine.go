@@ -93,6 +93,8 @@ func (m *Machine) restart() error {
 	m.sweep = sweep{
 		wheel:  expiry.New[*queue](m.time / 1000),
 		queues: make(map[schema.CollectionName]*queues),
+
+		mostLate: mostLate,
 	}
 	for _, c := range m.Store.Collections() {
 		if err := m.arm(c); err != nil {

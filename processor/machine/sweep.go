@@ -18,6 +18,8 @@ type sweep struct {
 
 	// due are the queues that fired and are not walked to their end, by kind.
 	due [kinds][]dueQueue
+
+	mostLate int // the constant; less in tests
 }
 
 // kind is what a walk of a queue emits. Both walk the same entries of the expiry index,
@@ -43,13 +45,18 @@ type queue struct {
 	// one.
 	timer expiry.Timer[*queue]
 
-	// position is the last entry walked. The next walk continues there, past tombstones
-	// and most entries whose event is pending. In a queue of expiries, an entry folded
-	// before the position moves it back: there are few. In a queue of warnings, each
-	// write with a ttl below warnBefore folds one, and warned entries stay in the queue,
-	// so late lists them instead.
+	// position is the last entry walked, or the end of what was due. The next walk
+	// continues there, past tombstones and most entries whose event is pending. In a
+	// queue of expiries, an entry folded before the position moves it back: there are few.
+	// In a queue of warnings, each write with a ttl below warnBefore folds one, and warned
+	// entries stay in the queue, so late lists them instead.
 	position projections.Entry
 	late     []lateEntry
+
+	// again counts the entries up to overflow, the position when late last overflowed,
+	// that were visited in vain since.
+	again    int
+	overflow projections.Entry
 }
 
 // lateEntry is a version to be warned of whose entry the walk has passed.
@@ -59,16 +66,21 @@ type lateEntry struct {
 	released bool // by a DocumentReleased: it may have been warned of
 }
 
-// mostLate is the number of late entries beyond which the whole queue is walked again.
+// mostLate is the number of late entries beyond which the whole queue is walked again. A
+// long queue lists more, so that a walk visits few entries for each late one.
 const mostLate = 1 << 14
 
-// back makes the next walk visit an entry that was folded before the position.
-func (q *queue) back(fact *projections.Fact, second int64) {
+// back makes the next walk visit an entry that was folded before the position. most is
+// the number of late entries that a short queue lists.
+func (q *queue) back(fact *projections.Fact, second int64, most int) {
 	switch {
 	case q.kind == expiries:
 		q.position = projections.Entry{Second: second}
-	case len(q.late) == mostLate:
-		q.position, q.late = projections.Entry{}, nil
+	case len(q.late) >= max(most, q.again/skipsPerEvent):
+		if q.overflow.Before(q.position) {
+			q.overflow = q.position
+		}
+		q.position, q.late, q.again = projections.Entry{}, nil, 0
 	case fact.Type == schema.DocumentReleased:
 		q.late = append(q.late, lateEntry{fact.ID, fact.Prior.Version, true})
 	default:
@@ -149,7 +161,7 @@ func (m *Machine) arm(c *schema.Collection) error {
 // armQueue arms a queue whose policy has changed.
 func (m *Machine) armQueue(c *schema.Collection, q *queue) error {
 	m.disarmQueue(q)
-	q.position, q.late = projections.Entry{}, nil
+	q.position, q.late, q.again, q.overflow = projections.Entry{}, nil, 0, projections.Entry{}
 	if !q.policy.due {
 		return nil
 	}
@@ -169,7 +181,12 @@ func (m *Machine) skipOverdue(c *schema.Collection, q *queue) {
 		return
 	}
 	last, _ := projections.LastDue(c, q.Order, m.now())
-	if first := (projections.Entry{Second: last + 1}); q.position.Before(first) {
+	q.skipTo(last + 1)
+}
+
+// skipTo moves the position to the beginning of a second, if it is before.
+func (q *queue) skipTo(second int64) {
+	if first := (projections.Entry{Second: second}); q.position.Before(first) {
 		q.position = first
 	}
 }
@@ -224,7 +241,7 @@ func (m *Machine) folded(fact *projections.Fact) error {
 			}
 			// While the event was pending the sweep may have walked past its place.
 			if !q.position.Before(projections.Entry{Second: second, ID: fact.ID}) {
-				q.back(fact, second)
+				q.back(fact, second, m.sweep.mostLate)
 			}
 			m.rearm(q, at)
 		}
@@ -393,10 +410,16 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 		var decided bool
 		decided, err = decide(c, entry, documents)
 		count(decided, bytes)
+		if !decided && !q.overflow.Before(entry) {
+			q.again++
+		}
 		return err == nil
 	})
 	if err == nil {
 		err = scanErr
+	}
+	if err == nil && next != dueNow {
+		q.skipTo(last + before + 1)
 	}
 	if more {
 		next, _ = q.dueAt(c, second)

@@ -195,55 +195,123 @@ func (v *visits) Scan(q projections.Queue, after projections.Entry, last int64, 
 	})
 }
 
-// TestLateWarningsSkipQueueWalk: warnings that are due right after the write cost no walk over the
-// entries warned of before, even if there are more than late can list.
-func TestLateWarningsSkipQueueWalk(t *testing.T) {
-	m := fresh(t)
-	decideNow(t, m, 1000, schema.NewNamedMutation("collection.replace", "orders", "", []byte(`{"defaultTtl":10000,"warnBefore":9000}`)))
-	sweepAll := func(second int64) (warned int) {
-		t.Helper()
-		for more := true; more; {
-			var err error
-			if more, err = m.Expire(second*1000, 256); err != nil {
-				t.Fatal(err)
-			}
-			warned += len(m.Take())
-			if err := m.Commit(m.Seq()); err != nil {
-				t.Fatal(err)
-			}
+// warnAll emits all warnings that are due, and returns how many.
+func warnAll(t *testing.T, m *Machine, second int64) (warned int) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = m.Expire(second*1000, 256); err != nil {
+			t.Fatal(err)
 		}
-		return warned
-	}
-	write := func(second int64, from, to int, body string) {
-		t.Helper()
-		for i := from; i < to; i++ {
-			if _, err := m.Decide(second*1000, schema.NewNamedMutation("document.upsert", "orders", fmt.Sprint(i), []byte(body))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		m.Take()
+		warned += len(m.Take())
 		if err := m.Commit(m.Seq()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	const waiting = 5000
-	write(1000, 0, waiting, `{"ttl":9500}`)
-	if n := sweepAll(1500); n != waiting {
-		t.Fatalf("%d warnings of %d documents", n, waiting)
+	return warned
+}
+
+// writeAll writes the documents from one number up to another, and folds them at once.
+func writeAll(t *testing.T, m *Machine, second int64, from, to int, body string) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		if _, err := m.Decide(second*1000, schema.NewNamedMutation("document.upsert", "orders", fmt.Sprint(i), []byte(body))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Take()
+	if err := m.Commit(m.Seq()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// warned returns a machine with so many documents, all warned of at second 1500, and a count
+// of the entries that it visits from then on.
+func warned(t *testing.T, documents int) (*Machine, *visits) {
+	t.Helper()
+	m := fresh(t)
+	decideNow(t, m, 1000, schema.NewNamedMutation("collection.replace", "orders", "", []byte(`{"defaultTtl":10000,"warnBefore":9000}`)))
+	writeAll(t, m, 1000, 0, documents, `{"ttl":9500}`)
+	if n := warnAll(t, m, 1500); n != documents {
+		t.Fatalf("%d warnings of %d documents", n, documents)
 	}
 	counted := &visits{Projection: m.Store}
 	m.Store = counted
+	return m, counted
+}
+
+// TestLateWarningsSkipQueueWalk: warnings that are due right after the write cost no walk over the
+// entries warned of before, even if there are more than late can list.
+func TestLateWarningsSkipQueueWalk(t *testing.T) {
+	const waiting = 5000
+	m, counted := warned(t, waiting)
 	for i := range 50 {
-		write(1500, waiting+i, waiting+i+1, `{"ttl":50}`)
-		if n := sweepAll(1500); n != 1 {
+		writeAll(t, m, 1500, waiting+i, waiting+i+1, `{"ttl":50}`)
+		if n := warnAll(t, m, 1500); n != 1 {
 			t.Fatalf("%d warnings of a document with little time left", n)
 		}
 	}
 	if counted.entries > 50 {
 		t.Errorf("50 warnings visited %d entries", counted.entries)
 	}
-	write(1500, waiting, waiting+mostLate+100, `{"ttl":60}`)
-	if n := sweepAll(1500); n != mostLate+100 {
+	writeAll(t, m, 1500, waiting, waiting+mostLate+100, `{"ttl":60}`)
+	if n := warnAll(t, m, 1500); n != mostLate+100 {
 		t.Errorf("%d warnings of %d documents at once", n, mostLate+100)
 	}
+}
+
+// TestLateWarningsShareQueueWalk: where late overflows again and again, a walk of the whole
+// queue costs the late entries since the walk before a bounded number of visits each.
+func TestLateWarningsShareQueueWalk(t *testing.T) {
+	const waiting = 4000
+	for _, round := range []int{20, 300} {
+		m, counted := warned(t, waiting)
+		m.sweep.mostLate = 10
+		total := 0
+		for range 30 {
+			writeAll(t, m, 1500, waiting, waiting+round, `{"ttl":50}`)
+			if n := warnAll(t, m, 1500); n != round {
+				t.Fatalf("%d warnings of %d documents with little time left", n, round)
+			}
+			total += round
+		}
+		if counted.entries > waiting+(skipsPerEvent+1)*total {
+			t.Errorf("%d warnings, %d at a time, visited %d entries", total, round, counted.entries)
+		}
+	}
+}
+
+// TestWalksDoNotOverlap: while all documents are renewed before they expire, each walk
+// begins where the last one ended, not at the deadlines that are long gone.
+func TestWalksDoNotOverlap(t *testing.T) {
+	m := fresh(t)
+	const from, seconds = 1000, 200
+	spans := &spans{Projection: m.Store, from: from}
+	m.Store = spans
+	for second := int64(from); second < from+seconds; second++ {
+		if n := warnAll(t, m, second); n > 0 {
+			t.Fatalf("%d documents expired", n)
+		}
+		if second%5 == 0 {
+			writeAll(t, m, second, 0, 3, `{}`)
+			writeAll(t, m, second, 3, 6, `{"ttl":8}`)
+		}
+	}
+	if spans.walks < 20 || spans.seconds > 2*seconds {
+		t.Errorf("%d walks through %d seconds covered %d", spans.walks, seconds, spans.seconds)
+	}
+}
+
+// spans sums up the seconds between the positions and the ends of walks.
+type spans struct {
+	Projection
+	from    int64 // the first second with entries
+	walks   int
+	seconds int64
+}
+
+func (s *spans) Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (int64, bool, error) {
+	s.walks++
+	s.seconds += max(0, last-max(after.Second, s.from))
+	return s.Projection.Scan(q, after, last, visit)
 }
