@@ -2,6 +2,7 @@ package lapsetest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -31,8 +32,10 @@ func (db *DB) Seq() (seq uint64) {
 func (db *DB) Events(from uint64, types ...client.EventType) (events []*client.Event) {
 	db.t.Helper()
 	db.use(func(l *offline.Local) error {
-		for _, e := range l.Log() {
-			if e.Seq >= from && !e.Type.Internal() && (len(types) == 0 || slices.Contains(types, e.Type)) {
+		log := l.Log()
+		first, _ := slices.BinarySearchFunc(log, from, func(e *schema.Event, from uint64) int { return cmp.Compare(e.Seq, from) })
+		for _, e := range log[first:] {
+			if !e.Type.Internal() && (len(types) == 0 || slices.Contains(types, e.Type)) {
 				events = append(events, client.EventOf(e))
 			}
 		}
