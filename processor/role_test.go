@@ -842,7 +842,6 @@ func TestStreamsAreChecked(t *testing.T) {
 		{bucket(jetstream.KeyValueConfig{LimitMarkerTTL: time.Minute, TTL: time.Hour}, "", ""), "a ttl of 1h0m0s for all keys"},
 		{bucket(leases, "writer", "me"), `its key writer is "me"`},
 		{bucket(leases, "writer", `{"node":"n"}`), "its key writer is"},
-		{bucket(leases, "color", "blue"), `it has a key "color"`},
 	} {
 		inCrew(t, 1, func(c *crew) {
 			m := c.members[0]

@@ -11,7 +11,8 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Check returns an error if the lease's bucket exists and is not one of lapse.
+// Check returns an error if the lease's bucket exists and is not one of lapse. It ignores
+// keys other than Key: later versions may have some.
 func Check(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, replicas int) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -44,16 +45,6 @@ func Check(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, replicas 
 	case replicas > 0 && config.Replicas != replicas:
 		return fmt.Errorf("bucket %s is there with %d replica(s), and --replicas says %d: change it with `nats stream edit KV_%s --replicas %d`, or start without --replicas",
 			name, config.Replicas, replicas, name, replicas)
-	}
-	keys, err := kv.ListKeys(ctx)
-	if err != nil {
-		return fmt.Errorf("bucket %s: %w", name, err)
-	}
-	defer func() { _ = keys.Stop() }()
-	for key := range keys.Keys() {
-		if key != Key {
-			return mismatch(fmt.Sprintf("it has a key %q", key))
-		}
 	}
 	entry, err := kv.Get(ctx, Key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
