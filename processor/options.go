@@ -228,7 +228,11 @@ func (o Options) forLease(leave func()) lease.Config {
 		Elapsed: func() time.Duration { _, elapsed := o.Clock(); return elapsed }}
 }
 
-func (o Options) forWriter(payload int64) writer.Config {
-	return writer.Config{Events: o.Events, Meter: o.Monitor, Synced: o.Durability == Fsync, AtomicBatch: o.AtomicBatch, Lease: o.Lease,
+func (o Options) forWriter(payload int64, l *lease.Lease) writer.Config {
+	var held func() bool
+	if l != nil {
+		held = l.Held
+	}
+	return writer.Config{Held: held, Events: o.Events, Meter: o.Monitor, Synced: o.Durability == Fsync, AtomicBatch: o.AtomicBatch, Lease: o.Lease,
 		MaxDowntime: o.MaxDowntime, QueryTime: o.Query.Time, Largest: int(payload) - schema.HeaderRoom - schema.SystemRoom, Queue: o.Queue, Objective: o.LatenessObjective}
 }

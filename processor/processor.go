@@ -139,13 +139,13 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	if foreign := store.Cursor().Foreign; foreign > 0 {
 		o.Events(observe.ForeignMessages{Messages: foreign})
 	}
-	w := writer.New(o.forWriter(payload), log, store, clock)
-	p.writer = w
-	p.retention = &snapshot.Retention{Config: o.forSnapshots(), Log: log, Store: store, Mutations: mutations, Snapshots: snapshots, Clock: clock, Noter: w,
-		Stale: o.Retain > 0}
 	if o.Lease > 0 {
 		p.lease = lease.New(log.JS, o.forLease(c.Leave))
 	}
+	w := writer.New(o.forWriter(payload, p.lease), log, store, clock)
+	p.writer = w
+	p.retention = &snapshot.Retention{Config: o.forSnapshots(), Log: log, Store: store, Mutations: mutations, Snapshots: snapshots, Clock: clock, Noter: w,
+		Stale: o.Retain > 0}
 	p.service = &service.Service{Config: o.forService(), Store: store, Log: log, Mutations: mutations, Writer: w, Retention: p.retention, Clock: clock, Lease: p.lease}
 	p.service.Live = &service.Liveness{Store: store, Log: log, Clock: clock, Renewals: &w.Renewals, OnlyWriter: p.service.OnlyWriter, AskWriter: p.service.AskWriter}
 	p.service.Engine, err = query.New(query.Options{

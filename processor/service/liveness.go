@@ -30,7 +30,9 @@ import (
 // writer holds its lock from before it reads the clock until the renewal is in the
 // table. So a reader whose clock has reached a deadline, and who finds no renewal,
 // missed none. A read waits for the renewal of the one document that it is about, or
-// for those of its collection whose old deadline has passed.
+// for those of its collection whose old deadline has passed. It asks OnlyWriter after the
+// clock: if the process was frozen between them, its lease has expired. One that is frozen
+// later replies with what was right then.
 //
 // A standby does not know them. But log time does not go back: once it has folded an
 // event at second S, it has folded every renewal decided before S, and its state is

@@ -181,9 +181,15 @@ func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	if atomic {
 		t.append() // earlier events, apart from the batch
 	}
+	pending := t.Machine.Pending()
 	o, first, err := t.judge(p)
 	if err != nil {
 		return 0, err
+	}
+	// Without an event no fence tells that another process may have decided meanwhile, as
+	// after a freeze for longer than the lease. A lease that is still held does.
+	if p.Done != nil && !o.Again && t.Machine.Pending() == pending && !t.held() {
+		o = machine.Outcome{Seq: o.Seq, Code: NotWriter.Code, Fault: NotWriter}
 	}
 	if atomic {
 		t.appendAtomic(first)
@@ -207,6 +213,9 @@ func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	t.replyBytes += len(o.Body)
 	return bytes, nil
 }
+
+// held reports whether no other process can have the lease.
+func (t *Term) held() bool { return t.config.Held == nil || t.config.Held() }
 
 // judge decides one proposal by the current time, since a deadline may pass within
 // a turn. first is the sequence of the first event that the proposal may have made.

@@ -69,6 +69,8 @@ type Config struct {
 	AtomicBatch int
 	// Lease is the lease TTL, 0 without standbys.
 	Lease time.Duration
+	// Held reports whether the lease cannot have expired; nil without standbys.
+	Held func() bool
 	// MaxDowntime is the age of the log's end from which a start doubts the clock.
 	MaxDowntime time.Duration
 	// QueryTime is the time limit of queries. Folded renewals are remembered for as
