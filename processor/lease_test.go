@@ -1,14 +1,85 @@
 package processor
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/lapsedb/lapse/processor/clock"
+	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
 )
+
+// TestLeaseOutlivesTTL: a key that NATS keeps although its TTL has passed is not a held
+// lease. The TTL that counts is the holder's.
+func TestLeaseOutlivesTTL(t *testing.T) {
+	for name, one := range map[string]struct {
+		ttl  string // as the key has it
+		free time.Duration
+	}{
+		"kept":         {"", testLease},
+		"longer lease": {"20s", 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCrew(t, 2, func(c *crew) {
+				c.start()
+				a, b := c.members[0], c.members[1]
+				a.stop()
+				b.becomes(observe.Writer)
+				b.stop()
+				var options []jetstream.KVCreateOpt
+				if one.ttl != "" {
+					options = append(options, jetstream.KeyTTL(one.free))
+				}
+				_, err := a.leases().Create(a.ctx(), lease.Key, []byte(`{"node":"another","host":"h","term":"t"}`), options...)
+				a.check(err)
+				b.start()
+				if took := b.becomes(observe.Writer); took < one.free || took > one.free+testLease {
+					t.Errorf("it took %s, and the lease is %s", took, one.free)
+				}
+			})
+		})
+	}
+}
+
+// TestStandbyOfFullJetStream: a standby that could not take over says so: while JetStream
+// is full it stores no lease, and removes none.
+func TestStandbyOfFullJetStream(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		c.start()
+		a, b := c.members[0], c.members[1]
+		account, err := c.server.LookupAccount("LOG")
+		a.check(err)
+		limit := func(bytes int64) {
+			a.check(account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {MaxMemory: -1, MaxStore: bytes, MaxStreams: -1, MaxConsumers: -1}}))
+		}
+		limit(1)
+		reconnects := b.log.Stats().Reconnects
+		a.becomes(observe.Standby)
+		time.Sleep(6 * testLease)
+		for _, m := range c.members {
+			gather(t, m.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 1, "lapse_ready": 0, "lapse_role{role=writer}": 0})
+			if reasons := fmt.Sprint(m.processor.options.Monitor.Ready()); !strings.Contains(reasons, "cannot take over") || !strings.Contains(reasons, "resource") {
+				t.Errorf("not ready because of %s", reasons)
+			}
+		}
+		if got := b.log.Stats().Reconnects; got != reconnects {
+			t.Errorf("it leaves a NATS server that answers: %d reconnects", got-reconnects)
+		}
+		limit(-1)
+		await(func() bool { return a.processor.Role() == observe.Writer || b.processor.Role() == observe.Writer })
+		time.Sleep(testLease)
+		for _, m := range c.members {
+			gather(t, m.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 0, "lapse_ready": 1})
+		}
+	})
+}
 
 // TestFrozenWriterRefuses: a process that was frozen for longer than its lease refuses what it had
 // taken in: its successor may have created or renewed what it does not find.

@@ -33,6 +33,7 @@ type Lease struct {
 
 	Revision uint64       // of the key, while the lease is held
 	until    atomic.Int64 // earliest expiry of the lease, as elapsed in ns
+	other    observed     // the lease of another process
 }
 
 // holder is the value of the key.
@@ -50,6 +51,7 @@ const (
 
 	renewals   = 3                // per TTL
 	leaveAfter = 2                // TTLs without a reply of JetStream after which a standby tries another server
+	maxLeave   = 8 * leaveAfter   // the same after repeated attempts: each interrupts reads
 	markerTTL  = 10 * time.Minute // of JetStream's delete marker
 	minPoll    = 50 * time.Millisecond
 )
@@ -106,9 +108,9 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, err
 }
 
-// Acquire takes the lease if it is free, or returns ErrHeld. It creates the bucket if
-// there is none. back also takes the lease from an earlier process of this node, which
-// is dead, since this process has its files.
+// Acquire takes the lease if it is free or has expired, or returns ErrHeld. It creates the
+// bucket if there is none. back also takes the lease from an earlier process of this node,
+// which is dead, since this process has its files.
 func (l *Lease) Acquire(ctx context.Context, back bool) error {
 	kv, err := l.open(ctx)
 	if err != nil {
@@ -119,11 +121,11 @@ func (l *Lease) Acquire(ctx context.Context, back bool) error {
 
 // take is Acquire in an existing bucket.
 func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) error {
-	began := l.elapsed()
+	began, expired := l.elapsed(), false
 	entry, err := kv.Get(ctx, Key)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
-		l.Revision = 0
+		l.Revision, l.other = 0, observed{}
 	case err != nil:
 		return err
 	default:
@@ -133,7 +135,11 @@ func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) erro
 		}
 		before := has.Node == l.Mine.Node && has.Host == l.Mine.Host
 		if has.Term != l.Mine.Term && !(back && before) {
-			return ErrHeld
+			if expired, err = l.expired(ctx, entry.Revision()); err != nil {
+				return err
+			} else if !expired {
+				return ErrHeld
+			}
 		}
 		l.Revision = entry.Revision()
 	}
@@ -149,8 +155,11 @@ func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) erro
 	} else {
 		err = l.put(ctx, began, value)
 	}
-	if taken(err) {
+	switch {
+	case taken(err):
 		return ErrHeld
+	case err != nil && expired:
+		return fmt.Errorf("the lease has expired and NATS keeps it: %w", err)
 	}
 	return err
 }
@@ -235,8 +244,8 @@ func (l *Lease) deleteOwn(ctx context.Context, kv jetstream.KeyValue) error {
 }
 
 // Await returns when this process holds the lease, or with ctx's error. It calls
-// problem after each attempt: with the error that kept it from reading the lease, or
-// nil.
+// problem after each attempt: with the error that kept it from reading the lease or from
+// taking an expired one, or nil.
 func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 	// A deletion of the key is a hand-over: try at once.
 	changes := make(chan *nats.Msg, 16)
@@ -250,6 +259,7 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 	defer next.Stop()
 	var missing time.Duration // since when there is no bucket; 0 if there is one
 	heard := l.elapsed()      // time of JetStream's last reply, or of the last reconnect
+	patience := leaveAfter * l.ttl
 	reconnects := l.js.Conn().Stats().Reconnects
 	for {
 		select {
@@ -279,11 +289,14 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 		// JetStream. Another database of this process may have caused a reconnect.
 		before := reconnects
 		reconnects = l.js.Conn().Stats().Reconnects
-		if now := l.elapsed(); err == nil || reconnects != before {
+		switch now := l.elapsed(); {
+		case err == nil || full(err):
+			heard, patience = now, leaveAfter*l.ttl
+		case reconnects != before:
 			heard = now
-		} else if now-heard > leaveAfter*l.ttl {
+		case now-heard > patience:
 			l.leave()
-			heard = now
+			heard, patience = now, min(2*patience, maxLeave*l.ttl)
 		}
 		next.Reset(poll)
 	}
@@ -294,6 +307,7 @@ func (l *Lease) Await(ctx context.Context, problem func(error)) error {
 func (l *Lease) attempt(ctx context.Context, missing *time.Duration) error {
 	kv, err := l.js.KeyValue(ctx, l.bucket())
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		l.other = observed{}
 		if now := l.elapsed(); *missing == 0 {
 			*missing = now
 		} else if now-*missing >= l.ttl {

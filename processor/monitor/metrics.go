@@ -48,7 +48,7 @@ var (
 	metricFences    = describe("fence_moves_total", "Times this process moved the fence, as a writer does when it starts or recovers.")
 	metricFailures  = describe("append_failures_total", "Appends that failed or timed out without acknowledgement.")
 	metricAway      = describe("log_out_of_reach", "1 while the log is unreachable.")
-	metricNoLease   = describe("lease_out_of_reach", "1 while a standby cannot read the lease, and so cannot take over.")
+	metricNoLease   = describe("lease_out_of_reach", "1 while a standby can neither read the lease nor take an expired one, and so cannot take over.")
 	metricOutages   = describe("log_outages_total", "Times the log became unreachable.")
 	metricFaults    = describe("request_failures_total", "Requests that failed because of an internal error.")
 	metricSlow      = describe("slow_total", "Appends, folds and requests slower than one second.")
@@ -185,7 +185,7 @@ func (s sending) counted(h *health) {
 	s.count(metricRemade, n.projectionsRemade)
 	s.count(metricUseless, n.snapshotsUseless)
 	s.flag(metricAway, !h.logSince.IsZero())
-	s.flag(metricNoLease, h.leaseErr != nil)
+	s.flag(metricNoLease, !h.leaseSince.IsZero())
 }
 
 func (s sending) connection(name string, nc *nats.Conn) {

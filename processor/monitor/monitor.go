@@ -61,7 +61,8 @@ type health struct {
 	logSince    time.Time // when the log became unreachable, zero while it is reachable
 	logErr      error
 	mutations   time.Time // the same for mutations
-	leaseErr    error     // why a standby cannot read the lease
+	leaseSince  time.Time // when a standby became unable to take over, zero while it is able to
+	leaseErr    error
 	connections map[string]*connection
 	counts      eventCounts
 }
@@ -167,7 +168,8 @@ func (m *Monitor) Listener() observe.EventListener {
 			m.refusing.Store(false)
 			h.role = e.To
 			h.counts.roleChanges++
-			h.logSince, h.logErr, h.leaseErr = time.Time{}, nil, nil // of the previous role
+			h.logSince, h.logErr = time.Time{}, nil // of the previous role
+			h.leaseSince, h.leaseErr = time.Time{}, nil
 		case observe.FenceMoved:
 			h.counts.fenceMoves++
 		case observe.AppendFailed:
@@ -180,9 +182,9 @@ func (m *Monitor) Listener() observe.EventListener {
 		case observe.LogReachable:
 			h.logSince, h.logErr = time.Time{}, nil
 		case observe.LeaseUnreachable:
-			h.leaseErr = e.Err
+			h.leaseSince, h.leaseErr = time.Now(), e.Err
 		case observe.LeaseReachable:
-			h.leaseErr = nil
+			h.leaseSince, h.leaseErr = time.Time{}, nil
 		case observe.AppendsRejected:
 			m.refusing.Store(true)
 		case observe.MutationsUnreachable:
@@ -383,6 +385,9 @@ func (m *Monitor) Ready() (reasons []string) {
 	}
 	if !state.logSince.IsZero() {
 		say("the log is out of reach%s%s", since(state.logSince), because(state.logErr))
+	}
+	if !state.leaseSince.IsZero() {
+		say("this standby cannot take over%s%s", since(state.leaseSince), because(state.leaseErr))
 	}
 	if m.refusing.Load() {
 		say("the log refuses what it is given")

@@ -48,7 +48,8 @@ func (e FenceMoved) Log(to *slog.Logger) {
 	to.Debug("the fence moved", "seq", e.Seq, "took", brief(e.Took))
 }
 
-// LeaseUnreachable reports that a standby cannot read the lease, so it cannot take over.
+// LeaseUnreachable reports that a standby can neither read the lease nor take an expired
+// one, so it cannot take over.
 type LeaseUnreachable struct{ Err error }
 
 func (e LeaseUnreachable) Log(to *slog.Logger) {

@@ -173,7 +173,7 @@ const (
 	metaNode     = "node" // of the process, the same over restarts
 )
 
-// LeaseTrouble records why the lease cannot be read, nil if it can.
+// LeaseTrouble records why this process cannot take over, nil if it can.
 func (s *Service) LeaseTrouble(err error) {
 	before := s.trouble.Swap(&err)
 	troubled := before != nil && *before != nil

@@ -77,7 +77,7 @@ type Service struct {
 	// subscriptions is the number of those in endpoints: all of the connection.
 	subscriptions atomic.Int64
 	writes        atomic.Bool           // the role is that of the writer
-	trouble       atomic.Pointer[error] // error of reading the lease; nil, or a pointer to nil, if there is none
+	trouble       atomic.Pointer[error] // error of reading or taking the lease; nil, or a pointer to nil, if there is none
 
 	peers   peers
 	changes chan *Request // mutations, in the order of their arrival
