@@ -1,19 +1,23 @@
 package processor
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // TestLeaseOutlivesTTL: a key that NATS keeps although its TTL has passed is not a held
@@ -78,6 +82,44 @@ func TestStandbyOfFullJetStream(t *testing.T) {
 		for _, m := range c.members {
 			gather(t, m.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 0, "lapse_ready": 1})
 		}
+	})
+}
+
+// TestRoleEndsWithLease: nothing calls a process the writer whose lease has expired, even
+// before it has noticed.
+func TestRoleEndsWithLease(t *testing.T) {
+	inCrew(t, 2, func(c *crew) {
+		a, b := c.members[0], c.members[1]
+		var later atomic.Int64 // ns
+		clock := clock.GoClock()
+		a.options.Clock = func() (time.Time, time.Duration) {
+			wall, elapsed := clock()
+			return wall.Add(time.Duration(later.Load())), elapsed + time.Duration(later.Load())
+		}
+		c.start()
+		says := func(role observe.Role) {
+			t.Helper()
+			var status schema.Status
+			a.check(json.Unmarshal(a.want(200, "status", "").body, &status))
+			reply, err := a.client.Request("$SRV.INFO.lapse", nil, time.Second)
+			a.check(err)
+			var info micro.Info
+			a.check(json.Unmarshal(reply.Data, &info))
+			if status.Role != string(role) || info.Metadata["role"] != string(role) || a.processor.Role() != role {
+				t.Errorf("the %s is the %s in its status, the %s in its description", role, status.Role, info.Metadata["role"])
+			}
+		}
+		m := a.processor.options.Monitor
+		says(observe.Writer)
+		gather(t, m).want(t, metrics{"lapse_role{role=writer}": 1, "lapse_role{role=standby}": 0, "lapse_ready": 1})
+		later.Store(int64(testLease))
+		says(observe.Standby)
+		gather(t, m).want(t, metrics{"lapse_role{role=writer}": 0, "lapse_role{role=standby}": 1, "lapse_ready": 0})
+		if n := strings.Count(a.wire.logs.String(), "role changed"); n != 0 {
+			t.Error("it had noticed")
+		}
+		await(func() bool { return a.processor.Role() != b.processor.Role() })
+		c.agree()
 	})
 }
 

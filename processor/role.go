@@ -73,11 +73,13 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 		}
 	}()
 	if p.lease != nil {
-		t.running.Go(func() {
-			if err := p.lease.Keep(t.ctx); err != nil {
-				t.end(err)
-			}
-		})
+		for _, lost := range []func(context.Context) error{p.lease.Keep, p.lease.Expire} {
+			t.running.Go(func() {
+				if err := lost(t.ctx); err != nil {
+					t.end(err)
+				}
+			})
+		}
 	}
 	starting, started := context.WithCancel(t.ctx)
 	defer started()

@@ -15,6 +15,7 @@ import (
 
 func (p *Processor) Sample() monitor.Sample {
 	s := monitor.Sample{
+		Role:     p.service.Role(),
 		Cursor:   p.store.Cursor(),
 		Appended: p.log.Written.Load(),
 		Clock:    p.service.Clock.Status(),

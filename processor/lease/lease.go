@@ -321,6 +321,19 @@ func (l *Lease) attempt(ctx context.Context, missing *time.Duration) error {
 	return l.take(ctx, kv, false)
 }
 
+// Expire returns ErrLeaseLost when the lease has expired, or nil when ctx ends. Unlike
+// Keep it does not wait for NATS, whose client resolves names under its lock.
+func (l *Lease) Expire(ctx context.Context) error {
+	for l.left() > -minPoll { // Keep knows why: let it be first
+		select {
+		case <-time.After(max(l.left(), 0) + minPoll):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return fmt.Errorf("%w for %s", ErrLeaseLost, l.ttl)
+}
+
 // Keep renews the lease until ctx ends, which is no error, or the lease is lost:
 // ErrHeld or ErrLeaseLost.
 func (l *Lease) Keep(ctx context.Context) error {

@@ -18,7 +18,7 @@ import (
 var (
 	metricInfo  = describe("build_info", "Always 1; the labels name the version of lapse and of Go.", "version", "go_version")
 	metricReady = describe("ready", "Whether the process is ready; /readyz has the reasons if not.")
-	metricRole  = describe("role", "1 for the role of the process, 0 for the other.", "role")
+	metricRole  = describe("role", "1 for the role of the process, 0 for the other. A writer whose lease has expired is a standby.", "role")
 
 	metricFolded    = describe("folded_sequence", "Last sequence of the log that the projection has folded.")
 	metricEnd       = describe("log_last_sequence", "Last sequence of the log; absent while the log is unreachable.")
@@ -140,9 +140,6 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 		connections[name] = c.nc
 	}
 	m.mu.Unlock()
-	for _, role := range []observe.Role{observe.Writer, observe.Standby} {
-		s.flag(metricRole, state.role == role && state.failed == nil, string(role))
-	}
 	s.counted(&state)
 	s.count(metricSlow, m.slowed.Load())
 	for name, nc := range connections {
@@ -150,6 +147,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	}
 	p, done := m.use()
 	defer done()
+	defer func() { s.role(&state, p) }() // last: what comes before may wait for NATS
 	if p == nil {
 		ratio := 0.
 		if end := state.progress.End; end > 0 {
@@ -171,6 +169,17 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	s.projection(&health)
 	if now.Snapshots != nil {
 		s.snapshots(now.Snapshots)
+	}
+}
+
+// role sends the role at this moment; p is nil while the processor does not serve.
+func (s sending) role(h *health, p Source) {
+	is := h.role
+	if p != nil && is == observe.Writer {
+		is = p.Sample().Role
+	}
+	for _, role := range []observe.Role{observe.Writer, observe.Standby} {
+		s.flag(metricRole, is == role && h.failed == nil, string(role))
 	}
 }
 

@@ -120,6 +120,7 @@ type Source interface {
 
 // Sample is the state of a process at one time.
 type Sample struct {
+	Role      observe.Role // Standby also for a writer whose lease has expired
 	Cursor    projections.Cursor
 	Appended  uint64 // bytes of event bodies appended by this process
 	Clock     schema.Clock
@@ -389,10 +390,14 @@ func (m *Monitor) Ready() (reasons []string) {
 	if !state.leaseSince.IsZero() {
 		say("this standby cannot take over%s%s", since(state.leaseSince), because(state.leaseErr))
 	}
+	sample := p.Sample()
+	if state.role == observe.Writer && sample.Role != observe.Writer {
+		say("no longer the writer, and not yet a standby")
+	}
 	if m.refusing.Load() {
 		say("the log refuses what it is given")
 	}
-	if clock := p.Sample().Clock; clock.Suspect && state.role == observe.Writer {
+	if clock := sample.Clock; clock.Suspect && state.role == observe.Writer {
 		say("the clock is not believed: %s", clock.Reason)
 	}
 	return reasons

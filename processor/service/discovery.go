@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/nats-io/nuid"
 
+	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/asyncapi"
 )
@@ -58,8 +59,12 @@ func (e *endpoints) announce() error {
 		return err
 	}
 	for verb, value := range map[micro.Verb]func() any{
-		micro.PingVerb:  func() any { return micro.Ping{ServiceIdentity: e.info.ServiceIdentity, Type: micro.PingResponseType} },
-		micro.InfoVerb:  func() any { return e.info },
+		micro.PingVerb: func() any { return micro.Ping{ServiceIdentity: e.identity(), Type: micro.PingResponseType} },
+		micro.InfoVerb: func() any {
+			info := e.info
+			info.ServiceIdentity = e.identity()
+			return info
+		},
 		micro.StatsVerb: func() any { return e.stats() },
 	} {
 		for _, of := range [][2]string{{}, {e.info.Name}, {e.info.Name, e.info.ID}, {e.info.Name, string(e.Config.Database)}} {
@@ -79,6 +84,17 @@ func (e *endpoints) announce() error {
 		}
 	}
 	return nil
+}
+
+// identity returns who answers, in the role of this moment: a writer whose lease has
+// expired is a standby.
+func (e *endpoints) identity() micro.ServiceIdentity {
+	is := e.info.ServiceIdentity
+	if is.Metadata[metaRole] == string(observe.Writer) && !e.OnlyWriter() {
+		is.Metadata = maps.Clone(is.Metadata)
+		is.Metadata[metaRole] = string(observe.Standby)
+	}
+	return is
 }
 
 func (e *endpoints) subscribe(subject string, handle nats.MsgHandler) error {
@@ -105,7 +121,7 @@ func (e *endpoints) stats() micro.Stats {
 	if err != nil {
 		data = nil
 	}
-	stats := micro.Stats{ServiceIdentity: e.info.ServiceIdentity, Type: micro.StatsResponseType, Started: e.started, Endpoints: []*micro.EndpointStats{}}
+	stats := micro.Stats{ServiceIdentity: e.identity(), Type: micro.StatsResponseType, Started: e.started, Endpoints: []*micro.EndpointStats{}}
 	for _, info := range e.info.Endpoints {
 		one := &micro.EndpointStats{Name: info.Name, Subject: info.Subject, QueueGroup: info.QueueGroup, Data: data}
 		operations := e.operations[info.Name]

@@ -86,9 +86,10 @@ func (s *Service) Forget(reconnects uint64) {
 	}
 }
 
-// Role returns the role that is served.
+// Role returns the role of the process. A writer whose lease has expired is a standby,
+// even while it waits for NATS to serve one's endpoints.
 func (s *Service) Role() observe.Role {
-	if s.writes.Load() {
+	if s.OnlyWriter() {
 		return observe.Writer
 	}
 	return observe.Standby

@@ -220,20 +220,20 @@ func (r *Request) status() {
 }
 
 // Status returns the body of a status reply.
-func (s *Service) Status(ctx context.Context) (schema.Status, error) {
+func (s *Service) Status(ctx context.Context) (status schema.Status, err error) {
+	defer func() { status.Role = string(s.Role()) }() // last: it may have waited for the log
 	s.awaitRenewals(ctx)
 	cursor, now := s.Store.Cursor(), s.Live.Now()
-	status := schema.Status{
+	status = schema.Status{
 		Version:  s.Config.Version,
 		Database: string(s.Config.Database),
-		Role:     string(s.Role()),
 		Seq:      cursor.Seq,
 		LogTime:  cursor.Time,
 		Digest:   s.Store.Digest().String(),
 		Clock:    s.Clock.Status(),
 	}
 	oldest := int64(0)
-	err := answer.AddCounts(&status, s.Store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
+	err = answer.AddCounts(&status, s.Store.Collections(), func(c *schema.Collection) (projections.Counts, error) {
 		if err := ctx.Err(); err != nil {
 			return projections.Counts{}, err
 		}
