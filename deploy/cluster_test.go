@@ -57,7 +57,7 @@ func nodeOptions(config, name, listen, route, store string, routes []string) (*s
 		all[fmt.Sprint("NATS_ROUTE_", i+1)] = "tls://" + addr
 	}
 	all["NATS_MAX_STORE"], all["NATS_MONITOR"], all["NATS_ROUTE_CA"] = "10GB", "127.0.0.1:-1", filepath.Join(secrets, "route-ca.pem")
-	all["NATS_NAME"], all["NATS_LISTEN"], all["NATS_CLUSTER"], all["NATS_STORE"] = name, listen, route, store
+	all["NATS_NAME"], all["NATS_LISTEN"], all["NATS_CLUSTER"], all["NATS_CLUSTER_ADVERTISE"], all["NATS_STORE"] = name, listen, route, route, store
 	processEnvironment.Lock()
 	defer processEnvironment.Unlock()
 	for variable, value := range all {

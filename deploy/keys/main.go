@@ -15,7 +15,7 @@ import (
 
 func main() {
 	dir := flag.String("dir", "deploy", "make secrets and data below `DIR`")
-	hosts := flag.String("hosts", "localhost,127.0.0.1,::1", "certificates are also for these names and addresses, by which clients reach the nodes: `HOST`[,HOST…]")
+	hosts := flag.String("hosts", "localhost,127.0.0.1,::1", "certificates also name these `HOST`[,HOST…], by which clients and other nodes reach the nodes: those of --nats-url, NATS_ROUTE_1 to 3 and NATS_CLUSTER_ADVERTISE")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintln(os.Stderr, "keys: it takes flags only: see -help")
@@ -60,5 +60,6 @@ func run(dir string, hosts []string) error {
 		return err
 	}
 	fmt.Printf("made %s, good for %d days: keep a copy where nobody reads it\n", secrets, lifeDays)
+	fmt.Printf("NATS_CLUSTER_ADVERTISE of each node must be one of nats-1, nats-2, nats-3, %s, with its port\n", strings.Join(hosts, ", "))
 	return nil
 }

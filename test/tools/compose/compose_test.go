@@ -1,6 +1,8 @@
 package compose
 
 import (
+	"crypto/tls"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,6 +95,32 @@ func TestContainersHardened(t *testing.T) {
 		}
 		if healthy := s.HealthCheck != nil && len(s.HealthCheck.Test) > 0 || strings.HasPrefix(name, "lapse-"); !healthy {
 			t.Errorf("nobody checks the health of %s", name)
+		}
+	}
+}
+
+// TestNodesAdvertiseRoutes: each node advertises its route address of the others' list,
+// which its route certificate names.
+func TestNodesAdvertiseRoutes(t *testing.T) {
+	project, err := load(t, variables(t)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range nodeNames {
+		environment := project.Services[name].Environment
+		advertised := *environment["NATS_CLUSTER_ADVERTISE"]
+		host, _, err := net.SplitHostPort(advertised)
+		if err != nil || !slices.ContainsFunc([]string{"NATS_ROUTE_1", "NATS_ROUTE_2", "NATS_ROUTE_3"}, func(route string) bool {
+			return *environment[route] == "tls://"+advertised
+		}) {
+			t.Errorf("%s advertises %q, which is no route: %v", name, advertised, err)
+		}
+		pair, err := tls.LoadX509KeyPair(filepath.Join(secrets, name, "route-cert.pem"), filepath.Join(secrets, name, "route-key.pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pair.Leaf.VerifyHostname(host); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

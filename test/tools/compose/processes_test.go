@@ -60,6 +60,9 @@ func (m *machine) here(service types.ServiceConfig, text string) string {
 			text = strings.ReplaceAll(text, "127.0.0.1:"+port, here)
 		}
 		text = strings.ReplaceAll(text, "://"+address, "://"+here)
+		if text == address {
+			text = here
+		}
 	}
 	for _, v := range service.Volumes {
 		text = strings.ReplaceAll(text, v.Target, m.source(v.Source))
