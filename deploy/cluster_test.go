@@ -33,8 +33,10 @@ const patience = 60 * time.Second
 
 // cluster is a set of nodes that run with nats.conf, in this process.
 type cluster struct {
-	nodes []*server.Server
-	urls  []string
+	nodes  []*server.Server
+	urls   []string
+	routes []string // of all three nodes
+	stores []string
 
 	mu   sync.Mutex
 	said []string // warnings and errors
@@ -75,26 +77,39 @@ func startCluster(t *testing.T, n int) *cluster {
 	return startClusterWith(t, natsConf, n)
 }
 
+// start starts the i-th node, also again.
+func (c *cluster) start(t *testing.T, i int, config string) {
+	t.Helper()
+	o, err := nodeOptions(config, fmt.Sprint("nats-", i+1), strings.TrimPrefix(c.urls[i], "tls://"), c.routes[i], c.stores[i], c.routes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.nodes[i] = c.run(t, o)
+}
+
+// run starts a node until the test ends.
+func (c *cluster) run(t *testing.T, o *server.Options) *server.Server {
+	t.Helper()
+	o.NoSigs = true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetLogger(&recorder{c: c}, false, false)
+	go s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	return s
+}
+
 // startClusterWith is startCluster with another nats.conf.
 func startClusterWith(t *testing.T, config string, n int) *cluster {
 	t.Helper()
-	c := &cluster{}
+	c := &cluster{nodes: make([]*server.Server, n)}
 	addrs := harness.FreeAddrs(t, 3+n)
-	routes := addrs[:3]
+	c.routes = addrs[:3]
 	for i, addr := range addrs[3:] {
-		o, err := nodeOptions(config, fmt.Sprint("nats-", i+1), addr, routes[i], filepath.Join(t.TempDir(), "store"), routes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.NoSigs = true
-		s, err := server.NewServer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.SetLogger(&recorder{c: c}, false, false)
-		go s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		c.nodes, c.urls = append(c.nodes, s), append(c.urls, "tls://"+addr)
+		c.urls, c.stores = append(c.urls, "tls://"+addr), append(c.stores, filepath.Join(t.TempDir(), "store"))
+		c.start(t, i, config)
 	}
 	for _, s := range c.nodes {
 		if !s.ReadyForConnections(patience) {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -32,16 +30,9 @@ func TestRoutesByAdvertisedName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Cluster.Host, o.NoSigs = inside, true
+		o.Cluster.Host = inside
 		translate(t, name, fmt.Sprintf("%s:%d", inside, o.Cluster.Port))
-		s, err := server.NewServer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.SetLogger(&recorder{c: c}, false, false)
-		go s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		c.nodes = append(c.nodes, s)
+		c.nodes = append(c.nodes, c.run(t, o))
 	}
 	for _, s := range c.nodes {
 		eventually(t, s.Name()+" has routes to both others", func() bool {

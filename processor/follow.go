@@ -23,6 +23,7 @@ func (p *Processor) follow(ctx context.Context) error {
 	var other time.Time // since when the log has been a different one, or has ended before the cursor
 	var since time.Time // when the log became unreachable, zero while it is reachable
 	reached := func() {
+		p.log.Full.Store(false)
 		if !since.IsZero() {
 			p.options.Events(observe.LogReachable{After: time.Since(since)})
 			since = time.Time{}
@@ -67,7 +68,7 @@ func (p *Processor) follow(ctx context.Context) error {
 		if since.IsZero() {
 			since = time.Now()
 		}
-		p.options.Events(observe.LogUnreachable{Role: observe.Standby, Err: err, Since: since, Again: wait})
+		p.options.Events(observe.LogUnreachable{Role: observe.Standby, Err: p.log.Explain(err), Since: since, Again: wait})
 	})
 	if ctx.Err() != nil {
 		return nil

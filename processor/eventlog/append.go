@@ -3,6 +3,7 @@ package eventlog
 import (
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -68,6 +69,9 @@ func (l *Log) Listen() error {
 		if err == nil {
 			err = readAck(m, seq)
 		}
+		if full := errors.Is(err, ErrFull); full || err == nil {
+			l.Full.Store(full)
+		}
 		acks <- Ack{Seq: seq, Err: err, Epoch: epoch}
 	})
 	l.ackSub = sub
@@ -87,7 +91,7 @@ const seqDigits = 20
 
 func readAck(m *nats.Msg, seq uint64) error {
 	if m.Header.Get("Status") == "503" {
-		return fmt.Errorf("append %d: no stream has the subject", seq)
+		return fmt.Errorf("append %d: %w", seq, errLeaderless)
 	}
 	var reply struct {
 		Seq   uint64              `json:"seq"`
@@ -97,7 +101,7 @@ func readAck(m *nats.Msg, seq uint64) error {
 		return fmt.Errorf("append %d: acknowledgement %.80q: %w", seq, m.Data, err)
 	}
 	if reply.Error != nil {
-		return fmt.Errorf("append %d: %w", seq, reply.Error)
+		return refused(seq, reply.Error)
 	}
 	if reply.Seq != seq {
 		return fmt.Errorf("append %d: stored as %d", seq, reply.Seq)

@@ -49,6 +49,10 @@ type Log struct {
 
 	Written *atomic.Uint64 // bytes of event bodies appended by this process
 
+	// Full is set while the last that JetStream said about storage is that it has none:
+	// until an append succeeds, or a standby reaches the log.
+	Full *atomic.Bool
+
 	// For Append, which only the writer calls.
 	Acks     chan Ack // of Epoch
 	ackSub   *nats.Subscription
@@ -97,7 +101,7 @@ func findLog(ctx context.Context, c Connections, o Config, create bool) (*Log, e
 		return nil, err
 	}
 	db := o.Database
-	l := &Log{DB: db, NC: c.Log, JS: js, Bulk: bulk, events: o.Events.EnsureDefaults(), message: NewReusedMessage(), Written: new(atomic.Uint64), stage: c.Stage, checked: c.Checked}
+	l := &Log{DB: db, NC: c.Log, JS: js, Bulk: bulk, events: o.Events.EnsureDefaults(), message: NewReusedMessage(), Written: new(atomic.Uint64), Full: new(atomic.Bool), stage: c.Stage, checked: c.Checked}
 	l.Stream, err = js.Stream(ctx, db.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
 		l.Stream, err = CreateLog(ctx, js, db, 1, o.Replicas)

@@ -117,7 +117,7 @@ func UntilOpen(ctx context.Context, c Connections, open func(context.Context) er
 		return fmt.Errorf("the NATS server at %s is not one of a cluster: start without --replicas, or give the --nats-url of a cluster", c.Log.ConnectedUrlRedacted())
 	}
 	if err != nil && Transient(err) {
-		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
+		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader and is below max_file_store, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
 	}
 	return err
 }

@@ -43,7 +43,7 @@ func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64
 	}, retry, func(err error, wait time.Duration) {
 		away = true
 		t.config.Meter.Beat(len(mine))
-		t.config.Events(observe.LogUnreachable{Role: observe.Writer, Err: err, Since: began, Again: wait})
+		t.config.Events(observe.LogUnreachable{Role: observe.Writer, Err: t.Log.Explain(err), Since: began, Again: wait})
 		if time.Since(began) > abandonAfter {
 			t.refuse(outOfReach)
 			t.abandon(outOfReach)

@@ -1,0 +1,46 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrFull: JetStream refuses appends until an operator raises its storage limit.
+var ErrFull = errors.New("JetStream is at its storage limit: raise max_file_store (NATS_MAX_STORE), or max_file of the account, and restart NATS; lapse continues by itself")
+
+// fullCodes are JetStream's codes for the storage limit of the account and of the server.
+var fullCodes = []jetstream.ErrorCode{10002, 10023}
+
+// errLeaderless: NATS has nobody who takes the message.
+var errLeaderless = errors.New("the log has no leader")
+
+// notAvailable is JetStream's code for a stream, or a cluster, without a leader.
+const notAvailable jetstream.ErrorCode = 10008
+
+// Explain adds the cause to an error with which the log is unreachable. In a cluster, a
+// full server refuses one append, then gives up the lead and is no candidate again: from
+// then on the stream has no leader, and NATS no longer says why.
+func (l *Log) Explain(err error) error {
+	var api *jetstream.APIError
+	leaderless := errors.Is(err, errLeaderless) || errors.As(err, &api) && api.ErrorCode == notAvailable
+	switch {
+	case errors.Is(err, ErrFull):
+		return err
+	case l.Full.Load() && (leaderless || Transient(err)):
+		return fmt.Errorf("%w: %w", err, ErrFull)
+	case leaderless:
+		return fmt.Errorf("%w: most of its NATS servers are down or at their storage limit, or an election is under way: see `nats server report jetstream`", err)
+	}
+	return err
+}
+
+// refused returns the error with which JetStream refused the append that ends with seq.
+func refused(seq uint64, api *jetstream.APIError) error {
+	if slices.Contains(fullCodes, api.ErrorCode) {
+		return fmt.Errorf("append %d: %w (%w)", seq, ErrFull, api)
+	}
+	return fmt.Errorf("append %d: %w", seq, api)
+}
