@@ -1,6 +1,7 @@
 package watching
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -139,13 +140,19 @@ func TestAlerts(t *testing.T) {
 	cases := []struct {
 		name  string
 		alert string // that fires, alone or with those in also
+		of    string // its database, main if empty
 		also  []string
 		// replace holds series that replace those of two with the same name and labels.
 		replace []string
+		add     []string // series beside those of two
 	}{
 		{name: "all is well"},
 		{name: "nobody writes", alert: "LapseNoWriter", replace: []string{`lapse_role{database="main",instance="a",role="writer"} 0x400`}},
-		{name: "nobody is there", alert: "LapseNoWriter", replace: []string{
+		{name: "nobody is there any more", alert: "LapseNoWriter", replace: []string{
+			`lapse_role{database="main",instance="a",role="writer"} 1x100 _x300`, `lapse_role{database="main",instance="b",role="writer"} 0x100 _x300`}},
+		{name: "nobody is there any more for one of two databases", alert: "LapseNoWriter", of: "other",
+			add: []string{`lapse_role{database="other",instance="c",role="writer"} 1x100 _x300`}},
+		{name: "nobody was ever there", alert: "LapseNoWriter", of: "none", replace: []string{
 			`lapse_role{database="main",instance="a",role="writer"} _x400`, `lapse_role{database="main",instance="b",role="writer"} _x400`}},
 		{name: "two write", alert: "LapseTwoWriters", replace: []string{`lapse_role{database="main",instance="b",role="writer"} 1x400`}},
 		{name: "one is down", alert: "LapseDown", replace: []string{`up{job="lapse",instance="a"} 0x400`}},
@@ -176,7 +183,7 @@ func TestAlerts(t *testing.T) {
 	fired := make(map[string]bool)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			got := firing(t, all, load(t, c.replace))
+			got := firing(t, all, load(t, c.replace)+"  "+strings.Join(c.add, "\n  "), cmp.Or(c.of, "main"))
 			want := c.also
 			if c.alert != "" {
 				want = append(want, c.alert)
@@ -210,8 +217,9 @@ func load(t *testing.T, replace []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// firing returns the alerts whose expression holds after 90 minutes.
-func firing(t *testing.T, all []rulefmt.Rule, series string) (names []string) {
+// firing returns the alerts whose expression holds after 90 minutes. They must be about
+// database, which is "none" if no series names one.
+func firing(t *testing.T, all []rulefmt.Rule, series, database string) (names []string) {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, series)
 	defer storage.Close()
@@ -232,8 +240,8 @@ func firing(t *testing.T, all []rulefmt.Rule, series string) (names []string) {
 		}
 		if len(vector) > 0 {
 			names = append(names, r.Alert)
-			if of := vector[0].Metric.Get("database"); of != "main" && r.Alert != "LapseNoWriter" && r.Alert != "LapseDown" {
-				t.Errorf("%s is of database %q: %s", r.Alert, of, vector[0].Metric)
+			if of := cmp.Or(vector[0].Metric.Get("database"), "none"); (of != database || len(vector) > 1) && r.Alert != "LapseDown" {
+				t.Errorf("%s is of database %q, want %s: %s", r.Alert, of, database, vector)
 			}
 		}
 		query.Close()
