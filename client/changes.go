@@ -120,7 +120,7 @@ func (c *Client) open(ctx context.Context, f *feed) (src source, end uint64, err
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()
 	if src, end, err = c.openSource(ctx, guarded, f); err != nil {
-		return nil, 0, c.readError(ctx, c.denied(guarded, err))
+		return nil, 0, c.readError(ctx, c.denied(guarded, err, c.noPermission()))
 	}
 	return src, end, nil
 }

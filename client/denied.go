@@ -14,8 +14,13 @@ import (
 // reports a denial asynchronously, without naming the request, so the call would
 // otherwise run into its timeout.
 type denials struct {
+	nc      *nats.Conn
+	inboxes string // of nc, with the final dot
+
 	mu      sync.Mutex
 	waiting map[*waiter]struct{}
+	inbox   error  // the last denial of an inbox, which the server does not repeat
+	of      uint64 // the number of reconnects before it; the next one subscribes again
 }
 
 type waiter struct {
@@ -44,10 +49,11 @@ func (d *denials) guard(ctx context.Context, part string) (context.Context, func
 
 // listen adds denials to the error handler of a connection.
 func (d *denials) listen(nc *nats.Conn) {
-	before, inboxes := nc.ErrorHandler(), ` to "`+cmp.Or(nc.Opts.InboxPrefix, "_INBOX")+"."
+	before := nc.ErrorHandler()
+	d.nc, d.inboxes = nc, cmp.Or(nc.Opts.InboxPrefix, "_INBOX")+"."
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
-			d.end(err, strings.Contains(err.Error(), inboxes))
+			d.end(err)
 		}
 		if before != nil {
 			before(nc, sub, err)
@@ -56,9 +62,13 @@ func (d *denials) listen(nc *nats.Conn) {
 }
 
 // end ends the calls that a denial affects: all of them if it denies their inbox.
-func (d *denials) end(err error, all bool) {
+func (d *denials) end(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	all := d.ofInbox(err)
+	if all {
+		d.inbox, d.of = err, d.nc.Stats().Reconnects
+	}
 	if strings.Contains(err.Error(), unpin) {
 		return // no call waits for an unpin, and servers of earlier releases deny it
 	}
@@ -69,10 +79,37 @@ func (d *denials) end(err error, all bool) {
 	}
 }
 
-// denied returns the denial that ended the guarded context of a call, else err.
-func (c *Client) denied(ctx context.Context, err error) error {
+// ofInbox reports whether a denial is about the inboxes of the connection.
+func (d *denials) ofInbox(err error) bool { return strings.Contains(err.Error(), ` to "`+d.inboxes) }
+
+// cause returns the denial that ended a guarded context, or made a call wait in vain for
+// a reply; nil if there is none.
+func (d *denials) cause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, nats.ErrPermissionViolation) {
-		return &failure{cause: cause, coded: ErrUnavailable.With("this NATS user has no permission for database %q: check the name of the database and the user's permissions", c.database)}
+		return cause
 	}
-	return err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if timeout(err) && d.inbox != nil && d.of == d.nc.Stats().Reconnects {
+		return d.inbox
+	}
+	return nil
+}
+
+// denied returns the denial that failed a call with a guarded context, else err. what is
+// what the user lacks unless it is the inbox.
+func (c *Client) denied(ctx context.Context, err error, what *Error) error {
+	cause := c.denials.cause(ctx, err)
+	if cause == nil {
+		return err
+	}
+	if c.denials.ofInbox(cause) {
+		what = ErrUnavailable.With("this NATS user has no permission to receive replies at %s>: connect with its inbox prefix (--inbox-prefix, inbox_prefix of a NATS context, nats.CustomInboxPrefix)", c.denials.inboxes)
+	}
+	return &failure{cause: cause, coded: what}
+}
+
+// noPermission is the error for a denial of a subject of the database.
+func (c *Client) noPermission() *Error {
+	return ErrUnavailable.With("this NATS user has no permission for database %q: check the name of the database and the user's permissions", c.database)
 }

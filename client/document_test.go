@@ -199,6 +199,9 @@ func TestDenied(t *testing.T) {
 		if _, err := c.Status(t.Context()); !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, nats.ErrPermissionViolation) {
 			t.Errorf("status: %v", err)
 		}
+		if _, err := c.Submit(t.Context(), "document.delete", "c", "a", nil); !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("submit: %v", err)
+		}
 		for _, err := range c.Changes(t.Context()) {
 			if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("changes: %v", err)

@@ -54,6 +54,11 @@ func (c *Client) transportError(err error) error {
 	return &failure{coded: c.codeOf(err), cause: err}
 }
 
+// timeout reports whether there was no reply in time.
+func timeout(err error) bool {
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
+}
+
 func (c *Client) codeOf(err error) *Error {
 	failed, connecting := errors.AsType[*net.OpError](err)
 	switch {
@@ -61,8 +66,8 @@ func (c *Client) codeOf(err error) *Error {
 		return ErrUnavailable.With("the NATS server at %s does not answer in time: try again, or connect to another address", c.url)
 	case errors.Is(err, nats.ErrNoResponders):
 		return ErrUnavailable.With("no process serves database %q here now: try again if a standby is taking over, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)
-	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return ErrTimeout.With("no answer from database %q in time: check that this user may send requests to %s>, and try again", c.database, c.database.API())
+	case timeout(err):
+		return ErrTimeout.With("no answer from database %q in time: try again; a write may have been applied", c.database)
 	case errors.Is(err, nats.ErrMaxPayload):
 		return ErrTooLarge.With("the request exceeds max_payload of the NATS server (%d bytes): send less at once", c.nc.MaxPayload())
 	case errors.Is(err, nats.ErrNoServers):
@@ -79,12 +84,16 @@ func (c *Client) codeOf(err error) *Error {
 func (c *Client) feedError(err error) error {
 	var refused *jetstream.APIError
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		err = &failure{cause: err, coded: ErrUnavailable.With("no stream takes mutations of database %q here now: try again if NATS elects a leader, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
+	case errors.Is(err, jetstream.ErrStreamNotFound):
 		err = &failure{cause: err, coded: ErrUnavailable.With("database %q has no log here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		err = &failure{cause: err, coded: ErrUnavailable.With("this NATS server and account have no JetStream: connect to the one that has the log of database %q", c.database)}
-	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		err = &failure{cause: err, coded: ErrTimeout.With("JetStream did not answer in time: check that this user may create consumers on stream %s, and try again", c.database.LogStream())}
+	case errors.Is(err, nats.ErrNoResponders):
+		err = &failure{cause: err, coded: ErrUnavailable.With("nobody answers requests to JetStream here now: try again if NATS or lapse restarts, or connect to the NATS server and account that has the log of database %q", c.database)}
+	case timeout(err):
+		err = &failure{cause: err, coded: ErrTimeout.With("JetStream did not answer in time: try again; its streams may be without a leader for some seconds")}
 	case errors.Is(err, jetstream.ErrInvalidConsumerName):
 		err = &failure{cause: err, coded: ErrBadRequest.With("the durable name is not legal: use letters, digits, _ and -")}
 	case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound):

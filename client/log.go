@@ -59,7 +59,7 @@ func (c *Client) LogBounds(ctx context.Context) (first, last uint64, err error) 
 		last, err = c.lastSequence(guarded)
 	}
 	if err != nil {
-		return 0, 0, c.readError(ctx, c.denied(guarded, err))
+		return 0, 0, c.readError(ctx, c.denied(guarded, err, c.noPermission()))
 	}
 	return consumer.CachedInfo().Delivered.Stream + 1, last, nil
 }

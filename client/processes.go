@@ -138,9 +138,9 @@ func gather[T any](ctx context.Context, c *Client, subject string, last func(*T)
 	for {
 		m, err := next(ctx, sub, len(all) > 0 && last == nil)
 		switch {
-		case errors.Is(context.Cause(ctx), nats.ErrPermissionViolation):
-			return nil, ErrUnavailable.With("this NATS user has no permission to ask all processes: let it publish to %s and receive replies", subject)
-		case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
+		case c.denials.cause(ctx, err) != nil:
+			return nil, c.denied(ctx, err, ErrUnavailable.With("this NATS user has no permission to ask all processes: let it publish to %s and receive replies", subject))
+		case timeout(err), errors.Is(err, nats.ErrNoResponders):
 			return all, nil
 		case err != nil:
 			return all, c.transportError(err)

@@ -96,7 +96,7 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 	defer release()
 	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return nil, c.transportError(c.denied(ctx, err))
+		return nil, c.transportError(c.denied(ctx, err, c.noPermission()))
 	}
 	return c.parseReply(answer)
 }

@@ -32,9 +32,11 @@ func (c *Client) Submit(ctx context.Context, op, collection, id string, value an
 	if msg.Data, err = ApplyWrite(msg.Header, msg.Data, opts...); err != nil {
 		return 0, err
 	}
-	ack, err := c.js.PublishMsg(ctx, msg)
+	guarded, release := c.denials.guard(ctx, msg.Subject)
+	defer release()
+	ack, err := c.js.PublishMsg(guarded, msg)
 	if err != nil {
-		return 0, c.feedError(err)
+		return 0, c.feedError(c.denied(guarded, err, c.noPermission()))
 	}
 	return ack.Sequence, nil
 }

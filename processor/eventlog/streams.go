@@ -104,7 +104,7 @@ func UntilOpen(ctx context.Context, c Connections, open func(context.Context) er
 		defer cancel()
 		err := open(try)
 		// On a shared connection the denial may be about another database.
-		if denied := c.Log.LastError(); err != nil && !c.Shared && errors.Is(denied, nats.ErrPermissionViolation) {
+		if denied := c.denial(); err != nil && !c.Shared && denied != nil {
 			return backoff.Permanent(fmt.Errorf("the user that lapse is at %s lacks rights (%w): give it those of the users processor and bulk in nats.conf", c.Log.ConnectedUrlRedacted(), denied))
 		}
 		if err != nil && (ctx.Err() != nil || !Transient(err) && !errors.Is(err, jetstream.ErrStreamNotFound)) {
@@ -117,9 +117,21 @@ func UntilOpen(ctx context.Context, c Connections, open func(context.Context) er
 		return fmt.Errorf("the NATS server at %s is not one of a cluster: start without --replicas, or give the --nats-url of a cluster", c.Log.ConnectedUrlRedacted())
 	}
 	if err != nil && Transient(err) {
-		err = fmt.Errorf("JetStream at %s does not answer: %w: see whether it is enabled, has a leader and is below max_file_store, and lets this user ask", c.Log.ConnectedUrlRedacted(), err)
+		remedy := "see whether it is enabled, has a leader and is below max_file_store"
+		if denied := c.denial(); denied != nil {
+			remedy = fmt.Sprintf("see whether the user lacks rights (%v)", denied)
+		}
+		err = fmt.Errorf("JetStream at %s does not answer: %w: %s", c.Log.ConnectedUrlRedacted(), err, remedy)
 	}
 	return err
+}
+
+// denial returns the denial that is the last error of the connection Log, nil if none is.
+func (c Connections) denial() error {
+	if err := c.Log.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return nil
 }
 
 // notClustered is JetStream's code for replicas on a server without a cluster.

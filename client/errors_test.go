@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestFaultIsNoDenial: the error of a fault that may pass says to try again. It is not
+// about permissions or settings, of which nothing is known.
+func TestFaultIsNoDenial(t *testing.T) {
+	c := &Client{database: "main"}
+	for _, fault := range []error{nats.ErrTimeout, context.DeadlineExceeded, nats.ErrNoResponders, jetstream.ErrNoStreamResponse} {
+		for _, err := range []error{c.feedError(fault), c.transportError(fault)} {
+			text := err.Error()
+			if errors.Is(fault, jetstream.ErrNoStreamResponse) && !strings.Contains(text, "no stream takes") {
+				continue // a request has no such error
+			}
+			if !strings.Contains(text, "try again") || strings.Contains(text, "permission") || strings.Contains(text, "this user") || strings.Contains(text, "have no JetStream") {
+				t.Errorf("%v: %s", fault, text)
+			}
+		}
+	}
+}
+
+// TestInboxDenied: every call of a user who may not receive replies says so, also after
+// the first, for which alone the server reports it.
+func TestInboxDenied(t *testing.T) {
+	ns := harness.StartNATS(t, &server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, Users: []*server.User{{Username: "auditor", Password: "x",
+		Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.auditor.>"}}}}}})
+	c, err := Connect("", WithTimeout(100*time.Millisecond), WithNATSOptions(nats.InProcessServer(ns), nats.UserInfo("auditor", "x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	says := func(err error) bool {
+		return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "no permission to receive replies at _INBOX.>")
+	}
+	for end := time.Now().Add(time.Minute); ; { // the server's report may come later than the timeout
+		_, err := c.Status(t.Context())
+		if says(err) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	for name, call := range map[string]func(context.Context) error{
+		"status":    func(ctx context.Context) error { _, err := c.Status(ctx); return err },
+		"processes": func(ctx context.Context) error { _, err := c.Processes(ctx); return err },
+		"submit":    func(ctx context.Context) error { _, err := c.Submit(ctx, "document.delete", "c", "a", nil); return err },
+		"bounds":    func(ctx context.Context) error { _, _, err := c.LogBounds(ctx); return err },
+		"changes": func(ctx context.Context) error {
+			for _, err := range c.Changes(ctx) {
+				return err
+			}
+			return nil
+		},
+	} {
+		if err := call(t.Context()); !says(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
