@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -24,6 +25,7 @@ const clientPingInterval = 10 * time.Second
 type connection struct {
 	server, context, database string
 	creds, nkey               string
+	inbox                     inboxFlag
 	ca, cert, key             string
 	timeout                   time.Duration
 }
@@ -46,6 +48,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&c.context, "context", "", "use the URL and login of `NAME`, a context of the nats command, instead of --server (default $"+contextVariable+")")
 	flags.StringVar(&c.creds, "creds", "", "log in with the credentials in `FILE`")
 	flags.StringVar(&c.nkey, "nkey", "", "log in with the nkey seed in `FILE`")
+	flags.Var(&c.inbox, "inbox-prefix", "receive replies below `PREFIX`, which must be the one that the user's permissions name (default that of the context, or _INBOX)")
 	addTLSFlags(flags, &c.ca, &c.cert, &c.key)
 	flags.StringVarP(&c.database, "database", "d", "main", "`NAME` of the database")
 	durationVar(flags, &c.timeout, "timeout", 5*time.Second, 1, "wait at most `DURATION` for a reply")
@@ -119,6 +122,20 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	return lapse, nc.Close, nil
 }
 
+// inboxFlag is the prefix of reply subjects, empty for the default.
+type inboxFlag string
+
+func (f *inboxFlag) Set(text string) error {
+	if nats.CustomInboxPrefix(text)(new(nats.Options)) != nil {
+		return errors.New("give subject tokens such as _INBOX.auditor, without wildcards or a final dot")
+	}
+	*f = inboxFlag(text)
+	return nil
+}
+
+func (f *inboxFlag) String() string { return string(*f) }
+func (*inboxFlag) Type() string     { return "prefix" }
+
 // login returns the options of the login flags, which replace the login of a context.
 func (c *connection) login() (opts []nats.Option, err error) {
 	switch {
@@ -144,6 +161,9 @@ func (c *connection) login() (opts []nats.Option, err error) {
 			return nil, fmt.Errorf("--nkey %s: %w: give a file with the seed of a user", c.nkey, err)
 		}
 		opts = append(opts, option)
+	}
+	if c.inbox != "" {
+		opts = append(opts, nats.CustomInboxPrefix(string(c.inbox)))
 	}
 	return append(opts, tlsOptions(c.ca, c.cert, c.key)...), nil
 }

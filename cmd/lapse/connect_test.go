@@ -124,6 +124,34 @@ func TestLoginFlags(t *testing.T) {
 	}
 }
 
+// TestInboxPrefix: --inbox-prefix is where replies are received, also instead of the
+// prefix of a context; without it, the error of a user who has another says so.
+func TestInboxPrefix(t *testing.T) {
+	s := startNATS(t, &server.Options{Users: []*server.User{{Username: "auditor", Password: "x",
+		Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.auditor.>"}}}}}})
+	url := strings.Replace(s.ClientURL(), "://", "://auditor:x@", 1)
+	writeContexts(t, map[string]string{"wrong": url + `","inbox_prefix":"_WRONG`})
+	for _, test := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"--server " + url, exitFailed, "no permission to receive replies at _INBOX.>: connect with its inbox prefix (--inbox-prefix,"},
+		{"--context wrong", exitFailed, "no permission to receive replies at _WRONG.>"},
+		{"--server " + url + " --inbox-prefix _INBOX.auditor", exitFailed, `no process serves database "main"`}, // the reply came
+		{"--context wrong --inbox-prefix _INBOX.auditor", exitFailed, `no process serves database "main"`},
+		{"--server " + url + " --inbox-prefix _INBOX.>", exitUsage, `--inbox-prefix "_INBOX.>"`},
+		{"--inbox-prefix=", exitUsage, "--inbox-prefix"},
+		{"--of 127.0.0.1:1 --inbox-prefix mine", exitUsage, "--of and --inbox-prefix given"},
+	} {
+		var out bytes.Buffer
+		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), append([]string{"status", "--timeout", "1m"}, strings.Fields(test.args)...))
+		if code != test.code || !strings.Contains(out.String(), test.says) || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("%s: %d %s", test.args, code, out.String())
+		}
+	}
+}
+
 // startNATS starts a NATS server until the test ends.
 func startNATS(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()

@@ -83,7 +83,7 @@ func (f *statusFlags) check(cmd *cobra.Command) error {
 		if err := checkAddress("--of", f.of); err != nil {
 			return err
 		}
-		for _, other := range []string{"all", "server", "creds", "nkey", "context", "tls-ca", "tls-cert", "tls-key"} {
+		for _, other := range []string{"all", "server", "creds", "nkey", "inbox-prefix", "context", "tls-ca", "tls-cert", "tls-key"} {
 			if given(other) {
 				return usageErrorf("--of and --%s given: use one of them", other)
 			}
