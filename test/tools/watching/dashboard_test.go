@@ -3,13 +3,20 @@ package watching
 import (
 	"encoding/json"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
+// metricRow is the row of a metric in docs/metrics.md.
+var metricRow = regexp.MustCompile("(?m)^\\| `(lapse_\\w+)`")
+
+// histogramPart ends the names of the series of a histogram.
+var histogramPart = regexp.MustCompile("_(bucket|count|sum)$")
+
 // TestDashboard: the dashboard is JSON, its expressions are PromQL over exported metrics,
-// and its panels do not overlap.
+// each metric of the manual is in a panel, and panels do not overlap.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("../../../deploy/grafana/lapse.json")
 	if err != nil {
@@ -30,7 +37,7 @@ func TestDashboard(t *testing.T) {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	exported := exported(t)
+	exported, shown := exported(t), make(map[string]bool)
 	check := func(where, expr string) {
 		t.Helper()
 		// Grafana replaces these variables.
@@ -42,6 +49,7 @@ func TestDashboard(t *testing.T) {
 			return
 		}
 		for _, name := range metricsIn(t, expr) {
+			shown[histogramPart.ReplaceAllString(name, "")], shown[name] = true, true
 			if !exported[name] {
 				t.Errorf("%s names %s, which nobody exports", where, name)
 			}
@@ -65,6 +73,15 @@ func TestDashboard(t *testing.T) {
 				}
 				taken[place{x, y}] = p.Title
 			}
+		}
+	}
+	manual, err := os.ReadFile("../../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range metricRow.FindAllStringSubmatch(string(manual), -1) {
+		if !shown[row[1]] {
+			t.Errorf("no panel shows %s", row[1])
 		}
 	}
 	for _, a := range dashboard.Annotations.List {
