@@ -12,7 +12,7 @@ import (
 // formatVersion is the version of KEYS.md. Open also accepts those since oldestFormat,
 // whose keys and values are all legal in this one, and refuses any other.
 const (
-	formatVersion = 5
+	formatVersion = 6
 	oldestFormat  = 3
 )
 
@@ -46,7 +46,8 @@ func (c Cursor) Check(e *schema.Event) bool {
 }
 
 // Chain returns the running hash of a log up to event e, given the hash before e, 0
-// at the beginning. It covers every part of an event.
+// at the beginning. It covers every part of an event but Content, which follows from
+// earlier events.
 func Chain(before uint64, e *schema.Event) uint64 {
 	b := make([]byte, 0, 256)
 	for _, n := range [...]uint64{before, e.Seq, uint64(e.Time), uint64(e.Previous), e.Cause,

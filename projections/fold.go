@@ -28,6 +28,7 @@ type Fact struct {
 	TTL         schema.TTL
 	Sum         uint64
 	Warned      []int64 // of a DocumentExpiring: the deadlines it was warned of before
+	Work        int     // of folding it, as the machine counts work
 }
 
 // stepBytes is about how many bytes a fold writes in one step. Index entries may be
@@ -359,22 +360,17 @@ func (f *fold) document(c *schema.Collection, fact *Fact) (fits bool, err error)
 	return true, nil
 }
 
-// put writes a document after the fact, and returns its content: nil after a touch if
-// that is only in Pebble. f.key is its key.
+// put writes a document after the fact, and returns its content: nil if that stays and is
+// only in Pebble. f.key is its key.
 func (f *fold) put(fact *Fact, prior, now Meta) (body []byte, err error) {
-	switch fact.Type {
-	default:
+	if !keepsContent(fact.Type) {
 		body = bytes.Clone(fact.Body) // Body may be a small part of a large message
-	case schema.DocumentHeld, schema.DocumentReleased:
-		if err = f.priorBody(fact, prior, func(content []byte) { body = append([]byte{}, content...) }); err != nil {
+	} else {
+		if body, err = f.keptBody(fact, prior); err != nil {
 			return nil, err
 		}
-	case schema.DocumentTouched:
-		if body, err = f.touchedBody(fact, prior); err != nil {
-			return nil, err
-		}
-		if body == nil || len(body) > touchWhole && !writesWhole(fact.Seq) {
-			f.value = appendTouch(f.value[:0], now)
+		if body == nil || len(body) > headWhole && !writesWhole(fact.Seq, prior.Size) {
+			f.value = appendOperand(f.value[:0], now)
 			return body, f.batch.Merge(f.key, f.value, nil)
 		}
 	}

@@ -18,6 +18,20 @@ func (s *Store) LastOf(name schema.CollectionName, id schema.DocumentID) (seq ui
 	return seq, err
 }
 
+// Ended returns the sequence of the last event of an id that ended an incarnation or was
+// about a hold or a warning; 0 if there is none.
+func (s *Store) Ended(name schema.CollectionName, id schema.DocumentID) (seq uint64, err error) {
+	prefix := historyPrefix(nil, name, id)
+	it, err := s.iterate(prefix, successor(prefix))
+	if err != nil {
+		return 0, err
+	}
+	if it.Last() {
+		seq = binary.BigEndian.Uint64(it.Key()[len(prefix):])
+	}
+	return seq, errors.Join(it.Error(), it.Close())
+}
+
 // Lives returns, newest first and at most limit, the sequence of the last event of each
 // incarnation of a document: the live one, those that ended, and those that ended with
 // their collection. Lapse-Previous leads from there to earlier events. It includes each

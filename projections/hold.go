@@ -21,6 +21,19 @@ func (s *Store) Held(c *schema.Collection) int64 {
 	return s.stats[c.Incarnation].held
 }
 
+// IndexEntries returns the number of entries of a document with the given content in the
+// consistent indexes of its collection. Only the goroutine that folds may call it.
+func (s *Store) IndexEntries(c *schema.Collection, body []byte) int {
+	set := s.indexesOf(c.Incarnation)
+	if len(set.Indexes) == 0 || set.lazy() {
+		return 0
+	}
+	all := &s.indexer.before
+	all.reset()
+	all.add(set, false, body, Meta{})
+	return len(all.list)
+}
+
 // Held iterates over the ids of held documents after the given one, all if it is empty, as
 // Documents does over documents.
 func (v *View) Held(after schema.DocumentID) *Documents {

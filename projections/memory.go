@@ -121,6 +121,9 @@ func (m *Memory) Held(c *schema.Collection) int64 {
 	return 0
 }
 
+// IndexEntries is Store.IndexEntries; there are none.
+func (m *Memory) IndexEntries(*schema.Collection, []byte) int { return 0 }
+
 // Lookup returns a Lookup of a collection.
 func (m *Memory) Lookup(c *schema.Collection) Lookup { return memoryLookup{m, c} }
 

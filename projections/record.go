@@ -18,6 +18,11 @@ type Meta struct {
 	Size    int64  // bytes of JSON
 	Sum     uint64 // SumOf the JSON
 	Held    bool   // it has no deadline and cannot be deleted
+
+	// Content is the version whose event has the content, or the oldest one known with
+	// the same content; 0 if that is Version. Only a Meta of a document has it, not one
+	// of an index or expiry entry.
+	Content schema.Version
 }
 
 // SumOf returns the hash of a document's JSON for the digest.
@@ -49,8 +54,21 @@ func readTTL(written int64) (ttl schema.TTL, held bool) {
 	return schema.TTL(written), false
 }
 
-// Touched returns the Meta after a DocumentTouched.
+// ContentVersion returns the version whose event has the content, or the oldest one known
+// with the same content.
+func (m Meta) ContentVersion() schema.Version {
+	if m.Content != 0 {
+		return m.Content
+	}
+	return m.Version
+}
+
+// Touched returns the Meta after a DocumentTouched. Logs of older versions do not name the
+// content: then it is that of the version before.
 func (m Meta) Touched(e *schema.Event) Meta {
+	if m.Content = m.ContentVersion(); e.Content != 0 {
+		m.Content = e.Content
+	}
 	m.Version, m.TS = schema.Version(e.Seq), e.Time/1000
 	return m
 }
@@ -61,28 +79,62 @@ type Record struct {
 	Body []byte // JSON with its id, without system properties
 }
 
-func appendRecord(dst []byte, m Meta, body []byte) []byte {
+// contentTTL is added to the ttl in a head that names the version of the content.
+const contentTTL = 1 << 42
+
+// appendHead appends the parts of a document that change while its content stays.
+func appendHead(dst []byte, m Meta) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.Version))
 	dst = binary.AppendUvarint(dst, uint64(m.TS))
-	dst = binary.AppendVarint(dst, m.writtenTTL())
-	dst = binary.BigEndian.AppendUint64(dst, m.Sum)
+	if m.Content == 0 {
+		return binary.AppendVarint(dst, m.writtenTTL())
+	}
+	dst = binary.AppendVarint(dst, m.writtenTTL()+contentTTL)
+	return binary.AppendUvarint(dst, uint64(m.Content))
+}
+
+// decodeHead reads what appendHead wrote at the beginning of a value, and returns its
+// length.
+func decodeHead(value []byte) (m Meta, n int, err error) {
+	malformed := false
+	read := func(size int) {
+		malformed = malformed || size <= 0
+		n += max(size, 0)
+	}
+	version, size := binary.Uvarint(value)
+	read(size)
+	ts, size := binary.Uvarint(value[n:])
+	read(size)
+	written, size := binary.Varint(value[n:])
+	read(size)
+	var content uint64
+	if written > contentTTL/2 {
+		written -= contentTTL
+		content, size = binary.Uvarint(value[n:])
+		read(size)
+	}
+	if malformed {
+		return Meta{}, 0, fmt.Errorf("projection: malformed head %x of a document", value[:min(len(value), 32)])
+	}
+	m = Meta{Version: schema.Version(version), TS: int64(ts), Content: schema.Version(content)}
+	m.TTL, m.Held = readTTL(written)
+	return m, n, nil
+}
+
+func appendRecord(dst []byte, m Meta, body []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(appendHead(dst, m), m.Sum)
 	return append(dst, body...)
 }
 
 // decodeRecord reads a document value; the result shares its memory.
 func decodeRecord(value []byte) (Record, error) {
-	version, a := binary.Uvarint(value)
-	ts, b := binary.Uvarint(value[max(a, 0):])
-	written, c := binary.Varint(value[max(a, 0)+max(b, 0):])
-	if a <= 0 || b <= 0 || c <= 0 || len(value) < a+b+c+8 {
+	m, n, err := decodeHead(value)
+	if err != nil || len(value) < n+8 {
 		return Record{}, fmt.Errorf("projection: malformed document value %x", value[:min(len(value), 32)])
 	}
-	sum, body := binary.BigEndian.Uint64(value[a+b+c:]), value[a+b+c+8:]
-	ttl, held := readTTL(written)
-	return Record{
-		Meta: Meta{Version: schema.Version(version), TS: int64(ts), TTL: ttl, Size: int64(len(body)), Sum: sum, Held: held},
-		Body: body,
-	}, nil
+	body := value[n+8:]
+	m.Size, m.Sum = int64(len(body)), binary.BigEndian.Uint64(value[n:])
+	return Record{Meta: m, Body: body}, nil
 }
 
 // collectionRecord is the value of a collection key.

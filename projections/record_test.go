@@ -13,7 +13,8 @@ func TestRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		body := rapid.SliceOf(rapid.Byte()).Draw(t, "body")
 		m := Meta{Version: schema.Version(rapid.Uint64().Draw(t, "version")), TS: number().Draw(t, "ts"),
-			TTL: schema.TTL(rapid.Int32Range(-1, schema.MaxTTL).Draw(t, "ttl")), Size: int64(len(body)), Sum: SumOf(body)}
+			TTL: schema.TTL(rapid.Int32Range(-1, schema.MaxTTL).Draw(t, "ttl")), Size: int64(len(body)), Sum: SumOf(body),
+			Held: rapid.Bool().Draw(t, "held"), Content: schema.Version(rapid.SampledFrom([]uint64{0, 1, 1 << 40}).Draw(t, "content"))}
 		value := appendRecord(nil, m, body)
 		if r, err := decodeRecord(value); err != nil || r.Meta != m || string(r.Body) != string(body) {
 			t.Errorf("%+v %q is read back as %+v (%v)", m, body, r, err)

@@ -6,60 +6,67 @@ import (
 	"io"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
-// A touch changes version and _ts of a document and not its content. If the content is in
-// memory and small, the document is written whole. Else only its head is, as a merge
-// operand: Pebble puts it before the content when the document is read or compacted.
+// A touch, a hold and a release change the head of a document and not its content. If the
+// content is in memory and small, the document is written whole. Else only its head is, as
+// a merge operand: Pebble puts it before the content when the document is read or
+// compacted.
 
-// touchWhole is the largest content, in bytes, that a touch writes again. With 4 KiB a
-// touch of 500 bytes takes a tenth more processor time.
-const touchWhole = 128
+// headWhole is the largest content, in bytes, that a change of the head writes again. With
+// 4 KiB a touch of 500 bytes takes a tenth more processor time.
+const headWhole = 128
 
-// writesWhole reports whether a touch writes the document whatever its size: one in 8
-// does, so that a read merges few operands. The multiplication makes that hold for any
-// pattern of sequences.
-func writesWhole(seq uint64) bool { return seq*0x9E3779B97F4A7C15>>61 == 0 }
+// writesWhole reports whether a change of the head writes a content of size bytes again,
+// whatever it is: one in 8 does, and of large contents one for each KiB, so that a read
+// merges few operands, and no change costs more than a KiB on average. The multiplication
+// makes that hold for any pattern of sequences.
+func writesWhole(seq uint64, size int64) bool {
+	return seq*0x9E3779B97F4A7C15>>32 < 1<<32/uint64(max(8, size>>10))
+}
 
-// touchedBody returns the content of a touched document if it is in memory or the document
+// keptBody returns the content after a change of the head if it is in memory or the document
 // is to be written whole, else nil; f.key is its key.
-func (f *fold) touchedBody(fact *Fact, prior Meta) (body []byte, err error) {
+func (f *fold) keptBody(fact *Fact, prior Meta) (body []byte, err error) {
 	if r, ok := f.documents[string(f.key)]; ok && r.Body != nil {
 		return r.Body, nil
 	}
 	if r, ok := f.store.cache.get(f.key); ok && r.Version == prior.Version {
 		return r.Body, nil
 	}
-	if !writesWhole(fact.Seq) {
+	if !writesWhole(fact.Seq, prior.Size) {
 		return nil, nil
 	}
 	err = f.priorBody(fact, prior, func(content []byte) { body = append([]byte{}, content...) })
 	return body, err
 }
 
-// operandMark begins a merge operand. No document does: versions begin at 1.
+// operandMark begins a merge operand. No document does: versions begin at 1. Twice it
+// begins one with a whole head; once, of format 4 and 5, one with version and _ts only.
 const operandMark = 0
 
-func appendTouch(dst []byte, m Meta) []byte {
-	return appendHead(append(dst, operandMark), m)
+func appendOperand(dst []byte, m Meta) []byte {
+	return appendHead(append(dst, operandMark, operandMark), m)
 }
 
-// appendHead appends the parts of a document that a touch changes.
-func appendHead(dst []byte, m Meta) []byte {
-	dst = binary.AppendUvarint(dst, uint64(m.Version))
-	return binary.AppendUvarint(dst, uint64(m.TS))
-}
-
-// headBytes returns the length of appendHead at the beginning of a value.
-func headBytes(value []byte) (n int, err error) {
-	for range 2 {
-		_, size := binary.Uvarint(value[n:])
-		if size <= 0 {
-			return 0, fmt.Errorf("projection: malformed head %x of a document", value[:min(len(value), 32)])
-		}
-		n += size
+// applyOperand returns a document with the head of an operand.
+func applyOperand(operand, document []byte) ([]byte, error) {
+	m, n, err := decodeHead(document)
+	if err != nil {
+		return nil, err
 	}
-	return n, nil
+	if len(operand) > 1 && operand[1] == operandMark {
+		return append(operand[2:], document[n:]...), nil
+	}
+	version, size := binary.Uvarint(operand[1:])
+	ts, more := binary.Uvarint(operand[1+max(size, 0):])
+	if size <= 0 || more <= 0 {
+		return nil, fmt.Errorf("projection: malformed touch %x", operand)
+	}
+	m.Version, m.TS = schema.Version(version), int64(ts)
+	return append(appendHead(nil, m), document[n:]...), nil
 }
 
 // merger has the name of Pebble's default merger, since files of format 3 name that one;
@@ -97,6 +104,6 @@ func (t *touches) Finish(bool) ([]byte, io.Closer, error) {
 	if t.document == nil || t.head == nil {
 		return append(t.head, t.document...), nil, nil
 	}
-	n, err := headBytes(t.document)
-	return append(t.head[1:], t.document[n:]...), nil, err
+	value, err := applyOperand(t.head, t.document)
+	return value, nil, err
 }

@@ -13,8 +13,9 @@ import (
 )
 
 // TestTouches: whether content is in the cache or not, small or large, indexed or not, in
-// memtables or compacted files, a touched document has its last content with the version
-// and _ts of its last touch. So do its entries in the expiry order and in indexes.
+// memtables or compacted files, a document that is touched, held and released has its last
+// content, and knows its version, with the version and _ts of its last touch. So do its
+// entries in the expiry order and in indexes.
 func TestTouches(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openIn(t, fs)
@@ -26,9 +27,9 @@ func TestTouches(t *testing.T) {
 		s = openIn(t, fs) // with an empty cache
 	}
 	l := &logbook{now: 1000}
-	large := strings.Repeat("x", 3*touchWhole)
+	large := strings.Repeat("x", 3*headWhole)
 	bodies := map[string]string{"small": `{"id":"small","n":1}`, "large": `{"id":"large","n":1,"x":"` + large + `"}`}
-	last := map[string]schema.Version{}
+	last, content := map[string]schema.Version{}, map[string]schema.Version{}
 	for _, name := range []string{"plain", "indexed"} {
 		properties := `{"defaultTtl":100}`
 		if name == "indexed" {
@@ -37,6 +38,7 @@ func TestTouches(t *testing.T) {
 		l.collection(schema.CollectionCreated, name, properties)
 		for id, body := range bodies {
 			last[name+"/"+id] = l.created(name, id, body)
+			content[name+"/"+id] = last[name+"/"+id]
 		}
 	}
 	check := func(when string) {
@@ -44,8 +46,8 @@ func TestTouches(t *testing.T) {
 		for path, version := range last {
 			name, id, _ := strings.Cut(path, "/")
 			r, ok, err := s.Document(collection(t, s, name), schema.DocumentID(id))
-			if err != nil || !ok || r.Version != version || r.TS != l.facts[version-1].Time/1000 || string(r.Body) != bodies[id] {
-				t.Fatalf("%s: %s is %t %v %+v with %d bytes, want version %d", when, path, ok, err, r.Meta, len(r.Body), version)
+			if err != nil || !ok || r.Version != version || r.TS != l.facts[version-1].Time/1000 || string(r.Body) != bodies[id] || r.ContentVersion() != content[path] {
+				t.Fatalf("%s: %s is %t %v %+v with %d bytes, want version %d of content %d", when, path, ok, err, r.Meta, len(r.Body), version, content[path])
 			}
 		}
 		if d, err := s.Verify(context.Background()); err != nil || d != s.Digest() {
@@ -57,6 +59,9 @@ func TestTouches(t *testing.T) {
 		for path := range last {
 			name, id, _ := strings.Cut(path, "/")
 			last[path] = l.document(schema.DocumentTouched, name, id, last[path], "")
+			if kind := []schema.EventType{schema.DocumentHeld, schema.DocumentReleased}[round%2]; round%5 < 4 {
+				l.document(kind, name, id, last[path], `{"reason":"x"}`)
+			}
 		}
 		if round%3 == 0 || round == 50 || round == 160 {
 			catchUp(t, s, l)
@@ -75,6 +80,7 @@ func TestTouches(t *testing.T) {
 			bodies["large"] = `{"id":"large","n":2}`
 			for _, name := range []string{"plain", "indexed"} {
 				last[name+"/large"] = l.document(schema.DocumentReplaced, name, "large", last[name+"/large"], bodies["large"])
+				content[name+"/large"] = last[name+"/large"]
 			}
 		}
 	}
@@ -91,6 +97,43 @@ func TestTouches(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestHeadCost: a change of the head of a large document writes a KiB on average, and of a
+// small one an eighth of it, whatever the sequences.
+func TestHeadCost(t *testing.T) {
+	for _, size := range []int64{0, 1 << 10, 64 << 10, 2 << 20} {
+		for _, step := range []uint64{1, 2, 8, 1000} {
+			const changes = 1 << 16
+			whole := int64(0)
+			for n := range uint64(changes) {
+				if writesWhole(1+n*step, size) {
+					whole++
+				}
+			}
+			if most := max(size/8, 1<<10) * changes * 2; whole == 0 || whole*size > most {
+				t.Errorf("every %d-th event: %d of %d changes write %d bytes", step, whole, changes, size)
+			}
+		}
+	}
+}
+
+// TestOlderTouch: the merge operand of a touch of formats 4 and 5 keeps the rest of a head.
+func TestOlderTouch(t *testing.T) {
+	held := Meta{Version: 3, TS: 4, TTL: 60, Held: true, Size: 2, Sum: SumOf([]byte("{}")), Content: 2}
+	value, err := applyOperand([]byte{operandMark, 7, 8}, appendRecord(nil, held, []byte("{}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.Version, held.TS = 7, 8
+	if r, err := decodeRecord(value); err != nil || r.Meta != held || string(r.Body) != "{}" {
+		t.Errorf("%+v %s, %v", r.Meta, r.Body, err)
+	}
+	for _, operand := range [][]byte{{operandMark}, {operandMark, 7}, {operandMark, 0x80}} {
+		if _, err := applyOperand(operand, appendRecord(nil, held, []byte("{}"))); err == nil {
+			t.Errorf("operand %x is applied", operand)
+		}
 	}
 }
 
@@ -128,7 +171,7 @@ func TestOlderFormatsOpen(t *testing.T) {
 		l.document(schema.DocumentHeld, "c", "a", a, `{"reason":"in suit"}`)
 		catchUp(t, s, l)
 		var onDisk string
-		if err := s.document([]byte{keyCursor}, func(value []byte) error { onDisk = string(value); return nil }); err != nil || !strings.Contains(onDisk, `"format":5`) {
+		if err := s.document([]byte{keyCursor}, func(value []byte) error { onDisk = string(value); return nil }); err != nil || !strings.Contains(onDisk, `"format":6`) {
 			t.Errorf("after a fold the cursor is %s, %v", onDisk, err)
 		}
 	}

@@ -78,6 +78,7 @@ type Event struct {
 	Previous   Version    // version it ends: Replaced, Deleted, Expired, Touched; it is about: Held, Released, Expiring
 	Deadline   Deadline   // of Expired, Expiring
 	Restored   Version    // Created by a restore: version whose content it has, else 0
+	Content    Version    // of Touched: version whose event has the content, or the oldest one known; 0 in logs of older versions
 	Cause      uint64     // sequence in the mutations stream, 0 for none
 	MsgID      string     // Nats-Msg-Id of its mutation, "" for none
 	MsgOp      Op         // its operation; NoOp for none and in logs of older versions
@@ -97,8 +98,10 @@ const (
 	HeaderTTL      = "Lapse-Ttl"
 	HeaderRule     = "Lapse-Rule"
 	HeaderRestored = "Lapse-Restored"
-	HeaderHold     = "Lapse-Hold"
-	HeaderCause    = "Lapse-Cause"
+	// HeaderContent leads from a touch to the content, past other touches of it.
+	HeaderContent = "Lapse-Content"
+	HeaderHold    = "Lapse-Hold"
+	HeaderCause   = "Lapse-Cause"
 	// HeaderMsgID is a mutation's Nats-Msg-Id in the log. Under NATS' own name JetStream
 	// would deduplicate by its clock, not by log time.
 	HeaderMsgID = "Lapse-Msg-Id"
@@ -133,6 +136,9 @@ func (e *Event) Headers(set func(name, value string)) {
 	}
 	if e.Restored != 0 {
 		set(HeaderRestored, e.Restored.String())
+	}
+	if e.Content != 0 {
+		set(HeaderContent, e.Content.String())
 	}
 	if e.Cause != 0 {
 		set(HeaderCause, causePrefix+strconv.FormatUint(e.Cause, 10))
@@ -184,6 +190,9 @@ func DecodeEvent(seq uint64, collection, eventType string, header func(string) s
 	}
 	if header(HeaderRestored) != "" && e.Type == DocumentCreated {
 		e.Restored = version(HeaderRestored)
+	}
+	if header(HeaderContent) != "" && e.Type == DocumentTouched {
+		e.Content = version(HeaderContent)
 	}
 	if cause := header(HeaderCause); cause != "" {
 		n, err := parseCause(cause)

@@ -222,6 +222,9 @@ func TestEveryEventSurvivesTheLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anyEvent().Draw(t, "event")
 		e.MsgID = rapid.StringMatching(`[ -~]{0,40}`).Draw(t, "msgID")
+		if e.Type == DocumentTouched {
+			e.Content = Version(rapid.Uint64().Draw(t, "content"))
+		}
 		back, err := throughLog(&e)
 		if err != nil || !reflect.DeepEqual(*back, e) {
 			t.Fatalf("%+v became %+v, %v", e, back, err)
@@ -283,6 +286,7 @@ func TestDecodeEventRefuses(t *testing.T) {
 		{name: "cause 0", header: "Lapse-Cause", value: "mutations/0"},
 		{name: "negative cause", header: "Lapse-Cause", value: "mutations/-4"},
 		{name: "another cause", header: "Lapse-Cause", value: "requests/4"},
+		{name: "a content that is no version", eventType: "DocumentTouched", header: "Lapse-Content", value: "x"},
 		{name: "a negative version restored", eventType: "DocumentCreated", header: "Lapse-Restored", value: "-4", body: "{}"},
 		{name: "no document in Created", collection: "orders", eventType: "DocumentCreated"},
 		{name: "no document in Replaced", collection: "orders", eventType: "DocumentReplaced"},

@@ -244,6 +244,9 @@ func TestHeaders(t *testing.T) {
 		if name == "DocumentCreated" {
 			e.Restored = 1
 		}
+		if name == "DocumentTouched" {
+			e.Content = 1
+		}
 		var headers []string
 		e.Headers(func(name, _ string) { headers = append(headers, name) })
 		schema := d.Components.Messages[name].Headers.Name()
