@@ -31,11 +31,11 @@ func newSimulation(t testing.TB) *simulation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Machine.History = simulationHistory{s}
+	s.Machine.History = machine.AtHand{Log: simulationHistory{s}}
 	return s
 }
 
-// simulationHistory implements machine.History.
+// simulationHistory implements machine.Log.
 type simulationHistory struct{ *simulation }
 
 func (h simulationHistory) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {

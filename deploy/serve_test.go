@@ -374,9 +374,10 @@ func readStream(t *testing.T, nc *nats.Conn) {
 
 // unused lists rights for cases that TestServe does not cause.
 var unused = []string{
-	"$JS.FC.*.>",                                                       // TestLargeSnapshot
-	"$JS.FC.LAPSE_main.>",                                              // a slow reader
-	"$JS.API.STREAM.PURGE.*",                                           // a snapshot that fails half-way
+	"$JS.FC.*.>",             // TestLargeSnapshot
+	"$JS.FC.LAPSE_main.>",    // a slow reader
+	"$JS.API.STREAM.PURGE.*", // a snapshot that fails half-way
+	"$JS.API.CONSUMER.CREATE.KV_LAPSE_main_LEASE.>", "$JS.API.CONSUMER.DELETE.KV_LAPSE_main_LEASE.>", // earlier versions, which may start during an upgrade
 	"$JS.API.DIRECT.GET.LAPSE_main", "$JS.API.DIRECT.GET.LAPSE_main.>", // direct gets, if an operator permits them
 }
 

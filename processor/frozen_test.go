@@ -136,7 +136,7 @@ func frozenBatch(s *machine.Simulation, at int64, d frozenDraw) error {
 	if fault != nil {
 		return fault
 	}
-	_, _, err := s.Machine.DecideBatch(at, b, 1<<20)
+	_, err := s.Machine.DecideBatch(at, machine.NewBatchRun(b, 1<<20), math.MaxInt)
 	s.Look()
 	return err
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsedb/lapse/processor/machine"
-	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -118,7 +117,7 @@ func (c *cycles) pass(seconds int64) {
 	c.now += seconds
 	for more := true; more; {
 		var err error
-		if more, err = c.machine.Expire(c.now*1000, writer.IdleExpiries); err != nil {
+		if more, err = c.machine.Expire(c.now*1000, 1024); err != nil {
 			c.t.Fatal(err)
 		}
 		c.fold()

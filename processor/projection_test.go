@@ -2,6 +2,7 @@ package processor
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -169,7 +170,8 @@ func (a *alike) batch() {
 		if fault != nil {
 			return "", fault
 		}
-		o, first, err := m.DecideBatch(a.now, b, 1<<20)
-		return fmt.Sprintf("%d %s %d %t %d", o.Code, o.Body, o.Seq, o.Again, first), err
+		run := machine.NewBatchRun(b, 1<<20)
+		o, err := m.DecideBatch(a.now, run, math.MaxInt)
+		return fmt.Sprintf("%d %s %d %t %d", o.Code, o.Body, o.Seq, o.Again, run.First), err
 	})
 }

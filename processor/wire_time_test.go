@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -444,7 +443,7 @@ func TestPolicyChangeDoesNotWaitForOthers(t *testing.T) {
 		w.want(201, "collection.create.sessions", `{"defaultTtl":60}`)
 		w.want(201, "collection.create.orders", `{}`)
 		sleepUntil(time.Now().Unix()+1, 100)
-		const documents = 20 * writer.TurnExpiries
+		const documents = 5 * 1024
 		for done := 0; done < documents; done += schema.MaxOperations {
 			var operations []string
 			for i := range min(schema.MaxOperations, documents-done) {

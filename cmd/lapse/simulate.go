@@ -88,7 +88,7 @@ func newSimulation(emit func(*schema.Event) error, restores bool) (s *machine.Si
 	if s, err = machine.NewSimulation(history.add); err != nil {
 		return nil, nil, errors.Join(err, history.close())
 	}
-	s.Machine.History = history
+	s.Machine.History = machine.AtHand{Log: history}
 	return s, func() { _ = history.close() }, nil
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // spool keeps the log of a simulation in a temporary file, for restores. It is
-// machine.History.
+// machine.Log.
 type spool struct {
 	file    *os.File
 	out     *bufio.Writer

@@ -7,49 +7,81 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// DecideBatch judges the operations of a batch in order, at now in ms. The events of an
-// atomic batch that succeeds are the last pending ones, from sequence first on, to be
-// appended as one; an atomic batch that fails leaves none. size is the maximum reply in
-// bytes: operations whose results would exceed it, or whose events would exceed
+// BatchRun is a batch while it is decided.
+type BatchRun struct {
+	*schema.Batch
+	First uint64 // sequence of the first event that it may have made; 0 until it is decided
+
+	results []schema.OperationResult
+	next    int // the operation to decide next
+	budget  budget
+}
+
+// NewBatchRun returns a batch to be decided; reply is the maximum reply in bytes.
+func NewBatchRun(b *schema.Batch, reply int) *BatchRun {
+	results := make([]schema.OperationResult, len(b.Operations))
+	run := &BatchRun{Batch: b, results: results, budget: NewBudget(reply, len(results))}
+	if b.Atomic {
+		run.budget.work = MaxAtomicWork
+	}
+	return run
+}
+
+// Rest returns the operations that are not decided.
+func (r *BatchRun) Rest() []schema.Operation { return r.Operations[r.next:] }
+
+// DecideBatch judges the operations of a batch in order, at now in ms. Operations whose
+// results would exceed the maximum reply, or whose events or reads would exceed
 // MaxBatchBytes, are refused and change nothing.
 //
-// As with Decide, the outcome may be to decide the batch Again.
-func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, first uint64, err error) {
-	results := make([]schema.OperationResult, len(b.Operations))
-	budget := NewBudget(size, len(results))
-	budget.until, budget.read, budget.last = m.bytes+MaxBatchBytes, m.read+MaxBatchBytes, math.MaxUint64
-	first = m.seq + 1
-	if !b.Atomic {
-		if _, err := m.decideOperations(now, b, results, budget, false); err != nil {
-			return Outcome{}, 0, err
-		}
-	} else {
-		// Due targets expire first and apart from the batch. What it releases may be
-		// due, and expires within it.
-		more, err := m.expireTargets(now, b)
-		if err != nil {
-			return Outcome{}, 0, err
-		}
-		first = m.seq + 1
-		if more {
-			return Outcome{Again: true}, first, nil
-		}
-		budget.until, budget.last = m.bytes+MaxBatchBytes, m.seq+schema.MaxOperations
-		blamed := -1
-		m.attempt(func() bool {
-			blamed, err = m.decideOperations(now, b, results, budget, true)
-			return err == nil && blamed < 0
-		})
-		if err != nil {
-			return Outcome{}, 0, err
-		}
-		if blamed >= 0 {
-			if err := m.failAll(now, b, results, budget, blamed); err != nil {
-				return Outcome{}, 0, err
-			}
-		}
+// The outcome is More when the work has reached a limit, which at least one operation may
+// exceed. An atomic batch is decided in one piece, so its own limit is MaxAtomicWork. Its
+// events are the last pending ones, from First on, to be appended as one; if it fails it
+// leaves none. As with Decide, the outcome may also be Again or Recall.
+func (m *Machine) DecideBatch(now int64, run *BatchRun, work int) (Outcome, error) {
+	if run.First == 0 || run.Atomic {
+		run.First = m.seq + 1
 	}
-	return Outcome{Code: 200, Body: schema.AppendResults(nil, results), Seq: m.seq}, first, nil
+	decide := m.decideOperations
+	if run.Atomic {
+		decide = m.decideAtomic
+	}
+	if o, err := decide(now, run, work); o.Again || o.Recall || o.More || err != nil {
+		return o, err
+	}
+	return Outcome{Code: 200, Body: schema.AppendResults(nil, run.results), Seq: m.seq}, nil
+}
+
+// decideAtomic decides an atomic batch.
+func (m *Machine) decideAtomic(now int64, run *BatchRun, _ int) (o Outcome, err error) {
+	// Due targets expire first and apart from the batch. What it releases may be due, and
+	// expires within it.
+	more, err := m.expireTargets(now, run.Batch)
+	run.First = m.seq + 1
+	if more || err != nil {
+		return Outcome{Again: true}, err
+	}
+	start := *run
+	run.budget.last = m.seq + schema.MaxOperations
+	m.counts = true
+	defer func() { m.counts = false }()
+	m.attempt(func() bool {
+		o, err = m.decideOperations(now, run, math.MaxInt)
+		return err == nil && !o.Recall && o.Fault == nil
+	})
+	if err != nil || o.Recall {
+		run.next, run.budget = start.next, start.budget
+		clear(run.results)
+		return o, err
+	}
+	if o.Fault != nil {
+		blamed := run.next
+		reads := run.budget.reads
+		run.budget = start.budget
+		run.budget.reads = reads
+		return Outcome{}, m.failAll(now, run, blamed)
+	}
+	return Outcome{}, nil
 }
 
 // MaxBatchBytes limits the bodies of the events of one batch, and the documents that it
@@ -57,17 +89,25 @@ func (m *Machine) DecideBatch(now int64, b *schema.Batch, size int) (o Outcome, 
 // queue of a stream, 128 MiB; small patches of large documents occupy the writer.
 const MaxBatchBytes = 64 << 20
 
+// MaxAtomicWork limits the work of an atomic batch, apart from reading and writing the
+// documents that it ends: nothing else is decided meanwhile.
+const MaxAtomicWork = 32 << 20
+
 // budget holds the remaining limits of a batch. The reply reserves smallResult bytes for
 // each result, so that an error always fits.
 type budget struct {
-	left  int    // bytes of the reply
-	until int    // limit of Machine.bytes
-	read  int    // limit of Machine.read
-	last  uint64 // sequence that no event may exceed
+	left   int    // bytes of the reply
+	events int    // bytes of the bodies of events
+	reads  int    // bytes of documents read; negative once it is exceeded
+	work   int    // see MaxAtomicWork
+	last   uint64 // sequence that no event may exceed
 }
 
-// NewBudget returns the budget of a reply with a limit in bytes and a number of results.
-func NewBudget(bytes, results int) budget { return budget{left: bytes - (results+1)*smallResult} }
+// NewBudget returns the budget of a batch with a maximum reply in bytes and a number of
+// results.
+func NewBudget(reply, results int) budget {
+	return budget{left: reply - (results+1)*smallResult, events: MaxBatchBytes, reads: MaxBatchBytes, work: math.MaxInt, last: math.MaxUint64}
+}
 
 const (
 	smallResult    = 160 // a result without content, or with an error of the batch
@@ -93,55 +133,72 @@ func (r *budget) Put(to *schema.OperationResult, result schema.OperationResult) 
 }
 
 func TooMuchRead() *schema.Error {
-	return schema.ErrTooLarge.With("the documents of the batch have more than %d bytes: use smaller batches", MaxBatchBytes)
+	return schema.ErrTooLarge.With("the documents of the batch have too many bytes: use smaller batches")
 }
 
 func tooLargeReply() *schema.Error {
 	return schema.ErrTooLarge.With("the reply of the batch would be too large: use smaller batches")
 }
 
-// decideOperations fills in results. If stop, it ends at the first mutation that is
-// refused and returns its index, else -1.
-func (m *Machine) decideOperations(now int64, b *schema.Batch, results []schema.OperationResult, budget budget, stop bool) (blamed int, err error) {
-	for i := range b.Operations {
-		op, r := &b.Operations[i], &results[i]
-		result, err := m.decideOperation(now, b, op, budget)
-		if err != nil {
-			return 0, err
+// decideOperations fills in results until the work reaches a limit. In an atomic batch it
+// ends at the first mutation that is refused, with its fault.
+func (m *Machine) decideOperations(now int64, run *BatchRun, work int) (Outcome, error) {
+	for until := m.work + min(work, math.MaxInt-m.work); run.next < len(run.Operations); run.next++ {
+		if m.work >= until {
+			return Outcome{More: true}, nil
 		}
-		budget.Put(r, result)
-		if stop && r.Fault != nil && (op.Mutation != nil || op.Fault != nil) {
-			return i, nil
+		op, r := &run.Operations[run.next], &run.results[run.next]
+		result, err := m.decideOperation(now, run, op)
+		if errors.Is(err, errRecall) {
+			return Outcome{Recall: true}, nil
+		}
+		if err != nil {
+			return Outcome{}, err
+		}
+		run.budget.Put(r, result)
+		if run.Atomic && r.Fault != nil && (op.Mutation != nil || op.Fault != nil) {
+			return Outcome{Fault: r.Fault}, nil
 		}
 	}
-	return -1, nil
+	return Outcome{}, nil
 }
 
 // decideOperation judges one operation. If its result or events exceed the budget, it
 // changes nothing.
-func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operation, budget budget) (r schema.OperationResult, err error) {
+func (m *Machine) decideOperation(now int64, run *BatchRun, op *schema.Operation) (r schema.OperationResult, err error) {
+	b := &run.budget
 	if op.Fault != nil {
 		return schema.OperationResult{Fault: op.Fault}, nil
 	}
-	if m.read > budget.read {
+	if op.Mutation == nil {
+		return m.readOperation(now, run, op)
+	}
+	if b.reads < 0 {
 		return schema.OperationResult{Fault: TooMuchRead()}, nil
 	}
-	var o Outcome
-	if op.Mutation == nil {
-		o, err = m.Read(now, b.Collection, op.Get)
-		return schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}, err
+	reads := m.reads
+	defer func() { b.reads -= m.reads - reads }()
+	bytes, worked := m.bytes, m.work
+	work := func() int { // of the operation, as MaxAtomicWork limits it
+		done := m.work - worked
+		if op.Mutation.Op == schema.DocumentDelete {
+			done -= m.reads - reads + m.bytes - bytes
+		}
+		return done
 	}
 	err = m.guard(func() error {
 		m.stamp(now)
 		o, err := m.decide(op.Mutation)
-		if r = (schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}); err == nil && budget.after(&r) < 0 {
+		if r = (schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}); err == nil && b.after(&r) < 0 {
 			return tooLargeReply()
 		}
-		if m.bytes > budget.until {
+		switch {
+		case m.bytes-bytes > b.events:
 			return schema.ErrTooLarge.With("the events of the batch would have more than %d bytes: use smaller batches", MaxBatchBytes)
-		}
-		if m.seq > budget.last { // a stream's limit for one atomic batch
+		case m.seq > b.last: // a stream's limit for one atomic batch
 			return schema.ErrTooLarge.With("the atomic batch would have more than %d events: use smaller batches", schema.MaxOperations)
+		case work() > b.work:
+			return schema.ErrTooLarge.With("the atomic batch would read, write and index more than %d bytes: use smaller batches", MaxAtomicWork)
 		}
 		return err
 	})
@@ -151,8 +208,25 @@ func (m *Machine) decideOperation(now int64, b *schema.Batch, op *schema.Operati
 		return schema.OperationResult{Fault: fault}, nil
 	case errors.Is(err, ErrPanic):
 		return schema.OperationResult{Fault: schema.ErrUnavailable.With("the operation failed inside lapse; it changed nothing")}, nil
+	case err != nil:
+		return r, err
 	}
-	return r, err
+	b.events -= m.bytes - bytes
+	b.work -= work()
+	return r, nil
+}
+
+// readOperation answers a get of a batch.
+func (m *Machine) readOperation(now int64, run *BatchRun, op *schema.Operation) (r schema.OperationResult, err error) {
+	b := &run.budget
+	if b.reads < 0 || b.work < 0 {
+		return schema.OperationResult{Fault: TooMuchRead()}, nil
+	}
+	reads := m.reads
+	o, err := m.Read(now, run.Collection, op.Get)
+	b.reads -= m.reads - reads
+	b.work -= m.reads - reads
+	return schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}, err
 }
 
 // expireTargets expires the due documents among the targets of the batch's mutations.
@@ -190,24 +264,23 @@ func (m *Machine) expireTargets(now int64, b *schema.Batch) (more bool, err erro
 
 // failAll fills in the results of an atomic batch that failed: the operation to blame
 // keeps its own, other mutations depend on it, and gets read the state without it.
-func (m *Machine) failAll(now int64, b *schema.Batch, results []schema.OperationResult, budget budget, blamed int) error {
+func (m *Machine) failAll(now int64, run *BatchRun, blamed int) error {
+	budget, results := &run.budget, run.results
 	budget.Put(&results[blamed], results[blamed])
-	for i := range b.Operations {
-		op := &b.Operations[i]
+	for i := range run.Operations {
+		op := &run.Operations[i]
 		switch {
 		case i == blamed:
 		case !op.Reads:
 			results[i] = DependsOn(blamed)
 		case op.Fault != nil:
 			budget.Put(&results[i], schema.OperationResult{Fault: op.Fault})
-		case m.read > budget.read:
-			results[i] = schema.OperationResult{Fault: TooMuchRead()}
 		default:
-			o, err := m.Read(now, b.Collection, op.Get)
+			r, err := m.readOperation(now, run, op)
 			if err != nil {
 				return err
 			}
-			budget.Put(&results[i], schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body})
+			budget.Put(&results[i], r)
 		}
 	}
 	return nil

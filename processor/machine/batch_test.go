@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestBatchReplyFits(t *testing.T) {
 		more := rapid.IntRange(-500, 20_000).Draw(t, "more")
 		size := (len(operations)+1)*smallResult + more
 		before := m.Pending()
-		o, _, err := m.DecideBatch(1000_000, b, size)
+		o, err := m.DecideBatch(1000_000, NewBatchRun(b, size), math.MaxInt)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,6 +28,13 @@ type Outcome struct {
 	// Again: nothing is decided. Append and commit the pending events, then decide the
 	// same mutation again.
 	Again bool
+
+	// Recall: nothing is decided. The History has to read the version of a restore, then
+	// decide the same mutation again.
+	Recall bool
+
+	// More: not all operations of the batch are decided. Decide it again for the others.
+	More bool
 }
 
 // MaxMsgID is the longest Nats-Msg-Id in bytes.
@@ -35,7 +42,7 @@ const MaxMsgID = 255
 
 // sweepAtOnce is the number of expiries after which a decision about a collection lets
 // the pending events be appended.
-const sweepAtOnce = 4096
+const sweepAtOnce = 1024
 
 // Decide judges a mutation at now, in ms, and emits its events. The checks are in the
 // order of the contract.
@@ -45,6 +52,9 @@ func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) 
 		o, err = m.decide(mu)
 		return err
 	})
+	if errors.Is(err, errRecall) {
+		return Outcome{Recall: true}, nil
+	}
 	if errors.Is(err, ErrPanic) {
 		o, err = Outcome{Fault: schema.ErrUnavailable.With("the mutation failed inside lapse; it changed nothing")}, nil
 	}
@@ -66,6 +76,9 @@ func (m *Machine) Decide(now int64, mu *schema.Mutation) (o Outcome, err error) 
 
 // ErrPanic marks a panic while deciding one mutation; the machine is unchanged.
 var ErrPanic = errors.New("panic")
+
+// errRecall: the version of a restore is not at hand.
+var errRecall = errors.New("the log has to be read for a restore")
 
 // guard runs step and undoes all of it if it fails or panics.
 func (m *Machine) guard(step func() error) (err error) {
@@ -194,8 +207,8 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 		return refused(fault)
 	}
 	// Due documents expire, and due warnings are emitted, under the old policy, before it
-	// changes. The expiry queues hold only folded documents, so nothing may be pending.
-	if len(m.pending) > 0 {
+	// changes. The expiry queues hold only folded documents, so no write may be pending.
+	if m.writePending(c) {
 		return Outcome{Again: true}, nil
 	}
 	if mu.Op == schema.CollectionDelete {
@@ -218,6 +231,18 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	m.emit(e)
 	m.Overlay.setCollection(c.Name, overlaidCollection{seq: m.seq})
 	return Outcome{Code: 204}, nil
+}
+
+// writePending reports whether an event is pending in a collection, other than those of a
+// sweep.
+func (m *Machine) writePending(c *schema.Collection) bool {
+	for i := range m.pending {
+		e := m.pending[i].Event
+		if e.Collection == c.Name && e.Type != schema.DocumentExpired && e.Type != schema.DocumentExpiring {
+			return true
+		}
+	}
+	return false
 }
 
 // emitCollection emits an event that gives a collection its properties;
@@ -294,7 +319,11 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	var restored schema.Version
 	if mu.Op == schema.DocumentRestore {
 		var fault *schema.Error
-		if d, restored, fault = m.former(c, mu); fault == nil {
+		var recall bool
+		if d, restored, recall, fault = m.former(c, mu); recall {
+			return Outcome{}, errRecall
+		}
+		if fault == nil {
 			fault = m.checkSize(len(d.Body))
 		}
 		if fault != nil {
@@ -334,7 +363,7 @@ func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior
 		return Outcome{}, err
 	}
 	e := &schema.Event{Type: schema.DocumentTouched, Collection: c.Name, ID: mu.ID,
-		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
+		Previous: prior.Version, Content: prior.ContentVersion(), Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
 	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
 	d := overlaid{Record: m.Overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending

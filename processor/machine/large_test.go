@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func large(t *testing.T, documents int) *Machine {
 // limited, and the stream refuses more.
 func TestLargeExpiries(t *testing.T) {
 	stress.OneGoroutine(t)
-	const documents, limit = 20, 4 << 20 / expiryBytes
+	const documents, limit = 20, 2 * 4 << 20 / expiryWork // an expiry reads a document and writes it
 	m := large(t, documents)
 	expired := 0
 	for more := true; more; {
@@ -136,7 +137,7 @@ func parseBatch(t *testing.T, atomic bool, operations string) *schema.Batch {
 // decideBatch returns the number of results by code, nil if it has to be decided again.
 func decideBatch(t *testing.T, m *Machine, second int64, atomic bool, operations []string) (codes map[int]int) {
 	t.Helper()
-	o, _, err := m.DecideBatch(second*1000, parseBatch(t, atomic, strings.Join(operations, ",")), 1<<20)
+	o, err := m.DecideBatch(second*1000, NewBatchRun(parseBatch(t, atomic, strings.Join(operations, ",")), 1<<20), math.MaxInt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,14 +162,14 @@ func TestBatchOfLargeDocuments(t *testing.T) {
 	decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`)))
 	for _, operation := range []string{`{"op":"patch","id":"a","body":{"y":1}}`, `{"op":"get","id":"a"},{"op":"patch","id":"b","body":{}}`} {
 		for _, atomic := range []bool{false, true} {
-			before := m.read
+			before := m.reads
 			operations := strings.Repeat(operation+",", 400) + operation
 			b := parseBatch(t, atomic, operations)
-			o, _, err := m.DecideBatch(1001_000, b, 4<<20)
+			o, err := m.DecideBatch(1001_000, NewBatchRun(b, 4<<20), math.MaxInt)
 			if err != nil || o.Code != 200 || len(o.Body) > 4<<20 {
 				t.Fatalf("%d with %d bytes, %v", o.Code, len(o.Body), err)
 			}
-			if read := m.read - before; read > MaxBatchBytes+4<<20 {
+			if read := m.reads - before; read > MaxBatchBytes+4<<20 {
 				t.Errorf("%s, atomic %t: %d MiB were read", operation, atomic, read>>20)
 			}
 			if !atomic && !bytes.Contains(o.Body, []byte("use smaller batches")) {
@@ -197,7 +198,7 @@ func TestRejectionWaitsForLog(t *testing.T) {
 	}
 	for _, atomic := range []bool{true, false} {
 		b := parseBatch(t, atomic, `{"op":"create","id":"a","body":{}}`)
-		if o, _, err := m.DecideBatch(1000_000, b, 1<<20); err != nil || o.Seq != made.Seq {
+		if o, err := m.DecideBatch(1000_000, NewBatchRun(b, 1<<20), math.MaxInt); err != nil || o.Seq != made.Seq {
 			t.Errorf("refused because of event %d the batch is %+v (%v)", made.Seq, o, err)
 		}
 	}

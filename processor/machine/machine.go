@@ -42,8 +42,11 @@ type Machine struct {
 	// them were handed out.
 	pending []projections.Fact
 	taken   int
-	bytes   int // of the bodies of pending
-	read    int // bytes of documents read so far, see budget
+	bytes   int  // of the bodies of pending
+	folds   int  // work of folding pending, see Work
+	work    int  // see Work
+	reads   int  // bytes of documents read so far
+	counts  bool // index entries, for Work
 
 	Overlay overlay
 	sweep   sweep
@@ -59,19 +62,11 @@ type Projection interface {
 	Lookup(*schema.Collection) projections.Lookup
 	Reason(*schema.Collection, schema.DocumentID) (string, error)
 	Held(*schema.Collection) int64
+	IndexEntries(*schema.Collection, []byte) int
 	Warned(*schema.Collection, schema.DocumentID, projections.Meta) ([]int64, error)
 	Repeated(msgID string, now int64) (r projections.Repeat, ok bool, err error)
 	Scan(q projections.Queue, after projections.Entry, last int64, visit func(projections.Entry) bool) (next int64, more bool, err error)
 	Fold([]projections.Fact) error
-}
-
-// History is the log behind a Projection.
-type History interface {
-	// Last returns the sequence of an event of the last life of an id, from which
-	// Previous leads to its versions; 0 if there is none.
-	Last(schema.CollectionName, schema.DocumentID) (uint64, error)
-	// Event returns the event of a sequence; nil if the log does not have it.
-	Event(seq uint64) (*schema.Event, error)
 }
 
 // NewMachine returns a machine over a store whose cursor is at the end of the log.
@@ -88,7 +83,7 @@ func (m *Machine) LimitBodies(bytes int) { m.largest = bytes }
 func (m *Machine) restart() error {
 	cursor := m.Store.Cursor()
 	m.seq, m.time = cursor.Seq, cursor.Time
-	m.pending, m.taken, m.bytes = nil, 0, 0
+	m.pending, m.taken, m.bytes, m.folds = nil, 0, 0, 0
 	m.Overlay = newOverlay()
 	m.sweep = sweep{
 		wheel:  expiry.New[*queue](m.time / 1000),
@@ -136,8 +131,11 @@ func (m *Machine) emit(e *schema.Event) {
 func (m *Machine) emitFact(fact projections.Fact) {
 	m.seq++
 	fact.Seq, fact.Time = m.seq, m.time
+	fact.Work = m.foldWork(&fact)
 	m.pending = append(m.pending, fact)
 	m.bytes += len(fact.Body)
+	m.folds += fact.Work
+	m.work += fact.Work
 	if fact.MsgID != "" && fact.Type != schema.MutationRejected {
 		m.Overlay.setMessage(fact.Event)
 	}
@@ -189,6 +187,7 @@ func (m *Machine) Commit(seq uint64) error {
 			return err
 		}
 		m.bytes -= len(facts[i].Body)
+		m.folds -= facts[i].Work
 	}
 	all := n == len(m.pending)
 	m.Overlay.folded(facts, all)
@@ -230,7 +229,7 @@ func (m *Machine) Collection(name schema.CollectionName) *schema.Collection {
 // meta returns a document, pending events included, whether its deadline has passed or
 // not; Version is 0 if there is none.
 func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.Meta, error) {
-	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
+	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok && !d.warned {
 		return d.Meta, nil
 	}
 	meta, _, err := m.Store.Meta(c, id)
@@ -239,18 +238,18 @@ func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.
 
 // document returns the same document as meta, with its content.
 func (m *Machine) document(c *schema.Collection, id schema.DocumentID) (projections.Record, error) {
-	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
-		if d.Version != 0 && d.Body == nil { // a pending touch of folded content
+	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok && !d.warned {
+		if d.Version != 0 && d.Body == nil { // the event kept folded content
 			r, _, err := m.Store.Document(c, id)
 			if err != nil {
 				return projections.Record{}, err
 			}
 			d.Body = r.Body
 		}
-		m.read += len(d.Body)
+		m.read(len(d.Body))
 		return d.Record, nil
 	}
 	r, _, err := m.Store.Document(c, id)
-	m.read += len(r.Body)
+	m.read(len(r.Body))
 	return r, err
 }

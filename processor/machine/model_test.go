@@ -105,7 +105,7 @@ func (h *history) open() {
 	var err error
 	h.machine, err = NewMachine(h.store)
 	h.must(err)
-	h.machine.History = testHistory{h.store, &h.log}
+	h.machine.History = &reluctant{AtHand: AtHand{testHistory{h.store, &h.log}}}
 	h.must(h.machine.Adopt(bare(h.log[h.store.Cursor().Seq:])))
 	h.restarted()
 }
@@ -197,6 +197,19 @@ func (h *history) clock(t *rapid.T) {
 	).Draw(t, "ms")
 }
 
+// reluctant is a History that has each version only when it is asked again.
+type reluctant struct {
+	AtHand
+	asked bool
+}
+
+func (r *reluctant) Former(c *schema.Collection, mu *schema.Mutation, seq uint64) (f Former, ok bool, err error) {
+	if r.asked = !r.asked; r.asked {
+		return Former{}, false, nil
+	}
+	return r.AtHand.Former(c, mu, seq)
+}
+
 func (h *history) change(t *rapid.T) { h.decide(h.wish(t)) }
 
 func (w *intent) mutation() *schema.Mutation {
@@ -212,6 +225,9 @@ func (h *history) decide(w *intent) {
 		o, err := h.machine.Decide(h.now, mu)
 		h.must(err)
 		events := h.called()
+		if o.Recall && len(events) == 0 {
+			continue
+		}
 		if !o.Again {
 			h.came(w, v, o, events)
 			return
@@ -345,7 +361,12 @@ func (h *history) batch(t *rapid.T) {
 	if atomic {
 		blamed = h.blame(wishes)
 	}
-	o, first, err := h.machine.DecideBatch(h.now, b, 1<<20)
+	run := NewBatchRun(b, 1<<20)
+	work := rapid.SampledFrom([]int{0, 100, math.MaxInt}).Draw(t, "work") // in one piece
+	o, err := h.machine.DecideBatch(h.now, run, work)
+	for ; err == nil && (o.More || o.Recall); work = max(work, 1) {
+		o, err = h.machine.DecideBatch(h.now, run, work)
+	}
 	h.must(err)
 	var body struct {
 		Results []struct {
@@ -356,7 +377,7 @@ func (h *history) batch(t *rapid.T) {
 	h.must(json.Unmarshal(o.Body, &body))
 	events := h.called()
 	if atomic {
-		before := min(int(first-h.decided.seq-1), len(events))
+		before := min(int(run.First-h.decided.seq-1), len(events))
 		for _, e := range events[:before] {
 			if e.Type != schema.DocumentExpired || !slices.ContainsFunc(wishes, func(w *intent) bool { return w.id == string(e.ID) }) {
 				t.Fatalf("%s of %s comes before the atomic batch", e.Type, e.ID)

@@ -135,14 +135,14 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 // Attempts may nest.
 func (m *Machine) attempt(step func() bool) {
 	o := &m.Overlay
-	seq, time, pending, bytes, undo := m.seq, m.time, len(m.pending), m.bytes, len(o.undo)
+	seq, time, pending, bytes, folds, undo := m.seq, m.time, len(m.pending), m.bytes, m.folds, len(o.undo)
 	o.attempts++
 	done := false
 	defer func() {
 		if !done {
 			o.takeBack(undo)
 			clear(m.pending[pending:])
-			m.seq, m.time, m.pending, m.bytes = seq, time, m.pending[:pending], bytes
+			m.seq, m.time, m.pending, m.bytes, m.folds = seq, time, m.pending[:pending], bytes, folds
 		}
 		if o.attempts--; o.attempts == 0 {
 			clear(o.undo)

@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,10 +71,10 @@ func (s *scenario) open() {
 	s.check(err)
 	s.machine, err = NewMachine(s.store)
 	s.check(err)
-	s.machine.History = testHistory{s.store, &s.log}
+	s.machine.History = AtHand{testHistory{s.store, &s.log}}
 }
 
-// testHistory is the History of a log in memory.
+// testHistory is a Log in memory.
 type testHistory struct {
 	store *projections.Store
 	log   *[]*schema.Event
@@ -293,7 +294,7 @@ func (s *scenario) batch(collection string, atomic bool, input string) string {
 	if fault != nil {
 		s.t.Fatal(fault)
 	}
-	o, _, err := s.machine.DecideBatch(s.now, b, 1<<20)
+	o, err := s.machine.DecideBatch(s.now, NewBatchRun(b, 1<<20), math.MaxInt)
 	s.check(err)
 	var reply struct {
 		Results []struct {

@@ -54,10 +54,8 @@ func (s *Simulation) Mutate(at int64, mutation *schema.Mutation) (Outcome, error
 // MutateBatch moves the clock to at, in ms, and judges a batch there; size is the maximum
 // reply in bytes.
 func (s *Simulation) MutateBatch(at int64, b *schema.Batch, size int) (Outcome, error) {
-	return s.judge(at, func() (Outcome, error) {
-		o, _, err := s.Machine.DecideBatch(at, b, size)
-		return o, err
-	})
+	run := NewBatchRun(b, size)
+	return s.judge(at, func() (Outcome, error) { return s.Machine.DecideBatch(at, run, math.MaxInt) })
 }
 
 func (s *Simulation) judge(at int64, decide func() (Outcome, error)) (Outcome, error) {

@@ -26,7 +26,7 @@ func TestSimulationMatchesMachine(t *testing.T) {
 			return nil
 		})
 		h.must(err)
-		simulation.Machine.History = &log
+		simulation.Machine.History = AtHand{&log}
 		for range rapid.IntRange(0, 40).Draw(t, "changes") {
 			h.advance(t, h.now+rapid.SampledFrom([]int64{0, 0, 1, 500, 1000, 2000, 3000, 20_000}).Draw(t, "ms"))
 			for _, c := range h.decided.collections {

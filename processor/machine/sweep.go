@@ -13,6 +13,7 @@ import (
 // sweep holds the expiry queues, and which of them are due. They hold folded documents
 // only: a queue is armed when an event that fills it is folded.
 type sweep struct {
+	calls  []span // of Expire, whose events are pending
 	wheel  *expiry.Wheel[*queue]
 	queues map[schema.CollectionName]*queues
 
@@ -271,16 +272,21 @@ func (m *Machine) NextDue() (second int64, ok bool) {
 	return second, ok
 }
 
-// expiryBytes is the size up to which an expiry or warning counts as one of a limit; a
-// larger one counts as several.
-const expiryBytes = 8 << 10
+// expiryWork is the work up to which an expiry or warning counts as one of a limit; one
+// with more counts as several.
+const expiryWork = 32 << 10
 
 // Expire decides up to limit expiries of folded documents that are due at now, in ms,
 // queue by queue and in each by deadline; then warnings likewise. Large ones count as
 // several, but one is always decided. more reports whether others are due.
 func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 	m.stamp(now)
-	s := &m.sweep
+	s, seq := &m.sweep, m.seq
+	defer func() {
+		if m.seq > seq {
+			s.calls = append(s.calls, span{seq, m.seq})
+		}
+	}()
 	var before [kinds]int
 	for k := range s.due {
 		before[k] = len(s.due[k])
@@ -304,6 +310,19 @@ func (m *Machine) Expire(now int64, limit int) (more bool, err error) {
 		limit -= n
 	}
 	return false, nil
+}
+
+// span is the events after one sequence, up to another.
+type span struct{ after, last uint64 }
+
+// Sweeping returns the number of pending events of Expire.
+func (m *Machine) Sweeping() (events int) {
+	folded := m.Folded()
+	m.sweep.calls = slices.DeleteFunc(m.sweep.calls, func(s span) bool { return s.last <= folded })
+	for _, s := range m.sweep.calls {
+		events += int(s.last - max(s.after, folded))
+	}
+	return events
 }
 
 // walkDue walks the due queues of a kind.
@@ -380,9 +399,9 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 	documents := m.Store.Lookup(c)
 	defer func() { err = errors.Join(err, documents.Close()) }()
 	skipped := 0
-	count := func(decided bool, bytes int) {
+	count := func(decided bool, work int) {
 		if decided {
-			n += 1 + (m.bytes-bytes)/expiryBytes
+			n += 1 + (m.work-work)/expiryWork
 		} else if skipped++; skipped%skipsPerEvent == 0 {
 			n++
 		}
@@ -391,12 +410,12 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 		if n >= limit {
 			return n, dueNow, nil
 		}
-		bytes := m.bytes
+		work := m.work
 		decided, err := m.warnLate(c, q.late[0], documents)
 		if err != nil {
 			return 0, 0, err
 		}
-		count(decided, bytes)
+		count(decided, work)
 	}
 	q.late = nil
 	m.skipOverdue(c, q)
@@ -406,10 +425,10 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 			return false
 		}
 		q.position = entry
-		bytes := m.bytes
+		work := m.work
 		var decided bool
 		decided, err = decide(c, entry, documents)
-		count(decided, bytes)
+		count(decided, work)
 		if !decided && !q.overflow.Before(entry) {
 			q.again++
 		}
@@ -487,6 +506,7 @@ func (m *Machine) entryBody(c *schema.Collection, entry projections.Entry, docum
 		return nil, true, nil
 	}
 	r, ok, err := documents.Document(entry.ID)
+	m.work += len(r.Body)
 	return r.Body, ok, err
 }
 

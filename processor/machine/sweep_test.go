@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -121,7 +122,7 @@ func TestPanicChangesNothing(t *testing.T) {
 	}
 	b := &schema.Batch{Collection: "orders", Atomic: true, Operations: []schema.Operation{
 		{Mutation: schema.NewNamedMutation("document.upsert", "orders", "b", []byte(`{}`))}, {Mutation: poison}}}
-	o, _, err = m.DecideBatch(1005_000, b, 1<<20)
+	o, err = m.DecideBatch(1005_000, NewBatchRun(b, 1<<20), math.MaxInt)
 	if err != nil || m.Pending() != 0 {
 		t.Fatalf("%s and %d pending (%v)", o.Body, m.Pending(), err)
 	}

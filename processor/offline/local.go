@@ -61,11 +61,11 @@ func NewLocal(now int64) (*Local, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	l.Simulation.Machine.History = localHistory{l}
+	l.Simulation.Machine.History = machine.AtHand{Log: localHistory{l}}
 	return l, nil
 }
 
-// localHistory implements machine.History.
+// localHistory implements machine.Log.
 type localHistory struct{ *Local }
 
 func (h localHistory) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {

@@ -160,13 +160,15 @@ func (t *Term) commit() error {
 		t.config.Meter.Stored(&fact)
 		t.Observe(&fact, true)
 	}
-	began, before := time.Now(), t.Machine.Folded()
+	began, sweeping := time.Now(), t.Machine.Sweeping() > 0
 	if err := t.Machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)
 	}
 	ended := time.Now()
 	t.config.Meter.Folded(ended.Sub(began))
-	t.share.fold(ended, before, seq)
+	if sweeping && t.Machine.Sweeping() == 0 {
+		t.share.folded(ended)
+	}
 	t.Log.Note(t.store.Cursor())
 	t.Renewals.folded(seq, t.Clock.Second(0), int64(t.config.QueryTime/time.Second)+1)
 	t.replyFolded()

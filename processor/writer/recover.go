@@ -171,11 +171,16 @@ func (t *Term) recover(ctx context.Context, cause error) error {
 		return err
 	}
 	t.config.Events(observe.AppendRecovered{Acked: acked, Decided: len(again), Took: time.Since(began)})
-	t.groups, t.unsent = nil, nil
 	t.recoveries++
-	t.Renewals.Clear()
 	t.pause(ctx)
-	err = t.Machine.Abort()
+	return t.rollBack()
+}
+
+// rollBack forgets what is decided and not in the log, after settle.
+func (t *Term) rollBack() error {
+	t.groups, t.unsent = nil, nil
+	t.Renewals.Clear()
+	err := t.Machine.Abort()
 	t.looked = t.Machine.Time() // of the WriterStarted, which records the pause
 	return err
 }
@@ -196,6 +201,8 @@ func (t *Term) pause(ctx context.Context) {
 	}
 }
 
+var batchHalfway = schema.ErrTimeout.With("the batch stopped halfway: some of its operations are applied; get the documents to see which")
+
 // settle replies to the proposals whose events the log has, those up to sequence acked.
 // It returns the others, to be decided again.
 func (t *Term) settle(acked uint64) (again []*Proposal) {
@@ -203,13 +210,14 @@ func (t *Term) settle(acked uint64) (again []*Proposal) {
 		switch {
 		case d.outcome.Seq <= acked:
 			t.replyDurable(&d)
-		case d.Batch != nil && d.first <= acked:
-			fault := schema.ErrTimeout.With("the append of the batch failed halfway: some of its operations are applied; get the documents to see which")
-			d.reply(machine.Outcome{Code: fault.Code, Fault: fault})
+		case d.Batch != nil && d.first != 0 && d.first <= acked:
+			d.refuse(batchHalfway)
 		default:
+			d.restart()
 			again = append(again, d.Proposal)
 		}
 	}
+	t.settleAside(acked)
 	clear(t.pendingReplies)
 	t.pendingReplies, t.replyBytes = t.pendingReplies[:0], 0
 	return again
@@ -230,13 +238,16 @@ func (t *Term) abandon(fault *schema.Error) {
 	t.refuseRetries(fault)
 }
 
-// refuseRetries replies fault to the requests in retry and returns their number.
-// Mutations of the stream stay.
+// refuseRetries replies fault to the requests in retry and aside, and returns their
+// number. Mutations of the stream stay.
 func (t *Term) refuseRetries(fault *schema.Error) int {
+	refused := t.refuseAside(fault)
 	before := len(t.retry)
 	t.retry = slices.DeleteFunc(t.retry, func(one *Proposal) bool {
-		one.reply(machine.Outcome{Code: fault.Code, Fault: fault})
+		if one.Done != nil {
+			one.refuse(one.undecided(fault))
+		}
 		return one.Done != nil
 	})
-	return before - len(t.retry)
+	return refused + before - len(t.retry)
 }

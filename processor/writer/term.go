@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -23,17 +24,27 @@ type Term struct {
 	phase   phase
 
 	retry          []*Proposal // to be decided before the queues
-	pendingReplies []decided   // by outcome.Seq
-	replyBytes     int         // of their bodies
-	unsent         []segment   // decided and not appended, in order
-	groups         []group     // appends in flight, oldest first
-	acked          uint64      // last sequence acknowledged
-	recoveries     int         // since the last acknowledgement
-	shorter        time.Time   // since when the log ends before the cursor; zero if it does not
-	batches        bool        // the last proposals decided were batches
-	proposals      uint64      // decided; deferred ones count each time
-	share          share       // of expiries
-	looked         int64       // log time, ms, of the last look for due documents
+	pieces         []*Proposal // batches to be decided further, a piece a turn
+	changes        []change    // of collections, under way
+	stalling       []*Proposal // mutations of the stream that are set aside: none after them is decided
+	history        *history
+	recalling      map[*Proposal]bool // whose reads of the log are under way
+	recalled       chan *Proposal     // whose reads ended
+	recallers      chan struct{}      // a place for each that reads
+	reading        sync.WaitGroup
+	ctx            context.Context // ends with the term, for reads
+	cancel         context.CancelFunc
+	pendingReplies []decided // by outcome.Seq
+	replyBytes     int       // of their bodies
+	unsent         []segment // decided and not appended, in order
+	groups         []group   // appends in flight, oldest first
+	acked          uint64    // last sequence acknowledged
+	recoveries     int       // since the last acknowledgement
+	shorter        time.Time // since when the log ends before the cursor; zero if it does not
+	batches        bool      // the last proposals decided were batches
+	published      uint64    // mutations of the stream that were taken
+	share          share     // of expiries
+	looked         int64     // log time, ms, of the last look for due documents
 }
 
 // decided is a proposal whose outcome is not acknowledged.
@@ -46,7 +57,7 @@ type decided struct {
 // Begin begins a term: it reads the log to its end and moves the fence there. After
 // that no earlier writer can append.
 func (w *Writer) Begin(ctx context.Context) (*Term, error) {
-	t := &Term{Writer: w, name: nuid.Next()}
+	t := w.newTerm()
 	w.refuse(NotWriter) // submitted too late for the last term
 	w.Term.Store(t)
 	if _, err := t.fence(ctx, nil); err != nil {
@@ -59,9 +70,16 @@ func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 		return nil, err
 	}
 	t.Machine.LimitBodies(w.config.Largest)
-	t.Machine.History = history{w}
+	t.Machine.History = t.history
 	t.looked = t.Machine.Time()
 	return t, nil
+}
+
+func (w *Writer) newTerm() *Term {
+	t := &Term{Writer: w, name: nuid.Next(), history: &history{Writer: w},
+		recalling: make(map[*Proposal]bool), recalled: make(chan *Proposal), recallers: make(chan struct{}, recallers)}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
 }
 
 // Run decides until ctx ends, then waits until nothing is in flight. An error ends
@@ -87,10 +105,10 @@ func (t *Term) Run(ctx context.Context) (err error) {
 			return t.end()
 		}
 		proposals, mutations := t.Proposals, t.Mutations
-		if t.full() || t.gathering() || len(t.retry) > 0 && t.phase != doubting {
+		if t.full() || t.gathering() || t.nextRetry() >= 0 && t.phase != doubting {
 			proposals = nil
 		}
-		if proposals == nil || t.phase == doubting {
+		if proposals == nil || t.phase == doubting || len(t.stalling) > 0 {
 			mutations = nil
 		}
 		timer.Reset(t.untilNext())
@@ -110,7 +128,10 @@ func (t *Term) Run(ctx context.Context) (err error) {
 		case p := <-proposals:
 			t.retry = append(t.retry, p)
 		case m := <-mutations:
+			t.published++
 			t.retry = append(t.retry, &Proposal{Mutation: m})
+		case p := <-t.recalled:
+			t.resumeRecalled(p)
 		case <-timer.C:
 			if err := t.checkTimeout(ctx); err != nil {
 				return err
@@ -170,6 +191,13 @@ func (t *Term) drain() error {
 // Leave ends the term and refuses every proposal that it leaves undecided.
 func (t *Term) Leave() {
 	t.Term.Store(nil)
+	t.cancel()
+	t.reading.Wait()
+	for p := range t.recalling {
+		if !p.over {
+			p.refuse(p.undecided(NotWriter))
+		}
+	}
 	t.abandon(NotWriter)
 	t.pendingReplies, t.retry = nil, nil
 	t.refuse(NotWriter)

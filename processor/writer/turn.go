@@ -14,6 +14,7 @@ const (
 	TurnRequests   = 512      // proposals decided in one turn
 	maxInFlight    = 8192     // events; well below the limit of JetStream's queue
 	maxFlightBytes = 16 << 20 // bytes of their bodies; the last batch may exceed it
+	maxFlightWork  = 16 << 20 // work of folding them, see machine.Work
 	maxReplies     = 4 * maxInFlight
 	maxReplyBytes  = 64 << 20         // bytes of pending replies; the last batch may exceed it
 	fewGroups      = 1                // appends in flight from which a small group waits for more events
@@ -21,7 +22,7 @@ const (
 	groupFrom      = 16               // synced events from which a group is faster than single appends
 	stagedFrom     = 3                // as groupFrom, for a log that stages groups in memory
 	AckTimeout     = 10 * time.Second // at most the lease TTL
-	maxGroupBytes  = 4 << 20          // bytes of proposals or events decided in one turn
+	maxGroupBytes  = 4 << 20          // bytes of proposals or work done in one turn
 	StopTimeout    = 5 * time.Second
 	MaxRecoveries  = 3 // in a row without an acknowledgement, before the writer slows down
 	MaxPause       = 10 * time.Second
@@ -49,9 +50,9 @@ const (
 	// draining: a collection changed. Nothing is decided until nothing is in
 	// flight; then whatever the new policy made overdue expires first.
 	draining
-	// deferring: a proposal cannot be decided on top of events in flight. Nothing
-	// is decided until there are none; then that proposal comes first: an expiry
-	// before it would be in flight again.
+	// deferring: an atomic batch cannot be decided on top of events in flight. Nothing
+	// is decided until there are none; then that batch comes first: an expiry before it
+	// would be in flight again.
 	deferring
 	// doubting: the clock is not trusted. Nothing is decided.
 	doubting
@@ -62,7 +63,7 @@ const (
 func (t *Term) full() bool {
 	waits := t.phase == draining || t.phase == deferring
 	return waits && t.Machine.Pending() > 0 || len(t.groups) >= eventlog.MaxGroups ||
-		t.Machine.Pending() >= maxInFlight || t.Machine.PendingBytes() >= maxFlightBytes ||
+		t.Machine.Pending() >= maxInFlight || t.Machine.PendingBytes() >= maxFlightBytes || t.Machine.PendingWork() >= maxFlightWork ||
 		len(t.pendingReplies) >= maxReplies || t.replyBytes >= maxReplyBytes
 }
 
@@ -87,7 +88,7 @@ func (t *Term) untilNext() time.Duration {
 	if t.phase == doubting {
 		return max(wait, 0)
 	}
-	if len(t.retry) > 0 {
+	if t.nextRetry() >= 0 || len(t.pieces) > 0 {
 		return 0
 	}
 	if at, ok := t.Machine.NextDue(); ok {
@@ -117,13 +118,15 @@ func (t *Term) turn() error {
 	t.resume(now)
 	// Expiries come first, so that whatever a new policy made overdue expires right
 	// after it, but no more of them than requests can wait for.
-	if at := time.Now(); !deferred && (drained || t.expiriesWait(at) == 0) {
-		before := t.Machine.Seq()
-		more, err := t.Machine.Expire(now, t.share.limit(at))
-		if err != nil {
+	if at := time.Now(); !deferred && (drained || t.expiriesWait(at) == 0) && t.due(now) {
+		if _, err := t.Machine.Expire(now, t.share.steer(at, t.asks())); err != nil {
 			return err
 		}
-		t.share.decided(at, before, t.Machine.Seq(), more)
+	}
+	if !deferred {
+		if err := t.resumeAside(); err != nil {
+			return err
+		}
 	}
 	requests, bytes := 0, 0
 	for requests < TurnRequests && bytes < maxGroupBytes && !t.full() {
@@ -147,36 +150,58 @@ func (t *Term) turn() error {
 
 // expiriesWait returns how long expiries wait to leave time for requests.
 func (t *Term) expiriesWait(now time.Time) time.Duration {
-	return t.share.wait(now, t.Requests.Load()+t.proposals, t.Machine.Folded())
+	return t.share.wait(now, t.Machine.Sweeping())
+}
+
+// asks counts the requests and mutations since the start of the term.
+func (t *Term) asks() uint64 { return t.Requests.Load() + t.published }
+
+// due reports whether a document may be due at now, in ms.
+func (t *Term) due(now int64) bool {
+	at, ok := t.Machine.NextDue()
+	return ok && at*1000 <= max(now, t.Machine.Time())
+}
+
+// nextRetry returns the index in retry of the next proposal that does not come after one
+// that stalls the stream; -1 for none.
+func (t *Term) nextRetry() int {
+	return slices.IndexFunc(t.retry, func(p *Proposal) bool { return !slices.ContainsFunc(t.stalling, p.after) })
 }
 
 // next returns the next proposal, nil if none is queued: first one to retry, then
 // at random one of a request or of the mutations stream.
 func (t *Term) next() *Proposal {
-	if len(t.retry) > 0 {
-		p := t.retry[0]
-		t.retry[0] = nil
-		t.retry = t.retry[1:]
+	if i := t.nextRetry(); i >= 0 {
+		p := t.retry[i]
+		t.retry = slices.Delete(t.retry, i, i+1)
 		return p
+	}
+	mutations := t.Mutations
+	if len(t.stalling) > 0 {
+		mutations = nil
 	}
 	select {
 	case p := <-t.Proposals:
 		return p
-	case m := <-t.Mutations:
+	case m := <-mutations:
+		t.published++
 		return &Proposal{Mutation: m}
 	default:
 		return nil
 	}
 }
 
-// decide decides one proposal and returns its approximate size in bytes.
+// decide decides one proposal, or a piece of it, or sets it aside. It returns the
+// approximate size in bytes of the proposal or of the work for it.
 func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	if p.Term != nil && p.Term != t {
-		p.reply(machine.Outcome{Code: NotWriter.Code, Fault: NotWriter})
+		p.refuse(NotWriter)
 		return 0, nil
 	}
-	t.proposals++
-	before := t.Machine.PendingBytes()
+	if t.waits(p) {
+		return 0, nil
+	}
+	before := t.Machine.Work()
 	atomic := p.Batch != nil && p.Batch.Atomic
 	if atomic {
 		t.append() // earlier events, apart from the batch
@@ -188,24 +213,44 @@ func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	}
 	// Without an event no fence tells that another process may have decided meanwhile, as
 	// after a freeze for longer than the lease. A lease that is still held does.
-	if p.Done != nil && !o.Again && t.Machine.Pending() == pending && !t.held() {
-		o = machine.Outcome{Seq: o.Seq, Code: NotWriter.Code, Fault: NotWriter}
+	if p.Done != nil && !o.Again && !o.Recall && !o.More && t.Machine.Pending() == pending && !t.held() {
+		fault := p.undecided(NotWriter)
+		o = machine.Outcome{Seq: o.Seq, Code: fault.Code, Fault: fault}
 	}
 	if atomic {
 		t.appendAtomic(first)
 	}
-	switch {
-	case p.Mutation != nil:
-		bytes = len(p.Mutation.Body)
-	case p.Batch != nil:
-		bytes = p.MaxReply / 4
+	bytes = t.Machine.Work() - before
+	if len(t.pieces) > 0 && t.pieces[0] == p && !o.More {
+		t.pieces = slices.Delete(t.pieces, 0, 1)
 	}
-	bytes = max(bytes, t.Machine.PendingBytes()-before)
-	if o.Again {
+	switch {
+	case o.Recall:
+		t.stall(p)
+		t.recall(p)
+		return bytes, nil
+	case o.More:
+		if !slices.Contains(t.pieces, p) {
+			t.pieces = append(t.pieces, p)
+		}
+		return bytes, nil
+	case o.Again && atomic:
 		t.retry = slices.Insert(t.retry, 0, p)
 		t.phase = deferring
 		return bytes, nil
+	case o.Again:
+		if t.changeOf(p) < 0 {
+			t.changes = append(t.changes, change{Proposal: p})
+			t.stall(p)
+		}
+		return bytes, nil
+	case p.Mutation != nil:
+		bytes = max(bytes, len(p.Mutation.Body))
+	case p.Batch != nil:
+		bytes = max(bytes, p.MaxReply/4)
 	}
+	t.unstall(p)
+	t.changed(p)
 	if p.Mutation != nil && p.Mutation.Op == schema.CollectionReplace {
 		t.phase = draining
 	}
@@ -226,13 +271,24 @@ func (t *Term) judge(p *Proposal) (o machine.Outcome, first uint64, err error) {
 	defer t.Renewals.mu.Unlock()
 	now, pending := t.Clock.Millis(), t.Machine.Pending()
 	first = t.Machine.Seq() + 1
+	t.history.read = p.read
 	switch {
 	case p.Internal != nil:
 		o = t.Machine.Note(now, p.Internal.Type, p.Internal.Body)
 	case p.Batch == nil:
 		o, err = t.Machine.Decide(now, p.Mutation)
 	default:
-		o, first, err = t.Machine.DecideBatch(now, p.Batch, p.MaxReply)
+		if p.run == nil {
+			p.run = machine.NewBatchRun(p.Batch, p.MaxReply)
+		}
+		o, err = t.Machine.DecideBatch(now, p.run, pieceWork)
+		if p.first == 0 && t.Machine.Seq() >= first {
+			p.first = first
+		}
+		p.judged = t.Machine.Seq()
+		if first = p.first; p.Batch.Atomic {
+			first = p.run.First
+		}
 	}
 	t.Renewals.note(t.Machine, pending)
 	return o, first, err

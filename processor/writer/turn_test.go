@@ -54,19 +54,21 @@ func TestReplyBytesReleased(t *testing.T) {
 	}
 }
 
-// TestPhases: a proposal that cannot be decided on top of events in flight is decided
-// first once there are none; one after a new policy waits for the policy's expiries.
+// TestPhases: a change of a collection with events in flight waits for them, and what is
+// about that collection waits for the change; whatever comes after a new policy waits for
+// the policy's expiries.
 func TestPhases(t *testing.T) {
 	events := observe.EventListener(nil).EnsureDefaults()
-	w := New(Config{Meter: noMeter{}, Synced: true, MaxDowntime: time.Hour, Events: events}, &eventlog.Log{}, nil,
+	w := New(Config{Meter: noMeter{}, Queue: 10, Synced: true, MaxDowntime: time.Hour, Events: events}, &eventlog.Log{}, nil,
 		clock.New(clock.Config{Clock: clock.GoClock(), MaxStep: time.Minute, MaxDowntime: time.Hour, Events: events}, 0, true))
-	term := &Term{Writer: w, Machine: idle(t)}
+	term := w.newTerm()
+	term.Machine = idle(t)
 	term.Machine.Note(w.Clock.Millis(), schema.WriterStarted, nil)
 	turn := func(want phase, tails ...string) {
 		t.Helper()
 		term.groups = []group{{}} // in flight: nothing is sent
 		for _, tail := range tails {
-			term.retry = append(term.retry, &Proposal{Mutation: schema.NewMutation(tail, []byte(`{"defaultTtl":1}`))})
+			term.retry = append(term.retry, &Proposal{Mutation: schema.NewMutation(tail, []byte(`{"defaultTtl":1}`)), Done: func(machine.Outcome) {}})
 		}
 		if err := term.turn(); err != nil || term.phase != want {
 			t.Fatalf("%v: phase %d, want %d (%v)", tails, term.phase, want, err)
@@ -82,12 +84,15 @@ func TestPhases(t *testing.T) {
 	}
 	commit()
 	turn(deciding, "collection.create.c")
-	turn(deferring, "collection.replace.c")
-	turn(deferring) // until nothing is in flight
+	turn(deciding, "collection.replace.c")
+	turn(deciding, "document.create.c.b", "document.create.d.b") // c changes when its creation is folded
+	if len(term.changes) != 1 || len(term.changes[0].queue) != 1 || len(term.retry) != 0 {
+		t.Errorf("under way are %d changes, %d proposals are queued", len(term.changes), len(term.retry))
+	}
 	commit()
 	turn(draining)
 	turn(draining, "document.create.c.a")
-	if len(term.retry) != 1 {
+	if len(term.retry) != 2 {
 		t.Error("it decides while a new policy is in flight")
 	}
 	commit()

@@ -33,6 +33,14 @@ type Proposal struct {
 	// Done receives the outcome once it is durable and folded. It runs on the writer's
 	// goroutine and must not block. nil for a mutation of the stream.
 	Done func(machine.Outcome)
+
+	read map[*schema.Mutation]recalled // for restores, see history.go
+
+	// Of a batch that is decided in pieces:
+	run    *machine.BatchRun // nil until the first piece
+	first  uint64            // sequence of its first event, 0 for none
+	judged uint64            // sequence of the state of the last piece
+	over   bool              // it was refused
 }
 
 func (p *Proposal) reply(o machine.Outcome) {
