@@ -34,13 +34,17 @@ var stormRounds = versus.Size(3, 2)
 // Every round has servers of its own, which get no requests except for their progress.
 // warnings is the same with a warning of each document before, against one without.
 // readers requests the documents meanwhile; from their deadline on, none may be found.
-// beside gets documents that stay, during a storm and before it.
+// beside gets documents that stay, during a storm and before it, by callers that wait for
+// their replies or at a pace.
 func BenchmarkStorm(b *testing.B) {
 	b.Run("rate", benchmarkStormRate)
 	b.Run("warnings", benchmarkStormWarnings)
 	b.Run("readers", benchmarkStormReaders)
 	for _, callers := range []int{1, 64} {
-		b.Run(fmt.Sprintf("beside/callers=%d", callers), func(b *testing.B) { benchmarkStormBeside(b, callers) })
+		b.Run(fmt.Sprintf("beside/callers=%d", callers), func(b *testing.B) { benchmarkStormBeside(b, callers, 0) })
+	}
+	for _, pace := range []int{100, 2500} {
+		b.Run(fmt.Sprintf("beside/pace=%d", pace), func(b *testing.B) { benchmarkStormBeside(b, 16, pace) })
 	}
 }
 
@@ -243,7 +247,7 @@ func benchmarkStormReaders(b *testing.B) {
 }
 
 // benchmarkStormBeside gets documents that stay while others expire, and shortly before.
-func benchmarkStormBeside(b *testing.B, callers int) {
+func benchmarkStormBeside(b *testing.B, callers, pace int) {
 	const documents = 20_000
 	var conns []*nats.Conn
 	get := func(caller, n int) error {
@@ -251,8 +255,8 @@ func benchmarkStormBeside(b *testing.B, callers int) {
 		return err
 	}
 	var past atomic.Bool
-	quiet := &versus.Callers{N: callers, For: roundTime, Do: get}
-	beside := &versus.Callers{N: callers, For: 10 * timeout, Do: get, Until: past.Load}
+	quiet := &versus.Callers{N: callers, Pace: pace, For: roundTime, Do: get}
+	beside := &versus.Callers{N: callers, Pace: pace, For: 10 * timeout, Do: get, Until: past.Load}
 	quietRound, besideRound := quiet.Round(b), beside.Round(b)
 	var rates []float64
 	versus.Alternate(b, versus.Size(stormRounds, 1), false, func() versus.Rate {
@@ -276,5 +280,9 @@ func benchmarkStormBeside(b *testing.B, callers int) {
 		return rate
 	})
 	b.ReportMetric(versus.Median(rates), "expiries/s")
-	versus.ReportP99(b, stormed(fmt.Sprintf("p99 of `get` meanwhile, %s", countCallers(callers))), besideGoal[callers], beside.P99s(), quiet.P99s())
+	who, goal := countCallers(callers), besideGoal[callers]
+	if pace > 0 {
+		who, goal = thousands(pace)+" a second", versus.AtMost(4)
+	}
+	versus.ReportP99(b, stormed("p99 of `get` meanwhile, "+who), goal, beside.P99s(), quiet.P99s())
 }

@@ -23,6 +23,10 @@ type Callers struct {
 	// caller.
 	Do func(caller, n int) error
 
+	// Pace is the operations a second that all callers begin together, 0 for as many as
+	// they can.
+	Pace int
+
 	// Each is the number of things that one operation does; 0 means one.
 	Each int
 
@@ -44,7 +48,13 @@ func (c *Callers) Round(b *testing.B) Side {
 		)
 		for caller := range c.N {
 			callers.Go(func() {
+				next := time.Now().Add(c.interval() / time.Duration(c.N) * time.Duration(caller))
 				for now := time.Now(); now.Before(deadline) && failed.Load() == nil && (c.Until == nil || !c.Until()); {
+					if c.Pace > 0 {
+						time.Sleep(time.Until(next))
+						now = time.Now()
+						next = next.Add(c.interval())
+					}
 					if err := c.Do(caller, int(c.done.Add(1)-1)); err != nil {
 						failed.Store(&err)
 						return
@@ -63,6 +73,14 @@ func (c *Callers) Round(b *testing.B) Side {
 		c.p99 = append(c.p99, Quantile(slices.Concat(took...), 0.99))
 		return rate
 	}
+}
+
+// interval returns the time between two operations of a caller.
+func (c *Callers) interval() time.Duration {
+	if c.Pace == 0 {
+		return 0
+	}
+	return time.Second * time.Duration(c.N) / time.Duration(c.Pace)
 }
 
 // P99 returns the p99 latency of an operation: the median over the rounds, without the
