@@ -18,9 +18,10 @@ import "time"
 const (
 	leastSlice = 64
 	mostSlice  = 1024
-	tolerable  = 8                    // requests and mutations that a slice may delay
-	restPart   = 10                   // part of the time of a slice for which expiries rest
-	mostRest   = 2 * time.Millisecond // limit of that
+	tolerable  = 8                     // requests and mutations that a slice may delay
+	longSlice  = 20 * time.Millisecond // beyond this time after a slice, what came was not delayed by it
+	restPart   = 10                    // part of the time of a slice for which expiries rest
+	mostRest   = 2 * time.Millisecond  // limit of that
 )
 
 // share limits the part of the writer's time that expiries take.
@@ -32,12 +33,16 @@ type share struct {
 }
 
 // steer sets the size of the next slice, and returns it. asks counts all requests and
-// mutations.
+// mutations. After a time without expiries it goes by how many came in longSlice of it.
 func (s *share) steer(now time.Time, asks uint64) int {
+	came, since := asks-s.asks, now.Sub(s.began)
+	if since > longSlice {
+		came = uint64(float64(came) * float64(longSlice) / float64(since))
+	}
 	switch {
-	case s.slice == 0:
+	case s.slice == 0 || since > longSlice && came <= tolerable:
 		s.slice = mostSlice
-	case asks-s.asks > tolerable:
+	case came > tolerable:
 		s.slice = max(s.slice-s.slice/4, leastSlice)
 	default:
 		s.slice = min(s.slice+s.slice/8, mostSlice)

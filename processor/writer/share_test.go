@@ -57,4 +57,13 @@ func TestShareSteers(t *testing.T) {
 	if before != mostSlice || s.wait(now, 1) != 0 {
 		t.Errorf("in the end %d a slice", before)
 	}
+	came(1000)
+	now = now.Add(time.Second)
+	if got := came(2500); got >= mostSlice {
+		t.Errorf("a slice of %d where 2,500 requests come a second", got)
+	}
+	now = now.Add(time.Second)
+	if got := came(100); got != mostSlice {
+		t.Errorf("a slice of %d where 100 requests came since the last second", got)
+	}
 }
