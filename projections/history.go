@@ -21,15 +21,24 @@ func (s *Store) LastOf(name schema.CollectionName, id schema.DocumentID) (seq ui
 // Ended returns the sequence of the last event of an id that ended an incarnation or was
 // about a hold or a warning; 0 if there is none.
 func (s *Store) Ended(name schema.CollectionName, id schema.DocumentID) (seq uint64, err error) {
+	ends, err := s.ended(name, id, 1)
+	if len(ends) > 0 {
+		seq = ends[0]
+	}
+	return seq, err
+}
+
+// ended returns the sequences of such events, newest first and at most limit.
+func (s *Store) ended(name schema.CollectionName, id schema.DocumentID, limit int) (ends []uint64, err error) {
 	prefix := historyPrefix(nil, name, id)
 	it, err := s.iterate(prefix, successor(prefix))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	if it.Last() {
-		seq = binary.BigEndian.Uint64(it.Key()[len(prefix):])
+	for ok := it.Last(); ok && len(ends) < limit; ok = it.Prev() {
+		ends = append(ends, binary.BigEndian.Uint64(it.Key()[len(prefix):]))
 	}
-	return seq, errors.Join(it.Error(), it.Close())
+	return ends, errors.Join(it.Error(), it.Close())
 }
 
 // Lives returns, newest first and at most limit, the sequence of the last event of each
@@ -56,17 +65,12 @@ func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit in
 	}); err != nil {
 		return nil, err
 	}
-	prefix = historyPrefix(nil, name, id)
-	it, err := s.iterate(prefix, successor(prefix))
+	// Last: a document that ends meanwhile is then found twice, not missed.
+	ended, err := s.ended(name, id, limit)
 	if err != nil {
 		return nil, err
 	}
-	for ok, n := it.Last(), 0; ok && n < limit; ok, n = it.Prev(), n+1 {
-		ends = append(ends, binary.BigEndian.Uint64(it.Key()[len(prefix):]))
-	}
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, err
-	}
+	ends = append(ends, ended...)
 	slices.Sort(ends)
 	slices.Reverse(ends)
 	return ends[:min(len(ends), limit)], nil
