@@ -10,7 +10,7 @@ import (
 // BatchRun is a batch while it is decided.
 type BatchRun struct {
 	*schema.Batch
-	First uint64 // sequence of the first event that it may have made; 0 until it is decided
+	First uint64 // if it is atomic: sequence of the first event that it may have made
 
 	results []schema.OperationResult
 	next    int // the operation to decide next
@@ -38,22 +38,20 @@ func (r *BatchRun) Rest() []schema.Operation { return r.Operations[r.next:] }
 // exceed. An atomic batch is decided in one piece, so its own limit is MaxAtomicWork. Its
 // events are the last pending ones, from First on, to be appended as one; if it fails it
 // leaves none. As with Decide, the outcome may also be Again or Recall.
-func (m *Machine) DecideBatch(now int64, run *BatchRun, work int) (Outcome, error) {
-	if run.First == 0 || run.Atomic {
-		run.First = m.seq + 1
-	}
-	decide := m.decideOperations
+func (m *Machine) DecideBatch(now int64, run *BatchRun, work int) (o Outcome, err error) {
 	if run.Atomic {
-		decide = m.decideAtomic
+		o, err = m.decideAtomic(now, run)
+	} else {
+		o, err = m.decideOperations(now, run, work)
 	}
-	if o, err := decide(now, run, work); o.Again || o.Recall || o.More || err != nil {
+	if o.Again || o.Recall || o.More || err != nil {
 		return o, err
 	}
 	return Outcome{Code: 200, Body: schema.AppendResults(nil, run.results), Seq: m.seq}, nil
 }
 
 // decideAtomic decides an atomic batch.
-func (m *Machine) decideAtomic(now int64, run *BatchRun, _ int) (o Outcome, err error) {
+func (m *Machine) decideAtomic(now int64, run *BatchRun) (o Outcome, err error) {
 	// Due targets expire first and apart from the batch. What it releases may be due, and
 	// expires within it.
 	more, err := m.expireTargets(now, run.Batch)
@@ -61,7 +59,7 @@ func (m *Machine) decideAtomic(now int64, run *BatchRun, _ int) (o Outcome, err 
 	if more || err != nil {
 		return Outcome{Again: true}, err
 	}
-	start := *run
+	before := run.budget
 	run.budget.last = m.seq + schema.MaxOperations
 	m.counts = true
 	defer func() { m.counts = false }()
@@ -70,16 +68,14 @@ func (m *Machine) decideAtomic(now int64, run *BatchRun, _ int) (o Outcome, err 
 		return err == nil && !o.Recall && o.Fault == nil
 	})
 	if err != nil || o.Recall {
-		run.next, run.budget = start.next, start.budget
+		run.next, run.budget = 0, before
 		clear(run.results)
 		return o, err
 	}
 	if o.Fault != nil {
-		blamed := run.next
-		reads := run.budget.reads
-		run.budget = start.budget
-		run.budget.reads = reads
-		return Outcome{}, m.failAll(now, run, blamed)
+		before.reads = run.budget.reads
+		run.budget = before
+		return Outcome{}, m.failAll(now, run, run.next)
 	}
 	return Outcome{}, nil
 }

@@ -153,7 +153,7 @@ func (t *Term) expiriesWait(now time.Time) time.Duration {
 	return t.share.wait(now, t.Machine.Sweeping())
 }
 
-// asks counts the requests and mutations since the start of the term.
+// asks counts requests, and mutations of the stream.
 func (t *Term) asks() uint64 { return t.Requests.Load() + t.published }
 
 // due reports whether a document may be due at now, in ms.
@@ -173,7 +173,9 @@ func (t *Term) nextRetry() int {
 func (t *Term) next() *Proposal {
 	if i := t.nextRetry(); i >= 0 {
 		p := t.retry[i]
-		t.retry = slices.Delete(t.retry, i, i+1)
+		copy(t.retry[1:i+1], t.retry[:i]) // few are before it, and many may be after it
+		t.retry[0] = nil
+		t.retry = t.retry[1:]
 		return p
 	}
 	mutations := t.Mutations
