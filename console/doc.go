@@ -2,6 +2,6 @@
 // use. It accesses the database only through package client, so it can do nothing that a
 // NATS client could not.
 //
-// New returns a handler that works under any prefix (http.StripPrefix). Serve serves it
-// with limits on connections and time.
+// New returns a handler that works under any prefix (http.StripPrefix), for a server with
+// limits on time and connections such as that of package webserver.
 package console

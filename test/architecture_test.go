@@ -41,11 +41,12 @@ var architecture = map[string]struct{ ours, not []string }{
 	"processor/embedded":        {ours: []string{"schema", "processor/gate", "processor/embedded/blocks"}},
 	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},
 
-	"audit":   {ours: []string{"schema"}, not: []string{"nats-io"}},
-	"client":  {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
-	"console": {ours: []string{"schema", "client"}, not: []string{"nats-io", "pebble"}},
+	"audit":     {ours: []string{"schema"}, not: []string{"nats-io"}},
+	"client":    {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
+	"webserver": {},
+	"console":   {ours: []string{"schema", "client"}, not: []string{"nats-io", "pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "projections/query", "processor", "processor/observe", "processor/clock", "processor/eventlog", "processor/machine", "processor/monitor", "processor/offline", "processor/answer",
-		"processor/embedded", "processor/gate", "client", "console", "audit"}, not: []string{"pebble"}},
+		"processor/embedded", "processor/gate", "client", "webserver", "console", "audit"}, not: []string{"pebble"}},
 	"deploy":      {}, // tests only
 	"docs":        {}, // tests only
 	"deploy/keys": {not: []string{"nats-server", "nats.go", "pebble"}},

@@ -56,8 +56,10 @@ func TestMetricsEndpoints(t *testing.T) {
 		!strings.Contains(text, "\ngo_goroutines ") || !strings.Contains(text, "\nprocess_open_fds ") {
 		t.Errorf("/metrics says %d:\n%s", code, text)
 	}
-	if code, _ := get(t, metrics, "/nothing", ""); code != 404 {
-		t.Errorf("/nothing is %d", code)
+	for path, want := range map[string]int{"/nothing": 404, "/readyz?database=a%2": 400} {
+		if code, _ := get(t, metrics, path, ""); code != want {
+			t.Errorf("%s is %d", path, code)
+		}
 	}
 	var status struct {
 		Database, Role         string

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
+	"github.com/lapsedb/lapse/webserver"
 )
 
 // consoleAddress is the default of --console.
@@ -87,7 +88,7 @@ func (c *consoleServer) close() {
 
 // serve serves the console until stop is called.
 func (c *consoleServer) serve(lapse *client.Client, write bool, logger *slog.Logger) (stop func()) {
-	return console.Serve(c.listener, console.New(lapse, c.options(write)), logger)
+	return webserver.Serve(c.listener, console.New(lapse, c.options(write)), "console", logger)
 }
 
 func (c *consoleServer) options(write bool) console.Options {
@@ -114,7 +115,7 @@ func (c *consoleServer) serveEach(t *target, logger *slog.Logger) (end func(), e
 		}
 		pages.of[string(name)] = console.New(lapse, c.options(true))
 	}
-	stop := console.Serve(c.listener, pages, logger)
+	stop := webserver.Serve(c.listener, pages, "console", logger)
 	return func() { stop(); first.Close() }, nil
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http"
 	"sync"
 	"sync/atomic"
 
@@ -32,10 +31,10 @@ func (m *monitors) all() []*monitor.Monitor {
 	return nil
 }
 
-// of returns the monitors that a request selects: all, or one of several with
-// ?database=NAME. named reports whether replies must name the database.
-func (m *monitors) of(r *http.Request) (some []*monitor.Monitor, named bool) {
-	all, name := m.all(), r.URL.Query().Get("database")
+// of returns the monitors of ?database=NAME: all without a name, or one of several. named
+// reports whether replies must name the database.
+func (m *monitors) of(name string) (some []*monitor.Monitor, named bool) {
+	all := m.all()
 	if len(all) == 1 || name == "" {
 		return all, len(all) > 1
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"runtime"
 	"strings"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lapsedb/lapse/processor/monitor"
+	"github.com/lapsedb/lapse/webserver"
 )
 
 // serveWatchers serves HTTP at HOST:PORT until stop is called: /metrics for
@@ -33,22 +35,10 @@ func serveWatchers(listen string, debug bool, monitors *monitors, logger *slog.L
 	registry.MustRegister(monitors, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := watchers(registry, monitors)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
 	if debug {
-		server.WriteTimeout = maxProfile
 		addProfiles(mux)
 	}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("the metrics server has failed", "err", err)
-		}
-	}()
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = server.Shutdown(ctx)
-	}, nil
+	return webserver.Serve(listener, mux, "metrics", logger), nil
 }
 
 // listenHTTP listens at HOST:PORT. Its error for an address in use has no "already":
@@ -61,10 +51,8 @@ func listenHTTP(address string) (net.Listener, error) {
 	return listener, err
 }
 
-// maxProfile is the longest profile or trace.
-const maxProfile = 5 * time.Minute
-
-// addProfiles adds Go's profiles and execution traces: net/http/pprof.
+// addProfiles adds Go's profiles and execution traces: net/http/pprof, which extends the
+// timeout of a reply by the length of the profile.
 func addProfiles(mux *http.ServeMux) {
 	runtime.SetMutexProfileFraction(100)
 	runtime.SetBlockProfileRate(int(100 * time.Microsecond))
@@ -84,7 +72,12 @@ func watchers(registry *prometheus.Registry, monitors *monitors) *http.ServeMux 
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	handle := func(path string, reply func(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor, named bool)) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			some, named := monitors.of(r)
+			query, err := url.ParseQuery(r.URL.RawQuery)
+			if err != nil {
+				http.Error(w, "the query of the URL cannot be parsed: "+err.Error(), http.StatusBadRequest)
+				return
+			}
+			some, named := monitors.of(query.Get("database"))
 			if len(some) == 0 && path != "/healthz" {
 				replyHealth(w, r, []string{"the database is not served here, or its name is not known yet"})
 				return
