@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,18 +28,50 @@ var (
 
 func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
 	w.Header().Set("Cache-Control", "no-store")
-	switch op {
-	case "console":
-		h.describe(w)
-	case "processes":
-		h.listProcesses(w)
-	case "log":
-		h.describeLog(w)
-	case "feed":
+	own := map[string]func(http.ResponseWriter){"console": h.describe, "processes": h.listProcesses, "log": h.describeLog}[op]
+	switch {
+	case op == "feed":
 		h.feed(w, r)
-	default:
+	case own == nil:
 		h.do(w, r, op)
+	default:
+		if _, err := parameters(r); err != nil {
+			refuseError(w, err)
+			return
+		}
+		own(w)
 	}
+}
+
+// parameters returns the parameters of a request. It takes those of names, once each unless
+// the name ends with "...". It refuses all others, and a query that it cannot parse: a reply
+// without them would be one to another request.
+func parameters(r *http.Request, names ...string) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, client.ErrBadRequest.With("the query of the URL cannot be parsed: %v", err)
+	}
+	for name, values := range query {
+		switch {
+		case slices.Contains(names, name+"..."):
+		case !slices.Contains(names, name):
+			return nil, client.ErrBadRequest.With("unknown parameter %.40q", name)
+		case len(values) > 1:
+			return nil, client.ErrBadRequest.With("the parameter %s is there %d times: give it once", name, len(values))
+		}
+	}
+	return query, nil
+}
+
+// namesOf returns the parameters of an operation of the database.
+func namesOf(op string) []string {
+	switch {
+	case op == "status", op == "collection.list":
+		return nil
+	case op == "history", strings.HasPrefix(op, "document."):
+		return []string{"collection", "id"}
+	}
+	return []string{"collection"}
 }
 
 // do sends one request to the database and returns its reply: the code as the HTTP
@@ -57,6 +90,16 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 		refuse(w, http.StatusForbidden, "read_only", "this console is read-only: start it with --write to change anything")
 		return
 	}
+	query, err := parameters(r, namesOf(op)...)
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
+	opts, err := passOn(r.Header)
+	if err != nil {
+		refuseError(w, err)
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
 	if !take(ctx, h.requests) {
@@ -68,11 +111,12 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 	if err != nil {
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the request exceeds "+strconv.Itoa(maxBody)+" bytes")
+		} else {
+			refuse(w, http.StatusBadRequest, "bad_request", "the body of the request cannot be read: send it again")
 		}
-		return // any other error: the browser has disconnected
+		return
 	}
-	query := r.URL.Query()
-	reply, err := h.client.Do(ctx, op, query.Get("collection"), query.Get("id"), body, passOn(r.Header)...)
+	reply, err := h.client.Do(ctx, op, query.Get("collection"), query.Get("id"), body, opts...)
 	if reply == nil {
 		refuseError(w, err)
 		return
@@ -102,17 +146,21 @@ func setLifetime(header http.Header, l client.Lifetime) {
 }
 
 // passOn returns the headers of a request that the console forwards to the database.
-func passOn(header http.Header) (opts []client.RequestOption) {
+func passOn(header http.Header) (opts []client.RequestOption, _ error) {
 	if etag := header.Get("If-Match"); etag != "" {
 		opts = append(opts, client.IfMatch(etag))
 	}
 	if id := header.Get("Nats-Msg-Id"); id != "" {
 		opts = append(opts, client.MsgID(id))
 	}
-	if seq, err := strconv.ParseUint(header.Get("Lapse-Min-Seq"), 10, 64); err == nil {
+	if text := header.Get("Lapse-Min-Seq"); text != "" {
+		seq, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return nil, client.ErrBadRequest.With("Lapse-Min-Seq %.40q: use a sequence of the log", text)
+		}
 		opts = append(opts, client.MinSeq(seq))
 	}
-	return opts
+	return opts, nil
 }
 
 // describe replies with the database, the write permission and the time.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,8 +19,8 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
-)
 	"github.com/lapsedb/lapse/webserver"
+)
 
 // send sends a request as the console's own page does, unless change alters it.
 func send(t *testing.T, s *httptest.Server, method, path, body string, change func(*http.Request)) (*http.Response, string) {
@@ -97,12 +98,30 @@ func TestBodiesPassUnchanged(t *testing.T) {
 		"/api/feed?type=WriterStarted":               400,
 		"/api/feed?collection=a.b":                   400,
 		"/api/feed?bodies=-1":                        400,
+		"/api/feed?id=":                              400,
+		at("document.get", "a") + "%2":               400, // where the query is at fault, not what it names
+		at("document.get", "a") + "&id=b":            400,
+		at("document.get", "a") + "&ids=b":           400,
+		at("document.get", "a") + ";x":               400,
+		"/api/collection.get?collection=none&id=a":   400,
+		"/api/status?collection=none":                400,
+		"/api/collection.list?%zz":                   400,
+		"/api/console?a=b":                           400,
+		"/api/processes?%":                           400,
+		"/api/log?from=1":                            400,
+		"/api/feed?bodies=%":                         400,
+		"/api/feed?bodies=1&bodies=2":                400,
+		"/api/feed?form=1":                           400,
 		"/nothing":                                   404,
 		"/api/status?x=" + strings.Repeat("x", 9000): 414,
 	} {
-		if response, text := send(t, s, "GET", path, "", nil); response.StatusCode != want {
+		response, text := send(t, s, "GET", path, "", nil)
+		if response.StatusCode != want || want == 400 && (!strings.Contains(text, `"message":"`) || strings.Contains(text, "\n")) {
 			t.Errorf("GET %.60s: %d %s, want %d", path, response.StatusCode, text, want)
 		}
+	}
+	if response, text := send(t, s, "GET", "/api/status", "", func(r *http.Request) { r.Header.Set("Lapse-Min-Seq", "1x") }); response.StatusCode != 400 {
+		t.Errorf("Lapse-Min-Seq 1x: %d %s", response.StatusCode, text)
 	}
 	if response, text := send(t, s, "POST", at("document.upsert", "big"), `{"a":"`+strings.Repeat("x", 3<<20)+`"}`, nil); response.StatusCode != 413 || !strings.Contains(text, "too_large") {
 		t.Errorf("3 MiB: %d %s", response.StatusCode, text)
@@ -349,6 +368,43 @@ func TestFeed(t *testing.T) {
 	}
 	if got := follow(t, s, only+"&from="+url.QueryEscape(time.Unix(1, 0).UTC().Format(time.RFC3339)), "").next(); !strings.Contains(got, "CollectionCreated") {
 		t.Errorf("from a time: %s", got)
+	}
+}
+
+// TestFeedBeginsAtFrom: a feed sends nothing before from, which may be a time to come or
+// beyond the end, whatever a reader that reconnects has received last.
+func TestFeedBeginsAtFrom(t *testing.T) {
+	coll := collection(t)
+	s := start(t, "", console.Options{})
+	put(t, coll, "before", `{}`)
+	_, last, err := lapse.LogBounds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, resumed := range []string{"", "0", strconv.FormatUint(last, 10)} {
+		for _, byTime := range []bool{false, true} {
+			seq, soon := last+10, time.Now().Add(100*time.Millisecond).UTC().Truncate(time.Millisecond)
+			from := strconv.FormatUint(seq, 10)
+			if byTime {
+				from = soon.Format(time.RFC3339Nano)
+			}
+			feed := follow(t, s, "collection="+coll.Name()+"&from="+from, resumed)
+			for last < seq || time.Now().Before(soon) {
+				reply, err := lapse.Do(t.Context(), "document.upsert", coll.Name(), "a", []byte(`{}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				last = reply.Seq
+			}
+			put(t, coll, "a", `{}`)
+			var e client.Event
+			if err := json.Unmarshal([]byte(feed.next()), &e); err != nil {
+				t.Fatal(err)
+			}
+			if e.Seq < seq && !byTime || e.Time.Before(soon) && byTime || feed.id != strconv.FormatUint(e.Seq, 10) {
+				t.Errorf("from %s after %q begins with id %s, event %d of %v", from, resumed, feed.id, e.Seq, e.Time)
+			}
+		}
 	}
 }
 

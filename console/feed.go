@@ -17,7 +17,8 @@ import (
 const flushEvery = 50 * time.Millisecond
 
 // feed sends the change feed as server-sent events: each has an event of the log as JSON,
-// and its sequence as id. A reader that reconnects with Last-Event-ID continues after it.
+// and its sequence as id. A reader that reconnects with Last-Event-ID continues after it,
+// and never before from.
 //
 // Parameters: collection and type, which repeat; id; from (a sequence, a time in RFC
 // 3339, or nothing for now); and bodies, the maximum body size: a longer body is replaced
@@ -81,7 +82,7 @@ func (h *Handler) begin(ctx context.Context, f *feed, opts []client.FeedOption) 
 		}
 		f.last = last
 	}
-	if !f.from.IsZero() {
+	if !f.hasID() {
 		return append(opts, client.FromTime(f.from)), nil
 	}
 	return append(opts, client.FromSeq(f.last+1)), nil
@@ -89,11 +90,11 @@ func (h *Handler) begin(ctx context.Context, f *feed, opts []client.FeedOption) 
 
 // feed is one feed of one reader.
 type feed struct {
-	id     string // document id; empty for all
-	bodies int    // size of the longest body sent, -1 for no limit
-	last   uint64 // sequence sent last
-	now    bool   // whether it begins with the next event
-	from   time.Time
+	id     string    // document id; empty for all
+	bodies int       // size of the longest body sent, -1 for no limit
+	last   uint64    // sequence to resume after
+	now    bool      // whether it begins with the next event
+	from   time.Time // log time before which it sends nothing; zero for none
 
 	out          *bufio.Writer
 	flusher      *http.ResponseController
@@ -102,8 +103,16 @@ type feed struct {
 }
 
 func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
-	query := r.URL.Query()
+	query, err := parameters(r, "collection...", "type...", "id", "from", "bodies")
+	if err != nil {
+		return nil, nil, err
+	}
 	f := &feed{id: query.Get("id"), bodies: -1}
+	if query.Has("id") {
+		if _, err := schema.ParseDocumentID(f.id); err != nil {
+			return nil, nil, err
+		}
+	}
 	if text := query.Get("bodies"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
@@ -115,19 +124,19 @@ func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	from := query.Get("from")
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		if f.last, err = strconv.ParseUint(last, 10, 63); err != nil {
-			return nil, nil, client.ErrBadRequest.With("Last-Event-ID %.40q: use a sequence of the log", last)
+	resumed := r.Header.Get("Last-Event-ID")
+	if resumed != "" {
+		if f.last, err = strconv.ParseUint(resumed, 10, 63); err != nil {
+			return nil, nil, client.ErrBadRequest.With("Last-Event-ID %.40q: use a sequence of the log", resumed)
 		}
-		return f, opts, nil
 	}
+	from := query.Get("from")
 	if from == "" {
-		f.now = true
+		f.now = resumed == ""
 		return f, opts, nil
 	}
 	if seq, err := strconv.ParseUint(from, 10, 63); err == nil {
-		f.last = max(seq, 1) - 1
+		f.last = max(f.last, max(seq, 1)-1)
 		return f, opts, nil
 	}
 	if f.from, err = time.Parse(time.RFC3339, from); err != nil {
@@ -135,6 +144,10 @@ func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
 	}
 	return f, opts, nil
 }
+
+// hasID reports whether there is a sequence to resume after: a feed from a time has none
+// before its first event.
+func (f *feed) hasID() bool { return f.last > 0 || f.from.IsZero() }
 
 // choice returns the options for the collections and types in a URL query.
 func choice(query url.Values) (opts []client.FeedOption, _ error) {
@@ -175,7 +188,7 @@ func (f *feed) run(ctx context.Context, events <-chan item) {
 				return
 			}
 			f.last = next.event.Seq
-			if f.id != "" && next.event.ID != f.id {
+			if f.id != "" && next.event.ID != f.id || next.event.Time.Before(f.from) {
 				continue
 			}
 			if f.send(next.event) != nil {
@@ -218,9 +231,14 @@ func (f *feed) send(e *client.Event) error {
 	return err
 }
 
-// progress sends the sequence to resume from, which advances without matching events too.
+// progress sends the sequence to resume after, which advances without matching events too;
+// a comment if there is none.
 func (f *feed) progress() {
 	f.patience()
+	if !f.hasID() {
+		_, _ = f.out.WriteString(":\n\n")
+		return
+	}
 	_, _ = fmt.Fprintf(f.out, "id: %d\n\n", f.last)
 }
 
