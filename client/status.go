@@ -27,7 +27,8 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 }
 
 // History returns the events of an id, newest first, including earlier documents with the
-// id and deleted or expired ones: at most limit events, or the server's limit with 0.
+// id and deleted or expired ones, and each CollectionDeleted that ended one: at most limit
+// events, or the server's limit with 0.
 // It fails with ErrDocumentNotFound if there are none.
 func History(ctx context.Context, coll *Collection, id string, limit int, opts ...RequestOption) ([]*Event, error) {
 	var body []byte

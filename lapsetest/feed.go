@@ -61,7 +61,8 @@ func Lines(events []*client.Event) string {
 }
 
 // History returns the events of an id, newest first, including earlier documents with the
-// id. Like a request without a limit, it ends after 100 events.
+// id and each CollectionDeleted that ended one. Like a request without a limit, it ends
+// after 100 events.
 func (db *DB) History(collection, id string) []*client.Event {
 	db.t.Helper()
 	reply, err := db.Do("history", collection, id, nil)

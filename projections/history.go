@@ -46,22 +46,38 @@ func (s *Store) ended(name schema.CollectionName, id schema.DocumentID, limit in
 // their collection. Lapse-Previous leads from there to earlier events. It includes each
 // DocumentHeld, DocumentReleased and DocumentExpiring.
 func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
+	return s.lives(name, id, limit, false)
+}
+
+// LivesAndDeletions is Lives with each CollectionDeleted that ended an incarnation of the
+// document: the sequences from which its whole history follows.
+func (s *Store) LivesAndDeletions(name schema.CollectionName, id schema.DocumentID, limit int) ([]uint64, error) {
+	return s.lives(name, id, limit, true)
+}
+
+func (s *Store) lives(name schema.CollectionName, id schema.DocumentID, limit int, deletions bool) ([]uint64, error) {
 	var ends []uint64
-	now := func(incarnation uint64) error {
+	now := func(incarnation, deletion uint64) error {
 		return s.document(documentKey(nil, incarnation, id), func(value []byte) error {
 			r, err := decodeRecord(value)
-			ends = append(ends, uint64(r.Version))
+			if ends = append(ends, uint64(r.Version)); deletion != 0 {
+				ends = append(ends, deletion)
+			}
 			return err
 		})
 	}
 	if c, ok := s.Collection(name); ok {
-		if err := now(c.Incarnation); err != nil {
+		if err := now(c.Incarnation, 0); err != nil {
 			return nil, err
 		}
 	}
 	prefix := buriedPrefix(nil, name)
-	if err := s.scan(prefix, func(key, _ []byte) error {
-		return now(binary.BigEndian.Uint64(key[len(prefix):]))
+	if err := s.scan(prefix, func(key, value []byte) error {
+		var deletion uint64
+		if deletions {
+			deletion = binary.BigEndian.Uint64(value)
+		}
+		return now(binary.BigEndian.Uint64(key[len(prefix):]), deletion)
 	}); err != nil {
 		return nil, err
 	}
@@ -72,6 +88,7 @@ func (s *Store) Lives(name schema.CollectionName, id schema.DocumentID, limit in
 	}
 	ends = append(ends, ended...)
 	slices.Sort(ends)
+	ends = slices.Compact(ends) // a collection that is deleted meanwhile is found twice
 	slices.Reverse(ends)
 	return ends[:min(len(ends), limit)], nil
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestLives: every end of an incarnation, over two incarnations of the collection. Ids
-// and names of the neighbours begin with those asked for.
+// TestLives: every end of an incarnation, over two incarnations of the collection, with and
+// without the CollectionDeleted of those that had the document. Ids and names of the
+// neighbours begin with those asked for.
 func TestLives(t *testing.T) {
 	s, l := open(t), &logbook{now: 1000}
 	lives := func(id schema.DocumentID, limit int, want string) {
@@ -17,6 +18,13 @@ func TestLives(t *testing.T) {
 		got, err := s.Lives("orders", id, limit)
 		if fmt.Sprint(got) != want || err != nil {
 			t.Errorf("the lives of %s ended at %v, want %s (%v)", id, got, want, err)
+		}
+	}
+	whole := func(id schema.DocumentID, limit int, want string) {
+		t.Helper()
+		got, err := s.LivesAndDeletions("orders", id, limit)
+		if fmt.Sprint(got) != want || err != nil {
+			t.Errorf("the history of %s begins at %v, want %s (%v)", id, got, want, err)
 		}
 	}
 	lives("a", 10, "[]")
@@ -35,9 +43,11 @@ func TestLives(t *testing.T) {
 	lives("a", 10, "[9 7]")
 	l.created("orders", "a", `{"id":"a"}`)
 	lives("a", 10, "[10 9 7]")
+	whole("a", 10, "[10 9 7]")
 
 	l.collection(schema.CollectionDeleted, "orders", `{}`)
 	lives("a", 10, "[10 9 7]")
+	whole("a", 10, "[11 10 9 7]")
 	l.collection(schema.CollectionCreated, "orders", `{}`)
 	lives("a", 10, "[10 9 7]")
 	v = l.created("orders", "a", `{"id":"a"}`)
@@ -50,6 +60,10 @@ func TestLives(t *testing.T) {
 	lives("a", 1, "[14]")
 	lives("ab", 10, "[3]")
 	lives("b", 10, "[]")
+	whole("a", 10, "[14 11 10 9 7]") // the second deletion did not end it
+	whole("a", 2, "[14 11]")
+	whole("ab", 10, "[11 3]")
+	whole("b", 10, "[]")
 }
 
 // TestPruneKeepsFirstSequence: Prune keeps the event at the given sequence, where the log
@@ -63,14 +77,17 @@ func TestPruneKeepsFirstSequence(t *testing.T) {
 	l.collection(schema.CollectionDeleted, "orders", `{}`)
 	catchUp(t, s, l)
 	for _, step := range []struct {
-		first uint64
-		want  string
-	}{{3, "[4 3]"}, {4, "[4]"}, {5, "[4]"}, {6, "[]"}} {
+		first       uint64
+		want, whole string
+	}{{3, "[4 3]", "[5 4 3]"}, {4, "[4]", "[5 4]"}, {5, "[4]", "[5 4]"}, {6, "[]", "[]"}} {
 		if _, err := s.Prune(t.Context(), step.first); err != nil {
 			t.Fatal(err)
 		}
 		if lives, err := s.Lives("orders", "a", 10); err != nil || fmt.Sprint(lives) != step.want {
 			t.Errorf("with a log from %d the lives ended at %v, want %s (%v)", step.first, lives, step.want, err)
+		}
+		if whole, err := s.LivesAndDeletions("orders", "a", 10); err != nil || fmt.Sprint(whole) != step.whole {
+			t.Errorf("with a log from %d the history begins at %v, want %s (%v)", step.first, whole, step.whole, err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ func newHistoryCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history COLL ID",
 		Short: "Show the events of a document, newest first",
-		Long:  "history shows the events of a document, newest first, also of an expired or deleted one\nand of earlier documents with the same id.",
+		Long:  "history shows the events of a document, newest first, also of an expired or deleted one\nand of earlier documents with the same id. If a document was deleted with its collection,\nits last event is the CollectionDeleted.",
 		Args:  arguments(2, 2),
 	}
 	conn.addFlags(cmd)

@@ -115,7 +115,7 @@ func (r *Reader) History(name schema.CollectionName, id schema.DocumentID, body 
 	if fault != nil {
 		return nil, fault
 	}
-	lives, err := r.Store.Lives(name, id, limit)
+	lives, err := r.Store.LivesAndDeletions(name, id, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -349,12 +349,12 @@ func (r *Request) history() {
 }
 
 // History returns the latest events of an id, newest first and at most limit. The
-// projection has the last event of each life, and Lapse-Previous leads back from there,
-// so it reads only the events that it returns.
+// projection has the last event of each life, and the CollectionDeleted that ended one;
+// Lapse-Previous leads back from there, so it reads only the events that it returns.
 //
 // It returns schema.ErrTooLarge once the events exceed a reply.
 func (s *Service) History(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
-	lives, err := s.Store.Lives(name, id, limit)
+	lives, err := s.Store.LivesAndDeletions(name, id, limit)
 	if err != nil {
 		return nil, err
 	}
