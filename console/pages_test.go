@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -495,6 +497,67 @@ func TestHoldAndRestore(t *testing.T) {
 	if item, err := client.Get[json.RawMessage](t.Context(), coll, "a"); err != nil || strings.Contains(string(item.Value), "ttl") {
 		t.Errorf("%s, %v", item.Value, err)
 	}
+}
+
+// TestEndedWithCollection: the page of a document says that it was deleted with its
+// collection, and offers to restore it once there is a new one.
+func TestEndedWithCollection(t *testing.T) {
+	t.Parallel()
+	coll := collection(t)
+	put(t, coll, "a", `{"n":1}`)
+	if err := lapse.DeleteCollection(t.Context(), coll.Name()); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, start(t, "", console.Options{Write: true}), "")
+	b.expect("404")
+	b.visit("documents/" + coll.Name() + "/a")
+	b.until(`document.querySelector('.state .badge')?.innerText === 'deleted with its collection'`)
+	b.until(`document.querySelector('.timeline li').innerText.startsWith('Deleted with its collection')`)
+	if eval[bool](b, `document.querySelector('main button') !== null || document.querySelector('main .fault:not([hidden])') !== null`) {
+		t.Errorf("there is nothing to restore it into: %s", b.text())
+	}
+	if _, err := lapse.CreateCollection(t.Context(), coll.Name()); err != nil {
+		t.Fatal(err)
+	}
+	b.load("documents/" + coll.Name() + "/a")
+	b.click("button", "Restore")
+	b.until(`document.querySelector('.state .badge')?.innerText === 'never expires'`)
+}
+
+// TestFailuresAreShown: what a page could not load is an error where it belongs, beside what
+// it could.
+func TestFailuresAreShown(t *testing.T) {
+	t.Parallel()
+	coll := collection(t)
+	put(t, coll, "a", `{"n":1}`)
+	h := console.New(lapse, console.Options{Write: true})
+	var failing atomic.Value
+	s := host(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if op, _ := failing.Load().(string); op != "" && r.URL.Path == "/api/"+op {
+			http.Error(w, `{"code":503,"error":"unavailable","message":"no `+op+` now"}`, http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+	b := open(t, s, "")
+	b.expect("503")
+	for _, test := range []struct{ op, page, beside string }{
+		{"collection.get", "collections", coll.Name()},
+		{"history", "documents/" + coll.Name() + "/a", `"n": 1`},
+		{"collection.list", "documents/" + coll.Name(), "New document"},
+		{"log", "", "Processes"},
+	} {
+		failing.Store(test.op)
+		b.load(test.page)
+		b.sees("no " + test.op + " now")
+		b.sees(test.beside)
+	}
+	failing.Store("")
+	b.visit("collections/" + coll.Name())
+	b.sees("Time to live")
+	failing.Store("collection.get")
+	b.click("button", "Load again")
+	b.sees("no collection.get now")
 }
 
 // TestReadOnlyPages: a read-only console shows the effect of a change, but has no button

@@ -94,7 +94,7 @@ export function Picker({value, onPick}) {
       ${!value && html`<option value="">Choose one …</option>`}
       ${missing && html`<option value=${value}>${value}</option>`}
       ${all.map(c => html`<option value=${c.id}>${c.id}</option>`)}
-    </select></label>`;
+    </select></label><${Fault} error=${error} />`;
 }
 
 // JSONText shows JSON that may be large: the beginning, and all of it on demand.

@@ -15,7 +15,7 @@ export function Collection({name}) {
   useEffect(() => { load(); }, []);
   if (!text) return html`<h1>${name}</h1><${Fault} error=${error} />`;
   const c = JSON.parse(text);
-  return html`<h1>${name}</h1>
+  return html`<h1>${name}</h1><${Fault} error=${error} />
     <p class="summary"><${Badge} kind=${c.defaultTtl ? 'on' : ''}>TTL ${ttl(c.defaultTtl)}<//>
       <a href=${link('documents', name)}>${count(c.documents, 'document')}</a>, ${c.held > 0 && html`<a href="${link('documents', name)}?held=true">${number(c.held)} held</a>, `}${bytes(c.bytes)} · <a href=${link('forecast', name)}>Forecast</a> · <a href="#/feed?collection=${name}">Feed</a> · <span class="faint">changed <${Time} ms=${c._ts * 1000} /></span></p>
     <${Settings} key=${c._etag} collection=${c} onChanged=${load} />
@@ -71,7 +71,6 @@ function Settings({collection: c, onChanged}) {
         const then = JSON.parse(await call('forecast', {collection: c.id, body: {defaultTtl: next}}));
         if (then.atOnce > 0) {
           setAgain(again + 1);
-          setSaving(false);
           return;
         }
       }
@@ -79,6 +78,7 @@ function Settings({collection: c, onChanged}) {
       await onChanged();
     } catch (fault) {
       setError(fault.code === 412 ? new Error('Somebody was faster: the collection has changed since you looked at it. Load it again, and check your change.') : fault);
+    } finally {
       setSaving(false);
     }
   };

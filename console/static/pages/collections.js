@@ -12,12 +12,12 @@ export function Collections() {
   const [error, setError] = useState(null);
   const [filter, setFilter] = useState('');
   const [page, setPage] = useState(0);
-  const load = () => listCollections().then(setAll).catch(setError);
+  const load = () => listCollections().then(list => { setAll(list); setError(null); }, setError);
   useEffect(() => { load(); }, []);
   if (!all) return html`<h1>Collections</h1><${Fault} error=${error} />`;
   const found = all.filter(c => c.id.toLowerCase().includes(filter.toLowerCase()));
   const last = Math.max(0, Math.ceil(found.length / pageSize) - 1), at = Math.min(page, last);
-  return html`<h1>Collections</h1>
+  return html`<h1>Collections</h1><${Fault} error=${error} />
     ${all.length > 10 && html`<label class="field">Find <input type="search" value=${filter} onInput=${e => { setFilter(e.target.value); setPage(0); }} /></label>`}
     ${all.length === 0 ? html`<p class="empty">There is no collection yet.</p>` : html`
       <${Table} label="Collections" head=${[['Collection'], ['Time to live'], ['Documents', 'n'], ['Bytes', 'n'], ['Index']]}>
@@ -31,16 +31,18 @@ export function Collections() {
 
 function Row({listed}) {
   const [counted, setCounted] = useState(null);
+  const [error, setError] = useState(null);
   useEffect(() => {
     const abort = new AbortController();
-    call('collection.get', {collection: listed.id, signal: abort.signal}).then(text => setCounted(JSON.parse(text)), () => {});
+    call('collection.get', {collection: listed.id, signal: abort.signal}).then(text => setCounted(JSON.parse(text)), fault => { if (!abort.signal.aborted) setError(fault); });
     return () => abort.abort();
   }, []);
   const {indexingMode, includedPaths} = listed.indexingPolicy;
+  const unknown = error ? html`<${Fault} error=${error} />` : '…';
   return html`<tr>
     <td><a href=${link('collections', listed.id)}>${listed.id}</a></td>
     <td><${Badge} kind=${listed.defaultTtl ? 'on' : ''}>${ttl(listed.defaultTtl)}<//></td>
-    <td class="n">${counted ? html`<a href=${link('documents', listed.id)}>${number(counted.documents)}</a>` : '…'}</td>
+    <td class="n">${counted ? html`<a href=${link('documents', listed.id)}>${number(counted.documents)}</a>` : unknown}</td>
     <td class="n">${counted ? bytes(counted.bytes) : '…'}</td>
     <td>${indexingMode}${includedPaths.length > 0 && `, ${number(includedPaths.length)} ${includedPaths.length === 1 ? 'path' : 'paths'}`}</td></tr>`;
 }

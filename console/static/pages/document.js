@@ -8,6 +8,7 @@ import {around, diff} from '../diff.js';
 import {Badge, Confirm, Fault, JSONText, link, Seconds, sizeOf, Time} from '../parts.js';
 
 const historyLimit = 100;
+const absent = ['collection_not_found', 'document_not_found']; // errors: the history may know more
 
 // afterRelease is the deadline that a held document gets back, in seconds, undefined for none.
 function afterRelease(text, defaultTtl) {
@@ -41,12 +42,14 @@ export function Document({name, id}) {
   const [changes, setChanges] = useState(0);
   const load = async signal => {
     try {
-      setCollection(JSON.parse(await call('collection.get', {collection: name, signal})));
-      const [got, past] = await Promise.allSettled([ask('document.get', {collection: name, id, signal}), call('history', {collection: name, id, body: {limit: historyLimit}, signal})]);
-      if (got.status === 'rejected' && got.reason.error !== 'document_not_found') throw got.reason;
-      setLive(before => got.status === 'fulfilled' ? got.value : {text: '', life: before?.life});
-      setHistory(past.status === 'fulfilled' ? elements(member(past.value, 'events')).map(event) : []);
-      setError(got.status === 'rejected' && past.status === 'rejected' ? got.reason : null);
+      const [home, got, past] = await Promise.allSettled([call('collection.get', {collection: name, signal}), ask('document.get', {collection: name, id, signal}),
+        call('history', {collection: name, id, body: {limit: historyLimit}, signal})]);
+      const failed = [home, got].find(({reason}) => reason && !absent.includes(reason.error));
+      if (failed) throw failed.reason;
+      setCollection(home.value ? JSON.parse(home.value) : null);
+      setLive(before => got.value ?? {text: '', life: before?.life});
+      setHistory(past.value ? elements(member(past.value, 'events')).map(event) : []);
+      setError(!past.reason ? null : absent.includes(past.reason.error) ? got.reason : past.reason);
     } catch (fault) {
       if (!signal?.aborted) setError(fault);
     }
@@ -70,10 +73,10 @@ export function Document({name, id}) {
     <h1><bdi>${id}</bdi></h1>
     <${Fault} error=${error} />
     ${text === '' && last && html`<p class="state"><${Badge} kind="bad">${ended ? words[last.type].toLowerCase() : passed ? 'expired' : 'does not exist'}<//></p>
-      ${write && ended && last.body && html`<${Restore} name=${name} id=${id} onChanged=${changed}>Restore<//>`}`}
+      ${write && collection && ended && last.body && html`<${Restore} name=${name} id=${id} onChanged=${changed}>Restore<//>`}`}
     ${text && collection && html`<p class="state"><${State} text=${text} life=${live.life} after=${after} defaultTtl=${collection.defaultTtl ?? null} /></p>
       <${Live} key=${member(text, '_etag')} name=${name} id=${id} text=${text} hold=${live.life.hold} releasable=${!(after <= current)} expired=${passed} onChanged=${changed} />`}
-    ${history?.length > 0 && html`<${History} events=${history} restore=${write && text === '' && {name, id, onChanged: changed}} />`}`;
+    ${history?.length > 0 && html`<${History} events=${history} restore=${write && collection && text === '' && {name, id, onChanged: changed}} />`}`;
 }
 
 // failure is a fault as the page says it.
@@ -137,8 +140,8 @@ function Restore({name, id, version, onChanged, children}) {
 
 const words = {DocumentCreated: 'Created', DocumentReplaced: 'Replaced', DocumentTouched: 'Touched', DocumentDeleted: 'Deleted',
   DocumentExpiring: 'Warned', DocumentExpired: 'Expired',
-  DocumentHeld: 'Held', DocumentReleased: 'Released', MutationRejected: 'Rejected'};
-const ends = ['DocumentDeleted', 'DocumentExpired'], versions = ['DocumentCreated', 'DocumentReplaced'];
+  DocumentHeld: 'Held', DocumentReleased: 'Released', MutationRejected: 'Rejected', CollectionDeleted: 'Deleted with its collection'};
+const lasts = ['DocumentDeleted', 'DocumentExpired'], ends = [...lasts, 'CollectionDeleted'], versions = ['DocumentCreated', 'DocumentReplaced'];
 
 // event is an event of the history; its body stays as text.
 function event(text) {
@@ -153,7 +156,7 @@ function History({events, restore}) {
   return html`<h2>History</h2><ol class="timeline">${events.map((e, i) => {
     const older = events.slice(i + 1).find(o => versions.includes(o.type));
     return html`<li key=${e.seq} class=${ends.includes(e.type) ? 'end' : ''}>
-      <${Event} e=${e} before=${e.type === 'DocumentReplaced' ? older : undefined} open=${i === 0 && ends.includes(e.type)} restore=${restore} />
+      <${Event} e=${e} before=${e.type === 'DocumentReplaced' ? older : undefined} open=${i === 0 && lasts.includes(e.type)} restore=${restore} />
       ${e.type === 'DocumentCreated' && i < events.length - 1 && html`<p class="life">A new life begins here.</p>`}</li>`;
   })}</ol>${events.length === historyLimit && html`<p class="faint">Only the newest ${number(historyLimit)} events are shown.</p>`}`;
 }
@@ -173,7 +176,7 @@ function Event({e, before, open: initially, restore}) {
   const [open, setOpen] = useState(initially);
   const isVersion = versions.includes(e.type);
   return html`<p><strong>${words[e.type] ?? e.type}</strong>${note(e)} <span class="faint"><${Time} ms=${Date.parse(e.time)} fine />, sequence ${number(e.seq)}</span></p>
-    ${e.body && (isVersion || ends.includes(e.type)) && html`<details open=${open} onToggle=${event => setOpen(event.target.open)}>
+    ${e.body && (isVersion || lasts.includes(e.type)) && html`<details open=${open} onToggle=${event => setOpen(event.target.open)}>
       <summary>${before ? 'Changes' : isVersion ? 'Content' : 'Last content'}</summary>
       ${open && (before ? html`<${Diff} before=${before.body} after=${e.body} />` : html`<${JSONText} text=${pretty(content(e.body))} label="Content at sequence ${e.seq}" />`)}
       ${open && restore && isVersion && html`<${Restore} ...${restore} version=${e.seq}>Restore this version<//>`}

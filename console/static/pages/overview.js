@@ -78,10 +78,11 @@ const processesEvery = 5000, logEvery = 30000;
 export function Overview() {
   const [processes, setProcesses] = useState(null);
   const [log, setLog] = useState(null);
-  const [error, setError] = useState(null);
+  const [errors, setErrors] = useState({}); // by path
   useEffect(() => {
     const abort = new AbortController();
     const every = async (path, wait, take) => {
+      const setError = error => setErrors(all => ({...all, [path]: error}));
       while (!abort.signal.aborted) {
         try {
           if (!document.hidden) take(await get(path, abort.signal));
@@ -99,5 +100,5 @@ export function Overview() {
   return html`<h1>Overview</h1>
     <${State} /><${Figures} log=${log} /><${Charts} />
     ${processes && html`<${Processes} all=${processes} />`}
-    ${!fault.value && html`<${Fault} error=${error} />`}`;
+    ${!fault.value && html`<${Fault} error=${errors.processes ?? errors.log} />`}`;
 }
