@@ -56,7 +56,7 @@ func TestMetricsEndpoints(t *testing.T) {
 		!strings.Contains(text, "\ngo_goroutines ") || !strings.Contains(text, "\nprocess_open_fds ") {
 		t.Errorf("/metrics says %d:\n%s", code, text)
 	}
-	for path, want := range map[string]int{"/nothing": 404, "/readyz?database=a%2": 400} {
+	for path, want := range map[string]int{"/nothing": 404, "/readyz?database=a%2": 400, "/readyz?database=main": 200, "/readyz?database=other": 503} {
 		if code, _ := get(t, metrics, path, ""); code != want {
 			t.Errorf("%s is %d", path, code)
 		}

@@ -31,11 +31,11 @@ func (m *monitors) all() []*monitor.Monitor {
 	return nil
 }
 
-// of returns the monitors of ?database=NAME: all without a name, or one of several. named
-// reports whether replies must name the database.
+// of returns the monitors of ?database=NAME: all without a name, none if NAME is not served.
+// named reports whether replies must name the database.
 func (m *monitors) of(name string) (some []*monitor.Monitor, named bool) {
 	all := m.all()
-	if len(all) == 1 || name == "" {
+	if name == "" {
 		return all, len(all) > 1
 	}
 	for _, one := range all {
