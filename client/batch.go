@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/lapsedb/lapse/schema"
@@ -86,7 +87,7 @@ func (b *Batch) Delete(id string, opts ...OperationOption) *Batch {
 	return b.add("delete", id, nil, opts)
 }
 
-// Touch adds a Touch. Its Result has no content: decode it into a struct without members.
+// Touch adds a Touch. Its Result has no content.
 func (b *Batch) Touch(id string, opts ...OperationOption) *Batch {
 	return b.add("touch", id, nil, opts)
 }
@@ -130,7 +131,8 @@ type Result struct {
 	Body json.RawMessage // the document, nil after a delete or an error
 	Err  error           // coded, nil if the operation succeeded
 
-	read bool // of a get
+	read bool        // of a get
+	at   DecodeError // what Decode knows of the document
 }
 
 // Results are the outcomes of a batch, in the order of its operations.
@@ -149,12 +151,14 @@ func (results Results) Err() error {
 	return nil
 }
 
-// Decode returns the document of a result, or its error.
+// Decode returns the document of a result, or its error. A *DecodeError says that the
+// operation succeeded.
 func Decode[T any](r Result) (Item[T], error) {
 	if r.Err != nil || r.Body == nil {
 		return Item[T]{}, r.Err
 	}
-	return itemOf[T](r.Code, r.Body)
+	r.at.Body = r.Body
+	return itemOf[T](r.at, r.Code)
 }
 
 // Run sends the batch. Each operation succeeds or fails on its own. Run fails only if the
@@ -187,12 +191,17 @@ func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Res
 	var answer struct {
 		Results Results `json:"results"`
 	}
-	if err := json.Unmarshal(reply.Body, &answer); err != nil {
-		return nil, badReply(err)
+	err = json.Unmarshal(reply.Body, &answer)
+	if n := len(answer.Results); err == nil && n != len(b.operations) {
+		err = fmt.Errorf("it has %d results for %d operations", n, len(b.operations))
+	}
+	if err != nil {
+		return nil, unreadable(b.coll.info.Name, "", reply, err)
 	}
 	for i := range answer.Results {
-		r := &answer.Results[i]
-		r.read = i < len(b.operations) && b.operations[i].Op == "get"
+		r, op := &answer.Results[i], &b.operations[i]
+		r.read = op.Op == "get"
+		r.at = DecodeError{Collection: b.coll.info.Name, ID: op.ID, Seq: reply.Seq}
 		if r.Code >= 400 {
 			r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
 		}

@@ -44,8 +44,10 @@ type source interface {
 // Changes reads the feed: every event of the database in order, without internal ones,
 // for ever or up to an Until option. It survives reconnects.
 //
-// An error is the last value that it yields; it is ctx's error once ctx is done. The
-// caller owns the events.
+// An event that this client cannot read is yielded as a *DecodeError: if the loop goes on,
+// it is passed over; if the loop ends, a Durable still has it. Any other error is the
+// last value that it yields; it is ctx's error once ctx is done. The caller owns the
+// events.
 func (c *Client) Changes(ctx context.Context, opts ...FeedOption) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		var f feed
@@ -55,8 +57,8 @@ func (c *Client) Changes(ctx context.Context, opts ...FeedOption) iter.Seq2[*Eve
 		src, end, err := c.open(ctx, &f)
 		if err == nil && src != nil {
 			defer src.close()
-			err = c.read(ctx, &f, src, end, func(d delivery, e *Event) (bool, error) {
-				if !yield(e, nil) {
+			err = c.read(ctx, &f, src, end, func(d delivery, e *Event, fault error) (bool, error) {
+				if !yield(e, fault) {
 					return false, nil
 				}
 				return true, src.done(d)
@@ -68,14 +70,14 @@ func (c *Client) Changes(ctx context.Context, opts ...FeedOption) iter.Seq2[*Eve
 	}
 }
 
-// read passes each event of a feed to visit, which acknowledges it. It ends when visit
-// returns false, at the feed's end, or on an error.
-func (c *Client) read(ctx context.Context, f *feed, src source, end uint64, visit func(delivery, *Event) (more bool, err error)) error {
+// read passes each event of a feed, or why it cannot be read, to visit, which acknowledges
+// it. It ends when visit returns false, at the feed's end, or on an error.
+func (c *Client) read(ctx context.Context, f *feed, src source, end uint64, visit func(d delivery, e *Event, fault error) (more bool, err error)) error {
 	return c.messages(ctx, src, end, func(d delivery) (more bool, err error) {
-		e, err := c.decode(d)
+		e, err := decodeEvent(d)
 		switch {
 		case err != nil:
-			return false, err
+			return visit(d, nil, err)
 		case e == nil:
 			return true, src.done(d)
 		case !f.chooses(e):
@@ -85,7 +87,7 @@ func (c *Client) read(ctx context.Context, f *feed, src source, end uint64, visi
 		case f.untilTime != 0 && e.Time > f.untilTime:
 			return false, nil
 		}
-		return visit(d, EventOf(e))
+		return visit(d, EventOf(e), nil)
 	})
 }
 
@@ -150,8 +152,8 @@ func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, 
 	return src, end, err
 }
 
-// decode returns the event in a message of the log, nil for an internal one.
-func (c *Client) decode(d delivery) (*schema.Event, error) {
+// decodeEvent returns the event in a message of the log, nil for an internal one.
+func decodeEvent(d delivery) (*schema.Event, error) {
 	collection, eventType, ok := schema.SplitEventSubject(d.Subject())
 	if collection == "_" {
 		return nil, nil
@@ -162,7 +164,7 @@ func (c *Client) decode(d delivery) (*schema.Event, error) {
 		e, err = schema.DecodeEvent(d.seq, collection, eventType, d.Headers().Get, d.Data())
 	}
 	if err != nil {
-		return nil, &failure{coded: ErrUnavailable.With("the log of database %q cannot be read: %v: is the client older than the server?", c.database, err), cause: err}
+		return nil, DecodeError{Collection: collection, Seq: d.seq, Body: d.Data()}.because(fmt.Errorf("the log cannot be read: %v: is the client older than the server?", err))
 	}
 	return e, nil
 }

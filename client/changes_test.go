@@ -187,11 +187,4 @@ func TestChangesErrors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s.log()
-	if _, err := s.nc.Request("lapse.main.events.orders.DocumentCreated", []byte("no event"), patience); err != nil {
-		t.Fatal(err)
-	}
-	if err := one(client.FromStart()); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "event 1") {
-		t.Errorf("no event: %v", err)
-	}
 }

@@ -132,7 +132,7 @@ func apply(opts []Option) options {
 }
 
 // Close closes a connection that Connect made. Calls in flight then fail with
-// ErrUnavailable.
+// ErrTimeout, later ones with ErrUnavailable.
 func (c *Client) Close() {
 	if c.owned {
 		c.nc.Close()

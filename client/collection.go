@@ -55,7 +55,7 @@ func (c *Client) ChangeCollection(ctx context.Context, name string, opts ...Prop
 		if err != nil {
 			return nil, err
 		}
-		coll, err := c.collectionOf(reply)
+		coll, err := c.collectionOf(name, reply)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (c *Client) ChangeCollection(ctx context.Context, name string, opts ...Prop
 		}
 		reply, err = c.Do(ctx, "collection.replace", name, "", body, IfMatch(coll.info.ETag))
 		if err == nil {
-			return c.collectionOf(reply)
+			return c.collectionOf(name, reply)
 		}
 		if !errors.Is(err, ErrPreconditionFailed) || try == maxChangeTries {
 			return nil, err
@@ -86,7 +86,7 @@ func (c *Client) putCollection(ctx context.Context, op, name string, opts []Prop
 	if err != nil {
 		return nil, err
 	}
-	return c.collectionOf(reply)
+	return c.collectionOf(name, reply)
 }
 
 // Collection returns a collection, or fails with ErrCollectionNotFound.
@@ -95,7 +95,7 @@ func (c *Client) Collection(ctx context.Context, name string) (*Collection, erro
 	if err != nil {
 		return nil, err
 	}
-	return c.collectionOf(reply)
+	return c.collectionOf(name, reply)
 }
 
 // Collections lists all collections, ordered by name.
@@ -111,8 +111,8 @@ func (c *Client) Collections(ctx context.Context) ([]CollectionInfo, error) {
 			Collections []CollectionInfo `json:"collections"`
 			Cursor      string           `json:"cursor"`
 		}
-		if err := json.Unmarshal(reply.Body, &page); err != nil {
-			return nil, badReply(err)
+		if err := decodeReply("", reply, &page); err != nil {
+			return nil, err
 		}
 		all = append(all, page.Collections...)
 		if page.Cursor == "" {
@@ -131,10 +131,10 @@ func (c *Client) DeleteCollection(ctx context.Context, name string) error {
 	return err
 }
 
-func (c *Client) collectionOf(reply *Reply) (*Collection, error) {
+func (c *Client) collectionOf(name string, reply *Reply) (*Collection, error) {
 	coll := &Collection{client: c}
-	if err := json.Unmarshal(reply.Body, &coll.info); err != nil {
-		return nil, badReply(err)
+	if err := decodeReply(name, reply, &coll.info); err != nil {
+		return nil, err
 	}
 	return coll, nil
 }
@@ -158,8 +158,4 @@ func (info *CollectionInfo) UnmarshalJSON(data []byte) error {
 	}
 	*info = CollectionInfo{Name: fields.ID, Properties: p, Documents: fields.Documents, Bytes: fields.Bytes, Held: fields.Held, Modified: timeOf(fields.TS), ETag: fields.ETag}
 	return nil
-}
-
-func badReply(err error) error {
-	return &failure{coded: ErrUnavailable.With("the reply cannot be read: %v: is the client older than the server?", err), cause: err}
 }

@@ -104,7 +104,7 @@ func (c *Client) denied(ctx context.Context, err error, what *Error) error {
 		return err
 	}
 	if c.denials.ofInbox(cause) {
-		what = ErrUnavailable.With("this NATS user has no permission to receive replies at %s>: connect with its inbox prefix (--inbox-prefix, inbox_prefix of a NATS context, nats.CustomInboxPrefix)", c.denials.inboxes)
+		what = ErrTimeout.With("this NATS user has no permission to receive replies at %s>: connect with its inbox prefix (--inbox-prefix, inbox_prefix of a NATS context, nats.CustomInboxPrefix); a write may have been applied", c.denials.inboxes)
 	}
 	return &failure{cause: cause, coded: what}
 }

@@ -13,7 +13,9 @@
 // An id is a string and a moment a time.Time, in UTC. Forecast and Status are the JSON of
 // the replies, with seconds and milliseconds since 1970 as there.
 //
-// Every error has a code: match it with errors.Is against the Err variables of this
-// package, or inspect it with errors.As and *Error. A Client and its collections are
+// Errors have a code: match them with errors.Is against the Err variables of this package,
+// or inspect them with errors.As and *Error. A request that succeeded, but whose document
+// does not decode, is a *DecodeError instead: a write is applied. A document fits if it
+// does without members that lapse adds, so a map[string]string decodes without _ts. A Client and its collections are
 // safe for concurrent use.
 package client

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Item is a stored document.
+// Item is a stored document. With a *DecodeError it is complete but for the Value.
 type Item[T any] struct {
 	ID    string
 	Value T
@@ -75,10 +75,7 @@ func Touch(ctx context.Context, coll *Collection, id string, opts ...RequestOpti
 		return Touched{}, err
 	}
 	system, err := schema.ReadSystem(reply.Body)
-	if err != nil {
-		return Touched{}, badReply(err)
-	}
-	return Touched{ETag: system.ETag, Modified: timeOf(system.TS), Lifetime: reply.Lifetime}, nil
+	return Touched{ETag: system.ETag, Modified: timeOf(system.TS), Lifetime: reply.Lifetime}, unreadable(coll.info.Name, id, reply, err)
 }
 
 // Restore creates an expired or deleted document again, with the content of version, an
@@ -136,24 +133,9 @@ func request[T any](ctx context.Context, coll *Collection, op, id string, body [
 	if err != nil {
 		return Item[T]{}, err
 	}
-	item, err := itemOf[T](reply.Status, reply.Body)
+	item, err := itemOf[T](DecodeError{Collection: coll.info.Name, ID: id, Seq: reply.Seq, Body: reply.Body}, reply.Status)
 	item.Lifetime = reply.Lifetime
 	return item, err
-}
-
-func itemOf[T any](status int, body []byte) (Item[T], error) {
-	system, err := schema.ReadSystem(body)
-	if err != nil {
-		return Item[T]{}, badReply(err)
-	}
-	item := Item[T]{ID: system.ID, Modified: timeOf(system.TS), ETag: system.ETag, Created: status == 201}
-	if system.Deadline != 0 {
-		item.Deadline = timeOf(system.Deadline)
-	}
-	if err := json.Unmarshal(body, &item.Value); err != nil {
-		return item, mismatch(system.ID, item.Value, err)
-	}
-	return item, nil
 }
 
 // timeOf returns seconds since 1970 as a time; 0 means missing and gives the zero time.
@@ -162,11 +144,6 @@ func timeOf(seconds int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(seconds, 0).UTC()
-}
-
-// mismatch returns the error of a document that does not decode into value's type.
-func mismatch(id string, value any, err error) error {
-	return &failure{coded: ErrBadRequest.With("document %q does not fit a %T: %v", id, value, err), cause: err}
 }
 
 // encode encodes a value as JSON without escaping < > &, since the server stores

@@ -11,10 +11,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Error is the coded error that every failed call matches with errors.As.
+// Error is the coded error of a refused request or a failure, for errors.As. A call that
+// fails without one failed by its context or with a *DecodeError.
 type Error = schema.Error
 
-// Errors of calls, for errors.Is.
+// Errors of calls, for errors.Is. A write was not applied, except perhaps with ErrTimeout.
+// It is applied with a *DecodeError, and perhaps if its context was cancelled.
 var (
 	ErrBadRequest         = schema.ErrBadRequest
 	ErrBadTTL             = schema.ErrBadTTL
@@ -32,8 +34,8 @@ var (
 	ErrTooLarge           = schema.ErrTooLarge
 	ErrFailedDependency   = schema.ErrFailedDependency // refused because another operation of the atomic batch was refused
 	ErrOverloaded         = schema.ErrOverloaded       // try again later
-	ErrUnavailable        = schema.ErrUnavailable      // no process serves the database; a write was not applied
-	ErrTimeout            = schema.ErrTimeout          // no answer in time; a write may have been applied, see MsgID
+	ErrUnavailable        = schema.ErrUnavailable      // no process serves the database
+	ErrTimeout            = schema.ErrTimeout          // no answer in time, or none that can be received; a write may have been applied, see MsgID
 )
 
 // failure is a coded error with its cause; errors.Is finds both.
@@ -46,12 +48,23 @@ func (f *failure) Error() string   { return f.coded.Error() }
 func (f *failure) Unwrap() []error { return []error{f.coded, f.cause} }
 
 // transportError maps an error of NATS to a coded error that says what to do. It returns
-// coded errors and context.Canceled unchanged.
+// coded errors, DecodeErrors and context.Canceled unchanged.
 func (c *Client) transportError(err error) error {
-	if _, coded := errors.AsType[*Error](err); coded || errors.Is(err, context.Canceled) {
+	_, coded := errors.AsType[*Error](err)
+	_, decoding := errors.AsType[*DecodeError](err)
+	if coded || decoding || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return &failure{coded: c.codeOf(err), cause: err}
+}
+
+// lost returns the error of a request that was sent: ErrTimeout if its answer
+// is lost, since a write may have been applied.
+func (c *Client) lost(err error) error {
+	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, jetstream.ErrInvalidJSAck) {
+		return &failure{cause: err, coded: ErrTimeout.With("the answer of database %q was lost with the connection: try again; a write may have been applied", c.database)}
+	}
+	return err
 }
 
 // timeout reports whether there was no reply in time.

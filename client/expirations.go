@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"iter"
 )
 
@@ -18,8 +17,8 @@ type Expiration[T any] struct {
 // Expirations is Changes for expired documents, with their last content as a T. With
 // Durable it is a persistent timer: each expiry is handled at least once.
 //
-// A document that does not decode into a T is yielded with an error and the event, and
-// the loop may continue. Any other error is the last value.
+// A document that does not decode into a T is yielded with a *DecodeError and the event.
+// As in Changes, the loop may then go on, and any other error is the last value.
 func Expirations[T any](ctx context.Context, c *Client, opts ...FeedOption) iter.Seq2[Expiration[T], error] {
 	return expirations[T](ctx, c, DocumentExpired, opts)
 }
@@ -37,9 +36,7 @@ func expirations[T any](ctx context.Context, c *Client, t EventType, opts []Feed
 			x := Expiration[T]{Event: e}
 			if err == nil && len(e.Body) > 0 {
 				x.HasValue = true
-				if fault := json.Unmarshal(e.Body, &x.Value); fault != nil {
-					err = mismatch(e.ID, x.Value, fault)
-				}
+				x.Value, err = decode[T](DecodeError{Collection: e.Collection, ID: e.ID, Seq: e.Seq, Body: e.Body})
 			}
 			if !yield(x, err) {
 				return

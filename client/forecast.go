@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/lapsedb/lapse/schema"
@@ -82,8 +81,6 @@ func (coll *Collection) Forecast(ctx context.Context, opts ...ForecastOption) (F
 		return Forecast{}, err
 	}
 	var answer Forecast
-	if err := json.Unmarshal(reply.Body, &answer); err != nil {
-		return Forecast{}, badReply(err)
-	}
-	return answer, nil
+	err = decodeReply(coll.info.Name, reply, &answer)
+	return answer, err
 }

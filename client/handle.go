@@ -70,7 +70,8 @@ const (
 // the event when handler returns nil. It retries an event whose handler fails after a
 // delay, see Poison.
 //
-// Handle returns nil at the end of an Until option, ctx's error once ctx is done, and any
+// Handle returns nil at the end of an Until option, ctx's error once ctx is done, a
+// *DecodeError at an event that this client cannot read and does not acknowledge, and any
 // other error that ends the feed. It returns after the running handlers have; their
 // context is done when Handle ends.
 func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOption) error {
@@ -106,7 +107,10 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 		})
 	}
 	first := true
-	err = c.read(work, &h.feed, src, end, func(d delivery, e *Event) (bool, error) {
+	err = c.read(work, &h.feed, src, end, func(d delivery, e *Event, fault error) (bool, error) {
+		if fault != nil {
+			return false, fault
+		}
 		// Deliveries count as tries of the first event only: it crashed the process, or
 		// the crashing event soon is first. Those behind it were only delivered with it.
 		tried := uint64(0)

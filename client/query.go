@@ -17,24 +17,25 @@ import (
 // Documents that change during the loop may be missed or yielded twice, all others are
 // yielded once. A page that is too large for a reply is requested again in smaller ones.
 //
-// An error is the last value that it yields; it is ctx's error once ctx is done. A
-// document that does not decode into a T is an error; json.RawMessage takes every
-// document unchanged. With Select an item may lack ID, ETag and Modified.
+// A document that does not decode into a T is yielded as an item without a Value and a
+// *DecodeError, and the loop may go on; json.RawMessage takes every document unchanged.
+// Any other error is the last value; it is ctx's error once ctx is done. With Select an
+// item may lack ID, ETag and Modified.
 func Query[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Item[T], error] {
 	return func(yield func(Item[T], error) bool) {
-		for page, err := range QueryPages[T](ctx, coll, opts...) {
-			for _, item := range page.Items {
+		for reply, err := range pages(ctx, coll, opts) {
+			if err != nil {
+				yield(Item[T]{}, err)
+				return
+			}
+			for _, document := range reply.Documents {
 				if done := ctx.Err(); done != nil {
 					yield(Item[T]{}, done)
 					return
 				}
-				if !yield(item, nil) {
+				if !yield(itemOf[T](reply.at(document), 0)) {
 					return
 				}
-			}
-			if err != nil {
-				yield(Item[T]{}, err)
-				return
 			}
 		}
 	}
@@ -49,13 +50,24 @@ type Page[T any] struct {
 
 // QueryPages is Query page by page, for callers that store the cursor.
 //
-// If a document does not decode into a T, its page comes with an error and the documents
-// before it.
+// If documents do not decode into a T, their page has the others and comes with a
+// *DecodeError for the first of them, and the loop may go on.
 func QueryPages[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Page[T], error] {
 	return func(yield func(Page[T], error) bool) {
+		for reply, err := range pages(ctx, coll, opts) {
+			if !yield(pageOf[T](reply, err)) {
+				return
+			}
+		}
+	}
+}
+
+// pages yields the replies of a query. An error is the last value.
+func pages(ctx context.Context, coll *Collection, opts []QueryOption) iter.Seq2[*queryReply, error] {
+	return func(yield func(*queryReply, error) bool) {
 		q, err := newQuery(opts)
 		if err != nil {
-			yield(Page[T]{}, err)
+			yield(nil, err)
 			return
 		}
 		pace, left := newPace(q.pageSize()), q.limit
@@ -69,15 +81,18 @@ func QueryPages[T any](ctx context.Context, coll *Collection, opts ...QueryOptio
 				pace.slower(ask)
 				continue
 			}
-			page, err := pageOf[T](reply, err)
-			if done := ctx.Err(); err != nil && done != nil {
-				err = done // once ctx is done, it is the cause of any other error
-			}
-			left -= len(page.Items)
-			if !yield(page, err) || err != nil || page.Cursor == "" || q.limit > 0 && left <= 0 {
+			if err != nil {
+				if done := ctx.Err(); done != nil {
+					err = done // once ctx is done, it is the cause of any other error
+				}
+				yield(nil, err)
 				return
 			}
-			q.request.Cursor = page.Cursor
+			left -= len(reply.Documents)
+			if !yield(reply, nil) || reply.Cursor == "" || q.limit > 0 && left <= 0 {
+				return
+			}
+			q.request.Cursor = reply.Cursor
 			pace.faster()
 		}
 	}
@@ -86,7 +101,8 @@ func QueryPages[T any](ctx context.Context, coll *Collection, opts ...QueryOptio
 // QueryPage requests one page, the first or that at FromCursor. The last page has an
 // empty cursor; one with fewer documents than PageSize need not be the last.
 //
-// It fails with ErrTooLarge if the page is too large: use a smaller PageSize.
+// It fails with ErrTooLarge if the page is too large: use a smaller PageSize. Documents
+// that do not decode into a T are an error as in QueryPages.
 func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption) (Page[T], error) {
 	q, err := newQuery(opts)
 	if err != nil {
@@ -108,7 +124,7 @@ func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, e
 		return 0, err
 	}
 	if reply.Count == nil {
-		return 0, badReply(errors.New("it has no count"))
+		return 0, reply.at(nil).because(garbled(errors.New("it has no count")))
 	}
 	return *reply.Count, nil
 }
@@ -134,10 +150,12 @@ func (p *Plan) add(next Plan) {
 var errPageTooLarge = errors.New("page too large")
 
 type queryReply struct {
-	Documents []json.RawMessage `json:"documents"`
-	Cursor    string            `json:"cursor"`
-	Count     *int64            `json:"count"`
-	Plan      Plan              `json:"plan"`
+	collection string
+	seq        uint64
+	Documents  []json.RawMessage `json:"documents"`
+	Cursor     string            `json:"cursor"`
+	Count      *int64            `json:"count"`
+	Plan       Plan              `json:"plan"`
 }
 
 // ask requests a page of limit documents, or a count with 0.
@@ -155,9 +173,9 @@ func (q *query) ask(ctx context.Context, coll *Collection, limit int) (*queryRep
 	if err != nil {
 		return nil, err
 	}
-	reply := &queryReply{}
-	if err := json.Unmarshal(answer.Body, reply); err != nil {
-		return nil, badReply(err)
+	reply := &queryReply{collection: coll.info.Name, seq: answer.Seq}
+	if err := decodeReply(coll.info.Name, answer, reply); err != nil {
+		return nil, err
 	}
 	if q.plan != nil {
 		q.plan.add(reply.Plan)
@@ -165,19 +183,26 @@ func (q *query) ask(ctx context.Context, coll *Collection, limit int) (*queryRep
 	return reply, nil
 }
 
+// at returns what is known of a document of the reply.
+func (reply *queryReply) at(document []byte) DecodeError {
+	return DecodeError{Collection: reply.collection, Seq: reply.seq, Body: document}
+}
+
+// pageOf decodes a reply. Its error is that of the first document that does not decode.
 func pageOf[T any](reply *queryReply, err error) (Page[T], error) {
 	if err != nil {
 		return Page[T]{}, err
 	}
 	page := Page[T]{Items: make([]Item[T], 0, len(reply.Documents)), Cursor: reply.Cursor}
 	for _, document := range reply.Documents {
-		item, err := itemOf[T](0, document)
-		if err != nil {
-			return page, err
+		item, fault := itemOf[T](reply.at(document), 0)
+		if fault == nil {
+			page.Items = append(page.Items, item)
+		} else if err == nil {
+			err = fault
 		}
-		page.Items = append(page.Items, item)
 	}
-	return page, nil
+	return page, err
 }
 
 // goodPages is the number of pages after which Query tries a larger page size, so that a

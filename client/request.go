@@ -73,7 +73,8 @@ func MinSeq(seq uint64) RequestOption {
 // ("document.upsert", "collection.list", "status"); collection and id are empty if the
 // op takes none. The typed calls of this package encode and decode around Do.
 //
-// For an error reply it returns both, the Reply with its Status and the coded error.
+// For an error reply it returns both, the Reply with its Status and the coded error. A
+// write may have been applied if the error is ErrTimeout or context.Canceled.
 func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte, opts ...RequestOption) (*Reply, error) {
 	tail, err := subjectTail(op, collection, id)
 	if err != nil {
@@ -92,11 +93,14 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
+	if c.nc.IsClosed() {
+		return nil, c.transportError(nats.ErrConnectionClosed)
+	}
 	ctx, release := c.denials.guard(ctx, msg.Subject)
 	defer release()
 	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return nil, c.transportError(c.denied(ctx, err, c.noPermission()))
+		return nil, c.transportError(c.lost(c.denied(ctx, err, c.noPermission())))
 	}
 	return c.parseReply(answer)
 }
@@ -131,7 +135,7 @@ func (c *Client) parseReply(msg *nats.Msg) (*Reply, error) {
 	}
 	status, err := strconv.Atoi(code)
 	if err != nil {
-		return nil, ErrUnavailable.With("the responder at %s is not lapse: its reply has no %s header", msg.Subject, schema.HeaderStatus)
+		return nil, ErrTimeout.With("the first reply is not from lapse, since it has no %s header: stop the other responder; a write may have been applied", schema.HeaderStatus)
 	}
 	reply := &Reply{Status: status, Body: msg.Data}
 	reply.Seq, _ = strconv.ParseUint(msg.Header.Get(schema.HeaderSeq), 10, 64)

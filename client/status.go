@@ -20,10 +20,8 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return status, err
 	}
-	if err := json.Unmarshal(reply.Body, &status); err != nil {
-		return status, badReply(err)
-	}
-	return status, nil
+	err = decodeReply("", reply, &status)
+	return status, err
 }
 
 // History returns the events of an id, newest first, including earlier documents with the
@@ -42,8 +40,6 @@ func History(ctx context.Context, coll *Collection, id string, limit int, opts .
 	var list struct {
 		Events []*Event `json:"events"`
 	}
-	if err := json.Unmarshal(reply.Body, &list); err != nil {
-		return nil, badReply(err)
-	}
-	return list.Events, nil
+	err = decodeReply(coll.info.Name, reply, &list)
+	return list.Events, err
 }

@@ -14,7 +14,8 @@ import (
 //
 // It returns the sequence that is the Cause of the resulting event, a MutationRejected if
 // the write is refused. Of two submissions with one MsgID within a tenth of a second
-// JetStream stores only the first, whatever the second is; both get its sequence.
+// JetStream stores only the first, whatever the second is; both get its sequence. After
+// ErrTimeout or context.Canceled the write may be stored: submit it again with its MsgID.
 func (c *Client) Submit(ctx context.Context, op, collection, id string, value any, opts ...WriteOption) (uint64, error) {
 	if schema.ParseOp(op) == schema.NoOp {
 		return 0, ErrBadRequest.With("%q is not a write: use document.create, replace, upsert, patch or delete, or collection.create, replace or delete", op)
@@ -32,11 +33,14 @@ func (c *Client) Submit(ctx context.Context, op, collection, id string, value an
 	if msg.Data, err = ApplyWrite(msg.Header, msg.Data, opts...); err != nil {
 		return 0, err
 	}
+	if c.nc.IsClosed() {
+		return 0, c.transportError(nats.ErrConnectionClosed)
+	}
 	guarded, release := c.denials.guard(ctx, msg.Subject)
 	defer release()
 	ack, err := c.js.PublishMsg(guarded, msg)
 	if err != nil {
-		return 0, c.feedError(c.denied(guarded, err, c.noPermission()))
+		return 0, c.feedError(c.lost(c.denied(guarded, err, c.noPermission())))
 	}
 	return ack.Sequence, nil
 }

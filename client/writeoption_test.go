@@ -40,7 +40,7 @@ func TestTTL(t *testing.T) {
 		}
 	}
 
-	s.answer("batch.orders", 200, `{"results":[]}`)
+	s.answer("batch.orders", 200, `{"results":[{"code":201},{"code":200}]}`)
 	batch := coll.Batch().Create("a", own, client.NeverExpire).Patch("b", order{}, client.OnlyIfMatch("3"), minute)
 	if _, err := batch.Run(ctx); err != nil {
 		t.Error(err)

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/lapsedb/lapse/schema/values"
@@ -123,17 +124,34 @@ func rebuild(id DocumentID, hasID bool, body []byte) []byte {
 // WithTTL returns the object body with its ttl set or replaced. It returns anything but
 // an object unchanged.
 func WithTTL(body []byte, ttl TTL) []byte {
-	out := append(make([]byte, 0, len(body)+len(`,"ttl":2147483647`)), '{')
-	_, err := members(body, func(name, value []byte) error {
-		if string(values.Unquote(name)) != "ttl" {
-			out = appendMember(out, name, value)
-		}
-		return nil
-	})
+	out, err := without(MaxDepth, body, "ttl")
 	if err != nil {
 		return body
 	}
 	return append(strconv.AppendInt(appendName(out, []byte("ttl")), int64(ttl), 10), '}')
+}
+
+// Without returns an object of a reply or an event without the members of these names. It
+// returns anything but an object unchanged.
+func Without(body []byte, names ...string) []byte {
+	out, err := without(envelopeDepth, body, names...)
+	if err != nil {
+		return body
+	}
+	return append(out, '}')
+}
+
+// without returns an object that nests at most depth deep without some members, and
+// without its closing brace.
+func without(depth int, body []byte, names ...string) ([]byte, error) {
+	out := append(make([]byte, 0, len(body)+len(`,"ttl":2147483647`)), '{')
+	_, err := membersTo(depth, body, func(name, value []byte) error {
+		if !slices.Contains(names, string(values.Unquote(name))) {
+			out = appendMember(out, name, value)
+		}
+		return nil
+	})
+	return out, err
 }
 
 // appendMember appends one member to an object that is being written.
