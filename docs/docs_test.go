@@ -1,4 +1,4 @@
-// Package docs tests the manual: its links and names resolve, its Go compiles, and its
+// Package docs tests the manual: its links and names resolve, its Go runs, and its
 // generated pages are up to date. Package test runs its shell blocks.
 package docs
 

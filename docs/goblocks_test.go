@@ -1,91 +1,121 @@
 package docs
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
-	"go/types"
-	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 const module = "github.com/lapsedb/lapse/"
 
 // packages are those that Go blocks may use without importing them.
 var packages = map[string]string{
-	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "time": "time", "testing": "testing",
+	"context": "context", "errors": "errors", "fmt": host, "log": host, "time": "time", "testing": "testing",
 	"client": module + "client", "lapsetest": module + "lapsetest", "bubble": module + "lapsetest/bubble",
 }
 
-var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+const (
+	blocksDir = "docs/testdata/run"
+	host      = module + blocksDir + "/host"
+)
 
-// TestGoBlocks: Go blocks compile. A block without a package clause gets one, and imports
-// for the packages it uses.
+// notRun says why a block is compiled only.
+var notRun = map[string]string{}
+
+var (
+	goBlock  = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	printing = regexp.MustCompile(`(?m)^\t"(fmt|log)"$`)
+)
+
+// TestGoBlocks: Go blocks do what the pages say. Each becomes a package of its own, which
+// the tests in testdata/run call, all in one binary: a program or fragment runs beside a
+// server in a bubble, so that its deadlines pass at once.
 func TestGoBlocks(t *testing.T) {
-	blocks := 0
-	files := token.NewFileSet()
-	imported := importer.ForCompiler(files, "gc", exports(t))
-	for name, text := range pages(t) {
-		for i, block := range goBlock.FindAllStringSubmatch(text, -1) {
-			blocks++
-			source := block[1]
-			if !strings.HasPrefix(source, "package ") {
-				source = "package p\n" + imports(source) + source
-			}
-			file, err := parser.ParseFile(files, fmt.Sprintf("%s, block %d", name, i+1), source, parser.SkipObjectResolution)
+	top, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runner, err := os.ReadFile(filepath.Join(top, blocksDir, "run_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, overlay := t.TempDir(), map[string]string{}
+	for page, text := range pages(t) {
+		for i, at := range goBlock.FindAllStringSubmatchIndex(text, -1) {
+			name := fmt.Sprintf("%s%d", strings.ToLower(strings.TrimSuffix(filepath.Base(page), filepath.Ext(page))), i+1)
+			source, err := packageOf(name, filepath.Join(top, page), 1+strings.Count(text[:at[2]], "\n"), text[at[2]:at[3]])
 			if err != nil {
-				t.Error(err)
+				t.Errorf("%s, block %d: %v", page, i+1, err)
 				continue
 			}
-			config := types.Config{Importer: imported, Error: func(err error) { t.Error(err) }}
-			_, _ = config.Check("p", files, []*ast.File{file}, nil) // config.Error reports the errors
+			if strings.Contains(string(runner), "/"+name+`"`) == (notRun[name] != "") {
+				t.Errorf("%s, block %d: call package %s in %s, or say in notRun why not", page, i+1, name, blocksDir)
+			}
+			file := filepath.Join(dir, name+".go")
+			if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			virtual := filepath.Join(top, blocksDir, name, "block.go")
+			if overlay[virtual] != "" {
+				t.Errorf("%s: another page has this name", page)
+			}
+			overlay[virtual] = file
 		}
 	}
-	if blocks < 4 {
-		t.Errorf("only %d Go blocks were found", blocks)
+	replaced, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), replaced, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "./"+blocksDir+"/...")
+	run.Dir = top
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// packageOf returns a package with a block. It imports what the block uses and does not
+// import, connects and prints by package host, and exports all functions of the block.
+func packageOf(name, page string, line int, block string) (source string, err error) {
+	head, first := fmt.Sprintf("package %s; import host %q\n", name, host), 0
+	if program, ok := strings.CutPrefix(block, "package main\n"); ok {
+		block, first = printing.ReplaceAllString(program, fmt.Sprintf("$1 %q", host)), 1
+	} else {
+		head += imports(block)
+	}
+	block = strings.ReplaceAll(block, `client.Connect("nats://127.0.0.1:4222")`, "host.Connect()")
+	source = fmt.Sprintf("%s//line %s:%d\n%s\nvar _ = host.Run\n", head, page, line+first, block)
+	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
+	if err != nil {
+		return "", err
+	}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && !f.Name.IsExported() {
+			exported := []rune(f.Name.Name)
+			exported[0] = unicode.ToUpper(exported[0])
+			source += fmt.Sprintf("\nvar %s = %s\n", string(exported), f.Name.Name)
+		}
+	}
+	return source, nil
 }
 
 // imports returns the import clauses for the packages that a block uses.
 func imports(source string) (clause string) {
 	for name, path := range packages {
 		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(source) {
-			clause += fmt.Sprintf("import %q\n", path)
+			clause += fmt.Sprintf("import %s %q\n", name, path)
 		}
 	}
 	return clause
-}
-
-// exports returns a function that opens the compiler's export data of a package.
-func exports(t *testing.T) func(path string) (io.ReadCloser, error) {
-	t.Helper()
-	var paths []string
-	for _, path := range packages {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	list := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths...)...)
-	list.Dir, list.Stderr = root, os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
-		files[path] = file
-	}
-	return func(path string) (io.ReadCloser, error) {
-		if files[path] == "" {
-			return nil, fmt.Errorf("a Go block imports %s: add it to packages", path)
-		}
-		return os.Open(files[path])
-	}
 }
