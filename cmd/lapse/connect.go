@@ -45,6 +45,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.SortFlags = false
 	flags.StringVarP(&c.server, "server", "s", "", "`URL` of the NATS server (default $"+serverVariable+", or "+nats.DefaultURL+")")
+	_ = flags.SetAnnotation("server", listAnnotation, nil)
 	flags.StringVar(&c.context, "context", "", "use the URL and login of `NAME`, a context of the nats command, instead of --server (default $"+contextVariable+")")
 	flags.StringVar(&c.creds, "creds", "", "log in with the credentials in `FILE`")
 	flags.StringVar(&c.nkey, "nkey", "", "log in with the nkey seed in `FILE`")

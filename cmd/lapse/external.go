@@ -24,7 +24,6 @@ import (
 // externalFlags say how to reach an external NATS server.
 type externalFlags struct {
 	url           string
-	emptyURL      bool             // --nats-url was given without a URL
 	logins        map[string]login // by connection; "" for connections that are not named
 	ca, cert, key string
 }
@@ -49,6 +48,7 @@ func (f *externalFlags) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&loginFlag{"creds", f.logins}, "creds", "log in with the credentials in `[CONNECTION=]FILE`; CONNECTION is one of "+strings.Join(connectionNames, ", ")+" (default all)")
 	flags.Var(&loginFlag{"nkey", f.logins}, "nkey", "log in with the nkey seed in `[CONNECTION=]FILE`")
 	flags.Var(&loginFlag{"context", f.logins}, "context", "use the URL and login of a context of the nats command: `[CONNECTION=]NAME`")
+	_ = flags.SetAnnotation("nats-url", listAnnotation, nil)
 	addTLSFlags(flags, &f.ca, &f.cert, &f.key)
 }
 
@@ -66,6 +66,9 @@ func (f *loginFlag) Set(text string) error {
 		connection, value = "", text
 	default:
 		return fmt.Errorf("there is no connection %s: use one of %s", connection, strings.Join(connectionNames, ", "))
+	}
+	if value == "" {
+		return fmt.Errorf("the value for connection %s is empty: use CONNECTION=VALUE", connection)
 	}
 	if before, ok := f.logins[connection]; ok && before.way != f.way {
 		if connection == "" {
@@ -107,8 +110,6 @@ func (f *externalFlags) given() bool {
 // check returns a usage error for flags that do not go together.
 func (f *externalFlags) check() error {
 	switch {
-	case f.emptyURL:
-		return usageErrorf("--nats-url is empty: give the URL of a NATS server, or leave it out for the embedded one")
 	case !f.given() && (len(f.logins) > 0 || f.ca != "" || f.cert != ""):
 		return usageErrorf("--creds, --nkey and --tls-… are for an external NATS server: give --nats-url or --context, too")
 	case f.url != "" && f.logins[""].way == "context":

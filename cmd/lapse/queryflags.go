@@ -27,7 +27,7 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&f.where, "where", "w", "", "only documents that match this `CEL` expression")
-	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME to VALUE, JSON or else a string: `NAME=VALUE`; repeatable")
+	flags.StringArrayVarP(&f.param, "param", "p", nil, "set params.NAME to VALUE, JSON or else a string, also the empty one: `NAME=VALUE`; repeatable")
 	flags.StringVar(&f.params, "params", "", "params as a `JSON` object")
 	if cmd.Name() == "due" {
 		f.next = 24 * time.Hour
@@ -64,8 +64,6 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	switch {
 	case f.where != "":
 		opts = append(opts, client.Where(f.where, params))
-	case given("where"):
-		return nil, usageErrorf("--where is empty: leave it out for all documents")
 	case len(params) > 0:
 		return nil, usageErrorf("params given without --where: they are for its expression, as in --where 'doc.total > params.min' --param min=100")
 	}

@@ -41,13 +41,12 @@ the moment does not exist, whether its expiry is in the log by then or not.`,
 	flags.StringVar(&ask.query, "query", "", "query `COLL`; the JSON argument is the query, without it all documents")
 	flags.BoolVar(&ask.digest, "digest", false, "print the digest of the state (default without --get and --query)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ask.queried = cmd.Flags().Changed("query")
 		questions, name, err := ask.questions(args)
 		if err != nil {
 			return err
 		}
 		until := position{seq: math.MaxUint64}
-		if cmd.Flags().Changed("until") {
+		if ask.until != "" {
 			if until, err = parsePosition("--until", ask.until, time.Now()); err != nil {
 				return err
 			}
@@ -59,9 +58,9 @@ the moment does not exist, whether its expiry is in the log by then or not.`,
 
 // replayFlags are the flags of replay.
 type replayFlags struct {
-	until, query    string
-	get             []string
-	queried, digest bool
+	until, query string
+	get          []string
+	digest       bool
 }
 
 // question is one request to a replay, at a log time in ms.
@@ -88,7 +87,7 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 			return body, err
 		})
 	}
-	if f.queried {
+	if f.query != "" {
 		name, err := schema.ParseCollectionName(f.query)
 		if err != nil {
 			return nil, "", usageErrorf("--query %q: %v", f.query, err)

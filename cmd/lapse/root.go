@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,9 +76,12 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usageErrorf("there is no `%s %s`: see `%s --help`", cmd.CommandPath(), args[0], cmd.CommandPath())
 }
 
-// arguments refuses fewer than least or more than most arguments.
+// arguments refuses fewer than least or more than most arguments, and empty ones.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		if i := slices.Index(args, ""); i >= 0 {
+			return usageErrorf("argument %d is empty: use `%s`", i+1, useLine(cmd))
+		}
 		if len(args) < least || len(args) > most {
 			return usageErrorf("%d argument(s) given: use `%s`", len(args), useLine(cmd))
 		}

@@ -62,7 +62,6 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.listenGiven = cmd.Flags().Changed("listen")
 			f.console.given = cmd.Flags().Changed("console")
-			f.external.emptyURL = cmd.Flags().Changed("nats-url") && f.external.url == ""
 			return a.serve(cmd.Context(), f)
 		},
 	}

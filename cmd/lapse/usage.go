@@ -16,7 +16,7 @@ const groupAnnotation = "group"
 func addGroup(to *pflag.FlagSet, heading string, add func(flags *pflag.FlagSet)) {
 	flags := newGroup()
 	add(flags)
-	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{groupAnnotation: {heading}} })
+	flags.VisitAll(func(f *pflag.Flag) { _ = flags.SetAnnotation(f.Name, groupAnnotation, []string{heading}) })
 	to.SortFlags = false
 	to.AddFlagSet(flags)
 }
