@@ -37,7 +37,7 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 	cmd := &cobra.Command{
 		Use:   verb + " COLL [JSON|-]",
 		Short: short,
-		Long:  long + "\n\nSet the properties by flags, or as JSON as in a request.",
+		Long:  long + "\n\nSet the properties by flags, or as JSON as in a request; - reads it from standard input.",
 		Example: fmt.Sprintf(`  lapse collection %s sessions --default-ttl 30m --include-path /customerId
   lapse collection %s sessions '{"defaultTtl":1800}'`, verb, verb),
 		Args: arguments(1, 2),
@@ -64,7 +64,9 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 		case len(named) > 0:
 			body, err = json.Marshal(named)
 		case verb == "replace":
-			return usageErrorf("no properties given: use --default-ttl and the like to change some, or '{}' to reset them all")
+			return usageErrorf("no properties given: use --default-ttl and the like to change some, - to read all from standard input, or '{}' to reset them all")
+		case a.inputOffered():
+			return usageErrorf("no properties given, and standard input is read for - only: use - to read them, or '{}' for a collection without any")
 		}
 		if err != nil {
 			return err

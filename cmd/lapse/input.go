@@ -4,14 +4,30 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
 )
 
-// readArgument returns a JSON argument, or standard input for "-". The server
-// validates it.
+// Standard input is read for "-", and by a command that needs a body and was given none.
+// No other command looks at it: it may be the list that a loop of the shell reads.
+
+// inputOffered reports whether the caller seems to offer a body on standard input, which is
+// then neither a terminal nor the null device. It reads nothing.
+func (a *app) inputOffered() bool {
+	file, ok := a.stdin.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice == 0
+}
+
+// readArgument returns a JSON argument, or standard input for "-", which must not be empty:
+// an empty body may be legal, and mean something else than the one that is missing. The
+// server validates the rest.
 func (a *app) readArgument(arg string) ([]byte, error) {
 	if arg != "-" {
 		return []byte(arg), nil
@@ -20,6 +36,9 @@ func (a *app) readArgument(arg string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(a.stdin, 64<<20))
 	if err != nil {
 		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	if len(body) == 0 {
+		return nil, usageErrorf("standard input is empty: give JSON, '{}' for an object without members")
 	}
 	return body, nil
 }

@@ -176,7 +176,7 @@ func (s *Server) end(signal os.Signal, code int) time.Duration {
 // Run runs a client command against the server.
 func (s *Server) Run(args ...string) Result {
 	s.t.Helper()
-	return s.RunInput("", args...)
+	return Run(s.t, nil, append(args, "--server", s.URL())...)
 }
 
 // RunInput is Run with standard input.
