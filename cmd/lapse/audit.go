@@ -87,7 +87,9 @@ Documents are kept in temporary files (TMPDIR), so memory does not grow with the
 		} else if err := out.report(&report); err != nil {
 			return err
 		}
-		if n := report.Count(); n > 0 {
+		if n, shown := report.Count(), len(report.Findings); n > uint64(shown) {
+			return fmt.Errorf("the audit has %d findings and prints the first ones of each rule, %d: start with sequence %d", n, shown, report.Findings[0].Seq)
+		} else if n > 0 {
 			return fmt.Errorf("the audit has %d finding(s): start with sequence %d", n, report.Findings[0].Seq)
 		}
 		return nil

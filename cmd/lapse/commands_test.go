@@ -28,6 +28,7 @@ import (
 //	                            expires DURATION from now
 //	asked [all]                 shows the last request, or all of the last command
 //	event                       appends events, one JSON object a line, to the log
+//	trim SEQ                    removes the events up to SEQ from the log
 //	run [terminal[=WIDTH]] [stderr] [colour] [lines=N] [bare]
 //	                            runs the command line in the first line of the
 //	                            input, with the rest as standard input, and
@@ -59,6 +60,13 @@ func TestCommands(t *testing.T) {
 				for line := range strings.Lines(d.Input) {
 					s.happen(t, line)
 				}
+				return ""
+			case "trim":
+				seq, err := strconv.ParseUint(d.CmdArgs[0].Key, 10, 64)
+				if err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				s.trim(t, seq)
 				return ""
 			case "run":
 				return s.run(t, d)
@@ -239,6 +247,18 @@ func (s *standin) lastAsked(all bool) (text string) {
 		}
 	}
 	return text
+}
+
+// trim removes the events up to seq, as retention does.
+func (s *standin) trim(t *testing.T, seq uint64) {
+	t.Helper()
+	log, err := s.js.Stream(t.Context(), "LAPSE_main")
+	if err == nil {
+		err = log.Purge(t.Context(), jetstream.WithPurgeSequence(seq+1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s *standin) happen(t *testing.T, line string) {

@@ -36,6 +36,9 @@ func newExportCommand(a *app) *cobra.Command {
 			return err
 		}
 		defer hangUp()
+		if err := a.tellTrimmed(cmd.Context(), lapse, position{seq: 1}); err != nil && cmd.Context().Err() == nil {
+			return err
+		}
 		printer := newEventPrinter(out)
 		stderr := a.stderr
 		if a.isTerminal(a.stdout) {

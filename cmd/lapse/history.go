@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/processor/answer"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -20,36 +24,80 @@ func newHistoryCommand(a *app) *cobra.Command {
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "at most `N` events")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, fmt.Sprintf("at most `N` events, up to %d", answer.MaxHistory))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var body []byte
-		if cmd.Flags().Changed("limit") {
-			body = fmt.Appendf(nil, `{"limit":%d}`, limit)
-		}
-		reply, err := conn.do(cmd.Context(), "history", args[0], args[1], body)
+		events, older, err := conn.history(cmd.Context(), args[0], args[1], limit)
 		if err != nil {
 			return err
 		}
-		var list struct {
-			Events []json.RawMessage `json:"events"`
+		if err := out.history(events); err != nil || older == "" {
+			return err
 		}
-		if err := json.Unmarshal(reply, &list); err != nil {
-			return fmt.Errorf("the reply cannot be read: %w", err)
-		}
-		if !out.forPeople() {
-			return out.lines(list.Events)
-		}
-		printer := newEventPrinter(out)
-		for _, raw := range list.Events {
-			var e schema.Event
-			if err := json.Unmarshal(raw, &e); err != nil {
-				return fmt.Errorf("the reply cannot be read: %w", err)
-			}
-			if err := printer.print(&e); err != nil {
-				return err
-			}
-		}
-		return printer.flush()
+		out.leftOut("%s", older)
+		return nil
 	}
 	return cmd
+}
+
+// history returns the newest events of a document, at most limit, and how to get the older
+// ones, "" if there are none.
+func (c *connection) history(ctx context.Context, name, id string, limit int) (events []json.RawMessage, older string, err error) {
+	ask := func(limit int) ([]byte, error) {
+		return c.do(ctx, "history", name, id, fmt.Appendf(nil, `{"limit":%d}`, limit))
+	}
+	if limit < 1 || limit > answer.MaxHistory {
+		return nil, "", usageErrorf("--limit %d: give 1 to %d", limit, answer.MaxHistory)
+	}
+	next := min(limit+1, answer.MaxHistory) // one more than is printed shows that there are more
+	more := false
+	reply, err := ask(next)
+	if errors.Is(err, client.ErrTooLarge) && next > limit { // perhaps for that one only
+		reply, err = ask(limit)
+		more = true
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	var list struct {
+		Events []json.RawMessage `json:"events"`
+	}
+	if err := json.Unmarshal(reply, &list); err != nil {
+		return nil, "", fmt.Errorf("the reply cannot be read: %w", err)
+	}
+	events = list.Events
+	var oldest schema.Event
+	if n := len(events); n > limit {
+		events, more = events[:limit], true
+	} else if n > 0 {
+		if err := json.Unmarshal(events[n-1], &oldest); err != nil {
+			return nil, "", fmt.Errorf("the reply cannot be read: %w", err)
+		}
+	}
+	switch {
+	case more:
+		older = fmt.Sprintf("there are older events: use a larger --limit, up to %d", answer.MaxHistory)
+	case len(events) == answer.MaxHistory:
+		older = "there may be older events: `lapse export` prints the whole log"
+	case len(events) == 0 || oldest.Previous != 0:
+		older = "older events were trimmed from the log: only an earlier export has them"
+	}
+	return events, older, nil
+}
+
+// history prints the events of a document.
+func (out *output) history(events []json.RawMessage) error {
+	if !out.forPeople() {
+		return out.lines(events)
+	}
+	printer := newEventPrinter(out)
+	for _, raw := range events {
+		var e schema.Event
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return fmt.Errorf("the reply cannot be read: %w", err)
+		}
+		if err := printer.print(&e); err != nil {
+			return err
+		}
+	}
+	return printer.flush()
 }

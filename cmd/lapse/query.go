@@ -24,7 +24,8 @@ path is a.b or /a/b.
 
 On a terminal it prints a table, otherwise or with --json one JSON document per line.
 --explain prints a line at the end on standard error, {"plan":{…},"cursor":"…"}, on a
-terminal in words. If there is a cursor, --cursor continues there.`,
+terminal in words. If there is a cursor, --cursor continues there. Without --explain a
+line on standard error says that more documents match.`,
 		Example: `  lapse query orders --where 'doc.total > 100' --order-by -total,customer
   lapse query orders --where 'doc.customer == params.c' --param c=C1 --select id,total
   lapse query orders --where 'doc.total > 100' --count
@@ -116,11 +117,14 @@ func (out *output) query(ctx context.Context, coll *client.Collection, opts []cl
 	if err := printer.end(); err != nil {
 		return err
 	}
+	if printer.cut {
+		out.leftOut("some members have no column: use --json for whole documents, or --select")
+	}
 	if explain {
 		return out.plan(plan, cursor)
 	}
-	if cursor != "" && out.isTerminal(out.stderr) {
-		fmt.Fprintf(out.stderr, "lapse: more documents match: continue with --cursor %s, or use --all\n", printable(cursor))
+	if cursor != "" {
+		out.leftOut("more documents match: continue with --cursor %s, or use --all", printable(cursor))
 	}
 	return nil
 }
@@ -168,7 +172,7 @@ func describePlan(plan client.Plan, cursor string) string {
 	}
 	text += fmt.Sprintf("; %d scanned, %d returned", plan.Scanned, plan.Returned)
 	if cursor != "" {
-		text += "; more with --cursor " + cursor
+		text += "; more with --cursor " + cursor + ", or --all"
 	}
 	return text
 }

@@ -26,8 +26,9 @@ const (
 type documentPrinter struct {
 	out     *output
 	people  bool
-	width   int // of the terminal
-	printed int // documents given to print
+	width   int  // of the terminal
+	printed int  // documents given to print
+	cut     bool // some members have no column
 
 	columns []string       // id first
 	at      map[string]int // member name to column
@@ -146,6 +147,7 @@ func (p *documentPrinter) flush() error {
 	counted := slices.ContainsFunc(p.rows, func(r documentRow) bool { return r.more > 0 })
 	shown, most := fit(p.widths(), counted, p.width)
 	counted = counted || shown < len(p.columns)
+	p.cut = p.cut || counted
 
 	titles := make([]string, 0, shown+1)
 	for _, name := range p.columns[:shown] {

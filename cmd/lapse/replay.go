@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -63,8 +65,9 @@ type replayFlags struct {
 	digest       bool
 }
 
-// question is one request to a replay, at a log time in ms.
-type question func(ctx context.Context, replay *offline.Replay, now int64) (answer []byte, err error)
+// question is one request to a replay, at a log time in ms. more reports that the answer is
+// a page of more.
+type question func(ctx context.Context, replay *offline.Replay, now int64) (answer []byte, more bool, err error)
 
 // questions returns the requests that the flags name, and the file.
 func (f *replayFlags) questions(args []string) (all []question, file string, err error) {
@@ -82,9 +85,9 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 		if err != nil {
 			return nil, "", usageErrorf("--get %q: %v", path, err)
 		}
-		all = append(all, func(_ context.Context, replay *offline.Replay, now int64) ([]byte, error) {
+		all = append(all, func(_ context.Context, replay *offline.Replay, now int64) ([]byte, bool, error) {
 			body, _, err := replay.Document(now, name, document)
-			return body, err
+			return body, false, err
 		})
 	}
 	if f.query != "" {
@@ -100,15 +103,20 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 		if strings.HasPrefix(file, "{") && !strings.HasPrefix(body, "{") && body != "" {
 			file, body = body, file
 		}
-		all = append(all, func(ctx context.Context, replay *offline.Replay, now int64) ([]byte, error) {
-			return replay.Query(ctx, now, name, []byte(body))
+		all = append(all, func(ctx context.Context, replay *offline.Replay, now int64) ([]byte, bool, error) {
+			reply, err := replay.Query(ctx, now, name, []byte(body))
+			var page struct{ Cursor string }
+			if err == nil {
+				err = json.Unmarshal(reply, &page)
+			}
+			return reply, page.Cursor != "", err
 		})
 	} else if len(args) == 2 {
 		return nil, "", usageErrorf("%q given without --query: use --query COLL JSON", args[1])
 	}
 	if f.digest || len(all) == 0 {
-		all = append(all, func(_ context.Context, replay *offline.Replay, _ int64) ([]byte, error) {
-			return []byte(replay.Digest()), nil
+		all = append(all, func(_ context.Context, replay *offline.Replay, _ int64) ([]byte, bool, error) {
+			return []byte(replay.Digest()), false, nil
 		})
 	}
 	return all, file, nil
@@ -144,7 +152,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 	}
 	var refused error
 	for _, ask := range questions {
-		answer, err := ask(ctx, replay, now)
+		answer, more, err := ask(ctx, replay, now)
 		switch {
 		case ctx.Err() != nil:
 			return errInterrupted
@@ -155,6 +163,9 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 		default:
 			if err := out.document(answer); err != nil {
 				return err
+			}
+			if more {
+				out.leftOut(`more documents match: give the query the "cursor" of this reply, or a "limit" up to %d`, client.MaxPageSize)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -33,18 +34,23 @@ func newWatchCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		var begin position
 		if since != "" {
-			p, err := parsePosition("--since", since, time.Now())
-			if err != nil {
+			if begin, err = parsePosition("--since", since, time.Now()); err != nil {
 				return err
 			}
-			opts = append(opts, p.from())
+			opts = append(opts, begin.from())
 		}
 		lapse, hangUp, err := conn.open(cmd.Context(), a.connectionNotices()...)
 		if err != nil {
 			return err
 		}
 		defer hangUp()
+		if since != "" {
+			if err := a.tellTrimmed(cmd.Context(), lapse, begin); err != nil && cmd.Context().Err() == nil {
+				return err
+			}
+		}
 		printer := newEventPrinter(out)
 		for e, err := range lapse.Changes(cmd.Context(), opts...) {
 			if err == nil {
@@ -60,6 +66,24 @@ func newWatchCommand(a *app) *cobra.Command {
 		return printer.flush()
 	}
 	return cmd
+}
+
+// tellTrimmed reports events that are missing between a position and the beginning of the
+// log.
+func (a *app) tellTrimmed(ctx context.Context, lapse *client.Client, from position) error {
+	if first, _, err := lapse.LogBounds(ctx); err != nil || first <= 1 {
+		return err
+	}
+	for entry, err := range lapse.Log(ctx) {
+		if err != nil {
+			return err
+		}
+		if entry.Event != nil && from.before(entry.Event.Schema()) {
+			a.leftOut("the log begins with sequence %d, at %s: only an earlier export has the events before it", entry.Seq, showMillis(entry.Event.Time.UnixMilli()))
+		}
+		break
+	}
+	return nil
 }
 
 func feedOptions(types, collections []string) ([]client.FeedOption, error) {
