@@ -50,6 +50,7 @@ func TestEmptyValues(t *testing.T) {
 			}
 		})
 		if cmd.HasSubCommands() {
+			refused(with("")...)
 			return
 		}
 		for i := range strings.Fields(useLine(cmd))[len(path)+1:] {
@@ -64,7 +65,7 @@ func TestEmptyValues(t *testing.T) {
 	if flags < 200 {
 		t.Errorf("%d flags: the walk misses some", flags)
 	}
-	for _, args := range []string{"serve --database a,,b", "serve --nats-url a --creds log="} {
+	for _, args := range []string{"status --server ,", "serve --nats-url ,", "serve --database a,,b", "serve --nats-url a --creds log="} {
 		refused(strings.Fields(args)...)
 	}
 }

@@ -69,6 +69,9 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	if args[0] == "" {
+		return usageErrorf("argument 1 is empty: see `%s --help`", cmd.CommandPath())
+	}
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usageErrorf("there is no `%s %s`: did you mean `%s %s`?", cmd.CommandPath(), args[0], cmd.CommandPath(), near[0])
