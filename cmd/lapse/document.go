@@ -56,7 +56,7 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 	var ttl string
 	long := short + ".\nWithout JSON, or with -, it is read from standard input"
 	if verb != "replace" {
-		long += "; with --ttl alone, for - only"
+		long += "; --ttl alone needs none"
 	}
 	cmd := &cobra.Command{
 		Use:     verb + " COLL ID [JSON|-]",
@@ -76,8 +76,6 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 			body, err = a.readArgument(args[2])
 		case ttl != "" && verb == "replace":
 			return usageErrorf("--ttl alone would replace the document by one with nothing else: use `lapse document patch`, which keeps the rest, or give the document")
-		case ttl != "" && a.inputOffered():
-			return usageErrorf("--ttl given without JSON, and standard input is then read for - only: use - to read it, or '{}' for nothing but the ttl")
 		case ttl != "":
 			body = []byte("{}")
 		case a.isTerminal(a.stdin):
