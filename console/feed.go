@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
@@ -160,7 +161,7 @@ func choice(query url.Values) (opts []client.FeedOption, _ error) {
 	for _, name := range query["type"] {
 		t := schema.ParseEventType(name)
 		if t == schema.NoEvent || t.Internal() {
-			return nil, client.ErrBadRequest.With("type=%.40q is no event type that clients read", name)
+			return nil, client.ErrBadRequest.With("type=%.40q: use one of %s", name, strings.Join(schema.EventNames(), ", "))
 		}
 		opts = append(opts, client.OfType(t))
 	}

@@ -8,8 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // TestVendorChecksums: the libraries and licences have the checksums of their npm packages.
@@ -88,5 +91,25 @@ func TestPagesSelfContained(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestFeedTypes: the feed page offers every event type that readers see.
+func TestFeedTypes(t *testing.T) {
+	page, err := embedded.ReadFile("static/pages/feed.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(page), "const types = [")
+	list, _, _ = strings.Cut(list, "]")
+	var names []string
+	for name := range strings.SplitSeq(list, ", ") {
+		names = append(names, strings.Trim(name, "'"))
+	}
+	want := schema.EventNames()
+	slices.Sort(names)
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
+		t.Errorf("the page offers %v, the types are %v", names, want)
 	}
 }

@@ -17,6 +17,9 @@ const (
 	None       IndexingMode = "none"       // no secondary index, and no TTL
 )
 
+// IndexingModes are all modes.
+var IndexingModes = []IndexingMode{Consistent, Lazy, None}
+
 // MaxIncludedPaths limits the paths of an indexing policy; each is at most
 // values.MaxPointerBytes long.
 const MaxIncludedPaths = 64
@@ -138,7 +141,7 @@ func (p *Properties) parseIndexingMode(value []byte) *Error {
 	if string(value) == "null" {
 		return nil
 	}
-	for _, mode := range []IndexingMode{Consistent, Lazy, None} {
+	for _, mode := range IndexingModes {
 		if isString(value, string(mode)) {
 			p.IndexingMode = mode
 			return nil

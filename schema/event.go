@@ -68,6 +68,16 @@ func ParseEventType(s string) EventType {
 	return EventType(max(slices.Index(eventNames[:], s), 0))
 }
 
+// EventNames returns the names of the types that readers see: all but the internal ones.
+func EventNames() (names []string) {
+	for t := CollectionCreated; int(t) < EventTypes; t++ {
+		if !t.Internal() {
+			names = append(names, t.String())
+		}
+	}
+	return names
+}
+
 // Event is a fact in the log.
 type Event struct {
 	Seq        uint64 // log sequence

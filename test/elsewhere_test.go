@@ -82,7 +82,7 @@ func TestExternalNATSUsage(t *testing.T) {
 		{"--nats-url is empty", "--nats-url="},
 		{"there is no connection lag: use one of log, bulk, service", "--nats-url nats://127.0.0.1:1 --nkey lag=x"},
 		{`--lease "2500ms": use a duration from 2s to 1h`, "--nats-url nats://127.0.0.1:1 --lease 2500ms"},
-		{"--replicas 2: use 1 or 3", "--nats-url nats://127.0.0.1:1 --replicas 2"},
+		{`--replicas "2": use 1 or 3`, "--nats-url nats://127.0.0.1:1 --replicas 2"},
 		{"--replicas 3: the embedded NATS server is one", "--replicas 3"},
 	} {
 		refuses(t, 2, one.want, strings.Fields(one.args)...)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
 )
 
 func newCollectionCommand(a *app) *cobra.Command {
@@ -124,17 +125,17 @@ func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, n
 
 // propertyFlags are the flags for properties of a collection.
 type propertyFlags struct {
-	defaultTTL, indexingMode string
-	warnBefore               string
-	includePaths             []string
-	previousImages           bool
+	defaultTTL, warnBefore string
+	indexingMode           client.IndexingMode
+	includePaths           []string
+	previousImages         bool
 }
 
 func (p *propertyFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&p.defaultTTL, "default-ttl", "", "default TTL: `SECONDS` or a duration, -1 for none, off to disable TTL")
-	flags.StringVar(&p.indexingMode, "indexing-mode", "", "update indexes with each write, later, or have none: `consistent|lazy|none`")
+	choiceVar(flags, &p.indexingMode, "indexing-mode", "", "update indexes with each write, later, or have none", schema.IndexingModes...)
 	flags.StringArrayVar(&p.includePaths, "include-path", nil, "index the values at this JSON `POINTER`, like /customerId; repeat for more, or none for no index")
 	flags.BoolVar(&p.previousImages, "previous-images", true, "include the content in delete, expiry and warning events")
 	flags.StringVar(&p.warnBefore, "warn-before", "", "log a DocumentExpiring so long before each deadline: `SECONDS` or a duration, off for none")

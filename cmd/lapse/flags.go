@@ -108,29 +108,61 @@ func showDuration(d time.Duration) string {
 	return text
 }
 
-// choiceFlag is a flag that takes one of a few words.
-type choiceFlag struct {
-	to    *string
-	words []string
+// chooser is a flag with a fixed list of values, which errors and completion name.
+type chooser interface{ choices() []string }
+
+// choiceFlag is a flag that takes one of a few values.
+type choiceFlag[T any] struct {
+	to     *T
+	values []T
 }
 
-func choiceVar(flags *pflag.FlagSet, to *string, name, fallback, usage string, words ...string) {
+func choiceVar[T any](flags *pflag.FlagSet, to *T, name string, fallback T, usage string, values ...T) {
 	*to = fallback
-	flags.Var(&choiceFlag{to, words}, name, usage)
+	flags.Var(&choiceFlag[T]{to, values}, name, usage)
 }
 
-func (f *choiceFlag) Set(text string) error {
-	if !slices.Contains(f.words, text) {
-		return fmt.Errorf("use %s", oneOf(f.words))
+func (f *choiceFlag[T]) Set(text string) error {
+	i := slices.Index(f.choices(), text)
+	if i < 0 {
+		return fmt.Errorf("use %s", oneOf(f.choices()))
 	}
-	*f.to = text
+	*f.to = f.values[i]
 	return nil
 }
 
-func (f *choiceFlag) String() string { return *f.to }
+func (f *choiceFlag[T]) String() string { return fmt.Sprint(*f.to) }
 
-// Type returns the words, which the help shows as the value.
-func (f *choiceFlag) Type() string { return strings.Join(f.words, "|") }
+// Type returns the values, which the help shows.
+func (f *choiceFlag[T]) Type() string { return strings.Join(f.choices(), "|") }
+
+func (f *choiceFlag[T]) choices() (words []string) {
+	for _, value := range f.values {
+		words = append(words, fmt.Sprint(value))
+	}
+	return words
+}
+
+// choicesFlag is a repeatable flag that takes some of many words, also separated by commas.
+type choicesFlag struct {
+	to    *[]string
+	words []string
+}
+
+func (f *choicesFlag) Set(text string) error {
+	given := strings.Split(text, ",")
+	for _, word := range given {
+		if !slices.Contains(f.words, word) {
+			return fmt.Errorf("use %s", oneOf(f.words))
+		}
+	}
+	*f.to = append(*f.to, given...)
+	return nil
+}
+
+func (f *choicesFlag) String() string    { return strings.Join(*f.to, ",") }
+func (*choicesFlag) Type() string        { return "strings" }
+func (f *choicesFlag) choices() []string { return f.words }
 
 // oneOf formats words as "a, b or c".
 func oneOf(words []string) string {

@@ -1,8 +1,15 @@
 package main
 
 import (
+	"io"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 func TestParseDuration(t *testing.T) {
@@ -19,6 +26,40 @@ func TestParseDuration(t *testing.T) {
 		if got, err := parseDuration(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
 		}
+	}
+}
+
+// TestChoices: a flag with a fixed list of values takes each of them, and the error about
+// another value names all. The list of event types is that of the schema.
+func TestChoices(t *testing.T) {
+	root := newRootCommand(newApp(strings.NewReader(""), io.Discard, io.Discard))
+	seen := map[string][]string{}
+	walk(root, func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			value, ok := f.Value.(chooser)
+			if !ok {
+				if kind, usage := pflag.UnquoteUsage(f); strings.Contains(kind, "|") && strings.ToUpper(kind) != kind {
+					t.Errorf("%s --%s %s: %s: the choices are in its help only", cmd.CommandPath(), f.Name, kind, usage)
+				}
+				return
+			}
+			seen[f.Name] = value.choices()
+			err := f.Value.Set("Nope")
+			if err == nil {
+				t.Fatalf("%s --%s takes any value", cmd.CommandPath(), f.Name)
+			}
+			for _, choice := range value.choices() {
+				if !strings.Contains(err.Error(), choice) {
+					t.Errorf("%s --%s: %v: %s is missing", cmd.CommandPath(), f.Name, err, choice)
+				}
+				if err := f.Value.Set(choice); err != nil {
+					t.Errorf("%s --%s %s: %v", cmd.CommandPath(), f.Name, choice, err)
+				}
+			}
+		})
+	})
+	if len(seen) < 6 || len(seen["type"]) != schema.EventTypes-1-6 { // without NoEvent and the internal types
+		t.Errorf("flags with choices: %v", seen)
 	}
 }
 

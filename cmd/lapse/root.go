@@ -94,3 +94,11 @@ func arguments(least, most int) cobra.PositionalArgs {
 
 // useLine returns the usage line of cmd without [flags].
 func useLine(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }
+
+// walk calls visit with cmd and all its subcommands.
+func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, sub := range cmd.Commands() {
+		walk(sub, visit)
+	}
+}

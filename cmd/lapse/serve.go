@@ -17,7 +17,8 @@ import (
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	storeDir, listen, database, durability, metrics string
+	storeDir, listen, database, metrics string
+	durability                          processor.Durability
 
 	cacheBytes               int64
 	retain, snapshotEvery    time.Duration // 0: forever, the default
@@ -70,15 +71,15 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 		flags.StringVar(&f.database, "database", "main", "`NAME`[,NAME…] of the databases, or * for all that the NATS server has at the start")
 		flags.StringVar(&f.storeDir, "store-dir", "data", "store all files below `DIR`, which only one process at a time may use")
 		flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials")
-		choiceVar(flags, &f.durability, "durability", string(processor.Fsync), "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
-			string(processor.Fsync), string(processor.OS))
+		choiceVar(flags, &f.durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
+			processor.Fsync, processor.OS)
 		flags.Int64Var(&f.cacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `N` bytes of the projection in memory")
 		setDefault(flags, "cache-bytes", mib(defaults.Projection.CacheBytes))
 		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "start even if the log has lost its end: accept that acknowledged writes are lost")
 	})
 	addGroup(cmd.Flags(), "External NATS server", func(flags *pflag.FlagSet) {
 		f.external.addFlags(flags)
-		flags.IntVar(&f.replicas, "replicas", 0, "replicas of the streams: `1|3` (default that of existing streams, or 1)")
+		addReplicasFlag(flags, &f.replicas, "replicas of the streams (default that of existing streams, or 1)")
 		f.lease = 5 * time.Second
 		flags.Var(&durationFlag{to: &f.lease, least: 2 * time.Second, most: time.Hour, seconds: true}, "lease",
 			"lease TTL: a standby takes over when the writer has not renewed it for `DURATION`")
@@ -155,11 +156,13 @@ func (f *serveFlags) check() error {
 	return f.external.check()
 }
 
-// checkReplicas returns a usage error for a number of replicas that NATS cannot provide.
+// addReplicasFlag adds --replicas, with the numbers that NATS can provide.
+func addReplicasFlag(flags *pflag.FlagSet, to *int, usage string) {
+	choiceVar(flags, to, "replicas", 0, usage, 1, 3)
+}
+
+// checkReplicas returns a usage error for more replicas than the NATS server has.
 func checkReplicas(n int, external bool) error {
-	if n != 0 && n != 1 && n != 3 {
-		return usageErrorf("--replicas %d: use 1 or 3", n)
-	}
 	if n > 1 && !external {
 		return usageErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", n)
 	}
@@ -171,7 +174,6 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	durability := processor.Durability(f.durability)
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -206,7 +208,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer console.close()
 	a.at("opening NATS")
-	target, err := f.open(databases, durability, logger)
+	target, err := f.open(databases, f.durability, logger)
 	if ctx.Err() != nil {
 		say(stoppedEarly)
 		if err != nil {
@@ -230,7 +232,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		monitors.set(target.databases)
 	}
 	options := processor.Options{
-		Durability: durability,
+		Durability: f.durability,
 		Logger:     logger,
 		Version:    semver(),
 
@@ -242,7 +244,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		Boot:         bootID(),
 		MaxClockStep: f.maxClockStep, MaxDowntime: f.maxDowntime, AcceptClock: f.acceptClock,
 
-		AcceptLostEnd: f.acceptLostEnd || target.embedded && durability == processor.OS,
+		AcceptLostEnd: f.acceptLostEnd || target.embedded && f.durability == processor.OS,
 
 		Query: f.query, QueryWorkers: f.queryWorkers, QueryQueue: f.queryQueue,
 	}

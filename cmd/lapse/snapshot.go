@@ -198,7 +198,7 @@ with serve.`,
 	flags.StringVar(&f.storeDir, "store-dir", "data", "`DIR` of lapse serve")
 	flags.StringVarP(&f.database, "database", "d", "main", "`NAME` of the database")
 	flags.BoolVar(&f.newLog, "new-log", false, "create a new log after the snapshot if the existing log is lost or ends before it")
-	flags.IntVar(&f.replicas, "replicas", 0, "replicas of a new log: `1|3` (default that of the existing log, or 1)")
+	addReplicasFlag(flags, &f.replicas, "replicas of a new log (default that of the existing log, or 1)")
 	out := a.addOutputFlag(cmd)
 	addGroup(flags, "External NATS server", f.external.addFlags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,16 +25,14 @@ func newWatchCommand(a *app) *cobra.Command {
 	}
 	conn.addFlags(cmd)
 	out := a.addOutputFlag(cmd)
-	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of `TYPE`; repeatable")
+	cmd.Flags().VarP(&choicesFlag{&types, schema.EventNames()}, "type", "t", "only events of `TYPE`, like DocumentExpired; repeatable")
 	cmd.Flags().StringSliceVarP(&collections, "collection", "c", nil, "only events of `COLLECTION`; repeatable")
 	cmd.Flags().StringVar(&since, "since", "", "begin at a sequence, a time or a duration ago: `SEQ|TIME|DURATION` (default now)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		opts, err := feedOptions(types, collections)
-		if err != nil {
-			return err
-		}
+		opts := feedOptions(types, collections)
 		var begin position
 		if since != "" {
+			var err error
 			if begin, err = parsePosition("--since", since, time.Now()); err != nil {
 				return err
 			}
@@ -86,26 +83,14 @@ func (a *app) tellTrimmed(ctx context.Context, lapse *client.Client, from positi
 	return nil
 }
 
-func feedOptions(types, collections []string) ([]client.FeedOption, error) {
-	var opts []client.FeedOption
+func feedOptions(types, collections []string) (opts []client.FeedOption) {
 	for _, name := range types {
-		t := schema.ParseEventType(name)
-		if t == schema.NoEvent || t.Internal() {
-			return nil, usageErrorf("--type %q: use one of %s", name, strings.Join(eventTypes(), ", "))
-		}
-		opts = append(opts, client.OfType(t))
+		opts = append(opts, client.OfType(schema.ParseEventType(name)))
 	}
 	for _, name := range collections {
 		opts = append(opts, client.InCollection(name))
 	}
-	return opts, nil
-}
-
-func eventTypes() (names []string) {
-	for t := schema.CollectionCreated; !t.Internal(); t++ {
-		names = append(names, t.String())
-	}
-	return names
+	return opts
 }
 
 // connectionNotices report on a terminal that the connection is lost or back.
