@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -106,6 +107,61 @@ func showDuration(d time.Duration) string {
 		}
 	}
 	return text
+}
+
+// sizeFlag is a flag whose value is a number of bytes, at least 1.
+type sizeFlag[T int | int64] struct{ to *T }
+
+// sizeVar adds a size flag with a default.
+func sizeVar[T int | int64](flags *pflag.FlagSet, to *T, name string, fallback T, usage string) {
+	*to = fallback
+	flags.Var(sizeFlag[T]{to}, name, usage)
+}
+
+func (f sizeFlag[T]) Set(text string) error {
+	n, err := parseSize(text)
+	if err != nil || n < 1 || int64(T(n)) != n {
+		return errors.New("use a number of bytes, at least 1, like " + sizes)
+	}
+	*f.to = T(n)
+	return nil
+}
+
+func (f sizeFlag[T]) String() string { return showSize(int64(*f.to)) }
+func (sizeFlag[T]) Type() string     { return "size" }
+
+// sizes are examples of what parseSize reads.
+const sizes = "8192, 64KiB, 512MiB or 1GiB"
+
+var sizeUnits = []string{"B", "KiB", "MiB", "GiB", "TiB"}
+
+var sizeForm = regexp.MustCompile(`^(\d+) ?([KMGT]iB|B|)$`)
+
+// parseSize reads a number of bytes, or of a unit; a space may separate the two.
+func parseSize(text string) (int64, error) {
+	parts := sizeForm.FindStringSubmatch(text)
+	if parts == nil {
+		return 0, strconv.ErrSyntax
+	}
+	shift := 10 * max(slices.Index(sizeUnits, parts[2]), 0)
+	n, err := strconv.ParseInt(parts[1], 10, 64)
+	if n > math.MaxInt64>>shift {
+		return 0, strconv.ErrRange
+	}
+	return n << shift, err
+}
+
+// showSize writes a size as parseSize reads it, in the largest unit of which it is a
+// whole number.
+func showSize(bytes int64) string {
+	unit := 0
+	for ; bytes != 0 && bytes%1024 == 0 && unit < len(sizeUnits)-1; unit++ {
+		bytes /= 1024
+	}
+	if unit == 0 {
+		return fmt.Sprint(bytes)
+	}
+	return fmt.Sprint(bytes) + sizeUnits[unit]
 }
 
 // chooser is a flag with a fixed list of values, which errors and completion name.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,41 @@ func TestChoices(t *testing.T) {
 	if len(seen) < 6 || len(seen["type"]) != schema.EventTypes-1-6 { // without NoEvent and the internal types
 		t.Errorf("flags with choices: %v", seen)
 	}
+}
+
+// TestSizes: parseSize reads plain numbers and the units that the help shows, and every
+// size flag takes them.
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]int64{
+		"1": 1, "1GiB": 1 << 30, "64 MiB": 64 << 20, "1536KiB": 1536 << 10, "2TiB": 2 << 40, "5B": 5, "0": 0, "9223372036854775807": math.MaxInt64,
+	} {
+		if got, err := parseSize(text); err != nil || got != want {
+			t.Errorf("%s: got %d, %v, want %d", text, got, err, want)
+		}
+		if back, err := parseSize(showSize(want)); err != nil || back != want {
+			t.Errorf("%s reads back as %d, %v", showSize(want), back, err)
+		}
+	}
+	for _, text := range []string{"", "GiB", "1GB", "1 gib", "1.5GiB", "-1", "8388608TiB", "9223372036854775808", "1  KiB"} {
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("%q: got %d, want an error", text, got)
+		}
+	}
+	walk(newRootCommand(newApp(strings.NewReader(""), io.Discard, io.Discard)), func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(f.Name, "bytes") {
+				return
+			}
+			for _, text := range []string{f.DefValue, "4096", "1GiB"} {
+				if err := f.Value.Set(text); err != nil {
+					t.Errorf("%s --%s %s: %v", cmd.CommandPath(), f.Name, text, err)
+				}
+			}
+			if err := f.Value.Set("0"); err == nil || !strings.Contains(err.Error(), sizes) {
+				t.Errorf("%s --%s 0: %v", cmd.CommandPath(), f.Name, err)
+			}
+		})
+	})
 }
 
 // TestShowDuration: parseDuration reads back every shown duration.

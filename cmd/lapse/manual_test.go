@@ -24,6 +24,9 @@ func TestFlagsPage(t *testing.T) {
 
 `)
 	b.WriteString("`lapse COMMAND --help` prints the same. Exit codes: 0 done, 1 the request or check failed, 2 wrong usage. Errors are one line on standard error. A flag or an argument with an empty value is wrong usage: an unset variable of a script does not widen what the command does. Standard input is read for `-`, and by a command that needs a body and was given none; no other command looks at it, so that a loop over lines goes on. What a command leaves out, such as documents beyond `--limit`, is a line on standard error that says how to get it.\n\n")
+	for _, form := range forms {
+		fmt.Fprintf(&b, "%s is like %s.\n\n", form.value, form.examples)
+	}
 	root := newRootCommand(newApp(strings.NewReader(""), io.Discard, io.Discard))
 	root.InitDefaultVersionFlag()
 	writeFlags(&b, root)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"time"
@@ -73,8 +72,7 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 		flags.StringVar(&f.listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials")
 		choiceVar(flags, &f.durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
 			processor.Fsync, processor.OS)
-		flags.Int64Var(&f.cacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `N` bytes of the projection in memory")
-		setDefault(flags, "cache-bytes", mib(defaults.Projection.CacheBytes))
+		sizeVar(flags, &f.cacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `SIZE` of the projection in memory")
 		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "start even if the log has lost its end: accept that acknowledged writes are lost")
 	})
 	addGroup(cmd.Flags(), "External NATS server", func(flags *pflag.FlagSet) {
@@ -101,25 +99,17 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 	return cmd
 }
 
-// setDefault sets the default that the help shows, in readable units and the same on
-// every machine.
-func setDefault(flags *pflag.FlagSet, name, text string) { flags.Lookup(name).DefValue = text }
-
-func mib(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
-
 // addQueryFlags adds the query limits.
 func addQueryFlags(flags *pflag.FlagSet, f *serveFlags) {
 	o := processor.Options{}.EnsureDefaults()
 	flags.IntVar(&f.queryWorkers, "query-workers", o.QueryWorkers, "run at most `N` queries of one client at once, and one more of another")
-	setDefault(flags, "query-workers", "half the cores, at least 2")
+	flags.Lookup("query-workers").DefValue = "half the cores, at least 2" // the same on every machine
 	flags.IntVar(&f.queryQueue, "query-queue", o.QueryQueue, "queue at most `N` queries; refuse more with 429")
 	durationVar(flags, &f.query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION` in the queue and running, with 504")
 	flags.IntVar(&f.query.Scanned, "query-scanned", o.Query.Scanned, "stop a query that scans more than `N` documents and index entries, with 413")
-	flags.IntVar(&f.query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page above `N` bytes or max_payload of NATS, with 413")
-	setDefault(flags, "query-bytes", mib(int64(o.Query.Bytes)))
-	flags.IntVar(&f.query.SortBytes, "query-sort-bytes", o.Query.SortBytes, "stop a query that needs more than `N` bytes of memory to sort, with 413")
-	setDefault(flags, "query-sort-bytes", mib(int64(o.Query.SortBytes)))
-	flags.IntVar(&f.query.ExpressionBytes, "query-expression-bytes", o.Query.ExpressionBytes, "refuse a condition above `N` bytes, with 400")
+	sizeVar(flags, &f.query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page above `SIZE` or max_payload of NATS, with 413")
+	sizeVar(flags, &f.query.SortBytes, "query-sort-bytes", o.Query.SortBytes, "stop a query that needs more than `SIZE` of memory to sort, with 413")
+	sizeVar(flags, &f.query.ExpressionBytes, "query-expression-bytes", o.Query.ExpressionBytes, "refuse a condition above `SIZE`, with 400")
 	flags.IntVar(&f.query.Nesting, "query-nesting", o.Query.Nesting, "refuse a condition nested deeper than `N`, with 400")
 	flags.Uint64Var(&f.query.Cost, "query-cost", o.Query.Cost, "stop a query whose condition costs more than `N` CEL units on one document, with 413")
 }
@@ -135,10 +125,8 @@ func addClockFlags(flags *pflag.FlagSet, f *serveFlags) {
 // check returns a usage error for values out of range or flags that do not go together.
 func (f *serveFlags) check() error {
 	for name, n := range map[string]int64{
-		"cache-bytes":   f.cacheBytes,
-		"query-workers": int64(f.queryWorkers), "query-queue": int64(f.queryQueue),
-		"query-scanned": int64(f.query.Scanned), "query-bytes": int64(f.query.Bytes), "query-sort-bytes": int64(f.query.SortBytes),
-		"query-expression-bytes": int64(f.query.ExpressionBytes), "query-nesting": int64(f.query.Nesting), "query-cost": int64(min(f.query.Cost, math.MaxInt64)),
+		"query-workers": int64(f.queryWorkers), "query-queue": int64(f.queryQueue), "query-scanned": int64(f.query.Scanned),
+		"query-nesting": int64(f.query.Nesting), "query-cost": int64(min(f.query.Cost, math.MaxInt64)),
 	} {
 		if n < 1 {
 			return usageErrorf("--%s: use at least 1", name)

@@ -63,6 +63,9 @@ func newGroup() *pflag.FlagSet {
 // helpWidth is the width of the help in columns.
 const helpWidth = 110
 
+// forms are the values of flags that have one form in all commands.
+var forms = []struct{ value, examples string }{{"DURATION", durations}, {"SIZE", sizes}}
+
 // usage prints the usage of a command.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
@@ -83,8 +86,15 @@ func usage(cmd *cobra.Command) error {
 			}
 		}
 	}
+	var flags string
 	for _, group := range flagGroups(cmd) {
-		fmt.Fprintf(&b, "\n%s:\n%s", group.heading, group.flags.FlagUsagesWrapped(helpWidth))
+		flags += fmt.Sprintf("\n%s:\n%s", group.heading, group.flags.FlagUsagesWrapped(helpWidth))
+	}
+	b.WriteString(flags)
+	for _, form := range forms {
+		if strings.Contains(flags, form.value) {
+			fmt.Fprintf(&b, "\n%s is like %s.\n", form.value, form.examples)
+		}
 	}
 	if cmd.HasSubCommands() {
 		fmt.Fprintf(&b, "\nUse `%s COMMAND --help` for more about a command.\n", cmd.CommandPath())
