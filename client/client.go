@@ -1,7 +1,7 @@
 package client
 
 import (
-	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -67,13 +67,15 @@ func WithJetStreamDomain(domain string) Option { return func(o *options) { o.dom
 func WithReadYourWrites() Option { return func(o *options) { o.session = true } }
 
 // Connect connects to the NATS server at address. It fails with ErrUnavailable if no
-// server answers; later the connection reconnects for ever. Close closes it.
+// server answers, or another one than NATS, and with ErrBadRequest for an address such as
+// http://host; later the connection reconnects for ever. Close closes it.
 func Connect(address string, opts ...Option) (*Client, error) {
 	o := apply(opts)
 	silent := func(*nats.Conn, *nats.Subscription, error) {} // New adds a handler for denials of the client's own calls
-	nc, err := nats.Connect(address, append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.ErrorHandler(silent)}, o.nats...)...)
+	with := append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.ErrorHandler(silent)}, o.nats...)
+	nc, err := Dial(func(last nats.Option) (*nats.Conn, error) { return nats.Connect(address, append(with, last)...) })
 	if err != nil {
-		return nil, (&Client{url: redacted(address)}).transportError(err)
+		return nil, (&Client{url: redacted(strings.Split(address, ","))}).transportError(err)
 	}
 	c, err := New(nc, opts...)
 	if err != nil {
@@ -113,14 +115,6 @@ func (c *Client) api() string {
 		return "$JS." + domain + ".API."
 	}
 	return "$JS.API."
-}
-
-// redacted returns a server address without its password.
-func redacted(address string) string {
-	if u, err := url.Parse(address); err == nil {
-		return u.Redacted()
-	}
-	return "the address given"
 }
 
 func apply(opts []Option) options {

@@ -75,6 +75,8 @@ func timeout(err error) bool {
 func (c *Client) codeOf(err error) *Error {
 	failed, connecting := errors.AsType[*net.OpError](err)
 	switch {
+	case connecting && failed.Timeout() && failed.Op == "read":
+		return ErrUnavailable.With("the server at %s accepts the connection and sends nothing: try again if it is NATS and busy, or connect to another address", c.url)
 	case connecting && failed.Timeout():
 		return ErrUnavailable.With("the NATS server at %s does not answer in time: try again, or connect to another address", c.url)
 	case errors.Is(err, nats.ErrNoResponders):
@@ -89,6 +91,8 @@ func (c *Client) codeOf(err error) *Error {
 		return ErrUnavailable.With("the NATS server at %s refuses these credentials: connect with others", c.url)
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, jetstream.ErrMsgIteratorClosed):
 		return ErrUnavailable.With("the connection to NATS is closed: connect again")
+	case c.nc == nil:
+		return ErrUnavailable.With("cannot connect to NATS at %s (%v): check the address, TLS and credentials", c.url, err)
 	}
 	return ErrUnavailable.With("NATS: %v", err)
 }

@@ -96,6 +96,9 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	patience := min(c.timeout, silenceTimeout)
 	if name == "" {
 		lapse, err := insist(patience, func() (*client.Client, error) { return client.Connect(cmp.Or(server, nats.DefaultURL), with...) })
+		if errors.Is(err, client.ErrBadRequest) {
+			return nil, nil, usageErrorf("%v", err)
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -109,9 +112,17 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	}
 	var settings natscontext.Settings
 	nc, err := insist(patience, func() (nc *nats.Conn, err error) {
-		nc, settings, err = natscontext.Connect(name, opts...)
-		return nc, err
+		return client.Dial(func(last nats.Option) (*nats.Conn, error) {
+			nc, settings, err = natscontext.Connect(name, append(opts, last)...)
+			return nc, err
+		})
 	})
+	switch _, coded := errors.AsType[*client.Error](err); {
+	case errors.Is(err, client.ErrBadRequest):
+		return nil, nil, usageErrorf("NATS context %q: %v", name, err)
+	case coded:
+		return nil, nil, fmt.Errorf("NATS context %q: %w", name, err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS context %q: %w: list the contexts with `nats context ls`", name, err)
 	}

@@ -209,12 +209,12 @@ func TestSilentServer(t *testing.T) {
 	defer proxy.Wait()
 	defer busy.Close()
 	proxy.Go(func() {
-		for silent := true; ; silent = !silent {
+		for n := 0; ; n++ {
 			conn, err := busy.Accept()
 			if err != nil {
 				return
 			}
-			if silent {
+			if n%4 < 2 { // an attempt, and the question what answers there
 				defer conn.Close()
 				continue
 			}
@@ -239,4 +239,62 @@ func TestSilentServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	hangUp()
+}
+
+// TestNotNATS: an address that is not one of NATS is wrong usage, and a server that speaks
+// something else is called that, without advice to try again; for serve, commands and contexts.
+func TestNotNATS(t *testing.T) {
+	t.Setenv(contextVariable, "")
+	banner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var greeter sync.WaitGroup
+	defer greeter.Wait()
+	defer banner.Close()
+	greeter.Go(func() {
+		for {
+			conn, err := banner.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.6\r\n")
+			conn.Close()
+		}
+	})
+	here := banner.Addr().String()
+	writeContexts(t, map[string]string{"web": "http://" + here, "shell": "nats://" + here})
+	for _, test := range []struct {
+		server string
+		code   int
+		says   string
+	}{
+		{"http://u:secret@127.0.0.1:8280", exitUsage, "http://u:xxxxx@127.0.0.1:8280 is not the address of a NATS server: use nats://HOST:PORT, or tls, ws or wss"},
+		{"nats://127.0.0.1:1,https://127.0.0.1", exitUsage, "https://127.0.0.1 is not the address"},
+		{"nats://u:secret@127.0.0.1:port", exitUsage, `malformed: invalid port ":port" after host: use nats://HOST:PORT`},
+		{"nats://" + here, exitFailed, "the server at nats://" + here + " speaks something else, not NATS"},
+		{here, exitFailed, "speaks something else, not NATS"},
+		{"ws://" + here, exitFailed, "cannot connect to"},
+	} {
+		store := t.TempDir()
+		for _, command := range [][]string{
+			{"status", "--server", test.server}, {"status"}, {"watch", "--server", test.server},
+			{"serve", "--nats-url", test.server, "--store-dir", store},
+			{"snapshot", "restore", "--nats-url", test.server, "--store-dir", store},
+		} {
+			t.Setenv(serverVariable, test.server)
+			var out bytes.Buffer
+			code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), command)
+			if text := out.String(); code != test.code || !strings.Contains(text, test.says) || strings.Contains(text, "try again") || strings.Contains(text, "secret") || strings.Count(text, "\n") != 1 {
+				t.Errorf("%v: %d %s", command, code, text)
+			}
+		}
+	}
+	t.Setenv(serverVariable, "")
+	for name, want := range map[string]int{"web": exitUsage, "shell": exitFailed} {
+		var out bytes.Buffer
+		if code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), []string{"status", "--context", name}); code != want || !strings.Contains(out.String(), "NATS") || strings.Contains(out.String(), "nats context ls") {
+			t.Errorf("context %s: %d %s", name, code, out.String())
+		}
+	}
 }

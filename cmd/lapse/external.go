@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/synadia-io/orbit.go/natscontext"
 
+	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -142,13 +143,13 @@ func (f *externalFlags) connect(name string, database schema.DatabaseName, logge
 	return insist(silenceTimeout, func() (*nats.Conn, error) { return f.dial(name, options) })
 }
 
-// insist retries connect for limit while the server is silent. nats.go waits 2 s, so that
-// a lost connection soon tries the next server; a busy machine may need more.
+// insist retries connect within limit while the server is silent. nats.go waits 2 s, so
+// that a lost connection soon tries the next server; a busy machine may need more.
 func insist[T any](limit time.Duration, connect func() (T, error)) (T, error) {
 	for began := time.Now(); ; {
 		made, err := connect()
 		op, ok := errors.AsType[*net.OpError](err)
-		if silent := ok && op.Timeout(); !silent || time.Since(began) > limit {
+		if silent := ok && op.Timeout(); !silent || time.Since(began)+nats.DefaultTimeout > limit {
 			return made, err
 		}
 	}
@@ -157,30 +158,34 @@ func insist[T any](limit time.Duration, connect func() (T, error)) (T, error) {
 // silenceTimeout bounds the wait for a silent server.
 const silenceTimeout = 8 * time.Second
 
-func (f *externalFlags) dial(name string, options []nats.Option) (nc *nats.Conn, err error) {
+func (f *externalFlags) dial(name string, options []nats.Option) (*nats.Conn, error) {
 	l := f.login(name)
-	switch l.way {
-	case "context":
-		var settings natscontext.Settings
-		nc, settings, err = natscontext.Connect(l.value, options...)
-		if err == nil && (settings.JSDomain != "" || settings.JSAPIPrefix != "") {
-			nc.Close()
-			return nil, fmt.Errorf("NATS context %q has a JetStream domain or API prefix: lapse has to connect to the domain of the streams: use a context without either", l.value)
-		}
-	case "nkey":
-		var option nats.Option
-		if option, err = nats.NkeyOptionFromSeed(l.value); err == nil {
-			nc, err = nats.Connect(f.url, append(options, option)...)
-		}
-	case "creds":
-		nc, err = nats.Connect(f.url, append(options, nats.UserCredentials(l.value))...)
-	default:
-		nc, err = nats.Connect(f.url, options...)
-	}
+	nc, err := client.Dial(func(last nats.Option) (*nats.Conn, error) { return f.connectAs(l, append(options, last)) })
 	if err != nil {
 		return nil, f.connectError(name, l, err)
 	}
 	return nc, nil
+}
+
+func (f *externalFlags) connectAs(l login, options []nats.Option) (*nats.Conn, error) {
+	switch l.way {
+	case "context":
+		nc, settings, err := natscontext.Connect(l.value, options...)
+		if err == nil && (settings.JSDomain != "" || settings.JSAPIPrefix != "") {
+			nc.Close()
+			return nil, fmt.Errorf("NATS context %q has a JetStream domain or API prefix: lapse has to connect to the domain of the streams: use a context without either", l.value)
+		}
+		return nc, err
+	case "nkey":
+		option, err := nats.NkeyOptionFromSeed(l.value)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, option)
+	case "creds":
+		options = append(options, nats.UserCredentials(l.value))
+	}
+	return nats.Connect(f.url, options...)
 }
 
 // inboxPrefix returns the prefix of a connection's reply subjects. The default _INBOX.
@@ -207,6 +212,10 @@ func (f *externalFlags) connectError(name string, l login, err error) error {
 		with = fmt.Sprintf("has --%s %s", l.way, l.value)
 	}
 	switch {
+	case errors.Is(err, client.ErrBadRequest):
+		return usageErrorf("cannot connect to %s: %v", where, err)
+	case errors.Is(err, nats.ErrNoInfoReceived):
+		return fmt.Errorf("cannot connect to %s: %v", where, err) // without a code: it is no reply
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
 		return fmt.Errorf("NATS at %s refuses the connection %s, which %s (%w): give --creds, --nkey or --context of a user of that server", where, name, with, err)
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
