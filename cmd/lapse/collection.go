@@ -22,7 +22,8 @@ func newCollectionCommand(a *app) *cobra.Command {
 		newCollectionPutCommand(a, &conn, "replace", "Change properties of a collection, or replace all",
 			`Change the properties of a collection that flags name; the others stay as they are.
 JSON replaces all properties: what it does not name gets its default.
-A new default TTL covers the documents already there, at once.
+A new default TTL covers the documents already there, at once. On a terminal, replace
+asks if documents would expire by it at once, unless --yes is given.
 
 The defaults are --default-ttl off, --indexing-mode consistent, --include-path none,
 --previous-images and --warn-before off; '{}' resets all properties.`),
@@ -45,6 +46,10 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 	}
 	out := a.addOutputFlag(cmd)
 	p.addFlags(cmd)
+	var sure *confirmation
+	if verb == "replace" {
+		sure = a.addYesFlag(cmd)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		named := map[string]any{}
 		err := p.change(cmd, named)
@@ -58,6 +63,9 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 		case len(args) == 2:
 			body, err = a.readArgument(args[1])
 		case len(named) > 0 && verb == "replace":
+			if err = sure.askTTL(cmd.Context(), conn, args[0], named); err != nil {
+				return err
+			}
 			if reply, err = p.changeCollection(cmd, conn, args[0]); err != nil {
 				return err
 			}
@@ -69,6 +77,11 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 		case a.inputOffered():
 			return usageErrorf("no properties given, and standard input is read for - only: use - to read them, or '{}' for a collection without any")
 		}
+		if err == nil && verb == "replace" {
+			var given map[string]any
+			_ = json.Unmarshal(body, &given) // the server has the better message
+			err = sure.askTTL(cmd.Context(), conn, args[0], given)
+		}
 		if err != nil {
 			return err
 		}
@@ -78,6 +91,30 @@ func newCollectionPutCommand(a *app, conn *connection, verb, short, long string)
 		return out.document(reply)
 	}
 	return cmd
+}
+
+// askTTL asks if documents would expire at once by the defaultTtl of properties.
+func (c *confirmation) askTTL(ctx context.Context, conn *connection, name string, properties map[string]any) error {
+	ttl, given := properties["defaultTtl"]
+	if !given || !c.needed() {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"defaultTtl": ttl})
+	if err != nil {
+		return err
+	}
+	reply, err := conn.do(ctx, "forecast", name, "", body)
+	if err != nil {
+		return err
+	}
+	var forecast client.Forecast
+	if err := json.Unmarshal(reply, &forecast); err != nil {
+		return fmt.Errorf("the reply cannot be read: %w", err)
+	}
+	if forecast.AtOnce == 0 {
+		return nil
+	}
+	return c.ask(ctx, fmt.Sprintf("%d of %d document(s) in collection %s expire at once by this default TTL. Change it?", forecast.AtOnce, forecast.Documents, name))
 }
 
 // maxChangeTries bounds the retries of a change that conflicts with other clients.
@@ -199,8 +236,30 @@ func newCollectionGetCommand(a *app, conn *connection) *cobra.Command {
 }
 
 func newCollectionDeleteCommand(a *app, conn *connection) *cobra.Command {
-	cmd := &cobra.Command{Use: "delete COLL", Short: "Delete a collection with all its documents", Args: arguments(1, 1)}
+	cmd := &cobra.Command{
+		Use:   "delete COLL",
+		Short: "Delete a collection with all its documents",
+		Long: `delete deletes a collection with all its documents. On a terminal it says how many these
+are and asks, unless --yes is given; if standard input is no terminal, it does not ask.`,
+		Args: arguments(1, 1),
+	}
+	sure := a.addYesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if sure.needed() {
+			reply, err := conn.do(cmd.Context(), "collection.get", args[0], "", nil)
+			if err != nil {
+				return err
+			}
+			var c struct {
+				Documents int64 `json:"documents"`
+			}
+			if err := json.Unmarshal(reply, &c); err != nil {
+				return fmt.Errorf("the reply cannot be read: %w", err)
+			}
+			if err := sure.ask(cmd.Context(), fmt.Sprintf("Delete collection %s with %d document(s)?", args[0], c.Documents)); err != nil {
+				return err
+			}
+		}
 		_, err := conn.do(cmd.Context(), "collection.delete", args[0], "", nil)
 		return err
 	}

@@ -184,7 +184,8 @@ A start without a projection, or with one that does not fit, does the same by it
 
 If the log is lost, or ends before the snapshot, --new-log creates an empty log that
 continues after the snapshot. No lapse may serve the database meanwhile. Later events
-are lost, and so is what is left of the old log; sequences continue.
+are lost, and so is what is left of the old log; sequences continue. On a terminal it
+asks before, unless --yes is given.
 
 With --nats-url or --context, snapshots and log are in an external NATS server, as
 with serve.`,
@@ -200,11 +201,20 @@ with serve.`,
 	flags.BoolVar(&f.newLog, "new-log", false, "create a new log after the snapshot if the existing log is lost or ends before it")
 	addReplicasFlag(flags, &f.replicas, "replicas of a new log (default that of the existing log, or 1)")
 	out := a.addOutputFlag(cmd)
+	sure := a.addYesFlag(cmd)
 	addGroup(flags, "External NATS server", f.external.addFlags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		seq, err := snapshotArgument(args)
 		if err != nil {
 			return err
+		}
+		if err := f.check(); err != nil {
+			return err
+		}
+		if f.newLog && sure.needed() {
+			if err := sure.ask(cmd.Context(), fmt.Sprintf("Replace the log of database %s by an empty one after the snapshot? Its later events are lost.", f.database)); err != nil {
+				return err
+			}
 		}
 		snapshot, err := a.restoreSnapshot(cmd.Context(), f, seq)
 		if err != nil {
@@ -234,9 +244,6 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 	database, err := schema.ParseDatabaseName(f.database)
 	if err != nil {
 		return schema.Snapshot{}, usageErrorf("--database: %v", err)
-	}
-	if err := f.check(); err != nil {
-		return schema.Snapshot{}, err
 	}
 	lines := observe.LimitLog(slog.NewTextHandler(a.stderr, nil))
 	defer lines.Close()

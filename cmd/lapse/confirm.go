@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// confirmation asks a person before a command ends many documents or events. It asks on a
+// terminal only: scripts go on, and their standard input is not read.
+type confirmation struct {
+	*app
+	yes bool // --yes
+}
+
+func (a *app) addYesFlag(cmd *cobra.Command) *confirmation {
+	c := &confirmation{app: a}
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask on a terminal")
+	return c
+}
+
+// needed reports whether to ask.
+func (c *confirmation) needed() bool {
+	return !c.yes && c.isTerminal(c.stdin) && c.isTerminal(c.stderr)
+}
+
+// ask returns an error unless the answer is yes.
+func (c *confirmation) ask(ctx context.Context, question string) error {
+	fmt.Fprintf(c.stderr, "%s [y/N] ", printable(question))
+	answer := make(chan string, 1)
+	go func() { // a read from a terminal does not end with ctx
+		line, _ := bufio.NewReader(c.stdin).ReadString('\n')
+		answer <- line
+	}()
+	line := ""
+	select {
+	case line = <-answer:
+	case <-ctx.Done():
+	}
+	if !strings.HasSuffix(line, "\n") {
+		fmt.Fprintln(c.stderr)
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("nothing was changed: answer y, or give --yes")
+}
