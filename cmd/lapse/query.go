@@ -117,9 +117,6 @@ func (out *output) query(ctx context.Context, coll *client.Collection, opts []cl
 	if err := printer.end(); err != nil {
 		return err
 	}
-	if printer.cut {
-		out.leftOut("some members have no column: use --json for whole documents, or --select")
-	}
 	if explain {
 		return out.plan(plan, cursor)
 	}

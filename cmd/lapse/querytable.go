@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	// The size of one table, which is kept in memory.
+	// The size of one table, which is kept in memory. Further columns are not counted.
 	mostRows    = 1000
-	mostColumns = 50
+	mostColumns = 200
 
-	leastWidth = 4 // to which a column may shrink
+	leastWidth = 4  // to which a flexible column of a list may shrink
+	leastCell  = 12 // to which a column of documents may shrink before columns are left out
 	columnGap  = 2
 )
 
@@ -26,18 +27,12 @@ const (
 type documentPrinter struct {
 	out     *output
 	people  bool
-	width   int  // of the terminal
-	printed int  // documents given to print
-	cut     bool // some members have no column
+	width   int // of the terminal
+	printed int // documents given to print
+	dropped int // columns left out of a table, the most of any
 
-	columns []string       // id first
-	at      map[string]int // member name to column
-	rows    []documentRow
-}
-
-type documentRow struct {
-	cells []string // by column; the last ones may be missing
-	more  int      // members without a column
+	columns []string            // member names, id first
+	rows    []map[string]string // cells by member name
 }
 
 func newDocumentPrinter(out *output) *documentPrinter {
@@ -45,12 +40,7 @@ func newDocumentPrinter(out *output) *documentPrinter {
 	if p.people {
 		p.width = out.columns()
 	}
-	p.reset()
 	return p
-}
-
-func (p *documentPrinter) reset() {
-	p.columns, p.at, p.rows = []string{"id"}, map[string]int{"id": 0}, nil
 }
 
 // print prints documents; tables may wait until flush.
@@ -76,15 +66,15 @@ func (p *documentPrinter) print(items []client.Item[json.RawMessage]) error {
 	return nil
 }
 
-// add adds a row for a document.
+// add adds a row for a document, and a column for each new member.
 func (p *documentPrinter) add(document []byte) error {
 	d := json.NewDecoder(bytes.NewReader(document))
 	if _, err := d.Token(); err != nil { // the brace
 		return err
 	}
-	var row documentRow
+	row := map[string]string{}
 	for d.More() {
-		name, err := d.Token()
+		token, err := d.Token()
 		if err != nil {
 			return err
 		}
@@ -92,28 +82,20 @@ func (p *documentPrinter) add(document []byte) error {
 		if err := d.Decode(&value); err != nil {
 			return err
 		}
-		column, ok := p.column(fmt.Sprint(name))
-		if !ok {
-			row.more++
+		name := fmt.Sprint(token)
+		switch {
+		case slices.Contains(p.columns, name):
+		case name == "id":
+			p.columns = slices.Insert(p.columns, 0, name)
+		case len(p.columns) < mostColumns:
+			p.columns = append(p.columns, name)
+		default:
 			continue
 		}
-		for len(row.cells) <= column {
-			row.cells = append(row.cells, "")
-		}
-		row.cells[column] = text.Snip(oneLine(plain(value)), p.width, "…")
+		row[name] = text.Snip(oneLine(plain(value)), p.width, "…")
 	}
 	p.rows = append(p.rows, row)
 	return nil
-}
-
-// column returns the column of a member, a new one up to mostColumns.
-func (p *documentPrinter) column(name string) (int, bool) {
-	column, ok := p.at[name]
-	if !ok && len(p.columns) < mostColumns {
-		column, ok = len(p.columns), true
-		p.columns, p.at[name] = append(p.columns, text.Snip(oneLine(name), p.width, "…")), column
-	}
-	return column, ok
 }
 
 // plain returns a JSON string without quotes, and any other value as JSON.
@@ -126,13 +108,17 @@ func plain(value json.RawMessage) (s string) {
 
 func oneLine(s string) string { return printable(strings.ReplaceAll(s, "\n", `\n`)) }
 
-// end flushes, and tells people if no document matched.
+// end flushes, and tells people if no document matched or columns were left out.
 func (p *documentPrinter) end() error {
 	if p.people && p.printed == 0 {
 		_, err := fmt.Fprintln(p.out.stdout, p.out.palette().faint("no documents"))
 		return err
 	}
-	return p.flush()
+	if err := p.flush(); err != nil || p.dropped == 0 {
+		return err
+	}
+	p.out.leftOut("%d column(s) left out: choose some with --select, or use --json or a wider terminal", p.dropped)
+	return nil
 }
 
 // flush prints the pending rows as a table.
@@ -140,90 +126,50 @@ func (p *documentPrinter) flush() error {
 	if len(p.rows) == 0 {
 		return nil
 	}
-	defer p.reset()
-	if !slices.ContainsFunc(p.rows, documentRow.hasID) {
-		p.leaveOutID()
-	}
-	counted := slices.ContainsFunc(p.rows, func(r documentRow) bool { return r.more > 0 })
-	shown, most := fit(p.widths(), counted, p.width)
-	counted = counted || shown < len(p.columns)
-	p.cut = p.cut || counted
-
-	titles := make([]string, 0, shown+1)
-	for _, name := range p.columns[:shown] {
-		titles = append(titles, text.Snip(name, most, "…"))
-	}
-	if counted {
-		titles = append(titles, "…")
+	shown, most := fit(p.widths(), p.width)
+	p.dropped = max(p.dropped, len(p.columns)-shown)
+	titles := make([]string, shown)
+	for i, name := range p.columns[:shown] {
+		titles[i] = text.Snip(oneLine(name), most, "…")
 	}
 	t := p.out.table(titles...)
 	t.Style().Format.Header = text.FormatDefault // member names are case-sensitive
 	for _, r := range p.rows {
-		row := make(table.Row, 0, len(titles))
-		for i, cell := range r.cells {
-			if i < shown {
-				row = append(row, text.Snip(cell, most, "…"))
-			} else if cell != "" {
-				r.more++
-			}
-		}
-		for len(row) < shown {
-			row = append(row, "") // a row without cells would be left out
-		}
-		if r.more > 0 {
-			row = append(row, fmt.Sprintf("+%d", r.more))
+		row := make(table.Row, shown)
+		for i, name := range p.columns[:shown] {
+			row[i] = text.Snip(r[name], most, "…")
 		}
 		t.AppendRow(row)
 	}
+	p.columns, p.rows = nil, nil
 	return p.out.render(t)
-}
-
-func (r documentRow) hasID() bool { return len(r.cells) > 0 && r.cells[0] != "" }
-
-func (p *documentPrinter) leaveOutID() {
-	p.columns = p.columns[1:]
-	for i, r := range p.rows {
-		p.rows[i].cells = r.cells[min(1, len(r.cells)):]
-	}
 }
 
 // widths returns the natural widths of the columns.
 func (p *documentPrinter) widths() []int {
 	widths := make([]int, len(p.columns))
 	for i, name := range p.columns {
-		widths[i] = textWidth(name)
-	}
-	for _, r := range p.rows {
-		for i, cell := range r.cells {
-			widths[i] = max(widths[i], textWidth(cell))
+		widths[i] = textWidth(oneLine(name))
+		for _, r := range p.rows {
+			widths[i] = max(widths[i], textWidth(r[name]))
 		}
 	}
 	return widths
 }
 
-// fit returns how many columns fit into a line and the maximum width of a column. counted
-// adds the column that counts members without a column; it is also there if not all
-// columns are shown.
-func fit(widths []int, counted bool, line int) (shown, most int) {
-	for _, w := range widths {
-		most = max(most, w)
-	}
-	shown = len(widths)
+// fit returns how many columns fit into a line, and the maximum width of each: columns
+// shrink to leastCell, then those on the right are left out. The first always remains.
+func fit(widths []int, line int) (shown, most int) {
 	taken := func(most int) int {
 		sum := -columnGap
 		for _, w := range widths[:shown] {
 			sum += min(w, most) + columnGap
 		}
-		if counted || shown < len(widths) {
-			sum += columnGap + leastWidth
-		}
 		return sum
 	}
-	for shown > 1 && taken(leastWidth) > line {
-		shown--
+	for shown = len(widths); shown > 1 && taken(leastCell) > line; shown-- {
 	}
-	for most > leastWidth && taken(most) > line {
-		most--
+	for most = line; most > 1 && taken(most) > line; most-- {
 	}
 	return shown, most
 }
