@@ -237,7 +237,7 @@ func newDocumentHoldCommand(a *app, conn *connection) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:     "hold COLL ID",
-		Short:   "Keep a document from expiring and from being deleted, until release",
+		Short:   "Keep a document from expiry and deletion until its release",
 		Example: `  lapse document hold orders SO05 --reason 'case 4711'`,
 		Args:    arguments(2, 2),
 	}

@@ -27,7 +27,7 @@ On a terminal it prints a table, otherwise or with --json one JSON document per 
 terminal in words. If there is a cursor, --cursor continues there. Without --explain a
 line on standard error says that more documents match.`,
 		Example: `  lapse query orders --where 'doc.total > 100' --order-by -total,customer
-  lapse query orders --where 'doc.customer == params.c' --param c=C1 --select id,total
+  lapse query orders --where 'doc.customer == params.c' --param c=C1
   lapse query orders --where 'doc.total > 100' --count
   lapse query orders --all > orders.jsonl`,
 		Args: arguments(1, 1),

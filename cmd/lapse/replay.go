@@ -20,7 +20,7 @@ import (
 func newReplayCommand(a *app) *cobra.Command {
 	var ask replayFlags
 	cmd := &cobra.Command{
-		Use:   "replay FILE|- [--until SEQ|TIME] [--get COLL/ID] [--query COLL [JSON]] [--digest]",
+		Use:   "replay FILE|- [JSON]",
 		Short: "Answer from an exported log, as of any moment",
 		Long: `replay folds a log that lapse export or lapse simulate printed, up to a sequence or
 a moment, and answers as the server would have answered then: documents, a query, or
@@ -30,7 +30,7 @@ The moment of a sequence is the log time of its event. A document past its deadl
 the moment does not exist, whether its expiry is in the log by then or not.`,
 		Example: `  lapse export > log.jsonl
   lapse replay log.jsonl
-  lapse replay log.jsonl --until 2015-05-17T10:05:03Z --get orders/SO05 --get orders/SO06
+  lapse replay log.jsonl --until 2015-05-17T10:05:03Z --get orders/SO05
   lapse replay log.jsonl --until 42 --query orders '{"where":"doc.total > 100"}'
   lapse simulate mutations.jsonl | lapse replay -`,
 		Args: arguments(1, 2),

@@ -16,12 +16,11 @@ func newRootCommand(a *app) *cobra.Command {
   lapse collection create sessions --default-ttl 30m
   lapse document upsert sessions 83.149.9.216 '{"requests":1}'
   lapse watch --type DocumentExpired                 # follow expiries`,
-		Version:           version,
-		SilenceErrors:     true, // run prints them
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		Args:              noSuchCommand,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:       version,
+		SilenceErrors: true, // run prints them
+		SilenceUsage:  true,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("lapse {{.Version}}\n")
 	root.SetIn(a.stdin)
@@ -43,6 +42,11 @@ func newRootCommand(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
+	root.InitDefaultCompletionCmd()
+	walk(root, func(cmd *cobra.Command) {
+		cmd.Long = wrap(cmd.Long)
+		complete(cmd)
+	})
 	return root
 }
 

@@ -56,8 +56,9 @@ the store directory is then only a cache. Any number of processes may serve a da
 the writer holds the lease, the standbys answer reads and take over when it stops.`,
 		Example: `  lapse serve
   lapse serve --database tenant-a,tenant-b
-  lapse serve --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --store-dir /var/lib/lapse
-  lapse serve --nats-url tls://n1 --tls-ca ca.pem --nkey log=processor.nk --nkey bulk=bulk.nk --nkey service=service.nk`,
+  lapse serve --nats-url nats://n1,nats://n2,nats://n3 --replicas 3
+  lapse serve --nats-url tls://n1 --tls-ca ca.pem --nkey log=processor.nk \
+    --nkey bulk=bulk.nk --nkey service=service.nk`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.listenGiven = cmd.Flags().Changed("listen")

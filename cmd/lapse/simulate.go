@@ -17,10 +17,11 @@ func newSimulateCommand(a *app) *cobra.Command {
 	var until string
 	cmd := &cobra.Command{
 		Use:   "simulate [FILE|-]",
-		Short: "Apply mutations from a file under a simulated clock and print the log",
+		Short: "Apply mutations under a simulated clock and print the log",
 		Long: `simulate reads mutations, one JSON object per line with times that never go back,
 
-  {"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"sessions","id":"a","body":{"ttl":30}}
+  {"at":"2015-05-17T10:05:03Z","op":"document.upsert",
+   "collection":"sessions","id":"a","body":{"ttl":30}}        (wrapped here)
 
 applies them as serve does, with a clock that jumps, and prints every event of the
 resulting log. The same input gives the same bytes. The clock stops at the end of the

@@ -191,7 +191,8 @@ With --nats-url or --context, snapshots and log are in an external NATS server, 
 with serve.`,
 		Example: `  lapse snapshot restore
   lapse snapshot restore 42000 --new-log --store-dir /var/lib/lapse
-  lapse snapshot restore --nats-url nats://n1,nats://n2,nats://n3 --replicas 3 --new-log`,
+  lapse snapshot restore --nats-url nats://n1,nats://n2,nats://n3 \
+    --replicas 3 --new-log`,
 		Args: arguments(0, 1),
 	}
 	flags := cmd.Flags()

@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -61,7 +63,21 @@ func newGroup() *pflag.FlagSet {
 }
 
 // helpWidth is the width of the help in columns.
-const helpWidth = 110
+const helpWidth = 80
+
+// wrap wraps the paragraphs of a text to the width of the help. Indented ones stay.
+func wrap(long string) string {
+	paragraphs := strings.Split(long, "\n\n")
+	for i, p := range paragraphs {
+		if !strings.HasPrefix(p, " ") && !strings.HasPrefix(p, "\t") {
+			paragraphs[i] = padding.ReplaceAllString(text.WrapSoft(strings.Join(strings.Fields(p), " "), helpWidth), "")
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// padding are the spaces with which WrapSoft fills a line.
+var padding = regexp.MustCompile(`(?m) +$`)
 
 // forms are the values of flags that have one form in all commands.
 var forms = []struct{ value, examples string }{{"DURATION", durations}, {"SIZE", sizes}}
