@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Dial calls connect, which passes option to nats.Connect behind its other options, and
-// returns what connect returns, unless it is pointless to try again. Then the error is
-// ErrBadRequest if an address is not one of NATS, before anything is dialed, and
-// ErrUnavailable with nats.ErrNoInfoReceived if something other than NATS answers.
+// Dial calls connect, which passes option to nats.Connect as the last one, and returns
+// its result; but its error is ErrBadRequest if an address is not one of NATS, before
+// anything is dialed, and ErrUnavailable with nats.ErrNoInfoReceived if a server speaks
+// HTTP or another protocol.
 func Dial(connect func(option nats.Option) (*nats.Conn, error)) (*nats.Conn, error) {
 	var servers []string
 	nc, err := connect(func(o *nats.Options) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // clientPingInterval is the ping interval of a command's connection. A connection that
@@ -81,6 +82,9 @@ func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *clie
 }
 
 func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
+	if _, err := schema.ParseDatabaseName(c.database); err != nil {
+		return nil, nil, usageErrorf("--database: %v", err)
+	}
 	login, err := c.login()
 	if err != nil {
 		return nil, nil, err

@@ -207,15 +207,19 @@ func inboxPrefix(name string) string {
 // connectError adds to err where the connection failed, its login, and what to do.
 func (f *externalFlags) connectError(name string, l login, err error) error {
 	where := cmp.Or(redactedURLs(f.url), fmt.Sprintf("NATS context %q", l.value))
+	from := "--nats-url"
+	if f.url == "" {
+		from = where
+	}
 	with := "gives no credentials"
 	if l.way != "" {
 		with = fmt.Sprintf("has --%s %s", l.way, l.value)
 	}
 	switch {
 	case errors.Is(err, client.ErrBadRequest):
-		return usageErrorf("cannot connect to %s: %v", where, err)
+		return usageErrorf("%s: %v", from, err)
 	case errors.Is(err, nats.ErrNoInfoReceived):
-		return fmt.Errorf("cannot connect to %s: %v", where, err) // without a code: it is no reply
+		return fmt.Errorf("%s: %v", from, err) // without a code: it is no reply
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
 		return fmt.Errorf("NATS at %s refuses the connection %s, which %s (%w): give --creds, --nkey or --context of a user of that server", where, name, with, err)
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):

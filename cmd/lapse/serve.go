@@ -197,7 +197,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer console.close()
 	a.at("opening NATS")
-	target, err := f.open(databases, f.durability, logger)
+	target, err := f.open(databases, logger)
 	if ctx.Err() != nil {
 		say(stoppedEarly)
 		if err != nil {

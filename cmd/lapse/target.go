@@ -120,7 +120,7 @@ func (t *target) ready(all []*hosted) string {
 
 // open opens the NATS server that the flags name, for these databases, or for all that
 // the server has if databases is nil.
-func (f *serveFlags) open(databases []schema.DatabaseName, durability processor.Durability, logger *slog.Logger) (_ *target, err error) {
+func (f *serveFlags) open(databases []schema.DatabaseName, logger *slog.Logger) (_ *target, err error) {
 	t := &target{storeDir: f.storeDir, databases: databases, closed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
@@ -134,10 +134,10 @@ func (f *serveFlags) open(databases []schema.DatabaseName, durability processor.
 		t.lease = f.lease
 		return t, t.openExternal(&f.external, logger)
 	}
-	return t, t.openEmbedded(f, durability, logger)
+	return t, t.openEmbedded(f, logger)
 }
 
-func (t *target) openEmbedded(f *serveFlags, durability processor.Durability, logger *slog.Logger) (err error) {
+func (t *target) openEmbedded(f *serveFlags, logger *slog.Logger) (err error) {
 	if t.databases == nil {
 		if t.databases, err = storedDatabases(f.storeDir); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (t *target) openEmbedded(f *serveFlags, durability processor.Durability, lo
 		StoreDir:   f.storeDir,
 		Listen:     f.listen,
 		Databases:  t.databases,
-		SyncAlways: durability == processor.Fsync,
+		SyncAlways: f.durability == processor.Fsync,
 		Logger:     logger,
 
 		AcceptLostEnd: f.acceptLostEnd,
