@@ -44,6 +44,9 @@ func newRootCommand(a *app) *cobra.Command {
 	}
 	root.InitDefaultCompletionCmd()
 	walk(root, func(cmd *cobra.Command) {
+		if !cmd.Runnable() {
+			cmd.Args, cmd.RunE = noSuchCommand, needsCommand
+		}
 		cmd.Long = wrap(cmd.Long)
 		complete(cmd)
 	})
@@ -52,20 +55,18 @@ func newRootCommand(a *app) *cobra.Command {
 
 // group returns a command that only has subcommands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  noSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var names []string
-			for _, c := range commands {
-				names = append(names, c.Name())
-			}
-			return usageErrorf("%s needs one of %s: see `%s --help`", cmd.CommandPath(), strings.Join(names, ", "), cmd.CommandPath())
-		},
-	}
+	cmd := &cobra.Command{Use: use, Short: short}
 	cmd.AddCommand(commands...)
 	return cmd
+}
+
+// needsCommand refuses a command that only has subcommands.
+func needsCommand(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return usageErrorf("%s needs one of %s: see `%s --help`", cmd.CommandPath(), strings.Join(names, ", "), cmd.CommandPath())
 }
 
 // noSuchCommand refuses an unknown subcommand, and suggests a similar one.
