@@ -179,44 +179,42 @@ func (c *Client) readError(ctx context.Context, err error) error {
 
 // lastSequence returns the sequence of the last event of the log, 0 for none.
 func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
-	consumer, err := c.peek(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
+	info, err := c.look(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
 	if err != nil {
 		return 0, err
 	}
-	return consumer.CachedInfo().Delivered.Stream, nil
+	return info.Delivered.Stream, nil
 }
 
 // lastChosen returns the sequence of the last event that f chooses, 0 for none. It is
 // exact; the pending count of a consumer lags behind the log.
 func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
-	consumer, err := c.peek(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubjects: f.filters(c.database)})
-	if err != nil {
+	info, err := c.look(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubjects: f.filters(c.database)})
+	if err != nil || info.NumPending == 0 {
 		return 0, err
 	}
-	if f.durable != "" {
-		c.drop(consumer)
+	return info.Delivered.Stream + 1, nil
+}
+
+// look returns the state of a consumer of peek, which it deletes.
+func (c *Client) look(ctx context.Context, config jetstream.ConsumerConfig) (*jetstream.ConsumerInfo, error) {
+	consumer, err := c.peek(ctx, config)
+	if err != nil {
+		return nil, err
 	}
-	if consumer.CachedInfo().NumPending == 0 {
-		return 0, nil
-	}
-	return consumer.CachedInfo().Delivered.Stream + 1, nil
+	c.drop(ctx, consumer)
+	return consumer.CachedInfo(), nil
 }
 
 // peek creates a short-lived consumer, whose state contains its start position: clients
-// may lack the permission to read the state of the stream. The consumer expires after a
-// second.
+// may lack the permission to read the state of the stream. The caller drops it.
 func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	config.Name = schema.ReaderConsumer + nuid.Next()
 	if config.FilterSubjects == nil {
 		config.FilterSubjects = []string{c.database.Events() + ">"}
 	}
 	config.AckPolicy, config.InactiveThreshold, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, time.Second, true, 1
-	return c.js.CreateConsumer(ctx, c.database.LogStream(), config)
-}
-
-// drop deletes a consumer of peek without waiting, because all clients share a small
-// consumer limit. Only readers of durables call it: an auditor may not delete consumers.
-func (c *Client) drop(consumer jetstream.Consumer) {
-	info := consumer.CachedInfo()
-	_ = c.nc.PublishRequest(c.api()+"CONSUMER.DELETE."+info.Stream+"."+info.Name, c.nc.NewInbox(), nil)
+	return c.reader(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.js.CreateConsumer(ctx, c.database.LogStream(), config)
+	})
 }

@@ -69,11 +69,10 @@ func (d *denials) end(err error) {
 	if all {
 		d.inbox, d.of = err, d.nc.Stats().Reconnects
 	}
-	if strings.Contains(err.Error(), unpin) {
-		return // no call waits for an unpin, and servers of earlier releases deny it
-	}
+	// Servers of earlier releases deny these, and the calls around them go on.
+	beside := strings.Contains(err.Error(), unpin) || strings.Contains(err.Error(), deletion)
 	for w := range d.waiting {
-		if all || strings.Contains(err.Error(), w.part) {
+		if all || strings.Contains(err.Error(), w.part) && (!beside || strings.Contains(w.part, deletion)) {
 			w.cancel(err)
 		}
 	}

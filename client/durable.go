@@ -384,7 +384,7 @@ func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer d.client.drop(consumer)
+	defer d.client.drop(ctx, consumer)
 	msg, err := consumer.Next(jetstream.FetchContext(ctx))
 	if err != nil {
 		return false, err

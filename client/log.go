@@ -54,12 +54,12 @@ func entryOf(d delivery) Entry {
 func (c *Client) LogBounds(ctx context.Context) (first, last uint64, err error) {
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()
-	consumer, err := c.peek(guarded, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	info, err := c.look(guarded, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 	if err == nil {
 		last, err = c.lastSequence(guarded)
 	}
 	if err != nil {
 		return 0, 0, c.readError(ctx, c.denied(guarded, err, c.noPermission()))
 	}
-	return consumer.CachedInfo().Delivered.Stream + 1, last, nil
+	return info.Delivered.Stream + 1, last, nil
 }

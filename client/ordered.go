@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,6 +29,7 @@ const (
 type ordered struct {
 	messages jetstream.MessagesContext
 	release  func() bool
+	end      func() // deletes the consumer, once
 }
 
 // openOrdered returns a source that begins after sequence after, unless f has a From
@@ -42,17 +44,28 @@ func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64
 	if f.untilNow {
 		config.MaxResetAttempts = 3 // the caller waits for the end
 	}
-	consumer, err := c.js.OrderedConsumer(opening, c.database.LogStream(), config)
-	if err != nil || f.untilNow && consumer.CachedInfo().NumPending == 0 {
-		return nil, err
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes))
+	consumer, err := c.reader(opening, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.js.OrderedConsumer(ctx, c.database.LogStream(), config)
+	})
 	if err != nil {
 		return nil, err
 	}
-	// The iterator ignores contexts while it is recreated, so stop it.
-	release := context.AfterFunc(ctx, messages.Stop)
-	return ordered{messages, release}, nil
+	if f.untilNow && consumer.CachedInfo().NumPending == 0 {
+		c.drop(ctx, consumer)
+		return nil, nil
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes))
+	if err != nil {
+		c.drop(ctx, consumer)
+		return nil, err
+	}
+	end := sync.OnceFunc(func() {
+		messages.Stop()
+		c.drop(ctx, consumer)
+	})
+	// The iterator ignores contexts while it is recreated, so stop it. The body of the loop
+	// may not return, as when it writes to a pipe that nobody reads.
+	return ordered{messages, context.AfterFunc(ctx, end), end}, nil
 }
 
 // begin returns the start of a consumer. "From now" is a sequence, too: with
@@ -80,5 +93,5 @@ func (o ordered) done(delivery) error { return nil }
 
 func (o ordered) close() {
 	o.release()
-	o.messages.Stop()
+	o.end()
 }

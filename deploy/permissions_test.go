@@ -101,6 +101,7 @@ var mayPublish = map[string][]string{
 	"$JS.API.CONSUMER.LIST.LAPSE_main":                      {"gate-log", "operator", "client"},
 	"$JS.API.CONSUMER.NAMES.LAPSE_main":                     {"gate-log", "operator", "client"},
 	"$JS.API.CONSUMER.DELETE.LAPSE_main.x":                  {"bulk", "gate-log", "operator", "client"},
+	"$JS.API.CONSUMER.DELETE.LAPSE_main.x.auditor":          {"operator", "client", "auditor"},
 	"$JS.API.CONSUMER.MSG.NEXT.LAPSE_main.x":                pullers,
 	"$JS.API.CONSUMER.PAUSE.LAPSE_main.x":                   {"operator", "client", "gate-log"},
 	"$JS.API.CONSUMER.LEADER.STEPDOWN.LAPSE_main.x":         {"operator", "client"},

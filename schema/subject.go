@@ -73,6 +73,15 @@ func SplitEventSubject(subject string) (collection, eventType string, ok bool) {
 // InboxPrefix starts the reply subjects of clients that choose no prefix of their own.
 const InboxPrefix = "_INBOX."
 
+// Auditor names the users who read the log and change nothing, and AuditorInboxes starts
+// their reply subjects. NATS permissions cannot say whose a consumer is, so auditors
+// delete theirs by a request of the gate's own: its subject is that of JetStream's
+// CONSUMER.DELETE with Auditor as one more token.
+const (
+	Auditor        = "auditor"
+	AuditorInboxes = InboxPrefix + Auditor + "."
+)
+
 // notInboxes are first tokens of subjects that are not a client's inbox: those of lapse,
 // and those on which lapse and NATS themselves receive replies. Subjects that begin with
 // $ belong to NATS and its streams.

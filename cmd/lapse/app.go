@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -81,8 +83,9 @@ func width(stream any) int {
 // Exit codes.
 const (
 	exitDone   = 0
-	exitFailed = 1 // the request or check failed
-	exitUsage  = 2 // wrong usage
+	exitFailed = 1                          // the request or check failed
+	exitUsage  = 2                          // wrong usage
+	exitPipe   = 128 + int(syscall.SIGPIPE) // nobody reads the output; as a shell reports the signal
 )
 
 // run runs one command and returns its exit code. Once ctx is done, or the command
@@ -124,6 +127,9 @@ func (a *app) command(ctx context.Context, args []string) int {
 	}
 	if err == nil {
 		return exitDone
+	}
+	if errors.Is(err, syscall.EPIPE) && errors.As(err, new(*fs.PathError)) {
+		return exitPipe // silently, as programs do that the signal ends
 	}
 	a.complain(sentence(err))
 	var usage *usageError

@@ -45,7 +45,8 @@ Documents are kept in temporary files (TMPDIR), so memory does not grow with the
 	cmd.Flags().BoolVar(&partial, "partial", false, "FILE lacks the beginning of the log")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		collectLess()
-		ctx := cmd.Context()
+		ctx, end := context.WithCancel(cmd.Context())
+		defer end()
 		auditor, err := audit.New(audit.Options{Stream: len(args) == 0, Partial: partial})
 		if err != nil {
 			return err
@@ -67,10 +68,15 @@ Documents are kept in temporary files (TMPDIR), so memory does not grow with the
 		select {
 		case err = <-done:
 		case err = <-auditor.Failed():
+			end()
+			select { // the reader of the log deletes its consumer
+			case <-done:
+			case <-time.After(patienceAtEnd):
+			}
 			err = fmt.Errorf("the temporary files of the audit fail: %w: set TMPDIR to a directory with more space", errors.Join(err, auditor.Abandon()))
 		}
 		if err != nil {
-			if ctx.Err() != nil {
+			if cmd.Context().Err() != nil {
 				err = errors.New("interrupted: the log was not checked to its end, start again")
 			}
 			return err

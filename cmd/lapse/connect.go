@@ -70,14 +70,18 @@ func (c *connection) patient(cmd *cobra.Command, timeout time.Duration) {
 	}
 }
 
-// open connects. The caller calls hangUp to disconnect; when ctx ends it is called
-// too, so that nothing waits for an unreachable server.
+// patienceAtEnd is the time after the end of a command's context until it disconnects.
+// Readers delete their consumers meanwhile, for which package client waits 2 s.
+const patienceAtEnd = 3 * time.Second
+
+// open connects. The caller calls hangUp to disconnect; patienceAtEnd after ctx has ended
+// it is called too, so that nothing waits for an unreachable server.
 func (c *connection) open(ctx context.Context, opts ...nats.Option) (lapse *client.Client, hangUp func(), err error) {
 	lapse, end, err := c.dial(opts)
 	if err != nil {
 		return nil, nil, err
 	}
-	release := context.AfterFunc(ctx, end)
+	release := context.AfterFunc(ctx, func() { time.AfterFunc(patienceAtEnd, end) })
 	return lapse, func() { release(); end() }, nil
 }
 

@@ -3,8 +3,11 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -31,6 +34,8 @@ type eventPrinter struct {
 }
 
 func newEventPrinter(out *output) *eventPrinter {
+	// By default the signal ends the process, before it has deleted its consumer.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	p := &eventPrinter{out: out, people: out.forPeople(), colour: out.palette(), w: bufio.NewWriterSize(out.stdout, 1<<16)}
 	if p.people {
 		p.width = out.columns()
@@ -68,6 +73,9 @@ func (p *eventPrinter) flush() error {
 	p.pending = false
 	if err := p.w.Flush(); err != nil && p.err == nil {
 		p.err = err
+		if p.out.end != nil {
+			p.out.end(err) // the next event may be far off
+		}
 	}
 	return p.err
 }

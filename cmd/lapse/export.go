@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -54,8 +55,7 @@ func newExportCommand(a *app) *cobra.Command {
 			}
 			if err != nil {
 				bar.Done()
-				_ = printer.flush()
-				return err
+				return cmp.Or(printer.flush(), err)
 			}
 		}
 		bar.Done()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -56,8 +57,7 @@ func newWatchCommand(a *app) *cobra.Command {
 				return printer.flush() // an interrupt is no error
 			}
 			if err != nil {
-				_ = printer.flush()
-				return err
+				return cmp.Or(printer.flush(), err)
 			}
 		}
 		return printer.flush()

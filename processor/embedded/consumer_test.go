@@ -350,7 +350,7 @@ func testServerConsumersProtected(t *testing.T, f *fixture) {
 }
 
 // TestAuditorPullsOnlyOwnConsumers: a client with the inboxes of an auditor gets messages only from its
-// own consumers, whatever inbox it names.
+// own consumers, whatever inbox it names, and an auditor's request deletes no others.
 func TestAuditorPullsOnlyOwnConsumers(t *testing.T) { newServers(t, testAuditorPullsOnlyOwnConsumers) }
 
 func testAuditorPullsOnlyOwnConsumers(t *testing.T, f *fixture) {
@@ -395,6 +395,11 @@ func testAuditorPullsOnlyOwnConsumers(t *testing.T, f *fixture) {
 	}
 	if n != 4 || got.Error() != nil {
 		t.Errorf("the auditor reads %d of 4, %v", n, got.Error())
+	}
+	for name, want := range map[string]string{"billing": "its own", "nobody": "not found", own.CachedInfo().Name: `"success":true`} {
+		if m, err := nc.Request("$JS.API.CONSUMER.DELETE."+log+"."+name+".auditor", nil, patience); err != nil || !strings.Contains(string(m.Data), want) {
+			t.Errorf("delete %s: %+v, %v", name, m, err)
+		}
 	}
 	if info, err := billing.Info(ctx(t)); err != nil || info.Delivered.Consumer != 0 || info.NumPending != 4 {
 		t.Errorf("something was taken: %+v, %v", info, err)

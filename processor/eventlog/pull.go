@@ -65,8 +65,12 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 		creating, cancel = context.WithTimeout(ctx, leaderPatience)
 		defer cancel()
 	}
-	consumer, err := p.JS.CreateConsumer(creating, p.Stream, jetstream.ConsumerConfig{
-		Name:              schema.ServerConsumer + nuid.Next(),
+	name := schema.ServerConsumer + nuid.Next()
+	nc := p.JS.Conn()
+	// Also if the reply is late. Without waiting: an abandoned consumer expires.
+	defer func() { _ = nc.Publish("$JS.API.CONSUMER.DELETE."+p.Stream+"."+name, nil) }()
+	_, err := p.JS.CreateConsumer(creating, p.Stream, jetstream.ConsumerConfig{
+		Name:              name,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       max(from, 1),
 		AckPolicy:         jetstream.AckNonePolicy,
@@ -85,10 +89,6 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 	if p.Began != nil {
 		p.Began()
 	}
-	name := consumer.CachedInfo().Name
-	nc := p.JS.Conn()
-	// Without waiting for the reply: an abandoned consumer expires.
-	defer func() { _ = nc.Publish("$JS.API.CONSUMER.DELETE."+p.Stream+"."+name, nil) }()
 	inbox := nc.NewInbox()
 	messages := make(chan *nats.Msg, 2*p.Messages)
 	sub, err := nc.ChanSubscribe(inbox, messages)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // create makes a consumer as rules allow, and never changes one: a client that changed
@@ -55,7 +57,7 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 		if c.Metadata == nil {
 			c.Metadata = map[string]string{}
 		}
-		c.Metadata[madeBy] = auditor
+		c.Metadata[madeBy] = schema.Auditor
 	}
 	if r.Action == server.ActionUpdate {
 		if there, err := g.exists(ctx, log, c.Name); err != nil {

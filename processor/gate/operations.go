@@ -39,6 +39,7 @@ var operations = []operation{
 	{subject: server.JSApiConsumerList, reply: server.JSApiConsumerListResponseType, handle: ofLog((*Gate).call)},
 	{subject: server.JSApiConsumerInfo, reply: server.JSApiConsumerInfoResponseType, handle: ofLog((*Gate).call)},
 	{subject: server.JSApiConsumerDelete, reply: server.JSApiConsumerDeleteResponseType, handle: ofLog((*Gate).change)},
+	{subject: server.JSApiConsumerDelete + "." + schema.Auditor, reply: server.JSApiConsumerDeleteResponseType, handle: ofLog((*Gate).deleteAudited)},
 	{subject: server.JSApiConsumerPause, reply: server.JSApiConsumerPauseResponseType, handle: ofLog((*Gate).change)},
 	{subject: server.JSApiConsumerUnpin, reply: server.JSApiConsumerUnpinResponseType, handle: ofLog((*Gate).change)},
 	{subject: fmt.Sprintf(server.JSApiConsumerResetT, "*", "*"), reply: server.JSApiConsumerResetResponseType, handle: ofLog((*Gate).change), byConsumer: true},

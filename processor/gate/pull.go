@@ -2,11 +2,13 @@ package gate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/schema"
@@ -55,7 +57,7 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 			g.pulled.forget(consumer)
 			g.publish(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}})
 		case info.Error != nil || !audits:
-		case info.Config.Metadata[madeBy] != auditor:
+		case !isAudited(info):
 			g.fail(m, o, errOthers)
 		case !theirs:
 			g.pulled.audited(consumer)
@@ -64,18 +66,40 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 	}()
 }
 
-// An auditor has inboxes with this prefix: user auditor of nats.conf may have no other.
-// It takes messages only from consumers that an auditor created, which have this in
-// their metadata.
-const (
-	auditorInboxes = schema.InboxPrefix + auditor + "."
-	auditor        = "auditor"
-	madeBy         = "lapse.made_by"
-)
+// madeBy is a key of the metadata of a consumer. An auditor has other inboxes than
+// clients: user auditor of nats.conf may have no other. It takes messages only from
+// consumers whose creator was an auditor, and deletes no others.
+const madeBy = "lapse.made_by"
 
-func isAuditor(reply string) bool { return strings.HasPrefix(reply, auditorInboxes) }
+func isAuditor(reply string) bool { return strings.HasPrefix(reply, schema.AuditorInboxes) }
 
-var errOthers = errors.New("the consumer is not an auditor's: an auditor takes messages from its own only")
+func isAudited(info server.JSApiConsumerInfoResponse) bool {
+	return info.Config.Metadata[madeBy] == schema.Auditor
+}
+
+var errOthers = errors.New("the consumer is not an auditor's: an auditor reads and deletes its own only")
+
+// deleteAudited deletes a consumer that an auditor created. It does not ask for the inbox
+// of an auditor: an auditor could name that of another client.
+func (g *Gate) deleteAudited(m *nats.Msg, o operation) {
+	subject := strings.TrimSuffix(m.Subject, "."+schema.Auditor)
+	g.later(m, o, func(ctx context.Context) ([]byte, error) {
+		info, err := g.info(ctx, o.stream(m), lastToken(subject))
+		switch {
+		case err != nil:
+			return nil, err
+		case info.Error != nil:
+			return json.Marshal(server.ApiResponse{Type: o.reply, Error: info.Error})
+		case !isAudited(info):
+			return json.Marshal(server.ApiResponse{Type: o.reply, Error: notPermitted(errOthers)})
+		}
+		r, err := g.ask(ctx, &nats.Msg{Subject: subject})
+		if err != nil {
+			return nil, err
+		}
+		return r.Data, nil
+	})
+}
 
 // pulled caches the consumers that were looked up within the last second, so that a
 // fast reader costs one look-up in that time, and which of them an auditor created.

@@ -1,0 +1,66 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/schema"
+)
+
+const (
+	// farewell is the longest wait for the server when a reader ends.
+	farewell = 2 * time.Second
+
+	// deletion is the prefix of a JetStream API subject.
+	deletion = "CONSUMER.DELETE."
+)
+
+// reader creates a consumer for one loop or question, which drops it in the end. It waits
+// a moment longer than ctx for the reply: a consumer that is created after the caller has
+// gone would stay.
+func (c *Client) reader(ctx context.Context, create func(context.Context) (jetstream.Consumer, error)) (jetstream.Consumer, error) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	if deadline, ok := ctx.Deadline(); ok {
+		longer, cancel = context.WithDeadline(longer, deadline.Add(farewell))
+		defer cancel()
+	}
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), nats.ErrPermissionViolation) {
+			cancel()
+		}
+		time.AfterFunc(farewell, cancel)
+	})()
+	consumer, err := create(longer)
+	if err == nil && ctx.Err() != nil {
+		c.drop(ctx, consumer)
+	}
+	if done := ctx.Err(); done != nil {
+		return nil, done
+	}
+	return consumer, err
+}
+
+// drop deletes a consumer of reader, also when ctx is done: all clients share a small
+// limit of consumers. It returns once the server has replied, so that the caller may
+// close the connection. A consumer that cannot be deleted expires.
+func (c *Client) drop(ctx context.Context, consumer jetstream.Consumer) {
+	info := consumer.CachedInfo()
+	subject := c.api() + deletion + info.Stream + "." + info.Name
+	if c.denials.inboxes == schema.AuditorInboxes {
+		subject += "." + schema.Auditor
+	}
+	if !c.nc.IsConnected() {
+		_ = c.nc.PublishRequest(subject, c.nc.NewInbox(), nil) // sent after a reconnect
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	ctx, release := c.denials.guard(ctx, subject)
+	defer release()
+	_, _ = c.nc.RequestWithContext(ctx, subject, nil)
+}

@@ -1,0 +1,162 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+)
+
+// TestReadersLeaveNothing: whatever reads the log, and however that ends, it leaves no
+// consumer but the durable that the caller named. The stream allows a few consumers, so
+// that those of earlier readers would be in the way.
+func TestReadersLeaveNothing(t *testing.T) {
+	const limit, again = 3, 6
+	s := newStandin(t).log()
+	stream, err := s.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}, MaxConsumers: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.created("orders", "a")
+	s.expired("orders", "a", `{"id":"a"}`)
+	s.deadline(client.DocumentExpiring, "orders", "b", `{"id":"b"}`)
+	s.expired("orders", "b", `{"id":"b"}`)
+	for _, event := range []string{"DocumentExpired", "DocumentExpiring"} {
+		if _, err := s.nc.Request("lapse.main.events.broken."+event, []byte("no event"), patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nc := s.connect("app")
+	c, err := client.New(nc, client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func() int {
+		info, err := stream.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.State.Consumers
+	}
+	remove := func() {
+		if err := stream.DeleteConsumer(t.Context(), "named"); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			t.Fatal(err)
+		}
+	}
+	loops := map[string]struct {
+		read   func(ctx context.Context, opts ...client.FeedOption) iter.Seq[error]
+		leaves int
+	}{
+		"changes": {func(ctx context.Context, opts ...client.FeedOption) iter.Seq[error] {
+			return failures(c.Changes(ctx, opts...))
+		}, 0},
+		"expirations": {func(ctx context.Context, opts ...client.FeedOption) iter.Seq[error] {
+			return failures(client.Expirations[any](ctx, c, opts...))
+		}, 0},
+		"warnings": {func(ctx context.Context, opts ...client.FeedOption) iter.Seq[error] {
+			return failures(client.Warnings[any](ctx, c, opts...))
+		}, 0},
+		"durable": {func(ctx context.Context, opts ...client.FeedOption) iter.Seq[error] {
+			return failures(c.Changes(ctx, append(opts, client.Durable("named"), client.AckWait(longAckWait))...))
+		}, 1},
+		"log": {func(ctx context.Context, _ ...client.FeedOption) iter.Seq[error] {
+			return failures(c.Log(ctx))
+		}, 0},
+		"bounds": {func(ctx context.Context, _ ...client.FeedOption) iter.Seq[error] {
+			return func(yield func(error) bool) {
+				_, _, err := c.LogBounds(ctx)
+				yield(err)
+			}
+		}, 0},
+	}
+	from, orders, broken := client.FromStart(), client.InCollection("orders"), client.InCollection("broken")
+	// Each body gets the error of the loop, and reports whether the loop goes on.
+	for name, end := range map[string]struct {
+		opts []client.FeedOption
+		body func(cancel func(), leaves int) (more bool)
+	}{
+		"now":      {[]client.FeedOption{from, orders, client.UntilNow()}, nil},
+		"nothing":  {[]client.FeedOption{from, client.InCollection("none"), client.UntilNow()}, nil},
+		"sequence": {[]client.FeedOption{from, orders, client.UntilSeq(3), client.UntilNow()}, nil},
+		"time":     {[]client.FeedOption{from, orders, client.UntilTime(time.UnixMilli(1))}, nil},
+		"error":    {[]client.FeedOption{from, broken}, nil},
+		"break":    {[]client.FeedOption{from, orders}, func(func(), int) bool { return false }},
+		"panic":    {[]client.FeedOption{from, orders}, func(func(), int) bool { panic("of the body") }},
+		"cancel":   {[]client.FeedOption{from, orders}, func(cancel func(), _ int) bool { cancel(); return true }},
+		"cancel, and the body does not return": {[]client.FeedOption{from, orders}, func(cancel func(), leaves int) bool {
+			for cancel(); count() > leaves; {
+			}
+			return true
+		}},
+	} {
+		for kind, loop := range loops {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				for range again {
+					ctx, cancel := context.WithCancel(t.Context())
+					func() {
+						defer func() { _ = recover() }()
+						for err := range loop.read(ctx, end.opts...) {
+							if err != nil && ctx.Err() == nil && name != "error" {
+								t.Fatal(err)
+							}
+							if end.body != nil && err == nil && !end.body(cancel, loop.leaves) {
+								break
+							}
+						}
+					}()
+					cancel()
+					if n := count(); n > loop.leaves {
+						t.Fatalf("it leaves %d consumers", n)
+					}
+					remove()
+				}
+			})
+		}
+	}
+	for kind, loop := range loops {
+		t.Run(kind+"/cancel while it begins", func(t *testing.T) {
+			for nth := 1; nth <= again; nth++ { // the reader has several consumers
+				ctx, cancel := context.WithCancel(t.Context())
+				asked := 0
+				sub, err := s.nc.Subscribe("$JS.API.CONSUMER.CREATE.>", func(*nats.Msg) {
+					if asked++; asked == nth {
+						cancel()
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.nc.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				for range loop.read(ctx, from, orders, client.UntilNow()) {
+				}
+				cancel()
+				if err := sub.Unsubscribe(); err != nil {
+					t.Fatal(err)
+				}
+				if n := count(); n > loop.leaves {
+					t.Fatalf("it leaves %d consumers", n)
+				}
+				remove()
+			}
+		})
+	}
+}
+
+// failures yields only the errors of a loop.
+func failures[T any](loop iter.Seq2[T, error]) iter.Seq[error] {
+	return func(yield func(error) bool) {
+		for _, err := range loop {
+			if !yield(err) {
+				return
+			}
+		}
+	}
+}
