@@ -82,9 +82,9 @@ func (c *Client) read(ctx context.Context, f *feed, src source, end uint64, visi
 			return true, src.done(d)
 		case !f.chooses(e):
 			return false, ErrBadRequest.With("the feed received event %d, a %s of %s, which its options exclude: was the filter of consumer %q changed? Use one durable name for each choice of events", e.Seq, e.Type, e.Collection, f.durable)
-		case e.Time < f.fromTime:
+		case f.fromTime != nil && e.Time < *f.fromTime:
 			return true, src.done(d)
-		case f.untilTime != 0 && e.Time > f.untilTime:
+		case f.untilTime != nil && e.Time > *f.untilTime:
 			return false, nil
 		}
 		return visit(d, EventOf(e), nil)
@@ -128,7 +128,11 @@ func (c *Client) open(ctx context.Context, f *feed) (src source, end uint64, err
 }
 
 func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, end uint64, err error) {
-	end = f.untilSeq
+	if f.untilSeq != nil {
+		if end = *f.untilSeq; end == 0 {
+			return nil, 0, nil
+		}
+	}
 	if f.untilNow {
 		last, err := c.lastChosen(opening, f)
 		if err != nil || last == 0 {
@@ -139,7 +143,7 @@ func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, 
 		}
 	}
 	var last uint64
-	if f.durable == "" && f.fromSeq == 0 && f.fromTime == 0 {
+	if f.durable == "" && f.fromNow() {
 		if last, err = c.lastSequence(opening); err != nil {
 			return nil, 0, err
 		}

@@ -62,6 +62,13 @@ func TestChanges(t *testing.T) {
 		"until beyond":              {[]client.FeedOption{client.FromStart(), client.UntilSeq(4000)}, []string{created, cart, expired}},
 		"until sequence and filter": {[]client.FeedOption{client.FromStart(), client.UntilSeq(4), client.InCollection("orders")}, []string{created}},
 		"until time":                {[]client.FeedOption{client.FromStart(), client.UntilTime(time.Now().Add(-time.Hour))}, nil},
+		"until sequence 0":          {[]client.FeedOption{client.FromStart(), client.UntilSeq(0)}, nil},
+		"until time 0":              {[]client.FeedOption{client.FromStart(), client.UntilTime(time.UnixMilli(0))}, nil},
+		"until the zero time":       {[]client.FeedOption{client.FromStart(), client.UntilTime(time.Time{})}, nil},
+		"from sequence 0":           {[]client.FeedOption{client.FromSeq(0)}, []string{created, cart, expired}},
+		"from time 0":               {[]client.FeedOption{client.FromTime(time.UnixMilli(0))}, []string{created, cart, expired}},
+		"from the zero time":        {[]client.FeedOption{client.FromTime(time.Time{})}, []string{created, cart, expired}},
+		"durable until sequence 0":  {[]client.FeedOption{client.FromStart(), client.UntilSeq(0), client.Durable("none")}, nil},
 		"from time":                 {[]client.FeedOption{client.FromTime(time.Now().Add(-time.Hour))}, []string{created, cart, expired}},
 		"from time to come":         {[]client.FeedOption{client.FromTime(time.Now().Add(time.Minute))}, nil},
 		"now":                       {nil, nil},
@@ -71,6 +78,11 @@ func TestChanges(t *testing.T) {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		})
+	}
+	for _, until := range []client.FeedOption{client.UntilSeq(0), client.UntilTime(time.UnixMilli(0)), client.UntilTime(time.Time{})} {
+		if got := read(t, c, 0, client.FromStart(), until); got != "" {
+			t.Errorf("until 0, not now: %s", got)
+		}
 	}
 	t.Run("until sequence, not now", func(t *testing.T) {
 		if got := read(t, c, 0, client.FromStart(), client.UntilSeq(3)); got != created+", "+cart {

@@ -102,7 +102,7 @@ func (c *Client) durableConsumer(ctx context.Context, f *feed) (jetstream.Consum
 	consumer, err := c.js.Consumer(ctx, stream, f.durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		var after uint64
-		if f.fromSeq == 0 && f.fromTime == 0 {
+		if f.fromNow() {
 			if after, err = c.lastSequence(ctx); err != nil {
 				return nil, err
 			}

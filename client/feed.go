@@ -14,10 +14,11 @@ type feed struct {
 	durable     string
 	ackWait     time.Duration // 0: not set
 
-	fromSeq   uint64 // 0: from now
-	fromTime  int64  // ms, 0: none
-	untilSeq  uint64 // 0: none
-	untilTime int64  // ms, 0: none
+	// Of these nil is "not given": sequence 0 is before the first event, and time 0 is 1970.
+	fromSeq   *uint64 // at least 1
+	fromTime  *int64  // ms
+	untilSeq  *uint64
+	untilTime *int64 // ms
 	untilNow  bool
 
 	err error // of the first invalid option
@@ -55,23 +56,25 @@ func FromStart() FeedOption { return FromSeq(1) }
 
 // FromSeq begins at log sequence seq.
 func FromSeq(seq uint64) FeedOption {
-	return func(f *feed) { f.fromSeq, f.fromTime = max(seq, 1), 0 }
+	return func(f *feed) { f.fromSeq, f.fromTime = new(max(seq, 1)), nil }
 }
 
 // FromTime begins with the first event whose log time is t or later.
 func FromTime(t time.Time) FeedOption {
-	return func(f *feed) { f.fromSeq, f.fromTime = 0, max(t.UnixMilli(), 1) }
+	return func(f *feed) { f.fromSeq, f.fromTime = nil, new(max(t.UnixMilli(), 0)) }
 }
 
 // UntilNow ends the feed with the last event of the log when the feed begins.
 func UntilNow() FeedOption { return func(f *feed) { f.untilNow = true } }
 
 // UntilSeq ends the feed with log sequence seq, and waits for it unless UntilNow is
-// given, too.
-func UntilSeq(seq uint64) FeedOption { return func(f *feed) { f.untilSeq = seq } }
+// given, too. Before sequence 1 there are no events.
+func UntilSeq(seq uint64) FeedOption { return func(f *feed) { f.untilSeq = &seq } }
 
 // UntilTime ends the feed before the first event whose log time is after t.
-func UntilTime(t time.Time) FeedOption { return func(f *feed) { f.untilTime = t.UnixMilli() } }
+func UntilTime(t time.Time) FeedOption {
+	return func(f *feed) { f.untilTime = new(t.UnixMilli()) }
+}
 
 // Durable stores the position of the feed on the server, under this name. An event is
 // acknowledged when the loop asks for the next one, and redelivered if the body ends by
@@ -102,6 +105,9 @@ func AckWait(d time.Duration) FeedOption {
 		f.ackWait = d
 	}
 }
+
+// fromNow reports whether the feed begins with the next event.
+func (f *feed) fromNow() bool { return f.fromSeq == nil && f.fromTime == nil }
 
 func (f *feed) fail(err error) {
 	if f.err == nil {

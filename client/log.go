@@ -24,7 +24,7 @@ type Entry struct {
 // caller owns the entries.
 func (c *Client) Log(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		src, end, err := c.open(ctx, &feed{fromSeq: 1, untilNow: true})
+		src, end, err := c.open(ctx, &feed{fromSeq: new(uint64(1)), untilNow: true})
 		if err == nil && src != nil {
 			defer src.close()
 			err = c.messages(ctx, src, end, func(d delivery) (bool, error) {

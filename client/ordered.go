@@ -72,11 +72,11 @@ func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64
 // DeliverNewPolicy, a consumer that is recreated after a reconnect would skip events.
 func (f *feed) begin(after uint64) (jetstream.DeliverPolicy, uint64, *time.Time) {
 	switch {
-	case f.fromTime != 0:
-		t := time.UnixMilli(f.fromTime).Add(-timeSlack)
+	case f.fromTime != nil:
+		t := time.UnixMilli(*f.fromTime).Add(-timeSlack)
 		return jetstream.DeliverByStartTimePolicy, 0, &t
-	case f.fromSeq != 0:
-		return jetstream.DeliverByStartSequencePolicy, f.fromSeq, nil
+	case f.fromSeq != nil:
+		return jetstream.DeliverByStartSequencePolicy, *f.fromSeq, nil
 	}
 	return jetstream.DeliverByStartSequencePolicy, after + 1, nil
 }

@@ -316,6 +316,13 @@ func TestDeterministicLog(t *testing.T) {
 	if part.Log() != logs[0] {
 		t.Error("a log that was loaded in part goes on in another way")
 	}
+	for _, until := range []lapsetest.LoadOption{lapsetest.UntilSeq(0), lapsetest.UntilTime(time.UnixMilli(0)), lapsetest.UntilTime(time.Time{})} {
+		none := lapsetest.New(t)
+		none.Load(strings.NewReader(logs[0]), until)
+		if none.Log() != "" {
+			t.Error("zero is no limit")
+		}
+	}
 }
 
 // TestConcurrentUse: goroutines may share a database, and in a bubble no call takes time.

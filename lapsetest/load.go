@@ -58,15 +58,15 @@ type LoadOption func(*load)
 
 type load struct {
 	seq  uint64
-	time time.Time
+	time *time.Time // nil for none
 }
 
-// UntilSeq ends Load with log sequence seq.
+// UntilSeq ends Load with log sequence seq; with 0 it loads nothing.
 func UntilSeq(seq uint64) LoadOption { return func(l *load) { l.seq = seq } }
 
 // UntilTime ends Load at a moment, at which the clock then stands: documents past their
 // deadline do not exist, even if their expiry has no event yet.
-func UntilTime(t time.Time) LoadOption { return func(l *load) { l.time = t } }
+func UntilTime(t time.Time) LoadOption { return func(l *load) { l.time = &t } }
 
 // Load loads a log of lapse export or lapse simulate into an empty database, up to its end
 // or a limit. The clock then stands at the last event. Later events follow in the log,
@@ -92,7 +92,7 @@ func (db *DB) Load(log io.Reader, opts ...LoadOption) {
 				return false, fmt.Errorf("event %d comes after event %d", e.Seq, last)
 			}
 			last = e.Seq
-			if e.Seq > until.seq || !until.time.IsZero() && e.Time > until.time.UnixMilli() {
+			if e.Seq > until.seq || until.time != nil && e.Time > until.time.UnixMilli() {
 				return false, nil
 			}
 			events = append(events, e)
@@ -101,7 +101,7 @@ func (db *DB) Load(log io.Reader, opts ...LoadOption) {
 			return err
 		}
 		now := int64(0)
-		if !until.time.IsZero() {
+		if until.time != nil {
 			now = until.time.UnixMilli()
 		}
 		mismatches, err := l.Adopt(now, events)

@@ -46,7 +46,7 @@ func (a *app) readArgument(arg string) ([]byte, error) {
 // position is a position in the log: a sequence or a time.
 type position struct {
 	seq  uint64
-	time time.Time
+	time *time.Time // nil for a sequence
 }
 
 // parsePosition reads SEQ|TIME: a sequence, a time as in RFC 3339, or a
@@ -56,26 +56,26 @@ func parsePosition(flag, s string, now time.Time) (position, error) {
 		return position{seq: seq}, nil
 	}
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return position{time: t}, nil
+		return position{time: &t}, nil
 	}
 	if ago, err := parseDuration(s); err == nil {
-		return position{time: now.Add(-ago)}, nil
+		return position{time: new(now.Add(-ago))}, nil
 	}
 	return position{}, usageErrorf("%s %q: use a sequence like 42, a time like 2015-05-17T10:05:03Z, or how long ago, like "+durations, flag, s)
 }
 
 func (p position) from() client.FeedOption {
-	if p.time.IsZero() {
+	if p.time == nil {
 		return client.FromSeq(p.seq)
 	}
-	return client.FromTime(p.time)
+	return client.FromTime(*p.time)
 }
 
 func (p position) until() client.FeedOption {
-	if p.time.IsZero() {
+	if p.time == nil {
 		return client.UntilSeq(p.seq)
 	}
-	return client.UntilTime(p.time)
+	return client.UntilTime(*p.time)
 }
 
 // parseTTL returns a TTL as JSON: off, never, a duration, or any number, which the

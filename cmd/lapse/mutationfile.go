@@ -30,10 +30,10 @@ type mutationLine struct {
 }
 
 // readMutations reads and parses a file of mutations, one JSON object a line, up to
-// the first one after until, if that is not zero. The last chunk has an err.
+// the first one after until, if that is not nil. The last chunk has an err.
 //
 // Its goroutine ends then, or once done is closed and a pending read returns.
-func readMutations(in io.Reader, until time.Time, done <-chan struct{}) <-chan *mutationLines {
+func readMutations(in io.Reader, until *time.Time, done <-chan struct{}) <-chan *mutationLines {
 	r := &mutationReader{in: in, until: until, done: done, chunks: make(chan *mutationLines, 2), chunk: &mutationLines{}}
 	go func() {
 		r.chunk.err = r.lines()
@@ -44,7 +44,7 @@ func readMutations(in io.Reader, until time.Time, done <-chan struct{}) <-chan *
 
 type mutationReader struct {
 	in     io.Reader
-	until  time.Time
+	until  *time.Time
 	done   <-chan struct{}
 	chunks chan *mutationLines
 	chunk  *mutationLines // to be sent next
@@ -88,7 +88,7 @@ func (r *mutationReader) lines() error {
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
-		if !r.until.IsZero() && at.After(r.until) {
+		if r.until != nil && at.After(*r.until) {
 			return io.EOF
 		}
 		mutation.Recorded = true

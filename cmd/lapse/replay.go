@@ -147,7 +147,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 		return err
 	}
 	now := replay.Time()
-	if !until.time.IsZero() {
+	if until.time != nil {
 		now = until.time.UnixMilli()
 	}
 	var refused error
@@ -181,7 +181,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 
 // before reports whether the position is before an event.
 func (p position) before(e *schema.Event) bool {
-	if p.time.IsZero() {
+	if p.time == nil {
 		return p.seq < e.Seq
 	}
 	return p.time.UnixMilli() < e.Time

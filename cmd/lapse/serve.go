@@ -21,6 +21,7 @@ type serveFlags struct {
 
 	cacheBytes               int64
 	retain, snapshotEvery    time.Duration // 0: forever, the default
+	noSnapshots              bool          // --snapshot-every 0
 	query                    query.Limits
 	queryWorkers, queryQueue int
 
@@ -62,6 +63,7 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.listenGiven = cmd.Flags().Changed("listen")
+			f.noSnapshots = cmd.Flags().Changed("snapshot-every") && f.snapshotEvery == 0
 			f.console.given = cmd.Flags().Changed("console")
 			return a.serve(cmd.Context(), f)
 		},
@@ -132,6 +134,9 @@ func (f *serveFlags) check() error {
 		if n < 1 {
 			return usageErrorf("--%s: use at least 1", name)
 		}
+	}
+	if f.noSnapshots && f.retain > 0 {
+		return usageErrorf("--snapshot-every 0 with --retain: lapse trims the log below a snapshot only, leave --snapshot-every out for a quarter of --retain")
 	}
 	if err := checkReplicas(f.replicas, f.external.given()); err != nil {
 		return err

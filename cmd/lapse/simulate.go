@@ -28,13 +28,13 @@ resulting log. The same input gives the same bytes. The clock stops at the end o
 year 9999: documents that expire later stay.`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			limit := time.Time{}
+			var limit *time.Time
 			if until != "" {
 				t, err := time.Parse(time.RFC3339Nano, until)
 				if err != nil || t.UnixMilli() > schema.MaxTime {
 					return usageErrorf("--until %s: give a time like 2015-05-17T10:05:03Z, in the year 9999 at the latest", until)
 				}
-				limit = t
+				limit = &t
 			}
 			return a.simulate(args, limit)
 		},
@@ -43,7 +43,7 @@ year 9999: documents that expire later stay.`,
 	return cmd
 }
 
-func (a *app) simulate(args []string, until time.Time) error {
+func (a *app) simulate(args []string, until *time.Time) error {
 	in, size, restores := a.stdin, int64(-1), true
 	if len(args) == 1 && args[0] != "-" {
 		file, err := os.Open(args[0])
@@ -93,13 +93,13 @@ func newSimulation(emit func(*schema.Event) error, restores bool) (s *machine.Si
 	return s, func() { _ = history.close() }, nil
 }
 
-// simulate runs the mutations of a file. Reading, deciding and writing overlap.
-func simulate(simulation *machine.Simulation, in io.Reader, until time.Time, bar *progress) error {
+// simulate runs the mutations of a file, until nothing is left to expire if until is nil. Reading, deciding and writing overlap.
+func simulate(simulation *machine.Simulation, in io.Reader, until *time.Time, bar *progress) error {
 	if err := simulateLines(simulation, in, until, bar); err != nil {
 		// The events before the faulty line are printed.
 		return errors.Join(err, simulation.Flush())
 	}
-	if until.IsZero() {
+	if until == nil {
 		return simulation.Finish()
 	}
 	if err := simulation.Advance(until.UnixMilli()); err != nil {
@@ -108,7 +108,7 @@ func simulate(simulation *machine.Simulation, in io.Reader, until time.Time, bar
 	return simulation.Flush()
 }
 
-func simulateLines(simulation *machine.Simulation, in io.Reader, until time.Time, bar *progress) error {
+func simulateLines(simulation *machine.Simulation, in io.Reader, until *time.Time, bar *progress) error {
 	done := make(chan struct{})
 	defer close(done)
 	chunks := readMutations(in, until, done)
