@@ -286,6 +286,11 @@ func TestAuditorConsumerIsolation(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
+	for name, want := range map[string]string{"billing": "its own", own.CachedInfo().Name: `"success":true`} {
+		if m := request(t, nc, "$JS.API.CONSUMER.DELETE."+log+"."+name+".auditor", ""); !strings.Contains(string(m.Data), want) {
+			t.Errorf("delete %s: %s", name, m.Data)
+		}
+	}
 	repeat(t, func(ctx context.Context) error {
 		info, err := billing.Info(ctx)
 		if err == nil && (info.Delivered.Consumer != 0 || info.NumPending != 4 || info.Config.FilterSubject != "") {

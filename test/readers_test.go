@@ -76,7 +76,7 @@ func TestCommandsLeaveNoReaders(t *testing.T) {
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.orders", "")
 	const broken = 128 + int(syscall.SIGPIPE) // as a shell reports the signal
-	large := strings.Repeat("x", 1<<20) // more than a pipe holds
+	large := strings.Repeat("x", 1<<20)       // more than a pipe holds
 	for n := range 4 {
 		mustAsk(t, nc, 201, fmt.Sprint("document.create.orders.", n), `{"text":"`+large+`"}`)
 	}
