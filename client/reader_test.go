@@ -108,7 +108,7 @@ func TestReadersLeaveNothing(t *testing.T) {
 							if err != nil && ctx.Err() == nil && name != "error" {
 								t.Fatal(err)
 							}
-							if end.body != nil && err == nil && !end.body(cancel, loop.leaves) {
+							if err != nil || end.body != nil && !end.body(cancel, loop.leaves) {
 								break
 							}
 						}
