@@ -72,9 +72,34 @@ func TestService(t *testing.T) {
 			}
 		}
 	}
-	// Without a responder the request fails at once.
-	if _, err := f.client.Request("$SRV.PING.nobody", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+}
+
+// TestNoResponders: a request that nobody serves fails at once, without an error of the
+// connection, and reaches no stream: not even that of a database that is on the disk.
+func TestNoResponders(t *testing.T) {
+	t.Parallel()
+	f := newServer(t)
+	idle, err := f.js.CreateStream(ctx(t), jetstream.StreamConfig{Name: "LAPSE_idle_MUTATIONS", Subjects: []string{"lapse.idle.mutations.>"}})
+	if err != nil {
 		t.Fatal(err)
+	}
+	nc, err := f.dial(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Error(err) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, subject := range []string{
+		"lapse.other.api.document.get.orders.a", "lapse.idle.api.status", "lapse.Main.api.status", "lapse.*.api.status",
+		"lapse.main.api", "lapse.main", "lapse.main.status", "lapse.main.v2.api.status",
+		"lapse.other.mutations.document.upsert.orders.a", "lapse.idle.mutations.document.upsert.orders.a", "lapse.main.mutations",
+		"lapse.other.events.orders.DocumentCreated", "$SRV.PING.nobody",
+	} {
+		if m, err := nc.Request(subject, []byte("{}"), patience); !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s: got %v, %v", subject, m, err)
+		}
+	}
+	if info, err := idle.Info(ctx(t)); err != nil || info.State.Msgs > 0 {
+		t.Errorf("got %+v, %v", info, err)
 	}
 }
 
