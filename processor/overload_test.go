@@ -102,6 +102,7 @@ func TestFlood(t *testing.T) {
 		if all := c.wait(); all[201] != places || all[429] != requests-places {
 			t.Errorf("at the end: %v", all)
 		}
+		w.want(200, "document.get.c.0", "", "X-Other", "not counted")
 		w.idle()
 	}, func(o *Options) { o.Queue = places })
 }

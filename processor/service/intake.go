@@ -73,10 +73,10 @@ func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 		r.refuse(fault)
 		return
 	}
-	r.size = sizeOf(headers)
 	if r.Op == "document.get" && r.Header == nil && r.getRecent() {
 		return
 	}
+	r.size = sizeOf(headers)
 	if limit := s.timeLimit(r.Op); limit > 0 {
 		r.until = r.came.Add(limit)
 	}
