@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,6 +156,69 @@ func TestPayloadEdges(t *testing.T) {
 	}
 }
 
+// TestBadBodies: every operation refuses a body that is not what it says, with one set of
+// messages, as a request and as a mutation. Nothing changes.
+func TestBadBodies(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	w.want(201, "document.create.c.a", "{}")
+	// A wrong value of each member, and of parts that are objects.
+	members := map[string][]string{
+		"collection.create": {`"previousImages":1`, `"indexingPolicy":[]`, `"indexingPolicy":{"indexingMode":1}`, `"indexingPolicy":{"includedPaths":{}}`, `"indexingPolicy":{"includedPaths":[{"path":1}]}`, `"indexingPolicy":{"nope":1}`, `"indexingPolicy":{"includedPaths":[{"nope":1}]}`, `"id":1`},
+		"document.restore":  {`"version":1`, `"version":""`},
+		"document.hold":     {`"reason":1`},
+		"batch":             {`"operations":{}`, `"operations":[],"atomic":1`},
+		"query":             {`"where":1`, `"params":1`, `"orderBy":1`, `"orderBy":[1]`, `"orderBy":[{"path":"/a","path":"/b"}]`, `"orderBy":[{"path":"/a","nope":1}]`, `"select":1`, `"select":[1]`, `"limit":"1"`, `"cursor":1`, `"count":1`, `"explain":1`, `"deadlines":1`, `"due":1`, `"due":{"nope":1}`, `"due":{"from":[]}`, `"held":1`},
+		"forecast":          {`"next":[]`, `"bucket":1.5`},
+		"history":           {`"limit":"1"`, `"limit":1.5`, `"limit":0`, `"limit":1001`},
+		"collection.list":   {`"limit":"1"`, `"limit":1.5`, `"cursor":1`, `"cursor":"."`},
+	}
+	members["collection.replace"] = members["collection.create"]
+	foreign := regexp.MustCompile(`json:|Go |struct|float|unmarshal|map\[|nil|schema\.`)
+	for _, op := range schema.Operations {
+		tail := op
+		switch {
+		case op == "collection.list" || op == "status" || op == "snapshot.create" || op == "snapshot.list":
+		case op == "snapshot.verify":
+			tail += ".1"
+		case op == "history" || strings.HasPrefix(op, "document."):
+			tail += ".c.a"
+		default:
+			tail += ".c"
+		}
+		bodies := []string{`[]`, `null`, `1`, `"{}"`, `{`, `{} {}`, `{"a":1,}`, "{\"a\":\"\xff\"}", "{\"a\":\"\x00\"}", "\ufeff{}", `{"a":` + strings.Repeat("[", 1024) + strings.Repeat("]", 1024) + `}`}
+		switch op {
+		case "document.create", "document.replace", "document.upsert", "document.patch":
+			bodies = append(bodies, `{"id":"a","id":"a"}`, `{"ttl":1,"\u0074tl":1}`)
+		default:
+			bodies = append(bodies, `{"nope":1}`, `{"":1}`, `{"Limit":1}`)
+		}
+		for _, member := range members[op] {
+			bodies = append(bodies, "{"+member+"}", "{"+member+","+member+"}")
+		}
+		for _, body := range bodies {
+			before := w.end()
+			r := w.refused(400, "bad_request", tail, body)
+			if foreign.MatchString(r.message) || strings.Contains(body, "nope") && !strings.Contains(r.message, `unknown member "nope" of `) {
+				t.Errorf("%s %.80s: %s", tail, body, r.message)
+			}
+			if w.end() != before {
+				t.Fatalf("%s %.80s changed the log", tail, body)
+			}
+			if schema.ParseOp(op) == schema.NoOp {
+				continue
+			}
+			w.judged(w.publish(tail, body))
+			events := w.events()
+			if e := events[len(events)-1]; e.Type != schema.MutationRejected || !strings.Contains(string(e.Body), string(schema.AppendString(nil, r.message))) {
+				t.Fatalf("%s %.80s: published it is %s %s", tail, body, e.Type, e.Body)
+			}
+		}
+	}
+	w.want(200, "document.get.c.a", "{}")
+	w.want(204, "document.delete.c.a", " {} ")
+}
+
 // TestMinSeqEdges: a read waits for the next sequence, and for the largest one; larger
 // numbers are refused.
 func TestMinSeqEdges(t *testing.T) {
@@ -186,9 +250,9 @@ func TestMessageEdges(t *testing.T) {
 	w.want(201, "document.create.c.a", "{}")
 	payload := int(w.client.MaxPayload())
 	for tail, code := range map[string]int{
-		"document.create.c.x": 413, "document.upsert.c.x": 413, "document.patch.c.a": 413, "document.get.c.a": 200,
-		"document.delete.c.gone": 404, "collection.create.x": 413, "collection.get.c": 200, "collection.list": 400,
-		"batch.c": 400, "query.c": 413, "history.c.a": 400, "status": 200, "unknown": 400,
+		"document.create.c.x": 413, "document.upsert.c.x": 413, "document.patch.c.a": 413, "document.get.c.a": 413,
+		"document.delete.c.gone": 413, "collection.create.x": 413, "collection.get.c": 413, "collection.list": 400,
+		"batch.c": 400, "query.c": 413, "history.c.a": 400, "status": 413, "unknown": 400,
 	} {
 		for _, n := range []int{payload - 1, payload} {
 			w.want(code, tail, strings.Repeat("[", n))

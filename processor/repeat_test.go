@@ -281,7 +281,11 @@ func TestMsgIDReusedForOtherOperation(t *testing.T) {
 			for _, other := range tails {
 				if other == first {
 					before := w.end()
-					if r := w.ask(other, `{"defaultTtl":9}`, "Nats-Msg-Id", fmt.Sprint(i)); r.code >= 300 || w.end() != before {
+					body := `{"defaultTtl":9}`
+					if strings.Contains(other, ".delete.") {
+						body = ""
+					}
+					if r := w.ask(other, body, "Nats-Msg-Id", fmt.Sprint(i)); r.code >= 300 || w.end() != before {
 						t.Errorf("%s %s is not repeated: %s", when, other, r)
 					}
 					continue

@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"cmp"
-	"fmt"
 	"strconv"
 
 	"github.com/lapsedb/lapse/schema/values"
@@ -42,29 +40,24 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 	}
 	b := &Batch{Collection: name}
 	var operations [][]byte
-	seen := make(map[string]bool)
-	if _, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
-		member := string(values.Unquote(name))
-		if seen[member] {
-			return fmt.Errorf("the member %.40s comes twice", member)
-		}
-		seen[member] = true
-		switch {
-		case member == "operations" && value[0] == '[':
+	given := false
+	if fault := readObjectTo(envelopeDepth, "the batch", raw, []Member{
+		{Name: "operations", Read: func(value []byte) *Error {
+			if value[0] != '[' {
+				return WrongValue("operations", value, "a list of at most "+strconv.Itoa(MaxOperations))
+			}
+			given = true
 			values.Value(value).Elements(func(operation values.Value) bool {
 				operations = append(operations, operation)
 				return true
 			})
-		case member == "atomic" && (string(value) == "true" || string(value) == "false"):
-			b.Atomic = string(value) == "true"
-		default:
-			return fmt.Errorf("%.40s: %.40s does not belong there", member, value)
-		}
-		return nil
-	}); err != nil {
-		return nil, ErrBadRequest.With(`the batch is not {"operations":[…],"atomic":true|false}: %v`, err)
+			return nil
+		}},
+		Bool("atomic", &b.Atomic),
+	}); fault != nil {
+		return nil, fault
 	}
-	if !seen["operations"] {
+	if !given {
 		return nil, ErrBadRequest.With("the batch has no operations: give a list of at most %d", MaxOperations)
 	}
 	if n := len(operations); n > MaxOperations {
@@ -82,57 +75,28 @@ func ParseBatch(collection string, raw []byte) (*Batch, *Error) {
 const envelopeDepth = 8 * MaxDepth
 
 func parseOperation(collection string, raw []byte) Operation {
-	texts := map[string]*string{"op": nil, "id": nil, "ifMatch": nil}
+	var op, id, ifMatch string
 	var body []byte
-	var wrong error // the first one; reading continues, since op may follow and say get
-	_, err := membersTo(envelopeDepth, raw, func(name, value []byte) error {
-		member := string(values.Unquote(name))
-		into, known := texts[member]
-		var err error
-		switch {
-		case member == "body" && body == nil:
-			body = value
-		case !known && member != "body":
-			err = fmt.Errorf("unknown member %.40q", member)
-		case into != nil || member == "body":
-			err = fmt.Errorf("the member %s comes twice", member)
-		default:
-			var text string
-			if text, err = decodeString(value); err == nil {
-				texts[member] = &text
-			} else {
-				err = fmt.Errorf("%s: %w", member, err)
-			}
-		}
-		wrong = cmp.Or(wrong, err)
-		return nil
-	})
-	op, id, ifMatch := texts["op"], texts["id"], texts["ifMatch"]
-	if err = cmp.Or(err, wrong); err != nil {
-		return Operation{Reads: op != nil && *op == "get", Fault: ErrBadRequest.With(`the operation is not {"op":…,"id":…,"body":…,"ifMatch":…}: %v`, err)}
+	fault := readObjectTo(envelopeDepth, "the operation", raw, []Member{Text("op", &op), Text("id", &id),
+		{Name: "body", Null: true, Read: func(value []byte) *Error { body = value; return nil }}, Text("ifMatch", &ifMatch)})
+	if fault != nil {
+		return Operation{Reads: op == "get", Fault: fault}
 	}
-	if op == nil {
-		op = new(string)
-	}
-	switch *op {
+	switch op {
 	case "get", "create", "replace", "upsert", "patch", "delete", "touch", "restore", "hold", "release":
 	default:
-		return Operation{Fault: ErrBadRequest.With("unknown operation %.40q: use get, create, replace, upsert, patch, delete, touch, restore, hold or release", *op)}
+		return Operation{Fault: ErrBadRequest.With("unknown operation %.40q: use get, create, replace, upsert, patch, delete, touch, restore, hold or release", op)}
 	}
-	if id == nil {
-		return Operation{Reads: *op == "get", Fault: ErrBadID.With("the operation has no id")}
-	}
-	if *op == "get" {
-		id, err := ParseDocumentID(*id)
+	if op == "get" {
+		id, err := ParseDocumentID(id)
+		fault := CheckNoBody("document.get", body)
 		if err != nil {
-			return Operation{Reads: true, Fault: AsError(err)}
+			fault = AsError(err)
 		}
-		return Operation{Reads: true, Get: id}
+		return Operation{Reads: true, Get: id, Fault: fault}
 	}
-	m := NewNamedMutation("document."+*op, collection, *id, body)
-	if ifMatch != nil {
-		m.IfMatch = *ifMatch
-	}
+	m := NewNamedMutation("document."+op, collection, id, body)
+	m.IfMatch = ifMatch
 	return Operation{Mutation: m, Fault: m.Fault}
 }
 

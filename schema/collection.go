@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"encoding/json"
 	"slices"
 	"strconv"
 
@@ -43,61 +42,30 @@ func DefaultProperties() Properties {
 // unknown member is an error: a misspelt defaultTtl must not keep documents for ever.
 func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error) {
 	p := DefaultProperties()
-	if len(raw) == 0 {
-		return p, nil
-	}
 	if len(raw) > MaxDocumentBytes {
 		return p, ErrTooLarge.With("the collection properties have %d bytes: at most %d are allowed", len(raw), MaxDocumentBytes)
 	}
-	var fault *Error
-	seen := make(map[string]bool)
-	_, err := members(raw, func(member, value []byte) error {
-		name := string(values.Unquote(member))
-		if seen[name] {
-			fault = ErrBadRequest.With("the collection properties have the member %.80q twice", name)
+	fault := ReadObject("the collection properties", raw,
+		Member{Name: "defaultTtl", Read: func(value []byte) (fault *Error) {
+			p.DefaultTTL, fault = parseDefaultTTL(value)
 			return fault
-		}
-		seen[name] = true
-		switch name {
-		case "defaultTtl":
-			if p.DefaultTTL, fault = parseDefaultTTL(value); fault != nil {
-				return fault
-			}
-		case "indexingPolicy":
-			if fault = p.parseIndexingPolicy(value); fault != nil {
-				return fault
-			}
-		case "previousImages":
-			switch string(value) {
-			case "true", "null":
-				p.PreviousImages = true
-			case "false":
-				p.PreviousImages = false
-			default:
-				fault = ErrBadRequest.With("previousImages %s: use true or false", Shown(value))
-				return fault
-			}
-		case "warnBefore":
-			if p.WarnBefore, fault = parseWarnBefore(value); fault != nil {
-				return fault
-			}
-		case "id":
+		}},
+		Member{Name: "indexingPolicy", Read: p.parseIndexingPolicy},
+		Bool("previousImages", &p.PreviousImages),
+		Member{Name: "warnBefore", Read: func(value []byte) (fault *Error) {
+			p.WarnBefore, fault = parseWarnBefore(value)
+			return fault
+		}},
+		Member{Name: "id", Null: true, Read: func(value []byte) *Error {
 			if !isString(value, string(collection)) {
-				fault = ErrBadRequest.With("the properties say id %s and the subject %q: make them the same or leave the id out", Shown(value), string(collection))
-				return fault
+				return ErrBadRequest.With("the properties say id %s and the subject %q: make them the same or leave the id out", Shown(value), string(collection))
 			}
-		case "_ts", "_etag", "_rid", "_self", "documents", "bytes", "held":
-		default:
-			fault = ErrBadRequest.With("unknown collection property %.80q: use defaultTtl, indexingPolicy, previousImages and warnBefore", name)
-			return fault
-		}
-		return nil
-	})
+			return nil
+		}},
+		Member{Name: "_ts"}, Member{Name: "_etag"}, Member{Name: "_rid"}, Member{Name: "_self"},
+		Member{Name: "documents"}, Member{Name: "bytes"}, Member{Name: "held"})
 	if fault != nil {
 		return p, fault
-	}
-	if err != nil {
-		return p, ErrBadRequest.With("the collection properties are not a JSON object: %v", err)
 	}
 	if p.IndexingMode == None && p.DefaultTTL != Off {
 		return p, ErrBadRequest.With("defaultTtl needs indexingMode consistent or lazy, not none: expiry lives from the index")
@@ -105,73 +73,43 @@ func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error)
 	return p, nil
 }
 
-// parseIndexingPolicy reads valid JSON. It returns the first fault in the order of the
-// members.
 func (p *Properties) parseIndexingPolicy(raw []byte) *Error {
-	if string(raw) == "null" {
-		return nil
-	}
-	var fault *Error
-	seen := make(map[string]bool)
-	_, err := members(raw, func(member, value []byte) error {
-		name := string(values.Unquote(member))
-		switch {
-		case seen[name]:
-			fault = ErrBadRequest.With("indexingPolicy has the member %.80q twice", name)
-		case name == "indexingMode":
-			fault = p.parseIndexingMode(value)
-		case name == "includedPaths":
-			fault = p.parseIncludedPaths(value)
-		default:
-			fault = ErrBadRequest.With("unknown member %.80q of indexingPolicy: use indexingMode and includedPaths", name)
-		}
-		seen[name] = true
-		if fault != nil {
-			return fault
-		}
-		return nil
-	})
-	if fault == nil && err != nil {
-		fault = ErrBadRequest.With("indexingPolicy %s: use an object with indexingMode and includedPaths", Shown(raw))
-	}
-	return fault
+	return ReadObject("indexingPolicy", raw, Member{Name: "indexingMode", Read: p.parseIndexingMode}, Member{Name: "includedPaths", Read: p.parseIncludedPaths})
 }
 
 func (p *Properties) parseIndexingMode(value []byte) *Error {
-	if string(value) == "null" {
-		return nil
-	}
 	for _, mode := range IndexingModes {
 		if isString(value, string(mode)) {
 			p.IndexingMode = mode
 			return nil
 		}
 	}
-	return ErrBadRequest.With("indexingMode %s: use consistent, lazy or none", Shown(value))
+	return WrongValue("indexingMode", value, "consistent, lazy or none")
 }
 
-func (p *Properties) parseIncludedPaths(value []byte) *Error {
-	var paths []map[string]any
-	if err := json.Unmarshal(value, &paths); err != nil {
-		return ErrBadRequest.With(`includedPaths %s: use a list like [{"path":"/customerId"}]`, Shown(value))
+// parseIncludedPaths reads the paths. It returns the first fault in the order of the list.
+func (p *Properties) parseIncludedPaths(value []byte) (fault *Error) {
+	list := values.Value(value)
+	if list.Kind() != values.Array {
+		return WrongValue("includedPaths", value, `a list like [{"path":"/customerId"}]`)
 	}
-	if len(paths) > MaxIncludedPaths {
-		return ErrBadRequest.With("includedPaths has %d paths: at most %d are allowed", len(paths), MaxIncludedPaths)
+	if n := list.Len(); n > MaxIncludedPaths {
+		return ErrBadRequest.With("includedPaths has %d paths: at most %d are allowed", n, MaxIncludedPaths)
 	}
-	for _, included := range paths {
-		path, ok := included["path"].(string)
-		if !ok || len(included) != 1 {
-			return ErrBadRequest.With(`includedPaths: use {"path":"/customerId"}, a path is a JSON pointer of at most %d bytes`, values.MaxPointerBytes)
+	list.Elements(func(element values.Value) bool {
+		var path string
+		if fault = ReadObject("an element of includedPaths", element, Text("path", &path)); fault != nil {
+			return false
 		}
 		if _, err := values.ParsePointer(path); err != nil {
-			return ErrBadRequest.With("includedPaths: %v", err)
-		}
-		if slices.Contains(p.IncludedPaths, path) {
-			return ErrBadRequest.With("includedPaths has %q twice", path)
+			fault = ErrBadRequest.With("includedPaths: %v", err)
+		} else if slices.Contains(p.IncludedPaths, path) {
+			fault = ErrBadRequest.With("includedPaths has %q twice", path)
 		}
 		p.IncludedPaths = append(p.IncludedPaths, path)
-	}
-	return nil
+		return fault == nil
+	})
+	return fault
 }
 
 // AppendJSON appends the properties as a JSON object: all of them, but warnBefore only if

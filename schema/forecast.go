@@ -1,12 +1,9 @@
 package schema
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
 	"strconv"
-
-	"github.com/lapsedb/lapse/schema/values"
 )
 
 // Bounds of a forecast.
@@ -45,45 +42,26 @@ func ParseForecast(raw []byte) (r ForecastRequest, fault *Error) {
 	if len(raw) > MaxForecastBytes {
 		return r, ErrTooLarge.With("the forecast request has %d bytes: at most %d are allowed", len(raw), MaxForecastBytes)
 	}
-	if len(bytes.TrimSpace(raw)) > 0 {
-		if fault = r.parse(raw); fault != nil {
-			return r, fault
-		}
+	span := func(name string, into *int64) Member {
+		return Member{Name: name, Read: func(value []byte) (fault *Error) {
+			*into, fault = parseSpan(name, value)
+			return fault
+		}}
+	}
+	fault = ReadObject("the forecast request", raw, span("next", &r.Next), span("bucket", &r.Bucket),
+		Member{Name: "defaultTtl", Null: true, Read: func(value []byte) (fault *Error) {
+			r.WhatIf = true
+			r.DefaultTTL, fault = parseDefaultTTL(value)
+			return fault
+		}})
+	if fault != nil {
+		return r, fault
 	}
 	r = r.EnsureDefaults()
 	if n := r.buckets(); n > MaxForecastBuckets {
 		return r, ErrBadRequest.With("next %ds in buckets of %ds are up to %d of them: at most %d are allowed, use a longer bucket or a shorter next", r.Next, r.Bucket, n, MaxForecastBuckets)
 	}
 	return r, nil
-}
-
-func (r *ForecastRequest) parse(raw []byte) (fault *Error) {
-	seen := make(map[string]bool)
-	_, err := members(raw, func(member, value []byte) error {
-		name := string(values.Unquote(member))
-		switch {
-		case seen[name]:
-			fault = ErrBadRequest.With("the forecast request has the member %.80q twice", name)
-		case name == "next":
-			r.Next, fault = parseSpan(name, value)
-		case name == "bucket":
-			r.Bucket, fault = parseSpan(name, value)
-		case name == "defaultTtl":
-			r.DefaultTTL, fault = parseDefaultTTL(value)
-			r.WhatIf = true
-		default:
-			fault = ErrBadRequest.With("unknown member %.80q of the forecast request: use next, bucket and defaultTtl", name)
-		}
-		seen[name] = true
-		if fault != nil {
-			return fault
-		}
-		return nil
-	})
-	if fault == nil && err != nil {
-		fault = ErrBadRequest.With(`the forecast request is not JSON like {"next":"24h","bucket":"1h","defaultTtl":3600}, or empty: %v`, err)
-	}
-	return fault
 }
 
 // EnsureDefaults returns r with its zero values filled in.
@@ -145,11 +123,10 @@ func (r ForecastRequest) Buckets(now int64) []int64 {
 	return append(bounds, now+r.Next)
 }
 
-// parseSpan reads a duration: seconds as a number, a string for ParseSpan, or null for
-// none.
+// parseSpan reads a duration: seconds as a number, or a string for ParseSpan.
 func parseSpan(name string, value []byte) (int64, *Error) {
 	if n, ok := parseSeconds(value); ok && n >= 0 {
-		return int64(n), nil // null is 0
+		return int64(n), nil
 	}
 	if value[0] == '"' {
 		text, err := decodeString(value)

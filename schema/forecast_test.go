@@ -37,9 +37,9 @@ func TestParseForecast(t *testing.T) {
 
 func TestParseForecastRefuses(t *testing.T) {
 	for body, want := range map[string]string{
-		`[]`:                                "not JSON like",
-		`{"next":`:                          "not JSON like",
-		"{\"next\":\xff}":                   "not JSON like",
+		`[]`:                                "must be a JSON object",
+		`{"next":`:                          "must be a JSON object",
+		"{\"next\":\xff}":                   "must be a JSON object",
 		`{"next":0}`:                        "from 1 to 2147483647",
 		`{"next":-1}`:                       "from 1 to 2147483647",
 		`{"next":1.5}`:                      "from 1 to 2147483647",
@@ -62,7 +62,7 @@ func TestParseForecastRefuses(t *testing.T) {
 		`{"next":"24h","bucket":"30s"}`:     "are up to 2881 of them: at most 2000 are allowed",
 		`{"defaultTtl":0}`:                  "-1 for no default, or null for off",
 		`{"defaultTtl":"off"}`:              "-1 for no default, or null for off",
-		`{"next":1,"next":2}`:               `"next" twice`,
+		`{"next":1,"next":2}`:               "comes twice",
 		`{"until":1}`:                       "use next, bucket and defaultTtl",
 		"{}" + strings.Repeat(" ", MaxForecastBytes): "at most 4096 are allowed",
 	} {

@@ -44,8 +44,10 @@ func AppendReason(dst []byte, reason string) []byte {
 }
 
 // ReadReason returns the reason in the body of a DocumentHeld, "" if it is malformed.
-func ReadReason(body []byte) string {
-	reason, _ := parseMember(DocumentHold, body, "reason")
+func ReadReason(body []byte) (reason string) {
+	if ReadObject("the reason", body, Text("reason", &reason)) != nil {
+		return ""
+	}
 	return reason
 }
 

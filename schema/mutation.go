@@ -1,13 +1,9 @@
 package schema
 
 import (
-	"bytes"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/lapsedb/lapse/schema/values"
 )
 
 // Op is the operation of a mutation.
@@ -214,58 +210,29 @@ func (m *Mutation) Check() *Mutation {
 		m.Document, m.Fault = ParseDocument(m.ID, m.Body)
 	case DocumentPatch:
 		m.Fault = CheckPatch(m.ID, m.Body)
-	case DocumentTouch, DocumentRelease:
-		m.Fault = checkNoContent(m.Op, m.Body)
+	case CollectionDelete, DocumentDelete, DocumentTouch, DocumentRelease:
+		m.Fault = CheckNoBody(m.Op.String(), m.Body)
 	case DocumentRestore:
-		if m.Version, m.Fault = parseMember(m.Op, m.Body, "version"); m.Fault == nil && m.Version == "" && bytes.Contains(m.Body, []byte(`""`)) {
-			m.Fault = ErrBadRequest.With("the version is empty: leave it out for the last one")
-		}
+		version := Text("version", &m.Version)
+		m.Fault = ReadObject(m.what(), m.Body, Member{Name: version.Name, Read: func(value []byte) *Error {
+			if string(value) == `""` {
+				return ErrBadRequest.With("the version is empty: leave it out for the last one")
+			}
+			return version.Read(value)
+		}})
 	case DocumentHold:
-		if m.Reason, m.Fault = parseMember(m.Op, m.Body, "reason"); len(m.Reason) > MaxReasonBytes {
+		if m.Fault = ReadObject(m.what(), m.Body, Text("reason", &m.Reason)); len(m.Reason) > MaxReasonBytes {
 			m.Fault = ErrBadRequest.With("the reason has %d bytes: at most %d are allowed", len(m.Reason), MaxReasonBytes)
 		}
 	}
 	return m
 }
 
-// checkNoContent refuses a body that is neither empty nor {}.
-func checkNoContent(op Op, body []byte) *Error {
-	if len(body) == 0 {
-		return nil
-	}
-	empty := true
-	if _, err := members(body, func(_, _ []byte) error { empty = false; return nil }); err != nil || !empty {
-		return ErrBadRequest.With("%s takes no content, its body is %s: leave it empty", op, Shown(body))
-	}
-	return nil
-}
+// what names the body in errors.
+func (m *Mutation) what() string { return "the body of " + m.Op.String() }
 
 // MaxReasonBytes is the size of the longest reason of a hold.
 const MaxReasonBytes = 1024
-
-// parseMember returns the text of the only member that a body may have, "" if it has none.
-func parseMember(op Op, body []byte, member string) (text string, fault *Error) {
-	if len(body) == 0 {
-		return "", nil
-	}
-	seen := false
-	_, err := members(body, func(name, value []byte) (err error) {
-		switch {
-		case string(values.Unquote(name)) != member:
-			return fmt.Errorf("unknown member %.40q", name)
-		case seen:
-			return fmt.Errorf("the member %s comes twice", member)
-		}
-		if seen = true; string(value) != "null" {
-			text, err = decodeString(value)
-		}
-		return err
-	})
-	if err != nil {
-		return "", ErrBadRequest.With(`the body of %s is not {"%s":"…"} or empty: %v`, op, member, err)
-	}
-	return text, nil
-}
 
 // Limits in bytes of body and name in a rejection, so that refused mutations do not fill
 // the log.

@@ -1,8 +1,6 @@
 package answer
 
 import (
-	"encoding/json"
-	"math"
 	"slices"
 	"strings"
 
@@ -12,27 +10,15 @@ import (
 
 // ListCollections returns the reply to collection.list; most is its maximum in bytes.
 func ListCollections(all []*schema.Collection, request []byte, most int) ([]byte, *schema.Error) {
-	var ask struct {
-		Limit  *float64 `json:"limit"` // 100.0 is 100
-		Cursor string   `json:"cursor"`
+	limit, cursor := len(all), ""
+	if fault := schema.ReadObject("the body of collection.list", request,
+		schema.Whole("limit", &limit, machine.MaxCollections), schema.Text("cursor", &cursor)); fault != nil {
+		return nil, fault
 	}
-	if len(request) > 0 {
-		if err := json.Unmarshal(request, &ask); err != nil {
-			return nil, schema.ErrBadRequest.With(`the body of collection.list is not {"limit":n,"cursor":"..."} or empty: %v`, err)
-		}
-	}
-	limit := len(all)
-	if ask.Limit != nil {
-		n := *ask.Limit
-		if n < 1 || n > machine.MaxCollections || n != math.Trunc(n) {
-			return nil, schema.ErrBadRequest.With("limit %v: use a whole number from 1 to %d", n, machine.MaxCollections)
-		}
-		limit = int(n)
-	}
-	if ask.Cursor != "" {
-		after, err := schema.ParseCollectionName(ask.Cursor)
+	if cursor != "" {
+		after, err := schema.ParseCollectionName(cursor)
 		if err != nil {
-			return nil, schema.ErrBadRequest.With("cursor %.80q: use the one of the page before", ask.Cursor)
+			return nil, schema.ErrBadRequest.With("cursor %.80q: use the one of the page before", cursor)
 		}
 		at, found := slices.BinarySearchFunc(all, after, func(c *schema.Collection, name schema.CollectionName) int {
 			return strings.Compare(string(c.Name), string(name))

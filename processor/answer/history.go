@@ -1,8 +1,6 @@
 package answer
 
 import (
-	"encoding/json"
-	"math"
 	"slices"
 
 	"github.com/lapsedb/lapse/schema"
@@ -28,22 +26,9 @@ func AppendHistory(dst []byte, events []*schema.Event) []byte {
 
 // ParseHistory returns the limit of a history request.
 func ParseHistory(data []byte) (limit int, fault *schema.Error) {
-	if len(data) == 0 {
-		return defaultHistory, nil
-	}
-	var body struct {
-		Limit *float64 `json:"limit"` // 100.0 is 100
-	}
-	if err := json.Unmarshal(data, &body); err != nil {
-		return 0, schema.ErrBadRequest.With(`the body of history is not {"limit":n} or empty: %v`, err)
-	}
-	if body.Limit == nil {
-		return defaultHistory, nil
-	}
-	if n := *body.Limit; n < 1 || n > MaxHistory || n != math.Trunc(n) {
-		return 0, schema.ErrBadRequest.With("limit %v: use a whole number from 1 to %d", n, MaxHistory)
-	}
-	return int(*body.Limit), nil
+	limit = defaultHistory
+	fault = schema.ReadObject("the body of history", data, schema.Whole("limit", &limit, MaxHistory))
+	return limit, fault
 }
 
 // FollowLives visits the events of an id, newest first and at most limit, until visit

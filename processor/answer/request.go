@@ -26,6 +26,15 @@ func CheckNoTail(op, tail string) *schema.Error {
 	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
 }
 
+// CheckBody checks that a read that has no body has none; package schema checks mutations.
+func CheckBody(op string, body []byte) *schema.Error {
+	switch op {
+	case "document.get", "collection.get", "status", "snapshot.create", "snapshot.list", "snapshot.verify":
+		return schema.CheckNoBody(op, body)
+	}
+	return nil
+}
+
 // ParseMinSeq parses a Lapse-Min-Seq.
 func ParseMinSeq(text string) (uint64, *schema.Error) {
 	seq, err := strconv.ParseUint(text, 10, 64)

@@ -267,6 +267,9 @@ func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.O
 // read answers a request that changes nothing. It sets the lifetime of the document that
 // the reply is about.
 func (l *Local) read(op, tail string, body []byte, lifetime *schema.Lifetime) (reply []byte, err error) {
+	if fault := answer.CheckBody(op, body); fault != nil {
+		return nil, fault
+	}
 	if err := l.Simulation.Flush(); err != nil {
 		return nil, err
 	}

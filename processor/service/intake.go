@@ -73,16 +73,13 @@ func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 		r.refuse(fault)
 		return
 	}
-	if r.Op == "document.get" && r.Header == nil && r.getRecent() {
+	if r.Op == "document.get" && r.Header == nil && len(data) == 0 && r.getRecent() {
 		return
 	}
-	r.size = sizeOf(headers)
+	r.data = data
+	r.size = sizeOf(headers) + int64(len(data))
 	if limit := s.timeLimit(r.Op); limit > 0 {
 		r.until = r.came.Add(limit)
-	}
-	if takesBody(r.Op) {
-		r.data = data
-		r.size += int64(len(data))
 	}
 	if r.size <= SmallRequest {
 		r.size = 0
@@ -99,15 +96,6 @@ func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 	default:
 		r.refuse(tooManyRequests)
 	}
-}
-
-// takesBody reports whether a request of the operation has a body.
-func takesBody(op string) bool {
-	switch op {
-	case "document.get", "collection.get", "status":
-		return false
-	}
-	return true
 }
 
 // sizeOf returns the size of headers in bytes.

@@ -101,6 +101,10 @@ func (r *Request) dispatch() {
 		}
 		return
 	}
+	if fault := answer.CheckBody(r.Op, r.data); fault != nil {
+		r.refuse(fault)
+		return
+	}
 	switch {
 	case r.Op == "query":
 		r.query()
@@ -114,7 +118,7 @@ func (r *Request) dispatch() {
 	case r.Op == "snapshot.verify":
 		r.snapshotVerify()
 		return
-	case r.Op == "document.get" && r.Header != nil && r.getRecent(): // without headers, handleIn has tried it
+	case r.Op == "document.get" && r.Header != nil && r.getRecent(): // without headers and body, handleIn has tried it
 		return
 	}
 	if read, ok := r.read(); ok {

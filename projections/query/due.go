@@ -3,7 +3,6 @@ package query
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/lapsedb/lapse/schema"
@@ -32,40 +31,30 @@ func (m moment) at(now, otherwise int64) int64 {
 	return m.seconds
 }
 
-func parseDue(value values.Value) (*due, error) {
-	if value.Kind() != values.Object {
-		return nil, errors.New(`use an object like {"from":1431857103,"until":"24h"}`)
+func (r *request) parseDue(value values.Value) error {
+	r.due = &due{text: value}
+	fault := schema.ReadObject("due", value,
+		custom("from", r.due.from.parse), custom("until", r.due.until.parse))
+	if fault != nil {
+		return fault
 	}
-	d := &due{text: value}
-	var err error
-	value.Members(func(name []byte, v values.Value) bool {
-		into := map[string]*moment{"from": &d.from, "until": &d.until}[string(name)]
-		switch {
-		case into == nil:
-			err = fmt.Errorf("unknown member %.40q, use from and until", name)
-		case into.given:
-			err = fmt.Errorf("the member %s comes twice", name)
-		case v.Kind() == values.Null:
-		default:
-			*into, err = parseMoment(v)
-		}
-		return err == nil
-	})
-	return d, err
+	return nil
 }
 
-func parseMoment(v values.Value) (moment, error) {
+func (m *moment) parse(v values.Value) error {
 	switch v.Kind() {
 	case values.Number:
 		if n := v.Float(); n == math.Trunc(n) && math.Abs(n) <= 1<<53 {
-			return moment{given: true, seconds: int64(n)}, nil
+			*m = moment{given: true, seconds: int64(n)}
+			return nil
 		}
 	case values.String:
 		if n, err := schema.ParseSpan(string(v.Text())); err == nil {
-			return moment{given: true, relative: true, seconds: n}, nil
+			*m = moment{given: true, relative: true, seconds: n}
+			return nil
 		}
 	}
-	return moment{}, errors.New(`use unix seconds, or a length of time from now like "90s", "24h" or "30d"`)
+	return errors.New(`use unix seconds, or a length of time from now like "90s", "24h" or "30d"`)
 }
 
 // eachDue is each for a request by deadline: it visits by deadline and id, and the key of

@@ -1,11 +1,8 @@
 package query
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/lapsedb/lapse/schema"
@@ -51,34 +48,11 @@ type order struct {
 // shares the body's memory.
 func parseRequest(body []byte) (r request, fault *schema.Error) {
 	r.limit = defaultLimit
-	query := values.Value(bytes.TrimSpace(body))
-	if len(query) == 0 {
-		return r, nil
-	}
-	if err := schema.CheckJSON(query); err != nil {
-		return r, schema.ErrBadRequest.With("the query is not JSON of at most %d levels: %v", schema.MaxDepth, err)
-	}
-	if query.Kind() != values.Object {
-		return r, schema.ErrBadRequest.With(`the query is not a JSON object: use one like {"where":"doc.total > 100","limit":10}`)
-	}
-	var seen []string
-	query.Members(func(name []byte, value values.Value) bool {
-		if slices.Contains(seen, string(name)) {
-			fault = schema.ErrBadRequest.With("the query has the member %.80q twice", name)
-			return false
-		}
-		seen = append(seen, string(name))
-		if value.Kind() == values.Null {
-			return true
-		}
-		err := r.parseMember(string(name), value)
-		if errors.Is(err, errUnknownMember) {
-			fault = schema.ErrBadRequest.With("unknown member %.80q of the query: use where, params, orderBy, select, limit, cursor, count, explain, deadlines, due and held", name)
-		} else if err != nil {
-			fault = schema.ErrBadRequest.With("%s %s: %v", name, schema.Shown(value), err)
-		}
-		return fault == nil
-	})
+	fault = schema.ReadObject("the query", body,
+		schema.Text("where", &r.where), custom("params", r.parseParams), custom("orderBy", r.parseOrderBy), custom("select", r.parseSelect),
+		schema.Whole("limit", &r.limit, maxLimit), schema.Text("cursor", &r.cursor), schema.Bool("count", &r.count), schema.Bool("explain", &r.explain),
+		schema.Bool("deadlines", &r.deadlines), custom("due", r.parseDue), schema.Bool("held", &r.held))
+	r.where = strings.TrimSpace(r.where)
 	if fault == nil && r.count && r.cursor != "" {
 		fault = schema.ErrBadRequest.With("count with a cursor: a count is of all pages, leave the cursor out")
 	}
@@ -89,61 +63,26 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 	return r, fault
 }
 
-var errUnknownMember = errors.New("unknown member")
-
-// parseMember reads one member; the error names the allowed values.
-func (r *request) parseMember(name string, value values.Value) (err error) {
-	switch name {
-	case "where":
-		r.where, err = parseText(value)
-		r.where = strings.TrimSpace(r.where)
-	case "params":
-		if r.params = value; value.Kind() != values.Object {
-			return errors.New("use an object")
+// custom is a member whose parser says what is allowed.
+func custom(name string, parse func(values.Value) error) schema.Member {
+	return schema.Member{Name: name, Read: func(value []byte) *schema.Error {
+		err := parse(value)
+		var fault *schema.Error
+		if err == nil || errors.As(err, &fault) {
+			return fault
 		}
-		if len(value) > maxParams {
-			return fmt.Errorf("at most %d bytes are allowed", maxParams)
-		}
-	case "orderBy":
-		return r.parseOrderBy(value)
-	case "select":
-		return r.parseSelect(value)
-	case "limit":
-		n := value.Float() // 100.0 is 100
-		if value.Kind() != values.Number || n < 1 || n > maxLimit || n != math.Trunc(n) {
-			return fmt.Errorf("use a whole number from 1 to %d", maxLimit)
-		}
-		r.limit = int(n)
-	case "cursor":
-		r.cursor, err = parseText(value)
-	case "count":
-		r.count, err = parseBool(value)
-	case "explain":
-		r.explain, err = parseBool(value)
-	case "due":
-		r.due, err = parseDue(value)
-	case "held":
-		r.held, err = parseBool(value)
-	case "deadlines":
-		r.deadlines, err = parseBool(value)
-	default:
-		return errUnknownMember
-	}
-	return err
+		return schema.ErrBadRequest.With("%s %s: %v", name, schema.Shown(value), err)
+	}}
 }
 
-func parseText(value values.Value) (string, error) {
-	if value.Kind() != values.String {
-		return "", errors.New("use a string")
+func (r *request) parseParams(value values.Value) error {
+	if r.params = value; value.Kind() != values.Object {
+		return errors.New("use an object")
 	}
-	return string(value.Text()), nil
-}
-
-func parseBool(value values.Value) (bool, error) {
-	if kind := value.Kind(); !isBool(kind) {
-		return false, errors.New("use true or false")
+	if len(value) > maxParams {
+		return fmt.Errorf("at most %d bytes are allowed", maxParams)
 	}
-	return value.Kind() == values.True, nil
+	return nil
 }
 
 func (r *request) parseOrderBy(value values.Value) (err error) {
@@ -153,23 +92,12 @@ func (r *request) parseOrderBy(value values.Value) (err error) {
 	}
 	value.Elements(func(element values.Value) bool {
 		var o order
-		if element.Kind() != values.Object {
-			err = form
+		var path string
+		if fault := schema.ReadObject("an element of orderBy", element, schema.Text("path", &path), schema.Bool("desc", &o.desc)); fault != nil {
+			err = fault
+			return false
 		}
-		element.Members(func(name []byte, v values.Value) bool {
-			switch kind := v.Kind(); {
-			case string(name) == "path" && kind == values.String:
-				o.path, err = values.ParsePointer(string(v.Text()))
-			case string(name) == "desc" && isBool(kind):
-				o.desc = kind == values.True
-			default:
-				err = form
-			}
-			return err == nil
-		})
-		if err == nil && o.path == nil {
-			err = form
-		}
+		o.path, err = values.ParsePointer(path)
 		if r.orderBy = append(r.orderBy, o); len(r.orderBy) > maxOrderBy {
 			err = fmt.Errorf("at most %d paths are allowed", maxOrderBy)
 		}

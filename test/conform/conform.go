@@ -93,8 +93,8 @@ func (d *described) message(name string, header map[string][]string, body []byte
 	return Schema(m.Payload.Name(), body)
 }
 
-// Request checks a request against its description. Like lapse, it ignores the body of a
-// request that takes none.
+// Request checks a request against its description. Like lapse, it accepts an object
+// without members as the body of a request that has none.
 func Request(operation string, header map[string][]string, body []byte) error {
 	return sent(operation+".request", header, body)
 }
@@ -109,7 +109,10 @@ func sent(name string, header map[string][]string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if d.Components.Messages[name].Payload.Ref == "" {
+	if len(body) > 0 && d.Components.Messages[name].Payload.Ref == "" {
+		if err := Schema("NoContent", body); err != nil {
+			return err
+		}
 		body = nil
 	}
 	return d.message(name, header, body)
