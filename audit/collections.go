@@ -104,7 +104,7 @@ func (a *Auditor) collectionReplaced(e *schema.Event) error {
 	if err := a.settle(c, e); err != nil {
 		return err
 	}
-	if policy, fault := schema.ParseProperties(c.name, e.Body); fault != nil || policy.DefaultTTL != c.policy.DefaultTTL || policy.WarnBefore != c.policy.WarnBefore {
+	if policy, fault := schema.ReadProperties(c.name, e.Body); fault != nil || policy.DefaultTTL != c.policy.DefaultTTL || policy.WarnBefore != c.policy.WarnBefore {
 		if err := a.settleWarnings(c, e.Time, closedGrace); err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (a *Auditor) apply(c *collection, e *schema.Event) {
 		c.known = false
 		return
 	}
-	policy, fault := schema.ParseProperties(c.name, e.Body)
+	policy, fault := schema.ReadProperties(c.name, e.Body)
 	if fault != nil {
 		a.against(Body, e, "it carries properties that are not legal: %v", fault)
 		c.known = false

@@ -59,7 +59,7 @@ func naive(log []schema.Event, stream bool) (Rule, uint64) {
 				return Body, e.Seq
 			}
 		case schema.CollectionCreated, schema.CollectionReplaced, schema.CollectionDeleted:
-			p, fault := schema.ParseProperties(e.Collection, e.Body)
+			p, fault := schema.ReadProperties(e.Collection, e.Body)
 			if fault != nil || len(e.Body) == 0 || e.Type == schema.CollectionDeleted && fmt.Sprint(p) != fmt.Sprint(*before) {
 				return Body, e.Seq
 			}
@@ -92,7 +92,7 @@ func properties(log []schema.Event, name schema.CollectionName) *schema.Properti
 		}
 		switch e.Type {
 		case schema.CollectionCreated, schema.CollectionReplaced:
-			p, _ := schema.ParseProperties(name, e.Body)
+			p, _ := schema.ReadProperties(name, e.Body)
 			return &p
 		case schema.CollectionDeleted:
 			return nil

@@ -152,7 +152,7 @@ func (info *CollectionInfo) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return err
 	}
-	p, fault := schema.ParseProperties(schema.CollectionName(fields.ID), data)
+	p, fault := schema.ReadProperties(schema.CollectionName(fields.ID), data)
 	if fault != nil {
 		return fault
 	}

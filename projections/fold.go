@@ -249,7 +249,7 @@ func (f *fold) collection(name schema.CollectionName) *schema.Collection {
 }
 
 func (f *fold) setCollection(e *schema.Event, incarnation uint64) (fits bool, err error) {
-	p, fault := schema.ParseProperties(e.Collection, e.Body)
+	p, fault := schema.ReadProperties(e.Collection, e.Body)
 	if fault != nil {
 		return false, nil
 	}

@@ -50,7 +50,7 @@ func TestFoldCollections(t *testing.T) {
 	l.collection(schema.CollectionCreated, "orders", `{}`)
 	l.collection(schema.CollectionCreated, "carts", `{"defaultTtl":-1}`)
 	l.now = 1001
-	l.collection(schema.CollectionReplaced, "orders", `{"defaultTtl":7,"indexingPolicy":{"includedPaths":[{"path":"/n"}]},"previousImages":false}`)
+	l.collection(schema.CollectionReplaced, "orders", `{"defaultTtl":7,"indexingPolicy":{"includedPaths":[{"path":"/n"},{"path":"/n/?"},{"path":"/*"}]},"previousImages":false}`) // as earlier versions accept it
 	catchUp(t, s, l)
 	var names []schema.CollectionName
 	for _, c := range s.Collections() {
@@ -60,7 +60,7 @@ func TestFoldCollections(t *testing.T) {
 		t.Errorf("the collections are %v", names)
 	}
 	c := collection(t, s, "orders")
-	if c.Incarnation != 1 || c.Version != 3 || c.Time != 1001_000 || c.DefaultTTL != 7 || c.PreviousImages || fmt.Sprint(c.IncludedPaths) != "[/n]" {
+	if c.Incarnation != 1 || c.Version != 3 || c.Time != 1001_000 || c.DefaultTTL != 7 || c.PreviousImages || fmt.Sprint(c.IncludedPaths) != "[/n /n/? /*]" {
 		t.Errorf("orders is %+v", c)
 	}
 	l.collection(schema.CollectionDeleted, "orders", `{}`)

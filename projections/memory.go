@@ -220,7 +220,7 @@ func (m *Memory) apply(fact *Fact) error {
 }
 
 func (c *memoryCollection) set(e *schema.Event, incarnation uint64) error {
-	p, fault := schema.ParseProperties(e.Collection, e.Body)
+	p, fault := schema.ReadProperties(e.Collection, e.Body)
 	if fault != nil {
 		return fault
 	}

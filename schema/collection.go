@@ -3,6 +3,7 @@ package schema
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/lapsedb/lapse/schema/values"
 )
@@ -41,6 +42,44 @@ func DefaultProperties() Properties {
 // empty means DefaultProperties. It drops members that a reply adds (id, _ts, …). An
 // unknown member is an error: a misspelt defaultTtl must not keep documents for ever.
 func ParseProperties(collection CollectionName, raw []byte) (Properties, *Error) {
+	p, fault := ReadProperties(collection, raw)
+	for i, path := range p.IncludedPaths {
+		if fault == nil {
+			p.IncludedPaths[i], fault = parseIncludedPath(path)
+		}
+		if fault == nil && slices.Contains(p.IncludedPaths[:i], p.IncludedPaths[i]) {
+			fault = pathTwice(p.IncludedPaths[i])
+		}
+	}
+	return p, fault
+}
+
+func pathTwice(path string) *Error { return ErrBadRequest.With("includedPaths has %q twice", path) }
+
+// parseIncludedPath reads /a/?, Cosmos DB's form, as /a. It refuses the forms of Cosmos DB
+// that as JSON pointers would index a member called *, [] or "a b".
+func parseIncludedPath(path string) (string, *Error) {
+	clean := strings.TrimSuffix(path, "/?")
+	for token := range strings.SplitSeq(strings.TrimPrefix(clean, "/"), "/") {
+		var use string
+		switch {
+		case token == "*", token == "?", clean == "":
+			use = "name a member, such as /a or /a/b: an index is of one path"
+		case token == "[]":
+			use = "end the path before []: the index of an array has its elements"
+		case strings.HasPrefix(token, `"`):
+			use = "write the name without quotes, such as /a b"
+		default:
+			continue
+		}
+		return "", ErrBadRequest.With("includedPaths: path %.80q: %s", path, use)
+	}
+	return clean, nil
+}
+
+// ReadProperties is ParseProperties without the rules for paths, for events of the log and
+// replies: earlier versions accepted any JSON pointer.
+func ReadProperties(collection CollectionName, raw []byte) (Properties, *Error) {
 	p := DefaultProperties()
 	if len(raw) > MaxDocumentBytes {
 		return p, ErrTooLarge.With("the collection properties have %d bytes: at most %d are allowed", len(raw), MaxDocumentBytes)
@@ -104,7 +143,7 @@ func (p *Properties) parseIncludedPaths(value []byte) (fault *Error) {
 		if _, err := values.ParsePointer(path); err != nil {
 			fault = ErrBadRequest.With("includedPaths: %v", err)
 		} else if slices.Contains(p.IncludedPaths, path) {
-			fault = ErrBadRequest.With("includedPaths has %q twice", path)
+			fault = pathTwice(path)
 		}
 		p.IncludedPaths = append(p.IncludedPaths, path)
 		return fault == nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,15 @@ func TestParsePropertiesRefuses(t *testing.T) {
 		{"a tilde before neither 0 nor 1", `{"indexingPolicy":{"includedPaths":[{"path":"/a~2"}]}}`, ErrBadRequest, "JSON pointer"},
 		{"a path of 256 bytes", `{"indexingPolicy":{"includedPaths":[{"path":"/` + strings.Repeat("a", 255) + `"}]}}`, ErrBadRequest, "255 bytes"},
 		{"a path twice", `{"indexingPolicy":{"includedPaths":[{"path":"/a"},{"path":"/\u0061"}]}}`, ErrBadRequest, "twice"},
+		{"a path of all", `{"indexingPolicy":{"includedPaths":[{"path":"/*"}]}}`, ErrBadRequest, `path "/*": name a member`},
+		{"a path of the root", `{"indexingPolicy":{"includedPaths":[{"path":"/?"}]}}`, ErrBadRequest, `path "/?": name a member`},
+		{"a path of all below", `{"indexingPolicy":{"includedPaths":[{"path":"/a/*"}]}}`, ErrBadRequest, "name a member"},
+		{"a path with ? inside", `{"indexingPolicy":{"includedPaths":[{"path":"/a/?/b"}]}}`, ErrBadRequest, "name a member"},
+		{"a path of elements", `{"indexingPolicy":{"includedPaths":[{"path":"/tags/[]/?"}]}}`, ErrBadRequest, "end the path before []"},
+		{"a path of members of elements", `{"indexingPolicy":{"includedPaths":[{"path":"/lines/[]/sku/?"}]}}`, ErrBadRequest, "end the path before []"},
+		{"a quoted path", `{"indexingPolicy":{"includedPaths":[{"path":"/\"a b\"/?"}]}}`, ErrBadRequest, "without quotes"},
+		{"a quoted path with a slash", `{"indexingPolicy":{"includedPaths":[{"path":"/a/\"b/c\""}]}}`, ErrBadRequest, "without quotes"},
+		{"a path twice, once in the form of Cosmos DB", `{"indexingPolicy":{"includedPaths":[{"path":"/a"},{"path":"/a/?"}]}}`, ErrBadRequest, `"/a" twice`},
 		{"65 paths", paths(MaxIncludedPaths + 1), ErrBadRequest, "65"},
 		{"TTL and none", `{"defaultTtl":5,"indexingPolicy":{"indexingMode":"none"}}`, ErrBadRequest, "indexingMode"},
 		{"none and TTL -1", `{"indexingPolicy":{"indexingMode":"none"},"defaultTtl":-1}`, ErrBadRequest, "indexingMode"},
@@ -127,6 +137,19 @@ func TestParsePropertiesRefuses(t *testing.T) {
 				t.Fatalf("the message is %.500q", fault.Message)
 			}
 		})
+	}
+}
+
+// TestPathsOfCosmos: /a/? is /a in what clients send. In the log, which earlier versions
+// wrote, paths are as they are.
+func TestPathsOfCosmos(t *testing.T) {
+	text := []byte(`{"indexingPolicy":{"includedPaths":[{"path":"/a/?"},{"path":"/b?/c*/d[]/?"},{"path":"/e"}]}}`)
+	if p, fault := ParseProperties("orders", text); fault != nil || !slices.Equal(p.IncludedPaths, []string{"/a", "/b?/c*/d[]", "/e"}) {
+		t.Errorf("sent: %v, %v", p.IncludedPaths, fault)
+	}
+	text = []byte(`{"indexingPolicy":{"includedPaths":[{"path":"/a/?"},{"path":"/a"},{"path":"/*"},{"path":"/\"a b\"/?"}]}}`)
+	if p, fault := ReadProperties("orders", text); fault != nil || !slices.Equal(p.IncludedPaths, []string{"/a/?", "/a", "/*", `/"a b"/?`}) {
+		t.Errorf("in the log: %v, %v", p.IncludedPaths, fault)
 	}
 }
 
@@ -174,7 +197,7 @@ func TestPropertiesAreReadBack(t *testing.T) {
 			Properties: anyProperties().Draw(t, "properties"),
 		}
 		for _, text := range [][]byte{c.AppendJSON(nil), c.AppendReply(nil), c.AppendReplyWithSize(nil, 3, 400, 1)} {
-			back, fault := ParseProperties(c.Name, text)
+			back, fault := ReadProperties(c.Name, text)
 			if fault != nil || !reflect.DeepEqual(back, c.Properties) {
 				t.Fatalf("%s is read as %+v, %v", text, back, fault)
 			}

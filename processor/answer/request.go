@@ -73,7 +73,7 @@ func RepeatOf(e *schema.Event) (code int, body []byte, err error) {
 	if e.Type.OnDocument() {
 		return code, schema.AppendReply(nil, e.Body, e.Time/1000, schema.Version(e.Seq)), nil
 	}
-	properties, fault := schema.ParseProperties(e.Collection, e.Body)
+	properties, fault := schema.ReadProperties(e.Collection, e.Body)
 	if fault != nil {
 		return 0, nil, fault
 	}
