@@ -140,7 +140,7 @@ func newFeed(r *http.Request) (*feed, []client.FeedOption, error) {
 		f.last = max(f.last, max(seq, 1)-1)
 		return f, opts, nil
 	}
-	if f.from, err = time.Parse(time.RFC3339, from); err != nil {
+	if f.from, err = schema.ParseTime(from); err != nil {
 		return nil, nil, client.ErrBadRequest.With("from=%.40q: use a sequence of the log, or a time like 2015-05-17T10:05:03Z", from)
 	}
 	return f, opts, nil

@@ -36,7 +36,7 @@ type options struct{ at time.Time }
 // At sets the initial time, as in RFC 3339; the default is 2000-01-01T00:00:00Z.
 func At(moment string) Option {
 	return func(o *options) error {
-		at, err := time.Parse(time.RFC3339Nano, moment)
+		at, err := schema.ParseTime(moment)
 		if err != nil {
 			return fmt.Errorf("At(%q): give a time like 2026-01-01T00:00:00Z", moment)
 		}

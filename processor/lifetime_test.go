@@ -183,11 +183,14 @@ func TestDueQueries(t *testing.T) {
 			}
 		}
 		middle := want[len(want)/2].Deadline
+		rfc3339 := func(second, ns int64) string { return time.Unix(second, ns).UTC().Format(time.RFC3339Nano) }
 		from := slices.IndexFunc(want, func(e entry) bool { return e.Deadline >= middle })
 		for query, part := range map[string][]entry{
 			fmt.Sprintf(`{"due":{"until":%d}}`, middle):                             want[:from],
 			fmt.Sprintf(`{"due":{"until":"%ds"}}`, middle-(first+30)):               want[:from],
 			fmt.Sprintf(`{"due":{"from":%d}}`, middle):                              want[from:],
+			fmt.Sprintf(`{"due":{"until":%q}}`, rfc3339(middle, 0)):                 want[:from],
+			fmt.Sprintf(`{"due":{"from":%q}}`, rfc3339(middle-1, 1)):                want[from:],
 			fmt.Sprintf(`{"due":{"from":%d,"until":%d}}`, want[0].Deadline, middle): want[:from],
 			fmt.Sprintf(`{"due":{"from":%d,"until":%d}}`, middle, middle):           nil,
 			`{"due":{},"held":true}`:                                                nil,
@@ -201,7 +204,7 @@ func TestDueQueries(t *testing.T) {
 				t.Errorf("%s: %s, want %d", count, got, len(part))
 			}
 		}
-		for _, query := range []string{`{"due":5}`, `{"due":{"from":"x"}}`, `{"due":{"until":1.5}}`, `{"due":{"to":1}}`,
+		for _, query := range []string{`{"due":5}`, `{"due":{"from":"x"}}`, `{"due":{"from":"2015-05-17T10:05:03+24:00"}}`, `{"due":{"until":1.5}}`, `{"due":{"to":1}}`,
 			`{"due":{},"orderBy":[{"path":"/n"}]}`, `{"due":{"from":1,"from":2}}`} {
 			w.refused(400, "bad_request", "query.c", query)
 		}

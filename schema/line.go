@@ -57,7 +57,7 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	if err != nil {
 		return at, nil, err
 	}
-	if at, err = time.Parse(time.RFC3339Nano, when); err != nil {
+	if at, err = ParseTime(when); err != nil {
 		return at, nil, fmt.Errorf("at is %.40q: give a time like 2015-05-17T10:05:03Z", when)
 	}
 	if at.UnixMilli() < 0 {
@@ -153,7 +153,7 @@ func ParseEventLine(line []byte) (seq uint64, e *Event, err error) {
 	if e.Type == NoEvent {
 		return fail(fmt.Errorf("unknown type %.80q", eventType))
 	}
-	at, err := time.Parse(time.RFC3339, when)
+	at, err := ParseTime(when)
 	if err != nil {
 		return fail(fmt.Errorf("time %.40q is not one like 2015-05-17T10:05:03.250Z", when))
 	}

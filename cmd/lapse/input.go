@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // Standard input is read for "-", and by a command that needs a body and was given none.
@@ -55,7 +56,7 @@ func parsePosition(flag, s string, now time.Time) (position, error) {
 	if seq, err := strconv.ParseUint(s, 10, 64); err == nil {
 		return position{seq: seq}, nil
 	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
+	if t, err := schema.ParseTime(s); err == nil {
 		return position{time: &t}, nil
 	}
 	if ago, err := parseDuration(s); err == nil {

@@ -30,7 +30,7 @@ year 9999: documents that expire later stay.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var limit *time.Time
 			if until != "" {
-				t, err := time.Parse(time.RFC3339Nano, until)
+				t, err := schema.ParseTime(until)
 				if err != nil || t.UnixMilli() > schema.MaxTime {
 					return usageErrorf("--until %s: give a time like 2015-05-17T10:05:03Z, in the year 9999 at the latest", until)
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/fatih/color"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
 )
 
 // processes asks every process that serves the database, or all databases. Processes of
@@ -107,7 +108,7 @@ func (out *output) processes(all []client.Process) ([]byte, error) {
 
 // age returns how long ago a time in RFC 3339 was, in its largest unit.
 func age(since string) string {
-	at, err := time.Parse(time.RFC3339, since)
+	at, err := schema.ParseTime(since)
 	if err != nil {
 		return "?"
 	}

@@ -2,6 +2,7 @@ package query
 
 import (
 	"math"
+	"time"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/operators"
@@ -9,6 +10,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // Functions that replace the operators of a condition, or read the document. They
@@ -23,6 +26,7 @@ const (
 	fnDocument = "@document" // (doc): all of the document
 	fnTrue     = "@true"     // whether it is the boolean true
 	fnMember   = "@member"   // in
+	fnTime     = "@time"     // timestamp
 	fnRange    = "@range"    // (doc, v): the list or map that a macro iterates over
 )
 
@@ -106,6 +110,7 @@ func functions() (options []cel.EnvOption) {
 		return types.Bool(len(doc.(documentValue).value(int(slot.(types.Int)))) > 0)
 	})
 	unary(fnDocument, func(doc ref.Val) ref.Val { return doc.(documentValue).document() })
+	unary(fnTime, timestamp)
 	unary(fnTrue, func(v ref.Val) ref.Val { return types.Bool(v == types.True) })
 	binary(fnRange, true, func(doc, v ref.Val) ref.Val {
 		switch v := v.(type) {
@@ -117,6 +122,19 @@ func functions() (options []cel.EnvOption) {
 		return types.NewErr("neither a list nor a map")
 	})
 	return options
+}
+
+// timestamp converts to a timestamp as CEL does, but a string as schema.ParseTime does.
+func timestamp(v ref.Val) ref.Val {
+	text, ok := v.(types.String)
+	if !ok {
+		return v.ConvertToType(types.TimestampType)
+	}
+	at, err := schema.ParseTime(string(text))
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return types.String(at.Format(time.RFC3339Nano)).ConvertToType(types.TimestampType) // checks the range
 }
 
 // countedList is a list that reports each step of a macro over its elements as work.

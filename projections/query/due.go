@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"time"
 
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/values"
@@ -53,8 +54,12 @@ func (m *moment) parse(v values.Value) error {
 			*m = moment{given: true, relative: true, seconds: n}
 			return nil
 		}
+		if t, err := schema.ParseTime(string(v.Text())); err == nil {
+			*m = moment{given: true, seconds: t.Add(time.Second - 1).Unix()} // no deadline is within a second
+			return nil
+		}
 	}
-	return errors.New(`use unix seconds, or a length of time from now like "90s", "24h" or "30d"`)
+	return errors.New(`use unix seconds, a time like "2015-05-17T10:05:03Z", or a length of time from now like "90s", "24h" or "30d"`)
 }
 
 // eachDue is each for a request by deadline: it visits by deadline and id, and the key of

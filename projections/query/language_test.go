@@ -85,6 +85,14 @@ func TestConditions(t *testing.T) {
 		"doc.l[2].x == 2 && doc.l[3] != 1":      false,
 		"doc.x.all(e, true)":                    false,
 
+		// Times as in RFC 3339.
+		"timestamp('2016-12-31T23:59:60Z') == timestamp('2017-01-01T00:00:00Z')":     true,
+		"timestamp(timestamp('2016-12-31t18:59:60-05:00')) == timestamp(1483228800)": true,
+		"timestamp('2016-12-31T23:58:60Z') > timestamp(0)":                           false,
+		"timestamp('2020-01-01T00:00:00+24:00') > timestamp(0)":                      false,
+		"timestamp('0000-01-01T00:00:00Z') < timestamp(0)":                           false,
+		"timestamp(doc.none) < timestamp(0) || timestamp(doc.l) < timestamp(0)":      false,
+
 		// The whole document.
 		"size(doc) == 7":                                               true,
 		"'s' in doc && !('x' in doc)":                                  true,

@@ -123,6 +123,8 @@ func (w *rewriter) function(c ast.CallExpr) ast.Expr {
 		args[0] = w.isTrue(args[0])
 	case overloads.Matches:
 		return w.isTrue(w.call(name, args...))
+	case overloads.TypeConvertTimestamp:
+		return w.call(fnTime, args...)
 	}
 	return w.call(name, args...)
 }
