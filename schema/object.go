@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,14 +37,14 @@ func readObjectTo(depth int, what string, raw []byte, known []Member) *Error {
 	var first *Error
 	var seen uint64 // bits of known
 	_, err := membersTo(depth, raw, func(member, value []byte) error {
-		name := string(values.Unquote(member))
+		name := values.Unquote(member)
+		at := slices.IndexFunc(known, func(m Member) bool { return m.Name == string(name) })
 		var fault *Error
-		at := indexOf(known, name)
 		switch {
-		case at < 0:
-			fault = unknownMember(what, name, known)
-		case seen&(1<<at) != 0:
-			fault = ErrBadRequest.With("the member %s of %s comes twice", name, what)
+		case at < 0 || seen&(1<<at) != 0:
+			if first == nil { // a large body may have many
+				fault = wrongMember(what, string(name), at >= 0, known)
+			}
 		case known[at].Read != nil && (known[at].Null || string(value) != "null"):
 			fault = known[at].Read(value)
 		}
@@ -59,16 +60,11 @@ func readObjectTo(depth int, what string, raw []byte, known []Member) *Error {
 	return first
 }
 
-func indexOf(known []Member, name string) int {
-	for i := range known {
-		if known[i].Name == name {
-			return i
-		}
+// wrongMember is the error for a member that is unknown, or comes again.
+func wrongMember(what, name string, again bool, known []Member) *Error {
+	if again {
+		return ErrBadRequest.With("the member %s of %s comes twice", name, what)
 	}
-	return -1
-}
-
-func unknownMember(what, name string, known []Member) *Error {
 	var names []string
 	for _, m := range known {
 		if m.Read != nil {

@@ -34,7 +34,7 @@ func (m moment) at(now, otherwise int64) int64 {
 
 func (r *request) parseDue(value values.Value) error {
 	r.due = &due{text: value}
-	fault := schema.ReadObject("due", value,
+	fault := schema.ReadObject("the object", value,
 		custom("from", r.due.from.parse), custom("until", r.due.until.parse))
 	if fault != nil {
 		return fault

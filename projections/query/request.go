@@ -63,13 +63,17 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 	return r, fault
 }
 
-// custom is a member whose parser says what is allowed.
+// custom is a member whose parser says what is allowed. Errors begin with the name, by
+// which the console finds the field that they are about.
 func custom(name string, parse func(values.Value) error) schema.Member {
 	return schema.Member{Name: name, Read: func(value []byte) *schema.Error {
 		err := parse(value)
 		var fault *schema.Error
-		if err == nil || errors.As(err, &fault) {
-			return fault
+		if err == nil {
+			return nil
+		}
+		if errors.As(err, &fault) { // of a part
+			return fault.With("%s: %s", name, fault.Message)
 		}
 		return schema.ErrBadRequest.With("%s %s: %v", name, schema.Shown(value), err)
 	}}
@@ -93,7 +97,7 @@ func (r *request) parseOrderBy(value values.Value) (err error) {
 	value.Elements(func(element values.Value) bool {
 		var o order
 		var path string
-		if fault := schema.ReadObject("an element of orderBy", element, schema.Text("path", &path), schema.Bool("desc", &o.desc)); fault != nil {
+		if fault := schema.ReadObject("an element", element, schema.Text("path", &path), schema.Bool("desc", &o.desc)); fault != nil {
 			err = fault
 			return false
 		}
