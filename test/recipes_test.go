@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -164,6 +165,8 @@ func (c *fakeCLI) run(words []string) (printed string) {
 		return c.send(words[1], words[2:])
 	case command == "nats consumer" && len(words) == 5 && words[2] == "next":
 		return c.next(words[3], words[4])
+	case command == "nats consumer" && len(words) > 5 && words[2] == "add":
+		return c.add(words[3], words[4], words[5:])
 	}
 	c.Fatalf("unknown command: %v", words)
 	return ""
@@ -214,9 +217,6 @@ func (c *fakeCLI) send(how string, words []string) string {
 // described checks a message to send against asyncapi.yaml.
 func (c *fakeCLI) described(m *nats.Msg) {
 	c.Helper()
-	if strings.HasPrefix(m.Subject, "$") {
-		return // a request to JetStream
-	}
 	channels := conform.Channels(m.Subject)
 	if len(channels) != 1 {
 		c.Fatalf("%s is of the channels %v", m.Subject, channels)
@@ -257,6 +257,34 @@ func (c *fakeCLI) next(stream, name string) string {
 		c.Fatal(err)
 	}
 	return fmt.Sprintf("str seq: %d\n", meta.Sequence.Stream) + show(m.Headers()) + string(m.Data())
+}
+
+// add creates a pull consumer with the defaults of the nats CLI.
+func (c *fakeCLI) add(stream, name string, flags []string) string {
+	c.Helper()
+	js, err := jetstream.New(c.nc)
+	if err != nil {
+		c.Fatal(err)
+	}
+	config := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy}
+	options := flag.NewFlagSet("add", flag.ContinueOnError)
+	options.Bool("pull", false, "")
+	options.Bool("defaults", false, "")
+	options.StringVar(&config.FilterSubject, "filter", "", "")
+	options.IntVar(&config.MaxAckPending, "max-pending", 0, "")
+	options.Uint64Var(&config.OptStartSeq, "deliver", 0, "")
+	if err := options.Parse(flags); err != nil {
+		c.Fatal(err)
+	}
+	printed := fmt.Sprintf("Information for Consumer %s > %s\n", stream, name)
+	if config.OptStartSeq > 0 {
+		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
+		printed += fmt.Sprintf("Deliver Policy: From Sequence %d\n", config.OptStartSeq)
+	}
+	if _, err := js.CreateConsumer(c.Context(), stream, config); err != nil {
+		c.Fatal(err)
+	}
+	return printed
 }
 
 func show(headers nats.Header) string {
