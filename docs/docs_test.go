@@ -138,6 +138,36 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+var (
+	table     = regexp.MustCompile(`(?m)(?:^[ \t]*\|.*\n?)+`)
+	separator = regexp.MustCompile(`^\s*\|[-:| ]+\|\s*$`)
+)
+
+// TestTables: every table of every page has a header, and rows of as many cells. A row
+// after an empty line begins a table without header.
+func TestTables(t *testing.T) {
+	tables := 0
+	for name, text := range pages(t) {
+		for _, rows := range table.FindAllString(fenced.ReplaceAllString(text, ""), -1) {
+			tables++
+			rows := strings.Split(strings.TrimSpace(rows), "\n")
+			if len(rows) < 2 || !separator.MatchString(rows[1]) {
+				t.Errorf("%s: this row follows no header: %s", name, rows[0])
+				continue
+			}
+			cells := func(row string) int { return strings.Count(row, "|") - strings.Count(row, `\|`) - 1 }
+			for _, row := range rows[1:] {
+				if cells(row) != cells(rows[0]) {
+					t.Errorf("%s: this row has %d cells, its header %d: %s", name, cells(row), cells(rows[0]), row)
+				}
+			}
+		}
+	}
+	if tables < 60 {
+		t.Errorf("only %d tables were found", tables)
+	}
+}
+
 // TestIndex: the index links to every page, and each page has an example.
 func TestIndex(t *testing.T) {
 	all := pages(t)
