@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -96,14 +95,13 @@ func (o *Options) EnsureDefaults() {
 // Server is a running NATS server. Its methods may be called from any
 // goroutine.
 type Server struct {
-	nats *server.Server
-	url  string
-	who  credentials
-	log  *slog.Logger
-	lock io.Closer
-	gate *openGate
-	// memory is a directory in memory, "" if there is none.
-	memory string
+	nats   *server.Server
+	url    string
+	who    credentials
+	log    *slog.Logger
+	lock   io.Closer
+	gate   *openGate
+	memory memory
 	aside  *aside
 	// endLooking ends keepChecked.
 	endLooking func()
@@ -188,6 +186,10 @@ func (s *Server) start(o *Options, host string, port int) error {
 	ns.SetLogger(&logger{to: o.Logger, fatal: fatal, failed: func(why string) { s.fail(o.StoreDir, why) }}, false, false)
 	s.nats = ns
 
+	// NATS reads what an earlier process left in memory: no other start may remove it.
+	left := lockDir(memoryPath(o.StoreDir))
+	defer left.Close()
+
 	// Start returns early on a fatal error, after it has logged it. Otherwise it
 	// returns when the streams are read back and clients are accepted.
 	done := make(chan struct{})
@@ -210,8 +212,10 @@ func (s *Server) start(o *Options, host string, port int) error {
 	if err := s.openReplies(); err != nil {
 		return err
 	}
+	left.Close()
+	removeLeftovers()
 	if o.SyncAlways {
-		s.memory = openMemory(o.StoreDir)
+		s.memory = openMemory(memoryPath(o.StoreDir))
 	}
 	s.watch = s.startWatch()
 	s.gate, err = s.openGate(o)
@@ -256,9 +260,7 @@ func (s *Server) Shutdown() {
 			s.nats.Shutdown()
 			s.nats.WaitForShutdown()
 		}
-		if s.memory != "" {
-			_ = os.RemoveAll(s.memory)
-		}
+		s.memory.remove()
 		_ = s.aside.putBack() // else the next start does
 		s.lock.Close()
 	})

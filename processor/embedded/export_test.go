@@ -6,6 +6,12 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
+// MemoryPath is memoryPath.
+var MemoryPath = memoryPath
+
+// Memory returns the path of the server's directory in memory, "" if there is none.
+func (s *Server) Memory() string { return s.memory.path }
+
 // OpenGate opens one more gate, as another process of the same database would.
 func (s *Server) OpenGate() (end func(), err error) {
 	g, err := s.openGate(&Options{Databases: []schema.DatabaseName{"main"}, Logger: s.log})

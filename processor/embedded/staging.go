@@ -33,10 +33,10 @@ const maxStaged = 8 << 20
 // log and returns its id, "" if the batch is not staged in memory. The function is for
 // one goroutine; it is nil if there is no file system in memory.
 func (s *Server) Stage(db schema.DatabaseName) func(bytes int) (batch string) {
-	if s.memory == "" {
+	if s.memory.path == "" {
 		return nil
 	}
-	st := &staging{links: filepath.Join(s.nats.StoreDir(), account, "streams", db.LogStream(), "batches"), memory: s.memory}
+	st := &staging{links: filepath.Join(s.nats.StoreDir(), account, "streams", db.LogStream(), "batches"), memory: s.memory.path}
 	return st.stage
 }
 
@@ -57,10 +57,10 @@ func (st *staging) stage(bytes int) (batch string) {
 	batch = nuid.Next()
 	name := batchName(batch)
 	to, link := filepath.Join(st.memory, name), filepath.Join(st.links, name)
-	err := os.Mkdir(to, 0o700)
-	if err == nil {
-		err = os.Symlink(to, link)
+	if os.Mkdir(to, 0o700) != nil {
+		return ""
 	}
+	err := os.Symlink(to, link)
 	if errors.Is(err, fs.ErrNotExist) { // the first batch since the start
 		if err = os.MkdirAll(st.links, 0o755); err == nil {
 			err = os.Symlink(to, link)
@@ -86,26 +86,57 @@ func batchName(batch string) string {
 	return string(name)
 }
 
-// openMemory recreates the store's directory in memory, after the server has read what an
-// earlier process left there. It returns "" if it cannot.
-func openMemory(storeDir string) string {
-	dir := memoryDir(storeDir)
-	if dir == "" || os.RemoveAll(dir) != nil || os.Mkdir(dir, 0o700) != nil {
-		return ""
-	}
-	return dir
+// memory is a store's directory in memory. Its lock tells living processes from killed
+// ones: it ends with the process, however that ends. The zero memory is none.
+type memory struct {
+	path string
+	lock *os.File
 }
 
-// memoryDir returns the path of the store's directory in memory, "" if the system has no
-// file system in memory with enough space.
-func memoryDir(storeDir string) string {
+// memoryPath returns the path of the store's directory in memory, "" if the system has no
+// file system in memory.
+func memoryPath(storeDir string) string {
 	path, err := filepath.EvalSymlinks(storeDir)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
-	if err != nil || !inMemory(sharedMemory, 8*maxStaged) {
+	if err != nil || sharedMemory == "" {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(path))
-	return filepath.Join(sharedMemory, "lapse-"+hex.EncodeToString(sum[:8]))
+	return filepath.Join(sharedMemory, memoryPrefix+hex.EncodeToString(sum[:8]))
+}
+
+const memoryPrefix = "lapse-batches-"
+
+// removeLeftovers removes the directories in memory of processes that live no more. Their
+// stores lose by it what a power cut would take: events that were not acknowledged.
+func removeLeftovers() {
+	left, _ := filepath.Glob(filepath.Join(sharedMemory, memoryPrefix+"*"))
+	for _, path := range left {
+		if lock := lockDir(path); lock != nil {
+			memory{path, lock}.remove()
+		}
+	}
+}
+
+// openMemory creates a directory in memory. It returns none if there is not enough space,
+// or if another process has that directory, as one in a container may.
+func openMemory(path string) memory {
+	if path == "" || !inMemory(sharedMemory, 8*maxStaged) {
+		return memory{}
+	}
+	for os.Mkdir(path, 0o700) == nil {
+		if lock := lockDir(path); lock != nil {
+			return memory{path, lock}
+		} // else another process took it for a leftover
+	}
+	return memory{}
+}
+
+func (m memory) remove() {
+	if m.path != "" {
+		_ = os.RemoveAll(m.path)
+		_ = m.lock.Close()
+	}
 }

@@ -44,6 +44,47 @@ func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool) error 
 	return nil
 }
 
+// TestLeftovers: a start removes what killed processes left in memory, that of its own
+// store and of others, whatever it syncs, and nothing of living ones.
+func TestLeftovers(t *testing.T) {
+	t.Parallel()
+	start := func(dir string, sync bool) *embedded.Server {
+		s, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: sync})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Shutdown)
+		return s
+	}
+	living := start(t.TempDir(), true)
+	if living.Memory() == "" {
+		t.Skip("this system has no file system in memory at /dev/shm")
+	}
+	for _, sync := range []bool{true, false} {
+		own := t.TempDir()
+		var left []string
+		for _, killed := range []string{own, t.TempDir()} {
+			path := embedded.MemoryPath(killed)
+			if err := os.MkdirAll(filepath.Join(path, "batch", "msgs"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, filepath.Join(path, "batch"))
+		}
+		s := start(own, sync)
+		for _, path := range left {
+			if _, err := os.Stat(path); !os.IsNotExist(err) {
+				t.Errorf("sync %t: %s is still there (%v)", sync, path, err)
+			}
+		}
+		if has := s.Memory() != ""; has != sync {
+			t.Errorf("sync %t: has memory %t", sync, has)
+		}
+	}
+	if _, err := os.Stat(living.Memory()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStage: a staged batch is in memory and not on disk, and is removed soon after its
 // commit, at a shutdown and at a start.
 func TestStage(t *testing.T) {

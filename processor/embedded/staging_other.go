@@ -2,6 +2,10 @@
 
 package embedded
 
+import "os"
+
 const sharedMemory = ""
 
 func inMemory(string, uint64) bool { return false }
+
+func lockDir(string) *os.File { return nil }
