@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -110,6 +111,8 @@ type Server struct {
 	stop  sync.Once
 
 	failed chan error
+	// interrupted is set once the streams refuse writes, perhaps within a batch.
+	interrupted atomic.Bool
 }
 
 // Start starts a server and returns when it serves clients and its streams are
@@ -155,6 +158,10 @@ func Start(o Options) (*Server, error) {
 }
 
 func (s *Server) start(o *Options, host string, port int) error {
+	room, err := o.room()
+	if err != nil {
+		return err
+	}
 	so := &server.Options{
 		ServerName:         "lapse-" + string(o.Databases[0]),
 		Host:               host,
@@ -169,6 +176,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 		JetStream:          true,
 		StoreDir:           o.StoreDir,
 		JetStreamMaxMemory: maxMemory,
+		JetStreamMaxStore:  room,
 		SyncAlways:         o.SyncAlways,
 		JetStreamLimits:    server.JSLimitOpts{MaxBatchSize: AtomicBatch, DefaultMaxConsumers: -1}, // the gate limits those of clients
 		NoSublistCache:     true,
@@ -231,14 +239,20 @@ func (s *Server) URL() string { return s.url }
 
 // fail keeps the first failure.
 func (s *Server) fail(dir, why string) {
+	s.interrupted.Store(true)
+	select {
+	case s.failed <- writeError(dir, why):
+	default:
+	}
+}
+
+// writeError says that the streams refuse writes, and what to do.
+func writeError(dir, why string) error {
 	advice := "see what is wrong with the disk"
 	if strings.Contains(why, syscall.ENOSPC.Error()) || strings.Contains(why, syscall.EDQUOT.Error()) || strings.Contains(why, resourceLimits) {
 		advice = "free some space"
 	}
-	select {
-	case s.failed <- fmt.Errorf("JetStream cannot write below %s any more (%s): %s and start again", dir, why, advice):
-	default:
-	}
+	return fmt.Errorf("JetStream cannot write below %s any more (%s): %s and start again", dir, why, advice)
 }
 
 // Failed receives an error, one line that says what to do, when the streams refuse
@@ -260,7 +274,11 @@ func (s *Server) Shutdown() {
 			s.nats.Shutdown()
 			s.nats.WaitForShutdown()
 		}
-		s.memory.remove()
+		if s.interrupted.Load() {
+			s.memory.lock.Close() // the next start completes what is in it
+		} else {
+			s.memory.remove()
+		}
 		_ = s.aside.putBack() // else the next start does
 		s.lock.Close()
 	})

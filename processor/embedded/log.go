@@ -2,8 +2,12 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -31,6 +35,10 @@ func (l *logger) Warnf(format string, v ...any) {
 
 func (l *logger) Errorf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
+	if wasInMemory(v) {
+		l.log(slog.LevelWarn, strings.TrimSpace(text)+": the rest of the batch was in memory, and nothing of it acknowledged")
+		return
+	}
 	l.log(slog.LevelError, text)
 	// In a line about a client, the format begins with its address and has its name,
 	// which may be any of these words.
@@ -42,6 +50,18 @@ func (l *logger) Errorf(format string, v ...any) {
 			l.failed(text)
 		}
 	}
+}
+
+// wasInMemory reports whether a line is about a batch that the server cannot complete,
+// since it was staged in memory and a power cut took it: see staging.
+func wasInMemory(v []any) bool {
+	for _, arg := range v {
+		if err, ok := arg.(*fs.PathError); ok && errors.Is(err, fs.ErrNotExist) && filepath.Base(filepath.Dir(err.Path)) == "batches" {
+			_, err := os.Readlink(err.Path)
+			return err == nil
+		}
+	}
+	return false
 }
 
 // log writes a line whose source is the line of the server's code that logs, so that a

@@ -2,25 +2,30 @@ package embedded_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/harness"
 )
 
 // sendBatch sends the messages first to last of a batch to the log. The last one requests
 // a reply, whose error it returns.
-func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool) error {
+func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool, data []byte) error {
 	for n := first; n <= last; n++ {
 		m := nats.NewMsg(appendTo("orders.DocumentCreated"))
-		m.Data = []byte(`{}`)
+		m.Data = data
 		m.Header.Set(jetstreamext.BatchIDHeader, batch)
 		m.Header.Set(jetstreamext.BatchSeqHeader, strconv.Itoa(n))
 		if n < last {
@@ -42,6 +47,90 @@ func sendBatch(nc *nats.Conn, batch string, first, last int, commit bool) error 
 		}
 	}
 	return nil
+}
+
+// TestInterruptedBatch: a batch that a full disk interrupts is completed by the next start
+// with enough space, wherever it is staged, and not half applied by one on the full disk.
+func TestInterruptedBatch(t *testing.T) {
+	t.Parallel()
+	for _, inMemory := range []bool{true, false} {
+		t.Run(fmt.Sprintf("memory=%t", inMemory), func(t *testing.T) {
+			t.Parallel()
+			const messages, bytes = 100, 20 << 10
+			dir := t.TempDir()
+			harness.SmallDisk(t, dir, 48<<20)
+			lines := &sources{lines: make(map[uintptr][]string)}
+			options := embedded.Options{StoreDir: filepath.Join(dir, "store"), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: true, Logger: slog.New(lines.handler())}
+			s, err := embedded.Start(options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Shutdown()
+			nc, err := s.ConnectLog()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			js, _ := jetstream.New(nc)
+			createStreams(t, js)
+			batch, left := "batch", int64(messages*bytes/2)
+			if inMemory {
+				stage := s.Stage("main")
+				if stage == nil {
+					t.Skip("this system has no file system in memory at /dev/shm")
+				}
+				batch = stage(messages * bytes)
+			} else {
+				left += messages * bytes
+			}
+			ballast := filepath.Join(dir, "ballast")
+			fillUp(t, ballast, left)
+			go sendBatch(nc, batch, 1, messages, true, make([]byte, bytes)) // is not acknowledged
+			<-s.Failed()
+			nc.Close()
+			s.Shutdown()
+			if s, err := embedded.Start(options); err == nil || !strings.HasSuffix(err.Error(), "free some space and start again") {
+				s.Shutdown()
+				t.Fatalf("it starts on the full disk (%v)", err)
+			}
+			if err := os.Remove(ballast); err != nil {
+				t.Fatal(err)
+			}
+			if s, err = embedded.Start(options); err != nil {
+				t.Fatal(err)
+			}
+			defer s.Shutdown()
+			if nc, err = s.ConnectLog(); err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			js, _ = jetstream.New(nc)
+			stream, err := js.Stream(t.Context(), log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if last := stream.CachedInfo().State.LastSeq; last != messages {
+				t.Errorf("the log ends at %d, want the whole batch of %d", last, messages)
+			}
+			for _, said := range lines.lines {
+				if text := strings.Join(said, ""); strings.Contains(text, "Failed restoring") {
+					t.Error(text)
+				}
+			}
+		})
+	}
+}
+
+// fillUp fills a disk but for some bytes.
+func fillUp(t *testing.T, file string, left int64) {
+	t.Helper()
+	disk, err := vfs.Default.GetDiskUsage(filepath.Dir(file))
+	if err == nil {
+		err = os.WriteFile(file, make([]byte, int64(disk.AvailBytes)-left), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestLeftovers: a start removes what killed processes left in memory, that of its own
@@ -110,7 +199,7 @@ func TestStage(t *testing.T) {
 	var memory string
 	for round := range 3 {
 		batch := stage(100)
-		if err := sendBatch(nc, batch, 1, 5, false); err != nil {
+		if err := sendBatch(nc, batch, 1, 5, false, []byte(`{}`)); err != nil {
 			t.Fatal(err)
 		}
 		links, err := os.ReadDir(batches)
@@ -128,7 +217,7 @@ func TestStage(t *testing.T) {
 		if all, err := os.ReadDir(memory); err != nil || len(all) != 1 {
 			t.Errorf("round %d: %s holds %v (%v), want one batch", round, memory, all, err)
 		}
-		if err := sendBatch(nc, batch, 6, 6, true); err != nil {
+		if err := sendBatch(nc, batch, 6, 6, true, []byte(`{}`)); err != nil {
 			t.Fatal(err)
 		}
 		stream, err := js.Stream(t.Context(), log)

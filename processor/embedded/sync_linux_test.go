@@ -102,7 +102,7 @@ func TestStoreIsSynced(t *testing.T) {
 		}
 		writes := []func() error{single, batch}
 		if stage := s.Stage(db); stage != nil {
-			writes = append(writes, func() error { return sendBatch(nc, stage(100), 1, 10, true) })
+			writes = append(writes, func() error { return sendBatch(nc, stage(100), 1, 10, true, []byte(`{}`)) })
 		}
 		unsynced := 0
 		for i := range 30 {
