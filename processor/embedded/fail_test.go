@@ -1,7 +1,11 @@
 package embedded
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +23,28 @@ func TestFailureSaysWhatToDo(t *testing.T) {
 		s.fail("data", fmt.Sprintf("write data/1.blk: %v", cause))
 		if text := (<-s.Failed()).Error(); !strings.Contains(text, cause.Error()) || !strings.HasSuffix(text, ": "+advice+" and start again") {
 			t.Errorf("it says %q", text)
+		}
+	}
+}
+
+// TestLostStage: that a batch cannot be completed is an error, unless it was in memory.
+func TestLostStage(t *testing.T) {
+	t.Parallel()
+	batches := filepath.Join(t.TempDir(), "batches")
+	link := filepath.Join(batches, "linked")
+	if err := os.Mkdir(batches, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", link); err != nil {
+		t.Skip(err)
+	}
+	for path, level := range map[string]string{link: "WARN", filepath.Join(batches, "gone"): "ERROR"} {
+		var lines bytes.Buffer
+		l := &logger{to: slog.New(slog.NewTextHandler(&lines, nil))}
+		_, err := os.Stat(path)
+		l.Errorf("  Failed restoring partial batch write for stream '%s > %s' at sequence %d: %v", "LAPSE", "LAPSE_main", 7, err)
+		if said := lines.String(); !strings.Contains(said, "level="+level) || strings.Contains(said, "nothing of it acknowledged") != (level == "WARN") {
+			t.Errorf("%s: it says %s", path, said)
 		}
 	}
 }
