@@ -55,7 +55,7 @@ func TestStrict(t *testing.T) {
 			`{"count":true,"cursor":""}`, `{"cursor":"x","count":false}`, `{"where":null}`, `{"limit":100.0}`,
 		}, []string{
 			`[]`, `{"wher":"true"}`, `{"where":1}`, `{"limit":0}`, `{"limit":1001}`, `{"limit":1.5}`, `{"limit":"5"}`, `{"count":true,"cursor":"x"}`,
-			`{"orderBy":[{"path":"/a","desc":null}]}`, `{"orderBy":[{"desc":true}]}`, `{"orderBy":"/a"}`, `{"select":["id"]}`, `{"select":[""]}`, `{"params":[]}`,
+			`{"orderBy":[{"path":"/a","desc":1}]}`, `{"orderBy":[{"desc":true}]}`, `{"orderBy":"/a"}`, `{"select":["id"]}`, `{"select":[""]}`, `{"params":[]}`,
 		}},
 		{"ForecastRequest", []string{
 			`{}`, `{"next":86400,"bucket":3600.0}`, `{"next":"24h","bucket":"1h","defaultTtl":null}`, `{"next":"30d"}`, `{"next":"1d2h3m4s"}`, `{"next":null,"bucket":null,"defaultTtl":-1}`,
