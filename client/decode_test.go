@@ -160,8 +160,8 @@ func TestLostAnswer(t *testing.T) {
 		"disconnected": func(nc *nats.Conn, _ *nats.Msg) { _ = nc.ForceReconnect() },
 		"not lapse":    func(_ *nats.Conn, m *nats.Msg) { _ = m.Respond([]byte("hello")) },
 	} {
-		c := s.client()
 		for call, subject := range map[string]string{"do": "lapse.main.api.document.delete.orders.a", "submit": "lapse.other.mutations.document.delete.orders.a"} {
+			c := s.client()
 			sub, err := s.nc.Subscribe(subject, func(m *nats.Msg) { end(c.Conn(), m) })
 			if err != nil {
 				t.Fatal(err)
