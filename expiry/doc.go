@@ -5,8 +5,4 @@
 // The wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing
 // Wheels" (SOSP 1987), with 64 slots to a level and a bitmap of the occupied
 // ones, so that empty time costs nothing to cross.
-//
-// The wheel is lazy. A timer that is moved later or removed leaves its entry, which
-// is dropped or filed again when its slot comes up. So Set and Remove touch only the
-// timer and the end of a slot: few cache misses with a million timers.
 package expiry

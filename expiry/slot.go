@@ -1,14 +1,19 @@
 package expiry
 
-import "math/bits"
+import (
+	"iter"
+	"math/bits"
+)
 
 // A slot of level l spans 64^l seconds. The level of a second is the highest
 // base-64 digit in which it differs from the wheel's time, and its slot there
 // is that digit. Hence, always:
 //
 //   - every second of a lower level comes before every one of a higher level,
-//     and within a level slots are in order of time: the earliest entry is in
+//     and within a level slots are in order of time: the earliest timer is in
 //     the lowest slot of the lowest occupied level;
+//   - timers of one second are in one slot, in the order of Set, since slots
+//     are emptied in that order too;
 //   - a slot of level 0 is one second.
 //
 // Eleven levels have a digit for each bit of an int64, so nothing is beyond
@@ -19,43 +24,76 @@ const (
 	levels    = (64 + digitBits - 1) / digitBits
 )
 
-// file files t in its slot.
-func (w *Wheel[V]) file(t *Timer[V]) {
-	t.filed = t.at
-	w.place(t, t.at)
-}
-
-// place puts an entry into the slot of the second at, which must not be before the
-// wheel's time.
-func (w *Wheel[V]) place(t *Timer[V], at tick) {
-	level := uint(bits.Len64(uint64(at^w.now)|(digits-1))-1) / digitBits
-	digit := uint(at>>(level*digitBits)) % digits
+// place appends t to the slot of its second, which must not be before the wheel's time.
+func (w *Wheel[V]) place(t *Timer[V]) {
+	level := uint(bits.Len64(uint64(t.at^w.now)|(digits-1))-1) / digitBits
+	digit := uint(t.at>>(level*digitBits)) % digits
 	w.occupied[level] |= 1 << digit
 	w.levels |= 1 << level
-	slot := &w.slots[level*digits+digit]
-	if slot.room == 0 {
-		w.grow(slot)
-	}
-	slot.add(t, at)
+	w.slots[level*digits+digit].add(t)
 }
 
-// lowest returns the lowest occupied slot and the first second of its span.
-func (w *Wheel[V]) lowest() (level, digit int, start tick, ok bool) {
-	if w.levels == 0 {
-		return 0, 0, 0, false
+// lowest returns the lowest slot with timers, nil if there is none, its level and the
+// first second of its span.
+func (w *Wheel[V]) lowest() (slot *list[V], level int, start tick) {
+	for w.levels != 0 {
+		level = bits.TrailingZeros16(w.levels)
+		digit := bits.TrailingZeros64(w.occupied[level])
+		if slot = &w.slots[level*digits+digit]; slot.first != nil {
+			shift := level * digitBits
+			above := w.now &^ (1<<(shift+digitBits) - 1)
+			return slot, level, above | tick(digit)<<shift
+		}
+		w.occupied[level] &^= 1 << digit
+		if w.occupied[level] == 0 {
+			w.levels &^= 1 << level
+		}
 	}
-	level = bits.TrailingZeros16(w.levels)
-	digit = bits.TrailingZeros64(w.occupied[level])
-	shift := level * digitBits
-	above := w.now &^ (1<<(shift+digitBits) - 1)
-	return level, digit, above | tick(digit)<<shift, true
+	return nil, 0, 0
 }
 
-// vacate marks a slot as empty and returns it, to be taken.
-func (w *Wheel[V]) vacate(level, digit int) *list[V] {
-	w.occupied[level] &^= 1 << digit
-	if w.occupied[level] == 0 {
-		w.levels &^= 1 << level
+// list is a queue of timers, linked through them.
+type list[V any] struct{ first, last *Timer[V] }
+
+func (l *list[V]) add(t *Timer[V]) {
+	t.in, t.prev, t.next = l, l.last, nil
+	if l.last == nil {
+		l.first = t
+	} else {
+		l.last.next = t
 	}
-	return &w.slots[level*digits+digit]
+	l.last = t
+}
+
+func (l *list[V]) remove(t *Timer[V]) {
+	if t.prev == nil {
+		l.first = t.next
+	} else {
+		t.prev.next = t.next
+	}
+	if t.next == nil {
+		l.last = t.prev
+	} else {
+		t.next.prev = t.prev
+	}
+	t.in, t.prev, t.next = nil, nil, nil
+}
+
+// take empties l and yields its timers; the consumer may add them to another list.
+func (l *list[V]) take() iter.Seq[*Timer[V]] {
+	return func(yield func(*Timer[V]) bool) {
+		for t := l.first; t != nil; t = l.first {
+			l.remove(t)
+			yield(t)
+		}
+	}
+}
+
+// earliest returns the earliest second in l, never if it is empty, in linear time.
+func (l *list[V]) earliest() tick {
+	at := never
+	for t := l.first; t != nil; t = t.next {
+		at = min(at, t.at)
+	}
+	return at
 }

@@ -19,13 +19,11 @@ import (
 // suite is a package with benchmarks that have rows.
 type suite struct {
 	dir, pkg string // working directory of go test, and its package argument
-	skip     string // a regexp of benchmarks that have no rows
 }
 
 var suites = []suite{
 	{dir: ".", pkg: "."},
 	{dir: "../..", pkg: "./processor"},
-	{dir: "../..", pkg: "./expiry", skip: "^Benchmark(Wheel|Memory)$"},
 }
 
 // Time limits for the benchmarks of a package.
@@ -79,7 +77,7 @@ func (s suite) measure(run string, quick bool) ([]row, error) {
 	if quick {
 		limit = quickTimeout
 	}
-	cmd := exec.Command("go", "test", "-run", "^$", "-bench", run, "-skip", s.skip, "-benchtime", "1x", "-timeout", limit.String(), s.pkg)
+	cmd := exec.Command("go", "test", "-run", "^$", "-bench", run, "-benchtime", "1x", "-timeout", limit.String(), s.pkg)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), versus.TableEnv+"="+name)
 	if quick {
