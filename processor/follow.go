@@ -35,8 +35,9 @@ func (p *Processor) follow(ctx context.Context) error {
 			return err
 		}
 		folded := p.store.Cursor().Seq
-		if last < folded {
-			err = eventlog.LostEnd(p.log.DB, last, folded)
+		err = eventlog.Extent{Seq: folded, By: "the projection"}.CheckEnd(p.log.DB.LogStream(), last)
+		if err != nil {
+			// as below
 		} else if why, fault := snapshot.Mismatch(ctx, p.log, p.store.Cursor()); fault != nil {
 			return fault
 		} else if why != "" && folded > 0 { // it may have grown since

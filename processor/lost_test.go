@@ -67,7 +67,7 @@ func TestLostEnd(t *testing.T) {
 			if !projection {
 				w.removeProjection()
 			}
-			if why := w.refuses(); !strings.Contains(why, fmt.Sprintf("ends at %d, and went to %d", kept, lost)) || !strings.Contains(why, "--accept-lost-end") {
+			if why := w.refuses(); !strings.Contains(why, fmt.Sprintf("ends at %d but had reached %d", kept, lost)) || !strings.Contains(why, "--accept-lost-end") {
 				t.Fatalf("it says %s", why)
 			}
 			w.options.AcceptLostEnd = true
@@ -109,17 +109,51 @@ func TestLostBeginning(t *testing.T) {
 	}
 }
 
-// TestLostMutations: a start is refused if mutations were lost before they were judged.
+// TestLostMutations: a start is refused if the mutations stream has lost its end, or
+// mutations that were not judged, until the operator accepts it. A sequence that was
+// judged is not used again.
 func TestLostMutations(t *testing.T) {
-	w := newWire(t)
-	w.want(201, "collection.create.c", `{}`)
-	w.judged(w.publish("document.create.c.a", `{}`))
-	w.stop()
-	for i := range 3 {
-		w.publish(fmt.Sprintf("document.create.c.%d", i), `{}`)
-	}
-	w.check(w.stream("LAPSE_main_MUTATIONS").Purge(w.ctx(), jetstream.WithPurgeSequence(3)))
-	if why := w.refuses(); !strings.Contains(why, "begins at 3, and the log has judged it up to 1") {
-		t.Errorf("it says %s", why)
+	const stream = "LAPSE_main_MUTATIONS"
+	for _, test := range []struct {
+		name, why string
+		lose      func(w *wire)
+		next      uint64
+	}{
+		{"end", "ends at 0 but had reached 1", func(w *wire) {
+			config := w.stream(stream).CachedInfo().Config
+			config.FirstSeq = 0
+			js, err := jetstream.New(w.log)
+			w.check(err)
+			w.check(js.DeleteStream(w.ctx(), stream))
+			_, err = js.CreateStream(w.ctx(), config)
+			w.check(err)
+		}, 2},
+		{"beginning", "begins at 3, and the log has judged it up to 1", func(w *wire) {
+			for i := range 3 {
+				w.publish(fmt.Sprintf("document.create.c.%d", i), `{}`)
+			}
+			w.check(w.stream(stream).Purge(w.ctx(), jetstream.WithPurgeSequence(3)))
+		}, 5},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWire(t)
+			w.want(201, "collection.create.c", `{}`)
+			w.judged(w.publish("document.create.c.a", `{}`))
+			w.stop()
+			test.lose(w)
+			if why := w.refuses(); !strings.Contains(why, test.why) || !strings.Contains(why, "--accept-lost-end") {
+				t.Fatalf("it says %s", why)
+			}
+			w.options.AcceptLostEnd = true
+			w.start()
+			if logs := w.logs.String(); !strings.Contains(logs, "mutations are lost") {
+				t.Errorf("it says\n%s", logs)
+			}
+			seq := w.publish("document.create.c.b", `{}`)
+			if w.judged(seq); seq != test.next {
+				t.Errorf("the next mutation has sequence %d, want %d", seq, test.next)
+			}
+			w.want(200, "document.get.c.b", "")
+		})
 	}
 }

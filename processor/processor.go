@@ -117,9 +117,6 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 		mutations, err = eventlog.OpenMutations(try, log, store.Cursor().Mutations, o.Replicas)
 		return err
 	})
-	if err == nil {
-		err = mutations.CheckEnd(ctx, store.Cursor().Mutations)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -99,10 +99,7 @@ func (p *Processor) lead(ctx context.Context) (_ *term, err error) {
 	judged := p.store.Cursor().Mutations
 	mutations, err := eventlog.OpenMutations(starting, p.log, judged, 0)
 	if err == nil {
-		err = mutations.CheckEnd(starting, judged)
-	}
-	if err == nil {
-		err = mutations.CheckBeginning(judged, p.options.AcceptLostEnd)
+		err = mutations.Check(starting, judged, p.options.AcceptLostEnd)
 	}
 	if err != nil {
 		return nil, err

@@ -554,7 +554,7 @@ func TestLogTruncatedWhileRunning(t *testing.T) {
 			w.intrude(e.EventTokens(), string(e.Body), headers...)
 		}
 		w.want(504, "document.create.c.b", `{}`) // the outcome is unknown
-		if err := w.processor.Stop(); err == nil || !strings.Contains(err.Error(), "ends at 2 and was at 3") {
+		if err := w.processor.Stop(); err == nil || !strings.Contains(err.Error(), "ends at 2 but had reached 3") {
 			t.Errorf("it ended with %v", err)
 		}
 		w.options.AcceptLostEnd = true

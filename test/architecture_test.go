@@ -38,7 +38,7 @@ var architecture = map[string]struct{ ours, not []string }{
 		"processor/lease", "processor/snapshot", "processor/writer", "processor/service", "processor/monitor"}},
 
 	"processor/gate":            {ours: []string{"schema"}},
-	"processor/embedded":        {ours: []string{"schema", "processor/gate", "processor/embedded/blocks"}},
+	"processor/embedded":        {ours: []string{"schema", "processor/eventlog", "processor/gate", "processor/embedded/blocks"}},
 	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},
 
 	"audit":     {ours: []string{"schema"}, not: []string{"nats-io"}},

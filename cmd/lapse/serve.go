@@ -76,7 +76,7 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 		choiceVar(flags, &f.durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
 			processor.Fsync, processor.OS)
 		sizeVar(flags, &f.cacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `SIZE` of the projection in memory")
-		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "start even if the log has lost its end: accept that acknowledged writes are lost")
+		flags.BoolVar(&f.acceptLostEnd, "accept-lost-end", false, "start even if a stream has lost its tail: accept that acknowledged writes are lost")
 	})
 	addGroup(cmd.Flags(), "External NATS server", func(flags *pflag.FlagSet) {
 		f.external.addFlags(flags)

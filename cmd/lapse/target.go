@@ -151,9 +151,8 @@ func (t *target) openEmbedded(f *serveFlags, logger *slog.Logger) (err error) {
 		Logger:     logger,
 
 		AcceptLostEnd: f.acceptLostEnd,
-		Known: func(database schema.DatabaseName, prefix string) embedded.Extent {
-			extent := eventlog.ReadExtent(projectionDir(f.storeDir, database), prefix)
-			return embedded.Extent{Seq: extent.Seq, Judged: extent.Judged, By: "what was acknowledged"}
+		Known: func(database schema.DatabaseName, prefix string) eventlog.Extent {
+			return eventlog.ReadExtent(projectionDir(f.storeDir, database), prefix)
 		},
 	})
 	if errors.Is(err, embedded.ErrListenAddress) {

@@ -13,18 +13,12 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/processor/embedded/blocks"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
 )
 
 // account is the account of accounts.conf.tmpl that has the streams.
 const account = "LAPSE"
-
-// Extent is how far a log is known to have gone, from a source other than the log.
-type Extent struct {
-	Seq    uint64 // the last event
-	Judged uint64 // the last mutation judged by then
-	By     string // names the source
-}
 
 // checkFiles checks the files of all logs and mutations streams before the server opens
 // them: it would truncate them at damage. An error is one line; nothing was changed then.
@@ -112,41 +106,38 @@ func (o *Options) keepChecked(ctx context.Context, known *blocks.Known) {
 	}
 }
 
-// judge returns the last sequence that a stream is known to have had, or an error if
+// judge returns the last sequence that a stream is known to have reached, or an error if
 // lapse may not continue with the stream as found.
 func (o *Options) judge(stream *blocks.Stream, err error, isLog bool, db schema.DatabaseName) (last uint64, _ error) {
-	const restore = "restore the store directory from a copy"
-	var damage *blocks.Damage
-	switch {
-	case errors.As(err, &damage) && damage.End && o.AcceptLostEnd:
-		last = damage.Last
-	case errors.As(err, &damage) && damage.End:
-		return 0, fmt.Errorf("%w: nothing was changed; %s, or go on without what is behind message %d with --accept-lost-end", err, restore, damage.After)
-	case errors.As(err, &damage) && !isLog:
-		return 0, fmt.Errorf("%w: nothing was changed; %s, or remove the directory of stream %s, and with it the mutations that were not judged yet", err, restore, stream.Name)
-	case errors.As(err, &damage):
-		return 0, fmt.Errorf("%w: nothing was changed; %s, or begin a new log behind the newest snapshot with `lapse snapshot restore --new-log`", err, restore)
+	const (
+		unchanged = "nothing was changed; restore the store directory from a copy"
+		newLog    = "start a new log from the newest snapshot with `lapse snapshot restore --new-log`"
+	)
+	reached := eventlog.Extent{Seq: stream.Indexed, By: "its index"}
+	switch damage, ok := errors.AsType[*blocks.Damage](err); {
+	case ok && damage.End && o.AcceptLostEnd:
+		reached = reached.Further(eventlog.Extent{Seq: damage.Last, By: "its files"})
+	case ok && damage.End:
+		return 0, fmt.Errorf("%w: %s, or restart with --accept-lost-end to continue without the messages after %d", err, unchanged, damage.After)
+	case ok && !isLog:
+		return 0, fmt.Errorf("%w: %s, or remove the directory of stream %s, and with it the mutations that were not judged yet", err, unchanged, stream.Name)
+	case ok:
+		return 0, fmt.Errorf("%w: %s, or %s", err, unchanged, newLog)
 	case err != nil:
 		return 0, fmt.Errorf("cannot check the files of stream: %w", err)
 	}
-	extent := Extent{Seq: max(last, stream.Indexed), By: "its index when the server stopped"}
 	if isLog && slices.Contains(o.Databases, db) && o.Known != nil {
-		if known := o.Known(db, strings.TrimSuffix(stream.Subject, ">")); known.Seq > extent.Seq || known.Seq == extent.Seq && known.Judged > 0 {
-			extent = known
-		}
+		reached = reached.Further(o.Known(db, strings.TrimSuffix(stream.Subject, ">")))
 	}
-	refused := fmt.Errorf("%s: stream %s ends at %d, and went to %d by %s: nothing was changed; %s, or", stream.File, stream.Name, stream.Last, extent.Seq, extent.By, restore)
-	switch {
-	case extent.Seq <= stream.Last:
+	switch err := reached.CheckEnd(stream.Name, stream.Last); {
+	case err == nil:
 		return stream.Last, nil
 	case stream.Last == 0 && o.SyncAlways:
-		return 0, fmt.Errorf("%w begin a new log behind the newest snapshot with `lapse snapshot restore --new-log`", refused)
+		return 0, fmt.Errorf("%s: stream %s is empty but had reached %d by %s: %s, or %s", stream.File, stream.Name, reached.Seq, reached.By, unchanged, newLog)
 	case stream.Last == 0:
 		return 0, nil // the processor has to handle an empty stream
-	case o.SyncAlways && !o.AcceptLostEnd && isLog && extent.Judged > stream.Judged:
-		return 0, fmt.Errorf("%w go on without what is lost with --accept-lost-end: %d mutations that were judged there are then judged again", refused, extent.Judged-stream.Judged)
 	case o.SyncAlways && !o.AcceptLostEnd:
-		return 0, fmt.Errorf("%w go on without what is lost with --accept-lost-end", refused)
+		return 0, fmt.Errorf("%s: %w", stream.File, err)
 	}
-	return extent.Seq, nil
+	return reached.Seq, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/lapsedb/lapse/processor/embedded/blocks"
+	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -74,7 +75,7 @@ type Options struct {
 
 	// Known returns how far the log of a database, whose stream listens below prefix,
 	// is known to have gone. It may be nil.
-	Known func(db schema.DatabaseName, prefix string) Extent
+	Known func(db schema.DatabaseName, prefix string) eventlog.Extent
 
 	// Unchecked opens the streams without checking their files, to begin a new log.
 	Unchecked bool

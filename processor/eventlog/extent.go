@@ -13,12 +13,6 @@ import (
 	"github.com/lapsedb/lapse/projections"
 )
 
-// Extent is the end of a log.
-type Extent struct {
-	Seq    uint64 // the last event
-	Judged uint64 // the last mutation judged by then
-}
-
 // extentFile keeps the acknowledged extent of the log, beside the projection. It is
 // written before clients get their replies, and never synced: after a kill it is
 // exact, after a power cut it may be older. It is never newer than the log was, so a
@@ -67,7 +61,7 @@ func (e *extentFile) Read() Extent { return readExtent(e.fs, e.name, hex.EncodeT
 // Note writes the extent at cursor, if the log has an extent file.
 func (l *Log) Note(cursor projections.Cursor) {
 	if l.Extent != nil {
-		l.Extent.Note(Extent{cursor.Seq, cursor.Mutations})
+		l.Extent.Note(Extent{Seq: cursor.Seq, Judged: cursor.Mutations})
 	}
 }
 
@@ -84,7 +78,7 @@ func readExtent(fs vfs.FS, name, identity string) Extent {
 	if errors.Join(err, file.Close()) != nil || sum != xxhash.Sum64(b[:extentBytes-8]) || hex.EncodeToString(b[16:32]) != identity {
 		return Extent{}
 	}
-	return Extent{Seq: binary.BigEndian.Uint64(b), Judged: binary.BigEndian.Uint64(b[8:])}
+	return Extent{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), "what was acknowledged"}
 }
 
 // ReadExtent returns the extent kept beside the projection in dir, of the log whose

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -187,12 +186,3 @@ func StartedBy(e *schema.Event) string { return readStarted(e).Writer }
 // startedBehind returns the first sequence of the gap before a WriterStarted; 0 if
 // there is none.
 func startedBehind(e *schema.Event) uint64 { return readStarted(e).Lost }
-
-// TruncationDelay is how long a stream may end before the sequence already folded or
-// judged until that is an error: its new leader may not have applied all that it holds.
-const TruncationDelay = 15 * time.Second
-
-// LostEnd returns the error for a log that ends at last but was folded up to folded.
-func LostEnd(db schema.DatabaseName, last, folded uint64) error {
-	return fmt.Errorf("stream %s ends at %d and was at %d: it has lost its end; restore it, or start again with --accept-lost-end on what is left", db.LogStream(), last, folded)
-}

@@ -68,41 +68,36 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 	return s, nil
 }
 
-// CheckEnd returns an error if the stream ends before sequence judged. In a cluster it
-// waits first: a new leader may not have applied all that it holds.
-func (s *Mutations) CheckEnd(ctx context.Context, judged uint64) error {
-	for began := time.Now(); ; {
-		info := s.Stream.CachedInfo()
-		if info.State.LastSeq >= judged {
-			return nil
-		}
-		if info.Config.Replicas == 1 || time.Since(began) > TruncationDelay {
-			return fmt.Errorf("stream %s ends at %d and the log has judged it up to %d: it has lost its end; restore it, or remove it to start anew behind %d", s.DB.MutationStream(), info.State.LastSeq, judged, judged)
-		}
-		select {
-		case <-time.After(ResumeInterval):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// Check returns an error if the stream has lost mutations: a LostEnd if it ends before
+// sequence judged, or another if it begins later than after it, since only judged ones
+// are ever removed. With acceptLost it reports them instead, and the next mutation gets a
+// sequence after judged.
+func (s *Mutations) Check(ctx context.Context, judged uint64, acceptLost bool) error {
+	name := s.DB.MutationStream()
+	err := Extent{Seq: judged, By: "what the log has judged"}.AwaitEnd(ctx, name, s.Stream.CachedInfo().Config.Replicas > 1, func() (uint64, error) {
 		if _, err := s.Stream.Info(ctx); err != nil && !Transient(err) {
-			return fmt.Errorf("stream %s: %w", s.DB.MutationStream(), err)
+			return 0, fmt.Errorf("stream %s: %w", name, err)
 		}
-	}
-}
-
-// CheckBeginning returns an error if mutations behind sequence judged are missing: only
-// judged ones are ever removed. With acceptLost it reports them instead.
-func (s *Mutations) CheckBeginning(judged uint64, acceptLost bool) error {
+		return s.Stream.CachedInfo().State.LastSeq, nil
+	})
 	state := s.Stream.CachedInfo().State
-	if state.FirstSeq <= judged+1 || state.LastSeq <= judged {
+	lost := Gap{judged + 1, state.FirstSeq - 1}
+	switch end, isLostEnd := errors.AsType[*LostEnd](err); {
+	case isLostEnd && acceptLost:
+		lost = Gap{end.Last + 1, judged}
+		if err := s.Stream.Purge(ctx, jetstream.WithPurgeSequence(judged+1)); err != nil {
+			return fmt.Errorf("continue stream %s after %d: %w", name, judged, err)
+		}
+	case err != nil:
+		return err
+	case state.FirstSeq <= judged+1 || state.LastSeq <= judged:
 		return nil
+	case !acceptLost:
+		return fmt.Errorf("stream %s begins at %d, and the log has judged it up to %d: mutations between are lost; restore both from one copy, or restart with --accept-lost-end",
+			name, state.FirstSeq, judged)
 	}
-	if acceptLost {
-		s.events(observe.LogDamaged{Text: "mutations are lost that the log does not record as judged", Stream: s.DB.MutationStream(), First: judged + 1, Last: state.FirstSeq - 1})
-		return nil
-	}
-	return fmt.Errorf("stream %s begins at %d, and the log has judged it up to %d: mutations between are lost; restore both from one copy, or go on without them with --accept-lost-end",
-		s.DB.MutationStream(), state.FirstSeq, judged)
+	s.events(observe.LogDamaged{Text: "mutations are lost", Stream: name, First: lost.First, Last: lost.Last})
+	return nil
 }
 
 // Behind returns how many mutations follow sequence judged.

@@ -2,7 +2,7 @@ package eventlog
 
 import (
 	"context"
-	"strings"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,9 +28,9 @@ func (a *applying) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream
 	return &a.info, nil
 }
 
-// TestMutationsCheckEnd: CheckEnd waits for a new leader to apply the end of the mutations
+// TestMutationsCheck: Check waits for a new leader to apply the end of the mutations
 // stream, but reports a lost end soon after TruncationDelay, or at once without replicas.
-func TestMutationsCheckEnd(t *testing.T) {
+func TestMutationsCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		judged   uint64
 		replicas int
@@ -40,14 +40,14 @@ func TestMutationsCheckEnd(t *testing.T) {
 		"all is there":  {judged: 1, replicas: 3},
 		"is applied":    {judged: 20, replicas: 3, within: TruncationDelay},
 		"is lost":       {judged: 1e6, replicas: 3, lost: true, within: TruncationDelay + 2*ResumeInterval},
-		"has no others": {judged: 2, replicas: 1, lost: true},
+		"has no others": {judged: 3, replicas: 1, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				stream := &applying{info: jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: c.replicas}, State: jetstream.StreamState{LastSeq: 1}}}
+				stream := &applying{info: jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: c.replicas}, State: jetstream.StreamState{FirstSeq: 1, LastSeq: 1}}}
 				began := time.Now()
-				err := (&Mutations{DB: schema.DatabaseName("main"), Stream: stream}).CheckEnd(t.Context(), c.judged)
-				if lost := err != nil && strings.Contains(err.Error(), "it has lost its end"); lost != c.lost || err != nil && !c.lost {
+				err := (&Mutations{DB: schema.DatabaseName("main"), Stream: stream}).Check(t.Context(), c.judged, false)
+				if _, lost := errors.AsType[*LostEnd](err); lost != c.lost || err != nil && !lost {
 					t.Errorf("it says %v", err)
 				}
 				if took := time.Since(began); took > c.within {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -75,50 +74,32 @@ func Mismatch(ctx context.Context, log *eventlog.Log, cursor projections.Cursor)
 	return "", nil
 }
 
-// checkEnd compares the log's end with the furthest end that the extent file, the
-// projection, the snapshots and NATS remember. If the log is shorter it returns an
+// checkEnd compares the log's end with the furthest that the extent file, the
+// projection, the snapshots and NATS know. If the log ends before, it returns an
 // error or, with AcceptLostEnd, sets the log's Lost and Judged.
 func (s *Store) checkEnd(ctx context.Context, cursor projections.Cursor, o Config) error {
 	l := s.log
-	furthest, by := l.Extent.Read(), "what was acknowledged"
-	if cursor.Stream == l.Identity() && cursor.Seq > furthest.Seq {
-		furthest, by = eventlog.Extent{Seq: cursor.Seq, Judged: cursor.Mutations}, "the projection"
+	reached := l.Extent.Read().Further(eventlog.Extent{Seq: l.End.Last, By: "what NATS knows"})
+	if cursor.Stream == l.Identity() {
+		reached = reached.Further(eventlog.Extent{Seq: cursor.Seq, Judged: cursor.Mutations, By: "the projection"})
 	}
 	all, err := s.all(ctx)
 	if err != nil {
 		return err
 	}
 	for _, one := range all {
-		if one.lost && !one.givenUp && one.stream == l.Identity() && one.Seq > furthest.Seq {
-			furthest, by = eventlog.Extent{Seq: one.Seq, Judged: one.cursor.Mutations}, fmt.Sprintf("the snapshot at %d", one.Seq)
+		if one.lost && !one.givenUp && one.stream == l.Identity() {
+			reached = reached.Further(eventlog.Extent{Seq: one.Seq, Judged: one.cursor.Mutations, By: fmt.Sprintf("the snapshot at %d", one.Seq)})
 		}
 	}
-	if l.End.Last > furthest.Seq {
-		furthest.Seq, by = l.End.Last, "what NATS knows of it"
+	err = reached.AwaitEnd(ctx, l.DB.LogStream(), !o.Alone, func() (uint64, error) {
+		_, last, err := l.Bounds(ctx)
+		return last, err
+	})
+	if lost, ok := errors.AsType[*eventlog.LostEnd](err); ok && o.AcceptLostEnd {
+		l.Lost = eventlog.Gap{First: lost.Last + 1, Last: reached.Seq}
+		l.Judged = reached.Judged
+		return s.giveUp(ctx, all)
 	}
-	// A stream's new leader may not have applied all that it holds: wait.
-	last := uint64(0)
-	for began := time.Now(); ; {
-		if _, last, err = l.Bounds(ctx); err != nil {
-			return err
-		}
-		if last >= furthest.Seq {
-			return nil
-		}
-		if o.Alone || time.Since(began) > eventlog.TruncationDelay {
-			break
-		}
-		select {
-		case <-time.After(eventlog.ResumeInterval):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if !o.AcceptLostEnd {
-		return fmt.Errorf("stream %s has lost its end: it ends at %d, and went to %d by %s; restore it from a copy, or start with --accept-lost-end to continue without, and judge again the mutations that were judged there",
-			l.DB.LogStream(), last, furthest.Seq, by)
-	}
-	l.Lost = eventlog.Gap{First: last + 1, Last: furthest.Seq}
-	l.Judged = furthest.Judged
-	return s.giveUp(ctx, all)
+	return err
 }

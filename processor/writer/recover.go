@@ -65,11 +65,10 @@ func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint
 	if err != nil {
 		return 0, err
 	}
-	if folded := t.store.Cursor().Seq; last < folded {
+	if err := (eventlog.Extent{Seq: t.store.Cursor().Seq, By: "the projection"}).CheckEnd(t.Log.DB.LogStream(), last); err != nil {
 		if t.shorter.IsZero() {
 			t.shorter = time.Now()
 		}
-		err := eventlog.LostEnd(t.Log.DB, last, folded)
 		if time.Since(t.shorter) > eventlog.TruncationDelay || t.config.Lease == 0 {
 			return 0, backoff.Permanent(err)
 		}
