@@ -186,7 +186,7 @@ func TestFloodOfReads(t *testing.T) {
 		w.want(201, "document.create.c.a", "{}")
 		s := w.processor.service
 		for lane, tails := range map[*service.Lane][]string{
-			s.Looks:   {"status", "collection.get.c", "collection.list", "history.c.a", "batch.c"},
+			s.Reads:   {"status", "collection.get.c", "collection.list", "history.c.a", "batch.c"},
 			s.Gets:    {"document.get.c.unknown"},
 			s.Queries: {"query.c"},
 		} {

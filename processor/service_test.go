@@ -64,7 +64,7 @@ func TestOverloaded(t *testing.T) {
 	let := make(chan struct{})
 	release = sync.OnceFunc(func() { close(let) })
 	defer release()
-	for _, lane := range []*service.Lane{w.processor.service.Gets, w.processor.service.Looks} {
+	for _, lane := range []*service.Lane{w.processor.service.Gets, w.processor.service.Reads} {
 		occupy(lane, 2, let)
 		lane.Put(&service.Request{Service: w.processor.service}, func() {})
 	}
@@ -73,7 +73,7 @@ func TestOverloaded(t *testing.T) {
 	w.want(201, "document.upsert.c.a", "{}")
 	release()
 	w.eventually("the queues are empty", func() bool {
-		return w.processor.service.Gets.Len() == 0 && w.processor.service.Looks.Len() == 0
+		return w.processor.service.Gets.Len() == 0 && w.processor.service.Reads.Len() == 0
 	})
 	w.want(200, "document.get.c.a", "")
 
@@ -97,7 +97,7 @@ func TestPanic(t *testing.T) {
 	serving, deciding := w.processor.service, w.processor.writer.Term.Load().Machine
 	reader := func(do func()) {
 		done := make(chan struct{})
-		serving.Looks.Put(&service.Request{Service: serving}, func() { do(); close(done) })
+		serving.Reads.Put(&service.Request{Service: serving}, func() { do(); close(done) })
 		<-done
 	}
 	log := serving.Log

@@ -43,7 +43,7 @@ func TestOneClientStarvesNobody(t *testing.T) {
 			tail  string
 			reads [][2]string
 		}{
-			{s.Looks, "history.c.a", [][2]string{
+			{s.Reads, "history.c.a", [][2]string{
 				{"collection.get.c", ""}, {"collection.list", ""}, {"status", ""}, {"history.c.a", ""},
 				{"batch.c", `{"operations":[{"op":"get","id":"a"}]}`}, {"document.get.c.a", ""}, {"query.c", ""}, {"forecast.c", ""}}},
 			{s.Queries, "query.c", [][2]string{{"query.c", ""}, {"forecast.c", ""}, {"document.get.c.a", ""}, {"history.c.a", ""}}},
@@ -93,7 +93,7 @@ func TestReadsEndInTime(t *testing.T) {
 		w.want(201, "collection.create.c", "")
 		s := w.processor.service
 		let := make(chan struct{})
-		for _, lane := range []*service.Lane{s.Gets, s.Looks, s.Bodies, s.Queries} {
+		for _, lane := range []*service.Lane{s.Gets, s.Reads, s.Large, s.Queries} {
 			occupy(lane, s.Config.Workers+1, let)
 		}
 		began := time.Now()
@@ -149,13 +149,13 @@ func TestReadsWithoutReplySubject(t *testing.T) {
 		w.want(201, "collection.create.c", "")
 		let := make(chan struct{})
 		defer close(let)
-		occupy(w.processor.service.Looks, 2, let)
+		occupy(w.processor.service.Reads, 2, let)
 		for range 10 {
 			w.check(w.client.Publish("lapse.main.api.status", nil))
 			w.check(w.client.Publish("lapse.main.api.history.c.a", nil))
 		}
 		synctest.Wait()
-		if n := w.processor.service.Looks.Len(); n != 0 {
+		if n := w.processor.service.Reads.Len(); n != 0 {
 			t.Errorf("%d wait for a worker", n)
 		}
 	}, func(o *Options) { o.Workers = 1 })

@@ -12,8 +12,8 @@ import (
 )
 
 // Requests arrive on one goroutine of nats.go, which queues without a limit the messages
-// that it cannot hand over. So handle only queues or refuses a request; from there to
-// its reply, requests are limited in number and bytes.
+// that it cannot hand over. So handle parses at most a small body before it queues or
+// refuses a request; from there to its reply, requests are limited in number and bytes.
 
 // Limits of requests without a reply.
 const (
@@ -87,15 +87,7 @@ func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 		r.refuse(tooManyBytes)
 		return
 	}
-	if schema.ParseOp(r.Op) == schema.NoOp {
-		r.Begin()
-		return
-	}
-	select {
-	case s.changes <- r:
-	default:
-		r.refuse(tooManyRequests)
-	}
+	r.Begin()
 }
 
 // sizeOf returns the size of headers in bytes.
@@ -106,16 +98,4 @@ func sizeOf(headers nats.Header) (size int64) {
 		}
 	}
 	return size
-}
-
-// receive begins mutations, in the order of their arrival, until the service ends.
-func (s *Service) receive() {
-	for {
-		select {
-		case r := <-s.changes:
-			r.Begin()
-		case <-s.ctx.Done():
-			return
-		}
-	}
 }

@@ -97,7 +97,7 @@ func (r *Request) dispatch() {
 		if len(r.data) < LargeBody {
 			r.mutate()
 		} else {
-			r.Bodies.Put(r, r.mutate)
+			r.Large.Put(r, r.mutate)
 		}
 		return
 	}
@@ -135,12 +135,12 @@ func (r *Request) mutate() {
 
 // later queues the request for a worker, which calls answer.
 func (r *Request) later(answer func()) {
-	lane := r.Looks
+	lane := r.Reads
 	switch {
 	case r.Op == "document.get":
 		lane = r.Gets
 	case len(r.data) >= LargeBody:
-		lane = r.Bodies
+		lane = r.Large
 	}
 	lane.Put(r, func() {
 		r.Seq = r.Store.Cursor().Seq // taken before the read, so that Lapse-Seq claims no more

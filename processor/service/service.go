@@ -80,7 +80,6 @@ type Service struct {
 	trouble       atomic.Pointer[error] // error of reading or taking the lease; nil, or a pointer to nil, if there is none
 
 	peers   peers
-	changes chan *Request // mutations, in the order of their arrival
 	reading reading
 	Held    atomic.Int64 // bytes of requests without a reply
 
@@ -88,8 +87,8 @@ type Service struct {
 	// within it each client has its share, so one client cannot delay the others.
 	clients *clients
 	Gets    *Lane // document.get
-	Looks   *Lane // other reads: those of many documents or of the log
-	Bodies  *Lane // large bodies, to parse
+	Reads   *Lane // other reads: those of many documents or of the log
+	Large   *Lane // large bodies, to parse
 	Queries *Lane
 
 	Engine   *query.Engine
@@ -106,13 +105,11 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	s.NC, s.started = nc, time.Now().UTC()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.MaxReply = int(nc.MaxPayload()) - schema.HeaderRoom
-	s.changes = make(chan *Request, s.Config.Queue)
 	s.clients = newClients()
 	s.Gets = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
-	s.Looks = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
-	s.Bodies = s.lane(s.Config.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
+	s.Reads = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
+	s.Large = s.lane(s.Config.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
 	s.Queries = s.lane(s.Config.QueryQueue, s.Config.QueryWorkers, tooManyQueries)
-	s.workers.Go(s.receive)
 	s.peers.seen = make(map[string]*peer)
 	s.reading.throttle(nc)
 	if err := s.Become(role); err != nil {
@@ -134,21 +131,18 @@ func (s *Service) Stop() error {
 	s.ended = true
 	err := s.endpoints.stop()
 	waitUntil(writer.StopTimeout, func() bool { return s.NC.NumSubscriptions() == 0 || s.NC.IsClosed() })
-	waitUntil(writer.StopTimeout, func() bool { return len(s.changes) == 0 && s.Bodies.Len() == 0 })
+	waitUntil(writer.StopTimeout, func() bool { return s.Large.Len() == 0 })
 	return err
 }
 
 // Finish answers the remaining requests, after the writer has stopped, and waits for
 // the workers.
 func (s *Service) Finish() {
-	waitUntil(writer.StopTimeout, func() bool { return s.Gets.Len() == 0 && s.Looks.Len() == 0 })
+	waitUntil(writer.StopTimeout, func() bool { return s.Gets.Len() == 0 && s.Reads.Len() == 0 })
 	s.cancel() // also of queries, which may take long
 	s.workers.Wait()
-	for len(s.changes) > 0 {
-		(<-s.changes).Begin()
-	}
 	all := func(job) bool { return true }
-	for _, lane := range []*Lane{s.Bodies, s.Looks, s.Gets, s.Queries} { // a request that waited for its Lapse-Min-Seq may come late
+	for _, lane := range []*Lane{s.Large, s.Reads, s.Gets, s.Queries} { // a request that waited for its Lapse-Min-Seq may come late
 		for _, left := range lane.jobs.drop(all) {
 			left.answer()
 		}

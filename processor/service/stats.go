@@ -96,12 +96,11 @@ type processStats struct {
 // Queues returns the queues of requests and mutations.
 func (s *Service) Queues() []observe.Queue {
 	return []observe.Queue{
-		{Name: "changes", Length: len(s.changes), Places: cap(s.changes)},
 		{Name: "gets", Length: s.Gets.Len(), Places: s.Gets.jobs.places},
-		{Name: "looks", Length: s.Looks.Len(), Places: s.Looks.jobs.places},
-		{Name: "bodies", Length: s.Bodies.Len(), Places: s.Bodies.jobs.places},
+		{Name: "reads", Length: s.Reads.Len(), Places: s.Reads.jobs.places},
+		{Name: "large", Length: s.Large.Len(), Places: s.Large.jobs.places},
 		{Name: "queries", Length: s.Queries.Len(), Places: s.Queries.jobs.places},
-		{Name: "wishes", Length: len(s.Writer.Proposals), Places: cap(s.Writer.Proposals)},
+		{Name: "proposals", Length: len(s.Writer.Proposals), Places: cap(s.Writer.Proposals)},
 		{Name: "mutations", Length: len(s.Writer.Mutations), Places: cap(s.Writer.Mutations)},
 		{Name: "waiting", Length: int(s.Waiting.Load()), Places: MaxWaiting},
 	}
