@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -213,7 +213,7 @@ func (c *Client) look(ctx context.Context, config jetstream.ConsumerConfig) (*je
 // peek creates a short-lived consumer, whose state contains its start position: clients
 // may lack the permission to read the state of the stream. The caller drops it.
 func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	config.Name = schema.ReaderConsumer + nuid.Next()
+	config.Name = schema.ReaderConsumer + rand.Text()
 	if config.FilterSubjects == nil {
 		config.FilterSubjects = []string{c.database.Events() + ">"}
 	}

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/client"
 )
@@ -196,7 +196,7 @@ func TestDurableFilterMismatch(t *testing.T) {
 			if first == second {
 				continue
 			}
-			durable := "boxoffice-" + nuid.Next()
+			durable := "boxoffice-" + rand.Text()
 			var got []string
 			for e, err := range c.Changes(t.Context(), feed(chosen, client.Durable(durable))...) {
 				if err != nil {

@@ -2,11 +2,11 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -36,7 +36,7 @@ type ordered struct {
 // option; nil if the feed is empty. opening bounds the call, ctx the source.
 func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, error) {
 	config := jetstream.OrderedConsumerConfig{
-		NamePrefix:        schema.ReaderConsumer + nuid.Next(),
+		NamePrefix:        schema.ReaderConsumer + rand.Text(),
 		FilterSubjects:    f.filters(c.database),
 		InactiveThreshold: inactive,
 	}

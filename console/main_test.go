@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nuid"
 	"go.uber.org/goleak"
 
 	"github.com/lapsedb/lapse/client"
@@ -109,7 +109,7 @@ func host(t testing.TB, handler http.Handler) *httptest.Server {
 func collection(t testing.TB, opts ...client.PropertyOption) *client.Collection {
 	t.Helper()
 	test := strings.NewReplacer("/", "", "#", "").Replace(t.Name())
-	name := (nuid.Next() + test + strings.Repeat("_", 64))[:64]
+	name := (rand.Text() + test + strings.Repeat("_", 64))[:64]
 	coll, err := lapse.CreateCollection(t.Context(), name, opts...)
 	if err != nil {
 		t.Fatal(err)

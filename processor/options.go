@@ -1,13 +1,13 @@
 package processor
 
 import (
+	"crypto/rand"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
@@ -149,7 +149,7 @@ func (o Options) EnsureDefaults() Options {
 		o.AtomicBatch = eventlog.MaxAtomic
 	}
 	if o.Node == "" {
-		o.Node = nuid.Next()
+		o.Node = rand.Text()
 	}
 	if o.Queue == 0 {
 		o.Queue = 8192

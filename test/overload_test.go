@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/attack"
@@ -249,19 +249,19 @@ func TestSlowReadersAreDisconnected(t *testing.T) {
 var hoards = map[string]func(c *attack.Client) error{
 	"subscriptions": func(c *attack.Client) (err error) {
 		for n := 0; n < 16384 && err == nil; n++ {
-			err = c.Subscribe(fmt.Sprintf("_INBOX.%s.%d.a.b.c.d.e", nuid.Next(), n), 2+n)
+			err = c.Subscribe(fmt.Sprintf("_INBOX.%s.%d.a.b.c.d.e", rand.Text(), n), 2+n)
 		}
 		return err
 	},
 	"long subjects": func(c *attack.Client) (err error) {
 		for n := 0; n < 4096 && err == nil; n++ {
-			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", nuid.Next(), n, strings.Repeat("x", 3900)), 2+n)
+			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", rand.Text(), n, strings.Repeat("x", 3900)), 2+n)
 		}
 		return err
 	},
 	"many tokens": func(c *attack.Client) (err error) {
 		for n := 0; n < 1024 && err == nil; n++ {
-			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", nuid.Next(), n, strings.Repeat(".x", 1000)), 2+n)
+			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", rand.Text(), n, strings.Repeat(".x", 1000)), 2+n)
 		}
 		return err
 	},
@@ -275,7 +275,7 @@ var hoards = map[string]func(c *attack.Client) error{
 func consumers(config string) func(c *attack.Client) error {
 	return func(c *attack.Client) (err error) {
 		for n := 0; n < 100 && err == nil; n++ {
-			name := nuid.Next()
+			name := rand.Text()
 			err = c.Send("$JS.API.CONSUMER.CREATE.LAPSE_main."+name,
 				fmt.Appendf(nil, `{"stream_name":"LAPSE_main","config":{"name":%q,"inactive_threshold":600000000000,%s}}`, name, config))
 		}
@@ -285,7 +285,7 @@ func consumers(config string) func(c *attack.Client) error {
 
 // pulls sends many pull requests to a consumer, each for more messages than there are.
 func pulls(c *attack.Client) (err error) {
-	name := nuid.Next()
+	name := rand.Text()
 	err = c.Send("$JS.API.CONSUMER.CREATE.LAPSE_main."+name,
 		fmt.Appendf(nil, `{"stream_name":"LAPSE_main","config":{"name":%q,"inactive_threshold":600000000000,"ack_policy":"explicit"}}`, name))
 	for n := 0; n < 10_000 && err == nil; n++ {

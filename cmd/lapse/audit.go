@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fatih/color"
+	color "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/audit"

@@ -45,7 +45,7 @@ func newExportCommand(a *app) *cobra.Command {
 		if a.isTerminal(a.stdout) {
 			stderr = nil // the events show the progress
 		}
-		bar := newProgress(stderr, "events", -1)
+		bar := newProgress(stderr, "events", 0)
 		for e, err := range lapse.Changes(cmd.Context(), opts...) {
 			if err == nil {
 				bar.Add(1)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/fatih/color"
+	color "github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -16,13 +16,11 @@ import (
 // palette colours text if it is true.
 type palette bool
 
-func (p palette) paint(text string, attributes ...color.Attribute) string {
+func (p palette) paint(text string, colors ...color.Color) string {
 	if !p {
 		return text
 	}
-	c := color.New(attributes...)
-	c.EnableColor() // the palette has decided already, for our stdout
-	return c.Sprint(text)
+	return color.Escape(text, color.Colors(colors).EscapeSeq())
 }
 
 func (p palette) faint(text string) string { return p.paint(text, color.Faint) }

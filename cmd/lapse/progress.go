@@ -2,24 +2,22 @@ package main
 
 import (
 	"io"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
+	tracker "github.com/jedib0t/go-pretty/v6/progress"
+	"github.com/jedib0t/go-pretty/v6/text"
 )
 
 // progress is a progress bar on standard error. It appears only on a terminal, and
 // only once the work has taken a second. Its methods are safe for concurrent use.
 type progress struct {
-	bar   *progressbar.ProgressBar // nil if standard error is no terminal
-	mu    sync.Mutex               // guards bar: Set64 reads the state and then adds the difference
-	show  *lateWriter
-	done  atomic.Int64
-	shown atomic.Int64 // next value of done at which to update the bar
+	steps tracker.Tracker
+	shows *time.Timer // nil if standard error is no terminal
+	shown chan struct{}
+	w     io.Writer
 }
 
-// newProgress returns a progress of total steps, -1 if unknown. stderr may be nil.
+// newProgress returns a progress of total steps, 0 if unknown. stderr may be nil.
 func newProgress(stderr io.Writer, label string, total int64) *progress {
 	if stderr == nil || !isTerminal(stderr) {
 		return &progress{}
@@ -28,68 +26,32 @@ func newProgress(stderr io.Writer, label string, total int64) *progress {
 }
 
 func showProgress(w io.Writer, label string, total int64, delay time.Duration) *progress {
-	late := &lateWriter{w: w, from: time.Now().Add(delay)}
-	bar := progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(late),
-		progressbar.OptionSetDescription(label),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionShowCount(),
-		progressbar.OptionShowIts(),
-		progressbar.OptionSetWidth(20),
-		progressbar.OptionClearOnFinish(),
-	)
-	return &progress{bar: bar, show: late}
+	p := &progress{steps: tracker.Tracker{Message: label, Total: total, AutoStopDisabled: true}, shown: make(chan struct{}), w: w}
+	p.shows = time.AfterFunc(delay, func() {
+		defer close(p.shown)
+		lines := tracker.NewWriter()
+		lines.SetOutputWriter(w)
+		lines.SetUpdateFrequency(100 * time.Millisecond)
+		lines.SetAutoStop(true)
+		lines.Style().Visibility.Speed = true
+		lines.AppendTracker(&p.steps)
+		lines.Render() // until the tracker is done
+	})
+	return p
 }
 
 // Add adds n steps done.
-func (p *progress) Add(n int64) {
-	if p.bar != nil {
-		p.at(p.done.Add(n))
-	}
-}
+func (p *progress) Add(n int64) { p.steps.Increment(n) }
 
 // Set sets how many steps are done.
-func (p *progress) Set(n int64) {
-	if p.bar != nil {
-		p.done.Store(n)
-		p.at(n)
-	}
-}
-
-// at moves the bar to n, at most every 64 steps: updating it costs more than many
-// steps do.
-func (p *progress) at(n int64) {
-	next := p.shown.Load()
-	if n >= next && p.shown.CompareAndSwap(next, n+64) {
-		p.set(n)
-	}
-}
-
-func (p *progress) set(n int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_ = p.bar.Set64(n)
-}
+func (p *progress) Set(n int64) { p.steps.SetValue(n) }
 
 // Done removes the bar.
 func (p *progress) Done() {
-	if p.bar != nil && p.show.wrote.Load() {
-		p.set(p.done.Load())
-		_ = p.bar.Finish()
+	if p.shows == nil || p.shows.Stop() {
+		return // it never appeared
 	}
-}
-
-// lateWriter drops writes before a point in time.
-type lateWriter struct {
-	w     io.Writer
-	from  time.Time
-	wrote atomic.Bool
-}
-
-func (l *lateWriter) Write(b []byte) (int, error) {
-	if time.Now().Before(l.from) {
-		return len(b), nil
-	}
-	l.wrote.Store(true)
-	return l.w.Write(b)
+	p.steps.MarkAsDone()
+	<-p.shown
+	_, _ = io.WriteString(p.w, text.CursorUp.Sprint()+text.EraseLine.Sprint())
 }

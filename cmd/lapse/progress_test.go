@@ -5,41 +5,45 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
+// TestProgress: a bar appears on a terminal when the work has taken longer than the
+// delay, and is removed at the end.
 func TestProgress(t *testing.T) {
-	var late, shown bytes.Buffer
-	for _, test := range []struct {
-		w     *bytes.Buffer
-		delay time.Duration
-	}{{&late, time.Hour}, {&shown, 0}} {
-		p := showProgress(test.w, "events", 1000, test.delay)
-		var wait sync.WaitGroup
-		for range 4 {
-			wait.Go(func() {
-				for range 200 {
-					p.Add(1)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		for _, took := range []time.Duration{0, 2 * time.Second} {
+			var shown bytes.Buffer
+			p := showProgress(&shown, "events", 1000, time.Second)
+			time.Sleep(took)
+			var adding sync.WaitGroup
+			for range 4 {
+				adding.Go(func() {
+					for range 200 {
+						p.Add(1)
+					}
+				})
+			}
+			adding.Wait()
+			time.Sleep(took)
+			p.Done()
+			text := shown.String()
+			if took == 0 && text != "" {
+				t.Errorf("shown at once: %q", text)
+			}
+			if took > 0 && (!strings.Contains(text, "events") || !strings.Contains(text, "80.0") || !strings.HasSuffix(text, "\x1b[K")) {
+				t.Errorf("shown: %q", text)
+			}
 		}
-		wait.Wait()
-		time.Sleep(120 * time.Millisecond) // above the interval between two drawings of the bar
-		p.Set(900)
+		var shown bytes.Buffer
+		p := newProgress(&shown, "no terminal", 0)
+		p.Add(1)
+		p.Set(2)
+		time.Sleep(time.Minute)
 		p.Done()
-	}
-	if late.Len() > 0 {
-		t.Errorf("shown at once: %q", late.String())
-	}
-	if text := shown.String(); !strings.Contains(text, "events") || !strings.Contains(text, "900/1000") {
-		t.Errorf("not shown: %q", text)
-	}
-
-	p := newProgress(&shown, "nobody sits there", -1)
-	p.Add(1)
-	p.Set(2)
-	p.Done()
-	if strings.Contains(shown.String(), "nobody") {
-		t.Error("shown where nobody sits")
-	}
+		if shown.Len() > 0 {
+			t.Errorf("shown where there is no terminal: %q", shown.String())
+		}
+	})
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fatih/color"
 	"github.com/jedib0t/go-pretty/v6/table"
+	color "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"

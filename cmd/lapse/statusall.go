@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fatih/color"
+	color "github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fatih/color"
+	color "github.com/jedib0t/go-pretty/v6/text"
 )
 
 // Escape sequences of a terminal.

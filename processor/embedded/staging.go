@@ -1,14 +1,13 @@
 package embedded
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -54,7 +53,7 @@ func (st *staging) stage(bytes int) (batch string) {
 	if bytes > maxStaged || len(left) > 1 || !inMemory(st.memory, 2*maxStaged) {
 		return ""
 	}
-	batch = nuid.Next()
+	batch = rand.Text()
 	name := batchName(batch)
 	to, link := filepath.Join(st.memory, name), filepath.Join(st.links, name)
 	if os.Mkdir(to, 0o700) != nil {

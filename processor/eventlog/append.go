@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/projections"
@@ -47,7 +46,7 @@ func (l *Log) batch(as As, bytes int) (id string) {
 		id = l.stage(bytes)
 	}
 	if id == "" && as != Single {
-		id = nuid.Next()
+		id = rand.Text()
 	}
 	return id
 }

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -65,7 +65,7 @@ func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m
 		creating, cancel = context.WithTimeout(ctx, leaderPatience)
 		defer cancel()
 	}
-	name := schema.ServerConsumer + nuid.Next()
+	name := schema.ServerConsumer + rand.Text()
 	nc := p.JS.Conn()
 	// Also if the reply is late. Without waiting: an abandoned consumer expires.
 	defer func() { _ = nc.Publish("$JS.API.CONSUMER.DELETE."+p.Stream+"."+name, nil) }()

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -73,7 +73,7 @@ type Config struct {
 func New(js jetstream.JetStream, c Config) *Lease {
 	host, _ := os.Hostname() // informative
 	return &Lease{js: js, db: c.Database, ttl: c.TTL, replicas: c.Replicas, elapsed: c.Elapsed, leave: c.Leave,
-		Mine: holder{Node: c.Node, Host: host, Term: nuid.Next()}}
+		Mine: holder{Node: c.Node, Host: host, Term: rand.Text()}}
 }
 
 // ErrHeld means that another process holds the lease.

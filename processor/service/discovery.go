@@ -1,6 +1,7 @@
 package service
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
@@ -29,7 +29,7 @@ type endpoints struct {
 
 func (s *Service) newEndpoints(metadata map[string]string) *endpoints {
 	return &endpoints{Service: s, operations: make(map[string][]string), info: micro.Info{
-		ServiceIdentity: micro.ServiceIdentity{Name: "lapse", ID: nuid.Next(), Version: s.Config.Version, Metadata: metadata},
+		ServiceIdentity: micro.ServiceIdentity{Name: "lapse", ID: rand.Text(), Version: s.Config.Version, Metadata: metadata},
 		Type:            micro.InfoResponseType,
 		Description:     "documents with a time to live",
 	}}

@@ -2,13 +2,13 @@ package service
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -43,7 +43,7 @@ func CheckNobody(ctx context.Context, nc *nats.Conn, db schema.DatabaseName) err
 // askOthers calls check with the info of each process that serves a database, until
 // the first error.
 func askOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, check func(micro.Info) error) error {
-	inbox := peerInbox + nuid.Next()
+	inbox := peerInbox + rand.Text()
 	replies := make(chan *nats.Msg, 1024) // processes times databases
 	sub, err := nc.ChanSubscribe(inbox, replies)
 	if err != nil {

@@ -2,11 +2,11 @@ package service
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-	"github.com/nats-io/nuid"
 )
 
 // Settlement is a state and the second up to which it is settled: see Liveness.
@@ -25,7 +25,7 @@ func (s *Service) settledSubject() string {
 func (s *Service) AskWriter(ctx context.Context) (state Settlement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, expiryGrace)
 	defer cancel()
-	inbox := peerInbox + nuid.Next() // unknown to other clients
+	inbox := peerInbox + rand.Text() // unknown to other clients
 	sub, err := s.NC.SubscribeSync(inbox)
 	if err != nil {
 		return state, err

@@ -2,12 +2,11 @@ package writer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nuid"
 
 	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/processor/observe"
@@ -76,7 +75,7 @@ func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 }
 
 func (w *Writer) newTerm() *Term {
-	t := &Term{Writer: w, name: nuid.Next(), history: &history{Writer: w},
+	t := &Term{Writer: w, name: rand.Text(), history: &history{Writer: w},
 		recalling: make(map[*Proposal]bool), recalled: make(chan *Proposal), recallers: make(chan struct{}, recallers)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t

@@ -3,14 +3,13 @@ package attack
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nuid"
 )
 
 // Client is a raw NATS connection that sends requests without waiting for replies, and
@@ -30,7 +29,7 @@ func Dial(address string) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{conn: conn, out: bufio.NewWriterSize(conn, 64<<10), in: bufio.NewReaderSize(conn, 64<<10),
-		inbox: "_INBOX." + nuid.Next() + "."}
+		inbox: "_INBOX." + rand.Text() + "."}
 	fmt.Fprintf(c.out, "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true}\r\nSUB %s* 1\r\nPING\r\n", c.inbox)
 	if err = c.out.Flush(); err == nil {
 		err = c.until("PONG")
