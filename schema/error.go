@@ -55,6 +55,15 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Name == e.Name
 }
 
+// Describe returns the text of err, and the code and name of the Error in it, if any:
+// "… (404 document_not_found)".
+func Describe(err error) string {
+	if coded, ok := errors.AsType[*Error](err); ok {
+		return fmt.Sprintf("%v (%d %s)", err, coded.Code, coded.Name)
+	}
+	return err.Error()
+}
+
 // AppendJSON appends {"code":…,"error":"…","message":"…"} to dst.
 func (e *Error) AppendJSON(dst []byte) []byte {
 	return append(e.appendFields(append(dst, '{')), '}')

@@ -45,8 +45,10 @@ var architecture = map[string]struct{ ours, not []string }{
 	"client":    {ours: []string{"schema"}, not: []string{"nats-server", "pebble"}},
 	"webserver": {},
 	"console":   {ours: []string{"schema", "client"}, not: []string{"nats-io", "pebble"}},
-	"cmd/lapse": {ours: []string{"schema", "projections/query", "processor", "processor/observe", "processor/clock", "processor/eventlog", "processor/machine", "processor/monitor", "processor/offline", "processor/answer",
-		"processor/embedded", "processor/gate", "client", "webserver", "console", "audit"}, not: []string{"pebble"}},
+	"host": {ours: []string{"schema", "processor", "processor/observe", "processor/clock", "processor/eventlog", "processor/monitor", "processor/gate", "processor/embedded",
+		"client", "webserver", "console"}, not: []string{"pebble"}},
+	"cmd/lapse": {ours: []string{"schema", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
+		"client", "console", "audit", "host"}, not: []string{"nats-server", "pebble"}},
 	"deploy":      {}, // tests only
 	"docs":        {}, // tests only
 	"deploy/keys": {not: []string{"nats-server", "nats.go", "pebble"}},

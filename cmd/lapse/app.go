@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -30,10 +30,10 @@ type app struct {
 
 	complaints atomic.Pointer[slog.Logger] // logs the final error; nil for a plain line on stderr
 
-	after  func(time.Duration) <-chan time.Time // time.After
-	end    context.CancelCauseFunc              // asks the command to end, with the reason
-	doing  atomic.Pointer[func() string]        // the current activity
-	opened func(*target, *processor.Options)    // a test hook of serve, may be nil
+	after func(time.Duration) <-chan time.Time      // time.After
+	end   context.CancelCauseFunc                   // asks the command to end, with the reason
+	doing atomic.Pointer[func() string]             // the current activity
+	host  func(context.Context, host.Options) error // host.Run, but in tests
 }
 
 // stopTimeout bounds how long a command takes to end after SIGTERM, Ctrl-C or a
@@ -61,6 +61,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 		width:      width,
 		colour:     os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 		after:      time.After,
+		host:       host.Run,
 	}
 	a.at("running")
 	return a
@@ -132,8 +133,8 @@ func (a *app) command(ctx context.Context, args []string) int {
 		return exitPipe // silently, as programs do that the signal ends
 	}
 	a.complain(sentence(err))
-	var usage *usageError
-	if errors.As(err, &usage) {
+	_, usage := errors.AsType[*usageError](err)
+	if _, options := errors.AsType[*host.OptionsError](err); usage || options {
 		return exitUsage
 	}
 	return exitFailed
@@ -150,10 +151,5 @@ func usageErrorf(format string, args ...any) error {
 
 // sentence formats an error on one line, with the status and error code of the request.
 func sentence(err error) string {
-	text := printable(strings.ReplaceAll(err.Error(), "\n", " "))
-	var coded *schema.Error
-	if errors.As(err, &coded) {
-		text += fmt.Sprintf(" (%d %s)", coded.Code, coded.Name)
-	}
-	return text
+	return printable(strings.ReplaceAll(schema.Describe(err), "\n", " "))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/audit"
+	"github.com/lapsedb/lapse/host"
 )
 
 func newAuditCommand(a *app) *cobra.Command {
@@ -44,7 +45,7 @@ Documents are kept in temporary files (TMPDIR), so memory does not grow with the
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object instead of a summary")
 	cmd.Flags().BoolVar(&partial, "partial", false, "FILE lacks the beginning of the log")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		collectLess()
+		host.CollectLess()
 		ctx, end := context.WithCancel(cmd.Context())
 		defer end()
 		auditor, err := audit.New(audit.Options{Stream: len(args) == 0, Partial: partial})

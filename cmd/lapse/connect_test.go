@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
+	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -228,7 +228,7 @@ func TestSilentServer(t *testing.T) {
 		}
 	})
 	f := &externalFlags{url: busy.Addr().String()}
-	nc, err := f.connect(logConnection, "main", slog.New(slog.DiscardHandler))
+	nc, err := f.connect(host.LogConnection)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -128,7 +128,6 @@ type served struct {
 	dir    string
 	url    string // for clients
 	app    *app
-	target *target            // once it is ready
 	end    context.CancelFunc // like a signal
 	late   chan time.Time     // closed when stopTimeout has passed
 	code   chan int
@@ -167,19 +166,28 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 	} else {
 		args = append(args, "--listen", "127.0.0.1:0", "--console", "off")
 	}
-	var closed sync.WaitGroup
-	opened := make(chan *target, 1)
+	var ended sync.WaitGroup
+	ready := make(chan string, 1)
 	a := newApp(strings.NewReader(""), io.Discard, s.stderr)
 	s.app, a.after = a, func(time.Duration) <-chan time.Time { return s.late }
-	a.opened = func(p *target, o *processor.Options) {
-		closed.Add(1)
-		// Closers run in reverse order.
-		p.closers = append([]func(){closed.Done}, append(p.closers, func() { h.call("close NATS") })...)
-		o.Projection.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	a.host = func(ctx context.Context, o host.Options) error {
+		ended.Add(1)
+		defer ended.Done()
+		o.Processor.Projection.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			h.call(fmt.Sprintf("file %v %s", op.Kind, op.Path))
 			return nil
 		}))
-		opened <- p
+		events := o.Events
+		o.Events = func(e host.Event) {
+			events(e)
+			switch e := e.(type) {
+			case host.Doing:
+				h.call("doing " + e())
+			case host.Ready:
+				ready <- e.URL
+			}
+		}
+		return host.Run(ctx, o)
 	}
 	var ctx context.Context
 	ctx, s.end = context.WithCancel(t.Context())
@@ -187,23 +195,16 @@ func serveHangingWith(t *testing.T, more []string, external bool, match func(cal
 	t.Cleanup(func() {
 		s.end()
 		h.release()
-		closed.Wait()
+		ended.Wait()
 	})
 	if match == nil {
 		select {
-		case s.target = <-opened:
-		case code := <-s.code:
-			t.Fatalf("it has ended with %d before it opened anything:\n%s", code, s.stderr)
-		}
-		if !external {
-			s.url = s.target.url
-		}
-		for !strings.Contains(s.stderr.String(), "lapse: ready") {
-			select {
-			case code := <-s.code:
-				t.Fatalf("it has ended with %d before it was ready:\n%s", code, s.stderr)
-			case <-time.After(time.Millisecond):
+		case url := <-ready:
+			if !external {
+				s.url = url
 			}
+		case code := <-s.code:
+			t.Fatalf("it has ended with %d before it was ready:\n%s", code, s.stderr)
 		}
 	}
 	return s
@@ -341,7 +342,7 @@ func TestSignalWhileServingHangs(t *testing.T) {
 		"copy the projection":  {false, has("file ", ".checkpoint"), still(snapshots), snapshots},
 		"verify a snapshot":    {false, has("file ", ".verify"), still(snapshots), snapshots},
 		"close the projection": {false, has("file ", "projection"), still("closing the projection"), "closing the projection"},
-		"close NATS":           {false, has("close NATS"), still("closing NATS"), "closing NATS"},
+		"close NATS":           {false, has("doing closing NATS"), still("closing NATS"), "closing NATS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

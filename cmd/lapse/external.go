@@ -2,13 +2,9 @@ package main
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,8 +14,7 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/lapsedb/lapse/client"
-	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/host"
 )
 
 // externalFlags say how to reach an external NATS server.
@@ -32,16 +27,8 @@ type externalFlags struct {
 // login is the login of a connection.
 type login struct{ way, value string } // way is the name of the flag, "" without credentials
 
-// Connections of lapse. Each can be a NATS user with permissions of its own.
-const (
-	logConnection         = "log"          // appends to the log and manages the streams
-	bulkConnection        = "bulk"         // reads the log
-	serviceConnection     = "service"      // answers requests
-	gateLogConnection     = "gate-log"     // forwards JetStream requests of clients to the streams
-	gateClientsConnection = "gate-clients" // receives those requests
-)
-
-var connectionNames = []string{logConnection, bulkConnection, serviceConnection, gateLogConnection, gateClientsConnection}
+// connectionNames are the connections of lapse; the gate's, which are optional, come last.
+var connectionNames = []string{host.LogConnection, host.BulkConnection, host.ServiceConnection, host.GateLogConnection, host.GateClientsConnection}
 
 func (f *externalFlags) addFlags(flags *pflag.FlagSet) {
 	f.logins = map[string]login{}
@@ -117,7 +104,7 @@ func (f *externalFlags) check() error {
 		return usageErrorf("--nats-url and --context given: use one of them; a context has its own URL")
 	case (f.cert == "") != (f.key == ""):
 		return errHalfCertificate
-	case f.named(gateLogConnection) != f.named(gateClientsConnection):
+	case f.named(host.GateLogConnection) != f.named(host.GateClientsConnection):
 		return usageErrorf("connections gate-log and gate-clients go together, they are users of two accounts: name both, or neither")
 	}
 	for i, connection := range connectionNames {
@@ -129,16 +116,16 @@ func (f *externalFlags) check() error {
 	return nil
 }
 
-// connect opens a named connection for a database, or for several if database is "".
-func (f *externalFlags) connect(name string, database schema.DatabaseName, logger *slog.Logger) (*nats.Conn, error) {
-	options := append(eventlog.ConnectOptions(),
-		nats.Name(strings.Join(strings.Fields("lapse "+string(database)+" "+name), " ")),
-		nats.CustomInboxPrefix(inboxPrefix(name)),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if !errors.Is(err, nats.ErrSlowConsumer) { // a slow consumer rereads the messages that it missed
-				logger.Warn("nats: "+err.Error(), "connection", name)
-			}
-		}))
+// external returns the NATS server that the flags name; nil for an embedded one.
+func (f *externalFlags) external() *host.External {
+	if !f.given() {
+		return nil
+	}
+	return &host.External{Connect: f.connect, Gate: f.named(host.GateLogConnection)}
+}
+
+// connect is Connect of host.External.
+func (f *externalFlags) connect(name string, options ...nats.Option) (*nats.Conn, error) {
 	options = append(options, tlsOptions(f.ca, f.cert, f.key)...)
 	return insist(silenceTimeout, func() (*nats.Conn, error) { return f.dial(name, options) })
 }
@@ -188,22 +175,6 @@ func (f *externalFlags) connectAs(l login, options []nats.Option) (*nats.Conn, e
 	return nats.Connect(f.url, options...)
 }
 
-// inboxPrefix returns the prefix of a connection's reply subjects. The default _INBOX.
-// may be exported from the account of the streams to clients; the other names show an
-// operator which connection subscribes.
-func inboxPrefix(name string) string {
-	prefix := "_PROCESSOR."
-	switch name {
-	case bulkConnection: // is not permitted to read replies to the log connection
-		prefix = "_BULK."
-	case serviceConnection:
-		prefix = "_SERVICE."
-	case gateLogConnection, gateClientsConnection:
-		return "_GATE"
-	}
-	return prefix + rand.Text()
-}
-
 // connectError adds to err where the connection failed, its login, and what to do.
 func (f *externalFlags) connectError(name string, l login, err error) error {
 	where := cmp.Or(redactedURLs(f.url), fmt.Sprintf("NATS context %q", l.value))
@@ -239,21 +210,4 @@ func redactedURLs(urls string) string {
 		}
 	}
 	return strings.Join(all, ",")
-}
-
-// nodeName returns the random name that the store directory keeps over restarts.
-func nodeName(storeDir string) (string, error) {
-	path := filepath.Join(storeDir, "node")
-	text, err := os.ReadFile(path)
-	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
-		return name, nil
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("cannot read %s: %w; choose another --store-dir", path, err)
-	}
-	name := rand.Text()
-	if err := os.WriteFile(path, []byte(name+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("cannot write to the store directory %s: %w; choose another one with --store-dir", storeDir, err)
-	}
-	return name, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -129,7 +130,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 		return err
 	}
 	defer file.Close()
-	collectLess()
+	host.CollectLess()
 	dir, err := os.MkdirTemp("", "lapse-replay-")
 	if err != nil {
 		return err

@@ -6,16 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	color "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
-	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/host"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -167,10 +164,10 @@ func snapshotArgument(args []string) (seq uint64, err error) {
 
 // restoreFlags are the flags of snapshot restore.
 type restoreFlags struct {
-	storeDir, database string
-	newLog             bool
-	external           externalFlags
-	replicas           int
+	host.Options
+	database string
+	newLog   bool
+	external externalFlags
 }
 
 func newSnapshotRestoreCommand(a *app) *cobra.Command {
@@ -197,10 +194,10 @@ with serve.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.storeDir, "store-dir", "data", "`DIR` of lapse serve")
+	flags.StringVar(&f.StoreDir, "store-dir", "data", "`DIR` of lapse serve")
 	flags.StringVarP(&f.database, "database", "d", "main", "`NAME` of the database")
 	flags.BoolVar(&f.newLog, "new-log", false, "create a new log after the snapshot if the existing log is lost or ends before it")
-	addReplicasFlag(flags, &f.replicas, "replicas of a new log (default that of the existing log, or 1)")
+	addReplicasFlag(flags, &f.Processor.Replicas, "replicas of a new log (default that of the existing log, or 1)")
 	out := a.addOutputFlag(cmd)
 	sure := a.addYesFlag(cmd)
 	addGroup(flags, "External NATS server", f.external.addFlags)
@@ -230,12 +227,13 @@ with serve.`,
 	return cmd
 }
 
-// check returns a usage error for flags that do not go together.
+// check completes the options, and returns an error for flags that do not go together.
 func (f *restoreFlags) check() error {
-	if err := checkReplicas(f.replicas, f.external.given()); err != nil {
+	f.External = f.external.external()
+	if err := f.Check(); err != nil {
 		return err
 	}
-	if f.replicas != 0 && !f.newLog {
+	if f.Processor.Replicas != 0 && !f.newLog {
 		return usageErrorf("--replicas is for a new log: give --new-log, too")
 	}
 	return f.external.check()
@@ -248,40 +246,6 @@ func (a *app) restoreSnapshot(ctx context.Context, f restoreFlags, seq uint64) (
 	}
 	lines := observe.LimitLog(slog.NewTextHandler(a.stderr, nil))
 	defer lines.Close()
-	logger := slog.New(lines)
-	target := &target{storeDir: f.storeDir, databases: []schema.DatabaseName{database}}
-	defer target.close()
-	if f.external.given() {
-		err = target.openConnections(&f.external, logger)
-	} else {
-		err = target.openStore(database, logger, f.newLog)
-	}
-	if err != nil {
-		return schema.Snapshot{}, err
-	}
-	connections := target.Connections
-	if f.external.given() {
-		connections = target.of(0)
-	}
-	return processor.RestoreSnapshot(ctx, connections, processor.Options{
-		Database: database, Dir: projectionDir(f.storeDir, database), Logger: logger, Replicas: f.replicas}, seq, f.newLog)
-}
-
-// openStore starts an embedded server on a free port. With newLog it does not check
-// the log, which may be damaged.
-func (t *target) openStore(database schema.DatabaseName, logger *slog.Logger, newLog bool) error {
-	if _, err := os.Stat(filepath.Join(t.storeDir, "jetstream")); err != nil {
-		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir or --nats-url of serve", t.storeDir)
-	}
-	server, err := embedded.Start(embedded.Options{StoreDir: t.storeDir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{database}, SyncAlways: true, Unchecked: newLog, Logger: logger})
-	if err != nil {
-		return err
-	}
-	t.closers = append(t.closers, server.Shutdown)
-	return t.keep(&t.Log)(server.ConnectLog())
-}
-
-// projectionDir returns the directory of a database's projection.
-func projectionDir(storeDir string, database schema.DatabaseName) string {
-	return filepath.Join(storeDir, "projection", string(database))
+	f.Databases, f.Processor.Logger = []schema.DatabaseName{database}, slog.New(lines)
+	return host.Restore(ctx, f.Options, seq, f.newLog)
 }

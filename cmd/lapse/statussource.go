@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/host"
 )
 
 // statusSource requests the status, repeatedly with --watch over one connection.
@@ -128,7 +129,7 @@ func statusOf(ctx context.Context, address, query string, timeout time.Duration)
 
 // notReady returns an error with the reasons why a process is not ready.
 func notReady(address string, code int, text []byte) error {
-	var said readiness
+	var said host.Readiness
 	if json.Unmarshal(text, &said) != nil || len(said.Reasons) == 0 {
 		return fmt.Errorf("the server at %s is not lapse: it answers %d to /readyz; give the address of --metrics", address, code)
 	}

@@ -1,14 +1,14 @@
-package main
+package host
 
 import (
 	"os"
 	"runtime/debug"
 )
 
-// collectLess sets GOGC to 300, unless the environment sets it. The live heap is
+// CollectLess sets GOGC to 300, unless the environment sets it. The live heap is
 // small and bounded, most memory is caches outside the heap, and every request makes
 // garbage: at 100, garbage collection took a tenth of the CPU.
-func collectLess() {
+func CollectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)
 		ballast = make([]byte, ballastBytes)

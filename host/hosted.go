@@ -1,4 +1,4 @@
-package main
+package host
 
 import (
 	"context"
@@ -30,11 +30,10 @@ type hosted struct {
 	told    string
 }
 
-// host is all databases of the process.
-type host struct {
-	all  []*hosted
-	say  func(line string)    // a line for the operator
-	fail func(problem string) // a failure for the operator
+// databases is all databases of a run.
+type databases struct {
+	all    []*hosted
+	events func(Event)
 
 	starts  chan struct{} // limits concurrent starts
 	serving atomic.Int64
@@ -52,48 +51,52 @@ const (
 // of events while it folds.
 const startsAtOnce = 8
 
+func newDatabases(all []*hosted, events func(Event)) *databases {
+	return &databases{all: all, events: events, starts: make(chan struct{}, startsAtOnce), lost: make(chan error, 1)}
+}
+
 // start starts all databases, and returns when each is served or has failed.
-func (h *host) start(ctx context.Context) {
+func (d *databases) start(ctx context.Context) {
 	var starting sync.WaitGroup
-	for _, one := range h.all {
-		starting.Go(func() { h.startOne(ctx, one) })
+	for _, one := range d.all {
+		starting.Go(func() { d.startOne(ctx, one) })
 	}
 	starting.Wait()
 }
 
-func (h *host) startOne(ctx context.Context, one *hosted) (started bool) {
+func (d *databases) startOne(ctx context.Context, one *hosted) (started bool) {
 	if one.damage != nil {
-		h.failed(one, one.damage)
+		d.failed(one, one.damage)
 		return false
 	}
-	h.starts <- struct{}{}
+	d.starts <- struct{}{}
 	p, err := processor.Start(ctx, one.connections, one.options)
-	<-h.starts
+	<-d.starts
 	if err == nil {
 		one.failure = nil
-		h.serving.Add(1)
+		d.serving.Add(1)
 		one.running.Store(p)
 	} else if ctx.Err() == nil {
-		h.failed(one, err)
+		d.failed(one, err)
 	}
 	return err == nil
 }
 
-// failed records a failure. It prints it unless it was the last one printed or the
-// database is the only one, whose failure the end of the command prints.
-func (h *host) failed(one *hosted, err error) {
+// failed records a failure. It tells it unless it was the last one told or the database
+// is the only one, whose failure Run returns.
+func (d *databases) failed(one *hosted, err error) {
 	one.failure = err
 	one.options.Monitor.Listener()(observe.Failed{Err: err})
-	if text := sentence(err); len(h.all) > 1 && text != one.told {
+	if text := schema.Describe(err); len(d.all) > 1 && text != one.told {
 		one.told = text
-		h.fail(one.notServed(err))
+		d.events(NotServed{one.notServed(err)})
 	}
 }
 
 // gone counts a database that is no longer served because of err.
-func (h *host) gone(err error) {
-	if h.serving.Add(-1) == 0 {
-		h.lost <- err
+func (d *databases) gone(err error) {
+	if d.serving.Add(-1) == 0 {
+		d.lost <- err
 	}
 }
 
@@ -103,29 +106,39 @@ func (one *hosted) stop(p *processor.Processor) {
 	}
 }
 
-func (one *hosted) notServed(err error) string {
-	return fmt.Sprintf("database %s is not served: %s", one.name, sentence(err))
+func (one *hosted) notServed(err error) error {
+	return fmt.Errorf("database %s is not served: %w", one.name, err)
 }
 
-// keep serves the databases that have started, and starts others again, until ctx ends.
-// It returns the errors of the databases that did not stop cleanly or are not served.
-func (h *host) keep(ctx context.Context) error {
-	errs := make([]error, len(h.all))
+// keep serves the databases that have started, and starts others again, until stop is
+// called, once. stop returns the errors of the databases that did not stop cleanly or are
+// not served.
+func (d *databases) keep() (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	errs := make([]error, len(d.all))
 	var keeping sync.WaitGroup
-	for i, one := range h.all {
+	for i, one := range d.all {
 		keeping.Go(func() {
-			errs[i] = h.keepOne(ctx, one)
+			errs[i] = d.keepOne(ctx, one)
 			one.stopped.Store(true)
 		})
 	}
-	keeping.Wait()
+	return func() error {
+		cancel()
+		keeping.Wait()
+		return d.left(errs)
+	}
+}
+
+// left returns one error of the errors of all databases.
+func (d *databases) left(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
 	}
 	var left []string
 	for i, err := range errs {
 		if err != nil {
-			left = append(left, h.all[i].notServed(err))
+			left = append(left, schema.Describe(d.all[i].notServed(err)))
 		}
 	}
 	if left == nil {
@@ -134,7 +147,7 @@ func (h *host) keep(ctx context.Context) error {
 	return errors.New(strings.Join(left, "; "))
 }
 
-func (h *host) keepOne(ctx context.Context, one *hosted) error {
+func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 	pause := leastPause
 	for {
 		if p := one.running.Load(); p != nil {
@@ -146,14 +159,14 @@ func (h *host) keepOne(ctx context.Context, one *hosted) error {
 				one.running.Store(nil)
 				if errors.Is(err, eventlog.ErrTrimmed) {
 					one.stop(p)
-					if h.startOne(ctx, one) { // begins with a snapshot
-						h.serving.Add(-1) // startOne has counted the database again
+					if d.startOne(ctx, one) { // begins with a snapshot
+						d.serving.Add(-1) // startOne has counted the database again
 						continue
 					}
-					h.gone(one.failure)
+					d.gone(one.failure)
 				} else {
-					h.failed(one, err)
-					h.gone(err)
+					d.failed(one, err)
+					d.gone(err)
 					one.stop(p)
 				}
 			}
@@ -161,7 +174,7 @@ func (h *host) keepOne(ctx context.Context, one *hosted) error {
 				pause = leastPause
 			}
 		}
-		if one.damage != nil || len(h.all) == 1 {
+		if one.damage != nil || len(d.all) == 1 {
 			<-ctx.Done()
 			return one.failure
 		}
@@ -170,21 +183,33 @@ func (h *host) keepOne(ctx context.Context, one *hosted) error {
 			return one.failure
 		case <-time.After(pause):
 		}
-		if h.startOne(ctx, one) {
+		if d.startOne(ctx, one) {
 			one.told = ""
-			h.say(fmt.Sprintf("database %s is served again", one.name))
+			d.events(ServedAgain{one.name})
 		}
 		pause = min(2*pause, mostPause)
 	}
 }
 
+// served returns the databases with their roles.
+func (d *databases) served() (all []Served) {
+	for _, one := range d.all {
+		served := Served{Name: one.name}
+		if p := one.running.Load(); p != nil {
+			served.Role = p.Role()
+		}
+		all = append(all, served)
+	}
+	return all
+}
+
 // doing describes the activity of the databases that have not stopped.
-func (h *host) doing() string {
-	if len(h.all) == 1 {
-		return h.all[0].options.Monitor.Doing()
+func (d *databases) doing() string {
+	if len(d.all) == 1 {
+		return d.all[0].options.Monitor.Doing()
 	}
 	var all []string
-	for _, one := range h.all {
+	for _, one := range d.all {
 		if !one.stopped.Load() {
 			all = append(all, fmt.Sprintf("%s (database %s)", one.options.Monitor.Doing(), one.name))
 		}
@@ -193,8 +218,8 @@ func (h *host) doing() string {
 }
 
 // each calls do with every database that is served.
-func (h *host) each(do func(*processor.Processor)) {
-	for _, one := range h.all {
+func (d *databases) each(do func(*processor.Processor)) {
+	for _, one := range d.all {
 		if p := one.running.Load(); p != nil {
 			do(p)
 		}
@@ -202,9 +227,9 @@ func (h *host) each(do func(*processor.Processor)) {
 }
 
 // sum adds up a counter. It may fall when a database fails.
-func (h *host) sum(counter func(*processor.Processor) uint64) func() uint64 {
+func (d *databases) sum(counter func(*processor.Processor) uint64) func() uint64 {
 	return func() (sum uint64) {
-		h.each(func(p *processor.Processor) { sum += counter(p) })
+		d.each(func(p *processor.Processor) { sum += counter(p) })
 		return sum
 	}
 }

@@ -1,11 +1,10 @@
-package main
+package host
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -23,22 +22,25 @@ import (
 	"github.com/lapsedb/lapse/webserver"
 )
 
-// serveWatchers serves HTTP at HOST:PORT until stop is called: /metrics for
+// serveWatchers serves HTTP at Metrics, if given, until stop is called: /metrics for
 // Prometheus, /healthz and /readyz for orchestrators and load balancers, /status for
-// people, with debug profiles. It serves from before the database is opened.
-func serveWatchers(listen string, debug bool, monitors *monitors, logger *slog.Logger) (stop func(), err error) {
-	listener, err := listenHTTP(listen)
+// people.
+func (r *run) serveWatchers() (stop func(), err error) {
+	if r.Metrics == "" {
+		return func() {}, nil
+	}
+	listener, err := listenHTTP(r.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("cannot serve metrics at %s: %w: choose another address with --metrics HOST:PORT", listen, err)
+		return nil, fmt.Errorf("cannot serve metrics at %s: %w: choose another address with --metrics HOST:PORT", r.Metrics, err)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(monitors, collectors.NewGoCollector(),
+	registry.MustRegister(&r.monitors, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := watchers(registry, monitors)
-	if debug {
+	mux := watchers(registry, &r.monitors)
+	if r.Profiles {
 		addProfiles(mux)
 	}
-	return webserver.Serve(listener, mux, "metrics", logger), nil
+	return webserver.Serve(listener, mux, "metrics", r.logger), nil
 }
 
 // listenHTTP listens at HOST:PORT. Its error for an address in use has no "already":
@@ -117,8 +119,8 @@ func replyStatus(w http.ResponseWriter, r *http.Request, some []*monitor.Monitor
 	replyJSON(w, http.StatusOK, all...)
 }
 
-// readiness is the JSON form of /healthz and /readyz.
-type readiness struct {
+// Readiness is the JSON form of /healthz and /readyz.
+type Readiness struct {
 	OK      bool     `json:"ok"`
 	Reasons []string `json:"reasons"`
 }
@@ -130,7 +132,7 @@ func replyHealth(w http.ResponseWriter, r *http.Request, reasons []string) {
 		code = http.StatusServiceUnavailable
 	}
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
-		replyJSON(w, code, readiness{OK: len(reasons) == 0, Reasons: append([]string{}, reasons...)})
+		replyJSON(w, code, Readiness{OK: len(reasons) == 0, Reasons: append([]string{}, reasons...)})
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

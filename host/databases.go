@@ -1,4 +1,4 @@
-package main
+package host
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,44 +16,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// allDatabases stands for every database of a NATS server.
-const allDatabases = "*"
-
-// maxDatabases is the limit for one process: clients list streams in pages of 256, and
-// the gate may have 2048 subscriptions, of which it needs four for each database.
-const maxDatabases = 128
-
-// checkCount returns a usage error for too many databases.
-func checkCount(names []schema.DatabaseName) error {
-	if len(names) > maxDatabases {
-		return usageErrorf("--database: %d databases: serve at most %d in one process", len(names), maxDatabases)
-	}
-	return nil
-}
-
-// parseDatabases reads NAME[,NAME…]; it returns nil for allDatabases.
-func parseDatabases(text string) (names []schema.DatabaseName, err error) {
-	if text == allDatabases {
-		return nil, nil
-	}
-	for one := range strings.SplitSeq(text, ",") {
-		name, err := schema.ParseDatabaseName(one)
-		switch {
-		case one == allDatabases:
-			return nil, usageErrorf("--database %s: use * alone, it stands for all databases", text)
-		case one == "" && text != "":
-			return nil, usageErrorf("--database %s: a name is missing: use NAME,NAME", text)
-		case err != nil:
-			return nil, usageErrorf("--database: %v", err)
-		case slices.Contains(names, name):
-			return nil, usageErrorf("--database %s: %s is there twice", text, name)
-		}
-		names = append(names, name)
-	}
-	return names, checkCount(names)
-}
-
-// databasesOf returns the sorted databases whose logs are among streams, or a usage error
+// databasesOf returns the sorted databases whose logs are among streams, or an error
 // if there is none in where.
 func databasesOf(streams []string, where string) (names []schema.DatabaseName, err error) {
 	for _, stream := range streams {
@@ -63,11 +25,11 @@ func databasesOf(streams []string, where string) (names []schema.DatabaseName, e
 		}
 	}
 	if len(names) == 0 {
-		return nil, usageErrorf("--database *: there is no database in %s yet: name the ones to create", where)
+		return nil, optionsErrorf("--database *: there is no database in %s yet: name the ones to create", where)
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	return names, checkCount(names)
+	return names, Options{Databases: names}.Check()
 }
 
 // storedDatabases returns the databases of an embedded server.
@@ -102,7 +64,7 @@ func remoteDatabases(nc *nats.Conn) ([]schema.DatabaseName, error) {
 		streams = append(streams, name)
 	}
 	if err := list.Err(); err != nil {
-		return nil, usageErrorf("--database *: JetStream at %s does not list its streams: %v: name the databases", nc.ConnectedUrlRedacted(), err)
+		return nil, optionsErrorf("--database *: JetStream at %s does not list its streams: %v: name the databases", nc.ConnectedUrlRedacted(), err)
 	}
 	return databasesOf(streams, "the NATS server at "+nc.ConnectedUrlRedacted())
 }
@@ -114,4 +76,9 @@ func clockFile(storeDir string, i int, name schema.DatabaseName) string {
 		return filepath.Join(storeDir, "clock")
 	}
 	return filepath.Join(storeDir, "clock-"+string(name))
+}
+
+// projectionDir returns the directory of a database's projection.
+func projectionDir(storeDir string, database schema.DatabaseName) string {
+	return filepath.Join(storeDir, "projection", string(database))
 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package main
+package host
 
 // onAcceptClock does nothing where there is no SIGUSR1: restart with --accept-clock.
 func onAcceptClock(func()) (stop func()) { return func() {} }

@@ -1,0 +1,123 @@
+package host
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/console"
+	"github.com/lapsedb/lapse/webserver"
+)
+
+// Console says where a web console is served, and to whom.
+type Console struct {
+	Address string   // HOST:PORT; "" for no console
+	Default bool     // nobody chose Address: go on without a console if it is in use
+	Hosts   []string // host names to answer under, besides that of Address
+	Token   string   // the token that users have to enter; "" for none
+}
+
+// ConsoleServer is a console that listens, unless it has no address, or a default one that
+// is in use.
+type ConsoleServer struct {
+	Console
+	URL      string       // for a browser; "" if it does not listen
+	listener net.Listener // nil if it does not listen
+	taken    error        // why it does not listen; nil if it has no address
+}
+
+// Listen listens, so that a wrong address is an error before anything starts. Its error
+// says what to do.
+func (c Console) Listen() (*ConsoleServer, error) {
+	if c.Address == "" {
+		return &ConsoleServer{}, nil
+	}
+	listener, err := listenHTTP(c.Address)
+	switch {
+	case err != nil && c.Default:
+		return &ConsoleServer{Console: c, taken: err}, nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot serve the console at %s: %w: choose another address with --console HOST:PORT, or --console off", c.Address, err)
+	}
+	host, _, _ := net.SplitHostPort(c.Address)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	c.Hosts = append([]string{host}, c.Hosts...)
+	url := "http://" + net.JoinHostPort(host, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
+	return &ConsoleServer{Console: c, URL: url, listener: listener}, nil
+}
+
+// Close ends a console that is not served yet.
+func (c *ConsoleServer) Close() {
+	if c.listener != nil {
+		c.listener.Close()
+	}
+}
+
+// Serve serves the console of a database, which permits changes if write, until stop is called.
+func (c *ConsoleServer) Serve(lapse *client.Client, write bool, logger *slog.Logger) (stop func()) {
+	return webserver.Serve(c.listener, console.New(lapse, c.options(write)), "console", logger)
+}
+
+func (c *ConsoleServer) options(write bool) console.Options {
+	return console.Options{Hosts: c.Hosts, Token: c.Token, Write: write}
+}
+
+// serveEach serves a console for each database at /NAME/, or at / for the only one, until
+// end is called; none if it does not listen.
+func (c *ConsoleServer) serveEach(t *target, logger *slog.Logger) (end func(), err error) {
+	if c.listener == nil {
+		return func() {}, nil
+	}
+	first, err := client.Connect(t.url, client.WithDatabase(string(t.databases[0])), client.WithNATSOptions(nats.Name("lapse console")))
+	if err != nil {
+		return nil, err
+	}
+	if len(t.databases) == 1 {
+		stop := c.Serve(first, true, logger)
+		return func() { stop(); first.Close() }, nil
+	}
+	pages := consolePages{first: first.Database(), of: make(map[string]http.Handler)}
+	for _, name := range t.databases {
+		lapse, err := client.New(first.Conn(), client.WithDatabase(string(name)))
+		if err != nil {
+			first.Close()
+			return nil, err
+		}
+		pages.of[string(name)] = console.New(lapse, c.options(true))
+	}
+	stop := webserver.Serve(c.listener, pages, "console", logger)
+	return func() { stop(); first.Close() }, nil
+}
+
+// consolePages serves the consoles of several databases and redirects all other paths to
+// the first.
+type consolePages struct {
+	first string
+	of    map[string]http.Handler
+}
+
+func (p consolePages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if page, there := p.of[name]; there {
+		http.StripPrefix("/"+name, page).ServeHTTP(w, r)
+		return
+	}
+	to := r.Clone(r.Context()) // the console redirects PREFIX to PREFIX/, for its own host names only
+	to.URL.Path, to.URL.RawQuery, to.RequestURI = "", "", "/"+p.first
+	p.of[p.first].ServeHTTP(w, to)
+}
+
+// warn logs why there is no console.
+func (c *ConsoleServer) warn(logger *slog.Logger) {
+	if c.taken != nil {
+		logger.Warn("the console is off: choose another address with --console HOST:PORT, or --console off", "console", c.Address, "err", c.taken)
+	}
+}

@@ -1,0 +1,47 @@
+package host
+
+import (
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Event is something that happens in Run. Its types are the others of this file: switch
+// on them and ignore the rest.
+type Event any
+
+// Doing returns what Run is doing, whenever it is called, until the next Doing. Run may
+// hang in that.
+type Doing func() string
+
+// Folding is the progress of the start of an only database: Done of Total events of its
+// log are folded.
+type Folding struct{ Done, Total uint64 }
+
+// Started: each database is served or has failed to start.
+type Started struct{}
+
+// Ready comes once, when requests are answered.
+type Ready struct {
+	URL       string // of the NATS server, for clients
+	Console   string // URL of the web console; "" if there is none
+	Databases []Served
+}
+
+// Served is a database that is ready, or has failed.
+type Served struct {
+	Name schema.DatabaseName
+	Role observe.Role // "" if it is not served
+}
+
+// NotServed: one of several databases has failed. Err names it and says why. A reason
+// that stays the same comes once.
+type NotServed struct{ Err error }
+
+// ServedAgain: a database that failed has started again.
+type ServedAgain struct{ Database schema.DatabaseName }
+
+// StoppedEarly: the context has ended before anything was ready.
+type StoppedEarly struct{}
+
+// Failing: Run will return Err, once all has stopped. It may come twice.
+type Failing struct{ Err error }

@@ -1,0 +1,168 @@
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/gate"
+	"github.com/lapsedb/lapse/schema"
+)
+
+func (t *target) openExternal(x *External) error {
+	if err := t.openConnections(x); err != nil {
+		return err
+	}
+	if len(t.databases) > 1 { // for a single one the processor does it
+		ctx, cancel := context.WithCancel(context.Background())
+		t.closers = append(t.closers, cancel)
+		bringing, brought := context.WithTimeout(ctx, togetherTimeout)
+		eventlog.BringTo(bringing, t.Log, t.Bulk)
+		brought()
+		go eventlog.KeepTogether(ctx, t.Log, t.Bulk)
+	}
+	return t.openGate(x)
+}
+
+// openConnections locks the store directory and opens the connections of processors. If
+// no databases are named, it takes those of the server.
+func (t *target) openConnections(x *External) (err error) {
+	var lock io.Closer
+	if lock, err = embedded.LockStore(t.storeDir); err != nil {
+		return err
+	}
+	t.closers = append(t.closers, func() { _ = lock.Close() })
+	if t.node, err = nodeName(t.storeDir); err != nil {
+		return err
+	}
+	for name, as := range map[string]**nats.Conn{LogConnection: &t.Log, BulkConnection: &t.Bulk} {
+		if err := t.keep(as)(t.connect(x, name, t.sharedBy())); err != nil {
+			return err
+		}
+	}
+	t.url = t.Log.ConnectedUrlRedacted()
+	if t.databases == nil {
+		if t.databases, err = remoteDatabases(t.Log); err != nil {
+			return err
+		}
+	}
+	return t.openServices(func(database schema.DatabaseName) (*nats.Conn, error) {
+		return t.connect(x, ServiceConnection, database)
+	})
+}
+
+// sharedBy returns the database for the names of shared connections, "" for several.
+func (t *target) sharedBy() schema.DatabaseName {
+	if len(t.databases) == 1 {
+		return t.databases[0]
+	}
+	return ""
+}
+
+// openGate opens a gate if there is one. Clients without
+// permissions on the streams read the log through it.
+func (t *target) openGate(x *External) error {
+	if !x.Gate {
+		return nil
+	}
+	var streams, clients *nats.Conn
+	for name, as := range map[string]**nats.Conn{GateLogConnection: &streams, GateClientsConnection: &clients} {
+		if err := t.keep(as)(t.connect(x, name, t.sharedBy())); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.closers = append(t.closers, cancel)
+	bringing, brought := context.WithTimeout(ctx, togetherTimeout)
+	defer brought()
+	for name, nc := range map[string]*nats.Conn{GateLogConnection: streams, GateClientsConnection: clients} {
+		eventlog.BringTo(bringing, t.Log, nc)
+		logLosses(nc, t.logger.With("connection", name))
+	}
+	g, err := gate.Open(clients, streams, t.databases, t.logger)
+	if err != nil {
+		return err
+	}
+	go eventlog.KeepTogether(ctx, t.Log, streams, clients)
+	t.closers = append(t.closers, g.Close)
+	return nil
+}
+
+// togetherTimeout bounds how long a start waits for connections to move to
+// the server of the others. They move later, too.
+const togetherTimeout = 5 * time.Second
+
+// logLosses logs when a gate's connection is lost and when it is back; the processor logs
+// those of its own. A move to the server of the other connections is no loss.
+func logLosses(nc *nats.Conn, logger *slog.Logger) {
+	lost := false // nats.go calls the handlers one after the other
+	nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {
+		if err != nil && !nc.IsClosed() {
+			lost = true
+			logger.Warn("the connection to NATS is lost", "err", err)
+		}
+	})
+	nc.SetReconnectHandler(func(nc *nats.Conn) {
+		if lost {
+			lost = false
+			logger.Info("the connection to NATS is back", "url", nc.ConnectedUrlRedacted())
+		}
+	})
+}
+
+// connect opens a named connection for a database, or for several if database is "".
+func (t *target) connect(x *External, name string, database schema.DatabaseName) (*nats.Conn, error) {
+	options := append(eventlog.ConnectOptions(),
+		nats.Name(strings.Join(strings.Fields("lapse "+string(database)+" "+name), " ")),
+		nats.CustomInboxPrefix(inboxPrefix(name)),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if !errors.Is(err, nats.ErrSlowConsumer) { // a slow consumer rereads the messages that it missed
+				t.logger.Warn("nats: "+err.Error(), "connection", name)
+			}
+		}))
+	return x.Connect(name, options...)
+}
+
+// inboxPrefix returns the prefix of a connection's reply subjects. The default _INBOX.
+// may be exported from the account of the streams to clients; the other names show an
+// operator which connection subscribes.
+func inboxPrefix(name string) string {
+	prefix := "_PROCESSOR."
+	switch name {
+	case BulkConnection: // is not permitted to read replies to the log connection
+		prefix = "_BULK."
+	case ServiceConnection:
+		prefix = "_SERVICE."
+	case GateLogConnection, GateClientsConnection:
+		return "_GATE"
+	}
+	return prefix + rand.Text()
+}
+
+// nodeName returns the random name that the store directory keeps over restarts.
+func nodeName(storeDir string) (string, error) {
+	path := filepath.Join(storeDir, "node")
+	text, err := os.ReadFile(path)
+	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+		return name, nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("cannot read %s: %w; choose another --store-dir", path, err)
+	}
+	name := rand.Text()
+	if err := os.WriteFile(path, []byte(name+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("cannot write to the store directory %s: %w; choose another one with --store-dir", storeDir, err)
+	}
+	return name, nil
+}

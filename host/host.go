@@ -1,0 +1,181 @@
+// Package host runs lapse inside a program: an embedded or external NATS server with its
+// connections, one processor for each database, the web console, and metrics and health
+// over HTTP. lapse serve is Run with flags.
+package host
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/lapsedb/lapse/processor"
+)
+
+// run is one call of Run.
+type run struct {
+	Options
+	logger    *slog.Logger
+	monitors  monitors
+	console   *ConsoleServer
+	target    *target
+	databases *databases
+}
+
+// Run serves the databases until ctx ends, and returns when all has stopped and is on
+// disk. It returns nil then, an *OptionsError for options that cannot be served, and
+// otherwise why it could not start, go on, or stop cleanly. Errors are one line, which
+// says what to do in terms of the flags of lapse serve.
+//
+// With several databases, one that fails does not end Run, and is started again.
+//
+// Run does not bound how long it takes to stop: a disk may hang. Doing says what it
+// waits for.
+func Run(ctx context.Context, o Options) error { return newRun(o).run(ctx) }
+
+func newRun(o Options) *run {
+	o = o.ensureDefaults()
+	return &run{Options: o, logger: o.Processor.Logger}
+}
+
+// run opens the addresses for HTTP and the NATS server, and serves.
+func (r *run) run(ctx context.Context) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	if r.OwnProcess {
+		CollectLess()
+	}
+	if r.Databases != nil {
+		r.monitors.set(r.Databases)
+	}
+	stop, err := r.serveWatchers()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if r.console, err = r.Console.Listen(); err != nil {
+		return err
+	}
+	defer r.console.Close()
+	r.at("opening NATS")
+	r.target, err = r.open()
+	if ctx.Err() != nil {
+		r.Events(StoppedEarly{})
+		if err != nil {
+			return nil // the end of ctx most likely caused the error
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return r.serve(ctx)
+}
+
+// serve starts the databases on the open target, serves them, and closes the target.
+func (r *run) serve(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			r.Events(Failing{err})
+		}
+		r.at("closing NATS")
+		r.target.close()
+	}()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if r.Databases == nil {
+		r.monitors.set(r.target.databases)
+	}
+	options, release := r.processorOptions().Shared(len(r.target.databases))
+	defer release()
+	if r.OwnProcess {
+		limitHeap(options.Projection.CacheBytes, 4*options.Projection.MemTableBytes*uint64(len(r.target.databases)))
+	}
+	r.databases = newDatabases(r.target.hosted(options, r.monitors.all()), r.Events)
+	serving, failure := r.start(ctx)
+	if !serving {
+		return failure
+	}
+	return r.keep(ctx, failure)
+}
+
+// processorOptions returns the options that all databases have in common.
+func (r *run) processorOptions() processor.Options {
+	o, t := r.Processor, r.target
+	if o.Clock == nil {
+		o.Clock, o.Boot = machineClock(), bootID()
+	}
+	if t.embedded {
+		o.Lease = 0
+	}
+	o.Node, o.AtomicBatch, o.SameClock = t.node, t.atomicBatch, t.embedded
+	o.AcceptLostEnd = o.AcceptLostEnd || t.embedded && o.Durability == processor.OS
+	o.Progress = nil
+	if len(t.databases) == 1 {
+		o.Progress = func(done, total uint64) { r.Events(Folding{done, total}) }
+	}
+	return o.EnsureDefaults()
+}
+
+// start starts the databases, and reports whether any is served. failure is why none is,
+// nil if ctx has ended, or why the target has failed meanwhile.
+func (r *run) start(ctx context.Context) (serving bool, failure error) {
+	r.Events(Doing(r.databases.doing))
+	starting, end := r.target.whileOpen(ctx)
+	r.databases.start(starting)
+	failure = end()
+	r.Events(Started{})
+	switch {
+	case r.databases.serving.Load() > 0:
+		return true, failure
+	case ctx.Err() != nil:
+		r.Events(StoppedEarly{})
+		return false, nil
+	case failure != nil:
+		return false, failure
+	case len(r.databases.all) == 1:
+		return false, r.target.cause(r.databases.all[0].failure)
+	}
+	return false, errors.New("no database can be served: see the lines above")
+}
+
+// keep serves the databases that have started until ctx ends or all have failed; not at
+// all if there is a failure already.
+func (r *run) keep(ctx context.Context, failure error) error {
+	if r.OwnProcess {
+		defer onAcceptClock(func() { r.databases.each((*processor.Processor).AcceptClock) })()
+		defer widen(r.databases.sum((*processor.Processor).Seq), r.databases.sum((*processor.Processor).Requests))()
+	}
+	r.target.warn(r.logger)
+	stop := r.databases.keep()
+	end, err := r.console.serveEach(r.target, r.logger)
+	if err != nil {
+		return errors.Join(err, stop())
+	}
+	defer end()
+	r.Events(Ready{URL: r.target.url, Console: r.console.URL, Databases: r.databases.served()})
+	r.console.warn(r.logger)
+	var lost error
+	if failure == nil {
+		select {
+		case <-ctx.Done():
+			return stop()
+		case lost = <-r.databases.lost:
+			failure = r.target.cause(lost)
+		case failure = <-r.target.failed:
+		case failure = <-r.target.closed:
+		}
+	}
+	r.Events(Failing{failure})
+	err = stop()
+	if failure == lost && len(r.databases.all) > 1 && r.databases.serving.Load() == 0 {
+		return err
+	}
+	if err != nil && err != lost {
+		r.logger.Warn("the processor did not stop cleanly", "err", err)
+	}
+	return failure
+}
+
+// at tells the activity.
+func (r *run) at(what string) { r.Events(Doing(func() string { return what })) }

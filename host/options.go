@@ -1,0 +1,109 @@
+package host
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Options of Run. The zero value serves all databases of the store directory "data" with
+// an embedded NATS server, without web console and metrics.
+type Options struct {
+	// StoreDir is the directory of all files, "data" if empty, which one process at a
+	// time may use. With External it holds only what can be made again from the streams.
+	StoreDir string
+	// Databases are the databases to serve, MaxDatabases at most. If nil, all that the
+	// NATS server has at the start, at least one.
+	Databases []schema.DatabaseName
+	// Listen is HOST:PORT at which the embedded NATS server accepts clients, without
+	// credentials; 127.0.0.1:4222 if empty. The system chooses the port if it is 0: see
+	// Ready.
+	Listen string
+	// External is the NATS server to use instead of an embedded one, which nil means.
+	External *External
+	// Metrics is HOST:PORT of /metrics (Prometheus), /healthz, /readyz and /status over
+	// HTTP; empty for none. They are served from before the databases are opened.
+	Metrics string
+	// Profiles adds Go's profiles and execution traces to Metrics, below /debug/pprof/.
+	Profiles bool
+	// Console is the web console, which an External server cannot have.
+	Console Console
+	// Processor has the options of each database, with its defaults: durability,
+	// retention, limits of queries, Logger and so on. Lease is for an External server. Run
+	// sets Clock and Boot if Clock is nil, and always AtomicBatch, ClockFile, Database, Dir,
+	// Monitor, Node, Progress and SameClock.
+	Processor processor.Options
+	// OwnProcess lets Run tune the whole process, as lapse serve does: garbage collection,
+	// memory limit and GOMAXPROCS, unless the environment sets them. SIGUSR1 then accepts
+	// the clock as it is.
+	OwnProcess bool
+	// Events receives what happens, from several goroutines; nil for nobody. Run waits
+	// until it returns.
+	Events func(Event)
+}
+
+// External is a NATS server outside of Run.
+type External struct {
+	// Connect opens a connection, with address and login of its own and these options.
+	// Run closes it. name is one of the names of connections: each may be a NATS user with
+	// permissions of its own.
+	Connect func(name string, options ...nats.Option) (*nats.Conn, error)
+	// Gate lets clients without permissions on the streams read the log, through the
+	// connections GateLog and GateClients, which are of two accounts.
+	Gate bool
+}
+
+// Names of connections to an External server.
+const (
+	LogConnection         = "log"          // appends to the log and manages the streams
+	BulkConnection        = "bulk"         // reads the log
+	ServiceConnection     = "service"      // answers requests; one for each database
+	GateLogConnection     = "gate-log"     // forwards JetStream requests of clients to the streams
+	GateClientsConnection = "gate-clients" // receives those requests
+)
+
+// MaxDatabases is the limit for one process: clients list streams in pages of 256, and
+// the gate may have 2048 subscriptions, of which it needs four for each database.
+const MaxDatabases = 128
+
+// OptionsError is an error that other Options mend, and trying again does not.
+type OptionsError struct{ message string }
+
+func (e *OptionsError) Error() string { return e.message }
+
+func optionsErrorf(format string, args ...any) error {
+	return &OptionsError{fmt.Sprintf(format, args...)}
+}
+
+// Check returns an *OptionsError for options that do not go together. Run checks them,
+// too.
+func (o Options) Check() error {
+	switch {
+	case len(o.Databases) > MaxDatabases:
+		return optionsErrorf("--database: %d databases: serve at most %d in one process", len(o.Databases), MaxDatabases)
+	case o.External == nil && o.Processor.Replicas > 1:
+		return optionsErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", o.Processor.Replicas)
+	case o.External != nil && o.Console.Address != "":
+		return optionsErrorf("--console %s: serve has a console with the embedded NATS server only: run `lapse console` beside it", o.Console.Address)
+	case o.Profiles && o.Metrics == "":
+		return optionsErrorf("--debug without --metrics: give the address to serve profiles at")
+	}
+	return nil
+}
+
+func (o Options) ensureDefaults() Options {
+	if o.StoreDir == "" {
+		o.StoreDir = "data"
+	}
+	if o.Processor.Logger == nil {
+		o.Processor.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Events == nil {
+		o.Events = func(Event) {}
+	}
+	return o
+}

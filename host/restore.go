@@ -1,0 +1,55 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// Restore replaces the projection of the only one of o.Databases with a snapshot: that of
+// seq, or the newest sound one if seq is 0. With newLog it makes an empty log that
+// continues after the snapshot, if the log is lost or ends before it. Nothing may serve
+// the database meanwhile. Of the options it uses StoreDir, External, and Logger and
+// Replicas of Processor.
+func Restore(ctx context.Context, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
+	if err := o.Check(); err != nil {
+		return schema.Snapshot{}, err
+	}
+	o = o.ensureDefaults()
+	t := newTarget(o)
+	defer t.close()
+	var err error
+	if o.External != nil {
+		err = t.openConnections(o.External)
+	} else {
+		err = t.openStore(newLog)
+	}
+	if err != nil {
+		return schema.Snapshot{}, err
+	}
+	connections, database := t.Connections, o.Databases[0]
+	if o.External != nil {
+		connections = t.of(0)
+	}
+	return processor.RestoreSnapshot(ctx, connections, processor.Options{
+		Database: database, Dir: projectionDir(t.storeDir, database), Logger: t.logger, Replicas: o.Processor.Replicas}, seq, newLog)
+}
+
+// openStore starts an embedded server on a free port. With newLog it does not check
+// the log, which may be damaged.
+func (t *target) openStore(newLog bool) error {
+	if _, err := os.Stat(filepath.Join(t.storeDir, "jetstream")); err != nil {
+		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir or --nats-url of serve", t.storeDir)
+	}
+	server, err := embedded.Start(embedded.Options{StoreDir: t.storeDir, Listen: "127.0.0.1:0", Databases: t.databases, SyncAlways: true, Unchecked: newLog, Logger: t.logger})
+	if err != nil {
+		return err
+	}
+	t.closers = append(t.closers, server.Shutdown)
+	return t.keep(&t.Log)(server.ConnectLog())
+}

@@ -1,0 +1,205 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/monitor"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// target is the NATS server that has the streams, embedded or external, with the
+// connections of lapse to it.
+type target struct {
+	eventlog.Connections // without Service and Stage, which are per database
+	databases            []schema.DatabaseName
+	services             []*nats.Conn                                     // one for each database
+	stage                func(schema.DatabaseName) func(bytes int) string // nil for an external server
+	damage               func(schema.DatabaseName) error                  // damage of the streams; nil for an external server
+	url                  string
+	storeDir             string
+	logger               *slog.Logger
+	embedded             bool
+	atomicBatch          int          // see processor.Options
+	node                 string       // see processor.Options
+	failed               <-chan error // receives the error that ends an embedded server; nil for an external one
+
+	kept    []*nats.Conn
+	closed  chan error // receives why a kept connection is closed for good
+	closers []func()
+}
+
+// wantedPayload is the max_payload in bytes that fits the largest document with its
+// headers and reply.
+const wantedPayload = 4 << 20
+
+// warn logs a max_payload that is too small for the largest documents.
+func (t *target) warn(logger *slog.Logger) {
+	if payload := min(t.Log.MaxPayload(), t.services[0].MaxPayload()); payload < wantedPayload {
+		logger.Warn("max_payload of the NATS server is too small for documents of 2 MiB: set it to 4MB", "max_payload", payload)
+	}
+}
+
+// close closes the connections and an embedded server, the last opened first.
+func (t *target) close() {
+	for i := len(t.closers) - 1; i >= 0; i-- {
+		t.closers[i]()
+	}
+}
+
+// of returns the connections of the i-th database.
+func (t *target) of(i int) eventlog.Connections {
+	c := t.Connections
+	c.Service, c.Shared = t.services[i], len(t.databases) > 1
+	if t.stage != nil {
+		c.Stage, c.Checked = t.stage(t.databases[i]), true // the embedded server has checked the files
+	}
+	return c
+}
+
+// hosted returns the processors to start, with the options that they have in common.
+func (t *target) hosted(o processor.Options, monitors []*monitor.Monitor) (all []*hosted) {
+	logger := o.Logger
+	for i, name := range t.databases {
+		o.Database, o.Dir, o.Monitor = name, projectionDir(t.storeDir, name), monitors[i]
+		o.ClockFile = clockFile(t.storeDir, i, name)
+		if len(t.databases) > 1 {
+			o.Logger = logger.With("database", string(name))
+		}
+		one := &hosted{name: name, connections: t.of(i), options: o}
+		if t.damage != nil {
+			one.damage = t.damage(name)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// open opens the NATS server.
+func (r *run) open() (_ *target, err error) {
+	t := newTarget(r.Options)
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	if r.External == nil {
+		return t, t.openEmbedded(r.Options)
+	}
+	if r.Listen != "" {
+		r.logger.Warn("--listen is ignored: it is for the embedded NATS server, and --nats-url or --context is given", "listen", r.Listen)
+	}
+	return t, t.openExternal(r.External)
+}
+
+func newTarget(o Options) *target {
+	return &target{storeDir: o.StoreDir, databases: o.Databases, logger: o.Processor.Logger, closed: make(chan error, 1)}
+}
+
+func (t *target) openEmbedded(o Options) (err error) {
+	if t.databases == nil {
+		if t.databases, err = storedDatabases(t.storeDir); err != nil {
+			return err
+		}
+	}
+	server, err := embedded.Start(embedded.Options{
+		StoreDir:   t.storeDir,
+		Listen:     o.Listen,
+		Databases:  t.databases,
+		SyncAlways: o.Processor.Durability != processor.OS,
+		Logger:     t.logger,
+
+		AcceptLostEnd: o.Processor.AcceptLostEnd,
+		Known: func(database schema.DatabaseName, prefix string) eventlog.Extent {
+			return eventlog.ReadExtent(projectionDir(t.storeDir, database), prefix)
+		},
+	})
+	if errors.Is(err, embedded.ErrListenAddress) {
+		return optionsErrorf("%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	t.closers = append(t.closers, server.Shutdown)
+	t.url, t.embedded, t.atomicBatch, t.failed = server.URL(), true, embedded.AtomicBatch, server.Failed()
+	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
+		return err
+	}
+	t.stage, t.damage = server.Stage, server.Damage
+	return t.openServices(func(schema.DatabaseName) (*nats.Conn, error) { return server.ConnectService() })
+}
+
+// openServices opens a request connection for each database, so that a processor that
+// stops reading its own does not block the requests of the others.
+func (t *target) openServices(connect func(schema.DatabaseName) (*nats.Conn, error)) error {
+	t.services = make([]*nats.Conn, len(t.databases))
+	for i, name := range t.databases {
+		if err := t.keep(&t.services[i])(connect(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep stores a new connection in *as, watches it, and closes it in close.
+func (t *target) keep(as **nats.Conn) func(*nats.Conn, error) error {
+	return func(nc *nats.Conn, err error) error {
+		if err != nil {
+			return err
+		}
+		*as = nc
+		t.kept = append(t.kept, nc)
+		t.closers = append(t.closers, nc.Close)
+		nc.SetClosedHandler(func(nc *nats.Conn) {
+			select {
+			case t.closed <- closedForGood(nc):
+			default: // one error is enough to end serve
+			}
+		})
+		return t.cause(nil) // nc may have closed before its handler was set
+	}
+}
+
+// cause returns why a connection is closed for good, if one is, else err: nats.go
+// reconnects after most errors, but not after each.
+func (t *target) cause(err error) error {
+	for _, nc := range t.kept {
+		if nc.IsClosed() {
+			return closedForGood(nc)
+		}
+	}
+	return err
+}
+
+func closedForGood(nc *nats.Conn) error {
+	why := cmp.Or(nc.LastError(), nats.ErrConnectionClosed)
+	return fmt.Errorf("NATS closed the connection %q for good: %w: see the log of the NATS server, and start lapse again", nc.Opts.Name, why)
+}
+
+// whileOpen returns a context that ends when the embedded server fails or a connection
+// is closed for good. end stops the watch and returns the error.
+func (t *target) whileOpen(ctx context.Context) (_ context.Context, end func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	said := make(chan error, 1)
+	go func() {
+		defer close(said)
+		var err error
+		select {
+		case err = <-t.failed:
+		case err = <-t.closed:
+		case <-ctx.Done():
+			return
+		}
+		said <- err
+		cancel()
+	}()
+	return ctx, func() error { cancel(); return <-said }
+}
