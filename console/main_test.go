@@ -3,11 +3,11 @@ package console_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +16,8 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
-	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/processor/embedded"
-	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/harness/inprocess"
 )
 
 // lapse is a client of a complete lapse, which all tests share.
@@ -38,50 +35,21 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	closeBrowser()
 	http.DefaultClient.CloseIdleConnections()
-	stop()
-	if err := goleak.Find(); code == 0 && err != nil {
+	if err := errors.Join(stop(), goleak.Find()); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-func serve() (stop func(), err error) {
-	dir, err := os.MkdirTemp("", "lapse-console")
-	if err != nil {
-		return nil, err
-	}
-	server, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}})
-	if err != nil {
-		return nil, err
-	}
-	logConn, err := server.ConnectLog()
-	if err != nil {
-		return nil, err
-	}
-	serviceConn, err := server.ConnectService()
-	if err != nil {
-		return nil, err
-	}
-	p, err := processor.Start(context.Background(), eventlog.Connections{Log: logConn, Service: serviceConn}, processor.Options{
-		Dir: filepath.Join(dir, "projection"), Durability: processor.OS, Version: "0.0.0"})
+func serve() (stop func() error, err error) {
+	url, end, err := inprocess.Serve()
 	if err != nil {
 		return nil, err
 	}
 	// While a browser starts that is not in memory yet, others wait for the disk.
-	if lapse, err = client.Connect(server.URL(), client.WithTimeout(30*time.Second)); err != nil {
-		return nil, err
-	}
-	return func() {
-		lapse.Close()
-		if err := p.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		logConn.Close()
-		serviceConn.Close()
-		server.Shutdown()
-		_ = os.RemoveAll(dir)
-	}, nil
+	lapse, err = client.Connect(url, client.WithTimeout(30*time.Second))
+	return func() error { lapse.Close(); return end() }, err
 }
 
 // start serves a console below a prefix, "" for none.
