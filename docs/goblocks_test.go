@@ -19,13 +19,13 @@ const module = "github.com/lapsedb/lapse/"
 
 // packages are those that Go blocks may use without importing them.
 var packages = map[string]string{
-	"context": "context", "errors": "errors", "fmt": host, "log": host, "time": "time", "testing": "testing",
-	"client": module + "client", "lapsetest": module + "lapsetest", "bubble": module + "lapsetest/bubble",
+	"context": "context", "errors": "errors", "fmt": stage, "log": stage, "time": "time", "testing": "testing",
+	"client": module + "client", "host": module + "host", "schema": module + "schema", "lapsetest": module + "lapsetest", "bubble": module + "lapsetest/bubble",
 }
 
 const (
 	blocksDir = "docs/testdata/run"
-	host      = module + blocksDir + "/host"
+	stage     = module + blocksDir + "/stage"
 )
 
 // notRun says why a block is compiled only.
@@ -86,16 +86,16 @@ func TestGoBlocks(t *testing.T) {
 }
 
 // packageOf returns a package with a block. It imports what the block uses and does not
-// import, connects and prints by package host, and exports all functions of the block.
+// import, connects and prints by package stage, and exports all functions of the block.
 func packageOf(name, page string, line int, block string) (source string, err error) {
-	head, first := fmt.Sprintf("package %s; import host %q\n", name, host), 0
+	head, first := fmt.Sprintf("package %s; import stage %q\n", name, stage), 0
 	if program, ok := strings.CutPrefix(block, "package main\n"); ok {
-		block, first = printing.ReplaceAllString(program, fmt.Sprintf("$1 %q", host)), 1
+		block, first = printing.ReplaceAllString(program, fmt.Sprintf("$1 %q", stage)), 1
 	} else {
 		head += imports(block)
 	}
-	block = strings.ReplaceAll(block, `client.Connect("nats://127.0.0.1:4222")`, "host.Connect()")
-	source = fmt.Sprintf("%s//line %s:%d\n%s\nvar _ = host.Run\n", head, page, line+first, block)
+	block = strings.ReplaceAll(block, `client.Connect("nats://127.0.0.1:4222")`, "stage.Connect()")
+	source = fmt.Sprintf("%s//line %s:%d\n%s\nvar _ = stage.Run\n", head, page, line+first, block)
 	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
 	if err != nil {
 		return "", err

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/docs/testdata/run/deploy1"
 	"github.com/lapsedb/lapse/docs/testdata/run/feed1"
 	"github.com/lapsedb/lapse/docs/testdata/run/feed2"
-	"github.com/lapsedb/lapse/docs/testdata/run/host"
 	"github.com/lapsedb/lapse/docs/testdata/run/quickstart1"
 	"github.com/lapsedb/lapse/docs/testdata/run/readme1"
+	"github.com/lapsedb/lapse/docs/testdata/run/stage"
 	"github.com/lapsedb/lapse/docs/testdata/run/testing1"
 	"github.com/lapsedb/lapse/docs/testdata/run/testing2"
 	"github.com/lapsedb/lapse/lapsetest/bubble"
@@ -23,9 +24,17 @@ import (
 func TestTesting1(t *testing.T) { testing1.TestSession(t) }
 func TestTesting2(t *testing.T) { testing2.TestExpiry(t) }
 
+func TestDeploy1(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ctx, stop := context.WithCancel(t.Context())
+	if err := deploy1.Serve(ctx, func(string) { stop() }); err != nil || ctx.Err() == nil {
+		t.Error(err, ctx.Err())
+	}
+}
+
 func TestReadme1(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
-		prints(t, host.Run(s.Client(t), "left", readme1.Main), "ann has left")
+		prints(t, stage.Run(s.Client(t), "left", readme1.Main), "ann has left")
 	})
 }
 
@@ -33,7 +42,7 @@ func TestQuickstart1(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
 		c := s.Client(t)
 		orders(t, c)
-		prints(t, host.Run(c, "expired", quickstart1.Main), "5 3", "SO10", "SO10 expired with 5")
+		prints(t, stage.Run(c, "expired", quickstart1.Main), "5 3", "SO10", "SO10 expired with 5")
 	})
 }
 
@@ -41,7 +50,7 @@ func TestFeed1(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, s *bubble.Server) {
 		c := s.Client(t)
 		coll := orders(t, c)
-		got := host.Run(c, "SO1", func() {
+		got := stage.Run(c, "SO1", func() {
 			// The durable begins at its first use, so write once it is there.
 			expire := time.AfterFunc(time.Second, func() { expire(t, coll) })
 			defer expire.Stop()

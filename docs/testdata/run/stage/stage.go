@@ -1,6 +1,6 @@
-// Package host is what the manual's Go programs print to and connect to while they are
+// Package stage is what the manual's Go programs print to and connect to while they are
 // tested. A block imports it as fmt and log.
-package host
+package stage
 
 import (
 	"fmt"
