@@ -72,20 +72,20 @@ func (c *ConsoleServer) options(write bool) console.Options {
 
 // serveEach serves a console for each database at /NAME/, or at / for the only one, until
 // end is called; none if it does not listen.
-func (c *ConsoleServer) serveEach(t *target, logger *slog.Logger) (end func(), err error) {
+func (c *ConsoleServer) serveEach(t *target) (end func(), err error) {
 	if c.listener == nil {
 		return func() {}, nil
 	}
-	first, err := client.Connect(t.url, client.WithDatabase(string(t.databases[0])), client.WithNATSOptions(nats.Name("lapse console")))
+	first, err := client.Connect(t.url, client.WithDatabase(string(t.Databases[0])), client.WithNATSOptions(nats.Name("lapse console")))
 	if err != nil {
 		return nil, err
 	}
-	if len(t.databases) == 1 {
-		stop := c.Serve(first, true, logger)
+	if len(t.Databases) == 1 {
+		stop := c.Serve(first, true, t.Processor.Logger)
 		return func() { stop(); first.Close() }, nil
 	}
 	pages := consolePages{first: first.Database(), of: make(map[string]http.Handler)}
-	for _, name := range t.databases {
+	for _, name := range t.Databases {
 		lapse, err := client.New(first.Conn(), client.WithDatabase(string(name)))
 		if err != nil {
 			first.Close()
@@ -93,7 +93,7 @@ func (c *ConsoleServer) serveEach(t *target, logger *slog.Logger) (end func(), e
 		}
 		pages.of[string(name)] = console.New(lapse, c.options(true))
 	}
-	stop := webserver.Serve(c.listener, pages, "console", logger)
+	stop := webserver.Serve(c.listener, pages, "console", t.Processor.Logger)
 	return func() { stop(); first.Close() }, nil
 }
 

@@ -20,11 +20,11 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-func (t *target) openExternal(x *External) error {
-	if err := t.openConnections(x); err != nil {
+func (t *target) openExternal() error {
+	if err := t.openConnections(); err != nil {
 		return err
 	}
-	if len(t.databases) > 1 { // for a single one the processor does it
+	if len(t.Databases) > 1 { // for a single one the processor does it
 		ctx, cancel := context.WithCancel(context.Background())
 		t.closers = append(t.closers, cancel)
 		bringing, brought := context.WithTimeout(ctx, togetherTimeout)
@@ -32,53 +32,53 @@ func (t *target) openExternal(x *External) error {
 		brought()
 		go eventlog.KeepTogether(ctx, t.Log, t.Bulk)
 	}
-	return t.openGate(x)
+	return t.openGate()
 }
 
 // openConnections locks the store directory and opens the connections of processors. If
 // no databases are named, it takes those of the server.
-func (t *target) openConnections(x *External) (err error) {
+func (t *target) openConnections() (err error) {
 	var lock io.Closer
-	if lock, err = embedded.LockStore(t.storeDir); err != nil {
+	if lock, err = embedded.LockStore(t.StoreDir); err != nil {
 		return err
 	}
 	t.closers = append(t.closers, func() { _ = lock.Close() })
-	if t.node, err = nodeName(t.storeDir); err != nil {
+	if t.node, err = nodeName(t.StoreDir); err != nil {
 		return err
 	}
 	for name, as := range map[string]**nats.Conn{LogConnection: &t.Log, BulkConnection: &t.Bulk} {
-		if err := t.keep(as)(t.connect(x, name, t.sharedBy())); err != nil {
+		if err := t.keep(as)(t.connect(name, t.sharedBy())); err != nil {
 			return err
 		}
 	}
 	t.url = t.Log.ConnectedUrlRedacted()
-	if t.databases == nil {
-		if t.databases, err = remoteDatabases(t.Log); err != nil {
+	if t.Databases == nil {
+		if t.Databases, err = remoteDatabases(t.Log); err != nil {
 			return err
 		}
 	}
 	return t.openServices(func(database schema.DatabaseName) (*nats.Conn, error) {
-		return t.connect(x, ServiceConnection, database)
+		return t.connect(ServiceConnection, database)
 	})
 }
 
 // sharedBy returns the database for the names of shared connections, "" for several.
 func (t *target) sharedBy() schema.DatabaseName {
-	if len(t.databases) == 1 {
-		return t.databases[0]
+	if len(t.Databases) == 1 {
+		return t.Databases[0]
 	}
 	return ""
 }
 
-// openGate opens a gate if there is one. Clients without
-// permissions on the streams read the log through it.
-func (t *target) openGate(x *External) error {
-	if !x.Gate {
+// openGate opens the gate, if there is one. Clients without permissions on the streams read
+// the log through it.
+func (t *target) openGate() error {
+	if !t.External.Gate {
 		return nil
 	}
 	var streams, clients *nats.Conn
 	for name, as := range map[string]**nats.Conn{GateLogConnection: &streams, GateClientsConnection: &clients} {
-		if err := t.keep(as)(t.connect(x, name, t.sharedBy())); err != nil {
+		if err := t.keep(as)(t.connect(name, t.sharedBy())); err != nil {
 			return err
 		}
 	}
@@ -88,9 +88,9 @@ func (t *target) openGate(x *External) error {
 	defer brought()
 	for name, nc := range map[string]*nats.Conn{GateLogConnection: streams, GateClientsConnection: clients} {
 		eventlog.BringTo(bringing, t.Log, nc)
-		logLosses(nc, t.logger.With("connection", name))
+		logLosses(nc, t.Processor.Logger.With("connection", name))
 	}
-	g, err := gate.Open(clients, streams, t.databases, t.logger)
+	g, err := gate.Open(clients, streams, t.Databases, t.Processor.Logger)
 	if err != nil {
 		return err
 	}
@@ -122,16 +122,16 @@ func logLosses(nc *nats.Conn, logger *slog.Logger) {
 }
 
 // connect opens a named connection for a database, or for several if database is "".
-func (t *target) connect(x *External, name string, database schema.DatabaseName) (*nats.Conn, error) {
+func (t *target) connect(name string, database schema.DatabaseName) (*nats.Conn, error) {
 	options := append(eventlog.ConnectOptions(),
 		nats.Name(strings.Join(strings.Fields("lapse "+string(database)+" "+name), " ")),
 		nats.CustomInboxPrefix(inboxPrefix(name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if !errors.Is(err, nats.ErrSlowConsumer) { // a slow consumer rereads the messages that it missed
-				t.logger.Warn("nats: "+err.Error(), "connection", name)
+				t.Processor.Logger.Warn("nats: "+err.Error(), "connection", name)
 			}
 		}))
-	return x.Connect(name, options...)
+	return t.External.Connect(name, options...)
 }
 
 // inboxPrefix returns the prefix of a connection's reply subjects. The default _INBOX.

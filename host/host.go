@@ -6,15 +6,14 @@ package host
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/embedded"
 )
 
 // run is one call of Run.
 type run struct {
 	Options
-	logger    *slog.Logger
 	monitors  monitors
 	console   *ConsoleServer
 	target    *target
@@ -32,10 +31,7 @@ type run struct {
 // waits for.
 func Run(ctx context.Context, o Options) error { return newRun(o).run(ctx) }
 
-func newRun(o Options) *run {
-	o = o.ensureDefaults()
-	return &run{Options: o, logger: o.Processor.Logger}
-}
+func newRun(o Options) *run { return &run{Options: o.ensureDefaults()} }
 
 // run opens the addresses for HTTP and the NATS server, and serves.
 func (r *run) run(ctx context.Context) error {
@@ -84,12 +80,12 @@ func (r *run) serve(ctx context.Context) (err error) {
 		return nil
 	}
 	if r.Databases == nil {
-		r.monitors.set(r.target.databases)
+		r.monitors.set(r.target.Databases)
 	}
-	options, release := r.processorOptions().Shared(len(r.target.databases))
+	options, release := r.processorOptions().Shared(len(r.target.Databases))
 	defer release()
 	if r.OwnProcess {
-		limitHeap(options.Projection.CacheBytes, 4*options.Projection.MemTableBytes*uint64(len(r.target.databases)))
+		limitHeap(options.Projection.CacheBytes, 4*options.Projection.MemTableBytes*uint64(len(r.target.Databases)))
 	}
 	r.databases = newDatabases(r.target.hosted(options, r.monitors.all()), r.Events)
 	serving, failure := r.start(ctx)
@@ -105,13 +101,13 @@ func (r *run) processorOptions() processor.Options {
 	if o.Clock == nil {
 		o.Clock, o.Boot = machineClock(), bootID()
 	}
-	if t.embedded {
-		o.Lease = 0
+	o.Node, o.AtomicBatch, o.SameClock = t.node, 0, false
+	if t.External == nil {
+		o.Lease, o.AtomicBatch, o.SameClock = 0, embedded.AtomicBatch, true
+		o.AcceptLostEnd = o.AcceptLostEnd || o.Durability == processor.OS
 	}
-	o.Node, o.AtomicBatch, o.SameClock = t.node, t.atomicBatch, t.embedded
-	o.AcceptLostEnd = o.AcceptLostEnd || t.embedded && o.Durability == processor.OS
 	o.Progress = nil
-	if len(t.databases) == 1 {
+	if len(t.Databases) == 1 {
 		o.Progress = func(done, total uint64) { r.Events(Folding{done, total}) }
 	}
 	return o.EnsureDefaults()
@@ -139,40 +135,55 @@ func (r *run) start(ctx context.Context) (serving bool, failure error) {
 	return false, errors.New("no database can be served: see the lines above")
 }
 
-// keep serves the databases that have started until ctx ends or all have failed; not at
-// all if there is a failure already.
+// keep serves the databases that have started, until ctx ends or nothing can be served;
+// not at all if there is a failure already.
 func (r *run) keep(ctx context.Context, failure error) error {
 	if r.OwnProcess {
 		defer onAcceptClock(func() { r.databases.each((*processor.Processor).AcceptClock) })()
 		defer widen(r.databases.sum((*processor.Processor).Seq), r.databases.sum((*processor.Processor).Requests))()
 	}
-	r.target.warn(r.logger)
+	r.target.warn()
 	stop := r.databases.keep()
-	end, err := r.console.serveEach(r.target, r.logger)
+	end, err := r.console.serveEach(r.target)
 	if err != nil {
 		return errors.Join(err, stop())
 	}
 	defer end()
 	r.Events(Ready{URL: r.target.url, Console: r.console.URL, Databases: r.databases.served()})
-	r.console.warn(r.logger)
+	r.console.warn(r.Processor.Logger)
 	var lost error
 	if failure == nil {
-		select {
-		case <-ctx.Done():
+		if failure, lost = r.wait(ctx); failure == nil {
 			return stop()
-		case lost = <-r.databases.lost:
-			failure = r.target.cause(lost)
-		case failure = <-r.target.failed:
-		case failure = <-r.target.closed:
 		}
 	}
 	r.Events(Failing{failure})
-	err = stop()
-	if failure == lost && len(r.databases.all) > 1 && r.databases.serving.Load() == 0 {
-		return err
+	return r.left(failure, lost, stop())
+}
+
+// wait waits until ctx ends, and returns nil, or until nothing can be served. lost is the
+// failure of the database that was the last one served.
+func (r *run) wait(ctx context.Context) (failure, lost error) {
+	select {
+	case <-ctx.Done():
+		return nil, nil
+	case lost = <-r.databases.lost:
+		return r.target.cause(lost), lost
+	case failure = <-r.target.failed:
+		return failure, nil
+	case failure = <-r.target.closed:
+		return failure, nil
 	}
-	if err != nil && err != lost {
-		r.logger.Warn("the processor did not stop cleanly", "err", err)
+}
+
+// left returns what Run returns after a failure; stopped is what the databases said when
+// they stopped.
+func (r *run) left(failure, lost, stopped error) error {
+	if failure == lost && len(r.databases.all) > 1 && r.databases.serving.Load() == 0 {
+		return stopped // names all databases
+	}
+	if stopped != nil && stopped != lost {
+		r.Processor.Logger.Warn("the processor did not stop cleanly", "err", stopped)
 	}
 	return failure
 }

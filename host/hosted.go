@@ -156,18 +156,8 @@ func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 			case <-ctx.Done():
 				return p.Stop()
 			case err := <-p.Failed():
-				one.running.Store(nil)
-				if errors.Is(err, eventlog.ErrTrimmed) {
-					one.stop(p)
-					if d.startOne(ctx, one) { // begins with a snapshot
-						d.serving.Add(-1) // startOne has counted the database again
-						continue
-					}
-					d.gone(one.failure)
-				} else {
-					d.failed(one, err)
-					d.gone(err)
-					one.stop(p)
+				if d.fell(ctx, one, p, err) {
+					continue
 				}
 			}
 			if time.Since(began) > mostPause {
@@ -189,6 +179,25 @@ func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 		}
 		pause = min(2*pause, mostPause)
 	}
+}
+
+// fell stops the processor of a database that has failed. It reports whether another one
+// serves it: a start begins with a snapshot where the log was trimmed.
+func (d *databases) fell(ctx context.Context, one *hosted, p *processor.Processor, err error) (again bool) {
+	one.running.Store(nil)
+	if !errors.Is(err, eventlog.ErrTrimmed) {
+		d.failed(one, err)
+		d.gone(err)
+		one.stop(p)
+		return false
+	}
+	one.stop(p)
+	if d.startOne(ctx, one) {
+		d.serving.Add(-1) // startOne has counted the database again
+		return true
+	}
+	d.gone(one.failure)
+	return false
 }
 
 // served returns the databases with their roles.

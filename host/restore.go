@@ -25,7 +25,7 @@ func Restore(ctx context.Context, o Options, seq uint64, newLog bool) (schema.Sn
 	defer t.close()
 	var err error
 	if o.External != nil {
-		err = t.openConnections(o.External)
+		err = t.openConnections()
 	} else {
 		err = t.openStore(newLog)
 	}
@@ -37,16 +37,16 @@ func Restore(ctx context.Context, o Options, seq uint64, newLog bool) (schema.Sn
 		connections = t.of(0)
 	}
 	return processor.RestoreSnapshot(ctx, connections, processor.Options{
-		Database: database, Dir: projectionDir(t.storeDir, database), Logger: t.logger, Replicas: o.Processor.Replicas}, seq, newLog)
+		Database: database, Dir: projectionDir(t.StoreDir, database), Logger: t.Processor.Logger, Replicas: o.Processor.Replicas}, seq, newLog)
 }
 
 // openStore starts an embedded server on a free port. With newLog it does not check
 // the log, which may be damaged.
 func (t *target) openStore(newLog bool) error {
-	if _, err := os.Stat(filepath.Join(t.storeDir, "jetstream")); err != nil {
-		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir or --nats-url of serve", t.storeDir)
+	if _, err := os.Stat(filepath.Join(t.StoreDir, "jetstream")); err != nil {
+		return fmt.Errorf("there is no store of lapse in %s: give the --store-dir or --nats-url of serve", t.StoreDir)
 	}
-	server, err := embedded.Start(embedded.Options{StoreDir: t.storeDir, Listen: "127.0.0.1:0", Databases: t.databases, SyncAlways: true, Unchecked: newLog, Logger: t.logger})
+	server, err := embedded.Start(embedded.Options{StoreDir: t.StoreDir, Listen: "127.0.0.1:0", Databases: t.Databases, SyncAlways: true, Unchecked: newLog, Logger: t.Processor.Logger})
 	if err != nil {
 		return err
 	}

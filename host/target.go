@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/nats-io/nats.go"
 
@@ -19,16 +18,12 @@ import (
 // target is the NATS server that has the streams, embedded or external, with the
 // connections of lapse to it.
 type target struct {
-	eventlog.Connections // without Service and Stage, which are per database
-	databases            []schema.DatabaseName
+	Options                                                               // Databases are those of the server once it is open
+	eventlog.Connections                                                  // without Service and Stage, which are per database
 	services             []*nats.Conn                                     // one for each database
 	stage                func(schema.DatabaseName) func(bytes int) string // nil for an external server
 	damage               func(schema.DatabaseName) error                  // damage of the streams; nil for an external server
 	url                  string
-	storeDir             string
-	logger               *slog.Logger
-	embedded             bool
-	atomicBatch          int          // see processor.Options
 	node                 string       // see processor.Options
 	failed               <-chan error // receives the error that ends an embedded server; nil for an external one
 
@@ -42,9 +37,9 @@ type target struct {
 const wantedPayload = 4 << 20
 
 // warn logs a max_payload that is too small for the largest documents.
-func (t *target) warn(logger *slog.Logger) {
+func (t *target) warn() {
 	if payload := min(t.Log.MaxPayload(), t.services[0].MaxPayload()); payload < wantedPayload {
-		logger.Warn("max_payload of the NATS server is too small for documents of 2 MiB: set it to 4MB", "max_payload", payload)
+		t.Processor.Logger.Warn("max_payload of the NATS server is too small for documents of 2 MiB: set it to 4MB", "max_payload", payload)
 	}
 }
 
@@ -58,9 +53,9 @@ func (t *target) close() {
 // of returns the connections of the i-th database.
 func (t *target) of(i int) eventlog.Connections {
 	c := t.Connections
-	c.Service, c.Shared = t.services[i], len(t.databases) > 1
+	c.Service, c.Shared = t.services[i], len(t.Databases) > 1
 	if t.stage != nil {
-		c.Stage, c.Checked = t.stage(t.databases[i]), true // the embedded server has checked the files
+		c.Stage, c.Checked = t.stage(t.Databases[i]), true // the embedded server has checked the files
 	}
 	return c
 }
@@ -68,10 +63,10 @@ func (t *target) of(i int) eventlog.Connections {
 // hosted returns the processors to start, with the options that they have in common.
 func (t *target) hosted(o processor.Options, monitors []*monitor.Monitor) (all []*hosted) {
 	logger := o.Logger
-	for i, name := range t.databases {
-		o.Database, o.Dir, o.Monitor = name, projectionDir(t.storeDir, name), monitors[i]
-		o.ClockFile = clockFile(t.storeDir, i, name)
-		if len(t.databases) > 1 {
+	for i, name := range t.Databases {
+		o.Database, o.Dir, o.Monitor = name, projectionDir(t.StoreDir, name), monitors[i]
+		o.ClockFile = clockFile(t.StoreDir, i, name)
+		if len(t.Databases) > 1 {
 			o.Logger = logger.With("database", string(name))
 		}
 		one := &hosted{name: name, connections: t.of(i), options: o}
@@ -84,42 +79,40 @@ func (t *target) hosted(o processor.Options, monitors []*monitor.Monitor) (all [
 }
 
 // open opens the NATS server.
-func (r *run) open() (_ *target, err error) {
-	t := newTarget(r.Options)
+func (o Options) open() (_ *target, err error) {
+	t := newTarget(o)
 	defer func() {
 		if err != nil {
 			t.close()
 		}
 	}()
-	if r.External == nil {
-		return t, t.openEmbedded(r.Options)
+	if o.External == nil {
+		return t, t.openEmbedded()
 	}
-	if r.Listen != "" {
-		r.logger.Warn("--listen is ignored: it is for the embedded NATS server, and --nats-url or --context is given", "listen", r.Listen)
+	if o.Listen != "" {
+		o.Processor.Logger.Warn("--listen is ignored: it is for the embedded NATS server, and --nats-url or --context is given", "listen", o.Listen)
 	}
-	return t, t.openExternal(r.External)
+	return t, t.openExternal()
 }
 
-func newTarget(o Options) *target {
-	return &target{storeDir: o.StoreDir, databases: o.Databases, logger: o.Processor.Logger, closed: make(chan error, 1)}
-}
+func newTarget(o Options) *target { return &target{Options: o, closed: make(chan error, 1)} }
 
-func (t *target) openEmbedded(o Options) (err error) {
-	if t.databases == nil {
-		if t.databases, err = storedDatabases(t.storeDir); err != nil {
+func (t *target) openEmbedded() (err error) {
+	if t.Databases == nil {
+		if t.Databases, err = storedDatabases(t.StoreDir); err != nil {
 			return err
 		}
 	}
 	server, err := embedded.Start(embedded.Options{
-		StoreDir:   t.storeDir,
-		Listen:     o.Listen,
-		Databases:  t.databases,
-		SyncAlways: o.Processor.Durability != processor.OS,
-		Logger:     t.logger,
+		StoreDir:   t.StoreDir,
+		Listen:     t.Listen,
+		Databases:  t.Databases,
+		SyncAlways: t.Processor.Durability != processor.OS,
+		Logger:     t.Processor.Logger,
 
-		AcceptLostEnd: o.Processor.AcceptLostEnd,
+		AcceptLostEnd: t.Processor.AcceptLostEnd,
 		Known: func(database schema.DatabaseName, prefix string) eventlog.Extent {
-			return eventlog.ReadExtent(projectionDir(t.storeDir, database), prefix)
+			return eventlog.ReadExtent(projectionDir(t.StoreDir, database), prefix)
 		},
 	})
 	if errors.Is(err, embedded.ErrListenAddress) {
@@ -129,7 +122,7 @@ func (t *target) openEmbedded(o Options) (err error) {
 		return err
 	}
 	t.closers = append(t.closers, server.Shutdown)
-	t.url, t.embedded, t.atomicBatch, t.failed = server.URL(), true, embedded.AtomicBatch, server.Failed()
+	t.url, t.failed = server.URL(), server.Failed()
 	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
 		return err
 	}
@@ -140,8 +133,8 @@ func (t *target) openEmbedded(o Options) (err error) {
 // openServices opens a request connection for each database, so that a processor that
 // stops reading its own does not block the requests of the others.
 func (t *target) openServices(connect func(schema.DatabaseName) (*nats.Conn, error)) error {
-	t.services = make([]*nats.Conn, len(t.databases))
-	for i, name := range t.databases {
+	t.services = make([]*nats.Conn, len(t.Databases))
+	for i, name := range t.Databases {
 		if err := t.keep(&t.services[i])(connect(name)); err != nil {
 			return err
 		}

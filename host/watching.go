@@ -40,7 +40,7 @@ func (r *run) serveWatchers() (stop func(), err error) {
 	if r.Profiles {
 		addProfiles(mux)
 	}
-	return webserver.Serve(listener, mux, "metrics", r.logger), nil
+	return webserver.Serve(listener, mux, "metrics", r.Processor.Logger), nil
 }
 
 // listenHTTP listens at HOST:PORT. Its error for an address in use has no "already":
