@@ -33,9 +33,10 @@ type Options struct {
 	// Console is the web console, which an External server cannot have.
 	Console Console
 	// Processor has the options of each database, with its defaults: durability,
-	// retention, limits of queries, Logger and so on. Lease is for an External server. Run
-	// sets Clock and Boot if Clock is nil, and always AtomicBatch, ClockFile, Database, Dir,
-	// Monitor, Node, Progress and SameClock.
+	// retention, limits of queries, Logger and so on. Lease is for an External server; if
+	// it is 0, no other process may serve the databases. Run sets Clock and Boot if Clock is
+	// nil, and always AtomicBatch, ClockFile, Database, Dir, Monitor, Node, Progress and
+	// SameClock.
 	Processor processor.Options
 	// OwnProcess lets Run tune the whole process, as lapse serve does: garbage collection,
 	// memory limit and GOMAXPROCS, unless the environment sets them. SIGUSR1 then accepts
