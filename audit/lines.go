@@ -1,9 +1,8 @@
 package audit
 
 import (
-	"bufio"
+	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/lapsedb/lapse/schema"
@@ -11,34 +10,22 @@ import (
 
 // Lines audits an exported log, one event as JSON per line. JSON with a sequence that is
 // no valid event is a finding; any other line is an error with its number. progress, if
-// not nil, is called with the length of each line in bytes.
-func (a *Auditor) Lines(r io.Reader, progress func(bytes int)) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 1<<18), schema.MaxLineBytes)
-	for n := 1; lines.Scan(); n++ {
-		line := lines.Bytes()
+// not nil, is called with the length of lines in bytes.
+func (a *Auditor) Lines(ctx context.Context, r io.Reader, progress func(bytes int)) error {
+	for line, err := range schema.ReadEvents(ctx, r) {
 		if progress != nil {
-			progress(len(line) + 1)
+			progress(line.Bytes)
 		}
-		if len(line) == 0 {
-			continue
-		}
-		seq, e, err := schema.ParseEventLine(line)
 		switch {
 		case err == nil:
-			err = a.Event(e)
-		case seq != 0:
-			a.Foreign(seq, err)
+			err = a.Event(line.Event)
+		case line.Seq != 0:
+			a.Foreign(line.Seq, errors.Unwrap(err))
 			err = nil
-		default:
-			err = fmt.Errorf("line %d is no event: %w: give the output of `lapse export`", n, err)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a line is longer than %d bytes: give the output of `lapse export`", schema.MaxLineBytes)
-	}
-	return lines.Err()
+	return nil
 }

@@ -20,7 +20,7 @@ func readLines(t testing.TB, text []byte) (Report, error) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if err := a.Lines(bytes.NewReader(text), nil); err != nil {
+	if err := a.Lines(t.Context(), bytes.NewReader(text), nil); err != nil {
 		return Report{}, err
 	}
 	report, err := a.Finish()
@@ -41,7 +41,7 @@ func TestLines(t *testing.T) {
 		created + "hello\n":                      "line 2 is no event: byte 0: 'h' found, an object expected",
 		created + `{"seq":3,`:                    "line 2 is no event: byte 9: the JSON ends early",
 		`{"at":1}`:                               "line 1 is no event: it has no seq",
-		strings.Repeat("x", schema.MaxLineBytes): "a line is longer than",
+		strings.Repeat("x", schema.MaxLineBytes): "line 1 is longer than",
 	} {
 		report, err := readLines(t, []byte(text))
 		if want == "" && (err != nil || report.Count() > 0) || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {

@@ -237,7 +237,7 @@ func TestErrorFailsTest(t *testing.T) {
 	}{
 		{func(r *recorder) { lapsetest.New(r, lapsetest.At("yesterday")) }, `At("yesterday")`},
 		{func(r *recorder) { lapsetest.New(r, lapsetest.At("1969-12-31T00:00:00Z")) }, "before 1970"},
-		{func(r *recorder) { lapsetest.New(r).Load(strings.NewReader(two + "\n{}")) }, "line 2: it has no seq"},
+		{func(r *recorder) { lapsetest.New(r).Load(strings.NewReader(two + "\n{}")) }, "line 2 is no event: it has no seq"},
 		{func(r *recorder) { lapsetest.New(r).Load(strings.NewReader(two + "\n" + two)) }, "line 2: event 2 comes after event 2"},
 		{func(r *recorder) {
 			lapsetest.New(r).Load(strings.NewReader(strings.Replace(two, "Created", "Deleted", 1)))

@@ -1,8 +1,7 @@
 package lapsetest
 
 import (
-	"bufio"
-	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -11,26 +10,6 @@ import (
 	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/schema"
 )
-
-// eachLine visits the non-empty lines of a file. The visitor owns the line.
-func eachLine(in io.Reader, visit func(n int, line []byte) (more bool, err error)) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, schema.MaxLineBytes)
-	for n := 1; lines.Scan(); n++ {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		more, err := visit(n, bytes.Clone(line))
-		if err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-		if !more {
-			return nil
-		}
-	}
-	return lines.Err()
-}
 
 // Simulate runs mutations as lapse simulate does: one JSON object per line, with times
 // that do not go back.
@@ -41,15 +20,15 @@ func eachLine(in io.Reader, visit func(n int, line []byte) (more bool, err error
 func (db *DB) Simulate(in io.Reader) {
 	db.t.Helper()
 	db.use(func(l *offline.Local) error {
-		return eachLine(in, func(_ int, line []byte) (bool, error) {
-			at, mutation, err := schema.ParseMutationLine(line)
+		for line, err := range schema.ReadMutations(context.Background(), in) {
 			if err != nil {
-				return false, err
+				return err
 			}
-			mutation.Recorded = true
-			_, err = l.Apply(at.UnixMilli(), mutation)
-			return true, err
-		})
+			if _, err := l.Apply(line.At.UnixMilli(), line.Mutation); err != nil {
+				return fmt.Errorf("line %d: %w", line.Number, err)
+			}
+		}
+		return nil
 	})
 }
 
@@ -83,22 +62,18 @@ func (db *DB) Load(log io.Reader, opts ...LoadOption) {
 		}
 		var events []*schema.Event
 		last := uint64(0)
-		if err := eachLine(log, func(_ int, line []byte) (bool, error) {
-			e := &schema.Event{}
-			if err := e.UnmarshalJSON(line); err != nil {
-				return false, err
+		for line, err := range schema.ReadEvents(context.Background(), log) {
+			if err != nil {
+				return err
 			}
-			if e.Seq <= last {
-				return false, fmt.Errorf("event %d comes after event %d", e.Seq, last)
+			if line.Seq <= last {
+				return fmt.Errorf("line %d: event %d comes after event %d", line.Number, line.Seq, last)
 			}
-			last = e.Seq
-			if e.Seq > until.seq || until.time != nil && e.Time > until.time.UnixMilli() {
-				return false, nil
+			last = line.Seq
+			if last > until.seq || until.time != nil && line.Event.Time > until.time.UnixMilli() {
+				break
 			}
-			events = append(events, e)
-			return true, nil
-		}); err != nil {
-			return err
+			events = append(events, line.Event)
 		}
 		now := int64(0)
 		if until.time != nil {

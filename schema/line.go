@@ -8,10 +8,6 @@ import (
 	"github.com/lapsedb/lapse/schema/values"
 )
 
-// MaxLineBytes is the longest line of a file of mutations or events: the largest
-// document, all of it escaped, and its envelope.
-const MaxLineBytes = 16 << 20
-
 // ParseMutationLine reads a line of simulate's input, a JSON object with the time of
 // the mutation:
 //

@@ -106,22 +106,14 @@ Documents are kept in temporary files (TMPDIR), so memory does not grow with the
 
 // auditFile audits an exported log.
 func (a *app) auditFile(ctx context.Context, name string, auditor *audit.Auditor) error {
-	file, err := a.openEvents(name)
+	file, size, err := a.openInput(name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	bar := newProgress(a.stderr, "audit", file.size)
+	bar := newProgress(a.stderr, "audit", size)
 	defer bar.Done()
-	// A read of standard input cannot be cancelled: its goroutine outlives ctx.
-	lines, in := io.Pipe()
-	defer lines.Close()
-	defer context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })()
-	go func() {
-		_, err := io.Copy(in, file.in)
-		_ = in.CloseWithError(err)
-	}()
-	return auditor.Lines(lines, func(bytes int) { bar.Add(int64(bytes)) })
+	return auditor.Lines(ctx, file, func(bytes int) { bar.Add(int64(bytes)) })
 }
 
 // auditLog audits the log of a database up to its present end.

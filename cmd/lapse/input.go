@@ -44,6 +44,21 @@ func (a *app) readArgument(arg string) ([]byte, error) {
 	return body, nil
 }
 
+// openInput opens a file, or standard input for "-". size is in bytes, -1 if unknown.
+func (a *app) openInput(name string) (in io.ReadCloser, size int64, err error) {
+	if name == "-" {
+		return io.NopCloser(a.stdin), -1, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, -1, fmt.Errorf("%w: give an existing FILE, or - for standard input", err)
+	}
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		return file, info.Size(), nil
+	}
+	return file, -1, nil
+}
+
 // position is a position in the log: a sequence or a time.
 type position struct {
 	seq  uint64

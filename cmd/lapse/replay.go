@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"strings"
@@ -125,7 +126,7 @@ func (f *replayFlags) questions(args []string) (all []question, file string, err
 
 // replay folds a file and answers all questions, even after one that fails.
 func (out *output) replay(ctx context.Context, name string, until position, questions []question) (err error) {
-	file, err := out.openEvents(name)
+	file, size, err := out.openInput(name)
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 		return err
 	}
 	defer func() { err = errors.Join(err, replay.Close()) }()
-	bar := newProgress(out.stderr, "replay", file.size)
+	bar := newProgress(out.stderr, "replay", size)
 	count, err := foldEvents(ctx, file, replay, until, bar)
 	bar.Done()
 	if err != nil {
@@ -191,19 +192,25 @@ func (p position) before(e *schema.Event) bool {
 var errInterrupted = errors.New("interrupted: start it again")
 
 // foldEvents folds the events of a file up to a position, and returns their number.
-func foldEvents(ctx context.Context, file *eventFile, replay *offline.Replay, until position, bar *progress) (count int, err error) {
-	err = file.events(ctx, func(e *schema.Event, bytes int) (more bool, err error) {
-		if until.before(e) {
-			return false, nil
+func foldEvents(ctx context.Context, file io.Reader, replay *offline.Replay, until position, bar *progress) (count int, err error) {
+	last := uint64(0)
+	for line, err := range schema.ReadEvents(ctx, file) {
+		switch e := line.Event; {
+		case ctx.Err() != nil:
+			return count, errInterrupted
+		case err != nil:
+			return count, err
+		case e.Seq <= last:
+			return count, fmt.Errorf("line %d: event %d comes after event %d: give a log in the order of its sequences, as `lapse export` prints it", line.Number, e.Seq, last)
+		case until.before(e):
+			return count, replay.Fold()
 		}
-		bar.Add(int64(bytes))
+		last = line.Seq
+		bar.Add(int64(line.Bytes))
 		count++
-		return true, replay.Add(e)
-	})
-	if ctx.Err() != nil {
-		return count, errInterrupted
-	} else if err != nil {
-		return count, err
+		if err := replay.Add(line.Event); err != nil {
+			return count, err
+		}
 	}
 	return count, replay.Fold()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,29 +37,25 @@ year 9999: documents that expire later stay.`,
 				}
 				limit = &t
 			}
-			return a.simulate(args, limit)
+			return a.simulate(cmd.Context(), append(args, "-")[0], limit)
 		},
 	}
 	cmd.Flags().StringVar(&until, "until", "", "stop the clock at `TIME` (default when nothing is left to expire)")
 	return cmd
 }
 
-func (a *app) simulate(args []string, until *time.Time) error {
-	in, size, restores := a.stdin, int64(-1), true
-	if len(args) == 1 && args[0] != "-" {
-		file, err := os.Open(args[0])
-		if err != nil {
-			return fmt.Errorf("%w: give an existing FILE, or - for standard input", err)
+func (a *app) simulate(ctx context.Context, name string, until *time.Time) error {
+	in, size, err := a.openInput(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	restores := true
+	if file, ok := in.(*os.File); ok && size >= 0 {
+		// Without a restore, memory and disk do not grow with the log.
+		if restores, err = mentions(file, "restore"); err != nil {
+			return err
 		}
-		defer file.Close()
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			size = info.Size()
-			// Without a restore, memory and disk do not grow with the log.
-			if restores, err = mentions(file, "restore"); err != nil {
-				return err
-			}
-		}
-		in = file
 	}
 	out := newEventWriter(a.stdout)
 	simulation, closeHistory, err := newSimulation(out.Event, restores)
@@ -68,7 +65,7 @@ func (a *app) simulate(args []string, until *time.Time) error {
 	defer closeHistory()
 	bar := newProgress(a.stderr, "simulate", size)
 	defer bar.Done()
-	err = simulate(simulation, in, until, bar)
+	err = simulate(ctx, simulation, in, until, bar)
 	// A failed write takes precedence: no line is at fault.
 	if failed := out.Close(); failed != nil {
 		return failed
@@ -94,10 +91,24 @@ func newSimulation(emit func(*schema.Event) error, restores bool) (s *machine.Si
 }
 
 // simulate runs the mutations of a file, until nothing is left to expire if until is nil. Reading, deciding and writing overlap.
-func simulate(simulation *machine.Simulation, in io.Reader, until *time.Time, bar *progress) error {
-	if err := simulateLines(simulation, in, until, bar); err != nil {
-		// The events before the faulty line are printed.
-		return errors.Join(err, simulation.Flush())
+func simulate(ctx context.Context, simulation *machine.Simulation, in io.Reader, until *time.Time, bar *progress) error {
+	for line, err := range schema.ReadMutations(ctx, in) {
+		if err == nil && until != nil && line.At.After(*until) {
+			break
+		}
+		if err == nil {
+			if _, err = simulation.Mutate(line.At.UnixMilli(), line.Mutation); err != nil {
+				err = fmt.Errorf("line %d: %w", line.Number, err)
+			}
+		}
+		if ctx.Err() != nil {
+			err = errInterrupted
+		}
+		if err != nil {
+			// The events before the faulty line are printed.
+			return errors.Join(err, simulation.Flush())
+		}
+		bar.Add(int64(line.Bytes))
 	}
 	if until == nil {
 		return simulation.Finish()
@@ -106,25 +117,4 @@ func simulate(simulation *machine.Simulation, in io.Reader, until *time.Time, ba
 		return err
 	}
 	return simulation.Flush()
-}
-
-func simulateLines(simulation *machine.Simulation, in io.Reader, until *time.Time, bar *progress) error {
-	done := make(chan struct{})
-	defer close(done)
-	chunks := readMutations(in, until, done)
-	for {
-		lines := <-chunks
-		for _, m := range lines.mutations {
-			if _, err := simulation.Mutate(m.at, m.Mutation); err != nil {
-				return fmt.Errorf("line %d: %w", m.line, err)
-			}
-		}
-		bar.Add(lines.bytes)
-		if lines.err == io.EOF {
-			return nil
-		}
-		if lines.err != nil {
-			return lines.err
-		}
-	}
 }

@@ -48,7 +48,7 @@ func TestSimulateReadSizes(t *testing.T) {
 		{"back in time", upserts(1, 1) + upserts(1503, 2000), "line 1502: the time goes back", exitFailed, 1501},
 		{"no line after a time that goes back", upserts(1, 1) + "poison\n", "line 1502: the time goes back", exitFailed, 1501},
 		{"empty lines", "\n\n\r\npoison\n", "line 1505: ", exitFailed, 1501},
-		{"too long", strings.Repeat("x", 17<<20), "a line is longer", exitFailed, 1501},
+		{"too long", strings.Repeat("x", 17<<20), "line 1502 is longer", exitFailed, 1501},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, piece := range []int{100, 10_000, 1 << 30} {

@@ -1,0 +1,140 @@
+package schema
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+)
+
+// MaxLineBytes is the longest line of a file of mutations or events: the largest
+// document, all of it escaped, and its envelope.
+const MaxLineBytes = 16 << 20
+
+// readBytes is the size of a read of lines.
+const readBytes = 256 << 10
+
+// Line is a line of a file of events or mutations.
+type Line struct {
+	Number int // from 1
+	Bytes  int // with its line feed, and the empty lines before it
+
+	Seq   uint64 // of an event; 0 if it cannot be read
+	Event *Event // nil if the line is none
+
+	At       time.Time // of the mutation
+	Mutation *Mutation
+}
+
+// ReadEvents reads an exported log, one event as JSON a line, until it ends or ctx is
+// done, whose error comes last. Empty lines are left out. The error of a line that is no
+// event names the line and wraps that of ParseEventLine: reading may go on after it.
+//
+// Lines are read and parsed ahead, on a goroutine that ends with the loop, or once a
+// pending read returns.
+func ReadEvents(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
+	return readLines(ctx, in, func(l *Line, text []byte) (err error) {
+		if l.Seq, l.Event, err = ParseEventLine(text); err != nil {
+			err = fmt.Errorf("line %d is no event: %w: give the output of `lapse export`", l.Number, err)
+		}
+		return err
+	})
+}
+
+// ReadMutations reads a file of mutations as ReadEvents reads events. The mutations are
+// Recorded.
+func ReadMutations(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
+	return readLines(ctx, in, func(l *Line, text []byte) (err error) {
+		if l.At, l.Mutation, err = ParseMutationLine(text); err != nil {
+			return fmt.Errorf("line %d: %w", l.Number, err)
+		}
+		l.Mutation.Recorded = true
+		return nil
+	})
+}
+
+type lineOrError struct {
+	Line
+	err error
+}
+
+// readLines yields the lines of each read together, so that complete lines do not wait
+// for more input.
+func readLines(ctx context.Context, in io.Reader, parse func(*Line, []byte) error) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		r := &lineReader{ctx: ctx, in: in, chunks: make(chan []lineOrError, 2)}
+		go r.run(parse)
+		for {
+			select {
+			case <-ctx.Done():
+				yield(Line{}, ctx.Err())
+				return
+			case chunk, more := <-r.chunks:
+				for _, line := range chunk {
+					if !yield(line.Line, line.err) {
+						return
+					}
+				}
+				if !more {
+					return
+				}
+			}
+		}
+	}
+}
+
+type lineReader struct {
+	ctx    context.Context
+	in     io.Reader
+	chunks chan []lineOrError
+	chunk  []lineOrError // to be sent next
+}
+
+// Read sends the pending lines, then reads.
+func (r *lineReader) Read(p []byte) (int, error) {
+	if err := r.send(); err != nil {
+		return 0, err
+	}
+	return r.in.Read(p)
+}
+
+func (r *lineReader) send() error {
+	if len(r.chunk) == 0 {
+		return nil
+	}
+	select {
+	case r.chunks <- r.chunk:
+		r.chunk = make([]lineOrError, 0, len(r.chunk))
+		return nil
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
+}
+
+func (r *lineReader) run(parse func(*Line, []byte) error) {
+	defer close(r.chunks)
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, readBytes), MaxLineBytes)
+	next := lineOrError{Line: Line{Number: 1}}
+	for ; lines.Scan(); next.Number++ {
+		next.Bytes += len(lines.Bytes()) + 1
+		if text := bytes.TrimSpace(lines.Bytes()); len(text) > 0 {
+			line := next
+			line.err = parse(&line.Line, bytes.Clone(text)) // the scanner reuses its buffer
+			r.chunk, next.Bytes = append(r.chunk, line), 0
+		}
+	}
+	if next.err = lines.Err(); errors.Is(next.err, bufio.ErrTooLong) {
+		next.err = fmt.Errorf("line %d is longer than %d bytes: a document has at most %d", next.Number, MaxLineBytes, MaxDocumentBytes)
+	}
+	if next.err != nil {
+		r.chunk = append(r.chunk, next)
+	}
+	_ = r.send() // fails if nobody waits for it
+}

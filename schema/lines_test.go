@@ -1,0 +1,70 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// TestReadEvents: a faulty line is named, the lines before and after it are read, however
+// the file is cut into reads, and the error of a read comes last.
+func TestReadEvents(t *testing.T) {
+	const created = `{"seq":2,"time":"2015-05-17T10:05:00.000Z","type":"CollectionCreated","collection":"orders","body":{}}`
+	const foreign = `{"seq":3,"time":"2015-05-17T10:05:00.000Z","type":"Renamed","collection":"orders"}`
+	text := "\n" + created + "\r\n \n" + foreign + "\npoison\n" + created
+	long := strings.Repeat(" ", MaxLineBytes+1)
+	broken := errors.New("the disk fails")
+	for name, in := range map[string]io.Reader{
+		"whole":    strings.NewReader(text + "\n" + long),
+		"bytewise": io.MultiReader(iotest.OneByteReader(strings.NewReader(text+"\n")), strings.NewReader(long)),
+		"broken":   io.MultiReader(strings.NewReader(text+"\n"), iotest.ErrReader(broken)),
+	} {
+		var said []string // what the loop sees; the scanner leaves \r out of the bytes
+		var last error
+		bytes := 0
+		for line, err := range ReadEvents(t.Context(), in) {
+			if last = err; err == nil {
+				said = append(said, "event")
+			} else {
+				said = append(said, err.Error())
+			}
+			if bytes += line.Bytes; (line.Event != nil) != (err == nil) || line.Event == nil && line.Seq != 0 && line.Seq != 3 {
+				t.Errorf("%s: %+v, %v", name, line, err)
+			}
+		}
+		want := "event\nline 4 is no event: event 3: unknown type \"Renamed\": give the output of `lapse export`\n" +
+			"line 5 is no event: byte 0: 'p' found, an object expected: give the output of `lapse export`\nevent\n"
+		if name == "broken" {
+			want += broken.Error()
+		} else {
+			want += "line 7 is longer than 16777216 bytes: a document has at most 2097152"
+		}
+		if got := strings.Join(said, "\n"); got != want || bytes != len(text) || errors.Is(last, broken) != (name == "broken") {
+			t.Errorf("%s: %d of %d bytes, got\n%s\nwant\n%s", name, bytes, len(text), got, want)
+		}
+	}
+}
+
+// TestReadMutationsBeforeMore: lines are yielded although a read waits for more, and a
+// done context ends the loop then.
+func TestReadMutationsBeforeMore(t *testing.T) {
+	in, more := io.Pipe()
+	defer in.Close()
+	go func() {
+		_, _ = io.WriteString(more, `{"at":"2015-05-17T10:05:03Z","op":"document.delete","collection":"c","id":"a"}`+"\npart")
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := 0
+	for line, err := range ReadMutations(ctx, in) {
+		if seen++; seen == 1 && (err != nil || !line.Mutation.Recorded || line.At.UnixMilli() != 1431857103000) || seen == 2 && !errors.Is(err, context.Canceled) {
+			t.Errorf("%+v, %v", line, err)
+		}
+		cancel()
+	}
+	if seen != 2 {
+		t.Errorf("%d lines and errors, want 2", seen)
+	}
+}
