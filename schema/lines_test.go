@@ -57,6 +57,7 @@ func TestReadMutationsBeforeMore(t *testing.T) {
 		_, _ = io.WriteString(more, `{"at":"2015-05-17T10:05:03Z","op":"document.delete","collection":"c","id":"a"}`+"\npart")
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	seen := 0
 	for line, err := range ReadMutations(ctx, in) {
 		if seen++; seen == 1 && (err != nil || !line.Mutation.Recorded || line.At.UnixMilli() != 1431857103000) || seen == 2 && !errors.Is(err, context.Canceled) {

@@ -1,32 +1,55 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	color "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/host"
 )
 
-// statusFlags are the flags of status.
-type statusFlags struct {
+// statusCommand asks for the status, with --watch again and again over one connection.
+type statusCommand struct {
+	*output
+	conn connection
+
 	of  string
 	all bool
 
 	databases bool          // --database was not given: --all shows the processes of all databases
 	watch     time.Duration // 0 without --watch
+
+	lapse     *client.Client // nil before the first request
+	hangUp    func()
+	processes []client.Process // of the page before, with --all
+	before    map[string]seen  // by database: the page before
+}
+
+// seen is the end of a log at a moment.
+type seen struct {
+	at  time.Time
+	seq uint64
 }
 
 // watchInterval is the interval of --watch without a value.
 const watchInterval = 2 * time.Second
 
 func newStatusCommand(a *app) *cobra.Command {
-	var conn connection
-	var f statusFlags
+	s := &statusCommand{hangUp: func() {}}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the status of a database or process",
@@ -41,7 +64,7 @@ about all of them, or the one of --database.`,
 	}
 	// pflag takes the INTERVAL of `--watch INTERVAL`, which may be missing, for an argument.
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 && f.watch == watchInterval {
+		if len(args) == 1 && s.watch == watchInterval {
 			if err := cmd.Flags().Set("watch", args[0]); err != nil {
 				return flagError(cmd, err)
 			}
@@ -49,132 +72,171 @@ about all of them, or the one of --database.`,
 		}
 		return arguments(0, 0)(cmd, args)
 	}
-	conn.addFlags(cmd)
-	out := a.addOutputFlag(cmd)
+	s.conn.addFlags(cmd)
+	s.output = a.addOutputFlag(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.of, "of", "", "ask the process with --metrics `HOST:PORT`")
-	flags.BoolVar(&f.all, "all", false, "show every process, one a line")
-	flags.VarP(&durationFlag{to: &f.watch, least: 100 * time.Millisecond}, "watch", "w", "repeat every `INTERVAL` until interrupted (2s without a value)")
+	flags.StringVar(&s.of, "of", "", "ask the process with --metrics `HOST:PORT`")
+	flags.BoolVar(&s.all, "all", false, "show every process, one a line")
+	flags.VarP(&durationFlag{to: &s.watch, least: 100 * time.Millisecond}, "watch", "w", "repeat every `INTERVAL` until interrupted (2s without a value)")
 	flags.Lookup("watch").NoOptDefVal = watchInterval.String()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.check(cmd); err != nil {
-			return err
+		if s.of != "" {
+			if err := checkAddress("--of", s.of); err != nil {
+				return err
+			}
+			for _, other := range []string{"all", "server", "creds", "nkey", "inbox-prefix", "context", "tls-ca", "tls-cert", "tls-key"} {
+				if flags.Changed(other) {
+					return usageErrorf("--of and --%s given: use one of them", other)
+				}
+			}
 		}
-		f.databases = !cmd.Flags().Changed("database")
-		source := newStatusSource(&conn, out, &f)
-		defer source.close()
-		if f.watch > 0 {
-			return out.watchStatus(cmd.Context(), source, f.watch)
+		defer func() { s.hangUp() }()
+		s.databases = !flags.Changed("database")
+		if s.watch > 0 {
+			return s.repeat(cmd.Context())
 		}
-		page, err := source.page(cmd.Context(), nil)
+		page, err := s.page(cmd.Context())
 		if err != nil {
 			return err
 		}
-		_, err = out.stdout.Write(page)
+		_, err = s.stdout.Write(page)
 		return err
 	}
 	return cmd
 }
 
-// check returns a usage error for flags that do not go together.
-func (f *statusFlags) check(cmd *cobra.Command) error {
-	given := func(name string) bool { return cmd.Flags().Changed(name) }
-	if given("of") {
-		if err := checkAddress("--of", f.of); err != nil {
-			return err
+// page asks, and returns what to print.
+func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
+	if s.of == "" && s.lapse == nil {
+		lapse, hangUp, err := s.conn.open(ctx)
+		if err != nil {
+			return nil, err
 		}
-		for _, other := range []string{"all", "server", "creds", "nkey", "inbox-prefix", "context", "tls-ca", "tls-cert", "tls-key"} {
-			if given(other) {
-				return usageErrorf("--of and --%s given: use one of them", other)
+		s.lapse, s.hangUp = lapse, hangUp
+	}
+	var text []byte
+	var err error
+	switch {
+	case s.all:
+		all, err := s.askAll(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return s.processesPage(all)
+	case s.of != "":
+		text, err = s.process(ctx)
+	default:
+		var reply *client.Reply
+		if reply, err = s.lapse.Do(ctx, "status", "", "", nil); err == nil {
+			text = reply.Body
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !s.forPeople() {
+		return append(bytes.TrimSpace(text), '\n'), nil
+	}
+	var pages []string
+	before := s.before
+	s.before = make(map[string]seen)
+	for line := range bytes.Lines(bytes.TrimSpace(text)) { // of several databases with --of
+		var status client.Status
+		if err := json.Unmarshal(line, &status); err != nil {
+			return nil, fmt.Errorf("the reply cannot be read: %w", err)
+		}
+		now := seen{time.Now(), status.Seq}
+		rate := ""
+		if b, ok := before[status.Database]; ok && now.seq >= b.seq {
+			rate = fmt.Sprintf(", %.0f/s", float64(now.seq-b.seq)/now.at.Sub(b.at).Seconds())
+		}
+		s.before[status.Database] = now
+		pages = append(pages, s.statusPage(status, rate))
+	}
+	return []byte(strings.Join(pages, "\n")), nil
+}
+
+// process asks the process with a --metrics address. It fails with the reasons if that
+// is not ready.
+func (s *statusCommand) process(ctx context.Context) (text []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.conn.timeout)
+	defer cancel()
+	query := ""
+	if !s.databases {
+		query = "?database=" + url.QueryEscape(s.conn.database)
+	}
+	for _, path := range []string{"/readyz", "/status"} {
+		var code int
+		if code, text, err = httpGet(ctx, s.of, path+query); err != nil {
+			return nil, err
+		}
+		if code != http.StatusOK {
+			var why host.Readiness
+			if json.Unmarshal(text, &why) != nil || len(why.Reasons) == 0 {
+				return nil, fmt.Errorf("the server at %s is not lapse: it answers %d to %s; give the address of --metrics", s.of, code, path)
 			}
+			return nil, fmt.Errorf("the lapse at %s is not ready: %s", s.of, strings.Join(why.Reasons, "; "))
 		}
+	}
+	return text, nil
+}
+
+// askAll asks every process that serves the database, or all databases. Processes of the
+// page before that are missing now are returned with an error.
+func (s *statusCommand) askAll(ctx context.Context) ([]client.Process, error) {
+	ask := s.lapse.Processes
+	if s.databases {
+		ask = s.lapse.AllProcesses
+	}
+	all, err := ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range s.processes {
+		if !slices.ContainsFunc(all, func(one client.Process) bool { return one.Node == p.Node && one.Database == p.Database }) {
+			p.Error = "answers no more"
+			all = append(all, p)
+		}
+	}
+	client.SortProcesses(all)
+	s.processes = all
+	return all, nil
+}
+
+// httpGet sends a GET over a connection of its own, without http.Client: when a server
+// speaks first, as NATS does, http.Client prints its text and loses the error.
+func httpGet(ctx context.Context, address, path string) (code int, body []byte, err error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err == nil {
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: application/json\r\nConnection: close\r\n\r\n", path, address)
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("no lapse answers at %s: %w: give the address of its --metrics", address, cmp.Or(ctx.Err(), err))
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil {
+		defer response.Body.Close()
+		body, err = io.ReadAll(io.LimitReader(response.Body, 1<<20)) // the largest is smaller
+	}
+	switch {
+	case ctx.Err() != nil:
+		return 0, nil, fmt.Errorf("no lapse answers at %s: %w: give the address of its --metrics", address, ctx.Err())
+	case err != nil:
+		return 0, nil, fmt.Errorf("the server at %s is not lapse: it does not answer in HTTP; give the address of --metrics", address)
+	}
+	return response.StatusCode, body, nil
+}
+
+// checkAddress returns a usage error unless address is HOST:PORT.
+func checkAddress(flag, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return usageErrorf("%s %q: use HOST:PORT, like 127.0.0.1:9090", flag, address)
 	}
 	return nil
-}
-
-// since is the previous page of --watch, from which rates are computed.
-type since struct {
-	at     time.Time
-	status client.Status
-}
-
-// rate returns the growth of a number per second, "" if unknown.
-func (s *since) rate(now time.Time, before, after uint64) string {
-	passed := now.Sub(s.at).Seconds()
-	if passed <= 0 || after < before {
-		return ""
-	}
-	return fmt.Sprintf(", %.0f/s", float64(after-before)/passed)
-}
-
-// status renders a page for people. Numbers that should be 0 are red if they are not.
-func (out *output) status(s client.Status, before *since) []byte {
-	p := out.palette()
-	alarm := func(n int64) string {
-		if n == 0 {
-			return "0"
-		}
-		return p.paint(fmt.Sprint(n), color.FgRed)
-	}
-	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
-	t := out.facts(p)
-	row := t.add
-	gap := func() { t.AppendRow(table.Row{"", ""}) }
-
-	row("database", p.paint(printable(s.Database), color.Bold))
-	row("role", fmt.Sprintf("%s, lapse %s", printable(s.Role), printable(s.Version)))
-	clock := "right"
-	if c := s.Clock; c.Suspect {
-		clock = p.paint(fmt.Sprintf("suspect for %s, %d writes refused: %s", ms(c.ForMs), c.Refused, printable(c.Reason)), color.FgRed)
-	}
-	row("clock", clock)
-	gap()
-	row("documents", fmt.Sprint(s.Documents))
-	if s.Held > 0 {
-		row("held", fmt.Sprint(s.Held))
-	}
-	row("pending expiry", fmt.Sprint(s.PendingExpiry))
-	row("overdue", alarm(s.Overdue))
-	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
-	if o := s.LatenessObjective; o != nil {
-		row("objective", p.objective(o))
-	}
-	gap()
-	grown := ""
-	if before != nil && !before.at.IsZero() {
-		grown = before.rate(time.Now(), before.status.Seq, s.Seq)
-	}
-	row("log", fmt.Sprintf("sequence %d%s, %s", s.Seq, grown, time.UnixMilli(s.LogTime).UTC().Format("2006-01-02 15:04:05.000 MST")))
-	if s.LogEnd > 0 {
-		row("not folded", alarm(int64(s.LogEnd-min(s.Seq, s.LogEnd))))
-	}
-	row("mutations behind", alarm(int64(s.MutationsBehind)))
-	row("requests waiting", fmt.Sprint(s.Waiting))
-	row("digest", printable(s.Digest))
-	return append([]byte(t.Render()), '\n')
-}
-
-// readStatus decodes a status.
-func readStatus(text []byte) (s client.Status, err error) {
-	if err := json.Unmarshal(text, &s); err != nil {
-		return s, fmt.Errorf("the reply cannot be read: %w", err)
-	}
-	return s, nil
-}
-
-// objective describes whether a lateness objective was kept, red if not.
-func (p palette) objective(o *client.LatenessObjective) string {
-	ms := func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
-	text := fmt.Sprintf("%g%% within %s: ", 100*o.Share, ms(o.Ms))
-	switch {
-	case o.Kept && o.Expired == 0:
-		return text + "nothing expired (last minute)"
-	case o.Kept:
-		return text + fmt.Sprintf("kept, %d of %d were late (last minute)", o.Late, o.Expired)
-	}
-	text += fmt.Sprintf("missed, %d of %d were late (last minute)", o.Late, o.Expired)
-	if o.OverdueMs > o.Ms {
-		text += fmt.Sprintf(", the oldest is overdue for %s", ms(o.OverdueMs))
-	}
-	return p.paint(text, color.FgRed)
 }

@@ -12,37 +12,40 @@ import (
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l" // alternate screen, no cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l" // normal screen
-	fromTop     = "\x1b[H"
-	endOfLine   = "\x1b[K"
-	restOfPage  = "\x1b[J"
+	clearScreen = "\x1b[2J\x1b[H"
 )
 
-// watchStatus shows the status every interval until ctx is done, which is no error.
-// It shows failed requests and continues.
-func (out *output) watchStatus(ctx context.Context, source *statusSource, interval time.Duration) error {
-	screen := out.forPeople()
+// repeat shows the status every interval until ctx is done, which is no error. It shows
+// failed requests and continues.
+func (s *statusCommand) repeat(ctx context.Context) error {
+	screen := s.forPeople()
 	if screen {
-		fmt.Fprint(out.stdout, enterScreen)
-		defer fmt.Fprint(out.stdout, leaveScreen)
+		fmt.Fprint(s.stdout, enterScreen)
+		defer fmt.Fprint(s.stdout, leaveScreen)
 	}
-	ticks := time.NewTicker(interval)
+	ticks := time.NewTicker(s.watch)
 	defer ticks.Stop()
-	var before since
-	var silent time.Time // time of the first failure in a row
+	p := s.palette()
+	answered := time.Now()
 	for {
-		page, err := source.page(ctx, &before)
+		asked := time.Now()
+		page, err := s.page(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
-			if silent.IsZero() {
-				silent = time.Now()
-			}
-			before = since{}
-		} else {
-			silent = time.Time{}
+		switch {
+		case err == nil:
+			answered = time.Now()
+		case !screen:
+			fmt.Fprintln(s.stderr, "lapse:", sentence(err))
+		default:
+			s.before = nil
+			page = fmt.Appendf(nil, "%s\n%s\n", p.paint("no answer for "+time.Since(answered).Round(time.Second).String(), color.FgRed), sentence(err))
 		}
-		if err := out.showStatus(screen, page, err, silent); err != nil {
+		if screen {
+			page = fmt.Appendf(nil, "%s%s\n\n%s", clearScreen, p.faint(asked.Format(time.TimeOnly)+", Ctrl-C ends"), page)
+		}
+		if _, err := s.stdout.Write(page); err != nil {
 			return err
 		}
 		select {
@@ -51,31 +54,4 @@ func (out *output) watchStatus(ctx context.Context, source *statusSource, interv
 			return nil
 		}
 	}
-}
-
-// showStatus shows one page, or the failure.
-func (out *output) showStatus(screen bool, page []byte, failure error, silent time.Time) error {
-	if !screen {
-		if failure != nil {
-			_, err := fmt.Fprintln(out.stderr, "lapse:", sentence(failure))
-			return err
-		}
-		_, err := out.stdout.Write(page)
-		return err
-	}
-	p := out.palette()
-	if failure != nil {
-		page = fmt.Appendf(nil, "%s\n%s\n", p.paint("no answer for "+time.Since(silent).Round(time.Second).String(), color.FgRed), sentence(failure))
-	}
-	text := []byte(fromTop)
-	text = append(text, p.faint(time.Now().Format(time.TimeOnly)+", Ctrl-C ends")...)
-	text = append(text, endOfLine+"\n"+endOfLine+"\n"...)
-	for _, b := range page {
-		if b == '\n' {
-			text = append(text, endOfLine...)
-		}
-		text = append(text, b)
-	}
-	_, err := out.stdout.Write(append(text, restOfPage...))
-	return err
 }

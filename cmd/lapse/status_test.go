@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,13 +71,13 @@ func TestStatusAllNamesUnresponsive(t *testing.T) {
 	var stdout bytes.Buffer
 	a := newApp(strings.NewReader(""), &stdout, &stdout)
 	a.isTerminal, a.colour = func(any) bool { return true }, false
-	source := newStatusSource(&connection{server: s.ClientURL(), database: "main", timeout: 3 * time.Second}, &output{app: a}, &statusFlags{all: true})
-	defer source.close()
+	status := &statusCommand{output: &output{app: a}, conn: connection{server: s.ClientURL(), database: "main", timeout: 3 * time.Second}, all: true, hangUp: func() {}}
+	defer func() { status.hangUp() }()
 	page := func(want ...string) {
 		t.Helper()
-		text, err := source.page(t.Context(), nil)
+		text, err := status.page(t.Context())
 		for end := time.Now().Add(time.Minute); errors.Is(err, client.ErrUnavailable) && time.Now().Before(end); {
-			text, err = source.page(t.Context(), nil) // the machine may have paused for 3s
+			text, err = status.page(t.Context()) // the machine may have paused for 3s
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -94,8 +96,8 @@ func TestStatusAllNamesUnresponsive(t *testing.T) {
 	page(hangs + ": no answer within 3s")
 	ended.Store(true)
 	page(hangs+": no answer within 3s", ends+": answers no more")
-	source.out.json = true
-	lines, err := source.out.processes(source.before)
+	status.json = true
+	lines, err := status.processesPage(status.processes)
 	if want := `{"id":"` + hangs + `","version":"0.1.0-with-a-long-tail","role":"standby","seq":0,"waiting":0,"requests":0,"errors":0,"error":"no answer within 3s"}`; err != nil || !strings.Contains(string(lines), want+"\n") {
 		t.Errorf("%v %s", err, lines)
 	}
@@ -111,7 +113,7 @@ func TestStatusAllOfDatabases(t *testing.T) {
 		{Database: "a", ID: "BEHIND9012345678901234", Role: "standby", Version: "0.1.0", Seq: 5},
 		{Database: "a-tenant-with-the-longest-name-1", ID: "SILENT9012345678901234", Role: "standby", Version: "0.1.0", Error: "no answer within 3s"},
 	}
-	text, err := (&output{app: a}).processes(all)
+	text, err := (&output{app: a}).processesPage(all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,5 +130,47 @@ func TestStatusAllOfDatabases(t *testing.T) {
 	}
 	if strings.Contains(string(text), "of database a:") {
 		t.Errorf("database a has a writer:\n%s", text)
+	}
+}
+
+// TestStatusOfAnotherServer: a server other than lapse gives an error that says so,
+// whether it speaks first, as NATS does, or stays silent.
+func TestStatusOfAnotherServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		serve func(net.Conn)
+		says  string
+	}{
+		"speaks first": {func(conn net.Conn) { io.WriteString(conn, "INFO {\"max_payload\":1}\r\n") }, "does not answer in HTTP"},
+		"hangs up":     {func(net.Conn) {}, "is not lapse"},
+		"says nothing": {func(conn net.Conn) { io.Copy(io.Discard, conn) }, "no lapse answers at"},
+		"another page": {func(conn net.Conn) { io.WriteString(conn, "HTTP/1.0 404 Not Found\r\n\r\n") }, "answers 404"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					c.serve(conn)
+					conn.(*net.TCPConn).CloseWrite()
+					io.Copy(io.Discard, conn) // a close with unread bytes is a reset
+					conn.Close()
+				}
+			}()
+			timeout := time.Minute
+			if name == "says nothing" {
+				timeout = 100 * time.Millisecond
+			}
+			_, err = (&statusCommand{of: listener.Addr().String(), conn: connection{timeout: timeout}}).process(t.Context())
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the error is %v, want a line with %q", err, c.says)
+			}
+		})
 	}
 }

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	color "github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/schema"
+)
+
+// statusPage renders a status for people; rate is the growth of its log. Numbers that
+// should be 0 are red if they are not.
+func (out *output) statusPage(s client.Status, rate string) string {
+	p := out.palette()
+	alarm := func(n int64) string {
+		if n == 0 {
+			return "0"
+		}
+		return p.paint(fmt.Sprint(n), color.FgRed)
+	}
+	t := out.facts(p)
+	row := t.add
+	gap := func() { t.AppendRow(table.Row{"", ""}) }
+
+	row("database", p.paint(printable(s.Database), color.Bold))
+	row("role", fmt.Sprintf("%s, lapse %s", printable(s.Role), printable(s.Version)))
+	clock := "right"
+	if c := s.Clock; c.Suspect {
+		clock = p.paint(fmt.Sprintf("suspect for %s, %d writes refused: %s", ms(c.ForMs), c.Refused, printable(c.Reason)), color.FgRed)
+	}
+	row("clock", clock)
+	gap()
+	row("documents", fmt.Sprint(s.Documents))
+	if s.Held > 0 {
+		row("held", fmt.Sprint(s.Held))
+	}
+	row("pending expiry", fmt.Sprint(s.PendingExpiry))
+	row("overdue", alarm(s.Overdue))
+	row("lateness", fmt.Sprintf("p50 %s, p99 %s, max %s (last minute)", ms(s.LatenessMs.P50), ms(s.LatenessMs.P99), ms(s.LatenessMs.Max)))
+	if o := s.LatenessObjective; o != nil {
+		row("objective", p.objective(o))
+	}
+	gap()
+	row("log", fmt.Sprintf("sequence %d%s, %s", s.Seq, rate, time.UnixMilli(s.LogTime).UTC().Format("2006-01-02 15:04:05.000 MST")))
+	if s.LogEnd > 0 {
+		row("not folded", alarm(int64(s.LogEnd-min(s.Seq, s.LogEnd))))
+	}
+	row("mutations behind", alarm(int64(s.MutationsBehind)))
+	row("requests waiting", fmt.Sprint(s.Waiting))
+	row("digest", printable(s.Digest))
+	return t.Render() + "\n"
+}
+
+// objective describes whether a lateness objective was kept, red if not.
+func (p palette) objective(o *client.LatenessObjective) string {
+	text := fmt.Sprintf("%g%% within %s: ", 100*o.Share, ms(o.Ms))
+	switch {
+	case o.Kept && o.Expired == 0:
+		return text + "nothing expired (last minute)"
+	case o.Kept:
+		return text + fmt.Sprintf("kept, %d of %d were late (last minute)", o.Late, o.Expired)
+	}
+	text += fmt.Sprintf("missed, %d of %d were late (last minute)", o.Late, o.Expired)
+	if o.OverdueMs > o.Ms {
+		text += fmt.Sprintf(", the oldest is overdue for %s", ms(o.OverdueMs))
+	}
+	return p.paint(text, color.FgRed)
+}
+
+func ms(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
+
+// processesPage renders a row for each process; if there are several databases, with its
+// database instead of its version.
+func (out *output) processesPage(all []client.Process) ([]byte, error) {
+	several := all[0].Database != all[len(all)-1].Database // they are sorted
+	if !out.forPeople() {
+		var b bytes.Buffer
+		for _, one := range all {
+			if !several {
+				one.Database = ""
+			}
+			if err := json.NewEncoder(&b).Encode(one); err != nil {
+				return nil, err
+			}
+		}
+		return b.Bytes(), nil
+	}
+	latest, writers := map[string]uint64{}, map[string]int{} // by database
+	for _, one := range all {
+		latest[one.Database] = max(latest[one.Database], one.Seq)
+		writers[one.Database] += 0
+		if one.Role == "writer" && one.Error == "" {
+			writers[one.Database]++
+		}
+	}
+	titles := []string{"ID", "ROLE", "VERSION", "SEQUENCE", "BEHIND", "WAITING", "REQUESTS", "ERRORS", "AGE"}
+	if several {
+		titles[2] = "DATABASE"
+	}
+	var rows [][]any
+	var trouble []string
+	for _, one := range all {
+		name, third := one.ID, one.Version
+		if several {
+			name, third = one.Database+" "+one.ID, one.Database
+		}
+		row := []any{printable(one.ID), printable(one.Role), printable(third), "?", "?", "?", "?", "?", "?"}
+		if one.Error == "" {
+			row = append(row[:3], one.Seq, latest[one.Database]-one.Seq, one.Waiting, one.Requests, one.Errors, age(one.Started))
+		} else {
+			trouble = append(trouble, printable(name)+": "+one.Error)
+		}
+		rows = append(rows, row)
+	}
+	text := out.list(titles, rows, 0, 2)
+	for _, database := range slices.Sorted(maps.Keys(writers)) {
+		of := ""
+		if several {
+			of = " of database " + printable(database)
+		}
+		if n := writers[database]; n != 1 {
+			trouble = append(trouble, fmt.Sprintf("%d writers%s: there should be one", n, of))
+		}
+	}
+	for _, line := range trouble {
+		text += out.palette().paint(line, color.FgRed) + "\n"
+	}
+	return []byte(text), nil
+}
+
+// age returns how long ago a time in RFC 3339 was, in its largest unit.
+func age(since string) string {
+	at, err := schema.ParseTime(since)
+	if err != nil {
+		return "?"
+	}
+	d := time.Since(at)
+	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute} {
+		if d >= 2*unit {
+			return fmt.Sprintf("%d%c", d/unit, "dhm"[i])
+		}
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
