@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -94,16 +93,9 @@ the writer holds the lease, the standbys answer reads and take over when it stop
 // addQueryFlags adds the query limits.
 func addQueryFlags(flags *pflag.FlagSet, p *processor.Options) {
 	o := processor.Options{}.EnsureDefaults()
-	flags.IntVar(&p.QueryWorkers, "query-workers", o.QueryWorkers, "run at most `N` queries of one client at once, and one more of another")
-	flags.Lookup("query-workers").DefValue = "half the cores, at least 2" // the same on every machine
-	flags.IntVar(&p.QueryQueue, "query-queue", o.QueryQueue, "queue at most `N` queries; refuse more with 429")
 	durationVar(flags, &p.Query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION` in the queue and running, with 504")
 	flags.IntVar(&p.Query.Scanned, "query-scanned", o.Query.Scanned, "stop a query that scans more than `N` documents and index entries, with 413")
 	sizeVar(flags, &p.Query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page above `SIZE` or max_payload of NATS, with 413")
-	sizeVar(flags, &p.Query.SortBytes, "query-sort-bytes", o.Query.SortBytes, "stop a query that needs more than `SIZE` of memory to sort, with 413")
-	sizeVar(flags, &p.Query.ExpressionBytes, "query-expression-bytes", o.Query.ExpressionBytes, "refuse a condition above `SIZE`, with 400")
-	flags.IntVar(&p.Query.Nesting, "query-nesting", o.Query.Nesting, "refuse a condition nested deeper than `N`, with 400")
-	flags.Uint64Var(&p.Query.Cost, "query-cost", o.Query.Cost, "stop a query whose condition costs more than `N` CEL units on one document, with 413")
 }
 
 // addClockFlags adds the limits of trust in the system clock.
@@ -121,13 +113,8 @@ func (f *serveFlags) complete() (err error) {
 		return err
 	}
 	p := &f.Processor
-	for name, n := range map[string]int64{
-		"query-workers": int64(p.QueryWorkers), "query-queue": int64(p.QueryQueue), "query-scanned": int64(p.Query.Scanned),
-		"query-nesting": int64(p.Query.Nesting), "query-cost": int64(min(p.Query.Cost, math.MaxInt64)),
-	} {
-		if n < 1 {
-			return usageErrorf("--%s: use at least 1", name)
-		}
+	if p.Query.Scanned < 1 {
+		return usageErrorf("--query-scanned: use at least 1")
 	}
 	if f.noSnapshots && p.Retain > 0 {
 		return usageErrorf("--snapshot-every 0 with --retain: lapse trims the log below a snapshot only, leave --snapshot-every out for a quarter of --retain")

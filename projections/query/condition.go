@@ -27,6 +27,8 @@ type condition struct {
 
 // compiler compiles conditions.
 type compiler struct {
+	nesting int // of conditions, at most
+
 	language *cel.Env // of conditions
 	machine  *cel.Env // of rewritten conditions
 	options  []cel.ProgramOption
@@ -52,7 +54,7 @@ func newCompiler(l Limits) (*compiler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &compiler{language: language, machine: machine, options: []cel.ProgramOption{
+	return &compiler{nesting: l.Nesting, language: language, machine: machine, options: []cel.ProgramOption{
 		cel.EvalOptions(cel.OptOptimize), // compiles regular expressions once
 		cel.CostTracking(callCost{}),
 		cel.CostLimit(l.Cost),
@@ -69,7 +71,7 @@ const maxNodes = 20_000
 func (c *compiler) compile(where string) (*condition, error) {
 	parsed, issues := c.language.Parse(where)
 	if issues.Err() != nil {
-		return nil, issue(issues, nil)
+		return nil, c.issue(issues, nil)
 	}
 	native := parsed.NativeRep()
 	if err := unusable(native.Expr()); err != nil {
@@ -79,7 +81,7 @@ func (c *compiler) compile(where string) (*condition, error) {
 	loosen(native)
 	checked, issues := c.language.Check(parsed)
 	if issues.Err() != nil {
-		return nil, issue(issues, native)
+		return nil, c.issue(issues, native)
 	}
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("it is of type %s: a condition is true or false", t)
@@ -123,7 +125,7 @@ func loosen(native *ast.AST) {
 
 // issue returns CEL's first error message, without the source excerpt, and with a hint for
 // an unknown name in the expression, if that could be parsed.
-func issue(issues *cel.Issues, parsed *ast.AST) error {
+func (c *compiler) issue(issues *cel.Issues, parsed *ast.AST) error {
 	first := issues.Errors()[0]
 	message := strings.Join(strings.Fields(first.Message), " ")
 	message, _, _ = strings.Cut(message, " expecting ") // a list of all tokens of the grammar
@@ -132,7 +134,7 @@ func issue(issues *cel.Issues, parsed *ast.AST) error {
 		message += fmt.Sprintf(": write doc.%s for a member of the document, params.%s for a parameter, '%s' for a text", name, name, name)
 	}
 	if strings.Contains(message, "recursion") {
-		message = "it nests too deep, or chains too many operators: at most --query-nesting of serve are allowed"
+		message = fmt.Sprintf("it nests too deep, or chains too many operators: at most %d are allowed", c.nesting)
 	}
 	if first.Location.Line() < 1 {
 		return errors.New(message)
