@@ -64,7 +64,7 @@ func TestMetricsPage(t *testing.T) {
 lapse_expiries_total{database="main",rule="collection"} 5210
 lapse_expiries_total{database="main",rule="document"} 17
 `+"```\n"+`
-Lateness and append durations are native histograms too.
+Lateness and append durations are native histograms too. Of the projection, the disk, level 0 and the cache are shown: what a larger or faster disk or a larger cache mends.
 
 | metric | type | labels | |
 |---|---|---|---|

@@ -71,19 +71,12 @@ var (
 	metricNATSInMsg  = describe("nats_received_messages_total", "Messages received from NATS.", "connection")
 	metricNATSOutMsg = describe("nats_sent_messages_total", "Messages sent to NATS.", "connection")
 
-	metricDisk        = describe("projection_bytes", "Size of the projection's files in bytes.")
-	metricAvailable   = describe("projection_disk_available_bytes", "Free bytes on the projection's disk.")
-	metricTotal       = describe("projection_disk_size_bytes", "Size of the projection's disk in bytes.")
-	metricDebt        = describe("projection_compaction_debt_bytes", "Estimated compaction debt in bytes.")
-	metricAmp         = describe("projection_read_amplification", "Read amplification: places Pebble searches for a key.")
-	metricL0          = describe("projection_l0_files", "Files in level 0 of Pebble.")
-	metricL0Levels    = describe("projection_l0_sublevels", "Sublevels of level 0; writes stop at 24.")
-	metricMemTable    = describe("projection_memtable_bytes", "Size of memtables in bytes.")
-	metricCache       = describe("projection_cache_bytes", "Size of the block cache in bytes.")
-	metricHits        = describe("projection_cache_hits_total", "Block cache hits.")
-	metricMisses      = describe("projection_cache_misses_total", "Block cache misses.")
-	metricFlushes     = describe("projection_flushes_total", "Memtable flushes.")
-	metricCompactions = describe("projection_compactions_total", "Compactions.")
+	metricDisk      = describe("projection_bytes", "Size of the projection's files in bytes.")
+	metricAvailable = describe("projection_disk_available_bytes", "Free bytes on the projection's disk.")
+	metricTotal     = describe("projection_disk_size_bytes", "Size of the projection's disk in bytes.")
+	metricL0Levels  = describe("projection_l0_sublevels", "Sublevels of level 0 of Pebble, which compaction has yet to merge; writes stop at 24.")
+	metricHits      = describe("projection_cache_hits_total", "Blocks of the projection found in the cache.")
+	metricMisses    = describe("projection_cache_misses_total", "Blocks of the projection read from disk; a larger --cache-bytes makes them fewer.")
 )
 
 var described []*prometheus.Desc
@@ -230,16 +223,9 @@ func (s sending) projection(h *projections.Health) {
 		s.gauge(metricAvailable, float64(h.Available))
 		s.gauge(metricTotal, float64(h.Total))
 	}
-	s.gauge(metricDebt, float64(h.CompactionDebt))
-	s.gauge(metricAmp, float64(h.ReadAmplification))
-	s.gauge(metricL0, float64(h.L0Files))
 	s.gauge(metricL0Levels, float64(h.L0Sublevels))
-	s.gauge(metricMemTable, float64(h.MemTableBytes))
-	s.gauge(metricCache, float64(h.CacheBytes))
 	s.count(metricHits, uint64(h.CacheHits))
 	s.count(metricMisses, uint64(h.CacheMisses))
-	s.count(metricFlushes, uint64(h.Flushes))
-	s.count(metricCompactions, uint64(h.Compactions))
 }
 
 func (s sending) snapshots(now *SnapshotSample) {
