@@ -134,7 +134,7 @@ func (l *Log) Read(ctx context.Context, from, through uint64, visit func(*schema
 // ReadPatiently is Read that resumes when the stream loses its consumer or leader, as
 // long as it makes progress.
 func (l *Log) ReadPatiently(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(ResumeInterval), backoff.WithMaxElapsedTime(openTimeout))
+	retry := tryFor(ctx, openTimeout)
 	return backoff.Retry(func() error {
 		var visited error
 		err := l.Read(ctx, from, through, func(e *schema.Event) error {
@@ -148,7 +148,7 @@ func (l *Log) ReadPatiently(ctx context.Context, from, through uint64, visit fun
 			return backoff.Permanent(err)
 		}
 		return err
-	}, backoff.WithContext(retry, ctx))
+	}, retry)
 }
 
 // errRead ends a read at its last event.

@@ -98,7 +98,6 @@ const (
 // UntilOpen retries open while its error is transient, for openTimeout: the stream may
 // have no leader yet, or another process is creating it.
 func UntilOpen(ctx context.Context, c Connections, open func(context.Context) error) error {
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(ResumeInterval), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(openTimeout))
 	err := backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
 		defer cancel()
@@ -111,7 +110,7 @@ func UntilOpen(ctx context.Context, c Connections, open func(context.Context) er
 			return backoff.Permanent(err)
 		}
 		return err
-	}, backoff.WithContext(retry, ctx))
+	}, tryFor(ctx, openTimeout))
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == notClustered {
 		return fmt.Errorf("the NATS server at %s is not one of a cluster: start without --replicas, or give the --nats-url of a cluster", c.Log.ConnectedUrlRedacted())
