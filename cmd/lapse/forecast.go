@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	color "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
@@ -135,7 +134,7 @@ func showSecond(second int64) string {
 func (out *output) chart(f *client.Forecast) table.Writer {
 	p := out.palette()
 	t := out.table()
-	t.SetColumnConfigs([]table.ColumnConfig{{Number: 2, Align: text.AlignRight}})
+	t.SetColumnConfigs([]table.ColumnConfig{{Number: 2, Align: color.AlignRight}})
 	most := int64(0)
 	for _, b := range f.Buckets {
 		most = max(most, b.Due)
