@@ -190,13 +190,16 @@ func newDocumentDeleteCommand(a *app, conn *connection) *cobra.Command {
 	return cmd
 }
 
-func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {
+// documentChange completes a command that changes a document without its content; body
+// returns that of the request.
+func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() []byte) *cobra.Command {
 	var change changeFlags
-	cmd := &cobra.Command{Use: "touch COLL ID", Short: "Start the time to live of a document again", Args: arguments(2, 2)}
+	operation := "document." + cmd.Name()
+	cmd.Args = arguments(2, 2)
 	out := a.addOutputFlag(cmd)
 	change.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		reply, err := conn.request(cmd.Context(), "document.touch", args[0], args[1], nil, change.options(cmd)...)
+		reply, err := conn.request(cmd.Context(), operation, args[0], args[1], body(), change.options(cmd)...)
 		if err != nil {
 			return err
 		}
@@ -205,70 +208,45 @@ func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {
 	return cmd
 }
 
+func noBody() []byte { return nil }
+
+func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {
+	return a.documentChange(conn, &cobra.Command{Use: "touch COLL ID", Short: "Start the time to live of a document again"}, noBody)
+}
+
 func newDocumentRestoreCommand(a *app, conn *connection) *cobra.Command {
-	var change changeFlags
 	var version string
 	cmd := &cobra.Command{
 		Use:   "restore COLL ID",
 		Short: "Bring back a document that expired or was deleted",
 		Long: `restore creates the document again with its last content, or that of --version, as a new
 event of the log. Its ttl is as it was and counts from now. lapse history shows the versions.`,
-		Args: arguments(2, 2),
 	}
-	out := a.addOutputFlag(cmd)
-	change.addFlags(cmd)
 	cmd.Flags().StringVar(&version, "version", "", "the version to restore, an `ETAG`")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var body []byte
-		if version != "" {
-			body = append(schema.AppendString([]byte(`{"version":`), version), '}')
+	return a.documentChange(conn, cmd, func() []byte {
+		if version == "" {
+			return nil
 		}
-		reply, err := conn.request(cmd.Context(), "document.restore", args[0], args[1], body, change.options(cmd)...)
-		if err != nil {
-			return err
-		}
-		return out.live(reply)
-	}
-	return cmd
+		return append(schema.AppendString([]byte(`{"version":`), version), '}')
+	})
 }
 
 func newDocumentHoldCommand(a *app, conn *connection) *cobra.Command {
-	var change changeFlags
 	var reason string
 	cmd := &cobra.Command{
 		Use:     "hold COLL ID",
 		Short:   "Keep a document from expiry and deletion until its release",
 		Example: `  lapse document hold orders SO05 --reason 'case 4711'`,
-		Args:    arguments(2, 2),
 	}
-	out := a.addOutputFlag(cmd)
-	change.addFlags(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, as `TEXT`; holding again changes it")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var body []byte
-		if reason != "" {
-			body = schema.AppendReason(nil, reason)
+	return a.documentChange(conn, cmd, func() []byte {
+		if reason == "" {
+			return nil
 		}
-		reply, err := conn.do(cmd.Context(), "document.hold", args[0], args[1], body, change.options(cmd)...)
-		if err != nil {
-			return err
-		}
-		return out.document(reply)
-	}
-	return cmd
+		return schema.AppendReason(nil, reason)
+	})
 }
 
 func newDocumentReleaseCommand(a *app, conn *connection) *cobra.Command {
-	var change changeFlags
-	cmd := &cobra.Command{Use: "release COLL ID", Short: "End the hold of a document", Args: arguments(2, 2)}
-	out := a.addOutputFlag(cmd)
-	change.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		reply, err := conn.request(cmd.Context(), "document.release", args[0], args[1], nil, change.options(cmd)...)
-		if err != nil {
-			return err
-		}
-		return out.live(reply)
-	}
-	return cmd
+	return a.documentChange(conn, &cobra.Command{Use: "release COLL ID", Short: "End the hold of a document"}, noBody)
 }
