@@ -40,7 +40,7 @@ docs: ## the generated pages of the manual
 	go test ./docs ./cmd/lapse -run '^Test(Metrics|Flags)Page$$' -update
 
 screenshots: ## the pictures of docs/console.md; needs chromium
-	LAPSE_SCREENSHOTS=$(CURDIR)/docs/console go test ./console -count 1 -run '^TestScreenshots$$'
+	LAPSE_SCREENSHOTS=$(CURDIR)/docs/console go -C test/tools test ./console -count 1 -run '^TestScreenshots$$'
 
 lint: ## what CI checks besides the tests
 	gofmt -l .

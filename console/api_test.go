@@ -50,7 +50,7 @@ func send(t *testing.T, s *httptest.Server, method, path, body string, change fu
 // where a browser's JSON parser would change it.
 func TestBodiesPassUnchanged(t *testing.T) {
 	coll := collection(t)
-	s := start(t, "", console.Options{Write: true})
+	s := start(t, console.Options{Write: true})
 	at := func(op, id string) string {
 		return "/api/" + op + "?collection=" + coll.Name() + "&id=" + url.QueryEscape(id)
 	}
@@ -136,7 +136,7 @@ func TestBodiesPassUnchanged(t *testing.T) {
 // console forwards touch, hold, release and restore.
 func TestLifetimeInHeaders(t *testing.T) {
 	coll := collection(t, client.DefaultTTL(time.Hour))
-	s := start(t, "", console.Options{Write: true})
+	s := start(t, console.Options{Write: true})
 	for _, step := range []struct {
 		op, body, ifMatch string
 		code              int
@@ -187,7 +187,7 @@ func TestLifetimeInHeaders(t *testing.T) {
 // DNS rebinding nor send it a change.
 func TestCrossSiteRequestsRefused(t *testing.T) {
 	coll := collection(t)
-	s := start(t, "", console.Options{Write: true, Hosts: []string{"console.example"}})
+	s := start(t, console.Options{Write: true, Hosts: []string{"console.example"}})
 	address := strings.TrimPrefix(s.URL, "http://")
 	_, port, _ := net.SplitHostPort(address)
 	path := "/api/document.upsert?collection=" + coll.Name() + "&id=a"
@@ -227,7 +227,7 @@ func TestCrossSiteRequestsRefused(t *testing.T) {
 }
 
 func TestPagesHaveStrictHeaders(t *testing.T) {
-	s := start(t, "", console.Options{})
+	s := start(t, console.Options{})
 	response, text := send(t, s, "GET", "/", "", nil)
 	policy := response.Header.Get("Content-Security-Policy")
 	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "'sha256-") {
@@ -254,9 +254,18 @@ func TestPagesHaveStrictHeaders(t *testing.T) {
 	}
 }
 
+// TestPrefix: the prefix of a console without its slash leads to the console.
+func TestPrefix(t *testing.T) {
+	s := host(t, http.StripPrefix("/some/prefix", console.New(lapse, console.Options{})))
+	response, text := send(t, s, "GET", "/some/prefix", "", nil)
+	if got := response.Request.URL.Path; got != "/some/prefix/" || !strings.Contains(text, "importmap") {
+		t.Errorf("%s: %s", got, text)
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	coll := collection(t)
-	s := start(t, "", console.Options{})
+	s := start(t, console.Options{})
 	for _, op := range []string{"collection.create", "collection.replace", "collection.delete", "document.create", "document.replace", "document.upsert", "document.patch", "document.delete",
 		"document.touch", "document.hold", "document.release", "document.restore"} {
 		response, text := send(t, s, "POST", "/api/"+op+"?collection="+coll.Name()+"&id=a", `{}`, nil)
@@ -271,7 +280,7 @@ func TestReadOnly(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	const token = "0123456789abcdef"
-	s := start(t, "", console.Options{Token: token})
+	s := start(t, console.Options{Token: token})
 	for _, path := range []string{"/api/status", "/api/console", "/api/feed", "/api/processes", "/api/log"} {
 		for _, given := range []string{"", "Bearer ", "Bearer " + token + "x", "bearer " + token} {
 			if response, _ := send(t, s, "GET", path, "", func(r *http.Request) { r.Header.Set("Authorization", given) }); response.StatusCode != 401 {
@@ -331,7 +340,7 @@ func (e *events) next() string {
 
 func TestFeed(t *testing.T) {
 	coll := collection(t)
-	s := start(t, "", console.Options{})
+	s := start(t, console.Options{})
 	_, before, err := lapse.LogBounds(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +384,7 @@ func TestFeed(t *testing.T) {
 // beyond the end, whatever a reader that reconnects has received last.
 func TestFeedBeginsAtFrom(t *testing.T) {
 	coll := collection(t)
-	s := start(t, "", console.Options{})
+	s := start(t, console.Options{})
 	put(t, coll, "before", `{}`)
 	_, last, err := lapse.LogBounds(t.Context())
 	if err != nil {
@@ -411,7 +420,7 @@ func TestFeedBeginsAtFrom(t *testing.T) {
 // TestFeedsAreBounded: the console refuses a feed above the limit; a feed that ends frees
 // its slot.
 func TestFeedsAreBounded(t *testing.T) {
-	s := start(t, "", console.Options{})
+	s := start(t, console.Options{})
 	var last *events
 	for range 8 {
 		last = follow(t, s, "", "")
@@ -476,7 +485,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 			last = strings.TrimSpace(id)
 		}
 	}
-	again := follow(t, start(t, "", console.Options{}), query, last)
+	again := follow(t, start(t, console.Options{}), query, last)
 	for i := n; i < events; i++ {
 		if got := again.next(); !strings.Contains(got, fmt.Sprintf(`"id":"%d"`, i)) {
 			t.Fatalf("event %d: %.200s", i, got)

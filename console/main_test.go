@@ -16,7 +16,6 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/console"
-	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/harness/inprocess"
 )
 
@@ -25,15 +24,11 @@ var lapse *client.Client
 
 func TestMain(m *testing.M) {
 	stop, err := serve()
-	if err == nil {
-		err = harness.SideBySide()
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	closeBrowser()
 	http.DefaultClient.CloseIdleConnections()
 	if err := errors.Join(stop(), goleak.Find()); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,21 +42,14 @@ func serve() (stop func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// While a browser starts that is not in memory yet, others wait for the disk.
 	lapse, err = client.Connect(url, client.WithTimeout(30*time.Second))
 	return func() error { lapse.Close(); return end() }, err
 }
 
-// start serves a console below a prefix, "" for none.
-func start(t testing.TB, prefix string, options console.Options) *httptest.Server {
+// start serves a console.
+func start(t testing.TB, options console.Options) *httptest.Server {
 	t.Helper()
-	var handler http.Handler = console.New(lapse, options)
-	if prefix != "" {
-		mux := http.NewServeMux()
-		mux.Handle(prefix+"/", http.StripPrefix(prefix, handler))
-		handler = mux
-	}
-	return host(t, handler)
+	return host(t, console.New(lapse, options))
 }
 
 // host serves a handler until the end of the test.
@@ -88,18 +76,6 @@ func collection(t testing.TB, opts ...client.PropertyOption) *client.Collection 
 		_ = lapse.DeleteCollection(ctx, name)
 	})
 	return coll
-}
-
-// run runs a batch and fails the test unless every operation succeeds.
-func run(t testing.TB, batch *client.Batch) {
-	t.Helper()
-	results, err := batch.Run(t.Context())
-	if err == nil {
-		err = results.Err()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func put(t testing.TB, coll *client.Collection, id, body string) {

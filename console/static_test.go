@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -57,20 +56,6 @@ func TestVendorChecksums(t *testing.T) {
 		t.Errorf("the libraries have %d bytes", total)
 	}
 }
-
-// TestAxeChecksum: the accessibility checker in testdata is that of npm's axe-core 4.14.1.
-func TestAxeChecksum(t *testing.T) {
-	content, err := os.ReadFile("testdata/axe.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(content)
-	if got := hex.EncodeToString(sum[:]); got != axeSum {
-		t.Errorf("its sum is %s", got)
-	}
-}
-
-const axeSum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 
 // TestPagesSelfContained: no page refers to another site or turns text into HTML or code.
 func TestPagesSelfContained(t *testing.T) {

@@ -1,10 +1,12 @@
 // The tests that need other modules: a module of its own, so that neither
-// Prometheus nor compose-go is a dependency of lapse.
+// Prometheus nor compose-go nor chromedp is a dependency of lapse.
 module github.com/lapsedb/lapse/test/tools
 
 go 1.26.0
 
 require (
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/lapsedb/lapse v0.0.0
 	github.com/nats-io/jsm.go v0.5.1
@@ -55,6 +57,7 @@ require (
 	github.com/facette/natsort v0.0.0-20181210072756-2cd4dd1e2dcb // indirect
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect

@@ -1,11 +1,10 @@
-package console_test
+package console
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,7 +77,7 @@ type tab struct {
 }
 
 // open opens a tab. Without a browser it skips the test, or fails it in CI.
-func open(t *testing.T, s *httptest.Server, prefix string) *tab {
+func open(t *testing.T, url string) *tab {
 	t.Helper()
 	browser.once.Do(startBrowser)
 	if browser.err != nil {
@@ -88,7 +87,7 @@ func open(t *testing.T, s *httptest.Server, prefix string) *tab {
 		t.Skip(browser.err)
 	}
 	ctx, cancel := chromedp.NewContext(browser.ctx)
-	b := &tab{t: t, ctx: ctx, url: s.URL + prefix + "/"}
+	b := &tab{t: t, ctx: ctx, url: url + "/"}
 	// A page polls the status. On a stalled machine lapse replies that it could not find
 	// out in time; the next poll succeeds.
 	b.expect("503 (Service Unavailable) " + b.url + "api/status")

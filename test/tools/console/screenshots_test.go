@@ -1,10 +1,9 @@
-package console_test
+package console
 
 import (
 	"bufio"
 	"compress/gzip"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,7 +17,7 @@ import (
 // their own ttl, of up to a day.
 func hits(t *testing.T, coll *client.Collection) {
 	t.Helper()
-	file, err := os.Open(filepath.Join("..", "test", "testdata", "hits.ndjson.gz"))
+	file, err := os.Open(filepath.Join("..", "..", "testdata", "hits.ndjson.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,22 +45,21 @@ func hits(t *testing.T, coll *client.Collection) {
 			}
 			batch.Upsert(hit.ID, hit.Body)
 		}
-		run(t, batch)
+		write(t, batch)
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestScreenshots writes the pictures of the manual into the directory LAPSE_SCREENSHOTS;
-// with LAPSE_SCREENSHOTS_ALL also each page at two widths, light and dark, to look at.
+// TestScreenshots writes the pictures of the manual into the directory LAPSE_SCREENSHOTS.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("LAPSE_SCREENSHOTS")
 	if dir == "" {
 		t.Skip("LAPSE_SCREENSHOTS is not set")
 	}
-	s := start(t, "", console.Options{Write: true})
-	b := open(t, s, "")
+	lapse := connect(t)
+	b := openConsole(t, lapse, console.Options{Write: true})
 	b.expect("404")
 	take := func(name string) {
 		if err := b.picture(filepath.Join(dir, name+".png"), name != "due"); err != nil {
@@ -98,27 +96,4 @@ func TestScreenshots(t *testing.T) {
 	b.visit("documents/sessions/cart-1")
 	b.sees("Last content")
 	take("document")
-	if os.Getenv("LAPSE_SCREENSHOTS_ALL") == "" {
-		return
-	}
-	one, err := lapse.CreateCollection(t.Context(), "one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, one, "a", `{"n":1}`)
-	if err := client.Hold(t.Context(), one, "a", "case 4711"); err != nil {
-		t.Fatal(err)
-	}
-	for name, fragment := range map[string]string{"overview": "", "collections": "collections", "one": "collections/one", "collection": "collections/sessions", "forecast": "forecast/sessions", "forecast-none": "forecast",
-		"documents": "documents/sessions", "documents-one": "documents/one", "due": "documents/sessions?until=24h", "held": "documents/one/a", "document": "documents/sessions/83.149.9.216", "expired": "documents/sessions/cart-1", "feed": "feed"} {
-		for _, width := range []int64{1280, 360} {
-			for _, scheme := range []string{"light", "dark"} {
-				b.width(width)
-				b.scheme(scheme)
-				b.visit(fragment)
-				time.Sleep(time.Second)
-				take(fmt.Sprintf("%s-%d-%s", name, width, scheme))
-			}
-		}
-	}
 }

@@ -1,0 +1,621 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/console"
+)
+
+// grouped formats a number as the pages do.
+func grouped(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// dueAtOnce waits until a default TTL of one second would expire n documents at once.
+func dueAtOnce(t *testing.T, coll *client.Collection, n int64) client.Forecast {
+	t.Helper()
+	for {
+		forecast, err := coll.Forecast(t.Context(), client.WhatIf(client.DefaultTTL(time.Second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if forecast.AtOnce == n {
+			return forecast
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// duration fills in a duration of a page.
+func (b *tab) duration(label, number, unit string) {
+	b.t.Helper()
+	b.pick(fmt.Sprintf(`select[aria-label="%s: unit"]`, label), unit)
+	b.fill(fmt.Sprintf(`input[aria-label="%s"]`, label), number)
+}
+
+// feed follows a collection from its first event.
+func (b *tab) feed(coll *client.Collection, types ...string) {
+	b.t.Helper()
+	b.visit("feed?" + url.Values{"collection": {coll.Name()}, "type": types}.Encode())
+	b.pick("form select", "sequence")
+	b.fill("form input[required]", "1")
+	// The browser draws late: events count once their rows are there.
+	eval[any](b, `void (window.requestAnimationFrame = draw => setTimeout(draw, 1500))`)
+	b.click("button.primary", "Start")
+}
+
+// TestTTLPanel: the page shows the effect of a new TTL, asks for the collection's name
+// even if documents came due after the preview, and saving has that effect.
+func TestTTLPanel(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.visit("collections/" + coll.Name())
+	b.duration("Time to live", "1", "seconds")
+	b.sees("New, TTL On: 1 s")
+	b.until(`document.querySelector('.sentence').innerText.startsWith('0 of 0 ') && !document.querySelector('button.primary').disabled`)
+	put(t, coll, "0", "{}")
+	dueAtOnce(t, coll, 1)
+	b.click("button.primary", "Save")
+	b.sees("1 document will expire at once.")
+	if now, err := lapse.Collection(t.Context(), coll.Name()); err != nil || now.Info().DefaultTTL != client.TTLOff {
+		t.Fatalf("%+v, %v", now.Info(), err)
+	}
+
+	batch := coll.Batch()
+	for i := range 1000 {
+		body := map[string]any{"n": i}
+		if i%4 == 0 {
+			body["ttl"] = -1
+		}
+		batch.Upsert(fmt.Sprint(i), body)
+	}
+	write(t, batch)
+	b.load("collections/" + coll.Name())
+	b.sees("0 of 1,000 documents expire at once; 1,000 never do.")
+	b.click("input[value=each]", "")
+	b.sees("New, TTL On (no default)")
+	b.duration("Time to live", "1", "seconds")
+	forecast := dueAtOnce(t, coll, 750)
+	b.pick("label.inline select", "7d") // triggers a new count
+	b.sees("750 documents will expire at once.")
+	b.sees(fmt.Sprintf("%s of %s documents expire at once; %s never do.", grouped(forecast.AtOnce), grouped(forecast.Documents), grouped(forecast.Never)))
+	b.until(`document.querySelector('button.primary').disabled`)
+	b.fill(".warn input", "not it")
+	b.until(`document.querySelector('button.primary').disabled`)
+	b.fill(".warn input", coll.Name())
+	b.click("button.primary", "Save")
+	b.until(`document.querySelector('.summary').innerText.includes('TTL On: 1 s')`)
+	if changed, err := lapse.Collection(t.Context(), coll.Name()); err != nil || changed.Info().DefaultTTL != 1 || !changed.Info().PreviousImages {
+		t.Fatalf("%+v, %v", changed.Info(), err)
+	}
+	b.feed(coll, "DocumentExpired")
+	b.sees("750 events")
+	if rows := eval[int](b, `document.querySelectorAll('td.expired').length`); rows != 750 {
+		t.Errorf("%d rows", rows)
+	}
+}
+
+// TestWarningTime: the panel sets and removes the warning time and refuses an invalid
+// one; the warnings appear in the history and the feed.
+func TestWarningTime(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.TTLPerDocument())
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.visit("collections/" + coll.Name())
+	b.duration("Warn before", "1.5", "seconds")
+	b.sees("Warn before: use whole seconds from 1 to 2,147,483,647.")
+	b.until(`document.querySelector('button.primary').disabled`)
+	warns := func(want bool) {
+		t.Helper()
+		b.click("button.primary", "Save")
+		for {
+			reply, err := lapse.Do(t.Context(), "collection.get", coll.Name(), "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(reply.Body), `"warnBefore":600`) == want {
+				return
+			}
+			if text := eval[string](b, `document.querySelector('form .fault:not([hidden])')?.innerText ?? ''`); text != "" {
+				t.Fatalf("the page says %q, the collection is %s", text, reply.Body)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	b.duration("Warn before", "10", "minutes")
+	warns(true)
+	put(t, coll, "a", `{"ttl":300}`)
+	b.visit("documents/" + coll.Name() + "/a")
+	b.until(`/expires in (5 min|4 min)/.test(document.querySelector('.countdown')?.innerText)`)
+	for !eval[bool](b, `document.querySelector('.timeline').innerText.includes('Warned, expires at')`) {
+		b.click("button", "Load again")
+	}
+	b.feed(coll, "DocumentExpiring")
+	b.sees("document ttl 5 min")
+
+	b.visit("collections/" + coll.Name())
+	b.until(`document.querySelector('input[aria-label="Warn before"]')?.value === '10'`)
+	eval[any](b, `(e => { e.value = ''; e.dispatchEvent(new Event('input', {bubbles: true})); })(document.querySelector('input[aria-label="Warn before"]'))`)
+	warns(false)
+}
+
+// TestStaleETagRefused: a change is refused if the displayed version is outdated.
+func TestStaleETagRefused(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	put(t, coll, "a", `{"n":1}`)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.expect("412")
+	b.visit("collections/" + coll.Name())
+	b.click("input[value=each]", "")
+	b.sees("New, TTL On (no default)")
+	if _, err := lapse.ChangeCollection(t.Context(), coll.Name(), client.PreviousImages(false)); err != nil {
+		t.Fatal(err)
+	}
+	b.click("button.primary", "Save")
+	b.sees("Somebody was faster")
+	b.click("button", "Load again")
+	b.until(`!document.querySelector('input[type=checkbox]').checked`)
+
+	b.visit("documents/" + coll.Name() + "/a")
+	b.click("button", "Edit")
+	b.fill("textarea", `{"n":2}`)
+	put(t, coll, "a", `{"n":3}`)
+	b.click("button.primary", "Save")
+	b.sees("Somebody was faster")
+	b.load("documents/" + coll.Name() + "/a")
+	b.sees(`"n": 3`)
+	put(t, coll, "a", `{"n":4}`)
+	b.click("button", "Touch")
+	b.sees("Somebody was faster")
+	if item, err := client.Get[json.RawMessage](t.Context(), coll, "a"); err != nil || !strings.Contains(string(item.Value), `"n":4`) {
+		t.Errorf("%s, %v", item.Value, err)
+	}
+}
+
+// TestDocumentPage follows a document: a countdown to its expiry, its last content,
+// restored, held without a countdown, released, and deleted with its collection.
+func TestDocumentPage(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.TTLPerDocument())
+	put(t, coll, "a", `{"n":1}`)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	b.expect("404")
+	b.visit("documents/" + coll.Name() + "/a")
+	badge := func(text string) {
+		t.Helper()
+		b.until(`document.querySelector('.state .badge')?.innerText === $?`, text)
+	}
+	ttl := func(seconds string) {
+		t.Helper()
+		b.duration("Time to live", seconds, "seconds")
+		b.click("button", "Set")
+	}
+	timeline := func(text string) {
+		t.Helper()
+		b.until(`document.querySelector('.timeline').innerText.includes($?)`, text)
+	}
+	badge("never expires")
+	b.click("button", "Touch")
+	timeline("Touched")
+	const left = `Number(/expires in (\d+) s/.exec(document.querySelector('.countdown')?.innerText)[1])`
+	ttl("59")
+	b.until(left + ` < (window.first ??= ` + left + `)`)
+	ttl("2")
+	badge("expired")
+	timeline("Expired, by the document’s ttl of 2 s")
+	b.until(`document.querySelector('.timeline pre').innerText.includes('"n": 1')`)
+	b.click("summary", "Changes")
+	b.until(`[...document.querySelectorAll('.diff .added')].some(e => e.innerText.includes('"ttl": 2'))`)
+	eval[any](b, `void [...document.querySelectorAll('summary')].filter(e => e.innerText === 'Content').at(-1).click()`)
+	b.until(`document.querySelector('.timeline li:last-child button') !== null`)
+	eval[any](b, `document.querySelector('.timeline li:last-child button').click()`)
+	badge("never expires")
+	timeline("Created, restored from version")
+	if item, err := client.Get[json.RawMessage](t.Context(), coll, "a"); err != nil || strings.Contains(string(item.Value), "ttl") {
+		t.Errorf("%s, %v", item.Value, err)
+	}
+
+	// A hold applies to the document, whatever its version.
+	put(t, coll, "a", `{"n":2}`)
+	b.fill(".reason", "case <4711>")
+	b.click("button", "Hold")
+	badge("held")
+	timeline("Held: case <4711>")
+	b.until(`document.querySelector('.state').innerText.includes('case <4711>')`)
+	b.until(`[...document.querySelectorAll('button')].find(e => e.innerText === 'Delete').disabled`)
+	ttl("1")
+	b.sees("overdue since")
+	if eval[bool](b, `document.querySelector('.countdown') !== null`) {
+		t.Error("a held document has a countdown")
+	}
+	held, err := client.Get[json.RawMessage](t.Context(), coll, "a")
+	if err != nil || !held.Held || held.Reason != "case <4711>" {
+		t.Fatalf("%+v, %v", held, err)
+	}
+	b.visit("collections/" + coll.Name())
+	b.sees("1 document is held: release it first.")
+	b.click(".summary a", "1 held")
+	b.until(`document.querySelector('td.id')?.innerText === 'a'`)
+
+	b.visit("documents/" + coll.Name() + "/a")
+	b.click("button", "Release")
+	b.sees("Release it and let it expire?")
+	b.click("button", "Yes")
+	badge("expired")
+	b.click("button", "Restore")
+	b.until(`document.querySelectorAll('.timeline li').length > 0 && document.querySelector('.timeline').innerText.match(/restored from version/g).length === 2`)
+	badge("expired")
+
+	put(t, coll, "a", `{"n":3}`)
+	if err := lapse.DeleteCollection(t.Context(), coll.Name()); err != nil {
+		t.Fatal(err)
+	}
+	b.load("documents/" + coll.Name() + "/a")
+	badge("deleted with its collection")
+	b.until(`document.querySelector('.timeline li').innerText.startsWith('Deleted with its collection')`)
+	if eval[bool](b, `document.querySelector('main button') !== null || document.querySelector('main .fault:not([hidden])') !== null`) {
+		t.Errorf("there is nothing to restore it into: %s", b.text())
+	}
+	if _, err := lapse.CreateCollection(t.Context(), coll.Name()); err != nil {
+		t.Fatal(err)
+	}
+	b.load("documents/" + coll.Name() + "/a")
+	b.click("button", "Restore")
+	badge("never expires")
+}
+
+// TestContentNotInterpreted: the pages interpret nothing in an id or a document, and
+// numbers stay exact.
+func TestContentNotInterpreted(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	b := openConsole(t, lapse, console.Options{Write: true})
+	const markup = `<img src=x onerror="document.title='broken'">'&amp;` + "\u202e%2F/.."
+	put(t, coll, markup, `{"big":1e400,"exact":12345678901234567890,"s":"</pre><script>document.title='broken'</script>","__proto__":{"a":1}}`)
+	wide := map[string]int{}
+	for i := range 10000 {
+		wide[fmt.Sprintf("m%04d", i)] = i
+	}
+	if _, err := client.Upsert(t.Context(), coll, "wide", wide); err != nil {
+		t.Fatal(err)
+	}
+	put(t, coll, "large", `{"a":"`+strings.Repeat("<b>", 2<<20/3-10)+`"}`)
+
+	b.visit("documents/" + coll.Name())
+	b.until(`[...document.querySelectorAll('td.id')].some(td => td.innerText === $?)`, markup)
+	b.click("td.id a", markup)
+	b.until(`document.querySelector('h1').innerText === $?`, markup)
+	b.sees(`"big": 1e400`)
+	b.sees(`"exact": 12345678901234567890`)
+	b.sees(`"__proto__": {`)
+	b.click("button", "Edit")
+	eval[any](b, `(e => { e.value = e.value.replace('1e400', '-1e400'); e.dispatchEvent(new Event('input', {bubbles: true})); })(document.querySelector('textarea'))`)
+	b.click("button.primary", "Save")
+	b.sees(`"big": -1e400`)
+	item, err := client.Get[json.RawMessage](t.Context(), coll, markup)
+	if err != nil || !strings.Contains(string(item.Value), `"big":-1e400,"exact":12345678901234567890`) {
+		t.Errorf("%s, %v", item.Value, err)
+	}
+	b.visit("documents/" + coll.Name() + "/large")
+	b.sees("Show all")
+	b.visit("documents/" + coll.Name() + "/wide")
+	b.click("button", "Show all")
+	b.sees(`"m9999": 9999`)
+	b.feed(coll)
+	b.until(`[...document.querySelectorAll('td.id')].some(td => td.innerText === $?)`, markup)
+	if title := eval[string](b, "document.title"); title != "lapse: main" {
+		t.Errorf("the title is %q", title)
+	}
+}
+
+// TestQueries: the page has cursor paging, the plan, a count, and errors at their fields.
+func TestQueries(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.IncludePaths("/n"))
+	batch := coll.Batch()
+	for i := range 60 {
+		batch.Upsert(fmt.Sprintf("d%02d", i), map[string]int{"n": i})
+	}
+	write(t, batch)
+	b := openConsole(t, lapse, console.Options{})
+	b.expect("400")
+	b.visit("documents/" + coll.Name())
+	b.fill("#where", "doc.n >= params.least")
+	b.fill("#params", `{"least":10}`)
+	b.fill("#orderBy", "/n desc")
+	b.click("label.check input", "")
+	b.click("button.primary", "Run")
+	b.until(`document.querySelector('td.id')?.innerText === 'd59'`)
+	b.sees("Index /n")
+	b.click("button", "Next")
+	b.sees("page 2")
+	b.until(`document.querySelector('td.id').innerText === 'd34'`)
+	b.click("button", "Previous")
+	b.until(`document.querySelector('td.id').innerText === 'd59'`)
+	b.click("button", "Count")
+	b.sees("50 documents match")
+	for field, wrong := range map[string]string{"where": "doc.n >", "params": "5", "orderBy": "n", "select": "n"} {
+		b.fill("#"+field, wrong)
+		b.click("button.primary", "Run")
+		b.until(`document.querySelector($?).innerText !== '' && document.querySelector($?).getAttribute('aria-invalid') === 'true'`, "#"+field+"-fault", "#"+field)
+		b.fill("#"+field, map[string]string{"params": `{"least":10}`}[field]+" ")
+	}
+}
+
+// TestFeedPage: the page takes 10,000 events, keeps at most 1,000 rows, and resumes after
+// a pause. Leaving it ends its feed, so more pages than the feed limit work one after
+// another.
+func TestFeedPage(t *testing.T) {
+	lapse, coll := serve(t)
+	b := openConsole(t, lapse, console.Options{})
+	const feeds = 8 // at once
+	for range feeds + 1 {
+		b.load("feed?" + url.Values{"collection": {coll.Name()}}.Encode())
+		b.sees("live")
+	}
+	upsert := func(n int) {
+		for range n / 1000 {
+			batch := coll.Batch()
+			for i := range 1000 {
+				batch.Upsert(fmt.Sprint(i), map[string]int{"n": i})
+			}
+			write(t, batch)
+		}
+	}
+	upsert(10000)
+	b.sees("10,000 events")
+	b.until(`document.querySelectorAll('.feed tbody tr').length === 1000`)
+	_, last, err := lapse.LogBounds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.until(`document.querySelector('.feed tbody td').innerText === $?`, grouped(int64(last)))
+	b.click("button", "Pause")
+	b.sees("paused")
+	upsert(1000)
+	if got := eval[string](b, `document.querySelector('.feed tbody td').innerText`); got != grouped(int64(last)) {
+		t.Errorf("a paused feed went on to %s", got)
+	}
+	b.click("button", "Go on")
+	b.sees("11,000 events")
+}
+
+// mouse sends mouse events to the bars of a forecast, at a share of their width.
+func (b *tab) mouse(share float64, types ...string) {
+	b.t.Helper()
+	eval[any](b, `void (over => {
+		const {left, top, width} = over.getBoundingClientRect();
+		for (const type of $?) (type === 'mouseup' ? document : over).dispatchEvent(new MouseEvent(type, {bubbles: true, clientX: left + $? * width, clientY: top + 20, movementX: 50, button: 0, view: window}));
+	})(document.querySelector('.u-over'))`, types, share)
+}
+
+func (b *tab) drag(from, to float64) {
+	b.t.Helper()
+	b.mouse(from, "mousedown")
+	b.mouse(to-0.005, "mousemove")
+	b.mouse(to, "mousemove", "mouseup")
+}
+
+// TestForecast: dragging over the bars shows that range in finer bars; a click on a bar,
+// or on its number in the table, lists the documents due then, by deadline, page by page.
+func TestForecast(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(12*time.Hour))
+	batch := coll.Batch()
+	for i := range 30 {
+		batch.Upsert(fmt.Sprintf("d%02d", i), map[string]any{"n": i}, client.TTL(4*time.Hour-time.Duration(i)*time.Second))
+	}
+	batch.Upsert("inherits", map[string]any{})
+	batch.Upsert("held", map[string]any{})
+	batch.Hold("held", "")
+	write(t, batch)
+	b := openConsole(t, lapse, console.Options{})
+	b.expect("400")
+	b.visit("forecast/" + coll.Name())
+	b.until(`document.querySelector('.u-over') !== null`)
+	b.sees("31 come due")
+	// A click on an empty bar has no effect.
+	b.mouse(0.9, "mousemove", "mousedown", "mouseup", "click")
+	if hash := eval[string](b, `location.hash`); !strings.HasPrefix(hash, "#/forecast/") {
+		t.Fatalf("a click beside the bars leads to %s", hash)
+	}
+	b.click("summary", "As a table")
+	rows := func(than string, n int) {
+		t.Helper()
+		b.until(`document.querySelectorAll('tbody tr').length > 0 && document.querySelectorAll('tbody tr').length `+than+` $?`, n)
+	}
+	wide := eval[int](b, `document.querySelectorAll('tbody tr').length`)
+	b.drag(0.02, 0.22)
+	rows(">", wide)
+	if due := eval[int](b, `[...document.querySelectorAll('tbody td.n')].reduce((sum, td) => sum + Number(td.innerText), 0)`); due != 30 {
+		t.Errorf("the zoomed bars have %d documents", due)
+	}
+	b.click("button", "Whole span")
+	rows("===", wide)
+	// In a range of one year, most of the first bar lies before now.
+	b.pick("main label:nth-of-type(2) select", "365d")
+	rows("!==", wide)
+	year := eval[string](b, `document.querySelector('tbody').innerText`)
+	b.drag(0, 0.01)
+	b.until(`document.querySelector('tbody').innerText !== $? && document.querySelectorAll('tbody tr').length > 1`, year)
+
+	b.load("forecast/" + coll.Name())
+	b.until(`document.querySelector('.u-over') !== null`)
+	// A bar is one hour wide, so the 30 documents are in one or two bars.
+	share := 3.5 / 24
+	b.mouse(share, "mousemove")
+	if !eval[bool](b, `document.querySelector('.u-over').title.includes(' document')`) {
+		share = 4.5 / 24
+	}
+	b.mouse(share, "mousemove", "mousedown", "mouseup", "click")
+	b.until(`/^#.documents.*from=\d+&until=\d+$/.test(location.hash)`)
+	b.until(`/^in [34] h/.test(document.querySelector('td .left')?.innerText) && document.querySelector('td.spare').innerText === 'document'`)
+
+	b.visit("documents/" + coll.Name())
+	b.pick("form select", "due")
+	b.fill("#until", "yesterday")
+	b.click("button.primary", "Run")
+	b.until(`document.querySelector('#due-fault').innerText.includes('"24h"')`)
+	b.fill("#until", "24h")
+	b.click("button.primary", "Run")
+	b.until(`document.querySelector('td.id')?.innerText === 'd29'`)
+	b.click("button", "Next")
+	b.until(`[...document.querySelectorAll('tbody tr')].map(tr => tr.cells[0].innerText + ' ' + tr.cells[2].innerText).join() === 'd04 document,d03 document,d02 document,d01 document,d00 document,inherits collection'`)
+	b.click("button", "Count")
+	b.sees("31 documents match")
+	b.pick("form select", "held")
+	b.click("button.primary", "Run")
+	b.until(`[...document.querySelectorAll('td.id')].map(td => td.innerText).join() === 'held'`)
+
+	b.visit("forecast/" + coll.Name())
+	b.click("summary", "As a table")
+	b.click("tbody a", "1")
+	b.until(`document.querySelector('td.id') !== null`)
+}
+
+// TestFailuresAreShown: what a page could not load is an error where it belongs, beside what
+// it could.
+func TestFailuresAreShown(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t)
+	put(t, coll, "a", `{"n":1}`)
+	h := console.New(lapse, console.Options{Write: true})
+	var failing atomic.Value
+	b := open(t, host(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if op, _ := failing.Load().(string); op != "" && r.URL.Path == "/api/"+op {
+			http.Error(w, `{"code":503,"error":"unavailable","message":"no `+op+` now"}`, http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})))
+	b.expect("503")
+	for _, test := range []struct{ op, page, beside string }{
+		{"collection.get", "collections", coll.Name()},
+		{"history", "documents/" + coll.Name() + "/a", `"n": 1`},
+		{"collection.list", "documents/" + coll.Name(), "New document"},
+		{"log", "", "Processes"},
+	} {
+		failing.Store(test.op)
+		b.load(test.page)
+		b.sees("no " + test.op + " now")
+		b.sees(test.beside)
+	}
+	failing.Store("")
+	b.visit("collections/" + coll.Name())
+	b.sees("Time to live")
+	failing.Store("collection.get")
+	b.click("button", "Load again")
+	b.sees("no collection.get now")
+}
+
+func TestTokenPage(t *testing.T) {
+	t.Parallel()
+	lapse, _ := serve(t)
+	b := openConsole(t, lapse, console.Options{Token: "0123456789abcdef"})
+	b.expect("401")
+	b.visit("")
+	b.sees("needs its token")
+	b.fill("input", "not it")
+	b.click("button", "Continue")
+	b.until(`document.querySelector('input')?.value === ''`)
+	b.fill("input", "0123456789abcdef")
+	b.click("button", "Continue")
+	b.sees("Processes")
+}
+
+// everyPage writes documents, and returns the fragments of all pages, each with a text of
+// the complete page.
+func everyPage(t *testing.T, coll *client.Collection) map[string]string {
+	t.Helper()
+	put(t, coll, "a", `{"n":1}`)
+	put(t, coll, "a", `{"text":"`+strings.Repeat("long", 50)+`"}`)
+	put(t, coll, "held", `{}`)
+	put(t, coll, "deleted", `{}`)
+	if err := errors.Join(client.Hold(t.Context(), coll, "held", strings.Repeat("long", 250)), client.Delete(t.Context(), coll, "deleted")); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{
+		"": "Processes", "collections": coll.Name(), "collections/" + coll.Name(): "at once",
+		"forecast/" + coll.Name(): "come due", "documents/" + coll.Name(): "Modified", "documents/" + coll.Name() + "?until=24h": "ttl of", "feed": "live",
+		"documents/" + coll.Name() + "/a": "History", "documents/" + coll.Name() + "/held": "if released", "documents/" + coll.Name() + "/deleted": "Last content",
+	}
+}
+
+// TestEveryPage: each page works below a prefix, fits the width of a phone, and axe-core
+// finds no serious violation of accessibility on it, light or dark.
+func TestEveryPage(t *testing.T) {
+	t.Parallel()
+	axe, err := os.ReadFile(filepath.Join("testdata", "axe.min.js")) // of npm's axe-core 4.14.1
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256(axe)); sum != "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c" {
+		t.Errorf("the sum of axe-core is %s", sum)
+	}
+	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
+	mux := http.NewServeMux()
+	mux.Handle("/some/prefix/", http.StripPrefix("/some/prefix", console.New(lapse, console.Options{Write: true})))
+	s := host(t, mux)
+	b := open(t, s+"/some/prefix")
+	b.expect("404")
+	for fragment, shows := range everyPage(t, coll) {
+		b.scheme("light")
+		b.width(360)
+		b.visit(fragment)
+		b.until(`document.body.textContent.includes($?)`, shows)
+		if wide := eval[int](b, `document.documentElement.scrollWidth`); wide > 360 {
+			t.Errorf("#/%s is %d pixels wide", fragment, wide)
+		}
+		b.width(1280)
+		if !eval[bool](b, `'axe' in window`) {
+			eval[any](b, string(axe)+`;0`)
+		}
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			// In the dark scheme only colours differ.
+			eval[any](b, `delete window.found, axe.run(document, matchMedia('(prefers-color-scheme: dark)').matches ? {runOnly: ['color-contrast']} : {}).then(r => { window.found = r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => v.id + ': ' + v.nodes.map(n => n.html.slice(0, 200)).join(' ')); }), 0`)
+			b.until(`window.found !== undefined`)
+			for _, finding := range eval[[]string](b, `window.found`) {
+				t.Errorf("#/%s, %s: %s", fragment, scheme, finding)
+			}
+		}
+	}
+}
+
+// TestReadOnlyPages: a read-only console shows the effect of a change, but has no button
+// to make it.
+func TestReadOnlyPages(t *testing.T) {
+	t.Parallel()
+	lapse, coll := serve(t, client.DefaultTTL(time.Hour))
+	b := openConsole(t, lapse, console.Options{})
+	b.expect("404")
+	for fragment, shows := range everyPage(t, coll) {
+		b.visit(fragment)
+		b.sees("read-only")
+		b.until(`document.body.textContent.includes($?)`, shows)
+		if eval[bool](b, `[...document.querySelectorAll('main button')].some(e => /Save|Delete|Create|Edit|Set|Touch|Hold|Release|Restore/.test(e.innerText))`) {
+			t.Errorf("%s offers a change", fragment)
+		}
+	}
+	b.visit("collections/" + coll.Name())
+	b.click("input[value=each]", "")
+	b.sees("New, TTL On (no default)")
+}
