@@ -56,9 +56,6 @@ func pages(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) < 25 {
-		t.Fatalf("only %d pages were found", len(all))
-	}
 	return all
 }
 
@@ -93,7 +90,6 @@ func anchors(page string) map[string]bool {
 // is a Go file points to that file.
 func TestLinks(t *testing.T) {
 	all := pages(t)
-	links := 0
 	for name, text := range all {
 		prose := fenced.ReplaceAllString(text, "")
 		defined := map[string]string{}
@@ -117,7 +113,6 @@ func TestLinks(t *testing.T) {
 			}
 		}
 		for _, target := range targets {
-			links++
 			if strings.Contains(target, "://") {
 				continue
 			}
@@ -133,9 +128,6 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	if links < 200 {
-		t.Errorf("only %d links were found", links)
-	}
 }
 
 var (
@@ -146,10 +138,8 @@ var (
 // TestTables: every table of every page has a header, and rows of as many cells. A row
 // after an empty line begins a table without header.
 func TestTables(t *testing.T) {
-	tables := 0
 	for name, text := range pages(t) {
 		for _, rows := range table.FindAllString(fenced.ReplaceAllString(text, ""), -1) {
-			tables++
 			rows := strings.Split(strings.TrimSpace(rows), "\n")
 			if len(rows) < 2 || !separator.MatchString(rows[1]) {
 				t.Errorf("%s: this row follows no header: %s", name, rows[0])
@@ -162,9 +152,6 @@ func TestTables(t *testing.T) {
 				}
 			}
 		}
-	}
-	if tables < 60 {
-		t.Errorf("only %d tables were found", tables)
 	}
 }
 
@@ -218,11 +205,9 @@ func TestNames(t *testing.T) {
 	for _, f := range flags.FindAllStringSubmatch(all["docs/flags.md"], -1) {
 		known.flags[f[1]] = true
 	}
-	counted := map[string]int{}
 	for name, text := range all {
 		text = strings.ReplaceAll(text, "llms.txt", "")
 		check := func(kind string, found []string, ok func(string) bool) {
-			counted[kind] += len(found)
 			for _, one := range found {
 				if !ok(one) {
 					t.Errorf("%s: there is no %s %s", name, kind, one)
@@ -250,11 +235,6 @@ func TestNames(t *testing.T) {
 			named = append(named, f[1])
 		}
 		check("flag", named, func(s string) bool { return known.flags[s] })
-	}
-	for kind, least := range map[string]int{"subject": 40, "header": 60, "event": 30, "metric": 60, "test": 150, "flag": 100} {
-		if counted[kind] < least {
-			t.Errorf("only %d of %s were found", counted[kind], kind)
-		}
 	}
 }
 
@@ -340,22 +320,17 @@ func TestMessages(t *testing.T) {
 			code.WriteString(text)
 		}
 	}
-	fragments := 0
 	for _, cell := range firstCell.FindAllStringSubmatch(section, -1) {
 		for _, quoted := range codeSpan.FindAllString(cell[1], -1) {
 			for _, fragment := range differs.Split(strings.Trim(quoted, "`"), -1) {
 				if fragment = strings.TrimSpace(fragment); len(fragment) < 8 {
 					continue
 				}
-				fragments++
 				if !strings.Contains(code.String(), fragment) {
 					t.Errorf("docs/troubleshooting.md quotes %s, and nothing says %q", quoted, fragment)
 				}
 			}
 		}
-	}
-	if fragments < 15 {
-		t.Errorf("only %d quotes were found", fragments)
 	}
 }
 
@@ -380,7 +355,6 @@ func TestFigures(t *testing.T) {
 	for _, f := range figure.FindAllStringSubmatch(benchTable.FindString(all["docs/benchmarks.md"]), -1) {
 		known[f[0]], known[f[1]] = true, true
 	}
-	quoted := 0
 	_, measured, _ := strings.Cut(all["README.md"], "## Measured\n")
 	measured, _, _ = strings.Cut(measured, "\n## ")
 	for name, text := range all {
@@ -396,14 +370,11 @@ func TestFigures(t *testing.T) {
 				continue
 			}
 			for _, f := range figure.FindAllString(clause, -1) {
-				if quoted++; !known[f] {
+				if !known[f] {
 					t.Errorf("%s says %s, the table of docs/benchmarks.md does not: %s", name, f, clause)
 				}
 			}
 		}
-	}
-	if quoted < 20 {
-		t.Errorf("only %d figures were found", quoted)
 	}
 }
 
