@@ -1,13 +1,12 @@
 # What there is to do here. Everything is plain Go; these are its command lines.
 
-.PHONY: build test race stress fuzz bench bench-quick profile docs screenshots lint ci
+.PHONY: build test race stress fuzz long bench bench-quick profile docs screenshots lint ci
 
 build: ## the lapse binary, into the current directory
 	go build ./cmd/lapse
 
-test: ## everything but the race detector and the fuzzers
+test: ## the tests of lapse, without the race detector and the fuzzers
 	go test ./...
-	go -C test/tools test ./...
 
 race: ## everything under the race detector
 	go test -race -timeout 40m ./...
@@ -23,6 +22,12 @@ fuzz: ## each fuzz target below FUZZIN for FUZZTIME
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x ./$$(dirname $$file) || exit 1; \
 	  done; \
 	done
+
+long: ## all that is too long for every change: hours
+	command -v chromium || { apt-get -qq update && apt-get -qq install -y chromium; }
+	CI=true go -C test/tools test ./...
+	go -C test/bench test ./...
+	$(MAKE) race fuzz bench-quick stress
 
 bench: ## lapse beside its peers, into test/bench/table/table.json and docs/benchmarks.md: about an hour
 	go -C test/bench run ./table
@@ -44,15 +49,9 @@ screenshots: ## the pictures of docs/console.md; needs chromium
 
 lint: ## what CI checks besides the tests
 	gofmt -l .
-	go vet ./...
-	go tool staticcheck ./...
-	go mod tidy -diff
-	go -C test/bench vet ./...
-	go -C test/bench tool staticcheck ./...
-	go -C test/bench mod tidy -diff
-	go -C test/tools vet ./...
-	go -C test/tools tool staticcheck ./...
-	go -C test/tools mod tidy -diff
+	for module in . test/bench test/tools; do \
+	  go -C $$module mod tidy -diff && go -C $$module vet ./... && go -C $$module tool staticcheck ./... || exit 1; \
+	done
 
 ci: ## all that has to pass before a change lands
 	.ci/run
