@@ -1,6 +1,6 @@
 # What there is to do here. Everything is plain Go; these are its command lines.
 
-.PHONY: build test race stress fuzz long bench bench-quick profile docs screenshots lint ci
+.PHONY: build test race stress fuzz long bench bench-quick profile docs screenshots lint hooks ci
 
 build: ## the lapse binary, into the current directory
 	go build ./cmd/lapse
@@ -52,6 +52,9 @@ lint: ## what CI checks besides the tests
 	for module in . test/bench test/tools; do \
 	  go -C $$module mod tidy -diff && go -C $$module vet ./... && go -C $$module tool staticcheck ./... || exit 1; \
 	done
+
+hooks: ## git checks the subject of each commit from now on
+	git config core.hooksPath .githooks
 
 ci: ## all that has to pass before a change lands
 	.ci/run
