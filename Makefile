@@ -3,7 +3,7 @@
 .PHONY: build test race stress fuzz long bench bench-quick profile docs screenshots lint hooks ci
 
 build: ## the lapse binary, into the current directory
-	go build ./cmd/lapse
+	go build -trimpath -ldflags="-s -w" ./cmd/lapse
 
 test: ## the tests of lapse, without the race detector and the fuzzers
 	go test ./...
