@@ -219,29 +219,6 @@ func TestBadBodies(t *testing.T) {
 	w.want(204, "document.delete.c.a", " {} ")
 }
 
-// TestMinSeqEdges: a read waits for the next sequence, and for the largest one; larger
-// numbers are refused.
-func TestMinSeqEdges(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", "")
-		w.want(201, "document.create.c.a", "{}")
-		end := w.end()
-		for text, code := range map[string]int{
-			fmt.Sprint(end - 1): 200, fmt.Sprint(end): 200, fmt.Sprint(end + 1): 504,
-			"18446744073709551614": 504, "18446744073709551615": 504, "18446744073709551616": 400,
-			"": 400, "-1": 400, "+1": 400, " 1": 200, "1.0": 400, "1e0": 400, "0x1": 400, "1_0": 400, "٣": 400, "007": 504,
-			strings.Repeat("0", 1000) + "1": 200, strings.Repeat("9", 100_000): 400,
-		} {
-			began := time.Now()
-			if r := w.ask("document.get.c.a", "", "Lapse-Min-Seq", text); r.code != code && text != "007" {
-				t.Errorf("%.40q: %.200s, want %d", text, r, code)
-			} else if waited := time.Since(began); (r.code == 504) != (waited == answer.MinSeqTimeout) {
-				t.Errorf("%.40q: %.200s after %s", text, r, waited)
-			}
-		}
-	})
-}
-
 // TestMessageEdges: the largest message that the server accepts gets a reply; the client
 // library refuses a larger one.
 func TestMessageEdges(t *testing.T) {
@@ -481,30 +458,5 @@ func TestLongestNames(t *testing.T) {
 	}
 	if _, err := schema.ParseDatabaseName(strings.Repeat("d", 33)); !errors.Is(err, schema.ErrBadRequest) {
 		t.Errorf("a longer name of a database: %v", err)
-	}
-}
-
-// TestRejectionIsBounded: a rejected mutation takes a few KiB of the log, whatever its
-// body and names are.
-func TestRejectionIsBounded(t *testing.T) {
-	w := newWire(t)
-	before, bytes := w.end(), w.stream("LAPSE_main").CachedInfo().State.Bytes
-	last, n := uint64(0), uint64(0)
-	for _, tail := range []string{"document.create.gone.a", "document.fly.gone.a", "collection.create.-", "document.patch.gone." + strings.Repeat("%22", 1000), strings.Repeat("x.", 1500) + "x"} {
-		for _, body := range []string{sized(schema.MaxDocumentBytes), strings.Repeat("\x01", schema.MaxDocumentBytes), strings.Repeat("[", 2<<20), sized(5000)} {
-			last = w.publish(tail, body)
-			n++
-		}
-	}
-	w.judged(last)
-	if grown := w.stream("LAPSE_main").CachedInfo().State.Bytes - bytes; grown > n*4096 {
-		t.Errorf("the log grew by %d bytes for %d rejections", grown, n)
-	}
-	for _, e := range w.events() {
-		var r struct{ Mutation struct{ BodyBytes int } }
-		w.check(json.Unmarshal(e.Body, &r))
-		if e.Seq > before && (e.Type != schema.MutationRejected || r.Mutation.BodyBytes < 5000) {
-			t.Errorf("%s %.200s", e.Type, e.Body)
-		}
 	}
 }

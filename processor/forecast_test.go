@@ -6,16 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
-	"github.com/lapsedb/lapse/processor/answer"
-	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/processor/offline"
-	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -160,83 +154,6 @@ func TestForecastMatchesNaiveCount(t *testing.T) {
 	})
 }
 
-// TestForecastComesTrue: a forecast for another default predicts exactly what expires if
-// the collection gets that default and nothing else changes.
-func TestForecastComesTrue(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l, err := offline.NewLocal(rapid.Int64Range(0, 2_000_000_000).Draw(t, "start") * 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		drawHistory(t, l)
-		_, ask := drawForecast(t)
-		ask.WhatIf = true
-		ask.DefaultTTL = rapid.SampledFrom([]schema.DefaultTTL{schema.Off, schema.NoDefault, 1, 20, 90}).Draw(t, "new default")
-		body := string(ask.AppendJSON(nil))
-		o, err := l.Request("forecast.c", nil, []byte(body))
-		if err != nil || o.Code != 200 {
-			t.Fatal(o, err)
-		}
-		var said schema.Forecast
-		if err := json.Unmarshal(o.Body, &said); err != nil {
-			t.Fatal(err)
-		}
-		before := len(l.Log())
-		p := schema.DefaultProperties()
-		p.DefaultTTL = ask.DefaultTTL
-		if o, err := l.Request("collection.replace.c", nil, p.AppendJSON(nil)); err != nil || o.Code != 200 {
-			t.Fatal(o, err)
-		}
-		is := schema.Forecast{AtOnce: int64(len(l.Log()) - before - 1), Buckets: make([]schema.ForecastBucket, len(said.Buckets))}
-		before = len(l.Log())
-		if err := l.Finish(); err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range l.Log()[before:] {
-			if e.Type != schema.DocumentExpired {
-				t.Fatalf("%s", e.AppendJSON(nil))
-			}
-			if at := e.Deadline.At; at >= said.Until {
-				is.Later++
-			} else {
-				is.Due++
-				for i, b := range said.Buckets {
-					if b.From <= at && at < b.Until {
-						is.Buckets[i].Due++
-					}
-				}
-			}
-		}
-		counts, err := l.Reader.Store.Count(mustCollection(t, l, "c"), l.Now()/1000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		is.Never = counts.Documents
-		show := func(f schema.Forecast) string {
-			text := fmt.Sprint(f.AtOnce, f.Due, f.Later, f.Never)
-			for _, b := range f.Buckets {
-				text += fmt.Sprint(" ", b.Due)
-			}
-			return text
-		}
-		if show(said) != show(is) {
-			t.Fatalf("%s at %d: it was said\n%s\nand is\n%s", body, said.Now, show(said), show(is))
-		}
-		if said.Overdue != 0 || said.Documents != said.AtOnce+said.Due+said.Later+said.Never {
-			t.Fatalf("%s", o.Body)
-		}
-	})
-}
-
-func mustCollection(t *rapid.T, l *offline.Local, name schema.CollectionName) *schema.Collection {
-	c, ok := l.Reader.Store.Collection(name)
-	if !ok {
-		t.Fatalf("there is no %s", name)
-	}
-	return c
-}
-
 // forecast requests a forecast.
 func (w *wire) forecast(collection, body string) (f schema.Forecast) {
 	w.t.Helper()
@@ -269,33 +186,7 @@ func TestForecastOnTheSecond(t *testing.T) {
 	})
 }
 
-// TestForecastWaitsForRenewals: a document renewed before its deadline is not counted as
-// overdue while the renewal is in flight.
-func TestForecastWaitsForRenewals(t *testing.T) {
-	for change, body := range map[string]string{"document.upsert.c.a": `{"n":1}`, "collection.replace.c": `{"defaultTtl":1000}`} {
-		inBubble(t, func(w *wire) {
-			const ttl = 15
-			w.want(201, "collection.create.c", fmt.Sprintf(`{"defaultTtl":%d}`, ttl))
-			ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
-			sleepUntil(ts+ttl-1, 990)
-			w.check(w.processor.writer.Log.Unlisten()) // acknowledgements are lost
-			changed := make(chan wireReply, 1)
-			go func() { changed <- w.ask(change, body) }()
-			sleepUntil(ts+ttl, 0)
-			w.want(504, "forecast.c", "")
-			time.Sleep(time.Until(time.Unix(ts+ttl-1, 990e6).Add(writer.AckTimeout - answer.MinSeqTimeout/2)))
-			if f := w.forecast("c", ""); f.Overdue != 0 || f.Due != 1 {
-				t.Errorf("after %s: %+v", change, f)
-			}
-			if r := <-changed; r.code != 200 {
-				t.Errorf("the change: %s", r)
-			}
-		})
-	}
-}
-
-// TestForecastLimits: a forecast that takes too long or scans too many documents is
-// refused, and one without a free worker or queue place at once.
+// TestForecastLimits: a forecast that scans too many documents is refused.
 func TestForecastLimits(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
@@ -310,68 +201,5 @@ func TestForecastLimits(t *testing.T) {
 		if f := w.forecast("c", `{"next":1100,"bucket":50}`); f.Due == 0 || f.Due+f.Later != 400 {
 			t.Errorf("%+v", f)
 		}
-		end := make(chan struct{})
-		occupy(w.processor.service.Queries, 2, end)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if r := w.refused(504, "timeout", "forecast.c", ``); !strings.Contains(r.message, "time for the forecast") {
-				w.t.Errorf("it says %s", r)
-			}
-		}()
-		synctest.Wait()
-		w.refused(429, "overloaded", "forecast.c", ``)
-		<-done
-		close(end)
-	}, func(o *Options) {
-		o.QueryWorkers, o.QueryQueue, o.Query.Time, o.Query.Scanned = 1, 1, 3*time.Second, 20
-	})
-}
-
-// TestForecastByStandby: writer and standby give the same forecast, even after a deadline
-// whose expiry the writer has not appended yet.
-func TestForecastByStandby(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		o := w.options
-		o.Dir, o.Node, o.Projection.FS = "standby", "standby", vfs.NewMem()
-		standby, err := Start(w.ctx(), w.connections(), o)
-		w.check(err)
-		defer func() { w.check(standby.Stop()) }()
-		if role := standby.Role(); role != observe.Standby {
-			t.Fatalf("the second one is a %s", role)
-		}
-		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
-		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
-		seq := w.want(201, "document.create.c.b", `{"ttl":1000}`).seq
-		sleepUntil(ts+9, 500)
-		defer w.holdWriter()()
-		for _, moment := range []struct {
-			second int64
-			body   string
-			want   string // documents, overdue, at once, due, later
-		}{{9, `{}`, "2 0 0 2 0"}, {9, `{"next":1}`, "2 0 0 0 2"}, {9, `{"defaultTtl":5}`, "2 0 1 1 0"}, {10, `{}`, "1 1 0 1 0"}, {10, `{"defaultTtl":null}`, "1 1 0 0 0"}} {
-			sleepUntil(ts+moment.second, 600)
-			before := forecasts(standby)
-			for asked := 0; forecasts(standby) == before || asked < 8; asked++ {
-				var f schema.Forecast
-				w.check(json.Unmarshal(w.want(200, "forecast.c", moment.body, "Lapse-Min-Seq", fmt.Sprint(seq)).body, &f))
-				if got := fmt.Sprint(f.Documents, f.Overdue, f.AtOnce, f.Due, f.Later); got != moment.want {
-					t.Errorf("%s after %d s: %s, want %s", moment.body, moment.second, got, moment.want)
-				}
-				if asked > 1000 {
-					t.Fatal("the standby is not asked")
-				}
-			}
-		}
-	}, func(o *Options) { o.Lease, o.Node = 5*time.Second, "writer" })
-}
-
-// forecasts returns the number of forecasts that a processor has answered.
-func forecasts(p *Processor) (n uint64) {
-	for _, a := range p.service.Operations.All() {
-		if a.Operation == "forecast" {
-			n += a.Requests
-		}
-	}
-	return n
+	}, func(o *Options) { o.Query.Scanned = 20 })
 }

@@ -12,42 +12,68 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestBlanksInHeaders: a Nats-Msg-Id with blanks or CRs, which no Go client writes,
-// identifies the same mutation after a restart and a refold.
-func TestBlanksInHeaders(t *testing.T) {
-	for _, id := range []string{"x  ", "\t x", "x\ry", "x\r"} {
-		w := newWire(t)
-		w.want(201, "collection.create.c", "")
-		conn, err := net.Dial("tcp", strings.TrimPrefix(w.client.ConnectedUrl(), "nats://"))
-		w.check(err)
-		defer conn.Close()
-		inbox := w.client.NewInbox()
-		answers, err := w.client.SubscribeSync(inbox)
-		w.check(err)
-		w.check(w.client.Flush())
-		upsert := func() {
-			t.Helper()
+// TestMsgIDsOfAnyBytes: any bytes that a header can hold, also those that no Go client
+// writes, are a Nats-Msg-Id, which identifies the same mutation after a restart and a
+// refold. Ids differ if their bytes do.
+func TestMsgIDsOfAnyBytes(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", "")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.client.ConnectedUrl(), "nats://"))
+	w.check(err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false,\"headers\":true}\r\n")
+	w.check(err)
+	inbox := w.client.NewInbox()
+	answers, err := w.client.SubscribeSync(inbox)
+	w.check(err)
+	w.check(w.client.Flush())
+	ids := []string{"x  ", "\t y", "x\ry", "z\r", "0", "00", "a", "A", "a b", "a  b", "ä", "a\u0308", "\u2028", "日本語", "a: b", "%41", `"a"`, "a.b.*.>", "-1", "null",
+		strings.Repeat("x", 254), strings.Repeat("x", 255), strings.Repeat("ä", 127), "\xff\xfe", "a\x80"}
+	for b := range 256 {
+		if b != '\n' && b != '\r' { // NATS reads a CR as a blank
+			ids = append(ids, "b"+string([]byte{byte(b)})+"b")
+		}
+	}
+	told := make([]string, len(ids))
+	create := func() {
+		t.Helper()
+		for i, id := range ids {
 			headers := "NATS/1.0\r\nNats-Msg-Id: " + id + "\r\n\r\n"
-			_, err := fmt.Fprintf(conn, "HPUB lapse.main.api.document.upsert.c.a %s %d %d\r\n%s{}\r\n", inbox, len(headers), len(headers)+2, headers)
+			_, err := fmt.Fprintf(conn, "HPUB lapse.main.api.document.create.c.%d %s %d %d\r\n%s{}\r\n", i, inbox, len(headers), len(headers)+2, headers)
 			w.check(err)
 			m, err := answers.NextMsg(patience)
 			w.check(err)
 			if r, err := readReply(m); err != nil || r.code != 201 {
 				t.Errorf("%q: %s %v", id, r, err)
+			} else if told[i] == "" {
+				told[i] = string(r.body)
+			} else if string(r.body) != told[i] {
+				t.Errorf("%q is told %s, and was %s", id, r, told[i])
 			}
 		}
-		_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false,\"headers\":true}\r\n")
-		w.check(err)
-		upsert()
-		w.restart()
-		if logs := w.logs.String(); strings.Contains(logs, "folded anew") {
-			t.Errorf("%q: %s", id, logs)
-		}
-		w.stop()
-		w.removeProjection()
-		w.start()
-		upsert() // a repeat gets the code of the first
 	}
+	create()
+	made := len(w.events())
+	w.restart()
+	if logs := w.logs.String(); strings.Contains(logs, "folded anew") {
+		t.Error(logs)
+	}
+	w.stop()
+	w.removeProjection()
+	w.start()
+	create() // a repeat gets the outcome of the first
+	if n := len(w.events()); n != made || made != len(ids)+1 {
+		t.Errorf("%d ids made %d events, and then %d", len(ids), made, n)
+	}
+
+	// An empty or blank header is no id, and blanks around one do not count.
+	for _, none := range []string{"", " ", "\t "} {
+		w.want(201, "document.create.c.none", `{}`, "Nats-Msg-Id", none)
+		w.want(409, "document.create.c.none", `{}`, "Nats-Msg-Id", none)
+		w.want(204, "document.delete.c.none", "")
+	}
+	w.want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", " blank\t")
+	w.want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", "blank")
 }
 
 // TestHeaderNames: our headers are case-insensitive, in requests and published mutations.

@@ -128,9 +128,12 @@ func TestRoleEndsWithLease(t *testing.T) {
 func TestFrozenWriterRefuses(t *testing.T) {
 	inCrew(t, 2, func(c *crew) {
 		a, b := c.members[0], c.members[1]
-		gate, clock := newGate(), clock.GoClock()
+		open, frozen, clock := make(chan struct{}), make(chan struct{}), clock.GoClock()
+		close(open)
+		var way atomic.Pointer[chan struct{}] // through which the clock is read
+		way.Store(&open)
 		a.options.Clock = func() (time.Time, time.Duration) {
-			gate.pass()
+			<-*way.Load()
 			return clock()
 		}
 		c.start()
@@ -150,46 +153,15 @@ func TestFrozenWriterRefuses(t *testing.T) {
 			})
 		}
 		synctest.Wait() // until they are in the queue
-		gate.shut()
+		way.Store(&frozen)
 		release()
 		b.becomes(observe.Writer)
 		b.want(201, "document.create.c.new", `{}`)
-		gate.open()
+		close(frozen)
 		asking.Wait()
 		a.becomes(observe.Standby)
 		c.agree()
 	})
-}
-
-// gate holds up who passes it while it is shut.
-type gate struct {
-	mu  sync.Mutex
-	way chan struct{} // closed while the gate is open
-}
-
-func newGate() *gate {
-	g := &gate{way: make(chan struct{})}
-	close(g.way)
-	return g
-}
-
-func (g *gate) pass() {
-	g.mu.Lock()
-	way := g.way
-	g.mu.Unlock()
-	<-way
-}
-
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.way = make(chan struct{})
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.way)
 }
 
 // TestLeaseBucketOfLaterVersion: keys of the lease bucket that this version does not know are

@@ -390,7 +390,7 @@ func (l *outageLoad) request(writer int, random *rand.Rand) {
 		case 0, 1:
 			headers = []string{"Nats-Msg-Id", n}
 		case 2:
-			tail, body = "batch.load", fmt.Sprintf(`{"atomic":%t,"operations":[{"op":"upsert","id":"%d","body":{"n":%q}}]}`, random.IntN(2) == 0, random.IntN(20), n)
+			tail, body = "batch.load", fmt.Sprintf(`{"atomic":%t,"operations":[{"op":"upsert","id":"pair%d","body":{}},{"op":"upsert","id":"%d","body":{"n":%q}}]}`, random.IntN(2) == 0, writer, random.IntN(20), n)
 		}
 		f := refusedFate
 		for first := time.Now(); ; time.Sleep(100 * time.Millisecond) {

@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -260,24 +258,4 @@ func TestMutationsQueuedWhileDown(t *testing.T) {
 	if status, err := w.processor.Status(w.ctx()); err != nil || status.Documents != 1001 {
 		t.Errorf("%+v, %v", status, err)
 	}
-}
-
-// TestBatchOfLargeGets: a batch of gets is bounded by the size of its reply, and by
-// machine.MaxBatchBytes of documents.
-func TestBatchOfLargeGets(t *testing.T) {
-	w := newWire(t)
-	w.want(201, "collection.create.c", "")
-	w.want(201, "document.create.c.a", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
-	operations := strings.TrimSuffix(strings.Repeat(`{"op":"get","id":"a"},`, 200), ",")
-	r := w.want(200, "batch.c", `{"operations":[`+operations+`]}`)
-	for text, want := range map[string]int{
-		`"code":200`:     3,
-		"reply of the":   (machine.MaxBatchBytes >> 20) - 3,
-		"documents of t": 200 - (machine.MaxBatchBytes >> 20),
-	} {
-		if n := bytes.Count(r.body, []byte(text)); n < want-1 || n > want+1 {
-			t.Errorf("%d results have %q, want about %d", n, text, want)
-		}
-	}
-	w.idle()
 }

@@ -64,21 +64,34 @@ func (w *wire) refold() {
 	w.works()
 }
 
-// TestPoisonRequests: every request gets exactly one reply with a code, and the next one
-// is served.
-func TestPoisonRequests(t *testing.T) {
+// TestPoison: every request gets exactly one reply with a code, every published mutation
+// is judged once, in order, and the next request is served.
+func TestPoison(t *testing.T) {
 	w, source := poisoned(t)
-	codes := make(map[int]int)
+	js, err := jetstream.New(w.client)
+	w.check(err)
 	inbox := w.client.NewInbox()
 	answers, err := w.client.SubscribeSync(inbox + ".*")
 	w.check(err)
-	for range stress.Pick(40, 1000) {
+	codes, published, last := make(map[int]int), make(map[uint64]attack.Message), uint64(0)
+	for range stress.Pick(20, 1000) {
 		sent := make(map[string]attack.Message)
 		for i := range poisonGroup {
 			m := source.Request()
 			reply := fmt.Sprintf("%s.%d", inbox, i)
 			sent[reply] = m
 			w.check(w.client.PublishMsg(&nats.Msg{Subject: "lapse.main.api." + m.Tail, Reply: reply, Data: []byte(m.Body), Header: m.Headers}))
+			if m = source.Mutation(); source.IntN(10) == 0 {
+				m = source.Request()
+			}
+			ack, err := js.PublishMsg(w.ctx(), &nats.Msg{Subject: "lapse.main.mutations." + m.Tail, Data: []byte(m.Body), Header: m.Headers})
+			if err != nil {
+				t.Fatalf("%v: %v", m, err)
+			}
+			if !ack.Duplicate { // JetStream deduplicates within a tenth of a second
+				last = ack.Sequence
+				published[last] = m
+			}
 		}
 		for len(sent) > 0 {
 			answer, err := answers.NextMsg(patience)
@@ -99,64 +112,33 @@ func TestPoisonRequests(t *testing.T) {
 				t.Errorf("%v: %s", m, r)
 			}
 		}
+		w.judged(last)
 		w.works()
 	}
 	if n, _, _ := answers.Pending(); n > 0 {
 		t.Errorf("%d answers too many", n)
 	}
-	t.Log(codes)
-	if strings.Contains(w.logs.String(), "panic") {
-		t.Errorf("something panicked:\n%s", w.logs)
-	}
-	w.refold()
-}
-
-// TestPoisonMutations: every published mutation is judged once, in order, and the next
-// request is served.
-func TestPoisonMutations(t *testing.T) {
-	w, source := poisoned(t)
-	js, err := jetstream.New(w.client)
-	w.check(err)
-	sent := make(map[uint64]attack.Message)
-	last := uint64(0)
-	for range stress.Pick(20, 500) {
-		for range poisonGroup {
-			m := source.Mutation()
-			if source.IntN(10) == 0 {
-				m = source.Request()
-			}
-			ack, err := js.PublishMsg(w.ctx(), &nats.Msg{Subject: "lapse.main.mutations." + m.Tail, Data: []byte(m.Body), Header: m.Headers})
-			if err != nil {
-				t.Fatalf("%v: %v", m, err)
-			}
-			if ack.Duplicate { // JetStream deduplicates within a tenth of a second
-				continue
-			}
-			last = ack.Sequence
-			sent[last] = m
-		}
-		w.judged(last)
-		w.works()
-	}
-	counts := make(map[string]int)
-	next := uint64(1)
+	counts, next := make(map[string]int), uint64(1)
 	for _, e := range w.everything() {
 		if e.Cause == 0 {
 			continue
 		}
 		if e.Cause != next {
-			t.Fatalf("mutation %d is judged where %d is next: %v", e.Cause, next, sent[e.Cause])
+			t.Fatalf("mutation %d is judged where %d is next: %v", e.Cause, next, published[e.Cause])
 		}
 		next++
 		counts[e.Type.String()]++
 		if len(e.Body) > 0 && !json.Valid(e.Body) {
-			t.Errorf("%v became %s with %.200q", sent[e.Cause], e.Type, e.Body)
+			t.Errorf("%v became %s with %.200q", published[e.Cause], e.Type, e.Body)
 		}
 	}
 	if next != last+1 {
 		t.Errorf("%d of %d mutations were judged", next-1, last)
 	}
-	t.Log(counts)
+	t.Log(codes, counts)
+	if strings.Contains(w.logs.String(), "panic") {
+		t.Errorf("something panicked:\n%s", w.logs)
+	}
 	w.refold()
 }
 

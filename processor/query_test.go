@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // queryReply is the reply to a query with explain.
@@ -14,8 +16,9 @@ type queryReply struct {
 	Documents []struct {
 		ID string `json:"id"`
 	} `json:"documents"`
-	Count *int `json:"count"`
-	Plan  struct {
+	Cursor string `json:"cursor"`
+	Count  *int   `json:"count"`
+	Plan   struct {
 		Index    *string  `json:"index"`
 		Scanned  int      `json:"scanned"`
 		Behind   *uint64  `json:"behind"`
@@ -77,87 +80,8 @@ func TestQueryOnTheSecond(t *testing.T) {
 	})
 }
 
-// TestQueryAfterWrite: the next query sees an acknowledged write. Lapse-Min-Seq waits for
-// a sequence, or times out.
-func TestQueryAfterWrite(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	w.want(201, "collection.create.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
-	for i := range 50 {
-		w.want(200+min(1, (i+1)%2), "document.upsert.c.a", fmt.Sprintf(`{"n":%d}`, i))
-		if a := w.query("c", fmt.Sprintf(`,"where":"doc.n == %d"`, i)); a.ids() != "a" || a.Plan.Index == nil {
-			t.Fatalf("after write %d: %+v", i, a)
-		}
-		if i%2 == 1 {
-			w.want(204, "document.delete.c.a", "")
-			if a := w.query("c", `,"where":"doc.n >= 0"`); a.ids() != "" {
-				t.Fatalf("after the delete: %+v", a)
-			}
-		}
-	}
-	r := w.want(201, "document.create.c.b", `{"n":-1}`)
-	if a := w.query("c", `,"where":"doc.n < 0"`, "Lapse-Min-Seq", fmt.Sprint(r.seq)); a.ids() != "b" {
-		t.Fatalf("%+v", a)
-	}
-	w.refused(504, "timeout", "query.c", `{}`, "Lapse-Min-Seq", fmt.Sprint(r.seq+1000))
-}
-
-// TestPathsChangeWhileServing: while the indexed paths of a filled collection and its
-// documents change, in all modes, every count is right. In the end the index is used,
-// even after a restart in between.
-func TestPathsChangeWhileServing(t *testing.T) {
-	w := newWire(t)
-	w.want(201, "collection.create.c", `{"defaultTtl":-1}`)
-	const documents = 3000
-	for from := 0; from < documents; from += 500 {
-		var operations []string
-		for i := from; i < from+500; i++ {
-			operations = append(operations, fmt.Sprintf(`{"op":"create","id":"d%04d","body":{"n":%d,"m":%d}}`, i, i%100, i%7))
-		}
-		w.want(200, "batch.c", `{"operations":[`+strings.Join(operations, ",")+`]}`)
-	}
-	moved := 0
-	for i, policy := range []string{
-		`"includedPaths":[{"path":"/n"}]`,
-		`"includedPaths":[{"path":"/n"},{"path":"/m"}]`,
-		`"indexingMode":"lazy","includedPaths":[{"path":"/n"}]`,
-		`"includedPaths":[{"path":"/m"},{"path":"/n"}]`,
-	} {
-		w.want(200, "collection.replace.c", `{"defaultTtl":-1,"indexingPolicy":{`+policy+`}}`)
-		lazy := strings.Contains(policy, "lazy")
-		for asked := 0; ; asked++ {
-			// Move another document from n == 5 to n == -1.
-			if moved < documents/100 {
-				w.want(200, fmt.Sprintf("document.replace.c.d%04d", moved*100+5), `{"n":-1}`)
-				moved++
-			}
-			a := w.query("c", `,"where":"doc.n == 5","count":true`)
-			used := a.Plan.Index != nil
-			if *a.Count != documents/100-moved && !(lazy && used && *a.Count < documents/100) {
-				t.Fatalf("policy %d, ask %d: %d documents, want %d: %+v", i, asked, *a.Count, documents/100-moved, a.Plan)
-			}
-			if used && len(a.Plan.Building) == 0 && (a.Plan.Behind == nil || *a.Plan.Behind == 0) {
-				break
-			}
-			if asked == 3 && i == 1 {
-				w.restart()
-			}
-			if asked > 100_000 {
-				t.Fatalf("policy %d: the index is never used", i)
-			}
-		}
-	}
-	// Turning TTL on or off touches no index.
-	for _, ttl := range []string{"null", "1000", "-1"} {
-		w.want(200, "collection.replace.c", `{"defaultTtl":`+ttl+`,"indexingPolicy":{"includedPaths":[{"path":"/m"},{"path":"/n"}]}}`)
-		if a := w.query("c", `,"where":"doc.n == 6","count":true`); a.Plan.Index == nil || a.Plan.Building != nil || *a.Count != documents/100 {
-			t.Fatalf("defaultTtl %s: %d of %+v", ttl, *a.Count, a.Plan)
-		}
-	}
-}
-
 // TestLazyAfterWrite: with Lapse-Min-Seq the result is complete, however far lazy indexes
-// are behind.
+// are behind. Without it, no deleted document is in a result.
 func TestLazyAfterWrite(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/n"}]}}`)
@@ -167,6 +91,11 @@ func TestLazyAfterWrite(t *testing.T) {
 			if a := w.query("c", q, "Lapse-Min-Seq", fmt.Sprint(r.seq)); a.ids() != fmt.Sprint("d", i) {
 				t.Fatalf("{%s} finds %q: %+v", q, a.ids(), a.Plan)
 			}
+		}
+		w.want(201, "document.create.c.gone", `{"n":-1}`)
+		w.want(204, "document.delete.c.gone", "")
+		if a := w.query("c", `,"where":"doc.n == -1"`); a.ids() != "" {
+			t.Fatalf("a deleted document is found: %+v", a)
 		}
 	}
 }
@@ -191,16 +120,84 @@ func TestQueryByID(t *testing.T) {
 			t.Errorf("{%s}: %q, %+v", q, a.ids(), a.Plan)
 		}
 	}
-	var page struct{ Cursor string }
-	w.check(json.Unmarshal(w.want(200, "query.c", `{"where":"doc.id in ['a','b','d']","limit":2}`).body, &page))
-	if r := w.want(200, "query.c", `{"where":"doc.id in ['a','b','d']","limit":2,"select":["/id"],"cursor":"`+page.Cursor+`"}`); string(r.body) != `{"documents":[{"id":"d"}]}` {
-		t.Errorf("the second page is %s", r.body)
+}
+
+// TestCursorAcrossRestarts: a cursor stays valid after a restart, after the projection is
+// folded anew, and with other indexes.
+func TestCursorAcrossRestarts(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	for i := range 40 {
+		w.want(201, fmt.Sprintf("document.create.c.d%02d", i), fmt.Sprintf(`{"n":%d,"m":%d}`, i%7, i))
+	}
+	queries := []string{``, `,"where":"doc.n == 1"`, `,"where":"doc.n >= 1"`, `,"where":"doc.m <= params.most","params":{"most":15}`, `,"orderBy":[{"path":"/n","desc":true}]`,
+		`,"where":"doc.n < 6","orderBy":[{"path":"/m","desc":true}]`, `,"where":"doc.id in ['d01','d02','d03','d04','d05','d06']"`}
+	first, rest := make([]string, len(queries)), make([]string, len(queries))
+	for i, q := range queries {
+		page := w.query("c", q+`,"limit":4`)
+		first[i], rest[i] = page.Cursor, w.query("c", q+`,"cursor":"`+page.Cursor+`"`).ids()
+		if all := w.query("c", q).ids(); page.ids()+" "+rest[i] != all {
+			t.Errorf("{%s}: %s, then %s, of %s", q, page.ids(), rest[i], all)
+		}
+	}
+	index := func(policy string) func() {
+		return func() {
+			w.want(200, "collection.replace.c", `{"indexingPolicy":`+policy+`}`)
+			w.eventually("the indexes are built", func() bool {
+				p := w.query("c", `,"where":"doc.m >= 0","limit":1`).Plan
+				return policy == `{}` || p.Index != nil && len(p.Building) == 0 && (p.Behind == nil || *p.Behind == 0)
+			})
+		}
+	}
+	for what, happen := range []func(){
+		w.restart,
+		func() { w.stop(); w.removeProjection(); w.start() },
+		index(`{}`),
+		index(`{"includedPaths":[{"path":"/m"}]}`),
+		index(`{"indexingMode":"lazy","includedPaths":[{"path":"/n"},{"path":"/m"}]}`),
+	} {
+		happen()
+		for i, q := range queries {
+			if got := w.query("c", q+`,"select":["/id","/n"],"cursor":"`+first[i]+`"`).ids(); got != rest[i] {
+				t.Errorf("%d: %s follow the first page of {%s}, want %s", what, got, q, rest[i])
+			}
+		}
 	}
 }
 
-// TestQueryQueueLimits: a query that waits for a worker gets a 504 at its time limit,
-// and a 429 at once if the queue is full.
+// TestManyDocuments: a full page does not wait until all documents are scanned for another
+// match: the next page may be empty. The log says when a new index is built.
+func TestManyDocuments(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{}`)
+	for range 2 {
+		operations := strings.Repeat(`,{"op":"create","id":"%","body":{"n":1}}`, schema.MaxOperations)
+		for i := range schema.MaxOperations {
+			operations = strings.Replace(operations, "%", fmt.Sprint(w.end(), "-", i), 1)
+		}
+		w.want(200, "batch.c", `{"operations":[`+operations[1:]+`]}`)
+	}
+	w.want(201, "document.create.c.0", `{"n":0}`)
+	page := w.query("c", `,"where":"doc.n == 0","limit":1`)
+	if rest := w.query("c", `,"where":"doc.n == 0","limit":1,"cursor":"`+page.Cursor+`"`); page.ids() != "0" || page.Plan.Scanned > schema.MaxOperations+100 || rest.ids() != "" || rest.Cursor != "" {
+		t.Errorf("%+v, and then %+v", page, rest)
+	}
+	w.want(200, "collection.replace.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	w.eventually("the index is built", func() bool { return strings.Contains(w.logs.String(), "indexes built") })
+	if a := w.query("c", `,"where":"doc.n == 0","limit":1`); a.ids() != "0" || a.Plan.Index == nil {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestQueryQueueLimits: a query or forecast that waits for a worker gets a 504 at its time
+// limit, and a 429 at once if the queue is full.
 func TestQueryQueueLimits(t *testing.T) {
+	for _, tail := range []string{"query.c", "forecast.c"} {
+		queueLimits(t, tail)
+	}
+}
+
+func queueLimits(t *testing.T, tail string) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", ``)
 		end := make(chan struct{})
@@ -209,16 +206,16 @@ func TestQueryQueueLimits(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			w.refused(504, "timeout", "query.c", `{}`)
+			w.refused(504, "timeout", tail, `{}`)
 		}()
 		synctest.Wait()
-		w.refused(429, "overloaded", "query.c", `{}`)
+		w.refused(429, "overloaded", tail, `{}`)
 		<-done
 		if waited := time.Since(began); waited != 3*time.Second {
 			t.Errorf("it waited %v", waited)
 		}
 		close(end)
 		synctest.Wait()
-		w.want(200, "query.c", `{}`)
+		w.want(200, tail, `{}`)
 	}, func(o *Options) { o.QueryWorkers, o.QueryQueue, o.Query.Time = 1, 1, 3*time.Second })
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -163,90 +162,6 @@ func (w *wire) repeatAtOnce(random *rand.Rand, conns []*nats.Conn, round int) {
 	}
 }
 
-// TestRepeatOddIDs: any bytes that a header can hold are an id; ids differ if their bytes
-// do.
-func TestRepeatOddIDs(t *testing.T) {
-	w := newWire(t)
-	w.want(201, "collection.create.c", `{}`)
-	ids := []string{"0", "00", "a", "A", "a b", "a  b", "ä", "a\u0308", "\u2028", "日本語", "a:b", "a: b", "%41", `"a"`, "a.b.*.>", "-1", "null",
-		strings.Repeat("x", 254), strings.Repeat("x", 255), strings.Repeat("ä", 127), "\xff\xfe", "a\x80"}
-	for b := range 256 {
-		if b != '\r' && b != '\n' {
-			ids = append(ids, "b"+string([]byte{byte(b)})+"b")
-		}
-	}
-	told := make(map[string]wireReply)
-	check := func(when string) {
-		t.Helper()
-		end := w.end()
-		for i, id := range ids {
-			r := w.want(201, fmt.Sprintf("document.create.c.%d", i), `{}`, "Nats-Msg-Id", id)
-			if first, ok := told[id]; ok && !bytes.Equal(r.body, first.body) {
-				t.Errorf("%s %q is told %s, and was %s", when, id, r, first)
-			} else if !ok {
-				told[id] = r
-			}
-		}
-		if made := w.end() - end; len(told) != len(ids) || made != 0 && when != "first" {
-			t.Errorf("%s: %d events of %d ids", when, made, len(ids))
-		}
-	}
-	check("first")
-	if len(w.events()) != len(ids)+1 {
-		t.Fatalf("%d ids made %d events", len(ids), len(w.events())-1)
-	}
-	check("again")
-	w.stop()
-	w.removeProjection()
-	w.start()
-	w.t.Logf("%d ids", len(ids))
-	end := w.end()
-	check("rebuilt")
-	for _, e := range w.events() {
-		if e.Seq > end {
-			t.Errorf("event %d is new", e.Seq)
-		}
-	}
-
-	// An empty or blank header is no id.
-	for _, none := range []string{"", " ", "\t ", "   "} {
-		w.want(201, "document.create.c.none", `{}`, "Nats-Msg-Id", none)
-		w.want(409, "document.create.c.none", `{}`, "Nats-Msg-Id", none)
-		w.want(204, "document.delete.c.none", "")
-	}
-	// Surrounding blanks do not count.
-	w.want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", " blank\t")
-	w.want(201, "document.create.c.blank", `{}`, "Nats-Msg-Id", "blank")
-}
-
-// TestRepeatRefusedByStream: a published mutation that was rejected is judged again under
-// its id, once JetStream's deduplication lets it pass.
-func TestRepeatRefusedByStream(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{}`)
-		before := w.end()
-		for range 3 {
-			w.judged(w.publish("document.replace.c.a", `{"n":1}`, "Nats-Msg-Id", "m"))
-			time.Sleep(time.Second)
-		}
-		w.want(201, "document.create.c.a", `{}`)
-		for range 3 {
-			w.judged(w.publish("document.replace.c.a", `{"n":1}`, "Nats-Msg-Id", "m"))
-			time.Sleep(time.Second)
-		}
-		counts := make(map[schema.EventType]int)
-		for _, e := range w.everything() {
-			if e.Seq > before {
-				counts[e.Type]++
-			}
-		}
-		want := map[schema.EventType]int{schema.MutationRejected: 3, schema.DocumentCreated: 1, schema.DocumentReplaced: 1, schema.MutationRepeated: 2}
-		if fmt.Sprint(counts) != fmt.Sprint(want) {
-			t.Errorf("the log has %v, want %v", counts, want)
-		}
-	})
-}
-
 // TestRepeatOfTrimmedEvent: a repeat whose first event was trimmed from the log does
 // nothing, and its reply says so.
 func TestRepeatOfTrimmedEvent(t *testing.T) {
@@ -260,92 +175,6 @@ func TestRepeatOfTrimmedEvent(t *testing.T) {
 		t.Errorf("it says %s", r)
 	}
 	w.want(404, "document.get.c.a", "")
-}
-
-// TestMsgIDReusedForOtherOperation: a Nats-Msg-Id that succeeded for one operation on one collection
-// or document is refused for every other: in requests and published mutations, while the
-// event is pending, after a restart and a refold. The same operation is a repeat, with
-// any body.
-func TestMsgIDReusedForOtherOperation(t *testing.T) {
-	w := newWire(t)
-	// Each succeeds in turn, with its index as its id.
-	tails := []string{"collection.create.c", "document.create.c.a", "document.upsert.c.a", "document.replace.c.a",
-		"document.patch.c.a", "document.upsert.c.a%2Eb", "collection.create.d", "document.upsert.d.a",
-		"collection.replace.d", "document.delete.d.a", "document.upsert.d.a", "collection.delete.d"}
-	for i, tail := range tails {
-		w.want([]int{201, 201, 200, 200, 200, 201, 201, 201, 200, 204, 201, 204}[i], tail, "{}", "Nats-Msg-Id", fmt.Sprint(i))
-	}
-	wrong := func(when string) {
-		t.Helper()
-		for i, first := range tails {
-			for _, other := range tails {
-				if other == first {
-					before := w.end()
-					body := `{"defaultTtl":9}`
-					if strings.Contains(other, ".delete.") {
-						body = ""
-					}
-					if r := w.ask(other, body, "Nats-Msg-Id", fmt.Sprint(i)); r.code >= 300 || w.end() != before {
-						t.Errorf("%s %s is not repeated: %s", when, other, r)
-					}
-					continue
-				}
-				r := w.refused(400, "bad_request", other, "{}", "Nats-Msg-Id", fmt.Sprint(i))
-				if !strings.Contains(r.message, first+",") {
-					t.Errorf("%s the id of %s for %s: %s", when, first, other, r)
-				}
-			}
-		}
-	}
-	wrong("at first")
-	w.restart()
-	wrong("after a restart")
-	w.stop()
-	w.removeProjection()
-	w.start()
-	wrong("folded anew")
-
-	before, last := w.end(), uint64(0)
-	for i := range tails {
-		// JetStream ignores the header in lower case, so it deduplicates none of them.
-		last = w.publish("document.upsert.c.lost", "{}", "nats-msg-id", fmt.Sprint(i))
-	}
-	w.judged(last)
-	if got, want := w.summary(before), strings.TrimSpace(strings.Repeat("MutationRejected ", len(tails))); got != want {
-		t.Errorf("the log says %s, want %s", got, want)
-	}
-	w.want(404, "document.get.c.lost", "")
-}
-
-// TestMsgIDReusedWhilePending: the same for concurrent mutations, while the first is not
-// in the log yet.
-func TestMsgIDReusedWhilePending(t *testing.T) {
-	w := newWire(t)
-	w.want(201, "collection.create.c", "")
-	for round := range 20 {
-		release := w.holdWriter()
-		inbox := w.client.NewInbox()
-		answers, err := w.client.SubscribeSync(inbox)
-		w.check(err)
-		const n = 8
-		for i := range n {
-			w.check(w.client.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("lapse.main.api.document.upsert.c.%d-%d", round, i), Reply: inbox,
-				Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint(round)}}, Data: []byte("{}")}))
-		}
-		w.check(w.client.Flush())
-		release()
-		codes := map[int]int{}
-		for range n {
-			m, err := answers.NextMsg(patience)
-			w.check(err)
-			r, err := readReply(m)
-			w.check(err)
-			codes[r.code]++
-		}
-		if codes[201] != 1 || codes[400] != n-1 {
-			t.Fatalf("the answers are %v", codes)
-		}
-	}
 }
 
 // TestRepeatOfOlderLog: events of an older version do not record their operation. An

@@ -24,6 +24,7 @@ import (
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // retaining sets the retention and the interval of snapshots.
@@ -102,7 +103,7 @@ func (w *wire) holding(text string) (paths []string) {
 
 // TestRetention: content that expired, was deleted, replaced or rejected is in no file
 // after the retention, on a busy database and an idle one. Live documents stay, even for
-// a start with an empty disk.
+// a start with an empty disk, also one on hold that was due before the log begins.
 func TestRetention(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		t.Run(fmt.Sprintf("busy=%t", busy), func(t *testing.T) {
@@ -116,6 +117,8 @@ func TestRetention(t *testing.T) {
 				w.want(201, "document.create.c.replaced", body("-1"))
 				w.want(201, "document.create.gone.buried", body("-1"))
 				w.want(201, "document.create.c.keeps", `{"ttl":-1,"n":1}`)
+				w.want(201, "document.create.c.held", `{"ttl":1}`)
+				w.want(200, "document.hold.c.held", "")
 				w.judged(w.publish("document.create.c.published", body("60")))
 				w.judged(w.publish("document.replace.c.refused", body("60")))
 				w.want(204, "document.delete.c.deleted", "")
@@ -162,6 +165,13 @@ func TestRetention(t *testing.T) {
 					t.Errorf("nobody said that there was a snapshot:\n%s", w.logs)
 				}
 				w.want(201, "document.create.c.new", "{}")
+				w.want(423, "document.delete.c.held", "")
+				w.want(200, "document.release.c.held", "")
+				w.want(404, "document.get.c.held", "")
+				w.eventually("the released document expires", func() bool {
+					events := w.history("c", "held")
+					return events[0].Type == schema.DocumentExpired
+				})
 			}, retaining(time.Hour, 5*time.Minute))
 		})
 	}
@@ -230,7 +240,7 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{"defaultTtl":1}`)
 		w.want(201, "document.create.c.a", "{}")
-		time.Sleep(time.Hour)
+		time.Sleep(15 * time.Minute)
 		if begins := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; begins != 1 || len(w.snapshotList()) > 0 {
 			t.Errorf("the log begins at %d, with snapshots %v", begins, w.snapshotList())
 		}
@@ -239,7 +249,7 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 		}
 		w.want(201, "document.create.c.b", "{}")
 		failing.Store(false)
-		time.Sleep(time.Hour)
+		time.Sleep(15 * time.Minute)
 		if begins := w.stream("LAPSE_main").CachedInfo().State.FirstSeq; begins == 1 || len(w.snapshotList()) == 0 {
 			t.Errorf("it did not go on: the log begins at %d, with snapshots %v", begins, w.snapshotList())
 		}
@@ -258,7 +268,7 @@ func TestNoTrimmingWithoutSnapshot(t *testing.T) {
 func TestSnapshotCancelled(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		w.want(201, "collection.create.c", `{}`)
-		for moment := range 600 {
+		for moment := range stress.Pick(150, 600) {
 			w.want(201, "document.create.c."+strconv.Itoa(moment), `{}`)
 			ctx, cancel := context.WithCancel(w.ctx())
 			done := make(chan error)
@@ -266,7 +276,7 @@ func TestSnapshotCancelled(t *testing.T) {
 				_, err := w.processor.retention.Snapshots.Create(ctx)
 				done <- err
 			}()
-			for range 4 * moment {
+			for range moment * 4 * 600 / stress.Pick(150, 600) {
 				runtime.Gosched()
 			}
 			cancel()
@@ -309,19 +319,26 @@ func (w *wire) trim(first uint64) {
 // Without any it folds the log from its beginning, if that is still there.
 func TestStartFromSnapshot(t *testing.T) {
 	const rounds = 2
-	good := func(*wire, uint64) {}
 	poison := func(w *wire, seq uint64) { w.putObject(seq, []byte("any bytes")) }
+	meta := func(change func(map[string]string)) func(*wire, uint64) {
+		return func(w *wire, seq uint64) {
+			w.damageObject(seq, func(s jetstream.ObjectStore) {
+				info, err := s.GetInfo(w.ctx(), snapshot.ObjectName)
+				w.check(err)
+				change(info.Metadata)
+				w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
+			})
+		}
+	}
 	for name, c := range map[string]struct {
-		damage  [rounds]func(*wire, uint64) // newest first
+		damage  [rounds]func(*wire, uint64) // newest first; nil for none
 		from    int                         // index of the snapshot it begins with; rounds for the log
 		trimmed bool
 	}{
-		"all sound":         {damage: [rounds]func(*wire, uint64){good, good}, from: 0},
-		"the newest poison": {damage: [rounds]func(*wire, uint64){poison, good}, from: 1},
-		"one byte":          {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) { w.putObject(seq, []byte{0}) }, good}, from: 1},
+		"all sound": {from: 0},
 		"no object": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			w.damageObject(seq, func(s jetstream.ObjectStore) { w.check(s.Delete(w.ctx(), snapshot.ObjectName)) })
-		}, good}, from: 1},
+		}}, from: 1},
 		"another one's object": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
 			var other []byte
 			w.damageObject(w.snapshotList()[1].Seq, func(s jetstream.ObjectStore) {
@@ -330,31 +347,12 @@ func TestStartFromSnapshot(t *testing.T) {
 				w.check(err)
 			})
 			w.putObject(seq, other)
-		}, good}, from: 1},
-		"another log's": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
-			w.damageObject(seq, func(s jetstream.ObjectStore) {
-				info, err := s.GetInfo(w.ctx(), snapshot.ObjectName)
-				w.check(err)
-				info.Metadata[snapshot.MetaStream] = "another"
-				w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
-			})
-		}, good}, from: 1},
-		"not verified": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
-			w.damageObject(seq, func(s jetstream.ObjectStore) {
-				info, err := s.GetInfo(w.ctx(), snapshot.ObjectName)
-				w.check(err)
-				info.Metadata[snapshot.MetaSnapshot] = strings.Replace(info.Metadata[snapshot.MetaSnapshot], `"sound":true`, `"sound":false`, 1)
-				w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
-			})
-		}, good}, from: 1},
-		"described in poison": {damage: [rounds]func(*wire, uint64){func(w *wire, seq uint64) {
-			w.damageObject(seq, func(s jetstream.ObjectStore) {
-				info, err := s.GetInfo(w.ctx(), snapshot.ObjectName)
-				w.check(err)
-				info.Metadata[snapshot.MetaSnapshot] = "{"
-				w.check(s.UpdateMeta(w.ctx(), snapshot.ObjectName, info.ObjectMeta))
-			})
-		}, good}, from: 1},
+		}}, from: 1},
+		"another log's": {damage: [rounds]func(*wire, uint64){meta(func(of map[string]string) { of[snapshot.MetaStream] = "another" })}, from: 1},
+		"not verified": {damage: [rounds]func(*wire, uint64){meta(func(of map[string]string) {
+			of[snapshot.MetaSnapshot] = strings.Replace(of[snapshot.MetaSnapshot], `"sound":true`, `"sound":false`, 1)
+		})}, from: 1},
+		"described in poison": {damage: [rounds]func(*wire, uint64){meta(func(of map[string]string) { of[snapshot.MetaSnapshot] = "{" })}, from: 1},
 		"all poison":          {damage: [rounds]func(*wire, uint64){poison, poison}, from: rounds},
 		"all poison, trimmed": {damage: [rounds]func(*wire, uint64){poison, poison}, from: rounds, trimmed: true},
 	} {
@@ -375,7 +373,9 @@ func TestStartFromSnapshot(t *testing.T) {
 			}
 			content := w.content()
 			for i, damage := range c.damage {
-				damage(w, list[i].Seq)
+				if damage != nil {
+					damage(w, list[i].Seq)
+				}
 			}
 			w.stop()
 			w.removeProjection()
@@ -457,12 +457,15 @@ func TestSnapshotRequests(t *testing.T) {
 	if got := w.want(200, "snapshot.verify."+seq, ""); !strings.Contains(string(got.body), `"sound":false,"fault":"`) {
 		t.Errorf("poison is %s", got.body)
 	}
+	if one := w.snapshotList()[0]; one.Sound || one.Fault == "" {
+		t.Errorf("afterwards it is listed as %+v", one)
+	}
 	// Two are kept.
 	for i := range 3 {
 		w.want(201, fmt.Sprintf("document.create.c.more%d", i), `{}`)
 		w.want(201, "snapshot.create", "")
 	}
-	if list := w.snapshotList(); len(list) != snapshot.KeepSnapshots || list[0].Seq != w.end() {
+	if list := w.snapshotList(); len(list) != snapshot.KeepSnapshots || list[0].Seq != w.end() || !list[1].Sound {
 		t.Errorf("%v are kept, the log ends at %d", list, w.end())
 	}
 	seq = fmt.Sprint(w.snapshotList()[0].Seq)
@@ -746,27 +749,6 @@ func TestSnapshotOfLostEvents(t *testing.T) {
 	}
 }
 
-// TestVerifyIsRemembered: a snapshot that fails verification is no longer trusted.
-func TestVerifyIsRemembered(t *testing.T) {
-	w := newWire(t)
-	w.want(201, "collection.create.c", `{}`)
-	w.want(201, "snapshot.create", "")
-	seq := w.snapshotList()[0].Seq
-	w.putObject(seq, []byte("poison"))
-	if !w.snapshotList()[0].Sound {
-		t.Fatal("it was read back before anybody asked")
-	}
-	w.want(200, fmt.Sprintf("snapshot.verify.%d", seq), "")
-	if one := w.snapshotList()[0]; one.Sound || one.Fault == "" {
-		t.Errorf("it is listed as %+v", one)
-	}
-	w.want(201, "document.create.c.a", `{}`)
-	w.want(201, "snapshot.create", "")
-	if list := w.snapshotList(); len(list) != 1 || list[0].Seq == seq {
-		t.Errorf("%v are kept", list)
-	}
-}
-
 // TestStopWhileVerifying: a stop does not wait until all documents are counted.
 func TestStopWhileVerifying(t *testing.T) {
 	var slow atomic.Bool
@@ -856,21 +838,6 @@ func TestUnfinishedSnapshotHasNoAge(t *testing.T) {
 			}
 		}
 	}, retaining(0, time.Hour))
-}
-
-// TestRetentionInSmallMessages: padding works with a small max_payload.
-func TestRetentionInSmallMessages(t *testing.T) {
-	w := newWire(t, retaining(time.Second, time.Hour))
-	w.want(201, "collection.create.c", "")
-	w.want(201, "document.create.c.a", "{}")
-	w.check(w.processor.retention.Pad(w.ctx()))
-	cursor := w.processor.store.Cursor()
-	if cursor.Padded != cursor.Seq {
-		t.Errorf("padded up to %d of %d", cursor.Padded, cursor.Seq)
-	}
-	if bytes := w.stream("LAPSE_main").CachedInfo().State.Bytes; bytes < snapshot.PadBytes {
-		t.Errorf("the padding has %d bytes, a file %d", bytes, snapshot.PadBytes)
-	}
 }
 
 // TestFirstSince: FirstSince searches correctly over foreign messages.

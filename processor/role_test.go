@@ -599,7 +599,7 @@ func TestStandbyWaitsForRenewal(t *testing.T) {
 			wireReply
 		}
 		answers := make(chan answer, 8)
-		asked := []string{"document.get.c.renewed", "document.get.c.gone", "query.c", "collection.get.c"}
+		asked := []string{"document.get.c.renewed", "document.get.c.gone", "query.c", "collection.get.c", "forecast.c"}
 		for _, tail := range asked {
 			go func() {
 				a := answer{tail: tail}
@@ -617,7 +617,7 @@ func TestStandbyWaitsForRenewal(t *testing.T) {
 			case r.tail == "document.get.c.renewed" && r.code == 404,
 				r.tail == "document.get.c.gone" && r.code == 200,
 				r.tail == "query.c" && r.code == 200 && !strings.Contains(string(r.body), `"n":2`),
-				r.tail == "collection.get.c" && r.code == 200 && !strings.Contains(string(r.body), `"documents":1`):
+				(r.tail == "collection.get.c" || r.tail == "forecast.c") && r.code == 200 && !strings.Contains(string(r.body), `"documents":1`):
 				t.Errorf("%s: %s", r.tail, r)
 			}
 		}
@@ -819,7 +819,7 @@ func TestStreamsAreChecked(t *testing.T) {
 		}
 	}
 	leases := jetstream.KeyValueConfig{LimitMarkerTTL: time.Minute}
-	for _, one := range []struct {
+	rows := []struct {
 		there func(context.Context, jetstream.JetStream) error
 		want  string
 	}{
@@ -842,11 +842,12 @@ func TestStreamsAreChecked(t *testing.T) {
 		{bucket(jetstream.KeyValueConfig{LimitMarkerTTL: time.Minute, TTL: time.Hour}, "", ""), "a ttl of 1h0m0s for all keys"},
 		{bucket(leases, "writer", "me"), `its key writer is "me"`},
 		{bucket(leases, "writer", `{"node":"n"}`), "its key writer is"},
-	} {
-		inCrew(t, 1, func(c *crew) {
-			m := c.members[0]
-			js, err := jetstream.New(m.log)
-			m.check(err)
+	}
+	inCrew(t, 1, func(c *crew) {
+		m := c.members[0]
+		js, err := jetstream.New(m.log)
+		m.check(err)
+		for _, one := range rows {
 			m.check(one.there(m.ctx(), js))
 			before := m.streams(js)
 			p, err := Start(m.ctx(), m.connections(), m.options)
@@ -860,8 +861,11 @@ func TestStreamsAreChecked(t *testing.T) {
 			if after := m.streams(js); after != before {
 				t.Errorf("%s: changed from\n%s to\n%s", one.want, before, after)
 			}
-		})
-	}
+			for name := range js.StreamNames(m.ctx()).Name() {
+				m.check(js.DeleteStream(m.ctx(), name))
+			}
+		}
+	})
 }
 
 // streams formats the configuration and last sequence of all streams.

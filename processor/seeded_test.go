@@ -13,9 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
-	"github.com/lapsedb/lapse/processor/clock"
 	"github.com/lapsedb/lapse/processor/eventlog"
-	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -177,23 +175,6 @@ func TestMutationStreamRecreated(t *testing.T) {
 	})
 }
 
-// TestPanicOnArrival: a request whose handler panics on arrival gets a reply, too.
-func TestPanicOnArrival(t *testing.T) {
-	w := newWire(t)
-	broken := &service.Service{Config: w.options.EnsureDefaults().watched().forService(), NC: w.service, MaxReply: 1000} // without a projection
-	inbox := w.client.NewInbox()
-	sub, err := w.client.SubscribeSync(inbox)
-	w.check(err)
-	w.check(w.client.Flush())
-	r := &service.Request{Service: broken, Op: "document.get", Tail: "c.a", To: inbox, Seq: 1, Header: schema.Header{schema.HeaderMinSeq: {"1"}}}
-	r.Begin()
-	m, err := sub.NextMsg(patience)
-	w.check(err)
-	if reply, err := readReply(m); err != nil || reply.code != 503 {
-		t.Errorf("the answer is %s (%v)", reply, err)
-	}
-}
-
 // TestScrubComparesLogHash: a scrub compares the hash of the whole log, since a log with
 // the same last event may differ before it.
 func TestScrubComparesLogHash(t *testing.T) {
@@ -245,23 +226,6 @@ func TestTrimmedWhileRead(t *testing.T) {
 			t.Errorf("a projection of before: %q %v", why, err)
 		}
 	})
-}
-
-// TestUntrustedClockStopsRetention: no snapshot is made while the clock is in doubt.
-func TestUntrustedClockStopsRetention(t *testing.T) {
-	var c *wrongClock
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{}`)
-		k := w.processor.retention
-		for made, off := range []time.Duration{10 * Year, 0} {
-			c.set(off)
-			time.Sleep(2 * clock.Recheck)
-			w.check(k.Round(w.ctx()))
-			if n := k.Made.Load(); n != int64(made) {
-				t.Errorf("%d snapshots were made, want %d", n, made)
-			}
-		}
-	}, withClock(&c), retaining(time.Hour, 1000*time.Hour))
 }
 
 // TestGapsAtStart: a gap is found before anything is read. If nothing follows the gap,

@@ -81,58 +81,6 @@ func (x *expiries) stale(seq uint64, now int64) *schema.Event {
 	return nil
 }
 
-// TestStaleExpiriesFolded: stale expiries all over the frozen log change nothing in the
-// projection but the count of foreign messages.
-func TestStaleExpiriesFolded(t *testing.T) {
-	f, err := frozenLog()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := stress.Rand(t)
-	for range stress.Pick(1, 20) {
-		// Sequences are spread, so that stale expiries fit between.
-		const apart = 10
-		var clean, soiled []projections.Fact
-		x, stale := newExpiries(r), uint64(0)
-		for _, fact := range f.known {
-			e := *fact.Event
-			e.Seq, e.Previous = e.Seq*apart, e.Previous*apart
-			clean = append(clean, projections.Fact{Event: &e})
-			soiled = append(soiled, projections.Fact{Event: &e})
-			x.saw(&e)
-			for i := range r.IntN(apart) {
-				if e := x.stale(e.Seq+1+uint64(i), e.Time); e != nil {
-					soiled = append(soiled, projections.Fact{Event: e})
-					stale++
-				}
-			}
-		}
-		dump := func(facts []projections.Fact) (projections.Cursor, uint64, string) {
-			s := newReplayStore(t, projections.Options{CacheBytes: 1 << 20})
-			defer s.close()
-			for rest := facts; len(rest) > 0; {
-				n := min(1+r.IntN(1000), len(rest))
-				s.fold(rest[:n])
-				rest = rest[n:]
-			}
-			s.indexAll()
-			var b bytes.Buffer
-			f.dump(t, &b, s.Store)
-			dumpIndexes(t, &b, s.Store)
-			_, said, _ := strings.Cut(b.String(), "\n")
-			return s.Cursor(), s.Digest().Sum, said
-		}
-		cleanCursor, cleanSum, cleanDump := dump(clean)
-		cursor, sum, said := dump(soiled)
-		if sum != cleanSum || said != cleanDump {
-			t.Fatalf("%d stale expiries make another state:\n%s", stale, difference(said, cleanDump))
-		}
-		if cursor.Foreign != cleanCursor.Foreign+stale || cursor.Time != cleanCursor.Time || cursor.Mutations != cleanCursor.Mutations {
-			t.Fatalf("with %d stale expiries the cursor is %+v, without %+v", stale, cursor, cleanCursor)
-		}
-	}
-}
-
 // difference returns the first line in which two texts differ.
 func difference(a, b string) string {
 	one, other := strings.Split(a, "\n"), strings.Split(b, "\n")

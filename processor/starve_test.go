@@ -142,21 +142,3 @@ func TestReadsEndInTime(t *testing.T) {
 		o.Workers, o.QueryWorkers, o.Query.Time = max(2, o.Workers), 2, queryTime
 	})
 }
-
-// TestReadsWithoutReplySubject: a read without a reply subject costs no worker.
-func TestReadsWithoutReplySubject(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", "")
-		let := make(chan struct{})
-		defer close(let)
-		occupy(w.processor.service.Reads, 2, let)
-		for range 10 {
-			w.check(w.client.Publish("lapse.main.api.status", nil))
-			w.check(w.client.Publish("lapse.main.api.history.c.a", nil))
-		}
-		synctest.Wait()
-		if n := w.processor.service.Reads.Len(); n != 0 {
-			t.Errorf("%d wait for a worker", n)
-		}
-	}, func(o *Options) { o.Workers = 1 })
-}

@@ -36,10 +36,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(natsVariable); dir != "" {
-		serveNATS(dir)
-		return
-	}
 	// NATS has one clock for all its stores; a store in a synctest bubble must not start
 	// it.
 	ats.Register()
@@ -300,15 +296,21 @@ func (r wireReply) String() string {
 	return fmt.Sprintf("%d %s", r.code, r.body)
 }
 
-// ask sends a request and reads its reply. tail is what follows lapse.main.api.
-// in the subject; headers are names and values in turn.
-func (w *wire) ask(tail, body string, headers ...string) wireReply {
-	w.t.Helper()
-	m := nats.NewMsg("lapse.main.api." + tail)
+// message returns a message; headers are names and values in turn.
+func message(subject, body string, headers []string) *nats.Msg {
+	m := nats.NewMsg(subject)
 	m.Data = []byte(body)
 	for i := 0; i < len(headers); i += 2 {
 		m.Header.Set(headers[i], headers[i+1])
 	}
+	return m
+}
+
+// ask sends a request and reads its reply. tail is what follows lapse.main.api.
+// in the subject; headers are names and values in turn.
+func (w *wire) ask(tail, body string, headers ...string) wireReply {
+	w.t.Helper()
+	m := message("lapse.main.api."+tail, body, headers)
 	answer, err := w.client.RequestMsg(m, patience)
 	if err != nil {
 		w.t.Fatalf("%s: %v\n%s", m.Subject, err, w.logs)
@@ -392,12 +394,7 @@ func (w *wire) publish(tail, body string, headers ...string) uint64 {
 	w.t.Helper()
 	js, err := jetstream.New(w.client)
 	w.check(err)
-	m := nats.NewMsg("lapse.main.mutations." + tail)
-	m.Data = []byte(body)
-	for i := 0; i < len(headers); i += 2 {
-		m.Header.Set(headers[i], headers[i+1])
-	}
-	ack, err := js.PublishMsg(w.ctx(), m)
+	ack, err := js.PublishMsg(w.ctx(), message("lapse.main.mutations."+tail, body, headers))
 	w.check(err)
 	return ack.Sequence
 }
@@ -433,12 +430,7 @@ func (w *wire) intrude(tail, body string, headers ...string) uint64 {
 	prefix := strings.TrimSuffix(w.stream("LAPSE_main").CachedInfo().Config.Subjects[0], ">")
 	js, err := jetstream.New(w.log)
 	w.check(err)
-	m := nats.NewMsg(prefix + tail)
-	m.Data = []byte(body)
-	for i := 0; i < len(headers); i += 2 {
-		m.Header.Set(headers[i], headers[i+1])
-	}
-	ack, err := js.PublishMsg(w.ctx(), m)
+	ack, err := js.PublishMsg(w.ctx(), message(prefix+tail, body, headers))
 	w.check(err)
 	return ack.Sequence
 }

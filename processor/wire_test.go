@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/lapsedb/lapse/schema"
-	"github.com/lapsedb/lapse/test/stress"
 )
 
 // TestWire runs the conversations in testdata/wire with a server. Every reply must obey
@@ -175,15 +173,17 @@ func (s *conversation) newEvents() string {
 }
 
 // TestObjectiveInStatus: status reports missed expiries while they are overdue, counted
-// from the deadline or from the policy that made them due, and afterwards that they were
-// late.
+// from the deadline or from the policy that made them due, and afterwards, for a minute,
+// how late they were.
 func TestObjectiveInStatus(t *testing.T) {
 	inBubble(t, func(w *wire) {
 		objective := func() schema.LatenessObjective {
 			t.Helper()
-			var status schema.Status
-			w.check(json.Unmarshal(w.want(200, "status", "").body, &status))
-			return *status.LatenessObjective
+			return *w.status().LatenessObjective
+		}
+		if s := w.status(); s.Version != "1.2.3" || s.Database != "main" || s.Role != "writer" || s.Seq != w.end() || s.LogTime != time.Now().UnixMilli() ||
+			s.Documents != 0 || s.LatenessMs != (schema.Lateness{}) {
+			t.Errorf("a new database has the status %+v", s)
 		}
 		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
 		w.want(201, "collection.create.long", `{"defaultTtl":1000}`)
@@ -202,108 +202,25 @@ func TestObjectiveInStatus(t *testing.T) {
 		if o := objective(); o.OverdueMs != 4000 || o.Kept || o.Expired != 0 {
 			t.Errorf("when it is missed: %+v", o)
 		}
+		if s := w.status(); s.Documents != 1 || s.PendingExpiry != 1 || s.Overdue != 1 {
+			t.Errorf("with one document overdue, and one to expire: %+v", s)
+		}
 		release()
 		sleepUntil(ts+10+5, 0)
 		if o := objective(); o.OverdueMs != 0 || o.Kept || o.Expired != 1 || o.Late != 1 {
 			t.Errorf("afterwards: %+v", o)
 		}
+		if l := w.status().LatenessMs; l.Max < 3950 || l.Max > 4050 || l.P99 != l.Max || l.P50 != l.Max {
+			t.Errorf("after an expiry that was 4 s late: %+v", l)
+		}
 		sleepUntil(ts+200, 0)
+		if l := w.status().LatenessMs; l != (schema.Lateness{}) {
+			t.Errorf("minutes later: %+v", l)
+		}
 		w.want(200, "collection.replace.long", `{"defaultTtl":5}`)
 		sleepUntil(ts+201, 0)
 		if o := objective(); o != (schema.LatenessObjective{Ms: 3000, Share: 0.99, Expired: 1, Kept: true}) {
 			t.Errorf("when a policy made it due: %+v", o)
 		}
 	}, func(o *Options) { o.LatenessObjective = 3 * time.Second })
-}
-
-// TestBatchCodes: each operation of a batch has its own code, for any mix of valid,
-// refused and ill-formed ones and gets. If an atomic batch fails, the first culprit has
-// its code, every other mutation is a 424, and nothing changes; gets are answered. Each
-// operation has its own document, so that none affects another.
-func TestBatchCodes(t *testing.T) {
-	kinds := []struct {
-		operation string
-		reads     bool
-		code      int
-	}{
-		{`{"op":"create","id":"new%d","body":{}}`, false, 201},
-		{`{"op":"upsert","id":"new%d","body":{}}`, false, 201},
-		{`{"op":"replace","id":"old%d","body":{}}`, false, 200},
-		{`{"op":"delete","id":"old%d"}`, false, 204},
-		{`{"op":"create","id":"old%d","body":{}}`, false, 409},
-		{`{"op":"replace","id":"new%d","body":{}}`, false, 404},
-		{`{"op":"patch","id":"old%d","body":{},"ifMatch":"1"}`, false, 412},
-		{`{"op":"upsert","id":"new%d","body":[]}`, false, 400},
-		{`{"op":"upsert","id":"new%d","body":{"id":"other"}}`, false, 400},
-		{`{"op":"upsert","id":"new%d","body":{},"ifmatch":"1"}`, false, 400},
-		{`{"op":"delete","id":%d}`, false, 400},
-		{`{"op":"delete"}`, false, 400},
-		{`{"op":"fly","id":"old%d"}`, false, 400},
-		{`%d`, false, 400},
-		{`{"op":"get","id":"old%d"}`, true, 200},
-		{`{"op":"get","id":"new%d"}`, true, 404},
-		{`{"op":"get","id":""}`, true, 400},
-		{`{"more":1,"op":"get","id":"old%d"}`, true, 400},
-	}
-	random := stress.Rand(t)
-	w := newWire(t)
-	w.want(201, "collection.create.c", "")
-	for round := range stress.Pick(80, 5000) {
-		// Some batches have only a few kinds, or only gets and ill-formed operations.
-		some := random.Perm(len(kinds))[:1+random.IntN(len(kinds))]
-		if random.IntN(3) == 0 {
-			some = slices.DeleteFunc(some, func(k int) bool { return !kinds[k].reads && kinds[k].code != 400 })
-		}
-		var operations, prepare []string
-		var want []int
-		atomic, blamed := random.IntN(4) > 0, -1
-		for i := range random.IntN(8) {
-			if len(some) == 0 {
-				break
-			}
-			k := kinds[some[random.IntN(len(some))]]
-			n := 10*round + i
-			prepare = append(prepare, fmt.Sprintf(`{"op":"create","id":"old%d","body":{}}`, n))
-			operation := k.operation
-			if strings.Contains(operation, "%d") {
-				operation = fmt.Sprintf(operation, n)
-			}
-			operations = append(operations, operation)
-			want = append(want, k.code)
-			if atomic && blamed < 0 && (k.code == 400 || k.code > 400 && !k.reads) {
-				blamed = i
-			}
-		}
-		if blamed >= 0 {
-			for i, operation := range operations {
-				if i != blamed && !strings.Contains(operation, `"op":"get"`) {
-					want[i] = 424
-				}
-			}
-		}
-		w.want(200, "batch.c", fmt.Sprintf(`{"operations":[%s]}`, strings.Join(prepare, ",")))
-		before := w.end()
-		body := fmt.Sprintf(`{"operations":[%s],"atomic":%t}`, strings.Join(operations, ","), atomic)
-		var reply struct {
-			Results []struct {
-				Code int
-				Body struct{ Code int }
-			}
-		}
-		w.check(json.Unmarshal(w.want(200, "batch.c", body).body, &reply))
-		var got []int
-		happened := 0
-		for i, r := range reply.Results {
-			got = append(got, r.Code)
-			if r.Code >= 400 && r.Body.Code != r.Code {
-				t.Errorf("%s: result %d says %d and %d", body, i, r.Code, r.Body.Code)
-			}
-			if r.Code < 300 && !strings.Contains(operations[i], `"op":"get"`) {
-				happened++
-			}
-		}
-		if !slices.Equal(got, want) || int(w.end()-before) != happened {
-			t.Errorf("%s:\n  %v, want %v, and the log has %s", body, got, want, w.summary(before))
-		}
-	}
 }

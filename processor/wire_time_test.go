@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,127 +182,6 @@ func TestExpiredForEveryRequest(t *testing.T) {
 	})
 }
 
-// TestRenewal: any write renews the deadline, a refused one does not.
-func TestRenewal(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
-		start := w.tsOf(w.want(201, "document.create.c.a", `{}`))
-		for i, op := range []string{"replace", "upsert", "patch"} {
-			sleepUntil(start+9*int64(i+1), 0)
-			if ts := w.tsOf(w.want(200, "document."+op+".c.a", `{}`)); ts != start+9*int64(i+1) {
-				t.Errorf("%s left _ts at %d", op, ts)
-			}
-		}
-		sleepUntil(start+36, 999)
-		w.want(412, "document.patch.c.a", `{}`, "If-Match", "1")
-		w.want(409, "document.create.c.a", `{}`)
-		w.want(200, "document.get.c.a", "")
-		sleepUntil(start+37, 0)
-		w.want(404, "document.get.c.a", "")
-		time.Sleep(time.Minute)
-		w.wantSummary(2, "DocumentCreated(a) DocumentReplaced(a) DocumentReplaced(a) DocumentReplaced(a) DocumentExpired(a)")
-	})
-}
-
-// TestDefaultChanges: a new default applies to existing documents at once. Documents due
-// before the change expire before it, under the old default, and never come back.
-func TestDefaultChanges(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{}`)
-		start := w.tsOf(w.want(201, "document.create.c.old", `{}`))
-		w.want(201, "document.create.c.own", `{"ttl":60}`)
-		w.want(201, "document.create.c.odd", `{"ttl":"x"}`)
-		sleepUntil(start+30, 0)
-		w.want(201, "document.create.c.new", `{}`)
-		seq := w.end()
-
-		w.want(200, "collection.replace.c", `{"defaultTtl":20}`)
-		w.want(404, "document.get.c.old", "")
-		w.want(404, "document.get.c.odd", "")
-		time.Sleep(time.Millisecond)
-		w.wantSummary(seq, "CollectionReplaced DocumentExpired(odd) DocumentExpired(old)")
-
-		// Raised, then switched off, just after a deadline.
-		seq = w.end()
-		sleepUntil(start+49, 999)
-		release := w.holdWriter()
-		sleepUntil(start+50, 0)
-		done := make(chan struct{})
-		go func() { defer close(done); w.want(200, "collection.replace.c", `{"defaultTtl":1000}`) }()
-		synctest.Wait()
-		release()
-		<-done
-		w.want(404, "document.get.c.new", "")
-		w.wantSummary(seq, "DocumentExpired(new) CollectionReplaced")
-
-		seq = w.end()
-		sleepUntil(start+59, 999)
-		w.want(200, "document.get.c.own", "")
-		release = w.holdWriter()
-		sleepUntil(start+60, 0)
-		done = make(chan struct{})
-		go func() { defer close(done); w.want(200, "collection.replace.c", `{}`) }()
-		synctest.Wait()
-		release()
-		<-done
-		w.want(404, "document.get.c.own", "")
-		w.wantSummary(seq, "DocumentExpired(own) CollectionReplaced")
-
-		// The same for the deletion of the collection.
-		w.want(200, "collection.replace.c", `{"defaultTtl":5}`)
-		last := w.tsOf(w.want(201, "document.create.c.last", `{}`))
-		seq = w.end()
-		sleepUntil(last+4, 999)
-		release = w.holdWriter()
-		sleepUntil(last+5, 0)
-		done = make(chan struct{})
-		go func() { defer close(done); w.want(204, "collection.delete.c", "") }()
-		synctest.Wait()
-		release()
-		<-done
-		w.wantSummary(seq, "DocumentExpired(last) CollectionDeleted")
-	})
-}
-
-// TestMutationAfterDeadline: a published mutation finds an expired document as a request
-// does, and the log has the expiry before the rejection.
-func TestMutationAfterDeadline(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
-		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
-		w.want(201, "document.create.c.b", `{}`)
-		seq := w.end()
-		sleepUntil(ts+9, 999)
-		release := w.holdWriter()
-		sleepUntil(ts+10, 0)
-		w.publish("document.replace.c.a", `{}`)
-		last := w.publish("document.upsert.c.b", `{}`)
-		synctest.Wait()
-		release()
-		w.judged(last)
-		w.wantSummary(seq, "DocumentExpired(a) DocumentExpired(b) MutationRejected DocumentCreated(b)")
-	})
-}
-
-// TestOverdueByPolicy: documents that a new policy makes overdue expire right after it,
-// before any mutation that was already waiting.
-func TestOverdueByPolicy(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{"defaultTtl":100}`)
-		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
-		w.want(201, "document.create.c.b", `{"ttl":50}`)
-		seq := w.end()
-		sleepUntil(ts+20, 0)
-		release := w.holdWriter()
-		w.publish("collection.replace.c", `{"defaultTtl":10}`)
-		last := w.publish("document.create.c.x", `{}`)
-		synctest.Wait()
-		release()
-		w.judged(last)
-		w.wantSummary(seq, "CollectionReplaced DocumentExpired(a) DocumentCreated(x)")
-	})
-}
-
 // TestMinSeq: a request waits for a sequence, for two seconds at most.
 func TestMinSeq(t *testing.T) {
 	inBubble(t, func(w *wire) {
@@ -321,6 +201,15 @@ func TestMinSeq(t *testing.T) {
 			{"negative", "-1", 400, "bad_request"},
 			{"a fraction", "1.5", 400, "bad_request"},
 			{"too large", "18446744073709551616", 400, "bad_request"},
+			{"many digits", strings.Repeat("9", 100_000), 400, "bad_request"},
+			{"zeros", strings.Repeat("0", 1000) + "1", 200, ""},
+			{"a blank", " 1", 200, ""},
+			{"nothing", "", 400, "bad_request"},
+			{"a plus", "+1", 400, "bad_request"},
+			{"an exponent", "1e0", 400, "bad_request"},
+			{"hexadecimal", "0x1", 400, "bad_request"},
+			{"grouped", "1_0", 400, "bad_request"},
+			{"not ASCII", "٣", 400, "bad_request"},
 		} {
 			for _, tail := range []string{"collection.get.c", "collection.list", "status", "batch.c", "document.upsert.c.a"} {
 				if test.code == 200 && tail == "document.upsert.c.a" {
@@ -350,89 +239,25 @@ func TestMinSeq(t *testing.T) {
 	})
 }
 
-// TestDowntime: a document that became due during a downtime is gone for the first
-// request, and expires once.
-func TestDowntime(t *testing.T) {
+// TestBatchAfterPolicyChange: a batch waits for a change of its collection that was there
+// before it.
+func TestBatchAfterPolicyChange(t *testing.T) {
 	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
-		for i := range 50 {
-			w.want(201, fmt.Sprintf("document.create.c.%02d", i), fmt.Sprintf(`{"ttl":%d}`, 50-i%7))
-		}
-		seq := w.end()
-		w.stop()
-		published := w.publish("document.replace.c.00", `{}`)
-		time.Sleep(time.Hour)
-		w.start()
-		w.want(404, "document.get.c.00", "")
-		w.judged(published)
-		w.eventually("all expired", func() bool { return w.processor.store.Cursor().Seq >= seq+52 })
-		expired := make(map[schema.DocumentID]int)
-		for _, e := range w.events() {
-			if e.Type == schema.DocumentExpired {
-				expired[e.ID]++
-			}
-		}
-		if len(expired) != 50 {
-			t.Errorf("%d of 50 expired", len(expired))
-		}
-		for id, n := range expired {
-			if n != 1 {
-				t.Errorf("%s expired %d times", id, n)
-			}
-		}
-	})
-}
-
-// TestLateness: status reports the lateness of expiries over the last minute.
-func TestLateness(t *testing.T) {
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{"defaultTtl":10}`)
-		status := func() (s schema.Status) {
-			t.Helper()
-			w.check(json.Unmarshal(w.want(200, "status", "").body, &s))
-			return s
-		}
-		s := status()
-		if s.Version != "1.2.3" || s.Database != "main" || s.Role != "writer" || s.Seq != w.end() || s.LogTime != time.Now().UnixMilli() ||
-			s.Documents != 0 || s.LatenessMs != (schema.Lateness{}) {
-			t.Errorf("a new database has the status %+v", s)
-		}
-		ts := w.tsOf(w.want(201, "document.create.c.a", `{}`))
-		w.want(201, "document.create.c.b", `{"ttl":-1}`)
-		if s := status(); s.Documents != 2 || s.PendingExpiry != 1 || s.Overdue != 0 {
-			t.Errorf("with one document to expire the status is %+v", s)
-		}
-		sleepUntil(ts+9, 0)
+		w.want(201, "collection.create.c", `{}`)
+		before := w.end()
 		release := w.holdWriter()
-		sleepUntil(ts+13, 0)
-		if s := status(); s.Documents != 1 || s.PendingExpiry != 0 || s.Overdue != 1 {
-			t.Errorf("with one document overdue the status is %+v", s)
+		var asked sync.WaitGroup
+		for _, one := range [][2]string{{"document.create.c.a", `{}`}, {"collection.replace.c", `{"defaultTtl":5}`}, {"batch.c", `{"operations":[{"op":"create","id":"b","body":{}}]}`}} {
+			asked.Go(func() {
+				if r := w.ask(one[0], one[1]); r.code >= 300 {
+					t.Errorf("%s: %s", one[0], r)
+				}
+			})
+			synctest.Wait()
 		}
 		release()
-		time.Sleep(time.Millisecond)
-		s = status()
-		if l := s.LatenessMs; s.Overdue != 0 || l.Max < 2950 || l.Max > 3050 || l.P99 != l.Max || l.P50 != l.Max {
-			t.Errorf("after an expiry that was 3 s late the status is %+v", s)
-		}
-		time.Sleep(70 * time.Second)
-		if s := status(); s.LatenessMs != (schema.Lateness{}) {
-			t.Errorf("a minute later the status is %+v", s)
-		}
-
-		// mutationsBehind, while the writer is busy.
-		release = w.holdWriter()
-		last := uint64(0)
-		for range 100 {
-			last = w.publish("document.upsert.c.m", `{}`)
-		}
-		if s := status(); s.MutationsBehind != 100 {
-			t.Errorf("100 mutations wait and the status is %+v", s)
-		}
-		release()
-		w.judged(last)
-		if s := status(); s.MutationsBehind != 0 {
-			t.Errorf("none wait and the status is %+v", s)
-		}
+		asked.Wait()
+		w.wantSummary(before, "DocumentCreated(a) CollectionReplaced DocumentCreated(b)")
 	})
 }
 

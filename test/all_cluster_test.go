@@ -16,7 +16,7 @@ import (
 )
 
 // TestCluster: three NATS servers and three processors lose nothing while each in turn is
-// killed, frozen, cut off and misled, and clients read and write. The order of faults is
+// killed, frozen and cut off, and clients read and write. The order of faults is
 // random; a short run has a quarter of them.
 func TestCluster(t *testing.T) {
 	t.Parallel()

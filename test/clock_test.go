@@ -5,8 +5,6 @@ package test
 import (
 	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,86 +19,6 @@ import (
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/harness"
 )
-
-// TestSuspectClockAtStart: a server whose log ends in the future, or long ago, does not trust its clock
-// until the operator accepts it.
-func TestSuspectClockAtStart(t *testing.T) {
-	t.Parallel()
-	metrics := harness.FreeAddr(t)
-	s := harness.Serve(t, "--durability", "os", "--metrics", metrics)
-	gauge := func(want string) {
-		t.Helper()
-		r, err := http.Get("http://" + metrics + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Body.Close()
-		page, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(page), "\n"+want+"\n") {
-			t.Errorf("the metrics do not say %s", want)
-		}
-	}
-	suspect := func(want bool) {
-		t.Helper()
-		var status struct{ Clock struct{ Suspect bool } }
-		text := s.Run("status").OK()
-		if err := json.Unmarshal([]byte(text), &status); err != nil || status.Clock.Suspect != want {
-			t.Fatalf("the status is %s\n%s", text, s.Stderr())
-		}
-	}
-	s.Run("collection", "create", "orders", `{"defaultTtl":3600}`).OK()
-	s.Run("document", "create", "orders", "a", `{}`).OK()
-	suspect(false)
-	gauge(`lapse_clock_suspect{database="main"} 0`)
-	s.Signal(syscall.SIGUSR1)
-	eventually(t, "the signal is answered", func() bool { return strings.Contains(s.Stderr(), "nothing to accept") })
-	s.Stop()
-
-	// An earlier writer's clock was an hour ahead.
-	writeAt(t, s.Dir, time.Hour)
-	s.Restart()
-	suspect(true)
-	gauge(`lapse_clock_suspect{database="main"} 1`)
-	refusal(t, s.Run("document", "upsert", "orders", "b", `{}`), "unavailable")
-	gauge(`lapse_clock_refused_total{database="main"} 1`)
-	s.Run("document", "get", "orders", "late").OK()
-	if !strings.Contains(s.Stderr(), "the clock is not believed") || !strings.Contains(s.Stderr(), "the log ends at") {
-		t.Errorf("it does not say that its clock cannot be right:\n%s", s.Stderr())
-	}
-	s.Signal(syscall.SIGUSR1)
-	eventually(t, "the clock is accepted", func() bool { return s.Run("document", "upsert", "orders", "b", `{}`).Code == 0 })
-	suspect(false)
-	s.Run("document", "get", "orders", "late").OK() // log time stands still
-	s.Stop()
-
-	s.With("--durability", "os", "--max-clock-step", "2h")
-	s.Restart()
-	suspect(false)
-	s.Stop()
-	s.With("--durability", "os", "--accept-clock")
-	s.Restart()
-	suspect(false)
-	s.Stop()
-
-	// Nothing ran for two months.
-	s = harness.Serve(t, "--durability", "os")
-	s.Stop()
-	if err := os.RemoveAll(s.Dir); err != nil {
-		t.Fatal(err)
-	}
-	writeAt(t, s.Dir, -60*24*time.Hour)
-	s.Restart()
-	suspect(true)
-	s.Run("document", "get", "new", "late").OK()
-	refusal(t, s.Run("document", "upsert", "new", "b", `{}`), "unavailable")
-	s.Signal(syscall.SIGUSR1)
-	eventually(t, "the clock is accepted", func() bool { return s.Run("document", "upsert", "new", "b", `{}`).Code == 0 })
-	refusal(t, s.Run("document", "get", "new", "late"), "document_not_found")
-	s.Stop()
-}
 
 // TestClockSetWhileDown: a process that starts does not trust a clock two hours ahead of
 // the time expected from the machine's boot, until the operator accepts it. The test
@@ -176,11 +94,6 @@ func writeAt(t *testing.T, dir string, ahead time.Duration) {
 	check(err)
 	nc := harness.Dial(t, server.URL())
 	defer nc.Close()
-	collection := "orders"
-	if ahead < 0 {
-		collection = "new"
-		mustAsk(t, nc, 201, "collection.create.new", `{"defaultTtl":3600}`)
-	}
-	mustAsk(t, nc, 201, "document.create."+collection+".late", `{}`)
+	mustAsk(t, nc, 201, "document.create.orders.late", `{}`)
 	check(p.Stop())
 }

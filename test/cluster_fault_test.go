@@ -1,19 +1,14 @@
 package test
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/test/cluster"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -56,8 +51,6 @@ var faults = []fault{
 	{"the node of NATS is frozen that all are connected to", (*scene).freezeTheirs, 0, true},
 	{"a node of NATS is partitioned", (*scene).partition, 0, true},
 	{"the lease bucket is deleted", (*scene).deleteLease, 0, false},
-	{"the lease goes to and fro", (*scene).passLease, 0, false},
-	{"somebody writes without a lease", (*scene).rogue, 0, false},
 }
 
 // inflict causes a fault and measures the gaps in reads and writes.
@@ -290,89 +283,13 @@ func (s *scene) deleteLease() time.Time {
 }
 
 // leaseBucket waits until the lease bucket exists and has a lease.
-func (s *scene) leaseBucket() (kv jetstream.KeyValue, name []byte) {
+func (s *scene) leaseBucket() {
 	s.t.Helper()
 	eventually(s.t, "a lease", func() bool {
-		var err error
-		if kv, err = s.js.KeyValue(s.t.Context(), "LAPSE_main_LEASE"); err != nil {
-			return false
-		}
-		entry, err := kv.Get(s.t.Context(), "writer")
+		kv, err := s.js.KeyValue(s.t.Context(), "LAPSE_main_LEASE")
 		if err == nil {
-			name = entry.Value()
+			_, err = kv.Get(s.t.Context(), "writer")
 		}
 		return err == nil
 	})
-	return kv, name
-}
-
-// passLease writes the names of two processors into the lease in turn, so that both
-// believe for a while to be the writer.
-func (s *scene) passLease() time.Time {
-	kv, first := s.leaseBucket()
-	second := first
-	eventually(s.t, "another writer", func() bool {
-		if err := kv.Delete(s.t.Context(), "writer"); err != nil { // another processor takes it
-			return false
-		}
-		time.Sleep(lease / 4)
-		_, second = s.leaseBucket()
-		return string(second) != string(first)
-	})
-	for i := range 8 {
-		eventually(s.t, "a lease that is passed on", func() bool {
-			_, err := kv.Put(s.t.Context(), "writer", [][]byte{first, second}[i%2])
-			return err == nil
-		})
-		time.Sleep(time.Duration(s.random.Int64N(int64(lease / 2))))
-	}
-	return time.Now()
-}
-
-// rogue runs a processor that writes without regard to the lease. It starts while the
-// writer is frozen, for less than a lease: then both believe to be the writer. The first
-// append of one fences off the other's next, and the other reads the events it missed.
-func (s *scene) rogue() time.Time {
-	log, err := os.OpenFile(filepath.Join(s.logs, "rogue.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer log.Close()
-	options := processor.Options{Database: "main", Dir: s.t.TempDir(), Replicas: 3, Logger: slog.New(slog.NewTextHandler(log, nil))}
-	var connections [2]*nats.Conn
-	for i := range connections {
-		if connections[i], err = nats.Connect(s.clients.URL(i), eventlog.ConnectOptions()...); err != nil {
-			s.t.Fatal(err)
-		}
-		defer connections[i].Close()
-	}
-	start := func(most, lease time.Duration) (*processor.Processor, error) {
-		ctx, cancel := context.WithTimeout(s.t.Context(), most)
-		defer cancel()
-		options := options
-		options.Lease = lease
-		return processor.Start(ctx, eventlog.Connections{Log: connections[0], Service: connections[1]}, options)
-	}
-	// First as a standby, so that it has folded the log.
-	if p, err := start(patience, lease); err != nil {
-		s.t.Fatal(err)
-	} else if err := p.Stop(); err != nil {
-		s.t.Fatal(err)
-	}
-	for range 3 {
-		w := s.writer()
-		w.Freeze()
-		p, err := start(lease/2, 0)
-		w.Signal(syscall.SIGCONT)
-		if err != nil {
-			s.note("the rogue: %v", err)
-			continue
-		}
-		select {
-		case err = <-p.Failed():
-		case <-time.After(lease):
-		}
-		s.note("the rogue wrote: %v", errors.Join(err, p.Stop()))
-	}
-	return time.Now()
 }

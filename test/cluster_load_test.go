@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,10 +39,8 @@ type traffic struct {
 	begin  uint64 // from this sequence on a processor has the collections
 
 	history history
-	writers [4]upserter
 	feeder  feeder
 	pairs   pairs
-	counter counter
 	reads   [6]staleReader
 }
 
@@ -54,12 +53,8 @@ func startTraffic(t *testing.T, name string, random *rand.Rand, dial func(node i
 		x.begin = max(x.begin, x.create(name+collection, ttl))
 	}
 	x.wg.Go(func() { x.history.run(x) })
-	for i := range x.writers {
-		x.wg.Go(func() { x.writers[i].run(x, i) })
-	}
 	x.wg.Go(func() { x.feeder.run(x) })
 	x.wg.Go(func() { x.pairs.run(x) })
-	x.wg.Go(func() { x.counter.run(x) })
 	for i := range x.reads {
 		x.wg.Go(func() { x.reads[i].run(x, i) })
 	}
@@ -99,18 +94,14 @@ func (x *traffic) verify(events []event) {
 	x.t.Helper()
 	log := bySequence(events)
 	x.history.verify(x, log)
-	var all, refused, seen int
-	for i := range x.writers {
-		x.writers[i].verify(x, i, log)
-		all, refused = all+len(x.writers[i].acknowledged), refused+x.writers[i].refused
-	}
 	x.feeder.verify(x, events)
+	seen := 0
 	for i := range x.reads {
 		x.reads[i].verify(x, log)
 		seen += len(x.reads[i].seen)
 	}
-	x.t.Logf("%s: %d operations in the history; %d writes acknowledged, %d not; %d mutations; %d pairs, seen %d times; %d counted %d times; %d reads of any state",
-		x.name, len(x.history.operations), all, refused, len(x.feeder.taken), x.pairs.last, x.pairs.seen, x.counter.last, x.counter.seen, seen)
+	x.t.Logf("%s: %d operations in the history; %d mutations; %d pairs, seen %d times; %d reads of any state",
+		x.name, len(x.history.operations), len(x.feeder.taken), x.pairs.last, x.pairs.seen, seen)
 }
 
 func bySequence(events []event) map[uint64]event {
@@ -127,6 +118,8 @@ func nap(r *rand.Rand, d time.Duration) {
 	time.Sleep(time.Duration(r.Int64N(int64(2 * d * stress.Pick[time.Duration](2, 1)))))
 }
 
+const historyIDs = 12
+
 // history runs the clients of package linear. They read at the latest sequence that any
 // of them was told, which makes reads linearizable on every processor. Only half of the
 // changes ask for it: a change is decided by the latest state anyway.
@@ -138,7 +131,7 @@ type history struct {
 
 func (h *history) run(x *traffic) {
 	load := &linear.Load{
-		Collection: x.name + "-history", IDs: 12, Clients: 6, Operations: 100_000, TTLs: []int64{0, 0, -1, 1, 1, 2, 3},
+		Collection: x.name + "-history", IDs: historyIDs, Clients: 6, Operations: 100_000, TTLs: []int64{0, 0, -1, 1, 1, 2, 3},
 		Seed: x.seed, Retry: patience, Late: true, Ending: x.ending,
 		Pause: func(r *rand.Rand) { nap(r, 30*time.Millisecond) },
 		Dial: func(client int) linear.Ask {
@@ -216,69 +209,6 @@ func (h *history) verify(x *traffic, log map[uint64]event) {
 		if err := json.Unmarshal(e.Body, &body); err != nil || e.Collection != x.name+"-history" || e.ID != o.ID || body != o.Content {
 			x.t.Errorf("the log has %s %s/%s %s at %d, where it was told %s", e.Type, e.Collection, e.ID, e.Body, e.Seq, o)
 		}
-	}
-}
-
-// upserter writes documents of its own, one at a time, each write once.
-type upserter struct {
-	acknowledged map[uint64]int // by version, the n that was written
-	refused      int
-}
-
-// upserted returns the document of write n. Most documents are written again soon; every
-// seventh write is the only one of its document, which expires.
-func upserted(writer, n int) string {
-	if n%7 != 0 {
-		n %= 20
-	}
-	return fmt.Sprintf("w%d-%d", writer, n)
-}
-
-func (u *upserter) run(x *traffic, writer int) {
-	u.acknowledged = make(map[uint64]int)
-	nc, random := x.dial(writer), rand.New(rand.NewPCG(x.seed, uint64(1000+writer)))
-	for n := 1; x.going(); n++ {
-		nap(random, 30*time.Millisecond)
-		a, err := tryAskFor(nc, "document.upsert."+x.name+"-load."+upserted(writer, n), fmt.Sprintf(`{"n":%d}`, n), hasty)
-		if err != nil || a.code != 200 && a.code != 201 {
-			u.refused++
-			continue
-		}
-		var document struct {
-			Etag string `json:"_etag"`
-		}
-		if err := json.Unmarshal(a.body, &document); err != nil {
-			x.t.Error(err)
-		}
-		version, err := strconv.ParseUint(document.Etag, 10, 64)
-		if err != nil || u.acknowledged[version] != 0 {
-			x.t.Errorf("write %d came out with %s (%v), as write %d did", n, a.body, err, u.acknowledged[version])
-		}
-		u.acknowledged[version] = n
-	}
-}
-
-func (u *upserter) verify(x *traffic, writer int, log map[uint64]event) {
-	x.t.Helper()
-	for version, n := range u.acknowledged {
-		e := log[version]
-		if e.Collection != x.name+"-load" || e.ID != upserted(writer, n) || numberIn(e.Body) != n {
-			x.t.Errorf("write %d of %s was acknowledged as version %d, which is %s %s/%s %s: it is lost", n, upserted(writer, n), version, e.Type, e.Collection, e.ID, e.Body)
-		}
-	}
-	versions := make(map[int]uint64)
-	for seq, e := range log {
-		if e.Collection != x.name+"-load" || e.Type != "DocumentCreated" && e.Type != "DocumentReplaced" || !strings.HasPrefix(e.ID, fmt.Sprintf("w%d-", writer)) {
-			continue
-		}
-		n := numberIn(e.Body)
-		if upserted(writer, n) != e.ID {
-			x.t.Errorf("event %d is %s %s, which nobody wrote", seq, e.ID, e.Body)
-		}
-		if before := versions[n]; before != 0 {
-			x.t.Errorf("write %d of %s is in the log twice, at %d and %d", n, e.ID, before, seq)
-		}
-		versions[n] = seq
 	}
 }
 
@@ -372,7 +302,7 @@ func (f *feeder) verify(x *traffic, events []event) {
 }
 
 // pairs writes the same content into two documents atomically, and checks that readers
-// never see them differ.
+// never see them differ, and never count one of them.
 type pairs struct {
 	last, seen int
 }
@@ -394,8 +324,13 @@ func (p *pairs) run(x *traffic) {
 			least, seq := acknowledged.Load(), at.Load()
 			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
 			page, err := client.QueryPage[half](ctx, collection, client.Where("doc.id == 'left' || doc.id == 'right'", nil), client.MinSeq(seq))
-			cancel()
 			most := attempted.Load()
+			counted, away := client.Count(ctx, collection, client.Where("doc.n >= 0", nil), client.MinSeq(seq))
+			cancel()
+			if !x.away(away) && (away != nil || counted != 2 && (counted != 0 || least > 0)) {
+				x.t.Errorf("after pair %d, at sequence %d, a count finds %d: %v", least, seq, counted, away)
+				return
+			}
 			if x.away(err) || err == nil && least == 0 && len(page.Items) == 0 {
 				continue
 			}
@@ -476,75 +411,23 @@ func (x *traffic) away(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrOverloaded)
 }
 
-// counter creates documents that stay, each until it is acknowledged, and counts them.
-type counter struct {
-	last, seen int
-}
-
-func (c *counter) run(x *traffic) {
-	var attempted, acknowledged atomic.Int64
-	var at atomic.Uint64
-	var reader sync.WaitGroup
-	at.Store(x.begin)
-	defer reader.Wait()
-	reader.Go(func() {
-		collection := x.collection(0)
-		for random := rand.New(rand.NewPCG(x.seed, 4000)); collection != nil && x.going(); nap(random, 20*time.Millisecond) {
-			least, seq := acknowledged.Load(), at.Load()
-			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
-			n, err := client.Count(ctx, collection, client.Where("doc.counted == true", nil), client.MinSeq(seq))
-			cancel()
-			most := attempted.Load()
-			if x.away(err) {
-				continue
-			}
-			if err != nil || n < least || n > most {
-				x.t.Errorf("between %d and %d, at sequence %d, a count finds %d: %v", least, most, seq, n, err)
-				return
-			}
-			c.seen++
-		}
-	})
-	collection := x.collection(2)
-	if collection == nil {
-		return
-	}
-	type document struct {
-		Counted bool `json:"counted"`
-	}
-	for random := rand.New(rand.NewPCG(x.seed, 4001)); x.going(); nap(random, 20*time.Millisecond) {
-		n := attempted.Add(1)
-		for began := time.Now(); ; nap(random, 30*time.Millisecond) {
-			ctx, cancel := context.WithTimeout(x.t.Context(), hasty)
-			item, err := client.Create(ctx, collection, fmt.Sprint("c", n), document{true}, client.MsgID(fmt.Sprint(x.name, "-c", n)))
-			cancel()
-			if err == nil {
-				version, _ := strconv.ParseUint(item.ETag, 10, 64)
-				raise(&at, version)
-				acknowledged.Store(n)
-				c.last = int(n)
-				break
-			}
-			if !x.away(err) || time.Since(began) > patience {
-				x.t.Errorf("create %d: %v", n, err)
-				return
-			}
-		}
-	}
-}
-
-// staleReader reads the writers' documents, at any state that ever was.
+// staleReader reads the documents of the history, at any state that ever was.
 type staleReader struct {
-	seen map[uint64]string // by version: document and content
+	seen map[uint64]staleRead // by version
+}
+
+type staleRead struct {
+	id string
+	linear.Content
 }
 
 func (s *staleReader) run(x *traffic, reader int) {
-	s.seen = make(map[uint64]string)
+	s.seen = make(map[uint64]staleRead)
 	nc, random := x.dial(reader), rand.New(rand.NewPCG(x.seed, uint64(5000+reader)))
 	for ; x.going(); nap(random, 30*time.Millisecond) {
-		id := upserted(random.IntN(len(x.writers)), random.IntN(20))
+		id := strconv.Itoa(random.IntN(historyIDs))
 		sent := time.Now()
-		a, err := tryAskFor(nc, "document.get."+x.name+"-load."+id, "", hasty)
+		a, err := tryAskFor(nc, "document.get."+x.name+"-history."+id, "", hasty)
 		if err != nil || a.code != 200 {
 			if err == nil && a.code != 404 && a.code < 500 && a.code != 429 {
 				x.t.Errorf("get %s: %d %s", id, a.code, a.body)
@@ -552,8 +435,7 @@ func (s *staleReader) run(x *traffic, reader int) {
 			continue
 		}
 		var document struct {
-			N    int    `json:"n"`
-			ID   string `json:"id"`
+			linear.Content
 			TS   int64  `json:"_ts"`
 			Etag string `json:"_etag"`
 		}
@@ -561,10 +443,10 @@ func (s *staleReader) run(x *traffic, reader int) {
 			x.t.Error(err)
 		}
 		version, _ := strconv.ParseUint(document.Etag, 10, 64)
-		if sent.Unix() >= document.TS+writerTTL {
-			x.t.Errorf("%s was there at %s, after its deadline %d: %s", id, sent, document.TS+writerTTL, a.body)
+		if ttl := cmp.Or(document.TTL, x.history.defaultTTL); ttl > 0 && sent.Unix() >= document.TS+ttl {
+			x.t.Errorf("%s was there at %s, after its deadline %d: %s", id, sent, document.TS+ttl, a.body)
 		}
-		s.seen[version] = fmt.Sprintf("%s %d", document.ID, document.N)
+		s.seen[version] = staleRead{id, document.Content}
 	}
 }
 
@@ -572,8 +454,9 @@ func (s *staleReader) verify(x *traffic, log map[uint64]event) {
 	x.t.Helper()
 	for version, want := range s.seen {
 		e := log[version]
-		if e.Collection != x.name+"-load" || fmt.Sprintf("%s %d", e.ID, numberIn(e.Body)) != want {
-			x.t.Errorf("somebody has read %s at version %d, which is %s %s/%s %s", want, version, e.Type, e.Collection, e.ID, e.Body)
+		got := staleRead{id: e.ID}
+		if err := json.Unmarshal(e.Body, &got.Content); err != nil || e.Collection != x.name+"-history" || got != want {
+			x.t.Errorf("somebody has read %v at version %d, which is %s %s/%s %s", want, version, e.Type, e.Collection, e.ID, e.Body)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -105,6 +104,78 @@ func TestEveryCommand(t *testing.T) {
 	if again := s.Run("export").OK(); again != all {
 		t.Error("a second export gave other bytes")
 	}
+	watch := s.Follow("watch", "--json", "--since", "1h")
+	for _, line := range harness.Lines(all) {
+		if got := watch.Line(); got != line {
+			t.Errorf("a watch shows %s, want %s", got, line)
+		}
+	}
+	watch.Interrupt().OK()
+}
+
+// TestUsage: wrong usage prints one line that says why and exits with 2; what is missing
+// or taken prints one line and exits with 1. More is in cmd/lapse/testdata/commands.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	taken := harness.Serve(t, "--durability", "os")
+	type row struct {
+		args string
+		code int
+		says string
+	}
+	rows := []row{
+		{"frobnicate", 2, "there is no `lapse frobnicate`"},
+		{"document get orders a --server nats://127.0.0.1:1", 1, "no NATS server answers"},
+		{"watch --server nats://127.0.0.1:1", 1, "no NATS server answers"},
+		{"export --server nats://127.0.0.1:1", 1, "no NATS server answers"},
+		{"serve extra", 2, "1 argument(s) given"},
+		{"serve --database NO", 2, "--database"},
+		{"serve --store-dir", 2, "--store-dir"},
+		{"serve --lateness-objective 0s", 2, "--lateness-objective"},
+		{"serve --max-downtime 0", 2, "--max-downtime"},
+		{"history orders a --limit many", 2, "--limit"},
+		{"export --until whenever", 2, "--until"},
+		{"simulate a b", 2, "2 argument(s) given"},
+		{"simulate --until yesterday", 2, "--until"},
+		{"simulate no-such-file", 1, "no-such-file"},
+		{"serve --store-dir /dev/null/data", 1, "/dev/null/data"},
+
+		{"serve --nats-url nats://127.0.0.1:1 --context x", 2, "--nats-url and --context given"},
+		{"serve --nats-url nats://127.0.0.1:1 --tls-cert x", 2, "--tls-cert and --tls-key go together"},
+		{"serve --nats-url=", 2, "--nats-url is empty"},
+		{"serve --nats-url nats://127.0.0.1:1 --replicas 2", 2, "--replicas 2: use 1 or 3"},
+		{"serve --replicas 3", 2, "--replicas 3: the embedded NATS server is one"},
+
+		{"serve --log-format yaml", 2, `--log-format "yaml": use text or json`},
+		{"serve --metrics 9090", 2, `--metrics "9090": use HOST:PORT, like 127.0.0.1:9090`},
+		{"serve --metrics localhost:http", 2, `--metrics "localhost:http": use HOST:PORT`},
+		{"serve --debug", 2, "--debug without --metrics"},
+		{"serve --metrics " + taken.Addr + " --store-dir " + t.TempDir(), 1, "cannot serve metrics at " + taken.Addr + ": another program listens there"},
+		{"status 5s", 2, "1 argument(s) given"},
+		{"status --of here", 2, `--of "here": use HOST:PORT`},
+		{"status --of 127.0.0.1:1 --all", 2, "--of and --all given: use one of them"},
+		{"status --of 127.0.0.1:1 --server nats://x", 2, "--of and --server given: use one of them"},
+		{"status --of 127.0.0.1:1 --nkey x.nk", 2, "--of and --nkey given: use one of them"},
+		{"status --of 127.0.0.1:1", 1, "no lapse answers at 127.0.0.1:1"},
+		{"status --of " + taken.Addr, 1, "at " + taken.Addr},
+		{"status --all --database other --server " + taken.URL(), 1, `no process serves database "other" here`},
+	}
+	for _, flag := range []string{"time", "scanned", "bytes", "sort-bytes", "expression-bytes", "nesting", "cost", "workers", "queue"} {
+		for _, value := range []string{"0", "-1", "x"} {
+			rows = append(rows, row{"serve --query-" + flag + "=" + value, 2, "--query-" + flag})
+		}
+	}
+	for _, row := range rows {
+		r := harness.Run(t, nil, strings.Fields(row.args)...).Exits(row.code)
+		if !strings.Contains(r.Stderr, row.says) || strings.Contains(r.Stderr, "ready") {
+			t.Errorf("lapse %s says %s", row.args, r.Stderr)
+		}
+	}
+	for _, args := range []string{"", "--help", "--version", "serve --help", "document upsert --help"} {
+		if out := harness.Run(t, nil, strings.Fields(args)...).OK(); out == "" {
+			t.Errorf("lapse %s prints nothing", args)
+		}
+	}
 }
 
 // refusal checks that a command ended with 1 and one line that names the error.
@@ -121,176 +192,4 @@ func typesOf(events []event) string {
 		types = append(types, e.Type)
 	}
 	return strings.Join(types, " ")
-}
-
-// TestWatch: a watch shows events from now or from any point on, survives a restart of
-// the server, and ends by Ctrl-C with 0.
-func TestWatch(t *testing.T) {
-	t.Parallel()
-	s := harness.Serve(t)
-	s.Run("collection", "create", "orders", `{"defaultTtl":-1}`).OK()
-	s.Run("collection", "create", "others").OK()
-	s.Run("document", "create", "orders", "a", `{"ttl":1}`).OK()
-
-	read := func(f *harness.Follower) event {
-		t.Helper()
-		return parseEvents(t, f.Line()+"\n")[0]
-	}
-	all := s.Follow("watch", "--json", "--since", "1")
-	for _, want := range []string{"CollectionCreated", "CollectionCreated", "DocumentCreated", "DocumentExpired"} {
-		if e := read(all); e.Type != want {
-			t.Fatalf("the watch shows %+v, want %s", e, want)
-		}
-	}
-	expiries := s.Follow("watch", "--json", "--since", "1", "--type", "DocumentExpired")
-	expired := read(expiries)
-	if expired.Type != "DocumentExpired" || expired.ID != "a" || expired.Time.Unix() < expired.Deadline {
-		t.Fatalf("the watch shows %+v", expired)
-	}
-	since := s.Follow("watch", "--json", "--since", expired.Time.Format(time.RFC3339Nano))
-	if e := read(since); e.Seq != expired.Seq {
-		t.Errorf("since %s the watch shows %+v", expired.Time, e)
-	}
-	ago := s.Follow("watch", "--json", "--since", "1h", "--collection", "others")
-	if e := read(ago); e.Collection != "others" {
-		t.Errorf("of others the watch shows %+v", e)
-	}
-	people := s.Follow("watch", "--since", strconv.FormatUint(expired.Seq, 10))
-	if line := people.Line(); !strings.Contains(line, "DocumentExpired") {
-		t.Errorf("for people the watch shows %q", line)
-	}
-
-	s.Kill()
-	s.Restart()
-	s.Run("document", "create", "others", "b", `{}`).OK()
-	for _, f := range []*harness.Follower{all, since, ago, people} {
-		if line := f.Line(); !strings.Contains(line, "DocumentCreated") {
-			t.Errorf("after a restart a watch shows %q", line)
-		}
-	}
-	for _, f := range []*harness.Follower{all, expiries, since, ago, people} {
-		if rest := f.Interrupt().OK(); rest != "" {
-			t.Errorf("a watch shows more: %s", rest)
-		}
-	}
-}
-
-// TestUsage: wrong usage prints one line and exits with 2; a missing server or file
-// prints one line and exits with 1.
-func TestUsage(t *testing.T) {
-	t.Parallel()
-	for _, args := range []string{
-		"frobnicate",
-		"serve --frobnicate",
-		"serve extra",
-		"serve --database NO",
-		"serve --durability maybe",
-		"serve --store-dir",
-		"serve --lateness-objective 0s",
-		"serve --lateness-objective soon",
-		"serve --max-clock-step 0s",
-		"serve --max-clock-step 999ms",
-		"serve --max-clock-step -1m",
-		"serve --max-clock-step 60",
-		"serve --max-downtime 0",
-		"serve --accept-clock=maybe",
-		"collection",
-		"collection frobnicate",
-		"collection create",
-		"collection get",
-		"collection delete a b",
-		"document",
-		"document get orders",
-		"document delete orders",
-		"document upsert orders",
-		"document upsert orders a {} {}",
-		"history orders",
-		"history orders a --limit many",
-		"status extra",
-		"watch extra",
-		"watch --type Nonsense",
-		"watch --since whenever",
-		"export --until whenever",
-		"simulate a b",
-		"replay",
-		"replay - --until whenever",
-		"replay - --get orders",
-		"replay - {}",
-		"audit a b",
-	} {
-		t.Run(args, func(t *testing.T) {
-			harness.Run(t, nil, strings.Fields(args)...).Exits(2)
-		})
-	}
-	for _, args := range []string{
-		"serve --store-dir /dev/null/data",
-		"status --server nats://127.0.0.1:1",
-		"document get orders a --server nats://127.0.0.1:1",
-		"watch --server nats://127.0.0.1:1",
-		"export --server nats://127.0.0.1:1",
-		"simulate no-such-file",
-		"replay no-such-file",
-		"audit no-such-file",
-		"audit --server nats://127.0.0.1:1",
-	} {
-		t.Run(args, func(t *testing.T) {
-			harness.Run(t, nil, strings.Fields(args)...).Exits(1)
-		})
-	}
-	for _, args := range []string{"", "--help", "--version", "serve --help", "document upsert --help"} {
-		if out := harness.Run(t, nil, strings.Fields(args)...).OK(); out == "" {
-			t.Errorf("lapse %s prints nothing", args)
-		}
-	}
-}
-
-// TestDatabaseFlag: a server serves the database that --database names, and no other.
-func TestDatabaseFlag(t *testing.T) {
-	t.Parallel()
-	s := harness.Serve(t, "--database", "shop-2")
-	s.Run("collection", "create", "c", "--database", "shop-2").OK()
-	if out := s.Run("status", "--database", "shop-2").OK(); !strings.Contains(out, `"shop-2"`) {
-		t.Errorf("the status is %s", out)
-	}
-	s.Run("status").Exits(1)
-}
-
-// TestCollectionReplaceFlags: a flag of `collection replace` changes its property and no other,
-// also while other commands change theirs.
-func TestCollectionReplaceFlags(t *testing.T) {
-	t.Parallel()
-	s := harness.Serve(t)
-	const properties = `{"defaultTtl":3600,"indexingPolicy":{"indexingMode":"lazy","includedPaths":[{"path":"/a"},{"path":"/b"}]},"previousImages":false}`
-	changes := []struct{ flag, member, changed string }{
-		{"--default-ttl=5", `"defaultTtl":3600`, `"defaultTtl":5`},
-		{"--default-ttl=off", `"defaultTtl":3600`, `"defaultTtl":null`},
-		{"--indexing-mode=consistent", `"indexingMode":"lazy"`, `"indexingMode":"consistent"`},
-		{"--include-path=/c", `[{"path":"/a"},{"path":"/b"}]`, `[{"path":"/c"}]`},
-		{"--include-path=none", `[{"path":"/a"},{"path":"/b"}]`, `[]`},
-		{"--previous-images", `"previousImages":false`, `"previousImages":true`},
-	}
-	for i, change := range changes {
-		name := fmt.Sprint("c", i)
-		s.Run("collection", "create", name, properties).OK()
-		got := s.Run("collection", "replace", name, change.flag).OK()
-		if want := strings.Replace(properties, change.member, change.changed, 1); !strings.HasPrefix(got, fmt.Sprintf(`{"id":%q,%s,"_ts":`, name, want[1:len(want)-1])) {
-			t.Errorf("%s: got %s, want %s", change.flag, got, want)
-		}
-	}
-
-	s.Run("collection", "create", "all", properties).OK()
-	want := properties
-	var running sync.WaitGroup
-	for _, i := range []int{0, 2, 3, 5} {
-		want = strings.Replace(want, changes[i].member, changes[i].changed, 1)
-		running.Go(func() {
-			if r := s.Run("collection", "replace", "all", changes[i].flag); r.Code != 0 {
-				t.Errorf("%s: %+v", changes[i].flag, r)
-			}
-		})
-	}
-	running.Wait()
-	if got := s.Run("collection", "get", "all").OK(); !strings.HasPrefix(got, `{"id":"all",`+want[1:len(want)-1]) {
-		t.Errorf("got %s, want %s", got, want)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
@@ -83,39 +82,4 @@ func isFull(t testing.TB, line string) {
 	if !full || !strings.HasSuffix(line, "free some space and start again") {
 		t.Errorf("on a full disk it says %q", line)
 	}
-}
-
-// TestProjectionDiskFull: the full disk has only the projection, which is written when
-// the server stops or starts.
-func TestProjectionDiskFull(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	projection := filepath.Join(dir, "projection")
-	harness.SmallDisk(t, projection, 8<<20)
-	b := ballast{t, filepath.Join(projection, "ballast")}
-	s := harness.ServeIn(t, dir)
-	nc := dial(t, s)
-	mustAsk(t, nc, 201, "collection.create.c", "")
-	const documents = 500
-	for i := range documents {
-		mustAsk(t, nc, 201, fmt.Sprintf("document.create.c.%d", i), fmt.Sprintf(`{"p":"%x"}`, make([]byte, 300)))
-	}
-	b.fill()
-	for i := range 10 { // still fit in memory
-		mustAsk(t, nc, 201, fmt.Sprintf("document.create.c.late%d", i), "{}")
-	}
-	s.Terminate()
-	isFull(t, s.Fails())
-	if s.Start() {
-		t.Error("it is ready on a full disk")
-	}
-	isFull(t, s.Fails())
-	b.drop()
-	s.Restart()
-	eventually(t, "the service is back", func() bool { _, err := tryAskFor(nc, "status", "", time.Second); return err == nil })
-	if n := askStatus(t, nc).Documents; n != documents+10 {
-		t.Errorf("there are %d documents, want %d", n, documents+10)
-	}
-	mustAsk(t, nc, 201, "document.create.c.last", "{}")
-	s.Stop()
 }

@@ -67,28 +67,6 @@ func refuses(t *testing.T, code int, want string, args ...string) {
 	}
 }
 
-// TestExternalNATSUsage: conflicting flags and bad values are wrong usage.
-func TestExternalNATSUsage(t *testing.T) {
-	t.Parallel()
-	for _, one := range []struct{ want, args string }{
-		{"--nats-url and --context given", "--nats-url nats://127.0.0.1:1 --context x"},
-		{"--creds, --nkey and --tls-… are for an external NATS server", "--creds x"},
-		{"--creds, --nkey and --tls-… are for an external NATS server", "--nkey log=x"},
-		{"connection log has more than one of", "--nats-url nats://127.0.0.1:1 --nkey log=x --creds log=y"},
-		{"--tls-cert and --tls-key go together", "--nats-url nats://127.0.0.1:1 --tls-cert x"},
-		{"--context is given for some connections only", "--context log=x"},
-		{`--lease "1s": use a duration from 2s to 1h in whole seconds`, "--nats-url nats://127.0.0.1:1 --lease 1s"},
-		{`--lease "24h": use a duration from 2s to 1h`, "--nats-url nats://127.0.0.1:1 --lease 24h"},
-		{"--nats-url is empty", "--nats-url="},
-		{"there is no connection lag: use one of log, bulk, service", "--nats-url nats://127.0.0.1:1 --nkey lag=x"},
-		{`--lease "2500ms": use a duration from 2s to 1h`, "--nats-url nats://127.0.0.1:1 --lease 2500ms"},
-		{`--replicas "2": use 1 or 3`, "--nats-url nats://127.0.0.1:1 --replicas 2"},
-		{"--replicas 3: the embedded NATS server is one", "--replicas 3"},
-	} {
-		refuses(t, 2, one.want, strings.Fields(one.args)...)
-	}
-}
-
 // TestExternalNATSUnreachable: a connection that fails prints the reason.
 func TestExternalNATSUnreachable(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package test
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 )
 
 // TestLinearizable: operations of eight clients on ten documents with TTLs of a second or
-// two, while the server is killed and restarted, are linearizable. Half of the changes
-// are retried under their Nats-Msg-Id without a reply; the others may have happened or
-// not.
+// two, while the server is killed and restarted, at times without its projection, are
+// linearizable. Half of the changes are retried under their Nats-Msg-Id without a reply;
+// the others may have happened or not.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, durability := range []string{"fsync", "os"} {
@@ -72,8 +73,10 @@ func linearizable(t *testing.T, s *harness.Server, collection string, random *ra
 			going = false
 		case <-time.After(time.Duration(200+random.IntN(800)) * time.Millisecond): // of load
 			s.Kill()
+			if kills++; kills%2 == 0 {
+				remove(t, filepath.Join(s.Dir, "projection"))
+			}
 			s.Restart()
-			kills++
 		}
 	}
 	counts := make(map[string]int)

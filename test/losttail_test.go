@@ -98,7 +98,11 @@ func fill(t testing.TB, nc *nats.Conn, random *rand.Rand, writes int) {
 	t.Helper()
 	for i := range writes {
 		id := random.IntN(100)
-		tail, body := fmt.Sprintf("document.upsert.c.%d", id), fmt.Sprintf(`{"n":%d,"x":"%s"}`, i, strings.Repeat("x", random.IntN(80_000)))
+		noise := make([]byte, random.IntN(40_000)) // so that tables are large, too
+		for k := range noise {
+			noise[k] = byte(random.Uint32())
+		}
+		tail, body := fmt.Sprintf("document.upsert.c.%d", id), fmt.Sprintf(`{"n":%d,"x":"%x"}`, i, noise)
 		if i%10 == 9 {
 			tail, body = fmt.Sprintf("document.delete.c.%d", id), ""
 		}
@@ -160,7 +164,8 @@ type damage struct {
 // TestLostTail: with a log damaged in any way, after a clean stop or a kill, with the
 // projection current, older or removed, lapse either refuses to serve, and says why and
 // what to do; or it serves what is left of the log, reports a loss if there is one, and
-// appends after it.
+// appends after it. A refusal because of a damaged file changes none. If it names
+// --accept-lost-end, then that serves the rest, and audit finds the loss.
 func TestLostTail(t *testing.T) {
 	t.Parallel()
 	r := stress.Rand(t)
@@ -240,12 +245,20 @@ func TestLostTail(t *testing.T) {
 				copyDir(t, filepath.Join(older, "projection"), filepath.Join(s.Dir, "projection"))
 			}
 			d.do(t, s.Dir)
+			then := harness.Files(t, s.Dir)
 			if !s.Start() {
 				lines := harness.Lines(s.Stderr())
 				if last := lines[len(lines)-1]; !strings.HasPrefix(last, "lapse: ") || !strings.Contains(last, "restore") || strings.Count(s.Stderr(), "lapse: ") != 1 {
 					t.Fatalf("%s: it refuses with\n%s", what, s.Stderr())
 				}
 				outcomes["refused"]++
+				if now := harness.Files(t, s.Dir); strings.Contains(s.Stderr(), ".blk") && !maps.Equal(then, now) {
+					t.Fatalf("%s: it refuses, and has changed files\n%s", what, s.Stderr())
+				}
+				if strings.Contains(s.Stderr(), "--accept-lost-end") {
+					outcomes["accepted"]++
+					acceptLoss(t, s, what, events)
+				}
 				continue
 			}
 			back()
@@ -279,6 +292,26 @@ func TestLostTail(t *testing.T) {
 		}
 	}
 	t.Logf("%d events; %v", len(events), outcomes)
+}
+
+// acceptLoss serves what is left of a log that was refused, and then starts the server
+// again, which must not ask about the loss again.
+func acceptLoss(t *testing.T, s *harness.Server, what string, events []event) {
+	t.Helper()
+	s.With("--durability", "os", "--accept-lost-end")
+	s.Restart()
+	left := export(t, s)
+	a := mustAsk(t, dial(t, s), 201, "collection.create.more", "")
+	if a.seq <= events[len(events)-1].Seq || len(left) >= len(events) || !strings.Contains(s.Stderr(), "has lost its end") {
+		t.Fatalf("%s: %d of %d events are left, the next is %d\n%s", what, len(left), len(events), a.seq, s.Stderr())
+	}
+	if found := s.Run("audit"); found.Code != 1 || !strings.Contains(found.Stdout, "sequence") {
+		t.Fatalf("%s: audit says\n%s", what, found.Stdout)
+	}
+	s.Kill()
+	s.With("--durability", "os")
+	s.Restart()
+	s.Kill()
 }
 
 // writesOn appends to a log that was damaged, kills the server, and starts it again.

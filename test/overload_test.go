@@ -1,19 +1,14 @@
 package test
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
@@ -27,55 +22,26 @@ const mostMemory = 2 << 30
 // the memory.
 var smallCaches = []string{"--cache-bytes", "67108864"}
 
-// flooded is the result of a flood: the number of replies by code, and the latency of the
-// refused requests.
-type flooded struct {
-	sent    int
-	codes   map[int]int
-	refused []time.Duration
-}
-
-func (f flooded) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d requests, replies by code %v", f.sent, f.codes)
-	if len(f.refused) > 0 {
-		fmt.Fprintf(&b, ", refused within p50 %s, p99 %s, at most %s",
-			versus.Quantile(f.refused, 0.5), versus.Quantile(f.refused, 0.99), slices.Max(f.refused))
-	}
-	return b.String()
-}
-
-// flooding describes a flood: the number of requests on each connection, sent as fast as
-// possible. At most window of them wait for their replies; 0 means all.
-type flooding struct {
-	connections, requests, window int
-	request                       func(n int) (subject string, body []byte)
-}
-
-// run returns when each request has its reply, and fails the test if one has no reply or
-// two.
-func (f flooding) run(t *testing.T, url string) flooded {
+// flood sends requests on each of four connections, as fast as possible, of which at most
+// window wait for their replies. It returns the number of replies by code when each
+// request has one, and fails the test if one has none or two.
+func flood(t *testing.T, url string, requests, window int, request func(n int) (subject string, body []byte)) map[int]int {
 	t.Helper()
 	var (
-		all     = flooded{sent: f.connections * f.requests, codes: make(map[int]int)}
+		all     = make(map[int]int)
 		mu      sync.Mutex
 		running sync.WaitGroup
 		number  atomic.Int64
 	)
-	window := f.window
-	if window == 0 {
-		window = f.requests
-	}
-	for range f.connections {
+	for range 4 {
 		c, err := attack.Dial(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		sent := make([]time.Time, f.requests)
 		room, ended := make(chan struct{}, window), make(chan struct{})
 		running.Go(func() {
-			for n := range sent {
+			for n := range requests {
 				select {
 				case room <- struct{}{}:
 				default:
@@ -90,8 +56,7 @@ func (f flooding) run(t *testing.T, url string) flooded {
 						return
 					}
 				}
-				sent[n] = time.Now()
-				if err := c.Send(f.request(int(number.Add(1)))); err != nil {
+				if err := c.Send(request(int(number.Add(1)))); err != nil {
 					t.Errorf("request %d: %v", n, err)
 					return
 				}
@@ -102,12 +67,12 @@ func (f flooding) run(t *testing.T, url string) flooded {
 		})
 		running.Go(func() {
 			defer close(ended)
-			codes, refused, seen := make(map[int]int), []time.Duration(nil), make([]bool, f.requests)
-			for n := range f.requests {
+			seen := make([]bool, requests)
+			for n := range requests {
 				_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // not for ever
 				r, err := c.Read()
 				if err != nil {
-					t.Errorf("after %d of %d replies: %v", n, f.requests, err)
+					t.Errorf("after %d of %d replies: %v", n, requests, err)
 					return
 				}
 				<-room
@@ -115,16 +80,10 @@ func (f flooding) run(t *testing.T, url string) flooded {
 					t.Errorf("request %d has the reply %d, answered before: %v", r.N, r.Code, seen[r.N])
 				}
 				seen[r.N] = true
-				if codes[r.Code]++; r.Code == 429 {
-					refused = append(refused, time.Since(sent[r.N]))
-				}
+				mu.Lock()
+				all[r.Code]++
+				mu.Unlock()
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			for code, n := range codes {
-				all.codes[code] += n
-			}
-			all.refused = append(all.refused, refused...)
 		})
 	}
 	running.Wait()
@@ -165,32 +124,26 @@ func TestFloods(t *testing.T) {
 	s.Run("document", "upsert", "orders", "a", `{"total":1}`)
 	s.RunInput(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`, "document", "upsert", "orders", "large", "-")
 	for name, request := range floods() {
-		f := flooding{connections: 4, requests: stress.Pick(200, 500_000), request: request}
+		requests, window := stress.Pick(200, 500_000), stress.Pick(200, 500_000)
 		if strings.HasPrefix(name, "large") {
-			f.requests, f.window = stress.Pick(2, 200), 20
+			requests, window = stress.Pick(2, 200), 20
 		}
-		all := f.run(t, s.URL())
-		t.Logf("%s: %s; memory %s", name, all, s.Memory())
-		if all.codes[503] > 0 {
-			t.Logf("stderr: %s", s.Stderr())
-		}
+		codes := flood(t, s.URL(), requests, window, request)
+		t.Logf("%s: replies by code %v; memory %s", name, codes, s.Memory())
 		s.Run("document", "get", "orders", "a")
 	}
-	for name, hoard := range hoards {
-		for range stress.Pick(6, 60) {
-			c, err := attack.Dial(s.URL())
-			if err != nil {
-				t.Fatal(name, err)
-			}
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // not for ever
-			if err := hoard(c); err == nil {
-				_ = c.Ping() // an error means that it was cut off
-			}
+	for range stress.Pick(6, 60) {
+		c, err := attack.Dial(s.URL())
+		if err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("%s: memory %s", name, s.Memory())
-		s.Run("document", "upsert", "orders", "a", `{"total":1}`).OK()
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Minute)) // not for ever
+		if err := pulls(c); err == nil {
+			_ = c.Ping() // an error means that it was cut off
+		}
 	}
+	s.Run("document", "upsert", "orders", "a", `{"total":1}`).OK()
 	if most := s.Memory().Most; most > mostMemory {
 		t.Errorf("it took %d MiB", most>>20)
 	}
@@ -244,45 +197,6 @@ func TestSlowReadersAreDisconnected(t *testing.T) {
 	}
 }
 
-// hoards make the server keep as much memory for one connection as it allows, without a
-// request to lapse.
-var hoards = map[string]func(c *attack.Client) error{
-	"subscriptions": func(c *attack.Client) (err error) {
-		for n := 0; n < 16384 && err == nil; n++ {
-			err = c.Subscribe(fmt.Sprintf("_INBOX.%s.%d.a.b.c.d.e", rand.Text(), n), 2+n)
-		}
-		return err
-	},
-	"long subjects": func(c *attack.Client) (err error) {
-		for n := 0; n < 4096 && err == nil; n++ {
-			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", rand.Text(), n, strings.Repeat("x", 3900)), 2+n)
-		}
-		return err
-	},
-	"many tokens": func(c *attack.Client) (err error) {
-		for n := 0; n < 1024 && err == nil; n++ {
-			err = c.Subscribe(fmt.Sprintf("_INBOX.%s%d%s", rand.Text(), n, strings.Repeat(".x", 1000)), 2+n)
-		}
-		return err
-	},
-	"direct consumers":             consumers(`"direct":true,"ack_policy":"none","deliver_subject":"_INBOX.x"`),
-	"push consumers":               consumers(`"max_ack_pending":-1,"ack_policy":"explicit","deliver_subject":"_INBOX.x"`),
-	"consumers with much metadata": consumers(`"ack_policy":"explicit","metadata":{"x":"` + strings.Repeat("x", 120_000) + `"}`),
-	"pull requests":                pulls,
-}
-
-// consumers creates consumers of the log, each with a name of its own.
-func consumers(config string) func(c *attack.Client) error {
-	return func(c *attack.Client) (err error) {
-		for n := 0; n < 100 && err == nil; n++ {
-			name := rand.Text()
-			err = c.Send("$JS.API.CONSUMER.CREATE.LAPSE_main."+name,
-				fmt.Appendf(nil, `{"stream_name":"LAPSE_main","config":{"name":%q,"inactive_threshold":600000000000,%s}}`, name, config))
-		}
-		return err
-	}
-}
-
 // pulls sends many pull requests to a consumer, each for more messages than there are.
 func pulls(c *attack.Client) (err error) {
 	name := rand.Text()
@@ -292,77 +206,4 @@ func pulls(c *attack.Client) (err error) {
 		err = c.Send("$JS.API.CONSUMER.MSG.NEXT.LAPSE_main."+name, []byte(`{"batch":1000000,"expires":600000000000}`))
 	}
 	return err
-}
-
-// TestOverloadRefusedFast measures the latency of a refusal while one and a half times as
-// many requests as there are places wait for their replies; sixteen times as many for
-// queries.
-func TestOverloadRefusedFast(t *testing.T) {
-	if !stress.Long() {
-		t.Skip("it only measures")
-	}
-	s := harness.Serve(t, smallCaches...)
-	s.Run("collection", "create", "orders", "--default-ttl", "1h")
-	for _, name := range []string{"upsert", "query", "status"} {
-		f := flooding{connections: 4, requests: 100_000, window: 3072, request: floods()[name]}
-		if name == "query" {
-			f.window = 256 // queries have few places
-		}
-		t.Logf("%s: %s", name, f.run(t, s.URL()))
-	}
-}
-
-// TestBacklog: a server that starts with a backlog of a million mutations takes no more
-// memory for it, and answers meanwhile.
-func TestBacklog(t *testing.T) {
-	if !stress.Long() {
-		t.Skip("there is one without a process, in processor")
-	}
-	const mutations = 1_000_000
-	s := harness.Serve(t, append(smallCaches, "--durability", "os")...)
-	s.Run("collection", "create", "orders", "--default-ttl", "1h")
-	s.Run("document", "upsert", "orders", "a", `{"total":1}`)
-	nc := dial(t, s)
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4096))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range mutations {
-		if n%2000 == 0 {
-			<-js.PublishAsyncComplete()
-		}
-		if _, err := js.PublishAsync("lapse.main.mutations.document.upsert.orders."+versus.ID(n%100_000), versus.Document(n%100_000)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	<-js.PublishAsyncComplete()
-	s.Kill()
-	s.Restart()
-	c, err := client.New(dial(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := context.Background()
-	orders, err := c.Collection(ctx, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := 0
-	for first := uint64(0); ; served++ {
-		status, err := c.Status(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first = max(first, status.MutationsBehind)
-		if status.MutationsBehind == 0 {
-			t.Logf("%d of %d waited at the start; %d gets answered meanwhile; memory %s", first, mutations, served, s.Memory())
-			break
-		}
-		if _, err := client.Get[map[string]any](ctx, orders, "a"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if most := s.Memory().Most; most > mostMemory/2 {
-		t.Errorf("it took %d MiB", most>>20)
-	}
 }

@@ -1,104 +1,18 @@
 package test
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/lapsedb/lapse/test/harness"
 	"github.com/lapsedb/lapse/test/stress"
 )
-
-// filesWith returns the files below dir that contain a text.
-func filesWith(t testing.TB, dir, text string) (paths []string) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			var content []byte
-			if content, err = os.ReadFile(path); err == nil && bytes.Contains(content, []byte(text)) {
-				paths = append(paths, path)
-			}
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // files come and go
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return paths
-}
-
-// TestRetentionOnDisk: once the retention has passed, no file of the store directory
-// contains expired documents, from whatever source. Live ones stay, also one on hold that
-// was due before the log begins.
-func TestRetentionOnDisk(t *testing.T) {
-	t.Parallel()
-	s := harness.Serve(t, "--durability", "os", "--retain", "2s")
-	nc := dial(t, s)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const marker = "7Yk2QvXw0LmZ4TbN"
-	mustAsk(t, nc, 201, "collection.create.c", `{"defaultTtl":1,"indexingPolicy":{"includedPaths":[{"path":"/secret"}]}}`)
-	const held = `{"atomic":true,"operations":[{"op":"create","id":"held","body":{"n":2}},{"op":"hold","id":"held","body":{"reason":"case 7"}}]}`
-	mustAsk(t, nc, 200, "batch.c", held)
-	for i := range 100 {
-		body := fmt.Sprintf(`{"n":%d,"secret":%q}`, i, marker)
-		mustAsk(t, nc, 201, fmt.Sprintf("document.create.c.r%d", i), body)
-		if _, err := js.Publish(t.Context(), fmt.Sprintf("lapse.main.mutations.document.create.c.m%d", i), []byte(body)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mustAsk(t, nc, 201, "document.create.c.keeps", `{"ttl":-1,"n":1}`)
-	if len(filesWith(t, s.Dir, marker)) == 0 {
-		t.Fatal("there is nothing to find before either")
-	}
-	var where []string
-	eventually(t, "no file has it", func() bool {
-		if now := filesWith(t, s.Dir, marker); !slices.Equal(now, where) {
-			where = now
-			t.Logf("it is in %v", where)
-		}
-		return len(where) == 0
-	})
-	mustAsk(t, nc, 200, "document.get.c.keeps", "")
-	snapshot(t, s, "verify")
-	digest := askDigest(t, s)
-	s.Stop()
-	if err := os.RemoveAll(filepath.Join(s.Dir, "projection")); err != nil {
-		t.Fatal(err)
-	}
-	s.Restart()
-	nc = dial(t, s)
-	mustAsk(t, nc, 200, "document.get.c.keeps", "")
-	if now := askDigest(t, s); now != digest {
-		t.Errorf("from the snapshot the digest is %s, was %s", now, digest)
-	}
-	if got := mustAsk(t, nc, 200, "document.get.c.held", ""); !strings.Contains(string(got.body), `"n":2`) {
-		t.Errorf("the held document is %s", got.body)
-	}
-	mustAsk(t, nc, 423, "document.delete.c.held", "")
-	mustAsk(t, nc, 200, "document.release.c.held", "")
-	eventually(t, "the released document expires", func() bool {
-		return strings.Contains(string(mustAsk(t, nc, 200, "history.c.held", "").body), `"DocumentExpired"`)
-	})
-	mustAsk(t, nc, 404, "document.get.c.held", "")
-	s.Stop()
-}
 
 // askDigest returns the digest in status.
 func askDigest(t testing.TB, s *harness.Server) string {

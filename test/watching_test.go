@@ -97,6 +97,14 @@ func TestMetricsEndpoints(t *testing.T) {
 	s.Signal(syscall.SIGUSR1)
 	eventually(t, "it is ready", func() bool { code, _ := get(t, metrics, "/readyz", ""); return code == 200 })
 	s.Stop()
+	s.With("--durability", "os", "--metrics", metrics, "--max-clock-step", "2h")
+	s.Restart()
+	if code, text := get(t, metrics, "/readyz", ""); code != 200 {
+		t.Errorf("with --max-clock-step 2h /readyz says %d %q", code, text)
+	}
+	s.Signal(syscall.SIGUSR1)
+	eventually(t, "the signal is answered", func() bool { return strings.Contains(s.Stderr(), "nothing to accept") })
+	s.Stop()
 	result = harness.Run(t, nil, "status", "--of", metrics).Exits(1)
 	if !strings.Contains(result.Stderr, "no lapse answers at "+metrics) {
 		t.Errorf("status --of says %s", result.Stderr)
@@ -156,39 +164,6 @@ func TestLogFormat(t *testing.T) {
 	}
 	if ready != 2 || len(quiet) != 1 || !strings.Contains(strings.Join(debug, ""), `"msg":"the fence moved"`) {
 		t.Errorf("the logs are\n%s\n\n%s", strings.Join(debug, "\n"), strings.Join(quiet, "\n"))
-	}
-}
-
-// TestMetricsFlagsRefused: wrong flags are refused with one line that says why.
-func TestMetricsFlagsRefused(t *testing.T) {
-	t.Parallel()
-	taken := harness.Serve(t, "--durability", "os")
-	for _, c := range []struct {
-		args string
-		code int
-		says string
-	}{
-		{"serve --log-format yaml", 2, `--log-format "yaml": use text or json`},
-		{"serve --log-level loud", 2, `--log-level "loud": use debug, info, warn or error`},
-		{"serve --metrics 9090", 2, `--metrics "9090": use HOST:PORT, like 127.0.0.1:9090`},
-		{"serve --debug", 2, "--debug without --metrics"},
-		{"serve --metrics localhost:http", 2, `--metrics "localhost:http": use HOST:PORT`},
-		{"serve --metrics " + taken.Addr + " --store-dir " + t.TempDir(), 1, "cannot serve metrics at " + taken.Addr + ": another program listens there"},
-		{"status --of here", 2, `--of "here": use HOST:PORT`},
-		{"status --of 127.0.0.1:1 --all", 2, "--of and --all given: use one of them"},
-		{"status --of 127.0.0.1:1 --server nats://x", 2, "--of and --server given: use one of them"},
-		{"status --of 127.0.0.1:1 --nkey x.nk", 2, "--of and --nkey given: use one of them"},
-		{"status --of 127.0.0.1:1", 1, "no lapse answers at 127.0.0.1:1"},
-		{"status --of " + taken.Addr, 1, "at " + taken.Addr},
-		{"status --watch 1ms", 2, `--watch "1ms": use a duration of 100ms or more`},
-		{"status --watch=soon", 2, `--watch "soon": use a duration of 100ms or more`},
-		{"status 5s", 2, "1 argument(s) given"},
-		{"status --all --database other --server " + taken.URL(), 1, `no process serves database "other" here`},
-	} {
-		result := harness.Run(t, nil, strings.Fields(c.args)...).Exits(c.code)
-		if !strings.Contains(result.Stderr, c.says) || strings.Contains(result.Stderr, "ready") {
-			t.Errorf("lapse %s says %s", c.args, result.Stderr)
-		}
 	}
 }
 
