@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -109,8 +108,8 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 // lapse.<db>.mutations. It validates the names: an illegal one would give a subject
 // without subscribers.
 func subjectTail(op, collection, id string) (string, error) {
-	switch op {
-	case "collection.list", "status", "snapshot.create", "snapshot.list":
+	about := schema.OperationOf(op).Tail
+	if about == schema.NoTail {
 		return op, nil
 	}
 	name, err := schema.ParseCollectionName(collection)
@@ -118,7 +117,7 @@ func subjectTail(op, collection, id string) (string, error) {
 		return "", err
 	}
 	tail := op + "." + string(name)
-	if !strings.HasPrefix(op, "document.") && op != "history" {
+	if about != schema.DocumentTail {
 		return tail, nil
 	}
 	document, err := schema.ParseDocumentID(id)

@@ -9,21 +9,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
-)
-
-// reads and writes are the operations that the API passes on, as they are in
-// schema/asyncapi.yaml: /api/document.get?collection=orders&id=a.
-var (
-	reads  = []string{"status", "collection.get", "collection.list", "document.get", "query", "forecast", "history"}
-	writes = []string{"collection.create", "collection.replace", "collection.delete",
-		"document.create", "document.replace", "document.upsert", "document.patch", "document.delete",
-		"document.touch", "document.hold", "document.release", "document.restore"}
 )
 
 func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, op string) {
@@ -64,22 +54,18 @@ func parameters(r *http.Request, names ...string) (url.Values, error) {
 }
 
 // namesOf returns the parameters of an operation of the database.
-func namesOf(op string) []string {
-	switch {
-	case op == "status", op == "collection.list":
-		return nil
-	case op == "history", strings.HasPrefix(op, "document."):
-		return []string{"collection", "id"}
-	}
-	return []string{"collection"}
+func namesOf(o schema.OperationInfo) []string {
+	return map[schema.Tail][]string{schema.CollectionTail: {"collection"}, schema.DocumentTail: {"collection", "id"}}[o.Tail]
 }
 
 // do sends one request to the database and returns its reply: the code as the HTTP
-// status, the body unchanged.
+// status, the body unchanged. It passes on mutations, and reads that any process answers,
+// as they are in schema/asyncapi.yaml: /api/document.get?collection=orders&id=a.
 func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
-	isWrite := slices.Contains(writes, op)
+	o := schema.OperationOf(op)
+	isWrite := o.Mutates()
 	switch {
-	case !isWrite && !slices.Contains(reads, op):
+	case !isWrite && !o.Standby:
 		refuse(w, http.StatusNotFound, "not_found", "the console has no operation "+strconv.Quote(op))
 		return
 	case isWrite && r.Method != http.MethodPost:
@@ -90,7 +76,7 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request, op string) {
 		refuse(w, http.StatusForbidden, "read_only", "this console is read-only: start it with --write to change anything")
 		return
 	}
-	query, err := parameters(r, namesOf(op)...)
+	query, err := parameters(r, namesOf(o)...)
 	if err != nil {
 		refuseError(w, err)
 		return
@@ -163,13 +149,17 @@ func passOn(header http.Header) (opts []client.RequestOption, _ error) {
 	return opts, nil
 }
 
+var reads = schema.OperationNames(func(o schema.OperationInfo) bool { return o.Standby })
+
 // describe replies with the database, the write permission and the time.
 func (h *Handler) describe(w http.ResponseWriter) {
 	reply(w, http.StatusOK, struct {
 		Database string `json:"database"`
 		Write    bool   `json:"write"`
 		Now      int64  `json:"now"` // ms since 1970, for countdowns on machines with another clock
-	}{h.client.Database(), h.options.Write, time.Now().UnixMilli()})
+		// Reads are the operations that change nothing.
+		Reads []string `json:"reads"`
+	}{h.client.Database(), h.options.Write, time.Now().UnixMilli(), reads})
 }
 
 // listProcesses lists the processes that serve the database.

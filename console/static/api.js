@@ -15,6 +15,9 @@ export const needsToken = signal(false);
 
 let token = sessionStorage.getItem('lapse-token') ?? '';
 let minSeq = 0; // of the last change, which later reads have to see
+let reads = new Set(); // operations that change nothing
+
+export function setReads(names) { reads = new Set(names); }
 
 export function setToken(text) {
   token = text.trim();
@@ -65,7 +68,6 @@ export async function ask(op, {collection = '', id = '', body = '', etag, fresh,
   return {text, life: {at: at === null ? undefined : Number(at), rule: said.get('Lapse-Rule'), hold: hold === null ? null : decodeURIComponent(hold)}};
 }
 
-const reads = new Set(['status', 'collection.get', 'collection.list', 'document.get', 'query', 'forecast', 'history']);
 
 // follow reads the feed until signal aborts, across breaks. on gets {events, last} whenever
 // some have come, and state 'connected' or an error's message.

@@ -1,6 +1,6 @@
 // What all pages share: the status of the database, the clock, and how times are shown.
 import {signal, effect} from './html.js';
-import {get, call, needsToken} from './api.js';
+import {setReads, get, call, needsToken} from './api.js';
 import {duration, moment} from './format.js';
 
 export const about = signal({database: '', write: false, now: Date.now()});
@@ -43,6 +43,7 @@ async function describe() {
   const said = await get('console');
   offset = said.now - (began + Date.now()) / 2;
   about.value = said;
+  setReads(said.reads);
   document.title = `lapse: ${said.database}`;
 }
 

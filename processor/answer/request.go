@@ -15,22 +15,17 @@ const MinSeqTimeout = 2 * time.Second
 
 // UnknownOperation returns the error for an operation that does not exist.
 func UnknownOperation(op string) *schema.Error {
-	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, schema.Operations)
+	return schema.ErrBadRequest.With("unknown operation %q: use one of %v", op, schema.OperationNames(nil))
 }
 
-// CheckNoTail checks that a subject ends with its operation.
-func CheckNoTail(op, tail string) *schema.Error {
-	if tail == "" {
-		return nil
+// Check checks that a request has no more than its operation accepts. Package schema checks
+// mutations.
+func Check(o schema.OperationInfo, tail string, body []byte) *schema.Error {
+	if o.Tail == schema.NoTail && tail != "" {
+		return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", o.Name, tail)
 	}
-	return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", op, tail)
-}
-
-// CheckBody checks that a read that has no body has none; package schema checks mutations.
-func CheckBody(op string, body []byte) *schema.Error {
-	switch op {
-	case "document.get", "collection.get", "status", "snapshot.create", "snapshot.list", "snapshot.verify":
-		return schema.CheckNoBody(op, body)
+	if o.NoBody {
+		return schema.CheckNoBody(o.Name, body)
 	}
 	return nil
 }

@@ -183,8 +183,8 @@ const slowAfter = time.Second
 
 // takesTime are the operations that are slow by nature, by schema.OperationIndex.
 var takesTime = func() (slow [len(schema.Operations) + 1]bool) {
-	for _, op := range []string{"query", "forecast", "snapshot.create", "snapshot.verify"} {
-		slow[schema.OperationIndex(op)] = true
+	for i, o := range schema.Operations {
+		slow[i] = o.Limit != schema.ReadLimit && !o.Mutates()
 	}
 	return slow
 }()

@@ -267,7 +267,7 @@ func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.O
 // read answers a request that changes nothing. It sets the lifetime of the document that
 // the reply is about.
 func (l *Local) read(op, tail string, body []byte, lifetime *schema.Lifetime) (reply []byte, err error) {
-	if fault := answer.CheckBody(op, body); fault != nil {
+	if fault := answer.Check(schema.OperationOf(op), tail, body); fault != nil {
 		return nil, fault
 	}
 	if err := l.Simulation.Flush(); err != nil {
@@ -275,13 +275,9 @@ func (l *Local) read(op, tail string, body []byte, lifetime *schema.Lifetime) (r
 	}
 	reader := &l.Reader
 	switch op {
-	case "collection.list", "status":
-		if fault := answer.CheckNoTail(op, tail); fault != nil {
-			return nil, fault
-		}
-		if op == "collection.list" {
-			return reader.Collections(body)
-		}
+	case "collection.list":
+		return reader.Collections(body)
+	case "status":
 		status, err := reader.Status(l.now)
 		if err != nil {
 			return nil, err

@@ -3,7 +3,6 @@ package service
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,11 +26,6 @@ import (
 // Reads arrive at endpoints like a standby's. If the lease misleads two processes, both
 // get each request. The fence ends the term of one of them, and no later term of that
 // process decides requests of this endpoint: the other process may have applied them.
-
-// readNames are the operations that a standby answers.
-var readNames = [...]string{
-	"collection.get", "collection.list", "document.get", "query", "forecast", "history", "status",
-}
 
 // Become serves the endpoints of a role. It subscribes to the new ones before it drains
 // the old ones, so that every read has a responder.
@@ -109,26 +103,25 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 		}
 	}()
 	if role == observe.Writer && s.Lease == nil {
-		err = next.add("api", ">", queueGroup, s.handle, schema.Operations[:]...)
+		err = next.add("api", ">", queueGroup, s.handle, schema.OperationNames(nil)...)
 	} else if role == observe.Writer {
-		read := func(name string) bool { return slices.Contains(readNames[:], name) }
 		term := s.Writer.Term.Load()
 		if term == nil {
 			term = new(writer.Term) // it has ended already
 		}
-		err = next.add("api", ">", "", func(m *nats.Msg) { s.handleMutation(m, term) }, slices.DeleteFunc(slices.Clone(schema.Operations[:]), read)...)
+		err = next.add("api", ">", "", func(m *nats.Msg) { s.handleMutation(m, term) }, schema.OperationNames(func(o schema.OperationInfo) bool { return !o.Standby })...)
 		if err == nil {
 			err = next.subscribe(s.settledSubject(), s.vouch)
 		}
 	}
 	if s.Lease != nil || role == observe.Standby {
-		for _, name := range readNames {
-			tail := name + ".>"
-			if withoutTail(name) {
-				tail = name
+		for _, o := range schema.Operations {
+			tail := o.Name + ".>"
+			if o.Tail == schema.NoTail {
+				tail = o.Name
 			}
-			if err == nil {
-				err = next.add(strings.ReplaceAll(name, ".", "-"), tail, queueGroup, s.handle, name)
+			if err == nil && o.Standby {
+				err = next.add(strings.ReplaceAll(o.Name, ".", "-"), tail, queueGroup, s.handle, o.Name)
 			}
 		}
 	}
@@ -157,13 +150,11 @@ func flush(nc *nats.Conn) error {
 	}
 }
 
-// withoutTail reports whether an operation has no tail in its subject.
-func withoutTail(name string) bool { return name == "status" || name == "collection.list" }
-
 // isRead reports whether the endpoints of a standby receive a request.
 func isRead(name string) bool {
 	op, tail := schema.SplitOperation(name)
-	return slices.Contains(readNames[:], op) && withoutTail(op) == (tail == "")
+	o := schema.OperationOf(op)
+	return o.Standby && (o.Tail == schema.NoTail) == (tail == "")
 }
 
 // Keys of the metadata of the service.

@@ -108,14 +108,7 @@ func (r *Request) tooLate() *schema.Error {
 // RequestTimeout is the time limit of a read other than a query, from its arrival.
 const RequestTimeout = 5 * time.Second
 
-// timeLimit returns the time limit of a request from its arrival; 0 for mutations and
-// for making and verifying snapshots.
-func (s *Service) timeLimit(op string) time.Duration {
-	switch op {
-	case "query", "forecast":
-		return s.Config.Query.Time
-	case "document.get", "collection.get", "collection.list", "batch", "history", "status", "snapshot.list":
-		return RequestTimeout
-	}
-	return 0
+// timeLimit returns the time limit of a request from its arrival; 0 for none.
+func (s *Service) timeLimit(o schema.OperationInfo) time.Duration {
+	return [...]time.Duration{schema.NoLimit: 0, schema.ReadLimit: RequestTimeout, schema.QueryLimit: s.Config.Query.Time}[o.Limit]
 }

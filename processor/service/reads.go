@@ -169,16 +169,6 @@ func (r *Request) getCollection() {
 	r.reply(200, nil, c.AppendReplyWithSize(nil, n.Documents, n.Bytes, n.Held))
 }
 
-// noTail reports whether the request has no tokens after its operation, and refuses it
-// otherwise.
-func (r *Request) noTail() bool {
-	fault := answer.CheckNoTail(r.Op, r.Tail)
-	if fault != nil {
-		r.refuse(fault)
-	}
-	return fault == nil
-}
-
 // batch answers a batch of gets, and submits any other to the writer.
 func (r *Request) batch() {
 	b, fault := answer.ParseBatch(r.Tail, r.Header, r.data)
@@ -206,9 +196,6 @@ func (r *Request) batch() {
 const StatusTimeout = 2 * time.Second
 
 func (r *Request) status() {
-	if !r.noTail() {
-		return
-	}
 	ctx, cancel := r.context(StatusTimeout)
 	defer cancel()
 	status, err := r.Service.Status(ctx)
@@ -296,9 +283,6 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 }
 
 func (r *Request) listCollections() {
-	if !r.noTail() {
-		return
-	}
 	body, fault := answer.ListCollections(r.Store.Collections(), r.data, r.MaxReply)
 	if fault != nil {
 		r.refuse(fault)

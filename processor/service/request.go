@@ -101,7 +101,7 @@ func (r *Request) dispatch() {
 		}
 		return
 	}
-	if fault := answer.CheckBody(r.Op, r.data); fault != nil {
+	if fault := answer.Check(schema.OperationOf(r.Op), r.Tail, r.data); fault != nil {
 		r.refuse(fault)
 		return
 	}

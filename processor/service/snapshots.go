@@ -15,9 +15,6 @@ import (
 
 // snapshotList answers snapshot.list.
 func (r *Request) snapshotList() {
-	if !r.noTail() {
-		return
-	}
 	ctx, cancel := r.context(StatusTimeout)
 	defer cancel()
 	list, err := r.Retention.Snapshots.List(ctx)
@@ -31,9 +28,6 @@ func (r *Request) snapshotList() {
 // snapshotCreate answers snapshot.create once the snapshot is made, which may take
 // minutes.
 func (r *Request) snapshotCreate() {
-	if !r.noTail() {
-		return
-	}
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
 		snapshot, err := r.Retention.Snapshots.Create(ctx)
 		if err == nil {
