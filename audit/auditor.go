@@ -182,7 +182,7 @@ func (a *Auditor) position(seq uint64) {
 	last := uint64(a.sequence.last)
 	switch rose := a.sequence.next(int64(seq), 1); {
 	case !rose:
-		a.found(Sequence, seq, "", "", "it stands behind sequence %d", last)
+		a.found(Sequence, seq, "", "", "sequence does not increase: the previous is %d", last)
 	case a.options.Stream && r.Events > 1 && seq == last+2:
 		a.found(Sequence, seq, "", "", "sequence %d before it is not in the log", last+1)
 	case a.options.Stream && r.Events > 1 && seq > last+1:
@@ -197,7 +197,7 @@ func (a *Auditor) judged(e *schema.Event) {
 		return
 	}
 	if e.Type.HasDeadline() {
-		a.against(Cause, e, "mutation %d is told as the cause of an expiry or warning, which has none", e.Cause)
+		a.against(Cause, e, "has Lapse-Cause %d; it must have none", e.Cause)
 		return
 	}
 	a.report.Mutations++
@@ -209,7 +209,7 @@ func (a *Auditor) judged(e *schema.Event) {
 		a.against(Cause, e, "mutation %d is judged once more", e.Cause)
 		return
 	} else if !rose {
-		a.against(Cause, e, "mutation %d is judged behind mutation %d: each is judged once, in order", e.Cause, last)
+		a.against(Cause, e, "mutation %d is judged out of order, after mutation %d", e.Cause, last)
 		return
 	}
 	if e.Cause <= last+1 {

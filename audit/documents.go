@@ -294,4 +294,4 @@ func (a *Auditor) mutationRejected(e *schema.Event) error {
 	return nil
 }
 
-var errNoMutation = errors.New("it has to say error and mutation")
+var errNoMutation = errors.New("body lacks error or mutation")

@@ -139,7 +139,7 @@ func (c *Client) durableConsumer(ctx context.Context, f *feed) (jetstream.Consum
 	}
 	remove := "delete the consumer if no loop reads it any more (nats consumer rm " + stream + " " + f.durable + ")"
 	if had := filtersOf(c.database, config); !slices.Equal(had, canonical(c.database, filters)) {
-		return nil, ErrBadRequest.With("the durable %q reads %.500s, and this loop chooses %.500s: choose another durable name, or %s",
+		return nil, ErrBadRequest.With("the durable %q reads %.500s, and this reader selects %.500s: choose another durable name, or %s",
 			f.durable, strings.Join(had, " "), strings.Join(filters, " "), remove)
 	}
 	if f.ackWait != 0 && f.ackWait != config.AckWait {

@@ -278,7 +278,7 @@ func TestCredentialsRequired(t *testing.T) {
 	}
 	if nc, err := nats.Connect(c.urls[0]); err == nil {
 		nc.Close()
-		t.Error("the certificate is believed without its authority")
+		t.Error("the certificate is trusted without its authority")
 	}
 	if nc, err := nats.Connect(c.urls[0], append(login(t, "client"), nats.RootCAs(filepath.Join(secrets, "route-ca.pem")))...); err == nil {
 		nc.Close()

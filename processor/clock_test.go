@@ -53,7 +53,7 @@ func TestClockSet(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				seq, readings := w.end(), c.readings()
 
-				wantReady(w, "the clock is wrong", "the clock is not believed: the clock says")
+				wantReady(w, "the clock is wrong", "the clock is not trusted: the clock says")
 				s := w.status()
 				if !s.Clock.Suspect || s.Clock.Reason == "" || s.Documents != 301 {
 					t.Fatalf("the status is %+v", s)
@@ -86,7 +86,7 @@ func TestClockSet(t *testing.T) {
 				if n := c.readings() - readings; n > 3000 {
 					t.Errorf("the clock was read %d times in 1100 seconds", n)
 				}
-				if lines := strings.Count(w.logs.String(), "not believed"); lines > 110 {
+				if lines := strings.Count(w.logs.String(), "not trusted"); lines > 110 {
 					t.Errorf("the log has %d lines about the clock", lines)
 				}
 
@@ -212,7 +212,7 @@ func TestClockAccepted(t *testing.T) {
 			t.Errorf("_ts is %d by the clock that was accepted, want %d", ts, want)
 		}
 
-		// Back an hour: time stands still until the clock gets there.
+		// Back an hour: log time is paused until the clock catches up.
 		c.step(-time.Hour)
 		w.refused(503, "unavailable", "document.upsert.c.b", `{}`)
 		time.Sleep(999 * time.Second)
@@ -394,7 +394,7 @@ func TestClockComparedWithServer(t *testing.T) {
 	}, withClock(&c), other, func(*Options) { c.set(10 * Year) })
 }
 
-// TestClockStepsWithServer: a step of the clock is not believed even if the NATS server's clock,
+// TestClockStepsWithServer: a step of the clock is not trusted even if the NATS server's clock,
 // on the same machine, makes the same step, whether lapse runs, is restarted after it, or
 // is down. To lapse, a machine whose clocks stood still and are then set looks like one
 // whose clock is set ahead together with the server's.

@@ -94,7 +94,7 @@ func (w *wire) refoldInMemory() {
 	w.options.Projection.FS = vfs.NewMem()
 	w.start()
 	if w.content() != before {
-		w.t.Error("folded anew it is something else")
+		w.t.Error("folded again it is something else")
 	}
 	if e := w.events(); e[len(e)-1].Type != schema.DocumentCreated {
 		w.t.Errorf("the log ends with %s", e[len(e)-1].Type)

@@ -152,7 +152,7 @@ func TestPayloadEdges(t *testing.T) {
 	w.removeProjection()
 	w.start()
 	if w.content() != before {
-		t.Error("folded anew it is something else")
+		t.Error("folded again it is something else")
 	}
 }
 

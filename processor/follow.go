@@ -108,7 +108,7 @@ func (p *Processor) followFrom(ctx context.Context, from uint64, reached func())
 		}
 		return nil
 	})
-	reader := eventlog.Puller{JS: p.log.Bulk, Stream: p.log.DB.LogStream(), Messages: eventlog.ReadAhead, Bytes: eventlog.ReadAheadBytes, Idle: fold, Impatient: true, Began: reached}
+	reader := eventlog.Puller{JS: p.log.Bulk, Stream: p.log.DB.LogStream(), Messages: eventlog.ReadAhead, Bytes: eventlog.ReadAheadBytes, Idle: fold, FailFast: true, Began: reached}
 	return reader.Read(ctx, from, func(seq uint64, m *nats.Msg) error {
 		return visit(p.log.Decode(seq, m.Subject, m.Header, m.Data))
 	})

@@ -55,7 +55,7 @@ func TestMsgIDsOfAnyBytes(t *testing.T) {
 	create()
 	made := len(w.events())
 	w.restart()
-	if logs := w.logs.String(); strings.Contains(logs, "folded anew") {
+	if logs := w.logs.String(); strings.Contains(logs, "folded again") {
 		t.Error(logs)
 	}
 	w.stop()

@@ -68,7 +68,7 @@ func TestStandbyOfFullJetStream(t *testing.T) {
 		a.becomes(observe.Standby)
 		time.Sleep(6 * testLease)
 		for _, m := range c.members {
-			gather(t, m.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 1, "lapse_ready": 0, "lapse_role{role=writer}": 0})
+			gather(t, m.processor.options.Monitor).want(t, metrics{"lapse_lease_unreachable": 1, "lapse_ready": 0, "lapse_role{role=writer}": 0})
 			if reasons := fmt.Sprint(m.processor.options.Monitor.Ready()); !strings.Contains(reasons, "cannot take over") || !strings.Contains(reasons, "resource") {
 				t.Errorf("not ready because of %s", reasons)
 			}
@@ -80,7 +80,7 @@ func TestStandbyOfFullJetStream(t *testing.T) {
 		await(func() bool { return a.processor.Role() == observe.Writer || b.processor.Role() == observe.Writer })
 		time.Sleep(testLease)
 		for _, m := range c.members {
-			gather(t, m.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 0, "lapse_ready": 1})
+			gather(t, m.processor.options.Monitor).want(t, metrics{"lapse_lease_unreachable": 0, "lapse_ready": 1})
 		}
 	})
 }

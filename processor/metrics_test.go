@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 		gather(t, m).want(t, metrics{
 			"lapse_ready": 1, "lapse_role{role=writer}": 1, "lapse_role{role=standby}": 0, "lapse_folded_sequence": 1,
 			"lapse_log_last_sequence": 1, "lapse_fold_lag_events": 0, "lapse_fold_lag_seconds": 0, "lapse_catch_up_ratio": 1,
-			"lapse_documents": 0, "lapse_collections": 0, "lapse_log_out_of_reach": 0, "lapse_fence_moves_total": 1,
+			"lapse_documents": 0, "lapse_collections": 0, "lapse_log_unreachable": 0, "lapse_fence_moves_total": 1,
 			"lapse_nats_connected{connection=log}": 1, "lapse_nats_connected{connection=service}": 1,
 			"lapse_mutations_total{op=document.upsert}{outcome=ok}{source=request}": 0, "lapse_expiries_total{rule=document}": 0,
 		})
@@ -112,7 +112,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%g are folded, and %g were appended besides the fence", seq, after["lapse_append_events_sum{kind=single}"]+after["lapse_append_events_sum{kind=batch}"])
 		}
 		for name := range after {
-			if strings.HasPrefix(name, "lapse_snapshot") && name != "lapse_snapshots_useless_total" {
+			if strings.HasPrefix(name, "lapse_snapshot") && name != "lapse_snapshots_unusable_total" {
 				t.Errorf("%s is there, and no snapshots are made", name)
 			}
 		}

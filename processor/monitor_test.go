@@ -62,12 +62,12 @@ func TestReady(t *testing.T) {
 		o.logs.use(nil)
 		o.logs.each(func(c *faultyConn) { c.mute.Store(true); c.deaf.Store(true) })
 		o.check(o.client.PublishRequest("lapse.main.api.document.create.c.a", o.client.NewInbox(), []byte("{}")))
-		wantReady(o.wire, "the log is away", "the log is out of reach since", "the log connection is")
-		gather(t, m).want(t, metrics{"lapse_ready": 0, "lapse_log_out_of_reach": 1, "lapse_nats_connected{connection=service}": 1})
+		wantReady(o.wire, "the log is away", "the log is unreachable since", "the log connection is")
+		gather(t, m).want(t, metrics{"lapse_ready": 0, "lapse_log_unreachable": 1, "lapse_nats_connected{connection=service}": 1})
 		o.logs.use(ns)
 		wantReady(o.wire, "it is ready when the log is back")
 		after := gather(t, m)
-		after.want(t, metrics{"lapse_log_out_of_reach": 0, "lapse_log_outages_total": 1})
+		after.want(t, metrics{"lapse_log_unreachable": 0, "lapse_log_outages_total": 1})
 		if after["lapse_append_failures_total"] == 0 || after["lapse_fence_moves_total"] < 2 {
 			t.Errorf("after that: %v", after)
 		}

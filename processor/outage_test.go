@@ -510,6 +510,6 @@ func (l *outageLoad) verify() {
 	l.check(l.options.EnsureDefaults().Projection.FS.RemoveAll(l.options.Dir))
 	l.start()
 	if after := l.content(); after != before && l.end() == end+1 { // only a WriterStarted, no expiry
-		l.t.Errorf("folded anew it is\n%s, before\n%s", after, before)
+		l.t.Errorf("folded again it is\n%s, before\n%s", after, before)
 	}
 }

@@ -57,7 +57,7 @@ func (w *wire) refold() {
 		// Some documents live only for a second or two. Their expiries are in the log,
 		// and soon none is left.
 		if w.summary(seq) == "" {
-			w.t.Errorf("folded anew it is\n%.10000s, before\n%.10000s", after, before)
+			w.t.Errorf("folded again it is\n%.10000s, before\n%.10000s", after, before)
 			break
 		}
 	}

@@ -245,7 +245,7 @@ func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scr
 	p.running.Go(func() {
 		select {
 		case err := <-p.store.Damaged():
-			p.fail(fmt.Errorf("%w: start again, and the log is folded anew", err))
+			p.fail(fmt.Errorf("%w: start again, and the log is folded again", err))
 		case <-p.store.Failed():
 			p.fail(p.store.Failure())
 		case <-p.writing.Done():

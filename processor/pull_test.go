@@ -33,7 +33,7 @@ func TestStatusHeaders(t *testing.T) {
 	w.removeProjection()
 	w.start()
 	if w.content() != content {
-		t.Error("folded anew it is something else")
+		t.Error("folded again it is something else")
 	}
 	if n := w.processor.store.Cursor().Foreign; n != uint64(len(statuses)) {
 		t.Errorf("%d foreign messages were counted, want %d", n, len(statuses))

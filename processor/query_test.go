@@ -123,7 +123,7 @@ func TestQueryByID(t *testing.T) {
 }
 
 // TestCursorAcrossRestarts: a cursor stays valid after a restart, after the projection is
-// folded anew, and with other indexes.
+// folded again, and with other indexes.
 func TestCursorAcrossRestarts(t *testing.T) {
 	w := newWire(t)
 	w.want(201, "collection.create.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)

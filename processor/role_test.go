@@ -823,8 +823,8 @@ func TestStreamsAreChecked(t *testing.T) {
 		there func(context.Context, jetstream.JetStream) error
 		want  string
 	}{
-		{log(func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }), "LAPSE_main is there and is not a log of lapse: remove it, or serve another --database"},
-		{log(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false }), "LAPSE_main is there and is not a log of lapse"},
+		{log(func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }), "LAPSE_main exists but is not a lapse log: remove it, or serve another --database"},
+		{log(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false }), "LAPSE_main exists but is not a lapse log"},
 		{log(func(c *jetstream.StreamConfig) { c.Subjects = []string{"orders.>"}; c.SubjectTransform = nil }), "is not a log of lapse"},
 		{log(func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), "LAPSE_main is there with max_age 1h0m0s, and lapse needs that to be unlimited"},
 		{log(func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 }), "max_msgs 1000"},
@@ -833,7 +833,7 @@ func TestStreamsAreChecked(t *testing.T) {
 		{log(func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute }), "duplicate_window 1m0s"},
 		{log(func(c *jetstream.StreamConfig) { c.DenyDelete, c.AllowMsgTTL = false, true }), "allow_msg_ttl"},
 		{mutations(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "retention workqueue"},
-		{mutations(func(c *jetstream.StreamConfig) { c.Subjects = []string{"lapse.main.mutations.*"} }), "LAPSE_main_MUTATIONS is there and does not take lapse.main.mutations.>"},
+		{mutations(func(c *jetstream.StreamConfig) { c.Subjects = []string{"lapse.main.mutations.*"} }), "LAPSE_main_MUTATIONS exists but does not listen on lapse.main.mutations.>"},
 		{mutations(func(c *jetstream.StreamConfig) { c.Name = "MINE" }), "stream MINE takes lapse.main.mutations.>, which is for LAPSE_main_MUTATIONS"},
 		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.>"} }), "stream MINE takes lapse.main."},
 		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.main.api.>"} }), "stream MINE takes lapse.main.api.>, which is for requests"},
@@ -933,12 +933,12 @@ func TestStandbyLeavesServerWithoutJetStream(t *testing.T) {
 		b.cut()
 		// Pings would notice this cut after 15 s, but not one of JetStream alone.
 		time.Sleep(5 * time.Second)
-		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 1})
+		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_lease_unreachable": 1})
 		time.Sleep(8 * time.Second)
 		if after := b.log.Stats().Reconnects; after == before {
 			t.Error("it stays where nobody answers")
 		}
-		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_lease_out_of_reach": 0})
+		gather(t, b.processor.options.Monitor).want(t, metrics{"lapse_lease_unreachable": 0})
 		a.want(201, "document.create.c.a", `{}`)
 		b.has(a)
 		c.agree()

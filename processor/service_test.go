@@ -462,7 +462,7 @@ func TestProjectionInUse(t *testing.T) {
 	w.want(201, "document.create.c.a", "{}")
 	w.stop()
 	w.start()
-	if strings.Contains(w.logs.String(), "folded anew") {
+	if strings.Contains(w.logs.String(), "folded again") {
 		t.Error("the projection was thrown away")
 	}
 	w.want(200, "document.get.c.a", "")

@@ -192,7 +192,7 @@ func TestForeignMessages(t *testing.T) {
 				t.Errorf("%d foreign messages were counted in catching up, want %d", n, len(foreign))
 			}
 			if after := w.content(); after != before {
-				t.Errorf("folded anew it is\n%s, before\n%s", after, before)
+				t.Errorf("folded again it is\n%s, before\n%s", after, before)
 			}
 			w.want(200, "document.upsert.load.last", "{}")
 		})
@@ -292,7 +292,7 @@ func TestProjectionIsACache(t *testing.T) {
 			if after := w.content(); after != before {
 				t.Errorf("it is now\n%.2000s\n, before\n%.2000s", after, before)
 			}
-			if told := strings.Contains(w.logs.String(), "folded anew"); damage.seen && !told {
+			if told := strings.Contains(w.logs.String(), "folded again"); damage.seen && !told {
 				t.Errorf("nobody was told:\n%s", w.logs)
 			}
 			w.want(200, "document.upsert.c.1", "{}")

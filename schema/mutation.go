@@ -156,7 +156,7 @@ func NewMutation(tail string, body []byte) *Mutation {
 			m.ID = id
 		}
 	} else if m.Fault == nil && len(rest) > 1 {
-		m.Fault = ErrBadRequest.With("%s takes one name after it, %.80q has more", m.Op, tail)
+		m.Fault = ErrBadRequest.With("%s: %.80q has extra tokens after the collection", m.Op, tail)
 	}
 	return m.Check()
 }

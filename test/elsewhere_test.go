@@ -188,7 +188,7 @@ func TestExternalNATS(t *testing.T) {
 	}
 	s.Restart()
 	if digest := func(status string) string { _, rest, _ := strings.Cut(status, `"digest":"`); return rest[:20] }; digest(before) != digest(s.Run("status").OK()) {
-		t.Error("the projection folded anew is another one")
+		t.Error("the projection folded again is another one")
 	}
 	s.Run("audit").OK()
 }

@@ -85,10 +85,10 @@ func TestMetricsEndpoints(t *testing.T) {
 	writeAt(t, s.Dir, time.Hour)
 	s.Restart()
 	result := harness.Run(t, nil, "status", "--of", metrics).Exits(1)
-	if !strings.Contains(result.Stderr, "the lapse at "+metrics+" is not ready: the clock is not believed: the log ends at") {
+	if !strings.Contains(result.Stderr, "the lapse at "+metrics+" is not ready: the clock is not trusted: the log ends at") {
 		t.Errorf("status --of says %s", result.Stderr)
 	}
-	if code, text := get(t, metrics, "/readyz", ""); code != 503 || !strings.Contains(text, "the clock is not believed") {
+	if code, text := get(t, metrics, "/readyz", ""); code != 503 || !strings.Contains(text, "the clock is not trusted") {
 		t.Errorf("/readyz says %d %q", code, text)
 	}
 	if code, text := get(t, metrics, "/healthz", ""); code != 200 {

@@ -171,7 +171,7 @@ func (out *output) replay(ctx context.Context, name string, until position, ques
 			}
 		}
 	}
-	if n := replay.Misfits(); n > 0 {
+	if n := replay.Mismatches(); n > 0 {
 		mismatches := fmt.Errorf("%d of %d events do not fit the events before them and are left out: give the whole log from its beginning; `lapse audit` lists them", n, count)
 		if refused != nil {
 			return fmt.Errorf("%w; %w", refused, mismatches)

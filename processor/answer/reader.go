@@ -30,9 +30,9 @@ func (r *Reader) Seq() uint64 { return r.Store.Cursor().Seq }
 // Time returns the log time of the last event folded, in ms.
 func (r *Reader) Time() int64 { return r.Store.Cursor().Time }
 
-// Misfits returns the number of events that did not match the state before them. They
+// Mismatches returns the number of events that did not match the state before them. They
 // changed nothing.
-func (r *Reader) Misfits() uint64 { return r.Store.Cursor().Foreign }
+func (r *Reader) Mismatches() uint64 { return r.Store.Cursor().Foreign }
 
 // Digest returns the digest of the folded state, as in status.
 func (r *Reader) Digest() string { return r.Store.Digest().String() }

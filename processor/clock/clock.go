@@ -48,7 +48,7 @@ type Timekeeper struct {
 
 	mu    sync.Mutex
 	guard *guard
-	fault *schema.Error // the reply to writes; nil while the clock is believed
+	fault *schema.Error // the reply to writes; nil while the clock is trusted
 
 	Refused atomic.Uint64 // requests rejected because of fault
 }
@@ -115,7 +115,7 @@ func (k *Timekeeper) Until(second int64) time.Duration {
 func (k *Timekeeper) Second(logTime int64) int64 { return max(k.Millis(), logTime) / 1000 }
 
 // Check reads the clock. It returns the time in Unix ms, and the error for writes
-// if the clock is not believed.
+// if the clock is not trusted.
 func (k *Timekeeper) Check() (now int64, fault *schema.Error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -138,7 +138,7 @@ func (k *Timekeeper) report(before *doubt, elapsed time.Duration) {
 	}
 }
 
-// Accept makes the present reading the right one, if the clock is not believed.
+// Accept makes the present reading the right one, if the clock is not trusted.
 func (k *Timekeeper) Accept() {
 	k.Check() // the step to accept may not have been read yet
 	k.mu.Lock()

@@ -1,4 +1,4 @@
-// Package clock decides whether the machine's clock is believed, and returns the
+// Package clock decides whether the machine's clock is trusted, and returns the
 // time that the log is stamped with: it never goes back and follows no step. It
 // imports observe and schema.
 //

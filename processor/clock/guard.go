@@ -85,7 +85,7 @@ type serverReading struct {
 	round   time.Duration
 }
 
-// doubt is why the clock is not believed.
+// doubt is why the clock is not trusted.
 type doubt struct {
 	kind  doubtKind
 	wall  time.Time     // the reading

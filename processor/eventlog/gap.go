@@ -84,7 +84,7 @@ func (l *Log) checkBeginning(ctx context.Context, info *jetstream.StreamInfo) er
 	if first <= trimmed.First {
 		return nil
 	}
-	return fmt.Errorf("stream %s has lost its beginning: it begins at %d, and retention has trimmed it up to %d; restore the stream from a copy, or begin a new log behind the newest snapshot with `lapse snapshot restore --new-log`",
+	return fmt.Errorf("stream %s has lost its beginning: it begins at %d, and retention has trimmed it up to %d; restore the stream from a copy, or start a new log from the newest snapshot with `lapse snapshot restore --new-log`",
 		l.DB.LogStream(), first, max(trimmed.First, info.Config.FirstSeq, 1)-1)
 }
 
@@ -160,7 +160,7 @@ func (l *Log) Trimmed(ctx context.Context, next uint64) error {
 	if first, _, err := l.Bounds(ctx); err != nil || first <= next {
 		return nil
 	}
-	return fmt.Errorf("%w: event %d, which comes next here, is trimmed; start again, to begin with a snapshot", ErrTrimmed, next)
+	return fmt.Errorf("%w: event %d, was trimmed before it was read; restart to restore a snapshot", ErrTrimmed, next)
 }
 
 // Started is the body of a WriterStarted.

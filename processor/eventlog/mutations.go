@@ -151,11 +151,11 @@ func (s *Mutations) Run(ctx context.Context, last uint64, out chan<- *schema.Mut
 // read is one attempt of Run and returns only with an error. It calls reached when it
 // has a consumer.
 func (s *Mutations) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation, reached func()) error {
-	p := Puller{JS: s.Bulk, Stream: s.DB.MutationStream(), Messages: mutationsAhead, Bytes: mutationsAheadBytes, Impatient: true, Began: reached}
+	p := Puller{JS: s.Bulk, Stream: s.DB.MutationStream(), Messages: mutationsAhead, Bytes: mutationsAheadBytes, FailFast: true, Began: reached}
 	return p.Read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
 		mutation := schema.PublishedMutation(seq, strings.TrimPrefix(m.Subject, s.DB.Mutations()), schema.Header(m.Header), m.Data)
 		if m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) && mutation.Fault == nil {
-			mutation.Fault = schema.ErrBadRequest.With("its headers are not NATS headers, so what they ask for is not known: write NATS/1.0, lines of name: value, and an empty line")
+			mutation.Fault = schema.ErrBadRequest.With("malformed NATS headers: write NATS/1.0, lines of name: value, and an empty line")
 		}
 		select {
 		case out <- mutation:

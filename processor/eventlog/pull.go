@@ -26,9 +26,9 @@ type Puller struct {
 	// Idle, if not nil, is called when all received messages have been visited.
 	Idle func() error
 
-	// Impatient fails within leaderPatience if no consumer can be created, for callers
+	// FailFast fails within leaderPatience if no consumer can be created, for callers
 	// that retry.
-	Impatient bool
+	FailFast bool
 
 	// Messages and Bytes limit what is requested and not yet visited; one request asks
 	// for half.
@@ -60,7 +60,7 @@ type pullRequest struct {
 // an error or ctx ends. It always returns an error: theirs, or its own.
 func (p *Puller) Read(ctx context.Context, from uint64, visit func(seq uint64, m *nats.Msg) error) error {
 	creating := ctx
-	if p.Impatient {
+	if p.FailFast {
 		var cancel context.CancelFunc
 		creating, cancel = context.WithTimeout(ctx, leaderPatience)
 		defer cancel()

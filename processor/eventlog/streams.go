@@ -26,7 +26,7 @@ func checkLog(config jetstream.StreamConfig, db schema.DatabaseName, replicas in
 	if len(config.Subjects) != 1 || !strings.HasPrefix(config.Subjects[0], db.Append()) ||
 		config.SubjectTransform == nil || config.SubjectTransform.Destination != db.Events()+">" ||
 		!config.AllowAtomicPublish {
-		return fmt.Errorf("stream %s is there and is not a log of lapse: remove it, or serve another --database", config.Name)
+		return fmt.Errorf("stream %s exists but is not a lapse log: remove it, or serve another --database", config.Name)
 	}
 	return checkStream(config, replicas)
 }
@@ -34,7 +34,7 @@ func checkLog(config jetstream.StreamConfig, db schema.DatabaseName, replicas in
 // checkMutations is checkLog for the mutations stream.
 func checkMutations(config jetstream.StreamConfig, db schema.DatabaseName, replicas int) error {
 	if len(config.Subjects) != 1 || config.Subjects[0] != db.Mutations()+">" || config.SubjectTransform != nil {
-		return fmt.Errorf("stream %s is there and does not take %s>: remove it, or serve another --database", config.Name, db.Mutations())
+		return fmt.Errorf("stream %s exists but does not listen on %s>: remove it, or serve another --database", config.Name, db.Mutations())
 	}
 	return checkStream(config, replicas)
 }
@@ -68,12 +68,12 @@ func checkStream(config jetstream.StreamConfig, replicas int) error {
 		{config.Duplicates > duplicateWindow, fmt.Sprintf("duplicate_window %s", config.Duplicates), duplicateWindow.String()},
 	} {
 		if one.wrong {
-			return fmt.Errorf("stream %s is there with %s, and lapse needs that to be %s: change it with `nats stream edit %s`, or serve another --database",
+			return fmt.Errorf("stream %s has %s; lapse needs %s: change it with `nats stream edit %s`, or serve another --database",
 				config.Name, one.setting, one.right, config.Name)
 		}
 	}
 	if replicas > 0 && config.Replicas != replicas {
-		return fmt.Errorf("stream %s is there with %d replica(s), and --replicas says %d: change it with `nats stream edit %s --replicas %d`, or start without --replicas",
+		return fmt.Errorf("stream %s has %d replica(s), and --replicas says %d: change it with `nats stream edit %s --replicas %d`, or start without --replicas",
 			config.Name, config.Replicas, replicas, config.Name, replicas)
 	}
 	return nil

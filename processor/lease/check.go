@@ -24,7 +24,7 @@ func Check(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, replicas 
 		return nil
 	}
 	mismatch := func(why string) error {
-		return fmt.Errorf("bucket %s is there and is not the lease of a lapse (%s): remove it with `nats kv del %s`, or serve another --database", name, why, name)
+		return fmt.Errorf("KV bucket %s exists but is not a lapse lease (%s): remove it with `nats kv del %s`, or serve another --database", name, why, name)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrBadBucket):
@@ -43,7 +43,7 @@ func Check(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, replicas 
 	case config.TTL > 0:
 		return mismatch(fmt.Sprintf("it has a ttl of %s for all keys", config.TTL))
 	case replicas > 0 && config.Replicas != replicas:
-		return fmt.Errorf("bucket %s is there with %d replica(s), and --replicas says %d: change it with `nats stream edit KV_%s --replicas %d`, or start without --replicas",
+		return fmt.Errorf("KV bucket %s has %d replica(s), and --replicas says %d: change it with `nats stream edit KV_%s --replicas %d`, or start without --replicas",
 			name, config.Replicas, replicas, name, replicas)
 	}
 	entry, err := kv.Get(ctx, Key)

@@ -384,7 +384,7 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 		e.Type = schema.DocumentReplaced
 		o.Code = 200
 		if mu.Op == schema.DocumentCreate {
-			panic("processor: create over a living document")
+			panic("machine: create over a living document")
 		}
 	}
 	sum := projections.SumOf(d.Body)

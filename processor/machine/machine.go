@@ -176,7 +176,7 @@ func (m *Machine) Commit(seq uint64) error {
 		n++
 	}
 	if n > m.taken {
-		return fmt.Errorf("processor: commit of %d events, %d were taken", n, m.taken)
+		return fmt.Errorf("machine: commit of %d events, %d were taken", n, m.taken)
 	}
 	facts := m.pending[:n]
 	if err := m.Store.Fold(facts); err != nil {
@@ -209,7 +209,7 @@ func (m *Machine) Abort() error { return m.restart() }
 // pending.
 func (m *Machine) Adopt(facts []projections.Fact) error {
 	if len(m.pending) > 0 {
-		return fmt.Errorf("processor: adopt with %d events pending", len(m.pending))
+		return fmt.Errorf("machine: adopt with %d events pending", len(m.pending))
 	}
 	if err := m.Store.Fold(facts); err != nil {
 		return err

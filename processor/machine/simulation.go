@@ -173,7 +173,7 @@ func (s *Simulation) Look() {
 			s.soonest = math.MinInt64 // a change of policy may make anything due
 		case schema.DocumentCreated, schema.DocumentReplaced, schema.DocumentTouched, schema.DocumentReleased:
 			c := s.Machine.Collection(fact.Collection)
-			if d := waitingMeta(fact).Deadline(c); d.Rule != schema.NoRule {
+			if d := deadlineMeta(fact).Deadline(c); d.Rule != schema.NoRule {
 				s.soonest = min(s.soonest, d.At-int64(c.WarnBefore))
 			}
 		}

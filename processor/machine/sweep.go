@@ -226,7 +226,7 @@ func (m *Machine) folded(fact *projections.Fact) error {
 		if !ok {
 			return nil
 		}
-		in, second, waits := projections.QueueOf(c, waitingMeta(fact))
+		in, second, waits := projections.QueueOf(c, deadlineMeta(fact))
 		if !waits {
 			return nil
 		}
@@ -250,8 +250,8 @@ func (m *Machine) folded(fact *projections.Fact) error {
 	return nil
 }
 
-// waitingMeta returns those fields of the Meta after a fact that decide the deadline.
-func waitingMeta(fact *projections.Fact) projections.Meta {
+// deadlineMeta returns those fields of the Meta after a fact that decide the deadline.
+func deadlineMeta(fact *projections.Fact) projections.Meta {
 	if fact.Type == schema.DocumentReleased {
 		return projections.Meta{TS: fact.Prior.TS, TTL: fact.TTL}
 	}

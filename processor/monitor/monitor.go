@@ -385,7 +385,7 @@ func (m *Monitor) Ready() (reasons []string) {
 		return reasons
 	}
 	if !state.logSince.IsZero() {
-		say("the log is out of reach%s%s", since(state.logSince), because(state.logErr))
+		say("the log is unreachable%s%s", since(state.logSince), because(state.logErr))
 	}
 	if !state.leaseSince.IsZero() {
 		say("this standby cannot take over%s%s", since(state.leaseSince), because(state.leaseErr))
@@ -395,10 +395,10 @@ func (m *Monitor) Ready() (reasons []string) {
 		say("no longer the writer, and not yet a standby")
 	}
 	if m.refusing.Load() {
-		say("the log refuses what it is given")
+		say("the log rejects every append")
 	}
 	if clock := sample.Clock; clock.Suspect && state.role == observe.Writer {
-		say("the clock is not believed: %s", clock.Reason)
+		say("the clock is not trusted: %s", clock.Reason)
 	}
 	return reasons
 }

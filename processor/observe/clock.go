@@ -13,7 +13,7 @@ type ClockDoubted struct {
 }
 
 func (e ClockDoubted) Log(to *slog.Logger) {
-	to.Error("the clock is not believed: nothing expires and writes are rejected until it is right, or accepted by SIGUSR1 or a start with --accept-clock",
+	to.Error("the clock is not trusted: nothing expires and writes are rejected until it is right, or accepted by SIGUSR1 or a start with --accept-clock",
 		"why", e.Why, "off", e.Off)
 }
 
@@ -40,12 +40,12 @@ type ClockAccepted struct {
 
 func (e ClockAccepted) Log(to *slog.Logger) {
 	if e.Needless {
-		to.Info("the clock is believed, there is nothing to accept")
+		to.Info("the clock is trusted, there is nothing to accept")
 		return
 	}
 	to.Warn("the clock is accepted as it is", "wall", Timestamp(e.Wall), "off", e.Off)
 	if e.Still > 0 {
-		to.Warn("time stands still until the clock gets there: nothing expires before that", "for", e.Still)
+		to.Warn("log time is paused until the clock catches up: nothing expires before that", "for", e.Still)
 	}
 }
 

@@ -31,7 +31,7 @@ type AppendRecovered struct {
 }
 
 func (e AppendRecovered) Log(to *slog.Logger) {
-	to.Info("appends work again", "acked", e.Acked, "decided again", e.Decided, "took", brief(e.Took))
+	to.Info("appends recovered", "acked", e.Acked, "decided again", e.Decided, "took", brief(e.Took))
 }
 
 // LogUnreachable reports a failed attempt to read the log or, for the writer, to move

@@ -32,14 +32,14 @@ func (e CaughtUp) Log(to *slog.Logger) {
 type ProjectionRemade struct{ Dir, Why string }
 
 func (e ProjectionRemade) Log(to *slog.Logger) {
-	to.Warn("the projection does not fit the log and is folded anew", "dir", e.Dir, "why", e.Why)
+	to.Warn("the projection does not fit the log and is folded again", "dir", e.Dir, "why", e.Why)
 }
 
 // ProjectionRestored reports that the projection starts from the snapshot at Seq.
 type ProjectionRestored struct{ Seq uint64 }
 
 func (e ProjectionRestored) Log(to *slog.Logger) {
-	to.Info("the projection begins with a snapshot", "seq", e.Seq)
+	to.Info("projection restored from a snapshot", "seq", e.Seq)
 }
 
 // IndexBuilt reports that the indexes of a collection are complete again.

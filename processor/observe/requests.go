@@ -35,7 +35,7 @@ func (e RequestRejected) Log(to *slog.Logger) {
 type ReplyRefused struct{ Subject, Reply string }
 
 func (e ReplyRefused) Log(to *slog.Logger) {
-	to.Warn("a message is ignored: a request has an inbox as its reply subject", "subject", e.Subject, "reply", e.Reply)
+	to.Warn("message ignored: its reply subject is not an inbox", "subject", e.Subject, "reply", e.Reply)
 }
 
 // RequestFailed reports an internal error. Panic and Stack are set if the request

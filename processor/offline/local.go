@@ -143,7 +143,7 @@ func (l *Local) Adopt(now int64, events []*schema.Event) (mismatches int, err er
 	} else if err := l.settle(); err != nil {
 		return 0, err
 	}
-	before := l.Reader.Misfits()
+	before := l.Reader.Mismatches()
 	if err := l.Simulation.Adopt(events); err != nil {
 		return 0, err
 	}
@@ -151,7 +151,7 @@ func (l *Local) Adopt(now int64, events []*schema.Event) (mismatches int, err er
 	l.now = max(l.now, now, l.Simulation.Time())
 	l.adopted = true
 	l.submitted = max(l.submitted, l.Reader.Store.Cursor().Mutations)
-	return int(l.Reader.Misfits() - before), nil
+	return int(l.Reader.Mismatches() - before), nil
 }
 
 // Submit judges a mutation as if it came from the mutations stream: tail is the subject

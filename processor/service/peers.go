@@ -28,7 +28,7 @@ func CheckOthers(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, log
 		if theirs, ok := info.Metadata[metaLog]; !ok || theirs == log {
 			return nil
 		}
-		return fmt.Errorf("another lapse serves a database %s that is not this one, from a log of its own: use another --database, or stop that lapse", db)
+		return fmt.Errorf("another process serves database %s from a different log: use another --database, or stop that lapse", db)
 	})
 }
 

@@ -259,7 +259,7 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 	defer cancel()
 	e, err := r.Log.Event(ctx, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		r.refuse(schema.ErrUnavailable.With("this was done before, as event %d, which is past the log's retention: get what is there now", seq))
+		r.refuse(schema.ErrUnavailable.With("already applied as event %d, now trimmed: read the document", seq))
 		return
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
 	if ctx.Err() != nil {
 		return schema.Snapshot{}, ctx.Err()
 	} else if err != nil {
-		return schema.Snapshot{}, fmt.Errorf("the projection is not sound, remove it and fold the log anew: %w", err)
+		return schema.Snapshot{}, fmt.Errorf("the projection is not sound, remove it and fold the log again: %w", err)
 	}
 	one := storedSnapshot{cursor: cursor, stream: s.log.Identity(), Snapshot: schema.Snapshot{Seq: cursor.Seq,
 		LogTime: cursor.Time, Digest: digest.String(), Created: s.Now(), Format: cursor.Format}}

@@ -34,7 +34,7 @@ func (s *Store) checkLog(ctx context.Context, cursor projections.Cursor) error {
 	if relic == "" {
 		return nil
 	}
-	return fmt.Errorf("stream %s is empty, and %s is of a log that is gone: restore the stream, or begin behind the newest snapshot with `lapse snapshot restore --new-log`; to begin with nothing, remove the projection and the object stores %s*",
+	return fmt.Errorf("stream %s is empty, and %s belongs to a deleted log: restore the stream, or start a new log from the newest snapshot with `lapse snapshot restore --new-log`; to begin with nothing, remove the projection and the object stores %s*",
 		s.db.LogStream(), relic, s.db.SnapshotStore())
 }
 

@@ -46,7 +46,7 @@ func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq 
 			case err != nil || why == "":
 				return err
 			case !newLog:
-				err = fmt.Errorf("snapshot %d does not go with the log that is there: %s; restore the log, or begin a new one behind the snapshot with --new-log", one.Seq, why)
+				err = fmt.Errorf("snapshot %d does not match the log: %s; restore the log, or start a new one from the snapshot with --new-log", one.Seq, why)
 			default:
 				err = vacant()
 			}

@@ -101,7 +101,7 @@ func (k *Retention) setNewest(newestFirst []schema.Snapshot) {
 	}
 }
 
-// Round does one round. It does nothing while the clock is not believed: ages could be
+// Round does one round. It does nothing while the clock is not trusted: ages could be
 // wrong. A standby only prunes what the writer has trimmed.
 func (k *Retention) Round(ctx context.Context) error {
 	if _, fault := k.Clock.Check(); fault != nil {

@@ -189,7 +189,7 @@ func (s *Store) describe(ctx context.Context, seq uint64) (one storedSnapshot, o
 			return one, false, err
 		}
 		if why != "" {
-			one.lost, one.Sound, one.Fault = true, false, "it does not go with the log: "+why
+			one.lost, one.Sound, one.Fault = true, false, "it does not match the log: "+why
 		}
 	}
 	return one, true, nil

@@ -45,8 +45,8 @@ func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64
 		t.config.Meter.Beat(len(mine))
 		t.config.Events(observe.LogUnreachable{Role: observe.Writer, Err: t.Log.Explain(err), Since: began, Again: wait})
 		if time.Since(began) > abandonAfter {
-			t.refuse(outOfReach)
-			t.abandon(outOfReach)
+			t.refuse(unreachable)
+			t.abandon(unreachable)
 		}
 	})
 	if err == nil {
@@ -192,8 +192,8 @@ func (t *Term) pause(ctx context.Context) {
 	}
 	wait := min(eventlog.ResumeInterval<<min(t.recoveries-MaxRecoveries, 10), MaxPause)
 	t.config.Events(observe.AppendsRejected{Times: t.recoveries, Again: wait})
-	t.refuse(outOfReach)
-	t.abandon(outOfReach)
+	t.refuse(unreachable)
+	t.abandon(unreachable)
 	select {
 	case <-time.After(wait):
 	case <-ctx.Done():

@@ -44,7 +44,7 @@ func idle(t *testing.T) *machine.Machine {
 func TestReplyBytesReleased(t *testing.T) {
 	for name, end := range map[string]func(*Term){
 		"recovered": func(term *Term) { term.settle(0) },
-		"abandoned": func(term *Term) { term.abandon(outOfReach) },
+		"abandoned": func(term *Term) { term.abandon(unreachable) },
 	} {
 		o := machine.Outcome{Seq: 1, Body: make([]byte, 10)}
 		term := &Term{replyBytes: len(o.Body), pendingReplies: []decided{{&Proposal{Done: func(machine.Outcome) {}}, 1, o}}}

@@ -201,5 +201,5 @@ var (
 	Stopping  = schema.ErrUnavailable.With("lapse is stopping: try again")
 )
 
-// outOfReach refuses mutations while the log is unreachable.
-var outOfReach = schema.ErrUnavailable.With("the log is out of reach: try again")
+// unreachable refuses mutations while the log is unreachable.
+var unreachable = schema.ErrUnavailable.With("the log is unreachable: try again")

@@ -156,7 +156,7 @@ func (l Limits) explain(err error) error {
 	case errors.Is(err, errCursor):
 		return schema.ErrBadQuery.With("the cursor does not belong to this query: send it with the collection, where, params and orderBy of the page that it came with")
 	case errors.Is(err, errScanned):
-		return schema.ErrTooLarge.With("the query looked at %d documents without coming to an end: include a path of its condition in the collection's indexingPolicy, or ask for less", l.Scanned)
+		return schema.ErrTooLarge.With("the query scanned %d documents, the limit: include a path of its condition in the collection's indexingPolicy, or ask for less", l.Scanned)
 	case errors.Is(err, errSortBytes):
 		return schema.ErrTooLarge.With("sorting takes more than %d bytes: ask for fewer documents with limit, or order by shorter values", l.SortBytes)
 	case errors.Is(err, errSortKey):

@@ -192,10 +192,10 @@ func (c *check) order(s *Stream) error {
 			continue
 		}
 		behind := slices.ContainsFunc(c.files[i+1:], func(f *summary) bool { return f.Records > 0 || f.sound })
-		what := "the record at byte %d, behind message %d, is damaged"
+		what := "corrupt record at byte %d after message %d"
 		switch {
 		case f.sound || behind:
-			what += ", and there are sound ones behind it"
+			what += "; valid records follow"
 		case f.torn:
 			s.Torn = name
 			continue

@@ -220,6 +220,6 @@ func TestKnownFiles(t *testing.T) {
 	text[len(text)/2] ^= 1
 	s.check(os.WriteFile(name, text, 0o600))
 	if known := OpenKnown(name); known.was != nil {
-		t.Error("what is not as it was written is believed")
+		t.Error("what is not as it was written is trusted")
 	}
 }

@@ -110,8 +110,8 @@ const two = `load 15s
   lapse_ready{database="main",instance="a"} 1x400
   lapse_ready{database="main",instance="b"} 1x400
   up{job="lapse",instance="a"} 1x400
-  lapse_log_out_of_reach{database="main",instance="a"} 0x400
-  lapse_lease_out_of_reach{database="main",instance="b"} 0x400
+  lapse_log_unreachable{database="main",instance="a"} 0x400
+  lapse_lease_unreachable{database="main",instance="b"} 0x400
   lapse_nats_connected{database="main",instance="a",connection="log"} 1x400
   lapse_append_failures_total{database="main",instance="a"} 0x400
   lapse_documents_overdue{database="main",instance="a"} 0x400
@@ -157,8 +157,8 @@ func TestAlerts(t *testing.T) {
 		{name: "two write", alert: "LapseTwoWriters", replace: []string{`lapse_role{database="main",instance="b",role="writer"} 1x400`}},
 		{name: "one is down", alert: "LapseDown", replace: []string{`up{job="lapse",instance="a"} 0x400`}},
 		{name: "one is not ready", alert: "LapseNotReady", replace: []string{`lapse_ready{database="main",instance="b"} 0x400`}},
-		{name: "the log is out of reach", alert: "LapseLogOutOfReach", replace: []string{`lapse_log_out_of_reach{database="main",instance="a"} 1x400`}},
-		{name: "a standby does not reach the lease", alert: "LapseCannotTakeOver", replace: []string{`lapse_lease_out_of_reach{database="main",instance="b"} 1x400`}},
+		{name: "the log is unreachable", alert: "LapseLogOutOfReach", replace: []string{`lapse_log_unreachable{database="main",instance="a"} 1x400`}},
+		{name: "a standby does not reach the lease", alert: "LapseCannotTakeOver", replace: []string{`lapse_lease_unreachable{database="main",instance="b"} 1x400`}},
 		{name: "NATS is away", alert: "LapseNATSAway", replace: []string{`lapse_nats_connected{database="main",instance="a",connection="log"} 0x400`}},
 		{name: "appends fail", alert: "LapseAppendsFail", replace: []string{`lapse_append_failures_total{database="main",instance="a"} 0+1x400`}},
 		{name: "expiries are late", alert: "LapseLate", replace: []string{`lapse:expiry_lateness_seconds:p99_5m{database="main"} 2.5x400`}},
