@@ -48,7 +48,7 @@ func TestSnapshotRestore(t *testing.T) {
 		t.Errorf("it restored %+v, %v; the digest was %s", snapshot, err, digest)
 	}
 	two.Restart()
-	if strings.Contains(two.Stderr(), "begins with a snapshot") || strings.Contains(two.Stderr(), "anew") {
+	if strings.Contains(two.Stderr(), "restored from a snapshot") || strings.Contains(two.Stderr(), "folded again") {
 		t.Errorf("it does not take what was restored:\n%s", two.Stderr())
 	}
 

@@ -177,7 +177,7 @@ func TestServe(t *testing.T) {
 	eventually(t, "a snapshot is removed", func() bool { return strings.Contains(w.Stderr(), "snapshot removed") })
 	// A process with an empty store directory begins with a snapshot.
 	fresh := harness.Serve(t, args...)
-	if !strings.Contains(fresh.Stderr(), "begins with a snapshot") {
+	if !strings.Contains(fresh.Stderr(), "restored from a snapshot") {
 		t.Errorf("it began with the log:\n%s", fresh.Stderr())
 	}
 	for _, s := range append(processes, fresh) {

@@ -115,7 +115,7 @@ func TestStartWithDamagedSnapshot(t *testing.T) {
 					t.Errorf("it is\n%.300s, was\n%.300s", got, content)
 				}
 				listed := strings.Contains(string(w.want(200, "snapshot.list", "").body), fmt.Sprintf(`"seq":%d,`, newest))
-				if logs := w.logs.String(); !strings.Contains(logs, fmt.Sprintf("begins with a snapshot\" seq=%d\n", older)) ||
+				if logs := w.logs.String(); !strings.Contains(logs, fmt.Sprintf("restored from a snapshot\" seq=%d\n", older)) ||
 					listed && strings.Count(logs, fmt.Sprintf("snapshot unusable\" seq=%d", newest)) != 1 {
 					t.Errorf("it does not say which snapshot it takes, and which it does not:\n%s", logs)
 				}

@@ -171,7 +171,7 @@ func TestRepeatOfTrimmedEvent(t *testing.T) {
 	w.want(204, "document.delete.c.a", "")
 	w.check(w.stream("LAPSE_main").Purge(w.ctx(), jetstream.WithPurgeSequence(r.seq+1)))
 	r = w.refused(503, "unavailable", "document.create.c.a", `{}`, "Nats-Msg-Id", "m")
-	if !strings.Contains(r.message, "done before") {
+	if !strings.Contains(r.message, "already applied") {
 		t.Errorf("it says %s", r)
 	}
 	w.want(404, "document.get.c.a", "")

@@ -161,7 +161,7 @@ func TestRetention(t *testing.T) {
 				if got := w.content(); got != content || w.processor.store.Digest() != digest {
 					t.Errorf("from the snapshot it is\n%s %s, was\n%s %s", got, w.processor.store.Digest(), content, digest)
 				}
-				if !strings.Contains(w.logs.String(), "begins with a snapshot") {
+				if !strings.Contains(w.logs.String(), "restored from a snapshot") {
 					t.Errorf("nobody said that there was a snapshot:\n%s", w.logs)
 				}
 				w.want(201, "document.create.c.new", "{}")
@@ -391,7 +391,7 @@ func TestStartFromSnapshot(t *testing.T) {
 			w.processor = p
 			want := ""
 			if c.from < rounds {
-				want = fmt.Sprintf("begins with a snapshot\" seq=%d\n", list[c.from].Seq)
+				want = fmt.Sprintf("restored from a snapshot\" seq=%d\n", list[c.from].Seq)
 			}
 			if logs := w.logs.String(); want == "" && strings.Contains(logs, "begins with") || !strings.Contains(logs, want) {
 				t.Errorf("it does not say %q:\n%s", want, logs)
@@ -632,7 +632,7 @@ func TestSlowSnapshot(t *testing.T) {
 		w.processor, err = Start(ctx, w.connections(), w.options)
 		w.check(err)
 		slow.Store(false)
-		if !strings.Contains(w.logs.String(), "begins with a snapshot") {
+		if !strings.Contains(w.logs.String(), "restored from a snapshot") {
 			t.Errorf("it did not begin with one:\n%s", w.logs)
 		}
 		w.want(200, "document.get.c.d0", "")

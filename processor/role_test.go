@@ -825,8 +825,8 @@ func TestStreamsAreChecked(t *testing.T) {
 	}{
 		{log(func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }), "LAPSE_main exists but is not a lapse log: remove it, or serve another --database"},
 		{log(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false }), "LAPSE_main exists but is not a lapse log"},
-		{log(func(c *jetstream.StreamConfig) { c.Subjects = []string{"orders.>"}; c.SubjectTransform = nil }), "is not a log of lapse"},
-		{log(func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), "LAPSE_main is there with max_age 1h0m0s, and lapse needs that to be unlimited"},
+		{log(func(c *jetstream.StreamConfig) { c.Subjects = []string{"orders.>"}; c.SubjectTransform = nil }), "is not a lapse log"},
+		{log(func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), "LAPSE_main has max_age 1h0m0s; lapse needs unlimited"},
 		{log(func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 }), "max_msgs 1000"},
 		{log(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), "max_msgs_per_subject 5"},
 		{log(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }), "storage memory"},
@@ -838,7 +838,7 @@ func TestStreamsAreChecked(t *testing.T) {
 		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.>"} }), "stream MINE takes lapse.main."},
 		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.main.api.>"} }), "stream MINE takes lapse.main.api.>, which is for requests"},
 		{mutations(func(c *jetstream.StreamConfig) { c.Name, c.Subjects = "MINE", []string{"lapse.*.events.>"} }), "stream MINE takes lapse.main.events.>, which is for the events of LAPSE_main"},
-		{bucket(jetstream.KeyValueConfig{}, "", ""), "LAPSE_main_LEASE is there and is not the lease of a lapse (its keys have no ttl)"},
+		{bucket(jetstream.KeyValueConfig{}, "", ""), "LAPSE_main_LEASE exists but is not a lapse lease (its keys have no ttl)"},
 		{bucket(jetstream.KeyValueConfig{LimitMarkerTTL: time.Minute, TTL: time.Hour}, "", ""), "a ttl of 1h0m0s for all keys"},
 		{bucket(leases, "writer", "me"), `its key writer is "me"`},
 		{bucket(leases, "writer", `{"node":"n"}`), "its key writer is"},
@@ -899,7 +899,7 @@ func TestOtherDatabase(t *testing.T) {
 		a.check(err)
 		defer log.Close()
 		_, err = Start(a.ctx(), eventlog.Connections{Log: log, Service: a.service}, b.options)
-		if err == nil || !strings.Contains(err.Error(), "another lapse serves a database main that is not this one") {
+		if err == nil || !strings.Contains(err.Error(), "another process serves database main from a different log") {
 			t.Errorf("it says %v", err)
 		}
 		if a.processor.Role() != observe.Writer {

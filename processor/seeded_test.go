@@ -215,7 +215,7 @@ func TestTrimmedWhileRead(t *testing.T) {
 				return log.ReadPatiently(w.ctx(), from, through, visit)
 			},
 		} {
-			if err := read(2, cursor.Seq, func(*schema.Event) error { return nil }); !errors.Is(err, eventlog.ErrTrimmed) || errors.Is(err, eventlog.ErrGap) || !strings.Contains(err.Error(), "start again") {
+			if err := read(2, cursor.Seq, func(*schema.Event) error { return nil }); !errors.Is(err, eventlog.ErrTrimmed) || errors.Is(err, eventlog.ErrGap) || !strings.Contains(err.Error(), "restart to restore") {
 				t.Errorf("%s: %v", what, err)
 			}
 			if err := read(6, cursor.Seq, func(*schema.Event) error { return nil }); err != nil {

@@ -315,7 +315,7 @@ func TestProjectionOfAnotherLog(t *testing.T) {
 	w.stop()
 	w.check(js.DeleteStream(w.ctx(), "LAPSE_main"))
 	for range 2 {
-		if _, err := Start(w.ctx(), w.connections(), w.options); err == nil || !strings.Contains(err.Error(), "of a log that is gone: restore the stream") || strings.Contains(err.Error(), "\n") {
+		if _, err := Start(w.ctx(), w.connections(), w.options); err == nil || !strings.Contains(err.Error(), "belongs to a deleted log: restore the stream") || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("it starts with %v", err)
 		}
 	}

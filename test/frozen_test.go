@@ -138,7 +138,7 @@ func TestFrozenStandby(t *testing.T) {
 		end(writer)
 		standby.Signal(syscall.SIGCONT)
 		eventually(t, "it begins with a snapshot", func() bool {
-			return strings.Count(standby.Stderr(), "begins with a snapshot") > n
+			return strings.Count(standby.Stderr(), "restored from a snapshot") > n
 		})
 		eventually(t, "it answers", func() bool {
 			return standby.Run("document", "get", "c", fmt.Sprint(n)).Code == 0

@@ -160,7 +160,7 @@ func (l *Log) Trimmed(ctx context.Context, next uint64) error {
 	if first, _, err := l.Bounds(ctx); err != nil || first <= next {
 		return nil
 	}
-	return fmt.Errorf("%w: event %d, was trimmed before it was read; restart to restore a snapshot", ErrTrimmed, next)
+	return fmt.Errorf("%w: event %d was trimmed before it was read; restart to restore a snapshot", ErrTrimmed, next)
 }
 
 // Started is the body of a WriterStarted.
