@@ -26,7 +26,7 @@ func TestClientLogLines(t *testing.T) {
 		defer c.Close()
 		send := c.Send
 		if line == "no reader" {
-			line, send = "a message is ignored", c.Publish
+			line, send = "message ignored", c.Publish
 		}
 		for range each {
 			if err := send(subject, nil); err != nil {
