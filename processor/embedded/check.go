@@ -22,9 +22,9 @@ const account = "LAPSE"
 
 // checkFiles checks the files of all logs and mutations streams before the server opens
 // them: it would truncate them at damage. An error is one line; nothing was changed then.
-// With several databases, a damaged stream goes into aside and the server does not open
+// With several databases, a damaged stream goes into quarantine and the server does not open
 // it.
-func (o *Options) checkFiles(aside *aside, known *blocks.Known) error {
+func (o *Options) checkFiles(quarantine *quarantine, known *blocks.Known) error {
 	streams, err := o.streams()
 	if err != nil || len(streams) == 0 {
 		return err
@@ -39,7 +39,7 @@ func (o *Options) checkFiles(aside *aside, known *blocks.Known) error {
 			if !slices.Contains(o.Databases, db) {
 				o.Logger.Warn("a damaged stream of another database is not opened", "stream", name, "err", err)
 			}
-			if err := aside.put(name, db, err); err != nil {
+			if err := quarantine.put(name, db, err); err != nil {
 				return err
 			}
 			continue

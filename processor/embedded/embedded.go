@@ -97,14 +97,14 @@ func (o *Options) EnsureDefaults() {
 // Server is a running NATS server. Its methods may be called from any
 // goroutine.
 type Server struct {
-	nats   *server.Server
-	url    string
-	who    credentials
-	log    *slog.Logger
-	lock   io.Closer
-	gate   *openGate
-	memory memory
-	aside  *aside
+	nats       *server.Server
+	url        string
+	who        credentials
+	log        *slog.Logger
+	lock       io.Closer
+	gate       *openGate
+	memory     memory
+	quarantine *quarantine
 	// endLooking ends keepChecked.
 	endLooking func()
 	// watch keeps clients from taking all memory.
@@ -131,16 +131,16 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	aside := &aside{storeDir: o.StoreDir, of: make(map[schema.DatabaseName]error)}
+	quarantine := &quarantine{storeDir: o.StoreDir, of: make(map[schema.DatabaseName]error)}
 	known := blocks.OpenKnown(filepath.Join(o.StoreDir, "checked"))
-	err = aside.putBack()
+	err = quarantine.putBack()
 	if err == nil && !o.Unchecked {
-		err = o.checkFiles(aside, known)
+		err = o.checkFiles(quarantine, known)
 	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, aside: aside, failed: make(chan error, 1)}
+	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, quarantine: quarantine, failed: make(chan error, 1)}
 	looking, end := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { o.keepChecked(looking, known) })
@@ -233,7 +233,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 
 // Damage returns why the log of a database, or its mutations, were not opened, nil if
 // they were. Only a server of several databases starts with damage.
-func (s *Server) Damage(db schema.DatabaseName) error { return s.aside.of[db] }
+func (s *Server) Damage(db schema.DatabaseName) error { return s.quarantine.of[db] }
 
 // URL returns the address for clients, with a host that they can dial.
 func (s *Server) URL() string { return s.url }
@@ -280,7 +280,7 @@ func (s *Server) Shutdown() {
 		} else {
 			s.memory.remove()
 		}
-		_ = s.aside.putBack() // else the next start does
+		_ = s.quarantine.putBack() // else the next start does
 		s.lock.Close()
 	})
 }

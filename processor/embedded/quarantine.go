@@ -10,19 +10,19 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// aside hides damaged streams from the server while it serves the others: it would
+// quarantine hides damaged streams from the server while it serves the others: it would
 // truncate them at the damage. Their directories are moved to StoreDir/damaged, and back
 // when the server ends or before the next one starts.
-type aside struct {
+type quarantine struct {
 	storeDir string
 	of       map[schema.DatabaseName]error // the first reason, by database
 }
 
-func (a *aside) dir() string { return filepath.Join(a.storeDir, "damaged") }
+func (q *quarantine) dir() string { return filepath.Join(q.storeDir, "damaged") }
 
 // StreamDirs returns the directories that contain the directories of streams.
 func StreamDirs(storeDir string) []string {
-	return []string{streamsDir(storeDir), (&aside{storeDir: storeDir}).dir()}
+	return []string{streamsDir(storeDir), (&quarantine{storeDir: storeDir}).dir()}
 }
 
 // streamsDir returns the directory in which the server keeps the streams.
@@ -31,13 +31,13 @@ func streamsDir(storeDir string) string {
 }
 
 // put moves the stream of a database away for a reason.
-func (a *aside) put(stream string, db schema.DatabaseName, why error) error {
-	if a.of[db] == nil {
-		a.of[db] = why
+func (q *quarantine) put(stream string, db schema.DatabaseName, why error) error {
+	if q.of[db] == nil {
+		q.of[db] = why
 	}
-	err := os.MkdirAll(a.dir(), 0o750)
+	err := os.MkdirAll(q.dir(), 0o750)
 	if err == nil {
-		err = os.Rename(filepath.Join(streamsDir(a.storeDir), stream), filepath.Join(a.dir(), stream))
+		err = os.Rename(filepath.Join(streamsDir(q.storeDir), stream), filepath.Join(q.dir(), stream))
 	}
 	if errors.Is(err, fs.ErrPermission) && errors.Is(why, fs.ErrPermission) {
 		return nil // the server cannot read it either, and leaves it out
@@ -49,21 +49,21 @@ func (a *aside) put(stream string, db schema.DatabaseName, why error) error {
 }
 
 // putBack moves all streams back.
-func (a *aside) putBack() error {
-	entries, err := os.ReadDir(a.dir())
+func (q *quarantine) putBack() error {
+	entries, err := os.ReadDir(q.dir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
 		if err == nil {
-			err = os.Rename(filepath.Join(a.dir(), e.Name()), filepath.Join(streamsDir(a.storeDir), e.Name()))
+			err = os.Rename(filepath.Join(q.dir(), e.Name()), filepath.Join(streamsDir(q.storeDir), e.Name()))
 		}
 	}
 	if err == nil {
-		err = os.Remove(a.dir())
+		err = os.Remove(q.dir())
 	}
 	if err != nil {
-		return fmt.Errorf("cannot move the streams in %s back: %w; move them to %s", a.dir(), err, streamsDir(a.storeDir))
+		return fmt.Errorf("cannot move the streams in %s back: %w; move them to %s", q.dir(), err, streamsDir(q.storeDir))
 	}
 	return nil
 }
