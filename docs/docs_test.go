@@ -135,6 +135,26 @@ var (
 	separator = regexp.MustCompile(`^\s*\|[-:| ]+\|\s*$`)
 )
 
+// TestPaths: every path of the repository that a page names exists, but for files that
+// programs make.
+func TestPaths(t *testing.T) {
+	for name, text := range pages(t) {
+		if name == "CHANGELOG.md" {
+			continue // of the past
+		}
+		for _, span := range codeSpan.FindAllString(fenced.ReplaceAllString(text, ""), -1) {
+			path := strings.Trim(span, "`")
+			top, _, isPath := strings.Cut(path, "/")
+			if _, err := os.Stat(filepath.Join(root, top)); !isPath || top == "" || top == "." || err != nil || strings.HasPrefix(path, "deploy/secrets") || strings.ContainsAny(path, " =$<…{") {
+				continue
+			}
+			if found, _ := filepath.Glob(filepath.Join(root, path)); found == nil {
+				t.Errorf("%s: there is no %s", name, path)
+			}
+		}
+	}
+}
+
 // TestTables: every table of every page has a header, and rows of as many cells. A row
 // after an empty line begins a table without header.
 func TestTables(t *testing.T) {
