@@ -59,16 +59,20 @@ func TestConnectionClosedForGood(t *testing.T) {
 	}
 }
 
-// startNATS starts a NATS server without a port until the end of the test.
+// startNATS starts a NATS server until the end of the test. It has a port: a pipe may lose
+// the last error that a server writes.
 func startNATS(t *testing.T) *External {
 	t.Helper()
-	ns, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoLog: true, NoSigs: true})
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 4 << 20, NoLog: true, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ns.Start()
+	if !ns.ReadyForConnections(time.Minute) {
+		t.Fatal("the NATS server does not start")
+	}
 	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
 	return &External{Connect: func(_ string, options ...nats.Option) (*nats.Conn, error) {
-		return nats.Connect("", append(options, nats.InProcessServer(ns))...)
+		return nats.Connect(ns.ClientURL(), options...)
 	}}
 }
