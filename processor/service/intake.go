@@ -88,7 +88,7 @@ func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 		r.refuse(tooManyBytes)
 		return
 	}
-	r.Begin()
+	r.begin()
 }
 
 // sizeOf returns the size of headers in bytes.

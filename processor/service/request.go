@@ -35,9 +35,8 @@ type Request struct {
 	until    time.Time // deadline of the reply, zero for none
 }
 
-// Begin dispatches a request once its Lapse-Min-Seq is folded.
-func (r *Request) Begin() {
-	defer r.recover()
+// begin dispatches a request once its Lapse-Min-Seq is folded.
+func (r *Request) begin() {
 	if values := r.Header[schema.HeaderMinSeq]; len(values) > 0 {
 		seq, fault := answer.ParseMinSeq(values[0])
 		if fault != nil {
