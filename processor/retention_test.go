@@ -526,7 +526,7 @@ func TestRestoreSnapshot(t *testing.T) {
 		}
 		w.logs.reset()
 		w.start()
-		if got := w.content(); got != content || strings.Contains(w.logs.String(), "anew") {
+		if got := w.content(); got != content || strings.Contains(w.logs.String(), "folded again") {
 			t.Errorf("it is\n%s, was\n%s\n%s", got, content, w.logs)
 		}
 	})

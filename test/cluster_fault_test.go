@@ -42,7 +42,7 @@ var faults = []fault{
 	{"the writer is told to end", (*scene).endWriter, time.Second, false},
 	{"the writer is frozen", (*scene).freezeWriter, 2 * lease, false},
 	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease, false},
-	{"a standby begins anew", (*scene).newStandby, time.Second, false},
+	{"a standby begins again", (*scene).newStandby, time.Second, false},
 	{"the leader of the log is killed", (*scene).killLeader, 0, true},
 	{"the writer and the leader of the log are killed", (*scene).killBoth, 0, true},
 	{"the writer is with a node of NATS that is partitioned", (*scene).partitionWriter, 0, true},

@@ -21,7 +21,7 @@ func TestStoreOfPreviousRelease(t *testing.T) {
 	unpack(t, "testdata/release/store.tar.gz", dir)
 	// The log may be years old by now.
 	s := harness.ServeIn(t, filepath.Join(dir, "store"), "--accept-clock")
-	if said := s.Stderr(); strings.Contains(said, "anew") || strings.Contains(said, "damaged") || strings.Contains(said, "lost") {
+	if said := s.Stderr(); strings.Contains(said, "folded again") || strings.Contains(said, "damaged") || strings.Contains(said, "lost") {
 		t.Errorf("it does not take the store as it is:\n%s", said)
 	}
 	want, err := os.ReadFile("testdata/release/log.jsonl")

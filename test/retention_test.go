@@ -96,7 +96,7 @@ func TestKillWhileTrimming(t *testing.T) {
 	}
 	s.Restart()
 	if now := askDigest(t, s); now != digest {
-		t.Errorf("anew the digest is %s, was %s", now, digest)
+		t.Errorf("folded again the digest is %s, was %s", now, digest)
 	}
 	s.Stop()
 }

@@ -225,7 +225,7 @@ func (l *Liveness) confirmWriter(name schema.CollectionName, seq uint64, a *Atte
 }
 
 // standbySecond returns the second by which a query of a standby judges deadlines: now,
-// or an *unsettled error. After the wait it returns the second that was waited for.
+// or an *unsettled error. After the wait it returns the second it waited to settle.
 func (l *Liveness) standbySecond(name schema.CollectionName, a *Attempt) (now int64, err error) {
 	now = l.Now()
 	if a.settled != 0 {
@@ -241,8 +241,8 @@ func (l *Liveness) standbySecond(name schema.CollectionName, a *Attempt) (now in
 	return now, err
 }
 
-// settleBefore returns the *unsettled error after which the query runs once more, by
-// a second that is settled.
+// settleBefore returns the *unsettled error after which the query runs once more, at
+// a settled second.
 func (a *Attempt) settleBefore(name schema.CollectionName, now int64) error {
 	a.settled = now
 	return &unsettled{name, machine.DocumentKey{}, now}

@@ -82,7 +82,7 @@ func (all orders) random(n int) int {
 }
 
 // append appends order n to dst, as JSON of 200 to 500 bytes. Another revision keeps id
-// and customer and draws the other values anew.
+// and customer and draws the other values again.
 func (all orders) append(dst []byte, n, revision int) ([]byte, order) {
 	rnd := rand.New(rand.NewPCG(2, uint64(n*revisions+revision)))
 	pick := func(from []string) string { return from[rnd.IntN(len(from))] }

@@ -64,7 +64,7 @@ func loadOrders(b *testing.B, all orders) *loaded {
 }
 
 // batchBody is the body of a batch request. The client's Batch would encode each document
-// anew, on the machine that is measured.
+// again, on the machine that is measured.
 type batchBody struct{ text []byte }
 
 func (w *batchBody) next(op string, n int) {

@@ -29,7 +29,7 @@ type kept struct {
 // BenchmarkSizing measures the disk space of a document: in the log when it is created
 // and when it expires, and in the projection while it lives. Files are counted as du
 // does, after a stop, which flushes the projection. Each figure is the difference to a
-// database that has the collection and no document. lapse is started anew for each.
+// database that has the collection and no document. lapse starts again for each.
 func BenchmarkSizing(b *testing.B) {
 	documents := versus.Size(100_000, 20_000)
 	day := client.DefaultTTL(day)
