@@ -64,8 +64,8 @@ func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 	defer r.recover()
 	r.name = strings.TrimPrefix(m.Subject, s.Config.Database.API())
 	r.Op, r.Tail = schema.SplitOperation(r.name)
-	info := schema.OperationOf(r.Op)
-	if info.Limit != schema.QueryLimit {
+	r.info = schema.OperationOf(r.Op)
+	if r.info.Limit != schema.QueryLimit {
 		r.Writer.Requests.Add(1)
 	}
 	headers := m.Header
@@ -79,7 +79,7 @@ func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
 	}
 	r.data = data
 	r.size = sizeOf(headers) + int64(len(data))
-	if limit := s.timeLimit(info); limit > 0 {
+	if limit := s.timeLimit(r.info); limit > 0 {
 		r.until = r.came.Add(limit)
 	}
 	if r.size <= SmallRequest {

@@ -19,8 +19,9 @@ import (
 // Request is a request that has no reply yet.
 type Request struct {
 	*Service
-	name     string        // the subject after lapse.<db>.api.
-	Op       string        // its operation: "document.get"
+	name     string // the subject after lapse.<db>.api.
+	Op       string // its operation: "document.get"
+	info     schema.OperationInfo
 	Tail     string        // the rest of name, without the dot
 	Header   schema.Header // those of lapse
 	data     []byte
@@ -92,7 +93,7 @@ func (r *Request) waitFor(reached func(context.Context) error, late *schema.Erro
 // dispatch hands the request to the writer or to a worker. Mutations with small bodies
 // reach the writer in the order of their arrival.
 func (r *Request) dispatch() {
-	if op := schema.ParseOp(r.Op); op != schema.NoOp {
+	if r.info.Mutates() {
 		if len(r.data) < LargeBody {
 			r.mutate()
 		} else {
@@ -100,7 +101,7 @@ func (r *Request) dispatch() {
 		}
 		return
 	}
-	if fault := answer.Check(schema.OperationOf(r.Op), r.Tail, r.data); fault != nil {
+	if fault := answer.Check(r.info, r.Tail, r.data); fault != nil {
 		r.refuse(fault)
 		return
 	}
