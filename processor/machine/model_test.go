@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -15,13 +14,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"github.com/lapsedb/lapse/internal/model"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
 )
 
 // TestHistories runs random histories through the state machine and compares
-// each step with the naive model: replies, events, reads and due times. Few names
+// each step with the model of the rules: replies, events, reads and due times. Few names
 // and short times make collisions common. The log is as the machine's driver makes
 // it: late, cut short by an abort or a crash, folded in pieces by a follower that
 // knows nothing else.
@@ -69,17 +69,17 @@ type history struct {
 	now  int64 // of the driver's clock, ms; it may go back
 	time int64 // expected log time
 
-	decided *naive          // pending events included
+	decided *model.Model    // pending events included
 	pending []*schema.Event // decided and not folded,
 	taken   int             // of which these were handed out
-	folded  *naive
+	folded  *model.Model
 	log     []*schema.Event
 	causes  uint64
-	sent    intent // the last with a Nats-Msg-Id
+	sent    model.Mutation // the last with a Nats-Msg-Id
 }
 
 func newHistory(t *rapid.T) *history {
-	h := &history{t: t, fs: vfs.NewCrashableMem(), now: 1000_000, decided: newNaive(), folded: newNaive()}
+	h := &history{t: t, fs: vfs.NewCrashableMem(), now: 1000_000, decided: model.New(), folded: model.New()}
 	h.open()
 	h.follower = h.openStore(vfs.NewMem())
 	return h
@@ -114,11 +114,10 @@ func (h *history) open() {
 func (h *history) restarted() {
 	h.pending, h.taken = nil, 0
 	var err error
-	h.decided, err = naiveOf(h.log)
+	h.folded, err = model.Of(told(h.log...))
 	h.must(err)
-	h.folded, err = naiveOf(h.log)
-	h.must(err)
-	h.time = h.folded.time
+	h.decided = h.folded.Clone()
+	h.time = h.folded.Time
 }
 
 // bare returns events as they come from the log.
@@ -129,6 +128,20 @@ func bare(events []*schema.Event) []projections.Fact {
 		facts[i].Event = &e
 	}
 	return facts
+}
+
+// told returns events as the model knows them.
+func told(events ...*schema.Event) []model.Event {
+	all := make([]model.Event, len(events))
+	for i, e := range events {
+		if err := json.Unmarshal(e.AppendJSON(nil), &all[i]); err != nil {
+			panic(err)
+		}
+		if e.MsgID != "" {
+			all[i].MsgID, all[i].MsgOp = e.MsgID, e.MsgOp.String()
+		}
+	}
+	return all
 }
 
 // called checks the machine after a call: log time follows the clock unless that went
@@ -142,19 +155,20 @@ func (h *history) called() []*schema.Event {
 		}
 		h.pending = append(h.pending, &e)
 	}
-	if seq := h.folded.seq + uint64(len(h.pending)); h.machine.Seq() != seq || h.machine.Pending() != len(h.pending) {
+	if seq := h.folded.Seq + uint64(len(h.pending)); h.machine.Seq() != seq || h.machine.Pending() != len(h.pending) {
 		h.t.Fatalf("the machine is at %d with %d pending, and should be at %d with %d", h.machine.Seq(), h.machine.Pending(), seq, len(h.pending))
 	}
-	return h.pending[h.decided.seq-h.folded.seq:]
+	return h.pending[h.decided.Seq-h.folded.Seq:]
 }
 
 // logged applies checked events to the decided state.
 func (h *history) logged(events ...*schema.Event) {
 	for _, e := range events {
 		h.t.Logf("    %d at %d %s %s/%s", e.Seq, e.Time, e.Type, e.Collection, e.ID)
-		if err := h.decided.apply(e); err != nil {
-			h.t.Fatal(err)
+		if e.Seq != h.decided.Seq+1 {
+			h.t.Fatalf("event %d follows event %d", e.Seq, h.decided.Seq)
 		}
+		h.must(h.decided.Apply(told(e)[0]))
 	}
 }
 
@@ -176,14 +190,14 @@ func (h *history) take() {
 func (h *history) acknowledge(n int) {
 	for _, e := range h.pending[:n] {
 		h.log = append(h.log, e)
-		h.must(h.folded.apply(e))
+		h.must(h.folded.Apply(told(e)[0]))
 	}
 	h.pending, h.taken = h.pending[n:], h.taken-n
 }
 
 func (h *history) commitFirst(n int) {
 	h.acknowledge(n)
-	h.must(h.machine.Commit(h.folded.seq))
+	h.must(h.machine.Commit(h.folded.Seq))
 }
 
 // The steps of a history.
@@ -212,16 +226,16 @@ func (r *reluctant) Former(c *schema.Collection, mu *schema.Mutation, seq uint64
 
 func (h *history) change(t *rapid.T) { h.decide(h.wish(t)) }
 
-func (w *intent) mutation() *schema.Mutation {
-	mu := schema.NewNamedMutation(w.op, w.collection, w.id, []byte(w.body))
-	mu.IfMatch, mu.MsgID, mu.Recorded, mu.Cause = w.ifMatch, w.msgID, w.recorded, w.cause
+func mutation(w model.Mutation) *schema.Mutation {
+	mu := schema.NewNamedMutation(w.Op, w.Collection, w.ID, []byte(w.Body))
+	mu.IfMatch, mu.MsgID, mu.Recorded, mu.Cause = w.IfMatch, w.MsgID, w.Cause != 0, w.Cause
 	return mu
 }
 
-func (h *history) decide(w *intent) {
-	mu := w.mutation()
+func (h *history) decide(w model.Mutation) {
+	mu := mutation(w)
 	for range 100 {
-		v := h.decided.judge(w, max(h.time, h.now))
+		v := h.decided.Judge(w, max(h.time, h.now))
 		o, err := h.machine.Decide(h.now, mu)
 		h.must(err)
 		events := h.called()
@@ -234,8 +248,8 @@ func (h *history) decide(w *intent) {
 		}
 		// Until it is decided, only due entries of the collection may make events.
 		for _, e := range events {
-			if w.onDocument() || !e.Type.HasDeadline() || string(e.Collection) != w.collection {
-				h.t.Fatalf("%s, to be decided again, made %s", w.op, e.Type)
+			if w.ID != "" || !e.Type.HasDeadline() || string(e.Collection) != w.Collection {
+				h.t.Fatalf("%s, to be decided again, made %s", w.Op, e.Type)
 			}
 		}
 		h.logged(events...)
@@ -246,87 +260,83 @@ func (h *history) decide(w *intent) {
 }
 
 // came compares the outcome and the events of a mutation with the verdict.
-func (h *history) came(w *intent, v verdict, o Outcome, events []*schema.Event) {
+func (h *history) came(w model.Mutation, v model.Verdict, o Outcome, events []*schema.Event) {
 	if o.Seq != h.machine.Seq() {
 		h.t.Fatalf("the answer is of %d, decided is up to %d", o.Seq, h.machine.Seq())
 	}
-	if o.Repeat != v.repeat {
-		h.t.Fatalf("repeats event %d, should %d", o.Repeat, v.repeat)
+	if o.Repeat != v.Repeats {
+		h.t.Fatalf("repeats event %d, should %d", o.Repeat, v.Repeats)
 	}
 	h.answered(v, o.Code, o.Fault, events)
-	main := h.follows(w, v, events)
-	if v.code >= 400 && w.recorded {
-		main = h.expect(main, "MutationRejected")
+	rest := h.follows(w, v, events)
+	if v.Code >= 400 && w.Cause != 0 {
+		if len(rest) != 1 || rest[0].Type != schema.MutationRejected {
+			h.t.Fatalf("%v follows, should be a rejection", rest)
+		}
 		var body struct {
 			Error    string
 			Mutation struct{ Op, Collection, ID string }
 		}
-		h.must(json.Unmarshal(main[0].Body, &body))
-		if m := body.Mutation; body.Error != v.name || m.Op != w.op || m.Collection != w.collection || m.ID != w.id {
-			h.t.Fatalf("the rejection is %s", main[0].Body)
+		h.must(json.Unmarshal(rest[0].Body, &body))
+		if m := body.Mutation; body.Error != v.Error || m.Op != w.Op || m.Collection != w.Collection || m.ID != w.ID {
+			h.t.Fatalf("the rejection is %s", rest[0].Body)
 		}
-		h.logged(main...)
-		main = nil
+		h.logged(rest...)
+	} else if len(rest) > 0 {
+		h.t.Fatalf("%s follows, for no reason", rest[0].Type)
 	}
-	if len(main) > 0 {
-		h.t.Fatalf("%s follows, for no reason", main[0].Type)
-	}
-	h.replied(v, o.Body)
+	h.replied(w, v, o.Body)
 }
 
 // follows checks that the events, after expiries, are those of the verdict, and
 // returns the rest.
-func (h *history) follows(w *intent, v verdict, events []*schema.Event) []*schema.Event {
-	for len(events) > 0 && string(events[0].Collection) == w.collection && (!w.onDocument() && events[0].Type.HasDeadline() ||
-		events[0].Type == schema.DocumentExpired && string(events[0].ID) == w.id) {
+func (h *history) follows(w model.Mutation, v model.Verdict, events []*schema.Event) []*schema.Event {
+	for len(events) > 0 && string(events[0].Collection) == w.Collection && (w.ID == "" && events[0].Type.HasDeadline() ||
+		events[0].Type == schema.DocumentExpired && string(events[0].ID) == w.ID) {
 		h.logged(events[0])
 		events = events[1:]
 	}
-	if v.event == "" {
+	if v.Event == nil {
 		return events
 	}
-	events = h.expect(events, v.event)
-	e := events[0]
-	if e.Cause != w.cause || v.repeat == 0 && (e.MsgID != w.msgID || w.msgID != "" && e.MsgOp.String() != w.op || string(e.Collection) != w.collection || string(e.ID) != w.id) {
-		h.t.Fatalf("%+v follows from %+v", e, w)
+	if len(events) == 0 {
+		h.t.Fatalf("nothing follows, should be %s", v.Event.Type)
 	}
-	if v.content != nil && !v.touched && !v.noted && !reflect.DeepEqual(parsed(e.Body), v.content) {
-		h.t.Fatalf("the content is %s, should be %v", e.Body, v.content)
+	got, want := told(events[0])[0], *v.Event
+	if body := model.Parse(want.Body); !reflect.DeepEqual(model.Parse(got.Body), body) {
+		h.t.Fatalf("the content is %s, should be %v", got.Body, body)
 	}
-	h.logged(e)
+	want.Seq, want.Time, want.Body = got.Seq, got.Time, got.Body
+	if w.Cause != 0 {
+		want.Cause = fmt.Sprint("mutations/", w.Cause)
+	}
+	if w.MsgID != "" && v.Repeats == 0 {
+		want.MsgID, want.MsgOp = w.MsgID, w.Op
+	}
+	if !reflect.DeepEqual(got, want) {
+		h.t.Fatalf("%s follows from %+v, should be %s", got, w, want)
+	}
+	h.logged(events[0])
 	return events[1:]
 }
 
-func (h *history) expect(events []*schema.Event, name string) []*schema.Event {
-	if len(events) == 0 || events[0].Type.String() != name {
-		h.t.Fatalf("%v follows, should be %s", events, name)
-	}
-	return events
-}
-
-func (h *history) answered(v verdict, code int, fault *schema.Error, events []*schema.Event) {
+func (h *history) answered(v model.Verdict, code int, fault *schema.Error, events []*schema.Event) {
 	name := ""
 	if fault != nil {
 		name = fault.Name
 	}
-	if code != v.code || name != v.name {
-		h.t.Fatalf("answered %d %s, should be %d %s; followed by %v", code, name, v.code, v.name, events)
+	if code != v.Code || name != v.Error {
+		h.t.Fatalf("answered %d %s, should be %d %s; followed by %v", code, name, v.Code, v.Error, events)
 	}
 }
 
-// replied compares the body of a reply with the verdict; its version is the last decided.
-func (h *history) replied(v verdict, body []byte) {
+// replied compares the body of a reply with the model, which has applied the event.
+func (h *history) replied(w model.Mutation, v model.Verdict, body []byte) {
 	var want map[string]any
-	if v.content != nil {
-		want = reply(v.content, h.time/1000, h.decided.seq)
-		if v.noted {
-			want = v.content
-		}
-		if strings.HasPrefix(v.event, "Collection") {
-			want["id"] = parsed(body)["id"]
-		}
+	if v.Code < 400 && v.Repeats == 0 {
+		want = h.decided.Reply(w.Op, w.Collection, w.ID)
 	}
-	if got := parsed(body); !reflect.DeepEqual(got, want) {
+	if got := model.Parse(body); !reflect.DeepEqual(got, want) {
 		h.t.Fatalf("replied %s, should be %v", body, want)
 	}
 }
@@ -334,20 +344,20 @@ func (h *history) replied(v verdict, body []byte) {
 func (h *history) batch(t *rapid.T) {
 	collection := rapid.SampledFrom(collectionNames).Draw(t, "collection")
 	atomic := rapid.Bool().Draw(t, "atomic")
-	var wishes []*intent
+	var wishes []model.Mutation
 	var operations []map[string]any
 	for range rapid.IntRange(1, 6).Draw(t, "operations") {
-		w := &intent{op: "get", collection: collection, id: rapid.SampledFrom(documentIDs).Draw(t, "id")}
+		w := model.Mutation{Op: "get", Collection: collection, ID: rapid.SampledFrom(documentIDs).Draw(t, "id")}
 		if rapid.IntRange(0, 3).Draw(t, "get") > 0 {
 			w = h.documentWish(t, collection)
 		}
-		wishes = append(wishes, w)
-		operation := map[string]any{"op": strings.TrimPrefix(w.op, "document."), "id": w.id, "ifMatch": w.ifMatch}
-		if json.Valid([]byte(w.body)) {
-			operation["body"] = json.RawMessage(w.body)
+		operation := map[string]any{"op": strings.TrimPrefix(w.Op, "document."), "id": w.ID, "ifMatch": w.IfMatch}
+		if json.Valid([]byte(w.Body)) {
+			operation["body"] = json.RawMessage(w.Body)
 		} else {
-			w.body = ""
+			w.Body = ""
 		}
+		wishes = append(wishes, w)
 		operations = append(operations, operation)
 	}
 	envelope, err := json.Marshal(map[string]any{"operations": operations, "atomic": atomic})
@@ -358,8 +368,9 @@ func (h *history) batch(t *rapid.T) {
 		t.Fatal(fault)
 	}
 	blamed := -1
+	var blame model.Verdict
 	if atomic {
-		blamed = h.blame(wishes)
+		blamed, blame = h.blame(wishes)
 	}
 	run := NewBatchRun(b, 1<<20)
 	work := rapid.SampledFrom([]int{0, 100, math.MaxInt}).Draw(t, "work") // in one piece
@@ -377,9 +388,9 @@ func (h *history) batch(t *rapid.T) {
 	h.must(json.Unmarshal(o.Body, &body))
 	events := h.called()
 	if atomic {
-		before := min(int(run.First-h.decided.seq-1), len(events))
+		before := min(int(run.First-h.decided.Seq-1), len(events))
 		for _, e := range events[:before] {
-			if e.Type != schema.DocumentExpired || !slices.ContainsFunc(wishes, func(w *intent) bool { return w.id == string(e.ID) }) {
+			if e.Type != schema.DocumentExpired || !slices.ContainsFunc(wishes, func(w model.Mutation) bool { return w.ID == string(e.ID) }) {
 				t.Fatalf("%s of %s comes before the atomic batch", e.Type, e.ID)
 			}
 		}
@@ -389,7 +400,7 @@ func (h *history) batch(t *rapid.T) {
 			t.Fatalf("%d events of a failed atomic batch", len(events))
 		}
 		for _, e := range events {
-			if e.Type == schema.DocumentExpired && !slices.ContainsFunc(wishes, func(w *intent) bool { return w.op == "document.release" && w.id == string(e.ID) }) {
+			if e.Type == schema.DocumentExpired && !slices.ContainsFunc(wishes, func(w model.Mutation) bool { return w.Op == "document.release" && w.ID == string(e.ID) }) {
 				t.Fatalf("%s expires within an atomic batch, which does not release it", e.ID)
 			}
 		}
@@ -401,22 +412,23 @@ func (h *history) batch(t *rapid.T) {
 		r := body.Results[i]
 		var fault *schema.Error
 		if r.Code >= 400 {
-			fault = &schema.Error{Name: fmt.Sprint(parsed(r.Body)["error"])}
+			fault = &schema.Error{Name: fmt.Sprint(model.Parse(r.Body)["error"])}
 		}
-		if w.op == "get" {
+		if w.Op == "get" {
 			h.got(w, r.Code, fault, r.Body)
 			continue
 		}
-		v := h.decided.judge(w, h.time)
-		if blamed >= 0 && i != blamed {
-			v = no(424, "failed_dependency")
-		} else if i == blamed {
-			v = h.blamedVerdict(wishes[:i+1])
+		v := h.decided.Judge(w, h.time)
+		switch {
+		case i == blamed:
+			v = blame
+		case blamed >= 0:
+			v = model.No(424, "failed_dependency")
 		}
 		h.answered(v, r.Code, fault, events)
 		events = h.follows(w, v, events)
 		if fault == nil {
-			h.replied(v, r.Body)
+			h.replied(w, v, r.Body)
 		}
 	}
 	if len(events) > 0 {
@@ -424,65 +436,33 @@ func (h *history) batch(t *rapid.T) {
 	}
 }
 
-// blame returns the first operation of an atomic batch that is refused, or -1.
-func (h *history) blame(wishes []*intent) int {
+// blame returns the first operation of an atomic batch that is refused, and its verdict, or
+// -1.
+func (h *history) blame(wishes []model.Mutation) (int, model.Verdict) {
+	would := h.decided.Clone()
 	for i, w := range wishes {
-		if w.op != "get" && h.blamedVerdict(wishes[:i+1]).code >= 400 {
-			return i
-		}
-	}
-	return -1
-}
-
-// blamedVerdict returns the verdict on the last mutation if those before it are applied.
-func (h *history) blamedVerdict(wishes []*intent) verdict {
-	would := &naive{collections: maps.Clone(h.decided.collections), last: maps.Clone(h.decided.last), versions: h.decided.versions}
-	last := wishes[len(wishes)-1]
-	if c := would.collections[last.collection]; c != nil {
-		copied := *c
-		copied.documents = maps.Clone(c.documents)
-		would.collections[last.collection] = &copied
-	}
-	time := max(h.time, h.now)
-	for i, w := range wishes[:len(wishes)-1] {
-		if w.op == "get" {
+		if w.Op == "get" {
 			continue
 		}
-		switch v := would.judge(w, time); {
-		case v.code >= 400:
-			return v
-		case v.noted:
-			d := would.collections[w.collection].documents[w.id]
-			d.held = v.event == "DocumentHeld"
-			would.collections[w.collection].documents[w.id] = d
-		case v.touched:
-			d := would.collections[w.collection].documents[w.id]
-			d.version, d.ts = 1<<60+uint64(i), time/1000
-			would.kept(w.collection, w.id, d.version, d.content)
-			would.collections[w.collection].documents[w.id] = d
-		case v.content == nil:
-			would.end(w.collection, w.id, would.collections[w.collection].documents[w.id].version)
-			delete(would.collections[w.collection].documents, w.id)
-		default: // at a version that no client can have named
-			would.kept(w.collection, w.id, 1<<60+uint64(i), v.content)
-			would.collections[w.collection].documents[w.id] = naiveDocument{version: 1<<60 + uint64(i), ts: time / 1000, content: v.content, held: would.collections[w.collection].documents[w.id].held}
+		v, err := would.Do(w, max(h.time, h.now))
+		h.must(err)
+		if v.Code >= 400 {
+			return i, v
 		}
 	}
-	return would.judge(last, time)
+	return -1, model.Verdict{}
 }
 
-func (h *history) got(w *intent, code int, fault *schema.Error, body []byte) {
-	want := h.decided.read(w.collection, w.id, h.time/1000)
-	v := verdict{code: 200}
-	switch {
-	case h.decided.collections[w.collection] == nil:
-		v = no(404, "collection_not_found")
-	case want == nil:
-		v = no(404, "document_not_found")
+func (h *history) got(w model.Mutation, code int, fault *schema.Error, body []byte) {
+	v := model.Verdict{Code: 200}
+	if c := h.decided.Collections[w.Collection]; c == nil {
+		v = model.No(404, "collection_not_found")
+	} else if _, _, lives := c.Find(w.ID, h.time/1000); !lives {
+		v = model.No(404, "document_not_found")
 	}
 	h.answered(v, code, fault, nil)
-	if got := parsed(body); fault == nil && !reflect.DeepEqual(got, want) {
-		h.t.Fatalf("got %s, should be %v", body, want)
+	if fault == nil {
+		h.replied(w, v, body)
 	}
 }
 
@@ -501,11 +481,11 @@ func (h *history) sweep(t *rapid.T) {
 	if more {
 		return
 	}
-	h.eachSettled(func(name, id string, c *naiveCollection, d naiveDocument) {
-		if c.due(d, h.time/1000) {
+	h.eachSettled(func(name, id string, c *model.Collection, d model.Document) {
+		if c.Deadline(d).Passed(h.time / 1000) {
 			t.Fatalf("%s/%s is still there after the sweep", name, id)
 		}
-		if c.toWarn(h.decided.collections[name].documents[id], h.time/1000) {
+		if c.Warns(h.decided.Collections[name].Documents[id], h.time/1000) {
 			t.Fatalf("%s/%s was not warned of", name, id)
 		}
 	})
@@ -513,14 +493,12 @@ func (h *history) sweep(t *rapid.T) {
 
 // eachSettled visits the folded documents without pending events: the sweep has to
 // know those.
-func (h *history) eachSettled(visit func(name, id string, c *naiveCollection, d naiveDocument)) {
-	for name, c := range h.folded.collections {
-		decided := h.decided.collections[name]
-		if decided == nil || decided.version != c.version {
-			continue
-		}
-		for id, d := range c.documents {
-			if now, ok := decided.documents[id]; ok && now.version == d.version && now.changed == d.changed {
+func (h *history) eachSettled(visit func(name, id string, c *model.Collection, d model.Document)) {
+	for name, c := range h.folded.Collections {
+		for id, d := range c.Documents {
+			if !slices.ContainsFunc(h.pending, func(e *schema.Event) bool {
+				return string(e.Collection) == name && e.Type != schema.DocumentExpiring && (string(e.ID) == id || !e.Type.OnDocument())
+			}) {
 				visit(name, id, c, d)
 			}
 		}
@@ -591,54 +569,46 @@ func (h *history) check(t *rapid.T) {
 			o, err := h.machine.Read(h.now, schema.CollectionName(name), schema.DocumentID(id))
 			h.must(err)
 			h.called()
-			h.got(&intent{collection: name, id: id}, o.Code, o.Fault, o.Body)
+			h.got(model.Mutation{Collection: name, ID: id}, o.Code, o.Fault, o.Body)
 		}
 	}
 	h.compare(h.store, h.folded)
 	soonest, has := h.machine.NextDue()
-	h.eachSettled(func(name, id string, c *naiveCollection, d naiveDocument) {
-		if at, _, _, ok := c.deadline(d); ok && (!has || soonest > at) {
-			t.Fatalf("%s/%s is due at %d, the sweep says %d %t", name, id, at, soonest, has)
+	h.eachSettled(func(name, id string, c *model.Collection, d model.Document) {
+		if due := c.Deadline(d); due.Rule != "" && (!has || soonest > due.At) {
+			t.Fatalf("%s/%s is due at %d, the sweep says %d %t", name, id, due.At, soonest, has)
 		}
-		if soonest > h.time/1000 && c.toWarn(h.decided.collections[name].documents[id], soonest-1) {
+		if soonest > h.time/1000 && c.Warns(h.decided.Collections[name].Documents[id], soonest-1) {
 			t.Fatalf("%s/%s is to be warned of, the sweep says %d", name, id, soonest)
 		}
 	})
 }
 
 // compare compares all content of a store with the model.
-func (h *history) compare(s *projections.Store, n *naive) {
+func (h *history) compare(s *projections.Store, n *model.Model) {
 	cursor := s.Cursor()
-	if cursor.Seq != n.seq || cursor.Time != n.time || cursor.Mutations != n.mutations || cursor.Foreign != 0 {
-		h.t.Fatalf("the cursor is %+v, should be at %d at %d, mutation %d", cursor, n.seq, n.time, n.mutations)
+	if cursor.Seq != n.Seq || cursor.Time != n.Time || cursor.Mutations != n.Judged || cursor.Foreign != 0 {
+		h.t.Fatalf("the cursor is %+v, should be at %d at %d, mutation %d", cursor, n.Seq, n.Time, n.Judged)
 	}
-	if n.seq > 0 && !cursor.Check(h.log[n.seq-1]) {
-		h.t.Fatalf("the cursor %+v does not know event %d", cursor, n.seq)
+	if n.Seq > 0 && !cursor.Check(h.log[n.Seq-1]) {
+		h.t.Fatalf("the cursor %+v does not know event %d", cursor, n.Seq)
 	}
-	if got := len(s.Collections()); got != len(n.collections) {
-		h.t.Fatalf("%d collections, should be %d", got, len(n.collections))
+	if got := len(s.Collections()); got != len(n.Collections) {
+		h.t.Fatalf("%d collections, should be %d", got, len(n.Collections))
 	}
 	now := h.time / 1000
-	for name, want := range n.collections {
+	for name, want := range n.Collections {
 		c, ok := s.Collection(schema.CollectionName(name))
 		if !ok {
 			h.t.Fatalf("there is no %s", name)
 		}
-		properties := reply(want.properties, want.ts, want.version)
-		properties["id"] = name
-		if got := c.AppendReply(nil); !reflect.DeepEqual(parsed(got), properties) {
-			h.t.Fatalf("%s is %s, should be %v", name, got, properties)
+		if got := c.AppendReply(nil); !reflect.DeepEqual(model.Parse(got), n.Reply("collection.replace", name, "")) {
+			h.t.Fatalf("%s is %s, should be %v", name, got, want)
 		}
 		counts, err := s.Count(c, now)
 		h.must(err)
-		var should projections.Counts
-		should.Documents, should.Bytes, should.Pending, should.Overdue, should.Oldest = want.counts(now)
-		for _, d := range want.documents {
-			if d.held {
-				should.Held++
-			}
-		}
-		if should.Oldest == want.ts && counts.Oldest == want.ts+1 {
+		should := countOf(want, now)
+		if should.Oldest == want.TS && counts.Oldest == want.TS+1 {
 			should.Oldest++ // since the whole second after a change of policy
 		}
 		if counts != should {
@@ -650,11 +620,34 @@ func (h *history) compare(s *projections.Store, n *naive) {
 	}
 }
 
-func (h *history) compareDocument(s *projections.Store, c *schema.Collection, want *naiveCollection, id string) {
+// countOf counts the documents of a collection at a second.
+func countOf(c *model.Collection, now int64) (n projections.Counts) {
+	for _, d := range c.Documents {
+		if d.Held {
+			n.Held++
+		}
+		due := c.Deadline(d)
+		if due.Passed(now) {
+			since := max(due.At, c.TS) // a change of policy may have made it due
+			if n.Overdue++; n.Overdue == 1 || since < n.Oldest {
+				n.Oldest = since
+			}
+			continue
+		}
+		n.Documents++
+		n.Bytes += int64(len(d.Body))
+		if due.Rule != "" {
+			n.Pending++
+		}
+	}
+	return n
+}
+
+func (h *history) compareDocument(s *projections.Store, c *schema.Collection, want *model.Collection, id string) {
 	r, ok, err := s.Document(c, schema.DocumentID(id))
 	h.must(err)
-	d, exists := want.documents[id]
-	if ok != exists || uint64(r.Version) != d.version || r.TS != d.ts || !reflect.DeepEqual(parsed(r.Body), d.content) {
+	d, exists := want.Documents[id]
+	if ok != exists || uint64(r.Version) != d.Version || r.TS != d.TS || string(r.Body) != d.Body {
 		h.t.Fatalf("%s/%s is %+v, should be %+v", c.Name, id, r, d)
 	}
 	var warned []int64
@@ -666,13 +659,13 @@ func (h *history) compareDocument(s *projections.Store, c *schema.Collection, wa
 			return true
 		})
 		h.must(err)
-		if !slices.Equal(warned, d.warned) {
-			h.t.Fatalf("%s/%s was warned of %v, should be of %v", c.Name, id, warned, d.warned)
+		if !slices.Equal(warned, d.Warned) {
+			h.t.Fatalf("%s/%s was warned of %v, should be of %v", c.Name, id, warned, d.Warned)
 		}
 	}
-	at, _, _, expires := want.deadline(d)
-	if deadline := r.Deadline(c); exists && (deadline.Rule != schema.NoRule) != expires || exists && expires && deadline.At != at {
-		h.t.Fatalf("%s/%s is due at %+v, should be at %d %t", c.Name, id, deadline, at, expires)
+	due := want.Deadline(d)
+	if got := r.Deadline(c); exists && (got.Rule.String() != due.Rule || got.At != due.At) {
+		h.t.Fatalf("%s/%s is due at %+v, should be at %+v", c.Name, id, got, due)
 	}
 }
 
@@ -681,18 +674,18 @@ func (h *history) compareDocument(s *projections.Store, c *schema.Collection, wa
 func (h *history) finish(t *rapid.T) {
 	h.now = max(h.now, h.time)
 	h.expireAll(t)
-	for _, c := range h.decided.collections {
-		for id, d := range c.documents {
-			if c.due(d, h.time/1000) || c.toWarn(d, h.time/1000) {
+	for _, c := range h.decided.Collections {
+		for id, d := range c.Documents {
+			if c.Deadline(d).Passed(h.time/1000) || c.Warns(d, h.time/1000) {
 				t.Fatalf("%s is due and did not expire, or was not warned of", id)
 			}
 		}
 	}
 	h.advance(t, math.MaxInt64)
-	for _, c := range h.decided.collections {
-		for id, d := range c.documents {
-			if at, _, _, ok := c.deadline(d); ok {
-				t.Fatalf("%s is due at %d, and nobody knows", id, at)
+	for _, c := range h.decided.Collections {
+		for id, d := range c.Documents {
+			if due := c.Deadline(d); due.Rule != "" {
+				t.Fatalf("%s is due at %d, and nobody knows", id, due.At)
 			}
 		}
 	}
@@ -705,12 +698,28 @@ func (h *history) finish(t *rapid.T) {
 	for _, s := range []*projections.Store{h.store, h.follower} {
 		for _, name := range collectionNames {
 			for _, id := range documentIDs {
-				got, err := s.Lives(schema.CollectionName(name), schema.DocumentID(id), 1000)
-				h.must(err)
-				if want := h.folded.lives(name, id); !slices.Equal(got, want) {
-					t.Fatalf("the lives of %s/%s ended at %v, should be %v", name, id, got, want)
-				}
+				h.livesOf(s, schema.CollectionName(name), schema.DocumentID(id))
 			}
+		}
+	}
+}
+
+// livesOf checks that Previous leads from the ends of an id's lives to all its events.
+func (h *history) livesOf(s *projections.Store, name schema.CollectionName, id schema.DocumentID) {
+	ends, err := s.Lives(name, id, 1000)
+	h.must(err)
+	found := map[uint64]bool{}
+	for i, seq := range ends {
+		if i > 0 && seq >= ends[i-1] {
+			h.t.Fatalf("the lives of %s/%s ended at %v, which should be newest first", name, id, ends)
+		}
+		for ; seq != 0; seq = uint64(h.log[seq-1].Previous) {
+			found[seq] = true
+		}
+	}
+	for _, e := range h.log {
+		if of := e.Type.OnDocument() && e.Collection == name && e.ID == id; of != found[e.Seq] {
+			h.t.Fatalf("the history of %s/%s, which ends at %v, has event %d: %t", name, id, ends, e.Seq, !of)
 		}
 	}
 }
@@ -727,7 +736,7 @@ func (h *history) advance(t *rapid.T, to int64) {
 		for _, e := range h.expireAll(t) {
 			at := e.Deadline.At
 			if e.Type == schema.DocumentExpiring {
-				at -= int64(h.decided.collections[string(e.Collection)].properties["warnBefore"].(float64))
+				at -= int64(h.decided.Collections[string(e.Collection)].Properties["warnBefore"].(float64))
 			}
 			if at != h.now/1000 {
 				t.Fatalf("%s was due at %d and came at %d", e.Type, at, h.now/1000)
@@ -757,42 +766,41 @@ func (h *history) expireAll(t *rapid.T) (expired []*schema.Event) {
 
 // Random mutations.
 
-func (h *history) wish(t *rapid.T) *intent {
+func (h *history) wish(t *rapid.T) model.Mutation {
 	collection := rapid.SampledFrom(collectionNames).Draw(t, "collection")
-	var w *intent
-	if h.decided.collections[collection] != nil && rapid.IntRange(0, 7).Draw(t, "document") > 0 {
+	var w model.Mutation
+	if h.decided.Collections[collection] != nil && rapid.IntRange(0, 7).Draw(t, "document") > 0 {
 		w = h.documentWish(t, collection)
 	} else {
 		w = h.collectionWish(t, collection)
 	}
-	w.msgID = rapid.SampledFrom([]string{"", "", "", "", "m1", "m2"}).Draw(t, "msgID")
-	if h.sent.msgID != "" && rapid.IntRange(0, 9).Draw(t, "repeat") == 0 {
-		*w = h.sent
+	w.MsgID = rapid.SampledFrom([]string{"", "", "", "", "m1", "m2"}).Draw(t, "msgID")
+	if h.sent.MsgID != "" && rapid.IntRange(0, 9).Draw(t, "repeat") == 0 {
+		w = h.sent
 	}
-	if w.msgID != "" {
-		h.sent = *w
+	if w.MsgID != "" {
+		h.sent = w
 	}
-	w.recorded, w.cause = false, 0
+	w.Cause = 0
 	if rapid.IntRange(0, 3).Draw(t, "recorded") == 0 {
 		h.causes++
-		w.recorded, w.cause = true, h.causes
+		w.Cause = h.causes
 	}
-	t.Logf("%+v at %d", *w, h.now)
+	t.Logf("%+v at %d", w, h.now)
 	return w
 }
 
-func (h *history) collectionWish(t *rapid.T, collection string) *intent {
-	w := &intent{collection: collection, op: "collection.create"}
-	c := h.decided.collections[collection]
-	if c != nil || rapid.IntRange(0, 9).Draw(t, "absent") == 0 {
-		w.op = rapid.SampledFrom([]string{"collection.replace", "collection.replace", "collection.replace", "collection.delete", "collection.create"}).Draw(t, "op")
-	}
+func (h *history) collectionWish(t *rapid.T, collection string) model.Mutation {
+	w := model.Mutation{Collection: collection, Op: "collection.create"}
 	var version uint64
-	if c != nil {
-		version = c.version
+	if c := h.decided.Collections[collection]; c != nil {
+		version = c.Version
 	}
-	w.ifMatch = ifMatch(t, version)
-	if w.op == "collection.delete" || rapid.IntRange(0, 9).Draw(t, "empty") == 0 {
+	if version != 0 || rapid.IntRange(0, 9).Draw(t, "absent") == 0 {
+		w.Op = rapid.SampledFrom([]string{"collection.replace", "collection.replace", "collection.replace", "collection.delete", "collection.create"}).Draw(t, "op")
+	}
+	w.IfMatch = ifMatch(t, version)
+	if w.Op == "collection.delete" || rapid.IntRange(0, 9).Draw(t, "empty") == 0 {
 		return w
 	}
 	body := map[string]any{}
@@ -808,7 +816,7 @@ func (h *history) collectionWish(t *rapid.T, collection string) *intent {
 	if mode := rapid.SampledFrom([]string{"", "", "", "lazy", "none"}).Draw(t, "indexingMode"); mode != "" {
 		body["indexingPolicy"] = map[string]any{"indexingMode": mode}
 	}
-	w.body = jsonOf(body)
+	w.Body = jsonOf(body)
 	return w
 }
 
@@ -826,35 +834,36 @@ func ifMatch(t *rapid.T, version uint64) string {
 	return rapid.SampledFrom([]string{"", "", "", "", right, right, "1", "*", "0" + right}).Draw(t, "ifMatch")
 }
 
-func (h *history) documentWish(t *rapid.T, collection string) *intent {
-	w := &intent{collection: collection, id: rapid.SampledFrom(documentIDs).Draw(t, "id")}
-	w.op = rapid.SampledFrom([]string{"document.create", "document.create", "document.replace", "document.upsert",
+func (h *history) documentWish(t *rapid.T, collection string) model.Mutation {
+	w := model.Mutation{Collection: collection, ID: rapid.SampledFrom(documentIDs).Draw(t, "id")}
+	w.Op = rapid.SampledFrom([]string{"document.create", "document.create", "document.replace", "document.upsert",
 		"document.upsert", "document.patch", "document.patch", "document.delete", "document.touch", "document.touch", "document.restore", "document.restore", "document.hold", "document.release", "document.release"}).Draw(t, "op")
 	var version uint64
-	if c := h.decided.collections[collection]; c != nil {
-		version = c.documents[w.id].version
+	if c := h.decided.Collections[collection]; c != nil {
+		version = c.Documents[w.ID].Version
 	}
-	w.ifMatch = ifMatch(t, version)
-	if w.op == "document.hold" {
-		w.body = rapid.SampledFrom([]string{"", "{}", `{"reason":"x"}`, `{"reason":"y"}`, `{"reason":5}`, `{"why":"x"}`, "["}).Draw(t, "reason")
+	w.IfMatch = ifMatch(t, version)
+	if w.Op == "document.hold" {
+		w.Body = rapid.SampledFrom([]string{"", "{}", `{"reason":"x"}`, `{"reason":"y"}`, `{"reason":5}`, `{"why":"x"}`, "["}).Draw(t, "reason")
 		return w
 	}
-	if w.op == "document.delete" || (w.op == "document.touch" || w.op == "document.release") && rapid.IntRange(0, 9).Draw(t, "content") > 0 {
+	if w.Op == "document.delete" || (w.Op == "document.touch" || w.Op == "document.release") && rapid.IntRange(0, 9).Draw(t, "content") > 0 {
 		return w
 	}
-	if w.op == "document.restore" {
+	if w.Op == "document.restore" {
 		versions := []string{"", "", "", "1", "x", "01"}
-		for version := range h.decided.versions[collection+"/"+w.id] {
-			versions = append(versions, fmt.Sprint(version))
+		for _, e := range slices.Concat(h.log, h.pending) {
+			if string(e.Collection) == collection && string(e.ID) == w.ID {
+				versions = append(versions, fmt.Sprint(e.Seq))
+			}
 		}
-		slices.Sort(versions)
 		if version := rapid.SampledFrom(versions).Draw(t, "version"); version != "" {
-			w.body = jsonOf(map[string]any{"version": version})
+			w.Body = jsonOf(map[string]any{"version": version})
 		}
 		return w
 	}
 	if rapid.IntRange(0, 29).Draw(t, "malformed") == 0 {
-		w.body = rapid.SampledFrom([]string{"", "[1]", `"a"`, "null", `{"n":`}).Draw(t, "body")
+		w.Body = rapid.SampledFrom([]string{"", "[1]", `"a"`, "null", `{"n":`}).Draw(t, "body")
 		return w
 	}
 	body := map[string]any{}
@@ -870,10 +879,10 @@ func (h *history) documentWish(t *rapid.T, collection string) *intent {
 	case 0:
 		body["id"] = "other"
 	case 1, 2:
-		body["id"] = w.id
+		body["id"] = w.ID
 	case 3:
 		body["_ts"], body["_etag"] = 7, "7"
 	}
-	w.body = jsonOf(body)
+	w.Body = jsonOf(body)
 	return w
 }

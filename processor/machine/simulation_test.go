@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/lapsedb/lapse/internal/model"
 	"github.com/lapsedb/lapse/schema"
 )
 
@@ -29,9 +30,9 @@ func TestSimulationMatchesMachine(t *testing.T) {
 		simulation.Machine.History = AtHand{&log}
 		for range rapid.IntRange(0, 40).Draw(t, "changes") {
 			h.advance(t, h.now+rapid.SampledFrom([]int64{0, 0, 1, 500, 1000, 2000, 3000, 20_000}).Draw(t, "ms"))
-			for _, c := range h.decided.collections {
-				for id, d := range c.documents {
-					if c.due(d, h.now/1000) || c.toWarn(d, h.now/1000) {
+			for _, c := range h.decided.Collections {
+				for id, d := range c.Documents {
+					if c.Deadline(d).Passed(h.now/1000) || c.Warns(d, h.now/1000) {
 						t.Fatalf("%s is due and did not expire before the next change, or was not warned of", id)
 					}
 				}
@@ -41,7 +42,7 @@ func TestSimulationMatchesMachine(t *testing.T) {
 			h.take()
 			h.commitFirst(len(h.pending))
 			h.expireAll(t) // documents that a new policy makes due are due at once
-			_, err := simulation.Mutate(h.now, w.mutation())
+			_, err := simulation.Mutate(h.now, mutation(w))
 			h.must(err)
 		}
 		h.finish(t)
@@ -75,7 +76,7 @@ func (l *eventList) Event(seq uint64) (*schema.Event, error) {
 	return (*l)[seq-1], nil
 }
 
-// FuzzSimulation: any mutations, one per line, make a log that the naive model accepts.
+// FuzzSimulation: any mutations, one per line, make a log that the model accepts.
 func FuzzSimulation(f *testing.F) {
 	f.Add([]byte(`{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}
 {"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"c","id":"a","body":{"ttl":5}}
@@ -118,7 +119,7 @@ func FuzzSimulation(f *testing.F) {
 				t.Fatalf("event %d: %s", i+1, e.AppendJSON(nil))
 			}
 		}
-		if _, err := naiveOf(log); err != nil {
+		if _, err := model.Of(told(log...)); err != nil {
 			t.Fatal(err)
 		}
 	})
