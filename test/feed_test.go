@@ -90,7 +90,7 @@ func eventOf(t testing.TB, seq uint64, m jetstream.Msg) (e event, ok bool) {
 	return event{
 		Seq: seq, Time: time.UnixMilli(number("Lapse-Time")).UTC(), Type: tokens[4], Collection: tokens[3], ID: id,
 		Previous: uint64(number("Lapse-Previous")), Deadline: number("Lapse-Deadline"), TTL: number("Lapse-Ttl"),
-		Rule: m.Headers().Get("Lapse-Rule"), Cause: m.Headers().Get("Lapse-Cause"), Body: m.Data(),
+		Rule: m.Headers().Get("Lapse-Rule"), Restored: uint64(number("Lapse-Restored")), Cause: m.Headers().Get("Lapse-Cause"), Body: m.Data(),
 	}, true
 }
 

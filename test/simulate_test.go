@@ -10,24 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsedb/lapse/internal/model"
 	"github.com/lapsedb/lapse/lapsetest"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// event is a line of the log, as in the contract.
-type event struct {
-	Seq        uint64          `json:"seq"`
-	Time       time.Time       `json:"time"`
-	Type       string          `json:"type"`
-	Collection string          `json:"collection"`
-	ID         string          `json:"id"`
-	Previous   uint64          `json:"previous"`
-	Deadline   int64           `json:"deadline"`
-	TTL        int64           `json:"ttl"`
-	Rule       string          `json:"rule"`
-	Cause      string          `json:"cause"`
-	Body       json.RawMessage `json:"body"`
-}
+type event = model.Event
 
 func parseEvents(t testing.TB, lines string) (events []event) {
 	t.Helper()
@@ -120,57 +108,10 @@ func TestSimulateSessions(t *testing.T) {
 	}
 }
 
-// checkLog fails the test unless events obey the rules of the contract's section 2 that
-// do not depend on the requests.
+// checkLog fails the test unless events, from the first one on, obey the rules.
 func checkLog(t testing.TB, events []event) {
 	t.Helper()
-	type key struct{ collection, id string }
-	version := make(map[key]event)
-	warned := make(map[key]event) // the last warning of each
-	var before event
-	for _, e := range events {
-		if e.Seq <= before.Seq || e.Time.Before(before.Time) {
-			t.Fatalf("event %d at %s comes after event %d at %s", e.Seq, e.Time, before.Seq, before.Time)
-		}
-		before = e
-		k := key{e.Collection, e.ID}
-		live, lives := version[k]
-		switch e.Type {
-		case "DocumentCreated":
-			if lives || e.Previous != 0 {
-				t.Fatalf("event %d creates %v, which lives since %d", e.Seq, k, live.Seq)
-			}
-			version[k] = e
-			continue
-		case "DocumentReplaced", "DocumentDeleted", "DocumentExpired", "DocumentExpiring":
-		default:
-			continue
-		}
-		if !lives || e.Previous != live.Seq {
-			t.Fatalf("event %d %s ends version %d of %v, the live one is %d", e.Seq, e.Type, e.Previous, k, live.Seq)
-		}
-		switch e.Type {
-		case "DocumentReplaced":
-			version[k] = e
-			continue
-		case "DocumentExpired", "DocumentExpiring":
-			if e.Deadline != live.Time.Unix()+e.TTL {
-				t.Fatalf("event %d: deadline %d of a version of %d with ttl %d", e.Seq, e.Deadline, live.Time.Unix(), e.TTL)
-			}
-			if twice := warned[k]; e.Type == "DocumentExpiring" && (e.Time.Unix() >= e.Deadline || twice.Previous == e.Previous && twice.Deadline == e.Deadline) {
-				t.Fatalf("event %d warns of deadline %d of %v at %s, before at %d", e.Seq, e.Deadline, k, e.Time, twice.Seq)
-			}
-			if e.Type == "DocumentExpired" && e.Time.Unix() < e.Deadline {
-				t.Fatalf("event %d expires %v at %s, before its deadline %d", e.Seq, k, e.Time, e.Deadline)
-			}
-		}
-		if string(e.Body) != string(live.Body) {
-			t.Fatalf("event %d ends %v with %s, its last content is %s", e.Seq, k, e.Body, live.Body)
-		}
-		if e.Type == "DocumentExpiring" {
-			warned[k] = e
-			continue
-		}
-		delete(version, k)
+	if _, err := model.Of(events); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -454,12 +454,8 @@ func (h *history) blame(wishes []model.Mutation) (int, model.Verdict) {
 }
 
 func (h *history) got(w model.Mutation, code int, fault *schema.Error, body []byte) {
-	v := model.Verdict{Code: 200}
-	if c := h.decided.Collections[w.Collection]; c == nil {
-		v = model.No(404, "collection_not_found")
-	} else if _, _, lives := c.Find(w.ID, h.time/1000); !lives {
-		v = model.No(404, "document_not_found")
-	}
+	w.Op = "document.get"
+	v := h.decided.Judge(w, h.time)
 	h.answered(v, code, fault, nil)
 	if fault == nil {
 		h.replied(w, v, body)

@@ -1,8 +1,15 @@
 package linear
 
-import "math"
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
 
-// state is the model of a document between two operations.
+	"github.com/lapsedb/lapse/internal/model"
+)
+
+// state is a document between two operations.
 type state struct {
 	Lives   bool
 	Content        // set if it lives, like Version and TS
@@ -14,38 +21,10 @@ type state struct {
 	lastTS      int64
 }
 
-const never = math.MaxInt64
-
-// deadline returns when the document expires, in seconds; a lower bound if Version is 0.
-func (s state) deadline(defaultTTL int64) int64 {
-	ttl := s.TTL
-	if ttl == 0 {
-		ttl = defaultTTL
-	}
-	if ttl == -1 {
-		return never
-	}
-	return s.TS + ttl
-}
+const never = math.MaxInt64 / 1000 // in seconds
 
 // gone returns the state after the document ended.
 func (s state) gone() state { return state{lastVersion: s.lastVersion, lastTS: s.lastTS} }
-
-// step returns the possible states after an operation with its result; none if that
-// result is impossible. defaultTTL is the collection's, -1 or seconds.
-func step(s state, o *Operation, defaultTTL int64) (next []state) {
-	if !unclear(o) {
-		return told(s, o, defaultTTL)
-	}
-	next = append(next, s) // it may never happen
-	if o.Kind != Get {
-		next = append(next, done(s, o, defaultTTL)...)
-	}
-	return next
-}
-
-// unclear reports whether the outcome of the operation is unknown.
-func unclear(o *Operation) bool { return o.Code == 0 && o.Version == 0 }
 
 // earliest and latest bound the second at which an operation was decided. The _ts of a
 // known write is that second.
@@ -69,80 +48,73 @@ func latest(o *Operation) int64 {
 // writes reports whether the operation is known to have made a version.
 func writes(o *Operation) bool { return o.Version != 0 && o.Kind != Get }
 
-// mayLive and mayBeGone report whether an operation may find the document live, or gone.
-func mayLive(s state, o *Operation, defaultTTL int64) bool {
-	return s.Lives && (s.Version == 0 || earliest(o) < s.deadline(defaultTTL))
-}
-
-func mayBeGone(s state, o *Operation, defaultTTL int64) bool {
-	return !s.Lives || latest(o) >= s.deadline(defaultTTL)
-}
-
-// told is step for an operation with a known outcome.
-func told(s state, o *Operation, defaultTTL int64) []state {
-	switch o.Code {
-	case 404:
-		if o.Kind != Create && (o.Kind != Upsert || o.IfMatch != 0) && mayBeGone(s, o, defaultTTL) {
-			return []state{s.gone()}
-		}
-		return nil
-	case 409:
-		if o.Kind == Create && mayLive(s, o, defaultTTL) {
-			return []state{s}
-		}
-		return nil
-	case 412:
-		if o.IfMatch != 0 && mayLive(s, o, defaultTTL) && s.Version != o.IfMatch {
-			return []state{s}
-		}
-		return nil
+// step returns the possible states after an operation with its result; none if that
+// result is impossible. defaultTTL is the collection's, -1 or seconds.
+func step(s state, o *Operation, defaultTTL int64) (next []state) {
+	if o.Code == 0 && o.Version == 0 {
+		next = append(next, s) // it may never happen
 	}
-	if o.Kind == Get {
-		if o.Code == 200 && mayLive(s, o, defaultTTL) && s.Version == o.Version && s.TS == o.TS && s.Content == o.Content {
-			return []state{s}
-		}
-		return nil
-	}
-	return done(s, o, defaultTTL)
-}
-
-// done returns the possible states after a mutation that happened, replied to or not.
-func done(s state, o *Operation, defaultTTL int64) (next []state) {
 	if writes(o) && (o.Version <= s.lastVersion || o.TS < s.lastTS || o.TS < o.Called.Unix() || o.Code != 0 && o.TS > o.Returned.Unix()) {
 		return nil
 	}
-	code := func(c int) bool { return o.Code == 0 || o.Code == c }
-	lives := mayLive(s, o, defaultTTL) && (o.IfMatch == 0 || s.Version == 0 || s.Version == o.IfMatch)
-	if lives && code(200) && o.Kind != Create && o.Kind != Delete {
-		next = append(next, written(s, o)...)
-	}
-	if lives && code(204) && o.Kind == Delete {
-		next = append(next, s.gone())
-	}
-	if mayBeGone(s, o, defaultTTL) && code(201) && (o.Kind == Create || o.Kind == Upsert && o.IfMatch == 0) {
-		next = append(next, written(s.gone(), o)...)
+	// The verdict changes at the deadline only.
+	for _, now := range []int64{earliest(o), latest(o)} {
+		for _, d := range s.documents(o, now) {
+			if n, ok := after(s, o, d, now, defaultTTL); ok && !slices.Contains(next, n) {
+				next = append(next, n)
+			}
+		}
 	}
 	return next
 }
 
-// written returns the state after a write that happened; none if its reply differs.
-func written(s state, o *Operation) []state {
-	n := s
-	n.Lives = true
-	n.N, n.Version = o.Write.N, o.Version
-	if o.Kind != Patch {
-		n.Base, n.TTL = o.Write.N, o.Write.TTL
-	} else if o.Write.TTL != 0 {
-		n.TTL = o.Write.TTL
+// documents returns what s may stand for. A version that no reply had may be of any later
+// second, and be the one that If-Match names.
+func (s state) documents(o *Operation, now int64) (all []map[string]model.Document) {
+	if !s.Lives {
+		return []map[string]model.Document{{}}
 	}
-	if o.Version == 0 {
-		n.TS = max(s.lastTS, o.Called.Unix())
-		return []state{n}
+	content := map[string]any{"n": float64(s.N), "base": float64(s.Base)}
+	if s.TTL != 0 {
+		content["ttl"] = float64(s.TTL)
 	}
-	if n.Content != o.Content {
-		return nil
+	d := model.Document{Version: s.Version, TS: s.TS, Content: content}
+	all = append(all, map[string]model.Document{o.ID: d})
+	if s.Version == 0 {
+		for _, version := range []uint64{0, o.IfMatch} {
+			d.Version, d.TS = version, now
+			all = append(all, map[string]model.Document{o.ID: d})
+		}
 	}
-	n.TS = o.TS
-	n.lastVersion, n.lastTS = o.Version, o.TS
-	return []state{n}
+	return all
+}
+
+// after returns the state after an operation that was decided at second now; ok is false
+// if the model has another result.
+func after(s state, o *Operation, documents map[string]model.Document, now, defaultTTL int64) (n state, ok bool) {
+	m := model.New()
+	m.Collections["c"] = &model.Collection{Properties: map[string]any{"defaultTtl": float64(defaultTTL)}, Documents: documents}
+	w := model.Mutation{Op: "document." + string(o.Kind), Collection: "c", ID: o.ID, Body: o.document()}
+	if o.IfMatch != 0 {
+		w.IfMatch = strconv.FormatUint(o.IfMatch, 10)
+	}
+	v := m.Judge(w, now*1000)
+	switch {
+	case o.Code == 0 && v.Event == nil || o.Code != 0 && v.Code != o.Code:
+		return n, false
+	case o.Kind == Get && v.Code == 200:
+		return s, s.Version == o.Version && s.TS == o.TS && s.Content == o.Content
+	case v.Code == 404 || v.Code == 204:
+		return s.gone(), true
+	case v.Event == nil:
+		return s, true
+	}
+	n = state{Lives: true, Version: o.Version, TS: max(s.lastTS, o.Called.Unix()), lastVersion: s.lastVersion, lastTS: s.lastTS}
+	if err := json.Unmarshal(v.Event.Body, &n.Content); err != nil {
+		return n, false
+	}
+	if o.Version != 0 {
+		n.TS, n.lastVersion, n.lastTS = o.TS, o.Version, o.TS
+	}
+	return n, o.Version == 0 || n.Content == o.Content
 }
