@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/lapsedb/lapse/internal/model"
 	"github.com/lapsedb/lapse/processor/offline"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -52,78 +54,57 @@ func drawForecast(t *rapid.T) (body string, ask schema.ForecastRequest) {
 	return string(ask.AppendJSON(nil)), ask
 }
 
-// naiveForecast reads the log and judges each document on its own.
-func naiveForecast(log []*schema.Event, now int64, ask schema.ForecastRequest) schema.Forecast {
-	type version struct {
-		ts  int64
-		ttl any
-	}
-	versions := map[schema.DocumentID]version{}
-	var is schema.DefaultTTL
+// naiveForecast judges each document that a log leaves on its own.
+func naiveForecast(t *rapid.T, log []*schema.Event, now int64, ask schema.ForecastRequest) schema.Forecast {
+	var lines []byte
 	for _, e := range log {
-		var body struct {
-			TTL        any                `json:"ttl"`
-			DefaultTTL *schema.DefaultTTL `json:"defaultTtl"`
-		}
-		_ = json.Unmarshal(e.Body, &body)
-		switch e.Type {
-		case schema.CollectionCreated, schema.CollectionReplaced:
-			is = schema.Off
-			if body.DefaultTTL != nil {
-				is = *body.DefaultTTL
-			}
-		case schema.DocumentCreated, schema.DocumentReplaced:
-			versions[e.ID] = version{e.Time / 1000, body.TTL}
-		case schema.DocumentDeleted, schema.DocumentExpired:
-			delete(versions, e.ID)
-		}
+		lines = e.AppendJSON(lines)
 	}
-	would := is
+	events, err := model.ParseLog(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Of(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := m.Collections["c"]
+	would := &model.Collection{Properties: maps.Clone(is.Properties)}
 	if ask.WhatIf {
-		would = ask.DefaultTTL
-	}
-	deadline := func(v version, def schema.DefaultTTL) (at int64, ok bool) {
-		own, _ := v.ttl.(float64)
-		switch {
-		case def == schema.Off || own == -1:
-			return 0, false
-		case own > 0:
-			return v.ts + int64(own), true
-		case def > 0:
-			return v.ts + int64(def), true
+		would.Properties["defaultTtl"] = nil
+		if ask.DefaultTTL != schema.Off {
+			would.Properties["defaultTtl"] = float64(ask.DefaultTTL)
 		}
-		return 0, false
 	}
 	f := schema.Forecast{Collection: "c", WhatIf: ask.WhatIf, Now: now, Until: now + ask.Next, Bucket: ask.Bucket}
-	if would != schema.Off {
-		f.DefaultTTL = &would
+	if ttl, on := would.Properties["defaultTtl"].(float64); on {
+		f.DefaultTTL = new(schema.DefaultTTL(ttl))
 	}
 	for from := now; from < f.Until; {
 		until := min(f.Until, (from/ask.Bucket+1)*ask.Bucket)
 		f.Buckets = append(f.Buckets, schema.ForecastBucket{From: from, Until: until})
 		from = until
 	}
-	for _, v := range versions {
-		if at, ok := deadline(v, is); ok && at <= now {
+	for _, d := range is.Documents {
+		if is.Deadline(d).Passed(now) {
 			f.Overdue++
 			continue
 		}
 		f.Documents++
-		at, ok := deadline(v, would)
-		switch {
-		case !ok:
+		switch due := would.Deadline(d); {
+		case due.Rule == "":
 			f.Never++
-		case at <= now:
+		case due.Passed(now):
 			f.AtOnce++
-		case at >= f.Until:
-			f.Later++
-		default:
+		case due.Passed(f.Until - 1):
 			f.Due++
 			for i := range f.Buckets {
-				if b := &f.Buckets[i]; b.From <= at && at < b.Until {
+				if b := &f.Buckets[i]; b.From <= due.At && due.At < b.Until {
 					b.Due++
 				}
 			}
+		default:
+			f.Later++
 		}
 	}
 	return f
@@ -146,7 +127,7 @@ func TestForecastMatchesNaiveCount(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, _ := json.Marshal(naiveForecast(l.Log(), now/1000, ask))
+			want, _ := json.Marshal(naiveForecast(t, l.Log(), now/1000, ask))
 			if string(got) != string(want) {
 				t.Fatalf("%s at %d\n%s\nwant\n%s", body, now, got, want)
 			}

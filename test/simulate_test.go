@@ -3,7 +3,6 @@ package test
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,16 +16,11 @@ import (
 
 type event = model.Event
 
-func parseEvents(t testing.TB, lines string) (events []event) {
+func parseEvents(t testing.TB, lines string) []event {
 	t.Helper()
-	for _, line := range harness.Lines(lines) {
-		var e event
-		decoder := json.NewDecoder(strings.NewReader(line))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&e); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		events = append(events, e)
+	events, err := model.ParseLog([]byte(lines))
+	if err != nil {
+		t.Fatal(err)
 	}
 	return events
 }

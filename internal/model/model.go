@@ -7,6 +7,7 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -38,6 +39,20 @@ func (e Event) String() string {
 		return err.Error()
 	}
 	return string(line)
+}
+
+// ParseLog returns the events of a log, one a line.
+func ParseLog(lines []byte) (log []Event, err error) {
+	d := json.NewDecoder(bytes.NewReader(lines))
+	d.DisallowUnknownFields()
+	for d.More() {
+		var e Event
+		if err := d.Decode(&e); err != nil {
+			return nil, err
+		}
+		log = append(log, e)
+	}
+	return log, nil
 }
 
 // Model is the state after a log.
