@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -285,41 +284,6 @@ func TestReference(t *testing.T) {
 	slices.Sort(described)
 	if !slices.Equal(page2, described) {
 		t.Errorf("docs/requests.md names the errors\n%v and asyncapi.yaml\n%v", page2, described)
-	}
-}
-
-var room = regexp.MustCompile(`(?m)^\| \[([a-z/]+)\]`)
-
-// TestArchitecture: docs/architecture.md lists every package but those of tests and
-// tools, and each imports only packages above it.
-func TestArchitecture(t *testing.T) {
-	_, section, _ := strings.Cut(pages(t)["docs/architecture.md"], "## Rooms\n")
-	above := map[string]int{}
-	for i, row := range room.FindAllStringSubmatch(section, -1) {
-		above[row[1]] = i
-	}
-	list := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
-	list.Dir, list.Stderr = root, os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		name := strings.TrimPrefix(fields[0], module)
-		if top, _, _ := strings.Cut(name, "/"); top == "test" || top == "deploy" || top == "docs" {
-			continue
-		}
-		at, ok := above[name]
-		if !ok {
-			t.Errorf("docs/architecture.md does not list %s", name)
-		}
-		for _, imported := range fields[1:] {
-			imported, ours := strings.CutPrefix(imported, module)
-			if i, listed := above[imported]; ours && ok && (!listed || i >= at) {
-				t.Errorf("%s imports %s, which docs/architecture.md does not list above it", name, imported)
-			}
-		}
 	}
 }
 

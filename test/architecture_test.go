@@ -4,8 +4,10 @@ import (
 	"go/ast"
 	"go/parser"
 	gotoken "go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -49,19 +51,44 @@ var architecture = map[string]struct{ ours, not []string }{
 		"client", "webserver", "console"}, not: []string{"pebble"}},
 	"cmd/lapse": {ours: []string{"schema", "processor", "processor/observe", "processor/machine", "processor/offline", "processor/answer",
 		"client", "console", "audit", "host"}, not: []string{"nats-server", "pebble"}},
-	"deploy":      {}, // tests only
-	"docs":        {}, // tests only
-	"deploy/keys": {not: []string{"nats-server", "nats.go", "pebble"}},
+	"deploy":         {}, // tests only
+	"docs":           {}, // tests only
+	"internal/model": {}, // tests only
+	"deploy/keys":    {not: []string{"nats-server", "nats.go", "pebble"}},
 
 	"lapsetest":        {ours: []string{"schema", "processor/machine", "processor/offline", "client"}, not: []string{"nats-server", "pebble"}},
 	"lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "processor/eventlog", "client"}},
 }
 
+// room matches a row of the table in docs/architecture.md.
+var room = regexp.MustCompile(`(?m)^\| \[([a-z/]+)\]`)
+
+// TestDependenciesPointOneWay: packages import what architecture allows, and the table of
+// rooms in docs/architecture.md lists each package after those that it may import.
 func TestDependenciesPointOneWay(t *testing.T) {
 	const module = "github.com/lapsedb/lapse/"
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "../...").Output()
 	if err != nil {
 		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rooms, _ := strings.Cut(string(page), "## Rooms\n")
+	listed := map[string]int{}
+	for i, row := range room.FindAllStringSubmatch(rooms, -1) {
+		listed[row[1]] = i + 1
+	}
+	for name, rule := range architecture {
+		if top, _, _ := strings.Cut(name, "/"); slices.Contains([]string{"deploy", "docs", "internal"}, top) {
+			continue // for tests and tools
+		}
+		for _, below := range append([]string{""}, rule.ours...) {
+			if listed[below] >= listed[name] {
+				t.Errorf("docs/architecture.md does not list %s, after %s", name, below)
+			}
+		}
 	}
 	seen := 0
 	for line := range strings.Lines(string(out)) {
