@@ -271,7 +271,7 @@ func (h *history) came(w model.Mutation, v model.Verdict, o Outcome, events []*s
 	rest := h.follows(w, v, events)
 	if v.Code >= 400 && w.Cause != 0 {
 		if len(rest) != 1 || rest[0].Type != schema.MutationRejected {
-			h.t.Fatalf("%v follows, should be a rejection", rest)
+			h.t.Fatalf("%v follows, should be a rejection", told(rest...))
 		}
 		var body struct {
 			Error    string
@@ -326,7 +326,7 @@ func (h *history) answered(v model.Verdict, code int, fault *schema.Error, event
 		name = fault.Name
 	}
 	if code != v.Code || name != v.Error {
-		h.t.Fatalf("answered %d %s, should be %d %s; followed by %v", code, name, v.Code, v.Error, events)
+		h.t.Fatalf("answered %d %s, should be %d %s; followed by %v", code, name, v.Code, v.Error, told(events...))
 	}
 }
 
