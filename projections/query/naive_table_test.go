@@ -165,24 +165,6 @@ func TestNaiveMatches(t *testing.T) {
 	}
 }
 
-func TestNaiveLive(t *testing.T) {
-	for _, test := range []struct {
-		defaultTTL, ttl int64
-		until           int64 // seconds after _ts, 0: forever
-	}{
-		{0, 0, 0}, {0, naiveNever, 0}, {0, 5, 0},
-		{naiveNever, 0, 0}, {naiveNever, naiveNever, 0}, {naiveNever, 5, 5},
-		{7, 0, 7}, {7, naiveNever, 0}, {7, 5, 5}, {7, 9, 9},
-	} {
-		d := naiveDoc{TS: naiveNow, TTL: test.ttl}
-		for after := int64(0); after < 12; after++ {
-			if got := d.live(test.defaultTTL, naiveNow+after); got != (test.until == 0 || after < test.until) {
-				t.Errorf("defaultTtl %d, ttl %d, after %d s: %t", test.defaultTTL, test.ttl, after, got)
-			}
-		}
-	}
-}
-
 // naiveSorted are values in the order over types, equal ones on one line.
 var naiveSorted = [][]string{
 	{""}, {`null`}, {`false`}, {`true`},

@@ -11,12 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lapsedb/lapse/internal/model"
 )
 
-// The naive reference is a second implementation of section 6 of the contract, and of
-// the part of section 2 that decides which documents are live, as plain as maps and
-// loops can be. It shares no code with the engine, has no plans or indexes, and reads
-// every document for every query.
+// The naive reference is a second implementation of section 6 of the contract, as plain as
+// maps and loops can be. It shares no code with the engine, has no plans or indexes, and
+// reads every document for every query. Which documents are live, package model says.
 
 // naiveDoc is a stored document: Body is compact JSON with the id and without system
 // properties.
@@ -78,16 +79,15 @@ func naiveMatches(cond naiveCond, d naiveDoc, params []byte) bool {
 	return cond.holds(env)
 }
 
-// live reports whether the document is live at now, by the table of section 2.
+// live reports whether the document is live at now.
 func (d naiveDoc) live(defaultTTL, now int64) bool {
-	if defaultTTL == 0 || d.TTL == naiveNever || d.TTL == 0 && defaultTTL == naiveNever {
-		return true
+	seconds := func(ttl int64) any {
+		if ttl == 0 {
+			return nil
+		}
+		return float64(ttl)
 	}
-	ttl := d.TTL
-	if ttl == 0 {
-		ttl = defaultTTL
-	}
-	return d.TS+ttl > now
+	return !model.DeadlineOf(seconds(defaultTTL), seconds(d.TTL), d.TS).Passed(now)
 }
 
 // reply returns the whole document as clients see it.
