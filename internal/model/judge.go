@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Mutation is a mutation, or document.get, as a client sends it. ID is empty for one of a collection.
+// Mutation is a mutation, or document.get, as a client sends it. ID is empty for one of a
+// collection.
 type Mutation struct {
 	Op             string // as in "document.upsert"
 	Collection, ID string
@@ -87,8 +88,8 @@ func properties(sent map[string]any) map[string]any {
 	return all
 }
 
-// Judge returns the verdict on a mutation or document.get at a log time in ms. The checks are in the order
-// of the contract.
+// Judge returns the verdict on a mutation or document.get at a log time in ms. The checks
+// are in the order of the contract.
 func (m *Model) Judge(w Mutation, ms int64) Verdict {
 	sent, fault := w.read()
 	if fault != "" {
