@@ -75,7 +75,8 @@ type history struct {
 	folded  *model.Model
 	log     []*schema.Event
 	causes  uint64
-	sent    model.Mutation // the last with a Nats-Msg-Id
+	sent    model.Mutation // the last with a Nats-Msg-Id,
+	sentAt  int64          // at this log time
 }
 
 func newHistory(t *rapid.T) *history {
@@ -207,7 +208,7 @@ func (h *history) clock(t *rapid.T) {
 		rapid.Map(rapid.Int64Range(0, 3), func(s int64) int64 { return s * 1000 }),
 		rapid.Map(rapid.Int64Range(0, 20), func(s int64) int64 { return s * 1000 }),
 		rapid.Int64Range(0, 2500),
-		rapid.SampledFrom([]int64{1000 - h.now%1000, 999 - h.now%1000, 119_999, 120_000, -3000}),
+		rapid.SampledFrom([]int64{1000 - h.now%1000, 999 - h.now%1000, max(0, h.sentAt+119_999-h.now), max(0, h.sentAt+120_000-h.now), -3000}),
 	).Draw(t, "ms")
 }
 
@@ -746,7 +747,10 @@ func (h *history) advance(t *rapid.T, to int64) {
 
 // expireAll sweeps and commits until nothing is due, and returns the events.
 func (h *history) expireAll(t *rapid.T) (expired []*schema.Event) {
-	for more := true; more; {
+	for more, rounds := true, 0; more; rounds++ {
+		if rounds == 1000 {
+			t.Fatal("sweeps do not end")
+		}
 		h.take()
 		h.commitFirst(len(h.pending))
 		var err error
@@ -775,7 +779,7 @@ func (h *history) wish(t *rapid.T) model.Mutation {
 		w = h.sent
 	}
 	if w.MsgID != "" {
-		h.sent = w
+		h.sent, h.sentAt = w, max(h.time, h.now)
 	}
 	w.Cause = 0
 	if rapid.IntRange(0, 3).Draw(t, "recorded") == 0 {
