@@ -11,7 +11,7 @@ import "time"
 //
 // The age of the oldest request that waits would say more of each request. But at 99 of
 // 100 slices, whatever their size, none had waited here for more than 50 µs: on few cores
-// requests wait in the kernel and in NATS. docs/benchmarks.md, Storms, has the figures.
+// requests wait in the kernel and in NATS. test/README.md, Storms, has the figures.
 //
 // Beside the machine only the size and the rest are kept, both limited, so that a failed
 // append cannot stop expiries.

@@ -187,7 +187,7 @@ func (t rows) markdown() string {
 	var above row
 	for _, r := range t.Rows {
 		from, to = min(cmp.Or(from, r.Date), r.Date), max(to, r.Date)
-		work, lapse, peer, ratio, processor := r.Work, number(r.Lapse)+r.Unit, "", "", ""
+		work, lapse, peer, ratio := r.Work, number(r.Lapse)+r.Unit, "", ""
 		if above.Work == r.Work {
 			work = ""
 			if above.Lapse == r.Lapse && above.Unit == r.Unit {
@@ -211,10 +211,7 @@ func (t rows) markdown() string {
 		if !r.reached(r.value()) {
 			goal += " " + missed
 		}
-		if r.LapseCPU != 0 {
-			processor = number(r.LapseCPU) + " · " + number(r.OtherCPU) + " µs"
-		}
-		for _, cell := range []string{work, lapse, peer, ratio, goal, processor} {
+		for _, cell := range []string{work, lapse, peer, ratio, goal} {
 			text.WriteString(strings.TrimRight("| "+strings.ReplaceAll(cell, "|", `\|`), " ") + " ")
 		}
 		text.WriteString("|\n")
@@ -223,7 +220,7 @@ func (t rows) markdown() string {
 	if from != to {
 		from += " to " + to
 	}
-	return fmt.Sprintf("%s. %s. %s: the goal is missed.\n\n| work | lapse | peer | ratio | goal | processor time |\n|---|---|---|---|---|---|\n%s", from, t.Machine, missed, &text)
+	return fmt.Sprintf("%s. %s. %s: the goal is missed.\n\n| work | lapse | peer | ratio | goal |\n|---|---|---|---|---|\n%s", from, t.Machine, missed, &text)
 }
 
 // number formats three significant digits, as in 121,000 or 0.12.
