@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// metricRow is the row of a metric in docs/metrics.md.
-var metricRow = regexp.MustCompile("(?m)^\\| `(lapse_\\w+)`")
+// metricRow is the item of a metric in docs/metrics.md.
+var metricRow = regexp.MustCompile("(?m)^- `(lapse_\\w+)")
 
 // histogramPart ends the names of the series of a histogram.
 var histogramPart = regexp.MustCompile("_(bucket|count|sum)$")
