@@ -60,8 +60,8 @@ var architecture = map[string]struct{ ours, not []string }{
 	"lapsetest/bubble": {ours: []string{"schema", "projections", "processor", "processor/eventlog", "client"}},
 }
 
-// room matches a row of the table in docs/architecture.md.
-var room = regexp.MustCompile(`(?m)^\| \[([a-z/]+)\]`)
+// room matches an entry of the list in docs/architecture.md.
+var room = regexp.MustCompile(`(?m)^- \[([a-z/]+)\]`)
 
 // TestDependenciesPointOneWay: packages import what architecture allows, and the table of
 // rooms in docs/architecture.md lists each package after those that it may import.
