@@ -24,18 +24,13 @@ func newAuditCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [FILE|-]",
 		Short: "Check a log: every due expiry, no other, in order",
-		Long: `audit reads the log of a database, or from FILE one that ` + "`lapse export`" + ` printed, and
-checks that every version that came due has exactly one DocumentExpired, that no other
-version has one, and that each is right; that warnings came once and when they were due;
-that documents and collections are created,
-changed and deleted in a possible order, each event ending the version before it; that
-log time never goes back; and that each mutation is judged once.
+		Long: `audit checks the log of a database, or of FILE as ` + "`lapse export`" + ` printed it: each version
+that came due has exactly one DocumentExpired and no other has one; warnings came once
+and in time; documents and collections change in a possible order; log time never goes
+back; each mutation is judged once.
 
 Exit code 0 means no findings. A version that came due less than a minute before the
-last event is pending, not missing. A log without its beginning is checked from where
-it begins: audit knows this of a database, for a file use --partial.
-
-Documents are kept in temporary files (TMPDIR), so memory does not grow with the log.`,
+last event is pending, not missing. Documents are in temporary files (TMPDIR).`,
 		Example: `  lapse audit
   lapse export > log.jsonl && lapse audit log.jsonl
   lapse export | lapse audit - --json`,

@@ -23,9 +23,8 @@ params, or all of them, in the order of their ids unless --order-by says otherwi
 path is a.b or /a/b.
 
 On a terminal it prints a table, otherwise or with --json one JSON document per line.
---explain prints a line at the end on standard error, {"plan":{…},"cursor":"…"}, on a
-terminal in words. If there is a cursor, --cursor continues there. Without --explain a
-line on standard error says that more documents match.`,
+A line on standard error says that more documents match; with --explain it has the plan
+and the cursor, {"plan":{…},"cursor":"…"}, on a terminal in words.`,
 		Example: `  lapse query orders --where 'doc.total > 100' --order-by -total,customer
   lapse query orders --where 'doc.customer == params.c' --param c=C1
   lapse query orders --where 'doc.total > 100' --count

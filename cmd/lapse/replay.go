@@ -26,10 +26,8 @@ func newReplayCommand(a *app) *cobra.Command {
 		Short: "Answer from an exported log, as of any moment",
 		Long: `replay folds a log that lapse export or lapse simulate printed, up to a sequence or
 a moment, and answers as the server would have answered then: documents, a query, or
-the digest that status shows. Without --until it folds the whole log. It needs no server.
-
-The moment of a sequence is the log time of its event. A document past its deadline at
-the moment does not exist, whether its expiry is in the log by then or not.`,
+the digest that status shows. It needs no server. A document past its deadline at the
+moment does not exist, whether its expiry is in the log by then or not.`,
 		Example: `  lapse export > log.jsonl
   lapse replay log.jsonl
   lapse replay log.jsonl --until 2015-05-17T10:05:03Z --get orders/SO05

@@ -33,16 +33,14 @@ func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve databases, with an embedded or external NATS server",
-		Long: `serve starts a NATS server with JetStream and serves a database on it. All files are
-below the store directory. SIGTERM or Ctrl-C stops it cleanly, within 25 s at most; a
-second one kills it at once.
-
-With several databases, one that fails does not end the others: serve says so in one
-line, starts it again later, and exits with 1 if it is not served at the end.
+		Long: `serve starts a NATS server with JetStream and serves databases on it. SIGTERM or Ctrl-C
+stops it cleanly, within 25 s at most; a second one kills it at once. A database that
+fails does not end the others: serve says so in one line, starts it again later, and
+exits with 1 if it is not served at the end.
 
 With --nats-url or --context it uses an external NATS server, which stores the streams;
 the store directory is then only a cache. Any number of processes may serve a database:
-the writer holds the lease, the standbys answer reads and take over when it stops.`,
+one writes, the others answer reads and take over when it stops.`,
 		Example: `  lapse serve
   lapse serve --database tenant-a,tenant-b
   lapse serve --nats-url nats://n1,nats://n2,nats://n3 --replicas 3

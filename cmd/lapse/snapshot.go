@@ -181,11 +181,7 @@ A start without a projection, or with one that does not fit, does the same by it
 
 If the log is lost, or ends before the snapshot, --new-log creates an empty log that
 continues after the snapshot. No lapse may serve the database meanwhile. Later events
-are lost, and so is what is left of the old log; sequences continue. On a terminal it
-asks before, unless --yes is given.
-
-With --nats-url or --context, snapshots and log are in an external NATS server, as
-with serve.`,
+are lost, and so is what is left of the old log; sequences continue.`,
 		Example: `  lapse snapshot restore
   lapse snapshot restore 42000 --new-log --store-dir /var/lib/lapse
   lapse snapshot restore --nats-url nats://n1,nats://n2,nats://n3 \

@@ -55,9 +55,8 @@ func newStatusCommand(a *app) *cobra.Command {
 		Short: "Show the status of a database or process",
 		Long: `status asks any process that serves the database, with --all every process, of all
 databases unless --database is given. With --of it asks one process at its --metrics
-address over HTTP, without NATS, as a healthcheck: if that process is not ready, it
-prints the reason and exits with 1. If the process serves several databases, that is
-about all of them, or the one of --database.`,
+address over HTTP, without NATS, as a healthcheck: if that process, or its database
+--database, is not ready, it prints the reason and exits with 1.`,
 		Example: `  lapse status --watch
   lapse status --all --watch 10s
   lapse status --of 127.0.0.1:9090`,
