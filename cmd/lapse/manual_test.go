@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,9 @@ func TestFlagsPage(t *testing.T) {
 	}
 }
 
+// indented matches the lines of an example in a help text.
+var indented = regexp.MustCompile(`(?m)^  .*(?:\n  .*)*`)
+
 // visit calls f with each command that does something. Completion is one, whatever the shell.
 func visit(parent *cobra.Command, f func(*cobra.Command)) {
 	for _, cmd := range parent.Commands() {
@@ -95,10 +99,7 @@ func (p *flagsPage) command(cmd *cobra.Command) {
 	if text == "" {
 		text = cmd.Short + "."
 	}
-	if text = strings.TrimSpace(text); use != cmd.CommandPath() {
-		text = use + "\n\n" + text
-	}
-	fmt.Fprintf(p, "\n## %s\n\n```text\n%s\n```\n", cmd.CommandPath(), text)
+	fmt.Fprintf(p, "\n## %s\n\n%s\n", use, indented.ReplaceAllString(strings.TrimSpace(text), "```text\n$0\n```"))
 	if cmd.Example != "" {
 		fmt.Fprintf(p, "\n```sh\n%s\n```\n", strings.ReplaceAll(strings.TrimSpace(cmd.Example), "\n  ", "\n"))
 	}
