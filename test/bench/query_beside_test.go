@@ -21,7 +21,7 @@ func BenchmarkQueryBeside(b *testing.B) {
 	l := loadOrders(b, all)
 	theirs := versus.Connections(b, l.URL(), connections)
 	b.Run("get", func(b *testing.B) {
-		beside(b, "`get`, 64 callers, while queries look at everything without end", theirs, func() *versus.Callers {
+		beside(b, "`get`, 64 callers, beside full scans", theirs, func() *versus.Callers {
 			return &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
 				_, err := request(l.conns[caller%connections], subject("get", ordersCollection, versus.Spread(n, int(all))), nil, read)
 				return err
@@ -29,7 +29,7 @@ func BenchmarkQueryBeside(b *testing.B) {
 		})
 	})
 	b.Run("upsert", func(b *testing.B) {
-		beside(b, "`upsert`, 64 callers, while queries look at everything without end", theirs, func() *versus.Callers {
+		beside(b, "`upsert`, 64 callers, beside full scans", theirs, func() *versus.Callers {
 			return &versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
 				doc, _ := all.append(nil, versus.Spread(n, int(all)), n%revisions)
 				_, err := request(l.conns[caller%connections], subject("upsert", ordersCollection, versus.Spread(n, int(all))), doc, written)

@@ -52,12 +52,12 @@ func BenchmarkQuery(b *testing.B) {
 				b.Run("equality", func(b *testing.B) {
 					byCallers(b, func(b *testing.B, callers int) {
 						versus.Run(b, queryWork(large, way.name, callers), askCustomers(b, process, callers, large, ours),
-							versus.Peer{Name: sqlitePeer + " in process, index on the JSON path", Round: askCustomers(b, 0, callers, large, peer)})
+							versus.Peer{Name: sqlitePeer + " in process, indexed", Round: askCustomers(b, 0, callers, large, peer)})
 					})
 				})
 				b.Run("scan", func(b *testing.B) {
 					found := int(l.heavy.Load())
-					versus.Run(b, fmt.Sprintf("query that looks at %s documents for two fields, %s", large, way.name), scanOnce(b, process, found, ours),
+					versus.Run(b, fmt.Sprintf("scan of %s documents for two fields, %s", large, way.name), scanOnce(b, process, found, ours),
 						versus.Peer{Name: sqlitePeer + " in process", Round: scanOnce(b, 0, found, peer)})
 				})
 			})
