@@ -21,12 +21,9 @@ func newCollectionCommand(a *app) *cobra.Command {
 		newCollectionGetCommand(a, &conn),
 		newCollectionPutCommand(a, &conn, "replace", "Change properties of a collection, or replace all",
 			`Change the properties of a collection that flags name; the others stay as they are.
-JSON replaces all properties: what it does not name gets its default.
-A new default TTL covers the documents already there, at once. On a terminal, replace
-asks if documents would expire by it at once, unless --yes is given.
-
-The defaults are --default-ttl off, --indexing-mode consistent, --include-path none,
---previous-images and --warn-before off; '{}' resets all properties.`),
+JSON replaces all properties, '{}' by the defaults: --default-ttl off, --indexing-mode
+consistent, --include-path none, --previous-images and --warn-before off. A new default
+TTL covers existing documents at once; on a terminal, replace asks if any would expire.`),
 		newCollectionDeleteCommand(a, &conn),
 		newCollectionListCommand(a, &conn),
 	)
@@ -239,8 +236,8 @@ func newCollectionDeleteCommand(a *app, conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete COLL",
 		Short: "Delete a collection with all its documents",
-		Long: `delete deletes a collection with all its documents. On a terminal it says how many these
-are and asks, unless --yes is given; if standard input is no terminal, it does not ask.`,
+		Long: `Delete a collection with all its documents. On a terminal it says how many these are
+and asks.`,
 		Args: arguments(1, 1),
 	}
 	sure := a.addYesFlag(cmd)

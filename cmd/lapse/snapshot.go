@@ -177,7 +177,6 @@ func newSnapshotRestoreCommand(a *app) *cobra.Command {
 		Short: "Restore the projection from a snapshot while lapse is stopped",
 		Long: `restore replaces the projection with a snapshot: SEQ, or the newest sound one. lapse
 must not be running on the store directory. The next start folds the rest of the log.
-A start without a projection, or with one that does not fit, does the same by itself.
 
 If the log is lost, or ends before the snapshot, --new-log creates an empty log that
 continues after the snapshot. No lapse may serve the database meanwhile. Later events
