@@ -5,7 +5,7 @@ import (
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
-	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -43,6 +43,6 @@ func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Options, seq
 		if c.Service == nil {
 			return nil
 		}
-		return service.CheckNobody(ctx, c.Service, o.Database)
+		return peers.CheckNobody(ctx, c.Service, o.Database)
 	})
 }

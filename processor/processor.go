@@ -22,6 +22,7 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/processor/writer"
@@ -45,6 +46,8 @@ type Processor struct {
 	stopReading, stopWriting context.CancelFunc
 	running                  sync.WaitGroup
 	failed                   chan error // holds the failure that ended the processor
+
+	leaseUnreachable bool // was reported
 }
 
 // minPayload is the least max_payload of the NATS server, 64 KiB: enough for everything
@@ -78,7 +81,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 			log.Close()
 		}
 	}()
-	if err := service.CheckOthers(ctx, c.Service, o.Database, log.Identity()); err != nil {
+	if err := peers.CheckOthers(ctx, c.Service, o.Database, log.Identity()); err != nil {
 		return nil, err
 	}
 	// Without the timeout of an attempt: the log may be long.
@@ -144,7 +147,6 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	p.retention = &snapshot.Retention{Config: o.forSnapshots(), Log: log, Store: store, Mutations: mutations, Snapshots: snapshots, Clock: clock, Noter: w,
 		Stale: o.Retain > 0}
 	p.service = &service.Service{Config: o.forService(), Store: store, Log: log, Mutations: mutations, Writer: w, Retention: p.retention, Clock: clock, Lease: p.lease}
-	p.service.Live = &service.Liveness{Store: store, Log: log, Clock: clock, Renewals: &w.Renewals, OnlyWriter: p.service.OnlyWriter, AskWriter: p.service.AskWriter}
 	p.service.Engine, err = query.New(query.Options{
 		Limits: o.Query,
 		Secret: log.Secret("cursors"),

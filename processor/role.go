@@ -184,7 +184,7 @@ func (p *Processor) standBy() *term {
 				stop()
 			}
 		})
-		err := p.lease.Await(following, p.service.LeaseTrouble)
+		err := p.lease.Await(following, p.reportLease)
 		stop()
 		follower.Wait()
 		if err != nil {
@@ -206,6 +206,19 @@ func (p *Processor) standBy() *term {
 			p.fail(err)
 			return nil
 		}
+	}
+}
+
+// reportLease reports when the lease becomes unreachable, and when it is reachable again.
+// err is what keeps this process from taking over, nil if nothing does.
+func (p *Processor) reportLease(err error) {
+	before := p.leaseUnreachable
+	p.leaseUnreachable = err != nil
+	switch {
+	case err != nil && !before:
+		p.options.Events(observe.LeaseUnreachable{Err: err})
+	case err == nil && before:
+		p.options.Events(observe.LeaseReachable{})
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/service"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -912,10 +913,10 @@ func TestOtherDatabase(t *testing.T) {
 func TestRestoreRefusedWhileServing(t *testing.T) {
 	inCrew(t, 1, func(c *crew) {
 		m := c.members[0]
-		m.check(service.CheckNobody(m.ctx(), m.service, "main"))
+		m.check(peers.CheckNobody(m.ctx(), m.service, "main"))
 		m.start()
-		m.check(service.CheckNobody(m.ctx(), m.service, "other"))
-		if err := service.CheckNobody(m.ctx(), m.service, "main"); err == nil || !strings.Contains(err.Error(), "a lapse serves database main, as the writer: stop every lapse") {
+		m.check(peers.CheckNobody(m.ctx(), m.service, "other"))
+		if err := peers.CheckNobody(m.ctx(), m.service, "main"); err == nil || !strings.Contains(err.Error(), "a lapse serves database main, as the writer: stop every lapse") {
 			t.Errorf("it says %v", err)
 		}
 	})

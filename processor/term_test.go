@@ -13,7 +13,7 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
-	"github.com/lapsedb/lapse/processor/service"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -165,7 +165,7 @@ func TestQueryAcrossDemotion(t *testing.T) {
 		a.start()
 		a.want(201, "collection.create.c", `{}`)
 		s := a.processor.service
-		var q service.Attempt
+		var q peers.Attempt
 		_, confirm, err := s.Live.Begin("c", &q)
 		a.check(err)
 		a.check(s.Become(observe.Standby))

@@ -3,15 +3,18 @@ package service
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/asyncapi"
 )
 
 // The micro service depends on the role. The writer's has one endpoint for everything,
@@ -26,6 +29,43 @@ import (
 // Reads arrive at endpoints like a standby's. If the lease misleads two processes, both
 // get each request. The fence ends the term of one of them, and no later term of that
 // process decides requests of this endpoint: the other process may have applied them.
+
+// endpoints are the subscriptions of one role. They are none of micro.Service, which would
+// count a request as served, without an error, when its handler returns, which is when it
+// is queued.
+type endpoints struct {
+	*Service
+	infos         []micro.EndpointInfo
+	operations    map[string][]string // by name of the endpoint
+	subscriptions []*nats.Subscription
+}
+
+// queueGroup is the queue group of requests that several processes can answer.
+const queueGroup = micro.DefaultQueueGroup
+
+// add adds an endpoint for requests with this subject tail, in a queue group or "".
+func (e *endpoints) add(name, tail, queue string, handle nats.MsgHandler, operations ...string) error {
+	subject := e.Config.Database.API() + tail
+	sub, err := e.NC.QueueSubscribe(subject, queue, handle)
+	if err != nil {
+		return err
+	}
+	e.subscriptions = append(e.subscriptions, sub)
+	e.operations[name] = operations
+	e.infos = append(e.infos, micro.EndpointInfo{Name: name, Subject: subject,
+		QueueGroup: queue, Metadata: maps.Clone(asyncapi.Metadata(operations...))})
+	return sub.SetPendingLimits(-1, pendingBytes)
+}
+
+// stop drains the subscriptions.
+func (e *endpoints) stop() error {
+	for _, sub := range e.subscriptions {
+		if err := sub.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
+			return err
+		}
+	}
+	return nil
+}
 
 // Become serves the endpoints of a role. It subscribes to the new ones before it drains
 // the old ones, so that every read has a responder.
@@ -91,12 +131,7 @@ func (s *Service) Role() observe.Role {
 
 // listen subscribes to the endpoints of a role.
 func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
-	next := s.newEndpoints(map[string]string{
-		metaDatabase: string(s.Config.Database),
-		metaRole:     string(role),
-		metaLog:      s.Log.Identity(),
-		metaNode:     s.Config.Node,
-	})
+	next := &endpoints{Service: s, operations: make(map[string][]string)}
 	defer func() {
 		if err != nil {
 			_ = next.stop()
@@ -110,9 +145,6 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 			term = new(writer.Term) // it has ended already
 		}
 		err = next.add("api", ">", "", func(m *nats.Msg) { s.handleMutation(m, term) }, schema.OperationNames(func(o schema.OperationInfo) bool { return !o.Standby })...)
-		if err == nil {
-			err = next.subscribe(s.settledSubject(), s.vouch)
-		}
 	}
 	if s.Lease != nil || role == observe.Standby {
 		for _, o := range schema.Operations {
@@ -126,7 +158,9 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 		}
 	}
 	if err == nil {
-		err = next.announce()
+		var announced []*nats.Subscription
+		announced, err = s.peers.Announce(next.infos, next.stats, role == observe.Writer && s.Lease != nil)
+		next.subscriptions = append(next.subscriptions, announced...)
 	}
 	if err == nil && s.NC.IsConnected() {
 		// Wait until NATS has the subscriptions, or gets them at a reconnect.
@@ -155,24 +189,4 @@ func isRead(name string) bool {
 	op, tail := schema.SplitOperation(name)
 	o := schema.OperationOf(op)
 	return o.Standby && (o.Tail == schema.NoTail) == (tail == "")
-}
-
-// Keys of the metadata of the service.
-const (
-	metaDatabase = "database"
-	metaRole     = "role"
-	metaLog      = "log"  // identity of the log
-	metaNode     = "node" // of the process, the same over restarts
-)
-
-// LeaseTrouble records why this process cannot take over, nil if it can.
-func (s *Service) LeaseTrouble(err error) {
-	before := s.trouble.Swap(&err)
-	troubled := before != nil && *before != nil
-	switch {
-	case err != nil && !troubled:
-		s.Config.Events(observe.LeaseUnreachable{Err: err})
-	case err == nil && troubled:
-		s.Config.Events(observe.LeaseReachable{})
-	}
 }

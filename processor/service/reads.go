@@ -11,6 +11,7 @@ import (
 	"github.com/lapsedb/lapse/processor/answer"
 	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
@@ -126,15 +127,15 @@ func (s *Service) document(name schema.CollectionName, id schema.DocumentID, now
 	return answer.LiveDocument(s.Store, name, id, now, s.Live.Expired)
 }
 
-// failRead is fail for a read that may be *unsettled: such a read runs again once the
+// failRead is fail for a read that may be *peers.Unsettled: such a read runs again once the
 // renewal is folded.
 func (r *Request) failRead(err error) {
-	var unsettled *unsettled
+	var unsettled *peers.Unsettled
 	if !errors.As(err, &unsettled) {
 		r.fail(err)
 		return
 	}
-	r.waitFor(func(ctx context.Context) error { return unsettled.wait(ctx, r.Live) }, unsettled.timeout())
+	r.waitFor(func(ctx context.Context) error { return r.Live.Wait(ctx, unsettled) }, unsettled.Timeout())
 }
 
 // collection returns the collection that the subject names, or refuses the request.
@@ -160,7 +161,7 @@ func (r *Request) getCollection() {
 	defer cancel()
 	n, err := r.Live.Count(ctx, c)
 	if err == nil {
-		err = n.unsettled
+		err = n.Unsettled
 	}
 	if err != nil {
 		r.failRead(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/schema"
 )
@@ -19,21 +20,21 @@ import (
 // Request is a request that has no reply yet.
 type Request struct {
 	*Service
-	name     string // the subject after lapse.<db>.api.
-	Op       string // its operation: "document.get"
-	info     schema.OperationInfo
-	Tail     string        // the rest of name, without the dot
-	Header   schema.Header // those of lapse
-	data     []byte
-	size     int64           // bytes counted in Service.Held
-	To       string          // reply subject
-	term     *writer.Term    // the only term that may decide it; nil for any
-	Seq      uint64          // of the answering state; 0: that at the time of the reply
-	minSeq   uint64          // its Lapse-Min-Seq
-	lifetime schema.Lifetime // of the document that the reply is about
-	Attempt                  // earlier runs of a query
-	came     time.Time
-	until    time.Time // deadline of the reply, zero for none
+	name          string // the subject after lapse.<db>.api.
+	Op            string // its operation: "document.get"
+	info          schema.OperationInfo
+	Tail          string        // the rest of name, without the dot
+	Header        schema.Header // those of lapse
+	data          []byte
+	size          int64           // bytes counted in Service.Held
+	To            string          // reply subject
+	term          *writer.Term    // the only term that may decide it; nil for any
+	Seq           uint64          // of the answering state; 0: that at the time of the reply
+	minSeq        uint64          // its Lapse-Min-Seq
+	lifetime      schema.Lifetime // of the document that the reply is about
+	peers.Attempt                 // earlier runs of a query
+	came          time.Time
+	until         time.Time // deadline of the reply, zero for none
 }
 
 // begin dispatches a request once its Lapse-Min-Seq is folded.

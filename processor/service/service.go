@@ -1,10 +1,10 @@
 // Package service receives requests and replies to them: reads from the projection on
 // workers, mutations through the writer.
 //
-// It imports answer, writer, eventlog, lease, snapshot, machine, clock and observe. Start
+// It imports peers, answer, writer, eventlog, lease, snapshot, machine, clock and observe. Start
 // reading at handle (intake.go), where a request arrives; then request.go (dispatch and
 // reply), lane.go and fairqueue.go (queues), reads.go, query.go and snapshots.go (the
-// operations). liveness.go decides whether a document has expired or was renewed.
+// operations). peers decides whether a document has expired or was renewed.
 package service
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/lease"
 	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/peers"
 	"github.com/lapsedb/lapse/processor/snapshot"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
@@ -67,19 +68,17 @@ type Service struct {
 	Retention *snapshot.Retention
 	Clock     *clock.Timekeeper
 	Lease     *lease.Lease // nil without standbys
-	Live      *Liveness
+	Live      *peers.Liveness
 	Operations
 
 	roles     sync.Mutex
 	endpoints *endpoints // of the role now
 	ended     bool       // Stop was called: Become does nothing
-	started   time.Time
 	// subscriptions is the number of those in endpoints: all of the connection.
 	subscriptions atomic.Int64
-	writes        atomic.Bool           // the role is that of the writer
-	trouble       atomic.Pointer[error] // error of reading or taking the lease; nil, or a pointer to nil, if there is none
+	writes        atomic.Bool // the role is that of the writer
 
-	peers   peers
+	peers   *peers.Peers
 	reading reading
 	Held    atomic.Int64 // bytes of requests without a reply
 
@@ -102,7 +101,7 @@ type Service struct {
 
 // Serve starts to answer requests on nc, in a role.
 func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
-	s.NC, s.started = nc, time.Now().UTC()
+	s.NC = nc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.MaxReply = int(nc.MaxPayload()) - schema.HeaderRoom
 	s.clients = newClients()
@@ -110,7 +109,9 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	s.Reads = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
 	s.Large = s.lane(s.Config.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
 	s.Queries = s.lane(s.Config.QueryQueue, s.Config.QueryWorkers, tooManyQueries)
-	s.peers.seen = make(map[string]*peer)
+	s.peers = peers.New(nc, peers.Config{Database: s.Config.Database, Version: s.Config.Version, Node: s.Config.Node, Events: s.Config.Events,
+		Store: s.Store, Log: s.Log, Clock: s.Clock, Renewals: &s.Writer.Renewals, OnlyWriter: s.OnlyWriter})
+	s.Live = s.peers.Live
 	s.reading.throttle(nc)
 	if err := s.Become(role); err != nil {
 		s.cancel()
@@ -118,7 +119,7 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 		return err
 	}
 	if s.Lease != nil {
-		s.workers.Go(s.watchPeers)
+		s.workers.Go(func() { s.peers.Watch(s.ctx) })
 	}
 	return nil
 }

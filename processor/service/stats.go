@@ -1,10 +1,14 @@
 package service
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/lapsedb/lapse/processor/observe"
 	"github.com/lapsedb/lapse/schema"
@@ -91,6 +95,40 @@ func (s *Service) statsData() map[string]any {
 type processStats struct {
 	Seq     uint64 `json:"seq"`     // last sequence folded
 	Waiting int    `json:"waiting"` // requests
+}
+
+// stats returns the statistics of all requests of this process, in any role, by endpoint.
+func (e *endpoints) stats() (all []*micro.EndpointStats) {
+	data, err := json.Marshal(e.statsData())
+	if err != nil {
+		data = nil
+	}
+	for _, info := range e.infos {
+		one := &micro.EndpointStats{Name: info.Name, Subject: info.Subject, QueueGroup: info.QueueGroup, Data: data}
+		operations := e.operations[info.Name]
+		var last replyError
+		for i := range e.served {
+			misspelt := i == len(schema.Operations) && info.Name == "api"
+			if !misspelt && !slices.Contains(operations, schema.OperationName(i)) {
+				continue
+			}
+			requests, failed := e.Operations.sum(i)
+			one.NumRequests += int(requests)
+			one.NumErrors += int(failed)
+			one.ProcessingTime += time.Duration(e.served[i].took.Load())
+			if newest := e.served[i].lastError.Load(); newest != nil && newest.at.After(last.at) {
+				last = *newest
+			}
+		}
+		if last.fault != nil {
+			one.LastError = fmt.Sprintf("%d:%s", last.fault.Code, last.fault)
+		}
+		if one.NumRequests > 0 {
+			one.AverageProcessingTime = one.ProcessingTime / time.Duration(one.NumRequests)
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // Queues returns the queues of requests and mutations.

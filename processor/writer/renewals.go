@@ -14,7 +14,7 @@ import (
 // is expired in the projection but not in fact. A new policy that prolongs the documents
 // of a collection renews them all.
 //
-// service.Liveness describes the protocol by which readers use the table.
+// peers.Liveness describes the protocol by which readers use the table.
 //
 // mu is held from before the writer reads the clock until the renewals of its
 // decision are in the table. So a reader whose clock has reached a deadline and who

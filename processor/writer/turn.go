@@ -267,7 +267,7 @@ func (t *Term) held() bool { return t.config.Held == nil || t.config.Held() }
 // judge decides one proposal by the current time, since a deadline may pass within
 // a turn. first is the sequence of the first event that the proposal may have made.
 // It holds the lock of Renewals from before it reads the clock until each renewal
-// is noted: see service.Liveness.
+// is noted: see peers.Liveness.
 func (t *Term) judge(p *Proposal) (o machine.Outcome, first uint64, err error) {
 	t.Renewals.mu.Lock()
 	defer t.Renewals.mu.Unlock()

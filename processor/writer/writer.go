@@ -5,7 +5,7 @@
 // It imports machine, eventlog, clock and observe. Start reading at Writer (the queues)
 // and Term (term.go); then turn.go (a turn, and the phases of a term), pipeline.go (from
 // decided to folded) and recover.go (a failed append). renewals.go is the table of
-// renewals in flight that service.Liveness reads.
+// renewals in flight that peers.Liveness reads.
 package writer
 
 import (

@@ -1,4 +1,4 @@
-package service
+package peers
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/lapsedb/lapse/processor/answer"
-	"github.com/lapsedb/lapse/processor/clock"
-	"github.com/lapsedb/lapse/processor/eventlog"
 	"github.com/lapsedb/lapse/processor/machine"
 	"github.com/lapsedb/lapse/processor/writer"
 	"github.com/lapsedb/lapse/projections"
@@ -22,7 +20,7 @@ import (
 //
 // One rule: a read that judges deadlines by second T is right if every renewal decided
 // before T is folded in the state that it reads. A read that cannot prove that is
-// *unsettled: it waits until it can and runs again, or gets a 504. A version whose
+// *Unsettled: it waits until it can and runs again, or gets a 504. A version whose
 // deadline has not passed needs no proof: no client has a reply to a write still in
 // flight. How a process proves the rule depends on its role.
 //
@@ -51,36 +49,29 @@ import (
 // to which second it is settled (horizon). A query that may have missed one runs again,
 // only once, by a settled second: otherwise it could miss another for ever.
 type Liveness struct {
-	Store    *projections.Store
-	Log      *eventlog.Log
-	Clock    *clock.Timekeeper
-	Renewals *writer.Renewals
-	// OnlyWriter reports whether no other process can write now, so that Renewals has
-	// every renewal in flight.
-	OnlyWriter func() bool
-	// AskWriter asks the writer for its Settlement. It takes at most expiryGrace.
-	AskWriter func(context.Context) (Settlement, error)
+	Config
+	askWriter func(context.Context) (Settlement, error) // Peers.askWriter
 
 	settled atomic.Int64 // unix second up to which the writer, or the log's end, settled the state
 	asks    singleflight[struct{}, bool]
-	counts  singleflight[uint64, tally]
+	counts  singleflight[uint64, Tally]
 }
 
 // Now returns the unix second by which reads judge deadlines: that of the clock, but
 // not before log time.
 func (l *Liveness) Now() int64 { return l.Clock.Second(l.Store.Cursor().Time) }
 
-// unsettled is the error of a read that depends on a renewal that may not be folded.
-type unsettled struct {
+// Unsettled is the error of a read that depends on a renewal that may not be folded.
+type Unsettled struct {
 	name schema.CollectionName
 	key  machine.DocumentKey // without an id: of the whole collection
 	now  int64               // wait for all renewals whose old deadline has passed at this second; 0: for that of key
 }
 
-func (e *unsettled) Error() string { return "a renewal is in flight" }
+func (e *Unsettled) Error() string { return "a renewal is in flight" }
 
-// wait waits until the read may be tried again. The error is that of ctx.
-func (e *unsettled) wait(ctx context.Context, l *Liveness) error {
+// Wait waits until a read that returned e may be tried again. The error is that of ctx.
+func (l *Liveness) Wait(ctx context.Context, e *Unsettled) error {
 	switch {
 	case e.now == 0:
 		return l.Renewals.Wait(ctx, e.key)
@@ -90,8 +81,8 @@ func (e *unsettled) wait(ctx context.Context, l *Liveness) error {
 	return l.settle(ctx, e.now)
 }
 
-// timeout returns the reply to a read that waited too long.
-func (e *unsettled) timeout() *schema.Error {
+// Timeout returns the reply to a read that waited too long.
+func (e *Unsettled) Timeout() *schema.Error {
 	of := fmt.Sprintf("document %q", string(e.key.ID))
 	if e.key.ID == "" {
 		of = fmt.Sprintf("collection %s", e.name)
@@ -100,13 +91,13 @@ func (e *unsettled) timeout() *schema.Error {
 }
 
 // unsettledCollection returns the error of a read about a whole collection; now is as in
-// unsettled.
-func unsettledCollection(c *schema.Collection, now int64) *unsettled {
-	return &unsettled{c.Name, writer.OfCollection(c.Incarnation), now}
+// Unsettled.
+func unsettledCollection(c *schema.Collection, now int64) *Unsettled {
+	return &Unsettled{c.Name, writer.OfCollection(c.Incarnation), now}
 }
 
 // Expired returns nil if a document, whose deadline has passed in the record read, has
-// expired; an *unsettled error if it was, or may have been, renewed before. A record
+// expired; an *Unsettled error if it was, or may have been, renewed before. A record
 // without a version belongs to no document and needs no proof.
 func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record projections.Record) error {
 	if record.Version == 0 {
@@ -117,10 +108,10 @@ func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record pr
 	switch {
 	case !l.OnlyWriter():
 		if at := record.Deadline(c).At; at > l.settledUpTo() {
-			return &unsettled{c.Name, key, at}
+			return &Unsettled{c.Name, key, at}
 		}
 	case inFlight:
-		return &unsettled{c.Name, of, 0}
+		return &Unsettled{c.Name, of, 0}
 	}
 	// A renewal may have been folded since the record was read.
 	latest, ok := l.Store.Collection(c.Name)
@@ -129,12 +120,12 @@ func (l *Liveness) Expired(c *schema.Collection, id schema.DocumentID, record pr
 	}
 	meta, _, err := l.Store.Meta(c, id)
 	if err == nil && meta.Version != 0 && (meta.Version != record.Version || meta.Held && !record.Held) {
-		err = &unsettled{c.Name, key, 0}
+		err = &Unsettled{c.Name, key, 0}
 	}
 	return err
 }
 
-// complete returns an *unsettled error if a state of a collection at sequence seq,
+// complete returns an *Unsettled error if a state of a collection at sequence seq,
 // judged by second now, may lack a renewal.
 func (l *Liveness) complete(c *schema.Collection, seq uint64, now int64) error {
 	missed, err := l.Renewals.Missed(c.Incarnation, seq, now), error(nil) // before OnlyWriter, as in Expired
@@ -147,16 +138,16 @@ func (l *Liveness) complete(c *schema.Collection, seq uint64, now int64) error {
 	return err
 }
 
-// tally is the counts of a collection.
-type tally struct {
+// Tally is the counts of a collection.
+type Tally struct {
 	projections.Counts
-	unsettled error // an *unsettled if they may lack a renewal
+	Unsettled error // an *Unsettled if they may lack a renewal
 }
 
 // Count counts the documents of a collection. It walks all overdue ones, which may be
 // a million for some seconds, so concurrent callers share one count.
-func (l *Liveness) Count(ctx context.Context, c *schema.Collection) (tally, error) {
-	return l.counts.do(ctx, c.Incarnation, func() (tally, error) {
+func (l *Liveness) Count(ctx context.Context, c *schema.Collection) (Tally, error) {
+	return l.counts.do(ctx, c.Incarnation, func() (Tally, error) {
 		before, now := l.horizon(), l.Now()
 		incomplete := l.complete(c, l.Store.Cursor().Seq, now)
 		// Use the collection as it is now: some callers may have seen that version.
@@ -167,7 +158,7 @@ func (l *Liveness) Count(ctx context.Context, c *schema.Collection) (tally, erro
 		if incomplete == nil && !l.OnlyWriter() && before.missed(l.Store.Cursor().Seq, now) {
 			incomplete = unsettledCollection(c, now)
 		}
-		return tally{n, incomplete}, err
+		return Tally{n, incomplete}, err
 	})
 }
 
@@ -178,7 +169,7 @@ type Attempt struct {
 }
 
 // Begin returns the second by which a query over a collection judges deadlines, and
-// confirm. confirm returns an *unsettled error if the query, which read the state at
+// confirm. confirm returns an *Unsettled error if the query, which read the state at
 // sequence seq, has to run again.
 func (l *Liveness) Begin(name schema.CollectionName, a *Attempt) (second answer.SecondFunc, confirm func(seq uint64) error, err error) {
 	if l.OnlyWriter() {
@@ -225,7 +216,7 @@ func (l *Liveness) confirmWriter(name schema.CollectionName, seq uint64, a *Atte
 }
 
 // standbySecond returns the second by which a query of a standby judges deadlines: now,
-// or an *unsettled error. After the wait it returns the second it waited to settle.
+// or an *Unsettled error. After the wait it returns the second it waited to settle.
 func (l *Liveness) standbySecond(name schema.CollectionName, a *Attempt) (now int64, err error) {
 	now = l.Now()
 	if a.settled != 0 {
@@ -241,11 +232,11 @@ func (l *Liveness) standbySecond(name schema.CollectionName, a *Attempt) (now in
 	return now, err
 }
 
-// settleBefore returns the *unsettled error after which the query runs once more, at
+// settleBefore returns the *Unsettled error after which the query runs once more, at
 // a settled second.
 func (a *Attempt) settleBefore(name schema.CollectionName, now int64) error {
 	a.settled = now
-	return &unsettled{name, machine.DocumentKey{}, now}
+	return &Unsettled{name, machine.DocumentKey{}, now}
 }
 
 // settledUpTo returns the unix second up to which every renewal is folded.
@@ -303,7 +294,7 @@ func (l *Liveness) settle(ctx context.Context, second int64) error {
 // to now. The error is that of ctx or of the log.
 func (l *Liveness) ask(ctx context.Context, alone time.Time) (answered bool, err error) {
 	state := Settlement{Second: l.Now()}
-	vouched, err := l.AskWriter(ctx)
+	vouched, err := l.askWriter(ctx)
 	switch answered = err == nil; {
 	case answered:
 		state = vouched

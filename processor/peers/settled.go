@@ -1,4 +1,4 @@
-package service
+package peers
 
 import (
 	"context"
@@ -16,22 +16,22 @@ type Settlement struct {
 }
 
 // settledSubject returns the subject at which standbys ask the writer for its settlement.
-func (s *Service) settledSubject() string {
-	return micro.APIPrefix + ".SETTLED.lapse." + string(s.Config.Database)
+func (p *Peers) settledSubject() string {
+	return micro.APIPrefix + ".SETTLED.lapse." + string(p.Database)
 }
 
-// AskWriter asks the writer for its settlement. It takes at most expiryGrace, and fails
+// askWriter asks the writer for its settlement. It takes at most expiryGrace, and fails
 // if no process answers as the writer.
-func (s *Service) AskWriter(ctx context.Context) (state Settlement, err error) {
+func (p *Peers) askWriter(ctx context.Context) (state Settlement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, expiryGrace)
 	defer cancel()
 	inbox := peerInbox + rand.Text() // unknown to other clients
-	sub, err := s.NC.SubscribeSync(inbox)
+	sub, err := p.nc.SubscribeSync(inbox)
 	if err != nil {
 		return state, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := s.NC.PublishRequest(s.settledSubject(), inbox, nil); err != nil {
+	if err := p.nc.PublishRequest(p.settledSubject(), inbox, nil); err != nil {
 		return state, err
 	}
 	m, err := sub.NextMsgWithContext(ctx)
@@ -41,12 +41,12 @@ func (s *Service) AskWriter(ctx context.Context) (state Settlement, err error) {
 	return state, err
 }
 
-// vouch answers AskWriter, or does not reply if another process may write.
-func (s *Service) vouch(m *nats.Msg) {
+// vouch answers askWriter, or does not reply if another process may write.
+func (p *Peers) vouch(m *nats.Msg) {
 	// The cursor is read last: a renewal that has left the table is folded in it.
-	second := s.Writer.Renewals.Settled(s.Live.Now())
-	text, err := json.Marshal(Settlement{second, s.Store.Cursor().Seq})
-	if err == nil && s.OnlyWriter() {
+	second := p.Renewals.Settled(p.Live.Now())
+	text, err := json.Marshal(Settlement{second, p.Store.Cursor().Seq})
+	if err == nil && p.OnlyWriter() {
 		_ = m.Respond(text) // or there is no connection
 	}
 }

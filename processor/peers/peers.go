@@ -1,17 +1,64 @@
-package service
+// Package peers knows the other processes that serve the same database: which there are,
+// whether one hangs, and up to which second the writer has settled its state.
+//
+// It imports answer, writer, eventlog, machine, clock and observe. Start reading at Peers
+// (here): announce.go answers the discovery of NATS services, hung.go finds processes that
+// no longer reply, settled.go asks the writer. liveness.go builds on that: it decides
+// whether a document has expired or was renewed.
+package peers
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/lapsedb/lapse/processor/clock"
+	"github.com/lapsedb/lapse/processor/eventlog"
+	"github.com/lapsedb/lapse/processor/observe"
+	"github.com/lapsedb/lapse/processor/writer"
+	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 )
+
+// Config of Peers.
+type Config struct {
+	Database schema.DatabaseName
+	Version  string
+	Node     string // id of the process, the same over restarts
+	Events   observe.EventListener
+	Store    *projections.Store
+	Log      *eventlog.Log
+	Clock    *clock.Timekeeper
+	Renewals *writer.Renewals
+	// OnlyWriter reports whether no other process can write now, so that Renewals has
+	// every renewal in flight.
+	OnlyWriter func() bool
+}
+
+// Peers is this process among those of its database.
+type Peers struct {
+	Config
+	Live    *Liveness
+	nc      *nats.Conn
+	id      string // of this process, until it ends
+	started time.Time
+
+	mu   sync.Mutex
+	seen map[string]*peer // by id
+}
+
+// New returns the peers that are reached by nc.
+func New(nc *nats.Conn, c Config) *Peers {
+	p := &Peers{Config: c, nc: nc, id: rand.Text(), started: time.Now().UTC(), seen: make(map[string]*peer)}
+	p.Live = &Liveness{Config: c, askWriter: p.askWriter}
+	return p
+}
 
 // peerInbox begins the subjects of replies between processes: the connection may
 // subscribe and publish below $SRV. and to requests only.
