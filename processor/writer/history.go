@@ -13,7 +13,7 @@ import (
 )
 
 // A restore needs content that only the log has. Reading it takes longer than deciding a
-// thousand mutations, so the writer does not wait for it: the proposal is set aside, a
+// thousand mutations, so the writer does not wait for it: the proposal is deferred, a
 // goroutine reads, and the writer decides the proposal again with what was read, if that is
 // still the last incarnation of the document.
 
@@ -82,7 +82,7 @@ func (w *Writer) last(mu *schema.Mutation) (incarnation, ended uint64, err error
 	return incarnation, ended, err
 }
 
-// recall sets a proposal aside until what it wants is read.
+// recall defers a proposal until what it needs is read.
 func (t *Term) recall(p *Proposal) {
 	if len(t.recalling) >= mostRecalls && p.Done != nil {
 		p.refuse(p.undecided(tooManyRecalls))

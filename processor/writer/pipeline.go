@@ -57,7 +57,7 @@ func (t *Term) queue(facts []projections.Fact, atomic bool) {
 		last.facts = append(last.facts, facts...)
 		return
 	}
-	// Clipped: the machine owns the array behind it.
+	// Clipped: the machine owns the rest of the array.
 	t.unsent = append(t.unsent, segment{slices.Clip(facts), atomic})
 }
 
@@ -81,7 +81,7 @@ func (t *Term) send() {
 // wait. An atomic batch is fenced by its sequence alone, so it waits until nothing
 // is in flight. A small group of single events waits for more events while another
 // is in flight: each costs an acknowledgement and a fold, and a sync where appends
-// are synced. A log that takes one append at a time (Alone) gets one.
+// are synced. A log that accepts one append at a time (Alone) gets one.
 func (t *Term) nextGroup() (facts []projections.Fact, as eventlog.As) {
 	if len(t.unsent) == 0 {
 		return nil, eventlog.Single

@@ -28,12 +28,12 @@ func (t *Term) present(now int64, age time.Duration) bool {
 	return true
 }
 
-// resume emits WriterResumed if the term could not look for due documents for a
+// resume emits WriterResumed if the term could not search for due documents for a
 // while: its clock was not trusted, or the machine slept. That explains late expiries
 // to a reader of the log.
 func (t *Term) resume(now int64) {
-	if now-t.looked >= ResumedAfter.Milliseconds() {
+	if now-t.searched >= ResumedAfter.Milliseconds() {
 		t.Machine.Note(now, schema.WriterResumed, nil)
 	}
-	t.looked = now
+	t.searched = now
 }

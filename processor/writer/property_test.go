@@ -47,7 +47,7 @@ func newBench(t testing.TB) *bench {
 	}
 	b.Machine.History = b.history
 	w.Term.Store(b.Term)
-	b.looked = w.Clock.Millis()
+	b.searched = w.Clock.Millis()
 	return b
 }
 
@@ -57,7 +57,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// round runs a turn and lets the log take its events, n at most, or all if n is negative.
+// round runs a turn and lets the log accept its events, n at most, or all if n is negative.
 // Unless it acknowledges them, the term recovers.
 func (b *bench) round(n int, acknowledges bool) {
 	b.groups = []group{{}} // nothing is sent
@@ -112,7 +112,7 @@ type storm struct {
 	Published    int // mutations of the stream
 	Reads        int // requests that make no event
 	Pause        time.Duration
-	Stored       int // events that the log takes, all if negative
+	Stored       int // events that the log accepts, all if negative
 	Acknowledged bool
 }
 

@@ -180,7 +180,7 @@ func (t *Term) rollBack() error {
 	t.groups, t.unsent = nil, nil
 	t.Renewals.Clear()
 	err := t.Machine.Abort()
-	t.looked = t.Machine.Time() // of the WriterStarted, which records the pause
+	t.searched = t.Machine.Time() // of the WriterStarted, which records the pause
 	return err
 }
 
@@ -216,7 +216,7 @@ func (t *Term) settle(acked uint64) (again []*Proposal) {
 			again = append(again, d.Proposal)
 		}
 	}
-	t.settleAside(acked)
+	t.settleDeferred(acked)
 	clear(t.pendingReplies)
 	t.pendingReplies, t.replyBytes = t.pendingReplies[:0], 0
 	return again
@@ -237,10 +237,10 @@ func (t *Term) abandon(fault *schema.Error) {
 	t.refuseRetries(fault)
 }
 
-// refuseRetries replies fault to the requests in retry and aside, and returns their
+// refuseRetries replies fault to the retried and deferred requests, and returns their
 // number. Mutations of the stream stay.
 func (t *Term) refuseRetries(fault *schema.Error) int {
-	refused := t.refuseAside(fault)
+	refused := t.refuseDeferred(fault)
 	before := len(t.retry)
 	t.retry = slices.DeleteFunc(t.retry, func(one *Proposal) bool {
 		if one.Done != nil {

@@ -25,7 +25,7 @@ type Term struct {
 	retry          []*Proposal // to be decided before the queues
 	pieces         []*Proposal // batches to be decided further, a piece a turn
 	changes        []change    // of collections, under way
-	stalling       []*Proposal // mutations of the stream that are set aside: none after them is decided
+	stalling       []*Proposal // deferred mutations of the stream: none after them is decided
 	history        *history
 	recalling      map[*Proposal]bool // whose reads of the log are under way
 	recalled       chan *Proposal     // whose reads ended
@@ -41,9 +41,9 @@ type Term struct {
 	recoveries     int       // since the last acknowledgement
 	shorter        time.Time // since when the log ends before the cursor; zero if it does not
 	batches        bool      // the last proposals decided were batches
-	published      uint64    // mutations of the stream that were taken
+	published      uint64    // mutations received from the stream
 	share          share     // of expiries
-	looked         int64     // log time, ms, of the last look for due documents
+	searched       int64     // log time, ms, of the last search for due documents
 }
 
 // decided is a proposal whose outcome is not acknowledged.
@@ -70,7 +70,7 @@ func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 	}
 	t.Machine.LimitBodies(w.config.Largest)
 	t.Machine.History = t.history
-	t.looked = t.Machine.Time()
+	t.searched = t.Machine.Time()
 	return t, nil
 }
 

@@ -124,7 +124,7 @@ func (t *Term) turn() error {
 		}
 	}
 	if !deferred {
-		if err := t.resumeAside(); err != nil {
+		if err := t.resumeDeferred(); err != nil {
 			return err
 		}
 	}
@@ -193,7 +193,7 @@ func (t *Term) next() *Proposal {
 	}
 }
 
-// decide decides one proposal, or a piece of it, or sets it aside. It returns the
+// decide decides one proposal, or a piece of it, or defers it. It returns the
 // approximate size in bytes of the proposal or of the work for it.
 func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	if p.Term != nil && p.Term != t {

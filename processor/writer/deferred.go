@@ -7,7 +7,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// Proposals that take long are set aside, so that others are decided meanwhile:
+// Proposals that take long are deferred, so that others are decided meanwhile:
 //
 //   - A batch is decided in pieces, one a turn. Batches whose first piece is not all of it
 //     queue for the next.
@@ -15,7 +15,7 @@ import (
 //     proposals about that collection queue after it.
 //   - A restore waits for what is read of the log: see history.go.
 //
-// While a mutation of the stream is set aside, none after it is decided. After a failed
+// While a mutation of the stream is deferred, none after it is decided. After a failed
 // append, earlier ones may have to be decided again before it.
 
 const (
@@ -45,7 +45,7 @@ func (p *Proposal) collection() schema.CollectionName {
 	return ""
 }
 
-// waits sets a proposal aside if it has to wait for another, and reports whether it did.
+// waits defers a proposal if it has to wait for another, and reports whether it did.
 func (t *Term) waits(p *Proposal) bool {
 	if i := t.changeOf(p); i >= 0 && t.changes[i].Proposal != p && !t.changes[i].Proposal.after(p) {
 		if c := &t.changes[i]; p.Done == nil || len(c.queue) < t.config.Queue {
@@ -102,9 +102,9 @@ func (t *Term) changed(p *Proposal) {
 	}
 }
 
-// resumeAside goes on with changes under way and the first batch in pieces, by as much as
+// resumeDeferred goes on with changes under way and the first batch in pieces, by as much as
 // leaves room for others.
-func (t *Term) resumeAside() error {
+func (t *Term) resumeDeferred() error {
 	for _, c := range slices.Clone(t.changes) {
 		// Others need a place in flight, too.
 		if t.full() || t.Machine.Pending() > mostSlice {
@@ -124,8 +124,8 @@ func (t *Term) resumeAside() error {
 	return err
 }
 
-// settleAside is settle for batches of which a part is decided.
-func (t *Term) settleAside(acked uint64) {
+// settleDeferred is settle for batches of which a part is decided.
+func (t *Term) settleDeferred(acked uint64) {
 	for p := range t.recalling {
 		t.settleBatch(p, acked)
 	}
@@ -145,9 +145,9 @@ func (t *Term) settleBatch(p *Proposal, acked uint64) {
 	}
 }
 
-// refuseAside replies fault to the requests that are set aside, except those whose reads
+// refuseDeferred replies fault to the deferred requests, except those whose reads
 // are under way, and returns their number. Mutations of the stream stay.
-func (t *Term) refuseAside(fault *schema.Error) (refused int) {
+func (t *Term) refuseDeferred(fault *schema.Error) (refused int) {
 	for _, p := range t.pieces {
 		p.refuse(p.undecided(fault))
 		refused++

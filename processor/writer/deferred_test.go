@@ -16,10 +16,10 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-const asideDocuments = 8
+const deferredDocuments = 8
 
-// asideBench returns a term with large documents in c.
-func asideBench(t *testing.T) *bench {
+// deferredBench returns a term with large documents in c.
+func deferredBench(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t)
 	t.Cleanup(func() {
@@ -27,7 +27,7 @@ func asideBench(t *testing.T) *bench {
 		_ = b.store.Close()
 	})
 	b.propose("collection.create.c", "", nil)
-	for i := range asideDocuments {
+	for i := range deferredDocuments {
 		b.propose(fmt.Sprintf("document.create.c.d%d", i), `{"x":"`+strings.Repeat("x", 700<<10)+`"}`, nil)
 		b.round(-1, true)
 	}
@@ -39,9 +39,9 @@ func asideBench(t *testing.T) *bench {
 // and is a 504 otherwise.
 func TestBatchPieces(t *testing.T) {
 	for stored, want := range map[int]string{-1: "200", 0: "200", 1: "504 timeout"} {
-		b := asideBench(t)
+		b := deferredBench(t)
 		var operations []string
-		for i := range asideDocuments {
+		for i := range deferredDocuments {
 			operations = append(operations, fmt.Sprintf(`{"op":"delete","id":"d%d"}`, i))
 		}
 		batch, fault := schema.ParseBatch("c", []byte(`{"operations":[`+strings.Join(operations, ",")+`]}`))
@@ -58,7 +58,7 @@ func TestBatchPieces(t *testing.T) {
 			b.propose("document.upsert.c.other", "{}", func(o machine.Outcome) { got = append(got, "other") })
 		}
 		b.round(stored, false)
-		for range 2 * asideDocuments {
+		for range 2 * deferredDocuments {
 			b.round(-1, true)
 		}
 		deleted := 0
@@ -67,11 +67,11 @@ func TestBatchPieces(t *testing.T) {
 				deleted++
 			}
 		}
-		all := map[string]int{"200": asideDocuments, "504 timeout": 0}[want]
+		all := map[string]int{"200": deferredDocuments, "504 timeout": 0}[want]
 		if last := fmt.Sprint("batch ", want, all); len(got) != 3 || stored != 1 && got[2] != last || stored == 1 && got[0] != last {
 			t.Errorf("of %d events stored: %q, want others and then %s", stored, got, last)
 		}
-		if want == "200" && deleted != asideDocuments || want != "200" && deleted >= asideDocuments {
+		if want == "200" && deleted != deferredDocuments || want != "200" && deleted >= deferredDocuments {
 			t.Errorf("of %d events stored: %d documents are deleted", stored, deleted)
 		}
 	}
@@ -109,11 +109,11 @@ func (s *slowStream) GetMsg(ctx context.Context, seq uint64, _ ...jetstream.GetM
 	return nil, jetstream.ErrMsgNotFound
 }
 
-// TestRestoreReadsAside: while the log is read for a restore, others are decided, but for
+// TestRestoreDefers: while the log is read for a restore, others are decided, but for
 // later mutations of the stream. A restore whose document changed meanwhile is read again.
 // A touched version is read in two messages.
-func TestRestoreReadsAside(t *testing.T) {
-	b := asideBench(t)
+func TestRestoreDefers(t *testing.T) {
+	b := deferredBench(t)
 	stream := &slowStream{log: &b.log, let: make(chan struct{})}
 	b.Log.DB, b.Log.Stream = schema.DatabaseName("main"), stream
 	for range 50 {
