@@ -38,7 +38,7 @@ func (p *Processor) Ends(ctx context.Context) (ends monitor.StreamEnds, err erro
 	}
 	var mutationsErr error
 	var asking sync.WaitGroup
-	asking.Go(func() { ends.Behind, mutationsErr = p.service.Mutations.Behind(ctx, p.store.Cursor().Mutations) })
+	asking.Go(func() { ends.Behind, mutationsErr = p.service.Mutations.After(ctx, p.store.Cursor().Mutations) })
 	ends.First, ends.Last, err = p.log.Bounds(ctx)
 	asking.Wait()
 	return ends, errors.Join(err, mutationsErr)

@@ -101,7 +101,7 @@ func TestExternalNATSUnreachable(t *testing.T) {
 func TestExternalNATSMisconfigured(t *testing.T) {
 	t.Parallel()
 	old := fakeNATS(t, "2.10.22")
-	refuses(t, 1, "is v2.10.22: lapse needs v2.12.0 or newer, which take atomic batches", "--nats-url", old)
+	refuses(t, 1, "is v2.10.22: lapse needs v2.12.0 or newer, which accepts atomic batches", "--nats-url", old)
 
 	plain := startNATS(t, func(o *server.Options) { o.JetStream = false })
 	refuses(t, 1, "has no JetStream for this account: enable it", "--nats-url", plain)
@@ -116,7 +116,7 @@ func TestExternalNATSMisconfigured(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := streamsOf(t, js)
-	refuses(t, 1, "stream EVERYTHING takes lapse.main.", "--nats-url", single)
+	refuses(t, 1, "stream EVERYTHING overlaps lapse.main.", "--nats-url", single)
 	if after := streamsOf(t, js); after != before {
 		t.Errorf("changed to %s", after)
 	}

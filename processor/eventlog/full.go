@@ -14,7 +14,7 @@ var ErrFull = errors.New("JetStream is at its storage limit: raise max_file_stor
 // fullCodes are JetStream's codes for the storage limit of the account and of the server.
 var fullCodes = []jetstream.ErrorCode{10002, 10023}
 
-// errLeaderless: NATS has nobody who takes the message.
+// errLeaderless: no server of NATS accepts the message.
 var errLeaderless = errors.New("the log has no leader")
 
 // notAvailable is JetStream's code for a stream, or a cluster, without a leader.

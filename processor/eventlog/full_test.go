@@ -23,7 +23,7 @@ func TestExplain(t *testing.T) {
 	const full, maybe = "raise max_file_store", "down or at their storage limit"
 	for _, c := range []struct {
 		err        error
-		full       bool // JetStream said so before
+		full       bool // JetStream reported it before
 		want, lack string
 	}{
 		{err: refused(10023), want: full},

@@ -16,12 +16,12 @@ import (
 // had. lapse removes no single events, so they were lost: files were damaged, or a
 // power cut lost unsynced events.
 //
-// Events behind a gap cannot be folded: that state never existed. A gap at the end only
+// Events after a gap cannot be folded: that state never existed. A gap at the end only
 // shortens the log. The next writer records it in its WriterStarted, as Lost, which
-// makes it accepted: no event behind it was decided on the lost ones.
+// makes it accepted: no event after it was decided on the lost ones.
 type Gap struct{ First, Last uint64 }
 
-// ErrGap means that the log has a gap with events behind it.
+// ErrGap means that the log has a gap with events after it.
 var ErrGap = errors.New("the log has a gap")
 
 // Check checks the log for gaps and damage. It returns an ErrGap, or an error if the log
@@ -44,11 +44,11 @@ func (l *Log) Check(ctx context.Context) error {
 			l.End = gap
 			continue
 		}
-		behind, err := l.Event(ctx, gap.Last+1)
+		next, err := l.Event(ctx, gap.Last+1)
 		if err != nil {
 			return fmt.Errorf("read event %d: %w", gap.Last+1, err)
 		}
-		if startedBehind(behind) != gap.First {
+		if firstLost(next) != gap.First {
 			return l.damaged(gap)
 		}
 	}
@@ -63,7 +63,7 @@ func (l *Log) Check(ctx context.Context) error {
 }
 
 // checkBeginning returns an error if the log has lost its beginning. Retention notes
-// each trim in the log, and a log created behind a snapshot has its FirstSeq.
+// each trim in the log, and a log created from a snapshot has its FirstSeq.
 func (l *Log) checkBeginning(ctx context.Context, info *jetstream.StreamInfo) error {
 	first := info.State.FirstSeq
 	if first <= max(info.Config.FirstSeq, 1) {
@@ -113,10 +113,10 @@ func gaps(deleted []uint64) (all []Gap) {
 }
 
 // Contiguous returns a visitor that calls visit for contiguous events from sequence
-// next on, accepted gaps aside. It returns an ErrGap at any other gap.
+// next on, except for accepted gaps. It returns an ErrGap at any other gap.
 func (l *Log) Contiguous(next uint64, visit func(*schema.Event) error) func(*schema.Event) error {
 	return func(e *schema.Event) error {
-		if lost := startedBehind(e); e.Seq != next && (lost == 0 || lost > next) {
+		if lost := firstLost(e); e.Seq != next && (lost == 0 || lost > next) {
 			return l.damaged(Gap{next, e.Seq - 1})
 		}
 		next = e.Seq + 1
@@ -154,7 +154,7 @@ func (l *Log) OrTrimmed(ctx context.Context, err error) error {
 	return err
 }
 
-// Trimmed returns an ErrTrimmed if the log begins behind next, the next sequence to read,
+// Trimmed returns an ErrTrimmed if the log begins after next, the next sequence to read,
 // and nil if it does not, or if its bounds cannot be read.
 func (l *Log) Trimmed(ctx context.Context, next uint64) error {
 	if first, _, err := l.Bounds(ctx); err != nil || first <= next {
@@ -183,6 +183,6 @@ func readStarted(e *schema.Event) (s Started) {
 // StartedBy returns the writer of a WriterStarted; "" for other events.
 func StartedBy(e *schema.Event) string { return readStarted(e).Writer }
 
-// startedBehind returns the first sequence of the gap before a WriterStarted; 0 if
+// firstLost returns the first sequence of the gap before a WriterStarted; 0 if
 // there is none.
-func startedBehind(e *schema.Event) uint64 { return readStarted(e).Lost }
+func firstLost(e *schema.Event) uint64 { return readStarted(e).Lost }

@@ -8,7 +8,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// TestAcceptedGap: a gap is accepted if the WriterStarted behind it records it,
+// TestAcceptedGap: a gap is accepted if the WriterStarted after it records it,
 // wherever in the gap a read begins; any other gap is an error.
 func TestAcceptedGap(t *testing.T) {
 	l := &Log{DB: "main"}
@@ -26,7 +26,7 @@ func TestAcceptedGap(t *testing.T) {
 		"from its last":                    {5, []*schema.Event{event(6, 4), {Seq: 7}}, true},
 		"accepted in part":                 {3, []*schema.Event{{Seq: 3}, event(7, 5)}, false},
 		"not accepted":                     {3, []*schema.Event{{Seq: 3}, {Seq: 5}}, false},
-		"another gap behind it":            {3, []*schema.Event{{Seq: 3}, event(6, 4), {Seq: 8}}, false},
+		"another gap after it":             {3, []*schema.Event{{Seq: 3}, event(6, 4), {Seq: 8}}, false},
 		"a writer, no gap":                 {3, []*schema.Event{{Seq: 3}, event(4, 0), {Seq: 5}}, true},
 		"a writer that does not record it": {3, []*schema.Event{{Seq: 3}, event(5, 0)}, false},
 	} {

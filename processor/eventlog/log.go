@@ -49,8 +49,8 @@ type Log struct {
 
 	Written *atomic.Uint64 // bytes of event bodies appended by this process
 
-	// Full is set while the last that JetStream said about storage is that it has none:
-	// until an append succeeds, or a standby reaches the log.
+	// Full is set from when JetStream reports that it has no storage until an append
+	// succeeds, or a standby reaches the log.
 	Full *atomic.Bool
 
 	// For Append, which only the writer calls.

@@ -100,8 +100,8 @@ func (s *Mutations) Check(ctx context.Context, judged uint64, acceptLost bool) e
 	return nil
 }
 
-// Behind returns how many mutations follow sequence judged.
-func (s *Mutations) Behind(ctx context.Context, judged uint64) (uint64, error) {
+// After returns how many mutations follow sequence judged.
+func (s *Mutations) After(ctx context.Context, judged uint64) (uint64, error) {
 	info, err := s.Stream.Info(ctx)
 	if err != nil {
 		return 0, err

@@ -102,7 +102,7 @@ func (l *Log) Decode(seq uint64, subject string, header nats.Header, body []byte
 }
 
 // Read visits the events from sequence from through sequence through, or the event
-// behind an accepted gap at through. It returns ErrGap at any other gap, and ErrTrimmed
+// after an accepted gap at through. It returns ErrGap at any other gap, and ErrTrimmed
 // if retention removed events before they were read.
 func (l *Log) Read(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
 	if from > through {

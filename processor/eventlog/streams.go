@@ -155,7 +155,7 @@ var transientCodes = []jetstream.ErrorCode{10004, 10005, 10007, 10008, 10009, 10
 // CheckVersion returns an error if the server that nc is connected to is too old.
 func CheckVersion(nc *nats.Conn) error {
 	if has := "v" + nc.ConnectedServerVersion(); semver.IsValid(has) && semver.Compare(has, oldestServer) < 0 {
-		return fmt.Errorf("the NATS server at %s is %s: lapse needs %s or newer, which take atomic batches; upgrade it", nc.ConnectedUrlRedacted(), has, oldestServer)
+		return fmt.Errorf("the NATS server at %s is %s: lapse needs %s or newer, which accepts atomic batches; upgrade it", nc.ConnectedUrlRedacted(), has, oldestServer)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func CheckStreams(ctx context.Context, c Connections, o Config) error {
 		return fmt.Errorf("the NATS server at %s has no JetStream for this account: enable it", c.Log.ConnectedUrlRedacted())
 	}
 	if err == nil && account.API.Level < oldestLevel {
-		return fmt.Errorf("JetStream at %s has API level %d: lapse needs %d or newer (NATS %s), which take atomic batches; upgrade all servers", c.Log.ConnectedUrlRedacted(), account.API.Level, oldestLevel, oldestServer)
+		return fmt.Errorf("JetStream at %s has API level %d: lapse needs %d or newer (NATS %s), which accepts atomic batches; upgrade all servers", c.Log.ConnectedUrlRedacted(), account.API.Level, oldestLevel, oldestServer)
 	} else if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func CheckStreams(ctx context.Context, c Connections, o Config) error {
 	}
 	// A stream on request subjects would acknowledge requests; one on event subjects
 	// would hold events that are not in the log.
-	for what, subjects := range map[string]string{"requests": db.API() + ">", "the events of " + db.LogStream(): db.Events() + ">"} {
+	for what, subjects := range map[string]string{"requests": db.API() + ">", "events of " + db.LogStream(): db.Events() + ">"} {
 		if err := checkFree(ctx, js, what, subjects); err != nil {
 			return err
 		}
@@ -212,5 +212,5 @@ func checkFree(ctx context.Context, js jetstream.JetStream, name, subjects strin
 	} else if err != nil {
 		return err
 	}
-	return fmt.Errorf("stream %s takes %s, which is for %s: change its subjects or remove it, or serve another --database", other, subjects, name)
+	return fmt.Errorf("stream %s overlaps %s, the subjects of %s: change its subjects or remove it, or serve another --database", other, subjects, name)
 }

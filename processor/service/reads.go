@@ -240,7 +240,7 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 		status.LogEnd = 0
 		return status, err
 	}
-	status.MutationsBehind, err = s.Mutations.Behind(ctx, cursor.Mutations)
+	status.MutationsBehind, err = s.Mutations.After(ctx, cursor.Mutations)
 	return status, err
 }
 
