@@ -82,7 +82,7 @@ func (o *Options) streams() (events map[string]string, err error) {
 	return events, nil
 }
 
-// lookInterval is how often the server looks for files that have become full.
+// lookInterval is how often the server searches for files that have become full.
 const lookInterval = 30 * time.Second
 
 // keepChecked checks files that have become full, in the background, until ctx ends: so a

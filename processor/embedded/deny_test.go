@@ -113,11 +113,11 @@ func TestRefusedPublishes(t *testing.T) {
 			}
 		case m := <-inbox:
 			var reply struct{ Error *jetstream.APIError }
-			said := m.Header.Get("Description")
+			description := m.Header.Get("Description")
 			if json.Unmarshal(m.Data, &reply) == nil && reply.Error != nil && reply.Error.ErrorCode == jetstream.JSErrCodeBadRequest {
-				said = reply.Error.Description
+				description = reply.Error.Description
 			}
-			if !byGate || !strings.HasPrefix(said, "not permitted: ") {
+			if !byGate || !strings.HasPrefix(description, "not permitted: ") {
 				t.Errorf("%s is answered with %v %s", r.subject, m.Header, m.Data)
 			}
 		case <-time.After(patience):

@@ -43,8 +43,8 @@ func TestLostStage(t *testing.T) {
 		l := &logger{to: slog.New(slog.NewTextHandler(&lines, nil))}
 		_, err := os.Stat(path)
 		l.Errorf("  Failed restoring partial batch write for stream '%s > %s' at sequence %d: %v", "LAPSE", "LAPSE_main", 7, err)
-		if said := lines.String(); !strings.Contains(said, "level="+level) || strings.Contains(said, "nothing of it acknowledged") != (level == "WARN") {
-			t.Errorf("%s: it says %s", path, said)
+		if logged := lines.String(); !strings.Contains(logged, "level="+level) || strings.Contains(logged, "nothing of it acknowledged") != (level == "WARN") {
+			t.Errorf("%s: it says %s", path, logged)
 		}
 	}
 }

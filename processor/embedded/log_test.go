@@ -26,7 +26,7 @@ func (s *sources) handler() slog.Handler {
 }
 
 // TestClientLogLines: lines of one kind have one source, whatever clients do and are
-// called, and no client's name is taken for a disk error.
+// called, and no client's name is mistaken for a disk error.
 func TestClientLogLines(t *testing.T) {
 	t.Parallel()
 	const clients, violations = 8, 50
@@ -54,7 +54,7 @@ func TestClientLogLines(t *testing.T) {
 	}
 	select {
 	case err := <-s.Failed():
-		t.Errorf("a client's name is taken for a failure: %v", err)
+		t.Errorf("a client's name is mistaken for a failure: %v", err)
 	default:
 	}
 	seen.mu.Lock()
@@ -71,7 +71,7 @@ func TestClientLogLines(t *testing.T) {
 				kinds++
 			}
 			if n > 0 && n < len(all) {
-				t.Errorf("lines of %q are not told from others: %q", text, all)
+				t.Errorf("lines of %q are not distinguished from others: %q", text, all)
 			}
 		}
 		return kinds, lines

@@ -109,7 +109,7 @@ func memoryPath(storeDir string) string {
 const memoryPrefix = "lapse-batches-"
 
 // removeLeftovers removes the directories in memory of processes that live no more. Their
-// stores lose by it what a power cut would take: events that were not acknowledged.
+// stores lose by it what a power cut would lose: events that were not acknowledged.
 func removeLeftovers() {
 	left, _ := filepath.Glob(filepath.Join(sharedMemory, memoryPrefix+"*"))
 	for _, path := range left {
@@ -128,7 +128,7 @@ func openMemory(path string) memory {
 	for os.Mkdir(path, 0o700) == nil {
 		if lock := lockDir(path); lock != nil {
 			return memory{path, lock}
-		} // else another process took it for a leftover
+		} // else another process mistakes it for a leftover
 	}
 	return memory{}
 }

@@ -114,8 +114,8 @@ func TestInterruptedBatch(t *testing.T) {
 			if last := stream.CachedInfo().State.LastSeq; last != messages {
 				t.Errorf("the log ends at %d, want the whole batch of %d", last, messages)
 			}
-			for _, said := range lines.lines {
-				if text := strings.Join(said, ""); strings.Contains(text, "Failed restoring") {
+			for _, line := range lines.lines {
+				if text := strings.Join(line, ""); strings.Contains(text, "Failed restoring") {
 					t.Error(text)
 				}
 			}

@@ -107,7 +107,7 @@ func TestRestartKeepsTheData(t *testing.T) {
 			s.Shutdown()
 		}
 		if strings.Contains(strings.ToLower(out.String()), "ready") {
-			t.Errorf("the server's own words must not be taken for those of serve:\n%s", out.String())
+			t.Errorf("the server's own words must not be mistaken for those of serve:\n%s", out.String())
 		}
 	}
 }

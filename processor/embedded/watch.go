@@ -128,12 +128,12 @@ func (w *watch) look() (much bool) {
 	}
 	slices.SortFunc(readers, func(a, b *server.ConnInfo) int { return b.Pending - a.Pending })
 	for ; unread > maxUnread; readers = readers[1:] {
-		w.cutOff(readers[0], "a client was cut off: it does not read what it is sent", "unread", readers[0].Pending)
+		w.disconnect(readers[0], "a client was disconnected: it does not read what it is sent", "unread", readers[0].Pending)
 		unread -= int64(readers[0].Pending)
 	}
 	slices.SortFunc(senders, func(a, b *server.ConnInfo) int { return cmp.Compare(sent(b), sent(a)) })
 	for over := unserved - maxUnserved; over > 0 && len(senders) > 0; senders = senders[1:] {
-		w.cutOff(senders[0], "a client was cut off: it sends more than can be answered", "bytes", sent(senders[0]), "waiting", unserved, "for", ours.Name)
+		w.disconnect(senders[0], "a client was disconnected: it sends more than can be answered", "bytes", sent(senders[0]), "waiting", unserved, "for", ours.Name)
 		over -= sent(senders[0])
 	}
 	w.seen = seen
@@ -169,12 +169,12 @@ func (w *watch) lookAtSubscriptions() {
 	}
 	slices.SortFunc(clients, func(a, b *server.ConnInfo) int { return takes[b.Cid] - takes[a.Cid] })
 	for ; sum > maxSubscribed; clients = clients[1:] {
-		w.cutOff(clients[0], "a client was cut off: all clients' subscriptions take too much, and its take most", "subscriptions", clients[0].NumSubs, "bytes", takes[clients[0].Cid])
+		w.disconnect(clients[0], "a client was disconnected: all clients' subscriptions use too much memory, and its own use most", "subscriptions", clients[0].NumSubs, "bytes", takes[clients[0].Cid])
 		sum -= takes[clients[0].Cid]
 	}
 }
 
-func (w *watch) cutOff(c *server.ConnInfo, why string, args ...any) {
+func (w *watch) disconnect(c *server.ConnInfo, why string, args ...any) {
 	w.log.Warn(why, append(args, "client", c.Name, "address", c.IP, "port", c.Port)...)
 	_ = w.nats.DisconnectClientByID(c.Cid) // else it has gone by itself
 }

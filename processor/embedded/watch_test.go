@@ -147,8 +147,8 @@ func TestSubscriptionLimits(t *testing.T) {
 			return err
 		},
 	} {
-		told := make(chan error, 16)
-		nc, err := f.dial(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err }))
+		reasons := make(chan error, 16)
+		nc, err := f.dial(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { reasons <- err }))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,12 +161,12 @@ func TestSubscriptionLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case err := <-told:
+		case err := <-reasons:
 			if !strings.Contains(strings.ToLower(err.Error()), what) {
-				t.Errorf("it is told %v, want %s", err, what)
+				t.Errorf("the client got %v, want %s", err, what)
 			}
 		case <-time.After(patience):
-			t.Errorf("nothing is said of %s", what)
+			t.Errorf("no error about %s", what)
 		}
 		if err := nc.PublishRequest("$JS.API.CONSUMER.NAMES."+log, kept.Subject, nil); err != nil {
 			t.Fatal(err)

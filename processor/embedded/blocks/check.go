@@ -191,16 +191,16 @@ func (c *check) order(s *Stream) error {
 		if f.bad < 0 {
 			continue
 		}
-		behind := slices.ContainsFunc(c.files[i+1:], func(f *summary) bool { return f.Records > 0 || f.sound })
+		later := slices.ContainsFunc(c.files[i+1:], func(f *summary) bool { return f.Records > 0 || f.sound })
 		what := "corrupt record at byte %d after message %d"
 		switch {
-		case f.sound || behind:
+		case f.sound || later:
 			what += "; valid records follow"
 		case f.torn:
 			s.Torn = name
 			continue
 		}
-		return &Damage{File: name, What: fmt.Sprintf(what, f.bad, last), End: !behind && last > 0, After: last, Last: max(f.behind, last+1)}
+		return &Damage{File: name, What: fmt.Sprintf(what, f.bad, last), End: !later && last > 0, After: last, Last: max(f.later, last+1)}
 	}
 	if last == 0 && len(removed) == 0 && indexed > s.Last && messages > 0 {
 		return &Damage{File: s.File, Last: indexed, What: fmt.Sprintf(

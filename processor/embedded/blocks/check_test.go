@@ -230,7 +230,7 @@ func (s *store) holds(what string, first uint64) {
 	for seq := first; seq <= uint64(len(s.sent)); seq++ {
 		m, err := stream.GetMsg(ctx, seq)
 		if err != nil || !bytes.Equal(m.Data, s.sent[seq-1]) {
-			s.t.Fatalf("%s: it is said to be whole, and event %d is not what it was (%v)", what, seq, err)
+			s.t.Fatalf("%s: it is reported whole, and event %d is not what it was (%v)", what, seq, err)
 		}
 	}
 }

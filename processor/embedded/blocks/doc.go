@@ -2,9 +2,9 @@
 // none.
 //
 // NATS repairs those files while it opens them: it cuts a file off at the first
-// record that it cannot read, sound ones behind it included, and forgets files
-// that are missing. Only a look before that can tell damage from what a kill
-// leaves.
+// record that it cannot read, sound ones after it included, and forgets files
+// that are missing. Only a check before that can distinguish damage from what a
+// kill leaves.
 //
 // The format is that of nats-server 2.15 (server/filestore.go). A directory
 // holds files N.blk of records:

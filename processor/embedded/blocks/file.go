@@ -26,10 +26,10 @@ type summary struct {
 	Trimmed     uint64 // the highest first sequence of a LogTrimmed
 	Judged      uint64 // the last mutation that has an event
 
-	bad    int64  // offset of the first damaged record, -1 for none
-	behind uint64 // the last sound message behind bad, 0 for none
-	sound  bool   // whether there is a sound record behind bad
-	torn   bool   // see reader.torn
+	bad   int64  // offset of the first damaged record, -1 for none
+	later uint64 // the last sound message after bad, 0 for none
+	sound bool   // whether there is a sound record after bad
+	torn  bool   // see reader.torn
 }
 
 // noteOf has the fields of internal events that matter here.
@@ -63,18 +63,18 @@ func (c *check) summarize(name string, index uint32) (*summary, error) {
 	return s, nil
 }
 
-// damaged notes the damage at offset and searches for sound records behind it.
+// damaged notes the damage at offset and searches for sound records after it.
 func (c *check) damaged(s *summary, r *reader, offset int) error {
 	s.bad, s.torn = int64(offset), r.torn(offset)
 	for {
-		at, found := r.next(offset, max(s.Last, s.behind))
+		at, found := r.next(offset, max(s.Last, s.later))
 		if !found {
 			return nil
 		}
 		one, _ := r.at(at)
 		s.sound = true
 		if !one.tomb {
-			s.behind = max(s.behind, one.seq)
+			s.later = max(s.later, one.seq)
 		}
 		offset = at + one.bytes - 1
 	}

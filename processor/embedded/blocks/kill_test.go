@@ -81,7 +81,7 @@ func TestKillIsNotDamage(t *testing.T) {
 		s.check(os.WriteFile(file, b, 0o600))
 		var damage *Damage
 		if _, err := Check(streamDir(s.dir), events, nil); !errors.As(err, &damage) || damage.File != file {
-			t.Errorf("of a bit of %s is said: %v", file, err)
+			t.Errorf("flipped bit of %s: got %v, want Damage of it", file, err)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestKilledPurge(t *testing.T) {
 	whole(t, before, "", "renamed")
 }
 
-// TestSkip: the server continues behind the sequences that must not be used again.
+// TestSkip: the server continues after the sequences that must not be used again.
 func TestSkip(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -186,7 +186,7 @@ func TestKnownFiles(t *testing.T) {
 	s.check(os.WriteFile(file, b, 0o600))
 	var damage *Damage
 	if _, _, err := look(); !errors.As(err, &damage) || damage.File != file {
-		t.Errorf("of a damaged file is said: %v", err)
+		t.Errorf("damaged file: got %v, want Damage of it", err)
 	}
 	// While the server runs, Look reads files that have become full.
 	s = newStore(t)

@@ -86,8 +86,8 @@ func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 // settled is how long a full file must be unchanged before Look reads it.
 const settled = 10 * time.Second
 
-// lookShare bounds the time that Look reads: one part in so many.
-const lookShare = 10
+// readShare bounds the time that Look reads: one part in so many.
+const readShare = 10
 
 // Look reads the files that have become full since the last Look, and saves what it
 // found: the next Check reads only the others. The keys of streams are directories, the
@@ -125,7 +125,7 @@ func (k *Known) Look(ctx context.Context, streams map[string]string) error {
 				}
 			}
 			select {
-			case <-time.After((lookShare - 1) * time.Since(began)):
+			case <-time.After((readShare - 1) * time.Since(began)):
 			case <-ctx.Done():
 				return ctx.Err()
 			}

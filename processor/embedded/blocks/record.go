@@ -121,8 +121,8 @@ func (r *reader) next(offset int, last uint64) (at int, found bool) {
 // sector is the unit that a disk writes completely or not at all.
 const sector = 512
 
-// torn reports whether the bytes from offset on, behind the last sound record and with
-// none behind them, can be what a kill or a power cut leaves of a write: the record ends
+// torn reports whether the bytes from offset on, after the last sound record and with
+// none after them, can be what a kill or a power cut leaves of a write: the record ends
 // too early, or sectors were not written. Otherwise a complete record is there that is
 // not what was written.
 func (r *reader) torn(offset int) bool {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Skip makes the stream continue behind sequence last. It writes a tombstone for last
+// Skip makes the stream continue after sequence last. It writes a tombstone for last
 // into a new file: so NATS remembers sequences that must not be used again. Nothing else
 // in this package changes a stream.
 func (s *Stream) Skip(last uint64) error {
