@@ -106,7 +106,7 @@ func size(metadata map[string]string) (bytes int) {
 	return bytes
 }
 
-// readCreate reads a request for a consumer with the server's own type. It takes
+// readCreate reads a request for a consumer with the server's own type. It accepts
 // exactly one JSON value: the server reads several, one over the other. It refuses
 // unknown fields, which a newer server may know.
 func readCreate(body []byte) (*server.CreateConsumerRequest, error) {

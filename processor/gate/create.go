@@ -73,32 +73,32 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 	r.Action = server.ActionCreate
 	asked := c.MaxAckPending
 	c.MaxAckPending = min(asked, maxAckPending)
-	answer, said, err := g.createOnly(ctx, m, r)
-	if err == nil && exists(said) && asked > maxAckPending { // it may be older than the limit
+	answer, fault, err := g.createOnly(ctx, m, r)
+	if err == nil && exists(fault) && asked > maxAckPending { // it may be older than the limit
 		c.MaxAckPending = asked
-		answer, said, err = g.createOnly(ctx, m, r)
+		answer, fault, err = g.createOnly(ctx, m, r)
 	}
 	switch {
 	case err != nil:
 		return nil, err
-	case said == nil:
+	case fault == nil:
 		return clientsReply(answer), nil
-	case exists(said):
-		said.Description += fmt.Sprintf(" with another configuration, and lapse changes none: use another name, or delete it first (nats consumer rm %s %s)", log, c.Name)
-	case said.ErrCode == uint16(server.JSMaximumConsumersLimitErr):
-		said.Description += fmt.Sprintf(": the NATS server allows %s fewer than lapse: remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm), or raise max_consumers there", log)
+	case exists(fault):
+		fault.Description += fmt.Sprintf(" with another configuration, and lapse changes none: use another name, or delete it first (nats consumer rm %s %s)", log, c.Name)
+	case fault.ErrCode == uint16(server.JSMaximumConsumersLimitErr):
+		fault.Description += fmt.Sprintf(": the NATS server allows %s fewer than lapse: remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm), or raise max_consumers there", log)
 		if now := time.Now(); now.Sub(g.warned) > time.Minute {
 			g.warned = now
 			g.logger.Warn("the NATS server allows fewer consumers of the log than lapse: raise max_consumers there, or remove those that nobody uses",
 				"stream", log, "needed", neededConsumers)
 		}
 	}
-	return nil, said
+	return nil, fault
 }
 
 // createOnly has JetStream create a consumer. JetStream fills in defaults, and refuses
 // a consumer that exists with another configuration.
-func (g *Gate) createOnly(ctx context.Context, m *nats.Msg, r *server.CreateConsumerRequest) (answer []byte, said *server.ApiError, err error) {
+func (g *Gate) createOnly(ctx context.Context, m *nats.Msg, r *server.CreateConsumerRequest) (answer []byte, fault *server.ApiError, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, nil, err

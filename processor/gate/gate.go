@@ -213,7 +213,7 @@ func (g *Gate) call(m *nats.Msg, o operation) {
 	})
 }
 
-// later publishes what reply returns, without making the requests behind m wait. nil
+// later publishes what reply returns, without making the requests after m wait. nil
 // stands for no reply.
 func (g *Gate) later(m *nats.Msg, o operation, reply func(context.Context) ([]byte, error)) {
 	select {

@@ -153,7 +153,7 @@ func TestClientsLostWhileOpening(t *testing.T) {
 }
 
 // TestGateWithoutStreamsConnection: a gate without a connection to the streams leaves the requests to
-// other gates, and takes them again after the reconnect.
+// other gates, and accepts them again after the reconnect.
 func TestGateWithoutStreamsConnection(t *testing.T) {
 	s := newServer(t)
 	client := connect(t, s, "clients")
@@ -184,7 +184,7 @@ func TestGateWithoutStreamsConnection(t *testing.T) {
 	}
 	for end := time.Now().Add(30 * time.Second); !shut(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("the gate takes requests that it cannot pass on")
+			t.Fatal("the gate accepts requests that it cannot pass on")
 		}
 	}
 	open(t, s)

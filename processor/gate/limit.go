@@ -51,7 +51,7 @@ func (g *Gate) full(ctx context.Context, log, name string) (*server.ApiError, er
 func (g *Gate) count(ctx context.Context, log string) (clients, readers int, err error) {
 	for seen := 0; ; {
 		var page server.JSApiConsumerNamesResponse
-		err := g.askFor(ctx, "$JS.API.CONSUMER.NAMES."+log, fmt.Appendf(nil, `{"offset":%d}`, seen), &page)
+		err := g.askJSON(ctx, "$JS.API.CONSUMER.NAMES."+log, fmt.Appendf(nil, `{"offset":%d}`, seen), &page)
 		if err == nil && page.Error != nil {
 			err = page.Error
 		}
@@ -83,11 +83,11 @@ func (g *Gate) exists(ctx context.Context, log, name string) (bool, error) {
 }
 
 func (g *Gate) info(ctx context.Context, log, name string) (info server.JSApiConsumerInfoResponse, err error) {
-	err = g.askFor(ctx, "$JS.API.CONSUMER.INFO."+log+"."+name, nil, &info)
+	err = g.askJSON(ctx, "$JS.API.CONSUMER.INFO."+log+"."+name, nil, &info)
 	return info, err
 }
 
-func (g *Gate) askFor(ctx context.Context, subject string, body []byte, answer any) error {
+func (g *Gate) askJSON(ctx context.Context, subject string, body []byte, answer any) error {
 	m, err := g.ask(ctx, &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
 		return err

@@ -99,7 +99,7 @@ func (g *Gate) refuse(m *nats.Msg, o operation) {
 	case there:
 		g.fail(m, o, fmt.Errorf("clients may read stream %s, and not change streams, their replicas or servers", stream))
 	case stream != "":
-		g.fail(m, o, fmt.Errorf("there is no stream %s for clients: they may read stream %s; %s", stream, g.logs(), elsewhere))
+		g.fail(m, o, fmt.Errorf("there is no stream %s for clients: they may read stream %s; %s", stream, g.logs(), external))
 	default:
 		g.fail(m, o, fmt.Errorf("clients may read stream %s, and not change streams, their replicas or servers", g.logs()))
 	}
@@ -107,15 +107,15 @@ func (g *Gate) refuse(m *nats.Msg, o operation) {
 
 // refuseCreate replies that clients cannot have streams.
 func (g *Gate) refuseCreate(m *nats.Msg, o operation) {
-	g.fail(m, o, errors.New("clients cannot create streams here; "+elsewhere))
+	g.fail(m, o, errors.New("clients cannot create streams here; "+external))
 }
 
-// elsewhere is what to do for a stream of one's own.
-const elsewhere = "for streams, key-value buckets and object stores of your own use another NATS server"
+// external is what to do for a stream of one's own.
+const external = "for streams, key-value buckets and object stores of your own use another NATS server"
 
 // refusePublish replies to a message that was meant for a stream.
 func (g *Gate) refusePublish(m *nats.Msg) {
-	why := "no stream stores this subject; " + elsewhere
+	why := "no stream stores this subject; " + external
 	for _, db := range g.dbs {
 		if strings.HasPrefix(m.Subject, db.Events()) {
 			why = fmt.Sprintf("only lapse publishes events: publish a mutation to %s…", db.Mutations())

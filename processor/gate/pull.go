@@ -67,7 +67,7 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 }
 
 // madeBy is a key of the metadata of a consumer. An auditor has other inboxes than
-// clients: user auditor of nats.conf may have no other. It takes messages only from
+// clients: user auditor of nats.conf may have no other. It pulls messages only from
 // consumers whose creator was an auditor, and deletes no others.
 const madeBy = "lapse.made_by"
 

@@ -118,7 +118,7 @@ func (g *Gate) stream(m *nats.Msg, o operation) {
 // log listens on is a secret, since whoever knows it can have NATS publish there. The
 // server's types also drop fields that they do not know.
 func (g *Gate) streamInfo(ctx context.Context, name string, body []byte) (r server.JSApiStreamInfoResponse, err error) {
-	if err := g.askFor(ctx, "$JS.API.STREAM.INFO."+name, body, &r); err != nil || r.StreamInfo == nil {
+	if err := g.askJSON(ctx, "$JS.API.STREAM.INFO."+name, body, &r); err != nil || r.StreamInfo == nil {
 		return r, err
 	}
 	r.Config.Subjects = []string{g.stores(name)}
