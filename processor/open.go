@@ -35,7 +35,7 @@ func openStreams(ctx context.Context, c eventlog.Connections, o Options) (log *e
 // seq is 0; no processor may use the directory. The next one folds the rest of the log.
 //
 // If the snapshot is of another log, or the log ends before it, that is an error, unless
-// newLog is given: then an empty log that begins behind the snapshot replaces it, and
+// newLog is given: then an empty log that begins after the snapshot replaces it, and
 // later events are lost.
 func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Options, seq uint64, newLog bool) (schema.Snapshot, error) {
 	o = o.EnsureDefaults().watched()

@@ -55,7 +55,7 @@ func Mismatch(ctx context.Context, log *eventlog.Log, cursor projections.Cursor)
 	case last < cursor.Seq:
 		return fmt.Sprintf("it was folded up to %d and the log ends at %d", cursor.Seq, last), nil
 	case first == cursor.Seq+1:
-		return "", nil // a log created behind a snapshot
+		return "", nil // a log created from a snapshot
 	case first > cursor.Seq:
 		return fmt.Sprintf("it was folded up to %d and the log begins at %d", cursor.Seq, first), nil
 	}

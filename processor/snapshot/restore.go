@@ -16,7 +16,7 @@ import (
 
 // RestoreSnapshot replaces the projection in o.Dir with the snapshot at seq, or the
 // newest sound one if seq is 0, and returns it. If the snapshot does not match the log,
-// newLog replaces the log with an empty one behind it, unless vacant returns an error:
+// newLog replaces the log with an empty one that begins after it, unless vacant returns an error:
 // a processor still serves the database.
 func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq uint64, newLog bool, vacant func() error) (schema.Snapshot, error) {
 	js, err := jetstream.New(c.ForBulk())
@@ -102,7 +102,7 @@ func logMismatch(ctx context.Context, c eventlog.Connections, o eventlog.Config,
 	return Mismatch(ctx, log, cursor)
 }
 
-// replaceLog replaces the log, if there is one, with an empty one behind the restored
+// replaceLog replaces the log, if there is one, with an empty one from the restored
 // snapshot, binds the projection to it, and makes a snapshot of it.
 func (s *Store) replaceLog(ctx context.Context, c eventlog.Connections, snapshot schema.Snapshot, o Config) (schema.Snapshot, error) {
 	js, err := jetstream.New(c.Log)

@@ -35,7 +35,7 @@ type Retention struct {
 	dirty       bool   // something was pruned since
 	padded      int64  // when the log was padded last, Unix ms
 	filled      uint64 // bytes appended by then
-	unpadded    uint64 // the cursor before that: facts behind it may be in the new file
+	unpadded    uint64 // the cursor before that: facts after it may be in the new file
 	Stale       bool   // the newest snapshot may hold what was pruned since
 
 	Trimmed atomic.Uint64                   // the log's first sequence, as of the last prune
@@ -168,8 +168,8 @@ func (k *Retention) Refresh(ctx context.Context) (sound []schema.Snapshot, err e
 
 // Drop removes snapshots: the unfinished and damaged ones, all but the newest two sound
 // ones, and all but the newest sound one if they are older than the retention. Those
-// that do not match the log, behind which an operator may want to create another log,
-// are kept by the same rule. It returns the sound ones left, newest first. made is the
+// that do not match the log are kept by the same rule: an operator may want to create
+// another log from one. It returns the sound ones left, newest first. made is the
 // snapshot just made, the zero value for none: metadata comes from any replica of its
 // stream, which may not have the latest yet. The caller holds Snapshots.Making.
 func (k *Retention) Drop(ctx context.Context, made schema.Snapshot) (kept []schema.Snapshot, err error) {

@@ -23,7 +23,7 @@ import (
 )
 
 // Store holds the snapshots of a database: copies of the projection in JetStream. The
-// projection can be remade from a snapshot and the log behind it, so the log below it
+// projection can be rebuilt from a snapshot and the log after it, so the log below it
 // may be trimmed.
 //
 // Each snapshot is the only object of its own object store. Deleting a store deletes

@@ -23,7 +23,7 @@ type Upload struct {
 
 const (
 	uploadAhead = 32 << 20
-	// uploadPause is between two looks at what is stored, and before the end of Put: nats.go
+	// uploadPause is between two checks of what is stored, and before the end of Put: nats.go
 	// may have just started a goroutine, which waits for ever if Put ends before it runs.
 	uploadPause = 5 * time.Millisecond
 
