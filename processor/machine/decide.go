@@ -171,7 +171,7 @@ func (m *Machine) Repeated(id string) (r projections.Repeat, ok bool, err error)
 }
 
 // UsedBefore returns the error of a mutation whose Nats-Msg-Id succeeded for another one.
-// With the outcome of that one, its client would believe that this one was applied.
+// With the outcome of that one, its client would conclude that this one was applied.
 func UsedBefore(mu *schema.Mutation, other string) *schema.Error {
 	return schema.ErrBadRequest.With("%s %.80q was used for %s, and this is %s: use an id of its own for each mutation", schema.HeaderRequestID, mu.MsgID, other, mu.Tail())
 }

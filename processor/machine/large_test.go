@@ -72,7 +72,7 @@ func TestLargeEventsOfBatch(t *testing.T) {
 }
 
 // TestEventsOfAtomicBatch: a document that an atomic batch releases may be due, and
-// expires within the batch. A batch with more events than a stream takes as one is
+// expires within the batch. A batch with more events than a stream accepts as one is
 // refused.
 func TestEventsOfAtomicBatch(t *testing.T) {
 	const held = schema.MaxOperations / 2

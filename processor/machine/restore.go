@@ -14,7 +14,7 @@ type Former struct {
 	Content *schema.Event // the event with the content of its version; nil if the log has none
 }
 
-// History is the folded log behind a machine.
+// History reads the folded log for a machine.
 type History interface {
 	// Former returns the event of a sequence, of the mutation's document and in
 	// collection c; of the last event of that id if seq is 0. ok is false if it first has
@@ -173,5 +173,5 @@ func noVersion(c *schema.Collection, mu *schema.Mutation) *schema.Error {
 	if mu.Version == "" {
 		return schema.ErrVersionNotFound.With("the log has no content of a document %q in %s: it was never there, or its events are past the retention", string(mu.ID), c.Name)
 	}
-	return schema.ErrVersionNotFound.With("the log has no content of version %.40q of document %q in %s: take a version of its history whose content the log still has", mu.Version, string(mu.ID), c.Name)
+	return schema.ErrVersionNotFound.With("the log has no content of version %.40q of document %q in %s: choose a version of its history whose content the log still has", mu.Version, string(mu.ID), c.Name)
 }

@@ -54,7 +54,7 @@ type scenario struct {
 	now    int64 // ms
 	hold   bool
 	log    []*schema.Event
-	told   int    // number of events of log that were shown
+	shown  int    // number of events of log that were shown
 	causes uint64 // mutations so far
 }
 
@@ -245,7 +245,7 @@ func (s *scenario) decide(mu *schema.Mutation) string {
 func shown(o Outcome) string {
 	switch {
 	case o.Repeat != 0:
-		return fmt.Sprintf("as event %d said", o.Repeat)
+		return fmt.Sprintf("repeat of event %d", o.Repeat)
 	case o.Fault != nil:
 		return fmt.Sprintf("%d %s: %s", o.Code, o.Fault.Name, o.Fault.Message)
 	}
@@ -342,7 +342,7 @@ func seconds(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f'
 // news returns the events since the last call, pending ones with a mark.
 func (s *scenario) news() string {
 	var out strings.Builder
-	told := func(e *schema.Event, mark string) {
+	show := func(e *schema.Event, mark string) {
 		fmt.Fprintf(&out, "%s%d at %s %s", mark, e.Seq, seconds(e.Time), e.Type)
 		e.Headers(func(name, value string) {
 			if name != schema.HeaderTime && name != schema.HeaderID && name != schema.HeaderMsgOp {
@@ -356,13 +356,13 @@ func (s *scenario) news() string {
 		}
 		fmt.Fprintf(&out, " %s\n", e.Body)
 	}
-	s.told = min(s.told, len(s.log))
-	for _, e := range s.log[s.told:] {
-		told(e, "")
+	s.shown = min(s.shown, len(s.log))
+	for _, e := range s.log[s.shown:] {
+		show(e, "")
 	}
-	s.told = len(s.log)
+	s.shown = len(s.log)
 	for _, fact := range s.machine.pending {
-		told(fact.Event, "pending: ")
+		show(fact.Event, "pending: ")
 	}
 	if out.Len() == 0 {
 		return "nothing\n"

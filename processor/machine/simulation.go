@@ -82,7 +82,7 @@ func (s *Simulation) judge(at int64, decide func() (Outcome, error)) (Outcome, e
 	}
 }
 
-// Adopt folds events of another log behind those so far, without emitting them. The clock
+// Adopt folds events of another log after those so far, without emitting them. The clock
 // moves to the last of them, unless it is later.
 func (s *Simulation) Adopt(events []*schema.Event) error {
 	if err := s.Flush(); err != nil {

@@ -53,7 +53,7 @@ func decideNow(t *testing.T, m *Machine, second int64, mu *schema.Mutation) (o O
 }
 
 // TestPolicyChangeWithManyDue: when more documents are due than one decision expires, a
-// change of policy waits until all have expired, in steps that the log can take.
+// change of policy waits until all have expired, in steps that the log can accept.
 func TestPolicyChangeWithManyDue(t *testing.T) {
 	const documents = 2*sweepAtOnce + 10
 	for _, op := range []string{"collection.replace", "collection.delete"} {

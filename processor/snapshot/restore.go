@@ -16,8 +16,8 @@ import (
 
 // RestoreSnapshot replaces the projection in o.Dir with the snapshot at seq, or the
 // newest sound one if seq is 0, and returns it. If the snapshot does not match the log,
-// newLog replaces the log with an empty one that begins after it, unless vacant returns an error:
-// a processor still serves the database.
+// newLog replaces the log with an empty one that begins after it, unless vacant returns an
+// error: a processor still serves the database.
 func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq uint64, newLog bool, vacant func() error) (schema.Snapshot, error) {
 	js, err := jetstream.New(c.ForBulk())
 	if err != nil {
