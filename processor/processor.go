@@ -69,7 +69,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	o.Monitor.Starting(o.Events, map[string]*nats.Conn{"log": c.Log, "bulk": c.Bulk, "service": c.Service})
 	payload := min(c.Log.MaxPayload(), c.Service.MaxPayload())
 	if payload < minPayload {
-		return nil, fmt.Errorf("the NATS server takes messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
+		return nil, fmt.Errorf("the NATS server accepts messages of at most %d bytes: set its max_payload to %d at least, and to 4 MiB for documents of all sizes", payload, minPayload)
 	}
 	o.Monitor.At("opening the streams")
 	log, err := openStreams(ctx, c, o)

@@ -22,7 +22,7 @@ func UnknownOperation(op string) *schema.Error {
 // mutations.
 func Check(o schema.OperationInfo, tail string, body []byte) *schema.Error {
 	if o.Tail == schema.NoTail && tail != "" {
-		return schema.ErrBadRequest.With("%s takes nothing after it, the subject has %q", o.Name, tail)
+		return schema.ErrBadRequest.With("%s: the subject has extra tokens after it: %q", o.Name, tail)
 	}
 	if o.NoBody {
 		return schema.CheckNoBody(o.Name, body)

@@ -134,7 +134,7 @@ func (k *Timekeeper) report(before *doubt, elapsed time.Duration) {
 		}
 	case before != nil:
 		k.fault = nil
-		k.events(observe.ClockBelieved{After: elapsed - before.began, Refused: k.Refused.Load()})
+		k.events(observe.ClockTrusted{After: elapsed - before.began, Refused: k.Refused.Load()})
 	}
 }
 

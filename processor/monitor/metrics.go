@@ -246,7 +246,7 @@ type sampler struct {
 	sampling sync.Mutex
 	counts   tallies
 
-	lookedAt    time.Time // when NATS was last asked for ends
+	endsAt      time.Time // when NATS was last asked for ends
 	ends        StreamEnds
 	known       bool   // ends is valid: NATS replied
 	target      uint64 // end of the log not yet folded at targetSince, 0 for none
@@ -295,12 +295,12 @@ const (
 func (m *Monitor) collectLog(s sending, from Source, now *Sample) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
-	if time.Since(m.lookedAt) >= endsFor {
+	if time.Since(m.endsAt) >= endsFor {
 		ctx, cancel := context.WithTimeout(context.Background(), endsTimeout)
 		ends, err := from.Ends(ctx)
 		cancel()
 		m.ends, m.known = ends, err == nil
-		m.lookedAt = time.Now()
+		m.endsAt = time.Now()
 	}
 	cursor := &now.Cursor
 	s.gauge(metricFolded, float64(cursor.Seq))
@@ -313,15 +313,15 @@ func (m *Monitor) collectLog(s sending, from Source, now *Sample) {
 		s.gauge(metricLag, float64(m.ends.Last-min(cursor.Seq, m.ends.Last)))
 		s.gauge(metricBehind, float64(m.ends.Behind))
 	}
-	s.gauge(metricLagTime, m.behind(cursor.Seq).Seconds())
+	s.gauge(metricLagTime, m.lag(cursor.Seq).Seconds())
 }
 
-// behind returns how long the log has been known to have unfolded events.
-func (m *Monitor) behind(folded uint64) time.Duration {
+// lag returns how long the log has been known to have unfolded events.
+func (m *Monitor) lag(folded uint64) time.Duration {
 	if folded >= m.target {
 		m.target = 0
 		if m.known && m.ends.Last > folded {
-			m.target, m.targetSince = m.ends.Last, m.lookedAt
+			m.target, m.targetSince = m.ends.Last, m.endsAt
 		}
 	}
 	if m.target == 0 {

@@ -284,9 +284,9 @@ func (m *Monitor) Watch(ctx context.Context) {
 	watching.Wait()
 }
 
-// looksAgain is the interval at which a connection is checked without a signal: nats.go
+// checkInterval is the interval at which a connection is checked without a signal: nats.go
 // drops signals that are not received at once.
-const looksAgain = 5 * time.Second
+const checkInterval = 5 * time.Second
 
 // errGivenUp is the reason of a loss for which nats.go gives none.
 var errGivenUp = errors.New("given up, to look for another server")
@@ -295,7 +295,7 @@ var errGivenUp = errors.New("given up, to look for another server")
 func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, losses <-chan error) {
 	changes := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changes)
-	ticks := time.NewTicker(looksAgain)
+	ticks := time.NewTicker(checkInterval)
 	defer ticks.Stop()
 	var lost time.Time
 	var err error

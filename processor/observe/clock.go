@@ -17,14 +17,14 @@ func (e ClockDoubted) Log(to *slog.Logger) {
 		"why", e.Why, "off", e.Off)
 }
 
-// ClockBelieved ends ClockDoubted, which lasted After. Refused counts the requests
+// ClockTrusted ends ClockDoubted, which lasted After. Refused counts the requests
 // rejected because of the clock since the start.
-type ClockBelieved struct {
+type ClockTrusted struct {
 	After   time.Duration
 	Refused uint64
 }
 
-func (e ClockBelieved) Log(to *slog.Logger) {
+func (e ClockTrusted) Log(to *slog.Logger) {
 	to.Info("the clock is right again", "after", e.After, "refused", e.Refused)
 }
 
