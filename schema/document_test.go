@@ -26,7 +26,7 @@ func TestParseDocument(t *testing.T) {
 		{"id further in is another member", `{"a":{"id":"b","_ts":1}}`, `{"id":"a","a":{"id":"b","_ts":1}}`},
 
 		{"white space", " {\n\t\"id\" : \"a\" ,\r \"b\" : [ 1 , { } , \" x y \" ] } \n", `{"id":"a","b":[1,{}," x y "]}`},
-		{"white space only behind", "{\"id\":\"a\"}\n", `{"id":"a"}`},
+		{"white space only after", "{\"id\":\"a\"}\n", `{"id":"a"}`},
 		{"white space and no id", "{ }\n", `{"id":"a"}`},
 
 		{"order and number literals", `{"z":1.50,"y":1e3,"x":-0,"w":12345678901234567890,"id":"a","v":1E+2}`, `{"z":1.50,"y":1e3,"x":-0,"w":12345678901234567890,"id":"a","v":1E+2}`},

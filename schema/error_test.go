@@ -22,7 +22,7 @@ func TestErrorIsComparesNames(t *testing.T) {
 		}
 	}
 	if errors.Is(ErrTimeout, context.DeadlineExceeded) {
-		t.Error("a coded error is taken for one without a code")
+		t.Error("a coded error is mistaken for one without a code")
 	}
 }
 

@@ -25,7 +25,7 @@ func TestEventTypeNames(t *testing.T) {
 	}
 	for _, name := range []string{"", "documentCreated", "DocumentCreated ", "NoEvent"} {
 		if kind := ParseEventType(name); kind != NoEvent {
-			t.Errorf("%q is taken for %s", name, kind)
+			t.Errorf("%q is accepted as %s", name, kind)
 		}
 	}
 }
@@ -262,7 +262,7 @@ func TestDecodeEventRefuses(t *testing.T) {
 		{name: "illegal collection", collection: "a b", eventType: expired},
 		{name: "a document in the internal collection", collection: "_", eventType: expired},
 		{name: "a document in the invalid collection", collection: "_invalid", eventType: expired},
-		{name: "an internal event elsewhere", collection: "orders", eventType: "WriterStarted"},
+		{name: "an internal event in a collection", collection: "orders", eventType: "WriterStarted"},
 		{name: "no time", header: "Lapse-Time"},
 		{name: "time in words", header: "Lapse-Time", value: "now"},
 		{name: "time with a fraction", header: "Lapse-Time", value: "1.5"},

@@ -46,7 +46,7 @@ func TestParseMutationLineFaults(t *testing.T) {
 }
 
 // TestParseEventLineFaults: the error of a line that is JSON comes with the line's
-// sequence, so that a reader can continue behind it.
+// sequence, so that a reader can continue after it.
 func TestParseEventLineFaults(t *testing.T) {
 	const head = `{"seq":7,"time":"2015-05-17T10:05:03.000Z","type":"DocumentDeleted","collection":"orders","id":"a","previous":6`
 	for line, want := range map[string]struct {

@@ -22,14 +22,14 @@ func TestReadEvents(t *testing.T) {
 		"bytewise": io.MultiReader(iotest.OneByteReader(strings.NewReader(text+"\n")), strings.NewReader(long)),
 		"broken":   io.MultiReader(strings.NewReader(text+"\n"), iotest.ErrReader(broken)),
 	} {
-		var said []string // what the loop sees; the scanner leaves \r out of the bytes
+		var results []string // what the loop sees; the scanner leaves \r out of the bytes
 		var last error
 		bytes := 0
 		for line, err := range ReadEvents(t.Context(), in) {
 			if last = err; err == nil {
-				said = append(said, "event")
+				results = append(results, "event")
 			} else {
-				said = append(said, err.Error())
+				results = append(results, err.Error())
 			}
 			if bytes += line.Bytes; (line.Event != nil) != (err == nil) || line.Event == nil && line.Seq != 0 && line.Seq != 3 {
 				t.Errorf("%s: %+v, %v", name, line, err)
@@ -42,7 +42,7 @@ func TestReadEvents(t *testing.T) {
 		} else {
 			want += "line 7 is longer than 16777216 bytes: a document has at most 2097152"
 		}
-		if got := strings.Join(said, "\n"); got != want || bytes != len(text) || errors.Is(last, broken) != (name == "broken") {
+		if got := strings.Join(results, "\n"); got != want || bytes != len(text) || errors.Is(last, broken) != (name == "broken") {
 			t.Errorf("%s: %d of %d bytes, got\n%s\nwant\n%s", name, bytes, len(text), got, want)
 		}
 	}

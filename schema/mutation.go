@@ -178,7 +178,7 @@ func NewNamedMutation(op, collection, id string, body []byte) *Mutation {
 			m.ID = parsed
 		}
 	} else if m.Fault == nil && id != "" {
-		m.Fault = ErrBadRequest.With("%s takes no id, it has %.80q", m.Op, id)
+		m.Fault = ErrBadRequest.With("%s accepts no id, it has %.80q", m.Op, id)
 	}
 	return m.Check()
 }

@@ -20,7 +20,7 @@ func TestOpNames(t *testing.T) {
 	}
 	for _, name := range []string{"", "document", "document.get", "Document.create", "document.create.", "batch"} {
 		if op := ParseOp(name); op != NoOp {
-			t.Errorf("%q is taken for %s", name, op)
+			t.Errorf("%q is accepted as %s", name, op)
 		}
 	}
 }

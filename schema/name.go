@@ -107,7 +107,7 @@ func (id DocumentID) Token() string {
 	return string(b)
 }
 
-// DecodeID is the inverse of Token. It takes any well-formed %XX, in lower
+// DecodeID is the inverse of Token. It accepts any well-formed %XX, in lower
 // case too; a malformed escape, a raw byte outside the set, or a result that is
 // no legal id is ErrBadID.
 func DecodeID(token string) (DocumentID, error) {

@@ -6,7 +6,7 @@ import (
 )
 
 // OperationInfo describes an operation of the API, whose requests have the subject
-// lapse.<db>.api.<Name> with what Tail says behind it.
+// lapse.<db>.api.<Name> followed by what Tail says.
 type OperationInfo struct {
 	Name    string
 	Tail    Tail

@@ -56,7 +56,7 @@ func TestSplitEventSubject(t *testing.T) {
 		}
 	}
 	if _, _, ok := SplitEventSubject("orders"); ok {
-		t.Error("one token is taken for an event's subject")
+		t.Error("one token is accepted as an event's subject")
 	}
 }
 
@@ -73,7 +73,7 @@ func TestIsInbox(t *testing.T) {
 		"$JS.API.INFO", "$JS.ACK.x.y", "$KV.bucket.key", "$O.bucket.C.x", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$MQTT.x", "_R_.x", "_GATE.x", "_CLIENTS._INBOX.x", "_PROCESSOR.x",
 	} {
 		if IsInbox(other) {
-			t.Errorf("%q is taken for an inbox", other)
+			t.Errorf("%q is accepted as an inbox", other)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestRuleNames(t *testing.T) {
 		}
 	}
 	if parseRule("Document") != NoRule {
-		t.Error("Document is taken for a rule")
+		t.Error("Document is accepted as a rule")
 	}
 }
 

@@ -94,7 +94,7 @@ func TestStrict(t *testing.T) {
 		}
 		for _, body := range test.bad {
 			if conform.Schema(test.schema, []byte(body)) == nil {
-				t.Errorf("%.300s is taken for a %s", body, test.schema)
+				t.Errorf("%.300s is accepted as a %s", body, test.schema)
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func TestMutationsAreDescribed(t *testing.T) {
 	for _, name := range names("mutations.") {
 		d := asyncapi.Load()
 		if d.Components.Messages[name+".request"].Payload != d.Components.Messages[name+".mutation"].Payload {
-			t.Errorf("%s takes another body as a mutation than as a request", name)
+			t.Errorf("%s accepts another body as a mutation than as a request", name)
 		}
 	}
 }

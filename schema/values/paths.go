@@ -104,7 +104,7 @@ func set(values []Value, slots []int, v Value) {
 	}
 }
 
-// find looks for n's children in v, an object or array.
+// find searches for n's children in v, an object or array.
 func (n *node) find(v Value, f *Found) {
 	switch v[0] {
 	case '{':

@@ -192,7 +192,7 @@ func TestPaths(t *testing.T) {
 	}
 	for _, bad := range []string{"", "a", "/a~", "/a~2", "/" + strings.Repeat("x", 255)} {
 		if p, err := ParsePointer(bad); err == nil {
-			t.Errorf("%q is taken as %v", bad, p)
+			t.Errorf("%q is accepted as %v", bad, p)
 		}
 	}
 	if pointers(t, "/a/0")[0].Plain() || !pointers(t, "/a/00/x1")[0].Plain() {
