@@ -80,7 +80,7 @@ func TestDecodeError(t *testing.T) {
 	s := newStandin(t).serve()
 	c := s.client()
 	coll, ctx := s.collection(c), t.Context()
-	const misfit = `{"id":"a","total":"five","_ts":5,"_etag":"7"}`
+	const wrongType = `{"id":"a","total":"five","_ts":5,"_etag":"7"}`
 	put := func(item client.Item[order], err error) (string, error) { return item.ETag, err }
 	batch := func() (client.Results, error) { return coll.Batch().Upsert("a", order{}).Run(ctx) }
 	collection := func(_ *client.Collection, err error) (string, error) { return "", err }
@@ -89,18 +89,18 @@ func TestDecodeError(t *testing.T) {
 		call       func() (etag string, err error)
 		id         bool // the error names the document
 	}{
-		"create":  {"document.create.orders.a", misfit, func() (string, error) { return put(client.Create(ctx, coll, "a", order{})) }, true},
-		"upsert":  {"document.upsert.orders.a", misfit, func() (string, error) { return put(client.Upsert(ctx, coll, "a", order{})) }, true},
-		"replace": {"document.replace.orders.a", misfit, func() (string, error) { return put(client.Replace(ctx, coll, "a", order{})) }, true},
-		"patch":   {"document.patch.orders.a", misfit, func() (string, error) { return put(client.Patch[order](ctx, coll, "a", order{})) }, true},
-		"restore": {"document.restore.orders.a", misfit, func() (string, error) { return put(client.Restore[order](ctx, coll, "a", "")) }, true},
-		"get":     {"document.get.orders.a", misfit, func() (string, error) { return put(client.Get[order](ctx, coll, "a")) }, true},
+		"create":  {"document.create.orders.a", wrongType, func() (string, error) { return put(client.Create(ctx, coll, "a", order{})) }, true},
+		"upsert":  {"document.upsert.orders.a", wrongType, func() (string, error) { return put(client.Upsert(ctx, coll, "a", order{})) }, true},
+		"replace": {"document.replace.orders.a", wrongType, func() (string, error) { return put(client.Replace(ctx, coll, "a", order{})) }, true},
+		"patch":   {"document.patch.orders.a", wrongType, func() (string, error) { return put(client.Patch[order](ctx, coll, "a", order{})) }, true},
+		"restore": {"document.restore.orders.a", wrongType, func() (string, error) { return put(client.Restore[order](ctx, coll, "a", "")) }, true},
+		"get":     {"document.get.orders.a", wrongType, func() (string, error) { return put(client.Get[order](ctx, coll, "a")) }, true},
 		"touch": {"document.touch.orders.a", `[]`, func() (string, error) {
 			touched, err := client.Touch(ctx, coll, "a")
 			return touched.ETag, err
 		}, true},
-		"batch":  {"batch.orders", `{"results":[{"code":201,"body":` + misfit + `}]}`, func() (string, error) { results, _ := batch(); return put(client.Decode[order](results[0])) }, true},
-		"query":  {"query.orders", `{"documents":[` + misfit + `]}`, func() (string, error) { _, err := client.QueryPage[order](ctx, coll); return etagOf(err), err }, true},
+		"batch":  {"batch.orders", `{"results":[{"code":201,"body":` + wrongType + `}]}`, func() (string, error) { results, _ := batch(); return put(client.Decode[order](results[0])) }, true},
+		"query":  {"query.orders", `{"documents":[` + wrongType + `]}`, func() (string, error) { _, err := client.QueryPage[order](ctx, coll); return etagOf(err), err }, true},
 		"short":  {"batch.orders", `{"results":[]}`, func() (string, error) { _, err := batch(); return "", err }, false},
 		"made":   {"collection.create.orders", `{"id":"orders","defaultTtl":"x"}`, func() (string, error) { return collection(c.CreateCollection(ctx, "orders")) }, false},
 		"change": {"collection.replace.orders", `{"results":[]}`, func() (string, error) { return collection(c.ChangeCollection(ctx, "orders")) }, false},
@@ -123,7 +123,7 @@ func TestDecodeError(t *testing.T) {
 		if failed.Collection != "orders" || failed.Seq != 9 || len(failed.Body) == 0 || etag != failed.ETag {
 			t.Errorf("%s: %+v, ETag %q", name, failed, etag)
 		}
-		if known := test.body == misfit || strings.Contains(test.body, misfit); known != (failed.ETag == "7") ||
+		if known := test.body == wrongType || strings.Contains(test.body, wrongType); known != (failed.ETag == "7") ||
 			known && !strings.Contains(err.Error(), `document "a" of orders is stored as version 7, but`) {
 			t.Errorf("%s: version %q, %v", name, failed.ETag, err)
 		}

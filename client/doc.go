@@ -8,7 +8,7 @@
 //
 //	for item, err := range client.Query[Session](ctx, sessions, client.Where("doc.requests > 100", nil)) { … }
 //	for x, err := range client.Expirations[Session](ctx, c, client.Durable("mailer")) { … }
-//	err = c.Handle(ctx, handle, client.Durable("mailer"), client.Workers(8), client.Poison(5, putAside))
+//	err = c.Handle(ctx, handle, client.Durable("mailer"), client.Workers(8), client.Poison(5, quarantine))
 //
 // An id is a string and a moment a time.Time, in UTC. Forecast and Status are the JSON of
 // the replies, with seconds and milliseconds since 1970 as there.

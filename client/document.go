@@ -24,7 +24,7 @@ type Item[T any] struct {
 	Lifetime
 }
 
-// Get decodes a document into a T; json.RawMessage takes it unchanged. It fails with
+// Get decodes a document into a T; json.RawMessage accepts it unchanged. It fails with
 // ErrDocumentNotFound from the document's deadline on.
 func Get[T any](ctx context.Context, coll *Collection, id string, opts ...RequestOption) (Item[T], error) {
 	return request[T](ctx, coll, "document.get", id, nil, opts)

@@ -154,9 +154,9 @@ func TestReadYourWrites(t *testing.T) {
 // does not replace the client's.
 func TestNATSOptions(t *testing.T) {
 	s := newStandin(t)
-	told := make(chan error, 10)
+	violations := make(chan error, 10)
 	c, err := client.Connect("", client.WithNATSOptions(nats.InProcessServer(s.server), nats.UserInfo("nobody", "x"), nats.Name("mine"), nats.CustomInboxPrefix("_INBOX.mine"),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err })))
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violations <- err })))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestNATSOptions(t *testing.T) {
 	if _, err := c.Status(t.Context()); !errors.Is(err, nats.ErrPermissionViolation) {
 		t.Errorf("status: %v", err)
 	}
-	if err := <-told; !errors.Is(err, nats.ErrPermissionViolation) {
+	if err := <-violations; !errors.Is(err, nats.ErrPermissionViolation) {
 		t.Errorf("the handler has %v", err)
 	}
 }

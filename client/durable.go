@@ -157,7 +157,7 @@ func filtersOf(db schema.DatabaseName, config jetstream.ConsumerConfig) []string
 }
 
 // canonical maps filters that choose the same events to one form: an event subject has
-// two tokens behind its prefix, so "orders.>" is "orders.*".
+// two tokens after its prefix, so "orders.>" is "orders.*".
 func canonical(db schema.DatabaseName, filters []string) []string {
 	same := make([]string, 0, len(filters))
 	for _, filter := range filters {

@@ -102,7 +102,7 @@ func (c *Client) feedError(err error) error {
 	var refused *jetstream.APIError
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		err = &failure{cause: err, coded: ErrUnavailable.With("no stream takes mutations of database %q here now: try again if NATS elects a leader, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
+		err = &failure{cause: err, coded: ErrUnavailable.With("no stream accepts mutations of database %q here now: try again if NATS elects a leader, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		err = &failure{cause: err, coded: ErrUnavailable.With("database %q has no log here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):

@@ -21,7 +21,7 @@ func TestFaultIsNoDenial(t *testing.T) {
 	for _, fault := range []error{nats.ErrTimeout, context.DeadlineExceeded, nats.ErrNoResponders, jetstream.ErrNoStreamResponse} {
 		for _, err := range []error{c.feedError(fault), c.transportError(fault)} {
 			text := err.Error()
-			if errors.Is(fault, jetstream.ErrNoStreamResponse) && !strings.Contains(text, "no stream takes") {
+			if errors.Is(fault, jetstream.ErrNoStreamResponse) && !strings.Contains(text, "no stream accepts") {
 				continue // a request has no such error
 			}
 			if !strings.Contains(text, "try again") || strings.Contains(text, "permission") || strings.Contains(text, "this user") || strings.Contains(text, "have no JetStream") {

@@ -189,7 +189,7 @@ func ExampleTTL() {
 	// Output: 30 -1
 }
 
-// Handle events in parallel, those of one document in order, and put aside an event whose
+// Handle events in parallel, those of one document in order, and quarantine an event whose
 // handler keeps failing.
 func ExampleClient_Handle() {
 	ctx := context.Background()
@@ -214,13 +214,13 @@ func ExampleClient_Handle() {
 		}
 		return nil
 	}
-	putAside := func(ctx context.Context, e *client.Event, err error) error {
+	quarantine := func(ctx context.Context, e *client.Event, err error) error {
 		fmt.Println(e.ID, "failed:", err)
 		return nil // an error would end Handle, and the event would be redelivered
 	}
 	err = c.Handle(ctx, send,
 		client.InCollection("letters"), client.OfType(client.DocumentCreated), client.FromStart(), client.UntilNow(),
-		client.Durable("sender"), client.Workers(4), client.Poison(2, putAside))
+		client.Durable("sender"), client.Workers(4), client.Poison(2, quarantine))
 	fmt.Println(err)
 	// Output:
 	// bad failed: no address

@@ -59,7 +59,7 @@ func TestSubmit(t *testing.T) {
 	s := newStandin(t)
 	c := s.client()
 	if _, err := c.Submit(t.Context(), "document.upsert", "orders", "a", order{}); !errors.Is(err, client.ErrUnavailable) {
-		t.Errorf("nobody takes it: %v", err)
+		t.Errorf("no stream accepts it: %v", err)
 	}
 	s.log()
 	seq, err := c.Submit(t.Context(), "document.upsert", "orders", "a b", order{Total: 5}, client.MsgID("1"))

@@ -112,7 +112,7 @@ func (c *Client) Handle(ctx context.Context, handler Handler, opts ...HandleOpti
 			return false, fault
 		}
 		// Deliveries count as tries of the first event only: it crashed the process, or
-		// the crashing event soon is first. Those behind it were only delivered with it.
+		// the crashing event soon is first. Those after it were only delivered with it.
 		tried := uint64(0)
 		if first {
 			tried, first = d.times-1, false

@@ -96,7 +96,7 @@ func TestHandleCollectionEventAlone(t *testing.T) {
 }
 
 // TestHandlePoison: an event whose handler fails or panics n times is passed to the
-// poison handler and not redelivered; the events behind it are handled.
+// poison handler and not redelivered; the events after it are handled.
 func TestHandlePoison(t *testing.T) {
 	s := newStandin(t).log()
 	for _, id := range []string{"a", "bad", "panics", "b"} {
@@ -134,7 +134,7 @@ func TestHandlePoison(t *testing.T) {
 }
 
 // TestHandlePoisonCountsDeliveries: an event during which n readers ended is not handled
-// again; the event behind it, which those readers had too, is handled.
+// again; the event after it, which those readers had too, is handled.
 func TestHandlePoisonCountsDeliveries(t *testing.T) {
 	s := newStandin(t).log()
 	c := s.client()

@@ -25,7 +25,7 @@ const (
 )
 
 // ordered is the source of a feed without a stored position: an ordered consumer, which
-// nats.go recreates behind the last message after every gap.
+// nats.go recreates after the last message after every gap.
 type ordered struct {
 	messages jetstream.MessagesContext
 	release  func() bool

@@ -100,17 +100,17 @@ func SortProcesses(all []Process) {
 func (p *Process) read(stats *micro.Stats) {
 	p.Error, p.Started = "", stats.Started.UTC().Format(time.RFC3339)
 	for _, endpoint := range stats.Endpoints { // each has the same data
-		var said struct {
+		var data struct {
 			Process struct {
 				Seq     uint64 `json:"seq"`
 				Waiting int    `json:"waiting"`
 			} `json:"process"`
 		}
 		var operations map[string]struct{ Requests, Errors int }
-		if json.Unmarshal(endpoint.Data, &said) != nil || json.Unmarshal(endpoint.Data, &operations) != nil {
+		if json.Unmarshal(endpoint.Data, &data) != nil || json.Unmarshal(endpoint.Data, &operations) != nil {
 			continue
 		}
-		p.Seq, p.Waiting, p.Requests, p.Errors = said.Process.Seq, said.Process.Waiting, 0, 0
+		p.Seq, p.Waiting, p.Requests, p.Errors = data.Process.Seq, data.Process.Waiting, 0, 0
 		for _, n := range operations {
 			p.Requests += n.Requests
 			p.Errors += n.Errors

@@ -18,7 +18,7 @@ import (
 // yielded once. A page that is too large for a reply is requested again in smaller ones.
 //
 // A document that does not decode into a T is yielded as an item without a Value and a
-// *DecodeError, and the loop may go on; json.RawMessage takes every document unchanged.
+// *DecodeError, and the loop may go on; json.RawMessage accepts every document unchanged.
 // Any other error is the last value; it is ctx's error once ctx is done. With Select an
 // item may lack ID, ETag and Modified.
 func Query[T any](ctx context.Context, coll *Collection, opts ...QueryOption) iter.Seq2[Item[T], error] {

@@ -170,8 +170,8 @@ func TestQueryPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told, _ := json.Marshal(plan)
-		got = append(got, fmt.Sprintf("%d %q %s", len(page.Items), page.Cursor, told))
+		explained, _ := json.Marshal(plan)
+		got = append(got, fmt.Sprintf("%d %q %s", len(page.Items), page.Cursor, explained))
 	}
 	want := []string{
 		`2 "at 2" {"index":"/total","scanned":4,"returned":2,"behind":2,"building":["/b"]}`,
@@ -233,7 +233,7 @@ func TestQueryErrors(t *testing.T) {
 		}
 		return n, last
 	}
-	behind := func(status int, body string) answer {
+	onSecondPage := func(status int, body string) answer {
 		return func(request []byte) (int, string) {
 			if strings.Contains(string(request), "cursor") {
 				return status, body
@@ -252,7 +252,7 @@ func TestQueryErrors(t *testing.T) {
 		"silent":     {0, "", 2, client.ErrTimeout},
 		"too large":  {413, `{"code":413,"error":"too_large","message":"m"}`, 2, client.ErrTooLarge},
 	} {
-		s.respond("query.orders", behind(test.status, test.body))
+		s.respond("query.orders", onSecondPage(test.status, test.body))
 		if n, err := run(client.PageSize(2)); n != test.n || !errors.Is(err, test.want) {
 			t.Errorf("%s: %d, %v", name, n, err)
 		}

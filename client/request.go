@@ -70,7 +70,7 @@ func MinSeq(seq uint64) RequestOption {
 
 // Do sends one request with an encoded body. op is the head of its subject
 // ("document.upsert", "collection.list", "status"); collection and id are empty if the
-// op takes none. The typed calls of this package encode and decode around Do.
+// op has none. The typed calls of this package encode and decode around Do.
 //
 // For an error reply it returns both, the Reply with its Status and the coded error. A
 // write may have been applied if the error is ErrTimeout or context.Canceled.
@@ -104,7 +104,7 @@ func (c *Client) Do(ctx context.Context, op, collection, id string, body []byte,
 	return c.parseReply(answer)
 }
 
-// subjectTail returns the part of a subject behind lapse.<db>.api. or
+// subjectTail returns the part of a subject after lapse.<db>.api. or
 // lapse.<db>.mutations. It validates the names: an illegal one would give a subject
 // without subscribers.
 func subjectTail(op, collection, id string) (string, error) {

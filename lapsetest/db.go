@@ -146,7 +146,7 @@ func (db *DB) Finish() {
 
 // Do sends one request, as client.Client.Do: op is the head of its subject
 // ("document.upsert", "collection.list", "status"); collection and id are empty if the
-// op takes none. body is JSON text (string, []byte or json.RawMessage), a value to
+// op has none. body is JSON text (string, []byte or json.RawMessage), a value to
 // encode as JSON, or nil.
 //
 // For an error reply it returns both, the Reply with its Status and the coded error, for

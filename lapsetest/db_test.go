@@ -183,12 +183,12 @@ func TestErrorCodes(t *testing.T) {
 // recorder records a failure without failing the real test.
 type recorder struct {
 	testing.TB
-	said string
+	message string
 }
 
 func (r *recorder) Helper() {}
 func (r *recorder) Fatalf(format string, args ...any) {
-	r.said = fmt.Sprintf(format, args...)
+	r.message = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 
@@ -227,8 +227,8 @@ func TestErrorFailsTest(t *testing.T) {
 			db.CreateCollection("c", "")
 			test.do(db)
 		})
-		if !strings.Contains(r.said, test.want) {
-			t.Errorf("it says %q, want %q", r.said, test.want)
+		if !strings.Contains(r.message, test.want) {
+			t.Errorf("it says %q, want %q", r.message, test.want)
 		}
 	}
 	for _, test := range []struct {
@@ -243,8 +243,8 @@ func TestErrorFailsTest(t *testing.T) {
 			lapsetest.New(r).Load(strings.NewReader(strings.Replace(two, "Created", "Deleted", 1)))
 		}, "1 of 1 events do not fit"},
 	} {
-		if r := fails(t, test.do); !strings.Contains(r.said, test.want) {
-			t.Errorf("it says %q, want %q", r.said, test.want)
+		if r := fails(t, test.do); !strings.Contains(r.message, test.want) {
+			t.Errorf("it says %q, want %q", r.message, test.want)
 		}
 	}
 	defer func() {
@@ -266,7 +266,7 @@ func fails(t *testing.T, do func(r *recorder)) *recorder {
 		do(r)
 	}()
 	<-done
-	if r.said == "" {
+	if r.message == "" {
 		t.Error("it did not fail")
 	}
 	return r

@@ -198,7 +198,7 @@ func TestFailingTestEnds(t *testing.T) {
 	cmd.Env = append(os.Environ(), "LAPSE_BUBBLE_FAILS=1")
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "on purpose") || strings.Contains(string(out), "panic") || strings.Contains(string(out), "leaked") {
-		t.Errorf("it ended with %v and said\n%s", err, out)
+		t.Errorf("it ended with %v and printed\n%s", err, out)
 	}
 }
 
