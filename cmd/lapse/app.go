@@ -107,13 +107,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return code
 	case <-a.after(stopTimeout):
 	}
-	said := make(chan struct{})
+	reported := make(chan struct{})
 	go func() {
-		defer close(said)
+		defer close(reported)
 		a.complain(fmt.Sprintf("did not end within %s (%s): it is still %s", stopTimeout, sentence(context.Cause(ctx)), (*a.doing.Load())()))
 	}()
 	select {
-	case <-said:
+	case <-reported:
 	case <-time.After(time.Second): // nobody reads stderr
 	}
 	return exitFailed

@@ -198,7 +198,7 @@ func (p *propertyFlags) change(cmd *cobra.Command, properties map[string]any) er
 			if path != "none" {
 				paths = append(paths, map[string]string{"path": path})
 			} else if len(p.includePaths) > 1 {
-				return usageErrorf("--include-path none goes with no other path: leave one of them out")
+				return usageErrorf("--include-path none excludes every other path: leave one of them out")
 			}
 		}
 		policy["includedPaths"] = paths

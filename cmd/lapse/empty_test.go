@@ -20,9 +20,9 @@ func TestEmptyValues(t *testing.T) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
 		code := newApp(strings.NewReader(""), &stdout, &stderr).run(ended, args)
-		said := stderr.String()
-		if code != exitUsage || stdout.Len() > 0 || strings.Count(said, "\n") != 1 || !strings.Contains(said, " is empty: ") && !strings.Contains(said, "is missing") {
-			t.Errorf("lapse %q: exit %d\n%s%s", args, code, stdout.String(), said)
+		line := stderr.String()
+		if code != exitUsage || stdout.Len() > 0 || strings.Count(line, "\n") != 1 || !strings.Contains(line, " is empty: ") && !strings.Contains(line, "is missing") {
+			t.Errorf("lapse %q: exit %d\n%s%s", args, code, stdout.String(), line)
 		}
 	}
 	flags := 0

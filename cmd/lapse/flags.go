@@ -79,7 +79,7 @@ const durations = "90s, 1h30m, 30d or 2w"
 var daysOrWeeks = regexp.MustCompile(`\d+[dw]`)
 
 // parseDuration is time.ParseDuration with two more units: d, 24 hours, and w,
-// 7 days. Both take whole numbers.
+// 7 days. Both accept whole numbers.
 func parseDuration(text string) (time.Duration, error) {
 	if strings.Contains(text, ".") {
 		return time.ParseDuration(text)
@@ -167,7 +167,7 @@ func showSize(bytes int64) string {
 // chooser is a flag with a fixed list of values, which errors and completion name.
 type chooser interface{ choices() []string }
 
-// choiceFlag is a flag that takes one of a few values.
+// choiceFlag is a flag that accepts one of a few values.
 type choiceFlag[T any] struct {
 	to     *T
 	values []T
@@ -199,7 +199,7 @@ func (f *choiceFlag[T]) choices() (words []string) {
 	return words
 }
 
-// choicesFlag is a repeatable flag that takes some of many words, also separated by commas.
+// choicesFlag is a repeatable flag that accepts some of many words, also separated by commas.
 type choicesFlag struct {
 	to    *[]string
 	words []string

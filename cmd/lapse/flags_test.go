@@ -30,7 +30,7 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// TestChoices: a flag with a fixed list of values takes each of them, and the error about
+// TestChoices: a flag with a fixed list of values accepts each of them, and the error about
 // another value names all. The list of event types is that of the schema.
 func TestChoices(t *testing.T) {
 	root := newRootCommand(newApp(strings.NewReader(""), io.Discard, io.Discard))
@@ -47,7 +47,7 @@ func TestChoices(t *testing.T) {
 			seen[f.Name] = value.choices()
 			err := f.Value.Set("Nope")
 			if err == nil {
-				t.Fatalf("%s --%s takes any value", cmd.CommandPath(), f.Name)
+				t.Fatalf("%s --%s accepts any value", cmd.CommandPath(), f.Name)
 			}
 			for _, choice := range value.choices() {
 				if !strings.Contains(err.Error(), choice) {
@@ -65,7 +65,7 @@ func TestChoices(t *testing.T) {
 }
 
 // TestSizes: parseSize reads plain numbers and the units that the help shows, and every
-// size flag takes them.
+// size flag accepts them.
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1": 1, "1GiB": 1 << 30, "64 MiB": 64 << 20, "1536KiB": 1536 << 10, "2TiB": 2 << 40, "5B": 5, "0": 0, "9223372036854775807": math.MaxInt64,

@@ -13,7 +13,7 @@ import (
 )
 
 // Standard input is read for "-", and by a command that needs a body and was given none.
-// No other command looks at it: it may be the list that a loop of the shell reads.
+// No other command reads it: it may be the list that a loop of the shell reads.
 
 // inputOffered reports whether the caller seems to offer a body on standard input, which is
 // then neither a terminal nor the null device. It reads nothing.
@@ -103,7 +103,7 @@ func parseTTL(flag, s string) (string, error) {
 	return parseSeconds(flag, s, "seconds, -1,")
 }
 
-// parseSeconds is parseTTL without never; legal says what a flag takes beside a duration.
+// parseSeconds is parseTTL without never; legal says what a flag accepts beside a duration.
 func parseSeconds(flag, s, legal string) (string, error) {
 	if s == "off" || s == "null" {
 		return "null", nil

@@ -56,7 +56,7 @@ func TestStandardInput(t *testing.T) {
 		for i, text := range []string{pipe, empty, null} {
 			stdin := inputOf(t, text)
 			s.forget()
-			code, said := runWith(t, s, stdin, command)
+			code, complaint := runWith(t, s, stdin, command)
 			left, _ := io.ReadAll(stdin)
 			got := refused
 			if asked := strings.SplitN(s.lastAsked(true), "\n", 3); code == exitDone {
@@ -64,8 +64,8 @@ func TestStandardInput(t *testing.T) {
 				if len(asked) > 2 {
 					got = strings.TrimSpace(asked[1])
 				}
-			} else if asked[0] != "" || code != exitUsage || strings.Count(said, "\n") != 1 {
-				got = said
+			} else if asked[0] != "" || code != exitUsage || strings.Count(complaint, "\n") != 1 {
+				got = complaint
 			}
 			if got != want[i] {
 				t.Errorf("%s, standard input %q: got %s, want %s", command, text, got, want[i])
@@ -82,9 +82,9 @@ func TestStandardInput(t *testing.T) {
 		"snapshot create", "snapshot list", "snapshot verify 1",
 	} {
 		stdin := inputOf(t, pipe)
-		_, said := runWith(t, s, stdin, command)
+		_, complaint := runWith(t, s, stdin, command)
 		if left, _ := io.ReadAll(stdin); string(left) != pipe {
-			t.Errorf("%s reads standard input: %s", command, said)
+			t.Errorf("%s reads standard input: %s", command, complaint)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func inputOf(t *testing.T, text string) *os.File {
 
 func runWith(t *testing.T, s *standin, stdin io.Reader, command string) (code int, stderr string) {
 	t.Helper()
-	var said bytes.Buffer
-	code = newApp(stdin, io.Discard, &said).run(t.Context(), append(strings.Fields(command), "--server", s.server.ClientURL()))
-	return code, said.String()
+	var complaint bytes.Buffer
+	code = newApp(stdin, io.Discard, &complaint).run(t.Context(), append(strings.Fields(command), "--server", s.server.ClientURL()))
+	return code, complaint.String()
 }

@@ -29,7 +29,7 @@ func (a *app) addOutputFlag(cmd *cobra.Command) *output {
 func (out *output) forPeople() bool { return !out.json && out.isTerminal(out.stdout) }
 
 // leftOut reports what the output leaves out, and how to get it, on standard error: also
-// for scripts, which would take a part for all of it.
+// for scripts, which would mistake a part for all of it.
 func (a *app) leftOut(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "lapse: "+format+"\n", args...)
 }

@@ -125,7 +125,7 @@ func (out *output) query(ctx context.Context, coll *client.Collection, opts []cl
 	return nil
 }
 
-// incomplete adds to err the cursor behind the documents already printed.
+// incomplete adds to err the cursor after the documents already printed.
 func incomplete(ctx context.Context, err error, printed int, cursor string) error {
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")

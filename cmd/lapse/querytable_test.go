@@ -60,7 +60,7 @@ func TestDocumentPrinterIsBounded(t *testing.T) {
 	if title := strings.Fields(lines[mostRows+1]); title[0] != "id" || len(title) != len(strings.Fields(lines[mostRows+2])) {
 		t.Errorf("titles %v", title)
 	}
-	if told := lines[mostRows+3]; !strings.Contains(told, "column(s) left out") {
-		t.Errorf("at the end %q", told)
+	if footer := lines[mostRows+3]; !strings.Contains(footer, "column(s) left out") {
+		t.Errorf("at the end %q", footer)
 	}
 }

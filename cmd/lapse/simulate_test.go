@@ -15,7 +15,7 @@ import (
 )
 
 // simulated runs simulate on an input and returns its exit code and standard error.
-func simulated(t *testing.T, in io.Reader, out io.Writer, args ...string) (code int, said string) {
+func simulated(t *testing.T, in io.Reader, out io.Writer, args ...string) (code int, complaint string) {
 	t.Helper()
 	var stderr bytes.Buffer
 	code = newApp(in, out, &stderr).run(t.Context(), append([]string{"simulate"}, args...))
@@ -39,8 +39,8 @@ func upserts(first, n int) string {
 func TestSimulateReadSizes(t *testing.T) {
 	before := createC + upserts(2, 1500)
 	for _, test := range []struct {
-		name, after, said string
-		code, events      int
+		name, after, complaint string
+		code, events           int
 	}{
 		{"whole", upserts(1502, 1500), "", exitDone, 3001 + 100},
 		{"no line", "poison\n" + upserts(1503, 2000), "line 1502: ", exitFailed, 1501},
@@ -57,9 +57,9 @@ func TestSimulateReadSizes(t *testing.T) {
 				}
 				var out bytes.Buffer
 				in := &pieces{rest: []byte(before + test.after), size: piece}
-				code, said := simulated(t, in, &out)
-				if events := strings.Count(out.String(), "\n"); code != test.code || events != test.events || !strings.Contains(said, test.said) || (said == "") != (test.said == "") {
-					t.Errorf("in pieces of %d: code %d, %d events, it says %q; want %d, %d, %q", piece, code, events, said, test.code, test.events, test.said)
+				code, complaint := simulated(t, in, &out)
+				if events := strings.Count(out.String(), "\n"); code != test.code || events != test.events || !strings.Contains(complaint, test.complaint) || (complaint == "") != (test.complaint == "") {
+					t.Errorf("in pieces of %d: code %d, %d events, it says %q; want %d, %d, %q", piece, code, events, complaint, test.code, test.events, test.complaint)
 				}
 			}
 		})
@@ -88,9 +88,9 @@ func (p *pieces) Read(b []byte) (int, error) {
 // TestSimulateUntilStopsParsing: lines after --until are not parsed.
 func TestSimulateUntilStopsParsing(t *testing.T) {
 	var out bytes.Buffer
-	code, said := simulated(t, strings.NewReader(createC+upserts(2, 2000)+"poison\n"), &out, "--until", "2015-05-17T10:00:01Z")
+	code, complaint := simulated(t, strings.NewReader(createC+upserts(2, 2000)+"poison\n"), &out, "--until", "2015-05-17T10:00:01Z")
 	if events := strings.Count(out.String(), "\n"); code != exitDone || events != 1000 {
-		t.Errorf("code %d, %d events, it says %q", code, events, said)
+		t.Errorf("code %d, %d events, it says %q", code, events, complaint)
 	}
 }
 
@@ -101,8 +101,8 @@ func TestSimulateReportsErrorBeforeEOF(t *testing.T) {
 		in, more := io.Pipe()
 		go func() { _, _ = io.WriteString(more, createC+upserts(2, 3)+line) }()
 		var out bytes.Buffer
-		if code, said := simulated(t, in, &out); code != exitFailed || !strings.Contains(said, "line 5") || strings.Count(out.String(), "\n") != 4 {
-			t.Errorf("%s: code %d, it says %q after\n%s", name, code, said, &out)
+		if code, complaint := simulated(t, in, &out); code != exitFailed || !strings.Contains(complaint, "line 5") || strings.Count(out.String(), "\n") != 4 {
+			t.Errorf("%s: code %d, it says %q after\n%s", name, code, complaint, &out)
 		}
 		_ = in.Close() // ends the pending read of the goroutine left behind
 	}
@@ -114,13 +114,13 @@ func TestSimulateIOErrors(t *testing.T) {
 	broken := errors.New("the disk is gone")
 	var out bytes.Buffer
 	in := &pieces{rest: []byte(createC + upserts(2, 1000)), size: 1 << 20, end: broken}
-	if code, said := simulated(t, in, &out); code != exitFailed || !strings.Contains(said, "disk is gone") || strings.Count(out.String(), "\n") != 1001 {
-		t.Errorf("code %d, it says %q after %d events", code, said, strings.Count(out.String(), "\n"))
+	if code, complaint := simulated(t, in, &out); code != exitFailed || !strings.Contains(complaint, "disk is gone") || strings.Count(out.String(), "\n") != 1001 {
+		t.Errorf("code %d, it says %q after %d events", code, complaint, strings.Count(out.String(), "\n"))
 	}
 	for _, lines := range []int{1, 100_000} {
-		code, said := simulated(t, strings.NewReader(createC+upserts(2, lines)), failing{broken})
-		if code != exitFailed || said != "lapse: the disk is gone\n" {
-			t.Errorf("of %d lines: code %d, it says %q", lines, code, said)
+		code, complaint := simulated(t, strings.NewReader(createC+upserts(2, lines)), failing{broken})
+		if code != exitFailed || complaint != "lapse: the disk is gone\n" {
+			t.Errorf("of %d lines: code %d, it says %q", lines, code, complaint)
 		}
 	}
 }
@@ -149,8 +149,8 @@ func TestSimulateLastYear(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var log bytes.Buffer
-			if code, said := simulated(t, strings.NewReader(test.in), &log); code != exitDone {
-				t.Fatalf("code %d, it says %q", code, said)
+			if code, complaint := simulated(t, strings.NewReader(test.in), &log); code != exitDone {
+				t.Fatalf("code %d, it says %q", code, complaint)
 			}
 			var expired []string
 			for line := range strings.Lines(log.String()) {
@@ -166,20 +166,20 @@ func TestSimulateLastYear(t *testing.T) {
 				t.Errorf("%v expired, want %v:\n%.2000s", expired, test.expire, &log)
 			}
 			for _, args := range [][]string{{"replay", "-"}, {"audit", "-"}} {
-				var out, said bytes.Buffer
-				if code := newApp(bytes.NewReader(log.Bytes()), &out, &said).run(t.Context(), args); code != exitDone {
-					t.Errorf("%s: code %d %s%s", args[0], code, &out, &said)
+				var out, complaint bytes.Buffer
+				if code := newApp(bytes.NewReader(log.Bytes()), &out, &complaint).run(t.Context(), args); code != exitDone {
+					t.Errorf("%s: code %d %s%s", args[0], code, &out, &complaint)
 				}
 			}
 		})
 	}
 	for _, line := range []string{upsert("9999-12-31T23:00:00-01:00", "a", "{}"), upsert("10000-01-01T00:00:00Z", "a", "{}")} {
-		if code, said := simulated(t, strings.NewReader(createC+line), io.Discard); code != exitFailed || !strings.Contains(said, "line 2: at is") {
-			t.Errorf("%s: code %d, it says %q", line, code, said)
+		if code, complaint := simulated(t, strings.NewReader(createC+line), io.Discard); code != exitFailed || !strings.Contains(complaint, "line 2: at is") {
+			t.Errorf("%s: code %d, it says %q", line, code, complaint)
 		}
 	}
-	if code, said := simulated(t, strings.NewReader(createC), io.Discard, "--until", "9999-12-31T23:00:00-01:00"); code != exitUsage {
-		t.Errorf("code %d, it says %q", code, said)
+	if code, complaint := simulated(t, strings.NewReader(createC), io.Discard, "--until", "9999-12-31T23:00:00-01:00"); code != exitUsage {
+		t.Errorf("code %d, it says %q", code, complaint)
 	}
 }
 
