@@ -91,7 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	op, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && !(isAPI && r.Method == http.MethodPost):
-		refuse(w, http.StatusMethodNotAllowed, "bad_request", "the console takes GET, and POST below api/")
+		refuse(w, http.StatusMethodNotAllowed, "bad_request", "the console accepts GET, and POST below api/")
 	case !isAPI:
 		serveStatic(w, r)
 	case h.admits(w, r):

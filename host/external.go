@@ -36,7 +36,7 @@ func (t *target) openExternal() error {
 }
 
 // openConnections locks the store directory and opens the connections of processors. If
-// no databases are named, it takes those of the server.
+// no databases are named, it uses those of the server.
 func (t *target) openConnections() (err error) {
 	var lock io.Closer
 	if lock, err = embedded.LockStore(t.StoreDir); err != nil {

@@ -176,7 +176,7 @@ func (r *run) wait(ctx context.Context) (failure, lost error) {
 	}
 }
 
-// left returns what Run returns after a failure; stopped is what the databases said when
+// left returns what Run returns after a failure; stopped is what the databases returned when
 // they stopped.
 func (r *run) left(failure, lost, stopped error) error {
 	if failure == lost && len(r.databases.all) > 1 && r.databases.serving.Load() == 0 {

@@ -24,10 +24,10 @@ type hosted struct {
 	options     processor.Options
 	damage      error // damaged streams, which prevent its start
 
-	running atomic.Pointer[processor.Processor] // nil while it is not served
-	stopped atomic.Bool
-	failure error // why it is not served; owned by the goroutine that starts and keeps it
-	told    string
+	running  atomic.Pointer[processor.Processor] // nil while it is not served
+	stopped  atomic.Bool
+	failure  error // why it is not served; owned by the goroutine that starts and keeps it
+	reported string
 }
 
 // databases is all databases of a run.
@@ -82,13 +82,13 @@ func (d *databases) startOne(ctx context.Context, one *hosted) (started bool) {
 	return err == nil
 }
 
-// failed records a failure. It tells it unless it was the last one told or the database
-// is the only one, whose failure Run returns.
+// failed records a failure. It reports it unless it was the last one reported or the
+// database is the only one, whose failure Run returns.
 func (d *databases) failed(one *hosted, err error) {
 	one.failure = err
 	one.options.Monitor.Listener()(observe.Failed{Err: err})
-	if text := schema.Describe(err); len(d.all) > 1 && text != one.told {
-		one.told = text
+	if text := schema.Describe(err); len(d.all) > 1 && text != one.reported {
+		one.reported = text
 		d.events(NotServed{one.notServed(err)})
 	}
 }
@@ -174,7 +174,7 @@ func (d *databases) keepOne(ctx context.Context, one *hosted) error {
 		case <-time.After(pause):
 		}
 		if d.startOne(ctx, one) {
-			one.told = ""
+			one.reported = ""
 			d.events(ServedAgain{one.name})
 		}
 		pause = min(2*pause, mostPause)

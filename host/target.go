@@ -181,9 +181,9 @@ func closedForGood(nc *nats.Conn) error {
 // is closed for good. end stops the watch and returns the error.
 func (t *target) whileOpen(ctx context.Context) (_ context.Context, end func() error) {
 	ctx, cancel := context.WithCancel(ctx)
-	said := make(chan error, 1)
+	failure := make(chan error, 1)
 	go func() {
-		defer close(said)
+		defer close(failure)
 		var err error
 		select {
 		case err = <-t.failed:
@@ -191,8 +191,8 @@ func (t *target) whileOpen(ctx context.Context) (_ context.Context, end func() e
 		case <-ctx.Done():
 			return
 		}
-		said <- err
+		failure <- err
 		cancel()
 	}()
-	return ctx, func() error { cancel(); return <-said }
+	return ctx, func() error { cancel(); return <-failure }
 }
