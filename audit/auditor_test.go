@@ -91,12 +91,12 @@ func TestMissingBeginning(t *testing.T) {
 		log  []schema.Event
 		lost bool
 	}{
-		"lost":                    {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.WriterStarted, `{"writer":"w"}`)}, true},
-		"trimmed":                 {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.LogTrimmed, `{"first":5}`)}, false},
-		"trimmed, not so far":     {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.LogTrimmed, `{"first":4}`)}, true},
-		"trimmed more than once":  {[]schema.Event{event(5, schema.LogTrimmed, `{"first":3}`), event(6, schema.LogTrimmed, `{"first":5}`)}, false},
-		"begun behind a snapshot": {[]schema.Event{event(5, schema.WriterStarted, `{"writer":"w"}`), event(6, schema.WriterPresent, "")}, false},
-		"used again":              {[]schema.Event{event(1, schema.WriterStarted, `{"writer":"w"}`), event(2, schema.WriterStarted, `{"writer":"v","reused":9}`)}, true},
+		"lost":                   {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.WriterStarted, `{"writer":"w"}`)}, true},
+		"trimmed":                {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.LogTrimmed, `{"first":5}`)}, false},
+		"trimmed, not so far":    {[]schema.Event{event(5, schema.WriterPresent, ""), event(6, schema.LogTrimmed, `{"first":4}`)}, true},
+		"trimmed more than once": {[]schema.Event{event(5, schema.LogTrimmed, `{"first":3}`), event(6, schema.LogTrimmed, `{"first":5}`)}, false},
+		"begun from a snapshot":  {[]schema.Event{event(5, schema.WriterStarted, `{"writer":"w"}`), event(6, schema.WriterPresent, "")}, false},
+		"used again":             {[]schema.Event{event(1, schema.WriterStarted, `{"writer":"w"}`), event(2, schema.WriterStarted, `{"writer":"v","reused":9}`)}, true},
 	} {
 		if found := auditOf(t, Options{Stream: true}, c.log).Found[Sequence]; (found == 1) != c.lost || found > 1 {
 			t.Errorf("%s: %d findings", name, found)

@@ -203,7 +203,7 @@ func (a *Auditor) content(c *collection, before, l *life, e *schema.Event) {
 	// A patch that does not name the ttl leaves it as it is.
 	kept := e.Type == schema.DocumentReplaced && (before.phase == alive && before.illegal == l.illegal || before.phase == unseen && c.unseen > 0)
 	if c.known && c.policy.DefaultTTL != schema.Off && !kept {
-		a.against(TTL, e, "taken while the collection's TTL is on: %v", d.TTLError())
+		a.against(TTL, e, "accepted while the collection's TTL is on: %v", d.TTLError())
 	}
 }
 

@@ -47,11 +47,11 @@ func (a *Auditor) documentExpired(e *schema.Event) error {
 
 // countdown audits the TTL and rule of an expiry of a known version.
 func (a *Auditor) countdown(c *collection, l *life, e *schema.Event) {
-	told, policy := e.Deadline, c.policy.DefaultTTL
+	stated, policy := e.Deadline, c.policy.DefaultTTL
 	if !c.known {
 		// The policy is unknown: use the one that the event implies.
-		if policy = schema.NoDefault; told.Rule == schema.RuleCollection {
-			policy = schema.DefaultTTL(told.TTL)
+		if policy = schema.NoDefault; stated.Rule == schema.RuleCollection {
+			policy = schema.DefaultTTL(stated.TTL)
 		}
 	}
 	seconds, by := countdown(policy, l.ttl)
@@ -66,35 +66,35 @@ func (a *Auditor) countdown(c *collection, l *life, e *schema.Event) {
 	case at > now:
 		a.against(Early, e, "version %d expired at %s, and was to live until %s (%d s by %s)", l.version, clock(now), clock(at), seconds, by)
 	}
-	a.told(l, e, at, seconds, by)
+	a.statedDeadline(l, e, at, seconds, by)
 }
 
-// told audits the deadline that an event names.
-func (a *Auditor) told(l *life, e *schema.Event, at, seconds int64, by schema.Rule) {
-	switch told := e.Deadline; {
-	case told.Rule != by:
-		a.against(ByRule, e, "it says by %s, it is %d s by %s", told.Rule, seconds, by)
-	case int64(told.TTL) != seconds:
-		a.against(TTL, e, "it says after %d s, it is after %d s by %s", told.TTL, seconds, by)
-	case told.At != at:
-		a.against(Deadline, e, "it says deadline %d, it is %d: version %d has _ts %d", told.At, at, l.version, l.ts)
+// statedDeadline audits the deadline that an event names.
+func (a *Auditor) statedDeadline(l *life, e *schema.Event, at, seconds int64, by schema.Rule) {
+	switch stated := e.Deadline; {
+	case stated.Rule != by:
+		a.against(ByRule, e, "it says by %s, it is %d s by %s", stated.Rule, seconds, by)
+	case int64(stated.TTL) != seconds:
+		a.against(TTL, e, "it says after %d s, it is after %d s by %s", stated.TTL, seconds, by)
+	case stated.At != at:
+		a.against(Deadline, e, "it says deadline %d, it is %d: version %d has _ts %d", stated.At, at, l.version, l.ts)
 	}
 }
 
 // unseenExpired audits the expiry of a version from before the log.
 func (a *Auditor) unseenExpired(c *collection, l *life, e *schema.Event) {
-	told := e.Deadline
-	if told.At > second(e.Time) {
-		a.against(Early, e, "it expired at %s, and its deadline is %s", clock(second(e.Time)), clock(told.At))
+	stated := e.Deadline
+	if stated.At > second(e.Time) {
+		a.against(Early, e, "it expired at %s, and its deadline is %s", clock(second(e.Time)), clock(stated.At))
 	}
 	switch policy := c.policy.DefaultTTL; {
 	case !c.known:
 	case policy == schema.Off:
 		a.against(Never, e, "it expired while the collection's TTL was off")
-	case told.Rule == schema.RuleCollection && policy == schema.NoDefault:
+	case stated.Rule == schema.RuleCollection && policy == schema.NoDefault:
 		a.against(ByRule, e, "it says by collection, which has defaultTtl -1")
-	case told.Rule == schema.RuleCollection && int32(policy) != told.TTL:
-		a.against(TTL, e, "it says after %d s, it is after %d s by collection", told.TTL, policy)
+	case stated.Rule == schema.RuleCollection && int32(policy) != stated.TTL:
+		a.against(TTL, e, "it says after %d s, it is after %d s by collection", stated.TTL, policy)
 	}
 }
 

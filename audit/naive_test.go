@@ -396,7 +396,7 @@ func lateBefore(log []schema.Event) []int64 {
 }
 
 // naiveUnwarned finds a version whose deadline passed or was cancelled without a warning,
-// though lapse had time for one. It looks at the other events of its document, changes
+// though lapse had time for one. It reads the other events of its document, changes
 // and the end of its collection, and the end of the log.
 func naiveUnwarned(log []schema.Event) (Rule, uint64) {
 	late := lateBefore(log)

@@ -47,7 +47,7 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("nothing is told")
+		t.Error("nothing is reported")
 	}
 	full.Off()
 	if err := a.Close(); err != nil {

@@ -52,7 +52,7 @@ func (a *Auditor) documentExpiring(e *schema.Event) error {
 		a.against(WarnedTwice, e, "version %d has been warned of %s before", l.version, clock(at))
 	}
 	if by != schema.NoRule {
-		a.told(l, e, at, seconds, by)
+		a.statedDeadline(l, e, at, seconds, by)
 		a.lateness(e, a.warningDue(c, l, at))
 	}
 	a.image(c, l, e)
