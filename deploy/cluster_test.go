@@ -38,8 +38,8 @@ type cluster struct {
 	routes []string // of all three nodes
 	stores []string
 
-	mu   sync.Mutex
-	said []string // warnings and errors
+	mu       sync.Mutex
+	messages []string // warnings and errors
 }
 
 // processEnvironment is locked while nats.conf is read, since it takes the differences
@@ -167,7 +167,7 @@ func (c *cluster) connect(t *testing.T, user string, opts ...nats.Option) *nats.
 func (c *cluster) log() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strings.Join(c.said, "\n")
+	return strings.Join(c.messages, "\n")
 }
 
 // auditorsReader matches the refusal to delete a reader's consumer.
@@ -177,7 +177,7 @@ var auditorsReader = regexp.MustCompile(`"\$JS\.API\.CONSUMER\.DELETE\.LAPSE_\w+
 func (c *cluster) violations() (found []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, line := range c.said {
+	for _, line := range c.messages {
 		// An auditor may delete no consumer. nats.go tries to delete the old one when it
 		// recreates a reader's, as it does after a busy machine was silent for a while.
 		if strings.Contains(line, "Violation") && !auditorsReader.MatchString(line) {
@@ -193,7 +193,7 @@ type recorder struct{ c *cluster }
 func (r *recorder) add(format string, args []any) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	r.c.said = append(r.c.said, fmt.Sprintf(format, args...))
+	r.c.messages = append(r.c.messages, fmt.Sprintf(format, args...))
 }
 func (r *recorder) Noticef(string, ...any)            {}
 func (r *recorder) Debugf(string, ...any)             {}

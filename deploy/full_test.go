@@ -12,7 +12,7 @@ import (
 )
 
 // TestStorageLimit: when a cluster is at max_file_store, lapse says so and goes on trying.
-// Restarted with a larger limit, NATS takes writes again, and has all that were
+// Restarted with a larger limit, NATS accepts writes again, and has all that were
 // acknowledged.
 func TestStorageLimit(t *testing.T) {
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestStorageLimit(t *testing.T) {
 		return reply.Seq, nil
 	}
 	var acknowledged uint64
-	eventually(t, "lapse says why the log takes nothing", func() bool {
+	eventually(t, "lapse says why the log accepts nothing", func() bool {
 		if seq, err := put(t.Context()); err == nil {
 			acknowledged = seq
 		}

@@ -188,8 +188,8 @@ func TestPermissions(t *testing.T) {
 				}
 				// The server sends the error before its reply to Flush.
 				want := !slices.Contains(allowed, user)
-				said := nc.LastError()
-				is := said != nil && strings.Contains(said.Error(), fmt.Sprintf("Permissions Violation for %s to %q", what, subject))
+				violation := nc.LastError()
+				is := violation != nil && strings.Contains(violation.Error(), fmt.Sprintf("Permissions Violation for %s to %q", what, subject))
 				if is != want {
 					t.Errorf("%s to %s: refused is %v", what, subject, is)
 				}

@@ -49,7 +49,7 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 	two.Restart()
 	if strings.Contains(two.Stderr(), "restored from a snapshot") || strings.Contains(two.Stderr(), "folded again") {
-		t.Errorf("it does not take what was restored:\n%s", two.Stderr())
+		t.Errorf("it does not accept what was restored:\n%s", two.Stderr())
 	}
 
 	// The log is lost, the snapshot is not.

@@ -18,7 +18,7 @@ func main() {
 	hosts := flag.String("hosts", "localhost,127.0.0.1,::1", "certificates also name these `HOST`[,HOST…], by which clients and other nodes reach the nodes: those of --nats-url, NATS_ROUTE_1 to 3 and NATS_CLUSTER_ADVERTISE")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "keys: it takes flags only: see -help")
+		fmt.Fprintln(os.Stderr, "keys: only flags are accepted: see -help")
 		os.Exit(2)
 	}
 	if err := run(*dir, strings.Split(*hosts, ",")); err != nil {
