@@ -61,7 +61,7 @@ func TestDamage(t *testing.T) {
 		select {
 		case <-s.Damaged():
 		default:
-			t.Error("nobody is told")
+			t.Error("no failure is reported")
 		}
 		_ = s.Close()
 	}

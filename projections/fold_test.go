@@ -122,7 +122,7 @@ func TestFoldMismatchedEvents(t *testing.T) {
 		l.document(schema.DocumentExpired, "orders", "gone", v, `{"id":"gone"}`)
 		return l
 	}
-	for name, misfit := range map[string]schema.Event{
+	for name, invalid := range map[string]schema.Event{
 		"created over existing":       {Type: schema.DocumentCreated, Collection: "orders", ID: "a", Body: []byte(`{"id":"a"}`)},
 		"replaced an old version":     {Type: schema.DocumentReplaced, Collection: "orders", ID: "a", Previous: 2, Body: []byte(`{"id":"a"}`)},
 		"replaced nothing":            {Type: schema.DocumentReplaced, Collection: "orders", ID: "b", Previous: 2, Body: []byte(`{"id":"b"}`)},
@@ -147,7 +147,7 @@ func TestFoldMismatchedEvents(t *testing.T) {
 			s, l := open(t), base()
 			catchUp(t, s, l)
 			before, cursor := contents(t, s, "M"), s.Cursor()
-			l.write(misfit)
+			l.write(invalid)
 			catchUp(t, s, l)
 			if after := contents(t, s, "M"); !maps.Equal(before, after) {
 				t.Errorf("%q became %q", before, after)
@@ -223,7 +223,7 @@ func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
 	l = &logbook{now: 1000}
 	incarnations := map[string]uint64{}
 	documents := map[string]doc{}
-	misfit := rapid.SampledFrom([]bool{false, false, false, false, true})
+	invalid := rapid.SampledFrom([]bool{false, false, false, false, true})
 	for range rapid.IntRange(0, 60).Draw(t, "events") {
 		l.now += rapid.SampledFrom([]int64{0, 0, 1, 3, 90}).Draw(t, "seconds")
 		name := rapid.SampledFrom([]string{"carts", "orders"}).Draw(t, "collection")
@@ -232,7 +232,7 @@ func randomLog(t *rapid.T) (l *logbook, known []Fact, foreign uint64) {
 		key := fmt.Sprint(incarnation, id)
 		d := documents[key]
 		e := schema.Event{Collection: schema.CollectionName(name)}
-		fits := !misfit.Draw(t, "misfit")
+		fits := !invalid.Draw(t, "invalid")
 		switch {
 		case !exists && fits:
 			e.Type = schema.CollectionCreated

@@ -62,7 +62,7 @@ func TestIndexBuild(t *testing.T) {
 		select {
 		case <-s.IndexWork():
 		default:
-			t.Error("nobody is told of the work")
+			t.Error("the work is not signalled")
 		}
 		if more, err := s.Index(7); !more || err != nil {
 			t.Errorf("after 7 of 20 there is more: %t (%v)", more, err)
@@ -73,7 +73,7 @@ func TestIndexBuild(t *testing.T) {
 		select {
 		case <-s.IndexWork():
 		default:
-			t.Error("nobody is told of the rest of the work")
+			t.Error("the rest of the work is not signalled")
 		}
 		// Documents before and after the position of the build.
 		l.document(schema.DocumentReplaced, "orders", "03", versions["03"], `{"id":"03","m":7}`)
@@ -202,7 +202,7 @@ func TestIndexWorkAfterOpen(t *testing.T) {
 			break
 		}
 		if len(s.IndexWork()) != 1 {
-			t.Fatal("nobody is told")
+			t.Fatal("no work is signalled")
 		}
 		s.served = 0
 		if len(served) > 0 {
@@ -217,7 +217,7 @@ func TestIndexWorkAfterOpen(t *testing.T) {
 	defer s.Close()
 	checkIndexes(t, s, true)
 	if len(s.IndexWork()) != 0 {
-		t.Error("there is no work, and somebody is told")
+		t.Error("work is signalled, and there is none")
 	}
 	if want := []uint64{1, 5, 14, 1, 5, 1, 5}; !slices.Equal(served, want) {
 		t.Errorf("served were %v, want %v", served, want)

@@ -240,7 +240,7 @@ func checkIndexes(t rapid.TB, s *Store, settled bool) {
 		t.Fatal("there is work left")
 	}
 	if work && len(s.IndexWork()) == 0 {
-		t.Fatal("there is work, and nobody is told")
+		t.Fatal("there is work, and it is not signalled")
 	}
 }
 

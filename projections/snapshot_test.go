@@ -92,7 +92,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 // TestDamagedArchives: ReadArchive refuses an archive that was changed anywhere, and
-// Open refuses the directory that it leaves behind.
+// Open refuses the directory that it leaves.
 func TestDamagedArchives(t *testing.T) {
 	fs, l := vfs.NewMem(), someLog()
 	s := openIn(t, fs)
@@ -142,7 +142,7 @@ func TestDamagedArchives(t *testing.T) {
 					t.Fatalf("it was read without an error, and is none: %v", err)
 				}
 				if !maps.Equal(contents(t, c, ""), want) {
-					t.Fatal("another content was taken for sound")
+					t.Fatal("another content was accepted as sound")
 				}
 				if err := c.Close(); err != nil {
 					t.Fatal(err)

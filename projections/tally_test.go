@@ -68,7 +68,7 @@ func TestTally(t *testing.T) {
 				t.Fatalf("order %d, %v at %v: %v, want %v (%v)", order, seconds[order], ends, got, want, err)
 			}
 			if looked > len(seconds[order]) {
-				t.Fatalf("%d of %d entries were looked at", looked, len(seconds[order]))
+				t.Fatalf("%d of %d entries were scanned", looked, len(seconds[order]))
 			}
 		}
 	})
@@ -103,7 +103,7 @@ func TestTallySkipsTheLargest(t *testing.T) {
 			sum += n
 		}
 		if most := slices.Max(counts); int64(looked) != 4000-most || sum != 4000 {
-			t.Errorf("%v: %d were looked at for %v", ends, looked, counts)
+			t.Errorf("%v: %d were scanned for %v", ends, looked, counts)
 		}
 	}
 	stop := errors.New("enough")

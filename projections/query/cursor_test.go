@@ -16,7 +16,7 @@ func FuzzCursor(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, payload []byte) {
 		r.cursor = text
 		if p, ok := s.open(7, r); ok && s.seal(7, r, p) != text {
-			t.Fatalf("%q is taken as %v", text, p)
+			t.Fatalf("%q is accepted as %v", text, p)
 		}
 		payload = append([]byte{cursorVersion}, payload...)
 		r.cursor = base64.RawURLEncoding.EncodeToString(append(s.code(7, r, payload), payload...))
@@ -24,7 +24,7 @@ func FuzzCursor(f *testing.F) {
 			t.Fatalf("%q holds %v", payload, p)
 		}
 		if _, ok := s.open(8, r); ok {
-			t.Fatal("a cursor of another collection is taken")
+			t.Fatal("a cursor of another collection is accepted")
 		}
 	})
 }

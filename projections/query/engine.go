@@ -72,8 +72,8 @@ type Ask struct {
 	Now func(logTime int64) int64
 	// Room is the largest reply in bytes.
 	Room int
-	// MinSeq is the sequence that the answer must include, even if lazy indexes are
-	// behind it. The store must have folded it.
+	// MinSeq is the sequence that the answer must include, even if lazy indexes
+	// lag. The store must have folded it.
 	MinSeq uint64
 }
 
@@ -142,7 +142,7 @@ func (e *Engine) condition(where string) (*condition, *schema.Error) {
 
 // Errors of a run that exceeds a limit or has a cursor of another query.
 var (
-	errScanned   = errors.New("too much was looked at")
+	errScanned   = errors.New("too many documents were scanned")
 	errSortBytes = errors.New("sorting takes too much memory")
 	errSortKey   = errors.New("a sort key is too long")
 	errBytes     = errors.New("the page is too large")

@@ -12,7 +12,7 @@ import (
 )
 
 // evaluation tests a condition with its params on one document after the other. CEL
-// takes its variables from it.
+// reads its variables from it.
 type evaluation struct {
 	*condition
 	constants []constant
@@ -20,13 +20,13 @@ type evaluation struct {
 	err       error           // why the last test failed
 	parts     uint            // condition parts tested so far
 
-	body    []byte
-	ts      int64
-	version schema.Version
-	found   values.Found
-	looked  bool // found is of this document
-	scratch []byte
-	params  values.Value
+	body     []byte
+	ts       int64
+	version  schema.Version
+	found    values.Found
+	searched bool // found is of this document
+	scratch  []byte
+	params   values.Value
 
 	// Values already converted for CEL, by slot: a macro may read them in every
 	// iteration.
@@ -53,7 +53,7 @@ func (c *condition) evaluate(ctx context.Context, params values.Value, worked fu
 // matches reports whether the condition is true for a document. An error means that a
 // limit was exceeded.
 func (e *evaluation) matches(r projections.Record) (bool, error) {
-	e.body, e.ts, e.version, e.looked, e.whole = r.Body, r.TS, r.Version, false, nil
+	e.body, e.ts, e.version, e.searched, e.whole = r.Body, r.TS, r.Version, false, nil
 	clear(e.results)
 	e.left = maxTakenApart
 	ok := e.predicate.test(e)
@@ -74,9 +74,9 @@ func (e *evaluation) over() bool {
 
 // value returns the document's value at a path of the condition.
 func (e *evaluation) value(slot int) values.Value {
-	if !e.looked {
+	if !e.searched {
 		e.paths.Find(e.body, e.ts, uint64(e.version), &e.found)
-		e.looked = true
+		e.searched = true
 	}
 	return e.found.Values[slot]
 }

@@ -225,15 +225,15 @@ func TestCursors(t *testing.T) {
 		for _, c := range "Aa_" {
 			changed := first.Cursor[:i] + string(c) + first.Cursor[i+1:]
 			if changed != first.Cursor && !errors.Is(with(rest, changed), schema.ErrBadQuery) {
-				t.Errorf("%s is taken for %s", changed, first.Cursor)
+				t.Errorf("%s is accepted as %s", changed, first.Cursor)
 			}
 		}
 		if !errors.Is(with(rest, first.Cursor[:i]+first.Cursor[i+1:]), schema.ErrBadQuery) && i > 0 {
-			t.Errorf("a cursor without byte %d is taken", i)
+			t.Errorf("a cursor without byte %d is accepted", i)
 		}
 	}
 	if !errors.Is(with(rest, first.Cursor+"A"), schema.ErrBadQuery) || !errors.Is(with(rest, strings.Repeat("A", 100)), schema.ErrBadQuery) {
-		t.Error("a cursor with more is taken")
+		t.Error("a cursor with more is accepted")
 	}
 	other, err := query.New(query.Options{Secret: []byte("another secret")})
 	if err != nil {

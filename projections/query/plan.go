@@ -35,7 +35,7 @@ type planner struct {
 	constants []constant
 	orderBy   []order
 	indexes   []projections.Index
-	unindexed bool // the indexes are behind the sequence that the answer must include
+	unindexed bool // the indexes lag behind the sequence that the answer must include
 }
 
 // index returns the complete index on a path.

@@ -135,7 +135,7 @@ func (c naiveCase) body(limit int, cursor string, count bool) string {
 }
 
 // check runs the case's query page by page, and its count, and compares the replies with
-// the naive results. A lazy index that is behind may leave documents out, but not return
+// the naive results. A lazy index that lags behind may leave documents out, but not return
 // a wrong one.
 func (c naiveCase) check(engine *query.Engine, store *projections.Store) error {
 	if c.Policy.Mode == "none" {

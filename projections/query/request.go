@@ -21,7 +21,7 @@ const (
 
 // request is a client's query.
 type request struct {
-	where     string // "" takes every document
+	where     string // "" matches every document
 	params    values.Value
 	orderBy   []order
 	sel       *selection

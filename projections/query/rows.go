@@ -39,7 +39,7 @@ func (r *run) matches(record projections.Record) (bool, error) {
 }
 
 // errAhead ends a lookahead that scanned run.enough rows.
-var errAhead = errors.New("enough was looked at")
+var errAhead = errors.New("enough rows were scanned")
 
 // each visits the live documents that match, after run.after if the access is in the
 // query's order, until visit returns false.

@@ -20,7 +20,7 @@ type run struct {
 	clock   func() int64
 	room    int
 	now     int64       // seconds since 1970
-	where   *evaluation // nil takes every document
+	where   *evaluation // nil matches every document
 
 	planner planner
 	access  *access
