@@ -40,7 +40,7 @@ import (
 // table, at most its own second (vouch). Once the standby has folded that sequence, it
 // is settled up to that second. The end of the log would prove nothing: a renewal may be
 // on its way there. But if no writer answers for ownGrace, the standby relies on it, and
-// may miss a renewal of a dead writer that the log takes later. A former writer whose
+// may miss a renewal of a dead writer that the log accepts later. A former writer whose
 // lease has expired is a standby in this sense, whatever its table still holds.
 //
 // A point read compares the version again after the proof: a renewal may have been

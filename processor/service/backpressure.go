@@ -63,7 +63,7 @@ func (r *reading) wait() {
 		}
 		time.Sleep(time.Millisecond)
 		if r.messages.Load() == took {
-			// handle takes no messages: all of them were for other subscriptions.
+			// handle received no messages: all of them were for other subscriptions.
 			r.otherMessages.Add(waiting)
 			r.otherBytes.Add(size)
 			return

@@ -31,7 +31,7 @@ func TestReadAheadLimited(t *testing.T) {
 			}
 		}()
 		if d := waited(); d < 7*time.Millisecond || d > 9*time.Millisecond {
-			t.Errorf("it waited %s for ten messages to be taken", d)
+			t.Errorf("it waited %s for ten messages to be handled", d)
 		}
 		time.Sleep(time.Second)
 		// The rest is for other subscriptions: nobody handles it.
@@ -57,7 +57,7 @@ func TestReadAheadLimited(t *testing.T) {
 			r.took(0)
 		}
 		if d := waited(); d != 0 {
-			t.Errorf("it waited %s after more was taken than was there to be", d)
+			t.Errorf("it waited %s after more messages were handled than had arrived", d)
 		}
 		// More is handled than had arrived when the counters were read.
 		r.took(2 * int(r.nc.InBytes))

@@ -18,7 +18,7 @@ import (
 )
 
 // The micro service depends on the role. The writer's has one endpoint for everything,
-// so that mutations are taken in the order of their arrival, and a misspelt operation
+// so that mutations are handled in the order of their arrival, and a misspelt operation
 // gets a 400 rather than "no responders". A standby's has one for each operation that it
 // answers. All are in one queue group: a request goes to one process that can answer it.
 //
