@@ -207,7 +207,7 @@ func (h *history) verify(x *traffic, log map[uint64]event) {
 		var body linear.Content
 		e := log[o.Version]
 		if err := json.Unmarshal(e.Body, &body); err != nil || e.Collection != x.name+"-history" || e.ID != o.ID || body != o.Content {
-			x.t.Errorf("the log has %s %s/%s %s at %d, where it was told %s", e.Type, e.Collection, e.ID, e.Body, e.Seq, o)
+			x.t.Errorf("the log has %s %s/%s %s at %d, where the client got %s", e.Type, e.Collection, e.ID, e.Body, e.Seq, o)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func (f *feeder) run(x *traffic) {
 				break
 			}
 			if time.Since(began) > patience {
-				x.t.Errorf("mutation %d is not taken: %v", n, err)
+				x.t.Errorf("mutation %d is not accepted: %v", n, err)
 				return
 			}
 		}
@@ -296,7 +296,7 @@ func (f *feeder) verify(x *traffic, events []event) {
 	}
 	for n, taken := range f.taken {
 		if judged[n] == 0 || judged[n] > taken {
-			x.t.Errorf("mutation %d was taken as %d, and judged as %d", n, taken, judged[n])
+			x.t.Errorf("mutation %d was accepted as %d, and judged as %d", n, taken, judged[n])
 		}
 	}
 }

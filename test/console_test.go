@@ -68,7 +68,7 @@ func TestServeWithConsoleAddressTaken(t *testing.T) {
 	if l, err := net.Listen("tcp", "127.0.0.1:8280"); err == nil {
 		defer l.Close()
 	} // else another process has it, and may leave it at any time
-	var said []string
+	var printed []string
 	eventually(t, "the address is taken", func() bool {
 		serve := harness.Command("serve", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir())
 		stderr, err := serve.StderrPipe()
@@ -78,23 +78,23 @@ func TestServeWithConsoleAddressTaken(t *testing.T) {
 		if err := serve.Start(); err != nil {
 			t.Fatal(err)
 		}
-		said = nil
+		printed = nil
 		lines := bufio.NewScanner(stderr)
-		for len(said) < 2 && lines.Scan() {
-			if said = append(said, lines.Text()); strings.Contains(said[0], "console") {
+		for len(printed) < 2 && lines.Scan() {
+			if printed = append(printed, lines.Text()); strings.Contains(printed[0], "console") {
 				break
 			}
 		}
 		_ = serve.Process.Signal(syscall.SIGTERM)
 		_, _ = io.Copy(io.Discard, stderr)
 		if err := serve.Wait(); err != nil {
-			t.Errorf("%v: %q", err, said)
+			t.Errorf("%v: %q", err, printed)
 		}
-		return len(said) == 2
+		return len(printed) == 2
 	})
-	if !strings.HasPrefix(said[0], "lapse: ready: database main at nats://127.0.0.1:") ||
-		!strings.Contains(said[1], "choose another address with --console HOST:PORT") || strings.Contains(said[1], "ready") {
-		t.Errorf("%q", said)
+	if !strings.HasPrefix(printed[0], "lapse: ready: database main at nats://127.0.0.1:") ||
+		!strings.Contains(printed[1], "choose another address with --console HOST:PORT") || strings.Contains(printed[1], "ready") {
+		t.Errorf("%q", printed)
 	}
 }
 

@@ -112,8 +112,8 @@ func TestDatabases(t *testing.T) {
 	s.With("--database", "a,b,c", "--metrics", metrics, "--console", "127.0.0.1:0")
 	s.Restart()
 	want := "lapse: ready: databases a, b, c at " + s.URL() + ", kept in " + s.Dir + ", console: "
-	_, console, said := strings.Cut(strings.TrimSpace(s.Stderr()), want)
-	if !said {
+	_, console, found := strings.Cut(strings.TrimSpace(s.Stderr()), want)
+	if !found {
 		t.Fatalf("it says\n%s, want %q", s.Stderr(), want)
 	}
 	for path, database := range map[string]string{"/b/api/status": "b", "/c/api/status": "c"} {

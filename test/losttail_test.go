@@ -319,7 +319,7 @@ func writesOn(t testing.TB, s *harness.Server, nc *nats.Conn, what string, left 
 	t.Helper()
 	a := ask(t, nc, "collection.create.more", "")
 	if a.code != 201 || len(left) > 0 && a.seq <= left[len(left)-1].Seq {
-		t.Fatalf("%s: behind event %d a collection is made with %d at %d", what, len(left), a.code, a.seq)
+		t.Fatalf("%s: after event %d a collection is made with %d at %d", what, len(left), a.code, a.seq)
 	}
 	mustAsk(t, nc, 201, "document.create.more.a", "{}")
 	documents := served(t, nc)

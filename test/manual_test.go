@@ -68,7 +68,7 @@ func runManual(t *testing.T, blocks [][]string) error {
 	var s *harness.Server
 	var shell manualShell
 	for _, block := range blocks {
-		commands, said := block[1], block[2]
+		commands, expected := block[1], block[2]
 		var printed string
 		switch {
 		case commands == serveCommand && s != nil:
@@ -89,16 +89,16 @@ func runManual(t *testing.T, blocks [][]string) error {
 				return err
 			}
 		}
-		if said != "" && !matches(said, printed) {
-			return fmt.Errorf("%s\nprints\n%s\nand the page says\n%s", commands, printed, said)
+		if expected != "" && !matches(expected, printed) {
+			return fmt.Errorf("%s\nprints\n%s\nand the page says\n%s", commands, printed, expected)
 		}
 	}
 	return nil
 }
 
 // matches reports whether text is what a page says, where an ellipsis is any text.
-func matches(said, text string) bool {
-	parts := strings.Split(strings.TrimSpace(said), "…")
+func matches(expected, text string) bool {
+	parts := strings.Split(strings.TrimSpace(expected), "…")
 	for i := range parts {
 		parts[i] = regexp.QuoteMeta(parts[i])
 	}
@@ -141,12 +141,12 @@ func (m manualShell) run(commands string) (printed string, err error) {
 // nats runs commands of the nats CLI without it.
 func (m manualShell) nats(commands string) (err error) {
 	for line := range strings.Lines(commands) {
-		said := expectation.FindStringSubmatch(line)
-		if said == nil {
+		expected := expectation.FindStringSubmatch(line)
+		if expected == nil {
 			return errors.New("the page does not say what this prints: " + line)
 		}
 		printed := m.cli.run(split(m.t, strings.TrimSpace(expectation.ReplaceAllString(line, ""))))
-		if !strings.Contains(printed, strings.TrimSpace(said[1])) {
+		if !strings.Contains(printed, strings.TrimSpace(expected[1])) {
 			err = errors.Join(err, fmt.Errorf("%s\nprints %s", line, printed))
 		}
 	}

@@ -82,7 +82,7 @@ func TestQueryQueue(t *testing.T) {
 		}
 		return m.Header.Get("Lapse-Status")
 	}
-	for range 2 { // twice, as the first round must leave nothing behind
+	for range 2 { // twice, as the first round must leave nothing
 		sent := 100 + runtime.NumCPU() // more than run and wait
 		for range sent {
 			send()

@@ -119,16 +119,16 @@ func TestRecipesOfCLI(t *testing.T) {
 	cli := &fakeCLI{T: t, nc: dial(t, harness.Serve(t))}
 	for line := range strings.Lines(script) {
 		line = strings.TrimSpace(line)
-		said := expectation.FindStringSubmatch(line)
+		expected := expectation.FindStringSubmatch(line)
 		words := split(t, strings.TrimSpace(expectation.ReplaceAllString(line, "")))
 		if len(words) == 0 {
 			continue
 		}
 		printed := cli.run(words)
-		if said != nil && !strings.Contains(printed, strings.TrimSpace(said[1])) {
+		if expected != nil && !strings.Contains(printed, strings.TrimSpace(expected[1])) {
 			t.Errorf("%s\nprints %s", line, printed)
 		}
-		if said == nil && strings.Contains(printed, `"error":`) {
+		if expected == nil && strings.Contains(printed, `"error":`) {
 			t.Errorf("%s\nprints %s and the page says nothing", line, printed)
 		}
 	}
@@ -300,12 +300,12 @@ func show(headers nats.Header) string {
 // checkPrinted checks that a program printed the output on its page, in that order.
 func checkPrinted(t *testing.T, program, printed string) {
 	t.Helper()
-	said := expectation.FindAllStringSubmatch(program, -1)
-	if len(said) < 5 {
-		t.Errorf("the page says only %d times what is printed", len(said))
+	expected := expectation.FindAllStringSubmatch(program, -1)
+	if len(expected) < 5 {
+		t.Errorf("the page says only %d times what is printed", len(expected))
 	}
 	rest := printed
-	for _, one := range said {
+	for _, one := range expected {
 		_, after, ok := strings.Cut(rest, strings.TrimSpace(one[1]))
 		if !ok {
 			t.Fatalf("%q is not printed, or not in its place:\n%s", one[1], printed)

@@ -21,8 +21,8 @@ func TestStoreOfPreviousRelease(t *testing.T) {
 	unpack(t, "testdata/release/store.tar.gz", dir)
 	// The log may be years old by now.
 	s := harness.ServeIn(t, filepath.Join(dir, "store"), "--accept-clock")
-	if said := s.Stderr(); strings.Contains(said, "folded again") || strings.Contains(said, "damaged") || strings.Contains(said, "lost") {
-		t.Errorf("it does not take the store as it is:\n%s", said)
+	if stderr := s.Stderr(); strings.Contains(stderr, "folded again") || strings.Contains(stderr, "damaged") || strings.Contains(stderr, "lost") {
+		t.Errorf("it does not accept the store as it is:\n%s", stderr)
 	}
 	want, err := os.ReadFile("testdata/release/log.jsonl")
 	if err != nil {

@@ -166,7 +166,7 @@ func (w *writers) verify() {
 	}
 	for n := range w.causes {
 		if n > cause {
-			t.Errorf("mutation %d was taken and never judged", n)
+			t.Errorf("mutation %d was accepted and never judged", n)
 		}
 	}
 	for id, all := range w.acknowledged {

@@ -140,7 +140,7 @@ func TestOrders(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		if read := (order{doc.Customer, doc.Status, doc.Total, doc.Weight}); read != o || doc.ID != versus.ID(n) || doc.Address.City == "" {
-			t.Fatalf("%s: read as %+v, told as %+v", text, read, o)
+			t.Fatalf("%s: read as %+v, expected as %+v", text, read, o)
 		}
 		if len(text) < 200 || len(text) > 500 {
 			t.Errorf("%d bytes: %s", len(text), text)

@@ -43,14 +43,14 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 	address := harness.FreeAddr(b)
 	_, port, _ := net.SplitHostPort(address)
 	dir := b.TempDir()
-	said, err := os.Create(filepath.Join(dir, "redis.log"))
+	logFile, err := os.Create(filepath.Join(dir, "redis.log"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer said.Close() // the process has its own descriptor
+	defer logFile.Close() // the process has its own descriptor
 	cmd := exec.Command(binary, "--bind", "127.0.0.1", "--port", port, "--dir", dir,
 		"--appendonly", "yes", "--appendfsync", sync, "--save", "")
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Stdout, cmd.Stderr = logFile, logFile
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func startRedis(b *testing.B, fsync bool) *redisPeer {
 			break
 		}
 		if time.Since(began) > timeout {
-			text, _ := os.ReadFile(said.Name())
+			text, _ := os.ReadFile(logFile.Name())
 			b.Fatalf("redis-server is not ready: %v\n%s", err, text)
 		}
 	}

@@ -80,11 +80,11 @@ func simulate(b *testing.B, rounds, mutations int, input func(io.Writer) error) 
 	for b.Loop() {
 		for range rounds {
 			began := time.Now()
-			var said bytes.Buffer
+			var stderr bytes.Buffer
 			cmd := harness.Command("simulate", name)
-			cmd.Stderr = &said
+			cmd.Stderr = &stderr
 			if err := cmd.Run(); err != nil {
-				b.Fatalf("%v\n%s", err, &said)
+				b.Fatalf("%v\n%s", err, &stderr)
 			}
 			rates = append(rates, float64(mutations)/time.Since(began).Seconds())
 			used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()

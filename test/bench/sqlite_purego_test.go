@@ -5,7 +5,7 @@ package bench
 import _ "modernc.org/sqlite"
 
 // SQLite translated to Go, so that the benchmarks need no C compiler. SQLite in
-// C is faster: -tags cgo_sqlite takes that.
+// C is faster: -tags cgo_sqlite uses that.
 const (
 	sqliteDriver = "sqlite"
 	sqliteName   = "sqlite=purego"

@@ -167,7 +167,7 @@ func (c *Cluster) well() error {
 		}
 		for stream, leader := range leaders {
 			if other, ok := agreed[stream]; leader == "" || ok && leader != other {
-				return fmt.Errorf("%s takes %q for the leader of %q, and not %q", n.Name, leader, stream, other)
+				return fmt.Errorf("%s names %q as the leader of %q, and not %q", n.Name, leader, stream, other)
 			}
 			agreed[stream] = leader
 		}

@@ -37,10 +37,10 @@ func Main(m *testing.M) int {
 // SideBySide raises -parallel, unless it is given, above the number of processors: for
 // packages whose parallel tests mostly wait.
 func SideBySide() error {
-	said := false
+	given := false
 	flag.Parse()
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
-	if said {
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
 		return nil
 	}
 	return flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))

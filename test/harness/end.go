@@ -25,11 +25,11 @@ func (s *Server) Fails() string {
 	select {
 	case <-p.Ended:
 	case <-time.After(processTimeout):
-		s.t.Fatalf("serve did not end within %s:\n%s", processTimeout, p.Said())
+		s.t.Fatalf("serve did not end within %s:\n%s", processTimeout, p.Output())
 	}
-	lines := Lines(p.Said())
+	lines := Lines(p.Output())
 	if code := p.ProcessState.ExitCode(); code != 1 || len(lines) == 0 || !strings.HasPrefix(lines[len(lines)-1], "lapse: ") {
-		s.t.Fatalf("serve exited with %d, want 1 and a line that says why:\n%s", code, p.Said())
+		s.t.Fatalf("serve exited with %d, want 1 and a line that says why:\n%s", code, p.Output())
 	}
 	return lines[len(lines)-1]
 }

@@ -69,8 +69,8 @@ func (p *Process) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Said returns the kept output of the program.
-func (p *Process) Said() string {
+// Output returns the kept output of the program.
+func (p *Process) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.text.String()

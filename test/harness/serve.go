@@ -56,7 +56,7 @@ func (s *Server) serve() *Server {
 		}
 		s.Kill()
 		if s.t.Failed() {
-			s.t.Logf("%s said\n%s", s, s.Stderr())
+			s.t.Logf("%s printed\n%s", s, s.Stderr())
 		}
 	})
 	s.Restart()
@@ -102,10 +102,10 @@ func (s *Server) Start() (ready bool) {
 		return true
 	case <-p.Ended:
 		if code := p.ProcessState.ExitCode(); code != 1 {
-			s.t.Fatalf("serve ended with %d before it was ready:\n%s", code, p.Said())
+			s.t.Fatalf("serve ended with %d before it was ready:\n%s", code, p.Output())
 		}
 	case <-time.After(processTimeout):
-		s.t.Fatalf("serve was not ready within %s:\n%s", processTimeout, p.Said())
+		s.t.Fatalf("serve was not ready within %s:\n%s", processTimeout, p.Output())
 	}
 	return false
 }
@@ -119,7 +119,7 @@ func (s *Server) start() *Process {
 }
 
 // Stderr returns the stderr of the server since its last start.
-func (s *Server) Stderr() string { return s.process.Said() }
+func (s *Server) Stderr() string { return s.process.Output() }
 
 // Stop ends the server with SIGTERM and returns how long that took. It fails
 // the test unless the server exits with 0.
@@ -135,7 +135,7 @@ func (s *Server) With(args ...string) { s.args = args }
 func (s *Server) Freeze() {
 	s.t.Helper()
 	if err := s.process.Freeze(); err != nil {
-		s.t.Fatalf("freeze serve: %v\n%s", err, s.process.Said())
+		s.t.Fatalf("freeze serve: %v\n%s", err, s.process.Output())
 	}
 }
 
@@ -143,7 +143,7 @@ func (s *Server) Freeze() {
 func (s *Server) Signal(signal os.Signal) {
 	s.t.Helper()
 	if err := s.process.Process.Signal(signal); err != nil {
-		s.t.Fatalf("%s to serve: %v\n%s", signal, err, s.process.Said())
+		s.t.Fatalf("%s to serve: %v\n%s", signal, err, s.process.Output())
 	}
 }
 

@@ -62,7 +62,7 @@ func StartNATS(tb testing.TB, syncAlways bool) *Process {
 }
 
 // StartNATSIn is StartNATS with a store directory that may already exist. It returns
-// when the server takes JetStream requests.
+// when the server accepts JetStream requests.
 func StartNATSIn(tb testing.TB, dir string, syncAlways bool) *Process {
 	tb.Helper()
 	return start(tb, fmt.Sprintf("nats %t %s", syncAlways, dir))
@@ -108,7 +108,7 @@ func start(tb testing.TB, what string) *Process {
 	case <-run.Ended:
 		tb.Fatalf("%s: %s", what, run.ProcessState)
 	}
-	return &Process{run.Process.Pid, strings.TrimSpace(strings.TrimPrefix(run.Said(), "ready")), run}
+	return &Process{run.Process.Pid, strings.TrimSpace(strings.TrimPrefix(run.Output(), "ready")), run}
 }
 
 func play(what string) error {

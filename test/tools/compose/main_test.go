@@ -17,5 +17,5 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(harness.MainWithKeys(m, func(dir string, said map[string]string) { secrets, environment = dir, said }))
+	os.Exit(harness.MainWithKeys(m, func(dir string, values map[string]string) { secrets, environment = dir, values }))
 }

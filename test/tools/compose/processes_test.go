@@ -110,7 +110,7 @@ func (m *machine) start(t *testing.T, name string) *process {
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", name, p.Said())
+			t.Logf("%s printed:\n%s", name, p.Output())
 		}
 	})
 	return p
@@ -167,8 +167,8 @@ func TestComposeCluster(t *testing.T) {
 		}
 	}
 	for _, p := range nodes {
-		if said := p.Said(); strings.Contains(said, "Violation") {
-			t.Errorf("%s: %s", p.name, said)
+		if output := p.Output(); strings.Contains(output, "Violation") {
+			t.Errorf("%s: %s", p.name, output)
 		}
 	}
 }
@@ -217,14 +217,14 @@ func (m *machine) startLapses(t *testing.T) (lapses []*process) {
 
 func (p *process) ready(t *testing.T) {
 	t.Helper()
-	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.Said(), "lapse: ready: ") })
+	eventually(t, p.name+" is ready", func() bool { return strings.Contains(p.Output(), "lapse: ready: ") })
 }
 
 // writer returns a process that logged the writer as its last role, nil if there is none.
 func writer(lapses []*process) (found *process) {
 	for _, p := range lapses {
 		last := func(role string) int {
-			text := p.Said()
+			text := p.Output()
 			return max(strings.LastIndex(text, "as the "+role), strings.LastIndex(text, "role="+role), strings.LastIndex(text, `"role":"`+role+`"`))
 		}
 		if last("writer") > last("standby") {

@@ -179,7 +179,7 @@ func (b *tab) scheme(name string) {
 	b.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}))
 }
 
-// visit opens a page by its fragment behind #/. If the console is loaded, it follows the
+// visit opens a page by its fragment after #/. If the console is loaded, it follows the
 // fragment as a link does.
 func (b *tab) visit(fragment string) {
 	b.t.Helper()
