@@ -183,7 +183,7 @@ func (c *Client) readError(ctx context.Context, err error) error {
 
 // lastSequence returns the sequence of the last event of the log, 0 for none.
 func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
-	info, err := c.look(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
+	info, err := c.peekState(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
 	if err != nil {
 		return 0, err
 	}
@@ -193,15 +193,15 @@ func (c *Client) lastSequence(ctx context.Context) (uint64, error) {
 // lastChosen returns the sequence of the last event that f chooses, 0 for none. It is
 // exact; the pending count of a consumer lags behind the log.
 func (c *Client) lastChosen(ctx context.Context, f *feed) (uint64, error) {
-	info, err := c.look(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubjects: f.filters(c.database)})
+	info, err := c.peekState(ctx, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubjects: f.filters(c.database)})
 	if err != nil || info.NumPending == 0 {
 		return 0, err
 	}
 	return info.Delivered.Stream + 1, nil
 }
 
-// look returns the state of a consumer of peek, which it deletes.
-func (c *Client) look(ctx context.Context, config jetstream.ConsumerConfig) (*jetstream.ConsumerInfo, error) {
+// peekState returns the state of a consumer of peek, which it deletes.
+func (c *Client) peekState(ctx context.Context, config jetstream.ConsumerConfig) (*jetstream.ConsumerInfo, error) {
 	consumer, err := c.peek(ctx, config)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func entryOf(d delivery) Entry {
 func (c *Client) LogBounds(ctx context.Context) (first, last uint64, err error) {
 	guarded, release := c.denials.guard(ctx, c.database.LogStream())
 	defer release()
-	info, err := c.look(guarded, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	info, err := c.peekState(guarded, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 	if err == nil {
 		last, err = c.lastSequence(guarded)
 	}
