@@ -128,7 +128,7 @@ func frozenBatch(s *machine.Simulation, at int64, d frozenDraw) error {
 		return fault
 	}
 	_, err := s.Machine.DecideBatch(at, machine.NewBatchRun(b, 1<<20), math.MaxInt)
-	s.Look()
+	s.Schedule()
 	return err
 }
 

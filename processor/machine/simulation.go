@@ -70,7 +70,7 @@ func (s *Simulation) judge(at int64, decide func() (Outcome, error)) (Outcome, e
 		if err != nil {
 			return Outcome{}, err
 		}
-		s.Look()
+		s.Schedule()
 		if o.Again || s.Machine.Pending() >= SimulationPending || s.Machine.PendingBytes() >= simulationBytes {
 			if err := s.Flush(); err != nil {
 				return Outcome{}, err
@@ -162,9 +162,9 @@ func (s *Simulation) expire(now int64) error {
 	return nil
 }
 
-// Look updates soonest for new pending events. A caller that decides through Machine has
+// Schedule updates soonest for new pending events. A caller that decides through Machine has
 // to call it.
-func (s *Simulation) Look() {
+func (s *Simulation) Schedule() {
 	pending := s.Machine.pending
 	for ; s.seen < len(pending); s.seen++ {
 		fact := &pending[s.seen]
