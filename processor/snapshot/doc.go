@@ -3,6 +3,6 @@
 // eventlog, clock, observe, projections, schema and NATS.
 //
 // Start with snapshots.go (a snapshot and its states); create.go makes, download.go
-// reads and verifies them; restore.go opens or remakes the projection at a start;
+// reads and verifies them; restore.go opens or rebuilds the projection at a start;
 // retention.go is the periodic round.
 package snapshot

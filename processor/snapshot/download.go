@@ -18,14 +18,14 @@ import (
 )
 
 // readBack is download, and removes the directory afterwards.
-func (s *Store) readBack(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, look lookFunc) error {
+func (s *Store) readBack(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, read readFunc) error {
 	defer func() { _ = s.fs.RemoveAll(verifyDir(s.dir)) }()
-	return s.download(ctx, store, one, look)
+	return s.download(ctx, store, one, read)
 }
 
 // download unpacks a snapshot to verifyDir and compares its cursor and digest with
 // the metadata. It fails only if it makes no progress for stallTimeout.
-func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, look lookFunc) error {
+func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, one storedSnapshot, read readFunc) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	unanswered := time.AfterFunc(stallTimeout, func() {
@@ -41,7 +41,7 @@ func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, one s
 	if err := errors.Join(projections.ReadArchive(&objectReader{ctx: ctx, store: store, object: object}, s.fs, dir), object.Close()); err != nil {
 		return fmt.Errorf("read snapshot %d: %w", one.Seq, err)
 	}
-	cursor, digest, err := look(ctx, s.fs, dir)
+	cursor, digest, err := read(ctx, s.fs, dir)
 	want := one.cursor
 	want.Format = cursor.Format // the format before is read as this one
 	switch {
@@ -107,17 +107,17 @@ func (r *objectReader) stalled() error {
 // verifyCacheBytes is Pebble's cache size while a copy is verified.
 const verifyCacheBytes = 16 << 20
 
-// lookFunc returns the cursor and digest of a projection that is not open.
-type lookFunc func(ctx context.Context, fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error)
+// readFunc returns the cursor and digest of a projection that is not open.
+type readFunc func(ctx context.Context, fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error)
 
-// openCopy is a lookFunc that returns the stored digest.
+// openCopy is a readFunc that returns the stored digest.
 func openCopy(_ context.Context, fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error) {
-	return look(fs, dir, func(s *projections.Store) (projections.Digest, error) { return s.Digest(), nil })
+	return read(fs, dir, func(s *projections.Store) (projections.Digest, error) { return s.Digest(), nil })
 }
 
-// verifyProjection is a lookFunc that computes the digest from all documents.
+// verifyProjection is a readFunc that computes the digest from all documents.
 func verifyProjection(ctx context.Context, fs vfs.FS, dir string) (projections.Cursor, projections.Digest, error) {
-	return look(fs, dir, func(s *projections.Store) (projections.Digest, error) {
+	return read(fs, dir, func(s *projections.Store) (projections.Digest, error) {
 		digest, err := s.Verify(ctx)
 		if err == nil && digest != s.Digest() {
 			err = fmt.Errorf("its documents add up to %s, its digest is %s", digest, s.Digest())
@@ -126,7 +126,7 @@ func verifyProjection(ctx context.Context, fs vfs.FS, dir string) (projections.C
 	})
 }
 
-func look(fs vfs.FS, dir string, digestOf func(*projections.Store) (projections.Digest, error)) (projections.Cursor, projections.Digest, error) {
+func read(fs vfs.FS, dir string, digestOf func(*projections.Store) (projections.Digest, error)) (projections.Cursor, projections.Digest, error) {
 	store, err := projections.Open(dir, projections.Options{FS: fs, CacheBytes: verifyCacheBytes, ReadOnly: true})
 	if err != nil {
 		return projections.Cursor{}, projections.Digest{}, err
@@ -159,12 +159,12 @@ func (s *Store) Verify(ctx context.Context, seq uint64) (schema.Snapshot, error)
 }
 
 // check is Verify of a described snapshot.
-func (s *Store) check(ctx context.Context, one storedSnapshot, look lookFunc) (schema.Snapshot, error) {
+func (s *Store) check(ctx context.Context, one storedSnapshot, read readFunc) (schema.Snapshot, error) {
 	store, err := s.JS.ObjectStore(ctx, s.Bucket(one.Seq))
 	if err != nil {
 		return one.Snapshot, fmt.Errorf("snapshot %d: %w", one.Seq, err)
 	}
-	fault := s.readBack(ctx, store, one, look)
+	fault := s.readBack(ctx, store, one, read)
 	if ctx.Err() != nil {
 		return one.Snapshot, ctx.Err()
 	}

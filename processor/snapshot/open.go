@@ -14,8 +14,8 @@ import (
 )
 
 // OpenProjection opens the projection in o.Dir if it matches the log, and otherwise
-// remakes it: the projection is a cache, and the log decides. It removes the old one
-// only when there is a snapshot or a whole log to remake it from. The caller closes
+// rebuilds it: the projection is a cache, and the log decides. It removes the old one
+// only when there is a snapshot or a whole log to rebuild it from. The caller closes
 // the store.
 func OpenProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, o Config) (*projections.Store, error) {
 	o.Doing("opening the projection")
@@ -54,7 +54,7 @@ func OpenProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, o 
 	if why != emptyProjection {
 		o.Events(observe.ProjectionRemade{Dir: o.Dir, Why: why})
 	}
-	return remakeProjection(ctx, log, snapshots, o)
+	return rebuildProjection(ctx, log, snapshots, o)
 }
 
 // emptyProjection is the mismatch of a projection that has nothing folded.
@@ -70,9 +70,9 @@ func removeLeftovers(o Config) error {
 	return nil
 }
 
-// remakeProjection restores the projection from the newest sound snapshot or, if there
+// rebuildProjection restores the projection from the newest sound snapshot or, if there
 // is none, empties it, to be folded from the beginning of the log.
-func remakeProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, o Config) (*projections.Store, error) {
+func rebuildProjection(ctx context.Context, log *eventlog.Log, snapshots *Store, o Config) (*projections.Store, error) {
 	first, _, err := log.Bounds(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", o.Database.LogStream(), err)

@@ -25,9 +25,9 @@ func RestoreSnapshot(ctx context.Context, c eventlog.Connections, o Config, seq 
 	}
 	s := NewStore(js, nil, o)
 	// Fails if another process has it open.
-	look := o.Projection
-	look.ReadOnly = true
-	store, err := projections.Open(o.Dir, look)
+	readOnly := o.Projection
+	readOnly.ReadOnly = true
+	store, err := projections.Open(o.Dir, readOnly)
 	if unreachable(err) {
 		return schema.Snapshot{}, err
 	}
