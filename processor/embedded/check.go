@@ -82,13 +82,13 @@ func (o *Options) streams() (events map[string]string, err error) {
 	return events, nil
 }
 
-// lookInterval is how often the server searches for files that have become full.
-const lookInterval = 30 * time.Second
+// updateInterval is how often the server searches for files that have become full.
+const updateInterval = 30 * time.Second
 
 // keepChecked checks files that have become full, in the background, until ctx ends: so a
 // start after months reads no more than one after a minute.
 func (o *Options) keepChecked(ctx context.Context, known *blocks.Known) {
-	next := time.NewTicker(lookInterval)
+	next := time.NewTicker(updateInterval)
 	defer next.Stop()
 	for {
 		select {
@@ -98,7 +98,7 @@ func (o *Options) keepChecked(ctx context.Context, known *blocks.Known) {
 		}
 		streams, err := o.streams()
 		if err == nil {
-			err = known.Look(ctx, streams)
+			err = known.Update(ctx, streams)
 		}
 		if err != nil && ctx.Err() == nil {
 			o.Logger.Warn("the next start reads more files of the log", "err", err)

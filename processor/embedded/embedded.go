@@ -105,8 +105,8 @@ type Server struct {
 	gate       *openGate
 	memory     memory
 	quarantine *quarantine
-	// endLooking ends keepChecked.
-	endLooking func()
+	// endChecking ends keepChecked.
+	endChecking func()
 	// watch keeps clients from taking all memory.
 	watch *watch
 	stop  sync.Once
@@ -141,10 +141,10 @@ func Start(o Options) (*Server, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, quarantine: quarantine, failed: make(chan error, 1)}
-	looking, end := context.WithCancel(context.Background())
+	checking, end := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
-	ended.Go(func() { o.keepChecked(looking, known) })
-	s.endLooking = func() { end(); ended.Wait() }
+	ended.Go(func() { o.keepChecked(checking, known) })
+	s.endChecking = func() { end(); ended.Wait() }
 	if err := s.start(&o, host, port); err != nil {
 		// A shutdown that hangs must not hold back the error.
 		ended := make(chan struct{})
@@ -264,7 +264,7 @@ func (s *Server) Failed() <-chan error { return s.failed }
 // the connections made by ConnectLog and ConnectService before.
 func (s *Server) Shutdown() {
 	s.stop.Do(func() {
-		s.endLooking()
+		s.endChecking()
 		if s.watch != nil {
 			s.watch.end()
 		}

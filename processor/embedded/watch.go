@@ -43,7 +43,7 @@ const (
 	textBytes  = 6
 )
 
-// Intervals of the watch: looking takes about a fiftieth of its time at most.
+// Intervals of the watch: checking takes about a fiftieth of its time at most.
 const (
 	watchInterval = 100 * time.Millisecond
 	watchShare    = 50
@@ -58,8 +58,8 @@ const (
 type watch struct {
 	*Server
 	stop, stopped chan struct{}
-	seen          map[uint64]int64 // bytes from a connection at the last look
-	subscriptions int              // of clients at the last look
+	seen          map[uint64]int64 // bytes from a connection at the last check
+	subscriptions int              // of clients at the last check
 }
 
 func (s *Server) startWatch() *watch {
@@ -82,7 +82,7 @@ func (w *watch) run() {
 		case <-next.C:
 			began := time.Now()
 			interval, share := watchInterval, time.Duration(watchShare)
-			if w.look() {
+			if w.enforce() {
 				interval, share = watchClosely, watchCloselyShare
 			}
 			next.Reset(min(max(interval, share*time.Since(began)), watchPause))
@@ -92,11 +92,11 @@ func (w *watch) run() {
 	}
 }
 
-// look closes the connections of the clients with the most pending bytes, of those that
-// sent most since the last look if too much is unserved, and of those with the largest
+// enforce closes the connections of the clients with the most pending bytes, of those that
+// sent most since the last check if too much is unserved, and of those with the largest
 // subscriptions, until the limits hold. It reports whether much is pending, or many
 // subscriptions are new.
-func (w *watch) look() (much bool) {
+func (w *watch) enforce() (much bool) {
 	all, err := w.nats.Connz(&server.ConnzOptions{Username: true, Limit: 2 * maxConnections})
 	if err != nil {
 		return false

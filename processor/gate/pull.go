@@ -34,7 +34,7 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 		return
 	}
 	audits := isAuditor(m.Reply)
-	first, theirs := g.pulled.look(consumer, time.Now())
+	first, theirs := g.pulled.lookup(consumer, time.Now())
 	if !audits || theirs {
 		g.pass(m)
 		if !first {
@@ -109,7 +109,7 @@ type pulled struct {
 	names map[string]bool // by stream and consumer: whether an auditor created it
 }
 
-func (p *pulled) look(name string, now time.Time) (first, audited bool) {
+func (p *pulled) lookup(name string, now time.Time) (first, audited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.names == nil || now.Sub(p.since) > time.Second {

@@ -161,22 +161,22 @@ func TestKnownFiles(t *testing.T) {
 	s.fill(random, 60)
 	s.stop()
 	name := filepath.Join(t.TempDir(), "checked")
-	look := func() (*Stream, *Known, error) {
+	update := func() (*Stream, *Known, error) {
 		known := OpenKnown(name)
 		found, err := Check(streamDir(s.dir), events, known)
 		return found, known, err
 	}
-	first, known, err := look()
+	first, known, err := update()
 	s.check(err)
 	s.check(known.Save())
-	if again, _, err := look(); err != nil || *again != *first {
+	if again, _, err := update(); err != nil || *again != *first {
 		t.Errorf("then it is %+v, was %+v (%v)", again, first, err)
 	}
 	for _, one := range known.now {
 		one.Judged = 1 << 40 // which is not in the file
 	}
 	s.check(known.Save())
-	if again, _, err := look(); err != nil || again.Judged != 1<<40 {
+	if again, _, err := update(); err != nil || again.Judged != 1<<40 {
 		t.Errorf("files are read again: %+v (%v)", again, err)
 	}
 	file := blockFiles(t, s.dir)[0]
@@ -185,17 +185,17 @@ func TestKnownFiles(t *testing.T) {
 	binary.LittleEndian.PutUint64(b[4:], binary.LittleEndian.Uint64(b[4:])^1<<40) // the sequence
 	s.check(os.WriteFile(file, b, 0o600))
 	var damage *Damage
-	if _, _, err := look(); !errors.As(err, &damage) || damage.File != file {
+	if _, _, err := update(); !errors.As(err, &damage) || damage.File != file {
 		t.Errorf("damaged file: got %v, want Damage of it", err)
 	}
-	// While the server runs, Look reads files that have become full.
+	// While the server runs, Update reads files that have become full.
 	s = newStore(t)
 	for range 12 {
 		s.append("c.DocumentCreated", randomBytes(random, 2<<20))
 	}
 	known = OpenKnown(name)
 	settled := func() int {
-		s.check(known.Look(t.Context(), map[string]string{streamDir(s.dir): events}))
+		s.check(known.Update(t.Context(), map[string]string{streamDir(s.dir): events}))
 		return len(known.now)
 	}
 	if n := settled(); n != 0 {
@@ -212,7 +212,7 @@ func TestKnownFiles(t *testing.T) {
 	}
 	s.check(known.Save())
 	s.stop()
-	if again, _, err := look(); err != nil || again.Judged != 1<<40 {
+	if again, _, err := update(); err != nil || again.Judged != 1<<40 {
 		t.Errorf("files are read again that were full: %+v (%v)", again, err)
 	}
 	text, err := os.ReadFile(name)

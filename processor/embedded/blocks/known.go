@@ -83,16 +83,16 @@ func (k *Known) summary(c *check, name string, index uint32) (*summary, error) {
 	return s, nil
 }
 
-// settled is how long a full file must be unchanged before Look reads it.
+// settled is how long a full file must be unchanged before Update reads it.
 const settled = 10 * time.Second
 
-// readShare bounds the time that Look reads: one part in so many.
+// readShare bounds the time that Update reads: one part in so many.
 const readShare = 10
 
-// Look reads the files that have become full since the last Look, and saves what it
+// Update reads the files that have become full since the last Update, and saves what it
 // found: the next Check reads only the others. The keys of streams are directories, the
 // values events as for Check. A server may use the files meanwhile.
-func (k *Known) Look(ctx context.Context, streams map[string]string) error {
+func (k *Known) Update(ctx context.Context, streams map[string]string) error {
 	found, read := make(map[string]*summary), false // without removed files
 	for dir, events := range streams {
 		c := &check{dir: messages(dir), stream: filepath.Base(dir), events: events}
