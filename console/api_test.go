@@ -351,7 +351,7 @@ func TestFeed(t *testing.T) {
 		live.id, _ = strings.CutPrefix(live.lines.Text(), "id: ")
 	}
 	if live.id != strconv.FormatUint(before, 10) {
-		t.Errorf("a feed from now begins behind %q, want %d", live.id, before)
+		t.Errorf("a feed from now begins after %q, want %d", live.id, before)
 	}
 	put(t, coll, "a", `{"n":1}`)
 	put(t, coll, "b", `{"long":"`+strings.Repeat("x", 100)+`"}`)

@@ -213,7 +213,7 @@ func (f *feed) run(ctx context.Context, events <-chan item) {
 	}
 }
 
-// send writes an event, and blocks while the reader is behind.
+// send writes an event, and blocks while the reader lags.
 func (f *feed) send(e *client.Event) error {
 	size := len(e.Body)
 	if f.bodies >= 0 && size > f.bodies {

@@ -82,7 +82,7 @@ func done(t *testing.T, user string, args ...string) (stdout string) {
 
 // warns returns a function that reports whether a log line is a warning. It ignores those
 // due to the harness and to a busy machine, where NATS may briefly have no leader, and all
-// if NATS left pings unanswered ("stale"): the process then looks for another server.
+// if NATS left pings unanswered ("stale"): the process then connects to another server.
 func warns(s *harness.Server) func(line string) bool {
 	stale := strings.Contains(s.Stderr(), "nats: stale connection")
 	return func(line string) bool {

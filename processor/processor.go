@@ -54,7 +54,7 @@ type Processor struct {
 // but large documents.
 const minPayload = 64 << 10
 
-// Start opens the database behind NATS and serves it.
+// Start opens the database in JetStream and serves it.
 //
 // Start returns when everything in the log is folded and requests are answered:
 // those that change something, too, if it is the writer by then. ctx bounds only

@@ -60,14 +60,14 @@ func BenchmarkTally(b *testing.B) {
 			for i := range int64(24) {
 				ends = append(ends, test.from+(i+1)*hour)
 			}
-			looked := 0
+			scanned := 0
 			for b.Loop() {
 				v, ok, err := s.View(schema.CollectionName(test.collection))
 				if !ok || err != nil {
 					b.Fatal(ok, err)
 				}
-				looked = 0
-				counts, err := v.Tally(ByTimestamp, ends, func(n int) error { looked += n; return nil })
+				scanned = 0
+				counts, err := v.Tally(ByTimestamp, ends, func(n int) error { scanned += n; return nil })
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -82,8 +82,8 @@ func BenchmarkTally(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(looked), "entries")
-			b.ReportMetric(float64(looked)*float64(b.N)/b.Elapsed().Seconds(), "entries/s")
+			b.ReportMetric(float64(scanned), "entries")
+			b.ReportMetric(float64(scanned)*float64(b.N)/b.Elapsed().Seconds(), "entries/s")
 		})
 	}
 }

@@ -62,13 +62,13 @@ func TestTally(t *testing.T) {
 				part, _ := slices.BinarySearch(ends, second+1)
 				want[part]++
 			}
-			looked := 0
-			got, err := v.Tally(order, ends, func(n int) error { looked += n; return nil })
+			scanned := 0
+			got, err := v.Tally(order, ends, func(n int) error { scanned += n; return nil })
 			if err != nil || !slices.Equal(got, want) {
 				t.Fatalf("order %d, %v at %v: %v, want %v (%v)", order, seconds[order], ends, got, want, err)
 			}
-			if looked > len(seconds[order]) {
-				t.Fatalf("%d of %d entries were scanned", looked, len(seconds[order]))
+			if scanned > len(seconds[order]) {
+				t.Fatalf("%d of %d entries were scanned", scanned, len(seconds[order]))
 			}
 		}
 	})
@@ -93,8 +93,8 @@ func TestTallySkipsTheLargest(t *testing.T) {
 	}
 	defer v.Close()
 	for _, ends := range [][]int64{{1350, 1380}, {1020, 1350, 1380}, {1010, 1020, 1030, 1040}, {1010, 1350}, {0, 0, 5000, 5000}} {
-		looked := 0
-		counts, err := v.Tally(ByTimestamp, ends, func(n int) error { looked += n; return nil })
+		scanned := 0
+		counts, err := v.Tally(ByTimestamp, ends, func(n int) error { scanned += n; return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,8 +102,8 @@ func TestTallySkipsTheLargest(t *testing.T) {
 		for _, n := range counts {
 			sum += n
 		}
-		if most := slices.Max(counts); int64(looked) != 4000-most || sum != 4000 {
-			t.Errorf("%v: %d were scanned for %v", ends, looked, counts)
+		if most := slices.Max(counts); int64(scanned) != 4000-most || sum != 4000 {
+			t.Errorf("%v: %d were scanned for %v", ends, scanned, counts)
 		}
 	}
 	stop := errors.New("enough")

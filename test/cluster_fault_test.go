@@ -39,7 +39,7 @@ const awayNATS = 45 * time.Second
 var faults = []fault{
 	{"the writer is killed", (*scene).killWriter, 2 * lease, false},
 	{"the writer is killed and starts at once", (*scene).restartWriter, 2 * lease, false},
-	{"the writer is told to end", (*scene).endWriter, time.Second, false},
+	{"the writer is asked to end", (*scene).endWriter, time.Second, false},
 	{"the writer is frozen", (*scene).freezeWriter, 2 * lease, false},
 	{"the writer is cut off from NATS", (*scene).cutWriter, 2 * lease, false},
 	{"a standby begins again", (*scene).newStandby, time.Second, false},

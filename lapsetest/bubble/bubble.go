@@ -29,7 +29,7 @@
 // nats.go keeps timers for all its connections in one place, and a timer may
 // not pass into a bubble or out of it. So tests that use this package are not
 // run in parallel with others of their package (Test refuses a test that is
-// parallel), and no goroutine that is left from elsewhere, such as of a
+// parallel), and no goroutine that is left from other tests, such as of a
 // connection made in TestMain, may use NATS meanwhile. Packages are processes
 // of their own, and run in parallel as usual.
 //

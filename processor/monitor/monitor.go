@@ -289,7 +289,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 const checkInterval = 5 * time.Second
 
 // errGivenUp is the reason of a loss for which nats.go gives none.
-var errGivenUp = errors.New("given up, to look for another server")
+var errGivenUp = errors.New("given up, to connect to another server")
 
 // watchOne is Watch for one connection; losses receives the reasons of its losses.
 func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, losses <-chan error) {

@@ -263,7 +263,7 @@ func (s Source) mutate(text string) string {
 		part = Of(s, "-", "0", "00", "1e999", "-1e-999", "9223372036854775808", "0x10", "1_0", ".5", "5.", "NaN", "null", "true", "[]", "{}", `""`)
 	case 6:
 		part += Of(s, documents...)
-	case 7: // copy from elsewhere in text
+	case 7: // copy from another part of text
 		if len(b) > 0 {
 			at := s.IntN(len(b))
 			part = string(b[at:min(len(b), at+8)])

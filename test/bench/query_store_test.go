@@ -34,7 +34,7 @@ var ways = []struct {
 	{"in-process", inProcess}, // the last one, since it stops lapse
 }
 
-// inProcess queries the engine behind the requests by a function call, as SQLite is
+// inProcess queries the engine by a function call, as SQLite is
 // queried. It stops the processor and opens its projection, so other ways fail from then
 // on.
 func inProcess(b *testing.B, l *loaded) (lapseStore, int) {
