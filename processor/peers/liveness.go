@@ -308,9 +308,7 @@ func (l *Liveness) ask(ctx context.Context, alone time.Time) (answered bool, err
 	if err := l.Store.Wait(ctx, state.Seq); err != nil {
 		return answered, err
 	}
-	for before := l.settled.Load(); before < state.Second && !l.settled.CompareAndSwap(before, state.Second); {
-		before = l.settled.Load()
-	}
+	l.settled.Store(max(l.settled.Load(), state.Second)) // one run of ask at a time
 	return answered, nil
 }
 

@@ -137,8 +137,9 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 			_ = next.stop()
 		}
 	}()
+	handle := func(m *nats.Msg) { s.handle(m, nil) }
 	if role == observe.Writer && s.Lease == nil {
-		err = next.add("api", ">", queueGroup, s.handle, schema.OperationNames(nil)...)
+		err = next.add("api", ">", queueGroup, handle, schema.OperationNames(nil)...)
 	} else if role == observe.Writer {
 		term := s.Writer.Term.Load()
 		if term == nil {
@@ -153,7 +154,7 @@ func (s *Service) listen(role observe.Role) (_ *endpoints, err error) {
 				tail = o.Name
 			}
 			if err == nil && o.Standby {
-				err = next.add(strings.ReplaceAll(o.Name, ".", "-"), tail, queueGroup, s.handle, o.Name)
+				err = next.add(strings.ReplaceAll(o.Name, ".", "-"), tail, queueGroup, handle, o.Name)
 			}
 		}
 	}

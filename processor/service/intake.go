@@ -42,14 +42,12 @@ func (s *Service) handleMutation(m *nats.Msg, term *writer.Term) {
 		s.reading.took(len(m.Data))
 		return
 	}
-	s.handleIn(term, m)
+	s.handle(m, term)
 }
 
-// handle queues or refuses one request.
-func (s *Service) handle(m *nats.Msg) { s.handleIn(nil, m) }
-
-// handleIn is handle for a request that only this term may decide; nil allows any term.
-func (s *Service) handleIn(term *writer.Term, m *nats.Msg) {
+// handle queues or refuses one request, which only this term may decide; nil allows any
+// term.
+func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 	data := m.Data
 	defer s.reading.took(len(data))
 	r := &Request{Service: s, To: m.Reply, term: term, came: time.Now()}

@@ -21,55 +21,47 @@ func (r *Request) query() {
 		r.refuse(fault)
 		return
 	}
-	r.queueQuery(name, func(ctx context.Context, w *waitingQuery, second answer.SecondFunc) (query.Reply, error) {
-		return w.Engine.Answer(ctx, w.Store, query.Ask{
+	r.queueQuery(name, func(ctx context.Context, second answer.SecondFunc) (query.Reply, error) {
+		return r.Engine.Answer(ctx, r.Store, query.Ask{
 			Collection: name,
-			Body:       w.data,
+			Body:       r.data,
 			Now:        second,
-			Room:       w.MaxReply,
-			MinSeq:     w.minSeq,
+			Room:       r.MaxReply,
+			MinSeq:     r.minSeq,
 		})
 	})
 }
 
+// askFunc answers a query; its error is a *schema.Error if the request is invalid.
+type askFunc func(ctx context.Context, second answer.SecondFunc) (query.Reply, error)
+
 // queueQuery queues ask, about a collection, for a worker of queries.
 func (r *Request) queueQuery(name schema.CollectionName, ask askFunc) {
-	w := &waitingQuery{Request: r, name: name, ask: ask}
-	r.Queries.Put(r, w.answer)
+	r.Queries.Put(r, func() { r.answerQuery(name, ask) })
 }
 
-// waitingQuery is a query in its queue.
-type waitingQuery struct {
-	*Request
-	name schema.CollectionName
-	ask  askFunc
-}
-
-// askFunc answers a query; its error is a *schema.Error if the request is invalid.
-type askFunc func(ctx context.Context, w *waitingQuery, second answer.SecondFunc) (query.Reply, error)
-
-func (w *waitingQuery) answer() {
-	second, confirm, err := w.Live.Begin(w.name, &w.Attempt)
+func (r *Request) answerQuery(name schema.CollectionName, ask askFunc) {
+	second, confirm, err := r.Live.Begin(name, &r.Attempt)
 	if err != nil {
-		w.failRead(err)
+		r.failRead(err)
 		return
 	}
-	ctx, cancel := context.WithDeadline(w.ctx, w.until)
+	ctx, cancel := context.WithDeadline(r.ctx, r.until)
 	defer cancel()
-	reply, err := w.ask(ctx, w, second)
-	w.claim(reply.Seq)
+	reply, err := ask(ctx, second)
+	r.claim(reply.Seq)
 	var fault *schema.Error
 	switch {
 	case errors.As(err, &fault):
-		w.refuse(fault)
+		r.refuse(fault)
 	case err != nil:
-		w.fail(err)
+		r.fail(err)
 	default:
 		if err := confirm(reply.Seq); err != nil {
-			w.failRead(err)
+			r.failRead(err)
 			return
 		}
-		w.reply(200, nil, reply.Body)
+		r.reply(200, nil, reply.Body)
 	}
 }
 
@@ -80,12 +72,12 @@ func (r *Request) forecast() {
 		r.refuse(schema.AsError(err))
 		return
 	}
-	r.queueQuery(name, func(ctx context.Context, w *waitingQuery, second answer.SecondFunc) (query.Reply, error) {
-		ask, fault := schema.ParseForecast(w.data)
+	r.queueQuery(name, func(ctx context.Context, second answer.SecondFunc) (query.Reply, error) {
+		ask, fault := schema.ParseForecast(r.data)
 		if fault != nil {
 			return query.Reply{}, fault
 		}
-		f := answer.Forecaster{Limits: w.Config.Query, Pace: w.Pacer(QueryPause * time.Duration(w.Config.QueryWorkers))}
-		return f.Answer(ctx, w.Store, name, ask, second)
+		f := answer.Forecaster{Limits: r.Config.Query, Pace: r.Pacer(QueryPause * time.Duration(r.Config.QueryWorkers))}
+		return f.Answer(ctx, r.Store, name, ask, second)
 	})
 }

@@ -17,29 +17,6 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// read returns the function that answers a read on a worker. An unknown operation is
-// refused, and ok is false.
-func (r *Request) read() (do func(), ok bool) {
-	switch r.Op {
-	case "document.get":
-		return r.getDocument, true
-	case "collection.get":
-		return r.getCollection, true
-	case "collection.list":
-		return r.listCollections, true
-	case "batch":
-		return r.batch, true
-	case "history":
-		return r.history, true
-	case "status":
-		return r.status, true
-	case "snapshot.list":
-		return r.snapshotList, true
-	}
-	r.refuse(answer.UnknownOperation(r.Op))
-	return nil, false
-}
-
 // fail replies to a request that failed for an internal reason, or ran out of time.
 func (r *Request) fail(err error) {
 	if errors.Is(err, context.DeadlineExceeded) && r.late(time.Now()) {

@@ -106,24 +106,33 @@ func (r *Request) dispatch() {
 		r.refuse(fault)
 		return
 	}
-	switch {
-	case r.Op == "query":
+	switch r.Op {
+	case "document.get":
+		if r.Header == nil || !r.getRecent() { // without headers, handle has tried it
+			r.later(r.getDocument)
+		}
+	case "collection.get":
+		r.later(r.getCollection)
+	case "collection.list":
+		r.later(r.listCollections)
+	case "batch":
+		r.later(r.batch)
+	case "history":
+		r.later(r.history)
+	case "status":
+		r.later(r.status)
+	case "query":
 		r.query()
-		return
-	case r.Op == "forecast":
+	case "forecast":
 		r.forecast()
-		return
-	case r.Op == "snapshot.create":
+	case "snapshot.list":
+		r.later(r.snapshotList)
+	case "snapshot.create":
 		r.snapshotCreate()
-		return
-	case r.Op == "snapshot.verify":
+	case "snapshot.verify":
 		r.snapshotVerify()
-		return
-	case r.Op == "document.get" && r.Header != nil && r.getRecent(): // without headers and body, handleIn has tried it
-		return
-	}
-	if read, ok := r.read(); ok {
-		r.later(read)
+	default:
+		r.refuse(answer.UnknownOperation(r.Op))
 	}
 }
 
