@@ -37,10 +37,5 @@ func (s *Store) IndexEntries(c *schema.Collection, body []byte) int {
 // Held iterates over the ids of held documents after the given one, all if it is empty, as
 // Documents does over documents.
 func (v *View) Held(after schema.DocumentID) *Documents {
-	prefix := holdKey(nil, v.collection.Incarnation, "")
-	lower := append(prefix[:len(prefix):len(prefix)], after...)
-	if after != "" {
-		lower = append(lower, 0)
-	}
-	return &Documents{rows{view: v, prefix: prefix, lower: lower, upper: successor(prefix)}}
+	return v.documentsBelow(holdKey(nil, v.collection.Incarnation, ""), after)
 }

@@ -175,18 +175,6 @@ func BenchmarkView(b *testing.B) {
 			return left > 0
 		})(b, v)
 	})
-	run("entries-documents-seek", func(b *testing.B, v *View) int {
-		left := 1000
-		d := v.Documents("")
-		defer d.Close()
-		return scan(0, func(e IndexEntry) bool {
-			if !d.SeekGE(e.ID) {
-				b.Fatal(d.Error())
-			}
-			left--
-			return left > 0
-		})(b, v)
-	})
 }
 
 // BenchmarkIndex builds three indexes of existing documents.

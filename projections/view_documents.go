@@ -8,16 +8,17 @@ import (
 )
 
 // Documents iterates over the documents of a View in the order of their ids, expired
-// ones included. A move returns true if it arrives at a document; false means the end
-// or an Error.
-type Documents struct {
-	rows rows
-}
+// ones included.
+type Documents struct{ rows }
 
 // Documents returns an iterator over the documents with ids after the given one, all
 // if it is empty. It is unpositioned, and costs nothing until it moves.
 func (v *View) Documents(after schema.DocumentID) *Documents {
-	prefix := v.documentKey(nil, nil)
+	return v.documentsBelow(v.documentKey(nil, nil), after)
+}
+
+// documentsBelow iterates over the keys of a prefix and an id after the given one.
+func (v *View) documentsBelow(prefix []byte, after schema.DocumentID) *Documents {
 	lower := append(prefix[:len(prefix):len(prefix)], after...)
 	if after != "" {
 		lower = append(lower, 0)
@@ -25,48 +26,21 @@ func (v *View) Documents(after schema.DocumentID) *Documents {
 	return &Documents{rows{view: v, prefix: prefix, lower: lower, upper: successor(prefix)}}
 }
 
-// First moves to the first document.
-func (d *Documents) First() bool { return d.rows.first() }
-
-// Last moves to the last document.
-func (d *Documents) Last() bool { return d.rows.last() }
-
-// Next moves to the next document, if unpositioned to the first.
-func (d *Documents) Next() bool { return d.rows.next() }
-
-// Prev moves to the previous document, if unpositioned to the last.
-func (d *Documents) Prev() bool { return d.rows.prev() }
-
-// SeekGE moves to the first document whose id is not before the given one.
-func (d *Documents) SeekGE(id []byte) bool {
-	return d.rows.open() && d.rows.it.SeekGE(d.rows.key(id, nil))
-}
-
-// SeekLT moves to the last document whose id is before the given one.
-func (d *Documents) SeekLT(id []byte) bool {
-	return d.rows.open() && d.rows.it.SeekLT(d.rows.key(id, nil))
-}
-
 // ID returns the document's id; it is valid until the iterator moves.
-func (d *Documents) ID() []byte { return d.rows.it.Key()[len(d.rows.prefix):] }
+func (d *Documents) ID() []byte { return d.it.Key()[len(d.prefix):] }
 
 // Record returns the document; its Body is valid until the iterator moves and
 // must not be changed.
 func (d *Documents) Record() (Record, error) {
-	value, err := d.rows.it.ValueAndErr()
+	value, err := d.it.ValueAndErr()
 	if err != nil {
 		return Record{}, err
 	}
 	return decodeRecord(value)
 }
 
-// Error returns why the iterator could not move.
-func (d *Documents) Error() error { return d.rows.error() }
-
-// Close closes the iterator and returns the error that ended it, if any.
-func (d *Documents) Close() error { return d.rows.close() }
-
-// rows iterates over the keys of a View with a prefix.
+// rows iterates over the keys of a View with a prefix. A move returns true if it arrives
+// at one; false means the end or an Error.
 type rows struct {
 	view                 *View
 	prefix, lower, upper []byte
@@ -83,22 +57,18 @@ func (r *rows) open() bool {
 	return r.err == nil
 }
 
-func (r *rows) first() bool { return r.open() && r.it.First() }
+// First moves to the first row.
+func (r *rows) First() bool { return r.open() && r.it.First() }
 
-func (r *rows) last() bool { return r.open() && r.it.Last() }
+// Last moves to the last row.
+func (r *rows) Last() bool { return r.open() && r.it.Last() }
 
-func (r *rows) next() bool {
+// Next moves to the next row, if unpositioned to the first.
+func (r *rows) Next() bool {
 	if r.it == nil {
-		return r.first()
+		return r.First()
 	}
 	return r.it.Next()
-}
-
-func (r *rows) prev() bool {
-	if r.it == nil {
-		return r.last()
-	}
-	return r.it.Prev()
 }
 
 // key returns a key with the prefix, valid until the next one.
@@ -107,14 +77,16 @@ func (r *rows) key(a, b []byte) []byte {
 	return r.scratch
 }
 
-func (r *rows) error() error {
+// Error returns why the iterator could not move.
+func (r *rows) Error() error {
 	if r.it == nil {
 		return r.err
 	}
 	return r.it.Error()
 }
 
-func (r *rows) close() error {
+// Close closes the iterator and returns the error that ended it, if any.
+func (r *rows) Close() error {
 	if r.it == nil {
 		return r.err
 	}

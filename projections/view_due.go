@@ -64,7 +64,7 @@ func (s *dueSide) id() []byte { return s.rows.it.Key()[queueKeyBytes+8:] }
 func (d *Due) Next() bool {
 	for i := range d.sides {
 		if s := &d.sides[i]; !d.began || s == d.at {
-			s.read(s.rows.next())
+			s.read(s.rows.Next())
 		}
 	}
 	d.began, d.at = true, nil
@@ -86,7 +86,7 @@ func (d *Due) Deadline() int64 { return d.at.deadline }
 // Error returns why the iterator could not move.
 func (d *Due) Error() (err error) {
 	for i := range d.sides {
-		err = errors.Join(err, d.sides[i].rows.error())
+		err = errors.Join(err, d.sides[i].rows.Error())
 	}
 	return err
 }
@@ -94,7 +94,7 @@ func (d *Due) Error() (err error) {
 // Close closes the iterator and returns the error that ended it, if any.
 func (d *Due) Close() (err error) {
 	for i := range d.sides {
-		err = errors.Join(err, d.sides[i].rows.close())
+		err = errors.Join(err, d.sides[i].rows.Close())
 	}
 	return err
 }

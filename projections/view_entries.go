@@ -2,11 +2,8 @@ package projections
 
 import "bytes"
 
-// Entries iterates over the entries of an index in the order of key and id. A move
-// returns true if it arrives at an entry; false means the end or an Error.
-type Entries struct {
-	rows rows
-}
+// Entries iterates over the entries of an index in the order of key and id.
+type Entries struct{ rows }
 
 // Entries returns an iterator over the entries in one space of an index with keys in
 // [lower, upper); nil is no bound. It is unpositioned, and costs nothing until it
@@ -36,42 +33,24 @@ func (v *View) Entries(x Index, space Space, lower, upper []byte) *Entries {
 // [key, KeyAfter(key)) are the entries of a value or prefix.
 func KeyAfter(key []byte) []byte { return successor(key) }
 
-// First moves to the first entry.
-func (e *Entries) First() bool { return e.rows.first() }
-
-// Last moves to the last entry.
-func (e *Entries) Last() bool { return e.rows.last() }
-
-// Next moves to the next entry, if unpositioned to the first.
-func (e *Entries) Next() bool { return e.rows.next() }
-
-// Prev moves to the previous entry, if unpositioned to the last.
-func (e *Entries) Prev() bool { return e.rows.prev() }
-
 // SeekGE moves to the first entry that is not before the given one. Key has at
 // most MaxValueKeyBytes.
 func (e *Entries) SeekGE(key, id []byte) bool {
-	return e.rows.open() && e.rows.it.SeekGE(e.rows.key(key, id))
+	return e.open() && e.it.SeekGE(e.key(key, id))
 }
 
 // SeekLT moves to the last entry that is before the given one. Key has at most
 // MaxValueKeyBytes.
 func (e *Entries) SeekLT(key, id []byte) bool {
-	return e.rows.open() && e.rows.it.SeekLT(e.rows.key(key, id))
+	return e.open() && e.it.SeekLT(e.key(key, id))
 }
 
 // Entry returns the entry; its Key and ID are valid until the iterator moves
 // and must not be changed.
 func (e *Entries) Entry() (IndexEntry, error) {
-	value, err := e.rows.it.ValueAndErr()
+	value, err := e.it.ValueAndErr()
 	if err != nil {
 		return IndexEntry{}, err
 	}
-	return decodeIndexEntry(e.rows.it.Key()[indexSpaceBytes:], value)
+	return decodeIndexEntry(e.it.Key()[indexSpaceBytes:], value)
 }
-
-// Error returns why the iterator could not move.
-func (e *Entries) Error() error { return e.rows.error() }
-
-// Close closes the iterator and returns the error that ended it, if any.
-func (e *Entries) Close() error { return e.rows.close() }
