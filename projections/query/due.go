@@ -79,32 +79,18 @@ func (r *run) eachDue(after *position, visit func(*candidate) (bool, error)) (er
 	}
 	entries := r.view.Due(from, id, until)
 	defer func() { err = errors.Join(err, entries.Close()) }()
-	c := &candidate{run: r}
-	for entries.Next() {
-		if err := r.step(); err != nil {
-			return err
+	next := func() ([]byte, bool) {
+		if !entries.Next() {
+			return nil, false
 		}
-		c.id, c.read = entries.ID(), false
-		c.key = binary.BigEndian.AppendUint64(c.key[:0], uint64(entries.Deadline()))
-		if r.where != nil || !r.request.count {
-			record, ok, err := r.view.Document(c.id)
-			if err != nil {
-				return err
-			}
-			if ok {
-				ok, err = r.matches(record)
-			}
-			if err != nil {
-				return err
-			}
-			if !ok {
-				continue
-			}
-			c.found, c.read = record, true
-		}
-		if more, err := visit(c); !more || err != nil {
-			return err
-		}
+		return entries.ID(), true
 	}
-	return entries.Error()
+	read := r.view.Document
+	if r.where == nil && r.request.count {
+		read = nil
+	}
+	return r.eachID(next, read, func(c *candidate) (bool, error) {
+		c.key = binary.BigEndian.AppendUint64(c.key[:0], uint64(entries.Deadline()))
+		return visit(c)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/lapsedb/lapse/projections"
+	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/schema/values"
 )
 
@@ -28,6 +29,14 @@ func (p position) compare(q position) int {
 func (p position) clone() position {
 	both := append(append(make([]byte, 0, len(p.key)+len(p.id)), p.key...), p.id...)
 	return position{both[:len(p.key):len(p.key)], both[len(p.key):]}
+}
+
+// from returns the id of the position, "" for the beginning.
+func (p *position) from() schema.DocumentID {
+	if p == nil {
+		return ""
+	}
+	return schema.DocumentID(p.id)
 }
 
 func (p position) size() int { return len(p.key) + len(p.id) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/schema"
 )
 
 // candidate is a live document that matches; its memory is valid until the next one.
@@ -50,7 +49,7 @@ func (r *run) each(a *access, after *position, visit func(*candidate) (bool, err
 	case r.request.due != nil:
 		return r.eachDue(after, visit)
 	case r.request.held:
-		return r.eachHeld(after, visit)
+		return r.eachRow(r.view.Held(after.from()), r.view.Document, visit)
 	}
 	if a.ids != nil {
 		return r.eachNamed(a.ids, after, visit)
@@ -61,89 +60,26 @@ func (r *run) each(a *access, after *position, visit func(*candidate) (bool, err
 	return r.eachEntry(a, after, visit)
 }
 
-func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)) (err error) {
-	var from schema.DocumentID
-	if after != nil {
-		from = schema.DocumentID(after.id)
-	}
-	documents := r.view.Documents(from)
-	defer func() { err = errors.Join(err, documents.Close()) }()
-	c := &candidate{run: r, read: true}
-	for ok := documents.First(); ok; ok = documents.Next() {
-		if err := r.step(); err != nil {
-			return err
-		}
-		if c.found, err = documents.Record(); err != nil {
-			return err
-		}
-		matches, err := r.matches(c.found)
-		if err != nil {
-			return err
-		}
-		if !matches {
-			continue
-		}
-		c.id = documents.ID()
-		if more, err := visit(c); !more || err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// eachHeld is each for held documents, in the order of their ids.
-func (r *run) eachHeld(after *position, visit func(*candidate) (bool, error)) (err error) {
-	var from schema.DocumentID
-	if after != nil {
-		from = schema.DocumentID(after.id)
-	}
-	held := r.view.Held(from)
-	defer func() { err = errors.Join(err, held.Close()) }()
-	c := &candidate{run: r, read: true}
-	for ok := held.First(); ok; ok = held.Next() {
-		if err := r.step(); err != nil {
-			return err
-		}
-		var there bool
-		if c.found, there, err = r.view.Document(held.ID()); err != nil {
-			return err
-		} else if there {
-			there, err = r.matches(c.found)
-		}
-		if err != nil {
-			return err
-		}
-		if !there {
-			continue
-		}
-		c.id = held.ID()
-		if more, err := visit(c); !more || err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// eachNamed is each for the documents with the given ids, which ascend.
-func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (bool, error)) error {
-	c := &candidate{run: r, read: true}
-	for _, id := range ids {
-		c.id = []byte(id)
-		if after != nil && id <= string(after.id) {
-			continue
+// eachID visits the candidates of ids, as next returns them until ok is false. read returns
+// the document of an id; if it is nil, every id is a candidate.
+func (r *run) eachID(next func() (id []byte, ok bool), read func(id []byte) (projections.Record, bool, error), visit func(*candidate) (bool, error)) error {
+	c := &candidate{run: r, read: read != nil}
+	for {
+		id, ok := next()
+		if !ok {
+			return nil
 		}
 		if err := r.step(); err != nil {
 			return err
 		}
-		var ok bool
-		var err error
-		if c.found, ok, err = r.view.Document(c.id); err != nil {
-			return err
-		} else if ok {
-			ok, err = r.matches(c.found)
-		}
-		if err != nil {
-			return err
+		if c.id = id; read != nil {
+			var err error
+			if c.found, ok, err = read(id); ok && err == nil {
+				ok, err = r.matches(c.found)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		if !ok {
 			continue
@@ -152,7 +88,39 @@ func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (b
 			return err
 		}
 	}
-	return nil
+}
+
+// eachRow is eachID for the rows of an iterator, which it closes.
+func (r *run) eachRow(rows *projections.Documents, read func(id []byte) (projections.Record, bool, error), visit func(*candidate) (bool, error)) error {
+	err := r.eachID(func() ([]byte, bool) {
+		if !rows.Next() {
+			return nil, false
+		}
+		return rows.ID(), true
+	}, read, visit)
+	return errors.Join(err, rows.Close())
+}
+
+func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)) error {
+	rows := r.view.Documents(after.from())
+	return r.eachRow(rows, func([]byte) (projections.Record, bool, error) {
+		record, err := rows.Record()
+		return record, true, err
+	}, visit)
+}
+
+// eachNamed is each for the documents with the given ids, which ascend.
+func (r *run) eachNamed(ids []string, after *position, visit func(*candidate) (bool, error)) error {
+	for len(ids) > 0 && after != nil && ids[0] <= string(after.id) {
+		ids = ids[1:]
+	}
+	return r.eachID(func() (id []byte, ok bool) {
+		if len(ids) == 0 {
+			return nil, false
+		}
+		id, ids = []byte(ids[0]), ids[1:]
+		return id, true
+	}, r.view.Document, visit)
 }
 
 // eachEntry is each for the documents of index entries.

@@ -43,30 +43,17 @@ func (w *walker) span(s span, visit visitEntry) (more bool, err error) {
 	case w.access.desc && w.access.ordered:
 		return w.descend(entries, visit)
 	case w.after == nil:
-		return w.ascend(entries, entries.First(), visit)
+		return w.ascend(entries, entries.First(), nil, visit)
 	case w.access.ordered:
-		return w.ascend(entries, w.beyond(entries, w.after.key), visit)
+		return w.ascend(entries, w.beyond(entries, w.after.key), nil, visit)
 	default: // one key, by id
-		return w.ascend(entries, w.beyond(entries, s.lower), visit)
+		return w.ascend(entries, w.beyond(entries, s.lower), nil, visit)
 	}
 }
 
 // beyond moves to the first entry after that of key and the id of w.after.
 func (w *walker) beyond(entries *projections.Entries, key []byte) bool {
 	return entries.SeekGE(cut(key), append(bytes.Clone(w.after.id), 0))
-}
-
-func (w *walker) ascend(entries *projections.Entries, ok bool, visit visitEntry) (more bool, err error) {
-	for ; ok; ok = entries.Next() {
-		entry, err := entries.Entry()
-		if err != nil {
-			return false, err
-		}
-		if more, err := visit(entry); !more || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // descend visits keys in descending and the ids of each key in ascending order.
@@ -79,7 +66,7 @@ func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more b
 		key = cut(bytes.Clone(w.after.key))
 		turn(key)
 		// Finish the key in which the last page ended.
-		more, err := w.sameKey(entries, w.beyond(entries, key), key, visit)
+		more, err := w.ascend(entries, w.beyond(entries, key), key, visit)
 		if !more || err != nil {
 			return false, err
 		}
@@ -91,7 +78,7 @@ func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more b
 			return false, err
 		}
 		key = append(key[:0], entry.Key...)
-		more, err := w.sameKey(entries, entries.SeekGE(key, nil), key, visit)
+		more, err := w.ascend(entries, entries.SeekGE(key, nil), key, visit)
 		if !more || err != nil {
 			return false, err
 		}
@@ -100,14 +87,15 @@ func (w *walker) descend(entries *projections.Entries, visit visitEntry) (more b
 	return true, nil
 }
 
-// sameKey visits the entries of one key from the iterator's position on.
-func (w *walker) sameKey(entries *projections.Entries, ok bool, key []byte, visit visitEntry) (more bool, err error) {
+// ascend visits the entries from the iterator's position on, only those of key if it is not
+// nil.
+func (w *walker) ascend(entries *projections.Entries, ok bool, key []byte, visit visitEntry) (more bool, err error) {
 	for ; ok; ok = entries.Next() {
 		entry, err := entries.Entry()
 		if err != nil {
 			return false, err
 		}
-		if !bytes.Equal(entry.Key, key) {
+		if key != nil && !bytes.Equal(entry.Key, key) {
 			break
 		}
 		if more, err := visit(entry); !more || err != nil {
