@@ -3,8 +3,6 @@ package schema
 import (
 	"bytes"
 	"strconv"
-
-	"github.com/lapsedb/lapse/schema/values"
 )
 
 // Lifetime is the deadline and hold of one live document, as in the headers of a reply.
@@ -68,7 +66,7 @@ const memberDeadline = "_deadline"
 // seconds, or null. It replaces a member of that name in the content.
 func AddDeadline(dst []byte, start int, d Deadline) []byte {
 	if object := dst[start:]; bytes.Contains(object, []byte(memberDeadline)) || bytes.Contains(object, []byte(`\u`)) {
-		dst = append(dst[:start], withoutDeadline(object)...)
+		dst = append(dst[:start], Without(object, memberDeadline)...)
 	}
 	dst = append(dst[:len(dst)-1], `,"`+memberDeadline+`":`...)
 	if len(dst)-start == len(`{,"`+memberDeadline+`":`) {
@@ -78,15 +76,4 @@ func AddDeadline(dst []byte, start int, d Deadline) []byte {
 		return append(dst, "null}"...)
 	}
 	return append(strconv.AppendInt(dst, d.At, 10), '}')
-}
-
-func withoutDeadline(object []byte) []byte {
-	out := append(make([]byte, 0, len(object)), '{')
-	_, _ = members(object, func(name, value []byte) error {
-		if string(values.Unquote(name)) != memberDeadline {
-			out = appendMember(out, name, value)
-		}
-		return nil
-	})
-	return append(out, '}')
 }

@@ -1,11 +1,10 @@
 package schema
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/lapsedb/lapse/schema/values"
 )
 
 // ParseMutationLine reads a line of simulate's input, a JSON object with the time of
@@ -18,40 +17,11 @@ import (
 func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	var when, op, collection, id, ifMatch string
 	var body []byte
-	_, err = membersTo(envelopeDepth, line, func(name, value []byte) error {
-		var into *string
-		switch string(values.Unquote(name)) {
-		case "at":
-			into = &when
-		case "op":
-			into = &op
-		case "collection":
-			into = &collection
-		case "id":
-			into = &id
-		case "ifMatch":
-			into = &ifMatch
-		case "body":
-			if body != nil {
-				return fmt.Errorf("the member body comes twice")
-			}
-			body = value
-			return nil
-		default:
-			return fmt.Errorf("unknown member %.40q: use at, op, collection, id, ifMatch and body", name)
-		}
-		text, err := decodeString(value)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if *into != "" {
-			return fmt.Errorf("the member %s comes twice", name)
-		}
-		*into = text
-		return nil
-	})
-	if err != nil {
-		return at, nil, err
+	if fault := readObjectTo(envelopeDepth, "the line", line, []Member{
+		Text("at", &when), Text("op", &op), Text("collection", &collection), Text("id", &id), Text("ifMatch", &ifMatch),
+		{Name: "body", Null: true, Read: func(value []byte) *Error { body = value; return nil }},
+	}); fault != nil {
+		return at, nil, errors.New(fault.Message) // without a code: it is no reply
 	}
 	if at, err = ParseTime(when); err != nil {
 		return at, nil, fmt.Errorf("at is %.40q: give a time like 2015-05-17T10:05:03Z", when)

@@ -23,16 +23,17 @@ func TestParseMutationLine(t *testing.T) {
 
 func TestParseMutationLineFaults(t *testing.T) {
 	for line, want := range map[string]string{
-		``:                                    "an object expected",
+		``:                                    `at is ""`,
+		`[]`:                                  "an object expected",
 		`{"at":"2015-05-17T10:05:03Z"`:        "ends early",
 		`{}`:                                  `at is ""`,
 		`{"at":"yesterday"}`:                  "give a time like",
 		`{"at":"1969-12-31T23:59:59Z"}`:       "before 1970",
-		`{"at":1431857103}`:                   "at: 1431857103 is no string",
+		`{"at":1431857103}`:                   "at 1431857103: use a string",
 		`{"at":"2015-05-17T10:05:03Z","x":1}`: `unknown member "x"`,
 		`{"at":"2015-05-17T10:05:03Z"} {}`:    "the end expected",
-		`{"at":"2015-05-17T10:05:03Z","op":"document.delete","ifMatch":"7","ifMatch":""}`: "the member ifMatch comes twice",
-		`{"at":"2015-05-17T10:05:03Z","body":{},"b\u006fdy":{"n":1}}`:                     "the member body comes twice",
+		`{"at":"2015-05-17T10:05:03Z","op":"document.delete","ifMatch":"7","ifMatch":""}`: "the member ifMatch of the line comes twice",
+		`{"at":"2015-05-17T10:05:03Z","body":{},"b\u006fdy":{"n":1}}`:                     "the member body of the line comes twice",
 	} {
 		if _, _, err := ParseMutationLine([]byte(line)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", line, err, want)
