@@ -75,7 +75,7 @@ func Connect(address string, opts ...Option) (*Client, error) {
 	with := append([]nats.Option{nats.Name("lapse client"), nats.MaxReconnects(-1), nats.ErrorHandler(silent)}, o.nats...)
 	nc, err := Dial(func(last nats.Option) (*nats.Conn, error) { return nats.Connect(address, append(with, last)...) })
 	if err != nil {
-		return nil, (&Client{url: redacted(strings.Split(address, ","))}).transportError(err)
+		return nil, (&Client{url: Redacted(strings.Split(address, ","))}).transportError(err)
 	}
 	c, err := New(nc, opts...)
 	if err != nil {

@@ -98,11 +98,11 @@ func ask(address string) string {
 }
 
 func notNATS(servers []string, what string) error {
-	return &failure{cause: nats.ErrNoInfoReceived, coded: ErrUnavailable.With("the server at %s speaks %s, not NATS: check the port; NATS has 4222 by default", redacted(servers), what)}
+	return &failure{cause: nats.ErrNoInfoReceived, coded: ErrUnavailable.With("the server at %s speaks %s, not NATS: check the port; NATS has 4222 by default", Redacted(servers), what)}
 }
 
-// redacted returns server addresses without their passwords.
-func redacted(servers []string) string {
+// Redacted returns server addresses without their passwords, for messages.
+func Redacted(servers []string) string {
 	all := make([]string, 0, len(servers))
 	for _, address := range servers {
 		shown := "the address given"

@@ -100,16 +100,9 @@ func (c *confirmation) askTTL(ctx context.Context, conn *connection, name string
 	if err != nil {
 		return err
 	}
-	reply, err := conn.do(ctx, "forecast", name, "", body)
-	if err != nil {
+	forecast, _, err := ask[client.Forecast](ctx, conn, "forecast", name, "", body)
+	if err != nil || forecast.AtOnce == 0 {
 		return err
-	}
-	var forecast client.Forecast
-	if err := json.Unmarshal(reply, &forecast); err != nil {
-		return fmt.Errorf("the reply cannot be read: %w", err)
-	}
-	if forecast.AtOnce == 0 {
-		return nil
 	}
 	return c.ask(ctx, fmt.Sprintf("%d of %d document(s) in collection %s expire at once by this default TTL. Change it?", forecast.AtOnce, forecast.Documents, name))
 }
@@ -132,8 +125,8 @@ func (p *propertyFlags) changeCollection(cmd *cobra.Command, conn *connection, n
 			return nil, err
 		}
 		var properties map[string]any
-		if err := json.Unmarshal(reply.Body, &properties); err != nil {
-			return nil, fmt.Errorf("the reply cannot be read: %w", err)
+		if err := readReply(reply.Body, &properties); err != nil {
+			return nil, err
 		}
 		etag, _ := properties["_etag"].(string)
 		for _, system := range []string{"id", "documents", "bytes", "_ts", "_etag"} {
@@ -243,15 +236,9 @@ and asks.`,
 	sure := a.addYesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if sure.needed() {
-			reply, err := conn.do(cmd.Context(), "collection.get", args[0], "", nil)
+			c, _, err := ask[client.CollectionInfo](cmd.Context(), conn, "collection.get", args[0], "", nil)
 			if err != nil {
 				return err
-			}
-			var c struct {
-				Documents int64 `json:"documents"`
-			}
-			if err := json.Unmarshal(reply, &c); err != nil {
-				return fmt.Errorf("the reply cannot be read: %w", err)
 			}
 			if err := sure.ask(cmd.Context(), fmt.Sprintf("Delete collection %s with %d document(s)?", args[0], c.Documents)); err != nil {
 				return err
@@ -288,8 +275,8 @@ func listCollections(ctx context.Context, conn *connection, out *output) error {
 			Collections []json.RawMessage `json:"collections"`
 			Cursor      string            `json:"cursor"`
 		}
-		if err := json.Unmarshal(reply.Body, &page); err != nil {
-			return fmt.Errorf("the reply cannot be read: %w", err)
+		if err := readReply(reply.Body, &page); err != nil {
+			return err
 		}
 		all = append(all, page.Collections...)
 		if page.Cursor == "" {
@@ -305,8 +292,8 @@ func listCollections(ctx context.Context, conn *connection, out *output) error {
 	var rows [][]any
 	for _, raw := range all {
 		var info client.CollectionInfo
-		if err := json.Unmarshal(raw, &info); err != nil {
-			return fmt.Errorf("the reply cannot be read: %w", err)
+		if err := readReply(raw, &info); err != nil {
+			return err
 		}
 		images := "yes"
 		if !info.PreviousImages {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -208,6 +209,22 @@ func (c *connection) do(ctx context.Context, op, collection, id string, body []b
 		return nil, err
 	}
 	return reply.Body, nil
+}
+
+// ask is do for a reply that is read as a T, too.
+func ask[T any](ctx context.Context, c *connection, op, collection, id string, body []byte) (reply T, raw []byte, err error) {
+	if raw, err = c.do(ctx, op, collection, id, body); err == nil {
+		err = readReply(raw, &reply)
+	}
+	return reply, raw, err
+}
+
+// readReply reads a reply, or a part of it.
+func readReply(raw []byte, into any) error {
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("the reply cannot be read: %w", err)
+	}
+	return nil
 }
 
 // request connects and sends one request.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -177,9 +176,9 @@ func (f *externalFlags) connectAs(l login, options []nats.Option) (*nats.Conn, e
 
 // connectError adds to err where the connection failed, its login, and what to do.
 func (f *externalFlags) connectError(name string, l login, err error) error {
-	where := cmp.Or(redactedURLs(f.url), fmt.Sprintf("NATS context %q", l.value))
-	from := "--nats-url"
+	where, from := client.Redacted(strings.Split(f.url, ",")), "--nats-url"
 	if f.url == "" {
+		where = fmt.Sprintf("NATS context %q", l.value)
 		from = where
 	}
 	with := "gives no credentials"
@@ -197,17 +196,4 @@ func (f *externalFlags) connectError(name string, l login, err error) error {
 		return fmt.Errorf("no NATS server answers at %s (%w): start one there, or give another --nats-url", where, err)
 	}
 	return fmt.Errorf("cannot connect to %s for %s, which %s: %w: see --nats-url, --creds, --nkey and --context", where, name, with, err)
-}
-
-// redactedURLs returns the URLs without user names and passwords.
-func redactedURLs(urls string) string {
-	all := strings.Split(urls, ",")
-	for i, one := range all {
-		if scheme, rest, ok := strings.Cut(one, "://"); ok {
-			if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-				all[i] = scheme + "://" + rest[at+1:]
-			}
-		}
-	}
-	return strings.Join(all, ",")
 }

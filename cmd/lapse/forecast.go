@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -37,16 +36,12 @@ multiples of their size.`,
 		if err != nil {
 			return err
 		}
-		reply, err := conn.do(cmd.Context(), "forecast", args[0], "", body)
+		forecast, reply, err := ask[client.Forecast](cmd.Context(), &conn, "forecast", args[0], "", body)
 		if err != nil {
 			return err
 		}
 		if !out.forPeople() {
 			return out.document(reply)
-		}
-		var forecast client.Forecast
-		if err := json.Unmarshal(reply, &forecast); err != nil {
-			return fmt.Errorf("the reply cannot be read: %w", err)
 		}
 		return out.forecast(&forecast)
 	}

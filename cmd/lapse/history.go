@@ -42,35 +42,31 @@ func newHistoryCommand(a *app) *cobra.Command {
 // history returns the newest events of a document, at most limit, and how to get the older
 // ones, "" if there are none.
 func (c *connection) history(ctx context.Context, name, id string, limit int) (events []json.RawMessage, older string, err error) {
-	ask := func(limit int) ([]byte, error) {
-		return c.do(ctx, "history", name, id, fmt.Appendf(nil, `{"limit":%d}`, limit))
+	newest := func(limit int) ([]json.RawMessage, error) {
+		list, _, err := ask[struct {
+			Events []json.RawMessage `json:"events"`
+		}](ctx, c, "history", name, id, fmt.Appendf(nil, `{"limit":%d}`, limit))
+		return list.Events, err
 	}
 	if limit < 1 || limit > answer.MaxHistory {
 		return nil, "", usageErrorf("--limit %d: give 1 to %d", limit, answer.MaxHistory)
 	}
 	next := min(limit+1, answer.MaxHistory) // one more than is printed shows that there are more
 	more := false
-	reply, err := ask(next)
+	events, err = newest(next)
 	if errors.Is(err, client.ErrTooLarge) && next > limit { // perhaps for that one only
-		reply, err = ask(limit)
+		events, err = newest(limit)
 		more = true
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	var list struct {
-		Events []json.RawMessage `json:"events"`
-	}
-	if err := json.Unmarshal(reply, &list); err != nil {
-		return nil, "", fmt.Errorf("the reply cannot be read: %w", err)
-	}
-	events = list.Events
 	var oldest schema.Event
 	if n := len(events); n > limit {
 		events, more = events[:limit], true
 	} else if n > 0 {
-		if err := json.Unmarshal(events[n-1], &oldest); err != nil {
-			return nil, "", fmt.Errorf("the reply cannot be read: %w", err)
+		if err := readReply(events[n-1], &oldest); err != nil {
+			return nil, "", err
 		}
 	}
 	switch {
@@ -92,8 +88,8 @@ func (out *output) history(events []json.RawMessage) error {
 	printer := newEventPrinter(out)
 	for _, raw := range events {
 		var e schema.Event
-		if err := json.Unmarshal(raw, &e); err != nil {
-			return fmt.Errorf("the reply cannot be read: %w", err)
+		if err := readReply(raw, &e); err != nil {
+			return err
 		}
 		if err := printer.print(&e); err != nil {
 			return err

@@ -63,8 +63,8 @@ func newSnapshotListCommand(a *app) *cobra.Command {
 		faults := ""
 		for _, raw := range list {
 			var s schema.Snapshot
-			if err := json.Unmarshal(raw, &s); err != nil {
-				return fmt.Errorf("the reply cannot be read: %w", err)
+			if err := readReply(raw, &s); err != nil {
+				return err
 			}
 			sound := "yes"
 			if !s.Sound {
@@ -87,17 +87,10 @@ func showMillis(ms int64) string {
 }
 
 func listSnapshots(ctx context.Context, conn *connection) ([]json.RawMessage, error) {
-	reply, err := conn.do(ctx, "snapshot.list", "", "", nil)
-	if err != nil {
-		return nil, err
-	}
-	var list struct {
+	list, _, err := ask[struct {
 		Snapshots []json.RawMessage `json:"snapshots"`
-	}
-	if err := json.Unmarshal(reply, &list); err != nil {
-		return nil, fmt.Errorf("the reply cannot be read: %w", err)
-	}
-	return list.Snapshots, nil
+	}](ctx, conn, "snapshot.list", "", "", nil)
+	return list.Snapshots, err
 }
 
 func newSnapshotVerifyCommand(a *app) *cobra.Command {
@@ -125,22 +118,18 @@ compares them with its digest. It ends with 1 if the snapshot is not sound.`,
 				return errors.New("there is no snapshot: make one with `lapse snapshot create`")
 			}
 			var newest schema.Snapshot
-			if err := json.Unmarshal(list[0], &newest); err != nil {
-				return fmt.Errorf("the reply cannot be read: %w", err)
+			if err := readReply(list[0], &newest); err != nil {
+				return err
 			}
 			seq = newest.Seq
 		}
 		conn.patient(cmd, snapshotTimeout)
-		reply, err := conn.do(cmd.Context(), "snapshot.verify", strconv.FormatUint(seq, 10), "", nil)
+		s, reply, err := ask[schema.Snapshot](cmd.Context(), &conn, "snapshot.verify", strconv.FormatUint(seq, 10), "", nil)
 		if err != nil {
 			return err
 		}
 		if err := out.document(reply); err != nil {
 			return err
-		}
-		var s schema.Snapshot
-		if err := json.Unmarshal(reply, &s); err != nil {
-			return fmt.Errorf("the reply cannot be read: %w", err)
 		}
 		if !s.Sound {
 			return fmt.Errorf("snapshot %d is not sound: %s", seq, s.Fault)

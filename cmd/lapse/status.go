@@ -141,8 +141,8 @@ func (s *statusCommand) page(ctx context.Context) ([]byte, error) {
 	s.before = make(map[string]seen)
 	for line := range bytes.Lines(bytes.TrimSpace(text)) { // of several databases with --of
 		var status client.Status
-		if err := json.Unmarshal(line, &status); err != nil {
-			return nil, fmt.Errorf("the reply cannot be read: %w", err)
+		if err := readReply(line, &status); err != nil {
+			return nil, err
 		}
 		now := seen{time.Now(), status.Seq}
 		rate := ""
