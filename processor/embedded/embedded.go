@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,15 +101,10 @@ type Server struct {
 	url        string
 	who        credentials
 	log        *slog.Logger
-	lock       io.Closer
-	gate       *openGate
 	memory     memory
 	quarantine *quarantine
-	// endChecking ends keepChecked.
-	endChecking func()
-	// watch keeps clients from taking all memory.
-	watch *watch
-	stop  sync.Once
+	closers    []func() // for Shutdown, which calls the last one first
+	stop       sync.Once
 
 	failed chan error
 	// interrupted is set once the streams refuse writes, perhaps within a batch.
@@ -140,11 +135,16 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	s := &Server{who: newCredentials(), log: o.Logger, lock: lock, quarantine: quarantine, failed: make(chan error, 1)}
+	s := &Server{who: newCredentials(), log: o.Logger, quarantine: quarantine, failed: make(chan error, 1)}
 	checking, end := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { o.keepChecked(checking, known) })
-	s.endChecking = func() { end(); ended.Wait() }
+	s.closers = []func(){
+		func() { _ = lock.Close() },
+		func() { _ = quarantine.putBack() }, // else the next start does
+		s.leaveMemory,
+		func() { end(); ended.Wait() },
+	}
 	if err := s.start(&o, host, port); err != nil {
 		// A shutdown that hangs must not hold back the error.
 		ended := make(chan struct{})
@@ -194,6 +194,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 	fatal := make(chan string, 1)
 	ns.SetLogger(&logger{to: o.Logger, fatal: fatal, failed: func(why string) { s.fail(o.StoreDir, why) }}, false, false)
 	s.nats = ns
+	s.closers = append(s.closers, func() { ns.Shutdown(); ns.WaitForShutdown() })
 
 	// NATS reads what an earlier process left in memory: no other start may remove it.
 	left := lockDir(memoryPath(o.StoreDir))
@@ -226,8 +227,10 @@ func (s *Server) start(o *Options, host string, port int) error {
 	if o.SyncAlways {
 		s.memory = openMemory(memoryPath(o.StoreDir))
 	}
-	s.watch = s.startWatch()
-	s.gate, err = s.openGate(o)
+	end, err := s.openGate(o)
+	if err == nil {
+		s.closers = append(s.closers, end, s.startWatch())
+	}
 	return err
 }
 
@@ -264,25 +267,20 @@ func (s *Server) Failed() <-chan error { return s.failed }
 // the connections made by ConnectLog and ConnectService before.
 func (s *Server) Shutdown() {
 	s.stop.Do(func() {
-		s.endChecking()
-		if s.watch != nil {
-			s.watch.end()
+		for _, end := range slices.Backward(s.closers) {
+			end()
 		}
-		if s.gate != nil {
-			s.gate.close()
-		}
-		if s.nats != nil {
-			s.nats.Shutdown()
-			s.nats.WaitForShutdown()
-		}
-		if s.interrupted.Load() {
-			s.memory.lock.Close() // the next start completes what is in it
-		} else {
-			s.memory.remove()
-		}
-		_ = s.quarantine.putBack() // else the next start does
-		s.lock.Close()
 	})
+}
+
+// leaveMemory removes the directory in memory, unless the next start has to complete what
+// is in it.
+func (s *Server) leaveMemory() {
+	if s.interrupted.Load() {
+		s.memory.lock.Close()
+	} else {
+		s.memory.remove()
+	}
 }
 
 // clientURL returns a URL for a listening address. The address of all interfaces cannot

@@ -14,11 +14,7 @@ func (s *Server) Memory() string { return s.memory.path }
 
 // OpenGate opens one more gate, as another process of the same database would.
 func (s *Server) OpenGate() (end func(), err error) {
-	g, err := s.openGate(&Options{Databases: []schema.DatabaseName{"main"}, Logger: s.log})
-	if err != nil {
-		return nil, err
-	}
-	return g.close, nil
+	return s.openGate(&Options{Databases: []schema.DatabaseName{"main"}, Logger: s.log})
 }
 
 // Subscriptions returns the subjects to which an account subscribes, NATS itself included.

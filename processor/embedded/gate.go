@@ -1,42 +1,28 @@
 package embedded
 
-import (
-	"github.com/nats-io/nats.go"
+import "github.com/lapsedb/lapse/processor/gate"
 
-	"github.com/lapsedb/lapse/processor/gate"
-)
-
-// openGate is a gate with its connections.
-type openGate struct {
-	*gate.Gate
-	streams, clients *nats.Conn
-}
-
-func (s *Server) openGate(o *Options) (_ *openGate, err error) {
-	g := new(openGate)
-	defer func() {
-		if err != nil {
-			g.close()
+// openGate opens a gate with its connections, until end is called.
+func (s *Server) openGate(o *Options) (end func(), err error) {
+	streams, err := s.connect(userGateLog, s.who.GateLog, "_GATE", nil)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := s.connect(userGateClients, s.who.GateClients, "_GATE", nil)
+	if err != nil {
+		streams.Close()
+		return nil, err
+	}
+	g, err := gate.Open(clients, streams, o.Databases, o.Logger)
+	end = func() {
+		if g != nil {
+			g.Close()
 		}
-	}()
-	if g.streams, err = s.connect(userGateLog, s.who.GateLog, "_GATE", nil); err != nil {
-		return nil, err
+		clients.Close()
+		streams.Close()
 	}
-	if g.clients, err = s.connect(userGateClients, s.who.GateClients, "_GATE", nil); err != nil {
-		return nil, err
+	if err != nil {
+		end()
 	}
-	g.Gate, err = gate.Open(g.clients, g.streams, o.Databases, o.Logger)
-	return g, err
-}
-
-func (g *openGate) close() {
-	if g.Gate != nil {
-		g.Close()
-	}
-	if g.clients != nil {
-		g.clients.Close()
-	}
-	if g.streams != nil {
-		g.streams.Close()
-	}
+	return end, err
 }

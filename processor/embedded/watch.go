@@ -2,8 +2,10 @@ package embedded
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -55,26 +57,23 @@ const (
 	watchCloselyShare = 4
 )
 
+// watch keeps clients from taking all memory.
 type watch struct {
 	*Server
-	stop, stopped chan struct{}
 	seen          map[uint64]int64 // bytes from a connection at the last check
 	subscriptions int              // of clients at the last check
 }
 
-func (s *Server) startWatch() *watch {
-	w := &watch{Server: s, stop: make(chan struct{}), stopped: make(chan struct{}), seen: make(map[uint64]int64)}
-	go w.run()
-	return w
+// startWatch watches until end is called.
+func (s *Server) startWatch() (end func()) {
+	w := &watch{Server: s, seen: make(map[uint64]int64)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { w.run(ctx) })
+	return func() { cancel(); watching.Wait() }
 }
 
-func (w *watch) end() {
-	close(w.stop)
-	<-w.stopped
-}
-
-func (w *watch) run() {
-	defer close(w.stopped)
+func (w *watch) run(ctx context.Context) {
 	next := time.NewTimer(watchInterval)
 	defer next.Stop()
 	for {
@@ -86,7 +85,7 @@ func (w *watch) run() {
 				interval, share = watchClosely, watchCloselyShare
 			}
 			next.Reset(min(max(interval, share*time.Since(began)), watchPause))
-		case <-w.stop:
+		case <-ctx.Done():
 			return
 		}
 	}
