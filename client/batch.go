@@ -135,6 +135,21 @@ type Result struct {
 	at   DecodeError // what Decode knows of the document
 }
 
+// UnmarshalJSON decodes the result of an operation in a reply.
+func (r *Result) UnmarshalJSON(data []byte) error {
+	var fields struct {
+		Code int             `json:"code"`
+		Body json.RawMessage `json:"body"`
+	}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	if *r = (Result{Code: fields.Code, Body: fields.Body}); r.Code >= 400 {
+		r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
+	}
+	return nil
+}
+
 // Results are the outcomes of a batch, in the order of its operations.
 type Results []Result
 
@@ -202,9 +217,6 @@ func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Res
 		r, op := &answer.Results[i], &b.operations[i]
 		r.read = op.Op == "get"
 		r.at = DecodeError{Collection: b.coll.info.Name, ID: op.ID, Seq: reply.Seq}
-		if r.Code >= 400 {
-			r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
-		}
 	}
 	return answer.Results, nil
 }

@@ -210,7 +210,7 @@ func TestErrorFailsTest(t *testing.T) {
 		{func(db *lapsetest.DB) { db.Advance(-time.Second) }, "the time goes back by 1000 ms"},
 		{func(db *lapsetest.DB) { db.AdvanceTo(db.Now().Add(-time.Millisecond)) }, "the time goes back by 1 ms"},
 		{func(db *lapsetest.DB) { db.Close(); db.Seq() }, "closed"},
-		{func(db *lapsetest.DB) { db.Simulate(strings.NewReader("\npoison")) }, "line 2: byte 0"},
+		{func(db *lapsetest.DB) { db.Simulate(strings.NewReader("\npoison")) }, "line 2: the line must be a JSON object of at most 1024 levels: byte 0"},
 		{func(db *lapsetest.DB) {
 			db.Simulate(strings.NewReader(`{"at":"1999-12-31T23:59:59Z","op":"document.delete","collection":"c","id":"a"}`))
 		}, "line 1: the time goes back by 1000 ms"},

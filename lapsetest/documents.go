@@ -18,17 +18,9 @@ func (db *DB) must(op, collection, id string, body any, opts ...client.WriteOpti
 	db.t.Helper()
 	reply, err := db.Do(op, collection, id, body, opts...)
 	if err != nil {
-		db.t.Fatalf("%s %s %s: %v", op, collection, id, describe(err))
+		db.t.Fatalf("%s %s %s: %v", op, collection, id, schema.Describe(err))
 	}
 	return reply
-}
-
-// describe returns the text of an error with its code.
-func describe(err error) string {
-	if coded, ok := errors.AsType[*client.Error](err); ok {
-		return fmt.Sprintf("%v (%d %s)", err, coded.Code, coded.Name)
-	}
-	return err.Error()
 }
 
 // into decodes a reply.
@@ -204,7 +196,7 @@ func (db *DB) Document(collection, id string) (d Document, ok bool) {
 	if errors.Is(err, client.ErrDocumentNotFound) || errors.Is(err, client.ErrCollectionNotFound) {
 		return d, false
 	} else if err != nil {
-		db.t.Fatalf("document.get %s %s: %v", collection, id, describe(err))
+		db.t.Fatalf("document.get %s %s: %v", collection, id, schema.Describe(err))
 	}
 	return db.document(reply), true
 }
@@ -217,18 +209,6 @@ func (db *DB) Batch(collection string, batch any) client.Results {
 		Results client.Results `json:"results"`
 	}
 	db.into(&answer, db.must("batch", collection, "", batch))
-	for i := range answer.Results {
-		r := &answer.Results[i]
-		if r.Code >= 400 {
-			fault := &client.Error{Code: r.Code}
-			var body struct{ Error, Message string }
-			if err := json.Unmarshal(r.Body, &body); err != nil {
-				db.t.Fatalf("%v", err)
-			}
-			fault.Name, fault.Message = body.Error, body.Message
-			r.Err, r.Body = fault, nil
-		}
-	}
 	return answer.Results
 }
 

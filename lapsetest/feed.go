@@ -69,7 +69,7 @@ func (db *DB) History(collection, id string) []*client.Event {
 	if coded, ok := err.(*client.Error); ok && coded.Code == 404 {
 		return nil
 	} else if err != nil {
-		db.t.Fatalf("history %s %s: %v", collection, id, describe(err))
+		db.t.Fatalf("history %s %s: %v", collection, id, schema.Describe(err))
 	}
 	var list struct {
 		Events []*client.Event `json:"events"`

@@ -69,8 +69,8 @@ type health struct {
 
 // eventCounts has counts of events of an EventListener.
 type eventCounts struct {
-	roleChanges, fenceMoves, appendFailures, logOutages, clockDoubts uint64
-	snapshotsUseless, projectionsRemade, requestFailures             uint64
+	roleChanges, fenceMoves, appendFailures, logOutages  uint64
+	snapshotsUseless, projectionsRemade, requestFailures uint64
 }
 
 // connection is a connection to NATS.
@@ -206,8 +206,6 @@ func (m *Monitor) Listener() observe.EventListener {
 			h.caughtUp = true
 		case observe.RequestFailed:
 			h.counts.requestFailures++
-		case observe.ClockDoubted:
-			h.counts.clockDoubts++
 		case observe.SnapshotUnusable:
 			h.counts.snapshotsUseless++
 		case observe.ProjectionRemade:
