@@ -114,9 +114,6 @@ func (s *Store) renewManifest(ctx context.Context) error {
 	return nil
 }
 
-// DiskUsage returns the bytes of all files.
-func (s *Store) DiskUsage() uint64 { return s.db.Metrics().DiskSpaceUsage() }
-
 // manifests returns the names of all manifests.
 func (s *Store) manifests() ([]string, error) {
 	names, err := s.damage.fs.List(s.damage.fs.PathDir(s.damage.mark))

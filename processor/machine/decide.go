@@ -105,14 +105,14 @@ func (m *Machine) reject(mu *schema.Mutation, fault *schema.Error) {
 }
 
 // fits reports whether a message can carry an event body of so many bytes.
-func (m *Machine) fits(bytes int) bool { return m.largest == 0 || bytes <= m.largest }
+func (m *Machine) fits(bytes int) bool { return m.Largest == 0 || bytes <= m.Largest }
 
 // checkSize returns the error of a mutation whose event body no message can carry.
 func (m *Machine) checkSize(bytes int) *schema.Error {
 	if m.fits(bytes) {
 		return nil
 	}
-	return schema.ErrTooLarge.With("the event would have %d bytes and the NATS server accepts %d: send less, or raise its max_payload", bytes, m.largest)
+	return schema.ErrTooLarge.With("the event would have %d bytes and the NATS server accepts %d: send less, or raise its max_payload", bytes, m.Largest)
 }
 
 // image returns the last content of a document for the event that ends it: none without

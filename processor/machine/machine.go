@@ -28,9 +28,9 @@ import (
 type Machine struct {
 	Store Projection
 
-	// largest limits an event body, in bytes, to what a message of the NATS server can
-	// carry; 0 for no limit.
-	largest int
+	// Largest is the largest event body, in bytes, that a message of the NATS server can
+	// carry; 0 for no limit. Mutations with a larger one are rejected.
+	Largest int
 
 	// History reads the log for restores, which fail without it.
 	History History
@@ -74,10 +74,6 @@ func NewMachine(store Projection) (*Machine, error) {
 	m := &Machine{Store: store}
 	return m, m.restart()
 }
-
-// LimitBodies rejects mutations whose event body would exceed bytes, the largest that a
-// message of the NATS server can carry. 0 is no limit.
-func (m *Machine) LimitBodies(bytes int) { m.largest = bytes }
 
 // restart forgets everything but the store.
 func (m *Machine) restart() error {

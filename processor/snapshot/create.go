@@ -63,12 +63,9 @@ func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
 // checkSpace returns an error if the snapshot could fill the disk: it is stored, and
 // stored once more while it is read back.
 func (s *Store) checkSpace() error {
-	usage, err := s.fs.GetDiskUsage(s.dir)
-	if err != nil {
-		return nil // not supported by the file system
-	}
-	if need := 2*s.Store.DiskUsage() + spareBytes; usage.AvailBytes < need {
-		return fmt.Errorf("a snapshot may need %d bytes and the disk has %d: free some space", need, usage.AvailBytes)
+	health := s.Store.Health()
+	if need := 2*health.Bytes + spareBytes; health.Total > 0 && health.Available < need {
+		return fmt.Errorf("a snapshot may need %d bytes and the disk has %d: free some space", need, health.Available)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 		t.Leave()
 		return nil, err
 	}
-	t.Machine.LimitBodies(w.config.Largest)
+	t.Machine.Largest = w.config.Largest
 	t.Machine.History = t.history
 	t.searched = t.Machine.Time()
 	return t, nil
