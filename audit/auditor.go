@@ -58,9 +58,7 @@ type Auditor struct {
 
 // New returns an auditor at the beginning of a log. Close it when done.
 func New(options Options) (*Auditor, error) {
-	if options.Findings == 0 {
-		options.Findings = 1000
-	}
+	options.Findings = cmp.Or(options.Findings, 1000)
 	a := &Auditor{options: options, seed: maphash.MakeSeed(), kept: make(map[Rule][]Finding),
 		collections: make(map[schema.CollectionName]*collection), named: make(map[schema.CollectionName]bool),
 		report: Report{Complete: !options.Partial, Types: make(map[schema.EventType]uint64), Found: make(map[Rule]uint64)}}

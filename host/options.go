@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 
@@ -97,12 +98,8 @@ func (o Options) Check() error {
 }
 
 func (o Options) ensureDefaults() Options {
-	if o.StoreDir == "" {
-		o.StoreDir = "data"
-	}
-	if o.Processor.Logger == nil {
-		o.Processor.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.StoreDir = cmp.Or(o.StoreDir, "data")
+	o.Processor.Logger = cmp.Or(o.Processor.Logger, slog.New(slog.DiscardHandler))
 	if o.Events == nil {
 		o.Events = func(Event) {}
 	}

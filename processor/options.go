@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"crypto/rand"
 	"log/slog"
 	"runtime"
@@ -136,59 +137,31 @@ func (o Options) Shared(n int) (_ Options, release func()) {
 
 // EnsureDefaults returns o with its zero values filled in.
 func (o Options) EnsureDefaults() Options {
-	if o.Database == "" {
-		o.Database = schema.DefaultDatabase
-	}
-	if o.Dir == "" {
-		o.Dir = "data/projection"
-	}
-	if o.Durability == "" {
-		o.Durability = Fsync
-	}
-	if o.AtomicBatch == 0 {
-		o.AtomicBatch = eventlog.MaxAtomic
-	}
-	if o.Node == "" {
-		o.Node = rand.Text()
-	}
-	if o.Queue == 0 {
-		o.Queue = 8192
-	}
-	if o.Workers == 0 {
-		o.Workers = 16
-	}
+	o.Database = cmp.Or(o.Database, schema.DefaultDatabase)
+	o.Dir = cmp.Or(o.Dir, "data/projection")
+	o.Durability = cmp.Or(o.Durability, Fsync)
+	o.AtomicBatch = cmp.Or(o.AtomicBatch, eventlog.MaxAtomic)
+	o.Node = cmp.Or(o.Node, rand.Text())
+	o.Queue = cmp.Or(o.Queue, 8192)
+	o.Workers = cmp.Or(o.Workers, 16)
 	if o.held == nil {
 		o.held = new(atomic.Int64)
 	}
 	o.Projection = o.Projection.EnsureDefaults()
 	o.Query = o.Query.EnsureDefaults()
-	if o.QueryWorkers == 0 {
-		o.QueryWorkers = max(2, runtime.GOMAXPROCS(0)/2)
-	}
-	if o.QueryQueue == 0 {
-		o.QueryQueue = 64
-	}
+	o.QueryWorkers = cmp.Or(o.QueryWorkers, max(2, runtime.GOMAXPROCS(0)/2))
+	o.QueryQueue = cmp.Or(o.QueryQueue, 64)
 	if o.SnapshotEvery == 0 && o.Retain > 0 {
 		o.SnapshotEvery = max(min(o.Retain/4, time.Hour), time.Second)
 	}
-	if o.LatenessObjective == 0 {
-		o.LatenessObjective = time.Second
-	}
+	o.LatenessObjective = cmp.Or(o.LatenessObjective, time.Second)
 	if o.Clock == nil {
 		o.Clock = clock.GoClock()
 	}
-	if o.MaxClockStep == 0 {
-		o.MaxClockStep = time.Minute
-	}
-	if o.MaxDowntime == 0 {
-		o.MaxDowntime = 30 * 24 * time.Hour
-	}
-	if o.Version == "" {
-		o.Version = schema.NoVersionName
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.MaxClockStep = cmp.Or(o.MaxClockStep, time.Minute)
+	o.MaxDowntime = cmp.Or(o.MaxDowntime, 30*24*time.Hour)
+	o.Version = cmp.Or(o.Version, schema.NoVersionName)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Events = o.Events.EnsureDefaults()
 	return o
 }

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -41,15 +42,9 @@ func (o Options) EnsureDefaults() Options {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = 512 << 20
-	}
-	if o.DocumentBytes == 0 {
-		o.DocumentBytes = 24 << 20
-	}
-	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 32 << 20
-	}
+	o.CacheBytes = cmp.Or(o.CacheBytes, 512<<20)
+	o.DocumentBytes = cmp.Or(o.DocumentBytes, 24<<20)
+	o.MemTableBytes = cmp.Or(o.MemTableBytes, 32<<20)
 	return o
 }
 

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,12 +87,8 @@ type Options struct {
 
 // EnsureDefaults fills in what was left out.
 func (o *Options) EnsureDefaults() {
-	if o.Listen == "" {
-		o.Listen = "127.0.0.1:4222"
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Listen = cmp.Or(o.Listen, "127.0.0.1:4222")
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 }
 
 // Server is a running NATS server. Its methods may be called from any
@@ -227,11 +224,11 @@ func (s *Server) start(o *Options, host string, port int) error {
 	if o.SyncAlways {
 		s.memory = openMemory(memoryPath(o.StoreDir))
 	}
-	end, err := s.openGate(o)
-	if err == nil {
-		s.closers = append(s.closers, end, s.startWatch())
+	if err := s.openGate(o); err != nil {
+		return err
 	}
-	return err
+	s.closers = append(s.closers, s.startWatch())
+	return nil
 }
 
 // Damage returns why the log of a database, or its mutations, were not opened, nil if

@@ -14,7 +14,8 @@ func (s *Server) Memory() string { return s.memory.path }
 
 // OpenGate opens one more gate, as another process of the same database would.
 func (s *Server) OpenGate() (end func(), err error) {
-	return s.openGate(&Options{Databases: []schema.DatabaseName{"main"}, Logger: s.log})
+	other := &Server{nats: s.nats, url: s.url, who: s.who, log: s.log}
+	return other.Shutdown, other.openGate(&Options{Databases: []schema.DatabaseName{"main"}, Logger: s.log})
 }
 
 // Subscriptions returns the subjects to which an account subscribes, NATS itself included.

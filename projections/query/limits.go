@@ -1,6 +1,9 @@
 package query
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits of queries. A field that is 0 has its default.
 type Limits struct {
@@ -23,26 +26,12 @@ type Limits struct {
 
 // EnsureDefaults returns l with its zero values filled in.
 func (l Limits) EnsureDefaults() Limits {
-	if l.Scanned == 0 {
-		l.Scanned = 5_000_000
-	}
-	if l.Bytes == 0 {
-		l.Bytes = 4 << 20
-	}
-	if l.SortBytes == 0 {
-		l.SortBytes = 64 << 20
-	}
-	if l.Time == 0 {
-		l.Time = 5 * time.Second
-	}
-	if l.ExpressionBytes == 0 {
-		l.ExpressionBytes = 8192
-	}
-	if l.Nesting == 0 {
-		l.Nesting = 64
-	}
-	if l.Cost == 0 {
-		l.Cost = 1_000_000
-	}
+	l.Scanned = cmp.Or(l.Scanned, 5_000_000)
+	l.Bytes = cmp.Or(l.Bytes, 4<<20)
+	l.SortBytes = cmp.Or(l.SortBytes, 64<<20)
+	l.Time = cmp.Or(l.Time, 5*time.Second)
+	l.ExpressionBytes = cmp.Or(l.ExpressionBytes, 8192)
+	l.Nesting = cmp.Or(l.Nesting, 64)
+	l.Cost = cmp.Or(l.Cost, 1_000_000)
 	return l
 }
