@@ -2,10 +2,12 @@ package audit
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -243,4 +245,46 @@ func (a *Auditor) Finish() (Report, error) {
 	}
 	slices.SortStableFunc(r.Findings, func(x, y Finding) int { return cmp.Compare(x.Seq, y.Seq) })
 	return r, nil
+}
+
+// Lines audits an exported log, one event as JSON per line. JSON with a sequence that is
+// no valid event is a finding; any other line is an error with its number. progress, if
+// not nil, is called with the length of lines in bytes.
+func (a *Auditor) Lines(ctx context.Context, r io.Reader, progress func(bytes int)) error {
+	for line, err := range schema.ReadEvents(ctx, r) {
+		if progress != nil {
+			progress(line.Bytes)
+		}
+		switch {
+		case err == nil:
+			err = a.Event(line.Event)
+		case line.Seq != 0:
+			a.Foreign(line.Seq, errors.Unwrap(err))
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rising checks that numbers rise. A drop is one finding: later numbers are compared with
+// the number after the drop, not with those before it.
+type rising struct {
+	last int64
+	odd  int64 // the number of the last finding, if isOdd
+	any  bool
+
+	isOdd bool
+}
+
+// next reports whether the next number exceeds the last by at least least.
+func (r *rising) next(n, least int64) bool {
+	if !r.any || n >= r.last+least || r.isOdd && n >= r.odd+least {
+		r.last, r.any, r.isOdd = n, true, false
+		return true
+	}
+	r.odd, r.isOdd = n, true
+	return false
 }

@@ -135,3 +135,55 @@ func (s *Store) Failed() <-chan struct{} { return s.disk.failed }
 // Failure returns why the disk failed, in one line with advice for the operator; nil
 // before.
 func (s *Store) Failure() error { return s.disk.failure() }
+
+// damage handles corrupt files. Pebble would end the process; since the log has
+// everything, it suffices to mark the projection, so that Open refuses it, and to
+// report the corruption.
+type damage struct {
+	fs    vfs.FS
+	mark  string
+	found chan error
+}
+
+// markOf returns the file that marks a projection as unusable.
+func markOf(fs vfs.FS, dir string) string { return fs.PathJoin(dir, "DAMAGED") }
+
+// report is called by Pebble, concurrently and repeatedly.
+func (d *damage) report(info pebble.DataCorruptionInfo) {
+	err := fmt.Errorf("the projection is damaged (%s: %v)", info.Path, info.Details)
+	_ = touch(d.fs, d.mark) // without it the next start finds the damage itself
+	select {
+	case d.found <- err:
+	default:
+	}
+}
+
+// Damaged receives an error when a file of the projection is corrupt. From then on
+// reads may fail, and Open refuses the projection.
+func (s *Store) Damaged() <-chan error { return s.damage.found }
+
+// Health describes Pebble and its disk.
+type Health struct {
+	Bytes                  uint64 // of Pebble's files
+	Available, Total       uint64 // bytes of the disk that holds the files; 0 if unknown
+	L0Sublevels            int64  // overlapping runs of level 0, which a lookup reads
+	CacheHits, CacheMisses int64
+	Flushes                int64
+}
+
+// Health returns the state of Pebble and its disk in well under a millisecond. Do not
+// call it after Close.
+func (s *Store) Health() Health {
+	m := s.db.Metrics()
+	h := Health{
+		Bytes:       m.DiskSpaceUsage(),
+		L0Sublevels: int64(m.Levels[0].Sublevels),
+		CacheHits:   m.BlockCache.Hits,
+		CacheMisses: m.BlockCache.Misses,
+		Flushes:     m.Flush.Count,
+	}
+	if usage, err := s.disk.FS.GetDiskUsage(s.disk.dir); err == nil {
+		h.Available, h.Total = usage.AvailBytes, usage.TotalBytes
+	}
+	return h
+}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor/gate"
 )
 
 // ConnectLog connects to the account that has the streams, with all rights in it. Its
@@ -64,4 +66,23 @@ func (s *Server) connect(user, password, inbox string, opts []nats.Option) (*nat
 		return nil, fmt.Errorf("cannot connect to the embedded NATS server as %s: %w", user, err)
 	}
 	return nc, nil
+}
+
+// openGate opens a gate with its connections.
+func (s *Server) openGate(o *Options) error {
+	streams, err := s.connect(userGateLog, s.who.GateLog, "_GATE", nil)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, streams.Close)
+	clients, err := s.connect(userGateClients, s.who.GateClients, "_GATE", nil)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, clients.Close)
+	g, err := gate.Open(clients, streams, o.Databases, o.Logger)
+	if err == nil {
+		s.closers = append(s.closers, g.Close)
+	}
+	return err
 }
