@@ -77,8 +77,11 @@ const envelopeDepth = 8 * MaxDepth
 func parseOperation(collection string, raw []byte) Operation {
 	var op, id, ifMatch string
 	var body []byte
+	var end given
+	ends := end.members()
 	fault := readObjectTo(envelopeDepth, "the operation", raw, []Member{Text("op", &op), Text("id", &id),
-		{Name: "body", Null: true, Read: func(value []byte) *Error { body = value; return nil }}, Text("ifMatch", &ifMatch)})
+		{Name: "body", Null: true, Read: func(value []byte) *Error { body = value; return nil }}, Text("ifMatch", &ifMatch),
+		ends[0], ends[1]})
 	if fault != nil {
 		return Operation{Reads: op == "get", Fault: fault}
 	}
@@ -93,10 +96,14 @@ func parseOperation(collection string, raw []byte) Operation {
 		if err != nil {
 			fault = AsError(err)
 		}
+		if fault == nil && (end.at != "" || end.keep != "") {
+			fault = notForOperation(end.first(), op)
+		}
 		return Operation{Reads: true, Get: id, Fault: fault}
 	}
 	m := NewNamedMutation("document."+op, collection, id, body)
 	m.IfMatch = ifMatch
+	m.setEnd(end)
 	return Operation{Mutation: m, Fault: m.Fault}
 }
 

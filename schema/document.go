@@ -15,6 +15,8 @@ const MaxDocumentBytes = 2 << 20
 type Document struct {
 	Body []byte
 	TTL  TTL // value of the member ttl; Inherit if absent or invalid
+	// HasTTL: the body has a member ttl, be it null.
+	HasTTL bool
 	// BadTTL is the JSON of an invalid ttl, else nil. It is an error only while the
 	// collection's TTL is on.
 	BadTTL []byte
@@ -64,7 +66,6 @@ func reserved(name []byte) bool {
 
 // parse validates an object and finds id, ttl and system properties.
 func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped bool, fault *Error) {
-	seenTTL := false
 	spaces, err := members(raw, func(name, value []byte) error {
 		switch name = values.Unquote(name); {
 		case string(name) == "id":
@@ -78,11 +79,11 @@ func parse(id DocumentID, raw []byte, what string) (d Document, hasID, dropped b
 				return fault
 			}
 		case string(name) == "ttl":
-			if seenTTL {
+			if d.HasTTL {
 				fault = ErrBadRequest.With("the %s has the member ttl twice", what)
 				return fault
 			}
-			seenTTL = true
+			d.HasTTL = true
 			if n, ok := parseSeconds(value); ok {
 				d.TTL = TTL(n)
 			} else {
@@ -119,6 +120,27 @@ func rebuild(id DocumentID, hasID bool, body []byte) []byte {
 		return nil
 	})
 	return append(out, '}')
+}
+
+// SetTTL sets the member ttl of a document, or replaces it.
+func (d *Document) SetTTL(ttl TTL) {
+	*d = Document{Body: WithTTL(d.Body, ttl), TTL: ttl, HasTTL: true}
+}
+
+// KeepTTL gives a document without a ttl the member ttl of a stored body as it is, if that
+// has one. An illegal one is kept, too.
+func (d *Document) KeepTTL(body []byte) {
+	_, _ = members(body, func(name, value []byte) error {
+		if string(values.Unquote(name)) != "ttl" {
+			return nil
+		}
+		out := append(make([]byte, 0, len(d.Body)+len(`,"ttl":`)+len(value)), d.Body[:len(d.Body)-1]...)
+		d.Body, d.HasTTL = append(appendMember(out, name, value), '}'), true
+		if n, ok := parseSeconds(value); ok {
+			d.TTL = TTL(n)
+		}
+		return nil
+	})
 }
 
 // WithTTL returns the object body with its ttl set or replaced. It returns anything but

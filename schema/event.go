@@ -31,7 +31,7 @@ const (
 
 	// Internal events, to be ignored by readers.
 	WriterStarted    // a new writer moved the fence
-	MutationRepeated // a mutation repeated an earlier Nats-Msg-Id
+	MutationRepeated // a mutation repeated an earlier Nats-Msg-Id, or a touch renewed nothing
 	LogPadded        // padding, so that the store begins a new file
 	LogTrimmed       // the log was trimmed at its beginning
 	WriterPresent    // a writer was idle for long
@@ -123,6 +123,10 @@ const (
 	HeaderSeq     = "Lapse-Seq"
 	HeaderMinSeq  = "Lapse-Min-Seq"
 	HeaderIfMatch = "If-Match"
+
+	// The End of a write.
+	HeaderExpireAt     = "Lapse-Expire-At"
+	HeaderKeepDeadline = "Lapse-Keep-Deadline"
 
 	// HeaderRequestID is the request header that deduplicates retries of a mutation.
 	HeaderRequestID = "Nats-Msg-Id"

@@ -1,6 +1,9 @@
 package schema
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Bytes of a message reserved besides the body of an event.
 const (
@@ -47,7 +50,7 @@ func OwnHeaders[H ~map[string][]string](all H) (own Header, fault *Error) {
 // ownHeader returns a header's canonical name, "" if lapse does not read it.
 func ownHeader(name string) string {
 	name = strings.Trim(name, " \t")
-	for _, own := range [...]string{HeaderMinSeq, HeaderIfMatch, HeaderRequestID} {
+	for _, own := range [...]string{HeaderMinSeq, HeaderIfMatch, HeaderRequestID, HeaderExpireAt, HeaderKeepDeadline} {
 		if len(name) == len(own) && strings.EqualFold(name, own) {
 			return own
 		}
@@ -55,9 +58,9 @@ func ownHeader(name string) string {
 	return ""
 }
 
-// SetHeaders sets MsgID and IfMatch from the message's headers, each value as the log
+// SetHeaders sets MsgID, IfMatch and End from the message's headers, each value as the log
 // would return it: clients other than Go's may send blanks around a value or line ends
-// in it.
+// in it. It may set the Fault.
 func (m *Mutation) SetHeaders(own Header) {
 	value := func(name string) string { return strings.Trim(lineEnds.Replace(own.Get(name)), " \t") }
 	m.MsgID = value(HeaderRequestID)
@@ -65,6 +68,14 @@ func (m *Mutation) SetHeaders(own Header) {
 	if len(own[HeaderIfMatch]) > 0 && m.IfMatch == "" {
 		m.IfMatch = `""` // an empty precondition matches no version
 	}
+	end := given{atName: HeaderExpireAt, keepName: HeaderKeepDeadline}
+	if len(own[HeaderExpireAt]) > 0 {
+		end.at = cmp.Or(value(HeaderExpireAt), `""`) // it must not be empty
+	}
+	if len(own[HeaderKeepDeadline]) > 0 {
+		end.keep = cmp.Or(value(HeaderKeepDeadline), `""`)
+	}
+	m.setEnd(end)
 }
 
 // PublishedMutation reads a mutation of the mutations stream, which has no reply: tail

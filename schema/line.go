@@ -12,14 +12,18 @@ import (
 //
 //	{"at":"2015-05-17T10:05:03Z","op":"document.upsert","collection":"sessions","id":"a","ifMatch":"12","body":{…}}
 //
+// It may have expireAt and keepDeadline, too, see End.
 // The mutation keeps line's memory. A fault of its names or body is in its Fault; an
 // error is about the line.
 func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	var when, op, collection, id, ifMatch string
 	var body []byte
+	var end given
+	ends := end.members()
 	if fault := readObjectTo(envelopeDepth, "the line", line, []Member{
 		Text("at", &when), Text("op", &op), Text("collection", &collection), Text("id", &id), Text("ifMatch", &ifMatch),
 		{Name: "body", Null: true, Read: func(value []byte) *Error { body = value; return nil }},
+		ends[0], ends[1],
 	}); fault != nil {
 		return at, nil, errors.New(fault.Message) // without a code: it is no reply
 	}
@@ -34,6 +38,7 @@ func ParseMutationLine(line []byte) (at time.Time, m *Mutation, err error) {
 	}
 	m = NewNamedMutation(op, collection, id, body)
 	m.IfMatch = ifMatch
+	m.setEnd(end)
 	return at, m, nil
 }
 

@@ -58,16 +58,25 @@ type Mutation struct {
 	// reply.
 	Recorded bool
 
+	End End // of create, replace, upsert and patch
+
 	// Body as parsed by Check.
-	Document   Document   // create, replace, upsert
+	Document   Document   // create, replace, upsert; of patch only HasTTL
 	Properties Properties // collection create and replace
 	Version    string     // restore: "" for the last one
 	Reason     string     // hold
+	MinAge     int32      // touch: seconds that the last modification is ago at least, 0 for any
+	Content    bool       // touch: the reply is the document
 
 	// Fault is why the mutation is malformed, nil if it is not. Raw then has the
 	// malformed parts as written.
 	Fault *Error
 	Raw   RawMutation
+}
+
+// Matches reports whether version satisfies IfMatch.
+func (m *Mutation) Matches(version Version) bool {
+	return m.IfMatch == "" || m.IfMatch == "*" || m.IfMatch == version.String()
 }
 
 // Tail returns the end of a well-formed mutation's subject: its operation, collection
@@ -209,8 +218,12 @@ func (m *Mutation) Check() *Mutation {
 	case DocumentCreate, DocumentReplace, DocumentUpsert:
 		m.Document, m.Fault = ParseDocument(m.ID, m.Body)
 	case DocumentPatch:
-		m.Fault = CheckPatch(m.ID, m.Body)
-	case CollectionDelete, DocumentDelete, DocumentTouch, DocumentRelease:
+		m.Document.HasTTL, m.Fault = CheckPatch(m.ID, m.Body)
+	case DocumentTouch:
+		content := Bool("content", &m.Content)
+		content.Null = true
+		m.Fault = ReadObject(m.what(), m.Body, seconds("minAge", &m.MinAge), content)
+	case CollectionDelete, DocumentDelete, DocumentRelease:
 		m.Fault = CheckNoBody(m.Op.String(), m.Body)
 	case DocumentRestore:
 		version := Text("version", &m.Version)
@@ -263,6 +276,7 @@ func (m *Mutation) AppendRejection(dst []byte, err *Error) []byte {
 		dst = append(dst, `,"id":`...)
 		dst = appendRejectedName(dst, id)
 	}
+	dst = m.End.append(dst)
 	if len(m.Body) == 0 {
 		return append(dst, '}', '}')
 	}

@@ -126,6 +126,18 @@ func Whole(name string, into *int, most int) Member {
 	}}
 }
 
+// seconds is a Member with a whole number of seconds from 1 to MaxTTL.
+func seconds(name string, into *int32) Member {
+	return Member{Name: name, Null: true, Read: func(value []byte) *Error {
+		n, ok := parseSeconds(value)
+		if !ok || n < 1 {
+			return WrongValue(name, value, "a whole number of seconds from 1 to "+strconv.Itoa(MaxTTL))
+		}
+		*into = n
+		return nil
+	}}
+}
+
 // CheckNoBody refuses the body of an operation that has none, unless it is empty or {}.
 func CheckNoBody(op string, body []byte) *Error {
 	if len(body) > MaxForecastBytes {

@@ -47,7 +47,7 @@ var Operations = [...]OperationInfo{
 	{Name: "document.upsert", Tail: DocumentTail},
 	{Name: "document.patch", Tail: DocumentTail},
 	{Name: "document.delete", Tail: DocumentTail, NoBody: true},
-	{Name: "document.touch", Tail: DocumentTail, NoBody: true},
+	{Name: "document.touch", Tail: DocumentTail},
 	{Name: "document.restore", Tail: DocumentTail},
 	{Name: "document.hold", Tail: DocumentTail},
 	{Name: "document.release", Tail: DocumentTail, NoBody: true},

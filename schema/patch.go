@@ -3,13 +3,13 @@ package schema
 import "github.com/lapsedb/lapse/schema/values"
 
 // CheckPatch checks a JSON Merge Patch for the subject's id, without the document that
-// it changes.
-func CheckPatch(id DocumentID, patch []byte) *Error {
+// it changes. hasTTL reports whether it names the member ttl.
+func CheckPatch(id DocumentID, patch []byte) (hasTTL bool, fault *Error) {
 	if len(patch) > MaxDocumentBytes {
-		return ErrTooLarge.With("the patch has %d bytes: at most %d are allowed", len(patch), MaxDocumentBytes)
+		return false, ErrTooLarge.With("the patch has %d bytes: at most %d are allowed", len(patch), MaxDocumentBytes)
 	}
-	_, _, _, err := parse(id, patch, "patch")
-	return err
+	d, _, _, fault := parse(id, patch, "patch")
+	return d.HasTTL, fault
 }
 
 // Patch applies a checked JSON Merge Patch (RFC 7396) to a stored document.

@@ -32,7 +32,7 @@ func TestPatchVectors(t *testing.T) {
 		t.Run(test.original+" "+test.patch, func(t *testing.T) {
 			inside := func(v string) []byte { return []byte(`{"id":"a","v":` + v + `}`) }
 			patch := []byte(`{"v":` + test.patch + `}`)
-			if fault := CheckPatch("a", patch); fault != nil {
+			if _, fault := CheckPatch("a", patch); fault != nil {
 				t.Fatal(fault)
 			}
 			d, fault := Patch("a", inside(test.original), patch)
@@ -69,7 +69,7 @@ func TestPatch(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			body, patch := []byte(test.body), []byte(test.patch)
-			if fault := CheckPatch("a", patch); fault != nil {
+			if _, fault := CheckPatch("a", patch); fault != nil {
 				t.Fatal(fault)
 			}
 			d, fault := Patch("a", body, patch)
@@ -102,12 +102,12 @@ func TestCheckPatchRefuses(t *testing.T) {
 		{"2 MiB and a byte", string(ofSize(MaxDocumentBytes + 1)), ErrTooLarge},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if fault := CheckPatch("a", []byte(test.patch)); !errors.Is(fault, test.want) {
+			if _, fault := CheckPatch("a", []byte(test.patch)); !errors.Is(fault, test.want) {
 				t.Fatalf("got %v, want %s", fault, test.want.Name)
 			}
 		})
 	}
-	if fault := CheckPatch("a", ofSize(MaxDocumentBytes)); fault != nil {
+	if _, fault := CheckPatch("a", ofSize(MaxDocumentBytes)); fault != nil {
 		t.Errorf("2 MiB: %v", fault)
 	}
 }
@@ -238,7 +238,7 @@ func FuzzPatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent, patch []byte) {
 		const id = "SO05"
 		stored, fault := ParseDocument(id, sent)
-		if fault != nil || CheckPatch(id, patch) != nil {
+		if _, bad := CheckPatch(id, patch); fault != nil || bad != nil {
 			_, _ = Patch(id, sent, patch) // must not panic
 			return
 		}

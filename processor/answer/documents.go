@@ -71,3 +71,32 @@ func Lives(c *schema.Collection, record projections.Record, now int64) bool {
 func Present(record projections.Record) []byte {
 	return schema.AppendReply(make([]byte, 0, len(record.Body)+48), record.Body, record.TS, record.Version)
 }
+
+// ContentReply returns the reply that has version of a document, modified at ts in unix
+// seconds: its content is in the projection unless it changed meanwhile, and else in the
+// log. The error is ErrUnavailable if neither has it.
+func ContentReply(store *projections.Store, log machine.Log, name schema.CollectionName, id schema.DocumentID, version schema.Version, ts int64) ([]byte, error) {
+	if c, ok := store.Collection(name); ok {
+		record, _, err := store.Document(c, id)
+		if err != nil {
+			return nil, err
+		}
+		if record.Version != 0 && record.ContentVersion() <= version && version <= record.Version {
+			return schema.AppendReply(nil, record.Body, ts, version), nil
+		}
+	}
+	f, err := machine.FindFormer(log, name, id, uint64(version))
+	if err != nil {
+		return nil, err
+	}
+	if f.Content == nil || len(f.Content.Body) == 0 {
+		return nil, Trimmed(uint64(version))
+	}
+	return schema.AppendReply(nil, f.Content.Body, ts, version), nil
+}
+
+// Trimmed returns the error for a mutation that was applied and whose reply the log no
+// longer has.
+func Trimmed(seq uint64) *schema.Error {
+	return schema.ErrUnavailable.With("already applied as event %d, now trimmed: read the document", seq)
+}

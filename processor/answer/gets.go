@@ -17,6 +17,9 @@ func ParseBatch(tail string, header schema.Header, data []byte) (*schema.Batch, 
 			fault = schema.ErrBadRequest.With("%s is for single mutations: give the operations of a batch an ifMatch each, or send them by themselves", single)
 		}
 	}
+	if fault == nil {
+		fault = header.CheckNoEnd("batch as a whole: its operations have expireAt and keepDeadline")
+	}
 	return b, fault
 }
 

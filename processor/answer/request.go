@@ -20,7 +20,10 @@ func UnknownOperation(op string) *schema.Error {
 
 // Check checks that a request has no more than its operation accepts. Package schema checks
 // mutations.
-func Check(o schema.OperationInfo, tail string, body []byte) *schema.Error {
+func Check(o schema.OperationInfo, tail string, header schema.Header, body []byte) *schema.Error {
+	if fault := header.CheckNoEnd(o.Name); fault != nil {
+		return fault
+	}
 	if o.Tail == schema.NoTail && tail != "" {
 		return schema.ErrBadRequest.With("%s: the subject has extra tokens after it: %q", o.Name, tail)
 	}

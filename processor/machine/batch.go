@@ -185,6 +185,9 @@ func (m *Machine) decideOperation(now int64, run *BatchRun, op *schema.Operation
 	err = m.guard(func() error {
 		m.stamp(now)
 		o, err := m.decide(op.Mutation)
+		if o.Version != 0 && err == nil {
+			o.Body, err = m.content(op.Mutation, o)
+		}
 		if r = (schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}); err == nil && b.after(&r) < 0 {
 			return tooLargeReply()
 		}
@@ -210,6 +213,15 @@ func (m *Machine) decideOperation(now int64, run *BatchRun, op *schema.Operation
 	b.events -= m.bytes - bytes
 	b.work -= work()
 	return r, nil
+}
+
+// content returns the document that a touch replies with.
+func (m *Machine) content(mu *schema.Mutation, o Outcome) ([]byte, error) {
+	r, err := m.document(m.Collection(mu.Collection), mu.ID)
+	if err != nil {
+		return nil, err
+	}
+	return schema.AppendReply(nil, r.Body, o.TS, o.Version), nil
 }
 
 // readOperation answers a get of a batch.

@@ -21,6 +21,11 @@ type Outcome struct {
 	// the mutation, or of the state that it was judged by.
 	Seq uint64
 
+	// Version and TS are of the document that the reply to a touch has in place of Body;
+	// 0 for no such touch. Whoever replies reads it.
+	Version schema.Version
+	TS      int64
+
 	// Repeat is the sequence of the event of an earlier mutation with the same
 	// Nats-Msg-Id, which has the same outcome; 0 for none.
 	Repeat uint64
@@ -149,9 +154,7 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 			return refused(UsedBefore(mu, r.Mutation))
 		}
 		if ok {
-			if mu.Cause != 0 {
-				m.emit(&schema.Event{Type: schema.MutationRepeated, Collection: schema.InternalCollection, Cause: mu.Cause})
-			}
+			m.judged(mu)
 			return Outcome{Repeat: r.Seq}, nil
 		}
 	}
@@ -159,6 +162,13 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 		return m.decideDocument(mu)
 	}
 	return m.decideCollection(mu)
+}
+
+// judged emits an internal event for a mutation of the stream that changes nothing.
+func (m *Machine) judged(mu *schema.Mutation) {
+	if mu.Cause != 0 {
+		m.emit(&schema.Event{Type: schema.MutationRepeated, Collection: schema.InternalCollection, Cause: mu.Cause})
+	}
 }
 
 // Repeated returns the event of an earlier mutation with the same Nats-Msg-Id.
@@ -181,9 +191,9 @@ func NoDocument(c *schema.Collection, id schema.DocumentID) *schema.Error {
 	return schema.ErrDocumentNotFound.With("there is no document %q in %s", string(id), c.Name)
 }
 
-func checkMatch(ifMatch string, version schema.Version) *schema.Error {
-	if ifMatch != "" && ifMatch != "*" && ifMatch != version.String() {
-		return schema.ErrPreconditionFailed.With("If-Match is %.40q and the live version %q: get it again and retry with its _etag", ifMatch, version)
+func checkMatch(mu *schema.Mutation, version schema.Version) *schema.Error {
+	if !mu.Matches(version) {
+		return schema.ErrPreconditionFailed.With("If-Match is %.40q and the live version %q: get it again and retry with its _etag", mu.IfMatch, version)
 	}
 	return nil
 }
@@ -203,7 +213,7 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 	if c == nil {
 		return refused(schema.NoCollection(mu.Collection))
 	}
-	if fault := checkMatch(mu.IfMatch, c.Version); fault != nil {
+	if fault := checkMatch(mu, c.Version); fault != nil {
 		return refused(fault)
 	}
 	// Due documents expire, and due warnings are emitted, under the old policy, before it
@@ -285,7 +295,7 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 	case !lives && (mu.Op != schema.DocumentUpsert || mu.IfMatch != ""):
 		return refused(NoDocument(c, mu.ID))
 	case lives:
-		if fault := checkMatch(mu.IfMatch, prior.Version); fault != nil {
+		if fault := checkMatch(mu, prior.Version); fault != nil {
 			return refused(fault)
 		}
 	}
@@ -330,6 +340,11 @@ func (m *Machine) decideDocument(mu *schema.Mutation) (Outcome, error) {
 			return refused(fault)
 		}
 	}
+	if mu.End != (schema.End{}) {
+		if fault, err := m.setEnd(c, mu, &d, prior.Meta); fault != nil || err != nil {
+			return Outcome{Fault: fault}, err
+		}
+	}
 	if fault := d.TTLError(); fault != nil && c.DefaultTTL != schema.Off {
 		return refused(fault)
 	}
@@ -348,6 +363,32 @@ func (m *Machine) prior(c *schema.Collection, mu *schema.Mutation) (projections.
 	return m.document(c, mu.ID)
 }
 
+// setEnd gives the document that a write makes the ttl that ends at its End. prior is the
+// document that lives, if any.
+func (m *Machine) setEnd(c *schema.Collection, mu *schema.Mutation, d *schema.Document, prior projections.Meta) (*schema.Error, error) {
+	// The deadline that prior has, or would have if it were not held.
+	kept := schema.DeadlineOf(c.DefaultTTL, prior.TTL, prior.TS)
+	switch {
+	case mu.End.Given:
+		left := mu.End.At - m.now()
+		if left < 1 || left > schema.MaxTTL {
+			return schema.ErrBadTTL.With("%s %d is %d s after the log time %d: use 1 to %d s", schema.HeaderExpireAt, mu.End.At, left, m.now(), schema.MaxTTL), nil
+		}
+		d.SetTTL(schema.TTL(left))
+	case prior.Version == 0 || kept.Rule == schema.NoRule && mu.Op == schema.DocumentPatch:
+		return nil, nil // nothing to keep, or kept by the patch
+	case kept.Rule != schema.NoRule:
+		d.SetTTL(schema.TTL(max(kept.At-m.now(), 1)))
+	default:
+		r, err := m.document(c, mu.ID)
+		if err != nil {
+			return nil, err
+		}
+		d.KeepTTL(r.Body)
+	}
+	return m.checkSize(len(d.Body)), nil
+}
+
 func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Record) {
 	e := &schema.Event{Type: schema.DocumentDeleted, Collection: c.Name, ID: mu.ID,
 		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: m.image(c, prior.Body)}
@@ -356,11 +397,15 @@ func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prio
 }
 
 // touchDocument gives a document a new version of the same content, which it does not
-// read.
+// read, unless it is younger than the touch asks for.
 func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior projections.Meta) (Outcome, error) {
 	reason, err := m.reason(c, mu.ID, prior)
 	if err != nil {
 		return Outcome{}, err
+	}
+	if m.now()-prior.TS < int64(mu.MinAge) {
+		m.judged(mu)
+		return touched(c, mu, overlaid{Record: projections.Record{Meta: prior}, reason: reason}), nil
 	}
 	e := &schema.Event{Type: schema.DocumentTouched, Collection: c.Name, ID: mu.ID,
 		Previous: prior.Version, Content: prior.ContentVersion(), Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
@@ -369,7 +414,17 @@ func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior
 	d := overlaid{Record: m.Overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
 	d.Meta = prior.Touched(e)
 	m.Overlay.setDocument(key, d)
-	return Outcome{Code: 200, Body: schema.AppendVersion(nil, mu.ID, d.TS, d.Version), Lifetime: d.lifetime(c)}, nil
+	return touched(c, mu, d), nil
+}
+
+func touched(c *schema.Collection, mu *schema.Mutation, d overlaid) Outcome {
+	o := Outcome{Code: 200, Lifetime: d.lifetime(c)}
+	if mu.Content {
+		o.Version, o.TS = d.Version, d.TS
+	} else {
+		o.Body = schema.AppendVersion(nil, mu.ID, d.TS, d.Version)
+	}
+	return o
 }
 
 func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schema.Document, prior projections.Record, restored schema.Version) (Outcome, error) {

@@ -22,7 +22,7 @@ import (
 //
 //	collection create|replace|delete orders [defaultTtl=10] [indexingMode=none] [previousImages=false] [warnBefore=3]
 //	collection get orders
-//	create|replace|upsert|patch|delete|touch|restore|keep|release orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m]
+//	create|replace|upsert|patch|delete|touch|restore|keep|release orders/a [{"json":"without-spaces"}] [if-match=7] [msg-id=m] [expire-at=1010] [keep-deadline=true]
 //	                               (keep is document.hold)
 //	mutation create|… orders/a …   the same from the mutations stream, without a reply
 //	get orders/a
@@ -205,14 +205,19 @@ func (s *scenario) command(d *datadriven.TestData, command string, args []datadr
 }
 
 func newMutation(op, collection, id string, args []datadriven.CmdArg) *schema.Mutation {
-	var body, ifMatch, msgID string
+	var body string
+	header := make(schema.Header)
 	properties := make(map[string]json.RawMessage)
 	for _, arg := range args {
 		switch value := strings.Join(arg.Vals, ","); arg.Key {
 		case "if-match":
-			ifMatch = value
+			header[schema.HeaderIfMatch] = []string{value}
 		case "msg-id":
-			msgID = value
+			header[schema.HeaderRequestID] = []string{value}
+		case "expire-at":
+			header[schema.HeaderExpireAt] = []string{value}
+		case "keep-deadline":
+			header[schema.HeaderKeepDeadline] = []string{value}
 		case "defaultTtl", "previousImages", "warnBefore":
 			properties[arg.Key] = json.RawMessage(value)
 		case "indexingMode":
@@ -226,7 +231,7 @@ func newMutation(op, collection, id string, args []datadriven.CmdArg) *schema.Mu
 		body = string(all)
 	}
 	mu := schema.NewNamedMutation(op, collection, id, []byte(body))
-	mu.IfMatch, mu.MsgID = ifMatch, msgID
+	mu.SetHeaders(header)
 	return mu
 }
 
@@ -249,6 +254,9 @@ func shown(o Outcome) string {
 	case o.Fault != nil:
 		return fmt.Sprintf("%d %s: %s", o.Code, o.Fault.Name, o.Fault.Message)
 	}
+	if o.Version != 0 {
+		return fmt.Sprintf("%d the content of version %d of %d", o.Code, o.Version, o.TS)
+	}
 	return strings.TrimSpace(fmt.Sprintf("%d %s", o.Code, o.Body))
 }
 
@@ -269,10 +277,12 @@ func (s *scenario) getCollection(name string) string {
 
 func (s *scenario) batch(collection string, atomic bool, input string) string {
 	type operation struct {
-		Op      string          `json:"op"`
-		ID      string          `json:"id"`
-		Body    json.RawMessage `json:"body,omitempty"`
-		IfMatch string          `json:"ifMatch,omitempty"`
+		Op       string          `json:"op"`
+		ID       string          `json:"id"`
+		Body     json.RawMessage `json:"body,omitempty"`
+		IfMatch  string          `json:"ifMatch,omitempty"`
+		ExpireAt json.RawMessage `json:"expireAt,omitempty"`
+		Keep     json.RawMessage `json:"keepDeadline,omitempty"`
 	}
 	var operations []operation
 	for line := range strings.Lines(input) {
@@ -280,9 +290,14 @@ func (s *scenario) batch(collection string, atomic bool, input string) string {
 		s.check(err)
 		operation := operation{Op: op, ID: args[0].Key}
 		for _, arg := range args[1:] {
-			if arg.Key == "if-match" {
+			switch arg.Key {
+			case "if-match":
 				operation.IfMatch = arg.Vals[0]
-			} else {
+			case "expire-at":
+				operation.ExpireAt = json.RawMessage(arg.Vals[0])
+			case "keep-deadline":
+				operation.Keep = json.RawMessage(arg.Vals[0])
+			default:
 				operation.Body = json.RawMessage(arg.Key)
 			}
 		}

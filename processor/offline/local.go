@@ -235,6 +235,12 @@ func (l *Local) answer(tail string, all nats.Header, body []byte) (machine.Outco
 			if o.Code, o.Body, err = answer.RepeatOf(e); err == nil {
 				o.Lifetime, err = answer.LifetimeOf(l.Reader.Store, e)
 			}
+			if mutation.Content {
+				o.Version, o.TS = schema.Version(e.Seq), e.Time/1000
+			}
+		}
+		if err == nil && o.Version != 0 {
+			o.Body, err = answer.ContentReply(l.Reader.Store, localHistory{l}, mutation.Collection, mutation.ID, o.Version, o.TS)
 		}
 		return o, err
 	}
@@ -243,7 +249,7 @@ func (l *Local) answer(tail string, all nats.Header, body []byte) (machine.Outco
 	}
 	o := machine.Outcome{Code: 200}
 	var err error
-	o.Body, err = l.read(op, rest, body, &o.Lifetime)
+	o.Body, err = l.read(op, rest, header, body, &o.Lifetime)
 	return o, err
 }
 
@@ -266,8 +272,8 @@ func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.O
 
 // read answers a request that changes nothing. It sets the lifetime of the document that
 // the reply is about.
-func (l *Local) read(op, tail string, body []byte, lifetime *schema.Lifetime) (reply []byte, err error) {
-	if fault := answer.Check(schema.OperationOf(op), tail, body); fault != nil {
+func (l *Local) read(op, tail string, header schema.Header, body []byte, lifetime *schema.Lifetime) (reply []byte, err error) {
+	if fault := answer.Check(schema.OperationOf(op), tail, header, body); fault != nil {
 		return nil, fault
 	}
 	if err := l.Simulation.Flush(); err != nil {

@@ -46,13 +46,68 @@ func (r *Request) getDocument() {
 	}
 }
 
+// touch answers a touch with a minimal age. One that renews nothing is answered as a get
+// is, without a turn of the writer, which decides all others.
+func (r *Request) touch(m *schema.Mutation) {
+	before, now := r.Store.Cursor().Seq, r.Live.Now()
+	c, ok := r.Store.Collection(m.Collection)
+	if ok {
+		record, recent := r.Store.Recent(c, m.ID)
+		if !recent || uint64(record.Version) > before {
+			r.later(func() {
+				if !r.leave(m) {
+					r.Seq = 0 // the state of the reply will be a later one
+					r.submit(&writer.Proposal{Mutation: m})
+				}
+			})
+			return
+		}
+		if r.leaveRecord(m, c, record, before, now) {
+			return
+		}
+	}
+	r.submit(&writer.Proposal{Mutation: m})
+}
+
+// leave replies to a touch that renews nothing, and reports whether it did.
+func (r *Request) leave(m *schema.Mutation) bool {
+	before, now := r.Store.Cursor().Seq, r.Live.Now()
+	c, ok := r.Store.Collection(m.Collection)
+	if !ok {
+		return false
+	}
+	record, _, err := r.Store.Document(c, m.ID)
+	return err == nil && r.leaveRecord(m, c, record, before, now)
+}
+
+func (r *Request) leaveRecord(m *schema.Mutation, c *schema.Collection, record projections.Record, before uint64, now int64) bool {
+	if !answer.Lives(c, record, now) || !m.Matches(record.Version) || now-record.TS >= int64(m.MinAge) {
+		return false
+	}
+	live, err := answer.NewLive(r.Store, c, m.ID, record)
+	if err != nil {
+		return false
+	}
+	body := schema.AppendVersion(nil, m.ID, record.TS, record.Version)
+	if m.Content {
+		body = answer.Present(record)
+	}
+	r.replyLive(live, before, body)
+	return true
+}
+
 // ReplyDocument replies with a document. before is the sequence that was folded before
 // the read: the document is of that state, or newer and of the state at its version. It
 // lacks events folded later, so Lapse-Seq must not name them.
 func (r *Request) ReplyDocument(live answer.Live, before uint64) {
+	r.replyLive(live, before, answer.Present(live.Record))
+}
+
+// replyLive is ReplyDocument with another body about the document.
+func (r *Request) replyLive(live answer.Live, before uint64, body []byte) {
 	r.claim(max(before, uint64(live.Version)))
 	r.lifetime = live.Lifetime
-	r.reply(200, nil, answer.Present(live.Record))
+	r.reply(200, nil, body)
 }
 
 // claim sets the Lapse-Seq of the reply. It waits until the cursor reaches it: a read may
@@ -237,7 +292,7 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 	defer cancel()
 	e, err := r.Log.Event(ctx, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		r.refuse(schema.ErrUnavailable.With("already applied as event %d, now trimmed: read the document", seq))
+		r.refuse(answer.Trimmed(seq))
 		return
 	}
 	if err != nil {
@@ -257,7 +312,24 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 		r.fail(err)
 		return
 	}
+	if mutation.Content {
+		r.replyContent(mutation, schema.Version(e.Seq), e.Time/1000)
+		return
+	}
 	r.reply(code, nil, body)
+}
+
+// replyContent replies with a version of a mutation's document, modified at ts in unix
+// seconds.
+func (r *Request) replyContent(m *schema.Mutation, version schema.Version, ts int64) {
+	ctx, cancel := context.WithTimeout(r.ctx, StatusTimeout)
+	defer cancel()
+	body, err := answer.ContentReply(r.Store, r.Writer.History(ctx), m.Collection, m.ID, version, ts)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.reply(200, nil, body)
 }
 
 func (r *Request) listCollections() {

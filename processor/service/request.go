@@ -102,7 +102,7 @@ func (r *Request) dispatch() {
 		}
 		return
 	}
-	if fault := answer.Check(r.info, r.Tail, r.data); fault != nil {
+	if fault := answer.Check(r.info, r.Tail, r.Header, r.data); fault != nil {
 		r.refuse(fault)
 		return
 	}
@@ -140,6 +140,10 @@ func (r *Request) dispatch() {
 func (r *Request) mutate() {
 	mutation := schema.NewMutation(r.name, r.data)
 	mutation.SetHeaders(r.Header)
+	if mutation.MinAge > 0 && mutation.Fault == nil && mutation.MsgID == "" && r.Writer.Writing() {
+		r.touch(mutation)
+		return
+	}
 	r.submit(&writer.Proposal{Mutation: mutation})
 }
 
@@ -147,7 +151,7 @@ func (r *Request) mutate() {
 func (r *Request) later(answer func()) {
 	lane := r.Reads
 	switch {
-	case r.Op == "document.get":
+	case r.Op == "document.get" || r.Op == "document.touch":
 		lane = r.Gets
 	case len(r.data) >= LargeBody:
 		lane = r.Large
@@ -167,6 +171,10 @@ func (r *Request) submit(p *writer.Proposal) {
 			return
 		}
 		r.lifetime = o.Lifetime
+		if o.Version != 0 {
+			r.later(func() { r.replyContent(p.Mutation, o.Version, o.TS) })
+			return
+		}
 		r.reply(o.Code, o.Fault, o.Body)
 	}
 	if !r.Writer.Submit(p) {

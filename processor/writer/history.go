@@ -172,7 +172,7 @@ func (r *recalled) readFrom(ctx context.Context, w *Writer, mu *schema.Mutation)
 	}
 	var err error
 	if r.incarnation, r.ended, err = w.last(mu); err == nil {
-		r.Former, err = machine.FindFormer(logReader{ctx, w}, mu.Collection, mu.ID, r.seq)
+		r.Former, err = machine.FindFormer(w.History(ctx), mu.Collection, mu.ID, r.seq)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -181,6 +181,9 @@ func (r *recalled) readFrom(ctx context.Context, w *Writer, mu *schema.Mutation)
 		r.fault = logUnread
 	}
 }
+
+// History returns the log as machine.Log.
+func (w *Writer) History(ctx context.Context) machine.Log { return logReader{ctx, w} }
 
 // logReader is machine.Log.
 type logReader struct {
