@@ -27,10 +27,13 @@ type operation struct {
 	ID      string          `json:"id"`
 	Body    json.RawMessage `json:"body,omitempty"`
 	IfMatch string          `json:"ifMatch,omitempty"`
+
+	ExpireAt     *int64 `json:"expireAt,omitempty"`
+	KeepDeadline bool   `json:"keepDeadline,omitempty"`
 }
 
-// OperationOption is an option of one operation in a batch: OnlyIfMatch, TTL or
-// NeverExpire.
+// OperationOption is an option of one operation in a batch: OnlyIfMatch, TTL, NeverExpire,
+// ExpireAt, KeepDeadline or MinAge.
 type OperationOption interface {
 	changeOperation(*operation) error
 }
@@ -51,6 +54,28 @@ func (opt TTLOption) changeOperation(op *operation) error {
 		op.Body = schema.WithTTL(op.Body, ttl)
 	}
 	return err
+}
+
+func (opt EndOption) changeOperation(op *operation) error {
+	if opt.at != nil {
+		op.ExpireAt = opt.at
+	}
+	op.KeepDeadline = op.KeepDeadline || opt.keep
+	return nil
+}
+
+func (opt MinAgeOption) changeOperation(op *operation) error {
+	seconds, err := opt.seconds()
+	switch {
+	case err != nil:
+		return err
+	case op.Op != "touch":
+		return ErrBadRequest.With("MinAge is an option of Touch and GetAndTouch")
+	case op.Body == nil:
+		op.Body = json.RawMessage("{}")
+	}
+	op.Body = schema.WithMinAge(op.Body, seconds)
+	return nil
 }
 
 // Batch returns an empty batch.
@@ -90,6 +115,11 @@ func (b *Batch) Delete(id string, opts ...OperationOption) *Batch {
 // Touch adds a Touch. Its Result has no content.
 func (b *Batch) Touch(id string, opts ...OperationOption) *Batch {
 	return b.add("touch", id, nil, opts)
+}
+
+// GetAndTouch adds a GetAndTouch.
+func (b *Batch) GetAndTouch(id string, opts ...OperationOption) *Batch {
+	return b.add("touch", id, json.RawMessage(`{"content":true}`), opts)
 }
 
 // Restore adds a Restore.

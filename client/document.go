@@ -68,14 +68,35 @@ type Touched struct {
 }
 
 // Touch starts the document's time to live again without sending or logging its content,
-// or fails with ErrDocumentNotFound.
-func Touch(ctx context.Context, coll *Collection, id string, opts ...RequestOption) (Touched, error) {
-	reply, err := coll.client.Do(ctx, "document.touch", coll.info.Name, id, nil, opts...)
+// or fails with ErrDocumentNotFound. With MinAge a document that is younger stays as it is.
+func Touch(ctx context.Context, coll *Collection, id string, opts ...WriteOption) (Touched, error) {
+	reply, err := touch(ctx, coll, id, nil, opts)
 	if err != nil {
 		return Touched{}, err
 	}
 	system, err := schema.ReadSystem(reply.Body)
 	return Touched{ETag: system.ETag, Modified: timeOf(system.TS), Lifetime: reply.Lifetime}, unreadable(coll.info.Name, id, reply, err)
+}
+
+// GetAndTouch is Touch, and returns the document: one request where a store of sessions
+// otherwise makes two.
+func GetAndTouch[T any](ctx context.Context, coll *Collection, id string, opts ...WriteOption) (Item[T], error) {
+	reply, err := touch(ctx, coll, id, []byte(`{"content":true}`), opts)
+	if err != nil {
+		return Item[T]{}, err
+	}
+	return itemOfReply[T](coll, id, reply)
+}
+
+func touch(ctx context.Context, coll *Collection, id string, body []byte, opts []WriteOption) (*Reply, error) {
+	w, err := newWrite(opts)
+	if err == nil && w.ttl != schema.Inherit {
+		err = ErrBadRequest.With("TTL is no option of Touch: the ttl of the document stays; change it with Patch")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return coll.client.Do(ctx, "document.touch", coll.info.Name, id, w.body(body), w.opts...)
 }
 
 // Restore creates an expired or deleted document again, with the content of version, an
@@ -118,6 +139,9 @@ func Release(ctx context.Context, coll *Collection, id string, opts ...RequestOp
 
 func put[T any](ctx context.Context, coll *Collection, op, id string, value any, opts []WriteOption) (Item[T], error) {
 	w, err := newWrite(opts)
+	if err == nil && w.minAge != 0 {
+		err = ErrBadRequest.With("MinAge is an option of Touch and GetAndTouch")
+	}
 	if err != nil {
 		return Item[T]{}, err
 	}
@@ -133,6 +157,10 @@ func request[T any](ctx context.Context, coll *Collection, op, id string, body [
 	if err != nil {
 		return Item[T]{}, err
 	}
+	return itemOfReply[T](coll, id, reply)
+}
+
+func itemOfReply[T any](coll *Collection, id string, reply *Reply) (Item[T], error) {
 	item, err := itemOf[T](DecodeError{Collection: coll.info.Name, ID: id, Seq: reply.Seq, Body: reply.Body}, reply.Status)
 	item.Lifetime = reply.Lifetime
 	return item, err

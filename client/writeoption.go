@@ -2,6 +2,7 @@ package client
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -9,14 +10,15 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// WriteOption is an option of a write: TTL, NeverExpire, or a RequestOption such as
-// IfMatch.
+// WriteOption is an option of a write: TTL, NeverExpire, ExpireAt, KeepDeadline, MinAge, or
+// a RequestOption such as IfMatch.
 type WriteOption interface{ changeWrite(*write) }
 
 type write struct {
-	opts []RequestOption
-	ttl  schema.TTL
-	err  error // of the first invalid option
+	opts   []RequestOption
+	ttl    schema.TTL
+	minAge int32
+	err    error // of the first invalid option
 }
 
 func (opt RequestOption) changeWrite(w *write) { w.opts = append(w.opts, opt) }
@@ -53,6 +55,64 @@ func (opt TTLOption) changeWrite(w *write) {
 	w.ttl = ttl
 }
 
+// EndOption is ExpireAt or KeepDeadline. It is an option of a write of a document, except
+// Touch, and of an operation in a batch.
+type EndOption struct {
+	at   *int64 // unix seconds
+	keep bool
+}
+
+// ExpireAt makes the document expire at t, rounded up to a second. The server computes the
+// ttl, so no clock of a client matters: ErrBadTTL if t is not after the write. A later write
+// or Touch without it counts that ttl again.
+func ExpireAt(t time.Time) EndOption {
+	at := t.Unix()
+	if t.Nanosecond() > 0 {
+		at++
+	}
+	return EndOption{at: &at}
+}
+
+// KeepDeadline lets the document that a Replace, Upsert or Patch changes keep its deadline.
+func KeepDeadline() EndOption { return EndOption{keep: true} }
+
+func (opt EndOption) changeWrite(w *write) { w.opts = append(w.opts, opt.Request()) }
+
+// Request returns the option for Do.
+func (opt EndOption) Request() RequestOption {
+	return func(h headers) {
+		if opt.at != nil {
+			h.Set(schema.HeaderExpireAt, strconv.FormatInt(*opt.at, 10))
+		}
+		if opt.keep {
+			h.Set(schema.HeaderKeepDeadline, "true")
+		}
+	}
+}
+
+// MinAgeOption is MinAge. It is an option of Touch and GetAndTouch, alone and in a batch.
+type MinAgeOption time.Duration
+
+// MinAge lets a Touch renew the document only if its last modification is at least d ago,
+// in whole seconds. Otherwise the document stays as it is, and the log has no event.
+func MinAge(d time.Duration) MinAgeOption { return MinAgeOption(d) }
+
+func (opt MinAgeOption) seconds() (int32, error) {
+	d := time.Duration(opt)
+	if d < time.Second || d%time.Second != 0 || d/time.Second > schema.MaxTTL {
+		return 0, ErrBadRequest.With("MinAge %v: use whole seconds from 1 to %d", d, schema.MaxTTL)
+	}
+	return int32(d / time.Second), nil
+}
+
+func (opt MinAgeOption) changeWrite(w *write) {
+	seconds, err := opt.seconds()
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	w.minAge = seconds
+}
+
 func newWrite(opts []WriteOption) (write, error) {
 	var w write
 	for _, opt := range opts {
@@ -61,12 +121,18 @@ func newWrite(opts []WriteOption) (write, error) {
 	return w, w.err
 }
 
-// body returns an encoded value with the ttl option applied.
+// body returns an encoded value with the options ttl and minAge applied.
 func (w *write) body(value []byte) []byte {
-	if w.ttl == schema.Inherit {
-		return value
+	if w.minAge != 0 {
+		if len(value) == 0 {
+			value = []byte("{}")
+		}
+		value = schema.WithMinAge(value, w.minAge)
 	}
-	return schema.WithTTL(value, w.ttl)
+	if w.ttl != schema.Inherit {
+		value = schema.WithTTL(value, w.ttl)
+	}
+	return value
 }
 
 // ApplyWrite applies options to the headers and body of a write that the caller sends

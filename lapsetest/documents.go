@@ -166,6 +166,12 @@ func (db *DB) Touch(collection, id string, opts ...client.WriteOption) client.To
 	return client.Touched{ETag: d.ETag, Modified: d.Modified, Lifetime: reply.Lifetime}
 }
 
+// GetAndTouch is Touch, and returns the document.
+func (db *DB) GetAndTouch(collection, id string, opts ...client.WriteOption) Document {
+	db.t.Helper()
+	return db.write("document.touch", collection, id, `{"content":true}`, opts)
+}
+
 // Restore creates an expired or deleted document again, from the version, an ETag, or
 // from its last version if that is empty.
 func (db *DB) Restore(collection, id, version string, opts ...client.WriteOption) Document {

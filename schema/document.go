@@ -145,12 +145,19 @@ func (d *Document) KeepTTL(body []byte) {
 
 // WithTTL returns the object body with its ttl set or replaced. It returns anything but
 // an object unchanged.
-func WithTTL(body []byte, ttl TTL) []byte {
-	out, err := without(MaxDepth, body, "ttl")
+func WithTTL(body []byte, ttl TTL) []byte { return withNumber(body, "ttl", int64(ttl)) }
+
+// WithMinAge is WithTTL for the minAge of a touch.
+func WithMinAge(body []byte, seconds int32) []byte {
+	return withNumber(body, "minAge", int64(seconds))
+}
+
+func withNumber(body []byte, name string, n int64) []byte {
+	out, err := without(MaxDepth, body, name)
 	if err != nil {
 		return body
 	}
-	return append(strconv.AppendInt(appendName(out, []byte("ttl")), int64(ttl), 10), '}')
+	return append(strconv.AppendInt(appendName(out, []byte(name)), n, 10), '}')
 }
 
 // Without returns an object of a reply or an event without the members of these names. It

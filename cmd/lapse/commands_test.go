@@ -237,7 +237,7 @@ func (s *standin) lastAsked(all bool) (text string) {
 	}
 	for _, m := range asked {
 		text += m.Subject + "\n"
-		for _, name := range []string{schema.HeaderIfMatch, schema.HeaderRequestID, schema.HeaderMinSeq} {
+		for _, name := range []string{schema.HeaderIfMatch, schema.HeaderRequestID, schema.HeaderMinSeq, schema.HeaderExpireAt, schema.HeaderKeepDeadline} {
 			if value := m.Header.Get(name); value != "" {
 				text += name + ": " + value + "\n"
 			}

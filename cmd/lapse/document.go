@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,12 +52,40 @@ func (f *changeFlags) options(cmd *cobra.Command) (opts []client.RequestOption) 
 	return opts
 }
 
+// endFlags are the flags of a given end.
+type endFlags struct {
+	at   string
+	keep bool
+}
+
+func (f *endFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.at, "expire-at", "", "expire at `TIME`, as in RFC 3339 or in unix seconds")
+	if cmd.Name() != "create" {
+		cmd.Flags().BoolVar(&f.keep, "keep-deadline", false, "keep the deadline that the document has")
+	}
+}
+
+func (f *endFlags) options() (opts []client.RequestOption, err error) {
+	if seconds, err := strconv.ParseInt(f.at, 10, 64); err == nil {
+		opts = append(opts, client.ExpireAt(time.Unix(seconds, 0)).Request())
+	} else if at, err := schema.ParseTime(f.at); err == nil {
+		opts = append(opts, client.ExpireAt(at).Request())
+	} else if f.at != "" {
+		return nil, usageErrorf("--expire-at %q: use a time like 2015-05-17T10:05:03Z, or unix seconds", f.at)
+	}
+	if f.keep {
+		opts = append(opts, client.KeepDeadline().Request())
+	}
+	return opts, nil
+}
+
 func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.Command {
 	var change changeFlags
 	var ttl string
+	var end endFlags
 	long := short + ".\nWithout JSON, or with -, it is read from standard input"
 	if verb != "replace" {
-		long += "; --ttl alone needs none"
+		long += "; --ttl or --expire-at alone needs none"
 	}
 	cmd := &cobra.Command{
 		Use:     verb + " COLL ID [JSON|-]",
@@ -68,15 +97,22 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 	out := a.addOutputFlag(cmd)
 	change.addFlags(cmd)
 	cmd.Flags().StringVar(&ttl, "ttl", "", "set the member ttl: `SECONDS` or a duration, -1 for no expiry")
+	end.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		opts, err := end.options()
+		if err != nil {
+			return err
+		}
+		if len(opts) > 0 && ttl != "" || len(opts) > 1 {
+			return usageErrorf("--ttl, --expire-at and --keep-deadline contradict each other: use one of them")
+		}
 		var body []byte
-		var err error
-		switch {
+		switch alone := ttl != "" || end.at != ""; {
 		case len(args) == 3:
 			body, err = a.readArgument(args[2])
-		case ttl != "" && verb == "replace":
-			return usageErrorf("--ttl alone would replace the document by one with nothing else: use `lapse document patch`, which keeps the rest, or give the document")
-		case ttl != "":
+		case alone && verb == "replace":
+			return usageErrorf("--ttl or --expire-at alone would replace the document by one with nothing else: use `lapse document patch`, which keeps the rest, or give the document")
+		case alone:
 			body = []byte("{}")
 		case a.isTerminal(a.stdin):
 			return usageErrorf("no document given: use `%s`", useLine(cmd))
@@ -89,7 +125,7 @@ func newDocumentPutCommand(a *app, conn *connection, verb, short string) *cobra.
 		if err != nil {
 			return err
 		}
-		reply, err := conn.do(cmd.Context(), "document."+verb, args[0], args[1], body, change.options(cmd)...)
+		reply, err := conn.do(cmd.Context(), "document."+verb, args[0], args[1], body, append(opts, change.options(cmd)...)...)
 		if err != nil {
 			return err
 		}
@@ -192,14 +228,18 @@ func newDocumentDeleteCommand(a *app, conn *connection) *cobra.Command {
 
 // documentChange completes a command that changes a document without its content; body
 // returns that of the request.
-func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() []byte) *cobra.Command {
+func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() ([]byte, error)) *cobra.Command {
 	var change changeFlags
 	operation := "document." + cmd.Name()
 	cmd.Args = arguments(2, 2)
 	out := a.addOutputFlag(cmd)
 	change.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		reply, err := conn.request(cmd.Context(), operation, args[0], args[1], body(), change.options(cmd)...)
+		sent, err := body()
+		if err != nil {
+			return err
+		}
+		reply, err := conn.request(cmd.Context(), operation, args[0], args[1], sent, change.options(cmd)...)
 		if err != nil {
 			return err
 		}
@@ -208,10 +248,35 @@ func (a *app) documentChange(conn *connection, cmd *cobra.Command, body func() [
 	return cmd
 }
 
-func noBody() []byte { return nil }
+func noBody() ([]byte, error) { return nil, nil }
 
 func newDocumentTouchCommand(a *app, conn *connection) *cobra.Command {
-	return a.documentChange(conn, &cobra.Command{Use: "touch COLL ID", Short: "Start the time to live of a document again"}, noBody)
+	var minAge string
+	var content bool
+	cmd := &cobra.Command{
+		Use:     "touch COLL ID",
+		Short:   "Start the time to live of a document again",
+		Example: `  lapse document touch sessions 83.149.9.216 --min-age 3m --content`,
+	}
+	cmd.Flags().StringVar(&minAge, "min-age", "", "only if its last modification is at least `SECONDS` or a duration ago")
+	cmd.Flags().BoolVar(&content, "content", false, "print the document, renewed or not")
+	return a.documentChange(conn, cmd, func() ([]byte, error) {
+		var members []string
+		if minAge != "" {
+			seconds, err := parseSeconds("--min-age", minAge, "seconds")
+			if err != nil {
+				return nil, err
+			}
+			members = append(members, `"minAge":`+seconds)
+		}
+		if content {
+			members = append(members, `"content":true`)
+		}
+		if members == nil {
+			return nil, nil
+		}
+		return []byte("{" + strings.Join(members, ",") + "}"), nil
+	})
 }
 
 func newDocumentRestoreCommand(a *app, conn *connection) *cobra.Command {
@@ -223,11 +288,11 @@ func newDocumentRestoreCommand(a *app, conn *connection) *cobra.Command {
 event of the log. Its ttl is as it was and counts from now. lapse history shows the versions.`,
 	}
 	cmd.Flags().StringVar(&version, "version", "", "the version to restore, an `ETAG`")
-	return a.documentChange(conn, cmd, func() []byte {
+	return a.documentChange(conn, cmd, func() ([]byte, error) {
 		if version == "" {
-			return nil
+			return nil, nil
 		}
-		return append(schema.AppendString([]byte(`{"version":`), version), '}')
+		return append(schema.AppendString([]byte(`{"version":`), version), '}'), nil
 	})
 }
 
@@ -239,11 +304,11 @@ func newDocumentHoldCommand(a *app, conn *connection) *cobra.Command {
 		Example: `  lapse document hold orders SO05 --reason 'case 4711'`,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, as `TEXT`; holding again changes it")
-	return a.documentChange(conn, cmd, func() []byte {
+	return a.documentChange(conn, cmd, func() ([]byte, error) {
 		if reason == "" {
-			return nil
+			return nil, nil
 		}
-		return schema.AppendReason(nil, reason)
+		return schema.AppendReason(nil, reason), nil
 	})
 }
 
