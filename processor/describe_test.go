@@ -60,8 +60,8 @@ func (w *wire) described(tail string, request, reply *nats.Msg) error {
 
 // beyond matches refusals that a JSON Schema of headers and body cannot express: of the
 // subject, the collection's policy, CEL, a duplicate member, input that JSON decoders
-// accept, another query's cursor, an id used before, arithmetic.
-var beyond = regexp.MustCompile(`^(collection name|the id|ttl |where: |the cursor)|has extra tokens after|and the subject "| twice$|which is for reads by id only|not UTF-8|nested too deep|^next .* in buckets of |^Nats-Msg-Id .* was used for `)
+// accept, another query's cursor, an id used before, arithmetic, a header beside a member.
+var beyond = regexp.MustCompile(`^(collection name|the id|ttl |where: |the cursor)|has extra tokens after|and the subject "| twice$|which is for reads by id only|not UTF-8|nested too deep|^next .* in buckets of |^Nats-Msg-Id .* was used for |and the member ttl contradict|^Lapse-Expire-At [0-9]`)
 
 // refusedToo checks that a request refused with 400 violates schema/asyncapi.yaml, too,
 // unless no schema can express the fault.

@@ -371,8 +371,11 @@ func (m *Machine) setEnd(c *schema.Collection, mu *schema.Mutation, d *schema.Do
 	switch {
 	case mu.End.Given:
 		left := mu.End.At - m.now()
-		if left < 1 || left > schema.MaxTTL {
-			return schema.ErrBadTTL.With("%s %d is %d s after the log time %d: use 1 to %d s", schema.HeaderExpireAt, mu.End.At, left, m.now(), schema.MaxTTL), nil
+		if left < 1 {
+			return schema.ErrBadTTL.With("%s %d has passed: use a second from 1 to %d s away", schema.HeaderExpireAt, mu.End.At, schema.MaxTTL), nil
+		}
+		if left > schema.MaxTTL {
+			return schema.ErrBadTTL.With("%s %d is too far: use a second from 1 to %d s away", schema.HeaderExpireAt, mu.End.At, schema.MaxTTL), nil
 		}
 		d.SetTTL(schema.TTL(left))
 	case prior.Version == 0 || kept.Rule == schema.NoRule && mu.Op == schema.DocumentPatch:
