@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -15,6 +17,7 @@ type Mutation struct {
 	Collection, ID string
 	Body           string
 	IfMatch, MsgID string
+	ExpireAt, Keep string // Lapse-Expire-At and Lapse-Keep-Deadline, "" for none
 	Cause          uint64 // its sequence in the mutations stream, 0 for a request
 }
 
@@ -31,10 +34,12 @@ func No(code int, name string) Verdict { return Verdict{Code: code, Error: name}
 
 func text(v any) bool { _, ok := v.(string); return ok }
 
+func boolean(v any) bool { _, ok := v.(bool); return ok }
+
 // members has what may be in the bodies that are optional, each with its test.
 var members = map[string]map[string]func(any) bool{
 	"document.get":     {},
-	"document.touch":   {},
+	"document.touch":   {"minAge": legalSeconds, "content": boolean},
 	"document.hold":    {"reason": text},
 	"document.release": {},
 	"document.restore": {"version": text},
@@ -42,6 +47,21 @@ var members = map[string]map[string]func(any) bool{
 
 // read returns the body of a well-formed mutation, or the name of the error.
 func (w *Mutation) read() (body map[string]any, fault string) {
+	if body, fault = w.readBody(); fault != "" || w.ExpireAt == "" && w.Keep == "" {
+		return body, fault
+	}
+	_, ttl := body["ttl"]
+	switch w.Op {
+	case "document.create", "document.replace", "document.upsert", "document.patch":
+		if ttl || w.ExpireAt != "" && w.Keep != "" || w.Keep != "" && (w.Keep != "true" || w.Op == "document.create") || strings.Trim(w.ExpireAt, "0123456789") != "" {
+			return nil, "bad_request"
+		}
+		return body, ""
+	}
+	return nil, "bad_request"
+}
+
+func (w *Mutation) readBody() (body map[string]any, fault string) {
 	if w.Op == "document.delete" || w.Op == "collection.delete" {
 		return nil, ""
 	}
@@ -166,6 +186,13 @@ func (m *Model) judgeDocument(w Mutation, c *Collection, sent map[string]any, no
 	case "document.get":
 		return Verdict{Code: 200}
 	case "document.touch":
+		if age, ok := sent["minAge"].(float64); ok && now-d.TS < int64(age) {
+			v := Verdict{Code: 200}
+			if w.Cause != 0 {
+				v.Event = &Event{Type: "MutationRepeated", Collection: "_"}
+			}
+			return v
+		}
 		return done(200, "DocumentTouched", nil)
 	case "document.delete":
 		if d.Held {
@@ -195,6 +222,21 @@ func (m *Model) judgeDocument(w Mutation, c *Collection, sent map[string]any, no
 		}
 		if content, restored = m.former(w, last, sent); content == nil {
 			return No(404, "version_not_found")
+		}
+	}
+	if w.ExpireAt != "" {
+		at, err := strconv.ParseInt(w.ExpireAt, 10, 64)
+		if err != nil || at-now < 1 || at-now > math.MaxInt32 {
+			return No(400, "bad_ttl")
+		}
+		content["ttl"] = float64(at - now)
+	}
+	if w.Keep != "" && lives {
+		ttl, has := d.Content["ttl"]
+		if due := DeadlineOf(c.Properties["defaultTtl"], ttl, d.TS); due.Rule != "" {
+			content["ttl"] = float64(max(due.At-now, 1))
+		} else if has {
+			content["ttl"], sets = ttl, false
 		}
 	}
 	if ttl := content["ttl"]; c.Properties["defaultTtl"] != nil && ttl != nil && !legalTTL(ttl) && sets {

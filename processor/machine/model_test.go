@@ -229,7 +229,14 @@ func (h *history) change(t *rapid.T) { h.decide(h.wish(t)) }
 
 func mutation(w model.Mutation) *schema.Mutation {
 	mu := schema.NewNamedMutation(w.Op, w.Collection, w.ID, []byte(w.Body))
-	mu.IfMatch, mu.MsgID, mu.Recorded, mu.Cause = w.IfMatch, w.MsgID, w.Cause != 0, w.Cause
+	header := make(schema.Header)
+	for name, value := range map[string]string{schema.HeaderIfMatch: w.IfMatch, schema.HeaderRequestID: w.MsgID, schema.HeaderExpireAt: w.ExpireAt, schema.HeaderKeepDeadline: w.Keep} {
+		if value != "" {
+			header[name] = []string{value}
+		}
+	}
+	mu.SetHeaders(header)
+	mu.Recorded, mu.Cause = w.Cause != 0, w.Cause
 	return mu
 }
 
@@ -286,6 +293,11 @@ func (h *history) came(w model.Mutation, v model.Verdict, o Outcome, events []*s
 	} else if len(rest) > 0 {
 		h.t.Fatalf("%s follows, for no reason", rest[0].Type)
 	}
+	if o.Version != 0 { // a touch that asks for the content
+		var err error
+		o.Body, err = h.machine.content(mutation(w), o)
+		h.must(err)
+	}
 	h.replied(w, v, o.Body)
 }
 
@@ -335,7 +347,11 @@ func (h *history) answered(v model.Verdict, code int, fault *schema.Error, event
 func (h *history) replied(w model.Mutation, v model.Verdict, body []byte) {
 	var want map[string]any
 	if v.Code < 400 && v.Repeats == 0 {
-		want = h.decided.Reply(w.Op, w.Collection, w.ID)
+		op := w.Op
+		if op == "document.touch" && model.Parse([]byte(w.Body))["content"] == true {
+			op = "document.get"
+		}
+		want = h.decided.Reply(op, w.Collection, w.ID)
 	}
 	if got := model.Parse(body); !reflect.DeepEqual(got, want) {
 		h.t.Fatalf("replied %s, should be %v", body, want)
@@ -357,6 +373,13 @@ func (h *history) batch(t *rapid.T) {
 			operation["body"] = json.RawMessage(w.Body)
 		} else {
 			w.Body = ""
+		}
+		for name, value := range map[string]string{"expireAt": w.ExpireAt, "keepDeadline": w.Keep} {
+			if json.Valid([]byte(value)) {
+				operation[name] = json.RawMessage(value)
+			} else if value != "" {
+				operation[name] = value
+			}
 		}
 		wishes = append(wishes, w)
 		operations = append(operations, operation)
@@ -834,6 +857,20 @@ func ifMatch(t *rapid.T, version uint64) string {
 	return rapid.SampledFrom([]string{"", "", "", "", right, right, "1", "*", "0" + right}).Draw(t, "ifMatch")
 }
 
+// givenEnd returns the headers of a given end, mostly none.
+func (h *history) givenEnd(t *rapid.T) (expireAt, keep string) {
+	switch rapid.IntRange(0, 19).Draw(t, "end") {
+	case 0, 1:
+		away := rapid.SampledFrom([]int64{-1, 0, 1, 2, 5, 12, math.MaxInt32, math.MaxInt32 + 1}).Draw(t, "away")
+		return fmt.Sprint(max(h.time, h.now)/1000 + away), ""
+	case 2, 3, 4:
+		return "", "true"
+	case 5:
+		return rapid.SampledFrom([]string{"soon", "-5", "1.5", "99999999999999999999", ""}).Draw(t, "bad"), rapid.SampledFrom([]string{"", "false", "true"}).Draw(t, "keep")
+	}
+	return "", ""
+}
+
 func (h *history) documentWish(t *rapid.T, collection string) model.Mutation {
 	w := model.Mutation{Collection: collection, ID: rapid.SampledFrom(documentIDs).Draw(t, "id")}
 	w.Op = rapid.SampledFrom([]string{"document.create", "document.create", "document.replace", "document.upsert",
@@ -845,6 +882,12 @@ func (h *history) documentWish(t *rapid.T, collection string) model.Mutation {
 	w.IfMatch = ifMatch(t, version)
 	if w.Op == "document.hold" {
 		w.Body = rapid.SampledFrom([]string{"", "{}", `{"reason":"x"}`, `{"reason":"y"}`, `{"reason":5}`, `{"why":"x"}`, "["}).Draw(t, "reason")
+		return w
+	}
+	w.ExpireAt, w.Keep = h.givenEnd(t)
+	if w.Op == "document.touch" && rapid.Bool().Draw(t, "by age") {
+		w.Body = rapid.SampledFrom([]string{`{"minAge":1}`, `{"minAge":2}`, `{"minAge":4.0,"content":true}`, `{"content":true}`, `{"content":false,"minAge":9}`,
+			`{"minAge":0}`, `{"minAge":null}`, `{"content":1}`, `{"age":1}`}).Draw(t, "age")
 		return w
 	}
 	if w.Op == "document.delete" || (w.Op == "document.touch" || w.Op == "document.release") && rapid.IntRange(0, 9).Draw(t, "content") > 0 {
@@ -867,7 +910,8 @@ func (h *history) documentWish(t *rapid.T, collection string) model.Mutation {
 		return w
 	}
 	body := map[string]any{}
-	if ttl := rapid.SampledFrom([]any{"absent", "absent", nil, -1, 1, 2, 3, 5, 12, 3.0, 0, -2, 1.5, "5", true, map[string]any{"in": 5}}).Draw(t, "ttl"); ttl != "absent" {
+	if given := w.ExpireAt != "" || w.Keep != ""; given && rapid.IntRange(0, 9).Draw(t, "without ttl") > 0 {
+	} else if ttl := rapid.SampledFrom([]any{"absent", "absent", nil, -1, 1, 2, 3, 5, 12, 3.0, 0, -2, 1.5, "5", true, map[string]any{"in": 5}}).Draw(t, "ttl"); ttl != "absent" {
 		body["ttl"] = ttl
 	}
 	for _, name := range []string{"n", "o"} {
