@@ -323,7 +323,7 @@ func (h *history) follows(w model.Mutation, v model.Verdict, events []*schema.Ev
 	if w.Cause != 0 {
 		want.Cause = fmt.Sprint("mutations/", w.Cause)
 	}
-	if w.MsgID != "" && v.Repeats == 0 {
+	if w.MsgID != "" && want.Collection != "_" {
 		want.MsgID, want.MsgOp = w.MsgID, w.Op
 	}
 	if !reflect.DeepEqual(got, want) {
