@@ -10,7 +10,8 @@ import (
 	"github.com/lapsedb/lapse/test/versus"
 )
 
-// BenchmarkTouch touches documents of 500 bytes, against upserts of 20 bytes.
+// BenchmarkTouch touches documents of 500 bytes, against upserts of 20 bytes, and against
+// gets if they are too young to be renewed.
 func BenchmarkTouch(b *testing.B) {
 	l := startLapse(b, processor.OS)
 	load(b, l.create(b, "sessions", client.DefaultTTL(time.Hour)), 0, upserted, func(n int) []byte { return sizedDocument(n, 500, "") })
@@ -18,14 +19,17 @@ func BenchmarkTouch(b *testing.B) {
 	conns := versus.Connections(b, l.URL(), connections)
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			renew := func(op, collection, body string) versus.Side {
+			ask := func(op, collection, body string) versus.Side {
 				return (&versus.Callers{N: callers, For: roundTime, Process: l.PID(), Do: func(caller, n int) error {
 					_, err := request(conns[caller%connections], subject(op, collection, versus.Spread(n, upserted)), []byte(body), written)
 					return err
 				}}).Round(b)
 			}
-			versus.Run(b, fmt.Sprintf("`touch` by request, 500 bytes, %s, `os`", countCallers(callers)), renew("touch", "sessions", ""),
-				versus.Peer{Name: "lapse, `upsert` of 20 bytes", Goal: versus.AtLeast(1), Round: renew("upsert", "small", `{"visits":123456789}`)})
+			versus.Run(b, fmt.Sprintf("`touch` by request, 500 bytes, %s, `os`", countCallers(callers)), ask("touch", "sessions", ""),
+				versus.Peer{Name: "lapse, `upsert` of 20 bytes", Goal: versus.AtLeast(1), Round: ask("upsert", "small", `{"visits":123456789}`)})
+			versus.Run(b, fmt.Sprintf("`touch` with `content` that renews nothing, 500 bytes, %s", countCallers(callers)),
+				ask("touch", "sessions", `{"minAge":3600,"content":true}`),
+				versus.Peer{Name: "lapse, `get`", Goal: versus.AtLeast(0.9), Round: ask("get", "sessions", "")})
 		})
 	}
 }
