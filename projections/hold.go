@@ -34,8 +34,7 @@ func (s *Store) IndexEntries(c *schema.Collection, body []byte) int {
 	return len(all.list)
 }
 
-// Held iterates over the ids of held documents after the given one, all if it is empty, as
-// Documents does over documents.
-func (v *View) Held(after schema.DocumentID) *Documents {
-	return v.documentsBelow(holdKey(nil, v.collection.Incarnation, ""), after)
+// Held iterates over the ids of held documents, as Documents does over documents.
+func (v *View) Held(idPrefix string, after schema.DocumentID) *Documents {
+	return v.documentsBelow(holdKey(nil, v.collection.Incarnation, ""), idPrefix, after)
 }

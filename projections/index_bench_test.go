@@ -153,7 +153,7 @@ func BenchmarkView(b *testing.B) {
 	}
 	run("entries", scan(0, func(IndexEntry) bool { return true }))
 	run("documents", func(b *testing.B, v *View) (rows int) {
-		d := v.Documents("")
+		d := v.Documents("", "")
 		for d.Next() {
 			if _, err := d.Record(); err != nil {
 				b.Fatal(err)

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/lapsedb/lapse/schema"
@@ -11,19 +12,22 @@ import (
 // ones included.
 type Documents struct{ rows }
 
-// Documents returns an iterator over the documents with ids after the given one, all
-// if it is empty. It is unpositioned, and costs nothing until it moves.
-func (v *View) Documents(after schema.DocumentID) *Documents {
-	return v.documentsBelow(v.documentKey(nil, nil), after)
+// Documents returns an iterator over the documents whose ids begin with a prefix, after an
+// id with that prefix or all if after is empty. It is unpositioned, and costs nothing until
+// it moves.
+func (v *View) Documents(idPrefix string, after schema.DocumentID) *Documents {
+	return v.documentsBelow(v.documentKey(nil, nil), idPrefix, after)
 }
 
-// documentsBelow iterates over the keys of a prefix and an id after the given one.
-func (v *View) documentsBelow(prefix []byte, after schema.DocumentID) *Documents {
-	lower := append(prefix[:len(prefix):len(prefix)], after...)
+// documentsBelow is Documents for ids below a key.
+func (v *View) documentsBelow(prefix []byte, idPrefix string, after schema.DocumentID) *Documents {
+	prefix = slices.Clip(prefix)
+	lower := append(prefix, idPrefix...)
+	upper := successor(lower)
 	if after != "" {
-		lower = append(lower, 0)
+		lower = append(append(prefix, after...), 0)
 	}
-	return &Documents{rows{view: v, prefix: prefix, lower: lower, upper: successor(prefix)}}
+	return &Documents{rows{view: v, prefix: prefix, lower: lower, upper: upper}}
 }
 
 // ID returns the document's id; it is valid until the iterator moves.

@@ -199,7 +199,7 @@ func TestViewWhileFolding(t *testing.T) {
 				t.Errorf("at %d the documents are %+v and %+v (%v, %v)", seq, one.Meta, two.Meta, err1, err2)
 			}
 			n := ""
-			docs := v.Documents("")
+			docs := v.Documents("", "")
 			for docs.Next() {
 				r, err := docs.Record()
 				_, content, _ := strings.Cut(string(r.Body), `"n":`)

@@ -47,7 +47,7 @@ func TestViewKeepsPosition(t *testing.T) {
 	}
 	l.collection(schema.CollectionDeleted, "orders", `{}`)
 	catchUp(t, s, l)
-	if got := ids(t, v.Documents("")); got != "a b " {
+	if got := ids(t, v.Documents("", "")); got != "a b " {
 		t.Errorf("the documents are %s", got)
 	}
 	if _, ok, err := s.View("orders"); ok || err != nil {
@@ -83,11 +83,19 @@ func TestDocuments(t *testing.T) {
 	v := view(t, s, "orders")
 	defer v.Close()
 	for after, want := range map[schema.DocumentID]string{"": "a b bb c ", "a": "b bb c ", "b": "bb c ", "ba": "bb c ", "c": "", "d": ""} {
-		if got := ids(t, v.Documents(after)); got != want {
+		if got := ids(t, v.Documents("", after)); got != want {
 			t.Errorf("after %q are %s", after, got)
 		}
 	}
-	d := v.Documents("a")
+	for prefix, want := range map[string]string{"a": "a ", "b": "b bb ", "bb": "bb ", "bbb": "", "d": ""} {
+		if got := ids(t, v.Documents(prefix, "")); got != want {
+			t.Errorf("with prefix %q are %s", prefix, got)
+		}
+	}
+	if got := ids(t, v.Documents("b", "b")); got != "bb " {
+		t.Errorf("with prefix b after b are %s", got)
+	}
+	d := v.Documents("", "a")
 	for _, step := range []struct {
 		move func() bool
 		want string

@@ -51,7 +51,7 @@ func NewLocal(now int64) (*Local, error) {
 		return nil, err
 	}
 	// The limits of serve, except the time limit, which depends on the machine's speed.
-	l.Reader = answer.Reader{Store: store, Limits: query.Limits{Time: replayLimits.Time}}
+	l.Reader = answer.Reader{Store: store, Limits: query.Limits{Bytes: localReply, Time: replayLimits.Time}}
 	l.Simulation, err = machine.NewSimulationOver(store, func(e *schema.Event) error {
 		copied := *e
 		copied.Body = bytes.Clone(e.Body)

@@ -21,10 +21,9 @@ type Replay struct {
 
 // replayLimits allow a query all the time and memory it needs: it delays nobody.
 var replayLimits = query.Limits{
-	Scanned:   math.MaxInt,
-	Bytes:     1 << 30,
-	SortBytes: 1 << 30,
-	Time:      1000 * time.Hour,
+	Scanned: math.MaxInt,
+	Bytes:   1 << 30,
+	Time:    1000 * time.Hour,
 }
 
 // replayFold is the maximum number of events folded at once, and replayBytes the size of

@@ -44,6 +44,9 @@ func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 	if r.held {
 		part([]byte("held"))
 	}
+	if r.idPrefix != "" {
+		part([]byte("idPrefix" + r.idPrefix))
+	}
 	part(payload)
 	return h.Sum(nil)[:cursorCode]
 }
@@ -52,6 +55,11 @@ func (s sealer) code(incarnation uint64, r *request, payload []byte) []byte {
 func (s sealer) seal(incarnation uint64, r *request, p position) string {
 	payload := p.encode([]byte{cursorVersion})
 	return base64.RawURLEncoding.EncodeToString(append(s.code(incarnation, r, payload), payload...))
+}
+
+// sealedSize returns the length of the cursor that seal returns.
+func sealedSize(p position) int {
+	return base64.RawURLEncoding.EncodedLen(cursorCode + 1 + p.encodedSize())
 }
 
 // open returns the position of the request's cursor; ok is false if the cursor is not of

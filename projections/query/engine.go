@@ -142,11 +142,9 @@ func (e *Engine) condition(where string) (*condition, *schema.Error) {
 
 // Errors of a run that exceeds a limit or has a cursor of another query.
 var (
-	errScanned   = errors.New("too many documents were scanned")
-	errSortBytes = errors.New("sorting takes too much memory")
-	errSortKey   = errors.New("a sort key is too long")
-	errBytes     = errors.New("the page is too large")
-	errCursor    = errors.New("the cursor is not of this query")
+	errScanned = errors.New("too many documents were scanned")
+	errSortKey = errors.New("a sort key is too long")
+	errCursor  = errors.New("the cursor is not of this query")
 )
 
 // explain returns the *schema.Error of an exceeded limit or a wrong cursor, with advice
@@ -154,15 +152,11 @@ var (
 func (l Limits) explain(err error) error {
 	switch {
 	case errors.Is(err, errCursor):
-		return schema.ErrBadQuery.With("the cursor does not belong to this query: send it with the collection, where, params and orderBy of the page that it came with")
+		return schema.ErrBadQuery.With("the cursor does not belong to this query: send it with the collection, where, params, orderBy, idPrefix, due and held of the page that it came with")
 	case errors.Is(err, errScanned):
 		return schema.ErrTooLarge.With("the query scanned %d documents, the limit: include a path of its condition in the collection's indexingPolicy, or ask for less", l.Scanned)
-	case errors.Is(err, errSortBytes):
-		return schema.ErrTooLarge.With("sorting takes more than %d bytes: ask for fewer documents with limit, or order by shorter values", l.SortBytes)
 	case errors.Is(err, errSortKey):
 		return schema.ErrTooLarge.With("a document has more than %d bytes to be ordered by: order by a path with shorter values", maxSortKey)
-	case errors.Is(err, errBytes):
-		return schema.ErrTooLarge.With("the page is larger than a reply may be: ask for fewer documents with limit, or for less of them with select")
 	case errors.Is(err, errCost):
 		return schema.ErrTooLarge.With("the condition costs more than %d on one document: make it simpler, a macro within a macro multiplies", l.Cost)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -9,10 +9,9 @@ import (
 type Limits struct {
 	// Scanned limits the documents and index entries that one query reads; 5,000,000.
 	Scanned int
-	// Bytes limits a page; 4 MiB. A NATS message may hold less.
+	// Bytes limits a page, which ends before the document that would exceed it; 4 MiB. A
+	// NATS message may hold less.
 	Bytes int
-	// SortBytes limits the memory of one query for sorting; 64 MiB.
-	SortBytes int
 	// Time limits the duration of one query; 5 s.
 	Time time.Duration
 	// ExpressionBytes limits the length of a condition; 8192.
@@ -28,7 +27,6 @@ type Limits struct {
 func (l Limits) EnsureDefaults() Limits {
 	l.Scanned = cmp.Or(l.Scanned, 5_000_000)
 	l.Bytes = cmp.Or(l.Bytes, 4<<20)
-	l.SortBytes = cmp.Or(l.SortBytes, 64<<20)
 	l.Time = cmp.Or(l.Time, 5*time.Second)
 	l.ExpressionBytes = cmp.Or(l.ExpressionBytes, 8192)
 	l.Nesting = cmp.Or(l.Nesting, 64)

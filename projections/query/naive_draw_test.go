@@ -13,18 +13,20 @@ import (
 
 // naiveCase is a collection and a query on it.
 type naiveCase struct {
-	Policy  naivePolicy
-	Now     int64 // seconds
-	Docs    []naiveDoc
-	Cond    naiveCond // nil: no where
-	Params  []byte    // a JSON object
-	OrderBy []naiveOrder
-	Select  []string // empty: none
-	Limit   int      // 0: none
+	Policy   naivePolicy
+	Now      int64 // seconds
+	Docs     []naiveDoc
+	IDPrefix string    // empty: none
+	Cond     naiveCond // nil: no where
+	Params   []byte    // a JSON object
+	OrderBy  []naiveOrder
+	Select   []string // empty: none
+	Limit    int      // 0: none
+	Room     int      // bytes of a page
 }
 
 func (c naiveCase) query() naiveResult {
-	return naiveQuery(c.Docs, c.Policy.DefaultTTL, c.Now, c.Cond, c.Params, c.OrderBy, c.Select, c.Limit)
+	return naiveQuery(naiveWithPrefix(c.Docs, c.IDPrefix), c.Policy.DefaultTTL, c.Now, c.Cond, c.Params, c.OrderBy, c.Select, c.Limit)
 }
 
 // String returns the case as a failing test shows it.
@@ -34,7 +36,7 @@ func (c naiveCase) String() string {
 	if c.Cond != nil {
 		where = c.Cond.CEL()
 	}
-	fmt.Fprintf(&b, "%+v, now %d\nwhere   %s\nparams  %s\norderBy %+v\nselect  %q\nlimit   %d\n", c.Policy, c.Now, where, c.Params, c.OrderBy, c.Select, c.Limit)
+	fmt.Fprintf(&b, "%+v, now %d\nprefix  %q\nwhere   %s\nparams  %s\norderBy %+v\nselect  %q\nlimit   %d, room %d\n", c.Policy, c.Now, c.IDPrefix, where, c.Params, c.OrderBy, c.Select, c.Limit, c.Room)
 	for _, d := range c.Docs {
 		fmt.Fprintf(&b, "%s (ttl %d)\n", d.reply(), d.TTL)
 	}
@@ -57,10 +59,22 @@ func drawNaiveCase(t *rapid.T, maxDocs int) naiveCase {
 	if !naiveOneIn(t, 16) {
 		c.Cond = drawNaiveCond(t, c.Docs, c.Params)
 	}
+	c.drawPages(t)
+	return c
+}
+
+// drawPages draws which documents are asked for beside the condition, and how.
+func (c *naiveCase) drawPages(t *rapid.T) {
+	if naiveOneIn(t, 4) {
+		c.IDPrefix = rapid.SampledFrom(naivePrefixes).Draw(t, "idPrefix")
+	}
 	c.OrderBy = drawNaiveOrderBy(t)
 	c.Select = drawNaiveSelect(t)
 	c.Limit = rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 5, 100}).Draw(t, "limit")
-	return c
+	c.Room = room
+	if naiveOneIn(t, 2) {
+		c.Room = rapid.IntRange(200, 4000).Draw(t, "room")
+	}
 }
 
 // naiveOneIn draws true once in n times.
@@ -167,6 +181,11 @@ func naiveMemberJSON(name, value string) string {
 var naiveIDs = []string{
 	"a", "b", "c", "ab", "A", "aa", "1", "2", "10", "9", "a-b", "a b", "a.b", "a/b", "a%2Fb", `a"b`, `a\b`, "a*", ">", "é", "e\u0301",
 	"😀", "\uffff", "\u20ac", "a\u00a0", "<b>", "SO05", "SO06", "zz", "~", strings.Repeat("i", 255), strings.Repeat("i", 254), strings.Repeat("i", 254) + "j",
+}
+
+var naivePrefixes = []string{
+	"a", "ab", "abc", "A", "1", "a-", "a%", "e", "é", "e\u0301", "😀", "\uffff", "\u0000", "S", "SO0", "SO05", "zzz",
+	"i", strings.Repeat("i", 254), strings.Repeat("i", 255), strings.Repeat("i", 254) + "j",
 }
 
 // drawNaiveDocs draws at most maxDocs documents, and at most 30; some are expired under

@@ -69,6 +69,16 @@ func naiveQuery(docs []naiveDoc, defaultTTL, now int64, cond naiveCond, params [
 	return result
 }
 
+// naiveWithPrefix returns the documents whose ids begin with a prefix.
+func naiveWithPrefix(docs []naiveDoc, idPrefix string) (kept []naiveDoc) {
+	for _, d := range docs {
+		if strings.HasPrefix(d.ID, idPrefix) {
+			kept = append(kept, d)
+		}
+	}
+	return kept
+}
+
 // naiveMatches reports whether cond is true for the document, live or expired, and
 // params, a JSON object or empty.
 func naiveMatches(cond naiveCond, d naiveDoc, params []byte) bool {

@@ -11,8 +11,14 @@ type page struct {
 	run  *run
 	body []byte // up to the last document
 	rows []pageRow
-	last position // of the last row, once the page is full
-	more bool     // another page may follow
+	tail int // bytes after the documents, without a cursor, at most
+
+	// more: another page may follow. Then this one has only the first fit rows, up to
+	// last: beyond it there is no room for the cursor. Without any, last is the first
+	// document.
+	more bool
+	fit  int
+	last position
 }
 
 // pageRow is the position of a document in the body.
@@ -22,17 +28,31 @@ type pageRow struct {
 }
 
 func (r *run) newPage() *page {
-	return &page{run: r, body: append(make([]byte, 0, pageBytes), pageStart...), rows: make([]pageRow, 0, min(r.request.limit, pageRows))}
+	p := &page{run: r, body: append(make([]byte, 0, pageBytes), pageStart...), rows: make([]pageRow, 0, min(r.request.limit, pageRows)), tail: len("]}")}
+	if r.request.explain {
+		p.tail += len(r.appendPlan(nil, r.request.limit)) + planDigits
+	}
+	return p
 }
 
 const (
-	pageStart = `{"documents":[`
-	pageBytes = 4096 // initial capacity of a page
-	pageRows  = 16
+	pageStart  = `{"documents":[`
+	pageCursor = `,"cursor":"`
+	pageBytes  = 4096 // initial capacity of a page
+	pageRows   = 16
+	planDigits = 19 // by which a plan may grow
 )
 
-// add adds a document. It does not keep the record and the position.
-func (p *page) add(record projections.Record, at position) error {
+// full reports whether the page has as many documents as the request asks for.
+func (p *page) full() bool { return len(p.rows) == p.run.request.limit }
+
+// ready reports whether all that is left to find out is whether another document follows.
+func (p *page) ready() bool { return p.full() || p.fit < len(p.rows) }
+
+// add adds a document. If there is no room for it, it returns false and sets more. It does
+// not keep the record and the position.
+func (p *page) add(record projections.Record, at position) bool {
+	before := len(p.body)
 	if len(p.rows) > 0 {
 		p.body = append(p.body, ',')
 	}
@@ -49,14 +69,19 @@ func (p *page) add(record projections.Record, at position) error {
 	}
 	p.run.worked(len(record.Body))
 	row.end = len(p.body)
-	p.rows = append(p.rows, row)
-	if len(p.rows) == p.run.request.limit {
-		p.last = at.clone()
+	room := p.run.room - row.end - p.tail
+	fits := room >= len(pageCursor)+sealedSize(at)+len(`"`)
+	if fits || len(p.rows) == 0 {
+		p.last = position{append(p.last.key[:0], at.key...), append(p.last.id[:0], at.id...)}
 	}
-	if len(p.body) > p.run.room {
-		return errBytes
+	if room < 0 {
+		p.body, p.more = p.body[:before], true
+		return false
 	}
-	return nil
+	if p.rows = append(p.rows, row); fits {
+		p.fit = len(p.rows)
+	}
+	return true
 }
 
 // dropExpired removes documents that expired while the query ran.
@@ -78,20 +103,29 @@ func (p *page) dropExpired(now int64) {
 }
 
 // finish makes the reply. The next page begins after the last document, even if that
-// has expired meanwhile.
+// has expired meanwhile. If all have, and more follow, it returns nil, and the run goes on
+// there.
 func (r *run) finish(p *page) ([]byte, error) {
-	p.dropExpired(max(r.clock(), r.now))
+	if p.more {
+		if p.fit == 0 {
+			return nil, schema.ErrTooLarge.With("document %q alone is too large for a page of %d bytes: ask for less of it with select", p.last.id, r.room)
+		}
+		p.rows = p.rows[:p.fit]
+	}
+	now := max(r.clock(), r.now)
+	p.dropExpired(now)
+	if p.more && len(p.rows) == 0 {
+		r.after, r.now = &p.last, now
+		return nil, nil
+	}
 	body := append(p.body, ']')
 	if p.more {
-		body = append(body, `,"cursor":"`...)
+		body = append(body, pageCursor...)
 		body = append(body, r.engine.sealer.seal(r.view.Collection().Incarnation, r.request, p.last)...)
 		body = append(body, '"')
 	}
 	if r.request.explain {
 		body = r.appendPlan(body, len(p.rows))
 	}
-	if body = append(body, '}'); len(body) > r.room {
-		return nil, errBytes
-	}
-	return body, nil
+	return append(body, '}'), nil
 }

@@ -34,6 +34,8 @@ var plans = []string{
 	`"orderBy":[{"path":"/m"}],"where":"doc.n >= 0"`,
 	`"orderBy":[{"path":"/m","desc":true},{"path":"/n"}],"where":"doc.n != -1"`,
 	`"where":"'t' in doc.t && doc.n != -1"`,
+	`"idPrefix":"d","where":"doc.n >= 0"`,
+	`"idPrefix":"d","orderBy":[{"path":"/n"}],"where":"doc.n != -1"`,
 }
 
 // TestEachDocumentOnOnePage: while other documents are created, replaced and deleted
@@ -60,12 +62,15 @@ func TestEachDocumentOnOnePage(t *testing.T) {
 			}
 		}
 		body := rapid.SampledFrom(plans).Draw(t, "query")
-		limit := rapid.IntRange(1, 7).Draw(t, "limit")
+		limit, bytes := rapid.IntRange(1, 7).Draw(t, "limit"), rapid.IntRange(250, 800).Draw(t, "bytes")
 		var got []string
 		for cursor, n := "", 0; n == 0 || cursor != ""; n++ {
-			p, _, err := ask(engine, l.store, naiveNow, fmt.Sprintf(`{%s,"limit":%d,"cursor":%q}`, body, limit, cursor))
+			p, _, err := askFor(bytes, engine, l.store, naiveNow, fmt.Sprintf(`{%s,"limit":%d,"cursor":%q}`, body, limit, cursor))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if p.size > bytes || p.Cursor != "" && len(p.Documents) == 0 {
+				t.Fatalf("page %d has %d bytes, of %d, and %d documents", n, p.size, bytes, len(p.Documents))
 			}
 			for _, d := range p.Documents {
 				got = append(got, id(d))
@@ -163,6 +168,9 @@ func TestExpiryWhilePaging(t *testing.T) {
 					}
 					seen[id(d)] = true
 				}
+				if p.Cursor != "" && len(p.Documents) == 0 {
+					t.Errorf("%s %s: page %d has a cursor and no document", mode, plan, n)
+				}
 				if clock == began {
 					t.Fatal("the reply was made without looking at the clock")
 				}
@@ -182,6 +190,101 @@ func TestExpiryWhilePaging(t *testing.T) {
 				t.Errorf("%s: count of all %v %v", mode, *p.Count, err)
 			}
 			l.close()
+		}
+	}
+}
+
+// TestPagesEndEarly: in every order, a page ends before the document that would exceed the
+// limit of bytes, and the next one goes on there.
+func TestPagesEndEarly(t *testing.T) {
+	var documents []string
+	for i := range 60 {
+		documents = append(documents, fmt.Sprintf(`"n":%d,"m":%d,"t":["t"],"ttl":%d,"s":%q`, i%10, i%7, 100+i%5, strings.Repeat("s", i*i%300)))
+	}
+	l := collectionOf(t, `{"defaultTtl":-1,"indexingPolicy":{"includedPaths":[{"path":"/n"},{"path":"/t"}]}}`, documents...)
+	for i := range 30 {
+		l.write(schema.Event{Type: schema.DocumentHeld, Collection: things, ID: schema.DocumentID(fmt.Sprint("d", i)), Previous: schema.Version(i + 2), Body: []byte(`{}`)})
+	}
+	for more := true; more; {
+		more, _ = l.store.Index(100)
+	}
+	engine := newEngine(t, query.Limits{})
+	for _, plan := range append([]string{`"due":{}`, `"held":true`, `"held":true,"idPrefix":"d1"`, `"held":true,"orderBy":[{"path":"/s"}]`, `"idPrefix":"d4"`, `"deadlines":true`, `"select":["/s"]`}, plans...) {
+		all, _, err := ask(engine, l.store, naiveNow, `{"limit":1000,`+plan+`}`)
+		if err != nil || len(all.Documents) == 0 || all.Cursor != "" {
+			t.Fatal(plan, all, err)
+		}
+		for _, bytes := range []int{900, 1000, 2000, all.size - 1, all.size} {
+			var got []json.RawMessage
+			pages := 0
+			for cursor := ""; pages == 0 || cursor != ""; pages++ {
+				p, _, err := askFor(bytes, engine, l.store, naiveNow, fmt.Sprintf(`{"limit":1000,%s,"cursor":%q}`, plan, cursor))
+				if err != nil || p.size > bytes || len(p.Documents) == 0 {
+					t.Fatalf("%s: page %d has %d bytes, of %d, and %d documents: %v", plan, pages, p.size, bytes, len(p.Documents), err)
+				}
+				got, cursor = append(got, p.Documents...), p.Cursor
+			}
+			if fmt.Sprint(got) != fmt.Sprint(all.Documents) || (pages == 1) != (bytes >= all.size) {
+				t.Errorf("%s in pages of %d bytes: %d pages with %d documents, not %d", plan, bytes, pages, len(got), len(all.Documents))
+			}
+		}
+	}
+}
+
+// TestPageThatExpires: when all documents of a page expire while it is made, the reply has
+// the next ones, since a page with a cursor has a document.
+func TestPageThatExpires(t *testing.T) {
+	documents := make([]string, 2500)
+	for i := range documents {
+		documents[i] = fmt.Sprintf(`"n":%d,"s":"","ttl":1000`, i)
+	}
+	documents[0], documents[1], documents[2499] = `"n":-2,"s":"x","ttl":1`, `"n":-1,"s":"x","ttl":1`, `"n":2499,"s":"x"`
+	l := collectionOf(t, `{"defaultTtl":-1}`, documents...)
+	for _, body := range []string{`"limit":1,"orderBy":[{"path":"/n"}]`, `"limit":2,"idPrefix":"d"`, `"limit":1,"due":{}`} {
+		clock := int64(naiveNow)
+		reply, err := newEngine(t, query.Limits{}).Answer(context.Background(), l.store, query.Ask{
+			Collection: things, Room: room, Body: []byte(`{"where":"doc.s == 'x' || doc.n == 2000",` + body + `}`),
+			Now: func(int64) int64 { clock++; return clock - 1 },
+		})
+		var p page
+		if err == nil {
+			err = json.Unmarshal(reply.Body, &p)
+		}
+		if err != nil || len(p.Documents) == 0 || id(p.Documents[0]) != "d2000" {
+			t.Errorf("%s: %s %v", body, reply.Body, err)
+		}
+	}
+}
+
+// TestIDPrefix: a query by the beginning of the id reads these documents only, whatever else
+// it asks for.
+func TestIDPrefix(t *testing.T) {
+	l := hundred(t, "")
+	l.write(schema.Event{Type: schema.DocumentHeld, Collection: things, ID: "d15", Previous: 17, Body: []byte(`{}`)})
+	l.write(schema.Event{Type: schema.DocumentHeld, Collection: things, ID: "d20", Previous: 22, Body: []byte(`{}`)})
+	engine := newEngine(t, query.Limits{})
+	for body, want := range map[string][2]int{ // scanned, found
+		`"idPrefix":"d1"`:                                        {11, 11},
+		`"idPrefix":"d15"`:                                       {1, 1},
+		`"idPrefix":"d155"`:                                      {0, 0},
+		`"idPrefix":"d1","where":"doc.n == 20"`:                  {11, 0},
+		`"idPrefix":"d1","where":"doc.n == 15"`:                  {11, 1},
+		`"idPrefix":"d1","where":"doc.id == 'd20'"`:              {11, 0},
+		`"idPrefix":"d1","orderBy":[{"path":"/n","desc":true}]`:  {11, 11},
+		`"idPrefix":"d1","held":true`:                            {1, 1},
+		`"idPrefix":"d1","held":true,"orderBy":[{"path":"/m"}]`:  {1, 1},
+		`"idPrefix":"d1","deadlines":true,"select":["/n","/id"]`: {11, 11},
+	} {
+		p, _, err := ask(engine, l.store, naiveNow, `{"explain":true,`+body+`}`)
+		if err != nil || p.Plan.Index != nil || [2]int{p.Plan.Scanned, len(p.Documents)} != want {
+			t.Errorf("%s: %+v %d documents, %v", body, p.Plan, len(p.Documents), err)
+		}
+		if strings.Contains(body, "orderBy") {
+			continue
+		}
+		p, _, err = ask(engine, l.store, naiveNow, `{"explain":true,"count":true,`+body+`}`)
+		if err != nil || p.Plan.Index != nil || [2]int{p.Plan.Scanned, *p.Count} != want {
+			t.Errorf("count of %s: %+v, %v", body, p, err)
 		}
 	}
 }
@@ -215,6 +318,8 @@ func TestCursors(t *testing.T) {
 		`"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/m","desc":true}]`,
 		`"where":"doc.n > params.n","params":{"n":3},"orderBy":[{"path":"/n"}]`,
 		`"where":"doc.n > params.n","params":{"n":3}`,
+		rest + `,"idPrefix":"d"`,
+		rest + `,"held":true`,
 	} {
 		if err := with(other, first.Cursor); !errors.Is(err, schema.ErrBadQuery) {
 			t.Errorf("%s: %v", other, err)

@@ -35,6 +35,7 @@ type planner struct {
 	constants []constant
 	orderBy   []order
 	indexes   []projections.Index
+	special   bool // the request says itself what to read
 	unindexed bool // the indexes lag behind the sequence that the answer must include
 }
 
@@ -62,6 +63,9 @@ func (c *condition) conjuncts() []predicate {
 // plan returns the accesses that narrow the query, and the one in its order, nil if
 // there is none; it may be one of the former.
 func (p *planner) plan() (narrow []*access, ordered *access, err error) {
+	if p.special {
+		return nil, nil, nil
+	}
 	if a := p.byID(); a != nil {
 		return []*access{a}, nil, nil
 	}

@@ -61,7 +61,8 @@ func newSorter(orderBy []order, worked func(bytes int)) *sorter {
 	return s
 }
 
-// maxSortKey bounds a sort key, which is part of the cursor.
+// maxSortKey bounds a sort key, which is part of the cursor. With maxLimit it bounds the
+// memory of a sort, to 64 MiB.
 const maxSortKey = 64 << 10
 
 // of returns the sort key of a document, valid until the next one, or
@@ -96,6 +97,12 @@ func turn(key []byte) {
 func (p position) encode(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(p.key)))
 	return append(append(dst, p.key...), p.id...)
+}
+
+// encodedSize returns the bytes that encode appends.
+func (p position) encodedSize() int {
+	var length [binary.MaxVarintLen64]byte
+	return binary.PutUvarint(length[:], uint64(len(p.key))) + len(p.key) + len(p.id)
 }
 
 func decodePosition(data []byte) (p position, ok bool) {

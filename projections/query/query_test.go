@@ -86,11 +86,17 @@ type page struct {
 		Behind   *uint64  `json:"behind"`
 		Building []string `json:"building"`
 	} `json:"plan"`
+	size int // bytes of the reply
 }
 
 const room = 1 << 20
 
 func ask(engine *query.Engine, store *projections.Store, now int64, body string) (p page, seq uint64, err error) {
+	return askFor(room, engine, store, now, body)
+}
+
+// askFor is ask for a reply of at most so many bytes.
+func askFor(room int, engine *query.Engine, store *projections.Store, now int64, body string) (p page, seq uint64, err error) {
 	reply, err := engine.Answer(context.Background(), store, query.Ask{Collection: things, Body: []byte(body), Now: func(int64) int64 { return now }, Room: room})
 	if err != nil {
 		return p, 0, err
@@ -98,6 +104,7 @@ func ask(engine *query.Engine, store *projections.Store, now int64, body string)
 	if !json.Valid(reply.Body) {
 		return p, 0, fmt.Errorf("the reply is no JSON: %s", reply.Body)
 	}
+	p.size = len(reply.Body)
 	return p, reply.Seq, json.Unmarshal(reply.Body, &p)
 }
 
@@ -106,6 +113,9 @@ func (c naiveCase) body(limit int, cursor string, count bool) string {
 	m := map[string]any{"explain": true}
 	if c.Cond != nil {
 		m["where"] = c.Cond.CEL()
+	}
+	if c.IDPrefix != "" {
+		m["idPrefix"] = c.IDPrefix
 	}
 	if len(c.Params) > 0 {
 		m["params"] = json.RawMessage(c.Params)
@@ -156,7 +166,7 @@ func (c naiveCase) check(engine *query.Engine, store *projections.Store) error {
 	behind := false
 	cursor := ""
 	for pages := 0; ; pages++ {
-		p, _, err := ask(engine, store, c.Now, c.body(limit, cursor, false))
+		p, err := c.page(engine, store, limit, cursor)
 		if err != nil {
 			return err
 		}
@@ -197,9 +207,44 @@ func (c naiveCase) check(engine *query.Engine, store *projections.Store) error {
 	if err != nil {
 		return err
 	}
+	if err := c.checkScan(p); err != nil {
+		return err
+	}
 	behind = p.Plan.Behind != nil && *p.Plan.Behind > 0
 	if p.Count == nil || *p.Count != want.Total && !(behind && *p.Count < want.Total) {
 		return fmt.Errorf("count is %v, not %d", *p.Count, want.Total)
+	}
+	return nil
+}
+
+// page returns a page in c.Room bytes, or with one document if that alone is larger. A page
+// that ends early had no room for one more.
+func (c naiveCase) page(engine *query.Engine, store *projections.Store, limit int, cursor string) (page, error) {
+	p, _, err := askFor(c.Room, engine, store, c.Now, c.body(limit, cursor, false))
+	if err == nil {
+		err = c.checkScan(p)
+	}
+	tooLarge := errors.Is(err, schema.ErrTooLarge)
+	if err != nil && !tooLarge || err == nil && (p.Cursor == "" || len(p.Documents) == limit) {
+		return p, err
+	}
+	if len(p.Documents) > 0 && p.size > c.Room {
+		return p, fmt.Errorf("the page has %d bytes", p.size)
+	}
+	more, _, err := ask(engine, store, c.Now, c.body(len(p.Documents)+1, cursor, false))
+	if err == nil && more.size < c.Room-25 { // the plan may have more digits
+		err = fmt.Errorf("the page ends after %d documents, and one more needs only %d bytes", len(p.Documents), more.size)
+	}
+	if tooLarge {
+		return more, err
+	}
+	return p, err
+}
+
+// checkScan checks that a query with idPrefix read nothing else.
+func (c naiveCase) checkScan(p page) error {
+	if most := len(naiveWithPrefix(c.Docs, c.IDPrefix)); c.IDPrefix != "" && (p.Plan.Index != nil || p.Plan.Scanned > most) {
+		return fmt.Errorf("the plan is %+v, and %d documents have the prefix", p.Plan, most)
 	}
 	return nil
 }
@@ -327,9 +372,7 @@ func (h *history) ask(engine *query.Engine) {
 			c.Cond = naiveAnd{c.Cond, drawNaiveCond(h.t, c.Docs, c.Params)}
 		}
 	}
-	c.OrderBy = drawNaiveOrderBy(h.t)
-	c.Select = drawNaiveSelect(h.t)
-	c.Limit = rapid.SampledFrom([]int{0, 0, 1, 2, 3, 5}).Draw(h.t, "limit")
+	c.drawPages(h.t)
 	if err := c.check(engine, h.store); err != nil {
 		h.t.Fatalf("%v\n%v", err, c)
 	}

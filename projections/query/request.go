@@ -29,13 +29,14 @@ type request struct {
 	cursor    string
 	count     bool
 	explain   bool
-	held      bool // held documents only
-	due       *due // documents with a deadline only, in that order
-	deadlines bool // adds the member _deadline
+	idPrefix  string // "" takes every id
+	held      bool   // held documents only
+	due       *due   // documents with a deadline only, in that order
+	deadlines bool   // adds the member _deadline
 }
 
-// special reports whether the request has an order of its own, which needs no planner.
-func (r *request) special() bool { return r.held || r.due != nil }
+// special reports whether the request says itself what to read, which needs no planner.
+func (r *request) special() bool { return r.held || r.due != nil || r.idPrefix != "" }
 
 // order is one part of an orderBy.
 type order struct {
@@ -51,13 +52,16 @@ func parseRequest(body []byte) (r request, fault *schema.Error) {
 	fault = schema.ReadObject("the query", body,
 		schema.Text("where", &r.where), custom("params", r.parseParams), custom("orderBy", r.parseOrderBy), custom("select", r.parseSelect),
 		schema.Whole("limit", &r.limit, maxLimit), schema.Text("cursor", &r.cursor), schema.Bool("count", &r.count), schema.Bool("explain", &r.explain),
-		schema.Bool("deadlines", &r.deadlines), custom("due", r.parseDue), schema.Bool("held", &r.held))
+		schema.Bool("deadlines", &r.deadlines), custom("due", r.parseDue), schema.Bool("held", &r.held), custom("idPrefix", r.parseIDPrefix))
 	r.where = strings.TrimSpace(r.where)
 	if fault == nil && r.count && r.cursor != "" {
 		fault = schema.ErrBadRequest.With("count with a cursor: a count is of all pages, leave the cursor out")
 	}
 	if fault == nil && r.due != nil && len(r.orderBy) > 0 {
 		fault = schema.ErrBadRequest.With("due with orderBy: what comes due is ordered by deadline and id, leave orderBy out")
+	}
+	if fault == nil && r.due != nil && r.idPrefix != "" {
+		fault = schema.ErrBadRequest.With("due with idPrefix: what comes due is found by deadline, not by id, leave idPrefix out")
 	}
 	r.deadlines = r.deadlines || r.due != nil
 	return r, fault
@@ -85,6 +89,13 @@ func (r *request) parseParams(value values.Value) error {
 	}
 	if len(value) > maxParams {
 		return fmt.Errorf("at most %d bytes are allowed", maxParams)
+	}
+	return nil
+}
+
+func (r *request) parseIDPrefix(value values.Value) error {
+	if fault := schema.Text("idPrefix", &r.idPrefix).Read(value); fault != nil || r.idPrefix == "" || len(r.idPrefix) > schema.MaxIDBytes {
+		return fmt.Errorf("use a string of 1 to %d bytes, the first ones of the ids", schema.MaxIDBytes)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (r *run) each(a *access, after *position, visit func(*candidate) (bool, err
 	case r.request.due != nil:
 		return r.eachDue(after, visit)
 	case r.request.held:
-		return r.eachRow(r.view.Held(after.from()), r.view.Document, visit)
+		return r.eachRow(r.view.Held(r.request.idPrefix, after.from()), r.view.Document, visit)
 	}
 	if a.ids != nil {
 		return r.eachNamed(a.ids, after, visit)
@@ -102,7 +102,7 @@ func (r *run) eachRow(rows *projections.Documents, read func(id []byte) (project
 }
 
 func (r *run) eachDocument(after *position, visit func(*candidate) (bool, error)) error {
-	rows := r.view.Documents(after.from())
+	rows := r.view.Documents(r.request.idPrefix, after.from())
 	return r.eachRow(rows, func([]byte) (projections.Record, bool, error) {
 		record, err := rows.Record()
 		return record, true, err

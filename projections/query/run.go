@@ -86,7 +86,7 @@ func (r *run) answer() ([]byte, error) {
 		}
 		r.after = &p
 	}
-	r.planner.ctx, r.planner.view, r.planner.orderBy = r.ctx, r.view, r.request.orderBy
+	r.planner.ctx, r.planner.view, r.planner.orderBy, r.planner.special = r.ctx, r.view, r.request.orderBy, r.request.special()
 	if r.where != nil {
 		r.planner.condition, r.planner.constants = r.where.condition, r.where.constants
 	}
@@ -94,34 +94,28 @@ func (r *run) answer() ([]byte, error) {
 		return r.answerCount()
 	}
 	r.sorter = newSorter(r.request.orderBy, r.worked)
-	if r.request.special() {
-		p, err := r.page(&access{scan: true})
-		if err != nil {
-			return nil, err
-		}
-		return r.finish(p)
-	}
 	narrow, ordered, err := r.planner.plan()
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := r.planner.choose(narrow, ordered, r.request.limit)
-	if err != nil {
-		return nil, err
-	}
-	p, err := r.page(chosen)
-	if errors.Is(err, errCutKey) {
-		// Only the documents have the order of values with cut keys.
-		ordered.ordered, r.enough = false, 0
-		if chosen, err = r.planner.choose(narrow, nil, r.request.limit); err != nil {
+	for {
+		chosen, err := r.planner.choose(narrow, ordered, r.request.limit)
+		if err != nil {
 			return nil, err
 		}
-		p, err = r.page(chosen)
+		p, err := r.page(chosen)
+		if errors.Is(err, errCutKey) {
+			// Only the documents have the order of values with cut keys.
+			ordered.ordered, ordered = false, nil
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if body, err := r.finish(p); body != nil || err != nil {
+			return body, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return r.finish(p)
 }
 
 // errCutKey means that an index cannot give the order: a key is cut.
@@ -129,7 +123,7 @@ var errCutKey = errors.New("the key of a value is cut")
 
 // page returns the matching documents of the page, in order.
 func (r *run) page(a *access) (*page, error) {
-	r.access = a
+	r.access, r.enough = a, 0
 	if a.ordered || len(r.request.orderBy) == 0 && (a.scan || a.single) {
 		return r.stream(a)
 	}
@@ -148,9 +142,7 @@ func (r *run) page(a *access) (*page, error) {
 		if r.after != nil && at.compare(*r.after) <= 0 {
 			return true, nil
 		}
-		if best.add(at) > r.engine.limits.SortBytes {
-			return false, errSortBytes
-		}
+		best.add(at)
 		return true, nil
 	})
 	if err != nil {
@@ -158,7 +150,7 @@ func (r *run) page(a *access) (*page, error) {
 	}
 	p := r.newPage()
 	for _, at := range best.inOrder() {
-		if len(p.rows) == r.request.limit {
+		if p.full() {
 			p.more = true
 			break
 		}
@@ -169,8 +161,8 @@ func (r *run) page(a *access) (*page, error) {
 		if !ok {
 			return nil, fmt.Errorf("query: an index has document %q of %s, which is not there at %d", at.id, r.view.Collection().Name, r.view.Seq())
 		}
-		if err := p.add(record, at); err != nil {
-			return nil, err
+		if !p.add(record, at) {
+			break
 		}
 	}
 	return p, nil
@@ -183,9 +175,8 @@ const lookahead = 1000
 // stream is page for an access in the query's order.
 func (r *run) stream(a *access) (*page, error) {
 	p := r.newPage()
-	full := func() bool { return len(p.rows) == r.request.limit }
 	err := r.each(a, r.after, func(c *candidate) (bool, error) {
-		if full() {
+		if p.full() {
 			p.more = true
 			return false, nil
 		}
@@ -199,15 +190,16 @@ func (r *run) stream(a *access) (*page, error) {
 				return false, err
 			}
 		}
-		if err := p.add(record, at); err != nil {
-			return false, err
+		if !p.add(record, at) {
+			return false, nil
 		}
-		if full() {
+		r.enough = 0
+		if p.ready() {
 			r.enough = r.scanned + lookahead
 		}
 		return true, nil
 	})
-	if full() && (errors.Is(err, errAhead) || errors.Is(err, errScanned) || errors.Is(err, context.DeadlineExceeded)) {
+	if p.ready() && (errors.Is(err, errAhead) || errors.Is(err, errScanned) || errors.Is(err, context.DeadlineExceeded)) {
 		p.more = true
 		return p, nil
 	}
@@ -224,18 +216,14 @@ func (r *run) answerCount() ([]byte, error) {
 		}
 		n = int(counts.Documents)
 	} else {
-		a := &access{scan: true}
-		if !r.request.special() {
-			narrow, _, err := r.planner.plan()
-			if err != nil {
-				return nil, err
-			}
-			if a, err = r.planner.choose(narrow, nil, 1); err != nil {
-				return nil, err
-			}
+		narrow, _, err := r.planner.plan()
+		if err != nil {
+			return nil, err
 		}
-		r.access = a
-		if err := r.each(a, nil, func(*candidate) (bool, error) { n++; return true, nil }); err != nil {
+		if r.access, err = r.planner.choose(narrow, nil, 1); err != nil {
+			return nil, err
+		}
+		if err := r.each(r.access, nil, func(*candidate) (bool, error) { n++; return true, nil }); err != nil {
 			return nil, err
 		}
 	}

@@ -2,11 +2,10 @@ package query
 
 import "container/heap"
 
-// top keeps the first n of many positions, in bounded memory.
+// top keeps the first n of many positions.
 type top struct {
-	most  int
-	bytes int
-	held  lastFirst
+	most int
+	held lastFirst
 }
 
 type lastFirst []position
@@ -23,20 +22,15 @@ func (h *lastFirst) Pop() any {
 	return p
 }
 
-// add adds a copy of a position and returns the bytes held.
-func (t *top) add(p position) int {
-	if len(t.held) == t.most {
-		if p.compare(t.held[0]) >= 0 {
-			return t.bytes
-		}
-		t.bytes += p.size() - t.held[0].size()
+// add adds a copy of a position.
+func (t *top) add(p position) {
+	switch {
+	case len(t.held) < t.most:
+		heap.Push(&t.held, p.clone())
+	case p.compare(t.held[0]) < 0:
 		t.held[0] = p.clone()
 		heap.Fix(&t.held, 0)
-		return t.bytes
 	}
-	t.bytes += p.size()
-	heap.Push(&t.held, p.clone())
-	return t.bytes
 }
 
 // inOrder removes and returns the positions in order.
