@@ -15,7 +15,8 @@ import (
 //		client.OrderBy("/total", client.Desc)) { … }
 //
 // Documents that change during the loop may be missed or yielded twice, all others are
-// yielded once. A page that is too large for a reply is requested again in smaller ones.
+// yielded once. A page that is refused with ErrTooLarge, since the server would scan too
+// much for it, is requested again in smaller ones.
 //
 // A document that does not decode into a T is yielded as an item without a Value and a
 // *DecodeError, and the loop may go on; json.RawMessage accepts every document unchanged.
@@ -101,7 +102,8 @@ func pages(ctx context.Context, coll *Collection, opts []QueryOption) iter.Seq2[
 // QueryPage requests one page, the first or that at FromCursor. The last page has an
 // empty cursor; one with fewer documents than PageSize need not be the last.
 //
-// It fails with ErrTooLarge if the page is too large: use a smaller PageSize. Documents
+// It fails with ErrTooLarge if the server would scan too much for the page, which a smaller
+// PageSize may mend, or if a document alone is too large for a reply: use Select. Documents
 // that do not decode into a T are an error as in QueryPages.
 func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption) (Page[T], error) {
 	q, err := newQuery(opts)
@@ -111,14 +113,14 @@ func QueryPage[T any](ctx context.Context, coll *Collection, opts ...QueryOption
 	return pageOf[T](q.ask(ctx, coll, q.pageSize()))
 }
 
-// Count returns the number of documents that match Where, Held and Due. Of the other
-// options it uses only Explain and RequestOptions.
+// Count returns the number of documents that match Where, IDPrefix, Held and Due. Of the
+// other options it uses only Explain and RequestOptions.
 func Count(ctx context.Context, coll *Collection, opts ...QueryOption) (int64, error) {
 	q, err := newQuery(opts)
 	if err != nil {
 		return 0, err
 	}
-	q.request = queryRequest{Where: q.request.Where, Params: q.request.Params, Held: q.request.Held, Due: q.request.Due, Count: true}
+	q.request = queryRequest{Where: q.request.Where, Params: q.request.Params, IDPrefix: q.request.IDPrefix, Held: q.request.Held, Due: q.request.Due, Count: true}
 	reply, err := q.ask(ctx, coll, 0)
 	if err != nil {
 		return 0, err
@@ -145,7 +147,7 @@ func (p *Plan) add(next Plan) {
 	*p = next
 }
 
-// errPageTooLarge is the server's 413 for a reply. The client's own 413 is for a request,
+// errPageTooLarge is the server's 413 for a page. The client's own 413 is for a request,
 // which a smaller page does not shrink.
 var errPageTooLarge = errors.New("page too large")
 

@@ -18,8 +18,9 @@ import (
 // shelf answers queries over n orders whose ids and totals count up from 0. Its cursor is
 // the number of the next order. It refuses a page for which fits returns false.
 type shelf struct {
-	n    int
-	fits func(from, limit int) bool
+	n     int
+	fits  func(from, limit int) bool
+	short int // documents of a page, at most, if not 0
 }
 
 func (sh shelf) answer(body []byte) (int, string) {
@@ -39,6 +40,9 @@ func (sh shelf) answer(body []byte) (int, string) {
 		return 413, `{"code":413,"error":"too_large","message":"the page is too large: use a smaller limit"}`
 	}
 	to := min(from+q.Limit, sh.n)
+	if sh.short > 0 {
+		to = min(to, from+sh.short)
+	}
 	documents := []string{}
 	for i := from; i < to; i++ {
 		documents = append(documents, fmt.Sprintf(`{"id":"%d","total":%d,"_ts":5,"_etag":"%d"}`, i, i, i+10))
@@ -72,6 +76,7 @@ func TestQuery(t *testing.T) {
 	for name, test := range map[string]struct {
 		opts   []client.QueryOption
 		fits   func(from, limit int) bool
+		short  int
 		from   int
 		want   int
 		limits []int
@@ -83,6 +88,8 @@ func TestQuery(t *testing.T) {
 		"limit, one page":  {opts: []client.QueryOption{client.Limit(200)}, want: 200, limits: []int{200}},
 		"limit, large":     {opts: []client.QueryOption{client.Limit(5000)}, want: 230, limits: []int{1000}},
 		"cursor":           {opts: []client.QueryOption{client.FromCursor("at 200")}, from: 200, want: 30, limits: []int{100}},
+		"short pages":      {short: 90, want: 230, limits: []int{100, 100, 100}},
+		"limit over short": {opts: []client.QueryOption{client.Limit(100)}, short: 40, want: 100, limits: []int{100, 60, 20}},
 		"halving":          {fits: func(_, limit int) bool { return limit < 60 }, want: 230, limits: []int{100, 50, 50, 50, 50, 100, 50}},
 		"halving below a limit": {opts: []client.QueryOption{client.Limit(12), client.PageSize(10)},
 			fits: func(_, limit int) bool { return limit < 4 }, want: 12, limits: []int{10, 5, 2, 2, 2, 2, 4, 2, 2}},
@@ -93,7 +100,7 @@ func TestQuery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStandin(t).serve()
 			coll := s.collection(s.client())
-			s.respond("query.orders", shelf{230, test.fits}.answer)
+			s.respond("query.orders", shelf{230, test.fits, test.short}.answer)
 			for range 2 { // a second loop over the same query starts from the beginning
 				next := test.from
 				for item, err := range client.Query[order](t.Context(), coll, test.opts...) {
@@ -135,6 +142,8 @@ func TestQueryRequest(t *testing.T) {
 		{[]client.QueryOption{client.Where("true", json.RawMessage(` {"min": 1e400}`))}, `{"where":"true","params":{"min":1e400},"limit":100}`},
 		{[]client.QueryOption{client.Where("true", map[string]any{"a": "<b>&", "b": uint64(math.MaxUint64), "c": exact, "d": json.RawMessage("9007199254740993.0")})},
 			`{"where":"true","params":{"a":"<b>&","b":18446744073709551615,"c":123456789012345678901234567890,"d":9007199254740993.0},"limit":100}`},
+		{[]client.QueryOption{client.IDPrefix("s-"), client.Held()}, `{"limit":100,"idPrefix":"s-","held":true}`},
+		{[]client.QueryOption{client.IDPrefix("")}, `{"limit":100,"idPrefix":""}`},
 		{[]client.QueryOption{client.OrderBy("/total", client.Desc), client.OrderBy("/a/b", client.Asc), client.Select("/id"), client.Select("/a/b", "/c"),
 			client.PageSize(7), client.FromCursor("c"), client.Explain(&client.Plan{})},
 			`{"orderBy":[{"path":"/total","desc":true},{"path":"/a/b"}],"select":["/id","/a/b","/c"],"limit":7,"cursor":"c","explain":true}`},
@@ -188,7 +197,7 @@ func TestQueryPages(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", page, plan, err)
 	}
 	// QueryPage does not reduce the page size by itself.
-	s.respond("query.orders", shelf{5, func(_, limit int) bool { return limit == 1 }}.answer)
+	s.respond("query.orders", shelf{n: 5, fits: func(_, limit int) bool { return limit == 1 }}.answer)
 	if _, err := client.QueryPage[order](t.Context(), coll); !errors.Is(err, client.ErrTooLarge) || err.Error() != "the page is too large: use a smaller limit" {
 		t.Error(err)
 	}
@@ -199,12 +208,12 @@ func TestCount(t *testing.T) {
 	coll := s.collection(s.client())
 	s.answer("query.orders", 200, `{"count":12,"plan":{"index":null,"scanned":30,"returned":12}}`)
 	var plan client.Plan
-	n, err := client.Count(t.Context(), coll, client.Where("doc.a == params.a", map[string]string{"a": "b"}),
+	n, err := client.Count(t.Context(), coll, client.Where("doc.a == params.a", map[string]string{"a": "b"}), client.IDPrefix("s-"),
 		client.OrderBy("/a", client.Asc), client.Limit(3), client.MinSeq(4), client.Explain(&plan))
 	if err != nil || n != 12 || plan.Index != "" || plan.Scanned != 30 {
 		t.Errorf("%d, %+v, %v", n, plan, err)
 	}
-	if got := s.last(); string(got.Data) != `{"where":"doc.a == params.a","params":{"a":"b"},"count":true,"explain":true}` || got.Header.Get("Lapse-Min-Seq") != "4" {
+	if got := s.last(); string(got.Data) != `{"where":"doc.a == params.a","params":{"a":"b"},"count":true,"explain":true,"idPrefix":"s-"}` || got.Header.Get("Lapse-Min-Seq") != "4" {
 		t.Errorf("%s, %v", got.Data, got.Header)
 	}
 	s.answer("query.orders", 200, `{"documents":[]}`)

@@ -33,6 +33,7 @@ type queryRequest struct {
 	Cursor    string          `json:"cursor,omitempty"`
 	Count     bool            `json:"count,omitempty"`
 	Explain   bool            `json:"explain,omitempty"`
+	IDPrefix  *string         `json:"idPrefix,omitempty"`
 	Held      bool            `json:"held,omitempty"`
 	Due       *dueRequest     `json:"due,omitempty"`
 	Deadlines bool            `json:"deadlines,omitempty"`
@@ -122,6 +123,12 @@ func PageSize(n int) QueryOption {
 // FromCursor continues after a page of the same query; an empty cursor is the beginning.
 func FromCursor(cursor string) QueryOption {
 	return queryOption(func(q *query) { q.request.Cursor = cursor })
+}
+
+// IDPrefix chooses only documents whose id begins with these 1 to 255 bytes. The server
+// reads no others: it needs no index. It excludes Due.
+func IDPrefix(prefix string) QueryOption {
+	return queryOption(func(q *query) { q.request.IDPrefix = &prefix })
 }
 
 // Held chooses only held documents.

@@ -99,6 +99,7 @@ func TestEveryCall(t *testing.T) {
 	want("a page", len(page.Items), 2)
 	rest := db.Query("orders", map[string]any{"limit": 2, "cursor": page.Cursor})
 	want("the next page", fmt.Sprint(len(rest.Items), rest.Items[0].ID, rest.Cursor), "12")
+	want("by id", fmt.Sprint(len(db.Query("orders", `{"idPrefix":"1"}`).Items), db.Plan("orders", `{"idPrefix":"1"}`).Scanned), "1 1")
 	want("a count", db.Count("orders", map[string]any{"where": "doc.total >= params.n", "params": map[string]int{"n": 1}}), 2)
 	want("a plan", fmt.Sprintf("%+v", db.Plan("orders", `{"where":"doc.total == 2"}`)), "{Index:/total Scanned:1 Returned:1 Behind:<nil> Building:[]}")
 	want("those pending", db.Status().PendingExpiry, 3)
@@ -413,4 +414,20 @@ func TestWarnBefore(t *testing.T) {
 		{"type":"DocumentExpired","id":"b"}`)
 	db.Advance(time.Second)
 	db.WantEvents(seq+5, `{"type":"DocumentExpiring","id":"a","ttl":100,"rule":"collection","body":{"n":1}}`)
+}
+
+// TestPageEndsEarly: documents that do not fit one reply together come on two pages, as from
+// a server.
+func TestPageEndsEarly(t *testing.T) {
+	t.Parallel()
+	db := lapsetest.New(t)
+	db.CreateCollection("c", "")
+	for _, id := range []string{"a", "b", "c"} {
+		db.Create("c", id, map[string]string{"text": strings.Repeat("x", 1_900_000)})
+	}
+	first := db.Query("c", "")
+	rest := db.Query("c", map[string]string{"cursor": first.Cursor})
+	if len(first.Items) != 2 || len(rest.Items) != 1 || rest.Items[0].ID != "c" || rest.Cursor != "" {
+		t.Errorf("pages of %d and %d documents", len(first.Items), len(rest.Items))
+	}
 }

@@ -113,6 +113,7 @@ var edges = []edge{
 	{"paths to order by", 16, fixed("query.c"), listed(`{"limit":1,"select":["/id"],"orderBy":[%s]}`, pathObject), nil, [3]int{200, 200, 400}, "bad_request"},
 	{"paths to select", 64, fixed("query.c"), listed(`{"limit":1,"select":[%s]}`, path), nil, [3]int{200, 200, 400}, "bad_request"},
 	{"bytes of a path to select", 255, fixed("query.c"), func(n int) string { return `{"select":["/` + strings.Repeat("p", n-1) + `"]}` }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of an idPrefix", schema.MaxIDBytes, fixed("query.c"), func(n int) string { return `{"idPrefix":"` + strings.Repeat("i", n) + `"}` }, nil, [3]int{200, 200, 400}, "bad_request"},
 	{"bytes of params", 256 << 10, fixed("query.c"), func(n int) string { return `{"limit":1,"select":["/id"],"params":` + sized(n) + `}` }, nil, [3]int{200, 200, 400}, "bad_request"},
 	{"bytes of a condition", 8192, fixed("query.c"), func(n int) string {
 		return `{"count":true,"where":"doc.x == '` + strings.Repeat("w", n-len("doc.x == ''")) + `'"}`
@@ -168,7 +169,7 @@ func TestBadBodies(t *testing.T) {
 		"document.restore":  {`"version":1`, `"version":""`},
 		"document.hold":     {`"reason":1`},
 		"batch":             {`"operations":{}`, `"operations":[],"atomic":1`},
-		"query":             {`"where":1`, `"params":1`, `"orderBy":1`, `"orderBy":[1]`, `"orderBy":[{"path":"/a","path":"/b"}]`, `"orderBy":[{"path":"/a","nope":1}]`, `"select":1`, `"select":[1]`, `"limit":"1"`, `"cursor":1`, `"count":1`, `"explain":1`, `"deadlines":1`, `"due":1`, `"due":{"nope":1}`, `"due":{"from":[]}`, `"held":1`},
+		"query":             {`"where":1`, `"params":1`, `"orderBy":1`, `"orderBy":[1]`, `"orderBy":[{"path":"/a","path":"/b"}]`, `"orderBy":[{"path":"/a","nope":1}]`, `"select":1`, `"select":[1]`, `"limit":"1"`, `"cursor":1`, `"count":1`, `"explain":1`, `"deadlines":1`, `"due":1`, `"due":{"nope":1}`, `"due":{"from":[]}`, `"held":1`, `"idPrefix":1`, `"idPrefix":""`, `"idPrefix":"\ud800"`, `"due":{},"idPrefix":"a"`},
 		"forecast":          {`"next":[]`, `"bucket":1.5`},
 		"history":           {`"limit":"1"`, `"limit":1.5`, `"limit":0`, `"limit":1001`},
 		"collection.list":   {`"limit":"1"`, `"limit":1.5`, `"cursor":1`, `"cursor":"."`},

@@ -103,7 +103,8 @@ func drawRequest(random *rand.Rand) (r drawnRequest) {
 	case 24, 25:
 		r.tail = "query." + c
 		r.body = draw(random, ``, `{}`, `{"where":"doc.n >= 2"}`, `{"where":"doc.n == params.n","params":{"n":1}}`, `{"count":true}`,
-			`{"orderBy":[{"path":"/n","desc":true}],"limit":2}`, `{"where":"doc."}`, `{"limit":0}`, `{"select":["/n"],"where":"doc._ts > 0"}`)
+			`{"orderBy":[{"path":"/n","desc":true}],"limit":2}`, `{"where":"doc."}`, `{"limit":0}`, `{"select":["/n"],"where":"doc._ts > 0"}`,
+			`{"idPrefix":"a","explain":true}`, `{"idPrefix":"b","count":true}`, `{"idPrefix":""}`)
 	default:
 		r.tail, r.body = "history."+c+"."+id, draw(random, ``, `{"limit":2}`, `{"limit":0}`)
 	}

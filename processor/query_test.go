@@ -189,6 +189,35 @@ func TestManyDocuments(t *testing.T) {
 	}
 }
 
+// TestLargeDocuments: documents that do not fit one reply together come on several pages,
+// in every order; with select on one.
+func TestLargeDocuments(t *testing.T) {
+	w := newWire(t)
+	w.want(201, "collection.create.c", `{"defaultTtl":1000,"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
+	for i, id := range []string{"a", "b", "c"} {
+		w.want(201, "document.create.c."+id, fmt.Sprintf(`{"n":%d,"m":%d,"text":%q}`, i, i, strings.Repeat("x", 1_900_000)))
+		w.want(200, "document.hold.c."+id, `{}`)
+	}
+	for _, q := range []string{``, `,"where":"doc.n >= 0"`, `,"orderBy":[{"path":"/n"}]`, `,"orderBy":[{"path":"/m"}]`, `,"held":true`, `,"due":{}`} {
+		if strings.Contains(q, "due") {
+			for _, id := range []string{"a", "b", "c"} {
+				w.want(200, "document.release.c."+id, ``)
+			}
+		}
+		first := w.query("c", q)
+		if first.ids() != "a b" || first.Cursor == "" {
+			t.Errorf("{%s}: %s, cursor %q", q, first.ids(), first.Cursor)
+			continue
+		}
+		if rest := w.query("c", q+`,"cursor":"`+first.Cursor+`"`); rest.ids() != "c" || rest.Cursor != "" {
+			t.Errorf("{%s}: then %s, cursor %q", q, rest.ids(), rest.Cursor)
+		}
+		if all := w.query("c", q+`,"select":["/id"]`); all.ids() != "a b c" || all.Cursor != "" {
+			t.Errorf("{%s}: %s with select, cursor %q", q, all.ids(), all.Cursor)
+		}
+	}
+}
+
 // TestQueryQueueLimits: a query or forecast that waits for a worker gets a 504 at its time
 // limit, and a 429 at once if the queue is full.
 func TestQueryQueueLimits(t *testing.T) {

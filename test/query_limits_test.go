@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,14 +35,14 @@ func limitedServer(t testing.TB, args ...string) (*harness.Server, *nats.Conn) {
 	return s, nc
 }
 
-// TestQueryLimits: with the limits of serve set low, a query beyond any one of them is
-// refused, and others are answered.
+// TestQueryLimits: with the limits of serve set low, a query that scans too much or has one
+// document that is too large is refused, others are answered, and a loop over pages that end
+// early has every document once.
 func TestQueryLimits(t *testing.T) {
 	t.Parallel()
 	s, nc := limitedServer(t, "--query-scanned=50", "--query-bytes=1500")
 	for body, want := range map[string]string{
 		`{"where":"doc.m > 0","count":true}`: "413 too_large",
-		`{"limit":40,"select":["/text"]}`:    "413 too_large",
 		`{"where":"doc.n >= 70 && doc.ns.exists(a, a == 7)","orderBy":[{"path":"/n"}],"limit":20,"select":["/id"]}`: "200",
 		`{"where":"((doc.n == 7))"}`: "200",
 		`{"count":true}`:             "200",
@@ -53,6 +54,32 @@ func TestQueryLimits(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", body, a.code, a.body, want)
 		}
 		mustAsk(t, nc, 200, "document.get.c.d7", "")
+	}
+	mustAsk(t, nc, 201, "document.create.c.x", fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 1500)))
+	if a := ask(t, nc, "query.c", `{"idPrefix":"x"}`); a.code != 413 || !strings.Contains(string(a.body), `\"x\"`) {
+		t.Errorf("a document that is too large: %d %s", a.code, a.body)
+	}
+	c, err := client.New(nc, client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	coll, err := c.Collection(t.Context(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for item, err := range client.Query[json.RawMessage](t.Context(), coll, client.IDPrefix("d10"), client.PageSize(30)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, item.ID)
+	}
+	want := []string{"d10", "d100", "d101", "d102", "d103", "d104", "d105", "d106", "d107", "d108", "d109"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the client has %v", got)
+	}
+	if r := s.Run("query", "c", "--id-prefix", "d10", "--select", "id", "--all"); strings.Count(r.Stdout, "\n") != len(want) {
+		t.Errorf("the command prints %s", r.Stdout)
 	}
 	s.Stop()
 }

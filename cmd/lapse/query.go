@@ -28,6 +28,7 @@ and the cursor, {"plan":{…},"cursor":"…"}, on a terminal in words.`,
 		Example: `  lapse query orders --where 'doc.total > 100' --order-by -total,customer
   lapse query orders --where 'doc.customer == params.c' --param c=C1
   lapse query orders --where 'doc.total > 100' --count
+  lapse query orders --id-prefix SO0
   lapse query orders --all > orders.jsonl`,
 		Args: arguments(1, 1),
 	}

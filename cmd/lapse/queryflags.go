@@ -14,7 +14,8 @@ import (
 
 // queryFlags are the flags of query.
 type queryFlags struct {
-	where, params, cursor      string
+	where, params              string
+	idPrefix, cursor           string
 	param, orderBy, selections []string
 	limit                      int
 	minSeq                     uint64
@@ -33,6 +34,7 @@ func (f *queryFlags) addFlags(cmd *cobra.Command) {
 		f.next = 24 * time.Hour
 		flags.Var(&durationFlag{to: &f.next, least: time.Second, seconds: true}, "next", "documents that expire within `DURATION`")
 	} else {
+		flags.StringVar(&f.idPrefix, "id-prefix", "", "only documents whose id begins with `PREFIX`; reads no others")
 		flags.BoolVar(&f.held, "held", false, "only held documents")
 		flags.BoolVar(&f.deadlines, "deadlines", false, "add the member _deadline, unix seconds or null")
 		flags.StringSliceVar(&f.orderBy, "order-by", nil, "order by `PATH`, or by -PATH for descending; repeatable")
@@ -94,6 +96,9 @@ func (f *queryFlags) options(cmd *cobra.Command) ([]client.QueryOption, error) {
 	}
 	if f.next > 0 {
 		opts = append(opts, client.DueWithin(f.next))
+	}
+	if f.idPrefix != "" {
+		opts = append(opts, client.IDPrefix(f.idPrefix))
 	}
 	if f.held {
 		opts = append(opts, client.Held())

@@ -93,7 +93,7 @@ func addQueryFlags(flags *pflag.FlagSet, p *processor.Options) {
 	o := processor.Options{}.EnsureDefaults()
 	durationVar(flags, &p.Query.Time, "query-time", o.Query.Time, 1, "stop a query after `DURATION` in the queue and running, with 504")
 	flags.IntVar(&p.Query.Scanned, "query-scanned", o.Query.Scanned, "stop a query that scans more than `N` documents and index entries, with 413")
-	sizeVar(flags, &p.Query.Bytes, "query-bytes", o.Query.Bytes, "refuse a page above `SIZE` or max_payload of NATS, with 413")
+	sizeVar(flags, &p.Query.Bytes, "query-bytes", o.Query.Bytes, "end a page before it exceeds `SIZE` or max_payload of NATS")
 }
 
 // addClockFlags adds the limits of trust in the system clock.

@@ -39,8 +39,6 @@ func (p *position) from() schema.DocumentID {
 	return schema.DocumentID(p.id)
 }
 
-func (p position) size() int { return len(p.key) + len(p.id) }
-
 // sorter makes sort keys.
 type sorter struct {
 	desc  []bool

@@ -52,10 +52,11 @@ func TestStrict(t *testing.T) {
 		}},
 		{"Query", []string{
 			`{}`, `{"where":"true","params":{"a":1},"orderBy":[{"path":"/a","desc":true}],"select":["/id"],"limit":1000,"explain":true}`,
-			`{"count":true,"cursor":""}`, `{"cursor":"x","count":false}`, `{"where":null}`, `{"limit":100.0}`,
+			`{"idPrefix":"s-","held":true}`, `{"idPrefix":null,"due":{}}`, `{"idPrefix":"a","due":null}`, `{"count":true,"cursor":""}`, `{"cursor":"x","count":false}`, `{"where":null}`, `{"limit":100.0}`,
 		}, []string{
 			`[]`, `{"wher":"true"}`, `{"where":1}`, `{"limit":0}`, `{"limit":1001}`, `{"limit":1.5}`, `{"limit":"5"}`, `{"count":true,"cursor":"x"}`,
 			`{"orderBy":[{"path":"/a","desc":1}]}`, `{"orderBy":[{"desc":true}]}`, `{"orderBy":"/a"}`, `{"select":["id"]}`, `{"select":[""]}`, `{"params":[]}`,
+			`{"idPrefix":""}`, `{"idPrefix":1}`, `{"idPrefix":"` + strings.Repeat("i", 256) + `"}`, `{"idPrefix":"a","due":{}}`,
 		}},
 		{"ForecastRequest", []string{
 			`{}`, `{"next":86400,"bucket":3600.0}`, `{"next":"24h","bucket":"1h","defaultTtl":null}`, `{"next":"30d"}`, `{"next":"1d2h3m4s"}`, `{"next":null,"bucket":null,"defaultTtl":-1}`,

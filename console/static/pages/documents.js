@@ -23,6 +23,7 @@ function body(form, more) {
   const list = text => text.split(',').map(part => part.trim()).filter(Boolean);
   if (form.list === 'due') add('due', Object.fromEntries([['from', form.from.trim()], ['until', form.until.trim()]].filter(([, at]) => at).map(([end, at]) => [end, seconds(at) ?? at])));
   if (form.list === 'held') add('held', true);
+  if (form.list !== 'due' && form.idPrefix) add('idPrefix', JSON.stringify(form.idPrefix));
   if (form.list !== 'due' && form.orderBy.trim()) {
     add('orderBy', list(form.orderBy).map(part => {
       const [, path, direction] = part.match(/^(.*?)(?:\s+(asc|desc))?$/i);
@@ -38,12 +39,12 @@ function body(form, more) {
 function fieldOf(error) {
   if (!error) return '';
   if (error instanceof SyntaxError) return 'params';
-  return ['params', 'orderBy', 'select', 'where', 'due'].find(name => error.message.startsWith(name)) ?? (error.error === 'bad_query' ? 'where' : 'form');
+  return ['params', 'orderBy', 'select', 'where', 'due', 'idPrefix'].find(name => error.message.startsWith(name)) ?? (error.error === 'bad_query' ? 'where' : 'form');
 }
 
 export function Documents({name, query}) {
   const [form, setForm] = useState({
-    ...Object.fromEntries(['where', 'params', 'orderBy', 'select', 'from', 'until'].map(field => [field, query.get(field) ?? ''])),
+    ...Object.fromEntries(['where', 'params', 'orderBy', 'select', 'from', 'until', 'idPrefix'].map(field => [field, query.get(field) ?? ''])),
     list: query.has('from') || query.has('until') ? 'due' : query.has('held') ? 'held' : 'all'});
   const [limit, setLimit] = useState('25');
   const [explain, setExplain] = useState(false);
@@ -97,6 +98,9 @@ export function Documents({name, query}) {
         ${form.list === 'due' && [['from', 'Due from', 'now'], ['until', 'Until', '24h']].map(([end, title, placeholder]) => html`
           <label class="field half">${title} <input id=${end} spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${form[end]} aria-describedby="due-fault" onInput=${e => set({[end]: e.target.value})} />
             ${seconds(form[end]) && html`<span><${Time} ms=${seconds(form[end]) * 1000} /></span>`}</label>`)}
+        ${form.list !== 'due' && html`
+          <label class="field half">Id begins with <input id="idPrefix" spellcheck=${false} autocomplete="off" value=${form.idPrefix} aria-invalid=${field === 'idPrefix'} aria-describedby="idPrefix-fault" onInput=${e => set({idPrefix: e.target.value})} />
+            <${Fault} id="idPrefix-fault" error=${field === 'idPrefix' ? error : null} /></label>`}
       </div>
       <${Fault} id="due-fault" error=${field === 'due' ? error : null} />
       <div class="row">${input('where', 'where', 'doc.total > params.min', 2)}${input('params', 'params', '{"min": 100}', 2)}</div>

@@ -352,7 +352,10 @@ func TestQueries(t *testing.T) {
 	b.until(`document.querySelector('td.id').innerText === 'd59'`)
 	b.click("button", "Count")
 	b.sees("50 documents match")
-	for field, wrong := range map[string]string{"where": "doc.n >", "params": "5", "orderBy": "n", "select": "n"} {
+	b.fill("#idPrefix", "d1")
+	b.click("button", "Count")
+	b.sees("10 documents match")
+	for field, wrong := range map[string]string{"where": "doc.n >", "params": "5", "orderBy": "n", "select": "n", "idPrefix": strings.Repeat("i", 256)} {
 		b.fill("#"+field, wrong)
 		b.click("button.primary", "Run")
 		b.until(`document.querySelector($?).innerText !== '' && document.querySelector($?).getAttribute('aria-invalid') === 'true'`, "#"+field+"-fault", "#"+field)
