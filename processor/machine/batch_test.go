@@ -35,10 +35,12 @@ func TestBatchReplyFits(t *testing.T) {
 		var operations []map[string]any
 		for range rapid.IntRange(0, 50).Draw(t, "operations") {
 			op := map[string]any{
-				"op": rapid.SampledFrom([]string{"get", "create", "upsert", "patch", "delete", "fly"}).Draw(t, "op"),
+				"op": rapid.SampledFrom([]string{"get", "create", "upsert", "patch", "delete", "touch", "fly"}).Draw(t, "op"),
 				"id": rapid.SampledFrom(ids).Draw(t, "id"),
 			}
-			if op["op"] != "get" && op["op"] != "delete" {
+			if op["op"] == "touch" {
+				op["body"] = map[string]any{"content": true}
+			} else if op["op"] != "get" && op["op"] != "delete" {
 				op["body"] = map[string]any{rapid.SampledFrom([]string{"m", "n"}).Draw(t, "member"): strings.Repeat("x", rapid.IntRange(0, 2000).Draw(t, "size"))}
 			}
 			operations = append(operations, op)

@@ -160,9 +160,10 @@ func decideBatch(t *testing.T, m *Machine, second int64, atomic bool, operations
 func TestBatchOfLargeDocuments(t *testing.T) {
 	m := fresh(t)
 	decideNow(t, m, 1000, schema.NewNamedMutation("document.create", "orders", "a", []byte(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`)))
-	for _, operation := range []string{`{"op":"patch","id":"a","body":{"y":1}}`, `{"op":"get","id":"a"},{"op":"patch","id":"b","body":{}}`} {
+	for _, operation := range []string{`{"op":"patch","id":"a","body":{"y":1}}`, `{"op":"get","id":"a"},{"op":"patch","id":"b","body":{}}`,
+		`{"op":"touch","id":"a","body":{"content":true}}`} {
 		for _, atomic := range []bool{false, true} {
-			before := m.reads
+			before, seq := m.reads, m.Seq()
 			operations := strings.Repeat(operation+",", 400) + operation
 			b := parseBatch(t, atomic, operations)
 			o, err := m.DecideBatch(1001_000, NewBatchRun(b, 4<<20), math.MaxInt)
@@ -174,6 +175,9 @@ func TestBatchOfLargeDocuments(t *testing.T) {
 			}
 			if !atomic && !bytes.Contains(o.Body, []byte("use smaller batches")) {
 				t.Errorf("%s: nothing was refused", operation)
+			}
+			if renewed := bytes.Count(o.Body, []byte(`{"code":200`)); strings.Contains(operation, "touch") && m.Seq()-seq != uint64(renewed) {
+				t.Errorf("atomic %t: %d were renewed, and %d replied to", atomic, m.Seq()-seq, renewed)
 			}
 		}
 	}
