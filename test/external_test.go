@@ -72,7 +72,7 @@ func TestExternalNATSUnreachable(t *testing.T) {
 	t.Parallel()
 	nobody := "nats://" + harness.FreeAddr(t)
 	refuses(t, 1, "no NATS server answers at "+nobody, "--nats-url", nobody)
-	refuses(t, 1, "no NATS server answers at nats://127.0.0.1:", "--nats-url", strings.Replace(nobody, "nats://", "nats://me:secret@", 1))
+	refuses(t, 1, "no NATS server answers at "+strings.Replace(nobody, "//", "//me:xxxxx@", 1), "--nats-url", strings.Replace(nobody, "//", "//me:secret@", 1))
 	refuses(t, 1, "unknown context", "--context", "there-is-none")
 
 	locked := startNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
