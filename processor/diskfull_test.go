@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/processortest"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
 )
@@ -31,12 +33,12 @@ func TestProjectionDiskFull(t *testing.T) {
 	})
 	const plenty = 1 << 40
 	left.Store(plenty)
-	w := newWire(t, func(o *Options) {
+	w := processortest.New(t, func(o *processor.Options) {
 		o.Dir = "projection"
 		o.Projection.FS, o.Projection.MemTableBytes = errorfs.Wrap(vfs.NewMem(), full), 64<<10
 	})
-	w.want(201, "collection.create.load", `{"defaultTtl":3600}`)
-	l := &load{wire: w, told: map[string]bool{}, ending: make(chan struct{})}
+	w.Want(201, "collection.create.load", `{"defaultTtl":3600}`)
+	l := newLoad(w, rng, time.Millisecond)
 	isFull := func(err error) {
 		t.Helper()
 		if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), "free some space and start again") {
@@ -45,58 +47,52 @@ func TestProjectionDiskFull(t *testing.T) {
 	}
 	for round := range stress.Pick(3, 30) {
 		if round%3 == 2 { // full before it starts
-			w.stop()
+			w.Stop()
 			left.Store(rng.Int64N(10))
-			if p, err := Start(w.ctx(), w.connections(), w.options); err != nil {
+			if err := w.TryStart(); err != nil {
 				isFull(err)
 				left.Store(plenty)
-				w.start()
+				w.Start()
 				left.Store(rng.Int64N(100))
-			} else {
-				w.processor = p // the space was enough to start
 			}
 		} else {
 			left.Store(rng.Int64N(100))
 		}
-		l.ending = make(chan struct{})
-		for i := range 4 {
-			l.wg.Go(func() { l.request(1000*round + i) })
-		}
+		l.start(4*round, 4)
 		select {
-		case err := <-w.processor.Failed():
+		case err := <-w.Processor.Failed():
 			isFull(err)
-		case <-time.After(patience):
+		case <-time.After(processortest.Patience):
 			t.Fatalf("nobody is told, with %d operations left", left.Load())
 		}
 		n := fmt.Sprint("full", round)
-		l.note(n, false)
-		if r := w.ask("document.upsert.load.x", fmt.Sprintf(`{"n":%q}`, n)); r.code != 503 && r.code != 504 {
+		l.note(n, unsure)
+		if r := w.Ask("document.upsert.load.x", fmt.Sprintf(`{"n":%q}`, n)); r.Code != 503 && r.Code != 504 {
 			t.Errorf("a write on a full disk: %s", r)
 		}
-		w.want(200, "collection.list", "")
-		close(l.ending)
-		l.wg.Wait()
-		isFull(w.processor.Stop())
-		w.processor = nil
+		w.Want(200, "collection.list", "")
+		l.end()
+		isFull(w.Processor.Stop())
+		w.Processor = nil
 		left.Store(plenty)
-		w.start()
+		w.Start()
 		l.verify()
 	}
-	w.want(201, "document.create.load.last", "{}")
-	w.refoldInMemory()
+	w.Want(201, "document.create.load.last", "{}")
+	refoldInMemory(w)
 }
 
 // refoldInMemory restarts with an empty projection in memory and compares the content.
-func (w *wire) refoldInMemory() {
-	w.t.Helper()
-	before := w.content()
-	w.stop()
-	w.options.Projection.FS = vfs.NewMem()
-	w.start()
-	if w.content() != before {
-		w.t.Error("folded again it is something else")
+func refoldInMemory(w *processortest.Wire) {
+	w.T.Helper()
+	before := w.Content()
+	w.Stop()
+	w.Options.Projection.FS = vfs.NewMem()
+	w.Start()
+	if w.Content() != before {
+		w.T.Error("folded again it is something else")
 	}
-	if e := w.events(); e[len(e)-1].Type != schema.DocumentCreated {
-		w.t.Errorf("the log ends with %s", e[len(e)-1].Type)
+	if e := w.Events(); e[len(e)-1].Type != schema.DocumentCreated {
+		w.T.Errorf("the log ends with %s", e[len(e)-1].Type)
 	}
 }

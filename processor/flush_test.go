@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"testing"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/processortest"
 	"github.com/lapsedb/lapse/projections"
 )
 
@@ -14,23 +16,23 @@ import (
 // state is not flushed twice.
 func TestKeepFlushed(t *testing.T) {
 	disk := vfs.NewCrashableMem()
-	inBubble(t, func(w *wire) {
-		w.want(201, "collection.create.c", `{}`)
+	processortest.Bubble(t, func(w *processortest.Wire) {
+		w.Want(201, "collection.create.c", `{}`)
 		for _, id := range []string{"a", "b"} {
-			w.want(201, "document.create.c."+id, `{}`)
-			time.Sleep(flushInterval)
+			w.Want(201, "document.create.c."+id, `{}`)
+			time.Sleep(processor.FlushInterval)
 			synctest.Wait()
 			left, err := projections.Open("projection", projections.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
-			w.check(err)
-			if got, want := left.Cursor(), w.processor.store.Cursor(); got != want {
+			w.Check(err)
+			if got, want := left.Cursor(), w.Inside().Store.Cursor(); got != want {
 				t.Errorf("the start after a crash begins at %+v, want %+v", got, want)
 			}
-			w.check(left.Close())
+			w.Check(left.Close())
 		}
-		before := w.processor.store.Health().Flushes
-		time.Sleep(10 * flushInterval)
-		if n := w.processor.store.Health().Flushes - before; n != 0 {
+		before := w.Inside().Store.Health().Flushes
+		time.Sleep(10 * processor.FlushInterval)
+		if n := w.Inside().Store.Health().Flushes - before; n != 0 {
 			t.Errorf("%d flushes of nothing", n)
 		}
-	}, func(o *Options) { o.Projection.FS = disk })
+	}, func(o *processor.Options) { o.Projection.FS = disk })
 }

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"errors"
@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/processortest"
 	"github.com/lapsedb/lapse/projections"
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -28,8 +30,8 @@ type use struct {
 }
 
 func used() (u use) {
-	settle()
-	u.heap, u.goroutines = heap(), runtime.NumGoroutine()
+	stress.Settle()
+	u.heap, u.goroutines = stress.Heap(), runtime.NumGoroutine()
 	open, err := os.ReadDir("/proc/self/fd")
 	if err == nil { // Linux only
 		u.files = len(open)
@@ -82,19 +84,19 @@ func (silent) Fatalf(format string, args ...any) {
 const historyBytes = 96
 
 // keys counts the keys of the projection by their first byte, while the processor is down.
-func (w *wire) keys() map[string]int {
-	w.t.Helper()
-	w.stop()
-	db, err := pebble.Open(w.options.Dir, &pebble.Options{ReadOnly: true, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
-	w.check(err)
+func keys(w *processortest.Wire) map[string]int {
+	w.T.Helper()
+	w.Stop()
+	db, err := pebble.Open(w.Options.Dir, &pebble.Options{ReadOnly: true, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
+	w.Check(err)
 	it, err := db.NewIter(nil)
-	w.check(err)
+	w.Check(err)
 	counts := make(map[string]int)
 	for ok := it.First(); ok; ok = it.Next() {
 		counts[string(it.Key()[:1])]++
 	}
-	w.check(errors.Join(it.Close(), db.Close()))
-	w.start()
+	w.Check(errors.Join(it.Close(), db.Close()))
+	w.Start()
 	return counts
 }
 
@@ -104,31 +106,31 @@ func (w *wire) keys() map[string]int {
 func TestCyclesLeaveNothing(t *testing.T) {
 	total := stress.Pick(10_000, 1_000_000)
 	dir := t.TempDir()
-	inBubble(t, func(w *wire) {
+	processortest.Bubble(t, func(w *processortest.Wire) {
 		const properties = `{"defaultTtl":1,"indexingPolicy":{"includedPaths":[{"path":"/user"},{"path":"/tags"}]}}`
-		w.want(201, "collection.create.sessions", properties)
+		w.Want(201, "collection.create.sessions", properties)
 		create := func(first int) {
 			var b strings.Builder
 			for i := range schema.MaxOperations {
 				fmt.Fprintf(&b, `,{"op":"create","id":"%d","body":{"user":"U%d","tags":["a","b"]}}`, first+i, i%100)
 			}
-			w.want(200, "batch.sessions", `{"operations":[`+b.String()[1:]+`]}`)
+			w.Want(200, "batch.sessions", `{"operations":[`+b.String()[1:]+`]}`)
 		}
 		round := func(n int) {
 			fresh := n % 2 * n // every other round has new ids
 			create(fresh * schema.MaxOperations)
-			w.want(200, "query.sessions", `{"where":"doc.user == 'U7'","count":true}`)
-			w.want(200, "history.sessions.1", `{"limit":1}`)
+			w.Want(200, "query.sessions", `{"where":"doc.user == 'U7'","count":true}`)
+			w.Want(200, "history.sessions.1", `{"limit":1}`)
 			for i := range 5 {
-				w.want(201, fmt.Sprintf("document.create.sessions.m%d-%d", fresh, i), `{}`, "Nats-Msg-Id", fmt.Sprintf("%d-%d", n, i))
-				w.want(201, fmt.Sprintf("collection.create.c%d-%d", fresh, i), properties)
-				w.want(201, fmt.Sprintf("document.create.c%d-%d.a", fresh, i), `{"user":"U"}`)
+				w.Want(201, fmt.Sprintf("document.create.sessions.m%d-%d", fresh, i), `{}`, "Nats-Msg-Id", fmt.Sprintf("%d-%d", n, i))
+				w.Want(201, fmt.Sprintf("collection.create.c%d-%d", fresh, i), properties)
+				w.Want(201, fmt.Sprintf("document.create.c%d-%d.a", fresh, i), `{"user":"U"}`)
 			}
 			time.Sleep(3 * time.Second)
 			for i := range 5 {
-				w.want(204, fmt.Sprintf("collection.delete.c%d-%d", fresh, i), "")
+				w.Want(204, fmt.Sprintf("collection.delete.c%d-%d", fresh, i), "")
 			}
-			if status, err := w.processor.Status(w.ctx()); err != nil || status.Documents+status.Overdue != 0 {
+			if status, err := w.Processor.Status(w.Ctx()); err != nil || status.Documents+status.Overdue != 0 {
 				t.Fatalf("round %d: %+v, %v", n, status, err)
 			}
 		}
@@ -142,15 +144,15 @@ func TestCyclesLeaveNothing(t *testing.T) {
 			round(n)
 		}
 		quiet()
-		keysBefore := w.keys()
-		before, filesBefore, first := used(), directory(t, w.options.Dir), n
+		keysBefore := keys(w)
+		before, filesBefore, first := used(), directory(t, w.Options.Dir), n
 		for ; n < total/schema.MaxOperations; n++ {
 			round(n)
 		}
 		quiet()
-		keys := w.keys()
+		keys := keys(w)
 		flat(t, before, used(), 20<<20) // JetStream keeps the last block of each stream in memory
-		lives, files := int64(n-first)*schema.MaxOperations, directory(t, w.options.Dir)
+		lives, files := int64(n-first)*schema.MaxOperations, directory(t, w.Options.Dir)
 		t.Logf("%d lives: keys %v, before %v; files of %d KiB, before %d", lives, keys, keysBefore, files>>10, filesBefore>>10)
 		if files > filesBefore+lives*historyBytes+4<<20 {
 			t.Errorf("the projection grew from %d to %d bytes in %d lives", filesBefore, files, lives)
@@ -160,8 +162,8 @@ func TestCyclesLeaveNothing(t *testing.T) {
 		if !maps.Equal(keys, keysBefore) {
 			t.Errorf("the projection has keys %v, and had %v", keys, keysBefore)
 		}
-		w.idle()
-	}, func(o *Options) {
+		w.Idle()
+	}, func(o *processor.Options) {
 		o.Dir, o.Projection.FS, o.Projection.DocumentBytes = filepath.Join(dir, "projection"), vfs.Default, 1<<20
 	})
 }

@@ -40,6 +40,9 @@ var architecture = map[string]struct{ ours, not []string }{
 	"processor": {ours: []string{"schema", "projections", "projections/query", "processor/observe", "processor/machine", "processor/clock", "processor/eventlog",
 		"processor/lease", "processor/snapshot", "processor/writer", "processor/peers", "processor/service", "processor/monitor"}},
 
+	"processor/processortest": {ours: []string{"schema", "projections", "processor", "processor/observe", "processor/machine", "processor/eventlog", "processor/lease",
+		"processor/snapshot", "processor/writer", "processor/service", "processor/monitor", "processor/embedded", "test/conform", "test/stress"}}, // for tests
+
 	"processor/gate":            {ours: []string{"schema"}},
 	"processor/embedded":        {ours: []string{"schema", "processor/eventlog", "processor/gate", "processor/embedded/blocks"}},
 	"processor/embedded/blocks": {not: []string{"nats-io", "pebble"}},

@@ -40,14 +40,14 @@ type guard struct {
 	overridden bool // accept overrules the server's clock until both agree
 }
 
-// FollowRate bounds drift: origin moves by at most 1/FollowRate of elapsed time.
+// followRate bounds drift: origin moves by at most 1/FollowRate of elapsed time.
 // Clocks are slewed by 1/2000. Small steps add up to no more than this and one
 // maxStep.
-const FollowRate = 60
+const followRate = 60
 
-// Recheck is the shortest duration of a doubt, so that a clock that goes to and fro
+// recheck is the shortest duration of a doubt, so that a clock that goes to and fro
 // causes little work and few log lines.
-const Recheck = time.Second
+const recheck = time.Second
 
 // serverStale is how long a reading of the server's clock counts.
 const serverStale = 3 * serverInterval
@@ -127,7 +127,7 @@ func (g *guard) begin(end int64, unbounded bool, elapsed time.Duration) {
 // Recheck.
 func (g *guard) check(wall time.Time, elapsed time.Duration) (judged bool) {
 	wall, elapsed = wall.Round(0), max(elapsed, g.checked)
-	if g.doubt != nil && elapsed-g.checked < Recheck {
+	if g.doubt != nil && elapsed-g.checked < recheck {
 		return false
 	}
 	g.given.floor = g.given.at(elapsed)
@@ -183,7 +183,7 @@ func (g *guard) off(wall time.Time, elapsed time.Duration) time.Duration {
 
 // follow continues time from a right reading, and moves origin towards it.
 func (g *guard) follow(wall time.Time, elapsed time.Duration) {
-	off, most := g.off(wall, elapsed), (elapsed-g.checked)/FollowRate
+	off, most := g.off(wall, elapsed), (elapsed-g.checked)/followRate
 	if g.origin.IsZero() {
 		g.origin = wall.Add(-elapsed)
 	} else {

@@ -133,7 +133,7 @@ func TestGuardAtRandom(t *testing.T) {
 			if now.Before(last.Truncate(time.Millisecond)) {
 				t.Fatalf("at %s time went back from %s to %s", elapsed, last, now)
 			}
-			if ahead := now.Sub(right); ahead > step+elapsed/FollowRate {
+			if ahead := now.Sub(right); ahead > step+elapsed/followRate {
 				t.Fatalf("at %s time is %s ahead", elapsed, ahead)
 			}
 			if g.doubt == nil && right.Add(off).After(now) {
@@ -141,7 +141,7 @@ func TestGuardAtRandom(t *testing.T) {
 			}
 			last = now
 		}
-		elapsed += Recheck
+		elapsed += recheck
 		g.hear(noon.Add(elapsed), elapsed, 0)
 		if g.check(noon.Add(elapsed), elapsed); g.doubt != nil && noon.Add(elapsed).Add(step).After(g.end) {
 			t.Fatalf("at %s the clock is right again: %s", elapsed, g.reason())

@@ -195,3 +195,25 @@ func ctx(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	return c
 }
+
+// startLog starts a server with the streams, until the end of the test if not before, and
+// connects to it as the processor does.
+func startLog(t *testing.T, o embedded.Options) (*embedded.Server, *nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	s, err := embedded.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	nc, err := s.ConnectLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	createStreams(t, js)
+	return s, nc, js
+}

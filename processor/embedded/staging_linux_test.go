@@ -61,18 +61,7 @@ func TestInterruptedBatch(t *testing.T) {
 			harness.SmallDisk(t, dir, 48<<20)
 			lines := &sources{lines: make(map[uintptr][]string)}
 			options := embedded.Options{StoreDir: filepath.Join(dir, "store"), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: true, Logger: slog.New(lines.handler())}
-			s, err := embedded.Start(options)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Shutdown()
-			nc, err := s.ConnectLog()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
-			js, _ := jetstream.New(nc)
-			createStreams(t, js)
+			s, nc, _ := startLog(t, options)
 			batch, left := "batch", int64(messages*bytes/2)
 			if inMemory {
 				stage := s.Stage("main")
@@ -98,15 +87,7 @@ func TestInterruptedBatch(t *testing.T) {
 			if err := os.Remove(ballast); err != nil {
 				t.Fatal(err)
 			}
-			if s, err = embedded.Start(options); err != nil {
-				t.Fatal(err)
-			}
-			defer s.Shutdown()
-			if nc, err = s.ConnectLog(); err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
-			js, _ = jetstream.New(nc)
+			_, _, js := startLog(t, options)
 			stream, err := js.Stream(t.Context(), log)
 			if err != nil {
 				t.Fatal(err)
@@ -181,22 +162,11 @@ func TestLeftovers(t *testing.T) {
 func TestStage(t *testing.T) {
 	t.Parallel()
 	options := embedded.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: true}
-	s, err := embedded.Start(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Shutdown()
+	s, nc, js := startLog(t, options)
 	stage := s.Stage("main")
 	if stage == nil {
 		t.Skip("this system has no file system in memory at /dev/shm")
 	}
-	nc, err := s.ConnectLog()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, _ := jetstream.New(nc)
-	createStreams(t, js)
 	batches := filepath.Join(options.StoreDir, "jetstream", "LAPSE", "streams", "LAPSE_main", "batches")
 	var memory string
 	for round := range 3 {
@@ -242,10 +212,7 @@ func TestStage(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(memory, "left by a kill"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = embedded.Start(options); err != nil {
-		t.Fatal(err)
-	}
-	defer s.Shutdown()
+	startLog(t, options)
 	if all, err := os.ReadDir(memory); err != nil || len(all) != 0 {
 		t.Errorf("after a start %s holds %v (%v)", memory, all, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/processor/embedded"
 	"github.com/lapsedb/lapse/schema"
@@ -87,17 +86,8 @@ func TestRestartKeepsTheData(t *testing.T) {
 			Logger: slog.New(slog.NewTextHandler(&out, nil)),
 		}
 		for n := range uint64(3) {
-			s, err := embedded.Start(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			nc, err := s.ConnectLog()
-			if err != nil {
-				t.Fatal(err)
-			}
+			s, nc, js := startLog(t, o)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			js, _ := jetstream.New(nc)
-			createStreams(t, js)
 			ack, err := js.Publish(ctx, appendTo("orders.DocumentCreated"), []byte(`{}`))
 			if err != nil || ack.Sequence != n+1 {
 				t.Fatalf("append after %d starts: %+v, %v", n, ack, err)

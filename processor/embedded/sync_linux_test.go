@@ -11,7 +11,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/lapsedb/lapse/processor/embedded"
@@ -70,20 +69,9 @@ func TestStoreIsSynced(t *testing.T) {
 	t.Parallel()
 	for _, always := range []bool{false, true} {
 		dir := t.TempDir()
-		s, err := embedded.Start(embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: always})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Shutdown()
-		nc, err := s.ConnectLog()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
+		s, nc, js := startLog(t, embedded.Options{StoreDir: dir, Listen: "127.0.0.1:0", Databases: []schema.DatabaseName{"main"}, SyncAlways: always})
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		js, _ := jetstream.New(nc)
-		createStreams(t, js)
 		single := func() error {
 			_, err := js.Publish(ctx, appendTo("orders.DocumentCreated"), []byte(`{}`))
 			return err

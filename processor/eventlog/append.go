@@ -56,7 +56,7 @@ const MaxAtomic = 1000
 
 // Listen starts a new epoch: acknowledgements of earlier ones are dropped.
 func (l *Log) Listen() error {
-	_ = l.Unlisten()
+	_ = l.unlisten()
 	l.Epoch++
 	epoch := l.Epoch
 	l.chain, l.appended = rand.Text()[:12]+".", 0
@@ -77,8 +77,8 @@ func (l *Log) Listen() error {
 	return err
 }
 
-// Unlisten drops acknowledgements until the next Listen.
-func (l *Log) Unlisten() error {
+// unlisten drops acknowledgements until the next Listen.
+func (l *Log) unlisten() error {
 	if l.ackSub == nil {
 		return nil
 	}

@@ -157,7 +157,7 @@ func (l *Log) Close() {
 	if l.Extent != nil {
 		_ = l.Extent.Close()
 	}
-	_ = l.Unlisten()
+	_ = l.unlisten()
 }
 
 // LogConfig returns the configuration of a log with the subjects below prefix.

@@ -19,9 +19,9 @@ import (
 // the projection's cursor, record which of them are judged: there is nothing to
 // acknowledge, and no second record that could disagree.
 type Mutations struct {
-	DB     schema.DatabaseName
-	Bulk   jetstream.JetStream // reads
-	Stream jetstream.Stream
+	db     schema.DatabaseName
+	bulk   jetstream.JetStream // reads
+	stream jetstream.Stream
 	events observe.EventListener
 }
 
@@ -36,12 +36,12 @@ const (
 // sequence that the log records as judged.
 func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (*Mutations, error) {
 	db := log.DB
-	s := &Mutations{DB: db, Bulk: log.Bulk, events: log.events}
+	s := &Mutations{db: db, bulk: log.Bulk, events: log.events}
 	name := db.MutationStream()
 	var err error
-	s.Stream, err = log.JS.Stream(ctx, name)
+	s.stream, err = log.JS.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s.Stream, err = log.JS.CreateStream(ctx, jetstream.StreamConfig{
+		s.stream, err = log.JS.CreateStream(ctx, jetstream.StreamConfig{
 			Name:        name,
 			Description: "lapse: mutations of database " + string(db),
 			Subjects:    []string{db.Mutations() + ">"},
@@ -56,13 +56,13 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 			Duplicates: duplicateWindow,
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // created by another process
-			s.Stream, err = log.JS.Stream(ctx, name)
+			s.stream, err = log.JS.Stream(ctx, name)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", name, err)
 	}
-	if err := checkMutations(s.Stream.CachedInfo().Config, db, replicas); err != nil {
+	if err := checkMutations(s.stream.CachedInfo().Config, db, replicas); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -73,19 +73,19 @@ func OpenMutations(ctx context.Context, log *Log, judged uint64, replicas int) (
 // are ever removed. With acceptLost it reports them instead, and the next mutation gets a
 // sequence after judged.
 func (s *Mutations) Check(ctx context.Context, judged uint64, acceptLost bool) error {
-	name := s.DB.MutationStream()
-	err := Extent{Seq: judged, By: "what the log has judged"}.AwaitEnd(ctx, name, s.Stream.CachedInfo().Config.Replicas > 1, func() (uint64, error) {
-		if _, err := s.Stream.Info(ctx); err != nil && !Transient(err) {
+	name := s.db.MutationStream()
+	err := Extent{Seq: judged, By: "what the log has judged"}.AwaitEnd(ctx, name, s.stream.CachedInfo().Config.Replicas > 1, func() (uint64, error) {
+		if _, err := s.stream.Info(ctx); err != nil && !Transient(err) {
 			return 0, fmt.Errorf("stream %s: %w", name, err)
 		}
-		return s.Stream.CachedInfo().State.LastSeq, nil
+		return s.stream.CachedInfo().State.LastSeq, nil
 	})
-	state := s.Stream.CachedInfo().State
+	state := s.stream.CachedInfo().State
 	lost := Gap{judged + 1, state.FirstSeq - 1}
 	switch end, isLostEnd := errors.AsType[*LostEnd](err); {
 	case isLostEnd && acceptLost:
 		lost = Gap{end.Last + 1, judged}
-		if err := s.Stream.Purge(ctx, jetstream.WithPurgeSequence(judged+1)); err != nil {
+		if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(judged+1)); err != nil {
 			return fmt.Errorf("continue stream %s after %d: %w", name, judged, err)
 		}
 	case err != nil:
@@ -102,7 +102,7 @@ func (s *Mutations) Check(ctx context.Context, judged uint64, acceptLost bool) e
 
 // After returns how many mutations follow sequence judged.
 func (s *Mutations) After(ctx context.Context, judged uint64) (uint64, error) {
-	info, err := s.Stream.Info(ctx)
+	info, err := s.stream.Info(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -111,15 +111,15 @@ func (s *Mutations) After(ctx context.Context, judged uint64) (uint64, error) {
 
 // Trim removes the mutations up to sequence judged: the log has their outcome.
 func (s *Mutations) Trim(ctx context.Context, judged uint64) error {
-	info, err := s.Stream.Info(ctx)
+	info, err := s.stream.Info(ctx)
 	if err != nil {
 		return err
 	}
 	if info.State.FirstSeq > judged || info.State.Msgs == 0 {
 		return nil
 	}
-	if err := s.Stream.Purge(ctx, jetstream.WithPurgeSequence(judged+1)); err != nil {
-		return fmt.Errorf("trim stream %s: %w", s.DB.MutationStream(), err)
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(judged+1)); err != nil {
+		return fmt.Errorf("trim stream %s: %w", s.db.MutationStream(), err)
 	}
 	return nil
 }
@@ -151,9 +151,9 @@ func (s *Mutations) Run(ctx context.Context, last uint64, out chan<- *schema.Mut
 // read is one attempt of Run and returns only with an error. It calls reached when it
 // has a consumer.
 func (s *Mutations) read(ctx context.Context, last *uint64, out chan<- *schema.Mutation, reached func()) error {
-	p := Puller{JS: s.Bulk, Stream: s.DB.MutationStream(), Messages: mutationsAhead, Bytes: mutationsAheadBytes, FailFast: true, Began: reached}
+	p := Puller{JS: s.bulk, Stream: s.db.MutationStream(), Messages: mutationsAhead, Bytes: mutationsAheadBytes, FailFast: true, Began: reached}
 	return p.Read(ctx, *last+1, func(seq uint64, m *nats.Msg) error {
-		mutation := schema.PublishedMutation(seq, strings.TrimPrefix(m.Subject, s.DB.Mutations()), schema.Header(m.Header), m.Data)
+		mutation := schema.PublishedMutation(seq, strings.TrimPrefix(m.Subject, s.db.Mutations()), schema.Header(m.Header), m.Data)
 		if m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) && mutation.Fault == nil {
 			mutation.Fault = schema.ErrBadRequest.With("malformed NATS headers: write NATS/1.0, lines of name: value, and an empty line")
 		}

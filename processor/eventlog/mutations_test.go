@@ -46,7 +46,7 @@ func TestMutationsCheck(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stream := &applying{info: jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: c.replicas}, State: jetstream.StreamState{FirstSeq: 1, LastSeq: 1}}}
 				began := time.Now()
-				err := (&Mutations{DB: schema.DatabaseName("main"), Stream: stream}).Check(t.Context(), c.judged, false)
+				err := (&Mutations{db: schema.DatabaseName("main"), stream: stream}).Check(t.Context(), c.judged, false)
 				if _, lost := errors.AsType[*LostEnd](err); lost != c.lost || err != nil && !lost {
 					t.Errorf("it says %v", err)
 				}

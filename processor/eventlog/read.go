@@ -131,9 +131,9 @@ func (l *Log) Read(ctx context.Context, from, through uint64, visit func(*schema
 	return fmt.Errorf("read the log: %w", errors.Join(err, context.Cause(ctx)))
 }
 
-// ReadPatiently is Read that resumes when the stream loses its consumer or leader, as
+// readPatiently is Read that resumes when the stream loses its consumer or leader, as
 // long as it makes progress.
-func (l *Log) ReadPatiently(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
+func (l *Log) readPatiently(ctx context.Context, from, through uint64, visit func(*schema.Event) error) error {
 	retry := tryFor(ctx, openTimeout)
 	return backoff.Retry(func() error {
 		var visited error
@@ -166,7 +166,7 @@ const (
 // progress, if not nil, with the last sequence folded, after each fold, from a goroutine
 // of its own.
 func (l *Log) CatchUp(ctx context.Context, store *projections.Store, through uint64, progress func(seq uint64)) error {
-	// Read and decode the next facts while the previous ones are folded.
+	// read and decode the next facts while the previous ones are folded.
 	read, folded := make([]projections.Fact, 0, FoldAtOnce), make([]projections.Fact, 0, FoldAtOnce)
 	done := make(chan error, 1)
 	done <- nil
@@ -187,7 +187,7 @@ func (l *Log) CatchUp(ctx context.Context, store *projections.Store, through uin
 		return nil
 	}
 	bytes := 0
-	err := l.ReadPatiently(ctx, store.Cursor().Seq+1, through, func(e *schema.Event) error {
+	err := l.readPatiently(ctx, store.Cursor().Seq+1, through, func(e *schema.Event) error {
 		read = append(read, projections.Fact{Event: e})
 		if bytes += len(e.Body); !e.More && (len(read) >= FoldAtOnce || bytes > FoldAtBytes) {
 			bytes = 0

@@ -23,8 +23,8 @@ type Scrub struct {
 	From   uint64 // first sequence of the newest part
 }
 
-// ScrubBytes is the approximate size of the newest part.
-const ScrubBytes = 64 << 20
+// scrubBytes is the approximate size of the newest part.
+const scrubBytes = 64 << 20
 
 // NewScrub returns a scrub of the log up to cursor, the projection's.
 func NewScrub(ctx context.Context, l *Log, cursor projections.Cursor) (*Scrub, error) {
@@ -36,8 +36,8 @@ func NewScrub(ctx context.Context, l *Log, cursor projections.Cursor) (*Scrub, e
 	quiet.events = observe.EventListener(nil).EnsureDefaults()
 	s := &Scrub{log: &quiet, cursor: cursor, First: max(info.State.FirstSeq, 1)}
 	s.From = s.First
-	if info.State.Bytes > ScrubBytes {
-		events := info.State.Msgs * ScrubBytes / info.State.Bytes
+	if info.State.Bytes > scrubBytes {
+		events := info.State.Msgs * scrubBytes / info.State.Bytes
 		end := max(info.State.LastSeq, cursor.Seq)
 		s.From = max(s.First, min(end-min(events, end), cursor.Seq+1))
 		if l.checked {
@@ -54,7 +54,7 @@ func (s *Scrub) Newest(ctx context.Context) error {
 		return nil
 	}
 	hash := uint64(0)
-	err := s.log.ReadPatiently(ctx, s.From, s.cursor.Seq, func(e *schema.Event) error {
+	err := s.log.readPatiently(ctx, s.From, s.cursor.Seq, func(e *schema.Event) error {
 		hash = projections.Chain(hash, e)
 		return nil
 	})

@@ -46,7 +46,7 @@ func Check(ctx context.Context, nc *nats.Conn, db schema.DatabaseName, replicas 
 		return fmt.Errorf("KV bucket %s has %d replica(s), and --replicas says %d: change it with `nats stream edit KV_%s --replicas %d`, or start without --replicas",
 			name, config.Replicas, replicas, name, replicas)
 	}
-	entry, err := kv.Get(ctx, Key)
+	entry, err := kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil
 	} else if err != nil {

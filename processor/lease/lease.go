@@ -27,11 +27,11 @@ type Lease struct {
 	db       schema.DatabaseName
 	ttl      time.Duration
 	replicas int
-	Mine     holder
+	mine     holder
 	elapsed  func() time.Duration
 	leave    func()
 
-	Revision uint64       // of the key, while the lease is held
+	revision uint64       // of the key, while the lease is held
 	until    atomic.Int64 // earliest expiry of the lease, as elapsed in ns
 	other    observed     // the lease of another process
 }
@@ -46,8 +46,8 @@ type holder struct {
 func (h holder) valid() bool { return h.Node != "" && h.Term != "" }
 
 const (
-	// Key is the lease's key in its bucket.
-	Key = "writer"
+	// key is the lease's key in its bucket.
+	key = "writer"
 
 	renewals   = 3                // per TTL
 	leaveAfter = 2                // TTLs without a reply of JetStream after which a standby tries another server
@@ -57,7 +57,7 @@ const (
 )
 
 func (l *Lease) bucket() string  { return l.db.LeaseBucket() }
-func (l *Lease) subject() string { return "$KV." + l.bucket() + "." + Key }
+func (l *Lease) subject() string { return "$KV." + l.bucket() + "." + key }
 
 // Config configures a Lease.
 type Config struct {
@@ -73,7 +73,7 @@ type Config struct {
 func New(js jetstream.JetStream, c Config) *Lease {
 	host, _ := os.Hostname() // informative
 	return &Lease{js: js, db: c.Database, ttl: c.TTL, replicas: c.Replicas, elapsed: c.Elapsed, leave: c.Leave,
-		Mine: holder{Node: c.Node, Host: host, Term: rand.Text()}}
+		mine: holder{Node: c.Node, Host: host, Term: rand.Text()}}
 }
 
 // ErrHeld means that another process holds the lease.
@@ -84,7 +84,7 @@ var ErrLeaseLost = errors.New("the lease could not be renewed")
 
 func readHolder(value []byte) (h holder, err error) {
 	if err := json.Unmarshal(value, &h); err != nil || !h.valid() {
-		return h, fmt.Errorf("its key %s is %.60q", Key, value)
+		return h, fmt.Errorf("its key %s is %.60q", key, value)
 	}
 	return h, nil
 }
@@ -122,10 +122,10 @@ func (l *Lease) Acquire(ctx context.Context, back bool) error {
 // take is Acquire in an existing bucket.
 func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) error {
 	began, expired := l.elapsed(), false
-	entry, err := kv.Get(ctx, Key)
+	entry, err := kv.Get(ctx, key)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
-		l.Revision, l.other = 0, observed{}
+		l.revision, l.other = 0, observed{}
 	case err != nil:
 		return err
 	default:
@@ -133,22 +133,22 @@ func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) erro
 		if err != nil {
 			return fmt.Errorf("bucket %s: %w: remove it with `nats kv del %s`", l.bucket(), err, l.bucket())
 		}
-		before := has.Node == l.Mine.Node && has.Host == l.Mine.Host
-		if has.Term != l.Mine.Term && !(back && before) {
+		before := has.Node == l.mine.Node && has.Host == l.mine.Host
+		if has.Term != l.mine.Term && !(back && before) {
 			if expired, err = l.expired(ctx, entry.Revision()); err != nil {
 				return err
 			} else if !expired {
 				return ErrHeld
 			}
 		}
-		l.Revision = entry.Revision()
+		l.revision = entry.Revision()
 	}
-	value, err := json.Marshal(l.Mine)
+	value, err := json.Marshal(l.mine)
 	if err != nil {
 		return err
 	}
-	if l.Revision == 0 {
-		l.Revision, err = kv.Create(ctx, Key, value, jetstream.KeyTTL(l.ttl))
+	if l.revision == 0 {
+		l.revision, err = kv.Create(ctx, key, value, jetstream.KeyTTL(l.ttl))
 		if err == nil {
 			l.hold(began)
 		}
@@ -166,7 +166,7 @@ func (l *Lease) take(ctx context.Context, kv jetstream.KeyValue, back bool) erro
 
 // renew extends the lease by its TTL, or returns ErrHeld if another process has it.
 func (l *Lease) renew(ctx context.Context) error {
-	value, err := json.Marshal(l.Mine)
+	value, err := json.Marshal(l.mine)
 	if err != nil {
 		return err
 	}
@@ -187,11 +187,11 @@ func (l *Lease) renew(ctx context.Context) error {
 // because KeyValue has no TTL for one.
 func (l *Lease) put(ctx context.Context, began time.Duration, value []byte) error {
 	ack, err := l.js.PublishMsg(ctx, &nats.Msg{Subject: l.subject(), Data: value},
-		jetstream.WithExpectLastSequencePerSubject(l.Revision), jetstream.WithMsgTTL(l.ttl), jetstream.WithRetryAttempts(0))
+		jetstream.WithExpectLastSequencePerSubject(l.revision), jetstream.WithMsgTTL(l.ttl), jetstream.WithRetryAttempts(0))
 	if err != nil {
 		return err
 	}
-	l.Revision = ack.Sequence
+	l.revision = ack.Sequence
 	l.hold(began)
 	return nil
 }
@@ -220,7 +220,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.until.Store(0)
 	kv, err := l.js.KeyValue(ctx, l.bucket())
 	if err == nil {
-		err = kv.Delete(ctx, Key, jetstream.LastRevision(l.Revision))
+		err = kv.Delete(ctx, key, jetstream.LastRevision(l.revision))
 	}
 	if taken(err) { // by another process, or by an unacknowledged renewal of this one
 		err = l.deleteOwn(ctx, kv)
@@ -233,14 +233,14 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // deleteOwn deletes the key at any revision if this process is the holder.
 func (l *Lease) deleteOwn(ctx context.Context, kv jetstream.KeyValue) error {
-	entry, err := kv.Get(ctx, Key)
+	entry, err := kv.Get(ctx, key)
 	if err != nil {
 		return err
 	}
-	if has, err := readHolder(entry.Value()); err != nil || has != l.Mine {
+	if has, err := readHolder(entry.Value()); err != nil || has != l.mine {
 		return nil
 	}
-	return kv.Delete(ctx, Key, jetstream.LastRevision(entry.Revision()))
+	return kv.Delete(ctx, key, jetstream.LastRevision(entry.Revision()))
 }
 
 // Await returns when this process holds the lease, or with ctx's error. It calls

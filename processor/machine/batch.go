@@ -231,7 +231,7 @@ func (m *Machine) readOperation(now int64, run *BatchRun, op *schema.Operation) 
 		return schema.OperationResult{Fault: TooMuchRead()}, nil
 	}
 	reads := m.reads
-	o, err := m.Read(now, run.Collection, op.Get)
+	o, err := m.get(now, run.Collection, op.Get)
 	b.reads -= m.reads - reads
 	b.work -= m.reads - reads
 	return schema.OperationResult{Code: o.Code, Fault: o.Fault, Body: o.Body}, err

@@ -42,8 +42,8 @@ type Outcome struct {
 	More bool
 }
 
-// MaxMsgID is the longest Nats-Msg-Id in bytes.
-const MaxMsgID = 255
+// maxMsgID is the longest Nats-Msg-Id in bytes.
+const maxMsgID = 255
 
 // sweepAtOnce is the number of expiries after which a decision about a collection lets
 // the pending events be appended.
@@ -142,11 +142,11 @@ func (m *Machine) decide(mu *schema.Mutation) (Outcome, error) {
 	if fault := m.checkSize(size); fault != nil {
 		return refused(fault)
 	}
-	if len(mu.MsgID) > MaxMsgID {
-		return refused(schema.ErrBadRequest.With("%s has %d bytes: at most %d are allowed", schema.HeaderRequestID, len(mu.MsgID), MaxMsgID))
+	if len(mu.MsgID) > maxMsgID {
+		return refused(schema.ErrBadRequest.With("%s has %d bytes: at most %d are allowed", schema.HeaderRequestID, len(mu.MsgID), maxMsgID))
 	}
 	if mu.MsgID != "" {
-		r, ok, err := m.Repeated(mu.MsgID)
+		r, ok, err := m.repeated(mu.MsgID)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -171,9 +171,9 @@ func (m *Machine) judged(mu *schema.Mutation) {
 	}
 }
 
-// Repeated returns the event of an earlier mutation with the same Nats-Msg-Id.
-func (m *Machine) Repeated(id string) (r projections.Repeat, ok bool, err error) {
-	if e, ok := m.Overlay.Messages[id]; ok {
+// repeated returns the event of an earlier mutation with the same Nats-Msg-Id.
+func (m *Machine) repeated(id string) (r projections.Repeat, ok bool, err error) {
+	if e, ok := m.overlay.messages[id]; ok {
 		r = projections.Repeat{Seq: e.Seq, Mutation: string(e.AppendMutation(nil))}
 		return r, m.time-e.Time < projections.RepeatWindow, nil
 	}
@@ -239,7 +239,7 @@ func (m *Machine) decideCollection(mu *schema.Mutation) (Outcome, error) {
 		e.Body = nil
 	}
 	m.emit(e)
-	m.Overlay.setCollection(c.Name, overlaidCollection{seq: m.seq})
+	m.overlay.setCollection(c.Name, overlaidCollection{seq: m.seq})
 	return Outcome{Code: 204}, nil
 }
 
@@ -265,7 +265,7 @@ func (m *Machine) emitCollection(mu *schema.Mutation, t schema.EventType, incarn
 	}
 	c := &schema.Collection{Name: mu.Collection, Incarnation: incarnation, Version: schema.Version(m.seq),
 		Time: m.time, Properties: mu.Properties}
-	m.Overlay.setCollection(c.Name, overlaidCollection{c, m.seq})
+	m.overlay.setCollection(c.Name, overlaidCollection{c, m.seq})
 	return c
 }
 
@@ -396,7 +396,7 @@ func (m *Machine) deleteDocument(c *schema.Collection, mu *schema.Mutation, prio
 	e := &schema.Event{Type: schema.DocumentDeleted, Collection: c.Name, ID: mu.ID,
 		Previous: prior.Version, Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op, Body: m.image(c, prior.Body)}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta})
-	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, overlaid{seq: m.seq})
+	m.overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, overlaid{seq: m.seq})
 }
 
 // touchDocument gives a document a new version of the same content, which it does not
@@ -414,9 +414,9 @@ func (m *Machine) touchDocument(c *schema.Collection, mu *schema.Mutation, prior
 		Previous: prior.Version, Content: prior.ContentVersion(), Cause: mu.Cause, MsgID: mu.MsgID, MsgOp: mu.Op}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
 	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
-	d := overlaid{Record: m.Overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
+	d := overlaid{Record: m.overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
 	d.Meta = prior.Touched(e)
-	m.Overlay.setDocument(key, d)
+	m.overlay.setDocument(key, d)
 	return touched(c, mu, d), nil
 }
 
@@ -449,14 +449,14 @@ func (m *Machine) putDocument(c *schema.Collection, mu *schema.Mutation, d schem
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior.Meta, TTL: d.TTL, Sum: sum})
 	meta := projections.Meta{Version: schema.Version(m.seq), TS: m.now(), TTL: d.TTL, Size: int64(len(d.Body)), Sum: sum, Held: prior.Held}
 	now := overlaid{Record: projections.Record{Meta: meta, Body: d.Body}, seq: m.seq, reason: reason}
-	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, now)
+	m.overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}, now)
 	o.Body = schema.AppendReply(make([]byte, 0, len(d.Body)+48), d.Body, meta.TS, meta.Version)
 	o.Lifetime = now.lifetime(c)
 	return o, nil
 }
 
-// Read answers document.get, pending events included, at now in ms.
-func (m *Machine) Read(now int64, name schema.CollectionName, id schema.DocumentID) (Outcome, error) {
+// get answers document.get, pending events included, at now in ms.
+func (m *Machine) get(now int64, name schema.CollectionName, id schema.DocumentID) (Outcome, error) {
 	m.stamp(now)
 	o := Outcome{Seq: m.seq}
 	c := m.Collection(name)
@@ -487,10 +487,10 @@ const MaxCollections = 10_000
 // database that has more keeps them.
 func (m *Machine) checkCollections() *schema.Error {
 	n := len(m.sweep.queues) // as folded
-	if n+len(m.Overlay.collections) < MaxCollections {
+	if n+len(m.overlay.collections) < MaxCollections {
 		return nil
 	}
-	for name, c := range m.Overlay.collections {
+	for name, c := range m.overlay.collections {
 		switch _, folded := m.Store.Collection(name); {
 		case c.Collection == nil && folded:
 			n--

@@ -23,9 +23,9 @@ func (m *Machine) hold(c *schema.Collection, mu *schema.Mutation, prior projecti
 	e.Body = schema.AppendReason(nil, reason)
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: prior, TTL: prior.TTL, Sum: prior.Sum})
 	key := DocumentKey{Incarnation: c.Incarnation, ID: mu.ID}
-	d := overlaid{Record: m.Overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
+	d := overlaid{Record: m.overlay.documents[key].Record, seq: m.seq, reason: reason} // with the content, if that is pending
 	d.Meta = now
-	m.Overlay.setDocument(key, d)
+	m.overlay.setDocument(key, d)
 	o.Lifetime = d.lifetime(c)
 	return o, nil
 }
@@ -35,7 +35,7 @@ func (m *Machine) reason(c *schema.Collection, id schema.DocumentID, meta projec
 	if !meta.Held {
 		return "", nil
 	}
-	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
+	if d, ok := m.overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok {
 		return d.reason, nil
 	}
 	return m.Store.Reason(c, id)

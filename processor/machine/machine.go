@@ -48,7 +48,7 @@ type Machine struct {
 	reads   int  // bytes of documents read so far
 	counts  bool // index entries, for Work
 
-	Overlay overlay
+	overlay overlay
 	sweep   sweep
 }
 
@@ -80,7 +80,7 @@ func (m *Machine) restart() error {
 	cursor := m.Store.Cursor()
 	m.seq, m.time = cursor.Seq, cursor.Time
 	m.pending, m.taken, m.bytes, m.folds = nil, 0, 0, 0
-	m.Overlay = newOverlay()
+	m.overlay = newOverlay()
 	m.sweep = sweep{
 		wheel:  expiry.New[*queue](m.time / 1000),
 		queues: make(map[schema.CollectionName]*queues),
@@ -133,7 +133,7 @@ func (m *Machine) emitFact(fact projections.Fact) {
 	m.folds += fact.Work
 	m.work += fact.Work
 	if fact.MsgID != "" && fact.Type != schema.MutationRejected {
-		m.Overlay.setMessage(fact.Event)
+		m.overlay.setMessage(fact.Event)
 	}
 }
 
@@ -186,7 +186,7 @@ func (m *Machine) Commit(seq uint64) error {
 		m.folds -= facts[i].Work
 	}
 	all := n == len(m.pending)
-	m.Overlay.folded(facts, all)
+	m.overlay.folded(facts, all)
 	clear(facts)
 	m.taken -= n
 	if all {
@@ -201,9 +201,9 @@ func (m *Machine) Commit(seq uint64) error {
 // log has in their place.
 func (m *Machine) Abort() error { return m.restart() }
 
-// Adopt folds events of the log that this machine did not decide. Nothing may be
+// adopt folds events of the log that this machine did not decide. Nothing may be
 // pending.
-func (m *Machine) Adopt(facts []projections.Fact) error {
+func (m *Machine) adopt(facts []projections.Fact) error {
 	if len(m.pending) > 0 {
 		return fmt.Errorf("machine: adopt with %d events pending", len(m.pending))
 	}
@@ -215,7 +215,7 @@ func (m *Machine) Adopt(facts []projections.Fact) error {
 
 // Collection returns a collection, pending events included; nil if there is none.
 func (m *Machine) Collection(name schema.CollectionName) *schema.Collection {
-	if c, ok := m.Overlay.collections[name]; ok {
+	if c, ok := m.overlay.collections[name]; ok {
 		return c.Collection
 	}
 	c, _ := m.Store.Collection(name)
@@ -225,7 +225,7 @@ func (m *Machine) Collection(name schema.CollectionName) *schema.Collection {
 // meta returns a document, pending events included, whether its deadline has passed or
 // not; Version is 0 if there is none.
 func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.Meta, error) {
-	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok && !d.warned {
+	if d, ok := m.overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok && !d.warned {
 		return d.Meta, nil
 	}
 	meta, _, err := m.Store.Meta(c, id)
@@ -234,7 +234,7 @@ func (m *Machine) meta(c *schema.Collection, id schema.DocumentID) (projections.
 
 // document returns the same document as meta, with its content.
 func (m *Machine) document(c *schema.Collection, id schema.DocumentID) (projections.Record, error) {
-	if d, ok := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok && !d.warned {
+	if d, ok := m.overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: id}]; ok && !d.warned {
 		if d.Version != 0 && d.Body == nil { // the event kept folded content
 			r, _, err := m.Store.Document(c, id)
 			if err != nil {

@@ -107,7 +107,7 @@ func (h *history) open() {
 	h.machine, err = NewMachine(h.store)
 	h.must(err)
 	h.machine.History = &reluctant{AtHand: AtHand{testHistory{h.store, &h.log}}}
-	h.must(h.machine.Adopt(bare(h.log[h.store.Cursor().Seq:])))
+	h.must(h.machine.adopt(bare(h.log[h.store.Cursor().Seq:])))
 	h.restarted()
 }
 
@@ -554,7 +554,7 @@ func (h *history) commit(t *rapid.T) {
 func (h *history) abort(t *rapid.T) {
 	h.acknowledge(rapid.IntRange(0, h.taken).Draw(t, "first"))
 	h.must(h.machine.Abort())
-	h.must(h.machine.Adopt(bare(h.log[h.store.Cursor().Seq:])))
+	h.must(h.machine.adopt(bare(h.log[h.store.Cursor().Seq:])))
 	h.restarted()
 }
 
@@ -586,7 +586,7 @@ func (h *history) check(t *rapid.T) {
 	h.t = t
 	for _, name := range collectionNames {
 		for _, id := range documentIDs {
-			o, err := h.machine.Read(h.now, schema.CollectionName(name), schema.DocumentID(id))
+			o, err := h.machine.get(h.now, schema.CollectionName(name), schema.DocumentID(id))
 			h.must(err)
 			h.called()
 			h.got(model.Mutation{Collection: name, ID: id}, o.Code, o.Fault, o.Body)

@@ -10,7 +10,7 @@ import (
 type overlay struct {
 	documents   map[DocumentKey]overlaid
 	collections map[schema.CollectionName]overlaidCollection
-	Messages    map[string]*schema.Event // by Nats-Msg-Id
+	messages    map[string]*schema.Event // by Nats-Msg-Id
 
 	// undo holds the earlier state of changed entries, newest last, while attempts,
 	// which nest, may be undone.
@@ -53,7 +53,7 @@ func newOverlay() overlay {
 	return overlay{
 		documents:   make(map[DocumentKey]overlaid),
 		collections: make(map[schema.CollectionName]overlaidCollection),
-		Messages:    make(map[string]*schema.Event),
+		messages:    make(map[string]*schema.Event),
 	}
 }
 
@@ -70,9 +70,9 @@ func (o *overlay) setCollection(name schema.CollectionName, c overlaidCollection
 }
 
 func (o *overlay) setMessage(e *schema.Event) {
-	before, was := o.Messages[e.MsgID]
+	before, was := o.messages[e.MsgID]
 	o.note(undoStep{message: e.MsgID, repeat: before, was: was})
-	o.Messages[e.MsgID] = e
+	o.messages[e.MsgID] = e
 }
 
 func (o *overlay) note(step undoStep) {
@@ -96,7 +96,7 @@ func (o *overlay) takeBack(first int) {
 		case u.collection != "":
 			restore(o.collections, u.collection, u.properties, u.was)
 		case u.message != "":
-			restore(o.Messages, u.message, u.repeat, u.was)
+			restore(o.messages, u.message, u.repeat, u.was)
 		default:
 			restore(o.documents, u.document, u.record, u.was)
 		}
@@ -109,7 +109,7 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 	if all {
 		clear(o.documents)
 		clear(o.collections)
-		clear(o.Messages)
+		clear(o.messages)
 		return
 	}
 	for i := range facts {
@@ -125,8 +125,8 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 				delete(o.collections, e.Collection)
 			}
 		}
-		if e.MsgID != "" && o.Messages[e.MsgID] == e {
-			delete(o.Messages, e.MsgID)
+		if e.MsgID != "" && o.messages[e.MsgID] == e {
+			delete(o.messages, e.MsgID)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (o *overlay) folded(facts []projections.Fact, all bool) {
 // attempt runs step. If it returns false or panics, its events and changes are undone.
 // Attempts may nest.
 func (m *Machine) attempt(step func() bool) {
-	o := &m.Overlay
+	o := &m.overlay
 	seq, time, pending, bytes, folds, undo := m.seq, m.time, len(m.pending), m.bytes, m.folds, len(o.undo)
 	o.attempts++
 	done := false

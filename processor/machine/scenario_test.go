@@ -141,7 +141,7 @@ func (s *scenario) command(d *datadriven.TestData, command string, args []datadr
 		return s.decide(mu)
 	case "get":
 		collection, id, _ := strings.Cut(args[0].Key, "/")
-		o, err := s.machine.Read(s.now, schema.CollectionName(collection), schema.DocumentID(id))
+		o, err := s.machine.get(s.now, schema.CollectionName(collection), schema.DocumentID(id))
 		s.check(err)
 		return shown(o)
 	case "batch":
@@ -197,7 +197,7 @@ func (s *scenario) command(d *datadriven.TestData, command string, args []datadr
 		for i, e := range s.log {
 			facts[i].Event = e
 		}
-		s.check(s.machine.Adopt(facts))
+		s.check(s.machine.adopt(facts))
 		return fmt.Sprintf("the log ends at %d", s.machine.Seq())
 	}
 	s.t.Fatalf("%s: unknown command %s", d.Pos, command)

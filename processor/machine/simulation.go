@@ -93,7 +93,7 @@ func (s *Simulation) Adopt(events []*schema.Event) error {
 		facts[i].Event = e
 	}
 	now := s.Time()
-	if err := s.Machine.Adopt(facts); err != nil {
+	if err := s.Machine.adopt(facts); err != nil {
 		return err
 	}
 	s.Machine.stamp(now)

@@ -449,7 +449,7 @@ func (m *Machine) walk(c *schema.Collection, q *queue, limit int) (n int, next i
 // expireEntry expires the document of a due entry, unless a pending event has ended that
 // version.
 func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry, documents projections.Lookup) (bool, error) {
-	if d, pending := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: entry.ID}]; pending && !d.warned {
+	if d, pending := m.overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: entry.ID}]; pending && !d.warned {
 		return false, nil
 	}
 	body, ok, err := m.entryBody(c, entry, documents)
@@ -465,7 +465,7 @@ func (m *Machine) expireEntry(c *schema.Collection, entry projections.Entry, doc
 func (m *Machine) warnEntry(c *schema.Collection, entry projections.Entry, documents projections.Lookup) (bool, error) {
 	key := DocumentKey{Incarnation: c.Incarnation, ID: entry.ID}
 	deadline := entry.Meta.Deadline(c)
-	if _, pending := m.Overlay.documents[key]; pending || slices.Contains(entry.Warned, deadline.At) {
+	if _, pending := m.overlay.documents[key]; pending || slices.Contains(entry.Warned, deadline.At) {
 		return false, nil
 	}
 	body, ok, err := m.entryBody(c, entry, documents)
@@ -475,7 +475,7 @@ func (m *Machine) warnEntry(c *schema.Collection, entry projections.Entry, docum
 	e := &schema.Event{Type: schema.DocumentExpiring, Collection: c.Name, ID: entry.ID,
 		Previous: entry.Meta.Version, Deadline: deadline, Body: m.image(c, body)}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: entry.Meta, Warned: entry.Warned})
-	m.Overlay.setDocument(key, overlaid{Record: projections.Record{Meta: entry.Meta}, seq: m.seq, warned: true})
+	m.overlay.setDocument(key, overlaid{Record: projections.Record{Meta: entry.Meta}, seq: m.seq, warned: true})
 	return true, nil
 }
 
@@ -515,5 +515,5 @@ func (m *Machine) expire(c *schema.Collection, id schema.DocumentID, r projectio
 	e := &schema.Event{Type: schema.DocumentExpired, Collection: c.Name, ID: id,
 		Previous: r.Version, Deadline: r.Deadline(c), Body: m.image(c, r.Body)}
 	m.emitFact(projections.Fact{Event: e, Known: true, Incarnation: c.Incarnation, Prior: r.Meta})
-	m.Overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: id}, overlaid{seq: m.seq})
+	m.overlay.setDocument(DocumentKey{Incarnation: c.Incarnation, ID: id}, overlaid{seq: m.seq})
 }

@@ -45,7 +45,7 @@ func (m *Machine) foldWork(fact *projections.Fact) int {
 	size, paths := int(fact.Prior.Size), len(c.IncludedPaths)
 	entries := paths + min(size/bytesPerEntry, paths*projections.MaxMembers)
 	if m.counts && entries > fewEntries {
-		r := m.Overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: fact.ID}].Record
+		r := m.overlay.documents[DocumentKey{Incarnation: c.Incarnation, ID: fact.ID}].Record
 		if r.Body == nil {
 			r, _, _ = m.Store.Document(c, fact.ID)
 		}

@@ -320,9 +320,9 @@ func (m *Monitor) watchOne(ctx context.Context, name string, nc *nats.Conn, loss
 	}
 }
 
-// HungAfter is the maximum duration of one turn of the writer. Everything that it waits
+// hungAfter is the maximum duration of one turn of the writer. Everything that it waits
 // for times out earlier.
-const HungAfter = time.Minute
+const hungAfter = time.Minute
 
 // Live returns the reason why the process should be restarted, nil if there is none.
 func (m *Monitor) Live() error {
@@ -341,7 +341,7 @@ func (m *Monitor) Live() error {
 		return failure
 	}
 	beaten := m.beaten.Load()
-	if quiet := time.Since(time.Unix(0, beaten)); role == observe.Writer && beaten != 0 && quiet > HungAfter {
+	if quiet := time.Since(time.Unix(0, beaten)); role == observe.Writer && beaten != 0 && quiet > hungAfter {
 		return fmt.Errorf("the writer has done nothing for %s", quiet.Round(time.Second))
 	}
 	return nil

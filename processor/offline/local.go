@@ -30,8 +30,8 @@ import (
 // caller moves. It has no goroutines and is not safe for concurrent use. An error of its
 // methods is internal; the error of a request is in its Outcome.
 type Local struct {
-	Simulation *machine.Simulation
-	Reader     answer.Reader   // of the folded state
+	simulation *machine.Simulation
+	reader     answer.Reader   // of the folded state
 	now        int64           // ms
 	log        []*schema.Event // internal events included
 	submitted  uint64          // last sequence of the mutations stream
@@ -51,8 +51,8 @@ func NewLocal(now int64) (*Local, error) {
 		return nil, err
 	}
 	// The limits of serve, except the time limit, which depends on the machine's speed.
-	l.Reader = answer.Reader{Store: store, Limits: query.Limits{Bytes: localReply, Time: replayLimits.Time}}
-	l.Simulation, err = machine.NewSimulationOver(store, func(e *schema.Event) error {
+	l.reader = answer.Reader{Store: store, Limits: query.Limits{Bytes: localReply, Time: replayLimits.Time}}
+	l.simulation, err = machine.NewSimulationOver(store, func(e *schema.Event) error {
 		copied := *e
 		copied.Body = bytes.Clone(e.Body)
 		l.log = append(l.log, &copied)
@@ -61,7 +61,7 @@ func NewLocal(now int64) (*Local, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	l.Simulation.Machine.History = machine.AtHand{Log: localHistory{l}}
+	l.simulation.Machine.History = machine.AtHand{Log: localHistory{l}}
 	return l, nil
 }
 
@@ -69,17 +69,17 @@ func NewLocal(now int64) (*Local, error) {
 type localHistory struct{ *Local }
 
 func (h localHistory) Last(name schema.CollectionName, id schema.DocumentID) (uint64, error) {
-	return h.Reader.Store.LastOf(name, id)
+	return h.reader.Store.LastOf(name, id)
 }
 
 func (h localHistory) Event(seq uint64) (*schema.Event, error) { return h.event(seq), nil }
 
 // unused reports whether nothing has happened yet. The first mutation or adopted event
 // may then set the clock back.
-func (l *Local) unused() bool { return l.Simulation.Time() == 0 }
+func (l *Local) unused() bool { return l.simulation.Time() == 0 }
 
 // Close frees the memory.
-func (l *Local) Close() error { return l.Reader.Store.Close() }
+func (l *Local) Close() error { return l.reader.Store.Close() }
 
 // Now returns the time in ms.
 func (l *Local) Now() int64 { return l.now }
@@ -105,7 +105,7 @@ func (l *Local) Advance(to int64) error {
 	if to < l.now {
 		return fmt.Errorf("the time goes back by %d ms", l.now-to)
 	}
-	if err := l.Simulation.Advance(to); err != nil {
+	if err := l.simulation.Advance(to); err != nil {
 		return err
 	}
 	l.now, l.adopted = to, false
@@ -114,10 +114,10 @@ func (l *Local) Advance(to int64) error {
 
 // settle expires due documents and adds all pending events to the log.
 func (l *Local) settle() error {
-	if err := l.Simulation.Advance(l.now); err != nil {
+	if err := l.simulation.Advance(l.now); err != nil {
 		return err
 	}
-	return l.Simulation.Flush()
+	return l.simulation.Flush()
 }
 
 // Finish advances the clock until nothing is pending.
@@ -125,10 +125,10 @@ func (l *Local) Finish() error {
 	if err := l.Advance(l.now); err != nil {
 		return err
 	}
-	if err := l.Simulation.Finish(); err != nil {
+	if err := l.simulation.Finish(); err != nil {
 		return err
 	}
-	l.now = max(l.now, l.Simulation.Time())
+	l.now = max(l.now, l.simulation.Time())
 	return nil
 }
 
@@ -143,15 +143,15 @@ func (l *Local) Adopt(now int64, events []*schema.Event) (mismatches int, err er
 	} else if err := l.settle(); err != nil {
 		return 0, err
 	}
-	before := l.Reader.Mismatches()
-	if err := l.Simulation.Adopt(events); err != nil {
+	before := l.reader.Mismatches()
+	if err := l.simulation.Adopt(events); err != nil {
 		return 0, err
 	}
 	l.log = append(l.log, events...)
-	l.now = max(l.now, now, l.Simulation.Time())
+	l.now = max(l.now, now, l.simulation.Time())
 	l.adopted = true
-	l.submitted = max(l.submitted, l.Reader.Store.Cursor().Mutations)
-	return int(l.Reader.Mismatches() - before), nil
+	l.submitted = max(l.submitted, l.reader.Store.Cursor().Mutations)
+	return int(l.reader.Mismatches() - before), nil
 }
 
 // Submit judges a mutation as if it came from the mutations stream: tail is the subject
@@ -170,7 +170,7 @@ func (l *Local) Apply(at int64, mutation *schema.Mutation) (machine.Outcome, err
 		return machine.Outcome{}, fmt.Errorf("the time goes back by %d ms", l.now-at)
 	}
 	if at > schema.MaxTime {
-		return machine.Outcome{}, l.Simulation.Advance(at) // fails and says why
+		return machine.Outcome{}, l.simulation.Advance(at) // fails and says why
 	}
 	l.now = at
 	return l.mutate(mutation)
@@ -178,7 +178,7 @@ func (l *Local) Apply(at int64, mutation *schema.Mutation) (machine.Outcome, err
 
 func (l *Local) mutate(mutation *schema.Mutation) (machine.Outcome, error) {
 	l.adopted = false
-	o, err := l.Simulation.Mutate(l.now, mutation)
+	o, err := l.simulation.Mutate(l.now, mutation)
 	if err == nil {
 		err = l.settle()
 	}
@@ -205,7 +205,7 @@ func (l *Local) Request(tail string, header nats.Header, body []byte) (o machine
 		o.Code, o.Body = o.Fault.Code, nil
 	}
 	if o.Seq == 0 {
-		o.Seq = l.Reader.Seq()
+		o.Seq = l.reader.Seq()
 	}
 	return o, err
 }
@@ -221,7 +221,7 @@ func (l *Local) answer(tail string, all nats.Header, body []byte) (machine.Outco
 		if fault != nil {
 			return machine.Outcome{}, fault
 		}
-		if l.Reader.Seq() < seq {
+		if l.reader.Seq() < seq {
 			return machine.Outcome{}, answer.MinSeqLate(seq)
 		}
 	}
@@ -233,14 +233,14 @@ func (l *Local) answer(tail string, all nats.Header, body []byte) (machine.Outco
 		if err == nil && o.Repeat != 0 {
 			e := l.event(o.Repeat)
 			if o.Code, o.Body, err = answer.RepeatOf(e); err == nil {
-				o.Lifetime, err = answer.LifetimeOf(l.Reader.Store, e)
+				o.Lifetime, err = answer.LifetimeOf(l.reader.Store, e)
 			}
 			if mutation.Content {
 				o.Version, o.TS = schema.Version(e.Seq), e.Time/1000
 			}
 		}
 		if err == nil && o.Version != 0 {
-			o.Body, err = answer.ContentReply(l.Reader.Store, localHistory{l}, mutation.Collection, mutation.ID, o.Version, o.TS)
+			o.Body, err = answer.ContentReply(l.reader.Store, localHistory{l}, mutation.Collection, mutation.ID, o.Version, o.TS)
 		}
 		return o, err
 	}
@@ -260,13 +260,13 @@ func (l *Local) batch(tail string, header schema.Header, body []byte) (machine.O
 	}
 	if b.Mutates() {
 		l.adopted = false
-		o, err := l.Simulation.MutateBatch(l.now, b, localReply)
+		o, err := l.simulation.MutateBatch(l.now, b, localReply)
 		if err == nil {
 			err = l.settle()
 		}
 		return o, err
 	}
-	results, _, err := answer.ReadBatch(context.Background(), l.Reader.Store, b, func() int64 { return l.now / 1000 }, localReply, answer.NoRenewals)
+	results, _, err := answer.ReadBatch(context.Background(), l.reader.Store, b, func() int64 { return l.now / 1000 }, localReply, answer.NoRenewals)
 	return machine.Outcome{Code: 200, Body: schema.AppendResults(nil, results)}, err
 }
 
@@ -276,10 +276,10 @@ func (l *Local) read(op, tail string, header schema.Header, body []byte, lifetim
 	if fault := answer.Check(schema.OperationOf(op), tail, header, body); fault != nil {
 		return nil, fault
 	}
-	if err := l.Simulation.Flush(); err != nil {
+	if err := l.simulation.Flush(); err != nil {
 		return nil, err
 	}
-	reader := &l.Reader
+	reader := &l.reader
 	switch op {
 	case "collection.list":
 		return reader.Collections(body)
@@ -319,7 +319,7 @@ func (l *Local) read(op, tail string, header schema.Header, body []byte, lifetim
 		}
 		// serve builds indexes in the background; here they are completed at once.
 		for more := true; more; {
-			if more, err = l.Reader.Store.Index(math.MaxInt32); err != nil {
+			if more, err = l.reader.Store.Index(math.MaxInt32); err != nil {
 				return nil, err
 			}
 		}

@@ -17,15 +17,15 @@ import (
 
 // Limits of requests without a reply.
 const (
-	// MaxHeldBytes limits the bytes of their bodies, in all databases of the process.
+	// maxHeldBytes limits the bytes of their bodies, in all databases of the process.
 	// While they are decided they may take three times as much.
-	MaxHeldBytes = 128 << 20
-	// SmallRequest is the size in bytes up to which a request is not counted, so that
+	maxHeldBytes = 128 << 20
+	// smallRequest is the size in bytes up to which a request is not counted, so that
 	// large bodies cannot keep small requests out.
-	SmallRequest = 4 << 10
-	// LargeBody is the size in bytes from which a worker parses the body: that takes
+	smallRequest = 4 << 10
+	// largeBody is the size in bytes from which a worker parses the body: that takes
 	// 0.1 ms, which other requests need not wait for.
-	LargeBody = 16 << 10
+	largeBody = 16 << 10
 )
 
 // Replies to requests that find a limit reached.
@@ -50,19 +50,19 @@ func (s *Service) handleMutation(m *nats.Msg, term *writer.Term) {
 func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 	data := m.Data
 	defer s.reading.took(len(data))
-	r := &Request{Service: s, To: m.Reply, term: term, came: time.Now()}
+	r := &Request{Service: s, to: m.Reply, term: term, came: time.Now()}
 	// The service publishes to any reply subject it is given, so it replies to inboxes
 	// only. A message without one is no request. NATS publishes acknowledgements of
 	// mutations, which have no reply subject, to the subject that the mutation's sender
 	// named, so a client that may only publish mutations could make requests.
-	if !schema.IsInbox(r.To) {
-		s.Config.Events(observe.ReplyRefused{Subject: m.Subject, Reply: r.To})
+	if !schema.IsInbox(r.to) {
+		s.Config.Events(observe.ReplyRefused{Subject: m.Subject, Reply: r.to})
 		return
 	}
 	defer r.recover()
 	r.name = strings.TrimPrefix(m.Subject, s.Config.Database.API())
-	r.Op, r.Tail = schema.SplitOperation(r.name)
-	r.info = schema.OperationOf(r.Op)
+	r.op, r.Tail = schema.SplitOperation(r.name)
+	r.info = schema.OperationOf(r.op)
 	if r.info.Limit != schema.QueryLimit {
 		r.Writer.Requests.Add(1)
 	}
@@ -72,7 +72,7 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 		r.refuse(fault)
 		return
 	}
-	if r.Op == "document.get" && r.Header == nil && len(data) == 0 && r.getRecent() {
+	if r.op == "document.get" && r.Header == nil && len(data) == 0 && r.getRecent() {
 		return
 	}
 	r.data = data
@@ -80,9 +80,9 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 	if limit := s.timeLimit(r.info); limit > 0 {
 		r.until = r.came.Add(limit)
 	}
-	if r.size <= SmallRequest {
+	if r.size <= smallRequest {
 		r.size = 0
-	} else if r.Held.Add(r.size); r.Config.AllHeld.Add(r.size) > MaxHeldBytes {
+	} else if r.Held.Add(r.size); r.Config.AllHeld.Add(r.size) > maxHeldBytes {
 		r.refuse(tooManyBytes)
 		return
 	}

@@ -33,10 +33,10 @@ func (s *Service) lane(places, workers int, full *schema.Error) *Lane {
 	return l
 }
 
-// Put queues a request, for a worker to call do. If the queue is full, it refuses this
+// put queues a request, for a worker to call do. If the queue is full, it refuses this
 // request or one of a client that has more waiting.
-func (l *Lane) Put(r *Request, do func()) {
-	refused, ok := l.jobs.put(l.clients.of(r.To), job{r, do})
+func (l *Lane) put(r *Request, do func()) {
+	refused, ok := l.jobs.put(l.clients.of(r.to), job{r, do})
 	if !ok {
 		refused.refuse(l.full)
 	}
@@ -55,8 +55,8 @@ func (j job) answer() {
 	j.do()
 }
 
-// Len returns the number of waiting requests.
-func (l *Lane) Len() int { return l.jobs.len() }
+// len returns the number of waiting requests.
+func (l *Lane) len() int { return l.jobs.len() }
 
 // lateEvery is the minimum interval between searches for requests past their deadline.
 const lateEvery = 10 * time.Millisecond
@@ -102,13 +102,13 @@ func (r *Request) context(timeout time.Duration) (context.Context, context.Cance
 
 // tooLate returns the refusal of a request past its deadline.
 func (r *Request) tooLate() *schema.Error {
-	return schema.ErrTimeout.With("%s passed before there was time for the %s: try again later, or ask for less", r.until.Sub(r.came), r.Op)
+	return schema.ErrTimeout.With("%s passed before there was time for the %s: try again later, or ask for less", r.until.Sub(r.came), r.op)
 }
 
-// RequestTimeout is the time limit of a read other than a query, from its arrival.
-const RequestTimeout = 5 * time.Second
+// requestTimeout is the time limit of a read other than a query, from its arrival.
+const requestTimeout = 5 * time.Second
 
 // timeLimit returns the time limit of a request from its arrival; 0 for none.
 func (s *Service) timeLimit(o schema.OperationInfo) time.Duration {
-	return [...]time.Duration{schema.NoLimit: 0, schema.ReadLimit: RequestTimeout, schema.QueryLimit: s.Config.Query.Time}[o.Limit]
+	return [...]time.Duration{schema.NoLimit: 0, schema.ReadLimit: requestTimeout, schema.QueryLimit: s.Config.Query.Time}[o.Limit]
 }

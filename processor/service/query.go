@@ -37,7 +37,7 @@ type askFunc func(ctx context.Context, second answer.SecondFunc) (query.Reply, e
 
 // queueQuery queues ask, about a collection, for a worker of queries.
 func (r *Request) queueQuery(name schema.CollectionName, ask askFunc) {
-	r.Queries.Put(r, func() { r.answerQuery(name, ask) })
+	r.queries.put(r, func() { r.answerQuery(name, ask) })
 }
 
 func (r *Request) answerQuery(name schema.CollectionName, ask askFunc) {

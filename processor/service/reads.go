@@ -23,7 +23,7 @@ func (r *Request) fail(err error) {
 		r.refuse(r.tooLate())
 		return
 	}
-	r.Config.Events(observe.RequestFailed{Operation: r.Op, Err: err})
+	r.Config.Events(observe.RequestFailed{Operation: r.op, Err: err})
 	r.refuse(schema.AsError(err))
 }
 
@@ -42,7 +42,7 @@ func (r *Request) getDocument() {
 	case fault != nil:
 		r.refuse(fault)
 	default:
-		r.ReplyDocument(live, before)
+		r.replyDocument(live, before)
 	}
 }
 
@@ -96,14 +96,14 @@ func (r *Request) leaveRecord(m *schema.Mutation, c *schema.Collection, record p
 	return true
 }
 
-// ReplyDocument replies with a document. before is the sequence that was folded before
+// replyDocument replies with a document. before is the sequence that was folded before
 // the read: the document is of that state, or newer and of the state at its version. It
 // lacks events folded later, so Lapse-Seq must not name them.
-func (r *Request) ReplyDocument(live answer.Live, before uint64) {
+func (r *Request) replyDocument(live answer.Live, before uint64) {
 	r.replyLive(live, before, answer.Present(live.Record))
 }
 
-// replyLive is ReplyDocument with another body about the document.
+// replyLive is replyDocument with another body about the document.
 func (r *Request) replyLive(live answer.Live, before uint64, body []byte) {
 	r.claim(max(before, uint64(live.Version)))
 	r.lifetime = live.Lifetime
@@ -146,7 +146,7 @@ func (r *Request) getRecent() bool {
 		if err != nil {
 			return false // a worker reports the error
 		}
-		r.ReplyDocument(live, before)
+		r.replyDocument(live, before)
 	default:
 		return false
 	}
@@ -189,7 +189,7 @@ func (r *Request) getCollection() {
 	if !ok {
 		return
 	}
-	ctx, cancel := r.context(RequestTimeout)
+	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
 	n, err := r.Live.Count(ctx, c)
 	if err == nil {
@@ -214,7 +214,7 @@ func (r *Request) batch() {
 		r.submit(&writer.Proposal{Batch: b, MaxReply: r.MaxReply})
 		return
 	}
-	ctx, cancel := r.context(RequestTimeout)
+	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
 	results, seq, err := answer.ReadBatch(ctx, r.Store, b, r.Live.Now, r.MaxReply, r.Live.Expired)
 	if err != nil {
@@ -225,11 +225,11 @@ func (r *Request) batch() {
 	r.reply(200, nil, schema.AppendResults(nil, results))
 }
 
-// StatusTimeout is how long a status request waits for NATS.
-const StatusTimeout = 2 * time.Second
+// statusTimeout is how long a status request waits for NATS.
+const statusTimeout = 2 * time.Second
 
 func (r *Request) status() {
-	ctx, cancel := r.context(StatusTimeout)
+	ctx, cancel := r.context(statusTimeout)
 	defer cancel()
 	status, err := r.Service.Status(ctx)
 	if err != nil {
@@ -277,10 +277,10 @@ func (s *Service) Status(ctx context.Context) (status schema.Status, err error) 
 }
 
 // awaitRenewals waits until renewals whose old deadline has passed are folded, so that
-// the counts include them. It gives up at half of StatusTimeout: status must answer
+// the counts include them. It gives up at half of statusTimeout: status must answer
 // without the log, too.
 func (s *Service) awaitRenewals(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, StatusTimeout/2)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout/2)
 	defer cancel()
 	_ = s.Writer.Renewals.Settle(ctx, 0, s.Live.Now())
 }
@@ -288,7 +288,7 @@ func (s *Service) awaitRenewals(ctx context.Context) {
 // repeat answers a mutation whose Nats-Msg-Id succeeded before with the earlier outcome,
 // from its event in the log.
 func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
-	ctx, cancel := context.WithTimeout(r.ctx, StatusTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
 	defer cancel()
 	e, err := r.Log.Event(ctx, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -322,7 +322,7 @@ func (r *Request) repeat(mutation *schema.Mutation, seq uint64) {
 // replyContent replies with a version of a mutation's document, modified at ts in unix
 // seconds.
 func (r *Request) replyContent(m *schema.Mutation, version schema.Version, ts int64) {
-	ctx, cancel := context.WithTimeout(r.ctx, StatusTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, statusTimeout)
 	defer cancel()
 	body, err := answer.ContentReply(r.Store, r.Writer.History(ctx), m.Collection, m.ID, version, ts)
 	if err != nil {
@@ -352,9 +352,9 @@ func (r *Request) history() {
 		r.refuse(fault)
 		return
 	}
-	ctx, cancel := r.context(RequestTimeout)
+	ctx, cancel := r.context(requestTimeout)
 	defer cancel()
-	events, err := r.Service.History(ctx, name, id, limit)
+	events, err := r.Service.history(ctx, name, id, limit)
 	switch {
 	case errors.Is(err, schema.ErrTooLarge):
 		r.refuse(schema.AsError(err))
@@ -382,12 +382,12 @@ func (r *Request) history() {
 	r.reply(200, nil, answer.AppendHistory(nil, events))
 }
 
-// History returns the latest events of an id, newest first and at most limit. The
+// history returns the latest events of an id, newest first and at most limit. The
 // projection has the last event of each life, and the CollectionDeleted that ended one;
 // Lapse-Previous leads back from there, so it reads only the events that it returns.
 //
 // It returns schema.ErrTooLarge once the events exceed a reply.
-func (s *Service) History(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
+func (s *Service) history(ctx context.Context, name schema.CollectionName, id schema.DocumentID, limit int) ([]*schema.Event, error) {
 	lives, err := s.Store.LivesAndDeletions(name, id, limit)
 	if err != nil {
 		return nil, err

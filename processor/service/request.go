@@ -21,13 +21,13 @@ import (
 type Request struct {
 	*Service
 	name          string // the subject after lapse.<db>.api.
-	Op            string // its operation: "document.get"
+	op            string // its operation: "document.get"
 	info          schema.OperationInfo
 	Tail          string        // the rest of name, without the dot
 	Header        schema.Header // those of lapse
 	data          []byte
 	size          int64           // bytes counted in Service.Held
-	To            string          // reply subject
+	to            string          // reply subject
 	term          *writer.Term    // the only term that may decide it; nil for any
 	Seq           uint64          // of the answering state; 0: that at the time of the reply
 	minSeq        uint64          // its Lapse-Min-Seq
@@ -57,7 +57,7 @@ func (r *Request) begin() {
 // recover replies to a request that panicked, so that it cannot end the process.
 func (r *Request) recover() {
 	if p := recover(); p != nil {
-		r.Config.Events(observe.RequestFailed{Operation: r.Op, Panic: p, Stack: string(debug.Stack())})
+		r.Config.Events(observe.RequestFailed{Operation: r.op, Panic: p, Stack: string(debug.Stack())})
 		r.refuse(schema.ErrUnavailable.With("the request failed inside lapse"))
 	}
 }
@@ -70,13 +70,13 @@ func (r *Request) wait(seq uint64) {
 // waitFor dispatches the request once reached returns, or refuses it with late if that
 // takes longer than answer.MinSeqTimeout.
 func (r *Request) waitFor(reached func(context.Context) error, late *schema.Error) {
-	if r.Waiting.Add(1) > MaxWaiting {
-		r.Waiting.Add(-1)
+	if r.waiting.Add(1) > maxWaiting {
+		r.waiting.Add(-1)
 		r.refuse(schema.ErrOverloaded.With("too many requests wait for the log: try again later"))
 		return
 	}
 	r.workers.Go(func() {
-		defer r.Waiting.Add(-1)
+		defer r.waiting.Add(-1)
 		defer r.recover()
 		ctx, cancel := r.context(answer.MinSeqTimeout)
 		defer cancel()
@@ -95,10 +95,10 @@ func (r *Request) waitFor(reached func(context.Context) error, late *schema.Erro
 // reach the writer in the order of their arrival.
 func (r *Request) dispatch() {
 	if r.info.Mutates() {
-		if len(r.data) < LargeBody {
+		if len(r.data) < largeBody {
 			r.mutate()
 		} else {
-			r.Large.Put(r, r.mutate)
+			r.large.put(r, r.mutate)
 		}
 		return
 	}
@@ -106,7 +106,7 @@ func (r *Request) dispatch() {
 		r.refuse(fault)
 		return
 	}
-	switch r.Op {
+	switch r.op {
 	case "document.get":
 		if r.Header == nil || !r.getRecent() { // without headers, handle has tried it
 			r.later(r.getDocument)
@@ -132,7 +132,7 @@ func (r *Request) dispatch() {
 	case "snapshot.verify":
 		r.snapshotVerify()
 	default:
-		r.refuse(answer.UnknownOperation(r.Op))
+		r.refuse(answer.UnknownOperation(r.op))
 	}
 }
 
@@ -149,14 +149,14 @@ func (r *Request) mutate() {
 
 // later queues the request for a worker, which calls answer.
 func (r *Request) later(answer func()) {
-	lane := r.Reads
+	lane := r.reads
 	switch {
-	case r.Op == "document.get" || r.Op == "document.touch":
-		lane = r.Gets
-	case len(r.data) >= LargeBody:
-		lane = r.Large
+	case r.op == "document.get" || r.op == "document.touch":
+		lane = r.gets
+	case len(r.data) >= largeBody:
+		lane = r.large
 	}
-	lane.Put(r, func() {
+	lane.put(r, func() {
 		r.Seq = r.Store.Cursor().Seq // taken before the read, so that Lapse-Seq claims no more
 		answer()
 	})
@@ -191,12 +191,12 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 		fault = answer.TooLargeBody(len(body), r.MaxReply)
 		code = fault.Code
 	}
-	operation := schema.OperationIndex(r.Op)
+	operation := schema.OperationIndex(r.op)
 	took := time.Since(r.came)
 	r.Operations.count(operation, code, fault, took)
 	r.Config.Meter.Answered(operation, took)
 	if code == schema.ErrOverloaded.Code {
-		r.Config.Events(observe.RequestRejected{Operation: r.Op, Code: code, Why: fault.Message})
+		r.Config.Events(observe.RequestRejected{Operation: r.op, Code: code, Why: fault.Message})
 	}
 	r.Held.Add(-r.size)
 	r.Config.AllHeld.Add(-r.size)
@@ -206,7 +206,7 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 		m = eventlog.NewReusedMessage()
 	}
 	defer r.replies.Put(m)
-	m.Reset(r.To)
+	m.Reset(r.to)
 	m.Data = body
 	m.Set(schema.HeaderStatus, strconv.Itoa(code))
 	if r.Seq == 0 {
@@ -221,7 +221,7 @@ func (r *Request) reply(code int, fault *schema.Error, body []byte) {
 		r.lifetime.Headers(m.Set)
 	}
 	if err := r.NC.PublishMsg(&m.Msg); err != nil {
-		r.Config.Events(observe.ReplyFailed{Operation: r.Op, Err: err})
+		r.Config.Events(observe.ReplyFailed{Operation: r.op, Err: err})
 	}
 	m.Data = nil
 }

@@ -29,9 +29,9 @@ import (
 )
 
 const (
-	MaxWaiting    = 1024             // requests that wait for a sequence or a renewal
+	maxWaiting    = 1024             // requests that wait for a sequence or a renewal
 	serveTimeout  = 10 * time.Second // for NATS to confirm the first subscriptions
-	BecomeTimeout = time.Second      // for NATS to confirm those of a new role
+	becomeTimeout = time.Second      // for NATS to confirm those of a new role
 )
 
 // Config of a Service; see processor.Options.
@@ -85,13 +85,13 @@ type Service struct {
 	// Each class of work has its own queue, so slow requests cannot delay fast ones;
 	// within it each client has its share, so one client cannot delay the others.
 	clients *clients
-	Gets    *Lane // document.get
-	Reads   *Lane // other reads: those of many documents or of the log
-	Large   *Lane // large bodies, to parse
-	Queries *Lane
+	gets    *Lane // document.get
+	reads   *Lane // other reads: those of many documents or of the log
+	large   *Lane // large bodies, to parse
+	queries *Lane
 
 	Engine   *query.Engine
-	Waiting  atomic.Int64 // requests that wait for a sequence or a renewal
+	waiting  atomic.Int64 // requests that wait for a sequence or a renewal
 	workers  sync.WaitGroup
 	ctx      context.Context // ends when the service does
 	cancel   context.CancelFunc
@@ -105,10 +105,10 @@ func (s *Service) Serve(nc *nats.Conn, role observe.Role) error {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.MaxReply = int(nc.MaxPayload()) - schema.HeaderRoom
 	s.clients = newClients()
-	s.Gets = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
-	s.Reads = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
-	s.Large = s.lane(s.Config.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
-	s.Queries = s.lane(s.Config.QueryQueue, s.Config.QueryWorkers, tooManyQueries)
+	s.gets = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
+	s.reads = s.lane(s.Config.Queue, s.Config.Workers, tooManyRequests)
+	s.large = s.lane(s.Config.Queue, max(2, runtime.GOMAXPROCS(0)/2), tooManyRequests)
+	s.queries = s.lane(s.Config.QueryQueue, s.Config.QueryWorkers, tooManyQueries)
 	s.peers = peers.New(nc, peers.Config{Database: s.Config.Database, Version: s.Config.Version, Node: s.Config.Node, Events: s.Config.Events,
 		Store: s.Store, Log: s.Log, Clock: s.Clock, Renewals: &s.Writer.Renewals, OnlyWriter: s.OnlyWriter})
 	s.Live = s.peers.Live
@@ -132,18 +132,18 @@ func (s *Service) Stop() error {
 	s.ended = true
 	err := s.endpoints.stop()
 	waitUntil(writer.StopTimeout, func() bool { return s.NC.NumSubscriptions() == 0 || s.NC.IsClosed() })
-	waitUntil(writer.StopTimeout, func() bool { return s.Large.Len() == 0 })
+	waitUntil(writer.StopTimeout, func() bool { return s.large.len() == 0 })
 	return err
 }
 
 // Finish answers the remaining requests, after the writer has stopped, and waits for
 // the workers.
 func (s *Service) Finish() {
-	waitUntil(writer.StopTimeout, func() bool { return s.Gets.Len() == 0 && s.Reads.Len() == 0 })
+	waitUntil(writer.StopTimeout, func() bool { return s.gets.len() == 0 && s.reads.len() == 0 })
 	s.cancel() // also of queries, which may take long
 	s.workers.Wait()
 	all := func(job) bool { return true }
-	for _, lane := range []*Lane{s.Large, s.Reads, s.Gets, s.Queries} { // a request that waited for its Lapse-Min-Seq may come late
+	for _, lane := range []*Lane{s.large, s.reads, s.gets, s.queries} { // a request that waited for its Lapse-Min-Seq may come late
 		for _, left := range lane.jobs.drop(all) {
 			left.answer()
 		}

@@ -15,7 +15,7 @@ import (
 
 // snapshotList answers snapshot.list.
 func (r *Request) snapshotList() {
-	ctx, cancel := r.context(StatusTimeout)
+	ctx, cancel := r.context(statusTimeout)
 	defer cancel()
 	list, err := r.Retention.Snapshots.List(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (r *Request) snapshotCreate() {
 func (r *Request) snapshotVerify() {
 	seq, err := strconv.ParseUint(r.Tail, 10, 64)
 	if err != nil {
-		r.refuse(schema.ErrBadRequest.With("%s.%.40q: give the sequence of a snapshot", r.Op, r.Tail))
+		r.refuse(schema.ErrBadRequest.With("%s.%.40q: give the sequence of a snapshot", r.op, r.Tail))
 		return
 	}
 	r.alone(func(ctx context.Context) (schema.Snapshot, int, error) {
@@ -66,7 +66,7 @@ func (r *Request) alone(work func(context.Context) (schema.Snapshot, int, error)
 		case r.ctx.Err() != nil:
 			r.refuse(writer.Stopping)
 		case err != nil:
-			r.Config.Events(observe.RequestFailed{Operation: r.Op, Err: err})
+			r.Config.Events(observe.RequestFailed{Operation: r.op, Err: err})
 			r.refuse(schema.ErrUnavailable.With("%v: try again", err))
 		default:
 			r.replyJSON(code, made)

@@ -134,13 +134,13 @@ func (e *endpoints) stats() (all []*micro.EndpointStats) {
 // Queues returns the queues of requests and mutations.
 func (s *Service) Queues() []observe.Queue {
 	return []observe.Queue{
-		{Name: "gets", Length: s.Gets.Len(), Places: s.Gets.jobs.places},
-		{Name: "reads", Length: s.Reads.Len(), Places: s.Reads.jobs.places},
-		{Name: "large", Length: s.Large.Len(), Places: s.Large.jobs.places},
-		{Name: "queries", Length: s.Queries.Len(), Places: s.Queries.jobs.places},
+		{Name: "gets", Length: s.gets.len(), Places: s.gets.jobs.places},
+		{Name: "reads", Length: s.reads.len(), Places: s.reads.jobs.places},
+		{Name: "large", Length: s.large.len(), Places: s.large.jobs.places},
+		{Name: "queries", Length: s.queries.len(), Places: s.queries.jobs.places},
 		{Name: "proposals", Length: len(s.Writer.Proposals), Places: cap(s.Writer.Proposals)},
 		{Name: "mutations", Length: len(s.Writer.Mutations), Places: cap(s.Writer.Mutations)},
-		{Name: "waiting", Length: int(s.Waiting.Load()), Places: MaxWaiting},
+		{Name: "waiting", Length: int(s.waiting.Load()), Places: maxWaiting},
 	}
 }
 

@@ -43,8 +43,8 @@ func (s *Store) Create(ctx context.Context) (schema.Snapshot, error) {
 	if err := s.remove(ctx, cursor.Seq); err != nil {
 		return schema.Snapshot{}, err
 	}
-	store, err := s.JS.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
-		Bucket:      s.Bucket(cursor.Seq),
+	store, err := s.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+		Bucket:      s.bucket(cursor.Seq),
 		Description: fmt.Sprintf("lapse: snapshot of database %s at %d", s.db, cursor.Seq),
 		Replicas:    s.log.Stream.CachedInfo().Config.Replicas,
 	})
@@ -91,7 +91,7 @@ func (s *Store) fill(ctx context.Context, store jetstream.ObjectStore, one *stor
 		time.Sleep(uploadPause)
 		cancel()
 	})()
-	info, err := store.Put(putting, meta, &Upload{Ctx: ctx, Store: store, From: r, abandon: cancel})
+	info, err := store.Put(putting, meta, &upload{ctx: ctx, store: store, from: r, abandon: cancel})
 	_ = r.Close()
 	writing.Wait()
 	if err != nil {

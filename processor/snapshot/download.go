@@ -31,7 +31,7 @@ func (s *Store) download(ctx context.Context, store jetstream.ObjectStore, one s
 	unanswered := time.AfterFunc(stallTimeout, func() {
 		cancel(fmt.Errorf("JetStream did not answer for %s: %w", stallTimeout, nats.ErrTimeout))
 	})
-	object, err := store.Get(pollContext{ctx}, ObjectName)
+	object, err := store.Get(pollContext{ctx}, objectName)
 	unanswered.Stop()
 	if err != nil {
 		return fmt.Errorf("read snapshot %d: %w", one.Seq, cmp.Or(context.Cause(ctx), err))
@@ -160,7 +160,7 @@ func (s *Store) Verify(ctx context.Context, seq uint64) (schema.Snapshot, error)
 
 // check is Verify of a described snapshot.
 func (s *Store) check(ctx context.Context, one storedSnapshot, read readFunc) (schema.Snapshot, error) {
-	store, err := s.JS.ObjectStore(ctx, s.Bucket(one.Seq))
+	store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
 	if err != nil {
 		return one.Snapshot, fmt.Errorf("snapshot %d: %w", one.Seq, err)
 	}
@@ -185,7 +185,7 @@ func (s *Store) check(ctx context.Context, one storedSnapshot, read readFunc) (s
 // fits returns an error for its cursor. On an error the projection stays.
 func (s *Store) Restore(ctx context.Context, one storedSnapshot, fits func(projections.Cursor) error) error {
 	defer func() { _ = s.fs.RemoveAll(verifyDir(s.dir)) }()
-	store, err := s.JS.ObjectStore(ctx, s.Bucket(one.Seq))
+	store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
 	if err != nil {
 		return fmt.Errorf("snapshot %d: %w", one.Seq, err)
 	}

@@ -38,7 +38,7 @@ type Retention struct {
 	unpadded    uint64 // the cursor before that: facts after it may be in the new file
 	Stale       bool   // the newest snapshot may hold what was pruned since
 
-	Trimmed atomic.Uint64                   // the log's first sequence, as of the last prune
+	trimmed atomic.Uint64                   // the log's first sequence, as of the last prune
 	Made    atomic.Int64                    // snapshots made
 	Failed  atomic.Int64                    // failed rounds
 	Newest  atomic.Pointer[schema.Snapshot] // the newest sound snapshot as of the last list; nil if none
@@ -52,9 +52,9 @@ type noter interface {
 	Writing() bool
 }
 
-// KeepSnapshots is how many are kept: one to start from, and one in case that is
+// keepSnapshots is how many are kept: one to start from, and one in case that is
 // damaged.
-const KeepSnapshots = 2
+const keepSnapshots = 2
 
 // lockPoll is how often a round tries to lock the snapshots.
 const lockPoll = time.Second
@@ -72,7 +72,7 @@ func (k *Retention) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := k.Round(ctx); err != nil && ctx.Err() == nil {
+		if err := k.round(ctx); err != nil && ctx.Err() == nil {
 			k.Failed.Add(1)
 			k.Config.Events(observe.RetentionFailed{Err: err, Again: k.Config.SnapshotEvery})
 		}
@@ -101,9 +101,9 @@ func (k *Retention) setNewest(newestFirst []schema.Snapshot) {
 	}
 }
 
-// Round does one round. It does nothing while the clock is not trusted: ages could be
+// round does one round. It does nothing while the clock is not trusted: ages could be
 // wrong. A standby only prunes what the writer has trimmed.
-func (k *Retention) Round(ctx context.Context) error {
+func (k *Retention) round(ctx context.Context) error {
 	if _, fault := k.Clock.Check(); fault != nil {
 		return nil
 	}
@@ -115,21 +115,21 @@ func (k *Retention) Round(ctx context.Context) error {
 	}
 	if k.Config.Retain > 0 {
 		// Before the snapshot, so that it holds nothing that the log has trimmed.
-		if err := errors.Join(k.Pad(ctx), k.prune(ctx)); err != nil {
+		if err := errors.Join(k.pad(ctx), k.prune(ctx)); err != nil {
 			return err
 		}
 	}
-	sound, err := k.Refresh(ctx)
+	sound, err := k.refresh(ctx)
 	if err != nil || k.Config.Retain == 0 {
 		return err
 	}
 	judged := k.Store.Cursor().Mutations
-	return errors.Join(k.Trim(ctx, sound), k.Mutations.Trim(ctx, judged), k.prune(ctx))
+	return errors.Join(k.trim(ctx, sound), k.Mutations.Trim(ctx, judged), k.prune(ctx))
 }
 
-// Refresh makes a snapshot, if the newest sound one lacks facts or holds pruned ones,
+// refresh makes a snapshot, if the newest sound one lacks facts or holds pruned ones,
 // and removes those that are not needed. It returns the sound ones left, newest first.
-func (k *Retention) Refresh(ctx context.Context) (sound []schema.Snapshot, err error) {
+func (k *Retention) refresh(ctx context.Context) (sound []schema.Snapshot, err error) {
 	for !k.Snapshots.Making.TryLock() { // a client's request may hold it long; stay cancellable
 		select {
 		case <-time.After(lockPoll):
@@ -195,10 +195,10 @@ func (k *Retention) Drop(ctx context.Context, made schema.Snapshot) (kept []sche
 	for _, one := range all {
 		old := k.Config.Retain > 0 && one.Created < k.Clock.Millis()-k.Config.Retain.Milliseconds()
 		switch {
-		case one.Sound && (len(kept) == 0 || len(kept) < KeepSnapshots && !old):
+		case one.Sound && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
 			kept = append(kept, one.Snapshot)
 			continue
-		case one.lost && (len(kept) == 0 || len(kept) < KeepSnapshots && !old):
+		case one.lost && (len(kept) == 0 || len(kept) < keepSnapshots && !old):
 			continue
 		}
 		if err := k.Snapshots.remove(ctx, one.Seq); err != nil {
@@ -210,9 +210,9 @@ func (k *Retention) Drop(ctx context.Context, made schema.Snapshot) (kept []sche
 	return kept, nil
 }
 
-// Trim removes events from the log that are older than the retention and below all
+// trim removes events from the log that are older than the retention and below all
 // sound snapshots.
-func (k *Retention) Trim(ctx context.Context, sound []schema.Snapshot) error {
+func (k *Retention) trim(ctx context.Context, sound []schema.Snapshot) error {
 	if len(sound) == 0 {
 		return nil
 	}
@@ -260,11 +260,11 @@ func (k *Retention) prune(ctx context.Context) error {
 		return err
 	}
 	pruned := false
-	if first != k.Trimmed.Load() {
+	if first != k.trimmed.Load() {
 		if pruned, err = k.Store.Prune(ctx, first); err != nil {
 			return fmt.Errorf("prune the projection: %w", err)
 		}
-		k.Trimmed.Store(first)
+		k.trimmed.Store(first)
 	}
 	forgotten, err := k.Store.Forget(k.Clock.Millis())
 	if err != nil {
@@ -284,9 +284,9 @@ func (k *Retention) prune(ctx context.Context) error {
 }
 
 const (
-	// PadBytes is the size of JetStream's stream files. It frees a file when all of it
+	// padBytes is the size of JetStream's stream files. It frees a file when all of it
 	// is trimmed.
-	PadBytes = 8 << 20
+	padBytes = 8 << 20
 	// padAtOnce bounds one event of padding: a NATS message has at most 1 MiB by default.
 	padAtOnce = 480 << 10
 	// filesPerRetention is how often a slow log begins a new file, per retention.
@@ -299,10 +299,10 @@ func padSize(maxPayload int64) int { return min(padAtOnce, int(maxPayload)-2*sch
 // filePeriod is how long a slow log writes to one file, in ms.
 func (k *Retention) filePeriod() int64 { return k.Config.Retain.Milliseconds() / filesPerRetention }
 
-// Pad appends padding until JetStream begins a new file, if the last one holds facts
+// pad appends padding until JetStream begins a new file, if the last one holds facts
 // and was not filled for a filePeriod. In a slow log trimmed events would stay for long
 // in a file that is not full.
-func (k *Retention) Pad(ctx context.Context) error {
+func (k *Retention) pad(ctx context.Context) error {
 	cursor := k.Store.Cursor()
 	if cursor.Last <= cursor.Padded && (k.unpadded == 0 || cursor.Last <= k.unpadded) {
 		return nil
@@ -312,13 +312,13 @@ func (k *Retention) Pad(ctx context.Context) error {
 		return nil
 	}
 	written := k.Log.Written.Load()
-	if k.padded != 0 && written > k.filled+2*PadBytes {
+	if k.padded != 0 && written > k.filled+2*padBytes {
 		k.padded, k.filled = now, written // the events fill files themselves
 		return nil
 	}
 	size := padSize(k.Log.NC.MaxPayload())
 	padding := strings.Repeat(".", size)
-	for left := PadBytes / size; left >= 0; left-- {
+	for left := padBytes / size; left >= 0; left-- {
 		if left == 0 && k.Store.Cursor().Last > cursor.Last {
 			break // a fact came between, maybe into the new file: a later round pads for it
 		}
@@ -327,6 +327,6 @@ func (k *Retention) Pad(ctx context.Context) error {
 		}
 	}
 	k.padded, k.filled, k.unpadded = now, k.Log.Written.Load(), cursor.Seq
-	k.Config.Events(observe.LogPadded{Bytes: size * (PadBytes/size + 1)})
+	k.Config.Events(observe.LogPadded{Bytes: size * (padBytes/size + 1)})
 	return nil
 }

@@ -30,7 +30,7 @@ import (
 // its files; deleting an object leaves its bytes until JetStream compacts them.
 type Store struct {
 	db     schema.DatabaseName
-	JS     jetstream.JetStream
+	js     jetstream.JetStream
 	log    *eventlog.Log      // whose snapshots they are; nil for any log of the database
 	Store  *projections.Store // the projection to copy
 	Now    func() int64       // Unix ms
@@ -51,13 +51,13 @@ type storedSnapshot struct {
 	unreadable error              // why its metadata could not be read now
 }
 
-// ObjectName is the name of the object in a snapshot's object store.
-const ObjectName = "projection.tar.zst"
+// objectName is the name of the object in a snapshot's object store.
+const objectName = "projection.tar.zst"
 
 // Keys of an object's metadata.
 const (
-	MetaStream   = "lapse-stream"   // identity of the log
-	MetaSnapshot = "lapse-snapshot" // schema.Snapshot as JSON
+	metaStream   = "lapse-stream"   // identity of the log
+	metaSnapshot = "lapse-snapshot" // schema.Snapshot as JSON
 	metaCursor   = "lapse-cursor"   // projections.Cursor as JSON
 	metaGivenUp  = "lapse-given-up" // not empty if givenUp
 )
@@ -77,7 +77,7 @@ type Config struct {
 
 // NewStore returns the snapshots of log, or of any log of the database if log is nil.
 func NewStore(js jetstream.JetStream, log *eventlog.Log, o Config) *Store {
-	return &Store{db: o.Database, JS: js, log: log, fs: o.Projection.FS, dir: o.Dir, events: o.Events, Now: o.Clock.Millis}
+	return &Store{db: o.Database, js: js, log: log, fs: o.Projection.FS, dir: o.Dir, events: o.Events, Now: o.Clock.Millis}
 }
 
 // The temporary directories of a snapshot, beside the projection; a killed process
@@ -85,8 +85,8 @@ func NewStore(js jetstream.JetStream, log *eventlog.Log, o Config) *Store {
 func checkpointDir(dir string) string { return dir + ".checkpoint" }
 func verifyDir(dir string) string     { return dir + ".verify" }
 
-// Bucket returns the name of the object store of the snapshot at seq.
-func (s *Store) Bucket(seq uint64) string {
+// bucket returns the name of the object store of the snapshot at seq.
+func (s *Store) bucket(seq uint64) string {
 	return s.db.SnapshotStore() + strconv.FormatUint(seq, 10)
 }
 
@@ -106,7 +106,7 @@ func (s *Store) List(ctx context.Context) ([]schema.Snapshot, error) {
 // An unfinished one has only its sequence. One that does not match the log is not
 // sound, nor is one that is unreadable, which is no error here.
 func (s *Store) all(ctx context.Context) (all []storedSnapshot, err error) {
-	names := s.JS.ObjectStoreNames(ctx)
+	names := s.js.ObjectStoreNames(ctx)
 	var seqs []uint64
 	for name := range names.Name() { // to the end, or the sender leaks
 		digits, ok := strings.CutPrefix(name, s.db.SnapshotStore())
@@ -156,13 +156,13 @@ func (s *Store) readable(ctx context.Context) (all []storedSnapshot, err error) 
 // describe reads the metadata of the snapshot at seq; ok is false if there is none.
 func (s *Store) describe(ctx context.Context, seq uint64) (one storedSnapshot, ok bool, err error) {
 	one.Seq = seq
-	store, err := s.JS.ObjectStore(ctx, s.Bucket(seq))
+	store, err := s.js.ObjectStore(ctx, s.bucket(seq))
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return one, false, nil
 	} else if err != nil {
 		return one, false, err
 	}
-	info, err := store.GetInfo(ctx, ObjectName)
+	info, err := store.GetInfo(ctx, objectName)
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
 		one.Fault = "it was never finished, or its stream is damaged"
 		return one, true, nil
@@ -170,8 +170,8 @@ func (s *Store) describe(ctx context.Context, seq uint64) (one storedSnapshot, o
 		return one, false, err
 	}
 	if err == nil {
-		one.stream, one.givenUp = info.Metadata[MetaStream], info.Metadata[metaGivenUp] != ""
-		err = errors.Join(json.Unmarshal([]byte(info.Metadata[MetaSnapshot]), &one.Snapshot), json.Unmarshal([]byte(info.Metadata[metaCursor]), &one.cursor))
+		one.stream, one.givenUp = info.Metadata[metaStream], info.Metadata[metaGivenUp] != ""
+		err = errors.Join(json.Unmarshal([]byte(info.Metadata[metaSnapshot]), &one.Snapshot), json.Unmarshal([]byte(info.Metadata[metaCursor]), &one.cursor))
 	}
 	if err != nil || one.Seq != seq {
 		one.Snapshot = schema.Snapshot{Seq: seq, Fault: "its metadata is not that of a snapshot of lapse"}
@@ -202,7 +202,7 @@ func (s *Store) giveUp(ctx context.Context, all []storedSnapshot) error {
 		if !one.lost || one.givenUp || one.stream != s.log.Identity() {
 			continue
 		}
-		store, err := s.JS.ObjectStore(ctx, s.Bucket(one.Seq))
+		store, err := s.js.ObjectStore(ctx, s.bucket(one.Seq))
 		if err == nil {
 			one.givenUp, one.Sound, one.Fault = true, true, "" // as it was
 			err = one.updateMeta(ctx, store)
@@ -223,7 +223,7 @@ func (one *storedSnapshot) updateMeta(ctx context.Context, store jetstream.Objec
 	if err != nil {
 		return err
 	}
-	return store.UpdateMeta(ctx, ObjectName, meta)
+	return store.UpdateMeta(ctx, objectName, meta)
 }
 
 func (one *storedSnapshot) meta() (jetstream.ObjectMeta, error) {
@@ -232,8 +232,8 @@ func (one *storedSnapshot) meta() (jetstream.ObjectMeta, error) {
 		return jetstream.ObjectMeta{}, err
 	}
 	cursor, err := json.Marshal(one.cursor)
-	meta := jetstream.ObjectMeta{Name: ObjectName, Metadata: map[string]string{
-		MetaStream: one.stream, MetaSnapshot: string(snapshot), metaCursor: string(cursor)}}
+	meta := jetstream.ObjectMeta{Name: objectName, Metadata: map[string]string{
+		metaStream: one.stream, metaSnapshot: string(snapshot), metaCursor: string(cursor)}}
 	if one.givenUp {
 		meta.Metadata[metaGivenUp] = "lost"
 	}
@@ -245,7 +245,7 @@ var ErrNoSnapshot = errors.New("there is no such snapshot of this log: list them
 
 // remove deletes the snapshot at seq, finished or not, if there is one.
 func (s *Store) remove(ctx context.Context, seq uint64) error {
-	err := s.JS.DeleteObjectStore(ctx, s.Bucket(seq))
+	err := s.js.DeleteObjectStore(ctx, s.bucket(seq))
 	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("remove snapshot %d: %w", seq, err)
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Upload is a reader for ObjectStore.Put that bounds memory: it returns full chunks, and
+// upload is a reader for ObjectStore.Put that bounds memory: it returns full chunks, and
 // waits while more than uploadAhead bytes are not stored yet.
-type Upload struct {
-	Ctx     context.Context
-	Store   jetstream.ObjectStore
-	From    io.Reader
+type upload struct {
+	ctx     context.Context
+	store   jetstream.ObjectStore
+	from    io.Reader
 	sent    uint64
 	stored  uint64
 	abandon context.CancelFunc // if not nil, ends Put when it does not return after an error
@@ -30,7 +30,7 @@ const (
 	uploadTimeout = 10 * time.Second
 )
 
-func (u *Upload) Read(chunk []byte) (n int, err error) {
+func (u *upload) Read(chunk []byte) (n int, err error) {
 	defer func() {
 		if err == nil {
 			return
@@ -43,7 +43,7 @@ func (u *Upload) Read(chunk []byte) (n int, err error) {
 	if err := u.await(uploadAhead); err != nil {
 		return 0, err
 	}
-	n, err = io.ReadFull(u.From, chunk)
+	n, err = io.ReadFull(u.from, chunk)
 	u.sent += uint64(n)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -57,9 +57,9 @@ func (u *Upload) Read(chunk []byte) (n int, err error) {
 }
 
 // await returns when at most ahead bytes are not stored yet.
-func (u *Upload) await(ahead uint64) error {
+func (u *upload) await(ahead uint64) error {
 	for last := time.Now(); u.sent > u.stored+ahead; time.Sleep(uploadPause) {
-		status, err := u.Store.Status(u.Ctx)
+		status, err := u.store.Status(u.ctx)
 		if err != nil {
 			return err
 		}

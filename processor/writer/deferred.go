@@ -107,7 +107,7 @@ func (t *Term) changed(p *Proposal) {
 func (t *Term) resumeDeferred() error {
 	for _, c := range slices.Clone(t.changes) {
 		// Others need a place in flight, too.
-		if t.full() || t.Machine.Pending() > mostSlice {
+		if t.full() || t.machine.Pending() > mostSlice {
 			break
 		}
 		if slices.ContainsFunc(t.stalling, c.after) || slices.ContainsFunc(t.retry, c.after) {

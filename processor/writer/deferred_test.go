@@ -115,7 +115,7 @@ func (s *slowStream) GetMsg(ctx context.Context, seq uint64, _ ...jetstream.GetM
 func TestRestoreDefers(t *testing.T) {
 	b := deferredBench(t)
 	stream := &slowStream{log: &b.log, let: make(chan struct{})}
-	b.Log.DB, b.Log.Stream = schema.DatabaseName("main"), stream
+	b.Term.log.DB, b.Term.log.Stream = schema.DatabaseName("main"), stream
 	for range 50 {
 		b.propose("document.touch.c.d0", "", nil)
 	}

@@ -198,7 +198,7 @@ func (l logReader) Last(name schema.CollectionName, id schema.DocumentID) (uint6
 func (l logReader) Event(seq uint64) (*schema.Event, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, eventTimeout)
 	defer cancel()
-	e, err := l.Log.Event(ctx, seq)
+	e, err := l.log.Event(ctx, seq)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, nil

@@ -31,7 +31,7 @@ type group struct {
 // appendAtomic appends the events from sequence first on as one atomic batch, and
 // earlier ones separately.
 func (t *Term) appendAtomic(first uint64) {
-	facts := t.Machine.Take()
+	facts := t.machine.Take()
 	n := 0
 	for n < len(facts) && facts[n].Seq < first {
 		n++
@@ -43,7 +43,7 @@ func (t *Term) appendAtomic(first uint64) {
 
 // append queues the decided events and sends as the limits allow.
 func (t *Term) append() {
-	t.queue(t.Machine.Take(), false)
+	t.queue(t.machine.Take(), false)
 	t.send()
 }
 
@@ -71,7 +71,7 @@ func (t *Term) send() {
 		last := facts[len(facts)-1].Seq
 		t.groups = append(t.groups, group{last: last, sent: time.Now(), as: as, events: len(facts)})
 		// A failed append gets no acknowledgement, which triggers recovery.
-		if err := t.Log.Append(facts, as); err != nil {
+		if err := t.log.Append(facts, as); err != nil {
 			t.config.Events(observe.AppendFailed{Seq: last, Err: err})
 		}
 	}
@@ -89,19 +89,19 @@ func (t *Term) nextGroup() (facts []projections.Fact, as eventlog.As) {
 	next := &t.unsent[0]
 	n, under := len(next.facts), len(t.groups)
 	sync, from := t.config.Synced, groupFrom
-	if t.Log.Staged() {
+	if t.log.Staged() {
 		from = stagedFrom
 	}
 	switch {
 	case n == 1:
 	case next.atomic:
 		as = eventlog.Atomic
-	case t.Log.Alone || sync && n >= from:
+	case t.log.Alone || sync && n >= from:
 		as = eventlog.Group
 	}
 	batch := as != eventlog.Single
 	switch {
-	case (batch || t.Log.Alone) && under > 0,
+	case (batch || t.log.Alone) && under > 0,
 		sync && under > 0 && (under >= fewGroups || t.groups[under-1].as != eventlog.Single),
 		!sync && under >= fewGroups && n < fullGroup:
 		return nil, eventlog.Single
@@ -119,12 +119,12 @@ func (t *Term) nextGroup() (facts []projections.Fact, as eventlog.As) {
 // acknowledged handles an acknowledgement, and all others that have arrived. It sends
 // more before commit folds, so that the log need not wait for the fold.
 func (t *Term) acknowledged(ctx context.Context, a eventlog.Ack) error {
-	if a.Epoch != t.Log.Epoch {
+	if a.Epoch != t.log.Epoch {
 		return nil
 	}
 	for more := true; more && a.Err == nil; {
 		select {
-		case next := <-t.Log.Acks: // of the same epoch, and later
+		case next := <-t.log.Acks: // of the same epoch, and later
 			a = next
 		default:
 			more = false
@@ -150,26 +150,26 @@ func (t *Term) ack(seq uint64) {
 // commit folds the acknowledged events and sends the replies that waited for them.
 func (t *Term) commit() error {
 	seq := t.acked
-	if seq <= t.Machine.Folded() {
+	if seq <= t.machine.Folded() {
 		return nil
 	}
-	for _, fact := range t.Machine.PendingFacts() {
+	for _, fact := range t.machine.PendingFacts() {
 		if fact.Seq > seq {
 			break
 		}
 		t.config.Meter.Stored(&fact)
 		t.Observe(&fact, true)
 	}
-	began, sweeping := time.Now(), t.Machine.Sweeping() > 0
-	if err := t.Machine.Commit(seq); err != nil {
+	began, sweeping := time.Now(), t.machine.Sweeping() > 0
+	if err := t.machine.Commit(seq); err != nil {
 		return fmt.Errorf("fold: %w", err)
 	}
 	ended := time.Now()
 	t.config.Meter.Folded(ended.Sub(began))
-	if sweeping && t.Machine.Sweeping() == 0 {
+	if sweeping && t.machine.Sweeping() == 0 {
 		t.share.folded(ended)
 	}
-	t.Log.Note(t.store.Cursor())
+	t.log.Note(t.store.Cursor())
 	t.Renewals.folded(seq, t.Clock.Second(0), int64(t.config.QueryTime/time.Second)+1)
 	t.replyFolded()
 	return nil
@@ -177,7 +177,7 @@ func (t *Term) commit() error {
 
 // replyFolded sends the replies whose outcomes are folded.
 func (t *Term) replyFolded() {
-	folded := t.Machine.Folded()
+	folded := t.machine.Folded()
 	n := 0
 	for n < len(t.pendingReplies) && t.pendingReplies[n].outcome.Seq <= folded {
 		t.replyDurable(&t.pendingReplies[n])

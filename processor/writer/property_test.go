@@ -42,10 +42,10 @@ func newBench(t testing.TB) *bench {
 	w := New(Config{Meter: quietMeter{}, Queue: 1 << 10, Synced: true, MaxDowntime: time.Hour, Events: events}, &eventlog.Log{}, store,
 		clock.New(clock.Config{Clock: clock.GoClock(), MaxStep: time.Minute, MaxDowntime: time.Hour, Events: events}, 0, true))
 	b := &bench{Term: w.newTerm(), t: t}
-	if b.Machine, err = machine.NewMachine(store); err != nil {
+	if b.machine, err = machine.NewMachine(store); err != nil {
 		t.Fatal(err)
 	}
-	b.Machine.History = b.history
+	b.machine.History = b.history
 	w.Term.Store(b.Term)
 	b.searched = w.Clock.Millis()
 	return b
@@ -63,7 +63,7 @@ func (b *bench) round(n int, acknowledges bool) {
 	b.groups = []group{{}} // nothing is sent
 	b.must(b.turn())
 	b.append()
-	all := b.Machine.Taken()
+	all := b.machine.Taken()
 	if n < 0 || n > len(all) {
 		n = len(all)
 	}

@@ -31,7 +31,7 @@ func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64
 	retry := eventlog.TryForever(ctx)
 	began, away := time.Now(), false
 	err = backoff.RetryNotify(func() error {
-		if err := t.Log.Listen(); err != nil {
+		if err := t.log.Listen(); err != nil {
 			return err
 		}
 		found, err := t.readEnd(ctx, mine)
@@ -43,14 +43,14 @@ func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64
 	}, retry, func(err error, wait time.Duration) {
 		away = true
 		t.config.Meter.Beat(len(mine))
-		t.config.Events(observe.LogUnreachable{Role: observe.Writer, Err: t.Log.Explain(err), Since: began, Again: wait})
+		t.config.Events(observe.LogUnreachable{Role: observe.Writer, Err: t.log.Explain(err), Since: began, Again: wait})
 		if time.Since(began) > abandonAfter {
 			t.refuse(unreachable)
 			t.abandon(unreachable)
 		}
 	})
 	if err == nil {
-		t.Log.ForgetTrouble()
+		t.log.ForgetTrouble()
 		t.config.Events(observe.FenceMoved{Seq: t.store.Cursor().Seq, Took: time.Since(began)})
 		if away {
 			t.config.Events(observe.LogReachable{After: time.Since(began)})
@@ -61,11 +61,11 @@ func (t *Term) fence(ctx context.Context, mine []projections.Fact) (acked uint64
 
 // readEnd folds the log beyond the cursor; acked is as in fence.
 func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint64, err error) {
-	last, err := t.Log.Last(ctx)
+	last, err := t.log.Last(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := (eventlog.Extent{Seq: t.store.Cursor().Seq, By: "the projection"}).CheckEnd(t.Log.DB.LogStream(), last); err != nil {
+	if err := (eventlog.Extent{Seq: t.store.Cursor().Seq, By: "the projection"}).CheckEnd(t.log.DB.LogStream(), last); err != nil {
 		if t.shorter.IsZero() {
 			t.shorter = time.Now()
 		}
@@ -77,7 +77,7 @@ func (t *Term) readEnd(ctx context.Context, mine []projections.Fact) (acked uint
 	t.shorter = time.Time{}
 	var fault error
 	var batch []projections.Fact // folded together: a reader sees all of it or none
-	err = t.Log.Read(ctx, t.store.Cursor().Seq+1, last, func(e *schema.Event) error {
+	err = t.log.Read(ctx, t.store.Cursor().Seq+1, last, func(e *schema.Event) error {
 		for len(mine) > 0 && mine[0].Seq < e.Seq {
 			mine = mine[1:]
 		}
@@ -115,11 +115,11 @@ func same(a, b *schema.Event) bool {
 func (t *Term) moveFence(ctx context.Context) error {
 	cursor := t.store.Cursor()
 	says, seq := eventlog.Started{Writer: t.name}, cursor.Seq+1
-	if end := t.Log.End; end.Last >= seq {
+	if end := t.log.End; end.Last >= seq {
 		says.Lost, seq = end.First, end.Last+1
 	}
-	if t.Log.Lost.Last >= seq {
-		says.Reused = t.Log.Lost.Last
+	if t.log.Lost.Last >= seq {
+		says.Reused = t.log.Lost.Last
 	}
 	body, err := json.Marshal(says)
 	if err != nil {
@@ -131,21 +131,21 @@ func (t *Term) moveFence(ctx context.Context) error {
 	}
 	e := &schema.Event{Seq: seq, Time: max(cursor.Time, now), Type: schema.WriterStarted,
 		Collection: schema.InternalCollection, Body: body}
-	if err := t.Log.Append([]projections.Fact{{Event: e}}, eventlog.Single); err != nil {
+	if err := t.log.Append([]projections.Fact{{Event: e}}, eventlog.Single); err != nil {
 		return err
 	}
 	timeout := time.NewTimer(t.ackTimeout())
 	defer timeout.Stop()
 	select {
-	case a := <-t.Log.Acks:
+	case a := <-t.log.Acks:
 		if a.Err != nil {
 			return a.Err
 		}
 		if err := t.store.Fold([]projections.Fact{{Event: e}}); err != nil {
 			return err
 		}
-		t.Log.Note(t.store.Cursor())
-		t.Log.Lost = eventlog.Gap{}
+		t.log.Note(t.store.Cursor())
+		t.log.Lost = eventlog.Gap{}
 		return nil
 	case <-timeout.C:
 		return fmt.Errorf("append %d: no acknowledgement within %s", e.Seq, t.ackTimeout())
@@ -159,7 +159,7 @@ func (t *Term) moveFence(ctx context.Context) error {
 func (t *Term) recover(ctx context.Context, cause error) error {
 	began := time.Now()
 	t.config.Events(observe.AppendFailed{Err: cause})
-	mine := t.Machine.Taken()
+	mine := t.machine.Taken()
 	acked, err := t.fence(ctx, mine)
 	if err != nil && !errors.Is(err, ErrSuperseded) {
 		return err
@@ -179,18 +179,18 @@ func (t *Term) recover(ctx context.Context, cause error) error {
 func (t *Term) rollBack() error {
 	t.groups, t.unsent = nil, nil
 	t.Renewals.Clear()
-	err := t.Machine.Abort()
-	t.searched = t.Machine.Time() // of the WriterStarted, which records the pause
+	err := t.machine.Abort()
+	t.searched = t.machine.Time() // of the WriterStarted, which records the pause
 	return err
 }
 
 // pause backs off when the log has accepted nothing but the fence several times in a
 // row: without it the retries would fill the log.
 func (t *Term) pause(ctx context.Context) {
-	if t.recoveries <= MaxRecoveries {
+	if t.recoveries <= maxRecoveries {
 		return
 	}
-	wait := min(eventlog.ResumeInterval<<min(t.recoveries-MaxRecoveries, 10), MaxPause)
+	wait := min(eventlog.ResumeInterval<<min(t.recoveries-maxRecoveries, 10), maxPause)
 	t.config.Events(observe.AppendsRejected{Times: t.recoveries, Again: wait})
 	t.refuse(unreachable)
 	t.abandon(unreachable)

@@ -20,7 +20,7 @@ import (
 type Term struct {
 	*Writer
 	name    string // in WriterStarted
-	Machine *machine.Machine
+	machine *machine.Machine
 	phase   phase
 
 	retry          []*Proposal // to be decided before the queues
@@ -58,20 +58,20 @@ type decided struct {
 // that no earlier writer can append.
 func (w *Writer) Begin(ctx context.Context) (*Term, error) {
 	t := w.newTerm()
-	w.refuse(NotWriter) // submitted too late for the last term
+	w.refuse(notWriter) // submitted too late for the last term
 	w.Term.Store(t)
 	if _, err := t.fence(ctx, nil); err != nil {
 		t.Leave()
 		return nil, err
 	}
 	var err error
-	if t.Machine, err = machine.NewMachine(w.store); err != nil {
+	if t.machine, err = machine.NewMachine(w.store); err != nil {
 		t.Leave()
 		return nil, err
 	}
-	t.Machine.Largest = w.config.Largest
-	t.Machine.History = t.history
-	t.searched = t.Machine.Time()
+	t.machine.Largest = w.config.Largest
+	t.machine.History = t.history
+	t.searched = t.machine.Time()
 	return t, nil
 }
 
@@ -94,7 +94,7 @@ func (t *Term) Run(ctx context.Context) (err error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		t.config.Meter.Beat(t.Machine.Pending())
+		t.config.Meter.Beat(t.machine.Pending())
 		if err := t.turn(); err != nil {
 			return err
 		}
@@ -113,15 +113,15 @@ func (t *Term) Run(ctx context.Context) (err error) {
 		}
 		timer.Reset(t.untilNext())
 		select {
-		case a := <-t.Log.Acks:
+		case a := <-t.log.Acks:
 			if err := t.acknowledged(ctx, a); err != nil {
 				return err
 			}
-		case <-t.Log.Connected:
+		case <-t.log.Connected:
 			if err := t.lost(ctx, errors.New("the connection was lost")); err != nil {
 				return err
 			}
-		case <-t.Log.Elected:
+		case <-t.log.Elected:
 			if err := t.lost(ctx, errors.New("the stream has a new leader")); err != nil {
 				return err
 			}
@@ -145,9 +145,9 @@ func (t *Term) Run(ctx context.Context) (err error) {
 // to recover. It is at most the lease TTL, after which a standby takes over.
 func (t *Term) ackTimeout() time.Duration {
 	if t.config.Lease > 0 {
-		return min(AckTimeout, t.config.Lease)
+		return min(ackTimeout, t.config.Lease)
 	}
-	return AckTimeout
+	return ackTimeout
 }
 
 // end drains, and notes WriterPresent if the end of the log is old.
@@ -170,8 +170,8 @@ func (t *Term) drain() error {
 	timeout := time.After(StopTimeout)
 	for len(t.groups) > 0 {
 		select {
-		case a := <-t.Log.Acks:
-			if a.Epoch != t.Log.Epoch {
+		case a := <-t.log.Acks:
+			if a.Epoch != t.log.Epoch {
 				continue
 			}
 			if a.Err != nil {
@@ -182,7 +182,7 @@ func (t *Term) drain() error {
 				return err
 			}
 		case <-timeout:
-			return fmt.Errorf("stopping: %d events were not acknowledged within %s", t.Machine.Pending(), StopTimeout)
+			return fmt.Errorf("stopping: %d events were not acknowledged within %s", t.machine.Pending(), StopTimeout)
 		}
 	}
 	return nil
@@ -195,18 +195,18 @@ func (t *Term) Leave() {
 	t.reading.Wait()
 	for p := range t.recalling {
 		if !p.over {
-			p.refuse(p.undecided(NotWriter))
+			p.refuse(p.undecided(notWriter))
 		}
 	}
-	t.abandon(NotWriter)
+	t.abandon(notWriter)
 	t.pendingReplies, t.retry = nil, nil
-	t.refuse(NotWriter)
+	t.refuse(notWriter)
 }
 
 const (
-	// ResumedAfter is the shortest pause after which a writer notes that it resumed; well
+	// resumedAfter is the shortest pause after which a writer notes that it resumed; well
 	// below the lateness of expiries that an audit allows.
-	ResumedAfter = 20 * time.Second
+	resumedAfter = 20 * time.Second
 	// minPresence is the minimum age of the log's end at which a running writer notes
 	// its presence. stopPresence is the maximum age at which a stopping writer does.
 	minPresence  = time.Minute
@@ -218,10 +218,10 @@ const (
 // it had been down, and its clock as if it were ahead. A database without
 // collections has nothing that could expire, and needs none.
 func (t *Term) present(now int64, age time.Duration) bool {
-	if now-t.Machine.EndTime() < age.Milliseconds() || len(t.store.Collections()) == 0 {
+	if now-t.machine.EndTime() < age.Milliseconds() || len(t.store.Collections()) == 0 {
 		return false
 	}
-	t.Machine.Note(now, schema.WriterPresent, nil)
+	t.machine.Note(now, schema.WriterPresent, nil)
 	return true
 }
 
@@ -229,8 +229,8 @@ func (t *Term) present(now int64, age time.Duration) bool {
 // while: its clock was not trusted, or the machine slept. That explains late expiries
 // to a reader of the log.
 func (t *Term) resume(now int64) {
-	if now-t.searched >= ResumedAfter.Milliseconds() {
-		t.Machine.Note(now, schema.WriterResumed, nil)
+	if now-t.searched >= resumedAfter.Milliseconds() {
+		t.machine.Note(now, schema.WriterResumed, nil)
 	}
 	t.searched = now
 }

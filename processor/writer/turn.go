@@ -11,7 +11,7 @@ import (
 
 // Limits of one turn and of what is in flight to the log.
 const (
-	TurnRequests   = 512      // proposals decided in one turn
+	turnRequests   = 512      // proposals decided in one turn
 	maxInFlight    = 8192     // events; well below the limit of JetStream's queue
 	maxFlightBytes = 16 << 20 // bytes of their bodies; the last batch may exceed it
 	maxFlightWork  = 16 << 20 // work of folding them, see machine.Work
@@ -21,11 +21,11 @@ const (
 	fullGroup      = 128              // events from which a group does not wait
 	groupFrom      = 16               // synced events from which a group is faster than single appends
 	stagedFrom     = 3                // as groupFrom, for a log that stages groups in memory
-	AckTimeout     = 10 * time.Second // at most the lease TTL
+	ackTimeout     = 10 * time.Second // at most the lease TTL
 	maxGroupBytes  = 4 << 20          // bytes of proposals or work done in one turn
 	StopTimeout    = 5 * time.Second
-	MaxRecoveries  = 3 // in a row without an acknowledgement, before the writer slows down
-	MaxPause       = 10 * time.Second
+	maxRecoveries  = 3 // in a row without an acknowledgement, before the writer slows down
+	maxPause       = 10 * time.Second
 	clockCheck     = time.Second     // timers do not notice a clock step or the machine's sleep
 	abandonAfter   = 2 * time.Second // of an unreachable log, before waiting requests are answered
 )
@@ -62,8 +62,8 @@ const (
 // nothing is in flight.
 func (t *Term) full() bool {
 	waits := t.phase == draining || t.phase == deferring
-	return waits && t.Machine.Pending() > 0 || len(t.groups) >= eventlog.MaxGroups ||
-		t.Machine.Pending() >= maxInFlight || t.Machine.PendingBytes() >= maxFlightBytes || t.Machine.PendingWork() >= maxFlightWork ||
+	return waits && t.machine.Pending() > 0 || len(t.groups) >= eventlog.MaxGroups ||
+		t.machine.Pending() >= maxInFlight || t.machine.PendingBytes() >= maxFlightBytes || t.machine.PendingWork() >= maxFlightWork ||
 		len(t.pendingReplies) >= maxReplies || t.replyBytes >= maxReplyBytes
 }
 
@@ -91,8 +91,8 @@ func (t *Term) untilNext() time.Duration {
 	if t.nextRetry() >= 0 || len(t.pieces) > 0 {
 		return 0
 	}
-	if at, ok := t.Machine.NextDue(); ok {
-		if t.Machine.Time() >= at*1000 {
+	if at, ok := t.machine.NextDue(); ok {
+		if t.machine.Time() >= at*1000 {
 			return max(min(wait, t.expiriesWait(time.Now())), 0)
 		}
 		wait = min(wait, t.Clock.Until(at))
@@ -119,7 +119,7 @@ func (t *Term) turn() error {
 	// Expiries come first, so that whatever a new policy made overdue expires right
 	// after it, but no more of them than requests can wait for.
 	if at := time.Now(); !deferred && (drained || t.expiriesWait(at) == 0) && t.due(now) {
-		if _, err := t.Machine.Expire(now, t.share.steer(at, t.asks())); err != nil {
+		if _, err := t.machine.Expire(now, t.share.steer(at, t.asks())); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (t *Term) turn() error {
 		}
 	}
 	requests, bytes := 0, 0
-	for requests < TurnRequests && bytes < maxGroupBytes && !t.full() {
+	for requests < turnRequests && bytes < maxGroupBytes && !t.full() {
 		p := t.next()
 		if p == nil {
 			break
@@ -150,7 +150,7 @@ func (t *Term) turn() error {
 
 // expiriesWait returns how long expiries wait to leave time for requests.
 func (t *Term) expiriesWait(now time.Time) time.Duration {
-	return t.share.wait(now, t.Machine.Sweeping())
+	return t.share.wait(now, t.machine.Sweeping())
 }
 
 // asks counts requests, and mutations of the stream.
@@ -158,8 +158,8 @@ func (t *Term) asks() uint64 { return t.Requests.Load() + t.published }
 
 // due reports whether a document may be due at now, in ms.
 func (t *Term) due(now int64) bool {
-	at, ok := t.Machine.NextDue()
-	return ok && at*1000 <= max(now, t.Machine.Time())
+	at, ok := t.machine.NextDue()
+	return ok && at*1000 <= max(now, t.machine.Time())
 }
 
 // nextRetry returns the index in retry of the next proposal that does not come after one
@@ -197,32 +197,32 @@ func (t *Term) next() *Proposal {
 // approximate size in bytes of the proposal or of the work for it.
 func (t *Term) decide(p *Proposal) (bytes int, err error) {
 	if p.Term != nil && p.Term != t {
-		p.refuse(NotWriter)
+		p.refuse(notWriter)
 		return 0, nil
 	}
 	if t.waits(p) {
 		return 0, nil
 	}
-	before := t.Machine.Work()
+	before := t.machine.Work()
 	atomic := p.Batch != nil && p.Batch.Atomic
 	if atomic {
 		t.append() // earlier events, apart from the batch
 	}
-	pending := t.Machine.Pending()
+	pending := t.machine.Pending()
 	o, first, err := t.judge(p)
 	if err != nil {
 		return 0, err
 	}
 	// Without an event no fence tells that another process may have decided meanwhile, as
 	// after a freeze for longer than the lease. A lease that is still held does.
-	if p.Done != nil && !o.Again && !o.Recall && !o.More && t.Machine.Pending() == pending && !t.held() {
-		fault := p.undecided(NotWriter)
+	if p.Done != nil && !o.Again && !o.Recall && !o.More && t.machine.Pending() == pending && !t.held() {
+		fault := p.undecided(notWriter)
 		o = machine.Outcome{Seq: o.Seq, Code: fault.Code, Fault: fault}
 	}
 	if atomic {
 		t.appendAtomic(first)
 	}
-	bytes = t.Machine.Work() - before
+	bytes = t.machine.Work() - before
 	if len(t.pieces) > 0 && t.pieces[0] == p && !o.More {
 		t.pieces = slices.Delete(t.pieces, 0, 1)
 	}
@@ -271,27 +271,27 @@ func (t *Term) held() bool { return t.config.Held == nil || t.config.Held() }
 func (t *Term) judge(p *Proposal) (o machine.Outcome, first uint64, err error) {
 	t.Renewals.mu.Lock()
 	defer t.Renewals.mu.Unlock()
-	now, pending := t.Clock.Millis(), t.Machine.Pending()
-	first = t.Machine.Seq() + 1
+	now, pending := t.Clock.Millis(), t.machine.Pending()
+	first = t.machine.Seq() + 1
 	t.history.read = p.read
 	switch {
 	case p.Internal != nil:
-		o = t.Machine.Note(now, p.Internal.Type, p.Internal.Body)
+		o = t.machine.Note(now, p.Internal.Type, p.Internal.Body)
 	case p.Batch == nil:
-		o, err = t.Machine.Decide(now, p.Mutation)
+		o, err = t.machine.Decide(now, p.Mutation)
 	default:
 		if p.run == nil {
 			p.run = machine.NewBatchRun(p.Batch, p.MaxReply)
 		}
-		o, err = t.Machine.DecideBatch(now, p.run, pieceWork)
-		if p.first == 0 && t.Machine.Seq() >= first {
+		o, err = t.machine.DecideBatch(now, p.run, pieceWork)
+		if p.first == 0 && t.machine.Seq() >= first {
 			p.first = first
 		}
-		p.judged = t.Machine.Seq()
+		p.judged = t.machine.Seq()
 		if first = p.first; p.Batch.Atomic {
 			first = p.run.First
 		}
 	}
-	t.Renewals.note(t.Machine, pending)
+	t.Renewals.note(t.machine, pending)
 	return o, first, err
 }

@@ -16,8 +16,8 @@ import (
 // limited in number and bytes.
 func TestPendingRepliesLimited(t *testing.T) {
 	for _, term := range []*Term{
-		{Machine: idle(t), replyBytes: maxReplyBytes},
-		{Machine: idle(t), pendingReplies: make([]decided, maxReplies)},
+		{machine: idle(t), replyBytes: maxReplyBytes},
+		{machine: idle(t), pendingReplies: make([]decided, maxReplies)},
 	} {
 		if !term.full() {
 			t.Errorf("not full with %d pending replies of %d bytes", len(term.pendingReplies), term.replyBytes)
@@ -62,8 +62,8 @@ func TestPhases(t *testing.T) {
 	w := New(Config{Meter: noMeter{}, Queue: 10, Synced: true, MaxDowntime: time.Hour, Events: events}, &eventlog.Log{}, nil,
 		clock.New(clock.Config{Clock: clock.GoClock(), MaxStep: time.Minute, MaxDowntime: time.Hour, Events: events}, 0, true))
 	term := w.newTerm()
-	term.Machine = idle(t)
-	term.Machine.Note(w.Clock.Millis(), schema.WriterStarted, nil)
+	term.machine = idle(t)
+	term.machine.Note(w.Clock.Millis(), schema.WriterStarted, nil)
 	turn := func(want phase, tails ...string) {
 		t.Helper()
 		term.groups = []group{{}} // in flight: nothing is sent
@@ -76,9 +76,9 @@ func TestPhases(t *testing.T) {
 	}
 	commit := func() {
 		t.Helper()
-		term.Machine.Take()
+		term.machine.Take()
 		term.unsent, term.groups = nil, nil
-		if err := term.Machine.Commit(term.Machine.Seq()); err != nil {
+		if err := term.machine.Commit(term.machine.Seq()); err != nil {
 			t.Fatal(err)
 		}
 	}

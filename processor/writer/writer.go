@@ -53,7 +53,7 @@ func (p *Proposal) reply(o machine.Outcome) {
 // lateness. It outlives its terms; it decides while it has one.
 type Writer struct {
 	config Config
-	Log    *eventlog.Log
+	log    *eventlog.Log
 	store  *projections.Store
 	Clock  *clock.Timekeeper
 
@@ -108,7 +108,7 @@ type Meter interface {
 
 // New returns a Writer without a term.
 func New(c Config, log *eventlog.Log, store *projections.Store, clock *clock.Timekeeper) *Writer {
-	return &Writer{config: c, Log: log, store: store, Clock: clock,
+	return &Writer{config: c, log: log, store: store, Clock: clock,
 		Proposals: make(chan *Proposal, c.Queue), Mutations: make(chan *schema.Mutation, eventlog.MutationsQueued),
 		lateness: newLateness(c.Objective)}
 }
@@ -122,7 +122,7 @@ func (w *Writer) Submit(p *Proposal) bool {
 	select {
 	case w.Proposals <- p:
 		if !w.Writing() {
-			w.refuse(NotWriter)
+			w.refuse(notWriter)
 		}
 		return true
 	default:
@@ -137,7 +137,7 @@ func (w *Writer) Note(ctx context.Context, t schema.EventType, body []byte) erro
 	select {
 	case w.Proposals <- &Proposal{Internal: &schema.Event{Type: t, Body: body}, Done: func(o machine.Outcome) { done <- o }}:
 		if !w.Writing() {
-			w.refuse(NotWriter)
+			w.refuse(notWriter)
 		}
 	case <-ctx.Done():
 		return ctx.Err()
@@ -197,7 +197,7 @@ func (w *Writer) Observe(fact *projections.Fact, own bool) {
 // Replies to proposals submitted after the end of a term, and to other requests when
 // the process stops.
 var (
-	NotWriter = schema.ErrUnavailable.With("this process is stopping, or no longer the writer: try again")
+	notWriter = schema.ErrUnavailable.With("this process is stopping, or no longer the writer: try again")
 	Stopping  = schema.ErrUnavailable.With("lapse is stopping: try again")
 )
 

@@ -10,8 +10,10 @@ package stress
 import (
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // Long reports whether LAPSE_STRESS asks for long tests.
@@ -57,4 +59,27 @@ func Seed(t testing.TB) uint64 {
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t), 0))
+}
+
+// Heap returns the live bytes of the Go heap. With cgo, Pebble's block cache and
+// memtables are not in it: C allocates them.
+func Heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // released by finalizers and pools
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Settle waits until the heap is stable: Pebble's flushes and compactions, which hold
+// memory, have ended.
+func Settle() {
+	for last, tries := Heap(), 0; tries < 100; tries++ {
+		time.Sleep(200 * time.Millisecond)
+		now := Heap()
+		if d := now - last; -4<<10 < d && d < 4<<10 {
+			return
+		}
+		last = now
+	}
 }

@@ -75,7 +75,7 @@ func table(quick, check bool, run string) error {
 	}
 	var rows []row
 	var failed error
-	for _, pkg := range []string{inModule, "./processor"} { // the packages whose benchmarks have rows
+	for _, pkg := range []string{inModule, "./processor/machine"} { // the packages whose benchmarks have rows
 		more, err := measure(pkg, run, quick)
 		rows, failed = append(rows, more...), errors.Join(failed, err)
 	}

@@ -1,0 +1,6 @@
+package clock
+
+const (
+	FollowRate = followRate
+	Recheck    = recheck
+)

@@ -1,0 +1,9 @@
+package processor_test
+
+import (
+	"testing"
+
+	"github.com/lapsedb/lapse/processor/processortest"
+)
+
+func TestMain(m *testing.M) { processortest.Main(m) }

@@ -1,0 +1,3 @@
+package monitor
+
+const HungAfter = hungAfter

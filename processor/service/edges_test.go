@@ -1,0 +1,442 @@
+package service_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/processor"
+	"github.com/lapsedb/lapse/processor/answer"
+	"github.com/lapsedb/lapse/processor/processortest"
+	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// edge is a limit of the contract, with the reply codes just below it, at it and just
+// above it.
+type edge struct {
+	name  string
+	limit int
+	tail  func(n int) string
+	body  func(n int) string
+	head  func(n int) []string
+	codes [3]int
+	error string // of refusals; any if empty
+}
+
+func fixed(s string) func(int) string { return func(int) string { return s } }
+
+// sized returns a document of n bytes.
+func sized(n int) string { return `{"p":"` + strings.Repeat("x", n-len(`{"p":""}`)) + `"}` }
+
+// nested returns a document that nests n deep.
+func nested(n int) string {
+	return `{"p":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + `}`
+}
+
+// padded returns s padded with blanks to n bytes.
+func padded(s string) func(n int) string {
+	return func(n int) string { return s + strings.Repeat(" ", n-len(s)) }
+}
+
+// listed formats a list of n items.
+func listed(format string, item func(i int) string) func(n int) string {
+	return func(n int) string {
+		items := make([]string, n)
+		for i := range items {
+			items[i] = item(i)
+		}
+		return fmt.Sprintf(format, strings.Join(items, ","))
+	}
+}
+
+func path(i int) string { return fmt.Sprintf(`"/p%d"`, i) }
+
+func pathObject(i int) string { return `{"path":` + path(i) + `}` }
+
+// edges are the limits of requests.
+var edges = []edge{
+	{"bytes of a document", schema.MaxDocumentBytes, fixed("document.create.c.size"), sized, nil, [3]int{201, 409, 413}, ""},
+	{"bytes of a document", schema.MaxDocumentBytes, fixed("document.replace.c.a"), sized, nil, [3]int{200, 200, 413}, "too_large"},
+	{"bytes of a document", schema.MaxDocumentBytes, fixed("document.upsert.c.a"), sized, nil, [3]int{200, 200, 413}, "too_large"},
+	{"blanks in a document", schema.MaxDocumentBytes, fixed("document.upsert.c.a"), padded("{}"), nil, [3]int{200, 200, 413}, "too_large"},
+	{"blanks in a patch", schema.MaxDocumentBytes, fixed("document.patch.c.a"), padded("{}"), nil, [3]int{200, 200, 413}, "too_large"},
+	// {"id":"a","p":"…"}
+	{"bytes of what a patch makes", schema.MaxDocumentBytes, fixed("document.patch.c.a"), func(n int) string { return sized(n - 9) }, nil, [3]int{200, 200, 413}, "too_large"},
+	{"levels of a document", schema.MaxDepth, fixed("document.upsert.c.a"), nested, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"levels of a patch", schema.MaxDepth, fixed("document.patch.c.a"), nested, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"levels of a query", schema.MaxDepth, fixed("query.c"), func(n int) string { return `{"params":` + nested(n-1) + `}` }, nil, [3]int{200, 200, 400}, "bad_request"},
+
+	{"bytes of an id", schema.MaxIDBytes, func(n int) string { return "document.create.c." + strings.Repeat("i", n) }, fixed("{}"), nil, [3]int{201, 201, 400}, "bad_id"},
+	{"bytes of an id, all of them escaped", schema.MaxIDBytes, func(n int) string { return "document.create.c." + strings.Repeat("%2E", n) }, fixed("{}"), nil, [3]int{201, 201, 400}, "bad_id"},
+	{"bytes of an id in two each", schema.MaxIDBytes, func(n int) string {
+		return "document.create.c." + processortest.IdToken(strings.Repeat("é", n/2)+strings.Repeat("x", n%2))
+	}, fixed("{}"), nil, [3]int{201, 201, 400}, "bad_id"},
+	{"bytes of an id that is read", schema.MaxIDBytes, func(n int) string { return "document.get.c." + strings.Repeat("%2F", n) }, fixed(""), nil, [3]int{404, 404, 400}, ""},
+	{"bytes of an id with a history", schema.MaxIDBytes, func(n int) string { return "history.c." + strings.Repeat("%2F", n) }, fixed(""), nil, [3]int{404, 404, 400}, ""},
+	{"bytes of a collection's name", 64, func(n int) string { return "collection.create." + strings.Repeat("n", n) }, fixed(""), nil, [3]int{201, 201, 400}, "bad_request"},
+
+	{"bytes of properties", schema.MaxDocumentBytes, fixed("collection.replace.c"), padded(`{"defaultTtl":-1}`), nil, [3]int{200, 200, 413}, "too_large"},
+	{"included paths", schema.MaxIncludedPaths, fixed("collection.replace.d"), listed(`{"indexingPolicy":{"includedPaths":[%s]}}`, pathObject), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of an included path", 255, fixed("collection.replace.d"), func(n int) string {
+		return `{"indexingPolicy":{"includedPaths":[{"path":"/` + strings.Repeat("p", n-1) + `"}]}}`
+	}, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"the longest defaultTtl", math.MaxInt32, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_ttl"},
+	{"the shortest defaultTtl", 0, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{200, 400, 200}, "bad_ttl"},
+	{"the least defaultTtl", -2, fixed("collection.replace.d"), func(n int) string { return fmt.Sprintf(`{"defaultTtl":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_ttl"},
+	{"the longest ttl", math.MaxInt32, fixed("document.upsert.c.ttl"), func(n int) string { return fmt.Sprintf(`{"ttl":%d}`, n) }, nil, [3]int{201, 200, 400}, "bad_ttl"},
+	{"the shortest ttl", 0, fixed("document.upsert.c.ttl"), func(n int) string { return fmt.Sprintf(`{"ttl":%d}`, n) }, nil, [3]int{200, 400, 200}, "bad_ttl"},
+	{"the least ttl", -2, fixed("document.upsert.c.a"), func(n int) string { return fmt.Sprintf(`{"ttl":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_ttl"},
+
+	{"operations of a batch", schema.MaxOperations, fixed("batch.c"), listed(`{"operations":[%s]}`, func(int) string { return `{"op":"get","id":"a"}` }), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"operations of a batch that changes", schema.MaxOperations, fixed("batch.c"), listed(`{"operations":[%s]}`, func(int) string { return `{"op":"upsert","id":"b","body":{}}` }), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"operations of an atomic batch", schema.MaxOperations, fixed("batch.c"), listed(`{"atomic":true,"operations":[%s]}`, func(int) string { return `{"op":"upsert","id":"b","body":{}}` }), nil, [3]int{200, 200, 400}, "bad_request"},
+
+	{"bytes of a Nats-Msg-Id", 255, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"Nats-Msg-Id", strings.Repeat("m", n)} }, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of an If-Match", 4096, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"If-Match", strings.Repeat("1", n)} }, [3]int{412, 412, 412}, "precondition_failed"},
+	{"bytes of another header", 1 << 20, fixed("document.upsert.c.a"), fixed("{}"), func(n int) []string { return []string{"X-Other", strings.Repeat("o", n)} }, [3]int{200, 200, 200}, ""},
+	{"the least Lapse-Min-Seq", 0, fixed("document.get.c.a"), fixed(""), func(n int) []string { return []string{"Lapse-Min-Seq", strconv.Itoa(n)} }, [3]int{400, 200, 200}, "bad_request"},
+
+	{"the least limit of a history", 0, fixed("history.c.b"), func(n int) string { return fmt.Sprintf(`{"limit":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_request"},
+	{"the limit of a history", answer.MaxHistory, fixed("history.c.b"), func(n int) string { return fmt.Sprintf(`{"limit":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_request"},
+
+	{"bytes of a query", 1 << 20, fixed("query.c"), padded(`{"limit":1,"select":["/id"]}`), nil, [3]int{200, 200, 413}, "too_large"},
+	{"the least limit of a query", 0, fixed("query.c"), func(n int) string { return fmt.Sprintf(`{"select":["/id"],"limit":%d}`, n) }, nil, [3]int{400, 400, 200}, "bad_request"},
+	{"the limit of a query", 1000, fixed("query.c"), func(n int) string { return fmt.Sprintf(`{"select":["/id"],"limit":%d}`, n) }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"paths to order by", 16, fixed("query.c"), listed(`{"limit":1,"select":["/id"],"orderBy":[%s]}`, pathObject), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"paths to select", 64, fixed("query.c"), listed(`{"limit":1,"select":[%s]}`, path), nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of a path to select", 255, fixed("query.c"), func(n int) string { return `{"select":["/` + strings.Repeat("p", n-1) + `"]}` }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of an idPrefix", schema.MaxIDBytes, fixed("query.c"), func(n int) string { return `{"idPrefix":"` + strings.Repeat("i", n) + `"}` }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of params", 256 << 10, fixed("query.c"), func(n int) string { return `{"limit":1,"select":["/id"],"params":` + sized(n) + `}` }, nil, [3]int{200, 200, 400}, "bad_request"},
+	{"bytes of a condition", 8192, fixed("query.c"), func(n int) string {
+		return `{"count":true,"where":"doc.x == '` + strings.Repeat("w", n-len("doc.x == ''")) + `'"}`
+	}, nil, [3]int{200, 200, 400}, "bad_query"},
+}
+
+// TestPayloadEdges: requests just below, at and just above each limit get the right code.
+// A refusal changes nothing, and the next request is served.
+func TestPayloadEdges(t *testing.T) {
+	w := processortest.New(t)
+	w.Want(201, "collection.create.c", `{"defaultTtl":-1}`)
+	w.Want(201, "collection.create.d", "")
+	w.Want(201, "document.create.c.a", "{}")
+	w.Want(201, "document.create.c.b", "{}")
+	for _, e := range edges {
+		for i, code := range e.codes {
+			n := e.limit - 1 + i
+			var headers []string
+			if e.head != nil {
+				headers = e.head(n)
+			}
+			before := w.End()
+			r := w.Ask(e.tail(n), e.body(n), headers...)
+			if r.Code != code || e.error != "" && code >= 400 && r.Error != e.error {
+				t.Errorf("%s (%s), %d: %.300s, want %d %s", e.name, e.tail(1), n, r, code, e.error)
+			}
+			// The document with the shortest ttl may expire meanwhile.
+			if after := w.End(); r.Code >= 400 && after != before && w.Summary(before) != "DocumentExpired(ttl)" {
+				t.Errorf("%s, %d: %.300s, and the log went on with %s", e.name, n, r, w.Summary(before))
+			}
+		}
+	}
+	w.Want(200, "document.get.c.b", "")
+	w.Eventually("the one with the shortest ttl has expired", func() bool { return strings.Contains(w.Summary(0), "DocumentExpired(ttl)") })
+	w.Refold()
+}
+
+// TestBadBodies: every operation refuses a body that is not what it says, with one set of
+// messages, as a request and as a mutation. Nothing changes.
+func TestBadBodies(t *testing.T) {
+	w := processortest.New(t)
+	w.Want(201, "collection.create.c", "")
+	w.Want(201, "document.create.c.a", "{}")
+	// A wrong value of each member, and of parts that are objects.
+	members := map[string][]string{
+		"collection.create": {`"previousImages":1`, `"indexingPolicy":[]`, `"indexingPolicy":{"indexingMode":1}`, `"indexingPolicy":{"includedPaths":{}}`, `"indexingPolicy":{"includedPaths":[{"path":1}]}`, `"indexingPolicy":{"nope":1}`, `"indexingPolicy":{"includedPaths":[{"nope":1}]}`, `"id":1`},
+		"document.restore":  {`"version":1`, `"version":""`},
+		"document.hold":     {`"reason":1`},
+		"batch":             {`"operations":{}`, `"operations":[],"atomic":1`},
+		"query":             {`"where":1`, `"params":1`, `"orderBy":1`, `"orderBy":[1]`, `"orderBy":[{"path":"/a","path":"/b"}]`, `"orderBy":[{"path":"/a","nope":1}]`, `"select":1`, `"select":[1]`, `"limit":"1"`, `"cursor":1`, `"count":1`, `"explain":1`, `"deadlines":1`, `"due":1`, `"due":{"nope":1}`, `"due":{"from":[]}`, `"held":1`, `"idPrefix":1`, `"idPrefix":""`, `"idPrefix":"\ud800"`, `"due":{},"idPrefix":"a"`},
+		"forecast":          {`"next":[]`, `"bucket":1.5`},
+		"history":           {`"limit":"1"`, `"limit":1.5`, `"limit":0`, `"limit":1001`},
+		"collection.list":   {`"limit":"1"`, `"limit":1.5`, `"cursor":1`, `"cursor":"."`},
+	}
+	members["collection.replace"] = members["collection.create"]
+	foreign := regexp.MustCompile(`json:|Go |struct|float|unmarshal|map\[|nil|schema\.`)
+	tails := map[schema.Tail]string{schema.CollectionTail: ".c", schema.DocumentTail: ".c.a", schema.SnapshotTail: ".1"}
+	for _, o := range schema.Operations {
+		op, tail := o.Name, o.Name+tails[o.Tail]
+		bodies := []string{`[]`, `null`, `1`, `"{}"`, `{`, `{} {}`, `{"a":1,}`, "{\"a\":\"\xff\"}", "{\"a\":\"\x00\"}", "\ufeff{}", `{"a":` + strings.Repeat("[", 1024) + strings.Repeat("]", 1024) + `}`}
+		switch op {
+		case "document.create", "document.replace", "document.upsert", "document.patch":
+			bodies = append(bodies, `{"id":"a","id":"a"}`, `{"ttl":1,"\u0074tl":1}`)
+		default:
+			bodies = append(bodies, `{"nope":1}`, `{"":1}`, `{"Limit":1}`)
+		}
+		for _, member := range members[op] {
+			bodies = append(bodies, "{"+member+"}", "{"+member+","+member+"}")
+		}
+		for _, body := range bodies {
+			before := w.End()
+			r := w.Refused(400, "bad_request", tail, body)
+			if foreign.MatchString(r.Message) || strings.Contains(body, "nope") && !strings.Contains(r.Message, `unknown member "nope" of `) {
+				t.Errorf("%s %.80s: %s", tail, body, r.Message)
+			}
+			if w.End() != before {
+				t.Fatalf("%s %.80s changed the log", tail, body)
+			}
+			if !o.Mutates() {
+				continue
+			}
+			w.Judged(w.Publish(tail, body))
+			events := w.Events()
+			if e := events[len(events)-1]; e.Type != schema.MutationRejected || !strings.Contains(string(e.Body), string(schema.AppendString(nil, r.Message))) {
+				t.Fatalf("%s %.80s: published it is %s %s", tail, body, e.Type, e.Body)
+			}
+		}
+	}
+	w.Want(200, "document.get.c.a", "{}")
+	w.Want(204, "document.delete.c.a", " {} ")
+}
+
+// TestMessageEdges: the largest message that the server accepts gets a reply; the client
+// library refuses a larger one.
+func TestMessageEdges(t *testing.T) {
+	w := processortest.New(t)
+	w.Want(201, "collection.create.c", "")
+	w.Want(201, "document.create.c.a", "{}")
+	payload := int(w.Client.MaxPayload())
+	for tail, code := range map[string]int{
+		"document.create.c.x": 413, "document.upsert.c.x": 413, "document.patch.c.a": 413, "document.get.c.a": 413,
+		"document.delete.c.gone": 413, "collection.create.x": 413, "collection.get.c": 413, "collection.list": 400,
+		"batch.c": 400, "query.c": 413, "history.c.a": 400, "status": 413, "unknown": 400,
+	} {
+		for _, n := range []int{payload - 1, payload} {
+			w.Want(code, tail, strings.Repeat("[", n))
+		}
+		if _, err := w.Client.Request("lapse.main.api."+tail, make([]byte, payload+1), processortest.Patience); !errors.Is(err, nats.ErrMaxPayload) {
+			t.Errorf("%s of %d bytes: %v", tail, payload+1, err)
+		}
+	}
+	// The same for headers.
+	w.Want(200, "document.get.c.a", "", "X-Other", strings.Repeat("x", payload-100))
+	w.Want(400, "document.get.c.a", "", "Lapse-Min-Seq", strings.Repeat("1", payload-100))
+	w.Want(412, "document.upsert.c.a", "{}", "If-Match", strings.Repeat("1", payload-100))
+	w.Want(400, "document.upsert.c.a", "{}", "Nats-Msg-Id", strings.Repeat("1", payload-100))
+	// The same for mutations: each is judged.
+	before := w.End()
+	bodies := []string{strings.Repeat("[", payload), strings.Repeat("\x01", payload-1), strings.Repeat("\x01", schema.MaxDocumentBytes),
+		`"` + strings.Repeat("\x02", schema.MaxDocumentBytes-2) + `"`, sized(schema.MaxDocumentBytes), sized(schema.MaxDocumentBytes + 1),
+		strings.Repeat("[", 128) + strings.Repeat("]", 128), strings.Repeat("[", 129)}
+	for _, body := range bodies {
+		w.Publish("document.create.gone."+strings.Repeat("%22", 255), body)
+	}
+	w.Publish("document.upsert.c."+strings.Repeat("%22", 1200), sized(schema.MaxDocumentBytes))
+	w.Judged(w.Publish(strings.Repeat("x.", 1900)+"y", sized(schema.MaxDocumentBytes), "Nats-Msg-Id", strings.Repeat("m", 255)))
+	if got := strings.Count(w.Summary(before), "MutationRejected"); got != len(bodies)+2 {
+		t.Errorf("%d of %d mutations were rejected", got, len(bodies)+2)
+	}
+	w.Want(200, "document.upsert.c.a", "{}")
+}
+
+// TestSmallMaxPayload: if max_payload is below the document limit, anything that does not
+// fit is a 413 or a MutationRejected. It delays nothing else, and every change that was
+// made is reported.
+func TestSmallMaxPayload(t *testing.T) {
+	for _, payload := range stress.Pick([]int{64 << 10}, []int{64 << 10, 1 << 20}) {
+		t.Run(strconv.Itoa(payload), func(t *testing.T) {
+			processortest.Bubble(t, func(w *processortest.Wire) {
+				w.RestartInside(int32(payload))
+				began := time.Now()
+				w.Want(201, "collection.create.c", `{"defaultTtl":-1}`)
+				most := payload - schema.HeaderRoom - schema.SystemRoom
+				room := payload - schema.HeaderRoom
+
+				// Documents whose events have the longest headers.
+				id := strings.Repeat("%2E", 255)
+				stored := func(n int) string { return sized(n - len(`"id":"",`) - 255) }
+				for i, code := range []int{201, 200, 413} {
+					w.Want(code, "document.upsert.c."+id, stored(most-1+i), "Nats-Msg-Id", strings.Repeat("m", 254)+strconv.Itoa(i))
+				}
+				w.Want(200, "document.get.c."+id, "")
+				w.Want(200, "query.c", `{"limit":1}`)
+				w.Want(200, "batch.c", `{"operations":[{"op":"get","id":"`+strings.Repeat(".", 255)+`"}]}`)
+				w.Refused(413, "too_large", "history.c."+id, "")
+				w.Want(200, "history.c."+id, `{"limit":1}`)
+				w.Want(204, "document.delete.c."+id, "")
+
+				// The result of a patch.
+				w.Want(201, "document.create.c.p", `{"q":"`+strings.Repeat("q", most/2)+`"}`)
+				base := len(`{"id":"p","q":"","p":""}`) + most/2
+				for i, code := range []int{200, 200, 413} {
+					w.Want(code, "document.patch.c.p", `{"p":"`+strings.Repeat("p", most-base-1+i)+`"}`)
+				}
+
+				// Mutations: one event each.
+				before := w.End()
+				w.Publish("document.upsert.c.m", sized(most-len(`"id":"m",`)))
+				w.Publish("document.upsert.c.m", sized(most+1-len(`"id":"m",`)))
+				last := uint64(0)
+				rejection := len(rejectionOf(w, "document.create.gone.m", `{"p":""}`))
+				sizes := []int{-1, 0, 1, schema.SystemRoom, schema.SystemRoom + 1}
+				for _, n := range sizes {
+					last = w.Publish("document.create.gone.m", sized(most-rejection+len(`{"p":""}`)+n))
+				}
+				for _, text := range []string{"\x01", "\xff", "\""} {
+					last = w.Publish("document.create.gone.m", strings.Repeat(text, most))
+				}
+				w.Judged(last)
+				if got, want := w.Summary(before), "DocumentCreated(m)"+strings.Repeat(" MutationRejected", 1+1+len(sizes)+3); got != want {
+					t.Errorf("the log has %s, want %s", got, want)
+				}
+				for i, e := range w.Events() {
+					if e.Type == schema.MutationRejected && !json.Valid(e.Body) {
+						t.Errorf("event %d is no JSON", i)
+					}
+				}
+
+				// Replies with two documents: the last that fits, and then a page that ends early.
+				w.Want(201, "collection.create.two", "")
+				for i := range 3 {
+					// {"documents":[{"id":"x","p":"…","_ts":…,"_etag":"…"},{…}]}
+					w.Ask("document.delete.two.x", "")
+					w.Ask("document.delete.two.y", "")
+					x := w.Want(201, "document.create.two.x", sized(room/2))
+					y := w.Want(201, "document.create.two.y", sized(1000))
+					fill := room - 1 + i - len(`{"documents":[`) - len(x.Body) - len(",") - len(y.Body) - len("]}")
+					y = w.Want(200, "document.replace.two.y", sized(1000+fill))
+					r := w.Want(200, "query.two", "")
+					if size, early := len(r.Body), bytes.Contains(r.Body, []byte(`"cursor"`)); early != (i == 2) || !early && size != room-1+i {
+						t.Errorf("the page has %d bytes, want %d; it ends early: %t", size, room-1+i, early)
+					}
+				}
+				for n := -60; n < 60; n++ {
+					w.Want(200, "document.replace.two.y", sized(room/2-200+n))
+					r := w.Want(200, "batch.two", `{"operations":[{"op":"get","id":"x"},{"op":"get","id":"y"},{"op":"get","id":"nobody"}]}`)
+					if len(r.Body) > room {
+						t.Errorf("a batch is answered with %d bytes", len(r.Body))
+					}
+				}
+
+				// Properties, and lists of them.
+				long := func(i int) string {
+					return fmt.Sprintf(`{"path":"/%03d%s"}`, i, strings.Repeat(`\"`, 251))
+				}
+				properties := listed(`{"indexingPolicy":{"includedPaths":[%s]}}`, long)
+				codes := map[int]int{}
+				for i := range 60 {
+					codes[w.Ask(fmt.Sprintf("collection.create.l%d", i), properties(64)).Code]++
+					codes[w.Ask("collection.list", "").Code]++
+				}
+				if codes[200] != 60 || codes[201] != 60 { // the lists in pages
+					t.Errorf("collections and lists of them come out with %v", codes)
+				}
+
+				// A batch of a thousand operations, whose results may not fit a reply.
+				operation := func(i int) string { return fmt.Sprintf(`{"op":"upsert","id":"%d"}`, i) }
+				before = w.End()
+				r := w.Ask("batch.c", listed(`{"operations":[%s]}`, operation)(1000))
+				if r.Code != 200 && (r.Code != 413 || w.End() != before) {
+					t.Errorf("a thousand operations: %.100s, and the log went from %d to %d", r, before, w.End())
+				}
+
+				// Due documents expire.
+				ttl := func(n int) string {
+					return `{"ttl":5,"p":"` + strings.Repeat("x", n-len(`{"ttl":5,"p":""}`)-len(`"id":"",`)-255) + `"}`
+				}
+				before = w.End()
+				w.Want(201, "document.create.c."+id, ttl(most), "Nats-Msg-Id", strings.Repeat("m", 255))
+				processortest.SleepUntil(time.Now().Unix()+7, 0)
+				if got := w.Summary(before); strings.Count(got, "DocumentExpired") != 1 {
+					t.Errorf("the log has %.200s", got)
+				}
+				if waited := time.Since(began); waited > time.Minute || strings.Contains(w.Logs.String(), "append failed") {
+					t.Errorf("it took %s\n%s", waited, w.Logs)
+				}
+			})
+		})
+	}
+}
+
+// rejectionOf returns the body of the MutationRejected for a mutation.
+func rejectionOf(w *processortest.Wire, tail, body string) []byte {
+	w.T.Helper()
+	before := w.End()
+	w.Judged(w.Publish(tail, body))
+	for _, e := range w.Events() {
+		if e.Seq > before && e.Type == schema.MutationRejected {
+			return e.Body
+		}
+	}
+	w.T.Fatalf("%s was not rejected", tail)
+	return nil
+}
+
+// TestMaxPayloadLowered: documents larger than a lowered max_payload can still be deleted
+// and expire, in events without their content.
+func TestMaxPayloadLowered(t *testing.T) {
+	processortest.Bubble(t, func(w *processortest.Wire) {
+		w.Want(201, "collection.create.c", `{"defaultTtl":-1}`)
+		for _, id := range []string{"deleted", "patched", "shortened", "gone"} {
+			w.Want(201, "document.create.c."+id, sized(1<<20))
+		}
+		w.Want(201, "document.create.c.expired", `{"ttl":60,`+sized(1 << 20)[1:])
+		w.RestartInside(64 << 10)
+		before := w.End()
+		w.Refused(413, "too_large", "document.get.c.deleted", "")
+		w.Refused(413, "too_large", "history.c.deleted", "")
+		w.Refused(413, "too_large", "document.patch.c.patched", `{"n":1}`)
+		w.Want(200, "document.patch.c.shortened", `{"p":null}`)
+		w.Want(204, "document.delete.c.deleted", "")
+		w.Want(200, "batch.c", `{"atomic":true,"operations":[{"op":"delete","id":"patched"}]}`)
+		processortest.SleepUntil(time.Now().Unix()+61, 0)
+		w.Want(204, "collection.delete.c", "")
+		if got := w.Summary(before); got != "DocumentReplaced(shortened) DocumentDeleted(deleted) DocumentDeleted(patched) DocumentExpired(expired) CollectionDeleted" {
+			t.Errorf("the log has %s", got)
+		}
+	})
+	processortest.Bubble(t, func(w *processortest.Wire) {
+		w.StopServer()
+		w.StartInside(32 << 10)
+		w.NoStart("max_payload")
+	})
+}
+
+// TestLongestNames: a database, collection and id of maximum length fit one subject.
+func TestLongestNames(t *testing.T) {
+	for _, n := range []int{31, 32} {
+		db := strings.Repeat("d", n)
+		processortest.Bubble(t, func(w *processortest.Wire) {
+			c, id := strings.Repeat("c", 64), strings.Repeat("%22", 255)
+			for _, step := range []struct {
+				tail, body string
+				code       int
+			}{
+				{"collection.create." + c, `{"defaultTtl":60}`, 201}, {"document.create." + c + "." + id, "{}", 201},
+				{"document.get." + c + "." + id, "", 200}, {"history." + c + "." + id, "", 200}, {"query." + c, "", 200}, {"status", "", 200},
+			} {
+				m, err := w.Client.Request("lapse."+db+".api."+step.tail, []byte(step.body), processortest.Patience)
+				w.Check(err)
+				if r, err := processortest.ReadReply(m); err != nil || r.Code != step.code {
+					t.Errorf("%s: %s %v", step.tail, r, err)
+				}
+			}
+			m := nats.NewMsg("lapse." + db + ".mutations.document.delete." + c + "." + id)
+			_, err := w.Client.RequestMsg(m, processortest.Patience)
+			w.Check(err)
+			w.Judged(1)
+		}, func(o *processor.Options) { o.Database = schema.DatabaseName(db) })
+	}
+	if _, err := schema.ParseDatabaseName(strings.Repeat("d", 33)); !errors.Is(err, schema.ErrBadRequest) {
+		t.Errorf("a longer name of a database: %v", err)
+	}
+}

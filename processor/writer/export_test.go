@@ -1,0 +1,8 @@
+package writer
+
+const (
+	AckTimeout    = ackTimeout
+	MaxPause      = maxPause
+	MaxRecoveries = maxRecoveries
+	ResumedAfter  = resumedAfter
+)
