@@ -228,42 +228,19 @@ func repeat(t *testing.T, do func(context.Context) error) {
 	}
 }
 
-// TestCluster: the nodes connect to each other, keep three copies, and serve without one
-// node.
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t, 3)
-	for _, s := range c.nodes {
-		eventually(t, "every node has routes to the others", func() bool { return s.NumRoutes() >= 2 })
-		if got := s.ActivePeers(); len(got) < 2 {
-			t.Logf("peers %v", got)
-		}
-		v, err := s.Varz(nil)
-		if err != nil || v.MaxPayload != 4<<20 || !v.JetStream.Config.SyncAlways || v.TLSRequired != true || !v.Cluster.TLSRequired || !v.Cluster.TLSVerify {
-			t.Errorf("%+v, %v", v, err)
-		}
-		if !s.MonitorAddr().IP.IsLoopback() {
-			t.Errorf("everybody can see the connections at %s", s.MonitorAddr())
-		}
-	}
-	js, err := jetstream.New(c.connect(t, "operator"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stream jetstream.Stream
-	repeat(t, func(ctx context.Context) (err error) {
-		stream, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "TRY", Subjects: []string{"try"}, Replicas: 3})
-		return err
-	})
-	c.nodes[2].Shutdown()
-	repeat(t, func(ctx context.Context) error { return stream.Purge(ctx) }) // two nodes of three are enough
-}
-
-// TestCredentialsRequired: a node refuses clients without a key. Its certificate is valid
-// only with ca.pem, and the certificates of routes have another authority.
+// TestCredentialsRequired: a node refuses clients without a key, and routes without a
+// certificate. Its certificate is valid only with ca.pem, and the certificates of routes
+// have another authority.
 func TestCredentialsRequired(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
+	v, err := c.nodes[0].Varz(nil)
+	if err != nil || v.MaxPayload != 4<<20 || !v.JetStream.Config.SyncAlways || !v.TLSRequired || !v.Cluster.TLSRequired || !v.Cluster.TLSVerify {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if addr := c.nodes[0].MonitorAddr(); !addr.IP.IsLoopback() {
+		t.Errorf("everybody can see the connections at %s", addr)
+	}
 	ca := nats.RootCAs(filepath.Join(secrets, "ca.pem"))
 	for _, opts := range [][]nats.Option{
 		{ca}, {ca, nats.UserInfo("client", "client")}, {ca, nats.Token("client")}, {ca, nats.UserInfo(environment["NKEY_CLIENT"], "")},

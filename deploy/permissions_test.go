@@ -236,11 +236,9 @@ func TestInboxIsolation(t *testing.T) {
 	}
 }
 
-// TestAuditorConsumerIsolation: an auditor reads with its own consumers, and can neither change
-// those of others nor take their messages.
-func TestAuditorConsumerIsolation(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
+// auditor: an auditor reads with its own consumers, and can neither change those of others
+// nor take their messages.
+func (f *fixture) auditor(t *testing.T) {
 	app, err := jetstream.New(f.connect(t, "client"))
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/attack"
 	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 const secret = "K7Q2ZD5W3MBVX4TAHC6RNE"
@@ -136,11 +137,19 @@ func (f *fixture) mutations(t *testing.T) (last uint64) {
 	return last
 }
 
-// TestSteeredReplies: all users of the clients' account send requests of every kind with
-// every target as reply subject. The streams stay unchanged.
-func TestSteeredReplies(t *testing.T) {
+// TestSteering: no user of the clients' account can have NATS or lapse send anything to a
+// subject of its choice, nor use what is another's.
+func TestSteering(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	t.Run("auditor", f.auditor)
+	t.Run("push consumers", f.pushConsumers)
+	t.Run("replies", f.replies)
+}
+
+// replies: all users of the clients' account send requests of every kind with every target,
+// or in a short run some, as reply subject. The streams stay unchanged.
+func (f *fixture) replies(t *testing.T) {
 	var served atomic.Int32
 	for _, subject := range []string{db.API() + ">", "$SRV.>"} {
 		if _, err := f.service.Subscribe(subject, func(m *nats.Msg) {
@@ -155,10 +164,9 @@ func TestSteeredReplies(t *testing.T) {
 	if err := f.service.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	targets := attack.Targets(db, secret)
-	if testing.Short() {
-		targets = targets[:5]
-	}
+	targets, random := attack.Targets(db, secret), stress.Rand(t)
+	random.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	targets = targets[:stress.Pick(4, len(targets))]
 	var sent uint64
 	var asked int32 // maximum number of requests to the service so far
 	for _, user := range []string{"client", "producer", "auditor"} {
@@ -211,18 +219,16 @@ func TestSteeredReplies(t *testing.T) {
 			if got := f.mutations(t); got != sent {
 				t.Fatalf("%s, %s: %d mutations for %d that were sent", user, target, got, sent)
 			}
-			if asked += 3; served.Load() > asked {
+			if asked += 4; served.Load() > asked { // a get, its reply, that to a ping, an acknowledgement
 				t.Fatalf("%s, %s: %d requests served", user, target, served.Load())
 			}
 		}
 	}
 }
 
-// TestSteeredPushConsumers: a push consumer delivers to a subject that its creator
-// chooses, so the gates refuse all targets but inboxes.
-func TestSteeredPushConsumers(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
+// pushConsumers: a push consumer delivers to a subject that its creator chooses, so the
+// gates refuse all targets but inboxes.
+func (f *fixture) pushConsumers(t *testing.T) {
 	nc := f.connect(t, "client")
 	for _, target := range append(attack.Targets(db, secret), "anything", "_INBOX", "_inbox.x") {
 		for _, subject := range []string{"$JS.API.CONSUMER.CREATE." + log, "$JS.API.CONSUMER.CREATE." + log + ".push", "$JS.API.CONSUMER.DURABLE.CREATE." + log + ".push"} {

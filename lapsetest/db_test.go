@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -20,24 +19,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// TestSession runs the example of the package documentation.
-func TestSession(t *testing.T) {
-	t.Parallel()
-	db := lapsetest.New(t, lapsetest.At("2026-01-01T00:00:00Z"))
-	db.CreateCollection("sessions", `{"defaultTtl":3600}`)
-	db.Upsert("sessions", "a", `{"user":"x"}`)
-	db.Advance(59 * time.Minute)
-	if _, ok := db.Document("sessions", "a"); !ok {
-		t.Error("the session is gone too soon")
-	}
-	seq := db.Seq()
-	db.Advance(time.Minute)
-	db.WantEvents(seq+1, `{"type":"DocumentExpired","id":"a","ttl":3600,"rule":"collection"}`)
-	if _, ok := db.Document("sessions", "a"); ok {
-		t.Error("the session lives after its hour")
-	}
-}
 
 // TestEveryCall calls each method at least once.
 func TestEveryCall(t *testing.T) {
@@ -375,45 +356,6 @@ func TestParallelDatabases(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestGoldenLog: the log is equal to a golden file byte for byte.
-func TestGoldenLog(t *testing.T) {
-	t.Parallel()
-	want, err := os.ReadFile("testdata/renewal.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := lapsetest.New(t)
-	db.Simulate(strings.NewReader(`
-{"at":"2026-01-01T00:00:00Z","op":"collection.create","collection":"c","body":{"defaultTtl":5}}
-{"at":"2026-01-01T00:00:01.5Z","op":"document.create","collection":"c","id":"a","body":{}}
-{"at":"2026-01-01T00:00:05.999Z","op":"document.patch","collection":"c","id":"a","body":{"n":1}}
-{"at":"2026-01-01T00:00:10Z","op":"document.create","collection":"c","id":"a","body":{"n":2}}
-`))
-	db.Finish()
-	if got := db.Log(); got != string(want) {
-		t.Errorf("the log is\n%s", got)
-	}
-}
-
-// TestWarnBefore: a warning comes at its second, and at once after a write that leaves
-// less time.
-func TestWarnBefore(t *testing.T) {
-	t.Parallel()
-	db := lapsetest.New(t)
-	db.CreateCollection("trials", `{"defaultTtl":100,"warnBefore":30}`)
-	seq := db.Seq()
-	db.Create("trials", "a", `{"n":1}`)
-	db.Create("trials", "b", `{"ttl":20}`)
-	db.Advance(69 * time.Second)
-	db.WantEvents(seq+1, `
-		{"type":"DocumentCreated","id":"a"}
-		{"type":"DocumentCreated","id":"b"}
-		{"type":"DocumentExpiring","id":"b","ttl":20,"rule":"document"}
-		{"type":"DocumentExpired","id":"b"}`)
-	db.Advance(time.Second)
-	db.WantEvents(seq+5, `{"type":"DocumentExpiring","id":"a","ttl":100,"rule":"collection","body":{"n":1}}`)
 }
 
 // TestPageEndsEarly: documents that do not fit one reply together come on two pages, as from

@@ -115,6 +115,7 @@ func crashLog(random *rand.Rand, events int) *logbook {
 type prefixes []struct {
 	contents map[string]string
 	cursor   Cursor
+	repeats  string // of all message ids
 }
 
 // foldPrefixes folds a log event by event in memory.
@@ -129,9 +130,24 @@ func foldPrefixes(t testing.TB, l *logbook) prefixes {
 			}
 		}
 		// The time when message ids are forgotten depends on the folds.
-		p[i].contents, p[i].cursor = contents(t, s, "IJ"), s.Cursor()
+		p[i].contents, p[i].cursor, p[i].repeats = contents(t, s, "IJ"), s.Cursor(), repeats(t, s)
 	}
 	return p
+}
+
+// repeats returns what each message id of crashLog repeats at the time of the cursor.
+func repeats(t testing.TB, s *Store) (all string) {
+	t.Helper()
+	for i := range 50 {
+		r, ok, err := s.Repeated(fmt.Sprint("m", i), s.Cursor().Time)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			all += fmt.Sprint(i, r, " ")
+		}
+	}
+	return all
 }
 
 // check fails the test unless the projection is the state of the log up to its cursor.
@@ -141,6 +157,9 @@ func (p prefixes) check(t testing.TB, s *Store) {
 	want := p[cursor.Seq]
 	if got := contents(t, s, "IJ"); cursor != want.cursor || !maps.Equal(got, want.contents) {
 		t.Fatalf("the cursor is %+v, want %+v; %d keys, want %d", cursor, want.cursor, len(got), len(want.contents))
+	}
+	if got := repeats(t, s); got != want.repeats {
+		t.Fatalf("at %d message ids repeat %s, want %s", cursor.Seq, got, want.repeats)
 	}
 	if d, err := s.Verify(context.Background()); err != nil || d != s.Digest() {
 		t.Fatalf("at %d it adds up to %v, and says %v (%v)", cursor.Seq, d, s.Digest(), err)

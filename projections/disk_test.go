@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/stress"
@@ -25,7 +25,7 @@ import (
 func TestDiskFull(t *testing.T) {
 	rng := stress.Rand(t)
 	log := longLog(rng)
-	sound := &fullFS{FS: vfs.NewCrashableMem(), from: 1 << 60}
+	sound := newFullDisk(vfs.NewCrashableMem(), 1<<60)
 	if err := foldAll(sound, log, rng.Uint64()); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestDiskFull(t *testing.T) {
 	lost := 0
 	for _, i := range at {
 		memory := vfs.NewCrashableMem()
-		full := &fullFS{FS: memory, from: i}
+		full := newFullDisk(memory, i)
 		ended := make(chan error, 1)
 		seed := rng.Uint64()
 		go func() { ended <- foldAll(full, log, seed) }()
@@ -181,126 +181,33 @@ func visible(s *Store, without string) map[string]string {
 	return all
 }
 
-// fullFS is a disk that is full from one operation on. If that is a write, half of it
-// is done.
-type fullFS struct {
+// fullDisk is a file system on a disk that is full from one operation on.
+type fullDisk struct {
 	vfs.FS
-	from       int64
 	operations atomic.Int64
-	first      atomic.Value // a string: the first refused operation
+	first      atomic.Pointer[errorfs.Op] // the first refused operation
 }
 
-func (f *fullFS) what() string {
-	s, _ := f.first.Load().(string)
-	return s
-}
-
-func (f *fullFS) full(what, path string) error {
-	n := f.operations.Add(1)
-	if n < f.from {
+func newFullDisk(fs vfs.FS, from int64) *fullDisk {
+	f := &fullDisk{}
+	f.FS = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpCreate, errorfs.OpReuseForWrite, errorfs.OpMkdirAll, errorfs.OpRename, errorfs.OpLink,
+			errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFilePreallocate:
+			if f.operations.Add(1) >= from {
+				f.first.CompareAndSwap(nil, &op)
+				return &syscallError{fmt.Sprint(op.Kind)}
+			}
+		}
 		return nil
-	}
-	path = strings.TrimLeft(f.PathBase(path), "0123456789")
-	if name, _, ok := strings.Cut(path, "-"); ok {
-		path = name
-	}
-	f.first.CompareAndSwap(nil, what+" "+path)
-	return &syscallError{what}
+	}))
+	return f
 }
+
+func (f *fullDisk) what() string { return fmt.Sprintf("%+v", f.first.Load()) }
 
 // syscallError is the error of the machine's file system.
 type syscallError struct{ what string }
 
 func (e *syscallError) Error() string { return e.what + ": " + syscall.ENOSPC.Error() }
 func (e *syscallError) Unwrap() error { return syscall.ENOSPC }
-
-func (f *fullFS) file(file vfs.File, err error, path string) (vfs.File, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &fullFile{File: file, fs: f, path: path}, nil
-}
-
-func (f *fullFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := f.full("create", name); err != nil {
-		return nil, err
-	}
-	file, err := f.FS.Create(name, c)
-	return f.file(file, err, name)
-}
-
-func (f *fullFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := f.full("reuse", to); err != nil {
-		return nil, err
-	}
-	file, err := f.FS.ReuseForWrite(from, to, c)
-	return f.file(file, err, to)
-}
-
-func (f *fullFS) OpenDir(name string) (vfs.File, error) {
-	file, err := f.FS.OpenDir(name)
-	return f.file(file, err, name)
-}
-
-func (f *fullFS) MkdirAll(name string, perm os.FileMode) error {
-	if err := f.full("mkdir", name); err != nil {
-		return err
-	}
-	return f.FS.MkdirAll(name, perm)
-}
-
-func (f *fullFS) Rename(from, to string) error {
-	if err := f.full("rename", to); err != nil {
-		return err
-	}
-	return f.FS.Rename(from, to)
-}
-
-func (f *fullFS) Link(from, to string) error {
-	if err := f.full("link", to); err != nil {
-		return err
-	}
-	return f.FS.Link(from, to)
-}
-
-type fullFile struct {
-	vfs.File
-	fs   *fullFS
-	path string
-}
-
-func (f *fullFile) Write(p []byte) (int, error) {
-	if err := f.fs.full("write", f.path); err != nil {
-		n, _ := f.File.Write(p[:len(p)/2])
-		return n, err
-	}
-	return f.File.Write(p)
-}
-
-func (f *fullFile) Sync() error {
-	if err := f.fs.full("sync", f.path); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
-
-func (f *fullFile) SyncData() error {
-	if err := f.fs.full("sync", f.path); err != nil {
-		return err
-	}
-	return f.File.SyncData()
-}
-
-func (f *fullFile) SyncTo(length int64) (bool, error) {
-	if err := f.fs.full("sync", f.path); err != nil {
-		return false, err
-	}
-	return f.File.SyncTo(length)
-}
-
-func (f *fullFile) Preallocate(offset, length int64) error {
-	if err := f.fs.full("preallocate", f.path); err != nil {
-		return err
-	}
-	return f.File.Preallocate(offset, length)
-}

@@ -105,38 +105,6 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// TestEntriesLongBounds: a bound longer than keys includes all entries that equal its
-// cut.
-func TestEntriesLongBounds(t *testing.T) {
-	s, l := open(t), &logbook{now: 1000}
-	l.collection(schema.CollectionCreated, "orders", policy(schema.Consistent, "/n"))
-	long := strings.Repeat("x", MaxValueKeyBytes)
-	for id, n := range map[string]string{"a": "a", "b": long + "a", "c": long + "c", "d": long + "d", "e": "y"} {
-		l.created("orders", id, fmt.Sprintf(`{"id":%q,"n":%q}`, id, n))
-	}
-	catchUp(t, s, l)
-	v := view(t, s, "orders")
-	defer v.Close()
-	key := valueKey(`"` + long + `c"`)
-	for _, test := range []struct {
-		lower, upper []byte
-		want         string
-	}{{key, nil, "bcde"}, {nil, key, "abcd"}, {key, key, "bcd"}, {key, KeyAfter(key), "bcd"}} {
-		got := ""
-		it := v.Entries(v.Indexes()[0], ValueSpace, test.lower, test.upper)
-		for it.Next() {
-			e, err := it.Entry()
-			if err != nil || e.Whole != (len(e.Key) < MaxValueKeyBytes) {
-				t.Errorf("%s: %+v (%v)", e.ID, e, err)
-			}
-			got += string(e.ID)
-		}
-		if err := it.Close(); got != test.want || err != nil {
-			t.Errorf("in [%.9x, %.9x) are %s, want %s (%v)", test.lower, test.upper, got, test.want, err)
-		}
-	}
-}
-
 // TestMemberEntries: entries for `x in doc.path` are the elements of arrays and the names
 // of members, and one entry for each document with too many.
 func TestMemberEntries(t *testing.T) {

@@ -106,15 +106,6 @@ func TestParseDocumentRefuses(t *testing.T) {
 	}
 }
 
-func TestParseDocumentDepth(t *testing.T) {
-	for depth, legal := range map[int]bool{127: true, 128: true, 129: false} {
-		sent := `{"b":` + strings.Repeat(`{"b":`, depth-1) + "0" + strings.Repeat("}", depth)
-		if _, fault := ParseDocument("a", []byte(sent)); (fault == nil) != legal {
-			t.Errorf("%d levels: %v", depth, fault)
-		}
-	}
-}
-
 // ofSize returns a document without an id of exactly size bytes.
 func ofSize(size int) []byte {
 	return []byte(`{"b":"` + strings.Repeat("x", size-len(`{"b":""}`)) + `"}`)
@@ -206,15 +197,6 @@ func TestAppendReply(t *testing.T) {
 	}
 }
 
-// TestAppendReplyIsReadBack: a reply sent back unchanged stores the same document.
-func TestAppendReplyIsReadBack(t *testing.T) {
-	stored, _ := ParseDocument("SO05", []byte(order))
-	back, fault := ParseDocument("SO05", AppendReply(nil, stored.Body, 12, 7))
-	if fault != nil || !bytes.Equal(back.Body, stored.Body) || back.TTL != stored.TTL {
-		t.Fatalf("%s became %s, %v", stored.Body, back.Body, fault)
-	}
-}
-
 // decode reads a JSON object without loss.
 func decode(t testing.TB, data []byte) map[string]any {
 	t.Helper()
@@ -277,26 +259,6 @@ func FuzzParseDocument(f *testing.F) {
 			t.Fatalf("%q is refused: %v", sent, fault)
 		}
 	})
-}
-
-func BenchmarkParseDocument(b *testing.B) {
-	for _, test := range []struct{ name, sent string }{
-		{"unchanged", order},
-		{"id-added", strings.Replace(order, `"id":"SO05",`, "", 1)},
-		{"spaces-removed", strings.ReplaceAll(order, ",", ", ")},
-		{"system-dropped", string(AppendReply(nil, []byte(order), 1_763_637_000, 123_456))},
-	} {
-		b.Run(test.name, func(b *testing.B) {
-			sent := []byte(test.sent)
-			b.SetBytes(int64(len(sent)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, fault := ParseDocument("SO05", sent); fault != nil {
-					b.Fatal(fault)
-				}
-			}
-		})
-	}
 }
 
 // TestParseDocumentDoesNotAllocate: parsing a document that needs no change allocates

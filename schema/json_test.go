@@ -198,29 +198,3 @@ func FuzzJSON(f *testing.F) {
 	}
 	f.Fuzz(checkAgainstStandardLibrary)
 }
-
-func BenchmarkValidJSON(b *testing.B) {
-	for _, validator := range []struct {
-		name  string
-		valid func([]byte) bool
-	}{{"lapse", ValidJSON}, {"encoding-json", json.Valid}} {
-		for _, input := range []struct {
-			name string
-			data []byte
-		}{
-			{"order", []byte(order)},
-			{"long-strings", []byte(`{"text":"` + strings.Repeat("the quick brown fox ", 200) + `"}`)},
-			{"numbers", []byte(`[` + strings.Repeat("12345.678,-9e10,", 200) + `0]`)},
-			{"indented", []byte("{" + strings.Repeat("\n        \"key\": [\n            1\n        ],", 100) + "\"z\":0}")},
-		} {
-			b.Run(input.name+"/"+validator.name, func(b *testing.B) {
-				b.SetBytes(int64(len(input.data)))
-				for b.Loop() {
-					if !validator.valid(input.data) {
-						b.Fatal("not valid")
-					}
-				}
-			})
-		}
-	}
-}

@@ -268,12 +268,3 @@ func FuzzPatch(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkPatch(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, fault := Patch("SO05", []byte(order), []byte(`{"total":99,"shipped":true,"ttl":null}`)); fault != nil {
-			b.Fatal(fault)
-		}
-	}
-}

@@ -39,32 +39,14 @@ func askConsole(t *testing.T, url, token string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// TestServeHasConsole: the ready line has the console's URL.
-func TestServeHasConsole(t *testing.T) {
+// TestServeWithAddressTaken: if the default console address is taken, lapse starts without
+// a console, and names the flag that gives it one. It does not start if a given address
+// is taken.
+func TestServeWithAddressTaken(t *testing.T) {
 	t.Parallel()
-	s := harness.Serve(t, "--console", "127.0.0.1:0")
-	found := consoleURL.FindStringSubmatch(s.Stderr())
-	if found == nil {
-		t.Fatalf("no console in %q", s.Stderr())
-	}
-	if code, page := askConsole(t, found[1]+"/", ""); code != 200 || !strings.Contains(page, "<title>lapse") {
-		t.Errorf("%d %s", code, page)
-	}
-	if code, text := askConsole(t, found[1]+"/api/console", ""); code != 200 || !strings.Contains(text, `"database":"main","write":true`) {
-		t.Errorf("%d %s", code, text)
-	}
-	address := strings.TrimPrefix(found[1], "http://")
-	r := harness.Run(t, nil, "serve", "--store-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--console", address).Exits(1)
-	if !strings.Contains(r.Stderr, "choose another address with --console") || strings.Contains(r.Stderr, "ready") {
-		t.Errorf("a taken address: %s", r.Stderr)
-	}
-	s.Stop()
-}
-
-// TestServeWithConsoleAddressTaken: if the default console address is taken, lapse starts
-// without a console, and names the flag that gives it one.
-func TestServeWithConsoleAddressTaken(t *testing.T) {
-	t.Parallel()
+	taken := harness.Serve(t, "--durability", "os")
+	refuses(t, 1, "choose another address with --console", "--listen", "127.0.0.1:0", "--console", taken.Addr)
+	refuses(t, 1, "cannot serve metrics at "+taken.Addr+": another program listens there", "--listen", "127.0.0.1:0", "--metrics", taken.Addr)
 	if l, err := net.Listen("tcp", "127.0.0.1:8280"); err == nil {
 		defer l.Close()
 	} // else another process has it, and may leave it at any time
@@ -98,8 +80,7 @@ func TestServeWithConsoleAddressTaken(t *testing.T) {
 	}
 }
 
-// TestConsoleCommand: lapse console is read-only by default, and requires a token unless
-// it listens on a local address.
+// TestConsoleCommand: lapse console is read-only by default, and asks for a given token.
 func TestConsoleCommand(t *testing.T) {
 	t.Parallel()
 	s := harness.Serve(t)
@@ -130,23 +111,5 @@ func TestConsoleCommand(t *testing.T) {
 	_ = c.Process.Signal(syscall.SIGTERM)
 	if err := c.Wait(); err != nil {
 		t.Error(err)
-	}
-
-	for want, args := range map[string][]string{
-		"needs a token":         {"--console", "0.0.0.0:0"},
-		"use HOST:PORT":         {"--console", "8280"},
-		"HOST:PORT, like 127":   {"--console", "off"},
-		"at least 16":           {"--console-token-file", os.DevNull},
-		"no such file":          {"--console-token-file", file + "x"},
-		"no NATS server answer": {"--server", "nats://127.0.0.1:1", "--console", "127.0.0.1:0"},
-	} {
-		r := harness.Run(t, nil, append([]string{"console"}, args...)...)
-		if r.Code == 0 || !strings.Contains(r.Stderr, want) || strings.Count(r.Stderr, "\n") != 1 {
-			t.Errorf("console %q: exit %d, %s, want %q", args, r.Code, r.Stderr, want)
-		}
-	}
-	r := harness.Run(t, nil, "serve", "--store-dir", t.TempDir(), "--nats-url", s.URL(), "--console", "127.0.0.1:0").Exits(2)
-	if !strings.Contains(r.Stderr, "lapse console") {
-		t.Errorf("with an external NATS server: %s", r.Stderr)
 	}
 }

@@ -13,12 +13,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/test/harness"
+	"github.com/lapsedb/lapse/test/stress"
 )
 
 // TestStartWithManyConsumers: lapse starts on a log with more consumers of clients than a
 // NATS server allows by default, reads it, and lets its operators read it. Clients can
 // list and remove all of them, and add none.
 func TestStartWithManyConsumers(t *testing.T) {
+	if !stress.Long() {
+		t.Skip("creating a thousand consumers takes long: set LAPSE_STRESS=1")
+	}
 	t.Parallel()
 	const many = 1050
 	s := harness.Serve(t)

@@ -17,28 +17,6 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-// askOf is ask for any database.
-func askOf(t testing.TB, nc *nats.Conn, db, tail, body string) answer {
-	t.Helper()
-	m, err := nc.Request("lapse."+db+".api."+tail, []byte(body), patience)
-	if err != nil {
-		t.Fatalf("%s of %s: %v", tail, db, err)
-	}
-	a, err := readAnswer(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-// mustAskOf is mustAsk for any database.
-func mustAskOf(t testing.TB, nc *nats.Conn, code int, db, tail, body string) {
-	t.Helper()
-	if a := askOf(t, nc, db, tail, body); a.code != code {
-		t.Fatalf("%s of %s: %d %s, want %d", tail, db, a.code, a.body, code)
-	}
-}
-
 // use writes, in each database, a document that stays, by request, and one that expires,
 // as a mutation, and waits for the expiry.
 func use(t testing.TB, nc *nats.Conn, round string, dbs ...string) {
@@ -204,34 +182,6 @@ func namesIn(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// TestDatabaseListInvalid: invalid lists of databases are wrong usage.
-func TestDatabaseListInvalid(t *testing.T) {
-	t.Parallel()
-	for list, want := range map[string]string{
-		"a,,b":    "a name is missing",
-		",":       "a name is missing",
-		"a,":      "a name is missing",
-		"":        "--database",
-		"a,b,a":   "a is there twice",
-		"*,a":     "use * alone",
-		"a,*":     "use * alone",
-		"a,B":     "--database",
-		"a, b":    "--database",
-		"a,b_c":   "--database",
-		"*":       "there is no database in",
-		"a,../b":  "--database",
-		"main,**": "--database",
-		strings.Join(slices.Collect(func(yield func(string) bool) {
-			for i := range 129 {
-				yield(fmt.Sprint("t", i))
-			}
-		}), ","): "129 databases: serve at most 128",
-	} {
-		refuses(t, 2, want, "--database", list, "--listen", "127.0.0.1:0")
-	}
-	refuses(t, 2, "there is no database in the NATS server at", "--database", "*", "--nats-url", startNATS(t, nil))
-}
-
 // TestDatabaseFailureIsolated: a damaged log, or a projection that cannot be written, stops only
 // its own database from being served.
 func TestDatabaseFailureIsolated(t *testing.T) {
@@ -340,6 +290,8 @@ func put(t testing.TB, path string, text []byte) {
 // TestNoDatabaseServed: a process that can serve no database ends.
 func TestNoDatabaseServed(t *testing.T) {
 	t.Parallel()
+	refuses(t, 2, "there is no database in", "--database", "*", "--listen", "127.0.0.1:0")
+	refuses(t, 2, "there is no database in the NATS server at", "--database", "*", "--nats-url", startNATS(t, nil))
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "projection"), []byte("not a directory"))
 	r := harness.Run(t, nil, "serve", "--store-dir", dir, "--listen", "127.0.0.1:0", "--console", "off", "--database", "a,b")
@@ -347,42 +299,6 @@ func TestNoDatabaseServed(t *testing.T) {
 	if r.Code != 1 || lines[len(lines)-1] != "lapse: no database can be served: see the lines above" {
 		t.Errorf("it ends with %d and\n%s", r.Code, r.Stderr)
 	}
-}
-
-// TestDatabaseDiskFull: a database whose projection is on a full disk of its own fails
-// alone while the process serves, and is served again when there is space.
-func TestDatabaseDiskFull(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	disk, projections := filepath.Join(dir, "disk"), filepath.Join(dir, "projection")
-	harness.SmallDisk(t, disk, 48<<20)
-	if err := os.Mkdir(projections, 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(disk, "b"), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(disk, "b"), filepath.Join(projections, "b")); err != nil {
-		t.Fatal(err)
-	}
-	s := harness.ServeIn(t, dir, "--database", "a,b", "--durability", "os")
-	nc := dial(t, s)
-	use(t, nc, "1", "a", "b")
-	full := ballast{t, filepath.Join(disk, "ballast")}
-	full.fill()
-	large := fmt.Sprintf(`{"p":%q}`, strings.Repeat("x", 1<<20))
-	for n := 0; !strings.Contains(s.Stderr(), "lapse: database b is not served: "); n++ { // at first, writes fit in memory
-		_, _ = nc.Request(fmt.Sprintf("lapse.b.api.document.upsert.c.large%d", n%4), []byte(large), time.Second)
-		if n == 200 {
-			t.Fatalf("b is served on a full disk:\n%s", s.Stderr())
-		}
-	}
-	use(t, nc, "2", "a")
-	full.drop()
-	eventually(t, "b is served again", func() bool { return strings.Contains(s.Stderr(), "lapse: database b is served again\n") })
-	use(t, nc, "3", "a", "b")
-	s.Run("audit", "--database", "b").OK()
-	s.Stop()
 }
 
 // TestDatabasesExternal: two processes serve the databases of one NATS server. A process

@@ -192,33 +192,3 @@ func TestExternalNATS(t *testing.T) {
 	}
 	s.Run("audit").OK()
 }
-
-// TestExternalNATSContext: a context of the nats command is enough to connect.
-func TestExternalNATSContext(t *testing.T) {
-	url := startNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
-	home := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", home)
-	if err := os.MkdirAll(filepath.Join(home, "nats", "context"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	context := fmt.Sprintf(`{"description":"","url":%q,"user":"me","password":"secret"}`, url)
-	if err := os.WriteFile(filepath.Join(home, "nats", "context", "here.json"), []byte(context), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	serve := harness.Command("serve", "--context", "here", "--store-dir", t.TempDir(), "--durability", "os")
-	stderr, err := serve.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := serve.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = serve.Process.Kill(); _ = serve.Wait() }()
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		if strings.Contains(lines.Text(), "ready") {
-			harness.Run(t, nil, "collection", "create", "c", "--context", "here").OK()
-			return
-		}
-	}
-	t.Error("it ended before it was ready")
-}

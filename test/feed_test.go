@@ -104,26 +104,38 @@ type answer struct {
 // ask sends a request: tail is what follows lapse.main.api. in its subject.
 func ask(t testing.TB, nc *nats.Conn, tail, body string) answer {
 	t.Helper()
-	a, err := tryAsk(nc, tail, body)
+	return askOf(t, nc, "main", tail, body)
+}
+
+// askOf is ask for any database.
+func askOf(t testing.TB, nc *nats.Conn, db, tail, body string) answer {
+	t.Helper()
+	a, err := request(nc, db, tail, body, patience)
 	if err != nil {
-		t.Fatalf("%s: %v", tail, err)
+		t.Fatalf("%s of %s: %v", tail, db, err)
 	}
 	return a
 }
 
-func tryAsk(nc *nats.Conn, tail, body string) (answer, error) {
-	return tryAskFor(nc, tail, body, patience)
+func tryAskFor(nc *nats.Conn, tail, body string, timeout time.Duration) (answer, error) {
+	return request(nc, "main", tail, body, timeout)
 }
 
-func tryAskFor(nc *nats.Conn, tail, body string, timeout time.Duration) (answer, error) {
-	m, err := nc.Request("lapse.main.api."+tail, []byte(body), timeout)
+// tryAskWith is tryAskFor with headers, names and values in turn.
+func tryAskWith(nc *nats.Conn, tail, body string, timeout time.Duration, headers ...string) (answer, error) {
+	return request(nc, "main", tail, body, timeout, headers...)
+}
+
+func request(nc *nats.Conn, db, tail, body string, timeout time.Duration, headers ...string) (answer, error) {
+	m := nats.NewMsg("lapse." + db + ".api." + tail)
+	m.Data = []byte(body)
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	m, err := nc.RequestMsg(m, timeout)
 	if err != nil {
 		return answer{}, err
 	}
-	return readAnswer(m)
-}
-
-func readAnswer(m *nats.Msg) (answer, error) {
 	code, err := strconv.Atoi(m.Header.Get("Lapse-Status"))
 	if err != nil {
 		return answer{}, err
@@ -135,9 +147,14 @@ func readAnswer(m *nats.Msg) (answer, error) {
 // mustAsk is ask for a request that must be answered with code.
 func mustAsk(t testing.TB, nc *nats.Conn, code int, tail, body string) answer {
 	t.Helper()
-	a := ask(t, nc, tail, body)
+	return mustAskOf(t, nc, code, "main", tail, body)
+}
+
+func mustAskOf(t testing.TB, nc *nats.Conn, code int, db, tail, body string) answer {
+	t.Helper()
+	a := askOf(t, nc, db, tail, body)
 	if a.code != code {
-		t.Fatalf("%s %.200s: %d %.500s, want %d", tail, body, a.code, a.body, code)
+		t.Fatalf("%s of %s %.200s: %d %.500s, want %d", tail, db, body, a.code, a.body, code)
 	}
 	return a
 }
@@ -197,5 +214,13 @@ func eventually(t testing.TB, what string, done func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %s: %s", patience, what)
 		}
+	}
+}
+
+// refusal checks that a command ended with 1 and one line that names the error.
+func refusal(t testing.TB, r harness.Result, name string) {
+	t.Helper()
+	if r.Exits(1); !strings.Contains(r.Stderr, name) || r.Stdout != "" {
+		t.Errorf("it says %q and prints %q, want %s", r.Stderr, r.Stdout, name)
 	}
 }

@@ -100,20 +100,6 @@ func askerOf(nc *nats.Conn) linear.Ask {
 	}
 }
 
-// tryAskWith is tryAskFor with headers, names and values in turn.
-func tryAskWith(nc *nats.Conn, tail, body string, timeout time.Duration, headers ...string) (answer, error) {
-	m := nats.NewMsg("lapse.main.api." + tail)
-	m.Data = []byte(body)
-	for i := 0; i < len(headers); i += 2 {
-		m.Header.Set(headers[i], headers[i+1])
-	}
-	reply, err := nc.RequestMsg(m, timeout)
-	if err != nil {
-		return answer{}, err
-	}
-	return readAnswer(reply)
-}
-
 // wholeLog reads the log up to an event that it appends for that, if need be by the next
 // writer.
 func wholeLog(t *testing.T, nc *nats.Conn) []event {

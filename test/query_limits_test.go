@@ -2,29 +2,25 @@ package test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
-const (
-	// looping costs nearly as much for each document as a condition may: no machine
-	// finishes all documents in seconds.
-	looping = `doc.ns.all(a, doc.ns.all(b, doc.ns.all(c, doc.ns.all(d, [a, b, c, d].all(e, e >= 0)))))`
-)
+// looping costs nearly as much for each document as a condition may: no machine finishes
+// all documents in seconds.
+const looping = `doc.ns.all(a, doc.ns.all(b, doc.ns.all(c, doc.ns.all(d, [a, b, c, d].all(e, e >= 0)))))`
 
-// limitedServer starts a server with the given limits and fills the collection c.
-func limitedServer(t testing.TB, args ...string) (*harness.Server, *nats.Conn) {
-	t.Helper()
-	s := harness.Serve(t, append([]string{"--durability", "os"}, args...)...)
+// TestQueryLimits: with the limits of serve set low, a query beyond any one of them is
+// refused, others are answered, and a loop over pages that end early has every document
+// once. SIGTERM doesn't wait for a long query, which is answered.
+func TestQueryLimits(t *testing.T) {
+	t.Parallel()
+	s := harness.Serve(t, "--durability", "os", "--query-scanned=50", "--query-bytes=1500")
 	nc := dial(t, s)
 	mustAsk(t, nc, 201, "collection.create.c", `{"indexingPolicy":{"includedPaths":[{"path":"/n"}]}}`)
 	var operations []string
@@ -32,15 +28,6 @@ func limitedServer(t testing.TB, args ...string) (*harness.Server, *nats.Conn) {
 		operations = append(operations, fmt.Sprintf(`{"op":"create","id":"d%d","body":{"n":%d,"m":%d,"text":%q,"ns":[0,1,2,3,4,5,6,7,8,9]}}`, i, i, -i, strings.Repeat("x", 50)))
 	}
 	mustAsk(t, nc, 200, "batch.c", `{"operations":[`+strings.Join(operations, ",")+`]}`)
-	return s, nc
-}
-
-// TestQueryLimits: with the limits of serve set low, a query that scans too much or has one
-// document that is too large is refused, others are answered, and a loop over pages that end
-// early has every document once.
-func TestQueryLimits(t *testing.T) {
-	t.Parallel()
-	s, nc := limitedServer(t, "--query-scanned=50", "--query-bytes=1500")
 	for body, want := range map[string]string{
 		`{"where":"doc.m > 0","count":true}`: "413 too_large",
 		`{"where":"doc.n >= 70 && doc.ns.exists(a, a == 7)","orderBy":[{"path":"/n"}],"limit":20,"select":["/id"]}`: "200",
@@ -49,7 +36,9 @@ func TestQueryLimits(t *testing.T) {
 	} {
 		a := ask(t, nc, "query.c", body)
 		var fault struct{ Error string }
-		unmarshal(t, a.body, &fault)
+		if err := json.Unmarshal(a.body, &fault); err != nil {
+			t.Fatalf("%.500s: %v", a.body, err)
+		}
 		if got := strings.TrimSpace(fmt.Sprint(a.code, " ", fault.Error)); got != want {
 			t.Errorf("%s: %d %s, want %s", body, a.code, a.body, want)
 		}
@@ -81,81 +70,30 @@ func TestQueryLimits(t *testing.T) {
 	if r := s.Run("query", "c", "--id-prefix", "d10", "--select", "id", "--all"); strings.Count(r.Stdout, "\n") != len(want) {
 		t.Errorf("the command prints %s", r.Stdout)
 	}
-	s.Stop()
-}
 
-// TestQueryQueue: beyond those that run and those that wait queries are refused at once,
-// and other requests don't wait for any of them. Client and command report that a query
-// timed out. SIGTERM doesn't wait for one, which is answered.
-func TestQueryQueue(t *testing.T) {
-	t.Parallel()
-	s, nc := limitedServer(t, "--query-time=1s")
-	inbox := nc.NewInbox()
-	replies, err := nc.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
-	send := func() {
+	restart := func(limit string) {
 		t.Helper()
-		if err := nc.PublishRequest("lapse.main.api.query.c", inbox, []byte(`{"where":"`+looping+`"}`)); err != nil {
-			t.Fatal(err)
-		}
+		s.Stop()
+		s.With("--durability", "os", limit)
+		s.Restart()
+		eventually(t, "the service is back", func() bool {
+			a, err := tryAskFor(nc, "query.c", `{"limit":5}`, hasty)
+			return err == nil && a.code == 200
+		})
 	}
-	next := func() string {
-		t.Helper()
-		m, err := replies.NextMsg(patience)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m.Header.Get("Lapse-Status")
+	restart("--query-time=100ms")
+	mustAsk(t, nc, 504, "query.c", `{"where":"`+looping+`"}`)
+	restart("--query-time=10m")
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err == nil {
+		err = nc.PublishRequest("lapse.main.api.query.c", replies.Subject, []byte(`{"where":"`+looping+`"}`))
 	}
-	for range 2 { // twice, as the first round must leave nothing
-		sent := 100 + runtime.NumCPU() // more than run and wait
-		for range sent {
-			send()
-		}
-		mustAsk(t, nc, 200, "document.get.c.d7", "")
-		mustAsk(t, nc, 200, "document.patch.c.d7", `{}`)
-		codes := make(map[string]int)
-		for range sent {
-			codes[next()]++
-		}
-		if codes["504"] == 0 || codes["429"] == 0 || codes["504"]+codes["429"] != sent {
-			t.Errorf("answered with %v, want 504 for those that had a turn and 429 for the others", codes)
-		}
-		eventually(t, "a query is answered again", func() bool { return ask(t, nc, "query.c", `{"limit":5}`).code == 200 })
-	}
-	refusal(t, s.Run("query", "c", "--where", looping), "timeout")
-	c, err := client.New(nc, client.WithTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
-	coll, err := c.Collection(t.Context(), "c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Count(t.Context(), coll, client.Where(looping, nil)); !errors.Is(err, client.ErrTimeout) {
-		t.Errorf("the client says %v", err)
-	}
-
-	s.Stop()
-	s.With("--durability", "os", "--query-time=10m")
-	s.Restart()
-	eventually(t, "the service is back", func() bool {
-		a, err := tryAskFor(nc, "query.c", `{"limit":5}`, hasty)
-		return err == nil && a.code == 200
-	})
-	send()
 	mustAsk(t, nc, 200, "query.c", `{"limit":5}`) // by the other worker
 	s.Stop()
-	if code := next(); code != "503" {
-		t.Errorf("at the end the long query is answered with %s, want 503", code)
-	}
-}
-
-func unmarshal(t testing.TB, text []byte, v any) {
-	t.Helper()
-	if err := json.Unmarshal(text, v); err != nil {
-		t.Fatalf("%.500s: %v", text, err)
+	if m, err := replies.NextMsg(patience); err != nil || m.Header.Get("Lapse-Status") != "503" {
+		t.Errorf("at the end the long query is answered with %+v, %v", m, err)
 	}
 }

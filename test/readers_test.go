@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/test/harness"
 )
 
@@ -30,42 +29,6 @@ func readersOf(t *testing.T, nc *nats.Conn) (names []string) {
 		}
 	}
 	return names
-}
-
-// TestReadersInARow: more reads of the log in a row than there may be readers at a time
-// succeed, also those of an auditor, which may not delete consumers of others.
-func TestReadersInARow(t *testing.T) {
-	t.Parallel()
-	const many = 130 // lapse allows 128
-	s := harness.Serve(t)
-	nc := dial(t, s)
-	mustAsk(t, nc, 201, "collection.create.orders", "")
-	for _, inbox := range []string{"_INBOX", "_INBOX.auditor"} {
-		c, err := client.Connect(s.URL(), client.WithTimeout(patience), client.WithNATSOptions(nats.CustomInboxPrefix(inbox)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		for n := range many {
-			if _, _, err := c.LogBounds(t.Context()); err != nil {
-				t.Fatal(inbox, n, err)
-			}
-			for _, err := range c.Log(t.Context()) {
-				if err != nil {
-					t.Fatal(inbox, n, err)
-				}
-				break
-			}
-			for _, err := range c.Changes(t.Context(), client.FromStart(), client.UntilNow()) {
-				if err != nil {
-					t.Fatal(inbox, n, err)
-				}
-			}
-		}
-		if left := readersOf(t, nc); len(left) > 0 {
-			t.Errorf("%s leaves %v", inbox, left)
-		}
-	}
 }
 
 // TestCommandsLeaveNoReaders: however a command that reads the log ends, it leaves no
@@ -100,6 +63,7 @@ func TestCommandsLeaveNoReaders(t *testing.T) {
 		"export, Ctrl-C":      {"export", 1, signal(os.Interrupt)},
 		"export, broken pipe": {"export", broken, leave},
 		"audit":               {"audit", 0, all},
+		"audit by an auditor": {"audit --inbox-prefix _INBOX.auditor", 0, all}, // who may not delete consumers of others
 		"history":             {"history orders 1", 0, all},
 		"watch, Ctrl-C":       {"watch --since 1", 0, signal(os.Interrupt)},
 		"watch, SIGTERM":      {"watch --since 1", 0, signal(syscall.SIGTERM)},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +34,8 @@ type writers struct {
 	causes       map[uint64]string // document and n of each mutation published
 	refusals     map[int]int       // by code
 	done         int               // writes acknowledged
+
+	due atomic.Int64 // second of the next storm
 }
 
 const writerTTL = 2 // seconds, so that much expires between the crashes
@@ -101,6 +104,25 @@ func (w *writers) publish(nc *nats.Conn) {
 		w.mu.Lock()
 		w.causes[ack.Sequence] = fmt.Sprintf("%s %d", id, n)
 		w.mu.Unlock()
+	}
+}
+
+// storm makes thousands of documents due in one second, again and again.
+func (w *writers) storm(nc *nats.Conn) {
+	var operations []string
+	for i := range 1000 {
+		operations = append(operations, fmt.Sprintf(`{"op":"upsert","id":"BATCH-%d","body":{}}`, i))
+	}
+	body := `{"operations":[` + strings.Join(operations, ",") + `]}`
+	for w.going() {
+		w.due.Store(time.Now().Unix() + writerTTL)
+		for batch := range 3 {
+			_, _ = tryAskFor(nc, "batch.storm", strings.ReplaceAll(body, "BATCH", fmt.Sprint(batch)), time.Second)
+		}
+		select {
+		case <-w.ending:
+		case <-time.After((writerTTL + 1) * time.Second):
+		}
 	}
 }
 
@@ -203,8 +225,9 @@ func replays(t testing.TB, s *harness.Server, nc *nats.Conn) {
 	}
 }
 
-// TestKill: a server that is killed again and again under load, every third time during a
-// start, too, loses no acknowledged write.
+// TestKill: a server that is killed again and again under load, often while thousands of
+// documents expire, every third time during a start, too, loses no acknowledged write, and
+// each version expires once.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	for i, durability := range []string{"fsync", "os"} {
@@ -214,12 +237,18 @@ func TestKill(t *testing.T) {
 			s := harness.Serve(t, "--durability", durability)
 			// Warnings come one second before the deadline, or with each write.
 			mustAsk(t, dial(t, s), 201, "collection.create.load", fmt.Sprintf(`{"defaultTtl":%d,"warnBefore":%d}`, writerTTL, 1+i))
+			mustAsk(t, dial(t, s), 201, "collection.create.storm", fmt.Sprintf(`{"defaultTtl":%d}`, writerTTL))
 			w := startWriters(t, s, 8)
+			storm := dial(t, s)
+			w.wg.Go(func() { w.storm(storm) })
 			var up time.Duration
 			for range stress.Pick(3, 20) {
 				began, before := time.Now(), w.count()
 				enough := before + 100 + r.IntN(400)
 				eventually(t, "some writes", func() bool { return w.count() > enough })
+				if r.IntN(2) == 0 {
+					time.Sleep(time.Until(time.Unix(w.due.Load(), 0)))
+				}
 				time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
 				up += time.Since(began)
 				s.Kill()
@@ -312,17 +341,4 @@ func TestStopAnswersPendingRequests(t *testing.T) {
 			t.Errorf("request %d was answered with %s; is it there: %v", i, code, there)
 		}
 	}
-}
-
-// TestSignalsWhileStarting: a signal ends a server that is still starting, too.
-func TestSignalsWhileStarting(t *testing.T) {
-	t.Parallel()
-	s := harness.Serve(t)
-	s.Stop()
-	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
-		if code := s.StartAndSignal(after, syscall.SIGTERM); code != 0 && code != -1 {
-			t.Errorf("after %s it exited with %d:\n%s", after, code, s.Stderr())
-		}
-	}
-	s.Restart()
 }

@@ -8,9 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/lapsedb/lapse/test/harness"
 )
@@ -79,33 +77,8 @@ func TestMetricsEndpoints(t *testing.T) {
 	if err := json.Unmarshal([]byte(all), &process); err != nil || process.Role != "writer" || process.Seq != status.Seq || process.Requests < 3 || process.ID == "" {
 		t.Errorf("the processes are %s: %v", all, err)
 	}
-
-	// status --of, the health check of a container, fails on a server that is not ready.
 	s.Stop()
-	writeAt(t, s.Dir, time.Hour)
-	s.Restart()
 	result := harness.Run(t, nil, "status", "--of", metrics).Exits(1)
-	if !strings.Contains(result.Stderr, "the lapse at "+metrics+" is not ready: the clock is not trusted: the log ends at") {
-		t.Errorf("status --of says %s", result.Stderr)
-	}
-	if code, text := get(t, metrics, "/readyz", ""); code != 503 || !strings.Contains(text, "the clock is not trusted") {
-		t.Errorf("/readyz says %d %q", code, text)
-	}
-	if code, text := get(t, metrics, "/healthz", ""); code != 200 {
-		t.Errorf("/healthz says %d %q", code, text)
-	}
-	s.Signal(syscall.SIGUSR1)
-	eventually(t, "it is ready", func() bool { code, _ := get(t, metrics, "/readyz", ""); return code == 200 })
-	s.Stop()
-	s.With("--durability", "os", "--metrics", metrics, "--max-clock-step", "2h")
-	s.Restart()
-	if code, text := get(t, metrics, "/readyz", ""); code != 200 {
-		t.Errorf("with --max-clock-step 2h /readyz says %d %q", code, text)
-	}
-	s.Signal(syscall.SIGUSR1)
-	eventually(t, "the signal is answered", func() bool { return strings.Contains(s.Stderr(), "nothing to accept") })
-	s.Stop()
-	result = harness.Run(t, nil, "status", "--of", metrics).Exits(1)
 	if !strings.Contains(result.Stderr, "no lapse answers at "+metrics) {
 		t.Errorf("status --of says %s", result.Stderr)
 	}

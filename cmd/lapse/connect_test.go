@@ -19,6 +19,7 @@ import (
 	"github.com/lapsedb/lapse/test/harness"
 )
 
+// TestContext: a context of the nats command is enough to connect, also for serve.
 func TestContext(t *testing.T) {
 	s := newStandin(t)
 	s.answer("status", 200, `{"database":"main"}`, false)
@@ -30,6 +31,11 @@ func TestContext(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, out.String(), want)
 		}
 	}
+	nc, err := (&externalFlags{logins: map[string]login{"": {"context", "here"}}}).connect(host.LogConnection) // of serve
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
 }
 
 func TestVersion(t *testing.T) {

@@ -2,13 +2,9 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,90 +124,3 @@ func TestSimulateIOErrors(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
-
-// TestSimulateLastYear: the clock ends with the year 9999. Documents due by then expire,
-// later ones stay pending, and replay and audit accept every line.
-func TestSimulateLastYear(t *testing.T) {
-	const create = `{"at":"9999-12-31T23:59:50Z","op":"collection.create","collection":"c","body":{"defaultTtl":%d}}` + "\n"
-	upsert := func(at, id, body string) string {
-		return fmt.Sprintf(`{"at":%q,"op":"document.upsert","collection":"c","id":%q,"body":%s}`+"\n", at, id, body)
-	}
-	for _, test := range []struct {
-		name, in string
-		expire   []string // ids, in order
-	}{
-		{"the last second", fmt.Sprintf(create, -1) + upsert("9999-12-31T23:59:50Z", "b", `{"ttl":10}`) + upsert("9999-12-31T23:59:50Z", "a", `{"ttl":9}`), []string{"a"}},
-		{"another zone", fmt.Sprintf(create, 5) + upsert("9999-12-31T22:59:58.999-01:00", "a", `{"ttl":1}`) + upsert("9999-12-31T23:59:59.999Z", "b", `{}`), []string{"a"}},
-		{"far away", strings.Replace(fmt.Sprintf(create, 2147483647), "9999", "9950", 1), nil},
-		{"a policy at the end", fmt.Sprintf(create, -1) + upsert("9999-12-31T23:59:50Z", "a", `{}`) +
-			`{"at":"9999-12-31T23:59:59.999Z","op":"collection.replace","collection":"c","body":{"defaultTtl":9}}` + "\n", []string{"a"}},
-		{"a rejection without its body", fmt.Sprintf(create, 5) + upsert("9999-12-31T23:59:51Z", "a", `{"id":"b","p":"`+strings.Repeat("x", 2<<20)+`"}`), nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var log bytes.Buffer
-			if code, complaint := simulated(t, strings.NewReader(test.in), &log); code != exitDone {
-				t.Fatalf("code %d, it says %q", code, complaint)
-			}
-			var expired []string
-			for line := range strings.Lines(log.String()) {
-				var e struct{ Type, ID string }
-				if err := json.Unmarshal([]byte(line), &e); err != nil {
-					t.Fatal(err)
-				}
-				if e.Type == "DocumentExpired" {
-					expired = append(expired, e.ID)
-				}
-			}
-			if !slices.Equal(expired, test.expire) || log.Len() > 16<<10 {
-				t.Errorf("%v expired, want %v:\n%.2000s", expired, test.expire, &log)
-			}
-			for _, args := range [][]string{{"replay", "-"}, {"audit", "-"}} {
-				var out, complaint bytes.Buffer
-				if code := newApp(bytes.NewReader(log.Bytes()), &out, &complaint).run(t.Context(), args); code != exitDone {
-					t.Errorf("%s: code %d %s%s", args[0], code, &out, &complaint)
-				}
-			}
-		})
-	}
-	for _, line := range []string{upsert("9999-12-31T23:00:00-01:00", "a", "{}"), upsert("10000-01-01T00:00:00Z", "a", "{}")} {
-		if code, complaint := simulated(t, strings.NewReader(createC+line), io.Discard); code != exitFailed || !strings.Contains(complaint, "line 2: at is") {
-			t.Errorf("%s: code %d, it says %q", line, code, complaint)
-		}
-	}
-	if code, complaint := simulated(t, strings.NewReader(createC), io.Discard, "--until", "9999-12-31T23:00:00-01:00"); code != exitUsage {
-		t.Errorf("code %d, it says %q", code, complaint)
-	}
-}
-
-// TestSimulateRestores: simulate restores the content of former versions, from a file and
-// from standard input.
-func TestSimulateRestores(t *testing.T) {
-	input := `{"at":"2015-05-17T10:05:03Z","op":"collection.create","collection":"c","body":{"defaultTtl":60}}
-{"at":"2015-05-17T10:05:03Z","op":"document.create","collection":"c","id":"a","body":{"n":1}}
-{"at":"2015-05-17T10:05:03Z","op":"document.touch","collection":"c","id":"a"}
-{"at":"2015-05-17T10:07:03Z","op":"document.restore","collection":"c","id":"a"}
-{"at":"2015-05-17T10:07:03Z","op":"document.delete","collection":"c","id":"a"}
-{"at":"2015-05-17T10:07:03Z","op":"document.restore","collection":"c","id":"a","body":{"version":"2"}}
-{"at":"2015-05-17T10:07:03Z","op":"document.restore","collection":"c","id":"b"}
-`
-	file := filepath.Join(t.TempDir(), "in.jsonl")
-	if err := os.WriteFile(file, []byte(input), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"simulate", file}, {"simulate"}} {
-		var out, errs bytes.Buffer
-		a := newApp(strings.NewReader(input), &out, &errs)
-		if code := a.run(t.Context(), args); code != 0 {
-			t.Fatalf("%v: exit %d: %s", args, code, errs.String())
-		}
-		var restored []string
-		for line := range strings.Lines(out.String()) {
-			if _, after, ok := strings.Cut(line, `"id":"a","restored":`); ok {
-				restored = append(restored, strings.TrimSpace(after))
-			}
-		}
-		if want := []string{`3,"body":{"id":"a","n":1}}`, `2,"body":{"id":"a","n":1}}`}; !slices.Equal(restored, want) {
-			t.Errorf("%v restores %q, want %q, in\n%s", args, restored, want, out.String())
-		}
-	}
-}

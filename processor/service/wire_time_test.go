@@ -3,7 +3,6 @@ package service_test
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,77 +11,6 @@ import (
 	"github.com/lapsedb/lapse/processor/processortest"
 	"github.com/lapsedb/lapse/schema"
 )
-
-// TestTTLTable: each cell of the TTL table in section 2 of the contract holds, a millisecond
-// before the deadline and on it.
-func TestTTLTable(t *testing.T) {
-	processortest.Bubble(t, func(w *processortest.Wire) {
-		type cell struct {
-			collection, id string
-			after          int64 // seconds, 0 for never
-			rule           schema.Rule
-		}
-		var cells []cell
-		for _, c := range []struct {
-			name, properties              string
-			absent, never, document, null int64
-			absentRule, documentRule      schema.Rule
-		}{
-			{"off", `{}`, 0, 0, 0, 0, 0, 0},
-			{"null", `{"defaultTtl":null}`, 0, 0, 0, 0, 0, 0},
-			{"none", `{"defaultTtl":-1}`, 0, 0, 7, 0, 0, schema.RuleDocument},
-			{"five", `{"defaultTtl":5}`, 5, 0, 7, 5, schema.RuleCollection, schema.RuleDocument},
-			{"hundred", `{"defaultTtl":100.0}`, 100, 0, 7, 100, schema.RuleCollection, schema.RuleDocument},
-		} {
-			w.Want(201, "collection.create."+c.name, c.properties)
-			cells = append(cells,
-				cell{c.name, "absent", c.absent, c.absentRule}, cell{c.name, "null", c.null, c.absentRule},
-				cell{c.name, "never", c.never, 0}, cell{c.name, "document", c.document, c.documentRule})
-		}
-		time.Sleep(600 * time.Millisecond) // _ts is rounded down
-		bodies := map[string]string{"absent": `{}`, "null": `{"ttl":null}`, "never": `{"ttl":-1}`, "document": `{"ttl":7}`}
-		var ts int64
-		for _, c := range cells {
-			ts = w.TS(w.Want(201, "document.create."+c.collection+"."+c.id, bodies[c.id]))
-		}
-		for _, at := range []int64{5, 7, 100, 200} {
-			for _, ms := range []int{-1, 0} {
-				processortest.SleepUntil(ts+at, ms)
-				for _, c := range cells {
-					want := 200
-					if c.after != 0 && (c.after < at || c.after == at && ms == 0) {
-						want = 404
-					}
-					w.Want(want, "document.get."+c.collection+"."+c.id, "")
-				}
-			}
-		}
-		var want []cell
-		for _, c := range cells {
-			if c.after != 0 {
-				want = append(want, c)
-			}
-		}
-		slices.SortStableFunc(want, func(a, b cell) int { return int(a.after - b.after) })
-		var got []cell
-		for _, e := range w.Events() {
-			if e.Type == schema.DocumentExpired {
-				got = append(got, cell{string(e.Collection), string(e.ID), int64(e.Deadline.TTL), e.Deadline.Rule})
-				if e.Time != e.Deadline.At*1000 || e.Deadline.At != ts+int64(e.Deadline.TTL) {
-					t.Errorf("expired at %d: %+v", e.Time, e)
-				}
-			}
-		}
-		order := func(a, b cell) int {
-			return strings.Compare(fmt.Sprintf("%09d%v", a.after, a), fmt.Sprintf("%09d%v", b.after, b))
-		}
-		slices.SortFunc(got, order)
-		slices.SortFunc(want, order)
-		if !slices.Equal(got, want) {
-			t.Errorf("expired\n%v, want\n%v", got, want)
-		}
-	})
-}
 
 // TestExpiredForEveryRequest: a document does not exist from its deadline on, even while
 // the writer is too busy to expire it.

@@ -14,7 +14,7 @@ import (
 // FuzzCondition: any text is refused or is a condition with an answer, which is the same
 // with and without an index.
 func FuzzCondition(f *testing.F) {
-	for _, row := range naiveTable {
+	for _, row := range language {
 		f.Add(row.cel)
 	}
 	for _, where := range []string{"doc.l.map(x, x * 2).exists(y, y > 2)", "doc['a']['b'] == params['c']", "-doc.n < 3u", "b'abc' == doc.s", "doc.s.size() > 1 ? doc.f : !doc.f",

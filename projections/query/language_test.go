@@ -32,18 +32,157 @@ func (l *ledger) put(t schema.EventType, id, members string, previous uint64) ui
 	return l.write(schema.Event{Type: t, Collection: things, ID: schema.DocumentID(id), Previous: schema.Version(previous), Body: []byte(body)})
 }
 
-// TestNaiveTable: the engine gives the results of the naive reference's table.
-func TestNaiveTable(t *testing.T) {
+// languageParams are the params of language.
+const languageParams = `{"min":2,"s":"x","k":"a","i":0,"nil":null,"list":[1,"x",null,[1]],"big":9223372036854775808,"bad":"("}`
+
+// language has conditions and their results by the rules for the document
+// d with _ts 1700000000 and _etag 12.
+var language = []struct {
+	cel  string
+	doc  string // without its id
+	want bool
+}{
+	// A missing value makes a comparison false, and its negation true.
+	{`doc.a == 5`, `"a":5`, true},
+	{`doc.a == 5`, `"b":5`, false},
+	{`doc.a != 5`, `"b":5`, false},
+	{`!(doc.a != 5)`, `"b":5`, true},
+	{`doc.a.b.c != 5`, `"a":{"b":7}`, false},
+	{`doc.a.b == null`, `"a":{"b":null}`, true},
+	{`doc.a.b == null`, `"a":{}`, false},
+	{`doc.a == doc.b`, `"c":1`, false},
+	{`doc.a == params.none`, `"a":1`, false},
+	{`doc.a >= params.min`, `"a":2.0`, true},
+
+	// Equality.
+	{`doc.a != 'x'`, `"a":5`, true},
+	{`doc.a == '5'`, `"a":5`, false},
+	{`1.0 == doc.a`, `"a":1`, true},
+	{`doc.a == 0`, `"a":-0.0`, true},
+	{`doc.a == 1`, `"a":true`, false},
+	{`doc.a != doc.b`, `"a":null,"b":false`, true},
+	{`doc.a == [1, 'x']`, `"a":[1.0,"x"]`, true},
+	{`doc.a == [1]`, `"a":[1,1]`, false},
+	{`doc.a == {'x': 1, 'y': []}`, `"a":{"y":[],"x":1e0}`, true},
+	{`doc.a == {'x': null}`, `"a":{"y":null}`, false},
+	{`doc.a != {}`, `"a":[]`, true},
+	{`doc.a == 'é\u0000\'\\\n😀'`, `"a":"\u00e9\u0000'\\\n\ud83d\ude00"`, true},
+	{`doc.a == 2`, `"a":1,"a":2`, true},
+
+	// Numbers are exact.
+	{`doc.a > 9007199254740992.0`, `"a":9007199254740993`, true},
+	{`doc.a == 9007199254740992.0`, `"a":9007199254740993.0`, true},
+	{`doc.a == 18446744073709551615u`, `"a":18446744073709551615`, true},
+	{`doc.a < 18446744073709551615u`, `"a":18446744073709551616`, false},
+	{`doc.a == 18446744073709551616.0`, `"a":18446744073709551617`, true},
+	{`doc.a < -9223372036854775807`, `"a":-9223372036854775808`, true},
+	{`doc.a == params.big`, `"a":9223372036854775807.0`, true},
+	{`doc.a == doc.b`, `"a":1e999,"b":2e308`, true},
+
+	// Order.
+	{`doc.a < 5`, `"a":"4"`, false},
+	{`!(doc.a < 5)`, `"a":"4"`, true},
+	{`doc.a < '10'`, `"a":"1"`, true},
+	{"doc.a > '\uffff'", `"a":"😀"`, true},
+	{`doc.a < true`, `"a":false`, true},
+	{`doc.a <= doc.b`, `"a":null,"b":null`, false},
+	{`doc.a <= doc.b`, `"a":[1],"b":[1]`, false},
+	{`doc.a >= doc.b`, `"a":{},"b":{}`, false},
+	{`0 <= doc.a`, `"a":false`, false},
+
+	// System properties, names, indexes.
+	{`doc._ts == 1700000000`, ``, true},
+	{`doc._etag == '12'`, ``, true},
+	{`doc._etag == 12`, ``, false},
+	{`doc.id == 'd'`, ``, true},
+	{`doc['a-b'][''] == 1`, `"a-b":{"":1}`, true},
+	{`doc['a.b'] == 1`, `"a":{"b":1}`, false},
+	{`doc.a[1] == 2`, `"a":[1,2]`, true},
+	{`doc.a[2] != 2`, `"a":[1,2]`, false},
+	{`doc.a[-1] != 7`, `"a":[1,2]`, false},
+	{`doc.a[0] == 1`, `"a":{"0":1}`, false},
+	{`doc[params.k][params.i] == 1`, `"a":[1]`, true},
+	{`has(doc.a)`, `"a":null`, true},
+	{`has(doc.a.b)`, `"a":[1]`, false},
+	{`!has(doc.a.b)`, ``, true},
+
+	// Two-valued logic.
+	{`doc.flag`, `"flag":true`, true},
+	{`doc.flag`, `"flag":1`, false},
+	{`!doc.flag`, `"flag":"true"`, true},
+	{`!!doc.flag`, `"flag":"true"`, false},
+	{`doc.zzz == 1 || doc.flag`, `"flag":true`, true},
+	{`!doc.zzz && (doc.a || doc.b)`, `"a":[],"b":true`, true},
+	{`doc.a ? doc.b : doc.c == 1`, `"a":"x","b":false,"c":1`, true},
+	{`(has(doc.a) ? doc.a : doc.b) == params.min`, `"b":2`, true},
+
+	// in.
+	{`doc.a in [1, 'x', null]`, `"a":null`, true},
+	{`doc.a in [1]`, `"a":1.0`, true},
+	{`doc.a in [1]`, ``, false},
+	{`doc.a in params.list`, `"a":[1]`, true},
+	{`'x' in doc.a`, `"a":{"x":null}`, true},
+	{`1 in doc.a`, `"a":{"1":1}`, false},
+	{`'x' in doc.a`, `"a":"xyz"`, false},
+	{`doc.a in [1, doc.b]`, `"a":1`, false},
+	{`'_ts' in doc`, ``, true},
+
+	// Strings and sizes.
+	{`doc.a.startsWith('x')`, `"a":"xy"`, true},
+	{`doc.a.endsWith('')`, `"a":5`, false},
+	{`'xyz'.contains(doc.a)`, `"a":"yz"`, true},
+	{`doc.a.contains('x')`, `"a":["x"]`, false},
+	{`doc.a.matches('[0-9]+')`, `"a":"x17y"`, true},
+	{`doc.a.matches(params.bad)`, `"a":"("`, false},
+	{`size(doc.a) == 3`, `"a":"é😀x"`, true},
+	{`size(doc.a) == 2`, `"a":{"x":1,"y":2}`, true},
+	{`size(doc.a) != 0`, `"a":7`, false},
+
+	// Arithmetic.
+	{`doc.a + 1 == doc.b`, `"a":1.5,"b":2.5`, true},
+	{`doc.a / 2 == -3`, `"a":-7`, true},
+	{`doc.a % 2 == -1`, `"a":-7`, true},
+	{`!(doc.a / doc.b != 1)`, `"a":1,"b":0`, true},
+	{`doc.a + 1 > 0`, `"a":9223372036854775807`, false},
+	{`doc.a / doc.b < 0`, `"a":-9223372036854775808,"b":-1`, false},
+	{`doc.a * doc.a > doc.a`, `"a":1e300`, true},
+	{`doc.a - (doc.b - -1) == 0`, `"a":3,"b":2`, true},
+	{`(doc.a + doc.b) * 2 == 6`, `"a":1,"b":2`, true},
+	{`doc.a + 'y' == 'xy'`, `"a":"x"`, true},
+	{`doc.a + 'y' != 'xy'`, `"a":1`, false},
+
+	// Macros.
+	{`doc.tags.exists(t, t == 'x')`, `"tags":[1,"x"]`, true},
+	{`doc.tags.exists(t, t)`, `"tags":[1,"true",[]]`, false},
+	{`doc.tags.all(t, t > 0)`, `"tags":[1,"x"]`, false},
+	{`doc.tags.all(t, t > 0)`, `"tags":[]`, true},
+	{`doc.tags.all(t, t > 0)`, ``, false},
+	{`doc.tags.all(t, true)`, `"tags":"x"`, false},
+	{`doc.tags.all(t, !(t.x == 1))`, `"tags":[1,{"x":2}]`, true},
+	{`doc.a.exists(k, k == 'x')`, `"a":{"x":0}`, true},
+	{`doc.items.exists_one(i, i.qty == doc.n)`, `"n":1,"items":[{"qty":1},{"sku":"x"},{"qty":1.0}]`, false},
+	{`doc.items.exists_one(i, has(i.sku) && i.qty in params.list)`, `"items":[{"qty":1},7,{"sku":"x","qty":1}]`, true},
+	{`doc.a.exists(l, l.exists(e, e == doc.b))`, `"a":[1,[],[2,3]],"b":3`, true},
+	{`size(doc.tags.filter(t, t != 1)) == 2`, `"tags":[1,"x",null]`, true},
+	{`size(doc.tags.filter(t, true)) >= 0`, `"tags":5`, false},
+	{`!(params.none.exists(t, true))`, ``, true},
+}
+
+// TestLanguage: the conditions of the table have its results.
+func TestLanguage(t *testing.T) {
 	engine := newEngine(t, query.Limits{})
-	for i, row := range naiveTable {
-		d := naiveTableDoc(row.doc)
+	for i, row := range language {
+		body := `{"id":"d"}`
+		if row.doc != "" {
+			body = `{"id":"d",` + row.doc + `}`
+		}
 		l := newLedger(t)
 		l.write(schema.Event{Type: schema.CollectionCreated, Collection: things})
-		l.write(schema.Event{Seq: d.Version, Time: d.TS * 1000, Type: schema.DocumentCreated, Collection: things, ID: schema.DocumentID(d.ID), Body: d.Body})
+		l.write(schema.Event{Seq: 12, Type: schema.DocumentCreated, Collection: things, ID: "d", Body: []byte(body)})
 		where, _ := json.Marshal(row.cel)
-		p, _, err := ask(engine, l.store, d.TS, `{"count":true,"where":`+string(where)+`,"params":`+string(naiveTableParams)+`}`)
+		p, _, err := ask(engine, l.store, naiveNow, `{"count":true,"where":`+string(where)+`,"params":`+string(languageParams)+`}`)
 		if err != nil || *p.Count == 1 != row.want {
-			t.Errorf("row %d: %s of %s: %v %v, want %v", i, row.cel, d.Body, p.Count, err, row.want)
+			t.Errorf("row %d: %s of %s: %v %v, want %v", i, row.cel, body, p.Count, err, row.want)
 		}
 		l.close()
 	}

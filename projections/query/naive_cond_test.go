@@ -22,23 +22,24 @@ func (env naiveEnv) with(name string, v any) naiveEnv {
 	return env
 }
 
-// naiveNode is a part of a condition.
+// naiveNode is a part of a condition. It has a value or fails: a field is missing, a sum
+// overflows.
 type naiveNode interface {
 	CEL() string // without parentheses around it
 	prec() int
-}
-
-// naiveCond is a node that is true or false.
-type naiveCond interface {
-	naiveNode
-	holds(env naiveEnv) bool
-}
-
-// naiveExpr is a node that has a value or fails: a field is missing, a sum overflows.
-type naiveExpr interface {
-	naiveNode
 	value(env naiveEnv) (v any, ok bool)
 }
+
+// naiveValue returns the value of a node, naiveMissing if it fails.
+func naiveValue(n naiveNode, env naiveEnv) any {
+	if v, ok := n.value(env); ok {
+		return v
+	}
+	return naiveMissing{}
+}
+
+// naiveHolds reports whether a node is true.
+func naiveHolds(n naiveNode, env naiveEnv) bool { return naiveValue(n, env) == true }
 
 // Precedence of CEL's operators, ascending.
 const (
@@ -58,6 +59,22 @@ func naiveIn(n naiveNode, prec int) string {
 		return "(" + n.CEL() + ")"
 	}
 	return n.CEL()
+}
+
+// naiveOp is a node that is made of others.
+type naiveOp struct {
+	precedence int
+	cel        string
+	eval       func(env naiveEnv) (any, bool)
+}
+
+func (o naiveOp) prec() int                      { return o.precedence }
+func (o naiveOp) CEL() string                    { return o.cel }
+func (o naiveOp) value(env naiveEnv) (any, bool) { return o.eval(env) }
+
+// naiveTest is a naiveOp that is true or false.
+func naiveTest(prec int, cel string, holds func(env naiveEnv) bool) naiveNode {
+	return naiveOp{prec, cel, func(env naiveEnv) (any, bool) { return holds(env), true }}
 }
 
 // naiveStep goes from a value to one inside it: to the member Name, to the element
@@ -233,79 +250,69 @@ func naiveLiteral(v any) string {
 	panic(fmt.Sprintf("a value of type %T", v))
 }
 
-// naiveList is a list of expressions. It fails if one of them fails.
-type naiveList []naiveExpr
-
-func (l naiveList) prec() int { return naivePrimary }
-
-func (l naiveList) CEL() string {
+func naiveJoin(nodes []naiveNode, by string, prec int) string {
 	var parts []string
-	for _, element := range l {
-		parts = append(parts, element.CEL())
+	for _, n := range nodes {
+		parts = append(parts, naiveIn(n, prec))
 	}
-	return "[" + strings.Join(parts, ", ") + "]"
+	return strings.Join(parts, by)
 }
 
-func (l naiveList) value(env naiveEnv) (any, bool) {
-	list := []any{}
-	for _, element := range l {
-		v, ok := element.value(env)
-		if !ok {
+// naiveList is a list of expressions. It fails if one of them fails.
+func naiveList(elements ...naiveNode) naiveNode {
+	return naiveOp{naivePrimary, "[" + naiveJoin(elements, ", ", naiveIfPrec) + "]", func(env naiveEnv) (any, bool) {
+		list := []any{}
+		for _, element := range elements {
+			v, ok := element.value(env)
+			if !ok {
+				return nil, false
+			}
+			list = append(list, v)
+		}
+		return list, true
+	}}
+}
+
+// naiveArith is l op r with + - * / %. CEL's checker requires one type for all literals in
+// a tree and in the expression that it is compared with.
+func naiveArith(l naiveNode, op string, r naiveNode) naiveNode {
+	prec := naiveProductPrec
+	if op == "+" || op == "-" {
+		prec = naiveSumPrec
+	}
+	return naiveOp{prec, naiveIn(l, prec) + " " + op + " " + naiveIn(r, prec+1), func(env naiveEnv) (any, bool) {
+		x, xok := l.value(env)
+		y, yok := r.value(env)
+		if !xok || !yok {
 			return nil, false
 		}
-		list = append(list, v)
-	}
-	return list, true
-}
-
-// naiveArith is L Op R with + - * / %. CEL's checker requires one type for all literals
-// in a tree and in the expression that it is compared with.
-type naiveArith struct {
-	L  naiveExpr
-	Op string
-	R  naiveExpr
-}
-
-func (a naiveArith) prec() int {
-	if a.Op == "+" || a.Op == "-" {
-		return naiveSumPrec
-	}
-	return naiveProductPrec
-}
-
-func (a naiveArith) CEL() string {
-	return naiveIn(a.L, a.prec()) + " " + a.Op + " " + naiveIn(a.R, a.prec()+1)
-}
-
-func (a naiveArith) value(env naiveEnv) (any, bool) {
-	l, lok := a.L.value(env)
-	r, rok := a.R.value(env)
-	if !lok || !rok {
-		return nil, false
-	}
-	if s, ok := l.(string); ok && a.Op == "+" {
-		t, ok := r.(string)
-		return s + t, ok
-	}
-	if list, ok := l.([]any); ok && a.Op == "+" {
-		other, ok := r.([]any)
-		return slices.Concat(list, other), ok
-	}
-	n, nok := naiveNumberOf(l)
-	m, mok := naiveNumberOf(r)
-	if !nok || !mok {
-		return nil, false
-	}
-	if n.int == nil || m.int == nil {
-		return naiveFloat(naiveCompute(a.Op, n.toFloat(), m.toFloat())), true
-	}
-	for _, i := range []*big.Int{n.int, m.int} {
-		if !i.IsInt64() {
-			panic("the rules leave integers beyond int64 out of arithmetic")
+		if s, ok := x.(string); ok && op == "+" {
+			t, ok := y.(string)
+			return s + t, ok
 		}
+		if list, ok := x.([]any); ok && op == "+" {
+			other, ok := y.([]any)
+			return slices.Concat(list, other), ok
+		}
+		n, nok := naiveNumberOf(x)
+		m, mok := naiveNumberOf(y)
+		if !nok || !mok {
+			return nil, false
+		}
+		return naiveCompute(op, n, m)
+	}}
+}
+
+func naiveCompute(op string, n, m naiveNumber) (any, bool) {
+	if n.int == nil || m.int == nil {
+		x, y := n.toFloat(), m.toFloat()
+		return naiveFloat(map[string]float64{"+": x + y, "-": x - y, "*": x * y, "/": x / y, "%": math.Mod(x, y)}[op]), true
+	}
+	if !n.int.IsInt64() || !m.int.IsInt64() {
+		panic("the rules leave integers beyond int64 out of arithmetic")
 	}
 	x := new(big.Int)
-	switch a.Op {
+	switch op {
 	case "+":
 		x.Add(n.int, m.int)
 	case "-":
@@ -316,9 +323,8 @@ func (a naiveArith) value(env naiveEnv) (any, bool) {
 		if m.int.Sign() == 0 {
 			return nil, false
 		}
-		if quotient, rest := new(big.Int).QuoRem(n.int, m.int, new(big.Int)); a.Op == "/" {
-			x = quotient
-		} else {
+		rest := new(big.Int)
+		if x.QuoRem(n.int, m.int, rest); op == "%" {
 			x = rest
 		}
 	}
@@ -332,70 +338,35 @@ func (n naiveNumber) toFloat() float64 {
 	return float64(n.int.Int64())
 }
 
-func naiveCompute(op string, x, y float64) float64 {
-	switch op {
-	case "+":
-		return x + y
-	case "-":
-		return x - y
-	case "*":
-		return x * y
-	case "/":
-		return x / y
-	}
-	return math.Mod(x, y)
-}
-
-// naiveSize is size(X).
-type naiveSize struct{ X naiveExpr }
-
-func (s naiveSize) prec() int   { return naivePrimary }
-func (s naiveSize) CEL() string { return "size(" + s.X.CEL() + ")" }
-
-func (s naiveSize) value(env naiveEnv) (any, bool) {
-	v, ok := s.X.value(env)
-	if !ok {
+// naiveSize is size(x).
+func naiveSize(x naiveNode) naiveNode {
+	return naiveOp{naivePrimary, "size(" + x.CEL() + ")", func(env naiveEnv) (any, bool) {
+		switch v := naiveValue(x, env).(type) {
+		case string:
+			return naiveInt(int64(utf8.RuneCountInString(v))), true
+		case []any:
+			return naiveInt(int64(len(v))), true
+		case map[string]any:
+			return naiveInt(int64(len(v))), true
+		}
 		return nil, false
-	}
-	switch v := v.(type) {
-	case string:
-		return naiveInt(int64(utf8.RuneCountInString(v))), true
-	case []any:
-		return naiveInt(int64(len(v))), true
-	case map[string]any:
-		return naiveInt(int64(len(v))), true
-	}
-	return nil, false
+	}}
 }
 
-// naiveChoice is If ? Then : Else of values.
-type naiveChoice struct {
-	If         naiveCond
-	Then, Else naiveExpr
-}
-
-func (c naiveChoice) prec() int { return naiveIfPrec }
-
-func (c naiveChoice) CEL() string { return naiveTernary(c.If, c.Then, c.Else) }
-
-func naiveTernary(cond, then, otherwise naiveNode) string {
-	return naiveIn(cond, naiveOrPrec) + " ? " + naiveIn(then, naiveOrPrec) + " : " + naiveIn(otherwise, naiveIfPrec)
-}
-
-func (c naiveChoice) value(env naiveEnv) (any, bool) {
-	if c.If.holds(env) {
-		return c.Then.value(env)
-	}
-	return c.Else.value(env)
+// naiveIf is cond ? then : otherwise, of conditions or values.
+func naiveIf(cond, then, otherwise naiveNode) naiveNode {
+	cel := naiveIn(cond, naiveOrPrec) + " ? " + naiveIn(then, naiveOrPrec) + " : " + naiveIn(otherwise, naiveIfPrec)
+	return naiveOp{naiveIfPrec, cel, func(env naiveEnv) (any, bool) {
+		if naiveHolds(cond, env) {
+			return then.value(env)
+		}
+		return otherwise.value(env)
+	}}
 }
 
 // naiveRange returns what a macro iterates over: elements, or sorted keys.
-func naiveRange(x naiveExpr, env naiveEnv) (elements []any, ok bool) {
-	v, ok := x.value(env)
-	if !ok {
-		return nil, false
-	}
-	switch v := v.(type) {
+func naiveRange(x naiveNode, env naiveEnv) (elements []any, ok bool) {
+	switch v := naiveValue(x, env).(type) {
 	case []any:
 		return v, true
 	case map[string]any:
@@ -407,266 +378,122 @@ func naiveRange(x naiveExpr, env naiveEnv) (elements []any, ok bool) {
 	return nil, false
 }
 
-// naiveFilter is Range.filter(Var, Pred). Of a map it keeps keys, in no order to rely on.
-type naiveFilter struct {
-	Range naiveExpr
-	Var   string
-	Pred  naiveCond
-}
-
-func (f naiveFilter) prec() int { return naivePrimary }
-
-func (f naiveFilter) CEL() string {
-	return naiveIn(f.Range, naivePrimary) + ".filter(" + f.Var + ", " + f.Pred.CEL() + ")"
-}
-
-func (f naiveFilter) value(env naiveEnv) (any, bool) {
-	elements, ok := naiveRange(f.Range, env)
-	kept := []any{}
-	for _, element := range elements {
-		if f.Pred.holds(env.with(f.Var, element)) {
-			kept = append(kept, element)
+// naiveMacro is over.fn(name, pred) with exists, all, exists_one or filter, which keeps
+// keys of a map, in no order to rely on.
+func naiveMacro(over naiveNode, fn, name string, pred naiveNode) naiveNode {
+	cel := naiveIn(over, naivePrimary) + "." + fn + "(" + name + ", " + pred.CEL() + ")"
+	return naiveOp{naivePrimary, cel, func(env naiveEnv) (any, bool) {
+		elements, ok := naiveRange(over, env)
+		kept := []any{}
+		for _, element := range elements {
+			if naiveHolds(pred, env.with(name, element)) {
+				kept = append(kept, element)
+			}
 		}
-	}
-	return kept, ok
+		if fn == "filter" {
+			return kept, ok
+		}
+		return ok && map[string]bool{"exists": len(kept) > 0, "all": len(kept) == len(elements), "exists_one": len(kept) == 1}[fn], true
+	}}
 }
 
-// naiveCmp is L Op R with == != < <= > >=.
-type naiveCmp struct {
-	L  naiveExpr
-	Op string
-	R  naiveExpr
+// naiveCmp is l op r with == != < <= > >=. It is false if a side fails.
+func naiveCmp(l naiveNode, op string, r naiveNode) naiveNode {
+	return naiveTest(naiveRelationPrec, naiveIn(l, naiveSumPrec)+" "+op+" "+naiveIn(r, naiveSumPrec), func(env naiveEnv) bool {
+		x, xok := l.value(env)
+		y, yok := r.value(env)
+		if !xok || !yok {
+			return false
+		}
+		switch op {
+		case "==":
+			return naiveEqual(x, y)
+		case "!=":
+			return !naiveEqual(x, y)
+		}
+		order, ok := naiveOrderOf(x, y)
+		return ok && map[string]bool{"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[op]
+	})
 }
 
-func (c naiveCmp) prec() int { return naiveRelationPrec }
-
-func (c naiveCmp) CEL() string {
-	return naiveIn(c.L, naiveSumPrec) + " " + c.Op + " " + naiveIn(c.R, naiveSumPrec)
-}
-
-func (c naiveCmp) holds(env naiveEnv) bool {
-	l, lok := c.L.value(env)
-	r, rok := c.R.value(env)
-	if !lok || !rok {
-		return false
-	}
-	switch c.Op {
-	case "==":
-		return naiveEqual(l, r)
-	case "!=":
-		return !naiveEqual(l, r)
-	}
-	var order int
-	if n, ok := naiveNumberOf(l); ok {
-		m, ok := naiveNumberOf(r)
+// naiveOrderOf compares two numbers, two strings or two booleans; ok is false for others.
+func naiveOrderOf(x, y any) (order int, ok bool) {
+	if n, isNumber := naiveNumberOf(x); isNumber {
+		m, ok := naiveNumberOf(y)
 		if !ok || n.isNaN() || m.isNaN() {
+			return 0, false
+		}
+		return n.compare(m), true
+	}
+	switch x := x.(type) {
+	case string:
+		s, ok := y.(string)
+		return strings.Compare(x, s), ok // of UTF-8: by code point
+	case bool:
+		b, ok := y.(bool)
+		return naiveRank(x) - naiveRank(b), ok
+	}
+	return 0, false
+}
+
+// naiveIsIn is x in y.
+func naiveIsIn(x, y naiveNode) naiveNode {
+	return naiveTest(naiveRelationPrec, naiveIn(x, naiveSumPrec)+" in "+naiveIn(y, naiveSumPrec), func(env naiveEnv) bool {
+		one, ok := x.value(env)
+		switch in := naiveValue(y, env).(type) {
+		case []any:
+			return ok && slices.ContainsFunc(in, func(element any) bool { return naiveEqual(one, element) })
+		case map[string]any:
+			name, isName := one.(string)
+			_, there := in[name]
+			return ok && isName && there
+		}
+		return false
+	})
+}
+
+// naiveHas is has(path). The last step must be one that is written with a dot.
+func naiveHas(path naivePath) naiveNode {
+	if n := len(path.Steps); n == 0 || !path.Steps[n-1].plain() || path.Steps[n-1].Quoted {
+		panic("has() of what is not a field: " + path.CEL())
+	}
+	return naiveTest(naivePrimary, "has("+path.CEL()+")", func(env naiveEnv) bool { _, ok := path.value(env); return ok })
+}
+
+// naiveCall is x.fn(arg) with startsWith, endsWith, contains or matches.
+func naiveCall(x naiveNode, fn string, arg naiveNode) naiveNode {
+	return naiveTest(naivePrimary, naiveIn(x, naivePrimary)+"."+fn+"("+arg.CEL()+")", func(env naiveEnv) bool {
+		s, ok := naiveValue(x, env).(string)
+		t, also := naiveValue(arg, env).(string)
+		if !ok || !also {
 			return false
 		}
-		order = n.compare(m)
-	} else if s, ok := l.(string); ok {
-		t, ok := r.(string)
-		if !ok {
-			return false
+		if fn == "matches" {
+			re, err := regexp.Compile(t)
+			return err == nil && re.MatchString(s)
 		}
-		order = strings.Compare(s, t) // of UTF-8: by code point
-	} else if p, ok := l.(bool); ok {
-		q, ok := r.(bool)
-		if !ok {
-			return false
-		}
-		order = naiveRank(p) - naiveRank(q)
-	} else {
-		return false
-	}
-	switch c.Op {
-	case "<":
-		return order < 0
-	case "<=":
-		return order <= 0
-	case ">":
-		return order > 0
-	case ">=":
-		return order >= 0
-	}
-	panic("operator " + c.Op)
-}
-
-// naiveIsIn is X in Y.
-type naiveIsIn struct{ X, Y naiveExpr }
-
-func (c naiveIsIn) prec() int { return naiveRelationPrec }
-
-func (c naiveIsIn) CEL() string {
-	return naiveIn(c.X, naiveSumPrec) + " in " + naiveIn(c.Y, naiveSumPrec)
-}
-
-func (c naiveIsIn) holds(env naiveEnv) bool {
-	x, xok := c.X.value(env)
-	y, yok := c.Y.value(env)
-	if !xok || !yok {
-		return false
-	}
-	switch y := y.(type) {
-	case []any:
-		return slices.ContainsFunc(y, func(element any) bool { return naiveEqual(x, element) })
-	case map[string]any:
-		name, ok := x.(string)
-		_, there := y[name]
-		return ok && there
-	}
-	return false
-}
-
-// naiveHas is has(Path). The last step must be one that is written with a dot.
-type naiveHas struct{ Path naivePath }
-
-func (h naiveHas) prec() int { return naivePrimary }
-
-func (h naiveHas) CEL() string {
-	if n := len(h.Path.Steps); n == 0 || !h.Path.Steps[n-1].plain() || h.Path.Steps[n-1].Quoted {
-		panic("has() of what is not a field: " + h.Path.CEL())
-	}
-	return "has(" + h.Path.CEL() + ")"
-}
-
-func (h naiveHas) holds(env naiveEnv) bool {
-	_, ok := h.Path.value(env)
-	return ok
-}
-
-// naiveCall is X.Fn(Arg) with startsWith, endsWith, contains or matches.
-type naiveCall struct {
-	X   naiveExpr
-	Fn  string
-	Arg naiveExpr
-}
-
-func (c naiveCall) prec() int { return naivePrimary }
-
-func (c naiveCall) CEL() string {
-	return naiveIn(c.X, naivePrimary) + "." + c.Fn + "(" + c.Arg.CEL() + ")"
-}
-
-func (c naiveCall) holds(env naiveEnv) bool {
-	x, xok := c.X.value(env)
-	arg, argok := c.Arg.value(env)
-	s, isString := x.(string)
-	t, argIsString := arg.(string)
-	if !xok || !argok || !isString || !argIsString {
-		return false
-	}
-	switch c.Fn {
-	case "startsWith":
-		return strings.HasPrefix(s, t)
-	case "endsWith":
-		return strings.HasSuffix(s, t)
-	case "contains":
-		return strings.Contains(s, t)
-	case "matches":
-		re, err := regexp.Compile(t)
-		return err == nil && re.MatchString(s)
-	}
-	panic("function " + c.Fn)
-}
-
-// naiveMacro is Range.Fn(Var, Pred) with exists, all or exists_one.
-type naiveMacro struct {
-	Range naiveExpr
-	Fn    string
-	Var   string
-	Pred  naiveCond
-}
-
-func (m naiveMacro) prec() int { return naivePrimary }
-
-func (m naiveMacro) CEL() string {
-	return naiveIn(m.Range, naivePrimary) + "." + m.Fn + "(" + m.Var + ", " + m.Pred.CEL() + ")"
-}
-
-func (m naiveMacro) holds(env naiveEnv) bool {
-	elements, ok := naiveRange(m.Range, env)
-	if !ok {
-		return false
-	}
-	count := 0
-	for _, element := range elements {
-		if m.Pred.holds(env.with(m.Var, element)) {
-			count++
-		}
-	}
-	switch m.Fn {
-	case "exists":
-		return count > 0
-	case "all":
-		return count == len(elements)
-	case "exists_one":
-		return count == 1
-	}
-	panic("macro " + m.Fn)
-}
-
-// naiveBare is a value as a condition: a path, true or false.
-type naiveBare struct{ X naiveExpr }
-
-func (b naiveBare) prec() int   { return b.X.prec() }
-func (b naiveBare) CEL() string { return b.X.CEL() }
-
-func (b naiveBare) holds(env naiveEnv) bool {
-	v, ok := b.X.value(env)
-	return ok && v == true
+		return map[string]func(string, string) bool{"startsWith": strings.HasPrefix, "endsWith": strings.HasSuffix, "contains": strings.Contains}[fn](s, t)
+	})
 }
 
 // naiveAnd is true if all of its conditions are.
-type naiveAnd []naiveCond
-
-func (a naiveAnd) prec() int   { return naiveAndPrec }
-func (a naiveAnd) CEL() string { return naiveJoin(a, " && ", naiveAndPrec) }
-
-func (a naiveAnd) holds(env naiveEnv) bool {
-	return !slices.ContainsFunc(a, func(c naiveCond) bool { return !c.holds(env) })
+func naiveAnd(all ...naiveNode) naiveNode {
+	return naiveTest(naiveAndPrec, naiveJoin(all, " && ", naiveAndPrec), func(env naiveEnv) bool {
+		return !slices.ContainsFunc(all, func(n naiveNode) bool { return !naiveHolds(n, env) })
+	})
 }
 
 // naiveOr is true if one of its conditions is.
-type naiveOr []naiveCond
-
-func (o naiveOr) prec() int   { return naiveOrPrec }
-func (o naiveOr) CEL() string { return naiveJoin(o, " || ", naiveOrPrec) }
-
-func (o naiveOr) holds(env naiveEnv) bool {
-	return slices.ContainsFunc(o, func(c naiveCond) bool { return c.holds(env) })
+func naiveOr(all ...naiveNode) naiveNode {
+	return naiveTest(naiveOrPrec, naiveJoin(all, " || ", naiveOrPrec), func(env naiveEnv) bool {
+		return slices.ContainsFunc(all, func(n naiveNode) bool { return naiveHolds(n, env) })
+	})
 }
 
-func naiveJoin(conds []naiveCond, op string, prec int) string {
-	var parts []string
-	for _, c := range conds {
-		parts = append(parts, naiveIn(c, prec))
-	}
-	return strings.Join(parts, op)
+// naiveNot is !n.
+func naiveNot(n naiveNode) naiveNode {
+	return naiveTest(naiveNotPrec, "!"+naiveIn(n, naiveNotPrec), func(env naiveEnv) bool { return !naiveHolds(n, env) })
 }
 
-// naiveNot is !C.
-type naiveNot struct{ C naiveCond }
-
-func (n naiveNot) prec() int               { return naiveNotPrec }
-func (n naiveNot) CEL() string             { return "!" + naiveIn(n.C, naiveNotPrec) }
-func (n naiveNot) holds(env naiveEnv) bool { return !n.C.holds(env) }
-
-// naiveIf is If ? Then : Else of conditions.
-type naiveIf struct{ If, Then, Else naiveCond }
-
-func (i naiveIf) prec() int   { return naiveIfPrec }
-func (i naiveIf) CEL() string { return naiveTernary(i.If, i.Then, i.Else) }
-
-func (i naiveIf) holds(env naiveEnv) bool {
-	if i.If.holds(env) {
-		return i.Then.holds(env)
-	}
-	return i.Else.holds(env)
-}
-
-// naiveParen is (C), even where no parentheses are needed.
-type naiveParen struct{ C naiveCond }
-
-func (p naiveParen) prec() int               { return naivePrimary }
-func (p naiveParen) CEL() string             { return "(" + p.C.CEL() + ")" }
-func (p naiveParen) holds(env naiveEnv) bool { return p.C.holds(env) }
+// naiveParen is (n), even where no parentheses are needed.
+func naiveParen(n naiveNode) naiveNode { return naiveOp{naivePrimary, "(" + n.CEL() + ")", n.value} }

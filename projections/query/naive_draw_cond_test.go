@@ -111,42 +111,42 @@ func naiveFinite(v any) bool {
 }
 
 // drawNaiveCond draws a condition that about a third of the documents match.
-func drawNaiveCond(t *rapid.T, docs []naiveDoc, params []byte) naiveCond {
+func drawNaiveCond(t *rapid.T, docs []naiveDoc, params []byte) naiveNode {
 	s := newNaiveScope(docs)
 	s.samples["params"] = []any{naiveDecode(params)}
 	return s.cond(t, 3)
 }
 
-func (s naiveScope) cond(t *rapid.T, depth int) naiveCond {
+func (s naiveScope) cond(t *rapid.T, depth int) naiveNode {
 	kinds := []string{"leaf", "leaf", "leaf", "leaf", "and", "or", "or", "not", "if", "paren", "and", "not"}
 	if depth == 0 {
 		kinds = kinds[:1]
 	}
 	switch rapid.SampledFrom(kinds).Draw(t, "condition") {
 	case "and":
-		return naiveAnd{s.likely(t, depth-1), s.likely(t, depth-1)}
+		return naiveAnd(s.likely(t, depth-1), s.likely(t, depth-1))
 	case "or":
-		conds := naiveOr{s.cond(t, depth-1), s.cond(t, depth-1)}
+		conds := []naiveNode{s.cond(t, depth-1), s.cond(t, depth-1)}
 		if naiveOneIn(t, 4) {
 			conds = append(conds, s.cond(t, depth-1))
 		}
-		return conds
+		return naiveOr(conds...)
 	case "not":
-		return naiveNot{s.cond(t, depth-1)}
+		return naiveNot(s.cond(t, depth-1))
 	case "if":
-		return naiveIf{s.cond(t, depth-1), s.cond(t, depth-1), s.cond(t, depth-1)}
+		return naiveIf(s.cond(t, depth-1), s.cond(t, depth-1), s.cond(t, depth-1))
 	case "paren":
-		return naiveParen{s.cond(t, depth-1)}
+		return naiveParen(s.cond(t, depth-1))
 	}
 	return s.leaf(t, depth)
 }
 
 // likely draws a condition that probably holds for the first document, for a condition
 // that is true only if all of its parts are.
-func (s naiveScope) likely(t *rapid.T, depth int) naiveCond {
+func (s naiveScope) likely(t *rapid.T, depth int) naiveNode {
 	c := s.cond(t, depth)
 	for range 4 {
-		if len(s.vars) > 0 || len(s.samples["doc"]) == 0 || c.holds(naiveEnv{"doc": s.samples["doc"][0], "params": s.params()}) {
+		if len(s.vars) > 0 || len(s.samples["doc"]) == 0 || naiveHolds(c, naiveEnv{"doc": s.samples["doc"][0], "params": s.params()}) {
 			break
 		}
 		c = s.cond(t, depth)
@@ -154,7 +154,7 @@ func (s naiveScope) likely(t *rapid.T, depth int) naiveCond {
 	return c
 }
 
-func (s naiveScope) leaf(t *rapid.T, depth int) naiveCond {
+func (s naiveScope) leaf(t *rapid.T, depth int) naiveNode {
 	kinds := []string{
 		"constant", "constant", "constant", "constant", "range", "param", "in", "in", "call", "has", "sum", "size", "path",
 		"bare", "macro", "macro", "macro", "choice", "literal",
@@ -172,10 +172,10 @@ func (s naiveScope) leaf(t *rapid.T, depth int) naiveCond {
 		if low, high := s.constant(t, x), s.constant(t, x); naiveOrders(low) && naiveOrders(high) {
 			above := naiveEitherWay(t, x, rapid.SampledFrom([]string{">=", ">"}).Draw(t, "above"), low)
 			below := naiveEitherWay(t, x, rapid.SampledFrom([]string{"<=", "<"}).Draw(t, "below"), high)
-			return naiveAnd{above, below}
+			return naiveAnd(above, below)
 		}
 	case "path":
-		return naiveCmp{s.path(t), rapid.SampledFrom(naiveOperators).Draw(t, "op"), s.path(t)}
+		return naiveCmp(s.path(t), rapid.SampledFrom(naiveOperators).Draw(t, "op"), s.path(t))
 	case "in":
 		return s.in(t)
 	case "call":
@@ -188,15 +188,15 @@ func (s naiveScope) leaf(t *rapid.T, depth int) naiveCond {
 		return s.size(t, depth)
 	case "bare":
 		if naiveOneIn(t, 2) {
-			return naiveBare{naiveDocPath("flag")}
+			return naiveDocPath("flag")
 		}
-		return naiveBare{s.path(t)}
+		return s.path(t)
 	case "choice":
-		choice := naiveChoice{s.cond(t, 0), s.path(t), s.path(t)}
+		choice := naiveIf(s.cond(t, 0), s.path(t), s.path(t))
 		return naiveEitherWay(t, choice, rapid.SampledFrom(naiveOperators).Draw(t, "op"), rapid.SampledFrom(naiveAnyParams).Draw(t, "param"))
 	case "literal":
 		if naiveOneIn(t, 3) {
-			return naiveBare{naiveLit(rapid.SampledFrom([]string{"true", "false"}).Draw(t, "literal"))}
+			return naiveLit(rapid.SampledFrom([]string{"true", "false"}).Draw(t, "literal"))
 		}
 	}
 	x := s.path(t)
@@ -212,39 +212,39 @@ func (s naiveScope) leaf(t *rapid.T, depth int) naiveCond {
 func naiveOrders(c naiveLit) bool { return !strings.ContainsAny(string(c[:1]), "n[{") }
 
 // naiveEitherWay returns a comparison with its sides in either order.
-func naiveEitherWay(t *rapid.T, x naiveExpr, op string, y naiveExpr) naiveCond {
+func naiveEitherWay(t *rapid.T, x naiveNode, op string, y naiveNode) naiveNode {
 	if naiveOneIn(t, 3) {
-		return naiveCmp{y, strings.NewReplacer("<", ">", ">", "<").Replace(op), x}
+		return naiveCmp(y, strings.NewReplacer("<", ">", ">", "<").Replace(op), x)
 	}
-	return naiveCmp{x, op, y}
+	return naiveCmp(x, op, y)
 }
 
-func (s naiveScope) in(t *rapid.T) naiveCond {
+func (s naiveScope) in(t *rapid.T) naiveNode {
 	x := s.path(t)
 	switch rapid.SampledFrom([]string{"list", "list", "params", "range", "path", "list of paths", "key"}).Draw(t, "in") {
 	case "params":
-		return naiveIsIn{x, naiveParamPath("list")}
+		return naiveIsIn(x, naiveParamPath("list"))
 	case "range":
 		y := rapid.SampledFrom(naiveRanges[:6]).Draw(t, "range")
 		inner, element := s.within(y)
-		return naiveIsIn{inner.constant(t, naivePathOf(element)), y}
+		return naiveIsIn(inner.constant(t, naivePathOf(element)), y)
 	case "path":
-		return naiveIsIn{x, rapid.SampledFrom(append([]naivePath{naiveDocPath()}, naiveRanges...)).Draw(t, "range")}
+		return naiveIsIn(x, rapid.SampledFrom(append([]naivePath{naiveDocPath()}, naiveRanges...)).Draw(t, "range"))
 	case "list of paths":
-		return naiveIsIn{x, naiveList{s.path(t), s.constant(t, x), rapid.SampledFrom(naiveAnyParams).Draw(t, "param")}}
+		return naiveIsIn(x, naiveList(s.path(t), s.constant(t, x), rapid.SampledFrom(naiveAnyParams).Draw(t, "param")))
 	case "key":
 		name := naiveLit(rapid.SampledFrom([]string{`"a"`, `"x"`, `"id"`, `"_ts"`, `"a-b"`, `""`, `"y"`, `"sku"`}).Draw(t, "name"))
 		y := rapid.SampledFrom([]naivePath{naiveDocPath(), naiveDocPath("nested"), naiveDocPath("a"), naiveDocPath("items", 0), naiveParamPath("obj")}).Draw(t, "map")
-		return naiveIsIn{name, y}
+		return naiveIsIn(name, y)
 	}
-	list := naiveList{}
+	var list []naiveNode
 	for range rapid.IntRange(0, 4).Draw(t, "constants") {
 		list = append(list, s.constant(t, x))
 	}
-	return naiveIsIn{x, list}
+	return naiveIsIn(x, naiveList(list...))
 }
 
-func (s naiveScope) call(t *rapid.T) naiveCond {
+func (s naiveScope) call(t *rapid.T) naiveNode {
 	fn := rapid.SampledFrom([]string{"startsWith", "endsWith", "contains", "matches"}).Draw(t, "function")
 	x := s.path(t)
 	if naiveOneIn(t, 3) {
@@ -253,15 +253,15 @@ func (s naiveScope) call(t *rapid.T) naiveCond {
 	if fn == "matches" {
 		re := naiveLit(rapid.SampledFrom([]string{`"^x"`, `"x"`, `"y$"`, `"^[xy]*$"`, `"^(x|y|[0-9]+)$"`, `"\\x00|é"`, `"^.$"`, `""`}).Draw(t, "re"))
 		if naiveOneIn(t, 4) {
-			return naiveCall{x, fn, naiveParamPath("re")}
+			return naiveCall(x, fn, naiveParamPath("re"))
 		}
-		return naiveCall{x, fn, re}
+		return naiveCall(x, fn, re)
 	}
 	if naiveOneIn(t, 6) {
-		return naiveCall{naiveLit(rapid.SampledFrom(naiveStrings).Draw(t, "receiver")), fn, x}
+		return naiveCall(naiveLit(rapid.SampledFrom(naiveStrings).Draw(t, "receiver")), fn, x)
 	}
 	if naiveOneIn(t, 4) {
-		return naiveCall{x, fn, rapid.SampledFrom([]naivePath{naiveParamPath("s"), naiveParamPath("p"), naiveDocPath("b"), naiveDocPath("id")}).Draw(t, "argument")}
+		return naiveCall(x, fn, rapid.SampledFrom([]naivePath{naiveParamPath("s"), naiveParamPath("p"), naiveDocPath("b"), naiveDocPath("id")}).Draw(t, "argument"))
 	}
 	whole := rapid.SampledFrom(naiveStrings).Draw(t, "argument")
 	if v, ok := s.sample(t, x); ok {
@@ -278,24 +278,24 @@ func (s naiveScope) call(t *rapid.T) naiveCond {
 	case "endsWith":
 		to = len(part)
 	}
-	return naiveCall{x, fn, naiveLit(naiveJSON(string(part[from:to])))}
+	return naiveCall(x, fn, naiveLit(naiveJSON(string(part[from:to]))))
 }
 
-func (s naiveScope) has(t *rapid.T) naiveCond {
+func (s naiveScope) has(t *rapid.T) naiveNode {
 	if len(s.vars) > 0 && !naiveOneIn(t, 5) {
-		return naiveHas{naivePathOf(rapid.SampledFrom(s.vars).Draw(t, "var"), rapid.SampledFrom([]string{"sku", "qty", "x"}).Draw(t, "field"))}
+		return naiveHas(naivePathOf(rapid.SampledFrom(s.vars).Draw(t, "var"), rapid.SampledFrom([]string{"sku", "qty", "x"}).Draw(t, "field")))
 	}
-	return naiveHas{rapid.SampledFrom([]naivePath{
+	return naiveHas(rapid.SampledFrom([]naivePath{
 		naiveDocPath("a"), naiveDocPath("b"), naiveDocPath("flag"), naiveDocPath("nested", "x"), naiveDocPath("items", 0, "sku"), naiveDocPath("items", 1, "qty"),
 		naiveDocPath("ttl"), naiveDocPath("_ts"), naiveDocPath("_etag"), naiveDocPath("id"), naiveDocPath("zzz"), naiveDocPath("zzz", "x"), naiveDocPath("tags", "x"),
 		naiveDocPath("a", "x"), naiveDocPath("nested", "x", "y"), naiveParamPath("p"), naiveParamPath("zzz"), naiveDocPath("a-b", "x"), naiveDocPath("tags", 0, "x"),
-	}).Draw(t, "has")}
+	}).Draw(t, "has"))
 }
 
 // sum draws a comparison with arithmetic. All its literals are of one type.
-func (s naiveScope) sum(t *rapid.T) naiveCond {
+func (s naiveScope) sum(t *rapid.T) naiveNode {
 	kind := rapid.SampledFrom([]string{"int", "int", "float", "string"}).Draw(t, "of")
-	literal := func() naiveExpr {
+	literal := func() naiveNode {
 		switch kind {
 		case "int":
 			return naiveLit(rapid.SampledFrom([]string{"1", "2", "3", "0", "-1", "10", "-7", "9007199254740992", "9223372036854775807", "-9223372036854775807", "4611686018427387904"}).Draw(t, "int"))
@@ -304,39 +304,39 @@ func (s naiveScope) sum(t *rapid.T) naiveCond {
 		}
 		return naiveLit(rapid.SampledFrom(naiveStrings[:8]).Draw(t, "string"))
 	}
-	var tree func(depth int) naiveExpr
-	tree = func(depth int) naiveExpr {
+	var tree func(depth int) naiveNode
+	tree = func(depth int) naiveNode {
 		if kind == "string" {
 			x := rapid.SampledFrom([]naivePath{naiveDocPath("a"), naiveDocPath("b"), naiveDocPath("items", 0, "sku"), naiveDocPath("id"), naiveDocPath("_etag")}).Draw(t, "term")
 			if naiveOneIn(t, 2) {
-				return naiveArith{literal(), "+", x}
+				return naiveArith(literal(), "+", x)
 			}
-			return naiveArith{x, "+", literal()}
+			return naiveArith(x, "+", literal())
 		}
 		// CEL's checker has no % of two floats.
 		ops := []string{"+", "-", "*", "/", "%"}
 		if kind == "float" {
 			ops = ops[:4]
 		}
-		terms := []func() naiveExpr{
-			func() naiveExpr { return rapid.SampledFrom(naiveTamePaths).Draw(t, "term") },
+		terms := []func() naiveNode{
+			func() naiveNode { return rapid.SampledFrom(naiveTamePaths).Draw(t, "term") },
 			literal,
-			func() naiveExpr { return rapid.SampledFrom(naiveTamePaths).Draw(t, "term") },
+			func() naiveNode { return rapid.SampledFrom(naiveTamePaths).Draw(t, "term") },
 		}
 		if depth > 0 {
-			terms = append(terms, func() naiveExpr { return tree(depth - 1) })
+			terms = append(terms, func() naiveNode { return tree(depth - 1) })
 		}
 		draw := rapid.SampledFrom(terms)
-		x := naiveArith{draw.Draw(t, "left")(), rapid.SampledFrom(ops).Draw(t, "op"), draw.Draw(t, "right")()}
-		if cel := x.CEL(); !strings.Contains(cel, "doc.") && !strings.Contains(cel, "params.") { // literals only: the checker would compute it, if at all
-			x.L = naiveDocPath("n")
+		left, op, right := draw.Draw(t, "left")(), rapid.SampledFrom(ops).Draw(t, "op"), draw.Draw(t, "right")()
+		if cel := left.CEL() + right.CEL(); !strings.Contains(cel, "doc.") && !strings.Contains(cel, "params.") { // literals only: the checker would compute it, if at all
+			left = naiveDocPath("n")
 		}
-		return x
+		return naiveArith(left, op, right)
 	}
 	x, op := tree(1), rapid.SampledFrom(naiveOperators).Draw(t, "op")
 	switch rapid.SampledFrom([]string{"value", "value", "literal", "param", "path"}).Draw(t, "with") {
 	case "value": // the value of x in some document
-		var there []naiveExpr
+		var there []naiveNode
 		for _, doc := range s.samples["doc"] {
 			v, ok := x.value(naiveEnv{"doc": doc, "params": s.params()})
 			if n, isNumber := naiveNumberOf(v); ok && isNumber && kind == "int" && n.int != nil {
@@ -356,21 +356,21 @@ func (s naiveScope) sum(t *rapid.T) naiveCond {
 	return naiveEitherWay(t, x, op, literal())
 }
 
-func (s naiveScope) size(t *rapid.T, depth int) naiveCond {
-	var x naiveExpr = s.path(t)
+func (s naiveScope) size(t *rapid.T, depth int) naiveNode {
+	var x naiveNode = s.path(t)
 	switch {
 	case depth > 0 && len(s.vars) < 2 && naiveOneIn(t, 3):
 		over := s.over(t)
 		inner, name := s.within(over)
-		x = naiveFilter{over, name, inner.cond(t, depth-1)}
+		x = naiveMacro(over, "filter", name, inner.cond(t, depth-1))
 	case len(s.vars) == 0 && !naiveOneIn(t, 3):
 		x = rapid.SampledFrom(naiveRanges[:6]).Draw(t, "range")
 	}
 	op := rapid.SampledFrom(naiveOperators).Draw(t, "op")
 	if naiveOneIn(t, 6) {
-		return naiveEitherWay(t, naiveSize{x}, op, naiveDocPath("n"))
+		return naiveEitherWay(t, naiveSize(x), op, naiveDocPath("n"))
 	}
-	return naiveEitherWay(t, naiveSize{x}, op, naiveLit(rapid.SampledFrom([]string{"1", "2", "0", "3", "600", "-1"}).Draw(t, "size")))
+	return naiveEitherWay(t, naiveSize(x), op, naiveLit(rapid.SampledFrom([]string{"1", "2", "0", "3", "600", "-1"}).Draw(t, "size")))
 }
 
 // over draws the range of a macro.
@@ -381,9 +381,9 @@ func (s naiveScope) over(t *rapid.T) naivePath {
 	return rapid.SampledFrom(naiveRanges).Draw(t, "over")
 }
 
-func (s naiveScope) macro(t *rapid.T, depth int) naiveCond {
+func (s naiveScope) macro(t *rapid.T, depth int) naiveNode {
 	over := s.over(t)
 	inner, name := s.within(over)
 	fn := rapid.SampledFrom([]string{"exists", "exists", "all", "exists_one"}).Draw(t, "macro")
-	return naiveMacro{over, fn, name, inner.cond(t, depth)}
+	return naiveMacro(over, fn, name, inner.cond(t, depth))
 }

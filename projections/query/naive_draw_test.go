@@ -17,7 +17,7 @@ type naiveCase struct {
 	Now      int64 // seconds
 	Docs     []naiveDoc
 	IDPrefix string    // empty: none
-	Cond     naiveCond // nil: no where
+	Cond     naiveNode // nil: no where
 	Params   []byte    // a JSON object
 	OrderBy  []naiveOrder
 	Select   []string // empty: none

@@ -50,7 +50,7 @@ type naiveResult struct {
 // naiveQuery answers a query at second now. defaultTTL is seconds, naiveNever, or 0 if
 // TTL is off. A nil cond matches every document, an empty sel selects whole documents,
 // and a limit of 0 or less is none.
-func naiveQuery(docs []naiveDoc, defaultTTL, now int64, cond naiveCond, params []byte, orderBy []naiveOrder, sel []string, limit int) naiveResult {
+func naiveQuery(docs []naiveDoc, defaultTTL, now int64, cond naiveNode, params []byte, orderBy []naiveOrder, sel []string, limit int) naiveResult {
 	var found []naiveDoc
 	for _, d := range docs {
 		if d.live(defaultTTL, now) && (cond == nil || naiveMatches(cond, d, params)) {
@@ -81,12 +81,12 @@ func naiveWithPrefix(docs []naiveDoc, idPrefix string) (kept []naiveDoc) {
 
 // naiveMatches reports whether cond is true for the document, live or expired, and
 // params, a JSON object or empty.
-func naiveMatches(cond naiveCond, d naiveDoc, params []byte) bool {
+func naiveMatches(cond naiveNode, d naiveDoc, params []byte) bool {
 	env := naiveEnv{"doc": d.content(), "params": map[string]any{}}
 	if len(params) > 0 {
 		env["params"] = naiveDecode(params)
 	}
-	return cond.holds(env)
+	return naiveHolds(cond, env)
 }
 
 // live reports whether the document is live at now.
@@ -428,14 +428,8 @@ func naiveSelect(v any, paths [][]string) (any, bool) {
 	return nil, false
 }
 
-// naiveSameJSON reports whether two JSON texts have the same decoded value: numbers by
-// value, members in any order.
-func naiveSameJSON(a, b []byte) bool {
-	return json.Valid(a) && json.Valid(b) && naiveEqual(naiveDecode(a), naiveDecode(b))
-}
-
-// naiveSameText is naiveSameJSON that also compares the order of members and the
-// notation of numbers. Only white space and the escapes of strings may differ. Its
+// naiveSameText reports whether two JSON texts are the same but for white space and the
+// escapes of strings: with members in one order, and numbers in one notation. Its
 // treatment of the order of repeated names is not part of the rules.
 func naiveSameText(a, b []byte) bool {
 	return json.Valid(a) && json.Valid(b) && reflect.DeepEqual(naiveOrdered(a), naiveOrdered(b))

@@ -369,7 +369,7 @@ func (h *history) ask(engine *query.Engine) {
 	if !naiveOneIn(h.t, 8) {
 		c.Cond = drawNaiveCond(h.t, c.Docs, c.Params)
 		if naiveOneIn(h.t, 2) {
-			c.Cond = naiveAnd{c.Cond, drawNaiveCond(h.t, c.Docs, c.Params)}
+			c.Cond = naiveAnd(c.Cond, drawNaiveCond(h.t, c.Docs, c.Params))
 		}
 	}
 	c.drawPages(h.t)

@@ -310,15 +310,3 @@ func FuzzValues(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkFind(b *testing.B) {
-	body := []byte(`{"id":"SO05","customer":"C1042","status":"open","total":1234.5,"tags":["red","new"],"address":{"street":"Unter den Linden 1","city":"Berlin","zip":"10117"},"note":"` + strings.Repeat("lorem ipsum ", 15) + `"}`)
-	a, _ := ParsePointer("/status")
-	c, _ := ParsePointer("/address/city")
-	paths := NewPaths([]Pointer{a, c})
-	var f Found
-	b.SetBytes(int64(len(body)))
-	for b.Loop() {
-		paths.Find(body, 1, 2, &f)
-	}
-}

@@ -1,13 +1,11 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
-	"testing"
 
 	"github.com/lapsedb/lapse/test/versus"
 )
@@ -122,45 +120,3 @@ func (t *tally) add(o order) {
 		t.sizable.Add(1)
 	}
 }
-
-// TestOrders: the documents have the properties that the benchmarks rely on.
-func TestOrders(t *testing.T) {
-	const all = orders(20_000)
-	var found tally
-	bytes := 0
-	for n := range int(all) {
-		text, o := all.append(nil, n, 0)
-		var doc struct {
-			ID, Customer, Status string
-			Total, Weight        float64
-			Tags                 []string
-			Address              struct{ City string }
-		}
-		if err := json.Unmarshal(text, &doc); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		if read := (order{doc.Customer, doc.Status, doc.Total, doc.Weight}); read != o || doc.ID != versus.ID(n) || doc.Address.City == "" {
-			t.Fatalf("%s: read as %+v, expected as %+v", text, read, o)
-		}
-		if len(text) < 200 || len(text) > 500 {
-			t.Errorf("%d bytes: %s", len(text), text)
-		}
-		bytes += len(text)
-		found.add(o)
-	}
-	if again, _ := all.append(nil, 7, 1); string(again) == string(first(all.append(nil, 7, 0))) {
-		t.Error("the second revision is the first")
-	}
-	for _, n := range all.of(77) {
-		if _, o := all.append(nil, n, 3); o.customer != customer(77) {
-			t.Errorf("order %d is of %s", n, o.customer)
-		}
-	}
-	heavy, sizable := found.heavy.Load(), found.sizable.Load()
-	t.Logf("%d bytes on average; %d of %d heavy, %d sizable", bytes/int(all), heavy, all, sizable)
-	if heavy == 0 || heavy > int64(all)/1000 || sizable < int64(all)*8/10 {
-		t.Error("that is not few heavy ones and many sizable ones")
-	}
-}
-
-func first(text []byte, _ order) []byte { return text }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -184,58 +183,4 @@ func (l *loaded) check(b *testing.B) {
 			}
 		}
 	}
-}
-
-// scanners keep queries that scan every document in flight until they are stopped. A
-// query that is refused (429) or timed out (504) is sent again.
-type scanners struct {
-	working      sync.WaitGroup
-	done         atomic.Bool
-	ran, refused atomic.Int64
-	failed       atomic.Pointer[error]
-}
-
-// pauseRefused is the pause of a scanner before it sends again.
-const pauseRefused = 10 * time.Millisecond
-
-// scan starts n scanners, on connections of their own.
-func (s *scanners) scan(conns []*nats.Conn, n int) {
-	s.done.Store(false)
-	for i := range n {
-		s.working.Go(func() {
-			for !s.done.Load() {
-				if err := s.once(conns[i%len(conns)]); err != nil {
-					s.failed.Store(&err)
-					return
-				}
-			}
-		})
-	}
-}
-
-func (s *scanners) once(nc *nats.Conn) error {
-	m, err := nc.Request("lapse.main.api.query."+ordersCollection, []byte(heavyQuery), timeout)
-	if err != nil {
-		return err
-	}
-	switch code := m.Header.Get(schema.HeaderStatus); code {
-	case "200":
-		s.ran.Add(1)
-	case "429", "504":
-		s.refused.Add(1)
-		time.Sleep(pauseRefused)
-	default:
-		return fmt.Errorf("%s: %s %s", heavyQuery, code, m.Data)
-	}
-	return nil
-}
-
-// stop waits until no query is in flight.
-func (s *scanners) stop() error {
-	s.done.Store(true)
-	s.working.Wait()
-	if err := s.failed.Load(); err != nil {
-		return *err
-	}
-	return nil
 }

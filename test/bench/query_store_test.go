@@ -1,16 +1,9 @@
 package bench
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"testing"
-	"time"
-
-	"github.com/lapsedb/lapse/projections"
-	"github.com/lapsedb/lapse/projections/query"
 )
 
 // store holds orders and answers queries about them, from several callers.
@@ -23,42 +16,6 @@ type store interface {
 
 // lapseStore is lapse as a store: a function that answers the body of a query.
 type lapseStore func(caller int, body string) (reply []byte, err error)
-
-// ways are the ways to query lapse, in the order in which they are measured beside
-// SQLite. name is that of the benchmarks.
-var ways = []struct {
-	name string
-	open func(b *testing.B, l *loaded) (ask lapseStore, process int) // PID of the process that answers, 0 for this one
-}{
-	{"requests", func(_ *testing.B, l *loaded) (lapseStore, int) { return l.query, l.PID() }},
-	{"in-process", inProcess}, // the last one, since it stops lapse
-}
-
-// inProcess queries the engine by a function call, as SQLite is
-// queried. It stops the processor and opens its projection, so other ways fail from then
-// on.
-func inProcess(b *testing.B, l *loaded) (lapseStore, int) {
-	l.Stop()
-	projection, err := projections.Open(filepath.Join(l.Dir, "projection", "main"), projections.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := projection.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	engine, err := query.New(query.Options{Secret: make([]byte, 32)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	const room = 4 << 20
-	now := func(int64) int64 { return time.Now().Unix() }
-	return func(_ int, body string) ([]byte, error) {
-		reply, err := engine.Answer(context.Background(), projection, query.Ask{Collection: ordersCollection, Body: []byte(body), Now: now, Room: room})
-		return reply.Body, err
-	}, 0
-}
 
 func (ask lapseStore) customer(caller int, name string) (int, error) {
 	reply, err := ask(caller, customerQuery(name))

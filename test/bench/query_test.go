@@ -39,35 +39,31 @@ func BenchmarkQuery(b *testing.B) {
 		b.Run("equality", func(b *testing.B) { benchmarkEquality(b, s) })
 		b.Run("large-to-small", func(b *testing.B) {
 			byCallers(b, func(b *testing.B, callers int) {
-				versus.Run(b, queryWork(large, "requests", callers), askCustomers(b, l.PID(), callers, large, lapseStore(l.query)),
+				versus.Run(b, queryWork(large, callers), askCustomers(b, l.PID(), callers, large, lapseStore(l.query)),
 					versus.Peer{Name: fmt.Sprintf("the same of %s documents", small), Round: askCustomers(b, s.PID(), callers, small, lapseStore(s.query))})
 			})
 		})
 	})
 	b.Run(sqliteName, func(b *testing.B) {
 		peer := startSQLite(b, large, manyCallers)
-		for _, way := range ways {
-			b.Run(way.name, func(b *testing.B) {
-				ours, process := way.open(b, l)
-				b.Run("equality", func(b *testing.B) {
-					byCallers(b, func(b *testing.B, callers int) {
-						versus.Run(b, queryWork(large, way.name, callers), askCustomers(b, process, callers, large, ours),
-							versus.Peer{Name: sqlitePeer + " in process, indexed", Round: askCustomers(b, 0, callers, large, peer)})
-					})
-				})
-				b.Run("scan", func(b *testing.B) {
-					found := int(l.heavy.Load())
-					versus.Run(b, fmt.Sprintf("scan of %s documents for two fields, %s", large, way.name), scanOnce(b, process, found, ours),
-						versus.Peer{Name: sqlitePeer + " in process", Round: scanOnce(b, 0, found, peer)})
-				})
+		ours := lapseStore(l.query)
+		b.Run("equality", func(b *testing.B) {
+			byCallers(b, func(b *testing.B, callers int) {
+				versus.Run(b, queryWork(large, callers), askCustomers(b, l.PID(), callers, large, ours),
+					versus.Peer{Name: sqlitePeer + " in process, indexed", Round: askCustomers(b, 0, callers, large, peer)})
 			})
-		}
+		})
+		b.Run("scan", func(b *testing.B) {
+			found := int(l.heavy.Load())
+			versus.Run(b, fmt.Sprintf("scan of %s documents for two fields, requests", large), scanOnce(b, l.PID(), found, ours),
+				versus.Peer{Name: sqlitePeer + " in process", Round: scanOnce(b, 0, found, peer)})
+		})
 	})
 }
 
 // queryWork names a query by an index in the table.
-func queryWork(all orders, way string, callers int) string {
-	return fmt.Sprintf("query for %d of %s documents by an index, %s, %s", perCustomer, all, way, countCallers(callers))
+func queryWork(all orders, callers int) string {
+	return fmt.Sprintf("query for %d of %s documents by an index, requests, %s", perCustomer, all, countCallers(callers))
 }
 
 // warm reads all orders once, so that they are cached as in a database in use: a round is
@@ -108,7 +104,7 @@ func fetchCustomers(b *testing.B, process, callers int, fetch func(caller, n int
 // gets the same orders by their ids.
 func benchmarkEquality(b *testing.B, l *loaded) {
 	byCallers(b, func(b *testing.B, callers int) {
-		versus.Run(b, queryWork(l.orders, "requests", callers), askCustomers(b, l.PID(), callers, l.orders, lapseStore(l.query)),
+		versus.Run(b, queryWork(l.orders, callers), askCustomers(b, l.PID(), callers, l.orders, lapseStore(l.query)),
 			versus.Peer{Name: "`batch` get of the same ten ids", Round: fetchCustomers(b, l.PID(), callers, func(caller, n int) (int, error) {
 				return l.byID(caller, l.random(n))
 			})})

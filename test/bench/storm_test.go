@@ -1,12 +1,9 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/processor"
-	"github.com/lapsedb/lapse/schema"
 	"github.com/lapsedb/lapse/test/versus"
 )
 
@@ -33,13 +29,11 @@ var stormRounds = versus.Size(3, 2)
 // DocumentExpired is in the log, against the keys of a NATS KV bucket with TTL markers.
 // Every round has servers of its own, which get no requests except for their progress.
 // warnings is the same with a warning of each document before, against one without.
-// readers requests the documents meanwhile; from their deadline on, none may be found.
 // beside gets documents that stay, during a storm and before it, by callers that wait for
 // their replies or at a pace.
 func BenchmarkStorm(b *testing.B) {
 	b.Run("rate", benchmarkStormRate)
 	b.Run("warnings", benchmarkStormWarnings)
-	b.Run("readers", benchmarkStormReaders)
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("beside/callers=%d", callers), func(b *testing.B) { benchmarkStormBeside(b, callers, 0) })
 	}
@@ -177,73 +171,6 @@ func (s *storm) took(b *testing.B) time.Duration {
 func (s *storm) end() {
 	s.Kill()
 	_ = os.RemoveAll(s.Dir)
-}
-
-// benchmarkStormReaders reads documents by get, query, count and the size of the
-// collection, before they are due and while they expire. From their deadline on, no reply
-// may show one.
-func benchmarkStormReaders(b *testing.B) {
-	asks := []struct {
-		tail, body  string
-		there, gone string
-	}{
-		{tail: "document.get." + stormCollection + ".%s", there: `"_etag":`, gone: `"document_not_found"`},
-		{tail: "query." + stormCollection, body: `{"where":"doc.id >= '%s'","limit":3}`, there: `"_etag":`, gone: `{"documents":[]`},
-		{tail: "query." + stormCollection, body: `{"count":true}`, there: fmt.Sprintf(`{"count":%d}`, stormDocuments), gone: `{"count":0}`},
-		{tail: "collection.get." + stormCollection, there: fmt.Sprintf(`"documents":%d,`, stormDocuments), gone: `"documents":0,"bytes":0`},
-	}
-	for b.Loop() {
-		s := startStorm(b, nil)
-		conns := versus.Connections(b, s.URL(), len(asks))
-		before, after := make([]int, len(asks)), make([]int, len(asks))
-		var readers sync.WaitGroup
-		var past atomic.Bool
-		for i, ask := range asks {
-			readers.Go(func() {
-				draw := rand.New(rand.NewPCG(0, uint64(i)))
-				fill := func(text string) string {
-					return string(bytes.ReplaceAll([]byte(text), []byte("%s"), []byte(versus.ID(draw.IntN(stormDocuments)))))
-				}
-				for !past.Load() {
-					tail, body := fill(ask.tail), fill(ask.body)
-					due := !time.Now().Before(s.due)
-					m, err := conns[i].Request("lapse.main.api."+tail, []byte(body), timeout)
-					answered := time.Now()
-					switch {
-					case err != nil:
-						b.Errorf("%s: %v", tail, err)
-						return
-					case m.Header.Get(schema.HeaderStatus) == "429" || m.Header.Get(schema.HeaderStatus) == "504":
-					case due && bytes.Contains(m.Data, []byte(ask.gone)):
-						after[i]++
-					case due:
-						b.Errorf("%s %s is answered %s after the documents were due with %.200s", tail, body, time.Since(s.due), m.Data)
-						return
-					case answered.Before(s.due) && bytes.Contains(m.Data, []byte(ask.there)):
-						before[i]++
-					case answered.Before(s.due):
-						b.Errorf("%s %s is answered %s before the documents are due with %.200s", tail, body, time.Until(s.due), m.Data)
-						return
-					}
-				}
-			})
-		}
-		s.waitUntilDue()
-		err := s.waitUntilPast()
-		past.Store(true)
-		readers.Wait()
-		if err != nil {
-			b.Fatal(err)
-		}
-		for i, ask := range asks {
-			if before[i] == 0 || after[i] == 0 {
-				b.Errorf("%s was answered %d times before and %d times after the documents were due", ask.tail, before[i], after[i])
-			}
-		}
-		b.ReportMetric(float64(stormDocuments)/s.took(b).Seconds(), "expiries/s")
-		s.end()
-	}
-	b.ReportMetric(0, "ns/op")
 }
 
 // benchmarkStormBeside gets documents that stay while others expire, and shortly before.

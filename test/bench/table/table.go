@@ -81,7 +81,7 @@ var order = []string{
 	"Get", "BatchGet", "Upsert", "Touch", "Cluster", "Mutations",
 	"Storm", "Lateness", "GetBeside", "DefaultTTL", "WarnBefore",
 	"Append", "CatchUp", "Restart", "Memory", "MillionPending", "Disk", "Simulate", "WheelAgainstHeap",
-	"Query", "QueryIngest", "QueryBeside",
+	"Query",
 }
 
 func (r row) rank() int {

@@ -106,11 +106,16 @@ func TestBackup(t *testing.T) {
 	m.run(t, "audit")
 }
 
-// TestRollingRestart: a restart of all processes, one after the other in the order of
-// docs/operations.md, loses no acknowledged write of a client.
+// TestRollingRestart: the commands and environments of the compose file, run as plain
+// processes, form a cluster of three with two lapse processes, which are healthy. A restart
+// of all of them, one after the other in the order of docs/operations.md, loses no
+// acknowledged write of a client.
 func TestRollingRestart(t *testing.T) {
 	m := newMachine(t)
 	nodes, lapses := m.startNodes(t), m.startLapses(t)
+	for _, p := range lapses {
+		m.healthy(t, p)
+	}
 	lapse := m.client(t)
 	do(t, lapse, "collection.create", "", `{"defaultTtl":3600}`)
 
@@ -139,6 +144,11 @@ func TestRollingRestart(t *testing.T) {
 	m.restart(t, w, syscall.SIGTERM).ready(t)
 	for _, p := range nodes {
 		m.nodeHealthy(t, m.restart(t, p, syscall.SIGUSR2))
+	}
+	for _, p := range nodes {
+		if said := p.Output(); strings.Contains(said, "Violation") {
+			t.Errorf("%s: %s", p.name, said)
+		}
 	}
 	stop()
 	work.Wait()

@@ -3,11 +3,9 @@ package compose
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -127,48 +125,6 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	for end := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it is not so after %s: %s", patience, what)
-		}
-	}
-}
-
-// TestComposeCluster: the commands and environments of the compose file, run as plain
-// processes, form a cluster of three with two lapse processes, which serve, are healthy,
-// and take over from each other.
-func TestComposeCluster(t *testing.T) {
-	m := newMachine(t)
-	nodes, lapses := m.startNodes(t), m.startLapses(t)
-	for _, p := range lapses {
-		m.healthy(t, p)
-	}
-
-	lapse := m.client(t)
-	do := func(op, id, body string) {
-		t.Helper()
-		eventually(t, op+" "+id+" is done", func() bool {
-			_, err := lapse.Do(t.Context(), op, "orders", id, []byte(body))
-			return err == nil
-		})
-	}
-	do("collection.create", "", `{"defaultTtl":3600}`)
-	do("document.upsert", "a", `{"total":1}`)
-	do("document.get", "a", "")
-
-	ended := writer(lapses)
-	ended.End(os.Kill)
-	do("document.upsert", "b", `{"total":2}`)
-	do("document.get", "a", "")
-
-	for _, p := range lapses {
-		if p == ended {
-			continue
-		}
-		if code := p.End(syscall.SIGTERM); code != 0 {
-			t.Errorf("%s ended with %d", p.name, code)
-		}
-	}
-	for _, p := range nodes {
-		if output := p.Output(); strings.Contains(output, "Violation") {
-			t.Errorf("%s: %s", p.name, output)
 		}
 	}
 }
