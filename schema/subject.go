@@ -104,3 +104,14 @@ func IsInbox(subject string) bool {
 	}
 	return n > 1
 }
+
+// serviceReply begins the reply subjects that NATS gives to requests from another account,
+// which reach lapse by a service import. It refuses them from clients.
+const serviceReply = "_R_."
+
+// IsReply reports whether the reply subject of a message is one that lapse publishes to:
+// an inbox, or what NATS puts in its place for an importing account. Within a body, where
+// clients write what they like, only IsInbox counts.
+func IsReply(subject string) bool {
+	return IsInbox(strings.TrimPrefix(subject, serviceReply))
+}

@@ -77,3 +77,22 @@ func TestIsInbox(t *testing.T) {
 		}
 	}
 }
+
+func TestIsReply(t *testing.T) {
+	for _, reply := range []string{"_INBOX.x", "my.inbox.x.1", "_R_.oVbPyz.1kbPxV", "_R_.oVbPyz.1kbPxV.2kbPxV"} {
+		if !IsReply(reply) {
+			t.Errorf("%s is refused", reply)
+		}
+	}
+	for _, other := range []string{
+		"", "x", "_R_", "_R_.", "_R_.x", "_R_..x", "_R_.x.", "_R_.x.*", "_R_.x.>", "_R_.a b.x", "_R_._R_.x.y", "_R_._GATE.x", "_R_.$JS.ACK.x", "_R_.lapse.x",
+		"_GR_.x.y", "_GATE.x", "lapse.x", "$JS.API.INFO", "$JS.ACK.LAPSE_main.c.1.1.1.1.1",
+	} {
+		if IsReply(other) {
+			t.Errorf("%q is accepted as a reply subject", other)
+		}
+	}
+	if IsInbox("_R_.oVbPyz.1kbPxV") {
+		t.Error("a name within a body may be a reply subject of NATS")
+	}
+}
