@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,7 +90,7 @@ type slowStream struct {
 	jetstream.Stream
 	log  *[]*schema.Event
 	let  chan struct{}
-	read int
+	read atomic.Int32
 }
 
 func (s *slowStream) GetMsg(ctx context.Context, seq uint64, _ ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
@@ -98,7 +99,7 @@ func (s *slowStream) GetMsg(ctx context.Context, seq uint64, _ ...jetstream.GetM
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	s.read++
+	s.read.Add(1)
 	for _, e := range *s.log {
 		if e.Seq == seq {
 			m := &jetstream.RawStreamMsg{Sequence: seq, Subject: fmt.Sprintf("lapse.main.events.%s.%s", e.Collection, e.Type), Header: nats.Header{}, Data: e.Body}
@@ -165,8 +166,8 @@ func TestRestoreDefers(t *testing.T) {
 	if r, ok, err := b.store.Document(c, "d1"); !ok || err != nil || string(r.Body) != `{"id":"d1","n":2}` {
 		t.Errorf("d1 is restored as %.100s, %t %v", r.Body, ok, err)
 	}
-	if stream.read > 6 {
-		t.Errorf("%d messages are read for two restores", stream.read)
+	if read := stream.read.Load(); read > 6 {
+		t.Errorf("%d messages are read for two restores", read)
 	}
 }
 
