@@ -76,7 +76,7 @@ func (c *cluster) openGates(t *testing.T) {
 	t.Helper()
 	for _, url := range c.urls {
 		at := func(user string) *nats.Conn { return harness.Dial(t, url, login(t, user)...) }
-		g, err := gate.Open(at("gate-clients"), at("gate-log"), []schema.DatabaseName{db}, slog.New(slog.DiscardHandler))
+		g, err := gate.Open(at("gate-clients"), at("gate-log"), gate.Options{Databases: []schema.DatabaseName{db}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,7 +90,7 @@ func (t *target) openGate() error {
 		eventlog.BringTo(bringing, t.Log, nc)
 		logLosses(nc, t.Processor.Logger.With("connection", name))
 	}
-	g, err := gate.Open(clients, streams, t.Databases, t.Processor.Logger)
+	g, err := gate.Open(clients, streams, gate.Options{Databases: t.Databases, Logger: t.Processor.Logger})
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func (s *Server) openGate(o *Options) error {
 		return err
 	}
 	s.closers = append(s.closers, clients.Close)
-	g, err := gate.Open(clients, streams, o.Databases, o.Logger)
+	g, err := gate.Open(clients, streams, gate.Options{Databases: o.Databases, Logger: o.Logger, OneUser: true})
 	if err == nil {
 		s.closers = append(s.closers, g.Close)
 	}

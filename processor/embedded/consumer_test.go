@@ -159,57 +159,86 @@ func testOrdinaryConsumers(t *testing.T, f *fixture) {
 	}
 }
 
-// TestConsumersAreNotChanged: no client can change a consumer, by any kind of request.
-func TestConsumersAreNotChanged(t *testing.T) { newServers(t, testConsumersAreNotChanged) }
+// TestConsumerEdits: clients edit the description, metadata, filter and acknowledgement of
+// a consumer by an update, and nothing else. A request to create it changes nothing.
+func TestConsumerEdits(t *testing.T) { newServers(t, testConsumerEdits) }
 
-func testConsumersAreNotChanged(t *testing.T, f *fixture) {
+func testConsumerEdits(t *testing.T, f *fixture) {
 	js, _ := jetstream.New(f.client)
 	was := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: db.Events() + "orders.>", AckWait: time.Minute}
-	reader, err := js.CreateConsumer(ctx(t), log, was)
-	if err != nil {
-		t.Fatal(err)
+	config := func() string {
+		t.Helper()
+		now, err := js.Consumer(ctx(t), log, "billing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := json.Marshal(now.CachedInfo().Config)
+		return string(text)
 	}
-	before, _ := json.Marshal(reader.CachedInfo().Config)
-	for field, change := range map[string]func(*jetstream.ConsumerConfig){
-		"filter":   func(c *jetstream.ConsumerConfig) { c.FilterSubject = db.Events() + "carts.>" },
-		"none":     func(c *jetstream.ConsumerConfig) { c.FilterSubject = "" },
-		"ack wait": func(c *jetstream.ConsumerConfig) { c.AckWait = 0 },
-		"deliver":  func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 1 },
-		"headers":  func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true },
-		"inactive": func(c *jetstream.ConsumerConfig) { c.InactiveThreshold = time.Millisecond },
-		"pending":  func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 },
-		"metadata": func(c *jetstream.ConsumerConfig) { c.Metadata = map[string]string{"x": "y"} },
+	legacy := func(c jetstream.ConsumerConfig) error {
+		text, _ := json.Marshal(c)
+		m, err := f.client.Request("$JS.API.CONSUMER.DURABLE.CREATE."+log+".billing", fmt.Appendf(nil, `{"stream_name":%q,"config":%s}`, log, text), patience)
+		if err != nil {
+			return err
+		}
+		var r struct{ Error *jetstream.APIError }
+		if err := json.Unmarshal(m.Data, &r); err != nil || r.Error == nil {
+			return err
+		}
+		return r.Error
+	}
+	for field, change := range map[string]struct {
+		to       func(*jetstream.ConsumerConfig)
+		editable bool
+	}{
+		"filter": {func(c *jetstream.ConsumerConfig) { c.FilterSubject = db.Events() + "carts.>" }, true},
+		"filters": {func(c *jetstream.ConsumerConfig) {
+			c.FilterSubject, c.FilterSubjects = "", []string{db.Events() + "a.>", db.Events() + "b.>"}
+		}, true},
+		"none":     {func(c *jetstream.ConsumerConfig) { c.FilterSubject = "" }, true},
+		"ack wait": {func(c *jetstream.ConsumerConfig) { c.AckWait = 0 }, true},
+		"deliver":  {func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 1 }, true},
+		"back-off": {func(c *jetstream.ConsumerConfig) {
+			c.BackOff, c.MaxDeliver = []time.Duration{time.Second, time.Minute}, 3
+		}, true},
+		"pending":     {func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 }, true},
+		"metadata":    {func(c *jetstream.ConsumerConfig) { c.Metadata = map[string]string{"x": "y"} }, true},
+		"description": {func(c *jetstream.ConsumerConfig) { c.Description = "x" }, true},
+		"headers":     {func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }, false},
+		"inactive":    {func(c *jetstream.ConsumerConfig) { c.InactiveThreshold = time.Millisecond }, false},
+		"rate":        {func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 }, false},
+		"policy":      {func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }, false},
 	} {
 		c := was
-		change(&c)
-		for how, ask := range map[string]func() error{
+		change.to(&c)
+		for how, edit := range map[string]func() error{
 			"create": func() error { _, err := js.CreateConsumer(ctx(t), log, c); return err },
 			"either": func() error { _, err := js.CreateOrUpdateConsumer(ctx(t), log, c); return err },
 			"update": func() error { _, err := js.UpdateConsumer(ctx(t), log, c); return err },
-			"durable": func() error {
-				text, _ := json.Marshal(c)
-				m, err := f.client.Request("$JS.API.CONSUMER.DURABLE.CREATE."+log+".billing", fmt.Appendf(nil, `{"stream_name":%q,"config":%s}`, log, text), patience)
-				if err != nil {
-					return err
-				}
-				var r struct{ Error *jetstream.APIError }
-				if err := json.Unmarshal(m.Data, &r); err != nil || r.Error == nil {
-					return err
-				}
-				return r.Error
-			},
+			"legacy": func() error { return legacy(c) },
 		} {
-			if err := ask(); !errors.Is(err, jetstream.ErrConsumerExists) || !strings.Contains(err.Error(), "delete it first") {
+			if _, err := js.CreateOrUpdateConsumer(ctx(t), log, was); err != nil {
+				t.Fatal(err)
+			}
+			before, err := config(), edit()
+			switch after := config(); {
+			case change.editable && how != "create":
+				if err != nil || after == before {
+					t.Errorf("%s, %s: %v", field, how, err)
+				}
+				if _, err := js.CreateConsumer(ctx(t), log, c); err != nil {
+					t.Errorf("%s, %s: another configuration than was given: %v, %s", field, how, err, after)
+				}
+			case !errors.Is(err, jetstream.ErrConsumerExists) || !strings.Contains(err.Error(), "use another name"):
 				t.Errorf("%s, %s: %v", field, how, err)
+			case after != before:
+				t.Errorf("%s, %s: changed from\n%s\nto\n%s", field, how, before, after)
 			}
 		}
 	}
-	now, err := js.Consumer(ctx(t), log, "billing")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after, _ := json.Marshal(now.CachedInfo().Config); string(after) != string(before) {
-		t.Errorf("changed from\n%s\nto\n%s", before, after)
+	_, err := js.CreateOrUpdateConsumer(ctx(t), log, jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000})
+	if now := config(); err != nil || !strings.Contains(now, `"max_ack_pending":1000,`) {
+		t.Errorf("more than the limit: %v, %s", err, now)
 	}
 }
 

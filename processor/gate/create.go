@@ -14,9 +14,7 @@ import (
 	"github.com/lapsedb/lapse/schema"
 )
 
-// create makes a consumer as rules allow, and never changes one: a client that changed
-// the filter or the deliver_subject of another client's durable would make that client
-// miss messages.
+// create makes a consumer as rules allow, or edits one, see edit.
 func (g *Gate) create(m *nats.Msg, o operation) {
 	g.creating.Lock()
 	defer g.creating.Unlock()
@@ -54,10 +52,7 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 		c.InactiveThreshold = server.JsDeleteWaitTimeDefault
 	}
 	if isAuditor(m.Reply) {
-		if c.Metadata == nil {
-			c.Metadata = map[string]string{}
-		}
-		c.Metadata[madeBy] = schema.Auditor
+		setMetadata(c, madeBy, schema.Auditor)
 	}
 	if r.Action == server.ActionUpdate {
 		if there, err := g.exists(ctx, log, c.Name); err != nil {
@@ -70,21 +65,18 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 	} else if refusal != nil {
 		return nil, refusal
 	}
+	asked := *r
 	r.Action = server.ActionCreate
-	asked := c.MaxAckPending
-	c.MaxAckPending = min(asked, maxAckPending)
+	c.MaxAckPending = min(c.MaxAckPending, maxAckPending)
 	answer, fault, err := g.createOnly(ctx, m, r)
-	if err == nil && exists(fault) && asked > maxAckPending { // it may be older than the limit
-		c.MaxAckPending = asked
-		answer, fault, err = g.createOnly(ctx, m, r)
+	if err == nil && exists(fault) {
+		answer, fault, err = g.edit(ctx, m, asked, fault)
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case fault == nil:
 		return clientsReply(answer), nil
-	case exists(fault):
-		fault.Description += fmt.Sprintf(" with another configuration, and lapse changes none: use another name, or delete it first (nats consumer rm %s %s)", log, c.Name)
 	case fault.ErrCode == uint16(server.JSMaximumConsumersLimitErr):
 		fault.Description += fmt.Sprintf(": the NATS server allows %s fewer than lapse: remove those that nobody uses (nats consumer ls %[1]s, nats consumer rm), or raise max_consumers there", log)
 		if now := time.Now(); now.Sub(g.warned) > time.Minute {

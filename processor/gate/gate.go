@@ -25,6 +25,7 @@ import (
 // state, so all gates of an account have the same databases.
 type Gate struct {
 	dbs     []schema.DatabaseName
+	oneUser bool
 	clients *nats.Conn
 	streams *nats.Conn
 	logger  *slog.Logger
@@ -60,16 +61,26 @@ const openAgain = 5 * time.Second
 // group is the queue group in which gates share the requests.
 const group = "lapse-gate"
 
+// Options are what a gate is for.
+type Options struct {
+	Databases []schema.DatabaseName
+	Logger    *slog.Logger
+
+	// OneUser says that all clients have the same rights, so that none of them needs to
+	// be known to edit a consumer.
+	OneUser bool
+}
+
 // Open opens a gate to the logs of databases: clients is logged in to the account of
 // the clients, streams to that of the streams, each with an inbox prefix that
 // is not _INBOX. The connections stay the caller's, to be closed after the gate.
 // While streams is not connected, other gates do the work.
-func Open(clients, streams *nats.Conn, dbs []schema.DatabaseName, logger *slog.Logger) (*Gate, error) {
+func Open(clients, streams *nats.Conn, o Options) (*Gate, error) {
 	if strings.HasPrefix(streams.NewInbox(), schema.InboxPrefix) {
 		return nil, fmt.Errorf("gate: answers to %s> reach clients: connect to the streams with another inbox prefix", schema.InboxPrefix)
 	}
 	g := &Gate{
-		dbs: dbs, clients: clients, streams: streams, logger: logger,
+		dbs: o.Databases, oneUser: o.OneUser, clients: clients, streams: streams, logger: o.Logger,
 		calls: make(chan struct{}, maxCalls), done: make(chan struct{}),
 	}
 	g.ctx, g.end = context.WithCancel(context.Background())

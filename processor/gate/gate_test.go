@@ -25,6 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const log = "LAPSE_main"
 
+var options = gate.Options{Databases: []schema.DatabaseName{"main"}, Logger: slog.New(slog.DiscardHandler)}
+
 // newServer starts a server with the two accounts and an empty log. Package embedded
 // tests what the gate refuses.
 func newServer(t *testing.T) *server.Server {
@@ -65,7 +67,7 @@ func connect(t *testing.T, s *server.Server, user string, opts ...nats.Option) *
 func open(t *testing.T, s *server.Server, opts ...nats.Option) (*gate.Gate, *nats.Conn) {
 	t.Helper()
 	streams := connect(t, s, "streams", append(opts, nats.CustomInboxPrefix("_GATE"))...)
-	g, err := gate.Open(connect(t, s, "clients"), streams, []schema.DatabaseName{"main"}, slog.New(slog.DiscardHandler))
+	g, err := gate.Open(connect(t, s, "clients"), streams, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func ctx(t *testing.T) context.Context {
 // _INBOX.>, where clients could read the replies.
 func TestOpenRefusesClientInboxPrefix(t *testing.T) {
 	s := newServer(t)
-	_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams"), []schema.DatabaseName{"main"}, slog.New(slog.DiscardHandler))
+	_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams"), options)
 	if err == nil || !strings.Contains(err.Error(), "inbox prefix") {
 		t.Error(err)
 	}
@@ -142,7 +144,7 @@ func TestClientsLostWhileOpening(t *testing.T) {
 		return losing{c, &lose}, err
 	})))
 	lose.Store(true)
-	g, err := gate.Open(clients, connect(t, s, "streams", nats.CustomInboxPrefix("_GATE")), []schema.DatabaseName{"main"}, slog.New(slog.DiscardHandler))
+	g, err := gate.Open(clients, connect(t, s, "streams", nats.CustomInboxPrefix("_GATE")), options)
 	if err != nil || lose.Load() {
 		t.Fatal(err, lose.Load())
 	}
