@@ -51,7 +51,12 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 		// The server stores this default, but compares a request without it.
 		c.InactiveThreshold = server.JsDeleteWaitTimeDefault
 	}
-	if isAuditor(m.Reply) {
+	if account := accountOf(m); account != "" {
+		setMetadata(c, madeFor, account)
+		if c.DeliverSubject != "" && strings.Count(c.DeliverSubject, ".") < 2 {
+			return nil, notPermitted(errPush)
+		}
+	} else if isAuditor(m.Reply) {
 		setMetadata(c, madeBy, schema.Auditor)
 	}
 	if r.Action == server.ActionUpdate {
@@ -60,7 +65,7 @@ func (g *Gate) createConsumer(ctx context.Context, m *nats.Msg, log string) (ans
 		} else if !there {
 			return nil, server.NewJSConsumerDoesNotExistError()
 		}
-	} else if refusal, err := g.full(ctx, log, c.Name); err != nil {
+	} else if refusal, err := g.full(ctx, log, c.Name, accountOf(m)); err != nil {
 		return nil, err
 	} else if refusal != nil {
 		return nil, refusal

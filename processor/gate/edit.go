@@ -55,7 +55,7 @@ func (g *Gate) edit(ctx context.Context, m *nats.Msg, r server.CreateConsumerReq
 		fault.Description = differs + fmt.Sprintf("update it (nats consumer edit %s %s), or use another name", r.Stream, name)
 		return nil, fault, nil
 	}
-	if why, err := g.mayEdit(ctx, m); err != nil {
+	if why, err := g.mayEdit(ctx, m, was); err != nil {
 		return nil, nil, err
 	} else if why != nil {
 		fault.Description = differs + why.Error()
@@ -84,10 +84,12 @@ func createSubject(r server.CreateConsumerRequest) string {
 // keepOwner leaves the entries of the metadata by which the gate knows whose a consumer
 // is.
 func keepOwner(c, was *server.ConsumerConfig) {
-	if by, there := was.Metadata[madeBy]; there {
-		setMetadata(c, madeBy, by)
-	} else {
-		delete(c.Metadata, madeBy)
+	for _, key := range []string{madeBy, madeFor} {
+		if by, there := was.Metadata[key]; there {
+			setMetadata(c, key, by)
+		} else {
+			delete(c.Metadata, key)
+		}
 	}
 }
 
@@ -100,8 +102,10 @@ func setMetadata(c *server.ConsumerConfig, key, value string) {
 
 // mayEdit returns why a client may not edit a consumer, nil if it may: who may delete it
 // may edit it.
-func (g *Gate) mayEdit(ctx context.Context, m *nats.Msg) (why, err error) {
-	if g.oneUser {
+func (g *Gate) mayEdit(ctx context.Context, m *nats.Msg, c *server.ConsumerConfig) (why, err error) {
+	if imported(m) {
+		return notOwned(accountOf(m), c), nil
+	} else if g.oneUser {
 		return nil, nil
 	}
 	if own, err := g.ownInbox(ctx, m.Reply); own || err != nil {

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ type Gate struct {
 	oneUser bool
 	clients *nats.Conn
 	streams *nats.Conn
+	inbox   string // in the account of the streams, see relay
 	logger  *slog.Logger
 	calls   chan struct{} // limits the calls in flight
 	pulled  pulled
@@ -80,10 +82,15 @@ func Open(clients, streams *nats.Conn, o Options) (*Gate, error) {
 		return nil, fmt.Errorf("gate: answers to %s> reach clients: connect to the streams with another inbox prefix", schema.InboxPrefix)
 	}
 	g := &Gate{
-		dbs: o.Databases, oneUser: o.OneUser, clients: clients, streams: streams, logger: o.Logger,
+		dbs: o.Databases, oneUser: o.OneUser, clients: clients, streams: streams, inbox: streams.NewInbox(), logger: o.Logger,
 		calls: make(chan struct{}, maxCalls), done: make(chan struct{}),
 	}
 	g.ctx, g.end = context.WithCancel(context.Background())
+	replies, err := streams.Subscribe(g.inbox+".>", g.relay)
+	if err != nil {
+		g.end()
+		return nil, fmt.Errorf("gate: %w", err)
+	}
 	subs, err := g.subscribe()
 	if err == nil {
 		err = clients.Flush()
@@ -93,10 +100,14 @@ func Open(clients, streams *nats.Conn, o Options) (*Gate, error) {
 	}
 	if err != nil {
 		g.end()
-		unsubscribe(subs)
+		unsubscribe(append(subs, replies))
 		return nil, fmt.Errorf("gate: %w", err)
 	}
-	go g.follow(subs)
+	go func() {
+		g.follow(subs)
+		unsubscribe([]*nats.Subscription{replies})
+		close(g.done)
+	}()
 	return g, nil
 }
 
@@ -122,14 +133,18 @@ func (g *Gate) subscribe() (subs []*nats.Subscription, err error) {
 			return
 		}
 		var sub *nats.Subscription
-		if sub, err = g.clients.QueueSubscribe(subject, group, handle); err == nil {
+		if sub, err = g.clients.QueueSubscribe(subject, group, func(m *nats.Msg) {
+			if accepts(m) {
+				handle(m)
+			}
+		}); err == nil {
 			subs = append(subs, sub)
 			err = sub.SetPendingLimits(maxPassing, maxPassingBytes)
 		}
 	}
 	for _, o := range operations {
 		add(o.subject, group, func(m *nats.Msg) {
-			if schema.IsInbox(m.Reply) {
+			if m.Reply != "" {
 				o.handle(g, m, o)
 			}
 		})
@@ -156,7 +171,6 @@ func unsubscribe(subs []*nats.Subscription) {
 
 // follow listens while there is a connection to the streams, until Close.
 func (g *Gate) follow(subs []*nats.Subscription) {
-	defer close(g.done)
 	defer func() { unsubscribe(subs) }()
 	changed := g.streams.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer g.streams.RemoveStatusListener(changed)
@@ -193,13 +207,21 @@ func (g *Gate) change(m *nats.Msg, o operation) {
 	if strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.DELETE.") {
 		g.pulled.forget(consumerOf(m))
 	}
+	if imported(m) {
+		g.changeOwned(m, o, m.Subject, func(c *server.ConsumerConfig) error { return notOwned(accountOf(m), c) })
+		return
+	}
 	g.call(m, o)
 }
 
 // acknowledge forwards an acknowledgement, which may also request the next message.
 func (g *Gate) acknowledge(m *nats.Msg) {
 	_, rest, _ := strings.Cut(strings.TrimPrefix(m.Subject, "$JS.ACK."), ".") // without the stream
-	if !isServers(rest) {
+	switch {
+	case isServers(rest):
+	case imported(m) && bytes.HasPrefix(m.Data, server.AckNext):
+		g.fail(m, operation{}, errNext)
+	default:
 		g.pass(m)
 	}
 }
@@ -267,12 +289,14 @@ func (g *Gate) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return g.streams.RequestMsgWithContext(ctx, m)
 }
 
-// pass forwards a message as it is.
+// pass forwards a message as it is. JetStream replies to the inbox of a client past the
+// gate, and to another account through it.
 func (g *Gate) pass(m *nats.Msg) {
-	if m.Reply != "" && !schema.IsInbox(m.Reply) {
-		return
+	reply := streamsInbox(m.Reply)
+	if imported(m) {
+		reply = g.inbox + "." + m.Reply
 	}
-	err := g.streams.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: streamsInbox(m.Reply), Header: apiHeader(m), Data: m.Data})
+	err := g.streams.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: reply, Header: apiHeader(m), Data: m.Data})
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		g.logger.Warn("a message to JetStream was lost", "subject", m.Subject, "err", err)
 	}
@@ -285,9 +309,9 @@ func (g *Gate) answer(m *nats.Msg, v any) {
 	}
 }
 
-// publish sends a message to an inbox.
+// publish sends a message to the reply subject of a request.
 func (g *Gate) publish(m *nats.Msg) {
-	if schema.IsInbox(m.Subject) {
+	if schema.IsReply(m.Subject) {
 		_ = g.clients.PublishMsg(m) // else the connection is closed
 	}
 }

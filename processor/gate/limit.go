@@ -19,6 +19,7 @@ import (
 const (
 	maxConsumers = 512
 	maxReaders   = 128 // short-lived ones, see schema.ReaderConsumer
+	maxOfAccount = 128 // of both, that one importing account created
 
 	// neededConsumers is the limit that the NATS server needs, with those of lapse.
 	neededConsumers = maxConsumers + maxReaders + 64
@@ -26,7 +27,7 @@ const (
 
 // full returns the error if a limit of consumers is reached, nil if not. A consumer
 // that exists does not count twice.
-func (g *Gate) full(ctx context.Context, log, name string) (*server.ApiError, error) {
+func (g *Gate) full(ctx context.Context, log, name, account string) (*server.ApiError, error) {
 	clients, readers, err := g.count(ctx, log)
 	if err != nil {
 		return nil, err
@@ -35,8 +36,12 @@ func (g *Gate) full(ctx context.Context, log, name string) (*server.ApiError, er
 	if strings.HasPrefix(name, schema.ReaderConsumer) {
 		of, n, limit = "short-lived readers", readers, maxReaders
 	}
-	if n < limit {
-		return nil, nil
+	if account != "" && n < limit && clients+readers >= maxOfAccount {
+		of, limit = "consumers of account "+account, maxOfAccount
+		n, err = g.countOf(ctx, log, account)
+	}
+	if n < limit || err != nil {
+		return nil, err
 	}
 	if there, err := g.exists(ctx, log, name); there || err != nil {
 		return nil, err
@@ -69,6 +74,29 @@ func (g *Gate) count(ctx context.Context, log string) (clients, readers int, err
 		}
 		if seen += len(page.Consumers); len(page.Consumers) == 0 || seen >= page.Total {
 			return clients, readers, nil
+		}
+	}
+}
+
+// countOf counts the consumers of a log that an account created.
+func (g *Gate) countOf(ctx context.Context, log, account string) (n int, err error) {
+	for seen := 0; ; {
+		var page server.JSApiConsumerListResponse
+		err := g.askJSON(ctx, "$JS.API.CONSUMER.LIST."+log, fmt.Appendf(nil, `{"offset":%d}`, seen), &page)
+		if err == nil && page.Error != nil {
+			err = page.Error
+		}
+		if err != nil {
+			return 0, err
+		}
+		for _, c := range page.Consumers {
+			if c.Config != nil && c.Config.Metadata[madeFor] == account {
+				n++
+			}
+		}
+		listed := len(page.Consumers) + len(page.Missing)
+		if seen += listed; listed == 0 || seen >= page.Total {
+			return n, nil
 		}
 	}
 }

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -32,6 +31,9 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 	case isServers(name):
 		g.fail(m, o, errServerConsumer)
 		return
+	case imported(m):
+		g.fail(m, o, errPull(o.stream(m), name))
+		return
 	}
 	audits := isAuditor(m.Reply)
 	first, theirs := g.pulled.lookup(consumer, time.Now())
@@ -57,7 +59,7 @@ func (g *Gate) pull(m *nats.Msg, o operation) {
 			g.pulled.forget(consumer)
 			g.publish(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}})
 		case info.Error != nil || !audits:
-		case !isAudited(info):
+		case !isAudited(info.Config):
 			g.fail(m, o, errOthers)
 		case !theirs:
 			g.pulled.audited(consumer)
@@ -73,8 +75,8 @@ const madeBy = "lapse.made_by"
 
 func isAuditor(reply string) bool { return strings.HasPrefix(reply, schema.AuditorInboxes) }
 
-func isAudited(info server.JSApiConsumerInfoResponse) bool {
-	return info.Config.Metadata[madeBy] == schema.Auditor
+func isAudited(c *server.ConsumerConfig) bool {
+	return c.Metadata[madeBy] == schema.Auditor
 }
 
 var errOthers = errors.New("the consumer is not an auditor's: an auditor reads and deletes its own only")
@@ -82,22 +84,11 @@ var errOthers = errors.New("the consumer is not an auditor's: an auditor reads a
 // deleteAudited deletes a consumer that an auditor created. It does not ask for the inbox
 // of an auditor: an auditor could name that of another client.
 func (g *Gate) deleteAudited(m *nats.Msg, o operation) {
-	subject := strings.TrimSuffix(m.Subject, "."+schema.Auditor)
-	g.later(m, o, func(ctx context.Context) ([]byte, error) {
-		info, err := g.info(ctx, o.stream(m), lastToken(subject))
-		switch {
-		case err != nil:
-			return nil, err
-		case info.Error != nil:
-			return json.Marshal(server.ApiResponse{Type: o.reply, Error: info.Error})
-		case !isAudited(info):
-			return json.Marshal(server.ApiResponse{Type: o.reply, Error: notPermitted(errOthers)})
+	g.changeOwned(m, o, strings.TrimSuffix(m.Subject, "."+schema.Auditor), func(c *server.ConsumerConfig) error {
+		if !isAudited(c) {
+			return errOthers
 		}
-		r, err := g.ask(ctx, &nats.Msg{Subject: subject})
-		if err != nil {
-			return nil, err
-		}
-		return r.Data, nil
+		return nil
 	})
 }
 

@@ -133,6 +133,11 @@ func (g *Gate) direct(m *nats.Msg, o operation) {
 		g.refuse(m, o)
 		return
 	}
+	var q server.JSApiMsgGetRequest
+	if imported(m) && json.Unmarshal(m.Data, &q) == nil && (q.Batch > 0 || len(q.MultiLastFor) > 0) {
+		g.fail(m, o, errMany)
+		return
+	}
 	g.later(m, o, func(ctx context.Context) ([]byte, error) {
 		switch r, err := g.streamInfo(ctx, o.stream(m), nil); {
 		case err != nil:
