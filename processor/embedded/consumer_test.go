@@ -26,7 +26,7 @@ var refusedConfigs = map[string]string{
 	`"ack_policy":"all","max_ack_pending":-1`:                                                                          "max_ack_pending",
 	`"ack_policy":"explicit","max_ack_pending":100000`:                                                                 "max_ack_pending",
 	`"deliver_subject":"_INBOX.x","ack_policy":"none"`:                                                                 "flow_control",
-	`"ack_policy":"flow_control","deliver_subject":"_INBOX.x","flow_control":true,"idle_heartbeat":1000000000`:         "ack_policy",
+	`"ack_policy":"flow_control","deliver_subject":"_INBOX.x","max_ack_pending":-1`:                                    "max_ack_pending",
 	`"deliver_subject":"external"`:                                                                                     "deliver_subject",
 	`"metadata":{"x":"` + strings.Repeat("x", 120_000) + `"}`:                                                          "metadata",
 	`"description":"` + strings.Repeat("x", 4000) + `"`:                                                                "description",

@@ -1,10 +1,12 @@
 package gate_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -275,5 +277,221 @@ func TestAccountLimit(t *testing.T) {
 	}
 	if err := make(app, "one-more"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAccountPull: an application pulls by an import of MSG.NEXT from the account of the
+// streams, acknowledges through the gate, and gets its acknowledgements confirmed.
+func TestAccountPull(t *testing.T) {
+	const events = 500
+	s, streams := accountServer(t, events)
+	nc, js := prefixed(t, s, "app")
+	c, err := js.CreateConsumer(ctx(t), log, billing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var acked jetstream.Msg
+	for n := 0; n < events; {
+		got, err := c.Fetch(100, jetstream.FetchMaxWait(30*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m := range got.Messages() {
+			if acked = m; n%10 == 0 {
+				err = m.DoubleAck(ctx(t))
+			} else {
+				err = m.Ack()
+			}
+			if n++; err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if got.Error() != nil {
+			t.Fatal(n, got.Error())
+		}
+	}
+	// The last one is confirmed after all others.
+	last, err := nc.Request(acked.Reply(), []byte("+ACK"), 30*time.Second)
+	if err != nil || len(last.Data) != 0 {
+		t.Errorf("%+v, %v", last, err)
+	}
+	own, err := streams.Consumer(ctx(t), log, "billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := own.CachedInfo(); info.NumAckPending != 0 || info.AckFloor.Stream != events || info.NumRedelivered != 0 {
+		t.Errorf("%+v", info)
+	}
+	if m, err := nc.Request("$JS.ACK."+log+".nobody.1.1.1.1.1", []byte("+ACK"), 30*time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("an acknowledgement of nothing: %+v, %v", m, err)
+	}
+}
+
+// TestAccountRefused: what can't work for another account is refused at once, with what to
+// do instead.
+func TestAccountRefused(t *testing.T) {
+	s, _ := accountServer(t, 4)
+	nc, js := prefixed(t, s, "app")
+	for _, name := range []string{"refused", "billing"} {
+		c := billing
+		c.Durable = name
+		if _, err := js.CreateConsumer(ctx(t), log, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	billing, err := js.Consumer(ctx(t), log, "billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := billing.Next(jetstream.FetchMaxWait(30 * time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := func(deliver string) string {
+		return fmt.Sprintf(`{"stream_name":%q,"config":{"name":"push","ack_policy":"explicit","deliver_subject":%q}}`, log, deliver)
+	}
+	for _, c := range []struct{ subject, body, want string }{
+		{"LAPSE.API.CONSUMER.MSG.NEXT." + log + ".refused", `{"batch":1}`, "import $JS.API.CONSUMER.MSG.NEXT.LAPSE_main.refused from the account of the streams"},
+		{first.Reply(), "+NXT", "no next message"},
+		{"LAPSE.API.DIRECT.GET." + log, `{"batch":2,"seq":1}`, "leave out batch"},
+		{"LAPSE.API.DIRECT.GET." + log, `{"multi_last":["lapse.main.events.>"]}`, "leave out batch"},
+		{"LAPSE.API.CONSUMER.CREATE." + log + ".push", push("_INBOX.x"), "an inbox prefix of the account"},
+		{"LAPSE.API.CONSUMER.CREATE." + log + ".push", push("_R_.x.y"), "deliver_subject must begin with _INBOX."},
+		{"LAPSE.API.CONSUMER.CREATE." + log + ".push", push("deliver.app.x"), "deliver_subject must begin with _INBOX."},
+		{"LAPSE.API.STREAM.CREATE.own", `{"name":"own"}`, "account of your own"},
+	} {
+		m, err := nc.Request(c.subject, []byte(c.body), 30*time.Second)
+		if err != nil || !strings.Contains(m.Header.Get("Description")+string(m.Data), c.want) {
+			t.Errorf("%s %s: %v %s, %v", c.subject, c.body, m.Header, m.Data, err)
+		}
+	}
+	for subject, body := range map[string]string{"": `{"seq":2}`, ".lapse.main.events.orders.1": ""} {
+		if m, err := nc.Request("LAPSE.API.DIRECT.GET."+log+subject, []byte(body), 30*time.Second); err != nil || m.Header.Get("Nats-Stream") != log {
+			t.Errorf("one message: %+v, %v", m, err)
+		}
+	}
+	if _, err := billing.Next(jetstream.FetchMaxWait(30 * time.Second)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAccountPush: messages are pushed to inboxes of the account, with flow control and
+// acknowledgements through the gate.
+func TestAccountPush(t *testing.T) {
+	const events = 5000
+	s, streams := accountServer(t, events)
+	nc, js := prefixed(t, s, "app", nats.CustomInboxPrefix("_INBOX.app"))
+	c, err := js.CreatePushConsumer(ctx(t), log, jetstream.ConsumerConfig{
+		Durable: "push", DeliverSubject: nc.NewInbox(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute,
+		MaxAckPending: 200, FlowControl: true, IdleHeartbeat: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n atomic.Int64
+	all := make(chan struct{})
+	reading, err := c.Consume(func(m jetstream.Msg) {
+		if n.Add(1) < events {
+			_ = m.Ack()
+			return
+		}
+		if err := m.DoubleAck(context.Background()); err != nil {
+			t.Error(err)
+		}
+		close(all)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reading.Stop()
+	select {
+	case <-all:
+	case <-time.After(time.Minute):
+		t.Fatalf("%d of %d", n.Load(), events)
+	}
+	own, err := streams.PushConsumer(ctx(t), log, "push")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := own.CachedInfo(); info.NumRedelivered != 0 || info.AckFloor.Stream != events {
+		t.Errorf("%+v", info)
+	}
+
+	// As of old: without acknowledgements.
+	old, err := nc.JetStream(nats.APIPrefix("LAPSE.API"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := old.SubscribeSync("", nats.OrderedConsumer(), nats.BindStream(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range events {
+		if m, err := sub.NextMsg(time.Minute); err != nil || string(m.Data) != fmt.Sprint(n) {
+			t.Fatalf("%d: %+v, %v", n, m, err)
+		}
+	}
+}
+
+// TestAccountMirror: a stream of the account mirrors the log by a consumer that the account
+// created. A mirror that would create its own
+// consumer is told what to do.
+func TestAccountMirror(t *testing.T) {
+	const events = 5000
+	s, streams := accountServer(t, events)
+	nc, _ := prefixed(t, s, "app")
+	create := func(config string) {
+		t.Helper()
+		m, err := nc.Request("LAPSE.API.CONSUMER.DURABLE.CREATE."+log+".mirror", fmt.Appendf(nil, `{"stream_name":%q,"config":%s}`, log, config), 30*time.Second)
+		if err != nil || strings.Contains(string(m.Data), `"error"`) {
+			t.Fatalf("%s, %v", m.Data, err)
+		}
+	}
+	create(`{"durable_name":"mirror","deliver_subject":"_INBOX.app.mirror","ack_policy":"flow_control","max_ack_pending":1000,"flow_control":true,"idle_heartbeat":1000000000}`)
+	m, err := nc.Request("$JS.API.STREAM.CREATE.COPY", fmt.Appendf(nil, `{"name":"COPY","storage":"file","mirror":{"name":%q,"external":{"api":"LAPSE.API"},"consumer":{"name":"mirror","deliver_subject":"_INBOX.app.mirror"}}}`, log), 30*time.Second)
+	if err != nil || strings.Contains(string(m.Data), `"error"`) {
+		t.Fatalf("%s, %v", m.Data, err)
+	}
+	own, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor := func(want uint64) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			copied, err := own.Stream(ctx(t), "COPY")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if state := copied.CachedInfo().State; state.LastSeq == want {
+				return
+			} else if time.Now().After(end) {
+				t.Fatalf("%+v", state)
+			}
+		}
+	}
+	waitFor(events)
+	for range events {
+		if _, err := streams.Publish(ctx(t), "lapse.main.events.orders.x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(2 * events)
+	copied, err := own.Stream(ctx(t), "COPY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := copied.GetMsg(ctx(t), 17); err != nil || m.Subject != "lapse.main.events.orders.0" || string(m.Data) != "16" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	// What it has is acknowledged by its replies to flow control.
+	m, err = nc.Request("LAPSE.API.CONSUMER.INFO."+log+".mirror", nil, 30*time.Second)
+	var info server.ConsumerInfo
+	if err != nil || json.Unmarshal(m.Data, &info) != nil || info.AckFloor.Stream == 0 {
+		t.Errorf("%s, %v", m.Data, err)
+	}
+
+	m, err = nc.Request("LAPSE.API.CONSUMER.CREATE."+log+".x", fmt.Appendf(nil, `{"stream_name":%q,"config":{"deliver_subject":"_INBOX.app.x","direct":true,"ack_policy":"none","flow_control":true,"idle_heartbeat":1000000000}}`, log), 30*time.Second)
+	if err != nil || !strings.Contains(string(m.Data), "direct must be left out") || !strings.Contains(string(m.Data), "ack_policy flow_control") {
+		t.Errorf("%s, %v", m.Data, err)
 	}
 }

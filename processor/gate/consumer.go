@@ -59,7 +59,7 @@ var rules = map[string]rule{
 	"DeliverPolicy":   {},
 	"OptStartSeq":     {},
 	"OptStartTime":    {},
-	"AckPolicy":       {"be none, all or explicit", func(c *server.ConsumerConfig) bool { return c.AckPolicy <= server.AckExplicit }},
+	"AckPolicy":       {"be none, all, explicit or flow_control", func(c *server.ConsumerConfig) bool { return c.AckPolicy <= server.AckFlowControl }},
 	"AckWait":         {},
 	"MaxDeliver":      {},
 	"BackOff":         {fmt.Sprint("have ", maxBackOff, " entries at most"), func(c *server.ConsumerConfig) bool { return len(c.BackOff) <= maxBackOff }},
@@ -136,7 +136,7 @@ func check(c *server.ConsumerConfig, prefix string) error {
 		one, allowed := rules[field.Name]
 		switch {
 		case !allowed:
-			return fmt.Errorf("%s must be left out: lapse does not allow it on its log", tag)
+			return fmt.Errorf("%s must be left out: create a durable with ack_policy flow_control for a mirror or source, and name it there as its consumer", tag)
 		case one.ok != nil && !one.ok(c):
 			return fmt.Errorf("%s must %s", tag, one.must)
 		}

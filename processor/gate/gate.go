@@ -316,13 +316,17 @@ func (g *Gate) publish(m *nats.Msg) {
 	}
 }
 
-// apiHeader keeps the one header that the JetStream API asks clients for. The
-// others either mean nothing to it or ask the server for something, such as
-// tracing the message.
-func apiHeader(m *nats.Msg) nats.Header {
-	const level = "Nats-Required-Api-Level"
-	if v := m.Header.Get(level); v != "" {
-		return nats.Header{level: {v}}
+// apiHeader keeps the headers that the JetStream API asks clients for, and those by which
+// a mirror says in a reply to flow control what it has. The others either mean nothing to
+// it or ask the server for something, such as tracing the message.
+func apiHeader(m *nats.Msg) (kept nats.Header) {
+	for _, name := range []string{server.JSRequiredApiLevel, server.JSLastConsumerSeq, server.JSLastStreamSeq} {
+		if v := m.Header.Get(name); v != "" {
+			if kept == nil {
+				kept = nats.Header{}
+			}
+			kept.Set(name, v)
+		}
 	}
-	return nil
+	return kept
 }

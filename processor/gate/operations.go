@@ -111,7 +111,7 @@ func (g *Gate) refuseCreate(m *nats.Msg, o operation) {
 }
 
 // external is what to do for a stream of one's own.
-const external = "for streams, key-value buckets and object stores of your own use another NATS server"
+const external = "for streams, key-value buckets and object stores of your own use an account of your own with JetStream, or another NATS server"
 
 // refusePublish replies to a message that was meant for a stream.
 func (g *Gate) refusePublish(m *nats.Msg) {
