@@ -495,3 +495,55 @@ func TestAccountMirror(t *testing.T) {
 		t.Errorf("%s, %v", m.Data, err)
 	}
 }
+
+// TestAccountForeignSubjects: JetStream of an account sends messages by its imports that have
+// other subjects than the imported ones. The gate drops them.
+func TestAccountForeignSubjects(t *testing.T) {
+	s, streams := accountServer(t, 4)
+	nc, js := prefixed(t, s, "app")
+	if _, err := js.CreateConsumer(ctx(t), log, billing); err != nil {
+		t.Fatal(err)
+	}
+	own, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, subject := range []string{"$JS.API.CONSUMER.DELETE.LAPSE_main.billing", "$JS.API.STREAM.DELETE.LAPSE_main", "$JS.ACK.LAPSE_main.billing.1.1.1.1.1"} {
+		from := fmt.Sprint("from.", n)
+		stream := fmt.Sprint("OWN", n)
+		if _, err := own.CreateStream(ctx(t), jetstream.StreamConfig{Name: stream, Subjects: []string{from},
+			SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: subject}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := own.CreateConsumer(ctx(t), stream, jetstream.ConsumerConfig{Durable: "c"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range []string{"LAPSE.API.STREAM.NAMES", "LAPSE.API.STREAM.INFO.LAPSE_main", "LAPSE.API.CONSUMER.INFO.LAPSE_main.x", "LAPSE.API.CONSUMER.DELETE.LAPSE_main.x",
+			"LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.refused", "LAPSE.API.CONSUMER.MSG.NEXT.LAPSE_main.billing", "$JS.FC.LAPSE_main.x"} {
+			if _, err := own.Publish(ctx(t), from, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+stream+".c", to, []byte("1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := own.Consumer(ctx(t), stream, "c")
+		for end := time.Now().Add(time.Minute); err == nil && c.CachedInfo().Delivered.Consumer < 7; time.Sleep(10 * time.Millisecond) {
+			if _, err = c.Info(ctx(t)); time.Now().After(end) {
+				t.Fatalf("%s: %d sent", stream, c.CachedInfo().Delivered.Consumer)
+			}
+		}
+	}
+	for range 2 { // the gate answers after what it got before
+		if _, err := js.Consumer(ctx(t), log, "billing"); err != nil {
+			t.Error(err)
+		}
+	}
+	stream, err := streams.Stream(ctx(t), log)
+	if err != nil || stream.CachedInfo().State.Msgs != 4 {
+		t.Fatalf("%+v, %v", stream, err)
+	}
+	if c, err := stream.Consumer(ctx(t), "billing"); err != nil || c.CachedInfo().AckFloor.Stream != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
