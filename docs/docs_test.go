@@ -208,7 +208,7 @@ var (
 )
 
 // others are flags of commands other than lapse.
-var others = []string{"env-file", "build", "detach", "inbox-prefix", "stream", "tlsca", "replicas", "pull", "filter", "defaults", "last-for", "max-pending", "deliver"}
+var others = []string{"env-file", "build", "detach", "inbox-prefix", "stream", "tlsca", "replicas", "pull", "filter", "defaults", "last-for", "max-pending", "js-api-prefix", "deliver"}
 
 // TestNames: every subject, header, event, metric, test and flag in the pages exists.
 func TestNames(t *testing.T) {
