@@ -237,7 +237,7 @@ func TestInboxIsolation(t *testing.T) {
 }
 
 // auditor: an auditor reads with its own consumers, and can neither change those of others
-// nor take their messages.
+// nor take their messages. A client edits them, from any node.
 func (f *fixture) auditor(t *testing.T) {
 	app, err := jetstream.New(f.connect(t, "client"))
 	if err != nil {
@@ -262,6 +262,23 @@ func (f *fixture) auditor(t *testing.T) {
 		}
 		return nil
 	})
+	for n := range 6 {
+		repeat(t, func(ctx context.Context) error {
+			c := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 10 + n}
+			edited, err := app.CreateOrUpdateConsumer(ctx, log, c)
+			if err == nil && edited.CachedInfo().Config.MaxDeliver != 10+n {
+				t.Errorf("edited to %+v", edited.CachedInfo().Config)
+			}
+			return err
+		})
+	}
+	// The auditor may name another inbox, at which it cannot listen.
+	for range 6 {
+		edit := fmt.Appendf(nil, `{"stream_name":%q,"action":"update","config":{"durable_name":"billing","ack_policy":"explicit","filter_subject":%q}}`, log, db.Events()+"none.>")
+		if err := nc.PublishRequest("$JS.API.CONSUMER.CREATE."+log+".billing", "_INBOX.somebody.1", edit); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const next = "$JS.API.CONSUMER.MSG.NEXT." + log + "."
 	for range 6 { // so that every gate is likely to get one
 		if m := request(t, nc, next+"billing", `{"batch":4,"expires":1000000000}`); m.Header.Get("Status") != "409" {
