@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -114,4 +115,42 @@ const serviceReply = "_R_."
 // clients write what they like, only IsInbox counts.
 func IsReply(subject string) bool {
 	return IsInbox(strings.TrimPrefix(subject, serviceReply))
+}
+
+// RequestInfo is the header in which NATS says where a request from another account comes
+// from. On other messages it is what their sender wrote.
+const RequestInfo = "Nats-Request-Info"
+
+// AccountOf returns the account that a message comes from by service import, given its
+// reply subject and its header RequestInfo; "" for one from the account of its listener, or
+// where NATS did not say it.
+func AccountOf(reply, info string) string {
+	if !strings.HasPrefix(reply, serviceReply) {
+		return ""
+	}
+	var from struct {
+		Account string `json:"acc"`
+	}
+	_ = json.Unmarshal([]byte(info), &from) // else it names none
+	return from.Account
+}
+
+// Covers reports whether a subject is one of those that a subscription to pattern gets.
+// JetStream may show a listener another subject than the one that a message came by: what
+// does not fit was not held to anybody's permissions.
+func Covers(pattern, subject string) bool {
+	for {
+		want, patternRest, more := strings.Cut(pattern, ".")
+		if want == ">" {
+			return subject != ""
+		}
+		got, subjectRest, longer := strings.Cut(subject, ".")
+		if want != "*" && want != got || got == "" || more != longer {
+			return false
+		}
+		if !more {
+			return true
+		}
+		pattern, subject = patternRest, subjectRest
+	}
 }

@@ -96,3 +96,21 @@ func TestIsReply(t *testing.T) {
 		t.Error("a name within a body may be a reply subject of NATS")
 	}
 }
+
+func TestCovers(t *testing.T) {
+	for _, c := range []struct {
+		pattern, subject string
+		want             bool
+	}{
+		{"lapse.main.api.>", "lapse.main.api.status", true}, {"lapse.main.api.>", "lapse.main.api.document.get.c.x", true},
+		{"lapse.main.api.>", "lapse.main.api", false}, {"lapse.main.api.>", "lapse.main.api.", false}, {"lapse.main.api.>", "lapse.other.api.status", false},
+		{"lapse.main.api.document.get.>", "lapse.main.api.document.upsert.c.x", false}, {"lapse.main.api.document.get.>", "$JS.API.STREAM.DELETE.LAPSE_main", false},
+		{"$JS.API.STREAM.INFO.*", "$JS.API.STREAM.INFO.LAPSE_main", true}, {"$JS.API.STREAM.INFO.*", "$JS.API.STREAM.DELETE.LAPSE_main", false},
+		{"$JS.API.STREAM.INFO.*", "$JS.API.STREAM.INFO", false}, {"$JS.API.STREAM.INFO.*", "$JS.API.STREAM.INFO.a.b", false}, {"a.*.c", "a.b.c", true}, {"a.*.c", "a..c", false},
+		{"a", "a", true}, {"a", "", false}, {"a", "b", false},
+	} {
+		if got := Covers(c.pattern, c.subject); got != c.want {
+			t.Errorf("Covers(%q, %q) = %v", c.pattern, c.subject, got)
+		}
+	}
+}

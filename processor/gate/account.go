@@ -26,20 +26,14 @@ func imported(m *nats.Msg) bool { return m.Reply != "" && !schema.IsInbox(m.Repl
 
 // accountOf returns the account that a request comes from, "" for that of the clients.
 func accountOf(m *nats.Msg) string {
-	var from struct {
-		Account string `json:"acc"`
-	}
-	if imported(m) {
-		_ = json.Unmarshal([]byte(m.Header.Get(server.ClientInfoHdr)), &from) // then it has no account
-	}
-	return from.Account
+	return schema.AccountOf(m.Reply, m.Header.Get(schema.RequestInfo))
 }
 
 // accepts reports whether a message is what a subscription asks for. JetStream of another
 // account can send one with another subject by an import. A reply would go to any subject
 // that a request names, so it has to be an inbox, or what NATS puts in its place.
 func accepts(m *nats.Msg) bool {
-	return server.SubjectMatchesFilter(m.Subject, m.Sub.Subject) &&
+	return schema.Covers(m.Sub.Subject, m.Subject) &&
 		(m.Reply == "" || schema.IsReply(m.Reply)) && (!imported(m) || accountOf(m) != "")
 }
 

@@ -64,7 +64,7 @@ func (g *Gate) edit(ctx context.Context, m *nats.Msg, r server.CreateConsumerReq
 	same := r
 	same.Pedantic = false
 	replace(&same.Config, was)
-	if answer, fault, err = try(same); err != nil {
+	if _, fault, err = try(same); err != nil {
 		return nil, nil, err
 	} else if exists(fault) {
 		fault.Description = differs + fmt.Sprintf("only %s can be edited: use another name, or delete it first (nats consumer rm %s %s)", editable, r.Stream, name)

@@ -31,11 +31,12 @@ func (e RequestRejected) Log(to *slog.Logger) {
 }
 
 // ReplyRefused reports a message on a request subject whose reply subject is not
-// an inbox. It is ignored: a client must not choose where the service publishes.
+// an inbox, or that came by another subject than its own. It is ignored: a client must not
+// choose where the service publishes.
 type ReplyRefused struct{ Subject, Reply string }
 
 func (e ReplyRefused) Log(to *slog.Logger) {
-	to.Warn("message ignored: its reply subject is not an inbox", "subject", e.Subject, "reply", e.Reply)
+	to.Warn("message ignored: its reply subject is neither an inbox nor NATS's own for another account, or its subject is not the one that it came by", "subject", e.Subject, "reply", e.Reply)
 }
 
 // RequestFailed reports an internal error. Panic and Stack are set if the request

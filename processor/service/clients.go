@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -11,7 +12,7 @@ import (
 // clients identifies clients by inbox. NATS does not name the sender of a request, but
 // client libraries subscribe to one inbox per connection, and end their reply subjects
 // with a token per request. Inboxes not used recently share one client, so a client
-// gains nothing from a new inbox for each request.
+// gains nothing from a new inbox for each request. Those of another account are one client.
 type clients struct {
 	known *lru.TwoQueueCache[string, struct{}]
 }
@@ -31,23 +32,26 @@ func newClients() *clients {
 	return &clients{known}
 }
 
-// of returns the client of a reply subject.
-func (c *clients) of(reply string) string {
-	client := clientOf(reply)
-	if _, ok := c.known.Get(client); ok {
-		return client
+// of returns the client of a sender, see senderOf.
+func (c *clients) of(sender string) string {
+	if _, ok := c.known.Get(sender); ok {
+		return sender
 	}
-	c.known.Add(client, struct{}{})
+	c.known.Add(sender, struct{}{})
 	return newcomers
 }
 
 // nuidPrefix is the length of the part of a NUID that is the same for a whole process.
 const nuidPrefix = 12
 
-// clientOf returns the part that the reply subjects of one client share: the inbox
-// without its last token, or the process part of an inbox that is one NUID.
-func clientOf(reply string) string {
-	inbox := strings.TrimPrefix(reply, schema.InboxPrefix)
+// senderOf returns what the requests of one client share: the reply subject without its
+// last token, or the process part of an inbox that is one NUID; for requests from another
+// account, whose reply subjects NATS makes, the name of the account.
+func senderOf(m *nats.Msg) string {
+	if account := schema.AccountOf(m.Reply, m.Header.Get(schema.RequestInfo)); account != "" {
+		return "account " + account // no inbox has a space
+	}
+	inbox := strings.TrimPrefix(m.Reply, schema.InboxPrefix)
 	if end := strings.LastIndexByte(inbox, '.'); end >= 0 {
 		return inbox[:end]
 	}

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"github.com/nats-io/nats.go"
+
 	"github.com/lapsedb/lapse/processor/answer"
 )
 
@@ -26,7 +28,9 @@ func (s *Service) Forget(reconnects uint64) { s.forget(reconnects) }
 func (l *Lane) Len() int { return l.len() }
 
 // Put queues work for a client, whose inbox is to.
-func (l *Lane) Put(s *Service, to string, do func()) { l.put(&Request{Service: s, to: to}, do) }
+func (l *Lane) Put(s *Service, to string, do func()) {
+	l.put(&Request{Service: s, to: to, from: senderOf(&nats.Msg{Reply: to})}, do)
+}
 
 // ReplyDocument replies to a document.get.
 func (s *Service) ReplyDocument(to string, live answer.Live, before uint64) {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/lapsedb/lapse/schema"
 )
 
 // TestFairTurns: however much one client has queued, the item of another client is next
@@ -180,6 +182,27 @@ func TestFairConcurrent(t *testing.T) {
 	}
 }
 
+func inboxOf(reply string) string { return senderOf(&nats.Msg{Reply: reply}) }
+
+// TestClientsByAccount: requests from other accounts are of one client for each account,
+// and a client cannot pretend to be an account.
+func TestClientsByAccount(t *testing.T) {
+	from := func(reply, info string) string {
+		return senderOf(&nats.Msg{Reply: reply, Header: nats.Header{schema.RequestInfo: {info}}})
+	}
+	if a, b := from("_R_.oVbPyz.1", `{"acc":"APP","rtt":1}`), from("_R_.oVbPyz.2", `{"acc":"OTHER","rtt":1}`); a == b {
+		t.Errorf("the clients are %q and %q", a, b)
+	}
+	if a, b := from("_R_.oVbPyz.1", `{"acc":"APP","rtt":1}`), from("_R_.x7Bq1d.2", `{"acc":"APP","rtt":1}`); a != b {
+		t.Errorf("through two nodes it is %q and %q", a, b)
+	}
+	for _, reply := range []string{"_INBOX.x.1", "_INBOX.APP.1", "_INBOX._R_.APP.1"} {
+		if got := from(reply, `{"acc":"APP"}`); got == from("_R_.oVbPyz.1", `{"acc":"APP"}`) {
+			t.Errorf("%s with a header is %q", reply, got)
+		}
+	}
+}
+
 // TestClientsByInbox: an inbox identifies a connection, and all inboxes made up for single
 // requests are one client, which does not evict known clients.
 func TestClientsByInbox(t *testing.T) {
@@ -189,7 +212,7 @@ func TestClientsByInbox(t *testing.T) {
 		{nats.NewInbox(), nats.NewInbox()}, // of one process
 		{"_INBOX.x", "_INBOX.x"},
 	} {
-		if a, b := clientOf(same[0]), clientOf(same[1]); a != b {
+		if a, b := inboxOf(same[0]), inboxOf(same[1]); a != b {
 			t.Errorf("%q is of %q and %q of %q", same[0], a, same[1], b)
 		}
 	}
@@ -198,20 +221,20 @@ func TestClientsByInbox(t *testing.T) {
 		{"_INBOX.producer.a.1", "_INBOX.producer.b.1"},
 		{"_INBOX.jTvsWN4Gb9X3kPp2dYbGcQ", "_INBOX.jTvsWN4Gb9X4kPp2dYbGcQ"},
 	} {
-		if a, b := clientOf(other[0]), clientOf(other[1]); a == b {
+		if a, b := inboxOf(other[0]), inboxOf(other[1]); a == b {
 			t.Errorf("%q and %q are both of %q", other[0], other[1], a)
 		}
 	}
 	c := newClients()
 	for range 2 {
-		c.of("_INBOX.known.1")
+		c.of("known")
 	}
 	for n := range 10 * knownClients {
-		if got := c.of(fmt.Sprintf("_INBOX.made-up-%d.1", n)); got != newcomers {
+		if got := c.of(fmt.Sprintf("made-up-%d", n)); got != newcomers {
 			t.Fatalf("an inbox that is used once is client %q", got)
 		}
 	}
-	if got := c.of("_INBOX.known.2"); got != "known" {
+	if got := c.of("known"); got != "known" {
 		t.Errorf("an inbox that was used before is client %q", got)
 	}
 }

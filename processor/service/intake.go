@@ -55,11 +55,12 @@ func (s *Service) handle(m *nats.Msg, term *writer.Term) {
 	// only. A message without one is no request. NATS publishes acknowledgements of
 	// mutations, which have no reply subject, to the subject that the mutation's sender
 	// named, so a client that may only publish mutations could make requests.
-	if !schema.IsInbox(r.to) {
+	if !schema.IsReply(r.to) || !schema.Covers(m.Sub.Subject, m.Subject) {
 		s.Config.Events(observe.ReplyRefused{Subject: m.Subject, Reply: r.to})
 		return
 	}
 	defer r.recover()
+	r.from = senderOf(m)
 	r.name = strings.TrimPrefix(m.Subject, s.Config.Database.API())
 	r.op, r.Tail = schema.SplitOperation(r.name)
 	r.info = schema.OperationOf(r.op)

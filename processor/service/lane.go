@@ -36,7 +36,7 @@ func (s *Service) lane(places, workers int, full *schema.Error) *Lane {
 // put queues a request, for a worker to call do. If the queue is full, it refuses this
 // request or one of a client that has more waiting.
 func (l *Lane) put(r *Request, do func()) {
-	refused, ok := l.jobs.put(l.clients.of(r.to), job{r, do})
+	refused, ok := l.jobs.put(l.clients.of(r.from), job{r, do})
 	if !ok {
 		refused.refuse(l.full)
 	}

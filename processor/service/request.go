@@ -28,6 +28,7 @@ type Request struct {
 	data          []byte
 	size          int64           // bytes counted in Service.Held
 	to            string          // reply subject
+	from          string          // its client, see senderOf
 	term          *writer.Term    // the only term that may decide it; nil for any
 	Seq           uint64          // of the answering state; 0: that at the time of the reply
 	minSeq        uint64          // its Lapse-Min-Seq
