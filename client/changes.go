@@ -2,13 +2,13 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lapsedb/lapse/schema"
@@ -16,10 +16,15 @@ import (
 
 // delivery is a message of the log.
 type delivery struct {
-	jetstream.Msg
+	subject string
+	headers nats.Header
+	data    []byte
+
 	seq    uint64
 	number uint64 // of the delivery, counted by the consumer
 	times  uint64 // deliveries of this message, this one included
+
+	acks jetstream.Msg // nil for a message that was pushed
 }
 
 func deliveryOf(msg jetstream.Msg) (delivery, error) {
@@ -27,7 +32,10 @@ func deliveryOf(msg jetstream.Msg) (delivery, error) {
 	if err != nil {
 		return delivery{}, err
 	}
-	return delivery{Msg: msg, seq: meta.Sequence.Stream, number: meta.Sequence.Consumer, times: meta.NumDelivered}, nil
+	return delivery{
+		subject: msg.Subject(), headers: msg.Headers(), data: msg.Data(),
+		seq: meta.Sequence.Stream, number: meta.Sequence.Consumer, times: meta.NumDelivered, acks: msg,
+	}, nil
 }
 
 // source delivers messages of the log.
@@ -158,17 +166,17 @@ func (c *Client) openSource(ctx, opening context.Context, f *feed) (src source, 
 
 // decodeEvent returns the event in a message of the log, nil for an internal one.
 func decodeEvent(d delivery) (*schema.Event, error) {
-	collection, eventType, ok := schema.SplitEventSubject(d.Subject())
+	collection, eventType, ok := schema.SplitEventSubject(d.subject)
 	if collection == "_" {
 		return nil, nil
 	}
 	var e *schema.Event
-	err := fmt.Errorf("event %d: unexpected subject %q", d.seq, d.Subject())
+	err := fmt.Errorf("event %d: unexpected subject %q", d.seq, d.subject)
 	if ok {
-		e, err = schema.DecodeEvent(d.seq, collection, eventType, d.Headers().Get, d.Data())
+		e, err = schema.DecodeEvent(d.seq, collection, eventType, d.headers.Get, d.data)
 	}
 	if err != nil {
-		return nil, DecodeError{Collection: collection, Seq: d.seq, Body: d.Data()}.because(fmt.Errorf("the log cannot be read: %v: is the client older than the server?", err))
+		return nil, DecodeError{Collection: collection, Seq: d.seq, Body: d.data}.because(fmt.Errorf("the log cannot be read: %v: is the client older than the server?", err))
 	}
 	return e, nil
 }
@@ -206,19 +214,19 @@ func (c *Client) peekState(ctx context.Context, config jetstream.ConsumerConfig)
 	if err != nil {
 		return nil, err
 	}
-	c.drop(ctx, consumer)
+	c.drop(ctx, consumer.CachedInfo())
 	return consumer.CachedInfo(), nil
 }
 
 // peek creates a short-lived consumer, whose state contains its start position: clients
 // may lack the permission to read the state of the stream. The caller drops it.
 func (c *Client) peek(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	config.Name = schema.ReaderConsumer + rand.Text()
+	config.Name = readerName()
 	if config.FilterSubjects == nil {
 		config.FilterSubjects = []string{c.database.Events() + ">"}
 	}
 	config.AckPolicy, config.InactiveThreshold, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, time.Second, true, 1
-	return c.reader(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+	return reader(c, ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.js.CreateConsumer(ctx, c.database.LogStream(), config)
 	})
 }

@@ -31,9 +31,11 @@ func read(t *testing.T, c *client.Client, limit int, opts ...client.FeedOption) 
 	return strings.Join(got, ", ")
 }
 
-func TestChanges(t *testing.T) {
+func TestChanges(t *testing.T) { both(t, changes) }
+
+func changes(t *testing.T, with ...client.Option) {
 	s := newStandin(t).log()
-	c := s.client()
+	c := s.client(with...)
 	if got := read(t, c, 0, client.FromStart(), client.UntilNow()); got != "" {
 		t.Errorf("empty log: %s", got)
 	}
@@ -91,7 +93,9 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-func TestChangesFromNow(t *testing.T) {
+func TestChangesFromNow(t *testing.T) { both(t, changesFromNow) }
+
+func changesFromNow(t *testing.T, with ...client.Option) {
 	s := newStandin(t).log()
 	s.created("orders", "before")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -109,7 +113,7 @@ func TestChangesFromNow(t *testing.T) {
 			}
 		}
 	}()
-	for e, err := range s.client().Changes(ctx) {
+	for e, err := range s.client(with...).Changes(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,12 +129,14 @@ func TestChangesFromNow(t *testing.T) {
 	}
 }
 
-func TestChangesEndWithTheirContext(t *testing.T) {
+func TestChangesEndWithTheirContext(t *testing.T) { both(t, changesEndWithTheirContext) }
+
+func changesEndWithTheirContext(t *testing.T, with ...client.Option) {
 	s := newStandin(t).log()
 	for name, opts := range map[string][]client.FeedOption{"ordered": nil, "durable": {client.Durable("d")}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		var last error
-		for _, err := range s.client().Changes(ctx, opts...) {
+		for _, err := range s.client(with...).Changes(ctx, opts...) {
 			last = err
 		}
 		cancel()
@@ -140,12 +146,14 @@ func TestChangesEndWithTheirContext(t *testing.T) {
 	}
 }
 
-func TestChangesSurviveReconnects(t *testing.T) {
+func TestChangesSurviveReconnects(t *testing.T) { both(t, changesSurviveReconnects) }
+
+func changesSurviveReconnects(t *testing.T, with ...client.Option) {
 	t.Parallel()
 	s := newStandin(t).log()
 	s.created("orders", "a")
 	nc := s.connect("app")
-	c, err := client.New(nc)
+	c, err := client.New(nc, with...)
 	if err != nil {
 		t.Fatal(err)
 	}

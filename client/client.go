@@ -35,6 +35,7 @@ type options struct {
 	database string
 	timeout  time.Duration
 	domain   string
+	prefix   string
 	session  bool
 	nats     []nats.Option
 }
@@ -61,6 +62,14 @@ func WithNATSOptions(opts ...nats.Option) Option {
 // WithJetStreamDomain sets the JetStream domain of the log, if it differs from that of
 // the connection.
 func WithJetStreamDomain(domain string) Option { return func(o *options) { o.domain = domain } }
+
+// APIPrefix sets the subject below which the account imports the API of the JetStream that
+// has the log, such as LAPSE.API, if it is in another account. Readers without a Durable
+// then have events pushed to an inbox, so connect with nats.CustomInboxPrefix and the
+// prefix that the account imports as a stream. Each Durable needs an import of its own.
+func APIPrefix(prefix string) Option {
+	return func(o *options) { o.prefix = strings.TrimSuffix(prefix, ".") }
+}
 
 // WithReadYourWrites makes every read include the earlier writes and reads of this
 // client, whichever process answers. Without it, a read from a standby may lag.
@@ -97,10 +106,18 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	}
 	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, session: o.session}
 	withTimeout := jetstream.WithDefaultTimeout(o.timeout)
-	if o.domain == "" {
-		c.js, err = jetstream.New(nc, withTimeout)
-	} else {
+	switch {
+	case o.domain != "" && o.prefix != "":
+		return nil, ErrBadRequest.With("a JetStream domain (%s) and an API prefix (%s) are given: use one of them", o.domain, o.prefix)
+	case o.prefix != "":
+		if nats.CustomInboxPrefix(o.prefix)(new(nats.Options)) != nil { // has the same rules
+			return nil, ErrBadRequest.With("the JetStream API prefix %q is not legal: use subject tokens such as LAPSE.API, without wildcards or a final dot", o.prefix)
+		}
+		c.js, err = jetstream.NewWithAPIPrefix(nc, o.prefix, withTimeout)
+	case o.domain != "":
 		c.js, err = jetstream.NewWithDomain(nc, o.domain, withTimeout)
+	default:
+		c.js, err = jetstream.New(nc, withTimeout)
 	}
 	if err != nil {
 		return nil, c.feedError(err)
@@ -111,11 +128,17 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 
 // api returns the prefix of JetStream's subjects.
 func (c *Client) api() string {
-	if domain := c.js.Options().Domain; domain != "" {
-		return "$JS." + domain + ".API."
+	switch opts := c.js.Options(); {
+	case opts.APIPrefix != "":
+		return opts.APIPrefix + "."
+	case opts.Domain != "":
+		return "$JS." + opts.Domain + ".API."
 	}
 	return "$JS.API."
 }
+
+// imported reports whether the API of the log is that of another account.
+func (c *Client) imported() bool { return c.js.Options().APIPrefix != "" }
 
 func apply(opts []Option) options {
 	o := options{database: defaultDatabase, timeout: defaultTimeout}

@@ -32,6 +32,9 @@ const (
 	// unpin is the prefix of a JetStream API subject.
 	unpin = "CONSUMER.UNPIN."
 
+	// notPermitted begins what the gate of lapse says to what clients may not do.
+	notPermitted = "not permitted: "
+
 	// poll is the interval of requests for the state of a consumer that another reader
 	// may use.
 	poll = 50 * time.Millisecond
@@ -174,6 +177,7 @@ func canonical(db schema.DatabaseName, filters []string) []string {
 
 // receive pulls groups of messages until ctx is done or the consumer fails.
 func (d *durable) receive(ctx context.Context) {
+	answered, began := false, time.Now()
 	for size := 1; ; {
 		if !d.waitForSpace(ctx, size) {
 			return
@@ -185,6 +189,19 @@ func (d *durable) receive(ctx context.Context) {
 		case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrBadRequest), errors.Is(err, nats.ErrConnectionClosed):
 			d.change(func() { d.err = err })
 			return
+		case err != nil && strings.Contains(err.Error(), notPermitted):
+			_, why, _ := strings.Cut(err.Error(), notPermitted)
+			d.change(func() {
+				d.err = ErrUnavailable.With("pulls from the consumer %q are refused: %s", d.consumer.CachedInfo().Name, why)
+			})
+			return
+		case d.client.imported() && !answered && errors.Is(err, nats.ErrNoResponders) && time.Since(began) > d.client.timeout:
+			info := d.consumer.CachedInfo()
+			d.change(func() {
+				d.err = ErrUnavailable.With("nobody answers pulls from the consumer %q: import $JS.API.CONSUMER.MSG.NEXT.%s.%[1]s, as %[3]sCONSUMER.MSG.NEXT.%[2]s.%[1]s, from the account of the log (a service with response_type stream)",
+					info.Name, info.Stream, d.client.api())
+			})
+			return
 		case err != nil: // the server is unreachable, or another reader is pinned
 			select {
 			case <-ctx.Done():
@@ -192,6 +209,7 @@ func (d *durable) receive(ctx context.Context) {
 			case <-time.After(poll):
 			}
 		}
+		answered = answered || !errors.Is(err, nats.ErrNoResponders)
 		if !d.pinned || redelivered {
 			size = 1
 		} else if received > 0 {
@@ -230,7 +248,7 @@ func (d *durable) pull(ctx context.Context, size int) (received, bytes int, rede
 		if err != nil {
 			return received, bytes, redelivered, err
 		}
-		bytes += len(one.Data())
+		bytes += len(one.data)
 		redelivered = redelivered || one.times > 1
 		d.add(one)
 	}
@@ -242,7 +260,7 @@ func (d *durable) pull(ctx context.Context, size int) (received, bytes int, rede
 
 // add adds a message. A redelivery replaces the earlier delivery.
 func (d *durable) add(one delivery) {
-	pin := one.Headers().Get("Nats-Pin-Id")
+	pin := one.headers.Get("Nats-Pin-Id")
 	d.change(func() {
 		if d.pinned && pin != d.pin {
 			d.pin, d.settled = pin, false
@@ -250,7 +268,7 @@ func (d *durable) add(one delivery) {
 		d.missing = false
 		earlier, again := d.unacked[one.seq]
 		d.unacked[one.seq] = one
-		d.bytes += len(one.Data()) - dataOf(earlier)
+		d.bytes += len(one.data) - len(earlier.data)
 		at, waits := slices.BinarySearchFunc(d.ready, one.seq, func(one delivery, seq uint64) int { return cmp.Compare(one.seq, seq) })
 		if waits {
 			d.ready[at] = one
@@ -258,13 +276,6 @@ func (d *durable) add(one delivery) {
 			d.ready = slices.Insert(d.ready, at, one)
 		}
 	})
-}
-
-func dataOf(d delivery) int {
-	if d.Msg == nil {
-		return 0
-	}
-	return len(d.Data())
 }
 
 // change changes the state under the lock and wakes next and waitForSpace.
@@ -377,14 +388,24 @@ func (d *durable) first(ctx context.Context) (delivery, bool) {
 // isNext reports whether seq is the first event after sequence after that the consumer
 // chooses.
 func (d *durable) isNext(ctx context.Context, after, seq uint64) (bool, error) {
-	consumer, err := d.client.peek(ctx, jetstream.ConsumerConfig{
+	config := jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
 		FilterSubjects: filtersOf(d.client.database, d.consumer.CachedInfo().Config),
-	})
+	}
+	if d.client.imported() {
+		p, err := d.client.openPushed(ctx, ctx, config, false)
+		if err != nil {
+			return false, err
+		}
+		defer p.close()
+		next, err := p.next(ctx)
+		return next.seq == seq, err
+	}
+	consumer, err := d.client.peek(ctx, config)
 	if err != nil {
 		return false, err
 	}
-	defer d.client.drop(ctx, consumer)
+	defer d.client.drop(ctx, consumer.CachedInfo())
 	msg, err := consumer.Next(jetstream.FetchContext(ctx))
 	if err != nil {
 		return false, err
@@ -409,7 +430,7 @@ func (d *durable) keep(ctx context.Context) {
 		held := slices.Collect(maps.Values(d.unacked))
 		d.mu.Unlock()
 		for _, one := range held {
-			_ = one.InProgress() // if the report is lost, the server redelivers the event
+			_ = one.acks.InProgress() // if the report is lost, the server redelivers the event
 		}
 		if len(held) == 0 || d.flush(ctx) == nil {
 			d.mu.Lock()
@@ -427,14 +448,14 @@ func (d *durable) flush(ctx context.Context) error {
 
 func (d *durable) done(one delivery) error {
 	d.change(func() { d.forget(one.seq) })
-	return one.Ack()
+	return one.acks.Ack()
 }
 
 // forget removes a message from unacked.
 func (d *durable) forget(seq uint64) {
 	if one, ok := d.unacked[seq]; ok {
 		delete(d.unacked, seq)
-		d.bytes -= dataOf(one)
+		d.bytes -= len(one.data)
 		d.acks++
 	}
 }
@@ -463,7 +484,7 @@ func (d *durable) close() {
 		cancel()
 	}
 	for _, seq := range slices.Sorted(maps.Keys(d.unacked)) {
-		_ = d.unacked[seq].Nak() // redelivered at once, not after the ack wait
+		_ = d.unacked[seq].acks.Nak() // redelivered at once, not after the ack wait
 	}
 	_ = d.flush(ctx) // before the process ends
 }

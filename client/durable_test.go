@@ -375,7 +375,9 @@ func TestDurableOrderAfterCrash(t *testing.T) {
 
 // TestDurableOrderWithSlowReader: a reader slower than the ack wait loses its pin to
 // another one, which hands out nothing until the slow one has handled its events.
-func TestDurableOrderWithSlowReader(t *testing.T) {
+func TestDurableOrderWithSlowReader(t *testing.T) { both(t, durableOrderWithSlowReader) }
+
+func durableOrderWithSlowReader(t *testing.T, with ...client.Option) {
 	t.Parallel()
 	s := newStandin(t).log()
 	for i := range 10 {
@@ -395,7 +397,7 @@ func TestDurableOrderWithSlowReader(t *testing.T) {
 	slow := make(chan struct{})
 	var readers sync.WaitGroup
 	readers.Go(func() {
-		for e, err := range s.client().Changes(t.Context(), opts...) {
+		for e, err := range s.client(with...).Changes(t.Context(), opts...) {
 			if err != nil {
 				t.Error(err)
 				break
@@ -417,7 +419,7 @@ func TestDurableOrderWithSlowReader(t *testing.T) {
 		s.created("orders", fmt.Sprint("new", i))
 	}
 	readers.Go(func() {
-		for e, err := range s.client().Changes(t.Context(), append(opts, client.UntilNow())...) {
+		for e, err := range s.client(with...).Changes(t.Context(), append(opts, client.UntilNow())...) {
 			if err != nil {
 				t.Error(err)
 				break

@@ -105,6 +105,8 @@ func (c *Client) feedError(err error) error {
 		err = &failure{cause: err, coded: ErrUnavailable.With("no stream accepts mutations of database %q here now: try again if NATS elects a leader, or start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		err = &failure{cause: err, coded: ErrUnavailable.With("database %q has no log here: start `lapse serve --database %s`, or connect to the NATS server and account that has it", c.database, c.database)}
+	case c.js != nil && c.imported() && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)):
+		err = &failure{cause: err, coded: ErrUnavailable.With("nobody answers requests to JetStream at %s> now: try again if NATS or lapse restarts, or import them from the account of lapse's clients", c.api())}
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		err = &failure{cause: err, coded: ErrUnavailable.With("this NATS server and account have no JetStream: connect to the one that has the log of database %q", c.database)}
 	case errors.Is(err, nats.ErrNoResponders):

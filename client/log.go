@@ -38,11 +38,11 @@ func (c *Client) Log(ctx context.Context) iter.Seq2[Entry, error] {
 }
 
 func entryOf(d delivery) Entry {
-	collection, eventType, ok := schema.SplitEventSubject(d.Subject())
+	collection, eventType, ok := schema.SplitEventSubject(d.subject)
 	if !ok {
-		return Entry{Seq: d.seq, Fault: fmt.Errorf("event %d: unexpected subject %q", d.seq, d.Subject())}
+		return Entry{Seq: d.seq, Fault: fmt.Errorf("event %d: unexpected subject %q", d.seq, d.subject)}
 	}
-	e, err := schema.DecodeEvent(d.seq, collection, eventType, d.Headers().Get, d.Data())
+	e, err := schema.DecodeEvent(d.seq, collection, eventType, d.headers.Get, d.data)
 	if err != nil {
 		return Entry{Seq: d.seq, Fault: err}
 	}

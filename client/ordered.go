@@ -2,18 +2,18 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/lapsedb/lapse/schema"
 )
 
 const (
 	// inactive is the time without a reader after which the server deletes a consumer.
 	inactive = 30 * time.Second
+
+	// maxResets is how often a feed that ends is begun again without a message since.
+	maxResets = 3
 
 	// Limits of a pull: enough to read fast, and bounded in memory for large documents.
 	pullMessages = 1000
@@ -35,33 +35,42 @@ type ordered struct {
 // openOrdered returns a source that begins after sequence after, unless f has a From
 // option; nil if the feed is empty. opening bounds the call, ctx the source.
 func (c *Client) openOrdered(ctx, opening context.Context, f *feed, after uint64) (source, error) {
+	if c.imported() {
+		config := jetstream.ConsumerConfig{FilterSubjects: f.filters(c.database)}
+		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
+		p, err := c.openPushed(ctx, opening, config, f.untilNow)
+		if p == nil {
+			return nil, err
+		}
+		return p, err
+	}
 	config := jetstream.OrderedConsumerConfig{
-		NamePrefix:        schema.ReaderConsumer + rand.Text(),
+		NamePrefix:        readerName(),
 		FilterSubjects:    f.filters(c.database),
 		InactiveThreshold: inactive,
 	}
 	config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = f.begin(after)
 	if f.untilNow {
-		config.MaxResetAttempts = 3 // the caller waits for the end
+		config.MaxResetAttempts = maxResets // the caller waits for the end
 	}
-	consumer, err := c.reader(opening, func(ctx context.Context) (jetstream.Consumer, error) {
+	consumer, err := reader(c, opening, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.js.OrderedConsumer(ctx, c.database.LogStream(), config)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if f.untilNow && consumer.CachedInfo().NumPending == 0 {
-		c.drop(ctx, consumer)
+		c.drop(ctx, consumer.CachedInfo())
 		return nil, nil
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes))
 	if err != nil {
-		c.drop(ctx, consumer)
+		c.drop(ctx, consumer.CachedInfo())
 		return nil, err
 	}
 	end := sync.OnceFunc(func() {
 		messages.Stop()
-		c.drop(ctx, consumer)
+		c.drop(ctx, consumer.CachedInfo())
 	})
 	// The iterator ignores contexts while it is recreated, so stop it. The body of the loop
 	// may not return, as when it writes to a pipe that nobody reads.

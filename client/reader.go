@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -19,10 +20,15 @@ const (
 	deletion = "CONSUMER.DELETE."
 )
 
+// readerName returns a name for the consumer of a short-lived reader.
+func readerName() string { return schema.ReaderConsumer + rand.Text() }
+
 // reader creates a consumer for one loop or question, which drops it in the end. It waits
 // a moment longer than ctx for the reply: a consumer that is created after the caller has
 // gone would stay.
-func (c *Client) reader(ctx context.Context, create func(context.Context) (jetstream.Consumer, error)) (jetstream.Consumer, error) {
+func reader[T interface {
+	CachedInfo() *jetstream.ConsumerInfo
+}](c *Client, ctx context.Context, create func(context.Context) (T, error)) (consumer T, err error) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
@@ -35,12 +41,12 @@ func (c *Client) reader(ctx context.Context, create func(context.Context) (jetst
 		}
 		time.AfterFunc(farewell, cancel)
 	})()
-	consumer, err := create(longer)
-	if err == nil && ctx.Err() != nil {
-		c.drop(ctx, consumer)
-	}
+	consumer, err = create(longer)
 	if done := ctx.Err(); done != nil {
-		return nil, done
+		if err == nil {
+			c.drop(ctx, consumer.CachedInfo())
+		}
+		err = done
 	}
 	return consumer, err
 }
@@ -48,8 +54,7 @@ func (c *Client) reader(ctx context.Context, create func(context.Context) (jetst
 // drop deletes a consumer of reader, also when ctx is done: all clients share a small
 // limit of consumers. It returns once the server has replied, so that the caller may
 // close the connection. A consumer that cannot be deleted expires.
-func (c *Client) drop(ctx context.Context, consumer jetstream.Consumer) {
-	info := consumer.CachedInfo()
+func (c *Client) drop(ctx context.Context, info *jetstream.ConsumerInfo) {
 	subject := c.api() + deletion + info.Stream + "." + info.Name
 	if c.denials.inboxes == schema.AuditorInboxes {
 		subject += "." + schema.Auditor

@@ -17,7 +17,9 @@ import (
 // TestReadersLeaveNothing: whatever reads the log, and however that ends, it leaves no
 // consumer but the durable that the caller named. The stream allows a few consumers, so
 // that those of earlier readers would be in the way.
-func TestReadersLeaveNothing(t *testing.T) {
+func TestReadersLeaveNothing(t *testing.T) { both(t, readersLeaveNothing) }
+
+func readersLeaveNothing(t *testing.T, with ...client.Option) {
 	const limit, again = 3, 6
 	s := newStandin(t).log()
 	stream, err := s.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_main", Subjects: []string{"lapse.main.events.>"}, MaxConsumers: limit})
@@ -34,7 +36,7 @@ func TestReadersLeaveNothing(t *testing.T) {
 		}
 	}
 	nc := s.connect("app")
-	c, err := client.New(nc, client.WithTimeout(patience))
+	c, err := client.New(nc, append(with, client.WithTimeout(patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}
