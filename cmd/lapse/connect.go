@@ -27,7 +27,7 @@ const clientPingInterval = 10 * time.Second
 type connection struct {
 	server, context, database string
 	creds, nkey               string
-	inbox                     inboxFlag
+	inbox, api                prefixFlag
 	ca, cert, key             string
 	timeout                   time.Duration
 }
@@ -52,6 +52,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&c.creds, "creds", "", "log in with the credentials in `FILE`")
 	flags.StringVar(&c.nkey, "nkey", "", "log in with the nkey seed in `FILE`")
 	flags.Var(&c.inbox, "inbox-prefix", "receive replies below `PREFIX`, which must be the one that the user's permissions name (default that of the context, or _INBOX)")
+	flags.Var(&c.api, "js-api-prefix", "read the log by the JetStream API that the account imports at `PREFIX`, such as LAPSE.API, from another account (default that of the context); --inbox-prefix is then that of an imported stream")
 	addTLSFlags(flags, &c.ca, &c.cert, &c.key)
 	flags.StringVarP(&c.database, "database", "d", "main", "`NAME` of the database")
 	durationVar(flags, &c.timeout, "timeout", 5*time.Second, 1, "wait at most `DURATION` for a reply")
@@ -97,7 +98,7 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	opts = append(opts, nats.Name("lapse "+version), nats.MaxReconnects(-1), nats.PingInterval(clientPingInterval),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the client reports errors of its calls
 	opts = append(opts, login...)
-	with := []client.Option{client.WithDatabase(c.database), client.WithTimeout(c.timeout), client.WithNATSOptions(opts...)}
+	with := []client.Option{client.WithDatabase(c.database), client.WithTimeout(c.timeout), client.APIPrefix(string(c.api)), client.WithNATSOptions(opts...)}
 	server, name := c.server, c.context
 	if server == "" && name == "" {
 		server, name = os.Getenv(serverVariable), os.Getenv(contextVariable)
@@ -135,27 +136,30 @@ func (c *connection) dial(opts []nats.Option) (*client.Client, func(), error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS context %q: %w: list the contexts with `nats context ls`", name, err)
 	}
-	lapse, err := client.New(nc, append(with, client.WithJetStreamDomain(settings.JSDomain))...)
+	if c.api == "" {
+		with = append(with, client.WithJetStreamDomain(settings.JSDomain), client.APIPrefix(settings.JSAPIPrefix))
+	}
+	lapse, err := client.New(nc, with...)
 	if err != nil {
 		nc.Close()
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("NATS context %q: %w", name, err)
 	}
 	return lapse, nc.Close, nil
 }
 
-// inboxFlag is the prefix of reply subjects, empty for the default.
-type inboxFlag string
+// prefixFlag is the prefix of reply subjects, or of JetStream's API; empty for the default.
+type prefixFlag string
 
-func (f *inboxFlag) Set(text string) error {
+func (f *prefixFlag) Set(text string) error {
 	if nats.CustomInboxPrefix(text)(new(nats.Options)) != nil {
-		return errors.New("give subject tokens such as _INBOX.auditor, without wildcards or a final dot")
+		return errors.New("give subject tokens such as _INBOX.auditor or LAPSE.API, without wildcards or a final dot")
 	}
-	*f = inboxFlag(text)
+	*f = prefixFlag(text)
 	return nil
 }
 
-func (f *inboxFlag) String() string { return string(*f) }
-func (*inboxFlag) Type() string     { return "prefix" }
+func (f *prefixFlag) String() string { return string(*f) }
+func (*prefixFlag) Type() string     { return "prefix" }
 
 // login returns the options of the login flags, which replace the login of a context.
 func (c *connection) login() (opts []nats.Option, err error) {

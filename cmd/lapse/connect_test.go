@@ -130,6 +130,35 @@ func TestLoginFlags(t *testing.T) {
 	}
 }
 
+// TestAPIPrefix: --js-api-prefix is where the API of JetStream is asked, instead of prefix
+// and domain of a context.
+func TestAPIPrefix(t *testing.T) {
+	s := startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	url := s.ClientURL()
+	writeContexts(t, map[string]string{"app": url + `","jetstream_api_prefix":"APP.API`, "both": url + `","jetstream_domain":"hub","jetstream_api_prefix":"APP.API`})
+	nobody := func(prefix string) string { return "nobody answers requests to JetStream at " + prefix + ".API.> now" }
+	for _, test := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"--server " + url, exitFailed, `database "main" has no log here`},
+		{"--server " + url + " --js-api-prefix FLAG.API", exitFailed, nobody("FLAG")},
+		{"--context app", exitFailed, nobody("APP")},
+		{"--context app --js-api-prefix FLAG.API", exitFailed, nobody("FLAG")},
+		{"--context both --js-api-prefix FLAG.API", exitFailed, nobody("FLAG")},
+		{"--context both", exitFailed, "a JetStream domain (hub) and an API prefix (APP.API) are given"},
+		{"--js-api-prefix FLAG.>", exitUsage, `--js-api-prefix "FLAG.>"`},
+		{"--js-api-prefix=", exitUsage, "--js-api-prefix"},
+	} {
+		var out bytes.Buffer
+		code := newApp(strings.NewReader(""), &out, &out).run(t.Context(), append([]string{"export", "--timeout", "1m"}, strings.Fields(test.args)...))
+		if code != test.code || !strings.Contains(out.String(), test.says) || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("%s: %d %s", test.args, code, out.String())
+		}
+	}
+}
+
 // TestInboxPrefix: --inbox-prefix is where replies are received, also instead of the
 // prefix of a context; without it, the error of a user who has another says so.
 func TestInboxPrefix(t *testing.T) {

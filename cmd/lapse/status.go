@@ -83,7 +83,7 @@ address over HTTP, without NATS, as a healthcheck: if that process, or its datab
 			if err := checkAddress("--of", s.of); err != nil {
 				return err
 			}
-			for _, other := range []string{"all", "server", "creds", "nkey", "inbox-prefix", "context", "tls-ca", "tls-cert", "tls-key"} {
+			for _, other := range []string{"all", "server", "creds", "nkey", "inbox-prefix", "js-api-prefix", "context", "tls-ca", "tls-cert", "tls-key"} {
 				if flags.Changed(other) {
 					return usageErrorf("--of and --%s given: use one of them", other)
 				}
