@@ -194,7 +194,8 @@ func (s *Server) start(o *Options, host string, port int) error {
 	s.closers = append(s.closers, func() { ns.Shutdown(); ns.WaitForShutdown() })
 
 	// NATS reads what an earlier process left in memory: no other start may remove it.
-	left := lockDir(memoryPath(o.StoreDir))
+	memory := memoryPath(o.StoreDir)
+	left := lockDir(memory)
 	defer left.Close()
 
 	// Start returns early on a fatal error, after it has logged it. Otherwise it
@@ -220,9 +221,9 @@ func (s *Server) start(o *Options, host string, port int) error {
 		return err
 	}
 	left.Close()
-	removeLeftovers()
+	removeLeftovers(memory)
 	if o.SyncAlways {
-		s.memory = openMemory(memoryPath(o.StoreDir))
+		s.memory = openMemory(memory)
 	}
 	if err := s.openGate(o); err != nil {
 		return err

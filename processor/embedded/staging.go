@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/lapsedb/lapse/schema"
 )
@@ -108,16 +109,24 @@ func memoryPath(storeDir string) string {
 
 const memoryPrefix = "lapse-batches-"
 
-// removeLeftovers removes the directories in memory of processes that live no more. Their
-// stores lose by it what a power cut would lose: events that were not acknowledged.
-func removeLeftovers() {
+// removeLeftovers removes the directory in memory that is at path, and those of other
+// processes that live no more and did not start again within keepLeftovers. Their stores
+// lose by it what a power cut would lose: events that were not acknowledged.
+func removeLeftovers(path string) {
 	left, _ := filepath.Glob(filepath.Join(sharedMemory, memoryPrefix+"*"))
-	for _, path := range left {
-		if lock := lockDir(path); lock != nil {
-			memory{path, lock}.remove()
+	for _, other := range left {
+		if dir, err := os.Stat(other); other != path && (err != nil || time.Since(dir.ModTime()) < keepLeftovers) {
+			continue
+		}
+		if lock := lockDir(other); lock != nil {
+			memory{other, lock}.remove()
 		}
 	}
 }
+
+// keepLeftovers is how long a killed process may take to start again: two that are killed
+// together don't remove what the other is about to read.
+const keepLeftovers = 10 * time.Minute
 
 // openMemory creates a directory in memory. It returns none if there is not enough space,
 // or if another process has that directory, as one in a container may.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
@@ -117,7 +118,7 @@ func fillUp(t *testing.T, file string, left int64) {
 }
 
 // TestLeftovers: a start removes what killed processes left in memory, that of its own
-// store and of others, whatever it syncs, and nothing of living ones.
+// store and of others after a while, whatever it syncs, and nothing of living ones.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	start := func(dir string, sync bool) *embedded.Server {
@@ -132,20 +133,33 @@ func TestLeftovers(t *testing.T) {
 	if living.Memory() == "" {
 		t.Skip("this system has no file system in memory at /dev/shm")
 	}
+	const hour = time.Hour
+	if err := os.Chtimes(living.Memory(), time.Time{}, time.Now().Add(-hour)); err != nil {
+		t.Fatal(err)
+	}
 	for _, sync := range []bool{true, false} {
 		own := t.TempDir()
-		var left []string
-		for _, killed := range []string{own, t.TempDir()} {
-			path := embedded.MemoryPath(killed)
-			if err := os.MkdirAll(filepath.Join(path, "batch", "msgs"), 0o700); err != nil {
+		kept := make(map[string]bool)
+		for _, killed := range []struct {
+			store string
+			age   time.Duration
+			kept  bool
+		}{{own, 0, false}, {t.TempDir(), hour, false}, {t.TempDir(), 0, true}} {
+			path := embedded.MemoryPath(killed.store)
+			err := os.MkdirAll(filepath.Join(path, "batch", "msgs"), 0o700)
+			if err == nil {
+				t.Cleanup(func() { os.RemoveAll(path) })
+				err = os.Chtimes(path, time.Time{}, time.Now().Add(-killed.age))
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
-			left = append(left, filepath.Join(path, "batch"))
+			kept[filepath.Join(path, "batch")] = killed.kept
 		}
 		s := start(own, sync)
-		for _, path := range left {
-			if _, err := os.Stat(path); !os.IsNotExist(err) {
-				t.Errorf("sync %t: %s is still there (%v)", sync, path, err)
+		for path, kept := range kept {
+			if _, err := os.Stat(path); kept != (err == nil) {
+				t.Errorf("sync %t: %s: %v, want it kept: %t", sync, path, err, kept)
 			}
 		}
 		if has := s.Memory() != ""; has != sync {
