@@ -14,7 +14,7 @@ import (
 // TestAbuse: queries that would take hours or all memory are refused or answered, all in
 // less than a minute, which is enough for any machine.
 func TestAbuse(t *testing.T) {
-	long := strings.Repeat("a", 1_000_000)
+	long := strings.Repeat("a", 200_000)
 	list := "[" + strings.Repeat("1,", 20_000) + "1]"
 	documents := []string{fmt.Sprintf(`"n":1,"s":%q,"l":[%s1],"c":%s`, long, strings.Repeat("1,", 1000), strings.Repeat("[", 100)+list+strings.Repeat("]", 100))}
 	for i := range 200 {

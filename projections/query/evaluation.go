@@ -60,13 +60,11 @@ func (e *evaluation) matches(r projections.Record) (bool, error) {
 	return ok, e.err
 }
 
-// lookEvery is the number of condition parts between two checks of the context.
-const lookEvery = 16
-
 // over reports whether the evaluation must stop: after an error, or because the query
-// must end.
+// must end. It looks after each part of a condition: one may be a regular expression on a
+// long text.
 func (e *evaluation) over() bool {
-	if e.parts++; e.err == nil && e.parts%lookEvery == 0 {
+	if e.err == nil {
 		e.err = e.ctx.Err()
 	}
 	return e.err != nil
