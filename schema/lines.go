@@ -28,6 +28,8 @@ type Line struct {
 
 	At       time.Time // of the mutation
 	Mutation *Mutation
+
+	Text []byte // of ReadLines
 }
 
 // ReadEvents reads an exported log, one event as JSON a line, until it ends or ctx is
@@ -55,6 +57,11 @@ func ReadMutations(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
 		l.Mutation.Recorded = true
 		return nil
 	})
+}
+
+// ReadLines reads lines as ReadEvents reads events, without their white space.
+func ReadLines(ctx context.Context, in io.Reader) iter.Seq2[Line, error] {
+	return readLines(ctx, in, func(l *Line, text []byte) error { l.Text = text; return nil })
 }
 
 type lineOrError struct {
@@ -119,22 +126,41 @@ func (r *lineReader) send() error {
 
 func (r *lineReader) run(parse func(*Line, []byte) error) {
 	defer close(r.chunks)
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, readBytes), MaxLineBytes)
+	in := bufio.NewReaderSize(r, readBytes)
 	next := lineOrError{Line: Line{Number: 1}}
-	for ; lines.Scan(); next.Number++ {
-		next.Bytes += len(lines.Bytes()) + 1
-		if text := bytes.TrimSpace(lines.Bytes()); len(text) > 0 {
-			line := next
-			line.err = parse(&line.Line, bytes.Clone(text)) // the scanner reuses its buffer
-			r.chunk, next.Bytes = append(r.chunk, line), 0
+	var end error
+	for ; end == nil; next.Number++ {
+		var text []byte
+		var size int
+		text, size, end = readLine(in)
+		next.Bytes += size
+		switch text = bytes.TrimSpace(text); {
+		case size >= MaxLineBytes:
+			next.err = fmt.Errorf("line %d is longer than %d bytes: a document has at most %d", next.Number, MaxLineBytes, MaxDocumentBytes)
+		case len(text) > 0:
+			next.err = parse(&next.Line, text)
+		default:
+			continue
 		}
+		r.chunk, next = append(r.chunk, next), lineOrError{Line: Line{Number: next.Number}}
 	}
-	if next.err = lines.Err(); errors.Is(next.err, bufio.ErrTooLong) {
-		next.err = fmt.Errorf("line %d is longer than %d bytes: a document has at most %d", next.Number, MaxLineBytes, MaxDocumentBytes)
-	}
-	if next.err != nil {
+	if end != io.EOF {
+		next.err = end
 		r.chunk = append(r.chunk, next)
 	}
 	_ = r.send() // fails if nobody waits for it
+}
+
+// readLine reads a line with its line feed, of one that is too long only the first bytes.
+// The error is that of the read that ended it.
+func readLine(in *bufio.Reader) (text []byte, bytes int, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if bytes += len(part); bytes < MaxLineBytes {
+			text = append(text, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, bytes, err
+		}
+	}
 }
