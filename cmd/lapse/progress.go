@@ -34,6 +34,7 @@ func showProgress(w io.Writer, label string, total int64, delay time.Duration) *
 		lines.SetUpdateFrequency(100 * time.Millisecond)
 		lines.SetAutoStop(true)
 		lines.Style().Visibility.Speed = true
+		lines.Style().Visibility.ETA = total > 0
 		lines.AppendTracker(&p.steps)
 		lines.Render() // until the tracker is done
 	})

@@ -33,7 +33,7 @@ func newRootCommand(a *app) *cobra.Command {
 		commands  []*cobra.Command
 	}{
 		{"server", "Server:", []*cobra.Command{newServeCommand(a), newConsoleCommand(a), newStatusCommand(a), newSnapshotCommand(a)}},
-		{"documents", "Documents:", []*cobra.Command{newCollectionCommand(a), newDocumentCommand(a), newQueryCommand(a), newForecastCommand(a), newDueCommand(a), newHistoryCommand(a)}},
+		{"documents", "Documents:", []*cobra.Command{newCollectionCommand(a), newDocumentCommand(a), newQueryCommand(a), newForecastCommand(a), newDueCommand(a), newHistoryCommand(a), newImportCommand(a)}},
 		{"log", "Log:", []*cobra.Command{newWatchCommand(a), newExportCommand(a), newReplayCommand(a), newSimulateCommand(a), newAuditCommand(a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

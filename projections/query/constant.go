@@ -112,7 +112,7 @@ func (c *condition) bind(params values.Value) []constant {
 			continue
 		}
 		if source.inParams {
-			v := find(params, source.path)
+			v := params.At(source.path)
 			v.Elements(func(element values.Value) bool {
 				bound[i].add(operandOf(element))
 				return true
@@ -133,20 +133,5 @@ func (s *constantSource) resolve(params values.Value) operand {
 	if !s.inParams {
 		return s.literal
 	}
-	return operandOf(find(params, s.path))
-}
-
-// find returns the value at a path below v, an object.
-func find(v values.Value, path []string) values.Value {
-	for _, step := range path {
-		parent := v
-		v = nil
-		parent.Members(func(name []byte, value values.Value) bool {
-			if string(name) == step {
-				v = value // the last member of a name counts
-			}
-			return true
-		})
-	}
-	return v
+	return operandOf(params.At(s.path))
 }

@@ -18,7 +18,6 @@ type evaluation struct {
 	constants []constant
 	ctx       context.Context // ends when the query must end
 	err       error           // why the last test failed
-	parts     uint            // condition parts tested so far
 
 	body     []byte
 	ts       int64
@@ -90,7 +89,7 @@ func (e *evaluation) result(slot int) ref.Val {
 // param returns the value at a path below params.
 func (e *evaluation) param(slot int) ref.Val {
 	if e.args[slot] == nil {
-		e.args[slot] = e.adapter.value(find(e.params, e.condition.params[slot]))
+		e.args[slot] = e.adapter.value(e.params.At(e.condition.params[slot]))
 	}
 	return e.args[slot]
 }

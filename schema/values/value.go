@@ -87,6 +87,22 @@ func (v Value) Members(visit func(name []byte, value Value) bool) {
 	}
 }
 
+// At returns the value below v at the names of a path; arrays have none. It shares v's
+// memory.
+func (v Value) At(path []string) Value {
+	for _, step := range path {
+		parent := v
+		v = nil
+		parent.Members(func(name []byte, value Value) bool {
+			if string(name) == step {
+				v = value // the last member of a name counts
+			}
+			return true
+		})
+	}
+	return v
+}
+
 // Len returns the number of elements of an array, or of distinct member names of an
 // object.
 func (v Value) Len() int {
