@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/lapsedb/lapse/schema"
+	"github.com/lapsedb/lapse/schema/values"
 )
 
 // MaxBatch is the maximum number of operations in a batch.
@@ -23,13 +25,13 @@ type Batch struct {
 }
 
 type operation struct {
-	Op      string          `json:"op"`
-	ID      string          `json:"id"`
-	Body    json.RawMessage `json:"body,omitempty"`
-	IfMatch string          `json:"ifMatch,omitempty"`
+	Op      string
+	ID      string
+	Body    json.RawMessage
+	IfMatch string
 
-	ExpireAt     *int64 `json:"expireAt,omitempty"`
-	KeepDeadline bool   `json:"keepDeadline,omitempty"`
+	ExpireAt     *int64 // unix seconds
+	KeepDeadline bool
 }
 
 // OperationOption is an option of one operation in a batch: OnlyIfMatch, TTL, NeverExpire,
@@ -165,21 +167,6 @@ type Result struct {
 	at   DecodeError // what Decode knows of the document
 }
 
-// UnmarshalJSON decodes the result of an operation in a reply.
-func (r *Result) UnmarshalJSON(data []byte) error {
-	var fields struct {
-		Code int             `json:"code"`
-		Body json.RawMessage `json:"body"`
-	}
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return err
-	}
-	if *r = (Result{Code: fields.Code, Body: fields.Body}); r.Code >= 400 {
-		r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
-	}
-	return nil
-}
-
 // Results are the outcomes of a batch, in the order of its operations.
 type Results []Result
 
@@ -222,10 +209,7 @@ func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Res
 	if b.err != nil {
 		return nil, b.err
 	}
-	body, err := encode(struct {
-		Operations []operation `json:"operations"`
-		Atomic     bool        `json:"atomic"`
-	}{append([]operation{}, b.operations...), atomic})
+	body, err := b.encode(atomic)
 	if err != nil {
 		return nil, err
 	}
@@ -233,20 +217,73 @@ func (b *Batch) run(ctx context.Context, atomic bool, opts []RequestOption) (Res
 	if err != nil {
 		return nil, err
 	}
-	var answer struct {
-		Results Results `json:"results"`
-	}
-	err = json.Unmarshal(reply.Body, &answer)
-	if n := len(answer.Results); err == nil && n != len(b.operations) {
+	results, err := readResults(reply.Body)
+	if n := len(results); err == nil && n != len(b.operations) {
 		err = fmt.Errorf("it has %d results for %d operations", n, len(b.operations))
 	}
 	if err != nil {
 		return nil, unreadable(b.coll.info.Name, "", reply, err)
 	}
-	for i := range answer.Results {
-		r, op := &answer.Results[i], &b.operations[i]
+	for i := range results {
+		r, op := &results[i], &b.operations[i]
 		r.read = op.Op == "get"
 		r.at = DecodeError{Collection: b.coll.info.Name, ID: op.ID, Seq: reply.Seq}
 	}
-	return answer.Results, nil
+	return results, nil
+}
+
+// encode returns the body of the request. It is written by hand, since encoding/json reads
+// the documents three times.
+func (b *Batch) encode(atomic bool) ([]byte, error) {
+	body := append(make([]byte, 0, 64*len(b.operations)+b.size()), `{"operations":[`...)
+	for i := range b.operations {
+		op := &b.operations[i]
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = schema.AppendString(append(body, `{"op":`...), op.Op)
+		body = schema.AppendString(append(body, `,"id":`...), op.ID)
+		if len(op.Body) > 0 {
+			if err := schema.CheckEnvelope(op.Body); err != nil {
+				return nil, ErrBadRequest.With("the value of operation %d, %s %q, is not JSON: %v", i+1, op.Op, op.ID, err)
+			}
+			body = append(append(body, `,"body":`...), op.Body...)
+		}
+		if op.IfMatch != "" {
+			body = schema.AppendString(append(body, `,"ifMatch":`...), op.IfMatch)
+		}
+		if op.ExpireAt != nil {
+			body = strconv.AppendInt(append(body, `,"expireAt":`...), *op.ExpireAt, 10)
+		}
+		if op.KeepDeadline {
+			body = append(body, `,"keepDeadline":true`...)
+		}
+		body = append(body, '}')
+	}
+	return fmt.Appendf(body, `],"atomic":%t}`, atomic), nil
+}
+
+// readResults reads the reply to a batch. The results keep its memory.
+func readResults(body []byte) (results Results, err error) {
+	if err := schema.CheckEnvelope(body); err != nil {
+		return nil, err
+	}
+	values.Value(body).At([]string{"results"}).Elements(func(result values.Value) bool {
+		var r Result
+		result.Members(func(name []byte, value values.Value) bool {
+			switch string(name) {
+			case "code":
+				r.Code, err = strconv.Atoi(string(value))
+			case "body":
+				r.Body = json.RawMessage(value)
+			}
+			return err == nil
+		})
+		if r.Code >= 400 {
+			r.Err, r.Body = parseError(r.Code, r.Body, ""), nil
+		}
+		results = append(results, r)
+		return err == nil
+	})
+	return results, err
 }

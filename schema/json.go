@@ -325,12 +325,17 @@ func compact(raw []byte) []byte {
 func ValidJSON(data []byte) bool { return CheckJSON(data) == nil }
 
 // CheckJSON is ValidJSON with an error that names the first invalid byte.
-func CheckJSON(data []byte) error {
+func CheckJSON(data []byte) error { return checkTo(MaxDepth, data) }
+
+// CheckEnvelope is CheckJSON for a message that holds documents, which may nest deeper.
+func CheckEnvelope(data []byte) error { return checkTo(envelopeDepth, data) }
+
+func checkTo(depth int, data []byte) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("it is not UTF-8")
 	}
 	s := scanner{data: data}
-	if err := s.value(MaxDepth); err != nil {
+	if err := s.value(depth); err != nil {
 		return err
 	}
 	return s.end()
