@@ -10,6 +10,9 @@ import (
 // Status is the status of the process that answered.
 type Status = schema.Status
 
+// Storage is the space of the streams.
+type Storage = schema.Storage
+
 // LatenessObjective is the state of the lateness objective of expiries.
 type LatenessObjective = schema.LatenessObjective
 

@@ -101,7 +101,7 @@ func (r *run) processorOptions() processor.Options {
 	if o.Clock == nil {
 		o.Clock, o.Boot = machineClock(), bootID()
 	}
-	o.Node, o.AtomicBatch, o.SameClock = t.node, 0, false
+	o.Node, o.AtomicBatch, o.SameClock, o.Limits = t.node, 0, false, t.limits
 	if t.External == nil {
 		o.Lease, o.AtomicBatch, o.SameClock = 0, embedded.AtomicBatch, true
 		o.AcceptLostEnd = o.AcceptLostEnd || o.Durability == processor.OS

@@ -24,8 +24,9 @@ type target struct {
 	stage                func(schema.DatabaseName) func(bytes int) string // nil for an external server
 	damage               func(schema.DatabaseName) error                  // damage of the streams; nil for an external server
 	url                  string
-	node                 string       // see processor.Options
-	failed               <-chan error // receives the error that ends an embedded server; nil for an external one
+	node                 string                 // see processor.Options
+	limits               func() []monitor.Limit // see processor.Options
+	failed               <-chan error           // receives the error that ends an embedded server; nil for an external one
 
 	kept    []*nats.Conn
 	closed  chan error // receives why a kept connection is closed for good
@@ -127,6 +128,13 @@ func (t *target) openEmbedded() (err error) {
 		return err
 	}
 	t.stage, t.damage = server.Stage, server.Damage
+	t.limits = func() []monitor.Limit {
+		used, most, disk := server.Space()
+		var u monitor.Usage
+		u.AddLimit("server", most, used, 1)
+		u.AddLimit("disk", disk, used, 1)
+		return u.Limits
+	}
 	return t.openServices(func(schema.DatabaseName) (*nats.Conn, error) { return server.ConnectService() })
 }
 

@@ -105,6 +105,9 @@ type Options struct {
 	Events observe.EventListener
 	// Monitor reports health and metrics, from before the start; a new one if nil.
 	Monitor *monitor.Monitor
+	// Limits returns what limits the streams' space on the machine of the NATS server; not
+	// known if nil.
+	Limits func() []monitor.Limit
 	// Progress is called during the catch-up at the start, with the sequence folded and
 	// that of the end; not if nil.
 	Progress func(done, total uint64)
@@ -192,7 +195,7 @@ func (o Options) forSnapshots() snapshot.Config {
 }
 
 func (o Options) forService() service.Config {
-	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor,
+	return service.Config{Database: o.Database, Version: o.Version, Node: o.Node, Events: o.Events, Meter: o.Monitor, Storage: o.Monitor.Storage,
 		Queue: o.Queue, Workers: o.Workers, AllHeld: o.held, Query: o.Query, QueryWorkers: o.QueryWorkers, QueryQueue: o.QueryQueue}
 }
 

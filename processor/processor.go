@@ -157,6 +157,7 @@ func Start(ctx context.Context, c eventlog.Connections, o Options) (_ *Processor
 	if err != nil {
 		return nil, err
 	}
+	o.Monitor.SampleStorage(ctx, p)
 	o.Monitor.At("becoming the writer")
 	first, err := p.firstTerm(ctx)
 	if err != nil {
@@ -235,6 +236,7 @@ func catchUp(ctx context.Context, log *eventlog.Log, store *projections.Store, o
 func (p *Processor) run(c eventlog.Connections, first *term, scrub *eventlog.Scrub) {
 	p.running.Go(func() { eventlog.KeepTogether(p.writing, c.Log, c.Followers()...) })
 	p.running.Go(func() { p.options.Monitor.Watch(p.writing) })
+	p.running.Go(func() { p.options.Monitor.WatchStorage(p.writing, p) })
 	p.running.Go(func() { p.index(p.writing) })
 	p.running.Go(func() { p.keepFlushed(p.writing) })
 	p.running.Go(func() { p.scrubRest(p.writing, scrub) })

@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -42,6 +43,35 @@ func (p *Processor) Ends(ctx context.Context) (ends monitor.StreamEnds, err erro
 	ends.First, ends.Last, err = p.log.Bounds(ctx)
 	asking.Wait()
 	return ends, errors.Join(err, mutationsErr)
+}
+
+// Usage implements monitor.Source. With replicas, NATS counts what an account stores in all
+// of them, and a tier of an account limits one.
+func (p *Processor) Usage(ctx context.Context) (usage monitor.Usage, err error) {
+	if !p.log.NC.IsConnected() {
+		return usage, nats.ErrDisconnected
+	}
+	log, logErr := p.log.Stream.Info(ctx)
+	mutations, err := p.service.Mutations.Info(ctx)
+	if err := errors.Join(logErr, err); err != nil {
+		return usage, err
+	}
+	usage.Log, usage.Mutations = log.State.Bytes, mutations.State.Bytes
+	usage.AddLimit("log", log.Config.MaxBytes, usage.Log, 1)
+	usage.AddLimit("mutations", mutations.Config.MaxBytes, usage.Mutations, 1)
+	replicas := uint64(max(log.Config.Replicas, 1))
+	account, err := p.log.JS.AccountInfo(ctx)
+	if err != nil {
+		return usage, err
+	}
+	usage.AddLimit("account", account.Limits.MaxStore, account.Store, replicas)
+	if tier, ok := account.Tiers[fmt.Sprintf("R%d", replicas)]; ok {
+		usage.AddLimit("account", tier.Limits.MaxStore*int64(replicas), tier.Store, replicas)
+	}
+	if p.options.Limits != nil {
+		usage.Limits = append(usage.Limits, p.options.Limits()...)
+	}
+	return usage, nil
 }
 
 func (p *Processor) CountDocuments() (counts monitor.DocumentCounts, err error) {

@@ -34,6 +34,43 @@ type Status struct {
 
 	// LatenessObjective is nil if none is set.
 	LatenessObjective *LatenessObjective `json:"latenessObjective,omitempty"`
+
+	// Storage is nil until the process has a sample of it.
+	Storage *Storage `json:"storage,omitempty"`
+}
+
+// Storage is how much the streams of a database take, and what ends their growth, from a
+// sample that the process takes every minute.
+type Storage struct {
+	LogBytes       uint64 `json:"logBytes"`
+	MutationsBytes uint64 `json:"mutationsBytes"`
+	// Limit is the one with the least space left; nil if none is known.
+	Limit *StorageLimit `json:"limit,omitempty"`
+}
+
+// StorageLimit is a limit of the space that streams may take. With replicas, the bytes are
+// those of one.
+type StorageLimit struct {
+	// Name is "log" or "mutations" for max_bytes of that stream, "account" for max_file of
+	// the account, "server" for max_file_store, or "disk"; the last two are known only of
+	// a server that lapse runs.
+	Name      string `json:"name"`
+	Bytes     uint64 `json:"bytes"`
+	LeftBytes uint64 `json:"leftBytes"`
+	// FullInHours is when nothing is left at the rate of the last hour; nil if LeftBytes
+	// has not become less, or is known for less than ten minutes.
+	FullInHours *float64 `json:"fullInHours,omitempty"`
+}
+
+// Limits from which the space for streams needs an operator.
+const (
+	StorageShareLeft = 0.2 // of StorageLimit.Bytes
+	StorageHoursLeft = 24
+)
+
+// Low reports whether the space needs an operator.
+func (l *StorageLimit) Low() bool {
+	return float64(l.LeftBytes) < StorageShareLeft*float64(l.Bytes) || l.FullInHours != nil && *l.FullInHours < StorageHoursLeft
 }
 
 // Clock describes whether the process trusts its machine's clock. While the clock is

@@ -204,6 +204,7 @@ func (a *app) hostEvents(f *serveFlags, say func(line string)) func(host.Event) 
 				bar.Done()
 			}
 		case host.Ready:
+			f.Processor.Logger.Info(keptLine(f.Processor.Retain))
 			say(readyLine(f, e))
 		case host.NotServed:
 			a.complain(sentence(e.Err))
@@ -215,6 +216,14 @@ func (a *app) hostEvents(f *serveFlags, say func(line string)) func(host.Event) 
 			a.end(e.Err)
 		}
 	}
+}
+
+// keptLine says how long the log is kept.
+func keptLine(retain time.Duration) string {
+	if retain == 0 {
+		return "the log is kept for ever and grows until its space is full: --retain 30d, for example, limits it"
+	}
+	return "the log is kept for " + showDuration(retain)
 }
 
 // readyLine says what is served, where, and in which roles.

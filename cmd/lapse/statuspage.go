@@ -52,6 +52,9 @@ func (out *output) statusPage(s client.Status, rate string) string {
 	if s.LogEnd > 0 {
 		row("not folded", alarm(int64(s.LogEnd-min(s.Seq, s.LogEnd))))
 	}
+	if s.Storage != nil {
+		row("log size", p.storage(s.Storage))
+	}
 	row("mutations behind", alarm(int64(s.MutationsBehind)))
 	row("requests waiting", fmt.Sprint(s.Waiting))
 	row("digest", printable(s.Digest))
@@ -72,6 +75,38 @@ func (p palette) objective(o *client.LatenessObjective) string {
 		text += fmt.Sprintf(", the oldest is overdue for %s", ms(o.OverdueMs))
 	}
 	return p.paint(text, color.FgRed)
+}
+
+// storage describes the space of the streams, red if an operator should give them more.
+func (p palette) storage(s *client.Storage) string {
+	text := nearSize(s.LogBytes)
+	if s.MutationsBytes > 0 {
+		text += fmt.Sprintf(", mutations %s", nearSize(s.MutationsBytes))
+	}
+	l := s.Limit
+	if l == nil {
+		return text
+	}
+	text += fmt.Sprintf("; %s left of %s (%s)", nearSize(l.LeftBytes), nearSize(l.Bytes), printable(l.Name))
+	if l.FullInHours != nil {
+		text += fmt.Sprintf(", full in %.0f h at the rate of the last hour", *l.FullInHours)
+	}
+	if l.Low() {
+		return p.paint(text, color.FgRed)
+	}
+	return text
+}
+
+// nearSize writes a size with one decimal in its largest unit.
+func nearSize(bytes uint64) string {
+	size, unit := float64(bytes), 0
+	for ; size >= 1024 && unit < len(sizeUnits)-1; unit++ {
+		size /= 1024
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	return fmt.Sprintf("%.1f %s", size, sizeUnits[unit])
 }
 
 func ms(n int64) string { return (time.Duration(n) * time.Millisecond).String() }

@@ -29,6 +29,19 @@ func (o *Options) room() (bytes int64, err error) {
 	return bytes, nil
 }
 
+// Space returns how many bytes the streams take, and how many they may take by
+// max_file_store and on the disk: 0 if that is unknown.
+func (s *Server) Space() (used uint64, most, disk int64) {
+	info, err := s.nats.Jsz(nil)
+	if err != nil {
+		return 0, 0, 0 // it has shut down
+	}
+	if usage, err := vfs.Default.GetDiskUsage(info.Config.StoreDir); err == nil {
+		disk = int64(info.Store + usage.AvailBytes)
+	}
+	return info.Store, info.Config.MaxStore, disk
+}
+
 // size returns the size of the files that match a pattern.
 func size(pattern string) (bytes int64) {
 	files, _ := filepath.Glob(pattern)

@@ -100,9 +100,14 @@ func (s *Mutations) Check(ctx context.Context, judged uint64, acceptLost bool) e
 	return nil
 }
 
+// Info asks NATS for the stream's state and configuration.
+func (s *Mutations) Info(ctx context.Context) (*jetstream.StreamInfo, error) {
+	return s.stream.Info(ctx)
+}
+
 // After returns how many mutations follow sequence judged.
 func (s *Mutations) After(ctx context.Context, judged uint64) (uint64, error) {
-	info, err := s.stream.Info(ctx)
+	info, err := s.Info(ctx)
 	if err != nil {
 		return 0, err
 	}

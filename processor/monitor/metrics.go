@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -36,6 +37,11 @@ var (
 	metricBehind    = describe("mutations_behind", "Published mutations not yet judged; absent while their stream is unreachable.")
 	metricForeign   = describe("log_foreign_messages_total", "Messages in the log that are not events of lapse, and were skipped.")
 	metricAppended  = describe("log_appended_bytes_total", "Bytes of event bodies appended by this process.")
+	metricLogBytes  = describe("log_bytes", "Size of the log in bytes, sampled every minute.")
+	metricMutBytes  = describe("mutations_bytes", "Size of the mutations stream in bytes, sampled every minute.")
+	metricLimit     = describe("storage_limit_bytes", "The limit of the streams' space that has the least left: max_bytes of log or mutations, the account's, or, of a server that lapse runs, max_file_store (server) or disk. With replicas, the bytes of one.", "limit")
+	metricLeft      = describe("storage_left_bytes", "Bytes left below lapse_storage_limit_bytes.", "limit")
+	metricFull      = describe("storage_full_seconds", "Seconds until nothing is left at the rate of the last hour; +Inf if that has not become less, or is known for less than ten minutes.", "limit")
 	metricObjective = describe("expiry_lateness_objective_seconds", "Lateness that 99 of 100 expiries should not exceed.")
 	metricInFlight  = describe("events_in_flight", "Events in flight: decided, not yet acknowledged and folded.")
 
@@ -155,6 +161,7 @@ func (m *Monitor) Collect(metrics chan<- prometheus.Metric) {
 	s.gauge(metricObjective, m.Objective.Seconds())
 	s.gauge(metricInFlight, float64(m.pending.Load()))
 	m.collectLog(s, p, &now)
+	s.storage(m.Storage())
 	m.collectDocuments(s, p)
 	s.requests(&now)
 	s.clock(now.Clock)
@@ -314,6 +321,24 @@ func (m *Monitor) collectLog(s sending, from Source, now *Sample) {
 		s.gauge(metricBehind, float64(m.ends.Behind))
 	}
 	s.gauge(metricLagTime, m.lag(cursor.Seq).Seconds())
+}
+
+// storage sends the space of the streams, if it is known.
+func (s sending) storage(now *schema.Storage) {
+	if now == nil {
+		return
+	}
+	s.gauge(metricLogBytes, float64(now.LogBytes))
+	s.gauge(metricMutBytes, float64(now.MutationsBytes))
+	if l := now.Limit; l != nil {
+		s.gauge(metricLimit, float64(l.Bytes), l.Name)
+		s.gauge(metricLeft, float64(l.LeftBytes), l.Name)
+		full := math.Inf(1)
+		if l.FullInHours != nil {
+			full = *l.FullInHours * time.Hour.Seconds()
+		}
+		s.gauge(metricFull, full, l.Name)
+	}
 }
 
 // lag returns how long the log has been known to have unfolded events.

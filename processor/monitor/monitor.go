@@ -48,6 +48,7 @@ type Monitor struct {
 	mu    sync.Mutex
 	state health
 	sampler
+	storage storage
 }
 
 // health is the state that the Monitor has from events.
@@ -111,6 +112,8 @@ type Source interface {
 	Health() projections.Health
 	// Ends asks NATS where the log and the mutations end.
 	Ends(ctx context.Context) (StreamEnds, error)
+	// Usage asks NATS, and the disk if lapse runs the server, for the space of the streams.
+	Usage(ctx context.Context) (Usage, error)
 	// CountDocuments counts the documents of all collections. It may take seconds
 	// while many are overdue.
 	CountDocuments() (DocumentCounts, error)

@@ -2,6 +2,7 @@ package monitor_test
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/lapsedb/lapse/processor"
 	"github.com/lapsedb/lapse/processor/monitor"
 	"github.com/lapsedb/lapse/processor/processortest"
 )
@@ -108,7 +110,11 @@ func TestMetricsLint(t *testing.T) {
 		time.Sleep(61 * time.Minute) // a snapshot is made
 		lint("with snapshots", w.Monitor)
 		after := processortest.Gather(t, w.Monitor)
-		after.Want(t, processortest.Metrics{"lapse_snapshots_made_total": 1, "lapse_retention_failures_total": 0})
+		after.Want(t, processortest.Metrics{"lapse_snapshots_made_total": 1, "lapse_retention_failures_total": 0,
+			"lapse_storage_limit_bytes{limit=disk}": 1000, "lapse_storage_left_bytes{limit=disk}": 900, "lapse_storage_full_seconds{limit=disk}": math.Inf(1)})
+		if after["lapse_log_bytes"] == 0 {
+			t.Error("the log has no bytes")
+		}
 		if at := after["lapse_snapshot_last_time_seconds"]; time.Since(time.UnixMilli(int64(at*1000))) > 2*time.Minute || after["lapse_snapshot_last_bytes"] == 0 {
 			t.Errorf("the snapshot is of %g and has %g bytes", at, after["lapse_snapshot_last_bytes"])
 		}
@@ -122,5 +128,9 @@ func TestMetricsLint(t *testing.T) {
 				t.Errorf("%s is described and not there", name)
 			}
 		}
-	}, processortest.Retaining(time.Hour, time.Hour))
+	}, processortest.Retaining(time.Hour, time.Hour), func(o *processor.Options) {
+		o.Limits = func() []monitor.Limit {
+			return []monitor.Limit{{Name: "server", Max: 2000, Left: 1500}, {Name: "disk", Max: 1000, Left: 900}}
+		}
+	})
 }

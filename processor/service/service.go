@@ -41,7 +41,8 @@ type Config struct {
 	Node     string
 	Events   observe.EventListener
 	Meter    Meter
-	Queue    int // proposals and reads that may wait, each
+	Storage  func() *schema.Storage // the space of the streams as of the last sample
+	Queue    int                    // proposals and reads that may wait, each
 	Workers  int
 	AllHeld  *atomic.Int64 // Held of all services in the process
 	Query    query.Limits

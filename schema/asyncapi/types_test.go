@@ -188,6 +188,8 @@ func TestTypes(t *testing.T) {
 		"Forecast":          schema.Forecast{},
 		"ForecastBucket":    schema.ForecastBucket{},
 		"LatenessObjective": schema.LatenessObjective{},
+		"Storage":           schema.Storage{},
+		"StorageLimit":      schema.StorageLimit{},
 	} {
 		var members, required []string
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(value)) {

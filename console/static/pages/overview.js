@@ -2,7 +2,7 @@
 import {html, useEffect, useState} from '../html.js';
 import {get} from '../api.js';
 import {fault, samples, status} from '../state.js';
-import {duration, ms, number} from '../format.js';
+import {bytes, duration, ms, number} from '../format.js';
 import {Badge, Fault, Table, Time} from '../parts.js';
 import {Line} from '../chart.js';
 
@@ -19,8 +19,17 @@ function reasons(s) {
     all.push(o.overdueMs > o.ms ? `The lateness objective is missed: the oldest overdue document is late by ${duration(o.overdueMs / 1000)}.`
       : `The lateness objective is missed: ${number(o.late)} of ${number(o.expired)} expiries of the last minute were later than ${ms(o.ms)}.`);
   }
+  const l = s.storage?.limit;
+  if (l && low(l)) all.push(`The log's space is running out: ${bytes(l.leftBytes)} left of ${bytes(l.bytes)} (${limitNames[l.name]})${full(l)}. Give it more, or limit the log with --retain.`);
   return all;
 }
+
+const limitNames = {log: 'max_bytes of the log', mutations: 'max_bytes of the mutations', account: 'max_file of the account', server: 'max_file_store of the server', disk: 'disk'};
+
+// low is whether a limit of the streams' space needs an operator, as in alerts.
+const low = l => l.leftBytes < 0.2 * l.bytes || l.fullInHours < 24;
+
+const full = l => l.fullInHours === undefined ? '' : `, full in ${duration(3600 * l.fullInHours)}`;
 
 function State() {
   const s = status.value;
@@ -45,6 +54,8 @@ function Figures({log}) {
     ${o && html`<${Figure} name="Objective" note="${number(100 * o.share)} % within ${ms(o.ms)}" kind=${o.kept ? 'good' : 'bad'}>${o.kept ? 'kept' : 'missed'}<//>`}
     <${Figure} name="Mutations behind" note="published, not yet judged" kind=${s.mutationsBehind ? 'bad' : ''}>${number(s.mutationsBehind)}<//>
     <${Figure} name="Last event" note=${html`sequence ${number(s.seq)}`}><span class="when">${s.logTime > 0 ? html`<${Time} ms=${s.logTime} />` : 'none yet'}</span><//>
+    ${s.storage && html`<${Figure} name="Log size" kind=${s.storage.limit && low(s.storage.limit) ? 'bad' : ''}
+      note=${s.storage.limit ? `${bytes(s.storage.limit.leftBytes)} left (${limitNames[s.storage.limit.name]})${full(s.storage.limit)}` : ''}>${bytes(s.storage.logBytes)}<//>`}
     ${log && html`<${Figure} name="Log begins" note="sequence ${number(log.first)}"><span class="when">${log.time ? html`<${Time} ms=${log.time} />` : 'empty'}</span><//>`}
   </dl>`;
 }
