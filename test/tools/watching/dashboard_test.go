@@ -16,7 +16,7 @@ var metricRow = regexp.MustCompile("(?m)^- `(lapse_\\w+)")
 var histogramPart = regexp.MustCompile("_(bucket|count|sum)$")
 
 // TestDashboard: the dashboard is JSON, its expressions are PromQL over exported metrics,
-// each metric of the manual is in a panel, and panels do not overlap.
+// each metric of the manual and of the alerts is in a panel, and panels do not overlap.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("../../../deploy/grafana/lapse.json")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestDashboard(t *testing.T) {
 		}
 		for _, name := range metricsIn(t, expr) {
 			shown[histogramPart.ReplaceAllString(name, "")], shown[name] = true, true
-			if !exported[name] {
+			if !exported[name] && !byExporter[name] && name != "up" {
 				t.Errorf("%s names %s, which nobody exports", where, name)
 			}
 		}
@@ -82,6 +82,13 @@ func TestDashboard(t *testing.T) {
 	for _, row := range metricRow.FindAllStringSubmatch(string(manual), -1) {
 		if !shown[row[1]] {
 			t.Errorf("no panel shows %s", row[1])
+		}
+	}
+	for _, r := range rules(t) {
+		for _, name := range metricsIn(t, r.Expr) {
+			if name = histogramPart.ReplaceAllString(name, ""); !shown[name] && !strings.Contains(name, ":") {
+				t.Errorf("no panel shows %s, which %s%s uses", name, r.Alert, r.Record)
+			}
 		}
 	}
 	for _, a := range dashboard.Annotations.List {
