@@ -49,8 +49,9 @@ var processEnvironment sync.Mutex
 // natsConf is the shipped configuration of a node.
 const natsConf = "../nats.conf"
 
-// nodeOptions reads nats.conf, or a changed one, with the environment of a node.
-func nodeOptions(config, name, listen, route, store string, routes []string) (*server.Options, error) {
+// nodeOptions reads nats.conf, or a changed one, with the environment of a node and the
+// certificates in a directory.
+func nodeOptions(config, secrets, name, listen, route, store string, routes []string) (*server.Options, error) {
 	all := maps.Clone(environment)
 	for variable, file := range map[string]string{"NATS_CERT": "cert.pem", "NATS_KEY": "key.pem", "NATS_ROUTE_CERT": "route-cert.pem", "NATS_ROUTE_KEY": "route-key.pem"} {
 		all[variable] = filepath.Join(secrets, name, file)
@@ -80,7 +81,7 @@ func startCluster(t *testing.T, n int) *cluster {
 // start starts the i-th node, also again.
 func (c *cluster) start(t *testing.T, i int, config string) {
 	t.Helper()
-	o, err := nodeOptions(config, fmt.Sprint("nats-", i+1), strings.TrimPrefix(c.urls[i], "tls://"), c.routes[i], c.stores[i], c.routes)
+	o, err := nodeOptions(config, secrets, fmt.Sprint("nats-", i+1), strings.TrimPrefix(c.urls[i], "tls://"), c.routes[i], c.stores[i], c.routes)
 	if err != nil {
 		t.Fatal(err)
 	}

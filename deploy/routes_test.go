@@ -26,7 +26,7 @@ func TestRoutesByAdvertisedName(t *testing.T) {
 	names := harness.FreeAddrs(t, 3)
 	for i, name := range names {
 		// Each node has a route to the first one only, and hears of the other.
-		o, err := nodeOptions(natsConf, fmt.Sprint("nats-", i+1), "127.0.0.1:-1", name, filepath.Join(t.TempDir(), "store"), []string{names[0], names[0], names[0]})
+		o, err := nodeOptions(natsConf, secrets, fmt.Sprint("nats-", i+1), "127.0.0.1:-1", name, filepath.Join(t.TempDir(), "store"), []string{names[0], names[0], names[0]})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -385,7 +385,7 @@ var unused = []string{
 func allUsed(t *testing.T, tap *tap) {
 	t.Helper()
 	const anyPort = "127.0.0.1:-1"
-	o, err := nodeOptions(natsConf, "nats-1", anyPort, anyPort, t.TempDir(), harness.FreeAddrs(t, 3))
+	o, err := nodeOptions(natsConf, secrets, "nats-1", anyPort, anyPort, t.TempDir(), harness.FreeAddrs(t, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
