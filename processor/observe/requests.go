@@ -36,7 +36,7 @@ func (e RequestRejected) Log(to *slog.Logger) {
 type ReplyRefused struct{ Subject, Reply string }
 
 func (e ReplyRefused) Log(to *slog.Logger) {
-	to.Warn("message ignored: its reply subject is neither an inbox nor NATS's own for another account, or its subject is not the one that it came by", "subject", e.Subject, "reply", e.Reply)
+	to.Warn("message ignored: its reply subject is not an inbox, or it came by another subject", "subject", e.Subject, "reply", e.Reply)
 }
 
 // RequestFailed reports an internal error. Panic and Stack are set if the request
