@@ -137,7 +137,7 @@ func startClusterWith(t *testing.T, config string, n int) *cluster {
 // inboxes maps users to their inbox prefixes; others have _INBOX.
 var inboxes = map[string]string{
 	"processor": "_PROCESSOR", "bulk": "_BULK", "gate-log": "_GATE", "gate-clients": "_GATE", "service": "_SERVICE",
-	"operator": "_OPERATOR", "producer": "_INBOX.producer", "auditor": "_INBOX.auditor",
+	"operator": "_OPERATOR", "producer": "_INBOX.producer", "auditor": "_INBOX.auditor", "app": "_INBOX.app",
 }
 
 // login returns the connection options of a user.

@@ -9,7 +9,7 @@ import (
 // users are the users of nats.conf.
 var users = []string{
 	"processor", "bulk", "gate-log", "operator",
-	"service", "gate-clients", "client", "producer", "auditor",
+	"service", "gate-clients", "client", "producer", "auditor", "app",
 	"system",
 }
 

@@ -1,0 +1,92 @@
+package deploy_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/client"
+	"github.com/lapsedb/lapse/test/harness"
+)
+
+// TestAppAccount: an application in an account of its own uses one connection for requests,
+// mutations, the log, and a stream of its own.
+func TestAppAccount(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	s := harness.Serve(t, serveArgs(c.urls)...)
+	nc := c.connect(t, "app")
+	lapse, err := client.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repeat(t, func(ctx context.Context) error {
+		_, err := lapse.Do(ctx, "collection.create", "orders", "", []byte(`{"defaultTtl":-1}`))
+		return err
+	})
+	// As many at a time as a client can have: answers to the first ones are not lost.
+	const writes = 64
+	var writing sync.WaitGroup
+	for n := range writes {
+		writing.Go(func() {
+			m, err := nc.Request(db.API()+fmt.Sprintf("document.upsert.orders.d%d", n), []byte(`{}`), patience)
+			if err != nil || m.Header.Get("Nats-Service-Error-Code") != "" {
+				t.Errorf("%+v, %v", m, err)
+			}
+		})
+	}
+	writing.Wait()
+
+	own, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, duplicate := range []bool{false, true} {
+		ack, err := own.Publish(t.Context(), db.Mutations()+"document.upsert.orders.m", []byte(`{}`), jetstream.WithMsgID("m"))
+		if err != nil || ack.Stream != muts || ack.Duplicate != duplicate {
+			t.Errorf("%+v, %v", ack, err)
+		}
+	}
+	eventually(t, "the mutation is applied", func() bool {
+		m, err := nc.Request(db.API()+"document.get.orders.m", nil, patience)
+		return err == nil && m.Header.Get("Nats-Service-Error-Code") == ""
+	})
+
+	if _, err := own.CreateStream(t.Context(), jetstream.StreamConfig{Name: "own", Subjects: []string{"own.>"}, Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := own.Publish(t.Context(), "own.x", nil); err != nil {
+		t.Error(err)
+	}
+	js, err := jetstream.NewWithAPIPrefix(nc, "LAPSE.API")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var billing jetstream.Consumer
+	repeat(t, func(ctx context.Context) (err error) {
+		billing, err = js.CreateOrUpdateConsumer(ctx, log, jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: db.Events() + "*.DocumentCreated"})
+		return err
+	})
+	for n := range writes + 1 {
+		repeat(t, func(ctx context.Context) error {
+			m, err := billing.Next(jetstream.FetchContext(ctx))
+			if err == nil {
+				err = m.DoubleAck(ctx)
+			}
+			if err != nil {
+				err = fmt.Errorf("event %d: %w", n, err)
+			}
+			return err
+		})
+	}
+	s.Stop()
+	refuse(t, s, violates)
+	refuse(t, s, func(line string) bool { return strings.Contains(line, "message ignored") })
+	for _, line := range c.violations() {
+		t.Error(line)
+	}
+}
