@@ -33,9 +33,9 @@ type fixture struct {
 	before  string
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T, config string) *fixture {
 	t.Helper()
-	f := &fixture{cluster: startCluster(t, 3)}
+	f := &fixture{cluster: startClusterWith(t, config, 3)}
 	f.service = f.connect(t, "service")
 	processor, err := jetstream.New(f.connect(t, "processor"))
 	if err != nil {
@@ -141,7 +141,7 @@ func (f *fixture) mutations(t *testing.T) (last uint64) {
 // subject of its choice, nor use what is another's.
 func TestSteering(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := newFixture(t, natsConf)
 	t.Run("auditor", f.auditor)
 	t.Run("push consumers", f.pushConsumers)
 	t.Run("replies", f.replies)

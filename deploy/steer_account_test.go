@@ -1,0 +1,112 @@
+package deploy_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsedb/lapse/test/attack"
+	"github.com/lapsedb/lapse/test/stress"
+)
+
+// withLeaves returns nats.conf with a port for leaf nodes in the account APP.
+func withLeaves(t *testing.T) (path string) {
+	t.Helper()
+	text, err := os.ReadFile(natsConf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, `
+leafnodes {
+  listen: "127.0.0.1:-1"
+  authorization { users: [{ user: leaf, password: leaf, account: APP }] }
+}
+`...)
+	path = filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestSteeringFromAccount: the users of an account with JetStream that imports what APP
+// does, and its leaf nodes, can do all that the account may, and nothing to the log: not
+// by a reply subject, and not by messages with two subjects.
+func TestSteeringFromAccount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, withLeaves(t))
+	app := f.connect(t, "app")
+	js, err := jetstream.NewWithAPIPrefix(app, "LAPSE.API")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := f.nodes[0].Varz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := attack.DialLeaf(fmt.Sprintf("127.0.0.1:%d", v.LeafNode.Port), "leaf", "leaf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(leaf.Close)
+
+	var requests []nats.Msg
+	var subjects []string
+	for _, r := range attack.Requests(db) {
+		r = attack.Imported(r, "LAPSE.API", "billing")
+		requests = append(requests, r)
+		if !slices.Contains(subjects, r.Subject) {
+			subjects = append(subjects, r.Subject)
+		}
+	}
+	targets, random := attack.Targets(db, secret), stress.Rand(t)
+	random.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	for _, target := range targets[:stress.Pick(4, len(targets))] {
+		repeat(t, func(ctx context.Context) error {
+			_ = f.js.DeleteConsumer(ctx, log, "billing")
+			_, err := js.CreateConsumer(ctx, log, jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy})
+			return err
+		})
+		for _, way := range []struct {
+			from interface {
+				PublishMsg(*nats.Msg) error
+				Flush() error
+			}
+			replies []string
+		}{
+			{app, []string{target}},
+			{leaf, []string{target, "_R_.forged.x", "_R_." + target, "$JS.ACK.a.b.1.1.1.1.1@" + target}},
+		} {
+			for _, reply := range way.replies {
+				for _, r := range requests {
+					m := &nats.Msg{Subject: r.Subject, Reply: reply, Data: r.Data, Header: nats.Header{"Nats-Request-Info": {`{"acc":"LAPSE"}`}}}
+					if !strings.HasPrefix(r.Subject, db.Mutations()) {
+						m.Header.Set("Nats-Expected-Stream", log)
+					}
+					if err := way.from.PublishMsg(m); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := way.from.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		repeat(t, func(ctx context.Context) error { return attack.Detour(ctx, app, target, subjects) })
+		// What the gate and JetStream were sent before is done when these are answered.
+		repeat(t, func(ctx context.Context) error { _, err := js.Consumer(ctx, log, "standby"); return err })
+		if m := request(t, app, db.Mutations()+"document.upsert.orders.last", "{}"); !strings.Contains(string(m.Data), muts) {
+			t.Errorf("%s", m.Data)
+		}
+		if now := f.state(t); now != f.before {
+			t.Fatalf("%s: changed from\n%s\nto\n%s", target, f.before, now)
+		}
+	}
+}
