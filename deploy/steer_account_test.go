@@ -16,8 +16,9 @@ import (
 	"github.com/lapsedb/lapse/test/stress"
 )
 
-// withLeaves returns nats.conf with a port for leaf nodes in the account APP.
-func withLeaves(t *testing.T) (path string) {
+// withPorts returns nats.conf with a port for leaf nodes in the account APP, and one for
+// gateways.
+func withPorts(t *testing.T) (path string) {
 	t.Helper()
 	text, err := os.ReadFile(natsConf)
 	if err != nil {
@@ -28,6 +29,7 @@ leafnodes {
   listen: "127.0.0.1:-1"
   authorization { users: [{ user: leaf, password: leaf, account: APP }] }
 }
+gateway { name: lapse, listen: "127.0.0.1:-1" }
 `...)
 	path = filepath.Join(t.TempDir(), "nats.conf")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -41,7 +43,7 @@ leafnodes {
 // by a reply subject, and not by messages with two subjects.
 func TestSteeringFromAccount(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, withLeaves(t))
+	f := newFixture(t, withPorts(t))
 	app := f.connect(t, "app")
 	js, err := jetstream.NewWithAPIPrefix(app, "LAPSE.API")
 	if err != nil {
