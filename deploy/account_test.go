@@ -83,6 +83,9 @@ func TestAppAccount(t *testing.T) {
 			return err
 		})
 	}
+	if processes, err := lapse.Processes(t.Context()); err != nil || len(processes) != 1 {
+		t.Errorf("%+v, %v", processes, err)
+	}
 	s.Stop()
 	refuse(t, s, violates)
 	refuse(t, s, func(line string) bool { return strings.Contains(line, "message ignored") })

@@ -61,7 +61,7 @@ func TestSteeringFromAccount(t *testing.T) {
 
 	var requests []nats.Msg
 	var subjects []string
-	for _, r := range attack.Requests(db) {
+	for _, r := range append(attack.Requests(db), nats.Msg{Subject: "$SRV.INFO.lapse"}) {
 		r = attack.Imported(r, "LAPSE.API", "billing")
 		requests = append(requests, r)
 		if !slices.Contains(subjects, r.Subject) {
