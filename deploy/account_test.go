@@ -83,6 +83,32 @@ func TestAppAccount(t *testing.T) {
 			return err
 		})
 	}
+	if err := js.DeleteConsumer(t.Context(), log, "billing"); err != nil {
+		t.Error(err)
+	}
+
+	// The same with lapse's own client.
+	reading, err := client.New(nc, client.APIPrefix("LAPSE.API"), client.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed := 0
+	for e, err := range reading.Changes(t.Context(), client.FromStart(), client.UntilNow(), client.OfType(client.DocumentCreated)) {
+		if err != nil || e.Collection != "orders" {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		pushed++
+	}
+	handled := 0
+	for range 2 { // the second reads on at once: the first has given the durable back
+		if err := reading.Handle(t.Context(), func(context.Context, *client.Event) error { handled++; return nil },
+			client.Durable("billing"), client.FromStart(), client.UntilNow(), client.OfType(client.DocumentCreated)); err != nil {
+			t.Error(err)
+		}
+	}
+	if pushed != writes+1 || handled != writes+1 {
+		t.Errorf("%d and %d events", pushed, handled)
+	}
 	if processes, err := lapse.Processes(t.Context()); err != nil || len(processes) != 1 {
 		t.Errorf("%+v, %v", processes, err)
 	}

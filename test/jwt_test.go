@@ -2,6 +2,7 @@ package test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +37,7 @@ import (
 func TestJWT(t *testing.T) {
 	t.Parallel()
 	n := runNSC(t, "../docs/jwt.md")
+	n.compareImports("APP", "../nats.conf")
 	// An account with the imports of APP, and no token.
 	other := n.add("OTHER")
 	for _, one := range n.accounts["APP"].Imports {
@@ -278,6 +281,34 @@ func runNSC(t *testing.T, page string) *nsc {
 		n.run(strings.Split(line, "\n"))
 	}
 	return n
+}
+
+var importLine = regexp.MustCompile(`\{ (service|stream): \{ account: (\w+), subject: "(\S+)" \}(?:, to: "(\S+)")? \}`)
+
+// compareImports checks that an account imports what it does in a configuration file.
+func (n *nsc) compareImports(name, file string) {
+	n.t.Helper()
+	text, err := os.ReadFile(file)
+	n.must(err)
+	_, of, _ := strings.Cut(string(text), "\n  "+name+" {")
+	of, _, _ = strings.Cut(of, "\n  }\n")
+	var want, got []string
+	for _, m := range importLine.FindAllStringSubmatch(of, -1) {
+		want = append(want, fmt.Sprint(m[1], " of ", m[2], ": ", m[3], " to ", cmp.Or(m[4], m[3])))
+	}
+	for _, i := range n.account(name).Imports {
+		from := ""
+		for other, a := range n.accounts {
+			if a.Subject == i.Account {
+				from = other
+			}
+		}
+		got = append(got, fmt.Sprint(i.Type, " of ", from, ": ", i.Subject, " to ", cmp.Or(string(i.LocalSubject), string(i.Subject))))
+	}
+	slices.Sort(want)
+	if slices.Sort(got); len(want) == 0 || !slices.Equal(want, got) {
+		n.t.Errorf("%s imports by JWT\n%s\nand in %s\n%s", name, strings.Join(got, "\n"), file, strings.Join(want, "\n"))
+	}
 }
 
 func pair(t *testing.T, create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
