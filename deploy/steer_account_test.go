@@ -2,9 +2,8 @@ package deploy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,22 +19,31 @@ import (
 // gateways.
 func withPorts(t *testing.T) (path string) {
 	t.Helper()
-	text, err := os.ReadFile(natsConf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = append(text, `
+	return withLines(t, map[string]string{"system_account: SYS": `
 leafnodes {
   listen: "127.0.0.1:-1"
   authorization { users: [{ user: leaf, password: leaf, account: APP }] }
 }
-gateway { name: lapse, listen: "127.0.0.1:-1" }
-`...)
-	path = filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+gateway { name: lapse, listen: "127.0.0.1:-1" }`})
+}
+
+// TestInfoOpensLog: by one subject of the API that the server answers, were it exported, an
+// account with JetStream deletes the log. So nats.conf exports none, and
+// TestSteeringFromAccount finds what it looks for.
+func TestInfoOpensLog(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, withLines(t, map[string]string{
+		`      { service: "lapse.main.api.>", accounts: [APP] }`:               `      { service: "$JS.API.INFO", accounts: [APP] }`,
+		`      { service: { account: CLIENTS, subject: "lapse.main.api.>" } }`: `      { service: { account: CLIENTS, subject: "$JS.API.INFO" }, to: "LAPSE.API.INFO" }`,
+	}))
+	app := f.connect(t, "app")
+	repeat(t, func(ctx context.Context) error {
+		return attack.Detour(ctx, app, "$JS.API.STREAM.DELETE."+log, []string{"LAPSE.API.INFO"})
+	})
+	eventually(t, "the log is gone", func() bool {
+		_, err := f.js.Stream(t.Context(), log)
+		return errors.Is(err, jetstream.ErrStreamNotFound)
+	})
 }
 
 // TestSteeringFromAccount: the users of an account with JetStream that imports what APP

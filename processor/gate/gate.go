@@ -3,6 +3,7 @@ package gate
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,6 +86,9 @@ func Open(clients, streams *nats.Conn, o Options) (*Gate, error) {
 		dbs: o.Databases, oneUser: o.OneUser, clients: clients, streams: streams, inbox: streams.NewInbox(), logger: o.Logger,
 		calls: make(chan struct{}, maxCalls), done: make(chan struct{}),
 	}
+	if err := g.checkAccounts(); err != nil {
+		return nil, err
+	}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	replies, err := streams.Subscribe(g.inbox+".>", g.relay)
 	if err != nil {
@@ -93,10 +97,7 @@ func Open(clients, streams *nats.Conn, o Options) (*Gate, error) {
 	}
 	subs, err := g.subscribe()
 	if err == nil {
-		err = clients.Flush()
-	}
-	for errors.Is(err, nats.ErrConnectionClosed) && !clients.IsClosed() { // lost meanwhile, and it reconnects
-		err = clients.Flush()
+		err = g.flushClients()
 	}
 	if err != nil {
 		g.end()
@@ -109,6 +110,47 @@ func Open(clients, streams *nats.Conn, o Options) (*Gate, error) {
 		close(g.done)
 	}()
 	return g, nil
+}
+
+// errOneAccount is the error for accounts between which a gate protects nothing.
+var errOneAccount = errors.New("gate: the account of connection gate-clients receives what is published in that of gate-log: use two accounts, and import no stream there but _INBOX.> and _CLIENTS.>")
+
+// checkAccounts returns errOneAccount if clients could see what is published for the log,
+// or its API. The gate would also take its own requests for those of clients. It uses a
+// subject that both users may use: nobody listens to the flow control of a consumer that
+// does not exist.
+func (g *Gate) checkAccounts() error {
+	name := rand.Text()
+	sub, err := g.clients.SubscribeSync("$JS.FC.*." + name)
+	if err == nil {
+		defer unsubscribe([]*nats.Subscription{sub})
+		err = g.flushClients()
+	}
+	for _, db := range g.dbs {
+		if err == nil {
+			err = g.streams.Publish("$JS.FC."+db.LogStream()+"."+name, nil)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("gate: %w", err)
+	}
+	if !g.streams.IsConnected() || g.streams.Flush() != nil || g.flushClients() != nil { // the server has sent it on before it answers
+		return nil // a connection is lost: follow sees to that
+	}
+	if seen, _, err := sub.Pending(); err == nil && seen > 0 {
+		return errOneAccount
+	}
+	return nil
+}
+
+// flushClients flushes the connection to the clients. It waits while that is lost and
+// reconnects.
+func (g *Gate) flushClients() error {
+	err := g.clients.Flush()
+	for errors.Is(err, nats.ErrConnectionClosed) && !g.clients.IsClosed() {
+		err = g.clients.Flush()
+	}
+	return err
 }
 
 // Close ends the gate's work and returns when it has ended.

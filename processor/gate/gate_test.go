@@ -91,6 +91,28 @@ func TestOpenRefusesClientInboxPrefix(t *testing.T) {
 	}
 }
 
+// TestOpenRefusesOpenAccounts: Open refuses connections of which the clients' one sees what
+// is published in the account of the streams.
+func TestOpenRefusesOpenAccounts(t *testing.T) {
+	for name, config := range map[string]string{
+		"one account": `accounts { BOTH { users: [{user: streams, password: streams}, {user: clients, password: clients}] } }`,
+		"a stream of all": `accounts {
+			LAPSE { users: [{user: streams, password: streams}], exports: [{stream: ">"}] }
+			CLIENTS { users: [{user: clients, password: clients}], imports: [{stream: {account: LAPSE, subject: ">"}}] }
+		}`,
+	} {
+		o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true}
+		if err := o.ProcessConfigString(config); err != nil {
+			t.Fatal(err)
+		}
+		s := harness.StartNATS(t, o)
+		_, err := gate.Open(connect(t, s, "clients"), connect(t, s, "streams", nats.CustomInboxPrefix("_GATE")), options)
+		if err == nil || !strings.Contains(err.Error(), "use two accounts") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestClose: a closed gate answers nothing, and its connections stay open.
 func TestClose(t *testing.T) {
 	s := newServer(t)
