@@ -25,6 +25,8 @@ type Client struct {
 	database schema.DatabaseName
 	timeout  time.Duration
 
+	heartbeat time.Duration // see defaultHeartbeat
+
 	denials denials
 
 	session bool          // see WithReadYourWrites
@@ -38,6 +40,8 @@ type options struct {
 	prefix   string
 	session  bool
 	nats     []nats.Option
+
+	heartbeat time.Duration
 }
 
 // Option configures a Client.
@@ -104,7 +108,7 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, session: o.session}
+	c := &Client{nc: nc, url: nc.ConnectedUrlRedacted(), database: database, timeout: o.timeout, heartbeat: o.heartbeat, session: o.session}
 	withTimeout := jetstream.WithDefaultTimeout(o.timeout)
 	switch {
 	case o.domain != "" && o.prefix != "":
@@ -141,7 +145,7 @@ func (c *Client) api() string {
 func (c *Client) imported() bool { return c.js.Options().APIPrefix != "" }
 
 func apply(opts []Option) options {
-	o := options{database: defaultDatabase, timeout: defaultTimeout}
+	o := options{database: defaultDatabase, timeout: defaultTimeout, heartbeat: defaultHeartbeat}
 	for _, opt := range opts {
 		opt(&o)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// heartbeat is the interval in which the server reports that a push consumer lives. A
-// reader makes its consumer again after twice this time of silence.
-const heartbeat = 2 * time.Second
+// defaultHeartbeat is the interval in which the server reports that a push consumer lives.
+// A reader makes its consumer again after twice this time of silence.
+const defaultHeartbeat = 2 * time.Second
 
 // maxStalls is the number of heartbeats for which a consumer may wait for flow control.
 const maxStalls = 4
@@ -43,7 +43,7 @@ type pushed struct {
 
 // openPushed is openOrdered with a consumer of this configuration.
 func (c *Client) openPushed(ctx, opening context.Context, config jetstream.ConsumerConfig, untilNow bool) (*pushed, error) {
-	config.AckPolicy, config.FlowControl, config.IdleHeartbeat = jetstream.AckNonePolicy, true, heartbeat
+	config.AckPolicy, config.FlowControl, config.IdleHeartbeat = jetstream.AckNonePolicy, true, c.heartbeat
 	config.InactiveThreshold, config.MemoryStorage, config.Replicas = inactive, true, 1
 	p := &pushed{client: c, ctx: ctx, config: config, resets: -1}
 	if untilNow {
@@ -136,7 +136,7 @@ var errGap = errors.New("messages are missing")
 
 // receive waits for a message. It is not ok if that is one for the reader itself.
 func (p *pushed) receive(ctx context.Context) (d delivery, ok bool, err error) {
-	waiting, cancel := context.WithTimeout(ctx, 2*heartbeat)
+	waiting, cancel := context.WithTimeout(ctx, 2*p.client.heartbeat)
 	defer cancel()
 	m, err := p.sub.NextMsgWithContext(waiting)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -205,7 +205,7 @@ func (p *pushed) reset(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(heartbeat):
+		case <-time.After(p.client.heartbeat):
 		}
 	}
 	return err

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapsedb/lapse/client"
 	"github.com/lapsedb/lapse/schema"
 )
+
+// often is a heartbeat for tests that wait for several.
+var often = client.Heartbeat(200 * time.Millisecond)
 
 // TestPushedSurvivesItsConsumer: a reader whose consumer is lost, as with the node that
 // has it, goes on after its last event.
@@ -22,7 +26,7 @@ func TestPushedSurvivesItsConsumer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var got []string
-	for e, err := range s.client(imported).Changes(ctx, client.FromStart()) {
+	for e, err := range s.client(imported, often).Changes(ctx, client.FromStart()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +62,7 @@ func TestPushedWaitsForReader(t *testing.T) {
 	for i := range events {
 		s.expired("orders", fmt.Sprint(i), `{"id":"`+body+`"}`)
 	}
-	for _, err := range s.client(imported).Changes(t.Context(), client.FromStart()) {
+	for _, err := range s.client(imported, often).Changes(t.Context(), client.FromStart()) {
 		if err != nil && !strings.Contains(err.Error(), "$JS.FC.LAPSE_main.>") {
 			t.Errorf("without flow control: %v", err)
 		}
