@@ -23,6 +23,7 @@ type Started struct{}
 // Ready comes once, when requests are answered.
 type Ready struct {
 	URL       string // of the NATS server, for clients
+	Address   string // HOST:PORT at which the embedded NATS server listens; "" without one
 	Console   string // URL of the web console; "" if there is none
 	Databases []Served
 }

@@ -149,7 +149,7 @@ func (r *run) keep(ctx context.Context, failure error) error {
 		return errors.Join(err, stop())
 	}
 	defer end()
-	r.Events(Ready{URL: r.target.url, Console: r.console.URL, Databases: r.databases.served()})
+	r.Events(Ready{URL: r.target.url, Address: r.target.address, Console: r.console.URL, Databases: r.databases.served()})
 	r.console.warn(r.Processor.Logger)
 	var lost error
 	if failure == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"net"
 
 	"github.com/nats-io/nats.go"
 
@@ -22,8 +23,10 @@ type Options struct {
 	Databases []schema.DatabaseName
 	// Listen is HOST:PORT at which the embedded NATS server accepts clients, without
 	// credentials; 127.0.0.1:4222 if empty. The system chooses the port if it is 0: see
-	// Ready.
+	// Ready. An address that is not Loopback needs NoAuth.
 	Listen string
+	// NoAuth accepts that whoever reaches Listen is a client.
+	NoAuth bool
 	// External is the NATS server to use instead of an embedded one, which nil means.
 	External *External
 	// Metrics is HOST:PORT of /metrics (Prometheus), /healthz, /readyz and /status over
@@ -89,12 +92,28 @@ func (o Options) Check() error {
 		return optionsErrorf("--database: %d databases: serve at most %d in one process", len(o.Databases), MaxDatabases)
 	case o.External == nil && o.Processor.Replicas > 1:
 		return optionsErrorf("--replicas %d: the embedded NATS server is one; give --nats-url of a cluster", o.Processor.Replicas)
+	case o.External == nil && !o.NoAuth && reachable(o.Listen):
+		return optionsErrorf("--listen %s: others can connect there, without credentials: give --nats-url of a server with users, an address like 127.0.0.1:4222, or --no-auth to let them", o.Listen)
 	case o.External != nil && o.Console.Address != "":
 		return optionsErrorf("--console %s: serve has a console with the embedded NATS server only: run `lapse console` beside it", o.Console.Address)
 	case o.Profiles && o.Metrics == "":
 		return optionsErrorf("--debug without --metrics: give the address to serve profiles at")
 	}
 	return nil
+}
+
+// reachable reports whether listen is an address that others than this machine may reach.
+func reachable(listen string) bool {
+	_, _, err := net.SplitHostPort(listen)
+	return err == nil && !Loopback(listen)
+}
+
+// Loopback reports whether only programs on this machine can connect to address, a
+// HOST:PORT. A host name other than localhost may mean any interface.
+func Loopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (o Options) ensureDefaults() Options {

@@ -23,7 +23,7 @@ type target struct {
 	services             []*nats.Conn                                     // one for each database
 	stage                func(schema.DatabaseName) func(bytes int) string // nil for an external server
 	damage               func(schema.DatabaseName) error                  // damage of the streams; nil for an external server
-	url                  string
+	address, url         string
 	node                 string                 // see processor.Options
 	limits               func() []monitor.Limit // see processor.Options
 	failed               <-chan error           // receives the error that ends an embedded server; nil for an external one
@@ -123,7 +123,7 @@ func (t *target) openEmbedded() (err error) {
 		return err
 	}
 	t.closers = append(t.closers, server.Shutdown)
-	t.url, t.failed = server.URL(), server.Failed()
+	t.address, t.url, t.failed = server.Address(), server.URL(), server.Failed()
 	if err := t.keep(&t.Log)(server.ConnectLog()); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -53,8 +52,7 @@ func (f *consoleFlags) readToken() (string, error) {
 		return "", usageErrorf("%v; or off", err)
 	}
 	if f.tokenFile == "" {
-		host, _, _ := net.SplitHostPort(f.address)
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		if !host.Loopback(f.address) {
 			return "", usageErrorf("--console %s: others can connect there, so the console needs a token: give --console-token-file FILE, or an address like %s", f.address, consoleAddress)
 		}
 		return "", nil

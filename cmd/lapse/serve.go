@@ -59,6 +59,7 @@ one writes, the others answer reads and take over when it stops.`,
 		flags.StringVar(&f.database, "database", "main", "`NAME`[,NAME…] of the databases, or * for all that the NATS server has at the start")
 		flags.StringVar(&f.StoreDir, "store-dir", "data", "store all files below `DIR`, which only one process at a time may use")
 		flags.StringVar(&f.Listen, "listen", "127.0.0.1:4222", "accept NATS clients at `HOST:PORT`, without credentials")
+		flags.BoolVar(&f.NoAuth, "no-auth", false, "permit --listen on addresses other than loopback: whoever reaches it is let in")
 		choiceVar(flags, &f.Processor.Durability, "durability", processor.Fsync, "acknowledge a write once it survives a power cut (fsync) or the end of the process (os)",
 			processor.Fsync, processor.OS)
 		sizeVar(flags, &f.Processor.Projection.CacheBytes, "cache-bytes", defaults.Projection.CacheBytes, "cache up to `SIZE` of the projection in memory")
@@ -241,14 +242,14 @@ func readyLine(f *serveFlags, ready host.Ready) string {
 		}
 		role = one.Role
 	}
-	databases, kept := "database", fmt.Sprintf("as the %s, projection in %s", role, f.StoreDir)
+	databases, at, kept := "database", ready.URL, fmt.Sprintf("as the %s, projection in %s", role, f.StoreDir)
 	if len(ready.Databases) > 1 {
 		databases, kept = "databases", "projections in "+f.StoreDir
 	}
 	if f.External == nil {
-		kept = "kept in " + f.StoreDir
+		at, kept = "nats://"+ready.Address, "kept in "+f.StoreDir
 	}
-	line := fmt.Sprintf("ready: %s %s at %s, %s", databases, strings.Join(names, ", "), ready.URL, kept)
+	line := fmt.Sprintf("ready: %s %s at %s, %s", databases, strings.Join(names, ", "), at, kept)
 	if ready.Console != "" {
 		line += ", console: " + ready.Console
 	}

@@ -95,6 +95,7 @@ func (o *Options) EnsureDefaults() {
 // goroutine.
 type Server struct {
 	nats       *server.Server
+	address    string // HOST:PORT at which clients connect
 	url        string
 	who        credentials
 	log        *slog.Logger
@@ -216,7 +217,7 @@ func (s *Server) start(o *Options, host string, port int) error {
 	if !ns.ReadyForConnections(10 * time.Second) {
 		return fmt.Errorf("the NATS server accepts no connections on %s after 10 s: try another --listen", o.Listen)
 	}
-	s.url = clientURL(ns.Addr())
+	s.address, s.url = ns.Addr().String(), clientURL(ns.Addr())
 	if err := s.openReplies(); err != nil {
 		return err
 	}
@@ -238,6 +239,10 @@ func (s *Server) Damage(db schema.DatabaseName) error { return s.quarantine.of[d
 
 // URL returns the address for clients, with a host that they can dial.
 func (s *Server) URL() string { return s.url }
+
+// Address returns HOST:PORT at which the server listens. The host may stand for every
+// interface, as in [::]:4222.
+func (s *Server) Address() string { return s.address }
 
 // fail keeps the first failure.
 func (s *Server) fail(dir, why string) {

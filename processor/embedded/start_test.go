@@ -113,6 +113,10 @@ func TestURLCanBeDialled(t *testing.T) {
 		if err != nil {
 			t.Fatal(listen, s.URL(), err)
 		}
+		host, _, _ := net.SplitHostPort(s.Address())
+		if every := listen[0] == '0' || listen[0] == ':'; every != net.ParseIP(host).IsUnspecified() {
+			t.Errorf("%s: the address is %s", listen, s.Address())
+		}
 		if max := nc.MaxPayload(); max != 4<<20 {
 			t.Errorf("max_payload is %d", max)
 		}

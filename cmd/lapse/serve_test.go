@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/lapsedb/lapse/host"
+)
+
+// TestNoAuth: without --no-auth serve listens on loopback only, and says what to do. An
+// external NATS server has users of its own.
+func TestNoAuth(t *testing.T) {
+	const remote = "--nats-url nats://n1"
+	for args, refused := range map[string]bool{
+		"":                               false,
+		"--listen 127.0.0.1:0":           false,
+		"--listen 127.1.2.3:0":           false,
+		"--listen [::1]:0":               false,
+		"--listen localhost:0":           false,
+		"--listen 0.0.0.0:0":             true,
+		"--listen :0":                    true,
+		"--listen [::]:0":                true,
+		"--listen 192.0.2.1:0":           true,
+		"--listen db.example.com:0":      true,
+		"--listen 0.0.0.0:0 --no-auth":   false,
+		"--no-auth":                      false,
+		remote:                           false,
+		remote + " --listen 0.0.0.0:0":   false,
+		remote + " --no-auth --listen :": false,
+	} {
+		started, code, line := serveWith(t, args)
+		if refused {
+			if started != nil || code != exitUsage || !strings.Contains(line, "--nats-url") || !strings.Contains(line, "--no-auth") {
+				t.Errorf("serve %s: exit %d, %s", args, code, line)
+			}
+		} else if started == nil || code != exitDone || line != "" {
+			t.Errorf("serve %s: exit %d, %s", args, code, line)
+		}
+	}
+}
+
+// TestReadyLine: the ready line has the address that is listened on, also if clients dial
+// another one.
+func TestReadyLine(t *testing.T) {
+	f := &serveFlags{Options: host.Options{StoreDir: "data"}}
+	ready := host.Ready{URL: "nats://127.0.0.1:4222", Address: "[::]:4222", Databases: []host.Served{{Name: "main", Role: "writer"}}}
+	if got, want := readyLine(f, ready), "ready: database main at nats://[::]:4222, kept in data"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// serveWith runs serve until it would start, and returns the options of
+// its start, nil without one, the exit code and what it printed.
+func serveWith(t *testing.T, args string) (started *host.Options, code int, printed string) {
+	t.Helper()
+	var stderr bytes.Buffer
+	a := newApp(strings.NewReader(""), &stderr, &stderr)
+	a.host = func(_ context.Context, o host.Options) error {
+		started = &o
+		return nil
+	}
+	code = a.run(t.Context(), append([]string{"serve"}, strings.Fields(args)...))
+	return started, code, stderr.String()
+}
